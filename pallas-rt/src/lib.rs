@@ -44,7 +44,9 @@ pub mod tree;
 mod wgsl;
 
 pub use array::Array;
-pub use device::{Buffer, CacheLimits, Client, Counters, Device, DeviceKind, MemoryStats, counters, set_cache_limits};
+pub use device::{
+    Buffer, BufferMut, CacheLimits, Client, Counters, Device, DeviceKind, MemoryStats, counters, set_cache_limits,
+};
 pub use disk::{DiskCache, disk_cache, set_disk_cache};
 pub use error::{CollectiveError, Error, KernelError, OperationError, Result};
 pub use exec::Cost;

@@ -1,7 +1,7 @@
 //! Arrays: a shape, an element type and a buffer on a device.
 use super::blocks::Blocks;
 use super::host;
-use crate::device::{Buffer, Client, Device, memory};
+use crate::device::{Buffer, BufferMut, Client, Device, memory};
 use crate::error::{Error, Result};
 use crate::startup;
 use pallas_ir::{DType, Elem, Loc};
@@ -126,7 +126,7 @@ impl Client {
         self.check_dtype(T::DTYPE)?;
         let count = host::byte_count(T::DTYPE, shape)? / T::DTYPE.bytes();
         // Booked first, so that a shape beyond the memory limit is refused before the host makes its copy.
-        let mut buffer = Buffer::allocate(self, count * T::DTYPE.bytes(), false)?;
+        let mut buffer = Buffer::for_host(self, count * T::DTYPE.bytes())?;
         buffer.write(host::to_bytes(&vec![value; count], shape)?)?;
         Ok(Array::new(T::DTYPE, shape, buffer))
     }
@@ -305,7 +305,12 @@ impl Array {
     ///
     /// # Errors
     /// [`Error::Traced`] if it is traced; the error of a poisoned array.
-    pub fn buffer_mut(&mut self) -> Result<Option<&mut Buffer>> {
+    pub fn buffer_mut(&mut self) -> Result<Option<BufferMut<'_>>> {
+        Ok(self.own_buffer()?.map(BufferMut))
+    }
+
+    /// As [`buffer_mut`](Array::buffer_mut). Whoever replaces the memory keeps its length.
+    pub(crate) fn own_buffer(&mut self) -> Result<Option<&mut Buffer>> {
         // The buffer is borrowed in its arm alone, so that the other one may borrow all of `self`.
         match self.what {
             What::Here(ref mut buffer) => Ok(Arc::get_mut(buffer)),
@@ -419,7 +424,7 @@ impl Array {
     /// The same elements in memory of their own, on the same client; the host does not wait.
     pub(crate) fn copied(&self) -> Result<Array> {
         let from = self.here(Loc::NONE, || "copy".into(), "copy an argument or the result of the traced function")?;
-        let mut buffer = Buffer::allocate(from.client(), from.len(), false)?;
+        let mut buffer = Buffer::for_host(from.client(), from.len())?;
         buffer.copy_from(from)?;
         Ok(Array::new(self.dtype, &self.shape, buffer))
     }
@@ -432,7 +437,7 @@ impl Array {
     /// Gives the memory up for an output, if nobody else owns it and the size is the output's; else gives itself back,
     /// also if it has no memory.
     pub(crate) fn donate(mut self, dtype: DType, shape: &[usize]) -> std::result::Result<Array, Array> {
-        let owned = matches!(self.buffer_mut(), Ok(Some(buffer))
+        let owned = matches!(self.own_buffer(), Ok(Some(buffer))
             if host::byte_count(dtype, shape).is_ok_and(|bytes| bytes == buffer.len()));
         if owned { Ok(Array { shape: shape.into(), dtype, what: self.what }) } else { Err(self) }
     }

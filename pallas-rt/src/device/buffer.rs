@@ -1,15 +1,16 @@
 //! Bytes on a device.
 use super::client::Client;
 use super::memory::Block;
-use super::runtime::{DeviceMemory, Storage};
+use super::runtime::{DeviceMemory, First, Storage};
 use crate::error::Result;
 use std::borrow::Cow;
 use std::fmt;
+use std::ops::Deref;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
 /// Memory of a client. A dropped buffer's memory is kept for the next allocation of its size.
 ///
-/// Shared buffers are read-only; writing needs `&mut`, which an [`Array`](crate::Array) with a single owner gives.
+/// Shared buffers are read-only; writing needs a [`BufferMut`], which an [`Array`](crate::Array) with a single owner gives.
 ///
 /// ```
 /// use pallas_rt::Client;
@@ -34,7 +35,16 @@ impl RefUnwindSafe for Buffer {}
 impl Buffer {
     /// Allocates `len` bytes: zeros if `zeroed`, else with unspecified contents.
     pub(crate) fn allocate(client: &Client, len: usize, zeroed: bool) -> Result<Buffer> {
-        let storage = client.runtime().clone().allocate(len, zeroed)?;
+        Buffer::new(client, len, if zeroed { First::Zeros } else { First::Any })
+    }
+
+    /// Allocates `len` bytes, which the host writes.
+    pub(crate) fn for_host(client: &Client, len: usize) -> Result<Buffer> {
+        Buffer::new(client, len, First::Host)
+    }
+
+    fn new(client: &Client, len: usize, first: First) -> Result<Buffer> {
+        let storage = client.runtime().clone().allocate(len, first)?;
         Ok(Buffer { client: client.clone(), len, storage })
     }
 
@@ -46,7 +56,7 @@ impl Buffer {
 
     /// Allocates a buffer with these bytes.
     pub(crate) fn holding(client: &Client, bytes: &[u8]) -> Result<Buffer> {
-        let mut buffer = Buffer::allocate(client, bytes.len(), false)?;
+        let mut buffer = Buffer::for_host(client, bytes.len())?;
         buffer.write(bytes)?;
         Ok(buffer)
     }
@@ -77,11 +87,8 @@ impl Buffer {
         }
     }
 
-    /// The bytes in place for writing, if they are in host memory. Waits for the kernels that use them.
-    ///
-    /// # Errors
-    /// The error of the last kernel that wrote them.
-    pub fn bytes_mut(&mut self) -> Result<Option<&mut [u8]>> {
+    /// See [`BufferMut::bytes_mut`].
+    pub(crate) fn bytes_mut(&mut self) -> Result<Option<&mut [u8]>> {
         match &mut self.storage {
             Storage::Host(memory) => memory.block_mut().bytes_mut(self.len).map(Some),
             Storage::Device(_) => Ok(None),
@@ -95,8 +102,8 @@ impl Buffer {
         self.start()
     }
 
-    /// Start of the host memory for writing; null on a GPU. Waits for the kernels that use it.
-    pub fn as_mut_ptr(&mut self) -> *mut u8 {
+    /// See [`BufferMut::as_mut_ptr`].
+    pub(crate) fn as_mut_ptr(&mut self) -> *mut u8 {
         if let Some(block) = self.block() {
             block.uses().wait_for_all();
         }
@@ -188,6 +195,39 @@ impl Buffer {
             }
             Storage::Device(memory) => memory.write(bytes),
         }
+    }
+}
+
+/// The memory of an array, to be written. It is no `&mut Buffer`, which could be replaced by memory of another length.
+///
+/// ```compile_fail
+/// use pallas_rt::Client;
+/// let (mut x, mut y) = (Client::cpu().array(&[1i32, 2], &[2])?, Client::cpu().array(&[1i32], &[1])?);
+/// std::mem::swap(&mut **x.buffer_mut()?.unwrap(), &mut **y.buffer_mut()?.unwrap());
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct BufferMut<'a>(pub(crate) &'a mut Buffer);
+
+impl<'a> BufferMut<'a> {
+    /// The bytes in place for writing, if they are in host memory. Waits for the kernels that use them.
+    ///
+    /// # Errors
+    /// The error of the last kernel that wrote them.
+    pub fn bytes_mut(self) -> Result<Option<&'a mut [u8]>> {
+        self.0.bytes_mut()
+    }
+
+    /// Start of the host memory for writing; null on a GPU. Waits for the kernels that use it.
+    pub fn as_mut_ptr(&mut self) -> *mut u8 {
+        self.0.as_mut_ptr()
+    }
+}
+
+impl Deref for BufferMut<'_> {
+    type Target = Buffer;
+    fn deref(&self) -> &Buffer {
+        self.0
     }
 }
 

@@ -6,7 +6,7 @@ use super::memory::{Block, physical_bytes};
 use super::name::{Device, DeviceKind};
 use super::queue::Queue;
 use super::reuse::{Stock, size_class};
-use super::runtime::{Executable, Runtime, Storage};
+use super::runtime::{Executable, First, Runtime, Storage};
 use super::source::Source;
 use crate::error::Result;
 use std::sync::Arc;
@@ -38,16 +38,16 @@ impl Runtime for Host {
     }
 
     /// Returns a block of the size class of `bytes`.
-    fn allocate(self: Arc<Self>, bytes: usize, zeroed: bool) -> Result<Storage> {
+    fn allocate(self: Arc<Self>, bytes: usize, first: First) -> Result<Storage> {
         let (ledger, stock) = (&self.ledger, &self.stock);
         let class = size_class(bytes as u64).and_then(|class| usize::try_from(class).ok());
         let class = class.ok_or_else(|| ledger.refused(bytes as u64, "more than the address space".into()))?;
         let reservation = ledger.reserve(class as u64)?;
-        let block = match stock.take(class as u64) {
+        let block = match stock.take(class as u64, first != First::Any) {
             Some(mut block) => {
                 // Launches of the previous owner may still run; those of the next owner run after them.
                 block.uses().forget_outcome();
-                if zeroed {
+                if first == First::Zeros {
                     block.overwritten(bytes).fill(0);
                 }
                 block

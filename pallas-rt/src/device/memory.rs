@@ -90,6 +90,10 @@ impl Reusable for Block {
     fn size(&self) -> u64 {
         self.size as u64
     }
+
+    fn is_idle(&self) -> bool {
+        !self.uses.is_busy()
+    }
 }
 
 impl Drop for Block {

@@ -42,7 +42,7 @@ mod runtime;
 pub(crate) mod sequence;
 mod source;
 
-pub use buffer::Buffer;
+pub use buffer::{Buffer, BufferMut};
 pub use client::Client;
 pub(crate) use counters::{CACHE_HITS, JIT_CALLS, JIT_COMPILES, JIT_TRACES, LAUNCHES, TRACES};
 pub use counters::{Counters, counters};

@@ -11,9 +11,14 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::ThreadId;
 
 /// Number of a launch, from 1. Launches finish in the order of their numbers.
 type Ticket = u64;
+
+/// Most launches that have not finished: the call of a further one waits. As many as in JAX's client of the CPU; each holds
+/// its arrays, and a program that measures its steps by their calls is at most so far behind.
+const MOST_AHEAD: u64 = 32;
 
 /// The error of a launch, if it failed.
 type Outcome = Arc<OnceLock<Error>>;
@@ -23,6 +28,8 @@ pub(super) struct Queue(Arc<Shared>);
 
 struct Shared {
     state: Mutex<State>,
+    /// The thread that runs launches.
+    runner: Mutex<Option<ThreadId>>,
     /// A launch was added, or the queue was closed.
     added: Condvar,
     /// A launch has ended.
@@ -52,7 +59,8 @@ struct Job {
 impl Default for Queue {
     fn default() -> Queue {
         let (added, ended) = (Condvar::new(), Condvar::new());
-        Queue(Arc::new(Shared { state: Mutex::default(), added, ended, done: AtomicU64::new(0) }))
+        let (state, runner) = (Mutex::default(), Mutex::default());
+        Queue(Arc::new(Shared { state, runner, added, ended, done: AtomicU64::new(0) }))
     }
 }
 
@@ -69,6 +77,7 @@ impl Queue {
         writes: &[&Uses],
         work: impl FnOnce() -> Result<()> + Send + 'static,
     ) {
+        self.0.wait_for_room();
         let needs = reads.iter().filter_map(|uses| uses.outcome()).collect();
         let outcome = Outcome::default();
         let job = Job { kernel: kernel.into(), work: Box::new(work), needs, outcome: outcome.clone() };
@@ -122,8 +131,21 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Waits until few launches are unfinished. What runs launches itself never waits for its own.
+    fn wait_for_room(&self) {
+        let last = self.state().last;
+        if last < self.done.load(Ordering::Acquire) + MOST_AHEAD {
+            return;
+        }
+        let runner = *self.runner.lock().unwrap_or_else(PoisonError::into_inner);
+        if runner != Some(std::thread::current().id()) {
+            self.wait(last + 1 - MOST_AHEAD);
+        }
+    }
+
     /// Runs launches until none is left or, if it `waits` for more, until the queue is closed as well.
     fn work(&self, waits: bool) {
+        *self.runner.lock().unwrap_or_else(PoisonError::into_inner) = Some(std::thread::current().id());
         let mut state = self.state();
         loop {
             if let Some(job) = state.jobs.pop_front() {
@@ -271,6 +293,30 @@ mod tests {
         assert_eq!(y.wait_for_writes(), Ok(()));
         assert!(!x.is_busy(), "it came before");
         assert_eq!(queue.wait(), Ok(()));
+    }
+
+    #[test]
+    fn a_call_waits_while_many_launches_are_unfinished() {
+        let (queue, x) = (Queue::default(), Uses::default());
+        let (go, wait) = mpsc::channel();
+        add(&queue, &[], &[&x], move || wait.recv().map_err(|_| failure()));
+        let ran = Arc::new(AtomicU64::new(0));
+        let count = || {
+            let ran = ran.clone();
+            move || {
+                ran.fetch_add(1, Ordering::Relaxed);
+                Ok(())
+            }
+        };
+        (1..MOST_AHEAD).for_each(|_| add(&queue, &[], &[&x], count()));
+        assert_eq!(ran.load(Ordering::Relaxed), 0, "all wait for the first one");
+        std::thread::scope(|scope| {
+            let added = scope.spawn(|| add(&queue, &[], &[&x], count()));
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            assert!(!added.is_finished(), "one too many");
+            go.send(()).expect("the first launch waits");
+        });
+        assert_eq!((x.wait_for_writes(), ran.load(Ordering::Relaxed)), (Ok(()), MOST_AHEAD));
     }
 
     #[test]

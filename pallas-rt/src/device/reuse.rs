@@ -11,6 +11,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(crate) trait Reusable {
     /// Its bytes, a value of [`size_class`].
     fn size(&self) -> u64;
+
+    /// Returns true if the host can write it without waiting for launches of its previous owner.
+    fn is_idle(&self) -> bool {
+        true
+    }
 }
 
 /// The size that an allocation of `bytes` gets: a power of two or one of the three steps between two of them, at least
@@ -33,10 +38,16 @@ impl<B: Reusable> Stock<B> {
         Stock { ledger, blocks: Mutex::new(BTreeMap::new()) }
     }
 
-    /// A kept block of exactly this class.
-    pub(crate) fn take(&self, class: u64) -> Option<B> {
+    /// A kept block of exactly this class; an idle one if `idle`, unless there is none and no room for a new block.
+    pub(crate) fn take(&self, class: u64, idle: bool) -> Option<B> {
+        let has_room = idle && self.room() >= class;
         let mut blocks = self.blocks();
-        let block = blocks.get_mut(&class)?.pop()?;
+        let kept = blocks.get_mut(&class)?;
+        let block = match kept.iter().rposition(|block| !idle || block.is_idle()) {
+            Some(at) => kept.swap_remove(at),
+            None if has_room => return None,
+            None => kept.pop()?,
+        };
         self.ledger.kept.fetch_sub(class, Relaxed);
         Some(block)
     }
@@ -109,20 +120,46 @@ mod tests {
         assert_eq!(size_class(u64::MAX), None);
     }
 
+    /// A block of 64 bytes, and whether it is idle.
+    #[derive(PartialEq, Eq, Debug)]
+    struct Used(bool);
+    impl Reusable for Used {
+        fn size(&self) -> u64 {
+            64
+        }
+        fn is_idle(&self) -> bool {
+            self.0
+        }
+    }
+
+    #[test]
+    fn the_host_gets_idle_blocks_first() {
+        let ledger = Ledger::new("cpu".into(), u64::MAX);
+        let stock = Stock::new(ledger.clone());
+        drop(ledger.reserve(192).expect("no limit"));
+        [false, true, false].into_iter().for_each(|idle| stock.give(Used(idle)));
+        assert_eq!(stock.take(64, true), Some(Used(true)));
+        assert_eq!(stock.take(64, true), None, "there is room for a new block");
+        let new = ledger.reserve(64).expect("no limit");
+        assert_eq!(stock.take(64, true), Some(Used(false)), "there is none");
+        assert_eq!(stock.take(64, false), Some(Used(false)));
+        drop(new);
+    }
+
     #[test]
     fn kept_blocks_stay_under_the_high_water_mark() {
         let ledger = Ledger::new("cpu".into(), u64::MAX);
         let stock = Stock::new(ledger.clone());
         let live = ledger.reserve(256).expect("no limit");
         stock.give(128u64);
-        assert_eq!(stock.take(128), None, "256 of 256 are in use");
+        assert_eq!(stock.take(128, false), None, "256 of 256 are in use");
         drop(live);
         stock.give(128);
         stock.give(64);
         stock.give(128);
-        assert_eq!((ledger.stats().kept, stock.take(256)), (192, None));
+        assert_eq!((ledger.stats().kept, stock.take(256, false)), (192, None));
         stock.make_room(192);
-        assert_eq!((stock.take(64), stock.take(128)), (Some(64), None), "the largest goes first");
+        assert_eq!((stock.take(64, false), stock.take(128, false)), (Some(64), None), "the largest goes first");
         assert_eq!(ledger.stats().kept, 0);
     }
 }

@@ -18,11 +18,11 @@ pub(crate) trait Runtime: Any + Send + Sync {
     /// The accounting of its memory.
     fn ledger(&self) -> &Arc<Ledger>;
 
-    /// Allocates at least `bytes` bytes: zeros if `zeroed`, else with unspecified contents.
+    /// Allocates at least `bytes` bytes.
     ///
     /// # Errors
     /// [`Error::Memory`](crate::Error::Memory), [`Error::Limit`](crate::Error::Limit); nothing is reserved then.
-    fn allocate(self: Arc<Self>, bytes: usize, zeroed: bool) -> Result<Storage>;
+    fn allocate(self: Arc<Self>, bytes: usize, first: First) -> Result<Storage>;
 
     /// Returns freed memory that is kept for reuse to the system.
     fn release_kept_memory(&self);
@@ -77,6 +77,17 @@ pub(crate) trait Executable: Any + Send + Sync {
     /// Each buffer has the bytes of its operand's shape. The caller has exclusive access to those of outputs: nothing
     /// else reads or writes them before this returns.
     unsafe fn run(&self, client: &Client, launch: &Launch<'_>) -> Result<()>;
+}
+
+/// What new memory contains first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum First {
+    /// Anything: a launch writes it.
+    Any,
+    /// Anything: the host writes it at once, and should not have to wait for launches of the memory's previous owner.
+    Host,
+    /// Zeros.
+    Zeros,
 }
 
 /// The memory of a buffer.

@@ -5,7 +5,7 @@ use pallas_ir::{Kernel, OperandId, OperandKind, may_share};
 /// Outputs and the donated inputs whose memory they may take over.
 pub(super) fn pairs(kernel: &Kernel, arrays: &mut [Option<(Array, bool)>]) -> Vec<(OperandId, OperandId)> {
     let free =
-        |a: &mut Option<(Array, bool)>| a.as_mut().is_some_and(|(a, d)| *d && matches!(a.buffer_mut(), Ok(Some(_))));
+        |a: &mut Option<(Array, bool)>| a.as_mut().is_some_and(|(a, d)| *d && matches!(a.own_buffer(), Ok(Some(_))));
     let mut donated: Vec<OperandId> =
         (0..).map(OperandId).zip(arrays).filter_map(|(id, a)| free(a).then_some(id)).collect();
     // An input that an output aliases is spoken for.

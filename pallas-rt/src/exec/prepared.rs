@@ -209,7 +209,7 @@ fn values(kernel: &Kernel, params: &[Literal]) -> ByOperand<Option<Literal>> {
 
 /// Returns the memory of an output, if no other array shares it.
 pub(crate) fn owned(index: usize, output: &mut Array) -> Result<&mut Buffer> {
-    output.buffer_mut()?.ok_or_else(|| {
+    output.own_buffer()?.ok_or_else(|| {
         let message = "another array shares its memory and would change too".into();
         Error::Output { index, message }
     })

@@ -54,7 +54,7 @@ impl Gpu {
         let _turn = self.turn();
         let size = self.buffer_size(len)?;
         let reservation = Some(self.ledger().reserve(size)?);
-        let (buffer, fresh) = match self.stock.take(size) {
+        let (buffer, fresh) = match self.stock.take(size, false) {
             Some(Block(buffer)) => (buffer, false),
             None => (self.create_buffer(size)?, true),
         };

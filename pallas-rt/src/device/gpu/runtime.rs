@@ -8,7 +8,7 @@ use crate::device::ledger::Ledger;
 use crate::device::memory::physical_bytes;
 use crate::device::name::Device;
 use crate::device::reuse::Stock;
-use crate::device::runtime::{Executable, Runtime, Storage};
+use crate::device::runtime::{Executable, First, Runtime, Storage};
 use crate::device::source::Source;
 use crate::error::{Error, Result};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -153,8 +153,8 @@ impl Runtime for Gpu {
         &self.ledger
     }
 
-    fn allocate(self: Arc<Self>, bytes: usize, zeroed: bool) -> Result<Storage> {
-        Ok(Storage::Device(Box::new(self.buffer(bytes as u64, zeroed)?)))
+    fn allocate(self: Arc<Self>, bytes: usize, first: First) -> Result<Storage> {
+        Ok(Storage::Device(Box::new(self.buffer(bytes as u64, first == First::Zeros)?)))
     }
 
     fn release_kept_memory(&self) {
