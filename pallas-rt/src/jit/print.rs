@@ -46,7 +46,6 @@ impl Array {
 ///
 /// # Errors
 /// No memory.
-#[allow(clippy::print_stderr, reason = "the user asked to see it")]
 pub(super) fn show(print: &Print, ty: &Type, bytes: &[u8], at: Loc) -> Result<()> {
     let own = Type::new(ty.dtype, &ty.shape[print.batches.len()..]);
     let size = own.elements() * ty.dtype.bytes();
@@ -55,7 +54,7 @@ pub(super) fn show(print: &Print, ty: &Type, bytes: &[u8], at: Loc) -> Result<()
         let line = format!("{at}: {} = {x}", print.label);
         #[cfg(test)]
         SHOWN.lock().unwrap_or_else(PoisonError::into_inner).push(line.clone());
-        eprintln!("{line}");
+        crate::interp::print(&[line]);
     }
     Ok(())
 }

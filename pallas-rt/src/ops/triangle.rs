@@ -10,7 +10,7 @@ use crate::array::Array;
 use crate::jit::apply;
 use pallas_graph::{Graph, Var};
 use pallas_ir::structural::{Pad, Slice};
-use pallas_ir::{At, DType, Diag, Dim, Literal, Loc, ScalarOp, StructuralOp};
+use pallas_ir::{At, DType, Diag, Dim, Literal, Loc, ScalarOp, StructuralOp, Type};
 
 /// Appends truth values of a matrix: row + `k` compared with the column.
 fn compared(graph: &mut Graph, op: ScalarOp, [rows, columns]: [usize; 2], k: i64) -> Result<Var, Diag> {
@@ -166,6 +166,11 @@ impl Array {
             let [n] = ty.shape[..] else {
                 return Err(Diag::new("rank", At::Op, format!("vander of {ty}"), "it takes one axis"));
             };
+            let gives = Type::new(ty.dtype, [n, count]);
+            if !gives.is_indexable() {
+                let message = format!("{gives} has more than 2^31 - 1 elements");
+                return Err(Diag::new("size", At::Op, message, "take fewer powers"));
+            }
             let column = reshape(graph, v[0], &[n, 1])?;
             let mut columns = vec![];
             for power in (0..count as i64).rev() {

@@ -29,6 +29,7 @@ fn mistakes_name_the_line_of_the_call() {
         (x.array_split(0, 1)[0].clone(), line!(), "0 equal parts"),
         (x.tile(&[usize::MAX / 2, 1]), line!(), "more than 2^31 - 1 elements"),
         (x.repeat(1 << 40, 0), line!(), "more than 2^31 - 1 elements"),
+        (y.vander(usize::MAX), line!(), "more than 2^31 - 1 elements"),
         (x.pad(&[(usize::MAX, 0)], 0), line!(), "a pad by -1"),
         (ops::zeros(&[1 << 20, 1 << 20], DType::F32), line!(), "more than 2^31 - 1 elements"),
         (ops::eye(1 << 40, 0, 0, DType::F32), line!(), "more than 2^31 - 1 elements"),
