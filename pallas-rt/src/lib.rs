@@ -71,7 +71,7 @@ pub use launch::{
     Backward, Checked, Differentiable, Ended, Explained, Explanation, Results, check, cost, explain, into, on,
 };
 #[cfg(feature = "graph")]
-pub use ops::{Axes, Operand, keep, promote_types, select};
+pub use ops::{Axes, Operand, accumulate, keep, promote_types, select};
 pub use pallas_macros::{Tree, kernel};
 pub use target::{Budget, Matrices, Profile, Target};
 pub use wgsl::{Counts, Iterations, PipelinedOperand, PlacedTile, Placement, Reach, Shader};

@@ -4,8 +4,8 @@ use crate::dynamic::Dynamic;
 use crate::graph::{Equation, Graph, Op, Var};
 use crate::mesh::{Annotation, Collective};
 use pallas_ir::emit::{Id, Term};
-use pallas_ir::structural::Broadcast;
-use pallas_ir::{At, Diag, Dim, Emit, Facts, Literal, Loc, MAX_RANK, ScalarOp, StructuralOp, Type};
+use pallas_ir::structural::{Broadcast, Cast};
+use pallas_ir::{At, DType, Diag, Dim, Emit, Facts, Literal, Loc, MAX_RANK, ScalarOp, StructuralOp, Type};
 use std::sync::Arc;
 
 impl Graph {
@@ -22,7 +22,8 @@ impl Graph {
         v
     }
 
-    /// Appends an equation.
+    /// Appends an equation; between two casts, if its fold accumulates in another type than its operand's
+    /// ([`StructuralOp::accumulator`]).
     ///
     /// # Errors
     /// Operands that do not fit the operation; more than 8 axes, 2^31 - 1 elements along one, or 2^48 bytes.
@@ -43,7 +44,20 @@ impl Graph {
         Ok(self.define(op, args, gives))
     }
 
+    /// Appends the casts around a fold that accumulates in another type, and the fold; `None` for other operations.
+    fn accumulated(&mut self, op: &Op, args: &[Var]) -> Option<Var> {
+        let (Op::Structural(fold), &[x]) = (op, args) else { return None };
+        let own = self.ty(x).dtype;
+        let to = fold.accumulator(&[own])?;
+        let x = self.cast(x, to);
+        let y = self.fitting(op.clone(), &[x]);
+        Some(self.cast(y, own))
+    }
+
     fn define(&mut self, op: Op, args: &[Var], gives: Vec<Type>) -> Vec<Var> {
+        if let Some(result) = self.accumulated(&op, args) {
+            return vec![result];
+        }
         let results: Vec<Var> = gives.into_iter().map(|ty| self.var(ty)).collect();
         self.equations.push(Equation { op, args: args.to_vec(), results: results.clone(), loc: self.at });
         results
@@ -60,6 +74,11 @@ impl Graph {
         let types: Vec<&Type> = args.iter().map(|&v| self.ty(v)).collect();
         let gives = infer(&op, &types).unwrap_or_else(|diag| panic!("{op} of operands known to fit: {diag}"));
         self.define(op, args, gives)
+    }
+
+    /// Appends a conversion, unless the variable has the type.
+    pub(crate) fn cast(&mut self, v: Var, to: DType) -> Var {
+        if self.ty(v).dtype == to { v } else { self.fitting(StructuralOp::from(Cast { to }), &[v]) }
     }
 
     /// Appends a number of rank 0.

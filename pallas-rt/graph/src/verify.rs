@@ -3,7 +3,8 @@ use crate::build::infer;
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::Type;
 
-/// Checks that variables are defined once and before they are used, and that types are those of the operations.
+/// Checks that variables are defined once and before they are used, that types are those of the operations, and
+/// that a fold which rounds at each step has operands of a type that accumulates.
 ///
 /// # Errors
 /// The first rule that is broken, with its equation.
@@ -43,6 +44,12 @@ pub(crate) fn verify_equations(graph: &Graph) -> Result<(), String> {
         let declared: Vec<Type> = results.iter().map(|&r| graph.ty(r).clone()).collect();
         if declared != gives {
             return Err(said(format!("gives {gives:?}, declared as {declared:?}")));
+        }
+        if let Op::Structural(fold) = op {
+            let dtypes: Vec<_> = types.iter().map(|ty| ty.dtype).collect();
+            if let Some(wide) = fold.accumulator(&dtypes) {
+                return Err(said(format!("accumulates in {}, not in {wide}", dtypes[0])));
+            }
         }
     }
     graph.results.iter().try_for_each(|&r| used(&defined, r))

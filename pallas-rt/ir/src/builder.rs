@@ -1,6 +1,7 @@
 //! Appends instructions to a kernel, region by region; every type comes from [`infer`].
 use crate::diag::{self, At, Diag};
 use crate::kernel::{DimDecl, DimId, Inst, InstId, Kernel, Loc, Op, Operand, OperandId, Region, RegionId, Type, Value};
+use crate::structural::Cast;
 use crate::{DType, Literal, ScalarOp, infer};
 
 /// A kernel under construction, with a stack of open regions.
@@ -72,13 +73,28 @@ impl Builder {
     pub fn effect(&mut self, op: Op, args: &[Value], loc: Loc) -> Result<(), Diag> {
         self.append(op, args, loc).map(|_| ())
     }
-    /// Appends an operation, with or without a result.
+    /// Appends an operation, with or without a result; between two casts, if it accumulates in another type than its
+    /// operand's.
+    ///
+    /// ```text
+    /// %y: f16[1] = reduce op(add) axes(0) %x   ->   %a: f32[8] = cast to(f32) %x
+    ///                                               %b: f32[1] = reduce op(add) axes(0) %a
+    ///                                               %y: f16[1] = cast to(f16) %b
+    /// ```
     ///
     /// # Errors
     /// What [`infer`] says.
     pub fn append(&mut self, op: Op, args: &[Value], loc: Loc) -> Result<Option<Value>, Diag> {
         let types: Vec<&Type> = args.iter().map(|&v| self.kernel.ty(v)).collect();
         let result = infer(&self.kernel, &op, &types)?;
+        if let (Op::Structural(fold), &[x]) = (&op, args)
+            && let Some(wide) = fold.accumulator(&[self.kernel.ty(x).dtype])
+        {
+            let own = self.kernel.ty(x).dtype;
+            let x = self.emit(Op::Structural(Cast { to: wide }.into()), &[x], loc)?;
+            let y = self.emit(op, &[x], loc)?;
+            return self.append(Op::Structural(Cast { to: own }.into()), &[y], loc);
+        }
         result.iter().try_for_each(Type::check)?;
         let result = result.map(|ty| self.value(ty));
         self.push(Inst { op, args: args.to_vec(), results: result.into_iter().collect(), regions: vec![] }, loc);

@@ -100,6 +100,10 @@ macro_rules! dtypes {
             pub const fn is_float(self) -> bool {
                 matches!(self, DType::F32 | DType::F64 | DType::F16 | DType::Bf16)
             }
+            /// The type in which sums and products of elements accumulate: f32 for 16-bit floats, else the type itself.
+            pub const fn accumulator(self) -> DType {
+                if matches!(self, DType::F16 | DType::Bf16) { DType::F32 } else { self }
+            }
             /// An integer type with sign.
             pub const fn is_signed(self) -> bool {
                 matches!(self, DType::I8 | DType::I16 | DType::I32 | DType::I64)

@@ -49,6 +49,7 @@ impl std::error::Error for Violation {}
 ///   region;
 /// - every value is defined once, and before its uses, in the same region or one around it;
 /// - results have the types that [`infer`] gives; an instruction has as many regions as its operation takes;
+/// - a fold that rounds at each step has operands of a type that accumulates: sums of 16-bit floats stand between casts;
 /// - `if` tests a bool, its sides have no parameters and yield the results' types;
 /// - `for` counts with i32, its region takes the index and what is carried, and yields what is carried;
 /// - `while` passes values of its results' types to the condition, from it (after a bool) to the body, and back to the
@@ -367,7 +368,7 @@ impl<'a> Checker<'a> {
         for &region in &inst.regions {
             self.region(region, &self.kernel.inst_text(inst), self.kernel.loc(id))?;
         }
-        if let Some(message) = self.access(&inst.op).or_else(|| self.types(inst)) {
+        if let Some(message) = self.access(&inst.op).or_else(|| self.types(inst)).or_else(|| self.accumulates(inst)) {
             return self.fail_at(id, message);
         }
         match inst.results.iter().try_for_each(|&v| self.define(v, "", self.kernel.loc(id))) {
@@ -410,6 +411,13 @@ impl<'a> Checker<'a> {
             }
         };
         (!fits).then(|| "has types that its operation does not give".into())
+    }
+
+    /// The broken invariant of the type in which a fold accumulates.
+    fn accumulates(&self, inst: &Inst) -> Option<String> {
+        let Op::Structural(op) = &inst.op else { return None };
+        let dtypes: Vec<DType> = inst.args.iter().map(|&v| self.kernel.ty(v).dtype).collect();
+        op.accumulator(&dtypes).map(|wide| format!("accumulates in {}, not in {wide}", dtypes[0]))
     }
 
     /// The broken invariant of what an instruction touches.

@@ -3,6 +3,7 @@
 //! Only an expansion of `#[kernel]` enters a context. In *trace* mode an operation is appended to the tile IR; in *eager*
 //! mode it is computed at once by the strict interpreter, so that a debugger steps through the user's own lines.
 use crate::interp::{Datum, Fault, Machine, walk};
+use pallas_ir::structural::Cast;
 use pallas_ir::{At, Builder, DType, Diag, Kernel, Literal, Loc, Op, RegionId, Type, Value};
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -148,7 +149,7 @@ impl Context {
     fn emit(&mut self, op: Op, args: &[Handle], loc: Loc) -> Option<Value> {
         let args = self.resolve(args, loc)?;
         match &mut self.mode {
-            Mode::Eager(eager) => eager.emit(&op, &args, loc),
+            Mode::Eager(eager) => eager.accumulated(&op, &args, loc),
             Mode::Trace(builder) => builder.append(op, &args, loc).unwrap_or_else(|diag| {
                 self.blame(diag, loc);
                 None
@@ -173,6 +174,17 @@ impl Context {
 }
 
 impl Eager {
+    /// Computes; between two casts, if the operation accumulates in another type than its operand's, as
+    /// [`Builder::append`] does.
+    fn accumulated(&mut self, op: &Op, args: &[Value], loc: Loc) -> Option<Value> {
+        let (Op::Structural(fold), &[x]) = (op, args) else { return self.emit(op, args, loc) };
+        let own = self.values[x.index()].ty.dtype;
+        let Some(to) = fold.accumulator(&[own]) else { return self.emit(op, args, loc) };
+        let cast = |to| Op::Structural(Cast { to }.into());
+        let x = self.emit(&cast(to), &[x], loc)?;
+        let y = self.emit(op, &[x], loc)?;
+        self.emit(&cast(own), &[y], loc)
+    }
     /// Computes; a fault stops everything after it, since later operations see poisoned handles.
     fn emit(&mut self, op: &Op, args: &[Value], loc: Loc) -> Option<Value> {
         if self.fault.is_some() {

@@ -1,14 +1,18 @@
 //! Axes as arguments.
+use super::elementwise::cast;
 pub(super) use crate::array::axis_of;
-use pallas_ir::{At, Diag};
+use pallas_graph::{Graph, Var};
+use pallas_ir::{At, DType, Diag};
 use std::ops::RangeFull;
 
-/// Axes of an array: `..` for all, `1`, `-1` for the last, or `[0, -1]`. See [`keep`].
+/// Axes of an array: `..` for all, `1`, `-1` for the last, or `[0, -1]`. See [`keep`] and [`accumulate`].
 #[derive(Clone, Debug)]
 pub struct Axes {
     /// `None` for all.
     which: Option<Vec<isize>>,
     kept: bool,
+    /// The element type in which a reduction is computed; `None` for that of its operand.
+    dtype: Option<DType>,
 }
 
 /// The same axes, which a reduction then keeps with extent 1.
@@ -24,7 +28,28 @@ pub fn keep(axes: impl Into<Axes>) -> Axes {
     Axes { kept: true, ..axes.into() }
 }
 
+/// The same axes, along which a reduction is computed on elements of another type, that of its result; JAX's `dtype`
+/// argument.
+///
+/// Without it sums and products of `f16` and `bf16` accumulate in `f32` and are rounded once, those of `bool` and narrow
+/// integers are computed in 32 bits, and others in the type of their operand.
+///
+/// ```
+/// use pallas_rt::{Array, accumulate, ir::DType};
+/// let x = Array::from_slice(&[1e8f32, 1.0, -1e8], &[3])?;
+/// assert_eq!(x.sum(accumulate(0, DType::F64)).to_vec::<f64>()?, [1.0]);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+pub fn accumulate(axes: impl Into<Axes>, dtype: DType) -> Axes {
+    Axes { dtype: Some(dtype), ..axes.into() }
+}
+
 impl Axes {
+    /// The operand in the type in which the reduction is computed.
+    pub(super) fn of_type(&self, graph: &mut Graph, v: Var) -> Result<Var, Diag> {
+        self.dtype.map_or(Ok(v), |dtype| cast(graph, v, dtype))
+    }
+
     /// Returns true if the axes stay with extent 1.
     pub(super) fn kept(&self) -> bool {
         self.kept
@@ -54,7 +79,7 @@ impl Axes {
 
 impl From<RangeFull> for Axes {
     fn from(_: RangeFull) -> Axes {
-        Axes { which: None, kept: false }
+        Axes { which: None, kept: false, dtype: None }
     }
 }
 
@@ -66,12 +91,12 @@ impl From<isize> for Axes {
 
 impl<const N: usize> From<[isize; N]> for Axes {
     fn from(axes: [isize; N]) -> Axes {
-        Axes { which: Some(axes.to_vec()), kept: false }
+        Axes { which: Some(axes.to_vec()), kept: false, dtype: None }
     }
 }
 
 impl From<&[isize]> for Axes {
     fn from(axes: &[isize]) -> Axes {
-        Axes { which: Some(axes.to_vec()), kept: false }
+        Axes { which: Some(axes.to_vec()), kept: false, dtype: None }
     }
 }

@@ -23,7 +23,7 @@ pub(super) fn contract(
 ) -> Result<Var, Diag> {
     let dtype = promote_types(graph.ty(a).dtype, graph.ty(b).dtype);
     let work = if dtype == DType::Bool { DType::I32 } else { dtype };
-    let acc = if matches!(work, DType::F16 | DType::Bf16) { DType::F32 } else { work };
+    let acc = work.accumulator();
     let (mut a, b) = (cast(graph, a, work)?, cast(graph, b, work)?);
     for &(i, j) in batch.iter().chain(&contract) {
         let (x, y) = (graph.ty(a).shape.get(i), graph.ty(b).shape.get(j));

@@ -111,7 +111,7 @@ fn convolution(graph: &mut Graph, lhs: Var, rhs: Var, options: &Convolution<'_>)
         dilation: dilation[i],
         spacing: spacing[i],
     };
-    let acc = if matches!(dtype, DType::F16 | DType::Bf16) { DType::F32 } else { dtype };
+    let acc = dtype.accumulator();
     let conv = Conv {
         windows: (0..count).map(window).collect(),
         groups: options.feature_group_count,

@@ -43,7 +43,7 @@ mod tests;
 mod triangle;
 
 pub use at::Elements;
-pub use axes::{Axes, keep};
+pub use axes::{Axes, accumulate, keep};
 pub use convolution::{Convolution, Overlap, conv, conv_general_dilated, conv_transpose};
 pub use create::{
     Indexing, arange, bartlett, blackman, broadcast_shape, full, geomspace, hamming, hanning, indices, linspace,

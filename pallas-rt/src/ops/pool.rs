@@ -1,5 +1,6 @@
 //! Folds of the elements that a window sees; `jax.lax.reduce_window`, and the pools of `flax.linen`.
 use super::elementwise::{Meets, meet};
+use super::reduce::rounded_once;
 use crate::array::Array;
 use crate::jit::apply;
 use pallas_graph::{Graph, Var};
@@ -193,16 +194,17 @@ impl Array {
         count_include_pad: bool,
     ) -> Array {
         let padding = padding.into();
-        apply(&[self], Loc::caller(), |graph, v| {
-            let sum = pool(graph, v[0], ScalarOp::Add, window, strides, &padding)?;
+        let mean = |graph: &mut Graph, v: Var| {
+            let sum = pool(graph, v, ScalarOp::Add, window, strides, &padding)?;
             let count = if count_include_pad {
                 Meets::Float(window.iter().product::<usize>() as f64)
             } else {
-                let ty = graph.ty(v[0]).clone();
+                let ty = graph.ty(v).clone();
                 let ones = graph.splat(Literal::new(ty.dtype, 1.0), &ty.shape);
                 Meets::Var(pool(graph, ones, ScalarOp::Add, window, strides, &padding)?)
             };
             meet(graph, ScalarOp::Div, &[Meets::Var(sum), count])
-        })
+        };
+        apply(&[self], Loc::caller(), |graph, v| rounded_once(graph, v[0], mean))
     }
 }

@@ -6,7 +6,7 @@ use crate::array::Array;
 use crate::jit::apply;
 use pallas_graph::{Graph, Var};
 use pallas_ir::structural::Dot;
-use pallas_ir::{At, DType, Diag, Loc, StructuralOp};
+use pallas_ir::{At, Diag, Loc, StructuralOp};
 
 impl Array {
     /// The product of matrices, which the last two axes are; `jnp.matmul`. An operand of one axis is a row on the left
@@ -47,7 +47,7 @@ pub(super) fn matmul(graph: &mut Graph, a: Var, b: Var) -> Result<Var, Diag> {
     let (a, b) = (wide(a, &x)?, wide(b, &y)?);
     let (ra, rb) = (graph.ty(a).shape.len(), graph.ty(b).shape.len());
     let shared = if ra == rb { n } else { 0 };
-    let acc = if matches!(dtype, DType::F16 | DType::Bf16) { DType::F32 } else { dtype };
+    let acc = dtype.accumulator();
     let dot = Dot { batch: (0..shared).map(|i| (i, i)).collect(), contract: vec![(ra - 1, rb - 2)], acc };
     let product = graph.push(StructuralOp::from(dot), &[a, b])?;
     // A single matrix on the left comes before the batch of the right side.

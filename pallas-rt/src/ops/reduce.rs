@@ -7,7 +7,7 @@ use crate::array::Array;
 use crate::jit::apply;
 use pallas_graph::{Graph, Op, Var};
 use pallas_ir::structural::{ArgReduce, Reduce};
-use pallas_ir::{DType, Diag, Loc, ScalarOp, StructuralOp};
+use pallas_ir::{At, DType, Diag, Loc, ScalarOp, StructuralOp};
 
 /// Appends a reduction. Truth values have the order false, true.
 pub(super) fn reduce(graph: &mut Graph, op: ScalarOp, v: Var, axes: &Axes) -> Result<Var, Diag> {
@@ -27,6 +27,41 @@ pub(super) fn total(graph: &mut Graph, op: ScalarOp, v: Var, axes: &Axes) -> Res
     reduce(graph, op, v, axes)
 }
 
+/// Appends the largest or smallest element.
+///
+/// # Errors
+/// Axes without elements: these have no largest one.
+fn extreme(graph: &mut Graph, op: ScalarOp, v: Var, axes: &Axes) -> Result<Var, Diag> {
+    has_elements(graph, if op == ScalarOp::Maximum { "max" } else { "min" }, v, axes)?;
+    reduce(graph, op, v, axes)
+}
+
+/// Refuses an operation along axes without elements, as JAX does.
+pub(super) fn has_elements(graph: &Graph, name: &str, v: Var, axes: &Axes) -> Result<(), Diag> {
+    let ty = graph.ty(v);
+    match axes.of(ty.shape.len())?.into_iter().find(|&axis| ty.shape[axis] == 0) {
+        Some(axis) => {
+            let found = format!("`{name}` along axis {axis} of {ty}, which has no elements");
+            Err(Diag::new("empty", At::Op, found, "nothing has no largest or smallest element"))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Appends equations on floats in the type that accumulates them; their result is rounded to the operand's type, f32 for
+/// integers.
+pub(super) fn rounded_once(
+    graph: &mut Graph,
+    v: Var,
+    equations: impl FnOnce(&mut Graph, Var) -> Result<Var, Diag>,
+) -> Result<Var, Diag> {
+    let dtype = graph.ty(v).dtype;
+    let own = if dtype.is_float() { dtype } else { DType::F32 };
+    let v = cast(graph, v, own.accumulator())?;
+    let result = equations(graph, v)?;
+    cast(graph, result, own)
+}
+
 /// Methods of axes: the equations of each.
 macro_rules! reductions {
     ($($(#[$doc:meta])+ $name:ident |$graph:ident, $v:ident, $axes:ident| $equations:expr;)*) => {
@@ -37,7 +72,7 @@ macro_rules! reductions {
             pub fn $name(&self, axes: impl Into<Axes>) -> Array {
                 let axes = axes.into();
                 apply(&[self], Loc::caller(), |$graph, v| {
-                    let ($v, $axes) = (v[0], &axes);
+                    let ($v, $axes) = (axes.of_type($graph, v[0])?, &axes);
                     $equations
                 })
             }
@@ -46,14 +81,14 @@ macro_rules! reductions {
 }
 reductions! {
     /// Sum over axes, which are dropped; [`keep`](crate::keep) keeps them. `bool` and narrow integers are summed in 32
-    /// bits.
+    /// bits, `f16` and `bf16` in `f32`, whose sum is rounded; [`accumulate`](crate::accumulate) names another type.
     sum |graph, v, axes| total(graph, ScalarOp::Add, v, axes);
-    /// Product over axes, which are dropped. `bool` and narrow integers are multiplied in 32 bits.
+    /// Product over axes, which are dropped; computed in the types of [`sum`](Array::sum).
     prod |graph, v, axes| total(graph, ScalarOp::Mul, v, axes);
-    /// Largest element over axes, which are dropped; NaN if there is one; -inf or the lowest integer over nothing.
-    max |graph, v, axes| reduce(graph, ScalarOp::Maximum, v, axes);
-    /// Smallest element over axes, which are dropped; NaN if there is one; inf or the highest integer over nothing.
-    min |graph, v, axes| reduce(graph, ScalarOp::Minimum, v, axes);
+    /// Largest element over axes, which are dropped; NaN if there is one; an error over nothing.
+    max |graph, v, axes| extreme(graph, ScalarOp::Maximum, v, axes);
+    /// Smallest element over axes, which are dropped; NaN if there is one; an error over nothing.
+    min |graph, v, axes| extreme(graph, ScalarOp::Minimum, v, axes);
     /// True where any element along axes is not 0; the axes are dropped.
     any |graph, v, axes| {
         let v = cast(graph, v, DType::Bool)?;
@@ -69,19 +104,19 @@ reductions! {
     /// Variance over axes, which are dropped: the mean of squared differences from the mean.
     var |graph, v, axes| variance(graph, v, axes);
     /// Standard deviation over axes, which are dropped: the square root of the variance.
-    std |graph, v, axes| {
+    std |graph, v, axes| rounded_once(graph, v, |graph, v| {
         let variance = variance(graph, v, axes)?;
         meet(graph, ScalarOp::Sqrt, &[Meets::Var(variance)])
-    };
+    });
     /// Euclidean norm over axes, which are dropped: the square root of the sum of squares. `jnp.linalg.norm`.
-    norm |graph, v, axes| {
-        let squares = evaluate(graph, Kind::Float, [Meets::Var(v)], |[x], _| x * x)?;
+    norm |graph, v, axes| rounded_once(graph, v, |graph, v| {
+        let squares = graph.push(ScalarOp::Mul, &[v, v])?;
         let sum = reduce(graph, ScalarOp::Add, squares, axes)?;
         meet(graph, ScalarOp::Sqrt, &[Meets::Var(sum)])
-    };
+    });
     /// Difference of the largest and the smallest element over axes, which are dropped.
     ptp |graph, v, axes| {
-        let (most, least) = (reduce(graph, ScalarOp::Maximum, v, axes)?, reduce(graph, ScalarOp::Minimum, v, axes)?);
+        let (most, least) = (extreme(graph, ScalarOp::Maximum, v, axes)?, extreme(graph, ScalarOp::Minimum, v, axes)?);
         meet(graph, ScalarOp::Sub, &[Meets::Var(most), Meets::Var(least)])
     };
     /// Number of elements along axes that are not 0, i32; the axes are dropped.
@@ -95,8 +130,10 @@ reductions! {
     logmeanexp |graph, v, axes| {
         let shape = graph.ty(v).shape.clone();
         let count: usize = axes.of(shape.len())?.iter().map(|&axis| shape[axis]).product();
-        let sum = logsumexp(graph, v, axes)?;
-        meet(graph, ScalarOp::Sub, &[Meets::Var(sum), Meets::Float((count as f64).ln())])
+        rounded_once(graph, v, |graph, v| {
+            let sum = logsumexp(graph, v, axes)?;
+            meet(graph, ScalarOp::Sub, &[Meets::Var(sum), Meets::Float((count as f64).ln())])
+        })
     };
     /// Sum over axes of the elements that are not NaN.
     nansum |graph, v, axes| {
@@ -117,10 +154,10 @@ reductions! {
     /// Variance over axes of the elements that are not NaN; NaN where all are.
     nanvar |graph, v, axes| nan_variance(graph, v, axes);
     /// Standard deviation over axes of the elements that are not NaN; NaN where all are.
-    nanstd |graph, v, axes| {
+    nanstd |graph, v, axes| rounded_once(graph, v, |graph, v| {
         let variance = nan_variance(graph, v, axes)?;
         meet(graph, ScalarOp::Sqrt, &[Meets::Var(variance)])
-    };
+    });
 }
 
 /// Appends the array with a number in place of each NaN.
@@ -137,6 +174,7 @@ fn is_number(graph: &mut Graph, v: Var) -> Result<Var, Diag> {
 }
 
 fn nan_extreme(graph: &mut Graph, op: ScalarOp, v: Var, axes: &Axes) -> Result<Var, Diag> {
+    has_elements(graph, if op == ScalarOp::Maximum { "nanmax" } else { "nanmin" }, v, axes)?;
     if !graph.ty(v).dtype.is_float() {
         return reduce(graph, op, v, axes);
     }
@@ -148,39 +186,40 @@ fn nan_extreme(graph: &mut Graph, op: ScalarOp, v: Var, axes: &Axes) -> Result<V
 }
 
 fn nan_mean(graph: &mut Graph, v: Var, axes: &Axes) -> Result<Var, Diag> {
-    let (numbers, is_number) = (without_nan(graph, v, 0.0)?, is_number(graph, v)?);
-    let (sum, count) = (reduce_as_float(graph, numbers, axes)?, total(graph, ScalarOp::Add, is_number, axes)?);
-    meet(graph, ScalarOp::Div, &[Meets::Var(sum), Meets::Var(count)])
-}
-
-fn reduce_as_float(graph: &mut Graph, v: Var, axes: &Axes) -> Result<Var, Diag> {
-    let dtype = graph.ty(v).dtype;
-    let v = if dtype.is_float() { v } else { cast(graph, v, DType::F32)? };
-    reduce(graph, ScalarOp::Add, v, axes)
+    rounded_once(graph, v, |graph, v| {
+        let (numbers, is_number) = (without_nan(graph, v, 0.0)?, is_number(graph, v)?);
+        let (sum, count) =
+            (reduce(graph, ScalarOp::Add, numbers, axes)?, total(graph, ScalarOp::Add, is_number, axes)?);
+        meet(graph, ScalarOp::Div, &[Meets::Var(sum), Meets::Var(count)])
+    })
 }
 
 fn nan_variance(graph: &mut Graph, v: Var, axes: &Axes) -> Result<Var, Diag> {
-    let centre = nan_mean(graph, v, &super::keep(axes.clone()))?;
-    // Before they are squared: the derivative of a square at NaN is NaN.
-    let distances = evaluate(graph, Kind::Float, [Meets::Var(v), Meets::Var(centre)], |[x, mean], _| {
-        x.is_nan().select(x.zero(), x - mean)
-    })?;
-    let squares = graph.push(ScalarOp::Mul, &[distances, distances])?;
-    let is_number = is_number(graph, v)?;
-    let (sum, count) = (reduce(graph, ScalarOp::Add, squares, axes)?, total(graph, ScalarOp::Add, is_number, axes)?);
-    meet(graph, ScalarOp::Div, &[Meets::Var(sum), Meets::Var(count)])
+    rounded_once(graph, v, |graph, v| {
+        let centre = nan_mean(graph, v, &super::keep(axes.clone()))?;
+        // Before they are squared: the derivative of a square at NaN is NaN.
+        let distances = evaluate(graph, Kind::Float, [Meets::Var(v), Meets::Var(centre)], |[x, mean], _| {
+            x.is_nan().select(x.zero(), x - mean)
+        })?;
+        let squares = graph.push(ScalarOp::Mul, &[distances, distances])?;
+        let is_number = is_number(graph, v)?;
+        let (sum, count) =
+            (reduce(graph, ScalarOp::Add, squares, axes)?, total(graph, ScalarOp::Add, is_number, axes)?);
+        meet(graph, ScalarOp::Div, &[Meets::Var(sum), Meets::Var(count)])
+    })
 }
 
 fn logsumexp(graph: &mut Graph, v: Var, axes: &Axes) -> Result<Var, Diag> {
-    let v = evaluate(graph, Kind::Float, [Meets::Var(v)], |[x], _| x)?;
-    let most = reduce(graph, ScalarOp::Maximum, v, &super::keep(axes.clone()))?;
-    // An infinity minus itself would be NaN.
-    let most = evaluate(graph, Kind::Float, [Meets::Var(most)], |[x], _| x.is_finite().select(x, x.zero()))?;
-    let most = graph.push(Op::StopGradient, &[most])?;
-    let e = evaluate(graph, Kind::Float, [Meets::Var(v), Meets::Var(most)], |[x, most], _| (x - most).exp())?;
-    let sum = reduce(graph, ScalarOp::Add, e, axes)?;
-    let most = reshape(graph, most, &graph.ty(sum).shape.clone())?;
-    evaluate(graph, Kind::Float, [Meets::Var(sum), Meets::Var(most)], |[sum, most], _| sum.log() + most)
+    rounded_once(graph, v, |graph, v| {
+        let most = reduce(graph, ScalarOp::Maximum, v, &super::keep(axes.clone()))?;
+        // An infinity minus itself would be NaN.
+        let most = evaluate(graph, Kind::Float, [Meets::Var(most)], |[x], _| x.is_finite().select(x, x.zero()))?;
+        let most = graph.push(Op::StopGradient, &[most])?;
+        let e = evaluate(graph, Kind::Float, [Meets::Var(v), Meets::Var(most)], |[x, most], _| (x - most).exp())?;
+        let sum = reduce(graph, ScalarOp::Add, e, axes)?;
+        let most = reshape(graph, most, &graph.ty(sum).shape.clone())?;
+        evaluate(graph, Kind::Float, [Meets::Var(sum), Meets::Var(most)], |[sum, most], _| sum.log() + most)
+    })
 }
 
 impl Array {
@@ -200,6 +239,7 @@ impl Array {
 
     fn arg(&self, axis: isize, max: bool, at: Loc) -> Array {
         apply(&[self], at, |graph, v| {
+            has_elements(graph, if max { "argmax" } else { "argmin" }, v[0], &axis.into())?;
             let axis = axis_of(axis, graph.ty(v[0]).shape.len())?;
             graph.push(StructuralOp::from(ArgReduce { max, axis, keep: false }), v)
         })
@@ -208,18 +248,20 @@ impl Array {
 
 /// Appends a variance.
 pub(super) fn variance(graph: &mut Graph, v: Var, axes: &Axes) -> Result<Var, Diag> {
-    let centre = mean(graph, v, &super::keep(axes.clone()))?;
-    let centred = meet(graph, ScalarOp::Sub, &[Meets::Var(v), Meets::Var(centre)])?;
-    let squares = graph.push(ScalarOp::Mul, &[centred, centred])?;
-    mean(graph, squares, axes)
+    rounded_once(graph, v, |graph, v| {
+        let centre = mean(graph, v, &super::keep(axes.clone()))?;
+        let centred = meet(graph, ScalarOp::Sub, &[Meets::Var(v), Meets::Var(centre)])?;
+        let squares = graph.push(ScalarOp::Mul, &[centred, centred])?;
+        mean(graph, squares, axes)
+    })
 }
 
 /// Appends a mean.
 pub(super) fn mean(graph: &mut Graph, v: Var, axes: &Axes) -> Result<Var, Diag> {
-    let dtype = graph.ty(v).dtype;
-    let v = if dtype.is_float() { v } else { cast(graph, v, DType::F32)? };
-    let shape = graph.ty(v).shape.clone();
-    let count: usize = axes.of(shape.len())?.iter().map(|&axis| shape[axis]).product();
-    let sum = reduce(graph, ScalarOp::Add, v, axes)?;
-    meet(graph, ScalarOp::Div, &[Meets::Var(sum), Meets::Float(count as f64)])
+    rounded_once(graph, v, |graph, v| {
+        let shape = graph.ty(v).shape.clone();
+        let count: usize = axes.of(shape.len())?.iter().map(|&axis| shape[axis]).product();
+        let sum = reduce(graph, ScalarOp::Add, v, axes)?;
+        meet(graph, ScalarOp::Div, &[Meets::Var(sum), Meets::Float(count as f64)])
+    })
 }

@@ -4,7 +4,7 @@ use super::axes::axis_of;
 use super::elementwise::{Meets, cast, meet};
 use super::formula::{Kind, evaluate};
 use super::index::{Item, index};
-use super::reduce::{reduce, total, without_nan};
+use super::reduce::{has_elements, reduce, total, without_nan};
 use super::shape::{reshape, transpose};
 use crate::array::Array;
 use crate::jit::apply;
@@ -61,6 +61,7 @@ along! {
 }
 
 fn nan_position(graph: &mut Graph, v: Var, axis: isize, max: bool) -> Result<Var, Diag> {
+    has_elements(graph, if max { "nanargmax" } else { "nanargmin" }, v, &axis.into())?;
     let axis = axis_of(axis, graph.ty(v).shape.len())?;
     let arg = ArgReduce { max, axis, keep: false };
     if !graph.ty(v).dtype.is_float() {

@@ -229,10 +229,14 @@ fn segment(graph: &mut Graph, op: ScalarOp, [x, segments]: [Var; 2], count: usiz
     };
     let mut shape = ty.shape.clone();
     shape[0] = count;
-    let start = splat(graph, neutral, &shape)?;
     let at = positions(graph, segments, count, Mode::Fill, false)?;
     if ty.elements() == 0 || count == 0 {
-        return Ok(start);
+        return splat(graph, neutral, &shape);
     }
-    graph.push(StructuralOp::from(of_rows(Some(op), ty.shape.len() - 1)), &[start, at, x])
+    // A scatter rounds at each step: sums of 16-bit floats are made in f32.
+    let wide = op.accumulator(ty.dtype).unwrap_or(ty.dtype);
+    let (x, start) = (cast(graph, x, wide)?, op.neutral(wide).unwrap_or(neutral));
+    let start = splat(graph, start, &shape)?;
+    let made = graph.push(StructuralOp::from(of_rows(Some(op), ty.shape.len() - 1)), &[start, at, x])?;
+    cast(graph, made, ty.dtype)
 }

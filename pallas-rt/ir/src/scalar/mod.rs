@@ -202,6 +202,13 @@ impl ScalarOp {
             Neutral::Ones => Literal::ones(dtype),
         })
     }
+    /// The type in which a monoid folds elements of a type: that of [`DType::accumulator`] where each step rounds, so that a
+    /// sum or product of 16-bit floats is rounded once, at its end; else the elements' own.
+    pub fn accumulator(self, dtype: DType) -> Option<DType> {
+        self.row().fold?;
+        let rounds = dtype.is_float() && matches!(self, ScalarOp::Add | ScalarOp::Mul);
+        Some(if rounds { dtype.accumulator() } else { dtype })
+    }
     /// Returns true if the row is a monoid of the elements of a type, so that any number of them can be combined.
     pub fn is_monoid(self, dtype: DType) -> bool {
         self.row().fold.is_some() && self.infer(&[dtype; 2]) == Ok(dtype)

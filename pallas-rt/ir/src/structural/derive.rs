@@ -1,5 +1,5 @@
 //! What rules of derivatives and of batching are made from.
-use super::{Broadcast, Reduce, Reshape, StructuralOp, Transpose};
+use super::{Broadcast, Cast, Reduce, Reshape, Scatter, StructuralOp, Transpose};
 use crate::emit::Term;
 use crate::{DType, Dim, E, ScalarOp};
 
@@ -76,4 +76,17 @@ pub(super) fn linear<'g>(
     let some = tangents.iter().flatten().next()?;
     let tangents: Vec<E<'g>> = args.iter().zip(tangents).map(|(a, t)| t.unwrap_or_else(|| a.value.zero())).collect();
     Some(some.apply(op.clone(), &tangents))
+}
+
+/// The cotangent of an operand whose elements were read at positions, each perhaps many times: what came back, added up at
+/// those positions in the type that accumulates it.
+pub(super) fn scattered<'g>(op: Scatter, to: &Arg<'_, 'g>, index: E<'g>, cotangent: E<'g>) -> E<'g> {
+    let (own, wide) = (to.dtype, to.dtype.accumulator());
+    if wide == own {
+        return cotangent.apply(op, &[to.value.zero(), index, cotangent]);
+    }
+    let cast = |x: E<'g>, to| x.apply(Cast { to }, &[x]);
+    let cotangent = cast(cotangent, wide);
+    let zeros = cotangent.number(0.0).stretched(to.shape);
+    cast(cotangent.apply(op, &[zeros, index, cotangent]), own)
 }

@@ -1,6 +1,10 @@
 //! Windows of an operand at positions given by data.
 use super::indexed::{Numbers, held, positions};
-use super::{Access, Arg, Batch, Draw, Sample, Scatter, Structural, Windows, arity, derive::behind, list};
+use super::{
+    Access, Arg, Batch, Draw, Sample, Scatter, Structural, Windows, arity,
+    derive::{behind, scattered},
+    list,
+};
 use crate::diag::{At, Diag, shape};
 use crate::dim::Verdict;
 use crate::parse::Attributes;
@@ -148,8 +152,7 @@ impl Structural for Gather {
     fn transpose<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
         // A scatter skips windows that leave the operand, so starts are moved as the gather moves them.
         let index = held(&self.windows(args[1].shape.len()), args[0].shape, &args[1]);
-        let zeros = args[0].value.zero();
-        vec![Some(cotangent.apply(self.reversed(Some(ScalarOp::Add)), &[zeros, index, cotangent])), None]
+        vec![Some(scattered(self.reversed(Some(ScalarOp::Add)), &args[0], index, cotangent)), None]
     }
     fn draw(from: &mut dyn Draw) -> Option<Self> {
         let x = from.operand(&|ty| !ty.is_scalar() && !ty.shape.contains(&0))?.shape;

@@ -186,6 +186,19 @@ impl StructuralOp {
         op.dims().into_iter().for_each(|d| *d = Dim::from(0i64));
         op
     }
+    /// The type in which a fold of these operands accumulates, where it is not their own: see
+    /// [`ScalarOp::accumulator`](crate::ScalarOp::accumulator). Builders append such a fold between two casts, so that what
+    /// runs accumulates in the type of its operand; [`verify`](crate::verify) refuses others.
+    pub fn accumulator(&self, args: &[DType]) -> Option<DType> {
+        let op = match self {
+            Self::Reduce(fold) => fold.op,
+            Self::Cumulative(fold) => fold.op,
+            Self::ReduceWindow(fold) => fold.op,
+            _ => return None,
+        };
+        let &[dtype] = args else { return None };
+        op.accumulator(dtype).filter(|&wide| wide != dtype)
+    }
     /// For an operation that drops axes: the operation that keeps them with extent 1, as in the lowered form.
     pub fn keeping(&self) -> Option<Self> {
         match self {

@@ -1,5 +1,7 @@
 //! Elements picked by an index tile along an axis.
-use super::{Access, Arg, Batch, Draw, Gather, Sample, Structural, arity, axes_exist, draw::along};
+use super::{
+    Access, Arg, Batch, Draw, Gather, Sample, Structural, arity, axes_exist, derive::scattered, draw::along,
+};
 use crate::diag::{At, Diag, shape};
 use crate::dim::Verdict;
 use crate::parse::Attributes;
@@ -87,7 +89,7 @@ impl Structural for TakeAlong {
     }
     fn transpose<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
         let add = self.gather(args[0].shape.len()).reversed(Some(ScalarOp::Add));
-        vec![Some(cotangent.apply(add, &[args[0].value.zero(), args[1].value, cotangent])), None]
+        vec![Some(scattered(add, &args[0], args[1].value, cotangent)), None]
     }
     fn draw(from: &mut dyn Draw) -> Option<Self> {
         let (x, axis) = along(from)?;

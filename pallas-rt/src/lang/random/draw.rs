@@ -41,7 +41,7 @@ pub(super) struct Made {
     pub(super) handle: Handle,
     pub(super) ty: Type,
     /// How far devices may be apart; 0: bit-equal.
-    error: f32,
+    pub(super) error: f32,
     /// Greatest magnitude of a float.
     bound: f32,
     /// Whether nothing was made from it yet.
@@ -294,8 +294,9 @@ impl Pool {
         self.made.push(Made { handle, ty, error, bound, unused: true });
     }
     fn step(&mut self) {
-        match self.dice.below(15) {
+        match self.dice.below(16) {
             0 => self.load(),
+            15 => self.long(),
             1..6 => {
                 let op = self.dice.pick(ScalarOp::ALL);
                 self.scalar(op);

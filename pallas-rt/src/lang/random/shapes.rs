@@ -3,7 +3,7 @@
 //! A backend that computes a tile in one layout and reads it in another may go wrong where extents differ. The drawn
 //! tiles are therefore combined with tiles of other extents.
 use super::draw::Pool;
-use crate::lang::tile::Tile;
+use crate::lang::tile::{Tile, structural};
 use pallas_ir::scalar::Ty;
 use pallas_ir::{DType, Dim, Op, ScalarOp, StructuralOp, structural as ops};
 
@@ -43,6 +43,31 @@ impl Pool {
         let start = self.dice.below(n - wanted + 1) as i64;
         let some = self.apply(ops::Slice { start: vec![start], size: sizes(&[wanted]), stride: vec![1] }, &[line])?;
         self.apply(ops::Reshape { to: sizes(shape) }, &[some])
+    }
+
+    /// A fold of many 16-bit floats, whose sum is the same in every order: their numbers lie on a grid, so that f32 holds
+    /// each sum of some. Accumulated in 16 bits it is another one.
+    pub(super) fn long(&mut self) {
+        let Some(x) = self.shaped(DType::F32, &[2, 3]) else { return };
+        if self.made[x].error > 0.0 {
+            return;
+        }
+        let (count, to) = (64 << self.dice.below(3), self.dice.pick(&[DType::F16, DType::Bf16]));
+        let quarters = (Tile::<f32>::new(self.made[x].handle) * 4.0).round().clamp(-16.0, 16.0);
+        let fold: StructuralOp = match self.dice.below(2) {
+            0 => ops::Reduce::keeping(ScalarOp::Add, vec![0]).into(),
+            _ => ops::Cumulative { op: ScalarOp::Add, axis: 0, reverse: false }.into(),
+        };
+        let first = if matches!(fold, StructuralOp::Reduce(_)) { 0 } else { count as i64 - 1 };
+        let made = [
+            ops::Cast { to }.into(),
+            ops::Broadcast { to: sizes(&[count, 2, 3]), dims: vec![1, 2] }.into(),
+            fold,
+            ops::Slice { start: vec![first, 0, 0], size: sizes(&[1, 2, 3]), stride: vec![1; 3] }.into(),
+            ops::Reshape { to: sizes(&[2, 3]) }.into(),
+        ];
+        let folded = made.into_iter().fold(quarters.handle, |x, op: StructuralOp| structural(op, &[x]));
+        self.drawn(folded);
     }
 
     /// A fold that drops one of three axes, and a broadcast that gives the two left other places.

@@ -1,6 +1,6 @@
 //! The functions of the cases in reference.txt that put elements in order, by name.
 use super::cases::Function;
-use crate::ops::{self, Between, Side, keep};
+use crate::ops::{self, Between, Side, accumulate, keep};
 
 macro_rules! cases {
     ($LIST:ident |$x:ident| $($name:expr => $value:expr;)*) => {
@@ -42,6 +42,7 @@ cases! { ORDER |x|
     "nanmedian" => x[0].nanmedian(..);
     "quantile several" => x[0].quantile(&x[1], [0, 2], Between::Linear);
     "nanquantile several" => x[0].nanquantile(&x[1], keep(1), Between::Linear);
+    "dtype= sum" => x[0].sum(accumulate(0, crate::prelude::DType::F32));
     "quantile linear" => x[0].quantile(0.3, -1, Between::Linear);
     "nanquantile linear" => x[0].nanquantile(0.7, -1, Between::Linear);
     "percentile linear" => x[0].percentile(40, -1, Between::Linear);

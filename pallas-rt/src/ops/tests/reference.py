@@ -475,3 +475,4 @@ for method in "linear lower higher midpoint nearest".split():
         case(f"{name} {method}", lambda x: g(x, q, axis=-1, method=method), [f(3, 7)], [gaps()], [i(2, 4)], [f(2, 1)])
 case("quantile several", lambda x, q: jnp.quantile(x, q, axis=(0, 2)), [f(2, 3, 4), v("f32", 0, 0.35, 1)])
 case("nanquantile several", lambda x, q: jnp.nanquantile(x, q, axis=1, keepdims=True), [gaps(), v("f32", 0.25, 0.9)])
+case("dtype= sum", lambda x: jnp.sum(x, axis=0, dtype=jnp.float32), [v("bf16", 256, 1, 1, 1)], [v("i32", 7, -9)])

@@ -3,7 +3,7 @@ use crate::prelude::*;
 use pallas_graph::mesh::{Annotation, Flow, Mesh, Placed, Sharding};
 use pallas_graph::{Dynamic, Graph, Op, Var, verify};
 use pallas_ir::scalar::Ty;
-use pallas_ir::structural::{Broadcast, Draw};
+use pallas_ir::structural::{Broadcast, Cast, Cumulative, Draw, Reduce, Reshape, Slice};
 use pallas_ir::{Literal, ScalarOp, StructuralOp, Type};
 use std::sync::Arc;
 
@@ -115,6 +115,7 @@ impl Pool {
         match self.dice.below(24) {
             0 | 1 => return self.window(),
             2 if self.depth < 2 => return self.call(),
+            4 if !self.smooth && self.float == DType::F32 => return self.long(),
             3 if self.dice.below(3) == 0 => {
                 let x = self.any(&|_| true).expect("there are parameters");
                 let op = match self.dice.below(4) {
@@ -157,6 +158,44 @@ impl Pool {
             args.push((v, exact));
         }
         self.push(op.into(), &args);
+    }
+
+    /// A fold of many 16-bit floats, whose sum is the same in every order: their numbers lie on a grid, so that f32 holds
+    /// each sum of some. Accumulated in 16 bits it is another one.
+    fn long(&mut self) {
+        let Some((x, true)) = self.any(&|ty| ty.dtype == DType::F32 && ty.elements() <= 64) else { return };
+        let shape = self.graph.ty(x).shape.clone();
+        let (count, to) = (64 << self.dice.below(4), self.dice.pick(&[DType::F16, DType::Bf16]));
+        let graph = &mut self.graph;
+        let mut scaled = |v: Var, by: f64| {
+            let by = graph.splat(Literal::new(DType::F32, by), &shape);
+            graph.push(ScalarOp::Mul, &[v, by]).expect("floats of one shape")
+        };
+        let quarters = scaled(x, 4.0);
+        let x = self.graph.push(ScalarOp::Round, &[quarters]).expect("a float");
+        let many = [&[count], &shape[..]].concat();
+        let spread = Broadcast { to: Type::new(to, &many[..]).dims(), dims: (1..many.len()).collect() };
+        let fold = self.dice.below(2) == 0;
+        let last = Slice {
+            start: [&[count as i64 - 1], &vec![0; shape.len()][..]].concat(),
+            size: Type::new(to, [&[1], &shape[..]].concat()).dims(),
+            stride: vec![1; many.len()],
+        };
+        let mut then = |op: StructuralOp, v: Var| self.graph.push(op, &[v]).expect("it fits");
+        let x = then(Cast { to }.into(), x);
+        let x = then(spread.into(), x);
+        let x = match fold {
+            true => then(Reduce::dropping(ScalarOp::Add, vec![0]).into(), x),
+            false => {
+                let x = then(Cumulative { op: ScalarOp::Add, axis: 0, reverse: false }.into(), x);
+                let x = then(last.into(), x);
+                then(Reshape { to: Type::new(to, &shape[..]).dims() }.into(), x)
+            }
+        };
+        let x = then(Cast { to: DType::F32 }.into(), x);
+        let by = self.graph.splat(Literal::new(DType::F32, 0.25 / count as f64), &shape);
+        let x = self.graph.push(ScalarOp::Mul, &[x, by]).expect("floats of one shape");
+        self.made.push((x, true));
     }
 
     /// A window of a value, or a value with another one in a window, at positions that may be out of range.

@@ -4,6 +4,7 @@
 //! `PALLAS_AGREEMENT=FILE` reads other programs than those of sample.txt.
 #![allow(clippy::print_stdout, reason = "the numbers of steps, and how many programs agree")]
 mod attributes;
+mod folds;
 mod moves;
 mod nestings;
 mod steps;
@@ -128,8 +129,9 @@ fn random_programs_agree_with_jax() {
     println!("{} operations, the fewest steps: {fewest:?}", counts.len());
     println!("agreement: {agreeing} of {total}");
     let is_drawn = |name: &&str| {
-        // Reductions draw whether axes are kept.
-        *name == "keepdims=" || counts.keys().any(|key| key == name || key.starts_with(&format!("{name} ")))
+        // Reductions draw whether axes are kept; folds of another type are those of its elements.
+        ["keepdims=", "dtype="].contains(name)
+            || counts.keys().any(|key| key == name || key.starts_with(&format!("{name} ")))
     };
     let missing: Vec<_> =
         super::surface::operations().into_iter().filter(|names| !names.iter().any(is_drawn)).collect();

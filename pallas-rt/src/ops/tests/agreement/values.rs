@@ -36,7 +36,7 @@ pub(super) fn weights(shape: &[usize]) -> Array {
 }
 
 /// Elements of an array.
-fn numbers(x: &Array) -> Result<Vec<f64>> {
+pub(super) fn numbers(x: &Array) -> Result<Vec<f64>> {
     let bytes = x.to_bytes()?;
     let bits = |b: &[u8]| b.iter().rev().fold(0u64, |bits, &byte| bits << 8 | u64::from(byte));
     let number = |b: &[u8]| Literal { dtype: x.dtype(), bits: bits(b) }.as_f64();
