@@ -3,6 +3,49 @@ use half::{bf16, f16};
 use pallas_ir::scalar::{Lane, VisitMonoid};
 use pallas_ir::{DType, Elem, ScalarOp, Slice, SliceMut};
 
+/// `to[i]` = element `i` of all parts, combined in their order. Sums of 16-bit floats accumulate in f32 and are rounded once.
+pub(super) fn fold<'a>(op: ScalarOp, dtype: DType, to: &mut [u8], members: usize, part: impl Fn(usize) -> &'a [u8]) {
+    match dtype {
+        DType::F16 if op.accumulator(dtype) == Some(DType::F32) => rounded_once(op, to, members, part, f16::from_f32),
+        DType::Bf16 if op.accumulator(dtype) == Some(DType::F32) => rounded_once(op, to, members, part, bf16::from_f32),
+        _ => {
+            to.copy_from_slice(part(0));
+            (1..members).for_each(|k| combine(op, dtype, to, part(k)));
+        }
+    }
+}
+
+/// Number of elements of 16 bits that are combined at a time: their sums stay in the first cache.
+const BLOCK: usize = 1024;
+
+fn rounded_once<'a, T: bytemuck::Pod + Into<f32>>(
+    op: ScalarOp,
+    to: &mut [u8],
+    members: usize,
+    part: impl Fn(usize) -> &'a [u8],
+    rounded: fn(f32) -> T,
+) {
+    let size = size_of::<T>();
+    let mut sums = [0.0f32; BLOCK];
+    for (number, to) in to.chunks_mut(BLOCK * size).enumerate() {
+        let sums = &mut sums[..to.len() / size];
+        for k in 0..members {
+            let from = &part(k)[number * BLOCK * size..][..to.len()];
+            for (sum, x) in sums.iter_mut().zip(from.chunks_exact(size)) {
+                let x: f32 = bytemuck::pod_read_unaligned::<T>(x).into();
+                *sum = match (k, op) {
+                    (0, _) => x,
+                    (_, ScalarOp::Mul) => *sum * x,
+                    _ => *sum + x,
+                };
+            }
+        }
+        for (to, &sum) in to.chunks_exact_mut(size).zip(sums.iter()) {
+            to.copy_from_slice(bytemuck::bytes_of(&rounded(sum)));
+        }
+    }
+}
+
 /// Number of elements that are copied out of the bytes at a time, because bytes need not be aligned.
 const STRIP: usize = 256;
 
@@ -22,7 +65,7 @@ impl VisitMonoid for Strip<'_> {
 }
 
 /// `to[i] = to[i] op from[i]`, for arrays of an element type that the operation is a monoid of.
-pub(super) fn combine(op: ScalarOp, dtype: DType, to: &mut [u8], from: &[u8]) {
+fn combine(op: ScalarOp, dtype: DType, to: &mut [u8], from: &[u8]) {
     let strip = |to: SliceMut<'_>, from: Slice<'_>| {
         op.visit_monoid(dtype, Strip { to, from }).expect("an exchange's type admits monoids only");
     };

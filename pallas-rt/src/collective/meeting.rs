@@ -1,5 +1,5 @@
 //! An exchange whose groups are known.
-use super::combine::combine;
+use super::combine::fold;
 use super::ticket::Ticket;
 use pallas_graph::mesh::{Axis, Collective, Exchange, Mesh, names};
 use pallas_ir::{Loc, Type};
@@ -142,14 +142,10 @@ impl Meeting {
                 Some(source) => result.copy_from_slice(operand(source)),
                 None => result.fill(0),
             },
-            Exchange::AllReduce(op) => {
-                result.copy_from_slice(operand(0));
-                (1..members).for_each(|k| combine(*op, self.gives.dtype, result, operand(k)));
-            }
+            Exchange::AllReduce(op) => fold(*op, self.gives.dtype, result, members, operand),
             Exchange::ReduceScatter(op) => {
                 let part = |k: usize| &operand(k)[number * bytes..][..bytes];
-                result.copy_from_slice(part(0));
-                (1..members).for_each(|k| combine(*op, self.gives.dtype, result, part(k)));
+                fold(*op, self.gives.dtype, result, members, part);
             }
         }
     }

@@ -247,9 +247,11 @@ fn part(graph: &mut Graph, x: Var, number: usize) -> Var {
     graph.fitting(StructuralOp::from(Reshape { to: dims(&shape[1..]) }), &[x])
 }
 
-/// Arrays combined by a monoid, in order.
+/// Arrays combined by a monoid, in order, in the type that accumulates them.
 fn combined(graph: &mut Graph, by: ScalarOp, parts: Vec<Var>) -> Var {
-    let mut parts = parts.into_iter();
-    let first = parts.next().expect("a group has a member");
-    parts.fold(first, |sum, x| graph.fitting(by, &[sum, x]))
+    let own = graph.ty(parts[0]).dtype;
+    let wide = by.accumulator(own).unwrap_or(own);
+    let parts: Vec<Var> = parts.into_iter().map(|x| graph.cast(x, wide)).collect();
+    let sum = parts.into_iter().reduce(|sum, x| graph.fitting(by, &[sum, x])).expect("a group has a member");
+    graph.cast(sum, own)
 }

@@ -99,8 +99,10 @@ pub(super) fn along(to: &mut Graph, op: &Collective, operand: Option<(Var, bool)
         (true, _) => to.fitting(StructuralOp::from(Reduce::dropping(monoid, vec![0])), &[x]),
         (false, ScalarOp::Add) => {
             let ty = to.ty(x).clone();
-            let count = to.splat(Literal::new(ty.dtype, size as f64), &ty.shape);
-            to.fitting(ScalarOp::Mul, &[x, count])
+            let x = to.cast(x, ty.dtype.accumulator());
+            let count = to.splat(Literal::new(ty.dtype.accumulator(), size as f64), &ty.shape);
+            let sum = to.fitting(ScalarOp::Mul, &[x, count]);
+            to.cast(sum, ty.dtype)
         }
         (false, _) => {
             let all = stretched(to, x, size);
