@@ -49,7 +49,6 @@ pub(super) fn counted(op: ScalarOp, operand: usize, dtype: DType, x: String) -> 
     let bits = 8 * dtype.bytes();
     match (op, operand) {
         _ if bits >= 32 => x,
-        (ScalarOp::Shl | ScalarOp::Shr, 1) => format!("({x} & {}({}))", name(dtype), bits - 1),
         (ScalarOp::CountOnes, 0) => format!("({x} & {}({}))", name(dtype), (1 << bits) - 1),
         _ => x,
     }

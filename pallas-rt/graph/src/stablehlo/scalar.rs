@@ -24,9 +24,9 @@ pub(super) fn scalar(w: &mut Writer, op: ScalarOp, args: &[Value]) -> Value {
         BitAnd => w.binary("and", x, y()),
         BitOr => w.binary("or", x, y()),
         BitXor => w.binary("xor", x, y()),
-        Shl => shift(w, "shift_left", x, y()),
-        Shr if x.ty.dtype.is_signed() => shift(w, "shift_right_arithmetic", x, y()),
-        Shr => shift(w, "shift_right_logical", x, y()),
+        Shl => w.binary("shift_left", x, y()),
+        Shr if x.ty.dtype.is_signed() => w.binary("shift_right_arithmetic", x, y()),
+        Shr => w.binary("shift_right_logical", x, y()),
         Lt => w.compare("LT", x, y()),
         Le => w.compare("LE", x, y()),
         Gt => w.compare("GT", x, y()),
@@ -129,17 +129,6 @@ pub(super) fn scalar(w: &mut Writer, op: ScalarOp, args: &[Value]) -> Value {
 fn times(w: &mut Writer, x: &Value, factor: f64) -> Value {
     let factor = w.like(x, factor);
     w.binary("multiply", x, &factor)
-}
-
-/// A shift by a distance modulo the width: StableHLO's gives 0 for larger ones.
-fn shift(w: &mut Writer, name: &'static str, x: &Value, by: &Value) -> Value {
-    let width = 8 * x.ty.dtype.bytes() as i64;
-    if by.splat.is_some_and(|by| (0..width).contains(&by.as_i64())) {
-        return w.binary(name, x, by);
-    }
-    let mask = w.constant(Literal::int(by.ty.dtype, width - 1), &by.ty.shape);
-    let by = w.binary("and", by, &mask);
-    w.binary(name, x, &by)
 }
 
 /// StableHLO's clamp where the bounds are known to be in order; in the other order it gives the upper one, not the lower.

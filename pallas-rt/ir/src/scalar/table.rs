@@ -212,11 +212,11 @@ scalar_ops! {
         jvp  |_| Zero, |_| Zero;
         rust operator BitAnd;
     }
-    /// Left shift by `b` modulo the width.
+    /// Left shift by `b` bits; 0 if `b` is negative or at least the width.
     Shl = shl<T: Int>(a: T, b: T) -> y: T {
-        eval int: a.wrapping_shl(b as u32);
+        eval int: a.checked_shl((b as u64).min(64) as u32).unwrap_or(0);
         cpu  same;
-        wgsl "({a} << (u32({b}) & 31u))" Exact;
+        wgsl "(({a} << min(u32({b}), 31u)) << u32(u32({b}) > 31u))" Exact;
         nan  Opaque;
         cost arithmetic 1;
         fold none;
@@ -599,11 +599,12 @@ scalar_ops! {
         jvp  |_| Zero, |_| Zero;
         rust operator BitXor;
     }
-    /// Right shift by `b` modulo the width; keeps the sign.
+    /// Right shift by `b` bits, which brings in the sign; nothing but the sign is left if `b` is negative or at least the
+    /// width.
     Shr = shr<T: Int>(a: T, b: T) -> y: T {
-        eval int: a.wrapping_shr(b as u32);
+        eval int: a.checked_shr((b as u64).min(64) as u32).unwrap_or(a.wrapping_shr(u32::MAX) >> 1);
         cpu  same;
-        wgsl "({a} >> (u32({b}) & 31u))" Exact;
+        wgsl "(({a} >> min(u32({b}), 31u)) >> u32(u32({b}) > 31u))" Exact;
         nan  Opaque;
         cost arithmetic 1;
         fold none;

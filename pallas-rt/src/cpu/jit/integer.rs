@@ -49,8 +49,9 @@ impl Writer {
             Le => return self.is_extreme(least, a, b),
             Lt => return self.is_extreme(most, a, b).map(|mask| self.inverted(mask)),
             Gt => return self.is_extreme(least, a, b).map(|mask| self.inverted(mask)),
-            Shl => return self.shift_by_each(Binary::ShiftLeft, a, b),
-            Shr => return self.shift_by_each(of_sign(Binary::ShiftSign, Binary::ShiftRight), a, b),
+            // These instructions take distances as numbers without sign, and shift every bit out for those beyond the width.
+            Shl => Binary::ShiftLeft,
+            Shr => of_sign(Binary::ShiftSign, Binary::ShiftRight),
             _ => return None,
         };
         self.binary(simple, a, b)
@@ -73,16 +74,7 @@ impl Writer {
         Some(extreme)
     }
 
-    /// By the number of bits that each element of `by` has, modulo the width.
-    fn shift_by_each(&mut self, op: Binary, x: Operand, by: Operand) -> Option<Reg> {
-        // The instruction brings in nothing but zeros, or signs, for more.
-        let most = self.word(WIDTH - 1);
-        let by = self.binary(Binary::And, by, most)?;
-        let y = self.binary(op, x, Operand::Reg(by))?;
-        self.free(by);
-        Some(y)
-    }
-    /// By so many bits, modulo the width.
+    /// Shifts by a number of bits; nothing but zeros, or signs, is left for more than the width.
     pub(super) fn shift(&mut self, op: ScalarOp, dtype: DType, x: Operand, by: u32) -> Option<Reg> {
         let how = match (op, dtype) {
             (ScalarOp::Shl, DType::I32 | DType::U32) => Shift::Left,
@@ -92,7 +84,7 @@ impl Writer {
         };
         let (x, loaded) = self.in_register(x)?;
         let y = self.take()?;
-        self.asm.shift(how, y, x, (by % (8 * dtype.bytes() as u32)) as u8);
+        self.asm.shift(how, y, x, by.min(WIDTH) as u8);
         self.release(x, loaded);
         Some(y)
     }
