@@ -92,7 +92,8 @@ pub(super) fn cast(from: DType, to: DType, x: &str) -> String {
     match (name(from), name(to)) {
         ("bool", "bool") => x.to_string(),
         ("bool", ty) => format!("select({ty}(0), {ty}(1), {x})"),
-        ("f32", "bool") => format!("({x} != 0.0)"),
+        // Not `!=`, which compilers print as a comparison that NaN fails.
+        ("f32", "bool") => format!("(!({x} == 0.0))"),
         (ty, "bool") => format!("({x} != {ty}(0))"),
         // The largest float below 2^31 (2^32) is not the largest integer: what is beyond it is chosen apart.
         ("f32", "i32") if to == DType::I32 => {

@@ -637,7 +637,7 @@ scalar_ops! {
     Ne = ne<T: Any>(a: T, b: T) -> y: bool {
         eval float: a != b, int: a != b, bool: a != b;
         cpu  same;
-        wgsl "({a} != {b})" Finite(0);
+        wgsl "(!({a} == {b}))" Finite(0);
         nan  Tests;
         cost arithmetic 1;
         fold none;
