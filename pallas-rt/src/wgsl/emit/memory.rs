@@ -167,14 +167,17 @@ impl Emit<'_> {
         let along = self.along_all(access, four.as_ref().map_or(at, |(base, _)| base), known);
         let inside = tests(&along);
         let number = number(&along);
-        let number = inside.as_ref().map_or(number.clone(), |test| format!("select(0u, {number}, {test})"));
+        // What another program writes is read by nobody else, not even to be dropped; an element that nobody writes may be.
+        let guard = inside.as_deref().filter(|_| module::written(self.k, of));
+        let held = inside.as_ref().filter(|_| guard.is_none());
+        let number = held.map_or(number.clone(), |test| format!("select(0u, {number}, {test})"));
         let x = match four {
             Some((_, part)) => {
                 let name = known.fours.iter().find(|(n, _)| *n == number).map(|(_, name)| name.clone());
                 let name = name.unwrap_or_else(|| {
                     self.pay(self.numbers.four * self.scatter(of, at, FOUR));
                     self.counts.global += FOUR as f64 * self.trips;
-                    let name = self.elements_at(of, &number);
+                    let name = self.elements_at(of, &number, guard);
                     known.fours.push((number, name.clone()));
                     name
                 });
@@ -183,7 +186,10 @@ impl Emit<'_> {
             None => {
                 self.pay(self.numbers.global * self.scatter(of, at, 1));
                 self.counts.global += self.trips;
-                self.fetch(of, &number)
+                match guard {
+                    Some(test) => return self.fetch_where(of, &number, test, &fill),
+                    None => self.fetch(of, &number),
+                }
             }
         };
         inside.map_or(x.clone(), |test| format!("select({fill}, {x}, {test})"))

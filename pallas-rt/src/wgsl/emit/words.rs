@@ -48,15 +48,27 @@ impl Emit<'_> {
             _ => unpack(dtype, &format!("(({} >> (8u * ({number} % 4u))) & 0xffu)", read(format!("{number} / 4u")))),
         }
     }
-    /// The name of four elements, from a multiple of four on.
-    pub(super) fn elements_at(&mut self, of: OperandId, number: &str) -> String {
+    /// The name of element `number` of an array where a test holds, and of another number elsewhere.
+    pub(super) fn fetch_where(&mut self, of: OperandId, number: &str, test: &str, other: &str) -> String {
+        let (x, name) = (self.fetch(of, number), self.fresh("x"));
+        self.line(format!("var {name} = {other};"));
+        self.line(format!("if ({test}) {{ {name} = {x}; }}"));
+        name
+    }
+    /// The name of four elements, from a multiple of four on; zeros where a guard is false.
+    pub(super) fn elements_at(&mut self, of: OperandId, number: &str, guard: Option<&str>) -> String {
         self.fours.insert(self.k.memory_of(of));
         let (name, array) = (self.fresh("w"), module::array(self.k, of));
         let at = format!("{number} / {FOUR}u");
-        self.line(match self.is_written(of) {
-            true => format!("let {name} = four_{array}({at});"),
-            false => format!("let {name} = {array}[{at}];"),
-        });
+        let four = if self.is_written(of) { format!("four_{array}({at})") } else { format!("{array}[{at}]") };
+        match guard {
+            Some(test) => {
+                let vector = vector(self.k.operand(of).dtype.bytes());
+                self.line(format!("var {name}: {vector};"));
+                self.line(format!("if ({test}) {{ {name} = {four}; }}"));
+            }
+            None => self.line(format!("let {name} = {four};")),
+        }
         name
     }
     /// One of the four elements that [`Emit::elements_at`] named.
