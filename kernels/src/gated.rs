@@ -31,8 +31,8 @@ fn activation<A: Wide>(g: Tile<A>, gelu: bool) -> (Tile<A>, Tile<A>) {
         (g.gelu(), below + g * density)
     } else {
         let s = g.logistic();
-        let y = g * s;
-        (y, y - y * s + s)
+        // A large `g` would multiply the rounding of `1 - s`, which is 0 beyond 40 in every type.
+        (g * s, s * (g.minimum(40.0) * (s * -1.0 + 1.0) + 1.0))
     }
 }
 

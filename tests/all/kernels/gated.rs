@@ -90,6 +90,21 @@ fn the_slope_of_gelu_far_below_zero() {
     }
 }
 
+/// Beyond 1e7 what `1 - s` was rounded by would be multiplied into the slope.
+#[test]
+fn slope_of_silu_at_large_gates_is_one() {
+    for client in clients() {
+        let gates = [20.0f32, 100.0, 3e7, 1e20, -100.0, 0.0];
+        let gate = client.array(&gates, &[6]).expect("it fits");
+        let ones = client.full(&[6], 1.0f32).expect("it fits");
+        let (dgate, _) = gated_backward(&gate, &ones, &ones, Gate::Silu).expect("it runs");
+        let slopes = dgate.to_vec::<f32>().expect("f32");
+        for (slope, exact) in slopes.iter().zip([1.0, 1.0, 1.0, 1.0, 0.0, 0.5]) {
+            assert!((slope - exact).abs() <= 1e-5, "on {client:?}: {slopes:?}");
+        }
+    }
+}
+
 #[test]
 fn the_functions_that_choose_blocks() {
     let cpu = Client::cpu();

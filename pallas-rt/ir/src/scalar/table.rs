@@ -519,7 +519,8 @@ scalar_ops! {
         nan  Propagates;
         cost arithmetic 3, transcendental 1;
         fold none;
-        jvp  |dx| dx * (x.logistic() * (1.0 + x * (1.0 - x.logistic())));
+        // A large `x` would multiply the rounding of `1 - logistic(x)`, which is 0 beyond 40 in every type.
+        jvp  |dx| dx * (x.logistic() * (1.0 + x.minimum(x.like(40.0)) * (1.0 - x.logistic())));
         rust method;
     }
     /// `ln(1 + eˣ)`.

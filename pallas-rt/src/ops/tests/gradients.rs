@@ -188,3 +188,26 @@ fn gradients_of_the_variance_of_numbers_ignore_nan() -> Result<(), Error> {
     }
     Ok(())
 }
+
+/// `cos(πx) - sinc(x)` over `x` loses all digits near 0; so do slopes of the gated unit at large gates, where `x` multiplies
+/// what is left of 1.
+#[test]
+fn slopes_keep_their_digits() {
+    let x = [1e-5f32, 1e-4, 1e-3, 1e-2, 0.0, 0.5, 1.0, 2.5, -1e-4];
+    let at = |x: &[f32]| Client::cpu().array(x, &[x.len()]).expect("it fits");
+    let slopes = grad(|x: &Array| x.sinc().sum(..))(&at(&x)).expect("it has a slope").to_vec::<f32>().expect("f32");
+    for (x, found) in x.iter().zip(slopes) {
+        let a = f64::from(*x) * std::f64::consts::PI;
+        let exact = match a.abs() < 0.1 {
+            true => std::f64::consts::PI * (-a / 3.0 + a.powi(3) / 30.0 - a.powi(5) / 840.0),
+            false => std::f64::consts::PI * (a * a.cos() - a.sin()) / (a * a),
+        };
+        let close = (f64::from(found) - exact).abs() <= 2e-6 * exact.abs() + 1e-9;
+        assert!(close, "the slope of sinc at {x}: {found}, not {exact}");
+    }
+    let gates = [3e7f32, 1e30, 30.0, 100.0, -100.0, 0.0];
+    let slopes = grad(|x: &Array| x.silu().sum(..))(&at(&gates)).expect("it has a slope").to_vec::<f32>().expect("f32");
+    for (found, exact) in slopes.iter().zip([1.0, 1.0, 1.0, 1.0, 0.0, 0.5]) {
+        assert!((found - exact).abs() <= 1e-5, "{slopes:?}");
+    }
+}
