@@ -160,12 +160,14 @@ pub fn debug_assert(condition: impl Choice<bool>, message: &str) {
     context::effect(Op::DebugAssert(message.into()), &[condition]);
 }
 
-/// The quotient rounded up, of run-time scalars and host numbers.
+/// The quotient rounded up, of run-time scalars and host numbers of either sign; `cdiv(-4, 3)` is -1.
 #[track_caller]
 #[must_use]
 pub fn cdiv(a: impl Choice<i32>, b: impl Choice<i32>) -> Scalar<i32> {
     let (a, b) = (Scalar::<i32>::new(a.choice()), Scalar::<i32>::new(b.choice()));
-    (a + b - 1) / b
+    let (whole, rest) = (a / b, a % b);
+    // The quotient was rounded towards zero, so down, where the rest has the sign of the divisor.
+    whole + (rest.ne(0) & (rest ^ b).ge(0)).cast::<i32>()
 }
 
 /// The functions that index maps may use.
