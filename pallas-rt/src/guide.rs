@@ -12,6 +12,7 @@
 //! | [`tuning`] | block sizes by measurement |
 //! | [`explain`] | reading tile IR, estimates and shaders |
 //! | [`devices`] | clients, memory, order, failures, what GPUs do with NaN |
+//! | [`numerics`] | types in which folds accumulate, ties, division by zero, conversions, NaN |
 //!
 //! Functions of arrays (feature `graph`):
 //!
@@ -49,6 +50,7 @@ pages! {
     tuning: "Block sizes by measurement.",
     explain: "Reading `explain`.",
     devices: "Devices, memory and failures.",
+    numerics: "Numerics.",
 }
 #[cfg(feature = "graph")]
 pages! {
