@@ -19,12 +19,13 @@ use std::sync::Arc;
 ///
 /// Each operation becomes one operation on the whole batch, such as one product of matrices for many products of
 /// vectors: nothing is a loop, but windows at positions that differ between examples. Arrays that the function captures
-/// are the same for all examples; [`vmap_axes`] chooses the axes.
+/// are the same for all examples, and so are the numbers of a captured key ([`random`](crate::random)); [`vmap_axes`]
+/// chooses the axes.
 ///
 /// A [`while_loop`](super::while_loop) runs until all examples are done, and a [`cond`](super::cond) or
 /// [`switch`](super::switch) that differs between examples computes all branches: what the function computes for an
-/// example that is done, or in a branch that is not its own, is dropped. So loops in there have to end for all
-/// examples.
+/// example that is done, or in a branch that is not its own, is dropped, also where it is no number: gradients are those of
+/// the example's own branch. So loops in there have to end for all examples.
 ///
 /// # Errors
 /// The call returns an error if arguments have no first axis or if their first axes differ, and the errors of

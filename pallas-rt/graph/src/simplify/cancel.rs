@@ -9,6 +9,7 @@
 //! reshape (reshape x)          one reshape; x, if the shape is the same
 //! broadcast (broadcast 1.0)    one broadcast; likewise the reshape of one
 //! x * 1, x / 1, x - 0, cast to its own type, sum over no axis      x; x + 0 of integers
+//! select c x x                 x
 //! stop_gradient x              x: derivatives were made before
 //! sharding_constraint x        x, and likewise other annotations: a graph is partitioned before
 //! ```
@@ -114,6 +115,7 @@ impl Simpler {
                 Some(Simple::Is(e.args[0]))
             }
             Op::Structural(StructuralOp::Reduce(Reduce { axes, .. })) if axes.is_empty() => Some(Simple::Is(e.args[0])),
+            Op::Scalar(ScalarOp::Select) if e.args[1] == e.args[2] => Some(Simple::Is(e.args[1])),
             Op::Scalar(op) => self.by_neutral(*op, e),
             _ => None,
         };

@@ -1,4 +1,5 @@
 //! Many operands at once: a function of one element of an axis becomes a function of the whole axis.
+use super::active::active;
 use super::rule::{made, structural};
 use super::{Refused, batch_control, collective, within_limits};
 use crate::build::dims;
@@ -6,8 +7,9 @@ use crate::call::{Call, Scan};
 use crate::dynamic::Dynamic;
 use crate::graph::{Equation, Graph, Op, Var};
 use crate::mesh::{Collective, Mesh};
+use crate::simplify::expanded;
 use pallas_ir::structural::{self as ops, Broadcast};
-use pallas_ir::{DType, Dim, Literal, StructuralOp, Type};
+use pallas_ir::{DType, Dim, Literal, ScalarOp, StructuralOp, Type};
 use std::cell::RefCell;
 
 /// A graph that computes a graph's results for each element of an axis at once, and for each result true if it has that
@@ -79,13 +81,48 @@ pub(super) fn batched_at_least(
     axis: BatchAxis<'_>,
     all: &[bool],
 ) -> Result<(Graph, Vec<bool>), Refused> {
+    with_axis(graph, which, axis, all, false)
+}
+
+/// A branch that runs for the whole axis though some elements take another one. Its last parameter is a truth value for
+/// each element: true if it takes this branch. All results have the axis.
+///
+/// What the branch computes for the other elements is dropped, and may be no number: the root of -1. Their cotangents are
+/// zero, but a zero times the slope of such a root is NaN. So cotangents are selected, not multiplied, wherever a sum over
+/// the axis follows or an operand ends:
+///
+/// ```text
+/// operand with the axis x        select(taken, x, stop_gradient(x))
+/// operand without it w           select(any(taken), w, stop_gradient(w))
+/// x + w, and other scalar ones   w is repeated along the axis, then as x
+/// dot(x, w)                      dot(select(taken, x, 0), w), so that the sum over the axis has terms that are finite
+/// scan(x, w), and other calls    w is repeated along the axis, then as x
+/// ```
+///
+/// Without derivatives all but the third line of selects have equal sides, and `simplify` drops them.
+pub(super) fn batched_branch(graph: &Graph, which: &[bool], axis: BatchAxis<'_>) -> Result<Graph, Refused> {
+    let graph = expanded(graph, &|call| if let Call::Closed(graph) = call { Some(graph) } else { None });
+    Ok(with_axis(&graph, which, axis, &vec![true; graph.results.len()], true)?.0)
+}
+
+fn with_axis(
+    graph: &Graph,
+    which: &[bool],
+    axis: BatchAxis<'_>,
+    all: &[bool],
+    is_branch: bool,
+) -> Result<(Graph, Vec<bool>), Refused> {
     assert_eq!(which.len(), graph.params.len(), "one entry for each parameter");
     let none = vec![None; graph.types.len()];
-    let mut batch = Batched { to: RefCell::default(), axis, made: none, has: vec![false; graph.types.len()] };
+    let has = vec![false; graph.types.len()];
+    let mut batch = Batched { to: RefCell::default(), axis, made: none, has, taken: None };
     for (&p, &has) in graph.params.iter().zip(which) {
         let ty = if has { wider(graph.ty(p), axis.size) } else { graph.ty(p).clone() };
         let v = batch.to.get_mut().param(ty);
         batch.define(p, v, has);
+    }
+    if is_branch {
+        batch.guard_params(graph);
     }
     for e in &graph.equations {
         batch.equation(graph, e)?;
@@ -118,6 +155,12 @@ pub(super) fn stretched(to: &mut Graph, v: Var, size: usize) -> Var {
     to.fitting(StructuralOp::from(op), &[v])
 }
 
+/// A value whose cotangent is that of the elements for which `which` is true, zero for others.
+fn guarded(to: &mut Graph, which: Var, v: Var) -> Var {
+    let fixed = to.fitting(Op::StopGradient, &[v]);
+    batch_control::choose(to, which, v, fixed)
+}
+
 /// A graph that is made from another one.
 struct Batched<'a> {
     to: RefCell<Graph>,
@@ -126,6 +169,8 @@ struct Batched<'a> {
     made: Vec<Option<Var>>,
     /// By variable of the old graph, true if it has the axis.
     has: Vec<bool>,
+    /// For a branch, the elements that take it, and by variable of the old graph true if it has a derivative.
+    taken: Option<(Var, Vec<bool>)>,
 }
 
 impl Batched<'_> {
@@ -138,9 +183,61 @@ impl Batched<'_> {
         self.has[old.index()] = has;
     }
 
+    /// Lets the parameters of a branch have cotangents of the elements that take it alone.
+    fn guard_params(&mut self, graph: &Graph) {
+        let to = self.to.get_mut();
+        to.at = graph.at;
+        let taken = to.param(Type::new(DType::Bool, [self.axis.size]));
+        let any = to.fitting(StructuralOp::from(ops::Reduce::dropping(ScalarOp::BitOr, vec![0])), &[taken]);
+        for &p in graph.params.iter().filter(|&&p| graph.ty(p).dtype.is_float()) {
+            let (v, has) = (self.var(p), self.has[p.index()]);
+            let guarded = guarded(self.to.get_mut(), if has { taken } else { any }, v);
+            self.define(p, guarded, has);
+        }
+        let all = vec![true; graph.params.len()];
+        self.taken = Some((taken, active(graph, &all)));
+    }
+
+    /// For a branch: operands without the axis that meet others which have it, so that no cotangent of an element that
+    /// takes another branch is added up.
+    fn guard_operands(&mut self, graph: &Graph, e: &Equation, args: &mut [Var], has: &mut [bool]) {
+        let Some((taken, active)) = &self.taken else { return };
+        let (taken, to, size) = (*taken, self.to.get_mut(), self.axis.size);
+        let is_shared = |i: usize, has: &[bool]| !has[i] && active[e.args[i].index()];
+        if !has.contains(&true) || !(0..args.len()).any(|i| is_shared(i, has)) {
+            return;
+        }
+        let first = match &e.op {
+            Op::Structural(StructuralOp::Dot(_) | StructuralOp::Conv(_) | StructuralOp::Scatter(_)) => {
+                for i in (0..args.len()).filter(|&i| has[i] && graph.ty(e.args[i]).dtype.is_float()) {
+                    let Type { dtype, shape } = to.ty(args[i]).clone();
+                    let zeros = to.splat(Literal::new(dtype, 0.0), &shape);
+                    args[i] = batch_control::choose(to, taken, args[i], zeros);
+                }
+                return;
+            }
+            Op::Scalar(_) => 0,
+            Op::Call(call) => match &**call {
+                // Branches of their own; what has no reverse mode.
+                Call::Case(_) if has[0] => return,
+                Call::Kernel(_) | Call::While(_) | Call::Print(_) | Call::Named(_) => return,
+                Call::Custom(custom) => custom.captured,
+                Call::CustomJvp(custom) => custom.captured,
+                Call::Scan(_) | Call::Case(_) | Call::Closed(_) | Call::Checkpoint(_) | Call::ShardMap(_) => 0,
+            },
+            _ => return,
+        };
+        for i in first..args.len() {
+            if is_shared(i, has) {
+                let wide = stretched(to, args[i], size);
+                (args[i], has[i]) = (guarded(to, taken, wide), true);
+            }
+        }
+    }
+
     fn equation(&mut self, graph: &Graph, e: &Equation) -> Result<(), Refused> {
         let mut args: Vec<Var> = e.args.iter().map(|&a| self.var(a)).collect();
-        let has: Vec<bool> = e.args.iter().map(|a| self.has[a.index()]).collect();
+        let mut has: Vec<bool> = e.args.iter().map(|a| self.has[a.index()]).collect();
         let (axis, size) = (self.axis, self.axis.size);
         self.to.get_mut().at = e.loc;
         if !has.contains(&true) && !axis.is_in(&e.op) {
@@ -150,6 +247,7 @@ impl Batched<'_> {
             e.results.iter().zip(results).for_each(|(&r, v)| self.define(r, v, false));
             return Ok(());
         }
+        self.guard_operands(graph, e, &mut args, &mut has);
         let result = match &e.op {
             Op::Literal(_) => unreachable!("it has no operand"),
             Op::StopGradient | Op::Barrier | Op::Scalar(_) => {
@@ -187,7 +285,8 @@ impl Batched<'_> {
                 to.fitting(op, &args)
             }
             Op::Call(call) => {
-                let made = batch_control::through(self.to.get_mut(), call, &args, &has, axis)?;
+                let taken = self.taken.as_ref().map(|(taken, _)| *taken);
+                let made = batch_control::through(self.to.get_mut(), call, &args, &has, axis, taken)?;
                 e.results.iter().zip(made).for_each(|(&r, (v, has))| self.define(r, v, has));
                 return Ok(());
             }

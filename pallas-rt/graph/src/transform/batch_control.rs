@@ -1,7 +1,7 @@
 //! Loops and branches of many operands at once.
 use super::Refused;
 use super::active::fixpoint;
-use super::batch::{BatchAxis, batched_at_least, stretched};
+use super::batch::{BatchAxis, batched_at_least, batched_branch, stretched};
 use super::batch_kernel::kernel;
 use super::{collective, manual};
 use crate::build::dims;
@@ -10,13 +10,15 @@ use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::structural::{Broadcast, Reduce, Transpose};
 use pallas_ir::{At, DType, Diag, Literal, Loc, Operand, OperandId, OperandKind, ScalarOp, StructuralOp, Type};
 
-/// The results of a call whose operands have the axis if `has` is true, and for each true if it has it.
+/// The results of a call whose operands have the axis if `has` is true, and for each true if it has it. In a branch,
+/// `taken` is true for the elements that take it.
 pub(super) fn through(
     to: &mut Graph,
     call: &Call,
     args: &[Var],
     has: &[bool],
     axis: BatchAxis<'_>,
+    taken: Option<Var>,
 ) -> Result<Vec<(Var, bool)>, Refused> {
     match call {
         Call::Scan(scan) => through_scan(to, scan, args, has, axis),
@@ -27,7 +29,7 @@ pub(super) fn through(
                 false => while_all(to, call, args, has, &carried, axis),
             }
         }
-        Call::Case(case) if has[0] => case_of_each(to, case, args, has, axis),
+        Call::Case(case) if has[0] => case_of_each(to, case, args, has, axis, taken),
         Call::Case(case) => {
             let flags = of_call(call, has, axis);
             let branch = |branch: &Graph| Ok(batched_at_least(branch, &has[1..], axis, &flags)?.0);
@@ -318,32 +320,44 @@ fn case_of_each(
     args: &[Var],
     has: &[bool],
     axis: BatchAxis<'_>,
+    outer: Option<Var>,
 ) -> Result<Vec<(Var, bool)>, Refused> {
     agrees("branches", &case.branches, axis, to.at)?;
+    let last = case.branches.len() - 1;
+    let compare = |to: &mut Graph, op: ScalarOp, i: usize| {
+        let number = to.splat(Literal::int(DType::I32, i as i64), &[axis.size]);
+        to.fitting(op, &[args[0], number])
+    };
     let mut found: Option<Vec<Var>> = None;
     for (i, branch) in case.branches.iter().enumerate().rev() {
-        let all = vec![true; branch.results.len()];
-        let (branch, _) = batched_at_least(branch, &has[1..], axis, &all)?;
-        let made = called(to, &branch, &args[1..]);
+        // Lower numbers take the first branch, higher ones the last.
+        let mut taken = match i {
+            _ if i == last && i == 0 => to.splat(Literal::int(DType::Bool, 1), &[axis.size]),
+            0 => compare(to, ScalarOp::Le, 0),
+            _ if i == last => compare(to, ScalarOp::Ge, i),
+            _ => compare(to, ScalarOp::Eq, i),
+        };
+        let branch = batched_branch(branch, &has[1..], axis)?;
+        let is_own = taken;
+        if let Some(outer) = outer {
+            taken = to.fitting(ScalarOp::BitAnd, &[taken, outer]);
+        }
+        let made = called(to, &branch, &[&args[1..], &[taken]].concat());
         found = Some(match found {
-            // The last branch is that of all higher numbers.
             None => made,
-            Some(others) => {
-                let number = to.splat(Literal::int(DType::I32, i as i64), &[axis.size]);
-                let is_own = to.fitting(ScalarOp::Le, &[args[0], number]);
-                made.into_iter().zip(others).map(|(own, other)| choose(to, is_own, own, other)).collect()
-            }
+            Some(others) => made.into_iter().zip(others).map(|(own, other)| choose(to, is_own, own, other)).collect(),
         });
     }
     Ok(found.into_iter().flatten().map(|v| (v, true)).collect())
 }
 
 /// For each element `yes` or `no`.
-fn choose(to: &mut Graph, which: Var, yes: Var, no: Var) -> Var {
+pub(super) fn choose(to: &mut Graph, which: Var, yes: Var, no: Var) -> Var {
     let shape = to.ty(yes).shape.clone();
-    let which = match shape.len() {
-        1 => which,
-        _ => to.fitting(StructuralOp::from(Broadcast { to: dims(&shape), dims: vec![0] }), &[which]),
+    let which = match (shape.len(), to.ty(which).is_scalar()) {
+        (0, true) | (1, false) => which,
+        (_, true) => to.fitting(StructuralOp::from(Broadcast::to(dims(&shape))), &[which]),
+        (_, false) => to.fitting(StructuralOp::from(Broadcast { to: dims(&shape), dims: vec![0] }), &[which]),
     };
     to.fitting(ScalarOp::Select, &[which, yes, no])
 }

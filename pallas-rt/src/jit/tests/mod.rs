@@ -22,6 +22,7 @@ mod launches;
 mod long;
 mod marks;
 mod memory;
+mod not_taken;
 mod panels;
 mod plain;
 mod planning;

@@ -3,7 +3,8 @@
     python nestings.py 300 3 > nestings.txt
 
 A line is a function in JSON: `input` as in programs.py, `tree`, and `value`, the function's result. A tree is
-`["body", steps]`, `["jit", f]`, `["grad", f]`, `["vmap", f]`, `["jvp", f]`, `["scan", length, f]` or `["cond", f, g]`.
+`["body", steps]`, `["jit", f]`, `["grad", f]`, `["vmap", f]`, `["jvp", f]`, `["scan", length, f]` (also of no steps),
+`["cond", f, g]` or `["guard", steps, f]`: the steps, which are not finite elsewhere, where `x` is larger than 0.05, else f.
 All are functions from an array to one of its shape; `built` says which.
 """
 import json
@@ -29,6 +30,14 @@ STEPS = {
     "cumsum": lambda x: jnp.cumsum(x, axis=-1) if x.ndim else x * 2,
     "flip": lambda x: jnp.flip(x) * x,
     "dot": lambda x: jnp.dot(x.ravel(), x.ravel()) * x,
+}
+GUARDED = {
+    "sqrt": jnp.sqrt,
+    "log": jnp.log,
+    "inverse": lambda x: 1 / x,
+    "power": lambda x: x ** (x * 0.5),
+    "scaled log": lambda x: jnp.log(x) * x.sum(),
+    "arccosh": lambda x: jnp.arccosh(1 + x),
 }
 SCALES = [1.0, 0.5, -0.75, 0.25]
 
@@ -59,6 +68,12 @@ def built(tree):
             last, all = lax.scan(lambda c, s: (jnp.tanh(f(c)), c * s), x, scales)
             return last + all.sum(0)
         return loop
+    if kind == "guard":
+        def steps(x):
+            for name in rest[0]:
+                x = GUARDED[name](jnp.abs(x) if name != rest[0][0] else x)
+            return x
+        return lambda x: lax.cond((x > 0.05).all(), steps, f, x)
     g = built(rest[0])
     return lambda x: lax.cond(x.sum() > 0.1, g, f, x)
 
@@ -67,16 +82,18 @@ def nodes(tree):
     return 1 + sum(nodes(t) for t in tree[1:] if isinstance(t, list) and isinstance(t[0], str) and t[0] in KINDS)
 
 
-KINDS = ["jit", "grad", "vmap", "jvp", "scan", "cond", "body"]
+KINDS = ["jit", "grad", "vmap", "jvp", "scan", "cond", "guard", "body"]
 
 
 def drawn(dice, depth):
     if depth == 0:
         return ["body", [dice.choice(list(STEPS)) for _ in range(dice.randint(1, 3))]]
-    kind = dice.choice(KINDS[:6])
+    kind = dice.choice(KINDS[:7])
+    if kind == "guard":
+        return [kind, dice.sample(list(GUARDED), dice.randint(1, 2)), drawn(dice, depth - 1)]
     if kind == "cond":
         return [kind, drawn(dice, depth - 1), drawn(dice, dice.randint(0, min(depth - 1, 1)))]
-    return [kind, *([dice.randint(2, 4)] if kind == "scan" else []), drawn(dice, depth - 1)]
+    return [kind, *([dice.choice([0, 2, 3, 4])] if kind == "scan" else []), drawn(dice, depth - 1)]
 
 
 def main(total, seed):

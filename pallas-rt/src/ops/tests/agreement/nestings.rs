@@ -33,6 +33,10 @@ fn built(tree: &Value, count: &mut BTreeMap<String, usize>) -> Map {
     }
     let f = built(parts.last().expect("a function"), count);
     let g = if kind == "cond" { built(&parts[1], count) } else { f.clone() };
+    let names: Vec<String> = match kind.as_str() {
+        "guard" => parts[1].as_array().expect("a list").iter().map(|x| x.as_str().expect("a step").into()).collect(),
+        _ => vec![],
+    };
     let length = parts[1].as_u64().unwrap_or(0) as usize;
     Arc::new(move |x| {
         let f = f.clone();
@@ -51,10 +55,31 @@ fn built(tree: &Value, count: &mut BTreeMap<String, usize>) -> Map {
                 let (last, all) = scan(x, &scales, |c: &Array, s: &Array| Ok::<_, Error>((own(c)?.tanh(), c * s)))?;
                 Ok(last + all.sum(0))
             }
+            "guard" => {
+                let names = names.clone();
+                let steps = move |x: &Array| {
+                    let first = guarded(&names[0], x);
+                    Ok(names[1..].iter().fold(first, |x, name| guarded(name, &x.abs())))
+                };
+                cond(&x.gt(0.05).all(..), x, steps, own)
+            }
             "cond" => cond(&x.sum(..).gt(0.1), x, |x: &Array| g(x), own),
             other => panic!("no transformation `{other}`"),
         }
     })
+}
+
+/// A step that is not finite everywhere.
+fn guarded(name: &str, x: &Array) -> Array {
+    match name {
+        "sqrt" => x.sqrt(),
+        "log" => x.log(),
+        "inverse" => 1.0 / x,
+        "power" => x.pow(x * 0.5),
+        "scaled log" => x.log() * x.sum(..),
+        "arccosh" => (x + 1.0).acosh(),
+        other => panic!("no guarded step `{other}`"),
+    }
 }
 
 fn step(name: &str, x: &Array) -> Array {
