@@ -13,8 +13,8 @@ use std::f64::consts;
 formulas! {
     /// `max(x, 0)`; its derivative at 0 is 0.
     Number relu(x) => x.le(x.zero()).select(x.zero(), x);
-    /// `min(max(x, 0), 6)`.
-    Number relu6(x) => x.maximum(x.zero()).minimum(x.like(6.0));
+    /// `min(max(x, 0), 6)`; its derivative at 0 and 6 is 0.
+    Number relu6(x) => relu6(x);
     /// `x` above zero, `slope * x` below; `jax.nn` has a slope of 0.01.
     Float leaky_relu(x; slope: f64) => x.ge(x.zero()).select(x, x * slope);
     /// `x` above zero, `alpha * (eˣ - 1)` below; `jax.nn` has an alpha of 1.
@@ -42,12 +42,15 @@ formulas! {
     Float soft_sign(x) => x / (x.abs() + 1.0);
     /// `x * tanh(ln(1 + eˣ))`.
     Float mish(x) => x * x.softplus().tanh();
-    /// `x` between -1 and 1, which it is held by.
-    Number hard_tanh(x) => x.maximum(x.like(-1.0)).minimum(x.like(1.0));
+    /// `x` between -1 and 1, which it is held by; its derivative at -1 and 1 is 1.
+    Number hard_tanh(x) => {
+        let (low, high) = (x.like(-1.0), x.like(1.0));
+        x.gt(high).select(high, x.lt(low).select(low, x))
+    };
     /// `relu6(x + 3) / 6`.
-    Float hard_sigmoid(x) => hard_sigmoid(x);
+    Float hard_sigmoid(x) => relu6(x + 3.0) / 6.0;
     /// `x * hard_sigmoid(x)`.
-    Float hard_silu(x) => x * hard_sigmoid(x);
+    Float hard_silu(x) => x * (relu6(x + 3.0) / 6.0);
     /// `(x + sqrt(x² + b)) / 2`; `jax.nn` has a b of 4.
     Float squareplus(x; b: f64) => (x + (x * x + b).sqrt()) * 0.5;
     /// 0 up to -1, `x` from 1, and `(x + 1)² / 4` between them.
@@ -65,8 +68,9 @@ fn elu(x: E<'_>, alpha: f64) -> E<'_> {
     x.gt(x.zero()).select(x, below.expm1() * alpha)
 }
 
-fn hard_sigmoid(x: E<'_>) -> E<'_> {
-    (x + 3.0).maximum(x.zero()).minimum(x.like(6.0)) / 6.0
+fn relu6(x: E<'_>) -> E<'_> {
+    let high = x.like(6.0);
+    x.le(x.zero()).select(x.zero(), x.ge(high).select(high, x))
 }
 
 impl Array {

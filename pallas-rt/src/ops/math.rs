@@ -85,22 +85,23 @@ formulas! {
     };
     /// Remainder with the sign of the dividend, as the operator `%`. By an integer 0 it is 0.
     Number fmod(x, divisor) as dtype => x % one_for_zero(divisor, dtype);
-    /// The larger of two, of which NaN counts as nothing.
+    /// The larger of two, of which NaN counts as nothing; the second if they are equal.
     Number fmax(x, other) as dtype => {
-        let larger = x.maximum(other);
-        if dtype.is_float() { x.is_nan().select(other, other.is_nan().select(x, larger)) } else { larger }
+        let larger = x.gt(other).select(x, other);
+        if dtype.is_float() { other.is_nan().select(x, larger) } else { larger }
     };
-    /// The smaller of two, of which NaN counts as nothing.
+    /// The smaller of two, of which NaN counts as nothing; the second if they are equal.
     Number fmin(x, other) as dtype => {
-        let smaller = x.minimum(other);
-        if dtype.is_float() { x.is_nan().select(other, other.is_nan().select(x, smaller)) } else { smaller }
+        let smaller = x.lt(other).select(x, other);
+        if dtype.is_float() { other.is_nan().select(x, smaller) } else { smaller }
     };
-    /// `min(max(x, low), high)`, broadcast.
+    /// `min(max(x, low), high)`, broadcast; where `x` is at a bound, each has half of the slope.
     Number clip(x, low, high) => x.maximum(low).minimum(high);
     /// NaN replaced by 0, infinities by the largest and the lowest finite number.
     Number nan_to_num(x) as dtype => {
         let Some(most) = largest(dtype) else { return x };
-        let finite = x.maximum(x.like(-most)).minimum(x.like(most));
+        let (low, high) = (x.like(-most), x.like(most));
+        let finite = x.gt(high).select(high, x.lt(low).select(low, x));
         x.is_nan().select(x.zero(), finite)
     };
 }

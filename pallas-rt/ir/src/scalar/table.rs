@@ -58,7 +58,7 @@ scalar_ops! {
         jvp  |da| da, |db| -(db * ((a - y) / b).round());
         rust operator Rem;
     }
-    /// `a` to the power `b`.
+    /// `a` to the power `b`; at `a = 0` the slope by `b` is that of `0 * log(1)`.
     Pow = pow<T: Real>(a: T, b: T) -> y: T {
         eval float: a.powf(b);
         cpu  same;
@@ -66,10 +66,11 @@ scalar_ops! {
         nan  Chosen;
         cost transcendental 1;
         fold none;
-        jvp  |da| da * b * a.pow(b - 1.0), |db| db * y * a.log();
+        jvp  |da| da * b * a.pow(b - 1.0), |db| db * y * a.eq(a.zero()).select(a.like(1.0), a).log();
         rust method;
     }
     /// The smaller of two; -0 is below +0 (IEEE 754-2019), and NaN propagates. On a GPU the zero may have either sign.
+    /// Of equal operands each has half of the slope.
     Minimum = minimum<T: Number>(a: T, b: T) -> y: T {
         eval float: if a < b || a.is_nan() || (a == b && a.is_sign_negative()) { a } else { b }, int: a.min(b);
         cpu  same;
@@ -77,10 +78,12 @@ scalar_ops! {
         nan  Propagates;
         cost arithmetic 1;
         fold Highest "subgroupMin";
-        jvp  |da| a.le(b).select(da, da.zero()), |db| a.le(b).select(db.zero(), db);
+        jvp  |da| a.lt(b).select(da, a.eq(b).select(da * 0.5, da.zero())),
+             |db| b.lt(a).select(db, a.eq(b).select(db * 0.5, db.zero()));
         rust method;
     }
     /// The larger of two; +0 is above -0 (IEEE 754-2019), and NaN propagates. On a GPU the zero may have either sign.
+    /// Of equal operands each has half of the slope.
     Maximum = maximum<T: Number>(a: T, b: T) -> y: T {
         eval float: if a > b || a.is_nan() || (a == b && a.is_sign_positive()) { a } else { b }, int: a.max(b);
         cpu  same;
@@ -88,7 +91,8 @@ scalar_ops! {
         nan  Propagates;
         cost arithmetic 1;
         fold Lowest "subgroupMax";
-        jvp  |da| b.le(a).select(da, da.zero()), |db| b.le(a).select(db.zero(), db);
+        jvp  |da| b.lt(a).select(da, a.eq(b).select(da * 0.5, da.zero())),
+             |db| a.lt(b).select(db, a.eq(b).select(db * 0.5, db.zero()));
         rust method;
     }
     /// Negation; integers wrap.
@@ -267,7 +271,7 @@ scalar_ops! {
         jvp  |_| Zero, |da| c.select(da, da.zero()), |db| c.select(db.zero(), db);
         rust function;
     }
-    /// `x` held between `lo` and `hi`.
+    /// `x` held between `lo` and `hi`, with a slope of 0 at both, as `lax.clamp`.
     Clamp = clamp<T: Number>(x: T, lo: T, hi: T) -> y: T {
         eval float: if x < lo { lo } else if x > hi { hi } else { x }, int: if x < lo { lo } else if x > hi { hi } else { x };
         cpu  same;
@@ -275,7 +279,7 @@ scalar_ops! {
         nan  Chosen;
         cost arithmetic 2;
         fold none;
-        jvp  |dx| lo.le(x).select(x.le(hi).select(dx, dx.zero()), dx.zero()),
+        jvp  |dx| lo.lt(x).select(x.lt(hi).select(dx, dx.zero()), dx.zero()),
              |dlo| x.lt(lo).select(dlo, dlo.zero()),
              |dhi| x.lt(lo).select(dhi.zero(), hi.lt(x).select(dhi, dhi.zero()));
         rust method;

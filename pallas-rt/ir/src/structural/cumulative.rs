@@ -1,6 +1,9 @@
 //! Running folds.
-use super::{Access, Arg, Batch, Draw, Pad, Sample, Slice, Structural, arity, axes_exist, draw, draw::along, monoid};
+use super::{
+    Access, Arg, Batch, Concat, Draw, Reverse, Sample, Slice, Structural, arity, axes_exist, draw, draw::along, monoid,
+};
 use crate::diag::Diag;
+use crate::emit::Term;
 use crate::parse::Attributes;
 use crate::{DType, Dim, E, Facts, ScalarOp};
 use std::fmt;
@@ -33,20 +36,58 @@ impl fmt::Display for Cumulative {
     }
 }
 
+/// A value and its tangent.
+type Dual<'g> = (E<'g>, E<'g>);
+
 impl Cumulative {
-    /// The element `by` places before each, in the direction of the fold.
-    fn moved<'g>(&self, x: E<'g>, shape: &[Dim], by: i64, outside: f64) -> E<'g> {
-        let (mut start, mut size) = (vec![0; shape.len()], shape.to_vec());
-        start[self.axis] = if self.reverse { by } else { 0 };
-        size[self.axis] = &size[self.axis] - &Dim::from(by);
-        let cut = x.apply(Slice { start, size, stride: vec![1; shape.len()] }, &[x]);
-        let (mut low, mut high) = (vec![Dim::from(0i64); shape.len()], vec![Dim::from(0i64); shape.len()]);
-        if self.reverse {
-            high[self.axis] = by.into()
-        } else {
-            low[self.axis] = by.into()
+    /// The prefixes of `n` elements along the axis, with their tangents, by the tree of `lax.associative_scan`: among equal
+    /// elements it decides which one has how much of the slope.
+    ///
+    /// ```text
+    /// odd  = prefixes of (x[0] op x[1], x[2] op x[3], ..)
+    /// even = (x[0], odd[0] op x[2], odd[1] op x[4], ..)
+    /// ```
+    fn prefixes<'g>(&self, (x, dx): Dual<'g>, shape: &[Dim], n: i64) -> Dual<'g> {
+        if n < 2 {
+            return (x, dx);
         }
-        cut.apply(Pad { low, high }, &[cut, cut.number(outside)])
+        let with = |count: i64| {
+            let mut size = shape.to_vec();
+            size[self.axis] = count.into();
+            size
+        };
+        let cut = |x: E<'g>, from: i64, count: i64, by: i64| {
+            let (mut start, mut stride) = (vec![0; shape.len()], vec![1; shape.len()]);
+            (start[self.axis], stride[self.axis]) = (from, by);
+            x.apply(Slice { start, size: with(count), stride }, &[x])
+        };
+        let both = |(x, dx): Dual<'g>, from, count, by| (cut(x, from, count, by), cut(dx, from, count, by));
+        // The even positions after the first are as many as the odd ones, or one less.
+        let (half, later) = (n / 2, n - n / 2 - 1);
+        let pairs = self.combined(both((x, dx), 0, half, 2), both((x, dx), 1, half, 2));
+        let odd = self.prefixes(pairs, shape, half);
+        let mut even = both((x, dx), 0, 1, 1);
+        if later > 0 {
+            let more = self.combined(both(odd, 0, later, 1), both((x, dx), 2, later, 2));
+            let join = |a: E<'g>, b: E<'g>| a.apply(Concat { axis: self.axis }, &[a, b]);
+            even = (join(even.0, more.0), join(even.1, more.1));
+        }
+        let mut pair = with(later + 1);
+        pair.insert(self.axis + 1, 1i64.into());
+        let woven = |even: E<'g>, odd: E<'g>| {
+            // Where an odd one lacks at the end, any element takes its place, and is cut off.
+            let odd = if later == half { odd.apply(Concat { axis: self.axis }, &[odd, cut(odd, 0, 1, 1)]) } else { odd };
+            let pairs = even.apply(Concat { axis: self.axis + 1 }, &[even.shaped(&pair), odd.shaped(&pair)]);
+            let all = pairs.shaped(&with(2 * (later + 1)));
+            if later == half { cut(all, 0, n, 1) } else { all }
+        };
+        (woven(even.0, odd.0), woven(even.1, odd.1))
+    }
+
+    fn combined<'g>(&self, (a, da): Dual<'g>, (b, db): Dual<'g>) -> Dual<'g> {
+        let y = a.emit(Term::Scalar(self.op), &[a, b]);
+        let d = self.op.jvp(&[a, b], y, &[Some(da), Some(db)]);
+        (y, d.unwrap_or_else(|| da.zero()))
     }
 }
 
@@ -74,25 +115,14 @@ impl Structural for Cumulative {
         Some(x.apply(Cumulative { axis: self.axis + 1, ..self.clone() }, &[x]))
     }
     fn jvp<'g>(&self, args: &[Arg<'_, 'g>], _: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
-        let (mut x, mut dx) = (args[0].value, tangents[0]?);
+        let (x, dx) = (args[0].value, tangents[0]?);
         if self.op == ScalarOp::Add {
             return Some(dx.apply(self.clone(), &[dx]));
         }
-        // Runs of twice the length, from two of half of it: values and tangents together.
         let n = args[0].shape[self.axis].as_number().expect("tangents have sizes of numbers");
-        let mut length = 1;
-        while length < n {
-            let neutral = self.op.neutral(DType::F64).expect("a monoid").as_f64();
-            let (other, d) =
-                (self.moved(x, args[0].shape, length, neutral), self.moved(dx, args[0].shape, length, 0.0));
-            (x, dx) = match self.op {
-                ScalarOp::Mul => (x * other, dx * other + x * d),
-                ScalarOp::Minimum => (x.minimum(other), x.le(other).select(dx, d)),
-                _ => (x.maximum(other), x.ge(other).select(dx, d)),
-            };
-            length *= 2;
-        }
-        Some(dx)
+        let turned = |x: E<'g>| if self.reverse { x.apply(Reverse { axes: vec![self.axis] }, &[x]) } else { x };
+        let (_, found) = self.prefixes((turned(x), turned(dx)), args[0].shape, n);
+        Some(turned(found))
     }
     fn transpose<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
         debug_assert_eq!(args.len(), 1);

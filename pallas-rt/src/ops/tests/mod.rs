@@ -7,6 +7,7 @@ mod long;
 mod mistakes;
 mod order;
 mod reference;
+mod slopes;
 mod surface;
 
 use crate::prelude::*;
