@@ -3,6 +3,7 @@ use super::compiled::{client_of, traced};
 use super::control::{Part, sharing};
 use super::function::{Function, Given, Outcome};
 use super::linear::like;
+use super::rules;
 use super::trace::{Open, Taken, TracedFunction, apply_all, trace, type_of};
 use crate::array::Array;
 use crate::device::Client;
@@ -17,7 +18,8 @@ use pallas_ir::{Loc, Type};
 /// `forward` takes the same arguments and returns the function's result and what `backward` needs besides; `backward`
 /// takes that and the cotangents of the result, and returns a tuple with a cotangent for each argument: trees like the
 /// arguments, with the same types. Cotangents of leaves that are no floats are not read. It has no forward-mode
-/// derivative.
+/// derivative. `forward` and `backward` may call the function itself; then its rule holds for derivatives up to the fourth, and
+/// higher ones are those of `f`.
 ///
 /// # Errors
 /// The functions' own errors; cotangents of other types than the arguments; a gradient by an array that one of the
@@ -55,11 +57,13 @@ where
         let tuple = (given.tuple)();
         let args = tree::leaves(&tuple);
         args.iter().try_for_each(|x| x.check().map(drop))?;
-        if !args.iter().any(Array::is_traced) {
-            return f.call(&tuple);
+        let rule = (at, std::any::type_name::<(F, Forward, Backward)>());
+        if let Some(out) = without_rule(&f, &tuple, &args, rule)? {
+            return Ok(out);
         }
         let client = client_of(&args)?;
         let primal = traced(&f, &tuple, &args, &client)?;
+        let _open = rules::open(rule);
         let with_residuals = traced(&forward, &tuple, &args, &client)?;
         let (out, residuals) = with_residuals.returned.clone();
         let takes = takes(&primal, &with_residuals);
@@ -77,6 +81,24 @@ where
         let results = function.call(derivative, false, at)?;
         tree::rebuild(&out, results)
     })
+}
+
+/// The results of a call that needs no rule: nothing is traced, neither an argument nor what the function captures, or the
+/// rule is being traced inside of itself.
+pub(super) fn without_rule<Args: Tree + 'static, F: Function<Args>>(
+    f: &F,
+    tuple: &Args,
+    args: &[Array],
+    rule: (Loc, &'static str),
+) -> Result<Option<F::Out>> {
+    if rules::is_nested(rule) {
+        return f.call(tuple).map(Some);
+    }
+    if args.iter().any(Array::is_traced) {
+        return Ok(None);
+    }
+    let out = f.call(tuple)?;
+    Ok((!tree::leaves(&out).iter().any(Array::is_traced)).then_some(out))
 }
 
 /// The arrays that the derivative takes: the residuals, then a cotangent of each result.

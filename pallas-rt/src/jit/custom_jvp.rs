@@ -1,13 +1,16 @@
 //! Functions with a forward-mode derivative of their own.
 use super::compiled::{client_of, traced};
 use super::control::{Part, sharing};
+use super::custom::without_rule;
 use super::function::{Function, Given, Outcome};
 use super::linear::like;
+use super::rules;
 use super::trace::{Taken, append, apply_all, trace, type_of};
 use crate::array::Array;
 use crate::error::Result;
 use crate::tree::{self, Tree};
 use pallas_graph::call::{Call, CustomJvp};
+use pallas_graph::transform;
 use pallas_ir::{Literal, Loc, Type};
 
 /// A function with stated tangents; `jax.custom_jvp`.
@@ -15,10 +18,11 @@ use pallas_ir::{Literal, Loc, Type};
 /// `rule` takes the tuple of the arguments and the tuple of their tangents, and returns the function's result and its
 /// tangent, two trees of equal types. The tangent is linear in the tangents. Tangents of leaves that are no floats are
 /// zeros, and those of such results are not read. Reverse mode follows from the rule, and higher derivatives
-/// differentiate it.
+/// differentiate it. The rule may call the function itself; then it holds for derivatives up to the fourth, and higher ones are
+/// those of `f`.
 ///
 /// # Errors
-/// The functions' own errors; results of the rule of other types than those of the function; a derivative by an array
+/// The functions' own errors; a tangent that is not linear in the tangents; results of the rule of other types than those of the function; a derivative by an array
 /// that one of the functions captures; those of [`jit`](super::jit).
 ///
 /// ```
@@ -45,8 +49,9 @@ where
         let tuple = (given.tuple)();
         let args = tree::leaves(&tuple);
         args.iter().try_for_each(|x| x.check().map(drop))?;
-        if !args.iter().any(Array::is_traced) {
-            return f.call(&tuple);
+        let name = (at, std::any::type_name::<(F, Rule)>());
+        if let Some(out) = without_rule(&f, &tuple, &args, name)? {
+            return Ok(out);
         }
         let client = client_of(&args)?;
         let primal = traced(&f, &tuple, &args, &client)?;
@@ -54,6 +59,7 @@ where
         let types: Vec<Type> = args.iter().map(type_of).collect();
         let floats = args.iter().filter(|x| x.dtype().is_float());
         let takes: Vec<Taken> = args.iter().chain(floats).map(Taken::like).collect();
+        let _open = rules::open(name);
         let both = trace(&client, &takes, |params| {
             let (primals, tangents) = params.split_at(types.len());
             let mut tangents = tangents.iter().cloned();
@@ -70,6 +76,10 @@ where
             results.extend(tangents);
             Ok(((), results))
         })?;
+        let linear: Vec<bool> = (0..both.graph.params.len()).map(|i| (types.len()..takes.len()).contains(&i)).collect();
+        if let Some(refused) = transform::not_linear(&both.graph, &linear, gives.len()) {
+            return Err(super::gradient::refused(refused));
+        }
         let part = |graph, own, captured| Part { graph, own, captured };
         let parts = vec![part(primal.graph, args.len(), primal.captured), part(both.graph, takes.len(), both.captured)];
         let (graphs, captured) = sharing(parts);

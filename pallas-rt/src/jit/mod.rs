@@ -51,6 +51,7 @@ mod planning;
 mod pmap;
 mod print;
 mod program;
+mod rules;
 mod shard_map;
 mod sharded;
 #[cfg(test)]

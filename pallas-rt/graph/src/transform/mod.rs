@@ -8,6 +8,7 @@
 //!   are computed again;
 //! - `collective`: what devices exchange, and `manual`: the bodies of `shard_map`, in all three;
 //! - `plain`: plain operations in place of kernels;
+//! - `linearity`: whether stated tangents are linear;
 //! - `split`: what a linear function stores, and the linear function.
 mod active;
 mod batch;
@@ -18,6 +19,7 @@ mod collective;
 mod control;
 mod jvp;
 mod jvp_kernel;
+mod linearity;
 mod manual;
 mod plain;
 mod rule;
@@ -27,6 +29,7 @@ mod vjp;
 pub use crate::refused::Refused;
 pub use batch::{batched, batched_along};
 pub use jvp::{jvp, linearize};
+pub use linearity::not_linear;
 pub use plain::without_kernels;
 pub use split::split;
 pub use vjp::{vjp, vjp_of};

@@ -34,6 +34,7 @@ mod shard_map;
 mod sharded;
 mod sharded_kernels;
 mod stablehlo;
+mod stated;
 mod stepped;
 mod tangents_of_kernels;
 mod transformed;
