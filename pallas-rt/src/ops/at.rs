@@ -101,6 +101,7 @@ struct Update<'a> {
 impl Update<'_> {
     fn of(&self, graph: &mut Graph, x: Var, elements: Meets) -> Result<Var, Diag> {
         let ty = graph.ty(x).clone();
+        fits(graph, elements, ty.dtype)?;
         if let [mask] = self.arrays
             && graph.ty(*mask).dtype == DType::Bool
         {
@@ -200,6 +201,23 @@ impl Update<'_> {
     }
 }
 
+/// Refuses elements with fractions for an array that holds none.
+///
+/// # Errors
+/// Floating-point elements for integers or truth values.
+pub(super) fn fits(graph: &Graph, elements: Meets, dtype: DType) -> Result<(), Diag> {
+    let found = match elements {
+        Meets::Var(v) if graph.ty(v).dtype.is_float() => format!("elements of {}", graph.ty(v)),
+        Meets::Float(x) => format!("the number {x:?}"),
+        Meets::Var(_) | Meets::Int(_) | Meets::Bool(_) => return Ok(()),
+    };
+    if dtype.is_float() {
+        return Ok(());
+    }
+    let help = "cast them to the array's type, or the array to a floating-point type";
+    Err(Diag::new("update", At::Op, format!("{found} in an array of {dtype}"), help))
+}
+
 /// The scatter of an array of one axis by positions of single elements, or of rows along axis 0 with `rows` more axes.
 pub(super) fn of_rows(op: Option<ScalarOp>, rows: usize) -> Scatter {
     Scatter {
@@ -271,6 +289,7 @@ impl Array {
                 graph.push(StructuralOp::from(Iota { shape, axis, dtype: DType::I32 }), &[])
             };
             let first = along(graph, 0)?;
+            fits(graph, operands[1], ty.dtype)?;
             let mut element = placed(graph, 1, operands[1], ty.dtype, &ty.shape)?;
             for axis in (1..ty.shape.len()).rev() {
                 let other = along(graph, axis)?;

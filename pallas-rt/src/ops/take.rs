@@ -110,6 +110,7 @@ impl Array {
             }
             let Type { dtype, shape } = graph.ty(x).clone();
             let at = self::positions(graph, at, shape[axis], Mode::Fill, true)?;
+            super::at::fits(graph, operands[2], dtype)?;
             let elements = placed(graph, 2, operands[2], dtype, &graph.ty(at).shape.clone())?;
             if graph.ty(x).elements() == 0 {
                 return Ok(x);
