@@ -18,13 +18,12 @@ pub type LinearMap<A, B> = Box<dyn Fn(&A) -> Result<B> + Send + Sync>;
 
 /// A function's value and its directional derivative: the Jacobian-vector product, by forward mode.
 ///
-/// It takes the tuple of the arguments and the tuple of their tangents, which have the same types, all of
-/// floating-point numbers. The tangent of the result is a tree like the result, with zeros for integers. Every
-/// operation has a forward derivative, [`while_loop`](super::while_loop) as well.
+/// It takes the tuple of the arguments and the tuple of their tangents, which have the same types. Integers have no tangent:
+/// those given for them are not read, and those of results are zeros. Every operation has a forward derivative, [`while_loop`](super::while_loop) as well.
 ///
 /// # Errors
-/// The call returns an error if the tangents are another tree or have other types, or if an argument has integers (let
-/// the function capture those); and the errors of [`jit`](super::jit).
+/// The call returns an error if the tangents are another tree or have other types; and the errors of
+/// [`jit`](super::jit).
 ///
 /// ```
 /// use pallas_rt::{Array, jvp};
@@ -43,11 +42,11 @@ where
     let at = Loc::caller();
     Box::new(move |primals: &Args, tangents: &Args| {
         let args = tree::leaves(primals);
-        differentiable(primals, &args, at, "jvp")?;
-        let tangents = like(primals, tangents, &types(&args), "tangent", at)?;
+        args.iter().try_for_each(|x| x.check().map(drop))?;
+        let tangents = floats(like(primals, tangents, &types(&args), "tangent", at)?);
         let client = client_of(&args)?;
         let TracedFunction { returned, graph, captured, .. } = traced(&f, primals, &args, &client)?;
-        let forward = transform::jvp(&graph, &first(&graph, args.len())).map_err(refused)?;
+        let forward = transform::jvp(&graph, &floats_of(&graph, args.len())).map_err(refused)?;
         let all: Vec<&Array> = args.iter().chain(&captured).chain(&tangents).collect();
         let gives = graph.gives();
         let mut outs = apply_all(&all, at, &client, |graph, vars| {
@@ -88,16 +87,16 @@ where
     F::boxed(move |given: Given<'_, Args>| {
         let tuple = (given.tuple)();
         let args = tree::leaves(&tuple);
-        differentiable(&tuple, &args, at, "linearize")?;
+        args.iter().try_for_each(|x| x.check().map(drop))?;
         let client = client_of(&args)?;
         let TracedFunction { returned, graph, captured, .. } = traced(&f, &tuple, &args, &client)?;
-        let parts = transform::linearize(&graph, &first(&graph, args.len())).map_err(refused)?;
+        let parts = transform::linearize(&graph, &floats_of(&graph, args.len())).map_err(refused)?;
         let (gives, takes) = (graph.gives(), types(&args));
         let all: Vec<&Array> = args.iter().chain(&captured).collect();
         let (value, rest) = Rest::new(&all, parts, gives.len(), at, &client)?;
         let value = tree::rebuild(&returned, value)?;
         let map = move |tangents: &Args| {
-            let tangents = like(&tuple, tangents, &takes, "tangent", at)?;
+            let tangents = floats(like(&tuple, tangents, &takes, "tangent", at)?);
             let found = rest.call(&tangents, |graph, found| with_integers(graph, &gives, found))?;
             tree::rebuild(&returned, found)
         };
@@ -108,11 +107,11 @@ where
 /// A function's value, and the function from a cotangent of its result to those of its arguments, a tuple: the
 /// vector-Jacobian product, by reverse mode. What both need is computed once.
 ///
-/// A cotangent is a tree like the result; elements of its integers are not read.
+/// A cotangent is a tree like the result; elements of its integers are not read. Cotangents of arguments of integers are
+/// zeros.
 ///
 /// # Errors
-/// The call returns an error if an argument has integers (let the function capture those), and the errors of
-/// [`grad`](super::grad); the linear function if the cotangent is another tree or has other types.
+/// The call returns the errors of [`grad`](super::grad); the linear function if the cotangent is another tree or has other types.
 ///
 /// ```
 /// use pallas_rt::{Array, vjp};
@@ -135,7 +134,7 @@ where
     F::boxed(move |given: Given<'_, Args>| {
         let tuple = (given.tuple)();
         let args = tree::leaves(&tuple);
-        differentiable(&tuple, &args, at, "vjp")?;
+        args.iter().try_for_each(|x| x.check().map(drop))?;
         let client = client_of(&args)?;
         let TracedFunction { returned, graph, captured, .. } = traced(&f, &tuple, &args, &client)?;
         let backward = transform::vjp(&graph, &first(&graph, args.len())).map_err(refused)?;
@@ -145,8 +144,7 @@ where
         let (value, rest) = Rest::new(&all, parts, gives.len(), at, &client)?;
         let value = tree::rebuild(&returned, value)?;
         let map = move |cotangent: &F::Out| {
-            let mut given = like(&returned, cotangent, &gives, "cotangent", at)?;
-            given.retain(|x| x.dtype().is_float());
+            let given = floats(like(&returned, cotangent, &gives, "cotangent", at)?);
             let found = rest.call(&given, |_, found| found)?;
             tree::rebuild(&tuple, found)
         };
@@ -194,6 +192,17 @@ fn first(graph: &Graph, n: usize) -> Vec<bool> {
     (0..graph.params.len()).map(|i| i < n).collect()
 }
 
+/// The same, if it has a tangent: of floating-point type.
+fn floats_of(graph: &Graph, n: usize) -> Vec<bool> {
+    graph.params.iter().enumerate().map(|(i, &p)| i < n && graph.ty(p).dtype.is_float()).collect()
+}
+
+/// The tangents or cotangents that there are.
+fn floats(mut all: Vec<Array>) -> Vec<Array> {
+    all.retain(|x| x.dtype().is_float());
+    all
+}
+
 /// Tangents of results of these types, from those of the ones that have floating-point types.
 fn with_integers(graph: &mut Graph, gives: &[Type], tangents: Vec<Var>) -> Vec<Var> {
     let mut tangents = tangents.into_iter();
@@ -202,22 +211,6 @@ fn with_integers(graph: &mut Graph, gives: &[Type], tangents: Vec<Var>) -> Vec<V
         false => graph.splat(Literal::new(ty.dtype, 0.0), &ty.shape),
     };
     gives.iter().map(one).collect()
-}
-
-/// That all arguments have floating-point types.
-///
-/// # Errors
-/// The first one of another type, by its path; the error of a poisoned one.
-fn differentiable<Args: Tree>(tuple: &Args, args: &[Array], at: Loc, name: &'static str) -> Result<()> {
-    args.iter().try_for_each(|x| x.check().map(drop))?;
-    match args.iter().zip(tree::paths(tuple)).find(|(x, _)| !x.dtype().is_float()) {
-        None => Ok(()),
-        Some((x, path)) => {
-            let message = format!("`{name}` by argument `{path}` of {}", type_of(x));
-            let help = "derivatives are by floating-point arrays: let the function capture others";
-            Err(Error::operation(at, Diag::new(name, At::Op, message, help)))
-        }
-    }
 }
 
 /// The leaves of a tree of tangents or cotangents for a tree whose leaves have these types.

@@ -1,6 +1,31 @@
 //! The values that have a derivative by some of the parameters.
+use super::rule::value;
 use crate::call::Call;
 use crate::graph::{Graph, Op};
+use pallas_ir::scalar::Ty;
+use pallas_ir::{E, ScalarOp, Type};
+use std::cell::RefCell;
+use std::sync::LazyLock;
+
+/// By scalar operation and operand, true if the operation's slope by the operand is not 0 everywhere, as that of `floor` is.
+static SLOPES: LazyLock<Vec<Vec<bool>>> = LazyLock::new(|| ScalarOp::ALL.iter().map(|op| slopes(*op)).collect());
+
+fn slopes(op: ScalarOp) -> Vec<bool> {
+    let row = op.row();
+    let Some(float) = row.class.dtypes().iter().copied().find(|dtype| dtype.is_float()) else {
+        return vec![false; row.operands.len()];
+    };
+    let dtype = |ty: Ty| if let Ty::Is(dtype) = ty { dtype } else { float };
+    let graph = RefCell::new(Graph::default());
+    let param = |ty: Ty| value(&graph, graph.borrow_mut().param(Type::scalar(dtype(ty))));
+    let args: Vec<E<'_>> = row.operands.iter().map(|(_, ty)| param(*ty)).collect();
+    let y = param(row.result);
+    let slope = |i: usize| {
+        let tangents: Vec<Option<E<'_>>> = args.iter().enumerate().map(|(k, x)| (k == i).then_some(*x)).collect();
+        op.jvp(&args, y, &tangents).is_some()
+    };
+    (0..args.len()).map(slope).collect()
+}
 
 /// By variable, true if it depends on one of the parameters for which `on` is true, all along values of floating-point
 /// types and operations with a derivative.
@@ -14,12 +39,10 @@ pub(super) fn active(graph: &Graph, on: &[bool]) -> Vec<bool> {
         let args: Vec<bool> = e.args.iter().map(|a| active[a.index()]).collect();
         let found = match &e.op {
             Op::Literal(_) | Op::StopGradient => vec![false; e.results.len()],
-            Op::Barrier
-            | Op::Scalar(_)
-            | Op::Structural(_)
-            | Op::Dynamic(_)
-            | Op::Annotation(_)
-            | Op::Collective(_) => vec![args.contains(&true)],
+            Op::Scalar(op) => vec![args.iter().zip(&SLOPES[*op as usize]).any(|(on, slope)| *on && *slope)],
+            Op::Barrier | Op::Structural(_) | Op::Dynamic(_) | Op::Annotation(_) | Op::Collective(_) => {
+                vec![args.contains(&true)]
+            }
             Op::Call(call) => results(call, &args),
         };
         e.results.iter().zip(found).for_each(|(r, found)| active[r.index()] = found && is_float(r.index()));

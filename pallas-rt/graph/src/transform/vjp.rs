@@ -53,7 +53,9 @@ pub fn vjp_of(graph: &Graph, wrt: &[bool], of: &[bool]) -> Result<Graph, Refused
         }
     }
     for (at, e) in graph.equations.iter().enumerate().rev() {
-        let cotangents: Vec<Option<Var>> = e.results.iter().map(|r| back.cotangents[r.index()]).collect();
+        // What depends on no parameter in a way that has a derivative passes no cotangent on.
+        let cotangent = |r: &Var| back.cotangents[r.index()].filter(|_| active[r.index()]);
+        let cotangents: Vec<Option<Var>> = e.results.iter().map(cotangent).collect();
         let on: Vec<bool> = e.args.iter().map(|a| active[a.index()]).collect();
         if !on.contains(&true) || cotangents.iter().all(Option::is_none) {
             continue;

@@ -292,3 +292,36 @@ fn carried_values_change_places() {
         }
     }
 }
+
+/// What depends on no parameter by a derivative has none, in a loop whose number of steps is not known as elsewhere.
+#[test]
+fn loops_without_derivatives_have_gradients() {
+    let x = array(&[2.5, -1.5], &[2]);
+    let steps = |x: &Array| {
+        let start = (x.floor(), x.stop_gradient(), Client::cpu().array(&[0], &[])?);
+        while_loop(
+            &start,
+            |(_, y, _): &(Array, Array, Array)| y.sum(..).lt(20.0),
+            |(a, y, n): &(Array, Array, Array)| (a + 1.0, y * y + 1.0, n + 1),
+        )
+    };
+    let f = move |x: &Array| {
+        let (a, y, n) = steps(x)?;
+        Ok::<_, Error>((x * a * y * n).sum(..))
+    };
+    let (a, y, n) = steps(&x).expect("it runs");
+    let want: Vec<f64> = numbers(&(a * y * n)).into_iter().map(f64::from).collect();
+    close(&grad(f)(&x).expect("it runs"), &want);
+    close(&jit(crate::vmap(grad(f)))(&x.reshape(&[1, 2]).expect("it fits")).expect("it runs"), &want);
+    // As operands that are captured: the condition and what is rounded have none either.
+    let g = move |x: &Array| {
+        let w = x.clone();
+        let count =
+            while_loop(&(w.round() * 0.0), |n: &Array| n.sum(..).lt(w.sum(..) + 5.0), |n: &Array| n + w.round().abs())?;
+        Ok::<_, Error>((count * x).sum(..))
+    };
+    // Sums of 0 and 4 are below 1 + 5, that of 8 is not.
+    close(&grad(g)(&x).expect("it runs"), &[4.0, 4.0]);
+    let error = grad(|x: &Array| while_loop(x, |x: &Array| x.lt(10.0), |x: &Array| x * 2.0))(&array(&[1.0], &[]));
+    assert!(error.expect_err("it is refused").to_string().contains("reverse mode through a `while_loop`"));
+}
