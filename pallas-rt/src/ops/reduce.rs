@@ -241,7 +241,11 @@ impl Array {
         apply(&[self], at, |graph, v| {
             has_elements(graph, if max { "argmax" } else { "argmin" }, v[0], &axis.into())?;
             let axis = axis_of(axis, graph.ty(v[0]).shape.len())?;
-            graph.push(StructuralOp::from(ArgReduce { max, axis, keep: false }), v)
+            let x = match graph.ty(v[0]).dtype {
+                DType::Bool => cast(graph, v[0], DType::U8)?,
+                _ => v[0],
+            };
+            graph.push(StructuralOp::from(ArgReduce { max, axis, keep: false }), &[x])
         })
     }
 }

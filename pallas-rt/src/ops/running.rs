@@ -65,6 +65,7 @@ fn nan_position(graph: &mut Graph, v: Var, axis: isize, max: bool) -> Result<Var
     let axis = axis_of(axis, graph.ty(v).shape.len())?;
     let arg = ArgReduce { max, axis, keep: false };
     if !graph.ty(v).dtype.is_float() {
+        let v = if graph.ty(v).dtype == DType::Bool { cast(graph, v, DType::U8)? } else { v };
         return graph.push(StructuralOp::from(arg), &[v]);
     }
     let numbers = without_nan(graph, v, if max { f64::NEG_INFINITY } else { f64::INFINITY })?;

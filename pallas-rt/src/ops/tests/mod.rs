@@ -36,3 +36,17 @@ fn remainders_by_an_integer_zero_are_zero() {
     assert_eq!(x.fmod(&by).to_vec::<i32>().expect("it runs"), [0, 0, 3, 0]);
     assert_eq!(x.remainder(0).to_vec::<i32>().expect("it runs"), [0; 4]);
 }
+
+/// As in NumPy and JAX.
+#[test]
+fn truth_values_have_positions() {
+    for client in [Client::cpu(), Client::interpreter()] {
+        let x = client.array(&[false, true, true, true, false, true], &[2, 3]).expect("it fits");
+        let positions = |x: Array| x.to_vec::<i32>().expect("it runs");
+        assert_eq!(positions(x.argmax(1)), [1, 0]);
+        assert_eq!(positions(x.argmin(1)), [0, 1]);
+        assert_eq!(positions(x.nanargmax(0)), [1, 0, 0]);
+        assert_eq!(positions(x.nanargmin(0)), [0, 1, 0]);
+        assert_eq!(x.max(..).to_vec::<bool>().expect("it runs"), [true]);
+    }
+}
