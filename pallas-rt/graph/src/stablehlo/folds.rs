@@ -59,8 +59,43 @@ pub(super) fn reduce_window(w: &mut Writer, op: &ReduceWindow, x: &Value, gives:
         return x.clone();
     }
     let (start, region) = (neutral(w, op.op, x.ty.dtype), combines(w, op.op, x.ty.dtype));
-    let (args, gives) = ([x, &start], std::slice::from_ref(gives));
-    w.operation("reduce_window", &args, vec![region], Detail::Windows(op.clone()), gives).remove(0)
+    let Some((x, windows)) = without_cuts(w, &op.windows, x) else {
+        let neutral = op.op.neutral(x.ty.dtype).expect("a monoid of this type");
+        return w.constant(neutral, &gives.shape);
+    };
+    let (args, gives) = ([&x, &start], std::slice::from_ref(gives));
+    w.operation("reduce_window", &args, vec![region], Detail::Windows(ReduceWindow { windows, ..op.clone() }), gives)
+        .remove(0)
+}
+
+/// The operand of a windowed fold without the elements that negative padding cuts off, and windows without such padding;
+/// `None` if no element remains. XLA's process ends at windows of one element with negative padding.
+fn without_cuts(w: &mut Writer, windows: &[WindowDim], x: &Value) -> Option<(Value, Vec<WindowDim>)> {
+    let (mut start, mut limit) = (vec![], vec![]);
+    let mut windows = windows.to_vec();
+    for (window, &n) in windows.iter_mut().zip(&x.ty.shape) {
+        // Places of elements are `dilation` apart. Those that stay, and what lies before the first and after the last one.
+        let (n, apart) = (n as i64, window.dilation);
+        let (first, last) = ((-window.low).max(0), (n - 1) * apart - (-window.high).max(0));
+        let (from, to) = ((first + apart - 1) / apart, last.div_euclid(apart) + 1);
+        if n > 0 && from >= to {
+            return None;
+        }
+        if n > 0 && window.low < 0 {
+            window.low = from * apart - first;
+        }
+        if n > 0 && window.high < 0 {
+            window.high = last - (to - 1) * apart;
+        }
+        start.push(if n > 0 { from } else { 0 });
+        limit.push(if n > 0 { to } else { 0 });
+    }
+    let shape: Vec<usize> = start.iter().zip(&limit).map(|(from, to)| (to - from) as usize).collect();
+    if shape == x.ty.shape {
+        return Some((x.clone(), windows));
+    }
+    let detail = Detail::Slice { stride: vec![1; start.len()], start, limit };
+    Some((w.op("slice", &[x], detail, Type::new(x.ty.dtype, shape)), windows))
 }
 
 /// Windows of the whole axis, which begin or end outside of it.

@@ -156,6 +156,8 @@ impl Structural for ReduceWindow {
         let spaced = WindowDim { spacing: 2, low: 1, high: -1, ..WindowDim::PLAIN };
         let dilated = WindowDim { stride: 3, dilation: 2, low: 2, high: 1, ..WindowDim::PLAIN };
         let wide = WindowDim { dilation: 2, spacing: 3, low: -1, high: 3, stride: 2 };
+        let cut = WindowDim { high: -1, ..WindowDim::PLAIN };
+        let far = WindowDim { dilation: 3, low: -2, high: -4, ..WindowDim::PLAIN };
         [ScalarOp::Add, ScalarOp::Mul, ScalarOp::Maximum, ScalarOp::Minimum]
             .into_iter()
             .flat_map(|op| {
@@ -166,6 +168,8 @@ impl Structural for ReduceWindow {
                 ]
             })
             .chain([case(ScalarOp::Add, &[1, 2], &[dilated, wide])])
+            // Windows of one element that do not see all elements, as derivatives have them.
+            .chain([cut, far].map(|own| case(ScalarOp::Add, &[1, 1], &[cut, own])))
             .collect()
     }
 }
