@@ -1,5 +1,6 @@
 //! Functions as files, which run where their Rust code is not known.
 use super::program::Program;
+use super::sharded::Declared;
 use super::trace::type_of;
 use crate::array::Array;
 use crate::device::{Client, JIT_COMPILES};
@@ -171,7 +172,8 @@ impl Exported {
         let array = |(ty, bytes): &(Type, Vec<u8>)| client.array_from_bytes(ty.dtype, &ty.shape, bytes);
         let captured = self.captured.iter().map(array).collect::<Result<_>>()?;
         JIT_COMPILES.fetch_add(1, Relaxed);
-        let program = Program::new(&self.graph, client)?;
+        // What the function says about how values are divided is a part of it.
+        let program = Program::declared(&self.graph, &[], &Declared::of_graph(&self.graph)?, client)?;
         let (inputs, outputs) = (self.inputs.clone(), self.outputs.clone());
         Ok(ExportedFunction { inputs, outputs, captured, client: client.clone(), program })
     }

@@ -161,16 +161,20 @@ fn check(graph: &Graph) -> Result<()> {
 }
 
 impl Program {
-    /// Compiles a graph.
+    /// Compiles a graph for one device.
     ///
     /// # Errors
     /// Sizes that no launch can have.
+    #[cfg(test)]
     pub(super) fn new(graph: &Graph, client: &Client) -> Result<Program> {
         Program::donating(graph, &[], client)
     }
 
-    /// As [`new`](Program::new), for [`run_donating`](Program::run_donating): results may take over the memory of the
+    /// Compiles a graph for one device, for [`run_donating`](Program::run_donating): results may take over the memory of the
     /// parameters for which `is_donated` is true.
+    ///
+    /// # Errors
+    /// Sizes that no launch can have.
     pub(super) fn donating(graph: &Graph, is_donated: &[bool], client: &Client) -> Result<Program> {
         check(graph)?;
         timeline::compiling(|| {
