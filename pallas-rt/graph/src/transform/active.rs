@@ -1,4 +1,5 @@
 //! The values that have a derivative by some of the parameters.
+use super::memo::{Question, flags};
 use super::rule::value;
 use crate::call::Call;
 use crate::graph::{Graph, Op};
@@ -36,6 +37,8 @@ pub(super) fn active(graph: &Graph, on: &[bool]) -> Vec<bool> {
         active[p.index()] = on && is_float(p.index());
     }
     for e in &graph.equations {
+        #[cfg(test)]
+        tests::VISITED.with(|visited| visited.set(visited.get() + 1));
         let args: Vec<bool> = e.args.iter().map(|a| active[a.index()]).collect();
         let found = match &e.op {
             Op::Literal(_) | Op::StopGradient => vec![false; e.results.len()],
@@ -43,7 +46,7 @@ pub(super) fn active(graph: &Graph, on: &[bool]) -> Vec<bool> {
             Op::Barrier | Op::Structural(_) | Op::Dynamic(_) | Op::Annotation(_) | Op::Collective(_) => {
                 vec![args.contains(&true)]
             }
-            Op::Call(call) => results(call, &args),
+            Op::Call(call) => flags(Question::Active, call, &args, || results(call, &args)),
         };
         e.results.iter().zip(found).for_each(|(r, found)| active[r.index()] = found && is_float(r.index()));
     }
@@ -102,5 +105,56 @@ pub(super) fn fixpoint(on: &[bool], first: usize, n: usize, of: impl Fn(&[bool])
             return on;
         }
         news.into_iter().for_each(|i| on[first + i] = true);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{batched, jvp, vjp};
+    use crate::call::{Call, Case, Scan};
+    use crate::graph::Graph;
+    use pallas_ir::{DType, Literal, ScalarOp, Type};
+    use std::cell::Cell;
+
+    thread_local! {
+        pub(super) static VISITED: Cell<usize> = const { Cell::new(0) };
+    }
+
+    /// `(w, x, number) -> y`, by loops in loops and branches whose carried value becomes active in the second step.
+    fn nested(levels: usize) -> Graph {
+        let mut graph = Graph::default();
+        let [w, x] = [0, 1].map(|_| graph.param(Type::scalar(DType::F32)));
+        let number = graph.param(Type::scalar(DType::I32));
+        let y = graph.push(ScalarOp::Mul, &[w, x]).expect("floats");
+        graph.results = vec![y];
+        if levels == 0 {
+            return graph;
+        }
+        let branches = vec![nested(levels - 1), nested(0)];
+        let mut body = Graph::default();
+        let [w2, number2, carried] = [DType::F32, DType::I32, DType::F32].map(|dtype| body.param(Type::scalar(dtype)));
+        let step = body.push_all(Call::Case(Case { branches }), &[number2, w2, carried, number2]).expect("it fits")[0];
+        body.results = vec![step];
+        let start = graph.literal(Literal::new(DType::F32, 1.0));
+        let scan = Scan { body, captured: 2, carried: 1, length: 2, reverse: false };
+        let last = graph.push_all(Call::Scan(scan), &[w, number, start]).expect("it fits")[0];
+        let sum = graph.push(ScalarOp::Add, &[last, y]).expect("floats");
+        graph.results = vec![sum];
+        graph
+    }
+
+    /// The equations that are looked at grow at most with the square of the levels, not twofold with each.
+    #[test]
+    fn loops_in_loops_are_looked_at_once() {
+        let visited = |levels: usize| {
+            let graph = nested(levels);
+            let before = VISITED.get();
+            vjp(&graph, &[true, true, false]).expect("it has gradients");
+            jvp(&graph, &[true, false, false]).expect("it has tangents");
+            batched(&graph, &[true, false, false], 3).expect("it has batches");
+            VISITED.get() - before
+        };
+        let (few, many) = (visited(5), visited(20));
+        assert!(many <= few * 20, "{few} equations of 5 levels, {many} of 20");
     }
 }

@@ -1,7 +1,7 @@
 //! Many operands at once: a function of one element of an axis becomes a function of the whole axis.
 use super::active::active;
 use super::rule::{made, structural};
-use super::{Refused, batch_control, collective, within_limits};
+use super::{Refused, batch_control, collective, memo, within_limits};
 use crate::build::dims;
 use crate::call::{Call, Scan};
 use crate::dynamic::Dynamic;
@@ -113,6 +113,7 @@ fn with_axis(
     is_branch: bool,
 ) -> Result<(Graph, Vec<bool>), Refused> {
     assert_eq!(which.len(), graph.params.len(), "one entry for each parameter");
+    let _memo = memo::scope();
     let none = vec![None; graph.types.len()];
     let has = vec![false; graph.types.len()];
     let mut batch = Batched { to: RefCell::default(), axis, made: none, has, taken: None };

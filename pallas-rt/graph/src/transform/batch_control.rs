@@ -3,6 +3,7 @@ use super::Refused;
 use super::active::fixpoint;
 use super::batch::{BatchAxis, batched_at_least, batched_branch, stretched};
 use super::batch_kernel::kernel;
+use super::memo::{Question, flags};
 use super::{collective, manual};
 use crate::build::dims;
 use crate::call::{Call, Case, Checkpoint, Custom, CustomJvp, Named, Print, Scan, While};
@@ -128,7 +129,10 @@ fn depends(graph: &Graph, on: &[bool], axis: BatchAxis<'_>) -> Vec<bool> {
     for e in &graph.equations {
         let args: Vec<bool> = e.args.iter().map(|a| depends[a.index()]).collect();
         let found = match &e.op {
-            Op::Call(call) if args.contains(&true) || axis.is_in(&e.op) => of_call(call, &args, axis),
+            Op::Call(call) if args.contains(&true) || axis.is_in(&e.op) => {
+                let name = axis.named.map_or(0, |mesh| std::ptr::from_ref(mesh) as usize);
+                flags(Question::Batched(name), call, &args, || of_call(call, &args, axis))
+            }
             Op::Collective(op) if axis.is_of(op) => vec![collective::differs_along(op, args.contains(&true))],
             _ => {
                 vec![args.contains(&true); e.results.len()]

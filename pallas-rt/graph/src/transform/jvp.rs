@@ -3,7 +3,7 @@ use super::active::carried;
 use super::jvp_kernel::{self, Tangents};
 use super::rule::{made, structural, value};
 use super::split::split;
-use super::{Refused, collective, manual, within_limits};
+use super::{Refused, collective, manual, memo, within_limits};
 use crate::call::{Call, Case, Scan, While};
 use crate::graph::{Equation, Graph, Op, Var};
 use crate::simplify::expanded;
@@ -66,6 +66,7 @@ struct WithTangents {
 /// If `apart` is true, no value of the graph depends on a tangent: calls with tangents are not those without.
 fn tangents(graph: &Graph, on: &[bool], apart: bool) -> Result<WithTangents, Refused> {
     assert_eq!(on.len(), graph.params.len(), "one entry for each parameter");
+    let _memo = memo::scope();
     let graph = &expanded(graph, &|call| match call {
         Call::Closed(graph) => Some(graph),
         Call::Checkpoint(checkpoint) => Some(&checkpoint.graph),

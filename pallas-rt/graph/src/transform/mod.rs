@@ -8,6 +8,7 @@
 //!   are computed again;
 //! - `collective`: what devices exchange, and `manual`: the bodies of `shard_map`, in all three;
 //! - `plain`: plain operations in place of kernels;
+//! - `memo`: what a transformation found out about calls;
 //! - `linearity`: whether stated tangents are linear;
 //! - `split`: what a linear function stores, and the linear function.
 mod active;
@@ -21,6 +22,7 @@ mod jvp;
 mod jvp_kernel;
 mod linearity;
 mod manual;
+mod memo;
 mod plain;
 mod rule;
 mod split;

@@ -1,7 +1,7 @@
 //! Reverse mode.
 use super::active::active;
 use super::rule::{made, structural, value};
-use super::{Refused, collective, control, within_limits};
+use super::{Refused, collective, control, memo, within_limits};
 use crate::call::Call;
 use crate::dynamic::Dynamic;
 use crate::graph::{Equation, Graph, Op, Var};
@@ -42,6 +42,7 @@ pub fn vjp(graph: &Graph, wrt: &[bool]) -> Result<Graph, Refused> {
 pub fn vjp_of(graph: &Graph, wrt: &[bool], of: &[bool]) -> Result<Graph, Refused> {
     assert_eq!(of.len(), graph.results.len(), "one entry for each result");
     assert_eq!(wrt.len(), graph.params.len(), "one entry for each parameter");
+    let _memo = memo::scope();
     let graph = &expanded(graph, &|call| if let Call::Closed(graph) = call { Some(graph) } else { None });
     let active = active(graph, wrt);
     let cotangents = vec![None; graph.types.len()];

@@ -229,7 +229,7 @@ impl Builder {
         let Builder { slots, exchanges, homes } = self;
         let count = devices.count();
         let mut all = Sums { devices: count, ..Sums::default() };
-        all.add(&actions, count);
+        all.add(&actions, count, true);
         let Sums { work, launches, shared, tiles, shows, .. } = all;
         Sequence {
             actions,
@@ -263,17 +263,21 @@ struct Sums {
 }
 
 impl Sums {
-    fn add(&mut self, actions: &[Action], times: usize) {
+    /// Adds actions that run so many times. If they are certain to, their launches are counted. Each action is visited once.
+    fn add(&mut self, actions: &[Action], times: usize, is_certain: bool) {
         for action in actions {
+            #[cfg(test)]
+            VISITED.with(|visited| visited.set(visited.get() + 1));
             match action {
                 Action::Launch(launch) => {
                     let (executable, grid) = (&launch.executable, &launch.geometry.parallel);
                     self.work = self.work.saturating_add(executable.work(grid).saturating_mul(times));
-                    self.launches += times as u64;
+                    let counted = if is_certain { times as u64 } else { 0 };
+                    self.launches += counted;
                     let (programs, own) = (grid.iter().product::<i64>() as usize, executable.work(grid));
                     let is_shared = programs.saturating_mul(self.devices) > 1
                         && own.saturating_mul(self.devices) >= team::SHARED_WORK;
-                    self.shared += u64::from(is_shared) * if times == 0 { 2 } else { times as u64 };
+                    self.shared += u64::from(is_shared) * if counted == 0 { 2 } else { counted };
                     let threads = executable.threads(grid).max(rayon_threads().min(self.devices));
                     let tiles = (threads as u64).saturating_mul(executable.bytes_a_program() as u64);
                     self.tiles = self.tiles.max(tiles);
@@ -284,25 +288,33 @@ impl Sums {
                     self.work = self.work.saturating_add((bytes / 8).saturating_mul(times));
                 }
                 Action::Finish { .. } => {}
-                Action::For { length, body, .. } => self.add(body, times.saturating_mul(*length)),
+                Action::For { length, body, .. } => self.add(body, times.saturating_mul(*length), is_certain),
                 Action::While { condition, body, .. } => {
-                    self.add(condition, 0);
-                    self.add(body, 0);
+                    self.add(condition, 0, false);
+                    self.add(body, 0, false);
                     self.work = usize::MAX;
                 }
                 Action::Case { branches, .. } => {
-                    let work = |branch: &Vec<Action>| {
-                        let mut own = Sums { devices: self.devices, ..Sums::default() };
-                        own.add(branch, times);
-                        own.work
-                    };
-                    self.work = self.work.saturating_add(branches.iter().map(work).max().unwrap_or(0));
-                    branches.iter().for_each(|branch| self.add(branch, 0));
+                    // One of them runs: at most the longest one.
+                    let before = self.work;
+                    let mut longest = 0;
+                    for branch in branches {
+                        self.work = 0;
+                        self.add(branch, times, false);
+                        longest = longest.max(self.work);
+                    }
+                    self.work = before.saturating_add(longest);
                 }
                 Action::Show { .. } => self.shows = true,
             }
         }
     }
+}
+
+#[cfg(test)]
+thread_local! {
+    /// Number of actions that [`Sums`] visited.
+    pub(crate) static VISITED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
 impl Sequence {

@@ -4,6 +4,7 @@
 use super::super::program::Program;
 use super::super::trace::{Taken, trace};
 use super::{array, numbers};
+use crate::device::sequence::VISITED;
 use crate::prelude::*;
 use crate::tree;
 use crate::{grad, jit, vmap};
@@ -233,4 +234,23 @@ fn deep_trees_of_standard_maps_need_the_stack_of_a_main_thread() {
 fn paths_lead_through_maps_and_lists() {
     let paths = tree::paths(&Node::nested(&array(&[1.0], &[]), 5));
     assert_eq!(paths[3], "hashed[\"next\"].sorted[\"next\"].pairs[0].0");
+}
+
+/// Branches in branches; the number of actions that planning visits grows with the levels.
+#[test]
+fn branches_in_branches_are_planned_once() {
+    fn nested(levels: usize, x: &Array) -> Result<Array> {
+        match levels {
+            0 => Ok(x * 2.0),
+            _ => crate::cond(&x.sum(..).gt(0.0), x, |x: &Array| nested(levels - 1, x), |x: &Array| x - 1.0),
+        }
+    }
+    let visited = |levels: usize| {
+        let before = VISITED.get();
+        let x = array(&[1.0, 2.0], &[2]);
+        assert_eq!(numbers(&jit(move |x: &Array| nested(levels, x))(&x).expect("it runs")), [2.0, 4.0]);
+        VISITED.get() - before
+    };
+    let (few, many) = (visited(8), visited(64));
+    assert!(few > 8 && many <= 8 * few, "{few} actions of 8 levels, {many} of 64");
 }
