@@ -117,7 +117,7 @@ impl Scan {
 ///
 /// `step` takes what the step before returned first (`init` at first) and the elements, and returns the same tree with
 /// the same types and a tree whose leaves are stacked along a new first axis. It is traced once. Arrays that it captures
-/// are the same in each step.
+/// are the same in each step, and so are the numbers of a captured key: see [`random`](crate::random).
 ///
 /// # Errors
 /// The step's own error; arrays whose first axes differ; a step that returns another tree or other types than it takes;

@@ -66,6 +66,30 @@
 //! their own. Inside of a function that is being traced, functions of this module are part of it even if their key is
 //! not an argument: the key is then a constant, and every call gives the same numbers.
 //!
+//! A step of [`scan`](crate::scan) or another loop and a function of [`vmap`](crate::vmap) are traced once, so a key that they
+//! capture gives the same numbers in every step and for every example. Give each its own: [`fold_in`] the number of the step
+//! or example, or split the key before and pass the parts.
+//!
+//! ```
+//! use pallas_rt::{Array, ir::DType, ops, random, scan, vmap};
+//! let steps = ops::arange(0, 3, 1, DType::I32);
+//! let key = random::key(0);
+//! let (_, rows): (Array, Array) = scan(&ops::zeros(&[], DType::F32), &steps, |sum: &Array, step: &Array| {
+//!     let noise = random::normal(random::fold_in(key.clone(), step), &[2], DType::F32);
+//!     (sum + noise.sum(..), noise)
+//! })?;
+//! let rows = rows.to_vec::<f32>()?;
+//! assert!(rows[..2] != rows[2..4] && rows[2..4] != rows[4..]);
+//!
+//! let key = random::key(1);
+//! let dropped = vmap(move |x: &Array, number: &Array| {
+//!     random::bernoulli(random::fold_in(key.clone(), number), 0.5, &[16]).cast(DType::F32) * x
+//! });
+//! let each = dropped(&ops::ones(&[3], DType::F32), &steps)?.to_vec::<f32>()?;
+//! assert!(each[..16] != each[16..32] && each[16..32] != each[32..]);
+//! # Ok::<(), pallas_rt::Error>(())
+//! ```
+//!
 //! Kernels draw with [`threefry`](crate::threefry), which shares the rounds of the generator with this module.
 //!
 //! - `key`: keys; `lanes`: bits for each element of a shape;
