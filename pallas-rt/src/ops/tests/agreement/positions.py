@@ -132,7 +132,7 @@ def at_positions(count, *attributes, outside=True, update=False, low=2, high=3, 
         at = d.new("i32", own, *limits)
         all = [x, at]
         if update:
-            kind_of = "f32" if d.values[x].dtype.kind in "fV" else "i32"
+            kind_of = "f32" if d.values[x].dtype.kind in "fV" else "b" if d.values[x].dtype == bool else "i"
             all.append(d.pick(kind_of, shape=own + shape[1:] if d.dice.random() < 0.8 else [], fresh=0.5))
         return all, [f(d, shape) for f in attributes]
     return draw

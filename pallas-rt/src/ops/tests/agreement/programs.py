@@ -4,7 +4,8 @@
     python programs.py 1500 7 > programs.txt     # for PALLAS_AGREEMENT=programs.txt
 
 Needs jax[cpu]==0.12.0.1. A line is a program in JSON:
-- `inputs`: element type, shape, seed and limits of each, elements by the formula of `elements`;
+- `inputs`: element type, shape, seed and limits of each, elements by the formula of `elements`; instead of a higher limit
+  "nan", "ties" or "edges";
 - `steps`: the name of an operation, numbers of its operands, and its attributes. Inputs and then the results of the
   steps are numbered in their order;
 - `results`: numbers of the values that no step uses; `values`: these values;
@@ -12,7 +13,9 @@ Needs jax[cpu]==0.12.0.1. A line is a program in JSON:
   weights of `weights`; or null;
 - `batched`: numbers of the inputs that get a first axis of `BATCH` examples; `batch`: results of jax.vmap; or null.
 
-A program is drawn again if results or gradients are not finite where inputs are, or if they change by more than a part of
+A third of the programs is hard: its inputs have ties, zeros of both signs, or infinities, NaN, subnormal numbers and the
+extremes of their types, in all element types, and functions get numbers beyond their domains. Other programs are drawn
+again if results or gradients are not finite where inputs are; all programs if they change by more than a part of
 the bound with which they are compared when each step that rounds is moved by as much as it may round.
 """
 import json
@@ -33,6 +36,20 @@ TYPES = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16, "i32"
 NAMES = {np.dtype(t): name for name, t in TYPES.items()}
 ROUNDING = {"f32": 2.0**-23, "f16": 2.0**-10, "bf16": 2.0**-7}
 BATCH = 2
+TIES = [-1.0, -0.5, 0.0, 0.0, 0.5, 1.0, 1.0, 2.0]
+# The largest number and one that is subnormal.
+EXTREMES = {"f32": (3.4028234663852886e38, 1e-40), "bf16": (3.3895313892515355e38, 1e-40), "f16": (65504.0, 6e-8)}
+
+
+def edges(dtype):
+    """Sixteen elements that are hard on operations."""
+    if dtype in EXTREMES:
+        top, small = EXTREMES[dtype]
+        return [0.0, -0.0, 1.0, -1.0, 0.5, 2.0, np.inf, -np.inf, np.nan, small, top, -top, 3.0, -2.5, 1.0, 0.0]
+    info = np.iinfo(TYPES[dtype])
+    low, high = int(info.min), int(info.max)
+    return [low, high, 0, 1, high - 1, low + 1, 2, 3, low, high, 0, 1, high // 2 + 1, 5, 7, 4]
+
 
 
 def mixed(seed, n):
@@ -47,6 +64,11 @@ def elements(dtype, shape, seed, low, high):
     z = mixed(seed, int(np.prod(shape)))
     if dtype == "bool":
         x = z & 1
+    elif high == "edges":
+        x = np.array(edges(dtype))[(z % 16).astype(np.int64)]
+    elif high == "ties":
+        own = TIES if dtype in ROUNDING else range(8)
+        x = np.array(own)[(z % 8).astype(np.int64)]
     elif dtype in ROUNDING:
         top = 2.0 if high == "nan" else high
         x = low + (z % 65536).astype(np.float64) / 65536 * (top - low)
@@ -108,6 +130,7 @@ def inside(x, limits):
     if limits is None:
         return True
     low, high = limits
+    high = np.inf if isinstance(high, str) and high != "nan" else high
     y = np.asarray(x).astype(np.float64)
     return bool(((y >= low) & (y <= (np.inf if high == "nan" else high)) | (np.isnan(y) & (high == "nan"))).all())
 
@@ -159,8 +182,10 @@ class Draw:
         self.dice, self.counts = dice, counts
         self.program = {"inputs": [], "steps": []}
         self.inputs, self.values, self.of_steps = [], [], []
-        self.narrow = dice.random() < 0.15
-        self.mixed = dice.random() < 0.25
+        self.hard = dice.random() < 1 / 3
+        self.narrow = dice.random() < (0.3 if self.hard else 0.15)
+        self.mixed = dice.random() < (0.6 if self.hard else 0.25)
+        self.known = set()
 
     def shape(self, low=0, high=3, extents=None):
         extents = extents or (1, 2, 3, 3, 4, 5)
@@ -182,15 +207,21 @@ class Draw:
             low, high = (0 if dtype[0] == "u" else -5, 6) if (low, high) == (-2, 2) else (low, high)
             if dtype[0] == "u" and low < 0:
                 dtype = "i32"
+        if self.hard and (low, high) in ((-2, 2), (-5, 6), (0, 6)) and dice.random() < 0.8:
+            high = dice.choice(["ties", "edges"])
         seed = dice.randrange(1, 100000)
         text = [dtype, list(shape), seed, low, high]
         self.program["inputs"].append(text)
         self.inputs.append(len(self.values))
         self.values.append(jnp.array(elements(*text)))
+        self.known.add(id(self.values[-1]))
         return len(self.values) - 1
 
     def pick(self, kind="f", low=0, high=4, fits=lambda x: True, shape=None, fresh=0.2, within=None):
         """A value of a kind: `f` floats, `f32`, `i` integers, `i32`, `b` truth values, `n` numbers, `a` any."""
+        if self.hard and kind in ("f", "f32") and within and within[1] != "nan" and self.dice.random() < 0.4:
+            within = None  # Beyond the function's domain.
+
         def fit(i):
             x = self.values[i]
             if not low <= x.ndim <= high or not of_kind(x, kind):
@@ -212,7 +243,9 @@ class Draw:
         raise Redraw("no such value")
 
     def apart(self, x, by=1e-3):
-        """True if no two elements are nearly equal, so that their order does not depend on rounding."""
+        """True if no two elements are nearly equal, so that their order does not depend on rounding, or all are known."""
+        if id(x) in self.known:
+            return True
         y = np.sort(np.asarray(x).astype(np.float64).ravel())
         return not is_float(x) or (name_of(x) == "f32" and bool((np.diff(y) > by).all()))
 
@@ -221,6 +254,8 @@ class Draw:
         made = results_of(name, [self.values[i] for i in operands], attributes)
         for x in made:
             self.is_sane(x, [self.values[i] for i in operands])
+        if table.ROWS[name].exact and all(id(self.values[i]) in self.known for i in operands):
+            self.known.update(id(x) for x in made)
         self.program["steps"].append([name, list(operands), attributes])
         self.values += made
         return len(self.values) - 1
@@ -266,7 +301,7 @@ class Draw:
     def is_sane(self, x, operands):
         if np.dtype(x.dtype) not in NAMES or x.size > 200:
             raise Redraw("large")
-        if is_float(x):
+        if is_float(x) and not self.hard:
             y = np.asarray(x).astype(np.float64)
             had = any(is_float(o) and not np.isfinite(np.asarray(o).astype(np.float64)).all() for o in operands)
             if (np.abs(y[np.isfinite(y)]) > 100).any() or (not np.isfinite(y).all() and not had):
@@ -310,7 +345,7 @@ def drawn(seed, counts, total):
     inputs = draw.values[:first]
     results = answers(lambda x, far: apply(program, x, far), inputs, depth)
     program["values"] = [shown(x) for x in results]
-    program["gradients"] = gradients(program, inputs, results, depth)
+    program["gradients"] = gradients(program, inputs, results, depth, draw.hard)
     program["batched"], program["batch"] = batch(program, inputs, depth, dice)
     return program
 
@@ -336,9 +371,9 @@ def is_finite(arrays):
     return all(np.isfinite(np.asarray(x).astype(np.float64)).all() for x in arrays if is_float(x))
 
 
-def gradients(program, inputs, results, depth):
+def gradients(program, inputs, results, depth, hard):
     which = [i for i, x in enumerate(inputs) if is_float(x)]
-    if not which or not any(is_float(x) for x in results) or not is_finite(results):
+    if not which or not any(is_float(x) for x in results) or not (hard or is_finite(results)):
         return None
 
     def function(floats, far):
@@ -351,7 +386,7 @@ def gradients(program, inputs, results, depth):
         found = answers(jax.grad(function), [inputs[i] for i in which], depth + 8)
     except (NotImplementedError, ValueError):
         return None
-    return [shown(g) for g in found] if is_finite(found) else None
+    return [shown(g) for g in found] if hard or is_finite(found) else None
 
 
 def batch(program, inputs, depth, dice):

@@ -3,8 +3,28 @@ use crate::prelude::*;
 use pallas_ir::Literal;
 use serde_json::Value;
 
-/// Element type, shape, seed, and limits of the elements; `"nan"` as the higher one makes a third of them NaN.
+/// Element type, shape, seed, and limits of the elements; `"nan"` as the higher one makes a third of them NaN, `"ties"` has
+/// few numbers, and `"edges"` those that are hard on operations.
 pub(super) type Input = (String, Vec<usize>, u64, f64, Value);
+
+const TIES: [f64; 8] = [-1.0, -0.5, 0.0, 0.0, 0.5, 1.0, 1.0, 2.0];
+
+/// Sixteen elements that are hard on operations.
+fn edges(dtype: DType) -> [f64; 16] {
+    let limit = |x: Literal| x.as_f64();
+    if dtype.is_float() {
+        let (top, small) = match dtype {
+            DType::F16 => (65504.0, 6e-8),
+            DType::Bf16 => (3.3895313892515355e38, 1e-40),
+            _ => (f64::from(f32::MAX), 1e-40),
+        };
+        let (inf, nan) = (f64::INFINITY, f64::NAN);
+        return [0.0, -0.0, 1.0, -1.0, 0.5, 2.0, inf, -inf, nan, small, top, -top, 3.0, -2.5, 1.0, 0.0];
+    }
+    let (low, high) = (limit(Literal::lowest(dtype)), limit(Literal::highest(dtype)));
+    let half = (high / 2.0).floor() + 1.0;
+    [low, high, 0.0, 1.0, high - 1.0, low + 1.0, 2.0, 3.0, low, high, 0.0, 1.0, half, 5.0, 7.0, 4.0]
+}
 
 /// An input, or a batch of it.
 pub(super) fn input((dtype, shape, seed, low, high): &Input, batch: Option<usize>) -> Array {
@@ -17,6 +37,9 @@ pub(super) fn input((dtype, shape, seed, low, high): &Input, batch: Option<usize
         let z = z ^ (z >> 13);
         match dtype {
             DType::Bool => (z & 1) as f64,
+            _ if high == "edges" => edges(dtype)[(z % 16) as usize],
+            _ if high == "ties" && dtype.is_float() => TIES[(z % 8) as usize],
+            _ if high == "ties" => (z % 8) as f64,
             _ if dtype.is_float() && high.is_string() && (z >> 16).is_multiple_of(3) => f64::NAN,
             _ if dtype.is_float() => low + (z % 65536) as f64 / 65536.0 * (high.as_f64().unwrap_or(2.0) - low),
             _ => low + (z % (high.as_f64().expect("a number") - low + 1.0) as u64) as f64,
