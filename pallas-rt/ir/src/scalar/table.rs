@@ -271,7 +271,7 @@ scalar_ops! {
         jvp  |_| Zero, |da| c.select(da, da.zero()), |db| c.select(db.zero(), db);
         rust function;
     }
-    /// `x` held between `lo` and `hi`, with a slope of 0 at both, as `lax.clamp`.
+    /// `x` held between `lo` and `hi`; where `x` is a bound it has the whole slope.
     Clamp = clamp<T: Number>(x: T, lo: T, hi: T) -> y: T {
         eval float: if x < lo { lo } else if x > hi { hi } else { x }, int: if x < lo { lo } else if x > hi { hi } else { x };
         cpu  same;
@@ -279,7 +279,7 @@ scalar_ops! {
         nan  Chosen;
         cost arithmetic 2;
         fold none;
-        jvp  |dx| lo.lt(x).select(x.lt(hi).select(dx, dx.zero()), dx.zero()),
+        jvp  |dx| lo.le(x).select(x.le(hi).select(dx, dx.zero()), dx.zero()),
              |dlo| x.lt(lo).select(dlo, dlo.zero()),
              |dhi| x.lt(lo).select(dhi.zero(), hi.lt(x).select(dhi, dhi.zero()));
         rust method;
