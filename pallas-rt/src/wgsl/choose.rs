@@ -232,8 +232,11 @@ fn fit(task: Task<'_>, k: &Kernel, mut plan: Plan, numbers: &Numbers, want: Want
                 let b = &plan.buffers[*b];
                 !b.outside && !b.scratch && b.cell.is_bits()
             };
-            let largest = (0..own).filter(movable).max_by_key(|&b| plan.buffers[b].words)?;
-            plan.buffers[largest].outside = true;
+            match (0..own).filter(movable).max_by_key(|&b| plan.buffers[b].words) {
+                Some(largest) => plan.buffers[largest].outside = true,
+                None if plan.sorts_outside => return None,
+                None => plan.sorts_outside = true,
+            }
             continue;
         }
         if want.written && !written {

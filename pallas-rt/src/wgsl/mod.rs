@@ -21,7 +21,7 @@ mod types;
 use crate::target::{Profile, Target};
 use choose::{Addresses, Placed, Task};
 pub use emit::Iterations;
-use pallas_ir::{At, DType, Diag, Kernel, OperandId, OperandKind};
+use pallas_ir::{At, DType, Diag, Kernel, Op, OperandId, OperandKind};
 pub use reach::Reach;
 
 /// A kernel as WGSL, and what a launch must provide.
@@ -229,6 +229,21 @@ fn refuse_wide(dtype: DType, what: &str) -> Result<(), Diag> {
     Err(Diag::new("adapter-dtype", At::Op, message, "use a 32-bit type, or the CPU"))
 }
 
+/// What threads share of a kernel without scratch does not fit: the largest tile is told, with its operation.
+fn refuse_tiles(kernel: &Kernel, target: &Target) -> Diag {
+    let made = kernel.insts.iter().flat_map(|inst| inst.results.iter().map(move |&v| (inst, v)));
+    let largest = made.max_by_key(|(_, v)| kernel.ty(*v).elements());
+    let tile = largest.map_or("its tiles".to_string(), |(inst, v)| match &inst.op {
+        Op::Scalar(op) => format!("`{op}` to {}", kernel.ty(v)),
+        Op::Structural(op) => format!("`{}` to {}", op.name(), kernel.ty(v)),
+        _ => format!("a tile of {}", kernel.ty(v)),
+    });
+    let room = target.workgroup_bytes;
+    let message =
+        format!("what threads share does not fit the {room} bytes of workgroup memory; the largest tile is {tile}");
+    Diag::new("vmem", At::Op, message, "take smaller blocks, or use the CPU")
+}
+
 /// Tiles that we place ourselves find other homes; scratch is what the user asked to be fast.
 fn refuse_scratch(kernel: &Kernel, target: &Target) -> Diag {
     let scratch = kernel.operands.iter().filter(|o| o.kind == OperandKind::Scratch);
@@ -236,6 +251,9 @@ fn refuse_scratch(kernel: &Kernel, target: &Target) -> Diag {
     let mut table: Vec<(&str, usize)> =
         scratch.map(|o| (o.name.as_str(), 4 * o.block_shape().iter().product::<usize>())).collect();
     table.sort_by_key(|&(_, bytes)| std::cmp::Reverse(bytes));
+    if table.is_empty() {
+        return refuse_tiles(kernel, target);
+    }
     let total: usize = table.iter().map(|(_, bytes)| bytes).sum();
     let rows: Vec<String> = table.iter().map(|(name, bytes)| format!("`{name}` {bytes}")).collect();
     let message = format!(

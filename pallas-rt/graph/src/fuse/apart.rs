@@ -22,6 +22,8 @@ pub enum Apart {
     Circle,
     /// The kernel has as many operations as it may.
     Full,
+    /// The kernel's sorts put as many elements in order as a program may.
+    Sorts,
     /// Its programs fold parts of a long reduction, and this one what they give.
     Stage,
 }
@@ -45,6 +47,7 @@ impl fmt::Display for Apart {
             Apart::Alias => "a reshape of memory",
             Apart::Circle => "a circle",
             Apart::Full => "a full kernel",
+            Apart::Sorts => "many sorts",
             Apart::Stage => "stages of a reduction",
         })
     }

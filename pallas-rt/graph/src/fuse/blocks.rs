@@ -2,7 +2,7 @@
 use super::cluster::Cluster;
 use super::cut::{self, Cut, Cut::Grid, whole};
 use super::windowed;
-use crate::graph::{Graph, Op, Var};
+use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::StructuralOp;
 
 /// The numbers of a device that block sizes depend on.
@@ -20,6 +20,8 @@ pub struct Sizes {
     pub panel: Option<usize>,
     /// Most elements of the block of an array that a program of a scatter changes.
     pub scattered: usize,
+    /// Most elements that a program puts in order, those of each of its sorts counted.
+    pub sorted: usize,
     /// Multiply-adds of a product that is not worth dividing among programs.
     pub small: usize,
     /// Most steps of a scan in one kernel.
@@ -45,7 +47,9 @@ pub(super) fn blocks(graph: &Graph, cluster: &Cluster, extents: &[usize], sizes:
                     columns = columns.or(cuts[0].last().and_then(|cut| cut.axis()));
                 }
             }
-            let mut left = (sizes.tile / most).max(1);
+            let members = || cluster.members.iter().map(|&i| &graph.equations[i]);
+            let sorted: usize = members().map(|e| sorted(graph, e, &cluster.cuts[&e.result()])).sum();
+            let mut left = (sizes.tile / most).min(sizes.sorted / sorted.max(1)).max(1);
             let mut blocks = vec![1; extents.len()];
             for (k, (block, &extent)) in blocks.iter_mut().zip(extents).enumerate().rev() {
                 // Folds of columns read whole lines of the cache.
@@ -58,6 +62,18 @@ pub(super) fn blocks(graph: &Graph, cluster: &Cluster, extents: &[usize], sizes:
             }
             blocks
         }
+    }
+}
+
+/// Elements that an equation puts in order in a program of blocks of 1; 0 if it is no sort. Such a program needs memory
+/// for two positions of each, and its loops grow with them.
+pub(super) fn sorted(graph: &Graph, e: &Equation, cuts: &[Cut]) -> usize {
+    use StructuralOp::{ArgSort, ArgTopK, Sort};
+    match (&e.op, cut::operands(graph, e, cuts)) {
+        (Op::Structural(Sort(_) | ArgSort(_) | ArgTopK(_)), Some(operands)) => {
+            whole(&graph.ty(e.args[0]).shape, &operands[0])
+        }
+        _ => 0,
     }
 }
 

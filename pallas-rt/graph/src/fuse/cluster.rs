@@ -1,6 +1,6 @@
 //! Clusters: equations that share a kernel.
 use super::apart::Apart;
-use super::blocks::Sizes;
+use super::blocks::{Sizes, sorted};
 use super::cut::{self, Cut, Cut::Full, Cut::Grid, whole};
 use super::order::Order;
 use super::panels;
@@ -274,6 +274,10 @@ impl Grow<'_> {
             let mut joins = || {
                 Apart::unless(cluster.members.len() < MOST, Apart::Full)?;
                 Apart::unless(wanted_cuts.len() == 1, Apart::Cuts)?;
+                let sorts = sorted(graph, e, &cuts);
+                let others = || cluster.members.iter().map(|&m| &graph.equations[m]);
+                let others = || others().map(|e| sorted(graph, e, &cluster.cuts[&e.result()])).sum::<usize>();
+                Apart::unless(sorts == 0 || others() == 0 || others() + sorts <= self.sizes.sorted, Apart::Sorts)?;
                 Apart::unless(self.given.get(&e.result()).is_none_or(|own| *own == result), Apart::Stage)?;
                 self.joins(&cluster, i, &cuts, &in_front, &mut repeated)?;
                 Apart::unless(!order.closes_circle(self, i, root), Apart::Circle)

@@ -208,6 +208,7 @@ mod tests {
         product: [64; 2],
         panel: None,
         scattered: usize::MAX,
+        sorted: usize::MAX,
         small: 0,
         steps: usize::MAX,
         arena: usize::MAX,

@@ -112,6 +112,7 @@ fn sizes(client: &Client) -> Sizes {
             product: [256, 512],
             panel: None,
             scattered: usize::MAX,
+            sorted: usize::MAX,
             small: 1 << 18,
             steps: usize::MAX,
             arena,
@@ -134,6 +135,8 @@ fn sizes(client: &Client) -> Sizes {
                 product,
                 panel: Some(panel),
                 scattered: tile,
+                // Two positions and a copy of each element; loops that a driver may bound.
+                sorted: (target.workgroup_bytes as usize / 12).min(tile / 2),
                 small: 0,
                 steps: 1 << 15,
                 arena,

@@ -33,6 +33,7 @@ mod scans;
 mod shard_map;
 mod sharded;
 mod sharded_kernels;
+mod sorts;
 mod stablehlo;
 mod stated;
 mod stepped;

@@ -88,6 +88,7 @@ impl Emit<'_> {
             strides: row_major(shape),
             cell: Cell::Word,
             words: shape.iter().product::<usize>().max(1),
+            outside: self.plan.sorts_outside,
             ..Buffer::default()
         });
         self.plan.buffers.len() - 1

@@ -145,6 +145,8 @@ pub(super) struct Plan {
     pub(super) grid: (u32, u32),
     /// Threads have vectors of four elements, in registers and in workgroup memory.
     pub(super) fours: bool,
+    /// The positions of sorts lie in global memory.
+    pub(super) sorts_outside: bool,
 }
 
 impl Plan {
@@ -319,6 +321,7 @@ impl Analysis {
             pads: pads.clone(),
             grid,
             fours: vectors,
+            sorts_outside: false,
         };
         for v in (0..k.values.len() as u32).map(Value) {
             if k.ty(v).is_scalar() || !self.used[v.index()] || self.inline[v.index()].is_some() {

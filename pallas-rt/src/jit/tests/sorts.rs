@@ -1,0 +1,73 @@
+//! Sorts of arrays on devices whose programs have little workgroup memory, or whose loops end early.
+use super::super::program::planned;
+use super::*;
+use crate::target::{Profile, Target};
+use crate::{lower, wgsl};
+use pallas_graph::fuse::{Plan, Work};
+
+type Function = fn(&Array) -> Array;
+
+/// A GPU with so many KiB, and lavapipe's limits.
+fn targets() -> Vec<Target> {
+    let gpu = |kib: u64| Target { workgroup_bytes: kib << 10, ..Target::webgpu() };
+    let bounded = Target { profile: Profile::SimtCpu, max_loop_iterations: Some(65_535), lanes: Some(8), ..gpu(32) };
+    vec![gpu(16), gpu(32), gpu(48), bounded]
+}
+
+/// The shaders of a plan: none is refused, none races, and those of drivers that bound loops stay below the bound.
+fn shaders(plan: &Plan, target: &Target, what: &str) -> Vec<wgsl::Shader> {
+    let mut all = vec![];
+    for step in &plan.steps {
+        let Work::Kernel { kernel, .. } = &step.work else { panic!("{what}: a loop") };
+        let lowered = crate::passes::run(kernel);
+        let (shader, audit) = wgsl::audit(&lowered, 0, target, 0).unwrap_or_else(|e| panic!("{what} {target:?}: {e}"));
+        assert_eq!(audit.races, [""; 0], "{what}");
+        assert!(shader.workgroup_bytes as u64 <= target.workgroup_bytes, "{what}");
+        all.push(shader);
+    }
+    all
+}
+
+#[test]
+fn arrays_of_any_size_are_sorted_with_little_memory() {
+    let functions: [(&str, Function); 4] = [
+        ("sort", |x| x.sort(-1)),
+        ("argsort", |x| x.argsort(-1)),
+        ("top_k", |x| x.top_k(5, -1).0),
+        ("columns", |x| x.sort(0)),
+    ];
+    for target in targets() {
+        let client = Client::cpu_as(target);
+        for shape in [[16, 100], [16, 200], [64, 64], [512, 100], [1, 2000], [1, 4000], [3, 8000]] {
+            for (name, f) in functions {
+                // A driver that bounds loops has no longer line in one program.
+                if target.max_loop_iterations.is_some() && shape.iter().max() > Some(&4000) {
+                    continue;
+                }
+                let x = client.shape_dtype(DType::F32, &shape).expect("a shape");
+                let lowered = lower(f)(&x).expect("it is traced");
+                let plan = planned(&lowered.graph, &[], &client).1;
+                shaders(&plan, &target, &format!("{name} of {shape:?}"));
+            }
+        }
+    }
+}
+
+/// Sorts one after the other: a program's loops are no longer than those of one sort of many elements.
+#[test]
+fn many_sorts_are_divided() {
+    for target in targets() {
+        let client = Client::cpu_as(target);
+        for (rows, columns, times) in [(64, 64, 4), (64, 64, 12), (2, 1000, 12)] {
+            let f = move |x: &Array, c: &Array| (0..times).fold(x.clone(), |x, _| x.sort(1) * c);
+            let shape = |shape: &[usize]| client.shape_dtype(DType::F32, shape).expect("a shape");
+            let lowered = lower(f)(&shape(&[rows, columns]), &shape(&[])).expect("it is traced");
+            let plan = planned(&lowered.graph, &[], &client).1;
+            for shader in shaders(&plan, &target, &format!("{times} sorts of [{rows}, {columns}]")) {
+                let turns = shader.iterations.total(&[]);
+                let bound = u64::from(target.max_loop_iterations.unwrap_or(u32::MAX));
+                assert!(turns < bound, "{times} sorts of [{rows}, {columns}]: {turns} turns");
+            }
+        }
+    }
+}
