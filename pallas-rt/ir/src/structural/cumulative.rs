@@ -76,7 +76,8 @@ impl Cumulative {
         pair.insert(self.axis + 1, 1i64.into());
         let woven = |even: E<'g>, odd: E<'g>| {
             // Where an odd one lacks at the end, any element takes its place, and is cut off.
-            let odd = if later == half { odd.apply(Concat { axis: self.axis }, &[odd, cut(odd, 0, 1, 1)]) } else { odd };
+            let odd =
+                if later == half { odd.apply(Concat { axis: self.axis }, &[odd, cut(odd, 0, 1, 1)]) } else { odd };
             let pairs = even.apply(Concat { axis: self.axis + 1 }, &[even.shaped(&pair), odd.shaped(&pair)]);
             let all = pairs.shaped(&with(2 * (later + 1)));
             if later == half { cut(all, 0, n, 1) } else { all }

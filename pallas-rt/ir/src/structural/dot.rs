@@ -22,6 +22,11 @@ impl Dot {
     pub fn matmul(acc: DType) -> Self {
         Dot { batch: vec![], contract: vec![(1, 0)], acc }
     }
+    /// The operands changed places.
+    pub fn turned(&self) -> Self {
+        let turn = |pairs: &[(usize, usize)]| pairs.iter().map(|&(a, b)| (b, a)).collect();
+        Dot { batch: turn(&self.batch), contract: turn(&self.contract), acc: self.acc }
+    }
     /// Axes of `a` (side 0) or `b` (side 1) that are neither batch nor contracted.
     pub fn free(&self, side: usize, rank: usize) -> Vec<usize> {
         let own = |p: &(usize, usize)| if side == 0 { p.0 } else { p.1 };
@@ -31,6 +36,58 @@ impl Dot {
 }
 
 methods! { ($) Dot; }
+
+impl Dot {
+    /// The product `op` of operands of which that on `side` has an axis of this size in front, which the result has in
+    /// front too. Shapes are those without it.
+    fn with_free<'g>(&self, op: Dot, mut all: [E<'g>; 2], shapes: [&[Dim]; 2], side: usize, size: &Dim) -> E<'g> {
+        let free = |of: usize| self.free(of, shapes[of].len());
+        let ranks = [0, 1].map(|of| shapes[of].len() + usize::from(of == side));
+        let is_single = |of: usize| free(of).iter().all(|&axis| shapes[of][axis].as_number() == Some(1));
+        // The axis follows the batch axes if its side is the first one. The second side changes places with the first
+        // one if that moves no elements.
+        let is_matrix_form =
+            |op: &Dot, ranks: [usize; 2]| op.batch.is_empty() && op.contract == [(1, 0)] && ranks != [2, 2];
+        let turned = op.turned();
+        let prefers = side == 1 && is_single(1) && !is_single(0);
+        let is_turned = (prefers || is_matrix_form(&op, ranks)) && !is_matrix_form(&turned, [ranks[1], ranks[0]]);
+        let op = if is_turned {
+            all.swap(0, 1);
+            turned
+        } else {
+            op
+        };
+        let (first, last) = if is_turned { (1, 0) } else { (0, 1) };
+        let made = all[0].apply(op, &all);
+        // Axes of the result: those of the batch, then the free ones of each side, as they are and as they should be.
+        let n = self.batch.len();
+        let mut now: Vec<(usize, usize)> = (0..n).map(|i| (2, i)).collect();
+        let own = |of: usize| {
+            let new = (of == side).then_some((3, 0));
+            new.into_iter().chain(free(of).into_iter().map(move |axis| (of, axis)))
+        };
+        now.extend(own(first).chain(own(last)));
+        let mut wanted = vec![(3, 0)];
+        wanted.extend((0..n).map(|i| (2, i)));
+        wanted.extend([0, 1].into_iter().flat_map(|of| free(of).into_iter().map(move |axis| (of, axis))));
+        let extent = |&(of, i): &(usize, usize)| match of {
+            2 => shapes[0][self.batch[i].0].clone(),
+            3 => size.clone(),
+            _ => shapes[of][i].clone(),
+        };
+        let moved = |axes: &[(usize, usize)]| -> Vec<(usize, usize)> {
+            axes.iter().copied().filter(|axis| extent(axis).as_number() != Some(1)).collect()
+        };
+        if now == wanted {
+            return made;
+        }
+        if moved(&now) == moved(&wanted) {
+            return made.shaped(&wanted.iter().map(extent).collect::<Vec<_>>());
+        }
+        let axes = wanted.iter().map(|axis| now.iter().position(|own| own == axis).expect("it has all axes")).collect();
+        made.apply(Transpose { axes }, &[made])
+    }
+}
 
 impl fmt::Display for Dot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -102,14 +159,22 @@ impl Structural for Dot {
         Access::Contract { batch: self.batch.clone(), contract: self.contract.clone() }
     }
     fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
-        let all = batch.all(args);
-        let behind = |p: &[(usize, usize)]| p.iter().map(|(a, b)| (a + 1, b + 1)).collect::<Vec<_>>();
-        let op = Dot {
-            batch: [vec![(0, 0)], behind(&self.batch)].concat(),
-            contract: behind(&self.contract),
-            acc: self.acc,
+        // Axes of an operand that has the axis more in front.
+        let behind = |has: [bool; 2]| {
+            move |p: &[(usize, usize)]| {
+                p.iter().map(|(a, b)| (a + usize::from(has[0]), b + usize::from(has[1]))).collect::<Vec<_>>()
+            }
         };
-        Some(all[0].apply(op, &all))
+        let has = [0, 1].map(|side| batch.axes[side].is_some());
+        let operand = |side: usize| if has[side] { batch.front(side, &args[side]) } else { args[side].value };
+        let (behind, all) = (behind(has), [operand(0), operand(1)]);
+        let mut op = Dot { batch: behind(&self.batch), contract: behind(&self.contract), acc: self.acc };
+        if has == [true; 2] {
+            op.batch.insert(0, (0, 0));
+            return Some(all[0].apply(op, &all));
+        }
+        // One operand alone has the axis: it is a free axis of the product, the first one of its side.
+        Some(self.with_free(op, all, [args[0].shape, args[1].shape], usize::from(has[1]), &batch.size))
     }
     fn jvp<'g>(&self, args: &[Arg<'_, 'g>], _: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
         let (a, b) = (args[0].value, args[1].value);

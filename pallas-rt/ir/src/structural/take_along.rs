@@ -1,7 +1,5 @@
 //! Elements picked by an index tile along an axis.
-use super::{
-    Access, Arg, Batch, Draw, Gather, Sample, Structural, arity, axes_exist, derive::scattered, draw::along,
-};
+use super::{Access, Arg, Batch, Draw, Gather, Sample, Structural, arity, axes_exist, derive::scattered, draw::along};
 use crate::diag::{At, Diag, shape};
 use crate::dim::Verdict;
 use crate::parse::Attributes;
@@ -80,6 +78,12 @@ impl Structural for TakeAlong {
         Access::Gather { windows: self.gather(args[0].len()).windows(args[1].len()), checked: true }
     }
     fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
+        // Nothing can be looked up in an operand without elements.
+        let is_empty = args[0].shape.iter().any(|n| n.as_number() == Some(0));
+        if batch.axes[0].is_none() && !is_empty {
+            // The operand stays one, so that its cotangent is one.
+            return self.gather(args[0].shape.len()).batched(args, batch);
+        }
         let all = batch.all(args);
         Some(all[0].apply(TakeAlong { axis: self.axis + 1 }, &all))
     }
