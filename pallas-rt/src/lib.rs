@@ -25,6 +25,8 @@ mod jit;
 pub mod lang;
 pub mod launch;
 #[cfg(feature = "graph")]
+pub mod linalg;
+#[cfg(feature = "graph")]
 pub mod ops;
 #[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "adapters use the rest"))]
 mod passes;

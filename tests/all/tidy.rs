@@ -27,6 +27,7 @@ const LAYERS: &[&str] = &[
     "jit",
     "launch",
     "ops",
+    "linalg",
     "spmd",
     "random",
     "distributed",

@@ -16,8 +16,10 @@ mod axes;
 mod contract;
 mod convolution;
 mod create;
+mod dynamic;
 mod einsum;
 mod elementwise;
+mod erf_inv;
 mod formula;
 mod index;
 mod integers;
@@ -37,6 +39,7 @@ mod search;
 mod sets;
 mod shape;
 mod sort;
+mod special;
 mod take;
 #[cfg(test)]
 mod tests;
@@ -51,6 +54,7 @@ pub use create::{
 };
 pub use einsum::einsum;
 pub use elementwise::{Operand, select};
+pub(crate) use erf_inv::erf_inv;
 pub use index::{Index, Item, between, by};
 pub use join::{Sections, broadcast_arrays, column_stack, concatenate, dstack, hstack, stack, vstack};
 pub use pallas_ir::ScalarOp;

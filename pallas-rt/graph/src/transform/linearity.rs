@@ -11,8 +11,8 @@ use std::cell::RefCell;
 /// is true.
 ///
 /// An operation is linear in operands if its tangent by them has none of these operands in it, and if it has no other term
-/// besides: `dx * y` is, `dx * dx` and `dx + y` are not. Terms that are zero for sure are none. Loops, branches and kernels
-/// are not looked into.
+/// besides: `dx * y` is, `dx * dx` and `dx + y` are not. Terms that are zero for sure are none, nor is NaN, which lookups give
+/// for elements that do not exist. Loops, branches and kernels are not looked into.
 pub fn not_linear(graph: &Graph, on: &[bool], first: usize) -> Option<Refused> {
     let graph = &expanded(graph, &|call| match call {
         Call::Closed(graph) => Some(graph),
@@ -29,7 +29,8 @@ pub fn not_linear(graph: &Graph, on: &[bool], first: usize) -> Option<Refused> {
         let found =
             args().find_map(|a| wrong[a]).or_else(|| (on && !is_linear(graph, e, &depends, &is_zero)).then_some(at));
         let zero = match &e.op {
-            Op::Literal(x) => *x == Literal::new(x.dtype, 0.0),
+            // NaN stands for elements that do not exist.
+            Op::Literal(x) => *x == Literal::new(x.dtype, 0.0) || x.as_f64().is_nan(),
             Op::Scalar(ScalarOp::Mul) => args().any(|a| is_zero[a]),
             Op::Structural(_) | Op::Barrier | Op::StopGradient | Op::Annotation(_) => {
                 !e.args.is_empty() && args().all(|a| is_zero[a])

@@ -40,7 +40,8 @@ pub(super) fn function(name: &str) -> Function {
         .chain(ACTIVATIONS)
         .chain(INDEXED)
         .chain(GRADIENTS)
-        .chain(super::order::ORDER);
+        .chain(super::order::ORDER)
+        .chain(super::linear::LINEAR);
     let found = all.chain(FOLDS.iter().copied().flatten()).find(|(known, _)| *known == name);
     found.unwrap_or_else(|| panic!("no function for the case `{name}`")).1
 }

@@ -3,6 +3,7 @@ mod agreement;
 mod cases;
 mod convolution;
 mod gradients;
+mod linear;
 mod long;
 mod mistakes;
 mod order;

@@ -476,3 +476,68 @@ for method in "linear lower higher midpoint nearest".split():
 case("quantile several", lambda x, q: jnp.quantile(x, q, axis=(0, 2)), [f(2, 3, 4), v("f32", 0, 0.35, 1)])
 case("nanquantile several", lambda x, q: jnp.nanquantile(x, q, axis=1, keepdims=True), [gaps(), v("f32", 0.25, 0.9)])
 case("dtype= sum", lambda x: jnp.sum(x, axis=0, dtype=jnp.float32), [v("bf16", 256, 1, 1, 1)], [v("i32", 7, -9)])
+# Special functions.
+scipy = jax.scipy
+case("lax.lgamma", jax.lax.lgamma, [f(9, low=0.25, high=9)], [v("f32", 1, 2, 0.5, 30, INF, -0.5, -2.5, 0, -1)], [f(5, low=1, high=5, dtype="bf16")])
+case("lax.digamma", jax.lax.digamma, [f(9, low=0.25, high=9)], [v("f32", 1, 30, -0.5, -2.25, 0, -1)])
+case("lax.lgamma gradient", jax.grad(lambda x: jax.lax.lgamma(x).sum()), [f(9, low=0.25, high=9)])
+case("lax.digamma gradient", jax.grad(lambda x: jax.lax.digamma(x).sum()), [f(9, low=0.75, high=9)])
+case("scipy.special.betaln", scipy.special.betaln, [pos(5), pos(5)])
+case("scipy.special.entr", scipy.special.entr, [pos(5)], [v("f32", 0, -1, 1)])
+case("scipy.special.erfinv", scipy.special.erfinv, [f(9, low=-0.984375, high=0.984375)], [v("f32", 1, -1, 0, 1.5)], [f(5, low=-0.75, high=0.75, dtype="f16")])
+case("scipy.special.erfinv gradient", jax.grad(lambda x: scipy.special.erfinv(x).sum()), [f(9, low=-0.75, high=0.75)])
+case("scipy.special.factorial", scipy.special.factorial, [f(5, low=0, high=6)], [v("f32", -1.5)])
+case("scipy.special.logit", scipy.special.logit, [f(5, low=0.0625, high=0.9375)], [v("f32", 0, 1, -1)])
+case("scipy.special.ndtr", scipy.special.ndtr, [f(9)], [v("f32", -INF, INF, -9)])
+case("scipy.special.xlogy", scipy.special.xlogy, [f(2, 3), pos(3)], [v("f32", 0, 0, 0, 1), v("f32", 0, NAN, INF, 0)])
+case("scipy.special.xlog1py", scipy.special.xlog1py, [f(2, 3), pos(3)], [v("f32", 0, 0, 0, 1), v("f32", -1, NAN, INF, -1)])
+for name in "xlogy xlog1py".split():
+    case(f"scipy.special.{name} gradient", jax.grad(lambda x, y, g=getattr(scipy.special, name): g(x, y).sum(), (0, 1)),
+         [v("f32", 0, 1, -2), pos(3)])
+# Windows at positions.
+scalar = lambda k, dtype="i32": Operand(dtype, (), f"= {k}", [k])
+case("lax.dynamic_slice", lambda x, i, j: jax.lax.dynamic_slice(x, (i, j), (2, 3)),
+     *[[f(4, 5), scalar(k), scalar(n)] for k, n in [(0, 0), (1, 2), (3, 9), (-1, -5), (-9, 1)]], [b(2, 3), scalar(1, "u8"), scalar(0, "u8")])
+case("lax.dynamic_slice_in_dim", lambda x, i: jax.lax.dynamic_slice_in_dim(x, i, 2, axis=1), [i(3, 4), scalar(3)], [f(3, 4), scalar(-3)])
+case("lax.dynamic_index_in_dim", lambda x, i: jax.lax.dynamic_index_in_dim(x, i, 1, keepdims=False), [i(3, 4), scalar(3)], [f(3, 4), scalar(-3)])
+case("lax.dynamic_update_slice", lambda x, y, i, j: jax.lax.dynamic_update_slice(x, y, (i, j)),
+     *[[f(4, 5), f(2, 3), scalar(k), scalar(n)] for k, n in [(0, 0), (1, 2), (3, 9), (-1, -5)]])
+case("lax.dynamic_update_slice_in_dim", lambda x, y, i: jax.lax.dynamic_update_slice_in_dim(x, y, i, axis=1), [i(3, 4), i(3, 2), scalar(3)])
+case("lax.dynamic_update_index_in_dim", lambda x, y, i: jax.lax.dynamic_update_index_in_dim(x, y, i, axis=1), [i(3, 4), i(3), scalar(-1)])
+case("lax.dynamic_slice gradient", jax.grad(lambda x, y, i: (jax.lax.dynamic_slice(x, (i, i), (2, 2)) * jax.lax.dynamic_slice(
+    jax.lax.dynamic_update_slice(x, y, (i, i)), (1, 1), (2, 2))).sum(), (0, 1)), [f(3, 3), f(2, 1), scalar(1)])
+# Linear algebra, of matrices that are far from singular ones.
+near = lambda x: x + 4 * jnp.eye(x.shape[-1])
+gram = lambda x: x @ x.swapaxes(-1, -2) + jnp.eye(x.shape[-2])
+squares_ = lambda: [[f(4, 4)], [f(2, 3, 3)], [f(1, 1)]]
+case("linalg.cholesky", lambda x: jnp.linalg.cholesky(gram(x)), *squares_())
+case("linalg.cholesky indefinite", jnp.linalg.cholesky, [v("f32", 1, 2, 2, 1, shape=(2, 2))])
+case("linalg.cholesky asymmetric", jnp.linalg.cholesky, [v("f32", 4, 3, 1, 9, shape=(2, 2))])
+for name in "det inv slogdet".split():
+    case(f"linalg.{name}", lambda x, g=getattr(jnp.linalg, name): g(near(x)), *squares_())
+case("linalg.slogdet singular", jnp.linalg.slogdet, [v("f32", 1, 2, 2, 4, shape=(2, 2))])
+case("linalg.solve", lambda x, y: jnp.linalg.solve(near(x), y), [f(4, 4), f(4)], [f(2, 3, 3), f(3, 2)], [f(3, 3), f(2, 3, 2)])
+case("linalg.lstsq", lambda x, y: jnp.linalg.lstsq(x, y)[0], [f(5, 2), f(5)], [f(2, 4), f(2, 3)])
+case("linalg.pinv", jnp.linalg.pinv, [f(5, 2)], [f(2, 2, 4)])
+case("linalg.matrix_rank", jnp.linalg.matrix_rank, [f(5, 2)], [v("f32", 1, 2, 2, 4, shape=(2, 2))])
+case("linalg.cond", lambda x: jnp.linalg.cond(near(x)), *squares_())
+for name, order in [("fro", "fro"), ("nuc", "nuc"), ("1", 1), ("-1", -1), ("2", 2), ("-2", -2), ("inf", jnp.inf), ("-inf", -jnp.inf)]:
+    case(f"linalg.matrix_norm {name}", lambda x, o=order: jnp.linalg.matrix_norm(x, ord=o), [f(4, 3)], [f(2, 2, 5)])
+for power in (0, 1, 5, -2):
+    case(f"linalg.matrix_power {power}", lambda x, p=power: jnp.linalg.matrix_power(near(x) / 4, p), [f(3, 3)])
+case("linalg.multi_dot", lambda *x: jnp.linalg.multi_dot(x), [f(2, 5), f(5, 3), f(3, 4)], [f(5), f(5, 3), f(3)])
+case("linalg.qr", lambda x: tuple(jnp.linalg.qr(x)), [f(5, 3)], [f(3, 5)], [f(2, 4, 4)])
+case("linalg.svdvals", jnp.linalg.svdvals, [f(5, 3)], [f(2, 3, 4)])
+case("linalg.svd", lambda x: (lambda u, s, vt: (jnp.abs(u), s, jnp.abs(vt)))(*jnp.linalg.svd(x, full_matrices=False)), [f(5, 3)], [f(2, 2, 4)])
+case("linalg.eigvalsh", lambda x: jnp.linalg.eigvalsh(gram(x)), *squares_())
+case("linalg.eigh", lambda x: (lambda w, v: (w, jnp.abs(v)))(*jnp.linalg.eigh(gram(x))), [f(4, 4)])
+case("scipy.linalg.cho_solve", lambda x, y: scipy.linalg.cho_solve((jnp.linalg.cholesky(gram(x)), True), y), [f(3, 3), f(3, 2)])
+case("scipy.linalg.solve_triangular lower", lambda x, y: scipy.linalg.solve_triangular(near(x), y, lower=True), [f(4, 4), f(4)], [f(3, 3), f(3, 2)])
+case("scipy.linalg.solve_triangular upper", lambda x, y: scipy.linalg.solve_triangular(near(x), y), [f(4, 4), f(4)], [f(3, 3), f(3, 2)])
+case("linalg.det gradient", jax.grad(lambda x: jnp.linalg.det(near(x))), [f(3, 3)])
+case("linalg.solve gradient", jax.grad(lambda x, y: (jnp.linalg.solve(near(x), y) ** 2).sum(), (0, 1)), [f(3, 3), f(3, 2)])
+case("linalg.cholesky gradient", jax.grad(lambda x: (jnp.linalg.cholesky(gram(x)) ** 3).sum()), [f(3, 3)])
+case("linalg.qr gradient", jax.grad(lambda x: sum((y ** 3).sum() for y in jnp.linalg.qr(x))), [f(4, 3)])
+case("linalg.svdvals gradient", jax.grad(lambda x: (jnp.linalg.svdvals(x) ** 3).sum()), [f(4, 3)])
+case("linalg.eigvalsh gradient", jax.grad(lambda x: (jnp.linalg.eigvalsh(x) ** 3).sum()), [f(3, 3)])
+case("linalg.pinv gradient", jax.grad(lambda x: (jnp.linalg.pinv(x + 2 * jnp.eye(4, 3)) ** 3).sum()), [f(4, 3)])

@@ -49,11 +49,12 @@ fn called(code: &str) -> Vec<&str> {
     found
 }
 
-/// Names of the public functions and methods of `ops/`, and operators.
+/// Names of the public functions and methods of `ops/` and `linalg/`, and operators.
 fn functions() -> BTreeSet<String> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/ops");
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let files = |folder| std::fs::read_dir(sources.join(folder)).expect("the folder of the module");
     let mut found = BTreeSet::new();
-    for entry in std::fs::read_dir(folder).expect("the folder of the module") {
+    for entry in ["ops", "linalg"].into_iter().flat_map(files) {
         let path = entry.expect("a file").path();
         if path.extension().is_some_and(|e| e == "rs") {
             let text = std::fs::read_to_string(&path).expect("a file of text");

@@ -1,0 +1,98 @@
+//! Factors of positive definite matrices.
+use super::triangular::{LOWER, forward, upper, with_right_side};
+use super::{BLOCK, Unary, block, columns, flattened, half, or_bad, rows, square, unflattened};
+use crate::array::Array;
+use crate::error::Result;
+use crate::{custom_jvp, fori_loop, jit, keep, ops};
+use pallas_ir::Loc;
+use std::sync::LazyLock;
+
+/// The lower triangular matrix `l` with `l lᵀ = a`, for symmetric positive definite matrices; `jnp.linalg.cholesky`.
+///
+/// The mean of `a` and `aᵀ` is factored, as JAX does. Matrices that are not positive definite give NaN.
+///
+/// f32 or f64; other types and shapes give an array that holds an error.
+///
+/// ```
+/// use pallas_rt::{Array, linalg};
+/// let a = Array::from_slice(&[4.0f32, 2.0, 2.0, 10.0], &[2, 2])?;
+/// assert_eq!(linalg::cholesky(&a).to_vec::<f32>()?, [2.0, 0.0, 1.0, 3.0]);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+#[track_caller]
+#[must_use]
+pub fn cholesky(a: &Array) -> Array {
+    let at = Loc::caller();
+    let made = || {
+        square("cholesky", a, at)?;
+        let (flat, batch) = flattened(a)?;
+        unflattened(&FACTOR(&((&flat + flat.t()) * 0.5))?, &batch)
+    };
+    or_bad(made(), a)
+}
+
+/// The solution `x` of `a x = b` by the factor that [`cholesky()`] gives, which is passed instead of the matrix;
+/// `jax.scipy.linalg.cho_solve` of a lower factor. Shapes are those of [`solve`](super::solve()).
+#[track_caller]
+#[must_use]
+pub fn cho_solve(factor: &Array, b: &Array) -> Array {
+    let made = with_right_side("cho_solve", factor, b, Loc::caller(), |l, b| {
+        let l = l.tril(0);
+        upper(&l.t(), &LOWER(&l, b)?)
+    });
+    or_bad(made, b)
+}
+
+/// The factors of symmetric matrices, `[batch, n, n]`.
+///
+/// Derivative: I. Murray, "Differentiation of the Cholesky decomposition" (2016), equation 8.
+static FACTOR: LazyLock<Unary> = LazyLock::new(|| {
+    jit(custom_jvp(
+        |a: &Array| {
+            let l = factor(a)?;
+            let is_definite = l.diagonal(0, 1, 2).gt(0.0).all(keep(1)).expand_dims(2);
+            Ok::<_, crate::Error>(ops::select(&is_definite, &l, f64::NAN).tril(0))
+        },
+        |(a,): &(Array,), (da,): &(Array,)| {
+            let l = FACTOR(a)?;
+            let half = LOWER(&l, da)?;
+            let inner = LOWER(&l, &half.t())?.t();
+            let n = l.shape()[1];
+            let weights = ops::tri(n, n, 0, l.dtype()) - ops::identity(n, l.dtype()) * 0.5;
+            let dl = l.matmul(&(inner * weights));
+            Ok((l, dl))
+        },
+    ))
+});
+
+/// The left half of the columns, then the right half of what remains.
+fn factor(a: &Array) -> Result<Array> {
+    let n = a.shape()[1];
+    if n <= BLOCK {
+        return by_columns(a);
+    }
+    let h = half(n);
+    let first = factor(&block(a, 0..h, 0..h))?;
+    let below = forward(&first, &block(a, h..n, 0..h).t(), false)?.t();
+    let second = factor(&(block(a, h..n, h..n) - below.matmul(&below.t())))?;
+    let above = ops::zeros(&[a.shape()[0], h, n - h], a.dtype());
+    let left = ops::concatenate(&[first, below], 1);
+    Ok(ops::concatenate(&[left, ops::concatenate(&[above, second], 1)], 2))
+}
+
+/// A column at a time: a column divided by its root is subtracted from the columns right of it.
+fn by_columns(a: &Array) -> Result<Array> {
+    let n = a.shape()[1];
+    if a.shape().contains(&0) {
+        return Ok(a.clone());
+    }
+    let all = fori_loop(0..n as i64, a, |j: &Array, a: &Array| {
+        let column = a.dynamic_slice_in_dim(j, 1, 2);
+        let (r, c) = (rows(n), columns(n));
+        let scaled = &column / column.dynamic_slice_in_dim(j, 1, 1).sqrt();
+        let own = ops::select(&r.ge(j), &scaled, 0.0);
+        let rest = ops::select(&c.gt(j), a - &own * own.t(), a);
+        ops::select(&c.eq(j), &own, &rest)
+    })?;
+    Ok(all.tril(0))
+}

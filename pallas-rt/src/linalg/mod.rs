@@ -1,0 +1,151 @@
+//! Linear algebra: `jax.numpy.linalg` and the solvers of `jax.scipy.linalg`.
+//!
+//! Matrices are the last two axes of f32 or f64 arrays; all axes before them are a batch. A function is a program of
+//! products of blocks and loops over the columns of a block, so that it runs, differentiates, batches and exports like
+//! any other function of arrays. Derivatives are stated ([`custom_jvp`](crate::custom_jvp)) and equal those of JAX: of a
+//! solution they solve with the same matrix instead of differentiating the elimination.
+//!
+//! A mistake in the shapes or element types is an array that holds the error, as in [`ops`](crate::ops). A matrix that
+//! has no such factors (one that is not positive definite, for [`cholesky()`]) gives NaN, as in JAX.
+//!
+//! ```
+//! use pallas_rt::{Array, grad, linalg};
+//! let a = Array::from_slice(&[4.0f32, 2.0, 2.0, 3.0], &[2, 2])?;
+//! let b = Array::from_slice(&[2.0f32, 1.0], &[2])?;
+//! assert_eq!(linalg::solve(&a, &b).to_vec::<f32>()?, [0.5, 0.0]);
+//! // The gradient of the logarithm of the determinant is the inverse.
+//! let slope = grad(|a: &Array| linalg::slogdet(a).1)(&a)?;
+//! let error = (slope - linalg::inv(&a)).abs().max(..);
+//! assert!(error.to_vec::<f32>()?[0] < 1e-6);
+//! # Ok::<(), pallas_rt::Error>(())
+//! ```
+
+mod cholesky;
+mod eigh;
+mod jacobi;
+mod least_squares;
+mod lu;
+mod norm;
+mod qr;
+mod svd;
+#[cfg(test)]
+mod tests;
+mod triangular;
+
+pub use cholesky::{cho_solve, cholesky};
+pub use eigh::{eigh, eigvalsh};
+pub use least_squares::{lstsq, matrix_rank, pinv};
+pub use lu::{det, inv, slogdet, solve};
+pub use norm::{MatrixNorm, cond, matrix_norm, matrix_power, multi_dot};
+pub use qr::{qr, qr_complete};
+pub use svd::{svd, svd_complete, svdvals};
+pub use triangular::{Triangle, triangular_solve};
+
+use crate::array::Array;
+use crate::error::{Error, Result};
+use crate::ops;
+use pallas_ir::{At, DType, Diag, Loc};
+
+/// Number of columns that are eliminated one after the other; larger matrices are divided into blocks, whose products are
+/// products of matrices.
+const BLOCK: usize = 32;
+
+/// A function of one array, compiled.
+type Unary<R = Array> = Box<dyn Fn(&Array) -> Result<R> + Send + Sync>;
+/// A function of two arrays, compiled.
+type Binary = Box<dyn Fn(&Array, &Array) -> Result<Array> + Send + Sync>;
+
+/// The array, or one with the type of `like` that holds the error.
+fn or_bad(made: Result<Array>, like: &Array) -> Array {
+    made.unwrap_or_else(|error| Array::bad(error, like.client().clone(), like.dtype(), like.shape()))
+}
+
+/// Both arrays, or two that hold the error.
+fn pair_or_bad(made: Result<(Array, Array)>, like: &Array) -> (Array, Array) {
+    made.unwrap_or_else(|error| {
+        let message = error.to_string();
+        let second = Error::Traced { message };
+        (or_bad(Err(error), like), or_bad(Err(second), like))
+    })
+}
+
+/// Refuses arrays that are no matrices of f32 or f64; returns their numbers of rows and columns.
+///
+/// # Errors
+/// As described; the error that the array holds.
+fn matrix(name: &'static str, x: &Array, at: Loc) -> Result<[usize; 2]> {
+    x.check()?;
+    let wrong = |help: &str| {
+        let message = format!("`{name}` of {}{:?}", x.dtype(), x.shape());
+        Err(Error::operation(at, Diag::new("linalg", At::Op, message, help)))
+    };
+    if !matches!(x.dtype(), DType::F32 | DType::F64) {
+        return wrong("matrices of f32 or f64: cast others");
+    }
+    match *x.shape() {
+        [.., rows, columns] => Ok([rows, columns]),
+        _ => wrong("a matrix is the last two axes"),
+    }
+}
+
+/// As [`matrix`], of as many rows as columns; returns their number.
+///
+/// # Errors
+/// As described.
+fn square(name: &'static str, x: &Array, at: Loc) -> Result<usize> {
+    let [rows, columns] = matrix(name, x, at)?;
+    if rows != columns {
+        let message = format!("`{name}` of matrices of {rows} rows and {columns} columns");
+        return Err(Error::operation(at, Diag::new("linalg", At::Op, message, "square matrices")));
+    }
+    Ok(rows)
+}
+
+/// The matrices as a batch along one axis, and the axes of the batch before.
+fn flattened(x: &Array) -> Result<(Array, Vec<usize>)> {
+    let (batch, matrix) = x.shape().split_at(x.shape().len() - 2);
+    let flat = x.reshape(&[&[batch.iter().product()], matrix].concat())?;
+    Ok((flat, batch.to_vec()))
+}
+
+/// The array with its first axis divided into those of a batch.
+fn unflattened(x: &Array, batch: &[usize]) -> Result<Array> {
+    x.reshape(&[batch, &x.shape()[1..]].concat())
+}
+
+/// Row numbers of a matrix as a column, i32.
+fn rows(n: usize) -> Array {
+    ops::arange(0, n as i32, 1, DType::I32).expand_dims(1)
+}
+
+/// Column numbers of a matrix as a row, i32.
+fn columns(n: usize) -> Array {
+    ops::arange(0, n as i32, 1, DType::I32).expand_dims(0)
+}
+
+/// The first half of `n` columns, in whole blocks.
+fn half(n: usize) -> usize {
+    (n / 2).next_multiple_of(BLOCK)
+}
+
+/// Rows and columns of each matrix of a batch.
+fn block(x: &Array, rows: std::ops::Range<usize>, columns: std::ops::Range<usize>) -> Array {
+    x.index((.., rows.start as i64..rows.end as i64, columns.start as i64..columns.end as i64))
+}
+
+/// The identity matrix beside a batch of matrices.
+fn identity_like(x: &Array, n: usize) -> Array {
+    ops::identity(n, x.dtype())
+}
+
+/// The rows of each matrix of a batch that `order` names, a line of numbers for each matrix.
+fn chosen_rows(x: &Array, order: &Array) -> Array {
+    let shape = [x.shape()[0], order.shape()[1], x.shape()[2]];
+    x.take_along_axis(&order.expand_dims(2).broadcast_to(&shape), 1)
+}
+
+/// The columns of each matrix of a batch that `order` names.
+fn chosen_columns(x: &Array, order: &Array) -> Array {
+    let shape = [x.shape()[0], x.shape()[1], order.shape()[1]];
+    x.take_along_axis(&order.expand_dims(1).broadcast_to(&shape), 2)
+}

@@ -1,0 +1,171 @@
+//! Norms and powers of matrices.
+use super::{inv, matrix, or_bad, square, svdvals};
+use crate::array::Array;
+use crate::error::{Error, Result};
+use crate::ops;
+use pallas_ir::{At, Diag, Loc};
+use std::borrow::Borrow;
+
+/// A norm of matrices; `jnp.linalg.norm` and `jnp.linalg.matrix_norm` of `"fro"`, `"nuc"`, 1, -1, 2, -2, `inf` and `-inf`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MatrixNorm {
+    /// The root of the sum of squares: `"fro"`.
+    Frobenius,
+    /// The sum of the singular values: `"nuc"`.
+    Nuclear,
+    /// The largest sum of magnitudes in a column: 1.
+    One,
+    /// The smallest sum of magnitudes in a column: -1.
+    MinusOne,
+    /// The largest singular value: 2.
+    Two,
+    /// The smallest singular value: -2.
+    MinusTwo,
+    /// The largest sum of magnitudes in a row: infinity.
+    Infinity,
+    /// The smallest sum of magnitudes in a row: -infinity.
+    MinusInfinity,
+}
+
+/// A norm of each matrix, which the last two axes are; see [`MatrixNorm`].
+///
+/// f32 or f64; other types and shapes give an array that holds an error.
+///
+/// ```
+/// use pallas_rt::{Array, linalg};
+/// let a = Array::from_slice(&[3.0f32, 0.0, 0.0, -4.0], &[2, 2])?;
+/// assert_eq!(linalg::matrix_norm(&a, linalg::MatrixNorm::Two).to_vec::<f32>()?, [4.0]);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+#[track_caller]
+#[must_use]
+pub fn matrix_norm(a: &Array, norm: MatrixNorm) -> Array {
+    let at = Loc::caller();
+    let made = || {
+        matrix("matrix_norm", a, at)?;
+        Ok(match norm {
+            MatrixNorm::Frobenius => a.norm([-2, -1]),
+            MatrixNorm::Nuclear => svdvals(a).sum(-1),
+            MatrixNorm::One => a.abs().sum(-2).max(-1),
+            MatrixNorm::MinusOne => a.abs().sum(-2).min(-1),
+            MatrixNorm::Two => svdvals(a).max(-1),
+            MatrixNorm::MinusTwo => svdvals(a).min(-1),
+            MatrixNorm::Infinity => a.abs().sum(-1).max(-1),
+            MatrixNorm::MinusInfinity => a.abs().sum(-1).min(-1),
+        })
+    };
+    or_bad(made(), a)
+}
+
+/// The largest singular value of each matrix divided by the smallest one; `jnp.linalg.cond`.
+///
+/// f32 or f64; other types and shapes give an array that holds an error.
+#[track_caller]
+#[must_use]
+pub fn cond(a: &Array) -> Array {
+    let at = Loc::caller();
+    let made = || {
+        matrix("cond", a, at)?;
+        let s = svdvals(a);
+        Ok(s.max(-1) / s.min(-1))
+    };
+    or_bad(made(), a)
+}
+
+/// The product of `power` times the same square matrix, of the inverse for a negative power; `jnp.linalg.matrix_power`.
+///
+/// f32 or f64; other types and shapes give an array that holds an error.
+#[track_caller]
+#[must_use]
+pub fn matrix_power(a: &Array, power: i32) -> Array {
+    let at = Loc::caller();
+    let made = || {
+        let n = square("matrix_power", a, at)?;
+        let mut base = if power < 0 { inv(a) } else { a.clone() };
+        let mut rest = power.unsigned_abs();
+        if rest == 0 {
+            return Ok(ops::identity(n, a.dtype()).broadcast_to(a.shape()));
+        }
+        let mut product: Option<Array> = None;
+        loop {
+            if rest & 1 == 1 {
+                product = Some(product.map_or_else(|| base.clone(), |product| product.matmul(&base)));
+            }
+            rest >>= 1;
+            match product {
+                Some(product) if rest == 0 => return Ok(product),
+                _ => base = base.matmul(&base),
+            }
+        }
+    };
+    or_bad(made(), a)
+}
+
+/// The product of two matrices or more, in the order of multiplications that takes the fewest; the first and the last may
+/// be vectors; `jnp.linalg.multi_dot`.
+///
+/// The order is that of T. Cormen et al., "Introduction to Algorithms", 15.2.
+#[track_caller]
+#[must_use]
+pub fn multi_dot<A: Borrow<Array>>(arrays: &[A]) -> Array {
+    let arrays: Vec<&Array> = arrays.iter().map(Borrow::borrow).collect();
+    let (count, at) = (arrays.len(), Loc::caller());
+    let wrong = |message: String| {
+        let help = "matrices, of which the first and the last may be vectors";
+        Err(Error::operation(at, Diag::new("linalg", At::Op, message, help)))
+    };
+    let made = || -> Result<Array> {
+        if count < 2 {
+            return wrong(format!("`multi_dot` of {count} arrays"));
+        }
+        for (i, x) in arrays.iter().enumerate() {
+            let is_vector = x.check()?.shape().len() == 1 && (i == 0 || i == count - 1);
+            if !is_vector && x.shape().len() != 2 {
+                return wrong(format!("array {i} of `multi_dot` has shape {:?}", x.shape()));
+            }
+        }
+        // Extents between the arrays: a vector in front is a row, one at the end a column.
+        let mut extents: Vec<usize> = arrays.iter().map(|x| x.shape()[0]).collect();
+        if arrays[0].shape().len() == 1 {
+            extents[0] = 1;
+        }
+        let last = arrays[count - 1].shape();
+        extents.push(if last.len() == 1 { 1 } else { last[1] });
+        Ok(product(&arrays, &cheapest(&extents), 0, count - 1))
+    };
+    match arrays.first() {
+        Some(first) => or_bad(made(), first),
+        None => Array::bad(
+            Error::operation(at, Diag::new("linalg", At::Op, "`multi_dot` of no array".into(), "two matrices or more")),
+            crate::Client::cpu(),
+            pallas_ir::DType::F32,
+            &[],
+        ),
+    }
+}
+
+/// By first and last array of a product, the last array of its left factor.
+fn cheapest(extents: &[usize]) -> Vec<Vec<usize>> {
+    let n = extents.len() - 1;
+    let (mut cost, mut cut) = (vec![vec![0u128; n]; n], vec![vec![0; n]; n]);
+    for length in 1..n {
+        for i in 0..n - length {
+            let j = i + length;
+            let price = |k: usize| {
+                let own = [extents[i], extents[k + 1], extents[j + 1]].map(|n| n as u128);
+                cost[i][k] + cost[k + 1][j] + own.iter().product::<u128>()
+            };
+            let best = (i..j).min_by_key(|&k| price(k)).expect("there is a cut");
+            (cost[i][j], cut[i][j]) = (price(best), best);
+        }
+    }
+    cut
+}
+
+fn product(arrays: &[&Array], cut: &[Vec<usize>], first: usize, last: usize) -> Array {
+    if first == last {
+        return arrays[first].clone();
+    }
+    let k = cut[first][last];
+    product(arrays, cut, first, k).matmul(&product(arrays, cut, k + 1, last))
+}

@@ -1,0 +1,143 @@
+//! Systems of equations with a triangular matrix.
+use super::{BLOCK, Binary, block, flattened, half, or_bad, rows, square, unflattened};
+use crate::array::Array;
+use crate::error::{Error, Result};
+use crate::{custom_jvp, fori_loop, jit, ops};
+use pallas_ir::{At, Diag, Loc};
+use std::sync::LazyLock;
+
+/// The triangle of a matrix that [`triangular_solve`] reads; elements elsewhere are not read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Triangle {
+    /// On and below the diagonal.
+    Lower,
+    /// On and above the diagonal.
+    Upper,
+}
+
+/// The solution `x` of `a x = b` for a triangular matrix `a`; `jax.scipy.linalg.solve_triangular`.
+///
+/// `b` is a vector, if it has one axis, or a matrix of right sides as columns. Axes before the matrices broadcast. For the
+/// transposed matrix pass `a.t()` and the other triangle.
+///
+/// Both are f32 or f64; other types and shapes give an array that holds an error. A zero on the diagonal gives infinities
+/// or NaN.
+///
+/// ```
+/// use pallas_rt::{Array, linalg};
+/// let a = Array::from_slice(&[2.0f32, 0.0, 1.0, 4.0], &[2, 2])?;
+/// let b = Array::from_slice(&[2.0f32, 5.0], &[2])?;
+/// let x = linalg::triangular_solve(&a, &b, linalg::Triangle::Lower);
+/// assert_eq!(x.to_vec::<f32>()?, [1.0, 1.0]);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+#[track_caller]
+#[must_use]
+pub fn triangular_solve(a: &Array, b: &Array, triangle: Triangle) -> Array {
+    let at = Loc::caller();
+    let made = with_right_side("triangular_solve", a, b, at, |a, b| match triangle {
+        Triangle::Lower => LOWER(&a.tril(0), b),
+        Triangle::Upper => {
+            let turned = LOWER(&flipped(&a.triu(0)), &b.flip(1))?;
+            Ok(turned.flip(1))
+        }
+    });
+    or_bad(made, b)
+}
+
+/// Calls a function with a batch of square matrices and the matrices of their right sides; shapes as those of
+/// [`triangular_solve`].
+///
+/// # Errors
+/// Shapes or element types that do not go together; the function's own.
+pub(super) fn with_right_side(
+    name: &'static str,
+    a: &Array,
+    b: &Array,
+    at: Loc,
+    solve: impl FnOnce(&Array, &Array) -> Result<Array>,
+) -> Result<Array> {
+    b.check()?;
+    let n = square(name, a, at)?;
+    let wrong = |help: &str| {
+        let message =
+            format!("`{name}` of {}{:?} and the right side {}{:?}", a.dtype(), a.shape(), b.dtype(), b.shape());
+        Err(Error::operation(at, Diag::new("linalg", At::Operand(1), message, help)))
+    };
+    if a.dtype() != b.dtype() {
+        return wrong("both have one element type: cast one");
+    }
+    let is_vector = b.shape().len() == 1;
+    let column = if is_vector { b.expand_dims(1) } else { b.clone() };
+    let rank = column.shape().len();
+    if rank < 2 || column.shape()[rank - 2] != n {
+        return wrong("the right side has as many rows as the matrix");
+    }
+    let (own, others) = (&a.shape()[..a.shape().len() - 2], &column.shape()[..rank - 2]);
+    let batch = ops::broadcast_shape(&[own, others])?;
+    let wide = |x: &Array| {
+        let matrix = &x.shape()[x.shape().len() - 2..];
+        flattened(&x.broadcast_to(&[&batch[..], matrix].concat()))
+    };
+    let (a, _) = wide(a)?;
+    let (column, _) = wide(&column)?;
+    let x = unflattened(&solve(&a, &column)?, &batch)?;
+    let mut shape = x.shape().to_vec();
+    if is_vector {
+        shape.pop();
+    }
+    x.reshape(&shape)
+}
+
+/// Each matrix with its rows and columns in reverse order: the lower triangle becomes the upper one.
+pub(super) fn flipped(x: &Array) -> Array {
+    x.flip([1, 2])
+}
+
+/// Solves with lower triangular matrices, whose other elements are zeros: `[batch, n, n]` and `[batch, n, columns]`.
+pub(super) static LOWER: LazyLock<Binary> = LazyLock::new(|| {
+    jit(custom_jvp(
+        |l: &Array, b: &Array| forward(l, b, false),
+        |(l, b): &(Array, Array), (dl, db): &(Array, Array)| {
+            let x = LOWER(l, b)?;
+            let dx = LOWER(l, &(db - dl.tril(0).matmul(&x)))?;
+            Ok((x, dx))
+        },
+    ))
+});
+
+/// Solves with upper triangular matrices; see [`LOWER`].
+pub(super) fn upper(u: &Array, b: &Array) -> Result<Array> {
+    Ok(LOWER(&flipped(u), &b.flip(1))?.flip(1))
+}
+
+/// Forward substitution. Blocks of unknowns are known one after the other, and subtracted from the equations after them
+/// as a product of matrices. `unit`: the diagonal is read as ones.
+pub(super) fn forward(l: &Array, b: &Array, unit: bool) -> Result<Array> {
+    let n = l.shape()[1];
+    let columns = b.shape()[2];
+    if n <= BLOCK {
+        return by_rows(l, b, unit);
+    }
+    let h = half(n);
+    let first = forward(&block(l, 0..h, 0..h), &block(b, 0..h, 0..columns), unit)?;
+    let rest = block(b, h..n, 0..columns) - block(l, h..n, 0..h).matmul(&first);
+    let second = forward(&block(l, h..n, h..n), &rest, unit)?;
+    Ok(ops::concatenate(&[first, second], 1))
+}
+
+/// Forward substitution, a row at a time.
+fn by_rows(l: &Array, b: &Array, unit: bool) -> Result<Array> {
+    let n = l.shape()[1];
+    if b.shape().contains(&0) {
+        return Ok(b.clone());
+    }
+    fori_loop(0..n as i64, b, |j: &Array, x: &Array| {
+        let column = l.dynamic_slice_in_dim(j, 1, 2);
+        let row = x.dynamic_slice_in_dim(j, 1, 1);
+        let row = if unit { row } else { row / column.dynamic_slice_in_dim(j, 1, 1) };
+        let r = rows(n);
+        let later = ops::select(&r.gt(j), x - column * &row, x);
+        ops::select(&r.eq(j), &row, &later)
+    })
+}

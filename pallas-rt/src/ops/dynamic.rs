@@ -1,0 +1,170 @@
+//! Windows of arrays at positions that are known when they run.
+use super::axes::axis_of;
+use super::elementwise::{Meets, Operand, cast, meet, on_operands};
+use super::shape::reshape;
+use crate::array::Array;
+use pallas_graph::{Dynamic, Graph, Var};
+use pallas_ir::{At, DType, Diag, Literal, Loc, ScalarOp};
+
+/// Appends a position along an axis of `n` elements as an i32 scalar; a negative one counts from the end.
+fn start(graph: &mut Graph, i: usize, given: Meets, n: usize) -> Result<Var, Diag> {
+    let from_end = |at: i64| if at < 0 { at + n as i64 } else { at };
+    let v = match given {
+        Meets::Int(at) => return Ok(graph.literal(Literal::int(DType::I32, from_end(at).clamp(0, n as i64)))),
+        Meets::Var(v) => v,
+        Meets::Float(_) | Meets::Bool(_) => {
+            return Err(Diag::new(
+                "index",
+                At::Operand(i),
+                "a position that is no integer".into(),
+                "pass an i32 scalar",
+            ));
+        }
+    };
+    let ty = graph.ty(v).clone();
+    if !ty.is_scalar() || ty.dtype.is_float() || ty.dtype == DType::Bool {
+        let message = format!("a position of a window is {ty}");
+        return Err(Diag::new("index", At::Operand(i), message, "positions are scalars of integers"));
+    }
+    let at = cast(graph, v, DType::I32)?;
+    let is_negative = meet(graph, ScalarOp::Lt, &[Meets::Var(at), Meets::Int(0)])?;
+    let moved = meet(graph, ScalarOp::Add, &[Meets::Var(at), Meets::Int(n as i64)])?;
+    graph.push(ScalarOp::Select, &[is_negative, moved, at])
+}
+
+/// Appends the positions along all axes of `x`, which are the operands from number `first` on.
+fn starts(graph: &mut Graph, x: Var, given: &[Meets], first: usize) -> Result<Vec<Var>, Diag> {
+    let shape = graph.ty(x).shape.clone();
+    if given.len() != shape.len() {
+        let message = format!("{} positions of a window of {}", given.len(), graph.ty(x));
+        return Err(Diag::new("arity", At::Op, message, "one position for each axis"));
+    }
+    given.iter().zip(&shape).enumerate().map(|(i, (&at, &n))| start(graph, first + i, at, n)).collect()
+}
+
+/// The positions of a window that begins somewhere along one axis, and at 0 along the others.
+fn along(rank: usize, axis: isize, at: Meets) -> Result<(usize, Vec<Meets>), Diag> {
+    let axis = axis_of(axis, rank)?;
+    Ok((axis, (0..rank).map(|i| if i == axis { at } else { Meets::Int(0) }).collect()))
+}
+
+fn slice(graph: &mut Graph, x: Var, at: &[Meets], size: &[usize]) -> Result<Var, Diag> {
+    let starts = starts(graph, x, at, 1)?;
+    graph.push(Dynamic::Slice { size: size.to_vec() }, &[&[x], &starts[..]].concat())
+}
+
+fn update(graph: &mut Graph, x: Var, window: Var, at: &[Meets]) -> Result<Var, Diag> {
+    let starts = starts(graph, x, at, 2)?;
+    let dtype = graph.ty(x).dtype;
+    let window = cast(graph, window, dtype)?;
+    graph.push(Dynamic::Update, &[&[x, window], &starts[..]].concat())
+}
+
+/// The variable of an operand that is an array.
+fn var(operand: Meets) -> Var {
+    operand.var().expect("the operand was made of an array")
+}
+
+impl Array {
+    /// The window of this size that begins at these positions, one for each axis; `jax.lax.dynamic_slice`.
+    ///
+    /// Positions are scalars of integers or numbers; a negative one counts from the end, and a window that would reach
+    /// beyond the array is moved to the nearest place inside of it.
+    ///
+    /// ```
+    /// use pallas_rt::{Array, Operand};
+    /// let x = Array::from_slice(&[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0], &[2, 3])?;
+    /// let column = Array::from_slice(&[1i32], &[])?;
+    /// let window = x.dynamic_slice([Operand::from(0), (&column).into()], &[2, 2]);
+    /// assert_eq!(window.to_vec::<f32>()?, [2.0, 3.0, 5.0, 6.0]);
+    /// # Ok::<(), pallas_rt::Error>(())
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn dynamic_slice<P: Into<Operand>>(&self, starts: impl IntoIterator<Item = P>, size: &[usize]) -> Array {
+        let operands: Vec<Operand> = std::iter::once(self.into()).chain(starts.into_iter().map(Into::into)).collect();
+        on_operands(&operands, Loc::caller(), |graph, operands| slice(graph, var(operands[0]), &operands[1..], size))
+    }
+
+    /// The window of `size` elements along one axis, whole along the others; `jax.lax.dynamic_slice_in_dim`. See
+    /// [`dynamic_slice`](Array::dynamic_slice).
+    #[track_caller]
+    #[must_use]
+    pub fn dynamic_slice_in_dim(&self, start: impl Into<Operand>, size: usize, axis: isize) -> Array {
+        on_operands(&[self.into(), start.into()], Loc::caller(), |graph, operands| {
+            let x = var(operands[0]);
+            let mut shape = graph.ty(x).shape.clone();
+            let (axis, at) = along(shape.len(), axis, operands[1])?;
+            shape[axis] = size;
+            slice(graph, x, &at, &shape)
+        })
+    }
+
+    /// The elements at one position along an axis, which is dropped; `jax.lax.dynamic_index_in_dim` without `keepdims`.
+    /// See [`dynamic_slice`](Array::dynamic_slice).
+    #[track_caller]
+    #[must_use]
+    pub fn dynamic_index_in_dim(&self, index: impl Into<Operand>, axis: isize) -> Array {
+        on_operands(&[self.into(), index.into()], Loc::caller(), |graph, operands| {
+            let x = var(operands[0]);
+            let mut shape = graph.ty(x).shape.clone();
+            let (axis, at) = along(shape.len(), axis, operands[1])?;
+            shape[axis] = 1;
+            let row = slice(graph, x, &at, &shape)?;
+            shape.remove(axis);
+            reshape(graph, row, &shape)
+        })
+    }
+
+    /// The array with the window that begins at these positions replaced by `window`; `jax.lax.dynamic_update_slice`.
+    /// See [`dynamic_slice`](Array::dynamic_slice).
+    ///
+    /// ```
+    /// use pallas_rt::Array;
+    /// let x = Array::from_slice(&[1.0f32, 2.0, 3.0, 4.0], &[4])?;
+    /// let (window, at) = (Array::from_slice(&[0.0f32, 0.0], &[2])?, Array::from_slice(&[3i32], &[])?);
+    /// // The window lies inside of the array.
+    /// assert_eq!(x.dynamic_update_slice(&window, [&at]).to_vec::<f32>()?, [1.0, 2.0, 0.0, 0.0]);
+    /// # Ok::<(), pallas_rt::Error>(())
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn dynamic_update_slice<P: Into<Operand>>(&self, window: &Array, starts: impl IntoIterator<Item = P>) -> Array {
+        let arrays = [Operand::from(self), window.into()];
+        let operands: Vec<Operand> = arrays.into_iter().chain(starts.into_iter().map(Into::into)).collect();
+        on_operands(&operands, Loc::caller(), |graph, operands| {
+            update(graph, var(operands[0]), var(operands[1]), &operands[2..])
+        })
+    }
+
+    /// The array with a window along one axis replaced; `jax.lax.dynamic_update_slice_in_dim`. See
+    /// [`dynamic_slice`](Array::dynamic_slice).
+    #[track_caller]
+    #[must_use]
+    pub fn dynamic_update_slice_in_dim(&self, window: &Array, start: impl Into<Operand>, axis: isize) -> Array {
+        on_operands(&[self.into(), window.into(), start.into()], Loc::caller(), |graph, operands| {
+            let x = var(operands[0]);
+            let (_, at) = along(graph.ty(x).shape.len(), axis, operands[2])?;
+            update(graph, x, var(operands[1]), &at)
+        })
+    }
+
+    /// The array with the elements at one position along an axis replaced by `elements`, which lack that axis;
+    /// `jax.lax.dynamic_update_index_in_dim`. See [`dynamic_slice`](Array::dynamic_slice).
+    #[track_caller]
+    #[must_use]
+    pub fn dynamic_update_index_in_dim(&self, elements: &Array, index: impl Into<Operand>, axis: isize) -> Array {
+        on_operands(&[self.into(), elements.into(), index.into()], Loc::caller(), |graph, operands| {
+            let (x, elements) = (var(operands[0]), var(operands[1]));
+            let (axis, at) = along(graph.ty(x).shape.len(), axis, operands[2])?;
+            let mut shape = graph.ty(elements).shape.clone();
+            if axis > shape.len() {
+                let message = format!("elements {} of {} along axis {axis}", graph.ty(elements), graph.ty(x));
+                return Err(Diag::new("rank", At::Operand(1), message, "they have all axes but that one"));
+            }
+            shape.insert(axis, 1);
+            let window = reshape(graph, elements, &shape)?;
+            update(graph, x, window, &at)
+        })
+    }
+}
