@@ -6,7 +6,7 @@
 //! (Su et al. 2021.) Pairs are halves of the head (GPT-NeoX, Llama in its common form) or neighbours (GPT-J, the paper).
 //! Cosines and sines come as tables, so that any scaling of angles serves; [`tables`] makes the plain ones. The gradient is
 //! the opposite turn.
-use crate::blocks::{Choice, Need, choose, many_rows};
+use crate::blocks::{Choice, Need, choose};
 use crate::dispatch::{floats, with_gradient};
 use crate::element::Floating;
 use crate::wrong::wrong;
@@ -23,27 +23,27 @@ pub enum Pairs {
     Neighbours,
 }
 
-/// Turns the pairs of a block of positions of `BN` heads; backwards if `inverse`.
-#[kernel(grid = (cdiv(N, BN), cdiv(S, BS)), assume(D == 2 * P))]
+/// Turns the pairs of a block of positions; backwards if `inverse`.
+#[kernel(grid = (N, cdiv(S, BS)), assume(D == 2 * P))]
 pub fn rotary_blocks<E: Floating>(
-    #[block([N, S, D] => [BN, BS, D], |n, i| (n, i, 0))] x: In<E>,
+    #[block([N, S, D] => [_, BS, D], |n, i| (n, i, 0))] x: In<E>,
     #[block([S, P] => [BS, P], |_, i| (i, 0))] cos: In<f32>,
     #[block([S, P] => [BS, P], |_, i| (i, 0))] sin: In<f32>,
-    #[block([N, S, D] => [BN, BS, D], |n, i| (n, i, 0))] out: Out<E>,
+    #[block([N, S, D] => [_, BS, D], |n, i| (n, i, 0))] out: Out<E>,
     #[fixed] neighbours: bool,
     #[fixed] inverse: bool,
-    #[dim] BN: usize,
     #[dim] BS: usize,
 ) {
-    let (cos, sin) = (cos.load().cast::<E::Acc>().expand(0), sin.load().cast::<E::Acc>().expand(0));
+    let (cos, sin) = (cos.load().cast::<E::Acc>(), sin.load().cast::<E::Acc>());
     let sin = if inverse { -sin } else { sin };
-    let (first, second) = if neighbours { (strided(0, P, 2), strided(1, P, 2)) } else { (ds(0, P), ds(P, P)) };
-    let half = |at| x.at((.., .., at)).load().cast::<E::Acc>();
-    let (a, b) = (half(first), half(second));
-    // Both before anything is stored: a CPU computes them at once then.
-    let (x, y) = ((a * cos - b * sin).cast::<E>(), (a * sin + b * cos).cast::<E>());
-    out.at((.., .., first)).store(x);
-    out.at((.., .., second)).store(y);
+    // [BS, 2, P] or [BS, P, 2]: the axis of two is taken apart.
+    let (shape, axis, part) = if neighbours { ([BS, P, 2], 2, [BS, P, 1]) } else { ([BS, 2, P], 1, [BS, 1, P]) };
+    let pairs = x.load().cast::<E::Acc>().reshape(shape);
+    let mut second = [0, 0, 0];
+    second[axis] = 1;
+    let (a, b) = (pairs.slice([0, 0, 0], part).reshape([BS, P]), pairs.slice(second, part).reshape([BS, P]));
+    let turned = [(a * cos - b * sin).reshape(part), (a * sin + b * cos).reshape(part)];
+    out.store(concat(turned, axis).reshape([BS, D]).cast::<E>());
 }
 
 /// Cosines and sines `[positions, d / 2]` of positions `first ..` for heads of `d` elements; `base` is commonly 10,000.
@@ -74,14 +74,9 @@ fn turn(x: &Array, cos: &Array, sin: &Array, pairs: Pairs, inverse: bool) -> Res
     let neighbours = pairs == Pairs::Neighbours;
     // Both halves of the heads and of the result, both tables, and the result.
     let need = |rows: usize| Need::live_elements(6 * rows * d);
-    let (target, n) = (x.client().target(), flat.shape()[0]);
-    // Heads of one position share a program: with several, rows of the tables would not be equally far from each other.
-    let heads = target.cores.filter(|_| *s == 1).map_or(1, |_| many_rows(target, n, *d, 1));
-    let candidates = [64, 8].map(|rows| [heads, rows]);
-    let [bn, bs] = choose(Choice::Rotary, target, [n, *s], candidates.map(|[n, rows]| ([n, rows], need(n * rows))));
-    let out = floats!("rotary", x.dtype(), E => {
-        rotary_blocks::<E>(&flat, cos, sin, neighbours, inverse, bn, bs)
-    })?;
+    let candidates = [64, 8].map(|rows| ([rows], need(rows)));
+    let [rows] = choose(Choice::Rotary, x.client().target(), [*s], candidates);
+    let out = floats!("rotary", x.dtype(), E => rotary_blocks::<E>(&flat, cos, sin, neighbours, inverse, rows))?;
     out.reshape(x.shape())
 }
 

@@ -11,6 +11,9 @@ const STRIPS: &[(&str, &str)] = &[
     ("paged_attention_items", "div of i32"),
     // Once a launch.
     ("segment_spans", "fold maximum of i32, fold minimum of i32"),
+    // Once a block of ids.
+    ("embedding_rows", "fold maximum of i32"),
+    ("embedding_rows", "fold minimum of i32"),
 ];
 
 #[test]

@@ -95,6 +95,9 @@ pub fn shipped() -> Vec<(String, bool)> {
     found
 }
 
+/// Kernels that are chosen on the CPU alone.
+const ON_CPUS: &[&str] = &["flash_attention_whole", "flash_attention_whole_gradients"];
+
 #[test]
 fn no_shipped_kernel_is_forgotten() {
     let seen: RefCell<BTreeMap<String, BTreeSet<String>>> = RefCell::default();
@@ -107,7 +110,7 @@ fn no_shipped_kernel_is_forgotten() {
     GROUPS.iter().for_each(|group| FLOATS.iter().for_each(|&dtype| group(&see, dtype)));
     let shipped = shipped();
     assert!(shipped.len() > 40, "the kernels are found: {shipped:?}");
-    for (name, generic) in shipped {
+    for (name, generic) in shipped.into_iter().filter(|(name, _)| !ON_CPUS.contains(&&name[..])) {
         let seen = seen.borrow();
         let types = seen.get(&name).unwrap_or_else(|| panic!("no group calls `{name}`: its shader is never validated"));
         let missing = FLOATS.iter().find(|dtype| generic && !types.contains(&dtype.to_string()));

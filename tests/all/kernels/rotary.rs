@@ -36,7 +36,7 @@ fn every_extent_around_its_blocks() {
                 for inverse in [false, true] {
                     let near = pairs == Pairs::Neighbours;
                     let out =
-                        typed!(dtype, E => rotary_blocks::<E>(&x, &cos, &sin, near, inverse, 1, B)).expect("it runs");
+                        typed!(dtype, E => rotary_blocks::<E>(&x, &cos, &sin, near, inverse, B)).expect("it runs");
                     let want = reference(&x64, &cos64, &sin64, [s, d], pairs, inverse);
                     close(&out, &want, 2, K, &format!("{n}x{s}x{d} {dtype} {pairs:?}, inverse {inverse}"));
                 }
