@@ -1,12 +1,12 @@
 //! Functions as files, which run where their Rust code is not known.
 use super::program::Program;
-use super::sharded::Declared;
 use super::trace::type_of;
 use crate::array::Array;
 use crate::device::{Client, JIT_COMPILES};
 use crate::error::{Error, Result};
 use crate::tree::{self, Tree};
 use pallas_graph::call::Call;
+use pallas_graph::mesh::Annotation;
 use pallas_graph::{Graph, Op, file};
 use pallas_ir::Type;
 use sha2::{Digest, Sha256};
@@ -55,11 +55,27 @@ fn maps(graph: &Graph) -> bool {
     graph.equations.iter().any(|e| matches!(&e.op, Op::Call(call) if found(call)))
 }
 
+/// Returns true for a graph with a constraint on how a value is divided, which the text form does not have.
+fn is_constrained(graph: &Graph) -> bool {
+    let found = |op: &Op| match op {
+        Op::Annotation(annotation) => matches!(annotation, Annotation::Constraint(_)),
+        Op::Call(call) => call.graphs().into_iter().any(is_constrained),
+        _ => false,
+    };
+    graph.equations.iter().any(|e| found(&e.op))
+}
+
 impl Exported {
     /// A function whose last parameters stand for captured arrays.
     pub(super) fn new(graph: &Graph, inputs: &[String], outputs: Vec<String>, captured: &[Array]) -> Result<Exported> {
         if maps(graph) {
             return Err(wrong("a function with a `shard_map`, which runs on its mesh alone, is not saved"));
+        }
+        if is_constrained(graph) {
+            let help = "export the function without `with_sharding_constraint`";
+            return Err(wrong(format!(
+                "a function with constraints on how values are divided is not saved; help: {help}"
+            )));
         }
         let bytes = |x: &Array| Ok((type_of(x), x.to_bytes()?));
         Ok(Exported {
@@ -172,8 +188,7 @@ impl Exported {
         let array = |(ty, bytes): &(Type, Vec<u8>)| client.array_from_bytes(ty.dtype, &ty.shape, bytes);
         let captured = self.captured.iter().map(array).collect::<Result<_>>()?;
         JIT_COMPILES.fetch_add(1, Relaxed);
-        // What the function says about how values are divided is a part of it.
-        let program = Program::declared(&self.graph, &[], &Declared::of_graph(&self.graph)?, client)?;
+        let program = Program::donating(&self.graph, &[], client)?;
         let (inputs, outputs) = (self.inputs.clone(), self.outputs.clone());
         Ok(ExportedFunction { inputs, outputs, captured, client: client.clone(), program })
     }

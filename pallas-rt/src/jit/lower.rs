@@ -188,16 +188,14 @@ impl<Args: Tree + 'static, F: Function<Args>> Lowered<Args, F> {
         tree::rebuild(&self.out, self.graph.gives().iter().map(without))
     }
 
-    /// The function in a form that can be saved, and run where its Rust code is not known. Constraints on how its values are
-    /// divided are kept.
+    /// The function in a form that can be saved, and run where its Rust code is not known.
     ///
     /// # Errors
-    /// Arguments that are declared to be divided; captured arrays that are still traced, or whose memory cannot be read.
+    /// Arguments that are declared to be divided, constraints on how values are divided; captured arrays that are still traced, or whose memory cannot be read.
     pub fn export(&self) -> Result<Exported> {
         if let Some(i) = self.declared.shardings.iter().position(Option::is_some) {
             let what = self.paths.get(i).map_or("a captured array".into(), |path| format!("argument `{path}`"));
-            let help =
-                "lower it for arrays without a sharding, and say how they are divided by `with_sharding_constraint`";
+            let help = "lower it for arrays without a sharding";
             let message = format!("{what} is declared to be divided, which a file does not hold");
             return Err(Error::operation(self.at, Diag::new("export", At::Op, message, help)));
         }
