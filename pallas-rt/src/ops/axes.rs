@@ -50,6 +50,11 @@ impl Axes {
         self.dtype.map_or(Ok(v), |dtype| cast(graph, v, dtype))
     }
 
+    /// Returns true if the type in which the reduction is computed was asked for.
+    pub(super) fn is_typed(&self) -> bool {
+        self.dtype.is_some()
+    }
+
     /// Returns true if the axes stay with extent 1.
     pub(super) fn kept(&self) -> bool {
         self.kept

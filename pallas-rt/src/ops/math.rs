@@ -52,9 +52,11 @@ formulas! {
         is_infinite.select(x.like(f64::INFINITY), more * (ratio * ratio + 1.0).sqrt())
     };
     /// `ln(eˣ + eʸ)` without overflow.
-    Float logaddexp(x, other) => log_sum(x, other, (-(x - other).abs()).exp().log1p());
+    Float logaddexp(x, other) => log_sum(x, other, (x.minimum(other) - x.maximum(other)).exp().log1p());
     /// `log2(2ˣ + 2ʸ)` without overflow.
-    Float logaddexp2(x, other) => log_sum(x, other, (-(x - other).abs()).exp2().log1p() * consts::LOG2_E);
+    Float logaddexp2(x, other) => {
+        log_sum(x, other, (x.minimum(other) - x.maximum(other)).exp2().log1p() * consts::LOG2_E)
+    };
     /// `x` to a power, both as floats.
     Float float_power(x, exponent) => x.pow(exponent);
     /// The magnitude of `x` with the sign of another array, of zeros and NaN as well.

@@ -19,6 +19,7 @@ pub(super) fn reduce(graph: &mut Graph, op: ScalarOp, v: Var, axes: &Axes) -> Re
 /// Appends a sum or a product, in a type of 32 bits for truth values and narrower integers.
 pub(super) fn total(graph: &mut Graph, op: ScalarOp, v: Var, axes: &Axes) -> Result<Var, Diag> {
     let wide = match graph.ty(v).dtype {
+        dtype if axes.is_typed() => dtype,
         DType::Bool | DType::I8 | DType::I16 => DType::I32,
         DType::U8 | DType::U16 => DType::U32,
         dtype => dtype,

@@ -7,7 +7,8 @@ type Function = fn(&[Array]) -> Array;
 /// `x` times 1, 2, ..
 fn weighted(x: Array) -> Array {
     let weights: Vec<f32> = (1..=x.len()).map(|i| i as f32).collect();
-    x * Client::cpu().array(&weights, &[weights.len()]).expect("it fits")
+    let weights = Client::cpu().array(&weights, &[weights.len()]).and_then(|w| w.to_device(x.client()));
+    x * weights.expect("it fits")
 }
 
 fn function(name: &str) -> Option<Function> {
@@ -115,13 +116,14 @@ fn forward_slopes_at_ties_are_those_of_jax() {
                 args.iter().enumerate().map(|(k, x)| x.zeros_like() + if k == i { 1.0 } else { 0.0 }).collect();
             let forward = jvp(move |args: &Vec<Array>| f(args));
             let (_, tangent) = forward(&(args.clone(),), &(tangents,)).unwrap_or_else(|e| panic!("{line}: {e}"));
-            // An infinity times the slope 0 of another factor is NaN in forward mode, in JAX as well.
-            let (mut tangent, mut want) = (tangent.to_vec::<f32>().expect("it ran"), numbers(want));
-            let finite: Vec<bool> = numbers(operands[0].0).iter().map(|x| x.is_finite()).collect();
-            let mut keep = finite.iter();
-            tangent.retain(|_| keep.next() == Some(&true));
-            let mut keep = finite.iter();
-            want.retain(|_| keep.next() == Some(&true));
+            // The tangent 0 of another operand times a slope that is not finite is NaN in forward mode, in JAX as well.
+            let (tangent, want) = (tangent.to_vec::<f32>().expect("it ran"), numbers(want));
+            let all = operands.iter().flat_map(|(x, slopes)| [numbers(x), numbers(slopes)]);
+            let all: Vec<Vec<f32>> = all.filter(|x| x.len() == want.len()).collect();
+            let is_kept = |k: &usize| all.iter().all(|x| x[*k].is_finite());
+            let kept: Vec<usize> = (0..want.len()).filter(is_kept).collect();
+            let of = |x: &[f32]| kept.iter().map(|&k| x[k]).collect::<Vec<f32>>();
+            let (tangent, want) = (of(&tangent), of(&want));
             let tangent = Client::cpu().array(&tangent, &[tangent.len()]).expect("it fits");
             same(line, "forward", &tangent, &want);
         }

@@ -71,7 +71,14 @@ fn bound(fold: &Fold, x: &Array, dtype: DType, want: f64) -> f64 {
     // Square roots of small variances multiply their rounding.
     let additions = if fold.name == "std" { n * terms / want.abs().max(1e-3) } else { n * terms };
     // JAX rounds sums of parts of a running sum as well, which may be larger than the sum.
-    let rounded = if fold.name == "cumsum" { 2.0 * (want.abs() + largest) } else { want.abs() };
+    let rounded = match &fold.name[..] {
+        "cumsum" => 2.0 * (want.abs() + largest),
+        // Each of its steps rounds there, and the roundings multiply.
+        "cumprod" => n * want.abs(),
+        // The gradient of a factor is rounded in parts there.
+        "scaled" => 4.0 * want.abs(),
+        _ => want.abs(),
+    };
     additions * 2f64.powi(-24) + f64::from(fold.steps) * unit * rounded + least
 }
 
