@@ -223,8 +223,10 @@ pub(super) fn append(at: Loc, f: impl FnOnce(&mut Graph) -> Result<Vec<Var>, Dia
 }
 
 /// Programs of single operations, by the client, the graph and the division of the operands.
-static SINGLES: LazyLock<Lru<(Client, Graph, Option<Followed>), Arc<Program>>> =
-    LazyLock::new(|| Lru::new(|program| program.bytes()));
+static SINGLES: LazyLock<Lru<Single, Arc<Program>>> = LazyLock::new(|| Lru::new(|program| program.bytes()));
+
+/// A single operation: where it runs, its graph, and the divisions of operands that it follows.
+type Single = (Client, Graph, Option<Followed>);
 
 /// Appends the equations of an operation to a graph, for these operands.
 pub(crate) trait Equations: FnOnce(&mut Graph, &[Var]) -> Result<Var, Diag> {}

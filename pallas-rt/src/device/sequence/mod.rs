@@ -267,7 +267,7 @@ impl Sums {
     fn add(&mut self, actions: &[Action], times: usize, is_certain: bool) {
         for action in actions {
             #[cfg(test)]
-            VISITED.with(|visited| visited.set(visited.get() + 1));
+            counted::VISITED.with(|visited| visited.set(visited.get() + 1));
             match action {
                 Action::Launch(launch) => {
                     let (executable, grid) = (&launch.executable, &launch.geometry.parallel);
@@ -309,12 +309,6 @@ impl Sums {
             }
         }
     }
-}
-
-#[cfg(test)]
-thread_local! {
-    /// Number of actions that [`Sums`] visited.
-    pub(crate) static VISITED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
 impl Sequence {
@@ -433,4 +427,13 @@ fn uses(buffer: &Buffer) -> &Uses {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // A run that panicked leaves its frame in order: the next one sets all slots that it reads.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What tests count.
+#[cfg(test)]
+pub(crate) mod counted {
+    thread_local! {
+        /// Number of actions that [`Sums`](super::Sums) visited.
+        pub(crate) static VISITED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+    }
 }

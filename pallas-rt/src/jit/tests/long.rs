@@ -4,7 +4,7 @@
 use super::super::program::Program;
 use super::super::trace::{Taken, trace};
 use super::{array, numbers};
-use crate::device::sequence::VISITED;
+use crate::device::sequence::counted::VISITED;
 use crate::prelude::*;
 use crate::tree;
 use crate::{grad, jit, vmap};

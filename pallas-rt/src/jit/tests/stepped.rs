@@ -75,7 +75,8 @@ fn a_kernel_takes_all_steps() {
     let clients = clients.into_iter().chain(crate::lang::random::gpu());
     for client in clients {
         for (k, &(name, step)) in STEPS.iter().enumerate() {
-            for (rows, columns, length) in [(3, 5, 4), (1, 1, 1), (2, 0, 3), (7, 3, 9)] {
+            // Rows without elements have no largest one.
+            for (rows, columns, length) in [(3, 5, 4), (1, 1, 1), (0, 2, 3), (7, 3, 9)] {
                 let reverse = (k + length) % 2 == 0;
                 let about = format!("{name}, {rows} x {columns}, {length} steps on {client:?}");
                 let (init, arrays) = operands(rows, columns, length, &client);

@@ -353,8 +353,8 @@ impl Pool {
         for m in self.made.iter().filter(|m| m.unused && !is_rough(m)) {
             let x = match m.ty.dtype {
                 DType::I32 => Tile::new(m.handle),
-                DType::Bf16 => Tile::<bf16>::new(m.handle).cast::<f32>().bitcast(),
-                DType::F16 => Tile::<f16>::new(m.handle).cast::<f32>().bitcast(),
+                DType::Bf16 => plain(Tile::<bf16>::new(m.handle).cast::<f32>()).bitcast(),
+                DType::F16 => plain(Tile::<f16>::new(m.handle).cast::<f32>()).bitcast(),
                 DType::I64 => folded(Tile::new(m.handle)),
                 DType::U64 => folded(Tile::<u64>::new(m.handle).bitcast()),
                 _ => {
