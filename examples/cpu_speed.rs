@@ -2,6 +2,7 @@
 //! What is compared runs in turn, at least 15 times each; the fastest run of each counts.
 //!
 //! `cargo run --release --no-default-features --example cpu_speed [-- part of a line's name]`
+#[allow(dead_code, reason = "benches measure other peaks, too")]
 #[path = "../benches/peak/cpu.rs"]
 mod peak;
 
@@ -107,7 +108,9 @@ fn main() -> Result<()> {
 
     let x = numbers(&client, &[4096, 1024])?;
     let (gamma, beta) = (numbers(&client, &[1024])?, numbers(&client, &[1024])?);
-    let copy = peak::copy_seconds(x.len(), threads);
+    // Of a copy, which reads and writes each byte once.
+    let bytes = 2 * 4 * x.len();
+    let copy = bytes as f64 / peak::bytes(bytes, threads);
     let rows = |what: &str, seconds: Option<f64>| {
         if let Some(seconds) = seconds {
             println!("{what:<44} {:8.3} ms  {:5.2} copies", seconds * 1e3, seconds / copy);
