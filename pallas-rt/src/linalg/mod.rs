@@ -5,7 +5,7 @@
 //! any other function of arrays. Derivatives are stated ([`custom_jvp`](crate::custom_jvp)) and equal those of JAX: of a
 //! solution they solve with the same matrix instead of differentiating the elimination.
 //!
-//! A mistake in the shapes or element types is an array that holds the error, as in [`ops`](crate::ops). A matrix that
+//! A mistake in the shapes or element types is an array that holds the error, as in [`ops`]. A matrix that
 //! has no such factors (one that is not positive definite, for [`cholesky()`]) gives NaN, as in JAX.
 //!
 //! ```

@@ -152,8 +152,12 @@ impl Array {
         apply(&[self], Loc::caller(), |graph, v| {
             let size = evaluate(graph, Kind::Float, [Meets::Var(v[0])], |[x], _| x.abs())?;
             if order.is_infinite() {
-                let op = if order > 0.0 { ScalarOp::Maximum } else { ScalarOp::Minimum };
-                return reduce(graph, op, size, &axes);
+                if order < 0.0 {
+                    return reduce(graph, ScalarOp::Minimum, size, &axes);
+                }
+                // JAX begins with 0, which shares the slope where all elements are 0.
+                let most = reduce(graph, ScalarOp::Maximum, size, &axes)?;
+                return meet(graph, ScalarOp::Maximum, &[Meets::Var(most), Meets::Float(0.0)]);
             }
             if order == 0.0 {
                 let truth = cast(graph, size, DType::Bool)?;
