@@ -176,6 +176,10 @@ pub fn flash_attention_backward(
 ) -> Result<(Array, Array, Array)> {
     let [q, k, _] = operands;
     let ([_, heads, s, d], [_, key_heads, l, _]) = (axes("q", q)?, axes("k", k)?);
+    // Without heads there is nothing to divide a grid by, and each operand is its gradient.
+    if heads == 0 && key_heads == 0 {
+        return Ok((q.clone(), operands[1].clone(), operands[2].clone()));
+    }
     let target = q.client().target();
     let whole = whole_rules(target, [l, d], options, &options.operands(q, k)?);
     if let Some(rules) = whole.filter(|_| heads == key_heads && (1..=KEYS).contains(&s)) {

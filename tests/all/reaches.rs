@@ -166,7 +166,16 @@ impl Calls<'_> {
 }
 
 /// Kernels that no GPU runs: each has another one there.
-const CPU_ONLY: [&str; 3] = ["flash_attention_resident", "norm_backward_parts", "norm_backward_sums"];
+const CPU_ONLY: [&str; 8] = [
+    "embedding_backward_rows",
+    "embedding_rows",
+    "flash_attention_resident",
+    "flash_attention_resident_bias",
+    "flash_attention_whole",
+    "flash_attention_whole_gradients",
+    "norm_backward_parts",
+    "norm_backward_sums",
+];
 
 /// Operands of kernels that reach so many times the segments of the ideal at most.
 const SPREAD: [(&str, &[&str], usize); 2] = [
