@@ -44,7 +44,7 @@ fn clients() -> Vec<Client> {
     [Client::cpu()].into_iter().chain(gpus.filter_map(|d| Client::gpu(d.index).ok())).collect()
 }
 
-/// How far a figure may be above a limit that was measured at another moment.
+/// Factor by which a figure may be above a limit that was measured at another moment.
 const NOISE: f64 = 1.2;
 
 struct Bench<'a> {

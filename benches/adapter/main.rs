@@ -161,7 +161,7 @@ fn message(e: &dyn std::fmt::Display) -> Error {
     Error::Value { message: e.to_string() }
 }
 
-/// What is measured and printed of each case.
+/// Measured and printed numbers of a case.
 #[derive(Clone, Copy)]
 struct Report {
     runs: usize,

@@ -1,4 +1,4 @@
-//! What a device can do at most, measured now: multiply-adds of each element type, and memory of each size.
+//! Limits of a device, measured now: multiply-adds of each element type, and memory of each size.
 pub mod cpu;
 #[cfg(feature = "gpu")]
 pub mod gpu;

@@ -1,4 +1,4 @@
-//! What kernels of the cross-entropy compute of rows while blocks of their logits pass; the formulas are those of
+//! Values of rows that kernels of the cross-entropy compute while blocks of their logits pass; the formulas are those of
 //! [`crate::cross_entropy`].
 use crate::element::Wide;
 use pallas_rt::prelude::*;

@@ -79,7 +79,7 @@ pub(crate) trait Executable: Any + Send + Sync {
     unsafe fn run(&self, client: &Client, launch: &Launch<'_>) -> Result<()>;
 }
 
-/// What new memory contains first.
+/// First contents of new memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum First {
     /// Anything: a launch writes it.

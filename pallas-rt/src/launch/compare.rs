@@ -10,7 +10,7 @@ use pallas_ir::{At, DType, Diag, Dim, Kernel, Literal, Loc, Op, OperandId, Value
 /// longer.
 const TOLERANCE: f64 = 1024.0;
 
-/// How far elements may be apart, in units of their type's precision.
+/// Accepted distance of elements, in units of their type's precision.
 struct Bound {
     /// Of 32- and 64-bit floats: as many as the longest fold has additions.
     wide: f64,

@@ -301,7 +301,7 @@ enum Measure {
     Again,
 }
 
-/// What the environment says of measurements.
+/// Setting of the environment for measurements.
 fn measure() -> Result<Measure> {
     const VARIABLE: &str = "PALLAS_TUNE";
     match std::env::var(VARIABLE).as_deref() {

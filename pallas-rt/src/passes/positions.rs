@@ -1,4 +1,4 @@
-//! Where index maps put blocks. Positions are i32.
+//! Positions of blocks by index maps. Positions are i32.
 //!
 //! An entry of a map that is a sum of multiples of program ids has its range by the grid alone: the launch refuses one that
 //! passes i32, once for each new geometry. Arithmetic of 32 bits gives such an entry right even where a term wraps around.

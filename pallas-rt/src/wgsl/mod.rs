@@ -229,7 +229,7 @@ fn refuse_wide(dtype: DType, what: &str) -> Result<(), Diag> {
     Err(Diag::new("adapter-dtype", At::Op, message, "use a 32-bit type, or the CPU"))
 }
 
-/// What threads share of a kernel without scratch does not fit: the largest tile is told, with its operation.
+/// Workgroup memory of a kernel without scratch does not fit: the largest tile is told, with its operation.
 fn refuse_tiles(kernel: &Kernel, target: &Target) -> Diag {
     let made = kernel.insts.iter().flat_map(|inst| inst.results.iter().map(move |&v| (inst, v)));
     let largest = made.max_by_key(|(_, v)| kernel.ty(*v).elements());

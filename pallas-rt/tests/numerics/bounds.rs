@@ -39,7 +39,7 @@ fn least(dtype: DType) -> f64 {
     if dtype == DType::F16 { 2f64.powi(-24) } else { f64::from(f32::MIN_POSITIVE) }
 }
 
-/// What a fold may give: the number of float64, and how far off it may be.
+/// Accepted results of a fold: the number of float64, and how far off it may be.
 struct Expected {
     exact: f64,
     off: f64,

@@ -87,7 +87,7 @@ pub(super) fn batched_at_least(
 /// A branch that runs for the whole axis though some elements take another one. Its last parameter is a truth value for
 /// each element: true if it takes this branch. All results have the axis.
 ///
-/// What the branch computes for the other elements is dropped, and may be no number: the root of -1. Their cotangents are
+/// Results of the branch for the other elements are dropped, and may be no number: the root of -1. Their cotangents are
 /// zero, but a zero times the slope of such a root is NaN. So cotangents are selected, not multiplied, wherever a sum over
 /// the axis follows or an operand ends:
 ///

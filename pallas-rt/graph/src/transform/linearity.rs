@@ -1,4 +1,4 @@
-//! Whether a graph is linear in some of its parameters, read off the tangents of its operations.
+//! Check that a graph is linear in some of its parameters, read off the tangents of its operations.
 use super::Refused;
 use super::rule::{made, structural, value};
 use crate::call::Call;

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// What is asked: the derivative of results, or the axis of a batch with the place of its name in memory.
+/// The request: the derivative of results, or the axis of a batch with the place of its name in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Question {
     Active,

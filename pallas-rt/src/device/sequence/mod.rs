@@ -429,7 +429,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What tests count.
+/// Counters of tests.
 #[cfg(test)]
 pub(crate) mod counted {
     thread_local! {

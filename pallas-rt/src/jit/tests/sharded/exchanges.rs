@@ -1,4 +1,4 @@
-//! What devices send for operations along divided dimensions: parts of results, and no operands.
+//! Messages of devices for operations along divided dimensions: parts of results, and no operands.
 use super::{difference, mesh};
 use crate::jit::tests::numbers;
 use crate::ops::{Convolution, Padding, conv_general_dilated};

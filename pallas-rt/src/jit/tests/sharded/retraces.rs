@@ -125,7 +125,7 @@ fn declarations_survive_leaf_by_leaf() {
     }
 }
 
-/// What runs at once lies as its operands do: zeros for the moments of an optimizer, and sums with numbers.
+/// Results of operations at once lie as their operands do: zeros for the moments of an optimizer, and sums with numbers.
 #[test]
 fn operations_at_once_follow_their_operands() {
     let mesh = mesh(&[("data", 4)]);

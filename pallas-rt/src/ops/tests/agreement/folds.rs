@@ -51,7 +51,7 @@ fn folded(name: &str, x: &Array, axis: isize) -> Array {
     }
 }
 
-/// How far a result may be from JAX's.
+/// Accepted distance of a result from JAX's.
 fn bound(fold: &Fold, x: &Array, dtype: DType, want: f64) -> f64 {
     let (unit, least) = match dtype {
         DType::F16 => (2f64.powi(-10), 2f64.powi(-24)),
