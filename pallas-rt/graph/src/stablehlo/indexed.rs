@@ -22,7 +22,13 @@ pub(super) fn gather(w: &mut Writer, op: &Gather, args: &[Value], gives: &Type) 
     let (operand_batching_dims, start_indices_batching_dims) =
         paired(&op.operand_batching_dims, &op.start_indices_batching_dims);
     let collapsed_slice_dims = sorted(&op.collapsed_slice_dims);
-    let op = Gather { operand_batching_dims, start_indices_batching_dims, collapsed_slice_dims, ..op.clone() };
+    let mut slice_sizes = op.slice_sizes.clone();
+    // Of an empty batch StableHLO takes windows of extent 0.
+    for axis in operand_batching_dims.iter().copied().filter(|&axis| args[0].ty.shape[axis] == 0) {
+        slice_sizes[axis] = 0i64.into();
+    }
+    let op =
+        Gather { operand_batching_dims, start_indices_batching_dims, collapsed_slice_dims, slice_sizes, ..op.clone() };
     w.op("gather", &[&args[0], &args[1]], Detail::Gather(op), gives.clone())
 }
 

@@ -105,6 +105,8 @@ impl Structural for Gather {
         let dropped = |axis| !self.numbers().kept(x.len()).contains(&axis);
         let fits = |axis: usize| match self.slice_sizes.get(axis) {
             Some(size) if dropped(axis) && size.as_number() != Some(1) => false,
+            // The batch may be empty.
+            Some(_) if self.operand_batching_dims.contains(&axis) => true,
             Some(size) => facts.at_most(size, &x[axis]) != Verdict::No,
             None => false,
         };
