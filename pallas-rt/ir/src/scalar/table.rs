@@ -147,7 +147,7 @@ scalar_ops! {
         nan  Propagates;
         cost transcendental 1;
         fold none;
-        jvp  |dx| dx * (1.0 - y * y);
+        jvp  |dx| dx * ((1.0 - y) * (1.0 + y));
         rust method;
     }
     /// Error function.
