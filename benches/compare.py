@@ -2,12 +2,13 @@
 """Times our kernels against XLA (jax) and torch on the CPU: same inputs, in turn, results compared before timing.
 
     python3 -m venv .venv && .venv/bin/pip install -r benches/requirements.txt
-    .venv/bin/python benches/compare.py [--only PART,..] [--runs 15] [--table] [--returned] [--memory]
+    .venv/bin/python benches/compare.py [--only PART,..] [--runs 15] [--table] [--returned] [--memory] [--old FOLDER] [--no-peers]
 
 One JSON line a case and peer; `ratio` is the peer's time over ours, so more than 1 is ahead. Every time is the minimum of
 at least `--runs` calls, in chunks that alternate between the programs. A peer that is not installed is left out with a
 notice. `--table` prints a Markdown table behind the lines. `--memory` times nothing: it prints the bytes of temporaries of
-jitted functions, ours over XLA's.
+jitted functions, ours over XLA's. `--old` takes the program of another checkout as one more peer, `--no-peers` leaves the
+libraries out.
 """
 import argparse
 import json
@@ -63,10 +64,12 @@ def cases():
 class Ours:
     """The bench target `compare`, at the other end of a pipe."""
 
-    def __init__(self, device):
+    name = "old"
+
+    def __init__(self, device, folder=ROOT):
         features = [] if device == "gpu" else ["--no-default-features"]
         command = ["cargo", "bench", "--quiet", *features, "--bench", "compare", "--", "--serve", device]
-        self.process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(command, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.folder = tempfile.TemporaryDirectory()
 
     def ask(self, command):
@@ -247,11 +250,14 @@ def main():
     arguments.add_argument("--returned", action="store_true", help="give freed memory back to the system")
     arguments.add_argument("--memory", action="store_true", help="compare bytes of temporaries with XLA's instead")
     arguments.add_argument("--table", action="store_true", help="print a Markdown table as well")
+    arguments.add_argument("--old", help="another checkout of the repository, whose program is a peer")
+    arguments.add_argument("--no-peers", action="store_true", help="leave XLA and torch out")
     given = arguments.parse_args()
     if "fsdp" in given.only:
         # Its case is there with this alone, since it would divide the threads of others.
         os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
     ours, peers = Ours("cpu"), installed(Xla) + installed(Torch)
+    # Inputs of functions of arrays come with JAX's side.
     graphs = {name: case for peer in peers[:1] if peer.name == "XLA" for name, case in peer.cases().items()}
     if given.memory:
         for name, (inputs, *_) in graphs.items():
@@ -261,6 +267,7 @@ def main():
                 row["xla_bytes"] = peers[0].temporary_bytes(name, inputs)
                 print(json.dumps(row | {"ratio": round(row["ours_bytes"] / max(row["xla_bytes"], 1), 3)}), flush=True)
         return
+    peers = ([] if given.no_peers else peers) + ([Ours("cpu", given.old)] if given.old else [])
     flops_peak, bytes_peak = map(float, ours.ask("peak").split())
     rows = []
     for name, (inputs, flops, size) in (cases() | graphs).items():
@@ -268,7 +275,11 @@ def main():
             continue
         results, present = ours.prepare(name, inputs), []
         for peer in peers:
-            answers = peer.prepare(name, inputs)
+            try:
+                answers = peer.prepare(name, inputs)
+            except RuntimeError as error:
+                print(f"{name}: {peer.name} is left out: {error}", file=sys.stderr)
+                continue
             if answers is None:
                 continue
             present.append(peer)

@@ -1,7 +1,8 @@
 //! The shipped kernels on the CPU and on every GPU: FLOP/s and bytes/s, and their share of what the device can do, measured
 //! in the same run. Software adapters only with `PALLAS_DEVICE=gpu`, on smaller arrays.
 //!
-//! `cargo bench [-- part of a name]`; plots in `target/criterion/report/index.html`.
+//! `cargo bench [-- part of a name] [--small]`; plots in `target/criterion/report/index.html`. `--small` calls each case once
+//! on small arrays: it shows that it works, and measures nothing.
 mod cases;
 mod peak;
 
@@ -14,6 +15,15 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 fn main() -> ExitCode {
+    if std::env::args().any(|arg| arg == "--small") {
+        return match clients().iter().try_for_each(once) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("{error}");
+                ExitCode::FAILURE
+            }
+        };
+    }
     let mut criterion = Criterion::default()
         .sample_size(10)
         .warm_up_time(Duration::from_millis(300))
@@ -44,6 +54,17 @@ fn clients() -> Vec<Client> {
     [Client::cpu()].into_iter().chain(gpus.filter_map(|d| Client::gpu(d.index).ok())).collect()
 }
 
+/// Calls each case on small arrays.
+fn once(client: &Client) -> Result<()> {
+    let cases = cases::all(client, true)?;
+    for case in &cases {
+        case.run()?;
+    }
+    client.block_until_ready()?;
+    println!("{} kernels on {}", cases.len(), client.device());
+    Ok(())
+}
+
 /// Factor by which a figure may be above a limit that was measured at another moment.
 const NOISE: f64 = 1.2;
 
@@ -58,7 +79,7 @@ struct Bench<'a> {
 impl Bench<'_> {
     fn all(&mut self) -> Result<()> {
         let mut seconds = vec![];
-        for case in cases::all(self.client)? {
+        for case in cases::all(self.client, false)? {
             seconds.push((case.name, self.one(&case)?));
         }
         let of = |name: &str| seconds.iter().find(|(n, _)| *n == name).and_then(|(_, seconds)| *seconds);

@@ -12,7 +12,8 @@
 //! Calls take turns, so that a machine that slows down slows all of them; the minimum of their times counts.
 //! - On a GPU, if there is one: the parts of the first call of a function of 1,000 operations. They have no floor.
 //!
-//! `cargo bench --bench ratios [-- masks|dropout|reads|fusion|shaders|compile]`.
+//! `cargo bench --bench ratios [-- masks|dropout|reads|fusion|shaders|compile] [--small]`; `--small` shows that it works, and
+//! measures nothing of use.
 use pallas_kernels::decode_attention::{self, decode_attention};
 use pallas_kernels::flash_attention::{self, Dropout, flash_attention_with_lse};
 use pallas_kernels::flash_attention_backward::flash_attention_backward;
@@ -28,8 +29,39 @@ use pallas_rt::{Array, Client, DiskCache, Result, disable_jit, jit, set_disk_cac
 use std::process::ExitCode;
 use std::time::Instant;
 
-/// Calls of each kind.
-const RUNS: usize = 15;
+/// Where it runs, and whether it shows only that it does.
+struct Bench {
+    client: Client,
+    small: bool,
+}
+
+impl Bench {
+    /// Small extents are a sixteenth.
+    fn of(&self, n: usize) -> usize {
+        if self.small { n.div_ceil(16) } else { n }
+    }
+    fn numbers(&self, shape: &[usize]) -> Result<Array> {
+        let n: usize = shape.iter().product();
+        let x: Vec<f32> = (0..n).map(|i| (i.wrapping_mul(2_654_435_761) % 1009) as f32 / 1009.0 - 0.5).collect();
+        self.client.array(&x, shape)
+    }
+    /// Seconds of the fastest call of each, until its results are there: calls return before that.
+    fn times(&self, rows: &[Row]) -> Result<Vec<f64>> {
+        let mut best = vec![f64::INFINITY; rows.len()];
+        // The first turn compiles.
+        for turn in 0..=if self.small { 1 } else { 15 } {
+            for (row, best) in rows.iter().zip(&mut best) {
+                let start = Instant::now();
+                (row.call)()?;
+                self.client.block_until_ready()?;
+                if turn > 0 {
+                    *best = best.min(start.elapsed().as_secs_f64());
+                }
+            }
+        }
+        Ok(best)
+    }
+}
 
 /// Something to be timed; its work in the unit of its table.
 struct Row {
@@ -43,29 +75,12 @@ fn row<R>(name: impl Into<String>, work: f64, call: impl Fn() -> Result<R> + 'st
     Row { name: name.into(), work, call: Box::new(call) }
 }
 
-/// Seconds of the fastest call of each, until its results are there: calls return before that.
-fn times(client: &Client, rows: &[Row]) -> Result<Vec<f64>> {
-    let mut best = vec![f64::INFINITY; rows.len()];
-    // The first turn compiles.
-    for turn in 0..=RUNS {
-        for (row, best) in rows.iter().zip(&mut best) {
-            let start = Instant::now();
-            (row.call)()?;
-            client.block_until_ready()?;
-            if turn > 0 {
-                *best = best.min(start.elapsed().as_secs_f64());
-            }
-        }
-    }
-    Ok(best)
-}
-
 /// Prints ratios; false if one misses its floor.
-type Table = fn(&Client) -> Result<bool>;
+type Table = fn(&Bench) -> Result<bool>;
 
 fn main() -> ExitCode {
-    let asked: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
-    let client = Client::cpu();
+    let (options, asked): (Vec<String>, Vec<String>) = std::env::args().skip(1).partition(|a| a.starts_with('-'));
+    let bench = Bench { client: Client::cpu(), small: options.iter().any(|a| a == "--small") };
     let mut good = true;
     let tables: [(&str, Table); 6] = [
         ("masks", masks),
@@ -77,16 +92,16 @@ fn main() -> ExitCode {
     ];
     for (name, table) in tables {
         if asked.is_empty() || asked.iter().any(|a| a == name) {
-            good &= table(&client).unwrap_or_else(|e| panic!("{e}"));
+            good &= table(&bench).unwrap_or_else(|e| panic!("{name}: {e}"));
         }
     }
-    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if good || bench.small { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Time per live block against that of a full mask: within 15%.
-fn masks(client: &Client) -> Result<bool> {
-    let (heads, n, d) = (4, 2048, 64);
-    let x = numbers(client, &[1, heads, n, d])?;
+fn masks(bench: &Bench) -> Result<bool> {
+    let (heads, n, d) = (4, bench.of(2048), 64);
+    let x = bench.numbers(&[1, heads, n, d])?;
     let random = |percent: usize| {
         // Each query's own block, and some others.
         let live = move |i: usize, j: usize| i == j || (i * 31 + j * 17 + i * j * 7) % 100 < percent;
@@ -103,7 +118,7 @@ fn masks(client: &Client) -> Result<bool> {
     ];
     let (mut forward, mut backward) = (vec![], vec![]);
     for (name, mask) in masks {
-        let info = MaskInfo::new(client, &vec![mask; heads], [n, n])?;
+        let info = MaskInfo::new(&bench.client, &vec![mask; heads], [n, n])?;
         let (out, lse) = splash_attention_with_lse(&x, &x, &x, &info, &Options::default())?;
         let blocks = info.live_blocks() as f64;
         let (own, i) = (x.clone(), info.clone());
@@ -117,7 +132,7 @@ fn masks(client: &Client) -> Result<bool> {
     for (name, rows) in [("forward", forward), ("backward", backward)] {
         println!("\nattention under masks of blocks, {name}, {heads} heads x {n} x {d}");
         println!("{:24}{:>8}{:>12}{:>26}", "mask", "blocks", "ms", "time a block, full = 1");
-        let times = times(client, &rows)?;
+        let times = bench.times(&rows)?;
         for (row, time) in rows.iter().zip(&times) {
             let ratio = time / row.work / (times[0] / rows[0].work);
             println!("{:24}{:>8}{:>12.3}{ratio:>26.3}", row.name, row.work, time * 1e3);
@@ -128,9 +143,9 @@ fn masks(client: &Client) -> Result<bool> {
 }
 
 /// Attention with dropout of probabilities against plain attention.
-fn dropout(client: &Client) -> Result<bool> {
-    let (heads, n, d) = (8, 1024, 64);
-    let x = numbers(client, &[1, heads, n, d])?;
+fn dropout(bench: &Bench) -> Result<bool> {
+    let (heads, n, d) = (8, bench.of(1024), 64);
+    let x = bench.numbers(&[1, heads, n, d])?;
     let plain = flash_attention::Options::default();
     let dropped = flash_attention::Options { dropout: Some(Dropout { rate: 0.1, seed: 1 }), ..plain };
     let (mut forward, mut both) = (vec![], vec![]);
@@ -147,7 +162,7 @@ fn dropout(client: &Client) -> Result<bool> {
     for (name, rows) in [("forward", forward), ("forward and backward", both)] {
         println!("\nattention with dropout, {name}, {heads} heads x {n} x {d}");
         println!("{:24}{:>12}{:>26}", "", "ms", "time, plain = 1");
-        let times = times(client, &rows)?;
+        let times = bench.times(&rows)?;
         for (row, time) in rows.iter().zip(&times) {
             let ratio = time / times[0];
             println!("{:24}{:>12.3}{ratio:>26.3}", row.name, time * 1e3);
@@ -158,13 +173,13 @@ fn dropout(client: &Client) -> Result<bool> {
 }
 
 /// Bytes a second of operands that are read once, as a share of what the machine reads.
-fn reads(client: &Client) -> Result<bool> {
-    let numbers = vec![1.0f32; 16 << 20];
+fn reads(bench: &Bench) -> Result<bool> {
+    let numbers = vec![1.0f32; bench.of(16 << 20)];
     let bytes = (4 * numbers.len()) as f64;
     let mut rows = vec![row("a sum", bytes, move || Ok(sum(&numbers)))];
-    rows.extend(products(client)?);
-    rows.extend(caches(client)?);
-    let times = times(client, &rows)?;
+    rows.extend(products(bench)?);
+    rows.extend(caches(bench)?);
+    let times = bench.times(&rows)?;
     println!("\nreading once, all threads");
     println!("{:44}{:>8}{:>12}{:>10}{:>8}", "operation", "MiB", "ms", "GB/s", "share");
     for (row, time) in rows.iter().zip(&times) {
@@ -176,8 +191,8 @@ fn reads(client: &Client) -> Result<bool> {
 }
 
 /// A jitted chain of elementwise operations against the same operations one after the other.
-fn fusion(client: &Client) -> Result<bool> {
-    let x = numbers(client, &[1 << 24])?;
+fn fusion(bench: &Bench) -> Result<bool> {
+    let x = bench.numbers(&[bench.of(1 << 24)])?;
     let chain = |x: &Array, y: &Array| {
         let z = (x * 0.5 + y).maximum(x) - y;
         (&z * &z + x).abs() * 0.25
@@ -191,8 +206,8 @@ fn fusion(client: &Client) -> Result<bool> {
         }),
         row("jitted", 1.0, move || fused(&other, &other)),
     ];
-    let times = times(client, &rows)?;
-    println!("\na chain of eight elementwise operations on 16M elements");
+    let times = bench.times(&rows)?;
+    println!("\na chain of eight elementwise operations");
     println!("{:24}{:>12}{:>26}", "", "ms", "time, jitted = 1");
     for (row, time) in rows.iter().zip(&times) {
         println!("{:24}{:>12.3}{:>26.3}", row.name, time * 1e3, time / times[1]);
@@ -201,15 +216,16 @@ fn fusion(client: &Client) -> Result<bool> {
 }
 
 /// The first call of a function of 1,000 operations on a GPU: 250 kernels, each of a text of its own.
-fn shaders(_: &Client) -> Result<bool> {
+fn shaders(bench: &Bench) -> Result<bool> {
+    let kernels = bench.of(250);
     let Ok(client) = Client::gpu(0) else {
         println!("\nthe first call of 1,000 operations on a GPU: there is none");
         return Ok(true);
     };
     set_disk_cache(DiskCache::Off)?;
-    let x = numbers(&client, &[64, 64])?;
-    let f = jit(|x: &Array, w: &Array| {
-        (0..250).fold(x.clone(), |y, i| (y.matmul(w) * (1.0 / (64.0 + f64::from(i))) + x).tanh())
+    let x = Bench { client, small: bench.small }.numbers(&[64, 64])?;
+    let f = jit(move |x: &Array, w: &Array| {
+        (0..kernels).fold(x.clone(), |y, i| (y.matmul(w) * (1.0 / (64.0 + i as f64)) + x).tanh())
     });
     let timeline = Timeline::start();
     f(&x, &x)?.client().block_until_ready()?;
@@ -220,7 +236,7 @@ fn shaders(_: &Client) -> Result<bool> {
     let start = Instant::now();
     f(&x, &x)?.client().block_until_ready()?;
     let again = start.elapsed().as_secs_f64() * 1e3;
-    println!("\nthe first call of 1,000 operations on {}", client.device());
+    println!("\nthe first call of {} operations on {}", 4 * kernels, x.client().device());
     println!("{:60}{:>10.1} ms", "traced", trace);
     println!("{:60}{:>10.1} ms", "divided into kernels", compile);
     println!("{:60}{:>10.1} ms", "tiles placed, shaders printed", call - launch);
@@ -249,17 +265,17 @@ fn sum(numbers: &[f32]) -> f32 {
 }
 
 /// A few rows times a matrix, in each representation.
-fn products(client: &Client) -> Result<Vec<Row>> {
-    let n = 4096;
-    let w = numbers(client, &[n, n])?;
+fn products(bench: &Bench) -> Result<Vec<Row>> {
+    let (client, n) = (&bench.client, bench.of(4096));
+    let w = bench.numbers(&[n, n])?;
     let mut rows = vec![];
     let bytes = |dtype: DType| (n * n * dtype.bytes()) as f64;
     for m in [1, 4, 8, 16] {
-        let (x, w) = (numbers(client, &[m, n])?, w.clone());
+        let (x, w) = (bench.numbers(&[m, n])?, w.clone());
         rows.push(row(format!("matmul f32, {m} rows"), bytes(DType::F32), move || matmul(&x, &w)));
     }
     for m in [1, 8] {
-        let (x, w) = (numbers(client, &[m, n])?, w.clone());
+        let (x, w) = (bench.numbers(&[m, n])?, w.clone());
         let layout = Layout { b_transposed: true, ..Layout::default() };
         let name = format!("matmul f32, {m} rows, transposed weights");
         rows.push(row(name, bytes(DType::F32), move || matmul_with(&x, &w, layout, |x| x)));
@@ -271,7 +287,7 @@ fn products(client: &Client) -> Result<Vec<Row>> {
         rows.push(row(format!("matmul {dtype}, 1 row"), bytes(dtype), move || matmul(&x, &w)));
     }
     let group = 128;
-    let scales = numbers(client, &[n / group, n])?;
+    let scales = bench.numbers(&[n / group, n])?;
     let zeros = client.array_from_bytes(DType::U8, &[n / group, n], &patterns[..n * n / group])?;
     let eight = client.array_from_bytes(DType::I8, &[n, n], &patterns[..n * n])?;
     let four = client.array_from_bytes(DType::U8, &[n / 2, n], &patterns[..n * n / 2])?;
@@ -284,7 +300,7 @@ fn products(client: &Client) -> Result<Vec<Row>> {
                 k: n,
                 group: Some(group),
             };
-            let x = numbers(client, &[m, n])?;
+            let x = bench.numbers(&[m, n])?;
             rows.push(row(format!("matmul {name} weights, {m} rows"), share * bytes(DType::I8), move || {
                 quantized_matmul(&x, &weights)
             }));
@@ -294,8 +310,8 @@ fn products(client: &Client) -> Result<Vec<Row>> {
 }
 
 /// Queries of 32 heads over keys and values of 8.
-fn caches(client: &Client) -> Result<Vec<Row>> {
-    let (heads, key_heads, keys, d) = (32, 8, 8192, 128);
+fn caches(bench: &Bench) -> Result<Vec<Row>> {
+    let (client, [heads, key_heads, keys, d]) = (&bench.client, [32, 8, bench.of(8192), 128]);
     let elements = key_heads * keys * d;
     let mut rows = vec![];
     for dtype in [DType::F32, DType::F16] {
@@ -326,7 +342,7 @@ fn caches(client: &Client) -> Result<Vec<Row>> {
         let tables: Vec<i32> = (0..pages).map(|j| (j * 7 % pages) as i32).collect();
         let step = Requests { tables: &tables, lengths: &[(keys / requests) as i32; 4], starts: &[0, 1, 2, 3, 4] };
         let batch = Batch::new(&cache, heads, step, BatchOptions::default())?;
-        let q = numbers(client, &[requests, heads, d])?;
+        let q = bench.numbers(&[requests, heads, d])?;
         rows.push(row(format!("paged {dtype}, pages of {page}"), (2 * elements * dtype.bytes()) as f64, move || {
             batch.attend(&q, &cache, &paged_attention::Options::default())
         }));
@@ -379,40 +395,35 @@ fn long(steps: usize, stored: bool) -> ir::Kernel {
 }
 
 /// Time to the first result against that of a body of 1,000 steps, and of launches that repeat.
-fn compile(client: &Client) -> Result<bool> {
+fn compile(bench: &Bench) -> Result<bool> {
     // The disk cache is off, so that only compile time is compared.
     set_disk_cache(DiskCache::Off)?;
-    let (mut good, x) = (true, numbers(client, &[16, 16])?);
+    let (client, mut good, x) = (&bench.client, true, bench.numbers(&[16, 16])?);
     println!("\ncompiling a body: trace, passes, plan, machine code, first launch");
     println!("{:24}{:>8}{:>12}{:>26}", "body", "steps", "ms", "time a step, 1,000 = 1");
     for (name, stored) in [("one chain", false), ("loads and stores", true)] {
         let rows: Vec<Row> = [1_000, 10, 5_000, 20_000]
             .into_iter()
+            .map(|n| bench.of(n))
             .map(|n| {
                 let (client, x) = (client.clone(), x.clone());
                 row(name, n as f64, move || Compiled::new(long(n, stored))?.launch(&client, &[], [(&x).into()]))
             })
             .collect();
-        let times = times(client, &rows)?;
+        let times = bench.times(&rows)?;
         for (row, time) in rows.iter().zip(&times) {
             let ratio = time / row.work / (times[0] / rows[0].work);
             println!("{:24}{:>8}{:>12.3}{ratio:>26.3}", row.name, row.work, time * 1e3);
             good &= if row.work == 10.0 { stored || *time <= 0.5e-3 } else { ratio <= 2.0 && *time <= 2.0 };
         }
     }
-    let many = 1_000;
+    let many = bench.of(1_000);
     let addition = Compiled::new(long(1, false))?.prepare(client, &[])?;
     let out = std::cell::RefCell::new(client.zeros(DType::F32, &[16, 16])?);
-    let launches = row("addition 16 x 16", f64::from(many), move || {
+    let launches = row("addition 16 x 16", many as f64, move || {
         (0..many).try_for_each(|_| addition.launch(&[&x], &[], &mut [&mut out.borrow_mut()]))
     });
-    let time = times(client, &[launches])?[0] / f64::from(many);
+    let time = bench.times(&[launches])?[0] / many as f64;
     println!("\na launch from a prepared handle, addition 16 x 16: {:.3} µs", time * 1e6);
     Ok(good && time <= 1.5e-6)
-}
-
-fn numbers(client: &Client, shape: &[usize]) -> Result<Array> {
-    let n: usize = shape.iter().product();
-    let x: Vec<f32> = (0..n).map(|i| (i.wrapping_mul(2_654_435_761) % 1009) as f32 / 1009.0 - 0.5).collect();
-    client.array(&x, shape)
 }

@@ -247,9 +247,10 @@ def times(programs, first):
     return [x / 1e6 for x in best]
 
 
-def binary():
-    """Our program, built as `cargo bench` does."""
-    command = ["cargo", "bench", "--no-run", "--no-default-features", "-p", "pallas-benches", "--bench", "sweep"]
+def binary(dev):
+    """Our program, built as `cargo bench` does, or as `cargo test` does."""
+    command = ["cargo", "test"] if dev else ["cargo", "bench", "--no-default-features", "-p", "pallas-benches"]
+    command += ["--no-run", "--bench", "sweep"]
     built = subprocess.run([*command, "--message-format=json"], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
     messages = [json.loads(line) for line in built.stdout.splitlines()]
     return next(m["executable"] for m in messages if m.get("executable") and m["target"]["name"] == "sweep")
@@ -295,6 +296,7 @@ def main():
     arguments.add_argument("--only", default="", help="families, by a part of their names; numbers of cases stay")
     arguments.add_argument("--out", help="a file of JSON lines")
     arguments.add_argument("--binary", help="our program, if it is built")
+    arguments.add_argument("--dev", action="store_true", help="build our program as tests are built: its times are of no use")
     arguments.add_argument("--results", action="store_true", help="compare results alone")
     arguments.add_argument("--peer", help=argparse.SUPPRESS)
     given = arguments.parse_args()
@@ -303,7 +305,7 @@ def main():
         return 0
     from sweep.families import FAMILIES
 
-    ours, peer = [given.binary or binary(), "--serve"], [sys.executable, __file__, "--peer"]
+    ours, peer = [given.binary or binary(given.dev), "--serve"], [sys.executable, __file__, "--peer"]
     processors = sorted(os.sched_getaffinity(0))
     programs = {"ours_2": Program("ours", ours, processors[:2]), "xla_2": Program("xla", [*peer, "xla"], processors[:2])}
     if not given.results:

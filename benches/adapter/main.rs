@@ -1,10 +1,10 @@
 //! The shipped kernels on the present adapter against WGSL written by hand for the same wgpu device, and against CubeK.
 //!
-//! `cargo bench --bench adapter [-- part of a case's name] [--cubek] [--runs=15] [--json]` prints a line a case
+//! `cargo bench --bench adapter [-- part of a case's name] [--cubek] [--runs=15] [--json] [--small]` prints a line a case
 //! and peer: the peer's wall time over ours, that of the processors' time, which is what counts on a software adapter, and
 //! that of the first results, compilation included, caches empty. More than 1 is ahead. `--json` prints JSON lines.
 //! `--cubek` builds the crate `benches/cubek`, which takes ten minutes, and runs it at the other end of a pipe;
-//! `--cubek=PATH` takes a program that was built before.
+//! `--cubek=PATH` takes a program that was built before. `--small` shows that it works, and measures nothing of use.
 mod clock;
 mod cubek;
 mod hand;
@@ -35,6 +35,12 @@ impl Case {
         Case::Matmul { n: 512 },
         Case::Attention { heads: 8, positions: 512, causal: false },
         Case::Attention { heads: 8, positions: 512, causal: true },
+    ];
+
+    const SMALL: [Case; 3] = [
+        Case::Matmul { n: 128 },
+        Case::Attention { heads: 1, positions: 128, causal: false },
+        Case::Attention { heads: 1, positions: 128, causal: true },
     ];
 
     fn name(self) -> String {
@@ -126,11 +132,12 @@ impl Peer for Ours {
 fn main() -> Result<()> {
     clock::without_caches();
     let arguments = std::env::args().skip(1).filter(|a| a != "--bench");
-    let (mut part, mut runs, mut cubek, mut json) = (String::new(), 15, None, false);
+    let (mut part, mut runs, mut cubek, mut json, mut cases) = (String::new(), 15, None, false, &Case::ALL[..]);
     for argument in arguments {
         match argument.split_once('=').unwrap_or((&argument, "")) {
             ("--runs", n) => runs = n.parse().unwrap_or(runs),
             ("--json", _) => json = true,
+            ("--small", _) => (runs, cases) = (1, &Case::SMALL),
             ("--cubek", path) => cubek = Some(path.to_string()),
             _ => part = argument,
         }
@@ -146,7 +153,7 @@ fn main() -> Result<()> {
         println!("{:28}{:>12}{:>9}  {:14}{:>8}{:>8}{:>8}", "case", "ms", "of peak", "peer", "wall", "cpu", "first");
     }
     let cubek = cubek.and_then(|path| cubek::program(&path).inspect_err(|e| eprintln!("CubeK is left out: {e}")).ok());
-    for case in Case::ALL.into_iter().filter(|c| c.name().contains(&part)) {
+    for &case in cases.iter().filter(|c| c.name().contains(&part)) {
         let mut peers: Vec<Box<dyn Peer>> = vec![];
         peers.extend(Hand::all(&client, case).into_iter().map(|h| Box::new(h) as Box<dyn Peer>));
         if let Some(program) = &cubek {

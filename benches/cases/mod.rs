@@ -43,9 +43,9 @@ impl Case {
     }
 }
 
-/// Every case, on smaller arrays for software adapters, on larger ones for GPUs.
-pub fn all(client: &Client) -> Result<Vec<Case>> {
-    let small = client.device().software;
+/// Every case, on smaller arrays for software adapters and where asked for, on larger ones for GPUs.
+pub fn all(client: &Client, small: bool) -> Result<Vec<Case>> {
+    let small = small || client.device().software;
     let large = client.kind() == DeviceKind::Gpu && !small;
     let mut table = Table { client, cases: vec![] };
     for n in if small { vec![128] } else { vec![256, 1024] }.into_iter().chain(large.then_some(4096)) {
