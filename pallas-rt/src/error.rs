@@ -19,8 +19,10 @@ pub enum Error {
     #[error(transparent)]
     Operation(Box<OperationError>),
     /// Data of the wrong length for a shape.
-    #[error("an array of shape {shape:?} holds {expected} {unit}, {found} were given")]
+    #[error("{}an array of shape {shape:?} holds {expected} {unit}, {found} were given", line(*called))]
     Length {
+        /// The user's line; [`Loc::NONE`] if it is not known.
+        called: Loc,
         /// The shape asked for.
         shape: Vec<usize>,
         /// Its length.
@@ -31,8 +33,13 @@ pub enum Error {
         unit: &'static str,
     },
     /// Elements read or written as another type than they are.
-    #[error("the array's elements are {array}, {asked} was asked for; help: use `{array}`, or cast in a kernel")]
+    #[error(
+        "{}the array's elements are {array}, {asked} was asked for; help: use `{array}`, or cast first",
+        line(*called)
+    )]
     ElementType {
+        /// The user's line; [`Loc::NONE`] if it is not known.
+        called: Loc,
         /// Type of the array's elements.
         array: DType,
         /// Type asked for.
@@ -54,11 +61,14 @@ pub enum Error {
     },
     /// A reshape that changes the number of elements.
     #[error(
-        "shape {from:?} has {} elements, {to:?} has {}; help: a reshape keeps their number",
+        "{}shape {from:?} has {} elements, {to:?} has {}; help: a reshape keeps their number",
+        line(*called),
         count(from),
         count(to)
     )]
     Reshape {
+        /// The user's line; [`Loc::NONE`] if it is not known.
+        called: Loc,
         /// The array's shape.
         from: Vec<usize>,
         /// The shape asked for.
@@ -76,8 +86,13 @@ pub enum Error {
         message: String,
     },
     /// Arrays of two clients in one call.
-    #[error("{what} lives on {found}, the call runs on {expected}; help: move it with `to_device(&client)`")]
+    #[error(
+        "{}{what} lives on {found}, the call runs on {expected}; help: move it with `to_device(&client)`",
+        line(*called)
+    )]
     ForeignClient {
+        /// The user's line; [`Loc::NONE`] if it is not known.
+        called: Loc,
         /// The array on the other client: an operand's name, or `the output`.
         what: String,
         /// The client that it is on.
@@ -213,8 +228,10 @@ pub enum Error {
     #[error(transparent)]
     Collective(Box<CollectiveError>),
     /// Trees of different structures, or leaves that are not as many as a tree's.
-    #[error("{message}")]
+    #[error("{}{message}", line(*called))]
     Tree {
+        /// The user's line; [`Loc::NONE`] if it is not known.
+        called: Loc,
         /// The path at which they differ, or both numbers.
         message: String,
     },
@@ -327,10 +344,20 @@ impl Error {
         Error::Operation(Box::new(OperationError { called, diag }))
     }
 
-    /// Returns the same error for a kernel that was called at this line.
+    /// Returns the same error for a kernel or an operation that was called at this line, unless it knows its line.
     pub(crate) fn called_at(mut self, loc: Loc) -> Self {
-        if let Error::Kernel(e) = &mut self {
-            e.called = loc;
+        let called = match &mut self {
+            Error::Kernel(e) => &mut e.called,
+            Error::Operation(e) => &mut e.called,
+            Error::Length { called, .. }
+            | Error::ElementType { called, .. }
+            | Error::Reshape { called, .. }
+            | Error::ForeignClient { called, .. }
+            | Error::Tree { called, .. } => called,
+            _ => return self,
+        };
+        if *called == Loc::NONE {
+            *called = loc;
         }
         self
     }
@@ -379,6 +406,11 @@ impl fmt::Debug for Error {
     }
 }
 
+/// A line in front of a message.
+fn line(called: Loc) -> String {
+    if called == Loc::NONE { String::new() } else { format!("{called}: ") }
+}
+
 /// Number of elements for a message; saturates, since a message must not fail.
 fn count(shape: &[usize]) -> usize {
     shape.iter().fold(1, |n, &extent| n.saturating_mul(extent))
@@ -408,7 +440,7 @@ mod tests {
     fn messages_say_what_was_asked_and_what_to_do() {
         let check = |error: Error, expected: &str| assert_eq!(error.to_string(), expected);
         check(
-            Error::Length { shape: vec![2, 3], expected: 6, found: 5, unit: "elements" },
+            Error::Length { called: Loc::NONE, shape: vec![2, 3], expected: 6, found: 5, unit: "elements" },
             "an array of shape [2, 3] holds 6 elements, 5 were given",
         );
         check(

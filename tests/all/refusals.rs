@@ -96,7 +96,12 @@ fn arrays_of_another_client() {
     for client in clients() {
         let other = client.isolated().expect("the device is there");
         let (x, y) = (ones(&client, &[3]), ones(&other, &[3]));
-        refused(&client, added::<4>(&x, &y), "foreign-client", &["`y` of kernel `added`, called at ", "to_device"]);
+        refused(
+            &client,
+            added::<4>(&x, &y),
+            "foreign-client",
+            &["tests/all/refusals.rs:", "`y` of kernel `added` lives on", "to_device"],
+        );
     }
 }
 

@@ -330,7 +330,7 @@ impl Array {
     pub fn to_vec<T: Elem>(&self) -> Result<Vec<T>> {
         let buffer = self.elements(Loc::caller())?;
         if self.dtype != T::DTYPE {
-            return Err(Error::ElementType { array: self.dtype, asked: T::DTYPE });
+            return Err(Error::ElementType { called: Loc::caller(), array: self.dtype, asked: T::DTYPE });
         }
         Ok(memory::elements_of(&buffer.contents()?))
     }
@@ -380,11 +380,13 @@ impl Array {
     /// # Errors
     /// [`Error::Reshape`] if the number of elements differs; the error of a poisoned array.
     #[cfg(not(feature = "graph"))]
+    #[track_caller]
     pub fn reshape(&self, shape: &[usize]) -> Result<Array> {
         self.with_shape(shape)
     }
 
     /// The array under another shape, which has memory.
+    #[track_caller]
     pub(crate) fn with_shape(&self, shape: &[usize]) -> Result<Array> {
         let help = "reshape an argument or the result of the traced function";
         let buffer = self.here(Loc::NONE, || format!("reshape to {shape:?}"), help)?;
@@ -392,7 +394,7 @@ impl Array {
             Ok(bytes) if bytes == buffer.len() => {
                 Ok(Array { shape: shape.into(), dtype: self.dtype, what: What::Here(buffer.clone()) })
             }
-            _ => Err(Error::Reshape { from: self.shape.to_vec(), to: shape.to_vec() }),
+            _ => Err(Error::Reshape { called: Loc::caller(), from: self.shape.to_vec(), to: shape.to_vec() }),
         }
     }
 
@@ -401,8 +403,8 @@ impl Array {
         if self.client() == client {
             return Ok(());
         }
-        let place = |client: &Client| client.why();
-        Err(Error::ForeignClient { what: what(), found: place(self.client()), expected: place(client) })
+        let (found, expected) = (self.client().why(), client.why());
+        Err(Error::ForeignClient { called: Loc::NONE, what: what(), found, expected })
     }
 
     /// Refuses an array without memory as an argument of a kernel that is called at this line.

@@ -1,7 +1,7 @@
 //! Shapes and elements as bytes, checked.
 use crate::device::memory;
 use crate::error::{Error, Result};
-use pallas_ir::{DType, Elem};
+use pallas_ir::{DType, Elem, Loc};
 
 /// Bytes of an array.
 ///
@@ -19,8 +19,13 @@ pub(crate) fn byte_count(dtype: DType, shape: &[usize]) -> Result<usize> {
 }
 
 /// Refuses data of another length than the shape's.
+#[track_caller]
 pub(crate) fn check_length(shape: &[usize], expected: usize, found: usize, unit: &'static str) -> Result<()> {
-    if expected == found { Ok(()) } else { Err(Error::Length { shape: shape.to_vec(), expected, found, unit }) }
+    if expected == found {
+        Ok(())
+    } else {
+        Err(Error::Length { called: Loc::caller(), shape: shape.to_vec(), expected, found, unit })
+    }
 }
 
 /// Refuses bytes that are no value of the element type: only `bool` has such.
@@ -37,6 +42,7 @@ pub(crate) fn check_values(dtype: DType, bytes: &[u8]) -> Result<()> {
 }
 
 /// The bytes of elements for an array of this shape.
+#[track_caller]
 pub(crate) fn to_bytes<'a, T: Elem>(elements: &'a [T], shape: &[usize]) -> Result<&'a [u8]> {
     let expected = byte_count(T::DTYPE, shape)? / T::DTYPE.bytes();
     check_length(shape, expected, elements.len(), "elements")?;

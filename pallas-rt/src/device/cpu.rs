@@ -76,10 +76,11 @@ impl Executable for Native {
         let (reads, writes) = (reads(launch.kernel).filter_map(uses), outputs(launch.kernel).filter_map(uses));
         let (reads, writes): (Vec<&Uses>, Vec<&Uses>) = (reads.collect(), writes.collect());
         let (executable, geometry, params) = (executable.clone(), geometry.clone(), launch.params.to_vec());
-        let ledger = ledger.clone();
+        let (ledger, called) = (ledger.clone(), launch.called);
         // SAFETY: the queue runs it after every launch before it has finished, and blocks wait for it before they are
         // read, written or freed.
         let run = move || unsafe { execute(&executable, &geometry, &params, &ledger, &Pool, |i| starts[i].0) };
+        let run = move || run().map_err(|error| error.called_at(called));
         let described = timeline::is_recording().then(|| described(launch.kernel, launch.geometry));
         let work = move || timeline::span(timeline::Kind::Launch, || described.unwrap_or_default(), run);
         let runtime: &dyn Any = &**client.runtime();

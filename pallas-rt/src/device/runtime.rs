@@ -164,6 +164,8 @@ pub(crate) struct Launch<'a> {
     pub kernel: &'a Kernel,
     /// The kernel's own line, for errors that have no other.
     pub at: Loc,
+    /// The line of the call, for errors of work that goes on after it.
+    pub called: Loc,
     /// Its geometry.
     pub geometry: &'a Geometry,
     /// Values of parameters, by operand.

@@ -125,7 +125,7 @@ impl Compiled {
         if more > 0 {
             return Err(self.too_many(more));
         }
-        let call = Call { geometry: &geometry, at: Loc::NONE, params: &params, arrays, lent: vec![] };
+        let call = Call { geometry: &geometry, at: Loc::NONE, called, params: &params, arrays, lent: vec![] };
         run::run(self, client, call)
     }
 

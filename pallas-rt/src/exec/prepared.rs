@@ -104,7 +104,8 @@ impl Prepared {
             return Ok(());
         }
         LAUNCHES.fetch_add(1, Ordering::Relaxed);
-        let launch = Launch { kernel, at: Loc::NONE, geometry: &self.geometry, params: &values, buffers: &buffers };
+        let launch =
+            Launch { kernel, at: Loc::NONE, called, geometry: &self.geometry, params: &values, buffers: &buffers };
         // SAFETY: `operand` has checked the shapes; outputs are borrowed mutably, and `owned` has checked that no other
         // array shares their memory.
         unsafe { self.compiled.on(&self.client).run(&self.client, &launch) }
@@ -143,7 +144,14 @@ impl Prepared {
         }
         LAUNCHES.fetch_add(1, Ordering::Relaxed);
         let params = values(kernel, params);
-        let launch = Launch { kernel, at: Loc::NONE, geometry: &self.geometry, params: &params, buffers: &buffers };
+        let launch = Launch {
+            kernel,
+            at: Loc::NONE,
+            called: Loc::NONE,
+            geometry: &self.geometry,
+            params: &params,
+            buffers: &buffers,
+        };
         // SAFETY: the lengths are checked, and outputs are borrowed mutably.
         unsafe { self.compiled.on(&self.client).run(&self.client, &launch) }
     }

@@ -18,6 +18,8 @@ pub(crate) struct Call<'a> {
     pub geometry: &'a Geometry,
     /// The kernel's own line, for errors that have no other.
     pub at: Loc,
+    /// The line of the call, for errors of a launch that goes on after it.
+    pub called: Loc,
     /// Values of parameters, by operand.
     pub params: &'a [Option<Literal>],
     /// Inputs and prefetches.
@@ -79,8 +81,8 @@ fn with_outputs(
             buffers[from.index()] = buffers[i];
         }
     }
-    let (geometry, at, params) = (call.geometry, call.at, call.params);
-    f(&Launch { kernel, at, geometry, params, buffers: &buffers })?;
+    let (geometry, at, called, params) = (call.geometry, call.at, call.called, call.params);
+    f(&Launch { kernel, at, called, geometry, params, buffers: &buffers })?;
     drop(buffers);
     Ok(results)
 }

@@ -8,7 +8,7 @@ use crate::tree::{self, Tree};
 use pallas_graph::call::Call;
 use pallas_graph::mesh::Annotation;
 use pallas_graph::{Graph, Op, file};
-use pallas_ir::Type;
+use pallas_ir::{Loc, Type};
 use sha2::{Digest, Sha256};
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
@@ -211,13 +211,13 @@ impl ExportedFunction {
     pub fn call(&self, args: &[&Array]) -> Result<Vec<Array>> {
         if args.len() != self.inputs.len() {
             let message = format!("{} arrays for a function of {}", args.len(), self.inputs.len());
-            return Err(Error::Tree { message });
+            return Err(Error::Tree { called: Loc::NONE, message });
         }
         for (x, (path, ty)) in args.iter().zip(&self.inputs) {
             x.check()?;
             if type_of(x) != *ty {
                 let message = format!("argument `{path}` is {}, the function takes {ty}", type_of(x));
-                return Err(Error::Tree { message });
+                return Err(Error::Tree { called: Loc::NONE, message });
             }
             x.check_client(&self.client, || format!("argument `{path}`"))?;
         }
@@ -254,7 +254,7 @@ fn paths(what: &str, given: &[String], known: &[(String, Type)]) -> Result<()> {
         Some((a, b)) => format!("the {what} has the leaf `{a}` where the function has `{b}`"),
         None => format!("the {what} has {} leaves, that of the function {}", given.len(), known.len()),
     };
-    Err(Error::Tree { message })
+    Err(Error::Tree { called: Loc::NONE, message })
 }
 
 fn hash(text: &str) -> String {

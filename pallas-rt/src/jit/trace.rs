@@ -315,18 +315,26 @@ pub(super) fn apply_all(
     equations: impl FnOnce(&mut Graph, &[Var]) -> Result<Vec<Var>, Diag>,
 ) -> Result<Vec<Array>> {
     args.iter().try_for_each(|x| x.check().map(drop))?;
-    args.iter().try_for_each(|x| x.check_client(client, || "an operand".into()))?;
+    args.iter().try_for_each(|x| x.check_client(client, || "an operand".into())).map_err(|e| e.called_at(at))?;
     if args.iter().any(|x| x.is_traced()) || args.is_empty() && is_tracing() {
         return append_to_innermost(args, at, equations);
     }
     let mut graph = Graph::default();
     let params: Vec<Var> = args.iter().map(|x| graph.param(type_of(x))).collect();
     graph.results = equations(&mut graph, &params).map_err(|diag| Error::operation(at, diag))?;
+    run_single(graph, client, args).map_err(|error| error.called_at(at))
+}
+
+/// Runs the graph of a single operation, whose program is kept. The caller adds its line to errors.
+///
+/// # Errors
+/// Sizes that no launch can have; what the program returns.
+pub(super) fn run_single(graph: Graph, client: &Client, args: &[&Array]) -> Result<Vec<Array>> {
     let key = (client.clone(), graph, followed(args));
     let program = match SINGLES.get(&key) {
         Some(program) => program,
         None => {
-            check_runs(&key.1).map_err(|(_, diag)| Error::operation(at, diag))?;
+            check_runs(&key.1).map_err(|(_, diag)| Error::operation(Loc::NONE, diag))?;
             let declared = match &key.2 {
                 Some(followed) => Declared::following(followed),
                 None => Declared::of_graph(&key.1)?,

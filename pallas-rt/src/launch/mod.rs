@@ -2,10 +2,11 @@
 //!
 //! [`spec`] describes a kernel as the expansion passes it; [`key`] compares `#[fixed]` values; [`bind`] determines sizes
 //! from arrays, with every check that needs numbers; [`scope`] stores the purpose of calls; [`trace`] records tile IR;
-//! [`cache`] keeps compiled kernels by call; [`warm`] and [`recent`] recognise a thread's most recent calls, for which none
-//! of this is repeated; [`eager`] runs the body on the interpreter; [`into`](mod@into) writes outputs to the user's arrays;
-//! [`tune`](mod@tune) selects block sizes by measurement ([`timing`]); [`inspect`] has explain, check and cost; [`compare`]
-//! compares two executions; [`differentiable`] is for functions of kernels that state their gradient.
+//! [`cache`] keeps compiled kernels by call; [`warm`] and [`recent`]
+//! recognise a thread's most recent calls, for which none of this is repeated; [`eager`] runs the body on the interpreter;
+//! [`into`](mod@into) writes outputs to the user's arrays; [`tune`](mod@tune) selects block sizes by measurement
+//! ([`timing`]); [`inspect`] has explain, check and cost; [`compare`] compares two executions;
+//! [`differentiable`] is for functions of kernels that state their gradient.
 mod bind;
 mod cache;
 mod compare;
@@ -105,7 +106,7 @@ fn of_arrays(
     });
     let what = |at: usize| {
         let operand = spec.operands.iter().filter(|o| matches!(o.kind, Kind::Input | Kind::Prefetch)).nth(at);
-        format!("`{}` of kernel `{}`, called at {},", operand.map_or("", |o| o.name), site.name, site.called)
+        format!("`{}` of kernel `{}`", operand.map_or("", |o| o.name), site.name)
     };
     let client = client_of(arrays, what, &scope)?;
     let (sizes, compiled) = match warm::recall(site, &arguments, instance) {
@@ -134,7 +135,7 @@ fn of_arrays(
         let params = params.into_iter().flatten().collect();
         return crate::jit::kernel_call(&compiled, geometry, params, &arrays, &client, site.called);
     }
-    let mut call = Call { geometry, at: site.at, params: &params, arrays, lent: vec![] };
+    let mut call = Call { geometry, at: site.at, called: site.called, params: &params, arrays, lent: vec![] };
     let Purpose::Check(agreed) = &scope.purpose else {
         call.lent = into::take(&scope.lent, &compiled, &client, geometry)?;
         return execute(&client, &compiled, call, &sizes, body);
@@ -142,7 +143,7 @@ fn of_arrays(
     let interpreter = Client::interpreter();
     let copied = |(array, _): &(Array, bool)| Ok((array.to_device(&interpreter)?, false));
     let copies = call.arrays.iter().map(|array| array.as_ref().map(copied).transpose()).collect::<Result<Vec<_>>>()?;
-    let reference = Call { geometry, at: site.at, params: &params, arrays: copies, lent: vec![] };
+    let reference = Call { geometry, at: site.at, called: site.called, params: &params, arrays: copies, lent: vec![] };
     let reference = eager::run(&interpreter, kernel, reference, &sizes, body)?;
     call.lent = into::take(&scope.lent, &compiled, &client, geometry)?;
     let outputs = execute(&client, &compiled, call, &sizes, body)?;

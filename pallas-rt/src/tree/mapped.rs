@@ -3,7 +3,7 @@ use super::visit::{Visitor, Wanted};
 use super::{Structure, Tree};
 use crate::array::Array;
 use crate::error::{Error, Result};
-use pallas_ir::Type;
+use pallas_ir::{Loc, Type};
 use std::fmt;
 
 /// A tree with the structure of a tree of arrays, and leaves of another type. [`map_to`] makes one.
@@ -70,10 +70,11 @@ impl<L> Mapped<L> {
     ///
     /// # Errors
     /// [`Error::Tree`] if the structures differ; the first error of `f`.
+    #[track_caller]
     pub fn map2<M, N>(&self, other: &Mapped<M>, mut f: impl FnMut(&L, &M) -> Result<N>) -> Result<Mapped<N>> {
         if self.structure != other.structure {
             let message = format!("the first tree is {}, the second {}", self.structure, other.structure);
-            return Err(Error::Tree { message });
+            return Err(Error::Tree { called: Loc::caller(), message });
         }
         let leaves = self.leaves.iter().zip(&other.leaves).map(|(x, y)| f(x, y)).collect::<Result<_>>()?;
         Ok(Mapped { structure: self.structure.clone(), paths: self.paths.clone(), leaves })
@@ -84,10 +85,11 @@ impl<L> Mapped<L> {
     ///
     /// # Errors
     /// [`Error::Tree`] if the structures differ; the first error of `f`.
+    #[track_caller]
     pub fn map_with<T: Tree>(&self, tree: &T, mut f: impl FnMut(&Array, &L) -> Result<Array>) -> Result<T> {
         if !self.structure.is_of(tree) {
             let message = format!("the tree is {}, this one {}", super::structure(tree), self.structure);
-            return Err(Error::Tree { message });
+            return Err(Error::Tree { called: Loc::caller(), message });
         }
         let leaves = super::leaves(tree);
         let results = leaves.iter().zip(&self.leaves).map(|(x, y)| f(x, y)).collect::<Result<Vec<Array>>>()?;

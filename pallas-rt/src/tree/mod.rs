@@ -65,6 +65,7 @@ pub use visit::{Segment, Visitor, VisitorMut};
 
 use crate::array::Array;
 use crate::error::{Error, Result};
+use pallas_ir::Loc;
 use visit::Wanted;
 
 /// A value whose leaves are arrays. The [module](crate::tree) has an example.
@@ -147,6 +148,7 @@ pub fn structure<T: Tree>(tree: &T) -> Structure {
 ///
 /// # Errors
 /// [`Error::Tree`] if there are more or fewer leaves than the tree has.
+#[track_caller]
 pub fn rebuild<T: Tree>(tree: &T, leaves: impl IntoIterator<Item = Array>) -> Result<T> {
     let mut tree = tree.clone();
     replace(&mut tree, leaves)?;
@@ -157,11 +159,12 @@ pub fn rebuild<T: Tree>(tree: &T, leaves: impl IntoIterator<Item = Array>) -> Re
 ///
 /// # Errors
 /// [`Error::Tree`] if there are more or fewer leaves than the tree has, which then keeps its own.
+#[track_caller]
 pub fn replace<T: Tree>(tree: &mut T, leaves: impl IntoIterator<Item = Array>) -> Result<()> {
     let (places, leaves) = (VisitorMut::walk(tree), leaves.into_iter().collect::<Vec<Array>>());
     if places.len() != leaves.len() {
         let message = format!("the tree has {} leaves, {} were given", places.len(), leaves.len());
-        return Err(Error::Tree { message });
+        return Err(Error::Tree { called: Loc::caller(), message });
     }
     for (place, leaf) in places.into_iter().zip(leaves) {
         *place = leaf;
@@ -182,6 +185,7 @@ pub fn map<T: Tree>(tree: &T, mut f: impl FnMut(&Array) -> Result<Array>) -> Res
 ///
 /// # Errors
 /// [`Error::Tree`] with the first path at which the structures differ; the first error of `f`.
+#[track_caller]
 pub fn map2<T: Tree>(a: &T, b: &T, mut f: impl FnMut(&Array, &Array) -> Result<Array>) -> Result<T> {
     check_structures(&[a, b])?;
     let leaves = borrowed(a).into_iter().zip(borrowed(b));
@@ -193,6 +197,7 @@ pub fn map2<T: Tree>(a: &T, b: &T, mut f: impl FnMut(&Array, &Array) -> Result<A
 ///
 /// # Errors
 /// As for [`map2`].
+#[track_caller]
 pub fn map3<T: Tree>(a: &T, b: &T, c: &T, mut f: impl FnMut(&Array, &Array, &Array) -> Result<Array>) -> Result<T> {
     check_structures(&[a, b, c])?;
     let leaves = borrowed(a).into_iter().zip(borrowed(b)).zip(borrowed(c));
@@ -205,12 +210,13 @@ fn borrowed<T: Tree>(tree: &T) -> Vec<&Array> {
 }
 
 /// Refuses trees whose structure is not that of the first one.
+#[track_caller]
 fn check_structures<T: Tree>(trees: &[&T]) -> Result<()> {
     let wanted = Wanted { structure: true, ..Wanted::default() };
     let first = Visitor::walk(trees[0], wanted).structure;
     for (other, name) in trees[1..].iter().zip(["second", "third"]) {
         if Visitor::walk(*other, wanted).structure != first {
-            return Err(Error::Tree { message: difference(trees[0], other, name) });
+            return Err(Error::Tree { called: Loc::caller(), message: difference(trees[0], other, name) });
         }
     }
     Ok(())

@@ -106,6 +106,7 @@ impl Gpu {
             within("bytes in one array", buffer.len() as u64, limits.max_binding_bytes, "split the array")?;
             if !buffer.client().gpu_runtime().is_some_and(|home| std::ptr::eq(&*home, self)) {
                 return Err(Error::ForeignClient {
+                    called: pallas_ir::Loc::NONE,
                     what: format!("an array given to kernel `{}`", job.label),
                     found: buffer.client().why(),
                     expected: self.device().to_string(),

@@ -116,7 +116,13 @@ impl Gpu {
         let expected = len.max(16).next_multiple_of(16);
         let found = usize::try_from(buffer.size()).unwrap_or(usize::MAX);
         if found < expected {
-            return Err(Error::Length { shape: shape.to_vec(), expected, found, unit: "bytes (rounded up to 16)" });
+            return Err(Error::Length {
+                called: pallas_ir::Loc::NONE,
+                shape: shape.to_vec(),
+                expected,
+                found,
+                unit: "bytes (rounded up to 16)",
+            });
         }
         Ok(Memory { gpu: self.clone(), buffer, reservation: None })
     }
