@@ -23,7 +23,7 @@ use crate::error::{Error, Result};
 use serde_json::{Value, json};
 use std::cell::Cell;
 use std::fs::File;
-use std::io::Write;
+use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
@@ -136,7 +136,7 @@ static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
 /// The file that the environment names.
 static FILE: LazyLock<Option<Mutex<File>>> = LazyLock::new(|| {
     let path = std::env::var_os("PALLAS_TIMELINE")?;
-    match File::create(&path).and_then(|mut file| file.write_all(b"[\n").map(|()| file)) {
+    match File::create(&path).and_then(|mut file| file.write_all(b"[\n]").map(|()| file)) {
         Ok(file) => Some(Mutex::new(file)),
         Err(error) => {
             eprintln!("PALLAS_TIMELINE={}: {error}", path.display());
@@ -161,13 +161,21 @@ pub(crate) fn span<R>(kind: Kind, describe: impl FnOnce() -> (String, String), r
     let (name, detail) = describe();
     let span = Span { kind, name, detail, start, duration, thread: thread() };
     if let Some(file) = &*FILE {
-        // A file without its end is still read, so an error on the way leaves the program alone.
-        let _ = writeln!(lock(file), "{},", event(&span));
+        // An error on the way leaves the program alone.
+        let _ = append(&mut *lock(file), &event(&span));
     }
     for spans in lock(&RECORDS).iter() {
         lock(spans).push(span.clone());
     }
     result
+}
+
+/// Adds an event to a list of them, which is a list at any time: a program may end without telling.
+fn append(file: &mut (impl Write + Seek), event: &Value) -> std::io::Result<()> {
+    // The end of an empty list is that of its beginning.
+    let end = file.seek(SeekFrom::End(-2))?;
+    let comma = if end > 1 { "," } else { "" };
+    file.write_all(format!("{comma}\n{event}\n]").as_bytes())
 }
 
 /// Nanoseconds that threads spent in [`compiling`].
@@ -220,6 +228,16 @@ mod tests {
     #[kernel(grid = (cdiv(N, 8)))]
     fn halved(#[block([N] => [8], |i| (i,))] x: In<f32>, #[block([N] => [8], |i| (i,))] out: Out<f32>) {
         out.store(x.load() * 0.5);
+    }
+
+    #[test]
+    fn the_file_of_a_process_is_json_after_each_event() {
+        let mut file = std::io::Cursor::new(b"[\n]".to_vec());
+        for events in 0..4 {
+            let list: Value = serde_json::from_slice(file.get_ref()).expect("JSON");
+            assert_eq!(list.as_array().map(Vec::len), Some(events));
+            append(&mut file, &json!({ "name": "a \"kernel\"", "ts": events })).expect("memory");
+        }
     }
 
     #[test]

@@ -10,8 +10,8 @@ use serde::de::DeserializeOwned;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Once, OnceLock};
 use std::time::{Duration, SystemTime};
 
 /// Bytes before an entry's contents: the tag and a line break.
@@ -177,6 +177,19 @@ impl Store {
         }
     }
 
+    /// Warns once that nothing is kept, since the folder cannot be made.
+    #[allow(clippy::print_stderr, reason = "a program that runs has no other way to tell")]
+    fn tell_missing(&self, error: &std::io::Error) {
+        static TOLD: Once = Once::new();
+        TOLD.call_once(|| {
+            let folder = self.folder.display();
+            eprintln!(
+                "warning: compiled kernels are not kept: the folder {folder} cannot be made: {error}; help: set \
+                 `PALLAS_CACHE_DIR` to a folder that can, or to `off`"
+            );
+        });
+    }
+
     /// A unique name, also where processes on several machines share the folder.
     fn unfinished(&self) -> PathBuf {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
@@ -185,7 +198,7 @@ impl Store {
     }
 
     fn try_write(&self, key: &Key, body: &[u8]) -> std::io::Result<()> {
-        own::make_folder(&self.folder)?;
+        own::make_folder(&self.folder).inspect_err(|error| self.tell_missing(error))?;
         let secret = self.secret(|| Secret::make(&self.folder, &self.unfinished()));
         let secret = secret.ok_or(std::io::ErrorKind::PermissionDenied)?;
         let unfinished = self.unfinished();

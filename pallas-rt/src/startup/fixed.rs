@@ -25,7 +25,20 @@ type Decide = fn(&disk::DiskCache, &str) -> Result<()>;
 /// Fixes the configuration, unless it is; returns the one that is fixed.
 fn fix(config: StartupConfig, by: String, decide: Decide) -> Result<&'static Fixed> {
     decide(&config.cache, &by)?;
-    Ok(FIXED.get_or_init(|| Fixed { config, by }))
+    Ok(FIXED.get_or_init(|| {
+        tell_misspelled(&config);
+        Fixed { config, by }
+    }))
+}
+
+/// Warns of variables of the environment that are ignored, though their names are nearly those of this crate's.
+#[allow(clippy::print_stderr, reason = "a variable that is ignored has no other way to tell")]
+fn tell_misspelled(config: &StartupConfig) {
+    for name in config.flags.keys() {
+        if let Some(meant) = super::variables::meant(name) {
+            eprintln!("warning: `{name}` is ignored; help: the variable is `{meant}`");
+        }
+    }
 }
 
 pub(super) fn apply(config: StartupConfig, at: &Location<'_>) -> Result<()> {

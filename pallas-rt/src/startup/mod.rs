@@ -1,7 +1,9 @@
 //! The startup configuration of a process: one value, which is fixed at the first use.
 //!
-//! - here: the value, from the program or from the environment; `fixed`: the first use, after which it cannot change.
+//! - here: the value, from the program or from the environment; `fixed`: the first use, after which it cannot change;
+//!   `variables`: names that are misspelled.
 mod fixed;
+mod variables;
 
 pub(crate) use fixed::{current, engine, first_use, first_use_by, require_spmd};
 pub use fixed::{enable_spmd, startup_config};
