@@ -81,11 +81,15 @@ impl Scan {
             x.check()?;
             match (x.shape().first(), length) {
                 (Some(&n), Some(known)) if n != known => {
-                    let message = format!("array `{path}` of {} in a scan of {known} steps", type_of(x));
+                    let message = format!("{}{} in a scan of {known} steps", leaf("array", &path), type_of(x));
                     return refused(message, "the first axes of all arrays are equal, and the length if it is given");
                 }
                 (None, _) => {
-                    let message = format!("array `{path}` of a scan has no axis: {}", type_of(x));
+                    let message = format!(
+                        "{}{}, which a scan reads element by element, has no axis",
+                        leaf("array", &path),
+                        type_of(x)
+                    );
                     return refused(message, "what each step reads is captured or carried");
                 }
                 (Some(&n), _) => length = Some(n),
@@ -266,7 +270,8 @@ where
         return Err(Error::operation(at, diag));
     }
     let number = condition.cast(DType::I32);
-    branches(&number, args, vec![Box::new(|args| no(args).tree()), Box::new(|args| yes(args).tree())], at)
+    let all: Vec<Branch<'_, A, R::Tree>> = vec![Box::new(|args| no(args).tree()), Box::new(|args| yes(args).tree())];
+    branches(&number, args, all, &|i| format!("the function for {}", i == 1), at)
 }
 
 /// Calls the function with this number, an i32 scalar: the first or the last one if it is out of range; `lax.switch`.
@@ -292,12 +297,28 @@ where
 {
     let at = Loc::caller();
     let boxed = |f: F| -> Branch<'_, A, R::Tree> { Box::new(move |args: &A| f(args).tree()) };
-    branches(number, args, functions.into_iter().map(boxed).collect(), at)
+    branches(number, args, functions.into_iter().map(boxed).collect(), &|i| format!("branch {i}"), at)
 }
 
 type Branch<'a, A, T> = Box<dyn FnOnce(&A) -> Result<T> + 'a>;
 
-fn branches<A: Tree, T: Tree>(number: &Array, args: &A, all: Vec<Branch<'_, A, T>>, at: Loc) -> Result<T> {
+/// A leaf of an argument or a result in words, in front of its type: ``array `x.y` of ``; without a path nothing.
+fn leaf(what: &str, path: &str) -> String {
+    if path.is_empty() { String::new() } else { format!("{what} `{path}` of ").trim_start().into() }
+}
+
+/// A leaf of a result in words.
+fn result(path: &str) -> String {
+    if path.is_empty() { "the result".into() } else { format!("`{path}`") }
+}
+
+fn branches<A: Tree, T: Tree>(
+    number: &Array,
+    args: &A,
+    all: Vec<Branch<'_, A, T>>,
+    name: &dyn Fn(usize) -> String,
+    at: Loc,
+) -> Result<T> {
     let refused = |message: String, help: &str| Error::operation(at, Diag::new("switch", At::Op, message, help));
     number.check()?;
     if type_of(number) != Type::scalar(DType::I32) {
@@ -321,19 +342,20 @@ fn branches<A: Tree, T: Tree>(number: &Array, args: &A, all: Vec<Branch<'_, A, T
     for (i, other) in traced.iter().enumerate().skip(1) {
         let [a, b] = [first, other].map(|branch| tree::structure(&branch.returned));
         if a != b {
-            return Err(refused(format!("branch 0 returns {a}, branch {i} {b}"), "all branches return equal trees"));
+            let message = format!("{} returns {a}, {} {b}", name(0), name(i));
+            return Err(refused(message, "all branches return equal trees"));
         }
         let (a, b) = (first.graph.gives(), other.graph.gives());
         if let Some(leaf) = a.iter().zip(&b).position(|(a, b)| a != b) {
-            let path = &tree::paths(&first.returned)[leaf];
-            let message = format!("`{path}` is {} in branch 0 and {} in branch {i}", a[leaf], b[leaf]);
+            let path = result(&tree::paths(&first.returned)[leaf]);
+            let message = format!("{path} is {} in {} and {} in {}", a[leaf], name(0), b[leaf], name(i));
             return Err(refused(message, "all branches return arrays of equal types"));
         }
         if let Some(leaf) = (0..a.len()).find(|&leaf| first.states[leaf] != other.states[leaf]) {
-            let path = &tree::paths(&first.returned)[leaf];
+            let path = result(&tree::paths(&first.returned)[leaf]);
             let text = |states: &Option<_>| states.as_deref().map_or(String::new(), axes::text);
             let (a, b) = (text(&first.states[leaf]), text(&other.states[leaf]));
-            let message = format!("`{path}` is {a} in branch 0 and {b} in branch {i}");
+            let message = format!("{path} is {a} in {} and {b} in {}", name(0), name(i));
             return Err(refused(message, "`pvary` the one that devices have alike over the axis"));
         }
     }
@@ -400,13 +422,14 @@ fn carries<C: Tree>(before: &C, after: &C, at: Loc) -> Result<Vec<Array>> {
     for ((old, new), path) in tree::leaves(before).iter().zip(&leaves).zip(tree::paths(before)) {
         new.check()?;
         if type_of(old) != type_of(new) {
-            let message = format!("a step takes `{path}` of {} and returns {}", type_of(old), type_of(new));
+            let message = format!("a step takes {}{} and returns {}", leaf("", &path), type_of(old), type_of(new));
             return refused(message, "it returns the type it takes: cast or reshape one of them");
         }
         if let (Some(old), Some(new)) = (states(old).or_else(axes::invariant), states(new))
             && old != new
         {
-            let message = format!("a step takes `{path}`, {}, and returns it {}", axes::text(&old), axes::text(&new));
+            let path = if path.is_empty() { "an array".into() } else { format!("`{path}`") };
+            let message = format!("a step takes {path}, {}, and returns it {}", axes::text(&old), axes::text(&new));
             return refused(message, "start with a value like the one it returns: `pvary` of it over the axis");
         }
     }

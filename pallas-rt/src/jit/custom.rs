@@ -7,11 +7,12 @@ use super::rules;
 use super::trace::{Open, Taken, TracedFunction, apply_all, trace, type_of};
 use crate::array::Array;
 use crate::device::Client;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::tree::{self, Tree};
+use pallas_graph::Graph;
 use pallas_graph::call::{Call, Custom};
 use pallas_graph::mesh::States;
-use pallas_ir::{Loc, Type};
+use pallas_ir::{At, Diag, Loc, Type};
 
 /// A function with a stated reverse-mode derivative; `jax.custom_vjp`.
 ///
@@ -66,6 +67,7 @@ where
         let _open = rules::open(rule);
         let with_residuals = traced(&forward, &tuple, &args, &client)?;
         let (out, residuals) = with_residuals.returned.clone();
+        agrees(&primal.returned, &out, &primal.graph, &with_residuals.graph, at)?;
         let takes = takes(&primal, &with_residuals);
         let kept = takes.len() - primal.graph.results.len();
         let (primal, with_residuals) = (part(primal, args.len()), part(with_residuals, args.len()));
@@ -99,6 +101,26 @@ pub(super) fn without_rule<Args: Tree + 'static, F: Function<Args>>(
     }
     let out = f.call(tuple)?;
     Ok((!tree::leaves(&out).iter().any(Array::is_traced)).then_some(out))
+}
+
+/// Refuses a `forward` whose result is not like the function's.
+fn agrees<T: Tree>(own: &T, by_forward: &T, function: &Graph, forward: &Graph, at: Loc) -> Result<()> {
+    let wrong = |message: String| {
+        let help = "`forward` returns what the function returns, and what `backward` needs: `(result, residuals)`";
+        Err(Error::operation(at, Diag::new("custom-vjp", At::Op, message, help)))
+    };
+    let [a, b] = [own, by_forward].map(|tree| tree::structure(tree));
+    if a != b {
+        return wrong(format!("the function returns {a}, and `forward` {b}"));
+    }
+    let (gives, found) = (function.gives(), forward.gives());
+    match gives.iter().zip(&found).zip(tree::paths(own)).find(|((a, b), _)| a != b) {
+        None => Ok(()),
+        Some(((a, b), path)) => {
+            let path = if path.is_empty() { "a result".into() } else { format!("`{path}`") };
+            wrong(format!("{path} of {a} is {b} by `forward`"))
+        }
+    }
 }
 
 /// The arrays that the derivative takes: the residuals, then a cotangent of each result.

@@ -32,7 +32,9 @@ impl<T: Tree + Send + Sync + 'static> Outcome for Result<T> {
 #[diagnostic::on_unimplemented(
     message = "this is no function of trees by reference",
     label = "expected a function such as `fn(&Array, &Array) -> Array`",
-    note = "parameters are references to arrays, tuples, `Vec`s or structs with `#[derive(Tree)]`; the result is such a value or a `Result` of one"
+    note = "parameters have types and are references to arrays, tuples, `Vec`s or structs with `#[derive(Tree)]`: `|x: &Array|`; there are one to eight",
+    note = "the result is such a value or a `Result<_, pallas_rt::Error>` of one",
+    note = "it owns what it captures and may be called by any thread: `move |x: &Array| ..`, `Arc` in place of `Rc`, no `Cell`"
 )]
 pub trait Function<Args: Tree + 'static>: Send + Sync + 'static {
     /// The tree that it returns.

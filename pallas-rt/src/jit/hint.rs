@@ -1,6 +1,6 @@
 //! Advice about functions whose trace repeats the same operations.
-use pallas_graph::{Graph, Op};
-use pallas_ir::{Loc, StructuralOp, Type};
+use pallas_graph::{Equation, Graph, Op};
+use pallas_ir::{DType, Loc, StructuralOp, Type};
 use std::collections::HashMap;
 
 /// Number of equal operations from one line that are taken for a loop.
@@ -12,7 +12,9 @@ pub(super) fn repeated(graph: &Graph) -> Option<String> {
     // Numbers and their broadcasts come along with other operations.
     let counts_for =
         |op: &Op| !matches!(op, Op::Literal(_) | Op::Structural(StructuralOp::Broadcast(_) | StructuralOp::Cast(_)));
-    for e in graph.equations.iter().filter(|e| e.loc != Loc::NONE && counts_for(&e.op)) {
+    // The rounds of the generator of random bits are many operations of one call.
+    let is_bits = |e: &Equation| e.results.iter().any(|&v| graph.ty(v).dtype == DType::U32);
+    for e in graph.equations.iter().filter(|e| e.loc != Loc::NONE && counts_for(&e.op) && !is_bits(e)) {
         let types = e.args.iter().map(|&v| graph.ty(v)).collect();
         *counts.entry((e.loc, &e.op, types)).or_default() += 1;
     }

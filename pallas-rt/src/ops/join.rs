@@ -3,7 +3,7 @@ use super::axes::axis_of;
 use super::elementwise::{broadcast_shapes, cast};
 use super::index::{Item, index};
 use super::promote::promote_types;
-use super::shape::reshape;
+use super::shape::{reshape, with_axis};
 use crate::array::Array;
 use crate::jit::apply;
 use pallas_graph::{Graph, Var};
@@ -62,10 +62,18 @@ pub fn concatenate<A: Borrow<Array>>(arrays: &[A], axis: isize) -> Array {
 #[track_caller]
 #[must_use]
 pub fn stack<A: Borrow<Array>>(arrays: &[A], axis: isize) -> Array {
+    let first = arrays.first().map_or(&[][..], |x| x.borrow().shape());
     joined(arrays, Loc::caller(), axis, |shape| {
-        let mut shape = shape.to_vec();
-        shape.insert(axis_of(axis, shape.len() + 1)?, 1);
-        Ok(shape)
+        if shape != first {
+            let message = format!("`stack` of arrays of shapes {first:?} and {shape:?}");
+            return Err(Diag::new(
+                "shape",
+                At::Op,
+                message,
+                "all have one shape: `concatenate` joins along an axis they have",
+            ));
+        }
+        with_axis(shape, axis)
     })
 }
 

@@ -13,6 +13,18 @@ pub(super) fn transpose(graph: &mut Graph, v: Var, axes: Vec<usize>) -> Result<V
     graph.push(StructuralOp::from(Transpose { axes }), &[v])
 }
 
+/// A shape with a new axis of extent 1 at a position of the result.
+pub(super) fn with_axis(shape: &[usize], axis: isize) -> Result<Vec<usize>, Diag> {
+    let rank = shape.len();
+    let at = axis_of(axis, rank + 1).map_err(|_| {
+        let message = format!("a new axis at {axis} of an array of shape {shape:?}");
+        Diag::new("axis", At::Op, message, format!("it is at {} to {rank}", -(rank as isize) - 1))
+    })?;
+    let mut shape = shape.to_vec();
+    shape.insert(at, 1);
+    Ok(shape)
+}
+
 /// Appends a reshape.
 pub(super) fn reshape(graph: &mut Graph, v: Var, shape: &[usize]) -> Result<Var, Diag> {
     graph.push(StructuralOp::from(Reshape { to: shape.iter().map(|&n| Dim::from(n)).collect() }), &[v])
@@ -114,8 +126,7 @@ impl Array {
     #[must_use]
     pub fn expand_dims(&self, axis: isize) -> Array {
         apply(&[self], Loc::caller(), |graph, v| {
-            let mut shape = graph.ty(v[0]).shape.clone();
-            shape.insert(axis_of(axis, shape.len() + 1)?, 1);
+            let shape = with_axis(&graph.ty(v[0]).shape, axis)?;
             reshape(graph, v[0], &shape)
         })
     }

@@ -171,7 +171,8 @@ fn reading_a_traced_array_names_the_line() {
     let trees = cond(&x.sum(..).gt(0.0), &x, |x: &Array| vec![x.clone()], |x: &Array| vec![x.clone(), x.clone()]);
     let error = trees.map(drop).expect_err("two trees").to_string();
     assert!(
-        error.contains("branch 0 returns [*, *], branch 1 [*]") && error.contains(&format!("{}:{line}", file!())),
+        error.contains("the function for false returns [*, *], the function for true [*]")
+            && error.contains(&format!("{}:{line}", file!())),
         "{error}"
     );
     let step = |_: &Array, (x, y): &(Array, Vec<Array>)| (x.clone(), vec![y[0].cast(DType::I32)]);
