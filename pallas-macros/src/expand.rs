@@ -29,7 +29,7 @@ pub(crate) fn expand(attr: TokenStream, mut f: ItemFn, known: Option<syn::Error>
         None => quote!(::pallas_rt::__private),
     };
     let found = check::kernel(&f, &options, &parameters, &names, &mut errors);
-    let tuned = tune::combinations(&f, &options, &mut errors);
+    let tuned = tune::combinations(&f, &options, &parameters, &mut errors);
     f.attrs.retain(|a| !check::is_kernel(a));
     let kernel = Kernel { options, parameters, names, root, tuned };
     // What is wrong with shapes leaves the code one that rustc understands: its own errors appear beside.

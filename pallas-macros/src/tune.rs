@@ -10,6 +10,7 @@
 //! }
 //! ```
 use crate::ast::{Errors, Options, Parameter, Role};
+use crate::rewrite::idents;
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::{BinOp, Expr, Ident, ItemFn, UnOp};
@@ -25,7 +26,12 @@ pub(crate) struct Combinations {
 }
 
 /// The combinations that the options declare; each mistake is one error at the user's token.
-pub(crate) fn combinations(f: &ItemFn, options: &Options, errors: &mut Errors) -> Option<Combinations> {
+pub(crate) fn combinations(
+    f: &ItemFn,
+    options: &Options,
+    parameters: &[Parameter],
+    errors: &mut Errors,
+) -> Option<Combinations> {
     let Some(lists) = &options.tune else {
         if let Some(condition) = &options.tune_if {
             errors.at(condition, "`tune_if` chooses among candidates, and there are none", "add `tune(BQ = [32, 64])`");
@@ -35,7 +41,7 @@ pub(crate) fn combinations(f: &ItemFn, options: &Options, errors: &mut Errors) -
     let (mut names, mut values): (Vec<Ident>, Vec<Vec<u64>>) = (vec![], vec![vec![]]);
     let mut right = true;
     for entry in lists {
-        match list(f, entry, &names) {
+        match list(f, entry, &names, parameters) {
             Ok((name, sizes)) => {
                 // The last name changes fastest.
                 let with = |v: &Vec<u64>| sizes.iter().map(|&n| v.iter().copied().chain([n]).collect()).collect();
@@ -81,7 +87,7 @@ pub(crate) fn combinations(f: &ItemFn, options: &Options, errors: &mut Errors) -
 }
 
 /// `BQ = [32, 64]`
-fn list(f: &ItemFn, entry: &Expr, names: &[Ident]) -> syn::Result<(Ident, Vec<u64>)> {
+fn list(f: &ItemFn, entry: &Expr, names: &[Ident], parameters: &[Parameter]) -> syn::Result<(Ident, Vec<u64>)> {
     let refuse =
         |tokens: &dyn ToTokens, message: String| Err(syn::Error::new_spanned(tokens.to_token_stream(), message));
     let shape = || refuse(entry, "`tune` takes lists of sizes\n  help: write `tune(BQ = [32, 64])`".into());
@@ -98,9 +104,17 @@ fn list(f: &ItemFn, entry: &Expr, names: &[Ident]) -> syn::Result<(Ident, Vec<u6
     if array.elems.is_empty() {
         return refuse(array, format!("`{name}` has no candidates\n  help: list some: `{name} = [32, 64]`"));
     }
+    let blocks = parameters.iter().filter_map(|p| p.block.as_ref());
+    let sizes_blocks = blocks.into_iter().any(|b| idents(b.block_tokens.clone()).contains(&name.to_string()));
     let mut sizes = vec![];
     for e in &array.elems {
         match number(e) {
+            Some(0) if sizes_blocks => {
+                return refuse(
+                    e,
+                    format!("`{name}` sizes a block, and a block has at least one element\n  help: leave 0 out"),
+                );
+            }
             Some(n) if sizes.contains(&n) => {
                 return refuse(e, format!("{n} is a candidate twice\n  help: keep one of them"));
             }

@@ -262,6 +262,7 @@ mod tune {
     mod unknown_in_condition;
     mod unknown_name;
 }
+    mod zero;
 #[path = "ui/types/ok"]
 mod types {
     mod comparison;

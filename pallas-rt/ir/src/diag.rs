@@ -110,6 +110,16 @@ pub fn view_bounds(start: impl fmt::Display, end: impl fmt::Display, size: impl 
     Diag::new("misuse", At::Op, message, "a view stays inside of its block")
 }
 
+/// A range that ends before it begins.
+pub fn view_reversed(start: usize, end: usize) -> Diag {
+    Diag::new(
+        "misuse",
+        At::Op,
+        format!("{start}..{end} ends before it begins"),
+        "a range is `first..end`, without `end`",
+    )
+}
+
 /// A mask of another shape than the block it masks.
 pub fn masked(mask: impl fmt::Display, target: impl fmt::Display) -> Diag {
     let message = format!("a mask of {mask} for {target}");

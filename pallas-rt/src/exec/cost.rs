@@ -32,6 +32,13 @@ impl Cost {
     }
 }
 
+/// Multiplications of a power by repeated squaring, and the division of a negative one.
+fn multiplications(exponent: i32) -> u64 {
+    let n = exponent.unsigned_abs();
+    let squares = n.checked_ilog2().unwrap_or(0);
+    u64::from(squares + n.count_ones().saturating_sub(1)) + u64::from(exponent < 0)
+}
+
 /// Counts a program's operations and multiplies by the programs; both sides of an `if` count, loops of unknown length
 /// count once.
 pub(crate) fn estimate(kernel: &Kernel, geometry: &Geometry) -> Cost {
@@ -60,6 +67,7 @@ pub(crate) fn estimate(kernel: &Kernel, geometry: &Geometry) -> Cost {
                         let comparisons = kernel.ty(inst.args[0]).shape[axis].max(2).ilog2();
                         cost.flops += elements(inst.args[0]) * u64::from(comparisons);
                     }
+                    Access::Powi(exponent) => cost.flops += results * multiplications(exponent),
                     _ => {}
                 }
             }

@@ -8,7 +8,8 @@ use pallas_ir::{At, DType, Diag, Dim, Elem, Literal};
 #[diagnostic::on_unimplemented(
     message = "expected a tile or a run-time scalar, found `{Self}`",
     label = "not a tile or scalar",
-    note = "make a host value a run-time one by `scalar(x)`"
+    note = "make a host value a run-time one by `scalar(x)`",
+    note = "this is a function on tiles; those on arrays are methods, `pallas_rt::select` and `pallas_rt::ops`"
 )]
 pub trait Staged: Copy {
     /// Type of its elements.

@@ -72,6 +72,7 @@ impl Start for Scalar<i32> {
 )]
 pub trait AxisIndex {
     #[doc(hidden)]
+    #[track_caller]
     fn axis(self) -> Span;
 }
 impl AxisIndex for usize {
@@ -100,7 +101,11 @@ impl AxisIndex for std::ops::RangeFull {
     }
 }
 impl AxisIndex for std::ops::Range<usize> {
+    #[track_caller]
     fn axis(self) -> Span {
+        if self.end < self.start {
+            context::blame(diag::view_reversed(self.start, self.end));
+        }
         Span::Slice(self.start, self.end.saturating_sub(self.start), 1)
     }
 }
@@ -112,9 +117,11 @@ impl AxisIndex for std::ops::Range<usize> {
 )]
 pub trait BlockIndex {
     #[doc(hidden)]
+    #[track_caller]
     fn spans(self) -> Vec<Span>;
 }
 impl<A: AxisIndex> BlockIndex for A {
+    #[track_caller]
     fn spans(self) -> Vec<Span> {
         vec![self.axis()]
     }
@@ -122,6 +129,7 @@ impl<A: AxisIndex> BlockIndex for A {
 macro_rules! tuple_index {
     ($($A:ident $i:tt),*) => {
         impl<$($A: AxisIndex),*> BlockIndex for ($($A,)*) {
+            #[track_caller]
             fn spans(self) -> Vec<Span> {
                 vec![$(self.$i.axis()),*]
             }

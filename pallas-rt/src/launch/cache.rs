@@ -7,7 +7,7 @@ use super::spec::{Site, Spec};
 use crate::device::{CACHE_HITS, Lru, TRACES};
 use crate::exec::Compiled;
 use crate::{Result, startup};
-use pallas_ir::{Kernel, Loc};
+use pallas_ir::{DType, Kernel, Loc};
 use std::any::TypeId;
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::Relaxed;
@@ -42,7 +42,7 @@ struct Traced {
 static LAST_TRACED: LazyLock<Mutex<HashMap<TypeId, Traced>>> = LazyLock::new(Mutex::default);
 
 /// A warning, once for each kernel, that the value of a `#[fixed]` argument changes from call to call.
-fn changing(call: &Call, names: &[&'static str], uncomparable: Option<usize>) -> Option<String> {
+fn changing(call: &Call, fixed: &[(&'static str, &'static str)], uncomparable: Option<usize>) -> Option<String> {
     let mut all = LAST_TRACED.lock().unwrap_or_else(PoisonError::into_inner);
     let new = || Traced { last: call.clone(), changing: None, warned: false };
     let traced = all.entry(call.instance).or_insert_with(new);
@@ -61,10 +61,24 @@ fn changing(call: &Call, names: &[&'static str], uncomparable: Option<usize>) ->
     if count < CHANGES || std::mem::replace(&mut traced.warned, true) {
         return None;
     }
+    let (name, ty) = fixed[changed];
+    // Parameters are of element types.
+    let parameter = match ty {
+        "usize" | "isize" => Some("i32".to_string()),
+        _ => DType::ALL.iter().map(DType::to_string).find(|dtype| ty.rsplit("::").next() == Some(dtype)),
+    };
+    let help = match parameter {
+        Some(ty) => {
+            format!("make it a run-time parameter (`{name}: {ty}` without `#[fixed]`), or give the same value again")
+        }
+        None => {
+            "give the same value again, or take what changes as run-time parameters: numbers without `#[fixed]`".into()
+        }
+    };
     Some(format!(
-        "warning: {}: kernel `{}` was compiled {CHANGES} times in a row, each time for another value of `{}`, which is \
-         `#[fixed]`; help: make it a run-time parameter (`{}: f32` without `#[fixed]`), or capture the same value again",
-        call.at, call.name, names[changed], names[changed]
+        "warning: {}: kernel `{}` was compiled {CHANGES} times in a row, each time for another value of `{name}`, which is \
+         `#[fixed]`; help: {help}",
+        call.at, call.name
     ))
 }
 
@@ -107,9 +121,9 @@ pub(super) fn compiled(site: &Site<'_>, call: &Call, trace: impl Fn() -> Result<
         return Ok(found);
     }
     if !site.fixed.is_empty() {
-        let names: Vec<&str> = site.fixed.iter().map(|fixed| fixed.name).collect();
+        let fixed: Vec<_> = site.fixed.iter().map(|fixed| (fixed.name, fixed.ty)).collect();
         let uncomparable = site.fixed.iter().position(|fixed| fixed.kept().is_none());
-        changing(call, &names, uncomparable).into_iter().for_each(|warning| warn(&warning));
+        changing(call, &fixed, uncomparable).into_iter().for_each(|warning| warn(&warning));
     }
     Ok(CACHE.insert(key, Compiled::of_trace(kernel)))
 }
@@ -164,11 +178,11 @@ mod tests {
             }
         };
         let told = |calls: &mut dyn Iterator<Item = Call>| -> Vec<String> {
-            calls.filter_map(|call| changing(&call, &["factor"], None)).collect()
+            calls.filter_map(|call| changing(&call, &[("factor", "u64")], None)).collect()
         };
         assert_eq!(told(&mut (0..100).map(|i| call(i as f32, i / 8))), [""; 0], "sizes change too");
         let warnings = told(&mut (0..100).map(|i| call(i as f32 + 0.5, 8)));
         assert_eq!(warnings.len(), 1);
-        assert!(warnings[0].contains("k.rs:1:1") && warnings[0].contains("`factor`"), "{warnings:?}");
+        assert!(warnings[0].contains("k.rs:1:1") && warnings[0].contains("`factor: u64` without"), "{warnings:?}");
     }
 }

@@ -7,7 +7,7 @@
 //! | [`ByText`] | floats, `str` | their bits, their text |
 //! | [`ByValue`] | `Clone + Eq + Hash`: integers, enums, tuples, function pointers | the value itself |
 //! | [`ByType`] | all else | its type if it has no size (closures without captures); if not, the trace itself is the key |
-use std::any::{Any, TypeId};
+use std::any::{Any, TypeId, type_name};
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -18,6 +18,8 @@ pub struct FixedKey<'a> {
     seen: Seen<'a>,
     /// The argument's name.
     pub(super) name: &'static str,
+    /// The name of its type.
+    pub(super) ty: &'static str,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -126,7 +128,7 @@ macro_rules! by_text {
         impl<'a> ByText<'a> for &Fixed<'a, $T> {
             fn fixed_key(&self) -> FixedKey<'a> {
                 let $x = self.0;
-                FixedKey { seen: $seen, name: "" }
+                FixedKey { seen: $seen, name: "", ty: stringify!($T) }
             }
         }
     )*};
@@ -143,13 +145,13 @@ by_text! {
 }
 impl<'a, T: Clone + Eq + Hash + Send + Sync + 'static> ByValue<'a> for &&Fixed<'a, T> {
     fn fixed_key(&self) -> FixedKey<'a> {
-        FixedKey { seen: Seen::Value(self.0), name: "" }
+        FixedKey { seen: Seen::Value(self.0), name: "", ty: type_name::<T>() }
     }
 }
 impl<'a, T: 'static> ByType<'a> for Fixed<'a, T> {
     fn fixed_key(&self) -> FixedKey<'a> {
         let seen = if size_of::<T>() == 0 { Seen::Bits(TypeId::of::<T>(), None) } else { Seen::Unknown };
-        FixedKey { seen, name: "" }
+        FixedKey { seen, name: "", ty: type_name::<T>() }
     }
 }
 
