@@ -23,6 +23,27 @@ pub struct Explanation {
 
 /// One call's kernel.
 #[derive(Clone, Debug)]
+impl Explanation {
+    /// The text of one [stage](Explained::stages) of each kernel, `traced`, `lower`, `simplify`, `placed`, `placement` or
+    /// `wgsl`; empty for a stage that no kernel has.
+    ///
+    /// ```
+    /// use pallas_rt::prelude::*;
+    ///
+    /// #[kernel(grid = (cdiv(N, 8)))]
+    /// fn doubled(#[block([N] => [8], |i| (i,))] x: In<f32>, #[block([N] => [8], |i| (i,))] out: Out<f32>) {
+    ///     out.store(x.load() * 2.0);
+    /// }
+    /// let x = Array::zeros(DType::F32, &[10])?;
+    /// assert!(explain(|| doubled(&x))?.stage("traced").starts_with("kernel doubled {"));
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn stage(&self, name: &str) -> String {
+        let of = |k: &Explained| k.stages().into_iter().find(|(stage, _)| stage == name).map(|(_, text)| text);
+        self.kernels.iter().filter_map(of).collect()
+    }
+}
+
 pub struct Explained {
     /// The kernel's name.
     pub name: String,
