@@ -13,6 +13,8 @@ pub(crate) struct Options {
     pub(crate) grid_tokens: Option<Expr>,
     /// `parallel` or `arbitrary`, one per axis.
     pub(crate) semantics: Option<(Vec<Ident>, TokenStream)>,
+    /// Faults of the interpreter that are meant: `overflow`, `lost_store`.
+    pub(crate) allow: Vec<Ident>,
     /// Pairs of sizes declared equal.
     pub(crate) assume: Vec<(Expr, Expr)>,
     /// The tokens of each pair, for errors.
@@ -215,6 +217,15 @@ fn option(options: &mut Options, key: &Ident, input: ParseStream<'_>) -> syn::Re
             let names = Punctuated::<Ident, Token![,]>::parse_terminated(&content)?;
             options.semantics = Some((names.into_iter().collect(), tokens));
         }
+        "allow" => {
+            let content;
+            parenthesized!(content in input);
+            options.allow = Punctuated::<Ident, Token![,]>::parse_terminated(&content)?.into_iter().collect();
+            for other in options.allow.iter().filter(|name| !ALLOWED.iter().any(|allowed| *name == allowed)) {
+                let message = format!("unknown fault `{other}`\n  help: `allow` takes `overflow` and `lost_store`");
+                options.wrong.push(syn::Error::new(other.span(), message));
+            }
+        }
         "assume" => {
             let content;
             parenthesized!(content in input);
@@ -250,9 +261,13 @@ fn option(options: &mut Options, key: &Ident, input: ParseStream<'_>) -> syn::Re
     Ok(())
 }
 
+/// The faults that `allow` takes.
+const ALLOWED: [&str; 2] = ["overflow", "lost_store"];
+
 /// What is said about an option that there is not.
 fn unknown(key: &str) -> String {
-    let options = "`grid = (..)`, `semantics = (..)`, `assume(..)`, `tune(..)`, `tune_if = ..` and `crate = path`";
+    let options =
+        "`grid = (..)`, `semantics = (..)`, `assume(..)`, `allow(..)`, `tune(..)`, `tune_if = ..` and `crate = path`";
     format!("unknown kernel option `{key}`\n  help: options are {options}")
 }
 

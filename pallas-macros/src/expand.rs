@@ -197,11 +197,14 @@ impl Kernel {
                 fixed: &fixed,
             };
         };
+        let [overflow, lost_store] =
+            ["overflow", "lost_store"].map(|fault| self.options.allow.iter().any(|a| *a == fault));
         let spec = quote! {
             const {
                 &#root::Declared {
                     grid: &[#(#grid),*],
                     semantics: &[#(#semantics),*],
+                    allow: #root::Allow { overflow: #overflow, lost_store: #lost_store },
                     assume: &[#(#assume),*],
                     operands: &[#(#operands),*],
                 }

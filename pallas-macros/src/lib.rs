@@ -28,6 +28,7 @@ use syn::parse::{ParseStream, Parser};
 /// | `grid = (cdiv(M, 8), N)` | number of programs along each axis, the slowest first; `()` is one program |
 /// | `semantics = (parallel, arbitrary)` | one per axis, `parallel` where it is left out: programs of an `arbitrary` axis are steps, which run in order and share scratch |
 /// | `assume(A == B)` | sizes that are equal: shapes in the body may depend on it, and each call checks it |
+/// | `allow(overflow)`, `allow(lost_store)` | faults of the strict interpreter that are meant: integers of 8 and 16 bits wrap around; a step replaces what an earlier one stored |
 /// | `tune(B = [32, 64])`, `tune_if = B * C <= 1024` | candidates for const generics; a function with the suffix `_tuned` times them |
 /// | `crate = path` | the path of `pallas_rt`, if that is renamed |
 ///

@@ -85,6 +85,7 @@ mod operands {
 }
 #[path = "ui/options/ok"]
 mod options {
+    mod allow_unknown;
     mod assume_order;
     mod assume_unusable;
     mod crate_path;
@@ -261,8 +262,8 @@ mod tune {
     mod twice;
     mod unknown_in_condition;
     mod unknown_name;
-}
     mod zero;
+}
 #[path = "ui/types/ok"]
 mod types {
     mod comparison;

@@ -122,7 +122,7 @@ pub mod __private {
     pub use crate::launch::tune::{Candidates, tune};
     pub use crate::launch::{called_at, launch};
     pub use crate::{Array, Error};
-    pub use pallas_ir::{DType, Elem, Loc, Semantics};
+    pub use pallas_ir::{Allow, DType, Elem, Loc, Semantics};
 }
 
 /// Parts that tests of this workspace look into. Not part of the public interface.

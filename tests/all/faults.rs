@@ -37,9 +37,14 @@ fn uninitialised(
     #[block([N] => [1], |i| (i,))] out: Out<f32>,
     #[scratch([1])] sum: Scratch<f32>,
 ) {
+    // Which program begins follows from the data: no error while tracing.
+    if x.load().item() > 100.0 {
+        sum.fill(0.0);
+    }
     sum.store(sum.load() + x.load());
     out.store(sum.load());
 }
+const BEGUN_BY_DATA: u32 = line!() - 3;
 #[kernel(grid = (N), semantics = (arbitrary))]
 fn initialised(
     #[block([N] => [1], |i| (i,))] x: In<f32>,
@@ -52,7 +57,10 @@ fn initialised(
 }
 #[test]
 fn scratch_before_its_first_store() {
-    assert_eq!(verdict(uninitialised(ten())), "poison");
+    let e = uninitialised(ten()).expect_err("no element is above 100").to_string();
+    let line = BEGUN_BY_DATA;
+    assert!(e.contains("comes from element [0] of scratch `sum`, which this program has not stored"), "{e}");
+    assert!(e.contains(&format!("loaded at tests/all/faults.rs:{line}:")) && e.contains("help: store to `sum`"), "{e}");
     assert_eq!(verdict(initialised(ten())), "ok");
 }
 
@@ -138,6 +146,8 @@ fn unwritten_output() {
     let (code, text, line) = (e.code(), e.to_string(), line!() - 17);
     assert!(code == "unwritten" && text.contains("element [0] of `out` (block [0]) is written by no program"), "{e}");
     assert!(text.contains(&format!("faults.rs:{line}:")) && !text.contains("program ["), "the kernel's line: {e}");
+    assert!(text.contains(&format!("the store at tests/all/faults.rs:{}:", line + 3)), "{e}");
+    assert!(text.contains("depends on a condition"), "{e}");
     assert_eq!(verdict(all_written(ten())), "ok");
 }
 
@@ -145,7 +155,7 @@ fn unwritten_output() {
 fn alternating(#[block([N] => [N], |_, _| (0,))] x: In<f32>, #[block([2, N] => [1, N], |_, j| (j, 0))] out: Out<f32>) {
     out.store(x.load().reshape([1, N]));
 }
-#[kernel(grid = (2, 4), semantics = (arbitrary, arbitrary))]
+#[kernel(grid = (2, 4), semantics = (arbitrary, arbitrary), allow(lost_store))]
 fn consecutive(#[block([N] => [N], |_, _| (0,))] x: In<f32>, #[block([2, N] => [1, N], |i, _| (i, 0))] out: Out<f32>) {
     out.store(x.load().reshape([1, N]));
 }
@@ -162,7 +172,7 @@ fn raced(#[block([N] => [N], |_| (0,))] x: In<f32>, #[block([N] => [N], |_| (0,)
         out.store(x.load());
     }
 }
-#[kernel(grid = (3), semantics = (arbitrary))]
+#[kernel(grid = (3), semantics = (arbitrary), allow(lost_store))]
 fn in_order(#[block([N] => [N], |_| (0,))] x: In<f32>, #[block([N] => [N], |_| (0,))] out: Out<f32>) {
     if program_id(0) < 3 {
         out.store(x.load());
@@ -185,6 +195,9 @@ fn undecided(
     #[block([N] => [N], |_| (0,))] out: Out<f32>,
     #[scratch([1])] flag: Scratch<f32>,
 ) {
+    if x.load().sum(0).item() > 100.0 {
+        flag.fill(1.0);
+    }
     if flag.load().item() > 0.0 {
         out.store(x.load());
     } else {
@@ -206,7 +219,8 @@ fn decided(
 }
 #[test]
 fn poisoned_condition() {
-    assert_eq!(verdict(undecided(ten())), "poisoned-decision");
+    let e = undecided(ten()).expect_err("nothing stored the flag");
+    assert!(e.code() == "poisoned-decision" && e.to_string().contains("element [0] of scratch `flag`"), "{e}");
     assert_eq!(verdict(decided(ten())), "ok");
 }
 
@@ -365,7 +379,7 @@ fn an_alias_read_by_one_program_and_written_by_another() {
     let e = shifted_in_place(ten()).expect_err("programs run in any order");
     let text = e.to_string();
     assert!(e.code() == "race" && text.contains("another parallel program") && text.contains("(block ["), "{e}");
-    assert!(text.contains("; the other is program ["), "{e}");
+    assert!(text.contains("; the other is program [") && text.contains("or leave `alias` out"), "{e}");
     assert_eq!(verdict(shifted_in_memory_of_its_own(ten())), "ok");
 }
 
@@ -438,4 +452,5 @@ fn a_fault_names_kernel_program_and_line() {
     let text = edge_summed::<4>(ten()).expect_err("poison").to_string();
     assert!(text.contains(&format!("tests/all/faults.rs:{line}:")), "{text}");
     assert!(text.contains("`edge_summed`") && text.contains("program [2]") && text.contains("fill"), "{text}");
+    assert!(text.contains("comes from outside of `x`, whose shape is [10]: element [2] of the loaded tile"), "{text}");
 }

@@ -8,6 +8,7 @@ mod examples;
 mod faults;
 mod kernels;
 mod matrices;
+mod lost_values;
 mod memory;
 #[cfg(target_arch = "x86_64")]
 mod native;

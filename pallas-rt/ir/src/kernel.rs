@@ -1,10 +1,11 @@
 //! The tile IR: what a kernel is after tracing and between passes.
 //!
 //! ```text
-//! Kernel  = "kernel" name "{" DimDecl* Axis* Steps* Operand* Region "}"
+//! Kernel  = "kernel" name "{" DimDecl* Axis* Steps* Allow? Operand* Region "}"
 //! DimDecl = "dim" name ("=" integer)?                       a size bound when the kernel is called; "=": static
 //! Axis    = "grid" Dim ("parallel" | "arbitrary")           program ids count 0.. along each axis
 //! Steps   = "steps" Dim                                     lowered form: turns of the loop of a sequential axis
+//! Allow   = "allow" ("overflow" | "lost_store")+            faults of the interpreter that are meant
 //! Operand = kind name ":" dtype "[" Dim,* "]" Block? Map?   kind = "in" | "out" | "prefetch" | "scratch" | "param"
 //! Block   = "block" "[" ("_" | n | "element" n low high),* "]"
 //! Map     = Region from program ids to one i32 per dimension: block indices, or element offsets where "element"
@@ -19,7 +20,7 @@
 //! Two forms use the same grammar. *Traced*: operands have blocks and maps, accesses are relative to the block, the grid
 //! has sequential axes. *Lowered* (what backends read, after `passes::lower`): accesses are [`Frame::Array`], relative to
 //! the array's origin; every grid axis is parallel; sequential axes are `for` loops.
-use crate::{DType, Dim, Literal, ScalarOp, StructuralOp};
+use crate::{Allow, DType, Dim, Literal, ScalarOp, StructuralOp};
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -405,9 +406,10 @@ pub struct Kernel {
     pub dims: Vec<DimDecl>,
     /// Slowest axis first.
     pub grid: Vec<Axis>,
-    /// In lowered form the extents of the sequential axes, outermost first. The launch computes them, not the kernel: sizes
-    /// that fit an i32 can have terms that do not.
+    /// In lowered form the extents of sequential axes, outermost first; the launch computes them, whose terms may exceed i32.
     pub steps: Vec<Dim>,
+    /// What the strict interpreter does not report.
+    pub allow: Allow,
     /// By [`OperandId`], in the order of the function's parameters.
     pub operands: Vec<Operand>,
     /// By [`Value`].
@@ -441,8 +443,7 @@ impl Kernel {
     }
     /// Names a value as another one of this kernel.
     pub fn name_as(&mut self, v: Value, other: Value) {
-        let name = self.names.get(&other).cloned();
-        self.name_value(v, name.as_deref());
+        self.name_value(v, self.names.get(&other).cloned().as_deref());
     }
     /// An instruction.
     pub fn inst(&self, i: InstId) -> &Inst {
@@ -473,8 +474,7 @@ impl Kernel {
     }
     /// Whether nothing writes to an operand's memory: an input, prefetch or parameter that no output takes over.
     pub fn is_constant(&self, id: OperandId) -> bool {
-        let kind = &self.operand(self.memory_of(id)).kind;
-        matches!(kind, OperandKind::Input | OperandKind::Prefetch | OperandKind::Param)
+        matches!(self.operand(self.memory_of(id)).kind, OperandKind::Input | OperandKind::Prefetch | OperandKind::Param)
     }
     /// Calls `f` with every instruction reachable from `region`, outer before inner.
     pub fn walk(&self, region: RegionId, f: &mut dyn FnMut(InstId, &Inst)) {

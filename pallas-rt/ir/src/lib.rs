@@ -3,6 +3,7 @@
 //! Read [`kernel`] first: its page is the grammar. [`scalar`] and [`structural`] are the registry of operations;
 //! [`infer`] gives every operation's result type; [`Builder`] appends to a kernel.
 #![warn(clippy::print_stdout)]
+mod allow;
 mod builder;
 mod cursor;
 pub mod diag;
@@ -22,6 +23,7 @@ mod share;
 pub mod structural;
 mod verify;
 
+pub use allow::Allow;
 pub use builder::Builder;
 pub use cursor::ParseError;
 pub use diag::{At, Diag};

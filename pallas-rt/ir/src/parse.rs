@@ -109,6 +109,10 @@ impl Parser {
             let extent = dim(c)?;
             self.kernel.steps.push(extent);
         }
+        if c.eat("allow") {
+            self.kernel.allow.overflow = c.eat("overflow");
+            self.kernel.allow.lost_store = c.eat("lost_store");
+        }
         while !["alias", "map", "body"].iter().any(|&end| c.peek(end)) {
             self.operand(c)?;
         }

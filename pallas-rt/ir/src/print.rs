@@ -1,7 +1,8 @@
 //! The text form of a kernel: one line per instruction, read back by [`crate::parse`].
 //!
 //! ```text
-//! Kernel  = "kernel" name "{" ("dim" name ("=" n)?)* ("grid" Dim Semantics)* ("steps" Dim)* Operand*
+//! Kernel  = "kernel" name "{" ("dim" name ("=" n)?)* ("grid" Dim Semantics)* ("steps" Dim)*
+//!           ("allow" ("overflow" | "lost_store")+)? Operand*
 //!           ("alias" @name @name)* ("map" @name Region)* "body" Region "}"
 //! Operand = kind name ":" dtype "[" Dim,* "]" ("block" "[" Block,* "]")? ("fill" literal)? ("buffered" n)?
 //!           ("empty" literal)?
@@ -52,6 +53,9 @@ impl Display for Kernel {
         }
         for extent in &self.steps {
             writeln!(f, "  steps {extent}")?;
+        }
+        if !self.allow.is_none() {
+            writeln!(f, "  allow {}", self.allow)?;
         }
         for operand in &self.operands {
             self.print_operand(operand, f)?;

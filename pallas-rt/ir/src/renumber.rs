@@ -9,7 +9,13 @@ impl Kernel {
         let old = std::mem::take(self);
         let mut dense = Dense {
             values: vec![None; old.values.len()],
-            new: Kernel { name: old.name.clone(), dims: old.dims.clone(), grid: old.grid.clone(), ..Kernel::default() },
+            new: Kernel {
+                name: old.name.clone(),
+                dims: old.dims.clone(),
+                grid: old.grid.clone(),
+                allow: old.allow,
+                ..Kernel::default()
+            },
             old: &old,
         };
         dense.new.regions.push(Region::default());

@@ -10,6 +10,7 @@ const EVERYTHING: &str = r#"kernel everything {
   dim D = 64
   grid cdiv(S, 32) parallel
   grid 4 arbitrary
+  allow overflow lost_store
   in x: f32[S, D] block [32, 64] fill -inf
   in w: f16[S] block [element 34 1 1]
   prefetch table: i32[S] block [_]
@@ -77,10 +78,12 @@ fn everything() -> String {
 
 #[test]
 fn text_reads_back() {
-    let text = everything();
-    let kernel: Kernel = text.parse().unwrap_or_else(|e| panic!("{e}"));
-    assert_eq!(kernel.to_string(), text);
-    verify(&kernel).unwrap_or_else(|e| panic!("{e}"));
+    for allowed in ["  allow overflow lost_store\n", "  allow overflow\n", "  allow lost_store\n", ""] {
+        let text = everything().replace("  allow overflow lost_store\n", allowed);
+        let kernel: Kernel = text.parse().unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(kernel.to_string(), text);
+        verify(&kernel).unwrap_or_else(|e| panic!("{e}"));
+    }
 }
 
 #[test]

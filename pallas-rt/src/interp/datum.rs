@@ -1,7 +1,9 @@
 //! Typed elements with a poison bit each: what the strict interpreter computes on.
 #![warn(clippy::wildcard_enum_match_arm)]
+use super::undefined::Origin;
 use half::{bf16, f16};
 use pallas_ir::{DType, Elem, Literal, Slice, SliceMut, Type};
+use std::sync::Arc;
 
 macro_rules! data {
     ($($Variant:ident $T:ty),*) => {
@@ -153,13 +155,15 @@ pub struct Datum {
     /// True if it depends on the contents of memory or on a parameter. Otherwise it is a position: program ids, sizes and
     /// constants alone decide it.
     pub loaded: bool,
+    /// Where poison comes from, if any element is.
+    pub origin: Option<Arc<Origin>>,
 }
 
 impl Datum {
     /// A value without poison.
     pub fn new(ty: Type, data: Data) -> Datum {
         debug_assert_eq!(ty.elements(), data.len());
-        Datum { ty, data, poison: None, loaded: false }
+        Datum { ty, data, poison: None, origin: None, loaded: false }
     }
     /// A scalar.
     pub fn scalar(x: Literal) -> Datum {
@@ -170,12 +174,18 @@ impl Datum {
     /// Poison everywhere.
     pub fn poisoned(ty: Type) -> Datum {
         let n = ty.elements();
-        Datum { data: Data::zeros(ty.dtype, n), poison: Some(vec![true; n]), ty, loaded: false }
+        Datum { data: Data::zeros(ty.dtype, n), poison: Some(vec![true; n]), ty, origin: None, loaded: false }
     }
     /// The same with these poison bits.
     pub fn with_poison(mut self, poison: Vec<bool>) -> Datum {
         self.poison = poison.contains(&true).then_some(poison);
         self
+    }
+    /// Converts the elements.
+    pub(crate) fn cast(&self, to: DType) -> Datum {
+        let ty = Type { dtype: to, ..self.ty.clone() };
+        let (poison, origin) = (self.poison.clone(), self.origin.clone());
+        Datum { data: self.data.cast(to), ty, poison, origin, loaded: self.loaded }
     }
     /// Returns true if element `i` is poison.
     pub fn is_poison(&self, i: usize) -> bool {

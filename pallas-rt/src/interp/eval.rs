@@ -137,7 +137,7 @@ pub(crate) fn structural(op: &StructuralOp, args: &[&Datum], ty: Type) -> Result
             }
             Datum::new(ty, data)
         }
-        Access::Cast => Datum { data: args[0].data.cast(ty.dtype), ty, ..args[0].clone() },
+        Access::Cast => args[0].cast(ty.dtype),
         Access::Bitcast => {
             let data = Data::from_bytes(ty.dtype, &args[0].data.to_bytes());
             Datum { data, ty, ..args[0].clone() }

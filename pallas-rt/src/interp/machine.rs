@@ -2,15 +2,13 @@
 //!
 //! Every class of wrong access is found here: poison reaching an output, blocks out of range, illegal revisits, races
 //! between parallel programs, outputs that stay unwritten.
-use super::datum::{Data, Datum, flatten, positions, unflatten};
+use super::datum::{Data, Datum, flatten, positions};
 use super::fault::Fault;
 use super::loads;
+use super::undefined::{Origin, unwritten_help};
 use pallas_ir::{BlockDim, Dim, Frame, Kernel, Literal, Loc, OperandId, OperandKind, Semantics, Type, View};
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, LazyLock};
-
-/// Iterations of one `while` after which the interpreter reports it as endless, unless `PALLAS_INTERPRET_TURNS` is set.
-const TURNS: u64 = 1_000_000;
+use std::sync::Arc;
 
 /// One operand's memory and what is known about its elements.
 pub(super) struct Memory {
@@ -30,6 +28,12 @@ pub(super) struct Memory {
     pub(super) left: HashSet<Vec<i64>>,
     /// The block of the current step, once stored to.
     pub(super) current: Option<Vec<i64>>,
+    /// The step that last stored to an element, 0 for none; counted from 1.
+    pub(super) stored: Vec<u32>,
+    /// Outputs: nothing read an element since it was stored.
+    pub(super) unread: Vec<bool>,
+    /// Where the undefined elements that were stored come from.
+    pub(super) origin: Option<Arc<Origin>>,
 }
 
 /// Runs the accesses of one launch and judges them.
@@ -52,6 +56,10 @@ pub struct Machine {
     blocks: Vec<Option<Vec<i64>>>,
     /// Lines that the kernel printed.
     pub log: Vec<String>,
+    /// The current step, counted from 1.
+    pub(super) step: u32,
+    /// This step read what an earlier one stored.
+    pub(super) carries: bool,
 }
 
 /// A launch's operands: arrays' contents and shapes, or a parameter's value, by [`OperandId`].
@@ -92,6 +100,9 @@ impl Machine {
                 owner: HashMap::new(),
                 left: HashSet::new(),
                 current: None,
+                stored: vec![0; n],
+                unread: vec![false; n],
+                origin: None,
             });
         }
         for (i, operand) in kernel.operands.iter().enumerate() {
@@ -107,7 +118,21 @@ impl Machine {
         let names: Vec<(&str, i64)> = kernel.dims.iter().map(|d| &d.name[..]).zip(sizes.iter().copied()).collect();
         let number = |n: &Dim| n.evaluate(&names).expect("a launch's sizes were evaluated when it was bound");
         let steps = kernel.steps.iter().map(number).collect();
-        Machine { kernel, program, grid, steps, sizes, params, memory, lane: 0, lanes: vec![], blocks, log: vec![] }
+        Machine {
+            kernel,
+            program,
+            grid,
+            steps,
+            sizes,
+            params,
+            memory,
+            lane: 0,
+            lanes: vec![],
+            blocks,
+            log: vec![],
+            step: 0,
+            carries: false,
+        }
     }
 
     /// The kernel that runs.
@@ -145,6 +170,7 @@ impl Machine {
             memory.current = None;
             if operand.kind == OperandKind::Scratch {
                 memory.unwritten.fill(true);
+                memory.origin = None;
             }
         }
     }
@@ -154,6 +180,8 @@ impl Machine {
             self.lanes.push(program.clone());
         }
         self.program = program;
+        self.step += 1;
+        self.carries = false;
         self.blocks.fill(None);
     }
 
@@ -290,6 +318,10 @@ impl Machine {
             let loaded = || at.iter().enumerate().filter(|(i, at)| at.is_some() && wanted(*i)).count();
             loads::note(&self.kernel.name, &operand.name, loaded);
         }
+        let written = matches!(operand.kind, OperandKind::Scratch | OperandKind::Output { .. });
+        let memory = &self.memory[from.index()];
+        let earlier = |at: usize| !memory.unwritten[at] && ![0, self.step].contains(&memory.stored[at]);
+        self.carries |= written && at.iter().flatten().any(|&at| earlier(at));
         let memory = &self.memory[from.index()];
         let zero = Literal::new(operand.dtype, 0.0);
         let mut data = memory.data.gather(at.iter().copied(), operand.fill.unwrap_or(zero));
@@ -302,7 +334,15 @@ impl Machine {
                 poison[i] = other.is_poison(0);
             }
         }
-        Ok(Datum::new(Type::new(operand.dtype, view.shape()), data).with_poison(poison))
+        let mut loaded = Datum::new(Type::new(operand.dtype, view.shape()), data).with_poison(poison);
+        if let Some(poison) = &loaded.poison {
+            let i = poison.iter().position(|&p| p).expect("it has poison");
+            loaded.origin = match wanted(i) {
+                true => Some(self.origin_of(from, i, at[i], &loaded.ty.shape, loc)),
+                false => args[view.dynamic() + 1].origin.clone(),
+            };
+        }
+        Ok(loaded)
     }
 
     /// Writes the elements of a view that lie inside the array and are not masked.
@@ -323,28 +363,17 @@ impl Machine {
                     return Err(self.poisoned_store(to, i, at, value, loc));
                 }
                 self.note_write(to, at, loc)?;
+                self.replaces(to, at, loc)?;
             }
             let memory = &mut self.memory[to.index()];
             memory.data.set(at, value.data.get(i));
             memory.unwritten[at] = value.is_poison(i);
+            (memory.stored[at], memory.unread[at]) = (self.step, output);
+            if value.is_poison(i) {
+                memory.origin.clone_from(&value.origin);
+            }
         }
         Ok(())
-    }
-
-    fn poisoned_store(&self, to: OperandId, i: usize, at: usize, value: &Datum, loc: Loc) -> Fault {
-        let in_tile = unflatten(i, &value.ty.shape);
-        let message = format!(
-            "{}, element {in_tile:?} of the tile, comes from an undefined value: one outside of its array, or uninitialised",
-            self.place(to, at)
-        );
-        let memory = &self.memory[to.index()];
-        let hint = if memory.unwritten[at] && memory.readers[at].contains(&self.lane) {
-            "the element was read before this program stored to it: sum along an `arbitrary` axis that the output's \
-             index map leaves out, and begin where `program_id` of that axis is 0"
-        } else {
-            "declare `fill = ..` beside the operand's spec, mask with `select(x.valid(axis), ..)`, or store to scratch first"
-        };
-        self.fault("poison", loc, message, hint)
     }
 
     /// A mask of the positions of a view's axis that are inside of the array.
@@ -394,50 +423,6 @@ impl Machine {
         Ok(Datum::scalar(memory.data.get(flatten(&at, &memory.shape))))
     }
 
-    /// A scalar that decides something.
-    ///
-    /// # Errors
-    /// It is poison.
-    pub fn integer(&self, x: &Datum, what: &str, loc: Loc) -> Result<i64, Fault> {
-        let fault = || {
-            let message = format!("{what} is an undefined value: one outside of its array, or uninitialised");
-            self.fault("poisoned-decision", loc, message, "initialise it, or declare a `fill`")
-        };
-        x.literal().map(Literal::as_i64).ok_or_else(fault)
-    }
-    /// Counts the iterations that a `while` has begun.
-    ///
-    /// # Errors
-    /// More than `PALLAS_INTERPRET_TURNS`, or [`TURNS`]: the `while` counts as endless.
-    pub fn turn(&self, turns: u64, loc: Loc) -> Result<(), Fault> {
-        static LIMIT: LazyLock<Result<u64, String>> = LazyLock::new(|| match std::env::var("PALLAS_INTERPRET_TURNS") {
-            Ok(value) => value.parse().map_err(|_| value),
-            Err(_) => Ok(TURNS),
-        });
-        let (code, message, help) = match &*LIMIT {
-            Ok(most) if turns <= *most => return Ok(()),
-            Ok(most) => (
-                "endless",
-                format!("this `while` has run {most} turns, and its condition still holds"),
-                "its body has to change what the condition tests; PALLAS_INTERPRET_TURNS=n allows n turns",
-            ),
-            Err(value) => {
-                ("environment", format!("PALLAS_INTERPRET_TURNS={value} is not understood"), "a number of turns")
-            }
-        };
-        Err(self.fault(code, loc, message, help))
-    }
-    fn starts(&self, starts: &[&Datum], loc: Loc) -> Result<Vec<i64>, Fault> {
-        starts.iter().map(|a| self.integer(a, "a view's start", loc)).collect()
-    }
-    fn mask(&self, mask: &Datum, loc: Loc) -> Result<Vec<bool>, Fault> {
-        if mask.poison.is_some() {
-            let message = "the mask has undefined elements: outside of their array, or uninitialised".to_string();
-            return Err(self.fault("poisoned-decision", loc, message, "initialise it, or declare a `fill`"));
-        }
-        Ok((0..mask.data.len()).map(|i| mask.data.get(i).as_i64() != 0).collect())
-    }
-
     /// Ends the launch: the outputs in order.
     ///
     /// # Errors
@@ -452,9 +437,11 @@ impl Machine {
                 let unwritten: Vec<usize> = (0..memory.unwritten.len()).filter(|&at| memory.unwritten[at]).collect();
                 unwritten.into_iter().for_each(|at| memory.data.set(at, *empty));
             } else if let Some(at) = self.memory[i].unwritten.iter().position(|&u| u) {
-                let message = format!("{} is written by no program", self.place(OperandId(i as u32), at));
+                let output = OperandId(i as u32);
+                let message = format!("{} is written by no program", self.place(output, at));
+                let help = unwritten_help(&kernel, output);
                 self.program.clear();
-                return Err(self.fault("unwritten", Loc::NONE, message, "check the grid's extents and the index map"));
+                return Err(self.fault("unwritten", Loc::NONE, message, &help));
             }
             outputs.push(std::mem::replace(&mut self.memory[i].data, Data::zeros(operand.dtype, 0)));
         }

@@ -1,9 +1,11 @@
 //! The strict interpreter: the meaning of a kernel, with every fault named.
 //!
-//! [`datum`] typed elements with poison; [`eval`] what pure operations compute; [`sort`] sorted lines; [`machine`] memory;
-//! [`sharing`] who may touch what; [`walk`] the tile IR. Eager execution of a kernel's Rust body uses the same machine
-//! through [`walk::step`].
+//! [`datum`] typed elements with poison; [`eval`] what pure operations compute; [`undefined`] where poison comes from;
+//! [`values`] overflow; [`sort`] sorted lines; [`machine`] memory; [`decisions`]
+//! values that decide; [`sharing`] who may touch what; [`walk`] the tile IR. Eager execution of a kernel's Rust body uses the
+//! same machine through [`walk::step`].
 pub(crate) mod datum;
+mod decisions;
 pub(crate) mod eval;
 mod fault;
 mod indexed;
@@ -11,6 +13,8 @@ mod loads;
 pub(crate) mod machine;
 mod sharing;
 mod sort;
+mod undefined;
+mod values;
 pub mod walk;
 
 use std::io::Write;

@@ -18,6 +18,7 @@ impl Machine {
     pub(super) fn note_read(&mut self, from: OperandId, output: OperandId, at: usize, loc: Loc) -> Result<(), Fault> {
         let lane = self.lane;
         let memory = &mut self.memory[output.index()];
+        memory.unread[at] = false;
         if let Some(reader) = memory.readers[at].iter_mut().find(|r| [0, lane].contains(r)) {
             *reader = lane;
         }
@@ -54,7 +55,33 @@ impl Machine {
             self.place(output, at),
             self.name(other)
         );
-        self.fault("race", loc, message, "make the axis `arbitrary`, or give each program its own block")
+        let help = match self.kernel.operand(output).kind {
+            OperandKind::Output { alias: Some(from), .. } => format!(
+                "`{}` takes over the memory of `{}`, and programs run in any order: let each program read and write the \
+                 same block, or leave `alias` out",
+                self.kernel.operand(output).name,
+                self.kernel.operand(from).name
+            ),
+            _ => "make the axis `arbitrary`, or give each program its own block".to_string(),
+        };
+        self.fault("race", loc, message, &help)
+    }
+
+    /// Refuses a store to an element that an earlier step stored and nothing read, unless this step goes on from what
+    /// earlier ones stored elsewhere.
+    pub(super) fn replaces(&self, output: OperandId, at: usize, loc: Loc) -> Result<(), Fault> {
+        let memory = &self.memory[output.index()];
+        let earlier = memory.unread[at] && memory.stored[at] != self.step;
+        if !earlier || self.carries || self.kernel.allow.lost_store {
+            return Ok(());
+        }
+        let name = &self.kernel.operand(output).name;
+        let message = format!("{} replaces what an earlier step stored and no step read", self.place(output, at));
+        let help = format!(
+            "to sum over steps, add to it: `{name}.store({name}.load() + ..)`, after a first step that stores alone; if \
+             the last step's value is meant, say `allow(lost_store)` in `#[kernel(..)]`"
+        );
+        Err(self.fault("lost-store", loc, message, &help))
     }
 
     /// A parallel program in words.

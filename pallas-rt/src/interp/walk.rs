@@ -3,6 +3,7 @@ use super::datum::Datum;
 use super::eval;
 use super::fault::Fault;
 use super::machine::Machine;
+use super::values;
 use pallas_ir::{DType, Inst, InstId, Kernel, Literal, Loc, Op, RegionId, Value};
 use std::sync::Arc;
 
@@ -154,7 +155,7 @@ pub fn step(
         let help = "positions end at 2^31 - 1; for numbers that shall wrap around, `.cast::<u32>()` first";
         return Err(machine.fault("position", loc, message, help));
     }
-    let result: Datum = match op {
+    let result = match op {
         Op::Const(x) => Datum::scalar(*x),
         Op::Scalar(op) => eval::scalar(*op, args, typed()),
         Op::Structural(op) => {
@@ -181,8 +182,7 @@ pub fn step(
         }
         Op::DebugAssert(message) => {
             if args[0].poison.is_some() {
-                let message = "the condition of this assertion is undefined".into();
-                return Err(machine.fault_at("poisoned-decision", loc, message));
+                return Err(machine.undefined(args[0], "the condition of this assertion", loc));
             }
             if let Some(i) = (0..args[0].data.len()).find(|&i| args[0].data.get(i).as_i64() == 0) {
                 let at = super::datum::unflatten(i, &args[0].ty.shape);
@@ -192,7 +192,11 @@ pub fn step(
         }
         Op::If | Op::For { .. } | Op::While => unreachable!("regions are walked by their owner"),
     };
-    Ok(Some(Datum { loaded, ..result }))
+    values::judge(machine, op, args, &result, loc)?;
+    // An undefined element of a result comes from the same place as one of an operand.
+    let origin = || args.iter().filter(|x| x.poison.is_some()).find_map(|x| x.origin.clone());
+    let origin = result.origin.clone().or_else(|| if result.poison.is_some() { origin() } else { None });
+    Ok(Some(Datum { origin, loaded, ..result }))
 }
 
 /// A value as `debug_print` shows it.

@@ -10,7 +10,7 @@ use pallas_ir::scalar::{Gpu, Ty};
 use pallas_ir::{Literal, Op, ScalarOp, structural as ops};
 
 /// Applies a row; the result as bits.
-#[kernel(grid = (1))]
+#[kernel(grid = (1), allow(overflow))]
 fn row<E: Elem>(
     #[block([N] => [N], |_i| (0,))] a: In<E>,
     #[block([N] => [N], |_i| (0,))] b: In<E>,

@@ -6,7 +6,7 @@ use crate::lang::make::IntoScalar;
 use crate::lang::operand::{Choice, Host};
 use crate::lang::refs::{self, In, Out, Prefetch, Scratch};
 use crate::lang::tile::Scalar;
-use pallas_ir::{DType, Diag, Dim, Elem, Literal, Loc, Op, OperandId, Semantics};
+use pallas_ir::{Allow, DType, Diag, Dim, Elem, Literal, Loc, Op, OperandId, Semantics};
 use std::cell::RefCell;
 
 /// A call's kernel, by what tells it from others: with the type of the body, which has the generics, all that the
@@ -34,6 +34,8 @@ pub struct Declared {
     pub grid: &'static [Size],
     /// One per grid axis.
     pub semantics: &'static [Semantics],
+    /// Faults that are meant.
+    pub allow: Allow,
     /// Sizes declared equal.
     pub assume: &'static [(Size, Size)],
     /// In the order of the function's parameters.
@@ -120,6 +122,7 @@ impl Declared {
         Spec {
             grid: all(self.grid),
             semantics: self.semantics,
+            allow: self.allow,
             assume: self.assume.iter().map(|(a, b)| (a.dim(outer), b.dim(outer))).collect(),
             operands: self.operands.iter().map(operand).collect(),
         }
@@ -134,6 +137,8 @@ pub(super) struct Spec {
     pub grid: Vec<Dim>,
     /// One per grid axis.
     pub semantics: &'static [Semantics],
+    /// Faults that are meant.
+    pub allow: Allow,
     /// Sizes declared equal.
     pub assume: Vec<(Dim, Dim)>,
     /// In the order of the function's parameters.

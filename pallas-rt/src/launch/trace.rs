@@ -16,6 +16,7 @@ pub(super) fn trace(site: &Site<'_>, spec: &Spec, sizes: &Sizes, maps: Maps<'_>,
     let axis = |(extent, &semantics): (&Dim, _)| Axis { extent: extent.bind(&statics), semantics };
     builder.kernel_mut().grid = spec.grid.iter().zip(spec.semantics).map(axis).collect();
     for slot in 0..spec.operands.len() {
+    builder.kernel_mut().allow = spec.allow;
         let operand = declare(spec, sizes, slot, &statics);
         builder.operand(operand);
     }

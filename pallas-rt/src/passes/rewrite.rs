@@ -24,6 +24,7 @@ impl<'k> Rewrite<'k> {
         declared.operands.clone_from(&old.operands);
         declared.grid.clone_from(&old.grid);
         declared.steps.clone_from(&old.steps);
+        declared.allow = old.allow;
         Rewrite { map: vec![None; old.values.len()], retyped: BTreeMap::new(), old, out }
     }
     /// The new value of an old one.

@@ -105,7 +105,7 @@ fn tiles(client: &Client) -> Result<()> {
     Ok(())
 }
 
-#[kernel(grid = ())]
+#[kernel(grid = (), allow(overflow))]
 fn narrow_sum(#[block([N] => [N], || (0,))] x: In<u8>, #[block([1] => [1], || (0,))] out: Out<u8>) {
     out.store(x.load().sum(0));
 }

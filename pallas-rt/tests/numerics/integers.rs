@@ -16,7 +16,7 @@ pub(super) const LINES: &[Line] = &[
     ("float-to-integer", from_floats),
 ];
 
-#[kernel(grid = ())]
+#[kernel(grid = (), allow(overflow))]
 fn arithmetic<E: Int>(
     #[block([N] => [N], || (0,))] x: In<E>,
     #[block([N] => [N], || (0,))] y: In<E>,

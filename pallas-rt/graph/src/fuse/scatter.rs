@@ -3,6 +3,7 @@
 //! An axis that starts address is divided as well: a program takes its first position off the starts, so that windows of
 //! other blocks do not fit its own, and skips them. Blocks divide the operand evenly, so that none leaves it.
 use super::blocks::Sizes;
+use super::lower::wrapping;
 use super::plan::{Lowered, Work};
 use crate::build::dims;
 use crate::graph::{Equation, Graph};
@@ -11,7 +12,6 @@ use pallas_ir::{
     Axis, BlockDim, Builder, DType, Dim, Literal, Loc, Op as TileOp, Operand, OperandId, OperandKind, ScalarOp,
     Semantics, StructuralOp, Type, Value, View,
 };
-use std::sync::Arc;
 
 /// Bytes of the shortest part of a row that is worth a program of its own.
 const ROW: usize = 128;
@@ -84,7 +84,7 @@ pub(super) fn lower(graph: &Graph, e: &Equation, op: &Scatter, sizes: &Sizes) ->
     let view = View::whole(&blocks);
     b.effect(TileOp::Store { to, view, masked: false }, &[made], e.loc).expect("a whole block");
     Lowered {
-        work: Work::Kernel { kernel: Arc::new(b.finish()), sizes: vec![], params: vec![] },
+        work: Work::Kernel { kernel: wrapping(b.finish()), sizes: vec![], params: vec![] },
         inputs: if is_empty { vec![] } else { e.args[1..].to_vec() },
         outputs: e.results.clone(),
         in_place: vec![Some(e.args[0])],

@@ -162,6 +162,8 @@ impl Stepped<'_> {
         let mut b = Builder::edit(step.clone());
         let semantics = if carried == 0 { Semantics::Parallel } else { Semantics::Arbitrary };
         b.kernel_mut().grid.push(Axis { extent: Dim::from(length), semantics });
+        // A step may give a carried value that the next one does not read.
+        b.kernel_mut().allow.lost_store = carried > 0;
         b.kernel_mut().operands.clear();
         for (operand, &from) in step.operands.iter().zip(self.inputs) {
             let own = self.operand(&mut b, step, operand, self.is_array(from));

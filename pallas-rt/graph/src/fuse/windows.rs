@@ -1,5 +1,6 @@
 //! Kernels that read or write a window of an array at positions that are operands.
 use super::blocks::Sizes;
+use super::lower::wrapping;
 use super::plan::{Lowered, Work};
 use crate::build::dims;
 use crate::dynamic::Dynamic;
@@ -8,7 +9,6 @@ use pallas_ir::{
     Axis, BlockDim, Builder, DType, Dim, Literal, Loc, Op as TileOp, Operand, OperandKind, ScalarOp, Semantics, Type,
     Value, View,
 };
-use std::sync::Arc;
 
 /// The step of a dynamic operation: each program copies a block of the window.
 pub(super) fn lower(
@@ -116,7 +116,7 @@ pub(super) fn lower(
         Dynamic::Update => (e.args[1..2].iter().copied().chain(read).collect(), vec![Some(e.args[0])]),
     };
     Lowered {
-        work: Work::Kernel { kernel: Arc::new(b.finish()), sizes: vec![], params: vec![] },
+        work: Work::Kernel { kernel: wrapping(b.finish()), sizes: vec![], params: vec![] },
         inputs,
         outputs: e.results.clone(),
         in_place,

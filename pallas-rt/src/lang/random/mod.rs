@@ -57,7 +57,7 @@ fn control_flow(seed: u64) -> Vec<Flow> {
 
 /// Blocks of 2 by 6 overhang the array on both sides; those of a row run one after the other. Terms of the grid's sizes are
 /// beyond 32 bits for most `W`, on which nothing depends.
-#[kernel(grid = (cdiv(M * W, 2 * W), cdiv(K * W, 6 * W)), semantics = (parallel, arbitrary))]
+#[kernel(grid = (cdiv(M * W, 2 * W), cdiv(K * W, 6 * W)), semantics = (parallel, arbitrary), allow(overflow, lost_store))]
 fn random(
     #[block([M, K] => [2, 6], |i, j| (i, j), fill = 0.5)] a: In<f32>,
     #[block([M, K] => [2, 6], |i, j| (i, j), fill = 3)] n: In<i32>,

@@ -1,0 +1,50 @@
+//! Values that decide something: branches, loops, masks and the starts of views. None of them may be undefined.
+use super::datum::Datum;
+use super::fault::Fault;
+use super::machine::Machine;
+use pallas_ir::{Literal, Loc};
+use std::sync::LazyLock;
+
+/// Iterations of one `while` after which the interpreter reports it as endless, unless `PALLAS_INTERPRET_TURNS` is set.
+const TURNS: u64 = 1_000_000;
+
+impl Machine {
+    /// A scalar that decides something.
+    ///
+    /// # Errors
+    /// It is poison.
+    pub fn integer(&self, x: &Datum, what: &str, loc: Loc) -> Result<i64, Fault> {
+        x.literal().map(Literal::as_i64).ok_or_else(|| self.undefined(x, what, loc))
+    }
+    /// Counts the iterations that a `while` has begun.
+    ///
+    /// # Errors
+    /// More than `PALLAS_INTERPRET_TURNS`, or [`TURNS`]: the `while` counts as endless.
+    pub fn turn(&self, turns: u64, loc: Loc) -> Result<(), Fault> {
+        static LIMIT: LazyLock<Result<u64, String>> = LazyLock::new(|| match std::env::var("PALLAS_INTERPRET_TURNS") {
+            Ok(value) => value.parse().map_err(|_| value),
+            Err(_) => Ok(TURNS),
+        });
+        let (code, message, help) = match &*LIMIT {
+            Ok(most) if turns <= *most => return Ok(()),
+            Ok(most) => (
+                "endless",
+                format!("this `while` has run {most} turns, and its condition still holds"),
+                "its body has to change what the condition tests; PALLAS_INTERPRET_TURNS=n allows n turns",
+            ),
+            Err(value) => {
+                ("environment", format!("PALLAS_INTERPRET_TURNS={value} is not understood"), "a number of turns")
+            }
+        };
+        Err(self.fault(code, loc, message, help))
+    }
+    pub(super) fn starts(&self, starts: &[&Datum], loc: Loc) -> Result<Vec<i64>, Fault> {
+        starts.iter().map(|a| self.integer(a, "a view's start", loc)).collect()
+    }
+    pub(super) fn mask(&self, mask: &Datum, loc: Loc) -> Result<Vec<bool>, Fault> {
+        if mask.poison.is_some() {
+            return Err(self.undefined(mask, "an element of the mask", loc));
+        }
+        Ok((0..mask.data.len()).map(|i| mask.data.get(i).as_i64() != 0).collect())
+    }
+}

@@ -1,0 +1,88 @@
+//! What is said of undefined elements: the place that each comes from, and the way to correct it.
+use super::datum::{Datum, unflatten};
+use super::fault::Fault;
+use super::machine::Machine;
+use pallas_ir::{Inst, Kernel, Loc, Op, OperandId, OperandKind};
+use std::sync::Arc;
+
+/// The place that an undefined element comes from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Origin {
+    /// In words.
+    pub what: String,
+    /// The way to correct it.
+    pub help: String,
+    /// The line of the load.
+    pub loc: Loc,
+}
+
+impl Machine {
+    /// Describes the undefined element `i` of a loaded tile, which lies `at` this position of its operand.
+    pub(super) fn origin_of(
+        &self,
+        from: OperandId,
+        i: usize,
+        at: Option<usize>,
+        tile: &[usize],
+        loc: Loc,
+    ) -> Arc<Origin> {
+        let (operand, memory) = (self.kernel.operand(from), &self.memory[from.index()]);
+        let name = &operand.name;
+        if let (Some(_), Some(origin)) = (at, &memory.origin) {
+            return origin.clone();
+        }
+        let (what, help) = match (at, &operand.kind) {
+            (None, _) => (
+                format!("outside of `{name}`, whose shape is {:?}: element {:?} of the loaded tile", memory.shape, unflatten(i, tile)),
+                format!("declare `fill = ..` beside the spec of `{name}`, or mask with `select({name}.valid(axis), ..)`"),
+            ),
+            (Some(at), OperandKind::Scratch) => (
+                format!("element {:?} of scratch `{name}`, which this program has not stored", unflatten(at, &memory.shape)),
+                format!("store to `{name}` at the program's first step, or before the load"),
+            ),
+            (Some(at), _) => (
+                format!("{}, which was read before it was stored", self.place(from, at)),
+                "sum along an `arbitrary` axis that the output's index map leaves out, and begin where `program_id` of \
+                 that axis is 0"
+                    .to_string(),
+            ),
+        };
+        Arc::new(Origin { what, help, loc })
+    }
+
+    /// The fault of a store of undefined elements to an output.
+    pub(super) fn poisoned_store(&self, to: OperandId, i: usize, at: usize, value: &Datum, loc: Loc) -> Fault {
+        let in_tile = unflatten(i, &value.ty.shape);
+        let (from, help) = Self::came_from(value);
+        let message = format!("{}, element {in_tile:?} of the tile, comes from {from}", self.place(to, at));
+        self.fault("poison", loc, message, &help)
+    }
+
+    /// The fault of an undefined value that decides something.
+    pub(super) fn undefined(&self, x: &Datum, what: &str, loc: Loc) -> Fault {
+        let (from, help) = Self::came_from(x);
+        self.fault("poisoned-decision", loc, format!("{what} comes from {from}"), &help)
+    }
+    /// Where undefined elements come from, and the way to correct that.
+    fn came_from(x: &Datum) -> (String, String) {
+        match &x.origin {
+            Some(origin) => (format!("{}, loaded at {}", origin.what, origin.loc), origin.help.clone()),
+            None => ("an undefined value".into(), "initialise it, or declare a `fill`".into()),
+        }
+    }
+}
+
+/// Returns the hint for an output of which elements stay unwritten: its stores, if all of them are conditional.
+pub(super) fn unwritten_help(kernel: &Kernel, output: OperandId) -> String {
+    let stores = |inst: &Inst| matches!(inst.op, Op::Store { to, .. } if to == output);
+    let body = kernel.region(kernel.body).insts.iter().map(|&i| kernel.inst(i));
+    let mut places = vec![];
+    kernel.walk(kernel.body, &mut |i, inst| places.extend(stores(inst).then(|| kernel.loc(i))));
+    let always = body.filter(|inst| stores(inst)).count();
+    match places.first() {
+        Some(at) if always == 0 && *at != Loc::NONE => {
+            format!("the store at {at} depends on a condition or a loop: store in the other case as well")
+        }
+        _ => "check the grid's extents and the index map".to_string(),
+    }
+}
