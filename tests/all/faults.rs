@@ -46,6 +46,27 @@ fn uninitialised(
 }
 const BEGUN_BY_DATA: u32 = line!() - 3;
 #[kernel(grid = (N), semantics = (arbitrary))]
+fn never_begun(
+    #[block([N] => [1], |i| (i,))] x: In<f32>,
+    #[block([N] => [1], |i| (i,))] out: Out<f32>,
+    #[scratch([1])] sum: Scratch<f32>,
+) {
+    sum.store(sum.load() + x.load());
+    out.store(sum.load());
+}
+#[kernel(grid = (N), semantics = (arbitrary))]
+fn begun_late(
+    #[block([N] => [1], |i| (i,))] x: In<f32>,
+    #[block([N] => [1], |i| (i,))] out: Out<f32>,
+    #[scratch([1])] sum: Scratch<f32>,
+) {
+    if program_id(0) == 1 {
+        sum.fill(0.0);
+    }
+    sum.store(sum.load() + x.load());
+    out.store(sum.load());
+}
+#[kernel(grid = (N), semantics = (arbitrary))]
 fn initialised(
     #[block([N] => [1], |i| (i,))] x: In<f32>,
     #[block([N] => [1], |i| (i,))] out: Out<f32>,
@@ -61,6 +82,13 @@ fn scratch_before_its_first_store() {
     let line = BEGUN_BY_DATA;
     assert!(e.contains("comes from element [0] of scratch `sum`, which this program has not stored"), "{e}");
     assert!(e.contains(&format!("loaded at tests/all/faults.rs:{line}:")) && e.contains("help: store to `sum`"), "{e}");
+    for (name, found) in [("never", never_begun(ten())), ("late", begun_late(ten()))] {
+        let e = found.expect_err(name);
+        assert!(
+            e.code() == "early-read" && e.to_string().contains("scratch `sum` is read before it is written"),
+            "{e}"
+        );
+    }
     assert_eq!(verdict(initialised(ten())), "ok");
 }
 

@@ -2,13 +2,14 @@
 //! the strict interpreter, the runtime's promises.
 mod corpus;
 mod disk;
+mod early_reads;
 #[cfg(feature = "gpu")]
 mod emulation;
 mod examples;
 mod faults;
 mod kernels;
-mod matrices;
 mod lost_values;
+mod matrices;
 mod memory;
 #[cfg(target_arch = "x86_64")]
 mod native;

@@ -2,7 +2,7 @@
 //!
 //! [`spec`] describes a kernel as the expansion passes it; [`key`] compares `#[fixed]` values; [`bind`] determines sizes
 //! from arrays, with every check that needs numbers; [`scope`] stores the purpose of calls; [`trace`] records tile IR;
-//! [`cache`] keeps compiled kernels by call; [`warm`] and [`recent`]
+//! [`early`] finds reads of memory that nothing wrote; [`cache`] keeps compiled kernels by call; [`warm`] and [`recent`]
 //! recognise a thread's most recent calls, for which none of this is repeated; [`eager`] runs the body on the interpreter;
 //! [`into`](mod@into) writes outputs to the user's arrays; [`tune`](mod@tune) selects block sizes by measurement
 //! ([`timing`]); [`inspect`] has explain, check and cost; [`compare`] compares two executions;
@@ -12,6 +12,7 @@ mod cache;
 mod compare;
 mod differentiable;
 mod eager;
+mod early;
 mod inspect;
 mod into;
 pub(crate) mod key;

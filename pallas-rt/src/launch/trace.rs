@@ -1,5 +1,6 @@
 //! From a spec, a binding and the user's closures to tile IR.
 use super::bind::Sizes;
+use super::early;
 use super::spec::{BlockDim, Body, Frame, Kind, Map, Maps, Site, Spec};
 use crate::lang::context::{self, Mistake};
 use crate::{Error, Result};
@@ -15,8 +16,8 @@ pub(super) fn trace(site: &Site<'_>, spec: &Spec, sizes: &Sizes, maps: Maps<'_>,
     }
     let axis = |(extent, &semantics): (&Dim, _)| Axis { extent: extent.bind(&statics), semantics };
     builder.kernel_mut().grid = spec.grid.iter().zip(spec.semantics).map(axis).collect();
-    for slot in 0..spec.operands.len() {
     builder.kernel_mut().allow = spec.allow;
+    for slot in 0..spec.operands.len() {
         let operand = declare(spec, sizes, slot, &statics);
         builder.operand(operand);
     }
@@ -26,7 +27,9 @@ pub(super) fn trace(site: &Site<'_>, spec: &Spec, sizes: &Sizes, maps: Maps<'_>,
     }
     let frame = frame(sizes);
     builder = context::trace(builder, site.at, || body.run(&frame)).map_err(failed)?;
-    Ok(builder.finish())
+    let kernel = builder.finish();
+    early::check(&kernel, spec, sizes).map_err(|(loc, diag)| Error::kernel(site.name, loc, "", diag))?;
+    Ok(kernel)
 }
 
 /// The frame that the closures get.

@@ -1,0 +1,369 @@
+//! Memory that a program reads though nothing has written it, found in the tile IR of a traced kernel.
+//!
+//! The macro sees a read in front of every store, and `if program_id(axis) == n { s.fill(0.0) }`. Here it does not matter
+//! how a condition is spelled: a few programs of a grid are followed with their numbers. What a program does not decide by
+//! its numbers (data, parameters) is unknown, and unknown is right: only a kernel that certainly gives an undefined result
+//! for some sizes is refused.
+use super::bind::Sizes;
+use super::spec::Spec;
+use crate::interp::eval;
+use pallas_ir::{
+    Access, At, DType, Diag, Frame, Inst, InstId, Kernel, Literal, Loc, Op, OperandId, OperandKind, RegionId, ScalarOp,
+    Semantics, StructuralOp, Value,
+};
+
+/// Instructions that are followed for one grid, after which nothing is said.
+const BUDGET: usize = 1_000_000;
+/// Steps of a sequential axis that are followed one by one.
+const STEPS: i64 = 4;
+
+/// What is known of a value.
+#[derive(Clone, Copy, PartialEq)]
+enum Known {
+    /// A scalar.
+    Number(Literal),
+    /// Nothing wrote any of its elements; they were read from this memory by this instruction.
+    Undefined(OperandId, InstId),
+    /// Anything.
+    Unknown,
+}
+
+/// The first use of undefined elements that decides a result.
+struct Found {
+    memory: OperandId,
+    read: InstId,
+    /// The `if` whose stores this program skipped.
+    skipped: Option<InstId>,
+}
+
+/// Finds a program that certainly reads an output or scratch before anything is stored there, and uses what it read.
+///
+/// # Errors
+/// `early-read` with the user's line: the condition that leaves the store to other programs, else the read.
+pub(super) fn check(kernel: &Kernel, spec: &Spec, sizes: &Sizes) -> Result<(), (Loc, Diag)> {
+    let mut loads = false;
+    kernel.walk(kernel.body, &mut |_, inst| {
+        loads |= matches!(inst.op, Op::Load { from, .. } if begins_undefined(kernel, from));
+    });
+    if !loads {
+        return Ok(());
+    }
+    let Some(found) = grids(kernel, spec, sizes).into_iter().find_map(|(extents, grid)| first(kernel, extents, grid))
+    else {
+        return Ok(());
+    };
+    let operand = kernel.operand(found.memory);
+    let output = operand.kind != OperandKind::Scratch;
+    let (what, name) = (if output { "output" } else { "scratch" }, &operand.name);
+    let parallel = |&axis: &usize| kernel.grid[axis].semantics == Semantics::Parallel;
+    let begun = found.skipped.and_then(|skipped| {
+        let axis = axes_of(kernel, kernel.inst(skipped).args[0]).into_iter().find(parallel)?;
+        Some((kernel.loc(skipped), axis))
+    });
+    let (loc, message, help) = match begun {
+        Some((loc, axis)) => (
+            loc,
+            format!(
+                "{what} `{name}` is begun by one program of axis {axis}, which is parallel: the others read nothing"
+            ),
+            begin_help(kernel, found.memory, axis),
+        ),
+        None => (
+            kernel.loc(found.read),
+            format!("{what} `{name}` is read before it is written"),
+            match output {
+                true => "an output holds nothing at first: store to it, or read an `In`".to_string(),
+                false => "scratch holds nothing at a program's first step: store to it first".to_string(),
+            },
+        ),
+    };
+    Err((loc, Diag::new("early-read", At::Op, message, help)))
+}
+
+/// Returns true if an operand's memory holds nothing when a program begins.
+fn begins_undefined(kernel: &Kernel, operand: OperandId) -> bool {
+    matches!(kernel.operand(operand).kind, OperandKind::Scratch | OperandKind::Output { alias: None, .. })
+}
+
+/// Returns the hint for memory that programs of a parallel axis leave to another one.
+fn begin_help(kernel: &Kernel, memory: OperandId, axis: usize) -> String {
+    let mut others = (0..kernel.grid.len()).filter(|&other| other != axis);
+    let chooses = kernel.operand(memory).map.is_some_and(|map| {
+        let chosen = kernel.region(map).params[axis];
+        let mut read = kernel.region(map).yields.contains(&chosen);
+        kernel.walk(map, &mut |_, inst| read |= inst.args.contains(&chosen));
+        read
+    });
+    match others.clone().find(|&other| kernel.grid[other].semantics == Semantics::Arbitrary) {
+        Some(steps) => format!("its steps run along axis {steps}, which is `arbitrary`: test `program_id({steps})`"),
+        None if chooses && others.next().is_some() => format!(
+            "axis {axis} chooses its block: test the axis along which programs share a block, and make that `arbitrary`"
+        ),
+        None => "steps that share memory run in order: make the axis `arbitrary` in `semantics = (..)`".to_string(),
+    }
+}
+
+/// The grid axes whose program numbers a scalar is computed from.
+fn axes_of(kernel: &Kernel, value: Value) -> Vec<usize> {
+    let (mut axes, mut open, mut seen) = (vec![], vec![value], vec![]);
+    while let Some(value) = open.pop() {
+        if seen.contains(&value) {
+            continue;
+        }
+        seen.push(value);
+        kernel.walk(kernel.body, &mut |_, inst| {
+            if inst.results.contains(&value) {
+                match inst.op {
+                    Op::ProgramId(axis) => axes.push(axis),
+                    _ => {
+                        open.extend(&inst.args);
+                        open.extend(inst.regions.iter().flat_map(|&r| &kernel.region(r).yields));
+                    }
+                }
+            }
+        });
+    }
+    axes
+}
+
+/// Sizes of the dimensions with the extents of their grid: those of the call, then equal sizes that the kernel allows and
+/// that give each axis several programs.
+fn grids(kernel: &Kernel, spec: &Spec, sizes: &Sizes) -> Vec<(Vec<i64>, Vec<i64>)> {
+    let mut found = vec![(sizes.geometry.sizes.clone(), sizes.geometry.grid.clone())];
+    let several = |grid: &[i64]| {
+        grid.iter().zip(&kernel.grid).all(|(&n, axis)| (2..=1 << 20).contains(&n) || axis.extent.as_number() == Some(n))
+    };
+    for size in (0..24).map(|k| 1i64 << k) {
+        let named: Vec<(&str, i64)> = kernel.dims.iter().map(|d| (d.name.as_str(), d.size.unwrap_or(size))).collect();
+        let number = |d: &pallas_ir::Dim| d.bind(&named).as_number();
+        let allowed = spec.assume.iter().all(|(a, b)| number(a).is_some() && number(a) == number(b));
+        let grid: Option<Vec<i64>> = kernel.grid.iter().map(|axis| number(&axis.extent)).collect();
+        if let (true, Some(grid)) = (allowed, grid)
+            && several(&grid)
+        {
+            found.push((named.iter().map(|n| n.1).collect(), grid));
+            break;
+        }
+    }
+    found
+}
+
+/// Follows the first, second and last program of each parallel axis through their steps.
+fn first(kernel: &Kernel, extents: Vec<i64>, grid: Vec<i64>) -> Option<Found> {
+    let parallel = |axis: usize| kernel.grid[axis].semantics == Semantics::Parallel;
+    let ends = |n: i64, few: i64| -> Vec<i64> { (0..n.min(few)).chain((n > few).then_some(n - 1)).collect() };
+    let numbers: Vec<Vec<i64>> =
+        (0..grid.len()).map(|axis| if parallel(axis) { ends(grid[axis], 2) } else { vec![0] }).collect();
+    let steps: i64 = (0..grid.len()).filter(|&axis| !parallel(axis)).fold(1, |n, axis| n.saturating_mul(grid[axis]));
+    let mut follow =
+        Follow { kernel, extents, grid, program: vec![], values: vec![], memory: vec![], found: None, budget: BUDGET };
+    for lane in products(&numbers) {
+        follow.memory = vec![Memory::default(); kernel.operands.len()];
+        // All steps of few, else those along the innermost axis up to the fourth, whatever happens between, and the last.
+        for step in ends(steps, STEPS) {
+            if step >= STEPS {
+                follow.program = (0..lane.len()).map(|axis| parallel(axis).then_some(lane[axis])).collect();
+                follow.region(kernel.body, &[], false);
+            }
+            let mut rest = step;
+            follow.program = lane.iter().map(|&p| Some(p)).collect();
+            for axis in (0..lane.len()).rev().filter(|&axis| !parallel(axis)) {
+                follow.program[axis] = Some(rest % follow.grid[axis]);
+                rest /= follow.grid[axis];
+            }
+            follow.region(kernel.body, &[], true);
+            if follow.found.is_some() || follow.budget == 0 {
+                return follow.found.filter(|_| follow.budget > 0);
+            }
+        }
+    }
+    None
+}
+
+/// Every choice of one number for each axis.
+fn products(numbers: &[Vec<i64>]) -> Vec<Vec<i64>> {
+    numbers.iter().fold(vec![vec![]], |all, axis| {
+        all.iter().flat_map(|begun| axis.iter().map(|&n| [&begun[..], &[n]].concat())).collect()
+    })
+}
+
+/// What is known of the memory of an operand.
+#[derive(Clone, Copy, Default)]
+struct Memory {
+    /// Something may have been stored to it.
+    written: bool,
+    /// The first `if` of which this program did not take the side that stores to it.
+    skipped: Option<InstId>,
+}
+
+/// A program that is followed.
+struct Follow<'k> {
+    kernel: &'k Kernel,
+    extents: Vec<i64>,
+    grid: Vec<i64>,
+    /// The program's numbers; `None`: any.
+    program: Vec<Option<i64>>,
+    values: Vec<Known>,
+    memory: Vec<Memory>,
+    found: Option<Found>,
+    budget: usize,
+}
+
+impl Follow<'_> {
+    fn get(&self, v: Value) -> Known {
+        self.values[v.index()]
+    }
+    /// Follows a region; `certain`: the program certainly runs it.
+    fn region(&mut self, region: RegionId, params: &[Known], certain: bool) -> Vec<Known> {
+        self.values.resize(self.kernel.values.len(), Known::Unknown);
+        let region = self.kernel.region(region);
+        for (i, p) in region.params.iter().enumerate() {
+            self.values[p.index()] = params.get(i).copied().unwrap_or(Known::Unknown);
+        }
+        for &id in &region.insts {
+            if self.found.is_some() || self.budget == 0 {
+                break;
+            }
+            self.budget -= 1;
+            let inst = self.kernel.inst(id);
+            let results = self.inst(id, inst, certain);
+            for (i, v) in inst.results.iter().enumerate() {
+                self.values[v.index()] = results.get(i).copied().unwrap_or(Known::Unknown);
+            }
+        }
+        region.yields.iter().map(|&v| self.get(v)).collect()
+    }
+    /// Records that undefined elements decide something, if the program certainly gets here.
+    fn uses(&mut self, x: Known, certain: bool) {
+        if let (Known::Undefined(memory, read), true) = (x, certain) {
+            let skipped = self.memory[memory.index()].skipped;
+            self.found.get_or_insert(Found { memory, read, skipped });
+        }
+    }
+    fn inst(&mut self, id: InstId, inst: &Inst, certain: bool) -> Vec<Known> {
+        let int = |x: i64| Known::Number(Literal::int(DType::I32, x));
+        vec![match &inst.op {
+            Op::Const(x) => Known::Number(*x),
+            Op::ProgramId(axis) => self.program[*axis].map_or(Known::Unknown, int),
+            Op::NumPrograms(axis) => int(self.grid[*axis]),
+            Op::Extent(dim) => int(self.extents[dim.index()]),
+            Op::Scalar(op) => self.scalar(*op, inst),
+            Op::Structural(op) => self.structural(op, inst),
+            Op::Load { from, view, masked } => {
+                let nothing = begins_undefined(self.kernel, *from) && !self.memory[from.index()].written;
+                let elements = view.shape().iter().all(|&n| n > 0);
+                // Scratch has the same axes in both frames; an access of a block outside of its array is none.
+                let inside = view.frame == Frame::Block || self.kernel.operand(*from).kind == OperandKind::Scratch;
+                match nothing && !masked && elements && inside {
+                    true => Known::Undefined(*from, id),
+                    false => Known::Unknown,
+                }
+            }
+            Op::Store { to, masked, view } => {
+                let value = self.get(inst.args[0]);
+                let undefined = matches!(value, Known::Undefined(..));
+                let output = matches!(self.kernel.operand(*to).kind, OperandKind::Output { .. });
+                if output && !masked && view.axes.iter().all(|a| !a.dynamic) {
+                    self.uses(value, certain);
+                }
+                self.memory[to.index()].written |= !undefined || output;
+                return vec![];
+            }
+            Op::If => return self.branch(id, inst, certain),
+            Op::For { reverse } => return self.count(inst, *reverse, certain),
+            Op::While => return self.repeat(inst, certain),
+            Op::Param(_) | Op::Prefetch(_) | Op::Valid { .. } | Op::NumSteps(_) => Known::Unknown,
+            Op::DebugPrint(_) | Op::DebugAssert(_) => return vec![],
+        }]
+    }
+    fn scalar(&self, op: ScalarOp, inst: &Inst) -> Known {
+        let args: Vec<Known> = inst.args.iter().map(|&v| self.get(v)).collect();
+        let undefined = |x: &Known| matches!(x, Known::Undefined(..));
+        if op == ScalarOp::Select {
+            return match args[0] {
+                Known::Undefined(..) => args[0],
+                Known::Number(mask) => args[if mask.bits != 0 { 1 } else { 2 }],
+                Known::Unknown if undefined(&args[1]) && undefined(&args[2]) => args[1],
+                Known::Unknown => Known::Unknown,
+            };
+        }
+        if let Some(x) = args.iter().find(|x| undefined(x)) {
+            return *x;
+        }
+        let number = |x: &Known| if let Known::Number(x) = x { Some(*x) } else { None };
+        match args.iter().map(number).collect::<Option<Vec<Literal>>>() {
+            Some(known) if inst.args.iter().all(|&v| self.kernel.ty(v).is_scalar()) => {
+                Known::Number(eval::lane(op, &known))
+            }
+            _ => Known::Unknown,
+        }
+    }
+    fn structural(&self, op: &StructuralOp, inst: &Inst) -> Known {
+        let args: Vec<Known> = inst.args.iter().map(|&v| self.get(v)).collect();
+        let some = inst.args.iter().all(|&v| self.kernel.ty(v).elements() > 0);
+        let Some(undefined) = args.iter().copied().find(|x| matches!(x, Known::Undefined(..))).filter(|_| some) else {
+            return Known::Unknown;
+        };
+        let all = args.iter().all(|x| matches!(x, Known::Undefined(..)));
+        let reads = match crate::passes::access(self.kernel, op, inst) {
+            Access::Contract { .. } => true,
+            Access::Map(_) | Access::Flat | Access::Fold { .. } | Access::Scan { .. } | Access::Arg { .. } => all,
+            Access::Sort { .. } | Access::Cast | Access::Bitcast | Access::Powi(_) => all,
+            Access::Nest(_) | Access::Gather { .. } | Access::Scatter { .. } | Access::Iota { .. } => false,
+        };
+        if reads { undefined } else { Known::Unknown }
+    }
+    fn branch(&mut self, id: InstId, inst: &Inst, certain: bool) -> Vec<Known> {
+        let condition = self.get(inst.args[0]);
+        self.uses(condition, certain);
+        let Known::Number(taken) = condition else {
+            inst.regions.iter().for_each(|&side| _ = self.region(side, &[], false));
+            return vec![];
+        };
+        let (taken, left) = if taken.bits != 0 { (0, 1) } else { (1, 0) };
+        let (kernel, memory) = (self.kernel, &mut self.memory);
+        kernel.walk(inst.regions[left], &mut |_, inst| {
+            if let Op::Store { to, .. } = inst.op {
+                let memory = &mut memory[to.index()];
+                memory.skipped = memory.skipped.or((!memory.written).then_some(id));
+            }
+        });
+        self.region(inst.regions[taken], &[], certain)
+    }
+    fn count(&mut self, inst: &Inst, reverse: bool, certain: bool) -> Vec<Known> {
+        let bounds: Vec<Known> = inst.args[..3].iter().map(|&v| self.get(v)).collect();
+        bounds.iter().for_each(|&bound| self.uses(bound, certain));
+        let number = |x: &Known| if let Known::Number(x) = x { Some(x.as_i64()) } else { None };
+        let start: Vec<Known> = inst.args[3..].iter().map(|&v| self.get(v)).collect();
+        let turns = match bounds.iter().map(number).collect::<Option<Vec<i64>>>().as_deref() {
+            Some(&[lo, hi, step]) => crate::interp::walk::trip_count(lo, hi, step).ok().map(|turns| (lo, step, turns)),
+            _ => None,
+        };
+        if let Some((lo, step, turns)) = turns {
+            if turns == 0 {
+                return start;
+            }
+            let index = Known::Number(Literal::int(DType::I32, if reverse { lo + (turns - 1) * step } else { lo }));
+            let carried = self.region(inst.regions[0], &[vec![index], start].concat(), certain);
+            if turns == 1 {
+                return carried;
+            }
+        }
+        self.region(inst.regions[0], &[], false);
+        vec![]
+    }
+    fn repeat(&mut self, inst: &Inst, certain: bool) -> Vec<Known> {
+        let start: Vec<Known> = inst.args.iter().map(|&v| self.get(v)).collect();
+        let tested = self.region(inst.regions[0], &start, certain);
+        if let Some(&goes) = tested.first() {
+            self.uses(goes, certain);
+            if matches!(goes, Known::Number(goes) if goes.bits == 0) {
+                return tested[1..].to_vec();
+            }
+        }
+        for region in [inst.regions[1], inst.regions[0]] {
+            self.region(region, &[], false);
+        }
+        vec![]
+    }
+}
