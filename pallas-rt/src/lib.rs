@@ -52,7 +52,7 @@ pub use device::{
 pub use disk::{DiskCache, disk_cache, set_disk_cache};
 pub use error::{CollectiveError, Error, KernelError, OperationError, Result};
 pub use exec::Cost;
-pub use interp::{Loads, loads};
+pub use interp::{Loads, NansDebugged, debug_nans, loads};
 #[cfg(feature = "graph")]
 pub use jit::{
     Arg, Argnums, AssociativeScan, Audit, AuditDifference, AuditOptions, AuditedConstraint, AuditedMesh,

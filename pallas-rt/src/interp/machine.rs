@@ -56,6 +56,8 @@ pub struct Machine {
     blocks: Vec<Option<Vec<i64>>>,
     /// Lines that the kernel printed.
     pub log: Vec<String>,
+    /// An operation that makes NaN of numbers is a fault.
+    pub finds_nans: bool,
     /// The current step, counted from 1.
     pub(super) step: u32,
     /// This step read what an earlier one stored.
@@ -130,6 +132,7 @@ impl Machine {
             lanes: vec![],
             blocks,
             log: vec![],
+            finds_nans: false,
             step: 0,
             carries: false,
         }

@@ -1,7 +1,7 @@
 //! The strict interpreter: the meaning of a kernel, with every fault named.
 //!
 //! [`datum`] typed elements with poison; [`eval`] what pure operations compute; [`undefined`] where poison comes from;
-//! [`values`] overflow; [`sort`] sorted lines; [`machine`] memory; [`decisions`]
+//! [`values`] overflow and NaN; [`nans`] the switch for NaN; [`sort`] sorted lines; [`machine`] memory; [`decisions`]
 //! values that decide; [`sharing`] who may touch what; [`walk`] the tile IR. Eager execution of a kernel's Rust body uses the
 //! same machine through [`walk::step`].
 pub(crate) mod datum;
@@ -11,6 +11,7 @@ mod fault;
 mod indexed;
 mod loads;
 pub(crate) mod machine;
+pub(crate) mod nans;
 mod sharing;
 mod sort;
 mod undefined;
@@ -24,6 +25,7 @@ pub(crate) use datum::Datum;
 pub(crate) use fault::Fault;
 pub use loads::{Loads, loads};
 pub use machine::{Argument, Machine};
+pub use nans::{NansDebugged, debug_nans};
 
 /// Prints the output of `debug_print` on standard error. What can't be written there is lost: `eprintln!` would panic.
 pub(crate) fn print(log: &[String]) {

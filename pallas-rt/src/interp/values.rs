@@ -1,17 +1,21 @@
-//! What the values of an operation tell: integers that overflow.
+//! What the values of an operation tell: integers that overflow, and NaN made of numbers.
 use super::datum::{Datum, flatten, unflatten};
 use super::eval;
 use super::fault::Fault;
 use super::machine::Machine;
 use pallas_ir::{Access, DType, Loc, Op, ScalarOp, StructuralOp, Type};
 
-/// Judges the result of a pure operation: integers of 8 and 16 bits do not overflow.
+/// Judges the result of a pure operation: integers of 8 and 16 bits do not overflow, and if it is asked for, no NaN is made
+/// of operands that are none.
 ///
 /// # Errors
-/// `overflow`.
+/// `overflow`; `nan`.
 pub(super) fn judge(machine: &Machine, op: &Op, args: &[&Datum], result: &Datum, loc: Loc) -> Result<(), Fault> {
     if !machine.kernel().allow.overflow && is_narrow(result.ty.dtype) {
         overflow(machine, op, args, result, loc)?;
+    }
+    if machine.finds_nans && result.ty.dtype.is_float() && matches!(op, Op::Scalar(_) | Op::Structural(_)) {
+        nan(machine, op, args, result, loc)?;
     }
     Ok(())
 }
@@ -63,6 +67,17 @@ fn computes(op: &StructuralOp, args: &[&Datum]) -> bool {
         Access::Map(_) | Access::Flat | Access::Arg { .. } | Access::Gather { .. } | Access::Scatter { .. } => false,
         Access::Sort { .. } | Access::Iota { .. } | Access::Cast | Access::Bitcast => false,
     }
+}
+
+fn nan(machine: &Machine, op: &Op, args: &[&Datum], result: &Datum, loc: Loc) -> Result<(), Fault> {
+    let is_nan = |x: &Datum, i: usize| !x.is_poison(i) && x.data.get(i).as_f64().is_nan();
+    let first = |x: &Datum| (0..x.data.len()).find(|&i| is_nan(x, i));
+    let Some(i) = first(result) else { return Ok(()) };
+    if args.iter().any(|x| x.ty.dtype.is_float() && first(x).is_some()) {
+        return Ok(());
+    }
+    let message = format!("{} is NaN, and no operand is", computed(op, args, result, i));
+    Err(machine.fault("nan", loc, message, "mask what the operation is not defined for before it, with `select`"))
 }
 
 /// An element of a result in words: `div of 0.0 and 0.0, element [3] of the tile,`

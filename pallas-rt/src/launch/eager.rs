@@ -12,17 +12,19 @@ use std::sync::Arc;
 /// The seed of the pseudo-random order of parallel programs, equal in every run.
 const SEED: u64 = 0x5eed;
 
-/// Runs a call whose arrays are on an interpreter's client.
+/// Runs a call whose arrays are on an interpreter's client. If it `finds_nans`, an operation that makes NaN is a fault.
 pub(super) fn run(
     client: &Client,
     kernel: &Arc<Kernel>,
     call: Call<'_>,
     sizes: &Sizes,
     body: &dyn Body,
+    finds_nans: bool,
 ) -> Result<Vec<Array>> {
     let frame = trace::frame(sizes);
     let at = call.at;
     exec::interpret(client, kernel, call, |mut machine| {
+        machine.finds_nans = finds_nans;
         for steps in machine.schedule(SEED) {
             machine.begin_lane();
             for program in steps {

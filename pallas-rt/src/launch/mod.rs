@@ -5,8 +5,8 @@
 //! [`early`] finds reads of memory that nothing wrote; [`cache`] keeps compiled kernels by call; [`warm`] and [`recent`]
 //! recognise a thread's most recent calls, for which none of this is repeated; [`eager`] runs the body on the interpreter;
 //! [`into`](mod@into) writes outputs to the user's arrays; [`tune`](mod@tune) selects block sizes by measurement
-//! ([`timing`]); [`inspect`] has explain, check and cost; [`compare`] compares two executions;
-//! [`differentiable`] is for functions of kernels that state their gradient.
+//! ([`timing`]); [`inspect`] has explain, check and cost; [`compare`] compares two executions; [`nans`](mod@nans)
+//! searches for NaN; [`differentiable`] is for functions of kernels that state their gradient.
 mod bind;
 mod cache;
 mod compare;
@@ -16,6 +16,7 @@ mod early;
 mod inspect;
 mod into;
 pub(crate) mod key;
+mod nans;
 mod recent;
 mod scope;
 pub mod spec;
@@ -139,13 +140,14 @@ fn of_arrays(
     let mut call = Call { geometry, at: site.at, called: site.called, params: &params, arrays, lent: vec![] };
     let Purpose::Check(agreed) = &scope.purpose else {
         call.lent = into::take(&scope.lent, &compiled, &client, geometry)?;
-        return execute(&client, &compiled, call, &sizes, body);
+        let run = if crate::interp::nans::is_on() { nans::execute } else { execute };
+        return run(&client, &compiled, call, &sizes, body);
     };
     let interpreter = Client::interpreter();
     let copied = |(array, _): &(Array, bool)| Ok((array.to_device(&interpreter)?, false));
     let copies = call.arrays.iter().map(|array| array.as_ref().map(copied).transpose()).collect::<Result<Vec<_>>>()?;
     let reference = Call { geometry, at: site.at, called: site.called, params: &params, arrays: copies, lent: vec![] };
-    let reference = eager::run(&interpreter, kernel, reference, &sizes, body)?;
+    let reference = eager::run(&interpreter, kernel, reference, &sizes, body, false)?;
     call.lent = into::take(&scope.lent, &compiled, &client, geometry)?;
     let outputs = execute(&client, &compiled, call, &sizes, body)?;
     compare::compare(kernel, &reference, &outputs)?;
@@ -162,7 +164,7 @@ fn execute(
     body: &dyn Body,
 ) -> Result<Vec<Array>> {
     match client.kind() {
-        DeviceKind::Interpreter => eager::run(client, compiled.traced(), call, sizes, body),
+        DeviceKind::Interpreter => eager::run(client, compiled.traced(), call, sizes, body, false),
         DeviceKind::Cpu | DeviceKind::Gpu => exec::run(compiled, client, call),
     }
 }
