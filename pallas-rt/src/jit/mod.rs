@@ -20,9 +20,11 @@
 //! - `sharded`: functions on a mesh; `audit`: what they declare against what is intended and what was found; `planning`: their cost on one that need not be there; `page`: all of that as HTML;
 //! - `shard_map` and `pmap`: functions of the blocks on each device; `axes`: the axes that are bound in them;
 //! - `inspect`: functions as text; `analysis`: their cost and memory; `print`: arrays that are shown at each call;
-//! - `program`: a plan with its memory, ready to run.
+//! - `program`: a plan with its memory, ready to run; `watch`: what looks at the programs that run; `alone`: a graph one
+//!   operation at a time.
 //!
-//! Only `trace`, `axes` and `disabled` read thread-locals.
+//! Only `trace`, `axes`, `watch` and `disabled` read thread-locals.
+mod alone;
 mod analysis;
 mod argnums;
 mod associative;
@@ -58,6 +60,7 @@ mod sharded;
 mod tests;
 mod trace;
 mod vmap;
+mod watch;
 
 pub use analysis::MemoryAnalysis;
 pub use argnums::{Arg, Argnums, grad_by, value_and_grad_by};
@@ -97,3 +100,4 @@ pub use sharded::{
 };
 pub(crate) use trace::{apply, is_tracing, make, states};
 pub use vmap::{vmap, vmap_axes, vmap_axes_named, vmap_named};
+pub(crate) use watch::{Seen, Watch, watching};

@@ -4,8 +4,10 @@
 use super::bind::Sizes;
 use super::scope::{Purpose, purposed};
 use super::tune::Tuning;
-use crate::device::multiples;
+use crate::device::{Geometry, multiples};
 use crate::exec::{Compiled, Cost, estimate};
+#[cfg(feature = "graph")]
+use crate::jit::{Seen, Watch, watching};
 use crate::target::{Profile, Target};
 use crate::{Client, Error, Result, wgsl};
 use pallas_ir::{Kernel, Loc};
@@ -21,8 +23,6 @@ pub struct Explanation {
     pub kernels: Vec<Explained>,
 }
 
-/// One call's kernel.
-#[derive(Clone, Debug)]
 impl Explanation {
     /// The text of one [stage](Explained::stages) of each kernel, `traced`, `lower`, `simplify`, `placed`, `placement` or
     /// `wgsl`; empty for a stage that no kernel has.
@@ -44,6 +44,8 @@ impl Explanation {
     }
 }
 
+/// One call's kernel.
+#[derive(Clone, Debug)]
 pub struct Explained {
     /// The kernel's name.
     pub name: String,
@@ -128,34 +130,48 @@ pub(super) struct Notes {
 
 struct Note {
     compiled: Compiled,
-    sizes: Arc<Sizes>,
+    geometry: Geometry,
     client: Client,
     called: Loc,
     tuning: Option<Arc<Tuning>>,
+    /// Number of launches.
+    times: u64,
 }
 
 impl Notes {
     /// Records a call that does not run.
     pub(super) fn add(&mut self, compiled: &Compiled, sizes: &Arc<Sizes>, client: &Client, called: Loc) {
-        let (compiled, sizes, client, tuning) = (compiled.clone(), sizes.clone(), client.clone(), self.tuning.take());
-        self.calls.push(Note { compiled, sizes, client, called, tuning });
+        let (compiled, geometry, client) = (compiled.clone(), sizes.geometry.clone(), client.clone());
+        self.calls.push(Note { compiled, geometry, client, called, tuning: self.tuning.take(), times: 1 });
     }
 }
 
 /// Returns the calls of `f`, none of which runs.
 fn looked<R>(f: impl FnOnce() -> Result<R>) -> Result<Vec<Note>> {
     let notes = Rc::<RefCell<Notes>>::default();
-    purposed(Purpose::Look(notes.clone()), f)?;
+    let purpose = Purpose::Look(notes.clone());
+    #[cfg(feature = "graph")]
+    {
+        let seen = notes.clone();
+        let look = Watch::Look(Box::new(move |seen_kernel| {
+            let Seen { compiled, geometry, client, called, times } = seen_kernel;
+            seen.borrow_mut().calls.push(Note { compiled, geometry, client, called, tuning: None, times });
+        }));
+        watching(Some(look), || purposed(purpose, f))?;
+    }
+    #[cfg(not(feature = "graph"))]
+    purposed(purpose, f)?;
     Ok(notes.take().calls)
 }
 
-/// Describes every kernel that `f` calls at the given shapes, without running them.
+/// Describes every kernel that `f` calls at the given shapes, without running them; those that a function of
+/// [`jit`](crate::jit()) calls, too, of whose other operations nothing is said.
 ///
 /// # Errors
 /// What `f` returns.
 pub fn explain<R>(f: impl FnOnce() -> Result<R>) -> Result<Explanation> {
     let describe = |note: Note| {
-        let (kernel, geometry) = (note.compiled.traced(), &note.sizes.geometry);
+        let (kernel, geometry) = (note.compiled.traced(), &note.geometry);
         // For a call on the CPU the shader is that of a device with WebGPU's limits.
         let (target, multiples) = match note.client.target().profile {
             Profile::Cpu => (Target::webgpu(), 0),
@@ -187,7 +203,7 @@ pub(super) fn traced(f: impl FnOnce() -> Result<()>) -> Result<String> {
 /// What `f` returns, and what makes a kernel not run on the device at all.
 pub(super) fn memory_needed(f: impl FnOnce() -> Result<()>) -> Result<u64> {
     looked(f)?.iter().try_fold(0, |most, note| {
-        let needed = note.compiled.memory_needed(&note.client, &note.sizes.geometry);
+        let needed = note.compiled.memory_needed(&note.client, &note.geometry);
         needed.map(|bytes| bytes.max(most)).map_err(|error| error.called_at(note.called))
     })
 }
@@ -198,29 +214,43 @@ pub(crate) fn compiled<R>(f: impl FnOnce() -> Result<R>) -> Result<Vec<[Arc<Kern
     Ok(looked(f)?.iter().map(|note| [note.compiled.traced().clone(), note.compiled.lowered().clone()]).collect())
 }
 
-/// The estimated work of every kernel that `f` calls, summed.
+/// The estimated work of every kernel that `f` calls, summed; in a function of [`jit`](crate::jit()) kernels of a loop count
+/// as often as it runs. [`Lowered::cost_analysis`](crate::Lowered::cost_analysis) has the work of other operations.
 ///
 /// # Errors
 /// What `f` returns.
 pub fn cost<R>(f: impl FnOnce() -> Result<R>) -> Result<Cost> {
     Ok(looked(f)?.iter().fold(Cost::default(), |sum, note| {
-        let own = estimate(note.compiled.traced(), &note.sizes.geometry);
+        let own = estimate(note.compiled.traced(), &note.geometry);
         Cost {
-            flops: sum.flops + own.flops,
-            bytes_accessed: sum.bytes_accessed + own.bytes_accessed,
-            transcendentals: sum.transcendentals + own.transcendentals,
+            flops: sum.flops + note.times * own.flops,
+            bytes_accessed: sum.bytes_accessed + note.times * own.bytes_accessed,
+            transcendentals: sum.transcendentals + note.times * own.transcendentals,
         }
     }))
 }
 
-/// Runs every kernel that `f` calls on the strict interpreter and on its own device, and compares.
+/// Runs every kernel that `f` calls on the strict interpreter and on its own device, and compares. A function of
+/// [`jit`](crate::jit()) runs one operation at a time.
 ///
 /// # Errors
 /// The interpreter's fault; [`Error::Kernel`] with the first element that differs, its block, and the line of the store
 /// that wrote it; what `f` returns.
 pub fn check<R>(f: impl FnOnce() -> Result<R>) -> Result<Checked> {
     let agreed = Rc::<Cell<usize>>::default();
-    purposed(Purpose::Check(agreed.clone()), f)?;
+    let purpose = Purpose::Check(agreed.clone());
+    #[cfg(feature = "graph")]
+    {
+        let agrees = agreed.clone();
+        let check = Watch::Check(Box::new(move |kernel, reference, outputs| {
+            super::compare::compare(kernel, reference, outputs)?;
+            agrees.set(agrees.get() + 1);
+            Ok(())
+        }));
+        watching(Some(check), || purposed(purpose, f))?;
+    }
+    #[cfg(not(feature = "graph"))]
+    purposed(purpose, f)?;
     Ok(Checked { kernels: agreed.get() })
 }
 

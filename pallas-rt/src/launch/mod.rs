@@ -125,7 +125,9 @@ fn of_arrays(
         }
     };
     let (kernel, geometry) = (compiled.traced(), &sizes.geometry);
-    if let Purpose::Look(notes) = &scope.purpose {
+    // A call in a function that is being traced is looked at when that function runs.
+    let is_traced = |argument: &Argument| matches!(argument, Argument::Array(array, _) if array.is_traced());
+    if let (Purpose::Look(notes), false) = (&scope.purpose, arguments.iter().any(is_traced)) {
         notes.borrow_mut().add(&compiled, &sizes, &client, site.called);
         let unwritten = |i: usize| client.zeros(kernel.operands[i].dtype, &geometry.shapes[i]);
         return outputs(kernel).map(unwritten).collect();

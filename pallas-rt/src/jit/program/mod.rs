@@ -5,6 +5,7 @@ mod processes;
 mod steps;
 
 use super::sharded::{Declared, divided};
+use super::watch::{is_watching, watched};
 use crate::array::{Array, What};
 use crate::device::sequence::Devices;
 use crate::device::{Buffer, Client, DeviceKind, Lru};
@@ -42,6 +43,8 @@ pub(super) struct Program {
     arena: usize,
     /// The division of global arrays, if it runs on a mesh.
     division: Option<Division>,
+    /// What it computes, of whole arrays.
+    graph: Arc<Graph>,
 }
 
 /// The division of the arrays of a program on a mesh.
@@ -84,7 +87,8 @@ fn dump(folder: &Path, graphs: [(&str, &Graph); 2], plan: &Plan) {
     }
 }
 
-fn compiled(kernel: &Kernel) -> Compiled {
+/// The compiled forms of a kernel.
+pub(super) fn compiled(kernel: &Kernel) -> Compiled {
     let text = kernel.to_string();
     KERNELS.get(&text).unwrap_or_else(|| KERNELS.insert(text, Compiled::of_trace(kernel.clone())))
 }
@@ -185,7 +189,7 @@ impl Program {
             if let Some(folder) = &*DUMPS {
                 dump(folder, [("traced", graph), ("simplified", &simplified)], &plan);
             }
-            Program::of_plan(plan, sizes_of_params(graph), None, client)
+            Program::of_plan(plan, sizes_of_params(graph), None, Arc::new(simplified), client)
         })
     }
 
@@ -273,17 +277,24 @@ impl Program {
         let results = graph.gives().into_iter().zip(results).zip(receipts);
         let results = results.map(|((ty, sharding), receipts)| (ty, sharding, receipts)).collect();
         let division = Division { mesh: mesh.clone(), engine, positions, params, results };
-        in_turn(&simplified, &mesh, || Program::of_plan(plan, bytes, Some(division), client))
+        let graph = Arc::new(graph.clone());
+        in_turn(&simplified, &mesh, || Program::of_plan(plan, bytes, Some(division), graph, client))
     }
 
     /// The program of a plan for parameters of so many bytes.
-    fn of_plan(plan: Plan, params: Vec<usize>, division: Option<Division>, client: &Client) -> Result<Program> {
+    fn of_plan(
+        plan: Plan,
+        params: Vec<usize>,
+        division: Option<Division>,
+        graph: Arc<Graph>,
+        client: &Client,
+    ) -> Result<Program> {
         let devices = match &division {
             Some(division) => devices(&division.mesh, division.engine)?,
             None => Devices::One,
         };
         let (steps, arena) = (plan.steps.len(), plan.arena);
-        let bytes = 512 * launches(&plan) + arena as u64;
+        let bytes = 512 * (launches(&plan) + graph.equations.len() as u64) + arena as u64;
         let writes = |step: &fuse::Step, i| step.outputs.contains(&Place::Param(i));
         let changed = (0..params.len()).map(|i| plan.steps.iter().any(|step| writes(step, i))).collect();
         let (fresh, results) = (plan.fresh.clone(), plan.results.clone());
@@ -291,7 +302,7 @@ impl Program {
             DeviceKind::Cpu => Engine::Native(Native::new(plan, params, devices, client)?),
             DeviceKind::Gpu | DeviceKind::Interpreter => Engine::Steps(Steps::new(plan, client)?),
         };
-        Ok(Program { client: client.clone(), engine, fresh, results, changed, steps, bytes, arena, division })
+        Ok(Program { client: client.clone(), engine, fresh, results, changed, steps, bytes, arena, division, graph })
     }
 
     /// Number of steps of a run, of which each is a launch, a loop or a branch.
@@ -314,6 +325,10 @@ impl Program {
     /// # Errors
     /// Memory, a fault of the interpreter, device errors.
     pub(super) fn run(&self, args: &[&Array]) -> Result<Vec<Array>> {
+        watched(&self.graph, &self.client, args, || self.run_unwatched(args))
+    }
+
+    fn run_unwatched(&self, args: &[&Array]) -> Result<Vec<Array>> {
         if let Some(division) = &self.division {
             return self.run_on_mesh(division, args);
         }
@@ -332,6 +347,10 @@ impl Program {
     /// As [`run`](Program::run). The first parameters are `donated`: what a step writes of them has no other owner, or is
     /// copied before.
     pub(super) fn run_donating(&self, donated: Vec<Array>, rest: &[&Array]) -> Result<Vec<Array>> {
+        if is_watching() {
+            let all: Vec<&Array> = donated.iter().chain(rest.iter().copied()).collect();
+            return self.run(&all);
+        }
         if let Some(division) = &self.division {
             let all: Vec<&Array> = donated.iter().chain(rest.iter().copied()).collect();
             return self.run_on_mesh(division, &all);

@@ -152,7 +152,8 @@ mod tests {
         let whole = Type::new(DType::F32, [numbers.len()]);
         let results = vec![(whole, along(), ([].into(), vec![]))];
         let division = Division { mesh: mesh.clone(), engine, positions, params: vec![along()], results };
-        let program = Program::of_plan(planned(&graph, &[], &cpu).1, vec![4], Some(division), &cpu)?;
+        let plan = planned(&graph, &[], &cpu).1;
+        let program = Program::of_plan(plan, vec![4], Some(division), Arc::new(graph), &cpu)?;
         program.run(&[&cpu.full(&[numbers.len()], 3.0f32)?])?[0].to_vec::<f32>()
     }
 

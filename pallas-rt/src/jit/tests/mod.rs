@@ -5,7 +5,7 @@
 //! other operations in their place, `forward`, `derivatives` and `vmap` the transformations, `jaxpr` and `stablehlo` the
 //! texts of functions, `prints` what they show, `reductions` long ones in stages, `panels` products of which a GPU sums a
 //! part at a time, `planning` costs on meshes and pages about them; `random` has laws of random graphs,
-//! `transformed` those of their derivatives and batches.
+//! `transformed` those of their derivatives and batches; `watched` what looks at functions.
 mod ahead;
 mod audit;
 mod bounded;
@@ -40,6 +40,7 @@ mod stepped;
 mod tangents_of_kernels;
 mod transformed;
 mod vmap;
+mod watched;
 
 use crate::prelude::*;
 use crate::{grad, jit, keep, value_and_grad};

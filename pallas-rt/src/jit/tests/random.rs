@@ -5,16 +5,15 @@
 //! such sums changes, and the interpreter's functions differ in their last bits: these floats are compared up to a tolerance.
 //! Operations with jumps take only values that are equal in both, and floats are kept small.
 #![allow(clippy::print_stdout, reason = "how many graphs ran")]
-mod alone;
 mod calls;
 mod draw;
 
 pub(super) use draw::{Dice, drawn, drawn_forward};
 
+use super::super::alone;
 use super::super::program::Program;
 use crate::DeviceKind;
 use crate::prelude::*;
-use alone::one_at_a_time;
 use pallas_graph::transform::vjp;
 use pallas_graph::{Graph, Op, verify};
 use pallas_ir::{Literal, ScalarOp, StructuralOp, Type};
@@ -38,6 +37,11 @@ pub(super) fn operands(graph: &Graph, client: &Client, seed: u64) -> Vec<Array> 
 
 pub(super) fn run(graph: &Graph, client: &Client, args: &[Array]) -> Result<Vec<Array>> {
     Program::new(graph, client)?.run(&args.iter().collect::<Vec<_>>())
+}
+
+/// Each equation by a program of its own.
+fn one_at_a_time(graph: &Graph, client: &Client, args: &[Array]) -> Result<Vec<Array>> {
+    alone::one_at_a_time(graph, client, args, &mut |_, _, _| Ok(()))
 }
 
 pub(super) fn numbers(x: &Array) -> Vec<f64> {

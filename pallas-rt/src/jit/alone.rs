@@ -1,0 +1,125 @@
+//! Graphs one operation at a time.
+use super::trace::run_single;
+use crate::array::Array;
+use crate::device::Client;
+use crate::error::{Error, Result};
+use pallas_graph::call::{Call, Scan};
+use pallas_graph::{Equation, Graph, Op, Var};
+use pallas_ir::DType;
+
+/// Called after each equation with its operands and results; an equation that calls graphs is its own equations.
+pub(super) type Each<'a> = dyn FnMut(&Equation, &[Array], &[Array]) -> Result<()> + 'a;
+
+/// Runs each equation by a program of its own, loops and branches step by step.
+///
+/// # Errors
+/// What a program or `each` returns; a graph of exchanges among devices.
+pub(super) fn one_at_a_time(graph: &Graph, client: &Client, args: &[Array], each: &mut Each<'_>) -> Result<Vec<Array>> {
+    let mut made: Vec<Option<Array>> = vec![None; graph.types.len()];
+    graph.params.iter().zip(args).for_each(|(p, x)| made[p.index()] = Some(x.clone()));
+    for e in &graph.equations {
+        let args: Vec<Array> = e.args.iter().map(|a| made[a.index()].clone().expect("defined")).collect();
+        let found = match &e.op {
+            Op::Call(call) if !matches!(**call, Call::Kernel(_) | Call::Print(_)) => called(call, client, &args, each)?,
+            // What it shows is shown by the whole graph; its result stands for that.
+            Op::Call(call) if matches!(**call, Call::Print(_)) => vec![client.zeros(DType::I32, &[])?],
+            op => {
+                let found = single(op, e, graph, client, &args)?;
+                each(e, &args, &found)?;
+                found
+            }
+        };
+        e.results.iter().zip(found).for_each(|(r, x)| made[r.index()] = Some(x));
+    }
+    Ok(graph.results.iter().map(|r| made[r.index()].clone().expect("defined")).collect())
+}
+
+/// An equation as a graph of its own.
+fn single(op: &Op, e: &Equation, graph: &Graph, client: &Client, args: &[Array]) -> Result<Vec<Array>> {
+    let mut single = Graph { at: e.loc, ..Graph::default() };
+    let params: Vec<Var> = e.args.iter().map(|a| single.param(graph.ty(*a).clone())).collect();
+    let made = match op {
+        Op::Call(call) => single.push_all(Call::clone(call), &params),
+        op => single.push(op.clone(), &params).map(|result| vec![result]),
+    };
+    single.results = made.map_err(|diag| Error::operation(e.loc, diag))?;
+    run_single(single, client, &args.iter().collect::<Vec<_>>()).map_err(|error| error.called_at(e.loc))
+}
+
+/// Adds the step to the message of an error of the search for NaN.
+fn in_step(error: Error, step: usize) -> Error {
+    match error {
+        Error::Operation(mut e) if e.diag.code == "nan" => {
+            e.diag.message.push_str(&format!(", in step {step} of a loop"));
+            Error::Operation(e)
+        }
+        other => other,
+    }
+}
+
+fn scanned(scan: &Scan, client: &Client, args: &[Array], each: &mut Each<'_>) -> Result<Vec<Array>> {
+    let (captured, rest) = args.split_at(scan.captured);
+    let (carried, arrays) = rest.split_at(scan.carried);
+    let gives = scan.body.gives();
+    let mut carried = carried.to_vec();
+    let mut stacks: Vec<Vec<u8>> = vec![vec![]; gives.len() - scan.carried];
+    let steps: Vec<usize> = (0..scan.length).collect();
+    let steps = if scan.reverse { steps.into_iter().rev().collect() } else { steps };
+    for i in steps {
+        let element = |x: &Array| -> Result<Array> {
+            let bytes = x.to_bytes()?;
+            let n = bytes.len() / scan.length;
+            client.array_from_bytes(x.dtype(), &x.shape()[1..], &bytes[i * n..(i + 1) * n])
+        };
+        let elements = arrays.iter().map(element).collect::<Result<Vec<Array>>>()?;
+        let mut made = one_at_a_time(&scan.body, client, &[captured, &carried, &elements].concat(), each)
+            .map_err(|error| in_step(error, i))?;
+        for (stack, x) in stacks.iter_mut().zip(made.split_off(scan.carried)) {
+            let row = x.to_bytes()?;
+            let at = if scan.reverse { 0 } else { stack.len() };
+            stack.splice(at..at, row);
+        }
+        carried = made;
+    }
+    let stacks = stacks
+        .iter()
+        .zip(&gives[scan.carried..])
+        .map(|(bytes, ty)| client.array_from_bytes(ty.dtype, &[&[scan.length], &ty.shape[..]].concat(), bytes));
+    carried.extend(stacks.collect::<Result<Vec<_>>>()?);
+    Ok(carried)
+}
+
+fn called(call: &Call, client: &Client, args: &[Array], each: &mut Each<'_>) -> Result<Vec<Array>> {
+    match call {
+        Call::Scan(scan) => scanned(scan, client, args, each),
+        Call::Case(case) => {
+            let number = args[0].to_vec::<i32>()?[0].clamp(0, case.branches.len() as i32 - 1);
+            one_at_a_time(&case.branches[number as usize], client, &args[1..], each)
+        }
+        Call::While(call) => {
+            let (of_condition, rest) = args.split_at(call.condition_captured);
+            let (of_body, carried) = rest.split_at(call.body_captured);
+            let mut carried = carried.to_vec();
+            for step in 0.. {
+                let goes_on = one_at_a_time(&call.condition, client, &[of_condition, &carried].concat(), each)?;
+                if goes_on[0].to_bytes()?[0] == 0 {
+                    break;
+                }
+                carried = one_at_a_time(&call.body, client, &[of_body, &carried].concat(), each)
+                    .map_err(|error| in_step(error, step))?;
+            }
+            Ok(carried)
+        }
+        Call::Custom(custom) => one_at_a_time(&custom.primal, client, args, each),
+        Call::CustomJvp(custom) => one_at_a_time(&custom.primal, client, args, each),
+        Call::Closed(graph) => one_at_a_time(graph, client, args, each),
+        Call::Checkpoint(checkpoint) => one_at_a_time(&checkpoint.graph, client, args, each),
+        Call::Named(_) => Ok(args.to_vec()),
+        Call::Kernel(_) | Call::Print(_) => unreachable!("an equation of its own"),
+        Call::ShardMap(_) => Err(Error::Unsupported {
+            what: "functions of blocks, one operation at a time".into(),
+            device: client.device().to_string(),
+            help: "check the function of one block, without `shard_map`",
+        }),
+    }
+}

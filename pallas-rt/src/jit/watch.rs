@@ -1,0 +1,224 @@
+//! What looks at the programs that a thread runs: `check`, `explain` and `cost` at their kernels, and the search for NaN.
+use super::alone::one_at_a_time;
+use super::program::compiled;
+use super::trace::type_of;
+use crate::array::Array;
+use crate::device::{Client, Geometry, inputs};
+use crate::error::{Error, Result};
+use crate::exec::{self, Compiled};
+use crate::interp::nans;
+use pallas_graph::call::{Call, KernelCall};
+use pallas_graph::{Equation, Graph, Op};
+use pallas_ir::{At, Diag, Kernel, Literal, Loc, OperandKind};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// A kernel that a program launches.
+pub(crate) struct Seen {
+    pub compiled: Compiled,
+    pub geometry: Geometry,
+    pub client: Client,
+    /// The line of the call.
+    pub called: Loc,
+    /// Number of launches in a run; those of a loop of unknown length, and of each branch, count once.
+    pub times: u64,
+}
+
+/// Compares a kernel's outputs with those of the strict interpreter.
+type Judge = dyn Fn(&Kernel, &[Array], &[Array]) -> Result<()>;
+
+/// The purpose of a look.
+pub(crate) enum Watch {
+    /// Programs with kernels do not run: each kernel is given to this function.
+    Look(Box<dyn Fn(Seen)>),
+    /// Kernels run on the strict interpreter, too, and this function compares.
+    Check(Box<Judge>),
+}
+
+thread_local! {
+    static WATCH: RefCell<Option<Rc<Watch>>> = const { RefCell::new(None) };
+}
+
+/// Runs `f` while its programs are looked at; `None`: while they are not.
+pub(crate) fn watching<R>(watch: Option<Watch>, f: impl FnOnce() -> R) -> R {
+    struct Restore(Option<Rc<Watch>>);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            WATCH.set(self.0.take());
+        }
+    }
+    let _outer = Restore(WATCH.replace(watch.map(Rc::new)));
+    f()
+}
+
+/// Returns true if something looks at this thread's programs.
+pub(super) fn is_watching() -> bool {
+    nans::is_on() || WATCH.with_borrow(Option::is_some)
+}
+
+/// Runs a program, `run`, of this graph; what looks at this thread's programs looks at it.
+///
+/// # Errors
+/// What `run` returns; what the look finds.
+pub(super) fn watched(
+    graph: &Graph,
+    client: &Client,
+    args: &[&Array],
+    run: impl FnOnce() -> Result<Vec<Array>>,
+) -> Result<Vec<Array>> {
+    let watch = WATCH.with_borrow(Option::clone);
+    match watch.as_deref() {
+        Some(Watch::Look(see)) if has_kernels(graph) => {
+            kernels(graph, 1, &mut |call, called, times| {
+                let compiled = compiled(&call.kernel);
+                let geometry = compiled.geometry(&call.sizes)?;
+                see(Seen { compiled, geometry, client: client.clone(), called, times });
+                Ok(())
+            })?;
+            graph.gives().iter().map(|ty| client.zeros(ty.dtype, &ty.shape)).collect()
+        }
+        Some(Watch::Check(judge)) if has_kernels(graph) => alone(graph, client, args, &mut |e, args, outputs| {
+            let Some(call) = kernel_of(e) else { return Ok(()) };
+            let reference = interpreted(call, args, false).map_err(|error| error.called_at(e.loc))?;
+            judge(&call.kernel, &reference, outputs).map_err(|error| error.called_at(e.loc))
+        }),
+        _ if nans::is_on() => {
+            let results = run()?;
+            search(graph, client, args, &results)?;
+            Ok(results)
+        }
+        _ => run(),
+    }
+}
+
+/// Runs a graph one operation at a time; nothing looks at the programs of the operations.
+fn alone(graph: &Graph, client: &Client, args: &[&Array], each: &mut super::alone::Each<'_>) -> Result<Vec<Array>> {
+    let args: Vec<Array> = args.iter().copied().cloned().collect();
+    watching(None, || nans::without(|| one_at_a_time(graph, client, &args, each)))
+}
+
+fn kernel_of(e: &Equation) -> Option<&KernelCall> {
+    match &e.op {
+        Op::Call(call) => match &**call {
+            Call::Kernel(call) => Some(call),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn has_kernels(graph: &Graph) -> bool {
+    let called = |e: &Equation| matches!(&e.op, Op::Call(call) if call.graphs().into_iter().any(has_kernels));
+    graph.equations.iter().any(|e| kernel_of(e).is_some() || called(e))
+}
+
+/// Calls `f` for each kernel of a graph with the line of its call and the number of its launches.
+fn kernels(graph: &Graph, times: u64, f: &mut dyn FnMut(&KernelCall, Loc, u64) -> Result<()>) -> Result<()> {
+    for e in &graph.equations {
+        if let Some(call) = kernel_of(e) {
+            f(call, e.loc, times)?;
+        } else if let Op::Call(call) = &e.op {
+            match &**call {
+                Call::Scan(scan) => kernels(&scan.body, times.saturating_mul(scan.length as u64), f)?,
+                Call::Custom(custom) => kernels(&custom.primal, times, f)?,
+                Call::CustomJvp(custom) => kernels(&custom.primal, times, f)?,
+                other => other.graphs().into_iter().try_for_each(|graph| kernels(graph, times, f))?,
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The outputs of a kernel on the strict interpreter.
+fn interpreted(call: &KernelCall, args: &[Array], finds_nans: bool) -> Result<Vec<Array>> {
+    let (client, kernel) = (Client::interpreter(), &call.kernel);
+    let geometry = compiled(kernel).geometry(&call.sizes)?;
+    let (mut arrays, mut params): (exec::Arrays, Vec<Option<Literal>>) =
+        (vec![None; kernel.operands.len()], vec![None; kernel.operands.len()]);
+    let (mut args, mut numbers) = (args.iter(), call.params.iter());
+    for i in inputs(kernel) {
+        match kernel.operands[i].kind {
+            OperandKind::Param => params[i] = numbers.next().copied(),
+            _ => arrays[i] = args.next().map(|x| x.to_device(&client).map(|x| (x, false))).transpose()?,
+        }
+    }
+    let call =
+        exec::Call { geometry: &geometry, at: Loc::NONE, called: Loc::NONE, params: &params, arrays, lent: vec![] };
+    exec::interpret(&client, kernel, call, |mut machine| {
+        machine.finds_nans = finds_nans;
+        crate::interp::walk::run(&mut machine)?;
+        Ok(machine)
+    })
+}
+
+/// The position of the first NaN of an array.
+fn first_nan(x: &Array) -> Result<Option<usize>> {
+    if x.dtype().is_float() { Ok(nans::first(x.dtype(), &x.to_bytes()?)) } else { Ok(None) }
+}
+
+/// Returns true if one of these arrays has NaN.
+fn has_nan<'a>(mut xs: impl Iterator<Item = &'a Array>) -> Result<bool> {
+    xs.try_fold(false, |found, x| Ok(found || first_nan(x)?.is_some()))
+}
+
+/// Looks for the first operation that makes NaN of operands without NaN, if a result has NaN and no argument has.
+///
+/// # Errors
+/// `nan` with the operation and its line; in a kernel that of its own operation.
+fn search(graph: &Graph, client: &Client, args: &[&Array], results: &[Array]) -> Result<()> {
+    if !has_nan(results.iter())? || has_nan(args.iter().copied())? {
+        return Ok(());
+    }
+    let found = alone(graph, client, args, &mut |e, args, outputs| {
+        let mut made = vec![];
+        for x in outputs {
+            made.push(first_nan(x)?);
+        }
+        let Some((output, at)) = made.iter().enumerate().find_map(|(k, at)| Some((k, (*at)?))) else { return Ok(()) };
+        if has_nan(args.iter())? {
+            return Ok(());
+        }
+        if let Some(call) = kernel_of(e) {
+            interpreted(call, args, true).map_err(|error| error.called_at(e.loc))?;
+        }
+        Err(Error::operation(e.loc, made_by(e, args, &outputs[output], at)?))
+    });
+    match found {
+        // Not to be searched: the results tell that there is one.
+        Ok(_) | Err(Error::Unsupported { .. }) => {
+            let message = "a result has NaN, and no argument has".to_string();
+            let help =
+                "its operations one by one make none, or cannot be looked at: the compiled function rounds otherwise";
+            Err(Error::operation(Loc::NONE, Diag::new("nan", At::Op, message, help)))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// What is said of an equation that makes NaN.
+fn made_by(e: &Equation, args: &[Array], output: &Array, at: usize) -> Result<Diag> {
+    let element = crate::interp::datum::unflatten(at, output.shape());
+    let name = match &e.op {
+        Op::Call(call) => match kernel_of(e) {
+            Some(call) => format!("kernel `{}`", call.kernel.name),
+            None => format!("`{}`", call.name()),
+        },
+        op => format!("`{}`", op.to_string().split(' ').next().unwrap_or_default()),
+    };
+    let operands = match &e.op {
+        Op::Scalar(_) => {
+            let number = |x: &Array| {
+                let bytes = x.to_bytes()?;
+                Ok(crate::interp::Data::from_bytes(x.dtype(), &bytes).get(at).to_string())
+            };
+            args.iter().map(number).collect::<Result<Vec<String>>>()?
+        }
+        _ => args.iter().map(|x| type_of(x).to_string()).collect(),
+    };
+    let message = format!(
+        "{name} of {} is NaN at element {element:?} of {}, and no operand is",
+        operands.join(" and "),
+        type_of(output)
+    );
+    Ok(Diag::new("nan", At::Op, message, "mask what the operation is not defined for before it, with `select`"))
+}
