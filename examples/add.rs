@@ -2,6 +2,7 @@
 //!
 //! `cargo run --example add [-- --device cpu|gpu|interpret]`
 mod device;
+mod usage;
 
 use pallas_rt::prelude::*;
 
@@ -17,6 +18,7 @@ fn add<const B: usize>(
 }
 
 fn main() -> Result<()> {
+    usage::read(include_str!("add.rs"), &["--device"]);
     run(&device::client()?)
 }
 

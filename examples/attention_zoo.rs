@@ -4,6 +4,7 @@
 //! `cargo run --release --example attention_zoo [-- --device cpu|gpu|interpret]`
 mod data;
 mod device;
+mod usage;
 
 use pallas_kernels::attention_options::{Dropout, Window};
 use pallas_kernels::flash_attention::{Causal, Options, flash_attention};
@@ -12,6 +13,7 @@ use pallas_rt::{DeviceKind, threefry};
 use std::time::Instant;
 
 fn main() -> Result<()> {
+    usage::read(include_str!("attention_zoo.rs"), &["--device"]);
     run(&device::client()?)
 }
 

@@ -4,6 +4,8 @@
 //!
 //! A policy says how the model is to be divided, as text. The model is marked by it, audited against it, and audited again
 //! with a mark that somebody forgot. The exit code is 1 unless each answer is the right one.
+mod usage;
+
 use pallas_rt::prelude::*;
 use pallas_rt::sharding::{Mesh, NamedSharding, P, ShardingPolicy};
 use pallas_rt::{
@@ -156,6 +158,7 @@ pub fn run() -> Result<bool> {
 }
 
 fn main() -> ExitCode {
+    usage::read(include_str!("audit.rs"), &[]);
     match run() {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => {

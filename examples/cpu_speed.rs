@@ -5,6 +5,7 @@
 #[allow(dead_code, reason = "benches measure other peaks, too")]
 #[path = "../benches/peak/cpu.rs"]
 mod peak;
+mod usage;
 
 use pallas_kernels::flash_attention::{
     Causal, Options, flash_attention, flash_attention_in_blocks, flash_attention_with_lse,
@@ -31,6 +32,7 @@ fn add(
 }
 
 fn main() -> Result<()> {
+    usage::read(include_str!("cpu_speed.rs"), &[]);
     let client = Client::cpu();
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let peak = peak::flops(threads);

@@ -4,6 +4,7 @@
 //!
 //! `cargo run --release --example decode [-- --device cpu|gpu|interpret]`
 mod device;
+mod usage;
 
 use pallas_kernels::paged_attention::{Batch, BatchOptions, Options, PagedCache, Requests};
 use pallas_rt::prelude::*;
@@ -20,6 +21,7 @@ struct Sizes {
 }
 
 fn main() -> Result<()> {
+    usage::read(include_str!("decode.rs"), &["--device"]);
     let prompts = &[700, 12, 1500, 90, 333, 1, 2048, 64];
     decode(&device::client()?, &Sizes { heads: 16, key_heads: 4, head_dim: 64, page: 16, prompts, tokens: 100 })
 }

@@ -1,9 +1,12 @@
 //! The devices of this machine, what they can do, and the one that runs kernels by default.
 //!
 //! `cargo run --example devices`, with `PALLAS_DEVICE=cpu|gpu|gpu:N|interpret` to choose another.
+mod usage;
+
 use pallas_rt::{Client, DeviceKind, Result};
 
 fn main() -> Result<()> {
+    usage::read(include_str!("devices.rs"), &[]);
     for device in Client::devices() {
         let target = &device.target;
         println!("{device}");

@@ -3,6 +3,7 @@
 //! `cargo run --release -p pallas-examples --example flash_attention [-- --device cpu|gpu|interpret] [-- --explain]`
 mod data;
 mod device;
+mod usage;
 
 use pallas_kernels::flash_attention::{Options, block_sizes, flash_attention};
 use pallas_rt::{Error, explain};
@@ -12,6 +13,7 @@ use std::time::Instant;
 const TOLERANCE: f32 = 1e-5;
 
 fn main() -> ExitCode {
+    usage::read(include_str!("flash_attention.rs"), &["--device", "--explain"]);
     match run() {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,

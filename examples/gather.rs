@@ -3,6 +3,7 @@
 //!
 //! `cargo run --example gather [-- --device cpu|gpu|interpret]`
 mod device;
+mod usage;
 
 use pallas_rt::prelude::*;
 
@@ -35,6 +36,7 @@ fn bags(
 }
 
 fn main() -> Result<()> {
+    usage::read(include_str!("gather.rs"), &["--device"]);
     run(&device::client()?)
 }
 

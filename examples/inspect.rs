@@ -6,6 +6,7 @@
 //! which kernels they go. `--kernels` prints these too. `inspect.json` has the times for <https://ui.perfetto.dev>. The
 //! exit code is 1 if a call does not launch what the plan says.
 mod device;
+mod usage;
 
 use pallas_rt::prelude::*;
 use pallas_rt::timeline::{self, Kind, Timeline};
@@ -28,6 +29,7 @@ fn step(layer: &Layer, x: &Array, y: &Array) -> Result<(Layer, Array)> {
 }
 
 fn main() -> Result<()> {
+    usage::read(include_str!("inspect.rs"), &["--device", "--kernels"]);
     run(&device::client()?, Path::new("inspect.json")).map(drop)
 }
 

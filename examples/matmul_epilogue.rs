@@ -2,6 +2,7 @@
 //!
 //! `cargo run --release --example matmul_epilogue [-- --device cpu|gpu|interpret]`
 mod device;
+mod usage;
 
 use pallas_kernels::matmul::{Layout, matmul_with};
 use pallas_rt::prelude::*;
@@ -28,6 +29,7 @@ fn linear<const B: usize>(
 }
 
 fn main() -> Result<()> {
+    usage::read(include_str!("matmul_epilogue.rs"), &["--device"]);
     run(&device::client()?)
 }
 

@@ -7,6 +7,8 @@
 //! the way of Megatron: heads of the attention, hidden numbers of the perceptron). The gradient of a block is planned on each mesh:
 //! exchanges, memory of a device, time of a step. The exit code is 1 unless the exchanges are those that these divisions need,
 //! and the block runs on eight virtual devices, 2 x 2 x 2, as it does on one.
+mod usage;
+
 use pallas_rt::prelude::*;
 use pallas_rt::sharding::{Link, Mesh, NamedSharding, P, PartitionSpec, Topology};
 use pallas_rt::{
@@ -207,6 +209,7 @@ pub fn run(folder: Option<&Path>) -> Result<bool> {
 }
 
 fn main() -> ExitCode {
+    usage::read(include_str!("mesh_shapes.rs"), &[]);
     let folder = std::env::args_os().nth(1).map(PathBuf::from);
     match run(folder.as_deref()) {
         Ok(true) => ExitCode::SUCCESS,

@@ -9,6 +9,7 @@
 mod digits;
 #[path = "data/numbers.rs"]
 mod numbers;
+mod usage;
 
 mod device;
 
@@ -54,6 +55,7 @@ fn step(w: &Array, x: &Array, signs: &Array) -> Result<(Array, Array, Array)> {
 }
 
 fn main() -> Result<()> {
+    usage::read(include_str!("newton.rs"), &["--device"]);
     run(&device::client()?)
 }
 

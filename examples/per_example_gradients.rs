@@ -9,6 +9,7 @@
 mod digits;
 #[path = "data/numbers.rs"]
 mod numbers;
+mod usage;
 
 mod device;
 
@@ -49,6 +50,7 @@ fn privately(network: &Network, x: &Array, labels: &Array) -> Result<(Array, Net
 }
 
 fn main() -> Result<()> {
+    usage::read(include_str!("per_example_gradients.rs"), &["--device"]);
     run(&device::client()?)
 }
 

@@ -5,6 +5,8 @@
 //! The weights are divided by features, the indices by examples, and the result of the lookup has both dimensions; one axis
 //! divides only one of them. Without priorities propagation decides, as Shardy does; a priority lets the user decide. The
 //! exit code is 1 unless the winner of each case is the expected one.
+mod usage;
+
 use pallas_rt::prelude::*;
 use pallas_rt::sharding::{Mesh, NamedSharding, P, device_put, dim};
 use pallas_rt::{jit, partitioned};
@@ -61,6 +63,7 @@ pub fn run() -> Result<bool> {
 }
 
 fn main() -> ExitCode {
+    usage::read(include_str!("priority.rs"), &[]);
     match run() {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => {

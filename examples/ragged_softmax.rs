@@ -2,6 +2,7 @@
 //!
 //! `cargo run --example ragged_softmax [-- --device cpu|gpu|interpret]`
 mod device;
+mod usage;
 
 use pallas_rt::prelude::*;
 
@@ -24,6 +25,7 @@ fn ragged_softmax(
 }
 
 fn main() -> Result<()> {
+    usage::read(include_str!("ragged_softmax.rs"), &["--device"]);
     run(&device::client()?)
 }
 

@@ -6,6 +6,8 @@
 //! each with the results of the one before, are one trace. What is declared is compared, not where arrays lie, so equal
 //! declarations in other words do not compile the function again, and each real change does so once, with its reason. The
 //! exit code is 1 unless this is so.
+mod usage;
+
 use pallas_rt::prelude::*;
 use pallas_rt::sharding::{Mesh, P};
 use pallas_rt::{clear_sharding, jit, jit_misses, mark_sharding};
@@ -71,6 +73,7 @@ pub fn run() -> Result<bool> {
 }
 
 fn main() -> ExitCode {
+    usage::read(include_str!("retrace.rs"), &[]);
     match run() {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => {

@@ -9,6 +9,7 @@
 mod digits;
 #[path = "data/numbers.rs"]
 mod numbers;
+mod usage;
 
 mod device;
 
@@ -77,6 +78,7 @@ fn arrays(client: &Client, images: &Images, which: &[usize]) -> Result<(Array, A
 }
 
 fn main() -> Result<()> {
+    usage::read(include_str!("rnn_scan.rs"), &["--device"]);
     run(&device::client()?)
 }
 

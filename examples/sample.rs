@@ -7,6 +7,7 @@
 //! that follow each other in no element, or the names are not those that JAX draws with the same key.
 #[path = "data/numbers.rs"]
 mod numbers;
+mod usage;
 
 mod device;
 
@@ -54,6 +55,7 @@ fn draw(key: &Array, logits: &Array) -> Result<Array> {
 }
 
 fn main() -> Result<()> {
+    usage::read(include_str!("sample.rs"), &["--device"]);
     run(&device::client()?)
 }
 

@@ -9,6 +9,7 @@
 //!
 //! `cargo run --release --example state_space [-- --device cpu|gpu|interpret]`
 mod device;
+mod usage;
 
 use pallas_rt::prelude::*;
 
@@ -40,6 +41,7 @@ fn state_space<const C: usize>(
 }
 
 fn main() -> Result<()> {
+    usage::read(include_str!("state_space.rs"), &["--device"]);
     run(&device::client()?)
 }
 

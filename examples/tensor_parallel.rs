@@ -11,6 +11,8 @@
 //! Three arrays are annotated; propagation decides about all others, and the partitioner inserts one exchange. Eight virtual
 //! devices share the processor. The exit code is 1 unless there is exactly one all-reduce over `model`, the result is
 //! divided by `data` alone, and it is that of one device.
+mod usage;
+
 use pallas_rt::prelude::*;
 use pallas_rt::sharding::{Mesh, NamedSharding, P, visualize_sharding};
 use pallas_rt::{Shardings, distributed, jit, partitioned, random, with_sharding_constraint};
@@ -87,6 +89,7 @@ pub fn run(shows: bool) -> Result<bool> {
 }
 
 fn main() -> ExitCode {
+    usage::read(include_str!("tensor_parallel.rs"), &[]);
     let job = match distributed::initialize() {
         Ok(job) => job,
         Err(error) => {

@@ -15,6 +15,7 @@
 //! Digits, UCI Machine Learning Repository (1998).
 #[path = "data/digits.rs"]
 mod digits;
+mod usage;
 
 use digits::{Digits, Images, Random};
 use pallas_rt::distributed::{Local, Metric, initialize, metric};
@@ -186,6 +187,7 @@ pub fn run(epochs: usize, goal: f64) -> Result<bool> {
 }
 
 fn main() -> ExitCode {
+    usage::read(include_str!("train_and_evaluate.rs"), &[]);
     match run(EPOCHS, GOAL) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,

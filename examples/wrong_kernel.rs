@@ -3,6 +3,7 @@
 //!
 //! `cargo run --example wrong_kernel [-- --device cpu|gpu]` (the device that the corrected kernel is held against)
 mod device;
+mod usage;
 
 use pallas_rt::prelude::*;
 
@@ -60,6 +61,7 @@ fn row_sums(
 }
 
 fn main() -> Result<()> {
+    usage::read(include_str!("wrong_kernel.rs"), &["--device"]);
     run(&device::client()?)
 }
 

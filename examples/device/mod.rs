@@ -7,8 +7,9 @@ use pallas_rt::{Client, Error, Result};
 /// [`Error::Value`] for another name, [`Error::NoDevice`] if there is no such device.
 pub fn client() -> Result<Client> {
     let args: Vec<String> = std::env::args().collect();
-    match args.iter().position(|a| a == "--device").and_then(|i| args.get(i + 1)).map(String::as_str) {
-        None => Client::from_env(),
+    let Some(at) = args.iter().position(|a| a == "--device") else { return Client::from_env() };
+    match args.get(at + 1).map(String::as_str) {
+        None => Err(Error::Value { message: "--device: expected cpu, gpu or interpret after it".into() }),
         Some("cpu") => Ok(Client::cpu()),
         Some("interpret") => Ok(Client::interpreter()),
         Some("gpu") => Client::gpu(0),

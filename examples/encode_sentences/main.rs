@@ -11,6 +11,8 @@
 #[path = "../device/mod.rs"]
 mod device;
 mod model;
+#[path = "../usage/mod.rs"]
+mod usage;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use model::{BATCH, Expected, Model};
@@ -24,6 +26,7 @@ const BOUND: f32 = 1e-4;
 const MEASURED: Duration = Duration::from_secs(2);
 
 fn main() -> Result<ExitCode> {
+    usage::read(include_str!("main.rs"), &["--model", "--device"]);
     let (mut folder, mut sentences) = (model::folder(), vec![]);
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {

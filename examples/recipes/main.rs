@@ -22,6 +22,8 @@ mod report;
 mod ring;
 mod ring_attention;
 mod sequence;
+#[path = "../usage/mod.rs"]
+mod usage;
 
 use pallas_rt::prelude::*;
 use std::process::ExitCode;
@@ -43,6 +45,7 @@ pub const RECIPES: &[(&str, Recipe)] = &[
 ];
 
 fn main() -> ExitCode {
+    usage::read(include_str!("main.rs"), &[]);
     let names: Vec<String> = std::env::args().skip(1).collect();
     if let Some(unknown) = names.iter().find(|name| RECIPES.iter().all(|(own, _)| own != name)) {
         let all: Vec<&str> = RECIPES.iter().map(|(name, _)| *name).collect();

@@ -10,6 +10,8 @@
 #[path = "../device/mod.rs"]
 mod device;
 mod model;
+#[path = "../usage/mod.rs"]
+mod usage;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use model::{BATCH, Digits, EPOCHS, Trainer};
@@ -23,6 +25,7 @@ const GOAL: f64 = 0.97;
 const CURVE: &str = "train_digits.svg";
 
 fn main() -> Result<ExitCode> {
+    usage::read(include_str!("main.rs"), &["--device"]);
     let client = device::client()?;
     println!("on {}", client.why());
     let digits = Digits::load();

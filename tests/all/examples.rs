@@ -59,6 +59,8 @@ mod train_and_evaluate;
 #[cfg(feature = "graph")]
 #[path = "../../examples/train_digits/model.rs"]
 mod train_digits;
+#[path = "../../examples/usage/mod.rs"]
+mod usage;
 #[path = "../../examples/wrong_kernel.rs"]
 mod wrong_kernel;
 
@@ -69,6 +71,54 @@ fn examples_run_on_every_device() {
         for run in simple.into_iter().chain([decode::run, state_space::run, wrong_kernel::run]) {
             run(&client).unwrap_or_else(|e| panic!("{client:?}: {e}"));
         }
+    }
+}
+
+/// The source of each example by name, with the options that it takes.
+fn sources() -> Vec<(String, String, Vec<String>)> {
+    let manifest = include_str!("../../examples/Cargo.toml");
+    let paths = manifest.lines().filter_map(|line| line.strip_prefix("path = \"")?.strip_suffix('"'));
+    let read = |path: &str| {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/examples");
+        let source = std::fs::read_to_string(format!("{folder}/{path}")).unwrap_or_else(|e| panic!("{path}: {e}"));
+        let call = "    usage::read(include_str!(\"";
+        let (_, rest) = source.split_once(call).unwrap_or_else(|| panic!("{path} does not read its arguments"));
+        let (options, _) = rest.split_once(");").expect("the end of the call");
+        let options: Vec<String> = options.split('"').filter(|part| part.starts_with("--")).map(String::from).collect();
+        (path.trim_end_matches("/main.rs").trim_end_matches(".rs").to_string(), source, options)
+    };
+    paths.map(read).collect()
+}
+
+/// `--help` is answered by all, options are on their pages, and those that the README says to run on a device do so.
+#[test]
+fn examples_say_what_they_take() {
+    let readme = include_str!("../../README.md");
+    let listed = |after: &str| {
+        let (_, rest) = readme.split_once(after).expect("the README lists examples");
+        let rows = rest.trim_start().lines().take_while(|line| line.starts_with('|')).map(String::from);
+        rows.collect::<Vec<_>>().join("\n")
+    };
+    let on_devices = listed("On `--device cpu|gpu|interpret`:\n");
+    let on_meshes = listed("On meshes of virtual devices of the CPU:\n");
+    let all = sources();
+    assert!(all.len() > 20, "{}", all.len());
+    for (name, source, options) in all {
+        let own: Vec<&str> = options.iter().map(String::as_str).collect();
+        let answer = |args: &[&str]| {
+            let args: Vec<String> = args.iter().map(ToString::to_string).collect();
+            usage::answer(&source, &own, &args)
+        };
+        let page = answer(&["--help"]).and_then(|page| page.ok()).unwrap_or_else(|| panic!("{name} has no page"));
+        assert!(page.contains(&format!("--example {name}")), "{name}: {page}");
+        assert!(own.iter().all(|option| page.contains(option)), "{name} takes {own:?}: {page}");
+        assert_eq!(own.contains(&"--device"), source.contains("device::client()"), "{name}");
+        let row = format!("[`{name}`]");
+        assert!(!on_devices.contains(&row) || own.contains(&"--device"), "{name} has no `--device`");
+        assert!(!on_meshes.contains(&row) || !own.contains(&"--device"), "{name} has `--device`");
+        assert!(answer(&[]).is_none() && answer(&own).is_none(), "{name} does not run");
+        let wrong = answer(&["--no-such-option"]).and_then(|answer| answer.err()).unwrap_or_default();
+        assert!(wrong.contains("unknown option `--no-such-option`"), "{name}: {wrong}");
     }
 }
 

@@ -12,10 +12,10 @@ use pallas_graph::{Graph, Op};
 use std::sync::Arc;
 
 #[path = "../../../../examples/audit.rs"]
-#[allow(dead_code, unreachable_pub, clippy::print_stdout, reason = "a program of its own")]
+#[allow(dead_code, unreachable_pub, clippy::duplicate_mod, clippy::print_stdout, reason = "a program of its own")]
 mod example;
 #[path = "../../../../examples/tensor_parallel.rs"]
-#[allow(dead_code, unreachable_pub, clippy::print_stdout, reason = "a program of its own")]
+#[allow(dead_code, unreachable_pub, clippy::duplicate_mod, clippy::print_stdout, reason = "a program of its own")]
 mod tensor_parallel;
 
 fn mesh() -> Arc<Mesh> {
