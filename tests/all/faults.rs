@@ -1,6 +1,7 @@
 //! Every class of wrong kernel that the strict interpreter catches: a kernel with exactly that fault, and its corrected
 //! twin, which passes.
 use pallas_rt::prelude::*;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Runs on the interpreter: the fault's code, or `ok`.
 fn verdict(result: Result<Array>) -> String {
@@ -474,9 +475,22 @@ fn check_names_the_first_difference() {
     assert_eq!(check(|| fresh(ten().to_device(&cpu)?)).expect("they agree").kernels, 1);
 }
 
+/// Rust code that keeps count: a device's kernel has the number of its one trace.
+#[kernel(grid = (cdiv(N, 4)))]
+fn counting(#[block([N] => [4], |i| (i,))] x: In<f32>, #[block([N] => [4], |i| (i,))] out: Out<f32>) {
+    let before = CALLS.fetch_add(1, Ordering::Relaxed);
+    out.store(x.load() + before as f32);
+}
+static CALLS: AtomicUsize = AtomicUsize::new(0);
+#[test]
+fn check_tells_of_rust_code_that_counts() {
+    let e = check(|| counting(ten().to_device(&Client::cpu())?)).expect_err("the numbers differ");
+    assert!(e.code() == "check" && e.to_string().contains("its Rust code counts by itself"), "{e}");
+}
+
 #[test]
 fn a_fault_names_kernel_program_and_line() {
-    let line = 18;
+    let line = 19;
     let text = edge_summed::<4>(ten()).expect_err("poison").to_string();
     assert!(text.contains(&format!("tests/all/faults.rs:{line}:")), "{text}");
     assert!(text.contains("`edge_summed`") && text.contains("program [2]") && text.contains("fill"), "{text}");

@@ -68,7 +68,14 @@ pub(super) fn compare(kernel: &Kernel, reference: &[Array], outputs: &[Array]) -
         let block: Vec<usize> = element.iter().zip(&operand.block).map(|(i, b)| i / b.size().max(1)).collect();
         let message =
             format!("element {element:?} of `{}` (block {block:?}) is {b}, the interpreter has {a}", operand.name);
-        let help = "either the kernel amplifies rounding there, or an execution is wrong: then report it";
+        let help = if runs_again(kernel) {
+            "the kernel amplifies rounding there; or its Rust code counts by itself: the interpreter runs the body at each \
+             turn and in each program, a device what was traced once, so use `scalar(0)` in place of a number that changes; \
+             or an execution is wrong: then report it"
+        } else {
+            "the kernel amplifies rounding there; or its Rust code gives something else at each run; or an execution is \
+             wrong: then report it"
+        };
         let diag = Diag::new("check", At::Op, message, help);
         return Err(Error::kernel(&kernel.name, last_store(kernel, OperandId(index as u32)), "", diag));
     }
@@ -94,6 +101,11 @@ fn agree(a: Literal, b: Literal, bound: &Bound) -> bool {
     };
     let (a, b) = (a.as_f64(), b.as_f64());
     a == b || a.is_nan() && b.is_nan() || (a - b).abs() <= far * (1.0 + a.abs())
+}
+
+/// Returns true if the body runs more than once in a call, or a part of it does.
+fn runs_again(kernel: &Kernel) -> bool {
+    !kernel.grid.is_empty() || kernel.insts.iter().any(|inst| matches!(inst.op, Op::For { .. } | Op::While))
 }
 
 fn last_store(kernel: &Kernel, output: OperandId) -> Loc {
