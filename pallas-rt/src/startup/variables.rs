@@ -52,6 +52,8 @@ fn distance(a: &str, b: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
+    use std::path::Path;
 
     #[test]
     fn a_misspelled_variable_is_told_and_a_foreign_one_is_not() {
@@ -62,5 +64,41 @@ mod tests {
         for name in KNOWN.into_iter().chain(foreign) {
             assert_eq!(meant(name), None, "{name}");
         }
+    }
+
+    /// Variables that code outside of tests reads, by the text of its files.
+    fn read() -> BTreeSet<String> {
+        let (mut folders, mut found) = (vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")], BTreeSet::new());
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(&folder).expect("a folder of sources") {
+                let path = entry.expect("a file").path();
+                let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_string();
+                // Random kernels are tests.
+                if ["tests", "tests.rs", "random"].contains(&name.as_str()) {
+                    continue;
+                }
+                if path.is_dir() {
+                    folders.push(path);
+                    continue;
+                }
+                let text = std::fs::read_to_string(&path).expect("a file of text");
+                // Those of the build are none of the process.
+                let code = text.split("#[cfg(test)]").next().unwrap_or_default().replace("env!(\"", "");
+                let is_letter = |c: char| c.is_ascii_uppercase() || c == '_';
+                let is_name = |word: &&str| {
+                    word.strip_prefix("PALLAS_").is_some_and(|rest| !rest.is_empty() && rest.chars().all(is_letter))
+                };
+                found.extend(code.split('"').filter(is_name).map(String::from));
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn every_variable_that_is_read_is_known() {
+        let read = read();
+        assert!(read.len() > 10, "{read:?}");
+        let unknown: Vec<&String> = read.iter().filter(|name| !KNOWN.contains(&name.as_str())).collect();
+        assert!(unknown.is_empty(), "no warning names these: {unknown:?}");
     }
 }
