@@ -92,8 +92,8 @@ impl Walk {
         }
     }
 
-    /// The shape of the part of a view that an index selects; unknown if any of it is.
-    fn part(&mut self, dims: &[Dim], index: &Value, at: &Expr) -> Option<Vec<Dim>> {
+    /// The shape of the part of a view or a tile that an index selects; unknown if any of it is.
+    pub(super) fn part(&mut self, dims: &[Dim], index: &Value, at: &Expr) -> Option<Vec<Dim>> {
         let written: Vec<&Expr> = match bare(at) {
             Expr::Tuple(t) => t.elems.iter().collect(),
             one => vec![one],

@@ -155,8 +155,10 @@ impl Walk {
             }
             _ => {}
         }
+        // Rust's name of the logarithm.
+        let name = if name == "ln" { "log" } else { name.as_str() };
         if let Some(op) =
-            ScalarOp::parse(&name).filter(|op| op.row().surface == Surface::Method && op.arity() == exprs.len())
+            ScalarOp::parse(name).filter(|op| op.row().surface == Surface::Method && op.arity() == exprs.len())
         {
             let receiver = same();
             let values: Vec<&Value> = std::iter::once(&receiver).chain(args).collect();
@@ -212,6 +214,7 @@ impl Walk {
                 Some(axis) => self.refuse(&diag::kept_axis(axis, diag::shape(dims)), m),
                 None => Value::Unknown,
             },
+            ("at", [index]) => self.part(dims, index, exprs[1]).map_or(Value::Unknown, Value::Tile),
             ("item", []) => self.structural(Reshape { to: vec![] }, &[dims], &m.method, exprs),
             ("slice", [start, size]) => {
                 let every = Value::Several(vec![Value::number(1); rank]);

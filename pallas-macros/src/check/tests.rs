@@ -148,6 +148,8 @@ fn what_can_not_fit_is_said() {
         ("let a = x.valid(2);", "there is no axis 2: the block has 2 axes"),
         ("let a = x.at((0, 0, 0)).load();", "3 indices into a view of 2 axes"),
         ("let a = s.at((.., 1)).load();", "elements 1..2 of an axis with 1"),
+        ("let a = (y * 2.0).at((.., 1, 2));", "3 indices into a view of 2 axes"),
+        ("let a = z + y.at((0, ..)).expand(0).ln();", "`add` of [K, BN] and [1, K]"),
         ("let a = lens.at((0, 1));", "`lens` has 1 dimension, found 2 indices"),
         (
             "let mut a = y; for i in 0..4 { a = a.t(); }",

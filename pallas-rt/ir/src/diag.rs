@@ -110,6 +110,14 @@ pub fn view_bounds(start: impl fmt::Display, end: impl fmt::Display, size: impl 
     Diag::new("misuse", At::Op, message, "a view stays inside of its block")
 }
 
+/// A run-time position in a computed tile.
+pub fn tile_position(axis: usize) -> Diag {
+    let message = format!("a run-time position along axis {axis} of a computed tile");
+    let help = "positions of a tile are known while tracing: index the block that it is loaded from, or store it to a \
+                `Scratch` and index that";
+    Diag::new("misuse", At::Op, message, help)
+}
+
 /// A range that ends before it begins.
 pub fn view_reversed(start: usize, end: usize) -> Diag {
     Diag::new(

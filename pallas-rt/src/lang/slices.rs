@@ -92,8 +92,16 @@ fn carried(
     out.store(some);
 }
 
+/// Parts by indices: ranges, steps, dropped axes.
+#[kernel(grid = (1))]
+fn indexed(#[block([4, 10] => [4, 10], |_| (0, 0))] x: In<f32>, #[block([3, 4] => [3, 4], |_| (0, 0))] out: Out<f32>) {
+    let a = x.load() * 2.0;
+    let last = a.at((3, ds(6, 4)));
+    out.store(a.at((0..3, 1..5)) + a.at((1..4, strided(0, 4, 3))) * a.at(0).at(2..6).expand(0) + last.expand(0).ln());
+}
+
 type Run = fn(&Array) -> Result<Array>;
-const TABLE: [(&str, &[usize], Run); 13] = [
+const TABLE: [(&str, &[usize], Run); 14] = [
     ("windows", &[4, 10], |x| windows(x)),
     ("prefix", &[4, 10], |x| prefix(x)),
     ("used", &[4, 10], |x| used(x)),
@@ -107,6 +115,7 @@ const TABLE: [(&str, &[usize], Run); 13] = [
     ("halves", &[20, 64], |x| halves(x)),
     ("gated", &[20, 64], |x| gated(x)),
     ("carried", &[20, 64], |x| carried(x, 3)),
+    ("indexed", &[4, 10], |x| indexed(x)),
 ];
 
 #[test]
@@ -128,6 +137,42 @@ fn slices_of_computed_tiles_mean_the_same_everywhere() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The parts of `indexed`, element by element.
+#[test]
+fn an_index_selects_what_it_says() -> Result<()> {
+    let data: Vec<f32> = (0..40).map(|v| v as f32 + 1.0).collect();
+    let a = |row: usize, column: usize| 2.0 * data[10 * row + column];
+    let found = indexed(&Array::from_slice(&data, &[4, 10])?)?.to_vec::<f32>()?;
+    for (i, found) in found.iter().enumerate() {
+        let (row, column) = (i / 4, i % 4);
+        let want = a(row, 1 + column) + a(1 + row, 3 * column) * a(0, 2 + column) + a(3, 6 + column).ln();
+        assert!((found - want).abs() < 1e-3 * want, "[{row}, {column}]: {found}, not {want}");
+    }
+    Ok(())
+}
+
+#[kernel(grid = (1))]
+fn outside(
+    #[block([4] => [4], |_| (0,))] x: In<f32>,
+    #[block([1] => [1], |_| (0,))] out: Out<f32>,
+    #[fixed] at: usize,
+) {
+    out.store((x.load() * 2.0).at(at..at + 1));
+}
+#[kernel(grid = (2))]
+fn moving(#[block([4] => [4], |_| (0,))] x: In<f32>, #[block([2] => [1], |i| (i,))] out: Out<f32>) {
+    out.store((x.load() * 2.0).at(ds(program_id(0), 1)));
+}
+#[test]
+fn positions_of_tiles_are_inside_and_known() {
+    let x = Array::zeros(DType::F32, &[4]).expect("it fits");
+    assert!(outside(&x, 3).is_ok());
+    let error = outside(&x, 4).expect_err("one element too far").to_string();
+    assert!(error.contains("lang/slices.rs:") && error.contains("axis 0"), "{error}");
+    let error = moving(&x).expect_err("a program's position").to_string();
+    assert!(error.contains("a run-time position along axis 0 of a computed tile"), "{error}");
 }
 
 /// Tiles for a software adapter with the placement for a GPU, and with all tiles in memory.

@@ -2,7 +2,9 @@
 use super::context::{self, Handle};
 use super::make::iota;
 use super::operand::{Axes, Choice, Shape, dims};
-use pallas_ir::dtype::{Bool, Int, Number};
+use super::operators::elementwise;
+use super::refs::{BlockIndex, Span};
+use pallas_ir::dtype::{Bool, Int, Number, Real};
 use pallas_ir::{Elem, Op, ScalarOp, StructuralOp, diag, structural as ops};
 use std::marker::PhantomData;
 
@@ -56,6 +58,12 @@ macro_rules! handles {
             #[must_use]
             pub fn bitcast<U: Elem>(self) -> $H<U> {
                 $H::new(structural(ops::Bitcast { to: U::DTYPE }, &[self.handle]))
+            }
+            /// The natural logarithm, as `log`, under its name in Rust.
+            #[track_caller]
+            #[must_use]
+            pub fn ln(self) -> $H<T> where T: Real {
+                elementwise(ScalarOp::Log, &[self.handle])
             }
             /// An integer power by repeated multiplication.
             #[track_caller]
@@ -132,6 +140,48 @@ impl<T: Elem> Tile<T> {
         let signed = |shape: Vec<usize>| shape.into_iter().map(|n| n as i64).collect();
         let (start, stride) = (signed(start.sizes()), signed(stride.sizes()));
         Tile::new(structural(ops::Slice { start, size: dims(&size), stride }, &[self.handle]))
+    }
+    /// The part that an index selects, as that of a block: `a..b` and `ds(a, n)` keep elements of an axis, `..` all of it, and
+    /// a number drops the axis. Positions are known while tracing.
+    ///
+    /// ```
+    /// use pallas_rt::prelude::*;
+    ///
+    /// #[kernel(grid = (1))]
+    /// fn middle(#[block([2, 6] => [2, 6], |_| (0, 0))] x: In<f32>, #[block([4] => [4], |_| (0,))] out: Out<f32>) {
+    ///     out.store(x.load().exp().at((1, 1..5)).ln());
+    /// }
+    /// let x = Array::from_slice(&[0.0f32, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0], &[2, 6])?;
+    /// let rounded: Vec<f32> = middle(&x)?.to_vec::<f32>()?.iter().map(|x| x.round()).collect();
+    /// assert_eq!(rounded, [7.0, 8.0, 9.0, 10.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn at(self, index: impl BlockIndex) -> Tile<T> {
+        let Some(ty) = context::type_of(self.handle) else { return self };
+        let spans = index.spans();
+        if spans.len() > ty.shape.len() {
+            return Tile::new(context::blame(diag::view_rank(spans.len(), ty.shape.len())));
+        }
+        let (mut start, mut size, mut stride, mut kept) = (vec![], vec![], vec![], vec![]);
+        for (axis, &extent) in ty.shape.iter().enumerate() {
+            let (first, count, every) = match spans.get(axis) {
+                None | Some(Span::All) => (0, extent, 1),
+                Some(&Span::Fixed(at)) => (at, 1, 1),
+                Some(&Span::Slice(first, count, every)) => (first as i64, count, every as i64),
+                Some(Span::At(_) | Span::From(..)) => return Tile::new(context::blame(diag::tile_position(axis))),
+            };
+            start.push(first);
+            size.push(count);
+            stride.push(every);
+            if !matches!(spans.get(axis), Some(Span::Fixed(_))) {
+                kept.push(count);
+            }
+        }
+        let dropped = kept.len() < size.len();
+        let part = Tile::new(structural(ops::Slice { start, size: dims(&size), stride }, &[self.handle]));
+        if dropped { part.reshape(kept) } else { part }
     }
     /// The one element of a tile with one element.
     #[track_caller]

@@ -17,6 +17,8 @@ formulas! {
     Float rint(x) => x.round();
     /// Absolute value, for integers as f32.
     Float fabs(x) => x.abs();
+    /// Natural logarithm, as `log`, under its name in Rust; NaN below zero.
+    Float ln(x) => x.log();
     /// Logarithm to base 10; NaN below zero.
     Float log10(x) => x.log() * consts::LOG10_E;
     /// Cube root.
