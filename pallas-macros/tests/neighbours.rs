@@ -182,6 +182,7 @@ mod spec {
     mod empty_of_input;
     mod fill_of_param;
     mod fill_twice;
+    mod grid_order;
     mod map_arity;
     mod map_missing;
     mod map_of_another_axis;

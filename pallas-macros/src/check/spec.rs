@@ -4,7 +4,7 @@ use pallas_ir::diag::{axes, dimensions};
 use quote::{ToTokens, quote};
 use std::collections::HashSet;
 use syn::visit::Visit;
-use syn::{Expr, ExprClosure, Ident, ItemFn};
+use syn::{Expr, Ident, ItemFn};
 
 /// Checks signature and specs; each mistake is one error at the user's token.
 pub(super) fn specs(f: &ItemFn, options: &Options, parameters: &[Parameter], errors: &mut Errors) {
@@ -23,6 +23,7 @@ pub(super) fn specs(f: &ItemFn, options: &Options, parameters: &[Parameter], err
     for p in parameters {
         parameter(p, options, parameters, errors);
     }
+    miscounted(&parameters.iter().flat_map(|p| counts(p, options)).collect::<Vec<_>>(), options, errors);
 }
 
 fn signature(f: &ItemFn, errors: &mut Errors) {
@@ -227,28 +228,83 @@ fn block(p: &Parameter, b: &Block, options: &Options, parameters: &[Parameter], 
             _ => {}
         }
     }
-    for ((entry, size), dim) in entries.iter().zip(sizes).zip(&b.dims) {
-        counted(entry, size, dim, map, options, errors);
-    }
 }
 
-/// An index that is a grid axis walks along the blocks that this axis counts: not along those of another one.
-fn counted(entry: &Expr, size: &BlockSize, dim: &Expr, map: &ExprClosure, options: &Options, errors: &mut Errors) {
-    let text = |e: &dyn ToTokens| e.to_token_stream().to_string();
-    let blocks = match size {
-        BlockSize::Squeezed => text(dim),
-        BlockSize::Blocked(block) if text(block) == "1" => text(dim),
-        BlockSize::Blocked(block) => text(&quote!(cdiv(#dim, #block))),
-        BlockSize::Element(..) => return,
+/// An index that is a grid axis: it walks along the blocks that this axis counts.
+struct Count<'a> {
+    entry: &'a Expr,
+    /// The array's dimension, of which it is a block index.
+    dim: &'a Expr,
+    /// Number of its blocks, as tokens.
+    blocks: String,
+    /// The axis whose argument it is.
+    taken: usize,
+    /// The axis that counts these blocks.
+    own: usize,
+}
+
+fn text(tokens: &dyn ToTokens) -> String {
+    tokens.to_token_stream().to_string()
+}
+
+/// The indices of a parameter's map that are grid axes, where an axis counts the blocks of the dimension word for word.
+fn counts<'a>(p: &'a Parameter, options: &Options) -> Vec<Count<'a>> {
+    let Some((b, map)) = p.block.as_ref().and_then(|b| b.map.as_ref().map(|map| (b, map))) else { return vec![] };
+    let entries: Vec<&Expr> = match &*map.body {
+        Expr::Tuple(t) => t.elems.iter().collect(),
+        Expr::Paren(p) => vec![&*p.expr],
+        other => vec![other],
     };
-    let counts = |axis: &usize| options.grid.get(*axis).is_some_and(|extent| text(extent) == blocks);
-    let Some(taken) = map.inputs.iter().position(|input| text(input) == text(entry)) else { return };
-    let Some(own) = (0..options.grid.len()).find(counts).filter(|_| !counts(&taken)) else { return };
+    let sizes: Vec<&BlockSize> = b.block.iter().flatten().collect();
+    if entries.len() != b.dims.len() || sizes.len() != b.dims.len() {
+        return vec![];
+    }
+    let count = |((entry, size), dim): ((&'a Expr, &BlockSize), &'a Expr)| {
+        let blocks = match size {
+            BlockSize::Squeezed => text(dim),
+            BlockSize::Blocked(block) if text(block) == "1" => text(dim),
+            BlockSize::Blocked(block) => text(&quote!(cdiv(#dim, #block))),
+            BlockSize::Element(..) => return None,
+        };
+        let taken = map.inputs.iter().position(|input| text(input) == text(entry))?;
+        let is_right = |axis: &usize| options.grid.get(*axis).is_some_and(|extent| text(extent) == blocks);
+        let own = Some(taken).filter(is_right).or_else(|| (0..options.grid.len()).find(is_right))?;
+        Some(Count { entry, dim, blocks, taken, own })
+    };
+    entries.into_iter().zip(sizes).zip(&b.dims).filter_map(count).collect()
+}
+
+/// Refuses indices that are another axis than the one that counts their blocks; one error at the grid if all maps agree
+/// about another order of its axes.
+fn miscounted(all: &[Count<'_>], options: &Options, errors: &mut Errors) {
     // What is declared equal may be counted by either.
-    if let (Some(other), []) = (options.grid.get(taken), &options.assume[..]) {
-        let spaced = |e: &str| e.replace(" (", "(").replace(" ,", ",").replace("( ", "(").replace(" )", ")");
-        let message = format!("`{}` counts {}, not the blocks of `{}`", text(entry), spaced(&text(other)), text(dim),);
-        errors.at(entry, message, &format!("grid axis {own} counts {}: take its argument", spaced(&blocks)));
+    if !options.assume.is_empty() {
+        return;
+    }
+    let spaced = |e: &str| e.replace(" (", "(").replace(" ,", ",").replace("( ", "(").replace(" )", ")");
+    let extent = |axis: usize| options.grid.get(axis).map_or(String::new(), |e| spaced(&text(e)));
+    let wrong: Vec<&Count<'_>> = all.iter().filter(|count| count.taken != count.own).collect();
+    // Whose blocks each axis' argument takes, in all maps.
+    let order: Vec<usize> = (0..options.grid.len())
+        .map(|axis| all.iter().find(|count| count.taken == axis).map_or(axis, |count| count.own))
+        .collect();
+    let is_order = (0..order.len()).all(|axis| order.contains(&axis));
+    let agree = all.iter().all(|count| order[count.taken] == count.own);
+    if let (Some(grid), true, true, 2..) = (&options.grid_tokens, is_order, agree, wrong.len()) {
+        let axis = (0..order.len()).find(|&axis| order[axis] != axis).unwrap_or(0);
+        let message =
+            format!("grid axis {axis} counts {}, and all index maps take it for {}", extent(axis), extent(order[axis]));
+        let extents: Vec<String> = order.iter().map(|&own| extent(own)).collect();
+        errors.at(
+            grid,
+            message,
+            &format!("write `grid = ({})`, or exchange the arguments of the maps", extents.join(", ")),
+        );
+        return;
+    }
+    for Count { entry, dim, blocks, taken, own } in wrong {
+        let message = format!("`{}` counts {}, not the blocks of `{}`", text(entry), extent(*taken), text(dim));
+        errors.at(entry, message, &format!("grid axis {own} counts {}: take its argument", spaced(blocks)));
     }
 }
 

@@ -2,6 +2,8 @@
 use crate::ast::{Errors, Options, Parameter, Role};
 use crate::names::Names;
 use crate::rewrite::idents;
+use pallas_ir::ScalarOp;
+use pallas_ir::scalar::Surface;
 use quote::ToTokens;
 use syn::visit::{self, Visit};
 use syn::{Expr, Ident, ItemFn};
@@ -88,12 +90,45 @@ impl<'a> Visit<'a> for OfNames<'a> {
             self.calls.push((receiver, &call.method));
             call.args.iter().for_each(|e| self.tile(e));
         }
+        if is_of_tiles(&call.method.to_string()) {
+            self.tile(&call.receiver);
+            call.args.iter().for_each(|e| self.tile(e));
+        }
         visit::visit_expr_method_call(self, call);
     }
     fn visit_pat_ident(&mut self, pattern: &'a syn::PatIdent) {
         self.bound.push(&pattern.ident);
         visit::visit_pat_ident(self, pattern);
     }
+}
+
+/// Returns true for a method that tiles have and refs have not.
+fn is_of_tiles(name: &str) -> bool {
+    const WRITTEN_OUT: [&str; 13] = [
+        "ln",
+        "cast",
+        "bitcast",
+        "powi",
+        "rank",
+        "t",
+        "expand",
+        "squeeze",
+        "slice",
+        "strided_slice",
+        "item",
+        "broadcast",
+        "one_hot",
+    ];
+    macro_rules! declared {
+        ($doc:tt $name:ident $($rest:tt)*) => {
+            if name == stringify!($name) {
+                return true;
+            }
+        };
+    }
+    pallas_ir::for_each_structural_method! { declared }
+    let is_row = ScalarOp::parse(name).is_some_and(|op| op.row().surface == Surface::Method);
+    is_row || WRITTEN_OUT.contains(&name)
 }
 
 /// Whether an operand binds a dimension that grid, body or another spec uses.
