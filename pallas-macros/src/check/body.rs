@@ -3,17 +3,18 @@
 //! Names are rigid: `BQ` and `BK` differ unless `assume(BQ == BK)` says otherwise, since a kernel is right for all sizes.
 //! What the walk can't follow (functions and macros of the user's own, host conditions on sizes) is unknown.
 use super::own;
+use super::parameters::{self, primitive};
 use super::places::{Changed, Unseen, Variables, bare, root};
-use super::value::{Span, Value, View};
-use crate::ast::{BlockSize, Errors, Options, Parameter, Role, assigns};
+use super::value::{Span, Value};
+use crate::ast::{Errors, Options, Parameter, Role, assigns};
 use crate::names::Names;
 use crate::rewrite::named;
 use pallas_ir::dim::Facts;
-use pallas_ir::{At, Diag, Dim, ScalarOp, StructuralOp};
+use pallas_ir::{At, Diag, Dim, ScalarOp, StructuralOp, diag};
 use quote::ToTokens;
 use std::collections::BTreeSet;
 use syn::visit::Visit;
-use syn::{BinOp, Block, Expr, Ident, ItemFn, Lit, Stmt, Type};
+use syn::{BinOp, Block, Expr, ItemFn, Lit, Stmt, Type};
 
 /// Checks the shapes in a kernel's body.
 pub(super) fn shapes(f: &ItemFn, options: &Options, parameters: &[Parameter], names: &Names, errors: &mut Errors) {
@@ -38,7 +39,7 @@ pub(super) fn shapes(f: &ItemFn, options: &Options, parameters: &[Parameter], na
             walk.variables.declare(&named(d), false, value);
         }
         for p in parameters.iter().filter(|p| p.role != Role::Dim) {
-            walk.variables.declare(&p.name, false, parameter(p, names));
+            walk.variables.declare(&p.name, false, parameters::value(p, names));
         }
         walk.block(&f.block);
         walk
@@ -52,49 +53,6 @@ pub(super) fn shapes(f: &ItemFn, options: &Options, parameters: &[Parameter], na
         }
     }
     errors.extend(walked.errors);
-}
-
-/// What a parameter is in the body.
-fn parameter(p: &Parameter, names: &Names) -> Value {
-    if !p.attrs.is_empty() {
-        return Value::Unknown;
-    }
-    let name = p.name.to_string();
-    let sizes = |list: &[Expr]| list.iter().map(|e| names.symbolic(e)).collect::<Vec<Dim>>();
-    match p.role {
-        Role::Input | Role::Output => {
-            let shape = p.block.as_ref().and_then(|b| match &b.block {
-                None => Some(sizes(&b.dims)),
-                Some(each) if each.len() != b.dims.len() => None,
-                Some(each) => Some(each.iter().filter_map(|s| block_size(s, names)).collect()),
-            });
-            Value::View(View { name, shape })
-        }
-        Role::Scratch => Value::View(View { name, shape: p.sizes.as_deref().map(sizes) }),
-        Role::Prefetch => p.sizes.as_ref().map_or(Value::Unknown, |s| Value::Prefetch(name, s.len())),
-        Role::Param if matches!(&p.ty, Type::Path(_)) => Value::scalar(),
-        Role::Fixed if matches!(&p.ty, Type::Path(t) if t.path.get_ident().is_some_and(primitive)) => {
-            Value::Host { sized: false }
-        }
-        Role::Param | Role::Fixed | Role::Dim => Value::Unknown,
-    }
-}
-
-/// The size of an axis; one of 0 is reported as such.
-fn block_size(size: &BlockSize, names: &Names) -> Option<Dim> {
-    let size = match size {
-        BlockSize::Squeezed => return None,
-        BlockSize::Blocked(e) => names.symbolic(e),
-        BlockSize::Element(parts) => names.symbolic(&parts[0]),
-    };
-    Some(if size.as_number() == Some(0) { Dim::UNKNOWN } else { size })
-}
-
-/// Whether a name is that of a number type or `bool`.
-fn primitive(name: &Ident) -> bool {
-    const TYPES: [&str; 15] =
-        ["bool", "f32", "f64", "i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64", "isize", "usize", "i128", "u128"];
-    TYPES.iter().any(|t| name == t)
 }
 
 /// The walk: what is known so far.
@@ -244,11 +202,25 @@ impl Walk {
                 n.filter(|n| *n <= 64).map_or(Value::Unknown, |n| Value::Several(vec![value; n]))
             }
             Expr::Range(r) => self.range(r),
-            Expr::Index(i) => match (self.expr(&i.expr), self.expr(&i.index).axis()) {
-                (Value::Several(mut items), Some(n)) if n < items.len() => items.swap_remove(n),
-                (Value::Several(items), _) if items.iter().all(Value::is_host) => Value::Host { sized: true },
-                _ => Value::Unknown,
-            },
+            Expr::Index(i) => {
+                let (list, index) = (self.expr(&i.expr), self.expr(&i.index));
+                let is_host = match &list {
+                    Value::Several(items) => items.iter().all(Value::is_host),
+                    list => matches!(list, Value::List),
+                };
+                match (list, index) {
+                    (_, Value::Tile(dims)) if is_host && dims.is_empty() => {
+                        self.report(&diag::host_index(), &i.index, &[]);
+                        Value::Unknown
+                    }
+                    (Value::Several(mut items), index) => match index.axis() {
+                        Some(n) if n < items.len() => items.swap_remove(n),
+                        _ if is_host => Value::Host { sized: true },
+                        _ => Value::Unknown,
+                    },
+                    _ => Value::Unknown,
+                }
+            }
             Expr::Field(f) => match (self.expr(&f.base), &f.member) {
                 (Value::Several(mut items), syn::Member::Unnamed(i)) if (i.index as usize) < items.len() => {
                     items.swap_remove(i.index as usize)

@@ -1,13 +1,14 @@
 //! What can be said about a kernel before it has numbers. A valid kernel never gets an error here.
 //!
 //! [`spec`] judges signature and specs, [`usage`] what the body does with its operands, [`body`] the shapes in it: it
-//! walks the body as Rust would run it, with a [`value`] for each expression, and asks pallas-ir's own rules
-//! ([`rules`], [`blocks`]) about each operation.
+//! walks the body as Rust would run it, with a [`value`] for each expression and each of the [`parameters`], and asks
+//! pallas-ir's own rules ([`rules`], [`blocks`]) about each operation.
 mod blocks;
 mod body;
 mod control;
 mod order;
 mod own;
+mod parameters;
 mod places;
 mod rules;
 mod spec;

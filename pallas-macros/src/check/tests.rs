@@ -150,6 +150,7 @@ fn what_can_not_fit_is_said() {
         ("let a = s.at((.., 1)).load();", "elements 1..2 of an axis with 1"),
         ("let a = (y * 2.0).at((.., 1, 2));", "3 indices into a view of 2 axes"),
         ("let a = z + y.at((0, ..)).expand(0).ln();", "`add` of [K, BN] and [1, K]"),
+        ("let v = [1.0f32, 2.0]; let a = v[program_id(0)];", "a run-time scalar is no index of a list of the host"),
         ("let a = lens.at((0, 1));", "`lens` has 1 dimension, found 2 indices"),
         (
             "let mut a = y; for i in 0..4 { a = a.t(); }",

@@ -23,6 +23,8 @@ pub(super) enum Value {
     Span(Span),
     /// A tuple or an array.
     Several(Vec<Value>),
+    /// Host values in an array, a slice or a `Vec`, whose number is not known.
+    List,
 }
 
 /// A block, or the part of it that a view selects.
@@ -61,6 +63,7 @@ impl Value {
             | Value::Unit
             | Value::View(_)
             | Value::Prefetch(..)
+            | Value::List
             | Value::Span(_)
             | Value::Several(_) => None,
         }

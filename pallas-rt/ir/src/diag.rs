@@ -98,6 +98,13 @@ pub fn element_rank(name: &str, rank: usize, indices: usize) -> Diag {
     Diag::new("rank", At::Op, message, "one index per dimension")
 }
 
+/// A run-time scalar in the brackets of a list of host values.
+pub fn host_index() -> Diag {
+    let help = "`#[unroll]` the loop, so that the host counts; or take the numbers as an array, \
+                `#[prefetch([N])] table: Prefetch<i32>`, and read `table.at(i)`";
+    Diag::new("misuse", At::Op, "a run-time scalar is no index of a list of the host".into(), help)
+}
+
 /// More indices than a view has axes.
 pub fn view_rank(indices: usize, of: usize) -> Diag {
     let message = format!("{indices} indices into a view of {}", axes(of));
