@@ -50,7 +50,7 @@ fn double_literals_keep_their_digits() {
     }
 }
 
-#[kernel(grid = (cdiv(N, 4)))]
+#[kernel(grid = (cdiv(N, 4)), allow(overflow))]
 fn filled<E: Number>(
     #[block([N] => [4], |i| (i,), fill = fill)] x: In<E>,
     #[block([N] => [4], |i| (i,), empty = empty)] out: Out<E>,

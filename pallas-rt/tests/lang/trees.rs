@@ -154,7 +154,9 @@ fn a_tree_is_rebuilt_from_its_leaves() {
     for count in [0, 12, 14] {
         let others = vec![leaf(0.5); count];
         let error = tree::rebuild(&model, others.clone()).map(drop).expect_err("other number of leaves");
-        assert_eq!((error.code(), error.to_string()), ("tree", format!("the tree has 13 leaves, {count} were given")));
+        let (line, text) = (line!() - 1, error.to_string());
+        assert!(error.code() == "tree" && text.starts_with(&format!("{}:{line}:", file!())), "{text}");
+        assert!(text.ends_with(&format!(": the tree has 13 leaves, {count} were given")), "{text}");
         assert!(tree::replace(&mut own, others).is_err());
         assert_eq!(values(&own), values(&model), "it keeps its own");
     }
@@ -168,7 +170,12 @@ fn differ<T: Tree>(a: &T, b: &T, words: &str) {
     assert_ne!(x, y, "{words}");
     assert_eq!(HashSet::from([x.clone(), y.clone(), x.clone()]).len(), 2);
     assert!(x.is_of(a) && !x.is_of(b) && y.is_of(b) && !y.is_of(a));
-    let error = |result: Result<T>| result.map(drop).expect_err("the structures differ").to_string();
+    let error = |result: Result<T>| {
+        let text = result.map(drop).expect_err("the structures differ").to_string();
+        let (line, words) = text.split_once(": ").expect("a line before the words");
+        assert!(line.starts_with(&format!("{}:", file!())), "{text}");
+        words.to_string()
+    };
     let expected = |name: &str| format!("the trees differ at {}", words.replace("OTHER", name));
     assert_eq!(error(tree::map2(a, b, |x, _| Ok(x.clone()))), expected("second"));
     assert_eq!(error(tree::map3(a, b, b, |x, _, _| Ok(x.clone()))), expected("second"));
