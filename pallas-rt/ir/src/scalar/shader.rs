@@ -44,11 +44,12 @@ pub(super) const ASIN: &str = "fn asin_f32(x: f32) -> f32 {
     return select(asin(x), p, abs(x) < 0.3);
 }";
 
-/// Hyperbolic tangent: Taylor near zero, where drivers take the difference of exponentials.
+/// Hyperbolic tangent: Taylor near zero, where drivers take the difference of exponentials, and 1 where it rounds to that.
 pub(super) const TANH: &str = "fn tanh_f32(x: f32) -> f32 {
     let q = x * x;
     let p = x * (1.0 + q * (-0.33333334 + q * (0.13333334 + q * (-0.053968254 + q * 0.021869488))));
-    return select(tanh(clamp(x, -9.0, 9.0)), p, abs(x) < 0.3);
+    let far = select(tanh(clamp(x, -9.0, 9.0)), sign(x), abs(x) > 9.02);
+    return select(far, p, abs(x) < 0.3);
 }";
 
 /// Hyperbolic sine: as [`TANH`].

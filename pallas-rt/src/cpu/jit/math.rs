@@ -38,7 +38,7 @@ impl Writer {
 
     /// As `pallas_ir`'s lane function.
     pub(super) fn tanh(&mut self, x: Operand) -> Option<Reg> {
-        self.rational(x, 7.905_311, &fast::TANH.0, &fast::TANH.1)
+        self.rational(x, fast::TANH_BOUND, &fast::TANH.0, &fast::TANH.1)
     }
     /// The same computation as the lane function of `pallas_ir`.
     pub(super) fn erf(&mut self, x: Operand) -> Option<Reg> {

@@ -210,4 +210,13 @@ fn slopes_keep_their_digits() {
     for (found, exact) in slopes.iter().zip([1.0, 1.0, 1.0, 1.0, 0.0, 0.5]) {
         assert!((found - exact).abs() <= 1e-5, "{slopes:?}");
     }
+    // What a rounded `tanh` leaves of 1 would be multiplied by `x³`.
+    let clients = [Client::cpu()].into_iter().chain(crate::lang::random::gpu());
+    for client in clients {
+        let x = client.array(&[127.0f32, -127.0, 2e4, -2e4, 20.0, -20.0, 9.5, 0.0], &[8]).expect("it fits");
+        let slopes = grad(|x: &Array| x.gelu_tanh().sum(..))(&x).expect("it has a slope").to_vec::<f32>().expect("f32");
+        for (found, exact) in slopes.iter().zip([1.0, 0.0, 1.0, 0.0, 1.0, 0.0, 1.0, 0.5]) {
+            assert!((found - exact).abs() <= 1e-5, "{slopes:?} on {}", client.device());
+        }
+    }
 }
