@@ -61,17 +61,18 @@ def run(operations, code, arguments):
 
 
 class Jax:
-    """Operations of JAX."""
+    """Operations of JAX; `wide` ones compute in float64, but draw the same random numbers."""
 
-    def __init__(self):
+    def __init__(self, wide=False):
         import jax
         import jax.numpy as jnp
 
-        self.jax, self.jnp, self.dtypes = jax, jnp, {"f32": jnp.float32, "bf16": jnp.bfloat16, "i32": jnp.int32}
+        self.jax, self.jnp, self.drawn = jax, jnp, {"f32": jnp.float32, "bf16": jnp.bfloat16}
+        self.dtypes = (dict.fromkeys(self.drawn, jnp.float64) if wide else self.drawn) | {"i32": jnp.int32}
 
     def loss(self, results):
         jnp = self.jnp
-        return sum((jnp.square(x.astype(jnp.float32)) * 0.5).sum() for x in results if jnp.issubdtype(x.dtype, jnp.floating))
+        return sum((jnp.square(x.astype(self.dtypes["f32"])) * 0.5).sum() for x in results if jnp.issubdtype(x.dtype, jnp.floating))
 
     def gradient(self, code, by):
         def value(varied, rest):
@@ -240,10 +241,10 @@ class Jax:
         return x * self.jax.lax.rsqrt(self.jnp.square(x).mean(-1, keepdims=True) + 1e-5) * gamma
 
     def random_uniform(self, seed, shape, dtype):
-        return self.jax.random.uniform(self.jax.random.key(seed), shape, self.dtypes[dtype])
+        return self.jax.random.uniform(self.jax.random.key(seed), shape, self.drawn[dtype])
 
     def random_normal(self, seed, shape, dtype):
-        return self.jax.random.normal(self.jax.random.key(seed), shape, self.dtypes[dtype])
+        return self.jax.random.normal(self.jax.random.key(seed), shape, self.drawn[dtype])
 
     def random_bits(self, seed, shape, dtype):
         return self.jax.random.bits(self.jax.random.key(seed), shape, "uint32")
