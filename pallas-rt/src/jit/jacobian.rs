@@ -37,7 +37,7 @@ where
 {
     let at = Loc::caller();
     F::boxed(move |given: Given<'_, Args>| {
-        jacobian(&f, &given, 0, at, "jacfwd", |graph, leaf, _| along_all(graph, leaf))
+        jacobian(&f, &given, 0, at, "jacfwd", |graph, leaves, _| along_all(graph, leaves))
     })
 }
 
@@ -62,7 +62,7 @@ where
 {
     let at = Loc::caller();
     F::boxed(move |given: Given<'_, Args>| {
-        jacobian(&f, &given, I, at, "jacfwd", |graph, leaf, _| along_all(graph, leaf))
+        jacobian(&f, &given, I, at, "jacfwd", |graph, leaves, _| along_all(graph, leaves))
     })
 }
 
@@ -87,7 +87,7 @@ where
 {
     let at = Loc::caller();
     F::boxed(move |given: Given<'_, Args>| {
-        jacobian(&f, &given, 0, at, "jacrev", |graph, leaf, _| back_from_all(graph, leaf))
+        jacobian(&f, &given, 0, at, "jacrev", |graph, leaves, _| back_from_all(graph, leaves))
     })
 }
 
@@ -104,7 +104,7 @@ where
 {
     let at = Loc::caller();
     F::boxed(move |given: Given<'_, Args>| {
-        jacobian(&f, &given, I, at, "jacrev", |graph, leaf, _| back_from_all(graph, leaf))
+        jacobian(&f, &given, I, at, "jacrev", |graph, leaves, _| back_from_all(graph, leaves))
     })
 }
 
@@ -148,24 +148,25 @@ where
     F::boxed(move |given: Given<'_, Args>| jacobian(&f, &given, I, at, "hessian", second))
 }
 
-/// The second derivatives of a graph by one of its parameters.
-fn second(graph: &Graph, leaf: usize, at: Loc) -> Result<Appends> {
+/// The second derivatives of a graph by some of its parameters: of each pair of them.
+pub(super) fn second(graph: &Graph, leaves: &[usize], at: Loc) -> Result<Appends> {
     let result = graph.gives().remove(0);
     if !result.shape.is_empty() {
         let message = format!("the second derivatives of a function that returns {result}");
         let help = "return one floating-point number, such as a sum or a mean";
         return Err(Error::operation(at, Diag::new("hessian", At::Op, message, help)));
     }
-    let backward = vjp(graph, &by(graph, leaf)).map_err(refused)?;
+    let backward = vjp(graph, &by(graph, leaves)).map_err(refused)?;
     let mut gradient = Graph::default();
     let mut args: Vec<Var> = graph.takes().into_iter().map(|ty| gradient.param(ty)).collect();
     args.push(gradient.literal(Literal::new(result.dtype, 1.0)));
-    gradient.results = gradient.inline(&backward, &args).split_off(1);
-    along_all(&gradient, leaf)
+    let found = gradient.inline(&backward, &args).split_off(1);
+    gradient.results = in_order(leaves, found);
+    along_all(&gradient, leaves)
 }
 
-/// Appends the Jacobians of a graph's results by its first parameter; takes variables for its parameters.
-type Appends = Box<dyn FnOnce(&mut Graph, &[Var]) -> Result<Vec<Var>, Diag>>;
+/// Appends the Jacobians of each of a graph's results by each of some parameters; takes variables for its parameters.
+pub(super) type Appends = Box<dyn FnOnce(&mut Graph, &[Var]) -> Result<Vec<Var>, Diag>>;
 
 /// Calls a function's Jacobian by the argument with this number, an array. `made` makes it of the function's graph and the
 /// number of the parameter.
@@ -175,18 +176,36 @@ fn jacobian<Args, F>(
     number: usize,
     at: Loc,
     name: &'static str,
-    made: impl FnOnce(&Graph, usize, Loc) -> Result<Appends>,
+    made: impl FnOnce(&Graph, &[usize], Loc) -> Result<Appends>,
 ) -> Result<F::Out>
+where
+    Args: Tree + 'static,
+    F: Function<Args>,
+{
+    let (returned, outs) = jacobians(f, given, &[number], at, name, made)?;
+    tree::rebuild(&returned, outs)
+}
+
+/// The result of a function, of which the structure is meant, and the Jacobians of each array of it by each of those of
+/// the arguments with these numbers.
+pub(super) fn jacobians<Args, F>(
+    f: &F,
+    given: &Given<'_, Args>,
+    numbers: &[usize],
+    at: Loc,
+    name: &'static str,
+    made: impl FnOnce(&Graph, &[usize], Loc) -> Result<Appends>,
+) -> Result<(F::Out, Vec<Array>)>
 where
     Args: Tree + 'static,
     F: Function<Args>,
 {
     let ((args, structures), tuple) = ((given.flat)(), &(given.tuple)());
     args.iter().try_for_each(|x| x.check().map(drop))?;
-    let leaf = leaves_of(&[number], &structures)[0];
+    let leaves = leaves_of(numbers, &structures);
     let wrong = |message: String, help: &str| Err(Error::operation(at, Diag::new(name, At::Op, message, help)));
-    if !args[leaf].dtype().is_float() {
-        let message = format!("`{name}` by an array of {}", type_of(&args[leaf]));
+    if let Some(x) = leaves.iter().map(|&leaf| &args[leaf]).find(|x| !x.dtype().is_float()) {
+        let message = format!("`{name}` by an array of {}", type_of(x));
         return wrong(message, "derivatives are by floating-point arrays: pass others in another argument");
     }
     let client = client_of(&args)?;
@@ -195,50 +214,61 @@ where
         let of = if path.is_empty() { String::new() } else { format!(" `{path}`") };
         return wrong(format!("`{name}` of a result{of} of {ty}"), "return floating-point arrays alone");
     }
-    let append = made(&graph, leaf, at)?;
+    let append = made(&graph, &leaves, at)?;
     let all: Vec<&Array> = args.iter().chain(&captured).collect();
-    let outs = apply_all(&all, at, &client, append)?;
-    tree::rebuild(&returned, outs)
+    Ok((returned, apply_all(&all, at, &client, append)?))
 }
 
-fn by(graph: &Graph, leaf: usize) -> Vec<bool> {
-    (0..graph.params.len()).map(|i| i == leaf).collect()
+fn by(graph: &Graph, leaves: &[usize]) -> Vec<bool> {
+    (0..graph.params.len()).map(|i| leaves.contains(&i)).collect()
 }
 
-/// Forward mode: each result's tangents along all elements of a parameter.
-fn along_all(graph: &Graph, leaf: usize) -> Result<Appends> {
-    let forward = jvp(graph, &by(graph, leaf)).map_err(refused)?;
-    let by = graph.takes().remove(leaf);
+/// What belongs to some parameters, in their order; `found` has the order of the graph's parameters.
+fn in_order<T: Clone>(leaves: &[usize], found: Vec<T>) -> Vec<T> {
+    leaves.iter().map(|leaf| found[leaves.iter().filter(|other| *other < leaf).count()].clone()).collect()
+}
+
+/// Forward mode: each result's tangents along all elements of each parameter.
+pub(super) fn along_all(graph: &Graph, leaves: &[usize]) -> Result<Appends> {
     let gives = graph.gives();
-    let which: Vec<bool> = (0..forward.params.len()).map(|i| i == graph.params.len()).collect();
-    let size = by.elements();
-    let (forward, has) = batched(&forward, &which, size).map_err(refused)?;
+    let one = |&leaf: &usize| {
+        let forward = jvp(graph, &by(graph, &[leaf])).map_err(refused)?;
+        let ty = graph.takes().remove(leaf);
+        let which: Vec<bool> = (0..forward.params.len()).map(|i| i == graph.params.len()).collect();
+        let (forward, has) = batched(&forward, &which, ty.elements()).map_err(refused)?;
+        Ok((forward, has, ty))
+    };
+    let all = leaves.iter().map(one).collect::<Result<Vec<_>>>()?;
     Ok(Box::new(move |to, vars| {
-        let basis = basis(to, &by)?;
-        let tangents = to.inline(&forward, &[vars, &[basis]].concat()).split_off(gives.len());
-        let mut results = vec![];
-        for ((v, &has), ty) in tangents.into_iter().zip(&has[gives.len()..]).zip(&gives) {
-            let v = if has { v } else { stretched(to, v, size)? };
-            let axes = (1..=ty.shape.len()).chain([0]).collect();
-            let v = to.push(StructuralOp::from(Transpose { axes }), &[v])?;
-            results.push(reshaped(to, v, &[&ty.shape[..], &by.shape].concat())?);
+        let mut by_leaf = vec![];
+        for (forward, has, by) in &all {
+            let basis = basis(to, by)?;
+            let tangents = to.inline(forward, &[vars, &[basis]].concat()).split_off(gives.len());
+            let mut results = vec![];
+            for ((v, &has), ty) in tangents.into_iter().zip(&has[gives.len()..]).zip(&gives) {
+                let v = if has { v } else { stretched(to, v, by.elements())? };
+                let axes = (1..=ty.shape.len()).chain([0]).collect();
+                let v = to.push(StructuralOp::from(Transpose { axes }), &[v])?;
+                results.push(reshaped(to, v, &[&ty.shape[..], &by.shape].concat())?);
+            }
+            by_leaf.push(results);
         }
-        Ok(results)
+        Ok((0..gives.len()).flat_map(|i| by_leaf.iter().map(move |results| results[i])).collect())
     }))
 }
 
-/// Reverse mode: the cotangents of a parameter from all elements of each result.
-fn back_from_all(graph: &Graph, leaf: usize) -> Result<Appends> {
-    let backward = vjp(graph, &by(graph, leaf)).map_err(refused)?;
-    let by = graph.takes().remove(leaf);
+/// Reverse mode: the cotangents of each parameter from all elements of each result.
+pub(super) fn back_from_all(graph: &Graph, leaves: &[usize]) -> Result<Appends> {
+    let backward = vjp(graph, &by(graph, leaves)).map_err(refused)?;
+    let takes: Vec<Type> = leaves.iter().map(|&leaf| graph.takes().remove(leaf)).collect();
     let gives = graph.gives();
     let one = |i: usize| {
         let which: Vec<bool> = (0..backward.params.len()).map(|k| k == graph.params.len() + i).collect();
-        let (mut back, has) = batched(&backward, &which, gives[i].elements()).map_err(refused)?;
-        back.results = back.results.split_off(gives.len());
-        Ok((back, has[gives.len()]))
+        let (mut back, mut has) = batched(&backward, &which, gives[i].elements()).map_err(refused)?;
+        back.results = in_order(leaves, back.results.split_off(gives.len()));
+        Ok((back, in_order(leaves, has.split_off(gives.len()))))
     };
-    let all = (0..gives.len()).map(one).collect::<Result<Vec<(Graph, bool)>>>()?;
+    let all = (0..gives.len()).map(one).collect::<Result<Vec<(Graph, Vec<bool>)>>>()?;
     Ok(Box::new(move |to, vars| {
         let mut results = vec![];
         for (i, (back, has)) in all.iter().enumerate() {
@@ -246,9 +276,10 @@ fn back_from_all(graph: &Graph, leaf: usize) -> Result<Appends> {
             for (k, ty) in gives.iter().enumerate() {
                 args.push(if k == i { basis(to, ty)? } else { to.splat(Literal::new(ty.dtype, 0.0), &ty.shape) });
             }
-            let v = to.inline(back, &args)[0];
-            let v = if *has { v } else { stretched(to, v, gives[i].elements())? };
-            results.push(reshaped(to, v, &[&gives[i].shape[..], &by.shape].concat())?);
+            for ((v, has), by) in to.inline(back, &args).into_iter().zip(has).zip(&takes) {
+                let v = if *has { v } else { stretched(to, v, gives[i].elements())? };
+                results.push(reshaped(to, v, &[&gives[i].shape[..], &by.shape].concat())?);
+            }
         }
         Ok(results)
     }))

@@ -11,8 +11,8 @@
 //! - `donating`: `jit` of functions with a donated argument; `disabled`: calls without `jit`;
 //! - `lower`: shapes of results, and compilation ahead of time; `export`: functions as files;
 //! - `gradient`: reverse mode; `linear`: tangents, and functions of tangents and cotangents;
-//! - `jacobian`: all derivatives of arrays by arrays;
-//! - `vmap`: one call for many arguments;
+//! - `jacobian`: all derivatives of arrays by arrays, `jacobian_trees` by trees of them;
+//! - `vmap`: one call for many arguments, `batch_axes` of which axes;
 //! - `control`: loops and branches; `associative`: scans with an associative function;
 //! - `argnums`: derivatives by chosen arguments;
 //! - `kernel`: kernels as operations; `custom`, `custom_jvp`: functions with a derivative of their own; `checkpoint`:
@@ -30,6 +30,7 @@ mod argnums;
 mod associative;
 mod audit;
 pub(crate) mod axes;
+mod batch_axes;
 mod bounded;
 mod checkpoint;
 mod compiled;
@@ -44,6 +45,7 @@ mod gradient;
 mod hint;
 mod inspect;
 mod jacobian;
+mod jacobian_trees;
 mod kernel;
 mod linear;
 mod lower;
@@ -69,6 +71,7 @@ pub use audit::{
     Audit, AuditDifference, AuditOptions, AuditedConstraint, AuditedMesh, AuditedParameter, ExchangeTotal, Finding,
     FindingKind, PatternUse, Severity, Source, audit,
 };
+pub use batch_axes::BatchAxes;
 pub use bounded::{BoundedSize, jit_bounded};
 pub use checkpoint::{Policy, checkpoint, checkpoint_name, checkpoint_with};
 pub use compiled::jit;
@@ -85,6 +88,7 @@ pub use gradient::{First, grad, value_and_grad, value_and_grad_aux};
 pub(crate) use inspect::kernels;
 pub use inspect::make_jaxpr;
 pub use jacobian::{hessian, hessian_by, jacfwd, jacfwd_by, jacrev, jacrev_by};
+pub use jacobian_trees::{hessian_trees, jacfwd_trees, jacrev_trees};
 pub(crate) use kernel::kernel_call;
 pub use linear::{Jvp, LinearMap, jvp, linearize, vjp};
 pub use lower::{Lowered, eval_shape, lower};

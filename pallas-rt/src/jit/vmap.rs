@@ -1,5 +1,6 @@
 //! One call for many arguments: a function of one example becomes a function of a batch.
 use super::axes;
+use super::batch_axes::BatchAxes;
 use super::compiled::{client_of, traced_as};
 use super::function::{Function, Given};
 use super::gradient::refused;
@@ -45,7 +46,7 @@ where
     F: Function<Args>,
 {
     let at = Loc::caller();
-    F::boxed(move |given: Given<'_, Args>| call(&f, &given, None, &[Some(0)], None, at))
+    F::boxed(move |given: Given<'_, Args>| call(&f, &given, None, &Some(0).into(), None, at))
 }
 
 /// As [`vmap`], with a name for the axis of the batch, over which collectives ([`spmd`](crate::spmd)) in the function combine
@@ -76,7 +77,7 @@ where
 {
     let at = Loc::caller();
     let axis = axis.into();
-    F::boxed(move |given: Given<'_, Args>| call(&f, &given, None, &[Some(0)], Some(&axis), at))
+    F::boxed(move |given: Given<'_, Args>| call(&f, &given, None, &Some(0).into(), Some(&axis), at))
 }
 
 /// As [`vmap_axes`], with a name for the axis of the batch, as [`vmap_named`].
@@ -97,8 +98,8 @@ where
 pub fn vmap_axes_named<Args, F>(
     f: F,
     axis: impl Into<String>,
-    in_axes: impl AsRef<[Option<isize>]>,
-    out_axes: impl AsRef<[Option<isize>]>,
+    in_axes: impl Into<BatchAxes>,
+    out_axes: impl Into<BatchAxes>,
 ) -> F::Boxed<Result<F::Out>>
 where
     Args: Tree + 'static,
@@ -106,15 +107,15 @@ where
 {
     let at = Loc::caller();
     let axis = axis.into();
-    let (in_axes, out_axes) = (in_axes.as_ref().to_vec(), out_axes.as_ref().to_vec());
+    let (in_axes, out_axes) = (in_axes.into(), out_axes.into());
     F::boxed(move |given: Given<'_, Args>| call(&f, &given, Some(&in_axes), &out_axes, Some(&axis), at))
 }
 
 /// As [`vmap`], with the axis of the batch for each argument and result; negative ones count from the end.
 ///
-/// `in_axes` has one entry for each argument, which holds for all of its leaves: the axis, or `None` for one that is
-/// the same for all examples. `out_axes` has one entry for all leaves of the result, or one for each: the axis, or
-/// `None` for a result that is the same for all examples.
+/// `in_axes` has one entry for each argument, which holds for all of its leaves, or has an entry for each of them: the
+/// axis, or `None` for what is the same for all examples. `out_axes` has one entry for all leaves of the result, or one for
+/// each: the axis, or `None` for a result that is the same for all examples. [`BatchAxes`] says what else both may be.
 ///
 /// # Errors
 /// The call returns an error if there are more or fewer entries, if all of `in_axes` are `None`, if an array has no
@@ -135,15 +136,15 @@ where
 #[track_caller]
 pub fn vmap_axes<Args, F>(
     f: F,
-    in_axes: impl AsRef<[Option<isize>]>,
-    out_axes: impl AsRef<[Option<isize>]>,
+    in_axes: impl Into<BatchAxes>,
+    out_axes: impl Into<BatchAxes>,
 ) -> F::Boxed<Result<F::Out>>
 where
     Args: Tree + 'static,
     F: Function<Args>,
 {
     let at = Loc::caller();
-    let (in_axes, out_axes) = (in_axes.as_ref().to_vec(), out_axes.as_ref().to_vec());
+    let (in_axes, out_axes) = (in_axes.into(), out_axes.into());
     F::boxed(move |given: Given<'_, Args>| call(&f, &given, Some(&in_axes), &out_axes, None, at))
 }
 
@@ -155,26 +156,20 @@ fn wrong(at: Loc, message: String, help: &str) -> Error {
 fn call<Args: Tree + 'static, F: Function<Args>>(
     f: &F,
     given: &Given<'_, Args>,
-    in_axes: Option<&[Option<isize>]>,
-    out_axes: &[Option<isize>],
+    in_axes: Option<&BatchAxes>,
+    out_axes: &BatchAxes,
     name: Option<&str>,
     at: Loc,
 ) -> Result<F::Out> {
     let tuple = (given.tuple)();
     let (args, structures) = (given.flat)();
     args.iter().try_for_each(|x| x.check().map(drop))?;
-    let all_first = vec![Some(0); structures.len()];
-    let in_axes = in_axes.unwrap_or(&all_first);
-    if in_axes.len() != structures.len() {
-        let message = format!("{} axes for {} arguments", in_axes.len(), structures.len());
-        return Err(wrong(
-            at,
-            message,
-            "one for each argument: `Some(axis)`, or `None` for one that is the same for all",
-        ));
-    }
-    let of_leaves: Vec<Option<isize>> =
-        structures.iter().zip(in_axes).flat_map(|(s, &axis)| std::iter::repeat_n(axis, s.leaves())).collect();
+    let first = BatchAxes::from(Some(0));
+    let of_leaves = in_axes.unwrap_or(&first).of_leaves(&tree::structure(&tuple)).map_err(|found| {
+        let help =
+            "one for each argument: `Some(axis)`, `None` for one that is the same for all, or those of its leaves";
+        wrong(at, format!("{found} in {} arguments", structures.len()), help)
+    })?;
     let (along, size) = batch(&args, &tree::paths(&tuple), &of_leaves, at)?;
 
     let one = |(x, axis): (&Array, &Option<usize>)| {
@@ -267,18 +262,15 @@ fn results<T: Tree>(
     returned: &T,
     graph: &Graph,
     has: &[bool],
-    axes: &[Option<isize>],
+    axes: &BatchAxes,
     at: Loc,
 ) -> Result<Vec<Option<usize>>> {
     let n = graph.results.len();
-    let axes = match axes {
-        [axis] => vec![*axis; n],
-        axes if axes.len() == n => axes.to_vec(),
-        axes => {
-            let message = format!("{} axes for a result of {n} arrays", axes.len());
-            return Err(wrong(at, message, "one for all of them, or one for each"));
-        }
-    };
+    let structure = tree::structure(returned);
+    // A list of one holds for all leaves, unless it is that of a list of one.
+    let found = axes.of_leaves(&structure).or_else(|found| axes.only().ok_or(found)?.of_leaves(&structure));
+    let axes =
+        found.map_err(|found| wrong(at, format!("{found} in a result"), "one for all of them, or one for each"))?;
     let paths = tree::paths(returned);
     let place = |i: usize| {
         let ty = graph.ty(graph.results[i]);

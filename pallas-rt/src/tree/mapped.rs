@@ -66,6 +66,15 @@ impl<L> Mapped<L> {
         Mapped { structure: self.structure.clone(), paths: self.paths.clone(), leaves }
     }
 
+    /// [`map`](Mapped::map) with a function that may fail.
+    ///
+    /// # Errors
+    /// The first error of `f`.
+    pub fn try_map<M>(&self, f: impl FnMut(&L) -> Result<M>) -> Result<Mapped<M>> {
+        let leaves = self.leaves.iter().map(f).collect::<Result<_>>()?;
+        Ok(Mapped { structure: self.structure.clone(), paths: self.paths.clone(), leaves })
+    }
+
     /// [`map`](Mapped::map) over the leaves of two trees of the same structure.
     ///
     /// # Errors

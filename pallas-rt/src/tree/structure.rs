@@ -94,6 +94,22 @@ impl Structure {
         self.leaves
     }
 
+    /// In place of a number of children: the node is a leaf.
+    #[cfg(feature = "graph")]
+    pub(crate) const LEAF: usize = usize::MAX;
+
+    /// The number of children of each node in preorder, or [`LEAF`](Structure::LEAF).
+    #[cfg(feature = "graph")]
+    pub(crate) fn children(&self) -> Vec<usize> {
+        let mut reader = Reader::of(self);
+        let mut all = vec![];
+        loop {
+            let is_leaf = reader.words.as_slice().first() == Some(&LEAF);
+            let Some(node) = reader.node() else { return all };
+            all.push(if is_leaf { Structure::LEAF } else { node.count });
+        }
+    }
+
     /// Returns true if a tree has this structure. Faster than making the tree's own, since nothing is formatted.
     pub fn is_of<T: Tree>(&self, tree: &T) -> bool {
         Visitor::walk(tree, Wanted { structure: true, ..Wanted::default() }).structure == *self

@@ -273,7 +273,7 @@ fn mistakes_of_batches_are_named() {
     assert!(said(rank, at).contains("`vmap` along axis 0 of argument `0.1` of f32[]"));
     let at = line!() + 1;
     let f = vmap_axes(|x: &Array, y: &Array| (x + 1.0, y + 1.0), [Some(0)], [Some(0)]);
-    assert!(said(f(&x, &y), at).contains("1 axes for 2 arguments"));
+    assert!(said(f(&x, &y), at).contains("1 axes for 2 children with 2 arrays in 2 arguments"));
     let at = line!() + 1;
     let f = vmap_axes(|x: &Array, y: &Array| (x + 1.0, y + 1.0), [None, None], [Some(0)]);
     assert!(said(f(&x, &y), at).contains("without a batched array"));
@@ -285,7 +285,7 @@ fn mistakes_of_batches_are_named() {
     assert!(said(f(&x, &y), at).contains("a batch along axis 1 of the result `0`, which has 1 axes"));
     let at = line!() + 1;
     let f = vmap_axes(|x: &Array, y: &Array| (x + 1.0, y + 1.0), [Some(0), None], [Some(0); 3]);
-    assert!(said(f(&x, &y), at).contains("3 axes for a result of 2 arrays"));
+    assert!(said(f(&x, &y), at).contains("3 axes for 2 children with 2 arrays in a result"));
     // More axes than an array can have, with the line of the operation.
     let at = line!() + 1;
     let f = vmap(|x: &Array| x.broadcast_to(&[1; 8]));

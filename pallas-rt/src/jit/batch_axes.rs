@@ -1,0 +1,148 @@
+//! The axes of a batch in the leaves of trees, as arguments of `vmap_axes`.
+use crate::tree::{Mapped, Structure};
+
+/// Axes of a batch for the leaves of a tree: `Some(axis)`, where negative ones count from the end, or `None` for leaves
+/// that are the same for all examples.
+///
+/// It is one of both, which holds for all leaves; or a list or tuple with an entry for each child of the tree (argument,
+/// element, or field in the order of its declaration), each of which is again any of these; or an entry for each leaf; or
+/// a tree of the same structure ([`tree::map_to`](crate::tree::map_to)).
+///
+/// ```
+/// use pallas_rt::{Array, vmap_axes};
+/// let f = |(w, b): &(Array, Array), x: &Array| w * x + b;
+/// // A bias for each example, which the weight and the input share.
+/// let f = vmap_axes(f, ((None, Some(0)), None), Some(0));
+/// let (w, b) = (Array::from_slice(&[2.0f32], &[])?, Array::from_slice(&[1.0f32, 2.0], &[2])?);
+/// let y = f(&(w.clone(), b), &w)?;
+/// assert_eq!(y.to_vec::<f32>()?, [5.0, 6.0]);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+#[derive(Clone, PartialEq, Debug)]
+pub struct BatchAxes(Given);
+
+#[derive(Clone, PartialEq, Debug)]
+enum Given {
+    All(Option<isize>),
+    Each(Vec<BatchAxes>),
+    /// Of each leaf of a tree with these nodes.
+    Tree(Vec<usize>, Vec<Option<isize>>),
+}
+
+impl From<Option<isize>> for BatchAxes {
+    fn from(axis: Option<isize>) -> BatchAxes {
+        BatchAxes(Given::All(axis))
+    }
+}
+impl<T: Into<BatchAxes>, const N: usize> From<[T; N]> for BatchAxes {
+    fn from(all: [T; N]) -> BatchAxes {
+        BatchAxes(Given::Each(all.into_iter().map(Into::into).collect()))
+    }
+}
+impl<T: Into<BatchAxes>> From<Vec<T>> for BatchAxes {
+    fn from(all: Vec<T>) -> BatchAxes {
+        BatchAxes(Given::Each(all.into_iter().map(Into::into).collect()))
+    }
+}
+impl<T: Into<BatchAxes> + Clone> From<&[T]> for BatchAxes {
+    fn from(all: &[T]) -> BatchAxes {
+        all.to_vec().into()
+    }
+}
+impl From<Mapped<Option<isize>>> for BatchAxes {
+    fn from(tree: Mapped<Option<isize>>) -> BatchAxes {
+        BatchAxes(Given::Tree(tree.structure().children(), tree.leaves().to_vec()))
+    }
+}
+
+macro_rules! tuples {
+    ($($T:ident)+) => {
+        impl<$($T: Into<BatchAxes>),+> From<($($T,)+)> for BatchAxes {
+            #[allow(non_snake_case, reason = "a name for each type")]
+            fn from(($($T,)+): ($($T,)+)) -> BatchAxes {
+                BatchAxes(Given::Each(vec![$($T.into()),+]))
+            }
+        }
+    };
+}
+tuples!(A);
+tuples!(A B);
+tuples!(A B C);
+tuples!(A B C D);
+tuples!(A B C D E);
+tuples!(A B C D E F);
+tuples!(A B C D E F G);
+tuples!(A B C D E F G H);
+
+impl BatchAxes {
+    /// The axis of each leaf of a tree.
+    ///
+    /// # Errors
+    /// What was given and what the tree has, in words.
+    pub(super) fn of_leaves(&self, structure: &Structure) -> Result<Vec<Option<isize>>, String> {
+        let nodes = structure.children();
+        let mut leaves = vec![];
+        let end = self.spread(&nodes, 0, &mut leaves)?;
+        debug_assert_eq!((end, leaves.len()), (nodes.len(), structure.leaves()));
+        Ok(leaves)
+    }
+
+    /// The only entry, if it is a list of one.
+    pub(super) fn only(&self) -> Option<&BatchAxes> {
+        match &self.0 {
+            Given::Each(all) if all.len() == 1 => all.first(),
+            Given::All(_) | Given::Each(_) | Given::Tree(..) => None,
+        }
+    }
+
+    /// Appends the axes of the leaves below a node; returns the number of the node after these. Nodes are in preorder, each
+    /// with the number of its children, or [`Structure::LEAF`].
+    fn spread(&self, nodes: &[usize], at: usize, leaves: &mut Vec<Option<isize>>) -> Result<usize, String> {
+        let end = end_of(nodes, at);
+        let is_leaf = |&&node: &&usize| node == Structure::LEAF;
+        let count = nodes[at..end].iter().filter(is_leaf).count();
+        match &self.0 {
+            Given::All(axis) => leaves.extend(std::iter::repeat_n(*axis, count)),
+            Given::Tree(own, axes) if own[..] == nodes[at..end] => leaves.extend(axes),
+            Given::Tree(..) => return Err("a tree of axes of another structure".into()),
+            Given::Each(all) => {
+                // An `Option` that has a value is no level of its own.
+                let mut node = at;
+                while nodes[node] == 1 && all.len() != 1 {
+                    node += 1;
+                }
+                let by_leaf: Option<Vec<Option<isize>>> = all.iter().map(BatchAxes::of_all).collect();
+                if nodes[node] != Structure::LEAF && nodes[node] == all.len() {
+                    let mut next = node + 1;
+                    for one in all {
+                        next = one.spread(nodes, next, leaves)?;
+                    }
+                } else if let Some(axes) = by_leaf.filter(|axes| axes.len() == count) {
+                    leaves.extend(axes);
+                } else {
+                    let of = if nodes[node] == Structure::LEAF { 0 } else { nodes[node] };
+                    return Err(format!("{} axes for {of} children with {count} arrays", all.len()));
+                }
+            }
+        }
+        Ok(end)
+    }
+
+    fn of_all(&self) -> Option<Option<isize>> {
+        match self.0 {
+            Given::All(axis) => Some(axis),
+            Given::Each(_) | Given::Tree(..) => None,
+        }
+    }
+}
+
+/// The number of the node after those below a node.
+fn end_of(nodes: &[usize], at: usize) -> usize {
+    let (mut end, mut open) = (at, 1);
+    while open > 0 {
+        let children = if nodes[end] == Structure::LEAF { 0 } else { nodes[end] };
+        open = open - 1 + children;
+        end += 1;
+    }
+    end
+}
