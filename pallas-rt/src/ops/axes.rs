@@ -1,6 +1,7 @@
 //! Axes as arguments.
 use super::elementwise::cast;
 pub(super) use crate::array::axis_of;
+use crate::jit::AssociativeScan;
 use pallas_graph::{Graph, Var};
 use pallas_ir::{At, DType, Diag};
 use std::ops::RangeFull;
@@ -103,5 +104,51 @@ impl<const N: usize> From<[isize; N]> for Axes {
 impl From<&[isize]> for Axes {
     fn from(axes: &[isize]) -> Axes {
         Axes { which: Some(axes.to_vec()), kept: false, dtype: None }
+    }
+}
+
+/// An axis along which elements are accumulated, and the direction: `1`, `-1` for the last axis; see [`reverse`].
+#[derive(Clone, Copy, Debug)]
+pub struct Along {
+    axis: isize,
+    reversed: bool,
+}
+
+/// The same axis from its last element to the first; the `reverse` argument of `jax.lax.cumsum`.
+///
+/// ```
+/// use pallas_rt::{Array, ops::reverse};
+/// let x = Array::from_slice(&[1.0f32, 2.0, 3.0], &[3])?;
+/// assert_eq!(x.cumsum(0).to_vec::<f32>()?, [1.0, 3.0, 6.0]);
+/// assert_eq!(x.cumsum(reverse(0)).to_vec::<f32>()?, [6.0, 5.0, 3.0]);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+pub fn reverse(axis: isize) -> Along {
+    Along { axis, reversed: true }
+}
+
+impl Along {
+    /// The number of the axis in an array of this rank.
+    ///
+    /// # Errors
+    /// An axis that does not exist.
+    pub(super) fn of(self, rank: usize) -> Result<usize, Diag> {
+        axis_of(self.axis, rank)
+    }
+
+    /// The options of an associative scan.
+    pub(super) fn scan(self) -> AssociativeScan {
+        AssociativeScan::new().axis(self.axis).reverse(self.reversed)
+    }
+
+    /// Returns true from the last element to the first.
+    pub(super) fn is_reversed(self) -> bool {
+        self.reversed
+    }
+}
+
+impl From<isize> for Along {
+    fn from(axis: isize) -> Along {
+        Along { axis, reversed: false }
     }
 }

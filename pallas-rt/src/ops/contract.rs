@@ -19,6 +19,19 @@ pub(super) fn contract(
     a: Var,
     b: Var,
     batch: Vec<(usize, usize)>,
+    contract: Vec<(usize, usize)>,
+) -> Result<Var, Diag> {
+    let dtype = promote_types(graph.ty(a).dtype, graph.ty(b).dtype);
+    let product = contract_wide(graph, a, b, batch, contract)?;
+    cast(graph, product, dtype)
+}
+
+/// As [`contract`], in the type in which the sums are computed.
+pub(super) fn contract_wide(
+    graph: &mut Graph,
+    a: Var,
+    b: Var,
+    batch: Vec<(usize, usize)>,
     mut contract: Vec<(usize, usize)>,
 ) -> Result<Var, Diag> {
     let dtype = promote_types(graph.ty(a).dtype, graph.ty(b).dtype);
@@ -43,8 +56,7 @@ pub(super) fn contract(
             contract = vec![(0, 0)];
         }
     }
-    let product = graph.push(StructuralOp::from(Dot { batch, contract, acc }), &[a, b])?;
-    cast(graph, product, dtype)
+    graph.push(StructuralOp::from(Dot { batch, contract, acc }), &[a, b])
 }
 
 /// Methods of two arrays: the equations of each.

@@ -2,12 +2,16 @@
 use super::contract::contract;
 use super::elementwise::{Meets, meet};
 use super::reduce::total;
-use super::shape::transpose;
+use super::shape::{reshape, transpose};
+use super::triangle::diagonal;
 use crate::array::Array;
 use crate::jit::apply;
 use pallas_graph::{Graph, Var};
 use pallas_ir::{At, Diag, Loc, ScalarOp};
 use std::borrow::Borrow;
+
+/// Up to this number of arrays every order of their products is tried; JAX's number is 4.
+const EXHAUSTIVE: usize = 5;
 
 /// A value and the letters of its axes.
 struct Labelled {
@@ -15,18 +19,25 @@ struct Labelled {
     letters: Vec<char>,
 }
 
-/// Sum of products of arrays over axes that letters name: `"ij,jk->ik"` is the product of matrices. A letter that is
-/// not behind the arrow is summed over; without an arrow the result has the letters that occur once, in alphabetical
-/// order.
+/// Sum of products of arrays over axes that letters name: `"ij,jk->ik"` is the product of matrices; `jnp.einsum`.
 ///
-/// Arrays are multiplied in their order, two at a time. A letter that one array has twice (a diagonal) and `...` are
-/// refused.
+/// A letter that is not after the arrow is summed over; without an arrow the result has the axes of `...`, then the
+/// letters that occur once, in alphabetical order. A letter that an array has twice is its diagonal. `...` stands for
+/// all axes that have no letter, which broadcast from the last one; they are summed over if the result has none. An
+/// axis of one element fits every extent.
+///
+/// Arrays are multiplied two at a time, in the order with the fewest products of elements; of more than five arrays, the
+/// cheapest pair first.
+///
+/// A wrong number of letters or arrays, unequal extents, and letters of the result that are given twice or that no array
+/// has make an array that holds the error.
 ///
 /// ```
 /// use pallas_rt::{Array, ops::einsum};
 /// let x = Array::from_slice(&[1.0f32, 2.0, 3.0, 4.0], &[2, 2])?;
 /// assert_eq!(einsum("ij,kj->ik", &[&x, &x]).to_vec::<f32>()?, [5.0, 11.0, 11.0, 25.0]);
-/// assert_eq!(einsum("ij->j", &[&x]).to_vec::<f32>()?, [4.0, 6.0]);
+/// assert_eq!(einsum("...j->...", &[&x]).to_vec::<f32>()?, [3.0, 7.0]);
+/// assert_eq!(einsum("ii->i", &[&x]).to_vec::<f32>()?, [1.0, 4.0]);
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
 #[track_caller]
@@ -34,82 +45,192 @@ struct Labelled {
 pub fn einsum<A: Borrow<Array>>(subscripts: &str, arrays: &[A]) -> Array {
     let arrays: Vec<&Array> = arrays.iter().map(Borrow::borrow).collect();
     apply(&arrays, Loc::caller(), |graph, vars| {
-        let (operands, result) = parse(graph, subscripts, vars)?;
-        evaluate(graph, operands, &result)
+        let shapes: Vec<Vec<usize>> = vars.iter().map(|&v| graph.ty(v).shape.clone()).collect();
+        let form = Form::parse(subscripts, &shapes)?;
+        let mut operands = vec![];
+        for (letters, &value) in form.terms.iter().zip(vars) {
+            let x = diagonals(graph, Labelled { value, letters: letters.clone() })?;
+            operands.push(form.without_singletons(graph, x)?);
+        }
+        evaluate(graph, operands, &form)
     })
 }
 
-/// The letters of each operand and of the result.
-fn parse(graph: &Graph, subscripts: &str, vars: &[Var]) -> Result<(Vec<Labelled>, Vec<char>), Diag> {
-    let wrong = |i: usize, message: String, help: &str| Err(Diag::new("einsum", At::Operand(i), message, help));
-    let text: String = subscripts.chars().filter(|c| !c.is_whitespace()).collect();
-    let (left, right) = match text.split_once("->") {
-        Some((left, right)) => (left, Some(right)),
-        None => (&text[..], None),
-    };
-    if let Some(other) = text.chars().find(|c| !c.is_alphabetic() && !",->".contains(*c)) {
-        return wrong(0, format!("`{other}` in the subscripts \"{subscripts}\""), "letters, commas and one arrow");
-    }
-    let terms: Vec<Vec<char>> = left.split(',').map(|term| term.chars().collect()).collect();
-    if terms.len() != vars.len() || vars.is_empty() {
-        let message = format!("subscripts \"{subscripts}\" of {} arrays", vars.len());
-        return wrong(0, message, "one group of letters for each array");
-    }
-    let mut extents: Vec<(char, usize)> = vec![];
-    for (i, (letters, &v)) in terms.iter().zip(vars).enumerate() {
-        let ty = graph.ty(v);
-        if letters.len() != ty.shape.len() {
-            let message = format!("subscripts \"{}\" of {ty}", letters.iter().collect::<String>());
-            return wrong(i, message, "one letter for each axis");
-        }
-        for (k, (&letter, &n)) in letters.iter().zip(&ty.shape).enumerate() {
-            if letters[..k].contains(&letter) {
-                let help = "take the diagonal first: `x.diagonal(0, a, b)`";
-                return wrong(i, format!("`{letter}` names two axes of {ty}"), help);
-            }
-            match extents.iter().find(|(known, _)| *known == letter) {
-                Some((_, known)) if *known != n => {
-                    return wrong(i, format!("`{letter}` names axes of {known} and {n} elements"), "equal extents");
-                }
-                Some(_) => {}
-                None => extents.push((letter, n)),
-            }
-        }
-    }
-    let result: Vec<char> = match right {
-        Some(right) => right.chars().collect(),
-        None => {
-            let count = |letter: char| terms.iter().flatten().filter(|&&c| c == letter).count();
-            let mut once: Vec<char> = extents.iter().map(|(c, _)| *c).filter(|&c| count(c) == 1).collect();
-            once.sort_unstable();
-            once
-        }
-    };
-    for (k, letter) in result.iter().enumerate() {
-        if result[..k].contains(letter) || !extents.iter().any(|(known, _)| known == letter) {
-            return wrong(
-                0,
-                format!("`{letter}` of the result of \"{subscripts}\""),
-                "each letter once, from an array",
-            );
-        }
-    }
-    let labelled = terms.into_iter().zip(vars).map(|(letters, &value)| Labelled { value, letters });
-    Ok((labelled.collect(), result))
+fn wrong(i: usize, message: String, help: &str) -> Diag {
+    Diag::new("einsum", At::Operand(i), message, help)
 }
 
-/// Multiplies operands from left to right, and sums over a letter as soon as nothing needs it.
-fn evaluate(graph: &mut Graph, operands: Vec<Labelled>, result: &[char]) -> Result<Var, Diag> {
-    let mut rest = operands.into_iter();
-    let mut done = rest.next().expect("there are operands");
-    while let Some(next) = rest.next() {
-        let later: Vec<char> = rest.as_slice().iter().flat_map(|x| x.letters.clone()).chain(result.to_vec()).collect();
-        done = multiplied(graph, done, next, &later)?;
+/// The letters of each operand and of the result, and the extent of each letter.
+struct Form {
+    terms: Vec<Vec<char>>,
+    result: Vec<char>,
+    extents: Vec<(char, usize)>,
+}
+
+/// The letter of an axis of `...`, by its distance from the last one: none that a user can write.
+fn of_ellipsis(distance: usize) -> char {
+    char::from_u32(0xe000 + distance as u32).expect("a character for private use")
+}
+
+/// The letters of a term, in which `...` stands for so many axes; `None` if it has other dots.
+fn spelled(term: &str, axes: usize) -> Option<Vec<char>> {
+    let (before, after) = term.split_once("...").unwrap_or((term, ""));
+    let hidden = if before.len() == term.len() { 0 } else { axes };
+    let letters = before.chars().chain((0..hidden).rev().map(of_ellipsis)).chain(after.chars());
+    (!before.contains('.') && !after.contains('.')).then(|| letters.collect())
+}
+
+impl Form {
+    fn parse(subscripts: &str, shapes: &[Vec<usize>]) -> Result<Form, Diag> {
+        let text: String = subscripts.chars().filter(|c| !c.is_whitespace()).collect();
+        let (left, right) = match text.split_once("->") {
+            Some((left, right)) => (left, Some(right)),
+            None => (&text[..], None),
+        };
+        let other = |text: &str| text.chars().find(|c| !c.is_alphabetic() && !",.".contains(*c));
+        if let Some(other) = other(left).or_else(|| right.and_then(other)) {
+            let message = format!("`{other}` in the subscripts \"{subscripts}\"");
+            return Err(wrong(0, message, "letters, commas, `...` and one arrow"));
+        }
+        let texts: Vec<&str> = left.split(',').collect();
+        if texts.len() != shapes.len() || shapes.is_empty() {
+            let message = format!("subscripts \"{subscripts}\" of {} arrays", shapes.len());
+            return Err(wrong(0, message, "one group of letters for each array"));
+        }
+        let (mut terms, mut widest) = (vec![], 0);
+        for (i, (term, shape)) in texts.iter().zip(shapes).enumerate() {
+            let hidden = shape.len().saturating_sub(term.chars().filter(|&c| c != '.').count());
+            let Some(letters) = spelled(term, hidden) else {
+                return Err(wrong(i, format!("dots in the subscripts \"{term}\""), "`...` once for each array"));
+            };
+            if letters.len() != shape.len() {
+                let message = format!("subscripts \"{term}\" of an array of {} axes", shape.len());
+                return Err(wrong(i, message, "one letter for each axis; `...` stands for those that have none"));
+            }
+            widest = widest.max(if term.contains('.') { hidden } else { 0 });
+            terms.push(letters);
+        }
+        let extents = extents(&terms, shapes)?;
+        let result = match right {
+            Some(right) => spelled(right, widest)
+                .ok_or_else(|| wrong(0, format!("dots in the result \"{right}\""), "`...` once"))?,
+            None => {
+                let count = |letter: char| terms.iter().flatten().filter(|&&c| c == letter).count();
+                let is_once = |&c: &char| c.is_alphabetic() && count(c) == 1;
+                let mut once: Vec<char> = extents.iter().map(|(c, _)| *c).filter(is_once).collect();
+                once.sort_unstable();
+                (0..widest).rev().map(of_ellipsis).chain(once).collect()
+            }
+        };
+        for (k, letter) in result.iter().enumerate() {
+            if result[..k].contains(letter) || !extents.iter().any(|(known, _)| known == letter) {
+                let message = format!("`{letter}` of the result of \"{subscripts}\"");
+                return Err(wrong(0, message, "each letter once, from an array"));
+            }
+        }
+        Ok(Form { terms, result, extents })
     }
-    let done = summed(graph, done, |letter| result.contains(&letter))?;
+
+    fn extent(&self, letter: char) -> usize {
+        self.extents.iter().find(|(known, _)| *known == letter).map_or(1, |(_, n)| *n)
+    }
+
+    /// The operand without axes of one element whose letter has more elsewhere: these broadcast.
+    fn without_singletons(&self, graph: &mut Graph, x: Labelled) -> Result<Labelled, Diag> {
+        let shape = graph.ty(x.value).shape.clone();
+        let stays = |i: &usize| shape[*i] == self.extent(x.letters[*i]);
+        let kept: Vec<usize> = (0..shape.len()).filter(stays).collect();
+        if kept.len() == shape.len() {
+            return Ok(x);
+        }
+        let value = reshape(graph, x.value, &kept.iter().map(|&i| shape[i]).collect::<Vec<_>>())?;
+        Ok(Labelled { value, letters: kept.iter().map(|&i| x.letters[i]).collect() })
+    }
+
+    /// The number of products of elements in the cheapest order, and its first pair.
+    fn cheapest(&self, terms: &[Vec<char>]) -> (f64, [usize; 2]) {
+        let mut best = (f64::INFINITY, [0, 1]);
+        for j in 1..terms.len() {
+            for i in 0..j {
+                let mut rest = terms.to_vec();
+                let (second, first) = (rest.remove(j), rest.remove(i));
+                let mut all = first.clone();
+                all.extend(second.iter().filter(|c| !first.contains(c)));
+                let mut cost: f64 = all.iter().map(|&c| self.extent(c) as f64).product();
+                if (3..=EXHAUSTIVE).contains(&terms.len()) {
+                    all.retain(|c| self.result.contains(c) || rest.iter().any(|term| term.contains(c)));
+                    rest.insert(i, all);
+                    cost += self.cheapest(&rest).0;
+                }
+                // Of equal orders the one from left to right.
+                if cost < best.0 {
+                    best = (cost, [i, j]);
+                }
+            }
+        }
+        best
+    }
+}
+
+/// The extent of each letter.
+///
+/// # Errors
+/// Extents of a letter that differ, unless one is 1; a diagonal of axes that differ.
+fn extents(terms: &[Vec<char>], shapes: &[Vec<usize>]) -> Result<Vec<(char, usize)>, Diag> {
+    let mut extents: Vec<(char, usize)> = vec![];
+    for (i, (letters, shape)) in terms.iter().zip(shapes).enumerate() {
+        for (k, (&letter, &n)) in letters.iter().zip(shape).enumerate() {
+            let own = letters[..k].iter().position(|&c| c == letter).map(|first| shape[first]);
+            let Some((_, known)) = extents.iter_mut().find(|(known, _)| *known == letter) else {
+                extents.push((letter, n));
+                continue;
+            };
+            let fits = own.map_or(*known == 1 || n == 1 || *known == n, |own| own == n);
+            if !fits {
+                let name = if letter.is_alphabetic() { letter.to_string() } else { "...".into() };
+                let message = format!("`{name}` names axes of {} and {n} elements", own.unwrap_or(*known));
+                let help = if own.is_some() { "equal extents on a diagonal" } else { "equal extents, or 1" };
+                return Err(wrong(i, message, help));
+            }
+            if *known == 1 {
+                *known = n;
+            }
+        }
+    }
+    Ok(extents)
+}
+
+/// The diagonals of axes that have the same letter.
+fn diagonals(graph: &mut Graph, mut x: Labelled) -> Result<Labelled, Diag> {
+    let twice = |letters: &[char]| {
+        (0..letters.len()).find_map(|j| letters[..j].iter().position(|&c| c == letters[j]).map(|i| (i, j)))
+    };
+    while let Some((i, j)) = twice(&x.letters) {
+        x.value = diagonal(graph, x.value, 0, i as isize, j as isize)?;
+        x.letters.remove(j);
+        let letter = x.letters.remove(i);
+        x.letters.push(letter);
+    }
+    Ok(x)
+}
+
+/// Multiplies operands two at a time, and sums over a letter as soon as nothing needs it.
+fn evaluate(graph: &mut Graph, mut operands: Vec<Labelled>, form: &Form) -> Result<Var, Diag> {
+    while operands.len() > 1 {
+        let terms: Vec<Vec<char>> = operands.iter().map(|x| x.letters.clone()).collect();
+        let [i, j] = if terms.len() == 2 { [0, 1] } else { form.cheapest(&terms).1 };
+        let (b, a) = (operands.remove(j), operands.remove(i));
+        let later: Vec<char> =
+            operands.iter().flat_map(|x| x.letters.clone()).chain(form.result.iter().copied()).collect();
+        operands.insert(i, multiplied(graph, a, b, &later)?);
+    }
+    let mut done = summed(graph, operands.remove(0), |letter| form.result.contains(&letter))?;
     let place = |letter: &char| done.letters.iter().position(|c| c == letter).expect("a letter of the result");
-    let axes: Vec<usize> = result.iter().map(place).collect();
-    if axes.is_sorted() { Ok(done.value) } else { transpose(graph, done.value, axes) }
+    let axes: Vec<usize> = form.result.iter().map(place).collect();
+    if !axes.is_sorted() {
+        done.value = transpose(graph, done.value, axes)?;
+    }
+    Ok(done.value)
 }
 
 /// Sums over axes whose letters nothing needs.

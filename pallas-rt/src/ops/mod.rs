@@ -12,6 +12,7 @@
 mod activation;
 mod arrange;
 mod at;
+mod attention;
 mod axes;
 mod contract;
 mod convolution;
@@ -21,6 +22,7 @@ mod einsum;
 mod elementwise;
 mod erf_inv;
 mod formula;
+mod incomplete;
 mod index;
 mod integers;
 mod join;
@@ -46,7 +48,8 @@ mod tests;
 mod triangle;
 
 pub use at::Elements;
-pub use axes::{Axes, accumulate, keep};
+pub use attention::{Attention, dot_product_attention};
+pub use axes::{Along, Axes, accumulate, keep, reverse};
 pub use convolution::{Convolution, Overlap, conv, conv_general_dilated, conv_transpose};
 pub use create::{
     Indexing, arange, bartlett, blackman, broadcast_shape, full, geomspace, hamming, hanning, indices, linspace,
@@ -55,6 +58,7 @@ pub use create::{
 pub use einsum::einsum;
 pub use elementwise::{Operand, select};
 pub(crate) use erf_inv::erf_inv;
+pub(crate) use incomplete::random_gamma_grad;
 pub use index::{Index, Item, between, by};
 pub use join::{Sections, broadcast_arrays, column_stack, concatenate, dstack, hstack, stack, vstack};
 pub use pallas_ir::ScalarOp;

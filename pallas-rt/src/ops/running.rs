@@ -1,6 +1,5 @@
 //! Running folds, differences, and reductions with more arguments.
-use super::Axes;
-use super::axes::axis_of;
+use super::axes::{Along, Axes, axis_of};
 use super::elementwise::{Meets, cast, meet};
 use super::formula::{Kind, evaluate};
 use super::index::{Item, index};
@@ -12,21 +11,22 @@ use pallas_graph::{Graph, Var};
 use pallas_ir::structural::{ArgReduce, Cumulative};
 use pallas_ir::{At, DType, Diag, Loc, ScalarOp, StructuralOp};
 
-fn cumulative(graph: &mut Graph, op: ScalarOp, v: Var, axis: isize) -> Result<Var, Diag> {
-    let axis = axis_of(axis, graph.ty(v).shape.len())?;
+fn cumulative(graph: &mut Graph, op: ScalarOp, v: Var, along: Along) -> Result<Var, Diag> {
+    let axis = along.of(graph.ty(v).shape.len())?;
     let is_bool = graph.ty(v).dtype == DType::Bool;
     let v = if is_bool { cast(graph, v, DType::I32)? } else { v };
-    graph.push(StructuralOp::from(Cumulative { op, axis, reverse: false }), &[v])
+    graph.push(StructuralOp::from(Cumulative { op, axis, reverse: along.is_reversed() }), &[v])
 }
 
-/// Methods of one axis: the equations of each.
+/// Methods of one axis and a direction: the equations of each.
 macro_rules! along {
-    ($($(#[$doc:meta])+ $name:ident |$graph:ident, $v:ident, $axis:ident| $equations:expr;)*) => {
+    ($($(#[$doc:meta])+ $name:ident |$graph:ident, $v:ident, $along:ident| $equations:expr;)*) => {
         impl Array {$(
             $(#[$doc])+
             #[track_caller]
             #[must_use]
-            pub fn $name(&self, $axis: isize) -> Array {
+            pub fn $name(&self, axis: impl Into<Along>) -> Array {
+                let $along = axis.into();
                 apply(&[self], Loc::caller(), |$graph, v| {
                     let $v = v[0];
                     $equations
@@ -36,28 +36,24 @@ macro_rules! along {
     };
 }
 along! {
-    /// Running sum along an axis; truth values are counted as i32.
-    cumsum |graph, v, axis| cumulative(graph, ScalarOp::Add, v, axis);
-    /// Running product along an axis.
-    cumprod |graph, v, axis| cumulative(graph, ScalarOp::Mul, v, axis);
-    /// Running maximum along an axis; `jax.lax.cummax`.
-    cummax |graph, v, axis| cumulative(graph, ScalarOp::Maximum, v, axis);
-    /// Running minimum along an axis; `jax.lax.cummin`.
-    cummin |graph, v, axis| cumulative(graph, ScalarOp::Minimum, v, axis);
-    /// Running sum along an axis of the elements that are not NaN.
-    nancumsum |graph, v, axis| {
+    /// Running sum along an axis, from its end with [`reverse`](super::reverse); truth values are counted as i32.
+    cumsum |graph, v, along| cumulative(graph, ScalarOp::Add, v, along);
+    /// Running product along an axis, from its end with [`reverse`](super::reverse).
+    cumprod |graph, v, along| cumulative(graph, ScalarOp::Mul, v, along);
+    /// Running maximum along an axis, from its end with [`reverse`](super::reverse); `jax.lax.cummax`.
+    cummax |graph, v, along| cumulative(graph, ScalarOp::Maximum, v, along);
+    /// Running minimum along an axis, from its end with [`reverse`](super::reverse); `jax.lax.cummin`.
+    cummin |graph, v, along| cumulative(graph, ScalarOp::Minimum, v, along);
+    /// Running sum along an axis of the elements that are not NaN, from its end with [`reverse`](super::reverse).
+    nancumsum |graph, v, along| {
         let v = without_nan(graph, v, 0.0)?;
-        cumulative(graph, ScalarOp::Add, v, axis)
+        cumulative(graph, ScalarOp::Add, v, along)
     };
-    /// Running product along an axis of the elements that are not NaN.
-    nancumprod |graph, v, axis| {
+    /// Running product along an axis of the elements that are not NaN, from its end with [`reverse`](super::reverse).
+    nancumprod |graph, v, along| {
         let v = without_nan(graph, v, 1.0)?;
-        cumulative(graph, ScalarOp::Mul, v, axis)
+        cumulative(graph, ScalarOp::Mul, v, along)
     };
-    /// Position of the largest element along an axis that is not NaN, i32; -1 where all are NaN.
-    nanargmax |graph, v, axis| nan_position(graph, v, axis, true);
-    /// Position of the smallest element along an axis that is not NaN, i32; -1 where all are NaN.
-    nanargmin |graph, v, axis| nan_position(graph, v, axis, false);
 }
 
 fn nan_position(graph: &mut Graph, v: Var, axis: isize, max: bool) -> Result<Var, Diag> {
@@ -83,6 +79,46 @@ fn between(graph: &mut Graph, v: Var, axis: usize, from: i64, to: Option<i64>) -
 }
 
 impl Array {
+    /// Position of the largest element along an axis that is not NaN, i32; -1 where all are NaN.
+    #[track_caller]
+    #[must_use]
+    pub fn nanargmax(&self, axis: isize) -> Array {
+        apply(&[self], Loc::caller(), |graph, v| nan_position(graph, v[0], axis, true))
+    }
+
+    /// Position of the smallest element along an axis that is not NaN, i32; -1 where all are NaN.
+    #[track_caller]
+    #[must_use]
+    pub fn nanargmin(&self, axis: isize) -> Array {
+        apply(&[self], Loc::caller(), |graph, v| nan_position(graph, v[0], axis, false))
+    }
+
+    /// `ln(sum(exp(x)))` of all elements up to each one along an axis, from its end with [`reverse`](super::reverse),
+    /// without overflow; `jax.lax.cumlogsumexp`. Integers are taken as f32; 16-bit floats are computed in f32.
+    ///
+    /// ```
+    /// use pallas_rt::Array;
+    /// let x = Array::from_slice(&[500.0f32, 500.0, -500.0], &[3])?.cumlogsumexp(0).to_vec::<f32>()?;
+    /// assert_eq!(x[0], 500.0);
+    /// assert!((x[1] - 500.0 - 2f32.ln()).abs() < 1e-4 && x[2] == x[1]);
+    /// # Ok::<(), pallas_rt::Error>(())
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn cumlogsumexp(&self, axis: impl Into<Along>) -> Array {
+        let along = axis.into();
+        let own = if self.dtype().is_float() { self.dtype() } else { DType::F32 };
+        let wide = apply(&[self], Loc::caller(), |graph, v| {
+            along.of(graph.ty(v[0]).shape.len())?;
+            cast(graph, v[0], own.accumulator())
+        });
+        along
+            .scan()
+            .run(&wide, |a: &Array, b: &Array| a.logaddexp(b))
+            .unwrap_or_else(|error| Array::bad(error, self.client().clone(), own, self.shape()))
+            .cast(own)
+    }
+
     /// Differences of neighbours along an axis, `order` times over; truth values differ or do not.
     #[track_caller]
     #[must_use]

@@ -1,0 +1,362 @@
+//! Incomplete gamma and beta functions.
+//!
+//! Sums of series and continued fractions, as in XLA and Cephes: each element goes on until it has converged, and keeps
+//! its sum from there on, so no element depends on another.
+use super::promote::promote_types;
+use super::{broadcast_arrays, select};
+use crate::array::Array;
+use crate::error::Result;
+use crate::jit::while_loop;
+use crate::{custom_jvp, jit};
+use pallas_ir::DType;
+use std::sync::LazyLock;
+
+type Binary = Box<dyn Fn(&Array, &Array) -> Result<Array> + Send + Sync>;
+type Ternary = Box<dyn Fn(&Array, &Array, &Array) -> Result<Array> + Send + Sync>;
+
+/// The largest number of terms of a continued fraction of the gamma function.
+const MOST_TERMS: f64 = 2000.0;
+
+impl Array {
+    /// Regularized lower incomplete gamma function of the array's order at x; `jax.scipy.special.gammainc(self, x)`.
+    ///
+    /// Floating-point arrays that broadcast; integers are taken as f32. NaN where one of both is negative. Derivatives by
+    /// both are those of JAX.
+    ///
+    /// ```
+    /// use pallas_rt::Array;
+    /// let (a, x) = (Array::from_slice(&[1.0f32], &[1])?, Array::from_slice(&[0.5f32], &[1])?);
+    /// assert!((a.gammainc(&x).to_vec::<f32>()?[0] - (1.0 - (-0.5f32).exp())).abs() < 1e-6);
+    /// # Ok::<(), pallas_rt::Error>(())
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn gammainc(&self, x: &Array) -> Array {
+        of_pair(&LOWER, self, x)
+    }
+
+    /// One minus [`gammainc`](Array::gammainc), precise where that is close to 1; `jax.scipy.special.gammaincc(self, x)`.
+    #[track_caller]
+    #[must_use]
+    pub fn gammaincc(&self, x: &Array) -> Array {
+        of_pair(&UPPER, self, x)
+    }
+
+    /// Regularized incomplete beta function of the parameters `self` and `b` at x; `jax.scipy.special.betainc(self, b, x)`.
+    ///
+    /// Floating-point arrays that broadcast; integers are taken as f32. NaN for negative parameters, and for x outside of
+    /// [0, 1]. As in JAX it has a derivative by x alone; one by a parameter is an error.
+    ///
+    /// ```
+    /// use pallas_rt::Array;
+    /// let number = |x: f32| Array::from_slice(&[x], &[]);
+    /// let y = number(2.0)?.betainc(&number(1.0)?, &number(0.5)?).to_vec::<f32>()?;
+    /// assert!((y[0] - 0.25).abs() < 1e-6);
+    /// # Ok::<(), pallas_rt::Error>(())
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn betainc(&self, b: &Array, x: &Array) -> Array {
+        let [a, b, x] = &meet([self, b, x])[..] else { unreachable!("three arrays") };
+        called(BETA(&wide(a), &wide(b), &wide(x)), x)
+    }
+}
+
+/// The derivative of a number of the gamma distribution by the parameter of the distribution, where the number's share of
+/// the distribution stays; `jax.lax.random_gamma_grad`.
+pub(crate) fn random_gamma_grad(a: &Array, sample: &Array) -> Array {
+    of_pair(&SAMPLE, a, sample)
+}
+
+/// The arrays in one shape and floating-point type.
+fn meet<const N: usize>(all: [&Array; N]) -> Vec<Array> {
+    let dtype = all.iter().map(|x| x.dtype()).reduce(promote_types).unwrap_or(DType::F32);
+    let dtype = if dtype.is_float() { dtype } else { DType::F32 };
+    broadcast_arrays(&all).iter().map(|x| x.cast(dtype)).collect()
+}
+
+/// 16-bit floats as f32.
+fn wide(x: &Array) -> Array {
+    x.cast(x.dtype().accumulator())
+}
+
+/// The result in the type of `like`, or an array that holds the error.
+fn called(made: Result<Array>, like: &Array) -> Array {
+    let bad = |error| Array::bad(error, like.client().clone(), like.dtype(), like.shape());
+    made.map_or_else(bad, |x| x.cast(like.dtype()))
+}
+
+fn of_pair(f: &Binary, a: &Array, x: &Array) -> Array {
+    let [a, x] = &meet([a, x])[..] else { unreachable!("two arrays") };
+    called(f(&wide(a), &wide(x)), x)
+}
+
+/// The density of the gamma distribution.
+fn density(a: &Array, x: &Array) -> Array {
+    ((a - 1.0) * x.log() - x - a.lgamma()).exp()
+}
+
+static LOWER: LazyLock<Binary> = LazyLock::new(|| {
+    jit(custom_jvp(lower, |(a, x): &(Array, Array), (da, dx): &(Array, Array)| {
+        Ok::<_, crate::Error>((a.gammainc(x), BY_ORDER(a, x)? * da + density(a, x) * dx))
+    }))
+});
+static UPPER: LazyLock<Binary> = LazyLock::new(|| {
+    jit(custom_jvp(upper, |(a, x): &(Array, Array), (da, dx): &(Array, Array)| {
+        Ok::<_, crate::Error>((a.gammaincc(x), -(BY_ORDER(a, x)? * da + density(a, x) * dx)))
+    }))
+});
+static BY_ORDER: LazyLock<Binary> = LazyLock::new(|| jit(|a: &Array, x: &Array| derived(a, x, Mode::Derivative)));
+static SAMPLE: LazyLock<Binary> = LazyLock::new(|| jit(|a: &Array, x: &Array| derived(a, x, Mode::OfSample)));
+static BETA: LazyLock<Ternary> = LazyLock::new(|| {
+    jit(|a: &Array, b: &Array, x: &Array| {
+        // The rule captures the parameters, so a derivative by them is refused.
+        let (a, b) = (a.clone(), b.clone());
+        let (a_, b_) = (a.clone(), b.clone());
+        custom_jvp(
+            move |x: &Array| beta(&a, &b, x),
+            move |(x,): &(Array,), (dx,): &(Array,)| {
+                let slope = (&b_ - 1.0) * (-x).log1p() + (&a_ - 1.0) * x.log() - a_.betaln(&b_);
+                (a_.betainc(&b_, x), slope.exp() * dx)
+            },
+        )(x)
+    })
+});
+
+/// What a sum computes.
+#[derive(Clone, Copy, PartialEq)]
+enum Mode {
+    Value,
+    /// The derivative by the order.
+    Derivative,
+    /// See [`random_gamma_grad`].
+    OfSample,
+}
+
+/// The distance from 1 to the next number, the smallest normal number, and the largest number.
+fn limits(dtype: DType) -> [f64; 3] {
+    match dtype {
+        DType::F64 => [f64::EPSILON, f64::MIN_POSITIVE, f64::MAX],
+        _ => [f32::EPSILON.into(), f32::MIN_POSITIVE.into(), f32::MAX.into()],
+    }
+}
+
+fn not(x: &Array) -> Array {
+    x.logical_not()
+}
+
+/// Arrays of another step where a condition holds, else those before.
+fn kept(condition: &Array, next: &[Array], before: &[Array]) -> Vec<Array> {
+    next.iter().zip(before).map(|(x, y)| select(condition, x, y)).collect()
+}
+
+/// `x^a e^-x / Γ(a)`, and true where it underflows.
+fn factor(a: &Array, x: &Array) -> (Array, Array) {
+    let log = a * x.log() - x - a.lgamma();
+    (log.exp(), log.lt(-limits(x.dtype())[2].ln()))
+}
+
+/// The lower function, by its series where that converges fast.
+fn lower(a: &Array, x: &Array) -> Result<Array> {
+    let infinity = f64::INFINITY;
+    let by_fraction = x.ge(1.0) & x.gt(a);
+    let (ax, underflows) = factor(a, x);
+    let wrong = outside(a, x);
+    let enabled = not(&(x.eq(0.0) | &wrong | underflows | x.eq(infinity) | a.eq(infinity)));
+    let rest = fraction(&ax, x, a, &(&enabled & &by_fraction), Mode::Value)?;
+    let sum = series(&ax, x, a, &(&enabled & not(&by_fraction)), Mode::Value)?;
+    let mut y = select(&by_fraction, 1.0 - rest, sum);
+    for (is, value) in [(a.eq(infinity), 0.0), (x.eq(0.0), 0.0), (x.eq(infinity), 1.0), (wrong, f64::NAN)] {
+        y = select(&is, value, y);
+    }
+    Ok(y)
+}
+
+fn upper(a: &Array, x: &Array) -> Result<Array> {
+    let infinity = f64::INFINITY;
+    let by_series = x.lt(1.0) | x.lt(a);
+    let (ax, underflows) = factor(a, x);
+    let wrong = outside(a, x);
+    let enabled = not(&(&wrong | underflows | x.eq(infinity) | a.eq(0.0) | a.eq(infinity)));
+    let sum = series(&ax, x, a, &(&enabled & &by_series), Mode::Value)?;
+    let rest = fraction(&ax, x, a, &(&enabled & not(&by_series)), Mode::Value)?;
+    let mut y = select(&by_series, 1.0 - sum, rest);
+    for (is, value) in [(a.eq(infinity), 1.0), (x.eq(infinity) | a.eq(0.0), 0.0), (wrong, f64::NAN)] {
+        y = select(&is, value, y);
+    }
+    Ok(y)
+}
+
+/// True where the functions have no value.
+fn outside(a: &Array, x: &Array) -> Array {
+    let infinity = f64::INFINITY;
+    let corners = a.eq(0.0) & x.eq(0.0) | a.eq(infinity) & x.eq(infinity);
+    x.lt(0.0) | a.lt(0.0) | corners | a.is_nan() | x.is_nan()
+}
+
+/// The derivative of the lower function by its order, or that of a sample.
+fn derived(a: &Array, x: &Array, mode: Mode) -> Result<Array> {
+    let by_fraction = x.gt(1.0) & x.gt(a);
+    let (ax, underflows) = factor(a, x);
+    let wrong = x.lt(0.0) | a.le(0.0) | a.is_nan() | x.is_nan();
+    let enabled = not(&(x.eq(0.0) | &wrong | underflows));
+    let rest = fraction(&ax, x, a, &(&enabled & &by_fraction), mode)?;
+    let sum = series(&ax, x, a, &(&enabled & not(&by_fraction)), mode)?;
+    let y = select(&x.eq(0.0), 0.0, select(&by_fraction, -rest, sum));
+    Ok(select(&wrong, f64::NAN, y))
+}
+
+/// The power series of the lower function, where `enabled`.
+fn series(ax: &Array, x: &Array, a: &Array, enabled: &Array, mode: Mode) -> Result<Array> {
+    let [epsilon, ..] = limits(x.dtype());
+    let (zero, one) = (a.zeros_like(), a.ones_like());
+    let first = vec![enabled.clone(), a.clone(), one.clone(), one, zero.clone(), zero];
+    let all = while_loop(
+        &first,
+        |state: &Vec<Array>| state[0].any(..),
+        |state: &Vec<Array>| {
+            let [enabled, r, c, sum, dc, dsum] = &state[..] else { unreachable!("six arrays") };
+            let r = r + 1.0;
+            let dc = dc * (x / &r) - (c * x) / (&r * &r);
+            let dsum = dsum + &dc;
+            let c = c * (x / &r);
+            let sum = sum + &c;
+            let change = if mode == Mode::Value { &c / &sum } else { (&dc / &dsum).abs() };
+            let goes_on = enabled & change.gt(epsilon);
+            [vec![goes_on], kept(enabled, &[r, c, sum, dc, dsum], &state[1..])].concat()
+        },
+    )?;
+    let (sum, dsum) = (&all[3], &all[5]);
+    let slope = || x.log() - (a + 1.0).digamma();
+    Ok(match mode {
+        Mode::Value => sum * ax / a,
+        Mode::Derivative => ax * (sum * slope() + dsum) / a,
+        Mode::OfSample => -(dsum + sum * slope()) * x / a,
+    })
+}
+
+/// The continued fraction of the upper function, where `enabled`.
+fn fraction(ax: &Array, x: &Array, a: &Array, enabled: &Array, mode: Mode) -> Result<Array> {
+    let [epsilon, ..] = limits(x.dtype());
+    let (zero, one) = (x.zeros_like(), x.ones_like());
+    let y = 1.0 - a;
+    let z = x + &y + 1.0;
+    let (p, q) = (x + 1.0, &z * x);
+    let sum = &p / &q;
+    let slope = (&zero + &sum * x) / &q;
+    let first = vec![
+        enabled.clone(),
+        crate::ops::zeros(&[], x.dtype()),
+        sum,
+        y,
+        z,
+        p,
+        q,
+        one,
+        x.clone(),
+        zero.clone(),
+        zero.clone(),
+        zero,
+        -x,
+        slope,
+    ];
+    let all = while_loop(
+        &first,
+        |state: &Vec<Array>| state[1].lt(MOST_TERMS) & state[0].any(..),
+        |state: &Vec<Array>| {
+            let [enabled, n, sum, y, z, p1, q1, p2, q2, dp2, dq2, dp1, dq1, slope] = &state[..] else {
+                unreachable!("fourteen arrays")
+            };
+            let (n, y, z) = (n + 1.0, y + 1.0, z + 2.0);
+            let yn = &y * &n;
+            let (p, q) = (p1 * &z - p2 * &yn, q1 * &z - q2 * &yn);
+            let is_some = q.ne(0.0);
+            let ratio = &p / &q;
+            let nearer = select(&is_some, ((sum - &ratio) / &ratio).abs(), 1.0);
+            let sum = select(&is_some, &ratio, sum);
+            let dp = dp1 * &z - p1 - dp2 * &yn + p2 * &n;
+            let dq = dq1 * &z - q1 - dq2 * &yn + q2 * &n;
+            let next_slope = select(&is_some, (&dp - &sum * &dq) / &q, slope);
+            let turn = select(&is_some, (&next_slope - slope).abs(), 1.0);
+            // Large terms are made smaller together, which changes no ratio.
+            let is_large = p.abs().gt(1.0 / epsilon);
+            let scaled = |x: &Array| select(&is_large, x * epsilon, x);
+            let still = if mode == Mode::Value { nearer.gt(epsilon) } else { turn.gt(epsilon) };
+            let next =
+                [vec![sum, y, z], [&p, &q, p1, q1, dp1, dq1, &dp, &dq].map(scaled).to_vec(), vec![next_slope]].concat();
+            [vec![enabled & still, n], kept(enabled, &next, &state[2..])].concat()
+        },
+    )?;
+    let (sum, dsum) = (&all[2], &all[13]);
+    let slope = || x.log() - a.digamma();
+    Ok(match mode {
+        Mode::Value => sum * ax,
+        Mode::Derivative => ax * (sum * slope() + dsum),
+        Mode::OfSample => -((dsum + sum * slope()) * x),
+    })
+}
+
+/// The incomplete beta function, by its continued fraction (DLMF 8.17.22) on the side where that converges fast.
+fn beta(a: &Array, b: &Array, x: &Array) -> Result<Array> {
+    let infinity = f64::INFINITY;
+    let a_is_zero = a.eq(0.0) | b.eq(infinity);
+    let b_is_zero = b.eq(0.0) | a.eq(infinity);
+    let is_zero = &b_is_zero & x.ne(1.0) | &a_is_zero & x.eq(0.0);
+    let is_one = &a_is_zero & x.ne(0.0) | &b_is_zero & x.eq(1.0);
+    let is_nan = a.is_nan() | b.is_nan() | x.is_nan();
+    let wrong = a.lt(0.0) | b.lt(0.0) | x.lt(0.0) | x.gt(1.0) | (a_is_zero & b_is_zero) | is_nan;
+
+    let fast = x.lt((a + 1.0) / (a + b + 2.0));
+    let (a, b) = (select(&fast, a, b), select(&fast, b, a));
+    let x = select(&fast, x, 1.0 - x);
+    let sum = beta_fraction(&a, &b, &x)?;
+    // a Γ(a) is 1 for the smallest a, where Γ(a) is infinite.
+    let [_, smallest, _] = limits(x.dtype());
+    let rest = b.lgamma() - (&a + &b).lgamma();
+    let small = ((-&x).log1p() * &b - &rest).exp();
+    let large = (x.log() * &a + (-&x).log1p() * &b - (a.lgamma() + &rest)).exp() / &a;
+    let y = sum * select(&a.lt(2.0 * smallest), small, large);
+    let mut y = select(&fast, &y, 1.0 - &y);
+    for (is, value) in [(is_zero, 0.0), (is_one, 1.0), (wrong, f64::NAN)] {
+        y = select(&is, value, y);
+    }
+    Ok(y)
+}
+
+/// The continued fraction by the algorithm of Lentz, Thompson and Barnett.
+fn beta_fraction(a: &Array, b: &Array, x: &Array) -> Result<Array> {
+    let half = limits(x.dtype())[0] / 2.0;
+    let most = if x.dtype() == DType::F64 { 600 } else { 200 };
+    let not_small = |x: Array| select(&x.abs().lt(half), half, &x);
+    let first = not_small(x.zeros_like());
+    let start = vec![
+        crate::ops::full(&[], 1, DType::I32),
+        x.ones_like().cast(DType::Bool),
+        first.clone(),
+        x.zeros_like(),
+        first,
+    ];
+    let all = while_loop(
+        &start,
+        |state: &Vec<Array>| state[0].lt(most) & state[1].any(..),
+        |state: &Vec<Array>| {
+            let [n, open, c, d, h] = &state[..] else { unreachable!("five arrays") };
+            let half_n = (n - 1).floor_divide(2);
+            let m = half_n.cast(x.dtype());
+            let twice = &m * 2.0;
+            let first_even = -(a + b) * x / (a + 1.0);
+            let even = -(a + &m) * (a + b + &m) * x / ((a + &twice) * (a + &twice + 1.0));
+            let even = select(&half_n.eq(0), first_even, even);
+            let odd = &m * (b - &m) * x / ((a + &twice - 1.0) * (a + &twice));
+            let above = select(&n.remainder(2).eq(0), even, odd);
+            let above = select(&n.eq(1), 1.0, above);
+            let next_c = not_small(1.0 + &above / c);
+            let next_d = not_small(1.0 + above * d).recip();
+            let delta = &next_c * &next_d;
+            let next_h = h * &delta;
+            let far = (delta - 1.0).abs().ge(half);
+            [vec![n + 1, open & far], kept(open, &[next_c, next_d, next_h], &state[2..])].concat()
+        },
+    )?;
+    Ok(all[4].clone())
+}
