@@ -4,16 +4,17 @@ use crate::array::Array;
 use crate::device::Client;
 use crate::error::{Error, Result};
 use crate::jit::{apply, is_tracing, make};
-use crate::ops::Operand;
+use crate::ops::{Index, Operand};
 use crate::tree::{Kind, Segment, Tree, Visitor, VisitorMut};
 use pallas_ir::structural::{Cast, Concat, Reshape, Slice};
-use pallas_ir::{At, DType, Diag, Literal, Loc, StructuralOp};
+use pallas_ir::{At, DType, Diag, Dim, Literal, Loc, StructuralOp};
 use std::sync::{Arc, OnceLock};
 
-/// A key of the generator: 64 bits from which one array of random numbers is made. See the [module](crate::random).
+/// A key of the generator: 64 bits from which one array of random numbers is made; or a batch of keys. See the
+/// [module](crate::random).
 #[derive(Clone, Debug)]
 pub struct Key {
-    /// u32[2]: the upper and the lower half.
+    /// u32[.., 2]: the upper and the lower half of each key.
     data: Array,
     /// The line that used it; clones share it.
     used: Arc<OnceLock<Loc>>,
@@ -38,28 +39,60 @@ impl Key {
         Key { data, used: Arc::default() }
     }
 
-    /// A key of these bits, `u32[2]`: the upper and the lower half; `jax.random.wrap_key_data`.
+    /// A key of these bits, `u32[2]`: the upper and the lower half; of more axes, a batch of keys;
+    /// `jax.random.wrap_key_data`.
     ///
     /// # Errors
     /// An array of another type or shape; the error of a poisoned array.
     #[track_caller]
     pub fn wrap(data: &Array) -> Result<Key> {
         let data = data.check()?;
-        if data.dtype() != DType::U32 || data.shape() != [2] {
+        if data.dtype() != DType::U32 || data.shape().last() != Some(&2) {
             let message = format!("a key of {}{:?}", data.dtype(), data.shape());
-            return Err(Error::operation(Loc::caller(), Diag::new("key", At::Op, message, "a key is u32[2]")));
+            let help = "a key is u32[2], a batch of keys u32[.., 2]";
+            return Err(Error::operation(Loc::caller(), Diag::new("key", At::Op, message, help)));
         }
         Ok(Key::new(data.clone()))
     }
 
-    /// Its bits, `u32[2]`: the upper and the lower half; `jax.random.key_data`. This is no use of the key.
+    /// Its bits, `u32[2]`: the upper and the lower half; those of a batch have its axes before. This is no use of the key.
     #[must_use]
     pub fn data(&self) -> &Array {
         &self.data
     }
 
-    /// Its bits, to be used at a line; an array that holds an error if the key was used before.
+    /// The axes of a batch of keys; none for one key.
+    #[must_use]
+    pub fn shape(&self) -> &[usize] {
+        let shape = self.data.shape();
+        &shape[..shape.len().saturating_sub(1)]
+    }
+
+    /// A key or some keys of a batch, as [`Array::index`] selects them. This is no use of the batch.
+    ///
+    /// An index that is wrong gives a key that holds the error.
+    #[track_caller]
+    #[must_use]
+    pub fn index(&self, index: impl Into<Index>) -> Key {
+        let picked = self.data.index(index);
+        match Key::wrap(&picked) {
+            Ok(key) => key,
+            Err(error) => Key::new(Array::bad(error, self.data.client().clone(), DType::U32, &[2])),
+        }
+    }
+
+    /// The same bits as another key, to be used at a line; one that holds an error if the key was used before.
+    pub(super) fn taken(self, at: Loc) -> Key {
+        Key::new(self.consumed(at))
+    }
+
+    /// Its bits, to be used at a line; an array that holds an error if the key was used before, or is a batch.
     pub(super) fn consumed(self, at: Loc) -> Array {
+        if !self.shape().is_empty() {
+            let diag =
+                Diag::new("key", At::Op, format!("a batch of keys {:?} as one key", self.shape()), "`vmap` over it");
+            return Array::bad(Error::operation(at, diag), self.data.client().clone(), DType::U32, &[2]);
+        }
         let mut is_first = false;
         let first = self.used.get_or_init(|| {
             is_first = true;
@@ -126,14 +159,41 @@ pub fn split_into(key: Key, n: usize) -> Vec<Key> {
     split_at(key, n, Loc::caller())
 }
 
-fn split_at(key: Key, n: usize, at: Loc) -> Vec<Key> {
-    let all = make(&[&key.consumed(at)], at, |graph, v| {
+/// As [`split`], for a batch of keys of this shape: one [`Key`] with the axes of the batch, over which
+/// [`vmap`](crate::vmap) and [`scan`](crate::scan) go; `jax.random.split(key, shape)`. Its keys are those of
+/// [`split_into`], in row-major order.
+///
+/// A function of this module takes one key; given a batch, it makes an array that holds an error.
+///
+/// ```
+/// use pallas_rt::{ir::DType, random, vmap};
+/// let keys = random::split_batch(random::key(0), &[3]);
+/// let rows = vmap(|key: &random::Key| random::normal(key.clone(), &[2], DType::F32))(&keys)?;
+/// let second = random::normal(keys.index(1), &[2], DType::F32);
+/// assert_eq!(rows.index(1).to_vec::<f32>()?, second.to_vec::<f32>()?);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+#[track_caller]
+#[must_use]
+pub fn split_batch(key: Key, shape: &[usize]) -> Key {
+    let at = Loc::caller();
+    Key::new(rows(key, shape, at))
+}
+
+/// The bits of a batch of keys into which a key is split.
+fn rows(key: Key, shape: &[usize], at: Loc) -> Array {
+    make(&[&key.consumed(at)], at, |graph, v| {
         let key = key_words(graph, v[0])?;
-        let [high, low] = Lanes::new(graph, &[n])?.words(key)?;
-        let mut column = |word| graph.push(StructuralOp::from(Reshape { to: vec![n.into(), 1usize.into()] }), &[word]);
+        let [high, low] = Lanes::new(graph, shape)?.words(key)?;
+        let to: Vec<Dim> = shape.iter().copied().chain([1]).map(Dim::from).collect();
+        let mut column = |word| graph.push(StructuralOp::from(Reshape { to: to.clone() }), &[word]);
         let columns = [column(high)?, column(low)?];
-        graph.push(StructuralOp::from(Concat { axis: 1 }), &columns)
-    });
+        graph.push(StructuralOp::from(Concat { axis: shape.len() }), &columns)
+    })
+}
+
+fn split_at(key: Key, n: usize, at: Loc) -> Vec<Key> {
+    let all = rows(key, &[n], at);
     let row = |i: usize| {
         apply(&[&all], at, |graph, v| {
             let row = Slice { start: vec![i as i64, 0], size: vec![1usize.into(), 2usize.into()], stride: vec![1, 1] };

@@ -9,6 +9,8 @@
 //! | [`key`], [`split`], [`fold_in`], [`bits`], [`randint`], [`uniform`], [`bernoulli`], [`rademacher`], [`permutation`], [`permuted`], [`shuffled`], [`choice`], [`choice_from`] | equal bits |
 //! | [`weighted_choice`] | equal, unless a number lies within rounding errors of a sum of weights, or two scores do |
 //! | [`normal`], [`truncated_normal`] | within 4 units in the last place; `truncated_normal` of f64 between -3 and 3 within 64 |
+//! | [`gamma`], [`loggamma`], [`beta`], [`dirichlet`], [`chisquare`], [`f`], [`t`], [`poisson`], [`binomial`], [`multinomial`], [`geometric`] | the same algorithms: within rounding errors, unless a number is accepted or rejected by less than these |
+//! | [`lognormal`], [`pareto`], [`rayleigh`], [`weibull_min`], [`triangular`], [`wald`], [`generalized_normal`], [`maxwell`], [`double_sided_maxwell`], [`ball`], [`multivariate_normal`], [`orthogonal`] | within rounding errors |
 //! | [`categorical`] | equal, unless two scores differ by less than 1e-6 |
 //! | [`exponential`], [`gumbel`], [`laplace`], [`logistic`], [`cauchy`] | within the errors of `ln` and `tan` |
 //!
@@ -95,26 +97,39 @@
 //! - `key`: keys; `lanes`: bits for each element of a shape;
 //! - `uniform`: bits, uniform numbers, and what compares them; `integer`: `randint`;
 //! - `normal`: the inverse of the error function; `continuous`: other distributions, and `categorical`;
+//! - `gamma`: the gamma distribution; `parameters`: those that are made of it, and others with parameters; `counts`: those
+//!   of whole numbers;
 //! - `shuffle`: random orders and choices.
 mod continuous;
+mod counts;
+mod gamma;
 mod integer;
 mod key;
 mod lanes;
 mod normal;
+mod parameters;
 mod shuffle;
 #[cfg(test)]
 mod tests;
 mod uniform;
 
 pub use continuous::{categorical, cauchy, exponential, gumbel, laplace, logistic};
+pub use counts::{binomial, geometric, multinomial, poisson};
+pub use gamma::{gamma, loggamma};
 pub use integer::randint;
-pub use key::{Key, fold_in, key, split, split_into};
+pub use key::{Key, fold_in, key, split, split_batch, split_into};
+pub(crate) use normal::fraction_unit;
 pub use normal::{normal, truncated_normal};
+pub use parameters::{
+    ball, beta, chisquare, dirichlet, double_sided_maxwell, f, generalized_normal, lognormal, maxwell,
+    multivariate_normal, orthogonal, pareto, rayleigh, t, triangular, wald, weibull_min,
+};
 pub use shuffle::{choice, choice_from, permutation, permuted, shuffled, weighted_choice};
 pub use uniform::{bernoulli, bits, rademacher, uniform, uniform_between};
 
 use crate::array::Array;
 use crate::jit::make;
+use crate::ops::Operand;
 use lanes::{Lanes, Made};
 use pallas_ir::{At, DType, Diag, Loc};
 
@@ -131,6 +146,15 @@ fn draw(
     make(&args, at, |graph, vars| {
         let key = lanes::key_words(graph, vars[0])?;
         equations(&mut Lanes::new(graph, shape)?, key, &vars[1..])
+    })
+}
+
+/// A parameter of a distribution at every element of a shape, of a floating-point type, on the key's client.
+pub(crate) fn parameter(name: &str, key: &Key, x: &Operand, shape: &[usize], dtype: DType, at: Loc) -> Array {
+    let args: Vec<&Array> = [key.data()].into_iter().chain(uniform::arrays(&[x])).collect();
+    make(&args, at, |graph, vars| {
+        check_float(name, dtype)?;
+        Lanes::new(graph, shape)?.float(x, &mut vars[1..].iter(), dtype)
     })
 }
 

@@ -69,7 +69,7 @@ pub(super) fn above_minus_one(lanes: &mut Lanes<'_>, dtype: DType) -> Var {
 }
 
 /// The distance from 1 to the next larger number.
-pub(super) fn fraction_unit(dtype: DType) -> f64 {
+pub(crate) fn fraction_unit(dtype: DType) -> f64 {
     match dtype {
         DType::F64 => f64::EPSILON,
         DType::F16 => 2f64.powi(-10),

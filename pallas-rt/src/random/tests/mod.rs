@@ -1,4 +1,7 @@
-//! Random numbers against JAX's, which `reference.py` wrote to `jax.txt`; keys in trees and under transformations.
+//! Random numbers against JAX's, which `reference.py` wrote to `jax.txt`, and against their distribution functions; keys in
+//! trees, in batches and under transformations.
+mod batches;
+mod distributions;
 mod jax;
 
 use crate::jit::kernels;

@@ -116,6 +116,48 @@ def orders():
             line("weighted_choice", seed, "f32", shape, [replace], x)
 
 
+def parameters(wide):
+    """Distributions with parameters. Arguments are the numbers after the shape; those of arrays are in jax.rs."""
+    key, random = jax.random.key, jax.random
+    dtype = "f64" if wide else "f32"
+    T = DTYPES[dtype]
+    scalars = {"gamma": [(0.3,), (1.0,), (2.5,), (40.0,)], "loggamma": [(0.01,), (3.0,)], "beta": [(0.5, 2.0), (3.0, 4.0)],
+               "chisquare": [(3.0,)], "f": [(4.0, 7.0)], "t": [(2.5,)], "lognormal": [(0.7,)], "pareto": [(1.5,)], "rayleigh": [(2.0,)],
+               "weibull_min": [(1.5, 0.75)], "triangular": [(-1.0, 0.5, 2.0)], "wald": [(1.75,)], "generalized_normal": [(1.5,)],
+               "maxwell": [()], "binomial": [(10.0, 0.3), (100.0, 0.6), (3.0, 0.9), (5000.0, 0.25)]}
+    for seed in [0] if wide else [0, 42]:
+        for name, all in scalars.items():
+            # With 64 bits JAX draws the signs of others of other bits.
+            if wide and name == "generalized_normal":
+                return
+            for numbers in all:
+                for shape in [(), (3, 5), (37,), (0, 2)]:
+                    arguments = [jnp.asarray(x, T) for x in numbers]
+                    if name == "weibull_min":
+                        arguments = numbers
+                    x = getattr(random, name)(key(seed), *arguments, shape=shape, dtype=T)
+                    line(name, seed, dtype, shape, numbers, x)
+        line("double_sided_maxwell", seed, dtype, (3, 5), [1.0, 2.0], random.double_sided_maxwell(key(seed), 1.0, 2.0, (3, 5), T))
+        some = logits((4, 1), dtype) + T(0.2)
+        line("gamma_array", seed, dtype, (4, 9), [], random.gamma(key(seed), some, (4, 9), T))
+        line("beta_array", seed, dtype, (4, 9), [], random.beta(key(seed), some, logits((9,), dtype) + T(0.5), (4, 9), T))
+        line("dirichlet", seed, dtype, (5, 4), [], random.dirichlet(key(seed), some[:, 0], (5,), T))
+        line("ball", seed, dtype, (7, 3), [1.5], random.ball(key(seed), 3, 1.5, (7,), T))
+        for n, m in [(4, 4), (5, 3), (2, 4)]:
+            line("orthogonal", seed, dtype, (2, n, m), [], random.orthogonal(key(seed), n, (2,), T, m))
+        cov = jnp.array([[2.0, 0.5, 0.0], [0.5, 1.0, -0.25], [0.0, -0.25, 0.5]], T)
+        line("multivariate_normal", seed, dtype, (2, 4, 3), [], random.multivariate_normal(key(seed), logits((4, 3), dtype), cov, (2, 4), T))
+        line("multinomial", seed, dtype, (2, 3, 4), [20.0], random.multinomial(key(seed), T(20.0), logits((3, 4), dtype) / 10, shape=(2, 3), dtype=T))
+        line("binomial_array", seed, dtype, (4, 9), [], random.binomial(key(seed), jnp.arange(9, dtype=T) * 10 - 1, some / 3, (4, 9), T))
+        if not wide:
+            for lam in [0.0, 0.5, 4.0, 9.75, 10.0, 25.0, 400.0]:
+                for shape in [(), (3, 5), (37,)]:
+                    line("poisson", seed, "i32", shape, [lam], random.poisson(key(seed), lam, shape))
+            line("poisson_array", seed, "i32", (4, 9), [], random.poisson(key(seed), logits((4, 9), "f32") * 10, (4, 9)))
+            for p in [0.05, 0.5, 1.0]:
+                line("geometric", seed, "i32", (3, 5), [p], random.geometric(key(seed), jnp.float32(p), (3, 5)))
+
+
 for seed in [0, 1, 42, 2**31, 2**32 - 1, -1, -5, 2**40 + 3, 2**63 - 1, -(2**63)]:
     key = jax.random.key(seed)
     line("key", seed, "u32", (2,), [], jax.random.key_data(key))
@@ -127,3 +169,9 @@ cases(False)
 orders()
 with jax.enable_x64(True):
     cases(True)
+parameters(False)
+for seed in [0, 42]:
+    for shape in [(3,), (2, 4), (1, 2, 3)]:
+        line("split_batch", seed, "u32", (*shape, 2), [], jax.random.key_data(jax.random.split(jax.random.key(seed), shape)))
+with jax.enable_x64(True):
+    parameters(True)
