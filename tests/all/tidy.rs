@@ -30,6 +30,7 @@ const LAYERS: &[&str] = &[
     "linalg",
     "spmd",
     "random",
+    "initializers",
     "distributed",
     "guide",
 ];

@@ -1,10 +1,12 @@
 //! Messages of devices for operations along divided dimensions: parts of results, and no operands.
 use super::{difference, mesh};
+use crate::initializers::{self, Initializer};
 use crate::jit::tests::numbers;
 use crate::ops::{Convolution, Padding, conv_general_dilated};
 use crate::prelude::*;
+use crate::random::Key;
 use crate::sharding::{Mesh, NamedSharding, P, PartitionSpec, device_put};
-use crate::{Arg, grad_by, jit, partitioned, random, with_sharding_constraint};
+use crate::{Arg, grad_by, in_out_shardings, jit, partitioned, random, with_sharding_constraint};
 use std::sync::Arc;
 
 fn put(x: &Array, mesh: &Arc<Mesh>, spec: PartitionSpec) -> Array {
@@ -108,5 +110,33 @@ fn grouped_convolutions_send_nothing() {
         assert!(sent.is_empty(), "{groups} groups by {spec:?}: {sent:?}");
         let (one, all) = (jit(f)(&x, &k).expect("it runs"), jit(f)(&divided, &k).expect("it runs"));
         assert!(difference(&numbers(&one), &all, &mesh) < 1e-5, "{groups} groups by {spec:?}");
+    }
+}
+
+/// A function that makes weights from a key, and declares how its results are divided, makes each block where it lies.
+#[test]
+fn initial_weights_are_made_divided() {
+    let mesh = mesh(&[("data", 2), ("model", 4)]);
+    let all: [fn() -> Initializer; 6] = [
+        initializers::ones,
+        || initializers::uniform(0.5),
+        || initializers::normal(0.1),
+        initializers::glorot_uniform,
+        initializers::he_normal,
+        || initializers::delta_orthogonal(1.0, -1),
+    ];
+    for (i, initializer) in all.into_iter().enumerate() {
+        // An orthogonal matrix is made from all of its columns, by each device.
+        let shape: &[usize] = if i == 5 { &[8, 4, 8] } else { &[10, 24] };
+        let spec = || if i == 5 { P("model") } else { P(("data", "model")) };
+        let make = move |key: &Key| initializer().init(key.clone(), shape, DType::F32);
+        let declared = in_out_shardings(make, &mesh, P(()), spec());
+        let sent = partitioned(declared)(&random::key(3)).expect("it is traced").collectives();
+        assert!(sent.is_empty(), "{i}: {sent:?}");
+        let declared = in_out_shardings(make, &mesh, P(()), spec());
+        let found = jit(declared)(&random::key(3)).expect("it runs");
+        let parts: &[usize] = if i == 5 { &[4, 1, 1] } else { &[2, 4] };
+        assert_eq!(found.sharding().expect("it is divided").parts(), parts);
+        assert_eq!(numbers(&found), numbers(&make(&random::key(3))), "{i}");
     }
 }
