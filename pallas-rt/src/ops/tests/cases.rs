@@ -41,7 +41,8 @@ pub(super) fn function(name: &str) -> Function {
         .chain(INDEXED)
         .chain(GRADIENTS)
         .chain(super::order::ORDER)
-        .chain(super::linear::LINEAR);
+        .chain(super::linear::LINEAR)
+        .chain(super::composed::COMPOSED);
     let found = all.chain(FOLDS.iter().copied().flatten()).find(|(known, _)| *known == name);
     found.unwrap_or_else(|| panic!("no function for the case `{name}`")).1
 }
@@ -378,7 +379,7 @@ cases! { ACTIVATIONS |x|
 }
 
 /// A function whose gradients show errors of positions.
-fn squares(x: &Array) -> Array {
+pub(super) fn squares(x: &Array) -> Array {
     let x = x.ravel();
     (&x * &x * x.ones_like().cumsum(0)).sum(..)
 }

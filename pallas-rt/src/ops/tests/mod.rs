@@ -1,6 +1,7 @@
 //! The array surface against JAX, and the table of its names against the code.
 mod agreement;
 mod cases;
+mod composed;
 mod convolution;
 mod gradients;
 mod linear;

@@ -541,3 +541,61 @@ case("linalg.qr gradient", jax.grad(lambda x: sum((y ** 3).sum() for y in jnp.li
 case("linalg.svdvals gradient", jax.grad(lambda x: (jnp.linalg.svdvals(x) ** 3).sum()), [f(4, 3)])
 case("linalg.eigvalsh gradient", jax.grad(lambda x: (jnp.linalg.eigvalsh(x) ** 3).sum()), [f(3, 3)])
 case("linalg.pinv gradient", jax.grad(lambda x: (jnp.linalg.pinv(x + 2 * jnp.eye(4, 3)) ** 3).sum()), [f(4, 3)])
+# Operations that are composed of many others.
+seeds = iter(range(400001, 500000))
+for text, shapes in [("ii->i", [(3, 3)]), ("ii", [(3, 3)]), ("iij->ji", [(3, 3, 2)]), ("iji,j->ji", [(2, 3, 2), (3,)]),
+                     ("iii->i", [(2, 2, 2)]), ("...ij,...jk->...ik", [(3, 1, 2, 3), (4, 3, 2)]),
+                     ("...i,...j", [(3, 1, 2), (4, 2)]), ("i...->i", [(2, 3, 2)]), ("i...,j...", [(2, 3), (4, 3)]),
+                     ("...", [(2, 3)]), ("i->...i", [(2,)]), ("ij,jk", [(2, 1), (3, 4)]), ("ij,ij->ij", [(1, 3), (2, 1)]),
+                     ("bA", [(2, 3)]), ("i,i,i->i", [(1,), (3,), (1,)]), ("ij,jk,kl,l->i", [(2, 3), (3, 4), (4, 2), (2,)]),
+                     ("ab,bc,cd,de,ef,f->a", [(2, 3), (3, 2), (2, 4), (4, 2), (2, 3), (3,)]), ("i...->...", [(2, 3)]),
+                     ("...a->a...", [(2, 3)]), ("...ii,i...->...", [(2, 3, 3), (3, 2)]), (",i", [(), (2,)]),
+                     ("b...ij,b...kj->b...ik", [(2, 1, 3, 4), (2, 3, 2, 4)])]:
+    case(f"einsum {text}", lambda *x: jnp.einsum(text, *x), [f(*shape) for shape in shapes])
+case("einsum gradient", jax.grad(lambda x, y: (jnp.einsum("iij,...j->i...", x, y) ** 3).sum(), (0, 1)), [f(3, 3, 2), f(4, 1, 2)])
+case("einsum singleton gradient", jax.grad(lambda x, y: (jnp.einsum("ij,jk", x, y) ** 3).sum(), (0, 1)), [f(2, 1), f(3, 4)])
+for name in "cumsum cumprod cummax cummin".split():
+    g = getattr(jax.lax, name)
+    case(f"reverse= {name}", lambda x: g(x, axis=1, reverse=True), [f(2, 5)], [i(2, 3)], [f(2, 0)], [f(2, 3, 2)])
+    case(f"reverse= {name} gradient", jax.grad(lambda x: squares(g(x, axis=0, reverse=True))), [f(4, 3)])
+logs = lambda: [[f(2, 5)], [v("f32", 500, 501, -500, 3, -INF, -INF, -INF, 2, shape=(2, 4))], [v("f32", -INF, INF, 1, NAN, 3, 2, shape=(1, 6))],
+                [f(2, 0)], [f(2, 7, dtype="bf16")], [f(2, 4, 2)]]
+case("lax.cumlogsumexp 1", lambda x: jax.lax.cumlogsumexp(x, axis=1), *logs())
+case("lax.cumlogsumexp reverse", lambda x: jax.lax.cumlogsumexp(x, axis=1, reverse=True), *logs())
+case("lax.cumlogsumexp gradient", jax.grad(lambda x: squares(jax.lax.cumlogsumexp(x, axis=1))), [f(2, 5)], [v("f32", 300, 1, 2, -200, shape=(1, 4))])
+case("lax.cumlogsumexp reverse gradient", jax.grad(lambda x: squares(jax.lax.cumlogsumexp(x, axis=0, reverse=True))), [f(5, 2)])
+heads = lambda n=2, k=2, b=(2,), dtype="f32": [f(*b, 4, n, 3, dtype=dtype), f(*b, 5, k, 3, dtype=dtype), f(*b, 5, k, 3, dtype=dtype)]
+attend = jax.nn.dot_product_attention
+case("nn.dot_product_attention", attend, heads(), heads(4, 2), heads(4, 1), heads(b=()), heads(dtype="bf16"))
+case("nn.dot_product_attention causal", lambda *x: attend(*x, is_causal=True), heads(), heads(4, 2))
+case("nn.dot_product_attention scale", lambda *x: attend(*x, scale=0.3), heads())
+case("nn.dot_product_attention bias", lambda *x: attend(*x), heads() + [f(2, 2, 4, 5)], heads(4, 2) + [f(4, 4, 5)],
+     heads(4, 2) + [f(1, 1, 1, 5)])
+case("nn.dot_product_attention mask", lambda q, k, v, m: attend(q, k, v, mask=m), heads() + [b(2, 2, 4, 5)], heads(4, 2) + [b(2, 1, 4, 5)],
+     heads(4, 2) + [v("bool", 0, 0, 0, 0, 0, shape=(1, 1, 1, 5))])
+for left, right in [(1, 0), (0, 2), (9, 1)]:
+    case(f"nn.dot_product_attention window {left} {right}", lambda *x: attend(*x, local_window_size=(left, right)), heads(4, 2))
+case("nn.dot_product_attention lengths", lambda q, k, v, m, n: attend(q, k, v, query_seq_lengths=m, key_value_seq_lengths=n, is_causal=True),
+     heads(4, 2) + [v("i32", 3, 0), v("i32", 1, 4)])
+case("nn.dot_product_attention residual", lambda *x: attend(*x, return_residual=True), heads(4, 2), heads(b=()))
+case("nn.dot_product_attention gradient", jax.grad(lambda *x: (attend(*x, is_causal=True) ** 3).sum(), (0, 1, 2, 3)), heads(4, 2) + [f(4, 1, 5)])
+unit = lambda *shape: f(*shape, low=0.015625, high=0.984375)
+case("scipy.special.betainc", scipy.special.betainc, [pos(9), pos(9), unit(9)], [f(7, low=0.25, high=40), f(7, low=0.25, high=40), unit(7)],
+     [v("f32", 0, 1, 0, 2, -1, 2, INF, 2), v("f32", 1, 0, 0, 2, 1, 2, 1, 2), v("f32", 0.5, 0.5, 0.5, 0, 0.5, 1, 0.5, 2)], [pos(2, 1), pos(3), unit(3)])
+case("scipy.special.betainc gradient", jax.grad(lambda a, b, x: scipy.special.betainc(a, b, x).sum(), 2), [pos(7), pos(7), unit(7)])
+edge = lambda: [v("f32", 0, 1, INF, 1, -1, 2, NAN, 2), v("f32", 1, 0, 1, INF, 1, -1, 1, NAN)]
+for name in "gammainc gammaincc".split():
+    g = getattr(scipy.special, name)
+    case(f"scipy.special.{name}", g, [pos(9), pos(9)], [f(9, low=0.25, high=40), f(9, low=0.25, high=40)], edge(), [pos(2, 1), i(3, low=0)])
+    case(f"scipy.special.{name} gradient", jax.grad(lambda a, x: g(a, x).sum(), (0, 1)), [pos(9), pos(9)], [f(9, low=3, high=9), f(9, low=3, high=9)])
+# Initializers, by their seed.
+init = jax.nn.initializers
+fans = dict(in_axis=1, out_axis=0)
+for name, g in [("zeros", init.zeros), ("ones", init.ones), ("constant", init.constant(2.5)), ("uniform", init.uniform(0.5)), ("normal", init.normal(0.5)),
+                ("truncated_normal", init.truncated_normal(0.5, lower=-1.0, upper=3.0)), ("variance_scaling in", init.variance_scaling(0.5, "fan_in", "normal")),
+                ("variance_scaling out", init.variance_scaling(0.5, "fan_out", "uniform", batch_axis=0)),
+                ("variance_scaling geometric", init.variance_scaling(3.0, "fan_geo_avg", "truncated_normal", in_axis=(0, 1))),
+                ("orthogonal", init.orthogonal(2.0)), ("orthogonal column", init.orthogonal(column_axis=0)), ("delta_orthogonal", init.delta_orthogonal(0.5))] + [
+                (f"{n}_{m}", getattr(init, f"{n}_{m}")(**fans)) for n in "glorot lecun he".split() for m in "uniform normal".split()]:
+    shapes = [(4, 2, 3), (1, 3, 5)] if "delta" in name else [(3, 4), (4, 3, 5)]
+    case(f"nn.initializers.{name}", lambda seed: [g(jax.random.key(7), shape) for shape in shapes], [scalar(7)])

@@ -49,13 +49,13 @@ fn called(code: &str) -> Vec<&str> {
     found
 }
 
-/// Names of the public functions and methods of `ops/` and `linalg/`, and operators.
+/// Names of the public functions and methods of `ops/`, `linalg/` and `initializers`, and operators.
 fn functions() -> BTreeSet<String> {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let files = |folder| std::fs::read_dir(sources.join(folder)).expect("the folder of the module");
     let mut found = BTreeSet::new();
-    for entry in ["ops", "linalg"].into_iter().flat_map(files) {
-        let path = entry.expect("a file").path();
+    let paths = ["ops", "linalg"].into_iter().flat_map(files).map(|entry| entry.expect("a file").path());
+    for path in paths.chain([sources.join("initializers.rs")]) {
         if path.extension().is_some_and(|e| e == "rs") {
             let text = std::fs::read_to_string(&path).expect("a file of text");
             found.extend(text.lines().filter_map(declared).map(str::to_string));
