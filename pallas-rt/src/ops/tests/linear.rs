@@ -11,11 +11,6 @@ macro_rules! cases {
     };
 }
 
-/// Returns true for a special function among these cases.
-pub(super) fn is_special(name: &str) -> bool {
-    name.starts_with("scipy.special.") && LINEAR.iter().any(|(case, _)| case.split(' ').next() == Some(name))
-}
-
 /// A matrix far from singular ones.
 fn near(x: &Array) -> Array {
     x + ops::identity(x.shape()[x.shape().len() - 1], x.dtype()) * 4.0

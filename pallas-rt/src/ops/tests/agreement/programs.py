@@ -30,6 +30,7 @@ import numpy as np
 
 import table
 import positions  # noqa: F401, it adds its operations to the table
+import composed  # noqa: F401, likewise
 
 TYPES = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16, "i32": np.int32, "i8": np.int8,
          "i16": np.int16, "u8": np.uint8, "u16": np.uint16, "u32": np.uint32, "bool": np.bool_}

@@ -243,10 +243,16 @@ binary("vecdot", product(("ab", "b"), ("ab", "ab")))
 binary("cross", product(("3", "3"), ("a3", "3"), ("a3", "a3")))
 binary("polyval", product(("a", "bc"), ("a", "b")))
 TEXTS = ["ij,jk->ik", "ij->ji", "ij->", "bij,bjk->bik", "i,j->ij", "ij,ij->", "ij,jk,kl->il", "ij,j->ij", "ijk,k->ji",
-         "ij,kj,lj->ikl", "ij,k->j", "i,i->i", "ij->j"]
+         "ij,kj,lj->ikl", "ij,k->j", "i,i->i", "ij->j", "ii->i", "iij->ji", "iji,j->ji", "iii", "ij,jk,kl,l->i"]
+# `...` of drawn operands: their shapes, and the text.
+DOTS = [("...i->...", ["abi"]), ("...ij,...jk->...ik", ["aij", "jk"]), ("...ij,...jk->...ik", ["baij", "ajk"]), ("...i,...j", ["ai", "aj"]),
+        ("i...->i", ["iab"]), ("i...,j...", ["ia", "ja"]), ("...ii->i...", ["aii"]), ("...,...", ["ab", "b"]), ("i...j,j->...i", ["iabj", "j"])]
 
 
 def einsum(d):
+    if d.dice.random() < 0.4:
+        text, shapes = d.dice.choice(DOTS)
+        return product(tuple(shapes))(d)[0], [text]
     text = d.dice.choice(TEXTS)
     return product(tuple(text.split("->")[0].split(",")))(d)[0], [text]
 
