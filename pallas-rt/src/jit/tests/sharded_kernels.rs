@@ -15,6 +15,8 @@ use pallas_ir::{Kernel, Literal, Op as TileOp, OperandId, Type};
 use pallas_rt::prelude::*;
 use std::sync::Arc;
 
+mod loops;
+
 /// Elements, their positions in the whole array, and what is known of the grid.
 #[kernel(grid = (cdiv(N, B)))]
 fn positions<const B: usize>(

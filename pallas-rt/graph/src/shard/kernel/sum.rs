@@ -6,6 +6,7 @@
 //! if program_id(k) == num_programs(k) - 1 { store @out (load @acc) }
 //! ```
 //!
+//! A step may be in a loop that passes over windows of the accumulator: it loads, adds to and stores one and the same window.
 //! Parts of such steps may be computed by different devices, and combined. Nothing else is believed to be a sum: an online
 //! softmax scales what it has summed, and a bias in the last step would be added once for each part.
 use pallas_ir::{
@@ -87,7 +88,10 @@ impl<'k> Proof<'k> {
                     }
                 }
                 // Steps follow the first test, and the last one follows them.
-                Op::Store { .. } if last.is_none() && first.is_some() => steps.push(inst),
+                Op::Store { .. } if last.is_none() && first.is_some() => steps.push((inst, None)),
+                Op::For { .. } if self.stores(inst) > 0 && last.is_none() && first.is_some() => {
+                    self.looped(inst, &mut steps)?;
+                }
                 Op::Store { .. } => return None,
                 _ if self.stores(inst) > 0 => return None,
                 _ => {}
@@ -95,11 +99,13 @@ impl<'k> Proof<'k> {
         }
         let mut sums: Vec<(OperandId, ScalarOp, Value)> = vec![];
         let mut terms = vec![];
-        for inst in steps {
-            let (to, value) = whole_store(kernel, inst)?;
+        for (inst, turn) in steps {
+            let (window, value) = stored(inst)?;
+            let to = window.0;
             let (add, made) = self.maker(value)?;
             let Op::Scalar(op @ (ScalarOp::Add | ScalarOp::Maximum | ScalarOp::Minimum)) = made.op else { return None };
-            let is_own = |v: Value| self.loads(v, of_steps) == Some(to) && self.uses[&v] == 1;
+            let among = turn.unwrap_or(of_steps);
+            let is_own = |v: Value| self.window(v, among) == Some(window) && self.uses[&v] == 1;
             let own = made.args.iter().position(|&v| is_own(v)).filter(|_| self.uses[&value] == 1)?;
             if sums.iter().any(|sum| sum.0 == to || sum.1 != op) || kernel.ty(made.args[1 - own]) != kernel.ty(value) {
                 return None;
@@ -137,6 +143,30 @@ impl<'k> Proof<'k> {
             _ => false,
         });
         (is_all && !reads_others && given.iter().all(is_output)).then_some(Sum { op, first: first?, last, terms })
+    }
+
+    /// Collects the steps of a loop, each with the instructions of its turn.
+    fn looped(&self, inst: &Inst, steps: &mut Vec<(&'k Inst, Option<&'k [InstId]>)>) -> Option<()> {
+        let kernel = self.kernel;
+        let turn = &kernel.region(inst.regions[0]).insts[..];
+        for inst in turn.iter().map(|&id| kernel.inst(id)) {
+            match inst.op {
+                Op::Store { .. } => steps.push((inst, Some(turn))),
+                Op::For { .. } => self.looped(inst, steps)?,
+                _ if self.stores(inst) > 0 => return None,
+                _ => {}
+            }
+        }
+        Some(())
+    }
+
+    /// The window of an operand that a value is, if one of these instructions loads it.
+    fn window(&self, v: Value, among: &[InstId]) -> Option<Window<'k>> {
+        let (id, inst) = self.maker(v)?;
+        match &inst.op {
+            Op::Load { from, view, masked: false } if among.contains(&id) => Some((*from, view, &inst.args[..])),
+            _ => None,
+        }
     }
 
     /// Stores in the regions of an instruction.
@@ -199,6 +229,17 @@ impl<'k> Proof<'k> {
             }
             _ => v,
         }
+    }
+}
+
+/// A window of an operand: the operand, the view, and its starts that are computed.
+type Window<'k> = (OperandId, &'k View, &'k [Value]);
+
+/// The window that a store writes, and the value.
+fn stored(inst: &Inst) -> Option<(Window<'_>, Value)> {
+    match (&inst.op, &inst.args[..]) {
+        (Op::Store { to, view, masked: false }, [value, starts @ ..]) => Some(((*to, view, starts), *value)),
+        _ => None,
     }
 }
 
