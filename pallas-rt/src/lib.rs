@@ -72,7 +72,8 @@ pub use jit::{
 pub use lang::threefry;
 pub use launch::tune::{Candidate, Outcome, Tuning};
 pub use launch::{
-    Backward, Checked, Differentiable, Ended, Explained, Explanation, Results, check, cost, explain, into, on,
+    Backward, Checked, Differentiable, Ended, Explained, Explanation, Results, check, cost, explain, into,
+    launch_parts, may_gather, on,
 };
 #[cfg(feature = "graph")]
 pub use ops::{Axes, Operand, accumulate, keep, promote_types, select};

@@ -126,7 +126,7 @@ fn agrees<T: Tree>(own: &T, by_forward: &T, function: &Graph, forward: &Graph, a
 /// The arrays that the derivative takes: the residuals, then a cotangent of each result.
 fn takes<P, F>(primal: &TracedFunction<P>, forward: &TracedFunction<F>) -> Vec<Taken> {
     let of = |states: &[Option<States>], types: Vec<Type>| -> Vec<Taken> {
-        types.into_iter().zip(states).map(|(ty, states)| Taken { ty, states: states.clone() }).collect()
+        types.into_iter().zip(states).map(|(ty, states)| Taken::of_states(ty, states.clone())).collect()
     };
     let results = primal.graph.results.len();
     let mut all = of(&forward.states, forward.graph.gives());

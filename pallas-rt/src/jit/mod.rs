@@ -102,6 +102,6 @@ pub use sharded::{
     WhyNot, clear_sharding, in_out_shardings, mark_sharding, partitioned, propagation_barrier, shard_alike, shard_as,
     with_sharding_constraint,
 };
-pub(crate) use trace::{apply, is_tracing, make, states};
+pub(crate) use trace::{apply, is_tracing, make, parts_on_mesh, states};
 pub use vmap::{vmap, vmap_axes, vmap_axes_named, vmap_named};
 pub(crate) use watch::{Seen, Watch, watching};

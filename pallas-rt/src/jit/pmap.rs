@@ -101,7 +101,7 @@ fn call<Args: Tree + 'static, F: Function<Args>>(
         }
         let sharding = along_first(ty.shape.len());
         let element = Type::new(ty.dtype, &ty.shape[1..]);
-        inside.push(Taken { ty: element, states: Some(states_of(&sharding, mesh)) });
+        inside.push(Taken::of_states(element, Some(states_of(&sharding, mesh))));
         takes.push(sharding);
     }
     let client = client_of(&args)?;

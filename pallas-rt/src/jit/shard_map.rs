@@ -232,7 +232,7 @@ fn call<Args: Tree + 'static, F: Function<Args>>(
             return Err(wrong(at, message, &format!("pad it: {n} is no multiple of {parts}")));
         }
         let block = Type::new(ty.dtype, sharding.local(&ty.shape));
-        inside.push(Taken { ty: block, states: Some(manual.states_of(&sharding, array_states(x))) });
+        inside.push(Taken::of_states(block, Some(manual.states_of(&sharding, array_states(x)))));
         takes.push(sharding);
     }
 

@@ -17,7 +17,7 @@ pub use provenance::{Obstacle, Provenance, ProvenanceStep, WhyNot};
 use super::function::{Function, Given};
 use super::gradient::refused;
 use super::lower::Lowered;
-use super::trace::{apply, type_of};
+use super::trace::{apply, on_mesh, type_of};
 use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::sharding::{Declaration, Mesh, NamedSharding, Placement, Sharding, placed};
@@ -63,6 +63,7 @@ pub fn with_sharding_constraint(x: &Array, sharding: &NamedSharding) -> Array {
 /// A traced array with a constraint that a line states.
 fn with_constraint(x: &Array, sharding: &NamedSharding, at: Loc) -> Result<Array> {
     let placed = Placed { mesh: sharding.mesh().clone(), sharding: sharding.of(&type_of(x), at)? };
+    on_mesh(&placed.mesh);
     Ok(apply(&[x], at, |graph, vars| graph.push(Annotation::Constraint(placed), vars)))
 }
 

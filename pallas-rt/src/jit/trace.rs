@@ -8,7 +8,7 @@ use crate::array::{Array, Traced, What};
 use crate::device::{Client, Lru};
 use crate::error::{Error, Result};
 use pallas_graph::manual::Typing;
-use pallas_graph::mesh::{Annotation, Placed, States};
+use pallas_graph::mesh::{Annotation, Mesh, Placed, States};
 use pallas_graph::{Graph, Op, Var, check_runs};
 use pallas_ir::{DType, Diag, Loc, Type};
 use std::cell::RefCell;
@@ -25,6 +25,8 @@ struct Trace {
     captured: Vec<(Array, Var)>,
     /// Inside of a `shard_map`, which values devices have alike.
     typing: Option<Typing>,
+    /// Size of the longest axis of a mesh that its arguments or constraints name; 1 without a mesh.
+    parts: usize,
 }
 
 /// A parameter of a function that is traced.
@@ -33,6 +35,8 @@ pub(super) struct Taken {
     pub ty: Type,
     /// Inside of a `shard_map`, what devices have; `None` for equal values.
     pub states: Option<States>,
+    /// Size of the longest axis of the mesh that it is declared on; 1 without a declaration.
+    pub parts: usize,
 }
 
 impl Taken {
@@ -43,7 +47,12 @@ impl Taken {
 
     /// Of a type, in the states of an array.
     pub(super) fn of(ty: Type, like: &Array) -> Taken {
-        Taken { ty, states: states(like) }
+        Taken { ty, states: states(like), parts: declared_parts(like) }
+    }
+
+    /// Of a type, as whole arrays or blocks in these states.
+    pub(super) fn of_states(ty: Type, states: Option<States>) -> Taken {
+        Taken { ty, states, parts: 1 }
     }
 }
 
@@ -104,7 +113,8 @@ impl Open {
             }
         }
         let params: Vec<Array> = params.into_iter().map(|v| array(&graph, v, id, client)).collect();
-        let trace = Trace { id, graph, client: client.clone(), captured: vec![], typing };
+        let parts = takes.iter().map(|taken| taken.parts).max().unwrap_or(1);
+        let trace = Trace { id, graph, client: client.clone(), captured: vec![], typing, parts };
         TRACES.with_borrow_mut(|traces| traces.push(trace));
         (Open { id, _not_send: PhantomData }, params)
     }
@@ -121,10 +131,37 @@ impl Open {
         }
         let results = results.iter().map(|x| inside(x, Loc::NONE)).collect::<Result<Vec<Var>>>()?;
         let done = TRACES.with_borrow_mut(|traces| traces.pop()).expect("it is open");
+        on_axis_of(done.parts);
         let captured = done.captured.into_iter().map(|(array, _)| array).collect();
         let states = results.iter().map(|&r| done.typing.as_ref().map(|typing| typing.states(r))).collect();
         Ok(TracedFunction { returned: (), graph: Graph { results, ..done.graph }, captured, states })
     }
+}
+
+/// Size of the longest axis of the mesh that an array is declared on; 1 without a declaration.
+fn declared_parts(x: &Array) -> usize {
+    let declared = x.placement().filter(|placement| placement.declared.is_some());
+    declared.map_or(1, |placement| longest_axis(&placement.mesh))
+}
+
+fn longest_axis(mesh: &Mesh) -> usize {
+    mesh.axes().iter().map(|axis| axis.size as usize).max().unwrap_or(1)
+}
+
+/// Says that the innermost function is traced for a mesh whose longest axis has this size.
+fn on_axis_of(parts: usize) {
+    TRACES
+        .with_borrow_mut(|traces| traces.last_mut().into_iter().for_each(|trace| trace.parts = trace.parts.max(parts)));
+}
+
+/// Says that the innermost function is traced for this mesh.
+pub(super) fn on_mesh(mesh: &Mesh) {
+    on_axis_of(longest_axis(mesh));
+}
+
+/// Size of the longest axis of a mesh that the functions which are being traced name; 1 without a mesh.
+pub(crate) fn parts_on_mesh() -> usize {
+    TRACES.with_borrow(|traces| traces.iter().map(|trace| trace.parts).max().unwrap_or(1))
 }
 
 /// Traces a function of these arrays; it returns its results and something else.
@@ -191,6 +228,7 @@ fn inside(x: &Array, at: Loc) -> Result<Var> {
             typing.define(v, states);
         }
         top.captured.push((x.clone(), v));
+        top.parts = top.parts.max(declared_parts(x));
         Ok(v)
     })
 }

@@ -100,6 +100,8 @@ impl Differentiable {
             Some(stated) => {
                 let residuals: Vec<Array> = residuals.iter().map(|&x| x.clone()).collect();
                 let (stated, residuals, cotangents) = stated.end(&results, &residuals)?;
+                // What is declared of an argument is a demand on the function's kernels, not on those of its gradient.
+                let residuals = residuals.iter().map(super::may_gather).collect();
                 let call = Backward { stated: Box::new(stated), at: self.at };
                 Ok(Ended::Backward { call, residuals, cotangents: array(cotangents) })
             }

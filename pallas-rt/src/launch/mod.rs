@@ -16,6 +16,7 @@ mod early;
 mod inspect;
 mod into;
 pub(crate) mod key;
+mod meshes;
 mod nans;
 mod recent;
 mod scope;
@@ -30,6 +31,7 @@ pub use differentiable::{Backward, Differentiable, Ended};
 pub(crate) use inspect::compiled;
 pub use inspect::{Checked, Explained, Explanation, check, cost, explain};
 pub use into::{Results, into};
+pub use meshes::{launch_parts, may_gather};
 pub use scope::on;
 
 use crate::device::outputs;

@@ -17,7 +17,7 @@ mod calls;
 mod join;
 
 use crate::graph::{Equation, Graph, Op, Var};
-use crate::mesh::{Annotation, Axis, Collective, Exchange, Mesh, Placed, Sharding, State, States, invariant};
+use crate::mesh::{Annotation, Axis, Collective, Exchange, Flow, Mesh, Placed, Sharding, State, States, invariant};
 use crate::refused::Refused;
 use pallas_ir::{At, Diag, ScalarOp};
 use std::collections::HashMap;
@@ -213,6 +213,8 @@ impl Typing {
                 self.define(e.result(), states);
                 Ok(())
             }
+            // It says nothing about devices.
+            Op::Annotation(Annotation::Barrier(Flow::Both)) => self.join(to, &mut e).map_err(refused),
             Op::Annotation(annotation) => {
                 let found = format!("`{}` inside of `shard_map`", annotation.jaxpr().0);
                 let help = "a body works on blocks: constrain operands or results of the `shard_map`, or name axes that it leaves \

@@ -33,6 +33,9 @@ pub enum Flow {
     Backward,
     /// Nowhere.
     None,
+    /// Both ways. It stops nothing, but what is declared of an array in front of it is no demand on a kernel behind it, which
+    /// may have the array gathered. Shardy has no such barrier.
+    Both,
 }
 
 impl Flow {
@@ -42,6 +45,7 @@ impl Flow {
             Flow::Forward => "FORWARD",
             Flow::Backward => "BACKWARD",
             Flow::None => "NONE",
+            Flow::Both => "BOTH",
         }
     }
 }
@@ -110,7 +114,7 @@ impl std::str::FromStr for Annotation {
             "sharding_group" => Ok(Annotation::Group(inside("group(")?.parse().map_err(|_| wrong())?)),
             "propagation_barrier" => {
                 let flow = inside("direction(")?;
-                let all = [Flow::Forward, Flow::Backward, Flow::None];
+                let all = [Flow::Forward, Flow::Backward, Flow::None, Flow::Both];
                 Ok(Annotation::Barrier(all.into_iter().find(|f| f.name() == flow).ok_or_else(wrong)?))
             }
             _ => Err(wrong()),

@@ -230,6 +230,7 @@ impl Propagation {
                 mesh::Flow::Forward => Direction::Forward,
                 mesh::Flow::Backward => Direction::Backward,
                 mesh::Flow::None => Direction::None,
+                mesh::Flow::Both => Direction::Both,
             };
         }
         let is_broadcast = matches!(&node.kind, Kind::Op(Op::Structural(StructuralOp::Broadcast(_))));

@@ -90,6 +90,7 @@ impl Writer {
                     Flow::None => 0,
                     Flow::Forward => 1,
                     Flow::Backward => 2,
+                    Flow::Both => return x.clone(),
                 };
                 self.op("sdy.propagation_barrier", &[x], Detail::Flow(number), x.ty.clone())
             }

@@ -37,7 +37,7 @@ impl<Out: Tree + Send + Sync + 'static> Kind<Out> {
     ) -> Result<TracedFunction<Out>> {
         let mut types = self.types.clone();
         self.places.iter().for_each(|&(leaf, axis, size)| types[leaf].shape[axis] = lengths[size]);
-        let takes: Vec<Taken> = types.into_iter().map(|ty| Taken { ty, states: None }).collect();
+        let takes: Vec<Taken> = types.into_iter().map(|ty| Taken::of_states(ty, None)).collect();
         traced_as(f, tuple, &takes, &self.client)
     }
 

@@ -267,6 +267,7 @@ impl Shardings {
                 Flow::Forward => "a barrier that shardings pass forwards only".into(),
                 Flow::Backward => "a barrier that shardings pass backwards only".into(),
                 Flow::None => "a barrier that no sharding passes".into(),
+                Flow::Both => "a barrier".into(),
             },
             Reason::Closed { dim, origin } => format!("dimension {dim} is closed by {}", said(*origin)),
             Reason::Replicated { origin } => format!("it is not to be divided by `{name}`: {}", said(*origin)),
