@@ -5,7 +5,7 @@
 //! list depends on the problem and on limits of the target: where the number of cores is known, it begins with blocks
 //! that fit the caches of a core. Rows of [`tuned`], which were measured on a kind of device, override the rule. No
 //! other file of this crate names a profile.
-use pallas_rt::{Profile, Target};
+use pallas_rt::{Profile, Target, launch_parts};
 
 /// A choice of block sizes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -140,6 +140,22 @@ pub(crate) fn fitted(extent: usize, most: usize) -> usize {
     }
 }
 
+/// A block of at most `most` elements, so that devices which divide an axis have whole blocks each: what has no block of its
+/// own for each device is computed by a few of them, from operands that the others send.
+pub(crate) fn shared(extent: usize, most: usize) -> usize {
+    of_parts(extent, most, launch_parts())
+}
+
+fn of_parts(extent: usize, most: usize, parts: usize) -> usize {
+    // Blocks of a few elements would take longer than the exchange.
+    const LEAST: usize = 8;
+    if parts == 1 || extent == 0 || !extent.is_multiple_of(parts) {
+        return most;
+    }
+    let own = extent / parts;
+    (LEAST.min(own)..=most.min(own)).rev().find(|&block| own.is_multiple_of(block)).unwrap_or(most)
+}
+
 /// Blocks of a long axis of rows, so that there are some for each core and for each device of a mesh.
 const LEAST_BLOCKS: usize = 8;
 
@@ -177,6 +193,23 @@ mod tests {
             choose(Choice::DecodeAttention, &target, [100], [64, 32, 8].map(|keys| ([keys], need(keys))))
         };
         assert_eq!([scratch(16), scratch(32)], [[8], [32]], "a tuned row, where there is room for its scratch");
+    }
+
+    #[test]
+    fn each_device_of_a_mesh_has_whole_blocks() {
+        for (extent, most, parts, expected) in [
+            (64, 32, 1, 32),
+            (64, 32, 2, 32),
+            (64, 32, 8, 8),
+            (64, 32, 16, 4),
+            (3072, 512, 4, 384),
+            // Too small, or not divided evenly: devices exchange blocks.
+            (8 * 257, 64, 8, 64),
+            (65, 32, 8, 32),
+            (0, 32, 8, 32),
+        ] {
+            assert_eq!(of_parts(extent, most, parts), expected, "{extent} in {parts} parts, blocks of at most {most}");
+        }
     }
 
     #[test]

@@ -12,14 +12,14 @@
 //! gradient is summed by one program in one order: the same every time. That is 8·n·V·d multiplications and additions
 //! backward, where stored logits would take 4; memory is n + V rows of d elements instead of n·V. Everything but the
 //! operands is f32.
-use crate::blocks::{Choice, Need, choose};
+use crate::blocks::{Choice, Need, choose, shared};
 use crate::cross_entropy_rows::{Row, State, Terms};
 use crate::dispatch::{floats, integers, with_gradient};
 use crate::element::Floating;
-use crate::rows::{blocks_of_rows, rows};
+use crate::rows::{blocks_of_rows, narrow, rows};
 use crate::wrong::wrong;
-use pallas_rt::Differentiable;
 use pallas_rt::prelude::*;
+use pallas_rt::{Differentiable, may_gather};
 
 /// What counts as a loss.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -210,26 +210,6 @@ pub fn cross_entropy_of_logits_dz<E: Floating>(
     dz.store(row.gradient(z.load().cast::<E::Acc>(), program_id(1) * BV, V, terms).cast::<E>());
 }
 
-/// Sums of f32 as the operands' type.
-#[kernel(grid = (cdiv(N, BN), cdiv(D, BD)))]
-fn rounded<E: Floating>(
-    #[block([N, D] => [BN, BD], |i, j| (i, j))] x: In<E::Acc>,
-    #[block([N, D] => [BN, BD], |i, j| (i, j))] out: Out<E>,
-    #[dim] BN: usize,
-    #[dim] BD: usize,
-) {
-    out.store(x.load().cast::<E>());
-}
-
-/// Sums in the operands' type.
-#[track_caller]
-fn narrow(dtype: DType, sums: Array) -> Result<Array> {
-    match dtype {
-        DType::F32 => Ok(sums),
-        other => floats!("cross_entropy", other, E => rounded::<E>(&sums, 8, 1024)),
-    }
-}
-
 /// Returns one number per row as a column. Refuses an array of another length.
 #[track_caller]
 fn column(name: &str, x: &Array, n: usize) -> Result<Array> {
@@ -306,7 +286,7 @@ fn block_sizes(choice: Choice, x: &Array, w: &Array) -> [usize; 4] {
     let on_cores = target.cores.map(|_| [256, 128, d]);
     let all = on_cores.into_iter().chain([[128, 128, deep], [32, 64, 16]]);
     let [bn, bv, bd] = choose(choice, target, [n, classes, d], all.map(|blocks| (blocks, need(blocks))));
-    [bn, bv, bd, d.next_multiple_of(bd)]
+    [shared(n, bn), shared(classes, bv), bd, d.next_multiple_of(bd)]
 }
 /// Loss and log-sum-exp, f32 `[..]`, of logits `x wᵀ` for `x [.., d]`, `w [vocabulary, d]` (both f32, f16 or bf16) and i32
 /// labels `[..]`. An ignored row has loss 0.
@@ -338,6 +318,8 @@ pub fn cross_entropy(x: &Array, w: &Array, labels: &Array, options: &Options) ->
     let n = operands(x, w)?.shape()[0];
     let column = labels_column(labels, n, w.shape()[0], options)?;
     let (call, [x, w]) = Differentiable::begin([x, w])?;
+    // Each row passes all classes: devices that divide the classifier gather it, and add up their parts of the gradients.
+    let w = may_gather(&w);
     let flat = operands(&x, &w)?;
     let Options { ignore, smoothing, z_loss } = *options;
     let (loss, lse) = floats!("cross_entropy", x.dtype(), E => {

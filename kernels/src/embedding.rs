@@ -7,7 +7,7 @@
 //! the positions of each number are gathered on the host (a counting sort, O(positions + vocabulary)); one program then
 //! sums a row's gradients in ascending order of position, in f32: no atomics, the same result every time. It costs one read
 //! of `dout` and one write of `dtable`, as rows that nobody looked up are zeros.
-use crate::blocks::{Choice, Need, choose, many_rows};
+use crate::blocks::{Choice, Need, choose, many_rows, shared};
 use crate::dispatch::{floats, integers, with_gradient};
 use crate::element::Floating;
 use crate::rows::rows;
@@ -99,11 +99,11 @@ fn by_rows(table: &Array) -> bool {
 }
 
 /// Rows of a block, of so many that are as long as those of `x`.
-fn rows_of_block(x: &Array, rows: usize) -> usize {
+fn rows_of_block(x: &Array, all: usize) -> usize {
     let target = x.client().target();
-    let each = many_rows(target, rows, x.shape().last().copied().unwrap_or(1), 1);
-    let [rows] = choose(Choice::EmbeddingRows, target, [rows], [([each], Need::NOTHING)]);
-    rows
+    let each = many_rows(target, all, x.shape().last().copied().unwrap_or(1), 1);
+    let [rows] = choose(Choice::EmbeddingRows, target, [all], [([each], Need::NOTHING)]);
+    shared(all, rows)
 }
 
 /// Elements of a block of a row.

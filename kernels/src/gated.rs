@@ -5,7 +5,7 @@
 //! geglu  = gelu(g)·u    gelu(g) = g·Φ(g)    gelu'(g) = Φ(g) + g·φ(g)
 //! ```
 //! (Shazeer 2020; Hendrycks & Gimpel 2016.) Φ and φ are the normal distribution and its density; no approximation.
-use crate::blocks::{Choice, Need, choose};
+use crate::blocks::{Choice, Need, choose, shared};
 use crate::dispatch::{floats, with_gradient};
 use crate::element::{Floating, Wide};
 use crate::wrong::wrong;
@@ -72,7 +72,7 @@ fn block(x: &Array) -> usize {
     // Gate, up, the gradient, and two results.
     let candidates = target.cores.map(|_| 1 << 13).into_iter().chain([2048]);
     let [block] = choose(Choice::Gated, target, [x.len()], candidates.map(|n| ([n], Need::NOTHING)));
-    block
+    shared(x.len(), block)
 }
 
 #[track_caller]

@@ -5,7 +5,7 @@
 //! ```
 //! Sums are held in f32 for 16-bit floats and in i32 for 8- and 16-bit integers; C is of any type. Each program computes
 //! one block of C; blocks of A and B stream past it (Goto & van de Geijn 2008).
-use crate::blocks::{Choice, Need, choose, fitted};
+use crate::blocks::{Choice, Need, choose, fitted, shared};
 use crate::dispatch::{floats, with_gradient};
 use pallas_rt::prelude::*;
 use pallas_rt::{Differentiable, Target};
@@ -169,6 +169,7 @@ macro_rules! product {
         let n = extent(&b, if layout.b_transposed { 1 } else { 2 });
         let extents = [extent(&a, 0), m, n, k];
         let [bm, bn, bk] = blocks($a.client().target(), <$E as Elem>::DTYPE, extents, layout.b_transposed);
+        let [bm, bn, bk] = [shared(m, bm), shared(n, bn), shared(k, bk)];
         let out = match (layout.a_transposed, layout.b_transposed) {
             (false, false) => matmul_blocks::<$E, $O>(&a, &b, epilogue, bm, bn, bk),
             (true, false) => matmul_tn_blocks::<$E, $O>(&a, &b, epilogue, bm, bn, bk),

@@ -9,11 +9,13 @@
 //! by [`row_moment`], a sweep for the two means of g, one that writes. Gradients of the parameters take blocks of rows in
 //! turn, so that they are the same every time; on a CPU short rows are read once for all gradients, in as many parts as
 //! keep it busy.
+use crate::blocks::shared;
 use crate::dispatch::floats;
 use crate::element::{Floating, Wide};
 use crate::norm::row_moment;
 use crate::online::busy;
-use crate::rows::{blocks_of_rows, check_epsilon, parameter, rows};
+use crate::rows::{blocks_of_rows, check_epsilon, narrow, parameter, rows};
+use pallas_rt::launch_parts;
 use pallas_rt::prelude::*;
 
 /// What is found of whole rows.
@@ -173,15 +175,16 @@ pub fn norm_backward_apply<E: Floating>(
     dx.store(((g - level.load() - hat * along.load()) * r).cast::<E>());
 }
 
-/// Gradients of scale and shift: sums over rows, block by block.
+/// Gradients of scale and shift: sums over rows, block by block, in their type, so that devices which divide the rows add
+/// up their parts before they are rounded.
 #[kernel(grid = (cdiv(C, BC), cdiv(R, BR)), semantics = (parallel, arbitrary))]
 pub fn norm_backward_parameters<E: Floating>(
     #[block([R, C] => [BR, BC], |j, i| (i, j), fill = 0.0)] x: In<E>,
     #[block([R, C] => [BR, BC], |j, i| (i, j), fill = 0.0)] dy: In<E>,
     #[block([R, 1] => [BR, 1], |_, i| (i, 0), fill = 0.0)] mean: In<E::Acc>,
     #[block([R, 1] => [BR, 1], |_, i| (i, 0), fill = 1.0)] variance: In<E::Acc>,
-    #[block([1, C] => [1, BC], |j, _| (0, j))] dgamma: Out<E>,
-    #[block([1, C] => [1, BC], |j, _| (0, j))] dbeta: Out<E>,
+    #[block([1, C] => [1, BC], |j, _| (0, j))] dgamma: Out<E::Acc>,
+    #[block([1, C] => [1, BC], |j, _| (0, j))] dbeta: Out<E::Acc>,
     #[scratch([1, BC])] gammas: Scratch<E::Acc>,
     #[scratch([1, BC])] betas: Scratch<E::Acc>,
     epsilon: f32,
@@ -197,8 +200,8 @@ pub fn norm_backward_parameters<E: Floating>(
     gammas.store(gammas.load() + (dy * hat).sum(0));
     betas.store(betas.load() + dy.sum(0));
     if program_id(1) == num_programs(1) - 1 {
-        dgamma.store(gammas.load().cast::<E>());
-        dbeta.store(betas.load().cast::<E>());
+        dgamma.store(gammas.load());
+        dbeta.store(betas.load());
     }
 }
 
@@ -218,8 +221,9 @@ fn either(x: &Array, gamma: &Array, dy: &Array, epsilon: f32, centre: bool) -> R
     let n = flat.shape()[1];
     let gamma = parameter("gamma", gamma, n)?;
     floats!("norm_backward", x.dtype(), E => {
-        // Where the number of cores is known, there are enough parts to occupy all of them.
-        if n <= WHOLE_ROW && x.client().target().cores.is_some() {
+        // Where the number of cores is known, there are enough parts to occupy all of them. Devices of a mesh have parts of
+        // the rows already.
+        if n <= WHOLE_ROW && x.client().target().cores.is_some() && launch_parts() == 1 {
             let [br, _] = blocks_of_rows(&flat, ROWS, None);
             let parts = busy(x.client()).min(flat.shape()[0].div_ceil(br)).max(1);
             let steps = flat.shape()[0].div_ceil(parts * br);
@@ -242,7 +246,9 @@ fn either(x: &Array, gamma: &Array, dy: &Array, epsilon: f32, centre: bool) -> R
                 norm_backward_apply::<E>(&flat, &gamma, &dy, &mean, &variance, &level, &along, epsilon, br, bc)?;
             (dx, mean, variance)
         };
-        gradients(x, dx, norm_backward_parameters::<E>(&flat, &dy, &mean, &variance, epsilon, 32, 256)?)
+        let br = shared(flat.shape()[0], 32);
+        let (dgamma, dbeta) = norm_backward_parameters::<E>(&flat, &dy, &mean, &variance, epsilon, br, 256)?;
+        gradients(x, dx, (narrow(x.dtype(), dgamma)?, narrow(x.dtype(), dbeta)?))
     })
 }
 

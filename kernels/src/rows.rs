@@ -1,5 +1,7 @@
 //! Arrays as matrices of rows.
-use crate::blocks::{Choice, Need, choose, many_rows};
+use crate::blocks::{Choice, Need, choose, many_rows, shared};
+use crate::dispatch::floats;
+use crate::element::Floating;
 use crate::wrong::wrong;
 use pallas_rt::prelude::*;
 
@@ -27,6 +29,29 @@ pub(crate) fn parameter(name: &str, x: &Array, n: usize) -> Result<Array> {
     x.reshape(&[1, n])
 }
 
+/// Sums of f32 as the operands' type.
+#[kernel(grid = (cdiv(N, BN), cdiv(D, BD)))]
+fn rounded<E: Floating>(
+    #[block([N, D] => [BN, BD], |i, j| (i, j))] x: In<E::Acc>,
+    #[block([N, D] => [BN, BD], |i, j| (i, j))] out: Out<E>,
+    #[dim] BN: usize,
+    #[dim] BD: usize,
+) {
+    out.store(x.load().cast::<E>());
+}
+
+/// Sums in the operands' type.
+#[track_caller]
+pub(crate) fn narrow(dtype: DType, sums: Array) -> Result<Array> {
+    match dtype {
+        DType::F32 => Ok(sums),
+        other => {
+            let rows = sums.shape().first().map_or(1, |&n| shared(n, 8));
+            floats!("narrow", other, E => rounded::<E>(&sums, rows, 1024))
+        }
+    }
+}
+
 /// Refuses an epsilon of a norm that is NaN, infinite or negative.
 #[track_caller]
 pub(crate) fn check_epsilon(epsilon: f32) -> Result<()> {
@@ -50,5 +75,6 @@ pub(crate) fn blocks_of_rows(x: &Array, most: usize, columns: Option<usize>) -> 
     let smaller = [16, 4, 1].into_iter().filter(|rows| *rows < most);
     let candidates = short.into_iter().chain([most]).chain(smaller);
     let candidates = candidates.map(|rows| ([rows, wide], Need::live_elements(TILES * rows * wide)));
-    choose(Choice::Rows, target, [rows, n], candidates)
+    let [block, wide] = choose(Choice::Rows, target, [rows, n], candidates);
+    [shared(rows, block), wide]
 }

@@ -4,15 +4,16 @@ mod cases;
 
 use super::inlined::{self, array};
 use pallas_kernels::attention_scores::Causal;
+use pallas_kernels::cross_entropy::cross_entropy;
 use pallas_kernels::flash_attention::{Options, flash_attention, flash_attention_in_blocks};
 use pallas_kernels::flash_attention_backward::gradients_in_blocks;
 use pallas_kernels::flash_attention_resident::resident_gradients;
-use pallas_kernels::matmul::{matmul_blocks, matmul_nt_blocks};
-use pallas_kernels::norm::{layer_norm, layer_norm_whole_rows, rms_norm_whole_rows};
+use pallas_kernels::matmul::{matmul, matmul_blocks, matmul_nt_blocks};
+use pallas_kernels::norm::{layer_norm, layer_norm_whole_rows, rms_norm, rms_norm_whole_rows};
 use pallas_kernels::softmax::softmax_whole_rows;
 use pallas_rt::prelude::*;
 use pallas_rt::sharding::{Mesh, NamedSharding, P, device_put};
-use pallas_rt::{grad, jit, partitioned};
+use pallas_rt::{grad, jit, partitioned, value_and_grad};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
@@ -288,4 +289,111 @@ fn attention_by_batch_elements_or_heads_needs_no_exchange() {
 /// Four batch elements of four heads.
 fn queries_and_keys() -> Vec<Array> {
     [([4, 4, 19, 8], 1), ([4, 4, 23, 8], 2), ([4, 4, 23, 8], 3)].map(|(shape, seed)| array(&shape, seed)).to_vec()
+}
+
+/// Bytes that each device sends for a function of divided arguments, and the exchanges.
+#[track_caller]
+fn sent<F>(f: F, args: &[Array]) -> (usize, String)
+where
+    F: Fn(&Vec<Array>) -> Result<Vec<Array>> + Clone + Send + Sync + 'static,
+{
+    let all = partitioned(f)(&args.to_vec()).unwrap_or_else(|e| panic!("{e}")).collectives();
+    let text = all.iter().map(|one| format!("{} of {} bytes {}", one.name, one.bytes, one.cause));
+    (all.iter().map(|one| one.bytes).sum(), text.collect::<Vec<_>>().join("\n"))
+}
+
+/// Under plain data parallelism, gradients by parameters are sums over rows: devices send these, and no activations.
+#[test]
+fn gradients_of_norms_and_losses_send_sums() {
+    type F = fn(&Vec<Array>) -> Result<Vec<Array>>;
+    let functions: [(&str, F, usize); 4] = [
+        ("rms_norm", |x| grad(|x: &Vec<Array>| Ok::<_, Error>(rms_norm(&x[0], &x[1], 1e-5)?.square().sum(..)))(x), 1),
+        (
+            "layer_norm",
+            |x| grad(|x: &Vec<Array>| Ok::<_, Error>(layer_norm(&x[0], &x[1], &x[2], 1e-5)?.square().sum(..)))(x),
+            2,
+        ),
+        ("cross_entropy", |x| grad(|x: &Vec<Array>| loss_of_classes(x))(x), 12),
+        ("matmul", |x| grad(|x: &Vec<Array>| Ok::<_, Error>(matmul(&x[4], &x[3].t())?.square().sum(..)))(x), 12),
+    ];
+    let (rows, d, classes) = (64, 32, 12);
+    let args = vec![
+        array(&[8, rows / 8, d], 1),
+        array(&[d], 2),
+        array(&[d], 3),
+        array(&[classes, d], 4),
+        array(&[rows, d], 5),
+    ];
+    for (name, f, parameters) in functions {
+        let want = f(&args).unwrap_or_else(|e| panic!("{name}: {e}"));
+        for devices in [2, 4, 8] {
+            let own = args.iter().enumerate().map(|(i, x)| match i {
+                0 | 4 => divided(x, 0, devices),
+                _ => x.clone(),
+            });
+            let own: Vec<Array> = own.collect();
+            let (bytes, text) = sent(f, &own);
+            // All-reduces of the parameters' gradients, and of the loss.
+            assert!(bytes <= 2 * 4 * (parameters * d + 4), "{name} on {devices} sends {bytes} bytes:\n{text}");
+            close(&format!("{name} on {devices}"), &jit(f)(&own).unwrap_or_else(|e| panic!("{name}: {e}")), &want);
+        }
+    }
+}
+
+/// The loss of rows of operand 0 by the classifier in operand 3.
+fn loss_of_classes(x: &[Array]) -> Result<Array> {
+    let n = x[0].len() / x[3].shape()[1];
+    let labels: Vec<i32> = (0..n as i32).map(|i| (i * 5 + 1) % x[3].shape()[0] as i32).collect();
+    let labels = x[0].client().array(&labels, &x[0].shape()[..x[0].rank() - 1])?;
+    Ok(cross_entropy(&x[0], &x[3], &labels, &Default::default())?.0.mean(..))
+}
+
+/// Classifiers that are divided by classes or by features, with and without divided rows, and queries that are divided: the
+/// kernels gather what they need, though it is declared to be divided.
+#[test]
+fn divided_classifiers_and_queries() {
+    let args = vec![array(&[8, 8, 32], 1), array(&[1], 2), array(&[1], 3), array(&[24, 32], 4)];
+    let f = |x: &Vec<Array>| {
+        let (value, gradients) = value_and_grad(|x: &Vec<Array>| loss_of_classes(x))(x)?;
+        Ok([vec![value], gradients].concat())
+    };
+    let want = f(&args).expect("it runs");
+    let mesh = Arc::new(Mesh::new(&[("data", 2), ("model", 4)]).expect("a mesh"));
+    let put = |x: &Array, spec| device_put(x, &NamedSharding::new(&mesh, spec)).expect("it is divided");
+    for w in [P("model"), P("data"), P((None, "model")), P((["data", "model"],)), P(("model", "data"))] {
+        for x in [P("data"), P((["data", "model"],)), P(())] {
+            let own = vec![put(&args[0], x.clone()), args[1].clone(), args[2].clone(), put(&args[3], w.clone())];
+            let found = jit(f)(&own).unwrap_or_else(|e| panic!("{w:?}, {x:?}: {e}"));
+            close(&format!("classifier by {w:?}, rows by {x:?}"), &found, &want);
+        }
+    }
+    let attention = |x: &Vec<Array>| {
+        let loss = |x: &Vec<Array>| {
+            Ok::<_, Error>(flash_attention(&x[0], &x[1], &x[2], &Options::default())?.square().sum(..))
+        };
+        grad(loss)(x)
+    };
+    let args = queries_and_keys().iter().map(|x| x.split([16], 2).swap_remove(0)).collect::<Vec<_>>();
+    let want = attention(&args).expect("it runs");
+    for spec in [P((None, None, "model")), P(("data", None, "model")), P((None, "data", "model"))] {
+        let own = vec![put(&args[0], spec.clone()), args[1].clone(), args[2].clone()];
+        let found = jit(attention)(&own).unwrap_or_else(|e| panic!("{spec:?}: {e}"));
+        close(&format!("queries by {spec:?}"), &found, &want);
+    }
+}
+
+/// A contraction that is shorter than a block for each device: they send parts of the product.
+#[test]
+fn short_contractions_send_parts_of_the_product() {
+    for devices in [2, 4] {
+        let args = vec![divided(&array(&[48, 64], 1), 1, devices), divided(&array(&[64, 40], 2), 0, devices)];
+        let f = |x: &Vec<Array>| Ok(vec![matmul(&x[0], &x[1])?]);
+        let (bytes, text) = sent(f, &args);
+        assert!(text.lines().all(|line| line.starts_with("all_reduce")) && bytes <= 2 * 4 * 48 * 40, "{bytes}: {text}");
+        close(
+            "product",
+            &jit(f)(&args).expect("it runs"),
+            &f(&[array(&[48, 64], 1), array(&[64, 40], 2)].to_vec()).expect("it runs"),
+        );
+    }
 }
