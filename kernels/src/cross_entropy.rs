@@ -291,7 +291,8 @@ fn block_sizes(choice: Choice, x: &Array, w: &Array) -> [usize; 4] {
 /// Loss and log-sum-exp, f32 `[..]`, of logits `x wᵀ` for `x [.., d]`, `w [vocabulary, d]` (both f32, f16 or bf16) and i32
 /// labels `[..]`. An ignored row has loss 0.
 ///
-/// Labels are read on the host to check them: on a GPU the call waits for what makes them.
+/// Labels are read on the host to check them: on a GPU the call waits for what makes them. Those that a traced function
+/// computes are not known: a row whose label is no class has a loss of NaN, and the gradient of its log-sum-exp.
 ///
 /// # Errors
 /// Shapes or element types that do not fit, a label that is no class, options out of range; device errors.

@@ -43,7 +43,8 @@ impl<A: Wide> State<A> {
             // Only then: the mean over a class that is never chosen is -inf.
             loss -= self.total.load() * (terms.smoothing / classes.cast::<A>());
         }
-        (select(labels.eq(terms.ignore), 0.0, loss), lse)
+        let is_class = labels.ge(0) & labels.lt(classes);
+        (select(labels.eq(terms.ignore), 0.0, select(is_class, loss, f32::NAN)), lse)
     }
 }
 

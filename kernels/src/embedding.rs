@@ -15,14 +15,15 @@ use crate::wrong::wrong;
 use pallas_rt::Differentiable;
 use pallas_rt::prelude::*;
 
-/// Copies a row in blocks of `BD` elements.
+/// Copies a row in blocks of `BD` elements; a number that is none of the table's gives NaN.
 #[kernel(grid = (N, cdiv(D, BD)))]
 pub fn embedding_blocks<E: Floating, const BD: usize>(
     #[prefetch([N])] ids: Prefetch<i32>,
-    #[block([V, D] => [_, BD], |t, j| (ids.at(t), j))] table: In<E>,
+    #[block([V, D] => [_, BD], |t, j| (ids.at(t).maximum(0).minimum(V - 1), j))] table: In<E>,
     #[block([N, D] => [_, BD], |t, j| (t, j))] out: Out<E>,
 ) {
-    out.store(table.load());
+    let id = ids.at(program_id(0));
+    out.store(select(id.ge(0) & id.lt(V), table.load(), f32::NAN));
 }
 
 /// Sums rows `order[starts[v] .. starts[v + 1]]` of `dout` into row v. `NP` is at least N: kernels are compiled for it.
@@ -43,7 +44,7 @@ pub fn embedding_backward_blocks<E: Floating, const BD: usize>(
     dtable.store(sum.cast::<E>());
 }
 
-/// Copies blocks of rows, for processors whose programs read the whole table. Numbers that are no rows give zeros.
+/// Copies blocks of rows, for processors whose programs read the whole table. A number that is none of the table's gives NaN.
 #[kernel(grid = (cdiv(N, BN)))]
 pub fn embedding_rows<E: Floating>(
     #[block([N] => [BN], |t| (t,), fill = 0)] ids: In<i32>,
@@ -57,7 +58,8 @@ pub fn embedding_rows<E: Floating>(
         out.store(table.take_along_axis(index, 0));
     } else {
         let inside = (ids.ge(0) & ids.lt(V as i32)).expand(1);
-        out.store(select(inside, table.take_along_axis(index, 0), 0.0));
+        let index = index.maximum(0).minimum(V as i32 - 1);
+        out.store(select(inside, table.take_along_axis(index, 0), f32::NAN));
     }
 }
 
@@ -129,9 +131,8 @@ fn checked(ids: &Array, vocabulary: usize) -> Result<Vec<i32>> {
 
 /// Rows of `table [vocabulary, d]` (f32, f16 or bf16) by i32 `ids [..]`: `[.., d]`.
 ///
-/// The numbers are read on the host to check them: on a GPU the call waits for what makes them. [`embedding_blocks`] does
-/// not check; a number out of range is a fault in the interpreter and gives a row of zeros elsewhere. Numbers that a traced
-/// function computes are not checked either, and the gradient by the table is refused then.
+/// The numbers are read on the host to check them: on a GPU the call waits for what makes them. Numbers that a traced function
+/// computes are not known: one out of range gives a row of NaN, and the gradient by the table is refused.
 ///
 /// # Errors
 /// A table that is no matrix, other element types, a number out of range; device trouble.
@@ -154,6 +155,9 @@ pub fn embedding(table: &Array, ids: &Array) -> Result<Array> {
     };
     checked(ids, vocabulary)?;
     if ids.is_traced() {
+        if vocabulary == 0 {
+            return wrong("`table` has no rows".into());
+        }
         // The gradient needs the numbers on the host.
         return looked_up(table, ids);
     }

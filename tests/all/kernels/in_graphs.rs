@@ -1,5 +1,5 @@
 //! Shipped kernels inside of traced functions: equal to calls at once, and differentiable without a rule of the user's.
-use crate::support::{doubles, values};
+use crate::support::{clients, doubles, values};
 use pallas_kernels::cross_entropy::{
     self, cross_entropy, cross_entropy_backward, cross_entropy_of_logits, cross_entropy_of_logits_backward,
 };
@@ -161,6 +161,20 @@ fn shipped_losses_are_differentiable_in_traced_functions() {
         jit(move |x: &Array, labels: &Array| cross_entropy_of_logits(x, labels, &options()).map(|(loss, _)| loss));
     let (loss, _) = cross_entropy_of_logits(&array(&[3, 5], 1), &labels(), &options()).expect("it runs");
     close("labels", &traced(&array(&[3, 5], 1), &labels()).expect("it runs"), &loss);
+    // A label that is no class is not known to be one before: its row has a loss of NaN, others have theirs.
+    let wrong = Client::cpu().array(&[5i32, 4, -1], &[3]).expect("it fits");
+    let right = Client::cpu().array(&[-100i32, 4, -100], &[3]).expect("it fits");
+    let (x, w) = (array(&[3, 4], 1), array(&[5, 4], 2));
+    let of_rows = jit(move |x: &Array, w: &Array, labels: &Array| cross_entropy(x, w, labels, &options()).map(|y| y.0));
+    let of_logits = traced(&array(&[3, 5], 1), &wrong).expect("it runs");
+    let of_right = cross_entropy(&x, &w, &right, &options()).expect("it runs").0;
+    for client in clients() {
+        let [x, w, wrong] = [&x, &w, &wrong].map(|x| x.to_device(&client).expect("it has room"));
+        let found = doubles(&of_rows(&x, &w, &wrong).expect("it runs"));
+        assert!(found[0].is_nan() && found[2].is_nan(), "{found:?}");
+        assert!((found[1] - doubles(&of_right)[1]).abs() < 1e-5);
+    }
+    assert_eq!(doubles(&of_logits).iter().map(|x| x.is_nan()).collect::<Vec<_>>(), [true, false, true]);
 
     fn ids() -> Array {
         Client::cpu().array(&[2i32, 0, 2, 1], &[4]).expect("it fits")
@@ -174,6 +188,14 @@ fn shipped_losses_are_differentiable_in_traced_functions() {
     let traced = jit(|table: &Array, ids: &Array| embedding(table, ids));
     let table = array(&[3, 4], 1);
     close("ids", &traced(&table, &ids()).expect("it runs"), &embedding(&table, &ids()).expect("it runs"));
+    for client in clients() {
+        let wrong = client.array(&[3i32, 1, -1, i32::MAX], &[4]).expect("it fits");
+        let found = doubles(&traced(&table.to_device(&client).expect("it has room"), &wrong).expect("it runs"));
+        let want = doubles(&table);
+        for (i, row) in found.chunks(4).enumerate() {
+            assert!(if i == 1 { row == &want[4..8] } else { row.iter().all(|x| x.is_nan()) }, "{row:?}");
+        }
+    }
     let by_table = jit(grad(|table: &Array, ids: &Array| embedding(table, ids).map(|y| y.sum(..))));
     let error = by_table(&table, &ids()).expect_err("it needs the numbers on the host").to_string();
     assert!(error.contains("the gradient of kernel `embedding_rows`") && error.contains("in_graphs.rs"), "{error}");
