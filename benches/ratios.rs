@@ -147,7 +147,7 @@ fn dropout(bench: &Bench) -> Result<bool> {
     let (heads, n, d) = (8, bench.of(1024), 64);
     let x = bench.numbers(&[1, heads, n, d])?;
     let plain = flash_attention::Options::default();
-    let dropped = flash_attention::Options { dropout: Some(Dropout { rate: 0.1, seed: 1 }), ..plain };
+    let dropped = flash_attention::Options { dropout: Some(Dropout { rate: 0.1, seed: 1.into() }), ..plain };
     let (mut forward, mut both) = (vec![], vec![]);
     for (name, options) in [("plain", plain), ("with dropout", dropped)] {
         let own = x.clone();

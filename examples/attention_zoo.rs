@@ -79,7 +79,7 @@ pub fn run(client: &Client) -> Result<()> {
 
     let (base, causal) = (Options::default(), Causal::FromStart);
     let (lengths, segments, bias, sinks) = (Some(&ends_array), Some([&segment; 2]), Some(&slopes), Some(&sink));
-    let (window, dropout) = (Window { left: Some(16), right: Some(4) }, Some(Dropout { rate: 0.25, seed: 7 }));
+    let (window, dropout) = (Window { left: Some(16), right: Some(4) }, Some(Dropout { rate: 0.25, seed: 7.into() }));
     let any = || -> Score { Box::new(|_, x| x) };
     let only = |live: fn([usize; 4]) -> bool| -> Score { Box::new(move |at, x| if live(at) { x } else { DEAD }) };
     let cut: Score = Box::new(move |[n, _, _, j], x| if j < ends[n] { x } else { DEAD });

@@ -37,7 +37,7 @@ pub struct Options<'a> {
     /// `[heads]` of the queries' element type: a score of each head that takes its part of the softmax and gives no value.
     pub sinks: Option<&'a Array>,
     /// Sets probabilities to 0 at random.
-    pub dropout: Option<Dropout>,
+    pub dropout: Option<Dropout<'a>>,
 }
 
 /// How far from its own position a query sees keys, itself always included; `None`: to the end.
@@ -56,12 +56,46 @@ pub struct Window {
 ///
 /// The same seed, batch element, head, query and key give the same decision: in the forward and the backward pass, on
 /// every device, whatever the blocks.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Dropout {
+#[derive(Clone, Copy, Debug)]
+pub struct Dropout<'a> {
     /// In [0, 1).
     pub rate: f32,
     /// Another one for every step of training.
-    pub seed: u64,
+    pub seed: Seed<'a>,
+}
+
+/// Where the random numbers of [`Dropout`] come from.
+///
+/// ```
+/// use pallas_kernels::flash_attention::{Dropout, Options, flash_attention};
+/// use pallas_rt::prelude::*;
+/// // In a compiled function the key is an argument: each step then drops others.
+/// let step = |q: &Array, key: &Array| {
+///     let dropout = Some(Dropout { rate: 0.5, seed: key.into() });
+///     flash_attention(q, q, q, &Options { dropout, ..Options::default() })
+/// };
+/// let q = Array::from_slice(&[1.0f32; 64], &[1, 1, 16, 4])?;
+/// let [first, second] = [Array::from_slice(&[0u32, 1], &[2])?, Array::from_slice(&[0u32, 2], &[2])?];
+/// assert_ne!(step(&q, &first)?.to_vec::<f32>()?, step(&q, &second)?.to_vec::<f32>()?);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub enum Seed<'a> {
+    /// A number. In a function of `jit` it is a constant: every call drops the same.
+    Number(u64),
+    /// The bits of a key, u32 `[2]`: the data of a key of `pallas_rt::random`, or a counter. The higher half comes first.
+    Key(&'a Array),
+}
+
+impl From<u64> for Seed<'_> {
+    fn from(number: u64) -> Self {
+        Seed::Number(number)
+    }
+}
+impl<'a> From<&'a Array> for Seed<'a> {
+    fn from(key: &'a Array) -> Self {
+        Seed::Key(key)
+    }
 }
 
 /// What kernels take besides queries, keys and values. Absent arrays are others in their stead, which no kernel reads.
@@ -79,8 +113,8 @@ pub struct Operands {
     pub sinks: Array,
     /// Factor of the scores.
     pub scale: f32,
-    /// The halves of the seed, the higher one first.
-    pub seed: [u32; 2],
+    /// The halves of the seed, u32 `[2]`, the higher one first.
+    pub seed: Array,
     /// Which of these there are.
     pub rules: Rules,
 }
@@ -148,7 +182,11 @@ impl Options<'_> {
             Some(sinks) => fits("sinks", sinks, q.dtype(), &[heads])?,
             None => q.reshape(&[q.len()])?,
         };
-        let seed = self.dropout.map_or(0, |dropout| dropout.seed);
+        let seed = match self.dropout.map(|dropout| dropout.seed) {
+            Some(Seed::Key(key)) => fits("the key of `dropout`", key, DType::U32, &[2])?,
+            Some(Seed::Number(seed)) => q.client().array(&[(seed >> 32) as u32, seed as u32], &[2])?,
+            None => q.client().zeros(DType::U32, &[2])?,
+        };
         Ok(Operands {
             lengths,
             offsets,
@@ -156,7 +194,7 @@ impl Options<'_> {
             segments,
             sinks,
             scale: scale(self.scale, d)?,
-            seed: [(seed >> 32) as u32, seed as u32],
+            seed,
             rules: self.rules(q.client().target())?,
         })
     }

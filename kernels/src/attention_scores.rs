@@ -245,8 +245,10 @@ impl Block {
     }
     /// What probabilities are multiplied by under dropout, `[queries, keys]`: 0, or 1 / (1 - rate). `head` counts the head
     /// among those of all batch elements: `b · heads + h`.
-    pub fn kept<A: Wide>(self, seed: [Scalar<u32>; 2], head: Scalar<i32>) -> Option<Tile<A>> {
+    /// `seed` has the halves of the seed.
+    pub fn kept<A: Wide>(self, seed: Prefetch<u32>, head: Scalar<i32>) -> Option<Tile<A>> {
         let below = self.rules.dropout?;
+        let seed = [seed.at(0), seed.at(1)];
         let [queries, keys] = self.size;
         let row = head * self.queries + self.row;
         let rows = (iota::<i32>([queries, 1], 0) + row).cast::<u32>().broadcast([queries, keys]);

@@ -12,7 +12,7 @@
 //! product with the values, as on every tensor core.
 //! Blocks of keys that no row of a program sees are skipped: nothing is loaded or multiplied for them.
 use crate::attention_options::axes;
-pub use crate::attention_options::{Dropout, Operands, Options, Window};
+pub use crate::attention_options::{Dropout, Operands, Options, Seed, Window};
 pub use crate::attention_scores::Causal;
 use crate::attention_scores::{Block, Rules, Segments};
 use crate::blocks::{Choice, Need, choose};
@@ -88,6 +88,7 @@ pub fn flash_attention_blocks<E: Floating>(
     #[block([B, G, L, D] => [_, _, BK, D], |b, h, _, j| (b, h / (H / G), j, 0), fill = 0.0)] v: In<E>,
     #[prefetch([B])] lengths: Prefetch<i32>,
     #[prefetch([OE])] offsets: Prefetch<i32>,
+    #[prefetch([SE])] seed: Prefetch<u32>,
     #[block([BB, BH, BS, BL] => [_, _, BQ, BK], |b, h, i, j| (b % BB, h % BH, i, j), fill = 0.0)] bias: In<E>,
     #[block([B, QS] => [_, BQ], |b, _, i, _| (b, i), fill = 0.0)] query_segments: In<i32>,
     #[block([B, KS] => [_, BK], |b, _, _, j| (b, j), fill = 0.0)] key_segments: In<i32>,
@@ -102,8 +103,6 @@ pub fn flash_attention_blocks<E: Floating>(
     #[scratch([BQ, 1])] sum: Scratch<E::Acc>,
     #[scratch([BQ, D])] acc: Scratch<E::Acc>,
     scale: f32,
-    seed_high: u32,
-    seed_low: u32,
     #[fixed] rules: Rules,
     #[fixed] narrow: bool,
     #[dim] BQ: usize,
@@ -128,7 +127,7 @@ pub fn flash_attention_blocks<E: Floating>(
     if block.is_live() {
         let narrow = narrow.then_some((queries, scale.cast::<E::Acc>()));
         let bias = block.bias(bias);
-        let kept = block.kept([seed_high, seed_low], program_id(0) * H + program_id(1));
+        let kept = block.kept(seed, program_id(0) * H + program_id(1));
         let products = Products { rules, q: scaled, narrow, bias, kept };
         if block.is_whole() {
             let (k, v) = (k.load(), v.load());
@@ -304,11 +303,11 @@ pub fn flash_attention_in_blocks<E: Floating>(
         let unseen = Options { lengths: Some(&none), bias: None, segments: None, ..*options };
         return flash_attention_in_blocks::<E>(q, &one(k)?, &one(v)?, &unseen, blocks);
     }
-    let Operands { lengths, offsets, bias, segments: [own, theirs], sinks, scale, seed: [high, low], rules } = operands;
+    let Operands { lengths, offsets, bias, segments: [own, theirs], sinks, scale, seed, rules } = operands;
     let [queries, keys] = &operands.spans(blocks)?;
     let narrow = is_narrow(q.client().target(), E::DTYPE);
     let [bq, bk] = blocks;
     flash_attention_blocks::<E>(
-        q, k, v, lengths, offsets, bias, own, theirs, queries, keys, sinks, *scale, *high, *low, *rules, narrow, bq, bk,
+        q, k, v, lengths, offsets, seed, bias, own, theirs, queries, keys, sinks, *scale, *rules, narrow, bq, bk,
     )
 }

@@ -34,6 +34,7 @@ pub fn flash_attention_dq<E: Floating>(
     #[block([B, H, S] => [_, _, BQ], |b, h, i, _| (b, h, i), fill = 0.0)] delta: In<E::Acc>,
     #[prefetch([B])] lengths: Prefetch<i32>,
     #[prefetch([OE])] offsets: Prefetch<i32>,
+    #[prefetch([SE])] seed: Prefetch<u32>,
     #[block([BB, BH, BS, BL] => [_, _, BQ, BK], |b, h, i, j| (b % BB, h % BH, i, j), fill = 0.0)] bias: In<E>,
     #[block([B, QS] => [_, BQ], |b, _, i, _| (b, i), fill = 0.0)] query_segments: In<i32>,
     #[block([B, KS] => [_, BK], |b, _, _, j| (b, j), fill = 0.0)] key_segments: In<i32>,
@@ -42,8 +43,6 @@ pub fn flash_attention_dq<E: Floating>(
     #[block([B, H, S, D] => [_, _, BQ, D], |b, h, i, _| (b, h, i, 0))] dq: Out<E>,
     #[scratch([BQ, D])] acc: Scratch<E::Acc>,
     scale: f32,
-    seed_high: u32,
-    seed_low: u32,
     #[fixed] rules: Rules,
     #[dim] BQ: usize,
     #[dim] BK: usize,
@@ -56,7 +55,7 @@ pub fn flash_attention_dq<E: Floating>(
     let block = rules.block([BQ, BK], at, [S, L], [lengths, offsets], segments);
     if block.is_live() {
         let inputs = Inputs { rules, matrices: [q, k, v, dout], rows: [lse, delta], scale: scale.cast::<E::Acc>() };
-        let kept = block.kept([seed_high, seed_low], program_id(0) * H + program_id(1));
+        let kept = block.kept(seed, program_id(0) * H + program_id(1));
         let options = [block.bias(bias), kept];
         if block.is_whole() {
             acc.store(acc.load() + inputs.back(options, None, &|x| x).dq());
@@ -84,6 +83,7 @@ pub fn flash_attention_dkv<E: Floating>(
     #[block([B, H, S] => [_, _, BQ], |b, g, _, h, i| (b, g * (H / G) + h, i), fill = 0.0)] delta: In<E::Acc>,
     #[prefetch([B])] lengths: Prefetch<i32>,
     #[prefetch([OE])] offsets: Prefetch<i32>,
+    #[prefetch([SE])] seed: Prefetch<u32>,
     #[block([BB, BH, BS, BL] => [_, _, BQ, BK], |b, g, j, h, i| (b % BB, (g * (H / G) + h) % BH, i, j), fill = 0.0)]
     bias: In<E>,
     #[block([B, QS] => [_, BQ], |b, _, _, _, i| (b, i), fill = 0.0)] query_segments: In<i32>,
@@ -95,8 +95,6 @@ pub fn flash_attention_dkv<E: Floating>(
     #[scratch([BK, D])] keys: Scratch<E::Acc>,
     #[scratch([BK, D])] values: Scratch<E::Acc>,
     scale: f32,
-    seed_high: u32,
-    seed_low: u32,
     #[fixed] rules: Rules,
     #[dim] BQ: usize,
     #[dim] BK: usize,
@@ -112,7 +110,7 @@ pub fn flash_attention_dkv<E: Floating>(
     if block.is_live() {
         let inputs = Inputs { rules, matrices: [q, k, v, dout], rows: [lse, delta], scale: scale.cast::<E::Acc>() };
         let head = program_id(1) * (H / G) + program_id(3);
-        let options = [block.bias(bias), block.kept([seed_high, seed_low], program_id(0) * H + head)];
+        let options = [block.bias(bias), block.kept(seed, program_id(0) * H + head)];
         let add = |back: Back<E::Acc>| {
             values.store(values.load() + back.dv());
             keys.store(keys.load() + back.dk());
@@ -239,16 +237,16 @@ pub fn gradients_in_blocks<E: Floating>(
     [of_queries, of_keys]: [[usize; 2]; 2],
 ) -> Result<(Array, Array, Array)> {
     let operands = &options.operands(q, k)?;
-    let Operands { lengths, offsets, bias, segments: [own, theirs], scale, seed: [high, low], rules, .. } = operands;
+    let Operands { lengths, offsets, bias, segments: [own, theirs], scale, seed, rules, .. } = operands;
     let delta = &flash_attention_delta::<E>(out, dout, of_queries[0])?;
     let ([queries, keys], [bq, bk]) = (&operands.spans(of_queries)?, of_queries);
     let dq = flash_attention_dq::<E>(
-        q, k, v, dout, lse, delta, lengths, offsets, bias, own, theirs, queries, keys, *scale, *high, *low, *rules, bq,
+        q, k, v, dout, lse, delta, lengths, offsets, seed, bias, own, theirs, queries, keys, *scale, *rules, bq,
         bk,
     )?;
     let ([queries, keys], [bq, bk]) = (&operands.spans(of_keys)?, of_keys);
     let (dk, dv) = flash_attention_dkv::<E>(
-        q, k, v, dout, lse, delta, lengths, offsets, bias, own, theirs, queries, keys, *scale, *high, *low, *rules, bq,
+        q, k, v, dout, lse, delta, lengths, offsets, seed, bias, own, theirs, queries, keys, *scale, *rules, bq,
         bk,
     )?;
     Ok((dq, dk, dv))

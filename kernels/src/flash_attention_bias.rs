@@ -28,6 +28,7 @@ pub fn flash_attention_dbias<E: Floating>(
     #[block([B, H, S] => [_, _, BQ], |x, y, i, _, b, h| (x + b * BB, y + h * BH, i), fill = 0.0)] delta: In<E::Acc>,
     #[prefetch([B])] lengths: Prefetch<i32>,
     #[prefetch([OE])] offsets: Prefetch<i32>,
+    #[prefetch([SE])] seed: Prefetch<u32>,
     #[block([BB, BH, S, L] => [_, _, BQ, BK], |x, y, i, j, _, _| (x, y, i, j), fill = 0.0)] bias: In<E>,
     #[block([B, QS] => [_, BQ], |x, _, i, _, b, _| (x + b * BB, i), fill = 0.0)] query_segments: In<i32>,
     #[block([B, KS] => [_, BK], |x, _, _, j, b, _| (x + b * BB, j), fill = 0.0)] key_segments: In<i32>,
@@ -36,8 +37,6 @@ pub fn flash_attention_dbias<E: Floating>(
     #[block([BB, BH, S, L] => [_, _, BQ, BK], |x, y, i, j, _, _| (x, y, i, j))] dbias: Out<E>,
     #[scratch([BQ, BK])] acc: Scratch<E::Acc>,
     scale: f32,
-    seed_high: u32,
-    seed_low: u32,
     #[fixed] rules: Rules,
     #[dim] BQ: usize,
     #[dim] BK: usize,
@@ -51,7 +50,7 @@ pub fn flash_attention_dbias<E: Floating>(
     let block = rules.block([BQ, BK], [b, program_id(2), program_id(3)], [S, L], [lengths, offsets], segments);
     if block.is_live() {
         let inputs = Inputs { rules, matrices: [q, k, v, dout], rows: [lse, delta], scale: scale.cast::<E::Acc>() };
-        let options = [block.bias(bias), block.kept([seed_high, seed_low], b * H + h)];
+        let options = [block.bias(bias), block.kept(seed, b * H + h)];
         if block.is_whole() {
             acc.store(acc.load() + inputs.back(options, None, &|x| x).by_scores);
         } else {
@@ -131,7 +130,7 @@ pub fn bias_gradient_in_blocks<E: Floating>(
     [bq, bk]: [usize; 2],
 ) -> Result<Array> {
     let operands = &options.operands(q, k)?;
-    let Operands { lengths, offsets, bias, segments: [own, theirs], scale, seed: [high, low], rules, .. } = operands;
+    let Operands { lengths, offsets, bias, segments: [own, theirs], scale, seed, rules, .. } = operands;
     let [queries, keys] = &operands.spans([bq, bk])?;
     if !rules.bias {
         return wrong("there is no `bias` in the options to have a gradient".into());
@@ -142,7 +141,7 @@ pub fn bias_gradient_in_blocks<E: Floating>(
     }
     let delta = &flash_attention_delta::<E>(out, dout, bq)?;
     flash_attention_dbias::<E>(
-        q, k, v, dout, lse, delta, lengths, offsets, bias, own, theirs, queries, keys, *scale, *high, *low, *rules, bq,
+        q, k, v, dout, lse, delta, lengths, offsets, seed, bias, own, theirs, queries, keys, *scale, *rules, bq,
         bk,
     )
 }

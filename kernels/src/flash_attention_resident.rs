@@ -30,6 +30,7 @@ pub fn flash_attention_resident<E: Floating>(
     #[block([B, H, S] => [_, _, BQ], |b, g, h, _, i| (b, g * (H / G) + h, i), fill = 0.0)] delta: In<E::Acc>,
     #[prefetch([B])] lengths: Prefetch<i32>,
     #[prefetch([OE])] offsets: Prefetch<i32>,
+    #[prefetch([SE])] seed: Prefetch<u32>,
     #[block([BB, BH, BS, BL] => [_, _, BQ, BK], |b, g, h, j, i| (b % BB, (g * (H / G) + h) % BH, i, j), fill = 0.0)]
     bias: In<E>,
     #[block([B, QS] => [_, BQ], |b, _, _, _, i| (b, i), fill = 0.0)] query_segments: In<i32>,
@@ -43,8 +44,6 @@ pub fn flash_attention_resident<E: Floating>(
     #[scratch([C, D])] keys: Scratch<E::Acc>,
     #[scratch([C, D])] values: Scratch<E::Acc>,
     scale: f32,
-    seed_high: u32,
-    seed_low: u32,
     #[fixed] rules: Rules,
     #[dim] BQ: usize,
     #[dim] BK: usize,
@@ -65,7 +64,7 @@ pub fn flash_attention_resident<E: Floating>(
     if block.is_live() {
         let inputs = Inputs { rules, matrices: [q, k, v, dout], rows: [lse, delta], scale: scale.cast::<E::Acc>() };
         let head = program_id(1) * (H / G) + program_id(2);
-        let options = [block.bias(bias), block.kept([seed_high, seed_low], program_id(0) * H + head)];
+        let options = [block.bias(bias), block.kept(seed, program_id(0) * H + head)];
         let (own, theirs) = ((ds(block.row, BQ), ..), (ds(block.key, BK), ..));
         let (dq, dk, dv) = (queries.at(own), keys.at(theirs), values.at(theirs));
         if block.is_whole() {
@@ -105,6 +104,7 @@ pub fn flash_attention_resident_bias<E: Floating>(
     #[block([B, H, S] => [_, _, BQ], |b, g, h, _, i| (b, g * (H / G) + h, i), fill = 0.0)] delta: In<E::Acc>,
     #[prefetch([B])] lengths: Prefetch<i32>,
     #[prefetch([OE])] offsets: Prefetch<i32>,
+    #[prefetch([SE])] seed: Prefetch<u32>,
     #[block([BB, BH, BS, BL] => [_, _, BQ, BK], |b, g, h, j, i| (b % BB, (g * (H / G) + h) % BH, i, j), fill = 0.0)]
     bias: In<E>,
     #[block([B, QS] => [_, BQ], |b, _, _, _, i| (b, i), fill = 0.0)] query_segments: In<i32>,
@@ -119,8 +119,6 @@ pub fn flash_attention_resident_bias<E: Floating>(
     #[scratch([C, D])] keys: Scratch<E::Acc>,
     #[scratch([C, D])] values: Scratch<E::Acc>,
     scale: f32,
-    seed_high: u32,
-    seed_low: u32,
     #[fixed] rules: Rules,
     #[dim] BQ: usize,
     #[dim] BK: usize,
@@ -141,7 +139,7 @@ pub fn flash_attention_resident_bias<E: Floating>(
     if block.is_live() {
         let inputs = Inputs { rules, matrices: [q, k, v, dout], rows: [lse, delta], scale: scale.cast::<E::Acc>() };
         let head = program_id(1) * (H / G) + program_id(2);
-        let options = [block.bias(bias), block.kept([seed_high, seed_low], program_id(0) * H + head)];
+        let options = [block.bias(bias), block.kept(seed, program_id(0) * H + head)];
         let (own, theirs) = ((ds(block.row, BQ), ..), (ds(block.key, BK), ..));
         let (dq, dk, dv) = (queries.at(own), keys.at(theirs), values.at(theirs));
         if block.is_whole() {
@@ -201,13 +199,13 @@ pub fn resident_gradients<E: Floating>(
     [bq, bk]: [usize; 2],
 ) -> Result<(Array, Array, Array)> {
     let operands = &options.operands(q, k)?;
-    let Operands { lengths, offsets, bias, segments: [own, theirs], scale, seed: [high, low], rules, .. } = operands;
+    let Operands { lengths, offsets, bias, segments: [own, theirs], scale, seed, rules, .. } = operands;
     let [queries, keys] = &operands.spans([bq, bk])?;
     let ([.., s, _], [.., l, _]) = (axes("q", q)?, axes("k", k)?);
     let (r, c) = (s.max(1).next_multiple_of(bq), l.max(1).next_multiple_of(bk));
     let delta = &flash_attention_delta::<E>(out, dout, bq)?;
     flash_attention_resident::<E>(
-        q, k, v, dout, lse, delta, lengths, offsets, bias, own, theirs, queries, keys, *scale, *high, *low, *rules, bq,
+        q, k, v, dout, lse, delta, lengths, offsets, seed, bias, own, theirs, queries, keys, *scale, *rules, bq,
         bk, r, c,
     )
 }
@@ -225,13 +223,13 @@ pub fn resident_gradients_with_bias<E: Floating>(
     [bq, bk]: [usize; 2],
 ) -> Result<(Array, Array, Array, Array)> {
     let operands = &options.operands(q, k)?;
-    let Operands { lengths, offsets, bias, segments: [own, theirs], scale, seed: [high, low], rules, .. } = operands;
+    let Operands { lengths, offsets, bias, segments: [own, theirs], scale, seed, rules, .. } = operands;
     let [queries, keys] = &operands.spans([bq, bk])?;
     let ([.., s, _], [.., l, _]) = (axes("q", q)?, axes("k", k)?);
     let (r, c) = (s.max(1).next_multiple_of(bq), l.max(1).next_multiple_of(bk));
     let delta = &flash_attention_delta::<E>(out, dout, bq)?;
     flash_attention_resident_bias::<E>(
-        q, k, v, dout, lse, delta, lengths, offsets, bias, own, theirs, queries, keys, *scale, *high, *low, *rules, bq,
+        q, k, v, dout, lse, delta, lengths, offsets, seed, bias, own, theirs, queries, keys, *scale, *rules, bq,
         bk, r, c,
     )
 }

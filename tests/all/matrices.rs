@@ -138,10 +138,10 @@ fn narrow_attention<E: Floating, const BQ: usize, const BK: usize>(
     [q, k, v]: [&Array; 3],
     o: &Operands,
 ) -> Result<(Array, Array)> {
-    let Operands { lengths, offsets, bias, segments: [own, theirs], sinks, scale, rules, .. } = o;
+    let Operands { lengths, offsets, seed, bias, segments: [own, theirs], sinks, scale, rules } = o;
     let [queries, keys] = &o.spans([BQ, BK])?;
     flash_attention_blocks::<E>(
-        q, k, v, lengths, offsets, bias, own, theirs, queries, keys, sinks, *scale, 0, 0, *rules, true, BQ, BK,
+        q, k, v, lengths, offsets, seed, bias, own, theirs, queries, keys, sinks, *scale, *rules, true, BQ, BK,
     )
 }
 

@@ -125,7 +125,7 @@ impl Calls<'_> {
             bias: Some(&bias),
             soft_cap: Some(2.0),
             sinks: Some(&sinks),
-            dropout: Some(Dropout { rate: 0.1, seed: 1 }),
+            dropout: Some(Dropout { rate: 0.1, seed: 1.into() }),
             ..Options::default()
         };
         self.call(|| flash_attention::flash_attention(&x, &x, &x, &every));

@@ -286,7 +286,7 @@ fn with_every_option(dtype: DType, call: impl Fn([&Array; 3], &Array, &Options<'
         bias: Some(&bias),
         soft_cap: Some(2.0),
         sinks: Some(&sinks),
-        dropout: Some(Dropout { rate: 0.1, seed: 1 }),
+        dropout: Some(Dropout { rate: 0.1, seed: 1.into() }),
         ..Options::default()
     };
     call([&q, &k, &k], &lse, &every);

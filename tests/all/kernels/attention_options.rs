@@ -71,7 +71,7 @@ fn scene(row: &[usize], queries: usize, keys: usize) -> (Scene, DType) {
         bias: [None, Some([1, 1]), Some([batch, 1]), Some([1, heads[0]]), Some([batch, heads[0]])][row[5]],
         soft_cap: [None, Some(1.5)][row[6]],
         sinks: row[7] == 1,
-        dropout: [None, Some(Dropout { rate: 0.25, seed: 0x1234_5678_9abc_def0 })][row[8]],
+        dropout: [None, Some(Dropout { rate: 0.25, seed: 0x1234_5678_9abc_def0.into() })][row[8]],
     };
     (scene, FLOATS[row[11]])
 }
@@ -416,6 +416,6 @@ fn options_that_do_not_fit_are_refused() {
     fails(Options { soft_cap: Some(0.0), ..plain }, "`soft_cap` is 0, expected a positive number");
     fails(Options { soft_cap: Some(f32::NAN), ..plain }, "`soft_cap` is NaN");
     for rate in [1.0, -0.1, f32::NAN] {
-        fails(Options { dropout: Some(Dropout { rate, seed: 1 }), ..plain }, "rate of `dropout` is");
+        fails(Options { dropout: Some(Dropout { rate, seed: 1.into() }), ..plain }, "rate of `dropout` is");
     }
 }

@@ -1,6 +1,6 @@
 //! Attention in float64 as the formulas have it, one score after the other, with every option; and its gradients.
 use crate::support::values;
-use pallas_kernels::flash_attention::{Causal, Dropout, Window};
+use pallas_kernels::flash_attention::{Causal, Dropout, Seed, Window};
 
 /// q, k, v, bias and sinks; the latter are empty where there are none.
 pub(super) type Tensors = [Vec<f64>; 5];
@@ -19,7 +19,7 @@ pub(super) struct Scene {
     pub(super) bias: Option<[usize; 2]>,
     pub(super) soft_cap: Option<f64>,
     pub(super) sinks: bool,
-    pub(super) dropout: Option<Dropout>,
+    pub(super) dropout: Option<Dropout<'static>>,
 }
 
 /// A live score of a row: its key, where it lies in k and in the bias, its probability, tanh of the soft-cap, and what
@@ -33,7 +33,8 @@ struct Live {
 }
 
 /// What dropout multiplies the probability of row n and key j by.
-pub(super) fn kept(Dropout { rate, seed }: Dropout, n: usize, j: usize) -> f64 {
+pub(super) fn kept(Dropout { rate, seed }: Dropout<'_>, n: usize, j: usize) -> f64 {
+    let Seed::Number(seed) = seed else { unreachable!("the reference has numbers") };
     let random = word([(seed >> 32) as u32, seed as u32], [n as u32, j as u32]);
     if f64::from(random) < f64::from(rate) * 2f64.powi(32) { 0.0 } else { 1.0 / (1.0 - f64::from(rate)) }
 }

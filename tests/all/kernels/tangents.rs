@@ -235,7 +235,7 @@ fn options<'a>(x: &'a [Array]) -> Options<'a> {
         soft_cap: Some(1.5),
         bias: Some(&x[3]),
         sinks: Some(&x[4]),
-        dropout: Some(Dropout { rate: 0.25, seed: 7 }),
+        dropout: Some(Dropout { rate: 0.25, seed: 7.into() }),
         ..Options::default()
     }
 }
