@@ -1,5 +1,6 @@
 //! What callers choose of attention, and the operands it becomes.
-use crate::attention_scores::{Causal, Rules, segment_spans};
+use crate::attention_scores::{Causal, Rules, flash_attention_delta, segment_spans};
+use crate::element::Floating;
 use crate::wrong::wrong;
 use pallas_rt::Target;
 use pallas_rt::prelude::*;
@@ -139,6 +140,35 @@ impl Operands {
             (true, &[_, n]) => segment_spans(numbers, block, n.div_ceil(block)),
             _ => numbers.reshape(&[numbers.len(), 1, 1]),
         }
+    }
+}
+
+/// The gradients by the results of attention.
+#[derive(Clone, Copy, Debug)]
+pub struct Cotangents<'a> {
+    /// By the result.
+    pub out: &'a Array,
+    /// By the log-sum-exp, f32; `None` for zeros.
+    pub lse: Option<&'a Array>,
+}
+
+impl<'a> From<&'a Array> for Cotangents<'a> {
+    fn from(out: &'a Array) -> Self {
+        Cotangents { out, lse: None }
+    }
+}
+
+impl Cotangents<'_> {
+    /// What kernels subtract from the gradients by probabilities: see [`flash_attention_delta`].
+    #[track_caller]
+    pub(crate) fn delta<E: Floating>(self, out: &Array, rows: usize) -> Result<Array> {
+        let Some(lse) = self.lse else {
+            // No program reads it.
+            let of_rows = out.shape().get(..3).unwrap_or(out.shape());
+            let none = out.client().zeros(<E::Acc as Elem>::DTYPE, of_rows)?;
+            return flash_attention_delta::<E>(out, self.out, &none, false, rows);
+        };
+        flash_attention_delta::<E>(out, self.out, lse, true, rows)
     }
 }
 

@@ -258,15 +258,19 @@ impl Block {
     }
 }
 
-/// Inner products `δ` of the rows of a result and of the gradient by it.
+/// Inner products `δ` of the rows of a result and of the gradient by it; with `by_lse`, less the gradient by the row's
+/// log-sum-exp: its slope by a score is the probability, which the gradient by scores is a multiple of.
 #[kernel(grid = (B, H, cdiv(S, BQ)))]
 pub fn flash_attention_delta<E: Floating>(
     #[block([B, H, S, D] => [_, _, BQ, D], |b, h, i| (b, h, i, 0))] out: In<E>,
     #[block([B, H, S, D] => [_, _, BQ, D], |b, h, i| (b, h, i, 0))] dout: In<E>,
+    #[block([B, H, S] => [_, _, BQ], |b, h, i| (b, h, i))] dlse: In<E::Acc>,
     #[block([B, H, S] => [_, _, BQ], |b, h, i| (b, h, i))] delta: Out<E::Acc>,
+    #[fixed] by_lse: bool,
     #[dim] BQ: usize,
 ) {
-    delta.store((out.load().cast::<E::Acc>() * dout.load().cast::<E::Acc>()).sum(1).reshape([BQ]));
+    let along = (out.load().cast::<E::Acc>() * dout.load().cast::<E::Acc>()).sum(1).reshape([BQ]);
+    delta.store(if by_lse { along - dlse.load() } else { along });
 }
 
 /// What a kernel of gradients reads of a block of scores.

@@ -12,7 +12,7 @@
 //! product with the values, as on every tensor core.
 //! Blocks of keys that no row of a program sees are skipped: nothing is loaded or multiplied for them.
 use crate::attention_options::axes;
-pub use crate::attention_options::{Dropout, Operands, Options, Seed, Window};
+pub use crate::attention_options::{Cotangents, Dropout, Operands, Options, Seed, Window};
 pub use crate::attention_scores::Causal;
 use crate::attention_scores::{Block, Rules, Segments};
 use crate::blocks::{Choice, Need, choose};
@@ -221,6 +221,18 @@ fn is_narrow(target: &Target, dtype: DType) -> bool {
 /// ```
 #[track_caller]
 pub fn flash_attention(q: &Array, k: &Array, v: &Array, options: &Options<'_>) -> Result<Array> {
+    flash_attention_with_lse(q, k, v, options).map(|(out, _)| out)
+}
+
+/// [`flash_attention`] and the logarithm of each row's sum of exponentials, f32 `[batch, heads, queries]`. Both have gradients.
+///
+/// The sum includes the head's sink, if there are [`Options::sinks`]. The result for a row without live keys, also
+/// where there are no keys at all, is therefore the sink's score, and -inf without sinks.
+///
+/// # Errors
+/// As [`flash_attention`].
+#[track_caller]
+pub fn flash_attention_with_lse(q: &Array, k: &Array, v: &Array, options: &Options<'_>) -> Result<(Array, Array)> {
     match (options.bias, options.sinks) {
         (None, None) => differentiable([q, k, v], options),
         (Some(bias), None) => differentiable([q, k, v, bias], options),
@@ -229,29 +241,31 @@ pub fn flash_attention(q: &Array, k: &Array, v: &Array, options: &Options<'_>) -
     }
 }
 
-/// [`flash_attention`] with its gradients by q, k, v, and by bias and sinks if there are any, in this order.
+/// [`flash_attention_with_lse`] with its gradients by q, k, v, and by bias and sinks if there are any, in this order.
 #[track_caller]
-fn differentiable<const N: usize>(args: [&Array; N], options: &Options<'_>) -> Result<Array> {
+fn differentiable<const N: usize>(args: [&Array; N], options: &Options<'_>) -> Result<(Array, Array)> {
     let (call, args) = Differentiable::begin(args)?;
     let args: Vec<&Array> = args.iter().collect();
     let ([q, k, v], options) = arguments(&args, options);
-    let (out, lse) = flash_attention_with_lse(q, k, v, &options)?;
-    let [out] =
-        with_gradient!(call, [out.clone()], &[&args[..], &[&out, &lse]].concat(), |[args @ .., out, lse], [dout]| {
-            let args: Vec<&Array> = args.iter().collect();
-            let (operands, options) = arguments(&args, &options);
-            let mut all = match options.bias {
-                Some(_) => flash_attention_backward_with_bias(operands, [out, lse], &dout, &options)
-                    .map(<[_; 4]>::from)?
-                    .to_vec(),
-                None => flash_attention_backward(operands, [out, lse], &dout, &options).map(<[_; 3]>::from)?.to_vec(),
-            };
-            if let Some(sinks) = options.sinks {
-                all.push(sinks_gradient([out, lse], &dout, sinks)?);
+    let (out, lse) = forward(q, k, v, &options)?;
+    let results = [out.clone(), lse.clone()];
+    let residuals = [&args[..], &[&out, &lse]].concat();
+    let [out, lse] = with_gradient!(call, results, &residuals, |[args @ .., out, lse], [dout, dlse]| {
+        let args: Vec<&Array> = args.iter().collect();
+        let (operands, options) = arguments(&args, &options);
+        let by = Cotangents { out: &dout, lse: Some(&dlse) };
+        let mut all = match options.bias {
+            Some(_) => {
+                flash_attention_backward_with_bias(operands, [out, lse], by, &options).map(<[_; 4]>::from)?.to_vec()
             }
-            all
-        });
-    Ok(out)
+            None => flash_attention_backward(operands, [out, lse], by, &options).map(<[_; 3]>::from)?.to_vec(),
+        };
+        if let Some(sinks) = options.sinks {
+            all.push(sinks_gradient([out, lse], by, sinks)?);
+        }
+        all
+    });
+    Ok((out, lse))
 }
 
 /// Queries, keys and values, and the options with the bias and the sinks that follow them.
@@ -262,15 +276,9 @@ fn arguments<'a>(args: &[&'a Array], options: &Options<'a>) -> ([&'a Array; 3], 
     ([args[0], args[1], args[2]], Options { bias, sinks, ..*options })
 }
 
-/// [`flash_attention`] and the logarithm of each row's sum of exponentials, f32 `[batch, heads, queries]`.
-///
-/// The sum includes the head's sink, if there are [`Options::sinks`]. The result for a row without live keys, also
-/// where there are no keys at all, is therefore the sink's score, and -inf without sinks.
-///
-/// # Errors
-/// As [`flash_attention`].
+/// [`flash_attention_with_lse`] in the blocks that are chosen, without gradients.
 #[track_caller]
-pub fn flash_attention_with_lse(q: &Array, k: &Array, v: &Array, options: &Options<'_>) -> Result<(Array, Array)> {
+fn forward(q: &Array, k: &Array, v: &Array, options: &Options<'_>) -> Result<(Array, Array)> {
     let (shape, [_, _, keys, _]) = (axes("q", q)?, axes("k", k)?);
     let target = q.client().target();
     let blocks = block_sizes(target, q.dtype(), shape, keys, options);
@@ -282,7 +290,7 @@ pub fn flash_attention_with_lse(q: &Array, k: &Array, v: &Array, options: &Optio
     floats!("flash_attention", q.dtype(), E => flash_attention_in_blocks::<E>(q, k, v, options, blocks))
 }
 
-/// [`flash_attention_with_lse`] of elements `E` in blocks of so many queries and keys.
+/// [`flash_attention_with_lse`] of elements `E` in blocks of so many queries and keys, without gradients.
 ///
 /// # Errors
 /// As [`flash_attention`].

@@ -4,7 +4,7 @@
 //! Algorithm 4; Dao 2023):
 //!
 //! ```text
-//! δ_i = Σ_c dout_ic·out_ic      dv = P'ᵀ dout      ds = P ∘ (kept ∘ dout vᵀ - δ)      dx = ds · (1 - tanh²(scale·q kᵀ / cap))
+//! δ_i = Σ_c dout_ic·out_ic - dlse_i      dv = P'ᵀ dout      ds = P ∘ (kept ∘ dout vᵀ - δ)      dx = ds · (1 - tanh²(scale·q kᵀ / cap))
 //! dq = dx k · scale             dk = dxᵀ q · scale     dbias = Σ ds over what it is broadcast to
 //! dsink = -Σ_i exp(sink - lse_i)·δ_i
 //! ```
@@ -12,8 +12,8 @@
 //! the queries of all heads of a group do: seven products. On the CPU, [`crate::flash_attention_resident`] has them in one
 //! pass of five. Either way every element is summed by one program in one order, so gradients are the same every time.
 //! Everything but the operands is f32. Blocks of keys that no row of a block of queries sees are skipped.
-use crate::attention_options::{Operands, Options, axes, scale};
-use crate::attention_scores::{Back, Inputs, Rules, Segments, flash_attention_delta};
+use crate::attention_options::{Cotangents, Operands, Options, axes, scale};
+use crate::attention_scores::{Back, Inputs, Rules, Segments};
 use crate::blocks::{Choice, Need, choose};
 use crate::dispatch::floats;
 use crate::element::Floating;
@@ -166,12 +166,13 @@ pub fn block_sizes(target: &Target, rows: [usize; 2], head_dim: usize) -> [usize
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
 #[track_caller]
-pub fn flash_attention_backward(
+pub fn flash_attention_backward<'a>(
     operands: [&Array; 3],
     results: [&Array; 2],
-    dout: &Array,
+    by: impl Into<Cotangents<'a>>,
     options: &Options<'_>,
 ) -> Result<(Array, Array, Array)> {
+    let by = by.into();
     let [q, k, _] = operands;
     let ([_, heads, s, d], [_, key_heads, l, _]) = (axes("q", q)?, axes("k", k)?);
     // Without heads there is nothing to divide a grid by, and each operand is its gradient.
@@ -183,17 +184,18 @@ pub fn flash_attention_backward(
     if let Some(rules) = whole.filter(|_| heads == key_heads && (1..=KEYS).contains(&s)) {
         let ([q, k, v], [out, lse], scale) = (operands, results, scale(options.scale, d)?);
         return floats!("flash_attention_backward", q.dtype(), E => {
-            flash_attention_whole_gradients::<E>(q, k, v, out, lse, dout, scale, rules)
+            let dlse = by.lse.unwrap_or(lse);
+            flash_attention_whole_gradients::<E>(q, k, v, out, lse, by.out, dlse, scale, rules, by.lse.is_some())
         });
     }
     let of_queries = block_sizes(target, [s, l], d);
     if is_worth_it(target, axes("q", q)?, axes("k", k)?) {
         return floats!("flash_attention_backward", q.dtype(), E =>
-            resident_gradients::<E>(operands, results, dout, options, of_queries));
+            resident_gradients::<E>(operands, results, by, options, of_queries));
     }
     let [keys, queries] = block_sizes(target, [l, s], d);
     floats!("flash_attention_backward", q.dtype(), E =>
-        gradients_in_blocks::<E>(operands, results, dout, options, [of_queries, [queries, keys]]))
+        gradients_in_blocks::<E>(operands, results, by, options, [of_queries, [queries, keys]]))
 }
 
 /// [`flash_attention_backward`] with the gradient by [`Options::bias`], of its shape, as
@@ -204,12 +206,13 @@ pub fn flash_attention_backward(
 /// # Errors
 /// As there, and without a bias in the options.
 #[track_caller]
-pub fn flash_attention_backward_with_bias(
+pub fn flash_attention_backward_with_bias<'a>(
     operands: [&Array; 3],
     results: [&Array; 2],
-    dout: &Array,
+    by: impl Into<Cotangents<'a>>,
     options: &Options<'_>,
 ) -> Result<(Array, Array, Array, Array)> {
+    let by = by.into();
     let [q, k, _] = operands;
     let ([batch, heads, s, d], [_, _, l, _]) = (axes("q", q)?, axes("k", k)?);
     let target = q.client().target();
@@ -217,10 +220,10 @@ pub fn flash_attention_backward_with_bias(
     if is_own && is_worth_it(target, axes("q", q)?, axes("k", k)?) {
         let blocks = block_sizes(target, [s, l], d);
         return floats!("flash_attention_backward", q.dtype(), E =>
-            resident_gradients_with_bias::<E>(operands, results, dout, options, blocks));
+            resident_gradients_with_bias::<E>(operands, results, by, options, blocks));
     }
-    let (dq, dk, dv) = flash_attention_backward(operands, results, dout, options)?;
-    Ok((dq, dk, dv, bias_gradient(operands, results, dout, options)?))
+    let (dq, dk, dv) = flash_attention_backward(operands, results, by, options)?;
+    Ok((dq, dk, dv, bias_gradient(operands, results, by, options)?))
 }
 
 /// [`flash_attention_backward`] of elements `E`, as two kernels, in blocks of so many queries and keys: of the one for dq,
@@ -229,25 +232,24 @@ pub fn flash_attention_backward_with_bias(
 /// # Errors
 /// As [`flash_attention_backward`].
 #[track_caller]
-pub fn gradients_in_blocks<E: Floating>(
+pub fn gradients_in_blocks<'a, E: Floating>(
     [q, k, v]: [&Array; 3],
     [out, lse]: [&Array; 2],
-    dout: &Array,
+    by: impl Into<Cotangents<'a>>,
     options: &Options<'_>,
     [of_queries, of_keys]: [[usize; 2]; 2],
 ) -> Result<(Array, Array, Array)> {
+    let by = by.into();
     let operands = &options.operands(q, k)?;
     let Operands { lengths, offsets, bias, segments: [own, theirs], scale, seed, rules, .. } = operands;
-    let delta = &flash_attention_delta::<E>(out, dout, of_queries[0])?;
+    let delta = &by.delta::<E>(out, of_queries[0])?;
     let ([queries, keys], [bq, bk]) = (&operands.spans(of_queries)?, of_queries);
     let dq = flash_attention_dq::<E>(
-        q, k, v, dout, lse, delta, lengths, offsets, seed, bias, own, theirs, queries, keys, *scale, *rules, bq,
-        bk,
+        q, k, v, by.out, lse, delta, lengths, offsets, seed, bias, own, theirs, queries, keys, *scale, *rules, bq, bk,
     )?;
     let ([queries, keys], [bq, bk]) = (&operands.spans(of_keys)?, of_keys);
     let (dk, dv) = flash_attention_dkv::<E>(
-        q, k, v, dout, lse, delta, lengths, offsets, seed, bias, own, theirs, queries, keys, *scale, *rules, bq,
-        bk,
+        q, k, v, by.out, lse, delta, lengths, offsets, seed, bias, own, theirs, queries, keys, *scale, *rules, bq, bk,
     )?;
     Ok((dq, dk, dv))
 }

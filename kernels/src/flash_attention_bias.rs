@@ -2,8 +2,8 @@
 //!
 //! The bias's is the gradient by scores itself, summed over the batch elements and heads that share it: a matrix as large as
 //! the bias, so it is computed only when asked for, by a kernel of its own (two products).
-use crate::attention_options::{Operands, Options, axes};
-use crate::attention_scores::{Inputs, Rules, Segments, flash_attention_delta};
+use crate::attention_options::{Cotangents, Operands, Options, axes};
+use crate::attention_scores::{Inputs, Rules, Segments};
 use crate::dispatch::floats;
 use crate::element::Floating;
 use crate::flash_attention_backward::block_sizes;
@@ -105,16 +105,16 @@ pub fn flash_attention_dsinks<E: Floating, const BQ: usize>(
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
 #[track_caller]
-pub fn bias_gradient(
+pub fn bias_gradient<'a>(
     operands: [&Array; 3],
     results: [&Array; 2],
-    dout: &Array,
+    by: impl Into<Cotangents<'a>>,
     options: &Options<'_>,
 ) -> Result<Array> {
-    let [q, k, _] = operands;
+    let (by, [q, k, _]) = (by.into(), operands);
     let ([.., s, d], [_, _, l, _]) = (axes("q", q)?, axes("k", k)?);
     let blocks = block_sizes(q.client().target(), [s, l], d);
-    floats!("bias_gradient", q.dtype(), E => bias_gradient_in_blocks::<E>(operands, results, dout, options, blocks))
+    floats!("bias_gradient", q.dtype(), E => bias_gradient_in_blocks::<E>(operands, results, by, options, blocks))
 }
 
 /// [`bias_gradient`] of elements `E`, in blocks of so many queries and keys.
@@ -122,13 +122,14 @@ pub fn bias_gradient(
 /// # Errors
 /// As [`bias_gradient`].
 #[track_caller]
-pub fn bias_gradient_in_blocks<E: Floating>(
+pub fn bias_gradient_in_blocks<'a, E: Floating>(
     [q, k, v]: [&Array; 3],
     [out, lse]: [&Array; 2],
-    dout: &Array,
+    by: impl Into<Cotangents<'a>>,
     options: &Options<'_>,
     [bq, bk]: [usize; 2],
 ) -> Result<Array> {
+    let by = by.into();
     let operands = &options.operands(q, k)?;
     let Operands { lengths, offsets, bias, segments: [own, theirs], scale, seed, rules, .. } = operands;
     let [queries, keys] = &operands.spans([bq, bk])?;
@@ -139,10 +140,9 @@ pub fn bias_gradient_in_blocks<E: Floating>(
     if let Some(bias) = options.bias.filter(|bias| bias.shape().contains(&0)) {
         return Ok(bias.clone());
     }
-    let delta = &flash_attention_delta::<E>(out, dout, bq)?;
+    let delta = &by.delta::<E>(out, bq)?;
     flash_attention_dbias::<E>(
-        q, k, v, dout, lse, delta, lengths, offsets, seed, bias, own, theirs, queries, keys, *scale, *rules, bq,
-        bk,
+        q, k, v, by.out, lse, delta, lengths, offsets, seed, bias, own, theirs, queries, keys, *scale, *rules, bq, bk,
     )
 }
 
@@ -167,8 +167,9 @@ const ROWS: usize = 256;
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
 #[track_caller]
-pub fn sinks_gradient([out, lse]: [&Array; 2], dout: &Array, sinks: &Array) -> Result<Array> {
-    floats!("sinks_gradient", out.dtype(), E => sinks_gradient_in::<E>([out, lse], dout, sinks))
+pub fn sinks_gradient<'a>([out, lse]: [&Array; 2], by: impl Into<Cotangents<'a>>, sinks: &Array) -> Result<Array> {
+    let by = by.into();
+    floats!("sinks_gradient", out.dtype(), E => sinks_gradient_in::<E>([out, lse], by, sinks))
 }
 
 /// [`sinks_gradient`] of elements `E`.
@@ -176,7 +177,11 @@ pub fn sinks_gradient([out, lse]: [&Array; 2], dout: &Array, sinks: &Array) -> R
 /// # Errors
 /// As [`sinks_gradient`].
 #[track_caller]
-pub fn sinks_gradient_in<E: Floating>([out, lse]: [&Array; 2], dout: &Array, sinks: &Array) -> Result<Array> {
-    let delta = &flash_attention_delta::<E>(out, dout, ROWS)?;
+pub fn sinks_gradient_in<'a, E: Floating>(
+    [out, lse]: [&Array; 2],
+    by: impl Into<Cotangents<'a>>,
+    sinks: &Array,
+) -> Result<Array> {
+    let delta = &by.into().delta::<E>(out, ROWS)?;
     flash_attention_dsinks::<E, ROWS>(lse, delta, sinks)
 }

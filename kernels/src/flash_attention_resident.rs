@@ -9,8 +9,8 @@
 //!     P', dx of the block        dv_j += P'ᵀ dout_i        dk_j += dxᵀ q_i        dq_i += dx k_j
 //! ```
 //! The formulas are those of [`crate::flash_attention_backward`]. Sums have one order: gradients are the same every time.
-use crate::attention_options::{Operands, Options, axes};
-use crate::attention_scores::{Inputs, Rules, Segments, flash_attention_delta};
+use crate::attention_options::{Cotangents, Operands, Options, axes};
+use crate::attention_scores::{Inputs, Rules, Segments};
 use crate::element::Floating;
 use pallas_rt::Target;
 use pallas_rt::prelude::*;
@@ -191,22 +191,23 @@ pub(crate) fn is_worth_it(
 /// # Errors
 /// As there.
 #[track_caller]
-pub fn resident_gradients<E: Floating>(
+pub fn resident_gradients<'a, E: Floating>(
     [q, k, v]: [&Array; 3],
     [out, lse]: [&Array; 2],
-    dout: &Array,
+    by: impl Into<Cotangents<'a>>,
     options: &Options<'_>,
     [bq, bk]: [usize; 2],
 ) -> Result<(Array, Array, Array)> {
+    let by = by.into();
     let operands = &options.operands(q, k)?;
     let Operands { lengths, offsets, bias, segments: [own, theirs], scale, seed, rules, .. } = operands;
     let [queries, keys] = &operands.spans([bq, bk])?;
     let ([.., s, _], [.., l, _]) = (axes("q", q)?, axes("k", k)?);
     let (r, c) = (s.max(1).next_multiple_of(bq), l.max(1).next_multiple_of(bk));
-    let delta = &flash_attention_delta::<E>(out, dout, bq)?;
+    let delta = &by.delta::<E>(out, bq)?;
     flash_attention_resident::<E>(
-        q, k, v, dout, lse, delta, lengths, offsets, seed, bias, own, theirs, queries, keys, *scale, *rules, bq,
-        bk, r, c,
+        q, k, v, by.out, lse, delta, lengths, offsets, seed, bias, own, theirs, queries, keys, *scale, *rules, bq, bk,
+        r, c,
     )
 }
 
@@ -215,21 +216,22 @@ pub fn resident_gradients<E: Floating>(
 /// # Errors
 /// As there.
 #[track_caller]
-pub fn resident_gradients_with_bias<E: Floating>(
+pub fn resident_gradients_with_bias<'a, E: Floating>(
     [q, k, v]: [&Array; 3],
     [out, lse]: [&Array; 2],
-    dout: &Array,
+    by: impl Into<Cotangents<'a>>,
     options: &Options<'_>,
     [bq, bk]: [usize; 2],
 ) -> Result<(Array, Array, Array, Array)> {
+    let by = by.into();
     let operands = &options.operands(q, k)?;
     let Operands { lengths, offsets, bias, segments: [own, theirs], scale, seed, rules, .. } = operands;
     let [queries, keys] = &operands.spans([bq, bk])?;
     let ([.., s, _], [.., l, _]) = (axes("q", q)?, axes("k", k)?);
     let (r, c) = (s.max(1).next_multiple_of(bq), l.max(1).next_multiple_of(bk));
-    let delta = &flash_attention_delta::<E>(out, dout, bq)?;
+    let delta = &by.delta::<E>(out, bq)?;
     flash_attention_resident_bias::<E>(
-        q, k, v, dout, lse, delta, lengths, offsets, seed, bias, own, theirs, queries, keys, *scale, *rules, bq,
-        bk, r, c,
+        q, k, v, by.out, lse, delta, lengths, offsets, seed, bias, own, theirs, queries, keys, *scale, *rules, bq, bk,
+        r, c,
     )
 }

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! P = softmax(s)      out = P v
-//! dv = Pᵀ dout        ds = P ∘ (dout vᵀ - Σ out ∘ dout)        dq = ds k · scale        dk = dsᵀ q · scale
+//! dv = Pᵀ dout        ds = P ∘ (dout vᵀ - Σ out ∘ dout + dlse)        dq = ds k · scale        dk = dsᵀ q · scale
 //! ```
 //! Scores are those of [`crate::attention_scores`], with causal masks, windows and a soft-cap.
 use crate::attention_options::{Operands, Options};
@@ -101,11 +101,13 @@ pub fn flash_attention_whole_gradients<E: Floating>(
     #[block([B, H, S, D] => [_, _, S, D], |b, h| (b, h, 0, 0))] out: In<E>,
     #[block([B, H, S] => [_, _, S], |b, h| (b, h, 0))] lse: In<E::Acc>,
     #[block([B, H, S, D] => [_, _, S, D], |b, h| (b, h, 0, 0))] dout: In<E>,
+    #[block([B, H, S] => [_, _, S], |b, h| (b, h, 0))] dlse: In<E::Acc>,
     #[block([B, H, S, D] => [_, _, S, D], |b, h| (b, h, 0, 0))] dq: Out<E>,
     #[block([B, H, L, D] => [_, _, L, D], |b, h| (b, h, 0, 0))] dk: Out<E>,
     #[block([B, H, L, D] => [_, _, L, D], |b, h| (b, h, 0, 0))] dv: Out<E>,
     scale: f32,
     #[fixed] rules: Rules,
+    #[fixed] by_lse: bool,
 ) {
     let block = block(rules, [S, L], scalar(0), scalar(S as i32));
     let [q, k, v, dout] = [q, k, v, dout].map(|x| x.load().cast::<E::Acc>());
@@ -115,7 +117,8 @@ pub fn flash_attention_whole_gradients<E: Floating>(
     // A row without finite score has no gradient.
     let p = (scores - select(lse.eq(f32::NEG_INFINITY), f32::INFINITY, lse)).exp();
     dv.store(dot(p.t(), dout).cast::<E>());
-    let delta = (out.load().cast::<E::Acc>() * dout).sum(1);
+    let along = (out.load().cast::<E::Acc>() * dout).sum(1);
+    let delta = if by_lse { along - dlse.load().expand(1) } else { along };
     let by_scores = p * (dot(dout, seen(v, block).t()) - delta);
     let mut by_products = rules.through(by_scores, slope) * scale;
     if is_masked(rules) {

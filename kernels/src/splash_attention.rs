@@ -339,7 +339,7 @@ pub fn gradients_in_blocks<E: Floating, const BQ: usize, const BK: usize>(
 ) -> Result<(Array, Array, Array)> {
     let (scale, rules) = call::<BQ, BK>(q, k, info, options)?;
     let MaskInfo { mask_of, rows, columns, partial, computed, .. } = info;
-    let delta = &flash_attention_delta::<E>(out, dout, BQ)?;
+    let delta = &flash_attention_delta::<E>(out, dout, lse, false, BQ)?;
     let dq = splash_attention_dq::<E, BQ, BK>(
         q,
         k,

@@ -202,6 +202,7 @@ fn shipped_losses_are_differentiable_in_traced_functions() {
 }
 
 /// Attention by plain operations, of arrays of any float type: queries, keys, values, then a bias and sinks if there are any.
+/// The elements of the result, then those of the log-sum-exp.
 fn plain_attention(x: &[Array], bias: bool, sinks: bool) -> Result<Array> {
     let heads = x[0].shape()[1] / x[1].shape()[1];
     let (keys, values) = (x[1].repeat(heads, 1), x[2].repeat(heads, 1));
@@ -214,7 +215,8 @@ fn plain_attention(x: &[Array], bias: bool, sinks: bool) -> Result<Array> {
     if sinks {
         total = total + x[x.len() - 1].exp().reshape(&[1, x[0].shape()[1], 1, 1])?;
     }
-    Ok(ops::einsum("bhsl,bhld->bhsd", &[&(p / total), &values]))
+    let lse = total.log().ravel();
+    Ok(ops::concatenate(&[&ops::einsum("bhsl,bhld->bhsd", &[&(p / total), &values]).ravel(), &lse], 0))
 }
 
 fn attention(x: &[Array], bias: bool, sinks: bool) -> Result<Array> {
@@ -224,7 +226,8 @@ fn attention(x: &[Array], bias: bool, sinks: bool) -> Result<Array> {
         sinks: sinks.then(|| &x[x.len() - 1]),
         ..Options::default()
     };
-    flash_attention(&x[0], &x[1], &x[2], &options)
+    let (out, lse) = flash_attention_with_lse(&x[0], &x[1], &x[2], &options)?;
+    Ok(ops::concatenate(&[&out.ravel(), &lse.ravel()], 0))
 }
 
 /// The gradient of `Σ weights·f` in float64, element by element, as differences.
@@ -244,16 +247,17 @@ fn differences(f: impl Fn(&[Array]) -> Result<Array>, x: &[Array], weights: &[f6
 }
 
 #[test]
-fn attention_has_gradients_by_bias_and_sinks() {
+fn attention_has_gradients_by_bias_and_sinks_of_result_and_sum() {
     let (batch, heads) = (2, 2);
     let operands = || vec![array(&[batch, heads, 3, 4], 1), array(&[batch, 1, 5, 4], 2), array(&[batch, 1, 5, 4], 3)];
     let biases = [[batch, heads], [1, heads], [batch, 1], [1, 1]].map(Some);
-    for (bias, sinks) in biases.into_iter().flat_map(|bias| [(bias, true), (bias, false)]).chain([(None, true)]) {
+    let none = [(None, true), (None, false)];
+    for (bias, sinks) in biases.into_iter().flat_map(|bias| [(bias, true), (bias, false)]).chain(none) {
         let mut x = operands();
         x.extend(bias.map(|[b, h]| array(&[b, h, 3, 5], 4)));
         x.extend(sinks.then(|| array(&[heads], 5)));
         let (what, has) = (format!("bias {bias:?}, sinks {sinks}"), bias.is_some());
-        let weights = array(&[batch, heads, 3, 4], 99);
+        let weights = array(&[batch * heads * 3 * (4 + 1)], 99);
         let want = differences(|x| plain_attention(x, has, sinks), &x, &doubles(&weights));
         let own = weights.clone();
         let loss = move |x: &Vec<Array>| attention(x, has, sinks).map(|y| (y * &own).sum(..));

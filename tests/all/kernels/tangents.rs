@@ -261,7 +261,7 @@ fn of_attention() {
         all.extend(three(resident_gradients::<f64>(operands, [&out, &lse], &x[5], &options, [B, B])?));
         all.push(bias_gradient_in_blocks::<f64>(operands, [&out, &lse], &x[5], &options, [B, B])?);
         all.push(sinks_gradient_in::<f64>([&out, &lse], &x[5], &x[4])?);
-        all.push(flash_attention_delta::<f64>(&out, &x[5], B)?);
+        all.push(flash_attention_delta::<f64>(&out, &x[5], &lse, true, B)?);
         Ok(all)
     });
     let splash = [Floats(&[1, 2, 9, 3]), Floats(&[1, 1, 11, 3]), Floats(&[1, 1, 11, 3]), Floats(&[1, 2, 9, 3])];
