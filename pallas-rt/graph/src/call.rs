@@ -260,6 +260,9 @@ impl Hash for KernelCall {
 pub struct Custom {
     /// Operands that are no arguments.
     pub captured: usize,
+    /// Number of those, the last ones, that follow from the arguments: the stated derivative by these includes the way through
+    /// them.
+    pub known: usize,
     /// True if forward mode differentiates the function itself; otherwise there is none, because the stated derivative
     /// need not be the function's own.
     pub has_tangents: bool,

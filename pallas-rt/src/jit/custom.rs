@@ -152,7 +152,7 @@ impl Stating {
         let takes = forward.graph.results.len();
         let (graphs, captured) = sharing(vec![primal, forward, part(backward, takes)]);
         let [primal, forward, backward] = graphs.try_into().expect("three functions");
-        let custom = Custom { captured: captured.len(), has_tangents, primal, forward, backward };
+        let custom = Custom { captured: captured.len(), known: 0, has_tangents, primal, forward, backward };
         let all: Vec<&Array> = captured.iter().chain(&args).collect();
         apply_all(&all, at, &client, |graph, v| graph.push_all(Call::Custom(custom), v))
     }

@@ -9,7 +9,8 @@ use std::convert::{Infallible as Stated, Infallible as StatedBackward};
 
 /// A call of a function of arrays that states its reverse-mode derivative. It is what a library's function needs so that
 /// `grad` passes through the kernels that it calls; `custom_vjp` is the same for functions of trees. Forward mode
-/// differentiates the function itself, kernel by kernel: the stated derivative must be the function's own.
+/// differentiates the function itself, kernel by kernel: the stated derivative must be the function's own. The gradient of a
+/// gradient follows from both; one of third order is refused.
 ///
 /// [`begin`](Differentiable::begin) returns the arguments to compute with. [`end`](Differentiable::end) returns the results,
 /// or, inside of a traced function, what to compute the gradient with. No closure is needed, so that `#[track_caller]`

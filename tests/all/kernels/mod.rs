@@ -28,6 +28,8 @@ mod paged_attention;
 mod quantized_matmul;
 mod refused;
 mod rotary;
+#[cfg(feature = "graph")]
+mod second;
 mod slopes;
 mod softmax;
 mod softmax_backward;

@@ -21,6 +21,14 @@ impl Typing {
             Call::Scan(scan) => self.scan(scan, own, e.loc)?,
             Call::While(call) => self.while_loop(call, own, e.loc)?,
             Call::Case(case) => self.case(case, own, e.loc)?,
+            // Nobody may ask for the derivative of a gradient: what does not go together there is no mistake yet.
+            Call::Custom(custom) if custom.known > 0 => match self.custom(custom, own.clone(), e.loc) {
+                Ok(made) => made,
+                Err(_) => {
+                    let (graph, gives) = self.typed(&custom.primal, &own)?;
+                    Made { call: Call::Closed(graph), takes: own, gives }
+                }
+            },
             Call::Custom(custom) => self.custom(custom, own, e.loc)?,
             Call::CustomJvp(custom) => self.custom_jvp(custom, own, e.loc)?,
             Call::Closed(graph) => {

@@ -52,7 +52,16 @@ pub(super) fn through(
             Ok(made.into_iter().map(|v| (v, true)).collect())
         }
         Call::Custom(custom) => {
-            let made = to.fitting_all(Call::Custom(batched_custom(custom, has, axis)?), args);
+            let call = match batched_custom(custom, has, axis) {
+                Ok(batched) => Call::Custom(batched),
+                // Nobody may ask for its derivative.
+                Err(_) if custom.known > 0 => {
+                    let all = vec![true; custom.primal.results.len()];
+                    Call::Closed(batched_at_least(&custom.primal, has, axis, &all)?.0)
+                }
+                Err(refused) => return Err(refused),
+            };
+            let made = to.fitting_all(call, args);
             Ok(made.into_iter().map(|v| (v, true)).collect())
         }
         Call::CustomJvp(custom) => {

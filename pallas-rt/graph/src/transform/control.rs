@@ -4,6 +4,7 @@ use super::active::carried;
 use super::checkpoint;
 use super::jvp::no_tangents;
 use super::manual;
+use super::second;
 use super::vjp::{vjp, vjp_of};
 use crate::call::{Call, Case, Custom, CustomJvp, Scan};
 use crate::graph::{Equation, Graph, Op, Var};
@@ -46,6 +47,8 @@ pub(super) fn through(
 }
 
 /// The stated derivative. What it needs of the values before is computed in place of the call.
+///
+/// Where the function has tangents, both are functions with gradients again, so that reverse mode of reverse mode passes.
 fn through_custom(
     to: &mut Graph,
     at: usize,
@@ -54,23 +57,32 @@ fn through_custom(
     on: &[bool],
     cotangents: &[Option<Var>],
 ) -> Result<Vec<Option<Var>>, Refused> {
-    if on[..custom.captured].contains(&true) {
+    if on[..custom.captured - custom.known].contains(&true) {
         let message = "a function with a stated gradient captures an array that the gradient is asked for".to_string();
         let help = "pass the array as an argument, or capture its `stop_gradient`";
         return Err(Refused { at: e.loc, diag: Diag::new("custom-captured", At::Op, message, help) });
     }
     let gives = custom.forward.gives();
     let residuals: Vec<Var> = gives[e.results.len()..].iter().map(|ty| to.var(ty.clone())).collect();
+    // Kernels have tangents of any order; a gradient of a gradient of a gradient is not theirs.
+    let gradient = (custom.has_tangents && custom.known == 0).then(|| second::gradient(custom).ok()).flatten();
     let changed = &mut to.equations[at];
-    changed.op = Call::Closed(custom.forward.clone()).into();
+    changed.op = match gradient {
+        Some(_) => Call::Custom(second::with_residuals(custom)).into(),
+        None => Call::Closed(custom.forward.clone()).into(),
+    };
     changed.results.extend(&residuals);
     let mut args = [&e.args[..custom.captured], &residuals].concat();
+    if gradient.is_some() {
+        args.extend(&e.args[custom.captured..]);
+    }
     for (&r, &cotangent) in e.results.iter().zip(cotangents) {
         let ty = to.ty(r).clone();
         args.push(or_zeros(to, cotangent, &ty));
     }
-    let made = to.fitting_all(Call::Closed(custom.backward.clone()), &args);
-    let found = on.iter().enumerate().map(|(i, &on)| on.then(|| made[i - custom.captured]));
+    let call = gradient.map_or_else(|| Call::Closed(custom.backward.clone()), Call::Custom);
+    let made = to.fitting_all(call, &args);
+    let found = on.iter().enumerate().map(|(i, &on)| Some(made[i.checked_sub(custom.captured)?]).filter(|_| on));
     Ok(found.collect())
 }
 

@@ -6,6 +6,7 @@
 //!   `batch_kernel` that of kernels;
 //! - `vjp`: reverse mode; `control` has the rules of loops and branches, `checkpoint` that of values that
 //!   are computed again;
+//! - `second`: reverse mode of stated gradients;
 //! - `collective`: what devices exchange, and `manual`: the bodies of `shard_map`, in all three;
 //! - `plain`: plain operations in place of kernels;
 //! - `memo`: what a transformation found out about calls;
@@ -25,6 +26,7 @@ mod manual;
 mod memo;
 mod plain;
 mod rule;
+mod second;
 mod split;
 mod vjp;
 

@@ -105,7 +105,7 @@ impl Pool {
             backward.results.drain(..primal.results.len());
             let mut forward = primal.clone();
             forward.results.extend(&primal.params);
-            Call::Custom(Custom { captured: 0, has_tangents: self.forward, primal, forward, backward })
+            Call::Custom(Custom { captured: 0, known: 0, has_tangents: self.forward, primal, forward, backward })
         };
         Some((call, args.to_vec()))
     }

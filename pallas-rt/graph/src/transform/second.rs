@@ -1,0 +1,97 @@
+//! Reverse mode through the reverse mode of a function that states its gradient and has tangents.
+//!
+//! The stated gradient `G(x, c) = J(x)ᵀ c` is often a kernel, which has tangents and no transpose. None is needed: the
+//! derivative of `⟨G(x, c), u⟩ = ⟨c, J(x) u⟩` by `x` is a product with a symmetric matrix, so it is the tangent of `G` along
+//! `u`; by `c` it is the tangent of the function along `u`.
+//!
+//! ```text
+//! function     y, r = forward(x)                residuals r: what the stated gradient needs
+//! gradient     g = backward(r, c)
+//! its own      y', r' = jvp(forward)(x; u)      of c: y'      of x: jvp(backward)(r, c; r')
+//! ```
+use super::Refused;
+use super::control::is_float;
+use super::jvp::jvp;
+use crate::call::Custom;
+use crate::graph::{Graph, Var};
+use pallas_ir::{Literal, Type};
+
+/// The function with its residuals as results, whose gradient is that of the function alone.
+pub(super) fn with_residuals(custom: &Custom) -> Custom {
+    let (results, captured) = (custom.primal.results.len(), custom.captured);
+    let of_residuals = custom.forward.gives().split_off(results);
+    let mut forward = custom.forward.clone();
+    forward.results.extend_from_within(results..);
+    let mut backward = Graph::default();
+    let own = params(&mut backward, &custom.backward.takes()[..captured + of_residuals.len()]);
+    let of_results = params(&mut backward, &custom.primal.gives());
+    // Whoever asks for a derivative through a residual finds it in the gradient: see `gradient`.
+    params(&mut backward, &of_residuals);
+    backward.results = backward.inline(&custom.backward, &[own, of_results].concat());
+    Custom { primal: custom.forward.clone(), forward, backward, ..custom.clone() }
+}
+
+/// The stated gradient as a function with a gradient of its own: of the operands
+/// `captured.., residuals.., arguments.., a cotangent of each result..`, of which the residuals count as captured.
+///
+/// # Errors
+/// A kernel without tangents.
+pub(super) fn gradient(custom: &Custom) -> Result<Custom, Refused> {
+    let Custom { captured, forward, backward, .. } = custom;
+    let (captured, results) = (*captured, custom.primal.gives());
+    let arguments = forward.takes().split_off(captured);
+    let residuals = forward.gives().split_off(results.len());
+    let outer = backward.takes()[..captured].to_vec();
+
+    // Its results are the cotangents of the arguments.
+    let mut primal = Graph::default();
+    let own = params(&mut primal, &[&outer[..], &residuals].concat());
+    let of_arguments = params(&mut primal, &arguments);
+    let of_results = params(&mut primal, &results);
+    primal.results = primal.inline(backward, &[&own[..], &of_results].concat());
+    let mut kept = primal.clone();
+    kept.results.extend(of_arguments.iter().chain(&of_results));
+
+    let mut second = Graph::default();
+    let own = params(&mut second, &outer);
+    let known = params(&mut second, &residuals);
+    let given = params(&mut second, &arguments);
+    let cotangents = params(&mut second, &results);
+    let along = params(&mut second, &arguments);
+    let floats = |types: &[Type]| -> Vec<bool> { types.iter().map(is_float).collect() };
+    let of_floats = |vars: &[Var], types: &[Type]| -> Vec<Var> {
+        vars.iter().zip(types).filter(|(_, ty)| is_float(ty)).map(|(&v, _)| v).collect()
+    };
+    let on = [vec![false; captured], floats(&arguments)].concat();
+    let tangents = jvp(forward, &on)?;
+    let args = [&own[..], &given, &of_floats(&along, &arguments)].concat();
+    let made = second.inline(&tangents, &args).split_off(results.len() + residuals.len());
+    let (of_results, of_residuals) = made.split_at(floats(&results).iter().filter(|is| **is).count());
+    let on = [vec![false; captured], floats(&residuals), vec![false; results.len()]].concat();
+    let tangents = jvp(backward, &on)?;
+    let args = [&own[..], &known, &cotangents, of_residuals].concat();
+    let of_arguments = second.inline(&tangents, &args).split_off(arguments.len());
+    let all = [(&arguments, of_arguments), (&results, of_results.to_vec())];
+    for (types, found) in all {
+        let mut found = found.into_iter();
+        for ty in types {
+            let cotangent = match is_float(ty) {
+                true => found.next().expect("a tangent of each float"),
+                false => second.splat(Literal::new(ty.dtype, 0.0), &ty.shape),
+            };
+            second.results.push(cotangent);
+        }
+    }
+    Ok(Custom {
+        captured: captured + residuals.len(),
+        known: residuals.len(),
+        has_tangents: true,
+        primal,
+        forward: kept,
+        backward: crate::simplify::without_dead(&second),
+    })
+}
+
+fn params(graph: &mut Graph, types: &[Type]) -> Vec<Var> {
+    types.iter().map(|ty| graph.param(ty.clone())).collect()
+}
