@@ -4,7 +4,7 @@ use pallas_rt::prelude::*;
 
 macro_rules! tiles {
     ($name:ident, |$x:ident, $row:ident, $col:ident| $body:expr) => {
-        #[kernel(grid = (1))]
+        #[kernel(grid = (1), allow(overflow))]
         fn $name<const M: usize, const N: usize>(
             #[block([M, N] => [M, N], |_i| (0, 0))] $x: In<f32>,
             #[block([1, N] => [1, N], |_i| (0, 0))] $row: In<f32>,
