@@ -19,9 +19,9 @@ use std::sync::Arc;
 /// results.
 ///
 /// Each operation becomes one operation on the whole batch, such as one product of matrices for many products of
-/// vectors: nothing is a loop, but windows at positions that differ between examples. Arrays that the function captures
-/// are the same for all examples, and so are the numbers of a captured key ([`random`](crate::random)); [`vmap_axes`]
-/// chooses the axes.
+/// vectors: nothing is a loop, and what is the same for all examples is neither copied nor computed for each. Arrays that
+/// the function captures are the same for all examples, and so are the numbers of a captured key
+/// ([`random`](crate::random)); [`vmap_axes`] chooses the axes.
 ///
 /// A [`while_loop`](super::while_loop) runs until all examples are done, and a [`cond`](super::cond) or
 /// [`switch`](super::switch) that differs between examples computes all branches: what the function computes for an

@@ -77,8 +77,12 @@ pub(super) fn sorted(graph: &Graph, e: &Equation, cuts: &[Cut]) -> usize {
     }
 }
 
+/// Columns from which on a program needs none of another axis: fewer leave vectors of a core partly empty.
+const FEW_COLUMNS: usize = 16;
+
 /// Columns in a few equal parts; rows so that every program has about as much to do; along all other axes 1, or as many
-/// small matrices as make a program worth its steps ([`batches`]).
+/// small matrices as make a program worth its steps ([`batches`]). Columns are the last axes of the right side, rows those
+/// of the left side.
 fn of_product(graph: &Graph, cluster: &Cluster, product: usize, extents: &[usize], sizes: &Sizes) -> Vec<usize> {
     let e = &graph.equations[product];
     let (shape, cuts) = (&graph.ty(e.result()).shape, &cluster.cuts[&e.result()]);
@@ -90,33 +94,56 @@ fn of_product(graph: &Graph, cluster: &Cluster, product: usize, extents: &[usize
         _ => unreachable!("a product is a dot or a convolution"),
     };
     let summed: usize = dot.contract.iter().map(|p| graph.ty(e.args[0]).shape[p.0]).product();
-    let at = |from_end: usize| shape.len().checked_sub(from_end).map(|axis| cuts[axis]);
-    let [columns, rows] = [at(1), at(2)];
     // Threads share a block in groups of four.
     let least = if sizes.panel.is_some() { 4 } else { 1 };
     let part = |extent: usize, most: usize| {
         extent.div_ceil(extent.div_ceil(most).max(1)).next_multiple_of(least).min(extent).max(1)
     };
     let mut blocks = vec![1; extents.len()];
-    let mut others = 1;
-    for (k, (block, &extent)) in blocks.iter_mut().zip(extents).enumerate() {
-        let cut = Some(Grid(k as u8));
-        if cut == columns {
-            *block = part(extent, sizes.product[1]);
-        }
-        if cut != rows {
-            others *= extent.div_ceil(*block);
+    // The axes of columns and of rows, the last one first.
+    let first = dot.batch.len() + dot.free(0, graph.ty(e.args[0]).shape.len()).len();
+    let long = |axes: std::ops::Range<usize>| axes.rev().filter(move |&axis| shape[axis] > 1);
+    let (mut columns, mut matrix) = (1, vec![]);
+    for axis in long(first..shape.len()) {
+        let block = match cuts[axis] {
+            Grid(k) => {
+                matrix.push(k as usize);
+                blocks[k as usize] = part(shape[axis], (sizes.product[1] / columns).max(1));
+                blocks[k as usize]
+            }
+            cut => cut.least(shape[axis]),
+        };
+        columns *= block;
+        if columns >= FEW_COLUMNS || block < shape[axis] || sizes.panel.is_some() {
+            break;
         }
     }
-    if let Some(Grid(k)) = rows {
-        let extent = extents[k as usize];
-        // Whole rows that are longer than a block leave room for fewer.
-        let columns = match columns {
-            Some(Grid(k)) => blocks[k as usize],
-            _ => shape.last().copied().unwrap_or(1),
+    // Whole rows that are longer than a block leave memory for fewer. Short axes of rows share a block.
+    let most = (sizes.product[0] * sizes.product[1] / columns).clamp(1, sizes.product[0]);
+    let (mut left, mut outermost) = (most, None);
+    let rows = if long(dot.batch.len()..first).next().is_some() { dot.batch.len()..first } else { 0..dot.batch.len() };
+    for axis in long(rows) {
+        let block = match cuts[axis] {
+            Grid(k) => {
+                matrix.push(k as usize);
+                outermost = Some((k as usize, left));
+                blocks[k as usize] = shape[axis].min(left);
+                blocks[k as usize]
+            }
+            cut => cut.least(shape[axis]),
         };
-        let most = (sizes.product[0] * sizes.product[1] / columns.max(1)).clamp(1, sizes.product[0]);
-        let mut parts = extent.div_ceil(most).max(1);
+        left /= block;
+        if left <= 1 || block < shape[axis] || sizes.panel.is_some() {
+            break;
+        }
+    }
+    let programs =
+        |blocks: &[usize]| extents.iter().zip(blocks).map(|(n, block)| n.div_ceil(*block)).product::<usize>();
+    if let Some((k, left)) = outermost {
+        let extent = extents[k];
+        blocks[k] = extent.max(1);
+        let others = programs(&blocks);
+        let mut parts = extent.div_ceil(left).max(1);
         let programs = others * parts;
         // Blocks in panels are as large as threads need; a program of few rows would read as many columns.
         let is_uneven =
@@ -124,10 +151,11 @@ fn of_product(graph: &Graph, cluster: &Cluster, product: usize, extents: &[usize
         if is_uneven && shape.iter().product::<usize>() * summed >= sizes.small {
             parts = programs.next_multiple_of(sizes.programs).div_ceil(others);
         }
-        blocks[k as usize] = extent.div_ceil(parts.clamp(1, extent.max(1))).next_multiple_of(4).min(extent).max(1);
+        let unit = if left == most { 4 } else { 1 };
+        blocks[k] = extent.div_ceil(parts.clamp(1, extent.max(1))).next_multiple_of(unit).min(extent).max(1);
     }
     if sizes.panel.is_none() {
-        let a_matrix = |axis: usize| [rows, columns].contains(&Some(Grid(axis as u8)));
+        let a_matrix = |axis: usize| matrix.contains(&axis);
         let operands = cut::operands(graph, e, cuts).expect("a member has cuts");
         let values = e.args.iter().copied().zip(operands).chain([(e.result(), cuts.clone())]);
         let elements = values.map(|(v, cuts)| in_block(&graph.ty(v).shape, &cuts, &blocks)).max().unwrap_or(1);

@@ -167,7 +167,7 @@ impl Grow<'_> {
                 whole.iter_mut().zip(axes).for_each(|(whole, own)| *whole |= own);
             }
             match &e.op {
-                op if is_dot(op) => has_dot |= graph.ty(e.result()).shape == *shape,
+                op if is_dot(op) => has_dot |= has_rows_of(&graph.ty(e.result()).shape, shape),
                 // Rows of another shape are whole in each program whatever this one's axes are.
                 Op::Structural(StructuralOp::Reduce(Reduce { axes, .. })) => {
                     let of = &graph.ty(e.args[0]).shape;
@@ -225,7 +225,7 @@ impl Grow<'_> {
         let columns = self.graph.ty(self.graph.equations[product].result()).shape.last();
         let has_whole_rows = columns.is_some_and(|&n| n <= WHOLE_COLUMNS) && cuts.last() == Some(&Full);
         let rows = if has_whole_rows { own.len() - 1 } else { own.len() };
-        own.len() == cuts.len() && own[..rows] == cuts[..rows]
+        own.len() == cuts.len() && is_renumbered(&own[..rows], &cuts[..rows])
     }
 
     /// The cluster of an equation.
@@ -413,6 +413,25 @@ struct Repeated {
     most: usize,
     /// Members that may still be such.
     left: usize,
+}
+
+/// Returns true for a shape whose axes are those of another one in some order, with the same last one.
+fn has_rows_of(shape: &[usize], other: &[usize]) -> bool {
+    let sorted = |shape: &[usize]| {
+        let mut shape = shape.to_vec();
+        shape.sort_unstable();
+        shape
+    };
+    shape.last() == other.last() && sorted(shape) == sorted(other)
+}
+
+/// Returns true for cuts that are others along axes of the grid with other numbers, each once.
+fn is_renumbered(cuts: &[Cut], others: &[Cut]) -> bool {
+    let mut seen = BTreeSet::new();
+    cuts.iter().zip(others).all(|(own, other)| match (own, other) {
+        (Grid(_), Grid(k)) => seen.insert(*k),
+        _ => own == other,
+    })
 }
 
 /// Returns true if no two programs of a grid with so many axes have the same block of a value with these cuts.

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! transpose (transpose x)      one transpose, or x
-//! transpose (dot a b)          dot b a, if that has the order of axes, and nothing else reads the dot
+//! transpose x                  reshape x, if it moves axes of one element alone
+//! transpose (dot a b)          dot b a, if that has the order of axes or the last axis, and nothing else reads the dot
 //! dot (transpose a) b          dot a b over other axes, if the result's order of axes stays
 //! transpose (cast (dot a b))   cast (transpose (dot a b)), if nothing else reads the cast
 //! dot (cast a) (cast b)        dot a b with wider sums, if both are 16-bit floats of one type
@@ -134,6 +135,11 @@ impl Simpler {
         if is_identity(&op.axes) {
             return Some(Simple::Is(e.args[0]));
         }
+        let shape = &self.graph.ty(e.args[0]).shape;
+        if op.axes.iter().copied().filter(|&axis| shape[axis] != 1).is_sorted() {
+            let to = op.axes.iter().map(|&axis| shape[axis].into()).collect();
+            return Some(Simple::moved(Reshape { to }, &[e.args[0]]));
+        }
         match self.structural(e.args[0])? {
             (StructuralOp::Transpose(inner), args) => {
                 let axes: Vec<usize> = op.axes.iter().map(|&axis| inner.axes[axis]).collect();
@@ -154,10 +160,21 @@ impl Simpler {
             (StructuralOp::Dot(dot), args) if self.uses[e.args[0].index()] == 1 => {
                 let [a, b] = [0, 1].map(|side| dot.free(side, self.graph.ty(args[side]).shape.len()).len());
                 let n = dot.batch.len();
-                let swapped = (0..n).chain(n + a..n + a + b).chain(n..n + a);
-                let turn = |pairs: &[(usize, usize)]| pairs.iter().map(|&(a, b)| (b, a)).collect();
-                let other = Dot { batch: turn(&dot.batch), contract: turn(&dot.contract), acc: dot.acc };
-                op.axes.iter().copied().eq(swapped).then(|| Simple::moved(other, &[args[1], args[0]]))
+                let swapped: Vec<usize> = (0..n).chain(n + a..n + a + b).chain(n..n + a).collect();
+                if op.axes == swapped {
+                    return Some(Simple::moved(dot.turned(), &[args[1], args[0]]));
+                }
+                // Rows that stay adjacent share a kernel with what reads them.
+                let rest: Vec<usize> = op
+                    .axes
+                    .iter()
+                    .map(|axis| swapped.iter().position(|other| other == axis).expect("a permutation"))
+                    .collect();
+                let last = op.axes.len() - 1;
+                (op.axes[last] != last && rest[last] == last).then(|| {
+                    let rest = Op::Structural(Transpose { axes: rest }.into());
+                    Simple::Both(Op::Structural(dot.turned().into()), vec![args[1], args[0]], rest)
+                })
             }
             _ => None,
         }

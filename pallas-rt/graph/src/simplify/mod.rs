@@ -4,7 +4,9 @@ mod carries;
 mod common;
 mod dead;
 mod inline;
+mod products;
 mod stacks;
+mod units;
 
 pub(crate) use dead::dead as without_dead;
 pub(crate) use inline::expanded;
@@ -21,6 +23,8 @@ pub const PASSES: &[(&str, Pass)] = &[
     ("stacks", stacks::stacks),
     ("carries", carries::carries),
     ("dead", dead::dead),
+    ("units", units::units),
+    ("products", products::products),
     ("cancel", cancel::cancel),
     ("common", common::common),
     ("dead", dead::dead),

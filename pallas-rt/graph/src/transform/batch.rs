@@ -3,7 +3,7 @@ use super::active::active;
 use super::rule::{made, structural};
 use super::{Refused, batch_control, collective, memo, within_limits};
 use crate::build::dims;
-use crate::call::{Call, Scan};
+use crate::call::Call;
 use crate::dynamic::Dynamic;
 use crate::graph::{Equation, Graph, Op, Var};
 use crate::mesh::{Collective, Mesh};
@@ -19,9 +19,9 @@ use std::cell::RefCell;
 /// depend on one of them. Other values are computed once.
 ///
 /// Each operation becomes the operation on the whole axis, by the rule that pallas-ir states for it: a dot becomes one
-/// dot. A window at positions that differ between elements becomes a scan over them. A `while` whose condition differs
-/// runs until all elements are done, and keeps the values of those that are by `select`; a `case` whose number differs
-/// runs all branches and chooses by `select`.
+/// dot, and an operand without the axis stays as it is wherever the operation allows that. A window at positions that differ
+/// between elements becomes a gather or a scatter. A `while` whose condition differs runs until all elements are done, and
+/// keeps the values of those that are by `select`; a `case` whose number differs runs all branches and chooses by `select`.
 ///
 /// # Errors
 /// Values with more axes or elements than an array can have.
@@ -271,9 +271,7 @@ impl Batched<'_> {
                 return Ok(());
             }
             Op::Collective(op) => collective::batched(self.to.get_mut(), op, args[0]),
-            Op::Dynamic(op) if has[op.arrays()..].contains(&true) => {
-                each(self.to.get_mut(), &op.clone().into(), &args, &has, size)[0]
-            }
+            Op::Dynamic(op) if has[op.arrays()..].contains(&true) => windows(self.to.get_mut(), op, &args, &has, size),
             Op::Dynamic(op) => {
                 let (to, arrays) = (self.to.get_mut(), op.arrays());
                 let unlike = args.iter_mut().zip(&has).take(arrays).filter(|(_, has)| !**has);
@@ -297,21 +295,63 @@ impl Batched<'_> {
     }
 }
 
-/// The results of an operation on one element after the other, by a scan.
-pub(super) fn each(to: &mut Graph, op: &Op, args: &[Var], has: &[bool], size: usize) -> Vec<Var> {
-    let mut body = Graph { at: to.at, ..Graph::default() };
-    let of_one = |(&v, &has): (&Var, &bool)| {
-        let Type { dtype, shape } = to.ty(v);
-        body.var(Type::new(*dtype, &shape[usize::from(has)..]))
+/// A window of each element at its own positions: a gather or a scatter. Operands for which `has` is true have the axis.
+fn windows(to: &mut Graph, op: &Dynamic, args: &[Var], has: &[bool], size: usize) -> Var {
+    let (arrays, positions) = args.split_at(op.arrays());
+    let shape = to.ty(arrays[0]).shape[usize::from(has[0])..].to_vec();
+    let window = match op {
+        Dynamic::Slice { size } => size.clone(),
+        Dynamic::Update => to.ty(arrays[1]).shape[usize::from(has[1])..].to_vec(),
     };
-    let vars: Vec<Var> = args.iter().zip(has).map(of_one).collect();
-    let split = |all: &[Var]| -> Vec<Var> {
-        let part = |wanted: bool| all.iter().zip(has).filter(move |(_, has)| **has == wanted).map(|(&v, _)| v);
-        part(false).chain(part(true)).collect()
+    let with_axis = |to: &mut Graph, i: usize| if has[i] { arrays[i] } else { stretched(to, arrays[i], size) };
+    // A window that is as long as the array lies at its start.
+    let moved: Vec<usize> = (0..shape.len()).filter(|&axis| window[axis] < shape[axis]).collect();
+    if moved.is_empty() {
+        return with_axis(to, arrays.len() - 1);
+    }
+    let columns: Vec<Var> = moved
+        .iter()
+        .map(|&axis| {
+            let [first, last] = [0, (shape[axis] - window[axis]) as i64];
+            let [first, last] = [first, last].map(|n| to.splat(Literal::int(DType::I32, n), &[size]));
+            let own = positions[axis];
+            let own = if has[arrays.len() + axis] { own } else { stretched(to, own, size) };
+            let own = to.fitting(ScalarOp::Maximum, &[own, first]);
+            let own = to.fitting(ScalarOp::Minimum, &[own, last]);
+            to.fitting(StructuralOp::from(ops::Reshape { to: dims(&[size, 1]) }), &[own])
+        })
+        .collect();
+    let index = match columns[..] {
+        [single] => single,
+        _ => to.fitting(StructuralOp::from(ops::Concat { axis: 1 }), &columns),
     };
-    body.params = split(&vars);
-    body.results = body.fitting_all(op.clone(), &vars);
-    let captured = has.iter().filter(|has| !**has).count();
-    let call = Scan { body, captured, carried: 0, length: size, reverse: false };
-    to.fitting_all(Call::Scan(call), &split(args))
+    let all: Vec<usize> = (1..=shape.len()).collect();
+    match op {
+        Dynamic::Slice { .. } => {
+            let own = usize::from(has[0]);
+            let gather = ops::Gather {
+                offset_dims: all,
+                collapsed_slice_dims: vec![],
+                operand_batching_dims: vec![0; own],
+                start_indices_batching_dims: vec![0; own],
+                start_index_map: moved.iter().map(|axis| axis + own).collect(),
+                index_vector_dim: 1,
+                slice_sizes: dims(&[&vec![1; own][..], &window[..]].concat()),
+            };
+            to.fitting(StructuralOp::from(gather), &[arrays[0], index])
+        }
+        Dynamic::Update => {
+            let scatter = ops::Scatter {
+                update_window_dims: all,
+                inserted_window_dims: vec![],
+                input_batching_dims: vec![0],
+                scatter_indices_batching_dims: vec![0],
+                scatter_dims_to_operand_dims: moved.iter().map(|axis| axis + 1).collect(),
+                index_vector_dim: 1,
+                op: None,
+            };
+            let [x, updates] = [0, 1].map(|i| with_axis(to, i));
+            to.fitting(StructuralOp::from(scatter), &[x, index, updates])
+        }
+    }
 }

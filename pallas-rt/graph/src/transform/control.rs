@@ -5,11 +5,12 @@ use super::checkpoint;
 use super::jvp::no_tangents;
 use super::manual;
 use super::second;
+use super::split::{is_remade, sources};
 use super::vjp::{vjp, vjp_of};
 use crate::call::{Call, Case, Custom, CustomJvp, Scan};
 use crate::graph::{Equation, Graph, Op, Var};
 use crate::simplify::without_dead;
-use pallas_ir::{At, Diag, Literal, ScalarOp, StructuralOp, Type};
+use pallas_ir::{At, Diag, Literal, ScalarOp, Type};
 
 /// The cotangents of the operands of a call, from those of its results; `None` for zero. `at` is the number of its equation
 /// in `to`, which is changed where it has to store more.
@@ -234,7 +235,7 @@ fn stacked(ty: &Type, length: usize) -> Type {
 struct Split {
     forward: Vec<Equation>,
     backward: Vec<Equation>,
-    /// Literals that the second part uses as well.
+    /// Equations that the second part has as well: see [`is_remade`].
     remade: Vec<Equation>,
     /// Values of the first part that the second one uses: numbers of captured parameters and of arrays, and variables that
     /// are stored for it.
@@ -272,27 +273,17 @@ impl Split {
         let mut seen = vec![false; both.types.len()];
         let cotangents = &both.results[scan.body.results.len()..];
         let used = backward.iter().flat_map(|e| &e.args).chain(cotangents);
-        for &v in used.filter(|v| !is_back[v.index()]) {
+        let definition = |v: Var| definitions[v.index()].map(|i| &both.equations[i]);
+        let all = used.filter(|v| !is_back[v.index()]).flat_map(|&v| sources(v, definition));
+        for v in all {
             if std::mem::replace(&mut seen[v.index()], true) {
                 continue;
             }
             let parameter = both.params[..known].iter().position(|&p| p == v);
-            match (parameter, definitions[v.index()].map(|i| &both.equations[i])) {
+            match (parameter, definition(v)) {
                 (Some(i), _) if i < scan.captured => split.captured.push(i),
                 (Some(i), _) if i >= scan.captured + scan.carried => split.arrays.push(i),
-                (None, Some(e)) if matches!(e.op, Op::Literal(_)) => split.remade.push(e.clone()),
-                (None, Some(e)) if matches!(e.op, Op::Structural(StructuralOp::Broadcast(_))) => {
-                    let source = definitions[e.args[0].index()].map(|i| &both.equations[i]);
-                    match source.filter(|source| matches!(source.op, Op::Literal(_))) {
-                        Some(source) => {
-                            if !std::mem::replace(&mut seen[source.result().index()], true) {
-                                split.remade.push(source.clone());
-                            }
-                            split.remade.push(e.clone());
-                        }
-                        None => split.stored.push(v),
-                    }
-                }
+                (None, Some(e)) if is_remade(&e.op) => split.remade.push(e.clone()),
                 _ => split.stored.push(v),
             }
         }

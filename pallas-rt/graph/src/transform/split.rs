@@ -1,5 +1,5 @@
 //! Divides a graph into what is known early and the rest.
-use crate::graph::{Graph, Op, Var};
+use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::StructuralOp;
 
 /// Divides a graph at a parameter: the first graph computes everything that does not depend on the parameters from
@@ -7,7 +7,7 @@ use pallas_ir::StructuralOp;
 ///
 /// The first `results` results of the graph depend on earlier parameters alone. The first graph takes those parameters,
 /// and gives those results and the values that the second one needs; the second one takes these values and the later
-/// parameters, and gives the other results. Numbers are written in both.
+/// parameters, and gives the other results. Numbers are written in both, and so are reshapes and broadcasts.
 ///
 /// # Panics
 /// If one of the first results depends on a later parameter.
@@ -34,25 +34,35 @@ pub fn split(graph: &Graph, known: usize, results: usize) -> (Graph, Graph) {
     let (mut again, mut seen) = (vec![], vec![false; graph.types.len()]);
     let needed: Vec<Var> = second.equations.iter().flat_map(|e| &e.args).chain(&second.results).copied().collect();
     for v in needed.into_iter().filter(|v| !is_late[v.index()]) {
-        if std::mem::replace(&mut seen[v.index()], true) {
-            continue;
-        }
-        let source = match definition(v) {
-            Some(e) if matches!(e.op, Op::Structural(StructuralOp::Broadcast(_))) => definition(e.args[0]),
-            found => found,
-        };
-        match (definition(v), source) {
-            (Some(e), Some(source)) if matches!(source.op, Op::Literal(_)) => {
-                if source.result() != v && !std::mem::replace(&mut seen[source.result().index()], true) {
-                    again.push(source.clone());
-                }
-                again.push(e.clone());
+        for v in sources(v, definition) {
+            if std::mem::replace(&mut seen[v.index()], true) {
+                continue;
             }
-            _ => second.params.push(v),
+            match definition(v).filter(|e| is_remade(&e.op)) {
+                Some(e) => again.push(e.clone()),
+                None => second.params.push(v),
+            }
         }
     }
     first.results.extend(&second.params);
     second.params.extend(&graph.params[known..]);
     second.equations.splice(0..0, again);
     (first, second)
+}
+
+/// Returns true for an operation that is done again where its result is needed: its operand is no larger, and may be known
+/// there anyway.
+pub(super) fn is_remade(op: &Op) -> bool {
+    matches!(op, Op::Literal(_) | Op::Structural(StructuralOp::Broadcast(_) | StructuralOp::Reshape(_)))
+}
+
+/// What a value is made of by such operations, the first one first, and the value itself.
+pub(super) fn sources<'g>(v: Var, definition: impl Fn(Var) -> Option<&'g Equation>) -> Vec<Var> {
+    let mut found = vec![v];
+    let of = |v: Var| definition(v).filter(|e| is_remade(&e.op)).and_then(|e| e.args.first().copied());
+    while let Some(source) = of(found[found.len() - 1]) {
+        found.push(source);
+    }
+    found.reverse();
+    found
 }

@@ -4,11 +4,12 @@
 //! `stepped` those that are one kernel, `kernels` kernels as operations, `tangents_of_kernels` their forward mode, `plain`
 //! other operations in their place, `forward`, `derivatives` and `vmap` the transformations, `jaxpr` and `stablehlo` the
 //! texts of functions, `prints` what they show, `reductions` long ones in stages, `panels` products of which a GPU sums a
-//! part at a time, `trees` batches and Jacobians leaf by leaf,
+//! part at a time, `batches` what mapped functions take, `trees` batches and Jacobians leaf by leaf,
 //! `planning` costs on meshes and pages about them; `random` has laws of random
 //! graphs, `transformed` those of their derivatives and batches; `watched` what looks at functions.
 mod ahead;
 mod audit;
+mod batches;
 mod bounded;
 mod cache;
 mod control;

@@ -1,0 +1,196 @@
+//! Computes without axes of one element that a reshape has put in.
+//!
+//! ```text
+//! tanh (reshape x)               reshape (tanh x)
+//! add (reshape x) y              reshape (add x (reshape y))
+//! sum (reshape x)                sum x over the axes that stay, reshaped
+//! broadcast (reshape x)          broadcast x
+//! dot (reshape x) w              reshape (dot x w), if the axes are in neither batch nor sum
+//! transpose (reshape x)          reshape (transpose x)
+//! gather x (reshape i)           gather x i, if the axis is that of vectors of one start; likewise a scatter
+//! ```
+//!
+//! A function of a row or of a single image, mapped over a batch, has such axes everywhere. Without them it shares kernels like
+//! the same function written for the batch.
+use crate::build::{dims, infer};
+use crate::graph::{Equation, Graph, Op, Var};
+use pallas_ir::StructuralOp;
+use pallas_ir::structural::{Broadcast, Dot, Reduce, Reshape, Transpose};
+
+pub(super) fn units(graph: &Graph) -> Graph {
+    let mut to = Units { graph: Graph { equations: vec![], ..graph.clone() }, made: vec![None; graph.types.len()] };
+    for e in &graph.equations {
+        to.graph.at = e.loc;
+        if to.without(e).is_none() {
+            to.push(e.clone());
+        }
+    }
+    to.graph
+}
+
+struct Units {
+    graph: Graph,
+    /// By variable, its equation in the new graph.
+    made: Vec<Option<usize>>,
+}
+
+/// A value without some axes of one element.
+struct Bare {
+    value: Var,
+    /// The axis of the value with them that each of its axes is.
+    axes: Vec<usize>,
+}
+
+impl Units {
+    fn push(&mut self, e: Equation) {
+        e.results.iter().for_each(|r| self.made[r.index()] = Some(self.graph.equations.len()));
+        self.graph.equations.push(e);
+    }
+
+    fn append(&mut self, op: impl Into<Op>, args: &[Var]) -> Var {
+        let v = self.graph.fitting(op, args);
+        self.made.resize(self.graph.types.len(), None);
+        self.made[v.index()] = Some(self.graph.equations.len() - 1);
+        v
+    }
+
+    fn shape(&self, v: Var) -> &[usize] {
+        &self.graph.ty(v).shape
+    }
+
+    /// The source of reshapes that put axes of one element into a value.
+    fn bare(&self, v: Var) -> Option<Bare> {
+        let (mut source, mut found) = (v, None);
+        while let Some(Equation { op: Op::Structural(StructuralOp::Reshape(_)), args, .. }) =
+            self.made[source.index()].map(|i| &self.graph.equations[i])
+        {
+            source = args[0];
+            let is_shorter = self.shape(source).len() < self.shape(v).len();
+            let axes = placed(self.shape(source), self.shape(v)).filter(|_| is_shorter);
+            found = axes.map(|axes| Bare { value: source, axes }).or(found);
+        }
+        found
+    }
+
+    /// Appends the equation without such axes, if an operand has some; `None`, and nothing is appended, if none has.
+    fn without(&mut self, e: &Equation) -> Option<()> {
+        let made = match &e.op {
+            Op::Scalar(_) | Op::Structural(StructuralOp::Cast(_) | StructuralOp::Powi(_)) => self.elementwise(e)?,
+            Op::Structural(StructuralOp::Reduce(op)) if !op.keep => {
+                let bare = self.bare(e.args[0])?;
+                let axes: Vec<usize> =
+                    (0..bare.axes.len()).filter(|&axis| op.axes.contains(&bare.axes[axis])).collect();
+                let op = StructuralOp::from(Reduce { axes, ..op.clone() });
+                self.append(op, &[bare.value])
+            }
+            // It repeats nothing.
+            Op::Structural(StructuralOp::Broadcast(op))
+                if placed(self.shape(e.args[0]), self.shape(e.result()))
+                    .is_some_and(|axes| op.dims.starts_with(&axes)) =>
+            {
+                self.bare(e.args[0]).map_or(e.args[0], |bare| bare.value)
+            }
+            Op::Structural(StructuralOp::Broadcast(op)) => {
+                let bare = self.bare(e.args[0])?;
+                let op = Broadcast { to: op.to.clone(), dims: bare.axes.iter().map(|&axis| op.dims[axis]).collect() };
+                self.append(StructuralOp::from(op), &[bare.value])
+            }
+            Op::Structural(StructuralOp::Transpose(op)) => {
+                let bare = self.bare(e.args[0])?;
+                let kept = op.axes.iter().filter_map(|axis| bare.axes.iter().position(|own| own == axis));
+                let op = StructuralOp::from(Transpose { axes: kept.collect() });
+                self.append(op, &[bare.value])
+            }
+            Op::Structural(StructuralOp::Dot(op)) => self.dot(e, op)?,
+            Op::Structural(StructuralOp::Gather(op)) => {
+                let index = self.single_starts(e.args[1], op.index_vector_dim)?;
+                self.append(e.op.clone(), &[e.args[0], index])
+            }
+            Op::Structural(StructuralOp::Scatter(op)) => {
+                let index = self.single_starts(e.args[1], op.index_vector_dim)?;
+                self.append(e.op.clone(), &[e.args[0], index, e.args[2]])
+            }
+            _ => return None,
+        };
+        // The variable that others read.
+        let op = Op::Structural(Reshape { to: dims(self.shape(e.result())) }.into());
+        self.push(Equation { op, args: vec![made], ..e.clone() });
+        Some(())
+    }
+
+    /// Indices without a last axis along which vectors of one start lie.
+    fn single_starts(&self, index: Var, vectors: usize) -> Option<Var> {
+        let bare = self.bare(index)?;
+        let is_last = vectors + 1 == self.shape(index).len() && bare.axes.iter().copied().eq(0..vectors);
+        is_last.then_some(bare.value)
+    }
+
+    fn elementwise(&mut self, e: &Equation) -> Option<Var> {
+        let shape = self.shape(e.result()).to_vec();
+        let bare: Vec<Option<Bare>> = e.args.iter().map(|&v| self.bare(v)).collect();
+        let least = bare.iter().flatten().min_by_key(|bare| bare.axes.len())?;
+        let to = self.shape(least.value).to_vec();
+        // Operands of other shapes have no such axes to lose.
+        if e.args.iter().any(|&v| self.shape(v) != shape) {
+            return None;
+        }
+        let mut args = vec![];
+        for (&v, bare) in e.args.iter().zip(&bare) {
+            args.push(match bare {
+                Some(bare) if self.shape(bare.value) == to => bare.value,
+                _ => self.reshaped(v, &to),
+            });
+        }
+        Some(self.append(e.op.clone(), &args))
+    }
+
+    /// A value without axes of one element, in this shape; a repeated value is repeated less.
+    fn reshaped(&mut self, v: Var, to: &[usize]) -> Var {
+        if let Some(Equation { op: Op::Structural(StructuralOp::Broadcast(op)), args, .. }) =
+            self.made[v.index()].map(|i| &self.graph.equations[i])
+            && let Some(axes) = placed(to, self.shape(v))
+            && let rank = self.shape(args[0]).len()
+            && op.dims[..rank].iter().all(|axis| axes.contains(axis))
+        {
+            let at = |axis: &usize| axes.iter().position(|own| own == axis).expect("all are kept");
+            let (from, moved) = (args[0], op.dims[..rank].iter().map(at).collect());
+            return self.append(StructuralOp::from(Broadcast { to: dims(to), dims: moved }), &[from]);
+        }
+        self.append(StructuralOp::from(Reshape { to: dims(to) }), &[v])
+    }
+
+    fn dot(&mut self, e: &Equation, op: &Dot) -> Option<Var> {
+        let (mut op, mut args, mut is_less) = (op.clone(), e.args.clone(), false);
+        for side in [0, 1] {
+            let Some(bare) = self.bare(args[side]) else { continue };
+            // The axes that go are neither batch nor sum.
+            let at = |axis: usize| bare.axes.iter().position(|own| *own == axis);
+            let renamed = |pairs: &[(usize, usize)]| -> Option<Vec<(usize, usize)>> {
+                let one = |&(a, b): &(usize, usize)| if side == 0 { Some((at(a)?, b)) } else { Some((a, at(b)?)) };
+                pairs.iter().map(one).collect()
+            };
+            let (Some(batch), Some(contract)) = (renamed(&op.batch), renamed(&op.contract)) else { continue };
+            let (fewer, mut operands) = (Dot { batch, contract, acc: op.acc }, args.clone());
+            operands[side] = bare.value;
+            // Axis 1 by axis 0 alone is the form of two matrices, which other ranks do not have.
+            let types: Vec<_> = operands.iter().map(|&v| self.graph.ty(v)).collect();
+            if infer(&Op::Structural(fewer.clone().into()), &types).is_ok() {
+                (op, args, is_less) = (fewer, operands, true);
+            }
+        }
+        is_less.then(|| self.append(StructuralOp::from(op), &args))
+    }
+}
+
+/// The axes of a shape that are those of a shorter one, in order; all others have one element.
+fn placed(from: &[usize], to: &[usize]) -> Option<Vec<usize>> {
+    let mut axes = vec![];
+    for (axis, n) in to.iter().enumerate() {
+        if from.get(axes.len()) == Some(n) {
+            axes.push(axis);
+        } else if *n != 1 {
+            return None;
+        }
+    }
+    (axes.len() == from.len()).then_some(axes)
+}
