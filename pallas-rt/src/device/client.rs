@@ -8,7 +8,7 @@ use crate::target::Target;
 use pallas_ir::{At, DType, Diag, Loc};
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// A device that runs kernels, with its memory. Cheap to clone; may be used from several threads at once.
 ///
@@ -27,6 +27,11 @@ use std::sync::Arc;
 pub struct Client {
     runtime: Arc<dyn Runtime>,
     why: Arc<str>,
+    /// Users' handles and their arrays share it; what is compiled for the client does not.
+    #[allow(dead_code, reason = "it is there to be counted")]
+    held: Option<Arc<()>>,
+    #[cfg_attr(not(feature = "graph"), allow(dead_code, reason = "functions of arrays keep programs by clients"))]
+    life: Weak<()>,
 }
 
 /// A panic leaves a client valid: locks are held for single operations, none of which can leave partial changes.
@@ -35,7 +40,27 @@ impl RefUnwindSafe for Client {}
 
 impl Client {
     pub(super) fn new(runtime: impl Runtime, why: &str) -> Self {
-        Client { runtime: Arc::new(runtime), why: why.into() }
+        let held = Arc::new(());
+        Client { runtime: Arc::new(runtime), why: why.into(), life: Arc::downgrade(&held), held: Some(held) }
+    }
+
+    /// The client for what is compiled for it and kept: it does not count as a use. Programs have memory of the client, so they
+    /// would keep it for ever.
+    #[cfg(feature = "graph")]
+    pub(crate) fn noted(&self) -> Client {
+        Client { held: None, ..self.clone() }
+    }
+
+    /// The client for arrays of users.
+    #[cfg(feature = "graph")]
+    pub(crate) fn counted(&self) -> Client {
+        Client { held: self.life.upgrade(), ..self.clone() }
+    }
+
+    /// Returns true if a user has the client or an array of it.
+    #[cfg(feature = "graph")]
+    pub(crate) fn is_used(&self) -> bool {
+        self.life.strong_count() > 0
     }
 
     pub(super) fn on_host(kind: DeviceKind, why: &str) -> Self {

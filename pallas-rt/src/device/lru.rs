@@ -79,6 +79,18 @@ impl<K: Clone + Eq + Hash, V: Clone> Lru<K, V> {
         kept
     }
 
+    /// Drops the entries for which `keep` is false.
+    #[cfg(feature = "graph")]
+    pub(crate) fn retain(&self, keep: impl Fn(&K) -> bool) {
+        let mut gone = vec![];
+        let mut entries = self.entries();
+        let keys: Vec<K> = entries.slots.keys().filter(|key| !keep(key)).cloned().collect();
+        gone.extend(keys.iter().map(|key| entries.slots.remove_entry(key)));
+        drop(entries);
+        // Values are dropped without the lock.
+        drop(gone);
+    }
+
     /// Evicts entries until the limits hold, except the one used last.
     fn shrink(&self, entries: &mut Entries<K, V>) {
         let limits = *LIMITS.lock().unwrap_or_else(PoisonError::into_inner);

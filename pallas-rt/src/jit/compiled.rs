@@ -153,6 +153,8 @@ impl<Out: Tree + Send + Sync + 'static> Cache<Out> {
             None => {
                 let entry = Arc::new(self.compile(f, &tuple(), args, structures, extra())?);
                 let mut all = self.entries.write().unwrap_or_else(PoisonError::into_inner);
+                // Functions may live as long as the process.
+                all.retain(|entry| entry.client.is_used());
                 if all.len() == MOST_KINDS {
                     all.remove(0);
                 }
@@ -197,6 +199,7 @@ impl<Out: Tree + Send + Sync + 'static> Cache<Out> {
         let (types, declared) = (args.iter().map(type_of).collect(), args.iter().map(declared).collect());
         let mut statements = divided.statements;
         statements.truncate(args.len());
+        let client = client.noted();
         Ok(Entry { structures, types, declared, statements, client, program, captured, out, about })
     }
 

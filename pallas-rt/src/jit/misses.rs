@@ -170,7 +170,7 @@ impl Compiled {
 
     /// As [`of`](Compiled::of), for leaves of these types.
     pub(super) fn of_types<Args: Tree>(tuple: &Args, types: Vec<Type>, client: &Client) -> Compiled {
-        Compiled { outline: Outline::of(tuple), types, declared: vec![], client: client.clone() }
+        Compiled { outline: Outline::of(tuple), types, declared: vec![], client: client.noted() }
     }
 
     /// The differences to other arguments.

@@ -112,9 +112,11 @@ impl Open {
                 taken.states.iter().for_each(|states| typing.define(p, states.clone()));
             }
         }
-        let params: Vec<Array> = params.into_iter().map(|v| array(&graph, v, id, client)).collect();
+        // Compiled functions keep traced arrays.
+        let client = client.noted();
+        let params: Vec<Array> = params.into_iter().map(|v| array(&graph, v, id, &client)).collect();
         let parts = takes.iter().map(|taken| taken.parts).max().unwrap_or(1);
-        let trace = Trace { id, graph, client: client.clone(), captured: vec![], typing, parts };
+        let trace = Trace { id, graph, client, captured: vec![], typing, parts };
         TRACES.with_borrow_mut(|traces| traces.push(trace));
         (Open { id, _not_send: PhantomData }, params)
     }
@@ -260,7 +262,8 @@ pub(super) fn append(at: Loc, f: impl FnOnce(&mut Graph) -> Result<Vec<Var>, Dia
     })
 }
 
-/// Programs of single operations, by the client, the graph and the division of the operands.
+/// Programs of single operations, by the client, the graph and the division of the operands. Those of clients that nobody uses
+/// any more are dropped.
 static SINGLES: LazyLock<Lru<Single, Arc<Program>>> = LazyLock::new(|| Lru::new(|program| program.bytes()));
 
 /// A single operation: where it runs, its graph, and the divisions of operands that it follows.
@@ -368,7 +371,7 @@ pub(super) fn apply_all(
 /// # Errors
 /// Sizes that no launch can have; what the program returns.
 pub(super) fn run_single(graph: Graph, client: &Client, args: &[&Array]) -> Result<Vec<Array>> {
-    let key = (client.clone(), graph, followed(args));
+    let key = (client.noted(), graph, followed(args));
     let program = match SINGLES.get(&key) {
         Some(program) => program,
         None => {
@@ -378,6 +381,7 @@ pub(super) fn run_single(graph: Graph, client: &Client, args: &[&Array]) -> Resu
                 None => Declared::of_graph(&key.1)?,
             };
             let program = Arc::new(Program::declared(&key.1, &[], &declared, client)?);
+            SINGLES.retain(|(client, ..)| client.is_used());
             SINGLES.insert(key, program)
         }
     };

@@ -258,9 +258,11 @@ impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
         let structures = structures.to_vec();
         let (ready, lengths) = (OnceLock::new(), RwLock::default());
         let declared = args.iter().map(declared).collect();
+        let client = client.noted();
         let kind = Arc::new(Kind { structures, types, client, places, declared, about, ready, lengths });
         if !args.iter().any(Array::is_traced) {
             let mut all = self.kinds.write().unwrap_or_else(PoisonError::into_inner);
+            all.retain(|kind| kind.client.is_used());
             if all.len() == MOST_KINDS {
                 all.remove(0);
             }

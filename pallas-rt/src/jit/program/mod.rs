@@ -298,11 +298,12 @@ impl Program {
         let writes = |step: &fuse::Step, i| step.outputs.contains(&Place::Param(i));
         let changed = (0..params.len()).map(|i| plan.steps.iter().any(|step| writes(step, i))).collect();
         let (fresh, results) = (plan.fresh.clone(), plan.results.clone());
+        let client = client.noted();
         let engine = match client.kind() {
-            DeviceKind::Cpu => Engine::Native(Native::new(plan, params, devices, client)?),
-            DeviceKind::Gpu | DeviceKind::Interpreter => Engine::Steps(Steps::new(plan, client)?),
+            DeviceKind::Cpu => Engine::Native(Native::new(plan, params, devices, &client)?),
+            DeviceKind::Gpu | DeviceKind::Interpreter => Engine::Steps(Steps::new(plan, &client)?),
         };
-        Ok(Program { client: client.clone(), engine, fresh, results, changed, steps, bytes, arena, division, graph })
+        Ok(Program { client, engine, fresh, results, changed, steps, bytes, arena, division, graph })
     }
 
     /// Number of steps of a run, of which each is a launch, a loop or a branch.
@@ -440,11 +441,12 @@ impl Program {
         {
             return Ok(blocks.blocks.clone());
         }
-        cut(&self.client, mesh, sharding, &Type::new(x.dtype(), x.shape()), x.buffer()?)
+        cut(&self.client.counted(), mesh, sharding, &Type::new(x.dtype(), x.shape()), x.buffer()?)
     }
 
+    /// Memory of a result.
     fn allocate(&self, bytes: usize) -> Result<Option<Buffer>> {
-        Buffer::allocate(&self.client, bytes, false).map(Some)
+        Buffer::allocate(&self.client.counted(), bytes, false).map(Some)
     }
 
     /// Runs the steps; returns the memory of the results.

@@ -2,8 +2,9 @@
 use super::{array, close, numbers};
 use crate::prelude::*;
 use crate::tree::Static;
-use crate::{cond, fori_loop, grad, jit, jit_donating, scan, vmap};
+use crate::{BoundedSize, cond, fori_loop, grad, jit, jit_bounded, jit_donating, scan, vmap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 #[test]
 fn a_panic_leaves_the_traces_around_it_usable() {
@@ -104,6 +105,36 @@ fn leaked_arrays_name_the_line_that_uses_them() {
         let line = line!() + 1;
         let error = jit(move |y: &Array| y * &again)(&array(&[1.0], &[])).expect_err("it is over").to_string();
         assert!(error.contains("outlived the function") && error.contains(&format!("{}:{line}", file!())), "{error}");
+    }
+}
+
+/// Clients that nobody uses any more are freed with their memory, whatever was compiled for them: by operations that run at
+/// once, by functions that live on, and by functions of operations that live as long as the process.
+#[test]
+fn clients_that_nobody_uses_are_freed() {
+    for kind in [Client::cpu(), Client::interpreter()] {
+        let step = jit(|x: &Array| {
+            let scale = x.client().array(&[2.0f32], &[]).expect("it fits");
+            let (last, _) = scan(x, x, |c: &Array, x: &Array| (c * x, ()))?;
+            Ok::<_, Error>((last * scale).tanh())
+        });
+        let bounded = jit_bounded([BoundedSize::new("n", 8).axis("0", 0)], |x: &Array| x.sum(0));
+        let mut seen = vec![];
+        for turn in 0..6 {
+            let client = kind.isolated().expect("the host stays");
+            seen.push(Arc::downgrade(client.runtime()));
+            let x = client.array(&[0.5f32; 16], &[4, 4]).expect("it fits");
+            let y = (&x + 1.0).matmul(&x).lgamma();
+            // Results belong to users: they keep the client when it is all they have.
+            drop((client, x));
+            let z = step(&y).expect("it runs");
+            drop(y);
+            let z = bounded(&(z * 2.0)).expect("it runs");
+            assert!(z.client().is_used() && numbers(&z).iter().all(|x| x.is_finite()), "turn {turn}");
+        }
+        let alive = seen.iter().filter(|runtime| runtime.upgrade().is_some()).count();
+        assert!(alive <= 1, "{alive} of {} clients", seen.len());
+        assert!(seen[5].upgrade().is_some() || alive == 0);
     }
 }
 
