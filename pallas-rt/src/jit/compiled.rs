@@ -188,7 +188,8 @@ impl<Out: Tree + Send + Sync + 'static> Cache<Out> {
         let donated = if self.donates { structures[0].leaves() } else { 0 };
         let is_donated: Vec<bool> = (0..graph.params.len()).map(|i| i < donated).collect();
         let described = || (name(f), format!("{} equations", graph.equations.len()));
-        let divided = Declared::of(&graph, args.iter().chain(&captured))?;
+        let paths = || tree::paths(tuple);
+        let (graph, divided) = Declared::of(&graph, args.iter().chain(&captured), &|i| named(i, paths))?;
         let program = timeline::span(timeline::Kind::Compile, described, || {
             Program::declared(&graph, &is_donated, &divided, &client)
         })?;
@@ -215,6 +216,15 @@ impl<Out: Tree + Send + Sync + 'static> Cache<Out> {
         let Some(similar) = similar else { return args.to_vec() };
         let own = similar.declared.iter().zip(&similar.statements);
         args.iter().zip(own).map(|(x, (own, statement))| kept(x, own.as_ref(), statement.as_ref())).collect()
+    }
+}
+
+/// The name of a parameter in messages: an argument by its path, or an array that the function captures.
+pub(super) fn named(i: usize, paths: impl Fn() -> Vec<String>) -> String {
+    let paths = paths();
+    match paths.get(i) {
+        Some(path) => format!("argument `{path}`"),
+        None => format!("captured array {}", i - paths.len()),
     }
 }
 

@@ -1,5 +1,5 @@
 //! Functions that are traced, and compiled, before they are called.
-use super::compiled::{client_of, traced};
+use super::compiled::{client_of, named, traced};
 use super::export::Exported;
 use super::function::{Function, Given};
 use super::program::{Program, planned};
@@ -100,13 +100,16 @@ impl<Args: Tree + 'static, F: Function<Args>> Lowered<Args, F> {
         let client = client_of(&args)?;
         let TracedFunction { returned: out, graph, captured, .. } = traced(f, &tuple, &args, &client)?;
         captured.iter().try_for_each(|x| x.check_client(&client, || "a captured array".into()))?;
-        let declared = Declared::of(&graph, args.iter().chain(&captured))?;
+        let paths = tree::paths(&tuple);
+        let own = args.iter().chain(&captured);
+        let (graph, declared) = Declared::of(&graph, own, &|i| named(i, || paths.clone()))?;
+        let graph = graph.into_owned();
         declared.of_device(&graph)?;
         Ok(Lowered {
             at,
             outline: Outline::of(&tuple),
             structures,
-            paths: tree::paths(&tuple),
+            paths,
             types: args.iter().map(type_of).collect(),
             client,
             graph,

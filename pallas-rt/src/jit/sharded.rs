@@ -1,6 +1,7 @@
 //! Functions on a mesh: what their values are declared to be, and what partitioning made of them.
 //!
 //! - `alike`: values that have one sharding, and barriers;
+//! - `views`: several meshes of the same devices;
 //! - `mark`: declarations for trees, by patterns of paths;
 //! - `provenance`: why a value is divided, and why not;
 //! - `budget`: exchanges counted by kind and axis.
@@ -8,6 +9,7 @@ mod alike;
 mod budget;
 mod mark;
 mod provenance;
+mod views;
 
 pub use alike::{propagation_barrier, shard_alike, shard_as};
 pub use budget::{CollectiveBudget, CollectiveCount};
@@ -81,15 +83,13 @@ pub(super) struct Declared {
 /// The mesh of the operands of an operation that runs at once, and by operand its division.
 pub(super) type Followed = (Arc<Mesh>, Vec<Option<Sharding>>);
 
-/// The division that an operation follows if it runs at once; `None` if no operand is on a mesh, or if they are on several.
+/// The division that an operation follows if it runs at once; `None` if no operand is on a mesh, or if they are on several that
+/// are no views of the first one.
 pub(super) fn followed(args: &[&Array]) -> Option<Followed> {
     let mesh = &args.iter().find_map(|x| x.placement())?.mesh;
-    let is_elsewhere = |placement: &Placement| placement.mesh != *mesh;
-    if args.iter().filter_map(|x| x.placement()).any(is_elsewhere) {
-        return None;
-    }
-    let shardings = args.iter().map(|x| x.placement().map(|placement| placement.sharding.normal(mesh)));
-    Some((mesh.clone(), shardings.collect()))
+    let seen = |x: &&Array| x.placement().map(|placement| placement.seen_from(mesh).ok_or(())).transpose();
+    let shardings = args.iter().map(seen).collect::<Result<Vec<_>, ()>>().ok()?;
+    Some((mesh.clone(), shardings))
 }
 
 impl Declared {
@@ -104,30 +104,8 @@ impl Declared {
     /// # Errors
     /// As [`of`](Declared::of).
     pub(super) fn of_graph(graph: &Graph) -> Result<Declared> {
-        let declared = Declared::of(graph, std::iter::empty())?;
+        let (_, declared) = Declared::of(graph, std::iter::empty(), &|_| unreachable!("there are no arrays"))?;
         Ok(Declared { shardings: vec![None; graph.params.len()], ..declared })
-    }
-
-    /// The declarations of a graph's annotations, and of the arrays that are its parameters.
-    ///
-    /// # Errors
-    /// Several meshes.
-    pub(super) fn of<'a>(graph: &Graph, args: impl Iterator<Item = &'a Array> + Clone) -> Result<Declared> {
-        let mut all: Vec<(&Arc<Mesh>, Loc)> = vec![];
-        meshes(graph, &mut all)?;
-        let placed = args.clone().filter_map(Array::placement).filter(|placement| placement.declared.is_some());
-        let line = |placement: &Placement| placement.declared.as_ref().map_or(Loc::NONE, |declared| declared.at);
-        all.extend(placed.map(|placement| (&placement.mesh, line(placement))));
-        let first = all.first().map(|(mesh, _)| *mesh);
-        if let Some((other, at)) = all.iter().find(|(mesh, _)| Some(*mesh) != first) {
-            let found = format!("values on the meshes {} and {other}", all[0].0);
-            return Err(Error::operation(*at, Diag::new("mesh", At::Op, found, "a function runs on one mesh")));
-        }
-        Ok(Declared {
-            mesh: first.cloned(),
-            shardings: args.clone().map(|x| declared(x).map(|placed| placed.sharding)).collect(),
-            statements: args.map(|x| x.placement().and_then(|placement| placement.declared.clone())).collect(),
-        })
     }
 }
 
@@ -145,29 +123,6 @@ impl Declared {
             None => Ok(Cow::Borrowed(graph)),
         }
     }
-}
-
-/// The meshes that annotations and calls of `shard_map` name, with their lines.
-///
-/// # Errors
-/// A collective outside of a `shard_map`.
-fn meshes<'g>(graph: &'g Graph, all: &mut Vec<(&'g Arc<Mesh>, Loc)>) -> Result<()> {
-    for e in &graph.equations {
-        match &e.op {
-            Op::Annotation(Annotation::Constraint(placed)) => all.push((&placed.mesh, e.loc)),
-            Op::Collective(op) => {
-                let found = format!("`{}` in a function that is compiled apart from its `shard_map`", op.name());
-                let help = "call the function without `jit` there: the whole `shard_map` is compiled";
-                return Err(Error::operation(e.loc, Diag::new("shard_map", At::Op, found, help)));
-            }
-            Op::Call(call) => match &**call {
-                Call::ShardMap(map) => all.push((&map.mesh, e.loc)),
-                call => call.graphs().into_iter().try_for_each(|graph| meshes(graph, all))?,
-            },
-            _ => {}
-        }
-    }
-    Ok(())
 }
 
 /// The declared sharding of an argument in normal form. A result that a function placed has none.
@@ -199,20 +154,22 @@ pub(super) fn is_declared_as(x: &Array, own: Option<&Placed>) -> bool {
 
 /// True if an array is divided as a declaration says, whose dimensions may be open or have priorities.
 fn lies_as(placement: &Placement, own: &Placed) -> bool {
-    let axes = |sharding: &Sharding| sharding.dims.iter().map(|dim| dim.axes.clone()).collect::<Vec<_>>();
-    own.mesh == placement.mesh && axes(&own.sharding) == axes(&placement.sharding.normal(&placement.mesh))
+    placement.seen_from(&own.mesh).is_some_and(|sharding| own.sharding.axes() == sharding.axes())
 }
 
 /// The argument as it is declared where a function is compiled anew: a result that takes the place of a declared argument
 /// keeps the declaration. If it is divided otherwise, that is declared, at the line of the first declaration.
 pub(super) fn kept(x: &Array, own: Option<&Placed>, statement: Option<&Declaration>) -> Array {
     let (Some(placement), Some(own), Some(statement)) = (x.placement(), own, statement) else { return x.clone() };
-    if placement.declared.is_some() || placement.is_cleared || placement.mesh != own.mesh {
+    if placement.declared.is_some() || placement.is_cleared {
         return x.clone();
     }
-    let sharding = if lies_as(placement, own) { own.sharding.clone() } else { placement.sharding.clone() };
-    let placement = Placement { sharding, declared: Some(statement.clone()), ..placement.clone() };
-    Array::divided(x.dtype(), x.shape(), placement.blocks(x.blocks().to_vec()))
+    let Some(blocks) = placement.blocks_on(&own.mesh, x.blocks()) else { return x.clone() };
+    let Some(found) = placement.seen_from(&own.mesh) else { return x.clone() };
+    let sharding = if own.sharding.axes() == found.axes() { own.sharding.clone() } else { found };
+    let (mesh, declared) = (own.mesh.clone(), Some(statement.clone()));
+    let placement = Placement { mesh, sharding, declared, ..placement.clone() };
+    Array::divided(x.dtype(), x.shape(), placement.blocks(blocks))
 }
 
 /// The shardings of a graph without calls of functions, and what partitioning makes of it.

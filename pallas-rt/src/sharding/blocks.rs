@@ -41,6 +41,26 @@ impl Placement {
         Arc::new(Blocks::new(blocks, Box::new(self), joined))
     }
 
+    /// The sharding on a mesh, in normal form; `None` if that has other devices, or axes in which it cannot be said.
+    pub(crate) fn seen_from(&self, mesh: &Mesh) -> Option<Sharding> {
+        match *self.mesh == *mesh {
+            true => Some(self.sharding.normal(mesh)),
+            false => mesh.sharding_of(&self.mesh, &self.sharding),
+        }
+    }
+
+    /// The blocks by position on a mesh of the same devices. `None` for other devices, and where a process of a job would have
+    /// other positions.
+    pub(crate) fn blocks_on(&self, mesh: &Mesh, blocks: &[Arc<Buffer>]) -> Option<Vec<Arc<Buffer>>> {
+        let positions = mesh.positions_of(&self.mesh)?;
+        if positions.iter().copied().eq(0..positions.len()) {
+            return Some(blocks.to_vec());
+        }
+        let mut all: Vec<(usize, &Arc<Buffer>)> = positions.iter().copied().zip(blocks).collect();
+        all.sort_by_key(|(position, _)| *position);
+        processes().is_none().then(|| all.into_iter().map(|(_, block)| block.clone()).collect())
+    }
+
     /// The placement of blocks.
     pub(crate) fn of(blocks: &Blocks) -> &Placement {
         let about: &dyn Any = &*blocks.about;

@@ -2,6 +2,7 @@
 //!
 //! - [`Mesh`]: devices along named axes; [`Axis`]: an axis, or a part of one;
 //! - [`Sharding`]: the division of one array;
+//! - `view`: shardings on another mesh of the same devices;
 //! - [`Annotation`]: what a graph says about the sharding of a value;
 //! - [`Collective`]: what devices exchange; [`State`]: whether they have equal values inside of a `shard_map`.
 mod annotation;
@@ -9,6 +10,7 @@ pub(crate) mod axis;
 mod collective;
 mod sharding;
 mod state;
+mod view;
 
 pub use annotation::{Annotation, Flow, Placed};
 pub use axis::{Axis, difference, size};

@@ -10,6 +10,7 @@
 //! - [`import`]: constants for each use, edges of loops, constraints and groups, before propagation;
 //! - [`split`]: the sharding of an array as shardings of factors; [`strategy`]: one step of an operation;
 //!   [`propagate()`]: all steps, in the order of Shardy; [`provenance`]: the reasons of its decisions;
+//! - [`seen_from()`]: constraints on several meshes of the same devices, all on one of them;
 //! - `agree`: one division of each factor of an operation; [`reshard`]: from one sharding to another; `local`: operations on
 //!   blocks; [`partition()`]: the graph that every device runs; `submesh`: bodies of `shard_map` that leave axes automatic;
 //!   [`united()`]: one graph for all devices. [`divide`] does all of this but the last.
@@ -25,6 +26,7 @@ pub mod propagate;
 pub mod provenance;
 pub mod reshard;
 pub mod rule;
+mod seen;
 pub mod split;
 mod strategy;
 mod submesh;
@@ -37,4 +39,5 @@ pub use partition::{Options, Partitioned, Reshard, divide, partition, partition_
 pub use propagate::{Propagation, propagate, rules};
 pub use provenance::{Cause, Chain, Origin, Reason, Slot, Stop, Via};
 pub use rule::{Factor, Role, Rule};
+pub use seen::seen_from;
 pub use united::united;

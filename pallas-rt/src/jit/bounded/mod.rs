@@ -5,7 +5,7 @@ mod resize;
 
 pub(super) use reads::{LengthRead, reads_of_lengths};
 
-use super::compiled::{Cache, Extra, client_of, name};
+use super::compiled::{Cache, Extra, client_of, name, named};
 use super::disabled::is_disabled;
 use super::function::{Function, Given};
 use super::misses::{self, Miss, MissReason};
@@ -317,7 +317,7 @@ impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
             }
             None => match self.family(f, tuple, kind, lengths, &own)? {
                 Ok((family, captured)) => {
-                    self.compile(kind, family, captured, &tree::leaves(tuple), trace)?;
+                    self.compile(kind, family, captured, tuple, trace)?;
                     None
                 }
                 Err(why) => Some(why),
@@ -392,23 +392,25 @@ impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
     }
 
     /// Compiles a family.
-    fn compile(
+    fn compile<Args: Tree>(
         &self,
         kind: &Arc<Kind<Out>>,
         family: Family,
         captured: Vec<Array>,
-        args: &[Array],
+        tuple: &Args,
         trace: Duration,
     ) -> Result<()> {
+        let args = tree::leaves(tuple);
         captured.iter().try_for_each(|x| x.check_client(&kind.client, || "a captured array".into()))?;
         let begun = Instant::now();
         JIT_COMPILES.fetch_add(1, Relaxed);
         let described =
             || (format!("jit_bounded at {}", self.at), format!("{} equations", family.graph().equations.len()));
         let program = timeline::span(timeline::Kind::Compile, described, || {
-            let mut divided = Declared::of(family.graph(), args.iter().chain(&captured))?;
-            divided.shardings.resize(family.graph().params.len(), None);
-            Program::declared(family.graph(), &[], &divided, &kind.client)
+            let own = args.iter().chain(&captured);
+            let (graph, mut divided) = Declared::of(family.graph(), own, &|i| named(i, || tree::paths(tuple)))?;
+            divided.shardings.resize(graph.params.len(), None);
+            Program::declared(&graph, &[], &divided, &kind.client)
         })?;
         let (compile, temporary_bytes) = (begun.elapsed(), program.temporary_bytes());
         let reasons = {

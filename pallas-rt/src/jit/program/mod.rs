@@ -436,10 +436,11 @@ impl Program {
     /// The blocks of an array under a sharding.
     fn blocks(&self, mesh: &Arc<Mesh>, x: &Array, sharding: &Sharding) -> Result<Vec<Arc<Buffer>>> {
         if let (What::Divided(blocks), Some(placement)) = (x.what(), x.placement())
-            && placement.mesh == *mesh
-            && placement.sharding.axes() == sharding.axes()
+            && (placement.mesh == *mesh && placement.sharding.axes() == sharding.axes()
+                || placement.seen_from(mesh).is_some_and(|own| own.axes() == sharding.axes()))
+            && let Some(own) = placement.blocks_on(mesh, &blocks.blocks)
         {
-            return Ok(blocks.blocks.clone());
+            return Ok(own);
         }
         cut(&self.client.counted(), mesh, sharding, &Type::new(x.dtype(), x.shape()), x.buffer()?)
     }

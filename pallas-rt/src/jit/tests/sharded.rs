@@ -24,6 +24,7 @@ mod laws;
 mod monoids;
 mod retraces;
 mod texts;
+mod views;
 
 pub(super) use draw::Dice;
 
@@ -437,10 +438,6 @@ fn mistakes_of_shardings_are_named() {
     for (text, part) in texts {
         assert!(text.contains(part) && text.contains("sharded.rs"), "{text}");
     }
-    let other = Arc::new(Mesh::new(&[("data", 2)]).expect("a mesh"));
-    let [a, b] = [&mesh, &other].map(|mesh| NamedSharding::new(mesh, P("data")));
-    let f = jit(move |x: &Array| with_sharding_constraint(&with_sharding_constraint(x, &a), &b));
-    assert!(f(&x).expect_err("two meshes").to_string().contains("a function runs on one mesh"));
 }
 
 /// Donated arguments, and compilation ahead of time.

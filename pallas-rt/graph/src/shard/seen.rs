@@ -1,0 +1,25 @@
+//! Graphs whose constraints are on several meshes, as ones on one of them.
+use crate::call::Call;
+use crate::graph::{Graph, Op};
+use crate::mesh::{Annotation, Mesh, Placed};
+use std::sync::Arc;
+
+/// The graph with all constraints on this mesh; `None` if a sharding on another one is none on this: see
+/// [`Mesh::sharding_of`].
+pub fn seen_from(graph: &Graph, mesh: &Arc<Mesh>) -> Option<Graph> {
+    let mut to = graph.clone();
+    for e in &mut to.equations {
+        e.op = match &e.op {
+            Op::Annotation(Annotation::Constraint(placed)) if placed.mesh != *mesh => {
+                let sharding = mesh.sharding_of(&placed.mesh, &placed.sharding)?;
+                Annotation::Constraint(Placed { mesh: mesh.clone(), sharding }).into()
+            }
+            // The body of a `shard_map` is on the mesh that it names.
+            Op::Call(call) if !matches!(**call, Call::ShardMap(_)) && !call.graphs().is_empty() => {
+                call.try_map(|graph| seen_from(graph, mesh).ok_or(())).ok()?.into()
+            }
+            _ => continue,
+        };
+    }
+    Some(to)
+}

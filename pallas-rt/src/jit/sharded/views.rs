@@ -1,0 +1,139 @@
+//! Functions whose values are on several meshes: they run on one of them if the others are views of the same devices.
+use super::{Declared, declared};
+use crate::array::Array;
+use crate::error::{Error, Result};
+use crate::sharding::Mesh;
+use pallas_graph::call::Call;
+use pallas_graph::mesh::{Annotation, Placed};
+use pallas_graph::shard::seen_from;
+use pallas_graph::{Graph, Op};
+use pallas_ir::{At, Diag, Loc};
+use std::borrow::Cow;
+use std::sync::Arc;
+
+/// A mesh that something names.
+struct Named<'a> {
+    mesh: &'a Arc<Mesh>,
+    at: Loc,
+    by: By,
+}
+
+enum By {
+    ShardMap,
+    Constraint,
+    /// A parameter.
+    Param(usize),
+}
+
+impl Named<'_> {
+    fn text(&self, name: &dyn Fn(usize) -> String) -> String {
+        let by = match self.by {
+            By::ShardMap => "a `shard_map`".to_string(),
+            By::Constraint => "a constraint".to_string(),
+            By::Param(i) => name(i),
+        };
+        let at = if self.at == Loc::NONE { String::new() } else { format!(" ({})", self.at) };
+        format!("{by}{at} on the mesh {}", self.mesh)
+    }
+}
+
+impl Declared {
+    /// The declarations of a graph's annotations, and of the arrays that are its parameters, whose names messages have; and the
+    /// graph, in which everything is on one mesh.
+    ///
+    /// # Errors
+    /// Meshes of other devices, or whose axes have no parts in common.
+    pub(in crate::jit) fn of<'g, 'a>(
+        graph: &'g Graph,
+        args: impl Iterator<Item = &'a Array> + Clone,
+        name: &dyn Fn(usize) -> String,
+    ) -> Result<(Cow<'g, Graph>, Declared)> {
+        let mut all: Vec<Named<'_>> = vec![];
+        meshes(graph, &mut all)?;
+        for (i, x) in args.clone().enumerate() {
+            let placement = x.placement();
+            if let Some((placement, declared)) = placement.and_then(|own| Some((own, own.declared.as_ref()?))) {
+                all.push(Named { mesh: &placement.mesh, at: declared.at, by: By::Param(i) });
+            }
+        }
+        let mesh = chosen(&all, name)?;
+        let own = |placed: Placed| match &mesh {
+            Some(mesh) if placed.mesh != *mesh => mesh.sharding_of(&placed.mesh, &placed.sharding),
+            _ => Some(placed.sharding),
+        };
+        let mut shardings = vec![];
+        for (i, x) in args.clone().enumerate() {
+            let found = declared(x).map(|placed| own(placed).ok_or(i)).transpose();
+            shardings.push(found.map_err(|i| unlike(&all, |by| matches!(by, By::Param(k) if *k == i), name))?);
+        }
+        let statements = args.map(|x| x.placement().and_then(|placement| placement.declared.clone())).collect();
+        let graph = match &mesh {
+            Some(mesh) if all.iter().any(|named| named.mesh != mesh) => {
+                let by_constraint = || unlike(&all, |by| matches!(by, By::Constraint), name);
+                Cow::Owned(seen_from(graph, mesh).ok_or_else(by_constraint)?)
+            }
+            _ => Cow::Borrowed(graph),
+        };
+        Ok((graph, Declared { mesh, shardings, statements }))
+    }
+}
+
+/// The mesh that others are views of: that of a `shard_map`, whose body names its axes, else the one of the most axes that can
+/// be.
+fn chosen(all: &[Named<'_>], name: &dyn Fn(usize) -> String) -> Result<Option<Arc<Mesh>>> {
+    let fixed: Vec<&Named<'_>> = all.iter().filter(|named| matches!(named.by, By::ShardMap)).collect();
+    let mut candidates: Vec<&Named<'_>> = if fixed.is_empty() { all.iter().collect() } else { fixed };
+    // Propagation divides by whole axes better than by parts of them: the finest mesh has the most.
+    candidates.sort_by_key(|named| std::cmp::Reverse(named.mesh.rank()));
+    let is_view = |mesh: &Mesh, named: &Named<'_>| match named.by {
+        By::ShardMap => *mesh == **named.mesh,
+        By::Constraint | By::Param(_) => mesh.is_view(named.mesh),
+    };
+    match candidates.iter().find(|main| all.iter().all(|named| is_view(main.mesh, named))) {
+        Some(main) => Ok(Some(main.mesh.clone())),
+        None if all.is_empty() => Ok(None),
+        None => {
+            let first = candidates.first().map_or(&all[0], |main| main);
+            Err(unlike_of(first, all.iter().find(|named| !is_view(first.mesh, named)), name))
+        }
+    }
+}
+
+/// The error of a value whose sharding is none on the mesh of the others.
+fn unlike(all: &[Named<'_>], is: impl Fn(&By) -> bool, name: &dyn Fn(usize) -> String) -> Error {
+    unlike_of(&all[0], all.iter().rev().find(|named| is(&named.by)), name)
+}
+
+fn unlike_of(first: &Named<'_>, other: Option<&Named<'_>>, name: &dyn Fn(usize) -> String) -> Error {
+    let at = other.map_or(first.at, |other| other.at);
+    let other = other.map_or_else(|| "another value".to_string(), |other| other.text(name));
+    let found = format!("values on two meshes: {}, and {other}", first.text(name));
+    let help =
+        "a function runs on one mesh; others may be views of its devices, whose axes are made of parts of its axes";
+    Error::operation(at, Diag::new("mesh", At::Op, found, help))
+}
+
+/// The meshes that annotations and calls of `shard_map` name, with their lines.
+///
+/// # Errors
+/// A collective outside of a `shard_map`.
+fn meshes<'g>(graph: &'g Graph, all: &mut Vec<Named<'g>>) -> Result<()> {
+    for e in &graph.equations {
+        match &e.op {
+            Op::Annotation(Annotation::Constraint(placed)) => {
+                all.push(Named { mesh: &placed.mesh, at: e.loc, by: By::Constraint });
+            }
+            Op::Collective(op) => {
+                let found = format!("`{}` in a function that is compiled apart from its `shard_map`", op.name());
+                let help = "call the function without `jit` there: the whole `shard_map` is compiled";
+                return Err(Error::operation(e.loc, Diag::new("shard_map", At::Op, found, help)));
+            }
+            Op::Call(call) => match &**call {
+                Call::ShardMap(map) => all.push(Named { mesh: &map.mesh, at: e.loc, by: By::ShardMap }),
+                call => call.graphs().into_iter().try_for_each(|graph| meshes(graph, all))?,
+            },
+            _ => {}
+        }
+    }
+    Ok(())
+}
