@@ -1,7 +1,7 @@
 //! First values of weights; `jax.nn.initializers`.
 //!
 //! A function of this module describes a distribution, with the defaults and numbers of JAX; [`Initializer::init`] makes an
-//! array of it from a key. Numbers are equations of a graph ([`random`](crate::random)): a jitted function that declares how
+//! array of it from a key. Numbers are equations of a graph ([`random`]): a jitted function that declares how
 //! its results are divided among the devices of a mesh makes each block where it lies.
 //!
 //! ```
