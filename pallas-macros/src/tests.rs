@@ -177,7 +177,7 @@ fn hostile_tokens_give_tokens() {
     let failures = failed.len();
     println!("hostile tokens: {wanted} mutations, {checked} checked, {expanded} without an error, {failures} failures");
     assert!(failed.is_empty(), "{failed:#?}");
-    assert!(checked * 10 > wanted * 3, "three in ten reach the checks: {checked} of {wanted}");
+    assert!(checked * 4 > wanted, "a quarter reaches the checks: {checked} of {wanted}");
     assert!(expanded * 30 > wanted, "one in thirty is still a kernel: {expanded} of {wanted}");
 }
 

@@ -96,6 +96,7 @@ mod emulated {
             ("v", &v),
             ("lengths", &o.lengths),
             ("offsets", &o.offsets),
+            ("seed", &o.seed),
             ("bias", &o.bias),
             ("query_segments", &o.segments[0]),
             ("key_segments", &o.segments[1]),
