@@ -29,7 +29,7 @@ use pallas_rt::{Array, Client, DiskCache, Result, disable_jit, jit, set_disk_cac
 use std::process::ExitCode;
 use std::time::Instant;
 
-/// Where it runs, and whether it shows only that it does.
+/// The client of a run; small runs show only that it works.
 struct Bench {
     client: Client,
     small: bool,

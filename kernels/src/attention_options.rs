@@ -65,7 +65,7 @@ pub struct Dropout<'a> {
     pub seed: Seed<'a>,
 }
 
-/// Where the random numbers of [`Dropout`] come from.
+/// The source of the random numbers of [`Dropout`].
 ///
 /// ```
 /// use pallas_kernels::flash_attention::{Dropout, Options, flash_attention};
@@ -159,7 +159,7 @@ impl<'a> From<&'a Array> for Cotangents<'a> {
 }
 
 impl Cotangents<'_> {
-    /// What kernels subtract from the gradients by probabilities: see [`flash_attention_delta`].
+    /// The numbers that kernels subtract from the gradients by probabilities: see [`flash_attention_delta`].
     #[track_caller]
     pub(crate) fn delta<E: Floating>(self, out: &Array, rows: usize) -> Result<Array> {
         let Some(lse) = self.lse else {

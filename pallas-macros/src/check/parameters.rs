@@ -1,11 +1,11 @@
-//! What parameters are in the body.
+//! The kinds that parameters have in the body.
 use super::value::{Value, View};
 use crate::ast::{BlockSize, Parameter, Role};
 use crate::names::Names;
 use pallas_ir::Dim;
 use syn::{Expr, Ident, Type};
 
-/// What a parameter is in the body.
+/// The kind of a parameter in the body.
 pub(super) fn value(p: &Parameter, names: &Names) -> Value {
     if !p.attrs.is_empty() {
         return Value::Unknown;
@@ -32,7 +32,7 @@ pub(super) fn value(p: &Parameter, names: &Names) -> Value {
     }
 }
 
-/// Whether a type is one like `[f32; 4]`, `&'static [f32]` and `Vec<f32>`.
+/// True for types like `[f32; 4]`, `&'static [f32]` and `Vec<f32>`.
 fn is_list(ty: &Type) -> bool {
     let is_number = |ty: &Type| matches!(ty, Type::Path(t) if t.path.get_ident().is_some_and(primitive));
     match ty {
@@ -59,7 +59,7 @@ fn block_size(size: &BlockSize, names: &Names) -> Option<Dim> {
     Some(if size.as_number() == Some(0) { Dim::UNKNOWN } else { size })
 }
 
-/// Whether a name is that of a number type or `bool`.
+/// True for names of number types and `bool`.
 pub(super) fn primitive(name: &Ident) -> bool {
     const TYPES: [&str; 15] =
         ["bool", "f32", "f64", "i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64", "isize", "usize", "i128", "u128"];

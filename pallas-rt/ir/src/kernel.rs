@@ -408,7 +408,7 @@ pub struct Kernel {
     pub grid: Vec<Axis>,
     /// In lowered form the extents of sequential axes, outermost first; the launch computes them, whose terms may exceed i32.
     pub steps: Vec<Dim>,
-    /// What the strict interpreter does not report.
+    /// The faults that the strict interpreter does not report.
     pub allow: Allow,
     /// By [`OperandId`], in the order of the function's parameters.
     pub operands: Vec<Operand>,

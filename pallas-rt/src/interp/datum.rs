@@ -155,7 +155,7 @@ pub struct Datum {
     /// True if it depends on the contents of memory or on a parameter. Otherwise it is a position: program ids, sizes and
     /// constants alone decide it.
     pub loaded: bool,
-    /// Where poison comes from, if any element is.
+    /// The origin of poison, if any element is.
     pub origin: Option<Arc<Origin>>,
 }
 

@@ -32,7 +32,7 @@ pub(super) struct Memory {
     pub(super) stored: Vec<u32>,
     /// Outputs: nothing read an element since it was stored.
     pub(super) unread: Vec<bool>,
-    /// Where the undefined elements that were stored come from.
+    /// The origin of the undefined elements that were stored.
     pub(super) origin: Option<Arc<Origin>>,
 }
 

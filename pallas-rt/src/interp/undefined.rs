@@ -1,4 +1,4 @@
-//! What is said of undefined elements: the place that each comes from, and the way to correct it.
+//! Messages about undefined elements: the place that each comes from, and the way to correct it.
 use super::datum::{Datum, unflatten};
 use super::fault::Fault;
 use super::machine::Machine;
@@ -63,7 +63,7 @@ impl Machine {
         let (from, help) = Self::came_from(x);
         self.fault("poisoned-decision", loc, format!("{what} comes from {from}"), &help)
     }
-    /// Where undefined elements come from, and the way to correct that.
+    /// The origin of undefined elements, and the way to correct that.
     fn came_from(x: &Datum) -> (String, String) {
         match &x.origin {
             Some(origin) => (format!("{}, loaded at {}", origin.what, origin.loc), origin.help.clone()),

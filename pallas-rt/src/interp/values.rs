@@ -1,4 +1,4 @@
-//! What the values of an operation tell: integers that overflow, and NaN made of numbers.
+//! Faults that the values of an operation tell: integers that overflow, and NaN made of numbers.
 use super::datum::{Datum, flatten, unflatten};
 use super::eval;
 use super::fault::Fault;

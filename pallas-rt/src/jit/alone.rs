@@ -13,7 +13,7 @@ pub(super) type Each<'a> = dyn FnMut(&Equation, &[Array], &[Array]) -> Result<()
 /// Runs each equation by a program of its own, loops and branches step by step.
 ///
 /// # Errors
-/// What a program or `each` returns; a graph of exchanges among devices.
+/// The results of a program or `each`; a graph of exchanges among devices.
 pub(super) fn one_at_a_time(graph: &Graph, client: &Client, args: &[Array], each: &mut Each<'_>) -> Result<Vec<Array>> {
     let mut made: Vec<Option<Array>> = vec![None; graph.types.len()];
     graph.params.iter().zip(args).for_each(|(p, x)| made[p.index()] = Some(x.clone()));

@@ -78,7 +78,7 @@ impl BatchAxes {
     /// The axis of each leaf of a tree.
     ///
     /// # Errors
-    /// What was given and what the tree has, in words.
+    /// Axes that do not fit the tree: what was given and what the tree has, in words.
     pub(super) fn of_leaves(&self, structure: &Structure) -> Result<Vec<Option<isize>>, String> {
         let nodes = structure.children();
         let mut leaves = vec![];

@@ -223,7 +223,7 @@ fn by(graph: &Graph, leaves: &[usize]) -> Vec<bool> {
     (0..graph.params.len()).map(|i| leaves.contains(&i)).collect()
 }
 
-/// What belongs to some parameters, in their order; `found` has the order of the graph's parameters.
+/// The items of some parameters, in their order; `found` has the order of the graph's parameters.
 fn in_order<T: Clone>(leaves: &[usize], found: Vec<T>) -> Vec<T> {
     leaves.iter().map(|leaf| found[leaves.iter().filter(|other| *other < leaf).count()].clone()).collect()
 }

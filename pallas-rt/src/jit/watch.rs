@@ -1,4 +1,4 @@
-//! What looks at the programs that a thread runs: `check`, `explain` and `cost` at their kernels, and the search for NaN.
+//! Looks at the programs that a thread runs: `check`, `explain` and `cost` at their kernels, and the search for NaN.
 use super::alone::one_at_a_time;
 use super::program::compiled;
 use super::trace::type_of;
@@ -59,7 +59,7 @@ pub(super) fn is_watching() -> bool {
 /// Runs a program, `run`, of this graph; what looks at this thread's programs looks at it.
 ///
 /// # Errors
-/// What `run` returns; what the look finds.
+/// The result of `run`, and what the look finds.
 pub(super) fn watched(
     graph: &Graph,
     client: &Client,
@@ -195,7 +195,7 @@ fn search(graph: &Graph, client: &Client, args: &[&Array], results: &[Array]) ->
     }
 }
 
-/// What is said of an equation that makes NaN.
+/// The message about an equation that makes NaN.
 fn made_by(e: &Equation, args: &[Array], output: &Array, at: usize) -> Result<Diag> {
     let element = crate::interp::datum::unflatten(at, output.shape());
     let name = match &e.op {

@@ -17,7 +17,7 @@ const BUDGET: usize = 1_000_000;
 /// Steps of a sequential axis that are followed one by one.
 const STEPS: i64 = 4;
 
-/// What is known of a value.
+/// Facts about a value.
 #[derive(Clone, Copy, PartialEq)]
 enum Known {
     /// A scalar.
@@ -187,7 +187,7 @@ fn products(numbers: &[Vec<i64>]) -> Vec<Vec<i64>> {
     })
 }
 
-/// What is known of the memory of an operand.
+/// Facts about the memory of an operand.
 #[derive(Clone, Copy, Default)]
 struct Memory {
     /// Something may have been stored to it.

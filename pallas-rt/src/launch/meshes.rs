@@ -1,4 +1,4 @@
-//! What functions of kernels ask about meshes.
+//! Questions of functions of kernels about meshes.
 use crate::array::Array;
 
 /// Number of parts into which devices may divide a dimension in the function that is being traced: the size of the longest

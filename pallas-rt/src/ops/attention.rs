@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::jit::apply;
 use pallas_ir::{At, DType, Diag, Loc};
 
-/// What masked scores are before the softmax: finite, so that a query without keys has a mean instead of NaN.
+/// The value of masked scores before the softmax: finite, so that a query without keys has a mean instead of NaN.
 const MASKED: f64 = -0.7 * f32::MAX as f64;
 
 /// `softmax(q kᵀ / √h) v` for each head; `jax.nn.dot_product_attention`. [`Attention`] has masks and other options.

@@ -123,7 +123,7 @@ static BETA: LazyLock<Ternary> = LazyLock::new(|| {
     })
 });
 
-/// What a sum computes.
+/// The function that a sum computes.
 #[derive(Clone, Copy, PartialEq)]
 enum Mode {
     Value,

@@ -242,7 +242,7 @@ fn by_transformed_rejection(key: &Key, n: &Array, p: &Array) -> Result<Array> {
     Ok(all.1)
 }
 
-/// What Stirling's formula for `ln(k!)` lacks.
+/// The rest that Stirling's formula for `ln(k!)` lacks.
 fn stirling(k: &Array) -> Array {
     const TABLE: [f64; 10] = [
         0.081_061_466_795_327_2,

@@ -29,7 +29,7 @@ fn slope(f: F) -> impl Fn(&Vec<Array>) -> Result<Array> + Clone + Send + Sync + 
     }
 }
 
-/// That the gradient of a gradient is its slope by each element.
+/// Checks that the gradient of a gradient is its slope by each element.
 fn check(what: &str, args: &[Array], f: F) {
     let failed = |e: Error| -> ! { panic!("{what}: {e}") };
     let (at_once, second) = (jit(slope(f)), jit(grad(slope(f))));

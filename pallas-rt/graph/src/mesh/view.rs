@@ -134,7 +134,7 @@ mod tests {
         Mesh::new(axes).expect("a mesh")
     }
 
-    /// That both divide in the same way: each device has the same block.
+    /// True if both divide in the same way: each device has the same block.
     fn check(from: &Mesh, to: &Mesh, text: &str) -> Option<String> {
         let sharding = Sharding::parse(text, from).expect("a sharding");
         let seen = to.sharding_of(from, &sharding)?;

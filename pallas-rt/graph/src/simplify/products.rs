@@ -180,7 +180,7 @@ impl Sums {
         if shape.len() == self.graph.ty(v).shape.len() { v } else { self.append(Reshape { to: dims(&shape) }, &[v]) }
     }
 
-    /// What a value repeats, and along which of its axes that lies; axes of one element are left out.
+    /// The value that another repeats, and the axes along which it lies; axes of one element are left out.
     fn factor(&self, v: Var) -> Factor {
         let shape = |v: Var| &self.graph.ty(v).shape;
         let mut value = v;

@@ -56,7 +56,7 @@ pub(super) fn is_remade(op: &Op) -> bool {
     matches!(op, Op::Literal(_) | Op::Structural(StructuralOp::Broadcast(_) | StructuralOp::Reshape(_)))
 }
 
-/// What a value is made of by such operations, the first one first, and the value itself.
+/// The values that such operations make a value of, the first one first, and the value itself.
 pub(super) fn sources<'g>(v: Var, definition: impl Fn(Var) -> Option<&'g Equation>) -> Vec<Var> {
     let mut found = vec![v];
     let of = |v: Var| definition(v).filter(|e| is_remade(&e.op)).and_then(|e| e.args.first().copied());

@@ -43,7 +43,7 @@ pub(super) struct Program {
     arena: usize,
     /// The division of global arrays, if it runs on a mesh.
     division: Option<Division>,
-    /// What it computes, of whole arrays.
+    /// The function that it computes, of whole arrays.
     graph: Arc<Graph>,
 }
 

@@ -1,4 +1,4 @@
-//! What looks at jitted functions: `check`, `explain` and `cost` at their kernels, and the search for NaN.
+//! Looks at jitted functions: `check`, `explain` and `cost` at their kernels, and the search for NaN.
 use super::*;
 use crate::{check, cost, debug_nans, disable_jit, explain, vmap};
 

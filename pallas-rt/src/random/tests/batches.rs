@@ -4,7 +4,7 @@ use crate::prelude::*;
 use crate::random::{self, Key};
 use crate::{Arg, grad_by, jit, scan, vmap, vmap_axes};
 
-/// What a function draws of each key of a batch.
+/// The array that a function draws of each key of a batch.
 type Draws = fn(Key) -> Array;
 
 /// Functions that draw by equations, by loops, by sorting, and of parameters.

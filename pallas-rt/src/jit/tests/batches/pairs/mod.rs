@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// A loss of weights and of the arrays of an example or a batch.
 type Loss = Arc<dyn Fn(&[Array], &[Array]) -> Result<Array> + Send + Sync>;
 
-/// What an array is filled with.
+/// The contents of an array.
 #[derive(Clone, Copy, Debug)]
 enum Fill {
     /// Floats from -1 to 1 times this number.
@@ -33,7 +33,7 @@ pub struct Pair {
     many: Loss,
 }
 
-/// How large the arrays of a pair are.
+/// The size of the arrays of a pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scale {
     /// For tests of values.
