@@ -190,6 +190,11 @@ impl Asm {
         self.code.extend([0x62, 0xd1 | (x.0 >> 3 ^ 1) << 5, 0x05 | (!to.0 & 15) << 3, 0x28]);
         self.code.extend([0x72, 0xc8 | x.0 & 7, bits]);
     }
+    /// Eight floats of 32 bits to the nearest bfloat16, in a half: AVX512-BF16 with AVX-512VL.
+    pub(super) fn round_to_bf16(&mut self, to: Reg, x: Reg) {
+        self.code.extend([0x62, 0x52 | (to.0 >> 3 ^ 1) << 7 | (x.0 >> 3 ^ 1) << 5, 0x7e, 0x28]);
+        self.code.extend([0x72, 0xc0 | (to.0 & 7) << 3 | x.0 & 7]);
+    }
     pub(super) fn round(&mut self, how: Rounding, to: Reg, x: Operand) {
         self.vex(true, M0F3A | P66 | 0x08, to.0, 0, x);
         // No exception for what is cut off.
@@ -216,6 +221,21 @@ impl Asm {
     /// Past the caches; the address is a multiple of a vector.
     pub(super) fn stream(&mut self, to: Mem, x: Reg) {
         self.vex(true, M0F | 0x2b, x.0, 0, Operand::Mem(to));
+    }
+    /// Its lower half past the caches; the address is a multiple of half a vector.
+    pub(super) fn stream_half(&mut self, to: Mem, x: Reg) {
+        self.vex(false, M0F | 0x2b, x.0, 0, Operand::Mem(to));
+    }
+    /// An element of one or two bytes into a half, the others stay; and from there to memory.
+    pub(super) fn insert(&mut self, bytes: usize, to: Reg, at: u8, from: Mem) {
+        let opcode = if bytes == 1 { M0F3A | P66 | 0x20 } else { M0F | P66 | 0xc4 };
+        self.vex(false, opcode, to.0, to.0, Operand::Mem(from));
+        self.code.push(at);
+    }
+    pub(super) fn extract(&mut self, bytes: usize, to: Mem, x: Reg, at: u8) {
+        let opcode = if bytes == 1 { 0x14 } else { 0x15 };
+        self.vex(false, M0F3A | P66 | opcode, x.0, 0, Operand::Mem(to));
+        self.code.push(at);
     }
     /// The element everywhere.
     pub(super) fn broadcast(&mut self, to: Reg, from: Mem) {
@@ -340,6 +360,9 @@ impl Asm {
     }
     pub(super) fn compare_numbers(&mut self, a: Gpr, b: Gpr) {
         self.pair(&[0x3b], a, b);
+    }
+    pub(super) fn compare_number(&mut self, a: Gpr, x: i8) {
+        self.code.extend([0x48 | a as u8 >> 3, 0x83, 0xf8 | a as u8 & 7, x as u8]);
     }
     /// `to &= x`, x with its sign.
     pub(super) fn and_number(&mut self, to: Gpr, x: i8) {

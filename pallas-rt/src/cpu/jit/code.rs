@@ -2,8 +2,8 @@
 use super::super::plan::step::{Along, Chain, Input, Source};
 use super::asm::{Gpr, Jump, Mem, Operand, Reg};
 use super::links::{Rotation, rotations};
-use super::types::{in_fewer_bytes, in_four_bytes};
-use super::vector::{BYTES, Writer};
+use super::types::{held, in_fewer_bytes, in_four_bytes};
+use super::vector::{BYTES, Beyond, Writer};
 use super::{Code, Form, Place, bit};
 use pallas_ir::{DType, ScalarOp};
 
@@ -13,6 +13,8 @@ const ROW: Gpr = Gpr::Rsi;
 const END: Gpr = Gpr::Rdx;
 pub(super) const COLUMN: Gpr = Gpr::Rax;
 const LIMIT: Gpr = Gpr::R13;
+/// Behind the last whole vector: the elements that are left of the row.
+pub(super) const LEFT: Gpr = LIMIT;
 /// In a row's loop: where the next row of an input begins.
 pub(super) const SPARE: Gpr = Gpr::R14;
 const POOL: Gpr = Gpr::R15;
@@ -50,10 +52,9 @@ pub(super) struct Folded {
     pub(super) running: Vec<Reg>,
 }
 
-/// Code for chains whose operands lie like this; `None` where something has no instructions here. `rotates`: the processor
-/// has an instruction for that.
-pub(super) fn compile(chains: &[Chain], forms: &[Form], rotates: bool) -> Option<Code> {
-    let with = |order, pinned: &[u32]| function(chains, forms, order, Writer::new(pinned, rotates));
+/// Code for chains whose operands lie like this; `None` where something has no instructions here.
+pub(super) fn compile(chains: &[Chain], forms: &[Form], beyond: Beyond) -> Option<Code> {
+    let with = |order, pinned: &[u32]| function(chains, forms, order, Writer::new(pinned, beyond));
     // Several running results, so that none waits for its last step, as far as there are registers.
     let mut orders = [4, 2, 1].into_iter().flat_map(|running| [true, false].map(|abreast| Order { running, abreast }));
     let (order, pinned) = orders.find_map(|order| Some((order, with(order, &[])?.1)))?;
@@ -199,27 +200,25 @@ impl<'c> Compiler<'c> {
             uses,
         };
         let mut free = POINTERS.into_iter();
-        // Those have no loads and stores of parts of a vector.
-        let whole = |dtype| in_four_bytes(dtype) || (in_fewer_bytes(dtype) && form.whole);
+        let is_held = |dtype| in_four_bytes(dtype) || in_fewer_bytes(dtype);
         let mut slot = 0;
         for (place, input) in values(chain).enumerate() {
             let dtype = compiler.types[input]?;
             if bit(form.single, input) {
-                (in_four_bytes(dtype) || in_fewer_bytes(dtype)).then_some(())?;
+                is_held(dtype).then_some(())?;
                 compiler.slots[input] = Some(slot);
                 slot += BYTES;
             } else {
-                whole(dtype).then_some(())?;
+                is_held(dtype).then_some(())?;
                 compiler.pointers[place] = Some(free.next()?);
             }
         }
         for (k, link) in outputs.enumerate() {
-            whole(link.dtype).then_some(())?;
+            is_held(link.dtype).then_some(())?;
             compiler.pointers[results - length - 1 + k] = Some(free.next()?);
         }
         for (k, sink) in chain.sinks.iter().enumerate().filter(|(_, s)| s.along == Along::Columns) {
-            // Of the others a vector can't be added to in one instruction.
-            (sink.op == ScalarOp::Add).then_some(())?;
+            is_held(sink.dtype).then_some(())?;
             compiler.pointers[folds - length - 1 + k] = Some(free.next()?);
         }
         Some(compiler)
@@ -254,12 +253,15 @@ impl<'c> Compiler<'c> {
         let folds = self.chain.sinks.iter().any(|s| s.along == Along::Rows);
         let unroll = if folds { order.running } else { order.running.min(2) };
         for sink in &self.chain.sinks {
-            (sink.dtype == DType::F32).then_some(())?;
             if sink.along == Along::Columns {
                 self.folded.push(None);
                 continue;
             }
-            let start = self.w.word(sink.start.bits as u32);
+            // Only what needs no rounding is folded in 16 bits.
+            let is_half = matches!(sink.dtype, DType::F16 | DType::Bf16);
+            let is_extreme = matches!(sink.op, ScalarOp::Maximum | ScalarOp::Minimum);
+            (sink.dtype == DType::F32 || is_half && is_extreme).then_some(())?;
+            let start = self.w.word(held(sink.start)?);
             let mut running = vec![];
             for _ in 0..unroll {
                 running.push(self.w.load(start)?);
@@ -331,6 +333,7 @@ impl<'c> Compiler<'c> {
         self.w.asm.clear(LIMIT);
         self.w.asm.compare_numbers(SPARE, LIMIT);
         self.w.asm.jump_if(Jump::Equal, done);
+        self.w.asm.mov(LEFT, SPARE);
         self.w.asm.shl(SPARE, BYTES.trailing_zeros() as u8);
         let mask = self.w.take()?;
         self.w.asm.load(mask, Operand::Mem(Mem { base: POOL, index: Some((SPARE, 1)), offset: 0 }));
@@ -354,7 +357,11 @@ impl<'c> Compiler<'c> {
                 self.w.negate(first);
             }
             self.point(self.folds + k, LIMIT);
-            self.w.asm.store_one(Mem { base: LIMIT, index: None, offset: 0 }, first);
+            let to = Mem { base: LIMIT, index: None, offset: 0 };
+            match self.chain.sinks[k].dtype {
+                dtype if in_fewer_bytes(dtype) => self.w.store_narrow_one(dtype, to, first)?,
+                _ => self.w.asm.store_one(to, first),
+            }
             self.w.free(first);
         }
         Some(())

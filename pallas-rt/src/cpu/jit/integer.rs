@@ -90,7 +90,7 @@ impl Writer {
     }
     /// Bits to the left by so many, and in again from the right.
     pub(super) fn rotate(&mut self, x: Operand, by: u32) -> Option<Reg> {
-        if by.is_multiple_of(8) && !self.rotates {
+        if by.is_multiple_of(8) && !self.beyond.rotates {
             let (bytes, first) = ((by / 8) as u8, |i: u8| i & !3);
             let from: [u8; 16] = std::array::from_fn(|i| first(i as u8) + (i as u8 + 4 - bytes) % 4);
             let words: [u32; 8] = std::array::from_fn(|i| {
@@ -102,7 +102,7 @@ impl Writer {
         }
         let (x, loaded) = self.in_register(x)?;
         let y = self.take()?;
-        if self.rotates {
+        if self.beyond.rotates {
             self.asm.rotate(y, x, by as u8);
         } else {
             let low = self.take()?;

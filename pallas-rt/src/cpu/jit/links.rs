@@ -1,8 +1,8 @@
 //! The links of a chain on eight elements, and what becomes of their results.
 use super::super::plan::step::{Chain, Input, Link, Operation, Source};
-use super::asm::{Binary, Gpr, Mem, Operand, Reg};
+use super::asm::{Gpr, Mem, Operand, Reg};
 use super::bit;
-use super::code::{COLUMN, Compiler, Folded, LANES, SPARE, values};
+use super::code::{COLUMN, Compiler, Folded, LANES, LEFT, SPARE, values};
 use super::types::{held, in_fewer_bytes};
 use pallas_ir::{DType, Literal, ScalarOp};
 use std::ops::Range;
@@ -159,26 +159,45 @@ impl Compiler<'_> {
                 self.w.accumulate(op, to, x)?;
             }
         } else {
-            self.add_to_columns(sink, at, x)?;
+            self.fold_into_columns(sink, at, x)?;
         }
         self.used(source, at);
         Some(())
     }
 
-    /// Adds a vector to the columns that a sink folds.
-    fn add_to_columns(&mut self, sink: usize, at: &Eight, x: Operand) -> Option<()> {
-        let to = self.element(self.folds - self.length - 1 + sink, DType::F32, at.k);
-        let sum = self.w.take()?;
-        match at.mask {
-            Some(mask) => self.w.asm.load_masked(sum, mask, to),
-            None => self.w.asm.load(sum, Operand::Mem(to)),
+    /// Folds a vector into the columns that a sink folds.
+    fn fold_into_columns(&mut self, sink: usize, at: &Eight, x: Operand) -> Option<()> {
+        let (op, dtype) = (self.chain.sinks[sink].op, self.chain.sinks[sink].dtype);
+        let to = self.element(self.folds - self.length - 1 + sink, dtype, at.k);
+        let old = self.load(dtype, to, at.mask)?;
+        let new = self.w.scalar(op, dtype, &[Operand::Reg(old), x])?;
+        self.put(dtype, to, at.mask, new, false)?;
+        [old, new].into_iter().for_each(|r| self.w.free(r));
+        Some(())
+    }
+
+    /// Eight elements, or those that are left of a row.
+    fn load(&mut self, dtype: DType, from: Mem, mask: Option<Reg>) -> Option<Reg> {
+        match (in_fewer_bytes(dtype), mask) {
+            (true, None) => self.w.load_narrow(dtype, from),
+            (true, Some(_)) => self.w.load_narrow_part(dtype, from, LEFT),
+            (false, None) => self.w.load(Operand::Mem(from)),
+            (false, Some(mask)) => {
+                let to = self.w.take()?;
+                self.w.asm.load_masked(to, mask, from);
+                Some(to)
+            }
         }
-        self.w.update(Binary::Add, sum, x);
-        match at.mask {
-            Some(mask) => self.w.asm.store_masked(to, mask, sum),
-            None => self.w.asm.store(to, sum),
+    }
+
+    fn put(&mut self, dtype: DType, to: Mem, mask: Option<Reg>, x: Reg, streams: bool) -> Option<()> {
+        match (in_fewer_bytes(dtype), mask) {
+            (true, None) => self.w.store_narrow(dtype, to, x, streams)?,
+            (true, Some(_)) => self.w.store_narrow_part(dtype, to, x, LEFT)?,
+            (false, Some(mask)) => self.w.asm.store_masked(to, mask, x),
+            (false, None) if streams => self.w.asm.stream(to, x),
+            (false, None) => self.w.asm.store(to, x),
         }
-        self.w.free(sum);
         Some(())
     }
 
@@ -215,16 +234,10 @@ impl Compiler<'_> {
         let place = values(self.chain).position(|value| value == input)?;
         let dtype = self.types[input]?;
         let from = self.element(place, dtype, at.k);
-        let r = match (dtype, at.mask) {
-            (dtype, _) if in_fewer_bytes(dtype) => self.w.load_narrow(dtype, from)?,
-            (_, Some(mask)) => {
-                let to = self.w.take()?;
-                self.w.asm.load_masked(to, mask, from);
-                to
-            }
-            _ if at.left[0][input] == 1 => return Some(Operand::Mem(from)),
-            _ => self.w.load(Operand::Mem(from))?,
-        };
+        if !in_fewer_bytes(dtype) && at.mask.is_none() && at.left[0][input] == 1 {
+            return Some(Operand::Mem(from));
+        }
+        let r = self.load(dtype, from, at.mask)?;
         at.inputs[input] = Some(r);
         Some(Operand::Reg(r))
     }
@@ -238,12 +251,6 @@ impl Compiler<'_> {
     fn store(&mut self, link: usize, place: usize, at: &Eight, x: Reg) -> Option<()> {
         let dtype = self.chain.links[link].dtype;
         let to = self.element(place, dtype, at.k);
-        match (dtype, at.mask) {
-            (dtype, _) if in_fewer_bytes(dtype) => self.w.store_narrow(dtype, to, x)?,
-            (_, Some(mask)) => self.w.asm.store_masked(to, mask, x),
-            _ if bit(self.form.streamed, place + self.length + 1 - self.results) => self.w.asm.stream(to, x),
-            _ => self.w.asm.store(to, x),
-        }
-        Some(())
+        self.put(dtype, to, at.mask, x, bit(self.form.streamed, place + self.length + 1 - self.results))
     }
 }

@@ -102,7 +102,7 @@ fn compile(chains: &[Chain], forms: &[Form]) -> Option<Code> {
     // What tests compare with, and a way around a suspected mistake.
     let off = std::env::var_os("PALLAS_CPU_NATIVE").is_some_and(|v| v == "0");
     (!off && super::strips::has_avx2() && is_x86_feature_detected!("f16c"))
-        .then(|| code::compile(chains, forms, is_x86_feature_detected!("avx512vl")))
+        .then(|| code::compile(chains, forms, vector::Beyond::here()))
         .flatten()
 }
 

@@ -5,6 +5,7 @@ use super::super::convert;
 use super::super::plan::step::{Chain, Input, Link, Operation, Source};
 use super::super::strips::{Strip, slice, slice_mut, strip};
 use super::code::compile;
+use super::vector::Beyond;
 use super::{Code, Codes, Form, Place, Rows};
 use pallas_ir::scalar::Ty;
 use pallas_ir::{DType, Literal, ScalarOp, Value};
@@ -218,9 +219,19 @@ fn run(
     folds: &mut [Vec<f32>],
     columns: usize,
 ) -> bool {
-    let codes = Codes::default();
-    let Some(code) = codes.get(std::slice::from_ref(chain), &[form]) else { return false };
-    run_code(code, inputs, out, folds, columns);
+    run_with(chain, form, Beyond::here(), inputs, out, folds, columns)
+}
+fn run_with(
+    chain: &Chain,
+    form: Form,
+    beyond: Beyond,
+    inputs: &mut [Vec<u32>],
+    out: &mut [u32],
+    folds: &mut [Vec<f32>],
+    columns: usize,
+) -> bool {
+    let Some(code) = compile(std::slice::from_ref(chain), &[form], beyond) else { return false };
+    run_code(&code, inputs, out, folds, columns);
     true
 }
 fn run_code(code: &Code, inputs: &mut [Vec<u32>], out: &mut [u32], folds: &mut [Vec<f32>], columns: usize) {
@@ -242,7 +253,7 @@ fn agrees(chain: &Chain, types: &[DType], what: &str) -> bool {
     let dtype = chain.links.last().expect("a link").dtype;
     let mut compiled = false;
     for (columns, single) in (1..=COLUMNS).flat_map(|c| [(c, 0), (c, 1), (c, 1 << (types.len() - 1))]) {
-        for whole in [false, true] {
+        for (whole, beyond) in [false, true].into_iter().flat_map(|w| [(w, Beyond::here()), (w, Beyond::default())]) {
             if whole && columns % 8 != 0 {
                 continue;
             }
@@ -250,7 +261,7 @@ fn agrees(chain: &Chain, types: &[DType], what: &str) -> bool {
             // What is fetched ahead changes nothing.
             let ahead = if whole { u64::MAX } else { 0 };
             let form = Form { single, ahead, whole, ..Form::default() };
-            if !run(chain, form, &mut inputs, &mut out, &mut [], columns) {
+            if !run_with(chain, form, beyond, &mut inputs, &mut out, &mut [], columns) {
                 continue;
             }
             compiled = true;
@@ -259,9 +270,10 @@ fn agrees(chain: &Chain, types: &[DType], what: &str) -> bool {
             let zeros = all.iter().zip(types).map(|(x, &dtype)| x.iter().map(|&w| flushed(w, dtype)).collect());
             let of = [all.clone(), zeros.collect()].map(|x| elements(&expected(chain, &x, single, columns), dtype));
             for (i, &a) in found.iter().enumerate() {
-                let is_zero = |x: u32| flushed(x, dtype) << 1 == 0;
+                let size = |x: u32| x & (u32::MAX >> (33 - 8 * dtype.bytes() as u32));
+                let is_zero = |x: u32| size(flushed(x, dtype)) == 0;
                 // The sign of zeros that are none of them subnormal counts.
-                let is_one_of = |x: u32| same(a, x, dtype) || is_zero(a) && is_zero(x) && (a | x) << 1 != 0;
+                let is_one_of = |x: u32| same(a, x, dtype) || is_zero(a) && is_zero(x) && size(a | x) != 0;
                 let [b, zeros] = [of[0][i], of[1][i]];
                 let agrees = is_one_of(b) || is_one_of(zeros);
                 assert!(agrees, "{what}, {columns} columns, {form:?}, at {i}: {a:x}, expected {b:x} or {zeros:x}");
@@ -288,7 +300,8 @@ fn operations_agree_with_strips() {
     }
     let many = |dtype, n| compiled.iter().filter(|c| c.1 == dtype).count() >= n;
     let enough = [(DType::F32, 30), (DType::I32, 18), (DType::U32, 17), (DType::Bool, 6), (DType::U8, 11)];
-    assert!(enough.into_iter().all(|(dtype, n)| many(dtype, n)), "only {compiled:?} have code");
+    let enough = enough.into_iter().chain([(DType::F16, 28), (DType::Bf16, 28)]);
+    assert!(enough.clone().all(|(dtype, n)| many(dtype, n)), "only {compiled:?} have code");
 }
 
 #[test]
@@ -359,11 +372,11 @@ fn rotations_agree_with_strips() {
             let chain = chain_of(inputs, links);
             let x = operand(DType::U32, 0);
             let expected = expected(&chain, std::slice::from_ref(&x), 0, COLUMNS);
-            for rotates in [false, is_x86_feature_detected!("avx512vl")] {
-                let code = compile(std::slice::from_ref(&chain), &[Form::default()], rotates).expect("has code");
+            for beyond in [Beyond::default(), Beyond::here()] {
+                let code = compile(std::slice::from_ref(&chain), &[Form::default()], beyond).expect("has code");
                 let mut out = vec![0; ROWS * PITCH];
                 run_code(&code, &mut [x.clone()], &mut out, &mut [], COLUMNS);
-                assert_eq!(out, expected, "{left} and {right}, an instruction: {rotates}");
+                assert_eq!(out, expected, "{left} and {right}, {beyond:?}");
             }
         }
     }

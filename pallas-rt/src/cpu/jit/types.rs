@@ -7,7 +7,7 @@
 //! bool             all bits of the element, or none
 //! ```
 #![warn(clippy::wildcard_enum_match_arm)]
-use super::asm::{Binary, Fma, Mem, Operand, Predicate, Reg, Shift, Unary};
+use super::asm::{Asm, Binary, Fma, Gpr, Jump, Mem, Operand, Predicate, Reg, Shift, Unary};
 use super::vector::Writer;
 use pallas_ir::{DType, Literal};
 
@@ -21,7 +21,7 @@ fn as_float(dtype: DType) -> bool {
     matches!(dtype, DType::F32 | DType::F16 | DType::Bf16)
 }
 
-/// True if machine code supports elements of less than four bytes, in whole vectors.
+/// True if machine code supports elements of less than four bytes.
 pub(super) fn in_fewer_bytes(dtype: DType) -> bool {
     matches!(dtype, DType::Bool | DType::F16 | DType::Bf16 | DType::I8 | DType::U8)
 }
@@ -140,12 +140,16 @@ impl Writer {
         Some(y)
     }
     /// A 16-bit float of the type, in 32 bits.
-    fn rounded(&mut self, dtype: DType, x: Operand) -> Option<Reg> {
+    pub(super) fn rounded(&mut self, dtype: DType, x: Operand) -> Option<Reg> {
         let (x, loaded) = self.in_register(x)?;
         let y = self.take()?;
         if dtype == DType::F16 {
             self.asm.narrow(Operand::Reg(y), x);
             self.asm.widen(y, Operand::Reg(y));
+        } else if self.beyond.rounds {
+            self.asm.round_to_bf16(y, x);
+            self.asm.unary(Unary::WordsToInts, y, Operand::Reg(y));
+            self.asm.shift(Shift::Left, y, y, 16);
         } else {
             // To nearest even: half of the last place that stays, less one if that is even.
             self.asm.shift(Shift::Right, y, x, 16);
@@ -168,10 +172,36 @@ impl Writer {
 
     /// Eight elements of fewer than four bytes.
     pub(super) fn load_narrow(&mut self, dtype: DType, from: Mem) -> Option<Reg> {
+        self.widened(dtype, Operand::Mem(from))
+    }
+    /// The first ones of them, `count` of 1 to 7; the others are 0.
+    pub(super) fn load_narrow_part(&mut self, dtype: DType, from: Mem, count: Gpr) -> Option<Reg> {
+        let half = self.take()?;
+        self.update(Binary::Xor, half, Operand::Reg(half));
+        let bytes = dtype.bytes();
+        self.each_of(count, |asm, i| asm.insert(bytes, half, i as u8, after(from, i, bytes)));
+        let x = self.widened(dtype, Operand::Reg(half))?;
+        self.free(half);
+        Some(x)
+    }
+    /// Instructions for the elements in front of `count`, which is 1 to 7.
+    fn each_of(&mut self, count: Gpr, element: impl Fn(&mut Asm, usize)) {
+        let done = self.asm.label();
+        for i in 0..7 {
+            if i > 0 {
+                self.asm.compare_number(count, i as i8);
+                self.asm.jump_if(Jump::Equal, done);
+            }
+            element(&mut self.asm, i);
+        }
+        self.asm.here(done);
+    }
+    /// From memory, or from the lower end of a register, to what registers hold.
+    fn widened(&mut self, dtype: DType, from: Operand) -> Option<Reg> {
         let load = match dtype {
             DType::F16 => {
                 let to = self.take()?;
-                self.asm.widen(to, Operand::Mem(from));
+                self.asm.widen(to, from);
                 return Some(to);
             }
             DType::Bf16 => Unary::WordsToInts,
@@ -181,7 +211,7 @@ impl Writer {
                 return None;
             }
         };
-        let x = self.unary(load, Operand::Mem(from))?;
+        let x = self.unary(load, from)?;
         self.loaded(dtype, x);
         Some(x)
     }
@@ -209,18 +239,43 @@ impl Writer {
             self.update(Binary::GreaterInt, x, zero);
         }
     }
-    /// To memory.
-    pub(super) fn store_narrow(&mut self, dtype: DType, to: Mem, x: Reg) -> Option<()> {
-        if dtype == DType::F16 {
-            self.asm.narrow(Operand::Mem(to), x);
-            return Some(());
+    /// To memory, past the caches where `streams`: of elements of two bytes.
+    pub(super) fn store_narrow(&mut self, dtype: DType, to: Mem, x: Reg, streams: bool) -> Option<()> {
+        let packed = self.packed(dtype, x)?;
+        match (dtype.bytes(), streams) {
+            (1, _) => self.asm.store_eight_bytes(to, packed),
+            (_, false) => self.asm.store_half(to, packed),
+            (_, true) => self.asm.stream_half(to, packed),
         }
-        let (low, high) = (self.take()?, self.take()?);
+        self.free(packed);
+        Some(())
+    }
+    /// The first ones, `count` of 1 to 7.
+    pub(super) fn store_narrow_part(&mut self, dtype: DType, to: Mem, x: Reg, count: Gpr) -> Option<()> {
+        let (packed, bytes) = (self.packed(dtype, x)?, dtype.bytes());
+        self.each_of(count, |asm, i| asm.extract(bytes, after(to, i, bytes), packed, i as u8));
+        self.free(packed);
+        Some(())
+    }
+    /// The first one.
+    pub(super) fn store_narrow_one(&mut self, dtype: DType, to: Mem, x: Reg) -> Option<()> {
+        let packed = self.packed(dtype, x)?;
+        self.asm.extract(dtype.bytes(), to, packed, 0);
+        self.free(packed);
+        Some(())
+    }
+    /// Elements of fewer than four bytes, side by side in the lower end of a register.
+    fn packed(&mut self, dtype: DType, x: Reg) -> Option<Reg> {
+        let low = self.take()?;
+        if dtype == DType::F16 {
+            self.asm.narrow(Operand::Reg(low), x);
+            return Some(low);
+        }
+        let high = self.take()?;
         if dtype == DType::Bf16 {
             self.asm.shift(Shift::Right, low, x, 16);
             self.asm.upper(high, low);
             self.asm.binary(Binary::PackUnsigned, low, low, Operand::Reg(high));
-            self.asm.store_half(to, low);
         } else {
             self.asm.upper(high, x);
             self.asm.binary(Binary::PackWords, low, x, Operand::Reg(high));
@@ -230,9 +285,13 @@ impl Writer {
                 let ones = self.word(0x0101_0101);
                 self.update(Binary::And, low, ones);
             }
-            self.asm.store_eight_bytes(to, low);
         }
-        [low, high].into_iter().for_each(|r| self.free(r));
-        Some(())
+        self.free(high);
+        Some(low)
     }
+}
+
+/// Memory that many elements after this.
+fn after(m: Mem, elements: usize, bytes: usize) -> Mem {
+    Mem { offset: m.offset + (elements * bytes) as i32, ..m }
 }

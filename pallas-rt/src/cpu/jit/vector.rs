@@ -44,13 +44,29 @@ pub(super) struct Writer {
     spare: usize,
     /// Constants that stay in registers.
     pinned: Vec<(u32, Reg)>,
-    /// True if the processor has an instruction that rotates bits.
+    pub(super) beyond: Beyond,
+}
+
+/// What the processor has instructions for besides AVX2.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Beyond {
+    /// Rotation of bits.
     pub(super) rotates: bool,
+    /// Rounding of `f32` to `bf16`.
+    pub(super) rounds: bool,
+}
+
+impl Beyond {
+    /// That of this processor.
+    pub(super) fn here() -> Beyond {
+        let rotates = is_x86_feature_detected!("avx512vl");
+        Beyond { rotates, rounds: rotates && is_x86_feature_detected!("avx512bf16") }
+    }
 }
 
 impl Writer {
     /// With these constants in registers.
-    pub(super) fn new(pinned: &[u32], rotates: bool) -> Writer {
+    pub(super) fn new(pinned: &[u32], beyond: Beyond) -> Writer {
         let (used, free) = (0..16).map(Reg).partition::<Vec<_>, _>(|r| usize::from(r.0) < pinned.len());
         Writer {
             asm: Asm::default(),
@@ -58,7 +74,7 @@ impl Writer {
             spare: free.len(),
             free: free.into_iter().rev().collect(),
             pinned: pinned.iter().copied().zip(used).collect(),
-            rotates,
+            beyond,
         }
     }
     /// Loads the constants that stay in registers.
@@ -290,8 +306,22 @@ impl Writer {
             // Of every type that registers hold.
             (_, &[mask, yes, no]) if op == ScalarOp::Select => self.blend(mask, yes, no),
             (DType::F32, &[x, y, z]) if op == ScalarOp::Fma => self.fma(x, y, z),
+            (DType::F16 | DType::Bf16, _) => self.half(op, dtype, args),
             _ => None,
         }
+    }
+
+    /// Of 16-bit floats: in `f32`, and rounded where the result needs more bits than they have.
+    fn half(&mut self, op: ScalarOp, dtype: DType, args: &[Operand]) -> Option<Reg> {
+        use ScalarOp::{Abs, Ceil, Floor, Maximum, Minimum, Neg, Round, Trunc};
+        let y = self.scalar(op, DType::F32, args)?;
+        let is_exact = [Neg, Abs, Minimum, Maximum, Floor, Ceil, Trunc, Round].contains(&op);
+        if is_exact || op.infer(&vec![dtype; args.len()]) != Ok(dtype) {
+            return Some(y);
+        }
+        let rounded = self.rounded(dtype, Operand::Reg(y))?;
+        self.free(y);
+        Some(rounded)
     }
 
     fn float_binary(&mut self, op: ScalarOp, a: Operand, b: Operand) -> Option<Reg> {

@@ -8,10 +8,12 @@ fn folds_agree_with_loops() {
     if !super::super::super::strips::has_avx2() {
         return;
     }
-    for op in [ScalarOp::Add, ScalarOp::Mul, ScalarOp::Maximum, ScalarOp::Minimum] {
-        let start = op.neutral(DType::F32).expect("the shape rule admits monoids only");
-        let fold = fold::fold(op, DType::F32);
-        let sink = Sink { along: Along::Rows, op, fold, start, of: Source::Input(0), dtype: DType::F32, to: Value(9) };
+    let halves = [DType::F16, DType::Bf16].map(|dtype| [ScalarOp::Maximum, ScalarOp::Minimum].map(|op| (op, dtype)));
+    let floats = [ScalarOp::Add, ScalarOp::Mul, ScalarOp::Maximum, ScalarOp::Minimum].map(|op| (op, DType::F32));
+    for (op, dtype) in floats.into_iter().chain(halves.into_iter().flatten()) {
+        let start = op.neutral(dtype).expect("the shape rule admits monoids only");
+        let fold = fold::fold(op, dtype);
+        let sink = Sink { along: Along::Rows, op, fold, start, of: Source::Input(0), dtype, to: Value(9) };
         let chain = Chain {
             shape: vec![ROWS, COLUMNS],
             inputs: vec![Input::Value(Value(0))],
@@ -29,21 +31,86 @@ fn folds_agree_with_loops() {
             for (i, x) in x[2 * PITCH..].iter_mut().enumerate() {
                 *x = if i % 4 == 0 { zero[i / 4 % 2] } else { other };
             }
-            let mut inputs = [x.iter().map(|x| x.to_bits()).collect()];
-            let mut folds = [vec![0.0f32; ROWS]];
-            assert!(run(&chain, Form::default(), &mut inputs, &mut [], &mut folds, columns), "{op} has code");
-            for row in 0..ROWS {
-                let mut expected = 0.0f32;
+            let mut bytes = bytes_of(&x, dtype);
+            let (row, mut found) = (PITCH * dtype.bytes(), [0u32; ROWS]);
+            let codes = Codes::default();
+            let code = codes.get(std::slice::from_ref(&chain), &[Form::default()]).expect("has code");
+            let places = [
+                Place::columns(columns),
+                Place { start: bytes.as_mut_ptr().cast(), row: row as isize },
+                Place { start: found.as_mut_ptr().cast(), row: 4 },
+            ];
+            // SAFETY: the operand holds `ROWS` rows of `PITCH` elements, the fold an element a row.
+            unsafe { code.run(Rows { places: &places, from: 0, to: ROWS }) };
+            for (i, &found) in found.iter().enumerate() {
+                let mut expected = 0u32;
                 // SAFETY: a row of `columns` elements, and one result.
                 unsafe {
-                    let (x, start) = (x[row * PITCH..].as_ptr().cast(), (&raw const start.bits).cast());
-                    (fold.rows)(x, 0, 1, columns, start, (&raw mut expected).cast());
+                    let x = bytes.as_ptr().cast::<u8>().add(i * row);
+                    (fold.rows)(x, 0, 1, columns, (&raw const start.bits).cast(), (&raw mut expected).cast());
                 }
-                let found = folds[0][row];
-                assert!(same(found.to_bits(), expected.to_bits(), DType::F32), "{op} of {columns}: {found} {expected}");
+                assert!(same(found, expected, dtype), "{op} of {columns} {dtype}: {found:x} {expected:x}");
             }
         }
     }
+}
+
+/// Numbers as elements of a type, aligned.
+fn bytes_of(x: &[f32], dtype: DType) -> Vec<u32> {
+    let bytes: Vec<u8> = x
+        .iter()
+        .flat_map(|&x| Literal::new(dtype, f64::from(x)).bits.to_le_bytes()[..dtype.bytes()].to_vec())
+        .collect();
+    words(&bytes)
+}
+
+#[test]
+fn folds_of_columns_agree_with_loops() {
+    if !super::super::super::strips::has_avx2() {
+        return;
+    }
+    use ScalarOp::{Add, BitOr, Maximum, Minimum, Mul};
+    let mut compiled = vec![];
+    for (op, dtype) in [Add, Mul, Maximum, Minimum, BitOr].into_iter().flat_map(|op| TYPES.map(|dtype| (op, dtype))) {
+        let Some(start) = op.neutral(dtype).filter(|_| op.is_monoid(dtype) && op.accumulator(dtype) == Some(dtype))
+        else {
+            continue;
+        };
+        let fold = fold::fold(op, dtype);
+        let sink = Sink { along: Along::Columns, op, fold, start, of: Source::Input(0), dtype, to: Value(9) };
+        let inputs = vec![Input::Value(Value(0))];
+        let chain = Chain { shape: vec![ROWS, COLUMNS], inputs, sinks: vec![sink], widest: 4, ..Chain::default() };
+        for columns in 1..=COLUMNS {
+            let mut x: Vec<f32> = (0..ROWS * PITCH).map(|i| [1.0, 2.0, 0.0, 3.0, 1.0][(i * 5 + i / 9) % 5]).collect();
+            x[PITCH + columns / 2] =
+                if matches!(dtype, DType::F32 | DType::F16 | DType::Bf16) { f32::NAN } else { 1.0 };
+            x[2 * PITCH] = -0.0;
+            let mut x = bytes_of(&x, dtype);
+            let first = bytes_of(&[2.0; PITCH], dtype);
+            let (mut found, mut expected) = (first.clone(), first);
+            let codes = Codes::default();
+            let Some(code) = codes.get(std::slice::from_ref(&chain), &[Form::default()]) else { continue };
+            compiled.push((op, dtype));
+            let row = PITCH * dtype.bytes();
+            let places = [
+                Place::columns(columns),
+                Place { start: x.as_mut_ptr().cast(), row: row as isize },
+                Place { start: found.as_mut_ptr().cast(), row: 0 },
+            ];
+            // SAFETY: the operand holds `ROWS` rows of `PITCH` elements, the fold one.
+            unsafe {
+                code.run(Rows { places: &places, from: 0, to: ROWS });
+                for i in 0..ROWS {
+                    (fold.into)(x.as_ptr().cast::<u8>().add(i * row), columns, expected.as_mut_ptr().cast());
+                }
+            }
+            for (i, (a, b)) in elements(&found, dtype).into_iter().zip(elements(&expected, dtype)).enumerate() {
+                assert!(same(a, b, dtype), "{op} of {dtype}, column {i} of {columns}: {a:x}, expected {b:x}");
+            }
+        }
+    }
+    compiled.dedup();
+    assert!(compiled.len() >= 17, "only {compiled:?} have code");
 }
 
 #[test]
@@ -165,7 +232,7 @@ fn many_operands_are_added() {
         let operand = |i| (0..ROWS * PITCH).map(|at| number(i, at).to_bits()).collect();
         let mut inputs: Vec<Vec<u32>> = (0..count).map(operand).collect();
         let (mut out, mut rows, mut sums) = (vec![0.0f32; ROWS * PITCH], [0.0f32; ROWS], [0.0f32; PITCH]);
-        let code = compile(std::slice::from_ref(&chain), &[Form::default()], false).expect("has code");
+        let code = compile(std::slice::from_ref(&chain), &[Form::default()], Beyond::default()).expect("has code");
         let place = |start: *mut u8, row: usize| Place { start, row: 4 * row as isize };
         let mut places = vec![Place::columns(columns)];
         places.extend(inputs.iter_mut().map(|x| place(x.as_mut_ptr().cast(), PITCH)));
