@@ -1,10 +1,11 @@
 //! From a lowered kernel to the steps of a program and the places of its tiles.
 //!
-//! [`step`] is what a program does; [`casts`] leaves casts to products; [`build`] makes steps of instructions; [`place`] lets loads refer to the operand's
+//! [`step`] is what a program does; [`casts`] leaves casts to products; [`folds`] divides folds; [`build`] makes steps of instructions; [`place`] lets loads refer to the operand's
 //! memory and stores be computed in it; [`sweeps`] runs chains over the same rows together; [`slots`] lays out the rest in a program's arena.
 //! [`uses`] tells them which steps access which values. Each takes time in proportion to the length of the body.
 mod build;
 mod casts;
+mod folds;
 mod place;
 mod slots;
 pub(super) mod step;
@@ -41,6 +42,7 @@ pub(super) struct Plan {
 
 pub(super) fn plan(kernel: Arc<Kernel>) -> Plan {
     let kernel = casts::behind_transposes(&kernel).map_or(kernel, Arc::new);
+    let kernel = folds::rows_first(&kernel).map_or(kernel, Arc::new);
     let mut build = build::Build::new(&kernel);
     let mut body = build.region(kernel.body);
     let build::Build { base, fixed, params, tables, .. } = build;

@@ -105,11 +105,13 @@ impl<'a> Run<'a> {
         let widest = chains.iter().filter_map(|c| c.shape.last().copied()).max().unwrap_or(1);
         let mut height = (STRIP / widest).max(1);
         let (mut places, mut lies) = (std::mem::take(&mut self.buffers.places), std::mem::take(&mut self.buffers.lies));
+        let mut spread = std::mem::take(&mut self.buffers.spread);
         places.clear();
         lies.clear();
+        spread.clear();
         for (chain, reaches) in chains.iter().zip(&mut reaches) {
             self.results(chain, reaches, height == 1);
-            lies.push(self.lay(chain, reaches, rows, &mut places));
+            lies.push(self.lay(chain, reaches, rows, &mut places, &mut spread));
         }
         // Rows of several chains that lie in one place are computed one by one, all in the same way.
         let singly = height == 1 && chains.len() > 1;
@@ -137,7 +139,7 @@ impl<'a> Run<'a> {
                 for ((chain, reaches), lie) in chains.iter().zip(&reaches).zip(&lies) {
                     let code = lie.and_then(|lie| Some((native::code(chain, lie, rows, together)?, lie)));
                     if let Some((code, lie)) = code {
-                        native::run(code, chain, lie, &mut places, from..to);
+                        native::run(code, chain, lie, &mut places, &spread, from..to, rows);
                         continue;
                     }
                     for row in (from..to).step_by(height) {
@@ -150,6 +152,7 @@ impl<'a> Run<'a> {
         self.buffers.reaches = reaches;
         self.buffers.places = places;
         self.buffers.lies = lies;
+        self.buffers.spread = spread;
         Ok(())
     }
 
@@ -249,7 +252,7 @@ impl<'a> Run<'a> {
 }
 
 /// Elements from a tile's first to the first of a row; rows count over all axes but the last.
-fn row_offset(tile: &Tile, shape: &[usize], mut row: usize) -> isize {
+pub(super) fn row_offset(tile: &Tile, shape: &[usize], mut row: usize) -> isize {
     let mut offset = 0;
     for axis in (1..shape.len().saturating_sub(1)).rev() {
         offset += (row % shape[axis]) as isize * tile.strides[axis];

@@ -44,6 +44,7 @@ struct Buffers {
     places: Vec<Place>,
     forms: Vec<Form>,
     lies: Vec<Option<native::Lie>>,
+    spread: Vec<native::Spread>,
     /// Operands of a product in another order, and its result before it is rounded.
     operands: [Vec<Aligned>; 3],
     /// Operands of a product in another type.

@@ -3,7 +3,7 @@ use super::super::jit::{Code, Codes, Form, Place, Rows};
 use super::super::plan::step::{Along, Chain, Input};
 use super::super::tile::Tile;
 use super::Run;
-use super::chain::Reaches;
+use super::chain::{Reaches, row_offset};
 use std::ops::Range;
 
 /// The layout of a chain's operands in memory.
@@ -15,6 +15,30 @@ pub(super) struct Lie {
     flat: bool,
     /// The position of the chain's first operand among those of the sweep.
     first: usize,
+    /// Rows that are equally spaced in every operand: all of them, or those along some of the last axes.
+    group: usize,
+    /// Where its operands begin and end among those whose groups have to be found.
+    spread: [usize; 2],
+}
+
+/// Fewest elements of a group of rows that is worth a call of machine code.
+const WORTH: usize = 64;
+
+/// A place whose groups of rows are anywhere.
+#[derive(Clone, Copy)]
+pub(super) struct Spread {
+    place: usize,
+    tile: Tile,
+    bytes: usize,
+}
+
+impl Spread {
+    /// Moves the place so that a row of this group lies where the place has that row among all.
+    fn move_to(self, places: &mut [Place], chain: &Chain, first_row: usize) {
+        let place = &mut places[self.place];
+        let first = row_offset(&self.tile, &chain.shape, first_row) * self.bytes as isize;
+        place.start = self.tile.start.wrapping_offset(first - first_row as isize * place.row);
+    }
 }
 
 /// Distances (in elements) between a tile's rows, and between elements of a row.
@@ -33,8 +57,15 @@ impl Lie {
 
 impl Run<'_> {
     /// Returns the layout of a chain, given results and folds, if machine code supports it. Appends the operands'
-    /// memory.
-    pub(super) fn lay(&self, chain: &Chain, reaches: &Reaches, rows: usize, places: &mut Vec<Place>) -> Option<Lie> {
+    /// memory, and those of them whose groups of rows have to be found.
+    pub(super) fn lay(
+        &self,
+        chain: &Chain,
+        reaches: &Reaches,
+        rows: usize,
+        places: &mut Vec<Place>,
+        spread: &mut Vec<Spread>,
+    ) -> Option<Lie> {
         let columns = columns(chain);
         let inputs = chain.inputs.iter().enumerate().filter_map(|(i, input)| match input {
             Input::Value(v) => Some((i, self.tile(*v).stretched(self.shape(*v), &chain.shape), self.bytes(*v))),
@@ -43,11 +74,25 @@ impl Run<'_> {
         let links = chain.links.iter().enumerate().filter(|(_, l)| l.output.is_some());
         let outputs = links.zip(&reaches.results).map(|((i, link), tile)| (i, *tile, link.dtype.bytes()));
 
-        let mut lie = Lie { form: Form::default(), flat: chain.sinks.is_empty(), first: places.len() };
+        let first = places.len();
+        let mut lie =
+            Lie { form: Form::default(), flat: chain.sinks.is_empty(), first, group: rows, spread: [spread.len(); 2] };
         places.push(Place::columns(columns));
+        let tiles = inputs.clone().map(|(_, tile, _)| tile).chain(outputs.clone().map(|(_, tile, _)| tile));
+        let axis = tiles.map(|tile| first_even(&tile, &chain.shape)).max().unwrap_or(0);
+        if axis > 0 {
+            lie.group = chain.shape[axis..chain.shape.len() - 1].iter().product();
+            (lie.group * columns >= WORTH).then_some(())?;
+        }
+        let mut place = |tile: Tile, row: isize, bytes: usize| {
+            if axis > 0 {
+                spread.push(Spread { place: places.len(), tile, bytes });
+            }
+            places.push(Place { start: tile.start, row });
+        };
         let side_by_side = |l: Lines| l.row == columns as isize && l.step == 1;
         for (i, tile, bytes) in inputs {
-            let l = lines(&tile, &chain.shape)?;
+            let l = lines(&tile, &chain.shape, axis);
             // Of one column (and one row) it does not matter.
             let l = if columns == 1 { Lines { step: if l.row == 0 && rows > 1 { 0 } else { 1 }, ..l } } else { l };
             lie.flat &= side_by_side(l) || (l.row == 0 && l.step == 0);
@@ -57,26 +102,29 @@ impl Run<'_> {
                 1 => {}
                 _ => return None,
             }
-            places.push(Place { start: tile.start, row: l.row * bytes as isize });
+            place(tile, l.row * bytes as isize, bytes);
         }
         for (at, (i, tile, bytes)) in outputs.enumerate() {
-            let l = lines(&tile, &chain.shape)?;
+            let l = lines(&tile, &chain.shape, axis);
             let l = if columns == 1 { Lines { step: 1, ..l } } else { l };
             lie.flat &= side_by_side(l);
             if l.step != 1 {
                 return None;
             }
-            let place = Place { start: tile.start, row: l.row * bytes as isize };
-            let aligned = (place.start as usize).is_multiple_of(32) && place.row % 32 == 0 && bytes == 4;
-            if aligned && !chain.links[i].aside && self.in_large_array(place.start) {
+            let (vector, row) = (8 * bytes, l.row * bytes as isize);
+            let outer = chain.shape.iter().zip(tile.strides).rev().skip(1).filter(|(n, _)| **n != 1);
+            let even = (tile.start as usize).is_multiple_of(vector) && outer.into_iter().all(|(_, s)| s % 8 == 0);
+            let aligned = even && row % vector as isize == 0 && matches!(bytes, 2 | 4);
+            if aligned && !chain.links[i].aside && self.in_large_array(tile.start) {
                 lie.form.streamed |= 1u64.checked_shl(at as u32).unwrap_or(0);
             }
-            places.push(place);
+            place(tile, row, bytes);
         }
         places.extend(chain.sinks.iter().zip(&reaches.sinks).map(|(s, &start)| {
             let row = if s.along == Along::Rows { s.dtype.bytes() as isize } else { 0 };
             Place { start, row }
         }));
+        lie.spread[1] = spread.len();
         Some(lie)
     }
 }
@@ -90,6 +138,9 @@ pub(super) fn row_by_row(
     places: &[Place],
     rows: usize,
 ) -> bool {
+    if lies.iter().flatten().any(|lie| lie.group != rows) {
+        return false;
+    }
     // The first chain waits for memory; while the others compute, what it reads next comes.
     forms.clear();
     for (at, (chain, lie)) in chains.iter().zip(lies).enumerate() {
@@ -106,14 +157,38 @@ pub(super) fn row_by_row(
 /// The code of a chain whose operands lie so, for `height` of these rows at a time.
 pub(super) fn code(chain: &Chain, lie: Lie, rows: usize, height: usize) -> Option<&Code> {
     // Several rows of a short tile are one where they lie side by side: those of a column fill vectors then.
-    let together = height.min(rows);
-    let some = lie.flat && rows.is_multiple_of(together) && (together * columns(chain)).is_multiple_of(8);
+    let together = height.min(lie.group);
+    let even = lie.group.is_multiple_of(together) && (lie.group == rows || height.is_multiple_of(lie.group));
+    let some = lie.flat && even && (together * columns(chain)).is_multiple_of(8);
     let form = lie.form(some || columns(chain).is_multiple_of(8));
     chain.codes.get(std::slice::from_ref(chain), &[form])
 }
 
 /// Runs the code of a chain whose operands lie so over some rows.
-pub(super) fn run(code: &Code, chain: &Chain, lie: Lie, places: &mut [Place], rows: Range<usize>) {
+pub(super) fn run(
+    code: &Code,
+    chain: &Chain,
+    lie: Lie,
+    places: &mut [Place],
+    spread: &[Spread],
+    rows: Range<usize>,
+    all: usize,
+) {
+    if lie.group == all {
+        return run_even(code, chain, lie, places, rows);
+    }
+    let mut from = rows.start;
+    while from < rows.end {
+        let first = from - from % lie.group;
+        let to = rows.end.min(first + lie.group);
+        spread[lie.spread[0]..lie.spread[1]].iter().for_each(|s| s.move_to(places, chain, first));
+        run_even(code, chain, lie, places, from..to);
+        from = to;
+    }
+}
+
+/// .. which are equally spaced.
+fn run_even(code: &Code, chain: &Chain, lie: Lie, places: &mut [Place], rows: Range<usize>) {
     let (from, to) = if lie.flat {
         places[lie.first] = Place::columns(rows.len() * columns(chain));
         (rows.start, rows.start + 1)
@@ -128,12 +203,18 @@ fn columns(chain: &Chain) -> usize {
     chain.shape.last().copied().unwrap_or(1)
 }
 
-/// The layout of a tile of this shape, if its rows are equally spaced.
-fn lines(tile: &Tile, shape: &[usize]) -> Option<Lines> {
-    let Some((&columns, outer)) = shape.split_last() else { return Some(Lines { row: 1, step: 1 }) };
-    let row = tile.distance(shape, 0..outer.len())?;
+/// The first axis from which on the rows of a tile of this shape are equally spaced.
+fn first_even(tile: &Tile, shape: &[usize]) -> usize {
+    let outer = shape.len().saturating_sub(1);
+    (0..outer).find(|&axis| tile.distance(shape, axis..outer).is_some()).unwrap_or(outer)
+}
+
+/// The layout of a tile of this shape along its axes from one on, from which on its rows are equally spaced.
+fn lines(tile: &Tile, shape: &[usize], axis: usize) -> Lines {
+    let Some((&columns, outer)) = shape.split_last() else { return Lines { row: 1, step: 1 } };
+    let row = tile.distance(shape, axis..outer.len()).flatten();
     let step = tile.strides[outer.len()];
     // A single row may be as far from the next as it likes.
     let row = row.unwrap_or(if step == 0 && columns != 1 { 0 } else { columns as isize });
-    Some(Lines { row, step })
+    Lines { row, step }
 }

@@ -127,6 +127,52 @@ fn long_reductions_fold_every_element_once() {
     assert!(staged > 30, "{staged} of 60 take stages");
 }
 
+/// Programs have a part of an axis between others that are folded, so that rows of their blocks lie in groups.
+#[test]
+fn folds_along_any_axes_are_those_of_their_elements() {
+    let client = Client::cpu();
+    for seed in 0..60 {
+        let mut dice = Dice(seed);
+        let rank = 3 + dice.below(3);
+        let mut shape: Vec<usize> = (0..rank).map(|_| 1 + dice.below(9)).collect();
+        shape[rank - 1] = [1, 2, 7, 8, 25, 33, 64, 130][dice.below(8)];
+        let middle = 1 + dice.below(rank - 2);
+        shape[middle] = [3, 71, 200, 513][dice.below(4)];
+        let mut axes: Vec<usize> = (0..rank).filter(|&axis| axis != middle && dice.below(4) > 0).collect();
+        if axes.is_empty() {
+            axes.push([0, middle, rank - 1][dice.below(3)]);
+        }
+        let dtype = [DType::F32, DType::F32, DType::Bf16][dice.below(3)];
+        let n = shape.iter().product();
+        let x: Vec<f32> = (0..n).map(|_| dice.below(41) as f32 / 8.0 - 2.0).collect();
+        let given = client.array(&x, &shape).expect("it fits").cast(dtype);
+        let signed: Vec<isize> = axes.iter().map(|&axis| axis as isize).collect();
+        let f = jit(move |x: &Array| -> Result<Vec<Array>> {
+            let most = x.max(keep(&signed[..]));
+            let e = (x - &most).exp();
+            Ok(vec![x.max(&signed[..]), (&most - x) * 2.0, e.sum(&signed[..])])
+        });
+        let found = f(&given).expect("it runs");
+        let found: Vec<Vec<f32>> = found.iter().map(|x| x.cast(DType::F32).to_vec().expect("it ran")).collect();
+        let folded = groups(&x, &shape, &axes);
+        let say = |i: usize| format!("{seed}: {dtype} {shape:?} along {axes:?}, element {i}");
+        // Where each element's group is.
+        let numbers: Vec<f32> = (0..n).map(|i| i as f32).collect();
+        let places = groups(&numbers, &shape, &axes);
+        for (i, (group, places)) in folded.iter().zip(&places).enumerate() {
+            let most = group.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            assert_eq!(f64::from(found[0][i]), most, "{}", say(i));
+            for (x, at) in group.iter().zip(places) {
+                assert_eq!(f64::from(found[1][*at as usize]), (most - x) * 2.0, "{}", say(i));
+            }
+            let sum: f64 = group.iter().map(|x| (x - most).exp()).sum();
+            let bound = if dtype == DType::F32 { 1e-5 } else { 1e-2 } * sum;
+            let is_near = (f64::from(found[2][i]) - sum).abs() <= bound;
+            assert!(is_near, "{}: {}, not {sum}", say(i), found[2][i]);
+        }
+    }
+}
+
 #[test]
 fn interpreted_stages_read_nothing_outside() {
     let client = Client::interpreter();

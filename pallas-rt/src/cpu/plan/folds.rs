@@ -1,0 +1,47 @@
+//! Folds of rows and of axes outside of them, in two steps: rows as they are computed, and then what they give.
+//!
+//! ```text
+//! reduce op(add) axes(0, 2) x: f32[8, 3, 25]  ->  reduce op(add) axes(0, 2) (reduce op(add) axes(2) x: f32[8, 3, 1])
+//! ```
+use crate::passes::rewrite::Rewrite;
+use pallas_ir::structural::Reduce;
+use pallas_ir::{Inst, Kernel, Op, StructuralOp, Type};
+
+/// Fewest elements of a row whose fold is worth a step: shorter ones would leave most of a vector empty.
+const ROW: usize = 8;
+/// .. where all that is folded may lie side by side, and is one long row then.
+const LONG_ROW: usize = 128;
+
+/// The kernel with such folds in two steps; `None` if it has none.
+pub(super) fn rows_first(kernel: &Kernel) -> Option<Kernel> {
+    let has_rows = |inst: &Inst| rows_of(kernel, inst).is_some();
+    if !kernel.insts.iter().any(has_rows) {
+        return None;
+    }
+    let mut rewrite = Rewrite::of(kernel);
+    rewrite.region(kernel.body, &mut |r, inst, loc| {
+        let Some(rows) = rows_of(kernel, inst) else { return false };
+        let from = kernel.ty(inst.args[0]);
+        let mut shape = from.shape.clone();
+        shape[rows.axes[0]] = 1;
+        let (x, folded) = (r.get(inst.args[0]), r.out.value(Type::new(from.dtype, shape)));
+        let op = Op::Structural(StructuralOp::from(rows));
+        r.out.push(Inst { op, args: vec![x], results: vec![folded], regions: vec![] }, loc);
+        r.append(inst.op.clone(), vec![folded], inst, loc);
+        true
+    });
+    Some(rewrite.finish())
+}
+
+/// The fold of rows that an instruction begins with.
+fn rows_of(kernel: &Kernel, inst: &Inst) -> Option<Reduce> {
+    let Op::Structural(StructuralOp::Reduce(op)) = &inst.op else { return None };
+    let shape = &kernel.ty(inst.args[0]).shape;
+    let last = shape.len().checked_sub(1).filter(|last| op.axes.contains(last))?;
+    let is_long = |axis: &usize| shape[*axis] != 1;
+    let outer = op.axes.iter().filter(|axis| **axis != last).copied().filter(is_long).min()?;
+    // An axis that stays lies between those that are folded.
+    let is_divided = (outer..last).any(|axis| is_long(&axis) && !op.axes.contains(&axis));
+    let least = if is_divided { ROW } else { LONG_ROW };
+    (shape[last] >= least && !shape.contains(&0)).then(|| Reduce::keeping(op.op, vec![last]))
+}
