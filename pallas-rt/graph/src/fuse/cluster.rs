@@ -54,6 +54,10 @@ const MOST: usize = 300;
 /// Longest last axis that a program has whole if rows are folded, or if it is the columns of a product.
 const WHOLE_ROW: usize = 1 << 15;
 const WHOLE_COLUMNS: usize = 512;
+/// .. if each element is the sum of at most so many, on a CPU: writing it and reading it again to fold it, as a softmax of
+/// scores does, would take longer than the product.
+const LONG_COLUMNS: usize = 1 << 12;
+const SHORT_SUM: usize = 256;
 /// Most elements of a value that programs compute again instead of reading it.
 pub(super) const SMALL: usize = 8;
 /// Most members of a cluster that each of several programs computes, although none of them is small.
@@ -152,6 +156,7 @@ impl Grow<'_> {
         let shape = &graph.ty(graph.equations[i].result()).shape;
         // What lies behind it, up to operations of another kind.
         let (mut stack, mut seen, mut has_dot, mut has_rows) = (vec![i], BTreeSet::new(), false, false);
+        let mut longest = usize::MAX;
         // The axes along which a window moves, or that a convolution has whole.
         let mut whole = vec![false; shape.len()];
         let mut windowed = None;
@@ -167,7 +172,12 @@ impl Grow<'_> {
                 whole.iter_mut().zip(axes).for_each(|(whole, own)| *whole |= own);
             }
             match &e.op {
-                op if is_dot(op) => has_dot |= has_rows_of(&graph.ty(e.result()).shape, shape),
+                op if is_dot(op) => {
+                    if has_rows_of(&graph.ty(e.result()).shape, shape) {
+                        has_dot = true;
+                        longest = longest.min(self.whole_columns(e));
+                    }
+                }
                 // Rows of another shape are whole in each program whatever this one's axes are.
                 Op::Structural(StructuralOp::Reduce(Reduce { axes, .. })) => {
                     let of = &graph.ty(e.args[0]).shape;
@@ -206,7 +216,7 @@ impl Grow<'_> {
                 }
             }
         }
-        let columns = if has_rows { WHOLE_COLUMNS } else { self.sizes.product[1].min(WHOLE_COLUMNS) };
+        let columns = if has_rows { longest } else { self.sizes.product[1].min(WHOLE_COLUMNS) };
         let (mut cuts, mut extents) = (vec![], vec![]);
         for (axis, &n) in shape.iter().enumerate() {
             let is_row = axis + 1 == shape.len() && if has_dot { n <= columns } else { has_rows && n <= WHOLE_ROW };
@@ -219,11 +229,20 @@ impl Grow<'_> {
         Root { cuts, extents, has_dot }
     }
 
+    /// Most columns of a product that a program has whole if rows are folded.
+    fn whole_columns(&self, e: &Equation) -> usize {
+        let Op::Structural(StructuralOp::Dot(dot)) = &e.op else { return WHOLE_COLUMNS };
+        let of = &self.graph.ty(e.args[0]).shape;
+        let summed: usize = dot.contract.iter().map(|p| of[p.0]).product();
+        if self.sizes.panel.is_none() && summed <= SHORT_SUM { LONG_COLUMNS } else { WHOLE_COLUMNS }
+    }
+
     /// Returns true for the cuts that a product would have alone, also with whole rows, which are folded then.
     fn is_own(&self, product: usize, cuts: &[Cut]) -> bool {
         let own = self.root(product).cuts;
         let columns = self.graph.ty(self.graph.equations[product].result()).shape.last();
-        let has_whole_rows = columns.is_some_and(|&n| n <= WHOLE_COLUMNS) && cuts.last() == Some(&Full);
+        let has_whole_rows = columns.is_some_and(|&n| n <= self.whole_columns(&self.graph.equations[product]))
+            && cuts.last() == Some(&Full);
         let rows = if has_whole_rows { own.len() - 1 } else { own.len() };
         own.len() == cuts.len() && is_renumbered(&own[..rows], &cuts[..rows])
     }
