@@ -2,6 +2,7 @@
 use super::apart::Apart;
 use super::blocks::{Sizes, sorted};
 use super::cut::{self, Cut, Cut::Full, Cut::Grid, whole};
+use super::moves;
 use super::order::Order;
 use super::panels;
 use super::stages::Given;
@@ -158,7 +159,7 @@ impl Grow<'_> {
         let (mut stack, mut seen, mut has_dot, mut has_rows) = (vec![i], BTreeSet::new(), false, false);
         let mut longest = usize::MAX;
         // The axes along which a window moves, or that a convolution has whole.
-        let mut whole = vec![false; shape.len()];
+        let (mut whole, mut moved) = (vec![false; shape.len()], vec![false; shape.len()]);
         let mut windowed = None;
         while let Some(j) = stack.pop() {
             if !seen.insert(j) || seen.len() > 64 {
@@ -187,19 +188,17 @@ impl Grow<'_> {
                     let of = &graph.ty(e.args[0]).shape;
                     has_rows |= of == shape && axis + 1 == of.len();
                 }
-                Op::Structural(
-                    StructuralOp::ArgSort(_)
-                    | StructuralOp::ArgTopK(_)
-                    | StructuralOp::Concat(_)
-                    | StructuralOp::Cumulative(_)
-                    | StructuralOp::Pad(_)
-                    | StructuralOp::ReduceWindow(_)
-                    | StructuralOp::Reverse(_)
-                    | StructuralOp::Roll(_)
-                    | StructuralOp::Slice(_)
-                    | StructuralOp::Sort(_)
-                    | StructuralOp::TakeAlong(_),
-                ) => has_rows = true,
+                Op::Structural(op)
+                    if let Some(axes) = e.args.first().and_then(|x| moves::axes(op, &graph.ty(*x).shape)) =>
+                {
+                    let own = &graph.ty(e.result()).shape;
+                    let is_last = axes.contains(&own.len().wrapping_sub(1));
+                    has_rows |= is_last || !moves::divides_columns(&axes, own, self.sizes);
+                    let is_same = |axis: usize| axes.contains(&axis) || own[axis] == shape[axis];
+                    if own.len() == shape.len() && (0..own.len()).all(is_same) {
+                        axes.iter().for_each(|&axis| moved[axis] = true);
+                    }
+                }
                 // Rows that are windows are copied as a whole.
                 Op::Structural(StructuralOp::Gather(op)) => {
                     let rank = graph.ty(e.result()).shape.len();
@@ -217,6 +216,10 @@ impl Grow<'_> {
             }
         }
         let columns = if has_rows { longest } else { self.sizes.product[1].min(WHOLE_COLUMNS) };
+        // Programs divide the columns alone, so that all that moves along the other axes shares their kernel.
+        if !has_dot && !has_rows {
+            whole.iter_mut().zip(moved).for_each(|(whole, moved)| *whole |= moved);
+        }
         let (mut cuts, mut extents) = (vec![], vec![]);
         for (axis, &n) in shape.iter().enumerate() {
             let is_row = axis + 1 == shape.len() && if has_dot { n <= columns } else { has_rows && n <= WHOLE_ROW };

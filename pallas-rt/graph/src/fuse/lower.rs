@@ -19,7 +19,11 @@ use std::sync::Arc;
 pub(super) fn lower(graph: &Graph, definitions: &[Option<usize>], cluster: &Cluster, sizes: &Sizes) -> Lowered {
     let flat = flat(graph, definitions, cluster);
     let (is_flat, mut extents) = (flat.is_some(), flat.map_or_else(|| cluster.extents.clone(), |n| vec![n]));
-    let mut blocks = blocks(graph, cluster, &extents, sizes);
+    let mut blocks = match extents[..] {
+        // The cuts of its members are those of the axes that it had.
+        [n] if is_flat => vec![n.clamp(1, sizes.tile)],
+        _ => blocks(graph, cluster, &extents, sizes),
+    };
     let parallel = extents.len();
     extents.extend(&cluster.panels);
     blocks.extend(panels::blocks(&cluster.panels, sizes));

@@ -26,6 +26,7 @@ mod cut;
 mod donate;
 mod lower;
 mod memory;
+mod moves;
 mod order;
 mod panels;
 mod plan;

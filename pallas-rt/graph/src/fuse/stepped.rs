@@ -125,7 +125,7 @@ fn cluster(body: &Graph, scan: &Scan, axes: usize, sizes: &Sizes) -> Option<Clus
     let carried = body.params[scan.captured..].iter().zip(&body.results[..scan.carried]);
     let mut carried = carried.map(|(p, r)| wanted.get(p).is_none_or(|own| *own == wanted[r]));
     let read = body.params.iter().filter_map(|p| wanted.get(p).map(|cuts| whole(&body.ty(*p).shape, cuts)));
-    let fits = elements + read.sum::<usize>() <= sizes.tile && products <= PRODUCT;
+    let fits = elements + read.sum::<usize>() <= sizes.tile && products <= PRODUCT.max(sizes.small);
     (carried.all(|same| same) && fits).then_some(own)
 }
 

@@ -259,6 +259,32 @@ fn plans_say_why_kernels_are_apart() {
     assert!(!fused.lines().any(|line| line.contains(" of ") && line.contains('(')), "{fused}");
 }
 
+/// The sizes of the blocks that programs have of the first result.
+fn blocks(f: fn(&Array) -> Array, shape: &[usize]) -> Vec<Vec<usize>> {
+    let x = Client::cpu().shape_dtype(DType::F32, shape).expect("it fits");
+    let plan = lower(f)(&x).expect("it is traced").to_plan();
+    let of = |line: &str| {
+        let (_, sizes) = line.split_once("] block [")?;
+        let (sizes, _) = sizes.split_once(']')?;
+        Some(sizes.split(", ").map(|n| n.parse().expect("a number")).collect())
+    };
+    plan.lines().filter(|line| line.trim_start().starts_with("out ")).filter_map(of).collect()
+}
+
+/// Elementwise kernels have the same blocks whatever moves elements in front of them.
+#[test]
+fn blocks_fit_what_a_program_does() {
+    let all = blocks(|x| x.flip(0) + x, &[5000, 300]);
+    assert!(all.contains(&vec![1 << 14]), "{all:?}");
+    // Elements that move along short axes: programs divide the columns, also those of what follows.
+    for f in
+        [(|x| x.flip(0) + x) as fn(&Array) -> Array, |x| ops::concatenate(&[x, &x.exp()], 0), |x| x.cumsum(0) * 2.0]
+    {
+        let all = blocks(f, &[64, 3000]);
+        assert!(all.len() == 1 && all[0][1] < 3000, "{all:?}");
+    }
+}
+
 /// A function of several launches, of which some end with a check where the driver limits loops.
 #[cfg(feature = "gpu")]
 fn of_several(x: &Array, w: &Array) -> Result<Array> {

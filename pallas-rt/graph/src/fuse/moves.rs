@@ -1,0 +1,37 @@
+//! Axes along which operations move elements, or let them meet.
+use super::blocks::Sizes;
+use pallas_ir::structural::{ArgSort, ArgTopK, Concat, Cumulative, Pad, Reverse, Roll, Slice, Sort, TakeAlong};
+use pallas_ir::{Dim, StructuralOp};
+
+/// Fewest columns of a block that programs divide: shorter rows leave vectors partly empty.
+const COLUMNS: usize = 64;
+
+/// The axes along which an operation moves the elements of its first operand, which has this shape; `None` for other
+/// operations. All axes of a windowed one, which has rules of its own.
+pub(super) fn axes(op: &StructuralOp, shape: &[usize]) -> Option<Vec<usize>> {
+    let is = |n: &Dim, m: usize| n.as_number() == Some(m as i64);
+    let all = 0..shape.len();
+    Some(match op {
+        StructuralOp::ArgSort(ArgSort { axis, .. })
+        | StructuralOp::ArgTopK(ArgTopK { axis, .. })
+        | StructuralOp::Concat(Concat { axis })
+        | StructuralOp::Cumulative(Cumulative { axis, .. })
+        | StructuralOp::Roll(Roll { axis, .. })
+        | StructuralOp::Sort(Sort { axis })
+        | StructuralOp::TakeAlong(TakeAlong { axis }) => vec![*axis],
+        StructuralOp::Pad(Pad { low, high }) => all.filter(|&i| !is(&low[i], 0) || !is(&high[i], 0)).collect(),
+        StructuralOp::Reverse(Reverse { axes }) => axes.clone(),
+        StructuralOp::ReduceWindow(_) => all.collect(),
+        StructuralOp::Slice(Slice { start, size, stride }) => {
+            all.filter(|&i| start[i] != 0 || stride[i] != 1 || !is(&size[i], shape[i])).collect()
+        }
+        _ => return None,
+    })
+}
+
+/// Returns true if programs that have these axes whole divide the columns of a value: each has enough of them then. A value
+/// that a program holds is not divided.
+pub(super) fn divides_columns(axes: &[usize], shape: &[usize], sizes: &Sizes) -> bool {
+    let column: usize = axes.iter().map(|&axis| shape[axis]).product();
+    column.saturating_mul(COLUMNS) <= sizes.tile && shape.iter().product::<usize>() > sizes.tile
+}
