@@ -6,6 +6,7 @@ mod dead;
 mod inline;
 mod products;
 mod stacks;
+mod steps;
 mod units;
 
 pub(crate) use dead::dead as without_dead;
@@ -22,6 +23,9 @@ pub const PASSES: &[(&str, Pass)] = &[
     ("inline", inline::inline),
     ("stacks", stacks::stacks),
     ("carries", carries::carries),
+    ("dead", dead::dead),
+    ("steps", steps::steps),
+    ("stacks", stacks::stacks),
     ("dead", dead::dead),
     ("units", units::units),
     ("products", products::products),

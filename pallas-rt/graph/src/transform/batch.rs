@@ -32,6 +32,16 @@ pub fn batched(graph: &Graph, which: &[bool], size: usize) -> Result<(Graph, Vec
     batched_at_least(graph, which, BatchAxis { size, named: None }, &vec![false; graph.results.len()])
 }
 
+/// As [`batched`]; if `all` is true, all results have the axis.
+pub(crate) fn batched_for(
+    graph: &Graph,
+    which: &[bool],
+    size: usize,
+    all: bool,
+) -> Result<(Graph, Vec<bool>), Refused> {
+    batched_at_least(graph, which, BatchAxis { size, named: None }, &vec![all; graph.results.len()])
+}
+
 /// As [`batched`], along an axis with a name ([`Mesh::of_batch`]): collectives over it become operations on the whole batch.
 ///
 /// # Errors

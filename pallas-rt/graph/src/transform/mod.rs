@@ -31,6 +31,7 @@ mod split;
 mod vjp;
 
 pub use crate::refused::Refused;
+pub(crate) use batch::batched_for;
 pub use batch::{batched, batched_along};
 pub use jvp::{jvp, linearize};
 pub use linearity::not_linear;

@@ -39,6 +39,7 @@ mod sorts;
 mod stablehlo;
 mod stated;
 mod stepped;
+mod steps;
 mod tangents_of_kernels;
 mod transformed;
 mod trees;

@@ -160,7 +160,8 @@ fn a_masked_scan_stands_in_for_a_loop() {
     }
 }
 
-/// The gradient of the last state of a recurrent net keeps two values of each step: the state before it and the one after it.
+/// The gradient of the last state of a recurrent net keeps three values of each step: the state before it, the slope after
+/// it, and the cotangent, whose products with the states are added up at once.
 #[test]
 fn stacks_that_nothing_reads_take_no_memory() {
     let client = Client::cpu();
@@ -176,5 +177,5 @@ fn stacks_that_nothing_reads_take_no_memory() {
     let lowered = lower(grad(loss))(&shape(&[64, 64]), &shape(&[128, 8, 64])).expect("it traces");
     let stack = 128 * 8 * 64 * 4;
     let arena = lowered.memory_analysis().temporary_bytes;
-    assert!((2 * stack..5 * stack / 2).contains(&arena), "{arena} bytes, a stack has {stack}");
+    assert!((2 * stack..13 * stack / 4).contains(&arena), "{arena} bytes, a stack has {stack}");
 }

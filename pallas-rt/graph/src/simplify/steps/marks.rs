@@ -1,0 +1,333 @@
+//! When the values of a scan's body are computed.
+use super::super::dead::dead;
+use super::parts::Divided;
+use crate::call::Scan;
+use crate::graph::{Equation, Graph, Op, Var};
+use crate::transform::batched_for;
+use pallas_ir::structural::{Cast, Reduce};
+use pallas_ir::{DType, ScalarOp, StructuralOp};
+use std::collections::BTreeSet;
+
+/// Most elements of the values of a body that is divided at any operation. A step of larger ones is divided at products:
+/// elementwise operations take longer if their operands come from memory.
+const SMALL: usize = 1 << 14;
+/// Most multiply-adds of a product that moves: a larger one takes no less time for all steps at once.
+const PRODUCT: usize = 1 << 22;
+/// Most elements of new arrays for each element of the arrays that the scan has.
+const GROWTH: usize = 4;
+/// Most bytes of new arrays.
+const BYTES: usize = 64 << 20;
+
+/// When a value of a body is computed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum When {
+    /// Before the loop: it depends on captured values and arrays alone.
+    Before,
+    /// In the loop.
+    Within,
+    /// After the loop, whose carried values do not need it.
+    After,
+    /// Nowhere: a part of a sum over all steps.
+    Never,
+}
+
+/// A carried value that the steps add up.
+struct Sum {
+    /// Its number.
+    carried: usize,
+    /// The equations that lead from the stacks to what is added, the first one first.
+    path: Vec<Equation>,
+    /// The values whose stacks it is computed from.
+    of: Vec<Var>,
+}
+
+/// The division of a body.
+pub(super) struct Marks<'b> {
+    scan: &'b Scan,
+    body: &'b Graph,
+    definitions: Vec<Option<usize>>,
+    /// By variable.
+    when: Vec<When>,
+    /// By variable, true if it differs between steps. Of interest for what is computed before the loop.
+    differs: Vec<bool>,
+    /// By variable, true if it depends on no parameter.
+    constant: Vec<bool>,
+    sums: Vec<Sum>,
+}
+
+impl<'b> Marks<'b> {
+    /// `everywhere`: at any operation, or at products alone.
+    pub(super) fn new(scan: &'b Scan, body: &'b Graph, everywhere: bool) -> Option<Marks<'b>> {
+        let count = body.types.len();
+        let definitions = body.definitions();
+        let (when, differs, constant) = (vec![When::Within; count], vec![false; count], vec![false; count]);
+        let mut own = Marks { scan, body, definitions, when, differs, constant, sums: vec![] };
+        own.before(everywhere);
+        let is_small = |v: Var| body.ty(v).elements() <= SMALL;
+        let mut steps =
+            (0..count as u32).map(Var).filter(|v| own.differs[v.index()] || own.when[v.index()] == When::Within);
+        if everywhere && !steps.all(is_small) {
+            return None;
+        }
+        own.sums(everywhere);
+        (own.sums.len() < scan.carried).then_some(())?;
+        own.after(everywhere);
+        Some(own)
+    }
+
+    fn definition(&self, v: Var) -> Option<&'b Equation> {
+        self.definitions[v.index()].map(|i| &self.body.equations[i])
+    }
+
+    fn is(&self, v: Var, when: When) -> bool {
+        self.when[v.index()] == when
+    }
+
+    /// Multiply-adds of a product.
+    fn product(&self, e: &Equation) -> Option<usize> {
+        let Op::Structural(StructuralOp::Dot(dot)) = &e.op else { return None };
+        let summed: usize = dot.contract.iter().map(|p| self.body.ty(e.args[0]).shape[p.0]).product();
+        Some(self.body.ty(e.result()).elements().saturating_mul(summed))
+    }
+
+    /// Returns true for an operation that may be done for all steps at once.
+    fn moves(&self, e: &Equation) -> bool {
+        use StructuralOp as S;
+        match &e.op {
+            Op::Literal(_) | Op::StopGradient | Op::Scalar(_) => true,
+            Op::Structural(S::Dot(_)) => self.product(e).is_some_and(|n| n <= PRODUCT),
+            Op::Structural(op) => matches!(
+                op,
+                S::Cast(_)
+                    | S::Bitcast(_)
+                    | S::Powi(_)
+                    | S::Broadcast(_)
+                    | S::Reshape(_)
+                    | S::Transpose(_)
+                    | S::Reduce(_)
+                    | S::Slice(_)
+                    | S::Concat(_)
+                    | S::Pad(_)
+                    | S::Reverse(_)
+                    | S::Iota(_)
+            ),
+            Op::Barrier | Op::Dynamic(_) | Op::Annotation(_) | Op::Collective(_) | Op::Call(_) => false,
+        }
+    }
+
+    /// Marks what does not depend on carried values.
+    fn before(&mut self, everywhere: bool) {
+        let (fixed, arrays) = (self.scan.captured, self.scan.captured + self.scan.carried);
+        for (i, p) in self.body.params.iter().enumerate() {
+            if i < fixed || i >= arrays {
+                self.when[p.index()] = When::Before;
+                self.differs[p.index()] = i >= arrays;
+            }
+        }
+        for e in &self.body.equations {
+            if self.moves(e) && e.args.iter().all(|&a| self.is(a, When::Before)) {
+                let r = e.result().index();
+                self.when[r] = When::Before;
+                self.differs[r] = e.args.iter().any(|a| self.differs[a.index()]);
+                self.constant[r] = e.args.iter().all(|a| self.constant[a.index()]);
+            }
+        }
+        if everywhere {
+            return;
+        }
+        // Products, and what they are computed from.
+        let mut is_needed = vec![false; self.body.types.len()];
+        for e in self.body.equations.iter().rev() {
+            let r = e.results[0];
+            if !self.is(r, When::Before) || !self.differs[r.index()] {
+                continue;
+            }
+            if is_needed[r.index()] || self.product(e).is_some() {
+                e.args.iter().for_each(|a| is_needed[a.index()] = true);
+            } else {
+                e.results.iter().for_each(|r| self.when[r.index()] = When::Within);
+            }
+        }
+    }
+
+    /// Finds carried values that are sums.
+    fn sums(&mut self, everywhere: bool) {
+        let body = self.body;
+        let mut uses = vec![0usize; body.types.len()];
+        body.equations.iter().flat_map(|e| &e.args).chain(&body.results).for_each(|v| uses[v.index()] += 1);
+        for carried in 0..self.scan.carried {
+            let (p, r) = (body.params[self.scan.captured + carried], body.results[carried]);
+            if uses[p.index()] != 1 || uses[r.index()] != 1 || !body.ty(p).dtype.is_float() {
+                continue;
+            }
+            let more = match self.definition(r) {
+                Some(Equation { op: Op::Scalar(ScalarOp::Add), args, .. }) if args[0] == p => args[1],
+                Some(Equation { op: Op::Scalar(ScalarOp::Add), args, .. }) if args[1] == p => args[0],
+                _ => continue,
+            };
+            let (mut path, mut of) = (vec![], vec![more]);
+            while let Some(e) = self.definition(of[0]).filter(|e| of.len() == 1 && uses[e.result().index()] == 1) {
+                match &e.op {
+                    Op::Structural(StructuralOp::Transpose(_) | StructuralOp::Reshape(_)) => {}
+                    Op::Structural(StructuralOp::Cast(Cast { to })) if is_narrower(*to, body.ty(e.args[0]).dtype) => {}
+                    Op::Structural(StructuralOp::Dot(_)) if self.moves(e) => {}
+                    Op::Structural(StructuralOp::Reduce(Reduce { op: ScalarOp::Add, keep: false, .. })) => {}
+                    _ => break,
+                }
+                path.insert(0, e.clone());
+                of.clone_from(&e.args);
+                if !matches!(
+                    e.op,
+                    Op::Structural(StructuralOp::Transpose(_) | StructuralOp::Reshape(_) | StructuralOp::Cast(_))
+                ) {
+                    break;
+                }
+            }
+            let is_product = path.first().is_some_and(|e| self.product(e).is_some());
+            if everywhere || is_product {
+                let gone = path.iter().map(Equation::result).chain([r]);
+                gone.for_each(|v| self.when[v.index()] = When::Never);
+                self.sums.push(Sum { carried, path, of });
+            }
+        }
+    }
+
+    /// Returns true for a carried value that is no sum.
+    fn is_carried(&self, k: usize) -> bool {
+        !self.sums.iter().any(|sum| sum.carried == k)
+    }
+
+    /// Marks what carried values do not need.
+    fn after(&mut self, everywhere: bool) {
+        let body = self.body;
+        let mut is_needed = vec![false; body.types.len()];
+        let carried = (0..self.scan.carried).filter(|&k| self.is_carried(k));
+        carried.for_each(|k| is_needed[body.results[k].index()] = true);
+        for e in body.equations.iter().rev() {
+            if !self.is(e.results[0], When::Within) {
+                continue;
+            }
+            if !self.moves(e) || e.results.iter().any(|r| is_needed[r.index()]) {
+                e.args.iter().for_each(|a| is_needed[a.index()] = true);
+            } else {
+                self.when[e.result().index()] = When::After;
+            }
+        }
+        if everywhere {
+            return;
+        }
+        // Products, and what depends on them.
+        for e in &body.equations {
+            let depends = e.args.iter().any(|&a| self.is(a, When::After));
+            if self.is(e.results[0], When::After) && !depends && self.product(e).is_none() {
+                self.when[e.result().index()] = When::Within;
+            }
+        }
+    }
+
+    /// The equations of a part, and the values that it takes from the parts before. Numbers, and what repeats or reshapes
+    /// other values, are made again where they are used.
+    fn part(&self, when: When, wanted: impl Iterator<Item = Var>) -> (Vec<Equation>, Vec<Var>) {
+        let own = self.body.equations.iter().filter(|e| self.is(e.results[0], when)).cloned();
+        let mut equations: Vec<Equation> = own.collect();
+        let (mut again, mut inputs, mut seen) = (vec![], vec![], BTreeSet::new());
+        let wanted: Vec<Var> = equations.iter().flat_map(|e| e.args.clone()).chain(wanted).collect();
+        for v in wanted.into_iter().filter(|&v| !self.is(v, when)) {
+            self.demand(v, when, &mut again, &mut inputs, &mut seen);
+        }
+        again.append(&mut equations);
+        (again, inputs)
+    }
+
+    /// Returns true for an equation that is made again where its result is needed.
+    fn is_remade(&self, e: &Equation) -> bool {
+        use StructuralOp::{Broadcast, Reshape};
+        self.constant[e.results[0].index()] || matches!(e.op, Op::Structural(Broadcast(_) | Reshape(_)))
+    }
+
+    fn demand(&self, v: Var, when: When, again: &mut Vec<Equation>, inputs: &mut Vec<Var>, seen: &mut BTreeSet<Var>) {
+        if !seen.insert(v) {
+            return;
+        }
+        match self.definition(v).filter(|e| self.is_remade(e)) {
+            Some(e) => {
+                for &a in e.args.iter().filter(|&&a| !self.is(a, when)) {
+                    self.demand(a, when, again, inputs, seen);
+                }
+                again.push(e.clone());
+            }
+            None => inputs.push(v),
+        }
+    }
+
+    /// The parts; `None` if that gains nothing, or needs too much memory.
+    pub(super) fn divide(&self) -> Option<Divided> {
+        let (scan, body) = (self.scan, self.body);
+        let graph = |equations| Graph { types: body.types.clone(), equations, ..Graph::default() };
+        let stacks = &body.results[scan.carried..];
+        let sums = self.sums.iter().flat_map(|sum| &sum.of);
+        let made: Vec<Var> = stacks.iter().chain(sums).copied().collect();
+        let (equations, inputs) = self.part(When::After, made.iter().copied());
+        let mut after = graph(equations);
+        (after.params, after.results) = (inputs, made);
+
+        let stored: Vec<Var> = after.params.iter().copied().filter(|&v| self.is(v, When::Within)).collect();
+        let carried: Vec<usize> = (0..scan.carried).filter(|&k| self.is_carried(k)).collect();
+        let results: Vec<Var> = carried.iter().map(|&k| body.results[k]).chain(stored.iter().copied()).collect();
+        let (equations, inputs) = self.part(When::Within, results.iter().copied());
+        let (arrays, captured): (Vec<Var>, Vec<Var>) = inputs.into_iter().partition(|v| self.differs[v.index()]);
+        let mut within = graph(equations);
+        within.results = results;
+        let own = carried.iter().map(|&k| body.params[scan.captured + k]);
+        within.params = captured.iter().copied().chain(own).chain(arrays.iter().copied()).collect();
+
+        let is_param = |v: &Var| self.definitions[v.index()].is_none();
+        let early: BTreeSet<Var> = captured.iter().chain(&arrays).chain(&after.params).copied().collect();
+        let early: Vec<Var> = early.into_iter().filter(|v| self.is(*v, When::Before) && !is_param(v)).collect();
+        let mut before = graph(self.part(When::Before, early.iter().copied()).0);
+        let fixed = scan.captured + scan.carried;
+        before.params = [&body.params[..scan.captured], &body.params[fixed..]].concat();
+        before.results = early;
+        let before = dead(&before);
+
+        // What moves, and the new arrays.
+        let late = after.equations.iter().filter(|e| self.is(e.results[0], When::After));
+        let moved = before.equations.iter().chain(late).any(|e| !self.is_remade(e));
+        if !moved && self.sums.is_empty() {
+            return None;
+        }
+        let new = arrays.iter().filter(|v| !is_param(v)).chain(stored.iter().filter(|v| !stacks.contains(v)));
+        let late = after.results.iter().filter(|v| self.is(**v, When::After) && !stacks.contains(v));
+        let new: BTreeSet<Var> = new.chain(late).copied().collect();
+        let elements = |all: &mut dyn Iterator<Item = &Var>| all.map(|v| body.ty(*v).elements()).sum::<usize>();
+        let bytes: usize = new.iter().map(|v| body.ty(*v).bytes()).sum();
+        let has = elements(&mut body.params[fixed..].iter()) + elements(&mut stacks.iter());
+        if elements(&mut new.iter()) > GROWTH * has || bytes.saturating_mul(scan.length) > BYTES {
+            return None;
+        }
+
+        let which: Vec<bool> = before.params.iter().map(|p| self.differs[p.index()]).collect();
+        let (all_before, has) = batched_for(&before, &which, scan.length, false).ok()?;
+        debug_assert!(before.results.iter().zip(has).all(|(v, has)| self.differs[v.index()] == has));
+        let which: Vec<bool> =
+            after.params.iter().map(|&v| self.is(v, When::Within) || self.differs[v.index()]).collect();
+        let (all_after, _) = batched_for(&after, &which, scan.length, true).ok()?;
+        Some(Divided {
+            captured: captured.len(),
+            inits: carried,
+            sums: self.sums.iter().map(|sum| (sum.carried, sum.path.clone(), sum.of.len())).collect(),
+            params: before.params.clone(),
+            early: before.results.clone(),
+            late: after.params.clone(),
+            before: all_before,
+            within,
+            after: all_after,
+            scan: scan.clone(),
+        })
+    }
+}
+
+/// Returns true if a conversion drops digits alone, so that it can follow a sum.
+fn is_narrower(to: DType, from: DType) -> bool {
+    from.is_float() && to.is_float() && from.bytes() >= to.bytes()
+}

@@ -1,0 +1,128 @@
+//! Takes out of scans what carried values do not depend on, and what they do not need: it is computed for all steps at once.
+//!
+//! ```text
+//! %4, %5 = scan { lambda v w h x . a = dot x v  b = dot h w  k = tanh (add a b)  y = exp k  in k, y } %0, %1, %2, %3
+//!
+//! %6     = dot %3 %0
+//! %4, %7 = scan { lambda   w h a .              b = dot h w  k = tanh (add a b)             in k, k } %1, %2, %6
+//! %5     = exp %7
+//!
+//! %4 = scan { .. lambda c .. in add c (dot a b), .. } ..      %4 = add c0 (dot as bs), which contracts the steps too
+//! %4 = scan { .. lambda c .. in add c (sum a), .. } ..        %4 = add c0 (sum as)
+//! ```
+//!
+//! One product of many rows takes less time than many of a few rows, and a step of less work less than one of more: a step
+//! of a few elements takes longer to begin than to compute. The sums are those of gradients of what a scan captures.
+//! Arrays that are new must not need much more memory than those that the scan has anyway. A body with a barrier computes
+//! values again to save memory, and stays as it is; so does a scan that carries sums alone, which somebody divided to save
+//! memory.
+//!
+//! A scan of one step is no loop: its equations take its place.
+mod marks;
+mod parts;
+
+use super::cancel::cancel;
+use super::common::common;
+use super::dead::dead;
+use super::inline::inline;
+use super::products::products;
+use super::units::units;
+use crate::build::dims;
+use crate::call::{Call, Scan};
+use crate::graph::{Graph, Op, Var};
+use marks::Marks;
+use pallas_ir::StructuralOp;
+use pallas_ir::structural::Reshape;
+use parts::Divided;
+
+pub(super) fn steps(graph: &Graph) -> Graph {
+    if !graph.equations.iter().any(|e| scan_of(&e.op).is_some()) {
+        return graph.clone();
+    }
+    let mut to = Graph { equations: vec![], ..graph.clone() };
+    let mut same: Vec<Var> = (0..graph.types.len() as u32).map(Var).collect();
+    for e in &graph.equations {
+        let mut e = e.clone();
+        e.args.iter_mut().for_each(|a| *a = same[a.index()]);
+        to.at = e.loc;
+        let made = scan_of(&e.op).and_then(|scan| match scan.length {
+            0 => None,
+            1 => Some(single(&mut to, scan, &e.args)),
+            _ => {
+                let (scan, args) = merged(scan, &e.args);
+                Some(divided(&scan)?.append(&mut to, &args))
+            }
+        });
+        match made {
+            Some(made) => e.results.iter().zip(made).for_each(|(r, v)| same[r.index()] = v),
+            None => to.equations.push(e),
+        }
+    }
+    to.at = graph.at;
+    to.results.iter_mut().for_each(|r| *r = same[r.index()]);
+    to
+}
+
+fn scan_of(op: &Op) -> Option<&Scan> {
+    match op {
+        Op::Call(call) => match &**call {
+            Call::Scan(scan) => Some(scan),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// The results of a scan of one step.
+fn single(to: &mut Graph, scan: &Scan, args: &[Var]) -> Vec<Var> {
+    let reshaped =
+        |to: &mut Graph, v: Var, shape: &[usize]| to.fitting(StructuralOp::from(Reshape { to: dims(shape) }), &[v]);
+    let mut args = args.to_vec();
+    for v in &mut args[scan.captured + scan.carried..] {
+        let shape = to.ty(*v).shape[1..].to_vec();
+        *v = reshaped(to, *v, &shape);
+    }
+    let mut made = to.inline(&inline(&dead(&scan.body)), &args);
+    for v in &mut made[scan.carried..] {
+        let shape = [&[1], &to.ty(*v).shape[..]].concat();
+        *v = reshaped(to, *v, &shape);
+    }
+    made
+}
+
+/// The scan with one operand in place of equal ones.
+fn merged(scan: &Scan, args: &[Var]) -> (Scan, Vec<Var>) {
+    let (mut scan, mut own) = (scan.clone(), vec![]);
+    let mut same: Vec<Var> = (0..scan.body.types.len() as u32).map(Var).collect();
+    let params = std::mem::take(&mut scan.body.params);
+    let arrays = scan.captured + scan.carried;
+    let group = |i: usize| (i >= scan.captured, i >= arrays);
+    let mut captured = scan.captured;
+    for (i, (&arg, &p)) in args.iter().zip(&params).enumerate() {
+        let first = args.iter().position(|&other| other == arg).filter(|&first| group(first) == group(i));
+        match first.filter(|&first| first < i && group(i) != (true, false)) {
+            Some(first) => {
+                same[p.index()] = params[first];
+                captured -= usize::from(i < scan.captured);
+            }
+            None => {
+                scan.body.params.push(p);
+                own.push(arg);
+            }
+        }
+    }
+    scan.captured = captured;
+    let read = scan.body.equations.iter_mut().flat_map(|e| &mut e.args).chain(&mut scan.body.results);
+    read.for_each(|v| *v = same[v.index()]);
+    (scan, own)
+}
+
+/// The parts of a scan, if it is divided.
+fn divided(scan: &Scan) -> Option<Divided> {
+    let passes = [inline, dead, units, products, cancel, common, dead];
+    let body = passes.iter().fold(scan.body.clone(), |body, pass| pass(&body));
+    if body.equations.iter().any(|e| e.op == Op::Barrier) {
+        return None;
+    }
+    [true, false].into_iter().find_map(|everywhere| Marks::new(scan, &body, everywhere)?.divide())
+}

@@ -1,0 +1,87 @@
+//! A scan in three parts.
+use crate::call::{Call, Scan};
+use crate::graph::{Equation, Graph, Op, Var};
+use pallas_ir::structural::{Dot, Reduce};
+use pallas_ir::{ScalarOp, StructuralOp};
+
+/// The parts before, within and after the loop. Variables are those of its body.
+pub(super) struct Divided {
+    pub scan: Scan,
+    /// The parameters of the first part, and the values that it gives.
+    pub params: Vec<Var>,
+    pub early: Vec<Var>,
+    pub before: Graph,
+    /// One step of the loop, and the numbers of its captured values, and of its carried ones in the scan.
+    pub within: Graph,
+    pub captured: usize,
+    pub inits: Vec<usize>,
+    /// The values that the last part takes.
+    pub late: Vec<Var>,
+    pub after: Graph,
+    /// Sums: the number of the carried value, the path from stacks, and the number of these.
+    pub sums: Vec<(usize, Vec<Equation>, usize)>,
+}
+
+impl Divided {
+    /// Appends the parts, and returns the results of the scan.
+    pub(super) fn append(self, to: &mut Graph, args: &[Var]) -> Vec<Var> {
+        let scan = &self.scan;
+        let (captured, rest) = args.split_at(scan.captured);
+        let (inits, arrays) = rest.split_at(scan.carried);
+        let mut made: Vec<Option<Var>> = vec![None; self.within.types.len()];
+        let given = captured.iter().chain(arrays);
+        self.params.iter().zip(given).for_each(|(p, &v)| made[p.index()] = Some(v));
+        let early = to.inline(&self.before, &[captured, arrays].concat());
+        self.early.iter().zip(early).for_each(|(v, own)| made[v.index()] = Some(own));
+
+        let carried = self.inits.len();
+        let takes: Vec<Var> = self.within.params.clone();
+        let value = |made: &[Option<Var>], v: &Var| made[v.index()].expect("a part before computes it");
+        let args: Vec<Var> = (takes.iter().enumerate())
+            .map(|(i, v)| match i.checked_sub(self.captured).and_then(|k| self.inits.get(k)) {
+                Some(&k) => inits[k],
+                None => value(&made, v),
+            })
+            .collect();
+        let stored = self.within.results[carried..].to_vec();
+        let step =
+            Scan { body: self.within, captured: self.captured, carried, length: scan.length, reverse: scan.reverse };
+        let found = to.fitting_all(Call::Scan(step), &args);
+        stored.iter().zip(&found[carried..]).for_each(|(v, &own)| made[v.index()] = Some(own));
+
+        let args: Vec<Var> = self.late.iter().map(|v| value(&made, v)).collect();
+        let all = to.inline(&self.after, &args);
+        let (stacks, mut of) = all.split_at(scan.body.results.len() - scan.carried);
+        let mut results: Vec<Option<Var>> = vec![None; scan.carried];
+        self.inits.iter().zip(&found).for_each(|(&k, &v)| results[k] = Some(v));
+        for (k, path, count) in &self.sums {
+            let (own, rest) = of.split_at(*count);
+            of = rest;
+            let sum = summed(to, path, own);
+            results[*k] = Some(to.fitting(ScalarOp::Add, &[inits[*k], sum]));
+        }
+        let results = results.into_iter().map(|v| v.expect("a carried value is one of both"));
+        results.chain(stacks.iter().copied()).collect()
+    }
+}
+
+/// The sum over all steps of what a path makes of these stacks.
+fn summed(to: &mut Graph, path: &[Equation], of: &[Var]) -> Var {
+    let (mut sum, rest) = match path.split_first() {
+        Some((Equation { op: Op::Structural(StructuralOp::Dot(dot)), .. }, rest)) => {
+            let moved = |pairs: &[(usize, usize)]| pairs.iter().map(|(a, b)| (a + 1, b + 1)).collect::<Vec<_>>();
+            let contract = [vec![(0, 0)], moved(&dot.contract)].concat();
+            let dot = Dot { batch: moved(&dot.batch), contract, acc: dot.acc };
+            (to.fitting(StructuralOp::from(dot), of), rest)
+        }
+        Some((Equation { op: Op::Structural(StructuralOp::Reduce(reduce)), .. }, rest)) => {
+            let axes = [0].into_iter().chain(reduce.axes.iter().map(|axis| axis + 1)).collect();
+            (to.fitting(StructuralOp::from(Reduce::dropping(ScalarOp::Add, axes)), of), rest)
+        }
+        _ => (to.fitting(StructuralOp::from(Reduce::dropping(ScalarOp::Add, vec![0])), of), path),
+    };
+    for e in rest {
+        sum = to.fitting(e.op.clone(), &[sum]);
+    }
+    sum
+}
