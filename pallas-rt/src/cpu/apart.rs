@@ -7,8 +7,8 @@
 //!    elements: the index along that axis is itself an entry of every index map of that memory, in a dimension divided
 //!    into equal blocks, and no access addresses that dimension by a run-time start. This is decided when the kernel is
 //!    compiled and costs nothing at a launch.
-//! 2. For the other axes the launch evaluates the index maps, including tables. If no two programs share a block that
-//!    one of them stores to, all programs run at the same time.
+//! 2. For the other axes a launch of several programs evaluates the index maps, including tables. If no two programs share
+//!    a block that one of them stores to, all programs run at the same time.
 //! 3. If two programs certainly touch one element, by accesses without a condition or mask, and one of them stores, the
 //!    launch is refused with the interpreter's `race`.
 //! 4. Otherwise programs that rule 1 does not prove disjoint run in order, on one thread.
@@ -80,7 +80,8 @@ impl Apart {
     /// # Errors
     /// Two programs certainly touch one element that one of them stores to.
     pub(super) fn axes(&self, launch: &Launch<'_>) -> Result<Option<Vec<bool>>, Stop> {
-        if self.open.is_empty() || self.apart(launch)? { Ok(None) } else { Ok(Some(self.proven.clone())) }
+        let is_single = launch.grid.iter().product::<i64>() <= 1;
+        if is_single || self.open.is_empty() || self.apart(launch)? { Ok(None) } else { Ok(Some(self.proven.clone())) }
     }
 
     /// The launch's extents of the traced grid, which has its axes in another order than the lowered form.
