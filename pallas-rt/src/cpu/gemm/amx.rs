@@ -22,6 +22,7 @@ pub(super) fn kernel() -> Option<Kernel<f32>> {
         nr: BLOCK,
         deep: TILE,
         run: bf16,
+        half: None,
     })
 }
 

@@ -4,7 +4,7 @@ use super::{Kernel, Matrix, MicroFn, Target};
 
 /// Arithmetic of products of an element type, whose default is the empty sum: integers wrap around; for booleans the
 /// sum is `or` and the product `and`.
-pub(crate) trait Number: Copy + Default {
+pub(crate) trait Number: Copy + Default + PartialEq {
     /// `sum + a * b`.
     fn step(sum: Self, a: Self, b: Self) -> Self;
     /// `a + b`.
@@ -32,7 +32,7 @@ const NR: usize = 16;
 
 /// For any machine.
 pub(super) fn portable<T: Number>() -> Kernel<T> {
-    Kernel { name: "portable", mr: MR, nr: NR, deep: 1, run: rows::<T> }
+    Kernel { name: "portable", mr: MR, nr: NR, deep: 1, run: rows::<T>, half: None }
 }
 
 /// The same source, compiled for this machine's vectors.

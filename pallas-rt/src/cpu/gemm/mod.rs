@@ -10,7 +10,7 @@
 //! The last, narrow panel is padded with zeros, and its sums go through a small buffer: the micro-kernels know whole
 //! panels only. [`micro`] is the portable kernel for every element type, [`x86`] those for `f32` with AVX2 and AVX-512,
 //! [`pairs`] products of bytes and of `bf16`, [`amx`] those of `bf16` on processors that multiply tiles, [`narrow`] those of
-//! a few rows.
+//! a few rows or columns, [`tiny`] those of a few elements.
 
 /// A micro-kernel: dispatches to `$fixed` for the number of rows.
 #[cfg(target_arch = "x86_64")]
@@ -38,6 +38,7 @@ pub(crate) mod narrow;
 pub(crate) mod pairs;
 #[cfg(test)]
 mod tests;
+pub(crate) mod tiny;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
@@ -96,6 +97,8 @@ pub(crate) struct Kernel<T> {
     /// `k` is a multiple of it. If it is more than 1, columns of A are adjacent, and a multiple of so many rows can be read.
     deep: usize,
     run: MicroFn<T>,
+    /// A kernel of as many rows for the first columns of a panel, and their number: narrow products take less time.
+    half: Option<(usize, MicroFn<T>)>,
 }
 
 /// Rows of B that one pass over C takes: a panel of 32 columns of `f32` is 32 KiB. Where the first level cache is no
@@ -230,13 +233,14 @@ unsafe fn columns<T: Number>(
     c: Target<T>,
     sums: *mut T,
 ) {
-    let Kernel { mr, nr, run, .. } = kernel;
+    let Kernel { mr, nr, .. } = kernel;
+    let (whole, run) = kernel.half.filter(|half| width <= half.0).unwrap_or((nr, kernel.run));
     for i in (0..m).step_by(mr) {
         let rows = mr.min(m - i);
         // SAFETY: the caller's.
         unsafe {
             let c = c.at(i, 0);
-            if width == nr {
+            if width == whole {
                 run(rows, k, a(i), b, c);
                 continue;
             }

@@ -90,6 +90,40 @@ pub(crate) unsafe fn dot(
     }
 }
 
+/// Columns of B up to which A is read once, as the other side of a product of a few rows, and fewest elements of its rows.
+pub(crate) const COLUMNS: usize = 4;
+pub(crate) const DEEP: usize = 32;
+
+/// `C (+)= A · B` for few columns.
+///
+/// # Safety
+/// As [`dot`], with A in the kernel's element type.
+pub(crate) unsafe fn few_columns(
+    kernel: Kernel,
+    extents: Extents,
+    a: Matrix<u8>,
+    b: Matrix<f32>,
+    c: Target<f32>,
+    packing: &mut Packing<f32>,
+) {
+    let Extents { m, n, k } = extents;
+    let mut sums = std::mem::take(&mut packing.c);
+    reserve(&mut sums, m * n);
+    // SAFETY: the caller's; the buffer holds the transposed product.
+    unsafe {
+        let turned = Target { start: sums.as_mut_ptr(), row: m as isize, add: false };
+        dot(kernel, Extents { m: n, n: m, k }, b.transposed(), a.transposed(), turned, packing);
+        for i in 0..m {
+            let to = c.at(i, 0).start;
+            for j in 0..n {
+                let sum = sums[j * m + i];
+                *to.add(j) = if c.add { *to.add(j) + sum } else { sum };
+            }
+        }
+    }
+    packing.c = sums;
+}
+
 /// The kernels for AVX2 and AVX-512.
 #[cfg(target_arch = "x86_64")]
 mod x86 {

@@ -42,10 +42,10 @@ impl Paired for i8 {
         #[cfg(target_arch = "x86_64")]
         {
             if has_avx2() && is_x86_feature_detected!("avx512vnni") && is_x86_feature_detected!("avx512f") {
-                all.push(Kernel { name: "avx512 vnni 8x32", mr: 8, nr: 32, deep: 1, run: vnni });
+                all.push(Kernel { name: "avx512 vnni 8x32", mr: 8, nr: 32, deep: 1, run: vnni, half: None });
             }
             if has_avx2() {
-                all.push(Kernel { name: "avx2 6x16", mr: 6, nr: 16, deep: 1, run: avx2 });
+                all.push(Kernel { name: "avx2 6x16", mr: 6, nr: 16, deep: 1, run: avx2, half: None });
             }
         }
         all
@@ -66,7 +66,7 @@ impl Paired for bf16 {
         all.extend(super::amx::kernel());
         #[cfg(target_arch = "x86_64")]
         if has_avx2() && is_x86_feature_detected!("avx512bf16") && is_x86_feature_detected!("avx512f") {
-            all.push(Kernel { name: "avx512 bf16 8x32", mr: 8, nr: 32, deep: 1, run: bf16_avx512 });
+            all.push(Kernel { name: "avx512 bf16 8x32", mr: 8, nr: 32, deep: 1, run: bf16_avx512, half: None });
         }
         all
     }

@@ -233,3 +233,50 @@ fn products_of_few_rows_agree_with_doubles() {
         }
     }
 }
+
+/// Element (i, j) of a product of matrices in double precision.
+///
+/// # Safety
+/// The matrices have these elements.
+unsafe fn exact(a: Matrix<f32>, b: Matrix<f32>, k: usize, i: usize, j: usize) -> f64 {
+    // SAFETY: the caller's.
+    (0..k).map(|p| unsafe { f64::from(*a.at(i, p).start) * f64::from(*b.at(p, j).start) }).sum()
+}
+
+#[test]
+fn products_of_few_elements_and_columns_agree_with_doubles() {
+    let narrow = narrow::kernel(pallas_ir::DType::F32, narrow::ALL);
+    for (m, n, k) in
+        [1, 2, 5, 17, 40].into_iter().flat_map(|m| (1..20).flat_map(move |n| [0, 1, 3, 33].map(|k| (m, n, k))))
+    {
+        let data = (numbers((m + 3) * (k + 3) + 8, 1), numbers((k + 3) * (n + 3) + 8, 2));
+        let orders =
+            || layouts(m, k, &data.0).into_iter().flat_map(|a| layouts(k, n, &data.1).into_iter().map(move |b| (a, b)));
+        for (at, (a, b)) in orders().enumerate() {
+            let (add, row) = (at % 2 == 1, n + 2);
+            let begun = numbers(m * row + 1, 3);
+            let mut runs: Vec<Vec<f32>> = vec![];
+            let mut run = |multiply: &mut dyn FnMut(Target<f32>)| {
+                let mut c = begun.clone();
+                multiply(Target { start: c.as_mut_ptr(), row: row as isize, add });
+                runs.push(c);
+            };
+            let extents = Extents { m, n, k };
+            // SAFETY: `layouts` places the matrices inside of their data, C has m rows of n + 2; the kernel is this machine's.
+            unsafe {
+                run(&mut |c| tiny::fastest::<f32>()(extents, a, b, c));
+                if let Some(kernel) = narrow {
+                    run(&mut |c| narrow::few_columns(kernel, extents, a.cast(), b, c, &mut Packing::default()));
+                }
+            }
+            for (c, at) in runs.iter().flat_map(|c| (0..m * row).map(move |at| (c, at))) {
+                let (i, j) = (at / row, at % row);
+                // SAFETY: as above.
+                let product = if j < n { unsafe { exact(a, b, k, i, j) } } else { 0.0 };
+                let old = if add || j >= n { f64::from(begun[at]) } else { 0.0 };
+                let error = (f64::from(c[at]) - old - product).abs();
+                assert!(error <= 1e-5 * (k as f64 + 1.0), "{extents:?} [{i},{j}], added {add}");
+            }
+        }
+    }
+}

@@ -7,10 +7,10 @@ use std::arch::x86_64::*;
 pub(super) fn kernels() -> Vec<Kernel<f32>> {
     let mut all = vec![];
     if is_x86_feature_detected!("avx512f") {
-        all.push(Kernel { name: "avx512 8x32", mr: 8, nr: 32, deep: 1, run: avx512 });
+        all.push(Kernel { name: "avx512 8x32", mr: 8, nr: 32, deep: 1, run: avx512, half: Some((16, avx512_half)) });
     }
     if has_avx2() {
-        all.push(Kernel { name: "avx2 6x16", mr: 6, nr: 16, deep: 1, run: avx2 });
+        all.push(Kernel { name: "avx2 6x16", mr: 6, nr: 16, deep: 1, run: avx2, half: Some((8, avx2_half)) });
     }
     all
 }
@@ -66,6 +66,14 @@ macro_rules! micro {
 micro! {
     avx512_rows, avx512, "avx512f", 16, 2, [1 2 3 4 5 6 7 8],
     _mm512_setzero_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_set1_ps, _mm512_fmadd_ps, _mm512_add_ps
+}
+micro! {
+    avx512_half_rows, avx512_half, "avx512f", 16, 1, [1 2 3 4 5 6 7 8],
+    _mm512_setzero_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_set1_ps, _mm512_fmadd_ps, _mm512_add_ps
+}
+micro! {
+    avx2_half_rows, avx2_half, "avx2,fma", 8, 1, [1 2 3 4 5 6],
+    _mm256_setzero_ps, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_set1_ps, _mm256_fmadd_ps, _mm256_add_ps
 }
 micro! {
     avx2_rows, avx2, "avx2,fma", 8, 2, [1 2 3 4 5 6],

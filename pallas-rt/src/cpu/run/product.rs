@@ -86,6 +86,27 @@ impl Run<'_> {
         let (few, other, bits) =
             if outcome.turned { (1, dot.a, gemm::narrow::ALL) } else { (outcome.extents.m, dot.b, dot.bits) };
         let dtype = self.ty(other).dtype;
+        let Extents { m, n, k } = outcome.extents;
+        if outcome.batch.iter().product::<usize>() > 1 && m * n * k <= gemm::tiny::MOST {
+            let run = gemm::tiny::fastest::<f32>();
+            let done = self.product(dot, &outcome, DType::F32, [DType::F32; 2], |extents, a, b, c| {
+                // SAFETY: the caller's.
+                unsafe { run(extents, a.cast(), b.cast(), c) }
+            });
+            self.buffers.packing = packing;
+            return done;
+        }
+        let left = self.ty(dot.a).dtype;
+        let has_few_columns =
+            !outcome.turned && n <= gemm::narrow::COLUMNS && m > gemm::narrow::ROWS && k >= gemm::narrow::DEEP;
+        if let Some(kernel) = gemm::narrow::kernel(left, gemm::narrow::ALL).filter(|_| has_few_columns) {
+            let done = self.product(dot, &outcome, DType::F32, [left, DType::F32], |extents, a, b, c| {
+                // SAFETY: the caller's.
+                unsafe { gemm::narrow::few_columns(kernel, extents, a, b.cast(), c, &mut packing) }
+            });
+            self.buffers.packing = packing;
+            return done;
+        }
         let is_bf16 = [dot.a, dot.b].iter().all(|&v| self.ty(v).dtype == DType::Bf16);
         let many = few > gemm::narrow::ROWS && outcome.extents.n >= gemm::narrow::ROWS;
         if let Some(kernel) = gemm::pairs::kernel_bf16().filter(|_| is_bf16 && many) {
