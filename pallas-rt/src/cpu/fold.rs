@@ -1,4 +1,5 @@
 //! Reductions of rows, monomorphised per monoid and element type.
+use super::boxes::{Along, Inner, each_row};
 use super::strips::{compiled, typed};
 use crate::raw;
 use pallas_ir::scalar::VisitMonoid;
@@ -17,6 +18,11 @@ pub(super) struct Fold {
     /// # Safety
     /// Both have `n` elements and do not overlap.
     pub(super) into: Into,
+    /// `out[..] = out[..] ∘ x[..]` at the positions of loops.
+    ///
+    /// # Safety
+    /// Both have elements at these positions, and do not overlap.
+    pub(super) loops: InLoops,
     /// Inclusive running fold of `n` elements at strides (in elements).
     ///
     /// # Safety
@@ -25,6 +31,7 @@ pub(super) struct Fold {
 }
 
 type Rows = unsafe fn(x: *const u8, row: isize, rows: usize, n: usize, start: *const u8, out: *mut u8);
+type InLoops = unsafe fn(x: *const u8, out: *mut u8, inner: &Inner<2>);
 type Into = unsafe fn(x: *const u8, n: usize, out: *mut u8);
 
 /// Folds a row in `LANES` independent running results: a long row has many, so that none waits for its last step; a short
@@ -81,6 +88,49 @@ unsafe fn into<O: Lane<(T, T), Out = T>, T: Elem>(x: *const u8, n: usize, out: *
     }
 }
 
+/// Elements of rows that are folded without a loop: few features, which are many rows.
+macro_rules! short_rows {
+    ($inner:ident, $x:ident, $out:ident, $O:ident, $T:ident, [$($n:literal)*], $long:expr) => {
+        match $inner[2].n {
+            $($n if $inner[2].by == [1; 2] => each_row($inner, |[at, to]| {
+                // SAFETY: the caller's.
+                let (x, out) = unsafe { (&*$x.offset(at).cast::<[$T; $n]>(), &mut *$out.offset(to).cast::<[$T; $n]>()) };
+                for (y, &x) in out.iter_mut().zip(x) {
+                    *y = $O::fast((*y, x));
+                }
+            }),)*
+            _ => $long,
+        }
+    };
+}
+
+#[inline(always)]
+unsafe fn in_loops<O: Lane<(T, T), Out = T>, T: Elem>(x: *const u8, out: *mut u8, inner: &Inner<2>) {
+    let (x, out) = (x.cast::<T>(), out.cast::<T>());
+    let Along { n, by } = inner[2];
+    let along = |[at, to]: [isize; 2]| {
+        // SAFETY: the caller's.
+        unsafe {
+            let (x, out) = (x.offset(at), out.offset(to));
+            match by {
+                [1, 1] => {
+                    for (y, &x) in raw::slice_mut(out, n).iter_mut().zip(raw::slice(x, n)) {
+                        *y = O::fast((*y, x));
+                    }
+                }
+                [from, 0] => *out = (0..n as isize).fold(*out, |y, i| O::fast((y, *x.offset(i * from)))),
+                [from, to] => {
+                    for i in 0..n as isize {
+                        let y = out.offset(i * to);
+                        *y = O::fast((*y, *x.offset(i * from)));
+                    }
+                }
+            }
+        }
+    };
+    short_rows!(inner, x, out, O, T, [4 8], each_row(inner, along));
+}
+
 unsafe fn scan<O: Lane<(T, T), Out = T>, T: Elem>(x: *const u8, xs: isize, out: *mut u8, os: isize, n: usize) {
     let (x, out) = (x.cast::<T>(), out.cast::<T>());
     for i in 0..n as isize {
@@ -96,6 +146,10 @@ compiled! {
     fastest_rows<O: Lane<(T, T), Out = T>, T: Elem>() -> Rows
         = rows(x: *const u8, row: isize, count: usize, n: usize, start: *const u8, out: *mut u8)
 }
+compiled! {
+    fastest_in_loops<O: Lane<(T, T), Out = T>, T: Elem>() -> InLoops
+        = in_loops(x: *const u8, out: *mut u8, inner: &Inner<2>)
+}
 compiled! { fastest_into<O: Lane<(T, T), Out = T>, T: Elem>() -> Into = into(x: *const u8, n: usize, out: *mut u8) }
 
 /// The loops of a monoid.
@@ -104,7 +158,12 @@ pub(super) fn fold(op: ScalarOp, dtype: DType) -> Fold {
     impl VisitMonoid for Pick {
         type Out = Fold;
         fn visit<O: Lane<(T, T), Out = T>, T: Elem>(self) -> Fold {
-            Fold { rows: fastest_rows::<O, T>(), into: fastest_into::<O, T>(), scan: scan::<O, T> }
+            Fold {
+                rows: fastest_rows::<O, T>(),
+                into: fastest_into::<O, T>(),
+                loops: fastest_in_loops::<O, T>(),
+                scan: scan::<O, T>,
+            }
         }
     }
     op.visit_monoid(dtype, Pick).expect("the shape rule admits monoids only")

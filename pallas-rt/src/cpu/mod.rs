@@ -13,6 +13,8 @@
 //! No data can make a program touch memory outside of its operands: accesses are clipped to the array when they run.
 #[allow(unsafe_code, reason = "reads tables of the launch")]
 mod apart;
+#[allow(unsafe_code, reason = "loops over raw memory")]
+mod boxes;
 #[allow(unsafe_code, reason = "loops compiled for the machine's vectors; bits copied between types")]
 mod convert;
 #[allow(unsafe_code, reason = "loops over raw rows")]

@@ -7,7 +7,7 @@ mod chain;
 #[cfg(guarded)]
 pub(super) mod guard;
 mod indexed;
-mod layout;
+mod matrices;
 mod memory;
 mod native;
 mod nest;
@@ -50,6 +50,8 @@ struct Buffers {
     /// Operands of a product in another type.
     wide: [Vec<Aligned>; 2],
     packing: Packing<f32>,
+    /// Parts of the matrices of a convolution.
+    parts: matrices::Buffers<f32>,
     int8: Packing<i32>,
 }
 thread_local! {

@@ -188,6 +188,129 @@ fn batches_are_a_loop() {
     }
 }
 
+/// Numbers of a setting's kind, which repeat for a seed.
+struct Drawn(u64);
+
+impl Drawn {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % n
+    }
+    fn of<T: Copy>(&mut self, all: &[T]) -> T {
+        all[self.below(all.len())]
+    }
+    /// Small integers, of which sums are exact in every order, and some numbers that are none, or infinite.
+    fn array(&mut self, client: &Client, dtype: DType, shape: &[usize], wild: usize) -> Array {
+        let mut x: Vec<f32> = (0..shape.iter().product()).map(|_| self.below(7) as f32 - 3.0).collect();
+        for _ in 0..wild.min(x.len()) {
+            let at = self.below(x.len());
+            x[at] = self.of(&[f32::INFINITY, f32::NEG_INFINITY, f32::NAN]);
+        }
+        client.array(&x, shape).expect("it fits").cast(dtype)
+    }
+}
+
+/// The same elements; whichever is no number in one is none in the other.
+fn check_equal(found: &[Array], want: &[Array], about: &str) {
+    assert_eq!(found.len(), want.len(), "{about}");
+    for (i, (found, want)) in found.iter().zip(want).enumerate() {
+        let text = |x: &Array| x.cast(DType::F64).to_vec::<f64>().unwrap_or_else(|e| panic!("{about}: {e}"));
+        let (found, want) = (text(found), text(want));
+        let is_same = |(a, b): (&f64, &f64)| a == b || a.is_nan() && b.is_nan();
+        assert!(
+            found.len() == want.len() && found.iter().zip(&want).all(is_same),
+            "{about}, {i}:\n{found:?}\n{want:?}"
+        );
+    }
+}
+
+/// Drawn convolutions and their gradients, also of numbers that are infinite or none: what lies beyond an edge is multiplied
+/// with nothing.
+#[test]
+fn drawn_convolutions_agree_with_the_interpreter() {
+    for seed in 0..120 {
+        let mut draw = Drawn(seed);
+        let dtype = draw.of(&[DType::F32, DType::F32, DType::Bf16, DType::F64, DType::I32]);
+        let axes = draw.of(&[["NHWC", "HWIO", "NHWC"], ["NCHW", "OIHW", "NCHW"], ["NHWC", "OIHW", "NCHW"]]);
+        let (groups, window) = (draw.of(&[1, 1, 1, 2, 3]), [draw.of(&[1, 2, 3, 5]), draw.of(&[1, 3])]);
+        let (features, outputs) = (groups * draw.of(&[1, 2, 5]), groups * draw.of(&[1, 3, 9, 18]));
+        let (batch, sides) = (draw.of(&[1, 2, 5]), [draw.of(&[1, 3, 6]), draw.of(&[2, 5, 9])]);
+        let shape = |order: &str, sizes: &[(char, usize)]| -> Vec<usize> {
+            order.chars().map(|c| sizes.iter().find(|s| s.0 == c).expect("an axis").1).collect()
+        };
+        let x = shape(axes[0], &[('N', batch), ('C', features), ('H', sides[0]), ('W', sides[1])]);
+        let rhs = shape(axes[1], &[('O', outputs), ('I', features / groups), ('H', window[0]), ('W', window[1])]);
+        let edge = |draw: &mut Drawn| (draw.of(&[0, 1, 4]), draw.of(&[0, 2, 5]));
+        let (strides, spacing) = ([draw.of(&[1, 1, 2]), draw.of(&[1, 3])], [1, draw.of(&[1, 2])]);
+        let dilation = [draw.of(&[1, 1, 2]), 1];
+        let padding = [edge(&mut draw), edge(&mut draw)];
+        let padding = padding.map(|(low, high)| (low.max(window[0] as i64), high.max(window[1] as i64 * 2)));
+        let wild = if dtype.is_float() { draw.of(&[0, 0, 1]) } else { 0 };
+        let f = move |x: &Array, rhs: &Array| {
+            let options = Convolution {
+                window_strides: &strides,
+                padding: Padding::Explicit(padding.to_vec()),
+                lhs_dilation: &dilation,
+                rhs_dilation: &spacing,
+                dimension_numbers: axes,
+                feature_group_count: groups,
+                ..Convolution::default()
+            };
+            ops::conv_general_dilated(x, rhs, &options)
+        };
+        let both = move |x: &Array, rhs: &Array| {
+            let value = f(x, rhs);
+            if !value.dtype().is_float() {
+                return vec![value];
+            }
+            let loss = move |p: &Vec<Array>| f(&p[0], &p[1]).cast(DType::F32).sum(..);
+            let slopes = grad(loss)(&vec![x.clone(), rhs.clone()]).unwrap_or_else(|e| panic!("{e}"));
+            [vec![value], slopes].concat()
+        };
+        let run = |client: &Client| {
+            let mut draw = Drawn(seed + 1000);
+            let (x, rhs) = (draw.array(client, dtype, &x, wild), draw.array(client, dtype, &rhs, wild));
+            jit(both)(&x, &rhs).unwrap_or_else(|e| panic!("seed {seed}: {e}"))
+        };
+        let about =
+            format!("seed {seed}: {dtype} {axes:?} {x:?} by {rhs:?} {strides:?} {spacing:?} {dilation:?} {padding:?}");
+        check_equal(&run(&Client::cpu()), &run(&Client::interpreter()), &about);
+    }
+}
+
+/// Drawn windowed folds, of rows that are adjacent and apart, with windows beyond edges.
+#[test]
+fn drawn_windows_agree_with_the_interpreter() {
+    for seed in 0..120 {
+        let mut draw = Drawn(seed);
+        let dtype = draw.of(&[DType::F32, DType::Bf16, DType::F64, DType::I32, DType::I8]);
+        let op = draw.of(&[ScalarOp::Add, ScalarOp::Maximum, ScalarOp::Minimum]);
+        let shape: Vec<usize> = (0..4).map(|_| draw.of(&[1, 2, 4, 8, 13])).collect();
+        let mut of = |all: &[usize]| (0..4).map(|_| draw.of(all)).collect::<Vec<usize>>();
+        let (sizes, strides) = (of(&[1, 1, 2, 3]), of(&[1, 1, 2, 3]));
+        let (dilation, spacing, edges) = (of(&[1, 1, 1, 2]), of(&[1, 1, 2]), of(&[0, 0, 2, 3]));
+        let padding: Vec<(i64, i64)> = edges.iter().map(|&n| (n as i64, 6 - n as i64)).collect();
+        let wild = if dtype.is_float() { draw.of(&[0, 3]) } else { 0 };
+        let about =
+            format!("seed {seed}: {op:?} {dtype} {shape:?} {sizes:?} {strides:?} {dilation:?} {spacing:?} {padding:?}");
+        let f = move |x: &Array| {
+            let windows = Windows {
+                window_dimensions: &sizes,
+                window_strides: &strides,
+                padding: Padding::Explicit(padding.clone()),
+                base_dilation: &dilation,
+                window_dilation: &spacing,
+            };
+            x.reduce_window(op, &windows)
+        };
+        let run = |client: &Client| {
+            let x = Drawn(seed + 1000).array(client, dtype, &shape, wild);
+            vec![jit(f.clone())(&x).unwrap_or_else(|e| panic!("{about}: {e}"))]
+        };
+        check_equal(&run(&Client::cpu()), &run(&Client::interpreter()), &about);
+    }
+}
+
 /// Second derivatives against differences of first ones, in f64.
 #[test]
 fn second_derivatives_are_differences() {

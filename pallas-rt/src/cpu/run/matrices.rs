@@ -1,0 +1,324 @@
+//! The product of matrices that an affine nest is: C = A · B, of which some axes of the nest are rows, columns, and the sum.
+//!
+//! ```text
+//! for each position around                            one group, one image where its features lie far apart
+//!     for each part of the sum, of columns, of rows   copies of A and B that stay in the caches
+//!         C[rows, columns] += A[rows, sum] · B[sum, columns]
+//! ```
+//!
+//! A matrix is read in place if its rows, its columns, and every element are there; else the elements of a part are copied
+//! side by side, zeros where the nest has none. Windows overlap, so such a copy is larger than what it is copied from, but
+//! it is small beside the product if the other matrix is not.
+use super::super::boxes::{self, Linear, RESULT, Ranges};
+use super::super::gemm::{Extents, Matrix, Number, Target};
+use std::ops::Range;
+
+/// Most elements of the sum in a part, few in tests, whose arrays are small; with so many rows it stays in the second level cache.
+const SUM: usize = if cfg!(test) { 16 } else { 1024 };
+const PART: usize = if cfg!(test) { 128 } else { 1 << 15 };
+/// Fewest rows, and most columns, of a part that is copied.
+const LEAST_ROWS: usize = if cfg!(test) { 4 } else { 32 };
+const MOST_COLUMNS: usize = if cfg!(test) { 8 } else { 512 };
+/// Fewest rows or columns at a time of a matrix that is not copied.
+const FEW: usize = if cfg!(test) { 4 } else { 16 };
+
+/// Fewest neighbouring elements of the sum for which A is not copied: adding parts takes less time then.
+const DEEP: usize = if cfg!(test) { 4 } else { 64 };
+
+/// Buffers that products reuse: parts of both operands, and of the result.
+#[derive(Debug)]
+pub(super) struct Buffers<T> {
+    parts: [Vec<T>; 2],
+    sums: Vec<T>,
+}
+
+impl<T> Default for Buffers<T> {
+    fn default() -> Self {
+        Buffers { parts: [vec![], vec![]], sums: vec![] }
+    }
+}
+
+/// A nest as a product of matrices.
+pub(super) struct Matrices<'a> {
+    nest: &'a Linear,
+    /// The positions.
+    whole: &'a Ranges,
+    /// The operands that A and B are.
+    sides: [usize; 2],
+    around: Vec<usize>,
+    rows: Vec<usize>,
+    columns: Vec<usize>,
+    inner: Vec<usize>,
+    /// For A and B, true if it is read in place.
+    in_place: [bool; 2],
+    /// The result's columns are not adjacent: it is computed elsewhere.
+    is_apart: bool,
+    /// Of the rows, the number of first ones that are no axis of a matrix in memory.
+    outer_rows: usize,
+    /// Most elements of the sum in a part.
+    depth: usize,
+}
+
+impl<'a> Matrices<'a> {
+    /// The product at these positions. `None` if the result's adjacent elements move in both operands, as if every feature is a group, and where an element
+    /// is used once or every one is where it is read.
+    pub(super) fn of(nest: &'a Linear, whole: &'a Ranges) -> Option<Matrices<'a>> {
+        let axes = || nest.axes().filter(|&axis| whole[axis].len() > 1);
+        let extents: Vec<usize> = whole.iter().map(|range| range.len()).collect();
+        let pads = |array: usize| !nest.is_inside(array, whole);
+        if pads(RESULT) {
+            return None;
+        }
+        let is_own = |side: usize, axis: usize| nest.is_parallel[axis] && nest.moves[side][axis];
+        let only = |side: usize, axis: usize| is_own(side, axis) && !nest.moves[1 - side][axis];
+        let parallel = || axes().filter(|&axis| nest.is_parallel[axis]);
+        let last = parallel().min_by_key(|&axis| nest.strides[RESULT][axis].unsigned_abs());
+        let b = match last {
+            Some(axis) if only(0, axis) => 0,
+            Some(axis) if !only(1, axis) => return None,
+            _ => 1,
+        };
+        let a = 1 - b;
+        let of = |side: usize| nest.sorted(RESULT, parallel().filter(|&axis| only(side, axis)));
+        let (rows, mut columns) = (of(a), of(b));
+        if rows.is_empty() && last.is_some_and(|axis| nest.strides[b][axis] == 1) {
+            return None;
+        }
+        let mut around: Vec<usize> = parallel().filter(|&axis| only(0, axis) == only(1, axis)).collect();
+        // Of the columns, those that are adjacent in the result.
+        let is_adjacent = last.is_none_or(|axis| nest.strides[RESULT][axis] == 1);
+        let adjacent = if is_adjacent { together(&columns, |axis| nest.strides[RESULT][axis], &extents) } else { 0 };
+        let count: usize = columns[columns.len() - adjacent..].iter().map(|&axis| extents[axis]).product();
+        let is_apart = adjacent < columns.len() && count < FEW;
+        if !is_apart {
+            around.extend(columns.drain(..columns.len() - adjacent));
+        }
+        let folded = || axes().filter(|&axis| !nest.is_parallel[axis]);
+        // In the order in which the operand has them that windows do not move over: it may stay where it is.
+        let positions =
+            |array: usize| axes().filter(|&axis| nest.moves[array][axis]).map(|axis| extents[axis]).product::<usize>();
+        let is_image = pads(b) || !pads(a) && positions(b) > positions(a);
+        let inner = nest.sorted(if is_image { a } else { b }, folded());
+        let collapse = |array: usize, axes: &[usize]| together(axes, |axis| nest.strides[array][axis], &extents);
+        let is_whole = |array: usize, axes: &[usize]| collapse(array, axes) == axes.len();
+        let size = |axes: &[usize]| axes.iter().map(|&axis| extents[axis]).product::<usize>();
+        let of_result = if is_apart { rows.len() } else { collapse(RESULT, &rows) };
+        let both = of_result.min(collapse(a, &rows));
+        let near_rows = &rows[rows.len() - both..];
+        let near_inner = &inner[inner.len() - collapse(a, &inner)..];
+        let is_deep = near_inner.len() == inner.len() || size(near_inner) >= DEEP;
+        let a_stays = !pads(a) && is_deep && (both == rows.len() || size(near_rows) >= FEW);
+        let depth = if a_stays { size(near_inner) } else { usize::MAX };
+        let b_stays = !pads(b) && is_whole(b, &inner) && is_whole(b, &columns);
+        let outer_rows = rows.len() - if a_stays { both } else { of_result };
+        Some(Matrices {
+            nest,
+            whole,
+            sides: [a, b],
+            around,
+            rows,
+            columns,
+            inner,
+            in_place: [a_stays, b_stays],
+            is_apart,
+            outer_rows,
+            depth,
+        })
+    }
+
+    /// Sets the result, or adds to it. Zeros stand for elements that an operand has not, if it has not all
+    /// of them there.
+    ///
+    /// # Safety
+    /// The nest's positions are elements of the arrays wherever its checks hold, and the result overlaps no operand.
+    pub(super) unsafe fn run<T: Number>(
+        &self,
+        operands: [*const T; 2],
+        to: *mut T,
+        add: bool,
+        buffers: &mut Buffers<T>,
+        multiply: &mut dyn FnMut(Extents, Matrix<T>, Matrix<T>, Target<T>),
+    ) {
+        let (nest, whole) = (self.nest, self.whole);
+        let size = |axes: &[usize]| axes.iter().map(|&axis| whole[axis].len()).product::<usize>();
+        let (m, n, k) = (size(&self.rows), size(&self.columns), size(&self.inner));
+        let depth = if k <= SUM * 3 / 2 { k } else { SUM }.min(self.depth);
+        let rows_at_once = if self.in_place[0] { m } else { (PART / depth).max(LEAST_ROWS) };
+        let columns_at_once = if self.in_place[1] { n } else { (4 * PART / depth).clamp(FEW, MOST_COLUMNS) };
+        if self.is_apart && buffers.sums.len() < m * n {
+            buffers.sums.resize(m * n, T::default());
+        }
+        let mut ranges = whole.to_vec();
+        // The positions whose elements the buffers hold.
+        let mut held: [Option<Vec<Range<usize>>>; 2] = [None, None];
+        parts(&self.around, 1, &mut ranges, &mut |ranges| {
+            let mut is_first = true;
+            parts(&self.inner, depth, ranges, &mut |ranges| {
+                parts(&self.columns, columns_at_once, ranges, &mut |ranges| {
+                    parts(&self.rows, rows_at_once, ranges, &mut |ranges| {
+                        // SAFETY: the caller's.
+                        let [a, b] = [0, 1].map(|side| unsafe {
+                            self.matrix(side, operands, &mut buffers.parts[side], &mut held[side], ranges)
+                        });
+                        let (first_row, first_column) =
+                            (flat(whole, &self.rows, ranges), flat(whole, &self.columns, ranges));
+                        let mut group = 0;
+                        let (outer, near) = self.rows.split_at(self.outer_rows);
+                        let count = |axes: &[usize]| axes.iter().map(|&axis| ranges[axis].len()).product::<usize>();
+                        let extents = Extents { m: count(near), n: count(&self.columns), k: count(&self.inner) };
+                        parts(outer, 1, ranges, &mut |ranges| {
+                            // SAFETY: as above: the rows lie in the operand, or in the part.
+                            unsafe {
+                                let a_start = match self.in_place[0] {
+                                    true => operands[self.sides[0]].offset(nest.first(self.sides[0], ranges)),
+                                    false => a.start.offset(group * extents.m as isize * a.row),
+                                };
+                                let target = if self.is_apart {
+                                    let at = (first_row + group as usize * extents.m) * n + first_column;
+                                    let start = buffers.sums.as_mut_ptr().add(at);
+                                    Target { start, row: n as isize, add: !is_first }
+                                } else {
+                                    let row = near.last().map_or(0, |&axis| nest.strides[RESULT][axis]);
+                                    let start = to.offset(nest.first(RESULT, ranges));
+                                    Target { start, row, add: add || !is_first }
+                                };
+                                multiply(extents, Matrix { start: a_start, ..a }, b, target);
+                            }
+                            group += 1;
+                        });
+                    });
+                });
+                is_first = false;
+            });
+            if self.is_apart {
+                let order = [&self.rows[..], &self.columns].concat();
+                let near = contiguous(nest, ranges, &order);
+                let loops = nest.loops(ranges, &order, |axis| [near[axis], nest.strides[RESULT][axis]]);
+                let (from, first) = (buffers.sums.as_ptr(), [0, nest.first(RESULT, ranges)]);
+                // SAFETY: the result has every position of the parallel axes.
+                unsafe {
+                    match add {
+                        true => boxes::add_loops(&loops, from, to, first),
+                        false => boxes::copy_loops(&loops, from, to, first),
+                    }
+                }
+            }
+        });
+    }
+
+    /// The part of A or B in these ranges: in place, or in a buffer.
+    ///
+    /// # Safety
+    /// As [`Matrices::run`].
+    unsafe fn matrix<T: Number>(
+        &self,
+        side: usize,
+        operands: [*const T; 2],
+        buffer: &mut Vec<T>,
+        held: &mut Option<Vec<Range<usize>>>,
+        ranges: &Ranges,
+    ) -> Matrix<T> {
+        let (nest, array) = (self.nest, self.sides[side]);
+        let own = [&self.rows, &self.columns][side];
+        let strides = &nest.strides[array];
+        let (free, sum);
+        let start;
+        if self.in_place[side] {
+            let by = |axes: &[usize]| axes.last().map_or(1, |&axis| strides[axis]);
+            (free, sum) = (by(own), by(&self.inner));
+            // SAFETY: the caller's.
+            start = unsafe { operands[array].offset(nest.first(array, ranges)) };
+        } else {
+            // The elements that are adjacent in the operand are adjacent in its copy.
+            let near = |axis: &&usize| (strides[**axis].unsigned_abs(), std::cmp::Reverse(nest.extents[**axis]));
+            let moved = own.iter().chain(&self.inner).filter(|&&axis| strides[axis] != 0);
+            let is_deep = moved.min_by_key(near).is_some_and(|axis| self.inner.contains(axis));
+            let order = if is_deep { [&own[..], &self.inner].concat() } else { [&self.inner[..], own].concat() };
+            let count = |axes: &[usize]| axes.iter().map(|&axis| ranges[axis].len()).product::<usize>();
+            let (m, k) = (count(own), count(&self.inner));
+            (free, sum) = if is_deep { (k as isize, 1) } else { (1, m as isize) };
+            let here = |axis: usize| if nest.moves[array][axis] { ranges[axis].clone() } else { 0..1 };
+            let is_held = held.as_ref().is_some_and(|held| nest.axes().all(|axis| held[axis] == here(axis)));
+            if !is_held {
+                // SAFETY: the caller's.
+                unsafe { self.copy(array, operands[array], buffer, &order, ranges) };
+                *held = Some((0..ranges.len()).map(here).collect());
+            }
+            start = buffer.as_ptr();
+        }
+        match side {
+            0 => Matrix { start, row: free, col: sum },
+            _ => Matrix { start, row: sum, col: free },
+        }
+    }
+
+    /// Copies the elements of an operand in these ranges side by side, axes in this order.
+    ///
+    /// # Safety
+    /// As [`Matrices::run`].
+    unsafe fn copy<T: Number>(
+        &self,
+        array: usize,
+        operand: *const T,
+        buffer: &mut Vec<T>,
+        order: &[usize],
+        ranges: &Ranges,
+    ) {
+        let nest = self.nest;
+        let total: usize = order.iter().map(|&axis| ranges[axis].len()).product();
+        if buffer.len() < total {
+            buffer.resize(total, T::default());
+        }
+        let near = contiguous(nest, ranges, order);
+        let to = buffer.as_mut_ptr();
+        if !nest.is_inside(array, ranges) {
+            buffer[..total].fill(T::default());
+        }
+        nest.boxes(Some(array), order, &mut ranges.to_vec(), &mut |part| {
+            let moved = |&axis: &usize| near[axis] * (part[axis].start - ranges[axis].start) as isize;
+            let first = [nest.first(array, part), order.iter().map(moved).sum()];
+            let loops = nest.loops(part, order, |axis| [nest.strides[array][axis], near[axis]]);
+            // SAFETY: the caller's, and the buffer has every position of the ranges.
+            unsafe { boxes::copy_loops(&loops, operand, to, first) };
+        });
+    }
+}
+
+/// The number of last axes that are one axis in memory.
+fn together(axes: &[usize], stride: impl Fn(usize) -> isize, extents: &[usize]) -> usize {
+    let continues = |pair: &&[usize]| stride(pair[0]) == stride(pair[1]) * extents[pair[1]] as isize;
+    match axes.len() {
+        0 => 0,
+        _ => 1 + axes.windows(2).rev().take_while(continues).count(),
+    }
+}
+
+/// The number of a box's first position among those of these axes in a larger one.
+fn flat(whole: &Ranges, axes: &[usize], ranges: &Ranges) -> usize {
+    axes.iter().fold(0, |at, &axis| at * whole[axis].len() + ranges[axis].start - whole[axis].start)
+}
+
+/// Distances of neighbours along each axis if the positions in these ranges lie side by side in this order.
+fn contiguous(nest: &Linear, ranges: &Ranges, order: &[usize]) -> Vec<isize> {
+    let (mut near, mut step) = (vec![0; nest.extents.len()], 1);
+    for &axis in order.iter().rev() {
+        near[axis] = step;
+        step *= ranges[axis].len() as isize;
+    }
+    near
+}
+
+/// Calls `f` with ranges that have at most so many positions of these axes, or one: neighbours in row-major order.
+fn parts(axes: &[usize], most: usize, ranges: &mut Vec<Range<usize>>, f: &mut dyn FnMut(&mut Vec<Range<usize>>)) {
+    let Some((&axis, rest)) = axes.split_first() else { return f(ranges) };
+    let range = ranges[axis].clone();
+    let inside: usize = rest.iter().map(|&axis| ranges[axis].len()).product();
+    let step = (most / inside.max(1)).max(1);
+    let count = range.len().div_ceil(step).max(1);
+    for part in 0..count {
+        let at = |part: usize| range.start + part * range.len() / count;
+        ranges[axis] = at(part)..at(part + 1);
+        parts(rest, most, ranges, f);
+    }
+    ranges[axis] = range;
+}
