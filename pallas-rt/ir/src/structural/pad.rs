@@ -1,5 +1,5 @@
 //! A scalar around a tile.
-use super::{Access, Arg, Batch, Draw, Index, Piece, Sample, Slice, Structural, arity, derive::linear, draw, list};
+use super::{Access, Arg, Batch, Broadcast, Draw, Index, Piece, Sample, Slice, Structural, arity, derive::linear, draw, list};
 use crate::diag::{At, Diag, shape};
 use crate::parse::Attributes;
 use crate::{DType, Dim, E, Facts, Literal};
@@ -74,11 +74,11 @@ impl Structural for Pad {
         }
         // Another value for each: chosen where a pad of ones is not one.
         let inside = x.like(1.0).apply(pad.clone(), &[x.like(1.0), x.number(0.0)]);
-        let mut unit = vec![Dim::from(1i64); self.low.len() + 1];
-        unit[0] = batch.size.clone();
-        let value = args[1].value.shaped(&unit);
+        let rows = args[0].shape.iter().zip(&self.low).zip(&self.high).map(|((n, low), high)| &(low + n) + high);
+        let to: Vec<Dim> = [batch.size.clone()].into_iter().chain(rows).collect();
+        let value = args[1].value.apply(Broadcast { to, dims: vec![0] }, &[args[1].value]);
         let padded = x.apply(pad, &[x, x.number(0.0)]);
-        Some(inside.gt(inside.zero()).select(padded, padded.zero() + value))
+        Some(inside.ne(inside.zero()).select(padded, value))
     }
     fn jvp<'g>(&self, args: &[Arg<'_, 'g>], _: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
         linear(self, args, tangents)

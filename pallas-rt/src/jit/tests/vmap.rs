@@ -324,3 +324,28 @@ fn batches_of_gathers_and_scatters_are_loops() {
     let launches = crate::jit::kernels(|x: &Array, at: &Array| x.take(at, 0) * 2.0)(&x.index(0), &at.index(0));
     assert_eq!(launches.expect("it compiles"), 1);
 }
+
+#[test]
+fn batches_of_pads_have_the_value_of_each() {
+    let (x, values) = (array(&[1.0, -2.0, 3.0, 4.0, 5.0, 6.0], &[2, 3]), array(&[f32::NAN, -0.0], &[2]));
+    let bits = |x: &Array| numbers(x).iter().map(|y| y.to_bits()).collect::<Vec<_>>();
+    let pad = |x: &Array, value: &Array| x.pad(&[(1, 2)], value);
+    let all = vmap(pad)(&x, &values).expect("it runs");
+    let shared = vmap_axes(pad, [None, Some(0)], [Some(0)])(&x.index(0), &values).expect("it runs");
+    for k in 0..2 {
+        assert_eq!(bits(&all.index(k)), bits(&pad(&x.index(k), &values.index(k))), "{k}");
+        assert_eq!(bits(&shared.index(k)), bits(&pad(&x.index(0), &values.index(k))), "{k}");
+    }
+    // Of bools, integers, and no elements.
+    for dtype in [DType::Bool, DType::U8, DType::I32, DType::Bf16] {
+        for x in [x.cast(dtype), x.index((.., ..0)).cast(dtype)] {
+            let values = integers(&[0, 1], &[2]).cast(dtype);
+            let all = vmap(pad)(&x, &values).expect("it runs");
+            for k in 0..2 {
+                let [all, one] =
+                    [all.index(k), pad(&x.index(k), &values.index(k))].map(|y| numbers(&y.cast(DType::F32)));
+                assert_eq!(all, one, "{dtype} {k}");
+            }
+        }
+    }
+}
