@@ -4,6 +4,8 @@
 //! A launch gets a [`Ticket`]. Blocks of memory record the tickets of the launches that use them ([`Uses`]), so that a
 //! read, write or free of a block waits for those launches only. A block may be freed and allocated again before they
 //! finish: the launches of its next owner come later in the same queue.
+//!
+//! A thread that waits runs launches that nobody has begun: a short launch ends before another thread would have woken up.
 use crate::error::{Error, Result};
 use pallas_ir::{At, Diag, Loc};
 use std::any::Any;
@@ -28,9 +30,9 @@ pub(super) struct Queue(Arc<Shared>);
 
 struct Shared {
     state: Mutex<State>,
-    /// The thread that runs launches.
+    /// The thread that runs a launch now.
     runner: Mutex<Option<ThreadId>>,
-    /// A launch was added, or the queue was closed.
+    /// A launch may be begun, or the queue was closed.
     added: Condvar,
     /// A launch has ended.
     ended: Condvar,
@@ -42,7 +44,10 @@ struct Shared {
 struct State {
     jobs: VecDeque<Job>,
     last: Ticket,
+    /// The queue has a thread that runs launches.
     running: bool,
+    /// A launch is being run, by that thread or by one that waits.
+    busy: bool,
     closed: bool,
     /// The first error that `wait` has not returned yet.
     error: Option<Error>,
@@ -65,7 +70,7 @@ impl Default for Queue {
 }
 
 impl Queue {
-    /// Runs `work` after all launches so far, on the queue's thread. It fails without running if a launch that wrote a
+    /// Runs `work` after all launches so far, on the queue's thread or on one that waits for it. It fails without running if a launch that wrote a
     /// block of `reads` failed.
     ///
     /// # Safety
@@ -145,14 +150,13 @@ impl Shared {
 
     /// Runs launches until none is left or, if it `waits` for more, until the queue is closed as well.
     fn work(&self, waits: bool) {
-        *self.runner.lock().unwrap_or_else(PoisonError::into_inner) = Some(std::thread::current().id());
         let mut state = self.state();
         loop {
-            if let Some(job) = state.jobs.pop_front() {
+            if let Some(job) = state.begin() {
                 drop(state);
                 self.run(job);
                 state = self.state();
-            } else if waits && !state.closed {
+            } else if !state.jobs.is_empty() || waits && !state.closed {
                 state = self.added.wait(state).unwrap_or_else(PoisonError::into_inner);
             } else {
                 state.running = false;
@@ -161,20 +165,29 @@ impl Shared {
         }
     }
 
+    /// Runs a launch that was begun.
     fn run(&self, job: Job) {
         let Job { kernel, work, needs, outcome } = job;
+        let runner = |is| *self.runner.lock().unwrap_or_else(PoisonError::into_inner) = is;
+        runner(Some(std::thread::current().id()));
         let result = match needs.iter().find_map(|needed| needed.get()) {
             Some(error) => Err(error.clone()),
             None => catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(panicked(&kernel, &*panic))),
         };
+        runner(None);
         let mut state = self.state();
         if let Err(error) = result {
             state.error.get_or_insert_with(|| error.clone());
             outcome.get_or_init(|| error);
         }
         self.done.fetch_add(1, Ordering::Release);
+        state.busy = false;
+        let is_last = state.jobs.is_empty();
         drop(state);
         self.ended.notify_all();
+        if !is_last {
+            self.added.notify_one();
+        }
     }
 
     fn has_ended(&self, ticket: Ticket) -> bool {
@@ -196,8 +209,23 @@ impl Shared {
         }
         let mut state = self.state();
         while !self.has_ended(ticket) {
-            state = self.ended.wait(state).unwrap_or_else(PoisonError::into_inner);
+            if let Some(job) = state.begin() {
+                drop(state);
+                self.run(job);
+                state = self.state();
+            } else {
+                state = self.ended.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
         }
+    }
+}
+
+impl State {
+    /// Takes the next launch, if none is being run.
+    fn begin(&mut self) -> Option<Job> {
+        let job = if self.busy { None } else { self.jobs.pop_front() };
+        self.busy |= job.is_some();
+        job
     }
 }
 
@@ -331,6 +359,39 @@ mod tests {
         assert_eq!((queue.wait(), queue.wait()), (Err(failure()), Ok(())));
         x.forget_outcome();
         assert_eq!(x.wait_for_writes(), Ok(()));
+    }
+
+    /// Threads that add launches and wait for them run them in turn, each once, in order.
+    #[test]
+    fn threads_that_wait_run_launches() {
+        let queue = Queue::default();
+        let (ran, inside) = (Arc::new(Mutex::new(vec![])), Arc::new(AtomicU64::new(0)));
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let (queue, ran, inside) = (&queue, ran.clone(), inside.clone());
+                scope.spawn(move || {
+                    for i in 0..200 {
+                        let (x, ran, inside) = (Uses::default(), ran.clone(), inside.clone());
+                        add(queue, &[], &[&x], move || {
+                            assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "another one runs");
+                            ran.lock().map_err(|_| failure())?.push((thread, i));
+                            inside.fetch_sub(1, Ordering::SeqCst);
+                            Ok(())
+                        });
+                        if i % 3 > 0 {
+                            assert_eq!(x.wait_for_writes(), Ok(()));
+                            assert!(!x.is_busy());
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(queue.wait(), Ok(()));
+        let ran = ran.lock().expect("nothing panicked");
+        for thread in 0..4 {
+            let own: Vec<i32> = ran.iter().filter(|(t, _)| *t == thread).map(|(_, i)| *i).collect();
+            assert_eq!(own, (0..200).collect::<Vec<_>>());
+        }
     }
 
     #[test]
