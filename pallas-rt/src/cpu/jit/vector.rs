@@ -306,6 +306,7 @@ impl Writer {
             // Of every type that registers hold.
             (_, &[mask, yes, no]) if op == ScalarOp::Select => self.blend(mask, yes, no),
             (DType::F32, &[x, y, z]) if op == ScalarOp::Fma => self.fma(x, y, z),
+            (_, &[x, low, high]) if op == ScalarOp::Clamp => self.clamp(dtype, x, low, high),
             (DType::F16 | DType::Bf16, _) => self.half(op, dtype, args),
             _ => None,
         }
@@ -322,6 +323,19 @@ impl Writer {
         let rounded = self.rounded(dtype, Operand::Reg(y))?;
         self.free(y);
         Some(rounded)
+    }
+
+    /// `high` where `x` is greater, `low` where it is less.
+    fn clamp(&mut self, dtype: DType, x: Operand, low: Operand, high: Operand) -> Option<Reg> {
+        let (x, loaded) = self.in_register(x)?;
+        let greater = self.scalar(ScalarOp::Gt, dtype, &[Operand::Reg(x), high])?;
+        let y = self.blend(Operand::Reg(greater), high, Operand::Reg(x))?;
+        self.free(greater);
+        let less = self.scalar(ScalarOp::Lt, dtype, &[Operand::Reg(x), low])?;
+        let z = self.blend(Operand::Reg(less), low, Operand::Reg(y))?;
+        [less, y].into_iter().for_each(|r| self.free(r));
+        self.release(x, loaded);
+        Some(z)
     }
 
     fn float_binary(&mut self, op: ScalarOp, a: Operand, b: Operand) -> Option<Reg> {
