@@ -1,5 +1,6 @@
 //! Reductions of rows, monomorphised per monoid and element type.
 use super::boxes::{Along, Inner, each_row};
+use super::line::Line;
 use super::strips::{compiled, typed};
 use crate::raw;
 use pallas_ir::scalar::VisitMonoid;
@@ -23,6 +24,11 @@ pub(super) struct Fold {
     /// # Safety
     /// Both have elements at these positions, and do not overlap.
     pub(super) loops: InLoops,
+    /// `out[place(i)] = out[place(i)] ∘ x[i]` for the elements of a line, in order; those outside of `out` are skipped.
+    ///
+    /// # Safety
+    /// As [`line::scatter`](super::line::scatter).
+    pub(super) at: At,
     /// Inclusive running fold of `n` elements at strides (in elements).
     ///
     /// # Safety
@@ -33,6 +39,7 @@ pub(super) struct Fold {
 type Rows = unsafe fn(x: *const u8, row: isize, rows: usize, n: usize, start: *const u8, out: *mut u8);
 type InLoops = unsafe fn(x: *const u8, out: *mut u8, inner: &Inner<2>);
 type Into = unsafe fn(x: *const u8, n: usize, out: *mut u8);
+type At = unsafe fn(line: Line, x: *const u8, out: *mut u8);
 
 /// Folds a row in `LANES` independent running results: a long row has many, so that none waits for its last step; a short
 /// one few, since they are folded in turn at its end.
@@ -131,6 +138,21 @@ unsafe fn in_loops<O: Lane<(T, T), Out = T>, T: Elem>(x: *const u8, out: *mut u8
     short_rows!(inner, x, out, O, T, [4 8], each_row(inner, along));
 }
 
+#[inline(always)]
+unsafe fn at<O: Lane<(T, T), Out = T>, T: Elem>(line: Line, x: *const u8, out: *mut u8) {
+    let (x, out) = (x.cast::<T>(), out.cast::<T>());
+    for i in 0..line.n as isize {
+        // SAFETY: the caller's; positions outside of `out` are skipped.
+        unsafe {
+            let position = line.position(i);
+            if line.has(position) {
+                let y = out.offset(line.place(i, position));
+                *y = O::fast((*y, *x.offset(i * line.moved)));
+            }
+        }
+    }
+}
+
 unsafe fn scan<O: Lane<(T, T), Out = T>, T: Elem>(x: *const u8, xs: isize, out: *mut u8, os: isize, n: usize) {
     let (x, out) = (x.cast::<T>(), out.cast::<T>());
     for i in 0..n as isize {
@@ -151,6 +173,7 @@ compiled! {
         = in_loops(x: *const u8, out: *mut u8, inner: &Inner<2>)
 }
 compiled! { fastest_into<O: Lane<(T, T), Out = T>, T: Elem>() -> Into = into(x: *const u8, n: usize, out: *mut u8) }
+compiled! { fastest_at<O: Lane<(T, T), Out = T>, T: Elem>() -> At = at(line: Line, x: *const u8, out: *mut u8) }
 
 /// The loops of a monoid.
 pub(super) fn fold(op: ScalarOp, dtype: DType) -> Fold {
@@ -162,6 +185,7 @@ pub(super) fn fold(op: ScalarOp, dtype: DType) -> Fold {
                 rows: fastest_rows::<O, T>(),
                 into: fastest_into::<O, T>(),
                 loops: fastest_in_loops::<O, T>(),
+                at: fastest_at::<O, T>(),
                 scan: scan::<O, T>,
             }
         }

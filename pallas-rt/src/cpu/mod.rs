@@ -22,6 +22,8 @@ mod fold;
 #[allow(unsafe_code, reason = "micro-kernels over raw matrices")]
 mod gemm;
 mod jit;
+#[allow(unsafe_code, reason = "strided memory")]
+mod line;
 mod plan;
 #[allow(unsafe_code, reason = "tiles are raw memory")]
 mod run;

@@ -1,5 +1,6 @@
 //! Windows of tiles at positions given by data. Elements that are next to each other in both arrays move as one.
 use super::super::fold::Fold;
+use super::super::line::{self, AHEAD, FETCHED, Line, fetch};
 use super::super::plan::step::Indexed;
 use super::super::tile::{self, MAX_RANK, Nest, Tile};
 use super::Run;
@@ -97,49 +98,47 @@ impl Walk {
                 // SAFETY: the caller's.
                 let found = unsafe { *self.index.start.cast::<i32>().offset(at + k) } as isize;
                 let start = found.clamp(0, last.max(0));
-                if skips && start != found {
+                if skips && (start != found || last < 0) {
                     return None;
                 }
                 operand += start * stride;
             }
             Some(operand)
         };
-        if let [n] = self.positions[..] {
-            let [index, moved, operand] = [&self.index, &self.moved, &self.operand].map(|tile| tile.strides[0]);
-            for i in 0..n as isize {
-                if i + AHEAD < n as isize {
-                    place((i + AHEAD) * index, (i + AHEAD) * operand).into_iter().for_each(&ahead);
+        let nest = Nest::new(&self.positions, [&self.index, &self.moved, &self.operand]);
+        let [index, moved, operand] = [0, 1, 2].map(|tile| nest.inner_stride(tile));
+        let n = nest.inner() as isize;
+        nest.rows(|[at, into, first]| {
+            for i in 0..n {
+                if i + AHEAD < n {
+                    place(at + (i + AHEAD) * index, first + (i + AHEAD) * operand).into_iter().for_each(&ahead);
                 }
-                if let Some(found) = place(i * index, i * operand) {
-                    f(found, i * moved);
+                if let Some(found) = place(at + i * index, first + i * operand) {
+                    f(found, into + i * moved);
                 }
             }
-            return;
-        }
+        });
+    }
+
+    /// Calls `f` with each line of windows, its first place in the operand and that in the windows' array, in elements, if
+    /// each window has one start; else it returns false.
+    fn lines(&self, mut f: impl FnMut(Line, isize, isize)) -> bool {
+        let &[(_, last, stride)] = &self.starts[..] else { return false };
         let nest = Nest::new(&self.positions, [&self.index, &self.moved, &self.operand]);
-        nest.each(|[at, moved, first]| place(at, first).into_iter().for_each(|operand| f(operand, moved)));
+        let [index_stride, moved, along] = [0, 1, 2].map(|tile| nest.inner_stride(tile));
+        // Below 0 for an operand without elements.
+        let last = last.min(i32::MAX as isize) as i32;
+        nest.rows(|[at, into, first]| {
+            let index = self.index.start.cast::<i32>().wrapping_offset(at).cast_const();
+            f(Line { n: nest.inner(), index, index_stride, last, stride, along, moved }, first, into);
+        });
+        true
     }
 
     /// Bytes of a row of a window that are worth fetching ahead.
     fn near(&self, bytes: usize) -> usize {
         self.row.map_or(bytes, |n| n * bytes).min(FETCHED)
     }
-}
-
-/// How many windows ahead memory is fetched, and how many bytes of each: their places are not in order.
-const AHEAD: isize = 12;
-const FETCHED: usize = 512;
-
-/// Fetches bytes into the cache.
-fn fetch(start: *const u8, bytes: usize) {
-    #[cfg(target_arch = "x86_64")]
-    for line in (0..bytes).step_by(64) {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: any address may be fetched, and every processor of this kind has SSE.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(start.wrapping_add(line).cast()) };
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = (start, bytes);
 }
 
 /// A tile at another address.
@@ -174,6 +173,21 @@ impl Run<'_> {
                 }
             }
         };
+        let lined = |row: usize| {
+            walk.lines(|own, from, to| {
+                let (from, to) = (start(&x, from), start(&out, to));
+                // SAFETY: as for `copy`.
+                unsafe {
+                    match row {
+                        1 => line::gather(own, from, to, bytes),
+                        _ => line::gather_rows(own, from, to, bytes, row),
+                    }
+                }
+            })
+        };
+        if walk.row.is_some_and(lined) {
+            return;
+        }
         // SAFETY: the shape rule admits i32 only.
         unsafe { walk.each(false, |from| fetch(start(&x, from), walk.near(bytes)), copy) };
     }
@@ -206,6 +220,19 @@ impl Run<'_> {
                 }
             }
         };
+        let lined = |lined, to, from| {
+            let (from, to) = (start(&own, from), start(&out, to));
+            // SAFETY: as for `put`.
+            unsafe {
+                match fold {
+                    Some(fold) => (fold.at)(lined, from, to),
+                    None => line::scatter(lined, from, to, bytes),
+                }
+            }
+        };
+        if walk.row == Some(1) && walk.lines(lined) {
+            return;
+        }
         // SAFETY: the shape rule admits i32 only.
         unsafe { walk.each(true, |to| fetch(start(&out, to), walk.near(bytes)), put) };
     }
