@@ -8,8 +8,8 @@
 //! out = a / l              lse = m + ln l
 //! ```
 //! Masks, bias, soft-cap, sinks and dropout are those of [`crate::attention_scores`]. Everything but the operands is f32;
-//! where the device multiplies f16 by cooperative matrices, probabilities of f16 operands are rounded to f16 before their
-//! product with the values, as on every tensor core.
+//! where the device multiplies 16-bit floats faster (f16 by cooperative matrices, bf16 on the CPU), probabilities are rounded
+//! to the type of the operands before their product with the values, as on every tensor core.
 //! Blocks of keys that no row of a program sees are skipped: nothing is loaded or multiplied for them.
 use crate::attention_options::axes;
 pub use crate::attention_options::{Cotangents, Dropout, Operands, Options, Seed, Window};
@@ -20,7 +20,7 @@ use crate::dispatch::{floats, with_gradient};
 use crate::element::Floating;
 use crate::flash_attention_backward::{flash_attention_backward, flash_attention_backward_with_bias};
 use crate::flash_attention_bias::sinks_gradient;
-use crate::flash_attention_whole::{flash_attention_whole, rules as whole_rules};
+use crate::flash_attention_whole::{flash_attention_whole, heads_of_program, rules as whole_rules};
 use crate::online::Online;
 use pallas_rt::prelude::*;
 use pallas_rt::{Differentiable, Target};
@@ -80,7 +80,7 @@ impl<E: Floating> Factors<E> {
 ///
 /// Which options hold is in `rules`; the arrays of others are not read. [`Options::operands`] makes all of them. `narrow`
 /// products are of queries, keys and values as they are, and of probabilities rounded to their type: what cooperative
-/// matrices of f16 multiply. Else all factors are `E::Acc`.
+/// matrices of f16 and processors with products of bf16 multiply. Else all factors are `E::Acc`.
 #[kernel(grid = (B, H, cdiv(S, BQ), cdiv(L, BK)), semantics = (parallel, parallel, parallel, arbitrary))]
 pub fn flash_attention_blocks<E: Floating>(
     #[block([B, H, S, D] => [_, _, BQ, D], |b, h, i, _| (b, h, i, 0), fill = 0.0)] q: In<E>,
@@ -192,9 +192,14 @@ pub fn block_sizes(
     choose(Choice::Attention, target, [queries, keys], candidates.into_iter().flatten())
 }
 
-/// Whether a device multiplies f16 by cooperative matrices: products are those of [`flash_attention_blocks`]' `narrow`.
+/// Returns true if a device multiplies floats of 16 bits as they are: products are those of [`flash_attention_blocks`]'
+/// `narrow`.
 fn is_narrow(target: &Target, dtype: DType) -> bool {
-    dtype == DType::F16 && target.matrices.is_some_and(|matrices| matrices.half.is_some())
+    match dtype {
+        DType::F16 => target.matrices.is_some_and(|matrices| matrices.half.is_some()),
+        DType::Bf16 => target.cores.is_some(),
+        _ => false,
+    }
 }
 
 /// Attention of queries `[batch, heads, queries, d]` over keys and values `[batch, key heads, keys, d]`; f32, f16 or bf16.
@@ -285,7 +290,11 @@ fn forward(q: &Array, k: &Array, v: &Array, options: &Options<'_>) -> Result<(Ar
     let operands = options.operands(q, k)?;
     if let Some(rules) = whole_rules(target, [keys, shape[3]], options, &operands) {
         let (scale, rows) = (operands.scale, blocks[0]);
-        return floats!("flash_attention", q.dtype(), E => flash_attention_whole::<E>(q, k, v, scale, rules, rows));
+        let own = [shape[0], shape[1], rows.min(shape[2]), shape[3]];
+        let [batch, heads] = heads_of_program(target, own, [axes("k", k)?[1], keys]);
+        return floats!("flash_attention", q.dtype(), E => {
+            flash_attention_whole::<E>(q, k, v, scale, rules, batch, heads, rows)
+        });
     }
     floats!("flash_attention", q.dtype(), E => flash_attention_in_blocks::<E>(q, k, v, options, blocks))
 }

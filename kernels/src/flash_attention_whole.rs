@@ -9,8 +9,8 @@
 use crate::attention_options::{Operands, Options};
 use crate::attention_scores::{Block, Rules};
 use crate::element::{Floating, Wide};
-use pallas_rt::Target;
 use pallas_rt::prelude::*;
+use pallas_rt::{Target, launch_parts};
 
 /// Most keys of a block, of which programs take all at once, and most elements of them: they stay in a core's second level
 /// cache.
@@ -66,30 +66,66 @@ fn seen<A: Wide>(rows: Tile<A>, block: Block) -> Tile<A> {
     if is_masked(block.rules) { block.seen(rows) } else { rows }
 }
 
-/// Results and log-sum-exps of a block of queries. Heads of queries share heads of keys in groups.
-#[kernel(grid = (B, H, cdiv(S, BQ)))]
+/// Most multiply-adds of a program that has several heads, and most elements of its tiles.
+const WORK: usize = 1 << 18;
+const TILE: usize = 1 << 13;
+
+/// Batch elements and heads of a program, in front of so many queries and keys of `d` elements: as many as make it worth its
+/// steps, and as leave programs for each core. Heads of queries that share keys have programs of their own, and so have those
+/// that several devices divide.
+pub(crate) fn heads_of_program(
+    target: &Target,
+    [batch, heads, queries, d]: [usize; 4],
+    [groups, keys]: [usize; 2],
+) -> [usize; 2] {
+    if groups != heads || launch_parts() > 1 {
+        return [1, 1];
+    }
+    let most = (WORK / (queries * keys * d).max(1)).min(TILE / (queries.max(keys) * keys.max(d)).max(1));
+    let all = batch * heads;
+    // All of a few heads are less work than handing some to another thread.
+    let cores = if all <= most { 1 } else { target.cores.unwrap_or(1) };
+    let most = most.min(all / cores).max(1);
+    let part = |extent: usize, most: usize| {
+        (1..=most.min(extent).max(1)).rev().find(|part| extent.is_multiple_of(*part)).unwrap_or(1)
+    };
+    let own = part(heads, most);
+    [if own == heads { part(batch, most / own) } else { 1 }, own]
+}
+
+/// Results and log-sum-exps of a block of queries of some heads. Heads of queries share heads of keys in groups, if a
+/// program has one head.
+#[kernel(grid = (cdiv(B, BB), cdiv(H, BH), cdiv(S, BQ)))]
 pub fn flash_attention_whole<E: Floating>(
-    #[block([B, H, S, D] => [_, _, BQ, D], |b, h, i| (b, h, i, 0), fill = 0.0)] q: In<E>,
-    #[block([B, G, L, D] => [_, _, L, D], |b, h, _| (b, h / (H / G), 0, 0))] k: In<E>,
-    #[block([B, G, L, D] => [_, _, L, D], |b, h, _| (b, h / (H / G), 0, 0))] v: In<E>,
-    #[block([B, H, S, D] => [_, _, BQ, D], |b, h, i| (b, h, i, 0))] out: Out<E>,
-    #[block([B, H, S] => [_, _, BQ], |b, h, i| (b, h, i))] lse: Out<E::Acc>,
+    #[block([B, H, S, D] => [BB, BH, BQ, D], |b, h, i| (b, h, i, 0), fill = 0.0)] q: In<E>,
+    #[block([B, G, L, D] => [BB, BH, L, D], |b, h, _| (b, h / (H / G), 0, 0), fill = 0.0)] k: In<E>,
+    #[block([B, G, L, D] => [BB, BH, L, D], |b, h, _| (b, h / (H / G), 0, 0), fill = 0.0)] v: In<E>,
+    #[block([B, H, S, D] => [BB, BH, BQ, D], |b, h, i| (b, h, i, 0))] out: Out<E>,
+    #[block([B, H, S] => [BB, BH, BQ], |b, h, i| (b, h, i))] lse: Out<E::Acc>,
     scale: f32,
     #[fixed] rules: Rules,
+    #[dim] BB: usize,
+    #[dim] BH: usize,
     #[dim] BQ: usize,
 ) {
     let block = block(rules, [BQ, L], program_id(2) * BQ, S);
-    let products = dot(q.load().cast::<E::Acc>(), k.load().cast::<E::Acc>().t()) * scale.cast::<E::Acc>();
-    let (scores, _) = scores(products, block);
-    let m = scores.max(1);
+    let (q, k) = (q.load().cast::<E::Acc>(), k.load().cast::<E::Acc>());
+    let products = dot_general(q, k, &[(3, 3)], &[(0, 0), (1, 1)]) * scale.cast::<E::Acc>();
+    let (mut scores, _) = rules.scores(products, None);
+    let mut v = v.load().cast::<E::Acc>();
+    if is_masked(rules) {
+        scores = select(block.live().reshape([1, 1, BQ, L]), scores, f32::NEG_INFINITY);
+        let seen = block.seen(full::<E::Acc>([L, 1], 1.0)).ne(0.0);
+        v = select(seen.reshape([1, 1, L, 1]), v, 0.0);
+    }
+    let m = scores.max(3);
     // A row without live key has weights of 0.
     let m = select(m.eq(f32::NEG_INFINITY), 0.0, m);
     let p = (scores - m).exp();
-    let total = p.sum(1);
+    let total = p.sum(3);
     let dead = total.eq(0.0);
-    let v = seen(v.load().cast::<E::Acc>(), block);
     out.store(select(dead, 0.0, dot(p, v) / total).cast::<E>());
-    lse.store(select(dead, f32::NEG_INFINITY, m + total.log()).reshape([BQ]));
+    lse.store(select(dead, f32::NEG_INFINITY, m + total.log()).reshape([BB, BH, BQ]));
 }
 
 /// The gradients by queries, keys and values of a head, of which each has keys of its own.
