@@ -1,5 +1,5 @@
 //! The loops around a chain's vectors.
-use super::super::plan::step::{Along, Chain, Input, Source};
+use super::super::plan::step::{Along, Chain, Input, Link, Operation, Source};
 use super::asm::{Gpr, Jump, Mem, Operand, Reg};
 use super::links::{Rotation, rotations};
 use super::types::{held, in_fewer_bytes, in_four_bytes};
@@ -73,8 +73,19 @@ struct Order {
     abreast: bool,
 }
 
-/// Links from which on a chain is long: the processor does not see the next vector's while it waits for this one's.
+/// Links from which on a chain is long: the processor does not see the next vector's while it waits for this one's. A
+/// function such as `tanh` takes as long as several others.
 const LONG: usize = 24;
+const FUNCTION: usize = 6;
+
+/// The length of a chain in links of one or two instructions.
+fn length(chain: &Chain) -> usize {
+    let of = |link: &Link| match link.op {
+        Operation::Scalar(op) if op.row().cost.transcendental > 0 => FUNCTION,
+        _ => 1,
+    };
+    chain.links.iter().map(of).sum()
+}
 
 /// A function over rows, and the constants that are worth a register.
 fn function(chains: &[Chain], forms: &[Form], order: Order, mut w: Writer) -> Option<(Vec<u8>, Vec<u32>)> {
@@ -272,7 +283,7 @@ impl<'c> Compiler<'c> {
             self.folded.push(Some(Folded { op: sink.op, start, running }));
         }
         self.w.asm.clear(COLUMN);
-        self.columns(unroll, order.abreast && self.chain.links.len() >= LONG)?;
+        self.columns(unroll, order.abreast && length(self.chain) >= LONG)?;
         if unroll > 1 {
             self.columns(1, false)?;
         }
