@@ -87,7 +87,9 @@ impl Run<'_> {
             if outcome.turned { (1, dot.a, gemm::narrow::ALL) } else { (outcome.extents.m, dot.b, dot.bits) };
         let dtype = self.ty(other).dtype;
         let Extents { m, n, k } = outcome.extents;
-        if outcome.batch.iter().product::<usize>() > 1 && m * n * k <= gemm::tiny::MOST {
+        // Bits of the elements that count are selected by the kernels of few rows alone.
+        let all_bits = dot.bits == gemm::narrow::ALL;
+        if all_bits && outcome.batch.iter().product::<usize>() > 1 && m * n * k <= gemm::tiny::MOST {
             let run = gemm::tiny::fastest::<f32>();
             let done = self.product(dot, &outcome, DType::F32, [DType::F32; 2], |extents, a, b, c| {
                 // SAFETY: the caller's.
@@ -97,8 +99,11 @@ impl Run<'_> {
             return done;
         }
         let left = self.ty(dot.a).dtype;
-        let has_few_columns =
-            !outcome.turned && n <= gemm::narrow::COLUMNS && m > gemm::narrow::ROWS && k >= gemm::narrow::DEEP;
+        let has_few_columns = all_bits
+            && !outcome.turned
+            && n <= gemm::narrow::COLUMNS
+            && m > gemm::narrow::ROWS
+            && k >= gemm::narrow::DEEP;
         if let Some(kernel) = gemm::narrow::kernel(left, gemm::narrow::ALL).filter(|_| has_few_columns) {
             let done = self.product(dot, &outcome, DType::F32, [left, DType::F32], |extents, a, b, c| {
                 // SAFETY: the caller's.
