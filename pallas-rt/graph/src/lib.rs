@@ -22,10 +22,12 @@
 pub mod bounded;
 mod build;
 pub mod call;
+mod dead;
 mod dynamic;
 pub mod file;
 pub mod fuse;
 pub mod graph;
+mod inline;
 mod jaxpr;
 pub mod manual;
 pub mod mesh;

@@ -20,8 +20,9 @@ mod agree;
 mod mask;
 mod moved;
 
+use crate::dead::without_dead;
 use crate::graph::{Graph, Op};
-use crate::simplify::{inlined, without_dead};
+use crate::simplify::inlined;
 use agree::agree;
 use mask::Masking;
 use pallas_ir::{DType, Literal, Loc, StructuralOp, Type};

@@ -2,17 +2,14 @@
 mod cancel;
 mod carries;
 mod common;
-mod dead;
-mod inline;
 mod products;
 mod stacks;
 mod steps;
 mod units;
 
-pub(crate) use dead::dead as without_dead;
-pub(crate) use inline::expanded;
-pub use inline::inline as inlined;
+pub use crate::inline::inline as inlined;
 
+use crate::dead::without_dead;
 use crate::graph::{Graph, Op};
 
 /// A pass: from a graph to an equal one.
@@ -20,18 +17,18 @@ pub type Pass = fn(&Graph) -> Graph;
 
 /// All passes by name, in the order in which they run.
 pub const PASSES: &[(&str, Pass)] = &[
-    ("inline", inline::inline),
+    ("inline", inlined),
     ("stacks", stacks::stacks),
     ("carries", carries::carries),
-    ("dead", dead::dead),
+    ("dead", without_dead),
     ("steps", steps::steps),
     ("stacks", stacks::stacks),
-    ("dead", dead::dead),
+    ("dead", without_dead),
     ("units", units::units),
     ("products", products::products),
     ("cancel", cancel::cancel),
     ("common", common::common),
-    ("dead", dead::dead),
+    ("dead", without_dead),
 ];
 
 /// Runs every pass, also on the graphs that a graph calls.

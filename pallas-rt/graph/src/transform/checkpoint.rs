@@ -3,8 +3,9 @@ use super::Refused;
 use super::control::{is_float, or_zeros};
 use super::vjp::vjp;
 use crate::call::{Call, Checkpoint};
+use crate::dead::without_dead;
 use crate::graph::{Equation, Graph, Op, Var};
-use crate::simplify::{expanded, without_dead};
+use crate::inline::expanded;
 
 /// The cotangents of the operands of a checkpoint. The derivative takes the values that the policy stores, which the call
 /// gives as well from now on, and computes the others again from the operands, behind barriers so that they stay apart

@@ -8,8 +8,8 @@ use super::second;
 use super::split::{is_remade, sources};
 use super::vjp::{vjp, vjp_of};
 use crate::call::{Call, Case, Custom, CustomJvp, Scan};
+use crate::dead::without_dead;
 use crate::graph::{Equation, Graph, Op, Var};
-use crate::simplify::without_dead;
 use pallas_ir::{At, Diag, Literal, ScalarOp, Type};
 
 /// The cotangents of the operands of a call, from those of its results; `None` for zero. `at` is the number of its equation

@@ -6,7 +6,7 @@ use super::split::split;
 use super::{Refused, collective, manual, memo, within_limits};
 use crate::call::{Call, Case, Scan, While};
 use crate::graph::{Equation, Graph, Op, Var};
-use crate::simplify::expanded;
+use crate::inline::expanded;
 use pallas_ir::{At, Diag, E, Literal};
 use std::cell::RefCell;
 

@@ -3,7 +3,7 @@ use super::Refused;
 use super::rule::{made, structural, value};
 use crate::call::Call;
 use crate::graph::{Equation, Graph, Op, Var};
-use crate::simplify::expanded;
+use crate::inline::expanded;
 use pallas_ir::{At, Diag, E, Literal, Loc, ScalarOp};
 use std::cell::RefCell;
 

@@ -25,10 +25,10 @@ impl Body {
         let mut count = 4;
         let mut operations = vec![];
         for _ in 0..2 + dice.below(7) {
-            operations.push((dice.below(12), [0; 2].map(|_| dice.below(count) as usize)));
+            operations.push((dice.below(12), [0; 2].map(|_| dice.below(count))));
             count += 1;
         }
-        let mut pick = || dice.below(count) as usize;
+        let mut pick = || dice.below(count);
         let next = pick();
         let sums = (0..4).map(|_| (pick(), [pick(), pick()])).collect();
         Body { operations, next, sums, stacks: vec![pick(), pick()] }
@@ -129,7 +129,7 @@ fn drawn_bodies_are_their_steps() {
     for seed in 0..60 {
         let mut dice = Dice(seed + 1);
         let (body, reverse) = (Arc::new(Body::draw(&mut dice)), dice.below(2) == 0);
-        let length = [1, 2, 3, 5, 9][dice.below(5) as usize];
+        let length = [1, 2, 3, 5, 9][dice.below(5)];
         // Sums of 16-bit floats are rounded once instead of in each step.
         let (dtype, tolerance) = if seed % 3 == 0 { (DType::Bf16, 0.06) } else { (DType::F32, 2e-5) };
         let all = operands(length, dtype, &mut dice);

@@ -1,7 +1,7 @@
 //! When the values of a scan's body are computed.
-use super::super::dead::dead;
 use super::parts::Divided;
 use crate::call::Scan;
+use crate::dead::without_dead;
 use crate::graph::{Equation, Graph, Op, Var};
 use crate::transform::batched_for;
 use pallas_ir::structural::{Cast, Reduce};
@@ -288,7 +288,7 @@ impl<'b> Marks<'b> {
         let fixed = scan.captured + scan.carried;
         before.params = [&body.params[..scan.captured], &body.params[fixed..]].concat();
         before.results = early;
-        let before = dead(&before);
+        let before = without_dead(&before);
 
         // What moves, and the new arrays.
         let late = after.equations.iter().filter(|e| self.is(e.results[0], When::After));

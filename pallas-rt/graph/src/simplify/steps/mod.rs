@@ -23,13 +23,13 @@ mod parts;
 
 use super::cancel::cancel;
 use super::common::common;
-use super::dead::dead;
-use super::inline::inline;
 use super::products::products;
 use super::units::units;
 use crate::build::dims;
 use crate::call::{Call, Scan};
+use crate::dead::without_dead;
 use crate::graph::{Graph, Op, Var};
+use crate::inline::inline;
 use marks::Marks;
 use pallas_ir::StructuralOp;
 use pallas_ir::structural::Reshape;
@@ -82,7 +82,7 @@ fn single(to: &mut Graph, scan: &Scan, args: &[Var]) -> Vec<Var> {
         let shape = to.ty(*v).shape[1..].to_vec();
         *v = reshaped(to, *v, &shape);
     }
-    let mut made = to.inline(&inline(&dead(&scan.body)), &args);
+    let mut made = to.inline(&inline(&without_dead(&scan.body)), &args);
     for v in &mut made[scan.carried..] {
         let shape = [&[1], &to.ty(*v).shape[..]].concat();
         *v = reshaped(to, *v, &shape);
@@ -119,7 +119,7 @@ fn merged(scan: &Scan, args: &[Var]) -> (Scan, Vec<Var>) {
 
 /// The parts of a scan, if it is divided.
 fn divided(scan: &Scan) -> Option<Divided> {
-    let passes = [inline, dead, units, products, cancel, common, dead];
+    let passes = [inline, without_dead, units, products, cancel, common, without_dead];
     let body = passes.iter().fold(scan.body.clone(), |body, pass| pass(&body));
     if body.equations.iter().any(|e| e.op == Op::Barrier) {
         return None;

@@ -1,8 +1,8 @@
 //! Branches and loops of a kernel. What they store to is a value that they give.
 use super::{Key, Plain, Scope, counter};
 use crate::call::{Call, Case, While};
+use crate::dead::without_dead;
 use crate::graph::{Graph, Var};
-use crate::simplify::without_dead;
 use pallas_ir::structural::Cast;
 use pallas_ir::{DType, Diag, Inst, Op as TileOp, OperandId, RegionId, ScalarOp, StructuralOp, Type};
 use std::collections::BTreeSet;

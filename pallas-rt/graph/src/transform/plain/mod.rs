@@ -18,8 +18,8 @@ mod ranges;
 use super::Refused;
 use crate::build::dims;
 use crate::call::{Call, KernelCall, Print};
+use crate::dead::without_dead;
 use crate::graph::{Graph, Op, Var};
-use crate::simplify::without_dead;
 use pallas_ir::structural::{Broadcast, Pad, Slice};
 use pallas_ir::{
     At, BlockDim, DType, Diag, Dim, Inst, InstId, Kernel, Literal, Loc, Op as TileOp, OperandId, OperandKind, RegionId,
