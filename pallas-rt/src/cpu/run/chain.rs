@@ -86,6 +86,9 @@ const LARGE: usize = 8 << 20;
 /// Shorter rows share a strip with others.
 const LONG: usize = STRIP / 2;
 
+/// Most elements of rows that are copied by columns.
+const FEW: usize = 4;
+
 impl<'a> Run<'a> {
     /// Runs chains over the same rows, each in machine code or in strips: all of a row at a time, or of a few rows.
     pub(super) fn sweep(&mut self, chains: &'a [Chain], codes: &Codes) -> Result<(), Stop> {
@@ -340,6 +343,39 @@ impl Strips<'_> {
         tile.start.wrapping_offset(elements * bytes as isize)
     }
 
+    /// Calls `f` with the lines of a window in a tile and in a strip buffer, each with its first place and stride, and the
+    /// number of elements. Lines are rows, or columns where rows are very short.
+    fn lines(
+        &self,
+        tile: &Tile,
+        buffer: *mut u8,
+        w: Window,
+        bytes: usize,
+        mut f: impl FnMut((*mut u8, isize), (*mut u8, isize), usize),
+    ) {
+        let shape = &self.chain.shape;
+        let last = shape.len().saturating_sub(1);
+        let stride = tile.strides[last];
+        // The axis along which rows follow each other.
+        let rows = (0..last).rev().find(|&axis| shape[axis] != 1).filter(|_| w.cols <= FEW && w.rows > w.cols);
+        let mut r = 0;
+        while r < w.rows {
+            let (place, strip) = (self.row(tile, w, r, bytes), buffer.wrapping_add(r * w.cols * bytes));
+            let Some(axis) = rows else {
+                f((place, stride), (strip, 1), w.cols);
+                r += 1;
+                continue;
+            };
+            let count = (shape[axis] - (w.row + r) % shape[axis]).min(w.rows - r);
+            for c in 0..w.cols {
+                let place = place.wrapping_offset(c as isize * stride * bytes as isize);
+                let strip = strip.wrapping_add(c * bytes);
+                f((place, tile.strides[axis]), (strip, w.cols as isize), count);
+            }
+            r += count;
+        }
+    }
+
     /// Copies operands that are not read in place.
     ///
     /// # Safety
@@ -350,11 +386,9 @@ impl Strips<'_> {
             match input {
                 // SAFETY: rows lie inside of the tile, the buffer holds the strip.
                 Reach::Rows(tile, buffer) => unsafe {
-                    let stride = tile.strides[self.chain.shape.len().saturating_sub(1)];
-                    for r in 0..w.rows {
-                        let to = buffer.add(r * w.cols * bytes);
-                        copy_row(self.row(&tile, w, r, bytes), stride, to, 1, w.cols, bytes);
-                    }
+                    self.lines(&tile, buffer, w, bytes, |(place, far), (strip, near), n| {
+                        copy_row(place, far, strip, near, n, bytes);
+                    });
                 },
                 // The first strip of a row is its longest; the others find it filled.
                 // SAFETY: as above.
@@ -405,11 +439,9 @@ impl Strips<'_> {
                 },
                 // SAFETY: as above.
                 Reach::Rows(tile, buffer) => unsafe {
-                    let stride = tile.strides[self.chain.shape.len().saturating_sub(1)];
-                    for r in 0..w.rows {
-                        let from = buffer.add(r * w.cols * bytes);
-                        copy_row(from, 1, self.row(tile, w, r, bytes), stride, w.cols, bytes);
-                    }
+                    self.lines(tile, *buffer, w, bytes, |(place, far), (strip, near), n| {
+                        copy_row(strip, near, place, far, n, bytes);
+                    });
                 },
                 _ => {}
             }

@@ -24,6 +24,9 @@ pub(super) struct Lie {
 /// Fewest elements of a group of rows that is worth a call of machine code.
 const WORTH: usize = 64;
 
+/// Elements of a vector.
+const VECTOR: usize = 8;
+
 /// A place whose groups of rows are anywhere.
 #[derive(Clone, Copy)]
 pub(super) struct Spread {
@@ -125,7 +128,8 @@ impl Run<'_> {
             Place { start, row }
         }));
         lie.spread[1] = spread.len();
-        Some(lie)
+        // Strips are faster than a few elements at a time.
+        (axis == 0 || lie.flat || columns >= VECTOR).then_some(lie)
     }
 }
 

@@ -350,3 +350,29 @@ fn the_launches_of_a_function_are_submitted_together() {
         }
     });
 }
+
+/// Chains behind moves along the axes of short rows: each operand is read from another place.
+#[test]
+fn moves_of_short_rows_share_kernels() {
+    let client = Client::cpu();
+    for seed in 0..60 {
+        let mut dice = Dice(seed);
+        let shape = [1 + dice.below(40), [1, 3, 62, 200, 1100][dice.below(5)], 1 + dice.below(9)];
+        let n: usize = shape.iter().product();
+        let dtype = [DType::F32, DType::Bf16, DType::U8, DType::I32, DType::F64][dice.below(5)];
+        let x: Vec<f32> = (0..n).map(|_| dice.below(60) as f32).collect();
+        let given = client.array(&x, &shape).expect("it fits").cast(dtype);
+        let (axis, other) = (dice.below(3), dice.below(3));
+        let f = jit(move |x: &Array| x.flip(axis as isize) + x.flip(other as isize) * 2.0 + x);
+        let found = numbers(&f(&given).expect("it runs").cast(DType::F32));
+        let flipped = |i: usize, axis: usize| {
+            let inner: usize = shape[axis + 1..].iter().product();
+            let at = i / inner % shape[axis];
+            x[i - at * inner + (shape[axis] - 1 - at) * inner]
+        };
+        for (i, &y) in found.iter().enumerate() {
+            let expected = flipped(i, axis) + flipped(i, other) * 2.0 + x[i];
+            assert_eq!(y, expected, "{seed}: {dtype} {shape:?} along {axis} and {other}, element {i}");
+        }
+    }
+}
