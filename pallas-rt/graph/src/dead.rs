@@ -7,6 +7,7 @@
 use crate::call::has_effect;
 use crate::graph::Graph;
 
+/// The graph without them.
 pub(crate) fn without_dead(graph: &Graph) -> Graph {
     let mut live = vec![false; graph.types.len()];
     graph.results.iter().for_each(|r| live[r.index()] = true);

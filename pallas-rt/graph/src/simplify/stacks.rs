@@ -22,7 +22,8 @@ pub(super) fn stacks(graph: &Graph) -> Graph {
     graph
 }
 
-fn scan_of(op: &Op) -> Option<&Scan> {
+/// The scan that an operation is.
+pub(super) fn scan_of(op: &Op) -> Option<&Scan> {
     match op {
         Op::Call(call) => match &**call {
             Call::Scan(scan) => Some(scan),

@@ -6,7 +6,6 @@ use super::super::gemm::{self, Extents, Matrix, Number, Packing, Target};
 use super::super::plan::step::Nested;
 use super::super::strips::{compiled, slice, slice_mut};
 use super::super::tile::{self, Tile};
-
 use super::matrices::{Buffers, Matrices};
 use super::{Run, Stop, room};
 use crate::raw;

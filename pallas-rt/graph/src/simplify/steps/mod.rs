@@ -24,9 +24,10 @@ mod parts;
 use super::cancel::cancel;
 use super::common::common;
 use super::products::products;
+use super::stacks::scan_of;
 use super::units::units;
 use crate::build::dims;
-use crate::call::{Call, Scan};
+use crate::call::Scan;
 use crate::dead::without_dead;
 use crate::graph::{Graph, Op, Var};
 use crate::inline::inline;
@@ -61,16 +62,6 @@ pub(super) fn steps(graph: &Graph) -> Graph {
     to.at = graph.at;
     to.results.iter_mut().for_each(|r| *r = same[r.index()]);
     to
-}
-
-fn scan_of(op: &Op) -> Option<&Scan> {
-    match op {
-        Op::Call(call) => match &**call {
-            Call::Scan(scan) => Some(scan),
-            _ => None,
-        },
-        _ => None,
-    }
 }
 
 /// The results of a scan of one step.
