@@ -1,5 +1,7 @@
 //! A scalar around a tile.
-use super::{Access, Arg, Batch, Broadcast, Draw, Index, Piece, Sample, Slice, Structural, arity, derive::linear, draw, list};
+use super::{
+    Access, Arg, Batch, Broadcast, Draw, Index, Piece, Sample, Slice, Structural, arity, derive::linear, draw, list,
+};
 use crate::diag::{At, Diag, shape};
 use crate::parse::Attributes;
 use crate::{DType, Dim, E, Facts, Literal};
