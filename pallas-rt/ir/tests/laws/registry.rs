@@ -428,10 +428,12 @@ fn access_agrees_with_the_shape_rule() {
 }
 
 /// Values of several types, from which an operation takes its operands in order.
-struct Values {
-    all: Vec<Type>,
-    seed: u64,
-    taken: Vec<Type>,
+pub(crate) struct Values {
+    pub(crate) all: Vec<Type>,
+    pub(crate) seed: u64,
+    pub(crate) taken: Vec<Type>,
+    /// Operands that are indices, and the end of what they address.
+    pub(crate) ends: Vec<(usize, usize)>,
 }
 impl Draw for Values {
     fn below(&mut self, n: usize) -> usize {
@@ -447,8 +449,9 @@ impl Draw for Values {
     fn constant(&mut self, x: Literal) {
         self.taken.push(Type::scalar(x.dtype));
     }
-    fn within(&mut self, _: usize) {
+    fn within(&mut self, end: usize) {
         assert_eq!(self.taken.last().map(|ty| ty.dtype), Some(DType::I32), "an index");
+        self.ends.push((self.taken.len() - 1, end));
     }
     fn dtype(&mut self) -> DType {
         DType::ALL[self.below(DType::ALL.len())]
@@ -466,7 +469,7 @@ fn drawn_operations_fit_their_operands() {
     for (draw, name) in StructuralOp::DRAWS.iter().zip(StructuralOp::NAMES) {
         let mut fitting = 0;
         for seed in 0..200 {
-            let mut from = Values { all: all.clone(), seed, taken: vec![] };
+            let mut from = Values { all: all.clone(), seed, taken: vec![], ends: vec![] };
             let Some(op) = draw(&mut from) else { continue };
             assert_eq!(op.name(), *name);
             let dims: Vec<Vec<Dim>> = from.taken.iter().map(Type::dims).collect();

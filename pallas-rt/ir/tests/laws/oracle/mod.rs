@@ -53,8 +53,20 @@ fn one(op: ScalarOp, args: &[f64]) -> f64 {
     let returns_bool = op.row().result == Ty::Is(DType::Bool);
     let out = if returns_bool { SliceMut::Bool(&mut bool) } else { SliceMut::F64(&mut float) };
     let lane = Strip { args: &strips, out, fast: false };
-    op.visit(DType::F64, lane).unwrap_or_else(|| panic!("{op} has no f64 lane"));
+    if op.visit(DType::F64, lane).is_none() {
+        return of_integers(op, args);
+    }
     if returns_bool { f64::from(bool[0]) } else { float[0] }
+}
+
+/// The same for operations on bits, which floats do not have.
+fn of_integers(op: ScalarOp, args: &[f64]) -> f64 {
+    let integers: Vec<[i32; 1]> = args.iter().map(|&x| [x as i32]).collect();
+    let strips: Vec<Slice<'_>> = integers.iter().map(|x| Slice::I32(x)).collect();
+    let mut out = [0];
+    let lane = Strip { args: &strips, out: SliceMut::I32(&mut out), fast: false };
+    op.visit(DType::I32, lane).unwrap_or_else(|| panic!("{op} has no lane of f64 or i32"));
+    f64::from(out[0])
 }
 
 /// One strip through a row's lane.
