@@ -2,10 +2,13 @@
 //! launches of a few microseconds can be shared.
 //!
 //! A member of a team spins until there is work, and leaves after a while without any; the next launch calls it again. The caller never
-//! waits for a member that has not begun.
+//! waits for a member that has not begun: on a busy machine that may take milliseconds.
+use std::any::Any;
 use std::cell::UnsafeCell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Below this many elementary operations a launch takes about as long as sharing it.
@@ -36,11 +39,7 @@ impl Threads for Pool {
     }
 
     fn share(&self, threads: usize, work: Work<'_>) {
-        // The caller is one of the threads, so no thread has to be woken for its share.
-        rayon::in_place_scope(|scope| {
-            (1..threads).for_each(|t| scope.spawn(move |_| work(t)));
-            work(0);
-        });
+        with(|team| team.share(threads, work));
     }
 }
 
@@ -93,34 +92,35 @@ struct Shared {
     over: AtomicBool,
     /// By thread, true if it is a member.
     present: Vec<AtomicBool>,
+    /// A member's panic, which the caller resumes.
+    panic: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
 // SAFETY: `work` is written by the caller alone, while the number is even and nobody is inside; members read it only while the
 // number is odd and they are inside.
 unsafe impl Sync for Shared {}
+// SAFETY: as above. Members that outlive the program do not read it any more.
+unsafe impl Send for Shared {}
 
 /// The team of a program.
-struct Team<'s, 'scope> {
-    shared: &'scope Shared,
-    scope: &'s rayon::Scope<'scope>,
+struct Team {
+    /// Members that begin after the end of the program still find that it is over.
+    shared: Arc<Shared>,
 }
 
 /// Runs a program with a team on the threads of the pool.
 pub(crate) fn with<R>(program: impl FnOnce(&dyn Threads) -> R) -> R {
-    let threads = rayon::current_num_threads();
-    let shared = Shared {
+    let shared = Arc::new(Shared {
         number: AtomicUsize::new(0),
         inside: AtomicUsize::new(0),
         work: UnsafeCell::new(None),
         over: AtomicBool::new(false),
-        present: (0..threads).map(|_| AtomicBool::new(false)).collect(),
-    };
-    let shared = &shared;
-    rayon::in_place_scope(|scope| {
-        // Members leave also if the program panics.
-        let _over = OnDrop(|| shared.over.store(true, SeqCst));
-        program(&Team { shared, scope })
-    })
+        present: (0..rayon::current_num_threads()).map(|_| AtomicBool::new(false)).collect(),
+        panic: Mutex::default(),
+    });
+    // Members leave also if the program panics.
+    let _over = OnDrop(|| shared.over.store(true, SeqCst));
+    program(&Team { shared: shared.clone() })
 }
 
 struct OnDrop<F: FnMut()>(F);
@@ -131,25 +131,26 @@ impl<F: FnMut()> Drop for OnDrop<F> {
     }
 }
 
-impl Threads for Team<'_, '_> {
+impl Threads for Team {
     /// A member sees new work within a microsecond.
     fn least_work(&self) -> usize {
         SHARED_WORK
     }
 
     fn share(&self, threads: usize, work: Work<'_>) {
-        let shared = self.shared;
+        let shared = &self.shared;
         for thread in 1..threads.min(shared.present.len()) {
             if !shared.present[thread].swap(true, SeqCst) {
-                self.scope.spawn(move |_| shared.serve(thread));
+                let shared = shared.clone();
+                rayon::spawn(move || shared.serve(thread));
             }
         }
         // SAFETY: the number is even and nobody is inside, so nobody reads it. The borrow ends before this function does:
-        // see `_done`.
+        // see `done`.
         unsafe { *shared.work.get() = Some(std::mem::transmute::<Work<'_>, Work<'static>>(work)) };
         shared.number.fetch_add(1, SeqCst);
         // Also if the work panics here, no member uses it afterwards.
-        let _done = OnDrop(|| {
+        let done = OnDrop(|| {
             shared.number.fetch_add(1, SeqCst);
             let mut rounds = 0u32;
             while shared.inside.load(SeqCst) > 0 {
@@ -158,6 +159,10 @@ impl Threads for Team<'_, '_> {
             }
         });
         work(0);
+        drop(done);
+        if let Some(panic) = shared.panic.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            resume_unwind(panic);
+        }
     }
 }
 
@@ -177,7 +182,10 @@ impl Shared {
                     // SAFETY: the number was odd after this member went inside, so the caller does not write the work, or
                     // return from `share`, before it is outside again.
                     let work = unsafe { (*self.work.get()).expect("the number is odd") };
-                    work(thread);
+                    // A panic in the pool would end the process.
+                    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| work(thread))) {
+                        self.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(panic);
+                    }
                 }
                 since = Instant::now();
                 continue;
@@ -220,6 +228,41 @@ mod tests {
                     }
                 }
             });
+        });
+    }
+
+    #[test]
+    fn a_launch_waits_for_no_thread_that_has_not_begun() {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().expect("two threads");
+        let (is_busy, is_done) = (&AtomicBool::new(false), &AtomicBool::new(false));
+        let wait = |flag: &AtomicBool| {
+            while !flag.load(SeqCst) {
+                std::hint::spin_loop();
+            }
+        };
+        pool.in_place_scope(|scope| {
+            // One thread is busy until the launches are done.
+            scope.spawn(move |_| {
+                is_busy.store(true, SeqCst);
+                wait(is_done);
+            });
+            wait(is_busy);
+            let (sender, received) = std::sync::mpsc::channel();
+            scope.spawn(move |_| {
+                // A thread that waits in the pool takes up other work of it.
+                let is_taken = Arc::new(AtomicBool::new(false));
+                let launch = |thread| {
+                    let is_taken = is_taken.clone();
+                    if thread == 0 {
+                        rayon::spawn(move || is_taken.store(true, SeqCst));
+                    }
+                };
+                Pool.share(2, &launch);
+                with(|team| team.share(2, &launch));
+                sender.send(is_taken.load(SeqCst)).expect("it is received");
+                is_done.store(true, SeqCst);
+            });
+            assert!(!received.recv().expect("it is sent"), "a launch waited");
         });
     }
 
