@@ -192,7 +192,7 @@ pub(super) unsafe fn scatter(line: Line, from: *const u8, to: *mut u8, bytes: us
 mod tests {
     use super::super::fold::fold;
     use super::*;
-    use pallas_ir::{DType, ScalarOp};
+    use pallas_ir::{DType, Literal, ScalarOp};
 
     /// Calls `check` with lines of drawn lengths and strides, their positions, and the lengths of the arrays that they touch.
     fn lines(check: impl Fn(Line, usize, usize)) {
@@ -277,23 +277,41 @@ mod tests {
 
     #[test]
     fn each_element_is_folded_into_its_place() {
-        for op in [ScalarOp::Add, ScalarOp::Mul, ScalarOp::Minimum, ScalarOp::Maximum] {
+        use ScalarOp::{Add, BitAnd, BitOr, BitXor, Maximum, Minimum, Mul};
+        let ops = [Add, Mul, Minimum, Maximum, BitAnd, BitOr, BitXor];
+        let all = ops.into_iter().flat_map(|op| DType::ALL.iter().map(move |&dtype| (op, dtype)));
+        let monoids: Vec<(ScalarOp, DType)> = all.filter(|(op, dtype)| op.is_monoid(*dtype)).collect();
+        assert!(monoids.len() > 50, "{monoids:?}");
+        for (op, dtype) in monoids {
+            let (fold, bytes) = (fold(op, dtype), dtype.bytes());
+            let number = |i: usize| match i % 11 {
+                10 if dtype.is_float() => f64::NAN,
+                _ if dtype == DType::Bool => (i % 2) as f64,
+                _ => (i * 7 % 5) as f64,
+            };
+            // Words are aligned for elements of every type.
+            let elements = |n: usize, seed: usize| {
+                let mut words = vec![0u64; (n * bytes).div_ceil(8)];
+                for i in 0..n {
+                    let element = Literal::new(dtype, number(i + seed)).bits.to_le_bytes();
+                    // SAFETY: the words hold `n` elements.
+                    unsafe { words.as_mut_ptr().cast::<u8>().add(i * bytes).copy_from(element.as_ptr(), bytes) };
+                }
+                words
+            };
             lines(|line, operand, moved| {
-                let number = |i: usize| (i * 7 % 5) as f32 - 2.0;
-                let (from, mut to): (Vec<f32>, Vec<f32>) = ((0..moved).map(number).collect(), vec![1.5; operand]);
+                let (from, mut to) = (elements(moved, 3), elements(operand, 0));
                 let mut expected = to.clone();
                 for &(place, at, _) in places(line).iter().filter(|p| p.2) {
-                    let (a, b) = (expected[place], from[at]);
-                    expected[place] = match op {
-                        ScalarOp::Add => a + b,
-                        ScalarOp::Mul => a * b,
-                        ScalarOp::Minimum => a.min(b),
-                        _ => a.max(b),
-                    };
+                    // SAFETY: the arrays hold the line's places.
+                    unsafe {
+                        let (from, to) = (from.as_ptr().cast::<u8>(), expected.as_mut_ptr().cast::<u8>());
+                        (fold.into)(from.add(at * bytes), 1, to.add(place * bytes));
+                    }
                 }
-                // SAFETY: the arrays hold the line's places.
-                unsafe { (fold(op, DType::F32).at)(line, from.as_ptr().cast(), to.as_mut_ptr().cast()) };
-                assert_eq!(to, expected, "{op} {line:?}");
+                // SAFETY: as above.
+                unsafe { (fold.at)(line, from.as_ptr().cast(), to.as_mut_ptr().cast()) };
+                assert_eq!(to, expected, "{op} of {dtype}: {line:?}");
             });
         }
     }
