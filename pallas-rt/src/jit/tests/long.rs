@@ -11,6 +11,7 @@ use crate::{grad, jit, vmap};
 use pallas_graph::transform::{batched, jvp, vjp};
 use pallas_graph::{Graph, verify};
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A chain of `n` elementwise operations.
@@ -237,14 +238,29 @@ fn paths_lead_through_maps_and_lists() {
 }
 
 /// Branches in branches; the number of actions that planning visits grows with the levels.
+fn nested(levels: usize, x: &Array) -> Result<Array> {
+    match levels {
+        0 => Ok(x * 2.0),
+        _ => crate::cond(&x.sum(..).gt(0.0), x, |x: &Array| nested(levels - 1, x), |x: &Array| x - 1.0),
+    }
+}
+
+/// A thread that waits for a launch runs it, whatever stack it has: short ones at once, long ones from the queue.
+#[test]
+fn launches_need_no_deep_stack() {
+    for n in [2, 200_000] {
+        let (x, g) = (array(&vec![1.5; n], &[n]), Arc::new(jit(|x: &Array| nested(64, x))));
+        assert_eq!(numbers(&g(&x).expect("it runs")), vec![3.0; n]);
+        on_a_stack(1 << 20, move || {
+            for _ in 0..10 {
+                assert_eq!(numbers(&g(&x).expect("it runs")), vec![3.0; n]);
+            }
+        });
+    }
+}
+
 #[test]
 fn branches_in_branches_are_planned_once() {
-    fn nested(levels: usize, x: &Array) -> Result<Array> {
-        match levels {
-            0 => Ok(x * 2.0),
-            _ => crate::cond(&x.sum(..).gt(0.0), x, |x: &Array| nested(levels - 1, x), |x: &Array| x - 1.0),
-        }
-    }
     let visited = |levels: usize| {
         let before = VISITED.get();
         let x = array(&[1.0, 2.0], &[2]);

@@ -1,6 +1,8 @@
 //! What scans compute for all steps at once: drawn bodies against the same steps written out.
 use super::random::{Dice, numbers};
+use super::sharded::mesh;
 use crate::prelude::*;
+use crate::sharding::{NamedSharding, PartitionSpec, device_put};
 use crate::{Scan, grad, jit, lower, ops, vmap};
 use std::sync::Arc;
 
@@ -159,6 +161,41 @@ fn drawn_bodies_nest_in_batches() {
             let own: Vec<Array> = found.iter().map(|x| x.index(k as i64)).collect();
             equal(&own, &want, 2e-5, &format!("{seed}, example {k}: {body:?}"));
         }
+    }
+}
+
+/// Operands are divided along drawn dimensions, also that of the steps.
+#[test]
+fn drawn_bodies_on_meshes_are_their_steps() {
+    let mesh = mesh(&[("x", 2), ("y", 2)]);
+    for seed in 0..20 {
+        let mut dice = Dice(seed + 2000);
+        let (body, reverse) = (Arc::new(Body::draw(&mut dice)), dice.below(2) == 0);
+        let all = operands([2, 4, 6][dice.below(3)], DType::F32, &mut dice);
+        let put = |x: &Array| {
+            let mut free = vec!["x", "y"];
+            let dims = x.shape().iter().map(|n| match n % 2 == 0 && dice.below(2) == 0 {
+                true => free.pop().unwrap_or_default(),
+                false => "",
+            });
+            let spec = dims
+                .map(|axis| if axis.is_empty() { "{}".into() } else { format!("{{\"{axis}\"}}") })
+                .collect::<Vec<_>>()
+                .join(", ");
+            let spec: PartitionSpec = format!("[{spec}]").parse().expect("a spec");
+            device_put(x, &NamedSharding::new(&mesh, spec)).expect("it is placed")
+        };
+        let divided: Vec<Array> = all.iter().map(put).collect();
+        let about = format!("{seed}: reverse {reverse}, {body:?}");
+        let found = jit(run(&body, 1, reverse))(&divided).unwrap_or_else(|e| panic!("{about}: {e}"));
+        let want = jit(run(&body, 100, reverse))(&all).expect("it runs");
+        equal(&found, &want, 2e-5, &about);
+        let slope = |unroll: usize, all: &Vec<Array>| {
+            let f = run(&body, unroll, reverse);
+            jit(grad(move |all: &Vec<Array>| Ok::<_, Error>(loss(&f(all)?))))(all)
+                .unwrap_or_else(|e| panic!("{about}: {e}"))
+        };
+        equal(&slope(1, &divided), &slope(100, &all), 8e-5, &format!("gradient of {about}"));
     }
 }
 
