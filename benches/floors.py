@@ -76,6 +76,13 @@ def plain():
     return found | {"least": min(found.values())}
 
 
+def batches():
+    """Time of the gradient of `mean(vmap(loss))` over that of the loss written for a batch, of 60 drawn losses."""
+    text = output(["cargo", "bench", "--no-default-features", "--bench", "batches"])
+    found = {line[:52].strip(): float(line.split()[-1]) for line in text.splitlines() if re.search(r" \d+\.\d+$", line[52:])}
+    return found | {"most": max(found.values())}
+
+
 def memory():
     """Bytes of temporaries of jitted functions over XLA's."""
     text = output([sys.executable, "benches/compare.py", "--memory", "--only", "mlp,rnn,encoder"])
@@ -163,6 +170,7 @@ MEASUREMENTS = {
     "compile": lambda: ratios("compile"),
     "reads": reads,
     "plain": plain,
+    "batches": batches,
     "memory": memory,
     "fsdp": lambda: compare("fsdp"),
         "partition": partition,
@@ -219,6 +227,7 @@ FLOORS = [
         ("matmul int8 weights, 1 rows", 0.6), ("matmul int4 weights, 1 rows", 0.6), ("matmul int8 weights, 8 rows", 0.6), ("matmul int4 weights, 8 rows", 0.6),
         ("decode f32, 1 queries", 0.7), ("decode f32, 4 queries", 0.7), ("decode f16, 1 queries", 0.7), ("paged i8, pages of 16", 0.6)]],
     ("shipped functions against plain operations, the worst", "plain", "least", LEAST, 0.95),
+    ("gradients of 60 mapped losses, time of the batch = 1, the worst", "batches", "most", MOST, 1.15),
     ("temporaries over XLA's: MLP step, RNN, encoder", "memory", "most", MOST, 1.1),
     ("FSDP step on 8 virtual devices", "fsdp", "fsdp_step/64x128x512x4", LEAST, 0.67),
     ("80 layers on 64 x 64 devices, ms", "partition", "80 layers", MOST, 1000),

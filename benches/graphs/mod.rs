@@ -4,7 +4,10 @@ use pallas_kernels::flash_attention::{Options, flash_attention};
 use pallas_rt::ir::DType;
 use pallas_rt::prelude::*;
 use pallas_rt::sharding::{Mesh, NamedSharding, P, device_put};
-use pallas_rt::{Client, grad, jit, jit_donating, ops, scan, tree, value_and_grad, with_sharding_constraint};
+use pallas_rt::{
+    Client, Scan, fori_loop, grad, jit, jit_donating, ops, scan, tree, value_and_grad, vmap, vmap_axes,
+    with_sharding_constraint,
+};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -14,7 +17,7 @@ pub type Program = Box<dyn FnMut() -> Result<Vec<Array>>>;
 pub type Make = fn(Arrays) -> Result<Program>;
 
 /// Every case by the first word of its name.
-pub const CASES: [(&str, Make); 31] = [
+pub const CASES: [(&str, Make); 37] = [
     ("mlp_step", |x| mlp_step(x, DType::F32)),
     ("mlp_step_bf16", |x| mlp_step(x, DType::Bf16)),
     ("fsdp_step", fsdp_step),
@@ -30,6 +33,23 @@ pub const CASES: [(&str, Make); 31] = [
         let loss = |a: &Array, xs: &Array| Ok(recurrence(a, xs)?.square().mean(..));
         Ok(repeated2(jit(grad(loss)), [&x["a"], &x["xs"]]))
     }),
+    ("gru_each", gru_each),
+    ("sinkhorn", |x| Ok(repeated(jit(sinkhorn), &x["costs"]))),
+    ("selective", |x| Ok(repeated_all(jit(|x: &Arrays| Ok(vec![selective(x)?])), x))),
+    ("selective_gradient", |x| {
+        let slopes = grad(|x: &Arrays| Ok(selective(x)?.square().mean(..)));
+        let order = ["x", "steps", "a", "b", "c"];
+        let all = jit(move |x: &Arrays| slopes(x).map(|found| order.map(|name| found[name].clone()).to_vec()));
+        Ok(repeated_all(all, x))
+    }),
+    ("mapped_product", |x| {
+        let loss = |w: &Array, xs: &Array| {
+            let w = w.clone();
+            Ok(vmap(move |x: &Array| w.matmul(x).tanh())(xs)?.square().sum(..))
+        };
+        Ok(repeated2(jit(grad(loss)), [&x["w"], &x["xs"]]))
+    }),
+    ("mapped_flow", mapped_flow),
     ("encoder_block", encoder),
     ("encoder", encoder),
     ("jitted", |x| Ok(repeated2(jit(|x: &Array, y: &Array| x + y), [&x["x"], &x["y"]]))),
@@ -60,6 +80,7 @@ pub const CASES: [(&str, Make); 31] = [
 ];
 
 type Compiled = Box<dyn Fn(&Array) -> Result<Array> + Send + Sync>;
+type CompiledAll = Box<dyn Fn(&Arrays) -> Result<Vec<Array>> + Send + Sync>;
 type Compiled2 = Box<dyn Fn(&Array, &Array) -> Result<Array> + Send + Sync>;
 type Compiled3 = Box<dyn Fn(&Array, &Array, &Array) -> Result<Array> + Send + Sync>;
 
@@ -76,6 +97,10 @@ fn repeated2(compiled: Compiled2, arrays: [&Array; 2]) -> Program {
 fn repeated3(compiled: Compiled3, arrays: [&Array; 3]) -> Program {
     let [x, y, z] = arrays.map(Array::clone);
     Box::new(move || Ok(vec![compiled(&x, &y, &z)?]))
+}
+
+fn repeated_all(compiled: CompiledAll, arrays: Arrays) -> Program {
+    Box::new(move || compiled(&arrays))
 }
 
 #[derive(Clone, Tree)]
@@ -228,6 +253,67 @@ fn recurrence(a: &Array, xs: &Array) -> Result<Array> {
         (h.clone(), h)
     };
     scan(&start, xs, step).map(|(_, all)| all)
+}
+
+/// Gradients of a recurrent net for each example.
+fn gru_each(arrays: Arrays) -> Result<Program> {
+    let loss = |w: &Vec<Array>, xs: &Array| {
+        let step = |h: &Array, x: &Array| {
+            let z = (x.matmul(&w[0]) + h.matmul(&w[1])).sigmoid();
+            let r = (x.matmul(&w[2]) + h.matmul(&w[3])).sigmoid();
+            let h: Array = (1.0 - &z) * (x.matmul(&w[4]) + r * h.matmul(&w[5])).tanh() + z * h;
+            (h.clone(), h.square().sum(..))
+        };
+        Ok(scan(&ops::zeros(&[w[1].shape()[0]], DType::F32), xs, step)?.1.sum(..))
+    };
+    let weights: Vec<Array> = (0..6).map(|i| arrays[&format!("w{i}")].clone()).collect();
+    let xs = arrays["xs"].clone();
+    let each = jit(vmap_axes(grad(loss), [None, Some(0)], [Some(0)]));
+    Ok(Box::new(move || each(&weights, &xs)))
+}
+
+/// Sums of a plan of transport that is found by scaling rows and columns in turn.
+fn sinkhorn(costs: &Array) -> Result<Array> {
+    let [n, m] = [0, 1].map(|axis| costs.shape()[axis]);
+    let scores = costs * 10.0;
+    let step = |(_, g): &(Array, Array), _: &()| {
+        let f: Array = -(g - &scores).logsumexp(1) - (n as f64).ln();
+        let g: Array = -(f.expand_dims(1) - &scores).logsumexp(0) - (m as f64).ln();
+        ((f, g), ())
+    };
+    let start = (ops::zeros(&[n], DType::F32), ops::zeros(&[m], DType::F32));
+    let ((f, g), ()) = Scan::new().length(50).run(&start, &(), step)?;
+    Ok(((f.expand_dims(1) + g - scores).exp() * costs).sum(..))
+}
+
+/// A selective state space: rows of a state decay and grow by what the step says.
+fn selective(x: &Arrays) -> Result<Array> {
+    let a = x["a"].clone();
+    let step = |h: &Array, (x, d, b, c): &(Array, Array, Array, Array)| {
+        let d = d.softplus();
+        let h: Array = (d.expand_dims(1) * &a).exp() * h + (&d * x).expand_dims(1) * b;
+        (h.clone(), (h * c).sum(-1))
+    };
+    let steps = (x["x"].clone(), x["steps"].clone(), x["b"].clone(), x["c"].clone());
+    Ok(scan(&ops::zeros(x["a"].shape(), DType::F32), &steps, step)?.1)
+}
+
+/// A neural differential equation for each example.
+fn mapped_flow(arrays: Arrays) -> Result<Program> {
+    let (weights, xs) = ((arrays["w"].clone(), arrays["v"].clone()), arrays["xs"].clone());
+    let loss = |(w, v): &(Array, Array), xs: &Array| {
+        let (w, v) = (w.clone(), v.clone());
+        let flow = move |x: &Array| {
+            let field = |x: &Array| x.matmul(&w).tanh().matmul(&v);
+            fori_loop(0..16, x, |_: &Array, x: &Array| x + field(&(x + field(x) / 32.0)) / 16.0)
+        };
+        Ok(vmap(flow)(xs)?.square().mean(..))
+    };
+    let slopes = jit(grad(loss));
+    Ok(Box::new(move || {
+        let (w, v) = slopes(&weights, &xs)?;
+        Ok(vec![w, v])
+    }))
 }
 
 const HEADS: usize = 12;

@@ -49,6 +49,18 @@ def cases():
         found[f"recurrence/{name}"] = inputs, lambda **x: repeated(recurrence, x)
         found[f"recurrence_gradient/{name}"] = inputs, lambda **x: repeated(jax.grad(recurrence_loss), x)
 
+    # A gradient for each example.
+    gru = {"xs": numbers(32, 50, 16)} | {f"w{i}": numbers(16 if i % 2 == 0 else 32, 32, scale=0.2) for i in range(6)}
+    found["gru_each/32x50x16x32"] = gru, lambda **x: repeated(gru_each, x)
+    found["sinkhorn/50x256x256"] = {"costs": abs(numbers(256, 256))}, lambda **x: repeated(sinkhorn, x)
+    space = {"x": numbers(256, 256), "steps": numbers(256, 256), "a": -abs(numbers(256, 16)), "b": numbers(256, 16), "c": numbers(256, 16)}
+    found["selective/256x256x16"] = space, lambda **x: repeated(selective, x)
+    found["selective_gradient/256x256x16"] = space, lambda **x: repeated(jax.grad(selective_loss, (0, 1, 2, 3, 4)), x)
+    both = {"w": numbers(256, 256, scale=0.06), "xs": numbers(256, 256)}
+    found["mapped_product/256"] = both, lambda **x: repeated(jax.grad(mapped_product), x)
+    ode = {"w": numbers(32, 64, scale=0.2), "v": numbers(64, 32, scale=0.2), "xs": numbers(256, 32)}
+    found["mapped_flow/256x32x64"] = ode, lambda **x: repeated(jax.grad(mapped_flow, (0, 1)), x)
+
     found["encoder_block/4x512x384"] = {"x": numbers(4, 512, HIDDEN)} | block(numbers, "0."), encoder
     model = {"x": numbers(32, 128, HIDDEN)}
     for i in range(LAYERS):
@@ -212,6 +224,61 @@ def recurrence(a, xs):
 
 def recurrence_loss(a, xs):
     return (recurrence(a, xs) ** 2).mean()
+
+
+def gru_loss(weights, xs):
+    a, b, c, d, e, f = weights
+
+    def step(h, x):
+        z = jax.nn.sigmoid(x @ a + h @ b)
+        r = jax.nn.sigmoid(x @ c + h @ d)
+        h = (1 - z) * jnp.tanh(x @ e + r * (h @ f)) + z * h
+        return h, (h**2).sum()
+
+    return jax.lax.scan(step, jnp.zeros(b.shape[0]), xs)[1].sum()
+
+
+def gru_each(xs, **weights):
+    return jax.vmap(jax.grad(gru_loss), (None, 0))([weights[f"w{i}"] for i in range(6)], xs)
+
+
+def sinkhorn(costs):
+    n, m = costs.shape
+
+    def step(fg, _):
+        f, g = fg
+        f = -jax.nn.logsumexp(g[None] - costs * 10, 1) - jnp.log(n)
+        g = -jax.nn.logsumexp(f[:, None] - costs * 10, 0) - jnp.log(m)
+        return (f, g), ()
+
+    f, g = jax.lax.scan(step, (jnp.zeros(n), jnp.zeros(m)), length=50)[0]
+    return (jnp.exp(f[:, None] + g[None] - costs * 10) * costs).sum()
+
+
+def selective(x, steps, a, b, c):
+    def step(h, at):
+        x, d, b, c = at
+        d = jax.nn.softplus(d)
+        h = jnp.exp(d[:, None] * a) * h + (d * x)[:, None] * b[None]
+        return h, (h * c[None]).sum(-1)
+
+    return jax.lax.scan(step, jnp.zeros(a.shape), (x, steps, b, c))[1]
+
+
+def selective_loss(*arrays):
+    return (selective(*arrays) ** 2).mean()
+
+
+def mapped_product(w, xs):
+    return (jax.vmap(lambda x: jnp.tanh(w @ x))(xs) ** 2).sum()
+
+
+def mapped_flow(w, v, xs):
+    def flow(x):
+        field = lambda x: jnp.tanh(x @ w) @ v
+        return jax.lax.fori_loop(0, 16, lambda _, x: x + field(x + field(x) / 32) / 16, x)
+
+    return (jax.vmap(flow)(xs) ** 2).mean()
 
 
 def block(numbers, prefix):

@@ -1,6 +1,6 @@
 //! `mean(vmap(loss))` under `grad` against the same loss written for a batch: values, temporaries and work of 60 drawn pairs.
 #![allow(clippy::print_stdout, reason = "what each pair takes")]
-#[expect(unreachable_pub, reason = "what the module gives to tests")]
+#[expect(unreachable_pub, reason = "the bench `batches` has the module too")]
 mod pairs;
 
 use crate::prelude::*;
