@@ -355,6 +355,7 @@ fn the_launches_of_a_function_are_submitted_together() {
 #[test]
 fn moves_of_short_rows_share_kernels() {
     let client = Client::cpu();
+    let mut alone = 0;
     for seed in 0..60 {
         let mut dice = Dice(seed);
         let mut shape = [1 + dice.below(40), [1, 3, 62, 200, 1100][dice.below(5)], 1 + dice.below(9)];
@@ -369,8 +370,9 @@ fn moves_of_short_rows_share_kernels() {
         }
         let given = client.array(&x, &shape).expect("it fits").cast(dtype);
         let (axis, other) = (dice.below(3), dice.below(3));
-        let f = jit(move |x: &Array| x.flip(axis as isize) + x.flip(other as isize) * 2.0 + x);
-        let found = numbers(&f(&given).expect("it runs").cast(DType::F32));
+        let f = move |x: &Array| x.flip(axis as isize) + x.flip(other as isize) * 2.0 + x;
+        alone += usize::from(kernels(f)(&given).expect("it compiles") == 1);
+        let found = numbers(&jit(f)(&given).expect("it runs").cast(DType::F32));
         assert_eq!(found.len(), n, "{seed}: {dtype} {shape:?}");
         let flipped = |i: usize, axis: usize| {
             let inner: usize = shape[axis + 1..].iter().product();
@@ -383,4 +385,5 @@ fn moves_of_short_rows_share_kernels() {
             assert!(is_same, "{seed}: {dtype} {shape:?} along {axis} and {other}, element {i}: {y}, not {expected}");
         }
     }
+    assert!(alone >= 10, "{alone} of 60 are one kernel");
 }

@@ -67,14 +67,19 @@ impl Body {
                 2 => p.clone(),
                 _ => (p * q).sum(..),
             };
-            // Also what is no sum, or is read.
+            // Also what is no sum.
             next.push(match kind % 5 {
                 4 => c * 0.5 + more,
                 3 => more + c,
                 _ => c + more,
             });
         }
-        (next, self.stacks.iter().map(|&i| all[i].clone()).collect())
+        let mut stacks: Vec<Array> = self.stacks.iter().map(|&i| all[i].clone()).collect();
+        // A sum that steps read.
+        if self.sums[2].0 % 5 == 2 {
+            stacks[0] = &stacks[0] + &carried[3];
+        }
+        (next, stacks)
     }
 }
 
