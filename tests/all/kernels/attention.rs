@@ -166,6 +166,29 @@ fn head_dimensions_through_the_function_that_chooses_blocks() {
     }
 }
 
+/// Programs of a few positions have several batch elements and heads.
+#[test]
+fn small_attention_of_any_batch_and_heads() {
+    let cpu = Client::cpu();
+    for (i, [batch, heads, s, l, d]) in drawn(90, 21).enumerate() {
+        let (batch, heads, s, d) = (1 + batch % 6, 1 + heads % 12, 1 + s % 33, 1 + d % 40);
+        let shared = (1..=heads).filter(|n| heads % n == 0).nth(i % 4).unwrap_or(1);
+        let (causal, dtype) = (MASKS[i % 3], FLOATS[i / 3 % 3]);
+        let scale = 1.0 / (d as f64).sqrt();
+        let case = Case { sizes: [batch, heads, heads / shared, s, l, d], lengths: &vec![l; batch], causal, scale };
+        let mut operands = case.operands(&cpu, dtype);
+        if i % 5 == 0 {
+            // Rows that do not see the last key do not see what it is.
+            let k = doubles(&operands[1]);
+            let at = k.len() - d;
+            operands[1] = array(&cpu, dtype, &case.k_shape(), &with(k, &[(at, f64::NAN)]));
+        }
+        let [q, k, v] = operands.each_ref();
+        let options = Options { causal, ..Options::default() };
+        case.compare(flash_attention_with_lse(q, k, v, &options), [q, k, v], dtype);
+    }
+}
+
 /// `x` with some elements replaced.
 fn with(mut x: Vec<f64>, changes: &[(usize, f64)]) -> Vec<f64> {
     changes.iter().for_each(|&(i, y)| x[i] = y);
