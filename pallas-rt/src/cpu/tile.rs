@@ -3,6 +3,7 @@
 pub(super) use pallas_ir::MAX_RANK;
 
 use super::gemm;
+use super::rows::copy_row;
 use super::strips::compiled;
 
 /// The memory of a tile's elements: element `i` is `Σ i·stride` elements after the first.
@@ -41,9 +42,9 @@ impl Tile {
     pub(super) fn is_splat(&self, shape: &[usize]) -> bool {
         shape.iter().zip(&self.strides).all(|(&n, &s)| n == 1 || s == 0)
     }
-    /// The tile seen as `to`, whose axes are those of `shape` or stretch its unit axes; rank 0 stretches everywhere.
-    pub(super) fn stretched(mut self, shape: &[usize], to: &[usize]) -> Tile {
-        if shape.len() != to.len() {
+    /// The tile seen as one whose axes are those of `shape` or stretch its unit axes; rank 0 stretches everywhere.
+    pub(super) fn stretched(mut self, shape: &[usize]) -> Tile {
+        if shape.is_empty() {
             self.strides = [0; MAX_RANK];
         }
         for (stride, _) in self.strides.iter_mut().zip(shape).filter(|(_, n)| **n == 1) {
@@ -156,54 +157,6 @@ impl<const N: usize> Nest<N> {
         }
     }
 }
-
-/// Copies `n` elements of `bytes` between strides (in elements).
-///
-/// # Safety
-/// Both hold `n` elements at their strides; they are the same elements, or do not overlap.
-#[inline]
-pub(super) unsafe fn copy_row(
-    from: *const u8,
-    from_stride: isize,
-    to: *mut u8,
-    to_stride: isize,
-    n: usize,
-    bytes: usize,
-) {
-    #[inline(always)]
-    unsafe fn each<T: Copy>(from: *const u8, fs: isize, to: *mut u8, ts: isize, n: usize) {
-        let (from, to) = (from.cast::<T>(), to.cast::<T>());
-        // SAFETY: the caller's.
-        unsafe {
-            if fs == 0 && ts == 1 {
-                fastest_repeat()(from.read(), to, n);
-            } else {
-                (0..n as isize).for_each(|i| to.offset(i * ts).write(from.offset(i * fs).read()));
-            }
-        }
-    }
-    // SAFETY: the caller's.
-    unsafe {
-        match bytes {
-            _ if from_stride == 1 && to_stride == 1 => std::ptr::copy(from, to, n * bytes),
-            1 => each::<u8>(from, from_stride, to, to_stride, n),
-            2 => each::<u16>(from, from_stride, to, to_stride, n),
-            4 => each::<u32>(from, from_stride, to, to_stride, n),
-            _ => each::<u64>(from, from_stride, to, to_stride, n),
-        }
-    }
-}
-
-/// Writes `n` copies of `x`.
-///
-/// # Safety
-/// There is room for them.
-#[inline(always)]
-unsafe fn repeat<T: Copy>(x: T, to: *mut T, n: usize) {
-    // SAFETY: the caller's.
-    (0..n).for_each(|i| unsafe { to.add(i).write(x) });
-}
-compiled! { fastest_repeat<T: Copy>() -> unsafe fn(T, *mut T, usize) = repeat(x: T, to: *mut T, n: usize) }
 
 /// Copies bytes with non-temporal stores, where the machine supports them; [`Settled`] must be dropped before another
 /// thread reads them.

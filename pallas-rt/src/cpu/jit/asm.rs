@@ -345,6 +345,10 @@ impl Asm {
     pub(super) fn add_load(&mut self, to: Gpr, m: Mem) {
         self.with_memory(&[0x03], to, m);
     }
+    /// `[m] += x`
+    pub(super) fn add_store(&mut self, m: Mem, x: Gpr) {
+        self.with_memory(&[0x01], x, m);
+    }
     pub(super) fn sub(&mut self, to: Gpr, x: Gpr) {
         self.pair(&[0x2b], to, x);
     }

@@ -10,20 +10,23 @@ use pallas_ir::{DType, ScalarOp};
 /// Assignment of registers. The first three are the function's arguments.
 const FRAME: Gpr = Gpr::Rdi;
 const ROW: Gpr = Gpr::Rsi;
-const END: Gpr = Gpr::Rdx;
+pub(super) const END: Gpr = Gpr::Rdx;
 pub(super) const COLUMN: Gpr = Gpr::Rax;
-const LIMIT: Gpr = Gpr::R13;
+pub(super) const LIMIT: Gpr = Gpr::R13;
 /// Behind the last whole vector: the elements that are left of the row.
 pub(super) const LEFT: Gpr = LIMIT;
 /// In a row's loop: where the next row of an input begins.
 pub(super) const SPARE: Gpr = Gpr::R14;
 const POOL: Gpr = Gpr::R15;
 /// Beginnings of rows. The last ones take the place of arguments, which no vector needs.
-const POINTERS: [Gpr; 10] = [Gpr::Rbx, Gpr::Rcx, Gpr::R8, Gpr::R9, Gpr::R10, Gpr::R11, Gpr::R12, END, ROW, FRAME];
+pub(super) const POINTERS: [Gpr; 10] =
+    [Gpr::Rbx, Gpr::Rcx, Gpr::R8, Gpr::R9, Gpr::R10, Gpr::R11, Gpr::R12, END, ROW, FRAME];
 /// The caller's, below its frame.
 const SAVED: [Gpr; 5] = [Gpr::Rbx, Gpr::R12, Gpr::R13, Gpr::R14, Gpr::R15];
 /// Below them: the arguments, and the elements of a row.
 const ARGUMENTS: [Gpr; 3] = [FRAME, ROW, END];
+pub(super) const KEPT_ROW: usize = 1;
+pub(super) const KEPT_END: usize = 2;
 const COLUMNS: usize = ARGUMENTS.len();
 /// And the caller's word of control.
 const CONTROL: usize = COLUMNS + 1;
@@ -32,12 +35,12 @@ const CONTROL: usize = COLUMNS + 1;
 const FLUSHING: u32 = 0x1f80 | 1 << 15 | 1 << 6;
 
 /// The stack slot of an argument, or of what is behind them.
-fn kept(i: usize) -> Mem {
+pub(super) fn kept(i: usize) -> Mem {
     Mem { base: Gpr::Rbp, index: None, offset: -8 * (SAVED.len() + 1 + i) as i32 }
 }
 
 /// A field of a place.
-fn entry(place: usize, field: usize) -> Mem {
+pub(super) fn entry(place: usize, field: usize) -> Mem {
     Mem { base: FRAME, index: None, offset: (place * size_of::<Place>() + field) as i32 }
 }
 
@@ -54,7 +57,15 @@ pub(super) struct Folded {
 
 /// Code for chains whose operands lie like this; `None` where something has no instructions here.
 pub(super) fn compile(chains: &[Chain], forms: &[Form], beyond: Beyond) -> Option<Code> {
-    let with = |order, pinned: &[u32]| function(chains, forms, order, Writer::new(pinned, beyond));
+    in_some_order(beyond, |order, w| function(chains, forms, order, w))
+}
+
+/// The code that `write` writes in the first order for which there are registers.
+pub(super) fn in_some_order(
+    beyond: Beyond,
+    write: impl Fn(Order, Writer) -> Option<(Vec<u8>, Vec<u32>)>,
+) -> Option<Code> {
+    let with = |order, pinned: &[u32]| write(order, Writer::new(pinned, beyond));
     // Several running results, so that none waits for its last step, as far as there are registers.
     let mut orders = [4, 2, 1].into_iter().flat_map(|running| [true, false].map(|abreast| Order { running, abreast }));
     let (order, pinned) = orders.find_map(|order| Some((order, with(order, &[])?.1)))?;
@@ -65,13 +76,16 @@ pub(super) fn compile(chains: &[Chain], forms: &[Form], beyond: Beyond) -> Optio
 
 /// The order of instructions.
 #[derive(Clone, Copy)]
-struct Order {
+pub(super) struct Order {
     /// Vectors in a step of the loop over columns, each with running results of its own.
     running: i32,
     /// True if instructions of several vectors are interleaved, link by link, so that the latency of a long chain is
     /// hidden.
     abreast: bool,
 }
+
+/// Columns up to which a row has no loops, where their number is known.
+pub(super) const FEW: usize = 64;
 
 /// Links from which on a chain is long: the processor does not see the next vector's while it waits for this one's. A
 /// function such as `tanh` takes as long as several others.
@@ -89,13 +103,38 @@ fn length(chain: &Chain) -> usize {
 
 /// A function over rows, and the constants that are worth a register.
 fn function(chains: &[Chain], forms: &[Form], order: Order, mut w: Writer) -> Option<(Vec<u8>, Vec<u32>)> {
-    masks(&mut w);
-    // Chains run one after the other: stack slots are used anew.
-    let slots =
-        chains.iter().zip(forms).map(|(chain, form)| values(chain).filter(|&i| bit(form.single, i)).count() as i32);
-    let stack = slots.max().unwrap_or(0) * BYTES;
+    enter(&mut w, chains.iter().zip(forms).map(|(chain, form)| slots(chain, *form)).max());
     let asm = &mut w.asm;
     let (next, done) = (asm.label(), asm.label());
+    asm.compare_numbers(ROW, END);
+    asm.jump_if(Jump::GreaterEqual, done);
+    asm.here(next);
+    let mut first = 0;
+    for (chain, form) in chains.iter().zip(forms) {
+        let mut compiler = Compiler::new(chain, *form, w, first)?;
+        compiler.row(order)?;
+        first = compiler.end();
+        w = compiler.w;
+    }
+    let asm = &mut w.asm;
+    asm.lea(ROW, Mem { base: ROW, index: None, offset: 1 });
+    asm.mov_store(kept(KEPT_ROW), ROW);
+    asm.compare_numbers(ROW, END);
+    asm.jump_if(Jump::Less, next);
+    asm.here(done);
+    Some(leave(w))
+}
+
+/// Stack slots that a chain needs.
+pub(super) fn slots(chain: &Chain, form: Form) -> usize {
+    values(chain).filter(|&i| bit(form.single, i)).count()
+}
+
+/// The beginning of a function, with so many stack slots: what runs one after the other uses them anew.
+pub(super) fn enter(w: &mut Writer, slots: Option<usize>) {
+    masks(w);
+    let stack = slots.unwrap_or(0) as i32 * BYTES;
+    let asm = &mut w.asm;
     asm.push(Gpr::Rbp);
     asm.mov(Gpr::Rbp, Gpr::Rsp);
     SAVED.into_iter().for_each(|r| asm.push(r));
@@ -107,23 +146,11 @@ fn function(chains: &[Chain], forms: &[Form], order: Order, mut w: Writer) -> Op
     let flushing = w.constants.vector([FLUSHING; 8]);
     w.asm.load_control(flushing);
     w.pin();
+}
+
+/// The end of a function.
+pub(super) fn leave(mut w: Writer) -> (Vec<u8>, Vec<u32>) {
     let asm = &mut w.asm;
-    asm.compare_numbers(ROW, END);
-    asm.jump_if(Jump::GreaterEqual, done);
-    asm.here(next);
-    let mut first = 0;
-    for (chain, form) in chains.iter().zip(forms) {
-        let mut compiler = Compiler::new(chain, *form, w, first)?;
-        compiler.row(order)?;
-        first = compiler.folds + chain.sinks.len();
-        w = compiler.w;
-    }
-    let asm = &mut w.asm;
-    asm.lea(ROW, Mem { base: ROW, index: None, offset: 1 });
-    asm.mov_store(kept(1), ROW);
-    asm.compare_numbers(ROW, END);
-    asm.jump_if(Jump::Less, next);
-    asm.here(done);
     asm.load_control(kept(CONTROL));
     asm.zero_upper();
     asm.lea(Gpr::Rsp, Mem { base: Gpr::Rbp, index: None, offset: -8 * SAVED.len() as i32 });
@@ -131,14 +158,17 @@ fn function(chains: &[Chain], forms: &[Form], order: Order, mut w: Writer) -> Op
     asm.pop(Gpr::Rbp);
     asm.ret();
     let (constants, pinned) = (w.constants.bytes(), w.worth_pinning());
-    Some((w.asm.finish(&constants), pinned))
+    (w.asm.finish(&constants), pinned)
 }
 
 /// Masks of the first 0 to 7 lanes, where the constants begin.
 fn masks(w: &mut Writer) {
-    for n in 0..8 {
-        w.constants.vector(std::array::from_fn(|lane| if lane < n { !0 } else { 0 }));
-    }
+    (0..8).for_each(|n| _ = first_lanes(w, n));
+}
+
+/// A mask of the first ones of the lanes.
+pub(super) fn first_lanes(w: &mut Writer, n: usize) -> Mem {
+    w.constants.vector(std::array::from_fn(|lane| if lane < n { !0 } else { 0 }))
 }
 
 /// Indices of inputs that are values, in the order of places.
@@ -153,7 +183,9 @@ pub(super) struct Compiler<'c> {
     pub(super) w: Writer,
     /// Index among the places of the row's length; behind it are inputs.
     pub(super) length: usize,
-    /// .. of the first result, and the first fold.
+    /// Rows, and elements of a row, if code is for so many.
+    pub(super) extents: Option<[usize; 2]>,
+    /// Index among the places of the first result, and of the first fold.
     pub(super) results: usize,
     pub(super) folds: usize,
     /// The pointer of each place that is walked along, inputs first.
@@ -174,7 +206,7 @@ pub(super) struct Compiler<'c> {
 }
 
 impl<'c> Compiler<'c> {
-    fn new(chain: &'c Chain, form: Form, w: Writer, length: usize) -> Option<Self> {
+    pub(super) fn new(chain: &'c Chain, form: Form, w: Writer, length: usize) -> Option<Self> {
         let mut uses = [vec![0; chain.inputs.len()], vec![0; chain.links.len()]];
         let sources = chain.links.iter().flat_map(|l| &l.args).copied();
         let sources = sources.chain(chain.sinks.iter().map(|s| (s.of, s.dtype)));
@@ -199,6 +231,7 @@ impl<'c> Compiler<'c> {
             form,
             w,
             length,
+            extents: None,
             results,
             folds,
             pointers: vec![None; folds + chain.sinks.len() - length - 1],
@@ -235,16 +268,24 @@ impl<'c> Compiler<'c> {
         Some(compiler)
     }
 
+    /// The number of places so far.
+    pub(super) fn end(&self) -> usize {
+        self.folds + self.chain.sinks.len()
+    }
+
     /// `to` = where this row of a place begins.
     fn point(&mut self, place: usize, to: Gpr) {
         let at = |field: usize| entry(place, field);
-        self.w.asm.mov_load(SPARE, kept(1));
+        if let Some([1, _]) = self.extents {
+            return self.w.asm.mov_load(to, at(std::mem::offset_of!(Place, start)));
+        }
+        self.w.asm.mov_load(SPARE, kept(KEPT_ROW));
         self.w.asm.mul_load(SPARE, at(std::mem::offset_of!(Place, row)));
         self.w.asm.add_load(SPARE, at(std::mem::offset_of!(Place, start)));
         self.w.asm.mov(to, SPARE);
     }
 
-    fn row(&mut self, order: Order) -> Option<()> {
+    pub(super) fn row(&mut self, order: Order) -> Option<()> {
         self.w.asm.mov_load(SPARE, entry(self.length, std::mem::offset_of!(Place, start)));
         self.w.asm.mov_store(kept(COLUMNS), SPARE);
         let first = self.length + 1;
@@ -260,9 +301,37 @@ impl<'c> Compiler<'c> {
             self.w.free(x);
         }
         self.walk(first)?;
+        let few = self.extents.map(|[_, columns]| columns).filter(|columns| *columns <= FEW);
         // Without folds two independent vectors.
         let folds = self.chain.sinks.iter().any(|s| s.along == Along::Rows);
-        let unroll = if folds { order.running } else { order.running.min(2) };
+        let unroll = match few {
+            Some(_) => 1,
+            None if folds => order.running,
+            None => order.running.min(2),
+        };
+        self.start_folds(unroll)?;
+        self.w.asm.clear(COLUMN);
+        if let Some(columns) = few {
+            self.few_columns(columns)?;
+        } else {
+            self.columns(unroll, order.abreast && length(self.chain) >= LONG)?;
+            if unroll > 1 {
+                self.columns(1, false)?;
+            }
+            if !self.form.whole {
+                self.rest()?;
+            }
+        }
+        for (i, argument) in ARGUMENTS.into_iter().enumerate() {
+            if self.pointers.contains(&Some(argument)) {
+                self.w.asm.mov_load(argument, kept(i));
+            }
+        }
+        self.fold_away()
+    }
+
+    /// Registers for the running results of folds.
+    fn start_folds(&mut self, unroll: i32) -> Option<()> {
         for sink in &self.chain.sinks {
             if sink.along == Along::Columns {
                 self.folded.push(None);
@@ -282,20 +351,7 @@ impl<'c> Compiler<'c> {
             }
             self.folded.push(Some(Folded { op: sink.op, start, running }));
         }
-        self.w.asm.clear(COLUMN);
-        self.columns(unroll, order.abreast && length(self.chain) >= LONG)?;
-        if unroll > 1 {
-            self.columns(1, false)?;
-        }
-        if !self.form.whole {
-            self.rest()?;
-        }
-        for (i, argument) in ARGUMENTS.into_iter().enumerate() {
-            if self.pointers.contains(&Some(argument)) {
-                self.w.asm.mov_load(argument, kept(i));
-            }
-        }
-        self.fold_away()
+        Some(())
     }
 
     /// Pointers to the row's elements, and to what of the next row is fetched meanwhile.
@@ -333,6 +389,25 @@ impl<'c> Compiler<'c> {
         self.w.asm.compare_numbers(COLUMN, LIMIT);
         self.w.asm.jump_if(Jump::Less, next);
         self.w.asm.here(done);
+        Some(())
+    }
+
+    /// So many columns, without loops.
+    fn few_columns(&mut self, columns: usize) -> Option<()> {
+        let lanes = LANES as usize;
+        for _ in 0..columns / lanes {
+            self.vectors(0..1, None)?;
+            self.w.asm.lea(COLUMN, Mem { base: COLUMN, index: None, offset: LANES });
+        }
+        let rest = columns % lanes;
+        if rest > 0 {
+            self.w.asm.clear(LEFT);
+            self.w.asm.lea(LEFT, Mem { base: LEFT, index: None, offset: rest as i32 });
+            let mask = first_lanes(&mut self.w, rest);
+            let mask = self.w.load(Operand::Mem(mask))?;
+            self.vectors(0..1, Some(mask))?;
+            self.w.free(mask);
+        }
         Some(())
     }
 

@@ -25,4 +25,14 @@ impl Code {
             unsafe { std::mem::transmute(self.memory.as_ptr()) };
         function(rows.places.as_ptr(), rows.from, rows.to);
     }
+    /// Runs so many turns of the code of a loop, which moves the places.
+    ///
+    /// # Safety
+    /// Every place is one of the pieces that the code was made for, in each of these turns; operands overlap as chains say.
+    pub(in super::super) unsafe fn run_turns(&self, places: &mut [Place], turns: usize) {
+        // SAFETY: the memory holds a function of this signature, written by `compile_turns`.
+        let function: extern "sysv64" fn(*mut Place, usize, usize) =
+            unsafe { std::mem::transmute(self.memory.as_ptr()) };
+        function(places.as_mut_ptr(), 0, turns);
+    }
 }

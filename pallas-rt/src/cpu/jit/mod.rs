@@ -8,8 +8,8 @@
 //! ```
 //!
 //! [`vector`], [`math`] and [`integer`] know operations, [`types`] element types, [`asm`] their encoding, [`links`] the order of a chain, [`code`] the loops
-//! around it, [`memory`] where it lies. Code is made when a chain first runs, for the way its operands lie then; what has no code (other processors, other
-//! operations) runs strip by strip.
+//! around it, [`product`] small products, [`turns`] loops whose turns are chains and products, [`memory`] where code lies. It is made when a chain first runs,
+//! for the way its operands lie then; what has no code (other processors, other operations) runs strip by strip.
 #[cfg(target_arch = "x86_64")]
 mod asm;
 #[cfg(target_arch = "x86_64")]
@@ -24,9 +24,13 @@ mod math;
 #[allow(unsafe_code, reason = "runs machine code")]
 mod memory;
 mod missing;
+#[cfg(target_arch = "x86_64")]
+mod product;
 #[cfg(all(test, target_arch = "x86_64"))]
 #[allow(unsafe_code, reason = "runs machine code")]
 mod tests;
+#[cfg(target_arch = "x86_64")]
+mod turns;
 #[cfg(target_arch = "x86_64")]
 mod types;
 #[cfg(target_arch = "x86_64")]
@@ -35,6 +39,7 @@ mod vector;
 pub(super) use missing::missing;
 
 use super::plan::step::Chain;
+use pallas_ir::DType;
 use std::sync::OnceLock;
 
 /// The memory of an operand, whose row `r` begins `r * row` bytes after `start`.
@@ -43,6 +48,8 @@ use std::sync::OnceLock;
 pub(super) struct Place {
     pub(super) start: *mut u8,
     pub(super) row: isize,
+    /// Bytes from where it begins in a turn of a loop to where it begins in the next one.
+    pub(super) turn: isize,
 }
 
 /// The layout of a chain's operands in memory.
@@ -56,6 +63,52 @@ pub(super) struct Form {
     pub(super) ahead: u64,
     /// True if the length of rows is a multiple of the vector's.
     pub(super) whole: bool,
+}
+
+/// Part of a turn of a loop.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Piece {
+    pub(super) work: Work,
+    /// Places (by bit) that begin elsewhere in the next turn; all from the 64th on.
+    pub(super) moving: u64,
+}
+
+/// What a piece computes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Work {
+    /// Rows of the chain of this number.
+    Rows {
+        chain: usize,
+        form: Form,
+        rows: usize,
+        columns: usize,
+    },
+    Product(Product),
+}
+
+/// `C = A · B` or `C = A · B + D`, of floats, with sums in `f32`. Its places are those of A, B, C and D.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Product {
+    pub(super) rows: usize,
+    pub(super) columns: usize,
+    pub(super) terms: usize,
+    /// Element types of A, B, C and D.
+    pub(super) types: [DType; 4],
+    /// Bytes between rows of A, and between its columns.
+    pub(super) a: [isize; 2],
+    /// Bytes between rows of B, whose columns are adjacent, as those of C and D are.
+    pub(super) b: isize,
+    /// True if each row of B has whole vectors, whatever they hold behind the last column.
+    pub(super) padded: bool,
+    pub(super) c: isize,
+    /// Bytes between rows of D; `None` if there is none.
+    pub(super) d: Option<isize>,
+}
+
+impl Product {
+    pub(super) fn places(&self) -> usize {
+        3 + usize::from(self.d.is_some())
+    }
 }
 
 /// Returns true if a bit of a word is set; false for bits past its end.
@@ -76,34 +129,62 @@ pub(super) struct Rows<'a> {
 impl Place {
     /// The elements of a chain's rows, before its places.
     pub(super) fn columns(n: usize) -> Place {
-        Place { start: std::ptr::without_provenance_mut(n), row: 0 }
+        Place::new(std::ptr::without_provenance_mut(n), 0)
+    }
+    pub(super) fn new(start: *mut u8, row: isize) -> Place {
+        Place { start, row, turn: 0 }
     }
 }
 
 /// The code of chains for each of the first forms they were met in; `None` where there is none.
-#[derive(Debug, Default)]
-pub(crate) struct Codes([OnceLock<Met>; 4]);
+#[derive(Debug)]
+pub(crate) struct Codes<F = Form>([OnceLock<Met<F>>; 4]);
 
 /// A form for each chain, and the code for that.
-type Met = (Box<[Form]>, Option<Code>);
+type Met<F> = (Box<[F]>, Option<Code>);
+
+impl<F> Default for Codes<F> {
+    fn default() -> Self {
+        Codes(Default::default())
+    }
+}
+
+impl<F: Clone + PartialEq> Codes<F> {
+    fn of(&self, forms: &[F], compile: impl Fn() -> Option<Code>) -> Option<&Code> {
+        let mut met = self.0.iter().map(|slot| slot.get_or_init(|| (forms.into(), compile())));
+        met.find(|met| *met.0 == *forms)?.1.as_ref()
+    }
+}
 
 impl Codes {
     /// The code for a form of each of the chains that these are of, if there is any.
     pub(super) fn get(&self, chains: &[Chain], forms: &[Form]) -> Option<&Code> {
-        let mut met = self.0.iter().map(|slot| slot.get_or_init(|| (forms.into(), compile(chains, forms))));
-        met.find(|met| *met.0 == *forms)?.1.as_ref()
+        self.of(forms, || compile(chains, forms))
+    }
+}
+
+impl Codes<Piece> {
+    /// The code for turns of these pieces, whose chains these are, if there is any.
+    pub(super) fn turns(&self, chains: &[&Chain], pieces: &[Piece]) -> Option<&Code> {
+        self.of(pieces, || compile_turns(chains, pieces))
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) use memory::Code;
 #[cfg(target_arch = "x86_64")]
-fn compile(chains: &[Chain], forms: &[Form]) -> Option<Code> {
+fn has_code() -> bool {
     // What tests compare with, and a way around a suspected mistake.
     let off = std::env::var_os("PALLAS_CPU_NATIVE").is_some_and(|v| v == "0");
-    (!off && super::strips::has_avx2() && is_x86_feature_detected!("f16c"))
-        .then(|| code::compile(chains, forms, vector::Beyond::here()))
-        .flatten()
+    !off && super::strips::has_avx2() && is_x86_feature_detected!("f16c")
+}
+#[cfg(target_arch = "x86_64")]
+fn compile(chains: &[Chain], forms: &[Form]) -> Option<Code> {
+    has_code().then(|| code::compile(chains, forms, vector::Beyond::here())).flatten()
+}
+#[cfg(target_arch = "x86_64")]
+fn compile_turns(chains: &[&Chain], pieces: &[Piece]) -> Option<Code> {
+    has_code().then(|| turns::compile(chains, pieces, vector::Beyond::here())).flatten()
 }
 
 /// There is none for this processor.
@@ -123,5 +204,9 @@ impl Code {
 }
 #[cfg(not(target_arch = "x86_64"))]
 fn compile(_: &[Chain], _: &[Form]) -> Option<Code> {
+    None
+}
+#[cfg(not(target_arch = "x86_64"))]
+fn compile_turns(_: &[&Chain], _: &[Piece]) -> Option<Code> {
     None
 }

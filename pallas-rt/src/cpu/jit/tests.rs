@@ -235,13 +235,13 @@ fn run_with(
     true
 }
 fn run_code(code: &Code, inputs: &mut [Vec<u32>], out: &mut [u32], folds: &mut [Vec<f32>], columns: usize) {
-    let wide = |start: *mut u8| Place { start, row: 4 * PITCH as isize };
+    let wide = |start: *mut u8| Place::new(start, 4 * PITCH as isize);
     let mut places = vec![Place::columns(columns)];
     places.extend(inputs.iter_mut().map(|x| wide(x.as_mut_ptr().cast())));
     if !out.is_empty() {
         places.push(wide(out.as_mut_ptr().cast()));
     }
-    places.extend(folds.iter_mut().map(|f| Place { start: f.as_mut_ptr().cast(), row: 4 }));
+    places.extend(folds.iter_mut().map(|f| Place::new(f.as_mut_ptr().cast(), 4)));
     // SAFETY: every place holds `ROWS` rows of `PITCH` words, folds an element a row.
     unsafe { code.run(Rows { places: &places, from: 0, to: ROWS }) };
 }

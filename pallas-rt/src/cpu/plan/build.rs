@@ -362,7 +362,17 @@ impl<'k> Build<'k> {
                 let index = carried.remove(0);
                 to.iter().zip(&carried).for_each(|(&r, &p)| self.base[r.index()] = Some(p));
                 let bounds = [inst.args[0], inst.args[1], inst.args[2]];
-                Step::For { bounds, reverse: *reverse, index, carried, init: inst.args[3..].to_vec(), body, to, loc }
+                Step::For {
+                    bounds,
+                    reverse: *reverse,
+                    index,
+                    carried,
+                    init: inst.args[3..].to_vec(),
+                    body,
+                    to,
+                    rolled: None,
+                    loc,
+                }
             }
             _ => {
                 let (test, body) = (self.region(inst.regions[0]), self.region(inst.regions[1]));

@@ -1,12 +1,14 @@
 //! From a lowered kernel to the steps of a program and the places of its tiles.
 //!
 //! [`step`] is what a program does; [`casts`] leaves casts to products; [`folds`] divides folds; [`build`] makes steps of instructions; [`place`] lets loads refer to the operand's
-//! memory and stores be computed in it; [`sweeps`] runs chains over the same rows together; [`slots`] lays out the rest in a program's arena.
+//! memory and stores be computed in it; [`sweeps`] runs chains over the same rows together; [`rolled`] finds loops whose turns are rows;
+//! [`slots`] lays out the rest in a program's arena.
 //! [`uses`] tells them which steps access which values. Each takes time in proportion to the length of the body.
 mod build;
 mod casts;
 mod folds;
 mod place;
+pub(super) mod rolled;
 mod slots;
 pub(super) mod step;
 mod sweeps;
@@ -50,6 +52,7 @@ pub(super) fn plan(kernel: Arc<Kernel>) -> Plan {
     place::refer_to_operands(&kernel, &roots, &mut body);
     place::aim_at_stores(&kernel, &roots, &mut body);
     sweeps::gather(&kernel, &roots, &mut body);
+    rolled::roll(&kernel, &roots, &mut body);
     let (slots, mut arena_bytes) = slots::allocate(&kernel, &base, &body);
     let mut scratch = vec![];
     for operand in &kernel.operands {

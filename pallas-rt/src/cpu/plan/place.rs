@@ -117,7 +117,7 @@ fn reads_exactly(
     same && match &block.steps[step] {
         Step::Chain(chain) => {
             let strided = |input: &Input| matches!(input, Input::Value(v) if *v != loaded && lies_in(v));
-            chain.shape == kernel.ty(loaded).shape && !chain.inputs.iter().any(strided)
+            chain.is_of(&kernel.ty(loaded).shape) && !chain.inputs.iter().any(strided)
         }
         // The tile that is changed in place.
         Step::Scatter { windows, updates, .. } => {

@@ -2,6 +2,7 @@
 use super::super::fold::Fold;
 use super::super::jit::Codes;
 use super::super::strips::Strip;
+use super::rolled::Rolled;
 use pallas_ir::structural::{Nest, Order, Windows};
 use pallas_ir::{DType, DimId, Literal, Loc, OperandId, ScalarOp, Value, View};
 
@@ -24,6 +25,7 @@ pub(crate) struct Place {
 /// An elementwise computation over one shape, and folds of its rows, run strip by strip through small buffers.
 #[derive(Debug, Default)]
 pub(crate) struct Chain {
+    /// That of its tiles; unit axes at their end may be left away.
     pub(crate) shape: Vec<usize>,
     pub(crate) inputs: Vec<Input>,
     pub(crate) links: Vec<Link>,
@@ -37,6 +39,17 @@ pub(crate) struct Chain {
 }
 
 impl Chain {
+    /// Leaves unit axes away that are the last ones: rows of one element each would be computed one by one.
+    pub(super) fn without_last_units(&mut self) {
+        let is_unit = |n: &usize| *n == 1;
+        while self.sinks.is_empty() && self.shape.len() > 1 && self.shape.last().is_some_and(is_unit) {
+            self.shape.pop();
+        }
+    }
+    /// Returns true if it is over tiles of this shape.
+    pub(super) fn is_of(&self, shape: &[usize]) -> bool {
+        shape.strip_prefix(&self.shape[..]).is_some_and(|rest| rest.iter().all(|n| *n == 1))
+    }
     pub(super) fn reads(&self) -> impl Iterator<Item = Value> {
         self.inputs.iter().filter_map(|i| match i {
             Input::Value(v) => Some(*v),
@@ -244,6 +257,8 @@ pub(crate) enum Step {
         init: Vec<Value>,
         body: Block,
         to: Vec<Value>,
+        /// How its turns are rows of chains, if they are.
+        rolled: Option<Box<Rolled>>,
         loc: Loc,
     },
     /// A loop with a condition; results share the memory of `carried`.

@@ -4,8 +4,9 @@
 //! stretched operands, run in windows: a part of one long row, or several short rows, which are copied side by side.
 use super::super::jit::Codes;
 use super::super::plan::step::{Along, Chain, Input, Sink, Source};
+use super::super::rows::{copy_row, repeat_each, repeat_first};
 use super::super::strips::{STRIP, slice, slice_mut};
-use super::super::tile::{Tile, copy_row, stream};
+use super::super::tile::{Tile, stream};
 use super::native;
 use super::{Run, Stop, room};
 use pallas_ir::{DType, Literal, Slice};
@@ -160,7 +161,7 @@ impl<'a> Run<'a> {
     }
 
     /// Finds the memory of the results and folds of a chain; `singly`: its rows are computed one by one.
-    fn results(&mut self, chain: &Chain, reaches: &mut Reaches, singly: bool) {
+    pub(super) fn results(&mut self, chain: &Chain, reaches: &mut Reaches, singly: bool) {
         reaches.inner = chain.shape.last().copied().unwrap_or(1);
         reaches.sinks.clear();
         for sink in &chain.sinks {
@@ -227,7 +228,7 @@ impl<'a> Run<'a> {
             Input::Constant(Literal { dtype, bits }) => return everywhere((&raw const bits).cast(), dtype),
             Input::Value(v) => v,
         };
-        let (tile, dtype) = (self.tile(v).stretched(self.shape(v), &chain.shape), self.ty(v).dtype);
+        let (tile, dtype) = (self.tile(v).stretched(self.shape(v)), self.ty(v).dtype);
         let last = chain.shape.len().wrapping_sub(1);
         let reach = if tile.is_contiguous(&chain.shape) {
             Reach::Straight(tile.start)
@@ -338,8 +339,7 @@ impl Strips<'_> {
     }
     /// The start of row `r` of a window.
     fn row(&self, tile: &Tile, w: Window, r: usize, bytes: usize) -> *mut u8 {
-        let stride = tile.strides[self.chain.shape.len().saturating_sub(1)];
-        let elements = row_offset(tile, &self.chain.shape, w.row + r) + w.col as isize * stride;
+        let elements = row_offset(tile, &self.chain.shape, w.row + r) + w.col as isize * self.stride(tile);
         tile.start.wrapping_offset(elements * bytes as isize)
     }
 
@@ -353,26 +353,79 @@ impl Strips<'_> {
         bytes: usize,
         mut f: impl FnMut((*mut u8, isize), (*mut u8, isize), usize),
     ) {
-        let shape = &self.chain.shape;
-        let last = shape.len().saturating_sub(1);
-        let stride = tile.strides[last];
-        // The axis along which rows follow each other.
-        let rows = (0..last).rev().find(|&axis| shape[axis] != 1).filter(|_| w.cols <= FEW && w.rows > w.cols);
-        let mut r = 0;
-        while r < w.rows {
-            let (place, strip) = (self.row(tile, w, r, bytes), buffer.wrapping_add(r * w.cols * bytes));
-            let Some(axis) = rows else {
-                f((place, stride), (strip, 1), w.cols);
-                r += 1;
-                continue;
-            };
-            let count = (shape[axis] - (w.row + r) % shape[axis]).min(w.rows - r);
+        self.runs(tile, buffer, w, bytes, |(place, far), strip, count| {
+            let stride = self.stride(tile);
+            if count <= w.cols || w.cols > FEW {
+                for r in 0..count {
+                    let place = place.wrapping_offset(r as isize * far * bytes as isize);
+                    f((place, stride), (strip.wrapping_add(r * w.cols * bytes), 1), w.cols);
+                }
+                return;
+            }
             for c in 0..w.cols {
                 let place = place.wrapping_offset(c as isize * stride * bytes as isize);
-                let strip = strip.wrapping_add(c * bytes);
-                f((place, tile.strides[axis]), (strip, w.cols as isize), count);
+                f((place, far), (strip.wrapping_add(c * bytes), w.cols as isize), count);
             }
+        });
+    }
+
+    /// Calls `f` with rows of a window that are equally spaced in a tile: the first one's place in the tile, their distance,
+    /// its place in a strip buffer, and how many there are.
+    fn runs(
+        &self,
+        tile: &Tile,
+        buffer: *mut u8,
+        w: Window,
+        bytes: usize,
+        mut f: impl FnMut((*mut u8, isize), *mut u8, usize),
+    ) {
+        let shape = &self.chain.shape;
+        let last = shape.len().saturating_sub(1);
+        // The axis along which rows follow each other.
+        let axis = (0..last).rev().find(|&axis| shape[axis] != 1);
+        let mut r = 0;
+        while r < w.rows {
+            let count = axis.map_or(1, |axis| shape[axis] - (w.row + r) % shape[axis]).min(w.rows - r);
+            let far = axis.map_or(0, |axis| tile.strides[axis]);
+            f((self.row(tile, w, r, bytes), far), buffer.wrapping_add(r * w.cols * bytes), count);
             r += count;
+        }
+    }
+
+    /// Elements from one column of a tile to the next.
+    fn stride(&self, tile: &Tile) -> isize {
+        tile.strides[self.chain.shape.len().saturating_sub(1)]
+    }
+
+    /// Copies rows of an operand to a strip buffer: as one line where they are adjacent; copies of one row, or of one element
+    /// a row, are made without a loop for each row.
+    ///
+    /// # Safety
+    /// As [`Strips::compute`].
+    unsafe fn bring_rows(&self, tile: &Tile, buffer: *mut u8, w: Window, bytes: usize) {
+        let stride = self.stride(tile);
+        let mut is_plain = false;
+        self.runs(tile, buffer, w, bytes, |(place, far), strip, count| {
+            let all = count * w.cols;
+            // SAFETY: rows lie inside of the tile, the buffer holds the strip.
+            unsafe {
+                if count > 1 && far == stride * w.cols as isize {
+                    copy_row(place, stride, strip, 1, all, bytes);
+                } else if count > 1 && far == 0 {
+                    copy_row(place, stride, strip, 1, w.cols, bytes);
+                    repeat_first(strip, w.cols * bytes, all * bytes);
+                } else if count > 1 && stride == 0 {
+                    repeat_each(place, far, strip, count, w.cols, bytes);
+                } else {
+                    is_plain = true;
+                }
+            }
+        });
+        if is_plain {
+            self.lines(tile, buffer, w, bytes, |(place, far), (strip, near), n| {
+                // SAFETY: as above.
+                unsafe { copy_row(place, far, strip, near, n, bytes) };
+            });
         }
     }
 
@@ -384,12 +437,8 @@ impl Strips<'_> {
         for &(input, dtype) in &self.reaches.inputs {
             let bytes = dtype.bytes();
             match input {
-                // SAFETY: rows lie inside of the tile, the buffer holds the strip.
-                Reach::Rows(tile, buffer) => unsafe {
-                    self.lines(&tile, buffer, w, bytes, |(place, far), (strip, near), n| {
-                        copy_row(place, far, strip, near, n, bytes);
-                    });
-                },
+                // SAFETY: the caller's.
+                Reach::Rows(tile, buffer) => unsafe { self.bring_rows(&tile, buffer, w, bytes) },
                 // The first strip of a row is its longest; the others find it filled.
                 // SAFETY: as above.
                 Reach::Spread(tile, buffer) if w.col == 0 => unsafe {

@@ -1,6 +1,7 @@
 //! Loads and stores, clipped to the array.
 use super::super::Memory;
 use super::super::plan::step::Place;
+use super::super::rows;
 use super::super::tile::{self, MAX_RANK, Tile};
 use super::{Run, truth};
 use crate::raw;
@@ -91,7 +92,7 @@ impl Run<'_> {
                 // SAFETY: mask and tile hold the shape, `other` one element.
                 unsafe {
                     if !*mask.start.offset(m).cast::<bool>() {
-                        tile::copy_row(other.start, 0, out.start.offset(o * bytes as isize), 1, 1, bytes);
+                        rows::copy_row(other.start, 0, out.start.offset(o * bytes as isize), 1, 1, bytes);
                     }
                 }
             });
@@ -113,7 +114,7 @@ impl Run<'_> {
             unsafe {
                 if *mask.start.offset(m).cast::<bool>() {
                     let from = source.start.offset(s * bytes as isize);
-                    tile::copy_row(from, 1, target.start.offset(t * bytes as isize), 1, 1, bytes);
+                    rows::copy_row(from, 1, target.start.offset(t * bytes as isize), 1, 1, bytes);
                 }
             }
         });
@@ -127,6 +128,12 @@ impl Run<'_> {
             self.state.tiles[value.index()] = placed.tile;
             self.state.aimed[value.index()] = true;
         }
+    }
+
+    /// The tile of a view whose elements all exist.
+    pub(super) fn whole(&self, place: &Place) -> Option<Tile> {
+        let placed = self.placed(place);
+        placed.whole.then_some(placed.tile)
     }
 
     pub(super) fn valid(&mut self, of: &Place, axis: usize, to: Value) {

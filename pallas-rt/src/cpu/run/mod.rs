@@ -1,7 +1,8 @@
 //! Runs programs of a plan.
 //!
-//! [`memory`] loads and stores; [`chain`] elementwise loops, [`native`] the same in machine code; [`shape`] reductions and moved elements; [`indexed`]
-//! windows at positions given by data; [`product`] contractions; [`nest`] convolutions and windows, in the order in memory that [`layout`] finds; [`sort`] sorted lines. This file holds a thread's state and
+//! [`memory`] loads and stores; [`chain`] elementwise loops, [`native`] the same in machine code, [`rolled`] turns of
+//! loops too; [`shape`] reductions and moved elements; [`indexed`] windows at positions given by data; [`product`] contractions;
+//! [`nest`] convolutions and windows, in the order in memory that [`layout`] finds; [`sort`] sorted lines. This file holds a thread's state and
 //! control flow.
 mod chain;
 #[cfg(guarded)]
@@ -12,6 +13,7 @@ mod memory;
 mod native;
 mod nest;
 mod product;
+mod rolled;
 mod shape;
 mod sort;
 
@@ -53,6 +55,8 @@ struct Buffers {
     /// Parts of the matrices of a convolution.
     parts: matrices::Buffers<f32>,
     int8: Packing<i32>,
+    /// Right sides of the products of a loop.
+    fixed: Vec<Aligned>,
 }
 thread_local! {
     static BUFFERS: RefCell<Buffers> = RefCell::default();
@@ -400,15 +404,21 @@ impl<'a> Run<'a> {
                 self.block(side)?;
                 self.assign(to, &side.yields);
             }
-            Step::For { bounds, reverse, index, carried, init, body, to, loc } => {
+            Step::For { bounds, reverse, index, carried, init, body, to, rolled, loc } => {
                 let [lo, hi, by] = bounds.map(|v| self.int(v));
                 let trips = walk::trip_count(lo, hi, by).map_err(|m| self.fault("step", *loc, m))?;
                 self.assign(carried, init);
-                for k in 0..trips {
-                    let k = if *reverse { trips - 1 - k } else { k };
-                    self.set_int(*index, lo + k * by);
+                let at = |k: i64| lo + (if *reverse { trips - 1 - k } else { k }) * by;
+                let mut k = 0;
+                while k < trips {
+                    self.set_int(*index, at(k));
                     self.block(body)?;
                     self.assign(carried, &body.yields);
+                    k += 1;
+                    let rolled = rolled.as_ref().filter(|_| k == 1);
+                    if rolled.is_some_and(|rolled| self.rolled(rolled, body, *index, trips, &at)) {
+                        k = trips - 1;
+                    }
                 }
                 to.iter().zip(carried).for_each(|(t, c)| self.state.tiles[t.index()] = self.state.tiles[c.index()]);
             }

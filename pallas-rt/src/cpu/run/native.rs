@@ -46,9 +46,9 @@ impl Spread {
 
 /// Distances (in elements) between a tile's rows, and between elements of a row.
 #[derive(Clone, Copy)]
-struct Lines {
-    row: isize,
-    step: isize,
+pub(super) struct Lines {
+    pub(super) row: isize,
+    pub(super) step: isize,
 }
 
 impl Lie {
@@ -71,7 +71,7 @@ impl Run<'_> {
     ) -> Option<Lie> {
         let columns = columns(chain);
         let inputs = chain.inputs.iter().enumerate().filter_map(|(i, input)| match input {
-            Input::Value(v) => Some((i, self.tile(*v).stretched(self.shape(*v), &chain.shape), self.bytes(*v))),
+            Input::Value(v) => Some((i, self.tile(*v).stretched(self.shape(*v)), self.bytes(*v))),
             Input::Constant(_) => None,
         });
         let links = chain.links.iter().enumerate().filter(|(_, l)| l.output.is_some());
@@ -91,7 +91,7 @@ impl Run<'_> {
             if axis > 0 {
                 spread.push(Spread { place: places.len(), tile, bytes });
             }
-            places.push(Place { start: tile.start, row });
+            places.push(Place::new(tile.start, row));
         };
         let side_by_side = |l: Lines| l.row == columns as isize && l.step == 1;
         for (i, tile, bytes) in inputs {
@@ -125,7 +125,7 @@ impl Run<'_> {
         }
         places.extend(chain.sinks.iter().zip(&reaches.sinks).map(|(s, &start)| {
             let row = if s.along == Along::Rows { s.dtype.bytes() as isize } else { 0 };
-            Place { start, row }
+            Place::new(start, row)
         }));
         lie.spread[1] = spread.len();
         // Strips are faster than a few elements at a time.
@@ -203,18 +203,19 @@ fn run_even(code: &Code, chain: &Chain, lie: Lie, places: &mut [Place], rows: Ra
     unsafe { code.run(Rows { places: &places[lie.first..], from, to }) };
 }
 
-fn columns(chain: &Chain) -> usize {
+/// Elements of a row.
+pub(super) fn columns(chain: &Chain) -> usize {
     chain.shape.last().copied().unwrap_or(1)
 }
 
 /// The first axis from which on the rows of a tile of this shape are equally spaced.
-fn first_even(tile: &Tile, shape: &[usize]) -> usize {
+pub(super) fn first_even(tile: &Tile, shape: &[usize]) -> usize {
     let outer = shape.len().saturating_sub(1);
     (0..outer).find(|&axis| tile.distance(shape, axis..outer).is_some()).unwrap_or(outer)
 }
 
 /// The layout of a tile of this shape along its axes from one on, from which on its rows are equally spaced.
-fn lines(tile: &Tile, shape: &[usize], axis: usize) -> Lines {
+pub(super) fn lines(tile: &Tile, shape: &[usize], axis: usize) -> Lines {
     let Some((&columns, outer)) = shape.split_last() else { return Lines { row: 1, step: 1 } };
     let row = tile.distance(shape, axis..outer.len()).flatten();
     let step = tile.strides[outer.len()];

@@ -1,6 +1,7 @@
 //! Sorted lines.
+use super::super::rows;
 use super::super::sort::{self, Bits, Rule};
-use super::super::tile::{self, Nest, Tile};
+use super::super::tile::{Nest, Tile};
 use super::{Aligned, Buffers, Run, Stop, room};
 use crate::raw;
 use pallas_ir::Value;
@@ -74,7 +75,7 @@ impl sort::Visit for Lines<'_> {
         };
         let copy = |from: *mut u8, to: *mut u8, bytes: usize| {
             // SAFETY: the result has `k` elements at its axis' stride, and the source as many adjacent ones.
-            unsafe { tile::copy_row(from, 1, to, out.strides[axis], k, bytes) }
+            unsafe { rows::copy_row(from, 1, to, out.strides[axis], k, bytes) }
         };
         let is_adjacent = k <= 1 || out.strides[axis] == 1;
         if positions {

@@ -1,7 +1,7 @@
 //! Scans whose steps share one kernel, against the same steps written out.
 use super::{array, numbers};
 use crate::prelude::*;
-use crate::{Scan, fori_loop, grad, jit, lower, ops};
+use crate::{Scan, fori_loop, grad, jit, keep, lower, ops};
 
 /// The first values, the arrays, and results of a step.
 type Step = fn(&[Array; 3], &[Array; 2]) -> ([Array; 3], [Array; 2]);
@@ -54,11 +54,17 @@ fn run(step: Step, unroll: usize, reverse: bool) -> impl Fn(&[Array; 3], &[Array
 
 #[track_caller]
 fn equal(found: &[Array], want: &[Array], about: &str) {
+    within(found, want, 1e-5, about);
+}
+
+#[track_caller]
+fn within(found: &[Array], want: &[Array], tolerance: f32, about: &str) {
     assert_eq!(found.len(), want.len());
     for (i, (a, b)) in found.iter().zip(want).enumerate() {
         assert_eq!((a.shape(), a.dtype()), (b.shape(), b.dtype()), "{about}, result {i}");
         let [a, b] = [a, b].map(|x| numbers(&x.cast(DType::F32)));
-        let close = |(x, y): (&f32, &f32)| x == y || (x - y).abs() <= 1e-5 * (1.0 + y.abs());
+        let close =
+            |(x, y): (&f32, &f32)| x == y || x.is_nan() && y.is_nan() || (x - y).abs() <= tolerance * (1.0 + y.abs());
         assert!(a.iter().zip(&b).all(close), "{about}, result {i}:\n{a:?}\n{b:?}");
     }
 }
@@ -217,4 +223,94 @@ fn gradients_take_one_kernel_each_way() {
     };
     let found = jit(grad(loss))(&w, &xs).expect("it runs");
     equal(&[found], &[grad(written_out)(&w, &xs).expect("it runs")], "a gradient");
+}
+
+/// The first values, the arrays, and results of a step without scalars.
+type Turn = fn(&[Array; 2], &[Array; 2]) -> ([Array; 2], [Array; 2]);
+
+/// On the CPU all turns but the first and the last of such loops are one piece of machine code.
+const TURNS: &[(&str, Turn)] = &[
+    ("a recurrence", |[h, m], [x, y]| ([h * 0.5 + x, m * y], [h * 0.5 + x, m.clone()])),
+    ("old and new values", |[h, m], [x, y]| {
+        let next = (h * 0.5 + x * y).tanh();
+        ([next.clone(), m - h], [h * &next, next - m])
+    }),
+    ("values that change places", |[h, m], [x, y]| ([m * 0.5 + x, h.clone()], [h.clone(), m + y])),
+    ("one of two arrays", |[h, m], [x, _]| ([h.maximum(x), m + h], [h.clone(), h.clone()])),
+    ("rows and their largest", |[h, m], [x, y]| {
+        let next = h * 0.25 + x - x.max(keep(-1));
+        ([next.clone(), m * 0.5 + next.min(keep(-1))], [(&next - next.max(keep(-1))).exp(), y * next.max(keep(-1))])
+    }),
+    ("rows of one for all", |[h, m], [x, y]| {
+        let first = y.index((..1, ..));
+        ([h * &first + x, m + first], [h.exp(), x.clone()])
+    }),
+    ("elements in another order", |[h, m], [x, y]| {
+        let turned = h.t().reshape(h.shape()).expect("it has as many elements");
+        ([turned * 0.5 + x, m * y], [h.clone(), m + y])
+    }),
+    ("products of two tiles", |[h, m], [x, y]| {
+        let mixed = h.matmul(&x.t()) * 0.1;
+        ([(mixed.matmul(y) + x).tanh(), (m * 0.5 + h.matmul(&x.t().matmul(h))).tanh()], [mixed.matmul(h), m.clone()])
+    }),
+    ("comparisons", |[h, m], [x, y]| {
+        let more = h.gt(x);
+        ([ops::select(&more, h, y), m + more.cast(m.dtype())], [ops::select(&h.le(x), m, x), h.clone()])
+    }),
+];
+
+#[test]
+fn turns_are_those_written_out() {
+    let drawn = |seed: usize, shape: &[usize], dtype: DType| {
+        let n: usize = shape.iter().product();
+        // Multiples of powers of two, so that sums and products of a few are exact in 16 bits too.
+        let mut x: Vec<f32> = (0..n).map(|i| ((i * 7919 + seed * 104_729) % 31) as f32 / 32.0 - 0.4).collect();
+        if n > 30 && dtype == DType::F32 {
+            x[3..6].copy_from_slice(&[f32::NAN, -0.0, f32::INFINITY]);
+        }
+        array(&x, shape).cast(dtype)
+    };
+    let sizes = [(1, 64), (3, 5), (4, 8), (1, 1), (5, 1), (70, 16), (2, 100)];
+    for (k, (name, step)) in TURNS.iter().enumerate() {
+        for (i, (rows, columns)) in sizes.into_iter().enumerate() {
+            for (j, length) in [7, 8, 13].into_iter().enumerate() {
+                let reverse = (k + i + j) % 2 == 0;
+                let dtype = [DType::F32, DType::Bf16, DType::F16][(k + 2 * i + j) % 3];
+                let run = |unroll: usize| {
+                    move |init: &[Array; 2], arrays: &[Array; 2]| {
+                        let scan = Scan::new().unroll(unroll).reverse(reverse);
+                        let all = scan.run(init, arrays, |c: &[Array; 2], x: &[Array; 2]| step(c, x))?;
+                        Ok::<_, Error>([all.0, all.1].concat())
+                    }
+                };
+                let init = [1, 2].map(|seed| drawn(seed, &[rows, columns], dtype));
+                let arrays = [3, 4].map(|seed| drawn(seed, &[length, rows, columns], dtype));
+                let about = format!("{name}, {length} steps of {rows} x {columns} {dtype}, {reverse}");
+                let found = jit(run(1))(&init, &arrays).unwrap_or_else(|e| panic!("{about}: {e}"));
+                let want = jit(run(100))(&init, &arrays).unwrap_or_else(|e| panic!("{about}: {e}"));
+                let tolerance = if dtype == DType::F32 { 1e-5 } else { 0.02 };
+                within(&found, &want, tolerance, &about);
+            }
+        }
+    }
+}
+
+#[test]
+fn turns_know_their_number() {
+    type Body = fn(&Array, &Array) -> Array;
+    let bodies: [(&str, Body); 3] = [
+        ("a factor", |i, h| h * 0.5 + i),
+        ("a bound", |i, h| ops::select(&i.lt(9), h * 0.5 + 1.0, h)),
+        ("one turn", |i, h| ops::select(&i.eq(5), h + 1.0, h * 0.75)),
+    ];
+    for (name, body) in bodies {
+        for shape in [&[64][..], &[3, 5], &[]] {
+            let start = array(&vec![0.5; shape.iter().product()], shape);
+            let turns = move |h: &Array| fori_loop(0..20, h, |i: &Array, h: &Array| body(i, h));
+            let found = jit(turns)(&start).unwrap_or_else(|e| panic!("{name}: {e}"));
+            let number = |i: i32| Array::from_vec(vec![i], &[]).expect("it fits");
+            let want = (0..20).fold(start, |h, i| body(&number(i), &h));
+            equal(&[found], &[want], &format!("{name}, {shape:?}"));
+        }
+    }
 }

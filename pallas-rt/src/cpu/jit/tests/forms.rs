@@ -37,8 +37,8 @@ fn folds_agree_with_loops() {
             let code = codes.get(std::slice::from_ref(&chain), &[Form::default()]).expect("has code");
             let places = [
                 Place::columns(columns),
-                Place { start: bytes.as_mut_ptr().cast(), row: row as isize },
-                Place { start: found.as_mut_ptr().cast(), row: 4 },
+                Place::new(bytes.as_mut_ptr().cast(), row as isize),
+                Place::new(found.as_mut_ptr().cast(), 4),
             ];
             // SAFETY: the operand holds `ROWS` rows of `PITCH` elements, the fold an element a row.
             unsafe { code.run(Rows { places: &places, from: 0, to: ROWS }) };
@@ -94,8 +94,8 @@ fn folds_of_columns_agree_with_loops() {
             let row = PITCH * dtype.bytes();
             let places = [
                 Place::columns(columns),
-                Place { start: x.as_mut_ptr().cast(), row: row as isize },
-                Place { start: found.as_mut_ptr().cast(), row: 0 },
+                Place::new(x.as_mut_ptr().cast(), row as isize),
+                Place::new(found.as_mut_ptr().cast(), 0),
             ];
             // SAFETY: the operand holds `ROWS` rows of `PITCH` elements, the fold one.
             unsafe {
@@ -144,7 +144,7 @@ fn results_may_take_the_place_of_operands_or_stream() {
     let codes = Codes::default();
     let code = codes.get(std::slice::from_ref(&chain), &[Form { whole: true, ..Form::default() }]).expect("has code");
     let mut y = x.clone();
-    let place = Place { start: y.as_mut_ptr().cast(), row: 4 * PITCH as isize };
+    let place = Place::new(y.as_mut_ptr().cast(), 4 * PITCH as isize);
     // SAFETY: operand and result are the same rows, as the chain says.
     unsafe { code.run(Rows { places: &[Place::columns(PITCH), place, place], from: 0, to: ROWS }) };
     for (&y, &x) in y.iter().zip(&x) {
@@ -183,8 +183,8 @@ fn bools_choose_by_row_and_by_element() {
         let mut mask: Vec<u8> = (0..ROWS * PITCH).map(|i| u8::from(i % 3 == 0 || i % 7 == 2)).collect();
         let (mut yes, mut no) = (operand(DType::F32, 0), operand(DType::F32, 1));
         let (mut out, mut negated) = (vec![0u32; ROWS * PITCH], vec![7u8; ROWS * PITCH]);
-        let wide = |x: &mut Vec<u32>| Place { start: x.as_mut_ptr().cast(), row: 4 * PITCH as isize };
-        let bytes = |x: &mut Vec<u8>| Place { start: x.as_mut_ptr(), row: PITCH as isize };
+        let wide = |x: &mut Vec<u32>| Place::new(x.as_mut_ptr().cast(), 4 * PITCH as isize);
+        let bytes = |x: &mut Vec<u8>| Place::new(x.as_mut_ptr(), PITCH as isize);
         let places = [
             Place::columns(PITCH),
             bytes(&mut mask),
@@ -233,7 +233,7 @@ fn many_operands_are_added() {
         let mut inputs: Vec<Vec<u32>> = (0..count).map(operand).collect();
         let (mut out, mut rows, mut sums) = (vec![0.0f32; ROWS * PITCH], [0.0f32; ROWS], [0.0f32; PITCH]);
         let code = compile(std::slice::from_ref(&chain), &[Form::default()], Beyond::default()).expect("has code");
-        let place = |start: *mut u8, row: usize| Place { start, row: 4 * row as isize };
+        let place = |start: *mut u8, row: usize| Place::new(start, 4 * row as isize);
         let mut places = vec![Place::columns(columns)];
         places.extend(inputs.iter_mut().map(|x| place(x.as_mut_ptr().cast(), PITCH)));
         places.push(place(out.as_mut_ptr().cast(), PITCH));

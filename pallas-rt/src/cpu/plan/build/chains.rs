@@ -186,6 +186,7 @@ impl Build<'_> {
         let bytes = types.chain(chain.sinks.iter().map(|s| s.dtype)).map(DType::bytes);
         chain.widest = bytes.max().unwrap_or(8);
         assign_buffers(&mut chain);
+        chain.without_last_units();
         self.push(Step::Chain(chain));
     }
 }

@@ -1,0 +1,143 @@
+//! Products of a few elements: every multiplication is an instruction of its own.
+//!
+//! ```text
+//! for each eight columns, and a few rows: sums = 0
+//!     for each term: b = B[term, columns]; for each row: sums[row] += A[row, term] * b
+//!     C[rows, columns] = sums + D[rows, columns]
+//! ```
+use super::asm::{Binary, Fma, Gpr, Mem, Operand, Reg};
+use super::code::{LANES, LEFT, POINTERS, entry, first_lanes};
+use super::types::in_fewer_bytes;
+use super::vector::Writer;
+use super::{Place, Product};
+use pallas_ir::DType;
+
+/// Rows whose sums are in registers at once, and the sums that are to be on their way so that none waits for its last step.
+const ROWS: usize = 6;
+const SUMS: usize = 4;
+/// Fewest terms of a sum that is divided.
+const TERMS: usize = 8;
+
+/// Where the operands lie.
+const A: Gpr = POINTERS[0];
+const B: Gpr = POINTERS[1];
+const C: Gpr = POINTERS[2];
+const D: Gpr = POINTERS[3];
+
+impl Product {
+    /// Vectors of products.
+    pub(super) fn vectors(&self) -> usize {
+        self.rows * self.terms * self.columns.div_ceil(LANES as usize)
+    }
+}
+
+/// Writes a product whose places begin with this one; `None` if a distance is too long for an instruction, or for want of
+/// registers.
+pub(super) fn product(w: &mut Writer, product: &Product, first: usize) -> Option<()> {
+    let pointers = [A, B, C, D].into_iter().take(product.places()).enumerate();
+    pointers.for_each(|(i, to)| w.asm.mov_load(to, entry(first + i, std::mem::offset_of!(Place, start))));
+    for from in (0..product.columns).step_by(LANES as usize) {
+        let count = (product.columns - from).min(LANES as usize);
+        let mut part = Part { w, product, from, mask: None };
+        if count < LANES as usize {
+            part.w.asm.clear(LEFT);
+            part.w.asm.lea(LEFT, Mem { base: LEFT, index: None, offset: count as i32 });
+            let mask = first_lanes(part.w, count);
+            part.mask = Some(part.w.load(Operand::Mem(mask))?);
+        }
+        for row in (0..product.rows).step_by(ROWS) {
+            part.rows(row, ROWS.min(product.rows - row))?;
+        }
+        let mask = part.mask;
+        mask.into_iter().for_each(|mask| w.free(mask));
+    }
+    Some(())
+}
+
+/// Some columns, as many as a vector has or fewer.
+struct Part<'w> {
+    w: &'w mut Writer,
+    product: &'w Product,
+    from: usize,
+    mask: Option<Reg>,
+}
+
+/// Memory at a distance.
+fn at(base: Gpr, distances: &[(usize, isize)]) -> Option<Mem> {
+    let offset =
+        distances.iter().try_fold(0, |sum: isize, (count, by)| sum.checked_add(by.checked_mul(*count as isize)?))?;
+    Some(Mem { base, index: None, offset: i32::try_from(offset).ok()? })
+}
+
+impl Part<'_> {
+    fn rows(&mut self, first: usize, count: usize) -> Option<()> {
+        let &Product { terms, a, b, c, d, types, .. } = self.product;
+        let [left, right, to, added] = types;
+        let parts = if terms < TERMS { 1 } else { (SUMS / count).max(1) };
+        let mut sums = vec![];
+        for _ in 0..count * parts {
+            let sum = self.w.take()?;
+            self.w.update(Binary::Xor, sum, Operand::Reg(sum));
+            sums.push(sum);
+        }
+        for term in 0..terms {
+            let row = self.columns(B, &[(term, b)], right, self.product.padded)?;
+            for i in 0..count {
+                let from = at(A, &[(first + i, a[0]), (term, a[1])])?;
+                let x =
+                    if in_fewer_bytes(left) { self.w.broadcast_narrow(left, from)? } else { self.w.broadcast(from)? };
+                self.w.asm.fma(Fma::F231, sums[i * parts + term % parts], x, Operand::Reg(row));
+                self.w.free(x);
+            }
+            self.w.free(row);
+        }
+        for (i, sums) in sums.chunks(parts).enumerate() {
+            let (&sum, others) = sums.split_first()?;
+            for &other in others {
+                self.w.update(Binary::Add, sum, Operand::Reg(other));
+                self.w.free(other);
+            }
+            if let Some(d) = d {
+                let row = self.columns(D, &[(first + i, d)], added, false)?;
+                self.w.update(Binary::Add, sum, Operand::Reg(row));
+                self.w.free(row);
+            }
+            self.store(at(C, &[(first + i, c), (self.from, to.bytes() as isize)])?, to, sum)?;
+            self.w.free(sum);
+        }
+        Some(())
+    }
+
+    /// These columns of a row.
+    fn columns(&mut self, base: Gpr, row: &[(usize, isize)], dtype: DType, padded: bool) -> Option<Reg> {
+        let from = at(base, &[row, &[(self.from, dtype.bytes() as isize)]].concat())?;
+        match (in_fewer_bytes(dtype), self.mask.filter(|_| !padded)) {
+            (true, None) => self.w.load_narrow(dtype, from),
+            (true, Some(_)) => self.w.load_narrow_part(dtype, from, LEFT),
+            (false, None) => self.w.load(Operand::Mem(from)),
+            (false, Some(mask)) => {
+                let to = self.w.take()?;
+                self.w.asm.load_masked(to, mask, from);
+                Some(to)
+            }
+        }
+    }
+
+    /// Rounds to the element type.
+    fn store(&mut self, to: Mem, dtype: DType, x: Reg) -> Option<()> {
+        if !in_fewer_bytes(dtype) {
+            match self.mask {
+                Some(mask) => self.w.asm.store_masked(to, mask, x),
+                None => self.w.asm.store(to, x),
+            }
+            return Some(());
+        }
+        let rounded = self.w.rounded(dtype, Operand::Reg(x))?;
+        match self.mask {
+            Some(_) => self.w.store_narrow_part(dtype, to, rounded, LEFT)?,
+            None => self.w.store_narrow(dtype, to, rounded, false)?,
+        }
+        self.w.free(rounded);
+        Some(())
+    }
+}

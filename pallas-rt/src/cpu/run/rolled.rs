@@ -1,0 +1,345 @@
+//! Turns of a loop in machine code.
+//!
+//! The steps of three turns, the second, the third and the last but one, say where all tiles lie; chains and products are not
+//! computed. What moves by the same distance from the second turn to the third one, and as far as it should to the last but
+//! one, moves so in all of them. The code of these chains and products does them all.
+use super::super::convert;
+use super::super::jit::{Form, Piece, Place, Product, Work};
+use super::super::plan::rolled::{Rolled, chains};
+use super::super::plan::step::{Block, Chain, Dot, Input, Step};
+use super::super::strips::{slice, slice_mut};
+use super::super::tile::{self, Tile};
+use super::chain::{Reaches, row_offset};
+use super::native::{Lines, columns, first_even, lines};
+use super::{Run, room};
+use pallas_ir::{DType, Value};
+
+/// Fewest turns that are worth it.
+const LEAST: i64 = 8;
+/// Most groups of equally spaced rows of a chain.
+const GROUPS: usize = 16;
+/// Elements of a vector.
+const VECTOR: usize = 8;
+
+/// Where the pieces of a turn lie.
+#[derive(Default)]
+struct Turn<'a> {
+    chains: Vec<&'a Chain>,
+    pieces: Vec<Piece>,
+    places: Vec<Place>,
+    /// Right sides of products that are the same in every turn, and their places.
+    fixed: Vec<(usize, Right)>,
+    /// The differences of the pairs that are compared.
+    differences: Vec<i64>,
+}
+
+/// The right side of a product.
+#[derive(Clone, Copy)]
+struct Right {
+    tile: Tile,
+    dtype: DType,
+    terms: usize,
+    columns: usize,
+}
+
+impl Right {
+    /// Columns with those that fill the last vector.
+    fn width(&self) -> usize {
+        self.columns.next_multiple_of(VECTOR)
+    }
+}
+
+impl<'a> Run<'a> {
+    /// Runs all turns but the first and the last of a loop whose turns are chains and products; false, and nothing is done, if
+    /// that cannot be. `at` is the index in each turn.
+    pub(super) fn rolled(
+        &mut self,
+        rolled: &'a Rolled,
+        body: &'a Block,
+        index: Value,
+        trips: i64,
+        at: &dyn Fn(i64) -> i64,
+    ) -> bool {
+        trips >= LEAST && self.middle_turns(rolled, body, index, trips, at).is_some()
+    }
+
+    fn middle_turns(
+        &mut self,
+        rolled: &'a Rolled,
+        body: &'a Block,
+        index: Value,
+        trips: i64,
+        at: &dyn Fn(i64) -> i64,
+    ) -> Option<()> {
+        let turns = [1, 2, trips - 2].map(|k| {
+            self.set_int(index, at(k));
+            let turn = self.turn(rolled, body);
+            // What was aimed and not computed is aimed anew in the next turn.
+            for step in &body.steps {
+                if let Step::Aim { value, .. } = step {
+                    self.state.aimed[value.index()] = false;
+                }
+            }
+            turn
+        });
+        let [Some(mut first), Some(second), Some(last)] = turns else { return None };
+        let count = trips - 2;
+        let is_same = first.pieces == second.pieces && first.pieces == last.pieces;
+        (is_same && never_equal(&first.differences, &second.differences, count)).then_some(())?;
+        for ((place, second), last) in first.places.iter_mut().zip(&second.places).zip(&last.places) {
+            let [start, second, last] = [place.start, second.start, last.start].map(|start| start as isize);
+            place.turn = second - start;
+            (last == start.wrapping_add(place.turn.wrapping_mul(count as isize - 1))).then_some(())?;
+        }
+        self.copy_fixed(&mut first)?;
+        let mut places = &first.places[..];
+        for piece in &mut first.pieces {
+            let (own, rest) = places.split_at(piece.places(&first.chains));
+            let moving = own.iter().enumerate().filter(|(_, place)| place.turn != 0);
+            piece.moving = moving.fold(0, |bits, (i, _)| bits | 1 << i.min(63));
+            places = rest;
+        }
+        let code = rolled.codes.turns(&first.chains, &first.pieces)?;
+        // SAFETY: the places are those of the pieces in each of these turns: what lies inside of its array in the first and in
+        // the last one of them, and moves by the same distance, lies there in all.
+        unsafe { code.run_turns(&mut first.places, count as usize) };
+        Some(())
+    }
+
+    /// Copies right sides that are the same in every turn: as f32, in rows of whole vectors.
+    fn copy_fixed(&mut self, turn: &mut Turn<'a>) -> Option<()> {
+        let bytes = |right: &Right| right.terms * right.width() * DType::F32.bytes();
+        let mut to = room(&mut self.buffers.fixed, turn.fixed.iter().map(|(_, right)| bytes(right)).sum()).ok()?;
+        for &(place, right) in &turn.fixed {
+            let Right { tile, dtype, terms, columns } = right;
+            (turn.places[place].turn == 0).then_some(())?;
+            let shape = [terms, columns];
+            let own = room(&mut self.buffers.wide[0], terms * columns * dtype.bytes()).ok()?;
+            let wide = room(&mut self.buffers.wide[1], terms * columns * DType::F32.bytes()).ok()?;
+            let rows = Tile { start: to, strides: Tile::contiguous(to, &[terms, right.width()]).strides };
+            // SAFETY: each buffer holds every element, the last one with those that fill vectors.
+            unsafe {
+                tile::copy(&tile, &Tile::contiguous(own, &shape), &shape, dtype.bytes());
+                let (own, wide) = (slice(dtype, own, terms * columns), slice_mut(DType::F32, wide, terms * columns));
+                convert::cast(dtype, DType::F32)(&[own], wide, terms * columns);
+                tile::copy(
+                    &Tile::contiguous(self.buffers.wide[1].as_mut_ptr().cast(), &shape),
+                    &rows,
+                    &shape,
+                    DType::F32.bytes(),
+                );
+            }
+            turn.places[place].start = to;
+            to = to.wrapping_add(bytes(&right));
+        }
+        Some(())
+    }
+
+    /// Where the operands of a turn's chains and products lie; `None` if no code is for some of them.
+    fn turn(&mut self, rolled: &'a Rolled, body: &'a Block) -> Option<Turn<'a>> {
+        let (mut turn, mut reaches) = (Turn::default(), Reaches::default());
+        for (i, step) in body.steps.iter().enumerate() {
+            match step {
+                Step::If { .. } => {}
+                Step::Store { value, to, .. } => {
+                    let (from, to) = (self.tile(*value), self.whole(to)?);
+                    // What was aimed is there.
+                    if from.start != to.start || from.strides != to.strides {
+                        turn.copy(&rolled.copies[&i], from, to)?;
+                    }
+                }
+                Step::Load { from, in_place: false, to, .. } => {
+                    (self.ty(*to).dtype != DType::Bool).then_some(())?;
+                    let (from, to) = (self.whole(from)?, self.define(*to));
+                    turn.copy(&rolled.copies[&i], from, to)?;
+                }
+                Step::Load { from, .. } => {
+                    self.whole(from)?;
+                    self.step(step).ok()?;
+                }
+                Step::Chain(_) | Step::Sweep(_) => {
+                    for chain in chains(step) {
+                        let inputs = chain.inputs.iter().filter_map(|input| match input {
+                            Input::Value(v) => Some(self.tile(*v).stretched(self.shape(*v))),
+                            Input::Constant(_) => None,
+                        });
+                        let inputs: Vec<Tile> = inputs.collect();
+                        self.results(chain, &mut reaches, false);
+                        turn.chain(chain, &inputs, &reaches.results, &reaches.sinks, |i| match chain.inputs[i] {
+                            Input::Value(v) => self.bytes(v),
+                            Input::Constant(x) => x.dtype.bytes(),
+                        })?;
+                    }
+                }
+                Step::Dot(dot) => self.small_product(rolled, dot, &mut turn)?,
+                Step::Reshape { from, to } => {
+                    self.step(step).ok()?;
+                    // Elements that lie in another order are copied.
+                    (self.tile(*to).start == self.tile(*from).start).then_some(())?;
+                }
+                _ => self.step(step).ok()?,
+            }
+        }
+        turn.differences = rolled.equal.iter().map(|[a, b]| self.int(*a) - self.int(*b)).collect();
+        Some(turn)
+    }
+
+    fn small_product(&mut self, rolled: &Rolled, dot: &Dot, turn: &mut Turn<'a>) -> Option<()> {
+        let types = [dot.a, dot.b, dot.to, dot.init.unwrap_or(dot.to)].map(|v| self.ty(v).dtype);
+        let is_float = |dtype| matches!(dtype, DType::F32 | DType::F16 | DType::Bf16);
+        let has_init = dot.init.is_some();
+        // A rounded product is not the product that something is added to before it is rounded.
+        (types.into_iter().all(is_float) && (!has_init || types[2] == DType::F32)).then_some(())?;
+        let (shape_a, shape_b) = (self.shape(dot.a), self.shape(dot.b));
+        let extent = |axes: &[usize], shape: &[usize]| axes.iter().map(|&a| shape[a]).product::<usize>();
+        let (rows, columns) = (extent(&dot.free[0], shape_a), extent(&dot.free[1], shape_b));
+        let terms = extent(&dot.contract[0], shape_a);
+        let is_one = extent(&dot.batch[0], shape_a) == 1;
+        (is_one && rows * columns * terms != 0).then_some(())?;
+        let (a, b) = (self.tile(dot.a), self.tile(dot.b));
+        let init = dot.init.map(|init| self.tile(init));
+        let to = match init {
+            Some(init) if dot.in_place => {
+                self.state.tiles[dot.to.index()] = init;
+                init
+            }
+            _ => self.define(dot.to),
+        };
+        let stride = |tile: &Tile, shape: &[usize], axes: &[usize]| {
+            Some(tile.distance(shape, axes.iter().copied())?.unwrap_or(1))
+        };
+        let first = dot.batch[0].len();
+        let (own, axes) = (self.shape(dot.to), [first, first + dot.free[0].len()]);
+        let axes = [(axes[0]..axes[1]).collect::<Vec<_>>(), (axes[1]..own.len()).collect()];
+        // Rows of a result, whose elements are adjacent.
+        let row = |tile: &Tile, dtype: DType| {
+            let is_even = columns == 1 || stride(tile, own, &axes[1])? == 1;
+            is_even.then_some(stride(tile, own, &axes[0])? * dtype.bytes() as isize)
+        };
+        let mut product = Product {
+            rows,
+            columns,
+            terms,
+            types,
+            a: [stride(&a, shape_a, &dot.free[0])?, stride(&a, shape_a, &dot.contract[0])?]
+                .map(|stride| stride * types[0].bytes() as isize),
+            b: 0,
+            padded: false,
+            c: row(&to, types[2])?,
+            d: match init {
+                Some(init) => Some(row(&init, types[3])?),
+                None => None,
+            },
+        };
+        let strides = [stride(&b, shape_b, &dot.contract[1])?, stride(&b, shape_b, &dot.free[1])?];
+        if rolled.fixed.contains(&dot.b) {
+            let mut tile = Tile { strides: [0; tile::MAX_RANK], ..b };
+            tile.strides[..2].copy_from_slice(&strides);
+            let right = Right { tile, dtype: types[1], terms, columns };
+            turn.fixed.push((turn.places.len() + 1, right));
+            (product.types[1], product.padded) = (DType::F32, true);
+            product.b = (right.width() * DType::F32.bytes()) as isize;
+        } else {
+            (columns == 1 || strides[1] == 1).then_some(())?;
+            product.b = strides[0] * types[1].bytes() as isize;
+        }
+        turn.places.extend([a, b, to].into_iter().chain(init).map(|tile| Place::new(tile.start, 0)));
+        turn.pieces.push(Piece { work: Work::Product(product), moving: 0 });
+        Some(())
+    }
+}
+
+impl<'a> Turn<'a> {
+    /// A chain that copies a tile.
+    fn copy(&mut self, chain: &'a Chain, from: Tile, to: Tile) -> Option<()> {
+        self.chain(chain, &[from], &[to], &[], |_| chain.widest)
+    }
+
+    /// The rows of a chain; `None` if code cannot read or write its operands. `bytes`: of an element of each input.
+    fn chain(
+        &mut self,
+        chain: &'a Chain,
+        inputs: &[Tile],
+        results: &[Tile],
+        sinks: &[*mut u8],
+        bytes: impl Fn(usize) -> usize,
+    ) -> Option<()> {
+        let number = self.chains.len();
+        self.chains.push(chain);
+        let values = (0..chain.inputs.len()).filter(|&i| matches!(chain.inputs[i], Input::Value(_)));
+        let inputs: Vec<(usize, &Tile, usize)> = values.zip(inputs).map(|(i, tile)| (i, tile, bytes(i))).collect();
+        let links = chain.links.iter().filter(|link| link.output.is_some());
+        let outputs: Vec<(&Tile, usize)> = links.zip(results).map(|(link, tile)| (tile, link.dtype.bytes())).collect();
+        let tiles = || inputs.iter().map(|input| input.1).chain(outputs.iter().map(|output| output.0));
+        let axis = tiles().map(|tile| first_even(tile, &chain.shape)).max().unwrap_or(0);
+        let outer = chain.shape.len().saturating_sub(1);
+        let (groups, group) = (extent(&chain.shape[..axis]), extent(&chain.shape[axis..outer]));
+        let width = columns(chain);
+        (groups <= GROUPS && groups * group * width > 0).then_some(())?;
+        let row_of = |tile: &Tile, is_input: bool| {
+            let l = lines(tile, &chain.shape, axis);
+            // Of one column it does not matter how far the next one would be.
+            let is_repeated = is_input && l.row == 0 && group > 1;
+            if width == 1 { Lines { step: isize::from(!is_repeated), ..l } } else { l }
+        };
+        let side_by_side = |l: Lines| l.row == width as isize && l.step == 1;
+        let is_flat = groups == 1
+            && chain.sinks.is_empty()
+            && inputs.iter().map(|input| row_of(input.1, true)).all(|l| side_by_side(l) || l.row == 0 && l.step == 0)
+            && outputs.iter().map(|output| row_of(output.0, false)).all(side_by_side);
+        let (rows, columns) = if is_flat { (1, group * width) } else { (group, width) };
+        let mut form = Form { whole: columns.is_multiple_of(VECTOR), ..Form::default() };
+        for &(i, tile, _) in &inputs {
+            match row_of(tile, true).step {
+                0 => form.single |= 1u64.checked_shl(i as u32)?,
+                1 => {}
+                _ => return None,
+            }
+        }
+        outputs.iter().all(|output| row_of(output.0, false).step == 1).then_some(())?;
+        for first in (0..groups).map(|i| i * group) {
+            self.places.push(Place::columns(columns));
+            let mut push = |tile: &Tile, l: Lines, bytes: usize| {
+                let start = tile.start.wrapping_offset(row_offset(tile, &chain.shape, first) * bytes as isize);
+                self.places.push(Place::new(start, l.row * bytes as isize));
+            };
+            inputs.iter().for_each(|&(_, tile, bytes)| push(tile, row_of(tile, true), bytes));
+            outputs.iter().for_each(|&(tile, bytes)| push(tile, row_of(tile, false), bytes));
+            for (sink, start) in chain.sinks.iter().zip(sinks) {
+                let bytes = sink.dtype.bytes();
+                self.places.push(Place::new(start.wrapping_add(first * bytes), bytes as isize));
+            }
+            self.pieces.push(Piece { work: Work::Rows { chain: number, form, rows, columns }, moving: 0 });
+        }
+        Some(())
+    }
+}
+
+impl Piece {
+    /// How many places it has.
+    fn places(&self, chains: &[&Chain]) -> usize {
+        match self.work {
+            Work::Rows { chain, .. } => {
+                let chain = chains[chain];
+                let values = chain.inputs.iter().filter(|input| matches!(input, Input::Value(_)));
+                let outputs = chain.links.iter().filter(|link| link.output.is_some());
+                1 + values.count() + outputs.count() + chain.sinks.len()
+            }
+            Work::Product(product) => product.places(),
+        }
+    }
+}
+
+fn extent(shape: &[usize]) -> usize {
+    shape.iter().product()
+}
+
+/// Returns true if pairs that are compared are equal in none of so many turns; these are the differences in the first two.
+fn never_equal(first: &[i64], second: &[i64], count: i64) -> bool {
+    first.iter().zip(second).all(|(&first, &second)| {
+        let by = second.wrapping_sub(first);
+        // The turn in which the difference would be zero.
+        let turn = if by == 0 { None } else { Some(-first / by).filter(|turn| turn * by == -first) };
+        if by == 0 { first != 0 } else { turn.is_none_or(|turn| !(0..count).contains(&turn)) }
+    })
+}
