@@ -80,6 +80,9 @@ pub(super) fn sorted(graph: &Graph, e: &Equation, cuts: &[Cut]) -> usize {
 /// Columns from which on a program needs none of another axis: fewer leave vectors of a core partly empty.
 const FEW_COLUMNS: usize = 16;
 
+/// Rows up to which a thread without panels multiplies as many as there are: more are multiplied some at a time.
+const FEW_ROWS: usize = 16;
+
 /// Columns in a few equal parts; rows so that every program has about as much to do; along all other axes 1, or as many
 /// small matrices as make a program worth its steps ([`batches`]). Columns are the last axes of the right side, rows those
 /// of the left side.
@@ -151,8 +154,9 @@ fn of_product(graph: &Graph, cluster: &Cluster, product: usize, extents: &[usize
         if is_uneven && shape.iter().product::<usize>() * summed >= sizes.small {
             parts = programs.next_multiple_of(sizes.programs).div_ceil(others);
         }
-        let unit = if left == most { 4 } else { 1 };
-        blocks[k] = extent.div_ceil(parts.clamp(1, extent.max(1))).next_multiple_of(unit).min(extent).max(1);
+        let even = extent.div_ceil(parts.clamp(1, extent.max(1)));
+        let unit = if left == most && (sizes.panel.is_some() || even > FEW_ROWS) { 4 } else { 1 };
+        blocks[k] = even.next_multiple_of(unit).min(extent).max(1);
     }
     if sizes.panel.is_none() {
         let a_matrix = |axis: usize| matrix.contains(&axis);

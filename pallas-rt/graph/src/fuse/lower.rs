@@ -38,7 +38,19 @@ pub(super) fn lower(graph: &Graph, definitions: &[Option<usize>], cluster: &Clus
     };
     b.kernel_mut().grid = names.iter().zip(&blocks).enumerate().map(axis).collect();
     let (sizes, made) = (extents.iter().map(|&n| n as i64).collect(), BTreeMap::new());
-    let mut to = Lower { graph, definitions, cluster, is_flat, names, extents, blocks, b, made, inputs: vec![] };
+    let mut to = Lower {
+        graph,
+        definitions,
+        cluster,
+        is_flat,
+        names,
+        extents,
+        blocks,
+        b,
+        made,
+        broadcasts: vec![],
+        inputs: vec![],
+    };
 
     for e in cluster.members.iter().map(|&i| &graph.equations[i]) {
         for (&arg, cuts) in e.args.iter().zip(&to.operand_cuts(e)) {
@@ -128,6 +140,8 @@ pub(super) struct Lower<'g> {
     pub b: Builder,
     /// Blocks that are computed or loaded.
     made: BTreeMap<(Var, Vec<Cut>), Value>,
+    /// Broadcasts of blocks.
+    broadcasts: Vec<(Broadcast, Value, Value)>,
     inputs: Vec<(Var, Vec<Cut>)>,
 }
 
@@ -258,10 +272,10 @@ impl Lower<'_> {
             Op::Scalar(op) => self.emit(TileOp::Scalar(*op), args, e.loc),
             // A scalar fits every shape, that of a flat block too.
             Op::Structural(StructuralOp::Broadcast(_)) if self.graph.ty(e.args[0]).is_scalar() => {
-                self.structural(Broadcast::to(block), args, e.loc)
+                self.broadcast(Broadcast::to(block), args[0], e.loc)
             }
             Op::Structural(StructuralOp::Broadcast(op)) => {
-                self.structural(Broadcast { to: block, dims: op.dims.clone() }, args, e.loc)
+                self.broadcast(Broadcast { to: block, dims: op.dims.clone() }, args[0], e.loc)
             }
             Op::Structural(StructuralOp::Reshape(_)) => self.structural(Reshape { to: block }, args, e.loc),
             Op::Structural(StructuralOp::Slice(op)) => {
@@ -298,6 +312,16 @@ impl Lower<'_> {
             Op::Structural(op) => self.structural(op.clone(), args, e.loc),
             Op::Dynamic(_) | Op::Collective(_) | Op::Call(_) => unreachable!("{} shares no kernel", e.op),
         }
+    }
+
+    /// A broadcast, the same for all who ask for an equal one.
+    fn broadcast(&mut self, op: Broadcast, x: Value, loc: Loc) -> Value {
+        if let Some((.., made)) = self.broadcasts.iter().find(|(other, of, _)| (other, *of) == (&op, x)) {
+            return *made;
+        }
+        let made = self.structural(op.clone(), &[x], loc);
+        self.broadcasts.push((op, x, made));
+        made
     }
 
     /// If programs fold one part each, along other axes too: the array that is divided into parts, with its cuts, and the

@@ -1,7 +1,7 @@
 //! From a graph to a few tile kernels.
 //!
 //! ```text
-//! Graph --cluster--> equations that share a kernel --lower--> ir::Kernel each --plan--> their order, and where values are stored
+//! Graph --copies, cluster--> equations that share a kernel --lower--> ir::Kernel each --plan--> their order, and where values are stored
 //! ```
 //!
 //! A cluster grows from one equation backwards. Each value in it has a [`Cut`] for each axis: divided among the programs
@@ -22,6 +22,7 @@ mod apart;
 mod blocks;
 mod cluster;
 mod control;
+mod copies;
 mod cut;
 mod donate;
 mod lower;

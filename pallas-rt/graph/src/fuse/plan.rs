@@ -2,6 +2,7 @@
 use super::apart::Apart;
 use super::blocks::Sizes;
 use super::cluster::{Clusters, clusters, is_alias};
+use super::copies::copied;
 use super::lower::lower;
 use super::memory::{self, Held, Region};
 use super::rematerialize::Planned;
@@ -137,7 +138,8 @@ pub struct Plan {
 
 /// Plans a graph for a device. Memory of the parameters for which `is_donated` is true may be written.
 pub fn plan(graph: &Graph, is_donated: &[bool], sizes: &Sizes) -> Plan {
-    let Staged { graph, given } = staged(graph, sizes);
+    let graph = copied(graph);
+    let Staged { graph, given } = staged(&graph, sizes);
     debug_assert_eq!(crate::verify(&graph), Ok(()));
     let (mut best, mut other) = planned(&graph, &given, is_donated, sizes);
     for _ in 0..MOST_TURNS {
