@@ -4,6 +4,8 @@ use super::strips::compiled;
 /// How many rows ahead memory is fetched, and how many bytes of each: their places are not in order.
 pub(super) const AHEAD: isize = 12;
 pub(super) const FETCHED: usize = 512;
+/// Bytes of an operand that are fetched anyway.
+const NEAR: usize = 1 << 18;
 
 /// Fetches bytes into the cache.
 pub(super) fn fetch(start: *const u8, bytes: usize) {
@@ -63,10 +65,19 @@ type Move<T> = unsafe fn(line: Line, from: *const T, to: *mut T);
 
 #[inline(always)]
 unsafe fn read<T: Copy>(line: Line, from: *const T, to: *mut T) {
+    let last = line.last.max(0);
+    // Elements of adjacent positions, side by side: nothing is multiplied.
+    if (line.index_stride, line.moved, line.along, line.stride) == (1, 1, 0, 1) {
+        for i in 0..line.n {
+            // SAFETY: the caller's; positions are held inside of the operand.
+            unsafe { to.add(i).write(from.add((*line.index.add(i)).clamp(0, last) as usize).read()) };
+        }
+        return;
+    }
     for i in 0..line.n as isize {
-        // SAFETY: the caller's; positions are held inside of the operand.
+        // SAFETY: as above.
         unsafe {
-            let place = line.place(i, line.position(i).clamp(0, line.last.max(0)));
+            let place = line.place(i, line.position(i).clamp(0, last));
             to.offset(i * line.moved).write(from.offset(place).read());
         }
     }
@@ -94,18 +105,27 @@ compiled! { fastest_write<T: Copy>() -> Move<T> = write(line: Line, from: *const
 /// Both hold as many bytes and do not overlap.
 #[inline(always)]
 unsafe fn copy_row(from: *const u8, to: *mut u8, bytes: usize) {
-    type Piece = [u64; 2];
-    const PIECE: usize = size_of::<Piece>();
-    if !(PIECE..=16 * PIECE).contains(&bytes) {
-        // SAFETY: the caller's.
-        unsafe { std::ptr::copy_nonoverlapping(from, to, bytes) };
-        return;
+    // SAFETY: the caller's.
+    unsafe {
+        match bytes {
+            16..32 => in_pieces::<[u64; 2]>(from, to, bytes),
+            32..=256 => in_pieces::<[u64; 4]>(from, to, bytes),
+            _ => std::ptr::copy_nonoverlapping(from, to, bytes),
+        }
     }
+}
+
+/// Copies at least as many bytes as a piece has.
+///
+/// # Safety
+/// As [`copy_row`].
+#[inline(always)]
+unsafe fn in_pieces<P: Copy>(from: *const u8, to: *mut u8, bytes: usize) {
     // The last piece may overlap the one before.
-    let last = bytes - PIECE;
-    for at in (0..last).step_by(PIECE).chain([last]) {
+    let last = bytes - size_of::<P>();
+    for at in (0..last).step_by(size_of::<P>()).chain([last]) {
         // SAFETY: a piece lies inside of the row.
-        unsafe { to.add(at).cast::<Piece>().write_unaligned(from.add(at).cast::<Piece>().read_unaligned()) };
+        unsafe { to.add(at).cast::<P>().write_unaligned(from.add(at).cast::<P>().read_unaligned()) };
     }
 }
 
@@ -124,8 +144,10 @@ unsafe fn read_rows(line: Line, from: *const u8, to: *mut u8, bytes: Bytes) {
         from.wrapping_offset(place * bytes.element as isize)
     };
     let n = line.n as isize;
+    // What is small stays in the cache.
+    let is_far = (line.last.max(0) as usize + 1).saturating_mul(line.stride.unsigned_abs() * bytes.element) > NEAR;
     for i in 0..n {
-        if i + AHEAD < n {
+        if is_far && i + AHEAD < n {
             fetch(row(i + AHEAD), bytes.row.min(FETCHED));
         }
         // SAFETY: the caller's; positions are held inside of the operand.

@@ -175,6 +175,7 @@ mod x86 {
 
     /// An element of B, as f32: exact.
     trait Weight: Copy {
+        const ZERO: Self;
         fn wide(self) -> f32;
         /// # Safety
         /// Eight elements lie there; the processor has AVX2 and F16C.
@@ -185,8 +186,9 @@ mod x86 {
     }
 
     macro_rules! weights {
-        ($([$($bits:tt)*] $T:ty, |$x:ident| $wide:expr, |$p:ident| $eight:expr, $sixteen:expr;)*) => {$(
+        ($([$($bits:tt)*] $T:ty, $zero:expr, |$x:ident| $wide:expr, |$p:ident| $eight:expr, $sixteen:expr;)*) => {$(
             impl<$($bits)*> Weight for $T {
+                const ZERO: Self = $zero;
                 #[inline(always)]
                 fn wide(self) -> f32 {
                     let $x = self;
@@ -206,15 +208,15 @@ mod x86 {
         )*};
     }
     weights! {
-        [] f32, |x| x, |p| _mm256_loadu_ps(p), _mm512_loadu_ps(p);
-        [] f16, |x| Half::wide(x), |p| _mm256_cvtph_ps(_mm_loadu_si128(p.cast())),
+        [] f32, 0.0, |x| x, |p| _mm256_loadu_ps(p), _mm512_loadu_ps(p);
+        [] f16, f16::ZERO, |x| Half::wide(x), |p| _mm256_cvtph_ps(_mm_loadu_si128(p.cast())),
             _mm512_cvtph_ps(_mm256_loadu_si256(p.cast()));
-        [] bf16, |x| Half::wide(x),
+        [] bf16, bf16::ZERO, |x| Half::wide(x),
             |p| _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(_mm_loadu_si128(p.cast())))),
             _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p.cast()))));
-        [] i8, |x| f32::from(x), |p| _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p.cast()))),
+        [] i8, 0, |x| f32::from(x), |p| _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p.cast()))),
             _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p.cast())));
-        [const MASK: u8] Byte<MASK>, |x| f32::from(x.0 & MASK),
+        [const MASK: u8] Byte<MASK>, Byte(0), |x| f32::from(x.0 & MASK),
             |p| _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(counted::<MASK>(_mm_loadl_epi64(p.cast())))),
             _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(counted::<MASK>(_mm_loadu_si128(p.cast()))));
     }
@@ -302,7 +304,7 @@ mod x86 {
             }
 
             /// `R` rows of C plus as many rows of A times `depth` rows of B, of which the first panel of the next rows is
-            /// fetched last.
+            /// fetched last. The columns behind the last whole vector are those of `rest`, in rows of a vector.
             ///
             /// # Safety
             /// As for a panel.
@@ -313,6 +315,7 @@ mod x86 {
                 depth: usize,
                 a: Matrix<f32>,
                 b: Matrix<W>,
+                rest: &[[W; $lanes]; DEPTH],
                 c: *mut f32,
                 ldc: isize,
             ) {
@@ -329,10 +332,16 @@ mod x86 {
                     for j in (wide..whole).step_by($lanes) {
                         $panel::<W, R, 1>(depth, a, b.at(0, j), c.add(j), ldc, depth as isize * b.row);
                     }
-                    for (i, j) in (0..R).flat_map(|i| (whole..n).map(move |j| (i, j))) {
-                        let c = c.offset(i as isize * ldc).add(j);
-                        for p in 0..depth {
-                            *c = (*a.at(i, p).start).mul_add((*b.at(p, j).start).wide(), *c);
+                    if whole < n {
+                        let row = |i: usize| c.offset(i as isize * ldc).add(whole);
+                        let mut sums = [[0.0f32; $lanes]; R];
+                        for (i, sums) in sums.iter_mut().enumerate() {
+                            row(i).copy_to_nonoverlapping(sums.as_mut_ptr(), n - whole);
+                        }
+                        let b = Matrix { start: rest.as_ptr().cast(), row: $lanes, col: 1 };
+                        $panel::<W, R, 1>(depth, a, b, sums.as_mut_ptr().cast(), $lanes, 0);
+                        for (i, sums) in sums.iter().enumerate() {
+                            row(i).copy_from_nonoverlapping(sums.as_ptr(), n - whole);
                         }
                     }
                 }
@@ -404,6 +413,7 @@ mod x86 {
                 let (a, b, Target { start: c, row: ldc, .. }) = (Matrix { col: 1, ..a }, b.cast::<W>(), c);
                 let by_columns = b.col != 1;
                 let depth = if crowds(b.row.unsigned_abs() * size_of::<W>()) { FAR_DEPTH } else { DEPTH };
+                let mut rest = [[W::ZERO; $lanes]; DEPTH];
                 // SAFETY: the caller's: parts lie inside of the extents.
                 unsafe {
                     let blocks = if by_columns { n.div_ceil(COLUMNS) } else { k.div_ceil(depth) };
@@ -412,6 +422,12 @@ mod x86 {
                         let (j, p) = if by_columns { (block * COLUMNS, 0) } else { (0, block * depth) };
                         let (n, k) = if by_columns { (COLUMNS.min(n - j), k) } else { (n, depth.min(k - p)) };
                         let (b, mut i) = (b.at(p, j), 0);
+                        let whole = n / $lanes * $lanes;
+                        if !by_columns && whole < n {
+                            for (p, row) in rest[..k].iter_mut().enumerate() {
+                                b.at(p, whole).start.copy_to_nonoverlapping(row.as_mut_ptr(), n - whole);
+                            }
+                        }
                         while i < m {
                             let (a, c) = (a.at(i, p), c.offset(i as isize * ldc).add(j));
                             macro_rules! rows {
@@ -419,7 +435,7 @@ mod x86 {
                                     if by_columns {
                                         $columns::<W, $R>(n, k, a, b, c, ldc);
                                     } else {
-                                        $panels::<W, $R, { $V }>(n, k, a, b, c, ldc);
+                                        $panels::<W, $R, { $V }>(n, k, a, b, &rest, c, ldc);
                                     }
                                     $R
                                 }};
