@@ -7,11 +7,11 @@ use super::linear::like;
 use super::rules;
 use super::trace::{Taken, append, apply_all, trace, type_of};
 use crate::array::Array;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::tree::{self, Tree};
 use pallas_graph::call::{Call, CustomJvp};
-use pallas_graph::transform;
-use pallas_ir::{Literal, Loc, Type};
+use pallas_graph::transform::{self, NotLinear};
+use pallas_ir::{At, Diag, Literal, Loc, Type};
 
 /// A function with stated tangents; `jax.custom_jvp`.
 ///
@@ -77,8 +77,13 @@ where
             Ok(((), results))
         })?;
         let linear: Vec<bool> = (0..both.graph.params.len()).map(|i| (types.len()..takes.len()).contains(&i)).collect();
-        if let Some(refused) = transform::not_linear(&both.graph, &linear, gives.len()) {
-            return Err(super::gradient::refused(refused));
+        if let Some(NotLinear { at, op, ty }) = transform::not_linear(&both.graph, &linear, gives.len(), false) {
+            let message = match op {
+                Some(op) => format!("`{op}` makes a stated tangent that is not linear in the tangents"),
+                None => format!("a stated tangent of {ty} does not depend on the tangents"),
+            };
+            let help = "a tangent is a sum of the arguments' tangents, each times what depends on arguments alone";
+            return Err(Error::operation(at, Diag::new("not-linear", At::Op, message, help)));
         }
         let part = |graph, own, captured| Part { graph, own, captured };
         let parts = vec![part(primal.graph, args.len(), primal.captured), part(both.graph, takes.len(), both.captured)];

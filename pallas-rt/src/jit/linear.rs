@@ -7,7 +7,8 @@ use crate::array::Array;
 use crate::device::Client;
 use crate::error::{Error, Result};
 use crate::tree::{self, Tree};
-use pallas_graph::{Graph, Var, transform};
+use pallas_graph::transform::{self, NotLinear};
+use pallas_graph::{Graph, Var};
 use pallas_ir::{At, Diag, Literal, Loc, Type};
 
 /// A function of primals and tangents that returns a value and its tangent; see [`jvp`].
@@ -149,6 +150,74 @@ where
             tree::rebuild(&tuple, found)
         };
         Ok((value, Box::new(map) as LinearMap<F::Out, Args>))
+    })
+}
+
+/// The transpose of a linear function: from a cotangent of its result to those of its arguments, a tuple;
+/// `jax.linear_transpose`.
+///
+/// Arguments and results are arrays of floating-point types. Of the arguments only the types are used: the function is not
+/// computed at them. It is linear in all arguments together, and so are its loops and branches. An array that it captures
+/// counts as a number other than zero, so a term of zeros is made inside of the function.
+///
+/// # Errors
+/// The call returns an error if the function is not linear in its arguments, by its operations, if an argument or a result is
+/// not of floating-point type, and the errors of [`vjp`]; the linear function if the cotangent is another tree or has
+/// other types.
+///
+/// ```
+/// use pallas_rt::{Array, linear_transpose};
+/// let x = Array::from_slice(&[0.0f32; 3], &[3])?;
+/// let back = linear_transpose(|x: &Array| x.index(1..) * 2.0)(&x)?;
+/// let (dx,) = back(&Array::from_slice(&[1.0f32, 10.0], &[2])?)?;
+/// assert_eq!(dx.to_vec::<f32>()?, [0.0, 2.0, 20.0]);
+/// assert!(linear_transpose(|x: &Array| x * x)(&x).is_err());
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+#[track_caller]
+pub fn linear_transpose<Args, F>(f: F) -> F::Boxed<Result<LinearMap<F::Out, Args>>>
+where
+    Args: Tree + Send + Sync + 'static,
+    F: Function<Args>,
+{
+    let at = Loc::caller();
+    F::boxed(move |given: Given<'_, Args>| {
+        let wrong =
+            |at: Loc, message: String, help: &str| Error::operation(at, Diag::new("transpose", At::Op, message, help));
+        let of_floats = |types: &[Type], what: &str| match types.iter().find(|ty| !ty.dtype.is_float()) {
+            None => Ok(()),
+            Some(ty) => {
+                let message = format!("the transpose of a function with {what} of {ty}");
+                Err(wrong(at, message, "it is linear in arrays of floating-point types"))
+            }
+        };
+        let tuple = (given.tuple)();
+        let args = tree::leaves(&tuple);
+        args.iter().try_for_each(|x| x.check().map(drop))?;
+        of_floats(&types(&args), "an argument")?;
+        let client = client_of(&args)?;
+        let TracedFunction { returned, graph, captured, .. } = traced(&f, &tuple, &args, &client)?;
+        let (gives, by) = (graph.gives(), first(&graph, args.len()));
+        of_floats(&gives, "a result")?;
+        if let Some(NotLinear { at: line, op, ty }) = transform::not_linear(&graph, &by, 0, true) {
+            let message = match op {
+                Some(op) => format!("`{op}` makes a result that is not linear in the arguments"),
+                None => format!("a result of {ty} does not depend on the arguments, and is not linear in them"),
+            };
+            let line = if line == Loc::NONE { at } else { line };
+            return Err(wrong(line, message, "`vjp` takes functions of all kinds"));
+        }
+        let backward = transform::vjp(&graph, &by).map_err(refused)?;
+        let (mut known, waiting) = transform::split(&backward, graph.params.len(), gives.len());
+        // The value at the arguments is not needed.
+        known.results.drain(..gives.len());
+        let all: Vec<&Array> = args.iter().chain(&captured).collect();
+        let (_, rest) = Rest::new(&all, (known, waiting), 0, at, &client)?;
+        let map = move |cotangent: &F::Out| {
+            let given = like(&returned, cotangent, &gives, "cotangent", at)?;
+            tree::rebuild(&tuple, rest.call(&given, |_, found| found)?)
+        };
+        Ok(Box::new(map) as LinearMap<F::Out, Args>)
     })
 }
 

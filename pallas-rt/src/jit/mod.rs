@@ -90,7 +90,7 @@ pub use inspect::make_jaxpr;
 pub use jacobian::{hessian, hessian_by, jacfwd, jacfwd_by, jacrev, jacrev_by};
 pub use jacobian_trees::{hessian_trees, jacfwd_trees, jacrev_trees};
 pub(crate) use kernel::kernel_call;
-pub use linear::{Jvp, LinearMap, jvp, linearize, vjp};
+pub use linear::{Jvp, LinearMap, jvp, linear_transpose, linearize, vjp};
 pub use lower::{Lowered, eval_shape, lower};
 pub use misses::{Miss, MissReason, jit_misses};
 pub use planning::{AxisTraffic, MeshComparison, PlannedExchange, StepPlan};

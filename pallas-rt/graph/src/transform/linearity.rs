@@ -1,68 +1,254 @@
 //! Check that a graph is linear in some of its parameters, read off the tangents of its operations.
-use super::Refused;
 use super::rule::{made, structural, value};
 use crate::call::Call;
+use crate::dynamic::Dynamic;
 use crate::graph::{Equation, Graph, Op, Var};
-use crate::inline::expanded;
-use pallas_ir::{At, Diag, E, Literal, Loc, ScalarOp};
+use crate::mesh::Exchange;
+use pallas_ir::{E, Literal, Loc, ScalarOp, Type};
 use std::cell::RefCell;
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
 
-/// The first operation that makes a result of a graph, from number `first` on, not linear in the parameters for which `on`
-/// is true.
+/// A result of a graph that is not linear in the parameters.
+pub struct NotLinear {
+    /// The line of the operation, or of the graph.
+    pub at: Loc,
+    /// The name of the operation that makes it so; `None` for a result that does not depend on the parameters.
+    pub op: Option<String>,
+    /// The type of the result.
+    pub ty: Type,
+}
+
+/// What a value is as a function of the parameters. A loop joins what a carried value is before and after a step.
+///
+/// ```text
+///          wrong
+///        /       \
+///   constant   linear
+///        \       /
+///          zero
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Kind {
+    Zero,
+    Constant,
+    Linear,
+    /// Not linear, by the mistake of this number.
+    Wrong(usize),
+}
+
+/// The first result of a graph, from number `first` on, that is not linear in the parameters for which `on` is true.
 ///
 /// An operation is linear in operands if its tangent by them has none of these operands in it, and if it has no other term
 /// besides: `dx * y` is, `dx * dx` and `dx + y` are not. Terms that are zero for sure are none, nor is NaN, which lookups give
-/// for elements that do not exist. Loops, branches and kernels are not looked into.
-pub fn not_linear(graph: &Graph, on: &[bool], first: usize) -> Option<Refused> {
-    let graph = &expanded(graph, &|call| match call {
-        Call::Closed(graph) => Some(graph),
-        Call::Checkpoint(checkpoint) => Some(&checkpoint.graph),
-        _ => None,
-    });
-    let mut depends = vec![false; graph.types.len()];
-    graph.params.iter().zip(on).for_each(|(p, &on)| depends[p.index()] = on);
-    let mut is_zero = vec![false; graph.types.len()];
-    let mut wrong: Vec<Option<usize>> = vec![None; graph.types.len()];
-    for (at, e) in graph.equations.iter().enumerate() {
-        let args = || e.args.iter().map(|a| a.index());
-        let on = args().any(|a| depends[a]);
-        let found =
-            args().find_map(|a| wrong[a]).or_else(|| (on && !is_linear(graph, e, &depends, &is_zero)).then_some(at));
-        let zero = match &e.op {
-            // NaN stands for elements that do not exist.
-            Op::Literal(x) => *x == Literal::new(x.dtype, 0.0) || x.as_f64().is_nan(),
-            Op::Scalar(ScalarOp::Mul) => args().any(|a| is_zero[a]),
-            Op::Structural(_) | Op::Barrier | Op::StopGradient | Op::Annotation(_) => {
-                !e.args.is_empty() && args().all(|a| is_zero[a])
+/// for elements that do not exist. Loops, branches and functions with stated derivatives count as linear unless `inside` asks
+/// for their graphs: a solver that goes on until it has converged is linear by what it computes and not by its steps. Kernels
+/// and functions of the host are linear only if `inside` is false.
+pub fn not_linear(graph: &Graph, on: &[bool], first: usize, inside: bool) -> Option<NotLinear> {
+    let mut analysis = Analysis { inside, wrong: vec![], known: HashMap::new() };
+    let params: Vec<Kind> = on.iter().map(|&on| if on { Kind::Linear } else { Kind::Constant }).collect();
+    let found = analysis.graph(graph, &params);
+    graph.results.iter().zip(found).skip(first).find_map(|(r, kind)| {
+        let ty = graph.ty(*r).clone();
+        match kind {
+            Kind::Wrong(i) => {
+                let (at, op) = &analysis.wrong[i];
+                Some(NotLinear { at: *at, op: Some(op.clone()), ty })
             }
-            Op::Scalar(_) | Op::Dynamic(_) | Op::Collective(_) | Op::Call(_) => false,
-        };
-        for r in &e.results {
-            let is_float = graph.ty(*r).dtype.is_float();
-            (depends[r.index()], is_zero[r.index()]) = (on && is_float && e.op != Op::StopGradient, zero);
-            wrong[r.index()] = found;
+            Kind::Constant if ty.dtype.is_float() => Some(NotLinear { at: graph.at, op: None, ty }),
+            Kind::Zero | Kind::Constant | Kind::Linear => None,
         }
-    }
-    let refused = |at: Loc, message: String| {
-        let help = "a tangent is a sum of the arguments' tangents, each times what depends on arguments alone";
-        Refused { at, diag: Diag::new("not-linear", At::Op, message, help) }
-    };
-    graph.results.iter().skip(first).find_map(|r| {
-        if let Some(at) = wrong[r.index()] {
-            let e = &graph.equations[at];
-            let text = e.op.to_string();
-            let name = text.split(' ').next().unwrap_or_default();
-            return Some(refused(e.loc, format!("`{name}` makes a stated tangent that is not linear in the tangents")));
-        }
-        let is_constant = !depends[r.index()] && !is_zero[r.index()];
-        (is_constant && graph.ty(*r).dtype.is_float())
-            .then(|| refused(graph.at, format!("a stated tangent of {} does not depend on the tangents", graph.ty(*r))))
     })
 }
 
+struct Analysis {
+    inside: bool,
+    /// Lines and names of operations that are not linear.
+    wrong: Vec<(Loc, String)>,
+    /// What the results of calls are, by what their operands are. A loop asks for its body more than once, so without these
+    /// loops in loops would cost twice as much for each level.
+    known: HashMap<(*const Call, Vec<Kind>), Vec<Kind>>,
+}
+
+impl Analysis {
+    fn wrong(&mut self, e: &Equation) -> Kind {
+        let text = e.op.to_string();
+        self.wrong.push((e.loc, text.split_whitespace().next().unwrap_or_default().to_string()));
+        Kind::Wrong(self.wrong.len() - 1)
+    }
+
+    /// What the results of a graph are.
+    fn graph(&mut self, graph: &Graph, params: &[Kind]) -> Vec<Kind> {
+        let mut kinds = vec![Kind::Constant; graph.types.len()];
+        graph.params.iter().zip(params).for_each(|(p, &kind)| kinds[p.index()] = kind);
+        for e in &graph.equations {
+            let args: Vec<Kind> = e.args.iter().map(|a| kinds[a.index()]).collect();
+            let found = self.equation(graph, e, &args);
+            e.results.iter().zip(found).for_each(|(r, kind)| kinds[r.index()] = kind);
+        }
+        graph.results.iter().map(|r| kinds[r.index()]).collect()
+    }
+
+    fn equation(&mut self, graph: &Graph, e: &Equation, args: &[Kind]) -> Vec<Kind> {
+        let n = e.results.len();
+        if let Op::Call(call) = &e.op {
+            let key = (Arc::as_ptr(call), args.to_vec());
+            if let Some(known) = self.known.get(&key) {
+                return known.clone();
+            }
+            let found = self.call(graph, e, call, args);
+            self.known.insert(key, found.clone());
+            return found;
+        }
+        if let Some(wrong) = first_wrong(args) {
+            return vec![wrong; n];
+        }
+        let kind = if args.contains(&Kind::Linear) {
+            if is_linear(graph, e, args) { Kind::Linear } else { self.wrong(e) }
+        } else if is_zero(graph, e, args) {
+            Kind::Zero
+        } else {
+            Kind::Constant
+        };
+        vec![kind; n]
+    }
+
+    fn call(&mut self, graph: &Graph, e: &Equation, call: &Call, args: &[Kind]) -> Vec<Kind> {
+        match call {
+            Call::Closed(called) => return self.graph(called, args),
+            Call::Checkpoint(checkpoint) => return self.graph(&checkpoint.graph, args),
+            Call::Named(_) => return args.to_vec(),
+            _ => {}
+        }
+        let depends = args.iter().any(|kind| matches!(kind, Kind::Linear | Kind::Wrong(_)));
+        if !depends {
+            return vec![Kind::Constant; e.results.len()];
+        }
+        if !self.inside {
+            let of = |r: &Var| if graph.ty(*r).dtype.is_float() { Kind::Linear } else { Kind::Constant };
+            return e.results.iter().map(|r| first_wrong(args).unwrap_or_else(|| of(r))).collect();
+        }
+        match call {
+            Call::Scan(scan) => {
+                let fixed = scan.captured + scan.carried;
+                self.turns(e, args, scan.captured..fixed, |of, args| of.graph(&scan.body, args))
+            }
+            Call::While(call) => {
+                let (first, fixed) = (call.condition_captured, call.condition_captured + call.body_captured);
+                let own = [&args[first..]].concat();
+                let carried = call.body_captured..args.len() - first;
+                let found = self.turns(e, &own, carried, |of, args| of.graph(&call.body, args));
+                let of_condition = [&args[..first], &found].concat();
+                debug_assert_eq!(found.len(), args.len() - fixed);
+                match self.graph(&call.condition, &of_condition)[0] {
+                    Kind::Zero | Kind::Constant => found,
+                    wrong @ (Kind::Wrong(_) | Kind::Linear) => vec![wrong; found.len()],
+                }
+            }
+            Call::Case(case) => match args[0] {
+                wrong @ Kind::Wrong(_) => vec![wrong; e.results.len()],
+                Kind::Zero | Kind::Constant | Kind::Linear => {
+                    let mut found = self.graph(&case.branches[0], &args[1..]);
+                    for branch in &case.branches[1..] {
+                        let other = self.graph(branch, &args[1..]);
+                        found = self.joined(e, &found, &other);
+                    }
+                    found
+                }
+            },
+            Call::Custom(custom) => self.graph(&custom.primal, args),
+            Call::CustomJvp(custom) => self.graph(&custom.primal, args),
+            Call::ShardMap(map) => self.graph(&map.body, args),
+            Call::Print(_) => vec![Kind::Constant],
+            Call::Kernel(_) => vec![self.wrong(e); e.results.len()],
+            Call::Closed(_) | Call::Checkpoint(_) | Call::Named(_) => unreachable!("they come before"),
+        }
+    }
+
+    /// What the results of a loop are, whose body takes such values; `carried` are the numbers of those that a step replaces.
+    fn turns(
+        &mut self,
+        e: &Equation,
+        args: &[Kind],
+        carried: Range<usize>,
+        mut step: impl FnMut(&mut Analysis, &[Kind]) -> Vec<Kind>,
+    ) -> Vec<Kind> {
+        let mut args = args.to_vec();
+        loop {
+            let mut found = step(self, &args);
+            let joined = self.joined(e, &args[carried.clone()], &found[..carried.len()]);
+            if joined == args[carried.clone()] {
+                found[..carried.len()].copy_from_slice(&joined);
+                return found;
+            }
+            args[carried.clone()].copy_from_slice(&joined);
+        }
+    }
+
+    fn joined(&mut self, e: &Equation, a: &[Kind], b: &[Kind]) -> Vec<Kind> {
+        let mut one = |(&a, &b): (&Kind, &Kind)| match (a, b) {
+            (wrong @ Kind::Wrong(_), _) | (_, wrong @ Kind::Wrong(_)) => wrong,
+            (Kind::Zero, other) | (other, Kind::Zero) => other,
+            (Kind::Constant, Kind::Constant) | (Kind::Linear, Kind::Linear) => a,
+            (Kind::Constant, Kind::Linear) | (Kind::Linear, Kind::Constant) => self.wrong(e),
+        };
+        a.iter().zip(b).map(&mut one).collect()
+    }
+}
+
+fn first_wrong(kinds: &[Kind]) -> Option<Kind> {
+    kinds.iter().copied().find(|kind| matches!(kind, Kind::Wrong(_)))
+}
+
+/// Returns true if an operation without operands that depend on the parameters gives zeros for sure.
+fn is_zero(graph: &Graph, e: &Equation, args: &[Kind]) -> bool {
+    match &e.op {
+        // NaN stands for elements that do not exist.
+        Op::Literal(x) => *x == Literal::new(x.dtype, 0.0) || x.as_f64().is_nan(),
+        Op::Scalar(ScalarOp::Mul) => args.contains(&Kind::Zero),
+        Op::StopGradient => args.contains(&Kind::Zero),
+        // A linear function of zeros.
+        _ => {
+            let linear = |&kind: &Kind| if kind == Kind::Zero { Kind::Linear } else { kind };
+            let is_float = |v: &Var| graph.ty(*v).dtype.is_float();
+            let args: Vec<Kind> = args.iter().map(linear).collect();
+            args.contains(&Kind::Linear) && e.results.iter().all(is_float) && is_linear(graph, e, &args)
+        }
+    }
+}
+
 /// Returns true if an operation is linear in those of its operands that depend on the parameters.
-fn is_linear(graph: &Graph, e: &Equation, depends: &[bool], is_zero: &[bool]) -> bool {
-    let linear: Vec<usize> = (0..e.args.len()).filter(|&i| depends[e.args[i].index()]).collect();
+fn is_linear(graph: &Graph, e: &Equation, args: &[Kind]) -> bool {
+    match &e.op {
+        Op::Scalar(op) => by_tangents(graph, e, args, |to, params, y, tangents| {
+            let args: Vec<E<'_>> = params.iter().map(|&v| value(to, v)).collect();
+            op.jvp(&args, value(to, y), tangents).map(made)
+        }),
+        Op::Structural(op) => by_tangents(graph, e, args, |to, params, y, tangents| {
+            let types: Vec<_> = e.args.iter().map(|&a| graph.ty(a).clone()).collect();
+            structural(to, params, &types, |args| op.jvp(args, value(to, y), tangents)).map(made)
+        }),
+        Op::Collective(op) => match &op.kind {
+            Exchange::AllReduce(op) | Exchange::ReduceScatter(op) => *op == ScalarOp::Add,
+            Exchange::AllGather | Exchange::AllToAll | Exchange::Permute(_) => true,
+            Exchange::Table(_) | Exchange::Cast { .. } => true,
+        },
+        Op::Dynamic(Dynamic::Update) => !args[..2].contains(&Kind::Constant),
+        Op::Dynamic(Dynamic::Slice { .. }) | Op::Barrier | Op::Annotation(_) => true,
+        Op::StopGradient | Op::Literal(_) | Op::Call(_) => false,
+    }
+}
+
+/// The same, read off the tangents; `tangent` appends the one for an equation with these operands, this result and these
+/// tangents of operands.
+fn by_tangents(
+    graph: &Graph,
+    e: &Equation,
+    args: &[Kind],
+    tangent: impl for<'t> Fn(&'t RefCell<Graph>, &[Var], Var, &[Option<E<'t>>]) -> Option<Var>,
+) -> bool {
+    let linear: Vec<usize> = (0..e.args.len()).filter(|&i| args[i] == Kind::Linear).collect();
     let mut to = Graph::default();
     let params: Vec<Var> = e.args.iter().map(|&a| to.param(graph.ty(a).clone())).collect();
     let y = to.param(graph.ty(e.result()).clone());
@@ -71,21 +257,8 @@ fn is_linear(graph: &Graph, e: &Equation, depends: &[bool], is_zero: &[bool]) ->
     let mut reads = vec![false; params.len()];
     for &i in &linear {
         let tangents: Vec<Option<E<'_>>> = (0..params.len()).map(|k| (k == i).then(|| value(&to, holes[k]))).collect();
-        let tangent = match &e.op {
-            Op::Scalar(op) => {
-                let args: Vec<E<'_>> = params.iter().map(|&v| value(&to, v)).collect();
-                op.jvp(&args, value(&to, y), &tangents)
-            }
-            Op::Structural(op) => {
-                let types: Vec<_> = e.args.iter().map(|&a| graph.ty(a).clone()).collect();
-                structural(&to, &params, &types, |args| op.jvp(args, value(&to, y), &tangents))
-            }
-            // Linear, or not looked into.
-            Op::Barrier | Op::StopGradient | Op::Annotation(_) | Op::Dynamic(_) | Op::Collective(_) => return true,
-            Op::Call(_) | Op::Literal(_) => return true,
-        };
         // Without a tangent there is no slope: the sign of a tangent is not linear.
-        let Some(tangent) = tangent.map(made) else { return false };
+        let Some(tangent) = tangent(&to, &params, y, &tangents) else { return false };
         let used = needed(&to.borrow(), tangent);
         if used[y.index()] || linear.iter().any(|&k| used[params[k].index()]) {
             return false;
@@ -94,7 +267,7 @@ fn is_linear(graph: &Graph, e: &Equation, depends: &[bool], is_zero: &[bool]) ->
     }
     // What is no factor is a term.
     let is_term = |i: usize| graph.ty(e.args[i]).dtype.is_float() && !linear.contains(&i) && !reads[i];
-    (0..e.args.len()).all(|i| !is_term(i) || is_zero[e.args[i].index()])
+    (0..e.args.len()).all(|i| !is_term(i) || args[i] == Kind::Zero)
 }
 
 /// By variable, true if a result depends on it.

@@ -34,7 +34,7 @@ pub use crate::refused::Refused;
 pub(crate) use batch::batched_for;
 pub use batch::{batched, batched_along};
 pub use jvp::{jvp, linearize};
-pub use linearity::not_linear;
+pub use linearity::{NotLinear, not_linear};
 pub use plain::without_kernels;
 pub use split::split;
 pub use vjp::{vjp, vjp_of};

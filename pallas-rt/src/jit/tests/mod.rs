@@ -5,6 +5,7 @@
 //! other operations in their place, `forward`, `derivatives` and `vmap` the transformations, `jaxpr` and `stablehlo` the
 //! texts of functions, `prints` what they show, `reductions` long ones in stages, `panels` products of which a GPU sums a
 //! part at a time, `batches` what mapped functions take, `trees` batches and Jacobians leaf by leaf,
+//! `transposes` those of linear functions,
 //! `planning` costs on meshes and pages about them; `random` has laws of random
 //! graphs, `transformed` those of their derivatives and batches; `watched` what looks at functions.
 mod ahead;
@@ -42,6 +43,7 @@ mod stepped;
 mod steps;
 mod tangents_of_kernels;
 mod transformed;
+mod transposes;
 mod trees;
 mod vmap;
 mod watched;
