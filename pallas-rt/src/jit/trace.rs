@@ -341,6 +341,8 @@ fn append_to_innermost(
     at: Loc,
     equations: impl FnOnce(&mut Graph, &[Var]) -> Result<Vec<Var>, Diag>,
 ) -> Result<Vec<Array>> {
+    // Those that are traced come first: on another thread there is no graph for the others.
+    args.iter().filter(|x| x.is_traced()).try_for_each(|x| inside(x, at).map(drop))?;
     let vars = args.iter().map(|x| inside(x, at)).collect::<Result<Vec<Var>>>()?;
     append(at, |graph| equations(graph, &vars))
 }

@@ -101,6 +101,9 @@ fn leaked_arrays_name_the_line_that_uses_them() {
         let line = line!() + 1;
         let error = (x + 1.0).check().map(drop).expect_err("its function is over").to_string();
         assert!(error.contains("outlived the function") && error.contains(&format!("{}:{line}", file!())), "{error}");
+        let line = line!() + 1;
+        let error = (array(&[1.0], &[]) - x).check().map(drop).expect_err("its function is over").to_string();
+        assert!(error.contains("outlived the function") && error.contains(&format!("{}:{line}", file!())), "{error}");
         let again = x.clone();
         let line = line!() + 1;
         let error = jit(move |y: &Array| y * &again)(&array(&[1.0], &[])).expect_err("it is over").to_string();
