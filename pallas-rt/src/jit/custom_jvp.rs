@@ -44,7 +44,17 @@ where
     Rule: Fn(&Args, &Args) -> R + Send + Sync + 'static,
     R: Outcome<Tree = (F::Out, F::Out)>,
 {
-    let at = Loc::caller();
+    custom_jvp_at(f, rule, Loc::caller())
+}
+
+/// As [`custom_jvp`], stated by this line.
+pub(super) fn custom_jvp_at<Args, F, Rule, R>(f: F, rule: Rule, at: Loc) -> F::Boxed<Result<F::Out>>
+where
+    Args: Tree + 'static,
+    F: Function<Args>,
+    Rule: Fn(&Args, &Args) -> R + Send + Sync + 'static,
+    R: Outcome<Tree = (F::Out, F::Out)>,
+{
     F::boxed(move |given: Given<'_, Args>| {
         let tuple = (given.tuple)();
         let args = tree::leaves(&tuple);

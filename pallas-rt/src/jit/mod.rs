@@ -17,6 +17,7 @@
 //! - `argnums`: derivatives by chosen arguments;
 //! - `kernel`: kernels as operations; `custom`, `custom_jvp`: functions with a derivative of their own; `checkpoint`:
 //!   functions whose values are computed again;
+//! - `root`: roots with an implicit derivative;
 //! - `sharded`: functions on a mesh; `audit`: what they declare against what is intended and what was found; `planning`: their cost on one that need not be there; `page`: all of that as HTML;
 //! - `shard_map` and `pmap`: functions of the blocks on each device; `axes`: the axes that are bound in them;
 //! - `inspect`: functions as text; `analysis`: their cost and memory; `print`: arrays that are shown at each call;
@@ -55,6 +56,7 @@ mod planning;
 mod pmap;
 mod print;
 mod program;
+mod root;
 mod rules;
 mod shard_map;
 mod sharded;
@@ -95,6 +97,7 @@ pub use lower::{Lowered, eval_shape, lower};
 pub use misses::{Miss, MissReason, jit_misses};
 pub use planning::{AxisTraffic, MeshComparison, PlannedExchange, StepPlan};
 pub use pmap::pmap;
+pub use root::{custom_root, custom_root_aux};
 pub use shard_map::{shard_map, shard_map_axes};
 pub(crate) use sharded::division;
 pub use sharded::{

@@ -1,0 +1,175 @@
+//! Roots with an implicit derivative.
+use super::compiled::client_of;
+use super::custom_jvp::custom_jvp_at;
+use super::function::Outcome;
+use super::gradient::refused;
+use super::linear::like;
+use super::trace::{Taken, TracedFunction, apply_all, trace, type_of};
+use crate::array::Array;
+use crate::error::{Error, Result};
+use crate::tree::{self, Tree};
+use pallas_graph::{Graph, transform};
+use pallas_ir::{At, Diag, Loc, Type};
+use std::sync::Arc;
+
+/// The tree `x` with `f(x) = 0` that a solver finds; `jax.lax.custom_root`.
+///
+/// `f` takes and returns trees with the structure, shapes and element types of `guess`, which are floating-point types.
+/// `solve` takes it and the guess, and returns the root, by any method: its steps are not differentiated. The derivatives
+/// by the arrays that `f` captures follow from the implicit function theorem: `tangent_solve` takes the linear function
+/// `g`, the derivative of `f` at the root, and `y`, and returns the `x` with `g(x) = y`. That is linear in `y`. For
+/// reverse mode it consists of operations that have a transpose, so it has no [`while_loop`](super::while_loop()). The
+/// guess has a derivative of zero. Derivatives up to the fourth are implicit; higher ones are those of `solve`.
+///
+/// # Errors
+/// The functions' own errors; a guess that is not of floating-point type; a residual, a root or a solution of another
+/// structure, shape or element type than the guess; a tangent solution that is not linear; a derivative by an array that one of the
+/// solvers captures.
+///
+/// ```
+/// use pallas_rt::{Array, Error, custom_root, fori_loop, grad};
+/// // Square roots by Newton's method.
+/// let root = |a: &Array| {
+///     custom_root(
+///         |x: &Array| x * x - a,
+///         &a.ones_like(),
+///         |f, guess| fori_loop(0..20, guess, |_, x: &Array| Ok::<_, Error>(x - f(x)? / (x * 2.0))),
+///         |g, y| Ok(y / g(&y.ones_like())?),
+///     )
+/// };
+/// let a = Array::from_slice(&[4.0f32, 9.0], &[2])?;
+/// assert_eq!(root(&a)?.to_vec::<f32>()?, [2.0, 3.0]);
+/// let slope = grad(move |a: &Array| root(a).map(|x| x.sum(..)))(&a)?.to_vec::<f32>()?;
+/// assert!((slope[0] - 0.25).abs() < 1e-6 && (slope[1] - 1.0 / 6.0).abs() < 1e-6);
+/// # Ok::<(), Error>(())
+/// ```
+#[track_caller]
+pub fn custom_root<X, F, R, S, T>(f: F, guess: &X, solve: S, tangent_solve: T) -> Result<X>
+where
+    X: Tree + Send + Sync + 'static,
+    F: FnOnce(&X) -> R,
+    R: Outcome<Tree = X>,
+    S: Fn(&dyn Fn(&X) -> Result<X>, &X) -> Result<X> + Send + Sync + 'static,
+    T: Fn(&dyn Fn(&X) -> Result<X>, &X) -> Result<X> + Send + Sync + 'static,
+{
+    let solve = move |f: &dyn Fn(&X) -> Result<X>, guess: &X| Ok((solve(f, guess)?, ()));
+    custom_root_aux(f, guess, solve, tangent_solve).map(|(x, ())| x)
+}
+
+/// As [`custom_root`], where `solve` returns more than the root, such as its number of steps;
+/// `jax.lax.custom_root(.., has_aux=True)`.
+///
+/// The second tree that `solve` returns has a derivative of zero.
+///
+/// # Errors
+/// As [`custom_root`].
+///
+/// ```
+/// use pallas_rt::prelude::*;
+/// use pallas_rt::{custom_root_aux, ops, while_loop};
+/// let a = Array::from_slice(&[2.0f32], &[])?;
+/// let (x, steps) = custom_root_aux(
+///     |x: &Array| x * x - &a,
+///     &a,
+///     |f, guess| {
+///         while_loop(
+///             &(guess.clone(), ops::zeros(&[], DType::I32)),
+///             |(x, _): &(Array, Array)| Ok::<_, Error>(f(x)?.abs().gt(1e-6)),
+///             |(x, n): &(Array, Array)| Ok::<_, Error>((x - f(x)? / (x * 2.0), n + 1)),
+///         )
+///     },
+///     |g, y| Ok(y / g(&y.ones_like())?),
+/// )?;
+/// assert!((x.to_vec::<f32>()?[0] - 2f32.sqrt()).abs() < 1e-6);
+/// assert!((3..6).contains(&steps.to_vec::<i32>()?[0]));
+/// # Ok::<(), Error>(())
+/// ```
+#[track_caller]
+pub fn custom_root_aux<X, A, F, R, S, T>(f: F, guess: &X, solve: S, tangent_solve: T) -> Result<(X, A)>
+where
+    X: Tree + Send + Sync + 'static,
+    A: Tree + Send + Sync + 'static,
+    F: FnOnce(&X) -> R,
+    R: Outcome<Tree = X>,
+    S: Fn(&dyn Fn(&X) -> Result<X>, &X) -> Result<(X, A)> + Send + Sync + 'static,
+    T: Fn(&dyn Fn(&X) -> Result<X>, &X) -> Result<X> + Send + Sync + 'static,
+{
+    let at = Loc::caller();
+    let args = tree::leaves(guess);
+    args.iter().try_for_each(|x| x.check().map(drop))?;
+    let types: Vec<Type> = args.iter().map(type_of).collect();
+    if let Some(ty) = types.iter().find(|ty| !ty.dtype.is_float()) {
+        let message = format!("the guess of a root of {ty}");
+        return Err(Error::operation(at, Diag::new("root", At::Op, message, "roots are of floating-point types")));
+    }
+    let client = client_of(&args)?;
+    let takes: Vec<Taken> = args.iter().map(Taken::like).collect();
+    let TracedFunction { graph, captured, .. } = trace(&client, &takes, |params| {
+        let x = tree::rebuild(guess, params.iter().cloned())?;
+        Ok(((), like(&x, &f(&x).tree()?, &types, "residual", at)?))
+    })?;
+    let function = Rooted { types, graph, solve, tangent_solve, at };
+    implicit(&Arc::new(function), &captured, guess)
+}
+
+/// A function whose root is sought, with the solvers.
+struct Rooted<S, T> {
+    /// The types of its argument's arrays, which are its first parameters.
+    types: Vec<Type>,
+    /// The function of the argument and of what it captured.
+    graph: Graph,
+    solve: S,
+    tangent_solve: T,
+    at: Loc,
+}
+
+/// The root, which depends on what the function captured. Its rule calls it again, for higher derivatives.
+fn implicit<X, A, S, T>(function: &Arc<Rooted<S, T>>, captured: &Vec<Array>, guess: &X) -> Result<(X, A)>
+where
+    X: Tree + Send + Sync + 'static,
+    A: Tree + Send + Sync + 'static,
+    S: Fn(&dyn Fn(&X) -> Result<X>, &X) -> Result<(X, A)> + Send + Sync + 'static,
+    T: Fn(&dyn Fn(&X) -> Result<X>, &X) -> Result<X> + Send + Sync + 'static,
+{
+    let (of_value, of_rule) = (function.clone(), function.clone());
+    let value = move |captured: &Vec<Array>, guess: &X| {
+        let Rooted { types, graph, solve, at, .. } = &*of_value;
+        let f = |x: &X| call(graph, x, captured, &[], types, *at);
+        let (x, aux) = solve(&f, guess)?;
+        like(guess, &x, types, "root", *at)?;
+        Ok::<_, Error>((x, aux))
+    };
+    let rule = move |(captured, guess): &(Vec<Array>, X), (d_captured, _): &(Vec<Array>, X)| {
+        let Rooted { types, graph, tangent_solve, at, .. } = &*of_rule;
+        let (root, aux) = implicit::<X, A, S, T>(&of_rule, captured, guess)?;
+        let is_float = |i: usize| graph.ty(graph.params[i]).dtype.is_float();
+        // The derivative of the function alone, by some of its parameters.
+        let by = |which: &dyn Fn(usize) -> bool| {
+            let flags: Vec<bool> = (0..graph.params.len()).map(|i| which(i) && is_float(i)).collect();
+            let mut forward = transform::jvp(graph, &flags).map_err(refused)?;
+            forward.results.drain(..graph.results.len());
+            Ok::<_, Error>(forward)
+        };
+        let (by_captured, by_x) = (by(&|i| i >= types.len())?, by(&|i| i < types.len())?);
+        let tangents: Vec<Array> = d_captured.iter().filter(|x| x.dtype().is_float()).cloned().collect();
+        let moved = call(&by_captured, &root, captured, &tangents, types, *at)?;
+        let along = |dx: &X| {
+            let dx = like(&root, dx, types, "tangent of a root", *at)?;
+            call(&by_x, &root, captured, &dx, types, *at)
+        };
+        let tangent = tangent_solve(&along, &tree::map(&moved, |x| Ok(-x))?)?;
+        like(&root, &tangent, types, "tangent of a root", *at)?;
+        let none = tree::map(&aux, |x| Ok(x.zeros_like()))?;
+        Ok::<_, Error>(((root, aux), (tangent, none)))
+    };
+    custom_jvp_at(value, rule, function.at)(captured, guess)
+}
+
+/// The results of a graph as a tree like `x`, whose leaves are its first parameters.
+fn call<X: Tree>(graph: &Graph, x: &X, captured: &[Array], further: &[Array], types: &[Type], at: Loc) -> Result<X> {
+    let own = like(x, x, types, "argument of a function whose root is sought", at)?;
+    let all: Vec<&Array> = own.iter().chain(captured).chain(further).collect();
+    let client = client_of(&own)?;
+    let outs = apply_all(&all, at, &client, |to, vars| Ok(to.inline(graph, vars)))?;
+    tree::rebuild(x, outs)
+}
