@@ -3,6 +3,7 @@
 //! A message says what was asked, what the limit is and what to do about it. Users' mistakes and device trouble are
 //! values of this type; the library does not panic over them.
 use pallas_ir::{DType, Diag, Loc};
+use std::any::Any;
 use std::fmt;
 
 /// The result of this crate's fallible functions.
@@ -332,6 +333,12 @@ impl fmt::Display for KernelError {
 }
 
 impl std::error::Error for KernelError {}
+
+/// The message of a panic.
+pub(crate) fn panic_message(payload: &(dyn Any + Send)) -> &str {
+    let text = payload.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("without a message")
+}
 
 impl Error {
     /// An error of `kernel` at the user's line `loc`; `context` is the instruction's text or the operand's name.

@@ -3,9 +3,8 @@ use super::engine::{Collectives, Started};
 use super::meeting::Meeting;
 use super::room::{Blame, End, Room};
 use super::workers::on_each;
-use crate::error::{CollectiveError, Error, Result};
+use crate::error::{CollectiveError, Error, Result, panic_message};
 use pallas_ir::Loc;
-use std::any::Any;
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -102,7 +101,7 @@ pub(crate) fn on_threads<T: Send>(
             Ok(Ok(value)) => (End::Finished, Ok(value)),
             Ok(Err(error)) => (End::Failed(error.to_string()), Err(error)),
             Err(payload) => {
-                let message = message(&*payload);
+                let message = panic_message(&*payload).to_string();
                 (End::Panicked(message.clone()), Err(ended(position, position, format!("panicked: {message}"))))
             }
         };
@@ -126,10 +125,4 @@ pub(crate) fn on_threads<T: Send>(
 fn ended(by: usize, peer: usize, found: String) -> Error {
     let (by, peer) = (format!("device {by}"), format!("device {peer}"));
     Error::Collective(Box::new(CollectiveError { at: Loc::NONE, exchange: "the end".into(), by, peer, found }))
-}
-
-/// The message of a panic.
-pub(super) fn message(payload: &(dyn Any + Send)) -> String {
-    let text = payload.downcast_ref::<&str>().map(|text| (*text).to_string());
-    text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic without a message".into())
 }

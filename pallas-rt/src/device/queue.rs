@@ -6,7 +6,7 @@
 //! finish: the launches of its next owner come later in the same queue.
 //!
 //! A thread that waits runs launches that nobody has begun: a short launch ends before another thread would have woken up.
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, panic_message};
 use pallas_ir::{At, Diag, Loc};
 use std::any::Any;
 use std::collections::VecDeque;
@@ -231,8 +231,7 @@ impl State {
 
 /// Converts a panic of a launch to an error: a bug in this crate, not in the user's kernel.
 fn panicked(kernel: &str, panic: &(dyn Any + Send)) -> Error {
-    let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
-    let message = format!("its launch panicked: {}", text.unwrap_or("without a message"));
+    let message = format!("its launch panicked: {}", panic_message(panic));
     Error::kernel(kernel, Loc::NONE, "", Diag::new("panic", At::Op, message, "report it, with the kernel"))
 }
 
