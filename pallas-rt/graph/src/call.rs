@@ -1,6 +1,7 @@
 //! Operations that call other graphs or kernels: loops, branches and functions. They alone have several results.
 //!
 //! The operands of a called graph are its parameters, so it mentions no variable of its caller.
+pub use crate::callback::{Callback, HostFunction, VmapMethod};
 use crate::graph::{Graph, Op};
 use crate::mesh::{Mesh, Sharding};
 use pallas_ir::{At, DType, Diag, Kernel, Literal, StructuralOp, Type};
@@ -32,6 +33,8 @@ pub enum Call {
     Print(Print),
     /// A graph that every device of a mesh runs on its blocks of arrays.
     ShardMap(ShardMap),
+    /// A function of the host: `jax.pure_callback`.
+    Callback(Callback),
 }
 
 /// `jax.shard_map`: a graph on the blocks that the devices of a mesh have of the operands. Collectives in the graph are those
@@ -294,6 +297,7 @@ impl Call {
             Call::Named(_) => "name",
             Call::Print(_) => "debug_print",
             Call::ShardMap(_) => "shard_map",
+            Call::Callback(_) => "pure_callback",
         }
     }
 
@@ -303,7 +307,7 @@ impl Call {
             Call::Scan(scan) => vec![&scan.body],
             Call::While(call) => vec![&call.condition, &call.body],
             Call::Case(case) => case.branches.iter().collect(),
-            Call::Kernel(_) | Call::Print(_) => vec![],
+            Call::Kernel(_) | Call::Print(_) | Call::Callback(_) => vec![],
             Call::Custom(custom) => vec![&custom.primal, &custom.forward, &custom.backward],
             Call::Closed(graph) => vec![graph],
             Call::Checkpoint(checkpoint) => vec![&checkpoint.graph],
@@ -338,6 +342,7 @@ impl Call {
             }
             Call::Named(named) => Call::Named(named.clone()),
             Call::Print(print) => Call::Print(print.clone()),
+            Call::Callback(callback) => Call::Callback(callback.clone()),
             Call::ShardMap(map) => Call::ShardMap(ShardMap { body: f(&map.body), ..map.clone() }),
         }
     }
@@ -438,6 +443,12 @@ impl Call {
             Call::Closed(graph) | Call::Checkpoint(Checkpoint { graph, .. }) | Call::Named(Named { graph, .. }) => {
                 takes(graph, &owned(args))?;
                 Ok(graph.gives())
+            }
+            Call::Callback(callback) => {
+                if owned(args) != callback.takes {
+                    return Err(wrong(format!("takes {:?}, found {args:?}", callback.takes)));
+                }
+                Ok(callback.gives.clone())
             }
             Call::Print(print) => match args {
                 [x] if x.shape.starts_with(&print.batches) => Ok(vec![Type::scalar(DType::I32)]),

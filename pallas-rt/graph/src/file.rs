@@ -102,7 +102,9 @@ impl Printer {
                 Call::Custom(_) | Call::Closed(_) | Call::Checkpoint(_) | Call::CustomJvp(_) | Call::Named(_) => {
                     unreachable!("`simplify` expands {}", call.name())
                 }
-                Call::ShardMap(_) => unreachable!("only functions without a mesh are saved"),
+                Call::ShardMap(_) | Call::Callback(_) => {
+                    unreachable!("a function with a {} is not saved", call.name())
+                }
             },
         }
     }

@@ -15,7 +15,8 @@ pub fn inline(graph: &Graph) -> Graph {
         Call::Closed(graph) => Some(graph),
         Call::Checkpoint(checkpoint) => Some(&checkpoint.graph),
         Call::Named(named) => Some(&named.graph),
-        Call::Scan(_) | Call::While(_) | Call::Case(_) | Call::Kernel(_) | Call::Print(_) | Call::ShardMap(_) => None,
+        Call::Scan(_) | Call::While(_) | Call::Case(_) | Call::Kernel(_) | Call::Print(_) => None,
+        Call::ShardMap(_) | Call::Callback(_) => None,
     })
 }
 

@@ -8,7 +8,7 @@
 //!
 //! - [`graph`]: the graph; [`build`](Graph::push) appends to it, `text`, `jaxpr` and `stablehlo` print it, [`verify`] checks it,
 //!   [`file`](mod@file) prints and reads it;
-//! - [`call`]: loops and branches, which call other graphs (`unroll`: several steps in one); [`Dynamic`]: windows at
+//! - [`call`]: loops and branches, which call other graphs (`unroll`: several steps in one), and functions of the host (`callback`); [`Dynamic`]: windows at
 //!   positions known when they run;
 //! - [`transform`]: from a graph to its derivatives, or to its results for a batch;
 //! - [`bounded`]: from graphs of a function for several sizes to one for all sizes up to a bound;
@@ -22,6 +22,7 @@
 pub mod bounded;
 mod build;
 pub mod call;
+mod callback;
 mod dead;
 mod dynamic;
 pub mod file;

@@ -38,6 +38,7 @@ impl fmt::Display for Op {
                         let (takes, gives) = (shardings(takes, mesh), shardings(gives, mesh));
                         format!(" mesh{mesh}{manual} takes({takes}) gives({gives})")
                     }
+                    Call::Callback(callback) => format!(" vmap({})", callback.method),
                     Call::Case(_) | Call::Closed(_) | Call::Checkpoint(_) => String::new(),
                 };
                 write!(f, "{}{sizes}", call.name())?;
@@ -69,6 +70,9 @@ impl Call {
                 format!("cond_nconsts={condition_captured}"),
             ],
             Call::Kernel(call) => vec![format!("name={}", call.kernel.name)],
+            Call::Callback(callback) => {
+                vec![format!("callback={:?}", callback.function), format!("vmap_method={}", callback.method)]
+            }
             Call::Print(print) => vec![format!("fmt={}", print.label)],
             Call::Named(named) => vec![format!("name={}", named.name)],
             Call::ShardMap(map @ ShardMap { mesh, takes, gives, body, .. }) => vec![

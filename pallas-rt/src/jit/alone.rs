@@ -20,7 +20,9 @@ pub(super) fn one_at_a_time(graph: &Graph, client: &Client, args: &[Array], each
     for e in &graph.equations {
         let args: Vec<Array> = e.args.iter().map(|a| made[a.index()].clone().expect("defined")).collect();
         let found = match &e.op {
-            Op::Call(call) if !matches!(**call, Call::Kernel(_) | Call::Print(_)) => called(call, client, &args, each)?,
+            Op::Call(call) if !matches!(**call, Call::Kernel(_) | Call::Print(_) | Call::Callback(_)) => {
+                called(call, client, &args, each)?
+            }
             // What it shows is shown by the whole graph; its result stands for that.
             Op::Call(call) if matches!(**call, Call::Print(_)) => vec![client.zeros(DType::I32, &[])?],
             op => {
@@ -115,7 +117,7 @@ fn called(call: &Call, client: &Client, args: &[Array], each: &mut Each<'_>) -> 
         Call::Closed(graph) => one_at_a_time(graph, client, args, each),
         Call::Checkpoint(checkpoint) => one_at_a_time(&checkpoint.graph, client, args, each),
         Call::Named(_) => Ok(args.to_vec()),
-        Call::Kernel(_) | Call::Print(_) => unreachable!("an equation of its own"),
+        Call::Kernel(_) | Call::Print(_) | Call::Callback(_) => unreachable!("an equation of its own"),
         Call::ShardMap(_) => Err(Error::Unsupported {
             what: "functions of blocks, one operation at a time".into(),
             device: client.device().to_string(),

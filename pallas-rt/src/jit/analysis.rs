@@ -204,7 +204,7 @@ fn count(graph: &Graph, times: u64, is_scaled: bool, total: &mut Cost) {
                 Call::CustomJvp(custom) => count(&custom.primal, 1, is_scaled, &mut cost),
                 // On each device.
                 Call::ShardMap(map) => count(&map.body, 1, is_scaled, &mut cost),
-                Call::Named(_) | Call::Print(_) => {}
+                Call::Named(_) | Call::Print(_) | Call::Callback(_) => {}
             },
         }
     }
@@ -238,7 +238,7 @@ pub(super) fn traffic(plan: &Plan, params: &[usize]) -> u64 {
             Work::Kernel { kernel, sizes, .. } => {
                 work(kernel, sizes).map_or(whole, |own| own.bytes_accessed.min(whole))
             }
-            Work::Exchange { .. } | Work::Print { .. } => whole,
+            Work::Exchange { .. } | Work::Print { .. } | Work::Callback { .. } => whole,
             Work::For { body, length, inputs: captured } => {
                 let counter = [size_of::<i32>()];
                 let all = [&counter[..], &inputs[..(*captured).min(inputs.len())], &outputs].concat();

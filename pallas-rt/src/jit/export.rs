@@ -55,6 +55,12 @@ fn maps(graph: &Graph) -> bool {
     graph.equations.iter().any(|e| matches!(&e.op, Op::Call(call) if found(call)))
 }
 
+/// Returns true for a graph that calls a function of the host.
+fn calls_host(graph: &Graph) -> bool {
+    let found = |call: &Call| matches!(call, Call::Callback(_)) || call.graphs().into_iter().any(calls_host);
+    graph.equations.iter().any(|e| matches!(&e.op, Op::Call(call) if found(call)))
+}
+
 /// Returns true for a graph with a constraint on how a value is divided, which the text form does not have.
 fn is_constrained(graph: &Graph) -> bool {
     let found = |op: &Op| match op {
@@ -70,6 +76,9 @@ impl Exported {
     pub(super) fn new(graph: &Graph, inputs: &[String], outputs: Vec<String>, captured: &[Array]) -> Result<Exported> {
         if maps(graph) {
             return Err(wrong("a function with a `shard_map`, which runs on its mesh alone, is not saved"));
+        }
+        if calls_host(graph) {
+            return Err(wrong("a function with a `pure_callback`, which this process alone has, is not saved"));
         }
         if is_constrained(graph) {
             let help = "export the function without `with_sharding_constraint`";

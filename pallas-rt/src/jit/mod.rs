@@ -21,6 +21,7 @@
 //! - `sharded`: functions on a mesh; `audit`: what they declare against what is intended and what was found; `planning`: their cost on one that need not be there; `page`: all of that as HTML;
 //! - `shard_map` and `pmap`: functions of the blocks on each device; `axes`: the axes that are bound in them;
 //! - `inspect`: functions as text; `analysis`: their cost and memory; `print`: arrays that are shown at each call;
+//! - `callback`: functions of the host as operations;
 //! - `program`: a plan with its memory, ready to run; `watch`: what looks at the programs that run; `alone`: a graph one
 //!   operation at a time.
 //!
@@ -33,6 +34,7 @@ mod audit;
 pub(crate) mod axes;
 mod batch_axes;
 mod bounded;
+mod callback;
 mod checkpoint;
 mod compiled;
 mod control;
@@ -75,6 +77,7 @@ pub use audit::{
 };
 pub use batch_axes::BatchAxes;
 pub use bounded::{BoundedSize, jit_bounded};
+pub use callback::{VmapMethod, pure_callback, pure_callback_with};
 pub use checkpoint::{Policy, checkpoint, checkpoint_name, checkpoint_with};
 pub use compiled::jit;
 pub use control::{Scan, cond, fori_loop, scan, switch, while_loop};

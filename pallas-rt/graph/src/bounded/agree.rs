@@ -88,6 +88,9 @@ fn operation(a: &Op, a_types: &[Type], b: &Op, b_types: &[Type]) -> Result<(), S
             (Call::Kernel(a), Call::Kernel(b)) if a == b => Ok(()),
             (Call::Kernel(a), _) => Err(format!("kernel `{}` has other sizes", a.kernel.name)),
             (Call::Print(a), Call::Print(b)) if a == b && !varies() => Ok(()),
+            (Call::Callback(_), Call::Callback(_)) => {
+                Err("`pure_callback` calls a function of its own for each size".into())
+            }
             (Call::Print(_), _) => Err("`debug_print` of an array whose extents depend on the size".into()),
             (a, _) => Err(format!("`{}` differs", a.name())),
         },

@@ -72,6 +72,10 @@ pub(super) fn lower(graph: &Graph, e: &Equation, call: &Call, sizes: &Sizes) -> 
             let work = Work::Print { print: print.clone(), ty: graph.ty(e.args[0]).clone(), at: e.loc };
             Lowered { work, inputs: e.args.clone(), outputs: vec![], in_place: vec![] }
         }
+        Call::Callback(callback) => {
+            let work = Work::Callback { callback: callback.clone(), at: e.loc };
+            Lowered { work, inputs: e.args.clone(), in_place: vec![None; outputs.len()], outputs }
+        }
         Call::Custom(_) | Call::Closed(_) | Call::Checkpoint(_) | Call::CustomJvp(_) | Call::Named(_) => {
             unreachable!("`simplify` expands {}", call.name())
         }

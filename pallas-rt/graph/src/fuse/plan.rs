@@ -9,7 +9,7 @@ use super::rematerialize::Planned;
 use super::schedule::{Steps, depth_first};
 use super::stages::{Given, Staged, staged};
 use super::{control, donate, scatter, windows};
-use crate::call::{Print, has_effect};
+use crate::call::{Callback, Print, has_effect};
 use crate::graph::{Equation, Graph, Op, Var};
 use crate::mesh::Collective;
 use pallas_ir::{Kernel, Literal, Loc, StructuralOp, Type};
@@ -80,6 +80,13 @@ pub enum Work {
         print: Print,
         /// The type of the input.
         ty: Type,
+        /// The user's line.
+        at: Loc,
+    },
+    /// Calls a function of the host with the inputs, whose results are the outputs.
+    Callback {
+        /// The function, with its types.
+        callback: Callback,
         /// The user's line.
         at: Loc,
     },

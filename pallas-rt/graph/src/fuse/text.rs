@@ -47,6 +47,7 @@ impl Plan {
                 Work::Case { branches } => ("case".into(), branches.iter().collect()),
                 Work::Exchange { op, .. } => (op.to_string(), vec![]),
                 Work::Print { .. } => ("debug_print".into(), vec![]),
+                Work::Callback { .. } => ("pure_callback".into(), vec![]),
             };
             let input = |(place, apart): (&Place, &Option<Apart>)| match apart {
                 Some(apart) => format!("{place} ({apart})"),
@@ -73,7 +74,7 @@ impl Plan {
                 Work::For { body, .. } => body.kernels(all),
                 Work::While { condition, body, .. } => [condition, body].iter().for_each(|plan| plan.kernels(all)),
                 Work::Case { branches } => branches.iter().for_each(|plan| plan.kernels(all)),
-                Work::Exchange { .. } | Work::Print { .. } => {}
+                Work::Exchange { .. } | Work::Print { .. } | Work::Callback { .. } => {}
             }
         }
     }

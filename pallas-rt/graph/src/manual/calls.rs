@@ -41,7 +41,7 @@ impl Typing {
             }
             Call::Named(Named { .. }) => Made { call: call.clone(), takes: own.clone(), gives: own },
             Call::Print(_) => Made { call: call.clone(), takes: own, gives: vec![invariant(self.mesh())] },
-            Call::Kernel(_) => {
+            Call::Kernel(_) | Call::Callback(_) => {
                 let (takes, gives) = self.joined(e).map_err(|diag| Refused { at: e.loc, diag })?;
                 Made { call: call.clone(), takes, gives: vec![gives; e.results.len()] }
             }

@@ -140,7 +140,7 @@ fn applied(
             let branches = case.branches.iter().map(|branch| body(branch, &[args[0].len() - 1])).collect();
             (Call::Case(Case { branches }), operands, vec![case.branches[0].results.len()])
         }
-        Call::Kernel(_) => return vec![graph.fitting_all(e.op.clone(), &args[0])],
+        Call::Kernel(_) | Call::Callback(_) => return vec![graph.fitting_all(e.op.clone(), &args[0])],
         // Devices run graphs without these.
         Call::Closed(one) => return inlined(graph, one, mesh, devices, args),
         other => unreachable!("`{}` in a graph of blocks of {:?}", other.name(), local.gives()),

@@ -329,7 +329,7 @@ impl Build<'_> {
                 let gives = self.known.get(&self.label).unwrap_or(&map.gives);
                 results.iter().zip(gives).map(|(&x, s)| constrained(self, x, s)).collect()
             }
-            Call::Kernel(_) | Call::Print(_) => {
+            Call::Kernel(_) | Call::Print(_) | Call::Callback(_) => {
                 let node = self.push(Kind::Op(call.clone().into()), args, gives, loc);
                 self.program.nodes[node].results.clone()
             }

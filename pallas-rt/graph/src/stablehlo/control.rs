@@ -19,6 +19,10 @@ impl Printer {
             Call::CustomJvp(custom) => self.called(&custom.primal, args, gives),
             Call::Checkpoint(checkpoint) => self.called(&checkpoint.graph, args, gives),
             Call::Named(_) => args.to_vec(),
+            Call::Callback(_) => {
+                let detail = Detail::Kernel { name: "pure_callback".into(), config: String::new(), rule: None };
+                self.w.operation("custom_call", &args.iter().collect::<Vec<_>>(), vec![], detail, gives)
+            }
             Call::Print(print) => {
                 self.w.line(Line::Comment(print.label.clone(), args[0].clone()));
                 vec![position(&mut self.w, 0)]

@@ -86,6 +86,7 @@ fn results(call: &Call, on: &[bool]) -> Vec<bool> {
         Call::ShardMap(map) => of_graph(&map.body, on),
         Call::Named(_) => on.to_vec(),
         Call::Print(_) => vec![false],
+        Call::Callback(callback) => callback.gives.iter().map(|ty| ty.dtype.is_float() && on.contains(&true)).collect(),
     }
 }
 

@@ -231,7 +231,7 @@ impl Batched<'_> {
             Op::Call(call) => match &**call {
                 // Branches of their own; what has no reverse mode.
                 Call::Case(_) if has[0] => return,
-                Call::Kernel(_) | Call::While(_) | Call::Print(_) | Call::Named(_) => return,
+                Call::Kernel(_) | Call::While(_) | Call::Print(_) | Call::Named(_) | Call::Callback(_) => return,
                 Call::Custom(custom) => custom.captured,
                 Call::CustomJvp(custom) => custom.captured,
                 Call::Scan(_) | Call::Case(_) | Call::Closed(_) | Call::Checkpoint(_) | Call::ShardMap(_) => 0,

@@ -1,12 +1,12 @@
 //! Loops and branches of many operands at once.
 use super::Refused;
 use super::active::fixpoint;
-use super::batch::{BatchAxis, batched_at_least, batched_branch, stretched};
+use super::batch::{BatchAxis, batched_at_least, batched_branch, stretched, wider};
 use super::batch_kernel::kernel;
 use super::memo::{Question, flags};
 use super::{collective, manual};
 use crate::build::dims;
-use crate::call::{Call, Case, Checkpoint, Custom, CustomJvp, Named, Print, Scan, While};
+use crate::call::{Call, Callback, Case, Checkpoint, Custom, CustomJvp, Named, Print, Scan, VmapMethod, While};
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::structural::{Broadcast, Reduce, Transpose};
 use pallas_ir::{At, DType, Diag, Literal, Loc, Operand, OperandId, OperandKind, ScalarOp, StructuralOp, Type};
@@ -90,6 +90,7 @@ pub(super) fn through(
             let made = to.fitting_all(Call::ShardMap(map), args);
             Ok(made.into_iter().zip(flags).collect())
         }
+        Call::Callback(callback) => Ok(called_back(to, callback, args, has, axis)),
         Call::Print(print) => {
             let batches = [&[axis.size], &print.batches[..]].concat();
             let made = to.fitting_all(Call::Print(Print { batches, ..print.clone() }), args);
@@ -101,6 +102,42 @@ pub(super) fn through(
             Ok(made.into_iter().zip(has.iter().copied()).collect())
         }
     }
+}
+
+/// A callback for a batch, by its method.
+fn called_back(
+    to: &mut Graph,
+    callback: &Callback,
+    args: &[Var],
+    has: &[bool],
+    axis: BatchAxis<'_>,
+) -> Vec<(Var, bool)> {
+    let made = match callback.method {
+        VmapMethod::Sequential => one_by_one(to, callback, args, has, axis),
+        method @ (VmapMethod::ExpandDims | VmapMethod::BroadcastAll) => {
+            let shared = if method == VmapMethod::ExpandDims { 1 } else { axis.size };
+            let args = widened(to, args, has, &vec![true; has.len()], shared);
+            let takes = args.iter().map(|&v| to.ty(v).clone()).collect();
+            let gives = callback.gives.iter().map(|ty| wider(ty, axis.size)).collect();
+            to.fitting_all(Call::Callback(Callback { takes, gives, ..callback.clone() }), &args)
+        }
+    };
+    made.into_iter().map(|v| (v, true)).collect()
+}
+
+/// A loop that calls a callback for one example after the other.
+fn one_by_one(to: &mut Graph, callback: &Callback, args: &[Var], has: &[bool], axis: BatchAxis<'_>) -> Vec<Var> {
+    let (mut body, mut own) = (Graph { at: to.at, ..Graph::default() }, vec![Var(0); args.len()]);
+    // Those that are the same for all come first.
+    let order: Vec<usize> = (0..args.len()).filter(|&i| !has[i]).chain((0..args.len()).filter(|&i| has[i])).collect();
+    for &i in &order {
+        own[i] = body.param(callback.takes[i].clone());
+    }
+    body.results = body.fitting_all(Call::Callback(callback.clone()), &own);
+    let captured = has.iter().filter(|has| !**has).count();
+    let scan = Scan { body, captured, carried: 0, length: axis.size, reverse: false };
+    let operands: Vec<Var> = order.iter().map(|&i| args[i]).collect();
+    to.fitting_all(Call::Scan(scan), &operands)
 }
 
 /// The input whose memory an operand takes over.
@@ -176,6 +213,7 @@ fn of_call(call: &Call, has: &[bool], axis: BatchAxis<'_>) -> Vec<bool> {
         Call::Checkpoint(checkpoint) => depends(&checkpoint.graph, has, axis),
         Call::Named(_) => has.to_vec(),
         Call::Print(_) => vec![false],
+        Call::Callback(callback) => vec![has.contains(&true); callback.gives.len()],
         Call::ShardMap(map) => depends(&map.body, has, axis),
     }
 }

@@ -2,7 +2,7 @@
 use super::Refused;
 use super::active::carried;
 use super::checkpoint;
-use super::jvp::no_tangents;
+use super::jvp::{no_derivative, no_tangents};
 use super::manual;
 use super::second;
 use super::split::{is_remade, sources};
@@ -42,6 +42,7 @@ pub(super) fn through(
         Call::CustomJvp(custom) => through_custom_jvp(to, e, custom, on, cotangents),
         Call::Named(_) => Ok(cotangents.to_vec()),
         Call::Print(_) => Ok(vec![None]),
+        Call::Callback(_) => Err(no_derivative(e.loc)),
         Call::ShardMap(map) => manual::through(to, at, e, map, on, cotangents),
         Call::Closed(_) => unreachable!("closed calls are expanded before"),
     }

@@ -7,7 +7,7 @@ use super::{Refused, collective, manual, memo, within_limits};
 use crate::call::{Call, Case, Scan, While};
 use crate::graph::{Equation, Graph, Op, Var};
 use crate::inline::expanded;
-use pallas_ir::{At, Diag, E, Literal};
+use pallas_ir::{At, Diag, E, Literal, Loc};
 use std::cell::RefCell;
 
 /// The Jacobian-vector product: a graph that computes a graph's results, and from tangents of the parameters for which
@@ -263,6 +263,13 @@ fn through_call(
             to.equations.push(e.clone());
             return Ok(given.to_vec());
         }
+        Call::Callback(callback) => {
+            if callback.gives.iter().any(|ty| ty.dtype.is_float()) {
+                return Err(no_derivative(e.loc));
+            }
+            to.equations.push(e.clone());
+            return Ok(vec![None; e.results.len()]);
+        }
         Call::Print(_) => {
             to.equations.push(e.clone());
             return Ok(vec![None]);
@@ -304,6 +311,13 @@ pub(super) fn no_tangents(captured: &[bool], e: &Equation) -> Result<(), Refused
     let message = "a function with a stated derivative captures an array that the derivative is asked for".to_string();
     let help = "pass the array as an argument, or capture its `stop_gradient`";
     Err(Refused { at: e.loc, diag: Diag::new("custom-captured", At::Op, message, help) })
+}
+
+/// Refuses the derivative of a function of the host.
+pub(super) fn no_derivative(at: Loc) -> Refused {
+    let help =
+        "state it by `custom_jvp` around the callback, or give the callback the `stop_gradient` of its arguments";
+    Refused { at, diag: Diag::new("callback", At::Op, "a derivative of a `pure_callback`".into(), help) }
 }
 
 /// The body of a loop with tangents of the parameters that are `on`. Groups of parameters and of results end at `takes`

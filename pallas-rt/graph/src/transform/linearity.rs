@@ -161,7 +161,7 @@ impl Analysis {
             Call::CustomJvp(custom) => self.graph(&custom.primal, args),
             Call::ShardMap(map) => self.graph(&map.body, args),
             Call::Print(_) => vec![Kind::Constant],
-            Call::Kernel(_) => vec![self.wrong(e); e.results.len()],
+            Call::Kernel(_) | Call::Callback(_) => vec![self.wrong(e); e.results.len()],
             Call::Closed(_) | Call::Checkpoint(_) | Call::Named(_) => unreachable!("they come before"),
         }
     }

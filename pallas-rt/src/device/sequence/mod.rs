@@ -36,6 +36,9 @@ pub(crate) struct Slot(usize);
 /// Shows the contents of memory.
 type Show = Box<dyn Fn(&[u8]) -> Result<()> + Send + Sync>;
 
+/// Computes the contents of slots from those of others.
+type HostCall = Box<dyn Fn(&[&[u8]]) -> Result<Vec<Vec<u8>>> + Send + Sync>;
+
 /// The devices that run a sequence.
 pub(crate) enum Devices {
     /// One, which exchanges nothing.
@@ -79,6 +82,8 @@ pub(crate) enum Action {
     Finish { to: Slot, bytes: usize, number: usize },
     /// Calls a function with the contents of a slot.
     Show { from: Slot, bytes: usize, show: Show },
+    /// Overwrites slots with what a function computes from the contents of others.
+    Call { from: Vec<(Slot, usize)>, to: Vec<(Slot, usize)>, call: HostCall },
 }
 
 impl Action {
@@ -102,7 +107,8 @@ impl Action {
             Action::While { exchanges, .. } | Action::Case { exchanges, .. } => *exchanges,
             // What it waits for began in the same list.
             Action::Finish { .. } => false,
-            Action::Launch(_) | Action::Copy { .. } | Action::Fill { .. } | Action::Show { .. } => false,
+            Action::Launch(_) | Action::Copy { .. } | Action::Fill { .. } => false,
+            Action::Show { .. } | Action::Call { .. } => false,
         }
     }
 }
@@ -153,7 +159,7 @@ pub(crate) struct Sequence {
     tiles: u64,
     /// True if a team shares at least two of its launches.
     shared: bool,
-    /// True if it shows values: a call returns when all have been shown.
+    /// True if it shows values or calls functions of the host: a call returns when all of that is done.
     shows: bool,
     /// For runs in the queue, which come one after another.
     queued: OnceLock<Mutex<Frame>>,
@@ -305,7 +311,7 @@ impl Sums {
                     }
                     self.work = before.saturating_add(longest);
                 }
-                Action::Show { .. } => self.shows = true,
+                Action::Show { .. } | Action::Call { .. } => self.shows = true,
             }
         }
     }

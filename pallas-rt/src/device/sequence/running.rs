@@ -1,5 +1,5 @@
 //! A run of a sequence.
-use super::{Action, Devices, Launching, Sequence, Slot, Start, Turning, lock, rayon_threads};
+use super::{Action, Devices, HostCall, Launching, Sequence, Slot, Start, Turning, lock, rayon_threads};
 use crate::collective::{Collectives, Meeting, Started};
 use crate::cpu::team::{self, Alone, Threads};
 use crate::device::cpu;
@@ -249,11 +249,41 @@ impl<'a> Running<'a> {
                     }
                     (self.active, self.decision, self.counts) = (all, outer, counts);
                 }
+                Action::Call { from, to, call } => self.call(from, to, call)?,
                 Action::Show { from, bytes, show } => {
                     if self.party.positions()[0] == 0 && self.active.first() == Some(&0) {
                         show(raw::slice(self.start(0, *from), *bytes))?;
                     }
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// Calls a function of the host for each device that takes part; once for those with the same operands.
+    ///
+    /// # Safety
+    /// The slots have memory of these bytes, which nobody else uses meanwhile.
+    unsafe fn call(&self, from: &[(Slot, usize)], to: &[(Slot, usize)], call: &HostCall) -> Result<()> {
+        let mut operands: Vec<Vec<&[u8]>> = vec![];
+        let mut results = vec![];
+        for &device in &self.active {
+            // SAFETY: the caller's; results lie apart from operands.
+            let operand =
+                |&(slot, bytes): &(Slot, usize)| unsafe { raw::slice(self.start(device, slot).cast_const(), bytes) };
+            let own: Vec<&[u8]> = from.iter().map(operand).collect();
+            let number = match operands.iter().position(|known| *known == own) {
+                Some(number) => number,
+                None => {
+                    results.push(call(&own)?);
+                    operands.push(own);
+                    results.len() - 1
+                }
+            };
+            for (&(slot, bytes), made) in to.iter().zip(&results[number]) {
+                assert_eq!(made.len(), bytes, "a result of a callback has the bytes of its type");
+                // SAFETY: the caller's.
+                unsafe { self.start(device, slot).copy_from_nonoverlapping(made.as_ptr(), bytes) };
             }
         }
         Ok(())

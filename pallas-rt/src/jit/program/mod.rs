@@ -465,7 +465,8 @@ impl Program {
 /// Launches in a plan, those of loops and branches once.
 fn launches(plan: &Plan) -> u64 {
     let of_step = |step: &fuse::Step| match &step.work {
-        fuse::Work::Kernel { .. } | fuse::Work::Exchange { .. } | fuse::Work::Print { .. } => 1,
+        fuse::Work::Kernel { .. } | fuse::Work::Exchange { .. } => 1,
+        fuse::Work::Print { .. } | fuse::Work::Callback { .. } => 1,
         fuse::Work::For { body, .. } => launches(body),
         fuse::Work::While { condition, body, .. } => launches(condition) + launches(body),
         fuse::Work::Case { branches } => branches.iter().map(launches).sum(),

@@ -1,4 +1,5 @@
 //! A plan as one sequence of the CPU's launches.
+use super::super::callback::called;
 use super::super::print::show;
 use super::{HELD, Param, compiled};
 use crate::collective::Meeting;
@@ -156,6 +157,10 @@ impl Lower<'_> {
                     let ((to, bytes), number) = (outputs[0], self.builder.exchange());
                     actions.push(Action::Start { from: inputs.first().copied(), to, bytes, meeting, number });
                     begun.push((into.expect("an exchange has a result"), Action::Finish { to, bytes, number }));
+                }
+                Work::Callback { callback, at } => {
+                    let call = Box::new(move |operands: &[&[u8]]| called(&callback, operands, at));
+                    actions.push(Action::Call { from: inputs, to: outputs, call });
                 }
                 Work::Print { print, ty, at } => {
                     let show = Box::new(move |bytes: &[u8]| show(&print, &ty, bytes, at));

@@ -1,11 +1,12 @@
 //! A plan that runs step by step on buffers of a client, as GPUs and the interpreter do.
+use super::super::callback::called;
 use super::super::print::show;
 use super::{HELD, Param, compiled};
 use crate::array::Array;
 use crate::device::{Buffer, Client};
 use crate::error::Result;
 use crate::exec::Prepared;
-use pallas_graph::call::Print;
+use pallas_graph::call::{Callback, Print};
 use pallas_graph::fuse::{self, Place, Plan};
 use pallas_ir::{DType, Literal, Loc, Type};
 use smallvec::SmallVec;
@@ -56,6 +57,10 @@ enum Work {
         ty: Type,
         at: Loc,
     },
+    Callback {
+        callback: Callback,
+        at: Loc,
+    },
 }
 
 impl Steps {
@@ -79,6 +84,7 @@ impl Steps {
                 }
                 fuse::Work::Exchange { .. } => unreachable!("`Program::for_mesh` refuses other devices than CPUs"),
                 fuse::Work::Print { print, ty, at } => Work::Print { print, ty, at },
+                fuse::Work::Callback { callback, at } => Work::Callback { callback, at },
                 fuse::Work::Case { branches } => {
                     Work::Case { branches: branches.into_iter().map(inner).collect::<Result<_>>()? }
                 }
@@ -188,6 +194,11 @@ impl Memory<'_, '_> {
         let inputs: SmallVec<[&Buffer; 8]> = step.inputs.iter().map(|&place| self.buffer(place)).collect();
         match &step.work {
             Work::Print { print, ty, at } => show(print, ty, &inputs[0].contents()?, *at)?,
+            Work::Callback { callback, at } => {
+                let all = inputs.iter().map(|x| x.contents()).collect::<Result<Vec<_>>>()?;
+                let made = called(callback, &all.iter().map(|x| &x[..]).collect::<Vec<_>>(), *at)?;
+                outputs.iter_mut().zip(made).try_for_each(|(to, bytes)| to.write(&bytes))?;
+            }
             Work::Launch { kernel, params } => kernel.launch_on(&inputs, params, &mut outputs)?,
             Work::For { body, length, numbers: first } => {
                 let mut counter = Buffer::allocate(client, size_of::<i32>(), false)?;

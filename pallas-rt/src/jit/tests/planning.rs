@@ -49,7 +49,7 @@ fn sent(plan: &Plan, times: usize, all: &mut BTreeMap<Vec<String>, usize>) {
                 sent(body, times, all);
             }
             Work::Case { branches } => branches.iter().for_each(|branch| sent(branch, times, all)),
-            Work::Kernel { .. } | Work::Exchange { .. } | Work::Print { .. } => {}
+            Work::Kernel { .. } | Work::Exchange { .. } | Work::Print { .. } | Work::Callback { .. } => {}
         }
     }
 }
