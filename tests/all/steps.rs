@@ -43,6 +43,46 @@ fn counting(#[block([N] => [1], |i| (i,))] x: In<i32>, #[block([N] => [1], |i| (
     out.store(sum);
 }
 
+/// A weighted sum of the rows so far, the last one first, which begins anew at a step.
+#[kernel(grid = (T), semantics = (arbitrary))]
+fn begun_again<const B: usize>(
+    #[block([T, N] => [_, B], |t| (num_programs(0) - 1 - t, 0))] x: In<f32>,
+    #[block([T, N] => [_, B], |t| (t, 0))] out: Out<f32>,
+    #[scratch([B])] sum: Scratch<f32>,
+    at: i32,
+) {
+    if program_id(0) == 0 {
+        sum.fill(0.0);
+    }
+    if program_id(0) == at {
+        sum.fill(8.0);
+    }
+    sum.store(sum.load() * 0.5 + x.load());
+    out.store(sum.load());
+}
+
+#[test]
+fn a_branch_may_be_taken_in_any_step() {
+    let (steps, columns) = (20usize, 4usize);
+    let x: Vec<f32> = (0..steps * columns).map(|i| (i % 13) as f32).collect();
+    for client in clients() {
+        let rows = client.array(&x, &[steps, columns]).expect("it fits");
+        for at in [-1, 0, 1, 2, 11, 18, 19, 20] {
+            let (mut sum, mut want) = (vec![0.0f32; columns], vec![]);
+            for step in 0..steps {
+                if step as i32 == at {
+                    sum.fill(8.0);
+                }
+                let row = &x[(steps - 1 - step) * columns..][..columns];
+                sum.iter_mut().zip(row).for_each(|(sum, x)| *sum = *sum * 0.5 + x);
+                want.extend_from_slice(&sum);
+            }
+            let found = begun_again::<4>(&rows, at).expect("it runs").to_vec::<f32>();
+            assert_eq!(found, Ok(want), "{client:?}, at step {at}");
+        }
+    }
+}
+
 #[test]
 fn ranges_over_the_loop_limit_take_several_dispatches() {
     let (blocks, p, r, c) = (30_001usize, 2usize, 5usize, 9_001usize);

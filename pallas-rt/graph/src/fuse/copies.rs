@@ -19,7 +19,9 @@ pub(super) fn copied(graph: &Graph) -> Cow<'_, Graph> {
         let is_broadcast = matches!(e.op, Op::Structural(StructuralOp::Broadcast(_)));
         if is_broadcast && !is_free(graph, &definitions, e) {
             let (from, to) = (graph.ty(e.args[0]), graph.ty(e.result()));
-            is_shared[e.result().index()] = uses[e.result().index()].len() > 1 && from.elements() < to.elements();
+            // Copies of a single element, as of the words of a random key, would fill kernels, which take so many equations.
+            let is_smaller = (2..to.elements()).contains(&from.elements());
+            is_shared[e.result().index()] = is_smaller && uses[e.result().index()].len() > 1;
         }
     }
     if !is_shared.contains(&true) {

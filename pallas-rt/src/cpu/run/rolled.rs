@@ -100,8 +100,10 @@ impl<'a> Run<'a> {
             places = rest;
         }
         let code = rolled.codes.turns(&first.chains, &first.pieces)?;
-        // SAFETY: the places are those of the pieces in each of these turns: what lies inside of its array in the first and in
-        // the last one of them, and moves by the same distance, lies there in all.
+        // SAFETY: the places are those of the pieces in each of these turns: positions grow by the same number from turn to turn,
+        // and what lies inside of its array in the first, the second and the last one of them lies there in all. (Positions wrap
+        // at 2^32: along an axis that wraps, its distance is below the extent, so that the address of the last turn would be off
+        // by more than other axes can make up for, and it is compared.)
         unsafe { code.run_turns(&mut first.places, count as usize) };
         Some(())
     }
@@ -335,11 +337,32 @@ fn extent(shape: &[usize]) -> usize {
 }
 
 /// Returns true if pairs that are compared are equal in none of so many turns; these are the differences in the first two.
+/// Numbers of 32 bits wrap: differences that pass that range tell nothing.
 fn never_equal(first: &[i64], second: &[i64], count: i64) -> bool {
+    let is_near = |x: i64| i32::try_from(x).is_ok();
     first.iter().zip(second).all(|(&first, &second)| {
         let by = second.wrapping_sub(first);
-        // The turn in which the difference would be zero.
-        let turn = if by == 0 { None } else { Some(-first / by).filter(|turn| turn * by == -first) };
-        if by == 0 { first != 0 } else { turn.is_none_or(|turn| !(0..count).contains(&turn)) }
+        let last = by.checked_mul(count - 1).and_then(|far| far.checked_add(first));
+        if !is_near(first) || !last.is_some_and(is_near) {
+            return false;
+        }
+        // Zero in the turn that the distance divides.
+        if by == 0 { first != 0 } else { first % by != 0 || !(0..count).contains(&(-first / by)) }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::never_equal;
+
+    #[test]
+    fn equal_pairs_are_found_in_every_turn() {
+        for (first, by, count) in (-9..10).flat_map(|x| (-4..5).flat_map(move |by| (1..8).map(move |n| (x, by, n)))) {
+            let differs = (0..count).all(|turn| first + by * turn != 0);
+            assert_eq!(never_equal(&[first], &[first + by], count), differs, "{first} + {by} t, {count} turns");
+        }
+        // A difference of 2^32 is none.
+        assert!(!never_equal(&[1 << 30], &[1 << 31], 5));
+        assert!(!never_equal(&[i64::from(u32::MAX)], &[i64::from(u32::MAX)], 3));
+    }
 }
