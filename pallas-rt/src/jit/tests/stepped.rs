@@ -296,6 +296,35 @@ fn turns_are_those_written_out() {
 }
 
 #[test]
+fn turns_multiply() {
+    for (i, (rows, width)) in [(1, 8), (2, 19), (1, 33), (3, 12), (7, 9), (1, 1)].into_iter().enumerate() {
+        for (j, dtype) in [DType::F32, DType::Bf16, DType::F16].into_iter().enumerate() {
+            let drawn = |seed: usize, shape: &[usize]| {
+                let n: usize = shape.iter().product();
+                let x: Vec<f32> = (0..n).map(|i| ((i * 7919 + seed * 104_729) % 31) as f32 / 64.0 - 0.2).collect();
+                array(&x, shape).cast(dtype)
+            };
+            let run = |unroll: usize| {
+                move |w: &Array, h: &Array, xs: &Array| {
+                    let scan = Scan::new().unroll(unroll).reverse((i + j) % 2 == 0);
+                    let (last, all) = scan.run(h, xs, |h: &Array, x: &Array| {
+                        let h = (h.matmul(w) + x).tanh();
+                        let next = (h.matmul(&w.t()) * 0.5 + x).tanh();
+                        (next, h)
+                    })?;
+                    Ok::<_, Error>([last, all])
+                }
+            };
+            let (w, h, xs) = (drawn(1, &[width, width]), drawn(2, &[rows, width]), drawn(3, &[11, rows, width]));
+            let about = format!("{rows} x {width} {dtype}");
+            let found = jit(run(1))(&w, &h, &xs).unwrap_or_else(|e| panic!("{about}: {e}"));
+            let want = jit(run(100))(&w, &h, &xs).unwrap_or_else(|e| panic!("{about}: {e}"));
+            within(&found, &want, if dtype == DType::F32 { 1e-5 } else { 0.02 }, &about);
+        }
+    }
+}
+
+#[test]
 fn turns_know_their_number() {
     type Body = fn(&Array, &Array) -> Array;
     let bodies: [(&str, Body); 3] = [
