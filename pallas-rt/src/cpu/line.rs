@@ -1,7 +1,7 @@
 //! Loops over lines of single elements, or of rows, at positions given by data.
 use super::strips::compiled;
 
-/// How many rows ahead memory is fetched, and how many bytes of each: their places are not in order.
+/// Rows ahead whose memory is fetched, and bytes of each: their places are not in order.
 pub(super) const AHEAD: isize = 12;
 pub(super) const FETCHED: usize = 512;
 /// Bytes of an operand that are fetched anyway.

@@ -20,7 +20,7 @@ pub struct NotLinear {
     pub ty: Type,
 }
 
-/// What a value is as a function of the parameters. A loop joins what a carried value is before and after a step.
+/// A value as a function of the parameters. A loop joins what a carried value is before and after a step.
 ///
 /// ```text
 ///          wrong
@@ -66,7 +66,7 @@ struct Analysis {
     inside: bool,
     /// Lines and names of operations that are not linear.
     wrong: Vec<(Loc, String)>,
-    /// What the results of calls are, by what their operands are. A loop asks for its body more than once, so without these
+    /// The kinds of results of calls, by those of their operands. A loop asks for its body more than once, so without these
     /// loops in loops would cost twice as much for each level.
     known: HashMap<(*const Call, Vec<Kind>), Vec<Kind>>,
 }
@@ -78,7 +78,7 @@ impl Analysis {
         Kind::Wrong(self.wrong.len() - 1)
     }
 
-    /// What the results of a graph are.
+    /// The kinds of a graph's results.
     fn graph(&mut self, graph: &Graph, params: &[Kind]) -> Vec<Kind> {
         let mut kinds = vec![Kind::Constant; graph.types.len()];
         graph.params.iter().zip(params).for_each(|(p, &kind)| kinds[p.index()] = kind);
@@ -166,7 +166,7 @@ impl Analysis {
         }
     }
 
-    /// What the results of a loop are, whose body takes such values; `carried` are the numbers of those that a step replaces.
+    /// The kinds of the results of a loop whose body takes such values; `carried` are the numbers of those that a step replaces.
     fn turns(
         &mut self,
         e: &Equation,

@@ -178,27 +178,11 @@ impl Compiler<'_> {
 
     /// Eight elements, or those that are left of a row.
     fn load(&mut self, dtype: DType, from: Mem, mask: Option<Reg>) -> Option<Reg> {
-        match (in_fewer_bytes(dtype), mask) {
-            (true, None) => self.w.load_narrow(dtype, from),
-            (true, Some(_)) => self.w.load_narrow_part(dtype, from, LEFT),
-            (false, None) => self.w.load(Operand::Mem(from)),
-            (false, Some(mask)) => {
-                let to = self.w.take()?;
-                self.w.asm.load_masked(to, mask, from);
-                Some(to)
-            }
-        }
+        self.w.load_vector(dtype, from, mask.map(|mask| (mask, LEFT)))
     }
 
     fn put(&mut self, dtype: DType, to: Mem, mask: Option<Reg>, x: Reg, streams: bool) -> Option<()> {
-        match (in_fewer_bytes(dtype), mask) {
-            (true, None) => self.w.store_narrow(dtype, to, x, streams)?,
-            (true, Some(_)) => self.w.store_narrow_part(dtype, to, x, LEFT)?,
-            (false, Some(mask)) => self.w.asm.store_masked(to, mask, x),
-            (false, None) if streams => self.w.asm.stream(to, x),
-            (false, None) => self.w.asm.store(to, x),
-        }
-        Some(())
+        self.w.store_vector(dtype, to, mask.map(|mask| (mask, LEFT)), x, streams)
     }
 
     /// One use less; frees registers that hold what has none.

@@ -73,7 +73,7 @@ pub(super) struct Piece {
     pub(super) moving: u64,
 }
 
-/// What a piece computes.
+/// The work of a piece.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Work {
     /// Rows of the chain of this number.

@@ -18,7 +18,7 @@ const SUMS: usize = 4;
 /// Fewest terms of a sum that is divided.
 const TERMS: usize = 8;
 
-/// Where the operands lie.
+/// Pointers to the operands.
 const A: Gpr = POINTERS[0];
 const B: Gpr = POINTERS[1];
 const C: Gpr = POINTERS[2];
@@ -111,32 +111,18 @@ impl Part<'_> {
     /// These columns of a row.
     fn columns(&mut self, base: Gpr, row: &[(usize, isize)], dtype: DType, padded: bool) -> Option<Reg> {
         let from = at(base, &[row, &[(self.from, dtype.bytes() as isize)]].concat())?;
-        match (in_fewer_bytes(dtype), self.mask.filter(|_| !padded)) {
-            (true, None) => self.w.load_narrow(dtype, from),
-            (true, Some(_)) => self.w.load_narrow_part(dtype, from, LEFT),
-            (false, None) => self.w.load(Operand::Mem(from)),
-            (false, Some(mask)) => {
-                let to = self.w.take()?;
-                self.w.asm.load_masked(to, mask, from);
-                Some(to)
-            }
-        }
+        let mask = self.mask.filter(|_| !padded);
+        self.w.load_vector(dtype, from, mask.map(|mask| (mask, LEFT)))
     }
 
-    /// Rounds to the element type.
+    /// Stores sums, rounded to the element type.
     fn store(&mut self, to: Mem, dtype: DType, x: Reg) -> Option<()> {
+        let mask = self.mask.map(|mask| (mask, LEFT));
         if !in_fewer_bytes(dtype) {
-            match self.mask {
-                Some(mask) => self.w.asm.store_masked(to, mask, x),
-                None => self.w.asm.store(to, x),
-            }
-            return Some(());
+            return self.w.store_vector(dtype, to, mask, x, false);
         }
         let rounded = self.w.rounded(dtype, Operand::Reg(x))?;
-        match self.mask {
-            Some(_) => self.w.store_narrow_part(dtype, to, rounded, LEFT)?,
-            None => self.w.store_narrow(dtype, to, rounded, false)?,
-        }
+        self.w.store_vector(dtype, to, mask, rounded, false)?;
         self.w.free(rounded);
         Some(())
     }

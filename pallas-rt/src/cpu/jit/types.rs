@@ -170,6 +170,37 @@ impl Writer {
 
     // ---- memory
 
+    /// A vector from memory; with a mask the first elements alone, and their number, 1 to 7.
+    pub(super) fn load_vector(&mut self, dtype: DType, from: Mem, mask: Option<(Reg, Gpr)>) -> Option<Reg> {
+        match (in_fewer_bytes(dtype), mask) {
+            (true, None) => self.load_narrow(dtype, from),
+            (true, Some((_, count))) => self.load_narrow_part(dtype, from, count),
+            (false, None) => self.load(Operand::Mem(from)),
+            (false, Some((mask, _))) => {
+                let to = self.take()?;
+                self.asm.load_masked(to, mask, from);
+                Some(to)
+            }
+        }
+    }
+    /// A vector to memory, past the caches where `streams`; with a mask the first elements alone, and their number, 1 to 7.
+    pub(super) fn store_vector(
+        &mut self,
+        dtype: DType,
+        to: Mem,
+        mask: Option<(Reg, Gpr)>,
+        x: Reg,
+        streams: bool,
+    ) -> Option<()> {
+        match (in_fewer_bytes(dtype), mask) {
+            (true, None) => self.store_narrow(dtype, to, x, streams)?,
+            (true, Some((_, count))) => self.store_narrow_part(dtype, to, x, count)?,
+            (false, Some((mask, _))) => self.asm.store_masked(to, mask, x),
+            (false, None) if streams => self.asm.stream(to, x),
+            (false, None) => self.asm.store(to, x),
+        }
+        Some(())
+    }
     /// Eight elements of fewer than four bytes.
     pub(super) fn load_narrow(&mut self, dtype: DType, from: Mem) -> Option<Reg> {
         self.widened(dtype, Operand::Mem(from))

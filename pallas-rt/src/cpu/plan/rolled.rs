@@ -18,7 +18,7 @@ use std::collections::{HashMap, HashSet};
 /// Most elements of a chain: steps of larger ones take so long that what is between them does not matter.
 const ELEMENTS: usize = 4096;
 
-/// What is known of a loop whose turns are chains and products.
+/// A loop whose turns are chains and products, as far as it is known before it runs.
 #[derive(Debug)]
 pub(crate) struct Rolled {
     /// For steps of a turn that copy a tile, from an operand or to one: a chain that copies it.
@@ -61,7 +61,7 @@ fn inside(kernel: &Kernel, roots: &[Value], operations: &HashMap<Value, ScalarOp
     }
 }
 
-/// What is known of a turn so far.
+/// A turn, as far as it has been looked at.
 struct Turn<'k> {
     kernel: &'k Kernel,
     roots: &'k [Value],

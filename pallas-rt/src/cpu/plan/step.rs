@@ -257,7 +257,7 @@ pub(crate) enum Step {
         init: Vec<Value>,
         body: Block,
         to: Vec<Value>,
-        /// How its turns are rows of chains, if they are.
+        /// Set if its turns are chains and products.
         rolled: Option<Box<Rolled>>,
         loc: Loc,
     },

@@ -416,7 +416,7 @@ impl<'a> Run<'a> {
                     self.assign(carried, &body.yields);
                     k += 1;
                     let rolled = rolled.as_ref().filter(|_| k == 1);
-                    if rolled.is_some_and(|rolled| self.rolled(rolled, body, *index, trips, &at)) {
+                    if rolled.is_some_and(|rolled| self.rolled(rolled, body, *index, trips, &at).is_some()) {
                         k = trips - 1;
                     }
                 }

@@ -21,7 +21,7 @@ const GROUPS: usize = 16;
 /// Elements of a vector.
 const VECTOR: usize = 8;
 
-/// Where the pieces of a turn lie.
+/// A turn: its pieces, and the places of their operands.
 #[derive(Default)]
 struct Turn<'a> {
     chains: Vec<&'a Chain>,
@@ -50,7 +50,7 @@ impl Right {
 }
 
 impl<'a> Run<'a> {
-    /// Runs all turns but the first and the last of a loop whose turns are chains and products; false, and nothing is done, if
+    /// Runs all turns but the first and the last of a loop whose turns are chains and products; `None`, and nothing is done, if
     /// that cannot be. `at` is the index in each turn.
     pub(super) fn rolled(
         &mut self,
@@ -59,18 +59,8 @@ impl<'a> Run<'a> {
         index: Value,
         trips: i64,
         at: &dyn Fn(i64) -> i64,
-    ) -> bool {
-        trips >= LEAST && self.middle_turns(rolled, body, index, trips, at).is_some()
-    }
-
-    fn middle_turns(
-        &mut self,
-        rolled: &'a Rolled,
-        body: &'a Block,
-        index: Value,
-        trips: i64,
-        at: &dyn Fn(i64) -> i64,
     ) -> Option<()> {
+        (trips >= LEAST).then_some(())?;
         let turns = [1, 2, trips - 2].map(|k| {
             self.set_int(index, at(k));
             let turn = self.turn(rolled, body);
@@ -137,7 +127,7 @@ impl<'a> Run<'a> {
         Some(())
     }
 
-    /// Where the operands of a turn's chains and products lie; `None` if no code is for some of them.
+    /// The places of the operands of a turn's chains and products; `None` if no code is for some of them.
     fn turn(&mut self, rolled: &'a Rolled, body: &'a Block) -> Option<Turn<'a>> {
         let (mut turn, mut reaches) = (Turn::default(), Reaches::default());
         for (i, step) in body.steps.iter().enumerate() {
@@ -318,7 +308,7 @@ impl<'a> Turn<'a> {
 }
 
 impl Piece {
-    /// How many places it has.
+    /// The number of its places.
     fn places(&self, chains: &[&Chain]) -> usize {
         match self.work {
             Work::Rows { chain, .. } => {
