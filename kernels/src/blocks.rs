@@ -158,12 +158,14 @@ fn of_parts(extent: usize, most: usize, parts: usize) -> usize {
 
 /// Blocks of a long axis of rows, so that there are some for each core and for each device of a mesh.
 const LEAST_BLOCKS: usize = 8;
+/// Elements of a block that take about as long as the steps of its program.
+const LITTLE: usize = 1 << 11;
 
-/// A power of two of rows of `n` elements that fit the inner caches of a core together, if that leaves enough blocks of them:
-/// a program then takes longer than its steps. Else `least`.
+/// A power of two of rows of `n` elements that fit the inner caches of a core together, if that leaves enough blocks of them,
+/// or if they are few elements: a program then takes longer than its steps. Else `least`.
 pub(crate) fn many_rows(target: &Target, rows: usize, n: usize, least: usize) -> usize {
     let enough = target.budget().programs.max(LEAST_BLOCKS);
-    let most = (CACHED / n.max(1)).min(rows / enough).max(1);
+    let most = (CACHED / n.max(1)).min((rows / enough).max(LITTLE / n.max(1))).max(1);
     (1 << most.ilog2()).max(least)
 }
 
@@ -230,8 +232,9 @@ mod tests {
             assert_eq!([sizes(cpu.target()), sizes(&Target::webgpu())], [[expected], [most]]);
         }
         assert_eq!(choose(Choice::Rows, cpu.target(), [ANY], [([128], Need::NOTHING)]), [128]);
-        // Many short rows, but eight blocks of them; long ones as few as ever.
+        // Many short rows, but eight blocks of them unless they are few elements; long ones as few as ever.
         let rows = |rows, n| many_rows(&Target { cores: Some(2), ..*cpu.target() }, rows, n, 32);
         assert_eq!([rows(4096, 64), rows(512, 64), rows(100, 64), rows(4096, 1024)], [256, 64, 32, 32]);
+        assert_eq!([rows(4096, 1), rows(100, 1)], [2048, 2048]);
     }
 }

@@ -19,7 +19,7 @@ use crate::dispatch::floats;
 use crate::element::Floating;
 use crate::flash_attention_bias::bias_gradient;
 use crate::flash_attention_resident::{is_worth_it, resident_gradients, resident_gradients_with_bias};
-use crate::flash_attention_whole::{KEYS, flash_attention_whole_gradients, rules as whole_rules};
+use crate::flash_attention_whole::{KEYS, flash_attention_whole_gradients, heads_of_program, rules as whole_rules};
 use pallas_rt::Target;
 use pallas_rt::prelude::*;
 
@@ -182,10 +182,12 @@ pub fn flash_attention_backward<'a>(
     let target = q.client().target();
     let whole = whole_rules(target, [l, d], options, &options.operands(q, k)?);
     if let Some(rules) = whole.filter(|_| heads == key_heads && (1..=KEYS).contains(&s)) {
+        let [batch, heads] = heads_of_program(target, axes("q", q)?, [key_heads, l]);
         let ([q, k, v], [out, lse], scale) = (operands, results, scale(options.scale, d)?);
         return floats!("flash_attention_backward", q.dtype(), E => {
             let dlse = by.lse.unwrap_or(lse);
-            flash_attention_whole_gradients::<E>(q, k, v, out, lse, by.out, dlse, scale, rules, by.lse.is_some())
+            let by_lse = by.lse.is_some();
+            flash_attention_whole_gradients::<E>(q, k, v, out, lse, by.out, dlse, scale, rules, by_lse, batch, heads)
         });
     }
     let of_queries = block_sizes(target, [s, l], d);

@@ -56,15 +56,27 @@ fn is_masked(rules: Rules) -> bool {
 fn scores<A: Wide>(products: Tile<A>, block: Block) -> (Tile<A>, Option<Tile<A>>) {
     let (scores, slope) = block.rules.scores(products, None);
     match is_masked(block.rules) {
-        true => (select(block.live(), scores, f32::NEG_INFINITY), slope),
+        true => (select(live(block), scores, f32::NEG_INFINITY), slope),
         false => (scores, slope),
     }
 }
 
-/// Keys or values with 0 where no query looks.
-fn seen<A: Wide>(rows: Tile<A>, block: Block) -> Tile<A> {
-    if is_masked(block.rules) { block.seen(rows) } else { rows }
+/// True where a query sees a key, for all heads.
+fn live(block: Block) -> Tile<bool> {
+    block.live().reshape([1, 1, block.size[0], block.size[1]])
 }
+
+/// Keys or values of some heads with 0 where no query looks.
+fn seen<A: Wide>(rows: Tile<A>, block: Block) -> Tile<A> {
+    if !is_masked(block.rules) {
+        return rows;
+    }
+    let seen = block.seen(full::<A>([block.size[1], 1], 1.0)).ne(0.0);
+    select(seen.reshape([1, 1, block.size[1], 1]), rows, 0.0)
+}
+
+/// Operands of products have the axes of batches and heads first.
+const HEADS: &[(usize, usize)] = &[(0, 0), (1, 1)];
 
 /// Most multiply-adds of a program that has several heads, and most elements of its tiles.
 const WORK: usize = 1 << 18;
@@ -109,57 +121,54 @@ pub fn flash_attention_whole<E: Floating>(
     #[dim] BQ: usize,
 ) {
     let block = block(rules, [BQ, L], program_id(2) * BQ, S);
-    let (q, k) = (q.load().cast::<E::Acc>(), k.load().cast::<E::Acc>());
-    let products = dot_general(q, k, &[(3, 3)], &[(0, 0), (1, 1)]) * scale.cast::<E::Acc>();
-    let (mut scores, _) = rules.scores(products, None);
-    let mut v = v.load().cast::<E::Acc>();
-    if is_masked(rules) {
-        scores = select(block.live().reshape([1, 1, BQ, L]), scores, f32::NEG_INFINITY);
-        let seen = block.seen(full::<E::Acc>([L, 1], 1.0)).ne(0.0);
-        v = select(seen.reshape([1, 1, L, 1]), v, 0.0);
-    }
+    let [q, k, v] = [q, k, v].map(|x| x.load().cast::<E::Acc>());
+    let products = dot_general(q, k, &[(3, 3)], HEADS) * scale.cast::<E::Acc>();
+    let (scores, _) = scores(products, block);
     let m = scores.max(3);
     // A row without live key has weights of 0.
     let m = select(m.eq(f32::NEG_INFINITY), 0.0, m);
     let p = (scores - m).exp();
     let total = p.sum(3);
     let dead = total.eq(0.0);
-    out.store(select(dead, 0.0, dot(p, v) / total).cast::<E>());
+    out.store(select(dead, 0.0, dot(p, seen(v, block)) / total).cast::<E>());
     lse.store(select(dead, f32::NEG_INFINITY, m + total.log()).reshape([BB, BH, BQ]));
 }
 
-/// The gradients by queries, keys and values of a head, of which each has keys of its own.
-#[kernel(grid = (B, H))]
+/// The gradients by queries, keys and values of some heads, of which each has keys of its own.
+#[kernel(grid = (cdiv(B, BB), cdiv(H, BH)))]
 pub fn flash_attention_whole_gradients<E: Floating>(
-    #[block([B, H, S, D] => [_, _, S, D], |b, h| (b, h, 0, 0))] q: In<E>,
-    #[block([B, H, L, D] => [_, _, L, D], |b, h| (b, h, 0, 0))] k: In<E>,
-    #[block([B, H, L, D] => [_, _, L, D], |b, h| (b, h, 0, 0))] v: In<E>,
-    #[block([B, H, S, D] => [_, _, S, D], |b, h| (b, h, 0, 0))] out: In<E>,
-    #[block([B, H, S] => [_, _, S], |b, h| (b, h, 0))] lse: In<E::Acc>,
-    #[block([B, H, S, D] => [_, _, S, D], |b, h| (b, h, 0, 0))] dout: In<E>,
-    #[block([B, H, S] => [_, _, S], |b, h| (b, h, 0))] dlse: In<E::Acc>,
-    #[block([B, H, S, D] => [_, _, S, D], |b, h| (b, h, 0, 0))] dq: Out<E>,
-    #[block([B, H, L, D] => [_, _, L, D], |b, h| (b, h, 0, 0))] dk: Out<E>,
-    #[block([B, H, L, D] => [_, _, L, D], |b, h| (b, h, 0, 0))] dv: Out<E>,
+    #[block([B, H, S, D] => [BB, BH, S, D], |b, h| (b, h, 0, 0))] q: In<E>,
+    #[block([B, H, L, D] => [BB, BH, L, D], |b, h| (b, h, 0, 0))] k: In<E>,
+    #[block([B, H, L, D] => [BB, BH, L, D], |b, h| (b, h, 0, 0))] v: In<E>,
+    #[block([B, H, S, D] => [BB, BH, S, D], |b, h| (b, h, 0, 0))] out: In<E>,
+    #[block([B, H, S] => [BB, BH, S], |b, h| (b, h, 0))] lse: In<E::Acc>,
+    #[block([B, H, S, D] => [BB, BH, S, D], |b, h| (b, h, 0, 0))] dout: In<E>,
+    #[block([B, H, S] => [BB, BH, S], |b, h| (b, h, 0))] dlse: In<E::Acc>,
+    #[block([B, H, S, D] => [BB, BH, S, D], |b, h| (b, h, 0, 0))] dq: Out<E>,
+    #[block([B, H, L, D] => [BB, BH, L, D], |b, h| (b, h, 0, 0))] dk: Out<E>,
+    #[block([B, H, L, D] => [BB, BH, L, D], |b, h| (b, h, 0, 0))] dv: Out<E>,
     scale: f32,
     #[fixed] rules: Rules,
     #[fixed] by_lse: bool,
+    #[dim] BB: usize,
+    #[dim] BH: usize,
 ) {
     let block = block(rules, [S, L], scalar(0), scalar(S as i32));
+    let product = |a, b, along| dot_general(a, b, &[along], HEADS);
     let [q, k, v, dout] = [q, k, v, dout].map(|x| x.load().cast::<E::Acc>());
     let (k, scale) = (seen(k, block), scale.cast::<E::Acc>());
-    let (scores, slope) = scores(dot(q, k.t()) * scale, block);
-    let lse = lse.load().expand(1);
+    let (scores, slope) = scores(product(q, k, (3, 3)) * scale, block);
+    let lse = lse.load().expand(3);
     // A row without finite score has no gradient.
     let p = (scores - select(lse.eq(f32::NEG_INFINITY), f32::INFINITY, lse)).exp();
-    dv.store(dot(p.t(), dout).cast::<E>());
-    let along = (out.load().cast::<E::Acc>() * dout).sum(1);
-    let delta = if by_lse { along - dlse.load().expand(1) } else { along };
-    let by_scores = p * (dot(dout, seen(v, block).t()) - delta);
+    dv.store(product(p, dout, (2, 2)).cast::<E>());
+    let along = (out.load().cast::<E::Acc>() * dout).sum(3);
+    let delta = if by_lse { along - dlse.load().expand(3) } else { along };
+    let by_scores = p * (product(dout, seen(v, block), (3, 3)) - delta);
     let mut by_products = rules.through(by_scores, slope) * scale;
     if is_masked(rules) {
-        by_products = select(block.live(), by_products, 0.0);
+        by_products = select(live(block), by_products, 0.0);
     }
-    dq.store(dot(by_products, k).cast::<E>());
-    dk.store(dot(by_products.t(), q).cast::<E>());
+    dq.store(product(by_products, k, (3, 2)).cast::<E>());
+    dk.store(product(by_products, q, (2, 2)).cast::<E>());
 }

@@ -9,7 +9,7 @@
 use crate::dispatch::{floats, with_gradient};
 use crate::element::Floating;
 use crate::norm_backward::{layer_norm_backward, rms_norm_backward};
-use crate::rows::{blocks_of_rows, check_epsilon, parameter, rows};
+use crate::rows::{BLOCK, are_whole, blocks_of_rows, check_epsilon, parameter, rows};
 use pallas_rt::Differentiable;
 use pallas_rt::prelude::*;
 
@@ -87,11 +87,6 @@ pub fn normalise<E: Floating>(
     out.store(y.cast::<E>());
 }
 
-/// Longest row that is one block.
-const WHOLE_ROW: usize = 4096;
-/// Columns of a block of longer ones.
-const BLOCK: usize = 1024;
-
 /// Layer norm over the last axis with scale `gamma` and shift `beta`; f32, f16 or bf16, computed in f32.
 ///
 /// # Errors
@@ -115,7 +110,7 @@ pub fn layer_norm(x: &Array, gamma: &Array, beta: &Array, epsilon: f32) -> Resul
     let (call, [x, scale, shift]) = Differentiable::begin([x, gamma, beta])?;
     let flat = rows(&x)?;
     let (gamma, beta) = (parameter("gamma", &scale, n)?, parameter("beta", &shift, n)?);
-    let out = floats!("layer_norm", x.dtype(), E => if n <= WHOLE_ROW {
+    let out = floats!("layer_norm", x.dtype(), E => if are_whole(&flat) {
         let [br, _] = blocks_of_rows(&flat, 32, None);
         layer_norm_whole_rows::<E>(&flat, &gamma, &beta, epsilon, br)
     } else {
@@ -151,7 +146,7 @@ pub fn rms_norm(x: &Array, gamma: &Array, epsilon: f32) -> Result<Array> {
     parameter("gamma", gamma, n)?;
     let (call, [x, scale]) = Differentiable::begin([x, gamma])?;
     let (flat, gamma) = (rows(&x)?, parameter("gamma", &scale, n)?);
-    let out = floats!("rms_norm", x.dtype(), E => if n <= WHOLE_ROW {
+    let out = floats!("rms_norm", x.dtype(), E => if are_whole(&flat) {
         let [br, _] = blocks_of_rows(&flat, 32, None);
         rms_norm_whole_rows::<E>(&flat, &gamma, epsilon, br)
     } else {

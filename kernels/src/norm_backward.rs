@@ -14,7 +14,7 @@ use crate::dispatch::floats;
 use crate::element::{Floating, Wide};
 use crate::norm::row_moment;
 use crate::online::busy;
-use crate::rows::{blocks_of_rows, check_epsilon, narrow, parameter, rows};
+use crate::rows::{BLOCK, are_whole, blocks_of_rows, check_epsilon, narrow, parameter, rows};
 use pallas_rt::launch_parts;
 use pallas_rt::prelude::*;
 
@@ -205,11 +205,6 @@ pub fn norm_backward_parameters<E: Floating>(
     }
 }
 
-/// Longest row that is one block.
-const WHOLE_ROW: usize = 4096;
-/// Columns of a block of longer ones.
-const BLOCK: usize = 1024;
-
 /// Rows of a block where they are read once: so few that they stay in cache.
 const ROWS: usize = 8;
 
@@ -223,7 +218,7 @@ fn either(x: &Array, gamma: &Array, dy: &Array, epsilon: f32, centre: bool) -> R
     floats!("norm_backward", x.dtype(), E => {
         // Where the number of cores is known, there are enough parts to occupy all of them. Devices of a mesh have parts of
         // the rows already.
-        if n <= WHOLE_ROW && x.client().target().cores.is_some() && launch_parts() == 1 {
+        if are_whole(&flat) && x.client().target().cores.is_some() && launch_parts() == 1 {
             let [br, _] = blocks_of_rows(&flat, ROWS, None);
             let parts = busy(x.client()).min(flat.shape()[0].div_ceil(br)).max(1);
             let steps = flat.shape()[0].div_ceil(parts * br);
@@ -231,7 +226,7 @@ fn either(x: &Array, gamma: &Array, dy: &Array, epsilon: f32, centre: bool) -> R
                 norm_backward_parts::<E>(&flat, &gamma, &dy, epsilon, centre, parts, steps, br)?;
             return gradients(x, dx, norm_backward_sums::<E>(&dgammas, &dbetas, parts, 256)?);
         }
-        let (dx, mean, variance) = if n <= WHOLE_ROW {
+        let (dx, mean, variance) = if are_whole(&flat) {
             let [br, _] = blocks_of_rows(&flat, 8, None);
             norm_backward_whole_rows::<E>(&flat, &gamma, &dy, epsilon, centre, br)?
         } else {

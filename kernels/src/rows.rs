@@ -61,6 +61,18 @@ pub(crate) fn check_epsilon(epsilon: f32) -> Result<()> {
     wrong(format!("`epsilon` is {epsilon}, expected a finite number of at least 0"))
 }
 
+/// Longest row that is one block, and the same where a core keeps it and what is computed of it in its second level cache.
+const WHOLE_ROW: usize = 1 << 12;
+const CACHED_ROW: usize = 1 << 17;
+/// Columns of a block of longer ones.
+pub(crate) const BLOCK: usize = 1024;
+
+/// True if the rows of a matrix are read as a whole, once, and not block by block, once for each value that is found of them.
+pub(crate) fn are_whole(x: &Array) -> bool {
+    let longest = if x.client().target().cores.is_some() { CACHED_ROW } else { WHOLE_ROW };
+    x.shape()[1] <= longest
+}
+
 /// Rows and columns of a block of `x`, a matrix of `rows` rows of `n` elements: at most `most` rows, and few enough that all
 /// tiles fit registers; whole rows, or `columns` elements of each.
 ///
@@ -71,6 +83,7 @@ pub(crate) fn blocks_of_rows(x: &Array, most: usize, columns: Option<usize>) -> 
     let (target, n) = (x.client().target(), x.shape().last().copied().unwrap_or(1));
     let rows = x.len() / n.max(1);
     let wide = columns.unwrap_or(n);
+    let most = (most * WHOLE_ROW / wide.max(WHOLE_ROW)).max(1);
     let short = target.cores.map(|_| many_rows(target, rows, wide, most));
     let smaller = [16, 4, 1].into_iter().filter(|rows| *rows < most);
     let candidates = short.into_iter().chain([most]).chain(smaller);

@@ -8,7 +8,7 @@
 //! second one writes. A row without finite maximum gives NaN, as IEEE arithmetic does.
 use crate::dispatch::{floats, with_gradient};
 use crate::element::Floating;
-use crate::rows::{blocks_of_rows, rows};
+use crate::rows::{BLOCK, are_whole, blocks_of_rows, rows};
 use crate::softmax_backward::{log_softmax_backward, softmax_backward};
 use pallas_rt::Differentiable;
 use pallas_rt::prelude::*;
@@ -72,15 +72,10 @@ pub fn softmax_whole_rows<E: Floating>(
     out.store(y.cast::<E>());
 }
 
-/// Longest row that is one block; longer ones are swept twice.
-const WHOLE_ROW: usize = 4096;
-/// Columns of a block of longer ones.
-const BLOCK: usize = 1024;
-
 #[track_caller]
 fn either(x: &Array, log: bool) -> Result<Array> {
     let flat = rows(x)?;
-    let out = floats!("softmax", x.dtype(), E => if flat.shape()[1] <= WHOLE_ROW {
+    let out = floats!("softmax", x.dtype(), E => if are_whole(&flat) {
         let [br, _] = blocks_of_rows(&flat, 32, None);
         softmax_whole_rows::<E>(&flat, log, br)
     } else {

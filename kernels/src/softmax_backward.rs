@@ -8,7 +8,7 @@
 //! sum, one that writes.
 use crate::dispatch::floats;
 use crate::element::{Floating, Wide};
-use crate::rows::{blocks_of_rows, rows};
+use crate::rows::{BLOCK, are_whole, blocks_of_rows, rows};
 use pallas_rt::prelude::*;
 
 /// What is summed over a row.
@@ -68,15 +68,10 @@ pub fn softmax_backward_apply<E: Floating>(
     dx.store(gradient(y.load().cast::<E::Acc>(), dy.load().cast::<E::Acc>(), sum.load(), log).cast::<E>());
 }
 
-/// Longest row that is one block.
-const WHOLE_ROW: usize = 4096;
-/// Columns of a block of longer ones.
-const BLOCK: usize = 1024;
-
 #[track_caller]
 fn either(y: &Array, dy: &Array, log: bool) -> Result<Array> {
     let (y2, dy2) = (rows(y)?, rows(dy)?);
-    let dx = floats!("softmax_backward", y.dtype(), E => if y2.shape()[1] <= WHOLE_ROW {
+    let dx = floats!("softmax_backward", y.dtype(), E => if are_whole(&y2) {
         let [br, _] = blocks_of_rows(&y2, 8, None);
         softmax_backward_whole_rows::<E>(&y2, &dy2, log, br)
     } else {

@@ -36,6 +36,36 @@ pub(super) struct Fold {
     pub(super) scan: unsafe fn(x: *const u8, x_stride: isize, out: *mut u8, out_stride: isize, n: usize),
 }
 
+/// Rows of a few columns that are folded as one row, and bytes of such a row.
+const TOGETHER: usize = 16;
+const SHORT: usize = 64;
+
+impl Fold {
+    /// Folds rows that lie side by side into `to`, an element for each column, of so many bytes.
+    ///
+    /// # Safety
+    /// `x` has the rows, `to` the columns; they do not overlap.
+    pub(super) unsafe fn columns(&self, mut x: *const u8, [rows, columns]: [usize; 2], bytes: usize, to: *mut u8) {
+        let row = columns * bytes;
+        let mut left = rows;
+        // SAFETY: the caller's; the buffer has room for so many short rows.
+        unsafe {
+            if row <= SHORT && rows >= 4 * TOGETHER {
+                let mut buffer = [0u64; TOGETHER * SHORT / 8];
+                let sums = buffer.as_mut_ptr().cast::<u8>();
+                std::ptr::copy_nonoverlapping(x, sums, TOGETHER * row);
+                for k in 1..rows / TOGETHER {
+                    (self.into)(x.add(k * TOGETHER * row), TOGETHER * columns, sums);
+                }
+                (0..TOGETHER).for_each(|k| (self.into)(sums.add(k * row), columns, to));
+                left = rows % TOGETHER;
+                x = x.add((rows - left) * row);
+            }
+            (0..left).for_each(|r| (self.into)(x.add(r * row), columns, to));
+        }
+    }
+}
+
 type Rows = unsafe fn(x: *const u8, row: isize, rows: usize, n: usize, start: *const u8, out: *mut u8);
 type InLoops = unsafe fn(x: *const u8, out: *mut u8, inner: &Inner<2>);
 type Into = unsafe fn(x: *const u8, n: usize, out: *mut u8);

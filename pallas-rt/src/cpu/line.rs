@@ -74,12 +74,14 @@ unsafe fn read<T: Copy>(line: Line, from: *const T, to: *mut T) {
         }
         return;
     }
-    for i in 0..line.n as isize {
+    // Addresses go on by their strides: one multiplication an element.
+    let (mut index, mut at, mut to) = (line.index, from, to);
+    for _ in 0..line.n {
         // SAFETY: as above.
-        unsafe {
-            let place = line.place(i, line.position(i).clamp(0, last));
-            to.offset(i * line.moved).write(from.offset(place).read());
-        }
+        unsafe { to.write(at.wrapping_offset((*index).clamp(0, last) as isize * line.stride).read()) };
+        index = index.wrapping_offset(line.index_stride);
+        at = at.wrapping_offset(line.along);
+        to = to.wrapping_offset(line.moved);
     }
 }
 

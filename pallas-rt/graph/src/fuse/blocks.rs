@@ -14,6 +14,10 @@ pub struct Sizes {
     pub tile: usize,
     /// Fewest adjacent elements of rows of which a program folds columns.
     pub columns: usize,
+    /// Elements of the largest tile in which a program folds columns of an array that no cache holds.
+    pub folded: usize,
+    /// Most adjacent elements of rows of which it folds parts of columns.
+    pub adjacent: usize,
     /// Most rows and columns of a product's block.
     pub product: [usize; 2],
     /// Most elements that a product sums at a time; `None` if a program has all of them.
@@ -22,12 +26,26 @@ pub struct Sizes {
     pub scattered: usize,
     /// Most elements that a program puts in order, those of each of its sorts counted.
     pub sorted: usize,
+    /// Most arrays of kernels that are merged.
+    pub operands: usize,
     /// Multiply-adds of a product that is not worth dividing among programs.
     pub small: usize,
     /// Most steps of a scan in one kernel.
     pub steps: usize,
     /// Bytes of an arena from which on values are computed again instead of kept, where that makes it smaller.
     pub arena: usize,
+}
+
+/// Elements of an array that a core's caches hold, and adjacent ones of its rows that a program reads at least.
+const CACHED: usize = 1 << 18;
+const LINES: usize = 64;
+
+impl Sizes {
+    /// Elements of the largest tile of a program that folds columns of an array of so many elements, and the most adjacent
+    /// ones that it needs: longer rows are read faster from memory.
+    pub(super) fn of_columns(&self, elements: usize) -> [usize; 2] {
+        if elements > CACHED { [self.folded, self.adjacent] } else { [self.tile, LINES] }
+    }
 }
 
 /// The block size along each axis of a cluster's grid, whose extents are these.
@@ -38,31 +56,59 @@ pub(super) fn blocks(graph: &Graph, cluster: &Cluster, extents: &[usize], sizes:
             // Elements of the largest tile in a program of blocks of 1; what is folded counts too if it is read from memory.
             let whole = |v: Var, cuts: &[Cut]| whole(&graph.ty(v).shape, cuts);
             let mut most = cluster.cuts.iter().map(|(v, cuts)| whole(*v, cuts)).max().unwrap_or(1).max(1);
-            // The axis of columns that are folded.
-            let mut columns = None;
+            // The axes of columns that are folded, the last one first.
+            let (mut columns, mut folded): (Vec<usize>, usize) = (vec![], 0);
             for e in cluster.members.iter().map(|&i| &graph.equations[i]) {
                 if let Op::Structural(StructuralOp::Reduce(_) | StructuralOp::ArgReduce(_)) = &e.op {
                     let cuts = cut::operands(graph, e, &cluster.cuts[&e.result()]).expect("a member has cuts");
                     most = most.max(whole(e.args[0], &cuts[0]));
-                    columns = columns.or(cuts[0].last().and_then(|cut| cut.axis()));
+                    folded = folded.max(graph.ty(e.args[0]).elements());
+                    if columns.is_empty() {
+                        columns = cuts[0].iter().rev().map_while(|cut| cut.axis()).map(usize::from).collect();
+                    }
                 }
             }
             let members = || cluster.members.iter().map(|&i| &graph.equations[i]);
             let sorted: usize = members().map(|e| sorted(graph, e, &cluster.cuts[&e.result()])).sum();
-            let mut left = (sizes.tile / most).min(sizes.sorted / sorted.max(1)).max(1);
+            let tile = if columns.is_empty() { sizes.tile } else { sizes.of_columns(folded)[0] };
+            let mut left = (tile / most).min(sizes.sorted / sorted.max(1)).max(1);
+            let reached = reached(graph, cluster, extents.len());
             let mut blocks = vec![1; extents.len()];
+            // Axes of columns so far, and their adjacent elements.
+            let (mut columns, mut adjacent) = (columns.into_iter().peekable(), 1);
             for (k, (block, &extent)) in blocks.iter_mut().zip(extents).enumerate().rev() {
                 // Folds of columns read whole lines of the cache.
-                let least = if columns == Some(k as u8) { sizes.columns } else { 1 };
-                *block = extent.clamp(1, left.max(least));
+                let is_column = columns.next_if_eq(&k).is_some();
+                let least = if is_column { sizes.columns.div_ceil(adjacent) } else { 1 };
+                *block = extent.clamp(1, left.min(reached[k]).max(least));
                 if *block < extent && *block > least {
                     *block -= *block % least;
                 }
+                adjacent = if is_column && *block == extent { adjacent * extent.max(1) } else { sizes.columns };
                 left = (left / *block).max(1);
             }
             blocks
         }
     }
+}
+
+/// Elements of an operand that a program reads at positions given by data, in no order: they stay in a core's second level
+/// cache. Of a row it reads at least as many adjacent ones as two cache lines hold.
+const REACHED: usize = 1 << 16;
+const REACHED_ROW: usize = 32;
+
+/// The largest block along each axis of a cluster's grid with which its programs reach so much of the operands of gathers.
+fn reached(graph: &Graph, cluster: &Cluster, axes: usize) -> Vec<usize> {
+    let mut most = vec![usize::MAX; axes];
+    for e in cluster.members.iter().map(|&i| &graph.equations[i]) {
+        let Op::Structural(StructuralOp::Gather(_)) = &e.op else { continue };
+        let cuts = cut::operands(graph, e, &cluster.cuts[&e.result()]).expect("a member has cuts");
+        if let Some(axis) = cuts[0].last().and_then(|cut| cut.axis()) {
+            let column = whole(&graph.ty(e.args[0]).shape, &cuts[0]).max(1);
+            most[axis as usize] = most[axis as usize].min((REACHED / column).max(REACHED_ROW));
+        }
+    }
+    most
 }
 
 /// Elements that an equation puts in order in a program of blocks of 1; 0 if it is no sort. Such a program needs memory

@@ -2,6 +2,7 @@
 use super::apart::Apart;
 use super::blocks::{Sizes, sorted};
 use super::cut::{self, Cut, Cut::Full, Cut::Grid, whole};
+use super::merge::merge;
 use super::moves;
 use super::order::Order;
 use super::panels;
@@ -51,7 +52,7 @@ pub(super) struct Clusters {
 }
 
 /// Most equations of a cluster: the passes over a kernel's body take more than linear time.
-const MOST: usize = 300;
+pub(super) const MOST: usize = 300;
 /// Longest last axis that a program has whole if rows are folded, or if it is the columns of a product.
 const WHOLE_ROW: usize = 1 << 15;
 const WHOLE_COLUMNS: usize = 512;
@@ -128,18 +129,19 @@ pub(super) fn clusters(graph: &Graph, given: &Given, sizes: &Sizes) -> Clusters 
             grow.found.all.push(cluster);
         }
     }
+    merge(&mut grow, &mut order);
     grow.found
 }
 
 pub(super) struct Grow<'g> {
-    graph: &'g Graph,
+    pub graph: &'g Graph,
     given: &'g Given,
-    sizes: &'g Sizes,
+    pub sizes: &'g Sizes,
     definitions: Vec<Option<usize>>,
     uses: Vec<Vec<usize>>,
     /// By variable: true for results and for operands that an operation alone reads from memory.
     is_stored: Vec<bool>,
-    found: Clusters,
+    pub found: Clusters,
 }
 
 /// The tiling of an equation from which a cluster grows.
@@ -384,7 +386,7 @@ impl Grow<'_> {
     }
 
     /// Returns true if others than the cluster read an equation's result.
-    fn is_stored(&self, cluster: &Cluster, i: usize) -> bool {
+    pub(super) fn is_stored(&self, cluster: &Cluster, i: usize) -> bool {
         let result = self.graph.equations[i].result();
         self.is_stored[result.index()] || self.uses[result.index()].iter().any(|user| !cluster.members.contains(user))
     }

@@ -27,6 +27,7 @@ mod cut;
 mod donate;
 mod lower;
 mod memory;
+mod merge;
 mod moves;
 mod order;
 mod panels;

@@ -22,16 +22,24 @@ impl Order {
         Order { node: all().collect(), members: all().map(|i| vec![i]).collect(), place: all().collect() }
     }
 
-    /// Returns true if a cluster would depend on itself by way of others with this equation, from which it reads.
+    /// The root of the cluster of an equation, or the equation itself.
+    pub(super) fn root(&self, i: usize) -> usize {
+        self.node[i]
+    }
+
+    /// Returns true if a cluster would depend on itself by way of others with this equation, or with that one's cluster, from
+    /// which it reads.
     pub(super) fn closes_circle(&self, grow: &Grow<'_>, i: usize, root: usize) -> bool {
         self.following(grow, i, root).is_none()
     }
 
-    /// What follows from an equation and comes before a cluster; `None` if the cluster follows from some of that.
+    /// What follows from an equation or its cluster and comes before another cluster; `None` if that one follows from some of
+    /// it.
     fn following(&self, grow: &Grow<'_>, i: usize, root: usize) -> Option<BTreeSet<usize>> {
         let mut found = BTreeSet::new();
         let is_before = |&next: &usize| self.place[next] < self.place[root];
-        let mut stack: Vec<usize> = grow.users(i).map(|user| self.node[user]).filter(is_before).collect();
+        let users = self.members[i].iter().flat_map(|&i| grow.users(i)).map(|user| self.node[user]);
+        let mut stack: Vec<usize> = users.filter(|&next| next != i && is_before(&next)).collect();
         while let Some(node) = stack.pop() {
             if !found.insert(node) {
                 continue;
@@ -62,7 +70,7 @@ impl Order {
         found
     }
 
-    /// Makes an equation a member of a cluster that reads from it, which closes no circle.
+    /// Makes an equation, or all of a cluster, members of a cluster that reads from it, which closes no circle.
     pub(super) fn merge(&mut self, grow: &Grow<'_>, i: usize, root: usize) {
         let following = self.following(grow, i, root).expect("no circle is closed");
         if !following.is_empty() {
@@ -78,7 +86,8 @@ impl Order {
             places.sort_unstable();
             nodes.into_iter().zip(places).for_each(|(node, place)| self.place[node] = place);
         }
-        self.node[i] = root;
-        self.members[root].push(i);
+        let joining = std::mem::take(&mut self.members[i]);
+        joining.iter().for_each(|&member| self.node[member] = root);
+        self.members[root].extend(joining);
     }
 }

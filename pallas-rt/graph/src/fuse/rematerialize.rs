@@ -1,7 +1,8 @@
 //! Values that are computed again, where that needs less memory than keeping them.
 //!
 //! A value that waits for later readers while most memory is in use, and that a few light operations make of values that are
-//! there anyway, is made a second time for these readers: their kernels then compute it themselves.
+//! there anyway, is made a second time for these readers: their kernels then compute it themselves. One of the operations may
+//! be an `exp` or the like if there is a single reader: it takes less time than writing a large array and reading it.
 use super::blocks::Sizes;
 use super::cluster::{Clusters, is_alias, is_light};
 use super::schedule::Steps;
@@ -41,7 +42,7 @@ impl Planned<'_> {
             return None;
         }
         let waits = self.waits();
-        let is_idle = |wait: &Wait| wait.made < peak && wait.reads.iter().all(|&at| at != peak);
+        let is_idle = |wait: &Wait| wait.made <= peak && wait.reads.iter().all(|&at| at != peak);
         let mut idle: Vec<(Var, &Wait)> = waits.iter().map(|(&v, wait)| (v, wait)).collect();
         idle.retain(|(_, wait)| wait.bytes > 0 && is_idle(wait) && wait.reads.last().is_some_and(|&at| at > peak));
         idle.sort_by_key(|(v, wait)| (std::cmp::Reverse(wait.bytes), *v));
@@ -55,7 +56,8 @@ impl Planned<'_> {
                 let waits_longer = |wait: &Wait| wait.bytes == 0 || wait.reads.last().is_some_and(|&at| at >= late);
                 !again.contains_key(&s) && waits.get(&s).is_some_and(waits_longer)
             };
-            let mut chain = Chain { planned: self, is_there: &is_there, equations: vec![], reads: vec![] };
+            let heavy = usize::from(wait.reads.len() == 1);
+            let mut chain = Chain { planned: self, is_there: &is_there, equations: vec![], reads: vec![], heavy };
             if !kept.contains(&v) && chain.makes(v) {
                 let Chain { equations, reads, .. } = chain;
                 saved += wait.bytes;
@@ -144,6 +146,8 @@ struct Chain<'p> {
     is_there: &'p dyn Fn(Var) -> bool,
     equations: Vec<usize>,
     reads: Vec<Var>,
+    /// Operations that may be more than light.
+    heavy: usize,
 }
 
 impl Chain<'_> {
@@ -155,7 +159,11 @@ impl Chain<'_> {
             return true;
         }
         let is_broadcast = matches!(e.op, Op::Structural(StructuralOp::Broadcast(_)));
-        if self.equations.len() == MOST || !is_light(&e.op) && !is_broadcast {
+        if !is_light(&e.op) && !is_broadcast {
+            let Some(left) = self.heavy.checked_sub(1).filter(|_| matches!(e.op, Op::Scalar(_))) else { return false };
+            self.heavy = left;
+        }
+        if self.equations.len() == MOST {
             return false;
         }
         let made = e.args.iter().all(|&arg| self.has(arg) || self.makes(arg));
@@ -223,10 +231,13 @@ mod tests {
                 programs: 2,
                 tile: 1 << 12,
                 columns: 1,
+                folded: 1 << 12,
+                adjacent: 64,
                 product: [64; 2],
                 panel: None,
                 scattered: usize::MAX,
                 sorted: usize::MAX,
+                operands: usize::MAX,
                 small: 0,
                 steps: usize::MAX,
                 arena: from,
@@ -234,8 +245,7 @@ mod tests {
             plan(&read_twice(last).expect("it fits"), &[], &sizes).arena
         };
         assert!(arena(ScalarOp::Neg, 0) < 4 * BYTES, "{} bytes", arena(ScalarOp::Neg, 0));
-        // Others wait, and so do all in a small arena.
-        assert!(arena(ScalarOp::Exp, 0) > 8 * BYTES, "{} bytes", arena(ScalarOp::Exp, 0));
+        // All wait in a small arena.
         assert!(arena(ScalarOp::Neg, usize::MAX) > 8 * BYTES);
     }
 }

@@ -18,8 +18,6 @@ use pallas_ir::{DType, Literal, MAX_RANK, ScalarOp, StructuralOp};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// Adjacent elements that a program reads at least, if there are so many: a few cache lines.
-const COLUMNS: usize = 64;
 /// Elements that a program folds for each element of the result, as a multiple of those of a part: more are folded in
 /// stages. A result that divides among few programs is worth a further kernel sooner.
 const LONG: [usize; 2] = [4, 16];
@@ -105,11 +103,12 @@ impl Split {
         let folded = extent(&mut axes.iter().copied());
         let last = axes.iter().max()?;
         let kept = extent(&mut (0..shape.len()).filter(|axis| !axes.contains(axis)));
-        let columns = extent(&mut (last + 1..shape.len())).min(COLUMNS);
+        let [tile, adjacent] = sizes.of_columns(folded * kept);
+        let columns = extent(&mut (last + 1..shape.len())).min(adjacent);
         if kept == 0 || shape.len() >= MAX_RANK {
             return None;
         }
-        let most = (sizes.tile / columns).max(PART);
+        let most = (if columns == 1 { sizes.tile } else { tile } / columns).max(PART);
         let long = LONG[usize::from(kept / columns >= sizes.programs)] * most;
         if folded < if columns == 1 { long.max(LONG_ROW) } else { long } {
             return None;
@@ -205,10 +204,13 @@ mod tests {
         programs: 4,
         tile: 1 << 12,
         columns: 16,
+        folded: 1 << 12,
+        adjacent: 64,
         product: [64; 2],
         panel: None,
         scattered: usize::MAX,
         sorted: usize::MAX,
+        operands: usize::MAX,
         small: 0,
         steps: usize::MAX,
         arena: usize::MAX,

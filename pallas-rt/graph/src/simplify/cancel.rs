@@ -8,7 +8,7 @@
 //! transpose (cast (dot a b))   cast (transpose (dot a b)), if nothing else reads the cast
 //! dot (cast a) (cast b)        dot a b with wider sums, if both are 16-bit floats of one type
 //! reshape (reshape x)          one reshape; x, if the shape is the same
-//! broadcast (broadcast 1.0)    one broadcast; likewise the reshape of one
+//! broadcast (broadcast x)      one broadcast; likewise the reshape of one of a literal
 //! x * 1, x / 1, x - 0, cast to its own type, sum over no axis      x; x + 0 of integers
 //! select c x x                 x
 //! stop_gradient x              x: derivatives were made before
@@ -227,6 +227,11 @@ impl Simpler {
                     true => Simple::Is(from[0]),
                     false => Simple::moved(Reshape { to: op.to.clone() }, from),
                 })
+            }
+            (Op::Structural(StructuralOp::Broadcast(op)), (StructuralOp::Broadcast(inner), from)) => {
+                let rank = self.graph.ty(from[0]).shape.len();
+                let dims = inner.dims[..rank].iter().map(|&axis| op.dims[axis]).collect();
+                Some(Simple::moved(Broadcast { to: op.to.clone(), dims }, from))
             }
             _ => None,
         }

@@ -3,6 +3,7 @@ mod cancel;
 mod carries;
 mod common;
 mod products;
+mod slices;
 mod stacks;
 mod steps;
 mod units;
@@ -23,6 +24,8 @@ pub const PASSES: &[(&str, Pass)] = &[
     ("dead", without_dead),
     ("steps", steps::steps),
     ("stacks", stacks::stacks),
+    ("dead", without_dead),
+    ("slices", slices::slices),
     ("dead", without_dead),
     ("units", units::units),
     ("products", products::products),

@@ -76,17 +76,39 @@ pub(crate) unsafe fn dot(
             }
             a = Matrix { start: packing.a.as_ptr(), row: k as isize, col: 1 };
         }
-        if b.col != 1 && b.row != 1 {
+        // A row of a few columns would fill a small part of a vector.
+        let by_columns = n <= COLUMNS && k >= DEEP;
+        if b.row != 1 && (b.col != 1 || by_columns) {
             reserve(&mut packing.b, k * n);
-            let (to, bytes) = (packing.b.as_mut_ptr().cast::<u8>(), kernel.bytes);
-            for at in 0..k * n {
-                let from = (at / n) as isize * b.row + (at % n) as isize * b.col;
-                let from = b.start.offset(from * bytes as isize);
-                std::ptr::copy_nonoverlapping(from, to.add(at * bytes), bytes);
+            let to = packing.b.as_mut_ptr().cast::<u8>();
+            let from = if by_columns { b.transposed() } else { b };
+            let lines = if by_columns { [n, k] } else { [k, n] };
+            match kernel.bytes {
+                1 => pack::<u8>(from.cast(), lines, to),
+                2 => pack::<u16>(from.cast(), lines, to),
+                _ => pack::<u32>(from.cast(), lines, to),
             }
-            b = Matrix { start: to.cast_const(), row: n as isize, col: 1 };
+            let packed = Matrix { start: to.cast_const(), row: lines[1] as isize, col: 1 };
+            b = if by_columns { packed.transposed() } else { packed };
         }
         (kernel.run)(extents, a, b, c);
+    }
+}
+
+/// Copies the rows of a matrix side by side.
+///
+/// # Safety
+/// It has so many rows and columns, and `to` as many elements.
+unsafe fn pack<T: Copy>(from: Matrix<T>, [rows, columns]: [usize; 2], to: *mut u8) {
+    let mut to = to.cast::<T>();
+    for i in 0..rows as isize {
+        let mut at = from.start.wrapping_offset(i * from.row);
+        for _ in 0..columns {
+            // SAFETY: the caller's.
+            unsafe { to.write(at.read()) };
+            at = at.wrapping_offset(from.col);
+            to = to.wrapping_add(1);
+        }
     }
 }
 

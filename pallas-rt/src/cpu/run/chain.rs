@@ -460,8 +460,7 @@ impl Strips<'_> {
         // SAFETY: the strip holds the window's rows side by side; windows that continue a row have one.
         unsafe {
             if sink.along == Along::Columns {
-                let row = w.cols * bytes;
-                return (0..w.rows).for_each(|r| (sink.fold.into)(x.add(r * row), w.cols, to.add(w.col * bytes)));
+                return sink.fold.columns(x, [w.rows, w.cols], bytes, to.add(w.col * bytes));
             }
             let to = to.add(w.row * bytes);
             let start = if w.col == 0 { start } else { to.cast_const() };

@@ -236,7 +236,9 @@ fn long_reductions_divide_among_programs() {
     // Of short ones, and of those that enough programs divide, all is folded at once.
     assert_eq!(launches(|x| x.sum(..), &[1 << 14]).0, 1);
     assert_eq!(launches(|x| x.sum(1), &[1000, 1000]), (1, 1000));
-    assert_eq!(launches(|x| x.sum(0), &[1000, 1000]).0, 1);
+    assert_eq!(launches(|x| x.sum(0), &[500, 500]).0, 1);
+    // Parts of long columns have whole rows, which lie side by side in memory.
+    assert_eq!(launches(|x| x.sum(0), &[1000, 1000]), (2, 20 * 1000));
 }
 
 #[test]

@@ -1,0 +1,152 @@
+//! Merges clusters of which one reads what the other one computes, block by block.
+//!
+//! ```text
+//! b = tanh x   c = b y   d = x b      (c grows first, and has b; d reads it)    ->    one kernel: b, c, d
+//! ```
+//! A cluster grows from one value backwards. Where functions have several results, as gradients by several arguments do,
+//! another result would read again what the first one's kernel had at hand.
+use super::blocks::sorted;
+use super::cluster::{Cluster, Clusters, Grow, MOST};
+use super::cut::Cut;
+use super::order::Order;
+use crate::graph::Var;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Merges as many as there are.
+pub(super) fn merge(grow: &mut Grow<'_>, order: &mut Order) {
+    let mut clusters: Vec<Option<Cluster>> = std::mem::take(&mut grow.found.all).into_iter().map(Some).collect();
+    for reader in 0..clusters.len() {
+        let Some(mut own) = clusters[reader].take() else { continue };
+        while let Some(made) = makers(grow, &own)
+            .into_iter()
+            .find(|&i| clusters[i].as_ref().is_some_and(|other| are_one(grow, order, other, &own)))
+        {
+            let other = clusters[made].take().expect("it was there");
+            order.merge(grow, root(order, &other), root(order, &own));
+            own = joined(grow, other, own);
+            own.members.iter().for_each(|&i| grow.found.owner[i] = Some(reader));
+        }
+        clusters[reader] = Some(own);
+    }
+    let mut numbers = vec![None; clusters.len()];
+    let (mut all, mut count) = (vec![], 0);
+    for (i, cluster) in clusters.into_iter().enumerate() {
+        if let Some(cluster) = cluster {
+            numbers[i] = Some(count);
+            all.push(cluster);
+            count += 1;
+        }
+    }
+    let owner = grow.found.owner.iter().map(|owner| owner.and_then(|i| numbers[i])).collect();
+    grow.found = Clusters { all, owner };
+}
+
+fn root(order: &Order, cluster: &Cluster) -> usize {
+    order.root(*cluster.members.first().expect("a cluster has members"))
+}
+
+/// The clusters whose results a cluster reads.
+fn makers(grow: &Grow<'_>, own: &Cluster) -> BTreeSet<usize> {
+    let from = own.members.iter().flat_map(|&i| grow.operands(i)).filter(|i| !own.members.contains(i));
+    from.filter_map(|i| grow.found.owner[i]).collect()
+}
+
+/// True if the programs of two clusters, of which one reads from the other, have the same blocks, and can be one.
+fn are_one(grow: &Grow<'_>, order: &Order, made: &Cluster, own: &Cluster) -> bool {
+    let is_plain = |cluster: &Cluster| !cluster.cuts.is_empty() && cluster.panels.is_empty();
+    is_plain(made)
+        && is_plain(own)
+        && own.product.is_none()
+        && made.extents == own.extents
+        && made.members.len() + own.members.len() <= MOST
+        && (sorts(grow, made) == 0
+            || sorts(grow, own) == 0
+            || sorts(grow, made) + sorts(grow, own) <= grow.sizes.sorted)
+        && operands(grow, made, own) <= grow.sizes.operands
+        && reads_own_blocks(grow, made, own)
+        && !order.closes_circle(grow, root(order, made), root(order, own))
+}
+
+/// Arrays that the kernel of two clusters would read and write, at most.
+fn operands(grow: &Grow<'_>, made: &Cluster, own: &Cluster) -> usize {
+    let members = || made.members.iter().chain(&own.members);
+    let args = members().flat_map(|&i| &grow.graph.equations[i].args);
+    let is_outside = |v: &&Var| !made.cuts.contains_key(*v) && !own.cuts.contains_key(*v);
+    args.filter(is_outside).collect::<BTreeSet<_>>().len() + made.outs.len() + own.outs.len()
+}
+
+/// Elements that the programs of a cluster put in order.
+fn sorts(grow: &Grow<'_>, cluster: &Cluster) -> usize {
+    let members = cluster.members.iter().map(|&i| &grow.graph.equations[i]);
+    members.map(|e| sorted(grow.graph, e, &cluster.cuts[&e.result()])).sum()
+}
+
+/// True if programs of a cluster read of another one's results only what the same program of that one computes.
+fn reads_own_blocks(grow: &Grow<'_>, made: &Cluster, own: &Cluster) -> bool {
+    own.members.iter().map(|&i| &grow.graph.equations[i]).all(|e| {
+        let operands = own.operands(grow.graph, e, &own.cuts[&e.result()]).expect("a member has cuts");
+        e.args.iter().zip(operands).all(|(arg, cuts)| made.cuts.get(arg).is_none_or(|own| *own == cuts))
+    })
+}
+
+/// Two clusters as one.
+fn joined(grow: &Grow<'_>, made: Cluster, own: Cluster) -> Cluster {
+    let members: BTreeSet<usize> = made.members.into_iter().chain(own.members).collect();
+    let cuts: BTreeMap<Var, Vec<Cut>> = made.cuts.into_iter().chain(own.cuts).collect();
+    let apart = own.apart.into_iter().chain(made.apart).filter(|(v, _)| !cuts.contains_key(v)).collect();
+    let mut joined = Cluster { members, cuts, apart, outs: BTreeSet::new(), ..own };
+    joined.product = made.product;
+    let results = |&i: &usize| grow.graph.equations[i].result();
+    joined.outs = joined.members.iter().filter(|&&i| grow.is_stored(&joined, i)).map(results).collect();
+    joined
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::plan;
+    use crate::fuse::Sizes;
+    use crate::graph::Graph;
+    use pallas_ir::structural::{Reduce, Transpose};
+    use pallas_ir::{DType, ScalarOp, StructuralOp, Type};
+
+    /// Launches for `b = tanh x`, `b · y`, and of what `other` makes of x and b.
+    fn launches(other: impl Fn(&mut Graph, [crate::Var; 2]) -> crate::Var) -> usize {
+        let sizes = Sizes {
+            programs: 2,
+            tile: 1 << 10,
+            columns: 1,
+            folded: 1 << 10,
+            adjacent: 64,
+            product: [64; 2],
+            panel: None,
+            scattered: usize::MAX,
+            sorted: usize::MAX,
+            operands: usize::MAX,
+            small: 0,
+            steps: usize::MAX,
+            arena: usize::MAX,
+        };
+        let mut graph = Graph::default();
+        let [x, y] = [0; 2].map(|_| graph.param(Type::new(DType::F32, [200, 200])));
+        let b = graph.push(ScalarOp::Tanh, &[x]).expect("it fits");
+        let other = other(&mut graph, [x, b]);
+        let last = graph.push(ScalarOp::Mul, &[b, y]).expect("one shape");
+        graph.results = vec![other, last];
+        plan(&graph, &[], &sizes).steps.len()
+    }
+
+    #[test]
+    fn results_of_one_loop_share_a_kernel() {
+        assert_eq!(launches(|graph, [x, b]| graph.push(ScalarOp::Sub, &[x, b]).expect("one shape")), 1);
+        // Other blocks; and a sum for which all programs wait.
+        let turned = StructuralOp::from(Transpose { axes: vec![1, 0] });
+        assert_eq!(launches(|graph, [_, b]| graph.push(turned.clone(), &[b]).expect("a matrix")), 2);
+        let share = |graph: &mut Graph, [_, b]: [crate::Var; 2]| {
+            let sum =
+                graph.push(StructuralOp::from(Reduce::dropping(ScalarOp::Add, vec![0, 1])), &[b]).expect("its axes");
+            let sum = graph.broadcast(sum, &[200, 200]).expect("a number");
+            graph.push(ScalarOp::Div, &[b, sum]).expect("one shape")
+        };
+        assert!(launches(share) > 2);
+    }
+}

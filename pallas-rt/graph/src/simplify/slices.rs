@@ -1,0 +1,209 @@
+//! Computes only the elements of which slices are taken.
+//!
+//! ```text
+//! slice (f (pad x))           f x, if the slice is what was padded
+//! slice (f (concat a b))      f a, if the slice is that operand
+//! ```
+//! `f` stands for elementwise operations, whose other operands repeat what they have along the axes that are sliced. Gradients
+//! through `pad` and `concatenate` end in such slices.
+use crate::build::dims;
+use crate::graph::{Equation, Graph, Op, Var};
+use pallas_ir::StructuralOp;
+use pallas_ir::structural::{Broadcast, Reshape};
+
+pub(super) fn slices(graph: &Graph) -> Graph {
+    let is_slice = |e: &Equation| matches!(&e.op, Op::Structural(StructuralOp::Slice(_)));
+    if !graph.equations.iter().any(is_slice) {
+        return graph.clone();
+    }
+    let is_sliced = are_sliced(graph);
+    let mut to =
+        Slices { graph: Graph { equations: vec![], ..graph.clone() }, made: vec![None; graph.types.len()], is_sliced };
+    for e in &graph.equations {
+        to.graph.at = e.loc;
+        match to.sliced(e) {
+            Some(made) => to.put(made, e),
+            None => to.push(e.clone()),
+        }
+    }
+    to.graph
+}
+
+/// By variable, true if only slices of it are read, or of what elementwise operations make of it.
+fn are_sliced(graph: &Graph) -> Vec<bool> {
+    let mut found = vec![true; graph.types.len()];
+    graph.results.iter().for_each(|r| found[r.index()] = false);
+    for e in graph.equations.iter().rev() {
+        let reads_slices = match &e.op {
+            Op::Structural(StructuralOp::Slice(_)) => true,
+            op => is_elementwise(op) && found[e.result().index()],
+        };
+        if !reads_slices {
+            e.args.iter().for_each(|a| found[a.index()] = false);
+        }
+    }
+    found
+}
+
+fn is_elementwise(op: &Op) -> bool {
+    matches!(op, Op::Scalar(_) | Op::Structural(StructuralOp::Cast(_) | StructuralOp::Powi(_)))
+}
+
+/// Adjacent elements of an array: the first one and the number along each axis.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Part {
+    start: Vec<usize>,
+    size: Vec<usize>,
+}
+
+/// How the part of a value is made.
+enum Made {
+    /// It is a variable.
+    Is(Var),
+    /// A broadcast has fewer elements.
+    Repeats(Var, Broadcast),
+    /// An elementwise operation on parts.
+    Of(Op, Vec<Made>),
+}
+
+struct Slices {
+    graph: Graph,
+    /// By variable, its equation in the new graph.
+    made: Vec<Option<usize>>,
+    /// As [`are_sliced`] says of the old graph.
+    is_sliced: Vec<bool>,
+}
+
+/// Most operations that a part is made of: graphs are as deep as their users like.
+const MOST: usize = 64;
+
+impl Slices {
+    fn push(&mut self, e: Equation) {
+        e.results.iter().for_each(|r| self.made[r.index()] = Some(self.graph.equations.len()));
+        self.graph.equations.push(e);
+    }
+
+    fn append(&mut self, op: impl Into<Op>, args: &[Var]) -> Var {
+        let v = self.graph.fitting(op, args);
+        self.made.resize(self.graph.types.len(), None);
+        self.made[v.index()] = Some(self.graph.equations.len() - 1);
+        v
+    }
+
+    /// What a slice of adjacent elements is, if no array that is larger is needed for it.
+    fn sliced(&self, e: &Equation) -> Option<Made> {
+        let Op::Structural(StructuralOp::Slice(op)) = &e.op else { return None };
+        if op.stride.iter().any(|&n| n != 1) {
+            return None;
+        }
+        let start = op.start.iter().map(|&n| usize::try_from(n).ok()).collect::<Option<_>>()?;
+        let part = Part { start, size: self.graph.ty(e.result()).shape.clone() };
+        self.part(e.args[0], &part, &mut { MOST })
+    }
+
+    fn part(&self, v: Var, part: &Part, left: &mut usize) -> Option<Made> {
+        *left = left.checked_sub(1)?;
+        let shape = &self.graph.ty(v).shape;
+        if *shape == part.size {
+            return Some(Made::Is(v));
+        }
+        let Equation { op, args, .. } = &self.graph.equations[self.made[v.index()]?];
+        match op {
+            op if is_elementwise(op) && self.is_sliced.get(v.index()) != Some(&false) => {
+                let is_same = |&a: &Var| self.graph.ty(a).shape == *shape;
+                let parts = args.iter().map(|a| self.part(*a, part, left).filter(|_| is_same(a)));
+                Some(Made::Of(op.clone(), parts.collect::<Option<_>>()?))
+            }
+            Op::Structural(StructuralOp::Broadcast(op)) => {
+                let rank = self.graph.ty(args[0]).shape.len();
+                let is_whole = op.dims[..rank].iter().all(|&axis| shape[axis] == part.size[axis]);
+                let op = Broadcast { to: dims(&part.size), dims: op.dims.clone() };
+                is_whole.then_some(Made::Repeats(args[0], op))
+            }
+            Op::Structural(StructuralOp::Pad(pad)) => {
+                let low = pad.low.iter().map(|n| usize::try_from(n.as_number()?).ok()).collect::<Option<Vec<_>>>()?;
+                let is_padded = low == part.start && self.graph.ty(args[0]).shape == part.size;
+                is_padded.then_some(Made::Is(args[0]))
+            }
+            Op::Structural(StructuralOp::Concat(concat)) => {
+                let mut starts = vec![0; shape.len()];
+                args.iter().copied().find_map(|a| {
+                    let own = &self.graph.ty(a).shape;
+                    let is_it = starts == part.start && *own == part.size;
+                    starts[concat.axis] += own[concat.axis];
+                    is_it.then_some(Made::Is(a))
+                })
+            }
+            _ => None,
+        }
+    }
+
+    fn make(&mut self, made: Made) -> Var {
+        match made {
+            Made::Is(v) => v,
+            Made::Repeats(v, op) => self.append(StructuralOp::from(op), &[v]),
+            Made::Of(op, parts) => {
+                let args: Vec<Var> = parts.into_iter().map(|part| self.make(part)).collect();
+                self.append(op, &args)
+            }
+        }
+    }
+
+    /// Appends what the result of an equation is made of.
+    fn put(&mut self, made: Made, e: &Equation) {
+        let (op, args) = match made {
+            // The variable that others read; later passes drop it.
+            Made::Is(v) => (StructuralOp::from(Reshape { to: dims(&self.graph.ty(v).shape) }).into(), vec![v]),
+            Made::Repeats(v, op) => (StructuralOp::from(op).into(), vec![v]),
+            Made::Of(op, parts) => (op, parts.into_iter().map(|part| self.make(part)).collect()),
+        };
+        self.push(Equation { op, args, ..e.clone() });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dead::without_dead;
+    use pallas_ir::structural::{Concat, Pad, Slice};
+    use pallas_ir::{DType, Literal, ScalarOp, Type};
+
+    /// The names of operations of which twice a padded matrix, or one joined with itself, is made, sliced from `start` on.
+    fn names(is_joined: bool, start: [i64; 2], size: [usize; 2], is_read: bool) -> Vec<String> {
+        let mut graph = Graph::default();
+        let x = graph.param(Type::new(DType::F32, vec![3, 4]));
+        let zero = graph.literal(Literal::new(DType::F32, 0.0));
+        let large = match is_joined {
+            true => graph.push(StructuralOp::from(Concat { axis: 0 }), &[x, x]),
+            false => graph.push(StructuralOp::from(Pad { low: dims(&[1, 0]), high: dims(&[2, 3]) }), &[x, zero]),
+        };
+        let large = large.expect("it fits");
+        let two = graph.splat(Literal::new(DType::F32, 2.0), &graph.ty(large).shape.clone());
+        let twice = graph.push(ScalarOp::Mul, &[two, large]).expect("one shape");
+        let slice = Slice { start: start.to_vec(), size: dims(&size), stride: vec![1, 1] };
+        graph.results = vec![graph.push(StructuralOp::from(slice), &[twice]).expect("it lies inside")];
+        graph.results.extend(is_read.then_some(twice));
+        let found = without_dead(&slices(&graph));
+        assert_eq!(crate::verify(&found), Ok(()));
+        found.equations.iter().map(|e| e.op.to_string().split(' ').next().unwrap_or_default().to_string()).collect()
+    }
+
+    #[test]
+    fn slices_of_what_was_padded_or_joined_need_no_larger_array() {
+        let alone = ["0.0", "2.0", "broadcast", "mul"];
+        let computed = |names: Vec<String>| names.into_iter().filter(|name| name != "0.0").collect::<Vec<_>>();
+        assert_eq!(computed(names(false, [1, 0], [3, 4], false)), alone[1..]);
+        assert_eq!(computed(names(true, [0, 0], [3, 4], false)), alone[1..]);
+        assert_eq!(computed(names(true, [3, 0], [3, 4], false)), alone[1..]);
+        // Other elements, and an array that somebody reads whole.
+        for (is_joined, start, size, is_read) in [
+            (false, [0, 0], [3, 4], false),
+            (false, [1, 0], [3, 5], false),
+            (true, [1, 0], [3, 4], false),
+            (false, [1, 0], [3, 4], true),
+        ] {
+            let found = names(is_joined, start, size, is_read);
+            assert!(found.contains(&"slice".to_string()), "{found:?} from {start:?}");
+        }
+    }
+}
