@@ -129,6 +129,11 @@ impl Run<'_> {
         // SAFETY: the slot holds the result; rows of both nests lie inside of the tile and are adjacent elements.
         unsafe {
             tile::fill(start, &results, &row_sizes, bytes);
+            if tile.is_contiguous(shape) && folded.last() < kept.first() {
+                let columns: usize = row_sizes.iter().product();
+                fold.columns(tile.start, [total / columns.max(1), columns], bytes, out.start);
+                return Ok(());
+            }
             Nest::new(&sizes(&folded), [&tile.axes(&folded)]).each(|[step]| {
                 inner.rows(|[x, y]| {
                     let x = rows.start.offset((step + x) * bytes as isize);

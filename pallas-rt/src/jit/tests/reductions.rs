@@ -143,6 +143,12 @@ fn folds_along_any_axes_are_those_of_their_elements() {
         if axes.is_empty() {
             axes.push([0, middle, rank - 1][dice.below(3)]);
         }
+        // Long columns, few of them.
+        if dice.below(4) == 0 {
+            shape = vec![64 + dice.below(400), [1, 1, 2, 5][dice.below(4)], 1 + dice.below(12)];
+            axes = vec![0];
+        }
+        let rank = shape.len();
         if dice.below(10) == 0 {
             let kept: Vec<usize> = (0..rank).filter(|axis| !axes.contains(axis)).collect();
             shape[kept[dice.below(kept.len())]] = 0;
