@@ -92,16 +92,21 @@ pub(super) fn blocks(graph: &Graph, cluster: &Cluster, extents: &[usize], sizes:
     }
 }
 
-/// Elements of an operand that a program reads at positions given by data, in no order: they stay in a core's second level
-/// cache. Of a row it reads at least as many adjacent ones as two cache lines hold.
+/// Elements of a large operand that a program reads at positions given by data, in no order: they stay in a core's second
+/// level cache. Of a row it reads at least as many adjacent ones as two cache lines hold.
 const REACHED: usize = 1 << 16;
 const REACHED_ROW: usize = 32;
+/// Elements of an operand that is so large.
+const LARGE: usize = 1 << 22;
 
 /// The largest block along each axis of a cluster's grid with which its programs reach so much of the operands of gathers.
 fn reached(graph: &Graph, cluster: &Cluster, axes: usize) -> Vec<usize> {
     let mut most = vec![usize::MAX; axes];
     for e in cluster.members.iter().map(|&i| &graph.equations[i]) {
         let Op::Structural(StructuralOp::Gather(_)) = &e.op else { continue };
+        if graph.ty(e.args[0]).elements() < LARGE {
+            continue;
+        }
         let cuts = cut::operands(graph, e, &cluster.cuts[&e.result()]).expect("a member has cuts");
         if let Some(axis) = cuts[0].last().and_then(|cut| cut.axis()) {
             let column = whole(&graph.ty(e.args[0]).shape, &cuts[0]).max(1);
