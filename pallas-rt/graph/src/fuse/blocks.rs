@@ -52,44 +52,47 @@ impl Sizes {
 pub(super) fn blocks(graph: &Graph, cluster: &Cluster, extents: &[usize], sizes: &Sizes) -> Vec<usize> {
     match cluster.product {
         Some(product) => of_product(graph, cluster, product, extents, sizes),
-        None => {
-            // Elements of the largest tile in a program of blocks of 1; what is folded counts too if it is read from memory.
-            let whole = |v: Var, cuts: &[Cut]| whole(&graph.ty(v).shape, cuts);
-            let mut most = cluster.cuts.iter().map(|(v, cuts)| whole(*v, cuts)).max().unwrap_or(1).max(1);
-            // The axes of columns that are folded, the last one first.
-            let (mut columns, mut folded): (Vec<usize>, usize) = (vec![], 0);
-            for e in cluster.members.iter().map(|&i| &graph.equations[i]) {
-                if let Op::Structural(StructuralOp::Reduce(_) | StructuralOp::ArgReduce(_)) = &e.op {
-                    let cuts = cut::operands(graph, e, &cluster.cuts[&e.result()]).expect("a member has cuts");
-                    most = most.max(whole(e.args[0], &cuts[0]));
-                    folded = folded.max(graph.ty(e.args[0]).elements());
-                    if columns.is_empty() {
-                        columns = cuts[0].iter().rev().map_while(|cut| cut.axis()).map(usize::from).collect();
-                    }
-                }
+        None => of_elements(graph, cluster, extents, sizes),
+    }
+}
+
+/// Along the last axes as many elements as a tile holds, and whole lines of the cache of columns that are folded.
+fn of_elements(graph: &Graph, cluster: &Cluster, extents: &[usize], sizes: &Sizes) -> Vec<usize> {
+    // Elements of the largest tile in a program of blocks of 1; what is folded counts too if it is read from memory.
+    let whole = |v: Var, cuts: &[Cut]| whole(&graph.ty(v).shape, cuts);
+    let mut most = cluster.cuts.iter().map(|(v, cuts)| whole(*v, cuts)).max().unwrap_or(1).max(1);
+    // The axes of columns that are folded, the last one first.
+    let (mut columns, mut folded): (Vec<usize>, usize) = (vec![], 0);
+    for e in cluster.members.iter().map(|&i| &graph.equations[i]) {
+        if let Op::Structural(StructuralOp::Reduce(_) | StructuralOp::ArgReduce(_)) = &e.op {
+            let cuts = cut::operands(graph, e, &cluster.cuts[&e.result()]).expect("a member has cuts");
+            most = most.max(whole(e.args[0], &cuts[0]));
+            folded = folded.max(graph.ty(e.args[0]).elements());
+            if columns.is_empty() {
+                columns = cuts[0].iter().rev().map_while(|cut| cut.axis()).map(usize::from).collect();
             }
-            let members = || cluster.members.iter().map(|&i| &graph.equations[i]);
-            let sorted: usize = members().map(|e| sorted(graph, e, &cluster.cuts[&e.result()])).sum();
-            let tile = if columns.is_empty() { sizes.tile } else { sizes.of_columns(folded)[0] };
-            let mut left = (tile / most).min(sizes.sorted / sorted.max(1)).max(1);
-            let reached = reached(graph, cluster, extents.len());
-            let mut blocks = vec![1; extents.len()];
-            // Axes of columns so far, and their adjacent elements.
-            let (mut columns, mut adjacent) = (columns.into_iter().peekable(), 1);
-            for (k, (block, &extent)) in blocks.iter_mut().zip(extents).enumerate().rev() {
-                // Folds of columns read whole lines of the cache.
-                let is_column = columns.next_if_eq(&k).is_some();
-                let least = if is_column { sizes.columns.div_ceil(adjacent) } else { 1 };
-                *block = extent.clamp(1, left.min(reached[k]).max(least));
-                if *block < extent && *block > least {
-                    *block -= *block % least;
-                }
-                adjacent = if is_column && *block == extent { adjacent * extent.max(1) } else { sizes.columns };
-                left = (left / *block).max(1);
-            }
-            blocks
         }
     }
+    let members = || cluster.members.iter().map(|&i| &graph.equations[i]);
+    let sorted: usize = members().map(|e| sorted(graph, e, &cluster.cuts[&e.result()])).sum();
+    let tile = if columns.is_empty() { sizes.tile } else { sizes.of_columns(folded)[0] };
+    let mut left = (tile / most).min(sizes.sorted / sorted.max(1)).max(1);
+    let reached = reached(graph, cluster, extents.len());
+    let mut blocks = vec![1; extents.len()];
+    // Axes of columns so far, and their adjacent elements.
+    let (mut columns, mut adjacent) = (columns.into_iter().peekable(), 1);
+    for (k, (block, &extent)) in blocks.iter_mut().zip(extents).enumerate().rev() {
+        // Folds of columns read whole lines of the cache.
+        let is_column = columns.next_if_eq(&k).is_some();
+        let least = if is_column { sizes.columns.div_ceil(adjacent) } else { 1 };
+        *block = extent.clamp(1, left.min(reached[k]).max(least));
+        if *block < extent && *block > least {
+            *block -= *block % least;
+        }
+        adjacent = if is_column && *block == extent { adjacent * extent.max(1) } else { sizes.columns };
+        left = (left / *block).max(1);
+    }
+    blocks
 }
 
 /// Elements of a large operand that a program reads at positions given by data, in no order: they stay in a core's second
