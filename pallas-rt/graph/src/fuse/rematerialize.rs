@@ -224,28 +224,50 @@ mod tests {
         Ok(graph)
     }
 
+    fn sizes(arena: usize) -> Sizes {
+        Sizes {
+            programs: 2,
+            tile: 1 << 12,
+            columns: 1,
+            folded: 1 << 12,
+            adjacent: 64,
+            product: [64; 2],
+            panel: None,
+            scattered: usize::MAX,
+            sorted: usize::MAX,
+            operands: usize::MAX,
+            small: 0,
+            steps: usize::MAX,
+            arena,
+        }
+    }
+
+    /// Exponentials divided by their sum, for which all programs wait.
+    fn softmax(n: usize) -> Result<Graph, Diag> {
+        let mut graph = Graph::default();
+        let x = graph.param(Type::new(DType::F32, [n]));
+        let e = graph.push(ScalarOp::Exp, &[x])?;
+        let sum = graph.push(StructuralOp::Reduce(Reduce { op: ScalarOp::Add, axes: vec![0], keep: false }), &[e])?;
+        let sum = graph.broadcast(sum, &[n])?;
+        let y = graph.push(ScalarOp::Div, &[e, sum])?;
+        graph.results.push(y);
+        Ok(graph)
+    }
+
+    #[test]
+    fn an_exponential_that_is_read_once_does_not_wait() {
+        let n = 1 << 18;
+        let arena = |from| plan(&softmax(n).expect("it fits"), &[], &sizes(from)).arena;
+        assert!(arena(0) < n, "{} bytes", arena(0));
+        assert!(arena(usize::MAX) >= 4 * n, "{} bytes", arena(usize::MAX));
+    }
+
     #[test]
     fn cheap_values_do_not_wait() {
-        let arena = |last: ScalarOp, from: usize| {
-            let sizes = Sizes {
-                programs: 2,
-                tile: 1 << 12,
-                columns: 1,
-                folded: 1 << 12,
-                adjacent: 64,
-                product: [64; 2],
-                panel: None,
-                scattered: usize::MAX,
-                sorted: usize::MAX,
-                operands: usize::MAX,
-                small: 0,
-                steps: usize::MAX,
-                arena: from,
-            };
-            plan(&read_twice(last).expect("it fits"), &[], &sizes).arena
-        };
+        let arena = |last: ScalarOp, from: usize| plan(&read_twice(last).expect("it fits"), &[], &sizes(from)).arena;
         assert!(arena(ScalarOp::Neg, 0) < 4 * BYTES, "{} bytes", arena(ScalarOp::Neg, 0));
-        // All wait in a small arena.
+        // Others wait, and so do all in a small arena.
+        assert!(arena(ScalarOp::Exp, 0) > 8 * BYTES, "{} bytes", arena(ScalarOp::Exp, 0));
         assert!(arena(ScalarOp::Neg, usize::MAX) > 8 * BYTES);
     }
 }
