@@ -209,8 +209,10 @@ impl Lower<'_> {
         let map = Some(self.b.end(&cuts.iter().map(index).collect::<Vec<_>>()));
         let name = format!("a{}", self.b.kernel().operands.len());
         let dtype = self.graph.ty(v).dtype;
-        let is_ragged = matches!(kind, OperandKind::Input) && cuts.iter().any(|cut| self.is_ragged(cut));
-        let fill = is_ragged.then(|| Literal::new(dtype, 0.0));
+        let is_input = matches!(kind, OperandKind::Input);
+        let is_ragged = is_input && cuts.iter().any(|cut| self.is_ragged(cut));
+        let padding = self.padding(v, cuts).filter(|_| is_input);
+        let fill = padding.or(is_ragged.then(|| Literal::new(dtype, 0.0)));
         self.b.operand(Operand { name, kind, dtype, dims, block, map, fill, buffered: None });
     }
 
@@ -356,8 +358,34 @@ impl Lower<'_> {
         Some(self.b.scalar(ScalarOp::Mul, &[id, size], loc))
     }
 
+    /// The number with which members fill up the last part of an array that the kernel reads, if they all take one: loads put
+    /// it there.
+    fn padding(&self, v: Var, cuts: &[Cut]) -> Option<Literal> {
+        // Products in panels read zeros there.
+        if self.is_made_here(v) || !self.cluster.panels.is_empty() {
+            return None;
+        }
+        let mut found = None;
+        for e in self.cluster.members.iter().map(|&i| &self.graph.equations[i]) {
+            let Op::Structural(StructuralOp::Pad(op)) = &e.op else { continue };
+            let own = self.own_cuts(e.result());
+            if e.args[0] != v || own != cuts || cut::padded(&op.low, &op.high, &own).is_none() {
+                continue;
+            }
+            let Op::Literal(x) = self.definition(e.args[1])?.op else { return None };
+            if found.is_some_and(|other| other != x) {
+                return None;
+            }
+            found = Some(x);
+        }
+        found
+    }
+
     /// A block of parts of which the last one is filled up: the padding in place of what lies outside of the operand.
     fn filled(&mut self, e: &Equation, axis: usize, args: &[Value], cuts: &[Cut]) -> Value {
+        if self.padding(e.args[0], cuts).is_some() {
+            return args[0];
+        }
         let block = self.block(e.result(), cuts);
         let end = self.b.int(self.shape(e.args[0])[axis] as i64, e.loc);
         self.until(end, [args[0], args[1]], (&block, axis, cuts[axis]), e.loc)

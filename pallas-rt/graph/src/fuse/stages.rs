@@ -134,15 +134,31 @@ impl Split {
         let (mut v, mut shape) = (v, graph.ty(v).shape.clone());
         let missing = self.parts * self.part - shape[self.axis];
         if missing > 0 {
-            let filling = graph.literal(filling.expect("a fold has a neutral element"));
+            let filling = filling.expect("a fold has a neutral element");
             let mut high = vec![0; shape.len()];
             high[self.axis] = missing;
-            let pad = Pad { low: dims(&vec![0; shape.len()]), high: dims(&high) };
-            v = graph.fitting(StructuralOp::from(pad), &[v, filling]);
+            let pad = StructuralOp::from(Pad { low: dims(&vec![0; shape.len()]), high: dims(&high) });
+            // What is converted is filled up before, so that loads from memory can do it.
+            let cast = graph.equations.last().filter(|e| e.result() == v && is_widening(graph, e)).map(|e| e.args[0]);
+            let (from, filling) = match cast {
+                Some(from) => (from, Literal::new(graph.ty(from).dtype, filling.as_f64())),
+                None => (v, filling),
+            };
+            let (to, filling) = (graph.ty(v).dtype, graph.literal(filling));
+            v = graph.fitting(pad, &[from, filling]);
+            v = graph.cast(v, to);
         }
         shape.splice(self.axis..=self.axis, [self.parts, self.part]);
         reshaped(graph, v, &shape)
     }
+}
+
+/// True for a conversion of floats to a type that has all of their numbers.
+fn is_widening(graph: &Graph, e: &Equation) -> bool {
+    let [from, to] = [e.args.first(), e.results.first()].map(|v| v.map(|&v| graph.ty(v).dtype));
+    let is_float = |dtype: Option<DType>| dtype.is_some_and(DType::is_float);
+    let is_cast = matches!(e.op, Op::Structural(StructuralOp::Cast(_)));
+    is_cast && is_float(from) && to == Some(DType::F32) && from != Some(DType::F64)
 }
 
 fn reshaped(graph: &mut Graph, v: Var, shape: &[usize]) -> Var {
