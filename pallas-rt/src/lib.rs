@@ -30,7 +30,6 @@ pub mod launch;
 pub mod linalg;
 #[cfg(feature = "graph")]
 pub mod ops;
-#[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "adapters use the rest"))]
 mod passes;
 #[cfg(feature = "graph")]
 pub mod random;
@@ -44,7 +43,9 @@ pub mod startup;
 mod target;
 pub mod timeline;
 pub mod tree;
-#[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "adapters use the rest"))]
+// Unit tests emit shaders without adapters as well.
+#[cfg(any(feature = "wgsl", test))]
+#[cfg_attr(not(feature = "gpu"), allow(dead_code, unreachable_pub, reason = "adapters use the rest"))]
 mod wgsl;
 
 pub use array::Array;
@@ -80,6 +81,7 @@ pub use launch::{
 pub use ops::{Axes, Operand, accumulate, keep, promote_types, select};
 pub use pallas_macros::{Tree, kernel};
 pub use target::{Budget, Matrices, Profile, Target};
+#[cfg(feature = "wgsl")]
 pub use wgsl::{Counts, Iterations, PipelinedOperand, PlacedTile, Placement, Reach, Shader};
 #[cfg(feature = "gpu")]
 pub use {device::GpuCounters, wgpu};
@@ -133,5 +135,6 @@ pub mod __private {
 #[doc(hidden)]
 pub mod __tests {
     pub use crate::interp::{Argument, Data, Machine, walk};
+    #[cfg(feature = "wgsl")]
     pub use crate::wgsl::{Audit, HEADER_WORDS, audit};
 }

@@ -9,7 +9,9 @@ use crate::exec::{Compiled, Cost, estimate};
 #[cfg(feature = "graph")]
 use crate::jit::{Seen, Watch, watching};
 use crate::target::{Profile, Target};
-use crate::{Client, Error, Result, wgsl};
+use crate::{Client, Result};
+#[cfg(feature = "wgsl")]
+use crate::{Error, wgsl};
 use pallas_ir::{Kernel, Loc};
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -69,8 +71,8 @@ pub struct Explained {
 }
 
 impl Explained {
-    /// Returns names and texts of the stages: the tile IR as traced and after each pass; then, for its
-    /// [`target`](Explained::target), the tile IR that was placed, the placement and the WGSL.
+    /// Returns names and texts of the stages: the tile IR as traced and after each pass; then, with the feature `wgsl`, for
+    /// its [`target`](Explained::target), the tile IR that was placed, the placement and the WGSL.
     pub fn stages(&self) -> Vec<(String, String)> {
         let mut stages = vec![("traced".to_string(), self.traced.to_string())];
         let mut now = Kernel::clone(&self.traced);
@@ -78,6 +80,7 @@ impl Explained {
             now = pass(&now);
             stages.push((name.to_string(), now.to_string()));
         }
+        #[cfg(feature = "wgsl")]
         match wgsl::emit(&self.lowered, self.sequential, &self.target, self.multiples) {
             Ok(shader) => {
                 stages.push(("placed".to_string(), shader.kernel.to_string()));
@@ -86,6 +89,8 @@ impl Explained {
             }
             Err(d) => stages.push(("no wgsl".to_string(), d.to_string())),
         }
+        #[cfg(not(feature = "wgsl"))]
+        stages.push(("no wgsl".to_string(), "this build is without the feature `wgsl`".to_string()));
         stages
     }
     /// Describes each elementwise chain that has no machine code on this machine's CPU, and therefore runs strip by
@@ -94,11 +99,12 @@ impl Explained {
     pub fn without_code(&self) -> Vec<String> {
         crate::cpu::Executable::compile(self.traced.clone(), self.lowered.clone()).without_code()
     }
-    /// Returns the kernel's shader for a device that need not be present. `multiples` has the form of
+    /// Returns the kernel's shader for a device that need not be present (feature `wgsl`). `multiples` has the form of
     /// [`Explained::multiples`].
     ///
     /// # Errors
     /// Element types that shaders do not support, scratch larger than workgroup memory, the CPU as target.
+    #[cfg(feature = "wgsl")]
     pub fn shader(&self, target: &Target, multiples: u64) -> Result<wgsl::Shader> {
         let shader = wgsl::emit(&self.lowered, self.sequential, target, multiples);
         shader.map_err(|d| Error::kernel(&self.name, Loc::NONE, "", d))
@@ -234,7 +240,7 @@ pub fn cost<R>(f: impl FnOnce() -> Result<R>) -> Result<Cost> {
 /// [`jit`](crate::jit()) runs one operation at a time.
 ///
 /// # Errors
-/// The interpreter's fault; [`Error::Kernel`] with the first element that differs, its block, and the line of the store
+/// The interpreter's fault; [`Error::Kernel`](crate::Error::Kernel) with the first element that differs, its block, and the line of the store
 /// that wrote it; what `f` returns.
 pub fn check<R>(f: impl FnOnce() -> Result<R>) -> Result<Checked> {
     let agreed = Rc::<Cell<usize>>::default();

@@ -9,19 +9,29 @@
 //! - [`resume`] splits sequential axes into ranges, for several dispatches;
 //! - [`positions`] knows where index maps put blocks;
 //! - [`rewrite`] copies a kernel, [`variables`] lists the variables of control flow, for all passes.
+//!
+//! Those of placement alone are compiled with the feature `wgsl`, and for unit tests.
+#[cfg(any(feature = "wgsl", test))]
 mod axis;
+#[cfg(any(feature = "wgsl", test))]
 pub(crate) mod delay;
+#[cfg(any(feature = "wgsl", test))]
 pub(crate) mod liveness;
 pub(crate) mod lower;
+#[cfg(any(feature = "wgsl", test))]
 pub(crate) mod peel;
 pub(crate) mod positions;
+#[cfg(any(feature = "wgsl", test))]
 pub(crate) mod prefetch;
+#[cfg(any(feature = "wgsl", test))]
 pub(crate) mod promote;
+#[cfg(any(feature = "wgsl", test))]
 pub(crate) mod resume;
 pub(crate) mod rewrite;
 pub(crate) mod simplify;
 #[cfg(test)]
 pub(crate) mod tests;
+#[cfg(any(feature = "wgsl", test))]
 pub(crate) mod variables;
 
 use pallas_ir::{Access, Dim, Inst, Kernel, StructuralOp};
