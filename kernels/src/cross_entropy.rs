@@ -255,6 +255,7 @@ pub fn cross_entropy_lse(
 /// The log-sum-exp as a value whose gradient is refused, because the backward kernels have none for it. A traced function
 /// that does not use it does not compute it.
 #[track_caller]
+#[inline]
 fn without_gradient(lse: Array) -> Result<Array> {
     if !lse.is_traced() {
         return Ok(lse);
@@ -315,6 +316,7 @@ fn block_sizes(choice: Choice, x: &Array, w: &Array) -> [usize; 4] {
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
 #[track_caller]
+#[inline]
 pub fn cross_entropy(x: &Array, w: &Array, labels: &Array, options: &Options) -> Result<(Array, Array)> {
     let n = operands(x, w)?.shape()[0];
     let column = labels_column(labels, n, w.shape()[0], options)?;
@@ -341,6 +343,7 @@ pub fn cross_entropy(x: &Array, w: &Array, labels: &Array, options: &Options) ->
 /// # Errors
 /// As [`cross_entropy`].
 #[track_caller]
+#[inline]
 pub fn cross_entropy_backward(
     x: &Array,
     w: &Array,
@@ -383,6 +386,7 @@ pub fn cross_entropy_backward(
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
 #[track_caller]
+#[inline]
 pub fn cross_entropy_of_logits(z: &Array, labels: &Array, options: &Options) -> Result<(Array, Array)> {
     let &[n, classes] = rows(z)?.shape() else { unreachable!("rows are a matrix") };
     let column = labels_column(labels, n, classes, options)?;
@@ -405,6 +409,7 @@ pub fn cross_entropy_of_logits(z: &Array, labels: &Array, options: &Options) -> 
 /// # Errors
 /// As [`cross_entropy`].
 #[track_caller]
+#[inline]
 pub fn cross_entropy_of_logits_backward(
     z: &Array,
     labels: &Array,

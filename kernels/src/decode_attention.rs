@@ -171,6 +171,7 @@ pub fn block_size(target: &Target, rows: usize, keys: usize, head_dim: usize) ->
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
 #[track_caller]
+#[inline]
 pub fn decode_attention(q: &Array, k: &Array, v: &Array, options: &Options<'_>) -> Result<Array> {
     decode_attention_with_lse(q, k, v, options).map(|(out, _)| out)
 }
@@ -181,6 +182,7 @@ pub fn decode_attention(q: &Array, k: &Array, v: &Array, options: &Options<'_>) 
 /// # Errors
 /// As [`decode_attention`].
 #[track_caller]
+#[inline]
 pub fn decode_attention_with_lse(q: &Array, k: &Array, v: &Array, options: &Options<'_>) -> Result<(Array, Array)> {
     let client = q.client();
     let ([batch, heads, queries, d], [_, key_heads, keys, _]) = (axes("q", q)?, axes("k", k)?);

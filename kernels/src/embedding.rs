@@ -149,6 +149,7 @@ fn checked(ids: &Array, vocabulary: usize) -> Result<Vec<i32>> {
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
 #[track_caller]
+#[inline]
 pub fn embedding(table: &Array, ids: &Array) -> Result<Array> {
     let &[vocabulary, _] = table.shape() else {
         return wrong(format!("`table` has shape {:?}, expected [vocabulary, d]", table.shape()));
@@ -170,6 +171,7 @@ pub fn embedding(table: &Array, ids: &Array) -> Result<Array> {
 
 /// Rows of the table by numbers that are known to be of it, or that a traced function computes.
 #[track_caller]
+#[inline]
 fn looked_up(table: &Array, ids: &Array) -> Result<Array> {
     let flat = ids.reshape(&[ids.len()])?;
     let out = floats!("embedding", table.dtype(), E => match width(table) {
@@ -186,6 +188,7 @@ fn looked_up(table: &Array, ids: &Array) -> Result<Array> {
 /// # Errors
 /// As [`embedding`]; `dout` of another shape.
 #[track_caller]
+#[inline]
 pub fn embedding_backward(dout: &Array, ids: &Array, vocabulary: usize, padding: Option<i32>) -> Result<Array> {
     let flat = rows(dout)?;
     let &[n, d] = flat.shape() else { unreachable!("rows are a matrix") };

@@ -225,6 +225,7 @@ fn is_narrow(target: &Target, dtype: DType) -> bool {
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
 #[track_caller]
+#[inline]
 pub fn flash_attention(q: &Array, k: &Array, v: &Array, options: &Options<'_>) -> Result<Array> {
     flash_attention_with_lse(q, k, v, options).map(|(out, _)| out)
 }
@@ -237,6 +238,7 @@ pub fn flash_attention(q: &Array, k: &Array, v: &Array, options: &Options<'_>) -
 /// # Errors
 /// As [`flash_attention`].
 #[track_caller]
+#[inline]
 pub fn flash_attention_with_lse(q: &Array, k: &Array, v: &Array, options: &Options<'_>) -> Result<(Array, Array)> {
     match (options.bias, options.sinks) {
         (None, None) => differentiable([q, k, v], options),
@@ -283,6 +285,7 @@ fn arguments<'a>(args: &[&'a Array], options: &Options<'a>) -> ([&'a Array; 3], 
 
 /// [`flash_attention_with_lse`] in the blocks that are chosen, without gradients.
 #[track_caller]
+#[inline]
 fn forward(q: &Array, k: &Array, v: &Array, options: &Options<'_>) -> Result<(Array, Array)> {
     let (shape, [_, _, keys, _]) = (axes("q", q)?, axes("k", k)?);
     let target = q.client().target();

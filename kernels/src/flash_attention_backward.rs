@@ -166,6 +166,7 @@ pub fn block_sizes(target: &Target, rows: [usize; 2], head_dim: usize) -> [usize
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
 #[track_caller]
+#[inline]
 pub fn flash_attention_backward<'a>(
     operands: [&Array; 3],
     results: [&Array; 2],
@@ -208,6 +209,7 @@ pub fn flash_attention_backward<'a>(
 /// # Errors
 /// As there, and without a bias in the options.
 #[track_caller]
+#[inline]
 pub fn flash_attention_backward_with_bias<'a>(
     operands: [&Array; 3],
     results: [&Array; 2],

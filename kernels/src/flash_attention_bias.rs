@@ -105,6 +105,7 @@ pub fn flash_attention_dsinks<E: Floating, const BQ: usize>(
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
 #[track_caller]
+#[inline]
 pub fn bias_gradient<'a>(
     operands: [&Array; 3],
     results: [&Array; 2],
@@ -167,6 +168,7 @@ const ROWS: usize = 256;
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
 #[track_caller]
+#[inline]
 pub fn sinks_gradient<'a>([out, lse]: [&Array; 2], by: impl Into<Cotangents<'a>>, sinks: &Array) -> Result<Array> {
     let by = by.into();
     floats!("sinks_gradient", out.dtype(), E => sinks_gradient_in::<E>([out, lse], by, sinks))

@@ -103,6 +103,7 @@ fn alike(operands: &[(&str, &Array)]) -> Result<()> {
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
 #[track_caller]
+#[inline]
 pub fn gated(gate: &Array, up: &Array, by: Gate) -> Result<Array> {
     alike(&[("gate", gate), ("up", up)])?;
     let (call, [gate, up]) = Differentiable::begin([gate, up])?;
@@ -128,6 +129,7 @@ pub fn gated(gate: &Array, up: &Array, by: Gate) -> Result<Array> {
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
 #[track_caller]
+#[inline]
 pub fn gated_backward(gate: &Array, up: &Array, dy: &Array, by: Gate) -> Result<(Array, Array)> {
     alike(&[("gate", gate), ("up", up), ("dy", dy)])?;
     let gelu = by == Gate::Gelu;

@@ -2,6 +2,9 @@
 //!
 //! The functions named after the operation choose block sizes by the device's [`Target`](pallas_rt::Target) and dispatch on the
 //! element type; the `_blocks` kernels that they call are public, for callers who choose their own.
+//!
+//! Those functions are `#[inline]`: a crate compiles the kernels that it calls, for every element type and block size, and
+//! no others.
 #![warn(clippy::print_stdout)]
 pub mod attention_options;
 pub mod attention_scores;

@@ -206,6 +206,7 @@ fn batched(x: &Array) -> Result<Array> {
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
 #[track_caller]
+#[inline]
 pub fn matmul(a: &Array, b: &Array) -> Result<Array> {
     match a.dtype() {
         DType::I8 => matmul_int8(a, b, Layout::default()),
@@ -260,6 +261,7 @@ pub fn matmul_with(
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
 #[track_caller]
+#[inline]
 pub fn matmul_int8(a: &Array, b: &Array, layout: Layout) -> Result<Array> {
     product!(i8, i32, a, b, layout, |x: Tile<i32>| x)
 }

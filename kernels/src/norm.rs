@@ -102,6 +102,7 @@ pub fn normalise<E: Floating>(
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
 #[track_caller]
+#[inline]
 pub fn layer_norm(x: &Array, gamma: &Array, beta: &Array, epsilon: f32) -> Result<Array> {
     check_epsilon(epsilon)?;
     let n = rows(x)?.shape()[1];
@@ -140,6 +141,7 @@ pub fn layer_norm(x: &Array, gamma: &Array, beta: &Array, epsilon: f32) -> Resul
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
 #[track_caller]
+#[inline]
 pub fn rms_norm(x: &Array, gamma: &Array, epsilon: f32) -> Result<Array> {
     check_epsilon(epsilon)?;
     let n = rows(x)?.shape()[1];

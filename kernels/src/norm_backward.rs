@@ -210,6 +210,7 @@ const ROWS: usize = 8;
 
 /// Gradients by x, gamma and beta.
 #[track_caller]
+#[inline]
 fn either(x: &Array, gamma: &Array, dy: &Array, epsilon: f32, centre: bool) -> Result<(Array, Array, Array)> {
     check_epsilon(epsilon)?;
     let (flat, dy) = (rows(x)?, rows(dy)?);
@@ -249,6 +250,7 @@ fn either(x: &Array, gamma: &Array, dy: &Array, epsilon: f32, centre: bool) -> R
 
 /// In the shapes of what they are gradients by.
 #[track_caller]
+#[inline]
 fn gradients(x: &Array, dx: Array, (dgamma, dbeta): (Array, Array)) -> Result<(Array, Array, Array)> {
     let n = dx.shape()[1];
     Ok((dx.reshape(x.shape())?, dgamma.reshape(&[n])?, dbeta.reshape(&[n])?))
@@ -270,6 +272,7 @@ fn gradients(x: &Array, dx: Array, (dgamma, dbeta): (Array, Array)) -> Result<(A
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
 #[track_caller]
+#[inline]
 pub fn layer_norm_backward(x: &Array, gamma: &Array, dy: &Array, epsilon: f32) -> Result<(Array, Array, Array)> {
     either(x, gamma, dy, epsilon, true)
 }
@@ -288,6 +291,7 @@ pub fn layer_norm_backward(x: &Array, gamma: &Array, dy: &Array, epsilon: f32) -
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
 #[track_caller]
+#[inline]
 pub fn rms_norm_backward(x: &Array, gamma: &Array, dy: &Array, epsilon: f32) -> Result<(Array, Array)> {
     either(x, gamma, dy, epsilon, false).map(|(dx, dgamma, _)| (dx, dgamma))
 }

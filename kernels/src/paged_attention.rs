@@ -254,6 +254,7 @@ impl Batch {
     /// # Errors
     /// Shapes or element types that do not fit; device trouble.
     #[track_caller]
+    #[inline]
     pub fn attend(&self, q: &Array, cache: &PagedCache, options: &Options) -> Result<Array> {
         self.attend_with_lse(q, cache, options).map(|(out, _)| out)
     }
@@ -264,6 +265,7 @@ impl Batch {
     /// # Errors
     /// As [`Batch::attend`].
     #[track_caller]
+    #[inline]
     pub fn attend_with_lse(&self, q: &Array, cache: &PagedCache, options: &Options) -> Result<(Array, Array)> {
         let [_, key_heads, _, group] = self.sizes;
         let [.., d] = self.fits(cache)?;
@@ -340,6 +342,7 @@ impl Batch {
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
 #[track_caller]
+#[inline]
 pub fn paged_attention(
     q: &Array,
     cache: &PagedCache,
@@ -369,6 +372,7 @@ pub fn paged_attention(
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
 #[track_caller]
+#[inline]
 pub fn ragged_paged_attention(
     q: &Array,
     cache: &PagedCache,

@@ -95,6 +95,7 @@ impl PagedCache {
     /// Shapes or element types that do not fit; a request with more queries than keys; two queries whose tokens have
     /// the same place; device errors, after which the cache is empty.
     #[track_caller]
+    #[inline]
     pub fn append(&mut self, batch: &Batch, k: &Array, v: &Array) -> Result<()> {
         let [.., d] = self.extents()?;
         batch.fits(self)?;

@@ -188,6 +188,7 @@ fn check_group(group: Option<usize>) -> Result<()> {
 /// # Errors
 /// No matrix, another element type, a group that is no power of two from 16 on; device trouble.
 #[track_caller]
+#[inline]
 pub fn quantize(w: &Array, bits: Bits, group: Option<usize>) -> Result<Quantized> {
     check_group(group)?;
     let &[k, n] = w.shape() else {
@@ -254,6 +255,7 @@ pub fn quantize(w: &Array, bits: Bits, group: Option<usize>) -> Result<Quantized
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
 #[track_caller]
+#[inline]
 pub fn quantized_matmul(x: &Array, w: &Quantized) -> Result<Array> {
     check_group(w.group)?;
     let flat = rows(x)?;

@@ -66,6 +66,7 @@ pub fn tables(client: &Client, first: usize, positions: usize, d: usize, base: f
 }
 
 #[track_caller]
+#[inline]
 fn turn(x: &Array, cos: &Array, sin: &Array, pairs: Pairs, inverse: bool) -> Result<Array> {
     let [outer @ .., s, d] = x.shape() else {
         return wrong(format!("`x` has shape {:?}, expected [.., positions, head dimension]", x.shape()));
@@ -95,6 +96,7 @@ fn turn(x: &Array, cos: &Array, sin: &Array, pairs: Pairs, inverse: bool) -> Res
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
 #[track_caller]
+#[inline]
 pub fn rotary(x: &Array, cos: &Array, sin: &Array, pairs: Pairs) -> Result<Array> {
     let (call, [x]) = Differentiable::begin([x])?;
     let y = turn(&x, cos, sin, pairs, false)?;
@@ -116,6 +118,7 @@ pub fn rotary(x: &Array, cos: &Array, sin: &Array, pairs: Pairs) -> Result<Array
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
 #[track_caller]
+#[inline]
 pub fn rotary_backward(dy: &Array, cos: &Array, sin: &Array, pairs: Pairs) -> Result<Array> {
     turn(dy, cos, sin, pairs, true)
 }

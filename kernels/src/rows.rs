@@ -42,6 +42,7 @@ fn rounded<E: Floating>(
 
 /// Sums in the operands' type.
 #[track_caller]
+#[inline]
 pub(crate) fn narrow(dtype: DType, sums: Array) -> Result<Array> {
     match dtype {
         DType::F32 => Ok(sums),

@@ -73,6 +73,7 @@ pub fn softmax_whole_rows<E: Floating>(
 }
 
 #[track_caller]
+#[inline]
 fn either(x: &Array, log: bool) -> Result<Array> {
     let flat = rows(x)?;
     let out = floats!("softmax", x.dtype(), E => if are_whole(&flat) {
@@ -100,6 +101,7 @@ fn either(x: &Array, log: bool) -> Result<Array> {
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
 #[track_caller]
+#[inline]
 pub fn softmax(x: &Array) -> Result<Array> {
     let (call, [x]) = Differentiable::begin([x])?;
     let y = either(&x, false)?;
@@ -120,6 +122,7 @@ pub fn softmax(x: &Array) -> Result<Array> {
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
 #[track_caller]
+#[inline]
 pub fn log_softmax(x: &Array) -> Result<Array> {
     let (call, [x]) = Differentiable::begin([x])?;
     let y = either(&x, true)?;

@@ -69,6 +69,7 @@ pub fn softmax_backward_apply<E: Floating>(
 }
 
 #[track_caller]
+#[inline]
 fn either(y: &Array, dy: &Array, log: bool) -> Result<Array> {
     let (y2, dy2) = (rows(y)?, rows(dy)?);
     let dx = floats!("softmax_backward", y.dtype(), E => if are_whole(&y2) {
@@ -96,6 +97,7 @@ fn either(y: &Array, dy: &Array, log: bool) -> Result<Array> {
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
 #[track_caller]
+#[inline]
 pub fn softmax_backward(y: &Array, dy: &Array) -> Result<Array> {
     either(y, dy, false)
 }
@@ -114,6 +116,7 @@ pub fn softmax_backward(y: &Array, dy: &Array) -> Result<Array> {
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
 #[track_caller]
+#[inline]
 pub fn log_softmax_backward(y: &Array, dy: &Array) -> Result<Array> {
     either(y, dy, true)
 }

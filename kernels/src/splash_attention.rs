@@ -227,6 +227,7 @@ pub fn splash_attention_dkv<E: Floating, const BQ: usize, const BK: usize>(
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
 #[track_caller]
+#[inline]
 pub fn splash_attention(q: &Array, k: &Array, v: &Array, info: &MaskInfo, options: &Options) -> Result<Array> {
     let (call, [q, k, v]) = Differentiable::begin([q, k, v])?;
     let (out, lse) = splash_attention_with_lse(&q, &k, &v, info, options)?;
@@ -257,6 +258,7 @@ macro_rules! blocks {
 /// # Errors
 /// As [`splash_attention`].
 #[track_caller]
+#[inline]
 pub fn splash_attention_with_lse(
     q: &Array,
     k: &Array,
@@ -314,6 +316,7 @@ pub fn attention_in_blocks<E: Floating, const BQ: usize, const BK: usize>(
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
 #[track_caller]
+#[inline]
 pub fn splash_attention_backward(
     operands: [&Array; 3],
     results: [&Array; 2],

@@ -475,3 +475,19 @@ fn tests_are_built_with_all_checks() {
         assert!(std::panic::catch_unwind(sum).is_err(), "sums are not checked");
     }
 }
+
+/// Else every build would compile every kernel for all element types and block sizes.
+#[test]
+fn functions_that_choose_a_kernel_are_compiled_where_they_are_called() {
+    for path in files(&root().join("kernels/src"), &["rs"]) {
+        let text = text(&path);
+        // Each function with the attributes before it; those of a type parameter are compiled there anyway.
+        for (at, _) in text.match_indices("floats!(").filter(|(at, _)| text[at + 8..].starts_with('"')) {
+            let start = text[..at].rfind("fn ").expect("it is in a function");
+            let signature = text[start..at].split('{').next().unwrap_or_default();
+            let is_generic = signature.contains("impl Fn") || signature.contains("<E");
+            let attributes = text[..start].rsplit("\n\n").next().unwrap_or_default();
+            assert!(is_generic || attributes.contains("#[inline]"), "{}: fn {signature}", name(&path));
+        }
+    }
+}
