@@ -2,6 +2,7 @@
 #[allow(unsafe_code, reason = "vouches for the memory of runs")]
 mod native;
 mod processes;
+mod sizes;
 mod steps;
 
 use super::sharded::{Declared, divided};
@@ -13,14 +14,14 @@ use crate::error::{Error, Result};
 use crate::exec::Compiled;
 use crate::sharding::{Mesh, Placement, Receipt, Sharding, cut, positions};
 use crate::startup::{self, Engine as Engines};
-use crate::target::Profile;
 use crate::timeline;
 use native::Native;
-use pallas_graph::fuse::{self, Place, Plan, Sizes, plan};
+use pallas_graph::fuse::{self, Place, Plan, plan};
 use pallas_graph::shard::{Partitioned, inlined, united};
 use pallas_graph::{Graph, check_runs, simplify};
 use pallas_ir::{Kernel, Type};
 use processes::{devices, in_turn, receipts, with_those_of};
+use sizes::sizes;
 use std::panic::Location;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -98,60 +99,6 @@ pub(super) fn keep(compiled: &Compiled) {
     let text = compiled.traced().to_string();
     if KERNELS.get(&text).is_none() {
         KERNELS.insert(text, compiled.clone());
-    }
-}
-
-/// The block sizes for a client's device.
-fn sizes(client: &Client) -> Sizes {
-    let (target, budget) = (client.target(), client.target().budget());
-    // The laws of graphs hold for small ones, too.
-    let arena = if cfg!(test) { 0 } else { 1 << 20 };
-    // So that what GPUs run is interpreted, too.
-    let is_emulated = cfg!(test) && client.kind() == DeviceKind::Interpreter;
-    match target.cores.filter(|_| !is_emulated) {
-        Some(cores) => Sizes {
-            programs: cores,
-            tile: 1 << 14,
-            columns: 64,
-            folded: 1 << 16,
-            adjacent: 1 << 12,
-            product: [256, 512],
-            panel: None,
-            scattered: usize::MAX,
-            sorted: usize::MAX,
-            operands: usize::MAX,
-            small: 1 << 18,
-            steps: usize::MAX,
-            arena,
-        },
-        // A program's tiles are in registers and workgroup memory.
-        None => {
-            let tile = budget.live_elements.min(1 << 14);
-            let (product, panel) = match (target.profile, target.matrices) {
-                // Small arrays have several of them in tests.
-                _ if cfg!(test) => ([8, 8], 3),
-                // Small blocks in parallel, which read arrays through caches.
-                (Profile::SimtCpu, _) => ([8, 64], 64),
-                (_, Some(_)) => ([64, 64], 32),
-                (_, None) => ([64, 64], 16),
-            };
-            Sizes {
-                programs: budget.programs,
-                tile,
-                columns: 1,
-                folded: tile,
-                adjacent: 64,
-                product,
-                panel: Some(panel),
-                scattered: tile,
-                // Two positions and a copy of each element; loops that a driver may bound.
-                sorted: (target.workgroup_bytes as usize / 12).min(tile / 2),
-                operands: target.storage_bindings as usize,
-                small: 0,
-                steps: 1 << 15,
-                arena,
-            }
-        }
     }
 }
 

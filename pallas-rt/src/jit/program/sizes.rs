@@ -1,0 +1,58 @@
+//! Block sizes of kernels of operations, by device.
+use crate::device::{Client, DeviceKind};
+use crate::target::Profile;
+use pallas_graph::fuse::Sizes;
+
+/// The block sizes for a client's device.
+pub(super) fn sizes(client: &Client) -> Sizes {
+    let (target, budget) = (client.target(), client.target().budget());
+    // The laws of graphs hold for small ones, too.
+    let arena = if cfg!(test) { 0 } else { 1 << 20 };
+    // So that what GPUs run is interpreted, too.
+    let is_emulated = cfg!(test) && client.kind() == DeviceKind::Interpreter;
+    match target.cores.filter(|_| !is_emulated) {
+        Some(cores) => Sizes {
+            programs: cores,
+            tile: 1 << 14,
+            columns: 64,
+            folded: 1 << 16,
+            adjacent: 1 << 12,
+            product: [256, 512],
+            panel: None,
+            scattered: usize::MAX,
+            sorted: usize::MAX,
+            operands: usize::MAX,
+            small: 1 << 18,
+            steps: usize::MAX,
+            arena,
+        },
+        // A program's tiles are in registers and workgroup memory.
+        None => {
+            let tile = budget.live_elements.min(1 << 14);
+            let (product, panel) = match (target.profile, target.matrices) {
+                // Small arrays have several of them in tests.
+                _ if cfg!(test) => ([8, 8], 3),
+                // Small blocks in parallel, which read arrays through caches.
+                (Profile::SimtCpu, _) => ([8, 64], 64),
+                (_, Some(_)) => ([64, 64], 32),
+                (_, None) => ([64, 64], 16),
+            };
+            Sizes {
+                programs: budget.programs,
+                tile,
+                columns: 1,
+                folded: tile,
+                adjacent: 64,
+                product,
+                panel: Some(panel),
+                scattered: tile,
+                // Two positions and a copy of each element; loops that a driver may bound.
+                sorted: (target.workgroup_bytes as usize / 12).min(tile / 2),
+                operands: target.storage_bindings as usize,
+                small: 0,
+                steps: 1 << 15,
+                arena,
+            }
+        }
+    }
+}
