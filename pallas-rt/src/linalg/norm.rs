@@ -155,7 +155,8 @@ fn cheapest(extents: &[usize]) -> Vec<Vec<usize>> {
                 let own = [extents[i], extents[k + 1], extents[j + 1]].map(|n| n as u128);
                 cost[i][k] + cost[k + 1][j] + own.iter().product::<u128>()
             };
-            let best = (i..j).min_by_key(|&k| price(k)).expect("there is a cut");
+            // Of equal prices the first arrays are multiplied first.
+            let best = (i..j).rev().min_by_key(|&k| price(k)).expect("there is a cut");
             (cost[i][j], cut[i][j]) = (price(best), best);
         }
     }

@@ -51,14 +51,12 @@ formulas! {
         let (more, less) = (x.maximum(y), x.minimum(y));
         let ratio = less / more.eq(more.zero()).select(more.like(1.0), more);
         let is_infinite = x.eq(x.like(f64::INFINITY)).select(x, y).eq(x.like(f64::INFINITY));
-        is_infinite.select(x.like(f64::INFINITY), more * (ratio * ratio + 1.0).sqrt())
+        is_infinite.select(x.like(f64::INFINITY), either_nan(x, y, more * (ratio * ratio + 1.0).sqrt()))
     };
     /// `ln(eˣ + eʸ)` without overflow.
-    Float logaddexp(x, other) => log_sum(x, other, (x.minimum(other) - x.maximum(other)).exp().log1p());
+    Float logaddexp(x, other) => log_sum(x, other, |below| below.exp().log1p());
     /// `log2(2ˣ + 2ʸ)` without overflow.
-    Float logaddexp2(x, other) => {
-        log_sum(x, other, (x.minimum(other) - x.maximum(other)).exp2().log1p() * consts::LOG2_E)
-    };
+    Float logaddexp2(x, other) => log_sum(x, other, |below| below.exp2().log1p() * consts::LOG2_E);
     /// `x` to a power, both as floats.
     Float float_power(x, exponent) => x.pow(exponent);
     /// The magnitude of `x` with the sign of another array, of zeros and NaN as well.
@@ -170,9 +168,21 @@ fn sinc<'g>(x: E<'g>, dtype: DType) -> E<'g> {
     is_near.select(series + 1.0, (r + r * series) / divisor)
 }
 
-/// `max(x, y) + rest`; infinities of one sign have no difference, and are their own sum.
-fn log_sum<'g>(x: E<'g>, y: E<'g>, rest: E<'g>) -> E<'g> {
-    (x - y).is_nan().select(x + y, x.maximum(y) + rest)
+/// `max(x, y)` and what the smaller one adds. Infinities of one sign have no difference: each has half of the slope. Where
+/// an operand is NaN so are the slopes.
+fn log_sum<'g>(x: E<'g>, y: E<'g>, rest: impl FnOnce(E<'g>) -> E<'g>) -> E<'g> {
+    let more = x.maximum(y);
+    let has_rest = (x - y).eq(x - y);
+    let below = has_rest.select(x.minimum(y) - more, x.zero());
+    either_nan(x, y, has_rest.select(more + rest(below), more))
+}
+
+/// `value`, and NaN with slopes of NaN where one of two operands is: those of the larger and the smaller one have none.
+fn either_nan<'g>(x: E<'g>, y: E<'g>, value: E<'g>) -> E<'g> {
+    let is_nan = x.is_nan() | y.is_nan();
+    // Other operands are left out of the product, which may overflow.
+    let (x, y) = (is_nan.select(x, x.zero()), is_nan.select(y, y.zero()));
+    is_nan.select((x + y) * (x * y), value)
 }
 
 /// A divisor by which every integer has a remainder: 1 for 0.

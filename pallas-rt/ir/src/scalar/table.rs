@@ -114,7 +114,7 @@ scalar_ops! {
         nan  Propagates;
         cost arithmetic 1;
         fold none;
-        jvp  |dx| x.lt(x.zero()).select(-dx, dx);
+        jvp  |dx| x.ge(x.zero()).select(dx, -dx);
         rust method;
     }
     /// Natural exponential `eˣ`.
@@ -490,7 +490,7 @@ scalar_ops! {
         nan  Propagates;
         cost transcendental 1;
         fold none;
-        jvp  |da| da * b / (a * a + b * b), |db| -(db * a / (a * a + b * b));
+        jvp  |da| da * (b / (a * a + b * b)), |db| -(db * (a / (a * a + b * b)));
         rust method;
     }
     /// Complementary error function `1 - erf(x)`.
