@@ -1,10 +1,11 @@
 //! Folds and products: the types in which they accumulate.
 use super::{Line, is, is_near, supports};
-use pallas_rt::ops::Windows;
+use pallas_rt::DeviceKind;
+use pallas_rt::ops::{self, Overlap, Padding, Windows};
 use pallas_rt::prelude::*;
 use pallas_rt::sharding::{Mesh, NamedSharding, P, device_put};
 use pallas_rt::spmd::psum;
-use pallas_rt::{accumulate, grad, jit, shard_map};
+use pallas_rt::{accumulate, grad, jit, scan, shard_map};
 use std::sync::Arc;
 
 pub(super) const LINES: &[Line] = &[
@@ -15,8 +16,10 @@ pub(super) const LINES: &[Line] = &[
     ("fold-scatter", scatters),
     ("fold-argument", argument),
     ("fold-mesh", mesh),
+    ("fold-scan", scans),
     ("product-16-bits", products),
     ("product-narrow", narrow_products),
+    ("product-padding", padding),
 ];
 
 const HALVES: [DType; 2] = [DType::F16, DType::Bf16];
@@ -171,6 +174,20 @@ fn mesh(client: &Client) -> Result<()> {
     Ok(())
 }
 
+fn scans(client: &Client) -> Result<()> {
+    for dtype in HALVES {
+        let (start, ones) = (client.full(&[], 0.0f32)?, client.full(&[3000], 1.0f32)?.cast(dtype));
+        let sum = move |w: &Array| {
+            let step = |sum: &Array, x: &Array| (sum + (w * x).cast(DType::F32), ());
+            scan(&start, &ones, step).map(|(sum, ())| sum)
+        };
+        let one = client.full(&[], 1.0f32)?.cast(dtype);
+        is(&grad(sum.clone())(&one)?, &[rounded(dtype, 3000.0)])?;
+        is(&jit(grad(sum))(&one)?, &[rounded(dtype, 3000.0)])?;
+    }
+    Ok(())
+}
+
 #[kernel(grid = ())]
 fn dotted<E: Float>(
     #[block([1, K] => [1, K], || (0, 0))] x: In<E>,
@@ -206,4 +223,14 @@ fn narrow_products(client: &Client) -> Result<()> {
     assert_eq!(narrow_dot(&row, row.t())?.to_vec::<i32>()?, [80_000]);
     assert_eq!(row.matmul(&row.t()).to_vec::<i8>()?, [(80_000 % 256) as u8 as i8]);
     Ok(())
+}
+
+fn padding(client: &Client) -> Result<()> {
+    if client.kind() == DeviceKind::Gpu {
+        return Ok(());
+    }
+    let x = client.array(&[1.0f32, f64::INFINITY as f32], &[2])?;
+    is(&x.convolve(&x, Overlap::Full), &[1.0, f64::INFINITY, f64::INFINITY])?;
+    let (x, w) = (client.full(&[1, 1, 2], 2.0f32)?, client.array(&[f32::INFINITY, 1.0], &[1, 1, 2])?);
+    is(&ops::conv(&x, &w, &[1], Padding::Explicit(vec![(1, 0)])), &[2.0, f64::INFINITY])
 }

@@ -2,6 +2,7 @@
 mod bounds;
 mod floats;
 mod folds;
+mod gradients;
 mod integers;
 mod order;
 
@@ -13,7 +14,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 type Line = (&'static str, fn(&Client) -> Result<()>);
 
 fn lines() -> impl Iterator<Item = Line> {
-    [folds::LINES, order::LINES, integers::LINES, floats::LINES].into_iter().flatten().copied()
+    [folds::LINES, order::LINES, integers::LINES, floats::LINES, gradients::LINES].into_iter().flatten().copied()
 }
 
 /// The names in the page's tables.

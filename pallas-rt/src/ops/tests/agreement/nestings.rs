@@ -107,7 +107,7 @@ fn random_nestings_agree_with_jax() {
         let nesting: Nesting = serde_json::from_str(line).unwrap_or_else(|e| panic!("line {}: {e}", number + 1));
         let f = built(&nesting.tree, &mut count);
         let found = match f(&input(&nesting.input, None)) {
-            Ok(found) => difference(&[found], &[nesting.value], 8 + 4 * nesting.nodes),
+            Ok(found) => difference(&[found], &[nesting.value], 8 + 4 * nesting.nodes, false),
             Err(e) => Some(e.to_string()),
         };
         total += 1;

@@ -140,7 +140,8 @@ def at_positions(count, *attributes, outside=True, update=False, low=2, high=3, 
 
 row("take", at_positions(None, axis0 := number(0), number("fill", "clip", "wrap"), low=1),
     lambda x, a: jnp.take(x[0], x[1], axis=a[0], mode=a[1]), **EXACT)
-row("x[i, :, j]", at_positions(None, number("i", "::-1,i", "i,0", "None,i"), low=2),
+# Gradients of positions outside are a line of the numerics page.
+row("x[i, :, j]", at_positions(None, number("i", "::-1,i", "i,0", "None,i"), outside=False, low=2),
     lambda x, a: {"i": lambda x, i: x[i], "::-1,i": lambda x, i: x[::-1, i], "i,0": lambda x, i: x[i, 0],
                   "None,i": lambda x, i: x[None, i]}[a[0]](x[0], x[1]), **EXACT)
 row("x.at[i].get", at_positions(None, low=1), lambda x, a: x[0].at[x[1]].get(mode="fill"), **EXACT)
@@ -212,9 +213,10 @@ row("choose", chosen, lambda x, a: jnp.choose(x[0], x[1:], mode=a[0]), **EXACT)
 row("select", lambda d: ([d.pick("b", shape=(s := d.shape(1, 2))), d.pick("b", shape=s, fresh=0.6), d.pick("f32", shape=s),
                           d.pick("f32", shape=s)], [d.dice.choice([0, 7])]),
     lambda x, a: jnp.select(x[:2], x[2:], a[0]), **EXACT)
+bounded = lambda x: jnp.where(jnp.isposinf(x), 9.0, jnp.where(jnp.isneginf(x), -9.0, x))
 for name in "sum prod max min".split():
     row(f"ops.segment_{name}", lambda d: ([x := d.pick("f32", low=1, high=2), d.new("i32", [d.values[x].shape[0]], 0, 2)], [3]),
-        lambda x, a, f=named(f"ops.segment_{name}"): jnp.nan_to_num(f(x[0], x[1], a[0]), nan=jnp.nan, posinf=9, neginf=-9))
+        lambda x, a, f=named(f"ops.segment_{name}"): bounded(f(x[0], x[1], a[0])))
 
 # Triangles and diagonals.
 for name in "tril triu".split():
@@ -256,10 +258,11 @@ row("lax.sort", sorted_together, lambda x, a: lax.sort(x, num_keys=1, dimension=
 row("lexsort", sorted_together, lambda x, a: jnp.lexsort([x[1].round(), x[0]], axis=a[0]), **EXACT)
 
 
-def into_sorted(count, *attributes, least=1):
+def into_sorted(count, *attributes, least=1, nan=True):
     """A sorted array of one axis; with count 2 another value of its length."""
     def draw(d):
-        table = d.pick("f32", low=1, high=1, fits=lambda x: d.apart(x) and x.size >= least)
+        pick = d.pick if nan else d.finite
+        table = pick("f32", low=1, high=1, fits=lambda x: d.apart(x) and x.size >= least)
         table = d.append("sort", [table], [0, False])
         more = [d.pick("f32", shape=d.values[table].shape)] * (count - 1)
         return [d.pick("f32", low=1), table, *more], [f(d, []) for f in attributes]
@@ -267,7 +270,8 @@ def into_sorted(count, *attributes, least=1):
 
 
 row("searchsorted", into_sorted(1, number("left", "right")), lambda x, a: jnp.searchsorted(x[1], x[0], side=a[0]), **EXACT)
-row("digitize", into_sorted(1, flag), lambda x, a: jnp.digitize(x[0], x[1], right=a[0]), **EXACT)
+# Edges with NaN are not sorted in one of the two directions.
+row("digitize", into_sorted(1, flag, nan=False), lambda x, a: jnp.digitize(x[0], x[1], right=a[0]), **EXACT)
 # A histogram of one edge is refused here, and empty in JAX.
 row("histogram", into_sorted(1, least=2), lambda x, a: jnp.histogram(x[0], x[1])[0], **EXACT)
 row("interp", into_sorted(2), lambda x, a: jnp.interp(*x))
@@ -289,19 +293,20 @@ def window(rank):
     return draw
 
 
+# Infinities beside padding are a line of the numerics page.
 def conv(d):
     rank, groups, batches = d.dice.choice([1, 2]), d.dice.choice([1, 1, 2]), d.dice.choice([1, 1, 2])
     batches = 1 if groups == 2 else batches
     lhs = [d.dice.randint(1, 2) * batches, d.dice.randint(1, 2) * groups] + [d.dice.randint(3, 4) for _ in range(rank)]
     rhs = [d.dice.randint(1, 2) * groups * batches, lhs[1] // groups] + [d.dice.randint(1, 3) for _ in range(rank)]
-    return [d.pick("f32", shape=lhs), d.pick("f32", shape=rhs)], [*window(rank)(d), groups, batches]
+    return [d.finite("f32", shape=lhs), d.finite("f32", shape=rhs)], [*window(rank)(d), groups, batches]
 
 
 row("lax.conv_general_dilated", conv, lambda x, a: lax.conv_general_dilated(
     x[0], x[1], a[0], a[1], a[2], a[3], None, a[4], a[5]))
 plain = lambda d: (lambda made: (made[0], made[1][:1] + [d.dice.choice(["VALID", "SAME"])]))(conv(d))
 row("lax.conv", plain, lambda x, a: lax.conv(x[0], x[1], a[0], a[1]))
-turned = lambda d: ([d.pick("f32", shape=[1, 3, 2]), d.pick("f32", shape=[2, 2, 3])],
+turned = lambda d: ([d.finite("f32", shape=[1, 3, 2]), d.finite("f32", shape=[2, 2, 3])],
                     [[d.dice.choice([1, 2, 3])], d.dice.choice(["VALID", "SAME"])])
 row("lax.conv_transpose", turned, lambda x, a: lax.conv_transpose(x[0], x[1], a[0], a[1]))
 FOLDS = {"add": (lax.add, 0.0), "max": (lax.max, -jnp.inf), "min": (lax.min, jnp.inf)}
@@ -338,5 +343,5 @@ pool = lambda d: ([d.pick("f32", shape=[d.dice.randint(1, 2), d.dice.randint(2, 
 for name, fold in [("max", "max"), ("min", "min"), ("avg", "add")]:
     row(f"flax.linen.{name}_pool", pool, pooled(fold))
 for name in "convolve correlate".split():
-    row(name, lambda d: ([d.pick("f32", low=1, high=1), d.pick("f32", low=1, high=1)], [d.dice.choice(["full", "same", "valid"])]),
+    row(name, lambda d: ([d.finite("f32", low=1, high=1), d.finite("f32", low=1, high=1)], [d.dice.choice(["full", "same", "valid"])]),
         lambda x, a, f=named(name): f(x[0], x[1], mode=a[0]))

@@ -16,21 +16,29 @@ Needs jax[cpu]==0.12.0.1. A line is a program in JSON:
 A third of the programs is hard: its inputs have ties, zeros of both signs, or infinities, NaN, subnormal numbers and the
 extremes of their types, in all element types, and functions get numbers beyond their domains. Other programs are drawn
 again if results or gradients are not finite where inputs are; all programs if they change by more than a part of
-the bound with which they are compared when each step that rounds is moved by as much as it may round.
+the bound with which they are compared when each step that rounds is moved by as much as it may round, or when inputs
+that are subnormal are 0, for which XLA takes them in some operations.
 """
+import gc
 import json
+import os
 import random
 import sys
 from collections import Counter
+
+# Programs are compiled once and run on a few elements.
+os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=0 " + os.environ.get("XLA_FLAGS", "")
 
 import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 
+import evaluate
 import table
 import positions  # noqa: F401, it adds its operations to the table
 import composed  # noqa: F401, likewise
+import loops  # noqa: F401, likewise
 
 TYPES = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16, "i32": np.int32, "i8": np.int8,
          "i16": np.int16, "u8": np.uint8, "u16": np.uint16, "u32": np.uint32, "bool": np.bool_}
@@ -50,7 +58,6 @@ def edges(dtype):
     info = np.iinfo(TYPES[dtype])
     low, high = int(info.min), int(info.max)
     return [low, high, 0, 1, high - 1, low + 1, 2, 3, low, high, 0, 1, high // 2 + 1, 5, 7, 4]
-
 
 
 def mixed(seed, n):
@@ -121,9 +128,18 @@ REFUSED = (Redraw, ValueError, TypeError, NotImplementedError, IndexError)
 FAILED = Counter()
 
 
-def results_of(name, operands, attributes):
-    made = table.ROWS[name].function(operands, attributes)
-    return list(made) if isinstance(made, (list, tuple)) else [made]
+TRACED = {}
+
+
+def traced(name, operands, attributes):
+    """A step's jaxpr: its function is run once for operands of these types, and evaluated, differentiated and batched as a jaxpr."""
+    key = (name, json.dumps(attributes), *[(x.shape, str(x.dtype)) for x in operands])
+    if key not in TRACED:
+        def function(*x):
+            made = table.ROWS[name].function(list(x), attributes)
+            return list(made) if isinstance(made, (list, tuple)) else [made]
+        TRACED[key] = jax.make_jaxpr(function)(*[jax.ShapeDtypeStruct(x.shape, x.dtype) for x in operands])
+    return TRACED[key]
 
 
 def inside(x, limits):
@@ -145,14 +161,41 @@ def moved(x, step, far, cancels):
     return (x.astype(jnp.float32) * (1 + rounding) + rounding * cancels).astype(x.dtype)
 
 
-def apply(program, inputs, far):
-    """The results of a program; for `far` = 1 its steps are moved."""
-    values = list(inputs)
+def steps(program, inputs, far, given):
+    """The results of each step; for `far` = 1 they are moved. Those of some steps are given."""
+    values, all = list(inputs), []
     for step, (name, operands, attributes) in enumerate(program["steps"]):
-        made = results_of(name, [values[i] for i in operands], attributes)
-        row = table.ROWS[name]
-        values += made if row.exact else [moved(x, step, far, row.cancels) for x in made]
+        made = given.get(step)
+        if made is None:
+            operands = [values[i] for i in operands]
+            made = evaluate.replayed(traced(name, operands, attributes), operands)
+            row = table.ROWS[name]
+            made = made if row.exact else [moved(x, step, far, row.cancels) for x in made]
+        values += made
+        all.append(made)
+    return all
+
+
+def results_of(program, inputs, made):
+    """The values that no step uses, of the results of all steps."""
+    values = [*inputs, *(x for made in made for x in made)]
     return [values[i] for i in program["results"]]
+
+
+def apply(program, inputs, far, given):
+    return results_of(program, inputs, steps(program, inputs, far, given))
+
+
+def without(program, which, given):
+    """The given results of those steps that do not depend on some inputs."""
+    sizes = [len(made) for made in given]
+    found, known = {}, [i not in which for i in range(len(program["inputs"]))]
+    for step, (_, operands, _) in enumerate(program["steps"]):
+        free = all(known[i] for i in operands)
+        if free:
+            found[step] = given[step]
+        known += [free] * sizes[step]
+    return found
 
 
 def bound(x, depth):
@@ -186,7 +229,8 @@ class Draw:
         self.hard = dice.random() < 1 / 3
         self.narrow = dice.random() < (0.3 if self.hard else 0.15)
         self.mixed = dice.random() < (0.6 if self.hard else 0.25)
-        self.known = set()
+        # Arrays whose elements do not depend on rounding, by their identity.
+        self.known = {}
 
     def shape(self, low=0, high=3, extents=None):
         extents = extents or (1, 2, 3, 3, 4, 5)
@@ -214,8 +258,8 @@ class Draw:
         text = [dtype, list(shape), seed, low, high]
         self.program["inputs"].append(text)
         self.inputs.append(len(self.values))
-        self.values.append(jnp.array(elements(*text)))
-        self.known.add(id(self.values[-1]))
+        self.values.append(elements(*text))
+        self.known[id(self.values[-1])] = self.values[-1]
         return len(self.values) - 1
 
     def pick(self, kind="f", low=0, high=4, fits=lambda x: True, shape=None, fresh=0.2, within=None):
@@ -243,6 +287,14 @@ class Draw:
             self.values.pop()
         raise Redraw("no such value")
 
+    def finite(self, kind, fits=lambda x: True, **limits):
+        """A value of finite numbers."""
+        kept, self.hard = self.hard, False
+        try:
+            return self.pick(kind, fits=lambda x: fits(x) and is_finite([x]), **limits)
+        finally:
+            self.hard = kept
+
     def apart(self, x, by=1e-3):
         """True if no two elements are nearly equal, so that their order does not depend on rounding, or all are known."""
         if id(x) in self.known:
@@ -252,11 +304,12 @@ class Draw:
 
     def append(self, name, operands, attributes):
         """Appends a step and returns the number of its last result."""
-        made = results_of(name, [self.values[i] for i in operands], attributes)
+        own = [self.values[i] for i in operands]
+        made = evaluate.values(traced(name, own, attributes), own)
         for x in made:
-            self.is_sane(x, [self.values[i] for i in operands])
-        if table.ROWS[name].exact and all(id(self.values[i]) in self.known for i in operands):
-            self.known.update(id(x) for x in made)
+            self.is_sane(x, own)
+        if table.ROWS[name].exact and all(id(x) in self.known for x in own):
+            self.known.update((id(x), x) for x in made)
         self.program["steps"].append([name, list(operands), attributes])
         self.values += made
         return len(self.values) - 1
@@ -283,8 +336,7 @@ class Draw:
         if not promotes_new(self.values[i]):
             raise Redraw("u32 by others")
         i = self.new({"n": "i", "a": "i"}.get(kind, kind), own, *limits)
-        if name_of(self.values[i]) == "u32":
-            raise Redraw("u32 by others")
+        if name_of(self.values[i]) == "u32": raise Redraw("u32 by others")
         return i
 
     def step(self, name):
@@ -300,8 +352,7 @@ class Draw:
                 del x[n:]
 
     def is_sane(self, x, operands):
-        if np.dtype(x.dtype) not in NAMES or x.size > 200:
-            raise Redraw("large")
+        if np.dtype(x.dtype) not in NAMES or x.size > 200: raise Redraw("large")
         if is_float(x) and not self.hard:
             y = np.asarray(x).astype(np.float64)
             had = any(is_float(o) and not np.isfinite(np.asarray(o).astype(np.float64)).all() for o in operands)
@@ -330,7 +381,7 @@ def drawn(seed, counts, total):
     dice = random.Random(seed)
     draw = Draw(dice, counts)
     names = sorted(table.ROWS, key=lambda name: (counts[name] + dice.random() * 6))
-    length = dice.randint(4, 11)
+    length = dice.randint(5, 12)
     tried = 0
     while len(draw.program["steps"]) < length and tried < 40:
         tried += 1
@@ -344,18 +395,37 @@ def drawn(seed, counts, total):
     program["results"] = [i for i in range(first, len(draw.values)) if i not in used]
     depth = len(program["steps"])
     inputs = draw.values[:first]
-    results = answers(lambda x, far: apply(program, x, far), inputs, depth)
+    made = values(program, inputs, depth)
+    results = results_of(program, inputs, made[0])
     program["values"] = [shown(x) for x in results]
-    program["gradients"] = gradients(program, inputs, results, depth, draw.hard)
-    program["batched"], program["batch"] = batch(program, inputs, depth, dice)
+    program["gradients"] = gradients(program, inputs, made, depth, draw.hard)
+    program["batched"], program["batch"] = batch(program, inputs, made, depth, dice)
     return program
 
 
-def answers(function, args, depth):
-    """The results of a function of arrays, and of whether steps are moved."""
+def variants(args):
+    """Operands of programs whose results must not differ: steps are moved; numbers that are subnormal are zeros."""
+    with np.errstate(all="ignore"):
+        normal = [x if name_of(x) not in ("f32", "bf16") else np.where(np.abs(x) < 2.0**-126, x * 0, x)
+                  for x in map(np.asarray, args)]
+    return [(args, jnp.float32(0)), (args, jnp.float32(1)), (normal, jnp.float32(0))]
+
+
+def values(program, inputs, depth):
+    """The results of each step, for each variant."""
+    function = jax.jit(lambda x, far: steps(program, x, far, {}))
+    made = [function(*own) for own in variants(inputs)]
+    for other in made[1:]:
+        check(results_of(program, inputs, made[0]), results_of(program, inputs, other), depth)
+    return made
+
+
+def answers(function, args, given, depth):
+    """The results of a function of arrays, of whether steps are moved, and of the given results of steps."""
     function = jax.jit(function)
-    found = function(args, jnp.float32(0))
-    check(found, function(args, jnp.float32(1)), depth)
+    found, *others = [function(*own, known) for own, known in zip(variants(args), given, strict=True)]
+    for other in others:
+        check(found, other, depth)
     return found
 
 
@@ -372,38 +442,43 @@ def is_finite(arrays):
     return all(np.isfinite(np.asarray(x).astype(np.float64)).all() for x in arrays if is_float(x))
 
 
-def gradients(program, inputs, results, depth, hard):
+def gradients(program, inputs, made, depth, hard):
+    results = results_of(program, inputs, made[0])
     which = [i for i, x in enumerate(inputs) if is_float(x)]
     if not which or not any(is_float(x) for x in results) or not (hard or is_finite(results)):
         return None
 
-    def function(floats, far):
+    def function(floats, far, given):
         all = list(inputs)
         for i, x in zip(which, floats):
             all[i] = x
-        return loss(apply(program, all, far))
+        return loss(apply(program, all, far, given))
 
+    given = [without(program, which, x) for x in made]
     try:
-        found = answers(jax.grad(function), [inputs[i] for i in which], depth + 8)
+        found = answers(jax.grad(function), [inputs[i] for i in which], given, depth + 8)
     except (NotImplementedError, ValueError):
         return None
     return [shown(g) for g in found] if hard or is_finite(found) else None
 
 
-def batch(program, inputs, depth, dice):
+def batch(program, inputs, made, depth, dice):
     which = [i for i in range(len(inputs)) if dice.random() < 0.7]
     if not which:
         return None, None
     stacked = [jnp.array(elements(text[0], [BATCH] + text[1], *text[2:])) if i in which else inputs[i]
                for i, text in enumerate(program["inputs"])]
     axes = [0 if i in which else None for i in range(len(inputs))]
-    found = answers(jax.vmap(lambda x, far: apply(program, x, far), (axes, None)), stacked, depth)
+    function = jax.vmap(lambda x, far, given: apply(program, x, far, given), (axes, None, None))
+    found = answers(function, stacked, [without(program, which, x) for x in made], depth)
     return which, [shown(x) for x in found]
 
 
 def main(total, seed):
     counts, reasons, done = Counter(), Counter(), 0
     k = seed * 1000003
+    # Most of what JAX makes for a program is free of cycles.
+    gc.set_threshold(200_000, 20, 20)
     while done < total:
         k += 1
         try:

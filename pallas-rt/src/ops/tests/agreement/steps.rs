@@ -2,37 +2,36 @@
 //! reference.txt; all others are these cases.
 use super::super::cases::function;
 use super::attributes::Attributes;
-use super::{composed, moves};
+use super::{composed, loops, moves};
 use crate::ops::{self, Indexing};
 use crate::prelude::*;
 use crate::random::{self, key};
 
 /// The results of a step.
 pub(super) fn step(name: &str, x: &[Array], a: &Attributes) -> Vec<Array> {
-    composed::step(name, x, a).or_else(|| reduced(name, x, a)).or_else(|| moves::step(name, x, a)).unwrap_or_else(
-        || match name {
-            "add number" => vec![&x[0] + a.float(0)],
-            "multiply number" => vec![&x[0] * a.float(0)],
-            "power number" => vec![x[0].pow(a.int(0))],
-            "clip" => vec![x[0].clip(a.float(0), a.float(1))],
-            "lax.clamp" => vec![x[0].clamp(a.float(0), a.float(1))],
-            "lax.bitcast_convert_type" => vec![x[0].round().to_bits()],
-            "where" => vec![ops::select(&x[0], &x[1], &x[2])],
-            "nn.leaky_relu" => vec![x[0].leaky_relu(a.float(0))],
-            "nn.elu" => vec![x[0].elu(a.float(0))],
-            "nn.celu" => vec![x[0].celu(a.float(0))],
-            "nn.one_hot" => vec![x[0].one_hot(a.size(0), DType::F32)],
-            "astype" => vec![x[0].cast(a.dtype(0))],
-            "average" => vec![x[0].average(a.axis(0), &x[1])],
-            "einsum" => vec![ops::einsum(a.text(0), x)],
-            "tensordot" => vec![x[0].tensordot(&x[1], &a.axes(0), &a.axes(1))],
-            "diff" => vec![x[0].diff(a.size(0), a.axis(1))],
-            "trapezoid" => vec![x[0].trapezoid(a.float(0), a.axis(1))],
-            "full_like" => vec![x[0].full_like(a.int(0))],
-            _ if a.0.is_empty() => function(name)(x).0,
-            _ => vec![new(name, a)],
-        },
-    )
+    let known = [loops::step, composed::step, reduced, moves::step];
+    known.into_iter().find_map(|step| step(name, x, a)).unwrap_or_else(|| match name {
+        "add number" => vec![&x[0] + a.float(0)],
+        "multiply number" => vec![&x[0] * a.float(0)],
+        "power number" => vec![x[0].pow(a.int(0))],
+        "clip" => vec![x[0].clip(a.float(0), a.float(1))],
+        "lax.clamp" => vec![x[0].clamp(a.float(0), a.float(1))],
+        "lax.bitcast_convert_type" => vec![x[0].round().to_bits()],
+        "where" => vec![ops::select(&x[0], &x[1], &x[2])],
+        "nn.leaky_relu" => vec![x[0].leaky_relu(a.float(0))],
+        "nn.elu" => vec![x[0].elu(a.float(0))],
+        "nn.celu" => vec![x[0].celu(a.float(0))],
+        "nn.one_hot" => vec![x[0].one_hot(a.size(0), DType::F32)],
+        "astype" => vec![x[0].cast(a.dtype(0))],
+        "average" => vec![x[0].average(a.axis(0), &x[1])],
+        "einsum" => vec![ops::einsum(a.text(0), x)],
+        "tensordot" => vec![x[0].tensordot(&x[1], &a.axes(0), &a.axes(1))],
+        "diff" => vec![x[0].diff(a.size(0), a.axis(1))],
+        "trapezoid" => vec![x[0].trapezoid(a.float(0), a.axis(1))],
+        "full_like" => vec![x[0].full_like(a.int(0))],
+        _ if a.0.is_empty() => function(name)(x).0,
+        _ => vec![new(name, a)],
+    })
 }
 
 /// Axes that may be kept, of the first two attributes.

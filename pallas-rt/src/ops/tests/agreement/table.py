@@ -222,8 +222,8 @@ def product(*shapes, kind="f"):
         first = d.pick(kind, low=len(text[0]), high=len(text[0]))
         known = dict(zip(text[0], d.values[first].shape))
         if len(set(text[0])) != len(text[0]) or any(letter.isdigit() and n != int(letter) for letter, n in known.items()):
-            first = d.new(kind, [int(c) if c.isdigit() else d.dice.randint(1, 4) for c in text[0]])
-            known = dict(zip(text[0], d.values[first].shape))
+            known = {c: int(c) if c.isdigit() else d.dice.randint(1, 4) for c in dict.fromkeys(text[0])}
+            first = d.new(kind, [known[c] for c in text[0]])
         rest = []
         for letters in text[1:]:
             shape = [int(c) if c.isdigit() else known.setdefault(c, d.dice.randint(1, 4)) for c in letters]

@@ -78,8 +78,8 @@ fn bound(dtype: DType, depth: usize, want: &[f64]) -> f64 {
     rounding * (16 + 8 * depth) as f64 * (0.1 + largest)
 }
 
-/// The first difference of results from JAX's.
-pub(super) fn difference(found: &[Array], want: &[String], depth: usize) -> Option<String> {
+/// The first difference of results from JAX's. Gradients are compared where JAX's are finite.
+pub(super) fn difference(found: &[Array], want: &[String], depth: usize, is_gradient: bool) -> Option<String> {
     if found.len() != want.len() {
         return Some(format!("{} results, expected {}", found.len(), want.len()));
     }
@@ -93,7 +93,9 @@ pub(super) fn difference(found: &[Array], want: &[String], depth: usize) -> Opti
         let shape: Vec<String> = x.shape().iter().map(usize::to_string).collect();
         let own_ty = format!("{}[{}", x.dtype(), shape.join(","));
         let limit = bound(x.dtype(), depth, &want);
-        let close = |(a, b): (&f64, &f64)| a == b || a.is_nan() && b.is_nan() || (a - b).abs() <= limit;
+        let close = |(a, b): (&f64, &f64)| {
+            a == b || a.is_nan() && b.is_nan() || (a - b).abs() <= limit || is_gradient && !b.is_finite()
+        };
         let fits = own_ty == ty && own.len() == want.len() && own.iter().zip(&want).all(close);
         (!fits).then(|| format!("{own_ty}] {own:?}, expected {text} to {limit:e}"))
     })
