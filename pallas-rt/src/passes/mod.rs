@@ -25,7 +25,7 @@ pub(crate) mod positions;
 pub(crate) mod prefetch;
 #[cfg(any(feature = "wgsl", test))]
 pub(crate) mod promote;
-#[cfg(any(feature = "wgsl", test))]
+#[cfg(any(feature = "gpu", test))]
 pub(crate) mod resume;
 pub(crate) mod rewrite;
 pub(crate) mod simplify;
