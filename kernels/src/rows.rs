@@ -3,6 +3,7 @@ use crate::blocks::{Choice, Need, choose, many_rows, shared};
 use crate::dispatch::floats;
 use crate::element::Floating;
 use crate::wrong::wrong;
+use pallas_rt::launch_parts;
 use pallas_rt::prelude::*;
 
 /// `[.., n]` as `[rows, n]`.
@@ -69,8 +70,10 @@ const CACHED_ROW: usize = 1 << 17;
 pub(crate) const BLOCK: usize = 1024;
 
 /// True if the rows of a matrix are read as a whole, once, and not block by block, once for each value that is found of them.
+/// Devices of a mesh that divide long rows keep their own columns.
 pub(crate) fn are_whole(x: &Array) -> bool {
-    let longest = if x.client().target().cores.is_some() { CACHED_ROW } else { WHOLE_ROW };
+    let is_cached = x.client().target().cores.is_some() && launch_parts() == 1;
+    let longest = if is_cached { CACHED_ROW } else { WHOLE_ROW };
     x.shape()[1] <= longest
 }
 

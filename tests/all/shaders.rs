@@ -176,9 +176,12 @@ fn quantised_products(see: See<'_>, dtype: DType) {
     }
 }
 
+/// More elements than a core keeps of a row.
+const LONG_ROW: usize = (1 << 17) + 1;
+
 fn rows(see: See<'_>, dtype: DType) {
     // Short rows are a block, long ones are swept.
-    for n in [9, 5000] {
+    for n in [9, LONG_ROW] {
         let (x, parameter) = (zeros(dtype, &[3, n]), zeros(dtype, &[n]));
         call(see, || softmax::softmax(&x));
         call(see, || softmax::log_softmax(&x));
@@ -195,7 +198,7 @@ fn rows(see: See<'_>, dtype: DType) {
 }
 
 fn gradients_of_rows(see: See<'_>, dtype: DType) {
-    for n in [9, 5000] {
+    for n in [9, LONG_ROW] {
         let (x, parameter) = (zeros(dtype, &[3, n]), zeros(dtype, &[n]));
         call(see, || softmax_backward::softmax_backward(&x, &x));
         call(see, || softmax_backward::log_softmax_backward(&x, &x));

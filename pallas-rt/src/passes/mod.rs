@@ -25,7 +25,8 @@ pub(crate) mod positions;
 pub(crate) mod prefetch;
 #[cfg(any(feature = "wgsl", test))]
 pub(crate) mod promote;
-#[cfg(any(feature = "gpu", test))]
+#[cfg(any(feature = "wgsl", test))]
+#[allow(dead_code, reason = "those who only write shaders launch nothing")]
 pub(crate) mod resume;
 pub(crate) mod rewrite;
 pub(crate) mod simplify;
