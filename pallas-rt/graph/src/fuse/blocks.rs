@@ -41,6 +41,24 @@ const CACHED: usize = 1 << 18;
 const LINES: usize = 64;
 
 impl Sizes {
+    /// Those of unit tests: of a small device without panels.
+    #[cfg(test)]
+    pub(super) const TEST: Sizes = Sizes {
+        programs: 2,
+        tile: 1 << 12,
+        columns: 1,
+        folded: 1 << 12,
+        adjacent: 64,
+        product: [64; 2],
+        panel: None,
+        scattered: usize::MAX,
+        sorted: usize::MAX,
+        operands: usize::MAX,
+        small: 0,
+        steps: usize::MAX,
+        arena: usize::MAX,
+    };
+
     /// Elements of the largest tile of a program that folds columns of an array of so many elements, and the most adjacent
     /// ones that it needs: longer rows are read faster from memory.
     pub(super) fn of_columns(&self, elements: usize) -> [usize; 2] {

@@ -111,28 +111,13 @@ mod tests {
 
     /// Launches for `b = tanh x`, `b · y`, and of what `other` makes of x and b.
     fn launches(other: impl Fn(&mut Graph, [crate::Var; 2]) -> crate::Var) -> usize {
-        let sizes = Sizes {
-            programs: 2,
-            tile: 1 << 10,
-            columns: 1,
-            folded: 1 << 10,
-            adjacent: 64,
-            product: [64; 2],
-            panel: None,
-            scattered: usize::MAX,
-            sorted: usize::MAX,
-            operands: usize::MAX,
-            small: 0,
-            steps: usize::MAX,
-            arena: usize::MAX,
-        };
         let mut graph = Graph::default();
         let [x, y] = [0; 2].map(|_| graph.param(Type::new(DType::F32, [200, 200])));
         let b = graph.push(ScalarOp::Tanh, &[x]).expect("it fits");
         let other = other(&mut graph, [x, b]);
         let last = graph.push(ScalarOp::Mul, &[b, y]).expect("one shape");
         graph.results = vec![other, last];
-        plan(&graph, &[], &sizes).steps.len()
+        plan(&graph, &[], &Sizes::TEST).steps.len()
     }
 
     #[test]

@@ -225,21 +225,7 @@ mod tests {
     }
 
     fn sizes(arena: usize) -> Sizes {
-        Sizes {
-            programs: 2,
-            tile: 1 << 12,
-            columns: 1,
-            folded: 1 << 12,
-            adjacent: 64,
-            product: [64; 2],
-            panel: None,
-            scattered: usize::MAX,
-            sorted: usize::MAX,
-            operands: usize::MAX,
-            small: 0,
-            steps: usize::MAX,
-            arena,
-        }
+        Sizes { arena, ..Sizes::TEST }
     }
 
     /// Exponentials divided by their sum, for which all programs wait.

@@ -345,21 +345,7 @@ mod tests {
         let made: Vec<Var> = weights.iter().map(|w| graph.push(dot(), w).expect("it fits")).collect();
         let y = made.iter().rev().fold(x, |y, &w| graph.push(dot(), &[w, y]).expect("it fits"));
         graph.results.push(y);
-        let sizes = Sizes {
-            programs: 2,
-            tile: 1 << 12,
-            columns: 1,
-            folded: 1 << 12,
-            adjacent: 64,
-            product: [64; 2],
-            panel: None,
-            scattered: usize::MAX,
-            sorted: usize::MAX,
-            operands: usize::MAX,
-            small: 0,
-            steps: usize::MAX,
-            arena: 0,
-        };
+        let sizes = Sizes { arena: 0, ..Sizes::TEST };
         let plan = plan(&graph, &[], &sizes);
         assert!(plan.arena <= 3 * N * N * 4, "{} bytes", plan.arena);
         assert_eq!(plan.steps.len(), 20);

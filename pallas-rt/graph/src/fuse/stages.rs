@@ -216,21 +216,7 @@ mod tests {
     use super::*;
     use pallas_ir::Type;
 
-    const SIZES: Sizes = Sizes {
-        programs: 4,
-        tile: 1 << 12,
-        columns: 16,
-        folded: 1 << 12,
-        adjacent: 64,
-        product: [64; 2],
-        panel: None,
-        scattered: usize::MAX,
-        sorted: usize::MAX,
-        operands: usize::MAX,
-        small: 0,
-        steps: usize::MAX,
-        arena: usize::MAX,
-    };
+    const SIZES: Sizes = Sizes { programs: 4, columns: 16, ..Sizes::TEST };
 
     /// The number of programs of each launch.
     fn programs(plan: &Plan) -> Vec<i64> {

@@ -3,6 +3,7 @@ mod cancel;
 mod carries;
 mod common;
 mod products;
+mod rewrite;
 mod slices;
 mod stacks;
 mod steps;

@@ -6,6 +6,7 @@
 //! ```
 //! `f` stands for elementwise operations, whose other operands repeat what they have along the axes that are sliced. Gradients
 //! through `pad` and `concatenate` end in such slices.
+use super::rewrite::Rewrite;
 use crate::build::dims;
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::StructuralOp;
@@ -17,16 +18,15 @@ pub(super) fn slices(graph: &Graph) -> Graph {
         return graph.clone();
     }
     let is_sliced = are_sliced(graph);
-    let mut to =
-        Slices { graph: Graph { equations: vec![], ..graph.clone() }, made: vec![None; graph.types.len()], is_sliced };
+    let mut pass = Slices { to: Rewrite::of(graph), is_sliced };
     for e in &graph.equations {
-        to.graph.at = e.loc;
-        match to.sliced(e) {
-            Some(made) => to.put(made, e),
-            None => to.push(e.clone()),
+        pass.to.graph.at = e.loc;
+        match pass.sliced(e) {
+            Some(made) => pass.put(made, e),
+            None => pass.to.push(e.clone()),
         }
     }
-    to.graph
+    pass.to.graph
 }
 
 /// By variable, true if only slices of it are read, or of what elementwise operations make of it.
@@ -67,9 +67,7 @@ enum Made {
 }
 
 struct Slices {
-    graph: Graph,
-    /// By variable, its equation in the new graph.
-    made: Vec<Option<usize>>,
+    to: Rewrite,
     /// As [`are_sliced`] says of the old graph.
     is_sliced: Vec<bool>,
 }
@@ -78,18 +76,6 @@ struct Slices {
 const MOST: usize = 64;
 
 impl Slices {
-    fn push(&mut self, e: Equation) {
-        e.results.iter().for_each(|r| self.made[r.index()] = Some(self.graph.equations.len()));
-        self.graph.equations.push(e);
-    }
-
-    fn append(&mut self, op: impl Into<Op>, args: &[Var]) -> Var {
-        let v = self.graph.fitting(op, args);
-        self.made.resize(self.graph.types.len(), None);
-        self.made[v.index()] = Some(self.graph.equations.len() - 1);
-        v
-    }
-
     /// What a slice of adjacent elements is, if no array that is larger is needed for it.
     fn sliced(&self, e: &Equation) -> Option<Made> {
         let Op::Structural(StructuralOp::Slice(op)) = &e.op else { return None };
@@ -97,38 +83,38 @@ impl Slices {
             return None;
         }
         let start = op.start.iter().map(|&n| usize::try_from(n).ok()).collect::<Option<_>>()?;
-        let part = Part { start, size: self.graph.ty(e.result()).shape.clone() };
+        let part = Part { start, size: self.to.graph.ty(e.result()).shape.clone() };
         self.part(e.args[0], &part, &mut { MOST })
     }
 
     fn part(&self, v: Var, part: &Part, left: &mut usize) -> Option<Made> {
         *left = left.checked_sub(1)?;
-        let shape = &self.graph.ty(v).shape;
+        let shape = &self.to.graph.ty(v).shape;
         if *shape == part.size {
             return Some(Made::Is(v));
         }
-        let Equation { op, args, .. } = &self.graph.equations[self.made[v.index()]?];
+        let Equation { op, args, .. } = self.to.definition(v)?;
         match op {
             op if is_elementwise(op) && self.is_sliced.get(v.index()) != Some(&false) => {
-                let is_same = |&a: &Var| self.graph.ty(a).shape == *shape;
+                let is_same = |&a: &Var| self.to.graph.ty(a).shape == *shape;
                 let parts = args.iter().map(|a| self.part(*a, part, left).filter(|_| is_same(a)));
                 Some(Made::Of(op.clone(), parts.collect::<Option<_>>()?))
             }
             Op::Structural(StructuralOp::Broadcast(op)) => {
-                let rank = self.graph.ty(args[0]).shape.len();
+                let rank = self.to.graph.ty(args[0]).shape.len();
                 let is_whole = op.dims[..rank].iter().all(|&axis| shape[axis] == part.size[axis]);
                 let op = Broadcast { to: dims(&part.size), dims: op.dims.clone() };
                 is_whole.then_some(Made::Repeats(args[0], op))
             }
             Op::Structural(StructuralOp::Pad(pad)) => {
                 let low = pad.low.iter().map(|n| usize::try_from(n.as_number()?).ok()).collect::<Option<Vec<_>>>()?;
-                let is_padded = low == part.start && self.graph.ty(args[0]).shape == part.size;
+                let is_padded = low == part.start && self.to.graph.ty(args[0]).shape == part.size;
                 is_padded.then_some(Made::Is(args[0]))
             }
             Op::Structural(StructuralOp::Concat(concat)) => {
                 let mut starts = vec![0; shape.len()];
                 args.iter().copied().find_map(|a| {
-                    let own = &self.graph.ty(a).shape;
+                    let own = &self.to.graph.ty(a).shape;
                     let is_it = starts == part.start && *own == part.size;
                     starts[concat.axis] += own[concat.axis];
                     is_it.then_some(Made::Is(a))
@@ -141,10 +127,10 @@ impl Slices {
     fn make(&mut self, made: Made) -> Var {
         match made {
             Made::Is(v) => v,
-            Made::Repeats(v, op) => self.append(StructuralOp::from(op), &[v]),
+            Made::Repeats(v, op) => self.to.append(StructuralOp::from(op), &[v]),
             Made::Of(op, parts) => {
                 let args: Vec<Var> = parts.into_iter().map(|part| self.make(part)).collect();
-                self.append(op, &args)
+                self.to.append(op, &args)
             }
         }
     }
@@ -153,11 +139,11 @@ impl Slices {
     fn put(&mut self, made: Made, e: &Equation) {
         let (op, args) = match made {
             // The variable that others read; later passes drop it.
-            Made::Is(v) => (StructuralOp::from(Reshape { to: dims(&self.graph.ty(v).shape) }).into(), vec![v]),
+            Made::Is(v) => (StructuralOp::from(Reshape { to: dims(&self.to.graph.ty(v).shape) }).into(), vec![v]),
             Made::Repeats(v, op) => (StructuralOp::from(op).into(), vec![v]),
             Made::Of(op, parts) => (op, parts.into_iter().map(|part| self.make(part)).collect()),
         };
-        self.push(Equation { op, args, ..e.clone() });
+        self.to.push(Equation { op, args, ..e.clone() });
     }
 }
 

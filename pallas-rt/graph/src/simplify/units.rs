@@ -12,26 +12,25 @@
 //!
 //! A function of a row or of a single image, mapped over a batch, has such axes everywhere. Without them it shares kernels like
 //! the same function written for the batch.
+use super::rewrite::Rewrite;
 use crate::build::{dims, infer};
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::StructuralOp;
 use pallas_ir::structural::{Broadcast, Dot, Reduce, Reshape, Transpose};
 
 pub(super) fn units(graph: &Graph) -> Graph {
-    let mut to = Units { graph: Graph { equations: vec![], ..graph.clone() }, made: vec![None; graph.types.len()] };
+    let mut pass = Units { to: Rewrite::of(graph) };
     for e in &graph.equations {
-        to.graph.at = e.loc;
-        if to.without(e).is_none() {
-            to.push(e.clone());
+        pass.to.graph.at = e.loc;
+        if pass.without(e).is_none() {
+            pass.to.push(e.clone());
         }
     }
-    to.graph
+    pass.to.graph
 }
 
 struct Units {
-    graph: Graph,
-    /// By variable, its equation in the new graph.
-    made: Vec<Option<usize>>,
+    to: Rewrite,
 }
 
 /// A value without some axes of one element.
@@ -42,27 +41,14 @@ struct Bare {
 }
 
 impl Units {
-    fn push(&mut self, e: Equation) {
-        e.results.iter().for_each(|r| self.made[r.index()] = Some(self.graph.equations.len()));
-        self.graph.equations.push(e);
-    }
-
-    fn append(&mut self, op: impl Into<Op>, args: &[Var]) -> Var {
-        let v = self.graph.fitting(op, args);
-        self.made.resize(self.graph.types.len(), None);
-        self.made[v.index()] = Some(self.graph.equations.len() - 1);
-        v
-    }
-
     fn shape(&self, v: Var) -> &[usize] {
-        &self.graph.ty(v).shape
+        &self.to.graph.ty(v).shape
     }
 
     /// The source of reshapes that put axes of one element into a value.
     fn bare(&self, v: Var) -> Option<Bare> {
         let (mut source, mut found) = (v, None);
-        while let Some(Equation { op: Op::Structural(StructuralOp::Reshape(_)), args, .. }) =
-            self.made[source.index()].map(|i| &self.graph.equations[i])
+        while let Some(Equation { op: Op::Structural(StructuralOp::Reshape(_)), args, .. }) = self.to.definition(source)
         {
             source = args[0];
             let is_shorter = self.shape(source).len() < self.shape(v).len();
@@ -81,7 +67,7 @@ impl Units {
                 let axes: Vec<usize> =
                     (0..bare.axes.len()).filter(|&axis| op.axes.contains(&bare.axes[axis])).collect();
                 let op = StructuralOp::from(Reduce { axes, ..op.clone() });
-                self.append(op, &[bare.value])
+                self.to.append(op, &[bare.value])
             }
             // It repeats nothing.
             Op::Structural(StructuralOp::Broadcast(op))
@@ -93,28 +79,28 @@ impl Units {
             Op::Structural(StructuralOp::Broadcast(op)) => {
                 let bare = self.bare(e.args[0])?;
                 let op = Broadcast { to: op.to.clone(), dims: bare.axes.iter().map(|&axis| op.dims[axis]).collect() };
-                self.append(StructuralOp::from(op), &[bare.value])
+                self.to.append(StructuralOp::from(op), &[bare.value])
             }
             Op::Structural(StructuralOp::Transpose(op)) => {
                 let bare = self.bare(e.args[0])?;
                 let kept = op.axes.iter().filter_map(|axis| bare.axes.iter().position(|own| own == axis));
                 let op = StructuralOp::from(Transpose { axes: kept.collect() });
-                self.append(op, &[bare.value])
+                self.to.append(op, &[bare.value])
             }
             Op::Structural(StructuralOp::Dot(op)) => self.dot(e, op)?,
             Op::Structural(StructuralOp::Gather(op)) => {
                 let index = self.single_starts(e.args[1], op.index_vector_dim)?;
-                self.append(e.op.clone(), &[e.args[0], index])
+                self.to.append(e.op.clone(), &[e.args[0], index])
             }
             Op::Structural(StructuralOp::Scatter(op)) => {
                 let index = self.single_starts(e.args[1], op.index_vector_dim)?;
-                self.append(e.op.clone(), &[e.args[0], index, e.args[2]])
+                self.to.append(e.op.clone(), &[e.args[0], index, e.args[2]])
             }
             _ => return None,
         };
         // The variable that others read.
         let op = Op::Structural(Reshape { to: dims(self.shape(e.result())) }.into());
-        self.push(Equation { op, args: vec![made], ..e.clone() });
+        self.to.push(Equation { op, args: vec![made], ..e.clone() });
         Some(())
     }
 
@@ -141,22 +127,21 @@ impl Units {
                 _ => self.reshaped(v, &to),
             });
         }
-        Some(self.append(e.op.clone(), &args))
+        Some(self.to.append(e.op.clone(), &args))
     }
 
     /// A value without axes of one element, in this shape; a repeated value is repeated less.
     fn reshaped(&mut self, v: Var, to: &[usize]) -> Var {
-        if let Some(Equation { op: Op::Structural(StructuralOp::Broadcast(op)), args, .. }) =
-            self.made[v.index()].map(|i| &self.graph.equations[i])
+        if let Some(Equation { op: Op::Structural(StructuralOp::Broadcast(op)), args, .. }) = self.to.definition(v)
             && let Some(axes) = placed(to, self.shape(v))
             && let rank = self.shape(args[0]).len()
             && op.dims[..rank].iter().all(|axis| axes.contains(axis))
         {
             let at = |axis: &usize| axes.iter().position(|own| own == axis).expect("all are kept");
             let (from, moved) = (args[0], op.dims[..rank].iter().map(at).collect());
-            return self.append(StructuralOp::from(Broadcast { to: dims(to), dims: moved }), &[from]);
+            return self.to.append(StructuralOp::from(Broadcast { to: dims(to), dims: moved }), &[from]);
         }
-        self.append(StructuralOp::from(Reshape { to: dims(to) }), &[v])
+        self.to.append(StructuralOp::from(Reshape { to: dims(to) }), &[v])
     }
 
     fn dot(&mut self, e: &Equation, op: &Dot) -> Option<Var> {
@@ -173,12 +158,12 @@ impl Units {
             let (fewer, mut operands) = (Dot { batch, contract, acc: op.acc }, args.clone());
             operands[side] = bare.value;
             // Axis 1 by axis 0 alone is the form of two matrices, which other ranks do not have.
-            let types: Vec<_> = operands.iter().map(|&v| self.graph.ty(v)).collect();
+            let types: Vec<_> = operands.iter().map(|&v| self.to.graph.ty(v)).collect();
             if infer(&Op::Structural(fewer.clone().into()), &types).is_ok() {
                 (op, args, is_less) = (fewer, operands, true);
             }
         }
-        is_less.then(|| self.append(StructuralOp::from(op), &args))
+        is_less.then(|| self.to.append(StructuralOp::from(op), &args))
     }
 }
 
