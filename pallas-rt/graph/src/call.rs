@@ -81,6 +81,17 @@ pub fn has_effect(op: &Op) -> bool {
         || call.graphs().iter().any(|graph| graph.equations.iter().any(|e| has_effect(&e.op)))
 }
 
+/// The scan that an operation is.
+pub(crate) fn scan_of(op: &Op) -> Option<&Scan> {
+    match op {
+        Op::Call(call) => match &**call {
+            Call::Scan(scan) => Some(scan),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
 /// `jax.checkpoint`: a graph of whose values reverse mode stores those that a policy names, and computes the others again.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Checkpoint {

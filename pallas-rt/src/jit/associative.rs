@@ -1,8 +1,15 @@
-//! Scans with an associative function, in a number of calls of it that grows with the logarithm of the length.
+//! Scans with an associative function: as a tree, or in turn.
+//!
+//! ```text
+//! tree      pairs of elements, pairs of pairs, ..: all elements of a level at once (GPUs, meshes, long vectors)
+//! in turn   one row after the other: half as many calls on elements, and each array is read once (one CPU)
+//! ```
+use super::control::Scan;
 use super::function::Outcome;
 use super::linear::like;
-use super::trace::{apply_all, type_of};
+use super::trace::{apply_all, parts_on_mesh, type_of};
 use crate::array::{Array, axis_of};
+use crate::device::DeviceKind;
 use crate::error::{Error, Result};
 use crate::tree::{self, Tree};
 use pallas_graph::{Graph, Var};
@@ -79,11 +86,14 @@ impl AssociativeScan {
             return refused("an associative scan without arrays".into(), "give it a tree with at least one array");
         };
         let scan = Running { xs, combine: &combine, axes: &axes, at };
+        if scan.is_faster_in_turn(&leaves, length) {
+            return tree::rebuild(xs, scan.in_turn(&leaves, length, self.reverse)?);
+        }
         let turned = |all: Vec<Array>| match self.reverse {
             true => scan.each(&all, reversed),
             false => Ok(all),
         };
-        let found = scan.run(turned(leaves)?, length)?;
+        let found = scan.as_tree(turned(leaves)?, length)?;
         tree::rebuild(xs, turned(found)?)
     }
 }
@@ -91,9 +101,10 @@ impl AssociativeScan {
 /// All partial results of an associative function along an axis: the first element, `combine` of the first two, of the
 /// first three, and so on; `lax.associative_scan`.
 ///
-/// `combine` takes two trees like `xs` with several elements along the axis, and combines these one by one: it is made of
-/// elementwise operations, of products of batches of matrices, and the like. It is called about twice the logarithm of
-/// the length, as in Blelloch, "Prefix Sums and Their Applications" (1990).
+/// `combine` takes two trees like `xs` with any number of elements along the axis, and combines these one by one: it is
+/// made of elementwise operations, of products of batches of matrices, and the like. On a GPU and on a mesh it is called
+/// about twice the logarithm of the length, as in Blelloch, "Prefix Sums and Their Applications" (1990); on one CPU it is
+/// the step of a loop. Which elements are combined first differs, and so may the rounding.
 ///
 /// # Errors
 /// `combine`'s own error; arrays without the axis, or of other lengths; a result of `combine` that is another tree or has
@@ -126,9 +137,48 @@ struct Running<'a, T, F> {
     at: Loc,
 }
 
+/// Most steps, and elements of all of them, that are made without a loop.
+const FEW: usize = 8;
+const SMALL: usize = 4096;
+
+/// Most numbers without further axes that are taken in turn: of more a tree is faster, since a step has one.
+const NUMBERS: usize = 4096;
+
 impl<T: Tree, R: Outcome<Tree = T>, F: Fn(&T, &T) -> R> Running<'_, T, F> {
-    /// The scan of arrays with `n` elements along their axes.
-    fn run(&self, all: Vec<Array>, n: usize) -> Result<Vec<Array>> {
+    fn is_faster_in_turn(&self, all: &[Array], n: usize) -> bool {
+        let has_rows = all.iter().any(|x| x.shape().iter().product::<usize>() > n);
+        all[0].client().kind() == DeviceKind::Cpu && parts_on_mesh() == 1 && (has_rows || n <= NUMBERS)
+    }
+
+    /// The scan of arrays with `n` elements along their axes, one after the other, from the last one on if it is reversed.
+    fn in_turn(&self, all: &[Array], n: usize, reverse: bool) -> Result<Vec<Array>> {
+        if n < 2 {
+            return Ok(all.to_vec());
+        }
+        let (first, rest) = if reverse { (n - 1, 0) } else { (0, 1) };
+        let (first, rest) = (self.part(all, first, 1, 1)?, self.part(all, rest, n - 1, 1)?);
+        let rest: Vec<Array> = self.with_axes(&rest, |x, axis| x.moveaxis(axis, 0));
+        let first = self.with_axes(&first, |x, axis| x.squeeze([axis]));
+        let step = |before: &Vec<Array>, x: &Vec<Array>| {
+            let [before, x] = [before, x].map(|all| self.with_axes(all, |x, axis| x.expand_dims(axis)));
+            let made = self.with_axes(&self.combined(before, x)?, |x, axis| x.squeeze([axis]));
+            Ok::<_, Error>((made.clone(), made))
+        };
+        let elements: usize = all.iter().map(|x| x.shape().iter().product::<usize>()).sum();
+        let scan = Scan::new().reverse(reverse).unroll(if n <= FEW && elements <= SMALL { n } else { 1 });
+        let (_, rest): (Vec<Array>, Vec<Array>) = scan.run(&first, &rest, step)?;
+        let first = self.with_axes(&first, |x, axis| x.expand_dims(axis));
+        let rest = self.with_axes(&rest, |x, axis| x.moveaxis(0, axis));
+        let (a, b) = if reverse { (&rest, &first) } else { (&first, &rest) };
+        self.joined(a, b, concatenated)
+    }
+
+    fn with_axes(&self, all: &[Array], f: impl Fn(&Array, isize) -> Array) -> Vec<Array> {
+        all.iter().zip(self.axes).map(|(x, &axis)| f(x, axis as isize)).collect()
+    }
+
+    /// The scan of arrays with `n` elements along their axes, as a tree.
+    fn as_tree(&self, all: Vec<Array>, n: usize) -> Result<Vec<Array>> {
         // The arrays of each level, of which the next one has the combined pairs.
         let (mut levels, mut n) = (vec![], n);
         let mut all = all;

@@ -1,18 +1,14 @@
-//! Drops carried values that nothing reads, and makes arrays of those that count.
+//! Makes arrays of carried values that count.
 //!
 //! ```text
-//! %3, %4 = scan { lambda i x . j = add i, 1  y = exp x       in j, y } %0, %1        %5 = neg %4
-//! %4     = scan { lambda x .                 y = exp x       in y } %1               %5 = neg %4
-//!
 //! %3, %4 = scan { lambda i h . j = add i, 1  k = add h, i    in j, k } %0, %1        %5 = neg %4
 //! %4     = scan { lambda h i .               k = add h, i    in k } %1, [%0, %0 + 1, ..]
 //! ```
 use crate::build::dims;
-use crate::call::{Call, Scan, has_effect};
+use crate::call::{Call, Scan};
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::structural::{Broadcast, Iota};
 use pallas_ir::{DType, Literal, ScalarOp, StructuralOp, Type};
-use std::collections::BTreeSet;
 
 /// Longest array in place of a counter.
 const LONGEST: usize = 1 << 16;
@@ -33,7 +29,6 @@ pub(super) fn carries(graph: &Graph) -> Graph {
         {
             let mut scan = scan.clone();
             count(&mut to, &mut e, &mut scan, &is_read);
-            drop_unread(&mut e, &mut scan, &is_read);
             e.op = Call::Scan(scan).into();
         }
         to.equations.push(e);
@@ -89,43 +84,4 @@ fn step(body: &Graph, param: Var, result: Var) -> Option<i64> {
         Op::Literal(x) => Some(x.as_i64()),
         _ => None,
     })
-}
-
-/// Drops carried values that no other result of the scan depends on.
-fn drop_unread(e: &mut Equation, scan: &mut Scan, is_read: &[bool]) {
-    let body = &scan.body;
-    let carried = scan.captured..scan.captured + scan.carried;
-    let mut live: BTreeSet<Var> = BTreeSet::new();
-    let results = body.results.iter().enumerate();
-    live.extend(results.filter(|(k, _)| *k >= scan.carried || is_read[e.results[*k].index()]).map(|(_, r)| *r));
-    loop {
-        for e in body.equations.iter().rev() {
-            if has_effect(&e.op) || e.results.iter().any(|r| live.contains(r)) {
-                live.extend(&e.args);
-            }
-        }
-        let kept = body.params[carried.clone()].iter().zip(&body.results).filter(|(p, _)| live.contains(p));
-        let before = live.len();
-        let next: Vec<Var> = kept.map(|(_, r)| *r).collect();
-        live.extend(next);
-        if live.len() == before {
-            break;
-        }
-    }
-    // An equation has a result.
-    let is_kept = |k: usize| {
-        let is_result = is_read[e.results[k].index()];
-        is_result || live.contains(&body.params[scan.captured + k])
-    };
-    let kept: Vec<bool> = (0..scan.carried).map(is_kept).collect();
-    if e.results.len() == kept.iter().filter(|kept| !**kept).count() {
-        return;
-    }
-    for k in (0..kept.len()).rev().filter(|&k| !kept[k]) {
-        e.args.remove(scan.captured + k);
-        e.results.remove(k);
-        scan.body.params.remove(scan.captured + k);
-        scan.body.results.remove(k);
-        scan.carried -= 1;
-    }
 }

@@ -1,5 +1,5 @@
-//! Drops arrays of scans that hold nothing of their own: stacks that nothing reads, stacks of equal elements, and arrays
-//! whose elements are all the same.
+//! Arrays of scans that hold nothing of their own are read no more: stacks of equal elements, and arrays whose elements are
+//! all the same.
 //!
 //! ```text
 //! %1, %2, %3 = scan { .. in h, y, y } %0   %4 = exp %3        (a carried value and two stacks of the same)
@@ -8,7 +8,7 @@
 //! %2 = broadcast to(128, 8) %1             %3 = scan { lambda x . .. } %2
 //!                                          %3 = scan { lambda a . x = broadcast to(8) a  .. } %1
 //! ```
-use crate::call::{Call, Scan};
+use crate::call::{Call, Scan, scan_of};
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::structural::Broadcast;
 use pallas_ir::{Literal, StructuralOp};
@@ -18,19 +18,7 @@ pub(super) fn stacks(graph: &Graph) -> Graph {
     let mut graph = graph.clone();
     capture_equal_elements(&mut graph);
     merge_equal_stacks(&mut graph);
-    drop_unread_stacks(&mut graph);
     graph
-}
-
-/// The scan that an operation is.
-pub(super) fn scan_of(op: &Op) -> Option<&Scan> {
-    match op {
-        Op::Call(call) => match &**call {
-            Call::Scan(scan) => Some(scan),
-            _ => None,
-        },
-        _ => None,
-    }
 }
 
 /// Scans over a broadcast make its elements in the body.
@@ -91,22 +79,4 @@ fn merge_equal_stacks(graph: &mut Graph) {
         }
     }
     graph.results.iter_mut().for_each(|r| *r = same[r.index()]);
-}
-
-fn drop_unread_stacks(graph: &mut Graph) {
-    let mut is_read = vec![false; graph.types.len()];
-    let read = graph.equations.iter().flat_map(|e| &e.args).chain(&graph.results);
-    read.for_each(|v| is_read[v.index()] = true);
-    for e in &mut graph.equations {
-        let Some(scan) = scan_of(&e.op) else { continue };
-        // An equation has a result.
-        let is_kept = |i: &usize| *i < scan.carried.max(1) || is_read[e.results[*i].index()];
-        let kept: Vec<usize> = (0..e.results.len()).filter(is_kept).collect();
-        if kept.len() < e.results.len() {
-            let mut scan = scan.clone();
-            scan.body.results = kept.iter().map(|&i| scan.body.results[i]).collect();
-            e.results = kept.iter().map(|&i| e.results[i]).collect();
-            e.op = Call::Scan(scan).into();
-        }
-    }
 }

@@ -44,7 +44,9 @@ pub fn vjp_of(graph: &Graph, wrt: &[bool], of: &[bool]) -> Result<Graph, Refused
     assert_eq!(of.len(), graph.results.len(), "one entry for each result");
     assert_eq!(wrt.len(), graph.params.len(), "one entry for each parameter");
     let _memo = memo::scope();
-    let graph = &expanded(graph, &|call| if let Call::Closed(graph) = call { Some(graph) } else { None });
+    let graph = expanded(graph, &|call| if let Call::Closed(graph) = call { Some(graph) } else { None });
+    // The derivative of what nothing reads would be of no use, and hard to find in a scan.
+    let graph = &without_dead(&graph);
     let active = active(graph, wrt);
     let cotangents = vec![None; graph.types.len()];
     let mut back = Back { to: RefCell::new(graph.clone()), cotangents, groups: graph.groups() };

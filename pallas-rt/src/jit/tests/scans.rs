@@ -2,8 +2,8 @@
 use super::{array, close, numbers};
 use crate::prelude::*;
 use crate::{
-    AssociativeScan, Scan, associative_scan, grad, jit, lower, make_jaxpr, ops, scan, select, value_and_grad_aux, vmap,
-    while_loop,
+    AssociativeScan, Scan, associative_scan, grad, grad_by, jit, lower, make_jaxpr, ops, scan, select,
+    value_and_grad_aux, vmap, while_loop,
 };
 use std::cell::Cell;
 
@@ -59,10 +59,10 @@ fn unrolled_scans_are_scans() {
     assert_eq!([1, 2, 7].map(|unroll| count(unroll, "scan[")), [1, 1, 0]);
 }
 
-/// Results and calls are JAX's, from `associative.py`. It calls the function for nothing where two elements are left.
+/// Results are JAX's, from `associative.py`, and calls where a tree is made, which calls the function for nothing where two
+/// elements are left. On the CPU it is traced once, as the step of a loop.
 #[test]
 fn associative_scans_are_those_of_jax() {
-    let cpu = Client::cpu();
     let mut lines = 0;
     for line in include_str!("associative.txt").lines() {
         let all: Vec<i64> = line.split_whitespace().map(|n| n.parse().expect("a number")).collect();
@@ -73,22 +73,74 @@ fn associative_scans_are_those_of_jax() {
         }
         let wanted: Vec<Vec<i32>> =
             (0..4).map(|k| all[2 + k * n..2 + (k + 1) * n].iter().map(|&x| x as i32).collect()).collect();
-        let integers =
-            |f: &dyn Fn(i32) -> i32| cpu.array(&(0..n as i32).map(f).collect::<Vec<_>>(), &[n]).expect("it fits");
-        let maps = (integers(&|i| i * 7 - 20), integers(&|i| i * 1001 % 13));
-        let calls = Cell::new(0);
-        let combine = |f: &(Array, Array), g: &(Array, Array)| {
-            calls.set(calls.get() + 1);
-            (&f.0 * &g.0, &g.0 * &f.1 + &g.1)
-        };
-        let there = associative_scan(&maps, combine).expect("it runs");
-        assert_eq!(calls.get(), jax_calls - usize::from(left == 2), "{n}");
-        let back = AssociativeScan::new().reverse(true).run(&maps, combine).expect("it runs");
-        let found = [there.0, there.1, back.0, back.1].map(|x| x.to_vec::<i32>().expect("it runs"));
-        assert_eq!(found.to_vec(), wanted, "{n}");
+        let as_a_tree = jax_calls - usize::from(left == 2);
+        for (client, wanted_calls) in [(Client::interpreter(), as_a_tree), (Client::cpu(), as_a_tree.min(1))] {
+            let integers = |f: &dyn Fn(i32) -> i32| {
+                client.array(&(0..n as i32).map(f).collect::<Vec<_>>(), &[n]).expect("it fits")
+            };
+            let maps = (integers(&|i| i * 7 - 20), integers(&|i| i * 1001 % 13));
+            let calls = Cell::new(0);
+            let combine = |f: &(Array, Array), g: &(Array, Array)| {
+                calls.set(calls.get() + 1);
+                (&f.0 * &g.0, &g.0 * &f.1 + &g.1)
+            };
+            let there = associative_scan(&maps, combine).expect("it runs");
+            assert_eq!(calls.get(), wanted_calls, "{n}");
+            let back = AssociativeScan::new().reverse(true).run(&maps, combine).expect("it runs");
+            let found = [there.0, there.1, back.0, back.1].map(|x| x.to_vec::<i32>().expect("it runs"));
+            assert_eq!(found.to_vec(), wanted, "{n}");
+        }
         lines += 1;
     }
     assert_eq!(lines, 13);
+}
+
+/// A linear recurrence along any axis, in both directions, and its gradients: the same in turn and as a tree.
+#[test]
+fn associative_scans_in_turn_are_those_of_trees() {
+    let run = |axis: isize, reverse: bool| {
+        move |a: &Array, b: &Array| {
+            let combine = |(a, b): &(Array, Array), (c, d): &(Array, Array)| (a * c, b * c + d);
+            AssociativeScan::new().axis(axis).reverse(reverse).run(&(a.clone(), b.clone()), combine)
+        }
+    };
+    let loss = |axis, reverse, both: bool| {
+        move |a: &Array, b: &Array| {
+            let (product, h) = run(axis, reverse)(a, b)?;
+            let h = (&h * &h).sum(..);
+            Ok::<_, Error>(if both { h + product.sum(..) } else { h })
+        }
+    };
+    let drawn = |client: &Client, shape: &[usize], seed: usize| {
+        let n: usize = shape.iter().product();
+        let numbers: Vec<f32> = (0..n).map(|i| ((i * 7 + seed) % 11) as f32 / 8.0 - 0.6).collect();
+        client.array(&numbers, shape).expect("it fits")
+    };
+    let exact = |x: &Array| numbers(x).iter().map(|&x| f64::from(x)).collect::<Vec<_>>();
+    for shape in [vec![0, 2], vec![1, 3], vec![2, 1], vec![7, 3], vec![9, 0], vec![9, 4], vec![33, 2], vec![600, 3]] {
+        for (axis, shape) in [(0, shape.clone()), (1, shape.iter().rev().copied().collect())] {
+            for reverse in [false, true] {
+                let [here, there] = [Client::cpu(), Client::interpreter()].map(|client| {
+                    let (a, b) = (drawn(&client, &shape, 1), drawn(&client, &shape, 5));
+                    let (product, h) = jit(run(axis, reverse))(&a, &b).expect("it runs");
+                    let slopes = [true, false].map(|both| {
+                        grad_by((crate::Arg::<0>, crate::Arg::<1>), loss(axis, reverse, both))(&a, &b).expect("it runs")
+                    });
+                    (product, h, slopes)
+                });
+                close(&here.0, &exact(&there.0));
+                close(&here.1, &exact(&there.1));
+                for (here, there) in here.2.iter().zip(&there.2) {
+                    close(&here.0, &exact(&there.0));
+                    close(&here.1, &exact(&there.1));
+                }
+            }
+        }
+    }
+    // Long vectors are trees everywhere.
+    let x = array(&[1.0; 5000], &[5000]);
+    let sums = associative_scan(&x, |a: &Array, b: &Array| a + b).expect("it runs");
+    assert_eq!(numbers(&sums), (1..=5000).map(|i| i as f32).collect::<Vec<_>>());
 }
 
 #[test]
@@ -124,9 +176,9 @@ fn mistakes_in_associative_scans_are_named() {
     let add = |a: &(Array, Array), b: &(Array, Array)| (&a.0 + &b.0, &a.1 + &b.1);
     fails(associative_scan(&(x.clone(), y), add).map(|x| x.0), line!(), "`1` of f32[3] in an associative scan of");
     fails(associative_scan(&x.sum(..), |a: &Array, b: &Array| a + b), line!(), "along axis 0 of `` of f32[]");
-    fails(associative_scan(&x, |a: &Array, b: &Array| (a + b).sum(..)), line!(), "function of f32[2] is f32[]");
+    fails(associative_scan(&x, |a: &Array, b: &Array| (a + b).sum(..)), line!(), "is f32[]");
     let integers = |a: &Array, _: &Array| ops::ones(a.shape(), DType::I32);
-    fails(associative_scan(&x, integers), line!(), "is i32[2]");
+    fails(associative_scan(&x, integers), line!(), "is i32[1]");
     fails(associative_scan(&(), |(), ()| ()).map(|()| x.clone()), line!(), "without arrays");
 }
 
