@@ -236,7 +236,15 @@ fn of_product(graph: &Graph, cluster: &Cluster, product: usize, extents: &[usize
         let values = e.args.iter().copied().zip(operands).chain([(e.result(), cuts.clone())]);
         let elements = values.map(|(v, cuts)| in_block(&graph.ty(v).shape, &cuts, &blocks)).max().unwrap_or(1);
         let is_small = shape.iter().product::<usize>() * summed < sizes.small;
-        batches(&mut blocks, extents, a_matrix, elements, is_small, sizes);
+        let times = times(programs(&blocks), elements, is_small, sizes);
+        match outermost.filter(|&(k, _)| blocks[k] < extents[k]) {
+            // More rows of a matrix lie side by side, those of the next one far away.
+            Some((k, _)) => {
+                let parts = extents[k].div_ceil((blocks[k] * times).min(extents[k]));
+                blocks[k] = extents[k].div_ceil(parts).next_multiple_of(4).min(extents[k]);
+            }
+            None => batches(&mut blocks, extents, a_matrix, times),
+        }
     }
     blocks
 }
@@ -244,19 +252,16 @@ fn of_product(graph: &Graph, cluster: &Cluster, product: usize, extents: &[usize
 /// Programs for each that runs at the same time, if there are enough: they end at about the same time then.
 const EACH: usize = 4;
 
-/// Gives blocks of 1, but for the axes of a matrix, several positions: as many as the tile of a program without a product
-/// holds beside `elements` of one position, and as leave enough programs unless the product is small.
-fn batches(
-    blocks: &mut [usize],
-    extents: &[usize],
-    a_matrix: impl Fn(usize) -> bool,
-    elements: usize,
-    is_small: bool,
-    sizes: &Sizes,
-) {
-    let programs: usize = extents.iter().zip(&*blocks).map(|(extent, block)| extent.div_ceil(*block)).product();
+/// How many times as much a program may have as in blocks with `elements`: as many as the tile of a program without a product
+/// holds, and as leave enough programs unless the product is small.
+fn times(programs: usize, elements: usize, is_small: bool, sizes: &Sizes) -> usize {
     let enough = if is_small { 1 } else { EACH * sizes.programs };
-    let mut left = (sizes.tile / elements.max(1)).min(programs / enough);
+    (sizes.tile / elements.max(1)).min(programs / enough).max(1)
+}
+
+/// Gives blocks of 1, but for the axes of a matrix, so many positions together.
+fn batches(blocks: &mut [usize], extents: &[usize], a_matrix: impl Fn(usize) -> bool, times: usize) {
+    let mut left = times;
     for axis in (0..extents.len()).rev().filter(|&axis| !a_matrix(axis)) {
         let most = left.clamp(1, extents[axis].max(1));
         // No program has an end of the array inside of its block, unless that makes blocks much smaller.

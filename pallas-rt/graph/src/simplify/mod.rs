@@ -8,6 +8,7 @@ mod slices;
 mod stacks;
 mod steps;
 mod units;
+mod vectors;
 
 pub use crate::inline::inline as inlined;
 
@@ -30,6 +31,7 @@ pub const PASSES: &[(&str, Pass)] = &[
     ("dead", without_dead),
     ("units", units::units),
     ("products", products::products),
+    ("vectors", vectors::vectors),
     ("cancel", cancel::cancel),
     ("common", common::common),
     ("dead", without_dead),

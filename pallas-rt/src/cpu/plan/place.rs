@@ -53,7 +53,8 @@ fn aim(kernel: &Kernel, roots: &[Value], uses: &Uses, block: &Block, at: usize) 
     let plain = match &block.steps[defined] {
         Step::Chain(_) => link.is_some(),
         Step::Nest(nested) => nested.args.len() == 2 && kernel.ty(value).dtype.bytes() >= 4,
-        Step::Dot(dot) => dot.batch[0].is_empty() && dot.free.iter().all(|f| f.len() == 1),
+        // Sums of 16-bit floats are made elsewhere and rounded.
+        Step::Dot(dot) => dot.free.iter().all(|f| f.len() == 1) && kernel.ty(value).dtype.bytes() >= 4,
         Step::Scatter { .. } => true,
         _ => false,
     };

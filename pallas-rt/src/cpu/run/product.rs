@@ -179,7 +179,7 @@ impl Run<'_> {
             }
             None => out,
         };
-        // A result that was aimed is a matrix with rows apart; every other is contiguous.
+        // A result that was aimed has matrices with rows apart; every other is contiguous.
         let ldc = if tile.is_contiguous(self.shape(to)) { n as isize } else { tile.strides[batch.len()] };
         let turned = n == 1 && ldc == 1 && m > 1;
         Ok(Outcome { extents: Extents { m, n, k }, batch, tile, ldc, turned, rounded })
@@ -205,16 +205,17 @@ impl Run<'_> {
         let (a, b) = (self.side(dot, 0, operands[0])?, self.side(dot, 1, operands[1])?);
         let size: usize = batch.iter().product();
         for index in 0..size {
-            let (mut rest, mut offsets) = (index, [0, 0]);
+            let (mut rest, mut offsets) = (index, [0; 3]);
             for axis in (0..batch.len()).rev() {
                 let i = (rest % batch[axis]) as isize;
                 rest /= batch[axis];
-                offsets = [offsets[0] + i * a.batch[axis], offsets[1] + i * b.batch[axis]];
+                let strides = [a.batch[axis], b.batch[axis], tile.strides[axis]];
+                offsets.iter_mut().zip(strides).for_each(|(offset, stride)| *offset += i * stride);
             }
             let start = |s: &Side, at: usize| s.start.wrapping_offset(offsets[at] * operands[at].bytes() as isize);
             let left = Matrix { start: start(&a, 0), row: a.free, col: a.contract };
             let right = Matrix { start: start(&b, 1), row: b.contract, col: b.free };
-            let first = tile.start.wrapping_add(index * m * n * compute.bytes()).cast::<T>();
+            let first = tile.start.wrapping_offset(offsets[2] * compute.bytes() as isize).cast::<T>();
             let target = Target { start: first, row: if turned { m as isize } else { ldc }, add: dot.init.is_some() };
             if turned {
                 multiply(Extents { m: 1, n: m, k }, right.transposed(), left.transposed(), target);

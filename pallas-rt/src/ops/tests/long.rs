@@ -99,3 +99,84 @@ fn chains_are_the_same_fused() {
     }
     assert!(compared > 90, "{compared} chains");
 }
+
+/// Products of batches of vectors, of scaled vectors and of matrices whose blocks lie apart in the result: every element, of
+/// integers that each type holds exactly, by the definition of `einsum`.
+#[test]
+fn products_in_batches_are_sums_of_products() {
+    let sizes = |axis: char| match axis {
+        'a' => 3,
+        'b' => 5,
+        'i' => 13,
+        'j' => 301,
+        'k' => 7,
+        'n' => 4099,
+        'v' => 2,
+        'u' => 1,
+        _ => 0,
+    };
+    let dtypes = [DType::F32, DType::F64, DType::Bf16, DType::F16, DType::I32, DType::I8];
+    let cases = [
+        "bi,bi->b",
+        "ib,bi->b",
+        "ab,ba->ab",
+        "abk,kab->ba",
+        "bj,jb->b",
+        "bk,b->bk",
+        "kb,b->bk",
+        "bi,bk->bik",
+        "u,bk->buk",
+        "bu,uk->bk",
+        "ak,bk->ab",
+        "bik,bkj->bij",
+        "bik,bkn->bin",
+        "bvk,bkn->bvn",
+        "aik,aki->ai",
+        "abik,abkj->abij",
+        "k,k->",
+        "bz,bz->b",
+        "bz,bk->bzk",
+    ];
+    for case in cases {
+        let (from, to) = case.split_once("->").expect("an arrow");
+        let (x, y) = from.split_once(',').expect("two arrays");
+        let axes: Vec<char> = to.chars().chain(x.chars().filter(|axis| !to.contains(*axis))).collect();
+        let shape = |of: &str| of.chars().map(sizes).collect::<Vec<usize>>();
+        let numbers = |of: &str, seed: usize| -> Vec<f64> {
+            (0..shape(of).iter().product()).map(|i| ((i * 7 + seed) % 5) as f64 - 2.0).collect()
+        };
+        let (a, b) = (numbers(x, 1), numbers(y, 3));
+        // Row-major positions of all axes, the summed ones last.
+        let mut wanted = vec![0.0; shape(to).iter().product()];
+        let all = shape(&axes.iter().collect::<String>());
+        let strides = |of: &str| -> Vec<usize> {
+            let stride = |axis: &char| of.split_once(*axis).map_or(0, |(_, inner)| shape(inner).iter().product());
+            axes.iter().map(stride).collect()
+        };
+        let strides = [x, y, to].map(strides);
+        for at in 0..all.iter().product() {
+            let (mut rest, mut places): (usize, _) = (at, [0; 3]);
+            for axis in (0..all.len()).rev() {
+                places.iter_mut().zip(&strides).for_each(|(place, strides)| *place += rest % all[axis] * strides[axis]);
+                rest /= all[axis];
+            }
+            wanted[places[2]] += a[places[0]] * b[places[1]];
+        }
+        for dtype in dtypes {
+            let array =
+                |numbers: &[f64], of: &str| Client::cpu().array(numbers, &shape(of)).expect("it fits").cast(dtype);
+            let (a, b) = (array(&a, x), array(&b, y));
+            let found = jit(move |a: &Array, b: &Array| ops::einsum(case, &[a, b]))(&a, &b);
+            let found = found.unwrap_or_else(|e| panic!("{case} of {dtype}: {e}"));
+            let found = found.cast(DType::F64).to_vec::<f64>().expect("it runs");
+            // Sums of this size are exact in f16 and in f32, and wrap around in i8.
+            let rounded = |x: f64| match dtype {
+                DType::Bf16 => f64::from(half::bf16::from_f64(x)),
+                DType::I8 => f64::from(x as i64 as i8),
+                _ => x,
+            };
+            let wanted: Vec<f64> = wanted.iter().map(|x| rounded(*x)).collect();
+            assert_eq!(found, wanted, "{case} of {dtype}");
+        }
+    }
+}
