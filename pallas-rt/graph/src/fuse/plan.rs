@@ -148,16 +148,31 @@ pub fn plan(graph: &Graph, is_donated: &[bool], sizes: &Sizes) -> Plan {
     let graph = copied(graph);
     let Staged { graph, given } = staged(&graph, sizes);
     debug_assert_eq!(crate::verify(&graph), Ok(()));
-    let (mut best, mut other) = planned(&graph, &given, is_donated, sizes);
+    let (mut best, mut others) = planned(&graph, &given, is_donated, sizes);
+    if let Some(graph) = &others.of_readers {
+        let (plan, next) = planned(graph, &given, is_donated, sizes);
+        if plan.steps.len() <= best.steps.len() && plan.arena <= best.arena {
+            (best, others) = (plan, next);
+        }
+    }
+    let mut other = others.again;
     for _ in 0..MOST_TURNS {
         let Some(graph) = other else { break };
         let (plan, next) = planned(&graph, &given, is_donated, sizes);
         if plan.arena > best.arena - best.arena / GAIN {
             break;
         }
-        (best, other) = (plan, next);
+        (best, other) = (plan, next.again);
     }
     best
+}
+
+/// Graphs that compute the same, in which values are made again.
+struct Others {
+    /// To keep less memory.
+    again: Option<Graph>,
+    /// By kernels that read all that is needed.
+    of_readers: Option<Graph>,
 }
 
 /// Times that a graph is planned again with values that are computed again.
@@ -166,7 +181,7 @@ const MOST_TURNS: usize = 4;
 pub(super) const GAIN: usize = 16;
 
 /// The plan, and the graph with cheap values that are computed again, if it may need less memory.
-fn planned(graph: &Graph, given: &Given, is_donated: &[bool], sizes: &Sizes) -> (Plan, Option<Graph>) {
+fn planned(graph: &Graph, given: &Given, is_donated: &[bool], sizes: &Sizes) -> (Plan, Others) {
     let definitions = graph.definitions();
     let found = clusters(graph, given, sizes);
     let planner = Planner { graph, definitions: &definitions, found: &found };
@@ -202,7 +217,7 @@ fn planned(graph: &Graph, given: &Given, is_donated: &[bool], sizes: &Sizes) -> 
         schedule: &schedule,
         order: &order,
     };
-    let other = other.with_values_made_again();
+    let others = Others { again: other.with_values_made_again(), of_readers: other.with_values_of_readers() };
     donate::share(graph, &mut lowered, is_donated, &stored_as);
     let apart = |(&cluster, step): (&usize, &Lowered)| -> Vec<Option<Apart>> {
         step.inputs.iter().map(|&v| planner.apart(cluster, v)).collect()
@@ -210,7 +225,7 @@ fn planned(graph: &Graph, given: &Given, is_donated: &[bool], sizes: &Sizes) -> 
     let apart: Vec<_> = order.iter().zip(&lowered).map(apart).collect();
     let mut plan = memory::places(graph, lowered, is_donated, &stored_as);
     plan.steps.iter_mut().zip(apart).for_each(|(step, apart)| step.apart = apart);
-    (plan, other)
+    (plan, others)
 }
 
 struct Planner<'g> {

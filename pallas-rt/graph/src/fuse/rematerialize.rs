@@ -3,8 +3,10 @@
 //! A value that waits for later readers while most memory is in use, and that a few light operations make of values that are
 //! there anyway, is made a second time for these readers: their kernels then compute it themselves. One of the operations may
 //! be an `exp` or the like if there is a single reader: it takes less time than writing a large array and reading it.
+//!
+//! Light operations on what the only reader reads anyway are always its own.
 use super::blocks::Sizes;
-use super::cluster::{Clusters, is_alias, is_light};
+use super::cluster::{Clusters, is_alias, is_alone, is_light};
 use super::schedule::Steps;
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::StructuralOp;
@@ -12,6 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Most operations that make a value again.
 const MOST: usize = 8;
+/// Bytes that take no time to read.
+const SMALL: usize = 1 << 10;
 
 /// What a plan knows of a graph.
 pub(super) struct Planned<'p> {
@@ -54,7 +58,8 @@ impl Planned<'_> {
             let late = wait.reads[wait.reads.len() - 1];
             let is_there = |s: Var| {
                 let waits_longer = |wait: &Wait| wait.bytes == 0 || wait.reads.last().is_some_and(|&at| at >= late);
-                !again.contains_key(&s) && waits.get(&s).is_some_and(waits_longer)
+                let waits = !again.contains_key(&s) && waits.get(&s).is_some_and(waits_longer);
+                waits || self.is_kept_param(s)
             };
             let heavy = usize::from(wait.reads.len() == 1);
             let mut chain = Chain { planned: self, is_there: &is_there, equations: vec![], reads: vec![], heavy };
@@ -65,7 +70,41 @@ impl Planned<'_> {
                 again.insert(v, equations);
             }
         }
-        (saved >= bytes / super::plan::GAIN && saved > 0).then(|| self.rewritten(&again, peak))
+        let late: BTreeSet<usize> = self.order.iter().skip(peak + 1).copied().collect();
+        (saved >= bytes / super::plan::GAIN && saved > 0)
+            .then(|| self.rewritten(&again, &|cluster, _| late.contains(&cluster)))
+    }
+
+    /// The graph in which kernels make values that they alone read of what they read anyway; `None` if there are none.
+    pub(super) fn with_values_of_readers(&self) -> Option<Graph> {
+        let (mut again, mut reader): (BTreeMap<Var, Vec<usize>>, BTreeMap<Var, usize>) = Default::default();
+        let mut kept: BTreeSet<Var> = BTreeSet::new();
+        let waits = self.waits();
+        for (&v, wait) in &waits {
+            let &[at] = &wait.reads[..] else { continue };
+            let cluster = self.order[at];
+            if wait.bytes < self.sizes.arena.max(1) || kept.contains(&v) || !self.makes_elements(cluster) {
+                continue;
+            }
+            let read: BTreeSet<Var> = self.steps.read(self.schedule[at]).filter(|&other| other != v).collect();
+            let is_small = |s: Var| self.graph.ty(s).bytes() <= SMALL && waits.contains_key(&s);
+            let is_there = |s: Var| (read.contains(&s) || is_small(s)) && !again.contains_key(&s);
+            let mut chain = Chain { planned: self, is_there: &is_there, equations: vec![], reads: vec![], heavy: 0 };
+            if chain.makes(v) {
+                let Chain { equations, reads, .. } = chain;
+                kept.extend(reads);
+                again.insert(v, equations);
+                reader.insert(v, cluster);
+            }
+        }
+        (!again.is_empty()).then(|| self.rewritten(&again, &|cluster, v| reader.get(&v) == Some(&cluster)))
+    }
+
+    /// Returns true for a cluster without products, which would read what it makes for each of their blocks.
+    fn makes_elements(&self, cluster: usize) -> bool {
+        let own = self.found.owner.iter().zip(&self.graph.equations).filter(|(owner, _)| **owner == Some(cluster));
+        let mut ops = own.map(|(_, e)| &e.op);
+        !ops.any(|op| is_alone(op) || matches!(op, Op::Structural(StructuralOp::Dot(_) | StructuralOp::Conv(_))))
     }
 
     /// The values in memory; those of no bytes of the arena stay to the end.
@@ -90,16 +129,16 @@ impl Planned<'_> {
         number.is_some_and(|i| self.is_donated.get(i) != Some(&true))
     }
 
-    /// The graph in which each kernel behind the peak makes its own.
-    fn rewritten(&self, again: &BTreeMap<Var, Vec<usize>>, peak: usize) -> Graph {
-        let late: BTreeSet<usize> = self.order[peak + 1..].iter().copied().collect();
+    /// The graph in which kernels make their own.
+    fn rewritten(&self, again: &BTreeMap<Var, Vec<usize>>, makes: &dyn Fn(usize, Var) -> bool) -> Graph {
         let mut made = Graph { equations: vec![], ..self.graph.clone() };
         let mut own: BTreeMap<(usize, Var), Var> = BTreeMap::new();
         for (i, e) in self.graph.equations.iter().enumerate() {
             let mut e = e.clone();
-            if let Some(cluster) = self.found.owner[i].filter(|cluster| late.contains(cluster)) {
+            if let Some(cluster) = self.found.owner[i] {
                 for arg in &mut e.args {
-                    if let Some(equations) = again.get(&(self.stored_as)(*arg)) {
+                    let stored = (self.stored_as)(*arg);
+                    if let Some(equations) = again.get(&stored).filter(|_| makes(cluster, stored)) {
                         *arg = self.made_for(&mut made, cluster, *arg, equations, &mut own);
                     }
                 }
@@ -184,7 +223,7 @@ impl Chain<'_> {
             let e = &self.planned.graph.equations[i];
             self.planned.found.owner[i].is_none() && !is_alias(self.planned.graph, self.planned.definitions, e)
         };
-        self.planned.is_kept_param(stored) || self.planned.definitions[v.index()].is_some_and(is_free)
+        self.planned.definitions[v.index()].is_some_and(is_free)
     }
 }
 
@@ -246,6 +285,27 @@ mod tests {
         let arena = |from| plan(&softmax(n).expect("it fits"), &[], &sizes(from)).arena;
         assert!(arena(0) < n, "{} bytes", arena(0));
         assert!(arena(usize::MAX) >= 4 * n, "{} bytes", arena(usize::MAX));
+    }
+
+    /// Twice an exponential is folded, and added to the fold: whoever adds reads the exponential as well if that is `read`.
+    #[test]
+    fn what_the_reader_reads_makes_a_value() {
+        let n = 1 << 18;
+        let arena = |is_read: bool| {
+            let mut graph = Graph::default();
+            let x = graph.param(Type::new(DType::F32, [n]));
+            let e = graph.push(ScalarOp::Exp, &[x]).expect("one operand");
+            let twice = graph.push(ScalarOp::Add, &[e, e]).expect("one shape");
+            let sum = Reduce { op: ScalarOp::Add, axes: vec![0], keep: false };
+            let sum = graph.push(StructuralOp::Reduce(sum), &[twice]).expect("it has the axis");
+            let sum = graph.broadcast(sum, &[n]).expect("it fits");
+            let own = graph.push(ScalarOp::Add, &[twice, sum]).expect("one shape");
+            let other = if is_read { e } else { x };
+            graph.results = vec![graph.push(ScalarOp::Mul, &[own, other]).expect("one shape")];
+            plan(&graph, &[], &sizes(1)).arena
+        };
+        assert!(arena(true) < 8 * n, "{} bytes", arena(true));
+        assert!(arena(false) < 8 * n, "{} bytes", arena(false));
     }
 
     #[test]
