@@ -1,6 +1,6 @@
 //! Reductions of rows, monomorphised per monoid and element type.
 use super::boxes::{Along, Inner, each_row};
-use super::line::Line;
+use super::line::{AHEAD, FETCHED, Line, fetch};
 use super::strips::{compiled, typed};
 use crate::raw;
 use pallas_ir::scalar::VisitMonoid;
@@ -29,6 +29,11 @@ pub(super) struct Fold {
     /// # Safety
     /// As [`line::scatter`](super::line::scatter).
     pub(super) at: At,
+    /// As `at`, for a line of rows of so many adjacent elements instead of single ones; the line has one row of positions.
+    ///
+    /// # Safety
+    /// As `at`, for rows at each place, which overlap nowhere.
+    pub(super) rows_at: RowsAt,
     /// Inclusive running fold of `n` elements at strides (in elements).
     ///
     /// # Safety
@@ -70,6 +75,7 @@ type Rows = unsafe fn(x: *const u8, row: isize, rows: usize, n: usize, start: *c
 type InLoops = unsafe fn(x: *const u8, out: *mut u8, inner: &Inner<2>);
 type Into = unsafe fn(x: *const u8, n: usize, out: *mut u8);
 type At = unsafe fn(line: Line, x: *const u8, out: *mut u8);
+type RowsAt = unsafe fn(line: Line, row: usize, x: *const u8, out: *mut u8);
 
 /// Folds a row in `LANES` independent running results: a long row has many, so that none waits for its last step; a short
 /// one few, since they are folded in turn at its end.
@@ -171,13 +177,29 @@ unsafe fn in_loops<O: Lane<(T, T), Out = T>, T: Elem>(x: *const u8, out: *mut u8
 #[inline(always)]
 unsafe fn at<O: Lane<(T, T), Out = T>, T: Elem>(line: Line, x: *const u8, out: *mut u8) {
     let (x, out) = (x.cast::<T>(), out.cast::<T>());
-    for i in 0..line.n as isize {
+    // SAFETY: the caller's; positions outside of `out` are skipped.
+    unsafe {
+        line.each(|i, place| {
+            let y = out.offset(place);
+            *y = O::fast((*y, *x.offset(i * line.moved)));
+        });
+    }
+}
+
+#[inline(always)]
+unsafe fn rows_at<O: Lane<(T, T), Out = T>, T: Elem>(line: Line, row: usize, x: *const u8, out: *mut u8) {
+    let (x, out, n) = (x.cast::<T>(), out.cast::<T>(), line.n as isize);
+    let is_far = line.is_far(size_of::<T>());
+    for i in 0..n {
         // SAFETY: the caller's; positions outside of `out` are skipped.
         unsafe {
+            if is_far && i + AHEAD < n {
+                let near = out.wrapping_offset(line.place(i + AHEAD, line.position(i + AHEAD)));
+                fetch(near.cast(), (row * size_of::<T>()).min(FETCHED));
+            }
             let position = line.position(i);
             if line.has(position) {
-                let y = out.offset(line.place(i, position));
-                *y = O::fast((*y, *x.offset(i * line.moved)));
+                into::<O, T>(x.offset(i * line.moved).cast(), row, out.offset(line.place(i, position)).cast());
             }
         }
     }
@@ -203,6 +225,10 @@ compiled! {
         = in_loops(x: *const u8, out: *mut u8, inner: &Inner<2>)
 }
 compiled! { fastest_into<O: Lane<(T, T), Out = T>, T: Elem>() -> Into = into(x: *const u8, n: usize, out: *mut u8) }
+compiled! {
+    fastest_rows_at<O: Lane<(T, T), Out = T>, T: Elem>() -> RowsAt
+        = rows_at(line: Line, row: usize, x: *const u8, out: *mut u8)
+}
 compiled! { fastest_at<O: Lane<(T, T), Out = T>, T: Elem>() -> At = at(line: Line, x: *const u8, out: *mut u8) }
 
 /// The loops of a monoid.
@@ -216,6 +242,7 @@ pub(super) fn fold(op: ScalarOp, dtype: DType) -> Fold {
                 into: fastest_into::<O, T>(),
                 loops: fastest_in_loops::<O, T>(),
                 at: fastest_at::<O, T>(),
+                rows_at: fastest_rows_at::<O, T>(),
                 scan: scan::<O, T>,
             }
         }

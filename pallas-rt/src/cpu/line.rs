@@ -1,5 +1,6 @@
 //! Loops over lines of single elements, or of rows, at positions given by data.
 use super::strips::compiled;
+use crate::raw;
 
 /// Rows ahead whose memory is fetched, and bytes of each: their places are not in order.
 pub(super) const AHEAD: isize = 12;
@@ -19,12 +20,16 @@ pub(super) fn fetch(start: *const u8, bytes: usize) {
     let _ = (start, bytes);
 }
 
-/// Elements of a line and their places in an operand: element `i` is at `along · i + stride · index[i]`, where
-/// `index[i]` is held between 0 and `last`, or skipped if it is outside.
+/// Elements of a line and their places in an operand: element `i` of row `r` is at `row · r + along · i + stride · index[..]`,
+/// where its position `index[r · n + i]` is held between 0 and `last`, or skipped if it is outside.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Line {
-    /// The number of elements.
+    /// The number of elements of a row.
     pub(super) n: usize,
+    /// The number of rows, which lie side by side but for the operand; more than one only if the line [is dense](Line::is_dense).
+    pub(super) rows: usize,
+    /// The stride of rows in the operand.
+    pub(super) row: isize,
     /// The positions, and their stride.
     pub(super) index: *const i32,
     /// Strides are in elements.
@@ -59,6 +64,90 @@ impl Line {
     pub(super) fn has(&self, position: i32) -> bool {
         (0..=self.last).contains(&position)
     }
+    /// True if rows at its positions, of elements of so many bytes, do not stay in the cache.
+    #[inline(always)]
+    pub(super) fn is_far(&self, bytes: usize) -> bool {
+        (self.last.max(0) as usize + 1).saturating_mul(self.stride.unsigned_abs() * bytes) > NEAR
+    }
+    /// Calls `f` in order with the elements whose positions exist, and their places in the operand.
+    ///
+    /// # Safety
+    /// The line has `n` positions.
+    #[inline(always)]
+    pub(super) unsafe fn each(&self, mut f: impl FnMut(isize, isize)) {
+        if !self.is_dense() {
+            for i in 0..self.n as isize {
+                // SAFETY: the caller's.
+                let position = unsafe { self.position(i) };
+                if self.has(position) {
+                    f(i, self.place(i, position));
+                }
+            }
+            return;
+        }
+        let part = |first: isize, start: isize, places: &[i32], exist: bool| {
+            for (i, &place) in (first..).zip(places) {
+                // SAFETY: the caller's.
+                if exist || self.has(unsafe { self.position(i) }) {
+                    f(i, start + place as isize);
+                }
+            }
+        };
+        // SAFETY: the caller's.
+        unsafe { self.parts(part) }
+    }
+}
+
+/// Elements whose places are computed together, in vectors, and fewest elements of a line for which that pays.
+pub(super) const TOGETHER: usize = 64;
+const FEW: usize = 24;
+
+impl Line {
+    /// True if places of adjacent positions, counted from the place of an element some places before at position 0, fit an
+    /// i32, and there are enough of them.
+    #[inline(always)]
+    pub(super) fn is_dense(&self) -> bool {
+        let farthest = (self.last.max(0) as u64).saturating_mul(self.stride.unsigned_abs() as u64);
+        let step = self.along.unsigned_abs().max(self.row.unsigned_abs()) as u64;
+        let is_long = self.n * self.rows >= FEW && (self.rows == 1 || self.n <= TOGETHER);
+        let reach = farthest.saturating_add(step.saturating_mul(TOGETHER as u64));
+        is_long && self.index_stride == 1 && reach <= i32::MAX as u64
+    }
+    /// Calls `f` for each part of a dense line of up to [`TOGETHER`] elements: with the number of its first element, that
+    /// one's place at position 0, the places of all elements counted from there, with each position moved to the nearest one
+    /// that exists, and true if all positions exist.
+    ///
+    /// # Safety
+    /// The line has its positions.
+    #[inline(always)]
+    unsafe fn parts(&self, mut f: impl FnMut(isize, isize, &[i32], bool)) {
+        let (last, stride) = (self.last.max(0), self.stride as i32);
+        // Of short rows, a part has some.
+        let (rows, all) = (TOGETHER / self.n, self.n * self.rows);
+        let (part, step) = match self.rows {
+            1 => (TOGETHER, TOGETHER as isize * self.along),
+            _ => (rows * self.n, rows as isize * self.row),
+        };
+        let (mut steps, mut places) = ([0i32; TOGETHER], [0i32; TOGETHER]);
+        for (i, to) in steps.iter_mut().enumerate() {
+            let (r, i) = if self.rows == 1 { (0, i) } else { (i / self.n, i % self.n) };
+            *to = (r as isize * self.row + i as isize * self.along) as i32;
+        }
+        let mut start = 0;
+        for first in (0..all).step_by(part) {
+            let n = part.min(all - first);
+            // SAFETY: the caller's.
+            let positions = unsafe { raw::slice(self.index.add(first), n) };
+            let mut outside = 0;
+            for ((place, &position), &step) in places.iter_mut().zip(positions).zip(&steps) {
+                let held = position.clamp(0, last);
+                outside |= held ^ position;
+                *place = held * stride + step;
+            }
+            f(first as isize, start, &places[..n], outside == 0 && self.last >= 0);
+            start += step;
+        }
+    }
 }
 
 type Move<T> = unsafe fn(line: Line, from: *const T, to: *mut T);
@@ -67,12 +156,28 @@ type Move<T> = unsafe fn(line: Line, from: *const T, to: *mut T);
 unsafe fn read<T: Copy>(line: Line, from: *const T, to: *mut T) {
     let last = line.last.max(0);
     // Elements of adjacent positions, side by side: nothing is multiplied.
-    if (line.index_stride, line.moved, line.along, line.stride) == (1, 1, 0, 1) {
+    if (line.rows, line.index_stride, line.moved, line.along, line.stride) == (1, 1, 1, 0, 1) {
         for i in 0..line.n {
             // SAFETY: the caller's; positions are held inside of the operand.
             unsafe { to.add(i).write(from.add((*line.index.add(i)).clamp(0, last) as usize).read()) };
         }
         return;
+    }
+    if line.is_dense() {
+        let part = |first: isize, start: isize, places: &[i32], _: bool| {
+            // SAFETY: as above.
+            unsafe {
+                let (from, to) = (from.wrapping_offset(start), to.offset(first * line.moved));
+                let element = |place: i32| from.wrapping_offset(place as isize).read();
+                if line.moved == 1 {
+                    (0..).zip(places).for_each(|(i, &place)| to.add(i).write(element(place)));
+                } else {
+                    (0..).zip(places).for_each(|(i, &place)| to.offset(i * line.moved).write(element(place)));
+                }
+            }
+        };
+        // SAFETY: the caller's.
+        return unsafe { line.parts(part) };
     }
     // Addresses go on by their strides: one multiplication an element.
     let (mut index, mut at, mut to) = (line.index, from, to);
@@ -87,15 +192,8 @@ unsafe fn read<T: Copy>(line: Line, from: *const T, to: *mut T) {
 
 #[inline(always)]
 unsafe fn write<T: Copy>(line: Line, from: *const T, to: *mut T) {
-    for i in 0..line.n as isize {
-        // SAFETY: the caller's; positions outside of the operand are skipped.
-        unsafe {
-            let position = line.position(i);
-            if line.has(position) {
-                to.offset(line.place(i, position)).write(from.offset(i * line.moved).read());
-            }
-        }
-    }
+    // SAFETY: the caller's; positions outside of the operand are skipped.
+    unsafe { line.each(|i, place| to.offset(place).write(from.offset(i * line.moved).read())) }
 }
 
 compiled! { fastest_read<T: Copy>() -> Move<T> = read(line: Line, from: *const T, to: *mut T) }
@@ -146,8 +244,7 @@ unsafe fn read_rows(line: Line, from: *const u8, to: *mut u8, bytes: Bytes) {
         from.wrapping_offset(place * bytes.element as isize)
     };
     let n = line.n as isize;
-    // What is small stays in the cache.
-    let is_far = (line.last.max(0) as usize + 1).saturating_mul(line.stride.unsigned_abs() * bytes.element) > NEAR;
+    let is_far = line.is_far(bytes.element);
     for i in 0..n {
         if is_far && i + AHEAD < n {
             fetch(row(i + AHEAD), bytes.row.min(FETCHED));
@@ -226,13 +323,20 @@ mod tests {
             ((state >> 33) % n) as usize
         };
         for _ in 0..300 {
-            let (n, extent) = (below(40), below(9));
+            let (n, extent) = ([below(9), below(40), below(200)][below(3)], below(9));
             let [index_stride, stride, along, moved] = [1 + below(3), 1 + below(3), below(4), 1 + below(3)];
-            let mut positions = vec![0i32; n * index_stride + 1];
+            let (rows, row) = (1 + below(9), below(5));
+            let mut positions = vec![0i32; n * index_stride.max(rows) + 1];
+            let outside = below(2) == 0;
             positions.iter_mut().for_each(|p| *p = [i32::MIN, -1, extent as i32, i32::MAX, 0][below(9).min(4)]);
-            positions.iter_mut().for_each(|p| *p = if *p == 0 { below(extent as u64 + 1) as i32 } else { *p });
+            if !outside && extent > 0 {
+                positions.fill(0);
+            }
+            positions.iter_mut().for_each(|p| *p = if *p == 0 { below(extent.max(1) as u64) as i32 } else { *p });
             let line = Line {
                 n,
+                rows: 1,
+                row: 0,
                 index: positions.as_ptr(),
                 index_stride: index_stride as isize,
                 last: extent as i32 - 1,
@@ -240,7 +344,9 @@ mod tests {
                 along: along as isize,
                 moved: moved as isize,
             };
-            check(line, n * along + (extent + 1) * stride, n * moved + 1);
+            let with_rows = Line { rows, row: row as isize, ..line };
+            let line = if with_rows.is_dense() { with_rows } else { line };
+            check(line, line.rows * row + n * along + (extent + 1) * stride, line.rows * n * moved + 1);
         }
     }
 
@@ -250,10 +356,11 @@ mod tests {
             // SAFETY: the line has its positions.
             let position = unsafe { *line.index.offset(i * line.index_stride) };
             let nearest = position.min(line.last).max(0);
-            let place = i * line.along + nearest as isize * line.stride;
+            let (r, i_of_row) = (i / line.n as isize, i % line.n as isize);
+            let place = r * line.row + i_of_row * line.along + nearest as isize * line.stride;
             (place as usize, (i * line.moved) as usize, nearest == position && position <= line.last)
         };
-        (0..line.n as isize).map(place).collect()
+        (0..(line.rows * line.n) as isize).map(place).collect()
     }
 
     #[test]
@@ -285,7 +392,7 @@ mod tests {
     fn each_row_moves_to_its_place() {
         for row in [0, 1, 3, 4, 5, 19, 63, 64, 65, 200] {
             lines(|line, operand, moved| {
-                let line = Line { moved: line.moved + row as isize, ..line };
+                let line = Line { moved: line.moved + row as isize, rows: 1, ..line };
                 let from: Vec<u32> = (0..operand + row).map(|i| i as u32).collect();
                 let mut to = vec![u32::MAX; moved + line.n * row + row];
                 let mut expected = to.clone();
@@ -337,6 +444,22 @@ mod tests {
                 unsafe { (fold.at)(line, from.as_ptr().cast(), to.as_mut_ptr().cast()) };
                 assert_eq!(to, expected, "{op} of {dtype}: {line:?}");
             });
+            for row in [2, 5, 40] {
+                lines(|line, operand, moved| {
+                    let line = Line { moved: line.moved + row as isize, rows: 1, ..line };
+                    let (from, mut to) = (elements(moved + line.n * row, 3), elements(operand + row, 0));
+                    let mut expected = to.clone();
+                    // SAFETY: the arrays hold the line's rows.
+                    unsafe {
+                        for &(place, at, _) in places(line).iter().filter(|p| p.2) {
+                            let (from, to) = (from.as_ptr().cast::<u8>(), expected.as_mut_ptr().cast::<u8>());
+                            (fold.into)(from.add(at * bytes), row, to.add(place * bytes));
+                        }
+                        (fold.rows_at)(line, row, from.as_ptr().cast(), to.as_mut_ptr().cast());
+                    }
+                    assert_eq!(to, expected, "{op} of rows of {row} {dtype}: {line:?}");
+                });
+            }
         }
     }
 }

@@ -7,6 +7,9 @@ use super::Run;
 use pallas_ir::Value;
 use pallas_ir::structural::Windows;
 
+/// Elements of the longest rows of which several are a line.
+const SHORT: usize = 32;
+
 /// The windows of an operand, ready to be walked over.
 struct Walk {
     /// Extents of the indices without the axis of their start vectors.
@@ -26,7 +29,12 @@ struct Walk {
 }
 
 impl Walk {
-    fn new(windows: &Windows, x: (Tile, &[usize]), index: (Tile, &[usize]), moved: (Tile, &[usize])) -> Walk {
+    fn new(
+        windows: &Windows,
+        x: (Tile, &[usize]),
+        index: (Tile, &[usize]),
+        moved: (Tile, &[usize]),
+    ) -> Walk {
         let none = |tile: &Tile| Tile { start: tile.start, strides: [0; MAX_RANK] };
         let mut walk = Walk {
             positions: windows.index.iter().map(|&axis| moved.1[axis]).collect(),
@@ -61,10 +69,15 @@ impl Walk {
                 None => {}
             }
         }
-        walk.widen();
-        let is_row = walk.in_operand.is_contiguous(&walk.window) && walk.in_moved.is_contiguous(&walk.window);
-        walk.row = is_row.then(|| walk.window.iter().product());
         walk
+    }
+
+    /// Makes positions with the same indices axes of the window, and finds whether windows are rows.
+    fn widened(mut self) -> Walk {
+        self.widen();
+        let is_row = self.in_operand.is_contiguous(&self.window) && self.in_moved.is_contiguous(&self.window);
+        self.row = is_row.then(|| self.window.iter().product());
+        self
     }
 
     /// Makes last positions along which the indices are the same, as in `take_along_axis` with one index a row, axes of the
@@ -124,14 +137,22 @@ impl Walk {
     /// each window has one start; else it returns false.
     fn lines(&self, mut f: impl FnMut(Line, isize, isize)) -> bool {
         let &[(_, last, stride)] = &self.starts[..] else { return false };
-        let nest = Nest::new(&self.positions, [&self.index, &self.moved, &self.operand]);
+        let mut nest = Nest::new(&self.positions, [&self.index, &self.moved, &self.operand]);
         let [index_stride, moved, along] = [0, 1, 2].map(|tile| nest.inner_stride(tile));
         // Below 0 for an operand without elements.
         let last = last.min(i32::MAX as isize) as i32;
-        nest.rows(|[at, into, first]| {
-            let index = self.index.start.cast::<i32>().wrapping_offset(at).cast_const();
-            f(Line { n: nest.inner(), index, index_stride, last, stride, along, moved }, first, into);
-        });
+        let index = self.index.start.cast::<i32>().cast_const();
+        let mut line = Line { n: nest.inner(), rows: 1, row: 0, index, index_stride, last, stride, along, moved };
+        // Short rows that lie side by side are one line.
+        if nest.rank > 1 && self.row == Some(1) && (1..=SHORT).contains(&line.n) {
+            let outer = nest.rank - 2;
+            let rows = Line { rows: nest.shape[outer], row: nest.strides[2][outer], ..line };
+            let n = line.n as isize;
+            if nest.strides[0][outer] == n * index_stride && nest.strides[1][outer] == n * moved && rows.is_dense() {
+                (line, nest.rank) = (rows, outer + 1);
+            }
+        }
+        nest.rows(|[at, into, first]| f(Line { index: index.wrapping_offset(at), ..line }, first, into));
         true
     }
 
@@ -150,7 +171,8 @@ fn placed(mut tile: Tile, start: *mut u8) -> Tile {
 impl Run<'_> {
     fn walk(&self, step: &Indexed, x: Tile, moved: (Tile, Value)) -> Walk {
         let shaped = |v: Value| (self.tile(v), self.shape(v));
-        Walk::new(&step.windows, (x, self.shape(step.from)), shaped(step.index), (moved.0, self.shape(moved.1)))
+        let moved = (moved.0, self.shape(moved.1));
+        Walk::new(&step.windows, (x, self.shape(step.from)), shaped(step.index), moved).widened()
     }
 
     pub(super) fn gather(&mut self, step: &Indexed) {
@@ -224,13 +246,15 @@ impl Run<'_> {
             let (from, to) = (start(&own, from), start(&out, to));
             // SAFETY: as for `put`.
             unsafe {
-                match fold {
-                    Some(fold) => (fold.at)(lined, from, to),
-                    None => line::scatter(lined, from, to, bytes),
+                match (fold, walk.row) {
+                    (Some(fold), Some(row @ 2..)) => (fold.rows_at)(lined, row, from, to),
+                    (Some(fold), _) => (fold.at)(lined, from, to),
+                    (None, _) => line::scatter(lined, from, to, bytes),
                 }
             }
         };
-        if walk.row == Some(1) && walk.lines(lined) {
+        let is_lined = walk.row.is_some_and(|row| row == 1 || fold.is_some() && row > 1);
+        if is_lined && walk.lines(lined) {
             return;
         }
         // SAFETY: the shape rule admits i32 only.
