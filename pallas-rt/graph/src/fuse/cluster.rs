@@ -1,4 +1,5 @@
 //! Clusters: equations that share a kernel.
+use super::alone::is_alone;
 use super::apart::Apart;
 use super::blocks::{Sizes, sorted};
 use super::cut::{self, Cut, Cut::Full, Cut::Grid, whole};
@@ -6,6 +7,7 @@ use super::merge::merge;
 use super::moves;
 use super::order::Order;
 use super::panels;
+use super::scatter::Rounded;
 use super::stages::Given;
 use super::windowed;
 use super::windows;
@@ -49,6 +51,8 @@ pub(super) struct Clusters {
     pub all: Vec<Cluster>,
     /// By equation, the number of its cluster.
     pub owner: Vec<Option<usize>>,
+    /// Sums of rows that are steps of their own, by their last equation.
+    pub sums: BTreeMap<usize, Rounded>,
 }
 
 /// Most equations of a cluster: the passes over a kernel's body take more than linear time.
@@ -83,11 +87,6 @@ pub(super) fn is_free(graph: &Graph, definitions: &[Option<usize>], e: &Equation
     }
 }
 
-/// Returns true for an operation that shares its step with no other: its operands and results are in memory.
-pub(super) fn is_alone(op: &Op) -> bool {
-    matches!(op, Op::Dynamic(_) | Op::Collective(_) | Op::Call(_) | Op::Structural(StructuralOp::Scatter(_)))
-}
-
 /// Returns true if the result can have the operand's memory. What is made wherever it is used has none.
 pub(super) fn is_alias(graph: &Graph, definitions: &[Option<usize>], e: &Equation) -> bool {
     let of_free = |v: &Var| definitions[v.index()].is_some_and(|i| is_free(graph, definitions, &graph.equations[i]));
@@ -108,14 +107,15 @@ pub(super) fn clusters(graph: &Graph, given: &Given, sizes: &Sizes) -> Clusters 
         definitions: graph.definitions(),
         uses: graph.uses(),
         is_stored: vec![false; graph.types.len()],
-        found: Clusters { all: vec![], owner: vec![None; graph.equations.len()] },
+        found: Clusters { all: vec![], owner: vec![None; graph.equations.len()], sums: Rounded::all(graph, sizes) },
     };
     // Positions that are known are part of a window's kernel.
     let is_read = |e: &Equation, v: Var| {
         !matches!(e.op, Op::Dynamic(_)) || windows::literal(graph, &grow.definitions, v).is_none()
     };
     let alone = graph.equations.iter().filter(|e| is_alone(&e.op));
-    let read_from_memory: Vec<Var> = alone.flat_map(|e| e.args.iter().copied().filter(|&v| is_read(e, v))).collect();
+    let read = alone.flat_map(|e| grow.read_by(e).into_iter().filter(|&v| is_read(e, v)));
+    let read_from_memory: Vec<Var> = read.collect();
     graph.results.iter().chain(&read_from_memory).for_each(|v| grow.is_stored[v.index()] = true);
     let mut order = Order::new(graph.equations.len());
     for root in (0..graph.equations.len()).rev() {
@@ -137,7 +137,7 @@ pub(super) struct Grow<'g> {
     pub graph: &'g Graph,
     given: &'g Given,
     pub sizes: &'g Sizes,
-    definitions: Vec<Option<usize>>,
+    pub definitions: Vec<Option<usize>>,
     uses: Vec<Vec<usize>>,
     /// By variable: true for results and for operands that an operation alone reads from memory.
     is_stored: Vec<bool>,
@@ -255,17 +255,8 @@ impl Grow<'_> {
     /// The cluster of an equation.
     fn from(&self, root: usize, order: &mut Order) -> Cluster {
         let graph = self.graph;
-        if is_alone(&graph.equations[root].op) {
-            let e = &graph.equations[root];
-            return Cluster {
-                members: BTreeSet::from([root]),
-                outs: e.results.iter().copied().collect(),
-                cuts: BTreeMap::new(),
-                extents: vec![],
-                product: None,
-                panels: vec![],
-                apart: e.args.iter().map(|&arg| (arg, Apart::Alone)).collect(),
-            };
+        if self.is_alone(root) {
+            return self.alone(root, order);
         }
         let mut own = self.root(root);
         if cut::operands(graph, &graph.equations[root], &own.cuts).is_none() {
@@ -341,7 +332,7 @@ impl Grow<'_> {
                     continue;
                 }
                 let Some(d) = self.definitions[arg.index()] else { continue };
-                if is_alone(&graph.equations[d].op) {
+                if self.is_alone(d) {
                     cluster.apart.insert(arg, Apart::Alone);
                 } else if !is_free(graph, &self.definitions, &graph.equations[d]) {
                     next.push(d);

@@ -6,7 +6,8 @@
 //!
 //! Clusters that read one broadcast would store it, though its operand is smaller and computing it again is free. Within a
 //! cluster `lower` makes equal ones once.
-use super::cluster::{is_alone, is_free};
+use super::alone::is_alone;
+use super::cluster::is_free;
 use crate::graph::{Graph, Op};
 use pallas_ir::StructuralOp;
 use std::borrow::Cow;

@@ -6,7 +6,7 @@
 //! A cluster grows from one value backwards. Where functions have several results, as gradients by several arguments do,
 //! another result would read again what the first one's kernel had at hand.
 use super::blocks::sorted;
-use super::cluster::{Cluster, Clusters, Grow, MOST};
+use super::cluster::{Cluster, Grow, MOST};
 use super::cut::Cut;
 use super::order::Order;
 use crate::graph::Var;
@@ -38,7 +38,8 @@ pub(super) fn merge(grow: &mut Grow<'_>, order: &mut Order) {
         }
     }
     let owner = grow.found.owner.iter().map(|owner| owner.and_then(|i| numbers[i])).collect();
-    grow.found = Clusters { all, owner };
+    grow.found.owner = owner;
+    grow.found.all = all;
 }
 
 fn root(order: &Order, cluster: &Cluster) -> usize {

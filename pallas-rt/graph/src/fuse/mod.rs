@@ -12,12 +12,13 @@
 //! Literals, arrays with the same number everywhere, and `iota` belong to no cluster: they are made wherever they are used.
 //! Loops, branches and windows at positions known when they run are steps of their own ([`Work`]): `control` plans the
 //! graphs that they call, `stepped` makes one kernel of all steps of a scan where it can, and `windows` has kernels for
-//! windows. A scatter is one too (`scatter`): it changes its operand in place.
+//! windows. A scatter is one too (`scatter`): it changes its operand in place. `alone` makes their clusters.
 //!
 //! Long reductions are folds of parts, and of what those give (`stages`). `order` finds circles of clusters, and `apart`
 //! has the reasons why equations do not share a kernel. `memory` packs the values that are no results into one arena;
 //! `schedule` and `rematerialize` keep it small. `donate` lets results take over the memory of parameters.
 //! A cluster holds at most one `dot`, so that its blocks suit that one; on a GPU it sums a panel at a time (`panels`).
+mod alone;
 mod apart;
 mod blocks;
 mod cluster;

@@ -187,11 +187,11 @@ fn planned(graph: &Graph, given: &Given, is_donated: &[bool], sizes: &Sizes) -> 
     let planner = Planner { graph, definitions: &definitions, found: &found };
     let step = |cluster: usize| {
         let cluster = &found.all[cluster];
-        let first = cluster.members.first().map(|&i| &graph.equations[i]).expect("a cluster has members");
+        let first = &graph.equations[found.named_by(cluster)];
         match &first.op {
             Op::Dynamic(op) => windows::lower(graph, &definitions, first, op, sizes),
             Op::Call(call) => control::lower(graph, first, call, sizes),
-            Op::Structural(StructuralOp::Scatter(op)) => scatter::lower(graph, first, op, sizes),
+            Op::Structural(StructuralOp::Scatter(_)) => scatter::lower(graph, &definitions, cluster, sizes),
             Op::Collective(op) => exchange(graph, first, op),
             Op::Literal(_) | Op::StopGradient | Op::Barrier | Op::Annotation(_) | Op::Scalar(_) | Op::Structural(_) => {
                 lower(graph, &definitions, cluster, sizes)

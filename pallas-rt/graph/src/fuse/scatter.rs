@@ -2,25 +2,106 @@
 //!
 //! An axis that starts address is divided as well: a program takes its first position off the starts, so that windows of
 //! other blocks do not fit its own, and skips them. Blocks divide the operand evenly, so that none leaves it.
+//! On a CPU an operand with the same number everywhere is made by the kernel, and so are sums of rows of 16-bit floats
+//! ([`Rounded`]).
 use super::blocks::Sizes;
+use super::cluster::{Cluster, is_free};
 use super::lower::wrapping;
 use super::plan::{Lowered, Work};
 use crate::build::dims;
-use crate::graph::{Equation, Graph};
-use pallas_ir::structural::{Iota, Scatter, Windows};
+use crate::graph::{Equation, Graph, Op, Var};
+use pallas_ir::structural::{Broadcast, Cast, Iota, Windows};
 use pallas_ir::{
     Axis, BlockDim, Builder, DType, Dim, Literal, Loc, Op as TileOp, Operand, OperandId, OperandKind, ScalarOp,
     Semantics, StructuralOp, Type, Value, View,
 };
+use std::collections::BTreeMap;
 
 /// Bytes of the shortest part of a row that is worth a program of its own.
 const ROW: usize = 128;
+/// Elements of the shortest row that a CPU rounds as soon as its sums are made.
+const ROUNDED: usize = 8;
 
-/// The step of a scatter.
-pub(super) fn lower(graph: &Graph, e: &Equation, op: &Scatter, sizes: &Sizes) -> Lowered {
+/// A sum of rows of 16-bit floats from zeros on, which is made in f32: `round(scatter(zeros, indices, widen(updates)))`.
+/// The CPU computes it without an f32 array of the operand's size (`pallas-rt/src/cpu/plan/casts`).
+#[derive(Clone, Copy)]
+pub(super) struct Rounded {
+    /// The equations.
+    pub widen: usize,
+    pub scatter: usize,
+    pub round: usize,
+}
+
+impl Rounded {
+    /// The sum of which an equation is the scatter, if nothing else reads its parts.
+    fn of(graph: &Graph, definitions: &[Option<usize>], uses: &[Vec<usize>], scatter: usize) -> Option<Rounded> {
+        let e = &graph.equations[scatter];
+        let Op::Structural(StructuralOp::Scatter(op)) = &e.op else { return None };
+        let reader = |v: Var| match uses[v.index()][..] {
+            [one] if !graph.results.contains(&v) => Some(one),
+            _ => None,
+        };
+        let cast = |i: usize| matches!(graph.equations[i].op, Op::Structural(StructuralOp::Cast(_))).then_some(i);
+        let widen = cast(definitions[e.args[2].index()]?).filter(|_| reader(e.args[2]).is_some())?;
+        let round = cast(reader(e.result())?)?;
+        let (x, updates) = (graph.ty(e.args[0]), graph.ty(e.args[2]));
+        let narrow = graph.ty(graph.equations[round].result()).dtype;
+        let windows = op.windows(x.shape.len(), graph.ty(e.args[1]).shape.len(), &updates.dims());
+        let is_rounded = narrow != x.dtype && narrow.accumulator() == x.dtype;
+        let fits = op.op == Some(ScalarOp::Add)
+            && is_rounded
+            && graph.ty(graph.equations[widen].args[0]).dtype == narrow
+            && operand(graph, definitions, e) == Some(Literal::new(x.dtype, 0.0))
+            && windows.are_rows(&x.shape)
+            && x.shape.last().is_some_and(|&n| n >= ROUNDED);
+        (fits && updates.elements() > 0).then_some(Rounded { widen, scatter, round })
+    }
+    /// All of a graph, by the number of their last equation.
+    pub(super) fn all(graph: &Graph, sizes: &Sizes) -> BTreeMap<usize, Rounded> {
+        // A GPU's programs hold no operand whose rows they could put in order.
+        if sizes.panel.is_some() {
+            return BTreeMap::new();
+        }
+        let (definitions, uses) = (graph.definitions(), graph.uses());
+        let all = (0..graph.equations.len()).filter_map(|i| Rounded::of(graph, &definitions, &uses, i));
+        all.map(|rounded| (rounded.round, rounded)).collect()
+    }
+    pub(super) fn members(self) -> [usize; 3] {
+        [self.widen, self.scatter, self.round]
+    }
+}
+
+/// The element that an operand of a scatter has everywhere, if its kernel can make it.
+fn operand(graph: &Graph, definitions: &[Option<usize>], e: &Equation) -> Option<Literal> {
+    let made = &graph.equations[definitions[e.args[0].index()]?];
+    if !is_free(graph, definitions, made) {
+        return None;
+    }
+    let Op::Literal(x) = &graph.equations[definitions[made.args.first()?.index()]?].op else { return None };
+    Some(*x)
+}
+
+/// The operands of a scatter that its step reads from memory.
+pub(super) fn reads(graph: &Graph, definitions: &[Option<usize>], e: &Equation, sizes: &Sizes) -> Vec<Var> {
+    let is_made = sizes.panel.is_none() && operand(graph, definitions, e).is_some();
+    e.args[usize::from(is_made)..].to_vec()
+}
+
+/// The step of a scatter, and of casts around it that are members of its cluster.
+pub(super) fn lower(graph: &Graph, definitions: &[Option<usize>], cluster: &Cluster, sizes: &Sizes) -> Lowered {
+    let members = || cluster.members.iter().map(|&i| &graph.equations[i]);
+    let scatter = members().find_map(|e| match &e.op {
+        Op::Structural(StructuralOp::Scatter(op)) => Some((e, op)),
+        _ => None,
+    });
+    let (e, op) = scatter.expect("its cluster has it");
     let [x, index, updates] = [0, 1, 2].map(|i| graph.ty(e.args[i]));
     let windows = op.windows(x.shape.len(), index.shape.len(), &updates.dims());
     let blocks = blocks(x, updates, &windows, sizes);
+    let widen = members().find(|other| other.result() == e.args[2]);
+    let from = widen.map_or(e.args[2], |widen| widen.args[0]);
+    let result = cluster.outs.first().copied().unwrap_or(e.result());
+    let constant = operand(graph, definitions, e).filter(|_| sizes.panel.is_none());
     let mut b = Builder::new("scatter");
     let axes: Vec<usize> = (0..blocks.len()).filter(|&axis| blocks[axis] != x.shape[axis]).collect();
     let counts = axes.iter().map(|&axis| x.shape[axis] / blocks[axis]);
@@ -42,13 +123,17 @@ pub(super) fn lower(graph: &Graph, e: &Equation, op: &Scatter, sizes: &Sizes) ->
         })
         .collect();
     let is_empty = updates.elements() == 0 || x.elements() == 0;
-    let output = OperandKind::Output { empty: Literal::new(x.dtype, 0.0), alias: Some(OperandId(0)) };
-    let mut operands = vec![("x", OperandKind::Input, x, &of_x)];
+    let alias = constant.is_none().then_some(OperandId(0));
+    let output = OperandKind::Output { empty: Literal::new(graph.ty(result).dtype, 0.0), alias };
+    let mut operands = vec![];
+    if constant.is_none() {
+        operands.push(("x", OperandKind::Input, x, &of_x));
+    }
     if !is_empty {
         operands.push(("indices", OperandKind::Input, index, &of_index));
-        operands.push(("updates", OperandKind::Input, updates, &of_updates));
+        operands.push(("updates", OperandKind::Input, graph.ty(from), &of_updates));
     }
-    operands.push(("out", output, x, &of_x));
+    operands.push(("out", output, graph.ty(result), &of_x));
     for (name, kind, ty, cuts) in operands {
         let ids = b.begin(&vec![Type::scalar(DType::I32); axes.len()]);
         let zero = b.int(0, Loc::NONE);
@@ -68,26 +153,38 @@ pub(super) fn lower(graph: &Graph, e: &Equation, op: &Scatter, sizes: &Sizes) ->
         let view = View::whole(&cuts.iter().map(|&(_, n)| n).collect::<Vec<_>>());
         b.emit(TileOp::Load { from: OperandId(i), view, masked: false }, &[], e.loc).expect("a whole block")
     };
-    let mut made = load(&mut b, 0, &of_x);
+    let (mut made, next) = match constant {
+        Some(x) => {
+            let x = b.emit(TileOp::Const(x), &[], e.loc).expect("a number");
+            (structural(&mut b, Broadcast::to(dims(&blocks)), &[x], e.loc), 0)
+        }
+        None => (load(&mut b, 0, &of_x), 1),
+    };
     if !is_empty {
-        let mut starts = load(&mut b, 1, &of_index);
+        let mut starts = load(&mut b, next, &of_index);
         for (k, &axis) in axes.iter().enumerate() {
             if let Some(start) = windows.axes[axis].start {
                 let first = (k, blocks[axis]);
                 starts = moved(&mut b, starts, (start, &windows), first, e.loc);
             }
         }
-        let updates = load(&mut b, 2, &of_updates);
+        let mut updates = load(&mut b, next + 1, &of_updates);
+        if widen.is_some() {
+            updates = structural(&mut b, Cast { to: x.dtype }, &[updates], e.loc);
+        }
         made = structural(&mut b, op.clone(), &[made, starts, updates], e.loc);
+    }
+    if result != e.result() {
+        made = structural(&mut b, Cast { to: graph.ty(result).dtype }, &[made], e.loc);
     }
     let to = OperandId(b.kernel().operands.len() as u32 - 1);
     let view = View::whole(&blocks);
     b.effect(TileOp::Store { to, view, masked: false }, &[made], e.loc).expect("a whole block");
     Lowered {
         work: Work::Kernel { kernel: wrapping(b.finish()), sizes: vec![], params: vec![] },
-        inputs: if is_empty { vec![] } else { e.args[1..].to_vec() },
-        outputs: e.results.clone(),
-        in_place: vec![Some(e.args[0])],
+        inputs: if is_empty { vec![] } else { vec![e.args[1], from] },
+        outputs: vec![result],
+        in_place: vec![constant.is_none().then_some(e.args[0])],
     }
 }
 

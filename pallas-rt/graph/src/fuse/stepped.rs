@@ -11,8 +11,9 @@
 //!
 //! That takes one launch in place of several for each step, and reads and writes each array once. It needs a program to
 //! compute the block of a carried value from the same block of the step before, whatever the others do.
+use super::alone::is_alone;
 use super::blocks::Sizes;
-use super::cluster::{Cluster, SMALL, covers, is_alone, is_free};
+use super::cluster::{Cluster, SMALL, covers, is_free};
 use super::cut::{self, Cut, Cut::Full, Cut::Grid, whole};
 use super::lower::lower as lower_cluster;
 use super::plan::{Lowered, Work};

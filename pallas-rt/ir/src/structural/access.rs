@@ -120,6 +120,16 @@ impl Windows {
         }
         last
     }
+    /// Returns true if each window is one row of an operand of this shape: its last axis is whole, and of all others, which
+    /// have starts or are parallel with index positions, it has one element.
+    pub fn are_rows(&self, operand: &[usize]) -> bool {
+        let (Some((last, others)), Some(&n)) = (self.axes.split_last(), operand.last()) else { return false };
+        let is = |window: &WindowAxis, n: usize| window.size.as_number() == Some(n as i64);
+        let is_position = |window: &WindowAxis| window.axis.is_some_and(|axis| self.index.contains(&axis));
+        let is_one = |window: &WindowAxis| (window.start.is_some() || is_position(window)) && is(window, 1);
+        let is_whole = last.start.is_none() && last.axis.is_some() && !is_position(last) && is(last, n);
+        is_whole && !others.is_empty() && others.iter().all(is_one)
+    }
     /// The axes of the windows' array that are axes inside of a window.
     pub fn inner(&self) -> Vec<usize> {
         self.axes.iter().filter_map(|w| w.axis).filter(|axis| !self.index.contains(axis)).collect()

@@ -19,6 +19,9 @@ pub(super) struct Build<'k> {
     uses: Vec<usize>,
     /// The operands of casts that products make.
     cast: Vec<Option<casts::Source>>,
+    /// Sums of rows by the scatter's result, and for each value whether one of them makes it.
+    sums: HashMap<Value, casts::Sum>,
+    is_summed: Vec<bool>,
     /// The value whose memory a value may lie in.
     pub(super) base: Vec<Option<Value>>,
     pub(super) fixed: Vec<(Value, Fixed)>,
@@ -58,11 +61,14 @@ impl<'k> Build<'k> {
         let (cast, base) = (casts::in_products(kernel), vec![None; kernel.values.len()]);
         // What takes the other bits away is not needed then.
         cast.iter().flatten().filter_map(|source| source.masked).for_each(|v| uses[v.index()] -= 1);
+        let (sums, is_summed) = casts::in_sums(kernel, &uses);
         let values = kernel.values.len();
         Build {
             kernel,
             uses,
             cast,
+            sums,
+            is_summed,
             base,
             fixed: vec![],
             params: vec![],
@@ -227,7 +233,7 @@ impl<'k> Build<'k> {
         let dims: Vec<&[Dim]> = dims.iter().map(|d| &d[..]).collect();
         let from = || *inst.args.first().expect("the operation has an operand");
         let step = match op.access(&dims) {
-            Access::Cast if self.cast[to.index()].is_some() => return,
+            Access::Cast if self.cast[to.index()].is_some() || self.is_summed[to.index()] => return,
             Access::Cast => return self.elementwise(Operation::Cast, &inst.args, to),
             Access::Bitcast => return self.elementwise(Operation::Bitcast, &inst.args, to),
             Access::Powi(exponent) => return self.powi(exponent, inst),
@@ -260,6 +266,10 @@ impl<'k> Build<'k> {
             }
             Access::Arg { max, axis } => Step::Extreme { max, from: from(), axis, to },
             Access::Gather { windows, .. } => Step::Gather(Indexed { from: from(), index: inst.args[1], to, windows }),
+            Access::Scatter { windows, .. } if let Some(&casts::Sum { rows, to }) = self.sums.get(&to) => {
+                self.ready(&[rows]);
+                Step::SumRows(Indexed { from: rows, index: inst.args[1], to, windows })
+            }
             Access::Scatter { windows, op } => {
                 let fold = op.map(|op| fold::fold(op, self.dtype(to)));
                 let windows = Indexed { from: from(), index: inst.args[1], to, windows };

@@ -1,8 +1,9 @@
-//! Casts that products make on their own: a few rows are multiplied with f16, bf16, bytes or halves of them as they lie in
-//! memory, and what is read once need not be written as f32 before.
+//! Casts that products and sums make on their own: a few rows are multiplied with f16, bf16, bytes or halves of them as they
+//! lie in memory, and what is read once need not be written as f32 before.
 use super::super::gemm::narrow;
 use crate::passes::rewrite::Rewrite;
 use pallas_ir::{DType, Inst, Kernel, Op, ScalarOp, StructuralOp, Type, Value};
+use std::collections::HashMap;
 
 /// What a product reads instead of a cast's result.
 #[derive(Clone, Copy)]
@@ -90,6 +91,50 @@ pub(super) fn in_products(kernel: &Kernel) -> Vec<Option<Source>> {
     });
     kernel.region(kernel.body).yields.iter().for_each(|v| source[v.index()] = None);
     source
+}
+
+/// Rows of 16-bit floats that a scatter adds up from zeros on.
+///
+/// ```text
+/// %3 = cast to(f32) %2; %4 = scatter .. op(add) zeros, %1, %3; %5 = cast to(bf16) %4    ->    %5 = sum of rows of %2 at %1
+/// ```
+#[derive(Clone, Copy)]
+pub(super) struct Sum {
+    pub(super) rows: Value,
+    pub(super) to: Value,
+}
+
+/// The sums of a kernel by the scatter's result, and for each value whether it is the result of one of their casts.
+pub(super) fn in_sums(kernel: &Kernel, uses: &[usize]) -> (HashMap<Value, Sum>, Vec<bool>) {
+    let insts = || kernel.region(kernel.body).insts.iter().map(|&i| kernel.inst(i));
+    let (mut zeros, mut cast) = (vec![false; kernel.values.len()], vec![None; kernel.values.len()]);
+    let (mut scattered, mut sums, mut is_made) = (HashMap::new(), HashMap::new(), vec![false; kernel.values.len()]);
+    for inst in insts() {
+        let Some(&to) = inst.results.first() else { continue };
+        match (&inst.op, &inst.args[..]) {
+            (Op::Const(x), _) => zeros[to.index()] = x.bits == 0,
+            (Op::Structural(StructuralOp::Broadcast(_)), [x]) => zeros[to.index()] = zeros[x.index()],
+            (Op::Structural(StructuralOp::Scatter(op)), &[x, index, updates]) if zeros[x.index()] => {
+                let [x, index, added] = [x, index, updates].map(|v| kernel.ty(v));
+                let windows = op.windows(x.shape.len(), index.shape.len(), &added.dims());
+                let is_sum = op.op == Some(ScalarOp::Add) && windows.are_rows(&x.shape);
+                if let (Some(rows), true) = (cast[updates.index()], is_sum && uses[updates.index()] == 1) {
+                    scattered.insert(to, (rows, updates));
+                }
+            }
+            (Op::Structural(StructuralOp::Cast(_)), &[from]) => {
+                cast[to.index()] = Some(from);
+                let Some(&(rows, updates)) = scattered.get(&from).filter(|_| uses[from.index()] == 1) else { continue };
+                let [narrow, wide] = [to, from].map(|v| kernel.ty(v).dtype);
+                if kernel.ty(rows).dtype == narrow && narrow != wide && narrow.accumulator() == wide {
+                    sums.insert(from, Sum { rows, to });
+                    [updates, to].iter().for_each(|v| is_made[v.index()] = true);
+                }
+            }
+            _ => {}
+        }
+    }
+    (sums, is_made)
 }
 
 /// Bytes of which some bits are taken, by the result: where a product can do that.

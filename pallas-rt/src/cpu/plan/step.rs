@@ -230,6 +230,8 @@ pub(crate) enum Step {
     Gather(Indexed),
     /// A tile with windows combined with updates: in the tile's memory if the result is aimed there.
     Scatter { windows: Indexed, updates: Value, fold: Option<Fold> },
+    /// Rows of 16-bit floats added up at positions given by data, from zeros on: in f32, rounded once.
+    SumRows(Indexed),
     /// Elements along an axis in order, or their positions: the first ones, as many as the result has.
     Sort { from: Value, axis: usize, order: Order, positions: bool, to: Value },
     /// A product.
@@ -286,7 +288,7 @@ impl Step {
             | Step::Extreme { from, .. }
             | Step::Sort { from, .. } => vec![*from],
             Step::Join { parts, .. } => parts.iter().map(|p| p.from).collect(),
-            Step::Gather(step) => vec![step.from, step.index],
+            Step::Gather(step) | Step::SumRows(step) => vec![step.from, step.index],
             Step::Scatter { windows, updates, .. } => vec![windows.from, windows.index, *updates],
             Step::Nest(nested) => nested.args.clone(),
             Step::Dot(dot) => [dot.a, dot.b].into_iter().chain(dot.init).collect(),
@@ -318,6 +320,7 @@ impl Step {
             | Step::Scan { to, .. }
             | Step::Extreme { to, .. }
             | Step::Gather(Indexed { to, .. })
+            | Step::SumRows(Indexed { to, .. })
             | Step::Scatter { windows: Indexed { to, .. }, .. }
             | Step::Sort { to, .. }
             | Step::Dot(Dot { to, .. })

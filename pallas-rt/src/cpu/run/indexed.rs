@@ -11,7 +11,7 @@ use pallas_ir::structural::Windows;
 const SHORT: usize = 32;
 
 /// The windows of an operand, ready to be walked over.
-struct Walk {
+pub(super) struct Walk {
     /// Extents of the indices without the axis of their start vectors.
     positions: Vec<usize>,
     /// Strides along these: of the indices, of the windows' array, and of the operand (0 but for parallel axes).
@@ -29,7 +29,7 @@ struct Walk {
 }
 
 impl Walk {
-    fn new(
+    pub(super) fn new(
         windows: &Windows,
         x: (Tile, &[usize]),
         index: (Tile, &[usize]),
@@ -80,6 +80,11 @@ impl Walk {
         self
     }
 
+    /// The number of positions, each of which has a window.
+    pub(super) fn count(&self) -> usize {
+        self.positions.iter().product()
+    }
+
     /// Makes last positions along which the indices are the same, as in `take_along_axis` with one index a row, axes of the
     /// window.
     fn widen(&mut self) {
@@ -104,7 +109,7 @@ impl Walk {
     ///
     /// # Safety
     /// The indices are i32, and their tile holds the positions and vectors.
-    unsafe fn each(&self, skips: bool, ahead: impl Fn(isize), mut f: impl FnMut(isize, isize)) {
+    pub(super) unsafe fn each(&self, skips: bool, ahead: impl Fn(isize), mut f: impl FnMut(isize, isize)) {
         let place = |at: isize, first: isize| {
             let mut operand = first;
             for &(k, last, stride) in &self.starts {

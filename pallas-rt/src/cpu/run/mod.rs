@@ -16,6 +16,7 @@ mod product;
 mod rolled;
 mod shape;
 mod sort;
+mod summed;
 
 pub(super) use memory::element;
 
@@ -357,6 +358,7 @@ impl<'a> Run<'a> {
             Step::Extreme { max, from, axis, to } => self.extreme(*max, *from, *axis, *to),
             Step::Gather(step) => self.gather(step),
             Step::Scatter { windows, updates, fold } => self.scatter(windows, *updates, *fold),
+            Step::SumRows(step) => self.sum_rows(step)?,
             Step::Sort { from, axis, order, positions, to } => self.sort(*from, *axis, *order, *positions, *to)?,
             Step::Dot(dot) => self.dot(dot)?,
             Step::Nest(nested) => self.nest(nested)?,

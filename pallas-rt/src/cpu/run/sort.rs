@@ -37,9 +37,9 @@ struct Lines<'a> {
 }
 
 /// The first elements of a buffer.
-fn elements<T>(buffer: &mut Vec<Aligned>, n: usize) -> Result<&mut [T], Stop> {
+pub(super) fn elements<T>(buffer: &mut Vec<Aligned>, n: usize) -> Result<&mut [T], Stop> {
     let start = room(buffer, n * size_of::<T>())?;
-    // SAFETY: the buffer is initialised and has room for the elements, which are unsigned integers; it is borrowed as
+    // SAFETY: the buffer is initialised and has room for the elements, which are made of numbers; it is borrowed as
     // long as they are.
     Ok(unsafe { raw::slice_mut(start.cast::<T>(), n) })
 }

@@ -5,7 +5,7 @@
 //! other operations in their place, `forward`, `derivatives` and `vmap` the transformations, `jaxpr` and `stablehlo` the
 //! texts of functions, `prints` what they show, `reductions` long ones in stages, `panels` products of which a GPU sums a
 //! part at a time, `batches` what mapped functions take, `trees` batches and Jacobians leaf by leaf,
-//! `transposes` those of linear functions, `roots` implicit derivatives, `callbacks` functions of the host in traced ones,
+//! `transposes` those of linear functions, `roots` implicit derivatives, `rows` sums of rows at positions, `callbacks` functions of the host in traced ones,
 //! `planning` costs on meshes and pages about them; `random` has laws of random
 //! graphs, `transformed` those of their derivatives and batches; `watched` what looks at functions.
 mod ahead;
@@ -34,6 +34,7 @@ mod prints;
 mod random;
 mod reductions;
 mod roots;
+mod rows;
 mod scans;
 mod shard_map;
 mod sharded;

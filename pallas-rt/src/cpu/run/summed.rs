@@ -1,0 +1,140 @@
+//! Rows of 16-bit floats added up at positions given by data, from zeros on. Each row of the result is written once: zeros
+//! where there is none to add, a copy of one, or a sum made in f32 and rounded.
+use super::super::line::{AHEAD, FETCHED, fetch};
+use super::super::plan::step::Indexed;
+use super::super::rows::copy_row;
+use super::super::strips::compiled;
+use super::super::tile::{MAX_RANK, Nest, Tile};
+use super::indexed::Walk;
+use super::sort::elements;
+use super::{Run, Stop};
+use half::{bf16, f16};
+use pallas_ir::DType;
+use pallas_ir::dtype::Half;
+
+/// Bytes of an element.
+const BYTES: usize = 2;
+
+/// A row to be added.
+#[derive(Clone, Copy)]
+struct Update {
+    /// Its place in the tile of the rows, in elements.
+    place: isize,
+    /// The row of the result that it is added to, then the number of the next update of that row.
+    link: usize,
+}
+
+impl Run<'_> {
+    pub(super) fn sum_rows(&mut self, step: &Indexed) -> Result<(), Stop> {
+        match self.ty(step.to).dtype {
+            DType::F16 => self.sum_rows_of::<f16>(step),
+            _ => self.sum_rows_of::<bf16>(step),
+        }
+    }
+
+    fn sum_rows_of<T: Half>(&mut self, step: &Indexed) -> Result<(), Stop> {
+        let (out, own) = (self.define(step.to), self.tile(step.from));
+        let shape = self.shape(step.to);
+        let (&n, outer) = shape.split_last().expect("an operand of rows has axes");
+        let count: usize = outer.iter().product();
+        // The operand as one of the numbers of its rows.
+        let mut numbers = Tile { start: out.start, strides: [0; MAX_RANK] };
+        numbers.strides[..outer.len()].copy_from_slice(&Tile::contiguous(out.start, outer).strides[..outer.len()]);
+        let index = (self.tile(step.index), self.shape(step.index));
+        let walk = Walk::new(&step.windows, (numbers, shape), index, (own, self.shape(step.from)));
+        let stride = step.windows.axes.last().and_then(|axis| axis.axis).map_or(1, |axis| own.strides[axis]);
+        let is_straight = [stride, out.strides[outer.len()]].map(|stride| n <= 1 || stride == 1);
+        let buffers = &mut *self.buffers;
+        let [heads, updates, lines] = &mut buffers.operands;
+        let (heads, updates): (&mut [u32], &mut [Update]) = (elements(heads, count)?, elements(updates, walk.count())?);
+        let sum: &mut [f32] = elements(&mut buffers.wide[0], n)?;
+        let (line, made) = elements::<T>(lines, 2 * n)?.split_at_mut(n);
+        // A list of updates for each row, in their order: 0 ends it.
+        let mut found = 0;
+        let add = |row: isize, place: isize| {
+            updates[found] = Update { place, link: row as usize };
+            found += 1;
+        };
+        // SAFETY: the shape rule admits i32 only.
+        unsafe { walk.each(true, |_| {}, add) };
+        heads.fill(0);
+        for (i, update) in updates[..found].iter_mut().enumerate().rev() {
+            update.link = std::mem::replace(&mut heads[update.link], i as u32 + 1) as usize;
+        }
+        let row_of = |update: Update| own.start.wrapping_offset(update.place * BYTES as isize).cast_const();
+        let mut read = |update: Update| {
+            let from = row_of(update);
+            if is_straight[0] {
+                return from.cast::<T>();
+            }
+            // SAFETY: the row has `n` elements at its stride, and the line room for them.
+            unsafe { copy_row(from, stride, line.as_mut_ptr().cast(), 1, n, BYTES) };
+            line.as_ptr()
+        };
+        let (copy, first, more, round) =
+            (fastest_copy::<T>(), fastest_first::<T>(), fastest_more::<T>(), fastest_round::<T>());
+        let nest = Nest::new(outer, [&numbers, &out]);
+        nest.each(|[row, to]| {
+            let row = row as usize;
+            if let Some(&next) = heads.get(row + AHEAD as usize).filter(|next| **next != 0) {
+                fetch(row_of(updates[next as usize - 1]), (n * BYTES).min(FETCHED));
+            }
+            let start = out.start.wrapping_offset(to * BYTES as isize);
+            let to = if is_straight[1] { start.cast::<T>() } else { made.as_mut_ptr() };
+            // SAFETY: a row of the result has `n` elements, and the updates have rows of as many, which it overlaps nowhere.
+            unsafe {
+                match heads[row] as usize {
+                    0 => to.write_bytes(0, n),
+                    number => {
+                        let mut update = updates[number - 1];
+                        if update.link == 0 {
+                            copy(read(update), to, n);
+                        } else {
+                            first(read(update), sum.as_mut_ptr(), n);
+                            while update.link != 0 {
+                                update = updates[update.link - 1];
+                                more(read(update), sum.as_mut_ptr(), n);
+                            }
+                            round(sum.as_ptr(), to, n);
+                        }
+                    }
+                }
+                if !is_straight[1] {
+                    copy_row(to.cast(), 1, start, out.strides[outer.len()], n, BYTES);
+                }
+            }
+        });
+        Ok(())
+    }
+}
+
+/// The sum of zero and an element, which is -0 for none.
+#[inline(always)]
+unsafe fn copied<T: Half>(from: *const T, to: *mut T, n: usize) {
+    let (from, to) = (from.cast::<u16>(), to.cast::<u16>());
+    // SAFETY: the caller's: both have `n` elements of 16 bits.
+    (0..n).for_each(|i| unsafe { to.add(i).write(if *from.add(i) == 1 << 15 { 0 } else { *from.add(i) }) });
+}
+
+#[inline(always)]
+unsafe fn started<T: Half>(from: *const T, to: *mut f32, n: usize) {
+    // SAFETY: the caller's: both have `n` elements.
+    (0..n).for_each(|i| unsafe { to.add(i).write(0.0 + (*from.add(i)).wide()) });
+}
+
+#[inline(always)]
+unsafe fn added<T: Half>(from: *const T, to: *mut f32, n: usize) {
+    // SAFETY: as above.
+    (0..n).for_each(|i| unsafe { *to.add(i) += (*from.add(i)).wide() });
+}
+
+#[inline(always)]
+unsafe fn rounded<T: Half>(from: *const f32, to: *mut T, n: usize) {
+    // SAFETY: as above.
+    (0..n).for_each(|i| unsafe { to.add(i).write(T::round(*from.add(i))) });
+}
+
+compiled! { fastest_copy<T: Half>() -> unsafe fn(*const T, *mut T, usize) = copied(from: *const T, to: *mut T, n: usize) }
+compiled! { fastest_first<T: Half>() -> unsafe fn(*const T, *mut f32, usize) = started(from: *const T, to: *mut f32, n: usize) }
+compiled! { fastest_more<T: Half>() -> unsafe fn(*const T, *mut f32, usize) = added(from: *const T, to: *mut f32, n: usize) }
+compiled! { fastest_round<T: Half>() -> unsafe fn(*const f32, *mut T, usize) = rounded(from: *const f32, to: *mut T, n: usize) }

@@ -1,0 +1,144 @@
+//! Rows of 16-bit floats that are added up at positions: the CPU makes no f32 array of them, and rounds as the interpreter
+//! does, which has one.
+use super::super::program::planned;
+use super::*;
+use crate::exec::Compiled;
+use crate::{lower, ops, vmap};
+
+const HALVES: [DType; 2] = [DType::F16, DType::Bf16];
+
+/// The elements' bits: all NaN are one.
+fn bits(x: &Array) -> Vec<u32> {
+    let x = x.cast(DType::F32).to_vec::<f32>().unwrap_or_else(|e| panic!("{e}"));
+    x.into_iter().map(|x| if x.is_nan() { f32::NAN.to_bits() } else { x.to_bits() }).collect()
+}
+
+/// Numbers whose sums round, both zeros and numbers that are none among them.
+fn elements(count: usize, seed: usize) -> Vec<f32> {
+    let number = |i: usize| match (i * 7 + seed) % 41 {
+        0 => -0.0,
+        1 => f32::NAN,
+        2 => f32::INFINITY,
+        3 => 6e-8,
+        k => (k as f32 - 20.0) * 1.0078125f32.powi((i % 13) as i32),
+    };
+    (0..count).map(number).collect()
+}
+
+/// Positions along an axis of this extent: some come often, some never, some do not exist.
+fn places(count: usize, n: usize, seed: usize) -> Vec<i32> {
+    let place = |i: usize| match (i * 5 + seed) % 11 {
+        0 => -1,
+        1 => n as i32 + 3,
+        2 => i32::MIN,
+        3..6 => 0,
+        k => ((i * k) % n.max(1)) as i32,
+    };
+    (0..count).map(place).collect()
+}
+
+#[test]
+fn sums_of_rows_are_those_of_the_interpreter() {
+    let sizes =
+        [[1, 8, 5], [3, 9, 40], [40, 33, 7], [70, 64, 200], [5, 7, 30], [5, 1, 30], [4, 16, 1], [0, 8, 3], [4, 8, 0]];
+    for (seed, [n, width, count]) in sizes.into_iter().enumerate() {
+        for dtype in [DType::F16, DType::Bf16, DType::F32] {
+            let made = |client: &Client| -> Result<Vec<Vec<u32>>> {
+                let rows = client.array(&elements(count * width, seed), &[count, width])?.cast(dtype);
+                let at = client.array(&places(count, n, seed), &[count])?;
+                let sums = jit(move |rows: &Array, at: &Array| rows.segment_sum(at, n))(&rows, &at)?;
+                let mut all = vec![bits(&sums)];
+                if n > 0 {
+                    let table = client.array(&elements(n * width, seed + 1), &[n, width])?.cast(dtype);
+                    let taken =
+                        |table: &Array, rows: &Array, at: &Array| (table.take(at, 0) * rows).cast(DType::F32).sum(..);
+                    let slope = jit(grad(move |table: &Array, (rows, at): &(Array, Array)| taken(table, rows, at)));
+                    all.push(bits(&slope(&table, &(rows.clone(), at.clone()))?));
+                    let pairs = vmap(move |rows: &Array, at: &Array| rows.segment_sum(at, n));
+                    let stacked = |x: &Array| ops::stack(&[x, &x.flip(0)], 0);
+                    all.push(bits(&jit(pairs)(&stacked(&rows), &stacked(&at))?));
+                }
+                Ok(all)
+            };
+            let [found, wanted] = [Client::cpu(), Client::interpreter()].map(|client| made(&client).expect("it runs"));
+            assert_eq!(found, wanted, "{count} rows of {width} {dtype} into {n}");
+        }
+    }
+}
+
+/// What else reads the f32 sums, or the f32 rows, finds them.
+#[test]
+fn sums_and_rows_that_others_read_are_there() {
+    for dtype in HALVES {
+        let made = |client: &Client| -> Result<Vec<Vec<u32>>> {
+            let rows = client.array(&elements(20 * 9, 2), &[20, 9])?.cast(dtype);
+            let at = client.array(&places(20, 6, 2), &[20])?;
+            let both = jit(move |rows: &Array, at: &Array| {
+                let wide = rows.cast(DType::F32);
+                let sums = wide.segment_sum(at, 6);
+                let others = (&wide * 2.0).segment_sum(at, 6).cast(dtype);
+                (sums.cast(dtype), sums, wide.segment_sum(&(at + 1), 6).cast(dtype), others)
+            });
+            let (sums, wide, moved, others) = both(&rows, &at)?;
+            Ok([sums, wide, moved, others].iter().map(bits).collect())
+        };
+        let [found, wanted] = [Client::cpu(), Client::interpreter()].map(|client| made(&client).expect("it runs"));
+        assert_eq!(found, wanted, "{dtype}");
+    }
+}
+
+#[test]
+fn no_array_of_f32_is_as_large_as_the_sums() {
+    let client = Client::cpu();
+    let shape = |dtype, shape: &[usize]| client.shape_dtype(dtype, shape).expect("a shape");
+    for dtype in HALVES {
+        let f = |rows: &Array, at: &Array| rows.segment_sum(at, 5000) * 2.0;
+        let lowered = lower(f)(&shape(dtype, &[100, 64]), &shape(DType::I32, &[100])).expect("it is traced");
+        let plan = planned(&lowered.graph, &[], &client).1;
+        assert!(plan.arena <= 5000 * 64 * 2 + 4096, "{} bytes", plan.arena);
+    }
+}
+
+/// Rows that do not lie side by side in memory, neither those that are added nor the sums.
+#[test]
+fn strided_rows_are_added_up() {
+    const SUMS: &str = "kernel sums {
+  in at: i32[5] block [5]
+  in rows: bf16[6, 5] block [6, 5]
+  out out: bf16[4, 12] block [4, 12] empty 0.0
+  map @at {
+    %0: i32[] = const 0
+    yield %0
+  }
+  map @rows {
+    %1: i32[] = const 0
+    yield %1, %1
+  }
+  map @out {
+    %2: i32[] = const 0
+    yield %2, %2
+  }
+  body {
+    %3: bf16[] = const 7.0
+    %4: bf16[4,12] = broadcast to(4, 12) %3
+    store @out block[0:4, 0:12] %4
+    %5: bf16[6,5] = load @rows block[0:6, 0:5]
+    %6: bf16[5,6] = transpose axes(1, 0) %5
+    %7: f32[5,6] = cast to(f32) %6
+    %8: f32[] = const 0.0
+    %9: f32[4,6] = broadcast to(4, 6) %8
+    %10: i32[5] = load @at block[0:5]
+    %11: f32[4,6] = scatter update_window_dims(1) inserted_window_dims(0) input_batching_dims() scatter_indices_batching_dims() scatter_dims_to_operand_dims(0) index_vector_dim(1) op(add) %9, %10, %7
+    %12: bf16[4,6] = cast to(bf16) %11
+    store @out block[0:4, 0:6:2] %12
+  }
+}";
+    let made = |client: &Client| {
+        let rows = client.array(&elements(30, 3), &[6, 5]).expect("it fits").cast(DType::Bf16);
+        let at = client.array(&[3, 0, 3, -1, 3], &[5]).expect("it fits");
+        let sums = SUMS.parse().map(Compiled::new).expect("it is tile IR").expect("it is well formed");
+        let outputs = sums.launch(client, &[], [(&at).into(), (&rows).into()]).expect("it runs");
+        bits(&outputs[0])
+    };
+    assert_eq!(made(&Client::cpu()), made(&Client::interpreter()));
+}
