@@ -46,13 +46,7 @@ formulas! {
     /// `sin(πx) / (πx)`, and 1 at 0.
     Float sinc(x) as dtype => sinc(x, dtype);
     /// `sqrt(x² + y²)` without overflow of the squares.
-    Float hypot(x, other) => {
-        let (x, y) = (x.abs(), other.abs());
-        let (more, less) = (x.maximum(y), x.minimum(y));
-        let ratio = less / more.eq(more.zero()).select(more.like(1.0), more);
-        let is_infinite = x.eq(x.like(f64::INFINITY)).select(x, y).eq(x.like(f64::INFINITY));
-        is_infinite.select(x.like(f64::INFINITY), either_nan(x, y, more * (ratio * ratio + 1.0).sqrt()))
-    };
+    Float hypot(x, other) as dtype => hypot(x, other, dtype);
     /// `ln(eˣ + eʸ)` without overflow.
     Float logaddexp(x, other) => log_sum(x, other, |below| below.exp().log1p());
     /// `log2(2ˣ + 2ʸ)` without overflow.
@@ -183,6 +177,27 @@ fn either_nan<'g>(x: E<'g>, y: E<'g>, value: E<'g>) -> E<'g> {
     // Other operands are left out of the product, which may overflow.
     let (x, y) = (is_nan.select(x, x.zero()), is_nan.select(y, y.zero()));
     is_nan.select((x + y) * (x * y), value)
+}
+
+/// `sqrt(x² + y²)` of operands times a power of two, so that squares neither overflow nor underflow; slopes are `x` and
+/// `y` by the root. An infinity beside NaN is one.
+fn hypot<'g>(x: E<'g>, y: E<'g>, dtype: DType) -> E<'g> {
+    // Squares of numbers below 2^high are finite, and so is the square of the least number times 2^by.
+    let (by, high) = match dtype {
+        DType::F64 => (537, 511),
+        DType::F16 => (12, 7),
+        DType::Bf16 => (67, 63),
+        _ => (75, 63),
+    };
+    let power = |n: i32| x.like(2f64.powi(n));
+    let more = x.abs().maximum(y.abs());
+    let (is_high, is_low) = (more.ge(power(high)), more.le(power(high - by)));
+    let scale = is_high.select(power(-by), is_low.select(power(by), power(0)));
+    let back = is_high.select(power(by), is_low.select(power(-by), power(0)));
+    let (a, b) = (x * scale, y * scale);
+    let infinity = x.like(f64::INFINITY);
+    let is_infinite = x.abs().eq(infinity) | y.abs().eq(infinity);
+    is_infinite.select(infinity, (a * a + b * b).sqrt() * back)
 }
 
 /// A divisor by which every integer has a remainder: 1 for 0.

@@ -252,10 +252,16 @@ impl Array {
             let dtype = super::elementwise::common_type(graph, &pair);
             let x = cast(graph, v[1], dtype)?;
             let shape = graph.ty(x).shape.clone();
-            let mut value = graph.splat(pallas_ir::Literal::new(dtype, 0.0), &shape);
-            for i in 0..count {
-                let coefficient = super::arrange::position(graph, v[0], 0, i as i64)?;
-                let operands = [Meets::Var(value), Meets::Var(x), Meets::Var(coefficient)];
+            let coefficient = |graph: &mut Graph, i: usize| super::arrange::position(graph, v[0], 0, i as i64);
+            if count == 0 {
+                return Ok(graph.splat(pallas_ir::Literal::new(dtype, 0.0), &shape));
+            }
+            // The first coefficient is not added to 0 times `x`, which may be infinite.
+            let first = coefficient(graph, 0)?;
+            let first = cast(graph, first, dtype)?;
+            let mut value = graph.broadcast(first, &shape)?;
+            for i in 1..count {
+                let operands = [Meets::Var(value), Meets::Var(x), Meets::Var(coefficient(graph, i)?)];
                 value = evaluate(graph, Kind::Any, operands, |[value, x, coefficient], _| value * x + coefficient)?;
             }
             Ok(value)

@@ -196,7 +196,7 @@ case("ediff1d", jnp.ediff1d, [f(2, 3)])
 case("trapezoid", lambda x: jnp.trapezoid(x, dx=0.5), [f(2, 5)], [i(4)])
 case("cov", jnp.cov, [f(3, 7)], [f(6)])
 case("corrcoef", jnp.corrcoef, [f(3, 7)])
-case("polyval", jnp.polyval, [f(4), f(2, 3)], [i(3), i(3)], [f(1), f(2)])
+case("polyval", jnp.polyval, [f(4), f(2, 3)], [i(3), i(3)], [f(1), f(2)], *([v("f32", *x), v("f32", INF, -INF, NAN)] for x in ([2], [2, 1])))
 
 # Shapes and positions, also of arrays that several programs divide.
 case("reshape", lambda x: x.reshape(3, 4), [f(2, 6)], [i(4, 3)])

@@ -46,10 +46,9 @@ for name, f in TWO.items():
     if name == "pow":
         line(name, f, BASES, EXPONENTS)
         continue
-    finite = [x for x in X if abs(x) < 7]
-    pairs = [(x, y) for x in finite for y in finite]
-    if name in ("hypot",):
-        pairs = [(x, y) for x, y in pairs if x or y]
+    # Infinities, and numbers whose squares are none of the type, for roots.
+    drawn = [*X, 3e38, 1e-30] if name == "hypot" else [x for x in X if abs(x) < 7]
+    pairs = [(x, y) for x in drawn for y in drawn]
     line(name, f, [x for x, _ in pairs], [y for _, y in pairs])
 for name, f in THREE.items():
     triples = [(x, a, b) for x in (0.0, 1.0, 2.0, 3.0) for a in (0.0, 1.0, 2.0) for b in (0.0, 1.0, 2.0, 3.0)]
