@@ -131,7 +131,10 @@ impl Array {
             let turned = super::arrange::flip(graph, edges, vec![0])?;
             let down = search(graph, turned, v, side)?;
             let (first, last) = (position(graph, edges, 0, 0)?, position(graph, edges, 0, -1)?);
-            let ascends = meet(graph, ScalarOp::Ge, &[Meets::Var(last), Meets::Var(first)])?;
+            // NaN is the last of sorted edges.
+            let ascends = evaluate(graph, Kind::Any, [Meets::Var(last), Meets::Var(first)], |[last, first], _| {
+                last.ge(first) | last.ne(last)
+            })?;
             let down = meet(graph, ScalarOp::Sub, &[Meets::Int(n as i64), Meets::Var(down)])?;
             meet(graph, ScalarOp::Select, &[Meets::Var(ascends), Meets::Var(up), Meets::Var(down)])
         })

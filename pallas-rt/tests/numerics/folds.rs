@@ -15,6 +15,8 @@ pub(super) const LINES: &[Line] = &[
     ("fold-narrow", narrow),
     ("fold-scatter", scatters),
     ("fold-argument", argument),
+    ("fold-variance", variances),
+    ("fold-area", areas),
     ("fold-mesh", mesh),
     ("fold-scan", scans),
     ("product-16-bits", products),
@@ -156,6 +158,19 @@ fn argument(client: &Client) -> Result<()> {
         assert_eq!(x.sum(accumulate(0, DType::F64)).to_vec::<f64>()?, [1.0]);
     }
     Ok(())
+}
+
+fn variances(client: &Client) -> Result<()> {
+    // In f32 the squares of both numbers are the same.
+    let x = client.array(&[99_999.0f32, 100_001.0], &[2])?;
+    is(&x.var(0), &[1.0])?;
+    is(&x.std(0), &[1.0])?;
+    is(&x.standardize(0, 0.0), &[-1.0, 1.0])
+}
+
+fn areas(client: &Client) -> Result<()> {
+    is(&client.array(&[f32::INFINITY, 1.0, 2.0], &[3])?.trapezoid(1.0, 0), &[f64::INFINITY])?;
+    is(&client.full(&[1], f32::INFINITY)?.trapezoid(1.0, 0), &[0.0])
 }
 
 fn mesh(client: &Client) -> Result<()> {

@@ -6,6 +6,7 @@ use pallas_rt::prelude::*;
 pub(super) const LINES: &[Line] = &[
     ("tie-position", positions),
     ("tie-sort", sorts),
+    ("tie-edges", edges),
     ("tie-max", extremes),
     ("empty-sum", sums_of_nothing),
     ("empty-max", extremes_of_nothing),
@@ -38,6 +39,15 @@ fn sorts(client: &Client) -> Result<()> {
     assert_eq!(x.argsort(0).to_vec::<i32>()?, [1, 2, 4, 0, 3]);
     let signs: Vec<bool> = x.sort(0).to_vec::<f32>()?.iter().map(|x| x.is_sign_negative()).collect();
     assert_eq!(signs, [false, true, false, false, false]);
+    Ok(())
+}
+
+fn edges(client: &Client) -> Result<()> {
+    let edges = client.array(&[0.0f32, 1.0, f32::NAN], &[3])?;
+    let x = client.array(&[-1.0f32, 0.0, 0.5, 2.0], &[4])?;
+    for (right, want) in [(false, [0, 1, 1, 2]), (true, [0, 0, 1, 2])] {
+        assert_eq!(x.digitize(&edges, right).to_vec::<i32>()?, want);
+    }
     Ok(())
 }
 
