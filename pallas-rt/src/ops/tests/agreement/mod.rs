@@ -33,6 +33,7 @@ const DIFFERENT: &[(&str, &str, &str)] = &[
         "gradients",
         "equal elements have a spread of 0, whose slope is NaN; JAX rounds their mean, a spread of 1e-8",
     ),
+    ("digitize", "batch", "edges that end in NaN rise; JAX takes them for falling ones"),
     ("corrcoef", "", "the spread of equal elements is 0 or the rounding of their mean"),
     ("logaddexp", "gradients", "a number beside an infinity has a slope of 0; JAX takes the infinity for 0"),
     ("lax.cumlogsumexp", "gradients", "two infinities share the slope; each has its own in JAX"),

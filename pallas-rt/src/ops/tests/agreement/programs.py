@@ -2,6 +2,7 @@
 
     python programs.py 200 1 > sample.txt        # the programs of the test
     python programs.py 1500 7 > programs.txt     # for PALLAS_AGREEMENT=programs.txt
+    python programs.py 300 8 programs.txt > more.txt    # operations that programs.txt has seldom come first
 
 Needs jax[cpu]==0.12.0.1. A line is a program in JSON:
 - `inputs`: element type, shape, seed and limits of each, elements by the formula of `elements`; instead of a higher limit
@@ -13,10 +14,10 @@ Needs jax[cpu]==0.12.0.1. A line is a program in JSON:
   weights of `weights`; or null;
 - `batched`: numbers of the inputs that get a first axis of `BATCH` examples; `batch`: results of jax.vmap; or null.
 
-A third of the programs is hard: its inputs have ties, zeros of both signs, or infinities, NaN, subnormal numbers and the
+A third of the programs is hard: its inputs have ties, zeros of both signs, or infinities, NaN, and the
 extremes of their types, in all element types, and functions get numbers beyond their domains. Other programs are drawn
 again if results or gradients are not finite where inputs are; all programs if they change by more than a part of
-the bound with which they are compared when each step that rounds is moved by as much as it may round, or when inputs
+the bound with which they are compared when each step that rounds is moved by as much as it may round, or when results
 that are subnormal are 0, for which XLA takes them in some operations.
 """
 import gc
@@ -33,6 +34,7 @@ import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
+from jax import lax
 
 import evaluate
 import table
@@ -45,9 +47,14 @@ TYPES = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16, "i32"
 NAMES = {np.dtype(t): name for name, t in TYPES.items()}
 ROUNDING = {"f32": 2.0**-23, "f16": 2.0**-10, "bf16": 2.0**-7}
 BATCH = 2
+# Ways in which steps that round are moved, each with random signs, in both directions; nothing is moved; subnormal numbers
+# are 0.
+WAYS = 2
+MOVES = [np.eye(WAYS + 1, dtype=np.float32)[k] * sign for k in range(WAYS) for sign in (1, -1)]
+NOWHERE, FLUSHED = np.zeros(WAYS + 1, np.float32), np.eye(WAYS + 1, dtype=np.float32)[WAYS]
 TIES = [-1.0, -0.5, 0.0, 0.0, 0.5, 1.0, 1.0, 2.0]
-# The largest number and one that is subnormal.
-EXTREMES = {"f32": (3.4028234663852886e38, 1e-40), "bf16": (3.3895313892515355e38, 1e-40), "f16": (65504.0, 6e-8)}
+# The largest number and one near 0: in `f16` a subnormal one; those of `f32` and `bf16` JAX takes for 0.
+EXTREMES = {"f32": (3.4028234663852886e38, 2.0**-126), "bf16": (3.3895313892515355e38, 2.0**-126), "f16": (65504.0, 6e-8)}
 
 
 def edges(dtype):
@@ -153,16 +160,22 @@ def inside(x, limits):
 
 
 def moved(x, step, far, cancels):
-    """A step's result as if it had been rounded otherwise; unchanged for `far` = 0."""
+    """A step's result as if it had been rounded otherwise, in the ways that `far` weighs; the last is that numbers which
+    are subnormal are 0."""
     if not is_float(x):
         return x
-    signs = (mixed(step, x.size) % 2).astype(np.float32).reshape(x.shape) * 2 - 1
-    rounding = far * signs * ROUNDING[name_of(x)]
-    return (x.astype(jnp.float32) * (1 + rounding) + rounding * cancels).astype(x.dtype)
+    signs = [(mixed(step + 1000 * k, x.size) % 2).astype(np.float32).reshape(x.shape) * 2 - 1 for k in range(WAYS)]
+    rounding = sum(far[k] * own for k, own in enumerate(signs)) * ROUNDING[name_of(x)]
+    wide = x.astype(jnp.float32)
+    if name_of(x) != "f16":
+        wide = wide * (1 - far[WAYS] * (jnp.abs(lax.stop_gradient(wide)) < 2.0**-126))
+    wide = wide * (1 + rounding)
+    # Zeros keep their sign.
+    return (wide + rounding if cancels else wide).astype(x.dtype)
 
 
 def steps(program, inputs, far, given):
-    """The results of each step; for `far` = 1 they are moved. Those of some steps are given."""
+    """The results of each step, moved as `far` says. Those of some steps are given."""
     values, all = list(inputs), []
     for step, (name, operands, attributes) in enumerate(program["steps"]):
         made = given.get(step)
@@ -380,7 +393,7 @@ def drawn(seed, counts, total):
     """A program with answers."""
     dice = random.Random(seed)
     draw = Draw(dice, counts)
-    names = sorted(table.ROWS, key=lambda name: (counts[name] + dice.random() * 6))
+    names = sorted(table.ROWS, key=lambda name: (counts[name] + dice.random() * 4))
     length = dice.randint(5, 12)
     tried = 0
     while len(draw.program["steps"]) < length and tried < 40:
@@ -403,18 +416,14 @@ def drawn(seed, counts, total):
     return program
 
 
-def variants(args):
-    """Operands of programs whose results must not differ: steps are moved; numbers that are subnormal are zeros."""
-    with np.errstate(all="ignore"):
-        normal = [x if name_of(x) not in ("f32", "bf16") else np.where(np.abs(x) < 2.0**-126, x * 0, x)
-                  for x in map(np.asarray, args)]
-    return [(args, jnp.float32(0)), (args, jnp.float32(1)), (normal, jnp.float32(0))]
+# Results must not differ where steps are moved, and where numbers that are subnormal are zeros.
+VARIANTS = [NOWHERE, *MOVES, FLUSHED]
 
 
 def values(program, inputs, depth):
     """The results of each step, for each variant."""
     function = jax.jit(lambda x, far: steps(program, x, far, {}))
-    made = [function(*own) for own in variants(inputs)]
+    made = [function(inputs, far) for far in VARIANTS]
     for other in made[1:]:
         check(results_of(program, inputs, made[0]), results_of(program, inputs, other), depth)
     return made
@@ -423,7 +432,7 @@ def values(program, inputs, depth):
 def answers(function, args, given, depth):
     """The results of a function of arrays, of whether steps are moved, and of the given results of steps."""
     function = jax.jit(function)
-    found, *others = [function(*own, known) for own, known in zip(variants(args), given, strict=True)]
+    found, *others = [function(args, far, known) for far, known in zip(VARIANTS, given, strict=True)]
     for other in others:
         check(found, other, depth)
     return found
@@ -474,8 +483,10 @@ def batch(program, inputs, made, depth, dice):
     return which, [shown(x) for x in found]
 
 
-def main(total, seed):
+def main(total, seed, before):
     counts, reasons, done = Counter(), Counter(), 0
+    for line in (line for path in before for line in open(path)):
+        counts.update(name for name, _, _ in json.loads(line)["steps"])
     k = seed * 1000003
     # Most of what JAX makes for a program is free of cycles.
     gc.set_threshold(200_000, 20, 20)
@@ -497,4 +508,4 @@ def main(total, seed):
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])

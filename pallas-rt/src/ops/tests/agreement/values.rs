@@ -15,8 +15,8 @@ fn edges(dtype: DType) -> [f64; 16] {
     if dtype.is_float() {
         let (top, small) = match dtype {
             DType::F16 => (65504.0, 6e-8),
-            DType::Bf16 => (3.3895313892515355e38, 1e-40),
-            _ => (f64::from(f32::MAX), 1e-40),
+            DType::Bf16 => (3.3895313892515355e38, 2f64.powi(-126)),
+            _ => (f64::from(f32::MAX), 2f64.powi(-126)),
         };
         let (inf, nan) = (f64::INFINITY, f64::NAN);
         return [0.0, -0.0, 1.0, -1.0, 0.5, 2.0, inf, -inf, nan, small, top, -top, 3.0, -2.5, 1.0, 0.0];
