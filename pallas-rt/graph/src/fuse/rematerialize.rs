@@ -5,8 +5,9 @@
 //! be an `exp` or the like if there is a single reader: it takes less time than writing a large array and reading it.
 //!
 //! Light operations on what the only reader reads anyway are always its own.
+use super::alone::is_alone;
 use super::blocks::Sizes;
-use super::cluster::{Clusters, is_alias, is_alone, is_light};
+use super::cluster::{Clusters, is_alias, is_light};
 use super::schedule::Steps;
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::StructuralOp;
