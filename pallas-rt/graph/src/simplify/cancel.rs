@@ -11,12 +11,13 @@
 //! broadcast (broadcast x)      one broadcast; likewise the reshape of one of a literal
 //! x * 1, x / 1, x - 0, cast to its own type, sum over no axis      x; x + 0 of integers
 //! select c x x                 x
+//! sort x                       x, along an axis of one element; argsort x 0
 //! stop_gradient x              x: derivatives were made before
 //! sharding_constraint x        x, and likewise other annotations: a graph is partitioned before
 //! ```
 use crate::build::{dims, infer};
 use crate::graph::{Equation, Graph, Op, Var};
-use pallas_ir::structural::{Broadcast, Cast, Dot, Reduce, Reshape, Transpose};
+use pallas_ir::structural::{Broadcast, Cast, Dot, Iota, Reduce, Reshape, Transpose};
 use pallas_ir::{DType, Literal, ScalarOp, StructuralOp};
 
 pub(super) fn cancel(graph: &Graph) -> Graph {
@@ -116,6 +117,13 @@ impl Simpler {
                 Some(Simple::Is(e.args[0]))
             }
             Op::Structural(StructuralOp::Reduce(Reduce { axes, .. })) if axes.is_empty() => Some(Simple::Is(e.args[0])),
+            Op::Structural(StructuralOp::Sort(op)) if self.graph.ty(e.args[0]).shape[op.axis] == 1 => {
+                Some(Simple::Is(e.args[0]))
+            }
+            Op::Structural(StructuralOp::ArgSort(op)) if self.graph.ty(e.args[0]).shape[op.axis] == 1 => {
+                let shape = dims(&self.graph.ty(e.args[0]).shape);
+                Some(Simple::moved(Iota { shape, axis: op.axis, dtype: DType::I32 }, &[]))
+            }
             Op::Scalar(ScalarOp::Select) if e.args[1] == e.args[2] => Some(Simple::Is(e.args[1])),
             Op::Scalar(op) => self.by_neutral(*op, e),
             _ => None,

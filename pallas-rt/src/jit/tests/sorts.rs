@@ -71,3 +71,21 @@ fn many_sorts_are_divided() {
         }
     }
 }
+
+/// Along an axis of one element nothing moves, whatever the elements are, and gradients pass.
+#[test]
+fn one_element_is_in_order() {
+    let x = array(&[3.0, f32::NAN, -0.0, f32::INFINITY, 1.0], &[1, 5]);
+    let sorted = jit(|x: &Array| (x.sort(0), x.argsort(0), x.argsort_descending(0), x.sort(1)))(&x).expect("it runs");
+    let bits = |x: &Array| numbers(x).iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+    assert_eq!(bits(&sorted.0), bits(&x));
+    assert_eq!(sorted.1.to_vec::<i32>().expect("it runs"), [0; 5]);
+    assert_eq!(sorted.2.to_vec::<i32>().expect("it runs"), [0; 5]);
+    assert_eq!(numbers(&sorted.3)[..4], [0.0, 1.0, 3.0, f32::INFINITY]);
+    let weights = array(&[1.0, 2.0, 3.0, 4.0, 5.0], &[1, 5]);
+    let slope = jit(grad(move |x: &Array| (x.sort(0) * &weights).sum(..)))(&x).expect("it has one");
+    assert_eq!(numbers(&slope), [1.0, 2.0, 3.0, 4.0, 5.0]);
+    // None is sorted.
+    let text = lower(|x: &Array| (x.sort(0), x.argsort(0)))(&x).expect("it is traced").to_plan();
+    assert!(!text.contains("sort axis"), "{text}");
+}
