@@ -11,7 +11,7 @@
 //! broadcast (broadcast x)      one broadcast; likewise the reshape of one of a literal
 //! x * 1, x / 1, x - 0, cast to its own type, sum over no axis      x; x + 0 of integers
 //! select c x x                 x
-//! sort x                       x, along an axis of one element; argsort x 0
+//! sort x, cumsum x, reverse x  x, along an axis of one element; argsort x 0
 //! stop_gradient x              x: derivatives were made before
 //! sharding_constraint x        x, and likewise other annotations: a graph is partitioned before
 //! ```
@@ -117,9 +117,7 @@ impl Simpler {
                 Some(Simple::Is(e.args[0]))
             }
             Op::Structural(StructuralOp::Reduce(Reduce { axes, .. })) if axes.is_empty() => Some(Simple::Is(e.args[0])),
-            Op::Structural(StructuralOp::Sort(op)) if self.graph.ty(e.args[0]).shape[op.axis] == 1 => {
-                Some(Simple::Is(e.args[0]))
-            }
+            Op::Structural(op) if self.moves_nothing(op, e) => Some(Simple::Is(e.args[0])),
             Op::Structural(StructuralOp::ArgSort(op)) if self.graph.ty(e.args[0]).shape[op.axis] == 1 => {
                 let shape = dims(&self.graph.ty(e.args[0]).shape);
                 Some(Simple::moved(Iota { shape, axis: op.axis, dtype: DType::I32 }, &[]))
@@ -136,6 +134,17 @@ impl Simpler {
             }
         };
         found.filter(exists).unwrap_or_else(|| Simple::Made(e.op.clone(), e.args.clone()))
+    }
+
+    /// Returns true for an operation along axes of one element, which is its own result.
+    fn moves_nothing(&self, op: &StructuralOp, e: &Equation) -> bool {
+        let is_one = |axis: usize| self.graph.ty(e.args[0]).shape[axis] == 1;
+        match op {
+            StructuralOp::Sort(op) => is_one(op.axis),
+            StructuralOp::Cumulative(op) => is_one(op.axis),
+            StructuralOp::Reverse(op) => op.axes.iter().all(|&axis| is_one(axis)),
+            _ => false,
+        }
     }
 
     fn transpose(&self, e: &Equation, op: &Transpose) -> Option<Simple> {

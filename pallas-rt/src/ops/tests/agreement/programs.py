@@ -1,8 +1,9 @@
 """Random programs of operations on arrays, with JAX's answers.
 
-    python programs.py 200 1 > sample.txt        # the programs of the test
     python programs.py 1500 7 > programs.txt     # for PALLAS_AGREEMENT=programs.txt
     python programs.py 300 8 programs.txt > more.txt    # operations that programs.txt has seldom come first
+
+sample.txt, which the test runs, has programs of several such files, so that every operation is among them.
 
 Needs jax[cpu]==0.12.0.1. A line is a program in JSON:
 - `inputs`: element type, shape, seed and limits of each, elements by the formula of `elements`; instead of a higher limit
