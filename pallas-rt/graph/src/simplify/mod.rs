@@ -9,6 +9,7 @@ mod stacks;
 mod steps;
 mod units;
 mod vectors;
+mod whole;
 
 pub use crate::inline::inline as inlined;
 
@@ -30,6 +31,7 @@ pub const PASSES: &[(&str, Pass)] = &[
     ("slices", slices::slices),
     ("dead", without_dead),
     ("units", units::units),
+    ("whole", whole::whole),
     ("products", products::products),
     ("vectors", vectors::vectors),
     ("cancel", cancel::cancel),

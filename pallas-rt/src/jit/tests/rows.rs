@@ -142,3 +142,74 @@ fn strided_rows_are_added_up() {
     };
     assert_eq!(made(&Client::cpu()), made(&Client::interpreter()));
 }
+
+type Scattered = fn(ops::Elements, &Array) -> Array;
+
+/// Along an axis of one element there is one position. The same functions of an array with another element behind it say
+/// what the results are.
+#[test]
+fn axes_of_one_element_need_no_positions() {
+    const WAYS: [(&str, Scattered); 4] = [
+        ("add", |at, u| at.add(u)),
+        ("multiply", |at, u| at.multiply(u)),
+        ("min", |at, u| at.min(u)),
+        ("max", |at, u| at.max(u)),
+    ];
+    let places = |x: &Array, p: &Array, axis: usize| match (x.shape().len(), axis) {
+        (_, 0) => x.at(p),
+        (2, _) => x.at((.., p)),
+        _ => x.at((.., p, ..)),
+    };
+    let client = Client::cpu();
+    let values = |x: &Array| x.cast(DType::F64).to_vec::<f64>().unwrap_or_else(|e| panic!("{e}"));
+    let positions: [(&[i32], &[usize]); 5] = [
+        (&[0, -1, 0], &[3]),
+        (&[1, 0, -2, 7, i32::MIN, -1], &[6]),
+        (&[0, 5, -1, 0, 0, 9], &[2, 3]),
+        (&[], &[0]),
+        (&[3], &[1]),
+    ];
+    let tables: [(&[usize], usize); 5] = [(&[1, 9], 0), (&[9, 1], 1), (&[3, 1, 5], 1), (&[1, 1], 0), (&[2, 1, 0], 1)];
+    for dtype in [DType::F32, DType::F16, DType::Bf16, DType::F64, DType::I32, DType::I8, DType::U8, DType::U16] {
+        for ((given, shape), (table, axis)) in positions.into_iter().flat_map(|p| tables.map(|table| (p, table))) {
+            let numbers = |shape: &[usize], seed: usize| {
+                let all: Vec<i32> = (0..shape.iter().product()).map(|i| ((i * 7 + seed) % 4) as i32).collect();
+                client.array(&all, shape).expect("it fits").cast(dtype)
+            };
+            let inside: Vec<i32> = given.iter().map(|p| if [0, -1].contains(p) { 0 } else { 9 }).collect();
+            let [p, q] = [given, &inside].map(|p| client.array(p, shape).expect("it fits"));
+            let first = client.array(&[0i32], &[]).expect("it fits");
+            let x = numbers(table, 1);
+            let with_other = move |x: &Array| ops::concatenate(&[x, &(x * 2 + 1)], axis as isize);
+            let what = format!("{given:?} of {dtype}{table:?}");
+            let taken = jit(move |x: &Array, p: &Array| x.take(p, axis as isize))(&x, &p).expect("it runs");
+            let wanted = with_other(&x).take(&q, axis as isize);
+            let is_equal = |a: &Array, b: &Array| format!("{:?}", values(a)) == format!("{:?}", values(b));
+            assert!(is_equal(&taken, &wanted), "take {what}: {taken}, {wanted}");
+            let updates = numbers(taken.shape(), 2);
+            for (name, way) in WAYS {
+                let f = jit(move |x: &Array, p: &Array, u: &Array| way(places(x, p, axis), u));
+                let found = f(&x, &p, &updates).expect("it runs");
+                let wanted = way(places(&with_other(&x), &q, axis), &updates).take(&first, axis as isize);
+                assert!(is_equal(&found, &wanted), "{name} {what}: {found}, {wanted}");
+            }
+            if !dtype.is_float() || table[0] == 1 {
+                continue;
+            }
+            // In a batch, tables and positions are parallel.
+            let both = vmap(move |x: &Array, p: &Array| x.take(p, axis as isize - 1));
+            let rows = |p: &Array| ops::stack(&vec![p; table[0]], 0);
+            let found = jit(both)(&x, &rows(&p)).expect("it runs");
+            let wanted = vmap(move |x: &Array, p: &Array| x.take(p, axis as isize - 1))(&with_other(&x), &rows(&q));
+            let wanted = wanted.expect("it runs");
+            assert!(is_equal(&found, &wanted), "vmap {what}: {found}, {wanted}");
+            let sum = move |x: &Array, (p, u): &(Array, Array)| (x.take(p, axis as isize) * u).cast(DType::F32).sum(..);
+            let weights = (p.clone(), updates.clone());
+            let slope =
+                jit(grad(move |x: &Array, given: &(Array, Array)| sum(x, given)))(&x, &weights).expect("it runs");
+            let wanted = places(&with_other(&x).zeros_like(), &q, axis).add(&updates);
+            let wanted = wanted.take(&first, axis as isize);
+            assert_eq!(values(&slope), values(&wanted), "slope {what}");
+        }
+    }
+}
