@@ -39,6 +39,9 @@ pub struct Sizes {
 /// Elements of an array that a core's caches hold, and adjacent ones of its rows that a program reads at least.
 const CACHED: usize = 1 << 18;
 const LINES: usize = 64;
+/// Elements of a vector of a core, and of a line of its caches.
+const VECTOR: usize = 8;
+pub(super) const LINE: usize = 16;
 
 impl Sizes {
     /// Those of unit tests: of a small device without panels.
@@ -58,6 +61,20 @@ impl Sizes {
         steps: usize::MAX,
         arena: usize::MAX,
     };
+
+    /// A block of about this size with which the last of the programs along an axis has as much to do as the others: it
+    /// computes a whole block whatever lies inside of the array. A GPU has blocks that its threads divide evenly.
+    pub(super) fn even(&self, extent: usize, block: usize, least: usize, unit: usize) -> usize {
+        if self.panel.is_some() || block >= extent {
+            return block;
+        }
+        let parts = if self.programs == 1 && block <= least { extent / block } else { extent.div_ceil(block) };
+        // A few parts that are not as many as run at the same time would leave some of them idle.
+        let parts = if parts < 4 * self.programs { parts.next_multiple_of(self.programs) } else { parts };
+        let even = extent.div_ceil(parts);
+        let whole = even.next_multiple_of(unit).min(extent);
+        if whole <= block.max(2 * least) { whole } else { even }
+    }
 
     /// Elements of the largest tile of a program that folds columns of an array of so many elements, and the most adjacent
     /// ones that it needs: longer rows are read faster from memory.
@@ -107,6 +124,8 @@ fn of_elements(graph: &Graph, cluster: &Cluster, extents: &[usize], sizes: &Size
         if *block < extent && *block > least {
             *block -= *block % least;
         }
+        let unit = if k + 1 == extents.len() { if is_column { VECTOR } else { LINE } } else { 1 };
+        *block = sizes.even(extent, *block, if is_column { least } else { 1 }, unit);
         adjacent = if is_column && *block == extent { adjacent * extent.max(1) } else { sizes.columns };
         left = (left / *block).max(1);
     }
@@ -278,4 +297,27 @@ fn in_block(shape: &[usize], cuts: &[Cut], blocks: &[usize]) -> usize {
         cut.least(extent).saturating_mul(times).min(extent)
     };
     cuts.iter().zip(shape).map(along).product()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_have_about_as_much_to_do() {
+        let even = |extent, block, least, unit| Sizes::TEST.even(extent, block, least, unit);
+        // As many as run at the same time, or a multiple of that, and no block that is mostly outside of the array.
+        assert_eq!(even(4096, 4096, 1, 16), 4096);
+        assert_eq!(even(4104, 4096, 1, 16), 2064);
+        assert_eq!(even(3 * 4096, 4096, 1, 16), 3072);
+        assert_eq!(even(100_000, 4096, 1, 16), 4000);
+        assert_eq!(even(72, 64, 64, 8), 40);
+        // One core needs no second program for what is left of columns.
+        let one = Sizes { programs: 1, ..Sizes::TEST };
+        assert_eq!(one.even(72, 64, 64, 8), 72);
+        assert_eq!(one.even(200, 64, 64, 8), 72);
+        // Threads of a GPU divide blocks.
+        let gpu = Sizes { panel: Some(16), ..Sizes::TEST };
+        assert_eq!(gpu.even(4104, 4096, 1, 16), 4096);
+    }
 }

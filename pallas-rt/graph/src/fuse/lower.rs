@@ -1,5 +1,5 @@
 //! A cluster as a tile kernel: its equations again, on blocks.
-use super::blocks::{Sizes, blocks};
+use super::blocks::{LINE, Sizes, blocks};
 use super::cluster::{Cluster, is_free};
 use super::cut::{self, Cut, Cut::Full, Cut::Grid, Cut::Parts};
 use super::panels;
@@ -21,7 +21,7 @@ pub(super) fn lower(graph: &Graph, definitions: &[Option<usize>], cluster: &Clus
     let (is_flat, mut extents) = (flat.is_some(), flat.map_or_else(|| cluster.extents.clone(), |n| vec![n]));
     let mut blocks = match extents[..] {
         // The cuts of its members are those of the axes that it had.
-        [n] if is_flat => vec![n.clamp(1, sizes.tile)],
+        [n] if is_flat => vec![sizes.even(n, n.clamp(1, sizes.tile), 1, LINE)],
         _ => blocks(graph, cluster, &extents, sizes),
     };
     let parallel = extents.len();

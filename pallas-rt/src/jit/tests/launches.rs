@@ -244,7 +244,7 @@ fn plans_say_why_kernels_are_apart() {
         ("a table of a gather", plan(|x, at| vec![x.exp().take(at, 0)])),
         ("a reshape of memory", {
             plan(|x, _| {
-                let flat = x.exp().reshape(&[36]).expect("it fits");
+                let flat = x.cumsum(0).reshape(&[36]).expect("it fits");
                 vec![flat.clone(), flat.sin()]
             })
         }),
@@ -275,7 +275,8 @@ fn blocks(f: fn(&Array) -> Array, shape: &[usize]) -> Vec<Vec<usize>> {
 #[test]
 fn blocks_fit_what_a_program_does() {
     let all = blocks(|x| x.flip(0) + x, &[5000, 300]);
-    assert!(all.contains(&vec![1 << 14]), "{all:?}");
+    let is_flat = |block: &Vec<usize>| matches!(block[..], [n] if (1 << 13..=1 << 14).contains(&n));
+    assert!(all.iter().any(is_flat), "{all:?}");
     // Elements that move along short axes: programs divide the columns, also those of what follows.
     for f in
         [(|x| x.flip(0) + x) as fn(&Array) -> Array, |x| ops::concatenate(&[x, &x.exp()], 0), |x| x.cumsum(0) * 2.0]
