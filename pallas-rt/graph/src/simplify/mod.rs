@@ -1,4 +1,5 @@
 //! From a graph to one that computes the same with fewer equations: a pass each, in the order of [`PASSES`].
+mod axes;
 mod cancel;
 mod carries;
 mod common;
@@ -39,12 +40,22 @@ pub const PASSES: &[(&str, Pass)] = &[
     ("dead", without_dead),
 ];
 
+/// Passes after these over a graph that no other one calls: what a loop carries keeps the axes along which programs divide
+/// it.
+pub const OUTERMOST: &[(&str, Pass)] =
+    &[("axes", axes::axes), ("cancel", cancel::cancel), ("common", common::common), ("dead", without_dead)];
+
 /// Runs every pass, also on the graphs that a graph calls.
 pub fn simplify(graph: &Graph) -> Graph {
+    OUTERMOST.iter().fold(called(graph), |graph, (_, pass)| pass(&graph))
+}
+
+/// Runs the passes for a graph that may be called.
+fn called(graph: &Graph) -> Graph {
     let mut graph = PASSES.iter().fold(graph.clone(), |graph, (_, pass)| pass(&graph));
     for e in &mut graph.equations {
         if let Op::Call(call) = &e.op {
-            e.op = call.map(simplify).into();
+            e.op = call.map(called).into();
         }
     }
     graph

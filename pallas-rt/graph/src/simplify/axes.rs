@@ -1,0 +1,359 @@
+//! Adjacent axes that no operation tells apart become one, and axes of one element go.
+//!
+//! ```text
+//! exp x: f32[3010, 22, 3] - max over axis 0        the same of x: f32[3010, 66]
+//! tanh x: f32[50, 1, 7] + broadcast y: f32[7]       the same of x: f32[50, 7]
+//! ```
+//!
+//! Rows are as long as they can be then, and what is folded lies side by side, whatever shape arrays have.
+//!
+//! An axis joins the one in front of it, or goes if it has one element, unless an operation needs it: those that repeat or
+//! fold one of two axes, and every operation that is not elementwise, a fold, a repetition or a reshape. What the operands of
+//! an operation share with its result joins in all of them or in none. Parameters and results are reshaped.
+use super::rewrite::Rewrite;
+use crate::build::dims;
+use crate::graph::{Equation, Graph, Op, Var};
+use pallas_ir::StructuralOp;
+use pallas_ir::structural::{Broadcast, Reduce, Reshape};
+
+pub(super) fn axes(graph: &Graph) -> Graph {
+    let mut joins = Joins::of(graph);
+    graph.equations.iter().for_each(|e| joins.visit(e));
+    joins.settle();
+    let mut pass = Pass { joined: vec![None; graph.types.len()], to: Rewrite::of(graph), joins };
+    for e in &graph.equations {
+        pass.to.graph.at = e.loc;
+        if pass.rewritten(e).is_none() {
+            pass.to.push(e.clone());
+        }
+    }
+    pass.to.graph
+}
+
+/// For each axis of each variable, if it joins the one in front of it: classes of axes that do so together.
+struct Joins<'g> {
+    graph: &'g Graph,
+    /// By variable, the number of its first axis.
+    first: Vec<usize>,
+    /// By axis, another one of its class; itself if it stands for the class.
+    class: Vec<usize>,
+    /// By class: true if it has to stay.
+    stays: Vec<bool>,
+}
+
+impl<'g> Joins<'g> {
+    fn of(graph: &'g Graph) -> Self {
+        let mut all = 0;
+        let mut first = |rank| {
+            all += rank;
+            all - rank
+        };
+        let first = graph.types.iter().map(|ty| first(ty.shape.len())).collect();
+        Joins { graph, first, class: (0..all).collect(), stays: vec![false; all] }
+    }
+
+    fn shape(&self, v: Var) -> &'g [usize] {
+        &self.graph.types[v.index()].shape
+    }
+
+    fn class(&mut self, (v, axis): (Var, usize)) -> usize {
+        let mut at = self.first[v.index()] + axis;
+        while self.class[at] != at {
+            self.class[at] = self.class[self.class[at]];
+            at = self.class[at];
+        }
+        at
+    }
+
+    fn stay(&mut self, v: Var, axis: usize) {
+        let class = self.class((v, axis));
+        self.stays[class] = true;
+    }
+
+    fn stay_all(&mut self, v: Var) {
+        (0..self.shape(v).len()).for_each(|axis| self.stay(v, axis));
+    }
+
+    fn unite(&mut self, a: (Var, usize), b: (Var, usize)) {
+        let [a, b] = [self.class(a), self.class(b)];
+        self.class[a] = b;
+        self.stays[b] |= self.stays[a];
+    }
+
+    /// The axis in front of one that has more elements than one.
+    fn before(&self, v: Var, axis: usize) -> Option<usize> {
+        (0..axis).rev().find(|&axis| self.shape(v)[axis] != 1)
+    }
+
+    /// What an equation's axes need.
+    fn visit(&mut self, e: &Equation) {
+        match &e.op {
+            Op::Literal(_) | Op::Structural(StructuralOp::Reshape(_)) => {}
+            op if is_elementwise(op) => {
+                let of = self.shape(e.result());
+                for &arg in e.args.iter().filter(|&&arg| self.graph.ty(arg).shape == of) {
+                    (0..of.len()).for_each(|axis| self.unite((arg, axis), (e.result(), axis)));
+                }
+            }
+            Op::Structural(StructuralOp::Broadcast(op)) if op.dims.is_sorted() => {
+                // By axis of the result, the one of the operand that it is; none where elements are repeated.
+                let [from, to] = [e.args[0], e.result()].map(|v| self.shape(v));
+                let mut source = vec![None; to.len()];
+                for (axis, &n) in from.iter().enumerate() {
+                    source[op.dims[axis]] = (n == to[op.dims[axis]]).then_some(axis);
+                }
+                self.parallel(e.args[0], e.result(), &source);
+                for axis in (0..to.len()).filter(|&axis| to[axis] != 1) {
+                    let Some(before) = self.before(e.result(), axis) else { continue };
+                    if source[axis].is_some() != source[before].is_some() {
+                        self.stay(e.result(), axis);
+                    }
+                }
+            }
+            Op::Structural(StructuralOp::Reduce(op)) => {
+                let from = self.shape(e.args[0]);
+                let kept: Vec<usize> = (0..from.len()).filter(|axis| !op.axes.contains(axis)).collect();
+                let source: Vec<Option<usize>> = match op.keep {
+                    true => (0..from.len()).map(|axis| kept.contains(&axis).then_some(axis)).collect(),
+                    false => kept.iter().copied().map(Some).collect(),
+                };
+                self.parallel(e.args[0], e.result(), &source);
+                for axis in (0..from.len()).filter(|&axis| from[axis] != 1) {
+                    let Some(before) = self.before(e.args[0], axis) else { continue };
+                    if op.axes.contains(&axis) != op.axes.contains(&before) {
+                        self.stay(e.args[0], axis);
+                    }
+                }
+            }
+            _ => e.args.iter().chain(&e.results).for_each(|&v| self.stay_all(v)),
+        }
+    }
+
+    /// Unites axes of an operand with those that they are in the result. Two that follow each other in one alone stay apart.
+    fn parallel(&mut self, from: Var, to: Var, source: &[Option<usize>]) {
+        for (axis, own) in source.iter().enumerate() {
+            let Some(own) = *own else { continue };
+            let [front, own_front] = [self.before(to, axis), self.before(from, own)];
+            if self.shape(to)[axis] == 1 || front.and_then(|axis| source[axis]) == own_front {
+                self.unite((from, own), (to, axis));
+            } else {
+                self.stay(from, own);
+                self.stay(to, axis);
+            }
+        }
+    }
+
+    /// An axis does not join another one across one that stays.
+    fn settle(&mut self) {
+        loop {
+            let mut is_settled = true;
+            for v in (0..self.graph.types.len() as u32).map(Var) {
+                let shape = self.shape(v);
+                for axis in (0..shape.len()).filter(|&axis| shape[axis] != 1) {
+                    let Some(before) = self.before(v, axis) else { continue };
+                    let is_apart = (before + 1..axis).any(|one| self.is_staying(v, one));
+                    if is_apart && !self.is_staying(v, axis) {
+                        self.stay(v, axis);
+                        is_settled = false;
+                    }
+                }
+            }
+            if is_settled {
+                return;
+            }
+        }
+    }
+
+    fn is_staying(&mut self, v: Var, axis: usize) -> bool {
+        let class = self.class((v, axis));
+        self.stays[class]
+    }
+
+    /// The axes of a variable that are one, for each axis that is left.
+    fn groups(&mut self, v: Var) -> Vec<Vec<usize>> {
+        let mut groups: Vec<Vec<usize>> = vec![];
+        for (axis, &n) in self.shape(v).iter().enumerate() {
+            let stays = self.is_staying(v, axis);
+            match groups.last_mut() {
+                _ if n == 1 && !stays => {}
+                // An axis of one element that stays is none to join.
+                Some(last) if !stays && self.shape(v)[last[0]] != 1 => last.push(axis),
+                _ => groups.push(vec![axis]),
+            }
+        }
+        groups
+    }
+}
+
+fn is_elementwise(op: &Op) -> bool {
+    use StructuralOp::{Bitcast, Cast, Powi};
+    matches!(op, Op::Scalar(_) | Op::StopGradient | Op::Barrier | Op::Structural(Cast(_) | Powi(_) | Bitcast(_)))
+}
+
+struct Pass<'g> {
+    to: Rewrite,
+    joins: Joins<'g>,
+    /// By variable, the one of fewer axes.
+    joined: Vec<Option<Var>>,
+}
+
+impl Pass<'_> {
+    fn shape(&mut self, v: Var) -> Vec<usize> {
+        let shape = self.joins.shape(v);
+        self.joins.groups(v).iter().map(|group| group.iter().map(|&axis| shape[axis]).product()).collect()
+    }
+
+    /// A variable with fewer axes, if it has some that join.
+    fn value(&mut self, v: Var) -> Var {
+        let shape = self.shape(v);
+        if shape == self.joins.shape(v) {
+            return v;
+        }
+        if let Some(joined) = self.joined[v.index()] {
+            return joined;
+        }
+        let joined = self.reshaped(v, &shape);
+        self.joined[v.index()] = Some(joined);
+        joined
+    }
+
+    fn reshaped(&mut self, v: Var, to: &[usize]) -> Var {
+        match self.to.graph.ty(v).shape == to {
+            true => v,
+            false => self.to.append(StructuralOp::from(Reshape { to: dims(to) }), &[v]),
+        }
+    }
+
+    /// Appends an equation of values with fewer axes; `None` if all have their own.
+    fn rewritten(&mut self, e: &Equation) -> Option<()> {
+        let &[result] = &e.results[..] else { return None };
+        let changes = |pass: &mut Self, v: Var| pass.shape(v) != pass.joins.shape(v);
+        let is_reshape = matches!(e.op, Op::Structural(StructuralOp::Reshape(_)));
+        if !changes(self, result) && (is_reshape || !e.args.iter().any(|&v| changes(self, v))) {
+            if is_reshape && self.shape(e.args[0]) == self.joins.shape(result) {
+                self.joined[e.args[0].index()].get_or_insert(result);
+            }
+            return None;
+        }
+        let to = self.shape(result);
+        let made = match &e.op {
+            op if is_elementwise(op) => {
+                let args: Vec<Var> = e.args.iter().map(|&v| self.value(v)).collect();
+                self.to.append(e.op.clone(), &args)
+            }
+            _ if is_reshape => {
+                let x = self.value(e.args[0]);
+                self.reshaped(x, &to)
+            }
+            Op::Structural(StructuralOp::Broadcast(op)) => {
+                let of = self.joins.shape(e.args[0]);
+                let (groups, mut own) = (self.joins.groups(result), self.joins.groups(e.args[0]));
+                // What has one element along an axis is repeated along no axis of its own.
+                own.retain(|group| of[group[0]] != 1);
+                let shape: Vec<usize> = own.iter().map(|group| group.iter().map(|&axis| of[axis]).product()).collect();
+                let place = |group: &Vec<usize>| groups.iter().position(|of| of.contains(&op.dims[group[0]]));
+                let places = own.iter().map(place).collect::<Option<Vec<usize>>>();
+                let x = self.value(e.args[0]);
+                let x = self.reshaped(x, &shape);
+                self.to
+                    .append(StructuralOp::from(Broadcast { to: dims(&to), dims: places.expect("it is there") }), &[x])
+            }
+            Op::Structural(StructuralOp::Reduce(op)) => {
+                let own = self.joins.groups(e.args[0]);
+                let axes = (0..own.len()).filter(|&k| op.axes.contains(&own[k][0])).collect();
+                let x = self.value(e.args[0]);
+                let folded = self.to.append(StructuralOp::from(Reduce { axes, keep: false, ..op.clone() }), &[x]);
+                self.reshaped(folded, &to)
+            }
+            _ => return None,
+        };
+        self.joined[result.index()] = Some(made);
+        // The variable that others read.
+        let op = Op::Structural(Reshape { to: dims(self.joins.shape(result)) }.into());
+        self.to.push(Equation { op, args: vec![made], ..e.clone() });
+        Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dead::without_dead;
+    use crate::simplify::cancel::cancel;
+    use pallas_ir::structural::Transpose;
+    use pallas_ir::{DType, ScalarOp, Type};
+
+    fn add(graph: &mut Graph, op: impl Into<Op>, args: &[Var]) -> Var {
+        graph.push(op, args).expect("it fits")
+    }
+    fn fold(axes: &[usize], keep: bool) -> StructuralOp {
+        Reduce { op: ScalarOp::Add, axes: axes.to_vec(), keep }.into()
+    }
+    fn stretch(to: &[usize], axes: &[usize]) -> StructuralOp {
+        Broadcast { to: dims(to), dims: axes.to_vec() }.into()
+    }
+
+    /// The shapes of what a graph of one array computes, but for reshapes.
+    fn shapes(shape: &[usize], write: impl Fn(&mut Graph, Var) -> Var) -> Vec<Vec<usize>> {
+        let mut graph = Graph::default();
+        let x = graph.param(Type::new(DType::F32, shape.to_vec()));
+        graph.results = vec![write(&mut graph, x)];
+        let found = without_dead(&cancel(&axes(&graph)));
+        assert_eq!(crate::verify(&found), Ok(()));
+        assert_eq!(found.ty(found.results[0]), graph.ty(graph.results[0]));
+        let computed = found.equations.iter().filter(|e| !matches!(e.op, Op::Structural(StructuralOp::Reshape(_))));
+        computed.map(|e| found.ty(e.result()).shape.clone()).collect()
+    }
+
+    #[test]
+    fn axes_that_nothing_tells_apart_are_one() {
+        let centred = |axes: &'static [usize], keep: bool| {
+            move |graph: &mut Graph, x: Var| {
+                let shape = graph.ty(x).shape.clone();
+                let sum = add(graph, fold(axes, keep), &[x]);
+                let places: Vec<usize> = (0..shape.len()).filter(|axis| keep || !axes.contains(axis)).collect();
+                let sum = add(graph, stretch(&shape, &places), &[sum]);
+                add(graph, ScalarOp::Sub, &[x, sum])
+            }
+        };
+        for keep in [false, true] {
+            // The fold, its repetition, and what they are for.
+            assert_eq!(shapes(&[9, 4, 5], centred(&[0], keep)), [vec![20], vec![9, 20], vec![9, 20]]);
+            assert_eq!(shapes(&[9, 4, 5], centred(&[2], keep)), [vec![36], vec![36, 5], vec![36, 5]]);
+            assert_eq!(shapes(&[9, 1, 4, 5], centred(&[0, 2], keep)), [vec![5], vec![36, 5], vec![36, 5]]);
+            assert_eq!(shapes(&[9, 4, 5], centred(&[1], keep)), [vec![9, 5], vec![9, 4, 5], vec![9, 4, 5]]);
+            assert_eq!(shapes(&[9, 4, 5], centred(&[0, 1, 2], keep)), [vec![], vec![180], vec![180]]);
+            assert_eq!(shapes(&[9, 0, 5], centred(&[0], keep)), [vec![0], vec![9, 0], vec![9, 0]]);
+            assert_eq!(shapes(&[1, 1], centred(&[0], keep)), vec![vec![]] as Vec<Vec<usize>>);
+        }
+    }
+
+    #[test]
+    fn axes_that_are_told_apart_stay() {
+        let turned = |graph: &mut Graph, x: Var| {
+            let x = add(graph, ScalarOp::Exp, &[x]);
+            add(graph, StructuralOp::from(Transpose { axes: vec![1, 0, 2] }), &[x])
+        };
+        assert_eq!(shapes(&[9, 4, 5], turned), [vec![9, 4, 5], vec![4, 9, 5]]);
+        // A repetition in between, and one that has another order of axes.
+        let between = |graph: &mut Graph, x: Var| {
+            let x = add(graph, ScalarOp::Exp, &[x]);
+            let x = add(graph, stretch(&[9, 3, 4], &[0, 2]), &[x]);
+            add(graph, ScalarOp::Tanh, &[x])
+        };
+        assert_eq!(shapes(&[9, 4], between), [vec![9, 4], vec![9, 3, 4], vec![9, 3, 4]]);
+        // What is folded apart from what stays, and one after the other.
+        let twice = |graph: &mut Graph, x: Var| {
+            let x = add(graph, fold(&[1], false), &[x]);
+            add(graph, ScalarOp::Exp, &[x])
+        };
+        assert_eq!(shapes(&[9, 4, 5, 6], twice), vec![vec![9, 30]; 2]);
+        // Of what a reshape divides, other axes are told apart.
+        let divided = |graph: &mut Graph, x: Var| {
+            let x = add(graph, ScalarOp::Exp, &[x]);
+            let x = add(graph, StructuralOp::from(Reshape { to: dims(&[9, 2, 2, 5]) }), &[x]);
+            add(graph, fold(&[1], false), &[x])
+        };
+        assert_eq!(shapes(&[9, 4, 5], divided), [vec![180], vec![9, 10]]);
+    }
+}
