@@ -50,7 +50,7 @@ impl Chain {
     pub(super) fn is_of(&self, shape: &[usize]) -> bool {
         shape.strip_prefix(&self.shape[..]).is_some_and(|rest| rest.iter().all(|n| *n == 1))
     }
-    pub(super) fn reads(&self) -> impl Iterator<Item = Value> {
+    pub(crate) fn reads(&self) -> impl Iterator<Item = Value> {
         self.inputs.iter().filter_map(|i| match i {
             Input::Value(v) => Some(*v),
             Input::Constant(_) => None,

@@ -2,13 +2,11 @@
 //!
 //! Strips are read and written in place where their elements are adjacent. Chains over tiles with gaps between rows, or with
 //! stretched operands, run in windows: a part of one long row, or several short rows, which are copied side by side.
-use super::super::jit::Codes;
 use super::super::plan::step::{Along, Chain, Input, Sink, Source};
 use super::super::rows::{copy_row, repeat_each, repeat_first};
 use super::super::strips::{STRIP, slice, slice_mut};
 use super::super::tile::{Tile, stream};
-use super::native;
-use super::{Run, Stop, room};
+use super::Run;
 use pallas_ir::{DType, Literal, Slice};
 
 /// The method of reading a strip of an operand.
@@ -41,29 +39,29 @@ pub(super) struct Reaches {
     /// First elements of folded rows.
     pub(super) sinks: Vec<*mut u8>,
     /// Elements of a row.
-    inner: usize,
+    pub(super) inner: usize,
     /// Results of links that leave the chain.
     pub(super) results: Vec<Tile>,
 }
 
 impl Reaches {
     /// True if a strip may extend past the end of a row into the next.
-    fn anywhere(&self) -> bool {
+    pub(super) fn anywhere(&self) -> bool {
         let flat = |r: &Reach| matches!(r, Reach::Straight(_) | Reach::Held(_) | Reach::Late { .. });
         self.sinks.is_empty() && self.inputs.iter().all(|i| flat(&i.0)) && self.outputs.iter().all(flat)
     }
 }
 
 /// Strip buffers: those that chains use in turn, then those that keep what they hold.
-struct Buffers {
-    start: *mut u8,
-    pitch: usize,
+pub(super) struct Buffers {
+    pub(super) start: *mut u8,
+    pub(super) pitch: usize,
     /// The first one that is free to keep.
-    held: usize,
+    pub(super) held: usize,
 }
 
 impl Buffers {
-    fn at(&self, i: usize) -> *mut u8 {
+    pub(super) fn at(&self, i: usize) -> *mut u8 {
         self.start.wrapping_add(i * self.pitch)
     }
     fn keep(&mut self) -> *mut u8 {
@@ -91,75 +89,6 @@ const LONG: usize = STRIP / 2;
 const FEW: usize = 4;
 
 impl<'a> Run<'a> {
-    /// Runs chains over the same rows, each in machine code or in strips: all of a row at a time, or of a few rows.
-    pub(super) fn sweep(&mut self, chains: &'a [Chain], codes: &Codes) -> Result<(), Stop> {
-        let rows = |c: &Chain| c.shape.split_last().map_or(1, |(_, rows)| rows.iter().product::<usize>());
-        let Some(rows) = chains.first().map(rows).filter(|_| !chains.iter().any(|c| c.shape.contains(&0))) else {
-            return Ok(());
-        };
-        // Buffers are a line more than a strip apart, so that they do not fall on the same cache sets. Chains share them,
-        // but for what stays from window to window.
-        let pitch = STRIP * chains.iter().map(|c| c.widest).max().unwrap_or(8) + 64;
-        let shared = chains.iter().map(|c| c.buffers + c.inputs.len()).max().unwrap_or(0);
-        let held: usize = chains.iter().map(|c| c.inputs.len()).sum();
-        let start = room(&mut self.buffers.strips, pitch * (shared + held))?;
-        let mut buffers = Buffers { start, pitch, held: shared };
-        let mut reaches = std::mem::take(&mut self.buffers.reaches);
-        reaches.resize_with(chains.len().max(reaches.len()), Reaches::default);
-        let widest = chains.iter().filter_map(|c| c.shape.last().copied()).max().unwrap_or(1);
-        let mut height = (STRIP / widest).max(1);
-        let (mut places, mut lies) = (std::mem::take(&mut self.buffers.places), std::mem::take(&mut self.buffers.lies));
-        let mut spread = std::mem::take(&mut self.buffers.spread);
-        places.clear();
-        lies.clear();
-        spread.clear();
-        for (chain, reaches) in chains.iter().zip(&mut reaches) {
-            self.results(chain, reaches, height == 1);
-            lies.push(self.lay(chain, reaches, rows, &mut places, &mut spread));
-        }
-        // Rows of several chains that lie in one place are computed one by one, all in the same way.
-        let singly = height == 1 && chains.len() > 1;
-        if !singly || !native::row_by_row(chains, codes, &lies, &mut self.buffers.forms, &places, rows) {
-            // Code needs no buffers for strips: tiles of as many rows again stay in the first level cache.
-            let together = match chains {
-                [_] => rows,
-                _ if singly => 1,
-                _ => 4 * height,
-            };
-            for ((chain, reaches), lie) in chains.iter().zip(&mut reaches).zip(&mut lies) {
-                *lie = lie.filter(|lie| !singly && native::code(chain, *lie, rows, together).is_some());
-                if lie.is_none() {
-                    self.prepare(chain, reaches, &mut buffers);
-                }
-            }
-            let mut end = rows;
-            if let ([chain], [None], [one, ..]) = (chains, &lies[..], &mut reaches[..])
-                && one.anywhere()
-            {
-                (end, height, one.inner) = (1, 1, chain.shape.iter().product());
-            }
-            for from in (0..end).step_by(together) {
-                let to = end.min(from + together);
-                for ((chain, reaches), lie) in chains.iter().zip(&reaches).zip(&lies) {
-                    let code = lie.and_then(|lie| Some((native::code(chain, lie, rows, together)?, lie)));
-                    if let Some((code, lie)) = code {
-                        native::run(code, chain, lie, &mut places, &spread, from..to, rows);
-                        continue;
-                    }
-                    for row in (from..to).step_by(height) {
-                        // SAFETY: the rows lie inside of the shape, which every tile holds.
-                        unsafe { Strips { chain, reaches }.rows(row, to.min(row + height)) };
-                    }
-                }
-            }
-        }
-        self.buffers.reaches = reaches;
-        self.buffers.places = places;
-        self.buffers.lies = lies;
-        self.buffers.spread = spread;
-        Ok(())
-    }
-
     /// Finds the memory of the results and folds of a chain; `singly`: its rows are computed one by one.
     pub(super) fn results(&mut self, chain: &Chain, reaches: &mut Reaches, singly: bool) {
         reaches.inner = chain.shape.last().copied().unwrap_or(1);
@@ -185,7 +114,7 @@ impl<'a> Run<'a> {
     }
 
     /// Finds the strips of everything in a chain.
-    fn prepare(&self, chain: &Chain, reaches: &mut Reaches, buffers: &mut Buffers) {
+    pub(super) fn prepare(&self, chain: &Chain, reaches: &mut Reaches, buffers: &mut Buffers) {
         let long = reaches.inner >= LONG;
         let inputs = chain.inputs.iter().enumerate();
         reaches.inputs.clear();
@@ -268,9 +197,9 @@ pub(super) fn row_offset(tile: &Tile, shape: &[usize], mut row: usize) -> isize 
 
 /// A chain with everything in its place.
 #[derive(Clone, Copy)]
-struct Strips<'r> {
-    chain: &'r Chain,
-    reaches: &'r Reaches,
+pub(super) struct Strips<'r> {
+    pub(super) chain: &'r Chain,
+    pub(super) reaches: &'r Reaches,
 }
 
 impl Strips<'_> {
@@ -278,7 +207,7 @@ impl Strips<'_> {
     ///
     /// # Safety
     /// Tiles and buffers hold what the chain says; short rows fit a strip together.
-    unsafe fn rows(&self, from: usize, to: usize) {
+    pub(super) unsafe fn rows(&self, from: usize, to: usize) {
         let inner = self.reaches.inner;
         if inner < LONG {
             // SAFETY: the caller's.

@@ -17,6 +17,8 @@ mod rolled;
 mod shape;
 mod sort;
 mod summed;
+mod sweep;
+mod weave;
 
 pub(super) use memory::element;
 
@@ -48,6 +50,9 @@ struct Buffers {
     forms: Vec<Form>,
     lies: Vec<Option<native::Lie>>,
     spread: Vec<native::Spread>,
+    bound: Vec<weave::Bound>,
+    /// Places of woven rows.
+    woven: Vec<Place>,
     /// Operands of a product in another order, and its result before it is rounded.
     operands: [Vec<Aligned>; 3],
     /// Operands of a product in another type.

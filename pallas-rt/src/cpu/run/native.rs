@@ -4,6 +4,7 @@ use super::super::plan::step::{Along, Chain, Input};
 use super::super::tile::Tile;
 use super::Run;
 use super::chain::{Reaches, row_offset};
+use super::weave::{Bound, Weave, Woven};
 use std::ops::Range;
 
 /// The layout of a chain's operands in memory.
@@ -19,6 +20,8 @@ pub(super) struct Lie {
     group: usize,
     /// Where its operands begin and end among those whose groups have to be found.
     spread: [usize; 2],
+    /// How short rows are woven.
+    pub(super) weave: Option<Weave>,
 }
 
 /// Fewest elements of a group of rows that is worth a call of machine code.
@@ -66,8 +69,7 @@ impl Run<'_> {
         chain: &Chain,
         reaches: &Reaches,
         rows: usize,
-        places: &mut Vec<Place>,
-        spread: &mut Vec<Spread>,
+        (places, spread, bound): (&mut Vec<Place>, &mut Vec<Spread>, &mut Vec<Bound>),
     ) -> Option<Lie> {
         let columns = columns(chain);
         let inputs = chain.inputs.iter().enumerate().filter_map(|(i, input)| match input {
@@ -78,8 +80,8 @@ impl Run<'_> {
         let outputs = links.zip(&reaches.results).map(|((i, link), tile)| (i, *tile, link.dtype.bytes()));
 
         let first = places.len();
-        let mut lie =
-            Lie { form: Form::default(), flat: chain.sinks.is_empty(), first, group: rows, spread: [spread.len(); 2] };
+        let (form, flat) = (Form::default(), chain.sinks.is_empty());
+        let mut lie = Lie { form, flat, first, group: rows, spread: [spread.len(); 2], weave: None };
         places.push(Place::columns(columns));
         let tiles = inputs.clone().map(|(_, tile, _)| tile).chain(outputs.clone().map(|(_, tile, _)| tile));
         let axis = tiles.map(|tile| first_even(&tile, &chain.shape)).max().unwrap_or(0);
@@ -87,6 +89,7 @@ impl Run<'_> {
             lie.group = chain.shape[axis..chain.shape.len() - 1].iter().product();
             (lie.group * columns >= WORTH).then_some(())?;
         }
+        lie.weave = Weave::of(chain, lie.group, rows, bound);
         let mut place = |tile: Tile, row: isize, bytes: usize| {
             if axis > 0 {
                 spread.push(Spread { place: places.len(), tile, bytes });
@@ -94,11 +97,12 @@ impl Run<'_> {
             places.push(Place::new(tile.start, row));
         };
         let side_by_side = |l: Lines| l.row == columns as isize && l.step == 1;
-        for (i, tile, bytes) in inputs {
+        for (k, (i, tile, bytes)) in inputs.enumerate() {
             let l = lines(&tile, &chain.shape, axis);
             // Of one column (and one row) it does not matter.
             let l = if columns == 1 { Lines { step: if l.row == 0 && rows > 1 { 0 } else { 1 }, ..l } } else { l };
             lie.flat &= side_by_side(l) || (l.row == 0 && l.step == 0);
+            lie.weave = lie.weave.and_then(|weave| weave.with((i, 1 + k), l, columns, bytes, bound));
             match l.step {
                 0 => lie.form.single |= 1u64.checked_shl(i as u32)?,
                 1 if self.in_large_array(tile.start) => lie.form.ahead |= 1u64.checked_shl(i as u32).unwrap_or(0),
@@ -111,6 +115,7 @@ impl Run<'_> {
             let l = lines(&tile, &chain.shape, axis);
             let l = if columns == 1 { Lines { step: 1, ..l } } else { l };
             lie.flat &= side_by_side(l);
+            lie.weave = lie.weave.filter(|_| side_by_side(l));
             if l.step != 1 {
                 return None;
             }
@@ -129,7 +134,7 @@ impl Run<'_> {
         }));
         lie.spread[1] = spread.len();
         // Strips are faster than a few elements at a time.
-        (axis == 0 || lie.flat || columns >= VECTOR).then_some(lie)
+        (axis == 0 || lie.flat || lie.weave.is_some() || columns >= VECTOR).then_some(lie)
     }
 }
 
@@ -187,6 +192,28 @@ pub(super) fn run(
         let to = rows.end.min(first + lie.group);
         spread[lie.spread[0]..lie.spread[1]].iter().for_each(|s| s.move_to(places, chain, first));
         run_even(code, chain, lie, places, from..to);
+        from = to;
+    }
+}
+
+/// Runs a chain of short rows woven together, over some of all rows.
+pub(super) fn run_woven(
+    woven: &Woven<'_>,
+    (chain, lie, weave): (&Chain, Lie, Weave),
+    (places, spread): (&mut [Place], &[Spread]),
+    rows: Range<usize>,
+    all: usize,
+    own: &mut Vec<Place>,
+) {
+    let codes = weave.codes(chain).expect("it is there for what is woven");
+    let mut from = rows.start;
+    while from < rows.end {
+        let first = from - from % lie.group;
+        let to = rows.end.min(first + lie.group);
+        if lie.group != all {
+            spread[lie.spread[0]..lie.spread[1]].iter().for_each(|s| s.move_to(places, chain, first));
+        }
+        woven.run((chain, weave, codes), &places[lie.first..], from..to, own);
         from = to;
     }
 }

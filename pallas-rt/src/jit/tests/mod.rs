@@ -26,6 +26,7 @@ mod launches;
 mod long;
 mod marks;
 mod memory;
+mod narrow;
 mod not_taken;
 mod panels;
 mod plain;

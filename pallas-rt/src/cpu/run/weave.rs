@@ -1,0 +1,200 @@
+//! Short rows in machine code: as many side by side as fill vectors, as if they were one row.
+//!
+//! ```text
+//! x: f32[24080, 9] - y: f32[1, 9]     rows of 1008 elements, and 112 copies of y
+//! x: f32[24080, 3] * z: f32[24080, 1] rows of 1008 elements, and each of 336 elements of z three times
+//! sum over axis 0 of x: f32[24080, 9] 1008 sums, of which each column adds up its own in the end
+//! ```
+use super::super::jit::{Code, Form, Place, Rows};
+use super::super::plan::step::{Along, Chain, Sink};
+use super::super::rows::{repeat_each, repeat_first};
+use super::super::strips::STRIP;
+use super::native::{Lines, columns};
+use pallas_ir::{DType, ScalarOp};
+use std::ops::Range;
+
+/// Most elements of rows that are woven, if they are whole vectors or not, and if an operand has one element for each.
+const FEW: usize = 32;
+const RAGGED: usize = 128;
+const SINGLE: usize = 24;
+/// Fewest elements of all rows.
+const LEAST: usize = 512;
+
+/// Rows side by side.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Weave {
+    /// Rows that are one.
+    rows: usize,
+    /// Inputs (by bit) that are one element everywhere.
+    same: u64,
+    /// Where its operands begin and end among those that have strip buffers.
+    bound: [usize; 2],
+    /// The first of its strip buffers: one for each of them, and one for each fold.
+    buffer: usize,
+}
+
+/// An operand that has a strip buffer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bound {
+    /// Its place among those of the chain.
+    place: usize,
+    bytes: usize,
+    /// True if it has one element a row, false if all rows are one.
+    is_single: bool,
+}
+
+impl Weave {
+    /// Rows of a chain, of which so many are equally spaced; `None` if they are long, or if its folds need them apart.
+    pub(super) fn of(chain: &Chain, group: usize, all: usize, bound: &[Bound]) -> Option<Weave> {
+        let n = columns(chain);
+        // What is folded into 16 bits is rounded at every step.
+        let folds = chain.sinks.iter().all(|sink| {
+            let is_extreme = matches!(sink.op, ScalarOp::Maximum | ScalarOp::Minimum);
+            sink.along == Along::Columns && (is_extreme || !matches!(sink.dtype, DType::F16 | DType::Bf16))
+        });
+        let is_short = n > 0 && (n <= FEW || n < RAGGED && !n.is_multiple_of(8));
+        let is_one = chain.sinks.is_empty() || group == all;
+        let is_worth = group > 1 && n * group >= LEAST;
+        let (rows, from) = ((STRIP / n.max(1)) & !7, bound.len());
+        (folds && is_short && is_one && is_worth).then_some(Weave { rows, bound: [from; 2], ..Weave::default() })
+    }
+
+    /// Adds an input with these lines, whose elements have so many bytes; `None` if it can't be woven.
+    pub(super) fn with(
+        mut self,
+        (input, place): (usize, usize),
+        lines: Lines,
+        columns: usize,
+        bytes: usize,
+        bound: &mut Vec<Bound>,
+    ) -> Option<Weave> {
+        match (lines.row, lines.step) {
+            (row, 1) if row == columns as isize => {}
+            (0, 0) => self.same |= 1u64.checked_shl(input as u32)?,
+            (0, 1) => bound.push(Bound { place, bytes, is_single: false }),
+            (_, 0) if columns <= SINGLE => bound.push(Bound { place, bytes, is_single: true }),
+            _ => return None,
+        }
+        self.bound[1] = bound.len();
+        Some(self)
+    }
+
+    /// .. if there is anything that one long row would not have; its strip buffers begin there.
+    pub(super) fn with_buffers(mut self, chain: &Chain, buffer: &mut usize) -> Option<Weave> {
+        self.buffer = *buffer;
+        *buffer += self.bound[1] - self.bound[0] + chain.sinks.len();
+        (*buffer > self.buffer).then_some(self)
+    }
+
+    /// The code for whole vectors, and that for the rest.
+    pub(super) fn codes(self, chain: &Chain) -> Option<[&Code; 2]> {
+        let form = |whole| Form { single: self.same, whole, ..Form::default() };
+        let code = |whole| chain.codes.get(std::slice::from_ref(chain), &[form(whole)]);
+        Some([code(true)?, code(false)?])
+    }
+}
+
+/// Memory of woven rows: strip buffers, and the operands that have one.
+#[derive(Clone, Copy)]
+pub(super) struct Woven<'r> {
+    pub(super) start: *mut u8,
+    /// Bytes from one to the next.
+    pub(super) pitch: usize,
+    pub(super) bound: &'r [Bound],
+}
+
+impl Woven<'_> {
+    fn bound(&self, weave: Weave) -> &[Bound] {
+        &self.bound[weave.bound[0]..weave.bound[1]]
+    }
+    fn buffer(&self, weave: Weave, i: usize) -> *mut u8 {
+        self.start.wrapping_add((weave.buffer + i) * self.pitch)
+    }
+    fn folds<'c>(&self, chain: &'c Chain, weave: Weave) -> impl Iterator<Item = (&'c Sink, *mut u8)> {
+        let first = self.buffer(weave, self.bound(weave).len());
+        let pitch = self.pitch;
+        chain.sinks.iter().enumerate().map(move |(k, sink)| (sink, first.wrapping_add(k * pitch)))
+    }
+
+    /// Fills the buffers of folds with what they begin with.
+    pub(super) fn begin(&self, chain: &Chain, weave: Weave) {
+        for (sink, to) in self.folds(chain, weave) {
+            let bytes = sink.dtype.bytes();
+            // SAFETY: a buffer has room for a strip of the widest elements, and the literal has so many bytes.
+            unsafe {
+                std::ptr::copy_nonoverlapping((&raw const sink.start.bits).cast(), to, bytes);
+                repeat_first(to, bytes, weave.rows * columns(chain) * bytes);
+            }
+        }
+    }
+
+    /// Folds what the rows of each column gave.
+    pub(super) fn end(&self, chain: &Chain, weave: Weave, sinks: &[*mut u8]) {
+        for ((sink, from), &to) in self.folds(chain, weave).zip(sinks) {
+            // SAFETY: the buffer holds so many rows, and the fold has an element a column.
+            unsafe { sink.fold.columns(from, [weave.rows, columns(chain)], sink.dtype.bytes(), to) };
+        }
+    }
+
+    /// Runs a chain with these places over equally spaced rows. `own` is room for places.
+    pub(super) fn run(
+        &self,
+        (chain, weave, codes): (&Chain, Weave, [&Code; 2]),
+        places: &[Place],
+        rows: Range<usize>,
+        own: &mut Vec<Place>,
+    ) {
+        let n = columns(chain);
+        let sinks = 1 + chain.reads().count() + chain.links.iter().filter(|link| link.output.is_some()).count();
+        own.clear();
+        own.extend(&places[..sinks]);
+        own.extend(self.folds(chain, weave).map(|(_, to)| Place::new(to, 0)));
+        for at in &mut own[1..sinks] {
+            at.start = at.start.wrapping_offset(rows.start as isize * at.row);
+            at.row *= weave.rows as isize;
+        }
+        for (k, bound) in self.bound(weave).iter().enumerate().filter(|(_, bound)| !bound.is_single) {
+            let (from, to, row) = (own[bound.place].start, self.buffer(weave, k), n * bound.bytes);
+            // SAFETY: the operand has a row, and a buffer has room for the rows of a strip.
+            unsafe {
+                std::ptr::copy_nonoverlapping(from, to, row);
+                repeat_first(to, row, weave.rows.min(rows.len()) * row);
+            }
+            own[bound.place] = Place::new(to, 0);
+        }
+        let has_singles = self.bound(weave).iter().any(|bound| bound.is_single);
+        let (times, left) = (rows.len() / weave.rows, rows.len() % weave.rows);
+        // All strips at once, if nothing has to be brought for each.
+        let together = if has_singles { 1 } else { times.max(1) };
+        for turn in (0..times).step_by(together) {
+            self.strips((chain, weave, codes[0]), &places[1..], &rows, turn..turn + together, own, weave.rows);
+        }
+        if left > 0 {
+            self.strips((chain, weave, codes[1]), &places[1..], &rows, times..times + 1, own, left);
+        }
+    }
+
+    /// Runs the code of some strips, each of so many rows.
+    fn strips(
+        &self,
+        (chain, weave, code): (&Chain, Weave, &Code),
+        places: &[Place],
+        rows: &Range<usize>,
+        turns: Range<usize>,
+        own: &mut [Place],
+        height: usize,
+    ) {
+        let n = columns(chain);
+        for (k, bound) in self.bound(weave).iter().enumerate().filter(|(_, bound)| bound.is_single) {
+            let (from, to) = (places[bound.place - 1], self.buffer(weave, k));
+            let first = (rows.start + turns.start * weave.rows) as isize;
+            let stride = from.row / bound.bytes as isize;
+            // SAFETY: the operand has an element for each row, and a buffer has room for a strip.
+            unsafe { repeat_each(from.start.wrapping_offset(first * from.row), stride, to, height, n, bound.bytes) };
+            own[bound.place] = Place::new(to, 0);
+        }
+        own[0] = Place::columns(height * n);
+        // SAFETY: the places are those of the chain in this form, each with so many elements side by side.
+        unsafe { code.run(Rows { places: own, from: turns.start, to: turns.end }) };
+    }
+}
