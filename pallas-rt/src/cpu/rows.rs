@@ -122,7 +122,33 @@ unsafe fn copies<T: Copy>(from: *const T, stride: isize, to: *mut T, count: usiz
             4 => of!(4),
             8 => of!(8),
             16 => of!(16),
-            _ => (0..count).for_each(|i| repeat(from.offset(i as isize * stride).read(), to.add(i * times), times)),
+            _ => match size_of::<T>() {
+                1 => vectors::<T, 32>(from, stride, to, count, times),
+                2 => vectors::<T, 16>(from, stride, to, count, times),
+                4 => vectors::<T, 8>(from, stride, to, count, times),
+                _ => vectors::<T, 4>(from, stride, to, count, times),
+            },
         }
+    }
+}
+
+/// .. in vectors of `N`: what is written behind the copies of one element, those of the next ones replace.
+///
+/// # Safety
+/// See [`repeat_each`].
+#[inline(always)]
+unsafe fn vectors<T: Copy, const N: usize>(from: *const T, stride: isize, to: *mut T, count: usize, times: usize) {
+    let most = times.next_multiple_of(N);
+    // The last elements have no room for whole vectors.
+    let whole = if times <= 4 * N { ((count * times + times).saturating_sub(most) / times).min(count) } else { 0 };
+    // SAFETY: the caller's; vectors of the first elements end before the copies of the last one do.
+    unsafe {
+        for i in 0..whole {
+            let x = from.offset(i as isize * stride).read();
+            for first in (0..times).step_by(N) {
+                to.add(i * times + first).cast::<[T; N]>().write_unaligned([x; N]);
+            }
+        }
+        (whole..count).for_each(|i| repeat(from.offset(i as isize * stride).read(), to.add(i * times), times));
     }
 }

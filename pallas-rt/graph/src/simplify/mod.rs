@@ -8,6 +8,7 @@ mod rewrite;
 mod slices;
 mod stacks;
 mod steps;
+mod twice;
 mod units;
 mod vectors;
 mod whole;
@@ -42,8 +43,13 @@ pub const PASSES: &[(&str, Pass)] = &[
 
 /// Passes after these over a graph that no other one calls: what a loop carries keeps the axes along which programs divide
 /// it.
-pub const OUTERMOST: &[(&str, Pass)] =
-    &[("axes", axes::axes), ("cancel", cancel::cancel), ("common", common::common), ("dead", without_dead)];
+pub const OUTERMOST: &[(&str, Pass)] = &[
+    ("twice", twice::twice),
+    ("axes", axes::axes),
+    ("cancel", cancel::cancel),
+    ("common", common::common),
+    ("dead", without_dead),
+];
 
 /// Runs every pass, also on the graphs that a graph calls.
 pub fn simplify(graph: &Graph) -> Graph {

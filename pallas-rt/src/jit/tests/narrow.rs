@@ -106,3 +106,44 @@ fn gradients_of_short_rows() {
         }
     }
 }
+
+type Fold = (&'static str, fn(&Array, &[isize]) -> Array);
+
+/// Folds along axes on both sides of one that stays, and what they are repeated for: those of rows that lie side by side.
+#[test]
+fn folds_on_both_sides_of_an_axis() {
+    const FOLDS: [Fold; 6] = [
+        ("sum", |x, axes| x.sum(axes)),
+        ("max", |x, axes| x.max(axes)),
+        ("mean", |x, axes| x.mean(axes)),
+        ("logsumexp", |x, axes| x.logsumexp(axes)),
+        ("var", |x, axes| x.var(axes)),
+        ("any", |x, axes| x.gt(0.5).any(axes)),
+    ];
+    let client = Client::cpu();
+    for [a, b, c] in [[26, 90, 2], [40, 3, 9], [9, 5, 3], [300, 2, 25], [70, 1, 63], [3, 40, 7], [0, 3, 2], [30, 0, 2]]
+    {
+        for dtype in [DType::F32, DType::Bf16, DType::F16] {
+            // Nothing has no largest element.
+            for (name, fold) in FOLDS.into_iter().filter(|(name, _)| a > 0 || ["sum", "any"].contains(name)) {
+                let x = numbers(&[a, b, c], 1, dtype, &client);
+                let y = x.transpose(&[1, 0, 2]).reshape(&[b, a * c]).expect("it fits");
+                let what = format!("{name} of {dtype}[{a}, {b}, {c}]");
+                let part = if dtype == DType::F32 { 1e-4 } else { 0.02 };
+                let found = jit(move |x: &Array| fold(x, &[0, 2]))(&x);
+                let wanted = jit(move |y: &Array| fold(y, &[1]))(&y);
+                let [found, wanted] = [found, wanted].map(|x| x.unwrap_or_else(|e| panic!("{what}: {e}")));
+                assert!(is_close(&found, &wanted, part), "{what}: {found} {wanted}");
+                if name == "any" {
+                    continue;
+                }
+                let loss = move |x: &Array| (fold(x, &[0, 2]).cast(DType::F32) * 0.5).sin().sum(..);
+                let of_rows = move |y: &Array| (fold(y, &[1]).cast(DType::F32) * 0.5).sin().sum(..);
+                let found = jit(grad(loss))(&x).unwrap_or_else(|e| panic!("{what}: {e}"));
+                let wanted = jit(grad(of_rows))(&y).unwrap_or_else(|e| panic!("{what}: {e}"));
+                let wanted = wanted.reshape(&[b, a, c]).expect("it fits").transpose(&[1, 0, 2]);
+                assert!(is_close(&found, &wanted, part), "slope of {what}: {found} {wanted}");
+            }
+        }
+    }
+}

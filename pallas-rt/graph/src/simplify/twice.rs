@@ -1,0 +1,105 @@
+//! Folds along a few last elements and along axes in front of others, and repetitions of both kinds, in two steps.
+//!
+//! ```text
+//! sum over axes 0, 2 of x: f32[26, 900, 2]       sum over axis 1 of (sum over axis 0 of x): f32[900, 2]
+//! broadcast y: f32[900] to [26, 900, 2]          broadcast (broadcast y to [900, 2])
+//! ```
+//!
+//! The larger step takes rows of 1,800 elements for what they are: rows of two fill no vector.
+use super::rewrite::Rewrite;
+use crate::build::dims;
+use crate::graph::{Equation, Graph, Op};
+use pallas_ir::StructuralOp;
+use pallas_ir::structural::{Broadcast, Reduce, Reshape};
+
+/// Elements of rows from which on folding one takes little longer than adding it to others.
+const ROW: usize = 64;
+
+pub(super) fn twice(graph: &Graph) -> Graph {
+    let mut to = Rewrite::of(graph);
+    for e in &graph.equations {
+        to.graph.at = e.loc;
+        let last = match &e.op {
+            Op::Structural(StructuralOp::Reduce(op)) => reduce(&mut to, e, op),
+            Op::Structural(StructuralOp::Broadcast(op)) => broadcast(&mut to, e, op),
+            _ => None,
+        };
+        to.push(last.unwrap_or_else(|| e.clone()));
+    }
+    to.graph
+}
+
+/// The last axis that an operation neither folds nor makes, if such axes behind it are short, and others in front of it are
+/// longer.
+fn last(shape: &[usize], is_own: impl Fn(usize) -> bool) -> Option<usize> {
+    let last = (0..shape.len()).rev().find(|&axis| shape[axis] != 1 && !is_own(axis))?;
+    let few: usize = shape[last + 1..].iter().product();
+    let outer: usize = (0..last).filter(|&axis| is_own(axis)).map(|axis| shape[axis]).product();
+    ((2..ROW).contains(&few) && outer > few).then_some(last)
+}
+
+/// A shape in which all axes from one on are one.
+fn joined(shape: &[usize], last: usize) -> Vec<usize> {
+    [&shape[..last], &[shape[last..].iter().product()]].concat()
+}
+
+fn reduce(to: &mut Rewrite, e: &Equation, op: &Reduce) -> Option<Equation> {
+    let shape = to.graph.ty(e.args[0]).shape.clone();
+    let last = last(&shape, |axis| op.axes.contains(&axis))?;
+    let (outer, inner): (Vec<usize>, Vec<usize>) = op.axes.iter().partition(|axis| **axis < last);
+    let x = to.append(StructuralOp::from(Reshape { to: dims(&joined(&shape, last)) }), &[e.args[0]]);
+    let folded = to.append(StructuralOp::from(Reduce::dropping(op.op, outer.clone())), &[x]);
+    let kept: Vec<usize> = (0..shape.len()).filter(|axis| !outer.contains(axis)).collect();
+    let divided: Vec<usize> = kept.iter().map(|&axis| shape[axis]).collect();
+    let folded = to.append(StructuralOp::from(Reshape { to: dims(&divided) }), &[folded]);
+    let inner = (0..kept.len()).filter(|&at| inner.contains(&kept[at])).collect();
+    let folded = to.append(StructuralOp::from(Reduce::dropping(op.op, inner)), &[folded]);
+    let result = Reshape { to: dims(&to.graph.ty(e.result()).shape) };
+    Some(Equation { op: StructuralOp::from(result).into(), args: vec![folded], ..e.clone() })
+}
+
+fn broadcast(to: &mut Rewrite, e: &Equation, op: &Broadcast) -> Option<Equation> {
+    let [from, shape] = [e.args[0], e.result()].map(|v| to.graph.ty(v).shape.clone());
+    let places = &op.dims[..from.len()];
+    let is_new = |axis: usize| !(0..from.len()).any(|own| places[own] == axis && from[own] == shape[axis]);
+    let last = last(&shape, is_new).filter(|_| places.is_sorted())?;
+    // The operand with the last axes, which are one with the one in front of them then.
+    let axes: Vec<usize> = (0..shape.len()).filter(|axis| places.contains(axis) || *axis > last).collect();
+    let extent = |axis: &usize| if *axis > last || !is_new(*axis) { shape[*axis] } else { 1 };
+    let part: Vec<usize> = axes.iter().map(extent).collect();
+    let own = places.iter().map(|place| axes.iter().position(|axis| axis == place).expect("it is one of them"));
+    let some = Broadcast { to: dims(&part), dims: own.collect() };
+    let some = to.append(StructuralOp::from(some), &[e.args[0]]);
+    let at = axes.iter().position(|&axis| axis == last).expect("the operand has it");
+    let some = to.append(StructuralOp::from(Reshape { to: dims(&joined(&part, at)) }), &[some]);
+    let all = Broadcast { to: dims(&joined(&shape, last)), dims: axes[..=at].to_vec() };
+    let all = to.append(StructuralOp::from(all), &[some]);
+    Some(Equation { op: StructuralOp::from(Reshape { to: op.to.clone() }).into(), args: vec![all], ..e.clone() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::simplify::{axes::axes, cancel::cancel};
+    use pallas_ir::{DType, ScalarOp, Type};
+
+    #[test]
+    fn rows_of_two_are_folded_and_repeated_last() {
+        for keep in [false, true] {
+            let mut graph = Graph::default();
+            let x = graph.param(Type::new(DType::F32, vec![26, 900, 2]));
+            let fold = Reduce { op: ScalarOp::Add, axes: vec![0, 2], keep };
+            let sum = graph.push(StructuralOp::from(fold), &[x]).expect("it fits");
+            let places = if keep { vec![0, 1, 2] } else { vec![1] };
+            let all = Broadcast { to: dims(&[26, 900, 2]), dims: places };
+            let all = graph.push(StructuralOp::from(all), &[sum]).expect("it fits");
+            graph.results = vec![graph.push(ScalarOp::Sub, &[x, all]).expect("one shape")];
+            let found = cancel(&axes(&twice(&graph)));
+            assert_eq!(crate::verify(&found), Ok(()));
+            assert_eq!(found.ty(found.results[0]), graph.ty(graph.results[0]));
+            let shapes = found.equations.iter().filter(|e| !matches!(e.op, Op::Structural(StructuralOp::Reshape(_))));
+            let shapes: Vec<_> = shapes.map(|e| found.ty(e.result()).shape.clone()).collect();
+            assert!(shapes.contains(&vec![26, 1800]) && !shapes.contains(&vec![26, 900, 2]), "{shapes:?}");
+        }
+    }
+}
