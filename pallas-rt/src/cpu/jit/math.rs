@@ -102,6 +102,29 @@ impl Writer {
         Some(y)
     }
 
+    /// `ln(1 + exp(x))`, as the lane function of `pallas_ir`.
+    pub(super) fn softplus(&mut self, x: Operand) -> Option<Reg> {
+        let (x, loaded) = self.in_register(x)?;
+        let minus = self.word(1 << 31);
+        let below = self.binary(Binary::Or, Operand::Reg(x), minus)?;
+        let small = self.exp(Operand::Reg(below))?;
+        self.free(below);
+        let (zero, one) = (self.number(0.0), self.number(1.0));
+        let u = self.binary(Binary::Add, Operand::Reg(small), one)?;
+        let above = self.binary(Binary::Sub, Operand::Reg(u), one)?;
+        self.update(Binary::Sub, small, Operand::Reg(above));
+        self.free(above);
+        self.update(Binary::Div, small, Operand::Reg(u));
+        let y = self.log_positive(u)?;
+        self.update(Binary::Add, y, Operand::Reg(small));
+        [u, small].into_iter().for_each(|r| self.free(r));
+        let positive = self.binary(Binary::Max, Operand::Reg(x), zero)?;
+        self.update(Binary::Add, y, Operand::Reg(positive));
+        self.free(positive);
+        self.release(x, loaded);
+        Some(y)
+    }
+
     fn log_positive(&mut self, x: Reg) -> Option<Reg> {
         // x = m·2ⁿ with m in [2/3, 4/3]; subnormals are scaled up first.
         let least = self.number(f32::MIN_POSITIVE);

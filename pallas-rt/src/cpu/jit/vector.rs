@@ -405,6 +405,7 @@ impl Writer {
             }
             ScalarOp::Log => self.log(x),
             ScalarOp::Log1p => self.log1p(x),
+            ScalarOp::Softplus => self.softplus(x),
             ScalarOp::Tanh => self.tanh(x),
             ScalarOp::Erf => self.erf(x),
             ScalarOp::Erfc => self.erfc(x),
