@@ -48,6 +48,22 @@ scratch!(two_of_one_chain, |s, t| {
     s.store(y);
     t.store(z + old.sum(0));
 });
+// What follows a store is computed with what is stored, but reads what was there before.
+scratch!(grown, |s, t| {
+    let (a, b) = (s.load(), t.load());
+    let y = a * 2.0 + b;
+    s.store(y);
+    let z = y * b - a;
+    t.store(z);
+    s.store(s.load() + (z + y).sum(0) + t.load());
+});
+scratch!(grown_in_rows, |s, t| {
+    let (a, b) = (s.load(), t.load());
+    let y = a - b;
+    t.store(y);
+    let sums = (y + a).max(1);
+    s.store(sums + t.load() * a);
+});
 scratch!(accumulated, |s, t| {
     s.store(s.load() + dot(t.load(), t.load()));
     t.store(dot(s.load(), t.load()) + t.load() * 2.0);
@@ -102,7 +118,7 @@ fn scratch_is_read_and_written_in_order() {
         };
     }
     all! {
-        exchanged turned read_before needed_after two_of_one_chain accumulated accumulated_twice
+        exchanged turned read_before needed_after two_of_one_chain grown grown_in_rows accumulated accumulated_twice
         accumulated_onto_itself accumulated_in_parts parts carried summed masked
     }
 }
@@ -121,6 +137,39 @@ fn donated(
 #[test]
 fn donated_memory_is_read_before_it_is_written() {
     check(|client| donated(numbers(client, &[8], 2)).map(|y| vec![y]));
+}
+
+/// More operands and results than a chain that grows past its stores may have.
+#[kernel(grid = (cdiv(N, 16)))]
+fn crowded(
+    #[block([N] => [16], |i| (i,))] a: In<f32>,
+    #[block([N] => [16], |i| (i,))] b: In<f32>,
+    #[block([N] => [16], |i| (i,))] c: In<f32>,
+    #[block([N] => [16], |i| (i,))] d: In<f32>,
+    #[block([N] => [16], |i| (i,))] e: In<f32>,
+    #[block([N] => [16], |i| (i,))] first: Out<f32>,
+    #[block([N] => [16], |i| (i,))] second: Out<f32>,
+    #[block([N] => [16], |i| (i,))] third: Out<f32>,
+    #[block([N] => [16], |i| (i,))] fourth: Out<f32>,
+) {
+    let (a, b, c, d, e) = (a.load(), b.load(), c.load(), d.load(), e.load());
+    let y = a + b;
+    first.store(y);
+    let z = y * c;
+    second.store(z);
+    let w = z - d + y;
+    third.store(w);
+    fourth.store(w + e + a - w * b);
+}
+
+#[test]
+fn many_operands_are_stored_in_turn() {
+    for n in [1, 15, 16, 40] {
+        check(|client| {
+            let x: Vec<Array> = (1..6).map(|seed| numbers(client, &[n], seed)).collect();
+            crowded(&x[0], &x[1], &x[2], &x[3], &x[4]).map(|(a, b, c, d)| vec![a, b, c, d])
+        });
+    }
 }
 
 /// Blocks over the edge of every axis, moved by a window.

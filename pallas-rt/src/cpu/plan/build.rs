@@ -44,6 +44,8 @@ struct Open {
     region: RegionId,
     steps: Vec<Step>,
     chain: Option<chains::Growing>,
+    /// Stores of what the chain computes, which follow it: it may grow meanwhile.
+    late: Vec<Step>,
     /// Products whose only use is an addition still to come.
     waiting: HashMap<Value, InstId>,
     /// All products that were ever in `waiting`, in order.
@@ -329,6 +331,11 @@ impl<'k> Build<'k> {
     // ---- memory and control
 
     fn memory(&mut self, inst: &Inst) {
+        if let Op::Load { from, .. } | Op::Valid { of: from, .. } | Op::Prefetch(from) = inst.op
+            && self.stores_late(from)
+        {
+            self.flush_chain();
+        }
         let place =
             |operand, view: &View, starts: &[Value]| Place { operand, view: view.clone(), starts: starts.to_vec() };
         let step = match &inst.op {
@@ -343,9 +350,16 @@ impl<'k> Build<'k> {
                 }
             }
             Op::Store { to, view, masked } => {
-                self.flush();
                 let (starts, rest) = inst.args[1..].split_at(view.dynamic());
-                Step::Store { value: inst.args[0], to: place(*to, view, starts), mask: masked.then(|| rest[0]) }
+                let mask = masked.then(|| rest[0]);
+                let store = Step::Store { value: inst.args[0], to: place(*to, view, starts), mask };
+                self.ready(starts);
+                if !masked && self.here().chain.as_ref().is_some_and(|g| g.links(inst.args[0])) {
+                    self.here().late.push(store);
+                    return;
+                }
+                self.flush();
+                store
             }
             Op::Valid { of, view, axis } => {
                 Step::Valid { of: place(*of, view, &inst.args), axis: *axis, to: inst.results[0] }
@@ -355,6 +369,14 @@ impl<'k> Build<'k> {
         };
         self.ready(&inst.args);
         self.push(step);
+    }
+
+    /// True if a store that follows the open chain writes the memory of an operand.
+    fn stores_late(&mut self, operand: OperandId) -> bool {
+        let memory = self.kernel.memory_of(operand);
+        let writes =
+            |step: &Step| matches!(step, Step::Store { to, .. } if self.kernel.memory_of(to.operand) == memory);
+        self.open.last().is_some_and(|open| open.late.iter().any(writes))
     }
 
     fn control(&mut self, inst: &Inst, loc: Loc) {

@@ -32,11 +32,23 @@ impl Growing {
     fn folds(&self, v: Value) -> bool {
         self.made.get(&v) == Some(&None)
     }
+    /// Operands that are no constants, and folds.
+    fn places(&self) -> usize {
+        let values = self.chain.inputs.iter().filter(|input| matches!(input, Input::Value(_)));
+        values.count() + self.chain.sinks.len()
+    }
+    /// True if a link computes a value.
+    pub(super) fn links(&self, v: Value) -> bool {
+        self.link(v).is_some()
+    }
     /// The link that computes a value.
     fn link(&self, v: Value) -> Option<usize> {
         self.made.get(&v).copied().flatten()
     }
 }
+
+/// Most operands, results and folds of a chain that grows past a store: more are more than there are registers for.
+const MOST_PLACES: usize = 8;
 
 /// Columns from which on they are folded by vectors, row by row.
 const LEAST_COLUMNS: usize = 8;
@@ -64,7 +76,9 @@ impl Build<'_> {
     /// Makes the open chain one of the result's shape that may use `args`.
     fn join_chain(&mut self, args: &[Value], to: Value) {
         let shape = self.shape(to);
-        if self.here().chain.as_ref().is_some_and(|g| g.chain.shape != shape) {
+        let late = self.here().late.len();
+        let leave = |g: &Growing| g.chain.shape != shape || late > 0 && g.places() + late + args.len() > MOST_PLACES;
+        if self.here().chain.as_ref().is_some_and(leave) {
             self.flush_chain();
         }
         // An operand of the chain that is stretched, or folded, can't be read strip by strip while it is being made.
@@ -188,6 +202,8 @@ impl Build<'_> {
         assign_buffers(&mut chain);
         chain.without_last_units();
         self.push(Step::Chain(chain));
+        let late = std::mem::take(&mut self.here().late);
+        self.here().steps.extend(late);
     }
 }
 
