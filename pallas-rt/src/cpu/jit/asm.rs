@@ -1,8 +1,13 @@
-//! Machine code for x86-64 with AVX2 and FMA: the few instruction forms that chains need.
+//! Machine code for x86-64 with AVX2 and FMA, or with AVX-512: the few instruction forms that chains need.
 //!
-//! Encodings: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2 (VEX prefixes: section 2.3.5).
+//! Encodings: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2 (VEX prefixes: section 2.3.5; EVEX
+//! prefixes: section 2.7.1).
 
-/// A vector register, ymm0 to ymm15.
+mod evex;
+
+use evex::{MASK, MASKED};
+
+/// A vector register: ymm0 to ymm15, or zmm0 to zmm31.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Reg(pub(super) u8);
 
@@ -34,6 +39,11 @@ const M0F38: u32 = 0x2_0000;
 const M0F3A: u32 = 0x3_0000;
 const P66: u32 = 0x100;
 const PF3: u32 = 0x200;
+
+/// Bits of a vector as prefixes encode them.
+const XMM: u8 = 0;
+const YMM: u8 = 1;
+const ZMM: u8 = 2;
 
 /// Vector instructions `to = a op b` with `b` in memory or not.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -155,124 +165,161 @@ pub(super) struct Asm {
     jumps: Vec<(usize, Label)>,
     /// Positions of displacements to the constants, which are filled in later.
     pool: Vec<usize>,
+    /// True if vectors have 512 bits, else they have 256.
+    wide: bool,
 }
 
 impl Asm {
+    pub(super) fn new(wide: bool) -> Asm {
+        Asm { wide, ..Asm::default() }
+    }
+    /// Bits of a vector, and of its half.
+    fn full(&self) -> u8 {
+        if self.wide { ZMM } else { YMM }
+    }
+    fn half(&self) -> u8 {
+        self.full() - 1
+    }
+
     // ---- vectors
 
     pub(super) fn binary(&mut self, op: Binary, to: Reg, a: Reg, b: Operand) {
-        self.vex(true, op as u32, to.0, a.0, b);
+        if self.wide && matches!(op, Binary::GreaterInt | Binary::EqualInt) {
+            self.vector(op as u32, MASK, a.0, b);
+            return self.spread_mask(to);
+        }
+        self.vector(op as u32, to.0, a.0, b);
     }
     pub(super) fn unary(&mut self, op: Unary, to: Reg, x: Operand) {
-        self.vex(true, op as u32, to.0, 0, x);
+        self.vector(op as u32, to.0, 0, x);
     }
     pub(super) fn fma(&mut self, form: Fma, to: Reg, a: Reg, b: Operand) {
-        self.vex(true, M0F38 | P66 | form as u32, to.0, a.0, b);
+        self.vector(M0F38 | P66 | form as u32, to.0, a.0, b);
     }
     pub(super) fn compare(&mut self, predicate: Predicate, to: Reg, a: Reg, b: Operand) {
-        self.vex(true, M0F | 0xc2, to.0, a.0, b);
+        self.vector(M0F | 0xc2, if self.wide { MASK } else { to.0 }, a.0, b);
         self.code.push(predicate as u8);
+        if self.wide {
+            self.spread_mask(to);
+        }
     }
     /// `to = mask ? yes : no`, by the sign bits of the mask.
     pub(super) fn blend(&mut self, to: Reg, mask: Reg, yes: Operand, no: Reg) {
-        self.vex(true, M0F3A | P66 | 0x4a, to.0, no.0, yes);
+        if self.wide {
+            self.take_mask(mask);
+            return self.evex(ZMM, MASKED | MASK, M0F38 | P66 | 0x65, to.0, no.0, yes);
+        }
+        self.vector(M0F3A | P66 | 0x4a, to.0, no.0, yes);
         self.code.push(mask.0 << 4);
     }
     /// Bits of 32-bit elements.
     pub(super) fn shift(&mut self, how: Shift, to: Reg, x: Reg, bits: u8) {
         // The opcode's extension takes the place of a register; the result is named by VEX.
-        self.vex(true, M0F | P66 | 0x72, how as u8, to.0, Operand::Reg(x));
+        self.vector(M0F | P66 | 0x72, how as u8, to.0, Operand::Reg(x));
         self.code.push(bits);
     }
     /// Bits of 32-bit elements, to the left and in again from the right: AVX-512VL.
     pub(super) fn rotate(&mut self, to: Reg, x: Reg, bits: u8) {
-        // Four bytes where VEX has three (volume 2, section 2.7.1); this form has no operand that needs more of them.
-        self.code.extend([0x62, 0xd1 | (x.0 >> 3 ^ 1) << 5, 0x05 | (!to.0 & 15) << 3, 0x28]);
-        self.code.extend([0x72, 0xc8 | x.0 & 7, bits]);
+        // The opcode's extension takes the place of a register.
+        self.evex(self.full(), 0, M0F | P66 | 0x72, 1, to.0, Operand::Reg(x));
+        self.code.push(bits);
     }
-    /// Eight floats of 32 bits to the nearest bfloat16, in a half: AVX512-BF16 with AVX-512VL.
+    /// Floats of 32 bits to the nearest bfloat16, in a half: AVX512-BF16 with AVX-512VL.
     pub(super) fn round_to_bf16(&mut self, to: Reg, x: Reg) {
-        self.code.extend([0x62, 0x52 | (to.0 >> 3 ^ 1) << 7 | (x.0 >> 3 ^ 1) << 5, 0x7e, 0x28]);
-        self.code.extend([0x72, 0xc0 | (to.0 & 7) << 3 | x.0 & 7]);
+        self.evex(self.full(), 0, M0F38 | PF3 | 0x72, to.0, 0, Operand::Reg(x));
     }
     pub(super) fn round(&mut self, how: Rounding, to: Reg, x: Operand) {
-        self.vex(true, M0F3A | P66 | 0x08, to.0, 0, x);
+        self.vector(M0F3A | P66 | 0x08, to.0, 0, x);
         // No exception for what is cut off.
         self.code.push(8 | how as u8);
     }
-    /// Eight floats of 16 bits to 32, and back to nearest even.
+    /// Floats of 16 bits to 32, and back to nearest even.
     pub(super) fn widen(&mut self, to: Reg, from: Operand) {
-        self.vex(true, M0F38 | P66 | 0x13, to.0, 0, from);
+        self.vector(M0F38 | P66 | 0x13, to.0, 0, from);
     }
     pub(super) fn narrow(&mut self, to: Operand, x: Reg) {
-        self.vex(true, M0F3A | P66 | 0x1d, x.0, 0, to);
+        self.vector(M0F3A | P66 | 0x1d, x.0, 0, to);
         self.code.push(0);
     }
     pub(super) fn load(&mut self, to: Reg, from: Operand) {
-        self.vex(true, M0F | 0x10, to.0, 0, from);
+        self.vector(M0F | 0x10, to.0, 0, from);
     }
     pub(super) fn store(&mut self, to: Mem, x: Reg) {
-        self.vex(true, M0F | 0x11, x.0, 0, Operand::Mem(to));
+        self.vector(M0F | 0x11, x.0, 0, Operand::Mem(to));
     }
     /// Its lower half.
     pub(super) fn store_half(&mut self, to: Mem, x: Reg) {
-        self.vex(false, M0F | 0x11, x.0, 0, Operand::Mem(to));
+        self.sized(self.half(), M0F | 0x11, x.0, 0, Operand::Mem(to));
     }
     /// Past the caches; the address is a multiple of a vector.
     pub(super) fn stream(&mut self, to: Mem, x: Reg) {
-        self.vex(true, M0F | 0x2b, x.0, 0, Operand::Mem(to));
+        self.vector(M0F | 0x2b, x.0, 0, Operand::Mem(to));
     }
     /// Its lower half past the caches; the address is a multiple of half a vector.
     pub(super) fn stream_half(&mut self, to: Mem, x: Reg) {
-        self.vex(false, M0F | 0x2b, x.0, 0, Operand::Mem(to));
+        self.sized(self.half(), M0F | 0x2b, x.0, 0, Operand::Mem(to));
     }
     /// An element of one or two bytes into a half, the others stay; and from there to memory.
     pub(super) fn insert(&mut self, bytes: usize, to: Reg, at: u8, from: Mem) {
         let opcode = if bytes == 1 { M0F3A | P66 | 0x20 } else { M0F | P66 | 0xc4 };
-        self.vex(false, opcode, to.0, to.0, Operand::Mem(from));
+        self.sized(XMM, opcode, to.0, to.0, Operand::Mem(from));
         self.code.push(at);
     }
     pub(super) fn extract(&mut self, bytes: usize, to: Mem, x: Reg, at: u8) {
         let opcode = if bytes == 1 { 0x14 } else { 0x15 };
-        self.vex(false, M0F3A | P66 | opcode, x.0, 0, Operand::Mem(to));
+        self.sized(XMM, M0F3A | P66 | opcode, x.0, 0, Operand::Mem(to));
         self.code.push(at);
     }
     /// The element everywhere.
     pub(super) fn broadcast(&mut self, to: Reg, from: Mem) {
-        self.vex(true, M0F38 | P66 | 0x18, to.0, 0, Operand::Mem(from));
+        self.vector(M0F38 | P66 | 0x18, to.0, 0, Operand::Mem(from));
     }
-    /// Elements whose mask has its sign bit set; others are 0 and not touched.
+    /// Elements whose mask has its sign bit set (wide: those that [`Asm::take_tail`] took); others are 0 and not touched.
     pub(super) fn load_masked(&mut self, to: Reg, mask: Reg, from: Mem) {
-        self.vex(true, M0F38 | P66 | 0x2c, to.0, mask.0, Operand::Mem(from));
+        if self.wide {
+            return self.load_tail(to, from);
+        }
+        self.vector(M0F38 | P66 | 0x2c, to.0, mask.0, Operand::Mem(from));
     }
     pub(super) fn store_masked(&mut self, to: Mem, mask: Reg, x: Reg) {
-        self.vex(true, M0F38 | P66 | 0x2e, x.0, mask.0, Operand::Mem(to));
+        if self.wide {
+            return self.store_tail(to, x);
+        }
+        self.vector(M0F38 | P66 | 0x2e, x.0, mask.0, Operand::Mem(to));
     }
     /// The upper half of a register, in the lower half of another.
     pub(super) fn upper(&mut self, to: Reg, x: Reg) {
-        self.vex(true, M0F3A | P66 | 0x19, x.0, 0, Operand::Reg(to));
+        self.vector(M0F3A | P66 | if self.wide { 0x1b } else { 0x19 }, x.0, 0, Operand::Reg(to));
         self.code.push(1);
     }
     /// Elements of a half, two bits each.
     pub(super) fn shuffle(&mut self, to: Reg, x: Reg, order: u8) {
-        self.vex(false, M0F | 0xc6, to.0, x.0, Operand::Reg(x));
+        self.sized(XMM, M0F | 0xc6, to.0, x.0, Operand::Reg(x));
         self.code.push(order);
     }
     /// The first element.
     pub(super) fn store_one(&mut self, to: Mem, x: Reg) {
-        self.vex(false, M0F | PF3 | 0x11, x.0, 0, Operand::Mem(to));
+        self.sized(XMM, M0F | PF3 | 0x11, x.0, 0, Operand::Mem(to));
     }
-    /// The first eight bytes.
-    pub(super) fn store_eight_bytes(&mut self, to: Mem, x: Reg) {
-        self.vex(false, M0F | P66 | 0xd6, x.0, 0, Operand::Mem(to));
+    /// The first quarter: eight bytes, or sixteen.
+    pub(super) fn store_quarter(&mut self, to: Mem, x: Reg) {
+        let opcode = if self.wide { M0F | 0x11 } else { M0F | P66 | 0xd6 };
+        self.sized(XMM, opcode, x.0, 0, Operand::Mem(to));
     }
     /// Before other code runs that may use older instructions.
     pub(super) fn zero_upper(&mut self) {
         self.code.extend([0xc5, 0xf8, 0x77]);
     }
 
+    /// An instruction on whole vectors.
+    fn vector(&mut self, opcode: u32, reg: u8, vvvv: u8, rm: Operand) {
+        self.sized(self.full(), opcode, reg, vvvv, rm);
+    }
     /// `reg` and `vvvv` are the instruction's first and second register.
-    fn vex(&mut self, wide: bool, opcode: u32, reg: u8, vvvv: u8, rm: Operand) {
+    fn sized(&mut self, bits: u8, opcode: u32, reg: u8, vvvv: u8, rm: Operand) {
+        if self.wide {
+            return self.evex(bits, 0, opcode, reg, vvvv, rm);
+        }
         let (x, b) = match rm {
             Operand::Reg(r) => (0, r.0 >> 3),
             Operand::Mem(m) => (m.index.map_or(0, |i| i.0 as u8 >> 3), m.base as u8 >> 3),
@@ -280,8 +327,11 @@ impl Asm {
         let inverted = |bit: u8, at: u8| (bit ^ 1) << at;
         self.code.push(0xc4);
         self.code.push(inverted(reg >> 3, 7) | inverted(x, 6) | inverted(b, 5) | (opcode >> 16) as u8);
-        self.code.push((!vvvv & 15) << 3 | u8::from(wide) << 2 | (opcode >> 8) as u8);
+        self.code.push((!vvvv & 15) << 3 | bits << 2 | (opcode >> 8) as u8);
         self.code.push(opcode as u8);
+        self.operand(reg, rm);
+    }
+    fn operand(&mut self, reg: u8, rm: Operand) {
         match rm {
             Operand::Reg(r) => self.code.push(0xc0 | (reg & 7) << 3 | r.0 & 7),
             Operand::Mem(m) => self.address(reg, m),

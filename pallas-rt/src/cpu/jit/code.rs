@@ -2,14 +2,15 @@
 use super::super::plan::step::{Along, Chain, Input, Link, Operation, Source};
 use super::asm::{Gpr, Jump, Mem, Operand, Reg};
 use super::links::{Rotation, rotations};
+use super::steps::steps;
 use super::types::{held, in_fewer_bytes, in_four_bytes};
-use super::vector::{BYTES, Beyond, Writer};
+use super::vector::{Beyond, Writer};
 use super::{Code, Form, Place, bit};
 use pallas_ir::{DType, ScalarOp};
 
 /// Assignment of registers. The first three are the function's arguments.
 const FRAME: Gpr = Gpr::Rdi;
-const ROW: Gpr = Gpr::Rsi;
+pub(super) const ROW: Gpr = Gpr::Rsi;
 pub(super) const END: Gpr = Gpr::Rdx;
 pub(super) const COLUMN: Gpr = Gpr::Rax;
 pub(super) const LIMIT: Gpr = Gpr::R13;
@@ -43,9 +44,6 @@ pub(super) fn kept(i: usize) -> Mem {
 pub(super) fn entry(place: usize, field: usize) -> Mem {
     Mem { base: FRAME, index: None, offset: (place * size_of::<Place>() + field) as i32 }
 }
-
-/// Elements of a vector.
-pub(super) const LANES: i32 = 8;
 
 /// A fold in registers.
 pub(super) struct Folded {
@@ -108,6 +106,19 @@ fn function(chains: &[Chain], forms: &[Form], order: Order, mut w: Writer) -> Op
     let (next, done) = (asm.label(), asm.label());
     asm.compare_numbers(ROW, END);
     asm.jump_if(Jump::GreaterEqual, done);
+    if let ([chain], [form]) = (chains, forms)
+        && steps(chain)
+    {
+        let mut compiler = Compiler::new(chain, *form, w, 0)?;
+        compiler.start_steps();
+        compiler.w.asm.here(next);
+        compiler.row(order)?;
+        compiler.step();
+        w = compiler.w;
+        w.asm.jump_if(Jump::Less, next);
+        w.asm.here(done);
+        return Some(leave(w));
+    }
     asm.here(next);
     let mut first = 0;
     for (chain, form) in chains.iter().zip(forms) {
@@ -133,17 +144,17 @@ pub(super) fn slots(chain: &Chain, form: Form) -> usize {
 /// The beginning of a function, with so many stack slots: what runs one after the other uses them anew.
 pub(super) fn enter(w: &mut Writer, slots: Option<usize>) {
     masks(w);
-    let stack = slots.unwrap_or(0) as i32 * BYTES;
+    let stack = slots.unwrap_or(0) as i32 * w.bytes();
     let asm = &mut w.asm;
     asm.push(Gpr::Rbp);
     asm.mov(Gpr::Rbp, Gpr::Rsp);
     SAVED.into_iter().for_each(|r| asm.push(r));
     asm.lea(Gpr::Rsp, Mem { base: Gpr::Rsp, index: None, offset: -stack - 8 * (CONTROL + 1) as i32 });
-    asm.and_number(Gpr::Rsp, -32);
+    asm.and_number(Gpr::Rsp, -64);
     ARGUMENTS.into_iter().enumerate().for_each(|(i, r)| asm.mov_store(kept(i), r));
     asm.constants(POOL);
     asm.store_control(kept(CONTROL));
-    let flushing = w.constants.vector([FLUSHING; 8]);
+    let flushing = w.constants.vector([FLUSHING; 16]);
     w.asm.load_control(flushing);
     w.pin();
 }
@@ -161,9 +172,9 @@ pub(super) fn leave(mut w: Writer) -> (Vec<u8>, Vec<u32>) {
     (w.asm.finish(&constants), pinned)
 }
 
-/// Masks of the first 0 to 7 lanes, where the constants begin.
+/// Masks of the first lanes, none of them to all but one, where the constants begin.
 fn masks(w: &mut Writer) {
-    (0..8).for_each(|n| _ = first_lanes(w, n));
+    (0..w.lanes() as usize).for_each(|n| _ = first_lanes(w, n));
 }
 
 /// A mask of the first ones of the lanes.
@@ -190,6 +201,8 @@ pub(super) struct Compiler<'c> {
     pub(super) folds: usize,
     /// The pointer of each place that is walked along, inputs first.
     pub(super) pointers: Vec<Option<Gpr>>,
+    /// The pointer of every place, if they step from row to row.
+    pub(super) stepped: &'static [Gpr],
     /// Bytes of an element of the input whose next row is fetched.
     pub(super) ahead: Option<i32>,
     /// Stack slots of inputs with one element a row.
@@ -235,6 +248,7 @@ impl<'c> Compiler<'c> {
             results,
             folds,
             pointers: vec![None; folds + chain.sinks.len() - length - 1],
+            stepped: &[],
             ahead: None,
             slots: vec![None; chain.inputs.len()],
             folded: vec![],
@@ -251,7 +265,7 @@ impl<'c> Compiler<'c> {
             if bit(form.single, input) {
                 is_held(dtype).then_some(())?;
                 compiler.slots[input] = Some(slot);
-                slot += BYTES;
+                slot += compiler.w.bytes();
             } else {
                 is_held(dtype).then_some(())?;
                 compiler.pointers[place] = Some(free.next()?);
@@ -274,7 +288,7 @@ impl<'c> Compiler<'c> {
     }
 
     /// `to` = where this row of a place begins.
-    fn point(&mut self, place: usize, to: Gpr) {
+    pub(super) fn point(&mut self, place: usize, to: Gpr) {
         let at = |field: usize| entry(place, field);
         if let Some([1, _]) = self.extents {
             return self.w.asm.mov_load(to, at(std::mem::offset_of!(Place, start)));
@@ -286,13 +300,15 @@ impl<'c> Compiler<'c> {
     }
 
     pub(super) fn row(&mut self, order: Order) -> Option<()> {
-        self.w.asm.mov_load(SPARE, entry(self.length, std::mem::offset_of!(Place, start)));
-        self.w.asm.mov_store(kept(COLUMNS), SPARE);
+        let few = self.extents.map(|[_, columns]| columns).filter(|columns| *columns <= FEW).or(self.form.few);
+        if few.is_none() {
+            self.w.asm.mov_load(SPARE, entry(self.length, std::mem::offset_of!(Place, start)));
+            self.w.asm.mov_store(kept(COLUMNS), SPARE);
+        }
         let first = self.length + 1;
         for (place, input) in values(self.chain).enumerate() {
             let Some(slot) = self.slots[input] else { continue };
-            self.point(first + place, LIMIT);
-            let from = Mem { base: LIMIT, index: None, offset: 0 };
+            let from = self.start(first + place);
             let x = match self.types[input]? {
                 dtype if in_fewer_bytes(dtype) => self.w.broadcast_narrow(dtype, from)?,
                 _ => self.w.broadcast(from)?,
@@ -301,7 +317,6 @@ impl<'c> Compiler<'c> {
             self.w.free(x);
         }
         self.walk(first)?;
-        let few = self.extents.map(|[_, columns]| columns).filter(|columns| *columns <= FEW);
         // Without folds two independent vectors.
         let folds = self.chain.sinks.iter().any(|s| s.along == Along::Rows);
         let unroll = match few {
@@ -323,7 +338,7 @@ impl<'c> Compiler<'c> {
             }
         }
         for (i, argument) in ARGUMENTS.into_iter().enumerate() {
-            if self.pointers.contains(&Some(argument)) {
+            if self.stepped.is_empty() && self.pointers.contains(&Some(argument)) {
                 self.w.asm.mov_load(argument, kept(i));
             }
         }
@@ -357,7 +372,7 @@ impl<'c> Compiler<'c> {
     /// Pointers to the row's elements, and to what of the next row is fetched meanwhile.
     fn walk(&mut self, first: usize) -> Option<()> {
         for place in 0..self.pointers.len() {
-            if let Some(to) = self.pointers[place] {
+            if let (Some(to), true) = (self.pointers[place], self.stepped.is_empty()) {
                 self.point(first + place, to);
             }
         }
@@ -376,8 +391,9 @@ impl<'c> Compiler<'c> {
     /// As many steps of `unroll` vectors as fit.
     fn columns(&mut self, unroll: i32, abreast: bool) -> Option<()> {
         let (next, done) = (self.w.asm.label(), self.w.asm.label());
+        let step = unroll * self.w.lanes();
         self.w.asm.mov_load(LIMIT, kept(COLUMNS));
-        self.w.asm.lea(LIMIT, Mem { base: LIMIT, index: None, offset: 1 - unroll * LANES });
+        self.w.asm.lea(LIMIT, Mem { base: LIMIT, index: None, offset: 1 - step });
         self.w.asm.compare_numbers(COLUMN, LIMIT);
         self.w.asm.jump_if(Jump::GreaterEqual, done);
         self.w.asm.here(next);
@@ -385,7 +401,7 @@ impl<'c> Compiler<'c> {
         for first in (0..unroll as usize).step_by(together) {
             self.vectors(first..first + together, None)?;
         }
-        self.w.asm.lea(COLUMN, Mem { base: COLUMN, index: None, offset: unroll * LANES });
+        self.w.asm.lea(COLUMN, Mem { base: COLUMN, index: None, offset: step });
         self.w.asm.compare_numbers(COLUMN, LIMIT);
         self.w.asm.jump_if(Jump::Less, next);
         self.w.asm.here(done);
@@ -394,20 +410,29 @@ impl<'c> Compiler<'c> {
 
     /// So many columns, without loops.
     fn few_columns(&mut self, columns: usize) -> Option<()> {
-        let lanes = LANES as usize;
+        let lanes = self.w.lanes() as usize;
         for _ in 0..columns / lanes {
             self.vectors(0..1, None)?;
-            self.w.asm.lea(COLUMN, Mem { base: COLUMN, index: None, offset: LANES });
+            self.w.asm.lea(COLUMN, Mem { base: COLUMN, index: None, offset: lanes as i32 });
         }
         let rest = columns % lanes;
         if rest > 0 {
             self.w.asm.clear(LEFT);
             self.w.asm.lea(LEFT, Mem { base: LEFT, index: None, offset: rest as i32 });
             let mask = first_lanes(&mut self.w, rest);
-            let mask = self.w.load(Operand::Mem(mask))?;
-            self.vectors(0..1, Some(mask))?;
-            self.w.free(mask);
+            self.part(mask)?;
         }
+        Some(())
+    }
+
+    /// A vector's first elements, those in a mask.
+    fn part(&mut self, mask: Mem) -> Option<()> {
+        let mask = self.w.load(Operand::Mem(mask))?;
+        if self.w.beyond.wide {
+            self.w.asm.take_tail(mask);
+        }
+        self.vectors(0..1, Some(mask))?;
+        self.w.free(mask);
         Some(())
     }
 
@@ -420,11 +445,9 @@ impl<'c> Compiler<'c> {
         self.w.asm.compare_numbers(SPARE, LIMIT);
         self.w.asm.jump_if(Jump::Equal, done);
         self.w.asm.mov(LEFT, SPARE);
-        self.w.asm.shl(SPARE, BYTES.trailing_zeros() as u8);
-        let mask = self.w.take()?;
-        self.w.asm.load(mask, Operand::Mem(Mem { base: POOL, index: Some((SPARE, 1)), offset: 0 }));
-        self.vectors(0..1, Some(mask))?;
-        self.w.free(mask);
+        let bytes = self.w.bytes();
+        self.w.asm.shl(SPARE, bytes.trailing_zeros() as u8);
+        self.part(Mem { base: POOL, index: Some((SPARE, 1)), offset: 0 })?;
         self.w.asm.here(done);
         Some(())
     }
@@ -442,8 +465,7 @@ impl<'c> Compiler<'c> {
             if op == ScalarOp::Maximum {
                 self.w.negate(first);
             }
-            self.point(self.folds + k, LIMIT);
-            let to = Mem { base: LIMIT, index: None, offset: 0 };
+            let to = self.start(self.folds + k);
             match self.chain.sinks[k].dtype {
                 dtype if in_fewer_bytes(dtype) => self.w.store_narrow_one(dtype, to, first)?,
                 _ => self.w.asm.store_one(to, first),

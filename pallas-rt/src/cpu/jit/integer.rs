@@ -93,7 +93,7 @@ impl Writer {
         if by.is_multiple_of(8) && !self.beyond.rotates {
             let (bytes, first) = ((by / 8) as u8, |i: u8| i & !3);
             let from: [u8; 16] = std::array::from_fn(|i| first(i as u8) + (i as u8 + 4 - bytes) % 4);
-            let words: [u32; 8] = std::array::from_fn(|i| {
+            let words: [u32; 16] = std::array::from_fn(|i| {
                 let (chunks, _) = from.as_chunks::<4>();
                 u32::from_le_bytes(chunks[i % 4])
             });

@@ -1,8 +1,8 @@
-//! The links of a chain on eight elements, and what becomes of their results.
+//! The links of a chain on a vector, and what becomes of their results.
 use super::super::plan::step::{Chain, Input, Link, Operation, Source};
 use super::asm::{Gpr, Mem, Operand, Reg};
 use super::bit;
-use super::code::{COLUMN, Compiler, Folded, LANES, LEFT, SPARE, values};
+use super::code::{COLUMN, Compiler, Folded, LEFT, SPARE, values};
 use super::types::{held, in_fewer_bytes};
 use pallas_ir::{DType, Literal, ScalarOp};
 use std::ops::Range;
@@ -51,8 +51,8 @@ fn constant(chain: &Chain, source: Source) -> Option<Literal> {
     }
 }
 
-/// Eight elements on their way.
-struct Eight {
+/// A vector of elements on their way.
+struct Lanes {
     /// Offset of these vectors from the column, in vectors.
     k: usize,
     /// Mask of the elements that exist, if not all do.
@@ -65,18 +65,19 @@ struct Eight {
 }
 
 impl Compiler<'_> {
-    /// Vectors of eight elements, `which` of them behind the column, one link of all after the other; with a mask only some
+    /// Vectors, `which` of them behind the column, one link of all after the other; with a mask only some
     /// elements.
     pub(super) fn vectors(&mut self, which: Range<usize>, mask: Option<Reg>) -> Option<()> {
         if let (Some(bytes), None) = (self.ahead, mask) {
-            let lines = which.clone().map(|k| k as i32 * LANES * bytes).filter(|offset| offset % LINE == 0);
+            let lanes = self.w.lanes();
+            let lines = which.clone().map(|k| k as i32 * lanes * bytes).filter(|offset| offset % LINE == 0);
             lines.for_each(|offset| {
                 self.w.asm.prefetch(Mem { base: SPARE, index: Some((COLUMN, bytes as u8)), offset })
             });
         }
         let (inputs, links) = (vec![None; self.chain.inputs.len()], vec![None; self.chain.links.len()]);
-        let eight = |k| Eight { k, mask, left: self.uses.clone(), inputs: inputs.clone(), links: links.clone() };
-        let mut all: Vec<Eight> = which.map(eight).collect();
+        let lanes = |k| Lanes { k, mask, left: self.uses.clone(), inputs: inputs.clone(), links: links.clone() };
+        let mut all: Vec<Lanes> = which.map(lanes).collect();
         let mut places = self.results - self.length - 1..;
         let mut late = vec![];
         for (i, link) in self.chain.links.iter().enumerate() {
@@ -111,7 +112,7 @@ impl Compiler<'_> {
     }
 
     /// The result of a link.
-    fn link(&mut self, i: usize, at: &mut Eight) -> Option<Reg> {
+    fn link(&mut self, i: usize, at: &mut Lanes) -> Option<Reg> {
         let link = &self.chain.links[i];
         if let Some(Rotation { of, by, .. }) = self.rotations[i] {
             let x = self.operand(of, at)?;
@@ -146,7 +147,7 @@ impl Compiler<'_> {
     }
 
     /// Takes an operand into a fold.
-    fn sink(&mut self, sink: usize, at: &mut Eight) -> Option<()> {
+    fn sink(&mut self, sink: usize, at: &mut Lanes) -> Option<()> {
         let source = self.chain.sinks[sink].of;
         let x = self.operand(source, at)?;
         if let Some(Folded { op, start, ref running }) = self.folded[sink] {
@@ -166,7 +167,7 @@ impl Compiler<'_> {
     }
 
     /// Folds a vector into the columns that a sink folds.
-    fn fold_into_columns(&mut self, sink: usize, at: &Eight, x: Operand) -> Option<()> {
+    fn fold_into_columns(&mut self, sink: usize, at: &Lanes, x: Operand) -> Option<()> {
         let (op, dtype) = (self.chain.sinks[sink].op, self.chain.sinks[sink].dtype);
         let to = self.element(self.folds - self.length - 1 + sink, dtype, at.k);
         let old = self.load(dtype, to, at.mask)?;
@@ -176,7 +177,7 @@ impl Compiler<'_> {
         Some(())
     }
 
-    /// Eight elements, or those that are left of a row.
+    /// A vector, or the elements that are left of a row.
     fn load(&mut self, dtype: DType, from: Mem, mask: Option<Reg>) -> Option<Reg> {
         self.w.load_vector(dtype, from, mask.map(|mask| (mask, LEFT)))
     }
@@ -186,7 +187,7 @@ impl Compiler<'_> {
     }
 
     /// One use less; frees registers that hold what has none.
-    fn used(&mut self, source: Source, at: &mut Eight) {
+    fn used(&mut self, source: Source, at: &mut Lanes) {
         let (count, register) = match source {
             Source::Input(i) => (&mut at.left[0][i], at.inputs[i]),
             Source::Link(l) => (&mut at.left[1][l], at.links[l]),
@@ -197,7 +198,7 @@ impl Compiler<'_> {
         }
     }
 
-    fn operand(&mut self, source: Source, at: &mut Eight) -> Option<Operand> {
+    fn operand(&mut self, source: Source, at: &mut Lanes) -> Option<Operand> {
         match source {
             Source::Input(input) => self.input(input, at),
             Source::Link(link) => at.links[link].map(Operand::Reg),
@@ -205,7 +206,7 @@ impl Compiler<'_> {
     }
 
     /// An input of a vector: from memory as an operand where it is used once, in a register otherwise.
-    fn input(&mut self, input: usize, at: &mut Eight) -> Option<Operand> {
+    fn input(&mut self, input: usize, at: &mut Lanes) -> Option<Operand> {
         if let Some(r) = at.inputs[input] {
             return Some(Operand::Reg(r));
         }
@@ -229,10 +230,10 @@ impl Compiler<'_> {
     fn element(&self, place: usize, dtype: DType, k: usize) -> Mem {
         let bytes = dtype.bytes();
         let base = self.pointers[place].expect("walked along");
-        Mem { base, index: Some((COLUMN, bytes as u8)), offset: k as i32 * LANES * bytes as i32 }
+        Mem { base, index: Some((COLUMN, bytes as u8)), offset: k as i32 * self.w.lanes() * bytes as i32 }
     }
 
-    fn store(&mut self, link: usize, place: usize, at: &Eight, x: Reg) -> Option<()> {
+    fn store(&mut self, link: usize, place: usize, at: &Lanes, x: Reg) -> Option<()> {
         let dtype = self.chain.links[link].dtype;
         let to = self.element(place, dtype, at.k);
         self.put(dtype, to, at.mask, x, bit(self.form.streamed, place + self.length + 1 - self.results))

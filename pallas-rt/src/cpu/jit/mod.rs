@@ -7,8 +7,10 @@
 //!         folds of the row -> memory
 //! ```
 //!
+//! Vectors have 16 elements where rows are long and the processor has AVX-512.
+//!
 //! [`vector`], [`math`] and [`integer`] know operations, [`types`] element types, [`asm`] their encoding, [`links`] the order of a chain, [`code`] the loops
-//! around it, [`product`] small products, [`turns`] loops whose turns are chains and products, [`memory`] where code lies. It is made when a chain first runs,
+//! around it, [`steps`] from row to row, [`product`] small products, [`turns`] loops whose turns are chains and products, [`memory`] where code lies. It is made when a chain first runs,
 //! for the way its operands lie then; what has no code (other processors, other operations) runs strip by strip.
 #[cfg(target_arch = "x86_64")]
 mod asm;
@@ -26,6 +28,8 @@ mod memory;
 mod missing;
 #[cfg(target_arch = "x86_64")]
 mod product;
+#[cfg(target_arch = "x86_64")]
+mod steps;
 #[cfg(all(test, target_arch = "x86_64"))]
 #[allow(unsafe_code, reason = "runs machine code")]
 mod tests;
@@ -61,7 +65,11 @@ pub(super) struct Form {
     pub(super) streamed: u64,
     /// Inputs (by bit) whose next row is fetched from afar while this one is computed.
     pub(super) ahead: u64,
-    /// True if the length of rows is a multiple of the vector's.
+    /// The length of rows if they are short: they have no loops over columns then.
+    pub(super) few: Option<usize>,
+    /// True if rows are long enough for wide vectors, where the processor has them.
+    pub(super) wide: bool,
+    /// True if the length of rows is a multiple of the vector's, also of a wide one's if rows are long enough.
     pub(super) whole: bool,
 }
 
@@ -180,11 +188,15 @@ fn has_code() -> bool {
 }
 #[cfg(target_arch = "x86_64")]
 fn compile(chains: &[Chain], forms: &[Form]) -> Option<Code> {
-    has_code().then(|| code::compile(chains, forms, vector::Beyond::here())).flatten()
+    let here = vector::Beyond::here();
+    let wide = here.wide && forms.iter().all(|form| form.wide);
+    has_code().then(|| code::compile(chains, forms, vector::Beyond { wide, ..here })).flatten()
 }
 #[cfg(target_arch = "x86_64")]
 fn compile_turns(chains: &[&Chain], pieces: &[Piece]) -> Option<Code> {
-    has_code().then(|| turns::compile(chains, pieces, vector::Beyond::here())).flatten()
+    has_code()
+        .then(|| turns::compile(chains, pieces, vector::Beyond { wide: false, ..vector::Beyond::here() }))
+        .flatten()
 }
 
 /// There is none for this processor.

@@ -6,12 +6,14 @@
 //!     C[rows, columns] = sums + D[rows, columns]
 //! ```
 use super::asm::{Binary, Fma, Gpr, Mem, Operand, Reg};
-use super::code::{LANES, LEFT, POINTERS, entry, first_lanes};
+use super::code::{LEFT, POINTERS, entry, first_lanes};
 use super::types::in_fewer_bytes;
 use super::vector::Writer;
 use super::{Place, Product};
 use pallas_ir::DType;
 
+/// Elements of a vector: products are too small for wide ones.
+const LANES: usize = 8;
 /// Rows whose sums are in registers at once, and the sums that are to be on their way so that none waits for its last step.
 const ROWS: usize = 6;
 const SUMS: usize = 4;
@@ -27,7 +29,7 @@ const D: Gpr = POINTERS[3];
 impl Product {
     /// Vectors of products.
     pub(super) fn vectors(&self) -> usize {
-        self.rows * self.terms * self.columns.div_ceil(LANES as usize)
+        self.rows * self.terms * self.columns.div_ceil(LANES)
     }
 }
 
@@ -36,10 +38,10 @@ impl Product {
 pub(super) fn product(w: &mut Writer, product: &Product, first: usize) -> Option<()> {
     let pointers = [A, B, C, D].into_iter().take(product.places()).enumerate();
     pointers.for_each(|(i, to)| w.asm.mov_load(to, entry(first + i, std::mem::offset_of!(Place, start))));
-    for from in (0..product.columns).step_by(LANES as usize) {
-        let count = (product.columns - from).min(LANES as usize);
+    for from in (0..product.columns).step_by(LANES) {
+        let count = (product.columns - from).min(LANES);
         let mut part = Part { w, product, from, mask: None };
-        if count < LANES as usize {
+        if count < LANES {
             part.w.asm.clear(LEFT);
             part.w.asm.lea(LEFT, Mem { base: LEFT, index: None, offset: count as i32 });
             let mask = first_lanes(part.w, count);

@@ -211,16 +211,6 @@ fn flushed(word: u32, dtype: DType) -> u32 {
 }
 
 /// Runs a chain's code into `out`; false where it has none.
-fn run(
-    chain: &Chain,
-    form: Form,
-    inputs: &mut [Vec<u32>],
-    out: &mut [u32],
-    folds: &mut [Vec<f32>],
-    columns: usize,
-) -> bool {
-    run_with(chain, form, Beyond::here(), inputs, out, folds, columns)
-}
 fn run_with(
     chain: &Chain,
     form: Form,
@@ -246,6 +236,11 @@ fn run_code(code: &Code, inputs: &mut [Vec<u32>], out: &mut [u32], folds: &mut [
     unsafe { code.run(Rows { places: &places, from: 0, to: ROWS }) };
 }
 
+/// This processor, this one with narrow vectors, and one that has nothing but AVX2.
+fn processors() -> [Beyond; 3] {
+    [Beyond::here(), Beyond { wide: false, ..Beyond::here() }, Beyond::default()]
+}
+
 /// Code and strips agree on a chain over operands of these types, for every length, but that code may take subnormal
 /// operands and results for zeros; false where it never has code.
 fn agrees(chain: &Chain, types: &[DType], what: &str) -> bool {
@@ -253,14 +248,16 @@ fn agrees(chain: &Chain, types: &[DType], what: &str) -> bool {
     let dtype = chain.links.last().expect("a link").dtype;
     let mut compiled = false;
     for (columns, single) in (1..=COLUMNS).flat_map(|c| [(c, 0), (c, 1), (c, 1 << (types.len() - 1))]) {
-        for (whole, beyond) in [false, true].into_iter().flat_map(|w| [(w, Beyond::here()), (w, Beyond::default())]) {
-            if whole && columns % 8 != 0 {
+        for (whole, beyond) in [false, true].into_iter().flat_map(|w| processors().map(|beyond| (w, beyond))) {
+            if whole && columns % beyond.lanes() != 0 {
                 continue;
             }
             let (mut inputs, mut out) = (all.clone(), vec![0; ROWS * PITCH]);
             // What is fetched ahead changes nothing.
             let ahead = if whole { u64::MAX } else { 0 };
-            let form = Form { single, ahead, whole, ..Form::default() };
+            // Short rows have loops for half of the lengths, wide or not.
+            let few = (columns <= 32 && (whole || (columns % 2 == 1) == beyond.wide)).then_some(columns);
+            let form = Form { single, ahead, few, whole, ..Form::default() };
             if !run_with(chain, form, beyond, &mut inputs, &mut out, &mut [], columns) {
                 continue;
             }
@@ -372,7 +369,7 @@ fn rotations_agree_with_strips() {
             let chain = chain_of(inputs, links);
             let x = operand(DType::U32, 0);
             let expected = expected(&chain, std::slice::from_ref(&x), 0, COLUMNS);
-            for beyond in [Beyond::default(), Beyond::here()] {
+            for beyond in processors() {
                 let code = compile(std::slice::from_ref(&chain), &[Form::default()], beyond).expect("has code");
                 let mut out = vec![0; ROWS * PITCH];
                 run_code(&code, &mut [x.clone()], &mut out, &mut [], COLUMNS);

@@ -7,7 +7,7 @@
 //! ```
 use super::super::plan::step::Chain;
 use super::asm::{Jump, Mem};
-use super::code::{self, Compiler, FEW, KEPT_END, KEPT_ROW, LANES, LIMIT, Order, SPARE, entry, kept};
+use super::code::{self, Compiler, FEW, KEPT_END, KEPT_ROW, LIMIT, Order, SPARE, entry, kept};
 use super::product::product;
 use super::vector::{Beyond, Writer};
 use super::{Code, Piece, Place, Work};
@@ -19,7 +19,7 @@ const MOST: usize = 2048;
 pub(super) fn compile(chains: &[&Chain], pieces: &[Piece], beyond: Beyond) -> Option<Code> {
     let vectors = |piece: &Piece| match piece.work {
         Work::Rows { chain, columns, .. } => {
-            let blocks = if columns <= FEW { columns.div_ceil(LANES as usize) } else { 4 };
+            let blocks = if columns <= FEW { columns.div_ceil(beyond.lanes()) } else { 4 };
             blocks * chains[chain].links.len().max(1)
         }
         Work::Product(product) => product.vectors(),

@@ -170,10 +170,11 @@ impl Writer {
 
     // ---- memory
 
-    /// A vector from memory; with a mask the first elements alone, and their number, 1 to 7.
+    /// A vector from memory; with a mask the first elements alone, and their number, at least 1.
     pub(super) fn load_vector(&mut self, dtype: DType, from: Mem, mask: Option<(Reg, Gpr)>) -> Option<Reg> {
         match (in_fewer_bytes(dtype), mask) {
             (true, None) => self.load_narrow(dtype, from),
+            (true, Some(_)) if self.beyond.wide => self.load_narrow_tail(dtype, from),
             (true, Some((_, count))) => self.load_narrow_part(dtype, from, count),
             (false, None) => self.load(Operand::Mem(from)),
             (false, Some((mask, _))) => {
@@ -183,7 +184,8 @@ impl Writer {
             }
         }
     }
-    /// A vector to memory, past the caches where `streams`; with a mask the first elements alone, and their number, 1 to 7.
+    /// A vector to memory, past the caches where `streams`, at a multiple of eight elements; with a mask the first elements
+    /// alone, and their number, at least 1.
     pub(super) fn store_vector(
         &mut self,
         dtype: DType,
@@ -194,16 +196,34 @@ impl Writer {
     ) -> Option<()> {
         match (in_fewer_bytes(dtype), mask) {
             (true, None) => self.store_narrow(dtype, to, x, streams)?,
+            (true, Some(_)) if self.beyond.wide => self.store_narrow_tail(dtype, to, x)?,
             (true, Some((_, count))) => self.store_narrow_part(dtype, to, x, count)?,
             (false, Some((mask, _))) => self.asm.store_masked(to, mask, x),
+            (false, None) if streams && self.beyond.wide => {
+                let upper = self.take()?;
+                self.asm.upper(upper, x);
+                self.asm.stream_half(to, x);
+                self.asm.stream_half(after(to, 8, 4), upper);
+                self.free(upper);
+            }
             (false, None) if streams => self.asm.stream(to, x),
             (false, None) => self.asm.store(to, x),
         }
         Some(())
     }
-    /// Eight elements of fewer than four bytes.
+    /// A vector of elements of fewer than four bytes.
     pub(super) fn load_narrow(&mut self, dtype: DType, from: Mem) -> Option<Reg> {
         self.widened(dtype, Operand::Mem(from))
+    }
+    /// .. of those that are left of a row; the others are 0.
+    fn load_narrow_tail(&mut self, dtype: DType, from: Mem) -> Option<Reg> {
+        let x = self.take()?;
+        match self.widening(dtype)? {
+            Some(load) => self.asm.unary_masked(load, x, from),
+            None => self.asm.widen_masked(x, from),
+        }
+        self.loaded(dtype, x);
+        Some(x)
     }
     /// The first ones of them, `count` of 1 to 7; the others are 0.
     pub(super) fn load_narrow_part(&mut self, dtype: DType, from: Mem, count: Gpr) -> Option<Reg> {
@@ -229,22 +249,25 @@ impl Writer {
     }
     /// From memory, or from the lower end of a register, to what registers hold.
     fn widened(&mut self, dtype: DType, from: Operand) -> Option<Reg> {
-        let load = match dtype {
-            DType::F16 => {
-                let to = self.take()?;
-                self.asm.widen(to, from);
-                return Some(to);
-            }
-            DType::Bf16 => Unary::WordsToInts,
-            DType::U8 => Unary::BytesToUnsigned,
-            DType::Bool | DType::I8 => Unary::BytesToInts,
-            DType::F32 | DType::F64 | DType::I16 | DType::U16 | DType::I32 | DType::U32 | DType::I64 | DType::U64 => {
-                return None;
-            }
-        };
-        let x = self.unary(load, from)?;
+        let x = self.take()?;
+        match self.widening(dtype)? {
+            Some(load) => self.asm.unary(load, x, from),
+            None => self.asm.widen(x, from),
+        }
         self.loaded(dtype, x);
         Some(x)
+    }
+    /// The instruction that loads elements of fewer than four bytes; `Some(None)` if it is [`Asm::widen`].
+    fn widening(&self, dtype: DType) -> Option<Option<Unary>> {
+        match dtype {
+            DType::F16 => Some(None),
+            DType::Bf16 => Some(Some(Unary::WordsToInts)),
+            DType::U8 => Some(Some(Unary::BytesToUnsigned)),
+            DType::Bool | DType::I8 => Some(Some(Unary::BytesToInts)),
+            DType::F32 | DType::F64 | DType::I16 | DType::U16 | DType::I32 | DType::U32 | DType::I64 | DType::U64 => {
+                None
+            }
+        }
     }
     /// One of them, everywhere.
     pub(super) fn broadcast_narrow(&mut self, dtype: DType, from: Mem) -> Option<Reg> {
@@ -274,12 +297,55 @@ impl Writer {
     pub(super) fn store_narrow(&mut self, dtype: DType, to: Mem, x: Reg, streams: bool) -> Option<()> {
         let packed = self.packed(dtype, x)?;
         match (dtype.bytes(), streams) {
-            (1, _) => self.asm.store_eight_bytes(to, packed),
+            (1, _) => self.asm.store_quarter(to, packed),
             (_, false) => self.asm.store_half(to, packed),
+            (_, true) if self.beyond.wide => {
+                let second = self.take()?;
+                self.asm.second_quarter(second, packed);
+                self.asm.stream_quarter(to, packed);
+                self.asm.stream_quarter(after(to, 8, 2), second);
+                self.free(second);
+            }
             (_, true) => self.asm.stream_half(to, packed),
         }
         self.free(packed);
         Some(())
+    }
+    /// The ones that are left of a row.
+    fn store_narrow_tail(&mut self, dtype: DType, to: Mem, x: Reg) -> Option<()> {
+        if dtype == DType::F16 {
+            self.asm.narrow_masked(to, x);
+            return Some(());
+        }
+        let low = self.lowered(dtype, x)?;
+        self.asm.cut_masked(dtype.bytes(), to, low);
+        self.free(low);
+        Some(())
+    }
+    /// Elements of fewer than four bytes but `f16`, each in the lowest bytes of its lane.
+    fn lowered(&mut self, dtype: DType, x: Reg) -> Option<Reg> {
+        match dtype {
+            DType::Bf16 => {
+                let low = self.take()?;
+                self.asm.shift(Shift::Right, low, x, 16);
+                Some(low)
+            }
+            DType::Bool => {
+                let one = self.word(1);
+                self.binary(Binary::And, Operand::Reg(x), one)
+            }
+            DType::F32
+            | DType::F64
+            | DType::I8
+            | DType::U8
+            | DType::F16
+            | DType::I16
+            | DType::U16
+            | DType::I32
+            | DType::U32
+            | DType::I64
+            | DType::U64 => self.load(Operand::Reg(x)),
+        }
     }
     /// The first ones, `count` of 1 to 7.
     pub(super) fn store_narrow_part(&mut self, dtype: DType, to: Mem, x: Reg, count: Gpr) -> Option<()> {
@@ -297,6 +363,11 @@ impl Writer {
     }
     /// Elements of fewer than four bytes, side by side in the lower end of a register.
     fn packed(&mut self, dtype: DType, x: Reg) -> Option<Reg> {
+        if self.beyond.wide && dtype != DType::F16 {
+            let low = self.lowered(dtype, x)?;
+            self.asm.cut(dtype.bytes(), Operand::Reg(low), low);
+            return Some(low);
+        }
         let low = self.take()?;
         if dtype == DType::F16 {
             self.asm.narrow(Operand::Reg(low), x);

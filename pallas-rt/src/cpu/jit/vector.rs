@@ -1,35 +1,38 @@
-//! One vector of a chain: eight elements of every link, in registers.
+//! One vector of a chain: eight elements of every link in registers, or sixteen.
 use super::asm::{Asm, Binary, Fma, Gpr, Mem, Operand, Predicate, Reg, Rounding, Unary};
 use pallas_ir::{DType, ScalarOp};
 use std::collections::HashMap;
 
 /// The sign bit of a float.
 const SIGN: u32 = 1 << 31;
-/// Bytes of a vector.
-pub(super) const BYTES: i32 = 32;
+
+/// The elements of a constant; narrow vectors have the first half of them.
+type Words = [u32; 16];
 
 /// Numbers that code reads from memory, each as a whole vector.
 #[derive(Default)]
 pub(super) struct Constants {
-    words: Vec<[u32; 8]>,
+    words: Vec<Words>,
     /// Position of each constant.
-    places: HashMap<[u32; 8], usize>,
+    places: HashMap<Words, usize>,
     /// Number of instructions that read each constant.
     uses: Vec<usize>,
+    /// Elements of a vector.
+    lanes: usize,
 }
 
 impl Constants {
     pub(super) fn bytes(&self) -> Vec<u8> {
-        self.words.iter().flatten().flat_map(|w| w.to_le_bytes()).collect()
+        self.words.iter().flat_map(|words| &words[..self.lanes]).flat_map(|w| w.to_le_bytes()).collect()
     }
-    pub(super) fn vector(&mut self, words: [u32; 8]) -> Mem {
+    pub(super) fn vector(&mut self, words: Words) -> Mem {
         let at = *self.places.entry(words).or_insert_with(|| {
             self.words.push(words);
             self.uses.push(0);
             self.words.len() - 1
         });
         self.uses[at] += 1;
-        Mem { base: Gpr::R15, index: None, offset: at as i32 * BYTES }
+        Mem { base: Gpr::R15, index: None, offset: (at * self.lanes * 4) as i32 }
     }
 }
 
@@ -54,23 +57,35 @@ pub(super) struct Beyond {
     pub(super) rotates: bool,
     /// Rounding of `f32` to `bf16`.
     pub(super) rounds: bool,
+    /// Vectors of sixteen elements, and twice as many registers.
+    pub(super) wide: bool,
 }
 
 impl Beyond {
     /// That of this processor.
     pub(super) fn here() -> Beyond {
         let rotates = is_x86_feature_detected!("avx512vl");
-        Beyond { rotates, rounds: rotates && is_x86_feature_detected!("avx512bf16") }
+        // Processors with the last of these do not slow down while they compute on wide vectors.
+        let wide = rotates
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512dq")
+            && is_x86_feature_detected!("avx512vbmi2");
+        Beyond { rotates, rounds: rotates && is_x86_feature_detected!("avx512bf16"), wide }
+    }
+    /// Elements of a vector.
+    pub(super) fn lanes(self) -> usize {
+        if self.wide { 16 } else { 8 }
     }
 }
 
 impl Writer {
     /// With these constants in registers.
     pub(super) fn new(pinned: &[u32], beyond: Beyond) -> Writer {
-        let (used, free) = (0..16).map(Reg).partition::<Vec<_>, _>(|r| usize::from(r.0) < pinned.len());
+        let registers = if beyond.wide { 32 } else { 16 };
+        let (used, free) = (0..registers).map(Reg).partition::<Vec<_>, _>(|r| usize::from(r.0) < pinned.len());
         Writer {
-            asm: Asm::default(),
-            constants: Constants::default(),
+            asm: Asm::new(beyond.wide),
+            constants: Constants { lanes: beyond.lanes(), ..Constants::default() },
             spare: free.len(),
             free: free.into_iter().rev().collect(),
             pinned: pinned.iter().copied().zip(used).collect(),
@@ -80,7 +95,7 @@ impl Writer {
     /// Loads the constants that stay in registers.
     pub(super) fn pin(&mut self) {
         for (word, to) in self.pinned.clone() {
-            let from = self.constants.vector([word; 8]);
+            let from = self.constants.vector([word; 16]);
             self.asm.load(to, Operand::Mem(from));
         }
     }
@@ -91,6 +106,14 @@ impl Writer {
             all.filter(|(w, _)| w.iter().all(|x| *x == w[0])).map(|(w, n)| (*n, w[0])).collect();
         words.sort_by_key(|(n, _)| std::cmp::Reverse(*n));
         words.into_iter().take(self.spare).map(|(_, word)| word).collect()
+    }
+
+    /// Elements of a vector, and bytes of it.
+    pub(super) fn lanes(&self) -> i32 {
+        self.beyond.lanes() as i32
+    }
+    pub(super) fn bytes(&self) -> i32 {
+        4 * self.lanes()
     }
 
     // ---- registers
@@ -112,7 +135,7 @@ impl Writer {
         if let Some((_, r)) = self.pinned.iter().find(|(word, _)| *word == bits) {
             return Operand::Reg(*r);
         }
-        Operand::Mem(self.constants.vector([bits; 8]))
+        Operand::Mem(self.constants.vector([bits; 16]))
     }
     pub(super) fn load(&mut self, x: Operand) -> Option<Reg> {
         let to = self.take()?;
@@ -257,6 +280,10 @@ impl Writer {
         let t = self.take()?;
         self.asm.upper(t, x);
         self.merge(op, x, Operand::Reg(t))?;
+        if self.beyond.wide {
+            self.asm.second_quarter(t, x);
+            self.merge(op, x, Operand::Reg(t))?;
+        }
         for order in [0x4e, 0xb1] {
             self.asm.shuffle(t, x, order);
             self.merge(op, x, Operand::Reg(t))?;

@@ -27,8 +27,12 @@ pub(super) struct Lie {
 /// Fewest elements of a group of rows that is worth a call of machine code.
 const WORTH: usize = 64;
 
-/// Elements of a vector.
+/// Elements of a vector, and of a wide one.
 const VECTOR: usize = 8;
+const WIDE: usize = 16;
+
+/// Most elements of a row that is short: two wide vectors.
+const FEW: usize = 2 * WIDE;
 
 /// A place whose groups of rows are anywhere.
 #[derive(Clone, Copy)]
@@ -55,9 +59,13 @@ pub(super) struct Lines {
 }
 
 impl Lie {
-    /// With rows of whole vectors, or not.
-    fn form(self, whole: bool) -> Form {
-        Form { streamed: if whole { self.form.streamed } else { 0 }, ahead: 0, whole, ..self.form }
+    /// With rows of so many elements.
+    fn form(self, columns: usize) -> Form {
+        let streamed = if columns.is_multiple_of(VECTOR) { self.form.streamed } else { 0 };
+        let wide = columns >= WIDE;
+        let whole = columns.is_multiple_of(if wide { WIDE } else { VECTOR });
+        let few = (columns <= FEW).then_some(columns);
+        Form { streamed, ahead: 0, few, wide, whole, ..self.form }
     }
 }
 
@@ -155,7 +163,7 @@ pub(super) fn row_by_row(
     for (at, (chain, lie)) in chains.iter().zip(lies).enumerate() {
         let Some(lie) = lie else { return false };
         let ahead = if at == 0 { 0 } else { lie.form.ahead };
-        forms.push(Form { ahead, ..lie.form(columns(chain).is_multiple_of(8)) });
+        forms.push(Form { ahead, ..lie.form(columns(chain)) });
     }
     let Some(code) = codes.get(chains, forms) else { return false };
     // SAFETY: the places are those of the chains in these forms.
@@ -168,8 +176,12 @@ pub(super) fn code(chain: &Chain, lie: Lie, rows: usize, height: usize) -> Optio
     // Several rows of a short tile are one where they lie side by side: those of a column fill vectors then.
     let together = height.min(lie.group);
     let even = lie.group.is_multiple_of(together) && (lie.group == rows || height.is_multiple_of(lie.group));
-    let some = lie.flat && even && (together * columns(chain)).is_multiple_of(8);
-    let form = lie.form(some || columns(chain).is_multiple_of(8));
+    let form = match lie.flat {
+        true if even => lie.form(together * columns(chain)),
+        // Any number of rows is one.
+        true => Form { few: None, ..lie.form(columns(chain)) },
+        false => lie.form(columns(chain)),
+    };
     chain.codes.get(std::slice::from_ref(chain), &[form])
 }
 

@@ -21,7 +21,7 @@ fn folds_agree_with_loops() {
             widest: 4,
             ..Chain::default()
         };
-        for columns in 1..=COLUMNS {
+        for (columns, wide) in (1..=COLUMNS).flat_map(|columns| [(columns, false), (columns, true)]) {
             // Small integers: every order of adding gives the same. A NaN in one row, somewhere.
             let mut x: Vec<f32> = (0..ROWS * PITCH).map(|i| [1.0, 2.0, -1.0, 0.5][(i * 5 + i / 9) % 4]).collect();
             x[PITCH + columns / 2] = f32::NAN;
@@ -34,7 +34,8 @@ fn folds_agree_with_loops() {
             let mut bytes = bytes_of(&x, dtype);
             let (row, mut found) = (PITCH * dtype.bytes(), [0u32; ROWS]);
             let codes = Codes::default();
-            let code = codes.get(std::slice::from_ref(&chain), &[Form::default()]).expect("has code");
+            let form = Form { wide, ..Form::default() };
+            let code = codes.get(std::slice::from_ref(&chain), &[form]).expect("has code");
             let places = [
                 Place::columns(columns),
                 Place::new(bytes.as_mut_ptr().cast(), row as isize),
@@ -80,7 +81,7 @@ fn folds_of_columns_agree_with_loops() {
         let sink = Sink { along: Along::Columns, op, fold, start, of: Source::Input(0), dtype, to: Value(9) };
         let inputs = vec![Input::Value(Value(0))];
         let chain = Chain { shape: vec![ROWS, COLUMNS], inputs, sinks: vec![sink], widest: 4, ..Chain::default() };
-        for columns in 1..=COLUMNS {
+        for (columns, wide) in (1..=COLUMNS).flat_map(|columns| [(columns, false), (columns, true)]) {
             let mut x: Vec<f32> = (0..ROWS * PITCH).map(|i| [1.0, 2.0, 0.0, 3.0, 1.0][(i * 5 + i / 9) % 5]).collect();
             x[PITCH + columns / 2] =
                 if matches!(dtype, DType::F32 | DType::F16 | DType::Bf16) { f32::NAN } else { 1.0 };
@@ -89,7 +90,8 @@ fn folds_of_columns_agree_with_loops() {
             let first = bytes_of(&[2.0; PITCH], dtype);
             let (mut found, mut expected) = (first.clone(), first);
             let codes = Codes::default();
-            let Some(code) = codes.get(std::slice::from_ref(&chain), &[Form::default()]) else { continue };
+            let form = Form { wide, ..Form::default() };
+            let Some(code) = codes.get(std::slice::from_ref(&chain), &[form]) else { continue };
             compiled.push((op, dtype));
             let row = PITCH * dtype.bytes();
             let places = [
@@ -120,18 +122,13 @@ fn results_may_take_the_place_of_operands_or_stream() {
     }
     // x = exp(x) * 2, in place.
     let args = |x| vec![(x, DType::F32)];
-    let two = Input::Constant(Literal::new(DType::F32, 2.0));
-    let double = vec![(Source::Link(0), DType::F32), (Source::Input(1), DType::F32)];
-    let mut chain = Chain {
-        shape: vec![ROWS, PITCH],
-        inputs: vec![Input::Value(Value(0)), two],
-        links: vec![
-            link(ScalarOp::Exp, args(Source::Input(0)), DType::F32, false),
-            link(ScalarOp::Mul, double, DType::F32, true),
-        ],
-        widest: 4,
-        ..Chain::default()
+    let inputs = || vec![Input::Value(Value(0)), Input::Constant(Literal::new(DType::F32, 2.0))];
+    let doubled = |leaves| {
+        let double = vec![(Source::Link(0), DType::F32), (Source::Input(1), DType::F32)];
+        let exp = link(ScalarOp::Exp, args(Source::Input(0)), DType::F32, false);
+        vec![exp, link(ScalarOp::Mul, double, DType::F32, leaves)]
     };
+    let mut chain = chain_of(inputs(), doubled(true));
     chain.links[1].aside = true;
     let x = operand(DType::F32, 0);
     let expected = |x: f32| {
@@ -152,14 +149,31 @@ fn results_may_take_the_place_of_operands_or_stream() {
         assert!(same(y, expected(x), DType::F32), "exp({x}) * 2");
     }
 
-    chain.links[1].aside = false;
-    let form = Form { whole: true, streamed: 0b1, ..Form::default() };
-    let mut out = vec![0u32; ROWS * PITCH + 8];
-    let from = (0..8).find(|&i| (&raw const out[i] as usize).is_multiple_of(32)).expect("one of eight is");
-    assert!(run(&chain, form, &mut [x.clone()], &mut out[from..], &mut [], PITCH));
-    for (&y, &x) in out[from..].iter().zip(&x) {
-        let x = f32::from_bits(x);
-        assert!(same(y, expected(x), DType::F32), "exp({x}) * 2, streamed");
+    // Past the caches: from a multiple of eight elements on, also where rows end with half of a wide vector.
+    for (columns, narrow) in [(PITCH, false), (PITCH - 8, false), (PITCH, true), (PITCH - 8, true)] {
+        let mut links = doubled(!narrow);
+        if narrow {
+            let cast = convert::cast(DType::F32, DType::Bf16);
+            links.push(link_of(Operation::Cast, cast, args(Source::Link(1)), DType::Bf16, true));
+        }
+        let chain = chain_of(inputs(), links);
+        for beyond in processors() {
+            let form = Form { whole: columns % beyond.lanes() == 0, streamed: 0b1, ..Form::default() };
+            let mut out = vec![0u32; ROWS * PITCH + 16];
+            let from = (0..16).find(|&i| (&raw const out[i] as usize) % 64 == 32).expect("one of sixteen is");
+            assert!(run_with(&chain, form, beyond, &mut [x.clone()], &mut out[from..], &mut [], columns));
+            for (row, i) in (0..ROWS).flat_map(|row| (0..columns).map(move |i| (row, i))) {
+                let x = f32::from_bits(x[row * PITCH + i]);
+                let y = &out[from + row * PITCH..];
+                if narrow {
+                    let expected = half::bf16::from_f32(f32::from_bits(expected(x)));
+                    let y = y[i / 2] >> (16 * (i % 2)) & 0xffff;
+                    assert!(same(y, u32::from(expected.to_bits()), DType::Bf16), "exp({x}) * 2 as bf16, {beyond:?}");
+                } else {
+                    assert!(same(y[i], expected(x), DType::F32), "exp({x}) * 2, streamed, {beyond:?}");
+                }
+            }
+        }
     }
 }
 
@@ -177,20 +191,20 @@ fn bools_choose_by_row_and_by_element() {
         widest: 4,
         ..Chain::default()
     };
-    for single in [0, 1] {
+    for (single, wide) in [(0, false), (1, false), (0, true), (1, true)] {
         let codes = Codes::default();
-        let code = codes.get(std::slice::from_ref(&chain), &[Form { single, whole: true, ..Form::default() }]);
+        let code = codes.get(std::slice::from_ref(&chain), &[Form { single, wide, whole: true, ..Form::default() }]);
         let mut mask: Vec<u8> = (0..ROWS * PITCH).map(|i| u8::from(i % 3 == 0 || i % 7 == 2)).collect();
         let (mut yes, mut no) = (operand(DType::F32, 0), operand(DType::F32, 1));
         let (mut out, mut negated) = (vec![0u32; ROWS * PITCH], vec![7u8; ROWS * PITCH]);
-        let wide = |x: &mut Vec<u32>| Place::new(x.as_mut_ptr().cast(), 4 * PITCH as isize);
+        let words = |x: &mut Vec<u32>| Place::new(x.as_mut_ptr().cast(), 4 * PITCH as isize);
         let bytes = |x: &mut Vec<u8>| Place::new(x.as_mut_ptr(), PITCH as isize);
         let places = [
             Place::columns(PITCH),
             bytes(&mut mask),
-            wide(&mut yes),
-            wide(&mut no),
-            wide(&mut out),
+            words(&mut yes),
+            words(&mut no),
+            words(&mut out),
             bytes(&mut negated),
         ];
         // SAFETY: every place holds `ROWS` rows of `PITCH` elements.
@@ -226,13 +240,13 @@ fn many_operands_are_added() {
     };
     let mut chain = chain_of(values(count), links);
     chain.sinks = vec![sink(Along::Rows), sink(Along::Columns)];
-    for columns in 1..=COLUMNS {
+    for (columns, beyond) in (1..=COLUMNS).flat_map(|columns| processors().map(|beyond| (columns, beyond))) {
         // Small whole numbers: every order of adding gives the same.
         let number = |i: usize, at: usize| ((at * 7 + i * 3) % 11) as f32;
         let operand = |i| (0..ROWS * PITCH).map(|at| number(i, at).to_bits()).collect();
         let mut inputs: Vec<Vec<u32>> = (0..count).map(operand).collect();
         let (mut out, mut rows, mut sums) = (vec![0.0f32; ROWS * PITCH], [0.0f32; ROWS], [0.0f32; PITCH]);
-        let code = compile(std::slice::from_ref(&chain), &[Form::default()], Beyond::default()).expect("has code");
+        let code = compile(std::slice::from_ref(&chain), &[Form::default()], beyond).expect("has code");
         let place = |start: *mut u8, row: usize| Place::new(start, 4 * row as isize);
         let mut places = vec![Place::columns(columns)];
         places.extend(inputs.iter_mut().map(|x| place(x.as_mut_ptr().cast(), PITCH)));
