@@ -287,6 +287,32 @@ impl Asm {
         }
         self.vector(M0F38 | P66 | 0x2e, x.0, mask.0, Operand::Mem(to));
     }
+    /// The first elements of four bytes, the others 0; false, and nothing is written, if no instruction loads so many.
+    ///
+    /// What such an instruction stores, the next one loads before it is in memory; of masked ones it waits for that.
+    pub(super) fn load_first(&mut self, elements: usize, to: Reg, from: Mem) -> bool {
+        let (bits, opcode) = match elements {
+            1 => (XMM, M0F | PF3 | 0x10),
+            2 if !self.wide => (XMM, M0F | PF3 | 0x7e),
+            4 => (XMM, M0F | 0x10),
+            8 if self.wide => (YMM, M0F | 0x10),
+            _ => return false,
+        };
+        self.sized(bits, opcode, to.0, 0, Operand::Mem(from));
+        true
+    }
+    /// Stores the first elements of four bytes; false, and nothing is written, if no instruction stores so many.
+    pub(super) fn store_first(&mut self, elements: usize, to: Mem, x: Reg) -> bool {
+        let (bits, opcode) = match elements {
+            1 => (XMM, M0F | PF3 | 0x11),
+            2 if !self.wide => (XMM, M0F | P66 | 0xd6),
+            4 => (XMM, M0F | 0x11),
+            8 if self.wide => (YMM, M0F | 0x11),
+            _ => return false,
+        };
+        self.sized(bits, opcode, x.0, 0, Operand::Mem(to));
+        true
+    }
     /// The upper half of a register, in the lower half of another.
     pub(super) fn upper(&mut self, to: Reg, x: Reg) {
         self.vector(M0F3A | P66 | if self.wide { 0x1b } else { 0x19 }, x.0, 0, Operand::Reg(to));

@@ -3,7 +3,7 @@ use super::super::plan::step::{Along, Chain, Input, Link, Operation, Source};
 use super::asm::{Gpr, Jump, Mem, Operand, Reg};
 use super::links::{Rotation, rotations};
 use super::steps::steps;
-use super::types::{held, in_fewer_bytes, in_four_bytes};
+use super::types::{Part, held, in_fewer_bytes, in_four_bytes};
 use super::vector::{Beyond, Writer};
 use super::{Code, Form, Place, bit};
 use pallas_ir::{DType, ScalarOp};
@@ -417,21 +417,19 @@ impl<'c> Compiler<'c> {
         }
         let rest = columns % lanes;
         if rest > 0 {
-            self.w.asm.clear(LEFT);
-            self.w.asm.lea(LEFT, Mem { base: LEFT, index: None, offset: rest as i32 });
             let mask = first_lanes(&mut self.w, rest);
-            self.part(mask)?;
+            self.part(mask, Some(rest))?;
         }
         Some(())
     }
 
-    /// A vector's first elements, those in a mask.
-    fn part(&mut self, mask: Mem) -> Option<()> {
+    /// A vector's first elements, those in a mask, whose number may be known.
+    fn part(&mut self, mask: Mem, exact: Option<usize>) -> Option<()> {
         let mask = self.w.load(Operand::Mem(mask))?;
         if self.w.beyond.wide {
             self.w.asm.take_tail(mask);
         }
-        self.vectors(0..1, Some(mask))?;
+        self.vectors(0..1, Some(Part { mask, count: LEFT, exact }))?;
         self.w.free(mask);
         Some(())
     }
@@ -447,7 +445,7 @@ impl<'c> Compiler<'c> {
         self.w.asm.mov(LEFT, SPARE);
         let bytes = self.w.bytes();
         self.w.asm.shl(SPARE, bytes.trailing_zeros() as u8);
-        self.part(Mem { base: POOL, index: Some((SPARE, 1)), offset: 0 })?;
+        self.part(Mem { base: POOL, index: Some((SPARE, 1)), offset: 0 }, None)?;
         self.w.asm.here(done);
         Some(())
     }

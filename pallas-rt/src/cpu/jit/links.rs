@@ -2,8 +2,8 @@
 use super::super::plan::step::{Chain, Input, Link, Operation, Source};
 use super::asm::{Gpr, Mem, Operand, Reg};
 use super::bit;
-use super::code::{COLUMN, Compiler, Folded, LEFT, SPARE, values};
-use super::types::{held, in_fewer_bytes};
+use super::code::{COLUMN, Compiler, Folded, SPARE, values};
+use super::types::{Part, held, in_fewer_bytes};
 use pallas_ir::{DType, Literal, ScalarOp};
 use std::ops::Range;
 
@@ -55,8 +55,8 @@ fn constant(chain: &Chain, source: Source) -> Option<Literal> {
 struct Lanes {
     /// Offset of these vectors from the column, in vectors.
     k: usize,
-    /// Mask of the elements that exist, if not all do.
-    mask: Option<Reg>,
+    /// The elements that exist, if not all do.
+    part: Option<Part>,
     /// Uses of each input and link that are still to come.
     left: [Vec<usize>; 2],
     /// Registers of inputs and results, where they are in one.
@@ -65,10 +65,10 @@ struct Lanes {
 }
 
 impl Compiler<'_> {
-    /// Vectors, `which` of them behind the column, one link of all after the other; with a mask only some
-    /// elements.
-    pub(super) fn vectors(&mut self, which: Range<usize>, mask: Option<Reg>) -> Option<()> {
-        if let (Some(bytes), None) = (self.ahead, mask) {
+    /// Vectors, `which` of them behind the column, one link of all after the other; or the first
+    /// elements of one.
+    pub(super) fn vectors(&mut self, which: Range<usize>, part: Option<Part>) -> Option<()> {
+        if let (Some(bytes), None) = (self.ahead, part) {
             let lanes = self.w.lanes();
             let lines = which.clone().map(|k| k as i32 * lanes * bytes).filter(|offset| offset % LINE == 0);
             lines.for_each(|offset| {
@@ -76,7 +76,7 @@ impl Compiler<'_> {
             });
         }
         let (inputs, links) = (vec![None; self.chain.inputs.len()], vec![None; self.chain.links.len()]);
-        let lanes = |k| Lanes { k, mask, left: self.uses.clone(), inputs: inputs.clone(), links: links.clone() };
+        let lanes = |k| Lanes { k, part, left: self.uses.clone(), inputs: inputs.clone(), links: links.clone() };
         let mut all: Vec<Lanes> = which.map(lanes).collect();
         let mut places = self.results - self.length - 1..;
         let mut late = vec![];
@@ -152,7 +152,7 @@ impl Compiler<'_> {
         let x = self.operand(source, at)?;
         if let Some(Folded { op, start, ref running }) = self.folded[sink] {
             let to = running[at.k];
-            if let Some(mask) = at.mask {
+            if let Some(Part { mask, .. }) = at.part {
                 let kept = self.w.blend(Operand::Reg(mask), x, start)?;
                 self.w.accumulate(op, to, Operand::Reg(kept))?;
                 self.w.free(kept);
@@ -170,20 +170,20 @@ impl Compiler<'_> {
     fn fold_into_columns(&mut self, sink: usize, at: &Lanes, x: Operand) -> Option<()> {
         let (op, dtype) = (self.chain.sinks[sink].op, self.chain.sinks[sink].dtype);
         let to = self.element(self.folds - self.length - 1 + sink, dtype, at.k);
-        let old = self.load(dtype, to, at.mask)?;
+        let old = self.load(dtype, to, at.part)?;
         let new = self.w.scalar(op, dtype, &[Operand::Reg(old), x])?;
-        self.put(dtype, to, at.mask, new, false)?;
+        self.put(dtype, to, at.part, new, false)?;
         [old, new].into_iter().for_each(|r| self.w.free(r));
         Some(())
     }
 
     /// A vector, or the elements that are left of a row.
-    fn load(&mut self, dtype: DType, from: Mem, mask: Option<Reg>) -> Option<Reg> {
-        self.w.load_vector(dtype, from, mask.map(|mask| (mask, LEFT)))
+    fn load(&mut self, dtype: DType, from: Mem, part: Option<Part>) -> Option<Reg> {
+        self.w.load_vector(dtype, from, part)
     }
 
-    fn put(&mut self, dtype: DType, to: Mem, mask: Option<Reg>, x: Reg, streams: bool) -> Option<()> {
-        self.w.store_vector(dtype, to, mask.map(|mask| (mask, LEFT)), x, streams)
+    fn put(&mut self, dtype: DType, to: Mem, part: Option<Part>, x: Reg, streams: bool) -> Option<()> {
+        self.w.store_vector(dtype, to, part, x, streams)
     }
 
     /// One use less; frees registers that hold what has none.
@@ -219,10 +219,10 @@ impl Compiler<'_> {
         let place = values(self.chain).position(|value| value == input)?;
         let dtype = self.types[input]?;
         let from = self.element(place, dtype, at.k);
-        if !in_fewer_bytes(dtype) && at.mask.is_none() && at.left[0][input] == 1 {
+        if !in_fewer_bytes(dtype) && at.part.is_none() && at.left[0][input] == 1 {
             return Some(Operand::Mem(from));
         }
-        let r = self.load(dtype, from, at.mask)?;
+        let r = self.load(dtype, from, at.part)?;
         at.inputs[input] = Some(r);
         Some(Operand::Reg(r))
     }
@@ -236,6 +236,6 @@ impl Compiler<'_> {
     fn store(&mut self, link: usize, place: usize, at: &Lanes, x: Reg) -> Option<()> {
         let dtype = self.chain.links[link].dtype;
         let to = self.element(place, dtype, at.k);
-        self.put(dtype, to, at.mask, x, bit(self.form.streamed, place + self.length + 1 - self.results))
+        self.put(dtype, to, at.part, x, bit(self.form.streamed, place + self.length + 1 - self.results))
     }
 }

@@ -7,7 +7,7 @@
 //! ```
 use super::asm::{Binary, Fma, Gpr, Mem, Operand, Reg};
 use super::code::{LEFT, POINTERS, entry, first_lanes};
-use super::types::in_fewer_bytes;
+use super::types::{Part, in_fewer_bytes};
 use super::vector::Writer;
 use super::{Place, Product};
 use pallas_ir::DType;
@@ -40,28 +40,27 @@ pub(super) fn product(w: &mut Writer, product: &Product, first: usize) -> Option
     pointers.for_each(|(i, to)| w.asm.mov_load(to, entry(first + i, std::mem::offset_of!(Place, start))));
     for from in (0..product.columns).step_by(LANES) {
         let count = (product.columns - from).min(LANES);
-        let mut part = Part { w, product, from, mask: None };
+        let mut columns = Columns { w, product, from, part: None };
         if count < LANES {
-            part.w.asm.clear(LEFT);
-            part.w.asm.lea(LEFT, Mem { base: LEFT, index: None, offset: count as i32 });
-            let mask = first_lanes(part.w, count);
-            part.mask = Some(part.w.load(Operand::Mem(mask))?);
+            let mask = first_lanes(columns.w, count);
+            let mask = columns.w.load(Operand::Mem(mask))?;
+            columns.part = Some(Part { mask, count: LEFT, exact: Some(count) });
         }
         for row in (0..product.rows).step_by(ROWS) {
-            part.rows(row, ROWS.min(product.rows - row))?;
+            columns.rows(row, ROWS.min(product.rows - row))?;
         }
-        let mask = part.mask;
-        mask.into_iter().for_each(|mask| w.free(mask));
+        let part = columns.part;
+        part.into_iter().for_each(|part| w.free(part.mask));
     }
     Some(())
 }
 
 /// Some columns, as many as a vector has or fewer.
-struct Part<'w> {
+struct Columns<'w> {
     w: &'w mut Writer,
     product: &'w Product,
     from: usize,
-    mask: Option<Reg>,
+    part: Option<Part>,
 }
 
 /// Memory at a distance.
@@ -71,7 +70,7 @@ fn at(base: Gpr, distances: &[(usize, isize)]) -> Option<Mem> {
     Some(Mem { base, index: None, offset: i32::try_from(offset).ok()? })
 }
 
-impl Part<'_> {
+impl Columns<'_> {
     fn rows(&mut self, first: usize, count: usize) -> Option<()> {
         let &Product { terms, a, b, c, d, types, .. } = self.product;
         let [left, right, to, added] = types;
@@ -113,18 +112,17 @@ impl Part<'_> {
     /// These columns of a row.
     fn columns(&mut self, base: Gpr, row: &[(usize, isize)], dtype: DType, padded: bool) -> Option<Reg> {
         let from = at(base, &[row, &[(self.from, dtype.bytes() as isize)]].concat())?;
-        let mask = self.mask.filter(|_| !padded);
-        self.w.load_vector(dtype, from, mask.map(|mask| (mask, LEFT)))
+        self.w.load_vector(dtype, from, self.part.filter(|_| !padded))
     }
 
     /// Stores sums, rounded to the element type.
     fn store(&mut self, to: Mem, dtype: DType, x: Reg) -> Option<()> {
-        let mask = self.mask.map(|mask| (mask, LEFT));
+        let part = self.part;
         if !in_fewer_bytes(dtype) {
-            return self.w.store_vector(dtype, to, mask, x, false);
+            return self.w.store_vector(dtype, to, part, x, false);
         }
         let rounded = self.w.rounded(dtype, Operand::Reg(x))?;
-        self.w.store_vector(dtype, to, mask, rounded, false)?;
+        self.w.store_vector(dtype, to, part, rounded, false)?;
         self.w.free(rounded);
         Some(())
     }

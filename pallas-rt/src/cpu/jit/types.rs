@@ -37,6 +37,15 @@ pub(super) fn held(x: Literal) -> Option<u32> {
     }
 }
 
+/// The first elements of a vector, fewer than all and at least one.
+#[derive(Clone, Copy)]
+pub(super) struct Part {
+    pub(super) mask: Reg,
+    /// Their number, and what is known of it.
+    pub(super) count: Gpr,
+    pub(super) exact: Option<usize>,
+}
+
 impl Writer {
     /// A conversion of elements.
     pub(super) fn cast(&mut self, from: DType, to: DType, x: Operand) -> Option<Reg> {
@@ -170,35 +179,37 @@ impl Writer {
 
     // ---- memory
 
-    /// A vector from memory; with a mask the first elements alone, and their number, at least 1.
-    pub(super) fn load_vector(&mut self, dtype: DType, from: Mem, mask: Option<(Reg, Gpr)>) -> Option<Reg> {
-        match (in_fewer_bytes(dtype), mask) {
+    /// A vector from memory, or a part of one.
+    pub(super) fn load_vector(&mut self, dtype: DType, from: Mem, part: Option<Part>) -> Option<Reg> {
+        match (in_fewer_bytes(dtype), part) {
             (true, None) => self.load_narrow(dtype, from),
             (true, Some(_)) if self.beyond.wide => self.load_narrow_tail(dtype, from),
-            (true, Some((_, count))) => self.load_narrow_part(dtype, from, count),
+            (true, Some(part)) => self.load_narrow_part(dtype, from, part),
             (false, None) => self.load(Operand::Mem(from)),
-            (false, Some((mask, _))) => {
+            (false, Some(Part { mask, exact, .. })) => {
                 let to = self.take()?;
-                self.asm.load_masked(to, mask, from);
+                if !exact.is_some_and(|n| self.asm.load_first(n, to, from)) {
+                    self.asm.load_masked(to, mask, from);
+                }
                 Some(to)
             }
         }
     }
-    /// A vector to memory, past the caches where `streams`, at a multiple of eight elements; with a mask the first elements
-    /// alone, and their number, at least 1.
+    /// A vector to memory, past the caches where `streams`, at a multiple of eight elements; or a part of one.
     pub(super) fn store_vector(
         &mut self,
         dtype: DType,
         to: Mem,
-        mask: Option<(Reg, Gpr)>,
+        part: Option<Part>,
         x: Reg,
         streams: bool,
     ) -> Option<()> {
-        match (in_fewer_bytes(dtype), mask) {
+        match (in_fewer_bytes(dtype), part) {
             (true, None) => self.store_narrow(dtype, to, x, streams)?,
             (true, Some(_)) if self.beyond.wide => self.store_narrow_tail(dtype, to, x)?,
-            (true, Some((_, count))) => self.store_narrow_part(dtype, to, x, count)?,
-            (false, Some((mask, _))) => self.asm.store_masked(to, mask, x),
+            (true, Some(part)) => self.store_narrow_part(dtype, to, x, part)?,
+            (false, Some(Part { exact: Some(n), .. })) if self.asm.store_first(n, to, x) => {}
+            (false, Some(Part { mask, .. })) => self.asm.store_masked(to, mask, x),
             (false, None) if streams && self.beyond.wide => {
                 let upper = self.take()?;
                 self.asm.upper(upper, x);
@@ -225,22 +236,25 @@ impl Writer {
         self.loaded(dtype, x);
         Some(x)
     }
-    /// The first ones of them, `count` of 1 to 7; the others are 0.
-    pub(super) fn load_narrow_part(&mut self, dtype: DType, from: Mem, count: Gpr) -> Option<Reg> {
+    /// The first ones of them; the others are 0.
+    fn load_narrow_part(&mut self, dtype: DType, from: Mem, part: Part) -> Option<Reg> {
         let half = self.take()?;
         self.update(Binary::Xor, half, Operand::Reg(half));
         let bytes = dtype.bytes();
-        self.each_of(count, |asm, i| asm.insert(bytes, half, i as u8, after(from, i, bytes)));
+        self.each_of(part, |asm, i| asm.insert(bytes, half, i as u8, after(from, i, bytes)));
         let x = self.widened(dtype, Operand::Reg(half))?;
         self.free(half);
         Some(x)
     }
-    /// Instructions for the elements in front of `count`, which is 1 to 7.
-    fn each_of(&mut self, count: Gpr, element: impl Fn(&mut Asm, usize)) {
+    /// Instructions for each element of a part.
+    fn each_of(&mut self, part: Part, element: impl Fn(&mut Asm, usize)) {
+        if let Some(n) = part.exact {
+            return (0..n).for_each(|i| element(&mut self.asm, i));
+        }
         let done = self.asm.label();
         for i in 0..7 {
             if i > 0 {
-                self.asm.compare_number(count, i as i8);
+                self.asm.compare_number(part.count, i as i8);
                 self.asm.jump_if(Jump::Equal, done);
             }
             element(&mut self.asm, i);
@@ -347,10 +361,10 @@ impl Writer {
             | DType::U64 => self.load(Operand::Reg(x)),
         }
     }
-    /// The first ones, `count` of 1 to 7.
-    pub(super) fn store_narrow_part(&mut self, dtype: DType, to: Mem, x: Reg, count: Gpr) -> Option<()> {
+    /// The first ones.
+    fn store_narrow_part(&mut self, dtype: DType, to: Mem, x: Reg, part: Part) -> Option<()> {
         let (packed, bytes) = (self.packed(dtype, x)?, dtype.bytes());
-        self.each_of(count, |asm, i| asm.extract(bytes, after(to, i, bytes), packed, i as u8));
+        self.each_of(part, |asm, i| asm.extract(bytes, after(to, i, bytes), packed, i as u8));
         self.free(packed);
         Some(())
     }
