@@ -7,14 +7,14 @@
 //!
 //! Rows are as long as they can be then, and what is folded lies side by side, whatever shape arrays have.
 //!
-//! An axis joins the one in front of it, or goes if it has one element, unless an operation needs it: those that repeat or
-//! fold one of two axes, and every operation that is not elementwise, a fold, a repetition or a reshape. What the operands of
-//! an operation share with its result joins in all of them or in none. Parameters and results are reshaped.
+//! An axis joins the one in front of it, or goes if it has one element, unless an operation needs it: those that repeat,
+//! fold or reverse one of two axes, and every operation that is not elementwise, one of these, or a reshape. What the
+//! operands of an operation share with its result joins in all of them or in none. Parameters and results are reshaped.
 use super::rewrite::Rewrite;
 use crate::build::dims;
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::StructuralOp;
-use pallas_ir::structural::{Broadcast, Reduce, Reshape};
+use pallas_ir::structural::{Broadcast, Reduce, Reshape, Reverse};
 
 pub(super) fn axes(graph: &Graph) -> Graph {
     let mut joins = Joins::of(graph);
@@ -103,12 +103,7 @@ impl<'g> Joins<'g> {
                     source[op.dims[axis]] = (n == to[op.dims[axis]]).then_some(axis);
                 }
                 self.parallel(e.args[0], e.result(), &source);
-                for axis in (0..to.len()).filter(|&axis| to[axis] != 1) {
-                    let Some(before) = self.before(e.result(), axis) else { continue };
-                    if source[axis].is_some() != source[before].is_some() {
-                        self.stay(e.result(), axis);
-                    }
-                }
+                self.divide(e.result(), |axis| source[axis].is_some());
             }
             Op::Structural(StructuralOp::Reduce(op)) => {
                 let from = self.shape(e.args[0]);
@@ -118,14 +113,24 @@ impl<'g> Joins<'g> {
                     false => kept.iter().copied().map(Some).collect(),
                 };
                 self.parallel(e.args[0], e.result(), &source);
-                for axis in (0..from.len()).filter(|&axis| from[axis] != 1) {
-                    let Some(before) = self.before(e.args[0], axis) else { continue };
-                    if op.axes.contains(&axis) != op.axes.contains(&before) {
-                        self.stay(e.args[0], axis);
-                    }
-                }
+                self.divide(e.args[0], |axis| op.axes.contains(&axis));
+            }
+            Op::Structural(StructuralOp::Reverse(op)) => {
+                let of = self.shape(e.result());
+                (0..of.len()).for_each(|axis| self.unite((e.args[0], axis), (e.result(), axis)));
+                self.divide(e.result(), |axis| op.axes.contains(&axis));
             }
             _ => e.args.iter().chain(&e.results).for_each(|&v| self.stay_all(v)),
+        }
+    }
+
+    /// Axes of two kinds stay apart.
+    fn divide(&mut self, v: Var, kind: impl Fn(usize) -> bool) {
+        let shape = self.shape(v);
+        for axis in (0..shape.len()).filter(|&axis| shape[axis] != 1) {
+            if self.before(v, axis).is_some_and(|before| kind(axis) != kind(before)) {
+                self.stay(v, axis);
+            }
         }
     }
 
@@ -265,6 +270,12 @@ impl Pass<'_> {
                 let folded = self.to.append(StructuralOp::from(Reduce { axes, keep: false, ..op.clone() }), &[x]);
                 self.reshaped(folded, &to)
             }
+            Op::Structural(StructuralOp::Reverse(op)) => {
+                let own = self.joins.groups(result);
+                let axes = (0..own.len()).filter(|&k| op.axes.contains(&own[k][0])).collect();
+                let x = self.value(e.args[0]);
+                self.to.append(StructuralOp::from(Reverse { axes }), &[x])
+            }
             _ => return None,
         };
         self.joined[result.index()] = Some(made);
@@ -348,6 +359,15 @@ mod tests {
             add(graph, ScalarOp::Exp, &[x])
         };
         assert_eq!(shapes(&[9, 4, 5, 6], twice), vec![vec![9, 30]; 2]);
+        // Of what is reversed both axes or none.
+        let reversed = |axes: &'static [usize]| {
+            move |graph: &mut Graph, x: Var| {
+                let x = add(graph, ScalarOp::Exp, &[x]);
+                add(graph, StructuralOp::from(Reverse { axes: axes.to_vec() }), &[x])
+            }
+        };
+        assert_eq!(shapes(&[9, 4, 5], reversed(&[0, 1])), vec![vec![36, 5]; 2]);
+        assert_eq!(shapes(&[9, 4, 1], reversed(&[1, 2])), vec![vec![9, 4]; 2]);
         // Of what a reshape divides, other axes are told apart.
         let divided = |graph: &mut Graph, x: Var| {
             let x = add(graph, ScalarOp::Exp, &[x]);
