@@ -27,7 +27,7 @@ pub(super) struct Cluster {
     pub cuts: BTreeMap<Var, Vec<Cut>>,
     /// Extents of the values along the axes of the grid.
     pub extents: Vec<usize>,
-    /// The member that is a `dot`.
+    /// The member that is a `dot`; of several ones the first, whose blocks the programs have.
     pub product: Option<usize>,
     /// Extents of the product's contracted axes, if it is computed in panels: axes of the grid behind those of `extents`.
     pub panels: Vec<usize>,

@@ -5,11 +5,18 @@
 //! ```
 //! A cluster grows from one value backwards. Where functions have several results, as gradients by several arguments do,
 //! another result would read again what the first one's kernel had at hand.
+//!
+//! ```text
+//! p = softmax(q k)   o = p v          (p is larger than v and o)    ->    one kernel: p, o
+//! ```
+//! Where a program has whole sums, as on a CPU, it also multiplies what it computed by a product if that is the largest
+//! array of the next one: writing and reading it would take longer than the products.
 use super::blocks::sorted;
 use super::cluster::{Cluster, Grow, MOST};
 use super::cut::Cut;
 use super::order::Order;
-use crate::graph::Var;
+use crate::graph::{Op, Var};
+use pallas_ir::StructuralOp;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Merges as many as there are.
@@ -57,7 +64,7 @@ fn are_one(grow: &Grow<'_>, order: &Order, made: &Cluster, own: &Cluster) -> boo
     let is_plain = |cluster: &Cluster| !cluster.cuts.is_empty() && cluster.panels.is_empty();
     is_plain(made)
         && is_plain(own)
-        && own.product.is_none()
+        && (own.product.is_none() || multiplies(grow, made, own))
         && made.extents == own.extents
         && made.members.len() + own.members.len() <= MOST
         && (sorts(grow, made) == 0
@@ -66,6 +73,18 @@ fn are_one(grow: &Grow<'_>, order: &Order, made: &Cluster, own: &Cluster) -> boo
         && operands(grow, made, own) <= grow.sizes.operands
         && reads_own_blocks(grow, made, own)
         && !order.closes_circle(grow, root(order, made), root(order, own))
+}
+
+/// True if the product of a cluster multiplies what another one makes of a product, and that is larger than all else it
+/// reads and writes.
+fn multiplies(grow: &Grow<'_>, made: &Cluster, own: &Cluster) -> bool {
+    let (None, Some(_), Some(product)) = (grow.sizes.panel, made.product, own.product) else { return false };
+    let e = &grow.graph.equations[product];
+    let elements = |v: Var| grow.graph.ty(v).elements();
+    let [a, b] = e.args[..] else { return false };
+    let is_largest =
+        |v: Var, other: Var| made.cuts.contains_key(&v) && elements(v) > elements(other) + elements(e.result());
+    matches!(e.op, Op::Structural(StructuralOp::Dot(_))) && (is_largest(a, b) || is_largest(b, a))
 }
 
 /// Arrays that the kernel of two clusters would read and write, at most.
@@ -96,7 +115,7 @@ fn joined(grow: &Grow<'_>, made: Cluster, own: Cluster) -> Cluster {
     let cuts: BTreeMap<Var, Vec<Cut>> = made.cuts.into_iter().chain(own.cuts).collect();
     let apart = own.apart.into_iter().chain(made.apart).filter(|(v, _)| !cuts.contains_key(v)).collect();
     let mut joined = Cluster { members, cuts, apart, outs: BTreeSet::new(), ..own };
-    joined.product = made.product;
+    joined.product = made.product.or(joined.product);
     let results = |&i: &usize| grow.graph.equations[i].result();
     joined.outs = joined.members.iter().filter(|&&i| grow.is_stored(&joined, i)).map(results).collect();
     joined
@@ -107,7 +126,7 @@ mod tests {
     use super::super::plan;
     use crate::fuse::Sizes;
     use crate::graph::Graph;
-    use pallas_ir::structural::{Reduce, Transpose};
+    use pallas_ir::structural::{Dot, Reduce, Transpose};
     use pallas_ir::{DType, ScalarOp, StructuralOp, Type};
 
     /// Launches for `b = tanh x`, `b · y`, and of what `other` makes of x and b.
@@ -134,5 +153,33 @@ mod tests {
             graph.push(ScalarOp::Div, &[b, sum]).expect("one shape")
         };
         assert!(launches(share) > 2);
+    }
+
+    /// Launches for `softmax(q k) v` with so many positions and features, or with the shares turned.
+    fn attention(positions: usize, features: usize, sizes: &Sizes, is_turned: bool) -> usize {
+        let mut graph = Graph::default();
+        let [q, k, v] = [0; 3].map(|_| graph.param(Type::new(DType::F32, [2, positions, features])));
+        let dot = |a: usize, b: usize| {
+            StructuralOp::from(Dot { batch: vec![(0, 0)], contract: vec![(a, b)], acc: DType::F32 })
+        };
+        let scores = graph.push(dot(2, 2), &[q, k]).expect("rows of both");
+        let exp = graph.push(ScalarOp::Exp, &[scores]).expect("floats");
+        let sum = graph.push(StructuralOp::from(Reduce::keeping(ScalarOp::Add, vec![2])), &[exp]).expect("rows");
+        let sum = graph.broadcast(sum, &[2, positions, positions]).expect("rows");
+        let shares = graph.push(ScalarOp::Div, &[exp, sum]).expect("one shape");
+        // The columns of the scores, if they are turned, are those of several programs.
+        let out = graph.push(dot(if is_turned { 1 } else { 2 }, 1), &[shares, v]).expect("a matrix");
+        graph.results = vec![out];
+        plan(&graph, &[], sizes).steps.len()
+    }
+
+    #[test]
+    fn a_product_of_large_scores_shares_their_kernel() {
+        let panels = Sizes { panel: Some(16), ..Sizes::TEST };
+        assert_eq!(attention(100, 8, &Sizes::TEST, false), 1);
+        // The scores are not the largest array; other blocks; products in panels.
+        assert!(attention(15, 8, &Sizes::TEST, false) > 1);
+        assert!(attention(100, 8, &Sizes::TEST, true) > 1);
+        assert!(attention(100, 8, &panels, false) > 1);
     }
 }
