@@ -23,6 +23,8 @@ pub(crate) trait Paired: Copy {
     type Sum: Number;
     /// Zero.
     const ZERO: Self;
+    /// True if a word has the bytes of its two elements, so that rows of words are copies of rows.
+    const IS_PLAIN: bool;
     /// Two neighbours along k as one word.
     fn pair(first: Self, second: Self) -> Self::Sum;
     /// Every kernel this machine can run, best first.
@@ -32,6 +34,7 @@ pub(crate) trait Paired: Copy {
 impl Paired for i8 {
     type Sum = i32;
     const ZERO: i8 = 0;
+    const IS_PLAIN: bool = false;
     #[inline(always)]
     fn pair(first: i8, second: i8) -> i32 {
         i32::from(first) & 0xffff | i32::from(second) << 16
@@ -55,6 +58,7 @@ impl Paired for i8 {
 impl Paired for bf16 {
     type Sum = f32;
     const ZERO: bf16 = bf16::ZERO;
+    const IS_PLAIN: bool = cfg!(target_endian = "little");
     #[inline(always)]
     fn pair(first: bf16, second: bf16) -> f32 {
         f32::from_bits(u32::from(first.to_bits()) | u32::from(second.to_bits()) << 16)
@@ -159,7 +163,9 @@ unsafe fn pack_rows<E: Paired>(a: Matrix<E>, rows: usize, k: usize, words: usize
             let to = raw::slice_mut(to.add(i * words), words);
             let row = a.at(i, 0);
             let at = |p: usize| *row.start.offset(p as isize * row.col);
-            if row.col == 1 {
+            if row.col == 1 && E::IS_PLAIN {
+                std::ptr::copy_nonoverlapping(row.start, to.as_mut_ptr().cast(), k / 2 * 2);
+            } else if row.col == 1 {
                 let row = raw::slice(row.start, k);
                 to.iter_mut().zip(row.chunks_exact(2)).for_each(|(w, x)| *w = E::pair(x[0], x[1]));
             } else {
