@@ -8,8 +8,8 @@
 //! it; [`apart`] determines which programs may run at the same time, [`shares`] distributes them over the
 //! threads of a [`team`], [`run`]
 //! executes the steps of one. The computations are in [`gemm`] (products), [`jit`] (elementwise chains in machine code),
-//! [`strips`] and [`convert`] (all other elementwise loops), [`fold`] (reductions), [`sort`], [`tile`] (strided memory) and [`rows`]
-//! (copies of its rows).
+//! [`strips`] and [`convert`] (all other elementwise loops), [`fold`] (reductions), [`sort`], [`tile`] (strided memory), [`rows`]
+//! (copies of its rows), [`line`] and [`positions`] (elements and windows at positions given by data).
 //!
 //! No data can make a program touch memory outside of its operands: accesses are clipped to the array when they run.
 #[allow(unsafe_code, reason = "reads tables of the launch")]
@@ -26,6 +26,8 @@ mod jit;
 #[allow(unsafe_code, reason = "strided memory")]
 mod line;
 mod plan;
+#[allow(unsafe_code, reason = "loops over raw positions")]
+mod positions;
 #[allow(unsafe_code, reason = "copies between raw rows")]
 mod rows;
 #[allow(unsafe_code, reason = "tiles are raw memory")]

@@ -4,6 +4,7 @@ mod chains;
 use super::super::fold;
 use super::super::gemm::narrow;
 use super::casts;
+use super::filled;
 use super::step::{Affine, Block, Dot, Fixed, Indexed, Nested, Operation, Part, Place, Step};
 use pallas_ir::structural::Piece;
 use pallas_ir::{
@@ -22,6 +23,9 @@ pub(super) struct Build<'k> {
     /// Sums of rows by the scatter's result, and for each value whether one of them makes it.
     sums: HashMap<Value, casts::Sum>,
     is_summed: Vec<bool>,
+    /// The same of selections by the result of the gather that makes them.
+    filled: HashMap<Value, filled::Filled>,
+    is_filled: Vec<bool>,
     /// The value whose memory a value may lie in.
     pub(super) base: Vec<Option<Value>>,
     pub(super) fixed: Vec<(Value, Fixed)>,
@@ -64,6 +68,7 @@ impl<'k> Build<'k> {
         // What takes the other bits away is not needed then.
         cast.iter().flatten().filter_map(|source| source.masked).for_each(|v| uses[v.index()] -= 1);
         let (sums, is_summed) = casts::in_sums(kernel, &uses);
+        let (filled, is_filled) = filled::in_gathers(kernel, &mut uses);
         let values = kernel.values.len();
         Build {
             kernel,
@@ -71,6 +76,8 @@ impl<'k> Build<'k> {
             cast,
             sums,
             is_summed,
+            filled,
+            is_filled,
             base,
             fixed: vec![],
             params: vec![],
@@ -117,7 +124,7 @@ impl<'k> Build<'k> {
             inst.op,
             Op::Store { .. } | Op::If | Op::For { .. } | Op::While | Op::DebugPrint(_) | Op::DebugAssert(_)
         );
-        if pure && inst.results.iter().all(|v| self.uses[v.index()] == 0) {
+        if pure && inst.results.iter().all(|v| self.uses[v.index()] == 0 || self.is_filled[v.index()]) {
             return;
         }
         match &inst.op {
@@ -267,14 +274,18 @@ impl<'k> Build<'k> {
                 Step::Nest(Nested { nests, args: inst.args.clone(), to, fold, start })
             }
             Access::Arg { max, axis } => Step::Extreme { max, from: from(), axis, to },
-            Access::Gather { windows, .. } => Step::Gather(Indexed { from: from(), index: inst.args[1], to, windows }),
+            Access::Gather { windows, .. } => {
+                let filled = self.filled.get(&to);
+                let (to, fill) = filled.map_or((to, None), |filled| (filled.to, Some(filled.fill)));
+                Step::Gather(Indexed { from: from(), index: inst.args[1], to, windows, fill })
+            }
             Access::Scatter { windows, .. } if let Some(&casts::Sum { rows, to }) = self.sums.get(&to) => {
                 self.ready(&[rows]);
-                Step::SumRows(Indexed { from: rows, index: inst.args[1], to, windows })
+                Step::SumRows(Indexed { from: rows, index: inst.args[1], to, windows, fill: None })
             }
             Access::Scatter { windows, op } => {
                 let fold = op.map(|op| fold::fold(op, self.dtype(to)));
-                let windows = Indexed { from: from(), index: inst.args[1], to, windows };
+                let windows = Indexed { from: from(), index: inst.args[1], to, windows, fill: None };
                 Step::Scatter { windows, updates: inst.args[2], fold }
             }
             Access::Sort { axis, order, positions } => Step::Sort { from: from(), axis, order, positions, to },

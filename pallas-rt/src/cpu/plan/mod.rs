@@ -1,11 +1,12 @@
 //! From a lowered kernel to the steps of a program and the places of its tiles.
 //!
-//! [`step`] is what a program does; [`casts`] leaves casts to products and sums; [`folds`] divides folds; [`build`] makes steps of instructions; [`place`] lets loads refer to the operand's
+//! [`step`] is what a program does; [`casts`] leaves casts to products and sums, [`filled`] selections to gathers; [`folds`] divides folds; [`build`] makes steps of instructions; [`place`] lets loads refer to the operand's
 //! memory and stores be computed in it; [`sweeps`] runs chains over the same rows together; [`rolled`] finds loops whose turns are rows;
 //! [`slots`] lays out the rest in a program's arena.
 //! [`uses`] tells them which steps access which values. Each takes time in proportion to the length of the body.
 mod build;
 mod casts;
+mod filled;
 mod folds;
 mod place;
 pub(super) mod rolled;

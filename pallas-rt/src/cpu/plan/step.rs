@@ -176,6 +176,8 @@ pub(crate) struct Indexed {
     pub(crate) index: Value,
     pub(crate) to: Value,
     pub(crate) windows: Windows,
+    /// What a gather gives for windows that would leave the operand; `None`: they are moved inside.
+    pub(crate) fill: Option<Literal>,
 }
 
 /// An affine nest.

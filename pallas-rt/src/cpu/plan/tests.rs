@@ -1,5 +1,6 @@
 //! Planning takes time in proportion to the length of a body, whatever its steps are.
 use super::plan;
+use super::step::Step as Planned;
 use crate::passes;
 use pallas_ir::{
     BlockDim, Builder, DType, Dim, Kernel, Literal, Loc, Op, Operand, OperandId, OperandKind, ScalarOp, StructuralOp,
@@ -157,5 +158,57 @@ fn plans_look_at_each_step_a_few_times() {
         };
         let (few, many) = (looks(50), looks(400));
         assert!(many > 0.0 && many <= 1.1 * few, "{name}: {few} looks a step of 50, {many} of 400");
+    }
+}
+
+/// Steps of a kernel that takes rows at positions, with `last` and `mask` in place of what says which are outside.
+fn steps_of_rows(last: usize, mask: &str) -> Vec<Planned> {
+    let text = format!(
+        "kernel rows {{
+  in at: i32[6] block [6]
+  in table: f32[9, 20] block [9, 20]
+  out out: f32[6, 20] block [6, 20] empty 0.0
+  map @at {{
+    %0: i32[] = const 0
+    yield %0
+  }}
+  map @table {{
+    %1: i32[] = const 0
+    yield %1, %1
+  }}
+  map @out {{
+    %2: i32[] = const 0
+    yield %2, %2
+  }}
+  body {{
+    %3: i32[6] = load @at block[0:6]
+    %4: i32[] = const 0
+    %5: i32[] = const {last}
+    %6: i32[6] = clamp %3, %4, %5
+    %7: bool[6] = {mask}
+    %8: f32[9,20] = load @table block[0:9, 0:20]
+    %9: f32[6,20] = gather offset_dims(1) collapsed_slice_dims(0) operand_batching_dims() start_indices_batching_dims() start_index_map(0) index_vector_dim(1) slice_sizes(1, 20) %8, %3
+    %10: bool[6,20] = broadcast to(6, 20) dims(0) %7
+    %11: f32[] = const 7.0
+    %12: f32[6,20] = select %10, %9, %11
+    store @out block[0:6, 0:20] %12
+  }}
+}}"
+    );
+    let kernel: Kernel = text.parse().expect("it is tile IR");
+    plan(Arc::new(passes::run(&kernel))).body.steps
+}
+
+#[test]
+fn gathers_make_selections_by_their_own_positions() {
+    let chains =
+        |steps: &[Planned]| steps.iter().filter(|s| matches!(s, Planned::Chain(_) | Planned::Sweep(_))).count();
+    let own = steps_of_rows(8, "eq %3, %6");
+    assert!(own.iter().any(|s| matches!(s, Planned::Gather(step) if step.fill.is_some())));
+    assert_eq!(chains(&own), 0, "{own:?}");
+    for (last, mask) in [(7, "eq %3, %6"), (8, "eq %6, %5"), (8, "ne %3, %6")] {
+        let other = steps_of_rows(last, mask);
+        assert!(other.iter().all(|s| !matches!(s, Planned::Gather(step) if step.fill.is_some())), "{last}, {mask}");
+        assert!(chains(&other) > 0, "{last}, {mask}");
     }
 }

@@ -2,10 +2,12 @@
 use super::super::fold::Fold;
 use super::super::line::{self, AHEAD, FETCHED, Line, fetch};
 use super::super::plan::step::Indexed;
+use super::super::positions::Positions;
+use super::super::rows::copy_row;
 use super::super::tile::{self, MAX_RANK, Nest, Tile};
 use super::Run;
-use pallas_ir::Value;
 use pallas_ir::structural::Windows;
+use pallas_ir::{Literal, Value};
 
 /// Elements of the longest rows of which several are a line.
 const SHORT: usize = 32;
@@ -161,6 +163,25 @@ impl Walk {
         true
     }
 
+    /// Calls `f` with the place in the windows' array of each window that would leave the operand, in elements, if windows
+    /// have one start.
+    fn outside(&self, mut f: impl FnMut(isize)) {
+        let &[(_, last, _)] = &self.starts[..] else { return };
+        let last = last.min(i32::MAX as isize) as i32;
+        let nest = Nest::new(&self.positions, [&self.index, &self.moved]);
+        let [stride, moved] = [0, 1].map(|tile| nest.inner_stride(tile));
+        let index = self.index.start.cast::<i32>().cast_const();
+        nest.rows(|[at, into]| {
+            let positions = Positions { n: nest.inner(), index: index.wrapping_offset(at), stride, last };
+            // SAFETY: the indices are i32, and their tile holds the positions.
+            unsafe {
+                if positions.leave() {
+                    positions.each_outside(|i| f(into + i * moved));
+                }
+            }
+        });
+    }
+
     /// Bytes of a row of a window that are worth fetching ahead.
     fn near(&self, bytes: usize) -> usize {
         self.row.map_or(bytes, |n| n * bytes).min(FETCHED)
@@ -212,11 +233,25 @@ impl Run<'_> {
                 }
             })
         };
-        if walk.row.is_some_and(lined) {
-            return;
+        if !walk.row.is_some_and(lined) {
+            // SAFETY: the shape rule admits i32 only.
+            unsafe { walk.each(false, |from| fetch(start(&x, from), walk.near(bytes)), copy) };
         }
-        // SAFETY: the shape rule admits i32 only.
-        unsafe { walk.each(false, |from| fetch(start(&x, from), walk.near(bytes)), copy) };
+        if let Some(Literal { bits, .. }) = step.fill {
+            let bits: *const u8 = (&raw const bits).cast();
+            walk.outside(|at| {
+                let to = start(&out, at);
+                // SAFETY: the result holds its windows; the bits begin with an element.
+                unsafe {
+                    match walk.row {
+                        Some(n) => copy_row(bits, 0, to, 1, n, bytes),
+                        None => Nest::new(&walk.window, [&walk.in_moved]).each(|[a]| {
+                            copy_row(bits, 0, to.wrapping_offset(a * bytes as isize), 1, 1, bytes);
+                        }),
+                    }
+                }
+            });
+        }
     }
 
     pub(super) fn scatter(&mut self, step: &Indexed, updates: Value, fold: Option<Fold>) {

@@ -213,3 +213,37 @@ fn axes_of_one_element_need_no_positions() {
         }
     }
 }
+
+/// Positions outside of an operand give the fill, whatever else reads them or what says that they are outside.
+#[test]
+fn gathers_fill_as_the_interpreter_does() {
+    use DType::{Bf16, Bool, F16, F32, F64, I8, I32, U16};
+    let sizes = [[1, 3, 4], [5, 7, 30], [40, 9, 70], [3, 130, 2], [6, 1, 50], [4, 200, 1]];
+    for ([n, width, count], dtype) in
+        sizes.into_iter().flat_map(|sizes| [F32, Bf16, F16, F64, I32, I8, U16, Bool].map(|dtype| (sizes, dtype)))
+    {
+        let made = |client: &Client| -> Result<Vec<Vec<u32>>> {
+            let table = client.array(&elements(n * width, 4), &[n, width])?;
+            // Integers have no NaN, and bytes no large numbers.
+            let table = if dtype.is_float() { table } else { table.nan_to_num().clip(-100.0, 100.0) }.cast(dtype);
+            let rows = client.array(&places(count, n, 1), &[count])?;
+            let each = client.array(&places(count * width, n, 2), &[count, width])?;
+            let few = client.array(&vec![0; width], &[1, width])?;
+            let all = jit(|table: &Array, rows: &Array, each: &Array, few: &Array| {
+                let turned = table.transpose(&[1, 0]);
+                let taken = [table.take(rows, 0), turned.take(rows, 1)];
+                let along = [table.take_along_axis(each, 0), turned.take_along_axis(&each.transpose(&[1, 0]), 1)];
+                let outside = each.clip(0, 3).cast(table.dtype());
+                [&taken[..], &along, &[table.take_along_axis(few, 0), outside]].concat()
+            });
+            let mut all: Vec<Vec<u32>> = all(&table, &rows, &each, &few)?.iter().map(bits).collect();
+            if dtype == F32 {
+                let sum = |table: &Array, each: &Array| table.take_along_axis(each, 0).nan_to_num().sum(..);
+                all.push(bits(&jit(grad(sum))(&table.nan_to_num(), &each)?));
+            }
+            Ok(all)
+        };
+        let [found, wanted] = [Client::cpu(), Client::interpreter()].map(|client| made(&client).expect("it runs"));
+        assert_eq!(found, wanted, "{count} of {n} rows of {width} {dtype}");
+    }
+}

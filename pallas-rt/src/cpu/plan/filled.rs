@@ -1,0 +1,81 @@
+//! Gathers that set what they find outside of their operand, instead of a selection by positions afterwards.
+//!
+//! ```text
+//! %3 = clamp %2, 0, LAST; %4 = eq %2, %3; %5 = gather .. %1, %2; %6 = select %4, %5, FILL    ->    %6 = gather or FILL
+//! ```
+//! Positions outside are rare: a look at all positions of a line costs less than a pass over the elements.
+use pallas_ir::{Access, Dim, Inst, Kernel, Literal, Op, ScalarOp, StructuralOp, Value};
+use std::collections::HashMap;
+
+/// The result of a selection that a gather makes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Filled {
+    pub(super) to: Value,
+    pub(super) fill: Literal,
+}
+
+/// The selections of a kernel's body that gathers make, by the gather's result, and for each value whether it is the result of
+/// one. Uses by instructions that are not needed then are taken from `uses`.
+pub(super) fn in_gathers(kernel: &Kernel, uses: &mut [usize]) -> (HashMap<Value, Filled>, Vec<bool>) {
+    let (mut found, mut is_made) = (HashMap::new(), vec![false; kernel.values.len()]);
+    let mut definitions: HashMap<Value, &Inst> = HashMap::new();
+    for inst in kernel.region(kernel.body).insts.iter().map(|&i| kernel.inst(i)) {
+        if let (Op::Scalar(ScalarOp::Select), &[mask, gathered, fill]) = (&inst.op, &inst.args[..])
+            && uses[gathered.index()] == 1
+            && kernel.ty(inst.results[0]).shape == kernel.ty(gathered).shape
+            && let Some(fill) = number(&definitions, fill)
+            && let Some(gather) = definitions.get(&gathered)
+            && is_inside(kernel, &definitions, mask, gather)
+        {
+            let to = inst.results[0];
+            found.insert(gathered, Filled { to, fill });
+            is_made[to.index()] = true;
+            inst.args.iter().filter(|v| **v != gathered).for_each(|&v| unused(&definitions, uses, v));
+        }
+        inst.results.iter().for_each(|&v| _ = definitions.insert(v, inst));
+    }
+    (found, is_made)
+}
+
+/// A use less of a value, and of the operands of what nothing reads any more.
+fn unused(definitions: &HashMap<Value, &Inst>, uses: &mut [usize], v: Value) {
+    uses[v.index()] -= 1;
+    let Some(inst) = definitions.get(&v).filter(|_| uses[v.index()] == 0) else { return };
+    let is_local = matches!(inst.op, Op::Scalar(_) | Op::Structural(StructuralOp::Broadcast(_)));
+    inst.args.iter().filter(|_| is_local).for_each(|&arg| unused(definitions, uses, arg));
+}
+
+/// The number that a value is everywhere.
+fn number(definitions: &HashMap<Value, &Inst>, v: Value) -> Option<Literal> {
+    let inst = definitions.get(&v)?;
+    match &inst.op {
+        Op::Const(x) => Some(*x),
+        Op::Structural(StructuralOp::Broadcast(_)) => number(definitions, inst.args[0]),
+        _ => None,
+    }
+}
+
+/// True if the mask says of each element of a gather whether its position is one of the operand's.
+fn is_inside(kernel: &Kernel, definitions: &HashMap<Value, &Inst>, mask: Value, gather: &Inst) -> bool {
+    let (Op::Structural(op @ StructuralOp::Gather(_)), &[from, index]) = (&gather.op, &gather.args[..]) else {
+        return false;
+    };
+    let dims: Vec<Vec<Dim>> = [from, index].iter().map(|&v| kernel.ty(v).dims()).collect();
+    let Access::Gather { windows, .. } = op.access(&[&dims[0], &dims[1]]) else { return false };
+    let &[last] = &windows.last(&dims[0])[..] else { return false };
+    // Axes of the positions in the result.
+    let (mask, axes) = match definitions.get(&mask) {
+        Some(Inst { op: Op::Structural(StructuralOp::Broadcast(to)), args, .. }) => (args[0], to.dims.clone()),
+        _ => (mask, (0..kernel.ty(mask).shape.len()).collect()),
+    };
+    if windows.vector.is_some() || windows.index != axes || kernel.ty(mask).shape != kernel.ty(index).shape {
+        return false;
+    }
+    let Some(Inst { op: Op::Scalar(ScalarOp::Eq), args, .. }) = definitions.get(&mask) else { return false };
+    let &[a, b] = &args[..] else { return false };
+    let clamped = if a == index { b } else { a };
+    let Some(Inst { op: Op::Scalar(ScalarOp::Clamp), args, .. }) = definitions.get(&clamped) else { return false };
+    let is = |v: Value, x: i64| number(definitions, v).is_some_and(|found| found.as_i64() == x);
+    let same = [a, b].contains(&index) && args[0] == index;
+    same && kernel.ty(clamped).shape == kernel.ty(index).shape && is(args[1], 0) && is(args[2], last)
+}
