@@ -29,7 +29,7 @@ const WORTH: usize = 64;
 
 /// Elements of a vector, and of a wide one.
 const VECTOR: usize = 8;
-const WIDE: usize = 16;
+pub(super) const WIDE: usize = 16;
 
 /// Most elements of a row that is short: two wide vectors.
 const FEW: usize = 2 * WIDE;

@@ -9,7 +9,7 @@ use super::super::jit::{Code, Form, Place, Rows};
 use super::super::plan::step::{Along, Chain, Sink};
 use super::super::rows::{repeat_each, repeat_first};
 use super::super::strips::STRIP;
-use super::native::{Lines, columns};
+use super::native::{Lines, WIDE, columns};
 use pallas_ir::{DType, ScalarOp};
 use std::ops::Range;
 
@@ -55,7 +55,9 @@ impl Weave {
         let is_short = n > 0 && (n <= FEW || n < RAGGED && !n.is_multiple_of(8));
         let is_one = chain.sinks.is_empty() || group == all;
         let is_worth = group > 1 && n * group >= LEAST;
-        let (rows, from) = ((STRIP / n.max(1)) & !7, bound.len());
+        let (most, from) = (STRIP / n.max(1), bound.len());
+        // Whole vectors, if there are enough rows wide ones.
+        let rows = if most >= WIDE { most - most % WIDE } else { most & !7 };
         (folds && is_short && is_one && is_worth).then_some(Weave { rows, bound: [from; 2], ..Weave::default() })
     }
 
@@ -88,7 +90,8 @@ impl Weave {
 
     /// The code for whole vectors, and that for the rest.
     pub(super) fn codes(self, chain: &Chain) -> Option<[&Code; 2]> {
-        let form = |whole| Form { single: self.same, whole, ..Form::default() };
+        let is_whole = (self.rows * columns(chain)).is_multiple_of(WIDE);
+        let form = |whole| Form { single: self.same, wide: true, whole: whole && is_whole, ..Form::default() };
         let code = |whole| chain.codes.get(std::slice::from_ref(chain), &[form(whole)]);
         Some([code(true)?, code(false)?])
     }
