@@ -72,10 +72,7 @@ mod tests {
                 let mut found = vec![];
                 // SAFETY: the positions are there.
                 unsafe {
-                    assert!(
-                        positions_of.leave() == !expected.is_empty() || n == 0,
-                        "{positions_of:?} of {positions:?}"
-                    );
+                    assert!(n == 0 || positions_of.leave() != expected.is_empty(), "{positions_of:?} of {positions:?}");
                     positions_of.each_outside(|i| found.push(i));
                 }
                 assert_eq!(found, expected, "{positions_of:?} of {positions:?}");
