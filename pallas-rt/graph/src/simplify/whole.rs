@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! gather x[1, n] at i[m]                broadcast x; starts move into the operand
-//! scatter(add) x[1, n] at i[m] u[m, n]  add x (sum of the rows of u whose start is 0)
+//! scatter(add) x[1, n] at i[m] u[m, n]  add x (sum of the rows of u whose start is 0), but for 16-bit floats
 //! ```
 use super::rewrite::Rewrite;
 use crate::build::dims;
@@ -61,7 +61,8 @@ fn scatter(to: &mut Rewrite, e: &Equation, op: &Scatter, monoid: ScalarOp) -> Op
     let windows = op.windows(x.len(), of_index.len(), &dims(&shape));
     let dtype = to.graph.ty(operand).dtype;
     let neutral = monoid.neutral(dtype)?;
-    if !are_whole(&windows, &x) {
+    // A scatter of 16-bit floats rounds every sum, a fold only the last one.
+    if !are_whole(&windows, &x) || monoid.accumulator(dtype) != Some(dtype) {
         return None;
     }
     let mut rows = updates;
