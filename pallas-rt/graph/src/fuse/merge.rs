@@ -9,8 +9,8 @@
 //! ```text
 //! p = softmax(q k)   o = p v          (p is larger than v and o)    ->    one kernel: p, o
 //! ```
-//! Where a program has whole sums, as on a CPU, it also multiplies what it computed by a product if that is the largest
-//! array of the next one: writing and reading it would take longer than the products.
+//! A program that has whole sums, as on a CPU, also multiplies what it computed by a product if that is the largest array
+//! of the next one: writing and reading it would take longer than the products.
 use super::blocks::sorted;
 use super::cluster::{Cluster, Grow, MOST};
 use super::cut::Cut;

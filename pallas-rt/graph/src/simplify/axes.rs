@@ -14,7 +14,7 @@ use super::rewrite::Rewrite;
 use crate::build::dims;
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::StructuralOp;
-use pallas_ir::structural::{Broadcast, Reduce, Reshape, Reverse};
+use pallas_ir::structural::{Broadcast, Reduce, Reverse};
 
 pub(super) fn axes(graph: &Graph) -> Graph {
     let mut joins = Joins::of(graph);
@@ -85,7 +85,7 @@ impl<'g> Joins<'g> {
         (0..axis).rev().find(|&axis| self.shape(v)[axis] != 1)
     }
 
-    /// What an equation's axes need.
+    /// Notes which axes an equation needs apart, and which ones its operands and its result share.
     fn visit(&mut self, e: &Equation) {
         match &e.op {
             Op::Literal(_) | Op::Structural(StructuralOp::Reshape(_)) => {}
@@ -217,16 +217,9 @@ impl Pass<'_> {
         if let Some(joined) = self.joined[v.index()] {
             return joined;
         }
-        let joined = self.reshaped(v, &shape);
+        let joined = self.to.reshaped(v, &shape);
         self.joined[v.index()] = Some(joined);
         joined
-    }
-
-    fn reshaped(&mut self, v: Var, to: &[usize]) -> Var {
-        match self.to.graph.ty(v).shape == to {
-            true => v,
-            false => self.to.append(StructuralOp::from(Reshape { to: dims(to) }), &[v]),
-        }
     }
 
     /// Appends an equation of values with fewer axes; `None` if all have their own.
@@ -248,7 +241,7 @@ impl Pass<'_> {
             }
             _ if is_reshape => {
                 let x = self.value(e.args[0]);
-                self.reshaped(x, &to)
+                self.to.reshaped(x, &to)
             }
             Op::Structural(StructuralOp::Broadcast(op)) => {
                 let of = self.joins.shape(e.args[0]);
@@ -259,7 +252,7 @@ impl Pass<'_> {
                 let place = |group: &Vec<usize>| groups.iter().position(|of| of.contains(&op.dims[group[0]]));
                 let places = own.iter().map(place).collect::<Option<Vec<usize>>>();
                 let x = self.value(e.args[0]);
-                let x = self.reshaped(x, &shape);
+                let x = self.to.reshaped(x, &shape);
                 self.to
                     .append(StructuralOp::from(Broadcast { to: dims(&to), dims: places.expect("it is there") }), &[x])
             }
@@ -268,7 +261,7 @@ impl Pass<'_> {
                 let axes = (0..own.len()).filter(|&k| op.axes.contains(&own[k][0])).collect();
                 let x = self.value(e.args[0]);
                 let folded = self.to.append(StructuralOp::from(Reduce { axes, keep: false, ..op.clone() }), &[x]);
-                self.reshaped(folded, &to)
+                self.to.reshaped(folded, &to)
             }
             Op::Structural(StructuralOp::Reverse(op)) => {
                 let own = self.joins.groups(result);
@@ -279,9 +272,7 @@ impl Pass<'_> {
             _ => return None,
         };
         self.joined[result.index()] = Some(made);
-        // The variable that others read.
-        let op = Op::Structural(Reshape { to: dims(self.joins.shape(result)) }.into());
-        self.to.push(Equation { op, args: vec![made], ..e.clone() });
+        self.to.push_as(e, made);
         Some(())
     }
 }
@@ -291,7 +282,7 @@ mod tests {
     use super::*;
     use crate::dead::without_dead;
     use crate::simplify::cancel::cancel;
-    use pallas_ir::structural::Transpose;
+    use pallas_ir::structural::{Reshape, Transpose};
     use pallas_ir::{DType, ScalarOp, Type};
 
     fn add(graph: &mut Graph, op: impl Into<Op>, args: &[Var]) -> Var {

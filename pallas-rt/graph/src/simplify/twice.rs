@@ -6,27 +6,21 @@
 //! ```
 //!
 //! The larger step takes rows of 1,800 elements for what they are: rows of two fill no vector.
-use super::rewrite::Rewrite;
+use super::rewrite::{Rewrite, each};
 use crate::build::dims;
-use crate::graph::{Equation, Graph, Op};
+use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::StructuralOp;
-use pallas_ir::structural::{Broadcast, Reduce, Reshape};
+use pallas_ir::structural::{Broadcast, Reduce};
 
 /// Elements of rows from which on folding one takes little longer than adding it to others.
 const ROW: usize = 64;
 
 pub(super) fn twice(graph: &Graph) -> Graph {
-    let mut to = Rewrite::of(graph);
-    for e in &graph.equations {
-        to.graph.at = e.loc;
-        let last = match &e.op {
-            Op::Structural(StructuralOp::Reduce(op)) => reduce(&mut to, e, op),
-            Op::Structural(StructuralOp::Broadcast(op)) => broadcast(&mut to, e, op),
-            _ => None,
-        };
-        to.push(last.unwrap_or_else(|| e.clone()));
-    }
-    to.graph
+    each(graph, |to, e| match &e.op {
+        Op::Structural(StructuralOp::Reduce(op)) => reduce(to, e, op),
+        Op::Structural(StructuralOp::Broadcast(op)) => broadcast(to, e, op),
+        _ => None,
+    })
 }
 
 /// The last axis that an operation neither folds nor makes, if such axes behind it are short, and others in front of it are
@@ -43,22 +37,20 @@ fn joined(shape: &[usize], last: usize) -> Vec<usize> {
     [&shape[..last], &[shape[last..].iter().product()]].concat()
 }
 
-fn reduce(to: &mut Rewrite, e: &Equation, op: &Reduce) -> Option<Equation> {
+fn reduce(to: &mut Rewrite, e: &Equation, op: &Reduce) -> Option<Var> {
     let shape = to.graph.ty(e.args[0]).shape.clone();
     let last = last(&shape, |axis| op.axes.contains(&axis))?;
     let (outer, inner): (Vec<usize>, Vec<usize>) = op.axes.iter().partition(|axis| **axis < last);
-    let x = to.append(StructuralOp::from(Reshape { to: dims(&joined(&shape, last)) }), &[e.args[0]]);
+    let x = to.reshaped(e.args[0], &joined(&shape, last));
     let folded = to.append(StructuralOp::from(Reduce::dropping(op.op, outer.clone())), &[x]);
     let kept: Vec<usize> = (0..shape.len()).filter(|axis| !outer.contains(axis)).collect();
     let divided: Vec<usize> = kept.iter().map(|&axis| shape[axis]).collect();
-    let folded = to.append(StructuralOp::from(Reshape { to: dims(&divided) }), &[folded]);
+    let folded = to.reshaped(folded, &divided);
     let inner = (0..kept.len()).filter(|&at| inner.contains(&kept[at])).collect();
-    let folded = to.append(StructuralOp::from(Reduce::dropping(op.op, inner)), &[folded]);
-    let result = Reshape { to: dims(&to.graph.ty(e.result()).shape) };
-    Some(Equation { op: StructuralOp::from(result).into(), args: vec![folded], ..e.clone() })
+    Some(to.append(StructuralOp::from(Reduce::dropping(op.op, inner)), &[folded]))
 }
 
-fn broadcast(to: &mut Rewrite, e: &Equation, op: &Broadcast) -> Option<Equation> {
+fn broadcast(to: &mut Rewrite, e: &Equation, op: &Broadcast) -> Option<Var> {
     let [from, shape] = [e.args[0], e.result()].map(|v| to.graph.ty(v).shape.clone());
     let places = &op.dims[..from.len()];
     let is_new = |axis: usize| !(0..from.len()).any(|own| places[own] == axis && from[own] == shape[axis]);
@@ -71,10 +63,9 @@ fn broadcast(to: &mut Rewrite, e: &Equation, op: &Broadcast) -> Option<Equation>
     let some = Broadcast { to: dims(&part), dims: own.collect() };
     let some = to.append(StructuralOp::from(some), &[e.args[0]]);
     let at = axes.iter().position(|&axis| axis == last).expect("the operand has it");
-    let some = to.append(StructuralOp::from(Reshape { to: dims(&joined(&part, at)) }), &[some]);
+    let some = to.reshaped(some, &joined(&part, at));
     let all = Broadcast { to: dims(&joined(&shape, last)), dims: axes[..=at].to_vec() };
-    let all = to.append(StructuralOp::from(all), &[some]);
-    Some(Equation { op: StructuralOp::from(Reshape { to: op.to.clone() }).into(), args: vec![all], ..e.clone() })
+    Some(to.append(StructuralOp::from(all), &[some]))
 }
 
 #[cfg(test)]

@@ -98,9 +98,7 @@ impl Units {
             }
             _ => return None,
         };
-        // The variable that others read.
-        let op = Op::Structural(Reshape { to: dims(self.shape(e.result())) }.into());
-        self.to.push(Equation { op, args: vec![made], ..e.clone() });
+        self.to.push_as(e, made);
         Some(())
     }
 

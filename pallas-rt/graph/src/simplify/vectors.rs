@@ -4,26 +4,21 @@
 //! dot batch(0-0) contract(1-1) a: f32[b, k], b: f32[b, k]      sum over axis 1 of mul a b
 //! dot batch(0-0) a: f32[b], b: f32[b, n]                       mul (broadcast a) b
 //! ```
-use super::rewrite::Rewrite;
+use super::rewrite::{Rewrite, each};
 use crate::build::dims;
-use crate::graph::{Equation, Graph, Op};
-use pallas_ir::structural::{Broadcast, Cast, Dot, Reduce, Reshape, Transpose};
+use crate::graph::{Equation, Graph, Op, Var};
+use pallas_ir::structural::{Broadcast, Cast, Dot, Reduce, Transpose};
 use pallas_ir::{DType, ScalarOp, StructuralOp};
 
 pub(super) fn vectors(graph: &Graph) -> Graph {
-    let mut to = Rewrite::of(graph);
-    for e in &graph.equations {
-        to.graph.at = e.loc;
-        match &e.op {
-            Op::Structural(StructuralOp::Dot(dot)) if written(&mut to, e, dot).is_some() => {}
-            _ => to.push(e.clone()),
-        }
-    }
-    to.graph
+    each(graph, |to, e| match &e.op {
+        Op::Structural(StructuralOp::Dot(dot)) => written(to, e, dot),
+        _ => None,
+    })
 }
 
 /// Writes such a product.
-fn written(to: &mut Rewrite, e: &Equation, dot: &Dot) -> Option<()> {
+fn written(to: &mut Rewrite, e: &Equation, dot: &Dot) -> Option<Var> {
     let shapes = [0, 1].map(|side| to.graph.ty(e.args[side]).shape.clone());
     let axes = |pairs: &[(usize, usize)], side: usize| -> Vec<usize> {
         pairs.iter().map(|p| if side == 0 { p.0 } else { p.1 }).collect()
@@ -61,11 +56,7 @@ fn written(to: &mut Rewrite, e: &Equation, dot: &Dot) -> Option<()> {
     if !summed.is_empty() {
         made = to.append(StructuralOp::from(Reduce::dropping(ScalarOp::Add, (last..all.len()).collect())), &[made]);
     }
-    // The variable that others read.
-    let to_shape = dims(&to.graph.ty(made).shape);
-    let op = StructuralOp::from(Reshape { to: to_shape });
-    to.push(Equation { op: op.into(), args: vec![made], results: e.results.clone(), loc: e.loc });
-    Some(())
+    Some(made)
 }
 
 #[cfg(test)]

@@ -4,31 +4,18 @@
 //! gather x[1, n] at i[m]                broadcast x; starts move into the operand
 //! scatter(add) x[1, n] at i[m] u[m, n]  add x (sum of the rows of u whose start is 0), but for 16-bit floats
 //! ```
-use super::rewrite::Rewrite;
+use super::rewrite::{Rewrite, each};
 use crate::build::dims;
 use crate::graph::{Equation, Graph, Op, Var};
-use pallas_ir::structural::{Broadcast, Gather, Reduce, Reshape, Scatter, Transpose, Windows};
+use pallas_ir::structural::{Broadcast, Gather, Reduce, Scatter, Transpose, Windows};
 use pallas_ir::{DType, Literal, ScalarOp, StructuralOp};
 
 pub(super) fn whole(graph: &Graph) -> Graph {
-    let mut to = Rewrite::of(graph);
-    for e in &graph.equations {
-        to.graph.at = e.loc;
-        let made = match &e.op {
-            Op::Structural(StructuralOp::Gather(op)) => gather(&mut to, e, op),
-            Op::Structural(StructuralOp::Scatter(op)) => op.op.and_then(|monoid| scatter(&mut to, e, op, monoid)),
-            _ => None,
-        };
-        match made {
-            // The variable that others read.
-            Some(v) => {
-                let op = Op::Structural(Reshape { to: dims(&to.graph.ty(v).shape) }.into());
-                to.push(Equation { op, args: vec![v], ..e.clone() });
-            }
-            None => to.push(e.clone()),
-        }
-    }
-    to.graph
+    each(graph, |to, e| match &e.op {
+        Op::Structural(StructuralOp::Gather(op)) => gather(to, e, op),
+        Op::Structural(StructuralOp::Scatter(op)) => op.op.and_then(|monoid| scatter(to, e, op, monoid)),
+        _ => None,
+    })
 }
 
 /// Returns true if windows have one position in an operand of this shape, which has elements.
@@ -49,7 +36,7 @@ fn gather(to: &mut Rewrite, e: &Equation, op: &Gather) -> Option<Var> {
     }
     let kept: Vec<usize> = (0..x.len()).filter(|&k| windows.axes[k].axis.is_some()).collect();
     let shape: Vec<usize> = kept.iter().map(|&k| x[k]).collect();
-    let window = to.append(StructuralOp::from(Reshape { to: dims(&shape) }), &[e.args[0]]);
+    let window = to.reshaped(e.args[0], &shape);
     let repeated = kept.iter().filter_map(|&k| windows.axes[k].axis).collect();
     let result = dims(&to.graph.ty(e.result()).shape);
     Some(to.append(StructuralOp::from(Broadcast { to: result, dims: repeated }), &[window]))
@@ -86,7 +73,7 @@ fn scatter(to: &mut Rewrite, e: &Equation, op: &Scatter, monoid: ScalarOp) -> Op
     if !axes.is_sorted() {
         sum = to.append(StructuralOp::from(Transpose { axes }), &[sum]);
     }
-    let sum = to.append(StructuralOp::from(Reshape { to: dims(&x) }), &[sum]);
+    let sum = to.reshaped(sum, &x);
     Some(to.append(monoid, &[operand, sum]))
 }
 
