@@ -289,28 +289,24 @@ impl Asm {
     }
     /// The first elements of four bytes, the others 0; false, and nothing is written, if no instruction loads so many.
     ///
-    /// What such an instruction stores, the next one loads before it is in memory; of masked ones it waits for that.
+    /// A load finds what such an instruction stored before it is in memory; for what a masked one stored it waits.
     pub(super) fn load_first(&mut self, elements: usize, to: Reg, from: Mem) -> bool {
-        let (bits, opcode) = match elements {
-            1 => (XMM, M0F | PF3 | 0x10),
-            2 if !self.wide => (XMM, M0F | PF3 | 0x7e),
-            4 => (XMM, M0F | 0x10),
-            8 if self.wide => (YMM, M0F | 0x10),
-            _ => return false,
-        };
-        self.sized(bits, opcode, to.0, 0, Operand::Mem(from));
-        true
+        self.move_first(elements, false, to, from)
     }
     /// Stores the first elements of four bytes; false, and nothing is written, if no instruction stores so many.
     pub(super) fn store_first(&mut self, elements: usize, to: Mem, x: Reg) -> bool {
+        self.move_first(elements, true, x, to)
+    }
+    fn move_first(&mut self, elements: usize, stores: bool, x: Reg, at: Mem) -> bool {
+        let moves = M0F | 0x10 | u32::from(stores);
         let (bits, opcode) = match elements {
-            1 => (XMM, M0F | PF3 | 0x11),
-            2 if !self.wide => (XMM, M0F | P66 | 0xd6),
-            4 => (XMM, M0F | 0x11),
-            8 if self.wide => (YMM, M0F | 0x11),
+            1 => (XMM, PF3 | moves),
+            2 if !self.wide => (XMM, if stores { M0F | P66 | 0xd6 } else { M0F | PF3 | 0x7e }),
+            4 => (XMM, moves),
+            8 if self.wide => (YMM, moves),
             _ => return false,
         };
-        self.sized(bits, opcode, x.0, 0, Operand::Mem(to));
+        self.sized(bits, opcode, x.0, 0, Operand::Mem(at));
         true
     }
     /// The upper half of a register, in the lower half of another.

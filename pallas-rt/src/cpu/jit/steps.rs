@@ -39,7 +39,7 @@ impl Compiler<'_> {
         self.w.asm.compare_numbers(SPARE, LIMIT);
     }
 
-    /// Where this row of a place begins: in a register of its own, or in a spare one.
+    /// The beginning of this row of a place: in a register of its own, or in a spare one.
     pub(super) fn start(&mut self, place: usize) -> Mem {
         let stepped = self.stepped.get(place - self.length - 1);
         let base = stepped.copied().unwrap_or_else(|| {

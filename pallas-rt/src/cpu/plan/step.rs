@@ -176,7 +176,7 @@ pub(crate) struct Indexed {
     pub(crate) index: Value,
     pub(crate) to: Value,
     pub(crate) windows: Windows,
-    /// What a gather gives for windows that would leave the operand; `None`: they are moved inside.
+    /// The elements of a gather's windows that would leave the operand; `None`: these are moved inside.
     pub(crate) fill: Option<Literal>,
 }
 

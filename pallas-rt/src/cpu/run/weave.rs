@@ -27,7 +27,7 @@ pub(super) struct Weave {
     rows: usize,
     /// Inputs (by bit) that are one element everywhere.
     same: u64,
-    /// Where its operands begin and end among those that have strip buffers.
+    /// The first and the end of its operands among those that have strip buffers.
     bound: [usize; 2],
     /// The first of its strip buffers: one for each of them, and one for each fold.
     buffer: usize,
