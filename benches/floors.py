@@ -173,7 +173,7 @@ MEASUREMENTS = {
     "batches": batches,
     "memory": memory,
     "fsdp": lambda: compare("fsdp"),
-        "partition": partition,
+    "partition": partition,
     "adapter": adapter,
     "sweep": sweep,
     "earlier": earlier,

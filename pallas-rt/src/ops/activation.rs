@@ -36,7 +36,7 @@ formulas! {
     Float log1mexp(x) => {
         let is_small = x.lt(x.like(consts::LN_2));
         let (near, far) = (is_small.select(x, x.like(0.5)), is_small.select(x.like(1.0), x));
-        is_small.select((-(-near).expm1()).log(), (-(-far).exp()).log1p())
+        is_small.select(near.expm1().log() - near, (-(-far).exp()).log1p())
     };
     /// `x / (1 + |x|)`.
     Float soft_sign(x) => x / (x.abs() + 1.0);

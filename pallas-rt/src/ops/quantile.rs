@@ -116,6 +116,8 @@ impl Quantile<'_> {
         let numbers = if self.skips_nan {
             let is_number = graph.push(ScalarOp::Not, &[is_nan])?;
             let ones = cast(graph, is_number, wide)?;
+            // NaN that is skipped has no slope.
+            lines = meet(graph, ScalarOp::Select, &[Meets::Var(is_number), Meets::Var(lines), Meets::Float(f64::NAN)])?;
             reduce(graph, ScalarOp::Add, ones, &last)?
         } else {
             let any = reduce(graph, ScalarOp::BitOr, is_nan, &last)?;

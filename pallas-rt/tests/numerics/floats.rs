@@ -54,6 +54,10 @@ fn roundings(client: &Client) -> Result<()> {
     for (found, expected) in [(a.cast(DType::F16), &f), (rounded::<f16>(&a)?, &f)] {
         is(&found, expected)?;
     }
+    if client.kind() != DeviceKind::Gpu {
+        let (zero, first) = (client.zeros(DType::F16, &[1])?, client.array(&[0], &[1])?);
+        is(&zero.at(&first).multiply(f32::MAX), &[NAN])?;
+    }
     Ok(())
 }
 

@@ -10,6 +10,7 @@ pub(super) const LINES: &[Line] = &[
     ("tie-max", extremes),
     ("empty-sum", sums_of_nothing),
     ("empty-max", extremes_of_nothing),
+    ("empty-position", positions_in_nothing),
 ];
 
 #[kernel(grid = ())]
@@ -83,6 +84,16 @@ fn extremes_of_nothing(client: &Client) -> Result<()> {
     for (name, made) in [("argmax", x.argmax(0)), ("argmin", x.argmin(0)), ("nanmax", x.nanmax(0)), ("max", x.ptp(0))] {
         let error = made.block_until_ready().expect_err("nothing has no largest element");
         assert!(error.code() == "empty" && error.to_string().contains(name), "{error}");
+    }
+    Ok(())
+}
+
+fn positions_in_nothing(client: &Client) -> Result<()> {
+    let nothing = client.zeros(DType::Bool, &[0, 3])?;
+    assert_eq!(nothing.flatnonzero(2, -1).to_vec::<i32>()?, [-1; 2]);
+    assert_eq!(nothing.argwhere(2, -1).to_vec::<i32>()?, [-1; 4]);
+    for along in nothing.nonzero(2, -1) {
+        assert_eq!(along.to_vec::<i32>()?, [-1; 2]);
     }
     Ok(())
 }

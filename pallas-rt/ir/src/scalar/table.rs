@@ -66,7 +66,7 @@ scalar_ops! {
         nan  Chosen;
         cost transcendental 1;
         fold none;
-        jvp  |da| da * b * a.pow(b - 1.0), |db| db * y * a.eq(a.zero()).select(a.like(1.0), a).log();
+        jvp  |da| da * (b * a.pow(b - 1.0)), |db| db * (y * a.eq(a.zero()).select(a.like(1.0), a).log());
         rust method;
     }
     /// The smaller of two; -0 is below +0 (IEEE 754-2019), and NaN propagates. On a GPU the zero may have either sign.
