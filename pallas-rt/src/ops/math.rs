@@ -60,7 +60,8 @@ formulas! {
         let above = x.gt(x.zero()).select(x.like(1.0), x.is_nan().select(x, x.zero()));
         x.eq(x.zero()).select(middle, above)
     };
-    /// Quotient rounded down, of integers as an integer; a zero divisor of integers gives unspecified numbers.
+    /// Quotient rounded down, of integers as an integer. By an integer 0 it is -2, of 0 it is -1, and the highest number of an
+    /// unsigned type.
     Number floor_divide(x, divisor) as dtype => {
         let rest = x % divisor;
         let wraps = is_other_side(rest, divisor);
@@ -70,7 +71,11 @@ formulas! {
             wraps.select(whole - 1.0, whole).round()
         } else {
             let whole = x / divisor;
-            wraps.select(whole - whole.like(1.0), whole)
+            if !dtype.is_signed() {
+                return whole;
+            }
+            let by_zero = rest.ne(rest.zero()) & divisor.eq(divisor.zero());
+            (wraps | by_zero).select(whole - whole.like(1.0), whole)
         }
     };
     /// Remainder with the sign of the divisor; the operator `%` has Rust's meaning, the sign of the dividend. By an integer

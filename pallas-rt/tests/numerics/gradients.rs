@@ -36,6 +36,7 @@ fn not_numbers(client: &Client) -> Result<()> {
     let (x, two) = (client.array(&[f32::NAN, 2.0], &[2])?, client.array(&[2.0f32, f32::NAN], &[2])?);
     is(&slopes(|x| x.abs(), &x)?, &[-1.0, 1.0])?;
     is(&slopes(|x| x.relu(), &x)?, &[1.0, 1.0])?;
+    is(&slopes(|x| x.relu6(), &x)?, &[1.0, 1.0])?;
     let of_two: [fn(&Array, &Array) -> Array; 3] = [|x, y| x.hypot(y), |x, y| x.logaddexp(y), |x, y| x.logaddexp2(y)];
     for f in of_two {
         let other = two.clone();

@@ -172,6 +172,12 @@ fn by_zero(client: &Client) -> Result<()> {
     assert_eq!(rest.to_vec::<i32>()?, [5, -5, 0]);
     assert_eq!(x.remainder(&zero).to_vec::<i32>()?, [0; 3]);
     assert_eq!(x.fmod(&zero).to_vec::<i32>()?, [0; 3]);
+    for dtype in [DType::I8, DType::I16, DType::I32] {
+        let (x, zero) = (x.cast(dtype), zero.cast(dtype));
+        assert_eq!(x.floor_divide(&zero).cast(DType::I32).to_vec::<i32>()?, [-2, -2, -1]);
+    }
+    let (x, zero) = (x.cast(DType::U8), zero.cast(DType::U8));
+    assert_eq!(x.floor_divide(&zero).to_vec::<u8>()?, [255; 3]);
     Ok(())
 }
 

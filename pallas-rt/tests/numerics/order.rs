@@ -8,6 +8,7 @@ pub(super) const LINES: &[Line] = &[
     ("tie-sort", sorts),
     ("tie-edges", edges),
     ("tie-max", extremes),
+    ("tie-quantile", quantiles),
     ("empty-sum", sums_of_nothing),
     ("empty-max", extremes_of_nothing),
     ("empty-position", positions_in_nothing),
@@ -56,6 +57,11 @@ fn extremes(client: &Client) -> Result<()> {
     let x = client.array(&[1.0f32, 3.0, 3.0, 1.0], &[4])?;
     is(&grad(|x: &Array| x.max(0))(&x)?, &[0.0, 0.5, 0.5, 0.0])?;
     is(&grad(|x: &Array| x.min(0))(&x)?, &[0.5, 0.0, 0.0, 0.5])
+}
+
+fn quantiles(client: &Client) -> Result<()> {
+    let x = client.array(&[1.0f32, 2.0, 1.0, 1.0, 1.0, 2.0], &[6])?;
+    is(&grad(|x: &Array| x.median(..))(&x)?, &[0.0, 0.0, 0.0, 0.5, 0.5, 0.0])
 }
 
 fn sums_of_nothing(client: &Client) -> Result<()> {

@@ -37,10 +37,12 @@ const DIFFERENT: &[(&str, &str, &str)] = &[
     ("corrcoef", "", "the spread of equal elements is 0 or the rounding of their mean"),
     ("logaddexp", "gradients", "a number beside an infinity has a slope of 0; JAX takes the infinity for 0"),
     ("lax.cumlogsumexp", "gradients", "two infinities share the slope; each has its own in JAX"),
+    ("median", "gradients", "of equal elements a stable sort takes one; JAX's another"),
     ("flatnonzero", "values", "positions in an empty array are the fill; 0 in JAX"),
     ("linalg.norm", "values", "squares of 16-bit floats are added in f32; JAX's overflow"),
     ("x.at[i].multiply", "values", "an operand is rounded to f16 first; XLA may leave that out"),
     ("nn.relu", "gradients", "the slope at NaN is 1; 0 in JAX"),
+    ("nn.relu6", "gradients", "the slope at NaN is 1; 0 in JAX"),
 ];
 
 /// A line of the file; see programs.py.
