@@ -6,7 +6,7 @@
 //! (Su et al. 2021.) Pairs are halves of the head (GPT-NeoX, Llama in its common form) or neighbours (GPT-J, the paper).
 //! Cosines and sines come as tables, so that any scaling of angles serves; [`tables`] makes the plain ones. The gradient is
 //! the opposite turn.
-use crate::blocks::{Choice, Need, choose};
+use crate::blocks::{Choice, Need, choose, many_rows};
 use crate::dispatch::{floats, with_gradient};
 use crate::element::Floating;
 use crate::wrong::wrong;
@@ -23,27 +23,36 @@ pub enum Pairs {
     Neighbours,
 }
 
-/// Turns the pairs of a block of positions; backwards if `inverse`.
-#[kernel(grid = (N, cdiv(S, BS)), assume(D == 2 * P))]
+/// Turns the pairs of a block of heads and positions; backwards if `inverse`.
+#[kernel(grid = (cdiv(N, BN), cdiv(S, BS)), assume(D == 2 * P))]
 pub fn rotary_blocks<E: Floating>(
-    #[block([N, S, D] => [_, BS, D], |n, i| (n, i, 0))] x: In<E>,
+    #[block([N, S, D] => [BN, BS, D], |n, i| (n, i, 0))] x: In<E>,
     #[block([S, P] => [BS, P], |_, i| (i, 0))] cos: In<f32>,
     #[block([S, P] => [BS, P], |_, i| (i, 0))] sin: In<f32>,
-    #[block([N, S, D] => [_, BS, D], |n, i| (n, i, 0))] out: Out<E>,
+    #[block([N, S, D] => [BN, BS, D], |n, i| (n, i, 0))] out: Out<E>,
     #[fixed] neighbours: bool,
     #[fixed] inverse: bool,
+    #[dim] BN: usize,
     #[dim] BS: usize,
 ) {
-    let (cos, sin) = (cos.load().cast::<E::Acc>(), sin.load().cast::<E::Acc>());
+    let table = |x: In<f32>| x.load().cast::<E::Acc>().expand(0).broadcast([BN, BS, P]);
+    let (cos, sin) = (table(cos), table(sin));
     let sin = if inverse { -sin } else { sin };
-    // [BS, 2, P] or [BS, P, 2]: the axis of two is taken apart.
-    let (shape, axis, part) = if neighbours { ([BS, P, 2], 2, [BS, P, 1]) } else { ([BS, 2, P], 1, [BS, 1, P]) };
-    let pairs = x.load().cast::<E::Acc>().reshape(shape);
-    let mut second = [0, 0, 0];
-    second[axis] = 1;
-    let (a, b) = (pairs.slice([0, 0, 0], part).reshape([BS, P]), pairs.slice(second, part).reshape([BS, P]));
-    let turned = [(a * cos - b * sin).reshape(part), (a * sin + b * cos).reshape(part)];
-    out.store(concat(turned, axis).reshape([BS, D]).cast::<E>());
+    let turned = |a: Tile<E>, b: Tile<E>| {
+        let (a, b) = (a.cast::<E::Acc>(), b.cast::<E::Acc>());
+        [a * cos - b * sin, a * sin + b * cos].map(|x| x.cast::<E>())
+    };
+    if neighbours {
+        let pairs = x.load().reshape([BN, BS, P, 2]);
+        let [a, b] = [0, 1].map(|i| pairs.slice([0, 0, 0, i], [BN, BS, P, 1]).reshape([BN, BS, P]));
+        let turned = turned(a, b).map(|x| x.expand(3));
+        out.store(concat(turned, 3).reshape([BN, BS, D]));
+    } else {
+        let halves = [0, P].map(|start| (.., .., ds(start, P)));
+        let turned = turned(x.at(halves[0]).load(), x.at(halves[1]).load());
+        out.at(halves[0]).store(turned[0]);
+        out.at(halves[1]).store(turned[1]);
+    }
 }
 
 /// Cosines and sines `[positions, d / 2]` of positions `first ..` for heads of `d` elements; `base` is commonly 10,000.
@@ -75,9 +84,12 @@ fn turn(x: &Array, cos: &Array, sin: &Array, pairs: Pairs, inverse: bool) -> Res
     let neighbours = pairs == Pairs::Neighbours;
     // Both halves of the heads and of the result, both tables, and the result.
     let need = |rows: usize| Need::live_elements(6 * rows * d);
+    let target = x.client().target();
     let candidates = [64, 8].map(|rows| ([rows], need(rows)));
-    let [rows] = choose(Choice::Rotary, x.client().target(), [*s], candidates);
-    let out = floats!("rotary", x.dtype(), E => rotary_blocks::<E>(&flat, cos, sin, neighbours, inverse, rows))?;
+    let [rows] = choose(Choice::Rotary, target, [*s], candidates);
+    // Where the number of cores is known, a program turns several heads of few positions.
+    let heads = if target.cores.is_some() { many_rows(target, flat.shape()[0], rows * d, 1) } else { 1 };
+    let out = floats!("rotary", x.dtype(), E => rotary_blocks::<E>(&flat, cos, sin, neighbours, inverse, heads, rows))?;
     out.reshape(x.shape())
 }
 

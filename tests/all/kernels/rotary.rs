@@ -33,10 +33,10 @@ fn every_extent_around_its_blocks() {
             {
                 let x = array(&client, dtype, &[n, s, d], &values(n * s * d, 1));
                 let (x64, cos64, sin64) = (doubles(&x), doubles(&cos), doubles(&sin));
-                for inverse in [false, true] {
+                for (inverse, heads) in [(false, 1), (true, 1), (false, 2), (true, 3)] {
                     let near = pairs == Pairs::Neighbours;
-                    let out =
-                        typed!(dtype, E => rotary_blocks::<E>(&x, &cos, &sin, near, inverse, B)).expect("it runs");
+                    let out = typed!(dtype, E => rotary_blocks::<E>(&x, &cos, &sin, near, inverse, heads, B))
+                        .expect("it runs");
                     let want = reference(&x64, &cos64, &sin64, [s, d], pairs, inverse);
                     close(&out, &want, 2, K, &format!("{n}x{s}x{d} {dtype} {pairs:?}, inverse {inverse}"));
                 }

@@ -136,8 +136,8 @@ fn of_rotary_embedding_and_gated_units() -> Result<()> {
     let (x, dy) = ([operand(&[2, 6, 6], 1)], operand(&[2, 6, 6], 2));
     let (cos, sin) = tables(x[0].client(), 3, 6, 6, 100.0)?;
     for neighbours in [false, true] {
-        let forward = |[x]: &[Array; 1]| rotary_blocks::<f64>(x, &cos, &sin, neighbours, false, B);
-        let dx = rotary_blocks::<f64>(&dy, &cos, &sin, neighbours, true, B)?;
+        let forward = |[x]: &[Array; 1]| rotary_blocks::<f64>(x, &cos, &sin, neighbours, false, 1, B);
+        let dx = rotary_blocks::<f64>(&dy, &cos, &sin, neighbours, true, 2, B)?;
         check(&format!("rotary, neighbours {neighbours}"), &x, 0, &dy, forward, &[&dx]);
     }
     let (x, dy) = ([operand(&[9], 1), operand(&[9], 2)], operand(&[9], 3));

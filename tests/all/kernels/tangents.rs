@@ -173,8 +173,8 @@ fn of_gates_rotations_and_products() {
     check("rotary", f64, &[Floats(&[2, 6, 6])], |x| {
         let (cos, sin) = tables(x[0].client(), 3, 6, 6, 100.0)?;
         Ok(vec![
-            rotary_blocks::<f64>(&x[0], &cos, &sin, true, false, B)?,
-            rotary_blocks::<f64>(&x[0], &cos, &sin, false, true, B)?,
+            rotary_blocks::<f64>(&x[0], &cos, &sin, true, false, 1, B)?,
+            rotary_blocks::<f64>(&x[0], &cos, &sin, false, true, 2, B)?,
         ])
     });
     check("products", f64, &[Floats(&[2, 5, 7]), Floats(&[2, 7, 6])], |x| {
