@@ -41,6 +41,16 @@ pub struct Options<'a> {
     pub dropout: Option<Dropout<'a>>,
 }
 
+#[cfg(feature = "graph")]
+impl Options<'_> {
+    /// True if there is nothing but a scale and a causal mask.
+    pub(crate) fn are_simple(&self) -> bool {
+        let arrays = [self.lengths, self.offsets, self.bias, self.sinks];
+        let are_set = arrays.iter().any(Option::is_some) || self.segments.is_some() || self.dropout.is_some();
+        !are_set && self.window == Window::default() && self.soft_cap.is_none()
+    }
+}
+
 /// How far from its own position a query sees keys, itself always included; `None`: to the end.
 ///
 /// Query i stands at position i, or at `i + keys - queries` with [`Causal::FromEnd`]. [`Causal`] other than `No` is a

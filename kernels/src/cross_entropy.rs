@@ -16,10 +16,10 @@ use crate::blocks::{Choice, Need, choose, shared};
 use crate::cross_entropy_rows::{Row, State, Terms};
 use crate::dispatch::{floats, integers, with_gradient};
 use crate::element::Floating;
-use crate::rows::{blocks_of_rows, narrow, rows};
+use crate::rows::{are_whole, blocks_of_rows, narrow, rows};
 use crate::wrong::wrong;
 use pallas_rt::prelude::*;
-use pallas_rt::{Differentiable, may_gather};
+use pallas_rt::{Differentiable, launch_parts, may_gather};
 
 /// What counts as a loss.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -161,7 +161,7 @@ pub fn cross_entropy_dw<E: Floating>(
     }
 }
 
-/// Loss and log-sum-exp of each row of given logits.
+/// Loss and log-sum-exp of each row of given logits; `whole`: of all of them at once, BV is V.
 #[kernel(grid = (cdiv(N, BN), cdiv(V, BV)), semantics = (parallel, arbitrary))]
 pub fn cross_entropy_of_logits_blocks<E: Floating>(
     #[block([N, V] => [BN, BV], |i, j| (i, j), fill = 0.0)] z: In<E>,
@@ -176,14 +176,19 @@ pub fn cross_entropy_of_logits_blocks<E: Floating>(
     smoothing: f32,
     z_loss: f32,
     #[fixed] smooth: bool,
+    #[fixed] whole: bool,
     #[dim] BN: usize,
     #[dim] BV: usize,
 ) {
     let state = State { max, sum, target, total };
-    if program_id(1) == 0 {
-        state.begin();
+    if whole {
+        state.take(z.load().cast::<E::Acc>(), labels.load(), smooth);
+    } else {
+        if program_id(1) == 0 {
+            state.begin();
+        }
+        state.visit(z.load().cast::<E::Acc>(), labels.load(), program_id(1) * BV, V, smooth);
     }
-    state.visit(z.load().cast::<E::Acc>(), labels.load(), program_id(1) * BV, V, smooth);
     if program_id(1) == num_programs(1) - 1 {
         let (a, b) = state.finish(labels.load(), V, Terms::new(ignore, [smoothing, z_loss], smooth));
         loss.store(a);
@@ -320,6 +325,12 @@ fn block_sizes(choice: Choice, x: &Array, w: &Array) -> [usize; 4] {
 pub fn cross_entropy(x: &Array, w: &Array, labels: &Array, options: &Options) -> Result<(Array, Array)> {
     let n = operands(x, w)?.shape()[0];
     let column = labels_column(labels, n, w.shape()[0], options)?;
+    #[cfg(feature = "graph")]
+    if (options.smoothing, options.z_loss) == (0.0, 0.0)
+        && let Some(found) = crate::composed::cross_entropy(x, w, labels, options.ignore)
+    {
+        return Ok(found);
+    }
     let (call, [x, w]) = Differentiable::begin([x, w])?;
     // Each row passes all classes: devices that divide the classifier gather it, and add up their parts of the gradients.
     let w = may_gather(&w);
@@ -394,8 +405,11 @@ pub fn cross_entropy_of_logits(z: &Array, labels: &Array, options: &Options) -> 
     let flat = rows(&z)?;
     let Options { ignore, smoothing, z_loss } = *options;
     let (loss, lse) = floats!("cross_entropy_of_logits", z.dtype(), E => {
-        let [bn, bv] = blocks_of_rows(&flat, 8, Some(1024));
-        cross_entropy_of_logits_blocks::<E>(&flat, &column, ignore, smoothing, z_loss, smoothing != 0.0, bn, bv)
+        // To read a label's logit out of registers would take longer on GPUs than to add up what is 0 for others.
+        let whole = flat.client().target().cores.is_some() && launch_parts() == 1 && are_whole(&flat);
+        let [bn, bv] = blocks_of_rows(&flat, 8, (!whole).then_some(1024));
+        let smooth = smoothing != 0.0;
+        cross_entropy_of_logits_blocks::<E>(&flat, &column, ignore, smoothing, z_loss, smooth, whole, bn, bv)
     })?;
     let (loss, lse) = (loss.reshape(labels.shape())?, lse.reshape(labels.shape())?);
     let [loss, lse] = with_gradient!(call, [loss, lse.clone()], &[&z, &lse], |[z, lse], [dloss, _]| {

@@ -35,6 +35,17 @@ impl<A: Wide> State<A> {
         self.sum.store(self.sum.load() * (self.max.load() - base).exp() + (z - base).exp().sum(1));
         self.max.store(m);
     }
+    /// Takes in the logits of all classes at once.
+    pub(crate) fn take(self, z: Tile<A>, labels: Tile<i32>, smooth: bool) {
+        let last = z.shape()[1] as i32 - 1;
+        self.target.store(z.take_along_axis(labels.maximum(0).minimum(last), 1));
+        if smooth {
+            self.total.store(z.sum(1));
+        }
+        let m = z.max(1);
+        self.max.store(m);
+        self.sum.store((z - select(m.eq(f32::NEG_INFINITY), 0.0, m)).exp().sum(1));
+    }
     /// Loss and log-sum-exp.
     pub(crate) fn finish(self, labels: Tile<i32>, classes: Scalar<i32>, terms: Terms<A>) -> (Tile<A>, Tile<A>) {
         let lse = self.max.load() + self.sum.load().log();

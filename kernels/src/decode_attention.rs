@@ -173,6 +173,14 @@ pub fn block_size(target: &Target, rows: usize, keys: usize, head_dim: usize) ->
 #[track_caller]
 #[inline]
 pub fn decode_attention(q: &Array, k: &Array, v: &Array, options: &Options<'_>) -> Result<Array> {
+    #[cfg(feature = "graph")]
+    if options.lengths.is_none()
+        && options.soft_cap.is_none()
+        && options.splits.is_none()
+        && let Some(out) = crate::composed::attention([q, k, v], options.causal, options.scale)?
+    {
+        return Ok(out);
+    }
     decode_attention_with_lse(q, k, v, options).map(|(out, _)| out)
 }
 

@@ -202,6 +202,10 @@ pub fn embedding_backward(dout: &Array, ids: &Array, vocabulary: usize, padding:
     }
     let ids = checked(ids, vocabulary)?;
     let client = dout.client();
+    #[cfg(feature = "graph")]
+    if let Some(sums) = crate::composed::sums(&flat, &ids, vocabulary, padding)? {
+        return Ok(sums);
+    }
     let room = n.next_power_of_two();
     // A program has a block of rows on the CPU, a row elsewhere.
     let is_by_rows = client.target().cores.is_some() && vocabulary * d > 0;

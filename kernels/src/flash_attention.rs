@@ -227,6 +227,12 @@ fn is_narrow(target: &Target, dtype: DType) -> bool {
 #[track_caller]
 #[inline]
 pub fn flash_attention(q: &Array, k: &Array, v: &Array, options: &Options<'_>) -> Result<Array> {
+    #[cfg(feature = "graph")]
+    if options.are_simple()
+        && let Some(out) = crate::composed::attention([q, k, v], options.causal != Causal::No, options.scale)?
+    {
+        return Ok(out);
+    }
     flash_attention_with_lse(q, k, v, options).map(|(out, _)| out)
 }
 

@@ -9,6 +9,8 @@
 pub mod attention_options;
 pub mod attention_scores;
 mod blocks;
+#[cfg(feature = "graph")]
+mod composed;
 pub mod cross_entropy;
 mod cross_entropy_rows;
 pub mod decode_attention;

@@ -74,7 +74,7 @@ pub use jit::{
 pub use lang::threefry;
 pub use launch::tune::{Candidate, Outcome, Tuning};
 pub use launch::{
-    Backward, Checked, Differentiable, Ended, Explained, Explanation, Results, check, cost, explain, into,
+    Backward, Checked, Differentiable, Ended, Explained, Explanation, Results, calls_run, check, cost, explain, into,
     launch_parts, may_gather, on,
 };
 #[cfg(feature = "graph")]

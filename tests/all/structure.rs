@@ -132,7 +132,7 @@ fn losses_on_a_gpu_wait_for_no_bank() {
     let (x, w, column) = (zeros(DType::F32, &[64, 256]), zeros(DType::F32, &[500, 256]), zeros(DType::F32, &[64, 1]));
     let (logits, labels) = (zeros(DType::F32, &[64, 5000]), zeros(DType::I32, &[64, 1]));
     placed(16, || {
-        cross_entropy::cross_entropy_of_logits_blocks::<f32>(&logits, &labels, -100, 0.1, 0.0, true, 4, 1024)
+        cross_entropy::cross_entropy_of_logits_blocks::<f32>(&logits, &labels, -100, 0.1, 0.0, true, false, 4, 1024)
     });
     placed(16, || {
         cross_entropy::cross_entropy_of_logits_dz::<f32>(&logits, &labels, &column, &column, -100, 0.1, 0.0, 4, 1024)

@@ -32,7 +32,7 @@ pub(crate) use inspect::compiled;
 pub use inspect::{Checked, Explained, Explanation, check, cost, explain};
 pub use into::{Results, into};
 pub use meshes::{launch_parts, may_gather};
-pub use scope::on;
+pub use scope::{calls_run, on};
 
 use crate::device::outputs;
 use crate::exec::{self, Call, Compiled};

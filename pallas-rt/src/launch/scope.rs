@@ -95,6 +95,18 @@ pub fn on<R>(client: &Client, f: impl FnOnce() -> R) -> R {
     within(Scope { client: Some(client.clone()), ..Scope::clone(&current()) }, f)
 }
 
+/// Returns true if kernels of this thread are called for their results alone, not inside of `explain`, `cost`, `check` or
+/// `into`. A function may then compute its result in another way than by a kernel.
+///
+/// ```
+/// use pallas_rt::calls_run;
+/// assert!(calls_run());
+/// ```
+pub fn calls_run() -> bool {
+    let scope = current();
+    matches!(scope.purpose, Purpose::Run) && scope.lent.borrow().is_empty()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,8 +3,9 @@ use crate::support::{clients, doubles, values};
 use pallas_kernels::cross_entropy::{
     self, cross_entropy, cross_entropy_backward, cross_entropy_of_logits, cross_entropy_of_logits_backward,
 };
+use pallas_kernels::decode_attention::{self, decode_attention};
 use pallas_kernels::embedding::{embedding, embedding_backward};
-use pallas_kernels::flash_attention::{Options, flash_attention, flash_attention_with_lse};
+use pallas_kernels::flash_attention::{Causal, Options, flash_attention, flash_attention_with_lse};
 use pallas_kernels::flash_attention_backward::flash_attention_backward;
 use pallas_kernels::gated::{Gate, gated, gated_backward};
 use pallas_kernels::matmul::matmul;
@@ -125,6 +126,45 @@ fn shipped_attention_is_differentiable_in_traced_functions() {
             Ok(<[Array; 3]>::from(splash_attention_backward(operands, [&out, &lse], dy, &masks()?, &options())?).into())
         },
     );
+}
+
+/// Attention of a few positions is operations in a traced function, and a kernel at once.
+#[test]
+fn small_attention_of_traced_functions_is_that_of_kernels() {
+    fn attend(x: &[Array], causal: Causal) -> Result<Array> {
+        flash_attention(&x[0], &x[1], &x[2], &Options { causal, ..Options::default() })
+    }
+    fn gradients(x: &[Array], dy: &Array, causal: Causal) -> Result<Vec<Array>> {
+        let (operands, options) = ([&x[0], &x[1], &x[2]], Options { causal, ..Options::default() });
+        let (out, lse) = flash_attention_with_lse(operands[0], operands[1], operands[2], &options)?;
+        Ok(<[Array; 3]>::from(flash_attention_backward(operands, [&out, &lse], dy, &options)?).into())
+    }
+    for [batch, heads, queries, keys, d] in [
+        [2, 3, 1, 4, 8],
+        [1, 2, 5, 9, 4],
+        [2, 2, 17, 17, 16],
+        [1, 2, 128, 128, 8],
+        [1, 2, 129, 129, 8],
+        [2, 1, 1, 300, 8],
+    ] {
+        let x: Vec<Array> =
+            [queries, keys, keys].iter().zip(1..).map(|(&n, seed)| array(&[batch, heads, n, d], seed)).collect();
+        let what = format!("{batch}x{heads}x{queries}x{keys}x{d}");
+        check(&what, &x, |x| attend(x, Causal::No), |x, dy| gradients(x, dy, Causal::No));
+        check(&what, &x, |x| attend(x, Causal::FromStart), |x, dy| gradients(x, dy, Causal::FromStart));
+        check(&what, &x, |x| attend(x, Causal::FromEnd), |x, dy| gradients(x, dy, Causal::FromEnd));
+        let decode = |x: &[Array]| decode_attention(&x[0], &x[1], &x[2], &decode_attention::Options::default());
+        // Of the first query all scores are -inf.
+        let mut infinite = x.clone();
+        infinite[0] = x[0].at((.., .., 0)).set(0.0).at((.., .., 0, 0)).set(f32::NEG_INFINITY);
+        infinite[1] = x[1].at((.., .., .., 0)).set(1.0);
+        let at_once = attend(&infinite, Causal::No).expect("it runs");
+        let traced = jit(|x: &Vec<Array>| attend(x, Causal::No).map(|y| y * 1.0))(&infinite).expect("it runs");
+        close(&what, &traced, &at_once);
+        if queries == 1 && keys <= 256 {
+            check(&what, &x, decode, |x, dy| gradients(x, dy, Causal::No));
+        }
+    }
 }
 
 #[test]

@@ -171,8 +171,10 @@ fn of_cross_entropy() -> Result<()> {
         let loss = |[x, w]: &[Array; 2]| fused(x, w).map(|(loss, _)| loss);
         check(&what, &x, 0, &dloss, loss, &[&dx]);
         check(&what, &x, 1, &dloss, loss, &[&dw]);
-        let given =
-            |z: &Array| cross_entropy_of_logits_blocks::<f64>(z, &labels, ignore, smoothing, z_loss, smooth, B, B);
+        let given = |z: &Array| {
+            let columns = if smooth { z.shape()[1] } else { B };
+            cross_entropy_of_logits_blocks::<f64>(z, &labels, ignore, smoothing, z_loss, smooth, smooth, B, columns)
+        };
         let (_, lse) = given(&z[0])?;
         let dz = cross_entropy_of_logits_dz::<f64>(&z[0], &labels, &lse, &dloss, ignore, smoothing, z_loss, B, B)?;
         check(&format!("of logits, {what}"), &z, 0, &dloss, |[z]| given(z).map(|(loss, _)| loss), &[&dz]);

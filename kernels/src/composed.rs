@@ -1,0 +1,78 @@
+//! Plain operations on arrays in place of kernels.
+//!
+//! One rule ([`is_better`]): a traced function that no mesh divides computes small problems of f32 by operations where the
+//! number of cores is known. `jit` fuses them with what is around them, and their gradients keep what they need of the values;
+//! a kernel is a launch of its own, and computes scores and logits again for its gradients, since those of large problems
+//! would need too much memory. What is small is said at each function here; sums of rows by number are never a kernel there,
+//! not even of arrays that have elements. `cargo bench --bench plain` compares both.
+use crate::attention_options::{axes, scale};
+use pallas_rt::prelude::*;
+use pallas_rt::{calls_run, keep, launch_parts, ops};
+
+/// Most queries and keys of attention, and most keys of a single query.
+const POSITIONS: usize = 128;
+const KEYS_OF_ONE: usize = 256;
+/// Most logits of a loss.
+const LOGITS: usize = 1 << 14;
+
+fn is_better(operands: &[&Array], is_small: bool) -> bool {
+    let is_traced = operands.iter().any(|x| x.is_traced()) && operands.iter().all(|x| x.dtype() == DType::F32);
+    is_traced && is_small && operands[0].client().target().cores.is_some() && launch_parts() == 1
+}
+
+/// Attention over up to 128 positions, or of a single query over 256, in which all queries see all keys or, if it is causal,
+/// as many queries as keys those up to their own; `None`: a kernel has to compute it.
+///
+/// # Errors
+/// A scale that is not finite.
+#[track_caller]
+pub(crate) fn attention([q, k, v]: [&Array; 3], is_causal: bool, factor: Option<f32>) -> Result<Option<Array>> {
+    let ([batch, heads, queries, d], [_, _, keys, _]) = (axes("q", q)?, axes("k", k)?);
+    let fits = [k, v].iter().all(|x| x.shape() == [batch, heads, keys, d]) && !(is_causal && queries != keys);
+    let is_small = if queries == 1 { keys <= KEYS_OF_ONE } else { queries.max(keys) <= POSITIONS };
+    if !fits || q.is_empty() || k.is_empty() || !is_better(&[q, k, v], is_small) {
+        return Ok(None);
+    }
+    let mut scores = q.matmul(&k.swapaxes(-1, -2)) * scale(factor, d)?;
+    if is_causal {
+        let positions = ops::arange(0, keys as u32, 1, DType::I32);
+        scores = ops::select(&positions.expand_dims(1).ge(&positions), &scores, f64::NEG_INFINITY);
+    }
+    // A softmax in which a row whose scores are all -inf has weights of 0.
+    let most = scores.max(keep(-1)).stop_gradient();
+    let weights = (scores - ops::select(&most.eq(f64::NEG_INFINITY), 0.0, &most)).exp();
+    let sum = weights.sum(keep(-1));
+    Ok(Some((weights / ops::select(&sum.eq(0.0), 1.0, &sum)).matmul(v)))
+}
+
+/// Loss and log-sum-exp of up to 2^14 logits `x wᵀ`, shaped as the labels; `None`: a kernel has to compute them.
+pub(crate) fn cross_entropy(x: &Array, w: &Array, labels: &Array, ignore: i32) -> Option<(Array, Array)> {
+    let classes = w.shape()[0];
+    if labels.is_empty() || !is_better(&[x, w], labels.len() * classes <= LOGITS) {
+        return None;
+    }
+    let logits = x.matmul(&w.t());
+    let lse = logits.logsumexp(-1);
+    let known = labels.clip(0, classes as i64 - 1);
+    let of_label = logits.take_along_axis(&known.expand_dims(-1), -1).squeeze(-1);
+    let is_class = labels.eq(&known);
+    // The loss of no class is NaN, with the gradient of the log-sum-exp.
+    let loss = &lse - ops::select(&is_class, &of_label, f64::NAN);
+    Some((ops::select(&labels.eq(ignore), 0.0, &loss), lse.stop_gradient()))
+}
+
+/// Sums of the rows of a matrix with the same number, but for those of the number `left_out`; `None`: a kernel has to compute
+/// them.
+///
+/// # Errors
+/// Device trouble.
+#[track_caller]
+pub(crate) fn sums(rows: &Array, numbers: &[i32], count: usize, left_out: Option<i32>) -> Result<Option<Array>> {
+    let client = rows.client();
+    if client.target().cores.is_none() || launch_parts() > 1 || !calls_run() || rows.is_empty() {
+        return Ok(None);
+    }
+    let kept = numbers.iter().map(|&number| if Some(number) == left_out { count as i32 } else { number });
+    let numbers = client.array(&kept.collect::<Vec<_>>(), &[numbers.len()])?;
+    Ok(Some(rows.segment_sum(&numbers, count)))
+}
