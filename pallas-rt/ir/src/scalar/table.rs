@@ -2,6 +2,16 @@
 use super::shader::{ASIN, DIV, ERF, ERFC, EXPM1, LOG1P, POW, REM, SINH, TANH};
 use super::{fast, special};
 
+/// The larger or smaller of two floats: NaN if one is; of two zeros the one whose bits are both's joined. Without branches, so
+/// that loops become vectors.
+macro_rules! extreme {
+    ($T:ident, $is_first:expr, $of_bits:tt, $a:ident, $b:ident) => {{
+        let one = if $is_first { $a } else { $b };
+        let one = if $a == $b { $T::from_bits($a.to_bits() $of_bits $b.to_bits()) } else { one };
+        if $a.is_nan() { $a } else { one }
+    }};
+}
+
 scalar_ops! {
     /// Sum; integers wrap.
     Add = add<T: Number>(a: T, b: T) -> y: T {
@@ -72,7 +82,7 @@ scalar_ops! {
     /// The smaller of two; -0 is below +0 (IEEE 754-2019), and NaN propagates. On a GPU the zero may have either sign.
     /// Of equal operands each has half of the slope.
     Minimum = minimum<T: Number>(a: T, b: T) -> y: T {
-        eval float: if a < b || a.is_nan() || (a == b && a.is_sign_negative()) { a } else { b }, int: a.min(b);
+        eval float: extreme!(T, a < b, |, a, b), int: a.min(b);
         cpu  same;
         wgsl "min({a}, {b})" Finite(0);
         nan  Propagates;
@@ -85,7 +95,7 @@ scalar_ops! {
     /// The larger of two; +0 is above -0 (IEEE 754-2019), and NaN propagates. On a GPU the zero may have either sign.
     /// Of equal operands each has half of the slope.
     Maximum = maximum<T: Number>(a: T, b: T) -> y: T {
-        eval float: if a > b || a.is_nan() || (a == b && a.is_sign_positive()) { a } else { b }, int: a.max(b);
+        eval float: extreme!(T, a > b, &, a, b), int: a.max(b);
         cpu  same;
         wgsl "max({a}, {b})" Finite(0);
         nan  Propagates;
