@@ -114,12 +114,13 @@ fn collectives_are_those_of_shardy() {
     let plain = Config { open: true, priorities: true, operations: 14, ..Config::default() };
     let still = Config { still: true, ..plain };
     // Percent of the programs that agree, and percent of bytes that may be more. Shardy's bytes are those of its text: where
-    // dimensions are divided unevenly, what its steps exchange to realign blocks is not in it. Where operations move elements
+    // dimensions are divided unevenly, what its steps exchange to realign blocks is not in it: a gather by two axes in two
+    // steps sends the padding of the first as well. Where operations move elements
     // themselves, the text does not show what they exchange: a sum over windows or a convolution along a divided dimension is
     // there as it was, and bytes are not compared.
     let kinds = [
         ("still", 97, Some(0.0), still),
-        ("still, uneven", 95, Some(0.1), Config { uneven: true, ..still }),
+        ("still, uneven", 95, Some(0.2), Config { uneven: true, ..still }),
         ("still, groups", 97, Some(0.0), Config { groups: true, ..still }),
         ("moving", 95, None, plain),
         ("moving, windows", 70, None, Config { windows: true, ..plain }),
