@@ -1,0 +1,417 @@
+//! The kernels for AVX2 and AVX-512.
+use super::super::super::strips::has_avx2;
+use super::super::{Extents, Matrix, Target};
+use super::{ALL, HIGH, Kernel, LOW};
+use half::{bf16, f16};
+use pallas_ir::DType;
+use pallas_ir::dtype::Half;
+use std::arch::x86_64::*;
+use std::mem::MaybeUninit;
+
+/// Bytes of a block of rows of B: the second level cache holds it and the next one.
+const BLOCK: usize = 1 << 17;
+/// Rows of B between which what comes next is fetched.
+const TURN: usize = 8;
+/// Bytes of a cache line.
+const LINE: usize = 64;
+/// Columns of B that are read together.
+const STRIP: usize = 16;
+/// Bytes of a column from which on it is a stream of its own, and how many of those are read together.
+const LONG: usize = 2048;
+const COLUMNS: usize = 4;
+
+pub(super) fn kernels(all: &mut Vec<(DType, u8, Kernel)>) {
+    macro_rules! of_types {
+        ($entry:ident, $name:literal) => {
+            of_types!(@ $entry, $name, ALL F32 f32, ALL F16 f16, ALL Bf16 bf16, ALL I8 i8, ALL U8 Byte<ALL>,
+                LOW U8 Byte<LOW>, HIGH U8 Byte<HIGH>)
+        };
+        (@ $entry:ident, $name:literal, $($bits:ident $V:ident $T:ty),*) => {
+            all.extend([$((DType::$V, $bits, Kernel { run: $entry::<$T>, bytes: size_of::<$T>(), name: $name })),*])
+        };
+    }
+    if has_avx2() && is_x86_feature_detected!("f16c") {
+        if is_x86_feature_detected!("avx512f") {
+            of_types!(avx512, "avx512");
+        }
+        of_types!(avx2, "avx2");
+    }
+}
+
+/// The rows of B that are read next, a line of each row after the other.
+#[derive(Clone, Copy)]
+struct Ahead {
+    row: *const i8,
+    stride: isize,
+    /// The next line of the row, and the bytes of a row.
+    line: usize,
+    bytes: usize,
+}
+
+impl Ahead {
+    /// The rows behind `depth` rows of `n` elements.
+    fn of<W>(b: Matrix<W>, depth: usize, n: usize) -> Self {
+        let stride = b.row * size_of::<W>() as isize;
+        let row = b.start.cast::<i8>().wrapping_offset(depth as isize * stride);
+        let bytes = n * size_of::<W>();
+        // Rows without gaps are one.
+        Ahead { row, stride, line: 0, bytes: if stride == bytes as isize { usize::MAX } else { bytes } }
+    }
+    /// Fetches about so many bytes.
+    #[inline(always)]
+    fn fetch(&mut self, bytes: usize) {
+        let mut lines = bytes.div_ceil(LINE);
+        while lines > 0 {
+            let together = lines.min((self.bytes - self.line).div_ceil(LINE));
+            for i in 0..together {
+                // SAFETY: what is fetched may be anywhere; every processor of this kind has SSE.
+                unsafe { _mm_prefetch::<_MM_HINT_T0>(self.row.wrapping_add(self.line + i * LINE)) };
+            }
+            (lines, self.line) = (lines - together, self.line + together * LINE);
+            if self.line >= self.bytes {
+                (self.row, self.line) = (self.row.wrapping_offset(self.stride), 0);
+            }
+        }
+    }
+}
+
+/// An element of B, as f32: exact.
+trait Weight: Copy {
+    const ZERO: Self;
+    fn wide(self) -> f32;
+    /// # Safety
+    /// Eight elements lie there; the processor has AVX2 and F16C.
+    unsafe fn eight(from: *const Self) -> __m256;
+    /// # Safety
+    /// Sixteen elements lie there; the processor has AVX-512.
+    unsafe fn sixteen(from: *const Self) -> __m512;
+}
+
+macro_rules! weights {
+    ($([$($bits:tt)*] $T:ty, $zero:expr, |$x:ident| $wide:expr, |$p:ident| $eight:expr, $sixteen:expr;)*) => {$(
+        impl<$($bits)*> Weight for $T {
+            const ZERO: Self = $zero;
+            #[inline(always)]
+            fn wide(self) -> f32 {
+                let $x = self;
+                $wide
+            }
+            #[inline(always)]
+            unsafe fn eight($p: *const Self) -> __m256 {
+                // SAFETY: the caller's.
+                unsafe { $eight }
+            }
+            #[inline(always)]
+            unsafe fn sixteen($p: *const Self) -> __m512 {
+                // SAFETY: the caller's.
+                unsafe { $sixteen }
+            }
+        }
+    )*};
+}
+weights! {
+    [] f32, 0.0, |x| x, |p| _mm256_loadu_ps(p), _mm512_loadu_ps(p);
+    [] f16, f16::ZERO, |x| Half::wide(x), |p| _mm256_cvtph_ps(_mm_loadu_si128(p.cast())),
+        _mm512_cvtph_ps(_mm256_loadu_si256(p.cast()));
+    [] bf16, bf16::ZERO, |x| Half::wide(x),
+        |p| _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(_mm_loadu_si128(p.cast())))),
+        _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p.cast()))));
+    [] i8, 0, |x| f32::from(x), |p| _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p.cast()))),
+        _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p.cast())));
+    [const MASK: u8] Byte<MASK>, Byte(0), |x| f32::from(x.0 & MASK),
+        |p| _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(counted::<MASK>(_mm_loadl_epi64(p.cast())))),
+        _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(counted::<MASK>(_mm_loadu_si128(p.cast()))));
+}
+
+/// A byte of which some bits count.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+struct Byte<const MASK: u8>(u8);
+
+/// Clears the bits of sixteen bytes that the mask leaves out.
+#[inline(always)]
+fn counted<const MASK: u8>(bytes: __m128i) -> __m128i {
+    // SAFETY: every processor of this kind has SSE2.
+    unsafe { _mm_and_si128(bytes, _mm_set1_epi8(MASK as i8)) }
+}
+
+/// The sums of eight vectors' lanes, in order.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn sums_of_eight(v: [__m256; 8]) -> __m256 {
+    let four = |v: &[__m256]| _mm256_hadd_ps(_mm256_hadd_ps(v[0], v[1]), _mm256_hadd_ps(v[2], v[3]));
+    let (low, high) = (four(&v[..4]), four(&v[4..]));
+    _mm256_add_ps(_mm256_permute2f128_ps::<0x20>(low, high), _mm256_permute2f128_ps::<0x31>(low, high))
+}
+/// The sums of sixteen vectors' lanes, in order.
+#[inline]
+#[target_feature(enable = "avx512f,avx2")]
+fn sums_of_sixteen(v: [__m512; 16]) -> __m512 {
+    // Half of the sums of two vectors, each in its own lanes.
+    let two = |a, b| _mm512_castps_pd(_mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b)));
+    let half =
+        |a, b| _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(a, b)), _mm512_castpd_ps(_mm512_unpackhi_pd(a, b)));
+    let four = |v: &[__m512]| half(two(v[0], v[1]), two(v[2], v[3]));
+    let lanes = |a, b| _mm512_add_ps(_mm512_shuffle_f32x4::<0x88>(a, b), _mm512_shuffle_f32x4::<0xdd>(a, b));
+    lanes(lanes(four(&v[..4]), four(&v[4..8])), lanes(four(&v[8..12]), four(&v[12..])))
+}
+
+/// A kernel whose blocks have up to `deep` rows of B: more need more turns of sums through memory, fewer leave more lines of
+/// far rows in the first level cache, for panels that are narrower than a line.
+macro_rules! narrow {
+    ($entry:ident, $panel:ident, $panels:ident, $columns:ident, $by_columns:ident, $features:literal, $lanes:literal, $widen:ident,
+     deep $deep:literal, wide $wide:literal, tall [$($tall:literal)?], columns $two:literal $four:literal,
+     $zero:ident, $splat:ident, $load:ident, $store:ident, $fma:ident, $sums:ident) => {
+        /// `R` rows of C plus as many rows of A times `depth` rows of B, over `V` vectors of columns. As much of what lies
+        /// ahead is fetched, unless it has been.
+        ///
+        /// # Safety
+        /// See [`super::NarrowFn`]; the matrices hold these extents.
+        #[allow(clippy::too_many_arguments, reason = "a product has this many")]
+        #[inline]
+        #[target_feature(enable = $features)]
+        unsafe fn $panel<W: Weight, const R: usize, const V: usize>(
+            depth: usize,
+            a: Matrix<f32>,
+            b: Matrix<W>,
+            c: *mut f32,
+            ldc: isize,
+            mut ahead: Option<&mut Ahead>,
+        ) {
+            let mut sums = [[$zero(); V]; R];
+            // SAFETY: the caller's: every offset is inside of the extents; what is fetched may be anywhere.
+            unsafe {
+                for (i, sums) in sums.iter_mut().enumerate() {
+                    for (v, sum) in sums.iter_mut().enumerate() {
+                        *sum = $load(c.offset(i as isize * ldc).add(v * $lanes));
+                    }
+                }
+                for p in 0..depth {
+                    if p % TURN == 0 && let Some(ahead) = &mut ahead {
+                        ahead.fetch(TURN * V * $lanes * size_of::<W>());
+                    }
+                    let from = b.at(p, 0).start;
+                    let mut row = [$zero(); V];
+                    for (v, x) in row.iter_mut().enumerate() {
+                        *x = W::$widen(from.add(v * $lanes));
+                    }
+                    for (i, sums) in sums.iter_mut().enumerate() {
+                        let factor = $splat(*a.at(i, p).start);
+                        for (sum, &x) in sums.iter_mut().zip(&row) {
+                            *sum = $fma(factor, x, *sum);
+                        }
+                    }
+                }
+                for (i, sums) in sums.iter().enumerate() {
+                    for (v, &sum) in sums.iter().enumerate() {
+                        $store(c.offset(i as isize * ldc).add(v * $lanes), sum);
+                    }
+                }
+            }
+        }
+
+        /// `R` rows of C plus as many rows of A times `depth` rows of B. The columns behind the last whole vector are those of
+        /// `rest`, in rows of a vector.
+        ///
+        /// # Safety
+        /// As for a panel.
+        #[allow(clippy::too_many_arguments, reason = "a product has this many")]
+        #[inline]
+        #[target_feature(enable = $features)]
+        unsafe fn $panels<W: Weight, const R: usize, const V: usize>(
+            n: usize,
+            depth: usize,
+            a: Matrix<f32>,
+            b: Matrix<W>,
+            rest: *const W,
+            c: *mut f32,
+            ldc: isize,
+            mut ahead: Option<&mut Ahead>,
+        ) {
+            let width = V * $lanes;
+            let wide = n / width * width;
+            let whole = n / $lanes * $lanes;
+            // SAFETY: the caller's.
+            unsafe {
+                for j in (0..wide).step_by(width) {
+                    $panel::<W, R, V>(depth, a, b.at(0, j), c.add(j), ldc, ahead.as_deref_mut());
+                }
+                for j in (wide..whole).step_by($lanes) {
+                    $panel::<W, R, 1>(depth, a, b.at(0, j), c.add(j), ldc, ahead.as_deref_mut());
+                }
+                if whole < n {
+                    let row = |i: usize| c.offset(i as isize * ldc).add(whole);
+                    let mut sums = [[0.0f32; $lanes]; R];
+                    for (i, sums) in sums.iter_mut().enumerate() {
+                        row(i).copy_to_nonoverlapping(sums.as_mut_ptr(), n - whole);
+                    }
+                    let b = Matrix { start: rest, row: $lanes, col: 1 };
+                    $panel::<W, R, 1>(depth, a, b, sums.as_mut_ptr().cast(), $lanes, None);
+                    for (i, sums) in sums.iter().enumerate() {
+                        row(i).copy_from_nonoverlapping(sums.as_ptr(), n - whole);
+                    }
+                }
+            }
+        }
+
+        /// `R` rows and up to `C` columns of C plus inner products of A's rows and B's columns. As many products as a vector
+        /// has lanes are the most.
+        ///
+        /// # Safety
+        /// See [`super::NarrowFn`].
+        #[inline]
+        #[target_feature(enable = $features)]
+        unsafe fn $columns<W: Weight, const R: usize, const C: usize>(
+            n: usize,
+            k: usize,
+            a: Matrix<f32>,
+            b: Matrix<W>,
+            c: *mut f32,
+            ldc: isize,
+        ) {
+            let mut sums = [[$zero(); C]; R];
+            let whole = k / $lanes * $lanes;
+            // SAFETY: the caller's: every offset is inside of the extents.
+            unsafe {
+                // What lies behind the last column is the last column.
+                let columns: [*const W; C] = std::array::from_fn(|j| b.at(0, j.min(n - 1)).start);
+                for p in (0..whole).step_by($lanes) {
+                    let row = columns.map(|column| W::$widen(column.add(p)));
+                    for (i, sums) in sums.iter_mut().enumerate() {
+                        let factors = $load(a.at(i, p).start);
+                        for (sum, &x) in sums.iter_mut().zip(&row) {
+                            *sum = $fma(factors, x, *sum);
+                        }
+                    }
+                }
+                let mut all = [$zero(); $lanes];
+                for (all, &sum) in all.iter_mut().zip(sums.as_flattened()) {
+                    *all = sum;
+                }
+                let mut totals = [0.0f32; $lanes];
+                $store(totals.as_mut_ptr(), $sums(all));
+                for (i, totals) in totals.as_chunks_mut::<C>().0.iter_mut().take(R).enumerate() {
+                    for (total, column) in totals.iter_mut().zip(columns).filter(|_| whole < k) {
+                        let rest = (whole..k).map(|p| *a.at(i, p).start * (*column.add(p)).wide());
+                        *total += rest.sum::<f32>();
+                    }
+                    let to = c.offset(i as isize * ldc);
+                    if n == C {
+                        let to = &mut *to.cast::<[f32; C]>();
+                        to.iter_mut().zip(totals).for_each(|(c, total)| *c += *total);
+                    } else {
+                        totals[..n].iter().enumerate().for_each(|(j, total)| *to.add(j) += total);
+                    }
+                }
+            }
+        }
+
+        /// The product with columns side by side: A's rows see a few of them while they are in the cache.
+        ///
+        /// # Safety
+        /// See [`super::NarrowFn`].
+        #[inline]
+        #[target_feature(enable = $features)]
+        unsafe fn $by_columns<W: Weight>(
+            Extents { m, n, k }: Extents,
+            a: Matrix<f32>,
+            b: Matrix<W>,
+            c: *mut f32,
+            ldc: isize,
+        ) {
+            let long = k * size_of::<W>() >= LONG;
+            let together = if long { COLUMNS } else { STRIP };
+            for j in (0..n).step_by(together) {
+                let (width, mut i) = (together.min(n - j), 0);
+                // SAFETY: the columns exist.
+                let mut ahead = Ahead::of(unsafe { b.at(0, j).transposed() }, width, k);
+                while i < m {
+                    macro_rules! rows {
+                        ($R:literal, $C:literal) => {{
+                            for at in (0..width).step_by($C) {
+                                // Bytes take longer to multiply.
+                                if !long && size_of::<W>() > 1 {
+                                    ahead.fetch($C * k * size_of::<W>() * $R / m.max($R));
+                                }
+                                // SAFETY: the caller's: rows and columns lie inside of the extents.
+                                unsafe {
+                                    let (a, b, c) = (a.at(i, 0), b.at(0, j + at), c.offset(i as isize * ldc).add(j + at));
+                                    $columns::<W, $R, $C>($C.min(width - at), k, a, b, c, ldc);
+                                }
+                            }
+                            $R
+                        }};
+                    }
+                    i += match m - i {
+                        4.. => rows!(4, $four),
+                        3 => rows!(3, $four),
+                        2 if !long => rows!(2, $two),
+                        2 => rows!(2, 4),
+                        _ if !long => rows!(1, 8),
+                        _ => rows!(1, 4),
+                    };
+                }
+            }
+        }
+
+        /// # Safety
+        /// See [`super::NarrowFn`].
+        #[target_feature(enable = $features)]
+        unsafe fn $entry<W: Weight>(
+            extents: Extents,
+            a: Matrix<f32>,
+            b: Matrix<u8>,
+            c: Target<f32>,
+        ) {
+            let (a, b, Target { start: c, row: ldc, .. }) = (Matrix { col: 1, ..a }, b.cast::<W>(), c);
+            if b.col != 1 {
+                // SAFETY: the caller's.
+                return unsafe { $by_columns(extents, a, b, c, ldc) };
+            }
+            let Extents { m, n, k } = extents;
+            let depth = (BLOCK / (n * size_of::<W>()).max(1)).clamp(TURN, $deep);
+            let mut rest = MaybeUninit::<[[W; $lanes]; $deep]>::uninit();
+            let rest: *mut [W; $lanes] = rest.as_mut_ptr().cast();
+            let whole = n / $lanes * $lanes;
+            for p in (0..k).step_by(depth) {
+                // A part of the sums of all columns.
+                let k = depth.min(k - p);
+                // SAFETY: the caller's: parts lie inside of the extents.
+                unsafe {
+                    let (b, mut i) = (b.at(p, 0), 0);
+                    for p in (0..k).filter(|_| whole < n) {
+                        rest.add(p).write([W::ZERO; $lanes]);
+                        b.at(p, whole).start.copy_to_nonoverlapping(rest.add(p).cast(), n - whole);
+                    }
+                    let mut ahead = Ahead::of(b, k, n);
+                    while i < m {
+                        let first = (i == 0).then_some(&mut ahead);
+                        let (a, c) = (a.at(i, p), c.offset(i as isize * ldc));
+                        macro_rules! rows {
+                            ($R:literal, $V:expr) => {{
+                                $panels::<W, $R, { $V }>(n, k, a, b, rest.cast(), c, ldc, first);
+                                $R
+                            }};
+                        }
+                        i += match m - i {
+                            // More sums than there are registers.
+                            $($tall.. => rows!($tall, 2),)?
+                            4.. => rows!(4, $wide),
+                            3 => rows!(3, 2 * $wide),
+                            2 => rows!(2, 2 * $wide),
+                            _ => rows!(1, 2 * $wide),
+                        };
+                    }
+                }
+            }
+        }
+    };
+}
+narrow! {
+    avx512, avx512_panel, avx512_panels, avx512_columns, avx512_by_columns, "avx512f,avx2,fma,f16c", 16, sixteen, deep 64, wide 4, tall [8], columns 8 4,
+    _mm512_setzero_ps, _mm512_set1_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_fmadd_ps, sums_of_sixteen
+}
+narrow! {
+    avx2, avx2_panel, avx2_panels, avx2_columns, avx2_by_columns, "avx2,fma,f16c", 8, eight, deep 16, wide 2, tall [], columns 4 2,
+    _mm256_setzero_ps, _mm256_set1_ps, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_fmadd_ps, sums_of_eight
+}
