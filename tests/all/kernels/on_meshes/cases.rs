@@ -3,7 +3,7 @@ use super::super::inlined::{Case, array};
 use pallas_kernels::attention_scores::{Causal, segment_spans};
 use pallas_kernels::cross_entropy::{self, cross_entropy, cross_entropy_backward, cross_entropy_of_logits_backward};
 use pallas_kernels::decode_attention::{self, decode_attention};
-use pallas_kernels::embedding::{embedding_backward_blocks, embedding_blocks};
+use pallas_kernels::embedding::{embedding_backward, embedding_backward_blocks, embedding_blocks};
 use pallas_kernels::flash_attention::{Options, flash_attention, flash_attention_with_lse};
 use pallas_kernels::flash_attention_backward::flash_attention_backward;
 use pallas_kernels::flash_attention_bias::{bias_gradient, sinks_gradient};
@@ -62,6 +62,11 @@ pub(super) fn more() -> Vec<Case> {
     vec![
         ("quantized-matmul-4", vec![array(&[37, 64], 1)], |x| quantised(x, Bits::Four, Some(32))),
         ("quantized-matmul-8", vec![array(&[37, 64], 1)], |x| quantised(x, Bits::Eight, None)),
+        // A kernel on meshes alone.
+        ("embedding-backward", vec![array(&[12, 7], 1)], |x| {
+            let ids = integers(&[0, 7, 3, 10, 6, 2, 9, 5, 1, 8, 4, 0], &[12]);
+            Ok(vec![embedding_backward(&x[0], &ids, 11, Some(3))?])
+        }),
         // Results in the memory of operands.
         (
             "paged-append",
