@@ -289,7 +289,8 @@ fn miscounted(all: &[Count<'_>], options: &Options, errors: &mut Errors) {
         .map(|axis| all.iter().find(|count| count.taken == axis).map_or(axis, |count| count.own))
         .collect();
     let is_order = (0..order.len()).all(|axis| order.contains(&axis));
-    let agree = all.iter().all(|count| order[count.taken] == count.own);
+    // A map may have more arguments than there are axes.
+    let agree = all.iter().all(|count| order.get(count.taken) == Some(&count.own));
     if let (Some(grid), true, true, 2..) = (&options.grid_tokens, is_order, agree, wrong.len()) {
         let axis = (0..order.len()).find(|&axis| order[axis] != axis).unwrap_or(0);
         let message =
