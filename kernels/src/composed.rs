@@ -3,8 +3,8 @@
 //! One rule ([`is_better`]): a traced function that no mesh divides computes small problems of f32 by operations where the
 //! number of cores is known. `jit` fuses them with what is around them, and their gradients keep what they need of the values;
 //! a kernel is a launch of its own, and computes scores and logits again for its gradients, since those of large problems
-//! would need too much memory. What is small is said at each function here; sums of rows by number are never a kernel there,
-//! not even of arrays that have elements. `cargo bench --bench plain` compares both.
+//! would need too much memory. What is small is said at each function here. Sums of rows by number ([`sums`]) are an operation at
+//! any size, also outside of traced functions. `cargo bench --bench plain` compares both.
 use crate::attention_options::{axes, scale};
 use pallas_rt::prelude::*;
 use pallas_rt::{calls_run, keep, launch_parts, ops};
@@ -45,20 +45,22 @@ pub(crate) fn attention([q, k, v]: [&Array; 3], is_causal: bool, factor: Option<
     Ok(Some((weights / ops::select(&sum.eq(0.0), 1.0, &sum)).matmul(v)))
 }
 
-/// Loss and log-sum-exp of up to 2^14 logits `x wᵀ`, shaped as the labels; `None`: a kernel has to compute them.
-pub(crate) fn cross_entropy(x: &Array, w: &Array, labels: &Array, ignore: i32) -> Option<(Array, Array)> {
+/// Loss and log-sum-exp of up to 2^14 logits `x wᵀ` of a matrix of rows, each with a label of `[n, 1]`; `None`: a kernel has to
+/// compute them.
+pub(crate) fn cross_entropy(x: &Array, w: &Array, labels: &Array, ignore: i32) -> Option<[Array; 2]> {
     let classes = w.shape()[0];
-    if labels.is_empty() || !is_better(&[x, w], labels.len() * classes <= LOGITS) {
+    let is_small = labels.dtype() == DType::I32 && labels.len() * classes <= LOGITS;
+    if labels.is_empty() || !is_better(&[x, w], is_small) {
         return None;
     }
-    let logits = x.matmul(&w.t());
+    let (logits, labels) = (x.matmul(&w.t()), labels.squeeze(-1));
     let lse = logits.logsumexp(-1);
     let known = labels.clip(0, classes as i64 - 1);
     let of_label = logits.take_along_axis(&known.expand_dims(-1), -1).squeeze(-1);
     let is_class = labels.eq(&known);
     // The loss of no class is NaN, with the gradient of the log-sum-exp.
     let loss = &lse - ops::select(&is_class, &of_label, f64::NAN);
-    Some((ops::select(&labels.eq(ignore), 0.0, &loss), lse.stop_gradient()))
+    Some([ops::select(&labels.eq(ignore), 0.0, &loss), lse.stop_gradient()])
 }
 
 /// Sums of the rows of a matrix with the same number, but for those of the number `left_out`; `None`: a kernel has to compute
@@ -69,7 +71,12 @@ pub(crate) fn cross_entropy(x: &Array, w: &Array, labels: &Array, ignore: i32) -
 #[track_caller]
 pub(crate) fn sums(rows: &Array, numbers: &[i32], count: usize, left_out: Option<i32>) -> Result<Option<Array>> {
     let client = rows.client();
-    if client.target().cores.is_none() || launch_parts() > 1 || !calls_run() || rows.is_empty() {
+    if client.target().cores.is_none()
+        || launch_parts() > 1
+        || !calls_run()
+        || rows.is_empty()
+        || !rows.dtype().is_float()
+    {
         return Ok(None);
     }
     let kept = numbers.iter().map(|&number| if Some(number) == left_out { count as i32 } else { number });

@@ -323,13 +323,13 @@ fn block_sizes(choice: Choice, x: &Array, w: &Array) -> [usize; 4] {
 #[track_caller]
 #[inline]
 pub fn cross_entropy(x: &Array, w: &Array, labels: &Array, options: &Options) -> Result<(Array, Array)> {
-    let n = operands(x, w)?.shape()[0];
-    let column = labels_column(labels, n, w.shape()[0], options)?;
+    let matrix = operands(x, w)?;
+    let column = labels_column(labels, matrix.shape()[0], w.shape()[0], options)?;
     #[cfg(feature = "graph")]
     if (options.smoothing, options.z_loss) == (0.0, 0.0)
-        && let Some(found) = crate::composed::cross_entropy(x, w, labels, options.ignore)
+        && let Some([loss, lse]) = crate::composed::cross_entropy(&matrix, w, &column, options.ignore)
     {
-        return Ok(found);
+        return Ok((loss.reshape(labels.shape())?, lse.reshape(labels.shape())?));
     }
     let (call, [x, w]) = Differentiable::begin([x, w])?;
     // Each row passes all classes: devices that divide the classifier gather it, and add up their parts of the gradients.

@@ -6,7 +6,8 @@
 //! The numbers are a prefetch operand: index maps read them, so a program loads the one row it copies. For the gradient
 //! the positions of each number are gathered on the host (a counting sort, O(positions + vocabulary)); one program then
 //! sums a row's gradients in ascending order of position, in f32: no atomics, the same result every time. It costs one read
-//! of `dout` and one write of `dtable`, as rows that nobody looked up are zeros.
+//! of `dout` and one write of `dtable`, as rows that nobody looked up are zeros. On the CPU it is `segment_sum` of arrays, with the
+//! feature `graph`.
 use crate::blocks::{Choice, Need, choose, many_rows, shared};
 use crate::dispatch::{floats, integers, with_gradient};
 use crate::element::Floating;

@@ -175,6 +175,19 @@ fn shipped_losses_are_differentiable_in_traced_functions() {
     fn options() -> cross_entropy::Options {
         cross_entropy::Options::default()
     }
+    // Labels of another shape than the rows in front of them: as many as there are.
+    fn other() -> Array {
+        Client::cpu().array(&[2i32, 0, -100], &[1, 3]).expect("it fits")
+    }
+    check(
+        "cross-entropy, labels [1, 3] of rows [3, 1]",
+        &[array(&[3, 1, 4], 1), array(&[5, 4], 2)],
+        |x| Ok(cross_entropy(&x[0], &x[1], &other(), &options())?.0),
+        |x, dy| {
+            let lse = cross_entropy(&x[0], &x[1], &other(), &options())?.1;
+            Ok(<[Array; 2]>::from(cross_entropy_backward(&x[0], &x[1], &other(), &lse, dy, &options())?).into())
+        },
+    );
     check(
         "cross-entropy",
         &[array(&[3, 4], 1), array(&[5, 4], 2)],

@@ -74,6 +74,8 @@ fn tables_of_another_type() {
     says(cross_entropy_of_logits(&x, &wrong, &options), "`labels` holds f32, expected i32");
     says(embedding(&x, &wrong), "`ids` holds f32, expected i32");
     says(embedding_backward(&x, &zeros(DType::I64, &[2]), 5, None), "`ids` holds i64, expected i32");
+    let whole = zeros(DType::I32, &[2, 3]);
+    says(embedding_backward(&whole, &zeros(DType::I32, &[2]), 5, None), "takes f32, f16 or bf16, found i32");
     says(quantize(&zeros(DType::I32, &[2, 3]), Bits::Eight, None), "weights hold i32, expected f32, f16 or bf16");
 
     let cache = PagedCache::new(&Client::cpu(), DType::F32, [2, 1, 2, 4]).expect("it fits");
