@@ -2,7 +2,7 @@
 //!
 //! - Attention under a mask of blocks takes time proportional to its live blocks, forward and backward.
 //! - Products of a few rows, and attention of a few queries over a cache, take hardly longer than reading their weights or
-//!   keys and values.
+//!   keys and values, or than their multiplications at the peak of f32.
 //! - Dropout makes attention less than twice as slow, forward and backward.
 //! - A chain of elementwise operations that a jitted function computes in one pass takes less than a third of the time that
 //!   the operations take one after the other.
@@ -14,6 +14,9 @@
 //!
 //! `cargo bench --bench ratios [-- masks|dropout|reads|fusion|shaders|compile] [--small]`; `--small` shows that it works, and
 //! measures nothing of use.
+#[expect(dead_code, reason = "the peak of f32 alone is measured")]
+mod peak;
+
 use pallas_kernels::decode_attention::{self, decode_attention};
 use pallas_kernels::flash_attention::{self, Dropout, flash_attention_with_lse};
 use pallas_kernels::flash_attention_backward::flash_attention_backward;
@@ -172,20 +175,26 @@ fn dropout(bench: &Bench) -> Result<bool> {
     Ok(good)
 }
 
-/// Bytes a second of operands that are read once, as a share of what the machine reads.
+/// Bytes a second of operands that are read once, as a share of what the machine reads, and the time that reading or
+/// multiplying takes at least, whichever takes longer, as a share of the call's.
 fn reads(bench: &Bench) -> Result<bool> {
     let numbers = vec![1.0f32; bench.of(16 << 20)];
     let bytes = (4 * numbers.len()) as f64;
     let mut rows = vec![row("a sum", bytes, move || Ok(sum(&numbers)))];
-    rows.extend(products(bench)?);
-    rows.extend(caches(bench)?);
+    let mut operations = vec![0.0];
+    for (row, flops) in products(bench)?.into_iter().chain(caches(bench)?) {
+        rows.push(row);
+        operations.push(flops);
+    }
     let times = bench.times(&rows)?;
-    println!("\nreading once, all threads");
-    println!("{:44}{:>8}{:>12}{:>10}{:>8}", "operation", "MiB", "ms", "GB/s", "share");
-    for (row, time) in rows.iter().zip(&times) {
+    let peak = peak::cpu::flops(std::thread::available_parallelism().map_or(1, usize::from));
+    println!("\nreading once, all threads; {:.0} GFLOP/s in f32", peak / 1e9);
+    println!("{:44}{:>8}{:>12}{:>10}{:>8}{:>10}", "operation", "MiB", "ms", "GB/s", "share", "of limit");
+    for ((row, time), flops) in rows.iter().zip(&times).zip(operations) {
         let (name, mib, own) = (&row.name, row.work / f64::from(1 << 20), row.work / time);
         let share = own / (bytes / times[0]);
-        println!("{name:44}{mib:>8.0}{:>12.3}{:>10.1}{share:>8.2}", time * 1e3, own / 1e9);
+        let limit = share.max(flops / peak / time);
+        println!("{name:44}{mib:>8.0}{:>12.3}{:>10.1}{share:>8.2}{limit:>10.2}", time * 1e3, own / 1e9);
     }
     Ok(true)
 }
@@ -265,26 +274,28 @@ fn sum(numbers: &[f32]) -> f32 {
 }
 
 /// A few rows times a matrix, in each representation.
-fn products(bench: &Bench) -> Result<Vec<Row>> {
+fn products(bench: &Bench) -> Result<Vec<(Row, f64)>> {
     let (client, n) = (&bench.client, bench.of(4096));
     let w = bench.numbers(&[n, n])?;
     let mut rows = vec![];
+    let flops = |m: usize| (2 * m * n * n) as f64;
     let bytes = |dtype: DType| (n * n * dtype.bytes()) as f64;
     for m in [1, 4, 8, 16] {
         let (x, w) = (bench.numbers(&[m, n])?, w.clone());
-        rows.push(row(format!("matmul f32, {m} rows"), bytes(DType::F32), move || matmul(&x, &w)));
+        let own = row(format!("matmul f32, {m} rows"), bytes(DType::F32), move || matmul(&x, &w));
+        rows.push((own, flops(m)));
     }
     for m in [1, 8] {
         let (x, w) = (bench.numbers(&[m, n])?, w.clone());
         let layout = Layout { b_transposed: true, ..Layout::default() };
         let name = format!("matmul f32, {m} rows, transposed weights");
-        rows.push(row(name, bytes(DType::F32), move || matmul_with(&x, &w, layout, |x| x)));
+        rows.push((row(name, bytes(DType::F32), move || matmul_with(&x, &w, layout, |x| x)), flops(m)));
     }
     let patterns: Vec<u8> = (0..2 * n * n).map(|i| (i.wrapping_mul(2_654_435_761) >> 9) as u8 & 0x3f).collect();
     for dtype in [DType::F16, DType::Bf16] {
         let of = |m: usize| client.array_from_bytes(dtype, &[m, n], &patterns[..2 * m * n]);
         let (x, w) = (of(1)?, of(n)?);
-        rows.push(row(format!("matmul {dtype}, 1 row"), bytes(dtype), move || matmul(&x, &w)));
+        rows.push((row(format!("matmul {dtype}, 1 row"), bytes(dtype), move || matmul(&x, &w)), flops(1)));
     }
     let group = 128;
     let scales = bench.numbers(&[n / group, n])?;
@@ -301,18 +312,21 @@ fn products(bench: &Bench) -> Result<Vec<Row>> {
                 group: Some(group),
             };
             let x = bench.numbers(&[m, n])?;
-            rows.push(row(format!("matmul {name} weights, {m} rows"), share * bytes(DType::I8), move || {
+            let own = row(format!("matmul {name} weights, {m} rows"), share * bytes(DType::I8), move || {
                 quantized_matmul(&x, &weights)
-            }));
+            });
+            rows.push((own, flops(m)));
         }
     }
     Ok(rows)
 }
 
 /// Queries of 32 heads over keys and values of 8.
-fn caches(bench: &Bench) -> Result<Vec<Row>> {
+fn caches(bench: &Bench) -> Result<Vec<(Row, f64)>> {
     let (client, [heads, key_heads, keys, d]) = (&bench.client, [32, 8, bench.of(8192), 128]);
     let elements = key_heads * keys * d;
+    // Scores, and values by weights.
+    let flops = |queries: usize| (4 * heads * queries * keys * d) as f64;
     let mut rows = vec![];
     for dtype in [DType::F32, DType::F16] {
         let patterns: Vec<u8> = (0..elements * dtype.bytes()).map(|i| (i * 37 % 61) as u8).collect();
@@ -328,11 +342,11 @@ fn caches(bench: &Bench) -> Result<Vec<Row>> {
             )?;
             // Keys and values of their own arrays, as ever.
             let (k, v) = (k.clone(), client.array_from_bytes(dtype, k.shape(), &patterns)?);
-            rows.push(row(
-                format!("decode {dtype}, {queries} queries"),
-                (2 * elements * dtype.bytes()) as f64,
-                move || decode_attention(&q, &k, &v, &decode_attention::Options::default()),
-            ));
+            let own =
+                row(format!("decode {dtype}, {queries} queries"), (2 * elements * dtype.bytes()) as f64, move || {
+                    decode_attention(&q, &k, &v, &decode_attention::Options::default())
+                });
+            rows.push((own, flops(queries)));
         }
     }
     let (requests, page) = (4, 16);
@@ -343,9 +357,11 @@ fn caches(bench: &Bench) -> Result<Vec<Row>> {
         let step = Requests { tables: &tables, lengths: &[(keys / requests) as i32; 4], starts: &[0, 1, 2, 3, 4] };
         let batch = Batch::new(&cache, heads, step, BatchOptions::default())?;
         let q = bench.numbers(&[requests, heads, d])?;
-        rows.push(row(format!("paged {dtype}, pages of {page}"), (2 * elements * dtype.bytes()) as f64, move || {
+        let own = row(format!("paged {dtype}, pages of {page}"), (2 * elements * dtype.bytes()) as f64, move || {
             batch.attend(&q, &cache, &paged_attention::Options::default())
-        }));
+        });
+        // The keys are those of four requests.
+        rows.push((own, flops(1)));
     }
     Ok(rows)
 }

@@ -5,7 +5,8 @@ use pallas_rt::ir::DType;
 use std::hint::black_box;
 use std::time::Instant;
 
-const STEPS: usize = 100_000;
+/// Enough that threads which begin on one processor spend most of the time on two.
+const STEPS: usize = 2_000_000;
 /// Independent chains: enough to fill two pipelines of any latency so far.
 const CHAINS: usize = 12;
 
@@ -96,7 +97,7 @@ pub fn narrow_flops(dtype: DType, threads: usize) -> Option<f64> {
 
 /// Operations a second of chains with this number of multiply-adds a step.
 fn all_threads(run: fn() -> f32, lanes: usize, threads: usize) -> f64 {
-    let seconds = best(40, || {
+    let seconds = best(12, || {
         std::thread::scope(|s| {
             for _ in 0..threads {
                 s.spawn(|| black_box(run()));

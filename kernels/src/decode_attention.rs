@@ -147,7 +147,7 @@ pub fn block_size(target: &Target, rows: usize, keys: usize, head_dim: usize) ->
         Need::staged_words(words + words / 8)
     };
     // On the CPU, with this many keys per step the overhead of a step does not matter.
-    let candidates = target.cores.map(|_| 256).into_iter().chain([32, 16, 8]);
+    let candidates = target.cores.map(|_| 512).into_iter().chain([32, 16, 8]);
     let [block] = choose(Choice::DecodeAttention, target, [keys], candidates.map(|keys| ([keys], need(keys))));
     block
 }
@@ -204,8 +204,9 @@ pub fn decode_attention_with_lse(q: &Array, k: &Array, v: &Array, options: &Opti
     let block = block_size(client.target(), rows, keys, d);
     let blocks = keys.div_ceil(block);
     let programs = batch * key_heads * apart;
-    // A split has work for some blocks, or it isn't worth its launch.
-    let worth = busy(client).div_ceil(programs.max(1)).min(blocks / 4);
+    // A split has work for some blocks, or it isn't worth its launch. Those of a CPU are large.
+    let some = if client.target().cores.is_some() { 2 } else { 4 };
+    let worth = busy(client).div_ceil(programs.max(1)).min(blocks / some);
     let splits = options.splits.unwrap_or(worth).clamp(1, blocks.max(1));
     let lengths = match options.lengths {
         Some(lengths) => lengths.clone(),

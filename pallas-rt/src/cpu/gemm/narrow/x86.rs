@@ -10,6 +10,9 @@ use std::mem::MaybeUninit;
 
 /// Bytes of a block of rows of B: the second level cache holds it and the next one.
 const BLOCK: usize = 1 << 17;
+/// Bytes ahead that are fetched into the first level cache. More would push out one another before they are read: they are
+/// fetched into the second level.
+const NEAR: usize = 1 << 15;
 /// Rows of B between which what comes next is fetched.
 const TURN: usize = 8;
 /// Bytes of a cache line.
@@ -46,6 +49,8 @@ struct Ahead {
     /// The next line of the row, and the bytes of a row.
     line: usize,
     bytes: usize,
+    /// Whether they are fetched into the first level cache.
+    near: bool,
 }
 
 impl Ahead {
@@ -55,7 +60,8 @@ impl Ahead {
         let row = b.start.cast::<i8>().wrapping_offset(depth as isize * stride);
         let bytes = n * size_of::<W>();
         // Rows without gaps are one.
-        Ahead { row, stride, line: 0, bytes: if stride == bytes as isize { usize::MAX } else { bytes } }
+        let near = depth * bytes <= NEAR;
+        Ahead { row, stride, line: 0, bytes: if stride == bytes as isize { usize::MAX } else { bytes }, near }
     }
     /// Fetches about so many bytes.
     #[inline(always)]
@@ -64,8 +70,15 @@ impl Ahead {
         while lines > 0 {
             let together = lines.min((self.bytes - self.line).div_ceil(LINE));
             for i in 0..together {
+                let at = self.row.wrapping_add(self.line + i * LINE);
                 // SAFETY: what is fetched may be anywhere; every processor of this kind has SSE.
-                unsafe { _mm_prefetch::<_MM_HINT_T0>(self.row.wrapping_add(self.line + i * LINE)) };
+                unsafe {
+                    if self.near {
+                        _mm_prefetch::<_MM_HINT_T0>(at);
+                    } else {
+                        _mm_prefetch::<_MM_HINT_T1>(at);
+                    }
+                }
             }
             (lines, self.line) = (lines - together, self.line + together * LINE);
             if self.line >= self.bytes {
