@@ -304,7 +304,7 @@ fn losses(sizes: &Sizes) -> Result<Vec<Case>> {
             move |x| Ok(vec![cross_entropy_of_logits_backward(&x[0], &x[1], &lse_of_logits, &x[2], &options)?]),
             gradients(1, |x| loss_of(&x[0], &x[1])),
         ),
-        case(
+        small::case(
             "embedding",
             vec![w.clone(), labels.clone()],
             |x| Ok(vec![embedding(&x[0], &x[1])?]),

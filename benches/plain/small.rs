@@ -9,7 +9,7 @@ use pallas_rt::ir::DType;
 use pallas_rt::{Array, Result, grad, jit, ops};
 
 /// Both functions under `jit`, as they are part of a model.
-fn case(
+pub(crate) fn case(
     name: &'static str,
     arguments: Vec<Array>,
     kernel: impl Fn(&[Array]) -> Result<Vec<Array>> + Send + Sync + 'static,
@@ -53,11 +53,18 @@ pub(crate) fn small(sizes: &Sizes) -> Result<Vec<Case>> {
             one(move |x| turned(&x[0], &cos, &sin)),
         ));
     }
-    for (name, [n, d]) in
-        [("rms norm 2048x192", [2048, 192]), ("rms norm 1x576", [1, 576]), ("rms norm 816x64", [816, 64])]
-    {
-        let x = vec![sizes.floats(&[n, d])?, sizes.floats(&[d])?];
-        cases.push(case(name, x, |x| Ok(vec![rms_norm(&x[0], &x[1], 1e-5)?]), one(rms)));
+    for (forward, backward, [n, d]) in [
+        ("rms norm 2048x192", "its gradients 2048x192", [2048, 192]),
+        ("rms norm 1x576", "its gradients 1x576", [1, 576]),
+        ("rms norm 816x64", "its gradients 816x64", [816, 64]),
+        ("rms norm 512x1024", "its gradients 512x1024", [512, 1024]),
+        ("rms norm 8192x64", "its gradients 8192x64", [8192, 64]),
+    ] {
+        let x = sizes.floats(&[n, d])?;
+        let arguments = vec![x.clone(), sizes.floats(&[d])?, x.roll(1, 0)];
+        let norm = |x: &[Array]| rms_norm(&x[0], &x[1], 1e-5).unwrap_or_else(|e| panic!("{e}"));
+        cases.push(case(forward, arguments[..2].to_vec(), one(norm), one(rms)));
+        cases.push(case(backward, arguments, gradients(2, norm), gradients(2, rms)));
     }
     for (name, [n, d, classes]) in
         [("cross-entropy 2048x192x84", [2048, 192, 84]), ("cross-entropy 48x64x10", [48, 64, 10])]

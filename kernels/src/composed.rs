@@ -4,7 +4,7 @@
 //! number of cores is known. `jit` fuses them with what is around them, and their gradients keep what they need of the values;
 //! a kernel is a launch of its own, and computes scores and logits again for its gradients, since those of large problems
 //! would need too much memory. What is small is said at each function here. Sums of rows by number ([`sums`]) are an operation at
-//! any size, also outside of traced functions. `cargo bench --bench plain` compares both.
+//! any size, also outside of traced functions, and so are rows by number ([`rows`]) inside of them, in any type of floats. `cargo bench --bench plain` compares both.
 use crate::attention_options::{axes, scale};
 use pallas_rt::prelude::*;
 use pallas_rt::{calls_run, keep, launch_parts, ops};
@@ -14,6 +14,8 @@ const POSITIONS: usize = 128;
 const KEYS_OF_ONE: usize = 256;
 /// Most logits of a loss.
 const LOGITS: usize = 1 << 14;
+/// Most elements of rows that are normalised.
+const ROWS: usize = 1 << 19;
 
 fn is_better(operands: &[&Array], is_small: bool) -> bool {
     let is_traced = operands.iter().any(|x| x.is_traced()) && operands.iter().all(|x| x.dtype() == DType::F32);
@@ -38,11 +40,22 @@ pub(crate) fn attention([q, k, v]: [&Array; 3], is_causal: bool, factor: Option<
         let positions = ops::arange(0, keys as u32, 1, DType::I32);
         scores = ops::select(&positions.expand_dims(1).ge(&positions), &scores, f64::NEG_INFINITY);
     }
-    // A softmax in which a row whose scores are all -inf has weights of 0.
-    let most = scores.max(keep(-1)).stop_gradient();
-    let weights = (scores - ops::select(&most.eq(f64::NEG_INFINITY), 0.0, &most)).exp();
-    let sum = weights.sum(keep(-1));
-    Ok(Some((weights / ops::select(&sum.eq(0.0), 1.0, &sum)).matmul(v)))
+    // A softmax in which a row whose scores are all -inf has weights of 0: its sum is 0, and at least 1 in any other row.
+    let most = scores.max(keep(-1)).maximum(f64::from(f32::MIN)).stop_gradient();
+    let weights = (scores - most).exp();
+    let sum = weights.sum(keep(-1)).maximum(0.5);
+    Ok(Some((weights / sum).matmul(v)))
+}
+
+/// RMS norm, or layer norm with a shift `beta`, of rows with up to 2^19 elements in all; `None`: a kernel has to compute it.
+pub(crate) fn norm(x: &Array, gamma: &Array, beta: Option<&Array>, epsilon: f32) -> Option<Array> {
+    if x.is_empty() || !is_better(&[x, gamma, beta.unwrap_or(gamma)], x.len() <= ROWS) {
+        return None;
+    }
+    let centred = beta.map_or_else(|| x.clone(), |_| x - x.mean(keep(-1)));
+    let variance = (&centred * &centred).mean(keep(-1));
+    let scaled = centred * (variance + f64::from(epsilon)).rsqrt() * gamma;
+    Some(beta.map_or_else(|| scaled.clone(), |beta| &scaled + beta))
 }
 
 /// Loss and log-sum-exp of up to 2^14 logits `x wᵀ` of a matrix of rows, each with a label of `[n, 1]`; `None`: a kernel has to
@@ -61,6 +74,17 @@ pub(crate) fn cross_entropy(x: &Array, w: &Array, labels: &Array, ignore: i32) -
     // The loss of no class is NaN, with the gradient of the log-sum-exp.
     let loss = &lse - ops::select(&is_class, &of_label, f64::NAN);
     Some([ops::select(&labels.eq(ignore), 0.0, &loss), lse.stop_gradient()])
+}
+
+/// Rows of a table by numbers of which those that are none of its rows give NaN, in a traced function, at any size; `None`: a
+/// kernel has to look them up.
+#[track_caller]
+pub(crate) fn rows(table: &Array, numbers: &Array) -> Option<Array> {
+    let is_traced = [table, numbers].iter().any(|x| x.is_traced()) && table.dtype().is_float();
+    let is_better = is_traced && table.client().target().cores.is_some() && launch_parts() == 1;
+    // Elsewhere a negative one would count from the end.
+    let numbers = || ops::select(&numbers.lt(0), table.shape()[0] as i64, numbers);
+    (is_better && !table.is_empty()).then(|| table.take(&numbers(), 0))
 }
 
 /// Sums of the rows of a matrix with the same number, but for those of the number `left_out`; `None`: a kernel has to compute

@@ -10,9 +10,10 @@
 //! a time (Liger Kernel, Hsu et al. 2024; Cut Your Losses, Wijmans et al. 2025): forward with a running maximum and sum
 //! over blocks of the vocabulary; backward they are computed anew, once for dx and once for dw, so that each element of a
 //! gradient is summed by one program in one order: the same every time. That is 8·n·V·d multiplications and additions
-//! backward, where stored logits would take 4; memory is n + V rows of d elements instead of n·V. Everything but the
-//! operands is f32.
+//! backward, where stored logits would take 4; memory is n + V rows of d elements instead of n·V. On the CPU,
+//! [`crate::cross_entropy_resident`] has both in one pass of 6·n·V·d. Everything but the operands is f32.
 use crate::blocks::{Choice, Need, choose, shared};
+use crate::cross_entropy_resident as resident;
 use crate::cross_entropy_rows::{Row, State, Terms};
 use crate::dispatch::{floats, integers, with_gradient};
 use crate::element::Floating;
@@ -369,6 +370,15 @@ pub fn cross_entropy_backward(
     let (lse, dloss) = (column("lse", lse, n)?, column("dloss", dloss, n)?);
     let Options { ignore, smoothing, z_loss } = *options;
     let (dx, dw) = floats!("cross_entropy_backward", x.dtype(), E => {
+        let [bn, bv, bd, _] = block_sizes(Choice::CrossEntropyDw, &flat, w);
+        let whole = flat.shape()[1] == bd;
+        if let Some([parts, steps]) = resident::parts(&flat, w.shape()[0].div_ceil(bv)).filter(|_| whole) {
+            let room = n.next_multiple_of(bn);
+            let (dxs, dw) = resident::cross_entropy_resident::<E>(
+                &flat, w, &labels, &lse, &dloss, ignore, smoothing, z_loss, parts, steps, bn, bv, room)?;
+            let dx = resident::cross_entropy_dx_of_parts::<E>(&dxs, n, bn)?;
+            return Ok((dx.reshape(x.shape())?, narrow(x.dtype(), dw)?));
+        }
         let [bn, bv, bd, depth] = block_sizes(Choice::CrossEntropyDx, &flat, w);
         let dx = cross_entropy_dx::<E>(
             &flat, w, &labels, &lse, &dloss, ignore, smoothing, z_loss, bd, depth, bn, bv)?;

@@ -133,7 +133,8 @@ fn checked(ids: &Array, vocabulary: usize) -> Result<Vec<i32>> {
 /// Rows of `table [vocabulary, d]` (f32, f16 or bf16) by i32 `ids [..]`: `[.., d]`.
 ///
 /// The numbers are read on the host to check them: on a GPU the call waits for what makes them. Numbers that a traced function
-/// computes are not known: one out of range gives a row of NaN, and the gradient by the table is refused.
+/// computes are not known: one out of range gives a row of NaN, and where the number of cores is not known, the gradient by the
+/// table is refused.
 ///
 /// # Errors
 /// A table that is no matrix, other element types, a number out of range; device trouble.
@@ -159,6 +160,10 @@ pub fn embedding(table: &Array, ids: &Array) -> Result<Array> {
     if ids.is_traced() {
         if vocabulary == 0 {
             return wrong("`table` has no rows".into());
+        }
+        #[cfg(feature = "graph")]
+        if let Some(found) = crate::composed::rows(table, ids) {
+            return Ok(found);
         }
         // The gradient needs the numbers on the host.
         return looked_up(table, ids);

@@ -70,7 +70,7 @@ pub fn gated_backward_blocks<E: Floating>(
 fn block(x: &Array) -> usize {
     let target = x.client().target();
     // Gate, up, the gradient, and two results.
-    let candidates = target.cores.map(|_| 1 << 13).into_iter().chain([2048]);
+    let candidates = target.cores.map(|_| 1 << 15).into_iter().chain([2048]);
     let [block] = choose(Choice::Gated, target, [x.len()], candidates.map(|n| ([n], Need::NOTHING)));
     shared(x.len(), block)
 }

@@ -12,6 +12,7 @@ mod blocks;
 #[cfg(feature = "graph")]
 mod composed;
 pub mod cross_entropy;
+pub mod cross_entropy_resident;
 mod cross_entropy_rows;
 pub mod decode_attention;
 mod dispatch;

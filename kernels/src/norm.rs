@@ -108,6 +108,10 @@ pub fn layer_norm(x: &Array, gamma: &Array, beta: &Array, epsilon: f32) -> Resul
     let n = rows(x)?.shape()[1];
     parameter("gamma", gamma, n)?;
     parameter("beta", beta, n)?;
+    #[cfg(feature = "graph")]
+    if let Some(out) = crate::composed::norm(x, gamma, Some(beta), epsilon) {
+        return Ok(out);
+    }
     let (call, [x, scale, shift]) = Differentiable::begin([x, gamma, beta])?;
     let flat = rows(&x)?;
     let (gamma, beta) = (parameter("gamma", &scale, n)?, parameter("beta", &shift, n)?);
@@ -146,6 +150,10 @@ pub fn rms_norm(x: &Array, gamma: &Array, epsilon: f32) -> Result<Array> {
     check_epsilon(epsilon)?;
     let n = rows(x)?.shape()[1];
     parameter("gamma", gamma, n)?;
+    #[cfg(feature = "graph")]
+    if let Some(out) = crate::composed::norm(x, gamma, None, epsilon) {
+        return Ok(out);
+    }
     let (call, [x, scale]) = Differentiable::begin([x, gamma])?;
     let (flat, gamma) = (rows(&x)?, parameter("gamma", &scale, n)?);
     let out = floats!("rms_norm", x.dtype(), E => if are_whole(&flat) {

@@ -138,7 +138,8 @@ fn beside<C: Number>(tiles: Vec<Tile<C>>, axis: usize) -> Tile<C> {
 /// `pages` in a step, or one of the equal `pieces` of a page.
 ///
 /// Items of one query have rows of their own size, whatever `BQ` is. `items` has a column for each constant of the module.
-/// `NP` is at least P: kernels are compiled for it.
+/// `NP` is at least P: kernels are compiled for it. With `is_gathered`, for processors whose programs read the whole pool, it is
+/// P, and the `PG` pages of a step are looked up in it as one tile.
 #[kernel(grid = (W, G, N), semantics = (parallel, parallel, arbitrary))]
 pub fn paged_attention_items<E: Float, C: Number, const BQ: usize>(
     #[block([T, G, Q, D] => [Element(BQ, 0, BQ), _, Q, D], |w, g, _| (element(items.at((w, FIRST))), g, 0, 0), fill = 0.0)]
@@ -149,6 +150,11 @@ pub fn paged_attention_items<E: Float, C: Number, const BQ: usize>(
     #[block([P1, G1, K] => [NP, _, K], |_, g, _| (0, g, 0))] v_scales: In<f32>,
     #[prefetch([R, M])] tables: Prefetch<i32>,
     #[prefetch([W, 8])] items: Prefetch<i32>,
+    #[block(
+        [R, M] => [_, Element(PG, 0, PG)],
+        |w, _, n| (items.at((w, REQUEST)), element(min(items.at((w, PAGE)) + n * PG, M))), fill = 0
+    )]
+    run_of_table: In<i32>,
     #[block([U, G, Q, D] => [Element(BQ, 0, BQ), _, Q, D], |w, g, _| (element(items.at((w, PART))), g, 0, 0))] out: Out<
         f32,
     >,
@@ -167,8 +173,9 @@ pub fn paged_attention_items<E: Float, C: Number, const BQ: usize>(
     #[fixed] windowed: bool,
     #[fixed] quantised: bool,
     #[fixed] rules: Rules,
-    #[fixed] pages: usize,
     #[fixed] pieces: usize,
+    #[fixed] is_gathered: bool,
+    #[dim] PG: usize,
     #[dim] NP: usize,
     #[dim] U: usize,
     #[dim] N: usize,
@@ -187,12 +194,9 @@ pub fn paged_attention_items<E: Float, C: Number, const BQ: usize>(
         }
     }
     let (size, behind) = (K / pieces, step % pieces as i32 * (K / pieces) as i32);
-    let (first, run) = (step / pieces as i32 * pages as i32, items.at((item, PAGES)));
+    let (first, run) = (step / pieces as i32 * PG as i32, items.at((item, PAGES)));
     if first < run {
         let (request, start) = (items.at((item, REQUEST)), items.at((item, PAGE)));
-        // Behind the item's last page that one again, of which no row sees anything then.
-        let page = |i: usize| tables.at((request, start + minimum(first + i as i32, run - 1)));
-        let numbers = Vec::from_iter((0..pages).map(page));
         let mask = Mask {
             key: (start + first) * K as i32 + behind,
             end: minimum(items.at((item, LENGTH)), (start + run) * K as i32),
@@ -201,21 +205,31 @@ pub fn paged_attention_items<E: Float, C: Number, const BQ: usize>(
             window: if windowed { Some(window) } else { None },
             group: Q,
         };
-        let keys = ds(behind, size);
-        let of =
-            |scales: In<f32>| beside(Vec::from_iter(numbers.iter().map(|page| scales.at((*page, keys)).load())), 0);
-        // Bytes are copied side by side in less time than a product of a page takes to begin.
-        let all = |pages: In<C>| {
-            let pages = Vec::from_iter(numbers.iter().map(|page| pages.at((*page, keys)).load()));
-            if quantised { vec![beside(pages, 0)] } else { pages }
+        let visited = if is_gathered {
+            // Behind the item's last page it may be any number, of a page of which no row sees anything.
+            let numbers = run_of_table.load().maximum(0).minimum(P - 1);
+            let all = |pool: In<C>| {
+                let index = numbers.reshape([PG, 1, 1]).broadcast([PG, K, D]);
+                vec![pool.load().take_along_axis(index, 0).reshape([PG * K, D])]
+            };
+            let of = |scales: In<f32>| {
+                let index = numbers.reshape([PG, 1]).broadcast([PG, K]);
+                scales.load().take_along_axis(index, 0).reshape([PG * K])
+            };
+            let scales = if quantised { Some([of(k_scales), of(v_scales)]) } else { None };
+            Pages { k: all(k), v: all(v), scales, rules }
+        } else {
+            // Behind the item's last page that one again, of which no row sees anything then.
+            let page = |i: usize| tables.at((request, start + minimum(first + i as i32, run - 1)));
+            let numbers = Vec::from_iter((0..PG).map(page));
+            let keys = ds(behind, size);
+            let of =
+                |scales: In<f32>| beside(Vec::from_iter(numbers.iter().map(|page| scales.at((*page, keys)).load())), 0);
+            let all = |pool: In<C>| Vec::from_iter(numbers.iter().map(|page| pool.at((*page, keys)).load()));
+            let scales = if quantised { Some([of(k_scales), of(v_scales)]) } else { None };
+            Pages { k: all(k), v: all(v), scales, rules }
         };
-        let visited = Pages {
-            k: all(k),
-            v: all(v),
-            scales: if quantised { Some([of(k_scales), of(v_scales)]) } else { None },
-            rules,
-        };
-        if mask.is_seen(pages * size) {
+        if mask.is_seen(PG * size) {
             if count == 1 {
                 visited.visit(one, one_scaled.load(), None);
             } else {
@@ -243,11 +257,18 @@ pub fn paged_attention_items<E: Float, C: Number, const BQ: usize>(
     }
 }
 
+/// On a CPU, most keys of a step, and most bytes of keys and of scores: so many lie in the caches of a core, and the overhead
+/// of a step does not matter.
+const KEYS: usize = 2048;
+const BYTES: [usize; 2] = [1 << 18, 1 << 16];
+
 /// Pages per step and parts of a page, one of which is 1: a page, or as much of it as fits workgroup memory beside the
-/// queries of a work item. A core of a CPU takes 128 keys per step, so that the overhead of a step does not matter.
-fn pages_of_step(target: &Target, [block, group, page, d]: [usize; 4]) -> [usize; 2] {
+/// queries of a work item. A core of a CPU takes several pages, but no more than most items have.
+fn pages_of_step(target: &Target, [block, group, page, d]: [usize; 4], bytes: usize, run: usize) -> [usize; 2] {
     let need = |keys: usize| need(block * group, keys, d);
-    let several = target.cores.map(|_| (128 / page.max(1)).max(1)).map(|pages| ([pages, 1], need(pages * page)));
+    let keys = KEYS.min(BYTES[0] / (d * bytes).max(1)).min(BYTES[1] / (4 * block * group).max(1));
+    let pages = (keys / page.max(1)).min(run.next_power_of_two()).max(1);
+    let several = target.cores.map(|_| ([pages, 1], need(pages * page)));
     let pieces = [1, 2, 4].into_iter().filter(|pieces| page.is_multiple_of(*pieces));
     let pieces = pieces.map(|pieces| ([1, pieces], need(page / pieces)));
     choose(Choice::PagedKeys, target, [ANY; 2], several.into_iter().chain(pieces))
@@ -291,16 +312,19 @@ impl Batch {
         let parts = self.parts.as_ref().map_or(self.queries, |p| p.1);
         let (k, v) = (&cache.k, &cache.v);
         let rules = Rules { soft_cap: soft_cap(options.soft_cap)?, ..Rules::default() };
-        // Pools of about a size share a kernel.
-        let pool = self.sizes[0].next_power_of_two();
-        let [pages, pieces] = pages_of_step(q.client().target(), [self.block, group, self.sizes[2], d]);
-        let pages = pages.min(self.steps.next_power_of_two());
+        // A core of a CPU copies a few pages in less time than a product of a page takes to begin. Elsewhere pools of about a size
+        // share a kernel.
+        let is_gathered = q.client().target().cores.is_some() && self.sizes.iter().all(|n| *n > 0);
+        let pool = if is_gathered { self.sizes[0] } else { self.sizes[0].next_power_of_two() };
+        let sizes = [self.block, group, self.sizes[2], d];
+        let [pages, pieces] = pages_of_step(q.client().target(), sizes, cache.k.dtype().bytes(), self.run);
         let steps = self.steps.div_ceil(pages) * pieces;
         macro_rules! call {
             ($E:ident, $C:ident $($BQ:literal)*) => {
                 match self.block {
                     $($BQ => paged_attention_items::<$E, $C, $BQ>(&stacked, k, v, k_scales, v_scales, &self.tables,
-                        &self.items, scale, window, windowed, quantised, rules, pages, pieces, pool, parts, steps),)*
+                        &self.items, &self.tables, scale, window, windowed, quantised, rules, pieces, is_gathered, pages,
+                        pool, parts, steps),)*
                     other => unreachable!("no kernel was compiled for blocks of {other}"),
                 }
             };

@@ -37,8 +37,9 @@ pub struct Batch {
     /// Queries of an item at most.
     pub(crate) block: usize,
     pub(crate) queries: usize,
-    /// Longest run of pages of an item.
+    /// Longest run of pages of an item, and the mean one.
     pub(crate) steps: usize,
+    pub(crate) run: usize,
     pub(crate) tables: Array,
     pub(crate) items: Array,
     /// Where the parts of each query's result are, if any has several: `[first, stride, count]`, their sum, most parts.
@@ -146,6 +147,7 @@ impl Batch {
             block,
             queries,
             steps,
+            run: total.div_ceil((items.len() / COLUMNS).max(1)),
             tables: client.array(&tables, &[rows.lengths.len(), columns])?,
             items: table(client, &items, &[items.len() / COLUMNS, COLUMNS])?,
             parts: if most > 1 { Some((table(client, &parts, &[queries, 3])?, part, most)) } else { None },

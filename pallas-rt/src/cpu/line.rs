@@ -208,6 +208,8 @@ unsafe fn copy_row(from: *const u8, to: *mut u8, bytes: usize) {
     // SAFETY: the caller's.
     unsafe {
         match bytes {
+            4..8 => in_pieces::<u32>(from, to, bytes),
+            8..16 => in_pieces::<u64>(from, to, bytes),
             16..32 => in_pieces::<[u64; 2]>(from, to, bytes),
             32..=256 => in_pieces::<[u64; 4]>(from, to, bytes),
             _ => std::ptr::copy_nonoverlapping(from, to, bytes),

@@ -7,6 +7,7 @@ use pallas_kernels::cross_entropy::{
     cross_entropy_of_logits, cross_entropy_of_logits_backward, cross_entropy_of_logits_blocks,
     cross_entropy_of_logits_dz,
 };
+use pallas_kernels::cross_entropy_resident::{cross_entropy_dx_of_parts, cross_entropy_resident};
 use pallas_rt::prelude::*;
 
 /// The k of the tolerance.
@@ -122,6 +123,14 @@ fn every_extent_around_its_blocks() {
                     &x, &w, &labels, &lse, &dloss, ignore, smoothing, z_loss, B, depth, B, B))
                 .expect("it runs");
                 close(&dw, &want.dw, n + d, K, &what("dw"));
+                // Two parts of the classes, of which the second one may have none.
+                let (steps, room) = (v.div_ceil(2 * B), n.max(1).next_multiple_of(B));
+                let (dxs, dw) = typed!(dtype, E => cross_entropy_resident::<E>(
+                    &x, &w, &labels, &lse, &dloss, ignore, smoothing, z_loss, 2, steps, B, B, room))
+                .expect("it runs");
+                let dx = typed!(dtype, E => cross_entropy_dx_of_parts::<E>(&dxs, n, B)).expect("it runs");
+                close(&dx, &want.dx, v + d, K, &what("dx of two parts"));
+                close(&dw, &want.dw, n + d, K, &what("dw of two parts"));
             }
         }
     }

@@ -5,12 +5,12 @@ use crate::support::values;
 use pallas_kernels::attention_scores::Causal;
 use pallas_kernels::cross_entropy::{self, cross_entropy_of_logits};
 use pallas_kernels::decode_attention::{self, decode_attention};
-use pallas_kernels::embedding::embedding;
+use pallas_kernels::embedding::embedding_rows;
 use pallas_kernels::flash_attention::{Options, flash_attention, flash_attention_with_lse};
 use pallas_kernels::flash_attention_backward::flash_attention_backward;
 use pallas_kernels::gated::{Gate, gated};
 use pallas_kernels::matmul::matmul;
-use pallas_kernels::norm::{layer_norm, rms_norm};
+use pallas_kernels::norm::{layer_norm_whole_rows, rms_norm_whole_rows};
 use pallas_kernels::norm_backward::layer_norm_backward;
 use pallas_kernels::rotary::{Pairs, rotary, tables};
 use pallas_kernels::softmax::{log_softmax, softmax};
@@ -52,12 +52,15 @@ pub(super) fn cases() -> Vec<Case> {
         ("log-softmax", vec![x()], |x| Ok(vec![log_softmax(&x[0])?])),
         ("softmax-backward", vec![x(), x()], |x| Ok(vec![softmax_backward(&softmax(&x[0])?, &x[1])?])),
         ("layer-norm", vec![x(), array(&[70], 2), array(&[70], 3)], |x| {
-            Ok(vec![layer_norm(&x[0], &x[1], &x[2], 1e-5)?])
+            let [gamma, beta] = [&x[1], &x[2]].map(|x| x.expand_dims(0));
+            Ok(vec![layer_norm_whole_rows::<f32>(&x[0], &gamma, &beta, 1e-5, 32)?])
         }),
         ("layer-norm-backward", vec![x(), array(&[70], 2), array(&[37, 70], 3)], |x| {
             Ok(<[Array; 3]>::from(layer_norm_backward(&x[0], &x[1], &x[2], 1e-5)?).into())
         }),
-        ("rms-norm", vec![x(), array(&[70], 2)], |x| Ok(vec![rms_norm(&x[0], &x[1], 1e-5)?])),
+        ("rms-norm", vec![x(), array(&[70], 2)], |x| {
+            Ok(vec![rms_norm_whole_rows::<f32>(&x[0], &x[1].expand_dims(0), 1e-5, 32)?])
+        }),
         ("gated", vec![x(), array(&[37, 70], 2)], |x| Ok(vec![gated(&x[0], &x[1], Gate::Gelu)?])),
         ("matmul", vec![array(&[130, 70], 1), array(&[70, 150], 2)], |x| Ok(vec![matmul(&x[0], &x[1])?])),
         ("matmul-long", vec![array(&[9, 2100], 1), array(&[2100, 33], 2)], |x| Ok(vec![matmul(&x[0], &x[1])?])),
@@ -65,7 +68,7 @@ pub(super) fn cases() -> Vec<Case> {
             let (cos, sin) = tables(x[0].client(), 0, 37, 16, 100.0)?;
             Ok(vec![rotary(&x[0], &cos, &sin, Pairs::Halves)?])
         }),
-        ("embedding", vec![array(&[11, 70], 1), ids(37, 11)], |x| Ok(vec![embedding(&x[0], &x[1])?])),
+        ("embedding", vec![array(&[11, 70], 1), ids(37, 11)], |x| Ok(vec![embedding_rows::<f32>(&x[1], &x[0], 8)?])),
         ("cross-entropy", vec![x(), ids(37, 70)], |x| {
             Ok(<[Array; 2]>::from(cross_entropy_of_logits(&x[0], &x[1], &cross_entropy::Options::default())?).into())
         }),

@@ -19,8 +19,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// Kernels that no division of an operand reaches, which run whole on each device: data decide which blocks of `parts` a
-/// program combines, and the results of `norm_backward_parts` have unlike blocks.
-const NEVER_DIVIDED: [&str; 2] = ["combine_splits", "norm_backward_parts"];
+/// program combines, the results of `norm_backward_parts` have unlike blocks, and those of parts of classes are not called.
+const NEVER_DIVIDED: [&str; 4] =
+    ["combine_splits", "cross_entropy_dx_of_parts", "cross_entropy_resident", "norm_backward_parts"];
 
 /// Differences that other orders of sums may make, of numbers of about 1.
 const TOLERANCE: f32 = 2e-5;

@@ -174,6 +174,9 @@ const FEW_COLUMNS: usize = 16;
 /// Rows up to which a thread without panels multiplies as many as there are: more are multiplied some at a time.
 const FEW_ROWS: usize = 16;
 
+/// Columns of such few rows that are read from memory faster the longer their pieces are.
+const WIDE: usize = 1 << 13;
+
 /// Columns in a few equal parts; rows so that every program has about as much to do; along all other axes 1, or as many
 /// small matrices as make a program worth its steps ([`batches`]). Columns are the last axes of the right side, rows those
 /// of the left side.
@@ -191,18 +194,32 @@ fn of_product(graph: &Graph, cluster: &Cluster, product: usize, extents: &[usize
     // Threads share a block in groups of four.
     let least = if sizes.panel.is_some() { 4 } else { 1 };
     let part = |extent: usize, most: usize| {
-        extent.div_ceil(extent.div_ceil(most).max(1)).next_multiple_of(least).min(extent).max(1)
+        let even = extent.div_ceil(extent.div_ceil(most).max(1));
+        // Whole lines of a cache.
+        let unit = if sizes.panel.is_none() && even >= 4 * LINE { LINE } else { least };
+        even.next_multiple_of(unit).min(extent).max(1)
     };
     let mut blocks = vec![1; extents.len()];
     // The axes of columns and of rows, the last one first.
     let first = dot.batch.len() + dot.free(0, graph.ty(e.args[0]).shape.len()).len();
+    let most_columns = |extent: usize| {
+        let rows: usize = shape[dot.batch.len()..first].iter().product();
+        let right = e.args[1];
+        let is_read_once = rows <= FEW_ROWS
+            && graph.ty(right).elements() > CACHED
+            && !cluster.members.iter().any(|&i| graph.equations[i].results.contains(&right));
+        if sizes.panel.is_some() || !is_read_once {
+            return sizes.product[1];
+        }
+        (extent / (EACH * sizes.programs)).clamp(sizes.product[1], sizes.product[1].max(WIDE))
+    };
     let long = |axes: std::ops::Range<usize>| axes.rev().filter(move |&axis| shape[axis] > 1);
     let (mut columns, mut matrix) = (1, vec![]);
     for axis in long(first..shape.len()) {
         let block = match cuts[axis] {
             Grid(k) => {
                 matrix.push(k as usize);
-                blocks[k as usize] = part(shape[axis], (sizes.product[1] / columns).max(1));
+                blocks[k as usize] = part(shape[axis], (most_columns(shape[axis]) / columns).max(1));
                 blocks[k as usize]
             }
             cut => cut.least(shape[axis]),

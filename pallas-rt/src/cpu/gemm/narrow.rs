@@ -93,6 +93,10 @@ pub(crate) unsafe fn dot(
             let packed = Matrix { start: to.cast_const(), row: lines[1] as isize, col: 1 };
             b = if by_columns { packed.transposed() } else { packed };
         }
+        if n == 1 && b.row == 1 {
+            // A column is not read as rows of one element each.
+            b.col = k as isize + 1;
+        }
         (kernel.run)(extents, a, b, c);
     }
 }

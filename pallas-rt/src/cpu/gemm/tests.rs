@@ -187,7 +187,7 @@ fn pairs_of_bf16_agree_with_doubles_in_every_orientation() {
 #[test]
 fn products_of_few_rows_agree_with_doubles() {
     use pallas_ir::DType;
-    let (bytes, factors) = (numbers(320_000, 5), numbers(8 * 1200, 6));
+    let (bytes, factors) = (numbers(2_400_000, 5), numbers(8 * 1200, 6));
     let bytes: Vec<u8> = bytes.iter().map(|x| (x * 127.0) as i8 as u8 & 0xbb).collect();
     // The value of element `at` in a type.
     let value = |(dtype, bits): (DType, u8), at: usize| match dtype {
@@ -199,11 +199,13 @@ fn products_of_few_rows_agree_with_doubles() {
     };
     let sizes = [0, 1, 3, 4, 5, 8, 16, 21, 67].iter().flat_map(|&n| [0, 1, 2, 7, 8, 16, 37].map(|k| (n, k)));
     let extents = sizes.flat_map(|(n, k)| [1, 2, 3, 4, 5, 8, 9, 15, 16].map(|m| (m, n, k)));
-    // Rows far apart, wide or deep enough for several blocks.
+    // Rows far apart, wide or deep enough for several blocks, and for several parts of the columns of every type.
     let large = [(1, 1030, 7), (5, 1030, 37), (1, 9, 1040), (6, 7, 1040), (9, 30, 290), (2, 67, 135), (16, 40, 200)];
+    let large = large.into_iter().chain([(3, 33_000, 9)]);
     for (m, n, k) in extents.chain(large) {
-        let layouts = [(n as isize + 1, 1), (1, k as isize + 1), (2 * n as isize, 2)];
-        for (layout, (dtype, bits, kernel)) in (0..3).flat_map(|l| narrow::kernels().into_iter().map(move |k| (l, k))) {
+        // In the last one, rows and columns begin an element apart: those of a single column do.
+        let layouts = [(n as isize + 1, 1), (1, k as isize + 1), (2 * n as isize, 2), (1, 1)];
+        for (layout, (dtype, bits, kernel)) in (0..4).flat_map(|l| narrow::kernels().into_iter().map(move |k| (l, k))) {
             let (row, col) = layouts[layout];
             let (a_row, a_col) = if layout == 0 { (1, m as isize) } else { (k as isize, 1) };
             let a = Matrix { start: factors.as_ptr(), row: a_row, col: a_col };
@@ -211,7 +213,7 @@ fn products_of_few_rows_agree_with_doubles() {
             let (ldc, accumulate) = (n + 2, (m + n + k) % 2 == 0);
             let mut c = vec![0.5f32; m * ldc + 1];
             let extents = Extents { m, n, k };
-            // SAFETY: the largest matrix ends at element 76,220 of at most four bytes, A at 6,240; C has m rows of n + 2.
+            // SAFETY: the largest matrix ends at element 594,000 of at most four bytes, A at 6,240; C has m rows of n + 2.
             unsafe {
                 let c = Target { start: c.as_mut_ptr(), row: ldc as isize, add: accumulate };
                 narrow::dot(kernel, extents, a, b, c, &mut Packing::default());

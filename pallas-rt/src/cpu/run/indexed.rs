@@ -77,6 +77,7 @@ impl Walk {
     /// Makes positions with the same indices axes of the window, and finds whether windows are rows.
     fn widened(mut self) -> Walk {
         self.widen();
+        self.order();
         let is_row = self.in_operand.is_contiguous(&self.window) && self.in_moved.is_contiguous(&self.window);
         self.row = is_row.then(|| self.window.iter().product());
         self
@@ -103,6 +104,17 @@ impl Walk {
                 tile.strides[last] = 0;
             }
             self.positions.truncate(last);
+        }
+    }
+
+    /// Puts the axes of the window in the order in which they lie in the windows' array, the last one the innermost.
+    fn order(&mut self) {
+        let mut axes: Vec<usize> = (0..self.window.len()).collect();
+        axes.sort_by_key(|&axis| std::cmp::Reverse(self.in_moved.strides[axis].abs()));
+        let (window, operand, moved) = (self.window.clone(), self.in_operand.strides, self.in_moved.strides);
+        for (to, from) in axes.into_iter().enumerate() {
+            self.window[to] = window[from];
+            (self.in_operand.strides[to], self.in_moved.strides[to]) = (operand[from], moved[from]);
         }
     }
 

@@ -56,8 +56,12 @@ struct Ahead {
 impl Ahead {
     /// The rows behind `depth` rows of `n` elements.
     fn of<W>(b: Matrix<W>, depth: usize, n: usize) -> Self {
-        let stride = b.row * size_of::<W>() as isize;
-        let row = b.start.cast::<i8>().wrapping_offset(depth as isize * stride);
+        let row = b.start.wrapping_offset(depth as isize * b.row);
+        Self::from(Matrix { start: row, ..b }, depth, n)
+    }
+    /// Rows of `n` elements, which are read after as many others.
+    fn from<W>(b: Matrix<W>, depth: usize, n: usize) -> Self {
+        let (row, stride) = (b.start.cast::<i8>(), b.row * size_of::<W>() as isize);
         let bytes = n * size_of::<W>();
         // Rows without gaps are one.
         let near = depth * bytes <= NEAR;
@@ -381,39 +385,49 @@ macro_rules! narrow {
                 // SAFETY: the caller's.
                 return unsafe { $by_columns(extents, a, b, c, ldc) };
             }
-            let Extents { m, n, k } = extents;
-            let depth = (BLOCK / (n * size_of::<W>()).max(1)).clamp(TURN, $deep);
+            let Extents { m, n: all, k: terms } = extents;
+            // What is fetched of wide rows would be out of the cache before it is read: a part of the columns at a time.
+            let widest = BLOCK / (TURN * size_of::<W>());
+            let wide = if all > 2 * widest { widest } else { all.max(1) };
             let mut rest = MaybeUninit::<[[W; $lanes]; $deep]>::uninit();
             let rest: *mut [W; $lanes] = rest.as_mut_ptr().cast();
-            let whole = n / $lanes * $lanes;
-            for p in (0..k).step_by(depth) {
-                // A part of the sums of all columns.
-                let k = depth.min(k - p);
-                // SAFETY: the caller's: parts lie inside of the extents.
-                unsafe {
-                    let (b, mut i) = (b.at(p, 0), 0);
-                    for p in (0..k).filter(|_| whole < n) {
-                        rest.add(p).write([W::ZERO; $lanes]);
-                        b.at(p, whole).start.copy_to_nonoverlapping(rest.add(p).cast(), n - whole);
-                    }
-                    let mut ahead = Ahead::of(b, k, n);
-                    while i < m {
-                        let first = (i == 0).then_some(&mut ahead);
-                        let (a, c) = (a.at(i, p), c.offset(i as isize * ldc));
-                        macro_rules! rows {
-                            ($R:literal, $V:expr) => {{
-                                $panels::<W, $R, { $V }>(n, k, a, b, rest.cast(), c, ldc, first);
-                                $R
-                            }};
+            for j in (0..all).step_by(wide) {
+                let n = wide.min(all - j);
+                let depth = (BLOCK / (n * size_of::<W>())).clamp(TURN, $deep);
+                let whole = n / $lanes * $lanes;
+                for p in (0..terms).step_by(depth) {
+                    // A part of the sums of these columns.
+                    let k = depth.min(terms - p);
+                    // SAFETY: the caller's: parts lie inside of the extents.
+                    unsafe {
+                        let (top, b, mut i) = (b.at(0, j), b.at(p, j), 0);
+                        for p in (0..k).filter(|_| whole < n) {
+                            rest.add(p).write([W::ZERO; $lanes]);
+                            b.at(p, whole).start.copy_to_nonoverlapping(rest.add(p).cast(), n - whole);
                         }
-                        i += match m - i {
-                            // More sums than there are registers.
-                            $($tall.. => rows!($tall, 2),)?
-                            4.. => rows!(4, $wide),
-                            3 => rows!(3, 2 * $wide),
-                            2 => rows!(2, 2 * $wide),
-                            _ => rows!(1, 2 * $wide),
+                        let mut ahead = if p + k == terms && j + n < all {
+                            Ahead::from(top.at(0, n), k, n)
+                        } else {
+                            Ahead::of(b, k, n)
                         };
+                        while i < m {
+                            let first = (i == 0).then_some(&mut ahead);
+                            let (a, c) = (a.at(i, p), c.offset(i as isize * ldc).add(j));
+                            macro_rules! rows {
+                                ($R:literal, $V:expr) => {{
+                                    $panels::<W, $R, { $V }>(n, k, a, b, rest.cast(), c, ldc, first);
+                                    $R
+                                }};
+                            }
+                            i += match m - i {
+                                // More sums than there are registers.
+                                $($tall.. => rows!($tall, 2),)?
+                                4.. => rows!(4, $wide),
+                                3 => rows!(3, 2 * $wide),
+                                2 => rows!(2, 2 * $wide),
+                                _ => rows!(1, 2 * $wide),
+                            };
+                        }
                     }
                 }
             }
