@@ -284,6 +284,9 @@ fn blocks_fit_what_a_program_does() {
         let all = blocks(f, &[64, 3000]);
         assert!(all.len() == 1 && all[0][1] < 3000, "{all:?}");
     }
+    // Long pieces of the rows of a matrix that is read once.
+    let all = blocks(|x| x.index((0..1, 0..64)).matmul(x), &[64, 50_257]);
+    assert!(all.iter().any(|block| block[..] == [1, 6288]), "{all:?}");
 }
 
 /// A function of several launches, of which some end with a check where the driver limits loops.
