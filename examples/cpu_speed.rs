@@ -151,10 +151,11 @@ fn asked(what: &str) -> bool {
     std::env::args().nth(1).is_none_or(|part| what.contains(&part))
 }
 
-/// Seconds of a call.
+/// Seconds of a call, until its results are there.
 fn seconds<T>(call: &mut impl FnMut() -> Result<T>) -> Result<f64> {
     let begin = Instant::now();
     black_box(call()?);
+    Client::cpu().block_until_ready()?;
     Ok(begin.elapsed().as_secs_f64())
 }
 
