@@ -166,9 +166,11 @@ impl Calls<'_> {
 }
 
 /// Kernels that no GPU runs: each has another one there.
-const CPU_ONLY: [&str; 8] = [
+const CPU_ONLY: [&str; 10] = [
     "embedding_backward_rows",
     "embedding_rows",
+    "cross_entropy_dx_of_parts",
+    "cross_entropy_resident",
     "flash_attention_resident",
     "flash_attention_resident_bias",
     "flash_attention_whole",

@@ -221,6 +221,24 @@ fn losses(see: See<'_>, dtype: DType) {
     let (rows, options) = (zeros(DType::F32, &[5]), cross_entropy::Options::default());
     call(see, || cross_entropy::cross_entropy(&x, &w, &labels, &options));
     call(see, || cross_entropy::cross_entropy_backward(&x, &w, &labels, &rows, &rows, &options));
+    // What a GPU takes.
+    let [column, columns] = [DType::I32, DType::F32].map(|dtype| zeros(dtype, &[5, 1]));
+    macro_rules! gradients {
+        ($E:ty) => {{
+            let (column, columns) = (&column, &columns);
+            call(see, || {
+                cross_entropy::cross_entropy_dx::<$E>(&x, &w, column, columns, columns, -100, 0.0, 0.0, 16, 80, 4, 4)
+            });
+            call(see, || {
+                cross_entropy::cross_entropy_dw::<$E>(&x, &w, column, columns, columns, -100, 0.0, 0.0, 16, 80, 4, 4)
+            });
+        }};
+    }
+    match dtype {
+        DType::F16 => gradients!(f16),
+        DType::Bf16 => gradients!(bf16),
+        _ => gradients!(f32),
+    }
     call(see, || cross_entropy::cross_entropy_of_logits(&x, &labels, &options));
     call(see, || cross_entropy::cross_entropy_of_logits_backward(&x, &labels, &rows, &rows, &options));
     call(see, || cross_entropy::cross_entropy_lse(&rows));
