@@ -286,7 +286,7 @@ fn blocks_fit_what_a_program_does() {
     }
     // Long pieces of the rows of a matrix that is read once.
     let all = blocks(|x| x.index((0..1, 0..64)).matmul(x), &[64, 50_257]);
-    assert!(all.iter().any(|block| block[..] == [1, 6288]), "{all:?}");
+    assert!(all.iter().any(|block| block[1] >= 512 && block[1].is_multiple_of(16)), "{all:?}");
 }
 
 /// A function of several launches, of which some end with a check where the driver limits loops.
