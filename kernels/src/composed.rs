@@ -3,8 +3,9 @@
 //! One rule ([`is_better`]): a traced function that no mesh divides computes small problems of f32 by operations where the
 //! number of cores is known. `jit` fuses them with what is around them, and their gradients keep what they need of the values;
 //! a kernel is a launch of its own, and computes scores and logits again for its gradients, since those of large problems
-//! would need too much memory. What is small is said at each function here. Sums of rows by number ([`sums`]) are an operation at
-//! any size, also outside of traced functions, and so are rows by number ([`rows`]) inside of them, in any type of floats. `cargo bench --bench plain` compares both.
+//! would need too much memory. What is small is said at each function here. Two are operations at any size: sums of rows by
+//! number ([`sums`]), also outside of traced functions, and rows by number ([`rows`]), in any type of floats.
+//! `cargo bench --bench plain` compares both.
 use crate::attention_options::{axes, scale};
 use pallas_rt::prelude::*;
 use pallas_rt::{calls_run, keep, launch_parts, ops};
