@@ -97,11 +97,12 @@ pub(super) fn lower(graph: &Graph, definitions: &[Option<usize>], cluster: &Clus
     let (e, op) = scatter.expect("its cluster has it");
     let [x, index, updates] = [0, 1, 2].map(|i| graph.ty(e.args[i]));
     let windows = op.windows(x.shape.len(), index.shape.len(), &updates.dims());
-    let blocks = blocks(x, updates, &windows, sizes);
+    let constant = operand(graph, definitions, e).filter(|_| sizes.panel.is_none());
+    let filled = constant.map_or(0, |_| x.elements());
+    let blocks = blocks(x, updates, &windows, filled, sizes);
     let widen = members().find(|other| other.result() == e.args[2]);
     let from = widen.map_or(e.args[2], |widen| widen.args[0]);
     let result = cluster.outs.first().copied().unwrap_or(e.result());
-    let constant = operand(graph, definitions, e).filter(|_| sizes.panel.is_none());
     let mut b = Builder::new("scatter");
     let axes: Vec<usize> = (0..blocks.len()).filter(|&axis| blocks[axis] != x.shape[axis]).collect();
     let counts = axes.iter().map(|&axis| x.shape[axis] / blocks[axis]);
@@ -209,10 +210,15 @@ fn moved(b: &mut Builder, starts: Value, of: (usize, &Windows), block: (usize, u
     b.scalar(ScalarOp::Sub, &[starts, first], loc)
 }
 
-/// The block of the operand that a program has: few large ones, as each program reads all indices.
-fn blocks(x: &Type, updates: &Type, windows: &Windows, sizes: &Sizes) -> Vec<usize> {
+/// Elements that are filled in the time in which one is read and added to another.
+const FILLED: usize = 16;
+
+/// The block of the operand that a program has: few large ones, as each program reads all indices. So many elements of the
+/// operand are the same, which the kernel makes.
+fn blocks(x: &Type, updates: &Type, windows: &Windows, filled: usize, sizes: &Sizes) -> Vec<usize> {
     let mut blocks: Vec<usize> = x.shape.iter().map(|&n| n.max(1)).collect();
-    let programs = if updates.elements() * 4 >= sizes.tile { sizes.programs } else { 1 };
+    let work = (updates.elements() * 4).max(filled / FILLED);
+    let programs = if work >= sizes.tile { sizes.programs } else { 1 };
     let most = (x.elements() / programs.max(1)).clamp(1, sizes.scattered.max(1));
     // Parallel axes first: of index positions, then inside of windows where rows stay long, then addressed ones.
     let last = x.shape.len() - 1;
