@@ -156,16 +156,34 @@ fn summed(
     sum.store(sum.load() + x.load());
     out.store(sum.load());
 }
+#[kernel(grid = (5), semantics = (arbitrary))]
+fn from_the_end(
+    #[block([N] => [8], |i| (4 - i,))] x: In<f32>,
+    #[block([N] => [8], |i| (4 - i,))] out: Out<f32>,
+    #[scratch([8])] sum: Scratch<f32>,
+) {
+    if program_id(0) == 0 {
+        sum.fill(0.0);
+    }
+    sum.store(sum.load() + x.load());
+    out.store(sum.load());
+}
+#[kernel(grid = (cdiv(N, 8), 3), semantics = (parallel, arbitrary), allow(lost_store))]
+fn in_three_steps(#[block([N] => [8], |i, _| (i,))] x: In<f32>, #[block([N] => [8], |i, _| (i,))] out: Out<f32>) {
+    out.store(x.load() * 2.0 + 1.0);
+}
 
 #[test]
 fn a_donated_input_serves_an_output_where_that_is_safe() {
     type Call = fn(Array) -> Result<Array>;
-    let cases: [(&str, Call, bool); 5] = [
+    let cases: [(&str, Call, bool); 7] = [
         ("elementwise", |x| doubled(x), true),
         ("moved within the block", |x| reversed_within(x), true),
         ("another program's block", |x| reversed(x), false),
         ("loaded after a store", |x| stored_twice(x), false),
-        ("sequential", |x| summed(x), false),
+        ("sequential", |x| summed(x), true),
+        ("sequential, last block first", |x| from_the_end(x), true),
+        ("a block in several steps", |x| in_three_steps(x), false),
     ];
     for client in [Some(Client::cpu()), gpu()].into_iter().flatten() {
         for (what, call, expected) in cases {

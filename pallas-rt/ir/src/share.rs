@@ -1,28 +1,45 @@
 //! Pairs of operands that may have the same memory.
-use crate::kernel::{BlockDim, Frame, InstId, Kernel, Op, OperandId, OperandKind, RegionId, Semantics, Value, View};
+use crate::ScalarOp;
+use crate::kernel::{BlockDim, Frame, InstId, Kernel, Op, OperandId, OperandKind, RegionId, Value, View};
 use std::collections::HashMap;
 
 /// Returns true if an output may take over the memory of an input: no element of the input is needed after it is
 /// overwritten. That is certain where
 ///
 /// - both are cut into the same blocks by the same index map, without overlap;
-/// - each parallel program has a block of its own, and there are no sequential steps;
+/// - each program has a block of its own in each of its steps;
 /// - every load of the input comes before every store of the output.
 pub fn may_share(kernel: &Kernel, input: OperandId, output: OperandId) -> bool {
     let (x, y) = (kernel.operand(input), kernel.operand(output));
     let alike = x.kind == OperandKind::Input && x.dtype == y.dtype && x.dims == y.dims && x.block == y.block;
     let apart = !x.block.iter().any(|b| matches!(b, BlockDim::Element { .. }));
-    let parallel = kernel.grid.iter().all(|axis| axis.semantics == Semantics::Parallel);
     let own_block = match (x.map, y.map) {
         (Some(a), Some(b)) => {
             let map = kernel.region(b);
-            // Different programs, different blocks: every grid index is itself an entry of the map.
-            map.params.iter().all(|id| map.yields.contains(id)) && same_map(kernel, a, b)
+            // Different programs, different blocks: every grid index has an entry of the map for itself.
+            map.params.iter().all(|&id| map.yields.iter().any(|&y| is_shifted(kernel, b, y, id)))
+                && same_map(kernel, a, b)
         }
         (None, None) => kernel.grid.is_empty(),
         _ => false,
     };
-    alike && apart && parallel && own_block && loads_before_stores(kernel, input, output)
+    alike && apart && own_block && loads_before_stores(kernel, input, output)
+}
+
+/// Returns true if a value of a region is another one plus a constant, or a constant minus that.
+fn is_shifted(kernel: &Kernel, region: RegionId, value: Value, of: Value) -> bool {
+    if value == of {
+        return true;
+    }
+    let insts = kernel.region(region).insts.iter().map(|&i| kernel.inst(i));
+    let made = |v: Value| insts.clone().find(|inst| inst.results.contains(&v));
+    let is_constant = |v: Value| made(v).is_some_and(|inst| matches!(inst.op, Op::Const(_)));
+    let Some(inst) = made(value).filter(|inst| matches!(inst.op, Op::Scalar(ScalarOp::Add | ScalarOp::Sub))) else {
+        return false;
+    };
+    let [a, b] = inst.args[..] else { return false };
+    let shifted = |v| is_shifted(kernel, region, v, of);
+    (is_constant(a) && shifted(b)) || (is_constant(b) && shifted(a))
 }
 
 /// Returns true if two regions compute the same from their parameters.

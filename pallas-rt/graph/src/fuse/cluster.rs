@@ -66,6 +66,8 @@ const LONG_COLUMNS: usize = 1 << 12;
 const SHORT_SUM: usize = 256;
 /// Most elements of a value that programs compute again instead of reading it.
 pub(super) const SMALL: usize = 8;
+/// Most elements that programs fold again instead of reading the result, which would take a launch.
+const FOLDED: usize = 256;
 /// Most members of a cluster that each of several programs computes, although none of them is small.
 const REPEATED: usize = 16;
 
@@ -376,6 +378,13 @@ impl Grow<'_> {
         !is_dot(&e.op) && values.all(|ty| ty.shape.iter().product::<usize>() <= SMALL)
     }
 
+    /// Returns true for a reduction of a small array to few elements.
+    fn is_short_fold(&self, e: &Equation) -> bool {
+        let has = |v: Var, most: usize| self.graph.ty(v).elements() <= most;
+        let is_fold = matches!(e.op, Op::Structural(StructuralOp::Reduce(_)));
+        is_fold && has(e.args[0], FOLDED) && has(e.result(), SMALL)
+    }
+
     /// Returns true if others than the cluster read an equation's result.
     pub(super) fn is_stored(&self, cluster: &Cluster, i: usize) -> bool {
         let result = self.graph.equations[i].result();
@@ -416,7 +425,8 @@ impl Grow<'_> {
         let elements = whole(&self.graph.ty(e.result()).shape, cuts);
         // A product does more with each element of its operands.
         let most = if is_in_front { repeated.most.max(self.sizes.tile) } else { repeated.most };
-        Apart::unless(!is_stored && is_light(&e.op) && elements <= most && repeated.left > 0, Apart::Repeated)?;
+        let is_little = is_light(&e.op) && elements <= most || once == 0 && self.is_short_fold(e);
+        Apart::unless(!is_stored && is_little && repeated.left > 0, Apart::Repeated)?;
         repeated.left -= 1;
         Ok(())
     }

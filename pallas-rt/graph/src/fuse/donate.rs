@@ -1,20 +1,30 @@
-//! Results in the memory of donated parameters.
+//! Results in the memory of donated parameters, and values in the memory of large temporaries.
 use super::plan::{Lowered, Work};
 use crate::graph::{Graph, Var};
 use pallas_ir::{Kernel, OperandId, OperandKind, may_share};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Lets results take over the memory of donated parameters that the same kernel reads last, block by block.
+/// Temporaries whose memory is taken over, as a part of the bytes from which on an arena is made smaller.
+const PART: usize = 16;
+
+/// Lets results take over the memory of donated parameters that the same kernel reads last, block by block, and values that
+/// of large temporaries (`arena` is [`super::blocks::Sizes::arena`]).
 ///
 /// `stored_as` returns the value whose memory a value has.
-pub(super) fn share(graph: &Graph, steps: &mut [Lowered], is_donated: &[bool], stored_as: &dyn Fn(Var) -> Var) {
-    if !is_donated.contains(&true) {
-        return;
-    }
+pub(super) fn share(
+    graph: &Graph,
+    steps: &mut [Lowered],
+    is_donated: &[bool],
+    arena: usize,
+    stored_as: &dyn Fn(Var) -> Var,
+) {
     let results: BTreeSet<Var> = graph.results.iter().map(|&r| stored_as(r)).collect();
-    let donated = graph.params.iter().zip(is_donated).filter(|(p, donated)| **donated && !results.contains(p));
-    for (&p, _) in donated {
+    let donated = graph.params.iter().zip(is_donated).filter(|(_, donated)| **donated).map(|(p, _)| (*p, true));
+    let made = steps.iter().flat_map(|step| &step.outputs).map(|&v| stored_as(v));
+    let large = made.filter(|v| graph.ty(*v).bytes() >= (arena / PART).max(1)).map(|v| (v, false));
+    let all: Vec<(Var, bool)> = donated.chain(large).filter(|(v, _)| !results.contains(v)).collect();
+    for (p, is_param) in all {
         let reads = |step: &Lowered| {
             step.inputs.iter().chain(step.in_place.iter().flatten()).filter(|&&v| stored_as(v) == p).count()
         };
@@ -38,7 +48,10 @@ pub(super) fn share(graph: &Graph, steps: &mut [Lowered], is_donated: &[bool], s
             let (k, id) = (found.0, *found.1);
             let v = stored_as(step.outputs[k]);
             let is_free = step.in_place[k].is_none() && alias(kernel, id).is_none();
-            is_free && results.contains(&v) && graph.ty(v).bytes() == bytes && may_share(kernel, from, id)
+            is_free
+                && (!is_param || results.contains(&v))
+                && graph.ty(v).bytes() == bytes
+                && may_share(kernel, from, id)
         };
         let Some((output, &id)) = outputs.iter().enumerate().find(fits) else { continue };
         if let OperandKind::Output { alias, .. } = &mut Arc::make_mut(kernel).operands[id.index()].kind {

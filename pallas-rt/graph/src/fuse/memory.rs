@@ -102,7 +102,8 @@ pub(super) fn places(
         }
         let [inputs, outputs] =
             [&step.inputs, &step.outputs].map(|vars| vars.iter().map(|&v| place[&stored_as(v)]).collect());
-        steps.push(Step { work: step.work, copies, inputs, outputs, apart: vec![], scratch: None });
+        let (apart, in_place) = (vec![], vec![]);
+        steps.push(Step { work: step.work, copies, inputs, outputs, apart, in_place, scratch: None });
     }
     let values = lives.len();
     let scratch = |(at, step): (usize, &Step)| Life { bytes: step.work.scratch(), first: at, last: at };

@@ -122,6 +122,8 @@ pub struct Step {
     pub apart: Vec<Option<Apart>>,
     /// The memory of its outputs.
     pub outputs: Vec<Place>,
+    /// The numbers of those outputs whose memory holds a value that it reads or changes, and why it does not compute that.
+    pub in_place: Vec<(usize, Option<Apart>)>,
     /// The part of the arena that its work uses meanwhile ([`Work::scratch`]).
     pub scratch: Option<Region>,
 }
@@ -185,12 +187,13 @@ fn planned(graph: &Graph, given: &Given, is_donated: &[bool], sizes: &Sizes) -> 
     let definitions = graph.definitions();
     let found = clusters(graph, given, sizes);
     let planner = Planner { graph, definitions: &definitions, found: &found };
+    let is_free = |v| planner.has_one_reader(v, is_donated);
     let step = |cluster: usize| {
         let cluster = &found.all[cluster];
         let first = &graph.equations[found.named_by(cluster)];
         match &first.op {
             Op::Dynamic(op) => windows::lower(graph, &definitions, first, op, sizes),
-            Op::Call(call) => control::lower(graph, first, call, sizes),
+            Op::Call(call) => control::lower(graph, first, call, sizes, &is_free),
             Op::Structural(StructuralOp::Scatter(_)) => scatter::lower(graph, &definitions, cluster, sizes),
             Op::Collective(op) => exchange(graph, first, op),
             Op::Literal(_) | Op::StopGradient | Op::Barrier | Op::Annotation(_) | Op::Scalar(_) | Op::Structural(_) => {
@@ -218,13 +221,17 @@ fn planned(graph: &Graph, given: &Given, is_donated: &[bool], sizes: &Sizes) -> 
         order: &order,
     };
     let others = Others { again: other.with_values_made_again(), of_readers: other.with_values_of_readers() };
-    donate::share(graph, &mut lowered, is_donated, &stored_as);
-    let apart = |(&cluster, step): (&usize, &Lowered)| -> Vec<Option<Apart>> {
-        step.inputs.iter().map(|&v| planner.apart(cluster, v)).collect()
+    donate::share(graph, &mut lowered, is_donated, sizes.arena, &stored_as);
+    let apart = |(&cluster, step): (&usize, &Lowered)| {
+        let inputs: Vec<Option<Apart>> = step.inputs.iter().map(|&v| planner.apart(cluster, v)).collect();
+        let changed = step.in_place.iter().enumerate().filter_map(|(k, v)| Some((k, planner.apart(cluster, (*v)?))));
+        (inputs, changed.collect())
     };
     let apart: Vec<_> = order.iter().zip(&lowered).map(apart).collect();
     let mut plan = memory::places(graph, lowered, is_donated, &stored_as);
-    plan.steps.iter_mut().zip(apart).for_each(|(step, apart)| step.apart = apart);
+    for (step, apart) in plan.steps.iter_mut().zip(apart) {
+        (step.apart, step.in_place) = apart;
+    }
     (plan, others)
 }
 
@@ -244,6 +251,17 @@ impl Planner<'_> {
             v = self.graph.equations[i].args[0];
         }
         v
+    }
+
+    /// Returns true if one cluster reads the memory of a value, and only once, and it is not a result's or the caller's.
+    fn has_one_reader(&self, v: Var, is_donated: &[bool]) -> bool {
+        let stored = self.stored_as(v);
+        let is = |other: &&Var| self.stored_as(**other) == stored;
+        let params = self.graph.params.iter().zip(is_donated);
+        let is_kept = params.filter(|(_, donated)| !**donated).any(|(p, _)| *p == stored);
+        let owned = self.graph.equations.iter().zip(&self.found.owner).filter(|(_, owner)| owner.is_some());
+        let reads = owned.flat_map(|(e, _)| &e.args).filter(is).take(2).count();
+        !is_kept && reads == 1 && !self.graph.results.iter().any(|r| is(&r))
     }
 
     /// Why a cluster does not compute a value that it reads from memory, and that another cluster computes.

@@ -14,8 +14,8 @@ impl fmt::Display for Place {
     }
 }
 
-/// The memory, then a line for each step: where its outputs are, what it does, where its inputs are; in parentheses why the
-/// step does not compute an input itself. Behind a loop or a branch stand the plans of its bodies, and behind all the
+/// The memory, then a line for each step: where its outputs are, what it does, where its inputs are, and which outputs it
+/// makes of what their memory holds; in parentheses why the step does not compute an input itself. Behind a loop or a branch stand the plans of its bodies, and behind all the
 /// kernels.
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -53,7 +53,10 @@ impl Plan {
                 Some(apart) => format!("{place} ({apart})"),
                 None => place.to_string(),
             };
-            let inputs: Vec<String> = step.inputs.iter().zip(&step.apart).map(input).collect();
+            let mut inputs: Vec<String> = step.inputs.iter().zip(&step.apart).map(input).collect();
+            let changed =
+                step.in_place.iter().map(|(k, apart)| format!("in place {}", input((&step.outputs[*k], apart))));
+            inputs.extend(changed);
             writeln!(f, "{text} of {}", inputs.join(", "))?;
             bodies.into_iter().try_for_each(|body| body.steps(f, depth + 1))?;
         }

@@ -119,7 +119,7 @@ impl Lower<'_> {
         let slots = Slots { params, fresh, temporary };
         let mut actions = vec![];
         let mut begun: Vec<Begun> = vec![];
-        for Step { work, copies, inputs, outputs, apart: _, scratch } in plan.steps {
+        for Step { work, copies, inputs, outputs, apart: _, in_place: _, scratch } in plan.steps {
             let touches = |place: Place| {
                 copies.iter().any(|&(from, to)| from == place || to == place)
                     || inputs.contains(&place)

@@ -3,7 +3,7 @@ use super::random::{Dice, numbers};
 use super::sharded::mesh;
 use crate::prelude::*;
 use crate::sharding::{NamedSharding, PartitionSpec, device_put};
-use crate::{Scan, grad, jit, lower, ops, vmap};
+use crate::{Scan, grad, jit, lower, ops, value_and_grad, vmap};
 use std::sync::Arc;
 
 /// Rows and columns of the values of a drawn body.
@@ -275,6 +275,61 @@ fn what_would_need_more_memory_stays_in_its_step() {
     };
     let plan = lower(parts)(&shape(&[16, 16]), &shape(&[50, 64, 16])).expect("it is traced").to_plan();
     assert!(plan.contains("tanh") && (plan.contains(" steps of ") || !loops(&plan).is_empty()), "{plan}");
+}
+
+/// An element of a stack of states follows from the element of the hoisted product that it replaces.
+#[test]
+fn stacks_take_the_memory_of_hoisted_products() {
+    let shape = |shape: &[usize]| Client::cpu().shape_dtype(DType::F32, shape).expect("it fits");
+    let states = |w: &Array, xs: &Array| {
+        let (_, all) = Scan::new().run(&(xs.index(0) * 0.0), xs, |h: &Array, x: &Array| {
+            let h = (x.matmul(w) + h.matmul(w)).tanh();
+            (h.clone(), h)
+        })?;
+        Ok::<_, Error>(all)
+    };
+    // The first is a kernel of many steps, the second a loop of kernels.
+    for (steps, batch, width) in [(64, 3, 16), (64, 32, 256)] {
+        let (w, xs) = (shape(&[width, width]), shape(&[steps, batch, width]));
+        let row = batch * width * 4;
+        let one = lower(states)(&w, &xs).expect("it is traced").memory_analysis().temporary_bytes;
+        assert!(one < 4 * row + 4096, "{one} bytes, a row has {row}");
+        if width < 256 {
+            // Few of the bytes of gradients are those of stacks.
+            continue;
+        }
+        // The states, those before them, and what gradients are multiplied by are kept; the products are not.
+        let loss = move |w: &Array, xs: &Array| Ok::<_, Error>(states(w, xs)?.square().mean(..));
+        let both = lower(value_and_grad(loss))(&w, &xs).expect("it is traced");
+        let (plan, both) = (both.to_plan(), both.memory_analysis().temporary_bytes);
+        assert!(both < (3 * steps + 12) * row, "{both} bytes, a row has {row}\n{plan}");
+    }
+}
+
+/// A stack that takes over an array's memory must not be written before the array is read.
+#[test]
+fn stacks_that_do_not_follow_from_an_array_have_their_own_memory() {
+    // States before the step, in reverse; what was read is read again beside it.
+    let f = |w: &Array, xs: &Array| {
+        let hoisted = xs.matmul(w);
+        let step = |h: &Array, x: &Array| {
+            let next = (x + h.matmul(w)).tanh();
+            (next, (h.clone(), h * 2.0 + x))
+        };
+        let (last, (before, sums)) = Scan::new().reverse(true).run(&(xs.index(0) * 0.0), &hoisted, step)?;
+        Ok::<_, Error>(vec![last, before, sums])
+    };
+    for (batch, width) in [(3, 16), (32, 256)] {
+        let numbers_of = |count: usize, by: f32| (0..count).map(move |i| ((i * 7919) % 613) as f32 * by - 300.0 * by);
+        let array = |shape: &[usize], by: f32| {
+            let all: Vec<f32> = numbers_of(shape.iter().product(), by).collect();
+            Client::cpu().array(&all, shape).expect("it fits")
+        };
+        let (w, xs) = (array(&[width, width], 2e-4), array(&[9, batch, width], 3e-3));
+        let found = jit(f)(&w, &xs).expect("it runs");
+        let want = f(&w, &xs).expect("it runs");
+        equal(&found, &want, 1e-4, "states");
+    }
 }
 
 #[test]
