@@ -11,6 +11,7 @@
 //! broadcast (broadcast x)      one broadcast; likewise the reshape of one of a literal
 //! x * 1, x / 1, x - 0, cast to its own type, sum over no axis      x; x + 0 of integers
 //! select c x x                 x
+//! ge (cast c) 1                c, and likewise other comparisons of a truth value's number; `not c` if it is that
 //! sort x, cumsum x, reverse x  x, along an axis of one element; argsort x 0
 //! stop_gradient x              x: derivatives were made before
 //! sharding_constraint x        x, and likewise other annotations: a graph is partitioned before
@@ -123,7 +124,7 @@ impl Simpler {
                 Some(Simple::moved(Iota { shape, axis: op.axis, dtype: DType::I32 }, &[]))
             }
             Op::Scalar(ScalarOp::Select) if e.args[1] == e.args[2] => Some(Simple::Is(e.args[1])),
-            Op::Scalar(op) => self.by_neutral(*op, e),
+            Op::Scalar(op) => self.of_truths(*op, e).or_else(|| self.by_neutral(*op, e)),
             _ => None,
         };
         // A product over axes (1, 0) alone is that of two matrices: some forms do not exist.
@@ -268,5 +269,70 @@ impl Simpler {
             (ScalarOp::Add | ScalarOp::Mul, &[left, x]) if is_neutral(left) => Some(Simple::Is(x)),
             _ => None,
         }
+    }
+    /// A comparison of truth values as numbers with a literal. `cond` and `switch` of a batch select by such numbers.
+    fn of_truths(&self, op: ScalarOp, e: &Equation) -> Option<Simple> {
+        let compare: fn(&f64, &f64) -> bool = match op {
+            ScalarOp::Eq => f64::eq,
+            ScalarOp::Ne => f64::ne,
+            ScalarOp::Lt => f64::lt,
+            ScalarOp::Le => f64::le,
+            ScalarOp::Gt => f64::gt,
+            ScalarOp::Ge => f64::ge,
+            _ => return None,
+        };
+        let (StructuralOp::Cast(_), from) = self.structural(e.args[0])? else { return None };
+        let (_, limit) = self.splat(e.args[1])?;
+        let of = |truth: f64| compare(&truth, &limit.as_f64());
+        match (self.graph.ty(from[0]).dtype, of(0.0), of(1.0)) {
+            (DType::Bool, false, true) => Some(Simple::Is(from[0])),
+            (DType::Bool, true, false) => Some(Simple::Made(Op::Scalar(ScalarOp::Not), from.to_vec())),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pallas_ir::Type;
+
+    /// Each comparison with each limit around 0 and 1: what stays of it is right for both truth values.
+    #[test]
+    fn comparisons_of_truths_are_truths() {
+        let comparisons = [ScalarOp::Eq, ScalarOp::Ne, ScalarOp::Lt, ScalarOp::Le, ScalarOp::Gt, ScalarOp::Ge];
+        let mut known = 0;
+        for (op, dtype) in comparisons.iter().flat_map(|op| [(op, DType::I32), (op, DType::F32), (op, DType::U8)]) {
+            for limit in [-1.0, 0.0, 0.5, 1.0, 2.0] {
+                if dtype != DType::F32 && limit % 1.0 != 0.0 || dtype == DType::U8 && limit < 0.0 {
+                    continue;
+                }
+                let mut graph = Graph::default();
+                let c = graph.param(Type::new(DType::Bool, vec![2]));
+                let number = graph.fitting(StructuralOp::from(Cast { to: dtype }), &[c]);
+                let limit_value = graph.literal(Literal::new(dtype, limit));
+                let limits = graph.fitting(StructuralOp::from(Broadcast::to(dims(&[2]))), &[limit_value]);
+                let result = graph.fitting(*op, &[number, limits]);
+                graph.results = vec![result];
+                let simple = cancel(&graph);
+                let of = |truth: f64| match op {
+                    ScalarOp::Eq => truth == limit,
+                    ScalarOp::Ne => truth != limit,
+                    ScalarOp::Lt => truth < limit,
+                    ScalarOp::Le => truth <= limit,
+                    ScalarOp::Gt => truth > limit,
+                    _ => truth >= limit,
+                };
+                let made = simple.equations.iter().find(|e| e.results == simple.results);
+                let found = match made.map(|e| (&e.op, &e.args[..])) {
+                    None => simple.results == [c] && !of(0.0) && of(1.0),
+                    Some((Op::Scalar(ScalarOp::Not), args)) => *args == [c] && of(0.0) && !of(1.0),
+                    Some((same, _)) => *same == Op::Scalar(*op) && of(0.0) == of(1.0),
+                };
+                assert!(found, "{op:?} {limit} of {dtype}: {simple}");
+                known += usize::from(of(0.0) != of(1.0));
+            }
+        }
+        assert!(known > 20, "{known}");
     }
 }
