@@ -263,14 +263,14 @@ def difference(found, expected, dtype):
 
 
 def times(programs, first):
-    """Milliseconds of the fastest call of each."""
+    """Milliseconds of the fastest call of each; infinitely many of a program that ended."""
     best, rounds = [math.inf] * len(programs), 5 if max(first) < 0.1 else 3
     for _ in range(rounds):
         for i, program in enumerate(programs):
             # Threads of the program before may spin for a while.
             time.sleep(0.01)
             calls = max(3, min(100, int(0.01 / first[i])))
-            best[i] = min(best[i], *program.ask({"time": calls})["nanoseconds"])
+            best[i] = min(best[i], *program.ask({"time": calls}).get("nanoseconds", [math.inf]))
     return [x / 1e6 for x in best]
 
 
@@ -373,8 +373,13 @@ def main():
                 if found:
                     row["error"] = found
             if "error" not in row and not given.results:
-                first = [process.ask({"time": 2})["nanoseconds"][-1] / 1e9 for process in present.values()]
-                row |= dict(zip(present, times(list(present.values()), first)))
+                first = [process.ask({"time": 2}).get("nanoseconds", [math.inf])[-1] / 1e9 for process in present.values()]
+                took = dict(zip(present, times(list(present.values()), first)))
+                ended = [key for key, ms in took.items() if ms == math.inf]
+                row |= {key: ms for key, ms in took.items() if key not in ended}
+                if ended and ended != ["torch"]:
+                    row["error"] = f"{', '.join(ended)} ended while it was timed"
+            if "error" not in row and not given.results:
                 two, one = row["xla_2"] / row["ours_2"], row["xla_1"] / row["ours_1"]
                 torch = f"{row['torch'] / row['ours_2']:7.2f}" if "torch" in row else "      -"
                 print(f"{two:7.2f}{one:7.2f}{torch}  {row['ours_2']:9.3f} ms  {row['case']}", flush=True)

@@ -10,6 +10,8 @@ mod attention_loads;
 mod attention_offsets;
 mod attention_options;
 mod attention_reference;
+#[cfg(feature = "graph")]
+mod composed;
 mod cross_entropy;
 mod decode_attention;
 mod embedding;

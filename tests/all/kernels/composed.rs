@@ -1,0 +1,101 @@
+//! Shipped functions that a traced function computes by operations: as kernels compute them, for odd values and for batches of
+//! which some operands are the same for all examples.
+use super::inlined::array;
+use crate::support::{clients, doubles};
+use pallas_kernels::cross_entropy::{self, cross_entropy};
+use pallas_kernels::embedding::embedding;
+use pallas_kernels::flash_attention::{Causal, Options, flash_attention};
+use pallas_kernels::norm::{layer_norm, rms_norm};
+use pallas_rt::prelude::*;
+use pallas_rt::{grad, jit, ops, vmap_axes};
+
+type F = fn(&[Array]) -> Result<Array>;
+
+fn labels(x: &Array) -> Array {
+    x.client().array(&[2i32, 0, 3], &[3]).expect("it fits")
+}
+
+/// The functions by name, with the shapes of what they take.
+fn functions() -> Vec<(&'static str, Vec<Vec<usize>>, F)> {
+    vec![
+        ("layer norm", vec![vec![3, 5], vec![5], vec![5]], |x| layer_norm(&x[0], &x[1], &x[2], 1e-5)),
+        ("rms norm", vec![vec![3, 5], vec![5]], |x| rms_norm(&x[0], &x[1], 1e-5)),
+        ("embedding", vec![vec![4, 5]], |x| {
+            let numbers = if x[0].is_traced() { labels(&x[0]) + ops::zeros(&[], DType::I32) } else { labels(&x[0]) };
+            embedding(&x[0], &numbers)
+        }),
+        ("attention", vec![vec![1, 2, 3, 4]; 3], |x| flash_attention(&x[0], &x[1], &x[2], &Options::default())),
+        ("causal attention", vec![vec![1, 2, 3, 4]; 3], |x| {
+            flash_attention(&x[0], &x[1], &x[2], &Options { causal: Causal::FromStart, ..Options::default() })
+        }),
+        ("cross-entropy", vec![vec![3, 5], vec![4, 5]], |x| {
+            cross_entropy(&x[0], &x[1], &labels(&x[0]), &cross_entropy::Options::default()).map(|(loss, _)| loss)
+        }),
+    ]
+}
+
+/// Numbers are near each other, or alike if they are not finite.
+fn are_close(found: &[f64], want: &[f64]) -> bool {
+    let is_close = |(x, y): (&f64, &f64)| x == y || x.is_nan() && y.is_nan() || (x - y).abs() <= 2e-5 * (1.0 + y.abs());
+    found.len() == want.len() && found.iter().zip(want).all(is_close)
+}
+
+/// Every set of operands that have an axis of the batch, but for the empty one.
+#[test]
+fn batches_with_operands_left_whole_are_their_examples() {
+    const EXAMPLES: usize = 3;
+    for (what, shapes, f) in functions() {
+        for mapped in 1..1usize << shapes.len() {
+            let is_mapped = |i: usize| mapped & 1 << i != 0;
+            let operand = |(i, shape): (usize, &Vec<usize>)| match is_mapped(i) {
+                true => array(&[&[EXAMPLES], &shape[..]].concat(), 10 + i),
+                false => array(shape, 10 + i),
+            };
+            let operands: Vec<Array> = shapes.iter().enumerate().map(operand).collect();
+            let axes: Vec<Option<isize>> = (0..shapes.len()).map(|i| is_mapped(i).then_some(0)).collect();
+            let loss = move |x: &Vec<Array>| f(x).map(|y| (y.square() + &y).sum(..));
+            let failed = |e: Error| -> Array { panic!("{what} {axes:?}: {e}") };
+            let all = jit(vmap_axes(move |x: &Vec<Array>| f(x), [axes.clone()], Some(0)));
+            let slopes = jit(vmap_axes(grad(loss), [axes.clone()], Some(0)));
+            let found = doubles(&all(&operands).unwrap_or_else(failed));
+            let slopes = slopes(&operands).unwrap_or_else(|e| panic!("{what} {axes:?}: {e}"));
+            let slopes: Vec<Vec<f64>> = slopes.iter().map(doubles).collect();
+            for example in 0..EXAMPLES {
+                let of = |(i, x): (usize, &Array)| if is_mapped(i) { x.index(example as i64) } else { x.clone() };
+                let x: Vec<Array> = operands.iter().enumerate().map(of).collect();
+                let want = doubles(&f(&x).unwrap_or_else(failed));
+                let n = want.len();
+                assert!(are_close(&found[example * n..][..n], &want), "{what} {axes:?}, example {example}");
+                let want = grad(loss)(&x).unwrap_or_else(|e| panic!("{what} {axes:?}: {e}"));
+                for (i, (all, want)) in slopes.iter().zip(&want).enumerate() {
+                    let (n, want) = (want.len(), doubles(want));
+                    let own = &all[example * n..][..n];
+                    assert!(are_close(own, &want), "{what} {axes:?}, example {example}, {i}: {own:?} {want:?}");
+                }
+            }
+        }
+    }
+}
+
+/// One operand after the other has an odd number in one place; the others are as they are.
+#[test]
+fn odd_numbers_are_those_of_kernels() {
+    for client in clients() {
+        for (what, shapes, f) in functions() {
+            for (odd, at) in (0..shapes.len()).flat_map(|at| [f32::NAN, 0.0, 1e-20].map(|odd| (odd, at))) {
+                let operand = |(i, shape): (usize, &Vec<usize>)| {
+                    let mut numbers: Vec<f32> = doubles(&array(shape, 20 + i)).iter().map(|&x| x as f32).collect();
+                    if i == at {
+                        numbers[1] = odd;
+                    }
+                    client.array(&numbers, shape).expect("it fits")
+                };
+                let x: Vec<Array> = shapes.iter().enumerate().map(operand).collect();
+                let failed = |e: Error| -> Array { panic!("{what}: {e}") };
+                let want = doubles(&f(&x).unwrap_or_else(failed));
+                let found = doubles(&jit(move |x: &Vec<Array>| f(x).map(|y| y * 1.0))(&x).unwrap_or_else(failed));
+                assert!(are_close(&found, &want), "{what}, {odd} in operand {at}: {found:?} {want:?}");
+            }
+        }
+    }
+}
