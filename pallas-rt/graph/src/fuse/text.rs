@@ -15,8 +15,8 @@ impl fmt::Display for Place {
 }
 
 /// The memory, then a line for each step: where its outputs are, what it does, where its inputs are, and which outputs it
-/// makes of what their memory holds; in parentheses why the step does not compute an input itself. Behind a loop or a branch stand the plans of its bodies, and behind all the
-/// kernels.
+/// makes of what their memory holds; in parentheses why the step does not compute an input itself. Behind a loop or a branch
+/// stand the plans of its bodies, and behind all the kernels.
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.steps(f, 0)?;

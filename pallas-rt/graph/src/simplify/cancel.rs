@@ -270,6 +270,7 @@ impl Simpler {
             _ => None,
         }
     }
+
     /// A comparison of truth values as numbers with a literal. `cond` and `switch` of a batch select by such numbers.
     fn of_truths(&self, op: ScalarOp, e: &Equation) -> Option<Simple> {
         let compare: fn(&f64, &f64) -> bool = match op {
