@@ -337,7 +337,8 @@ fn asserted(#[block([N] => [N], |_| (0,))] x: In<f32>, #[block([N] => [N], |_| (
 fn failed_assertion() {
     for client in [Client::interpreter(), Client::cpu()] {
         let x = ten().to_device(&client).expect("it fits");
-        let e = asserted(&x, 5.0).expect_err("5 is not below 5");
+        let failed = asserted(&x, 5.0).and_then(|y| y.block_until_ready());
+        let e = failed.expect_err("5 is not below 5");
         assert!(e.code() == "assert" && e.to_string().contains("below the limit"), "{e}");
         assert_eq!(verdict(asserted(&x, 100.0)), "ok");
     }
