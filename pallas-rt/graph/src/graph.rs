@@ -120,6 +120,16 @@ impl Op {
             _ => self.clone(),
         }
     }
+
+    /// Returns true for an operation of a few instructions for each element.
+    pub(crate) fn is_light(&self) -> bool {
+        match self {
+            Op::Scalar(ScalarOp::Rem) => false,
+            Op::Scalar(op) => op.row().cost.transcendental == 0,
+            Op::Structural(StructuralOp::Cast(_) | StructuralOp::Reshape(_)) => true,
+            _ => false,
+        }
+    }
 }
 
 impl Graph {

@@ -2,6 +2,7 @@
 use super::apart::Apart;
 use super::cluster::{Cluster, Clusters, Grow};
 use super::order::Order;
+use super::padded;
 use super::scatter::{self, Rounded};
 use crate::graph::{Equation, Op, Var};
 use pallas_ir::StructuralOp;
@@ -24,7 +25,10 @@ impl Clusters {
 impl Grow<'_> {
     /// Returns true for the last equation of a step that shares its work with no other.
     pub(super) fn is_alone(&self, i: usize) -> bool {
-        is_alone(&self.graph.equations[i].op) || self.found.sums.contains_key(&i)
+        let e = &self.graph.equations[i];
+        is_alone(&e.op)
+            || self.found.sums.contains_key(&i)
+            || padded::is_apart(self.graph, &self.definitions, e, self.sizes)
     }
 
     /// The cluster of the last equation of such a step.
@@ -47,8 +51,11 @@ impl Grow<'_> {
 
     /// The values that the step of an operation alone reads.
     pub(super) fn read_by(&self, e: &Equation) -> Vec<Var> {
-        if !matches!(e.op, Op::Structural(StructuralOp::Scatter(_))) {
-            return e.args.clone();
+        match e.op {
+            Op::Structural(StructuralOp::Scatter(_)) => {}
+            // It is padded with a literal.
+            Op::Structural(StructuralOp::Pad(_)) => return e.args[..1].to_vec(),
+            _ => return e.args.clone(),
         }
         let mut all = scatter::reads(self.graph, &self.definitions, e, self.sizes);
         let of = |sum: &&Rounded| self.graph.equations[sum.scatter].result() == e.result();

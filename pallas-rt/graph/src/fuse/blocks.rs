@@ -2,7 +2,7 @@
 use super::cluster::Cluster;
 use super::cut::{self, Cut, Cut::Grid, whole};
 use super::windowed;
-use crate::graph::{Equation, Graph, Op, Var};
+use crate::graph::{Equation, Graph, Op};
 use pallas_ir::StructuralOp;
 
 /// The numbers of a device that block sizes depend on.
@@ -93,44 +93,58 @@ pub(super) fn blocks(graph: &Graph, cluster: &Cluster, extents: &[usize], sizes:
 
 /// Along the last axes as many elements as a tile holds, and whole lines of the cache of columns that are folded.
 fn of_elements(graph: &Graph, cluster: &Cluster, extents: &[usize], sizes: &Sizes) -> Vec<usize> {
-    // Elements of the largest tile in a program of blocks of 1; what is folded counts too if it is read from memory.
-    let whole = |v: Var, cuts: &[Cut]| whole(&graph.ty(v).shape, cuts);
-    let mut most = cluster.cuts.iter().map(|(v, cuts)| whole(*v, cuts)).max().unwrap_or(1).max(1);
+    // Tiles of a program; what is folded counts too if it is read from memory.
+    let mut tiles: Vec<(&[usize], Vec<Cut>)> =
+        cluster.cuts.iter().map(|(v, cuts)| (&graph.ty(*v).shape[..], cuts.clone())).collect();
     // The axes of columns that are folded, the last one first.
     let (mut columns, mut folded): (Vec<usize>, usize) = (vec![], 0);
     for e in cluster.members.iter().map(|&i| &graph.equations[i]) {
         if let Op::Structural(StructuralOp::Reduce(_) | StructuralOp::ArgReduce(_)) = &e.op {
             let cuts = cut::operands(graph, e, &cluster.cuts[&e.result()]).expect("a member has cuts");
-            most = most.max(whole(e.args[0], &cuts[0]));
+            tiles.push((&graph.ty(e.args[0]).shape, cuts[0].clone()));
             folded = folded.max(graph.ty(e.args[0]).elements());
             if columns.is_empty() {
                 columns = cuts[0].iter().rev().map_while(|cut| cut.axis()).map(usize::from).collect();
+            }
+        }
+        // A short column of which a program reads any element is as good as one that it reads whole.
+        if let Op::Structural(StructuralOp::Gather(_)) = &e.op {
+            let cuts = cut::operands(graph, e, &cluster.cuts[&e.result()]).expect("a member has cuts");
+            let shape = &graph.ty(e.args[0]).shape;
+            if whole(shape, &cuts[0]) <= SHORT_COLUMN {
+                tiles.push((shape, cuts[0].clone()));
             }
         }
     }
     let members = || cluster.members.iter().map(|&i| &graph.equations[i]);
     let sorted: usize = members().map(|e| sorted(graph, e, &cluster.cuts[&e.result()])).sum();
     let tile = if columns.is_empty() { sizes.tile } else { sizes.of_columns(folded)[0] };
-    let mut left = (tile / most).min(sizes.sorted / sorted.max(1)).max(1);
+    let mut most = (sizes.sorted / sorted.max(1)).max(1);
     let reached = reached(graph, cluster, extents.len());
     let mut blocks = vec![1; extents.len()];
     // Axes of columns so far, and their adjacent elements.
     let (mut columns, mut adjacent) = (columns.into_iter().peekable(), 1);
-    for (k, (block, &extent)) in blocks.iter_mut().zip(extents).enumerate().rev() {
+    for (k, &extent) in extents.iter().enumerate().rev() {
         // Folds of columns read whole lines of the cache.
         let is_column = columns.next_if_eq(&k).is_some();
         let least = if is_column { sizes.columns.div_ceil(adjacent) } else { 1 };
-        *block = extent.clamp(1, left.min(reached[k]).max(least));
-        if *block < extent && *block > least {
-            *block -= *block % least;
+        // The largest tile that grows along the axis, with the blocks along the axes behind it.
+        let growing = tiles.iter().filter(|(_, cuts)| cuts.iter().any(|cut| cut.axis() == Some(k as u8)));
+        let elements = growing.map(|(shape, cuts)| in_block(shape, cuts, &blocks)).max().unwrap_or(1).max(1);
+        let mut block = extent.clamp(1, most.min(tile / elements).min(reached[k]).max(least));
+        if block < extent && block > least {
+            block -= block % least;
         }
         let unit = if k + 1 == extents.len() { if is_column { VECTOR } else { LINE } } else { 1 };
-        *block = sizes.even(extent, *block, if is_column { least } else { 1 }, unit);
-        adjacent = if is_column && *block == extent { adjacent * extent.max(1) } else { sizes.columns };
-        left = (left / *block).max(1);
+        blocks[k] = sizes.even(extent, block, if is_column { least } else { 1 }, unit);
+        adjacent = if is_column && blocks[k] == extent { adjacent * extent.max(1) } else { sizes.columns };
+        most = (most / blocks[k]).max(1);
     }
     blocks
 }
+
+/// Elements of a column of a gather's operand that is short: programs that have it whole have long pieces of its rows.
+const SHORT_COLUMN: usize = 128;
 
 /// Elements of a large operand that a program reads at positions given by data, in no order: they stay in a core's second
 /// level cache. Of a row it reads at least as many adjacent ones as two cache lines hold.

@@ -6,14 +6,15 @@ use super::cut::{self, Cut, Cut::Full, Cut::Grid, whole};
 use super::merge::merge;
 use super::moves;
 use super::order::Order;
+use super::padded;
 use super::panels;
 use super::scatter::Rounded;
 use super::stages::Given;
 use super::windowed;
 use super::windows;
 use crate::graph::{Equation, Graph, Op, Var};
+use pallas_ir::StructuralOp;
 use pallas_ir::structural::{ArgReduce, Reduce};
-use pallas_ir::{ScalarOp, StructuralOp};
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 /// Equations that share a kernel.
@@ -95,6 +96,13 @@ pub(super) fn is_alias(graph: &Graph, definitions: &[Option<usize>], e: &Equatio
     matches!(e.op, Op::Structural(StructuralOp::Reshape(_))) && !e.args.iter().any(of_free)
 }
 
+/// Returns true for a reduction of a small array to few elements.
+pub(super) fn is_short_fold(graph: &Graph, e: &Equation) -> bool {
+    let has = |v: Var, most: usize| graph.ty(v).elements() <= most;
+    let is_fold = matches!(e.op, Op::Structural(StructuralOp::Reduce(_)));
+    is_fold && has(e.args[0], FOLDED) && has(e.result(), SMALL)
+}
+
 fn is_dot(op: &Op) -> bool {
     matches!(op, Op::Structural(StructuralOp::Dot(_) | StructuralOp::Conv(_)))
 }
@@ -115,7 +123,8 @@ pub(super) fn clusters(graph: &Graph, given: &Given, sizes: &Sizes) -> Clusters 
     let is_read = |e: &Equation, v: Var| {
         !matches!(e.op, Op::Dynamic(_)) || windows::literal(graph, &grow.definitions, v).is_none()
     };
-    let alone = graph.equations.iter().filter(|e| is_alone(&e.op));
+    let alone =
+        graph.equations.iter().filter(|e| is_alone(&e.op) || padded::is_apart(graph, &grow.definitions, e, sizes));
     let read = alone.flat_map(|e| grow.read_by(e).into_iter().filter(|&v| is_read(e, v)));
     let read_from_memory: Vec<Var> = read.collect();
     graph.results.iter().chain(&read_from_memory).for_each(|v| grow.is_stored[v.index()] = true);
@@ -220,8 +229,13 @@ impl Grow<'_> {
             }
         }
         let columns = if has_rows { longest } else { self.sizes.product[1].min(WHOLE_COLUMNS) };
-        // Programs divide the columns alone, so that all that moves along the other axes shares their kernel.
-        if !has_dot && !has_rows {
+        // Programs divide the columns alone, or have as much of the rows and of what moves as a tile holds, so that all that
+        // moves along the other axes shares their kernel.
+        let is_held = |axis: usize| moved[axis] || axis + 1 == shape.len();
+        let (held, others): (Vec<usize>, Vec<usize>) = (0..shape.len()).partition(|&axis| is_held(axis));
+        let [held, others] = [held, others].map(|axes| axes.iter().map(|&axis| shape[axis]).product::<usize>());
+        let holds = held <= self.sizes.tile && others >= self.sizes.programs;
+        if !has_dot && (!has_rows || holds) {
             whole.iter_mut().zip(moved).for_each(|(whole, moved)| *whole |= moved);
         }
         let (mut cuts, mut extents) = (vec![], vec![]);
@@ -378,13 +392,6 @@ impl Grow<'_> {
         !is_dot(&e.op) && values.all(|ty| ty.shape.iter().product::<usize>() <= SMALL)
     }
 
-    /// Returns true for a reduction of a small array to few elements.
-    fn is_short_fold(&self, e: &Equation) -> bool {
-        let has = |v: Var, most: usize| self.graph.ty(v).elements() <= most;
-        let is_fold = matches!(e.op, Op::Structural(StructuralOp::Reduce(_)));
-        is_fold && has(e.args[0], FOLDED) && has(e.result(), SMALL)
-    }
-
     /// Returns true if others than the cluster read an equation's result.
     pub(super) fn is_stored(&self, cluster: &Cluster, i: usize) -> bool {
         let result = self.graph.equations[i].result();
@@ -425,7 +432,7 @@ impl Grow<'_> {
         let elements = whole(&self.graph.ty(e.result()).shape, cuts);
         // A product does more with each element of its operands.
         let most = if is_in_front { repeated.most.max(self.sizes.tile) } else { repeated.most };
-        let is_little = is_light(&e.op) && elements <= most || once == 0 && self.is_short_fold(e);
+        let is_little = e.op.is_light() && elements <= most || once == 0 && is_short_fold(self.graph, e);
         Apart::unless(!is_stored && is_little && repeated.left > 0, Apart::Repeated)?;
         repeated.left -= 1;
         Ok(())
@@ -462,14 +469,4 @@ fn is_renumbered(cuts: &[Cut], others: &[Cut]) -> bool {
 /// Returns true if no two programs of a grid with so many axes have the same block of a value with these cuts.
 pub(super) fn covers(axes: usize, cuts: &[Cut]) -> bool {
     (0..axes).all(|k| cuts.iter().any(|cut| cut.axis() == Some(k as u8)))
-}
-
-/// Returns true for an operation of a few instructions for each element.
-pub(super) fn is_light(op: &Op) -> bool {
-    match op {
-        Op::Scalar(ScalarOp::Rem) => false,
-        Op::Scalar(op) => op.row().cost.transcendental == 0,
-        Op::Structural(StructuralOp::Cast(_) | StructuralOp::Reshape(_)) => true,
-        _ => false,
-    }
 }

@@ -5,27 +5,37 @@
 //! ```
 //!
 //! Clusters that read one broadcast would store it, though its operand is smaller and computing it again is free. Within a
-//! cluster `lower` makes equal ones once.
+//! cluster `lower` makes equal ones once. A single element that follows from a short fold, such as the last stage of a long
+//! one, is computed again as well: what a few numbers give costs less than a kernel that waits for it.
 use super::alone::is_alone;
-use super::cluster::is_free;
-use crate::graph::{Graph, Op};
+use super::cluster::{is_free, is_short_fold};
+use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::StructuralOp;
 use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Most equations that are computed again for a broadcast of a single element, and most that read one.
+const MOST: [usize; 2] = [8, 8];
 
 /// The graph with a copy of each broadcast for every equation that may compute it.
 pub(super) fn copied(graph: &Graph) -> Cow<'_, Graph> {
     let (definitions, uses) = (graph.definitions(), graph.uses());
-    let mut is_shared = vec![false; graph.types.len()];
-    for e in &graph.equations {
+    // By broadcast, the equations that are copied.
+    let mut copies: BTreeMap<Var, Vec<usize>> = BTreeMap::new();
+    for (i, e) in graph.equations.iter().enumerate() {
         let is_broadcast = matches!(e.op, Op::Structural(StructuralOp::Broadcast(_)));
-        if is_broadcast && !is_free(graph, &definitions, e) {
-            let (from, to) = (graph.ty(e.args[0]), graph.ty(e.result()));
-            // Copies of a single element, as of the words of a random key, would fill kernels, which take so many equations.
-            let is_smaller = (2..to.elements()).contains(&from.elements());
-            is_shared[e.result().index()] = is_smaller && uses[e.result().index()].len() > 1;
+        if !is_broadcast || is_free(graph, &definitions, e) || uses[e.result().index()].len() < 2 {
+            continue;
+        }
+        let (from, to) = (graph.ty(e.args[0]).elements(), graph.ty(e.result()).elements());
+        // Copies of each single element, as of the words of a random key, would fill kernels, which take so many equations.
+        let again =
+            if from > 1 || uses[e.result().index()].len() > MOST[1] { vec![] } else { single(graph, &definitions, e) };
+        if from < to && (from > 1 || !again.is_empty()) {
+            copies.insert(e.result(), [again, vec![i]].concat());
         }
     }
-    if !is_shared.contains(&true) {
+    if copies.is_empty() {
         return Cow::Borrowed(graph);
     }
     let mut to = Graph { equations: vec![], ..graph.clone() };
@@ -34,15 +44,42 @@ pub(super) fn copied(graph: &Graph) -> Cow<'_, Graph> {
     graph.results.iter().for_each(|v| is_read[v.index()] = true);
     for e in &graph.equations {
         let mut e = e.clone();
-        for arg in e.args.iter_mut().filter(|v| is_shared[v.index()]) {
-            if !is_alone(&e.op) && std::mem::replace(&mut is_read[arg.index()], true) {
-                let broadcast = &graph.equations[definitions[arg.index()].expect("a broadcast defines it")];
-                to.at = broadcast.loc;
-                *arg = to.fitting(broadcast.op.clone(), &broadcast.args);
+        for arg in &mut e.args {
+            let Some(again) = copies.get(arg).filter(|_| !is_alone(&e.op)) else { continue };
+            if std::mem::replace(&mut is_read[arg.index()], true) {
+                let mut own: BTreeMap<Var, Var> = BTreeMap::new();
+                for copy in again.iter().map(|&i| &graph.equations[i]) {
+                    let args: Vec<Var> = copy.args.iter().map(|v| *own.get(v).unwrap_or(v)).collect();
+                    to.at = copy.loc;
+                    own.insert(copy.result(), to.fitting(copy.op.clone(), &args));
+                }
+                *arg = own[arg];
             }
         }
         to.equations.push(e);
     }
     to.at = graph.at;
     Cow::Owned(to)
+}
+
+/// The equations that compute the single element of a broadcast from short folds, in order; none if there are too many, or
+/// if it follows from no fold.
+fn single(graph: &Graph, definitions: &[Option<usize>], broadcast: &Equation) -> Vec<usize> {
+    let (mut again, mut stack, mut has_fold) = (BTreeSet::new(), broadcast.args.clone(), false);
+    while let Some(v) = stack.pop() {
+        let Some(i) = definitions[v.index()] else { continue };
+        let e = &graph.equations[i];
+        let is_fold = is_short_fold(graph, e);
+        let is_single =
+            matches!(e.op, Op::Scalar(_) | Op::Structural(StructuralOp::Reshape(_) | StructuralOp::Cast(_)));
+        let is_single = is_single && graph.ty(e.result()).elements() == 1;
+        if is_free(graph, definitions, e) || !(is_fold || is_single) || !again.insert(i) {
+            continue;
+        }
+        has_fold |= is_fold;
+        if !is_fold {
+            stack.extend(&e.args);
+        }
+    }
+    if has_fold && again.len() <= MOST[0] { again.into_iter().collect() } else { vec![] }
 }

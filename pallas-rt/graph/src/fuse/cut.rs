@@ -165,6 +165,15 @@ fn reshaped(from: &[usize], to: &[usize], cuts: &[Cut]) -> Option<Vec<Cut>> {
             (i, j) = (i + 1, j + 1);
             continue;
         }
+        // Axes of one element come and go; none of them is divided.
+        if from.get(i) == Some(&1) {
+            i += 1;
+            continue;
+        }
+        if to.get(j) == Some(&1) {
+            j += 1;
+            continue;
+        }
         // A group of axes on each side with the same number of elements, the shortest one.
         let (mut a, mut b) = (1, 1);
         let (first_i, first_j) = (i, j);

@@ -1,7 +1,7 @@
 //! From a graph to a few tile kernels.
 //!
 //! ```text
-//! Graph --copies, cluster--> equations that share a kernel --lower--> ir::Kernel each --plan--> their order, and where values are stored
+//! Graph --stages, copies, cluster--> equations that share a kernel --lower--> ir::Kernel each --plan--> their order, and where values are stored
 //! ```
 //!
 //! A cluster grows from one equation backwards. Each value in it has a [`Cut`] for each axis: divided among the programs
@@ -12,7 +12,7 @@
 //! Literals, arrays with the same number everywhere, and `iota` belong to no cluster: they are made wherever they are used.
 //! Loops, branches and windows at positions known when they run are steps of their own ([`Work`]): `control` plans the
 //! graphs that they call, `stepped` makes one kernel of all steps of a scan where it can, and `windows` has kernels for
-//! windows. A scatter is one too (`scatter`): it changes its operand in place. `alone` makes their clusters.
+//! windows. A scatter is one too (`scatter`): it changes its operand in place; and so is a large pad along many axes (`padded`). `alone` makes their clusters.
 //!
 //! Long reductions are folds of parts, and of what those give (`stages`). `order` finds circles of clusters, and `apart`
 //! has the reasons why equations do not share a kernel. `memory` packs the values that are no results into one arena;
@@ -31,6 +31,7 @@ mod memory;
 mod merge;
 mod moves;
 mod order;
+mod padded;
 mod panels;
 mod plan;
 mod rematerialize;

@@ -5,6 +5,7 @@ use super::cluster::{Clusters, clusters, is_alias};
 use super::copies::copied;
 use super::lower::lower;
 use super::memory::{self, Held, Region};
+use super::padded;
 use super::rematerialize::Planned;
 use super::schedule::{Steps, depth_first};
 use super::stages::{Given, Staged, staged};
@@ -147,8 +148,8 @@ pub struct Plan {
 
 /// Plans a graph for a device. Memory of the parameters for which `is_donated` is true may be written.
 pub fn plan(graph: &Graph, is_donated: &[bool], sizes: &Sizes) -> Plan {
-    let graph = copied(graph);
-    let Staged { graph, given } = staged(&graph, sizes);
+    let Staged { graph, given } = staged(graph, sizes);
+    let graph = copied(&graph);
     debug_assert_eq!(crate::verify(&graph), Ok(()));
     let (mut best, mut others) = planned(&graph, &given, is_donated, sizes);
     if let Some(graph) = &others.of_readers {
@@ -196,6 +197,7 @@ fn planned(graph: &Graph, given: &Given, is_donated: &[bool], sizes: &Sizes) -> 
             Op::Call(call) => control::lower(graph, first, call, sizes, &is_free),
             Op::Structural(StructuralOp::Scatter(_)) => scatter::lower(graph, &definitions, cluster, sizes),
             Op::Collective(op) => exchange(graph, first, op),
+            Op::Structural(_) if let Some(pad) = padded::lower(graph, &definitions, first, sizes) => pad,
             Op::Literal(_) | Op::StopGradient | Op::Barrier | Op::Annotation(_) | Op::Scalar(_) | Op::Structural(_) => {
                 lower(graph, &definitions, cluster, sizes)
             }

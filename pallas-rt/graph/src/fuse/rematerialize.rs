@@ -7,7 +7,7 @@
 //! Light operations on what the only reader reads anyway are always its own.
 use super::alone::is_alone;
 use super::blocks::Sizes;
-use super::cluster::{Clusters, is_alias, is_light};
+use super::cluster::{Clusters, is_alias, is_short_fold};
 use super::schedule::Steps;
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::StructuralOp;
@@ -199,7 +199,7 @@ impl Chain<'_> {
             return true;
         }
         let is_broadcast = matches!(e.op, Op::Structural(StructuralOp::Broadcast(_)));
-        if !is_light(&e.op) && !is_broadcast {
+        if !e.op.is_light() && !is_broadcast && !is_short_fold(self.planned.graph, e) {
             let Some(left) = self.heavy.checked_sub(1).filter(|_| matches!(e.op, Op::Scalar(_))) else { return false };
             self.heavy = left;
         }
@@ -302,7 +302,7 @@ mod tests {
         let own = graph.push(ScalarOp::Add, &[share, sum]).expect("one shape");
         graph.results = vec![graph.push(ScalarOp::Mul, &[own, e]).expect("one shape")];
         let arena = |from| plan(&graph, &[], &sizes(from)).arena;
-        assert!(arena(1) < 8 * n, "{} bytes", arena(1));
+        assert!(arena(1) < n, "{} bytes", arena(1));
         assert!(arena(usize::MAX) >= 8 * n, "{} bytes", arena(usize::MAX));
     }
 

@@ -259,4 +259,24 @@ mod tests {
             }
         }
     }
+    /// Softmax of all elements, twice: both read the sum's parts, and neither waits for a kernel that adds them up.
+    #[test]
+    fn what_reads_a_last_stage_adds_up_its_parts() {
+        const N: usize = 1 << 18;
+        let mut graph = Graph::default();
+        let x = graph.param(Type::new(DType::F32, [N]));
+        let e = graph.push(ScalarOp::Exp, &[x]).expect("one operand");
+        let sum = StructuralOp::from(Reduce::dropping(ScalarOp::Add, vec![0]));
+        let total = graph.push(sum.clone(), &[e]).expect("it has the axis");
+        let total = graph.broadcast(total, &[N]).expect("it fits");
+        let share = graph.push(ScalarOp::Div, &[e, total]).expect("one shape");
+        let square = graph.push(ScalarOp::Mul, &[share, share]).expect("one shape");
+        let squares = graph.push(sum, &[square]).expect("it has the axis");
+        let squares = graph.broadcast(squares, &[N]).expect("it fits");
+        graph.results = vec![graph.push(ScalarOp::Sub, &[share, squares]).expect("one shape")];
+        let plan = plan(&graph, &[], &Sizes { arena: 0, ..SIZES });
+        let (parts, tiles) = (64, N / SIZES.tile);
+        assert_eq!(programs(&plan), [parts, parts, tiles as i64], "{plan:?}");
+        assert!(plan.arena < N, "{} bytes: an array waits", plan.arena);
+    }
 }

@@ -9,16 +9,18 @@
 //! dot (cast a) (cast b)        dot a b with wider sums, if both are 16-bit floats of one type
 //! reshape (reshape x)          one reshape; x, if the shape is the same
 //! broadcast (broadcast x)      one broadcast; likewise the reshape of one of a literal
-//! x * 1, x / 1, x - 0, cast to its own type, sum over no axis      x; x + 0 of integers
+//! cast (broadcast x)           broadcast (cast x), if that has fewer elements to convert
+//! x * 1, x / 1, x - 0, cast to its own type      x; x + 0 of integers
 //! select c x x                 x
 //! ge (cast c) 1                c, and likewise other comparisons of a truth value's number; `not c` if it is that
-//! sort x, cumsum x, reverse x  x, along an axis of one element; argsort x 0
+//! sort x, cumsum x, reverse x  x, along an axis of one element; argsort x, argmax x 0
+//! sum x, max x                 reshape x, along axes of one element; x, along none
 //! stop_gradient x              x: derivatives were made before
 //! sharding_constraint x        x, and likewise other annotations: a graph is partitioned before
 //! ```
 use crate::build::{dims, infer};
 use crate::graph::{Equation, Graph, Op, Var};
-use pallas_ir::structural::{Broadcast, Cast, Dot, Iota, Reduce, Reshape, Transpose};
+use pallas_ir::structural::{ArgReduce, ArgSort, Broadcast, Cast, Dot, Iota, Reduce, Reshape, Transpose};
 use pallas_ir::{DType, Literal, ScalarOp, StructuralOp};
 
 pub(super) fn cancel(graph: &Graph) -> Graph {
@@ -117,12 +119,12 @@ impl Simpler {
             Op::Structural(StructuralOp::Cast(Cast { to })) if self.graph.ty(e.args[0]).dtype == *to => {
                 Some(Simple::Is(e.args[0]))
             }
-            Op::Structural(StructuralOp::Reduce(Reduce { axes, .. })) if axes.is_empty() => Some(Simple::Is(e.args[0])),
+            Op::Structural(StructuralOp::Cast(_)) => self.cast(e),
+            Op::Structural(StructuralOp::Reduce(op)) => self.fold_of_one(e, op),
             Op::Structural(op) if self.moves_nothing(op, e) => Some(Simple::Is(e.args[0])),
-            Op::Structural(StructuralOp::ArgSort(op)) if self.graph.ty(e.args[0]).shape[op.axis] == 1 => {
-                let shape = dims(&self.graph.ty(e.args[0]).shape);
-                Some(Simple::moved(Iota { shape, axis: op.axis, dtype: DType::I32 }, &[]))
-            }
+            Op::Structural(
+                StructuralOp::ArgSort(ArgSort { axis, .. }) | StructuralOp::ArgReduce(ArgReduce { axis, .. }),
+            ) => self.position_of_one(e, *axis),
             Op::Scalar(ScalarOp::Select) if e.args[1] == e.args[2] => Some(Simple::Is(e.args[1])),
             Op::Scalar(op) => self.of_truths(*op, e).or_else(|| self.by_neutral(*op, e)),
             _ => None,
@@ -146,6 +148,28 @@ impl Simpler {
             StructuralOp::Reverse(op) => op.axes.iter().all(|&axis| is_one(axis)),
             _ => false,
         }
+    }
+
+    /// A fold along axes of one element, or along none, is that element, -0.0 too, as in XLA.
+    fn fold_of_one(&self, e: &Equation, op: &Reduce) -> Option<Simple> {
+        let (from, to) = (&self.graph.ty(e.args[0]).shape, &self.graph.ty(e.result()).shape);
+        op.axes.iter().all(|&axis| from[axis] == 1).then(|| match from == to {
+            true => Simple::Is(e.args[0]),
+            false => Simple::moved(Reshape { to: dims(to) }, &e.args),
+        })
+    }
+
+    /// The only position along an axis of one element is 0.
+    fn position_of_one(&self, e: &Equation, axis: usize) -> Option<Simple> {
+        let (from, to) = (&self.graph.ty(e.args[0]).shape, &self.graph.ty(e.result()).shape);
+        let iota = Iota { shape: dims(from), axis, dtype: DType::I32 };
+        (from[axis] == 1).then(|| match from == to {
+            true => Simple::moved(iota, &[]),
+            false => {
+                let reshape = StructuralOp::from(Reshape { to: dims(to) });
+                Simple::Both(Op::Structural(iota.into()), vec![], Op::Structural(reshape))
+            }
+        })
     }
 
     fn transpose(&self, e: &Equation, op: &Transpose) -> Option<Simple> {
@@ -224,6 +248,15 @@ impl Simpler {
             (args[side], is_simpler) = (from[0], true);
         }
         is_simpler.then(|| Simple::moved(op, &args))
+    }
+
+    /// A cast to another type.
+    fn cast(&self, e: &Equation) -> Option<Simple> {
+        let x = e.args[0];
+        let (op @ StructuralOp::Broadcast(_), of) = self.structural(x)? else { return None };
+        let is_smaller = self.graph.ty(of[0]).elements() < self.graph.ty(x).elements();
+        let moved = || Simple::Both(e.op.clone(), of.to_vec(), op.clone().into());
+        (is_smaller && self.splat(x).is_none()).then(moved)
     }
 
     /// A reshape or a broadcast.

@@ -4,6 +4,8 @@
 //! %1 = exp %0  %2 = exp %0  %3 = add %1, %2
 //! %1 = exp %0               %3 = add %1, %1
 //! ```
+//!
+//! The order of a sum's or product's operands makes no other expression.
 use crate::call::has_effect;
 use crate::graph::{Graph, Op, Var};
 use std::collections::HashMap;
@@ -19,7 +21,11 @@ pub(super) fn common(graph: &Graph) -> Graph {
             equations.push(e);
             continue;
         }
-        let known = first.entry((e.op.clone(), e.args.clone())).or_insert_with(|| e.results.clone());
+        let mut args = e.args.clone();
+        if matches!(&e.op, Op::Scalar(op) if op.row().fold.is_some()) {
+            args.sort_unstable();
+        }
+        let known = first.entry((e.op.clone(), args)).or_insert_with(|| e.results.clone());
         e.results.iter().zip(&*known).for_each(|(own, &known)| same[own.index()] = known);
         if *known == e.results {
             equations.push(e);

@@ -3,6 +3,7 @@ mod axes;
 mod cancel;
 mod carries;
 mod common;
+mod opposites;
 mod products;
 mod rewrite;
 mod slices;
@@ -12,6 +13,7 @@ mod twice;
 mod units;
 mod vectors;
 mod whole;
+mod windows;
 
 pub use crate::inline::inline as inlined;
 
@@ -36,6 +38,8 @@ pub const PASSES: &[(&str, Pass)] = &[
     ("whole", whole::whole),
     ("products", products::products),
     ("vectors", vectors::vectors),
+    ("windows", windows::windows),
+    ("opposites", opposites::opposites),
     ("cancel", cancel::cancel),
     ("common", common::common),
     ("dead", without_dead),

@@ -1,0 +1,112 @@
+//! Pads of large arrays along so many axes that no other one divides them among programs.
+//!
+//! ```text
+//! pad low(1, 0, 3) high(1, 2, 0) x: f32[117, 2848, 9]  ->  programs copy blocks of x as the pad would make it
+//! ```
+//!
+//! Within a cluster an axis that is padded is whole in each program. As a step of its own a pad reads blocks that begin in
+//! front of the array or end behind it, where loads give the number that it is padded with.
+use super::blocks::Sizes;
+use super::lower::wrapping;
+use super::plan::{Lowered, Work};
+use crate::build::dims;
+use crate::graph::{Equation, Graph, Op};
+use pallas_ir::structural::Pad;
+use pallas_ir::{
+    Axis, BlockDim, Builder, Dim, Literal, Loc, Op as TileOp, Operand, OperandKind, ScalarOp, Semantics, StructuralOp,
+    Type, View,
+};
+
+/// What such a pad does: elements in front of and behind each axis, and their value.
+struct Padding {
+    low: Vec<usize>,
+    high: Vec<usize>,
+    value: Literal,
+}
+
+/// That of an equation which is a step of its own.
+fn padding(graph: &Graph, definitions: &[Option<usize>], e: &Equation, sizes: &Sizes) -> Option<Padding> {
+    let Op::Structural(StructuralOp::Pad(Pad { low, high })) = &e.op else { return None };
+    let Op::Literal(value) = graph.equations[definitions[e.args[1].index()]?].op else { return None };
+    let numbers = |all: &[Dim]| all.iter().map(|n| usize::try_from(n.as_number()?).ok()).collect::<Option<Vec<_>>>();
+    // A fold in stages fills up the last part along one axis.
+    let is_none = |n: &Dim| n.as_number() == Some(0);
+    if low.iter().zip(high).filter(|(low, high)| !is_none(low) || !is_none(high)).count() < 2 {
+        return None;
+    }
+    let padding = Padding { low: numbers(low)?, high: numbers(high)?, value };
+    let (from, to) = (graph.ty(e.args[0]), graph.ty(e.result()));
+    // Programs divide the axes in front of the last one, which they have whole.
+    let divided = to.shape.iter().enumerate().rev().skip(1).filter(|&(axis, &n)| n == from.shape[axis]);
+    let programs: usize = divided.map(|(_, &n)| n).product();
+    (from.elements() > 0 && to.elements() > sizes.tile && programs < sizes.programs).then_some(padding)
+}
+
+/// Returns true for a pad that is a step of its own.
+pub(super) fn is_apart(graph: &Graph, definitions: &[Option<usize>], e: &Equation, sizes: &Sizes) -> bool {
+    padding(graph, definitions, e, sizes).is_some()
+}
+
+/// The step of such a pad: each program makes a block of the result.
+pub(super) fn lower(graph: &Graph, definitions: &[Option<usize>], e: &Equation, sizes: &Sizes) -> Option<Lowered> {
+    let Padding { low, high, value } = padding(graph, definitions, e, sizes)?;
+    let (from, to) = (graph.ty(e.args[0]), graph.ty(e.result()));
+    // As many elements along the last axes as a tile holds, in equal parts.
+    let (mut blocks, mut left) = (vec![1; to.shape.len()], sizes.tile.max(1));
+    for (block, &n) in blocks.iter_mut().zip(&to.shape).rev() {
+        *block = n.div_ceil(n.div_ceil(left).max(1)).max(1);
+        left = (left / *block).max(1);
+    }
+    let counts: Vec<usize> = to.shape.iter().zip(&blocks).map(|(n, block)| n.div_ceil(*block)).collect();
+    let mut b = Builder::new("pad");
+    b.kernel_mut().grid =
+        counts.iter().map(|&n| Axis { extent: Dim::from(n), semantics: Semantics::Parallel }).collect();
+    let ids = vec![Type::scalar(pallas_ir::DType::I32); blocks.len()];
+    let ids_of_block = b.begin(&ids);
+    let starts: Vec<_> = ids_of_block
+        .iter()
+        .zip(&blocks)
+        .map(|(&id, &block)| {
+            let block = b.int(block as i64, Loc::NONE);
+            b.scalar(ScalarOp::Mul, &[id, block], Loc::NONE)
+        })
+        .collect();
+    let starts = b.end(&starts);
+    // The last block ends behind the result, which takes what lies inside of it.
+    let padded = |axis: usize| BlockDim::Element {
+        size: blocks[axis],
+        low: low[axis],
+        high: high[axis] + counts[axis] * blocks[axis] - to.shape[axis],
+    };
+    let x = b.operand(Operand {
+        name: "x".into(),
+        kind: OperandKind::Input,
+        dtype: from.dtype,
+        dims: dims(&from.shape),
+        block: (0..blocks.len()).map(padded).collect(),
+        map: Some(starts),
+        fill: Some(value),
+        buffered: None,
+    });
+    let params = b.begin(&ids);
+    let own = b.end(&params);
+    let out = b.operand(Operand {
+        name: "padded".into(),
+        kind: OperandKind::Output { empty: Literal::new(to.dtype, 0.0), alias: None },
+        dtype: to.dtype,
+        dims: dims(&to.shape),
+        block: blocks.iter().map(|&n| BlockDim::Blocked(n)).collect(),
+        map: Some(own),
+        fill: None,
+        buffered: None,
+    });
+    let view = View::whole(&blocks);
+    let tile = b.emit(TileOp::Load { from: x, view: view.clone(), masked: false }, &[], e.loc).expect("a whole block");
+    b.effect(TileOp::Store { to: out, view, masked: false }, &[tile], e.loc).expect("a whole block");
+    Some(Lowered {
+        work: Work::Kernel { kernel: wrapping(b.finish()), sizes: vec![], params: vec![] },
+        inputs: vec![e.args[0]],
+        outputs: e.results.clone(),
+        in_place: vec![None],
+    })
+}

@@ -1,0 +1,275 @@
+//! Moves of what elementwise operations make of moved values become moves of these, where one cancels its opposite.
+//!
+//! ```text
+//! y = x + (reverse x)    reverse y           (reverse x) + x
+//! y = x - (roll 3 x)     roll -3 y           (roll -3 x) - x
+//! y = x + (transpose x)  transpose y         (transpose x) + x, if both axes have one extent
+//! y = (transpose x) * b  transpose y         x * (transpose b)
+//! ```
+//!
+//! Such moves come from gradients. What is moved then is in memory, and no value that is computed has to be whole for it.
+use super::rewrite::{Rewrite, each};
+use crate::graph::{Equation, Graph, Op, Var};
+use pallas_ir::StructuralOp;
+use pallas_ir::structural::{Broadcast, Transpose};
+use std::collections::HashMap;
+
+/// Most elementwise operations that are repeated for a move, and most that are moved with it.
+const OPERATIONS: usize = 8;
+const MOST: usize = 64;
+
+pub(super) fn opposites(graph: &Graph) -> Graph {
+    let mut known = HashMap::new();
+    let mut uses = vec![0usize; graph.types.len()];
+    graph.equations.iter().flat_map(|e| &e.args).chain(&graph.results).for_each(|v| uses[v.index()] += 1);
+    each(graph, |to, e| {
+        let op = e.op.clone();
+        is_move(e).then_some(())?;
+        let mut found = Moved {
+            to,
+            op: &op,
+            known: &mut known,
+            uses: &uses,
+            values: HashMap::new(),
+            repeated: 0,
+            taken: 0,
+            added: 0,
+            existing: 0,
+            undone: 0,
+        };
+        let value = found.is_better(e.args[0]).then(|| found.make(e.args[0]));
+        known.insert((op, e.args[0]), value.unwrap_or(e.result()));
+        value
+    })
+}
+
+/// True for an operation whose opposite there is.
+fn is_move(e: &Equation) -> bool {
+    use StructuralOp::{Reverse, Roll, Transpose};
+    matches!(e.op, Op::Structural(Reverse(_) | Roll(_) | Transpose(_)))
+}
+
+/// True if a move undoes another one of an array of this shape.
+fn are_opposite(a: &Op, b: &Op, shape: &[usize]) -> bool {
+    let (Op::Structural(a), Op::Structural(b)) = (a, b) else { return false };
+    match (a, b) {
+        (StructuralOp::Reverse(a), StructuralOp::Reverse(b)) => a == b,
+        (StructuralOp::Roll(a), StructuralOp::Roll(b)) => {
+            // Shifts may be as large as an i64.
+            let n = shape[a.axis].max(1) as i64;
+            a.axis == b.axis && (a.shift.rem_euclid(n) + b.shift.rem_euclid(n)) % n == 0
+        }
+        (StructuralOp::Transpose(a), StructuralOp::Transpose(b)) => {
+            a.axes.iter().enumerate().all(|(to, &from)| b.axes[from] == to)
+        }
+        _ => false,
+    }
+}
+
+/// A move of a value, and the values that it is made of.
+struct Moved<'a> {
+    to: &'a mut Rewrite,
+    op: &'a Op,
+    /// The results of moves of variables.
+    known: &'a mut HashMap<(Op, Var), Var>,
+    /// By variable of the old graph, how often it is read.
+    uses: &'a [usize],
+    /// By variable, the moved one; `None` before it is made.
+    values: HashMap<Var, Option<Var>>,
+    /// Elementwise operations that are repeated, those that nothing else reads, moves that come in, values whose moved ones
+    /// exist, and moves that are undone.
+    repeated: usize,
+    taken: usize,
+    added: usize,
+    existing: usize,
+    undone: usize,
+}
+
+/// Where a moved variable comes from.
+enum Source {
+    /// It is another one of its shape.
+    Is(Var),
+    /// Another broadcast of a variable.
+    Broadcast(Broadcast, Var),
+    Known(Var),
+    Undone(Var),
+    /// An elementwise operation on moved operands.
+    Made(Box<Equation>),
+    Added,
+}
+
+impl Moved<'_> {
+    /// True if no move comes in, or one for this one where another is undone.
+    fn is_better(&mut self, v: Var) -> bool {
+        let can_be_made = self.visit(v, true) && self.repeated + self.taken > 0;
+        can_be_made && (self.undone > 0 || self.existing > 0 && self.added == 0)
+    }
+
+    /// True if the moved variable can be made; `taken` where nothing else reads what reads the variable.
+    fn visit(&mut self, v: Var, taken: bool) -> bool {
+        if self.values.insert(v, None).is_some() {
+            return true;
+        }
+        let taken = taken && self.uses.get(v.index()) == Some(&1);
+        match self.source(v) {
+            Source::Is(other) => return self.visit(other, taken),
+            Source::Broadcast(..) => {}
+            Source::Known(_) => self.existing += 1,
+            Source::Undone(_) => self.undone += 1,
+            Source::Made(e) => {
+                let count = if taken { &mut self.taken } else { &mut self.repeated };
+                *count += 1;
+                let is_cheap = self.repeated <= OPERATIONS && self.taken <= MOST && (taken || e.op.is_light());
+                return is_cheap && e.args.iter().all(|&v| self.visit(v, taken));
+            }
+            Source::Added => self.added += 1,
+        }
+        self.added <= 1
+    }
+
+    fn source(&self, v: Var) -> Source {
+        let shape = &self.to.graph.ty(v).shape;
+        if let Some(&moved) = self.known.get(&(self.op.clone(), v)) {
+            return Source::Known(moved);
+        }
+        let Some(e) = self.to.definition(v) else { return Source::Added };
+        let is_elementwise = || e.args.iter().all(|&arg| self.to.graph.ty(arg).shape == *shape);
+        match &e.op {
+            op if are_opposite(op, self.op, shape) => Source::Undone(e.args[0]),
+            Op::Structural(StructuralOp::Reshape(_)) if is_elementwise() => Source::Is(e.args[0]),
+            Op::Structural(StructuralOp::Broadcast(op)) => {
+                let is_scalar = self.to.graph.ty(e.args[0]).shape.is_empty();
+                self.broadcast(op, is_scalar).map_or(Source::Added, |op| Source::Broadcast(op, e.args[0]))
+            }
+            Op::Scalar(_) | Op::Structural(StructuralOp::Cast(_)) if is_elementwise() => {
+                Source::Made(Box::new(e.clone()))
+            }
+            _ => Source::Added,
+        }
+    }
+
+    /// What a broadcast is when it is moved.
+    fn broadcast(&self, op: &Broadcast, is_scalar: bool) -> Option<Broadcast> {
+        match self.op {
+            Op::Structural(StructuralOp::Transpose(Transpose { axes })) => {
+                let to = axes.iter().map(|&axis| op.to[axis].clone()).collect::<Vec<_>>();
+                let moved = |from: &usize| axes.iter().position(|axis| axis == from).expect("a permutation");
+                let axes = op.dims.iter().map(moved).collect();
+                Some(if is_scalar { Broadcast::to(to) } else { Broadcast { to, dims: axes } })
+            }
+            _ => is_scalar.then(|| op.clone()),
+        }
+    }
+
+    fn make(&mut self, v: Var) -> Var {
+        if let Some(&Some(moved)) = self.values.get(&v) {
+            return moved;
+        }
+        let moved = match self.source(v) {
+            Source::Is(other) => self.make(other),
+            Source::Broadcast(op, from) => self.to.append(StructuralOp::from(op), &[from]),
+            Source::Known(moved) | Source::Undone(moved) => moved,
+            Source::Made(e) => {
+                let args: Vec<Var> = e.args.iter().map(|&v| self.make(v)).collect();
+                self.to.append(e.op, &args)
+            }
+            Source::Added => {
+                let moved = self.to.append(self.op.clone(), &[v]);
+                self.known.insert((self.op.clone(), v), moved);
+                moved
+            }
+        };
+        self.values.insert(v, Some(moved));
+        moved
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dead::without_dead;
+    use crate::simplify::{cancel::cancel, common::common};
+    use pallas_ir::structural::{Reverse, Roll, Transpose};
+    use pallas_ir::{DType, ScalarOp, Type};
+
+    fn count(graph: &Graph, mut f: impl FnMut(&Equation) -> bool) -> usize {
+        graph.equations.iter().filter(|e| f(e)).count()
+    }
+
+    /// `y + move y` of `y = x - move x`, with the first move inside.
+    fn twice(shape: &[usize], first: StructuralOp, second: StructuralOp) -> Graph {
+        let mut graph = Graph::default();
+        let x = graph.param(Type::new(DType::F32, shape.to_vec()));
+        let moved = graph.push(first, &[x]).expect("it fits");
+        let y = graph.push(ScalarOp::Sub, &[x, moved]).expect("one shape");
+        let back = graph.push(second, &[y]).expect("it fits");
+        graph.results = vec![graph.push(ScalarOp::Add, &[y, back]).expect("one shape")];
+        graph
+    }
+
+    #[test]
+    fn only_operands_are_moved_where_one_move_undoes_another() {
+        let reverse = |axes: &[usize]| StructuralOp::from(Reverse { axes: axes.to_vec() });
+        let roll = |shift, axis| StructuralOp::from(Roll { shift, axis });
+        let transpose = |axes: &[usize]| StructuralOp::from(Transpose { axes: axes.to_vec() });
+        // Moves, moves of computed values.
+        for (shape, first, second, moves, of_computed) in [
+            (&[3, 7][..], reverse(&[1]), reverse(&[1]), 1, 0),
+            (&[3, 7], reverse(&[1]), reverse(&[0]), 2, 1),
+            (&[3, 7], roll(3, 1), roll(-3, 1), 2, 0),
+            (&[3, 7], roll(3, 1), roll(4, 1), 2, 0),
+            (&[3, 7], roll(3, 1), roll(3, 1), 2, 1),
+            (&[3, 7], roll(3, 1), roll(2, 1), 2, 1),
+            (&[3, 7], roll(i64::MAX, 1), roll(-(i64::MAX % 7), 1), 2, 0),
+            (&[3, 3], roll(i64::MAX, 1), roll(i64::MAX - 1, 1), 2, 1),
+            (&[7, 7], roll(3, 1), roll(-3, 0), 2, 1),
+            (&[5, 5], transpose(&[1, 0]), transpose(&[1, 0]), 1, 0),
+            (&[5, 5, 5], transpose(&[1, 2, 0]), transpose(&[2, 0, 1]), 2, 0),
+        ] {
+            let graph = twice(shape, first, second);
+            let found = without_dead(&common(&cancel(&opposites(&graph))));
+            assert_eq!(crate::verify(&found), Ok(()));
+            let is_param = |v: Var| found.params.contains(&v);
+            let is_move = |e: &Equation| matches!(e.op, Op::Structural(_));
+            assert_eq!(count(&found, is_move), moves, "{}", graph);
+            assert_eq!(count(&found, |e| is_move(e) && !is_param(e.args[0])), of_computed, "{}", graph);
+        }
+    }
+
+    /// `move back f(move x, y)`: where only the move reads it, any operation is moved with it.
+    #[test]
+    fn elementwise_operations_go_on_as_their_operands_lie() {
+        let transpose = |axes: &[usize]| StructuralOp::from(Transpose { axes: axes.to_vec() });
+        // Operations that only the move reads, the second operand, moves, moves of computed values.
+        for (is_taken, broadcast, moves, of_computed) in [
+            (true, Some((vec![], vec![])), 0, 0),
+            (true, Some((vec![2], vec![7])), 0, 0),
+            (true, Some((vec![2, 0], vec![7, 4])), 0, 0),
+            (true, None, 1, 0),
+            (false, None, 2, 1),
+        ] {
+            let mut graph = Graph::default();
+            let x = graph.param(Type::new(DType::F32, vec![3, 7, 4]));
+            let moved = graph.push(transpose(&[2, 0, 1]), &[x]).expect("it fits");
+            let y = match broadcast {
+                Some((axes, shape)) => {
+                    let row = graph.param(Type::new(DType::F32, shape));
+                    let to = [4, 3, 7].map(|n: i64| n.into()).to_vec();
+                    let all = if axes.is_empty() { Broadcast::to(to) } else { Broadcast { to, dims: axes } };
+                    graph.push(StructuralOp::from(all), &[row]).expect("it fits")
+                }
+                None => graph.param(Type::new(DType::F32, vec![4, 3, 7])),
+            };
+            let sum = graph.push(ScalarOp::Add, &[moved, y]).expect("one shape");
+            let value = graph.push(ScalarOp::Tanh, &[sum]).expect("it is a float");
+            let back = graph.push(transpose(&[1, 2, 0]), &[value]).expect("it fits");
+            graph.results = if is_taken { vec![back] } else { vec![back, value] };
+            let found = without_dead(&common(&cancel(&opposites(&graph))));
+            assert_eq!(crate::verify(&found), Ok(()));
+            let is_move = |e: &Equation| matches!(e.op, Op::Structural(StructuralOp::Transpose(_)));
+            assert_eq!(count(&found, is_move), moves, "{graph}{found}");
+            let is_param = |v: Var| found.params.contains(&v);
+            assert_eq!(count(&found, |e| is_move(e) && !is_param(e.args[0])), of_computed, "{graph}{found}");
+        }
+    }
+}
