@@ -274,3 +274,96 @@ unsafe fn extreme_of<T: Copy + PartialOrd>(max: bool, x: *const T, stride: isize
     }
     best as i32
 }
+
+/// What [`extreme`] compares.
+trait Ordered: Copy + PartialOrd {}
+impl<T: Copy + PartialOrd> Ordered for T {}
+
+/// Columns that are searched together.
+const COLUMNS: usize = 64;
+
+/// Positions of the extremes of adjacent columns, each of `n` elements at a stride (in elements); see [`extreme`].
+///
+/// # Safety
+/// `x` has the columns, of at least one element of `dtype` each; there is room for the positions.
+pub(super) unsafe fn extremes(
+    dtype: DType,
+    max: bool,
+    x: *const u8,
+    (stride, n): (isize, usize),
+    columns: usize,
+    to: *mut i32,
+) {
+    // SAFETY: the caller's.
+    typed!(dtype, T => unsafe { fastest_extremes::<T>()(max, x.cast(), stride, n, columns, to) });
+}
+compiled! { fastest_extremes<T: Ordered>() -> unsafe fn(bool, *const T, isize, usize, usize, *mut i32) =
+extremes_of(max: bool, x: *const T, stride: isize, n: usize, columns: usize, to: *mut i32) }
+
+#[inline(always)]
+unsafe fn extremes_of<T: Ordered>(max: bool, x: *const T, stride: isize, n: usize, columns: usize, to: *mut i32) {
+    for first in (0..columns).step_by(COLUMNS) {
+        let count = COLUMNS.min(columns - first);
+        // SAFETY: the caller's.
+        unsafe {
+            let (x, to) = (x.add(first), to.add(first));
+            match (max, count) {
+                (true, COLUMNS) => block_of::<T, true>(x, stride, n, COLUMNS, to),
+                (false, COLUMNS) => block_of::<T, false>(x, stride, n, COLUMNS, to),
+                (true, _) => block_of::<T, true>(x, stride, n, count, to),
+                (false, _) => block_of::<T, false>(x, stride, n, count, to),
+            }
+        }
+    }
+}
+
+/// .. of at most [`COLUMNS`] columns.
+///
+/// # Safety
+/// As [`extremes`].
+#[inline(always)]
+#[allow(clippy::eq_op, reason = "only NaN differs from itself")]
+unsafe fn block_of<T: Ordered, const MAX: bool>(x: *const T, stride: isize, n: usize, count: usize, to: *mut i32) {
+    // SAFETY: the caller's.
+    unsafe {
+        let mut best = [x.read(); COLUMNS];
+        let mut place = [0; COLUMNS];
+        (0..count).for_each(|c| best[c] = x.add(c).read());
+        for i in 1..n {
+            let row = x.offset(i as isize * stride);
+            for c in 0..count {
+                let (own, other) = (row.add(c).read(), best[c]);
+                let is_better = if MAX { own > other } else { own < other };
+                let is_taken = (is_better | (own != own)) & (other == other);
+                best[c] = if is_taken { own } else { other };
+                place[c] = if is_taken { i as i32 } else { place[c] };
+            }
+        }
+        std::ptr::copy_nonoverlapping(place.as_ptr(), to, count);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Columns with ties and NaN, of any number of elements and columns, searched together and one by one.
+    #[test]
+    fn columns_have_the_extremes_of_each() {
+        for (n, columns) in [(1, 5), (2, 64), (3, 130), (9, 63), (40, 1)] {
+            for max in [true, false] {
+                let number = |i: usize| if i % 5 == 2 { f32::NAN } else { (i * 7 % 4) as f32 };
+                let x: Vec<f32> = (0..n * columns).map(|i| number(i * i + i / 3)).collect();
+                let mut found = vec![-1; columns];
+                let start: *const u8 = x.as_ptr().cast();
+                // SAFETY: there are so many columns of f32, and room for their positions.
+                unsafe { extremes(DType::F32, max, start, (columns as isize, n), columns, found.as_mut_ptr()) };
+                for (c, &place) in found.iter().enumerate() {
+                    // SAFETY: it is one of the columns.
+                    let own = unsafe { extreme(DType::F32, max, start.add(c * 4), columns as isize, n) };
+                    assert_eq!(place, own, "column {c} of {n}x{columns}, {max}");
+                }
+            }
+        }
+    }
+}

@@ -181,7 +181,7 @@ impl Executable {
     /// does not start the pool either.
     pub(crate) fn threads(&self, grid: &[i64]) -> usize {
         let programs: i64 = grid.iter().product();
-        if programs <= 1 || self.is_little(grid) { 1 } else { rayon::current_num_threads().min(programs as usize) }
+        if programs <= 1 || self.is_little(grid) { 1 } else { rayon_core::current_num_threads().min(programs as usize) }
     }
 
     /// Runs every program on these threads; returns what the kernel printed.
@@ -209,7 +209,7 @@ impl Executable {
             Some(order) => order.outer.iter().map(|[extent, _]| extent).product(),
         };
         let is_shared = units > 1 && self.work(launch.grid) >= on.least_work();
-        let threads = if is_shared { rayon::current_num_threads().min(units as usize).max(1) } else { 1 };
+        let threads = if is_shared { rayon_core::current_num_threads().min(units as usize).max(1) } else { 1 };
         let (prepared, outcome) = (self.prepared(launch.sizes, launch.grid), Outcome::new());
         let run = |units: &mut dyn Iterator<Item = i64>| match &order {
             None => run::programs(&self.plan, &prepared.states, launch, units, &outcome),

@@ -23,6 +23,8 @@ pub(super) unsafe fn copy_row(
                 fastest_repeat()(from.read(), to, n);
             } else if fs == -1 && ts == 1 {
                 fastest_reversed()(from, to, n);
+            } else if fs == 2 && ts == 1 {
+                fastest_halved()(from, to, n);
             } else {
                 (0..n as isize).for_each(|i| to.offset(i * ts).write(from.offset(i * fs).read()));
             }
@@ -39,6 +41,87 @@ pub(super) unsafe fn copy_row(
         }
     }
 }
+
+/// Bytes of a row that takes less time to copy than to call a function for it.
+const SHORT: usize = 128;
+
+/// Copies rows, whose elements of `bytes` and which themselves lie at strides (in elements): a stride of each side.
+///
+/// # Safety
+/// As [`copy_row`].
+pub(super) unsafe fn copy_rows(
+    [from, to]: [*mut u8; 2],
+    inner: [isize; 2],
+    outer: [isize; 2],
+    [rows, n]: [usize; 2],
+    bytes: usize,
+) {
+    let [from_row, to_row] = outer.map(|stride| stride * bytes as isize);
+    // SAFETY: the caller's.
+    unsafe {
+        match bytes {
+            _ if rows == 1 || n * bytes > SHORT => (0..rows as isize).for_each(|i| {
+                copy_row(from.offset(i * from_row), inner[0], to.offset(i * to_row), inner[1], n, bytes);
+            }),
+            // Pairs of numbers in reverse are elements of twice the size.
+            _ if inner == [1, 1] && from_row == -to_row && to_row == 8 && n * bytes == 8 => {
+                fastest_reversed::<[u8; 8]>()(from.cast(), to.cast(), rows);
+            }
+            _ if inner == [1, 1] => fastest_pieces()(from, from_row, to, to_row, rows, n * bytes),
+            1 => fastest_strided::<u8>()(from.cast(), to.cast(), inner, outer, [rows, n]),
+            2 => fastest_strided::<u16>()(from.cast(), to.cast(), inner, outer, [rows, n]),
+            4 => fastest_strided::<u32>()(from.cast(), to.cast(), inner, outer, [rows, n]),
+            _ => fastest_strided::<u64>()(from.cast(), to.cast(), inner, outer, [rows, n]),
+        }
+    }
+}
+
+/// Copies rows of at most [`SHORT`] bytes, in pieces of a power of two of which the last ones may overlap.
+///
+/// # Safety
+/// See [`copy_rows`].
+#[inline(always)]
+unsafe fn pieces(from: *const u8, from_row: isize, to: *mut u8, to_row: isize, rows: usize, bytes: usize) {
+    macro_rules! of {
+        ($N:literal: $($at:expr),*) => {
+            for i in 0..rows as isize {
+                let (from, to) = (from.offset(i * from_row), to.offset(i * to_row));
+                $(to.add($at).cast::<[u8; $N]>().write(from.add($at).cast::<[u8; $N]>().read());)*
+            }
+        };
+    }
+    // SAFETY: the caller's; pieces lie inside of a row.
+    unsafe {
+        match bytes {
+            0 => {}
+            1 => of!(1: 0),
+            2..4 => of!(2: 0, bytes - 2),
+            4 => of!(4: 0),
+            5..8 => of!(4: 0, bytes - 4),
+            8 => of!(8: 0),
+            9..16 => of!(8: 0, bytes - 8),
+            16..32 => of!(16: 0, bytes - 16),
+            32..64 => of!(32: 0, bytes - 32),
+            _ => of!(32: 0, 32, bytes - 64, bytes - 32),
+        }
+    }
+}
+compiled! { fastest_pieces<>() -> unsafe fn(*const u8, isize, *mut u8, isize, usize, usize) =
+pieces(from: *const u8, from_row: isize, to: *mut u8, to_row: isize, rows: usize, bytes: usize) }
+
+/// Copies rows element by element.
+///
+/// # Safety
+/// See [`copy_rows`].
+#[inline(always)]
+unsafe fn strided<T: Copy>(from: *const T, to: *mut T, inner: [isize; 2], outer: [isize; 2], [rows, n]: [usize; 2]) {
+    for (i, j) in (0..rows as isize).flat_map(|i| (0..n as isize).map(move |j| (i, j))) {
+        // SAFETY: the caller's.
+        unsafe { to.offset(i * outer[1] + j * inner[1]).write(from.offset(i * outer[0] + j * inner[0]).read()) };
+    }
+}
+compiled! { fastest_strided<T: Copy>() -> unsafe fn(*const T, *mut T, [isize; 2], [isize; 2], [usize; 2]) =
+strided(from: *const T, to: *mut T, inner: [isize; 2], outer: [isize; 2], size: [usize; 2]) }
 
 /// Writes `n` copies of `x`.
 ///
@@ -61,6 +144,17 @@ unsafe fn reversed<T: Copy>(from: *const T, to: *mut T, n: usize) {
     (0..n).for_each(|i| unsafe { to.add(i).write(from.sub(i).read()) });
 }
 compiled! { fastest_reversed<T: Copy>() -> unsafe fn(*const T, *mut T, usize) = reversed(from: *const T, to: *mut T, n: usize) }
+
+/// Copies `n` elements, between which others lie.
+///
+/// # Safety
+/// As [`copy_row`].
+#[inline(always)]
+unsafe fn halved<T: Copy>(from: *const T, to: *mut T, n: usize) {
+    // SAFETY: the caller's.
+    (0..n).for_each(|i| unsafe { to.add(i).write(from.add(2 * i).read()) });
+}
+compiled! { fastest_halved<T: Copy>() -> unsafe fn(*const T, *mut T, usize) = halved(from: *const T, to: *mut T, n: usize) }
 
 /// Fills memory with copies of the bytes that it begins with.
 ///
@@ -150,5 +244,44 @@ unsafe fn vectors<T: Copy, const N: usize>(from: *const T, stride: isize, to: *m
             }
         }
         (whole..count).for_each(|i| repeat(from.offset(i as isize * stride).read(), to.add(i * times), times));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rows of every size of element go between strides in both directions, and nothing else is written.
+    #[test]
+    fn rows_are_copied_between_strides() {
+        for (bytes, from_stride, to_stride) in [1usize, 2, 4, 8].into_iter().flat_map(|bytes| {
+            [0, 1, -1, 2, -2, 3].into_iter().flat_map(move |f| [1, 2, -1].map(move |t| (bytes, f, t)))
+        }) {
+            for n in [0usize, 1, 2, 7, 31, 64, 131] {
+                // Places for elements on both sides of the first one.
+                let (middle, elements) = (3 * n, 6 * n + 1);
+                let from: Vec<u64> =
+                    (0..(elements * bytes).div_ceil(8) as u64).map(|i| i.wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect();
+                let from = bytemuck::cast_slice::<u64, u8>(&from);
+                let mut found = vec![0xa5u64; (elements * bytes).div_ceil(8)];
+                let mut want = bytemuck::cast_slice::<u64, u8>(&found).to_vec();
+                let place = |stride: isize, i: usize| (middle as isize + i as isize * stride) as usize * bytes;
+                for i in 0..n {
+                    let element = &from[place(from_stride, i)..][..bytes];
+                    want[place(to_stride, i)..][..bytes].copy_from_slice(element);
+                }
+                let to = bytemuck::cast_slice_mut::<u64, u8>(&mut found);
+                // SAFETY: the elements lie within three times as many places of the middle.
+                unsafe {
+                    let (from, to) = (from.as_ptr().add(middle * bytes), to.as_mut_ptr().add(middle * bytes));
+                    copy_row(from, from_stride, to, to_stride, n, bytes);
+                }
+                assert_eq!(
+                    bytemuck::cast_slice::<u64, u8>(&found),
+                    want,
+                    "{n} of {bytes} bytes, {from_stride} to {to_stride}"
+                );
+            }
+        }
     }
 }

@@ -159,7 +159,7 @@ const VALUES: usize = 1 << 11;
 
 /// Number of times that a line is halved so that each thread of the pool has a part.
 pub(super) fn halvings(n: usize) -> u32 {
-    if n < 2 * SHARE { 0 } else { rayon::current_num_threads().min(n / SHARE).ilog2() }
+    if n < 2 * SHARE { 0 } else { rayon_core::current_num_threads().min(n / SHARE).ilog2() }
 }
 
 /// Sorts by the digits of keys: from `source` to `target`, by way of `other`, which has as many elements.
@@ -251,7 +251,7 @@ fn merge<T: Copy + Send + Sync, O: Send>(
             j -= usize::from(!is_first);
         }
     };
-    rayon::join(from_front, from_back);
+    rayon_core::join(from_front, from_back);
 }
 
 /// Sorts elements; the buffer has as many.
@@ -272,7 +272,7 @@ pub(super) fn values<U: Bits, const CLASS: u8>(
     let half = x.len().div_ceil(2);
     let ((x0, x1), (a, b)) = (x.split_at(half), buffer.split_at_mut(half));
     let (other_a, other_b) = out.split_at_mut(half);
-    rayon::join(|| values(rule, x0, a, other_a, halvings - 1), || values(rule, x1, b, other_b, halvings - 1));
+    rayon_core::join(|| values(rule, x0, a, other_a, halvings - 1), || values(rule, x1, b, other_b, halvings - 1));
     merge(a, b, out, |x, y| rule.key(x) < rule.key(y), |x| x);
 }
 
@@ -295,7 +295,7 @@ fn packed<U: Bits, const CLASS: u8>(
     let half = x.len().div_ceil(2);
     let ((x0, x1), (a, b)) = (x.split_at(half), buffer.split_at_mut(half));
     let (other_a, other_b) = out.split_at_mut(half);
-    rayon::join(
+    rayon_core::join(
         || packed(rule, (x0, from), a, other_a, halvings - 1),
         || packed(rule, (x1, from + half as u32), b, other_b, halvings - 1),
     );
@@ -324,7 +324,7 @@ pub(super) fn positions<U: Bits, const CLASS: u8>(
     }
     let half = n.div_ceil(2);
     let ((x0, x1), (a0, a1), (b0, b1)) = (x.split_at(half), a.split_at_mut(half), b.split_at_mut(half));
-    rayon::join(
+    rayon_core::join(
         || packed(rule, (x0, 0), a0, b0, halvings - 1),
         || packed(rule, (x1, half as u32), a1, b1, halvings - 1),
     );
@@ -362,7 +362,7 @@ fn select<U: Bits, const CLASS: u8>(
     }
     if halvings > 0 && x.len() / 2 >= k {
         let ((x0, x1), (a, b)) = (x.split_at(x.len() / 2), found.split_at_mut(found.len() / 2));
-        rayon::join(
+        rayon_core::join(
             || select(rule, (x0, from), k, a, halvings - 1),
             || select(rule, (x1, from + x0.len() as u32), k, b, halvings - 1),
         );

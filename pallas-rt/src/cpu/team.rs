@@ -71,7 +71,7 @@ pub(crate) unsafe fn copy(on: &dyn Threads, from: *const u8, to: *mut u8, bytes:
     }
     let next = AtomicUsize::new(0);
     let (from, to) = (from.expose_provenance(), to.expose_provenance());
-    on.share(rayon::current_num_threads().min(parts), &|_| {
+    on.share(rayon_core::current_num_threads().min(parts), &|_| {
         let taken = std::iter::from_fn(|| Some(next.fetch_add(1, SeqCst)).filter(|&part| part < parts));
         for first in taken.map(|part| part * PART) {
             let (from, to) = (ptr::with_exposed_provenance(from + first), ptr::with_exposed_provenance_mut(to + first));
@@ -115,7 +115,7 @@ pub(crate) fn with<R>(program: impl FnOnce(&dyn Threads) -> R) -> R {
         inside: AtomicUsize::new(0),
         work: UnsafeCell::new(None),
         over: AtomicBool::new(false),
-        present: (0..rayon::current_num_threads()).map(|_| AtomicBool::new(false)).collect(),
+        present: (0..rayon_core::current_num_threads()).map(|_| AtomicBool::new(false)).collect(),
         panic: Mutex::default(),
     });
     // Members leave also if the program panics.
@@ -142,7 +142,7 @@ impl Threads for Team {
         for thread in 1..threads.min(shared.present.len()) {
             if !shared.present[thread].swap(true, SeqCst) {
                 let shared = shared.clone();
-                rayon::spawn(move || shared.serve(thread));
+                rayon_core::spawn(move || shared.serve(thread));
             }
         }
         // SAFETY: the number is even and nobody is inside, so nobody reads it. The borrow ends before this function does:
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn each_part_of_each_launch_is_done_once() {
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().expect("three threads");
+        let pool = rayon_core::ThreadPoolBuilder::new().num_threads(3).build().expect("three threads");
         pool.install(|| {
             with(|team| {
                 for launch in 0..2000u64 {
@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn a_launch_waits_for_no_thread_that_has_not_begun() {
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().expect("two threads");
+        let pool = rayon_core::ThreadPoolBuilder::new().num_threads(2).build().expect("two threads");
         let (is_busy, is_done) = (&AtomicBool::new(false), &AtomicBool::new(false));
         let wait = |flag: &AtomicBool| {
             while !flag.load(SeqCst) {
@@ -254,7 +254,7 @@ mod tests {
                 let launch = |thread| {
                     let is_taken = is_taken.clone();
                     if thread == 0 {
-                        rayon::spawn(move || is_taken.store(true, SeqCst));
+                        rayon_core::spawn(move || is_taken.store(true, SeqCst));
                     }
                 };
                 Pool.share(2, &launch);

@@ -3,7 +3,7 @@
 pub(super) use pallas_ir::MAX_RANK;
 
 use super::gemm;
-use super::rows::copy_row;
+use super::rows::copy_rows;
 use super::strips::compiled;
 
 /// The memory of a tile's elements: element `i` is `Σ i·stride` elements after the first.
@@ -286,12 +286,18 @@ pub(super) unsafe fn copy(from: &Tile, to: &Tile, shape: &[usize], bytes: usize)
     if unsafe { copy_transposed(from, to, &nest, bytes) } {
         return;
     }
-    nest.rows(|[f, t]| {
-        let (f, t) = (f * bytes as isize, t * bytes as isize);
+    // Rows along the axis outside of them follow each other.
+    let (mut others, mut outer, mut rows) = (nest, [0; 2], 1);
+    if let Some(axis) = others.rank.checked_sub(2) {
+        rows = std::mem::replace(&mut others.shape[axis], 1);
+        outer = [0, 1].map(|tile: usize| others.strides[tile][axis]);
+    }
+    let (inner, n) = ([others.inner_stride(0), others.inner_stride(1)], others.inner());
+    others.rows(|[f, t]| {
         // SAFETY: the caller's; rows of the nest are rows of the tiles.
         unsafe {
-            let (f, t) = (from.start.offset(f), to.start.offset(t));
-            copy_row(f, nest.inner_stride(0), t, nest.inner_stride(1), nest.inner(), bytes);
+            let (f, t) = (from.start.offset(f * bytes as isize), to.start.offset(t * bytes as isize));
+            copy_rows([f, t], inner, outer, [rows, n], bytes);
         }
     });
 }
@@ -366,18 +372,40 @@ mod tests {
                 });
                 tile
             };
-            for (a, b) in orders.into_iter().flat_map(|a| orders.map(|b| (a, b))) {
+            let pairs = orders.into_iter().flat_map(|a| orders.map(|b| (a, b)));
+            for ((a, b), reversed) in pairs.flat_map(|pair| [None, Some(0), Some(1), Some(2)].map(|axis| (pair, axis)))
+            {
                 let mut from: Vec<T> = (0..total).map(&number).collect();
                 let mut to = vec![number(0); total];
-                let (own, other) = (tile(&mut from, a), tile(&mut to, b));
+                let (mut own, other) = (tile(&mut from, a), tile(&mut to, b));
+                if let Some(axis) = reversed.filter(|_| total > 0) {
+                    own = own.offset((shape[axis] as isize - 1) * own.strides[axis], size_of::<T>());
+                    own.strides[axis] = -own.strides[axis];
+                }
+                let start = own.start.addr() as isize - from.as_ptr().addr() as isize;
                 // SAFETY: both hold the shape and lie apart.
                 unsafe { copy(&own, &other, &shape, size_of::<T>()) };
                 Nest::new(&shape, [&own, &other]).each(|[f, t]| {
-                    assert_eq!(from[f as usize], to[t as usize], "{shape:?} from {a:?} to {b:?}");
+                    let f = start / size_of::<T>() as isize + f;
+                    assert_eq!(
+                        from[f as usize], to[t as usize],
+                        "{shape:?} from {a:?} to {b:?}, {reversed:?} reversed"
+                    );
                 });
             }
         }
-        for shape in [[1, 1, 1], [3, 8, 17], [8, 16, 8], [9, 1, 40], [17, 13, 2], [0, 9, 9], [31, 3, 24]] {
+        let all = [
+            [1, 1, 1],
+            [3, 8, 17],
+            [8, 16, 8],
+            [9, 1, 40],
+            [17, 13, 2],
+            [0, 9, 9],
+            [31, 3, 24],
+            [2, 5, 3],
+            [4, 6, 129],
+        ];
+        for shape in all {
             check(shape, |i| i as u8);
             check(shape, |i| i as u16);
             check(shape, |i| i as u32);

@@ -60,7 +60,7 @@ impl Executable for Native {
         client.check_room(&launch.kernel.name, self.memory_needed(client, geometry)?)?;
         let uses = |i: usize| launch.buffers[i].and_then(Buffer::block).map(Block::uses);
         let all = || (0..launch.buffers.len()).filter_map(uses);
-        let own_pool = rayon::current_thread_index().is_some();
+        let own_pool = rayon_core::current_thread_index().is_some();
         if own_pool || (executable.is_little(&geometry.parallel) && !all().any(Uses::is_busy)) {
             all().for_each(Uses::wait_for_all);
             reads(launch.kernel).filter_map(uses).try_for_each(Uses::wait_for_writes)?;

@@ -198,10 +198,10 @@ impl Shared {
         if self.has_ended(ticket) {
             return;
         }
-        if rayon::current_thread_index().is_some() {
+        if rayon_core::current_thread_index().is_some() {
             // The launch may be waiting for this thread to run a share of its programs.
             while !self.has_ended(ticket) {
-                if rayon::yield_now() != Some(rayon::Yield::Executed) {
+                if rayon_core::yield_now() != Some(rayon_core::Yield::Executed) {
                     std::thread::yield_now();
                 }
             }

@@ -137,9 +137,8 @@ struct Running<'a, T, F> {
     at: Loc,
 }
 
-/// Most steps, and elements of all of them, that are made without a loop.
+/// Most steps that are made without a loop.
 const FEW: usize = 8;
-const SMALL: usize = 4096;
 
 /// Most numbers without further axes that are taken in turn: of more a tree is faster, since a step has one.
 const NUMBERS: usize = 4096;
@@ -164,8 +163,7 @@ impl<T: Tree, R: Outcome<Tree = T>, F: Fn(&T, &T) -> R> Running<'_, T, F> {
             let made = self.with_axes(&self.combined(before, x)?, |x, axis| x.squeeze([axis]));
             Ok::<_, Error>((made.clone(), made))
         };
-        let elements: usize = all.iter().map(|x| x.shape().iter().product::<usize>()).sum();
-        let scan = Scan::new().reverse(reverse).unroll(if n <= FEW && elements <= SMALL { n } else { 1 });
+        let scan = Scan::new().reverse(reverse).unroll(if n <= FEW { n } else { 1 });
         let (_, rest): (Vec<Array>, Vec<Array>) = scan.run(&first, &rest, step)?;
         let first = self.with_axes(&first, |x, axis| x.expand_dims(axis));
         let rest = self.with_axes(&rest, |x, axis| x.moveaxis(0, axis));

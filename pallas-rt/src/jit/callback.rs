@@ -138,8 +138,8 @@ fn apart<T: Send>(f: impl FnOnce() -> Result<T, Diag> + Send) -> Result<T, Diag>
         let thread = std::thread::Builder::new().name("pallas-callback".into());
         let thread = thread.spawn_scoped(scope, f).map_err(failed)?;
         // The function may wait for launches, and these for this thread of the pool.
-        while rayon::current_thread_index().is_some() && !thread.is_finished() {
-            if rayon::yield_now() != Some(rayon::Yield::Executed) {
+        while rayon_core::current_thread_index().is_some() && !thread.is_finished() {
+            if rayon_core::yield_now() != Some(rayon_core::Yield::Executed) {
                 std::thread::yield_now();
             }
         }

@@ -167,6 +167,8 @@ pub(crate) struct Stated {
     open: Open,
     client: Client,
     args: Vec<Array>,
+    /// The function without its gradient, where that is another one.
+    primal: Option<TracedFunction<Vec<Array>>>,
 }
 
 /// The derivative of such a call, which is being traced.
@@ -180,7 +182,15 @@ impl Stated {
     pub(crate) fn begin(args: Vec<Array>) -> Result<(Stated, Vec<Array>)> {
         let client = client_of(&args)?;
         let (open, inside) = Open::begin(&client, &args.iter().map(Taken::like).collect::<Vec<_>>());
-        Ok((Stated { open, client, args }, inside))
+        Ok((Stated { open, client, args, primal: None }, inside))
+    }
+
+    /// Ends the function without residuals, which has these results, and begins the one with them; returns its arguments.
+    pub(crate) fn begin_forward(self, results: &[Array]) -> Result<(Stated, Vec<Array>)> {
+        let TracedFunction { graph, captured, states, .. } = self.open.end(results)?;
+        let primal = TracedFunction { returned: results.to_vec(), graph, captured, states };
+        let (stated, inside) = Stated::begin(self.args)?;
+        Ok((Stated { primal: Some(primal), ..stated }, inside))
     }
 
     /// Ends the call, which has these results and residuals, and begins its derivative, which takes the residuals and the
@@ -189,16 +199,19 @@ impl Stated {
         self,
         results: &[Array],
         residuals: &[Array],
+        at: Loc,
     ) -> Result<(StatedBackward, Vec<Array>, Vec<Array>)> {
-        let Stated { open, client, args } = self;
+        let Stated { open, client, args, primal } = self;
         let both = open.end(&[results, residuals].concat())?;
-        let mut primal = TracedFunction {
-            returned: (),
-            graph: both.graph.clone(),
-            captured: both.captured.clone(),
-            states: both.states.clone(),
-        };
-        primal.graph.results.truncate(results.len());
+        if let Some(primal) = &primal {
+            agrees(&primal.returned, &results.to_vec(), &primal.graph, &both.graph, at)?;
+        }
+        let primal = primal.unwrap_or_else(|| {
+            let mut graph = both.graph.clone();
+            graph.results.truncate(results.len());
+            let (captured, states) = (both.captured.clone(), both.states.clone());
+            TracedFunction { returned: vec![], graph, captured, states }
+        });
         let (takes, kept) = (takes(&primal, &both), residuals.len());
         let (primal, forward) = (part(primal, args.len()), part(both, args.len()));
         let function = Stating { forward, client, args, primal };

@@ -90,6 +90,42 @@ impl Differentiable {
         Ok((Differentiable { stated: None, at }, args))
     }
 
+    /// Ends the function that is called where nobody asks for a gradient; it has these results. What follows is called in its
+    /// place where somebody does: it has the same results, of the arguments that this returns, and may keep more of its
+    /// values. Without arguments, as outside of traced functions, nobody asks.
+    ///
+    /// # Errors
+    /// The error of a poisoned result; a call that is not the innermost one. [`end`](Differentiable::end) refuses results of
+    /// other types than these.
+    ///
+    /// ```
+    /// use pallas_rt::{Array, Differentiable, Ended, grad};
+    /// // The exponential is kept for the gradient, and made only then.
+    /// fn softplus(x: &Array) -> pallas_rt::Result<Array> {
+    ///     let (call, [inside]) = Differentiable::begin([x])?;
+    ///     let y = inside.softplus();
+    ///     let (call, Some(args)) = call.begin_forward([&y])? else { return Ok(y) };
+    ///     let e = args[0].exp();
+    ///     let [y] = match call.end([(&e + 1.0).log()], &[&e])? {
+    ///         Ended::Results(results) => results,
+    ///         Ended::Backward { call, residuals, cotangents: [dy] } => {
+    ///             call.end(&[&residuals[0] / (&residuals[0] + 1.0) * dy])?
+    ///         }
+    ///     };
+    ///     Ok(y)
+    /// }
+    /// let x = Array::from_slice(&[0.0f32], &[1])?;
+    /// let slope = grad(|x: &Array| softplus(x).map(|y| y.sum(..)))(&x)?;
+    /// assert_eq!(slope.to_vec::<f32>()?, [0.5]);
+    /// # Ok::<(), pallas_rt::Error>(())
+    /// ```
+    #[cfg(feature = "graph")]
+    pub fn begin_forward<const N: usize>(self, results: [&Array; N]) -> Result<(Differentiable, Option<Vec<Array>>)> {
+        let Some(stated) = self.stated else { return Ok((self, None)) };
+        let (stated, args) = stated.begin_forward(&results.map(Array::clone))?;
+        Ok((Differentiable { stated: Some(stated), at: self.at }, Some(args)))
+    }
+
     /// Ends the call, which has these results. The residuals are values from which the gradient is computed.
     ///
     /// # Errors
@@ -100,7 +136,7 @@ impl Differentiable {
             #[cfg(feature = "graph")]
             Some(stated) => {
                 let residuals: Vec<Array> = residuals.iter().map(|&x| x.clone()).collect();
-                let (stated, residuals, cotangents) = stated.end(&results, &residuals)?;
+                let (stated, residuals, cotangents) = stated.end(&results, &residuals, self.at)?;
                 // What is declared of an argument is a demand on the function's kernels, not on those of its gradient.
                 let residuals = residuals.iter().map(super::may_gather).collect();
                 let call = Backward { stated: Box::new(stated), at: self.at };

@@ -318,7 +318,7 @@ fn entry(candidates: &Candidates<'_>, client: &Client, traced: &[Result<String>]
     let (own, shapes) =
         (format!("{:?} {:?}", candidates.names, candidates.values), format!("{:?}", shapes(candidates)));
     // A software adapter and the CPU backend are as fast as the processor.
-    let machine = format!("{device} {:?} {} {}", device.target, processor(), rayon::current_num_threads());
+    let machine = format!("{device} {:?} {} {}", device.target, processor(), rayon_core::current_num_threads());
     let mut parts = vec![own, shapes, machine];
     parts.extend(traced.iter().map(|t| t.clone().unwrap_or_else(|e| format!("error: {e}"))));
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();

@@ -129,6 +129,59 @@ fn products_of_few_rows_read_weights_of_any_type() {
     }
 }
 
+/// One product of matrices that lie by rows and by columns, alone and added to another one.
+#[kernel(grid = (1))]
+fn whole<E: Float>(
+    #[block([M, K] => [M, K], |_i| (0, 0))] x: In<E>,
+    #[block([K, M] => [K, M], |_i| (0, 0))] x_turned: In<E>,
+    #[block([K, N] => [K, N], |_i| (0, 0))] w: In<E>,
+    #[block([N, K] => [N, K], |_i| (0, 0))] w_turned: In<E>,
+    #[block([M, N] => [M, N], |_i| (0, 0))] rows: Out<f32>,
+    #[block([M, N] => [M, N], |_i| (0, 0))] columns: Out<f32>,
+    #[block([M, N] => [M, N], |_i| (0, 0))] both: Out<f32>,
+) {
+    let (x, x_turned, w, w_turned) = (x.load(), x_turned.load(), w.load(), w_turned.load());
+    rows.store(dot(x, w));
+    columns.store(dot(x, w_turned.t()));
+    both.store(dot(x_turned.t(), w_turned.t()) + dot(x_turned.t(), w));
+}
+
+#[test]
+fn products_of_few_rows_or_columns_of_one_type() {
+    // Around the numbers of rows, columns and terms from which on another kernel multiplies.
+    for (m, n, k) in [
+        (2, 16, 16),
+        (2, 33, 129),
+        (4, 16, 512),
+        (4, 40, 513),
+        (11, 17, 15),
+        (12, 16, 600),
+        (15, 50, 31),
+        (16, 16, 15),
+        (17, 2, 1),
+        (17, 8, 31),
+        (40, 3, 32),
+        (40, 7, 600),
+        (1030, 2, 2),
+        (1030, 5, 9),
+        (33, 9, 33),
+    ] {
+        macro_rules! each {
+            ($($T:ty: $from:expr),*) => {$(
+                check(|client| {
+                    let numbers = |shape: &[usize], seed| -> Result<Array> {
+                        let x = numbers(client, shape, seed).to_vec::<f32>()?;
+                        client.array(&x.into_iter().map($from).collect::<Vec<$T>>(), shape)
+                    };
+                    let (x, w) = ((numbers(&[m, k], 1)?, numbers(&[k, m], 2)?), (numbers(&[k, n], 3)?, numbers(&[n, k], 4)?));
+                    whole::<$T>(&x.0, &x.1, &w.0, &w.1).map(|(a, b, c)| vec![a, b, c])
+                });
+            )*};
+        }
+        each! { f32: |x| x, f16: f16::from_f32, bf16: bf16::from_f32 }
+    }
+}
+
 #[kernel(grid = (1))]
 fn halves(
     #[block([M, K] => [M, K], |_i| (0, 0))] x: In<f32>,

@@ -76,6 +76,26 @@ fn tiles_of_all_sizes() {
     all!(1 1, 1 700, 700 1, 3 5, 64 64, 5 513, 130 7, 9 1100, 7 300, 3 2500);
 }
 
+/// Rows of a few elements beside the same from the other end: of all rows, and of those of each matrix.
+#[kernel(grid = (1))]
+fn turned<const A: usize, const M: usize, const N: usize>(
+    #[block([A, M, N] => [A, M, N], |_i| (0, 0, 0))] x: In<f32>,
+    #[block([A, M, N] => [A, M, N], |_i| (0, 0, 0))] out: Out<f32>,
+) {
+    let x = x.load();
+    out.store((x.reverse(1) * 2.0 + x) * (x.reverse([0, 1]) - 1.0));
+}
+
+#[test]
+fn short_rows_lie_in_reverse() {
+    macro_rules! all {
+        ($($a:literal $m:literal $n:literal),*) => {
+            $(check(|client| turned::<$a, $m, $n>(&numbers(client, &[$a, $m, $n], 1)).map(|y| vec![y]));)*
+        };
+    }
+    all!(1 300 2, 3 300 2, 2 130 7, 4 200 3, 3 700 1, 2 90 8, 5 40 33);
+}
+
 /// Blocks of rows, where the operand's own memory may be overwritten.
 #[kernel(grid = (cdiv(R, 4)))]
 fn in_place(
@@ -87,10 +107,22 @@ fn in_place(
     out.store(y + y.min(1) - x);
 }
 
+/// Rows of a block in the opposite order.
+#[kernel(grid = (cdiv(R, 4)))]
+fn taken(
+    #[block([R, C] => [4, C], |i| (i, 0), fill = 0.0)] x: In<f32>,
+    #[block([R, C] => [4, C], |i| (i, 0))] out: Out<f32>,
+) {
+    let x = x.load();
+    let at = iota::<i32>([4, x.shape()[1]], 0) * -1 + 3;
+    out.store(x.take_along_axis(at, 0));
+}
+
 #[test]
 fn donated_rows_are_read_before_they_are_written() {
     for [rows, columns] in [[1, 5], [4, 300], [9, 1030], [6, 2100]] {
         check(|client| in_place(numbers(client, &[rows, columns], 1)).map(|y| vec![y]));
+        check(|client| taken(numbers(client, &[rows, columns], 1)).map(|y| vec![y]));
     }
 }
 

@@ -10,11 +10,15 @@
 //! ```
 //! An element of B becomes f32 in a register, once for up to eight rows of A.
 use super::{Extents, Matrix, Packing, Target, reserve};
+use crate::raw;
 use pallas_ir::DType;
 use std::sync::OnceLock;
 
+mod pack;
 #[cfg(target_arch = "x86_64")]
 mod x86;
+
+use pack::pack;
 
 /// Rows of A up to which reading B takes longer than multiplying.
 pub(crate) const ROWS: usize = 16;
@@ -75,22 +79,29 @@ pub(crate) unsafe fn dot(
         let (mut a, mut b) = (a, b);
         if a.col != 1 {
             reserve(&mut packing.a, m * k);
-            pack(a, [m, k], packing.a.as_mut_ptr().cast());
+            pack(a, [m, k], packing.a.as_mut_ptr(), k);
             a = Matrix { start: packing.a.as_ptr(), row: k as isize, col: 1 };
         }
-        // A row of a few columns would fill a small part of a vector.
-        let by_columns = n <= COLUMNS && k >= DEEP;
-        if b.row != 1 && (b.col != 1 || by_columns) {
-            reserve(&mut packing.b, k * n);
-            let to = packing.b.as_mut_ptr().cast::<u8>();
+        // A row of a few columns would fill a small part of a vector, and so would a short column.
+        let by_columns = are_columns_lines(n, k);
+        let is_packed = if b.row == 1 {
+            b.col != 1 && n > COLUMNS && are_rows_faster(kernel, m, k)
+        } else {
+            b.col != 1 || by_columns
+        };
+        if is_packed {
             let from = if by_columns { b.transposed() } else { b };
             let lines = if by_columns { [n, k] } else { [k, n] };
+            // Lines that are powers of two apart would fall on the same sets of a cache.
+            let far = lines[1] + 64 / kernel.bytes;
+            reserve(&mut packing.b, lines[0] * far);
+            let to = packing.b.as_mut_ptr().cast::<u8>();
             match kernel.bytes {
-                1 => pack::<u8>(from.cast(), lines, to),
-                2 => pack::<u16>(from.cast(), lines, to),
-                _ => pack::<u32>(from.cast(), lines, to),
+                1 => pack::<u8>(from.cast(), lines, to.cast(), far),
+                2 => pack::<u16>(from.cast(), lines, to.cast(), far),
+                _ => pack::<u32>(from.cast(), lines, to.cast(), far),
             }
-            let packed = Matrix { start: to.cast_const(), row: lines[1] as isize, col: 1 };
+            let packed = Matrix { start: to.cast_const(), row: far as isize, col: 1 };
             b = if by_columns { packed.transposed() } else { packed };
         }
         if n == 1 && b.row == 1 {
@@ -101,26 +112,35 @@ pub(crate) unsafe fn dot(
     }
 }
 
-/// Copies the rows of a matrix side by side.
-///
-/// # Safety
-/// It has so many rows and columns, and `to` as many elements.
-unsafe fn pack<T: Copy>(from: Matrix<T>, [rows, columns]: [usize; 2], to: *mut u8) {
-    let mut to = to.cast::<T>();
-    for i in 0..rows as isize {
-        let mut at = from.start.wrapping_offset(i * from.row);
-        for _ in 0..columns {
-            // SAFETY: the caller's.
-            unsafe { to.write(at.read()) };
-            at = at.wrapping_offset(from.col);
-            to = to.wrapping_add(1);
-        }
-    }
+/// Most elements of a column that is a part of rows while it is multiplied.
+const SHORT: usize = 128;
+
+/// True if columns of so few elements take longer to multiply with `m` rows as they lie than to be copied to rows and
+/// multiplied then. Costs of a column are in quarters of a nanosecond, as measured on a Zen 4.
+fn are_rows_faster(kernel: Kernel, m: usize, k: usize) -> bool {
+    // Elements that fill no vector are multiplied one by one.
+    let by_columns = m * (5 + k / 16 + 2 * (k % 16));
+    let copied = match kernel.bytes {
+        1 => 48,
+        2 => 18,
+        _ => 9,
+    };
+    k < SHORT && k * (copied + m) < 12 * by_columns
 }
 
-/// Columns of B up to which A is read once, as the other side of a product of a few rows, and fewest elements of its rows.
-pub(crate) const COLUMNS: usize = 4;
-pub(crate) const DEEP: usize = 32;
+/// Columns of B up to which A is read once, as the other side of a product of a few rows.
+pub(crate) const FEW_COLUMNS: usize = 8;
+
+/// True if B's columns are made lines of adjacent elements: its rows would fill a small part of a vector.
+pub(crate) fn are_columns_lines(columns: usize, k: usize) -> bool {
+    columns <= COLUMNS && k >= DEEP
+}
+
+/// Most columns that are lines, and fewest elements that they have.
+const COLUMNS: usize = 4;
+const DEEP: usize = 32;
+/// Rows of short ones whose product is turned while the first level cache holds it; long ones are read whole.
+const TURNED: usize = 1024;
 
 /// `C (+)= A · B` for few columns.
 ///
@@ -136,18 +156,58 @@ pub(crate) unsafe fn few_columns(
 ) {
     let Extents { m, n, k } = extents;
     let mut sums = std::mem::take(&mut packing.c);
-    reserve(&mut sums, m * n);
-    // SAFETY: the caller's; the buffer holds the transposed product.
-    unsafe {
-        let turned = Target { start: sums.as_mut_ptr(), row: m as isize, add: false };
-        dot(kernel, Extents { m: n, n: m, k }, b.transposed(), a.transposed(), turned, packing);
-        for i in 0..m {
-            let to = c.at(i, 0).start;
-            for j in 0..n {
-                let sum = sums[j * m + i];
-                *to.add(j) = if c.add { *to.add(j) + sum } else { sum };
+    let together = if k < DEEP { TURNED.min(m) } else { m }.max(1);
+    reserve(&mut sums, together * n);
+    for i in (0..m).step_by(together) {
+        let rows = together.min(m - i);
+        let start = a.start.wrapping_offset(i as isize * a.row * kernel.bytes as isize);
+        let turned = Target { start: sums.as_mut_ptr(), row: rows as isize, add: false };
+        // SAFETY: the caller's; the buffer holds the transposed product.
+        unsafe {
+            let rows_of_a = Matrix { start, ..a }.transposed();
+            dot(kernel, Extents { m: n, n: rows, k }, b.transposed(), rows_of_a, turned, packing);
+            let (to, columns) = (c.at(i, 0), Matrix { start: sums.as_ptr(), row: 1, col: rows as isize });
+            match n {
+                _ if c.add => add(columns, [rows, n], to),
+                2 => interleave::<2>(columns, rows, to),
+                3 => interleave::<3>(columns, rows, to),
+                _ => pack(columns, [rows, n], to.start, to.row as usize),
             }
         }
     }
     packing.c = sums;
+}
+
+/// Adds a matrix to C.
+///
+/// # Safety
+/// Both have so many rows and columns.
+unsafe fn add(sums: Matrix<f32>, [rows, columns]: [usize; 2], c: Target<f32>) {
+    for i in 0..rows {
+        for j in 0..columns {
+            // SAFETY: the caller's.
+            unsafe { *c.at(i, j).start += *sums.at(i, j).start };
+        }
+    }
+}
+
+/// Writes a matrix of `N` columns, each of adjacent elements, to C.
+///
+/// # Safety
+/// Both have so many rows.
+unsafe fn interleave<const N: usize>(from: Matrix<f32>, rows: usize, c: Target<f32>) {
+    // SAFETY: the caller's.
+    let columns: [&[f32]; N] = std::array::from_fn(|j| unsafe { raw::slice(from.at(0, j).start, rows) });
+    let put = |i: usize, row: isize| {
+        let to = c.start.wrapping_offset(i as isize * row);
+        for (j, column) in columns.iter().enumerate() {
+            // SAFETY: the caller's.
+            unsafe { to.add(j).write(column[i]) };
+        }
+    };
+    // Rows at a distance that is known are written as vectors.
+    match c.row == N as isize {
+        true => (0..rows).for_each(|i| put(i, N as isize)),
+        false => (0..rows).for_each(|i| put(i, c.row)),
+    }
 }

@@ -5,6 +5,7 @@
 //! Both sides are packed into buffers of words: A by rows, or by pairs of columns if it lies so; B as panels, a row of
 //! words for each pair of its rows.
 use super::super::strips::has_avx2;
+use super::narrow::ROWS;
 use super::{Extents, Kernel, Matrix, Number, Packing, Target, columns, pack, reserve};
 #[cfg(target_arch = "x86_64")]
 use crate::raw;
@@ -86,6 +87,20 @@ pub(crate) fn kernel_i8() -> Option<Kernel<i32>> {
 pub(crate) fn kernel_bf16() -> Option<Kernel<f32>> {
     static CHOICE: OnceLock<Option<Kernel<f32>>> = OnceLock::new();
     *CHOICE.get_or_init(|| bf16::kernels().first().copied())
+}
+
+/// True if a product of bf16 is faster in pairs than by the kernels of few rows, which widen the right side as it lies.
+///
+/// Rows and terms as measured on Zen 4. Columns that are side by side are pairs already, and are long enough for one
+/// pass; the kernels of few rows want lines of 16 terms of them.
+pub(crate) fn pay(rows: usize, columns: usize, k: usize, has_columns_side_by_side: bool) -> bool {
+    let least = match k {
+        0..16 => ROWS + 1,
+        16..=128 if has_columns_side_by_side => 2,
+        129..=512 if has_columns_side_by_side => 4,
+        _ => 12,
+    };
+    rows >= least && columns >= ROWS
 }
 
 /// `C (+)= A · B`. With `k = 0` C is set to zero, or unchanged if it is added to.

@@ -33,6 +33,8 @@ macro_rules! micro {
                     let mut row = [$zero(); V];
                     for v in 0..V {
                         row[v] = $load(b_at.add(v * $lanes));
+                        // Columns behind, which the next panel reads where they lie.
+                        _mm_prefetch::<_MM_HINT_T1>(b_at.wrapping_add((V + v) * $lanes).cast());
                     }
                     for i in 0..R {
                         let x = $splat(*a_at.offset(i as isize * a.row));

@@ -55,7 +55,7 @@ fn aim(kernel: &Kernel, roots: &[Value], uses: &Uses, block: &Block, at: usize) 
         Step::Nest(nested) => nested.args.len() == 2 && kernel.ty(value).dtype.bytes() >= 4,
         // Sums of 16-bit floats are made elsewhere and rounded.
         Step::Dot(dot) => dot.free.iter().all(|f| f.len() == 1) && kernel.ty(value).dtype.bytes() >= 4,
-        Step::Scatter { .. } | Step::SumRows(_) => true,
+        Step::Gather(_) | Step::Scatter { .. } | Step::SumRows(_) => true,
         _ => false,
     };
     // The whole of the stored value must be the root: a part of a larger tile can't be aimed.

@@ -206,6 +206,7 @@ fn gathers_make_selections_by_their_own_positions() {
     let own = steps_of_rows(8, "eq %3, %6");
     assert!(own.iter().any(|s| matches!(s, Planned::Gather(step) if step.fill.is_some())));
     assert_eq!(chains(&own), 0, "{own:?}");
+    assert!(own.iter().any(|s| matches!(s, Planned::Aim { .. })), "it is made where it is stored");
     for (last, mask) in [(7, "eq %3, %6"), (8, "eq %6, %5"), (8, "ne %3, %6")] {
         let other = steps_of_rows(last, mask);
         assert!(other.iter().all(|s| !matches!(s, Planned::Gather(step) if step.fill.is_some())), "{last}, {mask}");

@@ -3,7 +3,7 @@
 //! Strips are read and written in place where their elements are adjacent. Chains over tiles with gaps between rows, or with
 //! stretched operands, run in windows: a part of one long row, or several short rows, which are copied side by side.
 use super::super::plan::step::{Along, Chain, Input, Sink, Source};
-use super::super::rows::{copy_row, repeat_each, repeat_first};
+use super::super::rows::{copy_row, copy_rows, repeat_each, repeat_first};
 use super::super::strips::{STRIP, slice, slice_mut};
 use super::super::tile::{Tile, stream};
 use super::Run;
@@ -84,9 +84,6 @@ const LARGE: usize = 8 << 20;
 
 /// Shorter rows share a strip with others.
 const LONG: usize = STRIP / 2;
-
-/// Most elements of rows that are copied by columns.
-const FEW: usize = 4;
 
 impl<'a> Run<'a> {
     /// Finds the memory of the results and folds of a chain; `singly`: its rows are computed one by one.
@@ -272,32 +269,6 @@ impl Strips<'_> {
         tile.start.wrapping_offset(elements * bytes as isize)
     }
 
-    /// Calls `f` with the lines of a window in a tile and in a strip buffer, each with its first place and stride, and the
-    /// number of elements. Lines are rows, or columns where rows are very short.
-    fn lines(
-        &self,
-        tile: &Tile,
-        buffer: *mut u8,
-        w: Window,
-        bytes: usize,
-        mut f: impl FnMut((*mut u8, isize), (*mut u8, isize), usize),
-    ) {
-        self.runs(tile, buffer, w, bytes, |(place, far), strip, count| {
-            let stride = self.stride(tile);
-            if count <= w.cols || w.cols > FEW {
-                for r in 0..count {
-                    let place = place.wrapping_offset(r as isize * far * bytes as isize);
-                    f((place, stride), (strip.wrapping_add(r * w.cols * bytes), 1), w.cols);
-                }
-                return;
-            }
-            for c in 0..w.cols {
-                let place = place.wrapping_offset(c as isize * stride * bytes as isize);
-                f((place, far), (strip.wrapping_add(c * bytes), w.cols as isize), count);
-            }
-        });
-    }
-
     /// Calls `f` with rows of a window that are equally spaced in a tile: the first one's place in the tile, their distance,
     /// its place in a strip buffer, and how many there are.
     fn runs(
@@ -333,7 +304,6 @@ impl Strips<'_> {
     /// As [`Strips::compute`].
     unsafe fn bring_rows(&self, tile: &Tile, buffer: *mut u8, w: Window, bytes: usize) {
         let stride = self.stride(tile);
-        let mut is_plain = false;
         self.runs(tile, buffer, w, bytes, |(place, far), strip, count| {
             let all = count * w.cols;
             // SAFETY: rows lie inside of the tile, the buffer holds the strip.
@@ -346,16 +316,10 @@ impl Strips<'_> {
                 } else if count > 1 && stride == 0 {
                     repeat_each(place, far, strip, count, w.cols, bytes);
                 } else {
-                    is_plain = true;
+                    copy_rows([place, strip], [stride, 1], [far, w.cols as isize], [count, w.cols], bytes);
                 }
             }
         });
-        if is_plain {
-            self.lines(tile, buffer, w, bytes, |(place, far), (strip, near), n| {
-                // SAFETY: as above.
-                unsafe { copy_row(place, far, strip, near, n, bytes) };
-            });
-        }
     }
 
     /// Copies operands that are not read in place.
@@ -416,8 +380,9 @@ impl Strips<'_> {
                 },
                 // SAFETY: as above.
                 Reach::Rows(tile, buffer) => unsafe {
-                    self.lines(tile, *buffer, w, bytes, |(place, far), (strip, near), n| {
-                        copy_row(strip, near, place, far, n, bytes);
+                    self.runs(tile, *buffer, w, bytes, |(place, far), strip, count| {
+                        let inner = [1, self.stride(tile)];
+                        copy_rows([strip, place], inner, [w.cols as isize, far], [count, w.cols], bytes);
                     });
                 },
                 _ => {}

@@ -28,7 +28,7 @@ pub(super) struct Lie {
 const WORTH: usize = 64;
 
 /// Elements of a vector, and of a wide one.
-const VECTOR: usize = 8;
+pub(super) const VECTOR: usize = 8;
 pub(super) const WIDE: usize = 16;
 
 /// Most elements of a row that is short: two wide vectors.

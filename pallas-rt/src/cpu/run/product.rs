@@ -99,11 +99,7 @@ impl Run<'_> {
             return done;
         }
         let left = self.ty(dot.a).dtype;
-        let has_few_columns = all_bits
-            && !outcome.turned
-            && n <= gemm::narrow::COLUMNS
-            && m > gemm::narrow::ROWS
-            && k >= gemm::narrow::DEEP;
+        let has_few_columns = all_bits && !outcome.turned && n <= gemm::narrow::FEW_COLUMNS && m > gemm::narrow::ROWS;
         if let Some(kernel) = gemm::narrow::kernel(left, gemm::narrow::ALL).filter(|_| has_few_columns) {
             let done = self.product(dot, &outcome, DType::F32, [left, DType::F32], |extents, a, b, c| {
                 // SAFETY: the caller's.
@@ -113,8 +109,8 @@ impl Run<'_> {
             return done;
         }
         let is_bf16 = [dot.a, dot.b].iter().all(|&v| self.ty(v).dtype == DType::Bf16);
-        let many = few > gemm::narrow::ROWS && outcome.extents.n >= gemm::narrow::ROWS;
-        if let Some(kernel) = gemm::pairs::kernel_bf16().filter(|_| is_bf16 && many) {
+        let in_pairs = is_bf16 && all_bits && gemm::pairs::pay(few, n, k, self.has_columns_side_by_side(dot));
+        if let Some(kernel) = gemm::pairs::kernel_bf16().filter(|_| in_pairs) {
             let done = self.product(dot, &outcome, DType::F32, [DType::Bf16; 2], |extents, a, b, c| {
                 // SAFETY: the caller's; the machine has the kernel, or it had not been chosen.
                 unsafe { gemm::pairs::dot::<bf16>(kernel, extents, a.cast(), b.cast(), c, &mut packing) }
@@ -127,7 +123,10 @@ impl Run<'_> {
                 let operands = if outcome.turned { [dtype, DType::F32] } else { [DType::F32, dtype] };
                 self.product(dot, &outcome, DType::F32, operands, |extents, a, b, c| {
                     let Extents { m, n, k } = extents;
-                    let is_near = operands == [DType::F32; 2] && b.col == 1 && (m >= BLOCKED_ROWS || n * k <= CACHED);
+                    let is_near = operands == [DType::F32; 2]
+                        && b.col == 1
+                        && !gemm::narrow::are_columns_lines(n, k)
+                        && (m >= BLOCKED_ROWS || n * k <= CACHED);
                     // SAFETY: the caller's.
                     unsafe {
                         if is_near {
@@ -145,6 +144,12 @@ impl Run<'_> {
         };
         self.buffers.packing = packing;
         done
+    }
+
+    /// True if elements of the right side that are multiplied with one row are neighbours in memory.
+    fn has_columns_side_by_side(&self, dot: &Dot) -> bool {
+        let strides = &self.tile(dot.b).strides;
+        dot.contract[1].last().is_some_and(|&axis| strides[axis] == 1)
     }
 
     /// Finds the memory of a product computed as `compute`; the tile that it is added to is already there.

@@ -2,6 +2,7 @@
 use super::super::fold::{self, Fold};
 use super::super::plan::step::{Affine, Part};
 use super::super::tile::{self, MAX_RANK, Nest, Tile};
+use super::native::VECTOR;
 use super::{Run, Stop, room};
 use pallas_ir::{Literal, Value};
 
@@ -152,9 +153,33 @@ impl Run<'_> {
         if reverse {
             strides = strides.map(|s| -s);
         }
-        lines(shape, axis, [(x, bytes), (out, bytes)], |x, y| {
-            // SAFETY: both tiles hold the shape: a line has `n` elements at the axis' strides.
-            unsafe { (fold.scan)(x.offset(ends[0]), strides[0], y.offset(ends[1]), strides[1], n) };
+        let mut columns = shape.to_vec();
+        columns[axis] = n.min(1);
+        let nest = Nest::new(&columns, [&x, &out]);
+        if (nest.inner_stride(0), nest.inner_stride(1)) != (1, 1) || nest.inner() < VECTOR {
+            lines(shape, axis, [(x, bytes), (out, bytes)], |x, y| {
+                // SAFETY: both tiles hold the shape: a line has `n` elements at the axis' strides.
+                unsafe { (fold.scan)(x.offset(ends[0]), strides[0], y.offset(ends[1]), strides[1], n) };
+            });
+            return;
+        }
+        // Adjacent lines go on together, an element of each at a time.
+        nest.rows(|[a, b]| {
+            let at = |tile: &Tile, first: isize, k: usize, i: usize| {
+                tile.start.wrapping_offset(ends[k] + (first + i as isize * strides[k]) * bytes as isize)
+            };
+            for i in 0..n {
+                let (from, to) = (at(&x, a, 0, i), at(&out, b, 1, i));
+                // SAFETY: rows of both tiles have as many adjacent elements; the result overlaps no operand.
+                unsafe {
+                    if i == 0 {
+                        std::ptr::copy_nonoverlapping(from, to, nest.inner() * bytes);
+                    } else {
+                        std::ptr::copy_nonoverlapping(at(&out, b, 1, i - 1), to, nest.inner() * bytes);
+                        (fold.into)(from, nest.inner(), to);
+                    }
+                }
+            }
         });
     }
 
@@ -166,9 +191,24 @@ impl Run<'_> {
             // SAFETY: the slot holds the result.
             return unsafe { tile::fill((&raw const zero).cast(), &out, self.shape(to), 4) };
         }
-        lines(shape, axis, [(x, dtype.bytes()), (out, 4)], |start, y| {
+        let mut columns = shape.to_vec();
+        columns[axis] = 1;
+        let nest = Nest::new(&columns, [&x, &out]);
+        let (adjacent, steps) = (nest.inner(), [nest.inner_stride(0), nest.inner_stride(1)]);
+        nest.rows(|[a, b]| {
+            let at = |c: usize| {
+                let [a, b] = [a + c as isize * steps[0], b + c as isize * steps[1]];
+                let to = out.start.wrapping_offset(b * 4).cast::<i32>();
+                (x.start.wrapping_offset(a * dtype.bytes() as isize), to)
+            };
             // SAFETY: a line has `n` elements at the axis' stride; the result is i32.
-            unsafe { y.cast::<i32>().write(fold::extreme(dtype, max, start, x.strides[axis], n)) };
+            unsafe {
+                if steps == [1, 1] && adjacent > 1 {
+                    fold::extremes(dtype, max, at(0).0, (x.strides[axis], n), adjacent, at(0).1);
+                    return;
+                }
+                (0..adjacent).for_each(|c| at(c).1.write(fold::extreme(dtype, max, at(c).0, x.strides[axis], n)));
+            }
         });
     }
 }

@@ -3,13 +3,14 @@
 //! ```text
 //! x: f32[24080, 9] - y: f32[1, 9]     rows of 1008 elements, and 112 copies of y
 //! x: f32[24080, 3] * z: f32[24080, 1] rows of 1008 elements, and each of 336 elements of z three times
+//! x + reverse x: f32[24080, 2]        rows of 1008 elements, and copies of 504 rows from the other end
 //! sum over axis 0 of x: f32[24080, 9] 1008 sums, of which each column adds up its own in the end
 //! ```
 use super::super::jit::{Code, Form, Place, Rows};
 use super::super::plan::step::{Along, Chain, Sink};
-use super::super::rows::{repeat_each, repeat_first};
+use super::super::rows::{copy_rows, repeat_each, repeat_first};
 use super::super::strips::STRIP;
-use super::native::{Lines, WIDE, columns};
+use super::native::{Lines, VECTOR, WIDE, columns};
 use pallas_ir::{DType, ScalarOp};
 use std::ops::Range;
 
@@ -39,8 +40,18 @@ pub(super) struct Bound {
     /// Its place among those of the chain.
     place: usize,
     bytes: usize,
-    /// True if it has one element a row, false if all rows are one.
-    is_single: bool,
+    what: What,
+}
+
+/// What a strip buffer holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum What {
+    /// Copies of one row.
+    Row,
+    /// Each of some elements, one a row, as often as there are columns.
+    Elements,
+    /// Rows that do not lie side by side, such as reversed ones.
+    Rows,
 }
 
 impl Weave {
@@ -73,8 +84,9 @@ impl Weave {
         match (lines.row, lines.step) {
             (row, 1) if row == columns as isize => {}
             (0, 0) => self.same |= 1u64.checked_shl(input as u32)?,
-            (0, 1) => bound.push(Bound { place, bytes, is_single: false }),
-            (_, 0) if columns <= SINGLE => bound.push(Bound { place, bytes, is_single: true }),
+            (0, 1) => bound.push(Bound { place, bytes, what: What::Row }),
+            (_, 0) if columns <= SINGLE => bound.push(Bound { place, bytes, what: What::Elements }),
+            (_, 1) if columns < VECTOR => bound.push(Bound { place, bytes, what: What::Rows }),
             _ => return None,
         }
         self.bound[1] = bound.len();
@@ -156,7 +168,7 @@ impl Woven<'_> {
             at.start = at.start.wrapping_offset(rows.start as isize * at.row);
             at.row *= weave.rows as isize;
         }
-        for (k, bound) in self.bound(weave).iter().enumerate().filter(|(_, bound)| !bound.is_single) {
+        for (k, bound) in self.bound(weave).iter().enumerate().filter(|(_, bound)| bound.what == What::Row) {
             let (from, to, row) = (own[bound.place].start, self.buffer(weave, k), n * bound.bytes);
             // SAFETY: the operand has a row, and a buffer has room for the rows of a strip.
             unsafe {
@@ -165,10 +177,10 @@ impl Woven<'_> {
             }
             own[bound.place] = Place::new(to, 0);
         }
-        let has_singles = self.bound(weave).iter().any(|bound| bound.is_single);
+        let are_brought = self.bound(weave).iter().any(|bound| bound.what != What::Row);
         let (times, left) = (rows.len() / weave.rows, rows.len() % weave.rows);
         // All strips at once, if nothing has to be brought for each.
-        let together = if has_singles { 1 } else { times.max(1) };
+        let together = if are_brought { 1 } else { times.max(1) };
         for turn in (0..times).step_by(together) {
             self.strips((chain, weave, codes[0]), &places[1..], &rows, turn..turn + together, own, weave.rows);
         }
@@ -188,12 +200,17 @@ impl Woven<'_> {
         height: usize,
     ) {
         let n = columns(chain);
-        for (k, bound) in self.bound(weave).iter().enumerate().filter(|(_, bound)| bound.is_single) {
+        for (k, bound) in self.bound(weave).iter().enumerate().filter(|(_, bound)| bound.what != What::Row) {
             let (from, to) = (places[bound.place - 1], self.buffer(weave, k));
             let first = (rows.start + turns.start * weave.rows) as isize;
-            let stride = from.row / bound.bytes as isize;
-            // SAFETY: the operand has an element for each row, and a buffer has room for a strip.
-            unsafe { repeat_each(from.start.wrapping_offset(first * from.row), stride, to, height, n, bound.bytes) };
+            let (stride, start) = (from.row / bound.bytes as isize, from.start.wrapping_offset(first * from.row));
+            // SAFETY: the operand has the rows, or an element for each, and a buffer has room for a strip.
+            unsafe {
+                match bound.what {
+                    What::Rows => copy_rows([start, to], [1, 1], [stride, n as isize], [height, n], bound.bytes),
+                    _ => repeat_each(start, stride, to, height, n, bound.bytes),
+                }
+            }
             own[bound.place] = Place::new(to, 0);
         }
         own[0] = Place::columns(height * n);

@@ -338,7 +338,7 @@ impl Sequence {
         let ledger = client.runtime().ledger();
         // Other processes have the same exchanges in the same order: that of the calls.
         let is_shared = matches!(self.devices, Devices::Some { .. });
-        if rayon::current_thread_index().is_some() || self.shows || is_little || is_shared {
+        if rayon_core::current_thread_index().is_some() || self.shows || is_little || is_shared {
             memory.iter().for_each(|(buffer, _)| uses(buffer).wait_for_all());
             reads().try_for_each(Uses::wait_for_writes)?;
             writes().for_each(Uses::forget_outcome);
@@ -423,7 +423,7 @@ impl Sequence {
 
 /// Number of threads that share launches.
 fn rayon_threads() -> usize {
-    rayon::current_num_threads()
+    rayon_core::current_num_threads()
 }
 
 fn uses(buffer: &Buffer) -> &Uses {

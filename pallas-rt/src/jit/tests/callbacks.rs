@@ -179,8 +179,8 @@ fn callbacks_compute_on_arrays() {
     }));
     let want: Vec<f32> = numbers(&((&x * 2.0).sin() * (&x * 2.0).sin()).cumsum(0)).iter().map(|y| y * 3.0).collect();
     assert_eq!(numbers(&f(&x).expect("it runs")), want);
-    rayon::scope(|scope| {
-        for _ in 0..2 * rayon::current_num_threads() {
+    rayon_core::scope(|scope| {
+        for _ in 0..2 * rayon_core::current_num_threads() {
             scope.spawn(|_| assert_eq!(numbers(&f(&x).expect("it runs")), want));
         }
     });

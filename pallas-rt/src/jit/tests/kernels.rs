@@ -2,7 +2,9 @@
 use super::super::program::Program;
 use super::super::trace::{Taken, trace};
 use super::{array, close, numbers};
-use crate::{Differentiable, checkpoint, custom_vjp, fori_loop, grad, jit, jvp, scan, value_and_grad, vmap, vmap_axes};
+use crate::{
+    Differentiable, Ended, checkpoint, custom_vjp, fori_loop, grad, jit, jvp, scan, value_and_grad, vmap, vmap_axes,
+};
 use pallas_rt::prelude::*;
 
 #[kernel(grid = (cdiv(N, 4)))]
@@ -272,6 +274,35 @@ fn totals(#[block([N])] x: In<f32>, #[block([N])] out: Out<f32>) {
 fn whole_operands_are_batched() {
     let x = array(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], &[2, 3]);
     close(&jit(vmap(|x: &Array| totals(x)))(&x).expect("it runs"), &[1.0, 3.0, 6.0, 4.0, 9.0, 15.0]);
+}
+
+/// The square of each element, as four times that of a half where a gradient is asked for.
+fn square(x: &Array, results: impl Fn(&Array) -> Array) -> Result<Array, Error> {
+    let (call, [inside]) = Differentiable::begin([x])?;
+    let y = &inside * &inside;
+    let (call, args) = call.begin_forward([&y])?;
+    let half = args.map_or(inside, |args| args[0].clone()) * 0.5;
+    let y = match call.end([results(&half)], &[&half])? {
+        Ended::Results([y]) => y,
+        Ended::Backward { call, residuals, cotangents: [dy] } => {
+            let [y] = call.end(&[&residuals[0] * 4.0 * dy])?;
+            y
+        }
+    };
+    Ok(y)
+}
+
+#[test]
+fn another_function_has_the_gradient() {
+    let x = array(&[3.0, -1.0], &[2]);
+    let four_squares = |half: &Array| half * half * 4.0;
+    close(&square(&x, four_squares).expect("it runs"), &[9.0, 1.0]);
+    close(&jit(move |x: &Array| square(x, four_squares))(&x).expect("it runs"), &[9.0, 1.0]);
+    let (y, slope) = value_and_grad(move |x: &Array| square(x, four_squares).map(|y| y.sum(..)))(&x).expect("it runs");
+    close(&y, &[10.0]);
+    close(&slope, &[6.0, -2.0]);
+    let error = jit(|x: &Array| square(x, |half| half.sum(..)))(&x).expect_err("the results differ").to_string();
+    assert!(error.contains("of f32[2] is f32[] by `forward`"), "{error}");
 }
 
 #[test]

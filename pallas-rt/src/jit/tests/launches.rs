@@ -391,3 +391,42 @@ fn moves_of_short_rows_share_kernels() {
     }
     assert!(alone >= 10, "{alone} of 60 are one kernel");
 }
+
+/// The elements of a short scan and those that it takes lie in one array each, of which programs divide the columns.
+#[test]
+fn associative_scans_of_few_rows_take_one() {
+    let x = Client::cpu().shape_dtype(DType::F32, &[3, 50_000]).expect("it fits");
+    let linear = |a: &Array, b: &Array| {
+        let combine = |(a, b): &(Array, Array), (c, d): &(Array, Array)| (a * c, c * b + d);
+        crate::associative_scan(&(a.clone(), b.clone()), combine).map(|(_, h)| h)
+    };
+    assert_eq!(kernels(linear)(&x, &x).expect("it compiles"), 1);
+}
+
+/// Pads along all axes, of arrays that one program would take long for, have many; other operations follow them.
+#[test]
+fn large_pads_divide_among_programs() {
+    let mut divided = 0;
+    for seed in 0..24 {
+        let mut dice = Dice(seed);
+        let shape = [[60, 70, 9], [1, 18, 4562], [7, 5, 3], [20_011, 1, 2]][dice.below(4)];
+        let widths: Vec<(usize, usize)> = (0..3).map(|_| (dice.below(4), dice.below(3))).collect();
+        let n: usize = shape.iter().product();
+        let x: Vec<f32> = (0..n).map(|i| (i % 251) as f32).collect();
+        let given = array(&x, &shape);
+        let with = widths.clone();
+        let f = move |x: &Array| (x + 1.0).pad(&with, -2.0) * 2.0;
+        let found = jit(f.clone())(&given).expect("it runs");
+        let to: Vec<usize> = shape.iter().zip(&widths).map(|(n, (low, high))| n + low + high).collect();
+        assert_eq!(found.shape(), to, "{seed}");
+        for (i, &y) in numbers(&found).iter().enumerate() {
+            let at = [i / to[2] / to[1], i / to[2] % to[1], i % to[2]];
+            let from = [0, 1, 2].map(|axis| at[axis].wrapping_sub(widths[axis].0));
+            let is_inside = (0..3).all(|axis| from[axis] < shape[axis]);
+            let own = is_inside.then(|| x[(from[0] * shape[1] + from[1]) * shape[2] + from[2]] + 1.0);
+            assert_eq!(y, own.unwrap_or(-2.0) * 2.0, "{seed}: {shape:?} by {widths:?}, element {i}");
+        }
+        divided += usize::from(lower(f)(&given).expect("it is traced").to_plan().contains("kernel pad"));
+    }
+    assert!(divided > 4, "{divided}");
+}

@@ -12,6 +12,7 @@ const NARROW: &[Narrow] = &[
         let centred = x - x.mean(crate::keep(0));
         vec![&centred * y, (centred * z).abs().max(0)]
     }),
+    ("turned", |x, y, z| vec![x.flip(0) * y + x, x * z - x.flip([0, 1])]),
     ("softmax", |x, y, _| vec![x.softmax(0) * y, x.log_softmax(0)]),
     ("wholes", |x, y, z| vec![x.sum(..) + y.sum(..) * z.sum(..), x * x.max(..)]),
     ("positions", |x, y, _| vec![(x * y).argmax(0), x.lt(y).any(0)]),

@@ -90,8 +90,18 @@ fn one_element_is_in_order() {
         assert_eq!(bits(folded), bits(&x));
     }
     assert_eq!(numbers(&jit(|x: &Array| x.flip(1))(&x).expect("it runs"))[0], 1.0);
+    let folded = jit(|x: &Array| (x.max(0), x.min(keep(0)), x.sum(0), x.argmax(0), x.argmin(0)))(&x).expect("it runs");
+    for folded in [&folded.0, &folded.1, &folded.2] {
+        assert_eq!(bits(folded), bits(&x));
+    }
+    assert_eq!((folded.0.shape(), folded.1.shape()), (&[5][..], &[1, 5][..]));
+    for position in [&folded.3, &folded.4] {
+        assert_eq!((position.shape(), position.to_vec::<i32>().expect("it runs")), (&[5][..], vec![0; 5]));
+    }
+    // Of more elements, one is chosen.
+    assert_eq!(jit(|x: &Array| x.argmax(1))(&x).expect("it runs").to_vec::<i32>().expect("it runs"), [1]);
     // There is no such operation.
-    let all = |x: &Array| (x.sort(0), x.argsort(0), x.cumsum(0), x.flip(0));
+    let all = |x: &Array| ((x.sort(0), x.argsort(0), x.cumsum(0), x.flip(0)), (x.max(0), x.argmin(0)));
     let text = lower(all)(&x).expect("it is traced").to_plan();
-    assert!(!["sort axis", "cumulative", "reverse"].iter().any(|name| text.contains(name)), "{text}");
+    assert!(!["sort axis", "cumulative", "reverse", "reduce"].iter().any(|name| text.contains(name)), "{text}");
 }
