@@ -45,8 +45,12 @@ pub struct Options<'a> {
 impl Options<'_> {
     /// True if there is nothing but a scale and a causal mask.
     pub(crate) fn are_simple(&self) -> bool {
-        let arrays = [self.lengths, self.offsets, self.bias, self.sinks];
-        let are_set = arrays.iter().any(Option::is_some) || self.segments.is_some() || self.dropout.is_some();
+        self.bias.is_none() && self.sinks.is_none() && self.are_simple_with_bias()
+    }
+    /// True if there is nothing but a scale, a causal mask, a bias and sinks.
+    pub(crate) fn are_simple_with_bias(&self) -> bool {
+        let are_set =
+            self.lengths.is_some() || self.offsets.is_some() || self.segments.is_some() || self.dropout.is_some();
         !are_set && self.window == Window::default() && self.soft_cap.is_none()
     }
 }

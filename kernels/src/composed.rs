@@ -1,26 +1,32 @@
 //! Plain operations on arrays in place of kernels.
 //!
-//! One rule ([`is_better`]): a traced function that no mesh divides computes small problems of f32 by operations where the
-//! number of cores is known. `jit` fuses them with what is around them, and their gradients keep what they need of the values;
-//! a kernel is a launch of its own, and computes scores and logits again for its gradients, since those of large problems
-//! would need too much memory. What is small is said at each function here. Two are operations at any size: sums of rows by
-//! number ([`sums`]), also outside of traced functions, and rows by number ([`rows`]), in any type of floats.
+//! One rule ([`is_better`]): a traced function that no mesh divides computes small problems of f32, and softmax of long rows,
+//! by operations where the number of cores is known. `jit` fuses them with what is around them, and their gradients keep what
+//! they need of the values; a kernel is a launch of its own, and computes scores and logits again for its gradients, since
+//! those of large problems would need too much memory. The sizes are said at each function here. Two are operations at any
+//! size: sums of rows by number ([`sums`]), also outside of traced functions, and rows by number ([`rows`]), in any type of
+//! floats.
 //! `cargo bench --bench plain` compares both.
-use crate::attention_options::{axes, scale};
+use crate::attention_options::{Options, axes, scale};
+use crate::attention_scores::Causal;
 use pallas_rt::prelude::*;
 use pallas_rt::{calls_run, keep, launch_parts, ops};
 
 /// Most queries and keys of attention, and most keys of a single query.
 const POSITIONS: usize = 128;
 const KEYS_OF_ONE: usize = 256;
+/// Most scores of attention whose gradients keep probabilities: 64 MiB of them.
+const SCORES: usize = 1 << 24;
 /// Most logits of a loss.
 const LOGITS: usize = 1 << 14;
 /// Most elements of rows that are normalised.
 const ROWS: usize = 1 << 19;
+/// Fewest elements of a row whose softmax is computed by several programs.
+const LONG_ROW: usize = 1 << 16;
 
-fn is_better(operands: &[&Array], is_small: bool) -> bool {
+fn is_better(operands: &[&Array], has_size: bool) -> bool {
     let is_traced = operands.iter().any(|x| x.is_traced()) && operands.iter().all(|x| x.dtype() == DType::F32);
-    is_traced && is_small && operands[0].client().target().cores.is_some() && launch_parts() == 1
+    is_traced && has_size && operands[0].client().target().cores.is_some() && launch_parts() == 1
 }
 
 /// Attention over up to 128 positions, or of a single query over 256, in which all queries see all keys or, if it is causal,
@@ -46,6 +52,84 @@ pub(crate) fn attention([q, k, v]: [&Array; 3], is_causal: bool, factor: Option<
     let weights = (scores - most).exp();
     let sum = weights.sum(keep(-1)).maximum(0.5);
     Ok(Some((weights / sum).matmul(v)))
+}
+
+/// True if the gradients of attention are computed from its probabilities, which then stay in memory: where each head of each
+/// batch element has a bias of its own, which is as large, and there are no other options than a scale and sinks; up to 2^24
+/// scores, since a `vmap` that leaves the bias whole has probabilities for each example.
+pub(crate) fn keeps_probabilities([q, k, v]: [&Array; 3], options: &Options<'_>) -> bool {
+    let (Some(bias), &[batch, heads, queries, d]) = (options.bias, q.shape()) else { return false };
+    let keys = bias.shape()[3];
+    let is_own =
+        bias.shape() == [batch, heads, queries, keys] && [k, v].iter().all(|x| x.shape() == [batch, heads, keys, d]);
+    let is_plain = options.are_simple_with_bias() && options.causal == Causal::No;
+    let has_size = !q.is_empty() && !k.is_empty() && bias.len() <= SCORES;
+    is_own && is_plain && is_better(&[q, k, v, bias, options.sinks.unwrap_or(bias)], has_size)
+}
+
+/// The result, the log-sum-exp and the probabilities of attention that [`keeps_probabilities`].
+///
+/// # Errors
+/// A scale that is not finite.
+#[track_caller]
+pub(crate) fn attention_with_probabilities([q, k, v]: [&Array; 3], options: &Options<'_>) -> Result<[Array; 3]> {
+    let mut scores = q.matmul(&k.swapaxes(-1, -2)) * scale(options.scale, q.shape()[3])?;
+    if let Some(bias) = options.bias {
+        scores = scores + bias;
+    }
+    let sinks = options.sinks.map(|sinks| sinks.reshape(&[sinks.len(), 1, 1])).transpose()?;
+    let mut most = scores.max(keep(-1)).maximum(f64::from(f32::MIN));
+    if let Some(sinks) = &sinks {
+        most = most.maximum(sinks);
+    }
+    let weights = (scores - &most).exp();
+    let mut sum = weights.sum(keep(-1));
+    if let Some(sinks) = &sinks {
+        sum = sum + (sinks - &most).exp();
+    }
+    let lse = (most + sum.log()).squeeze(-1);
+    // A row without finite score has a sum of 0, any other one of at least 1.
+    let probabilities = weights / sum.maximum(0.5);
+    Ok([probabilities.matmul(v), lse, probabilities])
+}
+
+/// The gradients of [`attention_with_probabilities`] by q, k, v, the bias and the sinks, from those by its result and by its
+/// log-sum-exp.
+///
+/// # Errors
+/// A scale that is not finite.
+#[track_caller]
+pub(crate) fn gradients_by_probabilities(
+    [q, k, v]: [&Array; 3],
+    [lse, probabilities]: [&Array; 2],
+    [dout, dlse]: [&Array; 2],
+    options: &Options<'_>,
+) -> Result<Vec<Array>> {
+    let factor = scale(options.scale, q.shape()[3])?;
+    let by_probabilities = dout.matmul(&v.swapaxes(-1, -2));
+    // The sum of `out * dout`, without the result: nothing else may read that.
+    let delta = (probabilities * &by_probabilities).sum(keep(-1)) - dlse.expand_dims(-1);
+    let by_scores = probabilities * (by_probabilities - &delta);
+    let dq = by_scores.matmul(k) * factor;
+    let dk = by_scores.swapaxes(-1, -2).matmul(q) * factor;
+    let dv = probabilities.swapaxes(-1, -2).matmul(dout);
+    let mut all = vec![dq, dk, dv, by_scores];
+    if let Some(sinks) = options.sinks {
+        let lse = ops::select(&lse.eq(f64::NEG_INFINITY), f64::INFINITY, lse);
+        all.push(-((sinks.expand_dims(-1) - lse).exp() * delta.squeeze(-1)).sum([0, 2]));
+    }
+    Ok(all)
+}
+
+/// Softmax, or its logarithm, of rows of at least 2^16 elements, which are as much work for a program as many short ones;
+/// `None`: a kernel has to compute it.
+#[track_caller]
+pub(crate) fn softmax(x: &Array, log: bool) -> Option<Array> {
+    let is_long = x.shape().last().is_some_and(|&n| n >= LONG_ROW);
+    if x.is_empty() || !is_better(&[x], is_long) {
+        return None;
+    }
+    Some(if log { x.log_softmax(-1) } else { x.softmax(-1) })
 }
 
 /// RMS norm, or layer norm with a shift `beta`, of rows with up to 2^19 elements in all; `None`: a kernel has to compute it.

@@ -213,7 +213,7 @@ pub fn cross_entropy_of_logits_dz<E: Floating>(
 ) {
     let row = Row { labels: labels.load(), lse: lse.load(), dloss: dloss.load() };
     let terms = Terms::new(ignore, [smoothing, z_loss], true);
-    dz.store(row.gradient(z.load().cast::<E::Acc>(), program_id(1) * BV, V, terms).cast::<E>());
+    dz.store(row.gradient_of_classes(z.load().cast::<E::Acc>(), program_id(1) * BV, V, terms).cast::<E>());
 }
 
 /// Returns one number per row as a column. Refuses an array of another length.
@@ -447,7 +447,10 @@ pub fn cross_entropy_of_logits_backward(
     let (lse, dloss) = (column("lse", lse, n)?, column("dloss", dloss, n)?);
     let Options { ignore, smoothing, z_loss } = *options;
     let dz = floats!("cross_entropy_of_logits", z.dtype(), E => {
-        let [bn, bv] = blocks_of_rows(&flat, 8, Some(1024));
+        // More rows a block share its numbers of classes, as long as there are blocks for each core.
+        let programs = n * flat.shape()[1].div_ceil(1024);
+        let most = flat.client().target().cores.map_or(8, |cores| (programs / (4 * cores)).clamp(8, 128));
+        let [bn, bv] = blocks_of_rows(&flat, most, Some(1024));
         cross_entropy_of_logits_dz::<E>(&flat, &labels, &lse, &dloss, ignore, smoothing, z_loss, bn, bv)
     })?;
     dz.reshape(z.shape())

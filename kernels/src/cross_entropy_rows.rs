@@ -87,12 +87,23 @@ pub(crate) struct Row<A> {
 }
 
 impl<A: Wide> Row<A> {
-    /// Gradient by the logits of classes `class ..`.
+    /// Gradient by the logits of classes `class ..`, of which those from `classes` on have none.
     pub(crate) fn gradient(self, z: Tile<A>, class: Scalar<i32>, classes: Scalar<i32>, terms: Terms<A>) -> Tile<A> {
+        let numbers = iota::<i32>([1, z.shape()[1]], 1) + class;
+        select(numbers.lt(classes), self.gradient_of_classes(z, class, classes, terms), 0.0)
+    }
+    /// The same where nobody reads what belongs to no class.
+    pub(crate) fn gradient_of_classes(
+        self,
+        z: Tile<A>,
+        class: Scalar<i32>,
+        classes: Scalar<i32>,
+        terms: Terms<A>,
+    ) -> Tile<A> {
         let class = iota::<i32>([1, z.shape()[1]], 1) + class;
         let share = terms.smoothing / classes.cast::<A>();
         let target = select(class.eq(self.labels), terms.certain() + share, share);
         let g = (z - self.lse).exp() * (self.lse * (terms.z_loss * 2.0) + 1.0) - target;
-        select(class.lt(classes) & self.labels.ne(terms.ignore), g * self.dloss, 0.0)
+        select(self.labels.ne(terms.ignore), g * self.dloss, 0.0)
     }
 }

@@ -139,6 +139,9 @@ pub fn combine_splits<E: Float>(
     }
 }
 
+/// On the CPU, most keys in a block, and fewest keys that are worth a split.
+const KEYS: usize = 1024;
+
 /// Number of keys in a block, of so many, that [`decode_attention`] chooses for programs with `rows` rows of queries.
 pub fn block_size(target: &Target, rows: usize, keys: usize, head_dim: usize) -> usize {
     // Queries, keys, values and probabilities share workgroup memory; an eighth more lies between their rows.
@@ -146,8 +149,9 @@ pub fn block_size(target: &Target, rows: usize, keys: usize, head_dim: usize) ->
         let words = (2 * keys + rows) * head_dim + rows * keys;
         Need::staged_words(words + words / 8)
     };
-    // On the CPU, with this many keys per step the overhead of a step does not matter.
-    let candidates = target.cores.map(|_| 512).into_iter().chain([32, 16, 8]);
+    // On the CPU, with this many keys per step the overhead of a step does not matter; scores stay in the cache.
+    let most = if rows <= 16 { KEYS } else { KEYS / 2 };
+    let candidates = target.cores.map(|_| most).into_iter().chain([32, 16, 8]);
     let [block] = choose(Choice::DecodeAttention, target, [keys], candidates.map(|keys| ([keys], need(keys))));
     block
 }
@@ -204,8 +208,8 @@ pub fn decode_attention_with_lse(q: &Array, k: &Array, v: &Array, options: &Opti
     let block = block_size(client.target(), rows, keys, d);
     let blocks = keys.div_ceil(block);
     let programs = batch * key_heads * apart;
-    // A split has work for some blocks, or it isn't worth its launch. Those of a CPU are large.
-    let some = if client.target().cores.is_some() { 2 } else { 4 };
+    // A split has work for some blocks, or it isn't worth its launch.
+    let some = if client.target().cores.is_some() { KEYS.div_ceil(block) } else { 4 };
     let worth = busy(client).div_ceil(programs.max(1)).min(blocks / some);
     let splits = options.splits.unwrap_or(worth).clamp(1, blocks.max(1));
     let lengths = match options.lengths {

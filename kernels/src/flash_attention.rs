@@ -16,6 +16,8 @@ pub use crate::attention_options::{Cotangents, Dropout, Operands, Options, Seed,
 pub use crate::attention_scores::Causal;
 use crate::attention_scores::{Block, Rules, Segments};
 use crate::blocks::{Choice, Need, choose};
+#[cfg(feature = "graph")]
+use crate::composed::{attention_with_probabilities, gradients_by_probabilities};
 use crate::dispatch::{floats, with_gradient};
 use crate::element::Floating;
 use crate::flash_attention_backward::{flash_attention_backward, flash_attention_backward_with_bias};
@@ -213,7 +215,9 @@ fn is_narrow(target: &Target, dtype: DType) -> bool {
 /// Garbage behind a causal mask or a window is padding, too: say so.
 ///
 /// In traced functions on the CPU attention of up to 128 positions of f32 without other options than scale and causality is
-/// made of operations on arrays (feature `graph`), which take less time there.
+/// made of operations on arrays (feature `graph`), which take less time there. So are the gradients of f32 attention with a
+/// bias `[batch, heads, queries, keys]` of up to 2^24 elements, without other options than a scale and sinks: probabilities stay
+/// in memory for them.
 ///
 /// # Errors
 /// Ranks, sizes, element types or heads that do not fit; device trouble.
@@ -264,6 +268,10 @@ fn differentiable<const N: usize>(args: [&Array; N], options: &Options<'_>) -> R
     let args: Vec<&Array> = args.iter().collect();
     let ([q, k, v], options) = arguments(&args, options);
     let (out, lse) = forward(q, k, v, &options)?;
+    #[cfg(feature = "graph")]
+    if crate::composed::keeps_probabilities([q, k, v], &options) {
+        return with_probabilities(call, [&out, &lse], &options);
+    }
     let results = [out.clone(), lse.clone()];
     let residuals = [&args[..], &[&out, &lse]].concat();
     let [out, lse] = with_gradient!(call, results, &residuals, |[args @ .., out, lse], [dout, dlse]| {
@@ -280,6 +288,24 @@ fn differentiable<const N: usize>(args: [&Array; N], options: &Options<'_>) -> R
             all.push(sinks_gradient([out, lse], by, sinks)?);
         }
         all
+    });
+    Ok((out, lse))
+}
+
+/// Ends a call that has these results: where a gradient is asked for, operations on arrays compute both.
+#[cfg(feature = "graph")]
+#[track_caller]
+fn with_probabilities(call: Differentiable, results: [&Array; 2], options: &Options<'_>) -> Result<(Array, Array)> {
+    let (call, args) = call.begin_forward(results)?;
+    let args: Vec<&Array> = args.iter().flatten().collect();
+    let (operands, options) = arguments(&args, options);
+    let [out, lse, probabilities] = attention_with_probabilities(operands, &options)?;
+    let residuals = [&args[..], &[&lse, &probabilities]].concat();
+    let results = [out, lse.clone()];
+    let [out, lse] = with_gradient!(call, results, &residuals, |[args @ .., lse, kept], [dout, dlse]| {
+        let args: Vec<&Array> = args.iter().collect();
+        let (operands, options) = arguments(&args, &options);
+        gradients_by_probabilities(operands, [lse, kept], [&dout, &dlse], &options)?
     });
     Ok((out, lse))
 }

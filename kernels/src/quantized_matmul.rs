@@ -134,8 +134,8 @@ pub fn matmul_int4_blocks<E: Float>(
 
 /// Rows up to which reading the weights takes longer than multiplying.
 const FEW: usize = 16;
-/// Weights of a step for a few rows: they are read from the second level cache again.
-const STEP: usize = 1 << 18;
+/// Weights of a step for one row. More rows have fewer, so that their sums by group stay in the cache.
+const STEP: usize = 1 << 21;
 
 /// The blocks for products `[m, k]·[k, n]` on a number of cores, where `group` rows of weights share a scale.
 fn on_cores(cores: usize, [m, n, k, group]: [usize; 4]) -> [usize; 3] {
@@ -144,7 +144,7 @@ fn on_cores(cores: usize, [m, n, k, group]: [usize; 4]) -> [usize; 3] {
         ..=FEW => {
             let width = [1024, 512, 256].into_iter().find(|bn| n.div_ceil(*bn) >= 2 * cores);
             let width = fitted(n, width.unwrap_or(128));
-            let deep = STEP / width;
+            let deep = STEP / m.clamp(1, 4).next_power_of_two() / width;
             let group = group.max(2).next_multiple_of(2);
             let depth = match deep / group {
                 // Part of a group, which is a power of two, or all rows.

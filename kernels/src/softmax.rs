@@ -103,6 +103,10 @@ fn either(x: &Array, log: bool) -> Result<Array> {
 #[track_caller]
 #[inline]
 pub fn softmax(x: &Array) -> Result<Array> {
+    #[cfg(feature = "graph")]
+    if let Some(y) = crate::composed::softmax(x, false) {
+        return Ok(y);
+    }
     let (call, [x]) = Differentiable::begin([x])?;
     let y = either(&x, false)?;
     let [y] = with_gradient!(call, [y.clone()], &[&y], |[y], [dy]| [softmax_backward(y, &dy)?]);
@@ -124,6 +128,10 @@ pub fn softmax(x: &Array) -> Result<Array> {
 #[track_caller]
 #[inline]
 pub fn log_softmax(x: &Array) -> Result<Array> {
+    #[cfg(feature = "graph")]
+    if let Some(y) = crate::composed::softmax(x, true) {
+        return Ok(y);
+    }
     let (call, [x]) = Differentiable::begin([x])?;
     let y = either(&x, true)?;
     let [y] = with_gradient!(call, [y.clone()], &[&y], |[y], [dy]| [log_softmax_backward(y, &dy)?]);

@@ -4,7 +4,9 @@ use super::inlined::array;
 use crate::support::{clients, doubles};
 use pallas_kernels::cross_entropy::{self, cross_entropy};
 use pallas_kernels::embedding::embedding;
-use pallas_kernels::flash_attention::{Causal, Options, flash_attention};
+use pallas_kernels::flash_attention::{Causal, Cotangents, Options, flash_attention, flash_attention_with_lse};
+use pallas_kernels::flash_attention_backward::flash_attention_backward_with_bias;
+use pallas_kernels::flash_attention_bias::sinks_gradient;
 use pallas_kernels::norm::{layer_norm, rms_norm};
 use pallas_rt::prelude::*;
 use pallas_rt::{grad, jit, ops, vmap_axes};
@@ -27,6 +29,10 @@ fn functions() -> Vec<(&'static str, Vec<Vec<usize>>, F)> {
         ("attention", vec![vec![1, 2, 3, 4]; 3], |x| flash_attention(&x[0], &x[1], &x[2], &Options::default())),
         ("causal attention", vec![vec![1, 2, 3, 4]; 3], |x| {
             flash_attention(&x[0], &x[1], &x[2], &Options { causal: Causal::FromStart, ..Options::default() })
+        }),
+        ("attention with bias and sinks", [vec![vec![1, 2, 3, 4]; 3], vec![vec![1, 2, 3, 3], vec![2]]].concat(), |x| {
+            let options = Options { bias: Some(&x[3]), sinks: Some(&x[4]), ..Options::default() };
+            flash_attention(&x[0], &x[1], &x[2], &options)
         }),
         ("cross-entropy", vec![vec![3, 5], vec![4, 5]], |x| {
             cross_entropy(&x[0], &x[1], &labels(&x[0]), &cross_entropy::Options::default()).map(|(loss, _)| loss)
@@ -95,6 +101,59 @@ fn odd_numbers_are_those_of_kernels() {
                 let want = doubles(&f(&x).unwrap_or_else(failed));
                 let found = doubles(&jit(move |x: &Vec<Array>| f(x).map(|y| y * 1.0))(&x).unwrap_or_else(failed));
                 assert!(are_close(&found, &want), "{what}, {odd} in operand {at}: {found:?} {want:?}");
+            }
+        }
+    }
+}
+
+/// Attention whose gradients keep probabilities, in a function that is differentiated, and in kernels that compute scores again:
+/// by the result and the log-sum-exp, with rows of which no score is finite.
+#[test]
+fn gradients_of_attention_with_a_bias_are_those_of_kernels() {
+    for client in clients() {
+        for ([queries, keys], has_sinks, scale) in
+            [([3, 5], false, None), ([5, 3], true, Some(0.3)), ([1, 1], true, None)]
+        {
+            let shaped = |shape: &[usize], seed: usize| {
+                let numbers: Vec<f32> = doubles(&array(shape, seed)).iter().map(|&x| x as f32).collect();
+                client.array(&numbers, shape).expect("it fits")
+            };
+            let (q, out) = ([2, 2, queries, 4], [2, 2, queries, 4]);
+            let mut numbers = doubles(&array(&[2, 2, queries, keys], 3));
+            // A whole row, a score of another one, and a NaN of the second head.
+            numbers[..keys].fill(f64::NEG_INFINITY);
+            *numbers.last_mut().expect("it has elements") = f64::NEG_INFINITY;
+            numbers[queries * keys] = f64::NAN;
+            let numbers: Vec<f32> = numbers.into_iter().map(|x| x as f32).collect();
+            let bias = client.array(&numbers, &[2, 2, queries, keys]).expect("it fits");
+            let mut x = vec![shaped(&q, 0), shaped(&[2, 2, keys, 4], 1), shaped(&[2, 2, keys, 4], 2), bias];
+            x.extend(has_sinks.then(|| shaped(&[2], 4)));
+            let (dout, dlse) = (shaped(&out, 5), shaped(&out[..3], 6));
+            let of = move |x: &[Array]| -> Result<(Array, Array)> {
+                let options = Options { bias: Some(&x[3]), sinks: x.get(4), scale, ..Options::default() };
+                flash_attention_with_lse(&x[0], &x[1], &x[2], &options)
+            };
+            let (by_out, by_lse) = (dout.clone(), dlse.clone());
+            let slopes = grad(move |x: &Vec<Array>| {
+                let (out, lse) = of(x)?;
+                // The log-sum-exp of a row without finite score is -inf.
+                let lse = ops::select(&lse.eq(f64::NEG_INFINITY), 0.0, &lse);
+                Ok::<_, Error>((out * &by_out).sum(..) + (lse * &by_lse).sum(..))
+            });
+            let found = slopes(&x).expect("gradients");
+            let (out, lse) = of(&x).expect("results");
+            let dlse = ops::select(&lse.eq(f64::NEG_INFINITY), 0.0, &dlse);
+            let by = Cotangents { out: &dout, lse: Some(&dlse) };
+            let options = Options { bias: Some(&x[3]), sinks: x.get(4), scale, ..Options::default() };
+            let results = [&out, &lse];
+            let all =
+                flash_attention_backward_with_bias([&x[0], &x[1], &x[2]], results, by, &options).expect("gradients");
+            let mut want = <[Array; 4]>::from(all).to_vec();
+            want.extend(x.get(4).map(|sinks| sinks_gradient(results, by, sinks).expect("a gradient")));
+            assert_eq!(found.len(), want.len());
+            for (i, (found, want)) in found.iter().zip(&want).enumerate() {
+                let (found, want) = (doubles(found), doubles(want));
+                assert!(are_close(&found, &want), "{queries}x{keys}, operand {i}: {found:?} {want:?}");
             }
         }
     }

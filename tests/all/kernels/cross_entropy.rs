@@ -191,6 +191,25 @@ fn the_functions_that_choose_blocks() {
     }
 }
 
+/// Blocks of many rows, of which the last ones are not whole.
+#[test]
+fn gradients_of_many_rows_of_logits() {
+    let (cpu, [n, v]) = (Client::cpu(), [700, 1030]);
+    for (dtype, options) in FLOATS.into_iter().zip(OPTIONS) {
+        let numbers: Vec<f64> = (0..n * v).map(|i| (i * i % 97) as f64 / 16.0 - 3.0).collect();
+        let z = array(&cpu, dtype, &[n, v], &numbers);
+        let ids: Vec<i32> = (0..n).map(|i| if i % 9 == 0 { options.ignore } else { (i * 31 % v) as i32 }).collect();
+        let labels = cpu.array(&ids, &[n]).expect("it fits");
+        let dloss = array(&cpu, DType::F32, &[n], &(0..n).map(|i| (i % 5) as f64 - 2.0).collect::<Vec<_>>());
+        let (_, lse) = cross_entropy_of_logits(&z, &labels, &options).expect("it runs");
+        let dz = cross_entropy_of_logits_backward(&z, &labels, &lse, &dloss, &options).expect("it runs");
+        let rows = doubles(&z);
+        let rows = rows.chunks(v).zip(&ids).zip(doubles(&dloss));
+        let want: Vec<f64> = rows.flat_map(|((z, &label), dloss)| slope(z, label, dloss, &options)).collect();
+        close(&dz, &want, v, K, &format!("dz {n}x{v} {dtype} {options:?}"));
+    }
+}
+
 #[test]
 fn logits_that_are_infinite() {
     // A class that is never chosen costs nothing unless it is the label.

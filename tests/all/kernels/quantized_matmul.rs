@@ -77,7 +77,8 @@ fn every_extent_around_its_blocks() {
 fn quantised_and_multiplied() {
     let cpu = Client::cpu();
     for (group, dtype) in [None, Some(16), Some(128), Some(512)].into_iter().flat_map(|g| FLOATS.map(|t| (g, t))) {
-        let shapes = [[3, 300, 140], [130, 515, 70], [1, 1, 1], [1, 1300, 300], [8, 700, 33]].into_iter();
+        let shapes =
+            [[3, 300, 140], [130, 515, 70], [1, 1, 1], [1, 1300, 300], [8, 700, 33], [4, 7000, 130]].into_iter();
         let all = shapes.chain(drawn(16, 10)).flat_map(|s| [(Bits::Eight, s), (Bits::Four, s)]);
         for (bits, [m, k, n]) in all {
             let w = array(&cpu, dtype, &[k, n], &values(k * n, 1));

@@ -120,6 +120,11 @@ fn of_attention() {
     check("flash attention of equal operands", &own[..1], |x| {
         flash_attention_with_lse(&x[0], &x[0], &x[0], &Options::default()).map(both)
     });
+    let biased = [&own[..], &[array(&[1, 2, 5, 5], 4), array(&[2], 5)]].concat();
+    check("flash attention that keeps probabilities", &biased, |x| {
+        let options = Options { bias: Some(&x[3]), sinks: Some(&x[4]), ..Options::default() };
+        flash_attention_with_lse(&x[0], &x[1], &x[2], &options).map(both)
+    });
     let every = [&own[..], &[array(&[1, 1, 5, 5], 4), array(&[2], 5)]].concat();
     check("flash attention with all options", &every, |x| {
         let options = Options {

@@ -2,6 +2,7 @@
 use super::{B, FLOATS, around, drawn, runs, typed};
 use crate::support::{array, clients, close, doubles, values};
 use pallas_kernels::softmax::{log_softmax, softmax, softmax_apply, softmax_statistics, softmax_whole_rows};
+use pallas_kernels::softmax_backward::softmax_backward;
 use pallas_rt::prelude::*;
 
 /// The k of the tolerance; logarithms are as wrong as their arguments, up to 16 here.
@@ -76,5 +77,28 @@ fn the_functions_that_choose_blocks() {
         let x = array(&cpu, dtype, &[r, 1, n], &values(r * n, n));
         close(&softmax(&x).expect("it runs"), &reference(&doubles(&x), n, false), n, K, &format!("{n} {dtype}"));
         close(&log_softmax(&x).expect("it runs"), &reference(&doubles(&x), n, true), n, K_LOG, &format!("{n} {dtype}"));
+    }
+}
+
+/// Long rows of a traced function are computed by operations: values and gradients of both are the kernels'.
+#[test]
+fn long_rows_of_traced_functions_are_those_of_kernels() {
+    let n = 70_001;
+    let numbers: Vec<f32> = (0..2 * n).map(|i| (i * 7 % 101) as f32 / 25.0 - 2.0).collect();
+    let x = Array::from_slice(&numbers, &[2, n]).expect("it fits");
+    for f in [softmax as fn(&Array) -> Result<Array>, log_softmax] {
+        let (found, expected) = (pallas_rt::jit(f)(&x).expect("it runs"), f(&x).expect("it runs"));
+        let [found, expected] = [found, expected].map(|y| y.to_vec::<f32>().expect("it runs"));
+        for (a, b) in found.iter().zip(&expected) {
+            assert!((a - b).abs() <= 1e-4 * b.abs(), "{a}, not {b}");
+        }
+    }
+    let slope = pallas_rt::grad(|x: &Array| softmax(x).map(|y| (&y * &y).sum(..)))(&x).expect("it runs");
+    let y = softmax(&x).expect("it runs");
+    let expected = softmax_backward(&y, &(&y * 2.0)).expect("it runs");
+    let [found, expected] = [slope, expected].map(|y| y.to_vec::<f32>().expect("it runs"));
+    let most = expected.iter().fold(0f32, |most, b| most.max(b.abs()));
+    for (a, b) in found.iter().zip(&expected) {
+        assert!(most > 0.0 && (a - b).abs() <= 1e-4 * most, "{a}, not {b} of at most {most}");
     }
 }
