@@ -354,6 +354,8 @@ fn attention(sizes: &Sizes) -> Result<Vec<Case>> {
     let (bias, sinks, dout) = (sizes.floats(&[1, heads, n, n])?, sizes.floats(&[heads])?, q.roll(3, 2));
     let plain = Options::default();
     let (out, lse) = flash_attention_with_lse(&q, &k, &v, &plain)?;
+    let biased = Options { bias: Some(&bias), sinks: Some(&sinks), ..plain };
+    let (biased_out, biased_lse) = flash_attention_with_lse(&q, &k, &v, &biased)?;
     let (causal, mask) = (Mask::causal() & Mask::window(n as i32 / 4), Options { causal: Causal::FromStart, ..plain });
     let info = MaskInfo::new(&sizes.client, &vec![causal.clone(); heads], [n, n])?;
     let (of_causal, of_window) = (masked(&sizes.client, n, &Mask::causal())?, masked(&sizes.client, n, &causal)?);
@@ -397,14 +399,27 @@ fn attention(sizes: &Sizes) -> Result<Vec<Case>> {
             one(|x| attended(x, Some(&x[3]), Some(&x[4]))),
         ),
         case(
-            "all gradients of that",
+            "gradients with bias and sinks",
             qkv(&[&bias, &sinks, &dout]),
-            |x| {
+            move |x| {
                 let options = Options { bias: Some(&x[3]), sinks: Some(&x[4]), ..Options::default() };
-                let (out, lse) = flash_attention_with_lse(&x[0], &x[1], &x[2], &options)?;
-                let (operands, results) = ([&x[0], &x[1], &x[2]], [&out, &lse]);
+                let (operands, results) = ([&x[0], &x[1], &x[2]], [&biased_out, &biased_lse]);
                 let (dq, dk, dv, by_bias) = flash_attention_backward_with_bias(operands, results, &x[5], &options)?;
                 Ok(vec![dq, dk, dv, by_bias, sinks_gradient(results, &x[5], &x[4])?])
+            },
+            gradients(5, |x| attended(x, Some(&x[3]), Some(&x[4]))),
+        ),
+        case(
+            "the same by `grad`",
+            qkv(&[&bias, &sinks, &dout]),
+            {
+                let kernel = jit(|x: &Vec<Array>| {
+                    gradients(5, |x| {
+                        let options = Options { bias: Some(&x[3]), sinks: Some(&x[4]), ..Options::default() };
+                        flash_attention(&x[0], &x[1], &x[2], &options).unwrap_or_else(|e| panic!("{e}"))
+                    })(x)
+                });
+                move |x| kernel(&x.to_vec())
             },
             gradients(5, |x| attended(x, Some(&x[3]), Some(&x[4]))),
         ),

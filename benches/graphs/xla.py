@@ -238,8 +238,8 @@ def gru_loss(weights, xs):
     return jax.lax.scan(step, jnp.zeros(b.shape[0]), xs)[1].sum()
 
 
-def gru_each(xs, **weights):
-    return jax.vmap(jax.grad(gru_loss), (None, 0))([weights[f"w{i}"] for i in range(6)], xs)
+def gru_each(xs, *weights):
+    return jax.vmap(jax.grad(gru_loss), (None, 0))(list(weights), xs)
 
 
 def sinkhorn(costs):
