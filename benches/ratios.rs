@@ -259,8 +259,8 @@ fn shaders(bench: &Bench) -> Result<bool> {
 fn sum(numbers: &[f32]) -> f32 {
     // As many independent sums as hide an addition's latency, whatever the width of vectors.
     let sum = |part: &[f32]| -> f32 {
-        let mut sums = [0.0f32; 128];
-        for row in part.as_chunks::<128>().0 {
+        let mut sums = [0.0f32; 32];
+        for row in part.as_chunks::<32>().0 {
             sums.iter_mut().zip(row).for_each(|(sum, x)| *sum += x);
         }
         sums.iter().sum()
@@ -291,12 +291,11 @@ fn products(bench: &Bench) -> Result<Vec<(Row, f64)>> {
         let name = format!("matmul f32, {m} rows, transposed weights");
         rows.push((row(name, bytes(DType::F32), move || matmul_with(&x, &w, layout, |x| x)), flops(m)));
     }
-    let patterns: Vec<u8> = (0..2 * n * n).map(|i| (i.wrapping_mul(2_654_435_761) >> 9) as u8 & 0x3f).collect();
     for dtype in [DType::F16, DType::Bf16] {
-        let of = |m: usize| client.array_from_bytes(dtype, &[m, n], &patterns[..2 * m * n]);
-        let (x, w) = (of(1)?, of(n)?);
+        let (x, w) = (bench.numbers(&[1, n])?.cast(dtype), w.cast(dtype));
         rows.push((row(format!("matmul {dtype}, 1 row"), bytes(dtype), move || matmul(&x, &w)), flops(1)));
     }
+    let patterns: Vec<u8> = (0..n * n).map(|i| (i.wrapping_mul(2_654_435_761) >> 9) as u8 & 0x3f).collect();
     let group = 128;
     let scales = bench.numbers(&[n / group, n])?;
     let zeros = client.array_from_bytes(DType::U8, &[n / group, n], &patterns[..n * n / group])?;
@@ -329,19 +328,14 @@ fn caches(bench: &Bench) -> Result<Vec<(Row, f64)>> {
     let flops = |queries: usize| (4 * heads * queries * keys * d) as f64;
     let mut rows = vec![];
     for dtype in [DType::F32, DType::F16] {
-        let patterns: Vec<u8> = (0..elements * dtype.bytes()).map(|i| (i * 37 % 61) as u8).collect();
-        let k = client.array_from_bytes(dtype, &[1, key_heads, keys, d], &patterns)?;
+        let numbers = |heads, rows| bench.numbers(&[1, heads, rows, d]).map(|x| x.cast(dtype));
+        let k = numbers(key_heads, keys)?;
         for queries in [1, 4, 16, 64] {
             if dtype == DType::F16 && queries > 1 {
                 continue;
             }
-            let q = client.array_from_bytes(
-                dtype,
-                &[1, heads, queries, d],
-                &patterns[..heads * queries * d * dtype.bytes()],
-            )?;
             // Keys and values of their own arrays, as ever.
-            let (k, v) = (k.clone(), client.array_from_bytes(dtype, k.shape(), &patterns)?);
+            let (q, k, v) = (numbers(heads, queries)?, k.clone(), numbers(key_heads, keys)?);
             let own =
                 row(format!("decode {dtype}, {queries} queries"), (2 * elements * dtype.bytes()) as f64, move || {
                     decode_attention(&q, &k, &v, &decode_attention::Options::default())
