@@ -204,3 +204,41 @@ fn products_take_halves_of_bytes() {
         });
     }
 }
+
+/// Both halves of bytes, in products of a batch each, and in plain ones of bytes as they lie and of turned ones.
+#[kernel(grid = (1))]
+fn both_halves(
+    #[block([S, M, K] => [S, M, K], |_i| (0, 0, 0))] x: In<f32>,
+    #[block([S, M, K] => [S, M, K], |_i| (0, 0, 0))] y: In<f32>,
+    #[block([S, K, N] => [S, K, N], |_i| (0, 0, 0))] w: In<u8>,
+    #[block([M, N] => [M, N], |_i| (0, 0))] z: In<f32>,
+    #[block([S, M, N] => [S, M, N], |_i| (0, 0, 0))] out: Out<f32>,
+    #[block([M, N] => [M, N], |_i| (0, 0))] first: Out<f32>,
+    #[block([M, N] => [M, N], |_i| (0, 0))] other: Out<f32>,
+    #[block([M, K] => [M, K], |_i| (0, 0))] turned: Out<f32>,
+) {
+    let (x, y, bytes) = (x.load(), y.load(), w.load());
+    let (low, high) = ((bytes & 15).cast::<f32>(), (bytes & 240).cast::<f32>());
+    let product = |x, w| dot_general(x, w, &[(2, 1)], &[(0, 0)]);
+    out.store(product(x, low) + product(y, high) - x.sum(2));
+    let [x, y] = [x, y].map(|x| x.at((0, .., ..)).reshape([M, K]));
+    let bytes = bytes.at((0, .., ..)).reshape([K, N]);
+    let (low, high) = ((bytes & 15).cast::<f32>(), (bytes & 240).cast::<f32>());
+    first.store(x.sum(1) + dot(x, low) + dot(y, high));
+    // The same bits twice, and the high ones first.
+    other.store(dot(x, low) + dot(y, low) + dot(y, high) + dot(x, low));
+    let [low, high] = [low, high].map(|w| w.t());
+    turned.store(dot(z.load(), low) + dot(z.load() + 1.0, high));
+}
+
+#[test]
+fn products_take_both_halves_of_bytes_at_once() {
+    for (s, m, n, k) in [(1, 1, 40, 8), (3, 3, 1, 19), (2, 8, 70, 33), (2, 16, 5, 40), (1, 17, 30, 9), (4, 2, 3, 32)] {
+        check(|client| {
+            let bytes: Vec<u8> = (0..s * k * n).map(|i| (i * 37 + i / 7) as u8).collect();
+            let w = client.array(&bytes, &[s, k, n])?;
+            let (x, y) = (numbers(client, &[s, m, k], 1), numbers(client, &[s, m, k], 2));
+            both_halves(x, y, w, numbers(client, &[m, n], 3)).map(|(a, b, c, d)| vec![a, b, c, d])
+        });
+    }
+}

@@ -42,13 +42,28 @@ pub(crate) struct Kernel {
 
 /// Bits of elements of which all count, and the halves of a byte.
 pub(crate) const ALL: u8 = 0xff;
-const LOW: u8 = 0x0f;
-const HIGH: u8 = 0xf0;
+pub(crate) const LOW: u8 = 0x0f;
+pub(crate) const HIGH: u8 = 0xf0;
 
 /// This machine's kernel for matrices of an element type, of which these bits count: other than all the halves of `u8` alone.
 pub(crate) fn kernel(dtype: DType, bits: u8) -> Option<Kernel> {
     static KERNELS: OnceLock<Vec<(DType, u8, Kernel)>> = OnceLock::new();
     KERNELS.get_or_init(kernels).iter().find(|k| (k.0, k.1) == (dtype, bits)).map(|k| k.2)
+}
+
+/// This machine's kernel for both halves of bytes.
+pub(crate) fn halves_kernel() -> Option<Kernel> {
+    static KERNELS: OnceLock<Vec<Kernel>> = OnceLock::new();
+    KERNELS.get_or_init(halves_kernels).first().copied()
+}
+
+/// Every kernel for both halves of bytes that this machine can run, best first.
+pub(super) fn halves_kernels() -> Vec<Kernel> {
+    #[allow(unused_mut, reason = "other processors have none")]
+    let mut all = vec![];
+    #[cfg(target_arch = "x86_64")]
+    x86::halves_kernels(&mut all);
+    all
 }
 
 /// Every kernel this machine can run, best first.
@@ -109,6 +124,44 @@ pub(crate) unsafe fn dot(
             b.col = k as isize + 1;
         }
         (kernel.run)(extents, a, b, c);
+    }
+}
+
+/// `C (+)= A · L + H · U` for few rows, where L are the low halves of B's bytes, and U the high ones, 16 times as large. The
+/// kernel is one for both halves.
+///
+/// # Safety
+/// As [`dot`], A and H of the same extents.
+pub(crate) unsafe fn halves(
+    both: Kernel,
+    extents: Extents,
+    [a, high]: [Matrix<f32>; 2],
+    b: Matrix<u8>,
+    c: Target<f32>,
+    packing: &mut Packing<f32>,
+) {
+    let Extents { m, n, k } = extents;
+    // SAFETY: the caller's; the buffer holds A and H, whose columns take turns.
+    unsafe {
+        if b.col != 1 || are_columns_lines(n, k) {
+            // The machine has kernels for one half where it has one for both.
+            let [low, upper] = [LOW, HIGH].map(|bits| kernel(DType::U8, bits).expect("it has"));
+            dot(low, extents, a, b, c, packing);
+            return dot(upper, extents, high, b, Target { add: true, ..c }, packing);
+        }
+        c.begin(m, n);
+        // Columns of A and of H take turns.
+        reserve(&mut packing.a, m * 2 * k);
+        let rows: *mut f32 = packing.a.as_mut_ptr();
+        for i in 0..m {
+            for p in 0..k {
+                let to = rows.add(2 * (i * k + p));
+                to.write(*a.at(i, p).start);
+                to.add(1).write(*high.at(i, p).start);
+            }
+        }
+        let turns = Matrix { start: packing.a.as_ptr(), row: 2 * k as isize, col: 1 };
+        (both.run)(extents, turns, b, c);
     }
 }
 

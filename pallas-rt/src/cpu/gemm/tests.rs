@@ -237,6 +237,50 @@ fn products_of_few_rows_agree_with_doubles() {
     }
 }
 
+#[test]
+fn products_of_both_halves_of_bytes_agree_with_doubles() {
+    let bytes: Vec<u8> = numbers(1_300_000, 5).iter().map(|x| (x * 127.0) as i8 as u8).collect();
+    let factors = numbers(2 * 16 * 300, 6);
+    let sizes = [0, 1, 4, 5, 8, 16, 17, 33, 67].iter().flat_map(|&n| [0, 1, 2, 7, 9, 33].map(|k| (n, k)));
+    let extents = sizes.flat_map(|(n, k)| [1, 2, 3, 4, 5, 8, 9, 16].map(|m| (m, n, k)));
+    for (m, n, k) in extents.chain([(1, 1030, 70), (9, 30, 290), (3, 33_000, 18)]) {
+        for (layout, (row, col)) in
+            [(n as isize + 1, 1), (1, k as isize + 1), (2 * n as isize, 2)].into_iter().enumerate()
+        {
+            for kernel in narrow::halves_kernels() {
+                let (a_row, a_col) = if layout == 0 { (1, m as isize) } else { (k as isize, 1) };
+                let a = Matrix { start: factors.as_ptr(), row: a_row, col: a_col };
+                let high = Matrix { start: factors[m * k..].as_ptr(), row: k as isize, col: 1 };
+                let b = Matrix { start: bytes.as_ptr(), row, col };
+                let (ldc, add) = (n + 2, (m + n + k) % 2 == 0);
+                let mut c = vec![0.5f32; m * ldc + 1];
+                let extents = Extents { m, n, k };
+                // SAFETY: the largest matrix ends at byte 1,188,000, A and H at 9,280; C has m rows of n + 2.
+                unsafe {
+                    let c = Target { start: c.as_mut_ptr(), row: ldc as isize, add };
+                    narrow::halves(kernel, extents, [a, high], b, c, &mut Packing::default());
+                }
+                for (i, j) in (0..m).flat_map(|i| (0..ldc).map(move |j| (i, j))) {
+                    let term = |p: usize| {
+                        let byte = bytes[(p as isize * row + j as isize * col) as usize];
+                        // SAFETY: as above.
+                        let [x, y] = unsafe { [*a.at(i, p).start, *high.at(i, p).start] };
+                        [f64::from(x) * f64::from(byte & 15), f64::from(y) * f64::from(byte & 240)]
+                    };
+                    let (sum, size) = match j < n {
+                        true => ((0..k).flat_map(term).sum(), (0..k).flat_map(term).map(f64::abs).sum()),
+                        false => (0.0, 0.0),
+                    };
+                    let want: f64 = sum + if add || j >= n { 0.5 } else { 0.0 };
+                    let found = f64::from(c[i * ldc + j]);
+                    let near = (found - want).abs() <= 1e-6 * (1.0 + size);
+                    assert!(near, "{} {extents:?} [{i},{j}] {layout}: {found}, not {want}", kernel.name);
+                }
+            }
+        }
+    }
+}
+
 /// Element (i, j) of a product of matrices in double precision.
 ///
 /// # Safety

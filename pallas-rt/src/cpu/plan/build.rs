@@ -214,17 +214,37 @@ impl<'k> Build<'k> {
         self.own[to.index()] = Some(self.here().region);
         let sides =
             |pairs: &[(usize, usize)]| [pairs.iter().map(|p| p.0).collect(), pairs.iter().map(|p| p.1).collect()];
-        self.push(Step::Dot(Dot {
+        let dot = Dot {
             a,
             b,
             to,
             bits,
+            high: None,
             init: add.map(|(init, _)| init),
             in_place,
             batch: sides(&op.batch),
             contract: sides(&op.contract),
             free,
-        }));
+        };
+        let merged = self.halves(&dot);
+        self.push(Step::Dot(merged.unwrap_or(dot)));
+    }
+
+    /// A product with the high halves of bytes that is added to the last step, one with their low halves: both as one, which
+    /// reads the bytes once.
+    fn halves(&mut self, high: &Dot) -> Option<Dot> {
+        let Some(Step::Dot(low)) = self.open.last()?.steps.last() else { return None };
+        let is_sum = high.in_place && high.init == Some(low.to) && low.high.is_none();
+        let are_halves = [low.bits, high.bits] == [narrow::LOW, narrow::HIGH] && low.b == high.b;
+        let axes = |dot: &Dot| [dot.batch.clone(), dot.contract.clone(), dot.free.clone()];
+        let [a, other] = [low.a, high.a].map(|v| self.kernel.ty(v));
+        let is_one = is_sum && are_halves && axes(low) == axes(high) && a == other && a.dtype == DType::F32;
+        if !is_one || narrow::halves_kernel().is_none() {
+            return None;
+        }
+        let Some(Step::Dot(low)) = self.here().steps.pop() else { unreachable!("the last step is a product") };
+        self.base[high.to.index()] = self.base[low.to.index()].take();
+        Some(Dot { high: Some(high.a), to: high.to, ..low })
     }
 
     /// True if `to` may overwrite `init`: memory of this region that nothing else reads, or a carried value that `to`

@@ -125,7 +125,7 @@ fn reads_exactly(
             windows.from == loaded && !lies_in(&windows.index) && !lies_in(updates)
         }
         // The tile that a product is added to.
-        Step::Dot(dot) => dot.init == Some(loaded) && ![dot.a, dot.b].iter().any(lies_in),
+        Step::Dot(dot) => dot.init == Some(loaded) && ![dot.a, dot.b].iter().chain(&dot.high).any(lies_in),
         _ => false,
     }
 }

@@ -159,6 +159,8 @@ pub(crate) struct Dot {
     pub(crate) to: Value,
     /// Mask of the bits of the bytes of `b` that are used.
     pub(crate) bits: u8,
+    /// Multiplied with the high halves of the bytes of `b`, where `a` is with the low ones, and added to the product.
+    pub(crate) high: Option<Value>,
     /// Added to the product; its memory becomes the result's where nothing else needs it.
     pub(crate) init: Option<Value>,
     /// True if the result is in the memory of `init`.
@@ -293,7 +295,7 @@ impl Step {
             Step::Gather(step) | Step::SumRows(step) => vec![step.from, step.index],
             Step::Scatter { windows, updates, .. } => vec![windows.from, windows.index, *updates],
             Step::Nest(nested) => nested.args.clone(),
-            Step::Dot(dot) => [dot.a, dot.b].into_iter().chain(dot.init).collect(),
+            Step::Dot(dot) => [dot.a, dot.b].into_iter().chain(dot.high).chain(dot.init).collect(),
             Step::Load { from, mask, .. } => {
                 from.starts.iter().copied().chain(mask.iter().flat_map(|m| [m.0, m.1])).collect()
             }

@@ -98,6 +98,22 @@ impl Run<'_> {
             self.buffers.packing = packing;
             return done;
         }
+        if dot.high.is_some() {
+            let both =
+                gemm::narrow::halves_kernel().expect("the plan has halves where the machine has a kernel for both");
+            let done = self.products_of_both(
+                dot,
+                &outcome,
+                DType::F32,
+                [DType::F32, DType::U8],
+                |extents, [a, b, high], c| {
+                    // SAFETY: the caller's.
+                    unsafe { gemm::narrow::halves(both, extents, [a.cast(), high.cast()], b, c, &mut packing) }
+                },
+            );
+            self.buffers.packing = packing;
+            return done;
+        }
         let left = self.ty(dot.a).dtype;
         let has_few_columns = all_bits && !outcome.turned && n <= gemm::narrow::FEW_COLUMNS && m > gemm::narrow::ROWS;
         if let Some(kernel) = gemm::narrow::kernel(left, gemm::narrow::ALL).filter(|_| has_few_columns) {
@@ -202,30 +218,46 @@ impl Run<'_> {
         operands: [DType; 2],
         mut multiply: impl FnMut(Extents, Matrix<u8>, Matrix<u8>, Target<T>),
     ) -> Result<(), Stop> {
+        self.products_of_both(dot, outcome, compute, operands, |extents, [a, b, _], c| multiply(extents, a, b, c))
+    }
+
+    /// As [`product`](Run::product), with what the high halves of bytes are multiplied with as the third matrix: the first
+    /// one, if they are not alone.
+    fn products_of_both<T>(
+        &mut self,
+        dot: &Dot,
+        outcome: &Outcome,
+        compute: DType,
+        operands: [DType; 2],
+        mut multiply: impl FnMut(Extents, [Matrix<u8>; 3], Target<T>),
+    ) -> Result<(), Stop> {
         let Outcome { extents: Extents { m, n, k }, ref batch, tile, ldc, turned, rounded } = *outcome;
         if m * n == 0 {
             // A tile without elements may begin anywhere, also where none of its type could lie.
             return Ok(());
         }
         let (a, b) = (self.side(dot, 0, operands[0])?, self.side(dot, 1, operands[1])?);
+        let high = if dot.high.is_some() { self.side(dot, 2, operands[0])? } else { a };
         let size: usize = batch.iter().product();
         for index in 0..size {
-            let (mut rest, mut offsets) = (index, [0; 3]);
+            let (mut rest, mut offsets) = (index, [0; 4]);
             for axis in (0..batch.len()).rev() {
                 let i = (rest % batch[axis]) as isize;
                 rest /= batch[axis];
-                let strides = [a.batch[axis], b.batch[axis], tile.strides[axis]];
+                let strides = [a.batch[axis], b.batch[axis], tile.strides[axis], high.batch[axis]];
                 offsets.iter_mut().zip(strides).for_each(|(offset, stride)| *offset += i * stride);
             }
             let start = |s: &Side, at: usize| s.start.wrapping_offset(offsets[at] * operands[at].bytes() as isize);
             let left = Matrix { start: start(&a, 0), row: a.free, col: a.contract };
             let right = Matrix { start: start(&b, 1), row: b.contract, col: b.free };
+            let upper = high.start.wrapping_offset(offsets[3] * operands[0].bytes() as isize);
+            let upper = Matrix { start: upper, row: high.free, col: high.contract };
             let first = tile.start.wrapping_offset(offsets[2] * compute.bytes() as isize).cast::<T>();
             let target = Target { start: first, row: if turned { m as isize } else { ldc }, add: dot.init.is_some() };
             if turned {
-                multiply(Extents { m: 1, n: m, k }, right.transposed(), left.transposed(), target);
+                multiply(Extents { m: 1, n: m, k }, [right.transposed(), left.transposed(), upper], target);
             } else {
-                multiply(Extents { m, n, k }, left, right, target);
+                multiply(Extents { m, n, k }, [left, right, upper], target);
             }
         }
         if let Some(out) = rounded {
@@ -242,10 +274,11 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The operand on a side (0 or 1), as `compute`; copies lie in that side's buffers.
+    /// The operand on a side (0 or 1; 2 for that of the high halves of bytes), as `compute`; copies lie in that side's buffers.
     fn side(&mut self, dot: &Dot, side: usize, compute: DType) -> Result<Side, Stop> {
-        let v = [dot.a, dot.b][side];
-        let (batch, free, contract) = (&dot.batch[side], &dot.free[side], &dot.contract[side]);
+        let v = [dot.a, dot.b, dot.high.unwrap_or(dot.a)][side];
+        let axes = side % 2;
+        let (batch, free, contract) = (&dot.batch[axes], &dot.free[axes], &dot.contract[axes]);
         let shape = self.shape(v);
         let tile = if self.ty(v).dtype == compute { self.tile(v) } else { self.widened(v, compute, side)? };
         let mut batch_strides = [0; MAX_RANK];

@@ -4,17 +4,22 @@ use super::super::{Extents, Matrix, Target};
 use super::{ALL, HIGH, Kernel, LOW};
 use half::{bf16, f16};
 use pallas_ir::DType;
-use pallas_ir::dtype::Half;
 use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
+
+mod weights;
+
+use weights::{Byte, Halves, Weight};
 
 /// Bytes of a block of rows of B: the second level cache holds it and the next one.
 const BLOCK: usize = 1 << 17;
 /// Bytes ahead that are fetched into the first level cache. More would push out one another before they are read: they are
 /// fetched into the second level.
 const NEAR: usize = 1 << 15;
-/// Rows of B between which what comes next is fetched.
+/// Rows of B between which what comes next is fetched: of bytes few, since a burst of lines takes the places that bytes which
+/// are multiplied meanwhile need on their way from the second level cache.
 const TURN: usize = 8;
+const TURN_OF_BYTES: usize = 2;
 /// Bytes of a cache line.
 const LINE: usize = 64;
 /// Columns of B that are read together.
@@ -22,6 +27,16 @@ const STRIP: usize = 16;
 /// Bytes of a column from which on it is a stream of its own, and how many of those are read together.
 const LONG: usize = 2048;
 const COLUMNS: usize = 4;
+
+pub(super) fn halves_kernels(all: &mut Vec<Kernel>) {
+    let mut add = |run, name| all.push(Kernel { run, bytes: 1, name });
+    if has_avx2() && is_x86_feature_detected!("f16c") {
+        if is_x86_feature_detected!("avx512f") {
+            add(avx512::<Halves>, "avx512");
+        }
+        add(avx2::<Halves>, "avx2");
+    }
+}
 
 pub(super) fn kernels(all: &mut Vec<(DType, u8, Kernel)>) {
     macro_rules! of_types {
@@ -92,66 +107,6 @@ impl Ahead {
     }
 }
 
-/// An element of B, as f32: exact.
-trait Weight: Copy {
-    const ZERO: Self;
-    fn wide(self) -> f32;
-    /// # Safety
-    /// Eight elements lie there; the processor has AVX2 and F16C.
-    unsafe fn eight(from: *const Self) -> __m256;
-    /// # Safety
-    /// Sixteen elements lie there; the processor has AVX-512.
-    unsafe fn sixteen(from: *const Self) -> __m512;
-}
-
-macro_rules! weights {
-    ($([$($bits:tt)*] $T:ty, $zero:expr, |$x:ident| $wide:expr, |$p:ident| $eight:expr, $sixteen:expr;)*) => {$(
-        impl<$($bits)*> Weight for $T {
-            const ZERO: Self = $zero;
-            #[inline(always)]
-            fn wide(self) -> f32 {
-                let $x = self;
-                $wide
-            }
-            #[inline(always)]
-            unsafe fn eight($p: *const Self) -> __m256 {
-                // SAFETY: the caller's.
-                unsafe { $eight }
-            }
-            #[inline(always)]
-            unsafe fn sixteen($p: *const Self) -> __m512 {
-                // SAFETY: the caller's.
-                unsafe { $sixteen }
-            }
-        }
-    )*};
-}
-weights! {
-    [] f32, 0.0, |x| x, |p| _mm256_loadu_ps(p), _mm512_loadu_ps(p);
-    [] f16, f16::ZERO, |x| Half::wide(x), |p| _mm256_cvtph_ps(_mm_loadu_si128(p.cast())),
-        _mm512_cvtph_ps(_mm256_loadu_si256(p.cast()));
-    [] bf16, bf16::ZERO, |x| Half::wide(x),
-        |p| _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(_mm_loadu_si128(p.cast())))),
-        _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p.cast()))));
-    [] i8, 0, |x| f32::from(x), |p| _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p.cast()))),
-        _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p.cast())));
-    [const MASK: u8] Byte<MASK>, Byte(0), |x| f32::from(x.0 & MASK),
-        |p| _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(counted::<MASK>(_mm_loadl_epi64(p.cast())))),
-        _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(counted::<MASK>(_mm_loadu_si128(p.cast()))));
-}
-
-/// A byte of which some bits count.
-#[derive(Clone, Copy)]
-#[repr(transparent)]
-struct Byte<const MASK: u8>(u8);
-
-/// Clears the bits of sixteen bytes that the mask leaves out.
-#[inline(always)]
-fn counted<const MASK: u8>(bytes: __m128i) -> __m128i {
-    // SAFETY: every processor of this kind has SSE2.
-    unsafe { _mm_and_si128(bytes, _mm_set1_epi8(MASK as i8)) }
-}
-
 /// The sums of eight vectors' lanes, in order.
 #[inline]
 #[target_feature(enable = "avx2")]
@@ -203,20 +158,29 @@ macro_rules! narrow {
                         *sum = $load(c.offset(i as isize * ldc).add(v * $lanes));
                     }
                 }
+                let turn = if size_of::<W>() == 1 { TURN_OF_BYTES } else { TURN };
                 for p in 0..depth {
-                    if p % TURN == 0 && let Some(ahead) = &mut ahead {
-                        ahead.fetch(TURN * V * $lanes * size_of::<W>());
+                    if p % turn == 0 && let Some(ahead) = &mut ahead {
+                        ahead.fetch(turn * V * $lanes * size_of::<W>());
                     }
                     let from = b.at(p, 0).start;
-                    let mut row = [$zero(); V];
-                    for (v, x) in row.iter_mut().enumerate() {
-                        *x = W::$widen(from.add(v * $lanes));
+                    macro_rules! part {
+                        ($PART:literal) => {
+                            let mut row = [$zero(); V];
+                            for (v, x) in row.iter_mut().enumerate() {
+                                *x = W::$widen::<$PART>(from.add(v * $lanes));
+                            }
+                            for (i, sums) in sums.iter_mut().enumerate() {
+                                let factor = $splat(*a.at(i, p * W::PARTS + $PART).start);
+                                for (sum, &x) in sums.iter_mut().zip(&row) {
+                                    *sum = $fma(factor, x, *sum);
+                                }
+                            }
+                        };
                     }
-                    for (i, sums) in sums.iter_mut().enumerate() {
-                        let factor = $splat(*a.at(i, p).start);
-                        for (sum, &x) in sums.iter_mut().zip(&row) {
-                            *sum = $fma(factor, x, *sum);
-                        }
+                    part!(0);
+                    if W::PARTS == 2 {
+                        part!(1);
                     }
                 }
                 for (i, sums) in sums.iter().enumerate() {
@@ -293,7 +257,7 @@ macro_rules! narrow {
                 // What lies behind the last column is the last column.
                 let columns: [*const W; C] = std::array::from_fn(|j| b.at(0, j.min(n - 1)).start);
                 for p in (0..whole).step_by($lanes) {
-                    let row = columns.map(|column| W::$widen(column.add(p)));
+                    let row = columns.map(|column| W::$widen::<0>(column.add(p)));
                     for (i, sums) in sums.iter_mut().enumerate() {
                         let factors = $load(a.at(i, p).start);
                         for (sum, &x) in sums.iter_mut().zip(&row) {
@@ -412,7 +376,7 @@ macro_rules! narrow {
                         };
                         while i < m {
                             let first = (i == 0).then_some(&mut ahead);
-                            let (a, c) = (a.at(i, p), c.offset(i as isize * ldc).add(j));
+                            let (a, c) = (a.at(i, p * W::PARTS), c.offset(i as isize * ldc).add(j));
                             macro_rules! rows {
                                 ($R:literal, $V:expr) => {{
                                     $panels::<W, $R, { $V }>(n, k, a, b, rest.cast(), c, ldc, first);

@@ -1,0 +1,104 @@
+//! What products of few rows read: elements of each type, as vectors of f32.
+use super::super::{HIGH, LOW};
+use half::{bf16, f16};
+use pallas_ir::dtype::Half;
+use std::arch::x86_64::*;
+
+/// An element of B, as f32: exact.
+pub(super) trait Weight: Copy {
+    const ZERO: Self;
+    /// Numbers that an element is made of, which adjacent columns of A are multiplied with. Those of one have `PART` 0.
+    const PARTS: usize = 1;
+    fn wide(self) -> f32;
+    /// # Safety
+    /// Eight elements lie there; the processor has AVX2 and F16C.
+    unsafe fn eight<const PART: usize>(from: *const Self) -> __m256;
+    /// # Safety
+    /// Sixteen elements lie there; the processor has AVX-512.
+    unsafe fn sixteen<const PART: usize>(from: *const Self) -> __m512;
+}
+
+macro_rules! weights {
+    ($([$($bits:tt)*] $T:ty, $zero:expr, |$x:ident| $wide:expr, |$p:ident| $eight:expr, $sixteen:expr;)*) => {$(
+        impl<$($bits)*> Weight for $T {
+            const ZERO: Self = $zero;
+            #[inline(always)]
+            fn wide(self) -> f32 {
+                let $x = self;
+                $wide
+            }
+            #[inline(always)]
+            unsafe fn eight<const PART: usize>($p: *const Self) -> __m256 {
+                // SAFETY: the caller's.
+                unsafe { $eight }
+            }
+            #[inline(always)]
+            unsafe fn sixteen<const PART: usize>($p: *const Self) -> __m512 {
+                // SAFETY: the caller's.
+                unsafe { $sixteen }
+            }
+        }
+    )*};
+}
+weights! {
+    [] f32, 0.0, |x| x, |p| _mm256_loadu_ps(p), _mm512_loadu_ps(p);
+    [] f16, f16::ZERO, |x| Half::wide(x), |p| _mm256_cvtph_ps(_mm_loadu_si128(p.cast())),
+        _mm512_cvtph_ps(_mm256_loadu_si256(p.cast()));
+    [] bf16, bf16::ZERO, |x| Half::wide(x),
+        |p| _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(_mm_loadu_si128(p.cast())))),
+        _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p.cast()))));
+    [] i8, 0, |x| f32::from(x), |p| _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p.cast()))),
+        _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p.cast())));
+    [const MASK: u8] Byte<MASK>, Byte(0), |x| f32::from(x.0 & MASK),
+        |p| _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(counted::<MASK>(_mm_loadl_epi64(p.cast())))),
+        _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(counted::<MASK>(_mm_loadu_si128(p.cast()))));
+}
+
+/// A byte with two numbers: its low half, and its high half as it lies there, 16 times as large.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(super) struct Halves(u8);
+
+impl Weight for Halves {
+    const ZERO: Self = Halves(0);
+    const PARTS: usize = 2;
+    fn wide(self) -> f32 {
+        unreachable!("rows of halves are adjacent")
+    }
+    #[inline(always)]
+    unsafe fn eight<const PART: usize>(p: *const Self) -> __m256 {
+        // SAFETY: the caller's.
+        unsafe {
+            let bytes = _mm256_cvtepu8_epi32(_mm_loadl_epi64(p.cast()));
+            let mask = [LOW, HIGH][PART];
+            _mm256_cvtepi32_ps(_mm256_and_si256(bytes, _mm256_set1_epi32(i32::from(mask))))
+        }
+    }
+    #[inline(always)]
+    unsafe fn sixteen<const PART: usize>(p: *const Self) -> __m512 {
+        // SAFETY: the caller's.
+        unsafe {
+            let bytes = _mm512_cvtepu8_epi32(_mm_loadu_si128(p.cast()));
+            if PART == 0 {
+                // A permutation reads the low four bits.
+                let numbers =
+                    _mm512_cvtepi32_ps(_mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0));
+                _mm512_permutexvar_ps(bytes, numbers)
+            } else {
+                _mm512_cvtepi32_ps(_mm512_and_si512(bytes, _mm512_set1_epi32(i32::from(HIGH))))
+            }
+        }
+    }
+}
+
+/// A byte of which some bits count.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(super) struct Byte<const MASK: u8>(u8);
+
+/// Clears the bits of sixteen bytes that the mask leaves out.
+#[inline(always)]
+fn counted<const MASK: u8>(bytes: __m128i) -> __m128i {
+    // SAFETY: every processor of this kind has SSE2.
+    unsafe { _mm_and_si128(bytes, _mm_set1_epi8(MASK as i8)) }
+}
