@@ -222,12 +222,16 @@ fn both_halves(
     let product = |x, w| dot_general(x, w, &[(2, 1)], &[(0, 0)]);
     out.store(product(x, low) + product(y, high) - x.sum(2));
     let [x, y] = [x, y].map(|x| x.at((0, .., ..)).reshape([M, K]));
-    let bytes = bytes.at((0, .., ..)).reshape([K, N]);
+    let [bytes, last] = [0, S - 1].map(|at| bytes.at((at, .., ..)).reshape([K, N]));
     let (low, high) = ((bytes & 15).cast::<f32>(), (bytes & 240).cast::<f32>());
-    first.store(x.sum(1) + dot(x, low) + dot(y, high));
+    let (sum, later) = (z.load() * 2.0 + dot(x, low) + dot(y, high), dot(y, low));
+    let (x, y) = (x + 1.0, y + 1.0);
+    first.store(maximum(sum, later) + dot(x, low) + dot(y, (last & 240).cast::<f32>()));
     // The same bits twice, and the high ones first.
-    other.store(dot(x, low) + dot(y, low) + dot(y, high) + dot(x, low));
-    let [low, high] = [low, high].map(|w| w.t());
+    let (x, y) = (x + 1.0, y + 1.0);
+    other.store(dot(x, low) + dot(y, low) + dot(y, high) + dot(x + y, low));
+    let bytes = bytes ^ 1;
+    let [low, high] = [15, 240].map(|mask| (bytes & mask).cast::<f32>().t());
     turned.store(dot(z.load(), low) + dot(z.load() + 1.0, high));
 }
 
