@@ -190,11 +190,11 @@ class Program:
 def draw(seed, number, families):
     """The case of a number: name, type, whether its gradient is asked for, inputs, program."""
     import numpy as np
-    from sweep.families import FAMILIES, Draw
+    from sweep.families import FAMILIES, LARGEST, Draw
 
     rng = np.random.default_rng([seed, number])
     name = families[number % len(families)]
-    size = int(round(math.exp(rng.uniform(0, math.log(1 << 24)))))
+    size = int(round(math.exp(rng.uniform(0, math.log(LARGEST)))))
     dtype = "f32" if rng.random() < 0.6 else "bf16"
     inputs, program, differentiable = FAMILIES[name](Draw(rng, size, dtype))
     gradient = differentiable if rng.random() < 0.5 else 0

@@ -11,6 +11,8 @@ from .programs import program
 FAMILIES = {}
 # Multiplications and additions of a case's forward pass at most: a tenth of a second on two cores.
 WORK = 4e9
+# Elements of an array at most, here and where sizes are drawn.
+LARGEST = 1 << 24
 
 
 def family(function):
@@ -38,9 +40,9 @@ class Draw:
         parts = self.rng.dirichlet([1.0] * rank)
         return [max(1, round(size**part)) for part in parts]
 
-    def within(self, work, extents):
-        """Halves the largest extent until a product of them is within the work of a case."""
-        while work * math.prod(extents) > WORK:
+    def within(self, work, extents, arrays=lambda *extents: ()):
+        """Halves the largest extent until a product of them is within the work of a case, and every array is small enough."""
+        while work * math.prod(extents) > WORK or max(arrays(*extents), default=0) > LARGEST:
             largest = extents.index(max(extents))
             extents[largest] //= 2
         return extents
@@ -130,26 +132,27 @@ def loss(draw):
 
 @family
 def product(draw):
-    m, k, n = draw.within(1, draw.shape(3, draw.size * draw.integer(1, 1024)))
+    m, k, n = draw.within(1, draw.shape(3, draw.size * draw.integer(1, 1024)), lambda m, k, n: (m * k, k * n, m * n))
     return [([m, k], "normal"), ([k, n], "normal")], program(2, lambda p, x, w: x @ w), 2
 
 
 @family
 def product_of_rows(draw):
     rows, k = draw.integer(1, 8), draw.integer(1, 4096)
-    n = max(1, min(draw.size, 1 << 24) // k)
+    n = max(1, min(draw.size, LARGEST) // k)
     return [([rows, k], "normal"), ([k, n], "normal")], program(2, lambda p, x, w: x @ w), 2
 
 
 @family
 def batched_product(draw):
-    b, m, k, n = draw.within(1, draw.shape(4, draw.size * draw.integer(1, 64)))
+    extents = draw.shape(4, draw.size * draw.integer(1, 64))
+    b, m, k, n = draw.within(1, extents, lambda b, m, k, n: (b * m * k, b * k * n, b * m * n))
     return [([b, m, k], "normal"), ([b, k, n], "normal")], program(2, lambda p, x, w: x @ w), 2
 
 
 @family
 def dense_layer(draw):
-    rows, k, n = draw.within(1, draw.shape(3, draw.size * draw.integer(1, 256)))
+    rows, k, n = draw.within(1, draw.shape(3, draw.size * draw.integer(1, 256)), lambda m, k, n: (m * k, k * n, m * n))
     kind = draw.one("relu", "gelu", "tanh", "silu")
     inputs = [([rows, k], "normal"), ([k, n], "normal"), ([n], "normal")]
     return inputs, program(3, lambda p, x, w, b: getattr(x @ w + b, kind)()), 3
@@ -277,7 +280,12 @@ def einsum(draw):
     subscripts = draw.one("ij,jk->ik", "ij,kj->ik", "ji,jk->ik", "bij,bkj->bik", "bij,jk->bik", "bhqd,bkhd->bhqk", "ij,ij->i", "ij,ij->", "i,j->ij", "bi,bj->bij", "ijk,k->ij", "ijk,jl->ikl")
     sides = subscripts.split("->")[0].split(",")
     letters = sorted(set("".join(sides)))
-    extents = draw.within(1, draw.shape(len(letters), draw.size * (draw.integer(1, 64) if len(letters) > 2 else 1)))
+
+    def arrays(*extents):
+        return [math.prod(extents[letters.index(letter)] for letter in side) for side in subscripts.replace("->", ",").split(",")]
+
+    extents = draw.shape(len(letters), draw.size * (draw.integer(1, 64) if len(letters) > 2 else 1))
+    extents = draw.within(1, extents, arrays)
     size = dict(zip(letters, extents))
     inputs = [([size[letter] for letter in side], "normal") for side in sides]
     return inputs, program(2, lambda p, x, y: p.step("einsum", x, y, subscripts=subscripts)), 2

@@ -277,10 +277,11 @@ unsafe fn copy<T: Copy>(from: *const T, to: *mut T, inner: &Inner<2>) {
         // SAFETY: the caller's.
         unsafe {
             let (from, to) = (from.offset(x), to.offset(y));
-            if by == [1; 2] {
-                copy_run(from, to, n);
-            } else {
-                (0..n as isize).for_each(|i| *to.offset(i * by[1]) = *from.offset(i * by[0]));
+            match by {
+                [1, 1] => copy_run(from, to, n),
+                // At a distance that is known, vectors are taken apart.
+                [2, 1] => (0..n).for_each(|i| *to.add(i) = *from.add(2 * i)),
+                _ => (0..n as isize).for_each(|i| *to.offset(i * by[1]) = *from.offset(i * by[0])),
             }
         }
     });

@@ -7,6 +7,7 @@ mod opposites;
 mod products;
 mod rewrite;
 mod slices;
+mod spread;
 mod stacks;
 mod steps;
 mod twice;
@@ -40,6 +41,7 @@ pub const PASSES: &[(&str, Pass)] = &[
     ("vectors", vectors::vectors),
     ("windows", windows::windows),
     ("opposites", opposites::opposites),
+    ("spread", spread::spread),
     ("cancel", cancel::cancel),
     ("common", common::common),
     ("dead", without_dead),

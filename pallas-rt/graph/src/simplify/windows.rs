@@ -1,24 +1,47 @@
-//! Extremes of windows, one axis after the other.
+//! Extremes of windows, one axis after the other; products of windows of one element.
 //!
 //! ```text
-//! reduce_window op(maximum) size(1, 3, 3, 1) x
-//! reduce_window op(maximum) size(1, 1, 3, 1) (reduce_window op(maximum) size(1, 3, 1, 1) x)
+//! reduce_window op(maximum) size(1, 3, 3, 1) x       reduce_window .. size(1, 1, 3, 1) (reduce_window .. size(1, 3, 1, 1) x)
+//! conv x w, a group a feature, w of one element      mul x (broadcast w)
 //! ```
 //!
 //! A window of 3x3 takes 6 steps an element in place of 9, and those along the outer axis are rows of adjacent elements. A sum
 //! of floats would be rounded in another order, so it stays.
-use super::rewrite::each;
-use crate::graph::{Graph, Op};
-use pallas_ir::structural::{ReduceWindow, WindowDim};
+use super::rewrite::{Rewrite, each};
+use crate::build::dims;
+use crate::graph::{Equation, Graph, Op, Var};
+use pallas_ir::structural::{Broadcast, Cast, Conv, ReduceWindow, Transpose, WindowDim};
 use pallas_ir::{ScalarOp, StructuralOp};
 
 pub(super) fn windows(graph: &Graph) -> Graph {
-    each(graph, |to, e| {
-        let Op::Structural(StructuralOp::ReduceWindow(op)) = &e.op else { return None };
-        let axes = apart(op);
-        let turn = |x, &axis: &usize| to.append(StructuralOp::from(along(op, axis)), &[x]);
-        (axes.len() > 1).then(|| axes.iter().fold(e.args[0], turn))
+    each(graph, |to, e| match &e.op {
+        Op::Structural(StructuralOp::ReduceWindow(op)) => {
+            let axes = apart(op);
+            let turn = |x, &axis: &usize| to.append(StructuralOp::from(along(op, axis)), &[x]);
+            (axes.len() > 1).then(|| axes.iter().fold(e.args[0], turn))
+        }
+        Op::Structural(StructuralOp::Conv(op)) => scaled(to, e, op),
+        _ => None,
     })
+}
+
+/// A convolution that multiplies each feature by a number.
+fn scaled(to: &mut Rewrite, e: &Equation, op: &Conv) -> Option<Var> {
+    let [x, w] = [e.args[0], e.args[1]].map(|v| to.graph.ty(v).shape.clone());
+    let out = to.graph.ty(e.result()).shape.clone();
+    let features = x[op.lhs[1]];
+    let are_groups = op.batch_groups == 1 && op.groups == features && out[op.out[1]] == features;
+    let is_still = op.windows.iter().all(|window| WindowDim { spacing: 1, ..*window } == WindowDim::PLAIN);
+    if !(are_groups && is_still && w.iter().product::<usize>() == features) {
+        return None;
+    }
+    let mut axes = vec![0; out.len()];
+    op.out.iter().zip(&op.lhs).for_each(|(&axis, &from)| axes[axis] = from);
+    let [x, w] = [e.args[0], e.args[1]].map(|v| to.append(StructuralOp::from(Cast { to: op.acc }), &[v]));
+    let x = to.append(StructuralOp::from(Transpose { axes }), &[x]);
+    let w = to.reshaped(w, &[features]);
+    let w = to.append(StructuralOp::from(Broadcast { to: dims(&out), dims: vec![op.out[1]] }), &[w]);
+    Some(to.append(ScalarOp::Mul, &[x, w]))
 }
 
 /// The axes along which windows are folded one after the other; none if that would change results.
@@ -62,6 +85,37 @@ mod tests {
                 assert_eq!(found.iter().filter(|w| w.windows[axis] == moves).count(), 1, "{op} along {axis}: {simple}");
                 assert_eq!(found.iter().map(|w| w.size[axis]).product::<i64>(), n, "{op} along {axis}");
             }
+        }
+    }
+
+    /// Of convolutions with a number for each feature, those whose windows neither move nor are padded are products.
+    #[test]
+    fn a_number_for_each_feature_is_multiplied() {
+        let plain = Conv {
+            windows: vec![WindowDim::PLAIN; 2],
+            groups: 3,
+            batch_groups: 1,
+            lhs: vec![0, 1, 2, 3],
+            rhs: vec![0, 1, 2, 3],
+            out: vec![0, 3, 1, 2],
+            acc: DType::F32,
+        };
+        let moved = |window| Conv { windows: vec![WindowDim::PLAIN, window], ..plain.clone() };
+        for (conv, features, is_product) in [
+            (plain.clone(), 3, true),
+            (moved(WindowDim { spacing: 2, ..WindowDim::PLAIN }), 3, true),
+            (moved(WindowDim { stride: 2, ..WindowDim::PLAIN }), 3, false),
+            (moved(WindowDim { low: 1, ..WindowDim::PLAIN }), 3, false),
+            (plain.clone(), 6, false),
+        ] {
+            let mut graph = Graph::default();
+            let x = graph.param(Type::new(DType::Bf16, vec![2, 3, 5, 7]));
+            let w = graph.param(Type::new(DType::Bf16, vec![features, 1, 1, 1]));
+            graph.results = vec![graph.push(StructuralOp::from(conv), &[x, w]).expect("it fits")];
+            let simple = windows(&graph);
+            let is_conv = |e: &Equation| matches!(e.op, Op::Structural(StructuralOp::Conv(_)));
+            assert_eq!(!simple.equations.iter().any(is_conv), is_product, "{simple}");
+            assert_eq!(simple.ty(simple.results[0]), graph.ty(graph.results[0]), "{simple}");
         }
     }
 

@@ -229,8 +229,8 @@ impl<'a> Matrices<'a> {
             // SAFETY: the caller's.
             start = unsafe { operands[array].offset(nest.first(array, ranges)) };
         } else {
-            // The elements that are adjacent in the operand are adjacent in its copy.
-            let near = |axis: &&usize| (strides[**axis].unsigned_abs(), std::cmp::Reverse(nest.extents[**axis]));
+            // Elements that lie near each other in the operand are adjacent in its copy.
+            let near = |axis: &&usize| cost_of_run(strides[**axis], nest.extents[**axis]);
             let moved = own.iter().chain(&self.inner).filter(|&&axis| strides[axis] != 0);
             let is_deep = moved.min_by_key(near).is_some_and(|axis| self.inner.contains(axis));
             let order = if is_deep { [&own[..], &self.inner].concat() } else { [&self.inner[..], own].concat() };
@@ -282,6 +282,18 @@ impl<'a> Matrices<'a> {
             unsafe { boxes::copy_loops(&loops, operand, to, first) };
         });
     }
+}
+
+/// About how long an element of `n` at this distance takes to be copied, if its run is: vectors are copied, or taken apart,
+/// and a run has to begin.
+fn cost_of_run(stride: isize, n: usize) -> usize {
+    let each = match stride.unsigned_abs() {
+        1 => 4,
+        2 => 8,
+        3..=8 => 64,
+        _ => 256,
+    };
+    each + 256 / n.max(1)
 }
 
 /// The number of last axes that are one axis in memory.

@@ -300,7 +300,11 @@ impl Run<'_> {
         let total: usize = shape.iter().product();
         let mut order: Vec<usize> = (0..shape.len()).collect();
         order.sort_by_key(|&axis| std::cmp::Reverse(tile.strides[axis].abs()));
-        let copy = self.ordered(buffer, &tile, shape, &order, dtype.bytes())?;
+        let sizes: Vec<usize> = order.iter().map(|&axis| shape[axis]).collect();
+        let copy = match tile.axes(&order).is_contiguous(&sizes) {
+            true => Tile::contiguous(tile.start, &sizes),
+            false => self.ordered(buffer, &tile, shape, &order, dtype.bytes())?,
+        };
         let start = room(&mut self.buffers.wide[buffer], total * to.bytes())?;
         // SAFETY: both buffers hold every element.
         unsafe { convert::cast(dtype, to)(&[slice(dtype, copy.start, total)], slice_mut(to, start, total), total) };

@@ -39,6 +39,10 @@ const FUNCTIONS: &[(&str, Function)] = &[
         let turned = all.transpose(&[2, 0, 1]) - x.sum(1) + y.sum(..);
         (turned.maximum(3) - y.sum(1)).transpose(&[1, 2, 0]) - x
     }),
+    ("a choice of rows", |x, y| {
+        let row = crate::select(&x.sum(1).gt(0).expand_dims(1), y.max(0), &y.min(0));
+        ((row * y.max(0)).cast(DType::F32) - 3).cast(x.dtype())
+    }),
     ("casts", |x, y| {
         let s = (x - x.flip(0)).cast(DType::F32).cast(x.dtype());
         (s + y).flip(0)
@@ -86,6 +90,27 @@ fn moved_values_are_those_of_single_operations() {
                 let want = crate::ops::stack(&[&want, &f(&(&x * 3), &y)], 0);
                 assert!(are_alike(&found, &want), "examples of {name} of {shape:?} {dtype}");
             }
+        }
+    }
+}
+
+#[test]
+fn a_number_for_each_feature_scales_it() {
+    for dtype in [DType::F32, DType::Bf16, DType::F16, DType::F64, DType::I8, DType::I32] {
+        for (names, image, window, along) in [
+            (["NCHW", "OIHW", "NCHW"], [2, 3, 4, 5], [3, 1, 1, 1], [1, 3, 1, 1]),
+            (["NHWC", "HWIO", "NCHW"], [2, 4, 5, 3], [1, 1, 1, 3], [1, 3, 1, 1]),
+            (["NHWC", "HWIO", "NHWC"], [1, 1, 7, 1], [1, 1, 1, 1], [1, 1, 1, 1]),
+        ] {
+            let (x, w) = (numbers(&image, 1, dtype), numbers(&window, 8, dtype));
+            let options = crate::ops::Convolution {
+                dimension_numbers: names,
+                feature_group_count: w.shape().iter().product(),
+                ..Default::default()
+            };
+            let found = crate::ops::conv_general_dilated(&x, &w, &options);
+            let x = if names[0] == names[2] { x } else { x.transpose(&[0, 3, 1, 2]) };
+            assert!(are_alike(&found, &(x * w.reshape(&along).expect("it fits"))), "{names:?} {dtype}");
         }
     }
 }
