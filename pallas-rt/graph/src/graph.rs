@@ -164,6 +164,13 @@ impl Graph {
         all
     }
 
+    /// By variable, how often equations and the results read it.
+    pub(crate) fn reads(&self) -> Vec<usize> {
+        let mut all = vec![0; self.types.len()];
+        self.equations.iter().flat_map(|e| &e.args).chain(&self.results).for_each(|v| all[v.index()] += 1);
+        all
+    }
+
     /// By variable, the numbers of the equations that read it, in order, each once.
     pub fn uses(&self) -> Vec<Vec<usize>> {
         let mut all: Vec<Vec<usize>> = vec![vec![]; self.types.len()];

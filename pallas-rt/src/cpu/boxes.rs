@@ -7,6 +7,7 @@
 //! ```
 #![warn(clippy::wildcard_enum_match_arm)]
 use super::gemm::Number;
+use super::rows::copy_row;
 use super::strips::compiled;
 use super::tile::Tile;
 use pallas_ir::structural::{Nest, Position, Role};
@@ -277,11 +278,12 @@ unsafe fn copy<T: Copy>(from: *const T, to: *mut T, inner: &Inner<2>) {
         // SAFETY: the caller's.
         unsafe {
             let (from, to) = (from.offset(x), to.offset(y));
-            match by {
-                [1, 1] => copy_run(from, to, n),
-                // At a distance that is known, vectors are taken apart.
-                [2, 1] => (0..n).for_each(|i| *to.add(i) = *from.add(2 * i)),
-                _ => (0..n as isize).for_each(|i| *to.offset(i * by[1]) = *from.offset(i * by[0])),
+            if by == [1; 2] {
+                copy_run(from, to, n);
+            } else if by == [2, 1] {
+                copy_row(from.cast(), by[0], to.cast(), by[1], n, size_of::<T>());
+            } else {
+                (0..n as isize).for_each(|i| *to.offset(i * by[1]) = *from.offset(i * by[0]));
             }
         }
     });

@@ -275,7 +275,7 @@ unsafe fn extreme_of<T: Copy + PartialOrd>(max: bool, x: *const T, stride: isize
     best as i32
 }
 
-/// What [`extreme`] compares.
+/// Elements that [`extreme`] compares.
 trait Ordered: Copy + PartialOrd {}
 impl<T: Copy + PartialOrd> Ordered for T {}
 

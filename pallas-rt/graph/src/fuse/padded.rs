@@ -17,7 +17,7 @@ use pallas_ir::{
     Type, View,
 };
 
-/// What such a pad does: elements in front of and behind each axis, and their value.
+/// Such a pad: elements in front of and behind each axis, and their value.
 struct Padding {
     low: Vec<usize>,
     high: Vec<usize>,

@@ -24,8 +24,7 @@ use pallas_ir::structural::{ArgReduce, ArgSort, Broadcast, Cast, Dot, Iota, Redu
 use pallas_ir::{DType, Literal, ScalarOp, StructuralOp};
 
 pub(super) fn cancel(graph: &Graph) -> Graph {
-    let mut uses = vec![0usize; graph.types.len()];
-    graph.equations.iter().flat_map(|e| &e.args).chain(&graph.results).for_each(|v| uses[v.index()] += 1);
+    let uses = graph.reads();
     let mut to =
         Simpler { graph: Graph { equations: vec![], ..graph.clone() }, made: vec![None; graph.types.len()], uses };
     let mut same: Vec<Var> = (0..graph.types.len() as u32).map(Var).collect();

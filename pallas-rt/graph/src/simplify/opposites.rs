@@ -20,8 +20,7 @@ const MOST: usize = 64;
 
 pub(super) fn opposites(graph: &Graph) -> Graph {
     let mut known = HashMap::new();
-    let mut uses = vec![0usize; graph.types.len()];
-    graph.equations.iter().flat_map(|e| &e.args).chain(&graph.results).for_each(|v| uses[v.index()] += 1);
+    let uses = graph.reads();
     each(graph, |to, e| {
         let op = e.op.clone();
         is_move(e).then_some(())?;
@@ -85,7 +84,7 @@ struct Moved<'a> {
     undone: usize,
 }
 
-/// Where a moved variable comes from.
+/// The source of a moved variable.
 enum Source {
     /// It is another one of its shape.
     Is(Var),
@@ -148,7 +147,7 @@ impl Moved<'_> {
         }
     }
 
-    /// What a broadcast is when it is moved.
+    /// The broadcast that a moved one is.
     fn broadcast(&self, op: &Broadcast, is_scalar: bool) -> Option<Broadcast> {
         match self.op {
             Op::Structural(StructuralOp::Transpose(Transpose { axes })) => {

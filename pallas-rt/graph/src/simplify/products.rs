@@ -16,8 +16,7 @@ use pallas_ir::{DType, ScalarOp, StructuralOp};
 const FEW: usize = 8;
 
 pub(super) fn products(graph: &Graph) -> Graph {
-    let mut uses = vec![0usize; graph.types.len()];
-    graph.equations.iter().flat_map(|e| &e.args).chain(&graph.results).for_each(|v| uses[v.index()] += 1);
+    let uses = graph.reads();
     let mut to =
         Sums { graph: Graph { equations: vec![], ..graph.clone() }, made: vec![None; graph.types.len()], uses };
     for e in &graph.equations {

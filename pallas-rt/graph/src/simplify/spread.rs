@@ -16,8 +16,7 @@ use pallas_ir::{ScalarOp, StructuralOp};
 const MANY: usize = 8;
 
 pub(super) fn spread(graph: &Graph) -> Graph {
-    let mut uses = vec![0usize; graph.types.len()];
-    graph.equations.iter().flat_map(|e| &e.args).chain(&graph.results).for_each(|v| uses[v.index()] += 1);
+    let uses = graph.reads();
     each(graph, |to, e| chosen(to, e, &uses))
 }
 

@@ -43,7 +43,7 @@ pub(super) struct Bound {
     what: What,
 }
 
-/// What a strip buffer holds.
+/// The contents of a strip buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum What {
     /// Copies of one row.

@@ -1,4 +1,4 @@
-//! What products of few rows read: elements of each type, as vectors of f32.
+//! Elements of each type that products of few rows read, as vectors of f32.
 use super::super::{HIGH, LOW};
 use half::{bf16, f16};
 use pallas_ir::dtype::Half;
