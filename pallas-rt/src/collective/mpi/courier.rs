@@ -51,6 +51,14 @@ pub(super) struct Courier {
 /// A peer that does not take part, and what it did instead.
 type Blame = (usize, String);
 
+/// An exchange whose messages have not all come.
+struct Waiting<'a> {
+    ticket: &'a Ticket,
+    peers: &'a [usize],
+    /// The peers whose messages have not come.
+    missing: Vec<usize>,
+}
+
 impl Courier {
     pub(super) fn join(deadline: Duration) -> Option<Courier> {
         // This thread alone calls MPI, which has to know that there are others.
@@ -158,10 +166,10 @@ impl Courier {
                     return found.into_iter().flatten().collect();
                 }
                 let missing = peers.iter().zip(&found).filter(|(_, slot)| slot.is_none()).map(|(&peer, _)| peer);
-                let missing: Vec<usize> = missing.collect();
-                failure = self.told(&missing, Some(ticket));
+                let waiting = Waiting { ticket, peers, missing: missing.collect() };
+                failure = self.told(Some(&waiting));
                 if failure.is_none() && begun.elapsed() > self.deadline {
-                    failure = Some(match missing.first() {
+                    failure = Some(match waiting.missing.first() {
                         Some(&peer) => (peer, self.whereabouts(peer, ticket)),
                         None => (peers[0], format!("has not taken a message within {:?}", self.deadline)),
                     });
@@ -202,8 +210,8 @@ impl Courier {
         }
     }
 
-    /// Reads notices; returns the failure that follows from them for one that waits for these peers, with this ticket.
-    fn told(&mut self, missing: &[usize], ticket: Option<&Ticket>) -> Option<Blame> {
+    /// Reads notices; returns the failure that follows from them for an exchange, or for the end.
+    fn told(&mut self, waiting: Option<&Waiting>) -> Option<Blame> {
         loop {
             let probed = self.communicators[0].0.any_process().immediate_matched_probe_with_tag(NOTICE);
             let Some(found) = probed else { break };
@@ -215,14 +223,19 @@ impl Courier {
                 Err(_) => {}
             }
         }
+        let is_missing = |from| waiting.is_some_and(|waiting| waiting.missing.contains(&from));
         let all = self.notices.iter().enumerate();
         let mut blames = all.filter_map(|(from, notice)| match notice.as_ref()? {
             // Its last messages are still on their way, and say where it is.
-            Notice::Failed { sent, .. } if missing.contains(&from) && self.received[from] < sent[self.rank] => None,
+            Notice::Failed { sent, .. } if is_missing(from) && self.received[from] < sent[self.rank] => None,
             Notice::Failed { at, blames, found, .. } => {
                 // A peer that is elsewhere is to blame, whomever it blames.
-                let elsewhere = || ticket.filter(|_| missing.contains(&from))?.difference(at);
-                match elsewhere() {
+                let elsewhere = waiting
+                    .filter(|waiting| waiting.peers.contains(&from))
+                    .and_then(|waiting| waiting.ticket.difference(at));
+                match elsewhere {
+                    // It has ended this exchange, so the messages of all are on their way, and failed in a later one.
+                    Some(_) if !is_missing(from) => None,
                     Some(difference) => Some((from, difference)),
                     None if *blames == self.rank => Some((from, format!("waits in {at}"))),
                     None => Some((*blames, found.clone())),
@@ -231,7 +244,7 @@ impl Courier {
             Notice::Panicked => Some((from, "panicked".to_string())),
             Notice::Finished { sent } => {
                 // Its last messages may still be on their way.
-                let is_over = missing.contains(&from) && self.received[from] >= sent[self.rank];
+                let is_over = is_missing(from) && self.received[from] >= sent[self.rank];
                 is_over.then(|| (from, "has finished, and takes part in no more exchanges".to_string()))
             }
             Notice::Left => None,
@@ -257,7 +270,7 @@ impl Courier {
         }
         let (begun, mut rounds) = (Instant::now(), 0);
         loop {
-            if let Some(blame) = self.told(&[], None) {
+            if let Some(blame) = self.told(None) {
                 return Err(blame);
             }
             let Some(missing) = self.others().find(|&rank| self.notices[rank].is_none()) else { return Ok(()) };
@@ -293,7 +306,7 @@ impl Courier {
         let (begun, mut rounds) = (Instant::now(), 0);
         let grace = |rank| if blamed == Some(rank) { GRACE_FOR_BLAMED } else { GRACE };
         while self.others().any(|rank| !self.left[rank] && begun.elapsed() < grace(rank)) {
-            self.told(&[], None);
+            self.told(None);
             pause(&mut rounds);
         }
         self.communicators[0].0.abort(1)
