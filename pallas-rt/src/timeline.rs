@@ -152,13 +152,17 @@ pub(crate) fn is_recording() -> bool {
 
 /// Runs a function, and records how long it took. What describes it is only made for a timeline.
 pub(crate) fn span<R>(kind: Kind, describe: impl FnOnce() -> (String, String), run: impl FnOnce() -> R) -> R {
-    if !is_recording() {
-        return run();
-    }
-    let start = ORIGIN.elapsed();
+    let start = is_recording().then(|| ORIGIN.elapsed());
     let result = run();
+    if let Some(start) = start {
+        record(kind, describe(), start);
+    }
+    result
+}
+
+/// Records a function that began then, and has ended.
+fn record(kind: Kind, (name, detail): (String, String), start: Duration) {
     let duration = ORIGIN.elapsed() - start;
-    let (name, detail) = describe();
     let span = Span { kind, name, detail, start, duration, thread: thread() };
     if let Some(file) = &*FILE {
         // An error on the way leaves the program alone.
@@ -167,7 +171,6 @@ pub(crate) fn span<R>(kind: Kind, describe: impl FnOnce() -> (String, String), r
     for spans in lock(&RECORDS).iter() {
         lock(spans).push(span.clone());
     }
-    result
 }
 
 /// Adds an event to a list of them, which is a list at any time: a program may end without telling.

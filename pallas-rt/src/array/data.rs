@@ -399,7 +399,7 @@ impl Array {
     }
 
     /// Refuses an array of another client; `what` names it in the message.
-    pub(crate) fn check_client(&self, client: &Client, what: impl FnOnce() -> String) -> Result<()> {
+    pub(crate) fn check_client(&self, client: &Client, what: &dyn Fn() -> String) -> Result<()> {
         if self.client() == client {
             return Ok(());
         }

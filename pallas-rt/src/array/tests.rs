@@ -61,8 +61,8 @@ fn what_does_not_fit_is_refused() {
     let x = client.array(&[1.0f32; 6], &[2, 3]).expect("six");
     refused(x.to_vec::<i32>(), "element-type", "the array's elements are f32, i32 was asked for");
     refused(x.reshape(&[4]), "reshape", "shape [2, 3] has 6 elements, [4] has 4");
-    refused(x.check_client(&Client::cpu(), || "operand `x`".into()), "foreign-client", "operand `x` lives on cpu");
-    assert_eq!(x.check_client(&client, || "operand `x`".into()), Ok(()));
+    refused(x.check_client(&Client::cpu(), &|| "operand `x`".into()), "foreign-client", "operand `x` lives on cpu");
+    assert_eq!(x.check_client(&client, &|| "operand `x`".into()), Ok(()));
 }
 
 #[test]
@@ -197,8 +197,8 @@ fn arrays_without_memory_have_type_and_client() {
         assert_eq!((x.to_string().as_str(), format!("{x:?}").as_str()), (text, debug));
         assert_eq!(x.clone().to_string(), text);
         assert!(!x.shares_memory(&x.clone()));
-        assert_eq!(x.check_client(&client, String::new), Ok(()));
-        assert_eq!(x.check_client(&Client::cpu(), String::new).map_err(|e| e.code()), Err("foreign-client"));
+        assert_eq!(x.check_client(&client, &String::new), Ok(()));
+        assert_eq!(x.check_client(&Client::cpu(), &String::new).map_err(|e| e.code()), Err("foreign-client"));
     };
     let x = traced(&client, &[2, 3]);
     assert!(matches!(x.what(), What::Traced(traced) if (traced.trace, traced.value) == (1, 7)));

@@ -253,7 +253,7 @@ impl Compiled {
         let own = &self.traced().operands[operand];
         let fits = array.filter(|array| (array.dtype(), array.shape()) == (own.dtype, shape));
         let array = fits.ok_or_else(|| self.unfit(operand, shape, array.map(Argument::from)))?;
-        array.check_client(client, || format!("`{}`", own.name))?;
+        array.check_client(client, &|| format!("`{}`", own.name))?;
         Ok(array)
     }
 

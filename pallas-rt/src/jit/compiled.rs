@@ -12,7 +12,7 @@ use crate::device::{Client, JIT_CALLS, JIT_COMPILES, JIT_TRACES};
 use crate::error::Result;
 use crate::sharding::Declaration;
 use crate::timeline;
-use crate::tree::{self, Structure, Tree};
+use crate::tree::{self, Outline, Structure, Tree};
 use pallas_graph::mesh::Placed;
 use pallas_ir::{Loc, Type};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -24,6 +24,13 @@ const MOST_KINDS: usize = 256;
 
 /// A compiled function for one kind of arguments.
 pub(super) struct Entry<Out> {
+    pub form: Form,
+    /// A result, of which only the structure matters.
+    pub out: Out,
+}
+
+/// What is compiled for one kind of arguments.
+pub(super) struct Form {
     /// By argument.
     structures: Vec<Structure>,
     types: Vec<Type>,
@@ -35,9 +42,29 @@ pub(super) struct Entry<Out> {
     pub program: Program,
     /// Arrays that the function mentions; they are the last parameters.
     pub captured: Vec<Array>,
-    /// A result, of which only the structure matters.
-    pub out: Out,
     about: misses::Compiled,
+}
+
+impl Form {
+    /// Returns true for arguments of this kind.
+    fn fits(&self, args: &[Array], structures: &[Structure]) -> bool {
+        let same =
+            |(ty, x): (&Type, &Array)| ty.dtype == x.dtype() && ty.shape == x.shape() && *x.client() == self.client;
+        self.structures == structures
+            && self.types.len() == args.len()
+            && self.types.iter().zip(args).all(same)
+            && self.declared.iter().zip(args).all(|(own, x)| is_declared_as(x, own.as_ref()))
+    }
+
+    /// Runs it.
+    ///
+    /// # Errors
+    /// Errors of the device.
+    pub(super) fn run(&self, args: &[Array], name: &dyn Fn() -> String) -> Result<Vec<Array>> {
+        let all: Vec<&Array> = args.iter().chain(&self.captured).collect();
+        let described = || (name(), format!("{} steps", self.program.kernels()));
+        timeline::span(timeline::Kind::Call, described, || self.program.run(&all))
+    }
 }
 
 /// A function that is traced once for each structure, element types and shapes of its arguments, and then runs as a whole:
@@ -79,10 +106,7 @@ pub(super) fn call<Args: Tree + 'static, F: Function<Args>>(
         return f.call(&(given.tuple)());
     }
     let entry = cache.entry(f, given.tuple, &args, structures)?;
-    let all: Vec<&Array> = args.iter().chain(&entry.captured).collect();
-    let described = || (name(f), format!("{} steps", entry.program.kernels()));
-    let results = timeline::span(timeline::Kind::Call, described, || entry.program.run(&all))?;
-    tree::rebuild(&entry.out, results)
+    tree::rebuild(&entry.out, entry.form.run(&args, &|| name(f))?)
 }
 
 /// What a miss says besides the differences to other arguments.
@@ -95,6 +119,11 @@ pub(super) struct Extra {
 /// The compiled forms of a function.
 pub(super) struct Cache<Out> {
     entries: RwLock<Vec<Arc<Entry<Out>>>>,
+    of: Compiler,
+}
+
+/// What a function is compiled with, whatever it is.
+struct Compiler {
     /// The line that made it.
     at: Loc,
     /// Results may take over the memory of the first argument.
@@ -104,7 +133,7 @@ pub(super) struct Cache<Out> {
 
 impl<Out: Tree + Send + Sync + 'static> Cache<Out> {
     pub(super) fn new(at: Loc, donates: bool) -> Cache<Out> {
-        Cache { entries: RwLock::default(), at, donates, is_hinted: AtomicBool::new(false) }
+        Cache { entries: RwLock::default(), of: Compiler { at, donates, is_hinted: AtomicBool::new(false) } }
     }
 
     /// The compiled form for these arguments.
@@ -135,18 +164,11 @@ impl<Out: Tree + Send + Sync + 'static> Cache<Out> {
     ) -> Result<Arc<Entry<Out>>> {
         args.iter().try_for_each(|x| x.check().map(drop))?;
         JIT_CALLS.fetch_add(1, Relaxed);
-        let fits = |e: &&Arc<Entry<Out>>| {
-            let same =
-                |(ty, x): (&Type, &Array)| ty.dtype == x.dtype() && ty.shape == x.shape() && *x.client() == e.client;
-            e.structures == structures
-                && e.types.len() == args.len()
-                && e.types.iter().zip(args).all(same)
-                && e.declared.iter().zip(args).all(|(own, x)| is_declared_as(x, own.as_ref()))
-        };
         // Of several, the one with the most declarations: a result fits one without any, too.
         let known = {
             let all = self.entries.read().unwrap_or_else(PoisonError::into_inner);
-            all.iter().filter(fits).max_by_key(|e| e.declared.iter().flatten().count()).cloned()
+            let fitting = all.iter().filter(|e| e.form.fits(args, &structures));
+            fitting.max_by_key(|e| e.form.declared.iter().flatten().count()).cloned()
         };
         match known {
             Some(entry) => Ok(entry),
@@ -154,7 +176,7 @@ impl<Out: Tree + Send + Sync + 'static> Cache<Out> {
                 let entry = Arc::new(self.compile(f, &tuple(), args, structures, extra())?);
                 let mut all = self.entries.write().unwrap_or_else(PoisonError::into_inner);
                 // Functions may live as long as the process.
-                all.retain(|entry| entry.client.is_used());
+                all.retain(|entry| entry.form.client.is_used());
                 if all.len() == MOST_KINDS {
                     all.remove(0);
                 }
@@ -173,54 +195,88 @@ impl<Out: Tree + Send + Sync + 'static> Cache<Out> {
         extra: Extra,
     ) -> Result<Entry<Out>> {
         let client = client_of(args)?;
-        let args = &self.with_kept_declarations(args, &structures)[..];
-        let about = misses::Compiled::of(tuple, args, &client);
-        let mut reasons = {
+        let (args, about, mut reasons) = {
             let all = self.entries.read().unwrap_or_else(PoisonError::into_inner);
-            misses::reasons(&about, all.iter().rev().map(|entry| &entry.about))
+            let known: Vec<&Form> = all.iter().map(|entry| &entry.form).collect();
+            let args = with_kept_declarations(&known, args, &structures);
+            let about = misses::Compiled::of(Outline::of(tuple), &args, &client);
+            let reasons = misses::reasons(&about, &mut known.iter().rev().map(|form| &form.about));
+            (args, about, reasons)
         };
         reasons.extend(extra.reason);
         let begun = Instant::now();
-        let TracedFunction { returned: out, graph, captured, .. } = traced(f, tuple, args, &client)?;
-        captured.iter().try_for_each(|x| x.check_client(&client, || "a captured array".into()))?;
+        let (out, traced) = traced(f, tuple, &args, &client)?.split();
+        let kind = Kind { args: &args, structures, client, about };
+        let names = Names { function: &|| name(f), paths: &|| tree::paths(tuple) };
+        let form = self.of.compile(kind, traced, &names, begun, reasons, extra.hint)?;
+        Ok(Entry { form, out })
+    }
+}
+
+/// The arguments that a function is compiled for.
+struct Kind<'a> {
+    args: &'a [Array],
+    structures: Vec<Structure>,
+    client: Client,
+    about: misses::Compiled,
+}
+
+/// The names of a function and its arguments, for messages.
+struct Names<'a> {
+    function: &'a dyn Fn() -> String,
+    paths: &'a dyn Fn() -> Vec<String>,
+}
+
+impl Compiler {
+    /// Compiles a function that began to be traced at this time.
+    fn compile(
+        &self,
+        kind: Kind<'_>,
+        traced: TracedFunction<()>,
+        names: &Names<'_>,
+        begun: Instant,
+        reasons: Vec<MissReason>,
+        hint: Option<String>,
+    ) -> Result<Form> {
+        let Kind { args, structures, client, about } = kind;
+        let TracedFunction { graph, captured, .. } = traced;
+        captured.iter().try_for_each(|x| x.check_client(&client, &|| "a captured array".into()))?;
         let trace = begun.elapsed();
         JIT_COMPILES.fetch_add(1, Relaxed);
         let donated = if self.donates { structures[0].leaves() } else { 0 };
         let is_donated: Vec<bool> = (0..graph.params.len()).map(|i| i < donated).collect();
-        let described = || (name(f), format!("{} equations", graph.equations.len()));
-        let paths = || tree::paths(tuple);
-        let (graph, divided) = Declared::of(&graph, args.iter().chain(&captured), &|i| named(i, paths))?;
+        let described = || ((names.function)(), format!("{} equations", graph.equations.len()));
+        let (graph, divided) = Declared::of(&graph, args.iter().chain(&captured), &|i| named(i, names.paths))?;
         let program = timeline::span(timeline::Kind::Compile, described, || {
             Program::declared(&graph, &is_donated, &divided, &client)
         })?;
         let compile = begun.elapsed() - trace;
-        let hint = hint::repeated(&graph).filter(|_| !self.is_hinted.swap(true, Relaxed)).or(extra.hint);
+        let hint = hint::repeated(&graph).filter(|_| !self.is_hinted.swap(true, Relaxed)).or(hint);
         let temporary_bytes = program.temporary_bytes();
         misses::record(Miss { at: self.at, reasons, trace, compile, temporary_bytes, hint });
         let (types, declared) = (args.iter().map(type_of).collect(), args.iter().map(declared).collect());
         let mut statements = divided.statements;
         statements.truncate(args.len());
         let client = client.noted();
-        Ok(Entry { structures, types, declared, statements, client, program, captured, out, about })
-    }
-
-    /// The arguments, each with the declaration that the one in its place had at the most similar call: one leaf that comes
-    /// back divided otherwise takes nothing from the others.
-    fn with_kept_declarations(&self, args: &[Array], structures: &[Structure]) -> Vec<Array> {
-        let all = self.entries.read().unwrap_or_else(PoisonError::into_inner);
-        let alike = |e: &&Arc<Entry<Out>>| {
-            let same = |(own, x): &(&Option<Placed>, &Array)| own.is_some() && is_declared_as(x, own.as_ref());
-            e.declared.iter().zip(args).filter(same).count()
-        };
-        let similar = all.iter().filter(|e| e.structures == structures).max_by_key(alike);
-        let Some(similar) = similar else { return args.to_vec() };
-        let own = similar.declared.iter().zip(&similar.statements);
-        args.iter().zip(own).map(|(x, (own, statement))| kept(x, own.as_ref(), statement.as_ref())).collect()
+        Ok(Form { structures, types, declared, statements, client, program, captured, about })
     }
 }
 
+/// The arguments, each with the declaration that the one in its place had at the most similar call: one leaf that comes
+/// back divided otherwise takes nothing from the others.
+fn with_kept_declarations(known: &[&Form], args: &[Array], structures: &[Structure]) -> Vec<Array> {
+    let alike = |form: &&&Form| {
+        let same = |(own, x): &(&Option<Placed>, &Array)| own.is_some() && is_declared_as(x, own.as_ref());
+        form.declared.iter().zip(args).filter(same).count()
+    };
+    let similar = known.iter().filter(|form| form.structures == structures).max_by_key(alike);
+    let Some(similar) = similar else { return args.to_vec() };
+    let own = similar.declared.iter().zip(&similar.statements);
+    args.iter().zip(own).map(|(x, (own, statement))| kept(x, own.as_ref(), statement.as_ref())).collect()
+}
+
 /// The name of a parameter in messages: an argument by its path, or an array that the function captures.
-pub(super) fn named(i: usize, paths: impl Fn() -> Vec<String>) -> String {
+pub(super) fn named(i: usize, paths: &dyn Fn() -> Vec<String>) -> String {
     let paths = paths();
     match paths.get(i) {
         Some(path) => format!("argument `{path}`"),
@@ -234,7 +290,7 @@ pub(super) fn named(i: usize, paths: impl Fn() -> Vec<String>) -> String {
 /// Arguments on several clients.
 pub(super) fn client_of(args: &[Array]) -> Result<Client> {
     let client = args.first().map_or_else(Client::from_env, |x| Ok(x.client().clone()))?;
-    args.iter().enumerate().try_for_each(|(i, x)| x.check_client(&client, || format!("leaf {i} of the arguments")))?;
+    args.iter().enumerate().try_for_each(|(i, x)| x.check_client(&client, &|| format!("leaf {i} of the arguments")))?;
     Ok(client)
 }
 
@@ -258,7 +314,7 @@ pub(super) fn traced_as<Args: Tree + 'static, F: Function<Args>>(
     JIT_TRACES.fetch_add(1, Relaxed);
     timeline::span(
         timeline::Kind::Trace,
-        || (name(f), takes.iter().map(|taken| taken.ty.to_string()).collect::<Vec<_>>().join(", ")),
+        || (name(f), types(takes)),
         || {
             trace(client, takes, |params| {
                 let out = f.call(&tree::rebuild(tuple, params.iter().cloned())?)?;
@@ -267,6 +323,11 @@ pub(super) fn traced_as<Args: Tree + 'static, F: Function<Args>>(
             })
         },
     )
+}
+
+/// The types of parameters in words.
+fn types(takes: &[Taken]) -> String {
+    takes.iter().map(|taken| taken.ty.to_string()).collect::<Vec<_>>().join(", ")
 }
 
 /// The path of a function, such as `model::step`, or of the function that a closure is in.

@@ -6,7 +6,7 @@ use super::trace::{Taken, TracedFunction, apply_all, states, trace, type_of};
 use crate::array::Array;
 use crate::device::Client;
 use crate::error::{Error, Result};
-use crate::tree::{self, Tree};
+use crate::tree::{self, Structure, Tree};
 use pallas_graph::call::{Call, Case, While};
 use pallas_graph::{Graph, Var, call};
 use pallas_ir::{At, DType, Diag, Loc, Type};
@@ -73,11 +73,31 @@ impl Scan {
         R: Outcome<Tree = (C, Y)>,
     {
         let at = Loc::caller();
-        let refused = |message: String, help: &str| Err(Error::operation(at, Diag::new("scan", At::Op, message, help)));
         let (carried, arrays) = (tree::leaves(init), tree::leaves(xs));
         let client = client_of(carried.iter().chain(&arrays))?;
+        let length = self.steps(&arrays, &|| tree::paths(xs), at)?;
+        let takes = elements(&carried, &arrays);
+        let traced = trace(&client, &takes, |params| {
+            let (c, x) = params.split_at(carried.len());
+            let x = tree::rebuild(xs, x.iter().cloned())?;
+            let (c, y) = step(&tree::rebuild(init, c.iter().cloned())?, &x).tree()?;
+            let mut results = carries(init, &c, at)?;
+            results.extend(tree::leaves(&y));
+            Ok((y, results))
+        })?;
+        let (y, traced) = traced.split();
+        let (last, stacks) = self.call(traced, &carried, &arrays, length, &client, at)?;
+        Ok((tree::rebuild(init, last)?, tree::rebuild(&y, stacks)?))
+    }
+
+    /// Number of steps over these arrays.
+    ///
+    /// # Errors
+    /// Arrays whose first axes differ, or are not as long as it was said; an array without axis; no number at all.
+    fn steps(&self, arrays: &[Array], paths: &dyn Fn() -> Vec<String>, at: Loc) -> Result<usize> {
+        let refused = |message: String, help: &str| Err(Error::operation(at, Diag::new("scan", At::Op, message, help)));
         let mut length = self.length;
-        for (x, path) in arrays.iter().zip(tree::paths(xs)) {
+        for (x, path) in arrays.iter().zip(paths()) {
             x.check()?;
             match (x.shape().first(), length) {
                 (Some(&n), Some(known)) if n != known => {
@@ -95,26 +115,36 @@ impl Scan {
                 (Some(&n), _) => length = Some(n),
             }
         }
-        let Some(length) = length else {
-            return refused("a scan without arrays".into(), "give the number of steps: `Scan::new().length(n)`");
-        };
-        let element = |x: &Array| Taken::of(Type::new(x.dtype(), &x.shape()[1..]), x);
-        let takes: Vec<Taken> = carried.iter().map(Taken::like).chain(arrays.iter().map(element)).collect();
-        let traced = trace(&client, &takes, |params| {
-            let (c, x) = params.split_at(carried.len());
-            let x = tree::rebuild(xs, x.iter().cloned())?;
-            let (c, y) = step(&tree::rebuild(init, c.iter().cloned())?, &x).tree()?;
-            let results = [carries(init, &c, at)?, tree::leaves(&y)].concat();
-            Ok((y, results))
-        })?;
-        let TracedFunction { returned: y, graph, captured, .. } = traced;
-        let body = captured_first(graph, takes.len());
-        let args: Vec<&Array> = captured.iter().chain(&carried).chain(&arrays).collect();
-        let call = call::Scan { body, captured: captured.len(), carried: carried.len(), length, reverse: self.reverse };
-        let mut results = apply_all(&args, at, &client, |graph, v| graph.push_scan(call, v, self.unroll))?;
-        let stacks = results.split_off(carried.len());
-        Ok((tree::rebuild(init, results)?, tree::rebuild(&y, stacks)?))
+        match length {
+            Some(length) => Ok(length),
+            None => refused("a scan without arrays".into(), "give the number of steps: `Scan::new().length(n)`"),
+        }
     }
+
+    /// Calls the step that was traced; returns what the last one carries, and the stacks.
+    fn call(
+        &self,
+        step: TracedFunction<()>,
+        carried: &[Array],
+        arrays: &[Array],
+        length: usize,
+        client: &Client,
+        at: Loc,
+    ) -> Result<(Vec<Array>, Vec<Array>)> {
+        let TracedFunction { graph, captured, .. } = step;
+        let body = captured_first(graph, carried.len() + arrays.len());
+        let args: Vec<&Array> = captured.iter().chain(carried).chain(arrays).collect();
+        let call = call::Scan { body, captured: captured.len(), carried: carried.len(), length, reverse: self.reverse };
+        let mut results = apply_all(&args, at, client, |graph, v| graph.push_scan(call, v, self.unroll))?;
+        let stacks = results.split_off(carried.len());
+        Ok((results, stacks))
+    }
+}
+
+/// The parameters of a step: what is carried, and an element of each array.
+fn elements(carried: &[Array], arrays: &[Array]) -> Vec<Taken> {
+    let element = |x: &Array| Taken::of(Type::new(x.dtype(), &x.shape()[1..]), x);
+    carried.iter().map(Taken::like).chain(arrays.iter().map(element)).collect()
 }
 
 /// Calls `step` for each element of the first axis of arrays; `lax.scan`.
@@ -149,6 +179,16 @@ where
     R: Outcome<Tree = (C, Y)>,
 {
     Scan::new().run(init, xs, step)
+}
+
+/// Refuses a condition that is no bool scalar.
+fn is_scalar_bool(condition: &Array, code: &'static str, function: &str, at: Loc) -> Result<()> {
+    condition.check()?;
+    if type_of(condition) == Type::scalar(DType::Bool) {
+        return Ok(());
+    }
+    let message = format!("the condition of a `{function}` is {}", type_of(condition));
+    Err(Error::operation(at, Diag::new(code, At::Op, message, "it is a bool scalar: reduce it by `all` or `any`")))
 }
 
 /// Calls `step` with the numbers of a range, i32 scalars, and what it returned before; `lax.fori_loop` with fixed
@@ -217,24 +257,29 @@ where
     let given = |params: &[Array]| tree::rebuild(init, params.iter().cloned());
     let condition = trace(&client, &takes, |params| {
         let goes_on = condition(&given(params)?).tree()?;
-        goes_on.check()?;
-        if type_of(&goes_on) != Type::scalar(DType::Bool) {
-            let message = format!("the condition of a `while_loop` is {}", type_of(&goes_on));
-            let diag = Diag::new("while", At::Op, message, "it is a bool scalar: reduce it by `all` or `any`");
-            return Err(Error::operation(at, diag));
-        }
+        is_scalar_bool(&goes_on, "while", "while_loop", at)?;
         Ok(((), vec![goes_on]))
     })?;
     let body = trace(&client, &takes, |params| Ok(((), carries(init, &step(&given(params)?).tree()?, at)?)))?;
-    let args: Vec<&Array> = condition.captured.iter().chain(&body.captured).chain(&carried).collect();
+    tree::rebuild(init, repeat(condition, body, &carried, &client, at)?)
+}
+
+/// Calls a loop whose condition and step were traced.
+fn repeat(
+    condition: TracedFunction<()>,
+    body: TracedFunction<()>,
+    carried: &[Array],
+    client: &Client,
+    at: Loc,
+) -> Result<Vec<Array>> {
+    let args: Vec<&Array> = condition.captured.iter().chain(&body.captured).chain(carried).collect();
     let call = While {
         condition_captured: condition.captured.len(),
         body_captured: body.captured.len(),
-        condition: captured_first(condition.graph, takes.len()),
-        body: captured_first(body.graph, takes.len()),
+        condition: captured_first(condition.graph, carried.len()),
+        body: captured_first(body.graph, carried.len()),
     };
-    let results = apply_all(&args, at, &client, |graph, v| graph.push_all(Call::While(call), v))?;
-    tree::rebuild(init, results)
+    apply_all(&args, at, client, |graph, v| graph.push_all(Call::While(call), v))
 }
 
 /// Calls one of two functions: the first if `condition`, a bool scalar, is true; `lax.cond`. Both are traced, and return
@@ -263,12 +308,7 @@ where
     S: Outcome<Tree = R::Tree>,
 {
     let at = Loc::caller();
-    condition.check()?;
-    if type_of(condition) != Type::scalar(DType::Bool) {
-        let message = format!("the condition of a `cond` is {}", type_of(condition));
-        let diag = Diag::new("cond", At::Op, message, "it is a bool scalar: reduce it by `all` or `any`");
-        return Err(Error::operation(at, diag));
-    }
+    is_scalar_bool(condition, "cond", "cond", at)?;
     let number = condition.cast(DType::I32);
     let all: Vec<Branch<'_, A, R::Tree>> = vec![Box::new(|args| no(args).tree()), Box::new(|args| yes(args).tree())];
     branches(&number, args, all, &|i| format!("the function for {}", i == 1), at)
@@ -413,13 +453,25 @@ fn client_of<'a>(arrays: impl IntoIterator<Item = &'a Array>) -> Result<Client> 
 /// # Errors
 /// Another tree, or a leaf of another type.
 fn carries<C: Tree>(before: &C, after: &C, at: Loc) -> Result<Vec<Array>> {
-    let refused = |message: String, help: &str| Err(Error::operation(at, Diag::new("carry", At::Op, message, help)));
     let [a, b] = [before, after].map(|tree| tree::structure(tree));
+    let (old, new) = (tree::leaves(before), tree::leaves(after));
+    are_alike(&a, &b, &old, &new, &|| tree::paths(before), at)?;
+    Ok(new)
+}
+
+fn are_alike(
+    a: &Structure,
+    b: &Structure,
+    old: &[Array],
+    new: &[Array],
+    paths: &dyn Fn() -> Vec<String>,
+    at: Loc,
+) -> Result<()> {
+    let refused = |message: String, help: &str| Err(Error::operation(at, Diag::new("carry", At::Op, message, help)));
     if a != b {
         return refused(format!("a step takes {a} and returns {b}"), "it returns a tree like the one it takes");
     }
-    let leaves = tree::leaves(after);
-    for ((old, new), path) in tree::leaves(before).iter().zip(&leaves).zip(tree::paths(before)) {
+    for ((old, new), path) in old.iter().zip(new).zip(paths()) {
         new.check()?;
         if type_of(old) != type_of(new) {
             let message = format!("a step takes {}{} and returns {}", leaf("", &path), type_of(old), type_of(new));
@@ -433,7 +485,7 @@ fn carries<C: Tree>(before: &C, after: &C, at: Loc) -> Result<Vec<Array>> {
             return refused(message, "start with a value like the one it returns: `pvary` of it over the axis");
         }
     }
-    Ok(leaves)
+    Ok(())
 }
 
 /// The graph with the parameters that stand for captured arrays in front.

@@ -5,8 +5,9 @@ use super::custom::without_rule;
 use super::function::{Function, Given, Outcome};
 use super::linear::like;
 use super::rules;
-use super::trace::{Taken, append, apply_all, trace, type_of};
+use super::trace::{Taken, TracedFunction, append, apply_all, trace, type_of};
 use crate::array::Array;
+use crate::device::Client;
 use crate::error::{Error, Result};
 use crate::tree::{self, Tree};
 use pallas_graph::call::{Call, CustomJvp};
@@ -64,8 +65,8 @@ where
             return Ok(out);
         }
         let client = client_of(&args)?;
-        let primal = traced(&f, &tuple, &args, &client)?;
-        let (out, gives) = (primal.returned, primal.graph.gives());
+        let (out, primal) = traced(&f, &tuple, &args, &client)?.split();
+        let gives = primal.graph.gives();
         let types: Vec<Type> = args.iter().map(type_of).collect();
         let floats = args.iter().filter(|x| x.dtype().is_float());
         let takes: Vec<Taken> = args.iter().chain(floats).map(Taken::like).collect();
@@ -86,28 +87,43 @@ where
             results.extend(tangents);
             Ok(((), results))
         })?;
-        let linear: Vec<bool> = (0..both.graph.params.len()).map(|i| (types.len()..takes.len()).contains(&i)).collect();
-        if let Some(NotLinear { at, op, ty }) = transform::not_linear(&both.graph, &linear, gives.len(), false) {
-            let message = match op {
-                Some(op) => format!("`{op}` makes a stated tangent that is not linear in the tangents"),
-                None => format!("a stated tangent of {ty} does not depend on the tangents"),
-            };
-            let help = "a tangent is a sum of the arguments' tangents, each times what depends on arguments alone";
-            return Err(Error::operation(at, Diag::new("not-linear", At::Op, message, help)));
-        }
-        let part = |graph, own, captured| Part { graph, own, captured };
-        let parts = vec![part(primal.graph, args.len(), primal.captured), part(both.graph, takes.len(), both.captured)];
-        let (graphs, captured) = sharing(parts);
-        let [primal, rule] = graphs.try_into().expect("two functions");
-        let call = Call::CustomJvp(CustomJvp { captured: captured.len(), primal, rule });
-        let all: Vec<&Array> = captured.iter().chain(&args).collect();
-        let results = apply_all(&all, at, &client, |graph, v| graph.push_all(call, v))?;
-        tree::rebuild(&out, results)
+        tree::rebuild(&out, call(primal, both, &args, &client, at)?)
     })
+}
+
+/// Appends the call of a function, with its rule: from arguments and tangents to results and tangents.
+///
+/// # Errors
+/// Tangents that are not linear in those of the arguments; errors of the device.
+fn call(
+    primal: TracedFunction<()>,
+    rule: TracedFunction<()>,
+    args: &[Array],
+    client: &Client,
+    at: Loc,
+) -> Result<Vec<Array>> {
+    let results = primal.graph.results.len();
+    let takes = args.len() + args.iter().filter(|x| x.dtype().is_float()).count();
+    let linear: Vec<bool> = (0..rule.graph.params.len()).map(|i| (args.len()..takes).contains(&i)).collect();
+    if let Some(NotLinear { at, op, ty }) = transform::not_linear(&rule.graph, &linear, results, false) {
+        let message = match op {
+            Some(op) => format!("`{op}` makes a stated tangent that is not linear in the tangents"),
+            None => format!("a stated tangent of {ty} does not depend on the tangents"),
+        };
+        let help = "a tangent is a sum of the arguments' tangents, each times what depends on arguments alone";
+        return Err(Error::operation(at, Diag::new("not-linear", At::Op, message, help)));
+    }
+    let part = |graph, own, captured| Part { graph, own, captured };
+    let parts = vec![part(primal.graph, args.len(), primal.captured), part(rule.graph, takes, rule.captured)];
+    let (graphs, captured) = sharing(parts);
+    let [primal, rule] = graphs.try_into().expect("two functions");
+    let call = Call::CustomJvp(CustomJvp { captured: captured.len(), primal, rule });
+    let all: Vec<&Array> = captured.iter().chain(args).collect();
+    apply_all(&all, at, client, |graph, v| graph.push_all(call, v))
 }
 
 /// Zeros in the innermost function that is being traced.
 fn zeros(ty: &Type, at: Loc) -> Result<Array> {
-    let made = append(at, |graph| Ok(vec![graph.splat(Literal::new(ty.dtype, 0.0), &ty.shape)]));
+    let made = append(at, Box::new(|graph| Ok(vec![graph.splat(Literal::new(ty.dtype, 0.0), &ty.shape)])));
     Ok(made?.remove(0))
 }

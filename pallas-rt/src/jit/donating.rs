@@ -53,8 +53,8 @@ pub fn jit_donating<Args: Tree + 'static, F: Function<Args>>(f: F) -> F::Donatin
         Prepared::Done(out) => Ok(out),
         Prepared::Ready { entry, args: mut donated, donated: count } => {
             let rest = donated.split_off(count);
-            let rest: Vec<&Array> = rest.iter().chain(&entry.captured).collect();
-            tree::rebuild(&entry.out, entry.program.run_donating(donated, &rest)?)
+            let rest: Vec<&Array> = rest.iter().chain(&entry.form.captured).collect();
+            tree::rebuild(&entry.out, entry.form.program.run_donating(donated, &rest)?)
         }
     })
 }

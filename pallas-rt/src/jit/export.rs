@@ -228,7 +228,7 @@ impl ExportedFunction {
                 let message = format!("argument `{path}` is {}, the function takes {ty}", type_of(x));
                 return Err(Error::Tree { called: Loc::NONE, message });
             }
-            x.check_client(&self.client, || format!("argument `{path}`"))?;
+            x.check_client(&self.client, &|| format!("argument `{path}`"))?;
         }
         let all: Vec<&Array> = args.iter().copied().chain(&self.captured).collect();
         self.program.run(&all)

@@ -4,6 +4,7 @@ use super::compiled::{client_of, traced};
 use super::function::{Function, Given};
 use super::trace::{TracedFunction, apply_all, type_of};
 use crate::array::Array;
+use crate::device::Client;
 use crate::error::{Error, Result};
 use crate::tree::{self, Tree};
 use pallas_graph::transform::{Refused, vjp_of};
@@ -109,34 +110,60 @@ pub(super) fn gradient<Args: Tree + 'static, F: Function<Args>, P: Tree>(
     at: Loc,
 ) -> Result<(F::Out, P)> {
     let ((args, structures), tuple) = ((given.flat)(), &(given.tuple)());
-    args.iter().try_for_each(|x| x.check().map(drop))?;
     let wrt = leaves_of(numbers, &structures);
-    let of = |message: String, help: &str| Error::operation(at, Diag::new("grad", At::Op, message, help));
+    let client = differentiable(&args, &wrt, at)?;
+    let (returned, traced) = traced(f, tuple, &args, &client)?.split();
+    let (outs, gradient) = backward(traced, &args, &wrt, &client, at)?;
+    Ok((tree::rebuild(&returned, outs)?, tree::rebuild(picked, gradient)?))
+}
+
+fn wrong(at: Loc, message: String, help: &str) -> Error {
+    Error::operation(at, Diag::new("grad", At::Op, message, help))
+}
+
+/// The client of arguments whose leaves with these numbers are differentiated by.
+///
+/// # Errors
+/// A leaf without derivatives; an argument that holds an error; arguments on several clients.
+fn differentiable(args: &[Array], wrt: &[usize], at: Loc) -> Result<Client> {
+    args.iter().try_for_each(|x| x.check().map(drop))?;
     if let Some(x) = wrt.iter().map(|&i| &args[i]).find(|x| !x.dtype().is_float()) {
         let message = format!("a gradient by an array of {}", type_of(x));
-        return Err(of(message, "gradients are by floating-point arrays: pass others in another argument"));
+        return Err(wrong(at, message, "gradients are by floating-point arrays: pass others in another argument"));
     }
-    let client = client_of(&args)?;
-    let TracedFunction { returned, graph, captured, .. } = traced(f, tuple, &args, &client)?;
+    client_of(args)
+}
+
+/// The results of a function, and the gradient of the first one by the leaves with these numbers.
+///
+/// # Errors
+/// A first result that is not one number; an operation without derivative; errors of the device.
+fn backward(
+    traced: TracedFunction<()>,
+    args: &[Array],
+    wrt: &[usize],
+    client: &Client,
+    at: Loc,
+) -> Result<(Vec<Array>, Vec<Array>)> {
+    let TracedFunction { graph, captured, .. } = traced;
     let result = graph.gives().remove(0);
     if !result.shape.is_empty() || !result.dtype.is_float() {
         let message = format!("the gradient of a function that returns {result}");
-        return Err(of(message, "return one floating-point number, such as a sum or a mean"));
+        return Err(wrong(at, message, "return one floating-point number, such as a sum or a mean"));
     }
     let flags: Vec<bool> = (0..graph.params.len()).map(|i| wrt.contains(&i)).collect();
     let of_first: Vec<bool> = (0..graph.results.len()).map(|i| i == 0).collect();
     let backward = vjp_of(&graph, &flags, &of_first).map_err(refused)?;
     let all: Vec<&Array> = args.iter().chain(&captured).collect();
     let one = Literal::new(result.dtype, 1.0);
-    let mut outs = apply_all(&all, at, &client, |graph, vars| {
+    let mut outs = apply_all(&all, at, client, |graph, vars| {
         let one = graph.literal(one);
         Ok(graph.inline(&backward, &[vars, &[one]].concat()))
     })?;
     // They come in the order of the parameters.
     let found = outs.split_off(graph.results.len());
     let place = |i: &usize| flags[..*i].iter().filter(|on| **on).count();
-    let gradient: Vec<Array> = wrt.iter().map(|i| found[place(i)].clone()).collect();
-    Ok((tree::rebuild(&returned, outs)?, tree::rebuild(picked, gradient)?))
+    Ok((outs, wrt.iter().map(|i| found[place(i)].clone()).collect()))
 }
 
 /// The error of a transformation.

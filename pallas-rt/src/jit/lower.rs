@@ -91,6 +91,23 @@ pub fn lower<Args: Tree + 'static, F: Function<Args>>(f: F) -> F::Boxed<Result<L
     F::boxed(move |given: Given<'_, Args>| Lowered::of(&f, &given, at))
 }
 
+/// What a function is compiled from.
+struct Parts {
+    graph: Graph,
+    captured: Vec<Array>,
+    declared: Declared,
+}
+
+fn parts(traced: TracedFunction<()>, args: &[Array], paths: &[String], client: &Client) -> Result<Parts> {
+    let TracedFunction { graph, captured, .. } = traced;
+    captured.iter().try_for_each(|x| x.check_client(client, &|| "a captured array".into()))?;
+    let own = args.iter().chain(&captured);
+    let (graph, declared) = Declared::of(&graph, own, &|i| named(i, &|| paths.to_vec()))?;
+    let graph = graph.into_owned();
+    declared.of_device(&graph)?;
+    Ok(Parts { graph, captured, declared })
+}
+
 impl<Args: Tree + 'static, F: Function<Args>> Lowered<Args, F> {
     /// Traces a function for these arguments.
     pub(super) fn of(f: &F, given: &Given<'_, Args>, at: Loc) -> Result<Self> {
@@ -98,13 +115,9 @@ impl<Args: Tree + 'static, F: Function<Args>> Lowered<Args, F> {
         let (args, structures) = (given.flat)();
         args.iter().try_for_each(|x| x.check().map(drop))?;
         let client = client_of(&args)?;
-        let TracedFunction { returned: out, graph, captured, .. } = traced(f, &tuple, &args, &client)?;
-        captured.iter().try_for_each(|x| x.check_client(&client, || "a captured array".into()))?;
+        let (out, traced) = traced(f, &tuple, &args, &client)?.split();
         let paths = tree::paths(&tuple);
-        let own = args.iter().chain(&captured);
-        let (graph, declared) = Declared::of(&graph, own, &|i| named(i, || paths.clone()))?;
-        let graph = graph.into_owned();
-        declared.of_device(&graph)?;
+        let Parts { graph, captured, declared } = parts(traced, &args, &paths, &client)?;
         Ok(Lowered {
             at,
             outline: Outline::of(&tuple),
@@ -239,7 +252,7 @@ impl<Args: Tree + 'static, F: Function<Args>> Lowered<Args, F> {
             if type_of(x) != *ty {
                 return wrong(format!("argument `{path}` is {}, the function is compiled for {ty}", type_of(x)));
             }
-            x.check_client(&self.client, || format!("argument `{path}`"))?;
+            x.check_client(&self.client, &|| format!("argument `{path}`"))?;
         }
         Ok(())
     }

@@ -3,7 +3,7 @@ use super::sharded::declared;
 use super::trace::type_of;
 use crate::array::Array;
 use crate::device::Client;
-use crate::tree::{Outline, Tree};
+use crate::tree::Outline;
 use pallas_graph::mesh::Placed;
 use pallas_ir::{DType, Loc, Type};
 use std::collections::VecDeque;
@@ -163,14 +163,14 @@ pub(super) struct Compiled {
 }
 
 impl Compiled {
-    pub(super) fn of<Args: Tree>(tuple: &Args, args: &[Array], client: &Client) -> Compiled {
+    pub(super) fn of(outline: Outline, args: &[Array], client: &Client) -> Compiled {
         let declared = args.iter().map(declared).collect();
-        Compiled { declared, ..Compiled::of_types(tuple, args.iter().map(type_of).collect(), client) }
+        Compiled { declared, ..Compiled::of_types(outline, args.iter().map(type_of).collect(), client) }
     }
 
     /// As [`of`](Compiled::of), for leaves of these types.
-    pub(super) fn of_types<Args: Tree>(tuple: &Args, types: Vec<Type>, client: &Client) -> Compiled {
-        Compiled { outline: Outline::of(tuple), types, declared: vec![], client: client.noted() }
+    pub(super) fn of_types(outline: Outline, types: Vec<Type>, client: &Client) -> Compiled {
+        Compiled { outline, types, declared: vec![], client: client.noted() }
     }
 
     /// The differences to other arguments.
@@ -209,7 +209,7 @@ impl Compiled {
 }
 
 /// The reasons for a call to compile: its differences to the most similar arguments of earlier calls.
-pub(super) fn reasons<'a>(new: &Compiled, known: impl Iterator<Item = &'a Compiled>) -> Vec<MissReason> {
+pub(super) fn reasons<'a>(new: &Compiled, known: &mut dyn Iterator<Item = &'a Compiled>) -> Vec<MissReason> {
     let weight = |reason: &MissReason| if matches!(reason, MissReason::Structure { .. }) { 1000 } else { 1 };
     let all = known.map(|old| old.differences(new));
     all.min_by_key(|found| found.iter().map(weight).sum::<usize>()).unwrap_or_else(|| vec![MissReason::First])

@@ -105,10 +105,10 @@ fn call<Args: Tree + 'static, F: Function<Args>>(
         takes.push(sharding);
     }
     let client = client_of(&args)?;
-    let mut body = Body::trace(f, &tuple, &inside, &manual, &client, at)?;
+    let (out, mut body) = Body::trace(f, &tuple, &inside, &manual, &client, at)?;
     body.graph = of_blocks(&body.graph, args.len());
     let gives = body.graph.gives().iter().map(|ty| along_first(ty.shape.len())).collect();
-    body.call(takes, gives, &args, &manual, at)
+    tree::rebuild(&out, body.call(takes, gives, &args, &manual, at)?)
 }
 
 /// The function of blocks of one element: the first parameters, and all results, have a first axis more.

@@ -207,6 +207,25 @@ fn call<Args: Tree + 'static, F: Function<Args>>(
 ) -> Result<F::Out> {
     let tuple = (given.tuple)();
     let (args, structures) = (given.flat)();
+    let (takes, inside) = blocks(&args, &structures, &tree::paths(&tuple), manual, in_specs, at)?;
+    let client = client_of(&args)?;
+    let (out, body) = Body::trace(f, &tuple, &inside, manual, &client, at)?;
+    let gives = body.gives(&|| tree::paths(&out), manual, out_specs, at)?;
+    tree::rebuild(&out, body.call(takes, gives, &args, manual, at)?)
+}
+
+/// The shardings of the arguments, and the parameters of the body: their blocks.
+///
+/// # Errors
+/// Another number of specs than arguments; a spec that an argument cannot have; dimensions that are not divided evenly.
+fn blocks(
+    args: &[Array],
+    structures: &[tree::Structure],
+    paths: &[String],
+    manual: &Manual,
+    in_specs: &[PartitionSpec],
+    at: Loc,
+) -> Result<(Vec<Sharding>, Vec<Taken>)> {
     args.iter().try_for_each(|x| x.check().map(drop))?;
     let leaves: Vec<usize> = structures.iter().map(tree::Structure::leaves).collect();
     let specs: Vec<&PartitionSpec> = match in_specs {
@@ -220,9 +239,8 @@ fn call<Args: Tree + 'static, F: Function<Args>>(
             return Err(wrong(at, message, "one for all, one for each argument, or one for each of their arrays"));
         }
     };
-    let paths = tree::paths(&tuple);
     let (mut takes, mut inside) = (vec![], vec![]);
-    for ((x, spec), path) in args.iter().zip(specs).zip(&paths) {
+    for ((x, spec), path) in args.iter().zip(specs).zip(paths) {
         let ty = type_of(x);
         let sharding = manual.divided(spec, &ty, at)?;
         let uneven = ty.shape.iter().zip(sharding.parts()).position(|(&n, parts)| !n.is_multiple_of(parts));
@@ -235,16 +253,11 @@ fn call<Args: Tree + 'static, F: Function<Args>>(
         inside.push(Taken::of_states(block, Some(manual.states_of(&sharding, array_states(x)))));
         takes.push(sharding);
     }
-
-    let client = client_of(&args)?;
-    let body = Body::trace(f, &tuple, &inside, manual, &client, at)?;
-    let gives = results(&body, manual, out_specs, at)?;
-    body.call(takes, gives, &args, manual, at)
+    Ok((takes, inside))
 }
 
 /// A body that was traced.
-pub(super) struct Body<Out> {
-    out: Out,
+pub(super) struct Body {
     pub graph: Graph,
     captured: Vec<Array>,
     /// By result.
@@ -252,24 +265,25 @@ pub(super) struct Body<Out> {
     client: Client,
 }
 
-impl<Out: Tree + Send + Sync + 'static> Body<Out> {
-    /// Traces a function of blocks like these.
+impl Body {
+    /// Traces a function of blocks like these; returns its result too, of which only the structure matters.
     ///
     /// # Errors
     /// The function's error; the first mistake in what its results depend on.
-    pub(super) fn trace<Args: Tree + 'static, F: Function<Args, Out = Out>>(
+    pub(super) fn trace<Args: Tree + 'static, F: Function<Args>>(
         f: &F,
         tuple: &Args,
         inside: &[Taken],
         manual: &Manual,
         client: &Client,
         at: Loc,
-    ) -> Result<Body<Out>> {
+    ) -> Result<(F::Out, Body)> {
         let binding = axes::bind(&manual.mesh, &manual.axes, at)?;
-        let TracedFunction { returned: out, graph, captured, states } = traced_as(f, tuple, inside, client)?;
+        let (out, traced) = traced_as(f, tuple, inside, client)?.split();
         drop(binding);
+        let TracedFunction { graph, captured, states, .. } = traced;
         let states = states.into_iter().flatten().collect();
-        Ok(Body { out, graph, captured, states, client: client.clone() })
+        Ok((out, Body { graph, captured, states, client: client.clone() }))
     }
 
     /// Calls it on each device.
@@ -283,7 +297,7 @@ impl<Out: Tree + Send + Sync + 'static> Body<Out> {
         args: &[Array],
         manual: &Manual,
         at: Loc,
-    ) -> Result<Out> {
+    ) -> Result<Vec<Array>> {
         let Manual { mesh, axes, .. } = manual;
         let given = gives.iter().zip(&self.states);
         let named: Vec<States> = given.map(|(sharding, own)| manual.states_of(sharding, Some(own.clone()))).collect();
@@ -294,42 +308,43 @@ impl<Out: Tree + Send + Sync + 'static> Body<Out> {
         takes.extend(self.captured.iter().map(|x| Sharding::replicated(x.shape().len())));
         let map = ShardMap { mesh: mesh.clone(), manual: axes.clone(), takes, gives, body: self.graph };
         let all: Vec<&Array> = args.iter().chain(&self.captured).collect();
-        let outs = apply_all(&all, at, &self.client, |graph, v| graph.push_all(Call::ShardMap(map), v))?;
-        tree::rebuild(&self.out, outs)
+        apply_all(&all, at, &self.client, |graph, v| graph.push_all(Call::ShardMap(map), v))
     }
-}
 
-/// The shardings of the results.
-fn results<T: Tree + Send + Sync + 'static>(
-    body: &Body<T>,
-    manual: &Manual,
-    specs: &[PartitionSpec],
-    at: Loc,
-) -> Result<Vec<Sharding>> {
-    let (mesh, blocks, states) = (&manual.mesh, body.graph.gives(), &body.states);
-    let n = blocks.len();
-    let specs: Vec<&PartitionSpec> = match specs {
-        [spec] => vec![spec; n],
-        specs if specs.len() == n => specs.iter().collect(),
-        specs => {
-            let message = format!("{} specs for a result of {n} arrays", specs.len());
-            return Err(wrong(at, message, "one for all of them, or one for each"));
-        }
-    };
-    let paths = tree::paths(&body.out);
-    let one = |i: usize| {
-        let sharding = manual.divided(specs[i], &blocks[i], at)?;
-        let named = manual.states_of(&sharding, Some(states[i].clone()));
-        let of = if paths[i].is_empty() { String::new() } else { format!(" `{}`", paths[i]) };
-        let axis = (0..mesh.rank()).find(|&axis| states[i][axis] != State::Invariant && states[i][axis] != named[axis]);
-        let Some(axis) = axis else { return Ok(sharding) };
-        let (name, state) = (mesh.name(axis), states[i][axis]);
-        let message = format!("the result{of} is {} over axis `{name}`, which its spec does not say", state.name());
-        let help = match state {
-            State::Varying => format!("name `{name}` in its spec, or combine the values: `psum`, `pmean`, `pmax`"),
-            _ => format!("combine the values over `{name}` first: `psum`"),
+    /// The shardings of the results.
+    fn gives(
+        &self,
+        paths: &dyn Fn() -> Vec<String>,
+        manual: &Manual,
+        specs: &[PartitionSpec],
+        at: Loc,
+    ) -> Result<Vec<Sharding>> {
+        let (mesh, blocks, states) = (&manual.mesh, self.graph.gives(), &self.states);
+        let n = blocks.len();
+        let specs: Vec<&PartitionSpec> = match specs {
+            [spec] => vec![spec; n],
+            specs if specs.len() == n => specs.iter().collect(),
+            specs => {
+                let message = format!("{} specs for a result of {n} arrays", specs.len());
+                return Err(wrong(at, message, "one for all of them, or one for each"));
+            }
         };
-        Err(wrong(at, message, &help))
-    };
-    (0..n).map(one).collect()
+        let paths = paths();
+        let one = |i: usize| {
+            let sharding = manual.divided(specs[i], &blocks[i], at)?;
+            let named = manual.states_of(&sharding, Some(states[i].clone()));
+            let of = if paths[i].is_empty() { String::new() } else { format!(" `{}`", paths[i]) };
+            let axis =
+                (0..mesh.rank()).find(|&axis| states[i][axis] != State::Invariant && states[i][axis] != named[axis]);
+            let Some(axis) = axis else { return Ok(sharding) };
+            let (name, state) = (mesh.name(axis), states[i][axis]);
+            let message = format!("the result{of} is {} over axis `{name}`, which its spec does not say", state.name());
+            let help = match state {
+                State::Varying => format!("name `{name}` in its spec, or combine the values: `psum`, `pmean`, `pmax`"),
+                _ => format!("combine the values over `{name}` first: `psum`"),
+            };
+            Err(wrong(at, message, &help))
+        };
+        (0..n).map(one).collect()
+    }
 }

@@ -84,6 +84,14 @@ pub(super) struct TracedFunction<R> {
     pub states: Vec<Option<States>>,
 }
 
+impl<R> TracedFunction<R> {
+    /// What it returned, and the rest, whose type is that of every function.
+    pub(super) fn split(self) -> (R, TracedFunction<()>) {
+        let TracedFunction { returned, graph, captured, states } = self;
+        (returned, TracedFunction { returned: (), graph, captured, states })
+    }
+}
+
 /// A trace that has begun. It is closed also if the function returns an error or panics, with all that began inside of it.
 pub(super) struct Open {
     id: u32,
@@ -175,10 +183,22 @@ pub(super) fn trace<R>(
     takes: &[Taken],
     f: impl FnOnce(&[Array]) -> Result<(R, Vec<Array>)>,
 ) -> Result<TracedFunction<R>> {
+    let mut returned = None;
+    let results = |params: &[Array]| {
+        let (own, results) = f(params)?;
+        returned = Some(own);
+        Ok(results)
+    };
+    let TracedFunction { returned: (), graph, captured, states } = trace_leaves(client, takes, Box::new(results))?;
+    Ok(TracedFunction { returned: returned.expect("the function returned"), graph, captured, states })
+}
+
+/// A function of arrays, behind a pointer: what calls it is compiled once, not for each closure of a program.
+type OfArrays<'a> = Box<dyn FnOnce(&[Array]) -> Result<Vec<Array>> + 'a>;
+
+fn trace_leaves(client: &Client, takes: &[Taken], f: OfArrays<'_>) -> Result<TracedFunction<()>> {
     let (open, params) = Open::begin(client, takes);
-    let (returned, results) = f(&params)?;
-    let TracedFunction { returned: (), graph, captured, states } = open.end(&results)?;
-    Ok(TracedFunction { returned, graph, captured, states })
+    open.end(&f(&params)?)
 }
 
 fn array(graph: &Graph, v: Var, trace: u32, client: &Client) -> Array {
@@ -248,7 +268,7 @@ fn is_same(a: &Array, b: &Array) -> bool {
 ///
 /// # Errors
 /// A mistake; inside of a `shard_map`, values of devices that do not go together.
-pub(super) fn append(at: Loc, f: impl FnOnce(&mut Graph) -> Result<Vec<Var>, Diag>) -> Result<Vec<Array>> {
+pub(super) fn append(at: Loc, f: Box<dyn FnOnce(&mut Graph) -> Result<Vec<Var>, Diag> + '_>) -> Result<Vec<Array>> {
     TRACES.with_borrow_mut(|traces| {
         let Trace { id, graph, client, typing, .. } = traces.last_mut().expect("a function is being traced");
         graph.at = at;
@@ -269,9 +289,9 @@ static SINGLES: LazyLock<Lru<Single, Arc<Program>>> = LazyLock::new(|| Lru::new(
 /// A single operation: where it runs, its graph, and the divisions of operands that it follows.
 type Single = (Client, Graph, Option<Followed>);
 
-/// Appends the equations of an operation to a graph, for these operands.
-pub(crate) trait Equations: FnOnce(&mut Graph, &[Var]) -> Result<Var, Diag> {}
-impl<F: FnOnce(&mut Graph, &[Var]) -> Result<Var, Diag>> Equations for F {}
+/// Appends the equations of an operation to a graph, for these operands; returns its result or results. It is behind a pointer,
+/// so that what calls it is compiled once, not for each operation.
+type Equations<'a, R> = Box<dyn FnOnce(&mut Graph, &[Var]) -> Result<R, Diag> + 'a>;
 
 /// The constraint that makes a traced array, with its line, and the array before it.
 pub(super) fn constraint_of(x: &Array) -> Option<(Placed, Loc, Array)> {
@@ -300,22 +320,30 @@ pub(crate) fn is_tracing() -> bool {
 
 /// An operation that makes its elements: inside of a function that is being traced it is a part of that function even if
 /// no operand is traced; elsewhere it runs at once, as [`apply`] does.
-pub(crate) fn make(args: &[&Array], at: Loc, equations: impl Equations) -> Array {
+pub(crate) fn make(args: &[&Array], at: Loc, equations: impl FnOnce(&mut Graph, &[Var]) -> Result<Var, Diag>) -> Array {
     if !is_tracing() {
         return apply(args, at, equations);
     }
-    first(append_to_innermost(args, at, one(equations)), args)
+    first(append_to_innermost(args, at, one(Box::new(equations))), args)
 }
 
 /// An operation on arrays: appended to the innermost graph if one of them is traced, or if there are none while a function is
 /// being traced; else run at once, on the client of the first one. A mistake makes an array that holds it; so does an
 /// operand that holds one.
-pub(crate) fn apply(args: &[&Array], at: Loc, equations: impl Equations) -> Array {
+pub(crate) fn apply(
+    args: &[&Array],
+    at: Loc,
+    equations: impl FnOnce(&mut Graph, &[Var]) -> Result<Var, Diag>,
+) -> Array {
+    apply_one(args, at, Box::new(equations))
+}
+
+fn apply_one(args: &[&Array], at: Loc, equations: Equations<'_, Var>) -> Array {
     let client = match args.first() {
         Some(x) => Ok(x.client().clone()),
         None => innermost_client().map_or_else(Client::from_env, Ok),
     };
-    first(client.and_then(|client| apply_all(args, at, &client, one(equations))), args)
+    first(client.and_then(|client| apply_boxed(args, at, &client, one(equations))), args)
 }
 
 /// The client of the innermost function that is being traced.
@@ -323,8 +351,8 @@ fn innermost_client() -> Option<Client> {
     TRACES.with_borrow(|traces| traces.last().map(|trace| trace.client.clone()))
 }
 
-fn one(equations: impl Equations) -> impl FnOnce(&mut Graph, &[Var]) -> Result<Vec<Var>, Diag> {
-    |graph: &mut Graph, vars: &[Var]| Ok(vec![equations(graph, vars)?])
+fn one(equations: Equations<'_, Var>) -> Equations<'_, Vec<Var>> {
+    Box::new(|graph, vars| Ok(vec![equations(graph, vars)?]))
 }
 
 /// The only result, or an array that holds the mistake.
@@ -336,15 +364,11 @@ fn first(made: Result<Vec<Array>>, args: &[&Array]) -> Array {
 }
 
 /// Appends an operation to the innermost graph.
-fn append_to_innermost(
-    args: &[&Array],
-    at: Loc,
-    equations: impl FnOnce(&mut Graph, &[Var]) -> Result<Vec<Var>, Diag>,
-) -> Result<Vec<Array>> {
+fn append_to_innermost(args: &[&Array], at: Loc, equations: Equations<'_, Vec<Var>>) -> Result<Vec<Array>> {
     // Those that are traced come first: on another thread there is no graph for the others.
     args.iter().filter(|x| x.is_traced()).try_for_each(|x| inside(x, at).map(drop))?;
     let vars = args.iter().map(|x| inside(x, at)).collect::<Result<Vec<Var>>>()?;
-    append(at, |graph| equations(graph, &vars))
+    append(at, Box::new(|graph| equations(graph, &vars)))
 }
 
 /// As [`apply`], with several results.
@@ -357,8 +381,12 @@ pub(super) fn apply_all(
     client: &Client,
     equations: impl FnOnce(&mut Graph, &[Var]) -> Result<Vec<Var>, Diag>,
 ) -> Result<Vec<Array>> {
+    apply_boxed(args, at, client, Box::new(equations))
+}
+
+fn apply_boxed(args: &[&Array], at: Loc, client: &Client, equations: Equations<'_, Vec<Var>>) -> Result<Vec<Array>> {
     args.iter().try_for_each(|x| x.check().map(drop))?;
-    args.iter().try_for_each(|x| x.check_client(client, || "an operand".into())).map_err(|e| e.called_at(at))?;
+    args.iter().try_for_each(|x| x.check_client(client, &|| "an operand".into())).map_err(|e| e.called_at(at))?;
     if args.iter().any(|x| x.is_traced()) || args.is_empty() && is_tracing() {
         return append_to_innermost(args, at, equations);
     }

@@ -6,8 +6,9 @@ use super::function::{Function, Given};
 use super::gradient::refused;
 use super::trace::{Taken, TracedFunction, apply_all, type_of};
 use crate::array::{Array, axis_of};
+use crate::device::Client;
 use crate::error::{Error, Result};
-use crate::tree::{self, Tree};
+use crate::tree::{self, Structure, Tree};
 use pallas_graph::mesh::Mesh;
 use pallas_graph::transform::{batched, batched_along};
 use pallas_graph::{Graph, Var};
@@ -170,128 +171,168 @@ fn call<Args: Tree + 'static, F: Function<Args>>(
             "one for each argument: `Some(axis)`, `None` for one that is the same for all, or those of its leaves";
         wrong(at, format!("{found} in {} arguments", structures.len()), help)
     })?;
-    let (along, size) = batch(&args, &tree::paths(&tuple), &of_leaves, at)?;
-
-    let one = |(x, axis): (&Array, &Option<usize>)| {
-        let mut ty = type_of(x);
-        axis.map(|axis| ty.shape.remove(axis));
-        Taken::of(ty, x)
-    };
-    let takes: Vec<Taken> = args.iter().zip(&along).map(one).collect();
+    let batch = Batch::of(&args, &tree::paths(&tuple), &of_leaves, name, at)?;
     let client = client_of(&args)?;
-    let named = name.map(|name| Mesh::of_batch(name, size)).transpose().map_err(|diag| Error::operation(at, diag))?;
-    let named = named.map(Arc::new);
-    let binding = named.as_ref().map(|mesh| axes::bind(mesh, &[true], at)).transpose()?;
-    let TracedFunction { returned, graph, captured, .. } = traced_as(f, &tuple, &takes, &client)?;
+    let binding = batch.named.as_ref().map(|mesh| axes::bind(mesh, &[true], at)).transpose()?;
+    let (returned, traced) = traced_as(f, &tuple, &batch.takes(&args), &client)?.split();
     drop(binding);
-    let which: Vec<bool> = (0..graph.params.len()).map(|i| along.get(i).is_some_and(Option::is_some)).collect();
-    let (graph, has) = match &named {
-        Some(mesh) => batched_along(&graph, &which, mesh),
-        None => batched(&graph, &which, size),
-    }
-    .map_err(refused)?;
-
-    let places = results(&returned, &graph, &has, out_axes, at)?;
-    let all: Vec<&Array> = args.iter().chain(&captured).collect();
-    let outs = apply_all(&all, at, &client, |to, vars| {
-        let mut vars = vars.to_vec();
-        for (v, axis) in vars.iter_mut().zip(&along) {
-            if let Some(axis) = *axis {
-                let rank = to.ty(*v).shape.len();
-                *v = moved(to, *v, std::iter::once(axis).chain((0..rank).filter(|&a| a != axis)).collect())?;
-            }
-        }
-        let made = to.inline(&graph, &vars);
-        let mut outs = vec![];
-        for ((v, &has), place) in made.into_iter().zip(&has).zip(&places) {
-            outs.push(match *place {
-                None => v,
-                Some(axis) if has => {
-                    let rank = to.ty(v).shape.len();
-                    moved(to, v, (1..=axis).chain([0]).chain(axis + 1..rank).collect())?
-                }
-                Some(axis) => repeated(to, v, axis, size)?,
-            });
-        }
-        Ok(outs)
-    })?;
-    tree::rebuild(&returned, outs)
+    let results = Results { structure: tree::structure(&returned), paths: &|| tree::paths(&returned), axes: out_axes };
+    tree::rebuild(&returned, batch.run(traced, &args, &results, &client, at)?)
 }
 
-/// The axis of each leaf, and the extent of all of them.
-///
-/// # Errors
-/// A leaf without such an axis; two with different extents; no leaf with an axis.
-fn batch(args: &[Array], paths: &[String], axes: &[Option<isize>], at: Loc) -> Result<(Vec<Option<usize>>, usize)> {
-    let mut found = vec![];
-    let mut first: Option<(usize, usize)> = None;
-    for (i, (x, axis)) in args.iter().zip(axes).enumerate() {
-        let Some(asked) = *axis else {
-            found.push(None);
-            continue;
+/// A batch of examples.
+struct Batch {
+    /// By leaf, the axis of the examples.
+    along: Vec<Option<usize>>,
+    /// Number of examples.
+    size: usize,
+    /// The axis of the examples as one of a mesh, if it has a name.
+    named: Option<Arc<Mesh>>,
+}
+
+/// The tree that a function of one example returns.
+struct Results<'a> {
+    structure: Structure,
+    paths: &'a dyn Fn() -> Vec<String>,
+    /// The axes of the batch.
+    axes: &'a BatchAxes,
+}
+
+impl Batch {
+    /// The leaves without the axis of the examples.
+    fn takes(&self, args: &[Array]) -> Vec<Taken> {
+        let one = |(x, axis): (&Array, &Option<usize>)| {
+            let mut ty = type_of(x);
+            axis.map(|axis| ty.shape.remove(axis));
+            Taken::of(ty, x)
         };
-        let Ok(axis) = axis_of(asked, x.shape().len()) else {
-            let message = format!("`vmap` along axis {asked} of argument `{}` of {}", paths[i], type_of(x));
-            let help =
-                "it has no such axis; `vmap_axes` takes `None` for an argument that is the same for all examples";
-            return Err(wrong(at, message, help));
-        };
-        let extent = x.shape()[axis];
-        match first {
-            Some((other, size)) if size != extent => {
-                let leaf = |i: usize| format!("argument `{}` of {}", paths[i], type_of(&args[i]));
-                let message = format!("a batch of {size} in {} and of {extent} in {}", leaf(other), leaf(i));
-                return Err(wrong(at, message, "all arguments that are batched have the same number of examples"));
-            }
-            Some(_) => {}
-            None => first = Some((i, extent)),
-        }
-        found.push(Some(axis));
+        args.iter().zip(&self.along).map(one).collect()
     }
-    match first {
-        Some((_, size)) => Ok((found, size)),
-        None => Err(wrong(at, "`vmap` without a batched array".into(), "give one of the arguments an axis: `Some(0)`")),
+
+    /// Calls a function of one example for the batch.
+    ///
+    /// # Errors
+    /// Axes that the results do not have; an operation without batching rule; errors of the device.
+    fn run(
+        &self,
+        traced: TracedFunction<()>,
+        args: &[Array],
+        results: &Results<'_>,
+        client: &Client,
+        at: Loc,
+    ) -> Result<Vec<Array>> {
+        let Batch { along, size, named } = self;
+        let TracedFunction { graph, captured, .. } = traced;
+        let which: Vec<bool> = (0..graph.params.len()).map(|i| along.get(i).is_some_and(Option::is_some)).collect();
+        let (graph, has) = match named {
+            Some(mesh) => batched_along(&graph, &which, mesh),
+            None => batched(&graph, &which, *size),
+        }
+        .map_err(refused)?;
+        let places = results.places(&graph, &has, at)?;
+        let all: Vec<&Array> = args.iter().chain(&captured).collect();
+        apply_all(&all, at, client, |to, vars| {
+            let mut vars = vars.to_vec();
+            for (v, axis) in vars.iter_mut().zip(along) {
+                if let Some(axis) = *axis {
+                    let rank = to.ty(*v).shape.len();
+                    *v = moved(to, *v, std::iter::once(axis).chain((0..rank).filter(|&a| a != axis)).collect())?;
+                }
+            }
+            let made = to.inline(&graph, &vars);
+            let mut outs = vec![];
+            for ((v, &has), place) in made.into_iter().zip(&has).zip(&places) {
+                outs.push(match *place {
+                    None => v,
+                    Some(axis) if has => {
+                        let rank = to.ty(v).shape.len();
+                        moved(to, v, (1..=axis).chain([0]).chain(axis + 1..rank).collect())?
+                    }
+                    Some(axis) => repeated(to, v, axis, *size)?,
+                });
+            }
+            Ok(outs)
+        })
+    }
+
+    /// The batch of leaves along these axes.
+    ///
+    /// # Errors
+    /// A leaf without such an axis; two with different extents; no leaf with an axis; a name that no axis can have.
+    fn of(args: &[Array], paths: &[String], axes: &[Option<isize>], name: Option<&str>, at: Loc) -> Result<Batch> {
+        let mut found = vec![];
+        let mut first: Option<(usize, usize)> = None;
+        for (i, (x, axis)) in args.iter().zip(axes).enumerate() {
+            let Some(asked) = *axis else {
+                found.push(None);
+                continue;
+            };
+            let Ok(axis) = axis_of(asked, x.shape().len()) else {
+                let message = format!("`vmap` along axis {asked} of argument `{}` of {}", paths[i], type_of(x));
+                let help =
+                    "it has no such axis; `vmap_axes` takes `None` for an argument that is the same for all examples";
+                return Err(wrong(at, message, help));
+            };
+            let extent = x.shape()[axis];
+            match first {
+                Some((other, size)) if size != extent => {
+                    let leaf = |i: usize| format!("argument `{}` of {}", paths[i], type_of(&args[i]));
+                    let message = format!("a batch of {size} in {} and of {extent} in {}", leaf(other), leaf(i));
+                    return Err(wrong(at, message, "all arguments that are batched have the same number of examples"));
+                }
+                Some(_) => {}
+                None => first = Some((i, extent)),
+            }
+            found.push(Some(axis));
+        }
+        let Some((_, size)) = first else {
+            return Err(wrong(
+                at,
+                "`vmap` without a batched array".into(),
+                "give one of the arguments an axis: `Some(0)`",
+            ));
+        };
+        let named =
+            name.map(|name| Mesh::of_batch(name, size)).transpose().map_err(|diag| Error::operation(at, diag))?;
+        Ok(Batch { along: found, size, named: named.map(Arc::new) })
     }
 }
 
-/// The axis of each result.
-///
-/// # Errors
-/// Another number of axes than results; no such axis; `None` for a result that depends on the example.
-fn results<T: Tree>(
-    returned: &T,
-    graph: &Graph,
-    has: &[bool],
-    axes: &BatchAxes,
-    at: Loc,
-) -> Result<Vec<Option<usize>>> {
-    let n = graph.results.len();
-    let structure = tree::structure(returned);
-    // A list of one holds for all leaves, unless it is that of a list of one.
-    let found = axes.of_leaves(&structure).or_else(|found| axes.only().ok_or(found)?.of_leaves(&structure));
-    let axes =
-        found.map_err(|found| wrong(at, format!("{found} in a result"), "one for all of them, or one for each"))?;
-    let paths = tree::paths(returned);
-    let place = |i: usize| {
-        let ty = graph.ty(graph.results[i]);
-        let rank = ty.shape.len() + usize::from(!has[i]);
-        let of = if paths[i].is_empty() { String::new() } else { format!(" `{}`", paths[i]) };
-        match axes[i] {
-            None if has[i] => {
-                let message = format!("the result{of} depends on the example, and has no axis for the batch");
-                Err(wrong(at, message, "give it one: `Some(0)`"))
-            }
-            None => Ok(None),
-            Some(axis) => match axis_of(axis, rank) {
-                Ok(axis) => Ok(Some(axis)),
-                Err(_) => {
-                    let message = format!("a batch along axis {axis} of the result{of}, which has {rank} axes with it");
-                    Err(wrong(at, message, "axes count from 0, or from the end as -1, -2 .."))
+impl Results<'_> {
+    /// The axis of each result.
+    ///
+    /// # Errors
+    /// Another number of axes than results; no such axis; `None` for a result that depends on the example.
+    fn places(&self, graph: &Graph, has: &[bool], at: Loc) -> Result<Vec<Option<usize>>> {
+        let Results { structure, paths, axes } = self;
+        let n = graph.results.len();
+        // A list of one holds for all leaves, unless it is that of a list of one.
+        let found = axes.of_leaves(structure).or_else(|found| axes.only().ok_or(found)?.of_leaves(structure));
+        let axes =
+            found.map_err(|found| wrong(at, format!("{found} in a result"), "one for all of them, or one for each"))?;
+        let paths = paths();
+        let place = |i: usize| {
+            let ty = graph.ty(graph.results[i]);
+            let rank = ty.shape.len() + usize::from(!has[i]);
+            let of = if paths[i].is_empty() { String::new() } else { format!(" `{}`", paths[i]) };
+            match axes[i] {
+                None if has[i] => {
+                    let message = format!("the result{of} depends on the example, and has no axis for the batch");
+                    Err(wrong(at, message, "give it one: `Some(0)`"))
                 }
-            },
-        }
-    };
-    (0..n).map(place).collect()
+                None => Ok(None),
+                Some(axis) => match axis_of(axis, rank) {
+                    Ok(axis) => Ok(Some(axis)),
+                    Err(_) => {
+                        let message =
+                            format!("a batch along axis {axis} of the result{of}, which has {rank} axes with it");
+                        Err(wrong(at, message, "axes count from 0, or from the end as -1, -2 .."))
+                    }
+                },
+            }
+        };
+        (0..n).map(place).collect()
+    }
 }
 
 /// The axes in another order.

@@ -143,7 +143,7 @@ fn settle(outputs: &mut [&mut Array], results: Vec<Array>) -> Result<()> {
     }
     for (i, (output, result)) in outputs.iter().zip(&results).enumerate() {
         result.buffer()?;
-        output.check_client(result.client(), || format!("output {i}"))?;
+        output.check_client(result.client(), &|| format!("output {i}"))?;
         if (output.dtype(), output.shape()) != (result.dtype(), result.shape()) {
             let of = |x: &Array| format!("{} {:?}", x.dtype(), x.shape());
             let message = format!("it is {}, the result {}", of(output), of(result));

@@ -183,7 +183,7 @@ fn client_of<'a>(
     let mut client = scope.client.clone();
     for (at, array) in arrays.enumerate() {
         match &client {
-            Some(client) => array.check_client(client, || what(at))?,
+            Some(client) => array.check_client(client, &|| what(at))?,
             None => client = Some(array.client().clone()),
         }
     }

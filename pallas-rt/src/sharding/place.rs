@@ -131,7 +131,7 @@ fn from_callback(shape: &[usize], sharding: &NamedSharding, make: MakeBlock<'_>,
     let expected = Type::new(first.dtype(), local);
     for (index, block) in &made {
         block.buffer()?;
-        block.check_client(first.client(), || format!("the block of {index:?}"))?;
+        block.check_client(first.client(), &|| format!("the block of {index:?}"))?;
         let found = Type::new(block.dtype(), block.shape());
         if found != expected {
             let found = format!("a block of {found} for the elements {index:?} of an array of the shape {shape:?}");

@@ -16,7 +16,7 @@ use crate::array::Array;
 use crate::device::{Client, JIT_CALLS, JIT_COMPILES};
 use crate::error::{Error, Result};
 use crate::timeline;
-use crate::tree::{self, Structure, Tree};
+use crate::tree::{self, Outline, Structure, Tree};
 use kind::cut;
 use pallas_graph::bounded::{Family, Unlike};
 use pallas_graph::mesh::Placed;
@@ -198,10 +198,7 @@ impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
             Length::Alone(why) => {
                 let extra = || self.extra(&lengths, why);
                 let entry = self.own.entry_with(f, given.tuple, &args, structures, &extra)?;
-                let all: Vec<&Array> = args.iter().chain(&entry.captured).collect();
-                let described = || (name(f), format!("{} steps", entry.program.kernels()));
-                let results = timeline::span(timeline::Kind::Call, described, || entry.program.run(&all))?;
-                tree::rebuild(&entry.out, results)
+                tree::rebuild(&entry.out, entry.form.run(&args, &|| name(f))?)
             }
         }
     }
@@ -254,7 +251,7 @@ impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
         }
         let mut types: Vec<Type> = args.iter().map(type_of).collect();
         places.iter().for_each(|&(leaf, axis, size)| types[leaf].shape[axis] = self.sizes[size].most);
-        let about = misses::Compiled::of_types(tuple, types.clone(), &client);
+        let about = misses::Compiled::of_types(Outline::of(tuple), types.clone(), &client);
         let structures = structures.to_vec();
         let (ready, lengths) = (OnceLock::new(), RwLock::default());
         let declared = args.iter().map(declared).collect();
@@ -401,14 +398,14 @@ impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
         trace: Duration,
     ) -> Result<()> {
         let args = tree::leaves(tuple);
-        captured.iter().try_for_each(|x| x.check_client(&kind.client, || "a captured array".into()))?;
+        captured.iter().try_for_each(|x| x.check_client(&kind.client, &|| "a captured array".into()))?;
         let begun = Instant::now();
         JIT_COMPILES.fetch_add(1, Relaxed);
         let described =
             || (format!("jit_bounded at {}", self.at), format!("{} equations", family.graph().equations.len()));
         let program = timeline::span(timeline::Kind::Compile, described, || {
             let own = args.iter().chain(&captured);
-            let (graph, mut divided) = Declared::of(family.graph(), own, &|i| named(i, || tree::paths(tuple)))?;
+            let (graph, mut divided) = Declared::of(family.graph(), own, &|i| named(i, &|| tree::paths(tuple)))?;
             divided.shardings.resize(graph.params.len(), None);
             Program::declared(&graph, &[], &divided, &kind.client)
         })?;
@@ -416,7 +413,7 @@ impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
         let reasons = {
             let all = self.kinds.read().unwrap_or_else(PoisonError::into_inner);
             let others = all.iter().rev().filter(|other| other.ready.get().is_some());
-            misses::reasons(&kind.about, others.map(|other| &other.about))
+            misses::reasons(&kind.about, &mut others.map(|other| &other.about))
         };
         misses::record(Miss { at: self.at, reasons, trace, compile, temporary_bytes, hint: None });
         // Another thread may have been first.
