@@ -13,14 +13,15 @@
 //! x * 1, x / 1, x - 0, cast to its own type      x; x + 0 of integers
 //! select c x x                 x
 //! ge (cast c) 1                c, and likewise other comparisons of a truth value's number; `not c` if it is that
-//! sort x, cumsum x, reverse x  x, along an axis of one element; argsort x, argmax x 0
+//! sort x, cumsum x, reverse x  x, along an axis of one element; argsort x, argmax x, argtopk x 0
+//! take_along_axis x (iota)     x, by its own positions
 //! sum x, max x                 reshape x, along axes of one element; x, along none
 //! stop_gradient x              x: derivatives were made before
 //! sharding_constraint x        x, and likewise other annotations: a graph is partitioned before
 //! ```
 use crate::build::{dims, infer};
 use crate::graph::{Equation, Graph, Op, Var};
-use pallas_ir::structural::{ArgReduce, ArgSort, Broadcast, Cast, Dot, Iota, Reduce, Reshape, Transpose};
+use pallas_ir::structural::{ArgReduce, ArgSort, ArgTopK, Broadcast, Cast, Dot, Iota, Reduce, Reshape, Transpose};
 use pallas_ir::{DType, Literal, ScalarOp, StructuralOp};
 
 pub(super) fn cancel(graph: &Graph) -> Graph {
@@ -122,8 +123,11 @@ impl Simpler {
             Op::Structural(StructuralOp::Reduce(op)) => self.fold_of_one(e, op),
             Op::Structural(op) if self.moves_nothing(op, e) => Some(Simple::Is(e.args[0])),
             Op::Structural(
-                StructuralOp::ArgSort(ArgSort { axis, .. }) | StructuralOp::ArgReduce(ArgReduce { axis, .. }),
+                StructuralOp::ArgSort(ArgSort { axis, .. })
+                | StructuralOp::ArgTopK(ArgTopK { axis, .. })
+                | StructuralOp::ArgReduce(ArgReduce { axis, .. }),
             ) => self.position_of_one(e, *axis),
+            Op::Structural(StructuralOp::TakeAlong(op)) => self.taken_at_own(e, op.axis),
             Op::Scalar(ScalarOp::Select) if e.args[1] == e.args[2] => Some(Simple::Is(e.args[1])),
             Op::Scalar(op) => self.of_truths(*op, e).or_else(|| self.by_neutral(*op, e)),
             _ => None,
@@ -162,13 +166,22 @@ impl Simpler {
     fn position_of_one(&self, e: &Equation, axis: usize) -> Option<Simple> {
         let (from, to) = (&self.graph.ty(e.args[0]).shape, &self.graph.ty(e.result()).shape);
         let iota = Iota { shape: dims(from), axis, dtype: DType::I32 };
-        (from[axis] == 1).then(|| match from == to {
+        let is_one = from[axis] == 1 && from.iter().product::<usize>() == to.iter().product();
+        is_one.then(|| match from == to {
             true => Simple::moved(iota, &[]),
             false => {
                 let reshape = StructuralOp::from(Reshape { to: dims(to) });
                 Simple::Both(Op::Structural(iota.into()), vec![], Op::Structural(reshape))
             }
         })
+    }
+
+    /// An array by its own positions along an axis.
+    fn taken_at_own(&self, e: &Equation, axis: usize) -> Option<Simple> {
+        let same = self.graph.ty(e.args[0]).shape == self.graph.ty(e.result()).shape;
+        let own =
+            matches!(self.structural(e.args[1])?.0, StructuralOp::Iota(Iota { axis: along, .. }) if *along == axis);
+        (same && own).then_some(Simple::Is(e.args[0]))
     }
 
     fn transpose(&self, e: &Equation, op: &Transpose) -> Option<Simple> {

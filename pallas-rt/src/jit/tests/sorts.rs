@@ -100,8 +100,14 @@ fn one_element_is_in_order() {
     }
     // Of more elements, one is chosen.
     assert_eq!(jit(|x: &Array| x.argmax(1))(&x).expect("it runs").to_vec::<i32>().expect("it runs"), [1]);
+    let (largest, none) = jit(|x: &Array| (x.top_k(1, 0), x.top_k(0, 0)))(&x).expect("it runs");
+    assert_eq!((bits(&largest.0), largest.1.to_vec::<i32>().expect("it runs")), (bits(&x), vec![0; 5]));
+    assert_eq!((none.0.shape(), none.1.shape()), (&[0, 5][..], &[0, 5][..]));
+    let by_other = jit(|x: &Array| x.take_along_axis(&ops::arange(0, 5, 1, DType::I32).expand_dims(0), 0));
+    assert_eq!(bits(&by_other(&x).expect("it runs"))[0], 3f32.to_bits(), "positions along another axis");
     // There is no such operation.
-    let all = |x: &Array| ((x.sort(0), x.argsort(0), x.cumsum(0), x.flip(0)), (x.max(0), x.argmin(0)));
+    let all = |x: &Array| ((x.sort(0), x.argsort(0), x.cumsum(0), x.flip(0)), (x.max(0), x.argmin(0), x.top_k(1, 0)));
     let text = lower(all)(&x).expect("it is traced").to_plan();
-    assert!(!["sort axis", "cumulative", "reverse", "reduce"].iter().any(|name| text.contains(name)), "{text}");
+    let names = ["sort axis", "cumulative", "reverse", "reduce", "top_k", "take_along_axis"];
+    assert!(!names.iter().any(|name| text.contains(name)), "{text}");
 }
