@@ -259,25 +259,68 @@ pub(super) unsafe fn extreme(dtype: DType, max: bool, x: *const u8, stride: isiz
     typed!(dtype, T => unsafe { extreme_of::<T>(max, x.cast(), stride, n) })
 }
 
-unsafe fn extreme_of<T: Copy + PartialOrd>(max: bool, x: *const T, stride: isize, n: usize) -> i32 {
+unsafe fn extreme_of<T: Ordered>(max: bool, x: *const T, stride: isize, n: usize) -> i32 {
+    if n == 0 {
+        return 0;
+    }
     // SAFETY: the caller's.
-    let at = |i: usize| unsafe { *x.offset(i as isize * stride) };
-    let mut best = 0;
+    let at = |i: usize| unsafe { *x.offset(i as isize * stride) }.key();
+    let (mut best, mut place) = (at(0), 0);
     for i in 0..n {
-        // Only NaN is unordered with itself.
-        if at(i).partial_cmp(&at(i)).is_none() {
+        let own = at(i);
+        if T::is_nan(own) {
             return i as i32;
         }
-        if if max { at(i) > at(best) } else { at(i) < at(best) } {
-            best = i;
+        if if max { own > best } else { own < best } {
+            (best, place) = (own, i as i32);
         }
     }
-    best as i32
+    place
 }
 
 /// Elements that [`extreme`] compares.
-trait Ordered: Copy + PartialOrd {}
-impl<T: Copy + PartialOrd> Ordered for T {}
+trait Ordered: Copy {
+    /// Has the same order.
+    type Key: Copy + PartialOrd;
+    fn key(self) -> Self::Key;
+    fn is_nan(key: Self::Key) -> bool;
+}
+
+macro_rules! ordered {
+    ($($T:ty),*) => {$(
+        impl Ordered for $T {
+            type Key = $T;
+            #[inline(always)]
+            fn key(self) -> $T {
+                self
+            }
+            #[inline(always)]
+            #[allow(clippy::eq_op, reason = "only NaN differs from itself")]
+            fn is_nan(key: $T) -> bool {
+                key != key
+            }
+        }
+    )*};
+    (halves: $($T:ty),*) => {$(
+        impl Ordered for $T {
+            /// The bits as an integer with their sign, so that both zeros are 0.
+            type Key = i16;
+            #[inline(always)]
+            fn key(self) -> i16 {
+                let bits = self.to_bits() as i16;
+                let magnitude = bits & i16::MAX;
+                if bits < 0 { -magnitude } else { magnitude }
+            }
+            #[inline(always)]
+            fn is_nan(key: i16) -> bool {
+                const INFINITY: i16 = <$T>::INFINITY.to_bits() as i16;
+                (key > INFINITY) | (key < -INFINITY)
+            }
+        }
+    )*};
+}
+ordered!(f32, f64, i8, u8, i16, u16, i32, u32, i64, u64, bool);
+ordered!(halves: half::f16, half::bf16);
 
 /// Columns that are searched together.
 const COLUMNS: usize = 64;
@@ -322,19 +365,18 @@ unsafe fn extremes_of<T: Ordered>(max: bool, x: *const T, stride: isize, n: usiz
 /// # Safety
 /// As [`extremes`].
 #[inline(always)]
-#[allow(clippy::eq_op, reason = "only NaN differs from itself")]
 unsafe fn block_of<T: Ordered, const MAX: bool>(x: *const T, stride: isize, n: usize, count: usize, to: *mut i32) {
     // SAFETY: the caller's.
     unsafe {
-        let mut best = [x.read(); COLUMNS];
+        let mut best = [x.read().key(); COLUMNS];
         let mut place = [0; COLUMNS];
-        (0..count).for_each(|c| best[c] = x.add(c).read());
+        (0..count).for_each(|c| best[c] = x.add(c).read().key());
         for i in 1..n {
             let row = x.offset(i as isize * stride);
             for c in 0..count {
-                let (own, other) = (row.add(c).read(), best[c]);
+                let (own, other) = (row.add(c).read().key(), best[c]);
                 let is_better = if MAX { own > other } else { own < other };
-                let is_taken = (is_better | (own != own)) & (other == other);
+                let is_taken = (is_better | T::is_nan(own)) & !T::is_nan(other);
                 best[c] = if is_taken { own } else { other };
                 place[c] = if is_taken { i as i32 } else { place[c] };
             }
@@ -352,16 +394,37 @@ mod tests {
     fn columns_have_the_extremes_of_each() {
         for (n, columns) in [(1, 5), (2, 64), (3, 130), (9, 63), (40, 1)] {
             for max in [true, false] {
-                let number = |i: usize| if i % 5 == 2 { f32::NAN } else { (i * 7 % 4) as f32 };
+                let number = |i: usize| match i % 5 {
+                    2 => [f32::NAN, -f32::NAN][i / 5 % 2],
+                    1 => [0.0, -0.0, f32::INFINITY, f32::NEG_INFINITY][i / 5 % 4],
+                    _ => (i * 7 % 4) as f32 - 1.5,
+                };
                 let x: Vec<f32> = (0..n * columns).map(|i| number(i * i + i / 3)).collect();
-                let mut found = vec![-1; columns];
-                let start: *const u8 = x.as_ptr().cast();
-                // SAFETY: there are so many columns of f32, and room for their positions.
-                unsafe { extremes(DType::F32, max, start, (columns as isize, n), columns, found.as_mut_ptr()) };
-                for (c, &place) in found.iter().enumerate() {
+                // The numbers are the same in all three types.
+                let f16: Vec<half::f16> = x.iter().map(|&x| half::f16::from_f32(x)).collect();
+                let bf16: Vec<half::bf16> = x.iter().map(|&x| half::bf16::from_f32(x)).collect();
+                let is_better = |a: f32, b: f32| if max { a > b } else { a < b };
+                let place_in = |column: usize| {
+                    let at = |i: usize| x[i * columns + column];
+                    let better = |best: usize, i: usize| if is_better(at(i), at(best)) { i } else { best };
+                    (0..n).find(|&i| at(i).is_nan()).unwrap_or_else(|| (0..n).fold(0, better)) as i32
+                };
+                let expected: Vec<i32> = (0..columns).map(place_in).collect();
+                let starts: [(DType, *const u8); 3] = [
+                    (DType::F32, x.as_ptr().cast()),
+                    (DType::F16, f16.as_ptr().cast()),
+                    (DType::Bf16, bf16.as_ptr().cast()),
+                ];
+                for (dtype, start) in starts {
+                    let mut found = vec![-1; columns];
+                    // SAFETY: there are so many columns of the type, and room for their positions.
+                    unsafe { extremes(dtype, max, start, (columns as isize, n), columns, found.as_mut_ptr()) };
+                    assert_eq!(found, expected, "{n}x{columns} of {dtype}, {max}");
+                    let column = |c: usize| start.wrapping_add(c * dtype.bytes());
                     // SAFETY: it is one of the columns.
-                    let own = unsafe { extreme(DType::F32, max, start.add(c * 4), columns as isize, n) };
-                    assert_eq!(place, own, "column {c} of {n}x{columns}, {max}");
+                    let one = |c: usize| unsafe { extreme(dtype, max, column(c), columns as isize, n) };
+                    let found: Vec<i32> = (0..columns).map(one).collect();
+                    assert_eq!(found, expected, "{n}x{columns} of {dtype}, {max}, one by one");
                 }
             }
         }
