@@ -1,14 +1,15 @@
 //! Plain operations on arrays in place of kernels.
 //!
-//! One rule ([`is_better`]): a traced function that no mesh divides computes small problems of f32, and softmax of long rows,
-//! by operations where the number of cores is known. `jit` fuses them with what is around them, and their gradients keep what
-//! they need of the values; a kernel is a launch of its own, and computes scores and logits again for its gradients, since
-//! those of large problems would need too much memory. The sizes are said at each function here. Two are operations at any
-//! size: sums of rows by number ([`sums`]), also outside of traced functions, and rows by number ([`rows`]), in any type of
-//! floats.
+//! One rule ([`is_better`]): a traced function that no mesh divides computes small problems of f32, and softmax and norms of
+//! long rows in any type of floats, by operations where the number of cores is known. `jit` fuses them with what is around
+//! them, and their gradients keep what they need of the values; a kernel is a launch of its own, and computes scores and logits
+//! again for its gradients, since those of large problems would need too much memory. A long row is work for several programs,
+//! where a kernel of rows has one. The sizes are said at each function here. Two are operations at any size: sums of rows by
+//! number ([`sums`]), also outside of traced functions, and rows by number ([`rows`]), in any type of floats.
 //! `cargo bench --bench plain` compares both.
 use crate::attention_options::{Options, axes, scale};
 use crate::attention_scores::Causal;
+use crate::rows::is_long;
 use pallas_rt::prelude::*;
 use pallas_rt::{calls_run, keep, launch_parts, ops};
 
@@ -25,8 +26,18 @@ const ROWS: usize = 1 << 19;
 const LONG_ROW: usize = 1 << 16;
 
 fn is_better(operands: &[&Array], has_size: bool) -> bool {
-    let is_traced = operands.iter().any(|x| x.is_traced()) && operands.iter().all(|x| x.dtype() == DType::F32);
-    is_traced && has_size && operands[0].client().target().cores.is_some() && launch_parts() == 1
+    has_size && operands.iter().all(|x| x.dtype() == DType::F32) && are_fused(operands)
+}
+
+/// True for the element types of kernels, which compute in f32.
+fn has_kernels(x: &Array) -> bool {
+    matches!(x.dtype(), DType::F32 | DType::F16 | DType::Bf16)
+}
+
+/// True in a traced function that no mesh divides, where the number of cores is known.
+fn are_fused(operands: &[&Array]) -> bool {
+    let is_traced = operands.iter().any(|x| x.is_traced());
+    is_traced && operands[0].client().target().cores.is_some() && launch_parts() == 1
 }
 
 /// Attention over up to 128 positions, or of a single query over 256, in which all queries see all keys or, if it is causal,
@@ -126,21 +137,28 @@ pub(crate) fn gradients_by_probabilities(
 #[track_caller]
 pub(crate) fn softmax(x: &Array, log: bool) -> Option<Array> {
     let is_long = x.shape().last().is_some_and(|&n| n >= LONG_ROW);
-    if x.is_empty() || !is_better(&[x], is_long) {
+    if x.is_empty() || !is_long || !has_kernels(x) || !are_fused(&[x]) {
         return None;
     }
-    Some(if log { x.log_softmax(-1) } else { x.softmax(-1) })
+    let wide = x.cast(DType::F32);
+    Some(if log { wide.log_softmax(-1) } else { wide.softmax(-1) }.cast(x.dtype()))
 }
 
-/// RMS norm, or layer norm with a shift `beta`, of rows with up to 2^19 elements in all; `None`: a kernel has to compute it.
+/// RMS norm, or layer norm with a shift `beta`, of rows with up to 2^19 elements in all, or of more than 2^17 each; `None`: a
+/// kernel has to compute it.
 pub(crate) fn norm(x: &Array, gamma: &Array, beta: Option<&Array>, epsilon: f32) -> Option<Array> {
-    if x.is_empty() || !is_better(&[x, gamma, beta.unwrap_or(gamma)], x.len() <= ROWS) {
+    let operands = [x, gamma, beta.unwrap_or(gamma)];
+    let is_alike = operands.iter().all(|operand| operand.dtype() == x.dtype()) && has_kernels(x);
+    let is_long = x.shape().last().is_some_and(|&n| is_long(n));
+    if x.is_empty() || !is_better(&operands, x.len() <= ROWS) && !(is_long && is_alike && are_fused(&operands)) {
         return None;
     }
-    let centred = beta.map_or_else(|| x.clone(), |_| x - x.mean(keep(-1)));
+    let [wide, gamma] = [x, gamma].map(|operand| operand.cast(DType::F32));
+    let beta = beta.map(|beta| beta.cast(DType::F32));
+    let centred = if beta.is_some() { &wide - wide.mean(keep(-1)) } else { wide };
     let variance = (&centred * &centred).mean(keep(-1));
     let scaled = centred * (variance + f64::from(epsilon)).rsqrt() * gamma;
-    Some(beta.map_or_else(|| scaled.clone(), |beta| &scaled + beta))
+    Some(beta.map_or_else(|| scaled.clone(), |beta| &scaled + beta).cast(x.dtype()))
 }
 
 /// Loss and log-sum-exp of up to 2^14 logits `x wᵀ` of a matrix of rows, each with a label of `[n, 1]`; `None`: a kernel has to

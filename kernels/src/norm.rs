@@ -9,7 +9,7 @@
 use crate::dispatch::{floats, with_gradient};
 use crate::element::Floating;
 use crate::norm_backward::{layer_norm_backward, rms_norm_backward};
-use crate::rows::{BLOCK, are_whole, blocks_of_rows, check_epsilon, parameter, rows};
+use crate::rows::{are_whole, blocks_of_long_rows, blocks_of_rows, check_epsilon, parameter, rows};
 use pallas_rt::Differentiable;
 use pallas_rt::prelude::*;
 
@@ -119,7 +119,7 @@ pub fn layer_norm(x: &Array, gamma: &Array, beta: &Array, epsilon: f32) -> Resul
         let [br, _] = blocks_of_rows(&flat, 32, None);
         layer_norm_whole_rows::<E>(&flat, &gamma, &beta, epsilon, br)
     } else {
-        let [br, bc] = blocks_of_rows(&flat, 8, Some(BLOCK));
+        let [br, bc] = blocks_of_long_rows(&flat);
         let zero = x.client().zeros(DType::F32, &[flat.shape()[0], 1])?;
         let mean = row_moment::<E>(&flat, &zero, 1, br, bc)?;
         let variance = row_moment::<E>(&flat, &mean, 2, br, bc)?;
@@ -160,7 +160,7 @@ pub fn rms_norm(x: &Array, gamma: &Array, epsilon: f32) -> Result<Array> {
         let [br, _] = blocks_of_rows(&flat, 32, None);
         rms_norm_whole_rows::<E>(&flat, &gamma, epsilon, br)
     } else {
-        let [br, bc] = blocks_of_rows(&flat, 8, Some(BLOCK));
+        let [br, bc] = blocks_of_long_rows(&flat);
         let zero = x.client().zeros(DType::F32, &[flat.shape()[0], 1])?;
         let beta = x.client().zeros(x.dtype(), &[1, n])?;
         let square = row_moment::<E>(&flat, &zero, 2, br, bc)?;

@@ -14,7 +14,7 @@ use crate::dispatch::floats;
 use crate::element::{Floating, Wide};
 use crate::norm::row_moment;
 use crate::online::busy;
-use crate::rows::{BLOCK, are_whole, blocks_of_rows, check_epsilon, narrow, parameter, rows};
+use crate::rows::{are_whole, blocks_of_long_rows, blocks_of_rows, check_epsilon, narrow, parameter, rows};
 use pallas_rt::launch_parts;
 use pallas_rt::prelude::*;
 
@@ -231,7 +231,7 @@ fn either(x: &Array, gamma: &Array, dy: &Array, epsilon: f32, centre: bool) -> R
             let [br, _] = blocks_of_rows(&flat, 8, None);
             norm_backward_whole_rows::<E>(&flat, &gamma, &dy, epsilon, centre, br)?
         } else {
-            let [br, bc] = blocks_of_rows(&flat, 8, Some(BLOCK));
+            let [br, bc] = blocks_of_long_rows(&flat);
             let zero = x.client().zeros(DType::F32, &[flat.shape()[0], 1])?;
             let mean = if centre { row_moment::<E>(&flat, &zero, 1, br, bc)? } else { zero.clone() };
             let variance = row_moment::<E>(&flat, &mean, 2, br, bc)?;

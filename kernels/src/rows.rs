@@ -66,15 +66,29 @@ pub(crate) fn check_epsilon(epsilon: f32) -> Result<()> {
 /// Longest row that is one block, and the same where a core keeps it and what is computed of it in its second level cache.
 const WHOLE_ROW: usize = 1 << 12;
 const CACHED_ROW: usize = 1 << 17;
-/// Columns of a block of longer ones.
-pub(crate) const BLOCK: usize = 1024;
+/// Columns of a block of longer ones, and on a processor, where a block of one row is little work for a program.
+const BLOCK: usize = 1 << 10;
+const BLOCK_OF_CORES: usize = 1 << 13;
 
 /// True if the rows of a matrix are read as a whole, once, and not block by block, once for each value that is found of them.
 /// Devices of a mesh that divide long rows keep their own columns.
 pub(crate) fn are_whole(x: &Array) -> bool {
-    let is_cached = x.client().target().cores.is_some() && launch_parts() == 1;
-    let longest = if is_cached { CACHED_ROW } else { WHOLE_ROW };
-    x.shape()[1] <= longest
+    x.shape()[1] <= if is_cached(x) { CACHED_ROW } else { WHOLE_ROW }
+}
+
+fn is_cached(x: &Array) -> bool {
+    x.client().target().cores.is_some() && launch_parts() == 1
+}
+
+/// True if a core's cache does not keep a row and what is computed of it.
+#[cfg(feature = "graph")]
+pub(crate) fn is_long(row: usize) -> bool {
+    row > CACHED_ROW
+}
+
+/// Rows and columns of a block of a matrix whose rows are not [whole](are_whole), of at most eight rows.
+pub(crate) fn blocks_of_long_rows(x: &Array) -> [usize; 2] {
+    blocks_of_rows(x, 8, Some(if is_cached(x) { BLOCK_OF_CORES } else { BLOCK }))
 }
 
 /// Rows and columns of a block of `x`, a matrix of `rows` rows of `n` elements: at most `most` rows, and few enough that all

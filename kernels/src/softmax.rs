@@ -8,7 +8,7 @@
 //! second one writes. A row without finite maximum gives NaN, as IEEE arithmetic does.
 use crate::dispatch::{floats, with_gradient};
 use crate::element::Floating;
-use crate::rows::{BLOCK, are_whole, blocks_of_rows, rows};
+use crate::rows::{are_whole, blocks_of_long_rows, blocks_of_rows, rows};
 use crate::softmax_backward::{log_softmax_backward, softmax_backward};
 use pallas_rt::Differentiable;
 use pallas_rt::prelude::*;
@@ -80,7 +80,7 @@ fn either(x: &Array, log: bool) -> Result<Array> {
         let [br, _] = blocks_of_rows(&flat, 32, None);
         softmax_whole_rows::<E>(&flat, log, br)
     } else {
-        let [br, bc] = blocks_of_rows(&flat, 8, Some(BLOCK));
+        let [br, bc] = blocks_of_long_rows(&flat);
         let (max, sum) = softmax_statistics::<E>(&flat, br, bc)?;
         softmax_apply::<E>(&flat, &max, &sum, log, br, bc)
     })?;

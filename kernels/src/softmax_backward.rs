@@ -8,7 +8,7 @@
 //! sum, one that writes.
 use crate::dispatch::floats;
 use crate::element::{Floating, Wide};
-use crate::rows::{BLOCK, are_whole, blocks_of_rows, rows};
+use crate::rows::{are_whole, blocks_of_long_rows, blocks_of_rows, rows};
 use pallas_rt::prelude::*;
 
 /// What is summed over a row.
@@ -76,7 +76,7 @@ fn either(y: &Array, dy: &Array, log: bool) -> Result<Array> {
         let [br, _] = blocks_of_rows(&y2, 8, None);
         softmax_backward_whole_rows::<E>(&y2, &dy2, log, br)
     } else {
-        let [br, bc] = blocks_of_rows(&y2, 8, Some(BLOCK));
+        let [br, bc] = blocks_of_long_rows(&y2);
         let sum = softmax_backward_sums::<E>(&y2, &dy2, log, br, bc)?;
         softmax_backward_apply::<E>(&y2, &dy2, &sum, log, br, bc)
     })?;

@@ -8,6 +8,7 @@ use pallas_kernels::flash_attention::{Causal, Cotangents, Options, flash_attenti
 use pallas_kernels::flash_attention_backward::flash_attention_backward_with_bias;
 use pallas_kernels::flash_attention_bias::sinks_gradient;
 use pallas_kernels::norm::{layer_norm, rms_norm};
+use pallas_kernels::softmax::{log_softmax, softmax};
 use pallas_rt::prelude::*;
 use pallas_rt::{grad, jit, ops, vmap_axes};
 
@@ -102,6 +103,42 @@ fn odd_numbers_are_those_of_kernels() {
                 let found = doubles(&jit(move |x: &Vec<Array>| f(x).map(|y| y * 1.0))(&x).unwrap_or_else(failed));
                 assert!(are_close(&found, &want), "{what}, {odd} in operand {at}: {found:?} {want:?}");
             }
+        }
+    }
+}
+
+/// Rows that are work for several programs, by operations in a jitted function and by kernels outside of one, and gradients.
+#[test]
+fn long_rows_are_those_of_kernels() {
+    const N: usize = (1 << 17) + 9;
+    let functions: [(&str, F); 4] = [
+        ("layer norm", |x| layer_norm(&x[0], &x[1], &x[2], 1e-5)),
+        ("rms norm", |x| rms_norm(&x[0], &x[1], 1e-5)),
+        ("softmax", |x| softmax(&x[0])),
+        ("log-softmax", |x| log_softmax(&x[0])),
+    ];
+    // Relative to the largest number, and the distance of the smallest ones.
+    for (dtype, tolerance, least) in [(DType::F32, 2e-5, 0.0), (DType::Bf16, 1e-2, 0.0), (DType::F16, 2e-3, 6e-8)] {
+        for (what, f) in functions {
+            let wide = [array(&[2, N], 1), array(&[N], 2), array(&[N], 3)];
+            let x: Vec<Array> = wide.iter().map(|x| x.cast(dtype)).collect();
+            let failed = |e: Error| -> Array { panic!("{what} of {dtype}: {e}") };
+            let largest = |x: &[f64]| x.iter().fold(0.0f64, |most, x| most.max(x.abs()));
+            let near = |found: &Array, want: &Array| {
+                assert_eq!((found.dtype(), found.shape()), (dtype, want.shape()), "{what}");
+                let (found, want) = (doubles(found), doubles(want));
+                let most = tolerance * largest(&want) + least;
+                let far = found.iter().zip(&want).position(|(a, b)| (a - b).is_nan() || (a - b).abs() > most);
+                assert_eq!(far, None, "{what} of {dtype}: {:?}", far.map(|i| (found[i], want[i])));
+            };
+            let found = jit(move |x: &Vec<Array>| f(x))(&x).unwrap_or_else(failed);
+            near(&found, &f(&x).unwrap_or_else(failed));
+            // By the first operand in f32, of the same numbers.
+            let loss = move |x: &Vec<Array>| f(x).map(|y| (y.cast(DType::F32) * &x[1].cast(DType::F32)).sum(..));
+            let slopes = jit(grad(loss))(&x).unwrap_or_else(|e| panic!("{what} of {dtype}: {e}"));
+            let x: Vec<Array> = x.iter().map(|x| x.cast(DType::F32)).collect();
+            let want = jit(grad(loss))(&x).unwrap_or_else(|e| panic!("{what} of {dtype}: {e}"));
+            slopes.iter().zip(&want).filter(|(_, want)| largest(&doubles(want)) > 0.0).for_each(|(a, b)| near(a, b));
         }
     }
 }
