@@ -148,9 +148,9 @@ pub(crate) fn softmax(x: &Array, log: bool) -> Option<Array> {
 /// kernel has to compute it.
 pub(crate) fn norm(x: &Array, gamma: &Array, beta: Option<&Array>, epsilon: f32) -> Option<Array> {
     let operands = [x, gamma, beta.unwrap_or(gamma)];
-    let is_alike = operands.iter().all(|operand| operand.dtype() == x.dtype()) && has_kernels(x);
-    let is_long = x.shape().last().is_some_and(|&n| is_long(n));
-    if x.is_empty() || !is_better(&operands, x.len() <= ROWS) && !(is_long && is_alike && are_fused(&operands)) {
+    let is_alike = has_kernels(x) && operands.iter().all(|operand| operand.dtype() == x.dtype());
+    let is_long = is_alike && x.shape().last().is_some_and(|&n| is_long(n)) && are_fused(&operands);
+    if x.is_empty() || !(is_long || is_better(&operands, x.len() <= ROWS)) {
         return None;
     }
     let [wide, gamma] = [x, gamma].map(|operand| operand.cast(DType::F32));

@@ -314,7 +314,7 @@ macro_rules! ordered {
             #[inline(always)]
             fn is_nan(key: i16) -> bool {
                 const INFINITY: i16 = <$T>::INFINITY.to_bits() as i16;
-                (key > INFINITY) | (key < -INFINITY)
+                !(-INFINITY..=INFINITY).contains(&key)
             }
         }
     )*};

@@ -209,7 +209,7 @@ impl Compiled {
 }
 
 /// The reasons for a call to compile: its differences to the most similar arguments of earlier calls.
-pub(super) fn reasons<'a>(new: &Compiled, known: &mut dyn Iterator<Item = &'a Compiled>) -> Vec<MissReason> {
+pub(super) fn reasons(new: &Compiled, known: &mut dyn Iterator<Item = &Compiled>) -> Vec<MissReason> {
     let weight = |reason: &MissReason| if matches!(reason, MissReason::Structure { .. }) { 1000 } else { 1 };
     let all = known.map(|old| old.differences(new));
     all.min_by_key(|found| found.iter().map(weight).sum::<usize>()).unwrap_or_else(|| vec![MissReason::First])

@@ -264,11 +264,14 @@ fn is_same(a: &Array, b: &Array) -> bool {
     }
 }
 
+/// Appends equations to a graph, and returns their results.
+type Appends<'a> = Box<dyn FnOnce(&mut Graph) -> Result<Vec<Var>, Diag> + 'a>;
+
 /// Appends equations to the innermost graph, and returns arrays for their results.
 ///
 /// # Errors
 /// A mistake; inside of a `shard_map`, values of devices that do not go together.
-pub(super) fn append(at: Loc, f: Box<dyn FnOnce(&mut Graph) -> Result<Vec<Var>, Diag> + '_>) -> Result<Vec<Array>> {
+pub(super) fn append(at: Loc, f: Appends<'_>) -> Result<Vec<Array>> {
     TRACES.with_borrow_mut(|traces| {
         let Trace { id, graph, client, typing, .. } = traces.last_mut().expect("a function is being traced");
         graph.at = at;

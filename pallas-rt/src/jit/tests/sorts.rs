@@ -103,7 +103,7 @@ fn one_element_is_in_order() {
     let (largest, none) = jit(|x: &Array| (x.top_k(1, 0), x.top_k(0, 0)))(&x).expect("it runs");
     assert_eq!((bits(&largest.0), largest.1.to_vec::<i32>().expect("it runs")), (bits(&x), vec![0; 5]));
     assert_eq!((none.0.shape(), none.1.shape()), (&[0, 5][..], &[0, 5][..]));
-    let by_other = jit(|x: &Array| x.take_along_axis(&ops::arange(0, 5, 1, DType::I32).expand_dims(0), 0));
+    let by_other = jit(|x: &Array| x.take_along_axis(&crate::ops::arange(0, 5, 1, DType::I32).expand_dims(0), 0));
     assert_eq!(bits(&by_other(&x).expect("it runs"))[0], 3f32.to_bits(), "positions along another axis");
     // There is no such operation.
     let all = |x: &Array| ((x.sort(0), x.argsort(0), x.cumsum(0), x.flip(0)), (x.max(0), x.argmin(0), x.top_k(1, 0)));
