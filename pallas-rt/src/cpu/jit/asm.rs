@@ -167,6 +167,8 @@ pub(super) struct Asm {
     pool: Vec<usize>,
     /// True if vectors have 512 bits, else they have 256.
     wide: bool,
+    /// The vector whose value is in the mask register alone.
+    unspread: Option<Reg>,
 }
 
 impl Asm {
@@ -185,6 +187,7 @@ impl Asm {
 
     pub(super) fn binary(&mut self, op: Binary, to: Reg, a: Reg, b: Operand) {
         if self.wide && matches!(op, Binary::GreaterInt | Binary::EqualInt) {
+            self.settle();
             self.vector(op as u32, MASK, a.0, b);
             return self.spread_mask(to);
         }
@@ -197,6 +200,7 @@ impl Asm {
         self.vector(M0F38 | P66 | form as u32, to.0, a.0, b);
     }
     pub(super) fn compare(&mut self, predicate: Predicate, to: Reg, a: Reg, b: Operand) {
+        self.settle();
         self.vector(M0F | 0xc2, if self.wide { MASK } else { to.0 }, a.0, b);
         self.code.push(predicate as u8);
         if self.wide {
@@ -467,9 +471,11 @@ impl Asm {
         Label(self.labels.len() - 1)
     }
     pub(super) fn here(&mut self, label: Label) {
+        self.settle();
         self.labels[label.0] = Some(self.code.len());
     }
     pub(super) fn jump_if(&mut self, condition: Jump, label: Label) {
+        self.settle();
         self.code.extend([0x0f, condition as u8]);
         self.jumps.push((self.code.len(), label));
         self.code.extend([0; 4]);

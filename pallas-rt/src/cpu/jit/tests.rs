@@ -313,6 +313,31 @@ fn choices_agree_with_strips() {
     }
 }
 
+/// Masks that choose at once, later, together with others and again.
+#[test]
+fn masks_agree_with_strips() {
+    if !super::super::strips::has_avx2() {
+        return;
+    }
+    use ScalarOp::{BitAnd, BitOr, BitXor, Eq, Gt, Le, Ne, Select};
+    for (dtype, first) in [(DType::F32, Le), (DType::F32, Ne), (DType::I32, Gt), (DType::U32, Eq), (DType::Bf16, Gt)] {
+        for (combined, order) in [(BitAnd, [0, 1]), (BitOr, [1, 0]), (BitXor, [0, 0]), (Eq, [1, 1])] {
+            let mask = |link: usize| (Source::Link(link), DType::Bool);
+            let x = |input: usize| (Source::Input(input), dtype);
+            let y = |link: usize| (Source::Link(link), dtype);
+            let links = vec![
+                link(first, vec![x(0), x(1)], DType::Bool, false),
+                link(Gt, vec![x(1), x(2)], DType::Bool, false),
+                link(combined, vec![mask(0), mask(1)], DType::Bool, false),
+                link(Select, vec![mask(order[0]), x(0), x(2)], dtype, false),
+                link(Select, vec![mask(order[1]), y(3), x(1)], dtype, false),
+                link(Select, vec![mask(2), y(4), x(0)], dtype, true),
+            ];
+            assert!(agrees(&chain_of(values(3), links), &[dtype; 3], &format!("{first}, {combined} of {dtype}")));
+        }
+    }
+}
+
 #[test]
 fn casts_agree_with_strips() {
     if !super::super::strips::has_avx2() {

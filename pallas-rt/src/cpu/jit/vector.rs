@@ -125,6 +125,7 @@ impl Writer {
     }
     pub(super) fn free(&mut self, r: Reg) {
         debug_assert!(!self.free.contains(&r), "{r:?} is free already");
+        self.asm.forget(r);
         self.free.push(r);
     }
     /// A constant everywhere.

@@ -1,7 +1,8 @@
 //! Instructions that AVX2 does not have: masks of elements in a register of their own, and elements that become narrower.
 //!
-//! Code keeps masks in vectors, as AVX2 has them; an instruction that needs one in a mask register comes right after the one
-//! that takes it there, but for the mask of the elements that are left at the end of a row, which stays.
+//! Code keeps masks in vectors, as AVX2 has them. What a comparison finds is in the mask register first, and becomes a vector
+//! once something reads that: a choice that follows takes the mask register. The mask of the elements that are left at the end
+//! of a row has a register of its own.
 use super::{Asm, M0F, M0F3A, M0F38, Mem, Operand, P66, PF3, Reg, Unary, XMM, YMM, ZMM};
 
 /// The mask register of comparisons and choices.
@@ -13,12 +14,27 @@ pub(super) const MASKED: u8 = 0;
 pub(super) const ZEROED: u8 = 0x80;
 
 impl Asm {
-    /// All bits of the elements that are in the mask register, none of the others: AVX-512DQ.
+    /// The register has all bits of the elements that are in the mask register, and none of the others, once it is read.
     pub(super) fn spread_mask(&mut self, to: Reg) {
-        self.evex(ZMM, 0, M0F38 | PF3 | 0x38, to.0, 0, Operand::Reg(Reg(MASK)));
+        self.unspread = Some(to);
+    }
+    /// Writes the vector that [`spread_mask`](Asm::spread_mask) has left out: before another value is in the mask register, and
+    /// where paths of the code part or meet. AVX-512DQ.
+    pub(super) fn settle(&mut self) {
+        if let Some(to) = self.unspread.take() {
+            self.evex(ZMM, 0, M0F38 | PF3 | 0x38, to.0, 0, Operand::Reg(Reg(MASK)));
+        }
+    }
+    /// Nobody reads the register's value any more.
+    pub(in super::super) fn forget(&mut self, r: Reg) {
+        self.unspread = self.unspread.filter(|unspread| *unspread != r);
     }
     /// Elements whose sign bits are set, to the mask register: AVX-512DQ.
     pub(super) fn take_mask(&mut self, mask: Reg) {
+        if self.unspread == Some(mask) {
+            return;
+        }
+        self.settle();
         self.evex(ZMM, 0, M0F38 | PF3 | 0x39, MASK, 0, Operand::Reg(mask));
     }
     /// .. to the mask register of the elements that are left.
@@ -67,6 +83,9 @@ impl Asm {
     }
     /// With 32 registers, and the elements in the mask register alone if `masked` says so.
     pub(super) fn evex(&mut self, bits: u8, masked: u8, opcode: u32, reg: u8, vvvv: u8, rm: Operand) {
+        if self.unspread.is_some_and(|r| [reg, vvvv].contains(&r.0) || rm == Operand::Reg(r)) {
+            self.settle();
+        }
         let (x, b) = match rm {
             Operand::Reg(r) => (r.0 >> 4, r.0 >> 3),
             Operand::Mem(m) => (m.index.map_or(0, |i| i.0 as u8 >> 3), m.base as u8 >> 3),
