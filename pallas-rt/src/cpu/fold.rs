@@ -303,17 +303,18 @@ macro_rules! ordered {
     )*};
     (halves: $($T:ty),*) => {$(
         impl Ordered for $T {
-            /// The bits as an integer with their sign, so that both zeros are 0.
-            type Key = i16;
+            /// The bits as an integer with their sign, so that both zeros are 0: as wide as a position, since AVX2 stores no
+            /// choice of narrower ones.
+            type Key = i32;
             #[inline(always)]
-            fn key(self) -> i16 {
-                let bits = self.to_bits() as i16;
-                let magnitude = bits & i16::MAX;
+            fn key(self) -> i32 {
+                let bits = i32::from(self.to_bits() as i16);
+                let magnitude = bits & i32::from(i16::MAX);
                 if bits < 0 { -magnitude } else { magnitude }
             }
             #[inline(always)]
-            fn is_nan(key: i16) -> bool {
-                const INFINITY: i16 = <$T>::INFINITY.to_bits() as i16;
+            fn is_nan(key: i32) -> bool {
+                const INFINITY: i32 = <$T>::INFINITY.to_bits() as i32;
                 !(-INFINITY..=INFINITY).contains(&key)
             }
         }
