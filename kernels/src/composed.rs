@@ -9,9 +9,9 @@
 //! `cargo bench --bench plain` compares both.
 use crate::attention_options::{Options, axes, scale};
 use crate::attention_scores::Causal;
-use crate::rows::is_long;
+use crate::rows::{are_long, on_cores};
 use pallas_rt::prelude::*;
-use pallas_rt::{calls_run, keep, launch_parts, ops};
+use pallas_rt::{calls_run, keep, ops};
 
 /// Most queries and keys of attention, and most keys of a single query.
 const POSITIONS: usize = 128;
@@ -36,8 +36,7 @@ fn has_kernels(x: &Array) -> bool {
 
 /// True in a traced function that no mesh divides, where the number of cores is known.
 fn are_fused(operands: &[&Array]) -> bool {
-    let is_traced = operands.iter().any(|x| x.is_traced());
-    is_traced && operands[0].client().target().cores.is_some() && launch_parts() == 1
+    operands.iter().any(|x| x.is_traced()) && on_cores(operands[0])
 }
 
 /// Attention over up to 128 positions, or of a single query over 256, in which all queries see all keys or, if it is causal,
@@ -149,7 +148,7 @@ pub(crate) fn softmax(x: &Array, log: bool) -> Option<Array> {
 pub(crate) fn norm(x: &Array, gamma: &Array, beta: Option<&Array>, epsilon: f32) -> Option<Array> {
     let operands = [x, gamma, beta.unwrap_or(gamma)];
     let is_alike = has_kernels(x) && operands.iter().all(|operand| operand.dtype() == x.dtype());
-    let is_long = is_alike && x.shape().last().is_some_and(|&n| is_long(n)) && are_fused(&operands);
+    let is_long = is_alike && are_long(x) && are_fused(&operands);
     if x.is_empty() || !(is_long || is_better(&operands, x.len() <= ROWS)) {
         return None;
     }
@@ -183,8 +182,7 @@ pub(crate) fn cross_entropy(x: &Array, w: &Array, labels: &Array, ignore: i32) -
 /// kernel has to look them up.
 #[track_caller]
 pub(crate) fn rows(table: &Array, numbers: &Array) -> Option<Array> {
-    let is_traced = [table, numbers].iter().any(|x| x.is_traced()) && table.dtype().is_float();
-    let is_better = is_traced && table.client().target().cores.is_some() && launch_parts() == 1;
+    let is_better = table.dtype().is_float() && are_fused(&[table, numbers]);
     // Elsewhere a negative one would count from the end.
     let numbers = || ops::select(&numbers.lt(0), table.shape()[0] as i64, numbers);
     (is_better && !table.is_empty()).then(|| table.take(&numbers(), 0))
@@ -198,12 +196,7 @@ pub(crate) fn rows(table: &Array, numbers: &Array) -> Option<Array> {
 #[track_caller]
 pub(crate) fn sums(rows: &Array, numbers: &[i32], count: usize, left_out: Option<i32>) -> Result<Option<Array>> {
     let client = rows.client();
-    if client.target().cores.is_none()
-        || launch_parts() > 1
-        || !calls_run()
-        || rows.is_empty()
-        || !rows.dtype().is_float()
-    {
+    if !on_cores(rows) || !calls_run() || rows.is_empty() || !rows.dtype().is_float() {
         return Ok(None);
     }
     let kept = numbers.iter().map(|&number| if Some(number) == left_out { count as i32 } else { number });

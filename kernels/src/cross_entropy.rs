@@ -17,10 +17,10 @@ use crate::cross_entropy_resident as resident;
 use crate::cross_entropy_rows::{Row, State, Terms};
 use crate::dispatch::{floats, integers, with_gradient};
 use crate::element::Floating;
-use crate::rows::{are_whole, blocks_of_rows, narrow, rows};
+use crate::rows::{are_whole, blocks_of_rows, narrow, on_cores, rows};
 use crate::wrong::wrong;
 use pallas_rt::prelude::*;
-use pallas_rt::{Differentiable, launch_parts, may_gather};
+use pallas_rt::{Differentiable, may_gather};
 
 /// What counts as a loss.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -416,7 +416,7 @@ pub fn cross_entropy_of_logits(z: &Array, labels: &Array, options: &Options) -> 
     let Options { ignore, smoothing, z_loss } = *options;
     let (loss, lse) = floats!("cross_entropy_of_logits", z.dtype(), E => {
         // To read a label's logit out of registers would take longer on GPUs than to add up what is 0 for others.
-        let whole = flat.client().target().cores.is_some() && launch_parts() == 1 && are_whole(&flat);
+        let whole = on_cores(&flat) && are_whole(&flat);
         let [bn, bv] = blocks_of_rows(&flat, 8, (!whole).then_some(1024));
         let smooth = smoothing != 0.0;
         cross_entropy_of_logits_blocks::<E>(&flat, &column, ignore, smoothing, z_loss, smooth, whole, bn, bv)

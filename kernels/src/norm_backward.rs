@@ -14,8 +14,7 @@ use crate::dispatch::floats;
 use crate::element::{Floating, Wide};
 use crate::norm::row_moment;
 use crate::online::busy;
-use crate::rows::{are_whole, blocks_of_long_rows, blocks_of_rows, check_epsilon, narrow, parameter, rows};
-use pallas_rt::launch_parts;
+use crate::rows::{are_whole, blocks_of_long_rows, blocks_of_rows, check_epsilon, narrow, on_cores, parameter, rows};
 use pallas_rt::prelude::*;
 
 /// What is found of whole rows.
@@ -219,7 +218,7 @@ fn either(x: &Array, gamma: &Array, dy: &Array, epsilon: f32, centre: bool) -> R
     floats!("norm_backward", x.dtype(), E => {
         // Where the number of cores is known, there are enough parts to occupy all of them. Devices of a mesh have parts of
         // the rows already.
-        if are_whole(&flat) && x.client().target().cores.is_some() && launch_parts() == 1 {
+        if are_whole(&flat) && on_cores(x) {
             let [br, _] = blocks_of_rows(&flat, ROWS, None);
             let parts = busy(x.client()).min(flat.shape()[0].div_ceil(br)).max(1);
             let steps = flat.shape()[0].div_ceil(parts * br);

@@ -73,22 +73,23 @@ const BLOCK_OF_CORES: usize = 1 << 13;
 /// True if the rows of a matrix are read as a whole, once, and not block by block, once for each value that is found of them.
 /// Devices of a mesh that divide long rows keep their own columns.
 pub(crate) fn are_whole(x: &Array) -> bool {
-    x.shape()[1] <= if is_cached(x) { CACHED_ROW } else { WHOLE_ROW }
+    x.shape()[1] <= if on_cores(x) { CACHED_ROW } else { WHOLE_ROW }
 }
 
-fn is_cached(x: &Array) -> bool {
+/// True if what is computed of an array is divided among a known number of cores alone, not among the devices of a mesh.
+pub(crate) fn on_cores(x: &Array) -> bool {
     x.client().target().cores.is_some() && launch_parts() == 1
 }
 
-/// True if a core's cache does not keep a row and what is computed of it.
+/// True for an array whose rows a core's cache does not keep, with what is computed of them.
 #[cfg(feature = "graph")]
-pub(crate) fn is_long(row: usize) -> bool {
-    row > CACHED_ROW
+pub(crate) fn are_long(x: &Array) -> bool {
+    x.shape().last().is_some_and(|&n| n > CACHED_ROW)
 }
 
 /// Rows and columns of a block of a matrix whose rows are not [whole](are_whole), of at most eight rows.
 pub(crate) fn blocks_of_long_rows(x: &Array) -> [usize; 2] {
-    blocks_of_rows(x, 8, Some(if is_cached(x) { BLOCK_OF_CORES } else { BLOCK }))
+    blocks_of_rows(x, 8, Some(if on_cores(x) { BLOCK_OF_CORES } else { BLOCK }))
 }
 
 /// Rows and columns of a block of `x`, a matrix of `rows` rows of `n` elements: at most `most` rows, and few enough that all

@@ -155,14 +155,14 @@ pub(crate) fn span<R>(kind: Kind, describe: impl FnOnce() -> (String, String), r
     let start = is_recording().then(|| ORIGIN.elapsed());
     let result = run();
     if let Some(start) = start {
-        record(kind, describe(), start);
+        let duration = ORIGIN.elapsed() - start;
+        record(kind, describe(), start, duration);
     }
     result
 }
 
-/// Records a function that began then, and has ended.
-fn record(kind: Kind, (name, detail): (String, String), start: Duration) {
-    let duration = ORIGIN.elapsed() - start;
+/// Records a function that began and has ended.
+fn record(kind: Kind, (name, detail): (String, String), start: Duration, duration: Duration) {
     let span = Span { kind, name, detail, start, duration, thread: thread() };
     if let Some(file) = &*FILE {
         // An error on the way leaves the program alone.
