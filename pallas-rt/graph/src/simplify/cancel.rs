@@ -342,6 +342,7 @@ impl Simpler {
 mod tests {
     use super::*;
     use pallas_ir::Type;
+    use pallas_ir::structural::TakeAlong;
 
     /// Each comparison with each limit around 0 and 1: what stays of it is right for both truth values.
     #[test]
@@ -380,5 +381,24 @@ mod tests {
             }
         }
         assert!(known > 20, "{known}");
+    }
+
+    /// Only by its own positions along the axis, and by as many, is an array itself.
+    #[test]
+    fn positions_along_another_axis_are_followed() {
+        for (axis, along, n, is_kept) in
+            [(0, 0, 3, false), (1, 1, 3, false), (0, 1, 3, true), (1, 0, 3, true), (0, 0, 2, true)]
+        {
+            let mut graph = Graph::default();
+            let x = graph.param(Type::new(DType::F32, [3, 3]));
+            let mut shape = [3, 3];
+            shape[axis] = n;
+            let positions =
+                graph.fitting(StructuralOp::from(Iota { shape: dims(&shape), axis: along, dtype: DType::I32 }), &[]);
+            let taken = graph.fitting(StructuralOp::from(TakeAlong { axis }), &[x, positions]);
+            graph.results = vec![taken];
+            let same = cancel(&graph).results[0];
+            assert_eq!(same != x, is_kept, "along {axis} by {n} positions along {along}");
+        }
     }
 }
