@@ -12,6 +12,8 @@
 //! cast (broadcast x)           broadcast (cast x), if that has fewer elements to convert
 //! x * 1, x / 1, x - 0, cast to its own type      x; x + 0 of integers
 //! select c x x                 x
+//! select (not c) x y           select c y x, also of a repeated one
+//! select c (f (select c x y)) z      select c (f x) z, if nothing else reads the result of an elementwise f
 //! ge (cast c) 1                c, and likewise other comparisons of a truth value's number; `not c` if it is that
 //! sort x, cumsum x, reverse x  x, along an axis of one element; argsort x, argmax x, argtopk x 0
 //! take_along_axis x (iota)     x, by its own positions
@@ -40,6 +42,11 @@ pub(super) fn cancel(graph: &Graph) -> Graph {
                 to.push(Equation { op: first, args, results: vec![result], loc: e.loc });
                 to.push(Equation { op, args: vec![result], ..e });
             }
+            Simple::On(mut operands, at, (first, args)) => {
+                operands[at] = to.define(&first, &args);
+                to.push(Equation { op: first, args, results: vec![operands[at]], loc: e.loc });
+                to.push(Equation { args: operands, ..e });
+            }
         }
     }
     let results = graph.results.iter().map(|r| same[r.index()]).collect();
@@ -54,6 +61,8 @@ enum Simple {
     Made(Op, Vec<Var>),
     /// An operation on these operands, and one on its result.
     Both(Op, Vec<Var>, Op),
+    /// The same operation on these operands, but that one of them is the result of an operation.
+    On(Vec<Var>, usize, (Op, Vec<Var>)),
 }
 
 impl Simple {
@@ -129,13 +138,14 @@ impl Simpler {
             ) => self.position_of_one(e, *axis),
             Op::Structural(StructuralOp::TakeAlong(op)) => self.taken_at_own(e, op.axis),
             Op::Scalar(ScalarOp::Select) if e.args[1] == e.args[2] => Some(Simple::Is(e.args[1])),
+            Op::Scalar(ScalarOp::Select) => self.by_opposite(e).or_else(|| self.chosen_before(e)),
             Op::Scalar(op) => self.of_truths(*op, e).or_else(|| self.by_neutral(*op, e)),
             _ => None,
         };
         // A product over axes (1, 0) alone is that of two matrices: some forms do not exist.
         let exists = |simple: &Simple| match simple {
             Simple::Is(_) => true,
-            Simple::Made(op, args) | Simple::Both(op, args, _) => {
+            Simple::Made(op, args) | Simple::Both(op, args, _) | Simple::On(_, _, (op, args)) => {
                 infer(op, &args.iter().map(|&v| self.graph.ty(v)).collect::<Vec<_>>()).is_ok()
             }
         };
@@ -316,6 +326,37 @@ impl Simpler {
         }
     }
 
+    /// A choice by the opposite of a condition.
+    fn by_opposite(&self, e: &Equation) -> Option<Simple> {
+        let [which, yes, no] = e.args[..] else { return None };
+        let not = |v: Var| match self.definition(v)? {
+            Equation { op: Op::Scalar(ScalarOp::Not), args, .. } if self.graph.ty(v).dtype == DType::Bool => {
+                Some(args[0])
+            }
+            _ => None,
+        };
+        if let Some(c) = not(which) {
+            return Some(Simple::Made(e.op.clone(), vec![c, no, yes]));
+        }
+        let (StructuralOp::Broadcast(repeat), from) = self.structural(which)? else { return None };
+        let repeated = (Op::Structural(repeat.clone().into()), vec![not(from[0])?]);
+        Some(Simple::On(vec![which, no, yes], 0, repeated))
+    }
+
+    /// A choice of what is computed from another one by the same condition.
+    fn chosen_before(&self, e: &Equation) -> Option<Simple> {
+        [1, 2].into_iter().find_map(|side| {
+            let Equation { op: op @ Op::Scalar(_), args, .. } = self.definition(e.args[side])? else { return None };
+            let own = |v: Var| match self.definition(v)? {
+                Equation { op: Op::Scalar(ScalarOp::Select), args, .. } if args[0] == e.args[0] => Some(args[side]),
+                _ => None,
+            };
+            let now: Vec<Var> = args.iter().map(|&v| own(v).unwrap_or(v)).collect();
+            (self.uses[e.args[side].index()] == 1 && now != *args)
+                .then(|| Simple::On(e.args.clone(), side, (op.clone(), now)))
+        })
+    }
+
     /// A comparison of truth values as numbers with a literal. `cond` and `switch` of a batch select by such numbers.
     fn of_truths(&self, op: ScalarOp, e: &Equation) -> Option<Simple> {
         let compare: fn(&f64, &f64) -> bool = match op {
@@ -381,6 +422,49 @@ mod tests {
             }
         }
         assert!(known > 20, "{known}");
+    }
+
+    /// What is computed from a choice and chosen by the same condition is computed from one operand of it, on each side and
+    /// with the condition's opposite, repeated or not; other conditions and results that are read twice stay.
+    #[test]
+    fn choices_by_one_condition_are_one() {
+        let by = |repeats: bool, opposite: bool, side: usize, other: bool, twice: bool| {
+            let mut graph = Graph::default();
+            let shape: &[usize] = if repeats { &[4] } else { &[4, 3] };
+            let [c, d] = [0, 1].map(|_| graph.param(Type::new(DType::Bool, shape.to_vec())));
+            let [x, y, z, b] = [0; 4].map(|_| graph.param(Type::new(DType::F32, vec![4, 3])));
+            let mut first = if other { d } else { c };
+            let mut operands = [x, y];
+            if opposite {
+                first = graph.fitting(ScalarOp::Not, &[first]);
+                operands = [y, x];
+            }
+            let mut wide = |graph: &mut Graph, v: Var| {
+                let op = Broadcast { to: dims(&[4, 3]), dims: vec![0] };
+                if repeats { graph.fitting(StructuralOp::from(op), &[v]) } else { v }
+            };
+            let [first, last] = [wide(&mut graph, first), wide(&mut graph, c)];
+            let inner = graph.fitting(ScalarOp::Select, &[first, operands[0], operands[1]]);
+            let made = graph.fitting(ScalarOp::Mul, &[inner, b]);
+            let result = match side {
+                1 => graph.fitting(ScalarOp::Select, &[last, made, z]),
+                _ => graph.fitting(ScalarOp::Select, &[last, z, made]),
+            };
+            graph.results = if twice { vec![result, made] } else { vec![result] };
+            let made = (0..2)
+                .fold(graph, |graph, _| crate::dead::without_dead(&super::super::common::common(&cancel(&graph))));
+            let product = made.equations.iter().find(|e| e.op == Op::Scalar(ScalarOp::Mul)).expect("it is there");
+            let choices = made.equations.iter().filter(|e| e.op == Op::Scalar(ScalarOp::Select)).count();
+            assert!(made.equations.iter().all(|e| e.op != Op::Scalar(ScalarOp::Not)), "{made}");
+            (choices, product.args[0] == [x, y][side - 1])
+        };
+        for (repeats, opposite, side) in
+            [false, true].iter().flat_map(|&r| [false, true].map(|o| (r, o))).flat_map(|(r, o)| [(r, o, 1), (r, o, 2)])
+        {
+            assert_eq!(by(repeats, opposite, side, false, false), (1, true), "{repeats} {opposite} {side}");
+            assert_eq!(by(repeats, opposite, side, true, false), (2, false), "{repeats} {opposite} {side}, others");
+            assert_eq!(by(repeats, opposite, side, false, true), (2, false), "{repeats} {opposite} {side}, read twice");
+        }
     }
 
     /// Only by its own positions along the axis, and by as many, is an array itself.

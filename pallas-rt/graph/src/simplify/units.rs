@@ -6,6 +6,7 @@
 //! sum (reshape x)                sum x over the axes that stay, reshaped
 //! broadcast (reshape x)          broadcast x
 //! dot (reshape x) w              reshape (dot x w), if the axes are in neither batch nor sum
+//! dot (reshape x) (reshape w)    dot x w, over the other axes
 //! transpose (reshape x)          reshape (transpose x)
 //! gather x (reshape i)           gather x i, if the axis is that of vectors of one start; likewise a scatter
 //! ```
@@ -144,6 +145,25 @@ impl Units {
 
     fn dot(&mut self, e: &Equation, op: &Dot) -> Option<Var> {
         let (mut op, mut args, mut is_less) = (op.clone(), e.args.clone(), false);
+        if let [Some(x), Some(w)] = [0, 1].map(|side| self.bare(args[side])) {
+            // Pairs of axes that go on both sides go.
+            let renamed = |pairs: &[(usize, usize)]| -> Option<Vec<(usize, usize)>> {
+                let at = |bare: &Bare, axis: usize| bare.axes.iter().position(|own| *own == axis);
+                let pairs = pairs.iter().map(|&(a, b)| (at(&x, a), at(&w, b)));
+                let kept = pairs.filter(|pair| *pair != (None, None));
+                kept.map(|(a, b)| a.zip(b)).collect()
+            };
+            if let (Some(batch), Some(contract)) = (renamed(&op.batch), renamed(&op.contract))
+                && contract.is_empty() == op.contract.is_empty()
+            {
+                let fewer = Dot { batch, contract, acc: op.acc };
+                let operands = [x.value, w.value];
+                let types = operands.map(|v| self.to.graph.ty(v));
+                if infer(&Op::Structural(fewer.clone().into()), &types).is_ok() {
+                    return Some(self.to.append(StructuralOp::from(fewer), &operands));
+                }
+            }
+        }
         for side in [0, 1] {
             let Some(bare) = self.bare(args[side]) else { continue };
             // The axes that go are neither batch nor sum.
@@ -176,4 +196,43 @@ fn placed(from: &[usize], to: &[usize]) -> Option<Vec<usize>> {
         }
     }
     (axes.len() == from.len()).then_some(axes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pallas_ir::{DType, Type};
+
+    /// A sum over an axis of one element goes, with others and as an axis of batches, if both operands have it from a reshape.
+    #[test]
+    fn sums_over_axes_that_both_operands_put_in_go() {
+        let float = |shape: &[usize]| Type::new(DType::F32, shape.to_vec());
+        let product = |is_batch: bool, both: bool| {
+            let mut graph = Graph::default();
+            let [x, w] = [graph.param(float(&[5, 3])), graph.param(float(if both { &[5, 4] } else { &[5, 1, 4] }))];
+            let wide = |graph: &mut Graph, v: Var, to: &[usize]| {
+                graph.fitting(StructuralOp::from(Reshape { to: dims(to) }), &[v])
+            };
+            let left = wide(&mut graph, x, &[5, 1, 3]);
+            let right = if both { wide(&mut graph, w, &[5, 1, 4]) } else { w };
+            let (batch, contract) =
+                if is_batch { (vec![(1, 1)], vec![(0, 0)]) } else { (vec![], vec![(0, 0), (1, 1)]) };
+            let result = graph.fitting(StructuralOp::from(Dot { batch, contract, acc: DType::F32 }), &[left, right]);
+            let shape = graph.ty(result).shape.clone();
+            graph.results = vec![result];
+            let made = units(&graph);
+            assert_eq!(made.ty(made.results[0]).shape, shape);
+            let dots = made.equations.iter().filter_map(|e| match &e.op {
+                Op::Structural(StructuralOp::Dot(dot)) => Some((dot.clone(), e.args.clone())),
+                _ => None,
+            });
+            let dots: Vec<(Dot, Vec<Var>)> = dots.collect();
+            let plain = Dot { batch: vec![], contract: vec![(0, 0)], acc: DType::F32 };
+            dots == [(plain, vec![x, w])]
+        };
+        for is_batch in [false, true] {
+            assert!(product(is_batch, true), "{is_batch}");
+            assert!(!product(is_batch, false), "{is_batch}: the other operand has the axis itself");
+        }
+    }
 }

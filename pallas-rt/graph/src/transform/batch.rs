@@ -103,13 +103,14 @@ pub(super) fn batched_at_least(
 ///
 /// ```text
 /// operand with the axis x        select(taken, x, stop_gradient(x))
-/// operand without it w           select(any(taken), w, stop_gradient(w))
+/// operand without it w           select(any(taken), w, stop_gradient(w)), where it meets none with the axis
 /// x + w, and other scalar ones   w is repeated along the axis, then as x
-/// dot(x, w)                      dot(select(taken, x, 0), w), so that the sum over the axis has terms that are finite
+/// gather(w, x), and others       its result y as x: the sum over the axis that w's cotangent is has zeros for the others
+/// dot(x, w)                      likewise, and dot(select(taken, x, 0), w), so that zeros are multiplied by finite numbers
 /// scan(x, w), and other calls    w is repeated along the axis, then as x
 /// ```
 ///
-/// Without derivatives all but the third line of selects have equal sides, and `simplify` drops them.
+/// Without derivatives all but the select of zeros have equal sides, and `simplify` drops them.
 pub(super) fn batched_branch(graph: &Graph, which: &[bool], axis: BatchAxis<'_>) -> Result<Graph, Refused> {
     let graph = expanded(graph, &|call| if let Call::Closed(graph) = call { Some(graph) } else { None });
     Ok(with_axis(&graph, which, axis, &vec![true; graph.results.len()], true)?.0)
@@ -180,8 +181,17 @@ struct Batched<'a> {
     made: Vec<Option<Var>>,
     /// By variable of the old graph, true if it has the axis.
     has: Vec<bool>,
-    /// For a branch, the elements that take it, and by variable of the old graph true if it has a derivative.
-    taken: Option<(Var, Vec<bool>)>,
+    taken: Option<Taken>,
+}
+
+/// The elements of a batch that take a branch.
+struct Taken {
+    /// A truth value for each of them.
+    which: Var,
+    /// By variable of the old graph, true if it has a derivative.
+    active: Vec<bool>,
+    /// By variable of the old graph, for a parameter without the axis, that of a cotangent of 0 if no element takes the branch.
+    shared: Vec<Option<Var>>,
 }
 
 impl Batched<'_> {
@@ -198,51 +208,64 @@ impl Batched<'_> {
     fn guard_params(&mut self, graph: &Graph) {
         let to = self.to.get_mut();
         to.at = graph.at;
-        let taken = to.param(Type::new(DType::Bool, [self.axis.size]));
-        let any = to.fitting(StructuralOp::from(ops::Reduce::dropping(ScalarOp::BitOr, vec![0])), &[taken]);
-        for &p in graph.params.iter().filter(|&&p| graph.ty(p).dtype.is_float()) {
-            let (v, has) = (self.var(p), self.has[p.index()]);
-            let guarded = guarded(self.to.get_mut(), if has { taken } else { any }, v);
-            self.define(p, guarded, has);
+        let which = to.param(Type::new(DType::Bool, [self.axis.size]));
+        let any = to.fitting(StructuralOp::from(ops::Reduce::dropping(ScalarOp::BitOr, vec![0])), &[which]);
+        let active = active(graph, &vec![true; graph.params.len()]);
+        let mut shared = vec![None; graph.types.len()];
+        for &p in graph.params.iter().filter(|p| active[p.index()]) {
+            let v = self.var(p);
+            if self.has[p.index()] {
+                let guarded = guarded(self.to.get_mut(), which, v);
+                self.define(p, guarded, true);
+            } else {
+                shared[p.index()] = Some(guarded(self.to.get_mut(), any, v));
+            }
         }
-        let all = vec![true; graph.params.len()];
-        self.taken = Some((taken, active(graph, &all)));
+        self.taken = Some(Taken { which, active, shared });
     }
 
-    /// For a branch: operands without the axis that meet others which have it, so that no cotangent of an element that
-    /// takes another branch is added up.
-    fn guard_operands(&mut self, graph: &Graph, e: &Equation, args: &mut [Var], has: &mut [bool]) {
-        let Some((taken, active)) = &self.taken else { return };
-        let (taken, to, size) = (*taken, self.to.get_mut(), self.axis.size);
+    /// For a branch: operands without the axis, so that no cotangent of an element that takes another branch is added up.
+    /// Returns true if those of the result have to be selected for that.
+    fn guard_operands(&mut self, graph: &Graph, e: &Equation, args: &mut [Var], has: &mut [bool]) -> bool {
+        let Some(Taken { which, active, shared }) = &self.taken else { return false };
+        let (which, to, size) = (*which, self.to.get_mut(), self.axis.size);
         let is_shared = |i: usize, has: &[bool]| !has[i] && active[e.args[i].index()];
-        if !has.contains(&true) || !(0..args.len()).any(|i| is_shared(i, has)) {
-            return;
-        }
+        // Operands from this one on meet others that have the axis.
         let first = match &e.op {
-            Op::Structural(StructuralOp::Dot(_) | StructuralOp::Conv(_) | StructuralOp::Scatter(_)) => {
-                for i in (0..args.len()).filter(|&i| has[i] && graph.ty(e.args[i]).dtype.is_float()) {
-                    let Type { dtype, shape } = to.ty(args[i]).clone();
-                    let zeros = to.splat(Literal::new(dtype, 0.0), &shape);
-                    args[i] = batch_control::choose(to, taken, args[i], zeros);
-                }
-                return;
-            }
-            Op::Scalar(_) => 0,
+            _ if !has.contains(&true) => args.len(),
             Op::Call(call) => match &**call {
-                // Branches of their own; what has no reverse mode.
-                Call::Case(_) if has[0] => return,
-                Call::Kernel(_) | Call::While(_) | Call::Print(_) | Call::Named(_) | Call::Callback(_) => return,
+                Call::Case(_) if has[0] => return false,
+                // They have no reverse mode, or one of their own.
+                Call::Kernel(_) | Call::While(_) | Call::Print(_) | Call::Named(_) | Call::Callback(_) => args.len(),
                 Call::Custom(custom) => custom.captured,
                 Call::CustomJvp(custom) => custom.captured,
                 Call::Scan(_) | Call::Case(_) | Call::Closed(_) | Call::Checkpoint(_) | Call::ShardMap(_) => 0,
             },
-            _ => return,
+            _ => 0,
         };
-        for i in first..args.len() {
-            if is_shared(i, has) {
-                let wide = stretched(to, args[i], size);
-                (args[i], has[i]) = (guarded(to, taken, wide), true);
+        for (arg, old) in args.iter_mut().zip(&e.args).take(first) {
+            *arg = shared[old.index()].unwrap_or(*arg);
+        }
+        let meets = (first..args.len()).any(|i| is_shared(i, has));
+        match &e.op {
+            Op::Scalar(_) | Op::Call(_) => {
+                for i in first..args.len() {
+                    if is_shared(i, has) {
+                        let wide = stretched(to, args[i], size);
+                        (args[i], has[i]) = (guarded(to, which, wide), true);
+                    }
+                }
+                false
             }
+            Op::Structural(StructuralOp::Dot(_) | StructuralOp::Conv(_) | StructuralOp::Scatter(_)) if meets => {
+                for i in (0..args.len()).filter(|&i| has[i] && graph.ty(e.args[i]).dtype.is_float()) {
+                    let Type { dtype, shape } = to.ty(args[i]).clone();
+                    let zeros = to.splat(Literal::new(dtype, 0.0), &shape);
+                    args[i] = batch_control::choose(to, which, args[i], zeros);
+                }
+                true
+            }
+            _ => meets,
         }
     }
 
@@ -251,6 +274,7 @@ impl Batched<'_> {
         let mut has: Vec<bool> = e.args.iter().map(|a| self.has[a.index()]).collect();
         let (axis, size) = (self.axis, self.axis.size);
         self.to.get_mut().at = e.loc;
+        let selects = self.guard_operands(graph, e, &mut args, &mut has);
         if !has.contains(&true) && !axis.is_in(&e.op) {
             let to = self.to.get_mut();
             let results: Vec<Var> = e.results.iter().map(|&r| to.var(graph.ty(r).clone())).collect();
@@ -258,7 +282,6 @@ impl Batched<'_> {
             e.results.iter().zip(results).for_each(|(&r, v)| self.define(r, v, false));
             return Ok(());
         }
-        self.guard_operands(graph, e, &mut args, &mut has);
         let result = match &e.op {
             Op::Literal(_) => unreachable!("it has no operand"),
             Op::StopGradient | Op::Barrier | Op::Scalar(_) => {
@@ -294,11 +317,15 @@ impl Batched<'_> {
                 to.fitting(op, &args)
             }
             Op::Call(call) => {
-                let taken = self.taken.as_ref().map(|(taken, _)| *taken);
+                let taken = self.taken.as_ref().map(|taken| taken.which);
                 let made = batch_control::through(self.to.get_mut(), call, &args, &has, axis, taken)?;
                 e.results.iter().zip(made).for_each(|(&r, (v, has))| self.define(r, v, has));
                 return Ok(());
             }
+        };
+        let result = match &self.taken {
+            Some(taken) if selects => guarded(self.to.get_mut(), taken.which, result),
+            _ => result,
         };
         self.define(e.result(), result, true);
         Ok(())
