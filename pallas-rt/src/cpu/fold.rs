@@ -1,10 +1,11 @@
 //! Reductions of rows, monomorphised per monoid and element type.
 use super::boxes::{Along, Inner, each_row};
 use super::line::{AHEAD, FETCHED, Line, fetch};
-use super::strips::{compiled, typed};
+use super::strips::compiled;
 use crate::raw;
 use pallas_ir::scalar::VisitMonoid;
 use pallas_ir::{DType, Elem, Lane, ScalarOp};
+use std::any::Any;
 
 /// The loops of one monoid on one element type.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +40,11 @@ pub(super) struct Fold {
     /// # Safety
     /// Both have `n` elements at their strides.
     pub(super) scan: unsafe fn(x: *const u8, x_stride: isize, out: *mut u8, out_stride: isize, n: usize),
+    /// Takes subnormal ones among `n` adjacent elements for 0; running products alone have it, see [`flushed`].
+    ///
+    /// # Safety
+    /// There are so many elements.
+    pub(super) flush: Option<unsafe fn(x: *mut u8, n: usize)>,
 }
 
 /// Rows of a few columns that are folded as one row, and bytes of such a row.
@@ -205,13 +211,42 @@ unsafe fn rows_at<O: Lane<(T, T), Out = T>, T: Elem>(line: Line, row: usize, x: 
     }
 }
 
-unsafe fn scan<O: Lane<(T, T), Out = T>, T: Elem>(x: *const u8, xs: isize, out: *mut u8, os: isize, n: usize) {
+/// Elements of a running product after which subnormal ones are taken for 0.
+pub(super) const UNFLUSHED: usize = 16;
+
+/// A float, or 0 if it is subnormal: a product that shrinks would stay at the least of these, since nine tenths of that are
+/// rounded to it, and arithmetic with them takes a hundred times as long.
+#[inline(always)]
+fn flushed<T: Elem>(mut x: T) -> T {
+    let any: &mut dyn Any = &mut x;
+    if let Some(x) = any.downcast_mut::<f32>() {
+        *x = if x.is_subnormal() { 0.0f32.copysign(*x) } else { *x };
+    } else if let Some(x) = any.downcast_mut::<f64>() {
+        *x = if x.is_subnormal() { 0.0f64.copysign(*x) } else { *x };
+    }
+    x
+}
+
+unsafe fn flush<T: Elem>(x: *mut u8, n: usize) {
+    // SAFETY: the caller's.
+    unsafe { raw::slice_mut(x.cast::<T>(), n) }.iter_mut().for_each(|x| *x = flushed(*x));
+}
+
+unsafe fn scan<O: Lane<(T, T), Out = T>, T: Elem, const FLUSHES: bool>(
+    x: *const u8,
+    xs: isize,
+    out: *mut u8,
+    os: isize,
+    n: usize,
+) {
     let (x, out) = (x.cast::<T>(), out.cast::<T>());
     for i in 0..n as isize {
         // SAFETY: the caller's.
         unsafe {
             let here = *x.offset(i * xs);
-            *out.offset(i * os) = if i == 0 { here } else { O::fast((*out.offset((i - 1) * os), here)) };
+            let sum = if i == 0 { here } else { O::fast((*out.offset((i - 1) * os), here)) };
+            let flushes = FLUSHES && i as usize % UNFLUSHED == UNFLUSHED - 1;
+            *out.offset(i * os) = if flushes { flushed(sum) } else { sum };
         }
     }
 }
@@ -233,7 +268,9 @@ compiled! { fastest_at<O: Lane<(T, T), Out = T>, T: Elem>() -> At = at(line: Lin
 
 /// The loops of a monoid.
 pub(super) fn fold(op: ScalarOp, dtype: DType) -> Fold {
-    struct Pick;
+    struct Pick {
+        flushes: bool,
+    }
     impl VisitMonoid for Pick {
         type Out = Fold;
         fn visit<O: Lane<(T, T), Out = T>, T: Elem>(self) -> Fold {
@@ -243,191 +280,39 @@ pub(super) fn fold(op: ScalarOp, dtype: DType) -> Fold {
                 loops: fastest_in_loops::<O, T>(),
                 at: fastest_at::<O, T>(),
                 rows_at: fastest_rows_at::<O, T>(),
-                scan: scan::<O, T>,
+                scan: if self.flushes { scan::<O, T, true> } else { scan::<O, T, false> },
+                flush: self.flushes.then_some(flush::<T>),
             }
         }
     }
-    op.visit_monoid(dtype, Pick).expect("the shape rule admits monoids only")
-}
-
-/// Position of the extreme of `n` elements at a stride (in elements): the first of ties; the first NaN wins.
-///
-/// # Safety
-/// `x` has `n` elements of `dtype` at that stride.
-pub(super) unsafe fn extreme(dtype: DType, max: bool, x: *const u8, stride: isize, n: usize) -> i32 {
-    // SAFETY: the caller's.
-    typed!(dtype, T => unsafe { extreme_of::<T>(max, x.cast(), stride, n) })
-}
-
-unsafe fn extreme_of<T: Ordered>(max: bool, x: *const T, stride: isize, n: usize) -> i32 {
-    if n == 0 {
-        return 0;
-    }
-    // SAFETY: the caller's.
-    let at = |i: usize| unsafe { *x.offset(i as isize * stride) }.key();
-    let (mut best, mut place) = (at(0), 0);
-    for i in 0..n {
-        let own = at(i);
-        if T::is_nan(own) {
-            return i as i32;
-        }
-        if if max { own > best } else { own < best } {
-            (best, place) = (own, i as i32);
-        }
-    }
-    place
-}
-
-/// Elements that [`extreme`] compares.
-trait Ordered: Copy {
-    /// Has the same order.
-    type Key: Copy + PartialOrd;
-    fn key(self) -> Self::Key;
-    fn is_nan(key: Self::Key) -> bool;
-}
-
-macro_rules! ordered {
-    ($($T:ty),*) => {$(
-        impl Ordered for $T {
-            type Key = $T;
-            #[inline(always)]
-            fn key(self) -> $T {
-                self
-            }
-            #[inline(always)]
-            #[allow(clippy::eq_op, reason = "only NaN differs from itself")]
-            fn is_nan(key: $T) -> bool {
-                key != key
-            }
-        }
-    )*};
-    (halves: $($T:ty),*) => {$(
-        impl Ordered for $T {
-            /// The bits as an integer with their sign, so that both zeros are 0: as wide as a position, since AVX2 stores no
-            /// choice of narrower ones.
-            type Key = i32;
-            #[inline(always)]
-            fn key(self) -> i32 {
-                let bits = i32::from(self.to_bits() as i16);
-                let magnitude = bits & i32::from(i16::MAX);
-                if bits < 0 { -magnitude } else { magnitude }
-            }
-            #[inline(always)]
-            fn is_nan(key: i32) -> bool {
-                const INFINITY: i32 = <$T>::INFINITY.to_bits() as i32;
-                !(-INFINITY..=INFINITY).contains(&key)
-            }
-        }
-    )*};
-}
-ordered!(f32, f64, i8, u8, i16, u16, i32, u32, i64, u64, bool);
-ordered!(halves: half::f16, half::bf16);
-
-/// Columns that are searched together.
-const COLUMNS: usize = 64;
-
-/// Positions of the extremes of adjacent columns, each of `n` elements at a stride (in elements); see [`extreme`].
-///
-/// # Safety
-/// `x` has the columns, of at least one element of `dtype` each; there is room for the positions.
-pub(super) unsafe fn extremes(
-    dtype: DType,
-    max: bool,
-    x: *const u8,
-    (stride, n): (isize, usize),
-    columns: usize,
-    to: *mut i32,
-) {
-    // SAFETY: the caller's.
-    typed!(dtype, T => unsafe { fastest_extremes::<T>()(max, x.cast(), stride, n, columns, to) });
-}
-compiled! { fastest_extremes<T: Ordered>() -> unsafe fn(bool, *const T, isize, usize, usize, *mut i32) =
-extremes_of(max: bool, x: *const T, stride: isize, n: usize, columns: usize, to: *mut i32) }
-
-#[inline(always)]
-unsafe fn extremes_of<T: Ordered>(max: bool, x: *const T, stride: isize, n: usize, columns: usize, to: *mut i32) {
-    for first in (0..columns).step_by(COLUMNS) {
-        let count = COLUMNS.min(columns - first);
-        // SAFETY: the caller's.
-        unsafe {
-            let (x, to) = (x.add(first), to.add(first));
-            match (max, count) {
-                (true, COLUMNS) => block_of::<T, true>(x, stride, n, COLUMNS, to),
-                (false, COLUMNS) => block_of::<T, false>(x, stride, n, COLUMNS, to),
-                (true, _) => block_of::<T, true>(x, stride, n, count, to),
-                (false, _) => block_of::<T, false>(x, stride, n, count, to),
-            }
-        }
-    }
-}
-
-/// .. of at most [`COLUMNS`] columns.
-///
-/// # Safety
-/// As [`extremes`].
-#[inline(always)]
-unsafe fn block_of<T: Ordered, const MAX: bool>(x: *const T, stride: isize, n: usize, count: usize, to: *mut i32) {
-    // SAFETY: the caller's.
-    unsafe {
-        let mut best = [x.read().key(); COLUMNS];
-        let mut place = [0; COLUMNS];
-        (0..count).for_each(|c| best[c] = x.add(c).read().key());
-        for i in 1..n {
-            let row = x.offset(i as isize * stride);
-            for c in 0..count {
-                let (own, other) = (row.add(c).read().key(), best[c]);
-                let is_better = if MAX { own > other } else { own < other };
-                let is_taken = (is_better | T::is_nan(own)) & !T::is_nan(other);
-                best[c] = if is_taken { own } else { other };
-                place[c] = if is_taken { i as i32 } else { place[c] };
-            }
-        }
-        std::ptr::copy_nonoverlapping(place.as_ptr(), to, count);
-    }
+    let flushes = op == ScalarOp::Mul && matches!(dtype, DType::F32 | DType::F64);
+    op.visit_monoid(dtype, Pick { flushes }).expect("the shape rule admits monoids only")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Columns with ties and NaN, of any number of elements and columns, searched together and one by one.
+    /// A product that shrinks ends at 0, not at the least subnormal number, in a line and in adjacent ones; its zeros keep
+    /// their signs.
     #[test]
-    fn columns_have_the_extremes_of_each() {
-        for (n, columns) in [(1, 5), (2, 64), (3, 130), (9, 63), (40, 1)] {
-            for max in [true, false] {
-                let number = |i: usize| match i % 5 {
-                    2 => [f32::NAN, -f32::NAN][i / 5 % 2],
-                    1 => [0.0, -0.0, f32::INFINITY, f32::NEG_INFINITY][i / 5 % 4],
-                    _ => (i * 7 % 4) as f32 - 1.5,
-                };
-                let x: Vec<f32> = (0..n * columns).map(|i| number(i * i + i / 3)).collect();
-                // The numbers are the same in all three types.
-                let f16: Vec<half::f16> = x.iter().map(|&x| half::f16::from_f32(x)).collect();
-                let bf16: Vec<half::bf16> = x.iter().map(|&x| half::bf16::from_f32(x)).collect();
-                let is_better = |a: f32, b: f32| if max { a > b } else { a < b };
-                let place_in = |column: usize| {
-                    let at = |i: usize| x[i * columns + column];
-                    let better = |best: usize, i: usize| if is_better(at(i), at(best)) { i } else { best };
-                    (0..n).find(|&i| at(i).is_nan()).unwrap_or_else(|| (0..n).fold(0, better)) as i32
-                };
-                let expected: Vec<i32> = (0..columns).map(place_in).collect();
-                let starts: [(DType, *const u8); 3] = [
-                    (DType::F32, x.as_ptr().cast()),
-                    (DType::F16, f16.as_ptr().cast()),
-                    (DType::Bf16, bf16.as_ptr().cast()),
-                ];
-                for (dtype, start) in starts {
-                    let mut found = vec![-1; columns];
-                    // SAFETY: there are so many columns of the type, and room for their positions.
-                    unsafe { extremes(dtype, max, start, (columns as isize, n), columns, found.as_mut_ptr()) };
-                    assert_eq!(found, expected, "{n}x{columns} of {dtype}, {max}");
-                    let column = |c: usize| start.wrapping_add(c * dtype.bytes());
-                    // SAFETY: it is one of the columns.
-                    let one = |c: usize| unsafe { extreme(dtype, max, column(c), columns as isize, n) };
-                    let found: Vec<i32> = (0..columns).map(one).collect();
-                    assert_eq!(found, expected, "{n}x{columns} of {dtype}, {max}, one by one");
-                }
-            }
+    fn running_products_leave_subnormal_numbers() {
+        let product = fold(ScalarOp::Mul, DType::F32);
+        let x: Vec<f32> = (0..300).map(|i| if i == 7 { -0.6 } else { 0.7 }).collect();
+        let mut found = vec![f32::NAN; x.len()];
+        // SAFETY: both have so many adjacent elements.
+        unsafe { (product.scan)(x.as_ptr().cast(), 1, found.as_mut_ptr().cast(), 1, x.len()) };
+        let exact = |i: usize| x[..=i].iter().map(|&x| f64::from(x)).product::<f64>();
+        for (i, &found) in found.iter().enumerate() {
+            assert!((f64::from(found) - exact(i)).abs() <= 1e-5 * exact(i).abs() + f64::from(f32::MIN_POSITIVE));
         }
+        assert!(found[299] == 0.0 && found[299].is_sign_negative(), "{}", found[299]);
+        let flush = product.flush.expect("products have it");
+        let mut row = [1e-40f32, -1e-40, f32::MIN_POSITIVE, f32::NAN, -0.0];
+        // SAFETY: there are five.
+        unsafe { flush(row.as_mut_ptr().cast(), 5) };
+        assert_eq!(row.map(f32::to_bits)[..3], [0.0, -0.0, f32::MIN_POSITIVE].map(f32::to_bits));
+        assert!(row[3].is_nan() && row[4].to_bits() == (-0.0f32).to_bits());
+        assert!(fold(ScalarOp::Add, DType::F32).flush.is_none() && fold(ScalarOp::Mul, DType::I32).flush.is_none());
     }
 }

@@ -18,6 +18,8 @@ mod apart;
 mod boxes;
 #[allow(unsafe_code, reason = "loops compiled for the machine's vectors; bits copied between types")]
 mod convert;
+#[allow(unsafe_code, reason = "loops over raw lines")]
+mod extremes;
 #[allow(unsafe_code, reason = "loops over raw rows")]
 mod fold;
 #[allow(unsafe_code, reason = "micro-kernels over raw matrices")]

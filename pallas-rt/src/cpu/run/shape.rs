@@ -1,4 +1,5 @@
 //! Reductions, and elements that move.
+use super::super::extremes;
 use super::super::fold::{self, Fold};
 use super::super::plan::step::{Affine, Part};
 use super::super::tile::{self, MAX_RANK, Nest, Tile};
@@ -178,6 +179,9 @@ impl Run<'_> {
                         std::ptr::copy_nonoverlapping(at(&out, b, 1, i - 1), to, nest.inner() * bytes);
                         (fold.into)(from, nest.inner(), to);
                     }
+                    if let Some(flush) = fold.flush.filter(|_| i % fold::UNFLUSHED == fold::UNFLUSHED - 1) {
+                        flush(to, nest.inner());
+                    }
                 }
             }
         });
@@ -204,10 +208,14 @@ impl Run<'_> {
             // SAFETY: a line has `n` elements at the axis' stride; the result is i32.
             unsafe {
                 if steps == [1, 1] && adjacent > 1 {
-                    fold::extremes(dtype, max, at(0).0, (x.strides[axis], n), adjacent, at(0).1);
+                    extremes::extremes(dtype, max, at(0).0, (x.strides[axis], n), adjacent, at(0).1);
                     return;
                 }
-                (0..adjacent).for_each(|c| at(c).1.write(fold::extreme(dtype, max, at(c).0, x.strides[axis], n)));
+                if (x.strides[axis], steps[1]) == (1, 1) && n <= extremes::SHORT_ROW && adjacent > 1 {
+                    extremes::extremes_of_rows(dtype, max, at(0).0, (steps[0], n), adjacent, at(0).1);
+                    return;
+                }
+                (0..adjacent).for_each(|c| at(c).1.write(extremes::extreme(dtype, max, at(c).0, x.strides[axis], n)));
             }
         });
     }

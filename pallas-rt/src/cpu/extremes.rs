@@ -1,0 +1,246 @@
+//! Positions of extremes: of one line, of adjacent columns, of short rows.
+use super::strips::{compiled, typed};
+use pallas_ir::DType;
+
+/// Position of the extreme of `n` elements at a stride (in elements): the first of ties; the first NaN wins.
+///
+/// # Safety
+/// `x` has `n` elements of `dtype` at that stride.
+pub(super) unsafe fn extreme(dtype: DType, max: bool, x: *const u8, stride: isize, n: usize) -> i32 {
+    // SAFETY: the caller's.
+    typed!(dtype, T => unsafe { extreme_of::<T>(max, x.cast(), stride, n) })
+}
+
+unsafe fn extreme_of<T: Ordered>(max: bool, x: *const T, stride: isize, n: usize) -> i32 {
+    if n == 0 {
+        return 0;
+    }
+    // SAFETY: the caller's.
+    let at = |i: usize| unsafe { *x.offset(i as isize * stride) }.key();
+    let (mut best, mut place) = (at(0), 0);
+    for i in 0..n {
+        let own = at(i);
+        if T::is_nan(own) {
+            return i as i32;
+        }
+        if if max { own > best } else { own < best } {
+            (best, place) = (own, i as i32);
+        }
+    }
+    place
+}
+
+/// Elements that [`extreme`] compares.
+trait Ordered: Copy {
+    /// Has the same order.
+    type Key: Copy + PartialOrd;
+    fn key(self) -> Self::Key;
+    fn is_nan(key: Self::Key) -> bool;
+}
+
+macro_rules! ordered {
+    ($($T:ty),*) => {$(
+        impl Ordered for $T {
+            type Key = $T;
+            #[inline(always)]
+            fn key(self) -> $T {
+                self
+            }
+            #[inline(always)]
+            #[allow(clippy::eq_op, reason = "only NaN differs from itself")]
+            fn is_nan(key: $T) -> bool {
+                key != key
+            }
+        }
+    )*};
+    (halves: $($T:ty),*) => {$(
+        impl Ordered for $T {
+            /// The bits as an integer with their sign, so that both zeros are 0: as wide as a position, since AVX2 stores no
+            /// choice of narrower ones.
+            type Key = i32;
+            #[inline(always)]
+            fn key(self) -> i32 {
+                let bits = i32::from(self.to_bits() as i16);
+                let magnitude = bits & i32::from(i16::MAX);
+                if bits < 0 { -magnitude } else { magnitude }
+            }
+            #[inline(always)]
+            fn is_nan(key: i32) -> bool {
+                const INFINITY: i32 = <$T>::INFINITY.to_bits() as i32;
+                !(-INFINITY..=INFINITY).contains(&key)
+            }
+        }
+    )*};
+}
+ordered!(f32, f64, i8, u8, i16, u16, i32, u32, i64, u64, bool);
+ordered!(halves: half::f16, half::bf16);
+
+/// Columns, or short rows, that are searched together.
+const COLUMNS: usize = 64;
+/// Most elements of rows that are: the place where one by one changes its mind cannot be foreseen.
+pub(super) const SHORT_ROW: usize = 16;
+
+/// Positions of the extremes of rows of `n` adjacent elements, at most [`SHORT_ROW`]; rows are `far` elements apart.
+///
+/// # Safety
+/// `x` has the rows, of at least one element of `dtype` each; there is room for the positions.
+pub(super) unsafe fn extremes_of_rows(
+    dtype: DType,
+    max: bool,
+    x: *const u8,
+    (far, n): (isize, usize),
+    rows: usize,
+    to: *mut i32,
+) {
+    // SAFETY: the caller's.
+    typed!(dtype, T => unsafe { fastest_rows_extremes::<T>()(max, x.cast(), far, n, rows, to) });
+}
+compiled! { fastest_rows_extremes<T: Ordered>() -> unsafe fn(bool, *const T, isize, usize, usize, *mut i32) =
+short_rows_of(max: bool, x: *const T, far: isize, n: usize, rows: usize, to: *mut i32) }
+
+#[inline(always)]
+unsafe fn short_rows_of<T: Ordered>(max: bool, x: *const T, far: isize, n: usize, rows: usize, to: *mut i32) {
+    assert!(n <= SHORT_ROW, "the buffer holds them");
+    // SAFETY: the caller's; the buffer has a column for each row.
+    unsafe {
+        let mut turned = [x.read(); SHORT_ROW * COLUMNS];
+        for first in (0..rows).step_by(COLUMNS) {
+            let count = COLUMNS.min(rows - first);
+            for r in 0..count {
+                let row = x.offset((first + r) as isize * far);
+                (0..n).for_each(|i| turned[i * COLUMNS + r] = row.add(i).read());
+            }
+            let (x, to) = (turned.as_ptr(), to.add(first));
+            match max {
+                true => block_of::<T, true>(x, COLUMNS as isize, n, count, to),
+                false => block_of::<T, false>(x, COLUMNS as isize, n, count, to),
+            }
+        }
+    }
+}
+
+/// Positions of the extremes of adjacent columns, each of `n` elements at a stride (in elements); see [`extreme`].
+///
+/// # Safety
+/// `x` has the columns, of at least one element of `dtype` each; there is room for the positions.
+pub(super) unsafe fn extremes(
+    dtype: DType,
+    max: bool,
+    x: *const u8,
+    (stride, n): (isize, usize),
+    columns: usize,
+    to: *mut i32,
+) {
+    // SAFETY: the caller's.
+    typed!(dtype, T => unsafe { fastest_extremes::<T>()(max, x.cast(), stride, n, columns, to) });
+}
+compiled! { fastest_extremes<T: Ordered>() -> unsafe fn(bool, *const T, isize, usize, usize, *mut i32) =
+extremes_of(max: bool, x: *const T, stride: isize, n: usize, columns: usize, to: *mut i32) }
+
+#[inline(always)]
+unsafe fn extremes_of<T: Ordered>(max: bool, x: *const T, stride: isize, n: usize, columns: usize, to: *mut i32) {
+    for first in (0..columns).step_by(COLUMNS) {
+        let count = COLUMNS.min(columns - first);
+        // SAFETY: the caller's.
+        unsafe {
+            let (x, to) = (x.add(first), to.add(first));
+            match (max, count) {
+                (true, COLUMNS) => block_of::<T, true>(x, stride, n, COLUMNS, to),
+                (false, COLUMNS) => block_of::<T, false>(x, stride, n, COLUMNS, to),
+                (true, _) => block_of::<T, true>(x, stride, n, count, to),
+                (false, _) => block_of::<T, false>(x, stride, n, count, to),
+            }
+        }
+    }
+}
+
+/// .. of at most [`COLUMNS`] columns.
+///
+/// # Safety
+/// As [`extremes`].
+#[inline(always)]
+unsafe fn block_of<T: Ordered, const MAX: bool>(x: *const T, stride: isize, n: usize, count: usize, to: *mut i32) {
+    // SAFETY: the caller's.
+    unsafe {
+        let mut best = [x.read().key(); COLUMNS];
+        let mut place = [0; COLUMNS];
+        (0..count).for_each(|c| best[c] = x.add(c).read().key());
+        for i in 1..n {
+            let row = x.offset(i as isize * stride);
+            for c in 0..count {
+                let (own, other) = (row.add(c).read().key(), best[c]);
+                let is_better = if MAX { own > other } else { own < other };
+                let is_taken = (is_better | T::is_nan(own)) & !T::is_nan(other);
+                best[c] = if is_taken { own } else { other };
+                place[c] = if is_taken { i as i32 } else { place[c] };
+            }
+        }
+        std::ptr::copy_nonoverlapping(place.as_ptr(), to, count);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::raw;
+
+    /// Columns with ties and NaN, of any number of elements and columns, searched together and one by one.
+    #[test]
+    fn columns_have_the_extremes_of_each() {
+        for (n, columns) in [(1, 5), (2, 64), (3, 130), (9, 63), (16, 65), (40, 1)] {
+            for max in [true, false] {
+                let number = |i: usize| match i % 5 {
+                    2 => [f32::NAN, -f32::NAN][i / 5 % 2],
+                    1 => [0.0, -0.0, f32::INFINITY, f32::NEG_INFINITY][i / 5 % 4],
+                    _ => (i * 7 % 4) as f32 - 1.5,
+                };
+                let x: Vec<f32> = (0..n * columns).map(|i| number(i * i + i / 3)).collect();
+                // The numbers are the same in all three types.
+                let f16: Vec<half::f16> = x.iter().map(|&x| half::f16::from_f32(x)).collect();
+                let bf16: Vec<half::bf16> = x.iter().map(|&x| half::bf16::from_f32(x)).collect();
+                let is_better = |a: f32, b: f32| if max { a > b } else { a < b };
+                let place_in = |column: usize| {
+                    let at = |i: usize| x[i * columns + column];
+                    let better = |best: usize, i: usize| if is_better(at(i), at(best)) { i } else { best };
+                    (0..n).find(|&i| at(i).is_nan()).unwrap_or_else(|| (0..n).fold(0, better)) as i32
+                };
+                let expected: Vec<i32> = (0..columns).map(place_in).collect();
+                let starts: [(DType, *const u8); 3] = [
+                    (DType::F32, x.as_ptr().cast()),
+                    (DType::F16, f16.as_ptr().cast()),
+                    (DType::Bf16, bf16.as_ptr().cast()),
+                ];
+                for (dtype, start) in starts {
+                    let mut found = vec![-1; columns];
+                    // SAFETY: there are so many columns of the type, and room for their positions.
+                    unsafe { extremes(dtype, max, start, (columns as isize, n), columns, found.as_mut_ptr()) };
+                    assert_eq!(found, expected, "{n}x{columns} of {dtype}, {max}");
+                    let column = |c: usize| start.wrapping_add(c * dtype.bytes());
+                    // SAFETY: it is one of the columns.
+                    let one = |c: usize| unsafe { extreme(dtype, max, column(c), columns as isize, n) };
+                    let found: Vec<i32> = (0..columns).map(one).collect();
+                    assert_eq!(found, expected, "{n}x{columns} of {dtype}, {max}, one by one");
+                    if n > SHORT_ROW {
+                        continue;
+                    }
+                    // The columns are rows, two elements further apart than they are long.
+                    let mut turned = vec![0; (n + 2) * columns * dtype.bytes()];
+                    for (r, row) in turned.chunks_mut((n + 2) * dtype.bytes()).enumerate() {
+                        for (i, to) in row.chunks_mut(dtype.bytes()).take(n).enumerate() {
+                            // SAFETY: it is an element of the column.
+                            let from = unsafe { raw::slice(column(r + i * columns), to.len()) };
+                            to.copy_from_slice(from);
+                        }
+                    }
+                    let mut found = vec![-1; columns];
+                    // SAFETY: there are so many rows of the type, and room for their positions.
+                    unsafe {
+                        let far = (n + 2) as isize;
+                        extremes_of_rows(dtype, max, turned.as_ptr(), (far, n), columns, found.as_mut_ptr());
+                    }
+                    assert_eq!(found, expected, "{columns}x{n} of {dtype}, {max}, in rows");
+                }
+            }
+        }
+    }
+}
