@@ -175,6 +175,8 @@ unsafe fn block<T: Number>(
     packing: &mut Packing<T>,
 ) {
     let Extents { m, n, k } = extents;
+    // Calls of about as many rows each: a few rows at the end would wait for their own sums.
+    let kernel = Kernel { mr: m.div_ceil(m.div_ceil(kernel.mr)), ..kernel };
     let (mr, nr) = (kernel.mr, kernel.nr);
     let Packing { a: a_buffer, b: b_buffer, c: c_buffer } = packing;
     let far = b.row.unsigned_abs() * size_of::<T>() > FAR;
@@ -277,6 +279,10 @@ unsafe fn pack<T: Number>(from: Matrix<T>, k: usize, width: usize, nr: usize, to
             raw::slice_mut(to, k * nr).fill(T::default());
         }
         if from.col == 1 {
+            #[cfg(target_arch = "x86_64")]
+            if size_of::<T>() == 4 && width == nr && nr.is_multiple_of(8) && super::strips::has_avx2() {
+                return x86::pack_rows(from.start.cast(), from.row, k, nr, to.cast());
+            }
             for p in 0..k {
                 std::ptr::copy_nonoverlapping(from.start.offset(p as isize * from.row), to.add(p * nr), width);
             }

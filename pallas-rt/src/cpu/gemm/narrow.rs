@@ -26,8 +26,8 @@ pub(crate) const ROWS: usize = 16;
 /// A, B, and C, which the product is added to.
 ///
 /// # Safety
-/// The matrices hold these extents, B in the kernel's element type; the columns of A are adjacent, and so are the rows
-/// or the columns of B; the processor has the kernel's features.
+/// The matrices hold these extents, B in the kernel's element type; rows of A are adjacent elements, those of both halves
+/// columns; so are the rows or the columns of B; the processor has the kernel's features.
 type NarrowFn = unsafe fn(Extents, Matrix<f32>, Matrix<u8>, Target<f32>);
 
 /// A product of f32 rows with a matrix of some element type.
@@ -150,17 +150,17 @@ pub(crate) unsafe fn halves(
             return dot(upper, extents, high, b, Target { add: true, ..c }, packing);
         }
         c.begin(m, n);
-        // Columns of A and of H take turns.
+        // Columns of A and of H take turns; those of a few rows, which are read together, are adjacent.
         reserve(&mut packing.a, m * 2 * k);
-        let rows: *mut f32 = packing.a.as_mut_ptr();
+        let columns: *mut f32 = packing.a.as_mut_ptr();
         for i in 0..m {
             for p in 0..k {
-                let to = rows.add(2 * (i * k + p));
+                let to = columns.add(2 * p * m + i);
                 to.write(*a.at(i, p).start);
-                to.add(1).write(*high.at(i, p).start);
+                to.add(m).write(*high.at(i, p).start);
             }
         }
-        let turns = Matrix { start: packing.a.as_ptr(), row: 2 * k as isize, col: 1 };
+        let turns = Matrix { start: columns.cast_const(), row: 1, col: m as isize };
         (both.run)(extents, turns, b, c);
     }
 }

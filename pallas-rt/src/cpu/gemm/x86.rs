@@ -7,7 +7,7 @@ use std::arch::x86_64::*;
 pub(super) fn kernels() -> Vec<Kernel<f32>> {
     let mut all = vec![];
     if is_x86_feature_detected!("avx512f") {
-        all.push(Kernel { name: "avx512 8x32", mr: 8, nr: 32, deep: 1, run: avx512, half: Some((16, avx512_half)) });
+        all.push(Kernel { name: "avx512 14x32", mr: 14, nr: 32, deep: 1, run: avx512, half: Some((16, avx512_half)) });
     }
     if has_avx2() {
         all.push(Kernel { name: "avx2 6x16", mr: 6, nr: 16, deep: 1, run: avx2, half: Some((8, avx2_half)) });
@@ -15,20 +15,36 @@ pub(super) fn kernels() -> Vec<Kernel<f32>> {
     all
 }
 
-/// One micro-kernel over a vector type: `R` rows of `V` vectors of sums.
+/// One micro-kernel over a vector type: `R` rows of `V` vectors of sums. Rows of A that are packed side by side are read at
+/// constant distances; of others each step computes every row's address, one after the other.
 macro_rules! micro {
-    ($fixed:ident, $entry:ident, $features:literal, $lanes:literal, $vectors:literal, [$($rows:literal)*],
+    ($steps:ident, $fixed:ident, $entry:ident, $features:literal, $lanes:literal, $vectors:literal, [$($rows:literal)*],
      $zero:ident, $load:ident, $store:ident, $splat:ident, $fma:ident, $add:ident) => {
         /// # Safety
         /// See [`super::MicroFn`].
         #[inline]
         #[target_feature(enable = $features)]
         unsafe fn $fixed<const R: usize>(k: usize, a: Matrix<f32>, b: Matrix<f32>, c: Target<f32>) {
+            // SAFETY: the caller's.
+            unsafe { if a.row == 1 { $steps::<R, true>(k, a, b, c) } else { $steps::<R, false>(k, a, b, c) } }
+        }
+
+        /// # Safety
+        /// See [`super::MicroFn`]; `PACKED` if rows of A are adjacent.
+        #[inline]
+        #[target_feature(enable = $features)]
+        unsafe fn $steps<const R: usize, const PACKED: bool>(k: usize, a: Matrix<f32>, b: Matrix<f32>, c: Target<f32>) {
             const V: usize = $vectors;
             let mut sums = [[$zero(); V]; R];
             // SAFETY: the caller's: every offset is inside of the extents.
             unsafe {
                 let (mut a_at, mut b_at) = (a.start, b.start);
+                let row_of_a = if PACKED { 1 } else { a.row };
+                for i in 0..R {
+                    for v in 0..V {
+                        _mm_prefetch::<_MM_HINT_T0>(c.at(i, v * $lanes).start.cast());
+                    }
+                }
                 let mut step = |a_at: *const f32, b_at: *const f32| {
                     let mut row = [$zero(); V];
                     for v in 0..V {
@@ -37,7 +53,7 @@ macro_rules! micro {
                         _mm_prefetch::<_MM_HINT_T1>(b_at.wrapping_add((V + v) * $lanes).cast());
                     }
                     for i in 0..R {
-                        let x = $splat(*a_at.offset(i as isize * a.row));
+                        let x = $splat(*a_at.offset(i as isize * row_of_a));
                         for v in 0..V {
                             sums[i][v] = $fma(x, row[v], sums[i][v]);
                         }
@@ -66,19 +82,19 @@ macro_rules! micro {
     };
 }
 micro! {
-    avx512_rows, avx512, "avx512f", 16, 2, [1 2 3 4 5 6 7 8],
+    avx512_steps, avx512_rows, avx512, "avx512f", 16, 2, [1 2 3 4 5 6 7 8 9 10 11 12 13 14],
     _mm512_setzero_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_set1_ps, _mm512_fmadd_ps, _mm512_add_ps
 }
 micro! {
-    avx512_half_rows, avx512_half, "avx512f", 16, 1, [1 2 3 4 5 6 7 8],
+    avx512_half_steps, avx512_half_rows, avx512_half, "avx512f", 16, 1, [1 2 3 4 5 6 7 8 9 10 11 12 13 14],
     _mm512_setzero_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_set1_ps, _mm512_fmadd_ps, _mm512_add_ps
 }
 micro! {
-    avx2_half_rows, avx2_half, "avx2,fma", 8, 1, [1 2 3 4 5 6],
+    avx2_half_steps, avx2_half_rows, avx2_half, "avx2,fma", 8, 1, [1 2 3 4 5 6],
     _mm256_setzero_ps, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_set1_ps, _mm256_fmadd_ps, _mm256_add_ps
 }
 micro! {
-    avx2_rows, avx2, "avx2,fma", 8, 2, [1 2 3 4 5 6],
+    avx2_steps, avx2_rows, avx2, "avx2,fma", 8, 2, [1 2 3 4 5 6],
     _mm256_setzero_ps, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_set1_ps, _mm256_fmadd_ps, _mm256_add_ps
 }
 
@@ -87,17 +103,33 @@ micro! {
 /// # Safety
 /// Column j begins at `from + j * col`; the panel holds `k * nr` elements of 4 bytes; the machine has AVX2.
 pub(super) unsafe fn pack_transposed(from: *const f32, col: isize, k: usize, width: usize, nr: usize, to: *mut f32) {
-    let (wide, deep) = (width / 8 * 8, k / 8 * 8);
+    let deep = k / 8 * 8;
     // SAFETY: the caller's; blocks of 8 stay inside of both.
     unsafe {
-        for j in (0..wide).step_by(8) {
+        // The last block takes columns of the one before as well.
+        for j in (0..width).step_by(8).filter(|_| width >= 8).map(|j| j.min(width - 8)) {
             for p in (0..deep).step_by(8) {
                 transpose(from.offset(j as isize * col).add(p), col, to.add(p * nr + j), nr);
             }
         }
         for j in 0..width {
-            let first = if j < wide { deep } else { 0 };
+            let first = if width >= 8 { deep } else { 0 };
             (first..k).for_each(|p| *to.add(p * nr + j) = *from.offset(j as isize * col).add(p));
+        }
+    }
+}
+
+/// Packs `k` rows of `nr` adjacent columns, a multiple of 8.
+///
+/// # Safety
+/// Row p begins at `from + p * row`; the panel holds `k * nr` elements of 4 bytes; the machine has AVX2.
+#[target_feature(enable = "avx2,fma")]
+pub(super) unsafe fn pack_rows(from: *const f32, row: isize, k: usize, nr: usize, to: *mut f32) {
+    for p in 0..k {
+        // SAFETY: the caller's.
+        unsafe {
+            let (from, to) = (from.offset(p as isize * row), to.add(p * nr));
+            (0..nr).step_by(8).for_each(|j| _mm256_storeu_ps(to.add(j), _mm256_loadu_ps(from.add(j))));
         }
     }
 }

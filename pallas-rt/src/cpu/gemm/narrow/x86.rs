@@ -171,7 +171,9 @@ macro_rules! narrow {
                                 *x = W::$widen::<$PART>(from.add(v * $lanes));
                             }
                             for (i, sums) in sums.iter_mut().enumerate() {
-                                let factor = $splat(*a.at(i, p * W::PARTS + $PART).start);
+                                // The distance that is 1 is known here.
+                                let line = if W::PARTS == 2 { Matrix { row: 1, ..a } } else { Matrix { col: 1, ..a } };
+                                let factor = $splat(*line.at(i, p * W::PARTS + $PART).start);
                                 for (sum, &x) in sums.iter_mut().zip(&row) {
                                     *sum = $fma(factor, x, *sum);
                                 }
@@ -344,7 +346,7 @@ macro_rules! narrow {
             b: Matrix<u8>,
             c: Target<f32>,
         ) {
-            let (a, b, Target { start: c, row: ldc, .. }) = (Matrix { col: 1, ..a }, b.cast::<W>(), c);
+            let (b, Target { start: c, row: ldc, .. }) = (b.cast::<W>(), c);
             if b.col != 1 {
                 // SAFETY: the caller's.
                 return unsafe { $by_columns(extents, a, b, c, ldc) };

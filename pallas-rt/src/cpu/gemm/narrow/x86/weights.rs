@@ -59,6 +59,16 @@ weights! {
 #[repr(transparent)]
 pub(super) struct Halves(u8);
 
+/// What four bits mean in the low half and in the high one.
+const NUMBERS: [[f32; 16]; 2] = {
+    let (mut all, mut i) = ([[0.0; 16]; 2], 0);
+    while i < 16 {
+        (all[0][i], all[1][i]) = (i as f32, 16.0 * i as f32);
+        i += 1;
+    }
+    all
+};
+
 impl Weight for Halves {
     const ZERO: Self = Halves(0);
     const PARTS: usize = 2;
@@ -79,14 +89,9 @@ impl Weight for Halves {
         // SAFETY: the caller's.
         unsafe {
             let bytes = _mm512_cvtepu8_epi32(_mm_loadu_si128(p.cast()));
-            if PART == 0 {
-                // A permutation reads the low four bits.
-                let numbers =
-                    _mm512_cvtepi32_ps(_mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0));
-                _mm512_permutexvar_ps(bytes, numbers)
-            } else {
-                _mm512_cvtepi32_ps(_mm512_and_si512(bytes, _mm512_set1_epi32(i32::from(HIGH))))
-            }
+            // A permutation reads the low four bits of each position.
+            let own = if PART == 0 { bytes } else { _mm512_ror_epi32::<4>(bytes) };
+            _mm512_permutexvar_ps(own, _mm512_loadu_ps(NUMBERS[PART].as_ptr()))
         }
     }
 }
