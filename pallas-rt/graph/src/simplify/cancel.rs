@@ -439,7 +439,7 @@ mod tests {
                 first = graph.fitting(ScalarOp::Not, &[first]);
                 operands = [y, x];
             }
-            let mut wide = |graph: &mut Graph, v: Var| {
+            let wide = |graph: &mut Graph, v: Var| {
                 let op = Broadcast { to: dims(&[4, 3]), dims: vec![0] };
                 if repeats { graph.fitting(StructuralOp::from(op), &[v]) } else { v }
             };
