@@ -1,6 +1,7 @@
 //! Positions of extremes: of one line, of adjacent columns, of short rows.
 use super::strips::{compiled, typed};
 use pallas_ir::DType;
+use std::mem::MaybeUninit;
 
 /// Position of the extreme of `n` elements at a stride (in elements): the first of ties; the first NaN wins.
 ///
@@ -77,49 +78,11 @@ ordered!(halves: half::f16, half::bf16);
 
 /// Columns, or short rows, that are searched together.
 const COLUMNS: usize = 64;
-/// Most elements of rows that are: the place where one by one changes its mind cannot be foreseen.
-pub(super) const SHORT_ROW: usize = 16;
+/// Most elements of such rows: where a search one by one finds a better element cannot be foreseen.
+const SHORT_ROW: usize = 16;
 
-/// Positions of the extremes of rows of `n` adjacent elements, at most [`SHORT_ROW`]; rows are `far` elements apart.
-///
-/// # Safety
-/// `x` has the rows, of at least one element of `dtype` each; there is room for the positions.
-pub(super) unsafe fn extremes_of_rows(
-    dtype: DType,
-    max: bool,
-    x: *const u8,
-    (far, n): (isize, usize),
-    rows: usize,
-    to: *mut i32,
-) {
-    // SAFETY: the caller's.
-    typed!(dtype, T => unsafe { fastest_rows_extremes::<T>()(max, x.cast(), far, n, rows, to) });
-}
-compiled! { fastest_rows_extremes<T: Ordered>() -> unsafe fn(bool, *const T, isize, usize, usize, *mut i32) =
-short_rows_of(max: bool, x: *const T, far: isize, n: usize, rows: usize, to: *mut i32) }
-
-#[inline(always)]
-unsafe fn short_rows_of<T: Ordered>(max: bool, x: *const T, far: isize, n: usize, rows: usize, to: *mut i32) {
-    assert!(n <= SHORT_ROW, "the buffer holds them");
-    // SAFETY: the caller's; the buffer has a column for each row.
-    unsafe {
-        let mut turned = [x.read(); SHORT_ROW * COLUMNS];
-        for first in (0..rows).step_by(COLUMNS) {
-            let count = COLUMNS.min(rows - first);
-            for r in 0..count {
-                let row = x.offset((first + r) as isize * far);
-                (0..n).for_each(|i| turned[i * COLUMNS + r] = row.add(i).read());
-            }
-            let (x, to) = (turned.as_ptr(), to.add(first));
-            match max {
-                true => block_of::<T, true>(x, COLUMNS as isize, n, count, to),
-                false => block_of::<T, false>(x, COLUMNS as isize, n, count, to),
-            }
-        }
-    }
-}
-
-/// Positions of the extremes of adjacent columns, each of `n` elements at a stride (in elements); see [`extreme`].
+/// Positions of the extremes of columns, each of `n` elements at a stride, which lie `apart` from one another (both in
+/// elements); see [`extreme`].
 ///
 /// # Safety
 /// `x` has the columns, of at least one element of `dtype` each; there is room for the positions.
@@ -128,22 +91,40 @@ pub(super) unsafe fn extremes(
     max: bool,
     x: *const u8,
     (stride, n): (isize, usize),
-    columns: usize,
+    (apart, columns): (isize, usize),
     to: *mut i32,
 ) {
     // SAFETY: the caller's.
-    typed!(dtype, T => unsafe { fastest_extremes::<T>()(max, x.cast(), stride, n, columns, to) });
+    typed!(dtype, T => unsafe { fastest_extremes::<T>()(max, x.cast(), [stride, apart], n, columns, to) });
 }
-compiled! { fastest_extremes<T: Ordered>() -> unsafe fn(bool, *const T, isize, usize, usize, *mut i32) =
-extremes_of(max: bool, x: *const T, stride: isize, n: usize, columns: usize, to: *mut i32) }
+compiled! { fastest_extremes<T: Ordered>() -> unsafe fn(bool, *const T, [isize; 2], usize, usize, *mut i32) =
+extremes_of(max: bool, x: *const T, by: [isize; 2], n: usize, columns: usize, to: *mut i32) }
 
 #[inline(always)]
-unsafe fn extremes_of<T: Ordered>(max: bool, x: *const T, stride: isize, n: usize, columns: usize, to: *mut i32) {
+unsafe fn extremes_of<T: Ordered>(max: bool, x: *const T, by: [isize; 2], n: usize, columns: usize, to: *mut i32) {
+    let [stride, apart] = by;
+    let mut turned = MaybeUninit::<[T; SHORT_ROW * COLUMNS]>::uninit();
+    let turned: *mut T = turned.as_mut_ptr().cast();
     for first in (0..columns).step_by(COLUMNS) {
         let count = COLUMNS.min(columns - first);
-        // SAFETY: the caller's.
+        // SAFETY: the caller's; the buffer has room for short rows as columns.
         unsafe {
-            let (x, to) = (x.add(first), to.add(first));
+            let (own, to) = (x.offset(first as isize * apart), to.add(first));
+            let (x, stride) = match apart {
+                1 => (own, stride),
+                _ if stride == 1 && n <= SHORT_ROW => {
+                    for r in 0..count {
+                        let row = own.offset(r as isize * apart);
+                        (0..n).for_each(|i| turned.add(i * COLUMNS + r).write(row.add(i).read()));
+                    }
+                    (turned.cast_const(), COLUMNS as isize)
+                }
+                _ => {
+                    (0..count)
+                        .for_each(|c| to.add(c).write(extreme_of(max, own.offset(c as isize * apart), stride, n)));
+                    continue;
+                }
+            };
             match (max, count) {
                 (true, COLUMNS) => block_of::<T, true>(x, stride, n, COLUMNS, to),
                 (false, COLUMNS) => block_of::<T, false>(x, stride, n, COLUMNS, to),
@@ -213,16 +194,13 @@ mod tests {
                 for (dtype, start) in starts {
                     let mut found = vec![-1; columns];
                     // SAFETY: there are so many columns of the type, and room for their positions.
-                    unsafe { extremes(dtype, max, start, (columns as isize, n), columns, found.as_mut_ptr()) };
+                    unsafe { extremes(dtype, max, start, (columns as isize, n), (1, columns), found.as_mut_ptr()) };
                     assert_eq!(found, expected, "{n}x{columns} of {dtype}, {max}");
                     let column = |c: usize| start.wrapping_add(c * dtype.bytes());
                     // SAFETY: it is one of the columns.
                     let one = |c: usize| unsafe { extreme(dtype, max, column(c), columns as isize, n) };
                     let found: Vec<i32> = (0..columns).map(one).collect();
                     assert_eq!(found, expected, "{n}x{columns} of {dtype}, {max}, one by one");
-                    if n > SHORT_ROW {
-                        continue;
-                    }
                     // The columns are rows, two elements further apart than they are long.
                     let mut turned = vec![0; (n + 2) * columns * dtype.bytes()];
                     for (r, row) in turned.chunks_mut((n + 2) * dtype.bytes()).enumerate() {
@@ -236,7 +214,7 @@ mod tests {
                     // SAFETY: there are so many rows of the type, and room for their positions.
                     unsafe {
                         let far = (n + 2) as isize;
-                        extremes_of_rows(dtype, max, turned.as_ptr(), (far, n), columns, found.as_mut_ptr());
+                        extremes(dtype, max, turned.as_ptr(), (1, n), (far, columns), found.as_mut_ptr());
                     }
                     assert_eq!(found, expected, "{columns}x{n} of {dtype}, {max}, in rows");
                 }

@@ -293,8 +293,7 @@ pub(super) fn fold(op: ScalarOp, dtype: DType) -> Fold {
 mod tests {
     use super::*;
 
-    /// A product that shrinks ends at 0, not at the least subnormal number, in a line and in adjacent ones; its zeros keep
-    /// their signs.
+    /// A product that shrinks ends at 0, not at the least subnormal number; its zeros keep their signs.
     #[test]
     fn running_products_leave_subnormal_numbers() {
         let product = fold(ScalarOp::Mul, DType::F32);

@@ -207,12 +207,8 @@ impl Run<'_> {
             };
             // SAFETY: a line has `n` elements at the axis' stride; the result is i32.
             unsafe {
-                if steps == [1, 1] && adjacent > 1 {
-                    extremes::extremes(dtype, max, at(0).0, (x.strides[axis], n), adjacent, at(0).1);
-                    return;
-                }
-                if (x.strides[axis], steps[1]) == (1, 1) && n <= extremes::SHORT_ROW && adjacent > 1 {
-                    extremes::extremes_of_rows(dtype, max, at(0).0, (steps[0], n), adjacent, at(0).1);
+                if steps[1] == 1 && adjacent > 1 {
+                    extremes::extremes(dtype, max, at(0).0, (x.strides[axis], n), (steps[0], adjacent), at(0).1);
                     return;
                 }
                 (0..adjacent).for_each(|c| at(c).1.write(extremes::extreme(dtype, max, at(c).0, x.strides[axis], n)));

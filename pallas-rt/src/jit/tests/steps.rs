@@ -343,3 +343,13 @@ fn a_single_step_is_no_loop() {
     assert_eq!(numbers(&last), [1.5, 3.0, 4.5, 6.0]);
     assert_eq!((stack.shape(), numbers(&stack)), (&[1, 2, 2][..], vec![10.0, 14.0, 14.0, 20.0]));
 }
+
+/// Products that shrink reach 0 along either axis, where the least subnormal number would stay.
+#[test]
+fn running_products_reach_zero() {
+    for (shape, axis, last) in [([300, 32], 0, 299 * 32), ([32, 300], 1, 299)] {
+        let x = super::array(&[0.7; 300 * 32], &shape);
+        let found = super::numbers(&jit(move |x: &Array| x.cumprod(axis))(&x).expect("it runs"));
+        assert!(found[0] == 0.7 && found[last] == 0.0, "along axis {axis}: {} and {}", found[0], found[last]);
+    }
+}
