@@ -101,7 +101,7 @@ impl Need {
 pub(crate) const ANY: usize = usize::MAX;
 
 /// Elements of a block of rows that a core keeps in its inner caches.
-const CACHED: usize = 1 << 14;
+const CACHED: usize = 1 << 16;
 
 /// Block sizes for an axis of each of these extents: the tuned ones unless their scratch is too large, else the first of
 /// `candidates` whose need is within the target's budget, else the last. Where the number of cores is known, no block is

@@ -8,13 +8,19 @@ use std::mem::MaybeUninit;
 /// # Safety
 /// `x` has `n` elements of `dtype` at that stride.
 pub(super) unsafe fn extreme(dtype: DType, max: bool, x: *const u8, stride: isize, n: usize) -> i32 {
-    // SAFETY: the caller's.
-    typed!(dtype, T => unsafe { extreme_of::<T>(max, x.cast(), stride, n) })
+    let mut place = 0;
+    if n > 0 {
+        // SAFETY: the caller's; one line is not apart from others.
+        unsafe { extremes(dtype, max, x, (stride, n), (0, 1), &raw mut place) };
+    }
+    place
 }
 
-unsafe fn extreme_of<T: Ordered>(max: bool, x: *const T, stride: isize, n: usize) -> i32 {
-    if n == 0 {
-        return 0;
+#[inline(always)]
+unsafe fn extreme_of<T: Ordered, const MAX: bool>(x: *const T, stride: isize, n: usize) -> i32 {
+    if stride == 1 && n >= LONG_LINE {
+        // SAFETY: the caller's.
+        return unsafe { extreme_of_parts::<T, MAX>(x, n) };
     }
     // SAFETY: the caller's.
     let at = |i: usize| unsafe { *x.offset(i as isize * stride) }.key();
@@ -24,11 +30,33 @@ unsafe fn extreme_of<T: Ordered>(max: bool, x: *const T, stride: isize, n: usize
         if T::is_nan(own) {
             return i as i32;
         }
-        if if max { own > best } else { own < best } {
+        if if MAX { own > best } else { own < best } {
             (best, place) = (own, i as i32);
         }
     }
     place
+}
+
+/// Searches a line as rows of [`COLUMNS`] elements, column by column, and then what was found.
+#[inline(always)]
+unsafe fn extreme_of_parts<T: Ordered, const MAX: bool>(x: *const T, n: usize) -> i32 {
+    let rows = n / COLUMNS;
+    let mut places = [0; COLUMNS];
+    // SAFETY: the caller's.
+    unsafe { block_of::<T, MAX>(x, COLUMNS as isize, rows, COLUMNS, places.as_mut_ptr()) };
+    let found = places.iter().enumerate().map(|(column, &row)| row as usize * COLUMNS + column);
+    // SAFETY: the caller's.
+    let at = |i: usize| unsafe { *x.add(i) }.key();
+    let is_better = |i: usize, than: usize| {
+        let (own, other) = (at(i), at(than));
+        match (T::is_nan(own), T::is_nan(other)) {
+            (true, true) => i < than,
+            (false, false) if own == other => i < than,
+            (false, false) => (own > other) == MAX,
+            (is_nan, _) => is_nan,
+        }
+    };
+    found.chain(rows * COLUMNS..n).fold(0, |best, i| if is_better(i, best) { i } else { best }) as i32
 }
 
 /// Elements that [`extreme`] compares.
@@ -80,6 +108,8 @@ ordered!(halves: half::f16, half::bf16);
 const COLUMNS: usize = 64;
 /// Most elements of such rows: where a search one by one finds a better element cannot be foreseen.
 const SHORT_ROW: usize = 16;
+/// Fewest elements of a line that is searched in parts.
+const LONG_LINE: usize = 8 * COLUMNS;
 
 /// Positions of the extremes of columns, each of `n` elements at a stride, which lie `apart` from one another (both in
 /// elements); see [`extreme`].
@@ -102,7 +132,23 @@ extremes_of(max: bool, x: *const T, by: [isize; 2], n: usize, columns: usize, to
 
 #[inline(always)]
 unsafe fn extremes_of<T: Ordered>(max: bool, x: *const T, by: [isize; 2], n: usize, columns: usize, to: *mut i32) {
-    let [stride, apart] = by;
+    // SAFETY: the caller's.
+    unsafe {
+        match max {
+            true => all_extremes_of::<T, true>(x, by, n, columns, to),
+            false => all_extremes_of::<T, false>(x, by, n, columns, to),
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn all_extremes_of<T: Ordered, const MAX: bool>(
+    x: *const T,
+    [stride, apart]: [isize; 2],
+    n: usize,
+    columns: usize,
+    to: *mut i32,
+) {
     let mut turned = MaybeUninit::<[T; SHORT_ROW * COLUMNS]>::uninit();
     let turned: *mut T = turned.as_mut_ptr().cast();
     for first in (0..columns).step_by(COLUMNS) {
@@ -120,16 +166,14 @@ unsafe fn extremes_of<T: Ordered>(max: bool, x: *const T, by: [isize; 2], n: usi
                     (turned.cast_const(), COLUMNS as isize)
                 }
                 _ => {
-                    (0..count)
-                        .for_each(|c| to.add(c).write(extreme_of(max, own.offset(c as isize * apart), stride, n)));
+                    let place = |c: usize| extreme_of::<T, MAX>(own.offset(c as isize * apart), stride, n);
+                    (0..count).for_each(|c| to.add(c).write(place(c)));
                     continue;
                 }
             };
-            match (max, count) {
-                (true, COLUMNS) => block_of::<T, true>(x, stride, n, COLUMNS, to),
-                (false, COLUMNS) => block_of::<T, false>(x, stride, n, COLUMNS, to),
-                (true, _) => block_of::<T, true>(x, stride, n, count, to),
-                (false, _) => block_of::<T, false>(x, stride, n, count, to),
+            match count {
+                COLUMNS => block_of::<T, MAX>(x, stride, n, COLUMNS, to),
+                _ => block_of::<T, MAX>(x, stride, n, count, to),
             }
         }
     }
@@ -168,14 +212,23 @@ mod tests {
     /// Columns with ties and NaN, of any number of elements and columns, searched together and one by one.
     #[test]
     fn columns_have_the_extremes_of_each() {
-        for (n, columns) in [(1, 5), (2, 64), (3, 130), (9, 63), (16, 65), (40, 1)] {
+        for (n, columns) in [(1, 5), (2, 64), (3, 130), (9, 63), (16, 65), (40, 1), (512, 2), (1000, 3), (1600, 1)] {
             for max in [true, false] {
                 let number = |i: usize| match i % 5 {
                     2 => [f32::NAN, -f32::NAN][i / 5 % 2],
                     1 => [0.0, -0.0, f32::INFINITY, f32::NEG_INFINITY][i / 5 % 4],
                     _ => (i * 7 % 4) as f32 - 1.5,
                 };
-                let x: Vec<f32> = (0..n * columns).map(|i| number(i * i + i / 3)).collect();
+                // Long columns have a NaN in the second one alone, and extremes near the end of the first.
+                let in_long_columns = |i: usize| match (i / columns, i % columns) {
+                    (450, 1) => f32::NAN,
+                    (row, 0) if row + 3 == n => 250.0,
+                    (row, 0) if row + 2 == n => -7.0,
+                    _ => (i * 7919 % 241) as f32,
+                };
+                let x: Vec<f32> = (0..n * columns)
+                    .map(|i| if n < LONG_LINE { number(i * i + i / 3) } else { in_long_columns(i) })
+                    .collect();
                 // The numbers are the same in all three types.
                 let f16: Vec<half::f16> = x.iter().map(|&x| half::f16::from_f32(x)).collect();
                 let bf16: Vec<half::bf16> = x.iter().map(|&x| half::bf16::from_f32(x)).collect();

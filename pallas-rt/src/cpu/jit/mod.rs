@@ -189,7 +189,9 @@ fn has_code() -> bool {
 #[cfg(target_arch = "x86_64")]
 fn compile(chains: &[Chain], forms: &[Form]) -> Option<Code> {
     let here = vector::Beyond::here();
-    let wide = here.wide && forms.iter().all(|form| form.wide);
+    // A few elements take one vector of any width.
+    let wide =
+        here.wide && forms.iter().any(|form| form.wide) && forms.iter().all(|form| form.wide || form.few.is_some());
     has_code().then(|| code::compile(chains, forms, vector::Beyond { wide, ..here })).flatten()
 }
 #[cfg(target_arch = "x86_64")]

@@ -39,10 +39,13 @@ pub(crate) struct Chain {
 }
 
 impl Chain {
+    /// Returns true if its rows have one element each.
+    pub(super) fn is_of_columns(&self) -> bool {
+        self.sinks.is_empty() && self.shape.len() > 1 && self.shape.last() == Some(&1)
+    }
     /// Leaves unit axes away that are the last ones: rows of one element each would be computed one by one.
     pub(super) fn without_last_units(&mut self) {
-        let is_unit = |n: &usize| *n == 1;
-        while self.sinks.is_empty() && self.shape.len() > 1 && self.shape.last().is_some_and(is_unit) {
+        while self.is_of_columns() {
             self.shape.pop();
         }
     }

@@ -112,11 +112,12 @@ impl Open<'_> {
     }
     fn end(&mut self, steps: &mut Vec<Step>) {
         let mut chains = std::mem::take(&mut self.gathered).chains;
-        if chains.len() > 1 {
-            steps.push(Step::Sweep(Sweep { chains, ..Sweep::default() }));
-        } else {
-            steps.extend(chains.pop().map(Step::Chain));
+        // A sweep of columns alone would take them element by element.
+        if chains.len() > 1 && !chains.iter().all(Chain::is_of_columns) {
+            return steps.push(Step::Sweep(Sweep { chains, ..Sweep::default() }));
         }
+        chains.iter_mut().for_each(Chain::without_last_units);
+        steps.extend(chains.into_iter().map(Step::Chain));
     }
 }
 

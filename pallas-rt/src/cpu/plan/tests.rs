@@ -213,3 +213,36 @@ fn gathers_make_selections_by_their_own_positions() {
         assert!(chains(&other) > 0, "{last}, {mask}");
     }
 }
+
+#[test]
+fn columns_between_rows_join_their_sweep() {
+    let text = "kernel norm {
+  in x: f32[6, 40] block [6, 40]
+  out out: f32[6, 40] block [6, 40] empty 0.0
+  map @x {
+    %0: i32[] = const 0
+    yield %0, %0
+  }
+  map @out {
+    %1: i32[] = const 0
+    yield %1, %1
+  }
+  body {
+    %2: f32[6,40] = load @x block[0:6, 0:40]
+    %3: f32[6,1] = reduce op(add) axes(1) keep(true) %2
+    %4: f32[6,1] = rsqrt %3
+    %5: f32[6,1] = exp %4
+    %6: f32[6,40] = mul %2, %5
+    store @out block[0:6, 0:40] %6
+  }
+}";
+    let kernel: Kernel = text.parse().expect("it is tile IR");
+    let shapes = |step: &Planned| match step {
+        Planned::Sweep(sweep) => sweep.chains.iter().map(|chain| chain.shape.clone()).collect(),
+        Planned::Chain(chain) => vec![chain.shape.clone()],
+        _ => vec![],
+    };
+    let steps = plan(Arc::new(passes::run(&kernel))).body.steps;
+    let sweeps: Vec<_> = steps.iter().map(shapes).filter(|shapes| !shapes.is_empty()).collect();
+    assert_eq!(sweeps, [[vec![6, 40], vec![6, 1], vec![6, 40]]]);
+}

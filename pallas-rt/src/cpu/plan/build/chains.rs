@@ -200,7 +200,6 @@ impl Build<'_> {
         let bytes = types.chain(chain.sinks.iter().map(|s| s.dtype)).map(DType::bytes);
         chain.widest = bytes.max().unwrap_or(8);
         assign_buffers(&mut chain);
-        chain.without_last_units();
         self.push(Step::Chain(chain));
         let late = std::mem::take(&mut self.here().late);
         self.here().steps.extend(late);
