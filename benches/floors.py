@@ -46,6 +46,12 @@ def compare(only, *options):
     return found
 
 
+def worst(found, pick):
+    """The least or greatest (`pick` is `min` or `max`) of these figures, with its name."""
+    name = pick(found, key=found.get)
+    return found[name], name
+
+
 def half_operands():
     """Time with operands in f16 over that in f32, of the bench `kernels`."""
     text = output(["cargo", "bench", "--no-default-features", "--bench", "kernels", "--", "matmul|attention"])
@@ -73,20 +79,20 @@ def plain():
     """Time of plain operations over that of the shipped function."""
     text = output(["cargo", "bench", "--no-default-features", "--features", "graph", "--bench", "plain"])
     found = {line[:32].strip(): float(line.split()[-1]) for line in text.splitlines() if re.search(r" \d+\.\d+$", line)}
-    return found | {"least": min(found.values())}
+    return found | {"least": worst(found, min)}
 
 
 def batches():
     """Time of the gradient of `mean(vmap(loss))` over that of the loss written for a batch, of 60 drawn losses."""
     text = output(["cargo", "bench", "--no-default-features", "--bench", "batches"])
     found = {line[:52].strip(): float(line.split()[-1]) for line in text.splitlines() if re.search(r" \d+\.\d+$", line[52:])}
-    return found | {"most": max(found.values())}
+    return found | {"most": worst(found, max)}
 
 
 def memory():
     """Bytes of temporaries of jitted functions over XLA's."""
     text = output([sys.executable, "benches/compare.py", "--memory", "--only", "mlp,rnn,encoder"])
-    return {"most": max(row["ratio"] for row in rows(text))}
+    return {"most": worst({row["case"]: row["ratio"] for row in rows(text)}, max)}
 
 
 def partition():
@@ -113,7 +119,7 @@ def sweep():
         made = [json.loads(line) for line in out.read_text().splitlines()]
     found = {"failed": sum("error" in row for row in made)}
     for threads in "12":
-        timed = sorted(row[f"xla_{threads}"] / row[f"ours_{threads}"] for row in made if "error" not in row)
+        timed = sorted((row[f"xla_{threads}"] / row[f"ours_{threads}"], row["case"]) for row in made if "error" not in row)
         found |= {f"median {threads}": timed[len(timed) // 2], f"5% {threads}": timed[len(timed) // 20], f"least {threads}": timed[0]}
     return found
 
@@ -146,7 +152,7 @@ def earlier():
         output(["git", "worktree", "add", "--detach", folder, GIVEN.old])
         seconds = [processor_seconds(first_command(at), at) for at in (ROOT, folder)]
         found = compare("", "--old", str(folder), "--no-peers")
-        return {"first command": seconds[0] / seconds[1], "least": min(found.values())} | found
+        return {"first command": seconds[0] / seconds[1], "least": worst(found, min)} | found
     finally:
         output(["git", "worktree", "remove", "--force", folder], check=False)
         shutil.rmtree(folder, ignore_errors=True)
@@ -157,7 +163,7 @@ def crates():
     return {"holds": 1}
 
 
-# Name -> what is run. A measurement gives figures by name.
+# Name -> what is run. A measurement gives figures by name, some with the name of the case that they are of.
 MEASUREMENTS = {
     "crates": crates,
     "compare": lambda: compare("matmul,softmax,layer_norm,attention,mlp,rnn,encoder,chain,kernels_50,products_50,conv,sort,top_k,take,scatter"),
@@ -271,11 +277,13 @@ def main():
             except (RuntimeError, subprocess.SubprocessError, ValueError, TypeError) as error:
                 print(f"{source}: {error}", file=sys.stderr)
                 figures[source] = {}
-        measured = figures[source].get(figure)
+        measured, case = figures[source].get(figure), ""
+        if isinstance(measured, tuple):
+            measured, case = measured
         holds = measured is not None and (measured >= bound if relation == LEAST else measured <= bound)
         missed += not holds
         shown = "-" if measured is None else f"{measured:.3g}"
-        print(f"{name:64}{shown:>10}  {relation} {bound:<8}{'' if holds else 'NOT MEASURED' if measured is None else 'MISSED'}", flush=True)
+        print(f"{name:64}{shown:>10}  {relation} {bound:<8}{'' if holds else 'NOT MEASURED ' if measured is None else 'MISSED '}{case}", flush=True)
     print(f"{len(chosen) - missed} of {len(chosen)} floors hold")
     return 1 if missed else 0
 
