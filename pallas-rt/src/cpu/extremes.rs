@@ -166,8 +166,10 @@ unsafe fn all_extremes_of<T: Ordered, const MAX: bool>(
                     (turned.cast_const(), COLUMNS as isize)
                 }
                 _ => {
-                    let place = |c: usize| extreme_of::<T, MAX>(own.offset(c as isize * apart), stride, n);
-                    (0..count).for_each(|c| to.add(c).write(place(c)));
+                    // A loop's closure would be compiled for any machine.
+                    for c in 0..count {
+                        to.add(c).write(extreme_of::<T, MAX>(own.offset(c as isize * apart), stride, n));
+                    }
                     continue;
                 }
             };

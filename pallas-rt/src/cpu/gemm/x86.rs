@@ -15,8 +15,8 @@ pub(super) fn kernels() -> Vec<Kernel<f32>> {
     all
 }
 
-/// One micro-kernel over a vector type: `R` rows of `V` vectors of sums. Rows of A that are packed side by side are read at
-/// constant distances; of others each step computes every row's address, one after the other.
+/// One micro-kernel over a vector type: `R` rows of `V` vectors of sums. Where rows of A are adjacent (packed), or its columns,
+/// elements are read at constant distances; else each step computes every row's address, one after the other.
 macro_rules! micro {
     ($steps:ident, $fixed:ident, $entry:ident, $features:literal, $lanes:literal, $vectors:literal, [$($rows:literal)*],
      $zero:ident, $load:ident, $store:ident, $splat:ident, $fma:ident, $add:ident) => {
@@ -26,20 +26,31 @@ macro_rules! micro {
         #[target_feature(enable = $features)]
         unsafe fn $fixed<const R: usize>(k: usize, a: Matrix<f32>, b: Matrix<f32>, c: Target<f32>) {
             // SAFETY: the caller's.
-            unsafe { if a.row == 1 { $steps::<R, true>(k, a, b, c) } else { $steps::<R, false>(k, a, b, c) } }
+            unsafe {
+                match (a.row, a.col) {
+                    (1, _) => $steps::<R, true, false>(k, a, b, c),
+                    (_, 1) => $steps::<R, false, true>(k, a, b, c),
+                    _ => $steps::<R, false, false>(k, a, b, c),
+                }
+            }
         }
 
         /// # Safety
-        /// See [`super::MicroFn`]; `PACKED` if rows of A are adjacent.
+        /// See [`super::MicroFn`]; `ROWS` if rows of A are adjacent, `COLUMNS` if its columns are.
         #[inline]
         #[target_feature(enable = $features)]
-        unsafe fn $steps<const R: usize, const PACKED: bool>(k: usize, a: Matrix<f32>, b: Matrix<f32>, c: Target<f32>) {
+        unsafe fn $steps<const R: usize, const ROWS: bool, const COLUMNS: bool>(
+            k: usize,
+            a: Matrix<f32>,
+            b: Matrix<f32>,
+            c: Target<f32>,
+        ) {
             const V: usize = $vectors;
             let mut sums = [[$zero(); V]; R];
             // SAFETY: the caller's: every offset is inside of the extents.
             unsafe {
                 let (mut a_at, mut b_at) = (a.start, b.start);
-                let row_of_a = if PACKED { 1 } else { a.row };
+                let a = Matrix { row: if ROWS { 1 } else { a.row }, col: if COLUMNS { 1 } else { a.col }, ..a };
                 for i in 0..R {
                     for v in 0..V {
                         _mm_prefetch::<_MM_HINT_T0>(c.at(i, v * $lanes).start.cast());
@@ -53,20 +64,22 @@ macro_rules! micro {
                         _mm_prefetch::<_MM_HINT_T1>(b_at.wrapping_add((V + v) * $lanes).cast());
                     }
                     for i in 0..R {
-                        let x = $splat(*a_at.offset(i as isize * row_of_a));
+                        let x = $splat(*a_at.offset(i as isize * a.row));
                         for v in 0..V {
                             sums[i][v] = $fma(x, row[v], sums[i][v]);
                         }
                     }
                 };
-                for _ in 0..k / 4 {
+                // Of rows that lie apart, elements of several steps would be read ahead into more registers than there are.
+                let fours = if COLUMNS { 0 } else { k / 4 };
+                for _ in 0..fours {
                     step(a_at, b_at);
                     step(a_at.offset(a.col), b_at.offset(b.row));
                     step(a_at.offset(2 * a.col), b_at.offset(2 * b.row));
                     step(a_at.offset(3 * a.col), b_at.offset(3 * b.row));
                     (a_at, b_at) = (a_at.wrapping_offset(4 * a.col), b_at.wrapping_offset(4 * b.row));
                 }
-                for _ in 0..k % 4 {
+                for _ in 4 * fours..k {
                     step(a_at, b_at);
                     (a_at, b_at) = (a_at.wrapping_offset(a.col), b_at.wrapping_offset(b.row));
                 }

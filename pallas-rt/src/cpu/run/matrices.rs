@@ -57,6 +57,8 @@ pub(super) struct Matrices<'a> {
     outer_rows: usize,
     /// Most elements of the sum in a part.
     depth: usize,
+    /// A is copied for its padding alone: each box of positions that it has could read it in place.
+    pub(super) fits_in_boxes: bool,
 }
 
 impl<'a> Matrices<'a> {
@@ -107,7 +109,10 @@ impl<'a> Matrices<'a> {
         let near_rows = &rows[rows.len() - both..];
         let near_inner = &inner[inner.len() - collapse(a, &inner)..];
         let is_deep = near_inner.len() == inner.len() || size(near_inner) >= DEEP;
-        let a_stays = !pads(a) && is_deep && (both == rows.len() || size(near_rows) >= FEW);
+        let a_could_stay = is_deep && (both == rows.len() || size(near_rows) >= FEW);
+        let is_long_row = rows.last().is_some_and(|&axis| extents[axis] >= FEW);
+        let fits_in_boxes = pads(a) && !pads(b) && a_could_stay && is_long_row && !is_apart;
+        let a_stays = !pads(a) && a_could_stay;
         let depth = if a_stays { size(near_inner) } else { usize::MAX };
         let b_stays = !pads(b) && is_whole(b, &inner) && is_whole(b, &columns);
         let outer_rows = rows.len() - if a_stays { both } else { of_result };
@@ -123,6 +128,7 @@ impl<'a> Matrices<'a> {
             is_apart,
             outer_rows,
             depth,
+            fits_in_boxes,
         })
     }
 

@@ -1,6 +1,6 @@
 //! Affine nests: convolutions as products of matrices, windowed reductions as loops over boxes.
 #![warn(clippy::wildcard_enum_match_arm)]
-use super::super::boxes::{self, Linear, RESULT};
+use super::super::boxes::{self, Linear, RESULT, Ranges};
 use super::super::convert;
 use super::super::gemm::{self, Extents, Matrix, Number, Packing, Target};
 use super::super::plan::step::Nested;
@@ -10,12 +10,50 @@ use super::matrices::{Buffers, Matrices};
 use super::{Run, Stop, room};
 use crate::raw;
 use pallas_ir::DType;
+use std::ops::Range;
 
 /// Least share of positions with elements of which a product has zeros for the others; where there are fewer, each box with
 /// elements is a product.
 const INSIDE: f64 = 0.25;
 /// Rows up to which a product whose other matrix lies by columns takes less time than packing that.
 const NARROW: usize = 4;
+
+/// The boxes of a nest that are computed one by one.
+struct Parts(Vec<Vec<Range<usize>>>);
+
+impl Parts {
+    /// `is_padded`: zeros may stand for elements that are not there.
+    fn of(nest: &Linear, is_padded: bool) -> Parts {
+        let all = nest.all();
+        let padded = if is_padded { Matrices::of(nest, &all) } else { None };
+        let mut order = nest.dividing();
+        if let Some(matrices) = padded {
+            if !matrices.fits_in_boxes {
+                return Parts(vec![all]);
+            }
+            // Then each position of the result is in one box, with all elements of its window that there are.
+            order.sort_by_key(|&axis| !nest.is_parallel[axis]);
+        }
+        let mut boxes = vec![];
+        nest.boxes(None, &order, &mut nest.all(), &mut |part| boxes.push(part.to_vec()));
+        Parts(boxes)
+    }
+
+    /// True if all are products, and each of `total` elements of the result is in one of them.
+    fn reach_once(&self, nest: &Linear, total: usize) -> bool {
+        let parallel = || nest.axes().filter(|&axis| nest.is_parallel[axis]);
+        let overlap =
+            |a: &Ranges, b: &Ranges| parallel().all(|axis| a[axis].start < b[axis].end && b[axis].start < a[axis].end);
+        let are_apart = |(i, part): (usize, &Vec<_>)| !self.0[..i].iter().any(|other| overlap(part, other));
+        let reached: usize = self.0.iter().map(|part| parallel().map(|axis| part[axis].len()).product::<usize>()).sum();
+        // Where there are many boxes, comparing them would take longer than what it saves.
+        const FEW: usize = 100;
+        reached == total
+            && self.0.len() <= FEW
+            && self.0.iter().enumerate().all(are_apart)
+            && self.0.iter().all(|part| Matrices::of(nest, part).is_some())
+    }
+}
 
 impl Run<'_> {
     pub(super) fn nest(&mut self, nested: &Nested) -> Result<(), Stop> {
@@ -97,43 +135,28 @@ impl Run<'_> {
         let is_finite = |array: usize| unsafe { is_finite::<T>(&tiles[array], shapes[array]) };
         let can_pad = [0, 1].iter().all(|&array| !pads(array) || is_finite(1 - array));
         let is_padded = |nest: &Linear| nest.checks.is_empty() || can_pad && nest.share_inside() >= INSIDE;
-        let all: Vec<Vec<_>> = nests.iter().map(Linear::all).collect();
-        let mut matrices = vec![];
-        for (nest, all) in nests.iter().zip(&all) {
-            matrices.push(if is_padded(nest) { Matrices::of(nest, all) } else { None });
-        }
-        // A single product that reaches every element sets its result: between elements of a dilated operand there may
-        // be none.
-        let add = match (&nests[..], &matrices[..]) {
-            ([nest], [Some(_)]) => {
-                let reached = nest.axes().filter(|&axis| nest.is_parallel[axis]).map(|axis| nest.extents[axis]);
-                reached.product::<usize>() != total
-            }
-            _ => true,
-        };
+        let parts: Vec<Parts> = nests.iter().map(|nest| Parts::of(nest, is_padded(nest))).collect();
+        // Products that reach every element once set the result: between elements of a dilated operand there may be none.
+        let add = !matches!((&nests[..], &parts[..]), ([nest], [parts]) if parts.reach_once(nest, total));
         if add {
             // SAFETY: the memory holds the result.
             unsafe { tile::fill((&raw const zero).cast(), &tile, shape, bytes) };
         }
         let operands = tiles.map(|tile| tile.start.cast::<T>().cast_const());
         let target = tile.start.cast::<T>();
-        for (nest, matrices) in nests.iter().zip(&matrices) {
-            if let Some(matrices) = matrices {
-                // SAFETY: the tiles have the shapes that the nest was checked for.
-                unsafe { matrices.run(operands, target, add, buffers, multiply) };
-                continue;
-            }
+        for (nest, parts) in nests.iter().zip(&parts) {
             let order = nest.folding();
-            nest.boxes(None, &nest.dividing(), &mut nest.all(), &mut |part| {
+            for part in &parts.0 {
                 if let Some(matrices) = Matrices::of(nest, part) {
-                    // SAFETY: as above.
-                    return unsafe { matrices.run(operands, target, true, buffers, multiply) };
+                    // SAFETY: the tiles have the shapes that the nest was checked for.
+                    unsafe { matrices.run(operands, target, add, buffers, multiply) };
+                    continue;
                 }
                 let loops = nest.loops(part, &order, |axis| [0, 1, RESULT].map(|array| nest.strides[array][axis]));
                 let first = [0, 1, RESULT].map(|array| nest.first(array, part));
                 // SAFETY: the checks hold for these elements; the result has every position of the parallel axes.
                 unsafe { boxes::step_loops(&loops, operands, target, first) };
-            });
+            }
         }
         if is_rounded {
             let dtype = self.ty(to).dtype;
