@@ -11,13 +11,12 @@ use crate::call::{Call, Scan, has_effect, scan_of};
 use crate::graph::{Equation, Graph};
 
 /// The graph without them.
-pub(crate) fn without_dead(graph: &Graph) -> Graph {
+pub(crate) fn without_dead(mut graph: Graph) -> Graph {
     let mut live = vec![false; graph.types.len()];
     graph.results.iter().for_each(|r| live[r.index()] = true);
     let mut kept = vec![];
-    for e in graph.equations.iter().rev() {
+    for mut e in std::mem::take(&mut graph.equations).into_iter().rev() {
         if e.results.iter().any(|r| live[r.index()]) || has_effect(&e.op) {
-            let mut e = e.clone();
             if let Some(scan) = scan_of(&e.op) {
                 let is_read: Vec<bool> = e.results.iter().map(|r| live[r.index()]).collect();
                 e = without_unread(&e, scan, &is_read).unwrap_or(e);
@@ -27,7 +26,7 @@ pub(crate) fn without_dead(graph: &Graph) -> Graph {
         }
     }
     kept.reverse();
-    Graph { equations: kept, ..graph.clone() }
+    Graph { equations: kept, ..graph }
 }
 
 /// A scan without the stacks that are not read, and without carried values that nothing which is read depends on.
@@ -72,7 +71,7 @@ fn without_unread(e: &Equation, scan: &Scan, is_read: &[bool]) -> Option<Equatio
             scan.carried -= 1;
         }
     }
-    scan.body = without_dead(&scan.body);
+    scan.body = without_dead(std::mem::take(&mut scan.body));
     e.op = Call::Scan(scan).into();
     Some(e)
 }

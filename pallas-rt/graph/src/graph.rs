@@ -112,6 +112,14 @@ impl Default for Graph {
     }
 }
 
+impl Graph {
+    /// A graph of the same variables with other equations.
+    pub(crate) fn with(&self, equations: Vec<Equation>) -> Graph {
+        let Graph { types, params, equations: _, results, at } = self;
+        Graph { types: types.clone(), params: params.clone(), equations, results: results.clone(), at: *at }
+    }
+}
+
 impl Op {
     /// The same where the sharding groups of its graph begin with this number.
     pub(crate) fn in_groups_from(&self, first: u32) -> Op {

@@ -29,7 +29,7 @@ pub(crate) fn expanded(graph: &Graph, of: &dyn Fn(&Call) -> Option<&Graph>) -> G
     if !graph.equations.iter().any(called) {
         return graph.clone();
     }
-    let mut to = Graph { equations: vec![], ..graph.clone() };
+    let mut to = graph.with(vec![]);
     let mut same: Vec<Var> = (0..graph.types.len() as u32).map(Var).collect();
     let groups = graph.groups();
     for e in &graph.equations {

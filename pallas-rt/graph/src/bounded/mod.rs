@@ -74,7 +74,7 @@ struct Table {
 
 /// The called graphs' equations in place of their calls, at every depth, without what nothing reads.
 fn flat(graph: &Graph) -> Graph {
-    let mut graph = without_dead(&inlined(graph));
+    let mut graph = without_dead(inlined(graph));
     for e in &mut graph.equations {
         if let Op::Call(call) = &e.op {
             e.op = call.map(flat).into();

@@ -38,7 +38,7 @@ pub(super) fn copied(graph: &Graph) -> Cow<'_, Graph> {
     if copies.is_empty() {
         return Cow::Borrowed(graph);
     }
-    let mut to = Graph { equations: vec![], ..graph.clone() };
+    let mut to = graph.with(vec![]);
     // By variable, true if it has a reader; results have one from the beginning.
     let mut is_read = vec![false; graph.types.len()];
     graph.results.iter().for_each(|v| is_read[v.index()] = true);

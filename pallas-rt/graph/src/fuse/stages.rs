@@ -45,7 +45,7 @@ pub(super) fn staged<'g>(graph: &'g Graph, sizes: &Sizes) -> Staged<'g> {
     if !graph.equations.iter().any(is_long) {
         return Staged { graph: Cow::Borrowed(graph), given: Given::new() };
     }
-    let mut to = Graph { equations: vec![], ..graph.clone() };
+    let mut to = graph.with(vec![]);
     let mut given = Given::new();
     for e in &graph.equations {
         let Some((axes, keeps)) = reduced(e).filter(|_| is_long(e)) else {

@@ -56,7 +56,7 @@ pub fn typed(
 ) -> Result<(Graph, Vec<States>), Refused> {
     let mut typing = Typing::new(mesh, manual);
     graph.params.iter().zip(params).for_each(|(&p, states)| typing.define(p, states.clone()));
-    let mut to = Graph { equations: vec![], ..graph.clone() };
+    let mut to = graph.with(vec![]);
     for e in &graph.equations {
         typing.equation(&mut to, e.clone())?;
     }
@@ -86,7 +86,7 @@ pub fn finished(
 /// The graph as devices run it: casts are no operations.
 #[must_use]
 pub fn without_casts(graph: &Graph) -> Graph {
-    let mut to = Graph { equations: vec![], ..graph.clone() };
+    let mut to = graph.with(vec![]);
     let mut same: Vec<Var> = (0..graph.types.len() as u32).map(Var).collect();
     for e in &graph.equations {
         let mut e = e.clone();

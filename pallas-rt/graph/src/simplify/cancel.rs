@@ -26,13 +26,13 @@ use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::structural::{ArgReduce, ArgSort, ArgTopK, Broadcast, Cast, Dot, Iota, Reduce, Reshape, Transpose};
 use pallas_ir::{DType, Literal, ScalarOp, StructuralOp};
 
-pub(super) fn cancel(graph: &Graph) -> Graph {
+pub(super) fn cancel(mut graph: Graph) -> Graph {
     let uses = graph.reads();
-    let mut to =
-        Simpler { graph: Graph { equations: vec![], ..graph.clone() }, made: vec![None; graph.types.len()], uses };
-    let mut same: Vec<Var> = (0..graph.types.len() as u32).map(Var).collect();
-    for e in &graph.equations {
-        let mut e = e.clone();
+    let equations = std::mem::take(&mut graph.equations);
+    let made = vec![None; graph.types.len()];
+    let mut to = Simpler { graph, made, uses };
+    let mut same: Vec<Var> = (0..to.graph.types.len() as u32).map(Var).collect();
+    for mut e in equations {
         e.args.iter_mut().for_each(|a| *a = same[a.index()]);
         match to.simpler(&e) {
             Simple::Is(v) => same[e.result().index()] = v,
@@ -49,8 +49,8 @@ pub(super) fn cancel(graph: &Graph) -> Graph {
             }
         }
     }
-    let results = graph.results.iter().map(|r| same[r.index()]).collect();
-    Graph { results, ..to.graph }
+    to.graph.results.iter_mut().for_each(|r| *r = same[r.index()]);
+    to.graph
 }
 
 /// The form that an equation takes.
@@ -402,7 +402,7 @@ mod tests {
                 let limits = graph.fitting(StructuralOp::from(Broadcast::to(dims(&[2]))), &[limit_value]);
                 let result = graph.fitting(*op, &[number, limits]);
                 graph.results = vec![result];
-                let simple = cancel(&graph);
+                let simple = cancel(graph.clone());
                 let of = |truth: f64| match op {
                     ScalarOp::Eq => truth == limit,
                     ScalarOp::Ne => truth != limit,
@@ -451,8 +451,8 @@ mod tests {
                 _ => graph.fitting(ScalarOp::Select, &[last, z, made]),
             };
             graph.results = if twice { vec![result, made] } else { vec![result] };
-            let made = (0..2)
-                .fold(graph, |graph, _| crate::dead::without_dead(&super::super::common::common(&cancel(&graph))));
+            let made =
+                (0..2).fold(graph, |graph, _| crate::dead::without_dead(super::super::common::common(cancel(graph))));
             let product = made.equations.iter().find(|e| e.op == Op::Scalar(ScalarOp::Mul)).expect("it is there");
             let choices = made.equations.iter().filter(|e| e.op == Op::Scalar(ScalarOp::Select)).count();
             assert!(made.equations.iter().all(|e| e.op != Op::Scalar(ScalarOp::Not)), "{made}");
@@ -481,7 +481,7 @@ mod tests {
                 graph.fitting(StructuralOp::from(Iota { shape: dims(&shape), axis: along, dtype: DType::I32 }), &[]);
             let taken = graph.fitting(StructuralOp::from(TakeAlong { axis }), &[x, positions]);
             graph.results = vec![taken];
-            let same = cancel(&graph).results[0];
+            let same = cancel(graph).results[0];
             assert_eq!(same != x, is_kept, "along {axis} by {n} positions along {along}");
         }
     }

@@ -13,15 +13,15 @@ use pallas_ir::{DType, Literal, ScalarOp, StructuralOp, Type};
 /// Longest array in place of a counter.
 const LONGEST: usize = 1 << 16;
 
-pub(super) fn carries(graph: &Graph) -> Graph {
+pub(super) fn carries(graph: Graph) -> Graph {
     let is_scan = |e: &Equation| matches!(&e.op, Op::Call(call) if matches!(**call, Call::Scan(_)));
     if !graph.equations.iter().any(is_scan) {
-        return graph.clone();
+        return graph;
     }
     let mut is_read = vec![false; graph.types.len()];
     let read = graph.equations.iter().flat_map(|e| &e.args).chain(&graph.results);
     read.for_each(|v| is_read[v.index()] = true);
-    let mut to = Graph { equations: vec![], ..graph.clone() };
+    let mut to = graph.with(vec![]);
     for e in &graph.equations {
         let mut e = e.clone();
         if let Op::Call(call) = &e.op

@@ -10,12 +10,11 @@ use crate::call::has_effect;
 use crate::graph::{Graph, Op, Var};
 use std::collections::HashMap;
 
-pub(super) fn common(graph: &Graph) -> Graph {
+pub(super) fn common(mut graph: Graph) -> Graph {
     let mut first: HashMap<(Op, Vec<Var>), Vec<Var>> = HashMap::new();
     let mut same: Vec<Var> = (0..graph.types.len() as u32).map(Var).collect();
     let mut equations = vec![];
-    for e in &graph.equations {
-        let mut e = e.clone();
+    for mut e in std::mem::take(&mut graph.equations) {
         e.args.iter_mut().for_each(|a| *a = same[a.index()]);
         if has_effect(&e.op) {
             equations.push(e);
@@ -31,6 +30,6 @@ pub(super) fn common(graph: &Graph) -> Graph {
             equations.push(e);
         }
     }
-    let results = graph.results.iter().map(|r| same[r.index()]).collect();
-    Graph { equations, results, ..graph.clone() }
+    graph.results.iter_mut().for_each(|r| *r = same[r.index()]);
+    Graph { equations, ..graph }
 }

@@ -22,11 +22,11 @@ use crate::dead::without_dead;
 use crate::graph::{Graph, Op};
 
 /// A pass: from a graph to an equal one.
-pub type Pass = fn(&Graph) -> Graph;
+pub type Pass = fn(Graph) -> Graph;
 
 /// All passes by name, in the order in which they run.
 pub const PASSES: &[(&str, Pass)] = &[
-    ("inline", inlined),
+    ("inline", |graph| inlined(&graph)),
     ("stacks", stacks::stacks),
     ("carries", carries::carries),
     ("dead", without_dead),
@@ -59,12 +59,12 @@ pub const OUTERMOST: &[(&str, Pass)] = &[
 
 /// Runs every pass, also on the graphs that a graph calls.
 pub fn simplify(graph: &Graph) -> Graph {
-    OUTERMOST.iter().fold(called(graph), |graph, (_, pass)| pass(&graph))
+    OUTERMOST.iter().fold(called(graph), |graph, (_, pass)| pass(graph))
 }
 
 /// Runs the passes for a graph that may be called.
 fn called(graph: &Graph) -> Graph {
-    let mut graph = PASSES.iter().fold(graph.clone(), |graph, (_, pass)| pass(&graph));
+    let mut graph = PASSES.iter().fold(graph.clone(), |graph, (_, pass)| pass(graph));
     for e in &mut graph.equations {
         if let Op::Call(call) = &e.op {
             e.op = call.map(called).into();

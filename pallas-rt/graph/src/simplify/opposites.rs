@@ -18,7 +18,7 @@ use std::collections::HashMap;
 const OPERATIONS: usize = 8;
 const MOST: usize = 64;
 
-pub(super) fn opposites(graph: &Graph) -> Graph {
+pub(super) fn opposites(graph: Graph) -> Graph {
     let mut known = HashMap::new();
     let uses = graph.reads();
     each(graph, |to, e| {
@@ -226,7 +226,7 @@ mod tests {
             (&[5, 5, 5], transpose(&[1, 2, 0]), transpose(&[2, 0, 1]), 2, 0),
         ] {
             let graph = twice(shape, first, second);
-            let found = without_dead(&common(&cancel(&opposites(&graph))));
+            let found = without_dead(common(cancel(opposites(graph.clone()))));
             assert_eq!(crate::verify(&found), Ok(()));
             let is_param = |v: Var| found.params.contains(&v);
             let is_move = |e: &Equation| matches!(e.op, Op::Structural(_));
@@ -263,7 +263,7 @@ mod tests {
             let value = graph.push(ScalarOp::Tanh, &[sum]).expect("it is a float");
             let back = graph.push(transpose(&[1, 2, 0]), &[value]).expect("it fits");
             graph.results = if is_taken { vec![back] } else { vec![back, value] };
-            let found = without_dead(&common(&cancel(&opposites(&graph))));
+            let found = without_dead(common(cancel(opposites(graph.clone()))));
             assert_eq!(crate::verify(&found), Ok(()));
             let is_move = |e: &Equation| matches!(e.op, Op::Structural(StructuralOp::Transpose(_)));
             assert_eq!(count(&found, is_move), moves, "{graph}{found}");

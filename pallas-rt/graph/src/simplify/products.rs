@@ -15,20 +15,21 @@ use pallas_ir::{DType, ScalarOp, StructuralOp};
 /// Fewest elements along the axes that one side alone has: less is folded as it is multiplied.
 const FEW: usize = 8;
 
-pub(super) fn products(graph: &Graph) -> Graph {
+pub(super) fn products(mut graph: Graph) -> Graph {
     let uses = graph.reads();
-    let mut to =
-        Sums { graph: Graph { equations: vec![], ..graph.clone() }, made: vec![None; graph.types.len()], uses };
-    for e in &graph.equations {
+    let equations = std::mem::take(&mut graph.equations);
+    let made = vec![None; graph.types.len()];
+    let mut to = Sums { graph, made, uses };
+    for e in equations {
         if let Op::Structural(StructuralOp::Reduce(op)) = &e.op
             && op.op == ScalarOp::Add
             && !op.keep
             && !op.axes.is_empty()
         {
             to.graph.at = e.loc;
-            to.sum(e, op);
+            to.sum(&e, op);
         } else {
-            to.push(e.clone());
+            to.push(e);
         }
     }
     to.graph

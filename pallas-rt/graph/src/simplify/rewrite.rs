@@ -12,22 +12,24 @@ pub(super) struct Rewrite {
 
 /// A graph in which some equations are others: `write` appends these, and returns what is the result's value in any shape, or
 /// `None` for an equation that stays, and then has appended nothing.
-pub(super) fn each(graph: &Graph, mut write: impl FnMut(&mut Rewrite, &Equation) -> Option<Var>) -> Graph {
-    let mut to = Rewrite::of(graph);
-    for e in &graph.equations {
+pub(super) fn each(graph: Graph, mut write: impl FnMut(&mut Rewrite, &Equation) -> Option<Var>) -> Graph {
+    let (equations, mut to) = Rewrite::of(graph);
+    for e in equations {
         to.graph.at = e.loc;
-        match write(&mut to, e) {
-            Some(value) => to.push_as(e, value),
-            None => to.push(e.clone()),
+        match write(&mut to, &e) {
+            Some(value) => to.push_as(&e, value),
+            None => to.push(e),
         }
     }
     to.graph
 }
 
 impl Rewrite {
-    /// The graph without equations.
-    pub(super) fn of(graph: &Graph) -> Rewrite {
-        Rewrite { graph: Graph { equations: vec![], ..graph.clone() }, made: vec![None; graph.types.len()] }
+    /// The graph's equations, and the graph without them.
+    pub(super) fn of(mut graph: Graph) -> (Vec<Equation>, Rewrite) {
+        let equations = std::mem::take(&mut graph.equations);
+        let made = vec![None; graph.types.len()];
+        (equations, Rewrite { graph, made })
     }
 
     /// Appends an equation for variables that exist.

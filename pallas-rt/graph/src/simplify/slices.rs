@@ -12,18 +12,19 @@ use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::StructuralOp;
 use pallas_ir::structural::{Broadcast, Reshape};
 
-pub(super) fn slices(graph: &Graph) -> Graph {
+pub(super) fn slices(graph: Graph) -> Graph {
     let is_slice = |e: &Equation| matches!(&e.op, Op::Structural(StructuralOp::Slice(_)));
     if !graph.equations.iter().any(is_slice) {
-        return graph.clone();
+        return graph;
     }
-    let is_sliced = are_sliced(graph);
-    let mut pass = Slices { to: Rewrite::of(graph), is_sliced };
-    for e in &graph.equations {
+    let is_sliced = are_sliced(&graph);
+    let (equations, to) = Rewrite::of(graph);
+    let mut pass = Slices { to, is_sliced };
+    for e in equations {
         pass.to.graph.at = e.loc;
-        match pass.sliced(e) {
-            Some(made) => pass.put(made, e),
-            None => pass.to.push(e.clone()),
+        match pass.sliced(&e) {
+            Some(made) => pass.put(made, &e),
+            None => pass.to.push(e),
         }
     }
     pass.to.graph
@@ -169,7 +170,7 @@ mod tests {
         let slice = Slice { start: start.to_vec(), size: dims(&size), stride: vec![1, 1] };
         graph.results = vec![graph.push(StructuralOp::from(slice), &[twice]).expect("it lies inside")];
         graph.results.extend(is_read.then_some(twice));
-        let found = without_dead(&slices(&graph));
+        let found = without_dead(slices(graph.clone()));
         assert_eq!(crate::verify(&found), Ok(()));
         found.equations.iter().map(|e| e.op.to_string().split(' ').next().unwrap_or_default().to_string()).collect()
     }

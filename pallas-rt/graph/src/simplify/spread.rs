@@ -15,7 +15,7 @@ use pallas_ir::{ScalarOp, StructuralOp};
 /// Fewest elements of a choice for each one of what is computed.
 const MANY: usize = 8;
 
-pub(super) fn spread(graph: &Graph) -> Graph {
+pub(super) fn spread(graph: Graph) -> Graph {
     let uses = graph.reads();
     each(graph, |to, e| chosen(to, e, &uses))
 }
@@ -119,7 +119,7 @@ mod tests {
         for (graph, most) in
             [(chain(100, &[100, 1], false), 5), (chain(7, &[7, 1], false), 35), (chain(100, &[100, 1], true), 500)]
         {
-            let simple = crate::dead::without_dead(&spread(&graph));
+            let simple = crate::dead::without_dead(spread(graph.clone()));
             let sizes = simple.equations.iter().filter(|e| matches!(e.op, Op::Scalar(ScalarOp::Add | ScalarOp::Mul)));
             let sizes: Vec<usize> = sizes.map(|e| simple.ty(e.result()).shape.iter().product()).collect();
             assert_eq!(sizes.iter().max(), Some(&most), "{simple}");

@@ -14,8 +14,7 @@ use pallas_ir::structural::Broadcast;
 use pallas_ir::{Literal, StructuralOp};
 use std::collections::HashMap;
 
-pub(super) fn stacks(graph: &Graph) -> Graph {
-    let mut graph = graph.clone();
+pub(super) fn stacks(mut graph: Graph) -> Graph {
     capture_equal_elements(&mut graph);
     merge_equal_stacks(&mut graph);
     graph

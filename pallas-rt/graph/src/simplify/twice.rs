@@ -15,7 +15,7 @@ use pallas_ir::structural::{Broadcast, Reduce};
 /// Elements of rows from which on folding one takes little longer than adding it to others.
 const ROW: usize = 64;
 
-pub(super) fn twice(graph: &Graph) -> Graph {
+pub(super) fn twice(graph: Graph) -> Graph {
     each(graph, |to, e| match &e.op {
         Op::Structural(StructuralOp::Reduce(op)) => reduce(to, e, op),
         Op::Structural(StructuralOp::Broadcast(op)) => broadcast(to, e, op),
@@ -85,7 +85,7 @@ mod tests {
             let all = Broadcast { to: dims(&[26, 900, 2]), dims: places };
             let all = graph.push(StructuralOp::from(all), &[sum]).expect("it fits");
             graph.results = vec![graph.push(ScalarOp::Sub, &[x, all]).expect("one shape")];
-            let found = cancel(&axes(&twice(&graph)));
+            let found = cancel(axes(twice(graph.clone())));
             assert_eq!(crate::verify(&found), Ok(()));
             assert_eq!(found.ty(found.results[0]), graph.ty(graph.results[0]));
             let shapes = found.equations.iter().filter(|e| !matches!(e.op, Op::Structural(StructuralOp::Reshape(_))));

@@ -19,12 +19,13 @@ use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::StructuralOp;
 use pallas_ir::structural::{Broadcast, Dot, Reduce, Reshape, Transpose};
 
-pub(super) fn units(graph: &Graph) -> Graph {
-    let mut pass = Units { to: Rewrite::of(graph) };
-    for e in &graph.equations {
+pub(super) fn units(graph: Graph) -> Graph {
+    let (equations, to) = Rewrite::of(graph);
+    let mut pass = Units { to };
+    for e in equations {
         pass.to.graph.at = e.loc;
-        if pass.without(e).is_none() {
-            pass.to.push(e.clone());
+        if pass.without(&e).is_none() {
+            pass.to.push(e);
         }
     }
     pass.to.graph
@@ -220,7 +221,7 @@ mod tests {
             let result = graph.fitting(StructuralOp::from(Dot { batch, contract, acc: DType::F32 }), &[left, right]);
             let shape = graph.ty(result).shape.clone();
             graph.results = vec![result];
-            let made = units(&graph);
+            let made = units(graph.clone());
             assert_eq!(made.ty(made.results[0]).shape, shape);
             let dots = made.equations.iter().filter_map(|e| match &e.op {
                 Op::Structural(StructuralOp::Dot(dot)) => Some((dot.clone(), e.args.clone())),

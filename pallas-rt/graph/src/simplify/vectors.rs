@@ -10,7 +10,7 @@ use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::structural::{Broadcast, Cast, Dot, Reduce, Transpose};
 use pallas_ir::{DType, ScalarOp, StructuralOp};
 
-pub(super) fn vectors(graph: &Graph) -> Graph {
+pub(super) fn vectors(graph: Graph) -> Graph {
     each(graph, |to, e| match &e.op {
         Op::Structural(StructuralOp::Dot(dot)) => written(to, e, dot),
         _ => None,
@@ -71,7 +71,7 @@ mod tests {
         let dot = Dot { batch: batch.to_vec(), contract: contract.to_vec(), acc: DType::F32 };
         graph.results = vec![graph.push(StructuralOp::from(dot), &args).expect("it fits")];
         let wanted = graph.ty(graph.results[0]).clone();
-        let found = vectors(&graph);
+        let found = vectors(graph.clone());
         assert_eq!(crate::verify(&found), Ok(()));
         assert_eq!(*found.ty(found.results[0]), wanted);
         let name = |e: &Equation| match &e.op {

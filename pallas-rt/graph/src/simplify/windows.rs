@@ -13,7 +13,7 @@ use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::structural::{Broadcast, Cast, Conv, ReduceWindow, Transpose, WindowDim};
 use pallas_ir::{ScalarOp, StructuralOp};
 
-pub(super) fn windows(graph: &Graph) -> Graph {
+pub(super) fn windows(graph: Graph) -> Graph {
     each(graph, |to, e| match &e.op {
         Op::Structural(StructuralOp::ReduceWindow(op)) => {
             let axes = apart(op);
@@ -77,7 +77,7 @@ mod tests {
             let x = graph.param(Type::new(DType::F32, vec![9, 8, 7]));
             let window = ReduceWindow { op, size: size.clone(), windows: vec![moves; 3] };
             graph.results = vec![graph.push(StructuralOp::from(window), &[x]).expect("it fits")];
-            let simple = windows(&graph);
+            let simple = windows(graph.clone());
             let found: Vec<&ReduceWindow> = simple.equations.iter().filter_map(window_of).collect();
             assert_eq!(found.len(), count, "{op}: {simple}");
             assert_eq!(simple.ty(simple.results[0]), graph.ty(graph.results[0]), "{op}");
@@ -112,7 +112,7 @@ mod tests {
             let x = graph.param(Type::new(DType::Bf16, vec![2, 3, 5, 7]));
             let w = graph.param(Type::new(DType::Bf16, vec![features, 1, 1, 1]));
             graph.results = vec![graph.push(StructuralOp::from(conv), &[x, w]).expect("it fits")];
-            let simple = windows(&graph);
+            let simple = windows(graph.clone());
             let is_conv = |e: &Equation| matches!(e.op, Op::Structural(StructuralOp::Conv(_)));
             assert_eq!(!simple.equations.iter().any(is_conv), is_product, "{simple}");
             assert_eq!(simple.ty(simple.results[0]), graph.ty(graph.results[0]), "{simple}");

@@ -35,7 +35,7 @@ pub(super) fn through(
     };
     backward.equations.iter_mut().flat_map(|e| &mut e.args).for_each(rename);
     backward.results.iter_mut().for_each(rename);
-    let mut backward = without_dead(&backward);
+    let mut backward = without_dead(backward);
     // What the derivative does not need is not stored.
     let mut is_read = vec![false; backward.types.len()];
     let read = backward.equations.iter().flat_map(|e| &e.args).chain(&backward.results);

@@ -102,7 +102,7 @@ fn through_custom_jvp(
     let of: Vec<bool> = (0..custom.rule.results.len()).map(|i| i >= n).collect();
     let mut backward = vjp_of(&custom.rule, &wrt, &of)?;
     backward.results.drain(..custom.rule.results.len());
-    let backward = without_dead(&backward);
+    let backward = without_dead(backward);
     let mut args = e.args.clone();
     let mut floats = vec![];
     for (i, &arg) in e.args.iter().enumerate().skip(custom.captured) {

@@ -88,7 +88,7 @@ pub(super) fn gradient(custom: &Custom) -> Result<Custom, Refused> {
         has_tangents: true,
         primal,
         forward: kept,
-        backward: crate::dead::without_dead(&second),
+        backward: crate::dead::without_dead(second),
     })
 }
 

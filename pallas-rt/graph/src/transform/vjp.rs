@@ -46,7 +46,7 @@ pub fn vjp_of(graph: &Graph, wrt: &[bool], of: &[bool]) -> Result<Graph, Refused
     let _memo = memo::scope();
     let graph = expanded(graph, &|call| if let Call::Closed(graph) = call { Some(graph) } else { None });
     // The derivative of what nothing reads would be of no use, and hard to find in a scan.
-    let graph = &without_dead(&graph);
+    let graph = &without_dead(graph);
     let active = active(graph, wrt);
     let cotangents = vec![None; graph.types.len()];
     let mut back = Back { to: RefCell::new(graph.clone()), cotangents, groups: graph.groups() };
@@ -84,7 +84,7 @@ pub fn vjp_of(graph: &Graph, wrt: &[bool], of: &[bool]) -> Result<Graph, Refused
         to.results.push(cotangent);
     }
     // Rules write the cotangents of all operands, also of those that nothing asks for.
-    let to = without_dead(&to);
+    let to = without_dead(to);
     within_limits(&to)?;
     Ok(to)
 }

@@ -288,7 +288,7 @@ impl<'b> Marks<'b> {
         let fixed = scan.captured + scan.carried;
         before.params = [&body.params[..scan.captured], &body.params[fixed..]].concat();
         before.results = early;
-        let before = without_dead(&before);
+        let before = without_dead(before);
 
         // What moves, and the new arrays.
         let late = after.equations.iter().filter(|e| self.is(e.results[0], When::After));

@@ -35,11 +35,11 @@ use pallas_ir::StructuralOp;
 use pallas_ir::structural::Reshape;
 use parts::Divided;
 
-pub(super) fn steps(graph: &Graph) -> Graph {
+pub(super) fn steps(graph: Graph) -> Graph {
     if !graph.equations.iter().any(|e| scan_of(&e.op).is_some()) {
-        return graph.clone();
+        return graph;
     }
-    let mut to = Graph { equations: vec![], ..graph.clone() };
+    let mut to = graph.with(vec![]);
     let mut same: Vec<Var> = (0..graph.types.len() as u32).map(Var).collect();
     for e in &graph.equations {
         let mut e = e.clone();
@@ -72,7 +72,7 @@ fn single(to: &mut Graph, scan: &Scan, args: &[Var]) -> Vec<Var> {
         let shape = to.ty(*v).shape[1..].to_vec();
         *v = reshaped(to, *v, &shape);
     }
-    let mut made = to.inline(&inline(&without_dead(&scan.body)), &args);
+    let mut made = to.inline(&inline(&without_dead(scan.body.clone())), &args);
     for v in &mut made[scan.carried..] {
         let shape = [&[1], &to.ty(*v).shape[..]].concat();
         *v = reshaped(to, *v, &shape);
@@ -109,8 +109,8 @@ fn merged(scan: &Scan, args: &[Var]) -> (Scan, Vec<Var>) {
 
 /// The parts of a scan, if it is divided.
 fn divided(scan: &Scan) -> Option<Divided> {
-    let passes = [inline, without_dead, units, products, cancel, common, without_dead];
-    let body = passes.iter().fold(scan.body.clone(), |body, pass| pass(&body));
+    let passes = [without_dead, units, products, cancel, common, without_dead];
+    let body = passes.iter().fold(inline(&scan.body), |body, pass| pass(body));
     if body.equations.iter().any(|e| e.op == Op::Barrier) {
         return None;
     }

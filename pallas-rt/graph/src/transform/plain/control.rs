@@ -57,7 +57,7 @@ impl Plain<'_> {
         let made = write(self, &params);
         let mut scope = self.scopes.pop().expect("the scope that was opened");
         scope.graph.results = made?;
-        scope.graph = without_dead(&scope.graph);
+        scope.graph = without_dead(std::mem::take(&mut scope.graph));
         Ok((scope, params))
     }
 

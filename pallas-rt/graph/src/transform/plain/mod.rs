@@ -168,7 +168,7 @@ impl Plain<'_> {
             self.graph().results.push(result);
         }
         let scope = self.scopes.pop().expect("the function");
-        Ok(without_dead(&scope.graph))
+        Ok(without_dead(scope.graph))
     }
 
     /// An array with its margins, in which loads see what they see outside of the array.
