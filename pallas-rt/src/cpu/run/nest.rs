@@ -18,41 +18,40 @@ const INSIDE: f64 = 0.25;
 /// Rows up to which a product whose other matrix lies by columns takes less time than packing that.
 const NARROW: usize = 4;
 
-/// The boxes of a nest that are computed one by one.
-struct Parts(Vec<Vec<Range<usize>>>);
+/// Most boxes of an image that is read in place: near its edges they have few positions each.
+const BOXES: usize = 100;
 
-impl Parts {
-    /// `is_padded`: zeros may stand for elements that are not there.
-    fn of(nest: &Linear, is_padded: bool) -> Parts {
-        let all = nest.all();
-        let padded = if is_padded { Matrices::of(nest, &all) } else { None };
-        let mut order = nest.dividing();
-        if let Some(matrices) = padded {
-            if !matrices.fits_in_boxes {
-                return Parts(vec![all]);
-            }
-            // Then each position of the result is in one box, with all elements of its window that there are.
-            order.sort_by_key(|&axis| !nest.is_parallel[axis]);
+/// The products that a nest is, where zeros may stand for elements that are not there: one, or those of boxes that share no
+/// element of the result. `None` if it is no product.
+fn padded(nest: &Linear) -> Option<Vec<Vec<Range<usize>>>> {
+    let all = nest.all();
+    let boxes = if Matrices::of(nest, &all)?.fits_in_boxes { boxes_apart(nest) } else { None };
+    Some(boxes.unwrap_or_else(|| vec![all]))
+}
+
+/// Boxes of positions with all elements of their windows that there are, if most positions are in one of them.
+fn boxes_apart(nest: &Linear) -> Option<Vec<Vec<Range<usize>>>> {
+    let mut order = nest.dividing();
+    order.sort_by_key(|&axis| !nest.is_parallel[axis]);
+    let (mut boxes, mut count) = (vec![], 0);
+    nest.boxes(None, &order, &mut nest.all(), &mut |part| {
+        count += 1;
+        if count <= BOXES {
+            boxes.push(part.to_vec());
         }
-        let mut boxes = vec![];
-        nest.boxes(None, &order, &mut nest.all(), &mut |part| boxes.push(part.to_vec()));
-        Parts(boxes)
-    }
+    });
+    let parallel = || nest.axes().filter(|&axis| nest.is_parallel[axis]);
+    let overlap =
+        |a: &Ranges, b: &Ranges| parallel().all(|axis| a[axis].start < b[axis].end && b[axis].start < a[axis].end);
+    let is_apart = |(i, part): (usize, &Vec<_>)| !boxes[..i].iter().any(|other| overlap(part, other));
+    let most = boxes.iter().map(|part| reached(nest, part)).max()?;
+    let holds = count <= BOXES && 2 * most >= reached(nest, &nest.all()) && boxes.iter().enumerate().all(is_apart);
+    (holds && boxes.iter().all(|part| Matrices::of(nest, part).is_some())).then_some(boxes)
+}
 
-    /// True if all are products, and each of `total` elements of the result is in one of them.
-    fn reach_once(&self, nest: &Linear, total: usize) -> bool {
-        let parallel = || nest.axes().filter(|&axis| nest.is_parallel[axis]);
-        let overlap =
-            |a: &Ranges, b: &Ranges| parallel().all(|axis| a[axis].start < b[axis].end && b[axis].start < a[axis].end);
-        let are_apart = |(i, part): (usize, &Vec<_>)| !self.0[..i].iter().any(|other| overlap(part, other));
-        let reached: usize = self.0.iter().map(|part| parallel().map(|axis| part[axis].len()).product::<usize>()).sum();
-        // Where there are many boxes, comparing them would take longer than what it saves.
-        const FEW: usize = 100;
-        reached == total
-            && self.0.len() <= FEW
-            && self.0.iter().enumerate().all(are_apart)
-            && self.0.iter().all(|part| Matrices::of(nest, part).is_some())
-    }
+/// Elements of the result that have a position in a box.
+fn reached(nest: &Linear, part: &Ranges) -> usize {
+    nest.axes().filter(|&axis| nest.is_parallel[axis]).map(|axis| part[axis].len()).product()
 }
 
 impl Run<'_> {
@@ -135,28 +134,37 @@ impl Run<'_> {
         let is_finite = |array: usize| unsafe { is_finite::<T>(&tiles[array], shapes[array]) };
         let can_pad = [0, 1].iter().all(|&array| !pads(array) || is_finite(1 - array));
         let is_padded = |nest: &Linear| nest.checks.is_empty() || can_pad && nest.share_inside() >= INSIDE;
-        let parts: Vec<Parts> = nests.iter().map(|nest| Parts::of(nest, is_padded(nest))).collect();
-        // Products that reach every element once set the result: between elements of a dilated operand there may be none.
-        let add = !matches!((&nests[..], &parts[..]), ([nest], [parts]) if parts.reach_once(nest, total));
+        let products: Vec<_> = nests.iter().map(|nest| if is_padded(nest) { padded(nest) } else { None }).collect();
+        // Products that reach every element set the result: between elements of a dilated operand there may be none.
+        let add = match (&nests[..], &products[..]) {
+            ([nest], [Some(parts)]) => parts.iter().map(|part| reached(nest, part)).sum::<usize>() != total,
+            _ => true,
+        };
         if add {
             // SAFETY: the memory holds the result.
             unsafe { tile::fill((&raw const zero).cast(), &tile, shape, bytes) };
         }
         let operands = tiles.map(|tile| tile.start.cast::<T>().cast_const());
         let target = tile.start.cast::<T>();
-        for (nest, parts) in nests.iter().zip(&parts) {
-            let order = nest.folding();
-            for part in &parts.0 {
-                if let Some(matrices) = Matrices::of(nest, part) {
+        for (nest, products) in nests.iter().zip(&products) {
+            if let Some(parts) = products {
+                for matrices in parts.iter().filter_map(|part| Matrices::of(nest, part)) {
                     // SAFETY: the tiles have the shapes that the nest was checked for.
                     unsafe { matrices.run(operands, target, add, buffers, multiply) };
-                    continue;
+                }
+                continue;
+            }
+            let order = nest.folding();
+            nest.boxes(None, &nest.dividing(), &mut nest.all(), &mut |part| {
+                if let Some(matrices) = Matrices::of(nest, part) {
+                    // SAFETY: as above.
+                    return unsafe { matrices.run(operands, target, true, buffers, multiply) };
                 }
                 let loops = nest.loops(part, &order, |axis| [0, 1, RESULT].map(|array| nest.strides[array][axis]));
                 let first = [0, 1, RESULT].map(|array| nest.first(array, part));
                 // SAFETY: the checks hold for these elements; the result has every position of the parallel axes.
                 unsafe { boxes::step_loops(&loops, operands, target, first) };
-            }
+            });
         }
         if is_rounded {
             let dtype = self.ty(to).dtype;
