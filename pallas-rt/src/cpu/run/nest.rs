@@ -21,7 +21,7 @@ const NARROW: usize = 4;
 /// Most boxes of an image that is read in place: near its edges they have few positions each.
 const BOXES: usize = 100;
 
-/// The products that a nest is, where zeros may stand for elements that are not there: one, or those of boxes that share no
+/// The boxes in which a product is computed where zeros may stand for elements that are not there: one, or some that share no
 /// element of the result. `None` if it is no product.
 fn padded(nest: &Linear) -> Option<Vec<Vec<Range<usize>>>> {
     let all = nest.all();
@@ -46,7 +46,7 @@ fn boxes_apart(nest: &Linear) -> Option<Vec<Vec<Range<usize>>>> {
     let is_apart = |(i, part): (usize, &Vec<_>)| !boxes[..i].iter().any(|other| overlap(part, other));
     let most = boxes.iter().map(|part| reached(nest, part)).max()?;
     let holds = count <= BOXES && 2 * most >= reached(nest, &nest.all()) && boxes.iter().enumerate().all(is_apart);
-    (holds && boxes.iter().all(|part| Matrices::of(nest, part).is_some())).then_some(boxes)
+    holds.then_some(boxes)
 }
 
 /// Elements of the result that have a position in a box.
@@ -134,10 +134,13 @@ impl Run<'_> {
         let is_finite = |array: usize| unsafe { is_finite::<T>(&tiles[array], shapes[array]) };
         let can_pad = [0, 1].iter().all(|&array| !pads(array) || is_finite(1 - array));
         let is_padded = |nest: &Linear| nest.checks.is_empty() || can_pad && nest.share_inside() >= INSIDE;
-        let products: Vec<_> = nests.iter().map(|nest| if is_padded(nest) { padded(nest) } else { None }).collect();
+        let padded: Vec<_> = nests.iter().map(|nest| if is_padded(nest) { padded(nest) } else { None }).collect();
         // Products that reach every element set the result: between elements of a dilated operand there may be none.
-        let add = match (&nests[..], &products[..]) {
-            ([nest], [Some(parts)]) => parts.iter().map(|part| reached(nest, part)).sum::<usize>() != total,
+        let add = match (&nests[..], &padded[..]) {
+            ([nest], [Some(parts)]) => {
+                let are_products = parts.iter().all(|part| Matrices::of(nest, part).is_some());
+                !are_products || parts.iter().map(|part| reached(nest, part)).sum::<usize>() != total
+            }
             _ => true,
         };
         if add {
@@ -146,25 +149,22 @@ impl Run<'_> {
         }
         let operands = tiles.map(|tile| tile.start.cast::<T>().cast_const());
         let target = tile.start.cast::<T>();
-        for (nest, products) in nests.iter().zip(&products) {
-            if let Some(parts) = products {
-                for matrices in parts.iter().filter_map(|part| Matrices::of(nest, part)) {
-                    // SAFETY: the tiles have the shapes that the nest was checked for.
-                    unsafe { matrices.run(operands, target, add, buffers, multiply) };
-                }
-                continue;
-            }
+        for (nest, padded) in nests.iter().zip(&padded) {
             let order = nest.folding();
-            nest.boxes(None, &nest.dividing(), &mut nest.all(), &mut |part| {
+            let mut compute = |part: &Ranges| {
                 if let Some(matrices) = Matrices::of(nest, part) {
-                    // SAFETY: as above.
-                    return unsafe { matrices.run(operands, target, true, buffers, multiply) };
+                    // SAFETY: the tiles have the shapes that the nest was checked for.
+                    return unsafe { matrices.run(operands, target, add, buffers, multiply) };
                 }
                 let loops = nest.loops(part, &order, |axis| [0, 1, RESULT].map(|array| nest.strides[array][axis]));
                 let first = [0, 1, RESULT].map(|array| nest.first(array, part));
                 // SAFETY: the checks hold for these elements; the result has every position of the parallel axes.
                 unsafe { boxes::step_loops(&loops, operands, target, first) };
-            });
+            };
+            match padded {
+                Some(parts) => parts.iter().for_each(|part| compute(part)),
+                None => nest.boxes(None, &nest.dividing(), &mut nest.all(), &mut compute),
+            }
         }
         if is_rounded {
             let dtype = self.ty(to).dtype;
