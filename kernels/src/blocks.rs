@@ -234,7 +234,7 @@ mod tests {
         assert_eq!(choose(Choice::Rows, cpu.target(), [ANY], [([128], Need::NOTHING)]), [128]);
         // Many short rows, but eight blocks of them unless they are few elements; long ones as few as ever.
         let rows = |rows, n| many_rows(&Target { cores: Some(2), ..*cpu.target() }, rows, n, 32);
-        assert_eq!([rows(4096, 64), rows(512, 64), rows(100, 64), rows(4096, 1024)], [256, 64, 32, 32]);
+        assert_eq!([rows(4096, 64), rows(512, 64), rows(100, 64), rows(4096, 1024)], [512, 64, 32, 64]);
         assert_eq!([rows(4096, 1), rows(100, 1)], [2048, 2048]);
     }
 }
