@@ -68,6 +68,10 @@ pub(super) unsafe fn copy_rows(
                 fastest_reversed::<[u8; 8]>()(from.cast(), to.cast(), rows);
             }
             _ if inner == [1, 1] => fastest_pieces()(from, from_row, to, to_row, rows, n * bytes),
+            1 if inner == [0, 1] => fastest_filled::<u8>()(from.cast(), to.cast(), outer, [rows, n]),
+            2 if inner == [0, 1] => fastest_filled::<u16>()(from.cast(), to.cast(), outer, [rows, n]),
+            4 if inner == [0, 1] => fastest_filled::<u32>()(from.cast(), to.cast(), outer, [rows, n]),
+            _ if inner == [0, 1] => fastest_filled::<u64>()(from.cast(), to.cast(), outer, [rows, n]),
             1 => fastest_strided::<u8>()(from.cast(), to.cast(), inner, outer, [rows, n]),
             2 => fastest_strided::<u16>()(from.cast(), to.cast(), inner, outer, [rows, n]),
             4 => fastest_strided::<u32>()(from.cast(), to.cast(), inner, outer, [rows, n]),
@@ -122,6 +126,20 @@ unsafe fn strided<T: Copy>(from: *const T, to: *mut T, inner: [isize; 2], outer:
 }
 compiled! { fastest_strided<T: Copy>() -> unsafe fn(*const T, *mut T, [isize; 2], [isize; 2], [usize; 2]) =
 strided(from: *const T, to: *mut T, inner: [isize; 2], outer: [isize; 2], size: [usize; 2]) }
+
+/// Fills each row with an element of its own.
+///
+/// # Safety
+/// See [`copy_rows`].
+#[inline(always)]
+unsafe fn filled<T: Copy>(from: *const T, to: *mut T, outer: [isize; 2], [rows, n]: [usize; 2]) {
+    for i in 0..rows as isize {
+        // SAFETY: the caller's.
+        unsafe { repeat(from.offset(i * outer[0]).read(), to.offset(i * outer[1]), n) };
+    }
+}
+compiled! { fastest_filled<T: Copy>() -> unsafe fn(*const T, *mut T, [isize; 2], [usize; 2]) =
+filled(from: *const T, to: *mut T, outer: [isize; 2], size: [usize; 2]) }
 
 /// Writes `n` copies of `x`.
 ///
@@ -281,6 +299,39 @@ mod tests {
                     want,
                     "{n} of {bytes} bytes, {from_stride} to {to_stride}"
                 );
+            }
+        }
+    }
+
+    /// Rows lie apart on both sides, also where an element or a row is repeated, and nothing between them is written.
+    #[test]
+    fn several_rows_are_copied_between_strides() {
+        let from: Vec<u64> = (0..2000u64).map(|i| i.wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect();
+        let from = bytemuck::cast_slice::<u64, u8>(&from);
+        for bytes in [1usize, 2, 4, 8] {
+            for (inner, [rows, n]) in [[0, 1], [1, 1], [2, 1], [1, 2], [0, 2]]
+                .into_iter()
+                .flat_map(|inner| [[1, 5], [3, 0], [3, 1], [5, 16], [2, 33], [7, 32 / bytes]].map(|size| (inner, size)))
+            {
+                for from_row in [0, 1, 40] {
+                    let to_row = 2 * n + 3;
+                    let mut found = vec![u64::from_ne_bytes([0xa5; 8]); (rows * to_row * bytes).div_ceil(8)];
+                    let mut want = bytemuck::cast_slice::<u64, u8>(&found).to_vec();
+                    for (i, j) in (0..rows).flat_map(|i| (0..n).map(move |j| (i, j))) {
+                        let place = |row: usize, stride: usize| (i * row + j * stride) * bytes;
+                        let element = &from[place(from_row, inner[0])..][..bytes];
+                        want[place(to_row, inner[1])..][..bytes].copy_from_slice(element);
+                    }
+                    let places = [from.as_ptr().cast_mut(), found.as_mut_ptr().cast()];
+                    let outer = [from_row as isize, to_row as isize];
+                    // SAFETY: rows lie inside of both.
+                    unsafe { copy_rows(places, inner.map(|stride| stride as isize), outer, [rows, n], bytes) };
+                    assert_eq!(
+                        bytemuck::cast_slice::<u64, u8>(&found),
+                        want,
+                        "{rows} x {n} of {bytes} bytes, {inner:?}, rows {from_row}"
+                    );
+                }
             }
         }
     }

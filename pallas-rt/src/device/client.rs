@@ -25,11 +25,16 @@ use std::sync::{Arc, Weak};
 /// ```
 #[derive(Clone)]
 pub struct Client {
-    runtime: Arc<dyn Runtime>,
-    why: Arc<str>,
+    origin: Arc<Origin>,
     /// Users' handles and their arrays share it; what is compiled for the client does not.
     #[allow(dead_code, reason = "it is there to be counted")]
     held: Option<Arc<()>>,
+}
+
+/// What the clones of a client share: one allocation, since every array has a clone.
+struct Origin {
+    runtime: Arc<dyn Runtime>,
+    why: String,
     #[cfg_attr(not(feature = "graph"), allow(dead_code, reason = "functions of arrays keep programs by clients"))]
     life: Weak<()>,
 }
@@ -41,7 +46,8 @@ impl RefUnwindSafe for Client {}
 impl Client {
     pub(super) fn new(runtime: impl Runtime, why: &str) -> Self {
         let held = Arc::new(());
-        Client { runtime: Arc::new(runtime), why: why.into(), life: Arc::downgrade(&held), held: Some(held) }
+        let origin = Origin { runtime: Arc::new(runtime), why: why.into(), life: Arc::downgrade(&held) };
+        Client { origin: Arc::new(origin), held: Some(held) }
     }
 
     /// The client for what is compiled for it and kept: it does not count as a use. Programs have memory of the client, so they
@@ -54,13 +60,13 @@ impl Client {
     /// The client for arrays of users.
     #[cfg(feature = "graph")]
     pub(crate) fn counted(&self) -> Client {
-        Client { held: self.life.upgrade(), ..self.clone() }
+        Client { held: self.origin.life.upgrade(), ..self.clone() }
     }
 
     /// Returns true if a user has the client or an array of it.
     #[cfg(feature = "graph")]
     pub(crate) fn is_used(&self) -> bool {
-        self.life.strong_count() > 0
+        self.origin.life.strong_count() > 0
     }
 
     pub(super) fn on_host(kind: DeviceKind, why: &str) -> Self {
@@ -81,14 +87,15 @@ impl Client {
     }
 
     /// The same client, chosen for another reason.
-    pub(crate) fn because(mut self, why: &str) -> Self {
-        self.why = why.into();
-        self
+    pub(crate) fn because(self, why: &str) -> Self {
+        let Origin { runtime, life, .. } = &*self.origin;
+        let origin = Origin { runtime: runtime.clone(), why: why.into(), life: life.clone() };
+        Client { origin: Arc::new(origin), ..self }
     }
 
     /// The device.
     pub fn device(&self) -> &Device {
-        self.runtime.device()
+        self.origin.runtime.device()
     }
 
     /// The executor of this client's kernels.
@@ -103,22 +110,22 @@ impl Client {
 
     /// The device, and the reason why it was chosen.
     pub fn why(&self) -> String {
-        format!("{}: {}", self.device(), self.why)
+        format!("{}: {}", self.device(), self.origin.why)
     }
 
     /// Memory in use, its peak and the limit, in bytes.
     pub fn memory(&self) -> MemoryStats {
-        self.runtime.ledger().stats()
+        self.origin.runtime.ledger().stats()
     }
 
     /// Sets the maximum number of bytes of arrays and scratch. An allocation beyond it is an error and changes nothing.
     pub fn set_memory_limit(&self, bytes: u64) {
-        self.runtime.ledger().set_limit(bytes);
+        self.origin.runtime.ledger().set_limit(bytes);
     }
 
     /// Returns freed memory that is kept for reuse to the system.
     pub fn release_kept_memory(&self) {
-        self.runtime.release_kept_memory();
+        self.origin.runtime.release_kept_memory();
     }
 
     /// Waits until all work launched so far has finished.
@@ -126,7 +133,7 @@ impl Client {
     /// # Errors
     /// The first error of that work that no reader has received; [`Error::DeviceLost`].
     pub fn block_until_ready(&self) -> Result<()> {
-        self.runtime.wait()
+        self.origin.runtime.wait()
     }
 
     /// Returns an error if tiles and scratch of a kernel exceed the memory limit.
@@ -163,21 +170,21 @@ impl Client {
         impl Drop for Open<'_> {
             fn drop(&mut self) {
                 // After an error there is another one to report.
-                let _ = self.0.runtime.end_program();
+                let _ = self.0.origin.runtime.end_program();
             }
         }
-        self.runtime.begin_program();
+        self.origin.runtime.begin_program();
         let open = Open(self);
         let made = f();
         std::mem::forget(open);
-        let submitted = self.runtime.end_program();
+        let submitted = self.origin.runtime.end_program();
         let made = made?;
         submitted.map(|()| made)
     }
 
     /// The runtime of this client's kernels.
     pub(crate) fn runtime(&self) -> &Arc<dyn Runtime> {
-        &self.runtime
+        &self.origin.runtime
     }
 
     /// Returns an error for element types that the device does not support.
@@ -196,14 +203,14 @@ impl Client {
 
 impl std::hash::Hash for Client {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        Arc::as_ptr(&self.runtime).hash(state);
+        Arc::as_ptr(&self.origin.runtime).hash(state);
     }
 }
 
 /// Two clients are equal if arrays of one can be used with the other.
 impl PartialEq for Client {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.runtime, &other.runtime)
+        Arc::ptr_eq(&self.origin.runtime, &other.origin.runtime)
     }
 }
 

@@ -2,10 +2,11 @@
 use super::compiled::Compiled;
 use super::donate;
 use crate::array::Array;
-use crate::device::{Buffer, Client, DeviceKind, Geometry, LAUNCHES, Launch, interpreter, outputs};
+use crate::device::{Buffer, ByOperand, Client, DeviceKind, Geometry, LAUNCHES, Launch, interpreter, outputs};
 use crate::error::Result;
 use crate::interp::Machine;
 use pallas_ir::{Kernel, Literal, Loc, OperandKind};
+use smallvec::smallvec;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -31,12 +32,14 @@ pub(crate) struct Call<'a> {
 
 /// Runs a kernel on a client that has all arrays of the call.
 pub(crate) fn run(compiled: &Compiled, client: &Client, mut call: Call<'_>) -> Result<Vec<Array>> {
-    let mut compiled = compiled.clone();
+    let sharing;
+    let mut compiled = compiled;
     // The interpreter reads and writes copies; without programs nothing is written.
     if client.kind() != DeviceKind::Interpreter && call.lent.is_empty() && !call.geometry.is_empty() {
         let pairs = donate::pairs(compiled.traced(), &mut call.arrays);
         if !pairs.is_empty() {
-            compiled = compiled.sharing(pairs);
+            sharing = compiled.sharing(pairs);
+            compiled = &sharing;
         }
     }
     with_outputs(client, compiled.traced(), call, |launch| {
@@ -71,7 +74,7 @@ fn with_outputs(
         return Ok(results);
     }
     LAUNCHES.fetch_add(1, Ordering::Relaxed);
-    let mut buffers: Vec<Option<&Buffer>> = vec![None; call.arrays.len()];
+    let mut buffers: ByOperand<Option<&Buffer>> = smallvec![None; call.arrays.len()];
     for (buffer, array) in buffers.iter_mut().zip(&call.arrays) {
         *buffer = array.as_ref().map(|(array, _)| array.buffer()).transpose()?;
     }

@@ -1,9 +1,10 @@
 //! From a call's arrays to the sizes of dimensions, and every check that needs numbers.
 use super::spec::{Argument, BlockDim, Kind, Operand, Site, Spec};
-use crate::device::{Geometry, inputs};
+use crate::device::{ByOperand, Geometry, inputs};
 use crate::exec::Arrays;
 use crate::{Array, Error, Result};
 use pallas_ir::{At, DType, Diag, Dim, Kernel, Literal, MAX_RANK, SizeError};
+use smallvec::smallvec;
 use std::collections::BTreeMap;
 
 /// A dimension's size and the operand that bound it.
@@ -20,8 +21,9 @@ pub(super) struct Sizes {
 }
 
 /// Returns the arguments of a call by operand: values of parameters, and arrays, each with true if it is donated.
-pub(super) fn by_operand(kernel: &Kernel, arguments: Vec<Argument>) -> (Vec<Option<Literal>>, Arrays) {
-    let (mut params, mut arrays) = (vec![None; kernel.operands.len()], vec![None; kernel.operands.len()]);
+pub(super) fn by_operand(kernel: &Kernel, arguments: Vec<Argument>) -> (ByOperand<Option<Literal>>, Arrays) {
+    let count = kernel.operands.len();
+    let (mut params, mut arrays) = (smallvec![None; count], vec![None; count]);
     for (i, argument) in inputs(kernel).zip(arguments) {
         match argument {
             Argument::Param(x) => params[i] = x.ok(),

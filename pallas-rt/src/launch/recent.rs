@@ -1,14 +1,14 @@
 //! The last few calls of each kernel that a thread made, with what they came to: found by comparison alone, with nothing
-//! hashed but the kernel's instance, and nothing locked or allocated.
+//! hashed, locked or allocated.
 use std::any::TypeId;
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 /// Calls of one kernel that a thread remembers.
 pub(super) const REMEMBERED: usize = 8;
 
 /// The last calls of a thread, by the kernel's instance.
-pub(super) struct Recent<C>(RefCell<HashMap<TypeId, Vec<C>>>);
+pub(super) struct Recent<C>(RefCell<BTreeMap<TypeId, Vec<C>>>);
 
 impl<C> Default for Recent<C> {
     fn default() -> Recent<C> {

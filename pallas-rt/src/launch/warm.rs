@@ -62,7 +62,7 @@ impl Sizes {
             let is_param = operand.kind == OperandKind::Param;
             match argument {
                 Argument::Array(array, _) => {
-                    !is_param && array.dtype() == operand.dtype && array.shape() == &self.geometry.shapes[i][..]
+                    !is_param && array.dtype() == operand.dtype && array.shape().iter().eq(&self.geometry.shapes[i])
                 }
                 Argument::Param(x) => is_param && x.as_ref().is_ok_and(|x| x.dtype == operand.dtype),
             }

@@ -1,10 +1,12 @@
 //! Products of tiles: `C[m, n] (+)= A[m, k] · B[k, n]` over strided memory.
 //!
 //! ```text
-//! for each block of KC along k                      a packed panel of B stays in the first level cache
-//!     for each panel of NR columns of B             read in place where its columns are adjacent and its rows near
-//!         for each MR rows of A                     broadcast in place: any strides; packed where rows are far
-//!             micro-kernel: MR x NR sums in registers
+//! for each block of KC along k
+//!     for each block of NC columns of B             read in place where its columns are adjacent and its rows near
+//!         for each block of MC rows of A            stays in the second level cache; packed where rows are far
+//!             for each panel of NR columns of B
+//!                 for each MR rows of A             broadcast in place: any strides
+//!                     micro-kernel: MR x NR sums in registers
 //! ```
 //!
 //! The last, narrow panel is padded with zeros, and its sums go through a small buffer: the micro-kernels know whole
@@ -101,11 +103,13 @@ pub(crate) struct Kernel<T> {
     half: Option<(usize, MicroFn<T>)>,
 }
 
-/// Rows of B that one pass over C takes: a panel of 32 columns of `f32` is 32 KiB. Where the first level cache is no
-/// larger, the panel comes from the second, fast enough: 99% of the peak on Zen 4 with B packed.
-const KC: usize = 256;
-/// Columns of B packed at a time.
-const NC: usize = 512;
+/// Rows of B that one pass over C takes. A panel of 32 columns of `f32` comes from the second level cache, fast enough;
+/// half as many rows, which fit the first, read and write C twice as often.
+const KC: usize = 512;
+/// Columns of B packed at a time: each block of A is packed anew for them.
+const NC: usize = 1024;
+/// Rows of A whose parts of a panel are near: 256 KiB of `f32`.
+const MC: usize = 128;
 /// Rows of B further apart than this (in bytes) fall on few cache sets and pages: they are packed.
 const FAR: usize = 1024;
 /// Packing pays from so many rows of A on.
@@ -192,27 +196,31 @@ unsafe fn block<T: Number>(
     }
     // Rows of A that lie a page apart fall on one cache set: copied side by side once, read by every panel.
     let pack_a = n >= 2 * nr && m >= mr && a.row.unsigned_abs() * size_of::<T>() > FAR;
-    if pack_a {
-        reserve(a_buffer, m.next_multiple_of(mr) * k);
-        for i in (0..m).step_by(mr) {
+    let height = if m > MC { MC / mr * mr } else { m };
+    reserve(a_buffer, if pack_a { height.next_multiple_of(mr) * k } else { 0 });
+    reserve(c_buffer, mr * nr);
+    for first in (0..m).step_by(height) {
+        let m = height.min(m - first);
+        // SAFETY: rows first.. exist.
+        let (a, c) = unsafe { (a.at(first, 0), c.at(first, 0)) };
+        for i in (0..m).step_by(mr).filter(|_| pack_a) {
             // SAFETY: rows i.. of A exist; transposed, they are columns.
             unsafe { pack(a.at(i, 0).transposed(), k, mr.min(m - i), mr, a_buffer.as_mut_ptr().add(i * k)) };
         }
-    }
-    reserve(c_buffer, mr * nr);
-    for panel in 0..n.div_ceil(nr) {
-        let j = panel * nr;
-        // SAFETY: the panel is in place or in the buffer; rows and columns are inside of the extents.
-        unsafe {
-            let b = match panel.checked_sub(packed_from) {
-                Some(packed) => Matrix { start: b_buffer.as_ptr().add(packed * k * nr), row: nr as isize, col: 1 },
-                None => b.at(0, j),
-            };
-            let rows = |i: usize| match pack_a {
-                true => Matrix { start: a_buffer.as_ptr().add(i * k), row: 1, col: mr as isize },
-                false => a.at(i, 0),
-            };
-            columns(kernel, m, nr.min(n - j), k, rows, b, c.at(0, j), c_buffer.as_mut_ptr());
+        for panel in 0..n.div_ceil(nr) {
+            let j = panel * nr;
+            // SAFETY: the panel is in place or in the buffer; rows and columns are inside of the extents.
+            unsafe {
+                let b = match panel.checked_sub(packed_from) {
+                    Some(packed) => Matrix { start: b_buffer.as_ptr().add(packed * k * nr), row: nr as isize, col: 1 },
+                    None => b.at(0, j),
+                };
+                let rows = |i: usize| match pack_a {
+                    true => Matrix { start: a_buffer.as_ptr().add(i * k), row: 1, col: mr as isize },
+                    false => a.at(i, 0),
+                };
+                columns(kernel, m, nr.min(n - j), k, rows, b, c.at(0, j), c_buffer.as_mut_ptr());
+            }
         }
     }
 }

@@ -72,13 +72,15 @@ fn every_kernel_agrees_with_doubles() {
 
 #[test]
 fn far_rows_and_deep_products_are_packed_right() {
-    let (m, n, k) = (37, 70, 600);
-    let (a, b) = (numbers(m * 1024, 1), numbers(k * 1024, 2));
-    for kernel in kernels_f32() {
-        let a = Matrix { start: a.as_ptr(), row: 1024, col: 1 };
-        let b = Matrix { start: b.as_ptr(), row: 1024, col: 1 };
+    const ROW: usize = 1152;
+    // Beyond the rows, columns and depth of a block, each by a few.
+    let sizes = [(37, 70, 600), (MC + 5, 33, 300), (3 * MC + 1, NC + 7, 5), (40, NC + 1, KC + 2)];
+    let (a, b) = (numbers((3 * MC + 1) * ROW, 1), numbers(ROW * ROW, 2));
+    for (kernel, (m, n, k)) in kernels_f32().into_iter().flat_map(|kernel| sizes.map(|size| (kernel, size))) {
+        let a = Matrix { start: a.as_ptr(), row: ROW as isize, col: 1 };
+        let b = Matrix { start: b.as_ptr(), row: ROW as isize, col: 1 };
         check(kernel, Extents { m, n, k }, a, b, true);
-        check(kernel, Extents { m, n, k }, a, Matrix { row: 1, col: 1024, ..b }, false);
+        check(kernel, Extents { m, n, k }, a, Matrix { row: 1, col: ROW as isize, ..b }, false);
     }
 }
 

@@ -6,7 +6,7 @@ use super::super::plan::step::{Along, Chain, Input, Sink, Source};
 use super::super::rows::{copy_row, copy_rows, repeat_each, repeat_first};
 use super::super::strips::{STRIP, slice, slice_mut};
 use super::super::tile::{Tile, stream};
-use super::Run;
+use super::{Operand, Run};
 use pallas_ir::{DType, Literal, Slice};
 
 /// The method of reading a strip of an operand.
@@ -79,9 +79,6 @@ struct Window {
     cols: usize,
 }
 
-/// Bytes of an array whose parts are out of the cache before anybody reads them.
-const LARGE: usize = 8 << 20;
-
 /// Shorter rows share a strip with others.
 const LONG: usize = STRIP / 2;
 
@@ -135,10 +132,11 @@ impl<'a> Run<'a> {
     }
 
     pub(super) fn in_large_array(&self, start: *mut u8) -> bool {
-        self.state.operands.iter().any(|o| {
+        let holds = |o: &Operand| {
             let bytes = o.bytes * o.shape.iter().product::<usize>();
-            bytes >= LARGE && (o.start as usize..o.start as usize + bytes).contains(&(start as usize))
-        })
+            (o.start as usize..o.start as usize + bytes).contains(&(start as usize))
+        };
+        self.state.operands.iter().any(|o| o.is_large && holds(o))
     }
 
     /// The method of reading an input's strips, and its element type.

@@ -31,7 +31,7 @@ use super::tile::{self, MAX_RANK, Tile};
 use super::{Launch, Outcome, Stop};
 use crate::interp::{Data, Datum, Fault, walk};
 use pallas_ir::{DType, Literal, Loc, OperandKind, Type, Value};
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::sync::{Mutex, PoisonError};
 
 /// 64 bytes, aligned so that vectors do not cross cache lines.
@@ -65,7 +65,7 @@ struct Buffers {
     fixed: Vec<Aligned>,
 }
 thread_local! {
-    static BUFFERS: RefCell<Buffers> = RefCell::default();
+    static BUFFERS: Cell<Option<Box<Buffers>>> = const { Cell::new(None) };
 }
 
 /// Grows the buffer to at least `bytes` bytes; its contents are lost if it grows.
@@ -78,6 +78,9 @@ fn room(buffer: &mut Vec<Aligned>, bytes: usize) -> Result<*mut u8, Stop> {
     }
     Ok(buffer.as_mut_ptr().cast())
 }
+
+/// Bytes of an array whose parts are out of the cache before anybody reads them.
+const LARGE: usize = 8 << 20;
 
 /// Addresses that differ by a multiple of this are easily confused: a load waits for a store to another array.
 const PAGE: usize = 4096;
@@ -100,7 +103,7 @@ pub(super) fn programs(
     // Also after a panic: pending non-temporal stores would otherwise reach memory that another owner has by then.
     let _settled = tile::Settled;
     // Taken, not borrowed: a program that waits for the pool may find itself running another launch.
-    let mut buffers = BUFFERS.take();
+    let mut buffers = BUFFERS.take().unwrap_or_default();
     let arena = match room(&mut buffers.arena, plan.arena_bytes + 2 * PAGE) {
         Ok(start) => apart(start),
         Err(stop) => return outcome.failed(first, stop),
@@ -130,7 +133,7 @@ pub(super) fn programs(
     #[cfg(guarded)]
     run.state.guards.clear();
     states.lock().unwrap_or_else(PoisonError::into_inner).push(run.state);
-    BUFFERS.set(buffers);
+    BUFFERS.set(Some(buffers));
 }
 
 /// Converts a `bool` from outside to 0 or 1.
@@ -173,7 +176,10 @@ struct Operand {
     start: *mut u8,
     shape: Vec<usize>,
     strides: [isize; MAX_RANK],
+    /// Bytes of an element.
     bytes: usize,
+    /// True if parts of it are out of the cache before anybody reads them.
+    is_large: bool,
 }
 
 impl State {
@@ -221,6 +227,7 @@ impl State {
                 own.strides = Tile::contiguous(own.start, &own.shape).strides;
             }
             let bytes = own.bytes * own.shape.iter().product::<usize>();
+            own.is_large = bytes >= LARGE;
             self.operands[i].start = match shape {
                 Some(_) => launch.memory[i].ptr,
                 None => self.own(plan.scratch[i], bytes),
