@@ -48,8 +48,9 @@ pub(super) struct Form {
 impl Form {
     /// Returns true for arguments of this kind.
     fn fits(&self, args: &[Array], structures: &[Structure]) -> bool {
-        let same =
-            |(ty, x): (&Type, &Array)| ty.dtype == x.dtype() && ty.shape == x.shape() && *x.client() == self.client;
+        let same = |(ty, x): (&Type, &Array)| {
+            ty.dtype == x.dtype() && ty.shape.iter().eq(x.shape()) && *x.client() == self.client
+        };
         self.structures == structures
             && self.types.len() == args.len()
             && self.types.iter().zip(args).all(same)

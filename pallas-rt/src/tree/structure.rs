@@ -189,7 +189,8 @@ impl Structure {
 
 impl PartialEq for Structure {
     fn eq(&self, other: &Structure) -> bool {
-        self.words == other.words && self.bytes == other.bytes && self.kinds == other.kinds
+        // Word by word: the words of arguments have just been written, and vectors of several would wait for them.
+        self.words.iter().eq(&other.words) && self.bytes == other.bytes && self.kinds == other.kinds
     }
 }
 impl Eq for Structure {}

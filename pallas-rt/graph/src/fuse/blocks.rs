@@ -118,7 +118,9 @@ fn of_elements(graph: &Graph, cluster: &Cluster, extents: &[usize], sizes: &Size
     }
     let members = || cluster.members.iter().map(|&i| &graph.equations[i]);
     let sorted: usize = members().map(|e| sorted(graph, e, &cluster.cuts[&e.result()])).sum();
-    let tile = if columns.is_empty() { sizes.tile } else { sizes.of_columns(folded)[0] };
+    // A fold alone reads everything once and needs no cache: a program takes longer than its steps.
+    let is_fold = cluster.members.len() == 1 && folded > 0;
+    let tile = if columns.is_empty() && !is_fold { sizes.tile } else { sizes.of_columns(folded)[0] };
     let mut most = (sizes.sorted / sorted.max(1)).max(1);
     let reached = reached(graph, cluster, extents.len());
     let mut blocks = vec![1; extents.len()];
