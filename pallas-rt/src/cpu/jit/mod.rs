@@ -69,6 +69,8 @@ pub(super) struct Form {
     pub(super) few: Option<usize>,
     /// True if rows are long enough for wide vectors, where the processor has them.
     pub(super) wide: bool,
+    /// True if wide vectors are read from memory in halves: caches bring these sooner.
+    pub(super) halves: bool,
     /// True if the length of rows is a multiple of the vector's, also of a wide one's if rows are long enough.
     pub(super) whole: bool,
 }

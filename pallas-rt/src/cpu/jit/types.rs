@@ -195,6 +195,12 @@ impl Writer {
             }
         }
     }
+    /// A wide vector of four-byte elements, read in halves.
+    pub(super) fn load_halves(&mut self, from: Mem) -> Option<Reg> {
+        let to = self.take()?;
+        self.asm.load_halves(to, from);
+        Some(to)
+    }
     /// A vector to memory, past the caches where `streams`, at a multiple of eight elements; or a part of one.
     pub(super) fn store_vector(
         &mut self,

@@ -189,9 +189,9 @@ pub(super) fn code(chain: &Chain, lie: Lie, rows: usize, height: usize) -> Optio
         true => Form { few: None, ..lie.form(columns(chain)) },
         false => lie.form(columns(chain)),
     };
-    // A fold of what lies in memory waits for it, and wide vectors read it more slowly: by a sixth on Sapphire Rapids.
+    // A fold waits for what lies in memory.
     let waits = chain.links.is_empty() && lie.form.ahead != 0 && form.few.is_none();
-    let form = Form { wide: form.wide && !waits, ..form };
+    let form = Form { halves: form.wide && waits, ..form };
     chain.codes.get(std::slice::from_ref(chain), &[form])
 }
 

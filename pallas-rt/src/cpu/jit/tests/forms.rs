@@ -21,7 +21,8 @@ fn folds_agree_with_loops() {
             widest: 4,
             ..Chain::default()
         };
-        for (columns, wide) in (1..=COLUMNS).flat_map(|columns| [(columns, false), (columns, true)]) {
+        let forms = [(false, false), (true, false), (true, true)];
+        for (columns, (wide, halves)) in (1..=COLUMNS).flat_map(|columns| forms.map(|form| (columns, form))) {
             // Small integers: every order of adding gives the same. A NaN in one row, somewhere.
             let mut x: Vec<f32> = (0..ROWS * PITCH).map(|i| [1.0, 2.0, -1.0, 0.5][(i * 5 + i / 9) % 4]).collect();
             x[PITCH + columns / 2] = f32::NAN;
@@ -34,7 +35,7 @@ fn folds_agree_with_loops() {
             let mut bytes = bytes_of(&x, dtype);
             let (row, mut found) = (PITCH * dtype.bytes(), [0u32; ROWS]);
             let codes = Codes::default();
-            let form = Form { wide, ..Form::default() };
+            let form = Form { wide, halves, ..Form::default() };
             let code = codes.get(std::slice::from_ref(&chain), &[form]).expect("has code");
             let places = [
                 Place::columns(columns),
