@@ -15,6 +15,8 @@ use std::sync::{Arc, OnceLock};
 pub(crate) struct Source {
     /// The traced form, which the interpreter runs.
     pub traced: Arc<Kernel>,
+    /// Its text, where that was made already.
+    text: Option<Arc<str>>,
     /// The lowered form, which backends read. A shader that is stored on disk does not need it.
     lowered: OnceLock<Arc<Kernel>>,
     identity: OnceLock<Key>,
@@ -23,7 +25,14 @@ pub(crate) struct Source {
 impl Source {
     /// A traced kernel, not lowered yet.
     pub(crate) fn new(kernel: Kernel) -> Source {
-        Source { traced: Arc::new(kernel), lowered: OnceLock::new(), identity: OnceLock::new() }
+        Source { traced: Arc::new(kernel), text: None, lowered: OnceLock::new(), identity: OnceLock::new() }
+    }
+
+    /// .. whose text this is.
+    #[cfg(feature = "graph")]
+    pub(crate) fn printed(kernel: Kernel, text: Arc<str>) -> Source {
+        debug_assert_eq!(*text, *kernel.to_string());
+        Source { text: Some(text), ..Source::new(kernel) }
     }
 
     /// The lowered form: from disk, or by running the passes.
@@ -41,7 +50,10 @@ impl Source {
 
     /// The key of everything that is derived from this kernel on disk: the tile IR as traced, and the user's lines.
     pub(crate) fn identity(&self) -> &Key {
-        self.identity.get_or_init(|| Key::new("traced", &[&self.traced.to_string(), &lines(&self.traced)]))
+        self.identity.get_or_init(|| {
+            let text = self.text.clone().unwrap_or_else(|| self.traced.to_string().into());
+            Key::new("traced", &[&text, &lines(&self.traced)])
+        })
     }
 }
 

@@ -70,8 +70,17 @@ impl Compiled {
 
     /// Wraps a kernel that tracing made, and that is therefore valid.
     pub(crate) fn of_trace(kernel: Kernel) -> Compiled {
-        let source = Arc::new(Source::new(kernel));
-        Compiled(Arc::new(Forms { source, devices: Default::default(), sharing: Mutex::default() }))
+        Compiled::of_source(Source::new(kernel))
+    }
+
+    /// As [`of_trace`](Compiled::of_trace), of a kernel with this text.
+    #[cfg(feature = "graph")]
+    pub(crate) fn of_text(kernel: Kernel, text: Arc<str>) -> Compiled {
+        Compiled::of_source(Source::printed(kernel, text))
+    }
+
+    fn of_source(source: Source) -> Compiled {
+        Compiled(Arc::new(Forms { source: Arc::new(source), devices: Default::default(), sharing: Mutex::default() }))
     }
 
     /// The kernel as traced.

@@ -263,12 +263,6 @@ impl Asm {
     pub(super) fn stream_half(&mut self, to: Mem, x: Reg) {
         self.sized(self.half(), M0F | 0x2b, x.0, 0, Operand::Mem(to));
     }
-    /// A wide vector, read in halves.
-    pub(super) fn load_halves(&mut self, to: Reg, from: Mem) {
-        self.sized(YMM, M0F | 0x10, to.0, 0, Operand::Mem(from));
-        self.vector(M0F3A | P66 | 0x1a, to.0, to.0, Operand::Mem(Mem { offset: from.offset + 32, ..from }));
-        self.code.push(1);
-    }
     /// An element of one or two bytes into a half, the others stay; and from there to memory.
     pub(super) fn insert(&mut self, bytes: usize, to: Reg, at: u8, from: Mem) {
         let opcode = if bytes == 1 { M0F3A | P66 | 0x20 } else { M0F | P66 | 0xc4 };

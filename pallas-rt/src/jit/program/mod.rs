@@ -70,7 +70,7 @@ enum Engine {
 }
 
 /// Kernels by their text: equal clusters share one.
-static KERNELS: LazyLock<Lru<String, Compiled>> = LazyLock::new(|| Lru::new(Compiled::bytes));
+static KERNELS: LazyLock<Lru<Arc<str>, Compiled>> = LazyLock::new(|| Lru::new(Compiled::bytes));
 
 /// The folder that the environment names for the texts of graphs and plans.
 static DUMPS: LazyLock<Option<PathBuf>> = LazyLock::new(|| std::env::var_os("PALLAS_DUMP").map(PathBuf::from));
@@ -90,13 +90,14 @@ fn dump(folder: &Path, graphs: [(&str, &Graph); 2], plan: &Plan) {
 
 /// The compiled forms of a kernel.
 pub(super) fn compiled(kernel: &Kernel) -> Compiled {
-    let text = kernel.to_string();
-    KERNELS.get(&text).unwrap_or_else(|| KERNELS.insert(text, Compiled::of_trace(kernel.clone())))
+    let text: Arc<str> = kernel.to_string().into();
+    let new = || KERNELS.insert(text.clone(), Compiled::of_text(kernel.clone(), text.clone()));
+    KERNELS.get(&text).unwrap_or_else(new)
 }
 
 /// Keeps the compiled forms of a kernel for programs that call it.
 pub(super) fn keep(compiled: &Compiled) {
-    let text = compiled.traced().to_string();
+    let text: Arc<str> = compiled.traced().to_string().into();
     if KERNELS.get(&text).is_none() {
         KERNELS.insert(text, compiled.clone());
     }

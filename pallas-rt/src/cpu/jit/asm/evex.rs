@@ -48,6 +48,13 @@ impl Asm {
     pub(super) fn store_tail(&mut self, to: Mem, x: Reg) {
         self.evex(ZMM, MASKED | TAIL, M0F | 0x11, x.0, 0, Operand::Mem(to));
     }
+    /// A vector, read in halves: AVX-512DQ.
+    pub(in super::super) fn load_halves(&mut self, to: Reg, from: Mem) {
+        let upper = Mem { offset: from.offset + 32, ..from };
+        self.evex(YMM, 0, M0F | 0x10, to.0, 0, Operand::Mem(from));
+        self.evex(ZMM, 0, M0F3A | P66 | 0x1a, to.0, to.0, Operand::Mem(upper));
+        self.code.push(1);
+    }
     /// As [`Asm::unary`] of the elements that are left; others are 0 and not touched.
     pub(in super::super) fn unary_masked(&mut self, op: Unary, to: Reg, from: Mem) {
         self.evex(ZMM, ZEROED | TAIL, op as u32, to.0, 0, Operand::Mem(from));
