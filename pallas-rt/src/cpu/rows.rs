@@ -68,10 +68,6 @@ pub(super) unsafe fn copy_rows(
                 fastest_reversed::<[u8; 8]>()(from.cast(), to.cast(), rows);
             }
             _ if inner == [1, 1] => fastest_pieces()(from, from_row, to, to_row, rows, n * bytes),
-            1 if inner == [0, 1] => fastest_filled::<u8>()(from.cast(), to.cast(), outer, [rows, n]),
-            2 if inner == [0, 1] => fastest_filled::<u16>()(from.cast(), to.cast(), outer, [rows, n]),
-            4 if inner == [0, 1] => fastest_filled::<u32>()(from.cast(), to.cast(), outer, [rows, n]),
-            _ if inner == [0, 1] => fastest_filled::<u64>()(from.cast(), to.cast(), outer, [rows, n]),
             1 => fastest_strided::<u8>()(from.cast(), to.cast(), inner, outer, [rows, n]),
             2 => fastest_strided::<u16>()(from.cast(), to.cast(), inner, outer, [rows, n]),
             4 => fastest_strided::<u32>()(from.cast(), to.cast(), inner, outer, [rows, n]),
@@ -113,33 +109,28 @@ unsafe fn pieces(from: *const u8, from_row: isize, to: *mut u8, to_row: isize, r
 compiled! { fastest_pieces<>() -> unsafe fn(*const u8, isize, *mut u8, isize, usize, usize) =
 pieces(from: *const u8, from_row: isize, to: *mut u8, to_row: isize, rows: usize, bytes: usize) }
 
-/// Copies rows element by element.
+/// Copies rows element by element; one that repeats fills vectors.
 ///
 /// # Safety
 /// See [`copy_rows`].
 #[inline(always)]
 unsafe fn strided<T: Copy>(from: *const T, to: *mut T, inner: [isize; 2], outer: [isize; 2], [rows, n]: [usize; 2]) {
-    for (i, j) in (0..rows as isize).flat_map(|i| (0..n as isize).map(move |j| (i, j))) {
+    for i in 0..rows as isize {
         // SAFETY: the caller's.
-        unsafe { to.offset(i * outer[1] + j * inner[1]).write(from.offset(i * outer[0] + j * inner[0]).read()) };
+        unsafe {
+            let (from, to) = (from.offset(i * outer[0]), to.offset(i * outer[1]));
+            if inner == [0, 1] && n > 0 {
+                repeat(from.read(), to, n);
+                continue;
+            }
+            for j in 0..n as isize {
+                to.offset(j * inner[1]).write(from.offset(j * inner[0]).read());
+            }
+        }
     }
 }
 compiled! { fastest_strided<T: Copy>() -> unsafe fn(*const T, *mut T, [isize; 2], [isize; 2], [usize; 2]) =
 strided(from: *const T, to: *mut T, inner: [isize; 2], outer: [isize; 2], size: [usize; 2]) }
-
-/// Fills each row with an element of its own.
-///
-/// # Safety
-/// See [`copy_rows`].
-#[inline(always)]
-unsafe fn filled<T: Copy>(from: *const T, to: *mut T, outer: [isize; 2], [rows, n]: [usize; 2]) {
-    for i in 0..rows as isize {
-        // SAFETY: the caller's.
-        unsafe { repeat(from.offset(i * outer[0]).read(), to.offset(i * outer[1]), n) };
-    }
-}
-compiled! { fastest_filled<T: Copy>() -> unsafe fn(*const T, *mut T, [isize; 2], [usize; 2]) =
-filled(from: *const T, to: *mut T, outer: [isize; 2], size: [usize; 2]) }
 
 /// Writes `n` copies of `x`.
 ///

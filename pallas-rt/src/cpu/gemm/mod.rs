@@ -108,7 +108,8 @@ pub(crate) struct Kernel<T> {
 const KC: usize = 512;
 /// Columns of B packed at a time: each block of A is packed anew for them.
 const NC: usize = 1024;
-/// Rows of A whose parts of a panel are near: 256 KiB of `f32`.
+/// Rows of A that one panel of B after the other is multiplied with: their part, 256 KiB of `f32`, stays in the second
+/// level cache.
 const MC: usize = 128;
 /// Rows of B further apart than this (in bytes) fall on few cache sets and pages: they are packed.
 const FAR: usize = 1024;

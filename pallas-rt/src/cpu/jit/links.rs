@@ -219,10 +219,11 @@ impl Compiler<'_> {
         let place = values(self.chain).position(|value| value == input)?;
         let dtype = self.types[input]?;
         let from = self.element(place, dtype, at.k);
-        if !in_fewer_bytes(dtype) && at.part.is_none() && at.left[0][input] == 1 && !self.form.halves {
+        let is_vector = !in_fewer_bytes(dtype) && at.part.is_none();
+        let in_halves = is_vector && self.form.halves && self.w.beyond.wide;
+        if is_vector && !in_halves && at.left[0][input] == 1 {
             return Some(Operand::Mem(from));
         }
-        let in_halves = self.form.halves && self.w.beyond.wide && at.part.is_none() && !in_fewer_bytes(dtype);
         let r = if in_halves { self.w.load_halves(from)? } else { self.load(dtype, from, at.part)? };
         at.inputs[input] = Some(r);
         Some(Operand::Reg(r))

@@ -91,7 +91,7 @@ fn folds_of_columns_agree_with_loops() {
             let first = bytes_of(&[2.0; PITCH], dtype);
             let (mut found, mut expected) = (first.clone(), first);
             let codes = Codes::default();
-            let form = Form { wide, ..Form::default() };
+            let form = Form { wide, halves: columns % 2 == 0, ..Form::default() };
             let Some(code) = codes.get(std::slice::from_ref(&chain), &[form]) else { continue };
             compiled.push((op, dtype));
             let row = PITCH * dtype.bytes();
