@@ -5,6 +5,7 @@ pub(super) use pallas_ir::MAX_RANK;
 use super::gemm;
 use super::rows::copy_rows;
 use super::strips::compiled;
+use std::cmp::Reverse;
 
 /// The memory of a tile's elements: element `i` is `Σ i·stride` elements after the first.
 #[derive(Clone, Copy, Debug)]
@@ -80,6 +81,15 @@ impl Tile {
         let mut strides = [0; MAX_RANK];
         order.iter().zip(self.strides).for_each(|(&axis, stride)| strides[axis] = stride);
         Tile { start: self.start, strides }
+    }
+    /// The same elements, neighbours in memory one after the other, and the extents of the axes then.
+    pub(super) fn in_memory_order(&self, shape: &[usize]) -> (Tile, [usize; MAX_RANK]) {
+        let (mut order, mut sizes) = ([0; MAX_RANK], [1; MAX_RANK]);
+        (0..MAX_RANK).for_each(|axis| order[axis] = axis);
+        let order = &mut order[..shape.len()];
+        order.sort_by_key(|&axis| Reverse(self.strides[axis].unsigned_abs()));
+        sizes.iter_mut().zip(&*order).for_each(|(size, &axis)| *size = shape[axis]);
+        (self.axes(order), sizes)
     }
     /// Moves the first element.
     pub(super) fn offset(self, elements: isize, bytes: usize) -> Tile {
@@ -322,8 +332,9 @@ pub(super) unsafe fn copy_bytes(from: &Tile, to: &Tile, shape: &[usize], bytes: 
 /// The tile holds `shape`, `x` one element; it lies outside of the tile.
 pub(super) unsafe fn fill(x: *const u8, to: &Tile, shape: &[usize], bytes: usize) {
     let from = Tile { start: x.cast_mut(), strides: [0; MAX_RANK] };
+    let (to, sizes) = to.in_memory_order(shape);
     // SAFETY: the caller's.
-    unsafe { copy(&from, to, shape, bytes) }
+    unsafe { copy(&from, &to, &sizes[..shape.len()], bytes) }
 }
 
 /// Strides under which the same elements have another shape, where there are any.

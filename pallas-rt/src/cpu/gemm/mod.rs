@@ -187,7 +187,8 @@ unsafe fn block<T: Number>(
     let far = b.row.unsigned_abs() * size_of::<T>() > FAR;
     let in_place = b.col == 1 && !(far && m >= WORTH);
     let whole = n / nr;
-    let packed_from = if in_place { whole } else { 0 };
+    let fits_half = kernel.half.is_some_and(|half| n % nr == half.0);
+    let packed_from = if in_place { whole + usize::from(fits_half) } else { 0 };
     let panels = n.div_ceil(nr) - packed_from;
     reserve(b_buffer, panels * k * nr);
     for panel in 0..panels {

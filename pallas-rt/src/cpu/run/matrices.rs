@@ -16,9 +16,13 @@ use std::ops::Range;
 /// Most elements of the sum in a part, few in tests, whose arrays are small; with so many rows it stays in the second level cache.
 const SUM: usize = if cfg!(test) { 16 } else { 1024 };
 const PART: usize = if cfg!(test) { 128 } else { 1 << 15 };
+/// Fewest elements of the sum in a part that is shorter for more columns in it.
+const LEAST_SUM: usize = if cfg!(test) { 8 } else { 256 };
 /// Fewest rows, and most columns, of a part that is copied.
 const LEAST_ROWS: usize = if cfg!(test) { 4 } else { 32 };
 const MOST_COLUMNS: usize = if cfg!(test) { 8 } else { 512 };
+/// Elements of a vector of `f32`.
+const LANES: usize = 16;
 /// Fewest rows or columns at a time of a matrix that is not copied.
 const FEW: usize = if cfg!(test) { 4 } else { 16 };
 
@@ -132,6 +136,11 @@ impl<'a> Matrices<'a> {
         })
     }
 
+    /// True if nothing but the edges of an image has to be copied.
+    pub(super) fn is_in_place(&self) -> bool {
+        self.in_place[1] && (self.in_place[0] || self.fits_in_boxes) && !self.is_apart
+    }
+
     /// Sets the result, or adds to it. Zeros stand for elements that an operand has not, if it has not all
     /// of them there.
     ///
@@ -148,7 +157,11 @@ impl<'a> Matrices<'a> {
         let (nest, whole) = (self.nest, self.whole);
         let size = |axes: &[usize]| axes.iter().map(|&axis| whole[axis].len()).product::<usize>();
         let (m, n, k) = (size(&self.rows), size(&self.columns), size(&self.inner));
-        let depth = if k <= SUM * 3 / 2 { k } else { SUM }.min(self.depth);
+        let mut depth = if k <= SUM * 3 / 2 { k } else { SUM }.min(self.depth);
+        // All columns at a time: rows that lie apart are packed again for each part of them.
+        if self.in_place == [true, false] && n * depth > 4 * PART && 4 * PART / n >= LEAST_SUM {
+            depth = 4 * PART / n;
+        }
         let rows_at_once = if self.in_place[0] { m } else { (PART / depth).max(LEAST_ROWS) };
         let columns_at_once = if self.in_place[1] { n } else { (4 * PART / depth).clamp(FEW, MOST_COLUMNS) };
         if self.is_apart && buffers.sums.len() < m * n {
@@ -326,16 +339,19 @@ fn contiguous(nest: &Linear, ranges: &Ranges, order: &[usize]) -> Vec<isize> {
     near
 }
 
-/// Calls `f` with ranges that have at most so many positions of these axes, or one: neighbours in row-major order.
+/// Calls `f` with ranges that have at most so many positions of these axes, or one: neighbours in row-major order. Of the
+/// lengths that need the fewest parts, the one whose parts fill vectors best.
 fn parts(axes: &[usize], most: usize, ranges: &mut Vec<Range<usize>>, f: &mut dyn FnMut(&mut Vec<Range<usize>>)) {
     let Some((&axis, rest)) = axes.split_first() else { return f(ranges) };
     let range = ranges[axis].clone();
     let inside: usize = rest.iter().map(|&axis| ranges[axis].len()).product();
-    let step = (most / inside.max(1)).max(1);
-    let count = range.len().div_ceil(step).max(1);
-    for part in 0..count {
-        let at = |part: usize| range.start + part * range.len() / count;
-        ranges[axis] = at(part)..at(part + 1);
+    let (longest, n) = ((most / inside.max(1)).max(1), range.len());
+    let shortest = n.div_ceil(n.div_ceil(longest).max(1)).max(1);
+    let filled = |length: usize| (length * inside).next_multiple_of(LANES);
+    let step =
+        (shortest..=longest.min(n)).take(LANES).min_by_key(|&length| n / length * filled(length) + filled(n % length));
+    for start in range.clone().step_by(step.unwrap_or(1)) {
+        ranges[axis] = start..range.end.min(start + step.unwrap_or(1));
         parts(rest, most, ranges, f);
     }
     ranges[axis] = range;

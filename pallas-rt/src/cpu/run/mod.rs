@@ -8,6 +8,7 @@ mod chain;
 #[cfg(guarded)]
 pub(super) mod guard;
 mod indexed;
+mod layout;
 mod matrices;
 mod memory;
 mod native;

@@ -7,7 +7,7 @@ use super::super::plan::step::Nested;
 use super::super::strips::{compiled, slice, slice_mut};
 use super::super::tile::{self, Tile};
 use super::matrices::{Buffers, Matrices};
-use super::{Run, Stop, room};
+use super::{Run, Stop, layout, room};
 use crate::raw;
 use pallas_ir::DType;
 use std::ops::Range;
@@ -120,14 +120,33 @@ impl Run<'_> {
         let out = self.define(to);
         let total: usize = self.shape(to).iter().product();
         let is_rounded = self.ty(to).dtype != compute;
-        let tile = match is_rounded {
+        let mut tile = match is_rounded {
             true => Tile::contiguous(room(&mut self.buffers.operands[2], total * bytes)?, self.shape(to)),
             false => out,
         };
         let (zero, shape) = (0u64, self.shape(to));
         let shapes = [self.shape(nested.args[0]), self.shape(nested.args[1])];
-        let arrays = [(&tiles[0], shapes[0]), (&tiles[1], shapes[1]), (&tile, shape)];
-        let nests: Vec<Linear> = nested.nests.iter().map(|nest| Linear::new(nest, arrays)).collect();
+        let linear = |tiles: [&Tile; 3]| {
+            let arrays = [(tiles[0], shapes[0]), (tiles[1], shapes[1]), (tiles[2], shape)];
+            nested.nests.iter().map(|nest| Linear::new(nest, arrays)).collect::<Vec<Linear>>()
+        };
+        let mut nests = linear([&tiles[0], &tiles[1], &tile]);
+        let mut is_copied = false;
+        if let Some(orders) =
+            layout::copied(nested, &nests, [&tiles[0], &tiles[1], &tile], [shapes[0], shapes[1], shape])
+        {
+            for (i, order) in orders[..2].iter().enumerate() {
+                if let Some(order) = order {
+                    tiles[i] = self.ordered(i, &tiles[i], shapes[i], order, bytes)?.placed(order);
+                }
+            }
+            if let Some(order) = &orders[2] {
+                let sizes: Vec<usize> = order.iter().map(|&axis| shape[axis]).collect();
+                tile = Tile::contiguous(room(&mut self.buffers.operands[2], total * bytes)?, &sizes).placed(order);
+                is_copied = true;
+            }
+            nests = linear([&tiles[0], &tiles[1], &tile]);
+        }
         // A zero in place of an element that is not there makes no number of infinity.
         let pads = |array: usize| nests.iter().any(|nest| nest.is_checked(array));
         // SAFETY: the operands' tiles have their shapes.
@@ -166,16 +185,26 @@ impl Run<'_> {
                 None => nest.boxes(None, &nest.dividing(), &mut nest.all(), &mut compute),
             }
         }
+        let mut done = tile;
         if is_rounded {
             let dtype = self.ty(to).dtype;
-            // SAFETY: both hold the result, which is no array's memory.
+            // A result that is still to be copied is rounded in place of an operand.
+            done.start = match is_copied {
+                true => room(&mut self.buffers.operands[0], total * dtype.bytes())?,
+                false => out.start,
+            };
+            // SAFETY: both hold the result, which is no array's memory; the buffer is no operand of what is left.
             unsafe {
                 convert::cast(compute, dtype)(
                     &[slice(compute, tile.start, total)],
-                    slice_mut(dtype, out.start, total),
+                    slice_mut(dtype, done.start, total),
                     total,
                 )
             };
+        }
+        if is_copied {
+            // SAFETY: both hold the result; the buffer is not its memory.
+            unsafe { tile::copy(&done, &out, shape, self.bytes(to)) };
         }
         Ok(())
     }
@@ -210,7 +239,8 @@ impl Run<'_> {
 /// The tile's memory holds the shape.
 unsafe fn is_finite<T: Number>(tile: &Tile, shape: &[usize]) -> bool {
     let (run, mut all) = (fastest_zeros::<T>(), true);
-    let nest = tile::Nest::new(shape, [tile]);
+    let (tile, sizes) = tile.in_memory_order(shape);
+    let nest = tile::Nest::new(&sizes[..shape.len()], [&tile]);
     let (n, by) = (nest.inner(), nest.inner_stride(0));
     nest.rows(|[at]| {
         // SAFETY: the caller's.

@@ -1,0 +1,84 @@
+//! The order in memory in which the arrays of a nest are multiplied.
+//!
+//! A product of matrices reads and writes rows of adjacent elements, best along *features*: axes that are alone in their
+//! dimension of each array, other than those along which a window moves. Arrays whose adjacent elements lie along another
+//! axis, such as images NCHW, are copied if each element is used often:
+//!
+//! ```text
+//! the result, and the operand with its columns      the feature of the result that lies nearest
+//! the other operand                                 its own feature that lies nearest
+//! ```
+use super::super::boxes::Linear;
+use super::super::plan::step::Nested;
+use super::super::tile::Tile;
+use super::matrices::Matrices;
+use pallas_ir::structural::{Nest, Position, Role};
+use std::cmp::Reverse;
+
+/// Least multiply-adds for each element that is copied; few in tests, whose arrays are small.
+const USES: usize = if cfg!(test) { 8 } else { 100 };
+/// Features of which a row is as good as any longer one, and fewest that are worth copies.
+const ENOUGH: usize = 64;
+const FEWEST: usize = if cfg!(test) { 4 } else { 32 };
+
+/// For the operands and the result, the order of the axes of each in its copy: none if it is not copied. `None` if all are
+/// multiplied where they lie.
+pub(super) fn copied(
+    nested: &Nested,
+    nests: &[Linear],
+    tiles: [&Tile; 3],
+    shapes: [&[usize]; 3],
+) -> Option<[Option<Vec<usize>>; 3]> {
+    let lies = |nest: &Linear| Matrices::of(nest, &nest.all()).is_some_and(|matrices| matrices.is_in_place());
+    if nests.iter().all(lies) {
+        return None;
+    }
+    let nest = nested.nests.first()?;
+    let places = [&nest.operands[0], &nest.operands[1], &nest.result].map(|place| &place[..]);
+    // The features of each array with their dimension and distance.
+    let features = [0, 1, 2].map(|array| {
+        let of = |(dim, position): (usize, &Position)| {
+            Some((feature(nest, &places, position)?, dim, tiles[array].strides[dim].unsigned_abs()))
+        };
+        places[array].iter().enumerate().filter_map(of).collect::<Vec<_>>()
+    });
+    let dim = |array: usize, axis: usize| features[array].iter().find(|f| f.0 == axis).map(|f| f.1);
+    let extent = |axis: usize| nest.axes[axis].extent as usize;
+    let is_own = |axis: usize| dim(0, axis).is_some() != dim(1, axis).is_some();
+    let columns = features[2].iter().filter(|f| nest.axes[f.0].role == Role::Parallel && is_own(f.0));
+    let &(columns, last, _) = columns.min_by_key(|f| (Reverse(extent(f.0).min(ENOUGH)), f.2))?;
+    let b = usize::from(dim(0, columns).is_none());
+    let &(near, near_dim, _) = features[1 - b].iter().filter(|f| extent(f.0) > 1).min_by_key(|f| f.2)?;
+    if extent(columns) < FEWEST || extent(near) < FEWEST {
+        return None;
+    }
+    let mut lasts = [near_dim, last, last];
+    lasts[b] = dim(b, columns)?;
+    lasts[1 - b] = near_dim;
+    let mut elements = 0;
+    let orders = [0, 1, 2].map(|array| {
+        let last = lasts[array];
+        (tiles[array].strides[last].unsigned_abs() != 1).then(|| {
+            elements += shapes[array].iter().product::<usize>();
+            // Elements that are adjacent in the other operand lie side by side.
+            let second = dim(array, near).filter(|&dim| dim != last);
+            let others = (0..shapes[array].len()).filter(|&axis| axis != last && Some(axis) != second);
+            others.chain(second).chain([last]).collect::<Vec<usize>>()
+        })
+    });
+    let all: usize =
+        nested.nests.iter().map(|nest| nest.axes.iter().map(|axis| axis.extent as usize).product::<usize>()).sum();
+    (orders.iter().any(Option::is_some) && all >= USES * elements).then_some(orders)
+}
+
+/// The axis whose positions these are, if it is a feature of more than one element.
+fn feature(nest: &Nest, places: &[&[Position]; 3], position: &Position) -> Option<usize> {
+    let only = |p: &Position| {
+        let mut moving = p.terms.iter().filter(|&&(axis, _)| nest.axes[axis].extent > 1);
+        let &(axis, by) = moving.next()?;
+        (moving.next().is_none() && by == 1 && p.offset == 0).then_some(axis)
+    };
+    let axis = only(position)?;
+    let has = |p: &&Position| p.terms.iter().any(|&(a, _)| a == axis);
+    places.iter().flat_map(|place| place.iter()).filter(has).all(|p| only(p) == Some(axis)).then_some(axis)
+}
