@@ -105,11 +105,13 @@ pub fn matmul_tt_blocks<E: Number, O: Elem>(
 
 /// Blocks of the CPU, each `[BM, BN, BK]`: large ones copy less of A and B side by side (a block of C takes a quarter of
 /// 128 x 128's traffic at 512 x 512), small ones waste less where the matrices end inside of them.
-const CPU_BLOCKS: [[usize; 3]; 8] = [
+const CPU_BLOCKS: [[usize; 3]; 10] = [
+    [2048, 1024, 512],
     [1024, 1024, 512],
     [1024, 512, 512],
     [512, 512, 512],
     [512, 512, 256],
+    [512, 256, 512],
     [256, 256, 512],
     [256, 256, 256],
     [128, 128, 256],

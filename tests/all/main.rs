@@ -1,5 +1,6 @@
 //! Everything that needs more than one crate: the shipped kernels against float64 references on every device, faults of
 //! the strict interpreter, the runtime's promises.
+mod accumulated;
 mod corpus;
 mod disk;
 mod early_reads;

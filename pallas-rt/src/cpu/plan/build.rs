@@ -222,6 +222,7 @@ impl<'k> Build<'k> {
             high: None,
             init: add.map(|(init, _)| init),
             in_place,
+            begins: None,
             batch: sides(&op.batch),
             contract: sides(&op.contract),
             free,

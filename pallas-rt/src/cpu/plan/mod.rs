@@ -2,6 +2,7 @@
 //!
 //! [`step`] is what a program does; [`casts`] leaves casts to products and sums, [`filled`] selections to gathers; [`folds`] divides folds; [`build`] makes steps of instructions; [`place`] lets loads refer to the operand's
 //! memory and stores be computed in it; [`sweeps`] runs chains over the same rows together; [`rolled`] finds loops whose turns are rows;
+//! [`sums`] lets sums of products begin and end without copies;
 //! [`slots`] lays out the rest in a program's arena.
 //! [`uses`] tells them which steps access which values. Each takes time in proportion to the length of the body.
 mod build;
@@ -12,6 +13,7 @@ mod place;
 pub(super) mod rolled;
 mod slots;
 pub(super) mod step;
+mod sums;
 mod sweeps;
 #[cfg(test)]
 mod tests;
@@ -64,7 +66,9 @@ pub(super) fn plan(kernel: Arc<Kernel>) -> Plan {
         }
     }
     let work = work(&kernel, kernel.body);
-    Plan { body, params, fixed, tables, roots, slots, scratch, arena_bytes, work, kernel }
+    let mut plan = Plan { body, params, fixed, tables, roots, slots, scratch, arena_bytes, work, kernel };
+    sums::begin(&mut plan);
+    plan
 }
 
 /// For each value the last of the values that it refers to: itself, if it is in its own slot.

@@ -168,6 +168,8 @@ pub(crate) struct Dot {
     pub(crate) init: Option<Value>,
     /// True if the result is in the memory of `init`.
     pub(crate) in_place: bool,
+    /// The scratch operand that `init` is, to which nothing is added where it was left empty.
+    pub(crate) begins: Option<OperandId>,
     /// Axes of a, and of b.
     pub(crate) batch: [Vec<usize>; 2],
     pub(crate) contract: [Vec<usize>; 2],
@@ -251,6 +253,9 @@ pub(crate) enum Step {
     Store { value: Value, to: Place, mask: Option<Value> },
     /// Lets the next definition of `value` happen in the operand's memory, where the later store would put it.
     Aim { value: Value, at: Place },
+    /// Leaves a scratch operand empty, which the next product sets: in the memory where it will be stored, if that lies inside
+    /// of the array in whole rows.
+    Begin { sums: OperandId, lend: Option<Place> },
     /// Returns which positions are inside of the array.
     Valid { of: Place, axis: usize, to: Value },
     /// An element of a prefetched array.
@@ -304,6 +309,7 @@ impl Step {
             }
             Step::Store { value, to, mask } => [*value].into_iter().chain(to.starts.clone()).chain(*mask).collect(),
             Step::Aim { at, .. } => at.starts.clone(),
+            Step::Begin { lend, .. } => lend.iter().flat_map(|at| at.starts.clone()).collect(),
             Step::Valid { of, .. } => of.starts.clone(),
             Step::Prefetch { index, .. } => index.clone(),
             Step::If { condition, .. } => vec![*condition],
@@ -340,7 +346,9 @@ impl Step {
             Step::If { to, .. } => to.clone(),
             Step::For { index, carried, to, .. } => [*index].iter().chain(carried).chain(to).copied().collect(),
             Step::While { tested, carried, to, .. } => tested.iter().chain(carried).chain(to).copied().collect(),
-            Step::Store { .. } | Step::Aim { .. } | Step::Print { .. } | Step::Assert { .. } => vec![],
+            Step::Store { .. } | Step::Aim { .. } | Step::Begin { .. } | Step::Print { .. } | Step::Assert { .. } => {
+                vec![]
+            }
         }
     }
     /// Blocks inside of the step.

@@ -130,6 +130,19 @@ impl Run<'_> {
         }
     }
 
+    /// Leaves scratch empty, at home or where it will be stored.
+    pub(super) fn begin(&mut self, sums: OperandId, lend: Option<&Place>) {
+        let placed = lend
+            .map(|at| self.placed(at))
+            .filter(|placed| placed.whole && placed.rank > 0 && placed.tile.strides[placed.rank - 1] == 1);
+        let operand = &mut self.state.operands[sums.index()];
+        let tile = match placed {
+            Some(placed) => placed.tile,
+            None => Tile::contiguous(operand.home, &operand.shape),
+        };
+        (operand.start, operand.strides, operand.is_empty) = (tile.start, tile.strides, true);
+    }
+
     /// The tile of a view whose elements all exist.
     pub(super) fn whole(&self, place: &Place) -> Option<Tile> {
         let placed = self.placed(place);

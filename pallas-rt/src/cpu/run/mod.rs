@@ -127,6 +127,7 @@ pub(super) fn programs(
         if let Err(stop) = result {
             // Results that the failed program has redirected refer to memory of this launch.
             run.state.aimed.fill(false);
+            run.state.operands.iter_mut().for_each(|operand| operand.is_empty = false);
             outcome.failed(p, stop);
         }
     }
@@ -181,6 +182,10 @@ struct Operand {
     bytes: usize,
     /// True if parts of it are out of the cache before anybody reads them.
     is_large: bool,
+    /// The memory of scratch, which may lie elsewhere for a while.
+    home: *mut u8,
+    /// True for scratch whose elements the next product sets.
+    is_empty: bool,
 }
 
 impl State {
@@ -225,14 +230,16 @@ impl State {
             let shape = (declared.kind != OperandKind::Scratch).then(|| launch.memory[i].shape);
             if own.shape.is_empty() || shape.is_some_and(|shape| own.shape != shape) {
                 own.shape = shape.map_or_else(|| declared.block_shape(), <[usize]>::to_vec);
-                own.strides = Tile::contiguous(own.start, &own.shape).strides;
             }
             let bytes = own.bytes * own.shape.iter().product::<usize>();
             own.is_large = bytes >= LARGE;
-            self.operands[i].start = match shape {
+            let start = match shape {
                 Some(_) => launch.memory[i].ptr,
                 None => self.own(plan.scratch[i], bytes),
             };
+            let own = &mut self.operands[i];
+            (own.start, own.home, own.is_empty) = (start, start, false);
+            own.strides = Tile::contiguous(own.start, &own.shape).strides;
         }
         for &(v, o) in &plan.params {
             self.cells[v.index()] = launch.params[o.index()].map_or(0, |x| truth(x).bits);
@@ -378,6 +385,7 @@ impl<'a> Run<'a> {
             Step::Load { from, mask, fill, in_place, to } => self.load(from, *mask, *fill, *in_place, *to),
             Step::Store { value, to, mask } => self.store(*value, to, *mask),
             Step::Aim { value, at } => self.aim(*value, at),
+            Step::Begin { sums, lend } => self.begin(*sums, lend.as_ref()),
             Step::Valid { of, axis, to } => self.valid(of, *axis, *to),
             Step::Prefetch { of, index, to } => self.prefetch(*of, index, *to),
             Step::If { .. } | Step::For { .. } | Step::While { .. } => self.control(step)?,

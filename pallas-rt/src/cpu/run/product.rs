@@ -7,7 +7,7 @@ use super::super::strips::{slice, slice_mut};
 use super::super::tile::{self, MAX_RANK, Tile};
 use super::{Run, Stop, room};
 use half::bf16;
-use pallas_ir::{DType, Value};
+use pallas_ir::{DType, OperandId, Value};
 
 /// Rows from which on a product of f32 takes longer than reading the other side, and the elements of another side that the
 /// caches hold: panels of it are read again faster than few rows of it are read once.
@@ -37,6 +37,8 @@ struct Outcome {
     turned: bool,
     /// Its memory, where it is computed elsewhere and then rounded.
     rounded: Option<Tile>,
+    /// True if the product is added to what is there.
+    add: bool,
 }
 
 impl Run<'_> {
@@ -176,6 +178,8 @@ impl Run<'_> {
         let (m, n) = (extent(&dot.free[0], shape_a), extent(&dot.free[1], shape_b));
         let k = extent(&dot.contract[0], shape_a);
         let batch: Vec<usize> = dot.batch[0].iter().map(|&axis| shape_a[axis]).collect();
+        let is_empty = |operand: OperandId| std::mem::take(&mut self.state.operands[operand.index()].is_empty);
+        let add = dot.init.is_some() && !dot.begins.is_some_and(is_empty);
         let out = match dot.init {
             Some(init) if dot.in_place => {
                 self.state.tiles[to.index()] = self.tile(init);
@@ -184,7 +188,7 @@ impl Run<'_> {
             Some(init) => {
                 let (from, out) = (self.tile(init), self.define(to));
                 // Else it was aimed where it begins.
-                if from.start != out.start {
+                if add && from.start != out.start {
                     // SAFETY: both hold the shape, and lie apart.
                     unsafe { tile::copy(&from, &out, self.shape(to), bytes) };
                 }
@@ -203,7 +207,7 @@ impl Run<'_> {
         // A result that was aimed has matrices with rows apart; every other is contiguous.
         let ldc = if tile.is_contiguous(self.shape(to)) { n as isize } else { tile.strides[batch.len()] };
         let turned = n == 1 && ldc == 1 && m > 1;
-        Ok(Outcome { extents: Extents { m, n, k }, batch, tile, ldc, turned, rounded })
+        Ok(Outcome { extents: Extents { m, n, k }, batch, tile, ldc, turned, rounded, add })
     }
 
     /// One `multiply` for each batch index, of operands as these types and a result as `compute`, which is `T`.
@@ -231,7 +235,7 @@ impl Run<'_> {
         operands: [DType; 2],
         mut multiply: impl FnMut(Extents, [Matrix<u8>; 3], Target<T>),
     ) -> Result<(), Stop> {
-        let Outcome { extents: Extents { m, n, k }, ref batch, tile, ldc, turned, rounded } = *outcome;
+        let Outcome { extents: Extents { m, n, k }, ref batch, tile, ldc, turned, rounded, add } = *outcome;
         if m * n == 0 {
             // A tile without elements may begin anywhere, also where none of its type could lie.
             return Ok(());
@@ -253,7 +257,7 @@ impl Run<'_> {
             let upper = high.start.wrapping_offset(offsets[3] * operands[0].bytes() as isize);
             let upper = Matrix { start: upper, row: high.free, col: high.contract };
             let first = tile.start.wrapping_offset(offsets[2] * compute.bytes() as isize).cast::<T>();
-            let target = Target { start: first, row: if turned { m as isize } else { ldc }, add: dot.init.is_some() };
+            let target = Target { start: first, row: if turned { m as isize } else { ldc }, add };
             if turned {
                 multiply(Extents { m: 1, n: m, k }, [right.transposed(), left.transposed(), upper], target);
             } else {

@@ -1,0 +1,242 @@
+//! Sums of products, which need not be zeros first, nor be copied where they end.
+//!
+//! ```text
+//! for t { if t == 0 { s = zeros }; s += a[t] · b[t]; if t == last { out = s } }
+//!   ->  for t { if t == 0 { s is empty and lies in out }; s (+)= a[t] · b[t]; if t == last { out = s } }
+//! ```
+//!
+//! The product that finds its sums empty sets them. Scratch lies in the output for as long as the loop takes if nothing else
+//! touches either, and if the output's block, which is the same in every turn, is inside of the array (`run/memory` finds
+//! out): there the copy at the end has nothing to do.
+use super::Plan;
+use super::step::{Block, Fixed, Place, Step};
+use pallas_ir::{Kernel, Op, OperandId, OperandKind, ScalarOp, Value};
+use std::collections::{HashMap, HashSet};
+
+/// A kernel's scalars and accesses.
+struct Known<'a> {
+    kernel: &'a Kernel,
+    fixed: &'a HashMap<Value, Fixed>,
+    roots: &'a [Value],
+    /// The scalar operation and the arguments that a value is made of.
+    scalars: HashMap<Value, (ScalarOp, &'a [Value])>,
+    /// The number of steps that touch an operand's memory, in the whole body.
+    touches: HashMap<OperandId, usize>,
+}
+
+/// Finds sums of products in the loops of a body.
+pub(super) fn begin(plan: &mut Plan) {
+    if plan.kernel.operands.iter().all(|operand| operand.kind != OperandKind::Scratch) {
+        return;
+    }
+    let kernel = plan.kernel.clone();
+    let mut known = Known {
+        kernel: &kernel,
+        fixed: &plan.fixed.iter().copied().collect(),
+        roots: &plan.roots,
+        scalars: HashMap::new(),
+        touches: HashMap::new(),
+    };
+    for region in &kernel.regions {
+        for inst in region.insts.iter().map(|&i| kernel.inst(i)) {
+            if let Op::Scalar(op) = inst.op {
+                known.scalars.insert(inst.results[0], (op, &inst.args));
+            }
+        }
+    }
+    known.count(&plan.body);
+    let mut outside = HashSet::new();
+    known.block(&mut plan.body, &mut outside);
+}
+
+impl Known<'_> {
+    fn count(&mut self, block: &Block) {
+        for step in &block.steps {
+            if let Some(place) = touched(step) {
+                *self.touches.entry(self.kernel.memory_of(place.operand)).or_default() += 1;
+            }
+            step.blocks().into_iter().for_each(|block| self.count(block));
+        }
+    }
+
+    /// Looks into the loops of a block; `defined` are scalars that steps before have computed.
+    fn block(&self, block: &mut Block, defined: &mut HashSet<Value>) {
+        for step in &mut block.steps {
+            match step {
+                Step::Program { to, .. } | Step::Scalar { to, .. } => {
+                    defined.insert(*to);
+                }
+                Step::For { bounds, reverse, index, body, rolled, .. } => {
+                    let mut inside = defined.clone();
+                    if rolled.is_none() {
+                        let counts = !*reverse && self.is(bounds[0], 0) && self.is(bounds[2], 1);
+                        self.turn(body, *index, counts.then_some(bounds[1]), &inside);
+                    }
+                    self.block(body, &mut inside);
+                }
+                _ => step.blocks_mut().into_iter().for_each(|block| self.block(block, &mut defined.clone())),
+            }
+        }
+    }
+
+    /// A turn of a loop, and the number of turns of one that counts from 0.
+    fn turn(&self, body: &mut Block, index: Value, turns: Option<Value>, outside: &HashSet<Value>) {
+        let mut before = outside.clone();
+        for at in 0..body.steps.len() {
+            if let Step::Program { to, .. } | Step::Scalar { to, .. } = &body.steps[at] {
+                before.insert(*to);
+            }
+            let Some((zeros, place)) = self.zeros(&body.steps[at]) else { continue };
+            let operand = place.operand;
+            let Some(product) = self.product(body, at, operand) else { continue };
+            let lend = turns.and_then(|turns| self.end(body, at, index, turns, operand, &before));
+            if let Step::If { sides, .. } = &mut body.steps[at] {
+                sides[0].steps[zeros] = Step::Begin { sums: operand, lend };
+            }
+            if let Step::Dot(dot) = &mut body.steps[product] {
+                dot.begins = Some(operand);
+            }
+        }
+    }
+
+    /// The step of a branch that stores zeros to the whole of a scratch operand which the branch does not touch otherwise.
+    fn zeros(&self, step: &Step) -> Option<(usize, Place)> {
+        let Step::If { sides, .. } = step else { return None };
+        let (at, place) = sides[0].steps.iter().enumerate().find_map(|(at, step)| match step {
+            Step::Store { value, to, mask: None } if self.is_scratch(to) && self.is_zero(*value) => Some((at, to)),
+            _ => None,
+        })?;
+        let all = [&sides[0], &sides[1]].into_iter().flat_map(|side| &side.steps);
+        let count = all.filter(|step| self.touches(step, place.operand)).count();
+        (count == 1).then(|| (at, place.clone()))
+    }
+
+    /// The product that is added to scratch, where it is the next to touch that after a step.
+    fn product(&self, body: &Block, after: usize, scratch: OperandId) -> Option<usize> {
+        let mut touching = (0..body.steps.len()).filter(|&at| self.touches(&body.steps[at], scratch));
+        if touching.next() != Some(after) {
+            return None;
+        }
+        let [load, aim, store] = [touching.next()?, touching.next()?, touching.next()?];
+        let (Step::Load { from, mask: None, to: loaded, in_place: true, .. }, Step::Aim { value, at: aimed }) =
+            (&body.steps[load], &body.steps[aim])
+        else {
+            return None;
+        };
+        let Step::Store { value: stored, to, mask: None } = &body.steps[store] else { return None };
+        let reads = |v: Value| self.roots[v.index()] == *loaded;
+        let is_product = |step: &Step| match step {
+            Step::Dot(dot) => {
+                let mut operands = [dot.a, dot.b].into_iter().chain(dot.high);
+                dot.to == *value && dot.init == Some(*loaded) && !operands.any(reads)
+            }
+            _ => false,
+        };
+        let product = (aim..store).find(|&at| is_product(&body.steps[at]))?;
+        let anyone = |step: &Step| step.reads().into_iter().any(reads);
+        let alone = body.steps.iter().enumerate().all(|(at, step)| at == product || !anywhere(step, &anyone))
+            && !body.yields.iter().copied().any(reads);
+        let whole = [from, aimed, to].into_iter().all(|place| self.is_scratch(place));
+        (whole && alone && stored == value && self.kernel.ty(*value).dtype.bytes() >= 4).then_some(product)
+    }
+
+    /// Where a loop's last turn copies scratch, if that can lie there from the first turn on.
+    fn end(
+        &self,
+        body: &Block,
+        first: usize,
+        index: Value,
+        turns: Value,
+        scratch: OperandId,
+        before: &HashSet<Value>,
+    ) -> Option<Place> {
+        let Step::If { condition, sides, .. } = &body.steps[first] else { return None };
+        if !self.is_turn(*condition, index, |v| self.is(v, 0))
+            || self.touches[&scratch] != 5
+            || !sides[1].steps.is_empty()
+        {
+            return None;
+        }
+        let last = (first + 1..body.steps.len())
+            .find(|&at| matches!(&body.steps[at], Step::If { .. }) && self.touches(&body.steps[at], scratch))?;
+        let Step::If { condition, sides, .. } = &body.steps[last] else { return None };
+        let is_last = |v: Value| match self.scalars.get(&v) {
+            Some((ScalarOp::Sub, [n, one])) => *n == turns && self.is(*one, 1),
+            _ => false,
+        };
+        if !self.is_turn(*condition, index, is_last) {
+            return None;
+        }
+        let [Step::Load { from, mask: None, in_place: true, to: loaded, .. }, Step::Store { value, to, mask: None }] =
+            &sides[0].steps[..]
+        else {
+            return None;
+        };
+        let memory = self.kernel.memory_of(to.operand);
+        let shared = (0..self.kernel.operands.len() as u32).map(OperandId);
+        let is_own = memory == to.operand && shared.filter(|&o| self.kernel.memory_of(o) == memory).count() == 1;
+        let same = self.is_scratch(from) && value == loaded && self.shape(to) == self.shape(from);
+        let known = to.starts.iter().all(|&v| self.is_same_in_all(v, index, before));
+        (is_own && same && known && self.touches[&memory] == 1).then(|| to.clone())
+    }
+
+    /// True if a value is that of `index` being one that `which` accepts.
+    fn is_turn(&self, condition: Value, index: Value, which: impl Fn(Value) -> bool) -> bool {
+        match self.scalars.get(&condition) {
+            Some((ScalarOp::Eq, [a, b])) => *a == index && which(*b) || *b == index && which(*a),
+            _ => false,
+        }
+    }
+
+    /// True if a value is there before the loop's first turn touches scratch, and the same in each turn.
+    fn is_same_in_all(&self, v: Value, index: Value, before: &HashSet<Value>) -> bool {
+        let is_known = before.contains(&v) || self.fixed.contains_key(&v);
+        is_known
+            && v != index
+            && self
+                .scalars
+                .get(&v)
+                .is_none_or(|(_, args)| args.iter().all(|&arg| self.is_same_in_all(arg, index, before)))
+    }
+
+    fn touches(&self, step: &Step, operand: OperandId) -> bool {
+        anywhere(step, &|step| touched(step).is_some_and(|place| self.kernel.memory_of(place.operand) == operand))
+    }
+
+    /// True if a place is the whole of a scratch operand.
+    fn is_scratch(&self, place: &Place) -> bool {
+        let operand = self.kernel.operand(place.operand);
+        let whole = |(axis, n): (&pallas_ir::ViewAxis, &usize)| {
+            (axis.offset, axis.dynamic, axis.size, axis.stride, axis.kept) == (0, false, *n, 1, true)
+        };
+        operand.kind == OperandKind::Scratch && place.view.axes.iter().zip(&operand.block_shape()).all(whole)
+    }
+
+    fn shape(&self, place: &Place) -> Vec<usize> {
+        place.view.axes.iter().filter(|axis| axis.kept).map(|axis| axis.size).collect()
+    }
+
+    fn is_zero(&self, v: Value) -> bool {
+        matches!(self.fixed.get(&self.roots[v.index()]), Some(Fixed::Constant(x)) if x.bits == 0)
+    }
+
+    fn is(&self, v: Value, n: i64) -> bool {
+        matches!(self.fixed.get(&v), Some(Fixed::Constant(x)) if x.as_i64() == n)
+    }
+}
+
+/// The elements that a step itself accesses.
+fn touched(step: &Step) -> Option<&Place> {
+    match step {
+        Step::Load { from: place, .. }
+        | Step::Store { to: place, .. }
+        | Step::Aim { at: place, .. }
+        | Step::Valid { of: place, .. } => Some(place),
+        _ => None,
+    }
+}
+
+/// True if `f` holds for a step or one inside of it.
+fn anywhere(step: &Step, f: &impl Fn(&Step) -> bool) -> bool {
+    f(step) || step.blocks().into_iter().any(|block| block.steps.iter().any(|step| anywhere(step, f)))
+}

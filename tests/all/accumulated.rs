@@ -1,0 +1,198 @@
+//! Sums of products in scratch need neither be zeros first nor be copied where they end, but only where nobody can tell.
+//!
+//! Elements are small integers: every device gives the same bits, in whatever order it adds.
+use crate::support::clients;
+use pallas_rt::prelude::*;
+
+/// Two blocks along each axis, whole or not, three turns.
+const SIZES: [[usize; 3]; 4] = [[16, 32, 12], [11, 19, 10], [8, 16, 4], [1, 32, 9]];
+
+#[kernel(grid = (cdiv(M, 8), cdiv(N, 16), cdiv(K, 4)), semantics = (parallel, parallel, arbitrary))]
+fn plain(
+    #[block([M, K] => [8, 4], |i, _, p| (i, p), fill = 0.0)] a: In<f32>,
+    #[block([K, N] => [4, 16], |_, j, p| (p, j), fill = 0.0)] b: In<f32>,
+    #[block([M, N] => [8, 16], |i, j, _| (i, j))] out: Out<f32>,
+    #[scratch([8, 16])] sums: Scratch<f32>,
+) {
+    if program_id(2) == 0 {
+        sums.fill(0.0);
+    }
+    sums.store(sums.load() + dot(a.load(), b.load()));
+    if program_id(2) == num_programs(2) - 1 {
+        out.store(sums.load());
+    }
+}
+
+/// What is stored is not what was summed.
+#[kernel(grid = (cdiv(M, 8), cdiv(N, 16), cdiv(K, 4)), semantics = (parallel, parallel, arbitrary))]
+fn changed(
+    #[block([M, K] => [8, 4], |i, _, p| (i, p), fill = 0.0)] a: In<f32>,
+    #[block([K, N] => [4, 16], |_, j, p| (p, j), fill = 0.0)] b: In<f32>,
+    #[block([M, N] => [8, 16], |i, j, _| (i, j))] out: Out<f32>,
+    #[scratch([8, 16])] sums: Scratch<f32>,
+) {
+    if program_id(2) == 0 {
+        sums.fill(0.0);
+    }
+    sums.store(sums.load() + dot(a.load(), b.load()));
+    if program_id(2) == num_programs(2) - 1 {
+        out.store(sums.load() * 2.0 + 1.0);
+    }
+}
+
+/// The first rows alone are stored, over what is there.
+#[kernel(grid = (cdiv(M, 8), cdiv(N, 16), cdiv(K, 4)), semantics = (parallel, parallel, arbitrary))]
+fn first_rows(
+    #[block([M, K] => [8, 4], |i, _, p| (i, p), fill = 0.0)] a: In<f32>,
+    #[block([K, N] => [4, 16], |_, j, p| (p, j), fill = 0.0)] b: In<f32>,
+    #[block([M, N] => [8, 16], |i, j, _| (i, j))] before: In<f32>,
+    #[block([M, N] => [8, 16], |i, j, _| (i, j), alias = before)] out: Out<f32>,
+    #[scratch([8, 16])] sums: Scratch<f32>,
+) {
+    if program_id(2) == 0 {
+        sums.fill(0.0);
+    }
+    sums.store(sums.load() + dot(a.load(), b.load()));
+    if program_id(2) == num_programs(2) - 1 && program_id(0) == 0 {
+        out.store(sums.load());
+    }
+}
+
+/// Added to what the output's memory has until then.
+#[kernel(grid = (cdiv(M, 8), cdiv(N, 16), cdiv(K, 4)), semantics = (parallel, parallel, arbitrary))]
+fn added(
+    #[block([M, K] => [8, 4], |i, _, p| (i, p), fill = 0.0)] a: In<f32>,
+    #[block([K, N] => [4, 16], |_, j, p| (p, j), fill = 0.0)] b: In<f32>,
+    #[block([M, N] => [8, 16], |i, j, _| (i, j))] before: In<f32>,
+    #[block([M, N] => [8, 16], |i, j, _| (i, j), alias = before)] out: Out<f32>,
+    #[scratch([8, 16])] sums: Scratch<f32>,
+    #[scratch([8, 16])] rest: Scratch<f32>,
+) {
+    if program_id(2) == 0 {
+        sums.fill(0.0);
+    }
+    sums.store(sums.load() + dot(a.load(), b.load()));
+    if program_id(2) == num_programs(2) - 1 {
+        rest.store(before.load());
+    }
+    if program_id(2) == num_programs(2) - 1 {
+        out.store(sums.load());
+    }
+    if program_id(2) == num_programs(2) - 1 {
+        out.store(out.load() + rest.load());
+    }
+}
+
+/// The block that is stored last is, in the first turn, that of another program.
+#[kernel(grid = (cdiv(M, 8), cdiv(N, 16), cdiv(K, 4)), semantics = (parallel, parallel, arbitrary))]
+fn moving(
+    #[block([M, K] => [8, 4], |i, _, p| (i, p), fill = 0.0)] a: In<f32>,
+    #[block([K, N] => [4, 16], |_, j, p| (p, j), fill = 0.0)] b: In<f32>,
+    #[block([M, N] => [8, 16], |i, j, p| (i, (j + p) % num_programs(1)))] out: Out<f32>,
+    #[scratch([8, 16])] sums: Scratch<f32>,
+) {
+    if program_id(2) == 0 {
+        sums.fill(0.0);
+    }
+    sums.store(sums.load() + dot(a.load(), b.load()));
+    if program_id(2) == num_programs(2) - 1 {
+        out.store(sums.load());
+    }
+}
+
+/// Sums begin anew in a turn that is known late, and one turn adds nothing.
+#[kernel(grid = (cdiv(M, 8), cdiv(N, 16), cdiv(K, 4)), semantics = (parallel, parallel, arbitrary))]
+fn in_some_turns(
+    #[block([M, K] => [8, 4], |i, _, p| (i, p), fill = 0.0)] a: In<f32>,
+    #[block([K, N] => [4, 16], |_, j, p| (p, j), fill = 0.0)] b: In<f32>,
+    #[block([M, N] => [8, 16], |i, j, _| (i, j))] out: Out<f32>,
+    #[scratch([8, 16])] again: Scratch<f32>,
+    #[scratch([8, 16])] some: Scratch<f32>,
+    at: i32,
+) {
+    if program_id(2) == 0 {
+        again.fill(3.0);
+        some.fill(0.0);
+    }
+    if program_id(2) == at {
+        again.fill(0.0);
+    }
+    again.store(again.load() + dot(a.load(), b.load()));
+    if program_id(2) != at {
+        some.store(some.load() + dot(a.load(), b.load()));
+    }
+    if program_id(2) == num_programs(2) - 1 {
+        out.store(again.load() + some.load() * 0.5);
+    }
+}
+
+/// The zeros are read: by the product itself, by what comes before it, and as they are.
+#[kernel(grid = (cdiv(M, 8), cdiv(N, 16), cdiv(K, 4)), semantics = (parallel, parallel, arbitrary))]
+fn read_before(
+    #[block([M, K] => [8, 4], |i, _, p| (i, p), fill = 0.0)] a: In<f32>,
+    #[block([K, N] => [4, 16], |_, j, p| (p, j), fill = 0.0)] b: In<f32>,
+    #[block([M, N] => [8, 16], |i, j, _| (i, j))] out: Out<f32>,
+    #[scratch([8, 8])] own: Scratch<f32>,
+    #[scratch([8, 16])] early: Scratch<f32>,
+    #[scratch([8, 16])] late: Scratch<f32>,
+) {
+    if program_id(2) == 0 {
+        own.fill(0.0);
+        early.fill(0.0);
+        late.fill(0.0);
+    }
+    let sums = own.load();
+    own.store(sums + dot(sums, sums));
+    let sums = early.load();
+    early.store(sums + dot(a.load(), b.load()));
+    let more = sums.sum(1);
+    late.store(late.load() + dot(a.load(), b.load() + late.load().sum(0)));
+    if program_id(2) == num_programs(2) - 1 {
+        out.store(early.load() + late.load() + more + own.load().sum(1));
+    }
+}
+
+/// Elements from 0 to 6.
+fn numbers(n: usize, seed: usize) -> Vec<f32> {
+    (0..n).map(|i| ((i * 31 + seed * 17) % 7) as f32).collect()
+}
+
+#[test]
+fn sums_of_products_are_what_they_are_without_shortcuts() {
+    let mut found: Vec<Vec<Vec<f32>>> = vec![];
+    for client in clients() {
+        let mut results = vec![];
+        for [m, n, k] in SIZES {
+            let array = |rows: usize, columns: usize, seed: usize| {
+                client.array(&numbers(rows * columns, seed), &[rows, columns]).expect("it fits")
+            };
+            let (a, b, before) = (array(m, k, 1), array(k, n, 2), array(m, n, 3));
+            // Twice each: scratch then holds what the last programs left there.
+            for turn in 0..2 {
+                for result in [
+                    plain(&a, &b),
+                    changed(&a, &b),
+                    first_rows(&a, &b, &before),
+                    added(&a, &b, &before),
+                    moving(&a, &b),
+                    in_some_turns(&a, &b, turn),
+                    in_some_turns(&a, &b, 2),
+                    read_before(&a, &b),
+                ] {
+                    results.push(result.expect("it runs").to_vec::<f32>().expect("f32"));
+                }
+            }
+            let rows = (0..m * n).map(|at| {
+                let (x, y) = (numbers(m * k, 1), numbers(k * n, 2));
+                (0..k).map(|p| x[at / n * k + p] * y[p * n + at % n]).sum::<f32>()
+            });
+            assert_eq!(results[results.len() - 8], rows.collect::<Vec<f32>>(), "{client:?} {m} {n} {k}");
+        }
+        found.push(results);
+    }
+    for (other, results) in found.iter().enumerate().skip(1) {
+        for (at, (result, expected)) in results.iter().zip(&found[0]).enumerate() {
+            assert_eq!(result, expected, "device {other}, result {at}");
+        }
+    }
+}
