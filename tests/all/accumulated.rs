@@ -58,6 +58,25 @@ fn first_rows(
     }
 }
 
+/// A turn that is known late is stored, over what is there.
+#[kernel(grid = (cdiv(M, 8), cdiv(N, 16), cdiv(K, 4)), semantics = (parallel, parallel, arbitrary))]
+fn one_turn(
+    #[block([M, K] => [8, 4], |i, _, p| (i, p), fill = 0.0)] a: In<f32>,
+    #[block([K, N] => [4, 16], |_, j, p| (p, j), fill = 0.0)] b: In<f32>,
+    #[block([M, N] => [8, 16], |i, j, _| (i, j))] before: In<f32>,
+    #[block([M, N] => [8, 16], |i, j, _| (i, j), alias = before)] out: Out<f32>,
+    #[scratch([8, 16])] sums: Scratch<f32>,
+    at: i32,
+) {
+    if program_id(2) == 0 {
+        sums.fill(0.0);
+    }
+    sums.store(sums.load() + dot(a.load(), b.load()));
+    if program_id(2) == at {
+        out.store(sums.load());
+    }
+}
+
 /// Added to what the output's memory has until then.
 #[kernel(grid = (cdiv(M, 8), cdiv(N, 16), cdiv(K, 4)), semantics = (parallel, parallel, arbitrary))]
 fn added(
@@ -173,6 +192,7 @@ fn sums_of_products_are_what_they_are_without_shortcuts() {
                     plain(&a, &b),
                     changed(&a, &b),
                     first_rows(&a, &b, &before),
+                    one_turn(&a, &b, &before, turn),
                     added(&a, &b, &before),
                     moving(&a, &b),
                     in_some_turns(&a, &b, turn),
@@ -186,7 +206,7 @@ fn sums_of_products_are_what_they_are_without_shortcuts() {
                 let (x, y) = (numbers(m * k, 1), numbers(k * n, 2));
                 (0..k).map(|p| x[at / n * k + p] * y[p * n + at % n]).sum::<f32>()
             });
-            assert_eq!(results[results.len() - 8], rows.collect::<Vec<f32>>(), "{client:?} {m} {n} {k}");
+            assert_eq!(results[results.len() - 9], rows.collect::<Vec<f32>>(), "{client:?} {m} {n} {k}");
         }
         found.push(results);
     }

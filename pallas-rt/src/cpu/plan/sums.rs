@@ -173,11 +173,9 @@ impl Known<'_> {
             return None;
         };
         let memory = self.kernel.memory_of(to.operand);
-        let shared = (0..self.kernel.operands.len() as u32).map(OperandId);
-        let is_own = memory == to.operand && shared.filter(|&o| self.kernel.memory_of(o) == memory).count() == 1;
         let same = self.is_scratch(from) && value == loaded && self.shape(to) == self.shape(from);
         let known = to.starts.iter().all(|&v| self.is_same_in_all(v, index, before));
-        (is_own && same && known && self.touches[&memory] == 1).then(|| to.clone())
+        (same && known && self.touches[&memory] == 1).then(|| to.clone())
     }
 
     /// True if a value is that of `index` being one that `which` accepts.
