@@ -228,8 +228,13 @@ impl State {
         for (i, declared) in plan.kernel.operands.iter().enumerate() {
             let own = &mut self.operands[i];
             let shape = (declared.kind != OperandKind::Scratch).then(|| launch.memory[i].shape);
-            if own.shape.is_empty() || shape.is_some_and(|shape| own.shape != shape) {
+            let is_new = own.shape.is_empty() || shape.is_some_and(|shape| own.shape != shape);
+            if is_new {
                 own.shape = shape.map_or_else(|| declared.block_shape(), <[usize]>::to_vec);
+            }
+            // Scratch may have lain elsewhere.
+            if is_new || shape.is_none() {
+                own.strides = Tile::contiguous(own.start, &own.shape).strides;
             }
             let bytes = own.bytes * own.shape.iter().product::<usize>();
             own.is_large = bytes >= LARGE;
@@ -239,7 +244,6 @@ impl State {
             };
             let own = &mut self.operands[i];
             (own.start, own.home, own.is_empty) = (start, start, false);
-            own.strides = Tile::contiguous(own.start, &own.shape).strides;
         }
         for &(v, o) in &plan.params {
             self.cells[v.index()] = launch.params[o.index()].map_or(0, |x| truth(x).bits);
