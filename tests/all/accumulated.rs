@@ -1,18 +1,18 @@
 //! Sums of products in scratch need neither be zeros first nor be copied where they end, but only where nobody can tell.
 //!
-//! Elements are small integers: every device gives the same bits, in whatever order it adds.
-use crate::support::clients;
+//! The shortcuts are the CPU's, for blocks too large for code that keeps them in registers; elements are small integers, whose
+//! sums are the same in any order.
 use pallas_rt::prelude::*;
 
 /// Two blocks along each axis, whole or not, three turns.
-const SIZES: [[usize; 3]; 4] = [[16, 32, 12], [11, 19, 10], [8, 16, 4], [1, 32, 9]];
+const SIZES: [[usize; 3]; 4] = [[128, 256, 12], [71, 130, 10], [64, 128, 4], [1, 256, 9]];
 
-#[kernel(grid = (cdiv(M, 8), cdiv(N, 16), cdiv(K, 4)), semantics = (parallel, parallel, arbitrary))]
+#[kernel(grid = (cdiv(M, 64), cdiv(N, 128), cdiv(K, 4)), semantics = (parallel, parallel, arbitrary))]
 fn plain(
-    #[block([M, K] => [8, 4], |i, _, p| (i, p), fill = 0.0)] a: In<f32>,
-    #[block([K, N] => [4, 16], |_, j, p| (p, j), fill = 0.0)] b: In<f32>,
-    #[block([M, N] => [8, 16], |i, j, _| (i, j))] out: Out<f32>,
-    #[scratch([8, 16])] sums: Scratch<f32>,
+    #[block([M, K] => [64, 4], |i, _, p| (i, p), fill = 0.0)] a: In<f32>,
+    #[block([K, N] => [4, 128], |_, j, p| (p, j), fill = 0.0)] b: In<f32>,
+    #[block([M, N] => [64, 128], |i, j, _| (i, j))] out: Out<f32>,
+    #[scratch([64, 128])] sums: Scratch<f32>,
 ) {
     if program_id(2) == 0 {
         sums.fill(0.0);
@@ -24,12 +24,12 @@ fn plain(
 }
 
 /// What is stored is not what was summed.
-#[kernel(grid = (cdiv(M, 8), cdiv(N, 16), cdiv(K, 4)), semantics = (parallel, parallel, arbitrary))]
+#[kernel(grid = (cdiv(M, 64), cdiv(N, 128), cdiv(K, 4)), semantics = (parallel, parallel, arbitrary))]
 fn changed(
-    #[block([M, K] => [8, 4], |i, _, p| (i, p), fill = 0.0)] a: In<f32>,
-    #[block([K, N] => [4, 16], |_, j, p| (p, j), fill = 0.0)] b: In<f32>,
-    #[block([M, N] => [8, 16], |i, j, _| (i, j))] out: Out<f32>,
-    #[scratch([8, 16])] sums: Scratch<f32>,
+    #[block([M, K] => [64, 4], |i, _, p| (i, p), fill = 0.0)] a: In<f32>,
+    #[block([K, N] => [4, 128], |_, j, p| (p, j), fill = 0.0)] b: In<f32>,
+    #[block([M, N] => [64, 128], |i, j, _| (i, j))] out: Out<f32>,
+    #[scratch([64, 128])] sums: Scratch<f32>,
 ) {
     if program_id(2) == 0 {
         sums.fill(0.0);
@@ -41,13 +41,13 @@ fn changed(
 }
 
 /// The first rows alone are stored, over what is there.
-#[kernel(grid = (cdiv(M, 8), cdiv(N, 16), cdiv(K, 4)), semantics = (parallel, parallel, arbitrary))]
+#[kernel(grid = (cdiv(M, 64), cdiv(N, 128), cdiv(K, 4)), semantics = (parallel, parallel, arbitrary))]
 fn first_rows(
-    #[block([M, K] => [8, 4], |i, _, p| (i, p), fill = 0.0)] a: In<f32>,
-    #[block([K, N] => [4, 16], |_, j, p| (p, j), fill = 0.0)] b: In<f32>,
-    #[block([M, N] => [8, 16], |i, j, _| (i, j))] before: In<f32>,
-    #[block([M, N] => [8, 16], |i, j, _| (i, j), alias = before)] out: Out<f32>,
-    #[scratch([8, 16])] sums: Scratch<f32>,
+    #[block([M, K] => [64, 4], |i, _, p| (i, p), fill = 0.0)] a: In<f32>,
+    #[block([K, N] => [4, 128], |_, j, p| (p, j), fill = 0.0)] b: In<f32>,
+    #[block([M, N] => [64, 128], |i, j, _| (i, j))] before: In<f32>,
+    #[block([M, N] => [64, 128], |i, j, _| (i, j), alias = before)] out: Out<f32>,
+    #[scratch([64, 128])] sums: Scratch<f32>,
 ) {
     if program_id(2) == 0 {
         sums.fill(0.0);
@@ -59,13 +59,13 @@ fn first_rows(
 }
 
 /// A turn that is known late is stored, over what is there.
-#[kernel(grid = (cdiv(M, 8), cdiv(N, 16), cdiv(K, 4)), semantics = (parallel, parallel, arbitrary))]
+#[kernel(grid = (cdiv(M, 64), cdiv(N, 128), cdiv(K, 4)), semantics = (parallel, parallel, arbitrary))]
 fn one_turn(
-    #[block([M, K] => [8, 4], |i, _, p| (i, p), fill = 0.0)] a: In<f32>,
-    #[block([K, N] => [4, 16], |_, j, p| (p, j), fill = 0.0)] b: In<f32>,
-    #[block([M, N] => [8, 16], |i, j, _| (i, j))] before: In<f32>,
-    #[block([M, N] => [8, 16], |i, j, _| (i, j), alias = before)] out: Out<f32>,
-    #[scratch([8, 16])] sums: Scratch<f32>,
+    #[block([M, K] => [64, 4], |i, _, p| (i, p), fill = 0.0)] a: In<f32>,
+    #[block([K, N] => [4, 128], |_, j, p| (p, j), fill = 0.0)] b: In<f32>,
+    #[block([M, N] => [64, 128], |i, j, _| (i, j))] before: In<f32>,
+    #[block([M, N] => [64, 128], |i, j, _| (i, j), alias = before)] out: Out<f32>,
+    #[scratch([64, 128])] sums: Scratch<f32>,
     at: i32,
 ) {
     if program_id(2) == 0 {
@@ -78,14 +78,14 @@ fn one_turn(
 }
 
 /// Added to what the output's memory has until then.
-#[kernel(grid = (cdiv(M, 8), cdiv(N, 16), cdiv(K, 4)), semantics = (parallel, parallel, arbitrary))]
+#[kernel(grid = (cdiv(M, 64), cdiv(N, 128), cdiv(K, 4)), semantics = (parallel, parallel, arbitrary))]
 fn added(
-    #[block([M, K] => [8, 4], |i, _, p| (i, p), fill = 0.0)] a: In<f32>,
-    #[block([K, N] => [4, 16], |_, j, p| (p, j), fill = 0.0)] b: In<f32>,
-    #[block([M, N] => [8, 16], |i, j, _| (i, j))] before: In<f32>,
-    #[block([M, N] => [8, 16], |i, j, _| (i, j), alias = before)] out: Out<f32>,
-    #[scratch([8, 16])] sums: Scratch<f32>,
-    #[scratch([8, 16])] rest: Scratch<f32>,
+    #[block([M, K] => [64, 4], |i, _, p| (i, p), fill = 0.0)] a: In<f32>,
+    #[block([K, N] => [4, 128], |_, j, p| (p, j), fill = 0.0)] b: In<f32>,
+    #[block([M, N] => [64, 128], |i, j, _| (i, j))] before: In<f32>,
+    #[block([M, N] => [64, 128], |i, j, _| (i, j), alias = before)] out: Out<f32>,
+    #[scratch([64, 128])] sums: Scratch<f32>,
+    #[scratch([64, 128])] rest: Scratch<f32>,
 ) {
     if program_id(2) == 0 {
         sums.fill(0.0);
@@ -103,12 +103,12 @@ fn added(
 }
 
 /// The block that is stored last is, in the first turn, that of another program.
-#[kernel(grid = (cdiv(M, 8), cdiv(N, 16), cdiv(K, 4)), semantics = (parallel, parallel, arbitrary))]
+#[kernel(grid = (cdiv(M, 64), cdiv(N, 128), cdiv(K, 4)), semantics = (parallel, parallel, arbitrary))]
 fn moving(
-    #[block([M, K] => [8, 4], |i, _, p| (i, p), fill = 0.0)] a: In<f32>,
-    #[block([K, N] => [4, 16], |_, j, p| (p, j), fill = 0.0)] b: In<f32>,
-    #[block([M, N] => [8, 16], |i, j, p| (i, (j + p) % num_programs(1)))] out: Out<f32>,
-    #[scratch([8, 16])] sums: Scratch<f32>,
+    #[block([M, K] => [64, 4], |i, _, p| (i, p), fill = 0.0)] a: In<f32>,
+    #[block([K, N] => [4, 128], |_, j, p| (p, j), fill = 0.0)] b: In<f32>,
+    #[block([M, N] => [64, 128], |i, j, p| (i, (j + p) % num_programs(1)))] out: Out<f32>,
+    #[scratch([64, 128])] sums: Scratch<f32>,
 ) {
     if program_id(2) == 0 {
         sums.fill(0.0);
@@ -120,13 +120,13 @@ fn moving(
 }
 
 /// Sums begin anew in a turn that is known late, and one turn adds nothing.
-#[kernel(grid = (cdiv(M, 8), cdiv(N, 16), cdiv(K, 4)), semantics = (parallel, parallel, arbitrary))]
+#[kernel(grid = (cdiv(M, 64), cdiv(N, 128), cdiv(K, 4)), semantics = (parallel, parallel, arbitrary))]
 fn in_some_turns(
-    #[block([M, K] => [8, 4], |i, _, p| (i, p), fill = 0.0)] a: In<f32>,
-    #[block([K, N] => [4, 16], |_, j, p| (p, j), fill = 0.0)] b: In<f32>,
-    #[block([M, N] => [8, 16], |i, j, _| (i, j))] out: Out<f32>,
-    #[scratch([8, 16])] again: Scratch<f32>,
-    #[scratch([8, 16])] some: Scratch<f32>,
+    #[block([M, K] => [64, 4], |i, _, p| (i, p), fill = 0.0)] a: In<f32>,
+    #[block([K, N] => [4, 128], |_, j, p| (p, j), fill = 0.0)] b: In<f32>,
+    #[block([M, N] => [64, 128], |i, j, _| (i, j))] out: Out<f32>,
+    #[scratch([64, 128])] again: Scratch<f32>,
+    #[scratch([64, 128])] some: Scratch<f32>,
     at: i32,
 ) {
     if program_id(2) == 0 {
@@ -146,14 +146,14 @@ fn in_some_turns(
 }
 
 /// The zeros are read: by the product itself, by what comes before it, and as they are.
-#[kernel(grid = (cdiv(M, 8), cdiv(N, 16), cdiv(K, 4)), semantics = (parallel, parallel, arbitrary))]
+#[kernel(grid = (cdiv(M, 64), cdiv(N, 128), cdiv(K, 4)), semantics = (parallel, parallel, arbitrary))]
 fn read_before(
-    #[block([M, K] => [8, 4], |i, _, p| (i, p), fill = 0.0)] a: In<f32>,
-    #[block([K, N] => [4, 16], |_, j, p| (p, j), fill = 0.0)] b: In<f32>,
-    #[block([M, N] => [8, 16], |i, j, _| (i, j))] out: Out<f32>,
-    #[scratch([8, 8])] own: Scratch<f32>,
-    #[scratch([8, 16])] early: Scratch<f32>,
-    #[scratch([8, 16])] late: Scratch<f32>,
+    #[block([M, K] => [64, 4], |i, _, p| (i, p), fill = 0.0)] a: In<f32>,
+    #[block([K, N] => [4, 128], |_, j, p| (p, j), fill = 0.0)] b: In<f32>,
+    #[block([M, N] => [64, 128], |i, j, _| (i, j))] out: Out<f32>,
+    #[scratch([64, 64])] own: Scratch<f32>,
+    #[scratch([64, 128])] early: Scratch<f32>,
+    #[scratch([64, 128])] late: Scratch<f32>,
 ) {
     if program_id(2) == 0 {
         own.fill(0.0);
@@ -165,7 +165,7 @@ fn read_before(
     let sums = early.load();
     early.store(sums + dot(a.load(), b.load()));
     let more = sums.sum(1);
-    late.store(late.load() + dot(a.load(), b.load() + late.load().sum(0)));
+    late.store(late.load() + dot(a.load(), b.load() + late.load().slice([0, 0], [1, 128])));
     if program_id(2) == num_programs(2) - 1 {
         out.store(early.load() + late.load() + more + own.load().sum(1));
     }
@@ -179,7 +179,7 @@ fn numbers(n: usize, seed: usize) -> Vec<f32> {
 #[test]
 fn sums_of_products_are_what_they_are_without_shortcuts() {
     let mut found: Vec<Vec<Vec<f32>>> = vec![];
-    for client in clients() {
+    for client in [Client::interpreter(), Client::cpu()] {
         let mut results = vec![];
         for [m, n, k] in SIZES {
             let array = |rows: usize, columns: usize, seed: usize| {
@@ -210,9 +210,7 @@ fn sums_of_products_are_what_they_are_without_shortcuts() {
         }
         found.push(results);
     }
-    for (other, results) in found.iter().enumerate().skip(1) {
-        for (at, (result, expected)) in results.iter().zip(&found[0]).enumerate() {
-            assert_eq!(result, expected, "device {other}, result {at}");
-        }
+    for (at, (result, expected)) in found[1].iter().zip(&found[0]).enumerate() {
+        assert!(result == expected, "result {at}");
     }
 }
