@@ -4,8 +4,8 @@
 //! sums are the same in any order.
 use pallas_rt::prelude::*;
 
-/// Two blocks along each axis, whole or not, three turns.
-const SIZES: [[usize; 3]; 4] = [[128, 256, 12], [71, 130, 10], [64, 128, 4], [1, 256, 9]];
+/// One or two blocks along each axis, whole or not, and one to three turns.
+const SIZES: [[usize; 3]; 5] = [[128, 256, 12], [64, 256, 8], [71, 130, 10], [64, 128, 4], [1, 256, 9]];
 
 #[kernel(grid = (cdiv(M, 64), cdiv(N, 128), cdiv(K, 4)), semantics = (parallel, parallel, arbitrary))]
 fn plain(
@@ -163,9 +163,11 @@ fn read_before(
     let sums = own.load();
     own.store(sums + dot(sums, sums));
     let sums = early.load();
-    early.store(sums + dot(a.load(), b.load()));
     let more = sums.sum(1);
-    late.store(late.load() + dot(a.load(), b.load() + late.load().slice([0, 0], [1, 128])));
+    early.store(sums + dot(a.load(), b.load()));
+    let sums = late.load();
+    let first = sums.slice([0, 0], [1, 128]);
+    late.store(sums + dot(a.load(), b.load() + first));
     if program_id(2) == num_programs(2) - 1 {
         out.store(early.load() + late.load() + more + own.load().sum(1));
     }

@@ -125,13 +125,8 @@ impl Known<'_> {
         };
         let Step::Store { value: stored, to, mask: None } = &body.steps[store] else { return None };
         let reads = |v: Value| self.roots[v.index()] == *loaded;
-        let is_product = |step: &Step| match step {
-            Step::Dot(dot) => {
-                let mut operands = [dot.a, dot.b].into_iter().chain(dot.high);
-                dot.to == *value && dot.init == Some(*loaded) && !operands.any(reads)
-            }
-            _ => false,
-        };
+        // One that is aimed at what it is added to reads nothing else from there.
+        let is_product = |step: &Step| matches!(step, Step::Dot(dot) if dot.to == *value && dot.init == Some(*loaded));
         let product = (aim..store).find(|&at| is_product(&body.steps[at]))?;
         let anyone = |step: &Step| step.reads().into_iter().any(reads);
         let alone = body.steps.iter().enumerate().all(|(at, step)| at == product || !anywhere(step, &anyone))
