@@ -157,7 +157,11 @@ fn read_before(
 ) {
     if program_id(2) == 0 {
         own.fill(0.0);
+    }
+    if program_id(2) == 0 {
         early.fill(0.0);
+    }
+    if program_id(2) == 0 {
         late.fill(0.0);
     }
     let sums = own.load();
