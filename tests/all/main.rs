@@ -9,6 +9,8 @@ mod emulation;
 mod examples;
 mod faults;
 mod kernels;
+#[cfg(feature = "graph")]
+mod layouts;
 mod lost_values;
 mod matrices;
 mod memory;
