@@ -5,6 +5,7 @@ pub(super) use pallas_ir::MAX_RANK;
 use super::gemm;
 use super::rows::copy_rows;
 use super::strips::compiled;
+use smallvec::SmallVec;
 use std::cmp::Reverse;
 
 /// The memory of a tile's elements: element `i` is `Σ i·stride` elements after the first.
@@ -82,14 +83,17 @@ impl Tile {
         order.iter().zip(self.strides).for_each(|(&axis, stride)| strides[axis] = stride);
         Tile { start: self.start, strides }
     }
+    /// The axes of an array of this many, those of the greatest distance first.
+    pub(super) fn memory_order(&self, rank: usize) -> SmallVec<[usize; MAX_RANK]> {
+        let mut order: SmallVec<[usize; MAX_RANK]> = (0..rank).collect();
+        order.sort_by_key(|&axis| Reverse(self.strides[axis].unsigned_abs()));
+        order
+    }
     /// The same elements, neighbours in memory one after the other, and the extents of the axes then.
     pub(super) fn in_memory_order(&self, shape: &[usize]) -> (Tile, [usize; MAX_RANK]) {
-        let (mut order, mut sizes) = ([0; MAX_RANK], [1; MAX_RANK]);
-        (0..MAX_RANK).for_each(|axis| order[axis] = axis);
-        let order = &mut order[..shape.len()];
-        order.sort_by_key(|&axis| Reverse(self.strides[axis].unsigned_abs()));
-        sizes.iter_mut().zip(&*order).for_each(|(size, &axis)| *size = shape[axis]);
-        (self.axes(order), sizes)
+        let (order, mut sizes) = (self.memory_order(shape.len()), [1; MAX_RANK]);
+        sizes.iter_mut().zip(&order).for_each(|(size, &axis)| *size = shape[axis]);
+        (self.axes(&order), sizes)
     }
     /// Moves the first element.
     pub(super) fn offset(self, elements: isize, bytes: usize) -> Tile {

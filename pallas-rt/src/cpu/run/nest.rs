@@ -132,9 +132,9 @@ impl Run<'_> {
         };
         let mut nests = linear([&tiles[0], &tiles[1], &tile]);
         let mut is_copied = false;
-        if let Some(orders) =
-            layout::copied(nested, &nests, [&tiles[0], &tiles[1], &tile], [shapes[0], shapes[1], shape])
-        {
+        let all = [&tiles[0], &tiles[1], &tile];
+        // Functions round sums in an operation of its own.
+        if !is_rounded && let Some(orders) = layout::copied(nested, &nests, all, [shapes[0], shapes[1], shape]) {
             for (i, order) in orders[..2].iter().enumerate() {
                 if let Some(order) = order {
                     tiles[i] = self.ordered(i, &tiles[i], shapes[i], order, bytes)?.placed(order);
@@ -185,26 +185,17 @@ impl Run<'_> {
                 None => nest.boxes(None, &nest.dividing(), &mut nest.all(), &mut compute),
             }
         }
-        let mut done = tile;
         if is_rounded {
             let dtype = self.ty(to).dtype;
-            // A result that is still to be copied is rounded in place of an operand.
-            done.start = match is_copied {
-                true => room(&mut self.buffers.operands[0], total * dtype.bytes())?,
-                false => out.start,
-            };
-            // SAFETY: both hold the result, which is no array's memory; the buffer is no operand of what is left.
+            // SAFETY: both hold the result, which is no array's memory.
             unsafe {
-                convert::cast(compute, dtype)(
-                    &[slice(compute, tile.start, total)],
-                    slice_mut(dtype, done.start, total),
-                    total,
-                )
-            };
+                let sums = [slice(compute, tile.start, total)];
+                convert::cast(compute, dtype)(&sums, slice_mut(dtype, out.start, total), total);
+            }
         }
         if is_copied {
             // SAFETY: both hold the result; the buffer is not its memory.
-            unsafe { tile::copy(&done, &out, shape, self.bytes(to)) };
+            unsafe { tile::copy(&tile, &out, shape, bytes) };
         }
         Ok(())
     }

@@ -302,8 +302,7 @@ impl Run<'_> {
     pub(super) fn widened(&mut self, v: Value, to: DType, buffer: usize) -> Result<Tile, Stop> {
         let (tile, shape, dtype) = (self.tile(v), self.shape(v), self.ty(v).dtype);
         let total: usize = shape.iter().product();
-        let mut order: Vec<usize> = (0..shape.len()).collect();
-        order.sort_by_key(|&axis| std::cmp::Reverse(tile.strides[axis].abs()));
+        let order = tile.memory_order(shape.len());
         let sizes: Vec<usize> = order.iter().map(|&axis| shape[axis]).collect();
         let copy = match tile.axes(&order).is_contiguous(&sizes) {
             true => Tile::contiguous(tile.start, &sizes),
