@@ -50,11 +50,13 @@ struct Entries<K, V> {
     slots: HashMap<K, (u64, V)>,
     /// Number of lookups, used as the time of a use.
     now: u64,
+    /// Insertions since all values were weighed.
+    unweighed: usize,
 }
 
 impl<K: Clone + Eq + Hash, V: Clone> Lru<K, V> {
     pub(crate) fn new(weigh: fn(&V) -> u64) -> Self {
-        Lru { entries: Mutex::new(Entries { slots: HashMap::new(), now: 0 }), weigh }
+        Lru { entries: Mutex::new(Entries { slots: HashMap::new(), now: 0, unweighed: 0 }), weigh }
     }
 
     /// Returns the value of a key, and marks it as used.
@@ -94,9 +96,14 @@ impl<K: Clone + Eq + Hash, V: Clone> Lru<K, V> {
     /// Evicts entries until the limits hold, except the one used last.
     fn shrink(&self, entries: &mut Entries<K, V>) {
         let limits = *LIMITS.lock().unwrap_or_else(PoisonError::into_inner);
-        // Computing the size reads every entry, so it is not done at each insertion.
-        let weighed = entries.slots.len() > limits.kernels || entries.now.is_multiple_of(8);
-        let mut bytes: u64 = if weighed { entries.slots.values().map(|(_, v)| (self.weigh)(v)).sum() } else { 0 };
+        // Computing the size reads every entry: it is done after as many insertions as keep that in proportion to them.
+        entries.unweighed += 1;
+        let weighed = entries.slots.len() > limits.kernels || entries.unweighed >= (entries.slots.len() / 2).max(8);
+        let mut bytes = 0;
+        if weighed {
+            entries.unweighed = 0;
+            bytes = entries.slots.values().map(|(_, v)| (self.weigh)(v)).sum();
+        }
         while entries.slots.len() > 1 && (entries.slots.len() > limits.kernels || bytes > limits.bytes) {
             let oldest = entries.slots.iter().min_by_key(|(_, (used, _))| *used).map(|(key, _)| key.clone());
             let Some((_, value)) = oldest.and_then(|key| entries.slots.remove(&key)) else { return };

@@ -66,9 +66,11 @@ pub(super) fn in_some_order(
     let with = |order, pinned: &[u32]| write(order, Writer::new(pinned, beyond));
     // Several running results, so that none waits for its last step, as far as there are registers.
     let mut orders = [4, 2, 1].into_iter().flat_map(|running| [true, false].map(|abreast| Order { running, abreast }));
-    let (order, pinned) = orders.find_map(|order| Some((order, with(order, &[])?.1)))?;
+    let (order, (mut bytes, pinned)) = orders.find_map(|order| Some((order, with(order, &[])?)))?;
     // Registers that are left when all is written keep constants when it is written anew.
-    let (bytes, _) = with(order, &pinned)?;
+    if !pinned.is_empty() {
+        bytes = with(order, &pinned)?.0;
+    }
     Code::new(&bytes)
 }
 
@@ -154,7 +156,7 @@ pub(super) fn enter(w: &mut Writer, slots: Option<usize>) {
     ARGUMENTS.into_iter().enumerate().for_each(|(i, r)| asm.mov_store(kept(i), r));
     asm.constants(POOL);
     asm.store_control(kept(CONTROL));
-    let flushing = w.constants.vector([FLUSHING; 16]);
+    let flushing = w.constants.number(FLUSHING);
     w.asm.load_control(flushing);
     w.pin();
 }

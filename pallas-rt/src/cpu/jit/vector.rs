@@ -1,6 +1,7 @@
 //! One vector of a chain: eight elements of every link in registers, or sixteen.
 use super::asm::{Asm, Binary, Fma, Gpr, Mem, Operand, Predicate, Reg, Rounding, Unary};
 use pallas_ir::{DType, ScalarOp};
+use std::cmp::Reverse;
 use std::collections::HashMap;
 
 /// The sign bit of a float.
@@ -13,8 +14,9 @@ type Words = [u32; 16];
 #[derive(Default)]
 pub(super) struct Constants {
     words: Vec<Words>,
-    /// Position of each constant.
-    places: HashMap<Words, usize>,
+    /// Position of each constant that is the same in all elements, and of the others.
+    numbers: HashMap<u32, usize>,
+    others: Vec<usize>,
     /// Number of instructions that read each constant.
     uses: Vec<usize>,
     /// Elements of a vector.
@@ -23,14 +25,33 @@ pub(super) struct Constants {
 
 impl Constants {
     pub(super) fn bytes(&self) -> Vec<u8> {
-        self.words.iter().flat_map(|words| &words[..self.lanes]).flat_map(|w| w.to_le_bytes()).collect()
+        let mut bytes = Vec::with_capacity(4 * self.lanes * self.words.len());
+        for word in self.words.iter().flat_map(|words| &words[..self.lanes]) {
+            bytes.extend_from_slice(&word.to_le_bytes());
+        }
+        bytes
     }
+    /// The same number in all elements.
+    pub(super) fn number(&mut self, word: u32) -> Mem {
+        let next = self.words.len();
+        let at = *self.numbers.entry(word).or_insert(next);
+        self.used(at, [word; 16])
+    }
+    /// Numbers that are not all the same: a vector has few of them.
     pub(super) fn vector(&mut self, words: Words) -> Mem {
-        let at = *self.places.entry(words).or_insert_with(|| {
+        let found = self.others.iter().copied().find(|&at| self.words[at] == words);
+        let at = found.unwrap_or(self.words.len());
+        if found.is_none() {
+            self.others.push(at);
+        }
+        self.used(at, words)
+    }
+    /// The constant at a position, which may be the next one.
+    fn used(&mut self, at: usize, words: Words) -> Mem {
+        if at == self.words.len() {
             self.words.push(words);
             self.uses.push(0);
-            self.words.len() - 1
-        });
+        }
         self.uses[at] += 1;
         Mem { base: Gpr::R15, index: None, offset: (at * self.lanes * 4) as i32 }
     }
@@ -95,17 +116,16 @@ impl Writer {
     /// Loads the constants that stay in registers.
     pub(super) fn pin(&mut self) {
         for (word, to) in self.pinned.clone() {
-            let from = self.constants.vector([word; 16]);
+            let from = self.constants.number(word);
             self.asm.load(to, Operand::Mem(from));
         }
     }
     /// Constants worth the registers that were never needed, most used first.
     pub(super) fn worth_pinning(&self) -> Vec<u32> {
-        let all = self.constants.words.iter().zip(&self.constants.uses);
-        let mut words: Vec<(usize, u32)> =
-            all.filter(|(w, _)| w.iter().all(|x| *x == w[0])).map(|(w, n)| (*n, w[0])).collect();
-        words.sort_by_key(|(n, _)| std::cmp::Reverse(*n));
-        words.into_iter().take(self.spare).map(|(_, word)| word).collect()
+        let Constants { words, numbers, uses, .. } = &self.constants;
+        let mut places: Vec<usize> = numbers.values().copied().collect();
+        places.sort_by_key(|&at| (Reverse(uses[at]), at));
+        places.into_iter().take(self.spare).map(|at| words[at][0]).collect()
     }
 
     /// Elements of a vector, and bytes of it.
@@ -136,7 +156,7 @@ impl Writer {
         if let Some((_, r)) = self.pinned.iter().find(|(word, _)| *word == bits) {
             return Operand::Reg(*r);
         }
-        Operand::Mem(self.constants.vector([bits; 16]))
+        Operand::Mem(self.constants.number(bits))
     }
     pub(super) fn load(&mut self, x: Operand) -> Option<Reg> {
         let to = self.take()?;
