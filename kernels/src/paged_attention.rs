@@ -205,41 +205,45 @@ pub fn paged_attention_items<E: Float, C: Number, const BQ: usize>(
             window: if windowed { Some(window) } else { None },
             group: Q,
         };
-        let visited = if is_gathered {
-            // Behind the item's last page it may be any number, of a page of which no row sees anything.
-            let numbers = run_of_table.load().maximum(0).minimum(P - 1);
-            let all = |pool: In<C>| {
-                let index = numbers.reshape([PG, 1, 1]).broadcast([PG, K, D]);
-                vec![pool.load().take_along_axis(index, 0).reshape([PG * K, D])]
-            };
-            let of = |scales: In<f32>| {
-                let index = numbers.reshape([PG, 1]).broadcast([PG, K]);
-                scales.load().take_along_axis(index, 0).reshape([PG * K])
-            };
-            let scales = if quantised { Some([of(k_scales), of(v_scales)]) } else { None };
-            Pages { k: all(k), v: all(v), scales, rules }
-        } else {
-            // Behind the item's last page that one again, of which no row sees anything then.
-            let page = |i: usize| tables.at((request, start + minimum(first + i as i32, run - 1)));
-            let numbers = Vec::from_iter((0..PG).map(page));
-            let keys = ds(behind, size);
-            let of =
-                |scales: In<f32>| beside(Vec::from_iter(numbers.iter().map(|page| scales.at((*page, keys)).load())), 0);
-            let all = |pool: In<C>| Vec::from_iter(numbers.iter().map(|page| pool.at((*page, keys)).load()));
-            let scales = if quantised { Some([of(k_scales), of(v_scales)]) } else { None };
-            Pages { k: all(k), v: all(v), scales, rules }
+        // Behind the item's last page it may be any number, of a page of which no row sees anything.
+        let numbers = if is_gathered { Some(run_of_table.load().maximum(0).minimum(P - 1)) } else { None };
+        let pages = || {
+            if let Some(numbers) = numbers {
+                let all = |pool: In<C>| {
+                    let index = numbers.reshape([PG, 1, 1]).broadcast([PG, K, D]);
+                    vec![pool.load().take_along_axis(index, 0).reshape([PG * K, D])]
+                };
+                let of = |scales: In<f32>| {
+                    let index = numbers.reshape([PG, 1]).broadcast([PG, K]);
+                    scales.load().take_along_axis(index, 0).reshape([PG * K])
+                };
+                let scales = if quantised { Some([of(k_scales), of(v_scales)]) } else { None };
+                Pages { k: all(k), v: all(v), scales, rules }
+            } else {
+                // Behind the item's last page that one again, of which no row sees anything then.
+                let page = |i: usize| tables.at((request, start + minimum(first + i as i32, run - 1)));
+                let numbers = Vec::from_iter((0..PG).map(page));
+                let keys = ds(behind, size);
+                let of = |scales: In<f32>| {
+                    beside(Vec::from_iter(numbers.iter().map(|page| scales.at((*page, keys)).load())), 0)
+                };
+                let all = |pool: In<C>| Vec::from_iter(numbers.iter().map(|page| pool.at((*page, keys)).load()));
+                let scales = if quantised { Some([of(k_scales), of(v_scales)]) } else { None };
+                Pages { k: all(k), v: all(v), scales, rules }
+            }
         };
+        // Looked up where they are seen: where all keys are, products read the pages where they lie.
         if mask.is_seen(PG * size) {
             if count == 1 {
-                visited.visit(one, one_scaled.load(), None);
+                pages().visit(one, one_scaled.load(), None);
             } else {
-                visited.visit(rows, scaled.load(), None);
+                pages().visit(rows, scaled.load(), None);
             }
         } else {
             if count == 1 {
-                visited.visit(one, one_scaled.load(), Some(mask));
+                pages().visit(one, one_scaled.load(), Some(mask));
             } else {
-                visited.visit(rows, scaled.load(), Some(mask));
+                pages().visit(rows, scaled.load(), Some(mask));
             }
         }
     }

@@ -11,6 +11,8 @@ mod faults;
 mod kernels;
 #[cfg(feature = "graph")]
 mod layouts;
+#[cfg(feature = "graph")]
+mod looked_up;
 mod lost_values;
 mod matrices;
 mod memory;

@@ -23,12 +23,13 @@ use pack::pack;
 /// Rows of A up to which reading B takes longer than multiplying.
 pub(crate) const ROWS: usize = 16;
 
-/// A, B, and C, which the product is added to.
+/// A, B, and C, which the product is added to; and what is multiplied some time after B and lies like it, to be fetched in the
+/// meantime: what lies behind B if there is none.
 ///
 /// # Safety
 /// The matrices hold these extents, B in the kernel's element type; rows of A are adjacent elements, those of both halves
 /// columns; so are the rows or the columns of B; the processor has the kernel's features.
-type NarrowFn = unsafe fn(Extents, Matrix<f32>, Matrix<u8>, Target<f32>);
+type NarrowFn = unsafe fn(Extents, Matrix<f32>, Matrix<u8>, Target<f32>, Option<*const u8>);
 
 /// A product of f32 rows with a matrix of some element type.
 #[derive(Clone, Copy)]
@@ -123,7 +124,7 @@ pub(crate) unsafe fn dot(
             // A column is not read as rows of one element each.
             b.col = k as isize + 1;
         }
-        (kernel.run)(extents, a, b, c);
+        (kernel.run)(extents, a, b, c, None);
     }
 }
 
@@ -161,7 +162,58 @@ pub(crate) unsafe fn halves(
             }
         }
         let turns = Matrix { start: columns.cast_const(), row: 1, col: m as isize };
-        (both.run)(extents, turns, b, c);
+        (both.run)(extents, turns, b, c, None);
+    }
+}
+
+/// Pages between the one that is multiplied and the one that is fetched.
+const PAGES_AHEAD: usize = 4;
+
+/// Rows of B that lie in pages: so many in each, one behind the other. They are columns of the product's B if `are_columns`.
+#[derive(Clone, Copy)]
+pub(crate) struct Pages<'a> {
+    pub(crate) starts: &'a [*const u8],
+    pub(crate) rows: usize,
+    pub(crate) are_columns: bool,
+}
+
+/// True if `m` rows are multiplied with pages as they lie, whose rows have so many elements.
+pub(crate) fn reads_pages(kernel: Kernel, m: usize, row: usize, are_columns: bool) -> bool {
+    m <= ROWS && if are_columns { !are_rows_faster(kernel, m, row) } else { row > COLUMNS }
+}
+
+/// `C (+)= A · B` for few rows, of a B in pages.
+///
+/// # Safety
+/// As [`dot`]; each page holds its rows.
+pub(crate) unsafe fn paged(
+    kernel: Kernel,
+    extents: Extents,
+    a: Matrix<f32>,
+    pages: Pages<'_>,
+    c: Target<f32>,
+    packing: &mut Packing<f32>,
+) {
+    let (Extents { m, n, k }, Pages { starts, rows, are_columns }, mut a) = (extents, pages, a);
+    // SAFETY: the caller's; the buffer holds A.
+    unsafe {
+        c.begin(m, n);
+        if a.col != 1 {
+            reserve(&mut packing.a, m * k);
+            pack(a, [m, k], packing.a.as_mut_ptr(), k);
+            a = Matrix { start: packing.a.as_ptr(), row: k as isize, col: 1 };
+        }
+        for (i, &start) in starts.iter().enumerate() {
+            // There is nothing to fetch behind the last one: it is there already.
+            let next = Some(starts[(i + PAGES_AHEAD).min(starts.len() - 1)]);
+            if are_columns {
+                let page = Matrix { start, row: 1, col: k as isize };
+                (kernel.run)(Extents { m, n: rows, k }, a, page, c.at(0, i * rows), next);
+            } else {
+                let page = Matrix { start, row: n as isize, col: 1 };
+                (kernel.run)(Extents { m, n, k: rows }, a.at(0, i * rows), page, c, next);
+            }
+        }
     }
 }
 

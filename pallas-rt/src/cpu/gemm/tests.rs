@@ -240,6 +240,54 @@ fn products_of_few_rows_agree_with_doubles() {
 }
 
 #[test]
+fn products_with_pages_are_those_with_the_rows_of_all_of_them() {
+    use pallas_ir::DType;
+    let factors = numbers(16 * 700, 8);
+    let elements: Vec<u8> = numbers(200_000, 9).iter().map(|x| (x * 90.0) as i8 as u8).collect();
+    for (m, rows, row) in [(1, 1, 5), (2, 16, 128), (4, 16, 128), (3, 3, 40), (8, 33, 17), (16, 2, 300), (5, 7, 64)] {
+        for (are_columns, count, (dtype, bits, kernel)) in [false, true]
+            .into_iter()
+            .flat_map(|c| [1, 2, 9].map(|n| (c, n)))
+            .flat_map(|(c, n)| narrow::kernels().into_iter().map(move |kernel| (c, n, kernel)))
+        {
+            // Bytes of all types, no float of which is NaN or large.
+            let patterns: Vec<u8> = match dtype {
+                DType::I8 | DType::U8 => elements.clone(),
+                _ => elements.iter().map(|byte| byte & 0x3b).collect(),
+            };
+            let bytes = rows * row * dtype.bytes();
+            let places: Vec<usize> = (0..count).map(|i| (i * 5 + 2) % 7 * bytes).collect();
+            let starts: Vec<*const u8> = places.iter().map(|&at| patterns[at..][..bytes].as_ptr()).collect();
+            let all: Vec<u8> = places.iter().flat_map(|&at| patterns[at..][..bytes].to_vec()).collect();
+            let extents = match are_columns {
+                true => Extents { m, n: count * rows, k: row },
+                false => Extents { m, n: row, k: count * rows },
+            };
+            let ldc = extents.n + 3;
+            // The rows of A are adjacent, or its columns.
+            for (a_row, a_col) in [(extents.k as isize, 1), (1, m as isize)] {
+                let a = Matrix { start: factors.as_ptr(), row: a_row, col: a_col };
+                let mut results = [vec![0.25f32; m * ldc], vec![0.25f32; m * ldc]];
+                let [paged, whole] =
+                    results.each_mut().map(|c| Target { start: c.as_mut_ptr(), row: ldc as isize, add: count == 2 });
+                let b = Matrix { start: all.as_ptr(), row: row as isize, col: 1 };
+                let b = if are_columns { b.transposed() } else { b };
+                let pages = narrow::Pages { starts: &starts, rows, are_columns };
+                // SAFETY: A ends at element 16 · 300, each page holds its rows, C has m rows of n + 3.
+                unsafe {
+                    narrow::paged(kernel, extents, a, pages, paged, &mut Packing::default());
+                    narrow::dot(kernel, extents, a, b, whole, &mut Packing::default());
+                }
+                let [found, want] = results;
+                let near = found.iter().zip(&want).all(|(x, y)| (x - y).abs() <= 2e-3 + 1e-5 * y.abs());
+                assert!(near, "{} {dtype} {bits:x} {extents:?} {are_columns} {count}", kernel.name);
+                assert!(found.iter().skip(extents.n).step_by(ldc).all(|&x| x == 0.25), "written beyond a row");
+            }
+        }
+    }
+}
+
+#[test]
 fn products_of_both_halves_of_bytes_agree_with_doubles() {
     let bytes: Vec<u8> = numbers(1_300_000, 5).iter().map(|x| (x * 127.0) as i8 as u8).collect();
     let factors = numbers(2 * 16 * 300, 6);

@@ -223,6 +223,7 @@ impl<'k> Build<'k> {
             init: add.map(|(init, _)| init),
             in_place,
             begins: None,
+            is_paged: false,
             batch: sides(&op.batch),
             contract: sides(&op.contract),
             free,
@@ -298,15 +299,15 @@ impl<'k> Build<'k> {
             Access::Gather { windows, .. } => {
                 let filled = self.filled.get(&to);
                 let (to, fill) = filled.map_or((to, None), |filled| (filled.to, Some(filled.fill)));
-                Step::Gather(Indexed { from: from(), index: inst.args[1], to, windows, fill })
+                Step::Gather(Indexed { from: from(), index: inst.args[1], to, windows, fill, stays: false })
             }
             Access::Scatter { windows, .. } if let Some(&casts::Sum { rows, to }) = self.sums.get(&to) => {
                 self.ready(&[rows]);
-                Step::SumRows(Indexed { from: rows, index: inst.args[1], to, windows, fill: None })
+                Step::SumRows(Indexed { from: rows, index: inst.args[1], to, windows, fill: None, stays: false })
             }
             Access::Scatter { windows, op } => {
                 let fold = op.map(|op| fold::fold(op, self.dtype(to)));
-                let windows = Indexed { from: from(), index: inst.args[1], to, windows, fill: None };
+                let windows = Indexed { from: from(), index: inst.args[1], to, windows, fill: None, stays: false };
                 Step::Scatter { windows, updates: inst.args[2], fold }
             }
             Access::Sort { axis, order, positions } => Step::Sort { from: from(), axis, order, positions, to },

@@ -2,13 +2,14 @@
 //!
 //! [`step`] is what a program does; [`casts`] leaves casts to products and sums, [`filled`] selections to gathers; [`folds`] divides folds; [`build`] makes steps of instructions; [`place`] lets loads refer to the operand's
 //! memory and stores be computed in it; [`sweeps`] runs chains over the same rows together; [`rolled`] finds loops whose turns are rows;
-//! [`sums`] lets sums of products begin and end without copies;
+//! [`sums`] lets sums of products begin and end without copies; [`pages`] lets products read rows where they lie;
 //! [`slots`] lays out the rest in a program's arena.
 //! [`uses`] tells them which steps access which values. Each takes time in proportion to the length of the body.
 mod build;
 mod casts;
 mod filled;
 mod folds;
+mod pages;
 mod place;
 pub(super) mod rolled;
 mod slots;
@@ -56,6 +57,7 @@ pub(super) fn plan(kernel: Arc<Kernel>) -> Plan {
     place::aim_at_stores(&kernel, &roots, &mut body);
     sweeps::gather(&kernel, &roots, &mut body);
     rolled::roll(&kernel, &roots, &mut body);
+    pages::keep(&kernel, &roots, &mut body);
     let (slots, mut arena_bytes) = slots::allocate(&kernel, &base, &body);
     let mut scratch = vec![];
     for operand in &kernel.operands {

@@ -170,6 +170,8 @@ pub(crate) struct Dot {
     pub(crate) in_place: bool,
     /// The scratch operand that `init` is, to which nothing is added where it was left empty.
     pub(crate) begins: Option<OperandId>,
+    /// True if `b` may be windows that were not copied.
+    pub(crate) is_paged: bool,
     /// Axes of a, and of b.
     pub(crate) batch: [Vec<usize>; 2],
     pub(crate) contract: [Vec<usize>; 2],
@@ -185,6 +187,8 @@ pub(crate) struct Indexed {
     pub(crate) windows: Windows,
     /// The elements of a gather's windows that would leave the operand; `None`: these are moved inside.
     pub(crate) fill: Option<Literal>,
+    /// True if only products of few rows read a gather's windows, which need not be copied then.
+    pub(crate) stays: bool,
 }
 
 /// An affine nest.

@@ -27,7 +27,7 @@ pub(super) struct Walk {
     in_operand: Tile,
     in_moved: Tile,
     /// The elements of a window if they are next to each other in both.
-    row: Option<usize>,
+    pub(super) row: Option<usize>,
 }
 
 impl Walk {
@@ -218,6 +218,9 @@ impl Run<'_> {
         let bytes = self.bytes(step.to);
         let x = self.tile(step.from);
         let walk = self.walk(step, x, (out, step.to));
+        if step.stays && self.keep(step, &walk) {
+            return;
+        }
         let start = |tile: &Tile, elements: isize| tile.start.wrapping_offset(elements * bytes as isize);
         let copy = |from: isize, to: isize| {
             let (from, to) = (start(&x, from), start(&out, to));

@@ -1,7 +1,7 @@
 //! Runs programs of a plan.
 //!
 //! [`memory`] loads and stores; [`chain`] elementwise loops, [`native`] the same in machine code, [`rolled`] turns of
-//! loops too; [`shape`] reductions and moved elements; [`indexed`] windows at positions given by data; [`product`] contractions;
+//! loops too; [`shape`] reductions and moved elements; [`indexed`] windows at positions given by data, [`pages`] those that products read; [`product`] contractions;
 //! [`nest`] convolutions and windows, in the order in memory that [`layout`] finds; [`sort`] sorted lines. This file holds a thread's state and
 //! control flow.
 mod chain;
@@ -13,8 +13,10 @@ mod matrices;
 mod memory;
 mod native;
 mod nest;
+mod pages;
 mod product;
 mod rolled;
+mod room;
 mod shape;
 mod sort;
 mod summed;
@@ -22,23 +24,20 @@ mod sweep;
 mod weave;
 
 pub(super) use memory::element;
+use room::{Aligned, room};
 
-use super::gemm::Packing;
 use super::jit::{Form, Place};
-use super::plan::Plan;
-use super::plan::step::{Block, Fixed, Step};
+use super::plan::{
+    Plan,
+    step::{Block, Fixed, Step},
+};
 use super::strips::{slice, slice_mut};
 use super::tile::{self, MAX_RANK, Tile};
-use super::{Launch, Outcome, Stop};
+use super::{Launch, Outcome, Stop, gemm::Packing};
 use crate::interp::{Data, Datum, Fault, walk};
 use pallas_ir::{DType, Literal, Loc, OperandKind, Type, Value};
 use std::cell::Cell;
 use std::sync::{Mutex, PoisonError};
-
-/// 64 bytes, aligned so that vectors do not cross cache lines.
-#[derive(Clone, Copy, Debug)]
-#[repr(C, align(64))]
-struct Aligned([u64; 8]);
 
 /// Buffers that a thread keeps between launches.
 #[derive(Default)]
@@ -64,20 +63,10 @@ struct Buffers {
     int8: Packing<i32>,
     /// Right sides of the products of a loop.
     fixed: Vec<Aligned>,
+    pages: Vec<pages::Kept>,
 }
 thread_local! {
     static BUFFERS: Cell<Option<Box<Buffers>>> = const { Cell::new(None) };
-}
-
-/// Grows the buffer to at least `bytes` bytes; its contents are lost if it grows.
-fn room(buffer: &mut Vec<Aligned>, bytes: usize) -> Result<*mut u8, Stop> {
-    let lines = bytes.div_ceil(64).max(1);
-    if buffer.len() < lines {
-        buffer.clear();
-        buffer.try_reserve_exact(lines).map_err(|_| Stop::Memory(bytes))?;
-        buffer.resize(lines, Aligned([0; 8]));
-    }
-    Ok(buffer.as_mut_ptr().cast())
 }
 
 /// Bytes of an array whose parts are out of the cache before anybody reads them.

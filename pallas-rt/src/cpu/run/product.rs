@@ -26,7 +26,7 @@ struct Side {
 }
 
 /// The memory of a product, and its sizes.
-struct Outcome {
+pub(super) struct Outcome {
     extents: Extents,
     batch: Vec<usize>,
     /// The tile in which it is computed.
@@ -43,6 +43,11 @@ struct Outcome {
 
 impl Run<'_> {
     pub(super) fn dot(&mut self, dot: &Dot) -> Result<(), Stop> {
+        if dot.is_paged
+            && let Some(found) = self.paged(dot)
+        {
+            return self.dot_paged(dot, found);
+        }
         let dtype = self.ty(dot.to).dtype;
         let bytes = [dot.a, dot.b].iter().all(|&v| self.ty(v).dtype == DType::I8);
         match (dtype, gemm::pairs::kernel_i8()) {
@@ -171,7 +176,7 @@ impl Run<'_> {
     }
 
     /// Finds the memory of a product computed as `compute`; the tile that it is added to is already there.
-    fn outcome(&mut self, dot: &Dot, compute: DType) -> Result<Outcome, Stop> {
+    pub(super) fn outcome(&mut self, dot: &Dot, compute: DType) -> Result<Outcome, Stop> {
         let (to, bytes) = (dot.to, compute.bytes());
         let (shape_a, shape_b) = (self.shape(dot.a), self.shape(dot.b));
         let extent = |axes: &[usize], shape: &[usize]| axes.iter().map(|&a| shape[a]).product::<usize>();
@@ -214,7 +219,7 @@ impl Run<'_> {
     ///
     /// The matrices that `multiply` is called with have these extents and strides, counted in elements of their types;
     /// its result overlaps neither operand.
-    fn product<T>(
+    pub(super) fn product<T>(
         &mut self,
         dot: &Dot,
         outcome: &Outcome,

@@ -301,19 +301,23 @@ macro_rules! narrow {
             b: Matrix<W>,
             c: *mut f32,
             ldc: isize,
+            next: Option<Matrix<W>>,
         ) {
             let long = k * size_of::<W>() >= LONG;
             let together = if long { COLUMNS } else { STRIP };
             for j in (0..n).step_by(together) {
                 let (width, mut i) = (together.min(n - j), 0);
-                // SAFETY: the columns exist.
-                let mut ahead = Ahead::of(unsafe { b.at(0, j).transposed() }, width, k);
+                // SAFETY: the columns exist; what is fetched may be anywhere.
+                let mut ahead = match next {
+                    Some(next) => Ahead::from(unsafe { next.at(0, j).transposed() }, width, k),
+                    None => Ahead::of(unsafe { b.at(0, j).transposed() }, width, k),
+                };
                 while i < m {
                     macro_rules! rows {
                         ($R:literal, $C:literal) => {{
                             for at in (0..width).step_by($C) {
                                 // Bytes take longer to multiply.
-                                if !long && size_of::<W>() > 1 {
+                                if !long && (next.is_some() || size_of::<W>() > 1) {
                                     ahead.fetch($C * k * size_of::<W>() * $R / m.max($R));
                                 }
                                 // SAFETY: the caller's: rows and columns lie inside of the extents.
@@ -345,11 +349,13 @@ macro_rules! narrow {
             a: Matrix<f32>,
             b: Matrix<u8>,
             c: Target<f32>,
+            next: Option<*const u8>,
         ) {
             let (b, Target { start: c, row: ldc, .. }) = (b.cast::<W>(), c);
+            let next = next.map(|start| Matrix { start: start.cast(), ..b });
             if b.col != 1 {
                 // SAFETY: the caller's.
-                return unsafe { $by_columns(extents, a, b, c, ldc) };
+                return unsafe { $by_columns(extents, a, b, c, ldc, next) };
             }
             let Extents { m, n: all, k: terms } = extents;
             // What is fetched of wide rows would be out of the cache before it is read: a part of the columns at a time.
@@ -371,10 +377,10 @@ macro_rules! narrow {
                             rest.add(p).write([W::ZERO; $lanes]);
                             b.at(p, whole).start.copy_to_nonoverlapping(rest.add(p).cast(), n - whole);
                         }
-                        let mut ahead = if p + k == terms && j + n < all {
-                            Ahead::from(top.at(0, n), k, n)
-                        } else {
-                            Ahead::of(b, k, n)
+                        let mut ahead = match next {
+                            Some(next) => Ahead::from(next.at(p, j), k, n),
+                            None if p + k == terms && j + n < all => Ahead::from(top.at(0, n), k, n),
+                            None => Ahead::of(b, k, n),
                         };
                         while i < m {
                             let first = (i == 0).then_some(&mut ahead);

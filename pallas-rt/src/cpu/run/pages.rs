@@ -1,0 +1,114 @@
+//! Windows that are multiplied where they lie.
+use super::super::gemm::narrow::{self, Kernel, Pages};
+use super::super::plan::step::{Dot, Indexed};
+use super::super::tile::Tile;
+use super::indexed::Walk;
+use super::{Buffers, Run, Stop};
+use pallas_ir::{DType, Value};
+
+/// Windows of an array that were not copied.
+#[derive(Default)]
+pub(super) struct Kept {
+    /// The tile that they would be copied to.
+    of: Option<Value>,
+    /// Elements of a window, which are adjacent.
+    elements: usize,
+    starts: Vec<*const u8>,
+}
+
+impl Buffers {
+    /// The windows of a tile.
+    fn kept(&mut self, of: Value) -> Option<&mut Kept> {
+        self.pages.iter_mut().find(|kept| kept.of == Some(of))
+    }
+}
+
+impl Run<'_> {
+    /// Keeps the places of a gather's windows in place of copies, if it can.
+    pub(super) fn keep(&mut self, step: &Indexed, walk: &Walk) -> bool {
+        // A new kernel's values have the numbers of the last one's.
+        if let Some(kept) = self.buffers.kept(step.to) {
+            kept.of = None;
+        }
+        let (x, bytes, from) = (self.tile(step.from), self.bytes(step.to), self.plan.roots[step.from.index()].index());
+        // A tile that does not lie in the array is gone when the product is computed.
+        let Some(elements) =
+            walk.row.filter(|&n| n > 0 && self.state.tiles[from].start != self.state.homes[from].start)
+        else {
+            return false;
+        };
+        let at = self.buffers.pages.iter().position(|kept| kept.of.is_none()).unwrap_or_else(|| {
+            self.buffers.pages.push(Kept::default());
+            self.buffers.pages.len() - 1
+        });
+        let kept = &mut self.buffers.pages[at];
+        kept.starts.clear();
+        let mut in_order = true;
+        let add = |from: isize, to: isize| {
+            in_order &= to == (kept.starts.len() * elements) as isize;
+            kept.starts.push(x.start.wrapping_offset(from * bytes as isize).cast_const());
+        };
+        // SAFETY: the shape rule admits i32 only.
+        unsafe { walk.each(false, |_| {}, add) };
+        if in_order {
+            (kept.of, kept.elements) = (Some(step.to), elements);
+        }
+        in_order
+    }
+
+    /// How `dot`'s right side is multiplied where it lies. Where it can't be, windows that were not copied are copied.
+    pub(super) fn paged(&mut self, dot: &Dot) -> Option<(Kernel, Pages<'static>)> {
+        let root = self.plan.roots[dot.b.index()];
+        let elements = self.buffers.kept(root)?.elements;
+        let found = self.pages(dot, self.tile(root), elements);
+        if found.is_none() {
+            self.copy_kept(root);
+        }
+        found
+    }
+
+    /// The kernel for a product with windows of so many elements, and their rows.
+    fn pages(&self, dot: &Dot, whole: Tile, elements: usize) -> Option<(Kernel, Pages<'static>)> {
+        let (tile, shape) = (self.tile(dot.b), self.shape(dot.b));
+        // Rows are those of the windows, or columns where the product's side is their transpose.
+        let inner = usize::from(tile.strides[0] != 1);
+        let row = shape[inner];
+        let is_all = shape.iter().product::<usize>() == self.ty(self.plan.roots[dot.b.index()]).elements();
+        let lies = tile.start == whole.start && tile.strides[inner] == 1 && tile.strides[1 - inner] == row as isize;
+        let is_float = matches!(self.ty(dot.to).dtype, DType::F32 | DType::F16 | DType::Bf16);
+        let is_plain = dot.high.is_none() && shape.iter().all(|&n| n > 1) && elements.is_multiple_of(row);
+        (is_all && lies && is_float && is_plain).then_some(())?;
+        let m: usize = dot.free[0].iter().map(|&axis| self.shape(dot.a)[axis]).product();
+        let pages = Pages { starts: &[], rows: elements / row, are_columns: dot.contract[1] == [inner] };
+        let kernel = narrow::kernel(self.ty(dot.b).dtype, dot.bits)?;
+        narrow::reads_pages(kernel, m, row, pages.are_columns).then_some((kernel, pages))
+    }
+
+    fn copy_kept(&mut self, of: Value) {
+        let (out, element) = (self.tile(of), self.bytes(of));
+        let Some(kept) = self.buffers.kept(of) else { return };
+        let bytes = kept.elements * element;
+        for (i, &start) in kept.starts.iter().enumerate() {
+            // SAFETY: the tile holds all windows one behind the other; they lie in an array, which it does not overlap.
+            unsafe { std::ptr::copy_nonoverlapping(start, out.start.wrapping_add(i * bytes), bytes) };
+        }
+        kept.of = None;
+    }
+
+    /// A product with windows that were not copied.
+    pub(super) fn dot_paged(&mut self, dot: &Dot, (kernel, pages): (Kernel, Pages<'_>)) -> Result<(), Stop> {
+        let mut packing = std::mem::take(&mut self.buffers.packing);
+        let outcome = self.outcome(dot, DType::F32)?;
+        let kept = self.buffers.kept(self.plan.roots[dot.b.index()]).expect("the windows were not copied");
+        let starts = std::mem::take(&mut kept.starts);
+        let pages = Pages { starts: &starts, ..pages };
+        let done = self.product(dot, &outcome, DType::F32, [DType::F32, self.ty(dot.b).dtype], |extents, a, _, c| {
+            // SAFETY: the caller's; the pages lie in an array that no launch writes meanwhile.
+            unsafe { narrow::paged(kernel, extents, a.cast(), pages, c, &mut packing) }
+        });
+        let kept = self.buffers.kept(self.plan.roots[dot.b.index()]).expect("they are there still");
+        kept.starts = starts;
+        self.buffers.packing = packing;
+        done
+    }
+}

@@ -1,0 +1,160 @@
+//! Rows that a kernel looks up in an array are multiplied where they lie, but only where nothing else needs their copy.
+//!
+//! Elements are small integers, whose sums are the same in any order.
+use pallas_rt::prelude::*;
+
+/// Products with the pages of a table that `which` names, and with their transposes.
+#[kernel(grid = (1))]
+fn products<E: Number, const M: usize>(
+    #[block([M, D] => [M, D], |_| (0, 0))] a: In<f32>,
+    #[block([P, R, D] => [P, R, D], |_| (0, 0, 0))] table: In<E>,
+    #[block([G] => [G], |_| (0,))] which: In<i32>,
+    #[block([M, N] => [M, G * R], |_| (0, 0))] scores: Out<f32>,
+    #[block([M, D] => [M, D], |_| (0, 0))] sums: Out<f32>,
+    #[dim] N: usize,
+) {
+    let index = which.load().reshape([G, 1, 1]).broadcast([G, R, D]);
+    let rows = || table.load().take_along_axis(index, 0).reshape([G * R, D]).cast::<f32>();
+    let found = dot(a.load(), rows().t());
+    scores.store(found);
+    sums.store(dot(found, rows()));
+}
+
+/// What is looked up is also added up.
+#[kernel(grid = (1))]
+fn added(
+    #[block([M, D] => [M, D], |_| (0, 0))] a: In<f32>,
+    #[block([P, R, D] => [P, R, D], |_| (0, 0, 0))] table: In<f32>,
+    #[block([G] => [G], |_| (0,))] which: In<i32>,
+    #[block([M, N] => [M, G * R], |_| (0, 0))] scores: Out<f32>,
+    #[block([1, D] => [1, D], |_| (0, 0))] sums: Out<f32>,
+    #[dim] N: usize,
+) {
+    let index = which.load().reshape([G, 1, 1]).broadcast([G, R, D]);
+    let rows = table.load().take_along_axis(index, 0).reshape([G * R, D]);
+    scores.store(dot(a.load(), rows.t()));
+    sums.store(rows.sum(0));
+}
+
+/// A block beyond the table, of which there is a copy.
+#[kernel(grid = (1))]
+fn overhanging(
+    #[block([M, D] => [M, D], |_| (0, 0))] a: In<f32>,
+    #[block([P, R, D] => [Q, R, D], |_| (0, 0, 0), fill = 1.0)] table: In<f32>,
+    #[block([G] => [G], |_| (0,))] which: In<i32>,
+    #[block([M, N] => [M, G * R], |_| (0, 0))] scores: Out<f32>,
+    #[dim] N: usize,
+    #[dim] Q: usize,
+) {
+    let index = which.load().reshape([G, 1, 1]).broadcast([G, R, D]);
+    let rows = table.load().take_along_axis(index, 0).reshape([G * R, D]);
+    // Takes the place of the copy, if there is one that nobody needs.
+    let other = a.load().exp().sum(1) * 0.0;
+    scores.store(dot(a.load(), rows.t()) + other);
+}
+
+/// Rows of the table are written between the lookup and the product.
+#[kernel(grid = (1))]
+fn written(
+    #[block([M, D] => [M, D], |_| (0, 0))] a: In<f32>,
+    #[block([P, R, D] => [P, R, D], |_| (0, 0, 0))] table: In<f32>,
+    #[block([G] => [G], |_| (0,))] which: In<i32>,
+    #[block([P, R, D] => [P, R, D], |_| (0, 0, 0), alias = table)] changed: Out<f32>,
+    #[block([M, N] => [M, G * R], |_| (0, 0))] scores: Out<f32>,
+    #[dim] N: usize,
+) {
+    let index = which.load().reshape([G, 1, 1]).broadcast([G, R, D]);
+    let rows = table.load().take_along_axis(index, 0).reshape([G * R, D]);
+    changed.store(table.load() + 1.0);
+    scores.store(dot(a.load(), rows.t()));
+}
+
+/// In turns of a loop, other pages in each.
+#[kernel(grid = (1))]
+fn turns(
+    #[block([M, D] => [M, D], |_| (0, 0))] a: In<f32>,
+    #[block([P, R, D] => [P, R, D], |_| (0, 0, 0))] table: In<f32>,
+    #[block([G] => [G], |_| (0,))] which: In<i32>,
+    #[block([M, D] => [M, D], |_| (0, 0))] sums: Out<f32>,
+    times: i32,
+) {
+    let mut total = zeros::<f32>([M, D]);
+    for t in 0..times {
+        let index = ((which.load() + t) % P as i32).reshape([G, 1, 1]).broadcast([G, R, D]);
+        let rows = table.load().take_along_axis(index, 0).reshape([G * R, D]);
+        let weights = dot(a.load(), rows.t());
+        total = total + dot(weights, rows);
+    }
+    sums.store(total);
+}
+
+fn small(client: &Client, shape: &[usize], by: usize) -> Array {
+    let n: usize = shape.iter().product();
+    let x: Vec<f32> = (0..n).map(|i| ((i * by + i / 7) % 5) as f32 - 2.0).collect();
+    client.array(&x, shape).expect("it fits")
+}
+
+/// The results of a call on the CPU, which are those of the interpreter.
+fn agree(what: &str, call: impl Fn(&Client) -> Result<Vec<Array>>) {
+    let [found, expected] = [Client::cpu(), Client::interpreter()].map(|client| {
+        let all = call(&client).unwrap_or_else(|e| panic!("{what}: {e}"));
+        all.iter().map(|x| x.to_vec::<f32>().expect("f32")).collect::<Vec<_>>()
+    });
+    assert_eq!(found, expected, "{what}");
+}
+
+/// Pages, rows of a page, elements of a row, and pages that are looked up, one of them twice.
+const SIZES: [[usize; 4]; 7] =
+    [[3, 2, 4, 2], [5, 16, 128, 4], [9, 3, 40, 7], [4, 1, 5, 3], [2, 33, 17, 5], [6, 4, 1, 4], [7, 8, 600, 6]];
+
+fn which(client: &Client, [pages, .., count]: [usize; 4]) -> Array {
+    let all: Vec<i32> = (0..count).map(|i| ((i * 5 + 1) % pages) as i32).collect();
+    client.array(&all, &[count]).expect("it fits")
+}
+
+#[test]
+fn pages_of_each_type_are_multiplied_where_they_lie() {
+    for sizes @ [pages, rows, d, count] in SIZES {
+        let n = count * rows;
+        let arguments = |client: &Client, m: usize| {
+            (small(client, &[m, d], 3), small(client, &[pages, rows, d], 3), which(client, sizes))
+        };
+        macro_rules! case {
+            ($($E:ident $dtype:ident $M:literal),*) => {$(
+                agree(&format!("{} of {sizes:?}, {} rows", stringify!($E), $M), |client| {
+                    let (a, table, which) = arguments(client, $M);
+                    let (x, y) = products::<$E, $M>(&a, &table.cast(DType::$dtype), &which, n)?;
+                    Ok(vec![x, y])
+                });
+            )*};
+        }
+        case!(f32 F32 4, f32 F32 1, f32 F32 17, i8 I8 4, i8 I8 1, i8 I8 16, bf16 Bf16 3, f16 F16 8, i32 I32 4);
+    }
+}
+
+#[test]
+fn pages_that_something_else_needs_are_copied() {
+    for sizes @ [pages, rows, d, count] in SIZES {
+        let n = count * rows;
+        let arguments =
+            |client: &Client| (small(client, &[4, d], 3), small(client, &[pages, rows, d], 3), which(client, sizes));
+        agree(&format!("added, {sizes:?}"), |client| {
+            let (a, table, which) = arguments(client);
+            let (x, y) = added(&a, &table, &which, n)?;
+            Ok(vec![x, y])
+        });
+        agree(&format!("overhanging, {sizes:?}"), |client| {
+            let (a, table, which) = arguments(client);
+            Ok(vec![overhanging(&a, &table, &which, n, pages + 1)?])
+        });
+        agree(&format!("written, {sizes:?}"), |client| {
+            let (a, table, which) = arguments(client);
+            let (x, y) = written(&a, table, &which, n)?;
+            Ok(vec![x, y])
+        });
+        agree(&format!("turns, {sizes:?}"), |client| {
+            let (a, table, which) = arguments(client);
+            Ok(vec![turns(&a, &table, &which, 3)?])
+        });
+    }
+}
