@@ -66,7 +66,8 @@ fn written(
     let index = which.load().reshape([G, 1, 1]).broadcast([G, R, D]);
     let rows = table.load().take_along_axis(index, 0).reshape([G * R, D]);
     changed.store(table.load() + 1.0);
-    scores.store(dot(a.load(), rows.t()));
+    let later = changed.load().reshape([P * R, D]).max(0) * 0.0;
+    scores.store(dot(a.load() + later, rows.t()));
 }
 
 /// In turns of a loop, other pages in each.
