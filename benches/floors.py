@@ -176,6 +176,7 @@ MEASUREMENTS = {
     "dropout": lambda: ratios("dropout"),
     "fusion": lambda: ratios("fusion"),
     "compile": lambda: ratios("compile"),
+    "nested": lambda: ratios("nested"),
     "reads": reads,
     "plain": plain,
     "batches": batches,
@@ -230,6 +231,7 @@ FLOORS = [
     ("dropout of attention, at most twice the time", "dropout", "holds", LEAST, 1),
     ("a fused chain, a third of its operations' time", "fusion", "holds", LEAST, 1),
     ("compile time, prepared launches", "compile", "holds", LEAST, 1),
+    ("compile time of nested functions, a level", "nested", "holds", LEAST, 1),
     *[(f"reading once: {name}", "reads", name, LEAST, bound) for name, bound in [
         ("matmul f32, 1 rows", 0.7), ("matmul f32, 4 rows", 0.7), ("matmul f32, 8 rows", 0.7), ("matmul f16, 1 row", 0.7), ("matmul bf16, 1 row", 0.7),
         ("matmul int8 weights, 1 rows", 0.6), ("matmul int4 weights, 1 rows", 0.6), ("matmul int8 weights, 8 rows", 0.6), ("matmul int4 weights, 8 rows", 0.6),

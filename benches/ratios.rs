@@ -8,11 +8,12 @@
 //!   the operations take one after the other.
 //! - Trace, passes, plan and machine code of a kernel take time in proportion to its body: 20,000 steps less than 2 s, ten
 //!   steps less than half a millisecond. A launch that repeats takes less than 1.5 µs.
+//! - Functions with nested branches, checkpoints and loops are compiled in time proportional to how deep they are nested.
 //!
 //! Calls take turns, so that a machine that slows down slows all of them; the minimum of their times counts.
 //! - On a GPU, if there is one: the parts of the first call of a function of 1,000 operations. They have no floor.
 //!
-//! `cargo bench --bench ratios [-- masks|dropout|reads|fusion|shaders|compile] [--small]`; `--small` shows that it works, and
+//! `cargo bench --bench ratios [-- masks|dropout|reads|fusion|shaders|compile|nested] [--small]`; `--small` shows that it works, and
 //! measures nothing of use.
 #[expect(dead_code, reason = "the peak of f32 alone is measured")]
 mod peak;
@@ -28,7 +29,9 @@ use pallas_kernels::splash_mask::{Mask, MaskInfo};
 use pallas_rt::exec::Compiled;
 use pallas_rt::ir::{self, DType};
 use pallas_rt::timeline::{Kind, Timeline};
-use pallas_rt::{Array, Client, DiskCache, Result, disable_jit, jit, set_disk_cache};
+use pallas_rt::{
+    Array, Client, DiskCache, Result, checkpoint, cond, disable_jit, fori_loop, grad, jit, set_disk_cache,
+};
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -85,13 +88,14 @@ fn main() -> ExitCode {
     let (options, asked): (Vec<String>, Vec<String>) = std::env::args().skip(1).partition(|a| a.starts_with('-'));
     let bench = Bench { client: Client::cpu(), small: options.iter().any(|a| a == "--small") };
     let mut good = true;
-    let tables: [(&str, Table); 6] = [
+    let tables: [(&str, Table); 7] = [
         ("masks", masks),
         ("dropout", dropout),
         ("reads", reads),
         ("fusion", fusion),
         ("shaders", shaders),
         ("compile", compile),
+        ("nested", nested),
     ];
     for (name, table) in tables {
         if asked.is_empty() || asked.iter().any(|a| a == name) {
@@ -436,4 +440,56 @@ fn compile(bench: &Bench) -> Result<bool> {
     let time = bench.times(&[launches])?[0] / many as f64;
     println!("\na launch from a prepared handle, addition 16 x 16: {:.3} µs", time * 1e6);
     Ok(good && time <= 1.5e-6)
+}
+
+/// So many functions in one another.
+type Nested = fn(usize, &Array) -> Result<Array>;
+
+fn branches(depth: usize, x: &Array) -> Result<Array> {
+    if depth == 0 {
+        return Ok(x.sin());
+    }
+    let is = x.sum(..).gt(0.0);
+    cond(&is, move |x: &Array| branches(depth - 1, &(x * 1.5)), |x: &Array| Ok(x.cos()), x)
+}
+fn checkpoints(depth: usize, x: &Array) -> Result<Array> {
+    if depth == 0 {
+        return Ok(x.sin());
+    }
+    checkpoint(move |x: &Array| checkpoints(depth - 1, &x.sin()))(x)
+}
+fn loops(depth: usize, x: &Array) -> Result<Array> {
+    if depth == 0 {
+        return Ok(x.sin());
+    }
+    fori_loop(0..1, x, move |_, x: &Array| loops(depth - 1, x))
+}
+
+/// Time a level of functions that are nested this deep against that of ten levels, forward and of the gradient.
+fn nested(bench: &Bench) -> Result<bool> {
+    set_disk_cache(DiskCache::Off)?;
+    let (mut good, x) = (true, bench.numbers(&[3])?);
+    println!("\ncompiling nested functions: trace, passes, plan, machine code, first call");
+    println!("{:24}{:>8}{:>12}{:>26}", "functions", "levels", "ms", "time a level, 10 = 1");
+    let functions: [(&str, Nested); 3] = [("branches", branches), ("checkpoints", checkpoints), ("loops", loops)];
+    for (name, f) in functions {
+        for backward in [false, true] {
+            let rows: Vec<Row> = [10, 20, 40]
+                .into_iter()
+                .map(|levels| {
+                    let x = x.clone();
+                    let loss = move |x: &Array| f(levels, x).map(|y| y.sum(..));
+                    let name = if backward { format!("{name}, gradient") } else { name.into() };
+                    row(name, levels as f64, move || if backward { jit(grad(loss))(&x) } else { jit(loss)(&x) })
+                })
+                .collect();
+            let times = bench.times(&rows)?;
+            for (row, time) in rows.iter().zip(&times) {
+                let ratio = time / row.work / (times[0] / rows[0].work);
+                println!("{:24}{:>8}{:>12.3}{ratio:>26.3}", row.name, row.work, time * 1e3);
+                good &= ratio <= 2.0;
+            }
+        }
+    }
+    Ok(good)
 }

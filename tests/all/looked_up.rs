@@ -105,8 +105,16 @@ fn agree(what: &str, call: impl Fn(&Client) -> Result<Vec<Array>>) {
 }
 
 /// Pages, rows of a page, elements of a row, and pages that are looked up, one of them twice.
-const SIZES: [[usize; 4]; 7] =
-    [[3, 2, 4, 2], [5, 16, 128, 4], [9, 3, 40, 7], [4, 1, 5, 3], [2, 33, 17, 5], [6, 4, 1, 4], [7, 8, 600, 6]];
+const SIZES: [[usize; 4]; 8] = [
+    [3, 2, 4, 2],
+    [5, 16, 128, 4],
+    [9, 13, 40, 7],
+    [4, 9, 5, 3],
+    [2, 33, 17, 5],
+    [6, 4, 1, 4],
+    [7, 8, 600, 6],
+    [3, 16, 1, 2],
+];
 
 fn which(client: &Client, [pages, .., count]: [usize; 4]) -> Array {
     let all: Vec<i32> = (0..count).map(|i| ((i * 5 + 1) % pages) as i32).collect();

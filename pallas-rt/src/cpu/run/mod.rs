@@ -94,6 +94,7 @@ pub(super) fn programs(
     let _settled = tile::Settled;
     // Taken, not borrowed: a program that waits for the pool may find itself running another launch.
     let mut buffers = BUFFERS.take().unwrap_or_default();
+    buffers.forget_pages();
     let arena = match room(&mut buffers.arena, plan.arena_bytes + 2 * PAGE) {
         Ok(start) => apart(start),
         Err(stop) => return outcome.failed(first, stop),

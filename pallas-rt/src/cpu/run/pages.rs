@@ -16,7 +16,14 @@ pub(super) struct Kept {
     starts: Vec<*const u8>,
 }
 
+/// Fewest rows of a window that is not copied: a product begins anew with each.
+const LEAST_ROWS: usize = 8;
+
 impl Buffers {
+    /// Forgets the windows of another launch.
+    pub(super) fn forget_pages(&mut self) {
+        self.pages.iter_mut().for_each(|kept| kept.of = None);
+    }
     /// The windows of a tile.
     fn kept(&mut self, of: Value) -> Option<&mut Kept> {
         self.pages.iter_mut().find(|kept| kept.of == Some(of))
@@ -26,14 +33,14 @@ impl Buffers {
 impl Run<'_> {
     /// Keeps the places of a gather's windows in place of copies, if it can.
     pub(super) fn keep(&mut self, step: &Indexed, walk: &Walk) -> bool {
-        // A new kernel's values have the numbers of the last one's.
         if let Some(kept) = self.buffers.kept(step.to) {
             kept.of = None;
         }
         let (x, bytes, from) = (self.tile(step.from), self.bytes(step.to), self.plan.roots[step.from.index()].index());
+        let few = LEAST_ROWS * self.shape(step.to).last().copied().unwrap_or(1);
         // A tile that does not lie in the array is gone when the product is computed.
         let Some(elements) =
-            walk.row.filter(|&n| n > 0 && self.state.tiles[from].start != self.state.homes[from].start)
+            walk.row.filter(|&n| n >= few.max(1) && self.state.tiles[from].start != self.state.homes[from].start)
         else {
             return false;
         };
