@@ -70,6 +70,20 @@ fn written(
     scores.store(dot(a.load() + later, rows.t()));
 }
 
+/// Pages are transposed one by one, which makes another order of all elements.
+#[kernel(grid = (1))]
+fn turned(
+    #[block([M, R] => [M, R], |_| (0, 0))] a: In<f32>,
+    #[block([P, R, D] => [P, R, D], |_| (0, 0, 0))] table: In<f32>,
+    #[block([G] => [G], |_| (0,))] which: In<i32>,
+    #[block([M, N] => [M, G * D], |_| (0, 0))] scores: Out<f32>,
+    #[dim] N: usize,
+) {
+    let index = which.load().reshape([G, 1, 1]).broadcast([G, R, D]);
+    let rows = table.load().take_along_axis(index, 0).t().reshape([G * D, R]);
+    scores.store(dot(a.load(), rows.t()));
+}
+
 /// In turns of a loop, other pages in each.
 #[kernel(grid = (1))]
 fn turns(
@@ -160,6 +174,10 @@ fn pages_that_something_else_needs_are_copied() {
             let (a, table, which) = arguments(client);
             let (x, y) = written(&a, table, &which, n)?;
             Ok(vec![x, y])
+        });
+        agree(&format!("turned, {sizes:?}"), |client| {
+            let (_, table, which) = arguments(client);
+            Ok(vec![turned(&small(client, &[4, rows], 3), &table, &which, count * d)?])
         });
         agree(&format!("turns, {sizes:?}"), |client| {
             let (a, table, which) = arguments(client);

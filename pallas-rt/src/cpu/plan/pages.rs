@@ -18,11 +18,13 @@ struct Found<'a> {
     loaded: HashSet<Value>,
     /// Gathers of these, and whether products alone read their result.
     gathered: HashMap<Value, bool>,
+    /// Tiles whose elements may lie in another order than their own: another shape of one is a copy.
+    turned: HashSet<Value>,
 }
 
 /// Marks the gathers whose windows need not be copied, and the products that read them.
 pub(super) fn keep(kernel: &Kernel, roots: &[Value], body: &mut Block) {
-    let mut found = Found { kernel, roots, loaded: HashSet::new(), gathered: HashMap::new() };
+    let mut found = Found { kernel, roots, loaded: HashSet::new(), gathered: HashMap::new(), turned: HashSet::new() };
     found.look(body, false);
     found.gathered.retain(|_, is_kept| *is_kept);
     if !found.gathered.is_empty() {
@@ -49,12 +51,14 @@ impl Found<'_> {
                 let v = self.root(v);
                 let is_kept = match step {
                     Step::Dot(dot) => !is_rolled && self.is_right_side(dot, v),
-                    Step::Reshape { .. } | Step::Restride { .. } => true,
+                    Step::Reshape { from, .. } => !self.turned.contains(from),
+                    Step::Restride { .. } => true,
                     _ => false,
                 };
                 self.gathered.entry(v).and_modify(|all| *all &= is_kept);
             }
             match step {
+                Step::Restride { to, .. } => _ = self.turned.insert(*to),
                 Step::Load { from, in_place: true, to, .. } if self.is_only_read(from.operand) => {
                     self.loaded.insert(*to);
                 }
