@@ -67,12 +67,19 @@ impl Run<'_> {
                 let mut buffers = std::mem::take(&mut self.buffers.parts);
                 let narrow = gemm::narrow::kernel(DType::F32, gemm::narrow::ALL);
                 let done = self.products(nested, DType::F32, &mut buffers, &mut |extents, a, b, c| {
-                    let narrow = narrow.filter(|_| extents.m <= NARROW && b.row == 1 && b.col != 1);
-                    // SAFETY: the caller's; the machine runs both kernels.
+                    let has_few_rows = extents.m <= NARROW && b.row == 1 && b.col != 1;
+                    let has_few_columns =
+                        extents.n <= gemm::narrow::FEW_COLUMNS && extents.m > gemm::narrow::ROWS && a.col == 1;
+                    // SAFETY: the caller's; the machine runs all kernels.
                     unsafe {
                         match narrow {
-                            Some(kernel) => gemm::narrow::dot(kernel, extents, a, b.cast(), c, &mut packing),
-                            None => gemm::dot(gemm::kernel(), extents, a, b, c, &mut packing),
+                            Some(kernel) if has_few_rows => {
+                                gemm::narrow::dot(kernel, extents, a, b.cast(), c, &mut packing)
+                            }
+                            Some(kernel) if has_few_columns => {
+                                gemm::narrow::few_columns(kernel, extents, a.cast(), b, c, &mut packing)
+                            }
+                            _ => gemm::dot(gemm::kernel(), extents, a, b, c, &mut packing),
                         }
                     }
                 });
