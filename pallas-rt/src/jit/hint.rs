@@ -18,10 +18,11 @@ pub(super) fn repeated(graph: &Graph) -> Option<String> {
         let types = e.args.iter().map(|&v| graph.ty(v)).collect();
         *counts.entry((e.loc, &e.op, types)).or_default() += 1;
     }
-    let most = counts
-        .into_iter()
-        .max_by_key(|((at, op, _), count)| (*count, std::cmp::Reverse((at.file, at.line, at.column, op.to_string()))));
-    let ((at, op, _), count) = most.filter(|(_, count)| *count >= MANY)?;
+    // Texts are made for few: that of a call is as long as all that it calls.
+    let many = counts.into_iter().filter(|(_, count)| *count >= MANY);
+    let ((at, op, _), count) = many.max_by_key(|((at, op, _), count)| {
+        (*count, std::cmp::Reverse((at.file, at.line, at.column, op.to_string())))
+    })?;
     let name = op.to_string();
     let name = name.split_whitespace().next().unwrap_or_default();
     Some(format!(

@@ -9,9 +9,25 @@
 use crate::call::has_effect;
 use crate::graph::{Graph, Op, Var};
 use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
+
+/// An operation and its operands.
+#[derive(PartialEq, Eq)]
+struct Expression(Op, Vec<Var>);
+
+impl Hash for Expression {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        // Graphs that are called are compared only where the operands are the same: each is part of all around it.
+        match &self.0 {
+            Op::Call(call) => call.name().hash(state),
+            op => op.hash(state),
+        }
+        self.1.hash(state);
+    }
+}
 
 pub(super) fn common(mut graph: Graph) -> Graph {
-    let mut first: HashMap<(Op, Vec<Var>), Vec<Var>> = HashMap::new();
+    let mut first: HashMap<Expression, Vec<Var>> = HashMap::new();
     let mut same: Vec<Var> = (0..graph.types.len() as u32).map(Var).collect();
     let mut equations = vec![];
     for mut e in std::mem::take(&mut graph.equations) {
@@ -24,7 +40,7 @@ pub(super) fn common(mut graph: Graph) -> Graph {
         if matches!(&e.op, Op::Scalar(op) if op.row().fold.is_some()) {
             args.sort_unstable();
         }
-        let known = first.entry((e.op.clone(), args)).or_insert_with(|| e.results.clone());
+        let known = first.entry(Expression(e.op.clone(), args)).or_insert_with(|| e.results.clone());
         e.results.iter().zip(&*known).for_each(|(own, &known)| same[own.index()] = known);
         if *known == e.results {
             equations.push(e);
