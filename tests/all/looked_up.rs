@@ -98,7 +98,7 @@ fn turns(
         let index = ((which.load() + t) % P as i32).reshape([G, 1, 1]).broadcast([G, R, D]);
         let rows = table.load().take_along_axis(index, 0).reshape([G * R, D]);
         let weights = dot(a.load(), rows.t());
-        total = total + dot(weights, rows);
+        total += dot(weights, rows);
     }
     sums.store(total);
 }
@@ -177,7 +177,7 @@ fn pages_that_something_else_needs_are_copied() {
         });
         agree(&format!("turned, {sizes:?}"), |client| {
             let (_, table, which) = arguments(client);
-            Ok(vec![turned(&small(client, &[4, rows], 3), &table, &which, count * d)?])
+            Ok(vec![turned(small(client, &[4, rows], 3), &table, &which, count * d)?])
         });
         agree(&format!("turns, {sizes:?}"), |client| {
             let (a, table, which) = arguments(client);

@@ -307,10 +307,12 @@ macro_rules! narrow {
             let together = if long { COLUMNS } else { STRIP };
             for j in (0..n).step_by(together) {
                 let (width, mut i) = (together.min(n - j), 0);
-                // SAFETY: the columns exist; what is fetched may be anywhere.
-                let mut ahead = match next {
-                    Some(next) => Ahead::from(unsafe { next.at(0, j).transposed() }, width, k),
-                    None => Ahead::of(unsafe { b.at(0, j).transposed() }, width, k),
+                // SAFETY: the columns exist, and what is fetched may be anywhere.
+                let mut ahead = unsafe {
+                    match next {
+                        Some(next) => Ahead::from(next.at(0, j).transposed(), width, k),
+                        None => Ahead::of(b.at(0, j).transposed(), width, k),
+                    }
                 };
                 while i < m {
                     macro_rules! rows {
