@@ -264,7 +264,7 @@ pub fn paged_attention_items<E: Float, C: Number, const BQ: usize>(
 /// On a CPU, most keys of a step, and most bytes of keys and of scores: so many lie in the caches of a core, and the overhead
 /// of a step does not matter.
 const KEYS: usize = 2048;
-const BYTES: [usize; 2] = [1 << 18, 1 << 16];
+const BYTES: [usize; 2] = [1 << 19, 1 << 16];
 
 /// Pages per step and parts of a page, one of which is 1: a page, or as much of it as fits workgroup memory beside the
 /// queries of a work item. A core of a CPU takes several pages, but no more than most items have.

@@ -23,13 +23,29 @@ use pack::pack;
 /// Rows of A up to which reading B takes longer than multiplying.
 pub(crate) const ROWS: usize = 16;
 
-/// A, B, and C, which the product is added to; and what is multiplied some time after B and lies like it, to be fetched in the
-/// meantime: what lies behind B if there is none.
+/// A, B, and C, which the product is added to.
 ///
 /// # Safety
 /// The matrices hold these extents, B in the kernel's element type; rows of A are adjacent elements, those of both halves
 /// columns; so are the rows or the columns of B; the processor has the kernel's features.
-type NarrowFn = unsafe fn(Extents, Matrix<f32>, Matrix<u8>, Target<f32>, Option<*const u8>);
+type NarrowFn = unsafe fn(Extents, Matrix<f32>, Parts<'_>, Target<f32>);
+
+/// B in one part or several of equal extents, one behind the other: its rows if those are adjacent elements, or its columns.
+#[derive(Clone, Copy)]
+struct Parts<'a> {
+    starts: &'a [*const u8],
+    row: isize,
+    col: isize,
+}
+
+impl Parts<'_> {
+    /// The parts that are fetched while those from one to another are multiplied; none if there is one: what lies behind.
+    fn ahead(&self, first: usize, last: usize) -> &[*const u8] {
+        let most = self.starts.len() - 1;
+        // There is nothing to fetch behind the last one: it is there already.
+        if most == 0 { &[] } else { &self.starts[most.min(first + AHEAD)..=most.min(last - 1 + AHEAD)] }
+    }
+}
 
 /// A product of f32 rows with a matrix of some element type.
 #[derive(Clone, Copy)]
@@ -124,7 +140,7 @@ pub(crate) unsafe fn dot(
             // A column is not read as rows of one element each.
             b.col = k as isize + 1;
         }
-        (kernel.run)(extents, a, b, c, None);
+        (kernel.run)(extents, a, Parts { starts: &[b.start], row: b.row, col: b.col }, c);
     }
 }
 
@@ -162,18 +178,17 @@ pub(crate) unsafe fn halves(
             }
         }
         let turns = Matrix { start: columns.cast_const(), row: 1, col: m as isize };
-        (both.run)(extents, turns, b, c, None);
+        (both.run)(extents, turns, Parts { starts: &[b.start], row: b.row, col: b.col }, c);
     }
 }
 
-/// Pages between the one that is multiplied and the one that is fetched.
-const PAGES_AHEAD: usize = 4;
+/// Parts of B between the one that is multiplied and the one that is fetched.
+const AHEAD: usize = 4;
 
-/// Rows of B that lie in pages: so many in each, one behind the other. They are columns of the product's B if `are_columns`.
+/// Rows of B that lie in pages of as many each, one behind the other: columns of the product's B if `are_columns`.
 #[derive(Clone, Copy)]
 pub(crate) struct Pages<'a> {
     pub(crate) starts: &'a [*const u8],
-    pub(crate) rows: usize,
     pub(crate) are_columns: bool,
 }
 
@@ -185,7 +200,7 @@ pub(crate) fn reads_pages(kernel: Kernel, m: usize, row: usize, are_columns: boo
 /// `C (+)= A · B` for few rows, of a B in pages.
 ///
 /// # Safety
-/// As [`dot`]; each page holds its rows.
+/// As [`dot`]; each page holds its rows, of more than one element.
 pub(crate) unsafe fn paged(
     kernel: Kernel,
     extents: Extents,
@@ -194,7 +209,7 @@ pub(crate) unsafe fn paged(
     c: Target<f32>,
     packing: &mut Packing<f32>,
 ) {
-    let (Extents { m, n, k }, Pages { starts, rows, are_columns }, mut a) = (extents, pages, a);
+    let (Extents { m, n, k }, Pages { starts, are_columns }, mut a) = (extents, pages, a);
     // SAFETY: the caller's; the buffer holds A.
     unsafe {
         c.begin(m, n);
@@ -203,16 +218,9 @@ pub(crate) unsafe fn paged(
             pack(a, [m, k], packing.a.as_mut_ptr(), k);
             a = Matrix { start: packing.a.as_ptr(), row: k as isize, col: 1 };
         }
-        for (i, &start) in starts.iter().enumerate() {
-            // There is nothing to fetch behind the last one: it is there already.
-            let next = Some(starts[(i + PAGES_AHEAD).min(starts.len() - 1)]);
-            if are_columns {
-                let page = Matrix { start, row: 1, col: k as isize };
-                (kernel.run)(Extents { m, n: rows, k }, a, page, c.at(0, i * rows), next);
-            } else {
-                let page = Matrix { start, row: n as isize, col: 1 };
-                (kernel.run)(Extents { m, n, k: rows }, a.at(0, i * rows), page, c, next);
-            }
+        if !starts.is_empty() {
+            let [row, col] = if are_columns { [1, k] } else { [n, 1] }.map(|distance| distance as isize);
+            (kernel.run)(extents, a, Parts { starts, row, col }, c);
         }
     }
 }

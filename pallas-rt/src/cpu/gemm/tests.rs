@@ -244,7 +244,8 @@ fn products_with_pages_are_those_with_the_rows_of_all_of_them() {
     use pallas_ir::DType;
     let factors = numbers(16 * 700, 8);
     let elements: Vec<u8> = numbers(200_000, 9).iter().map(|x| (x * 90.0) as i8 as u8).collect();
-    for (m, rows, row) in [(1, 1, 5), (2, 16, 128), (4, 16, 128), (3, 3, 40), (8, 33, 17), (16, 2, 300), (5, 7, 64)] {
+    let pages = [(1, 1, 5), (2, 16, 128), (4, 16, 128), (3, 3, 40), (8, 33, 17), (16, 2, 300), (5, 7, 64), (4, 70, 20)];
+    for (m, rows, row) in pages {
         for (are_columns, count, (dtype, bits, kernel)) in [false, true]
             .into_iter()
             .flat_map(|c| [1, 2, 9].map(|n| (c, n)))
@@ -272,7 +273,7 @@ fn products_with_pages_are_those_with_the_rows_of_all_of_them() {
                     results.each_mut().map(|c| Target { start: c.as_mut_ptr(), row: ldc as isize, add: count == 2 });
                 let b = Matrix { start: all.as_ptr(), row: row as isize, col: 1 };
                 let b = if are_columns { b.transposed() } else { b };
-                let pages = narrow::Pages { starts: &starts, rows, are_columns };
+                let pages = narrow::Pages { starts: &starts, are_columns };
                 // SAFETY: A ends at element 16 · 300, each page holds its rows, C has m rows of n + 3.
                 unsafe {
                     narrow::paged(kernel, extents, a, pages, paged, &mut Packing::default());

@@ -1,7 +1,7 @@
 //! The kernels for AVX2 and AVX-512.
 use super::super::super::strips::has_avx2;
 use super::super::{Extents, Matrix, Target};
-use super::{ALL, HIGH, Kernel, LOW};
+use super::{ALL, HIGH, Kernel, LOW, Parts};
 use half::{bf16, f16};
 use pallas_ir::DType;
 use std::arch::x86_64::*;
@@ -56,31 +56,43 @@ pub(super) fn kernels(all: &mut Vec<(DType, u8, Kernel)>) {
     }
 }
 
-/// The rows of B that are read next, a line of each row after the other.
+/// The rows of B that are read next, a line of each row after the other: so many of each part, and what lies behind the last.
 #[derive(Clone, Copy)]
-struct Ahead {
+struct Ahead<'a> {
     row: *const i8,
     stride: isize,
     /// The next line of the row, and the bytes of a row.
     line: usize,
     bytes: usize,
+    /// Rows of this part that are left, and those of each part behind it, so many bytes from its start.
+    left: usize,
+    rows: usize,
+    parts: &'a [*const u8],
+    offset: isize,
     /// Whether they are fetched into the first level cache.
     near: bool,
 }
 
-impl Ahead {
-    /// The rows behind `depth` rows of `n` elements.
-    fn of<W>(b: Matrix<W>, depth: usize, n: usize) -> Self {
-        let row = b.start.wrapping_offset(depth as isize * b.row);
-        Self::from(Matrix { start: row, ..b }, depth, n)
-    }
-    /// Rows of `n` elements, which are read after as many others.
-    fn from<W>(b: Matrix<W>, depth: usize, n: usize) -> Self {
-        let (row, stride) = (b.start.cast::<i8>(), b.row * size_of::<W>() as isize);
-        let bytes = n * size_of::<W>();
+impl<'a> Ahead<'a> {
+    /// `rows` rows of `n` elements at an offset in each part.
+    fn new<W>(parts: &'a [*const u8], offset: isize, row: isize, [rows, n]: [usize; 2]) -> Self {
+        let (size, bytes) = (size_of::<W>() as isize, n * size_of::<W>());
+        let near = parts.len() * rows * bytes <= NEAR;
         // Rows without gaps are one.
-        let near = depth * bytes <= NEAR;
-        Ahead { row, stride, line: 0, bytes: if stride == bytes as isize { usize::MAX } else { bytes }, near }
+        let (left, bytes) = if row == n as isize { (1, rows * bytes) } else { (rows, bytes) };
+        let (stride, offset) = (if left == rows { row * size } else { bytes as isize }, offset * size);
+        let row = parts[0].wrapping_offset(offset).cast();
+        Ahead { row, stride, line: 0, bytes, left, rows: left, parts: &parts[1..], offset, near }
+    }
+    #[inline(always)]
+    fn go_on(&mut self) {
+        self.line = 0;
+        match self.parts {
+            [part, rest @ ..] if self.left == 1 => {
+                (self.row, self.left, self.parts) = (part.wrapping_offset(self.offset).cast(), self.rows, rest);
+            }
+            _ => (self.row, self.left) = (self.row.wrapping_offset(self.stride), self.left.max(2) - 1),
+        }
     }
     /// Fetches about so many bytes.
     #[inline(always)]
@@ -101,10 +113,15 @@ impl Ahead {
             }
             (lines, self.line) = (lines - together, self.line + together * LINE);
             if self.line >= self.bytes {
-                (self.row, self.line) = (self.row.wrapping_offset(self.stride), 0);
+                self.go_on();
             }
         }
     }
+}
+
+/// The first part and the first row of each block: of several whole parts, or of `depth` rows of one.
+fn blocks(parts: usize, together: usize, rows: usize, depth: usize) -> impl Iterator<Item = (usize, usize)> {
+    (0..parts).step_by(together).flat_map(move |first| (0..rows).step_by(depth).map(move |p| (first, p)))
 }
 
 /// The sums of eight vectors' lanes, in order.
@@ -134,21 +151,22 @@ macro_rules! narrow {
     ($entry:ident, $panel:ident, $panels:ident, $columns:ident, $by_columns:ident, $features:literal, $lanes:literal, $widen:ident,
      deep $deep:literal, wide $wide:literal, tall [$($tall:literal)?], columns $two:literal $four:literal,
      $zero:ident, $splat:ident, $load:ident, $store:ident, $fma:ident, $sums:ident) => {
-        /// `R` rows of C plus as many rows of A times `depth` rows of B, over `V` vectors of columns. As much of what lies
-        /// ahead is fetched, unless it has been.
+        /// `R` rows of C plus as many rows of A times `depth` rows of each part of B, over `V` vectors of columns. As much of
+        /// what lies ahead is fetched, unless it has been.
         ///
         /// # Safety
-        /// See [`super::NarrowFn`]; the matrices hold these extents.
+        /// See [`super::NarrowFn`]; the matrices hold these extents, each part of B at an offset.
         #[allow(clippy::too_many_arguments, reason = "a product has this many")]
         #[inline]
         #[target_feature(enable = $features)]
         unsafe fn $panel<W: Weight, const R: usize, const V: usize>(
             depth: usize,
             a: Matrix<f32>,
-            b: Matrix<W>,
+            b: Parts<'_>,
+            offset: isize,
             c: *mut f32,
             ldc: isize,
-            mut ahead: Option<&mut Ahead>,
+            mut ahead: Option<&mut Ahead<'_>>,
         ) {
             let mut sums = [[$zero(); V]; R];
             // SAFETY: the caller's: every offset is inside of the extents; what is fetched may be anywhere.
@@ -159,30 +177,28 @@ macro_rules! narrow {
                     }
                 }
                 let turn = if size_of::<W>() == 1 { TURN_OF_BYTES } else { TURN };
-                for p in 0..depth {
-                    if p % turn == 0 && let Some(ahead) = &mut ahead {
-                        ahead.fetch(turn * V * $lanes * size_of::<W>());
-                    }
-                    let from = b.at(p, 0).start;
-                    macro_rules! part {
-                        ($PART:literal) => {
-                            let mut row = [$zero(); V];
-                            for (v, x) in row.iter_mut().enumerate() {
-                                *x = W::$widen::<$PART>(from.add(v * $lanes));
-                            }
+                // The distance that is 1 is known here.
+                let mut line = if W::PARTS == 2 { Matrix { row: 1, ..a } } else { Matrix { col: 1, ..a } };
+                for start in b.starts {
+                    let mut from = start.cast::<W>().wrapping_offset(offset);
+                    for p in 0..depth {
+                        if p % turn == 0 && let Some(ahead) = &mut ahead {
+                            ahead.fetch(turn * V * $lanes * size_of::<W>());
+                        }
+                        let mut row = [[$zero(); 2]; V];
+                        for (v, x) in row.iter_mut().enumerate() {
+                            *x = W::$widen(from.add(v * $lanes));
+                        }
+                        from = from.wrapping_offset(b.row);
+                        for half in 0..W::PARTS {
                             for (i, sums) in sums.iter_mut().enumerate() {
-                                // The distance that is 1 is known here.
-                                let line = if W::PARTS == 2 { Matrix { row: 1, ..a } } else { Matrix { col: 1, ..a } };
-                                let factor = $splat(*line.at(i, p * W::PARTS + $PART).start);
-                                for (sum, &x) in sums.iter_mut().zip(&row) {
-                                    *sum = $fma(factor, x, *sum);
+                                let factor = $splat(*line.at(i, half).start);
+                                for (sum, x) in sums.iter_mut().zip(&row) {
+                                    *sum = $fma(factor, x[half], *sum);
                                 }
                             }
-                        };
-                    }
-                    part!(0);
-                    if W::PARTS == 2 {
-                        part!(1);
+                        }
+                        line = line.at(0, W::PARTS);
                     }
                 }
                 for (i, sums) in sums.iter().enumerate() {
@@ -193,8 +209,8 @@ macro_rules! narrow {
             }
         }
 
-        /// `R` rows of C plus as many rows of A times `depth` rows of B. The columns behind the last whole vector are those of
-        /// `rest`, in rows of a vector.
+        /// `R` rows of C plus as many rows of A times `depth` rows of each part of B. The columns behind the last whole vector
+        /// are those of `rest`, in rows of a vector.
         ///
         /// # Safety
         /// As for a panel.
@@ -205,11 +221,12 @@ macro_rules! narrow {
             n: usize,
             depth: usize,
             a: Matrix<f32>,
-            b: Matrix<W>,
+            b: Parts<'_>,
+            offset: isize,
             rest: *const W,
             c: *mut f32,
             ldc: isize,
-            mut ahead: Option<&mut Ahead>,
+            mut ahead: Option<&mut Ahead<'_>>,
         ) {
             let width = V * $lanes;
             let wide = n / width * width;
@@ -217,10 +234,10 @@ macro_rules! narrow {
             // SAFETY: the caller's.
             unsafe {
                 for j in (0..wide).step_by(width) {
-                    $panel::<W, R, V>(depth, a, b.at(0, j), c.add(j), ldc, ahead.as_deref_mut());
+                    $panel::<W, R, V>(depth, a, b, offset + j as isize, c.add(j), ldc, ahead.as_deref_mut());
                 }
                 for j in (wide..whole).step_by($lanes) {
-                    $panel::<W, R, 1>(depth, a, b.at(0, j), c.add(j), ldc, ahead.as_deref_mut());
+                    $panel::<W, R, 1>(depth, a, b, offset + j as isize, c.add(j), ldc, ahead.as_deref_mut());
                 }
                 if whole < n {
                     let row = |i: usize| c.offset(i as isize * ldc).add(whole);
@@ -228,8 +245,8 @@ macro_rules! narrow {
                     for (i, sums) in sums.iter_mut().enumerate() {
                         row(i).copy_to_nonoverlapping(sums.as_mut_ptr(), n - whole);
                     }
-                    let b = Matrix { start: rest, row: $lanes, col: 1 };
-                    $panel::<W, R, 1>(depth, a, b, sums.as_mut_ptr().cast(), $lanes, None);
+                    let rest = Parts { starts: &[rest.cast()], row: $lanes, col: 1 };
+                    $panel::<W, R, 1>(b.starts.len() * depth, a, rest, 0, sums.as_mut_ptr().cast(), $lanes, None);
                     for (i, sums) in sums.iter().enumerate() {
                         row(i).copy_from_nonoverlapping(sums.as_ptr(), n - whole);
                     }
@@ -237,11 +254,12 @@ macro_rules! narrow {
             }
         }
 
-        /// `R` rows and up to `C` columns of C plus inner products of A's rows and B's columns. As many products as a vector
-        /// has lanes are the most.
+        /// `R` rows and `n` columns of C plus inner products of A's rows and B's columns, `C` of them at a time. As many
+        /// products as a vector has lanes are the most. So many bytes of what lies ahead are fetched each time.
         ///
         /// # Safety
         /// See [`super::NarrowFn`].
+        #[allow(clippy::too_many_arguments, reason = "a product has this many")]
         #[inline]
         #[target_feature(enable = $features)]
         unsafe fn $columns<W: Weight, const R: usize, const C: usize>(
@@ -251,39 +269,48 @@ macro_rules! narrow {
             b: Matrix<W>,
             c: *mut f32,
             ldc: isize,
+            ahead: &mut Ahead<'_>,
+            bytes: usize,
         ) {
-            let mut sums = [[$zero(); C]; R];
             let whole = k / $lanes * $lanes;
-            // SAFETY: the caller's: every offset is inside of the extents.
-            unsafe {
-                // What lies behind the last column is the last column.
-                let columns: [*const W; C] = std::array::from_fn(|j| b.at(0, j.min(n - 1)).start);
-                for p in (0..whole).step_by($lanes) {
-                    let row = columns.map(|column| W::$widen::<0>(column.add(p)));
-                    for (i, sums) in sums.iter_mut().enumerate() {
-                        let factors = $load(a.at(i, p).start);
-                        for (sum, &x) in sums.iter_mut().zip(&row) {
-                            *sum = $fma(factors, x, *sum);
+            for j in (0..n).step_by(C) {
+                ahead.fetch(bytes);
+                let mut sums = [[$zero(); C]; R];
+                // SAFETY: the caller's: every offset is inside of the extents.
+                unsafe {
+                    // What lies behind the last column is the last column.
+                    let columns: [*const W; C] = std::array::from_fn(|i| b.at(0, (j + i).min(n - 1)).start);
+                    for p in (0..whole).step_by($lanes) {
+                        let row = columns.map(|column| W::$widen(column.add(p))[0]);
+                        for (i, sums) in sums.iter_mut().enumerate() {
+                            let factors = $load(a.at(i, p).start);
+                            for (sum, &x) in sums.iter_mut().zip(&row) {
+                                *sum = $fma(factors, x, *sum);
+                            }
                         }
                     }
-                }
-                let mut all = [$zero(); $lanes];
-                for (all, &sum) in all.iter_mut().zip(sums.as_flattened()) {
-                    *all = sum;
-                }
-                let mut totals = [0.0f32; $lanes];
-                $store(totals.as_mut_ptr(), $sums(all));
-                for (i, totals) in totals.as_chunks_mut::<C>().0.iter_mut().take(R).enumerate() {
-                    for (total, column) in totals.iter_mut().zip(columns).filter(|_| whole < k) {
-                        let rest = (whole..k).map(|p| *a.at(i, p).start * (*column.add(p)).wide());
-                        *total += rest.sum::<f32>();
+                    let mut all = [$zero(); $lanes];
+                    for (all, &sum) in all.iter_mut().zip(sums.as_flattened()) {
+                        *all = sum;
                     }
-                    let to = c.offset(i as isize * ldc);
-                    if n == C {
-                        let to = &mut *to.cast::<[f32; C]>();
-                        to.iter_mut().zip(totals).for_each(|(c, total)| *c += *total);
-                    } else {
-                        totals[..n].iter().enumerate().for_each(|(j, total)| *to.add(j) += total);
+                    let mut totals = [0.0f32; $lanes];
+                    $store(totals.as_mut_ptr(), $sums(all));
+                    let totals = &mut totals.as_chunks_mut::<C>().0[..R];
+                    for (i, totals) in totals.iter_mut().enumerate().filter(|_| whole < k) {
+                        for (total, column) in totals.iter_mut().zip(columns) {
+                            let rest = (whole..k).map(|p| *a.at(i, p).start * (*column.add(p)).wide());
+                            *total += rest.sum::<f32>();
+                        }
+                    }
+                    let width = C.min(n - j);
+                    for (i, totals) in totals.iter().enumerate() {
+                        let to = c.offset(i as isize * ldc).add(j);
+                        if width == C {
+                            let to = &mut *to.cast::<[f32; C]>();
+                            to.iter_mut().zip(totals).for_each(|(c, total)| *c += *total);
+                        } else {
+                            totals[..width].iter().enumerate().for_each(|(j, total)| *to.add(j) += total);
+                        }
                     }
                 }
             }
@@ -301,32 +328,27 @@ macro_rules! narrow {
             b: Matrix<W>,
             c: *mut f32,
             ldc: isize,
-            next: Option<Matrix<W>>,
+            next: &[*const u8],
         ) {
             let long = k * size_of::<W>() >= LONG;
             let together = if long { COLUMNS } else { STRIP };
+            // Bytes take longer to multiply than the processor takes to fetch what lies behind them.
+            let fetches = !long && (!next.is_empty() || size_of::<W>() > 1);
             for j in (0..n).step_by(together) {
                 let (width, mut i) = (together.min(n - j), 0);
-                // SAFETY: the columns exist, and what is fetched may be anywhere.
-                let mut ahead = unsafe {
-                    match next {
-                        Some(next) => Ahead::from(next.at(0, j).transposed(), width, k),
-                        None => Ahead::of(b.at(0, j).transposed(), width, k),
-                    }
+                let behind = [b.start.wrapping_offset((j + together) as isize * b.col).cast()];
+                let mut ahead = match next {
+                    [] => Ahead::new::<W>(&behind, 0, b.col, [width, k]),
+                    _ => Ahead::new::<W>(next, j as isize * b.col, b.col, [width, k]),
                 };
                 while i < m {
                     macro_rules! rows {
                         ($R:literal, $C:literal) => {{
-                            for at in (0..width).step_by($C) {
-                                // Bytes take longer to multiply.
-                                if !long && (next.is_some() || size_of::<W>() > 1) {
-                                    ahead.fetch($C * k * size_of::<W>() * $R / m.max($R));
-                                }
-                                // SAFETY: the caller's: rows and columns lie inside of the extents.
-                                unsafe {
-                                    let (a, b, c) = (a.at(i, 0), b.at(0, j + at), c.offset(i as isize * ldc).add(j + at));
-                                    $columns::<W, $R, $C>($C.min(width - at), k, a, b, c, ldc);
-                                }
+                            let bytes = if fetches { $C * k * size_of::<W>() * $R / m.max($R) } else { 0 };
+                            // SAFETY: the caller's: rows and columns lie inside of the extents.
+                            unsafe {
+                                let (a, b, c) = (a.at(i, 0), b.at(0, j), c.offset(i as isize * ldc).add(j));
+                                $columns::<W, $R, $C>(width, k, a, b, c, ldc, &mut ahead, bytes);
                             }
                             $R
                         }};
@@ -346,50 +368,60 @@ macro_rules! narrow {
         /// # Safety
         /// See [`super::NarrowFn`].
         #[target_feature(enable = $features)]
-        unsafe fn $entry<W: Weight>(
-            extents: Extents,
-            a: Matrix<f32>,
-            b: Matrix<u8>,
-            c: Target<f32>,
-            next: Option<*const u8>,
-        ) {
-            let (b, Target { start: c, row: ldc, .. }) = (b.cast::<W>(), c);
-            let next = next.map(|start| Matrix { start: start.cast(), ..b });
+        unsafe fn $entry<W: Weight>(extents: Extents, a: Matrix<f32>, b: Parts<'_>, c: Target<f32>) {
+            let (Extents { m, n: all, k: terms }, Target { start: c, row: ldc, .. }) = (extents, c);
             if b.col != 1 {
-                // SAFETY: the caller's.
-                return unsafe { $by_columns(extents, a, b, c, ldc, next) };
+                let n = all / b.starts.len();
+                for (i, start) in b.starts.iter().enumerate() {
+                    let part = Matrix { start: start.cast::<W>(), row: b.row, col: b.col };
+                    // SAFETY: the caller's.
+                    unsafe { $by_columns(Extents { n, ..extents }, a, part, c.add(i * n), ldc, b.ahead(i, i + 1)) }
+                }
+                return;
             }
-            let Extents { m, n: all, k: terms } = extents;
             // What is fetched of wide rows would be out of the cache before it is read: a part of the columns at a time.
             let widest = BLOCK / (TURN * size_of::<W>());
             let wide = if all > 2 * widest { widest } else { all.max(1) };
             let mut rest = MaybeUninit::<[[W; $lanes]; $deep]>::uninit();
             let rest: *mut [W; $lanes] = rest.as_mut_ptr().cast();
+            let rows = terms / b.starts.len();
             for j in (0..all).step_by(wide) {
                 let n = wide.min(all - j);
                 let depth = (BLOCK / (n * size_of::<W>())).clamp(TURN, $deep);
                 let whole = n / $lanes * $lanes;
-                for p in (0..terms).step_by(depth) {
+                // As many parts as a block has room for, or a block of one.
+                let together = (depth / rows.max(1)).max(1);
+                for (first, p) in blocks(b.starts.len(), together, rows, depth) {
+                    let last = b.starts.len().min(first + together);
                     // A part of the sums of these columns.
-                    let k = depth.min(terms - p);
+                    let (k, part) = (depth.min(rows - p), Parts { starts: &b.starts[first..last], ..b });
+                    let offset = p as isize * b.row + j as isize;
                     // SAFETY: the caller's: parts lie inside of the extents.
                     unsafe {
-                        let (top, b, mut i) = (b.at(0, j), b.at(p, j), 0);
-                        for p in (0..k).filter(|_| whole < n) {
-                            rest.add(p).write([W::ZERO; $lanes]);
-                            b.at(p, whole).start.copy_to_nonoverlapping(rest.add(p).cast(), n - whole);
+                        for (i, start) in part.starts.iter().enumerate().filter(|_| whole < n) {
+                            for p in 0..k {
+                                let (to, from) = (rest.add(i * k + p), p as isize * b.row + offset);
+                                to.write([W::ZERO; $lanes]);
+                                let from = start.cast::<W>().offset(from).add(whole);
+                                from.copy_to_nonoverlapping(to.cast(), n - whole);
+                            }
                         }
-                        let mut ahead = match next {
-                            Some(next) => Ahead::from(next.at(p, j), k, n),
-                            None if p + k == terms && j + n < all => Ahead::from(top.at(0, n), k, n),
-                            None => Ahead::of(b, k, n),
+                        let behind = match p + k == terms && j + n < all {
+                            true => [part.starts[0].cast::<W>().add(j + n).cast()],
+                            false => [part.starts[0].cast::<W>().wrapping_offset(offset + k as isize * b.row).cast()],
                         };
+                        let mut ahead = match b.ahead(first, last) {
+                            [] => Ahead::new::<W>(&behind, 0, b.row, [k, n]),
+                            next => Ahead::new::<W>(next, offset, b.row, [k, n]),
+                        };
+                        let mut i = 0;
                         while i < m {
-                            let first = (i == 0).then_some(&mut ahead);
-                            let (a, c) = (a.at(i, p * W::PARTS), c.offset(i as isize * ldc).add(j));
+                            let once = (i == 0).then_some(&mut ahead);
+                            let at = (first * rows + p) * W::PARTS;
+                            let (a, c) = (a.at(i, at), c.offset(i as isize * ldc).add(j));
                             macro_rules! rows {
                                 ($R:literal, $V:expr) => {{
-                                    $panels::<W, $R, { $V }>(n, k, a, b, rest.cast(), c, ldc, first);
+                                    $panels::<W, $R, { $V }>(n, k, a, part, offset, rest.cast(), c, ldc, once);
                                     $R
                                 }};
                             }

@@ -7,15 +7,19 @@ use std::arch::x86_64::*;
 /// An element of B, as f32: exact.
 pub(super) trait Weight: Copy {
     const ZERO: Self;
-    /// Numbers that an element is made of, which adjacent columns of A are multiplied with. Those of one have `PART` 0.
+    /// Numbers that an element is made of, which adjacent columns of A are multiplied with: at most two.
     const PARTS: usize = 1;
     fn wide(self) -> f32;
+    /// The numbers of eight elements, by part; the second ones of those that have one are of no meaning.
+    ///
     /// # Safety
     /// Eight elements lie there; the processor has AVX2 and F16C.
-    unsafe fn eight<const PART: usize>(from: *const Self) -> __m256;
+    unsafe fn eight(from: *const Self) -> [__m256; 2];
+    /// As `eight`, of sixteen.
+    ///
     /// # Safety
     /// Sixteen elements lie there; the processor has AVX-512.
-    unsafe fn sixteen<const PART: usize>(from: *const Self) -> __m512;
+    unsafe fn sixteen(from: *const Self) -> [__m512; 2];
 }
 
 macro_rules! weights {
@@ -28,14 +32,14 @@ macro_rules! weights {
                 $wide
             }
             #[inline(always)]
-            unsafe fn eight<const PART: usize>($p: *const Self) -> __m256 {
+            unsafe fn eight($p: *const Self) -> [__m256; 2] {
                 // SAFETY: the caller's.
-                unsafe { $eight }
+                unsafe { [$eight; 2] }
             }
             #[inline(always)]
-            unsafe fn sixteen<const PART: usize>($p: *const Self) -> __m512 {
+            unsafe fn sixteen($p: *const Self) -> [__m512; 2] {
                 // SAFETY: the caller's.
-                unsafe { $sixteen }
+                unsafe { [$sixteen; 2] }
             }
         }
     )*};
@@ -59,16 +63,6 @@ weights! {
 #[repr(transparent)]
 pub(super) struct Halves(u8);
 
-/// What four bits mean in the low half and in the high one.
-const NUMBERS: [[f32; 16]; 2] = {
-    let (mut all, mut i) = ([[0.0; 16]; 2], 0);
-    while i < 16 {
-        (all[0][i], all[1][i]) = (i as f32, 16.0 * i as f32);
-        i += 1;
-    }
-    all
-};
-
 impl Weight for Halves {
     const ZERO: Self = Halves(0);
     const PARTS: usize = 2;
@@ -76,25 +70,28 @@ impl Weight for Halves {
         unreachable!("rows of halves are adjacent")
     }
     #[inline(always)]
-    unsafe fn eight<const PART: usize>(p: *const Self) -> __m256 {
+    unsafe fn eight(p: *const Self) -> [__m256; 2] {
         // SAFETY: the caller's.
         unsafe {
             let bytes = _mm256_cvtepu8_epi32(_mm_loadl_epi64(p.cast()));
-            let mask = [LOW, HIGH][PART];
-            _mm256_cvtepi32_ps(_mm256_and_si256(bytes, _mm256_set1_epi32(i32::from(mask))))
+            let [low, high] = [_mm256_set1_epi32(i32::from(LOW)), _mm256_set1_epi32(i32::from(HIGH))];
+            [_mm256_cvtepi32_ps(_mm256_and_si256(bytes, low)), _mm256_cvtepi32_ps(_mm256_and_si256(bytes, high))]
         }
     }
     #[inline(always)]
-    unsafe fn sixteen<const PART: usize>(p: *const Self) -> __m512 {
+    unsafe fn sixteen(p: *const Self) -> [__m512; 2] {
         // SAFETY: the caller's.
         unsafe {
             let bytes = _mm512_cvtepu8_epi32(_mm_loadu_si128(p.cast()));
-            // A permutation reads the low four bits of each position.
-            let own = if PART == 0 { bytes } else { _mm512_ror_epi32::<4>(bytes) };
-            _mm512_permutexvar_ps(own, _mm512_loadu_ps(NUMBERS[PART].as_ptr()))
+            // Shuffles and conversions have ports of their own. A permutation reads the low four bits of each position.
+            let low = _mm512_permutexvar_ps(bytes, _mm512_loadu_ps(NUMBERS.as_ptr()));
+            [low, _mm512_cvtepi32_ps(_mm512_and_si512(bytes, _mm512_set1_epi32(i32::from(HIGH))))]
         }
     }
 }
+
+/// What four bits mean.
+const NUMBERS: [f32; 16] = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0, 13.0, 14.0, 15.0];
 
 /// A byte of which some bits count.
 #[derive(Clone, Copy)]
