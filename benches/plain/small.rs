@@ -43,7 +43,9 @@ pub(crate) fn small(sizes: &Sizes) -> Result<Vec<Case>> {
         cases.push(case(forward, x[..3].to_vec(), one(attend), one(|x| attended(x, None, None))));
         cases.push(case(backward, x, gradients(3, attend), gradients(3, |x| attended(x, None, None))));
     }
-    for (name, shape) in [("rotary 32x1x64", [32, 1, 64]), ("rotary 64x17x16", [64, 17, 16])] {
+    let rotaries =
+        [("rotary 32x1x64", [32, 1, 64]), ("rotary 64x17x16", [64, 17, 16]), ("rotary 16x64x64", [16, 64, 64])];
+    for (name, shape) in rotaries {
         let (cos, sin) = tables(&sizes.client, 5, shape[1], shape[2], 10_000.0)?;
         let (own, other) = (cos.clone(), sin.clone());
         cases.push(case(

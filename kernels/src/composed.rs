@@ -22,6 +22,8 @@ const SCORES: usize = 1 << 24;
 const LOGITS: usize = 1 << 14;
 /// Most elements of rows that are normalised.
 const ROWS: usize = 1 << 19;
+/// Most elements whose pairs are turned.
+const TURNED: usize = 1 << 15;
 /// Fewest elements of a row whose softmax is computed by several programs.
 const LONG_ROW: usize = 1 << 16;
 
@@ -59,8 +61,8 @@ pub(crate) fn attention([q, k, v]: [&Array; 3], is_causal: bool, factor: Option<
     }
     // A softmax in which a row whose scores are all -inf has weights of 0: its sum is 0, and at least 1 in any other row.
     let most = scores.max(keep(-1)).maximum(f64::from(f32::MIN)).stop_gradient();
-    let weights = (scores - most).exp();
-    let sum = weights.sum(keep(-1)).maximum(0.5);
+    let weights = (&scores - most).exp();
+    let sum = weights.sum(keep(-1)).broadcast_to(scores.shape()).maximum(0.5);
     Ok(Some((weights / sum).matmul(v)))
 }
 
@@ -186,6 +188,20 @@ pub(crate) fn rows(table: &Array, numbers: &Array) -> Option<Array> {
     // Elsewhere a negative one would count from the end.
     let numbers = || ops::select(&numbers.lt(0), table.shape()[0] as i64, numbers);
     (is_better && !table.is_empty()).then(|| table.take(&numbers(), 0))
+}
+
+/// Up to 2^15 elements of heads `[.., positions, d]`, whose halves are pairs that are turned by tables; `None`: a kernel has to
+/// turn them.
+#[track_caller]
+pub(crate) fn turned(x: &Array, [cos, sin]: [&Array; 2], inverse: bool) -> Option<Array> {
+    let [.., positions, d] = *x.shape() else { return None };
+    let fits = d.is_multiple_of(2) && [cos, sin].iter().all(|table| table.shape() == [positions, d / 2]);
+    if !fits || x.is_empty() || !is_better(&[x, cos, sin], x.len() <= TURNED) {
+        return None;
+    }
+    let halves = x.split(2, -1);
+    let ([a, b], sin) = ([&halves[0], &halves[1]], if inverse { -sin } else { sin.clone() });
+    Some(ops::concatenate(&[a * cos - b * &sin, a * &sin + b * cos], -1))
 }
 
 /// Sums of the rows of a matrix with the same number, but for those of the number `left_out`; `None`: a kernel has to compute

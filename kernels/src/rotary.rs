@@ -80,6 +80,11 @@ fn turn(x: &Array, cos: &Array, sin: &Array, pairs: Pairs, inverse: bool) -> Res
     let [outer @ .., s, d] = x.shape() else {
         return wrong(format!("`x` has shape {:?}, expected [.., positions, head dimension]", x.shape()));
     };
+    if pairs == Pairs::Halves
+        && let Some(y) = crate::composed::turned(x, [cos, sin], inverse)
+    {
+        return Ok(y);
+    }
     let flat = x.reshape(&[outer.iter().product(), *s, *d])?;
     let neighbours = pairs == Pairs::Neighbours;
     // Both halves of the heads and of the result, both tables, and the result.

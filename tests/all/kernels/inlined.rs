@@ -12,7 +12,7 @@ use pallas_kernels::gated::{Gate, gated};
 use pallas_kernels::matmul::matmul;
 use pallas_kernels::norm::{layer_norm_whole_rows, rms_norm_whole_rows};
 use pallas_kernels::norm_backward::layer_norm_backward;
-use pallas_kernels::rotary::{Pairs, rotary, tables};
+use pallas_kernels::rotary::{rotary_blocks, tables};
 use pallas_kernels::softmax::{log_softmax, softmax};
 use pallas_kernels::softmax_backward::softmax_backward;
 use pallas_kernels::splash_attention::{self, splash_attention};
@@ -66,7 +66,7 @@ pub(super) fn cases() -> Vec<Case> {
         ("matmul-long", vec![array(&[9, 2100], 1), array(&[2100, 33], 2)], |x| Ok(vec![matmul(&x[0], &x[1])?])),
         ("rotary", vec![array(&[2, 37, 16], 1)], |x| {
             let (cos, sin) = tables(x[0].client(), 0, 37, 16, 100.0)?;
-            Ok(vec![rotary(&x[0], &cos, &sin, Pairs::Halves)?])
+            Ok(vec![rotary_blocks::<f32>(&x[0], &cos, &sin, false, false, 1, 64)?])
         }),
         ("embedding", vec![array(&[11, 70], 1), ids(37, 11)], |x| Ok(vec![embedding_rows::<f32>(&x[1], &x[0], 8)?])),
         ("cross-entropy", vec![x(), ids(37, 70)], |x| {
