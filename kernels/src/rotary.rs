@@ -80,6 +80,7 @@ fn turn(x: &Array, cos: &Array, sin: &Array, pairs: Pairs, inverse: bool) -> Res
     let [outer @ .., s, d] = x.shape() else {
         return wrong(format!("`x` has shape {:?}, expected [.., positions, head dimension]", x.shape()));
     };
+    #[cfg(feature = "graph")]
     if pairs == Pairs::Halves
         && let Some(y) = crate::composed::turned(x, [cos, sin], inverse)
     {
