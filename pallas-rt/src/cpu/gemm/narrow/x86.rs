@@ -198,7 +198,7 @@ macro_rules! narrow {
                                 }
                             }
                         }
-                        line = line.at(0, W::PARTS);
+                        line.start = line.start.wrapping_offset(W::PARTS as isize * line.col);
                     }
                 }
                 for (i, sums) in sums.iter().enumerate() {
