@@ -53,6 +53,25 @@ fn overhanging(
     scores.store(dot(a.load(), rows.t()) + other);
 }
 
+/// Columns of a table, the last ones behind its end: of whole rows, and each of a row of its own.
+#[kernel(grid = (BLOCKS))]
+fn columns<E: Number, const C: usize>(
+    #[block([P, D] => [P, C], |c| (0, c), fill = 3.0)] table: In<E>,
+    #[block([G] => [G], |_| (0,))] which: In<i32>,
+    #[block([G, D] => [G, C], |c| (0, c), fill = 0)] each: In<i32>,
+    #[block([G, N] => [G, C], |c| (0, c))] rows: Out<E>,
+    #[block([G, BLOCKS] => [G, 1], |c| (0, c))] sums: Out<f32>,
+    #[block([G, N] => [G, C], |c| (0, c))] elements: Out<E>,
+    #[dim] BLOCKS: usize,
+    #[dim] N: usize,
+) {
+    let index = which.load().reshape([G, 1]).broadcast([G, C]);
+    let found = table.load().take_along_axis(index, 0);
+    rows.store(found);
+    sums.store(found.cast::<f32>().sum(1).reshape([G, 1]));
+    elements.store(table.load().take_along_axis(each.load(), 0));
+}
+
 /// Rows of the table are written between the lookup and the product.
 #[kernel(grid = (1))]
 fn written(
@@ -183,5 +202,28 @@ fn pages_that_something_else_needs_are_copied() {
             let (a, table, which) = arguments(client);
             Ok(vec![turns(&a, &table, &which, 3)?])
         });
+    }
+}
+
+#[test]
+fn columns_behind_a_table_have_its_fill() {
+    for [pages, _, d, count] in SIZES {
+        let arguments = |client: &Client| {
+            let each: Vec<i32> = (0..count * d).map(|i| ((i * 7 + i / 3) % pages) as i32).collect();
+            let which = which(client, [pages, 1, d, count]);
+            (small(client, &[pages, d], 3), which, client.array(&each, &[count, d]).expect("it fits"))
+        };
+        macro_rules! case {
+            ($($E:ident $dtype:ident $C:literal),*) => {$(
+                agree(&format!("{} of {pages}x{d} in blocks of {}", stringify!($E), $C), |client| {
+                    let (table, which, each) = arguments(client);
+                    let blocks = d.div_ceil($C);
+                    let table = table.cast(DType::$dtype);
+                    let (x, y, z) = columns::<$E, $C>(&table, &which, &each, blocks, blocks * $C)?;
+                    Ok(vec![x.cast(DType::F32), y, z.cast(DType::F32)])
+                });
+            )*};
+        }
+        case!(f32 F32 16, f32 F32 7, i8 I8 48, bf16 Bf16 33, i32 I32 1000);
     }
 }

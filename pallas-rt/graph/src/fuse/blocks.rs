@@ -122,7 +122,7 @@ fn of_elements(graph: &Graph, cluster: &Cluster, extents: &[usize], sizes: &Size
     let is_fold = cluster.members.len() == 1 && folded > 0;
     let tile = if columns.is_empty() && !is_fold { sizes.tile } else { sizes.of_columns(folded)[0] };
     let mut most = (sizes.sorted / sorted.max(1)).max(1);
-    let reached = reached(graph, cluster, extents.len());
+    let reached = reached(graph, cluster, extents, tile);
     let mut blocks = vec![1; extents.len()];
     // Axes of columns so far, and their adjacent elements.
     let (mut columns, mut adjacent) = (columns.into_iter().peekable(), 1);
@@ -149,22 +149,23 @@ fn of_elements(graph: &Graph, cluster: &Cluster, extents: &[usize], sizes: &Size
 const SHORT_COLUMN: usize = 128;
 
 /// Elements of a large operand that a program reads at positions given by data, in no order: they stay in a core's second
-/// level cache. Of a row it reads at least as many adjacent ones as two cache lines hold.
+/// level cache. Of a row it reads at least as many adjacent ones as two cache lines hold, and as many as a tile has where
+/// rows are that long: such pieces are read as fast from memory.
 const REACHED: usize = 1 << 16;
 const REACHED_ROW: usize = 32;
 /// Elements of an operand that is so large.
 const LARGE: usize = 1 << 22;
 
 /// The largest block along each axis of a cluster's grid with which its programs reach so much of the operands of gathers.
-fn reached(graph: &Graph, cluster: &Cluster, axes: usize) -> Vec<usize> {
-    let mut most = vec![usize::MAX; axes];
+fn reached(graph: &Graph, cluster: &Cluster, extents: &[usize], tile: usize) -> Vec<usize> {
+    let mut most = vec![usize::MAX; extents.len()];
     for e in cluster.members.iter().map(|&i| &graph.equations[i]) {
         let Op::Structural(StructuralOp::Gather(_)) = &e.op else { continue };
         if graph.ty(e.args[0]).elements() < LARGE {
             continue;
         }
         let cuts = cut::operands(graph, e, &cluster.cuts[&e.result()]).expect("a member has cuts");
-        if let Some(axis) = cuts[0].last().and_then(|cut| cut.axis()) {
+        if let Some(axis) = cuts[0].last().and_then(|cut| cut.axis()).filter(|&axis| extents[axis as usize] < tile) {
             let column = whole(&graph.ty(e.args[0]).shape, &cuts[0]).max(1);
             most[axis as usize] = most[axis as usize].min((REACHED / column).max(REACHED_ROW));
         }

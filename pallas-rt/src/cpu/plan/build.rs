@@ -379,6 +379,7 @@ impl<'k> Build<'k> {
                     mask: masked.then(|| (rest[0], rest[1])),
                     fill: crate::passes::lower::fill(self.kernel, *from),
                     in_place: false,
+                    open: 0,
                     to: inst.results[0],
                 }
             }

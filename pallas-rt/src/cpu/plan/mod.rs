@@ -54,6 +54,7 @@ pub(super) fn plan(kernel: Arc<Kernel>) -> Plan {
     let build::Build { base, fixed, params, tables, .. } = build;
     let roots = roots(&base);
     place::refer_to_operands(&kernel, &roots, &mut body);
+    place::open_to_gathers(&roots, &mut body);
     place::aim_at_stores(&kernel, &roots, &mut body);
     sweeps::gather(&kernel, &roots, &mut body);
     rolled::roll(&kernel, &roots, &mut body);

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! %1 = load x[..]; .. %1 ..          ->  %1 refers to x's memory          if no step writes x while %1 is needed
+//! %1 = load x[..]; gather %1, ..     ->  so does a part behind x's end     if no window begins there
 //! %2 = chain(..); store %2 to y      ->  aim %2 at y; %2 = chain(..)      if no step touches y in between
 //! ```
 //!
@@ -9,7 +10,9 @@
 //! step runs, which falls back to the tile's own slot.
 use super::step::{Block, Input, Place, Step};
 use super::uses::Uses;
+use pallas_ir::structural::Windows;
 use pallas_ir::{DType, Frame, Kernel, Value};
+use std::collections::HashMap;
 
 /// Marks the loads whose tiles may refer to the operand's memory.
 pub(super) fn refer_to_operands(kernel: &Kernel, roots: &[Value], block: &mut Block) {
@@ -23,6 +26,49 @@ pub(super) fn refer_to_operands(kernel: &Kernel, roots: &[Value], block: &mut Bl
         let trusted = kernel.ty(*to).dtype != DType::Bool;
         *in_place = !written && trusted && !kernel.ty(*to).is_scalar();
     }
+}
+
+/// Finds the axes along which loaded tiles may go on behind the array's end: those along which all that read them are
+/// gathers that move no window there.
+pub(super) fn open_to_gathers(roots: &[Value], body: &mut Block) {
+    let mut open = HashMap::new();
+    find_open(roots, body, &mut open);
+    open.retain(|_, axes| *axes != 0);
+    if !open.is_empty() {
+        mark_open(&open, body);
+    }
+}
+
+fn find_open(roots: &[Value], block: &Block, open: &mut HashMap<Value, u8>) {
+    for step in &block.steps {
+        for v in step.reads() {
+            let root = roots[v.index()];
+            let axes = match step {
+                Step::Gather(gather) if gather.from == root && roots[gather.index.index()] != root => {
+                    parallel(&gather.windows)
+                }
+                _ => 0,
+            };
+            *open.entry(root).or_insert(u8::MAX) &= axes;
+        }
+        step.blocks().into_iter().for_each(|inner| find_open(roots, inner, open));
+    }
+    open.extend(block.yields.iter().map(|v| (roots[v.index()], 0)));
+}
+
+fn mark_open(axes: &HashMap<Value, u8>, block: &mut Block) {
+    for step in &mut block.steps {
+        if let Step::Load { in_place: true, open, to, .. } = step {
+            *open = axes.get(to).copied().unwrap_or(0);
+        }
+        step.blocks_mut().into_iter().for_each(|inner| mark_open(axes, inner));
+    }
+}
+
+/// The axes of an operand that are parallel to an axis of the windows' array, a bit each.
+fn parallel(windows: &Windows) -> u8 {
+    let bits = windows.axes.iter().enumerate().map(|(k, axis)| u8::from(axis.start.is_none()) << k);
+    bits.sum()
 }
 
 /// Puts an [`Step::Aim`] before the step whose result a store takes, where it may be computed in the store's memory.

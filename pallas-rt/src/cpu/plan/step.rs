@@ -251,8 +251,9 @@ pub(crate) enum Step {
     Dot(Dot),
     /// A convolution or a windowed reduction.
     Nest(Nested),
-    /// Reads an operand: in place where nothing writes it meanwhile and it lies inside of the array.
-    Load { from: Place, mask: Option<(Value, Value)>, fill: Literal, in_place: bool, to: Value },
+    /// Reads an operand: in place where nothing writes it meanwhile and it lies inside of the array. Along the axes of
+    /// `open` (a bit each) it may go on behind the array's end: those who read it in place read nothing there.
+    Load { from: Place, mask: Option<(Value, Value)>, fill: Literal, in_place: bool, open: u8, to: Value },
     /// Writes an operand.
     Store { value: Value, to: Place, mask: Option<Value> },
     /// Lets the next definition of `value` happen in the operand's memory, where the later store would put it.

@@ -12,6 +12,13 @@ use pallas_ir::{Literal, Value};
 /// Elements of the longest rows of which several are a line.
 const SHORT: usize = 32;
 
+/// A tile that lies in an array and goes on behind its end: the extents inside of it, and what stands for the other elements.
+pub(super) struct End {
+    pub(super) of: Value,
+    pub(super) extents: [usize; MAX_RANK],
+    pub(super) fill: Literal,
+}
+
 /// The windows of an operand, ready to be walked over.
 pub(super) struct Walk {
     /// Extents of the indices without the axis of their start vectors.
@@ -207,18 +214,35 @@ fn placed(mut tile: Tile, start: *mut u8) -> Tile {
 }
 
 impl Run<'_> {
-    fn walk(&self, step: &Indexed, x: Tile, moved: (Tile, Value)) -> Walk {
-        let shaped = |v: Value| (self.tile(v), self.shape(v));
-        let moved = (moved.0, self.shape(moved.1));
-        Walk::new(&step.windows, (x, self.shape(step.from)), shaped(step.index), moved).widened()
+    fn walk(&self, step: &Indexed, x: Tile, moved: (Tile, &[usize])) -> Walk {
+        let index = (self.tile(step.index), self.shape(step.index));
+        Walk::new(&step.windows, (x, self.shape(step.from)), index, moved).widened()
+    }
+
+    /// The windows of a gather inside of the array, if its operand goes on behind that; all others are set.
+    fn cut(&self, step: &Indexed, x: Tile, out: Tile) -> Option<Walk> {
+        let end = self.buffers.ends.iter().find(|end| end.of == step.from)?;
+        let whole = self.shape(step.to);
+        // SAFETY: the result holds its shape; the bits begin with an element.
+        unsafe { tile::fill((&raw const end.fill.bits).cast(), &out, whole, self.bytes(step.to)) };
+        let mut shape = [0; MAX_RANK];
+        shape[..whole.len()].copy_from_slice(whole);
+        for (axis, &extent) in step.windows.axes.iter().zip(&end.extents) {
+            if let (None, Some(parallel)) = (axis.start, axis.axis) {
+                shape[parallel] = extent;
+            }
+        }
+        Some(self.walk(step, x, (out, &shape[..whole.len()])))
     }
 
     pub(super) fn gather(&mut self, step: &Indexed) {
         let out = self.define(step.to);
         let bytes = self.bytes(step.to);
         let x = self.tile(step.from);
-        let walk = self.walk(step, x, (out, step.to));
-        if step.stays && self.keep(step, &walk) {
+        let whole = self.walk(step, x, (out, self.shape(step.to)));
+        let cut = self.cut(step, x, out);
+        let walk = cut.as_ref().unwrap_or(&whole);
+        if step.stays && cut.is_none() && self.keep(step, walk) {
             return;
         }
         let start = |tile: &Tile, elements: isize| tile.start.wrapping_offset(elements * bytes as isize);
@@ -254,13 +278,13 @@ impl Run<'_> {
         }
         if let Some(Literal { bits, .. }) = step.fill {
             let bits: *const u8 = (&raw const bits).cast();
-            walk.outside(|at| {
+            whole.outside(|at| {
                 let to = start(&out, at);
                 // SAFETY: the result holds its windows; the bits begin with an element.
                 unsafe {
-                    match walk.row {
+                    match whole.row {
                         Some(n) => copy_row(bits, 0, to, 1, n, bytes),
-                        None => Nest::new(&walk.window, [&walk.in_moved]).each(|[a]| {
+                        None => Nest::new(&whole.window, [&whole.in_moved]).each(|[a]| {
                             copy_row(bits, 0, to.wrapping_offset(a * bytes as isize), 1, 1, bytes);
                         }),
                     }
@@ -274,7 +298,7 @@ impl Run<'_> {
         let (out, bytes) = (self.define(step.to), self.bytes(step.to));
         // SAFETY: the result is where the operand is, or overlaps it nowhere.
         unsafe { tile::copy(&x, &out, self.shape(step.to), bytes) };
-        let walk = self.walk(step, out, (own, updates));
+        let walk = self.walk(step, out, (own, self.shape(updates)));
         let start = |tile: &Tile, elements: isize| tile.start.wrapping_offset(elements * bytes as isize);
         let put = |to: isize, from: isize| {
             let (from, to) = (start(&own, from), start(&out, to));

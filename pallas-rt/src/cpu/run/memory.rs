@@ -3,6 +3,7 @@ use super::super::Memory;
 use super::super::plan::step::Place;
 use super::super::rows;
 use super::super::tile::{self, MAX_RANK, Tile};
+use super::indexed::End;
 use super::{Run, truth};
 use crate::raw;
 use pallas_ir::{DType, Literal, OperandId, Value};
@@ -64,11 +65,18 @@ impl Run<'_> {
         from: &Place,
         mask: Option<(Value, Value)>,
         fill: Literal,
-        in_place: bool,
+        in_place: Option<u8>,
         to: Value,
     ) {
         let placed = self.placed(from);
-        if in_place && placed.whole {
+        let open = in_place.unwrap_or(0);
+        if open != 0 {
+            self.buffers.ends.retain(|end| end.of != to);
+        }
+        if in_place.is_some() && (placed.whole || placed.ends_along(open)) {
+            if !placed.whole {
+                self.buffers.ends.push(End { of: to, extents: placed.inside.map(|(_, end)| end), fill });
+            }
             self.state.tiles[to.index()] = placed.tile;
             return;
         }
@@ -185,6 +193,13 @@ pub(in super::super) unsafe fn element(memory: &Memory<'_>, dtype: DType, index:
 }
 
 impl Placed {
+    /// True if all elements are inside of the array but those behind its end along some axes, a bit each.
+    fn ends_along(&self, axes: u8) -> bool {
+        let sides = self.inside.iter().zip(&self.shape).take(self.rank).enumerate();
+        let mut fit = sides.map(|(k, (&(lo, hi), &n))| lo == 0 && (hi == n || hi > 0 && axes >> k & 1 == 1));
+        fit.all(|fits| fits)
+    }
+
     /// The operand's tile and another of the view's shape, both cut to the elements inside of the array.
     fn clipped(&self, mut other: Tile, bytes: usize) -> (Tile, Tile, [usize; MAX_RANK]) {
         let mut own = self.tile;

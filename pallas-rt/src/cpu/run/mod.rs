@@ -64,6 +64,8 @@ struct Buffers {
     /// Right sides of the products of a loop.
     fixed: Vec<Aligned>,
     pages: Vec<pages::Kept>,
+    /// Tiles in place that go on behind the array's end.
+    ends: Vec<indexed::End>,
 }
 thread_local! {
     static BUFFERS: Cell<Option<Box<Buffers>>> = const { Cell::new(None) };
@@ -95,6 +97,7 @@ pub(super) fn programs(
     // Taken, not borrowed: a program that waits for the pool may find itself running another launch.
     let mut buffers = BUFFERS.take().unwrap_or_default();
     buffers.forget_pages();
+    buffers.ends.clear();
     let arena = match room(&mut buffers.arena, plan.arena_bytes + 2 * PAGE) {
         Ok(start) => apart(start),
         Err(stop) => return outcome.failed(first, stop),
@@ -376,7 +379,9 @@ impl<'a> Run<'a> {
             Step::Sort { from, axis, order, positions, to } => self.sort(*from, *axis, *order, *positions, *to)?,
             Step::Dot(dot) => self.dot(dot)?,
             Step::Nest(nested) => self.nest(nested)?,
-            Step::Load { from, mask, fill, in_place, to } => self.load(from, *mask, *fill, *in_place, *to),
+            Step::Load { from, mask, fill, in_place, open, to } => {
+                self.load(from, *mask, *fill, in_place.then_some(*open), *to);
+            }
             Step::Store { value, to, mask } => self.store(*value, to, *mask),
             Step::Aim { value, at } => self.aim(*value, at),
             Step::Begin { sums, lend } => self.begin(*sums, lend.as_ref()),
