@@ -71,6 +71,12 @@ fn parallel(windows: &Windows) -> u8 {
     bits.sum()
 }
 
+/// The axes of the windows' array but those along which a window has elements from its start on, a bit each.
+fn unmoved(windows: &Windows) -> u8 {
+    let moved = windows.axes.iter().filter(|axis| axis.start.is_some()).filter_map(|axis| axis.axis);
+    moved.fold(u8::MAX, |axes, axis| axes & !(1 << axis))
+}
+
 /// Puts an [`Step::Aim`] before the step whose result a store takes, where it may be computed in the store's memory.
 pub(super) fn aim_at_stores(kernel: &Kernel, roots: &[Value], block: &mut Block) {
     block.steps.iter_mut().flat_map(Step::blocks_mut).for_each(|b| aim_at_stores(kernel, roots, b));
@@ -120,12 +126,16 @@ fn aim(kernel: &Kernel, roots: &[Value], uses: &Uses, block: &Block, at: usize) 
             .referring(of, defined..at + 1)
             .iter()
             .all(|&(by, loaded)| by == defined && reads_exactly(kernel, roots, uses, block, by, loaded, place));
-    clear.then(|| (defined, Step::Aim { value, at: place.clone() }))
+    let open = match &block.steps[defined] {
+        Step::Gather(gather) if !uses.elsewhere(value, at) => unmoved(&gather.windows),
+        _ => 0,
+    };
+    clear.then(|| (defined, Step::Aim { value, at: place.clone(), open }))
 }
 
 /// Marks the aimed result of a chain that reads the memory where it goes.
 fn set_aside(kernel: &Kernel, uses: &Uses, block: &mut Block, aim: &Step) {
-    let Step::Aim { value, at } = aim else { return };
+    let Step::Aim { value, at, .. } = aim else { return };
     if let (defined, Some(link)) = uses.defined[value]
         && let Step::Chain(chain) = &mut block.steps[defined]
     {

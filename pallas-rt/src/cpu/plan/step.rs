@@ -256,8 +256,9 @@ pub(crate) enum Step {
     Load { from: Place, mask: Option<(Value, Value)>, fill: Literal, in_place: bool, open: u8, to: Value },
     /// Writes an operand.
     Store { value: Value, to: Place, mask: Option<Value> },
-    /// Lets the next definition of `value` happen in the operand's memory, where the later store would put it.
-    Aim { value: Value, at: Place },
+    /// Lets the next definition of `value` happen in the operand's memory, where the later store would put it: where that lies
+    /// inside of the array, but for its end along the axes of `open`, a bit each, where the definition writes nothing.
+    Aim { value: Value, at: Place, open: u8 },
     /// Leaves a scratch operand empty, which the next product sets: in the memory where it will be stored, if that lies inside
     /// of the array in whole rows.
     Begin { sums: OperandId, lend: Option<Place> },

@@ -118,7 +118,7 @@ impl Known<'_> {
             return None;
         }
         let [load, aim, store] = [touching.next()?, touching.next()?, touching.next()?];
-        let (Step::Load { from, mask: None, to: loaded, in_place: true, .. }, Step::Aim { value, at: aimed }) =
+        let (Step::Load { from, mask: None, to: loaded, in_place: true, .. }, Step::Aim { value, at: aimed, .. }) =
             (&body.steps[load], &body.steps[aim])
         else {
             return None;

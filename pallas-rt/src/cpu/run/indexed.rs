@@ -12,11 +12,11 @@ use pallas_ir::{Literal, Value};
 /// Elements of the longest rows of which several are a line.
 const SHORT: usize = 32;
 
-/// A tile that lies in an array and goes on behind its end: the extents inside of it, and what stands for the other elements.
+/// A tile that lies in an array and goes on behind its end: the extents inside of it, and what is read behind it.
 pub(super) struct End {
     pub(super) of: Value,
     pub(super) extents: [usize; MAX_RANK],
-    pub(super) fill: Literal,
+    pub(super) fill: Option<Literal>,
 }
 
 /// The windows of an operand, ready to be walked over.
@@ -219,30 +219,42 @@ impl Run<'_> {
         Walk::new(&step.windows, (x, self.shape(step.from)), index, moved).widened()
     }
 
-    /// The windows of a gather inside of the array, if its operand goes on behind that; all others are set.
-    fn cut(&self, step: &Indexed, x: Tile, out: Tile) -> Option<Walk> {
-        let end = self.buffers.ends.iter().find(|end| end.of == step.from)?;
+    fn end(&self, of: Value) -> Option<&End> {
+        self.buffers.ends.iter().find(|end| end.of == of)
+    }
+
+    /// The extents of what a gather writes of its result, and of what it takes from the operand: arrays may end before.
+    fn extents(&self, step: &Indexed) -> [[usize; MAX_RANK]; 2] {
+        let mut written = [0; MAX_RANK];
         let whole = self.shape(step.to);
-        // SAFETY: the result holds its shape; the bits begin with an element.
-        unsafe { tile::fill((&raw const end.fill.bits).cast(), &out, whole, self.bytes(step.to)) };
-        let mut shape = [0; MAX_RANK];
-        shape[..whole.len()].copy_from_slice(whole);
-        for (axis, &extent) in step.windows.axes.iter().zip(&end.extents) {
-            if let (None, Some(parallel)) = (axis.start, axis.axis) {
-                shape[parallel] = extent;
+        written[..whole.len()].copy_from_slice(whole);
+        if let Some(end) = self.end(step.to) {
+            written[..whole.len()].copy_from_slice(&end.extents[..whole.len()]);
+        }
+        let mut taken = written;
+        if let Some(end) = self.end(step.from) {
+            for (axis, &extent) in step.windows.axes.iter().zip(&end.extents) {
+                if let (None, Some(parallel)) = (axis.start, axis.axis) {
+                    taken[parallel] = taken[parallel].min(extent);
+                }
             }
         }
-        Some(self.walk(step, x, (out, &shape[..whole.len()])))
+        [written, taken]
     }
 
     pub(super) fn gather(&mut self, step: &Indexed) {
         let out = self.define(step.to);
         let bytes = self.bytes(step.to);
         let x = self.tile(step.from);
-        let whole = self.walk(step, x, (out, self.shape(step.to)));
-        let cut = self.cut(step, x, out);
-        let walk = cut.as_ref().unwrap_or(&whole);
-        if step.stays && cut.is_none() && self.keep(step, walk) {
+        let rank = self.shape(step.to).len();
+        let [written, taken] = self.extents(step);
+        let (written, taken) = (&written[..rank], &taken[..rank]);
+        if let Some(End { fill: Some(fill), .. }) = self.end(step.from).filter(|_| taken != written) {
+            // SAFETY: the result holds these extents; the bits begin with an element.
+            unsafe { tile::fill((&raw const fill.bits).cast(), &out, written, bytes) };
+        }
+        let walk = self.walk(step, x, (out, taken));
+        if step.stays && taken == self.shape(step.to) && self.keep(step, &walk) {
             return;
         }
         let start = |tile: &Tile, elements: isize| tile.start.wrapping_offset(elements * bytes as isize);
@@ -278,13 +290,15 @@ impl Run<'_> {
         }
         if let Some(Literal { bits, .. }) = step.fill {
             let bits: *const u8 = (&raw const bits).cast();
-            whole.outside(|at| {
+            let all = (taken != written).then(|| self.walk(step, x, (out, written)));
+            let all = all.as_ref().unwrap_or(&walk);
+            all.outside(|at| {
                 let to = start(&out, at);
                 // SAFETY: the result holds its windows; the bits begin with an element.
                 unsafe {
-                    match whole.row {
+                    match all.row {
                         Some(n) => copy_row(bits, 0, to, 1, n, bytes),
-                        None => Nest::new(&whole.window, [&whole.in_moved]).each(|[a]| {
+                        None => Nest::new(&all.window, [&all.in_moved]).each(|[a]| {
                             copy_row(bits, 0, to.wrapping_offset(a * bytes as isize), 1, 1, bytes);
                         }),
                     }

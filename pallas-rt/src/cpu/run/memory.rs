@@ -75,7 +75,7 @@ impl Run<'_> {
         }
         if in_place.is_some() && (placed.whole || placed.ends_along(open)) {
             if !placed.whole {
-                self.buffers.ends.push(End { of: to, extents: placed.inside.map(|(_, end)| end), fill });
+                self.buffers.ends.push(placed.end(to, Some(fill)));
             }
             self.state.tiles[to.index()] = placed.tile;
             return;
@@ -129,10 +129,18 @@ impl Run<'_> {
     }
 
     /// Places the next definition of `value` where it will be stored, if that lies inside of the array in whole rows.
-    pub(super) fn aim(&mut self, value: Value, at: &Place) {
+    /// Along the axes of `open`, a bit each, it may go on behind the array's end.
+    pub(super) fn aim(&mut self, value: Value, at: &Place, open: u8) {
         let placed = self.placed(at);
         let rank = placed.rank;
-        if placed.whole && rank > 0 && placed.tile.strides[rank - 1] == 1 {
+        if open != 0 {
+            self.buffers.ends.retain(|end| end.of != value);
+        }
+        let fits = placed.whole || placed.ends_along(open);
+        if fits && rank > 0 && placed.tile.strides[rank - 1] == 1 {
+            if !placed.whole {
+                self.buffers.ends.push(placed.end(value, None));
+            }
             self.state.tiles[value.index()] = placed.tile;
             self.state.aimed[value.index()] = true;
         }
@@ -198,6 +206,11 @@ impl Placed {
         let sides = self.inside.iter().zip(&self.shape).take(self.rank).enumerate();
         let mut fit = sides.map(|(k, (&(lo, hi), &n))| lo == 0 && (hi == n || hi > 0 && axes >> k & 1 == 1));
         fit.all(|fits| fits)
+    }
+
+    /// Where the array ends in the view.
+    fn end(&self, of: Value, fill: Option<Literal>) -> End {
+        End { of, extents: self.inside.map(|(_, end)| end), fill }
     }
 
     /// The operand's tile and another of the view's shape, both cut to the elements inside of the array.

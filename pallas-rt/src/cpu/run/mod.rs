@@ -383,7 +383,7 @@ impl<'a> Run<'a> {
                 self.load(from, *mask, *fill, in_place.then_some(*open), *to);
             }
             Step::Store { value, to, mask } => self.store(*value, to, *mask),
-            Step::Aim { value, at } => self.aim(*value, at),
+            Step::Aim { value, at, open } => self.aim(*value, at, *open),
             Step::Begin { sums, lend } => self.begin(*sums, lend.as_ref()),
             Step::Valid { of, axis, to } => self.valid(of, *axis, *to),
             Step::Prefetch { of, index, to } => self.prefetch(*of, index, *to),
