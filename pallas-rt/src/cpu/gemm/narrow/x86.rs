@@ -16,10 +16,8 @@ const BLOCK: usize = 1 << 17;
 /// Bytes ahead that are fetched into the first level cache. More would push out one another before they are read: they are
 /// fetched into the second level.
 const NEAR: usize = 1 << 15;
-/// Rows of B between which what comes next is fetched: of bytes few, since a burst of lines takes the places that bytes which
-/// are multiplied meanwhile need on their way from the second level cache.
+/// Fewest rows of B in a block: what is fetched meanwhile is as long.
 const TURN: usize = 8;
-const TURN_OF_BYTES: usize = 2;
 /// Bytes of a cache line.
 const LINE: usize = 64;
 /// Columns of B that are read together.
@@ -176,14 +174,17 @@ macro_rules! narrow {
                         *sum = $load(c.offset(i as isize * ldc).add(v * $lanes));
                     }
                 }
-                let turn = if size_of::<W>() == 1 { TURN_OF_BYTES } else { TURN };
                 // The distance that is 1 is known here.
                 let mut line = if W::PARTS == 2 { Matrix { row: 1, ..a } } else { Matrix { col: 1, ..a } };
+                // At least a line at a time, and hardly more: a burst takes the places that what is multiplied meanwhile needs
+                // on its way from the second level cache.
+                let bytes = V * $lanes * size_of::<W>();
+                let turn = (LINE / bytes).max(1);
                 for start in b.starts {
                     let mut from = start.cast::<W>().wrapping_offset(offset);
                     for p in 0..depth {
                         if p % turn == 0 && let Some(ahead) = &mut ahead {
-                            ahead.fetch(turn * V * $lanes * size_of::<W>());
+                            ahead.fetch(turn * bytes);
                         }
                         let mut row = [[$zero(); 2]; V];
                         for (v, x) in row.iter_mut().enumerate() {
@@ -274,16 +275,25 @@ macro_rules! narrow {
         ) {
             let whole = k / $lanes * $lanes;
             for j in (0..n).step_by(C) {
-                ahead.fetch(bytes);
                 let mut sums = [[$zero(); C]; R];
+                let steps = whole / $lanes;
+                // No burst, unless a step would be longer for fewer lines.
+                let each = if steps > 0 && bytes >= 2 * LINE * steps { bytes / steps } else { 0 };
+                if each == 0 {
+                    ahead.fetch(bytes);
+                }
                 // SAFETY: the caller's: every offset is inside of the extents.
                 unsafe {
                     // What lies behind the last column is the last column.
                     let columns: [*const W; C] = std::array::from_fn(|i| b.at(0, (j + i).min(n - 1)).start);
+                    let rows: [*const f32; R] = std::array::from_fn(|i| a.at(i, 0).start);
                     for p in (0..whole).step_by($lanes) {
+                        if each > 0 {
+                            ahead.fetch(each);
+                        }
                         let row = columns.map(|column| W::$widen(column.add(p))[0]);
-                        for (i, sums) in sums.iter_mut().enumerate() {
-                            let factors = $load(a.at(i, p).start);
+                        for (row_of_a, sums) in rows.iter().zip(&mut sums) {
+                            let factors = $load(row_of_a.add(p));
                             for (sum, &x) in sums.iter_mut().zip(&row) {
                                 *sum = $fma(factors, x, *sum);
                             }

@@ -17,14 +17,12 @@
 //! `cargo bench --bench ratios [-- masks|dropout|reads|fusion|shaders|compile|nested] [--small]`; `--small` shows that it
 //! works, and measures nothing of use.
 #[expect(dead_code, reason = "the peak of f32 alone is measured")]
+#[path = "../peak/mod.rs"]
 mod peak;
+mod reads;
 
-use pallas_kernels::decode_attention::{self, decode_attention};
 use pallas_kernels::flash_attention::{self, Dropout, flash_attention_with_lse};
 use pallas_kernels::flash_attention_backward::flash_attention_backward;
-use pallas_kernels::matmul::{Layout, matmul, matmul_with};
-use pallas_kernels::paged_attention::{self, Batch, BatchOptions, PagedCache, Requests};
-use pallas_kernels::quantized_matmul::{Quantized, quantized_matmul};
 use pallas_kernels::splash_attention::{Options, splash_attention_backward, splash_attention_with_lse};
 use pallas_kernels::splash_mask::{Mask, MaskInfo};
 use pallas_rt::exec::Compiled;
@@ -52,17 +50,23 @@ impl Bench {
         let x: Vec<f32> = (0..n).map(|i| (i.wrapping_mul(2_654_435_761) % 1009) as f32 / 1009.0 - 0.5).collect();
         self.client.array(&x, shape)
     }
-    /// Seconds of the fastest call of each, until its results are there: calls return before that.
+    /// Seconds of a call until its results are there: calls return before that.
+    fn time(&self, row: &Row) -> Result<f64> {
+        let start = Instant::now();
+        (row.call)()?;
+        self.client.block_until_ready()?;
+        Ok(start.elapsed().as_secs_f64())
+    }
+
+    /// Those of the fastest call of each.
     fn times(&self, rows: &[Row]) -> Result<Vec<f64>> {
         let mut best = vec![f64::INFINITY; rows.len()];
         // The first turn compiles.
         for turn in 0..=if self.small { 1 } else { 15 } {
             for (row, best) in rows.iter().zip(&mut best) {
-                let start = Instant::now();
-                (row.call)()?;
-                self.client.block_until_ready()?;
+                let time = self.time(row)?;
                 if turn > 0 {
-                    *best = best.min(start.elapsed().as_secs_f64());
+                    *best = best.min(time);
                 }
             }
         }
@@ -92,7 +96,7 @@ fn main() -> ExitCode {
     let tables: [(&str, Table); 7] = [
         ("masks", masks),
         ("dropout", dropout),
-        ("reads", reads),
+        ("reads", reads::table),
         ("fusion", fusion),
         ("shaders", shaders),
         ("compile", compile),
@@ -180,30 +184,6 @@ fn dropout(bench: &Bench) -> Result<bool> {
     Ok(good)
 }
 
-/// Bytes a second of operands that are read once, as a share of what the machine reads, and the time that reading or
-/// multiplying takes at least, whichever takes longer, as a share of the call's.
-fn reads(bench: &Bench) -> Result<bool> {
-    let numbers = vec![1.0f32; bench.of(16 << 20)];
-    let bytes = (4 * numbers.len()) as f64;
-    let mut rows = vec![row("a sum", bytes, move || Ok(sum(&numbers)))];
-    let mut operations = vec![0.0];
-    for (row, flops) in products(bench)?.into_iter().chain(caches(bench)?) {
-        rows.push(row);
-        operations.push(flops);
-    }
-    let times = bench.times(&rows)?;
-    let peak = peak::cpu::flops(std::thread::available_parallelism().map_or(1, usize::from));
-    println!("\nreading once, all threads; {:.0} GFLOP/s in f32", peak / 1e9);
-    println!("{:44}{:>8}{:>12}{:>10}{:>8}{:>10}", "operation", "MiB", "ms", "GB/s", "share", "of limit");
-    for ((row, time), flops) in rows.iter().zip(&times).zip(operations) {
-        let (name, mib, own) = (&row.name, row.work / f64::from(1 << 20), row.work / time);
-        let share = own / (bytes / times[0]);
-        let limit = share.max(flops / peak / time);
-        println!("{name:44}{mib:>8.0}{:>12.3}{:>10.1}{share:>8.2}{limit:>10.2}", time * 1e3, own / 1e9);
-    }
-    Ok(true)
-}
-
 /// A jitted chain of elementwise operations against the same operations one after the other.
 fn fusion(bench: &Bench) -> Result<bool> {
     let x = bench.numbers(&[bench.of(1 << 24)])?;
@@ -258,111 +238,6 @@ fn shaders(bench: &Bench) -> Result<bool> {
     println!("{:60}{launch:>10.1} ms", format!("{launches} pipelines by the driver, and launches"));
     println!("{:60}{:>10.1} ms", "a later call, in one submission", again);
     Ok(true)
-}
-
-/// The sum of all numbers, by all threads.
-fn sum(numbers: &[f32]) -> f32 {
-    // As many independent sums as hide an addition's latency, whatever the width of vectors.
-    let sum = |part: &[f32]| -> f32 {
-        let mut sums = [0.0f32; 32];
-        for row in part.as_chunks::<32>().0 {
-            sums.iter_mut().zip(row).for_each(|(sum, x)| *sum += x);
-        }
-        sums.iter().sum()
-    };
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    std::thread::scope(|s| {
-        let parts = numbers.chunks(numbers.len().div_ceil(threads));
-        let sums: Vec<_> = parts.map(|part| s.spawn(move || sum(part))).collect();
-        sums.into_iter().map(|sum| sum.join().expect("additions do not panic")).sum()
-    })
-}
-
-/// A few rows times a matrix, in each representation.
-fn products(bench: &Bench) -> Result<Vec<(Row, f64)>> {
-    let (client, n) = (&bench.client, bench.of(4096));
-    let w = bench.numbers(&[n, n])?;
-    let mut rows = vec![];
-    let flops = |m: usize| (2 * m * n * n) as f64;
-    let bytes = |dtype: DType| (n * n * dtype.bytes()) as f64;
-    for m in [1, 4, 8, 16] {
-        let (x, w) = (bench.numbers(&[m, n])?, w.clone());
-        let own = row(format!("matmul f32, {m} rows"), bytes(DType::F32), move || matmul(&x, &w));
-        rows.push((own, flops(m)));
-    }
-    for m in [1, 8] {
-        let (x, w) = (bench.numbers(&[m, n])?, w.clone());
-        let layout = Layout { b_transposed: true, ..Layout::default() };
-        let name = format!("matmul f32, {m} rows, transposed weights");
-        rows.push((row(name, bytes(DType::F32), move || matmul_with(&x, &w, layout, |x| x)), flops(m)));
-    }
-    for dtype in [DType::F16, DType::Bf16] {
-        let (x, w) = (bench.numbers(&[1, n])?.cast(dtype), w.cast(dtype));
-        rows.push((row(format!("matmul {dtype}, 1 row"), bytes(dtype), move || matmul(&x, &w)), flops(1)));
-    }
-    let patterns: Vec<u8> = (0..n * n).map(|i| (i.wrapping_mul(2_654_435_761) >> 9) as u8 & 0x3f).collect();
-    let group = 128;
-    let scales = bench.numbers(&[n / group, n])?;
-    let zeros = client.array_from_bytes(DType::U8, &[n / group, n], &patterns[..n * n / group])?;
-    let eight = client.array_from_bytes(DType::I8, &[n, n], &patterns[..n * n])?;
-    let four = client.array_from_bytes(DType::U8, &[n / 2, n], &patterns[..n * n / 2])?;
-    for m in [1, 8] {
-        for (name, values, zeros, share) in [("int8", &eight, None, 1.0), ("int4", &four, Some(&zeros), 0.5)] {
-            let weights = Quantized {
-                values: values.clone(),
-                scales: scales.clone(),
-                zeros: zeros.cloned(),
-                k: n,
-                group: Some(group),
-            };
-            let x = bench.numbers(&[m, n])?;
-            let own = row(format!("matmul {name} weights, {m} rows"), share * bytes(DType::I8), move || {
-                quantized_matmul(&x, &weights)
-            });
-            rows.push((own, flops(m)));
-        }
-    }
-    Ok(rows)
-}
-
-/// Queries of 32 heads over keys and values of 8.
-fn caches(bench: &Bench) -> Result<Vec<(Row, f64)>> {
-    let (client, [heads, key_heads, keys, d]) = (&bench.client, [32, 8, bench.of(8192), 128]);
-    let elements = key_heads * keys * d;
-    // Scores, and values by weights.
-    let flops = |queries: usize| (4 * heads * queries * keys * d) as f64;
-    let mut rows = vec![];
-    for dtype in [DType::F32, DType::F16] {
-        let numbers = |heads, rows| bench.numbers(&[1, heads, rows, d]).map(|x| x.cast(dtype));
-        let k = numbers(key_heads, keys)?;
-        for queries in [1, 4, 16, 64] {
-            if dtype == DType::F16 && queries > 1 {
-                continue;
-            }
-            // Keys and values of their own arrays, as ever.
-            let (q, k, v) = (numbers(heads, queries)?, k.clone(), numbers(key_heads, keys)?);
-            let own =
-                row(format!("decode {dtype}, {queries} queries"), (2 * elements * dtype.bytes()) as f64, move || {
-                    decode_attention(&q, &k, &v, &decode_attention::Options::default())
-                });
-            rows.push((own, flops(queries)));
-        }
-    }
-    let (requests, page) = (4, 16);
-    let pages = keys / page;
-    for dtype in [DType::F32, DType::I8] {
-        let cache = PagedCache::new(client, dtype, [pages, key_heads, page, d])?;
-        let tables: Vec<i32> = (0..pages).map(|j| (j * 7 % pages) as i32).collect();
-        let step = Requests { tables: &tables, lengths: &[(keys / requests) as i32; 4], starts: &[0, 1, 2, 3, 4] };
-        let batch = Batch::new(&cache, heads, step, BatchOptions::default())?;
-        let q = bench.numbers(&[requests, heads, d])?;
-        let own = row(format!("paged {dtype}, pages of {page}"), (2 * elements * dtype.bytes()) as f64, move || {
-            batch.attend(&q, &cache, &paged_attention::Options::default())
-        });
-        // The keys are those of four requests.
-        rows.push((own, flops(1)));
-    }
-    Ok(rows)
 }
 
 /// A kernel made without the macro: `steps` additions to a block of 16 x 16, as one chain or each between a load and a
