@@ -1,6 +1,6 @@
 //! Arrays that several programs of a kernel divide.
 use crate::jit;
-use crate::ops::{self, between, by, keep, select};
+use crate::ops::{self, Mode, between, by, keep, select};
 use crate::prelude::*;
 
 /// A function, and for an element of its result the position of that element in the operand; `None` for a pad.
@@ -34,6 +34,37 @@ fn elements_of_long_axes_are_moved() {
             let pad = if std::ptr::eq(y, &alone) { -1 } else { -2 };
             for (i, &found) in found.iter().enumerate() {
                 assert_eq!(found, from(i, n).map_or(pad, |i| i as i32), "{name} at {i}");
+            }
+        }
+    }
+}
+
+/// No block divides the rows, so the last one ends behind them. The second table is more than the caches of a core hold.
+#[test]
+fn rows_that_are_longer_than_a_block_are_taken() {
+    for [rows, n] in [[3, 40_009], [41, 110_017]] {
+        let x = Client::cpu().array(&(0..(rows * n) as i32).collect::<Vec<_>>(), &[rows, n]).expect("it fits");
+        for dtype in [DType::F32, DType::I32, DType::Bf16] {
+            let (x, last) = ((&x % 251).cast(dtype), rows as i32 - 1);
+            for at in [vec![], vec![last, -1, 0, last + 1, -last - 2, 1]] {
+                let places = Client::cpu().array(&at, &[at.len()]).expect("it fits");
+                let take = |x: &Array, at: &Array| x.take_with(at, 0, Mode::FillWith(7.0));
+                // An operation behind it has windows of a tile of its own.
+                for (more, found) in [
+                    (0, take(&x, &places)),
+                    (1, jit(move |x: &Array, at: &Array| take(x, at) + 1)(&x, &places).expect("it runs")),
+                ] {
+                    let found = found.cast(DType::I32).to_vec::<i32>().expect("it runs");
+                    assert_eq!(found.len(), at.len() * n);
+                    for (row, &place) in found.chunks(n).zip(&at) {
+                        let from = if place < 0 { place + rows as i32 } else { place };
+                        let inside = (0..=last).contains(&from);
+                        let right = |(i, &x): (usize, &i32)| {
+                            x == more + if inside { (from * n as i32 + i as i32) % 251 } else { 7 }
+                        };
+                        assert!(row.iter().enumerate().all(right), "{dtype}, row {place} of {rows}, {more} added");
+                    }
+                }
             }
         }
     }
