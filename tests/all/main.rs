@@ -6,6 +6,7 @@ mod disk;
 mod early_reads;
 #[cfg(feature = "gpu")]
 mod emulation;
+mod ends;
 mod examples;
 mod faults;
 mod kernels;

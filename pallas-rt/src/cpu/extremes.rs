@@ -1,26 +1,19 @@
 //! Positions of extremes: of one line, of adjacent columns, of short rows.
+use super::gemm;
 use super::strips::{compiled, typed};
 use pallas_ir::DType;
 use std::mem::MaybeUninit;
 
-/// Position of the extreme of `n` elements at a stride (in elements): the first of ties; the first NaN wins.
-///
-/// # Safety
-/// `x` has `n` elements of `dtype` at that stride.
-pub(super) unsafe fn extreme(dtype: DType, max: bool, x: *const u8, stride: isize, n: usize) -> i32 {
-    let mut place = 0;
-    if n > 0 {
-        // SAFETY: the caller's; one line is not apart from others.
-        unsafe { extremes(dtype, max, x, (stride, n), (0, 1), &raw mut place) };
-    }
-    place
-}
-
 #[inline(always)]
 unsafe fn extreme_of<T: Ordered, const MAX: bool>(x: *const T, stride: isize, n: usize) -> i32 {
-    if stride == 1 && n >= LONG_LINE {
+    if stride == 1 && n > SHORT_ROW {
         // SAFETY: the caller's.
-        return unsafe { extreme_of_parts::<T, MAX>(x, n) };
+        return unsafe {
+            match n {
+                LONG_LINE.. => extreme_of_parts::<T, MAX, 32>(x, n),
+                _ => extreme_of_parts::<T, MAX, 16>(x, n),
+            }
+        };
     }
     // SAFETY: the caller's.
     let at = |i: usize| unsafe { *x.offset(i as isize * stride) }.key();
@@ -37,14 +30,14 @@ unsafe fn extreme_of<T: Ordered, const MAX: bool>(x: *const T, stride: isize, n:
     place
 }
 
-/// Searches a line as rows of [`COLUMNS`] elements, column by column, and then what was found.
+/// Searches a line as rows of `C` elements, column by column, and then what was found.
 #[inline(always)]
-unsafe fn extreme_of_parts<T: Ordered, const MAX: bool>(x: *const T, n: usize) -> i32 {
-    let rows = n / COLUMNS;
-    let mut places = [0; COLUMNS];
+unsafe fn extreme_of_parts<T: Ordered, const MAX: bool, const C: usize>(x: *const T, n: usize) -> i32 {
+    let rows = n / C;
+    let mut places = [0; C];
     // SAFETY: the caller's.
-    unsafe { block_of::<T, MAX>(x, COLUMNS as isize, rows, COLUMNS, places.as_mut_ptr()) };
-    let found = places.iter().enumerate().map(|(column, &row)| row as usize * COLUMNS + column);
+    unsafe { few_of::<T, MAX, C>(x, C as isize, rows, places.as_mut_ptr()) };
+    let found = places.iter().enumerate().map(|(column, &row)| row as usize * C + column);
     // SAFETY: the caller's.
     let at = |i: usize| unsafe { *x.add(i) }.key();
     let is_better = |i: usize, than: usize| {
@@ -56,10 +49,10 @@ unsafe fn extreme_of_parts<T: Ordered, const MAX: bool>(x: *const T, n: usize) -
             (is_nan, _) => is_nan,
         }
     };
-    found.chain(rows * COLUMNS..n).fold(0, |best, i| if is_better(i, best) { i } else { best }) as i32
+    found.chain(rows * C..n).fold(0, |best, i| if is_better(i, best) { i } else { best }) as i32
 }
 
-/// Elements that [`extreme`] compares.
+/// Elements that [`extremes`] compares.
 trait Ordered: Copy {
     /// Has the same order.
     type Key: Copy + PartialOrd;
@@ -107,31 +100,28 @@ ordered!(halves: half::f16, half::bf16);
 /// Columns, or short rows, that are searched together.
 const COLUMNS: usize = 64;
 /// Most elements of such rows: where a search one by one finds a better element cannot be foreseen.
-const SHORT_ROW: usize = 16;
-/// Fewest elements of a line that is searched in parts.
-const LONG_LINE: usize = 8 * COLUMNS;
+const SHORT_ROW: usize = 64;
+/// Fewest elements of a line that is searched in more parts.
+const LONG_LINE: usize = 512;
 
-/// Positions of the extremes of columns, each of `n` elements at a stride, which lie `apart` from one another (both in
-/// elements); see [`extreme`].
+/// Finds the positions of the extremes of columns, each of `n` elements at a stride, which lie `apart` from one another (both
+/// in elements): of each the first of ties; the first NaN wins.
 ///
 /// # Safety
-/// `x` has the columns, of at least one element of `dtype` each; there is room for the positions.
-pub(super) unsafe fn extremes(
-    dtype: DType,
-    max: bool,
-    x: *const u8,
-    (stride, n): (isize, usize),
-    (apart, columns): (isize, usize),
-    to: *mut i32,
-) {
-    // SAFETY: the caller's.
-    typed!(dtype, T => unsafe { fastest_extremes::<T>()(max, x.cast(), [stride, apart], n, columns, to) });
+/// `x` has the columns, of at least one element of the type each; there is room for the positions.
+pub(super) type Extremes =
+    unsafe fn(max: bool, x: *const u8, stride_apart: [isize; 2], n: usize, columns: usize, to: *mut i32);
+
+/// .. of elements of a type.
+pub(super) fn extremes(dtype: DType) -> Extremes {
+    typed!(dtype, T => fastest_extremes::<T>())
 }
-compiled! { fastest_extremes<T: Ordered>() -> unsafe fn(bool, *const T, [isize; 2], usize, usize, *mut i32) =
-extremes_of(max: bool, x: *const T, by: [isize; 2], n: usize, columns: usize, to: *mut i32) }
+compiled! { fastest_extremes<T: Ordered>() -> Extremes =
+extremes_of(max: bool, x: *const u8, by: [isize; 2], n: usize, columns: usize, to: *mut i32) }
 
 #[inline(always)]
-unsafe fn extremes_of<T: Ordered>(max: bool, x: *const T, by: [isize; 2], n: usize, columns: usize, to: *mut i32) {
+unsafe fn extremes_of<T: Ordered>(max: bool, x: *const u8, by: [isize; 2], n: usize, columns: usize, to: *mut i32) {
+    let x = x.cast::<T>();
     // SAFETY: the caller's.
     unsafe {
         match max {
@@ -157,12 +147,9 @@ unsafe fn all_extremes_of<T: Ordered, const MAX: bool>(
         unsafe {
             let (own, to) = (x.offset(first as isize * apart), to.add(first));
             let (x, stride) = match apart {
-                1 => (own, stride),
+                1 if columns > 1 => (own, stride),
                 _ if stride == 1 && n <= SHORT_ROW => {
-                    for r in 0..count {
-                        let row = own.offset(r as isize * apart);
-                        (0..n).for_each(|i| turned.add(i * COLUMNS + r).write(row.add(i).read()));
-                    }
+                    turn(own, apart, n, count, turned);
                     (turned.cast_const(), COLUMNS as isize)
                 }
                 _ => {
@@ -173,36 +160,110 @@ unsafe fn all_extremes_of<T: Ordered, const MAX: bool>(
                     continue;
                 }
             };
-            match count {
-                COLUMNS => block_of::<T, MAX>(x, stride, n, COLUMNS, to),
-                _ => block_of::<T, MAX>(x, stride, n, count, to),
-            }
+            block_of::<T, MAX>(x, stride, n, count, to);
         }
     }
 }
 
-/// .. of at most [`COLUMNS`] columns.
+/// .. of a few columns that are adjacent: as many at a time as registers hold, the last ones twice if others are left over.
 ///
 /// # Safety
 /// As [`extremes`].
 #[inline(always)]
 unsafe fn block_of<T: Ordered, const MAX: bool>(x: *const T, stride: isize, n: usize, count: usize, to: *mut i32) {
+    let mut first = 0;
+    macro_rules! columns {
+        ($($W:literal)*) => {$(
+            // SAFETY: the caller's.
+            unsafe {
+                while count - first >= $W {
+                    few_of::<T, MAX, $W>(x.add(first), stride, n, to.add(first));
+                    first += $W;
+                }
+                if $W < WIDEST && first < count && count >= $W {
+                    return few_of::<T, MAX, $W>(x.add(count - $W), stride, n, to.add(count - $W));
+                }
+            }
+        )*};
+    }
+    columns!(32 8 2 1);
+}
+/// Columns from which on the last ones are searched by fewer at a time, not twice.
+const WIDEST: usize = 32;
+
+/// .. of `W` adjacent columns.
+///
+/// # Safety
+/// As [`extremes`].
+#[inline(always)]
+unsafe fn few_of<T: Ordered, const MAX: bool, const W: usize>(x: *const T, stride: isize, n: usize, to: *mut i32) {
     // SAFETY: the caller's.
     unsafe {
-        let mut best = [x.read().key(); COLUMNS];
-        let mut place = [0; COLUMNS];
-        (0..count).for_each(|c| best[c] = x.add(c).read().key());
+        let (mut best, mut place) = (keys::<T, W>(x), [0; W]);
         for i in 1..n {
-            let row = x.offset(i as isize * stride);
-            for c in 0..count {
-                let (own, other) = (row.add(c).read().key(), best[c]);
-                let is_better = if MAX { own > other } else { own < other };
-                let is_taken = (is_better | T::is_nan(own)) & !T::is_nan(other);
-                best[c] = if is_taken { own } else { other };
-                place[c] = if is_taken { i as i32 } else { place[c] };
+            // Whole arrays, which stay in registers.
+            let (own, other, mut places) = (keys::<T, W>(x.offset(i as isize * stride)), best, place);
+            for c in 0..W {
+                let is_better = if MAX { own[c] > other[c] } else { own[c] < other[c] };
+                let is_taken = (is_better | T::is_nan(own[c])) & !T::is_nan(other[c]);
+                best[c] = if is_taken { own[c] } else { other[c] };
+                places[c] = if is_taken { i as i32 } else { places[c] };
             }
+            place = places;
         }
-        std::ptr::copy_nonoverlapping(place.as_ptr(), to, count);
+        to.cast::<[i32; W]>().write(place);
+    }
+}
+
+/// What `W` adjacent elements are compared by.
+///
+/// # Safety
+/// There are so many.
+#[inline(always)]
+unsafe fn keys<T: Ordered, const W: usize>(x: *const T) -> [T::Key; W] {
+    // SAFETY: the caller's.
+    unsafe {
+        let mut keys = [x.read().key(); W];
+        for (c, key) in keys.iter_mut().enumerate() {
+            *key = x.add(c).read().key();
+        }
+        keys
+    }
+}
+
+/// Copies `count` short rows of `n` elements as columns, [`COLUMNS`] elements apart.
+///
+/// # Safety
+/// There are such rows, so far apart, and room for the columns.
+#[inline(always)]
+unsafe fn turn<T: Ordered>(x: *const T, apart: isize, n: usize, count: usize, to: *mut T) {
+    macro_rules! of {
+        ($N:expr) => {
+            for r in 0..count {
+                // SAFETY: the caller's.
+                unsafe {
+                    let row = x.offset(r as isize * apart);
+                    (0..$N).for_each(|i| to.add(i * COLUMNS + r).write(row.add(i).read()));
+                }
+            }
+        };
+    }
+    // SAFETY: the caller's.
+    let is_done =
+        n > 8 && size_of::<T>() == 4 && unsafe { gemm::transpose(x.cast(), apart, to.cast(), COLUMNS, [n, count]) };
+    if is_done {
+        return;
+    }
+    // Loops over a known number of elements have no turns.
+    match n {
+        2 => of!(2),
+        3 => of!(3),
+        4 => of!(4),
+        5 => of!(5),
+        6 => of!(6),
+        7 => of!(7),
+        8 => of!(8),
+        _ => of!(n),
     }
 }
 
@@ -214,7 +275,26 @@ mod tests {
     /// Columns with ties and NaN, of any number of elements and columns, searched together and one by one.
     #[test]
     fn columns_have_the_extremes_of_each() {
-        for (n, columns) in [(1, 5), (2, 64), (3, 130), (9, 63), (16, 65), (40, 1), (512, 2), (1000, 3), (1600, 1)] {
+        for (n, columns) in [
+            (1, 5),
+            (2, 64),
+            (3, 130),
+            (3, 25),
+            (7, 3),
+            (5, 47),
+            (6, 39),
+            (8, 33),
+            (27, 70),
+            (64, 9),
+            (100, 3),
+            (200, 1),
+            (9, 63),
+            (16, 65),
+            (40, 1),
+            (512, 2),
+            (1000, 3),
+            (1600, 1),
+        ] {
             for max in [true, false] {
                 let number = |i: usize| match i % 5 {
                     2 => [f32::NAN, -f32::NAN][i / 5 % 2],
@@ -249,11 +329,15 @@ mod tests {
                 for (dtype, start) in starts {
                     let mut found = vec![-1; columns];
                     // SAFETY: there are so many columns of the type, and room for their positions.
-                    unsafe { extremes(dtype, max, start, (columns as isize, n), (1, columns), found.as_mut_ptr()) };
+                    unsafe { extremes(dtype)(max, start, [columns as isize, 1], n, columns, found.as_mut_ptr()) };
                     assert_eq!(found, expected, "{n}x{columns} of {dtype}, {max}");
                     let column = |c: usize| start.wrapping_add(c * dtype.bytes());
                     // SAFETY: it is one of the columns.
-                    let one = |c: usize| unsafe { extreme(dtype, max, column(c), columns as isize, n) };
+                    let one = |c: usize| unsafe {
+                        let mut place = -1;
+                        extremes(dtype)(max, column(c), [columns as isize, 0], n, 1, &raw mut place);
+                        place
+                    };
                     let found: Vec<i32> = (0..columns).map(one).collect();
                     assert_eq!(found, expected, "{n}x{columns} of {dtype}, {max}, one by one");
                     // The columns are rows, two elements further apart than they are long.
@@ -269,7 +353,7 @@ mod tests {
                     // SAFETY: there are so many rows of the type, and room for their positions.
                     unsafe {
                         let far = (n + 2) as isize;
-                        extremes(dtype, max, turned.as_ptr(), (1, n), (far, columns), found.as_mut_ptr());
+                        extremes(dtype)(max, turned.as_ptr(), [1, far], n, columns, found.as_mut_ptr());
                     }
                     assert_eq!(found, expected, "{columns}x{n} of {dtype}, {max}, in rows");
                 }

@@ -3,6 +3,7 @@ use super::boxes::{Along, Inner, each_row};
 use super::line::{AHEAD, FETCHED, Line, fetch};
 use super::strips::compiled;
 use crate::raw;
+use half::{bf16, f16};
 use pallas_ir::scalar::VisitMonoid;
 use pallas_ir::{DType, Elem, Lane, ScalarOp};
 use std::any::Any;
@@ -266,6 +267,31 @@ compiled! {
 }
 compiled! { fastest_at<O: Lane<(T, T), Out = T>, T: Elem>() -> At = at(line: Line, x: *const u8, out: *mut u8) }
 
+/// The larger or the smaller of two 16-bit floats, by their bits: sixteen fit a vector, of which wider ones take two and more.
+struct Extreme<const MAX: bool>;
+
+macro_rules! extreme {
+    ($($T:ident quiet $quiet:literal),*) => {$(
+        impl<const MAX: bool> Lane<($T, $T)> for Extreme<MAX> {
+            type Out = $T;
+            fn reference(args: ($T, $T)) -> $T {
+                Self::fast(args)
+            }
+            #[inline(always)]
+            fn fast((a, b): ($T, $T)) -> $T {
+                const INFINITY: u16 = $T::INFINITY.to_bits();
+                // Integers in the order of the floats, -0 below +0; the other way round as well.
+                let key = |bits: u16| bits ^ ((bits as i16 >> 15) as u16 & 0x7fff);
+                let [x, y] = [key(a.to_bits()) as i16, key(b.to_bits()) as i16];
+                let bits = key(if MAX { x.max(y) } else { x.min(y) } as u16);
+                let or_nan = |bits: u16, of: u16| if of & 0x7fff > INFINITY { of | $quiet } else { bits };
+                $T::from_bits(or_nan(or_nan(bits, b.to_bits()), a.to_bits()))
+            }
+        }
+    )*};
+}
+extreme!(f16 quiet 0x200, bf16 quiet 0x40);
+
 /// The loops of a monoid.
 pub(super) fn fold(op: ScalarOp, dtype: DType) -> Fold {
     struct Pick {
@@ -286,12 +312,45 @@ pub(super) fn fold(op: ScalarOp, dtype: DType) -> Fold {
         }
     }
     let flushes = op == ScalarOp::Mul && matches!(dtype, DType::F32 | DType::F64);
+    match (op, dtype) {
+        (ScalarOp::Minimum, DType::F16) => return Pick { flushes }.visit::<Extreme<false>, f16>(),
+        (ScalarOp::Maximum, DType::F16) => return Pick { flushes }.visit::<Extreme<true>, f16>(),
+        (ScalarOp::Minimum, DType::Bf16) => return Pick { flushes }.visit::<Extreme<false>, bf16>(),
+        (ScalarOp::Maximum, DType::Bf16) => return Pick { flushes }.visit::<Extreme<true>, bf16>(),
+        _ => {}
+    }
     op.visit_monoid(dtype, Pick { flushes }).expect("the shape rule admits monoids only")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pallas_ir::dtype::Half;
+
+    /// Extremes of 16-bit floats by their bits are those of the floats: of all kinds of numbers, signs of zeros too.
+    #[test]
+    fn extremes_by_bits_are_those_of_floats() {
+        fn check<T: Elem + Half, O: Lane<(T, T), Out = T>, X: Lane<(T, T), Out = T>>(
+            of: impl Fn(u16) -> T,
+            to: impl Fn(T) -> u16,
+        ) {
+            let kinds = [
+                0, 1, 0x3ff, 0x400, 0x3c00, 0x7bff, 0x7c00, 0x7c01, 0x7e00, 0x80, 0x7f, 0x3f80, 0x7f7f, 0x7f80, 0x7f81,
+                0x7fc0,
+            ];
+            let all: Vec<u16> = kinds.into_iter().flat_map(|bits| [bits, bits | 0x8000]).collect();
+            for (&a, &b) in all.iter().flat_map(|a| all.iter().map(move |b| (a, b))) {
+                let [found, want] = [X::fast((of(a), of(b))), O::reference((of(a), of(b)))];
+                let same = to(found) == to(want) || found.wide().is_nan() && want.wide().is_nan();
+                assert!(same, "{a:x} and {b:x}: {:x}, the reference {:x}", to(found), to(want));
+            }
+        }
+        use pallas_ir::scalar::{Maximum, Minimum};
+        check::<f16, Minimum, Extreme<false>>(f16::from_bits, f16::to_bits);
+        check::<f16, Maximum, Extreme<true>>(f16::from_bits, f16::to_bits);
+        check::<bf16, Minimum, Extreme<false>>(bf16::from_bits, bf16::to_bits);
+        check::<bf16, Maximum, Extreme<true>>(bf16::from_bits, bf16::to_bits);
+    }
 
     /// A product that shrinks ends at 0, not at the least subnormal number; its zeros keep their signs.
     #[test]

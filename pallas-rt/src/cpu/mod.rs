@@ -8,7 +8,7 @@
 //! it; [`apart`] determines which programs may run at the same time, [`shares`] distributes them over the
 //! threads of a [`team`], [`run`]
 //! executes the steps of one. The computations are in [`gemm`] (products), [`jit`] (elementwise chains in machine code),
-//! [`strips`] and [`convert`] (all other elementwise loops), [`fold`] (reductions), [`sort`], [`tile`] (strided memory), [`rows`]
+//! [`strips`] and [`convert`] (all other elementwise loops), [`fold`] (reductions), [`finite`], [`sort`], [`tile`] (strided memory), [`rows`]
 //! (copies of its rows), [`line`] and [`positions`] (elements and windows at positions given by data).
 //!
 //! No data can make a program touch memory outside of its operands: accesses are clipped to the array when they run.
@@ -20,6 +20,8 @@ mod boxes;
 mod convert;
 #[allow(unsafe_code, reason = "loops over raw lines")]
 mod extremes;
+#[allow(unsafe_code, reason = "loops over raw rows")]
+mod finite;
 #[allow(unsafe_code, reason = "loops over raw rows")]
 mod fold;
 #[allow(unsafe_code, reason = "micro-kernels over raw matrices")]

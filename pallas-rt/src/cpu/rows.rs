@@ -43,7 +43,7 @@ pub(super) unsafe fn copy_row(
 }
 
 /// Bytes of a row that takes less time to copy than to call a function for it.
-const SHORT: usize = 128;
+pub(super) const SHORT: usize = 128;
 
 /// Copies rows, whose elements of `bytes` and which themselves lie at strides (in elements): a stride of each side.
 ///

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! %3 = 64; %4 = 1; %5 = sub %3 %4        ->    %5 = 63
+//! %7 = reduce op(add) axes(1) %6          ->    %7 = add %6 0, of one column
 //! %6 = mul %2 %3; .. %9 = mul %2 %3      ->    %6 = mul %2 %3, also for %9
 //! %7 = if true { .. yield %8 }           ->    .., %8 for %7
 //! %9 = eq %2 %2                          ->    %9 = true, for integers
@@ -10,7 +11,8 @@
 use super::rewrite::Rewrite;
 use crate::interp::eval;
 use pallas_ir::scalar::Ty;
-use pallas_ir::{DType, Inst, Kernel, Literal, Loc, Op, RegionId, ScalarOp, Value};
+use pallas_ir::structural::Reduce;
+use pallas_ir::{DType, Inst, Kernel, Literal, Loc, Op, RegionId, ScalarOp, StructuralOp, Value};
 use std::collections::{BTreeMap, HashMap};
 
 /// Simplifies a kernel.
@@ -109,9 +111,21 @@ impl Simplify {
         if let Some(same) = self.unchanged(&inst.op, args) {
             return same;
         }
-        let op = self.folded(&inst.op, args, r).map_or_else(|| inst.op.clone(), Op::Const);
-        let args = if matches!(op, Op::Const(_)) { vec![] } else { args.to_vec() };
-        let computed = (op, args);
+        let computed = match self.folded(&inst.op, args, r) {
+            Some(known) => (Op::Const(known), vec![]),
+            None => match fold_of_one(&inst.op, args, r) {
+                Some((op, neutral)) => {
+                    let start = r.out.constant(neutral, loc);
+                    self.constants.insert(start, neutral);
+                    let (op, args) = (Op::Scalar(op), vec![args[0], start]);
+                    if let Some(same) = self.unchanged(&op, &args) {
+                        return same;
+                    }
+                    (op, args)
+                }
+                None => (inst.op.clone(), args.to_vec()),
+            },
+        };
         if let Some(value) = self.scopes.iter().find_map(|scope| scope.get(&computed)) {
             return *value;
         }
@@ -155,6 +169,13 @@ impl Simplify {
     }
 }
 
+/// A fold of axes that have one element each: its operation, and the number it begins with.
+fn fold_of_one(op: &Op, args: &[Value], r: &Rewrite<'_>) -> Option<(ScalarOp, Literal)> {
+    let Op::Structural(StructuralOp::Reduce(Reduce { op, axes, keep: true })) = op else { return None };
+    let ty = r.out.kernel().ty(args[0]);
+    axes.iter().all(|&axis| ty.shape[axis] == 1).then_some((*op, op.neutral(ty.dtype)?))
+}
+
 /// The result of comparing a number with itself, as for two zeros. NaN would give another.
 fn holds_of_equals(op: ScalarOp) -> Option<bool> {
     let row = op.row();
@@ -164,6 +185,32 @@ fn holds_of_equals(op: ScalarOp) -> Option<bool> {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn a_fold_of_one_element_is_an_operation() {
+        let text = "
+kernel one {
+  in x: f32[4, 1] block [4, 1]
+  in w: i32[4, 3] block [4, 3]
+  out y: f32[4, 1] block [4, 1] empty 0.0
+  out z: i32[4, 1] block [4, 1] empty 0
+  body {
+    %0: f32[4,1] = load @x array[0:4, 0:1]
+    %1: f32[4,1] = reduce op(add) axes(1) %0
+    %2: f32[4,1] = reduce op(maximum) axes(1) %1
+    store @y array[0:4, 0:1] %2
+    %3: i32[4,3] = load @w array[0:4, 0:3]
+    %4: i32[4,1] = reduce op(add) axes(1) %3
+    %5: i32[4,1] = reduce op(add) axes(1) %4
+    store @z array[0:4, 0:1] %5
+  }
+}
+";
+        let simple = super::simplify(&text.parse().expect("a kernel")).to_string();
+        // Of integers nothing is left: adding 0 changes none.
+        assert_eq!(simple.matches(" reduce ").count(), 1, "{simple}");
+        assert!(simple.contains(" add %") && simple.contains(" maximum %"), "{simple}");
+    }
+
     #[test]
     fn neutral_elements_change_integers_alone() {
         let text = "

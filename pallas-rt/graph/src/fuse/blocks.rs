@@ -39,6 +39,8 @@ pub struct Sizes {
 /// Elements of an array that a core's caches hold, and adjacent ones of its rows that a program reads at least.
 const CACHED: usize = 1 << 18;
 const LINES: usize = 64;
+/// Elements of the largest tile that is only read, once.
+const STREAMED: usize = 1 << 19;
 /// Elements of a vector of a core, and of a line of its caches.
 const VECTOR: usize = 8;
 pub(super) const LINE: usize = 16;
@@ -107,11 +109,12 @@ fn of_elements(graph: &Graph, cluster: &Cluster, extents: &[usize], sizes: &Size
                 columns = cuts[0].iter().rev().map_while(|cut| cut.axis()).map(usize::from).collect();
             }
         }
-        // A short column of which a program reads any element is as good as one that it reads whole.
+        // A short column of which a program reads any element, and many, is as good as one that it reads whole.
         if let Op::Structural(StructuralOp::Gather(_)) = &e.op {
             let cuts = cut::operands(graph, e, &cluster.cuts[&e.result()]).expect("a member has cuts");
             let shape = &graph.ty(e.args[0]).shape;
-            if whole(shape, &cuts[0]) <= SHORT_COLUMN {
+            let reads_many = graph.ty(e.result()).elements() >= graph.ty(e.args[0]).elements();
+            if reads_many && whole(shape, &cuts[0]) <= SHORT_COLUMN {
                 tiles.push((shape, cuts[0].clone()));
             }
         }
@@ -120,7 +123,11 @@ fn of_elements(graph: &Graph, cluster: &Cluster, extents: &[usize], sizes: &Size
     let sorted: usize = members().map(|e| sorted(graph, e, &cluster.cuts[&e.result()])).sum();
     // A fold alone reads everything once and needs no cache: a program takes longer than its steps.
     let is_fold = cluster.members.len() == 1 && folded > 0;
-    let tile = if columns.is_empty() && !is_fold { sizes.tile } else { sizes.of_columns(folded)[0] };
+    let mut tile = if columns.is_empty() && !is_fold { sizes.tile } else { sizes.of_columns(folded)[0] };
+    if is_fold && folded > CACHED && sizes.panel.is_none() {
+        // Whole rows are read faster, where programs enough are left.
+        tile = tile.max((folded / (8 * sizes.programs)).min(STREAMED));
+    }
     let mut most = (sizes.sorted / sorted.max(1)).max(1);
     let reached = reached(graph, cluster, extents, tile);
     let mut blocks = vec![1; extents.len()];

@@ -79,10 +79,11 @@ pub(super) fn linear<'g>(
 }
 
 /// The cotangent of an operand whose elements were read at positions, each perhaps many times: what came back, added up at
-/// those positions in the type that accumulates it.
-pub(super) fn scattered<'g>(op: Scatter, to: &Arg<'_, 'g>, index: E<'g>, cotangent: E<'g>) -> E<'g> {
-    let (own, wide) = (to.dtype, to.dtype.accumulator());
-    if wide == own {
+/// those positions in the type that accumulates it. What came back from one position has nothing to be added to.
+pub(super) fn scattered<'g>(op: Scatter, to: &Arg<'_, 'g>, index: (E<'g>, &[Dim]), cotangent: E<'g>) -> E<'g> {
+    let (own, wide, (index, positions)) = (to.dtype, to.dtype.accumulator(), index);
+    let mut others = (0..positions.len()).filter(|axis| *axis != op.index_vector_dim);
+    if wide == own || others.all(|axis| positions[axis].as_number() == Some(1)) {
         return cotangent.apply(op, &[to.value.zero(), index, cotangent]);
     }
     let cast = |x: E<'g>, to| x.apply(Cast { to }, &[x]);

@@ -154,7 +154,7 @@ impl Structural for Gather {
     fn transpose<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
         // A scatter skips windows that leave the operand, so starts are moved as the gather moves them.
         let index = held(&self.windows(args[1].shape.len()), args[0].shape, &args[1]);
-        vec![Some(scattered(self.reversed(Some(ScalarOp::Add)), &args[0], index, cotangent)), None]
+        vec![Some(scattered(self.reversed(Some(ScalarOp::Add)), &args[0], (index, args[1].shape), cotangent)), None]
     }
     fn draw(from: &mut dyn Draw) -> Option<Self> {
         let x = from.operand(&|ty| !ty.is_scalar() && !ty.shape.contains(&0))?.shape;

@@ -93,7 +93,7 @@ impl Structural for TakeAlong {
     }
     fn transpose<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
         let add = self.gather(args[0].shape.len()).reversed(Some(ScalarOp::Add));
-        vec![Some(scattered(add, &args[0], args[1].value, cotangent)), None]
+        vec![Some(scattered(add, &args[0], (args[1].value, args[1].shape), cotangent)), None]
     }
     fn draw(from: &mut dyn Draw) -> Option<Self> {
         let (x, axis) = along(from)?;

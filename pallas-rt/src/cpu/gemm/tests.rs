@@ -362,7 +362,7 @@ fn products_of_few_elements_and_columns_agree_with_doubles() {
             let extents = Extents { m, n, k };
             // SAFETY: `layouts` places the matrices inside of their data, C has m rows of n or more; the kernel is this machine's.
             unsafe {
-                run(&mut |c| tiny::fastest::<f32>()(extents, a, b, c));
+                run(&mut |c| tiny::fastest::<f32>()(tiny::Batch { count: 1, apart: [0; 3] }, extents, a, b, c));
                 if let Some(kernel) = narrow {
                     run(&mut |c| narrow::few_columns(kernel, extents, a.cast(), b, c, &mut Packing::default()));
                 }

@@ -4,28 +4,49 @@ use super::{Extents, Matrix, Number, Target};
 
 /// Multiply-adds up to which a product is worth no preparation.
 pub(crate) const MOST: usize = 512;
+/// Terms up to which a sum does not wait for itself for long.
+pub(crate) const SHORT: usize = 16;
 
-type TinyFn<T> = unsafe fn(Extents, Matrix<T>, Matrix<T>, Target<T>);
+/// How many products there are, and how far apart the matrices of each are: A, B and C.
+#[derive(Clone, Copy)]
+pub(crate) struct Batch {
+    pub(crate) count: usize,
+    pub(crate) apart: [isize; 3],
+}
 
-/// `C (+)= A · B`, compiled for this machine's vectors.
+type TinyFn<T> = unsafe fn(Batch, Extents, Matrix<T>, Matrix<T>, Target<T>);
+
+/// `C (+)= A · B` for each of a batch, compiled for this machine's vectors.
 ///
 /// # Safety
 /// A, B and C hold the extents at these strides; C overlaps neither A nor B.
 pub(crate) fn fastest<T: Number>() -> TinyFn<T> {
     run::<T>()
 }
-compiled! { run<T: Number>() -> TinyFn<T> = rows(extents: Extents, a: Matrix<T>, b: Matrix<T>, c: Target<T>) }
+compiled! {
+    run<T: Number>() -> TinyFn<T>
+        = each(batch: Batch, extents: Extents, a: Matrix<T>, b: Matrix<T>, c: Target<T>)
+}
 
 /// # Safety
 /// See [`fastest`].
 #[inline(always)]
-unsafe fn rows<T: Number>(extents: Extents, a: Matrix<T>, b: Matrix<T>, c: Target<T>) {
-    // SAFETY: the caller's.
-    unsafe { if b.col == 1 { all::<T, true>(extents, a, b, c) } else { all::<T, false>(extents, a, b, c) } }
+unsafe fn each<T: Number>(batch: Batch, extents: Extents, a: Matrix<T>, b: Matrix<T>, c: Target<T>) {
+    let is_adjacent = b.col == 1;
+    for i in 0..batch.count as isize {
+        let [to_a, to_b, to_c] = batch.apart.map(|apart| i * apart);
+        // SAFETY: the caller's.
+        unsafe {
+            let a = Matrix { start: a.start.offset(to_a), ..a };
+            let b = Matrix { start: b.start.offset(to_b), ..b };
+            let c = Target { start: c.start.offset(to_c), ..c };
+            if is_adjacent { all::<T, true>(extents, a, b, c) } else { all::<T, false>(extents, a, b, c) }
+        }
+    }
 }
 
 /// # Safety
-/// See [`fastest`]; if they are adjacent, columns of B are.
+/// As [`fastest`] for one product; if they are adjacent, columns of B are.
 #[inline(always)]
 unsafe fn all<T: Number, const ADJACENT: bool>(extents: Extents, a: Matrix<T>, b: Matrix<T>, c: Target<T>) {
     let Extents { m, n, k } = extents;

@@ -1,5 +1,6 @@
 //! Instructions -> steps: elementwise instructions gather in chains, `x + dot` becomes an accumulating product.
 mod chains;
+mod moved;
 
 use super::super::fold;
 use super::super::gemm::narrow;
@@ -344,6 +345,7 @@ impl<'k> Build<'k> {
         };
         if let [piece] = pieces
             && piece.bounds.is_empty()
+            && !moved::is_worth_a_copy(self.kernel, inst, &affine(piece))
         {
             let from = inst.args[piece.operand];
             self.base[to.index()] = Some(from);

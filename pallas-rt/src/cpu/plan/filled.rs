@@ -41,7 +41,8 @@ pub(super) fn in_gathers(kernel: &Kernel, uses: &mut [usize]) -> (HashMap<Value,
 fn unused(definitions: &HashMap<Value, &Inst>, uses: &mut [usize], v: Value) {
     uses[v.index()] -= 1;
     let Some(inst) = definitions.get(&v).filter(|_| uses[v.index()] == 0) else { return };
-    let is_local = matches!(inst.op, Op::Scalar(_) | Op::Structural(StructuralOp::Broadcast(_)));
+    let is_local =
+        matches!(inst.op, Op::Scalar(_) | Op::Structural(StructuralOp::Broadcast(_) | StructuralOp::Reshape(_)));
     inst.args.iter().filter(|_| is_local).for_each(|&arg| unused(definitions, uses, arg));
 }
 
@@ -63,19 +64,38 @@ fn is_inside(kernel: &Kernel, definitions: &HashMap<Value, &Inst>, mask: Value, 
     let dims: Vec<Vec<Dim>> = [from, index].iter().map(|&v| kernel.ty(v).dims()).collect();
     let Access::Gather { windows, .. } = op.access(&[&dims[0], &dims[1]]) else { return false };
     let &[last] = &windows.last(&dims[0])[..] else { return false };
+    // One position, and what is made of it, may be a scalar.
+    let is_one = kernel.ty(index).elements() == 1;
+    let plain = |v: Value| if is_one { as_scalar(kernel, definitions, v) } else { v };
     // Axes of the positions in the result.
     let (mask, axes) = match definitions.get(&mask) {
         Some(Inst { op: Op::Structural(StructuralOp::Broadcast(to)), args, .. }) => (args[0], to.dims.clone()),
         _ => (mask, (0..kernel.ty(mask).shape.len()).collect()),
     };
-    if windows.vector.is_some() || windows.index != axes || kernel.ty(mask).shape != kernel.ty(index).shape {
+    let are_apart =
+        windows.vector.is_some() || windows.index != axes || kernel.ty(mask).shape != kernel.ty(index).shape;
+    if are_apart && !is_one {
         return false;
     }
-    let Some(Inst { op: Op::Scalar(ScalarOp::Eq), args, .. }) = definitions.get(&mask) else { return false };
-    let &[a, b] = &args[..] else { return false };
+    let index = plain(index);
+    let Some(Inst { op: Op::Scalar(ScalarOp::Eq), args, .. }) = definitions.get(&plain(mask)) else { return false };
+    let &[a, b] = &[plain(args[0]), plain(args[1])];
     let clamped = if a == index { b } else { a };
     let Some(Inst { op: Op::Scalar(ScalarOp::Clamp), args, .. }) = definitions.get(&clamped) else { return false };
     let is = |v: Value, x: i64| number(definitions, v).is_some_and(|found| found.as_i64() == x);
-    let same = [a, b].contains(&index) && args[0] == index;
-    same && kernel.ty(clamped).shape == kernel.ty(index).shape && is(args[1], 0) && is(args[2], last)
+    let same = [a, b].contains(&index) && plain(args[0]) == index;
+    let has_shape = is_one || kernel.ty(clamped).shape == kernel.ty(index).shape;
+    same && has_shape && is(args[1], 0) && is(args[2], last)
+}
+
+/// The first value that has a value's only element.
+fn as_scalar(kernel: &Kernel, definitions: &HashMap<Value, &Inst>, mut v: Value) -> Value {
+    while let Some(Inst { op: Op::Structural(StructuralOp::Reshape(_) | StructuralOp::Broadcast(_)), args, .. }) =
+        definitions.get(&v)
+        && kernel.ty(v).elements() == 1
+        && kernel.ty(args[0]).elements() == 1
+    {
+        v = args[0];
+    }
+    v
 }

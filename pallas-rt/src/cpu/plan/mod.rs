@@ -1,14 +1,16 @@
 //! From a lowered kernel to the steps of a program and the places of its tiles.
 //!
-//! [`step`] is what a program does; [`casts`] leaves casts to products and sums, [`filled`] selections to gathers; [`folds`] divides folds; [`build`] makes steps of instructions; [`place`] lets loads refer to the operand's
-//! memory and stores be computed in it; [`sweeps`] runs chains over the same rows together; [`rolled`] finds loops whose turns are rows;
+//! [`step`] is what a program does; [`casts`] leaves casts to products and sums, [`filled`] selections to gathers; [`folds`] divides folds; [`concats`] stores tiles one by one; [`build`] makes steps of instructions; [`place`] lets loads refer to the operand's
+//! memory and stores be computed in it, [`open`] also where the array ends; [`sweeps`] runs chains over the same rows together; [`rolled`] finds loops whose turns are rows;
 //! [`sums`] lets sums of products begin and end without copies; [`pages`] lets products read rows where they lie;
 //! [`slots`] lays out the rest in a program's arena.
 //! [`uses`] tells them which steps access which values. Each takes time in proportion to the length of the body.
 mod build;
 mod casts;
+mod concats;
 mod filled;
 mod folds;
+mod open;
 mod pages;
 mod place;
 pub(super) mod rolled;
@@ -49,16 +51,17 @@ pub(super) struct Plan {
 pub(super) fn plan(kernel: Arc<Kernel>) -> Plan {
     let kernel = casts::behind_transposes(&kernel).map_or(kernel, Arc::new);
     let kernel = folds::rows_first(&kernel).map_or(kernel, Arc::new);
+    let kernel = concats::apart(&kernel).map_or(kernel, Arc::new);
     let mut build = build::Build::new(&kernel);
     let mut body = build.region(kernel.body);
     let build::Build { base, fixed, params, tables, .. } = build;
     let roots = roots(&base);
     place::refer_to_operands(&kernel, &roots, &mut body);
-    place::open_to_gathers(&roots, &mut body);
     place::aim_at_stores(&kernel, &roots, &mut body);
     sweeps::gather(&kernel, &roots, &mut body);
     rolled::roll(&kernel, &roots, &mut body);
     pages::keep(&kernel, &roots, &mut body);
+    open::open_ends(&kernel, &roots, &mut body);
     let (slots, mut arena_bytes) = slots::allocate(&kernel, &base, &body);
     let mut scratch = vec![];
     for operand in &kernel.operands {

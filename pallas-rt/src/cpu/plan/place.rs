@@ -2,7 +2,6 @@
 //!
 //! ```text
 //! %1 = load x[..]; .. %1 ..          ->  %1 refers to x's memory          if no step writes x while %1 is needed
-//! %1 = load x[..]; gather %1, ..     ->  so does a part behind x's end     if no window begins there
 //! %2 = chain(..); store %2 to y      ->  aim %2 at y; %2 = chain(..)      if no step touches y in between
 //! ```
 //!
@@ -12,7 +11,6 @@ use super::step::{Block, Input, Place, Step};
 use super::uses::Uses;
 use pallas_ir::structural::Windows;
 use pallas_ir::{DType, Frame, Kernel, Value};
-use std::collections::HashMap;
 
 /// Marks the loads whose tiles may refer to the operand's memory.
 pub(super) fn refer_to_operands(kernel: &Kernel, roots: &[Value], block: &mut Block) {
@@ -26,49 +24,6 @@ pub(super) fn refer_to_operands(kernel: &Kernel, roots: &[Value], block: &mut Bl
         let trusted = kernel.ty(*to).dtype != DType::Bool;
         *in_place = !written && trusted && !kernel.ty(*to).is_scalar();
     }
-}
-
-/// Finds the axes along which loaded tiles may go on behind the array's end: those along which all that read them are
-/// gathers that move no window there.
-pub(super) fn open_to_gathers(roots: &[Value], body: &mut Block) {
-    let mut open = HashMap::new();
-    find_open(roots, body, &mut open);
-    open.retain(|_, axes| *axes != 0);
-    if !open.is_empty() {
-        mark_open(&open, body);
-    }
-}
-
-fn find_open(roots: &[Value], block: &Block, open: &mut HashMap<Value, u8>) {
-    for step in &block.steps {
-        for v in step.reads() {
-            let root = roots[v.index()];
-            let axes = match step {
-                Step::Gather(gather) if gather.from == root && roots[gather.index.index()] != root => {
-                    parallel(&gather.windows)
-                }
-                _ => 0,
-            };
-            *open.entry(root).or_insert(u8::MAX) &= axes;
-        }
-        step.blocks().into_iter().for_each(|inner| find_open(roots, inner, open));
-    }
-    open.extend(block.yields.iter().map(|v| (roots[v.index()], 0)));
-}
-
-fn mark_open(axes: &HashMap<Value, u8>, block: &mut Block) {
-    for step in &mut block.steps {
-        if let Step::Load { in_place: true, open, to, .. } = step {
-            *open = axes.get(to).copied().unwrap_or(0);
-        }
-        step.blocks_mut().into_iter().for_each(|inner| mark_open(axes, inner));
-    }
-}
-
-/// The axes of an operand that are parallel to an axis of the windows' array, a bit each.
-fn parallel(windows: &Windows) -> u8 {
-    let bits = windows.axes.iter().enumerate().map(|(k, axis)| u8::from(axis.start.is_none()) << k);
-    bits.sum()
 }
 
 /// The axes of the windows' array but those along which a window has elements from its start on, a bit each.
@@ -107,7 +62,7 @@ fn aim(kernel: &Kernel, roots: &[Value], uses: &Uses, block: &Block, at: usize) 
         Step::Nest(nested) => nested.args.len() == 2 && kernel.ty(value).dtype.bytes() >= 4,
         // Sums of 16-bit floats are made elsewhere and rounded.
         Step::Dot(dot) => dot.free.iter().all(|f| f.len() == 1) && kernel.ty(value).dtype.bytes() >= 4,
-        Step::Gather(_) | Step::Scatter { .. } | Step::SumRows(_) => true,
+        Step::Gather(_) | Step::Scatter { .. } | Step::SumRows(_) | Step::Extreme { .. } | Step::Join { .. } => true,
         _ => false,
     };
     // The whole of the stored value must be the root: a part of a larger tile can't be aimed.

@@ -246,3 +246,78 @@ fn columns_between_rows_join_their_sweep() {
     let sweeps: Vec<_> = steps.iter().map(shapes).filter(|shapes| !shapes.is_empty()).collect();
     assert_eq!(sweeps, [[vec![6, 40], vec![6, 1], vec![6, 40]]]);
 }
+
+/// The steps of a kernel with these operands, all of whose blocks are whole arrays, and this body.
+fn steps_of(operands: &[(&str, &str, &[usize])], body: &str) -> Vec<Planned> {
+    let (mut declared, mut maps, mut next) = (String::new(), String::new(), 100);
+    for (kind, name, shape) in operands {
+        let dims = shape.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+        let empty = if *kind == "out" { " empty 0.0" } else { "" };
+        let dtype = if *name == "at" { "i32" } else { "f32" };
+        declared += &format!("  {kind} {name}: {dtype}[{dims}] block [{dims}]{empty}\n");
+        let zeros = vec![format!("%{next}"); shape.len()].join(", ");
+        maps += &format!("  map @{name} {{\n    %{next}: i32[] = const 0\n    yield {zeros}\n  }}\n");
+        next += 1;
+    }
+    let text = format!("kernel k {{\n{declared}{maps}  body {{\n{body}  }}\n}}");
+    let kernel: Kernel = text.parse().unwrap_or_else(|e| panic!("{e:?}\n{text}"));
+    plan(Arc::new(passes::run(&kernel))).body.steps
+}
+
+#[test]
+fn a_single_position_may_be_a_scalar() {
+    let steps = |mask: &str| {
+        let body = format!(
+            "    %0: i32[1] = load @at block[0:1]
+    %1: i32[] = reshape to() %0
+    %2: i32[] = const 0
+    %3: i32[] = const 8
+    %4: i32[] = clamp %1, %2, %3
+    %5: bool[] = {mask}
+    %6: i32[1,1] = reshape to(1, 1) %1
+    %7: f32[9,20] = load @table block[0:9, 0:20]
+    %8: f32[1,20] = gather offset_dims(1) collapsed_slice_dims(0) operand_batching_dims() start_indices_batching_dims() start_index_map(0) index_vector_dim(1) slice_sizes(1, 20) %7, %6
+    %9: f32[] = const 7.0
+    %10: f32[1,20] = select %5, %8, %9
+    store @out block[0:1, 0:20] %10
+"
+        );
+        steps_of(&[("in", "at", &[1]), ("in", "table", &[9, 20]), ("out", "out", &[1, 20])], &body)
+    };
+    let is_filled = |steps: &[Planned]| steps.iter().any(|s| matches!(s, Planned::Gather(s) if s.fill.is_some()));
+    let own = steps("eq %1, %4");
+    assert!(is_filled(&own) && !own.iter().any(|s| matches!(s, Planned::Chain(_))), "{own:?}");
+    assert!(!is_filled(&steps("eq %4, %3")) && !is_filled(&steps("ne %1, %4")));
+}
+
+#[test]
+fn tiles_side_by_side_are_stored_one_by_one() {
+    let x = ("in", "x", &[4, 20][..]);
+    let load = "    %0: f32[4,20] = load @x block[0:4, 0:20]\n    %1: f32[4,20] = exp %0\n";
+    let count = |steps: &[Planned]| {
+        let joins = steps.iter().filter(|s| matches!(s, Planned::Join { .. })).count();
+        [joins, steps.iter().filter(|s| matches!(s, Planned::Store { .. })).count()]
+    };
+    // Two of them side by side in another one.
+    let nested = "    %2: f32[8,20] = concat axis(0) %0, %1
+    %3: f32[8,40] = concat axis(1) %2, %2
+    store @out block[0:8, 0:40] %3
+";
+    let steps = steps_of(&[x, ("out", "out", &[8, 40])], &format!("{load}{nested}"));
+    assert_eq!(count(&steps), [1, 2], "what is stored twice is one tile: {steps:?}");
+    let nested = "    %2: f32[8,20] = concat axis(0) %0, %1
+    %3: f32[4,20] = add %1, %1
+    %4: f32[12,20] = concat axis(0) %2, %3
+    store @out block[0:12, 0:20] %4
+";
+    let steps = steps_of(&[x, ("out", "out", &[12, 20])], &format!("{load}{nested}"));
+    assert_eq!(count(&steps), [0, 3], "{steps:?}");
+    // Short rows are stored together.
+    let short = "    %2: f32[4,20] = load @x block[0:4, 0:20]
+    %3: f32[4,5] = slice start(0, 0) size(4, 5) stride(1, 1) %2
+    %4: f32[4,25] = concat axis(1) %1, %3
+    store @out block[0:4, 0:25] %4
+";
+    let steps = steps_of(&[x, ("out", "out", &[4, 25])], &format!("{load}{short}"));
+    assert_eq!(count(&steps), [1, 1], "{steps:?}");
+}

@@ -6,18 +6,12 @@ use super::super::positions::Positions;
 use super::super::rows::copy_row;
 use super::super::tile::{self, MAX_RANK, Nest, Tile};
 use super::Run;
+use super::ends::End;
 use pallas_ir::structural::Windows;
 use pallas_ir::{Literal, Value};
 
 /// Elements of the longest rows of which several are a line.
 const SHORT: usize = 32;
-
-/// A tile that lies in an array and goes on behind its end: the extents inside of it, and what is read behind it.
-pub(super) struct End {
-    pub(super) of: Value,
-    pub(super) extents: [usize; MAX_RANK],
-    pub(super) fill: Option<Literal>,
-}
 
 /// The windows of an operand, ready to be walked over.
 pub(super) struct Walk {
@@ -219,18 +213,9 @@ impl Run<'_> {
         Walk::new(&step.windows, (x, self.shape(step.from)), index, moved).widened()
     }
 
-    fn end(&self, of: Value) -> Option<&End> {
-        self.buffers.ends.iter().find(|end| end.of == of)
-    }
-
     /// The extents of what a gather writes of its result, and of what it takes from the operand: arrays may end before.
     fn extents(&self, step: &Indexed) -> [[usize; MAX_RANK]; 2] {
-        let mut written = [0; MAX_RANK];
-        let whole = self.shape(step.to);
-        written[..whole.len()].copy_from_slice(whole);
-        if let Some(end) = self.end(step.to) {
-            written[..whole.len()].copy_from_slice(&end.extents[..whole.len()]);
-        }
+        let written = self.extents_inside(step.to);
         let mut taken = written;
         if let Some(end) = self.end(step.from) {
             for (axis, &extent) in step.windows.axes.iter().zip(&end.extents) {

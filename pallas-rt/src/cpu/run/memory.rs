@@ -3,7 +3,7 @@ use super::super::Memory;
 use super::super::plan::step::Place;
 use super::super::rows;
 use super::super::tile::{self, MAX_RANK, Tile};
-use super::indexed::End;
+use super::ends::End;
 use super::{Run, truth};
 use crate::raw;
 use pallas_ir::{DType, Literal, OperandId, Value};

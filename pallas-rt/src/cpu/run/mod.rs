@@ -1,10 +1,12 @@
 //! Runs programs of a plan.
 //!
 //! [`memory`] loads and stores; [`chain`] elementwise loops, [`native`] the same in machine code, [`rolled`] turns of
-//! loops too; [`shape`] reductions and moved elements; [`indexed`] windows at positions given by data, [`pages`] those that products read; [`product`] contractions;
+//! loops too; [`shape`] reductions and moved elements; [`indexed`] windows at positions given by data, [`pages`] those that products read; [`product`] contractions,
+//! [`ends`] what arrays that end lack of them;
 //! [`nest`] convolutions and windows, in the order in memory that [`layout`] finds; [`sort`] sorted lines. This file holds a thread's state and
 //! control flow.
 mod chain;
+mod ends;
 #[cfg(guarded)]
 pub(super) mod guard;
 mod indexed;
@@ -65,7 +67,7 @@ struct Buffers {
     fixed: Vec<Aligned>,
     pages: Vec<pages::Kept>,
     /// Tiles in place that go on behind the array's end.
-    ends: Vec<indexed::End>,
+    ends: Vec<ends::End>,
 }
 thread_local! {
     static BUFFERS: Cell<Option<Box<Buffers>>> = const { Cell::new(None) };
@@ -361,7 +363,10 @@ impl<'a> Run<'a> {
             Step::Chain(chain) => self.sweep(std::slice::from_ref(chain), &chain.codes)?,
             Step::Sweep(sweep) => self.sweep(&sweep.chains, &sweep.codes)?,
             Step::Restride { from, axes, to } => {
-                self.state.tiles[to.index()] = self.restride(*from, axes, self.shape(*to).len())
+                self.state.tiles[to.index()] = self.restride(*from, axes, self.shape(*to).len());
+                if !self.buffers.ends.is_empty() {
+                    self.turn_end(*from, axes, *to);
+                }
             }
             Step::Reshape { from, to } => self.reshape(*from, *to),
             Step::Count { table, axis, to } => {

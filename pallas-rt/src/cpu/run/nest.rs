@@ -2,13 +2,13 @@
 #![warn(clippy::wildcard_enum_match_arm)]
 use super::super::boxes::{self, Linear, RESULT, Ranges};
 use super::super::convert;
+use super::super::finite::is_finite;
 use super::super::gemm::{self, Extents, Matrix, Number, Packing, Target};
 use super::super::plan::step::Nested;
-use super::super::strips::{compiled, slice, slice_mut};
+use super::super::strips::{slice, slice_mut};
 use super::super::tile::{self, Tile};
 use super::matrices::{Buffers, Matrices};
 use super::{Run, Stop, layout, room};
-use crate::raw;
 use pallas_ir::DType;
 use std::ops::Range;
 
@@ -121,7 +121,7 @@ impl Run<'_> {
         let mut tiles = [self.tile(nested.args[0]), self.tile(nested.args[1])];
         for (i, &v) in nested.args.iter().enumerate() {
             if self.ty(v).dtype != compute {
-                tiles[i] = self.widened(v, compute, i)?;
+                tiles[i] = self.widened(v, self.shape(v), compute, i)?;
             }
         }
         let out = self.define(to);
@@ -157,7 +157,7 @@ impl Run<'_> {
         // A zero in place of an element that is not there makes no number of infinity.
         let pads = |array: usize| nests.iter().any(|nest| nest.is_checked(array));
         // SAFETY: the operands' tiles have their shapes.
-        let is_finite = |array: usize| unsafe { is_finite::<T>(&tiles[array], shapes[array]) };
+        let is_finite = |array: usize| unsafe { is_finite(compute, &tiles[array], shapes[array]) };
         let can_pad = [0, 1].iter().all(|&array| !pads(array) || is_finite(1 - array));
         let is_padded = |nest: &Linear| nest.checks.is_empty() || can_pad && nest.share_inside() >= INSIDE;
         let padded: Vec<_> = nests.iter().map(|nest| if is_padded(nest) { padded(nest) } else { None }).collect();
@@ -229,47 +229,4 @@ impl Run<'_> {
         }
         Ok(())
     }
-}
-
-/// True if no element is infinite or no number.
-///
-/// # Safety
-/// The tile's memory holds the shape.
-unsafe fn is_finite<T: Number>(tile: &Tile, shape: &[usize]) -> bool {
-    let (run, mut all) = (fastest_zeros::<T>(), true);
-    let (tile, sizes) = tile.in_memory_order(shape);
-    let nest = tile::Nest::new(&sizes[..shape.len()], [&tile]);
-    let (n, by) = (nest.inner(), nest.inner_stride(0));
-    nest.rows(|[at]| {
-        // SAFETY: the caller's.
-        unsafe { run(tile.start.cast::<T>().offset(at), by, n, &mut all) };
-    });
-    all
-}
-
-/// Clears `all` if a product of an element with zero is not zero.
-///
-/// # Safety
-/// There are `n` elements at this distance.
-#[inline(always)]
-unsafe fn zeros<T: Number>(x: *const T, by: isize, n: usize, all: &mut bool) {
-    const LANES: usize = 16;
-    let (mut sums, mut rest) = ([T::default(); LANES], T::default());
-    // SAFETY: the caller's.
-    unsafe {
-        if by == 1 {
-            let (blocks, last) = raw::slice(x, n).as_chunks::<LANES>();
-            for block in blocks {
-                sums.iter_mut().zip(block).for_each(|(sum, &x)| *sum = T::step(*sum, x, T::default()));
-            }
-            last.iter().for_each(|&x| rest = T::step(rest, x, T::default()));
-        } else {
-            (0..n as isize).for_each(|i| rest = T::step(rest, *x.offset(i * by), T::default()));
-        }
-    }
-    *all &= rest == T::default() && sums.iter().all(|&sum| sum == T::default());
-}
-compiled! {
-    fastest_zeros<T: Number>() -> unsafe fn(*const T, isize, usize, &mut bool)
-        = zeros(x: *const T, by: isize, n: usize, all: &mut bool)
 }

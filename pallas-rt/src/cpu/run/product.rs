@@ -5,6 +5,7 @@ use super::super::gemm::{self, Extents, Matrix, Number, Packing, Target};
 use super::super::plan::step::Dot;
 use super::super::strips::{slice, slice_mut};
 use super::super::tile::{self, MAX_RANK, Tile};
+use super::ends::{self, Inside};
 use super::{Run, Stop, room};
 use half::bf16;
 use pallas_ir::{DType, OperandId, Value};
@@ -13,6 +14,9 @@ use pallas_ir::{DType, OperandId, Value};
 /// caches hold: panels of it are read again faster than few rows of it are read once.
 const BLOCKED_ROWS: usize = 8;
 const CACHED: usize = 1 << 19;
+
+/// Adjacent elements of a free axis that are copied together. Tests have both orders.
+const ADJACENT: usize = if cfg!(test) { 3 } else { 8 };
 
 /// An operand as one matrix per batch index.
 #[derive(Clone, Copy)]
@@ -27,7 +31,10 @@ struct Side {
 
 /// The memory of a product, and its sizes.
 pub(super) struct Outcome {
+    /// What is multiplied.
     extents: Extents,
+    /// The same beside the whole product, where there is less.
+    part: Option<Inside>,
     batch: Vec<usize>,
     /// The tile in which it is computed.
     tile: Tile,
@@ -96,14 +103,12 @@ impl Run<'_> {
         let Extents { m, n, k } = outcome.extents;
         // Bits of the elements that count are selected by the kernels of few rows alone.
         let all_bits = dot.bits == gemm::narrow::ALL;
-        if all_bits && outcome.batch.iter().product::<usize>() > 1 && m * n * k <= gemm::tiny::MOST {
-            let run = gemm::tiny::fastest::<f32>();
-            let done = self.product(dot, &outcome, DType::F32, [DType::F32; 2], |extents, a, b, c| {
-                // SAFETY: the caller's.
-                unsafe { run(extents, a.cast(), b.cast(), c) }
-            });
+        // One sum after the other: of one product they are to be short.
+        let is_tiny = m * n * k <= gemm::tiny::MOST
+            && (outcome.batch.iter().product::<usize>() > 1 || m > 1 && n > 1 && k <= gemm::tiny::SHORT);
+        if all_bits && is_tiny {
             self.buffers.packing = packing;
-            return done;
+            return self.tiny(dot, outcome);
         }
         if dot.high.is_some() {
             let both =
@@ -169,6 +174,35 @@ impl Run<'_> {
         done
     }
 
+    /// A batch of products of a few elements: those along its last axes, if they are equally spaced, in one call.
+    fn tiny(&mut self, dot: &Dot, mut outcome: Outcome) -> Result<(), Stop> {
+        if outcome.extents.m * outcome.extents.n == 0 {
+            return Ok(());
+        }
+        let (a, b) = (self.side(dot, 0, DType::F32)?, self.side(dot, 1, DType::F32)?);
+        let (run, mut count, mut apart) = (gemm::tiny::fastest::<f32>(), 1, [0; 3]);
+        while let Some(&n) = outcome.batch.last().filter(|_| outcome.part.is_none()) {
+            let axis = outcome.batch.len() - 1;
+            let own = [a.batch[axis], b.batch[axis], outcome.tile.strides[axis]];
+            if count == 1 {
+                apart = own;
+            } else if n != 1 && own != apart.map(|apart| apart * count as isize) {
+                break;
+            }
+            count *= n;
+            outcome.batch.pop();
+        }
+        if outcome.turned {
+            apart.swap(0, 1);
+        }
+        let together = gemm::tiny::Batch { count, apart };
+        self.each(dot, &outcome, [a, b, a], DType::F32, [DType::F32; 2], |extents, [a, b, _], c| {
+            // SAFETY: the caller's, of all products of the batch.
+            unsafe { run(together, extents, a.cast(), b.cast(), c) }
+        });
+        Ok(())
+    }
+
     /// True if elements of the right side that are multiplied with one row are neighbours in memory.
     fn has_columns_side_by_side(&self, dot: &Dot) -> bool {
         let strides = &self.tile(dot.b).strides;
@@ -182,6 +216,7 @@ impl Run<'_> {
         let extent = |axes: &[usize], shape: &[usize]| axes.iter().map(|&a| shape[a]).product::<usize>();
         let (m, n) = (extent(&dot.free[0], shape_a), extent(&dot.free[1], shape_b));
         let k = extent(&dot.contract[0], shape_a);
+        let inside = self.inside(dot, Extents { m, n, k });
         let batch: Vec<usize> = dot.batch[0].iter().map(|&axis| shape_a[axis]).collect();
         let is_empty = |operand: OperandId| std::mem::take(&mut self.state.operands[operand.index()].is_empty);
         let add = dot.init.is_some() && !dot.begins.is_some_and(is_empty);
@@ -212,7 +247,8 @@ impl Run<'_> {
         // A result that was aimed has matrices with rows apart; every other is contiguous.
         let ldc = if tile.is_contiguous(self.shape(to)) { n as isize } else { tile.strides[batch.len()] };
         let turned = n == 1 && ldc == 1 && m > 1;
-        Ok(Outcome { extents: Extents { m, n, k }, batch, tile, ldc, turned, rounded, add })
+        let (extents, part) = (inside.extents, Some(inside).filter(Inside::is_part));
+        Ok(Outcome { extents, part, batch, tile, ldc, turned, rounded, add })
     }
 
     /// One `multiply` for each batch index, of operands as these types and a result as `compute`, which is `T`.
@@ -238,15 +274,29 @@ impl Run<'_> {
         outcome: &Outcome,
         compute: DType,
         operands: [DType; 2],
-        mut multiply: impl FnMut(Extents, [Matrix<u8>; 3], Target<T>),
+        multiply: impl FnMut(Extents, [Matrix<u8>; 3], Target<T>),
     ) -> Result<(), Stop> {
-        let Outcome { extents: Extents { m, n, k }, ref batch, tile, ldc, turned, rounded, add } = *outcome;
-        if m * n == 0 {
+        if outcome.extents.m * outcome.extents.n == 0 {
             // A tile without elements may begin anywhere, also where none of its type could lie.
             return Ok(());
         }
         let (a, b) = (self.side(dot, 0, operands[0])?, self.side(dot, 1, operands[1])?);
         let high = if dot.high.is_some() { self.side(dot, 2, operands[0])? } else { a };
+        self.each(dot, outcome, [a, b, high], compute, operands, multiply);
+        Ok(())
+    }
+
+    /// .. of operands that are matrices.
+    fn each<T>(
+        &mut self,
+        dot: &Dot,
+        outcome: &Outcome,
+        [a, b, high]: [Side; 3],
+        compute: DType,
+        operands: [DType; 2],
+        mut multiply: impl FnMut(Extents, [Matrix<u8>; 3], Target<T>),
+    ) {
+        let Outcome { extents: Extents { m, n, k }, ref part, ref batch, tile, ldc, turned, rounded, add } = *outcome;
         let size: usize = batch.iter().product();
         for index in 0..size {
             let (mut rest, mut offsets) = (index, [0; 4]);
@@ -268,9 +318,14 @@ impl Run<'_> {
             } else {
                 multiply(Extents { m, n, k }, [left, right, upper], target);
             }
+            if let Some(part) = part {
+                let sides = [(left, operands[0]), (right, operands[1])];
+                // SAFETY: the operands are matrices of what is inside; the result's tile has all of it.
+                unsafe { ends::complete(part, sides, (first.cast(), ldc, compute), add) };
+            }
         }
         if let Some(out) = rounded {
-            let (dtype, total) = (self.ty(dot.to).dtype, size * m * n);
+            let (dtype, total) = (self.ty(dot.to).dtype, self.ty(dot.to).elements());
             // SAFETY: both hold the result; the buffer is no slot.
             unsafe {
                 convert::cast(compute, dtype)(
@@ -280,7 +335,6 @@ impl Run<'_> {
                 )
             };
         }
-        Ok(())
     }
 
     /// The operand on a side (0 or 1; 2 for that of the high halves of bytes), as `compute`; copies lie in that side's buffers.
@@ -288,24 +342,29 @@ impl Run<'_> {
         let v = [dot.a, dot.b, dot.high.unwrap_or(dot.a)][side];
         let axes = side % 2;
         let (batch, free, contract) = (&dot.batch[axes], &dot.free[axes], &dot.contract[axes]);
-        let shape = self.shape(v);
-        let tile = if self.ty(v).dtype == compute { self.tile(v) } else { self.widened(v, compute, side)? };
+        let inside = self.end(v).map(|_| self.extents_inside(v));
+        let shape = inside.as_ref().map_or(self.shape(v), |extents| &extents[..self.shape(v).len()]);
+        let tile = if self.ty(v).dtype == compute { self.tile(v) } else { self.widened(v, shape, compute, side)? };
         let mut batch_strides = [0; MAX_RANK];
         let distance = |axes: &[usize]| Some(tile.distance(shape, axes.iter().copied())?.unwrap_or(1));
         if let (Some(free), Some(contract)) = (distance(free), distance(contract)) {
             batch_strides.iter_mut().zip(batch).for_each(|(stride, &axis)| *stride = tile.strides[axis]);
             return Ok(Side { start: tile.start, batch: batch_strides, free, contract });
         }
-        let order = [&batch[..], free, contract].concat();
+        // Rows that are adjacent in memory stay so.
+        let is_free = free.last().is_some_and(|&axis| tile.strides[axis] == 1 && shape[axis] >= ADJACENT);
+        let [outer, inner] = if is_free { [contract, free] } else { [free, contract] };
+        let order = [&batch[..], outer, inner].concat();
         let copy = self.ordered(side, &tile, shape, &order, compute.bytes())?;
         batch_strides[..batch.len()].copy_from_slice(&copy.strides[..batch.len()]);
-        let inner: usize = contract.iter().map(|&a| shape[a]).product();
-        Ok(Side { start: copy.start, batch: batch_strides, free: inner as isize, contract: 1 })
+        let apart = inner.iter().map(|&a| shape[a]).product::<usize>() as isize;
+        let [free, contract] = if is_free { [1, apart] } else { [apart, 1] };
+        Ok(Side { start: copy.start, batch: batch_strides, free, contract })
     }
 
-    /// An operand in another type, its axes in the order in which they lie in memory.
-    pub(super) fn widened(&mut self, v: Value, to: DType, buffer: usize) -> Result<Tile, Stop> {
-        let (tile, shape, dtype) = (self.tile(v), self.shape(v), self.ty(v).dtype);
+    /// An operand of these extents in another type, its axes in the order in which they lie in memory.
+    pub(super) fn widened(&mut self, v: Value, shape: &[usize], to: DType, buffer: usize) -> Result<Tile, Stop> {
+        let (tile, dtype) = (self.tile(v), self.ty(v).dtype);
         let total: usize = shape.iter().product();
         let order = tile.memory_order(shape.len());
         let sizes: Vec<usize> = order.iter().map(|&axis| shape[axis]).collect();

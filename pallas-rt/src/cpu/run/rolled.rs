@@ -180,6 +180,8 @@ impl<'a> Run<'a> {
         let types = [dot.a, dot.b, dot.to, dot.init.unwrap_or(dot.to)].map(|v| self.ty(v).dtype);
         let is_float = |dtype| matches!(dtype, DType::F32 | DType::F16 | DType::Bf16);
         let has_init = dot.init.is_some();
+        // The code reads whole tiles.
+        [dot.a, dot.b].iter().all(|&v| self.end(v).is_none()).then_some(())?;
         // A rounded product is not the product that something is added to before it is rounded.
         (types.into_iter().all(is_float) && (!has_init || types[2] == DType::F32)).then_some(())?;
         let (shape_a, shape_b) = (self.shape(dot.a), self.shape(dot.b));

@@ -199,19 +199,18 @@ impl Run<'_> {
         columns[axis] = 1;
         let nest = Nest::new(&columns, [&x, &out]);
         let (adjacent, steps) = (nest.inner(), [nest.inner_stride(0), nest.inner_stride(1)]);
+        let find = extremes::extremes(dtype);
         nest.rows(|[a, b]| {
-            let at = |c: usize| {
+            // SAFETY: a line has `n` elements at the axis' stride; the result is i32.
+            let find = |c: usize, columns: usize| unsafe {
                 let [a, b] = [a + c as isize * steps[0], b + c as isize * steps[1]];
                 let to = out.start.wrapping_offset(b * 4).cast::<i32>();
-                (x.start.wrapping_offset(a * dtype.bytes() as isize), to)
+                let from = x.start.wrapping_offset(a * dtype.bytes() as isize);
+                find(max, from, [x.strides[axis], steps[0]], n, columns, to);
             };
-            // SAFETY: a line has `n` elements at the axis' stride; the result is i32.
-            unsafe {
-                if steps[1] == 1 && adjacent > 1 {
-                    extremes::extremes(dtype, max, at(0).0, (x.strides[axis], n), (steps[0], adjacent), at(0).1);
-                    return;
-                }
-                (0..adjacent).for_each(|c| at(c).1.write(extremes::extreme(dtype, max, at(c).0, x.strides[axis], n)));
+            match steps[1] {
+                1 => find(0, adjacent),
+                _ => (0..adjacent).for_each(|c| find(c, 1)),
             }
         });
     }

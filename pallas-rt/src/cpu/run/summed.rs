@@ -73,9 +73,7 @@ impl Run<'_> {
         };
         let (copy, first, more, round) =
             (fastest_copy::<T>(), fastest_first::<T>(), fastest_more::<T>(), fastest_round::<T>());
-        let nest = Nest::new(outer, [&numbers, &out]);
-        nest.each(|[row, to]| {
-            let row = row as usize;
+        let mut rows = |row: usize, to: isize| {
             if let Some(&next) = heads.get(row + AHEAD as usize).filter(|next| **next != 0) {
                 fetch(row_of(updates[next as usize - 1]), (n * BYTES).min(FETCHED));
             }
@@ -103,9 +101,32 @@ impl Run<'_> {
                     copy_row(to.cast(), 1, start, out.strides[outer.len()], n, BYTES);
                 }
             }
-        });
+        };
+        if !out.is_contiguous(shape) {
+            Nest::new(outer, [&numbers, &out]).each(|[row, to]| rows(row as usize, to));
+            return Ok(());
+        }
+        let mut row = 0;
+        while row < count {
+            if heads[row] != 0 {
+                rows(row, (row * n) as isize);
+                row += 1;
+                continue;
+            }
+            let empty = leading_zeros(&heads[row..]);
+            // SAFETY: these rows of the result lie one behind the other.
+            unsafe { out.start.add(row * n * BYTES).write_bytes(0, empty * n * BYTES) };
+            row += empty;
+        }
         Ok(())
     }
+}
+
+/// The number of zeros before the first other number.
+fn leading_zeros(numbers: &[u32]) -> usize {
+    let is_empty = |chunk: &&[u32; 16]| chunk.iter().fold(0, |all, n| all | n) == 0;
+    let whole = 16 * numbers.as_chunks::<16>().0.iter().take_while(is_empty).count();
+    whole + numbers[whole..].iter().take_while(|n| **n == 0).count()
 }
 
 /// The sum of zero and an element, which is -0 for none.

@@ -39,8 +39,18 @@ fn places(count: usize, n: usize, seed: usize) -> Vec<i32> {
 
 #[test]
 fn sums_of_rows_are_those_of_the_interpreter() {
-    let sizes =
-        [[1, 8, 5], [3, 9, 40], [40, 33, 7], [70, 64, 200], [5, 7, 30], [5, 1, 30], [4, 16, 1], [0, 8, 3], [4, 8, 0]];
+    let sizes = [
+        [1, 8, 5],
+        [700, 9, 6],
+        [3, 9, 40],
+        [40, 33, 7],
+        [70, 64, 200],
+        [5, 7, 30],
+        [5, 1, 30],
+        [4, 16, 1],
+        [0, 8, 3],
+        [4, 8, 0],
+    ];
     for (seed, [n, width, count]) in sizes.into_iter().enumerate() {
         for dtype in [DType::F16, DType::Bf16, DType::F32] {
             let made = |client: &Client| -> Result<Vec<Vec<u32>>> {

@@ -1,0 +1,31 @@
+//! Tiles whose elements are copied to another order before they are computed with.
+use super::super::super::tile::{MAX_RANK, Tile};
+use super::Affine;
+use pallas_ir::{Inst, Kernel, Op};
+
+/// Elements of a row, and of rows that are equally spaced, from which on loops read them as they lie.
+const ROW: usize = 8;
+const ROWS: usize = 64;
+/// Fewest elements of a tile that is worth a step. Tests have small ones.
+const WORTH: usize = if cfg!(test) { 8 } else { 512 };
+
+/// True if elementwise operations alone read the result, which has all elements of its operand in short rows that lie
+/// anywhere: a copy takes less time than to find each row.
+pub(super) fn is_worth_a_copy(kernel: &Kernel, inst: &Inst, axes: &[Affine]) -> bool {
+    let (from, to) = (kernel.ty(inst.args[0]), kernel.ty(inst.results[0]));
+    let is_long = to.elements() < WORTH || to.elements() != from.elements();
+    let Some((&columns, rows)) = to.shape.split_last().filter(|_| !is_long) else { return false };
+    let own = Tile::contiguous(std::ptr::null_mut(), &from.shape);
+    let mut strides = [0; MAX_RANK];
+    for (affine, stride) in axes.iter().zip(own.strides) {
+        if let Some(axis) = affine.axis {
+            strides[axis] += affine.stride * stride;
+        }
+    }
+    let tile = Tile { start: std::ptr::null_mut(), strides };
+    let even = (0..rows.len()).find(|&axis| tile.distance(&to.shape, axis..rows.len()).is_some());
+    let group: usize = rows[even.unwrap_or(rows.len())..].iter().product();
+    let is_read_by_elements = |user: &Inst| !user.args.contains(&inst.results[0]) || matches!(user.op, Op::Scalar(_));
+    let is_scattered = columns < ROW && even != Some(0) && group * columns < ROWS;
+    is_scattered && kernel.insts.iter().all(is_read_by_elements)
+}

@@ -1,0 +1,82 @@
+//! Stores of tiles side by side, tile by tile: what is stored once needs no tile of all of them before.
+//!
+//! ```text
+//! %3 = concat axis(0) %1, %2; store @y y[0:8, ..] %3    ->    store @y y[0:5, ..] %1; store @y y[5:8, ..] %2
+//! ```
+use crate::passes::rewrite::Rewrite;
+use pallas_ir::{Inst, Kernel, Op, StructuralOp, Value, View};
+
+/// Fewest elements of a tile's rows: shorter ones are stored together.
+const ROW: usize = 16;
+
+/// The kernel with such stores; `None` if it has none.
+pub(super) fn apart(kernel: &Kernel) -> Option<Kernel> {
+    let mut concats: Vec<Option<&Inst>> = vec![None; kernel.values.len()];
+    let mut uses = vec![0; kernel.values.len()];
+    for inst in &kernel.insts {
+        let yields = inst.regions.iter().flat_map(|&r| &kernel.region(r).yields);
+        inst.args.iter().chain(yields).for_each(|v| uses[v.index()] += 1);
+        if matches!(inst.op, Op::Structural(StructuralOp::Concat(_))) {
+            concats[inst.results[0].index()] = Some(inst);
+        }
+    }
+    // The tiles of a value, and where each begins along which axis, from the outermost concatenation on.
+    let parts = |v: Value| -> Option<Vec<(Value, usize, usize)>> {
+        let inst = concats[v.index()].filter(|_| uses[v.index()] == 1)?;
+        let Op::Structural(StructuralOp::Concat(op)) = &inst.op else { return None };
+        let is_last = op.axis + 1 == kernel.ty(v).shape.len();
+        let mut start = 0;
+        let parts = inst.args.iter().map(|&part| {
+            let own = start;
+            start += kernel.ty(part).shape[op.axis];
+            (!is_last || start - own >= ROW).then_some((part, op.axis, own))
+        });
+        parts.collect()
+    };
+    // Those that are not made.
+    let mut apart = vec![false; kernel.values.len()];
+    let stores = kernel.insts.iter().filter(|inst| matches!(inst.op, Op::Store { masked: false, .. }));
+    let mut waiting: Vec<Value> = stores.map(|inst| inst.args[0]).collect();
+    while let Some(v) = waiting.pop() {
+        if let Some(parts) = parts(v) {
+            apart[v.index()] = true;
+            waiting.extend(parts.into_iter().map(|(part, ..)| part));
+        }
+    }
+    if !apart.contains(&true) {
+        return None;
+    }
+    let mut rewrite = Rewrite::of(kernel);
+    rewrite.region(kernel.body, &mut |r, inst, loc| {
+        if matches!(inst.op, Op::Structural(StructuralOp::Concat(_))) {
+            return apart[inst.results[0].index()];
+        }
+        let Op::Store { to, view, masked: false } = &inst.op else { return false };
+        let mut waiting = vec![(inst.args[0], view.clone())];
+        if !apart[inst.args[0].index()] {
+            return false;
+        }
+        while let Some((v, view)) = waiting.pop() {
+            if let Some(parts) = parts(v) {
+                let views = parts.iter().map(|&(part, axis, start)| (part, part_of(kernel, &view, part, axis, start)));
+                waiting.extend(views.collect::<Vec<_>>().into_iter().rev());
+            } else {
+                let args = [v].iter().chain(&inst.args[1..]).map(|&v| r.get(v)).collect();
+                let op = Op::Store { to: *to, view, masked: false };
+                r.out.push(Inst { op, args, results: vec![], regions: vec![] }, loc);
+            }
+        }
+        true
+    });
+    Some(rewrite.finish())
+}
+
+/// The view of a part that begins at an element of an axis of the stored tile.
+fn part_of(kernel: &Kernel, view: &View, part: Value, axis: usize, start: usize) -> View {
+    let mut own = view.clone();
+    if let Some(along) = own.axes.iter_mut().filter(|a| a.kept).nth(axis) {
+        along.offset += along.stride * start as i64;
+        along.size = kernel.ty(part).shape[axis];
+    }
+    own
+}

@@ -1,0 +1,134 @@
+//! Tiles that lie in an array's memory and go on behind its end: where that is, and what products get from behind it.
+use super::super::finite::is_finite;
+use super::super::gemm::{Extents, Matrix};
+use super::super::plan::step::{Affine, Dot};
+use super::super::rows::copy_row;
+use super::super::tile::{MAX_RANK, Tile};
+use super::Run;
+use pallas_ir::{DType, Literal, Value};
+use std::ops::Range;
+
+/// A tile that goes on behind its array's end: the extents inside of it, and what is read behind it.
+#[derive(Clone, Copy)]
+pub(super) struct End {
+    pub(super) of: Value,
+    pub(super) extents: [usize; MAX_RANK],
+    pub(super) fill: Option<Literal>,
+}
+
+/// The extents of a product, and those of the elements of its operands that exist.
+#[derive(Clone, Copy)]
+pub(super) struct Inside {
+    /// Rows and columns of the whole result.
+    pub(super) whole: [usize; 2],
+    /// What is multiplied.
+    pub(super) extents: Extents,
+    /// Terms of each operand: there are zeros in place of those of the other one.
+    pub(super) terms: [usize; 2],
+}
+
+impl Inside {
+    /// True if there is something else.
+    pub(super) fn is_part(&self) -> bool {
+        let Extents { m, n, k } = self.extents;
+        [m, n] != self.whole || self.terms != [k; 2]
+    }
+}
+
+impl Run<'_> {
+    pub(super) fn end(&self, of: Value) -> Option<&End> {
+        self.buffers.ends.iter().find(|end| end.of == of)
+    }
+
+    /// Notes where a tile ends that is another one with its axes in another order.
+    pub(super) fn turn_end(&mut self, from: Value, axes: &[Affine], to: Value) {
+        let end = self.end(from).copied();
+        self.buffers.ends.retain(|end| end.of != to);
+        if let Some(end) = end {
+            let mut extents = [0; MAX_RANK];
+            extents[..self.shape(to).len()].copy_from_slice(self.shape(to));
+            for (affine, inside) in axes.iter().zip(end.extents) {
+                if let Some(axis) = affine.axis {
+                    extents[axis] = extents[axis].min(inside);
+                }
+            }
+            self.buffers.ends.push(End { of: to, extents, fill: end.fill });
+        }
+    }
+
+    /// The extents of an operand that exist.
+    pub(super) fn extents_inside(&self, v: Value) -> [usize; MAX_RANK] {
+        let mut extents = [0; MAX_RANK];
+        let shape = self.shape(v);
+        let own = self.end(v).map_or(shape, |end| &end.extents[..shape.len()]);
+        extents[..shape.len()].copy_from_slice(own);
+        extents
+    }
+
+    /// What there is of a product with these extents.
+    pub(super) fn inside(&self, dot: &Dot, extents: Extents) -> Inside {
+        let Extents { m, n, k } = extents;
+        let mut inside = Inside { whole: [m, n], extents, terms: [k; 2] };
+        if self.buffers.ends.is_empty() {
+            return inside;
+        }
+        let of = |v: Value, axes: &[usize]| -> usize {
+            let extents = self.extents_inside(v);
+            axes.iter().map(|&axis| extents[axis]).product()
+        };
+        inside.terms = [of(dot.a, &dot.contract[0]), of(dot.b, &dot.contract[1])];
+        let k = inside.terms[0].min(inside.terms[1]);
+        inside.extents = Extents { m: of(dot.a, &dot.free[0]), n: of(dot.b, &dot.free[1]), k };
+        inside
+    }
+}
+
+/// Completes a product, at `start` with rows so far apart, whose operands have zeros behind their ends: a zero times what is
+/// not finite is no number.
+///
+/// # Safety
+/// The operands hold the elements inside, of these types; the result, of type `compute`, holds all of its own.
+pub(super) unsafe fn complete(
+    inside: &Inside,
+    operands: [(Matrix<u8>, DType); 2],
+    (start, row, compute): (*mut u8, isize, DType),
+    add: bool,
+) {
+    let Inside { whole, extents: Extents { m, n, k }, terms } = *inside;
+    let bytes = compute.bytes();
+    // Sets columns of some rows.
+    let set = |rows: Range<usize>, columns: Range<usize>, x: Literal| {
+        for i in rows {
+            let to = start.wrapping_offset((i as isize * row + columns.start as isize) * bytes as isize);
+            // SAFETY: the caller's: the elements are the result's; the bits begin with an element.
+            unsafe { copy_row((&raw const x.bits).cast(), 0, to, 1, columns.len(), bytes) };
+        }
+    };
+    if !add {
+        let zero = Literal::new(compute, 0.0);
+        set(0..m, n..whole[1], zero);
+        set(m..whole[0], 0..whole[1], zero);
+    }
+    for side in 0..2 {
+        // Lines of this operand, from one term on, all of which are multiplied with zeros.
+        let (matrix, dtype) = operands[side];
+        let matrix = if side == 0 { matrix } else { matrix.transposed() };
+        let (own, others) = ([m, n][side], [m, n][1 - side]);
+        let is_finite = |lines: Range<usize>, from: usize| {
+            let at = lines.start as isize * matrix.row + from as isize * matrix.col;
+            let mut tile = Tile { start: matrix.start.cast_mut(), strides: [0; MAX_RANK] }.offset(at, dtype.bytes());
+            (tile.strides[0], tile.strides[1]) = (matrix.row, matrix.col);
+            // SAFETY: the caller's.
+            unsafe { is_finite(dtype, &tile, &[lines.len(), terms[side] - from]) }
+        };
+        for (from, behind) in [(0, others..whole[1 - side]), (k, 0..others)] {
+            if behind.is_empty() || from == terms[side] || is_finite(0..own, from) {
+                continue;
+            }
+            for i in (0..own).filter(|&i| !is_finite(i..i + 1, from)) {
+                let [rows, columns] = if side == 0 { [i..i + 1, behind.clone()] } else { [behind.clone(), i..i + 1] };
+                set(rows, columns, Literal::new(compute, f64::NAN));
+            }
+        }
+    }
+}
