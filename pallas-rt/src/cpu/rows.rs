@@ -67,6 +67,7 @@ pub(super) unsafe fn copy_rows(
             _ if inner == [1, 1] && from_row == -to_row && to_row == 8 && n * bytes == 8 => {
                 fastest_reversed::<[u8; 8]>()(from.cast(), to.cast(), rows);
             }
+            _ if inner == [0, 1] && n > 0 && outer[1] == n as isize => repeat_each(from, outer[0], to, rows, n, bytes),
             _ if inner == [1, 1] => fastest_pieces()(from, from_row, to, to_row, rows, n * bytes),
             1 => fastest_strided::<u8>()(from.cast(), to.cast(), inner, outer, [rows, n]),
             2 => fastest_strided::<u16>()(from.cast(), to.cast(), inner, outer, [rows, n]),
@@ -304,8 +305,9 @@ mod tests {
                 .into_iter()
                 .flat_map(|inner| [[1, 5], [3, 0], [3, 1], [5, 16], [2, 33], [7, 32 / bytes]].map(|size| (inner, size)))
             {
-                for from_row in [0, 1, 40] {
-                    let to_row = 2 * n + 3;
+                // Rows apart, and side by side.
+                let rows_of_to = [2 * n + 3, inner[1] * n];
+                for (from_row, to_row) in [0, 1, 40].into_iter().flat_map(|row| rows_of_to.map(|to| (row, to))) {
                     let mut found = vec![u64::from_ne_bytes([0xa5; 8]); (rows * to_row * bytes).div_ceil(8)];
                     let mut want = bytemuck::cast_slice::<u64, u8>(&found).to_vec();
                     for (i, j) in (0..rows).flat_map(|i| (0..n).map(move |j| (i, j))) {
@@ -320,7 +322,7 @@ mod tests {
                     assert_eq!(
                         bytemuck::cast_slice::<u64, u8>(&found),
                         want,
-                        "{rows} x {n} of {bytes} bytes, {inner:?}, rows {from_row}"
+                        "{rows} x {n} of {bytes} bytes, {inner:?}, rows {from_row} to {to_row}"
                     );
                 }
             }

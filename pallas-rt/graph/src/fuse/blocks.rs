@@ -124,7 +124,7 @@ fn of_elements(graph: &Graph, cluster: &Cluster, extents: &[usize], sizes: &Size
     // A fold alone reads everything once and needs no cache: a program takes longer than its steps.
     let is_fold = cluster.members.len() == 1 && folded > 0;
     let mut tile = if columns.is_empty() && !is_fold { sizes.tile } else { sizes.of_columns(folded)[0] };
-    if is_fold && folded > CACHED && sizes.panel.is_none() {
+    if is_fold && !columns.is_empty() && folded > CACHED && sizes.panel.is_none() {
         // Whole rows are read faster, where programs enough are left.
         tile = tile.max((folded / (8 * sizes.programs)).min(STREAMED));
     }
