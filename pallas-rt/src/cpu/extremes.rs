@@ -215,7 +215,7 @@ unsafe fn few_of<T: Ordered, const MAX: bool, const W: usize>(x: *const T, strid
     }
 }
 
-/// What `W` adjacent elements are compared by.
+/// The keys of `W` adjacent elements, which are compared.
 ///
 /// # Safety
 /// There are so many.

@@ -1,4 +1,4 @@
-//! Whether memory holds an infinity or something that is no number.
+//! Infinities and NaN in memory.
 use super::strips::compiled;
 use super::tile::{Nest, Tile};
 use crate::raw;

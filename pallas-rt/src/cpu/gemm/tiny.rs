@@ -7,7 +7,7 @@ pub(crate) const MOST: usize = 512;
 /// Terms up to which a sum does not wait for itself for long.
 pub(crate) const SHORT: usize = 16;
 
-/// How many products there are, and how far apart the matrices of each are: A, B and C.
+/// Number of products, and distances (in elements) from the matrices A, B and C of one to those of the next.
 #[derive(Clone, Copy)]
 pub(crate) struct Batch {
     pub(crate) count: usize,

@@ -21,7 +21,7 @@ pub(super) struct End {
 pub(super) struct Inside {
     /// Rows and columns of the whole result.
     pub(super) whole: [usize; 2],
-    /// What is multiplied.
+    /// The extents that are multiplied.
     pub(super) extents: Extents,
     /// Terms of each operand: there are zeros in place of those of the other one.
     pub(super) terms: [usize; 2],
@@ -65,7 +65,7 @@ impl Run<'_> {
         extents
     }
 
-    /// What there is of a product with these extents.
+    /// The part of a product with these extents whose operands exist.
     pub(super) fn inside(&self, dot: &Dot, extents: Extents) -> Inside {
         let Extents { m, n, k } = extents;
         let mut inside = Inside { whole: [m, n], extents, terms: [k; 2] };

@@ -31,7 +31,7 @@ struct Side {
 
 /// The memory of a product, and its sizes.
 pub(super) struct Outcome {
-    /// What is multiplied.
+    /// The extents that are multiplied.
     extents: Extents,
     /// The same beside the whole product, where there is less.
     part: Option<Inside>,
