@@ -4,8 +4,8 @@ use pallas_kernels::decode_attention::{self, decode_attention};
 use pallas_kernels::matmul::{Layout, matmul, matmul_with};
 use pallas_kernels::paged_attention::{self, Batch, BatchOptions, PagedCache, Requests};
 use pallas_kernels::quantized_matmul::{Quantized, quantized_matmul};
-use pallas_rt::Result;
 use pallas_rt::ir::DType;
+use pallas_rt::{Array, Result};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
@@ -73,48 +73,63 @@ fn sum(numbers: &[f32]) -> f64 {
     })
 }
 
+/// Bytes that a turn reads: those of several layers where one has fewer, as a step of a model does. Threads have woken then,
+/// and no cache holds what the next turn reads.
+const TURN: usize = 64 << 20;
+
+/// A row of as many layers as a turn reads, each with operands of its own of so many bytes, and its additions and
+/// multiplications.
+fn layers<L: 'static, R>(
+    bench: &Bench,
+    name: String,
+    [bytes, flops]: [usize; 2],
+    operands: impl Fn() -> Result<L>,
+    call: impl Fn(&L) -> Result<R> + 'static,
+) -> Result<(Row, f64)> {
+    let many = bench.of(TURN).div_ceil(bytes);
+    let layers = (0..many).map(|_| operands()).collect::<Result<Vec<L>>>()?;
+    let all = move || layers.iter().try_for_each(|layer| call(layer).map(drop));
+    Ok((row(name, (many * bytes) as f64, all), (many * flops) as f64))
+}
+
 /// A few rows times a matrix, in each representation.
 fn products(bench: &Bench) -> Result<Vec<(Row, f64)>> {
     let (client, n) = (&bench.client, bench.of(4096));
-    let w = bench.numbers(&[n, n])?;
     let mut rows = vec![];
-    let flops = |m: usize| (2 * m * n * n) as f64;
-    let bytes = |dtype: DType| (n * n * dtype.bytes()) as f64;
+    let of = |m: usize, dtype: DType, share: usize| [n * n * dtype.bytes() / share, 2 * m * n * n];
+    let weights = || bench.numbers(&[n, n]);
     for m in [1, 4, 8, 16] {
-        let (x, w) = (bench.numbers(&[m, n])?, w.clone());
-        let own = row(format!("matmul f32, {m} rows"), bytes(DType::F32), move || matmul(&x, &w));
-        rows.push((own, flops(m)));
+        let x = bench.numbers(&[m, n])?;
+        let call = move |w: &Array| matmul(&x, w);
+        rows.push(layers(bench, format!("matmul f32, {m} rows"), of(m, DType::F32, 1), weights, call)?);
     }
     for m in [1, 8] {
-        let (x, w) = (bench.numbers(&[m, n])?, w.clone());
+        let x = bench.numbers(&[m, n])?;
         let layout = Layout { b_transposed: true, ..Layout::default() };
         let name = format!("matmul f32, {m} rows, transposed weights");
-        rows.push((row(name, bytes(DType::F32), move || matmul_with(&x, &w, layout, |x| x)), flops(m)));
+        let call = move |w: &Array| matmul_with(&x, w, layout, |x| x);
+        rows.push(layers(bench, name, of(m, DType::F32, 1), weights, call)?);
     }
     for dtype in [DType::F16, DType::Bf16] {
-        let (x, w) = (bench.numbers(&[1, n])?.cast(dtype), w.cast(dtype));
-        rows.push((row(format!("matmul {dtype}, 1 row"), bytes(dtype), move || matmul(&x, &w)), flops(1)));
+        let x = bench.numbers(&[1, n])?.cast(dtype);
+        let (weights, call) = (|| Ok(weights()?.cast(dtype)), move |w: &Array| matmul(&x, w));
+        rows.push(layers(bench, format!("matmul {dtype}, 1 row"), of(1, dtype, 1), weights, call)?);
     }
     let patterns: Vec<u8> = (0..n * n).map(|i| (i.wrapping_mul(2_654_435_761) >> 9) as u8 & 0x3f).collect();
     let group = 128;
     let scales = bench.numbers(&[n / group, n])?;
     let zeros = client.array_from_bytes(DType::U8, &[n / group, n], &patterns[..n * n / group])?;
-    let eight = client.array_from_bytes(DType::I8, &[n, n], &patterns[..n * n])?;
-    let four = client.array_from_bytes(DType::U8, &[n / 2, n], &patterns[..n * n / 2])?;
     for m in [1, 8] {
-        for (name, values, zeros, share) in [("int8", &eight, None, 1.0), ("int4", &four, Some(&zeros), 0.5)] {
-            let weights = Quantized {
-                values: values.clone(),
-                scales: scales.clone(),
-                zeros: zeros.cloned(),
-                k: n,
-                group: Some(group),
+        for (bits, dtype, share) in [(8, DType::I8, 1), (4, DType::U8, 2)] {
+            let weights = || {
+                let values = client.array_from_bytes(dtype, &[n / share, n], &patterns[..n * n / share])?;
+                let zeros = (bits == 4).then(|| zeros.clone());
+                Ok(Quantized { values, scales: scales.clone(), zeros, k: n, group: Some(group) })
             };
             let x = bench.numbers(&[m, n])?;
-            let own = row(format!("matmul {name} weights, {m} rows"), share * bytes(DType::I8), move || {
-                quantized_matmul(&x, &weights)
-            });
-            rows.push((own, flops(m)));
+            let call = move |w: &Quantized| quantized_matmul(&x, w);
+            let name = format!("matmul int{bits} weights, {m} rows");
+            rows.push(layers(bench, name, of(m, DType::I8, share), weights, call)?);
         }
     }
     Ok(rows)
@@ -123,39 +138,32 @@ fn products(bench: &Bench) -> Result<Vec<(Row, f64)>> {
 /// Queries of 32 heads over keys and values of 8.
 fn caches(bench: &Bench) -> Result<Vec<(Row, f64)>> {
     let (client, [heads, key_heads, keys, d]) = (&bench.client, [32, 8, bench.of(8192), 128]);
-    let elements = key_heads * keys * d;
     // Scores, and values by weights.
-    let flops = |queries: usize| (4 * heads * queries * keys * d) as f64;
+    let of = |queries: usize, dtype: DType| [2 * key_heads * keys * d * dtype.bytes(), 4 * heads * queries * keys * d];
     let mut rows = vec![];
     for dtype in [DType::F32, DType::F16] {
         let numbers = |heads, rows| bench.numbers(&[1, heads, rows, d]).map(|x| x.cast(dtype));
-        let k = numbers(key_heads, keys)?;
         for queries in [1, 4, 16, 64] {
             if dtype == DType::F16 && queries > 1 {
                 continue;
             }
-            // Keys and values of their own arrays, as ever.
-            let (q, k, v) = (numbers(heads, queries)?, k.clone(), numbers(key_heads, keys)?);
-            let own =
-                row(format!("decode {dtype}, {queries} queries"), (2 * elements * dtype.bytes()) as f64, move || {
-                    decode_attention(&q, &k, &v, &decode_attention::Options::default())
-                });
-            rows.push((own, flops(queries)));
+            let q = numbers(heads, queries)?;
+            let cache = || Ok([numbers(key_heads, keys)?, numbers(key_heads, keys)?]);
+            let call = move |[k, v]: &[Array; 2]| decode_attention(&q, k, v, &decode_attention::Options::default());
+            rows.push(layers(bench, format!("decode {dtype}, {queries} queries"), of(queries, dtype), cache, call)?);
         }
     }
     let (requests, page) = (4, 16);
     let pages = keys / page;
     for dtype in [DType::F32, DType::I8] {
-        let cache = PagedCache::new(client, dtype, [pages, key_heads, page, d])?;
+        let cache = || PagedCache::new(client, dtype, [pages, key_heads, page, d]);
         let tables: Vec<i32> = (0..pages).map(|j| (j * 7 % pages) as i32).collect();
         let step = Requests { tables: &tables, lengths: &[(keys / requests) as i32; 4], starts: &[0, 1, 2, 3, 4] };
-        let batch = Batch::new(&cache, heads, step, BatchOptions::default())?;
+        let batch = Batch::new(&cache()?, heads, step, BatchOptions::default())?;
         let q = bench.numbers(&[requests, heads, d])?;
-        let own = row(format!("paged {dtype}, pages of {page}"), (2 * elements * dtype.bytes()) as f64, move || {
-            batch.attend(&q, &cache, &paged_attention::Options::default())
-        });
+        let call = move |cache: &PagedCache| batch.attend(&q, cache, &paged_attention::Options::default());
         // The keys are those of four requests.
-        rows.push((own, flops(1)));
+        rows.push(layers(bench, format!("paged {dtype}, pages of {page}"), of(1, dtype), cache, call)?);
     }
     Ok(rows)
 }

@@ -15,7 +15,7 @@ use weights::{Byte, Halves, Weight};
 const BLOCK: usize = 1 << 17;
 /// Bytes ahead that are fetched into the first level cache. More would push out one another before they are read: they are
 /// fetched into the second level.
-const NEAR: usize = 1 << 15;
+const NEAR: usize = 1 << 13;
 /// Fewest rows of B in a block: what is fetched meanwhile is as long.
 const TURN: usize = 8;
 /// Bytes of a cache line.
@@ -146,7 +146,8 @@ fn sums_of_sixteen(v: [__m512; 16]) -> __m512 {
 /// A kernel whose blocks have up to `deep` rows of B: more need more turns of sums through memory, fewer leave more lines of
 /// far rows in the first level cache, for panels that are narrower than a line.
 macro_rules! narrow {
-    ($entry:ident, $panel:ident, $panels:ident, $columns:ident, $by_columns:ident, $features:literal, $lanes:literal, $widen:ident,
+    ($entry:ident, $panel:ident, $panels:ident, $columns:ident, $by_columns:ident, $features:literal, $lanes:literal,
+     $widen:ident $widen_all:ident [$($turned:ident $adjacent:ident)?],
      deep $deep:literal, wide $wide:literal, tall [$($tall:literal)?], columns $two:literal $four:literal,
      $zero:ident, $splat:ident, $load:ident, $store:ident, $fma:ident, $sums:ident) => {
         /// `R` rows of C plus as many rows of A times `depth` rows of each part of B, over `V` vectors of columns. As much of
@@ -173,6 +174,7 @@ macro_rules! narrow {
                     for (v, sum) in sums.iter_mut().enumerate() {
                         *sum = $load(c.offset(i as isize * ldc).add(v * $lanes));
                     }
+                    $(*sums = W::$turned(*sums);)?
                 }
                 // The distance that is 1 is known here.
                 let mut line = if W::PARTS == 2 { Matrix { row: 1, ..a } } else { Matrix { col: 1, ..a } };
@@ -186,10 +188,7 @@ macro_rules! narrow {
                         if p % turn == 0 && let Some(ahead) = &mut ahead {
                             ahead.fetch(turn * bytes);
                         }
-                        let mut row = [[$zero(); 2]; V];
-                        for (v, x) in row.iter_mut().enumerate() {
-                            *x = W::$widen(from.add(v * $lanes));
-                        }
+                        let row: [_; V] = W::$widen_all(from);
                         from = from.wrapping_offset(b.row);
                         for half in 0..W::PARTS {
                             for (i, sums) in sums.iter_mut().enumerate() {
@@ -202,8 +201,9 @@ macro_rules! narrow {
                         line.start = line.start.wrapping_offset(W::PARTS as isize * line.col);
                     }
                 }
-                for (i, sums) in sums.iter().enumerate() {
-                    for (v, &sum) in sums.iter().enumerate() {
+                for (i, sums) in sums.into_iter().enumerate() {
+                    $(let sums = W::$adjacent(sums);)?
+                    for (v, sum) in sums.into_iter().enumerate() {
                         $store(c.offset(i as isize * ldc).add(v * $lanes), sum);
                     }
                 }
@@ -451,10 +451,12 @@ macro_rules! narrow {
     };
 }
 narrow! {
-    avx512, avx512_panel, avx512_panels, avx512_columns, avx512_by_columns, "avx512f,avx2,fma,f16c", 16, sixteen, deep 64, wide 4, tall [8], columns 8 4,
+    avx512, avx512_panel, avx512_panels, avx512_columns, avx512_by_columns, "avx512f,avx2,fma,f16c", 16,
+    sixteen sixteens [turned adjacent], deep 64, wide 4, tall [8], columns 8 4,
     _mm512_setzero_ps, _mm512_set1_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_fmadd_ps, sums_of_sixteen
 }
 narrow! {
-    avx2, avx2_panel, avx2_panels, avx2_columns, avx2_by_columns, "avx2,fma,f16c", 8, eight, deep 16, wide 2, tall [], columns 4 2,
+    avx2, avx2_panel, avx2_panels, avx2_columns, avx2_by_columns, "avx2,fma,f16c", 8,
+    eight eights [], deep 16, wide 2, tall [], columns 4 2,
     _mm256_setzero_ps, _mm256_set1_ps, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_fmadd_ps, sums_of_eight
 }

@@ -20,6 +20,51 @@ pub(super) trait Weight: Copy {
     /// # Safety
     /// Sixteen elements lie there; the processor has AVX-512.
     unsafe fn sixteen(from: *const Self) -> [__m512; 2];
+
+    /// The numbers of so many times eight elements.
+    ///
+    /// # Safety
+    /// So many lie there; the processor has AVX2 and F16C.
+    #[inline(always)]
+    unsafe fn eights<const V: usize>(from: *const Self) -> [[__m256; 2]; V] {
+        // SAFETY: the caller's; a vector of zeros needs AVX alone.
+        let mut row = [[unsafe { _mm256_setzero_ps() }; 2]; V];
+        for (v, numbers) in row.iter_mut().enumerate() {
+            // SAFETY: the caller's.
+            *numbers = unsafe { Self::eight(from.add(8 * v)) };
+        }
+        row
+    }
+    /// As `eights`, of so many times sixteen, in the order of the columns that `turned` makes.
+    ///
+    /// # Safety
+    /// So many lie there; the processor has AVX-512.
+    #[inline(always)]
+    unsafe fn sixteens<const V: usize>(from: *const Self) -> [[__m512; 2]; V] {
+        // SAFETY: the caller's.
+        let mut row = [[unsafe { _mm512_setzero_ps() }; 2]; V];
+        for (v, numbers) in row.iter_mut().enumerate() {
+            // SAFETY: the caller's.
+            *numbers = unsafe { Self::sixteen(from.add(16 * v)) };
+        }
+        row
+    }
+    /// Vectors of adjacent columns in the order of `sixteens`.
+    ///
+    /// # Safety
+    /// The processor has AVX-512.
+    #[inline(always)]
+    unsafe fn turned<const V: usize>(columns: [__m512; V]) -> [__m512; V] {
+        columns
+    }
+    /// The inverse of `turned`.
+    ///
+    /// # Safety
+    /// The processor has AVX-512.
+    #[inline(always)]
+    unsafe fn adjacent<const V: usize>(columns: [__m512; V]) -> [__m512; V] {
+        columns
+    }
 }
 
 macro_rules! weights {
@@ -81,12 +126,102 @@ impl Weight for Halves {
     #[inline(always)]
     unsafe fn sixteen(p: *const Self) -> [__m512; 2] {
         // SAFETY: the caller's.
+        unsafe { numbers(_mm512_cvtepu8_epi32(_mm_loadu_si128(p.cast()))) }
+    }
+    /// Four vectors at a time have every fourth column each: the bytes are shifted where they lie, none is widened.
+    #[inline(always)]
+    unsafe fn sixteens<const V: usize>(from: *const Self) -> [[__m512; 2]; V] {
+        // SAFETY: the caller's.
         unsafe {
-            let bytes = _mm512_cvtepu8_epi32(_mm_loadu_si128(p.cast()));
-            // Shuffles and conversions have ports of their own. A permutation reads the low four bits of each position.
-            let low = _mm512_permutexvar_ps(bytes, _mm512_loadu_ps(NUMBERS.as_ptr()));
-            [low, _mm512_cvtepi32_ps(_mm512_and_si512(bytes, _mm512_set1_epi32(i32::from(HIGH))))]
+            let mut row = [[_mm512_setzero_ps(); 2]; V];
+            let (fours, rest) = row.as_chunks_mut::<FOUR>();
+            for (i, four) in fours.iter_mut().enumerate() {
+                let bytes = _mm512_loadu_si512(from.add(64 * i).cast());
+                *four = [
+                    numbers(bytes),
+                    numbers(_mm512_srli_epi32::<8>(bytes)),
+                    numbers(_mm512_srli_epi32::<16>(bytes)),
+                    numbers(_mm512_srli_epi32::<24>(bytes)),
+                ];
+            }
+            for (i, x) in rest.iter_mut().enumerate() {
+                *x = Self::sixteen(from.add(16 * (V / FOUR * FOUR + i)));
+            }
+            row
         }
+    }
+    #[inline(always)]
+    unsafe fn turned<const V: usize>(mut columns: [__m512; V]) -> [__m512; V] {
+        for four in columns.as_chunks_mut::<FOUR>().0 {
+            // SAFETY: the caller's.
+            *four = unsafe { transposed(lanes(*four)) };
+        }
+        columns
+    }
+    #[inline(always)]
+    unsafe fn adjacent<const V: usize>(mut columns: [__m512; V]) -> [__m512; V] {
+        for four in columns.as_chunks_mut::<FOUR>().0 {
+            // SAFETY: the caller's.
+            *four = unsafe { lanes(transposed(*four)) };
+        }
+        columns
+    }
+}
+
+/// Bytes of a lane.
+const FOUR: usize = 4;
+
+/// The numbers of the lowest byte of each lane.
+///
+/// # Safety
+/// The processor has AVX-512.
+#[inline(always)]
+unsafe fn numbers(bytes: __m512i) -> [__m512; 2] {
+    // SAFETY: the caller's; the table has sixteen numbers.
+    unsafe {
+        // Shuffles and conversions have ports of their own. A permutation reads the low four bits of each position.
+        let low = _mm512_permutexvar_ps(bytes, _mm512_loadu_ps(NUMBERS.as_ptr()));
+        [low, _mm512_cvtepi32_ps(_mm512_and_si512(bytes, _mm512_set1_epi32(i32::from(HIGH))))]
+    }
+}
+
+/// Four vectors of four quarters each, transposed.
+///
+/// # Safety
+/// The processor has AVX-512.
+#[inline(always)]
+unsafe fn lanes([a, b, c, d]: [__m512; FOUR]) -> [__m512; FOUR] {
+    // SAFETY: the caller's.
+    unsafe {
+        let [low, high] = [_mm512_shuffle_f32x4::<0x44>(a, b), _mm512_shuffle_f32x4::<0xee>(a, b)];
+        let [low_2, high_2] = [_mm512_shuffle_f32x4::<0x44>(c, d), _mm512_shuffle_f32x4::<0xee>(c, d)];
+        [
+            _mm512_shuffle_f32x4::<0x88>(low, low_2),
+            _mm512_shuffle_f32x4::<0xdd>(low, low_2),
+            _mm512_shuffle_f32x4::<0x88>(high, high_2),
+            _mm512_shuffle_f32x4::<0xdd>(high, high_2),
+        ]
+    }
+}
+
+/// The four numbers of each quarter of four vectors, transposed.
+///
+/// # Safety
+/// The processor has AVX-512.
+#[inline(always)]
+unsafe fn transposed([a, b, c, d]: [__m512; FOUR]) -> [__m512; FOUR] {
+    // SAFETY: the caller's.
+    unsafe {
+        let [low, high] = [_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b)];
+        let [low_2, high_2] = [_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d)];
+        let [low, high] = [_mm512_castps_pd(low), _mm512_castps_pd(high)];
+        let [low_2, high_2] = [_mm512_castps_pd(low_2), _mm512_castps_pd(high_2)];
+        [
+            _mm512_castpd_ps(_mm512_unpacklo_pd(low, low_2)),
+            _mm512_castpd_ps(_mm512_unpackhi_pd(low, low_2)),
+            _mm512_castpd_ps(_mm512_unpacklo_pd(high, high_2)),
+            _mm512_castpd_ps(_mm512_unpackhi_pd(high, high_2)),
+        ]
     }
 }
 
