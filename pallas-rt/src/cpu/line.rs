@@ -6,7 +6,7 @@ use crate::raw;
 pub(super) const AHEAD: isize = 12;
 pub(super) const FETCHED: usize = 512;
 /// Bytes of an operand that are fetched anyway.
-const NEAR: usize = 1 << 18;
+pub(super) const NEAR: usize = 1 << 18;
 
 /// Fetches bytes into the cache.
 pub(super) fn fetch(start: *const u8, bytes: usize) {

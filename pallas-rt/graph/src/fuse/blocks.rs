@@ -3,7 +3,7 @@ use super::cluster::Cluster;
 use super::cut::{self, Cut, Cut::Grid, whole};
 use super::windowed;
 use crate::graph::{Equation, Graph, Op};
-use pallas_ir::StructuralOp;
+use pallas_ir::{Dim, StructuralOp};
 
 /// The numbers of a device that block sizes depend on.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -128,8 +128,15 @@ fn of_elements(graph: &Graph, cluster: &Cluster, extents: &[usize], sizes: &Size
         // Whole rows are read faster, where programs enough are left.
         tile = tile.max((folded / (8 * sizes.programs)).min(STREAMED));
     }
+    if sizes.panel.is_none()
+        && members().any(takes_rows(graph))
+        && members().all(|e| is_local(e) || takes_rows(graph)(e))
+    {
+        // Rows that are taken are read where they lie, and need no cache either.
+        let elements = members().map(|e| graph.ty(e.result()).elements()).max().unwrap_or(0);
+        tile = tile.max((elements / (8 * sizes.programs)).min(STREAMED));
+    }
     let mut most = (sizes.sorted / sorted.max(1)).max(1);
-    let reached = reached(graph, cluster, extents, tile);
     let mut blocks = vec![1; extents.len()];
     // Axes of columns so far, and their adjacent elements.
     let (mut columns, mut adjacent) = (columns.into_iter().peekable(), 1);
@@ -140,7 +147,7 @@ fn of_elements(graph: &Graph, cluster: &Cluster, extents: &[usize], sizes: &Size
         // The largest tile that grows along the axis, with the blocks along the axes behind it.
         let growing = tiles.iter().filter(|(_, cuts)| cuts.iter().any(|cut| cut.axis() == Some(k as u8)));
         let elements = growing.map(|(shape, cuts)| in_block(shape, cuts, &blocks)).max().unwrap_or(1).max(1);
-        let mut block = extent.clamp(1, most.min(tile / elements).min(reached[k]).max(least));
+        let mut block = extent.clamp(1, most.min(tile / elements).max(least));
         if block < extent && block > least {
             block -= block % least;
         }
@@ -152,33 +159,28 @@ fn of_elements(graph: &Graph, cluster: &Cluster, extents: &[usize], sizes: &Size
     blocks
 }
 
+/// True for equations that take long rows of an array at positions given by data.
+fn takes_rows(graph: &Graph) -> impl Fn(&Equation) -> bool {
+    |e| match &e.op {
+        Op::Structural(StructuralOp::Gather(gather)) => {
+            let last = graph.ty(e.args[0]).shape.last();
+            let is_row = |n: usize| n >= LINES && gather.slice_sizes.last().and_then(Dim::as_number) == Some(n as i64);
+            last.is_some_and(|&n| is_row(n) && graph.ty(e.result()).shape.last() == Some(&n))
+        }
+        _ => false,
+    }
+}
+
+/// True for equations of which each element needs one of each operand at most.
+fn is_local(e: &Equation) -> bool {
+    matches!(
+        &e.op,
+        Op::Literal(_) | Op::Scalar(_) | Op::Structural(StructuralOp::Broadcast(_) | StructuralOp::Reshape(_))
+    )
+}
+
 /// Elements of a column of a gather's operand that is short: programs that have it whole have long pieces of its rows.
 const SHORT_COLUMN: usize = 128;
-
-/// Elements of a large operand that a program reads at positions given by data, in no order: they stay in a core's second
-/// level cache. Of a row it reads at least as many adjacent ones as two cache lines hold, and as many as a tile has where
-/// rows are that long: such pieces are read as fast from memory.
-const REACHED: usize = 1 << 16;
-const REACHED_ROW: usize = 32;
-/// Elements of an operand that is so large.
-const LARGE: usize = 1 << 22;
-
-/// The largest block along each axis of a cluster's grid with which its programs reach so much of the operands of gathers.
-fn reached(graph: &Graph, cluster: &Cluster, extents: &[usize], tile: usize) -> Vec<usize> {
-    let mut most = vec![usize::MAX; extents.len()];
-    for e in cluster.members.iter().map(|&i| &graph.equations[i]) {
-        let Op::Structural(StructuralOp::Gather(_)) = &e.op else { continue };
-        if graph.ty(e.args[0]).elements() < LARGE {
-            continue;
-        }
-        let cuts = cut::operands(graph, e, &cluster.cuts[&e.result()]).expect("a member has cuts");
-        if let Some(axis) = cuts[0].last().and_then(|cut| cut.axis()).filter(|&axis| extents[axis as usize] < tile) {
-            let column = whole(&graph.ty(e.args[0]).shape, &cuts[0]).max(1);
-            most[axis as usize] = most[axis as usize].min((REACHED / column).max(REACHED_ROW));
-        }
-    }
-    most
-}
 
 /// Elements that an equation puts in order in a program of blocks of 1; 0 if it is no sort. Such a program needs memory
 /// for two positions of each, and its loops grow with them.

@@ -15,6 +15,7 @@ use pallas_ir::DType;
 use std::sync::OnceLock;
 
 mod pack;
+mod thin;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
@@ -268,6 +269,10 @@ pub(crate) unsafe fn few_columns(
     packing: &mut Packing<f32>,
 ) {
     let Extents { m, n, k } = extents;
+    if kernel.bytes == DType::F32.bytes() && thin::pays(extents, a.col) {
+        // SAFETY: the caller's: A holds f32.
+        return unsafe { thin::fastest()(extents, a.cast(), b, c) };
+    }
     let mut sums = std::mem::take(&mut packing.c);
     let together = if k < DEEP { TURNED.min(m) } else { m }.max(1);
     reserve(&mut sums, together * n);

@@ -300,15 +300,15 @@ impl<'k> Build<'k> {
             Access::Gather { windows, .. } => {
                 let filled = self.filled.get(&to);
                 let (to, fill) = filled.map_or((to, None), |filled| (filled.to, Some(filled.fill)));
-                Step::Gather(Indexed { from: from(), index: inst.args[1], to, windows, fill, stays: false })
+                Step::Gather(Indexed { from: from(), index: inst.args[1], to, windows, fill, stays_for: None })
             }
             Access::Scatter { windows, .. } if let Some(&casts::Sum { rows, to }) = self.sums.get(&to) => {
                 self.ready(&[rows]);
-                Step::SumRows(Indexed { from: rows, index: inst.args[1], to, windows, fill: None, stays: false })
+                Step::SumRows(Indexed { from: rows, index: inst.args[1], to, windows, fill: None, stays_for: None })
             }
             Access::Scatter { windows, op } => {
                 let fold = op.map(|op| fold::fold(op, self.dtype(to)));
-                let windows = Indexed { from: from(), index: inst.args[1], to, windows, fill: None, stays: false };
+                let windows = Indexed { from: from(), index: inst.args[1], to, windows, fill: None, stays_for: None };
                 Step::Scatter { windows, updates: inst.args[2], fold }
             }
             Access::Sort { axis, order, positions } => Step::Sort { from: from(), axis, order, positions, to },

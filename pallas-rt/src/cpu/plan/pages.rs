@@ -1,14 +1,18 @@
-//! Windows of an array that only products of a few rows read: they are multiplied where they lie.
+//! Windows of an array that only products of a few rows read, or only elementwise operations: they are read where they lie.
 //!
 //! ```text
 //! %1 = load x[..]; %2 = gather %1, ..; .. %3 = dot %a, %2      ->  no copy of %2, whose windows are rows of x
+//! %1 = load x[..]; %2 = gather %1, ..; .. %3 = mul %2, %b      ->  no copy of %2, whose rows are parts of windows of x
 //! ```
 //!
-//! Such are the pages of a cache. Whether their elements are adjacent is known when the step runs, which copies them if not;
-//! so does a product that has no kernel for them.
-use super::step::{Block, Dot, Step};
+//! Such are the pages of a cache, and the rows of an embedding. Whether their elements are adjacent is known when the step runs,
+//! which copies them if not; so do products that have no kernel for them, and operations that have no machine code.
+use super::step::{Block, Chain, Dot, Readers, Step};
 use pallas_ir::{Kernel, OperandId, OperandKind, Value};
 use std::collections::{HashMap, HashSet};
+
+/// Fewest elements of a row that a chain reads where it lies; few in tests, whose arrays are small.
+const LONG: usize = if cfg!(test) { 8 } else { 64 };
 
 /// What is found in a body.
 struct Found<'a> {
@@ -16,17 +20,41 @@ struct Found<'a> {
     roots: &'a [Value],
     /// Tiles that may refer to arrays which the kernel does not write.
     loaded: HashSet<Value>,
-    /// Gathers of these, and whether products alone read their result.
-    gathered: HashMap<Value, bool>,
+    /// Gathers of these, and what reads their results.
+    gathered: HashMap<Value, Uses>,
     /// Tiles whose elements may lie in another order than their own: another shape of one is a copy.
     turned: HashSet<Value>,
+}
+
+/// The steps that read a gather's result.
+#[derive(Clone, Copy, Default)]
+struct Uses {
+    products: bool,
+    chains: bool,
+    /// The same memory in another shape or order.
+    views: bool,
+    others: bool,
+    /// Windows that would leave the array have elements of no array.
+    is_filled: bool,
+}
+
+impl Uses {
+    /// Those who read windows of an array where they lie, if there are no others.
+    fn readers(self) -> Option<Readers> {
+        match self {
+            Uses { others: true, .. } => None,
+            Uses { chains: true, products: false, views: false, .. } => Some(Readers::Chains),
+            Uses { products: true, chains: false, is_filled: false, .. } => Some(Readers::Products),
+            _ => None,
+        }
+    }
 }
 
 /// Marks the gathers whose windows need not be copied, and the products that read them.
 pub(super) fn keep(kernel: &Kernel, roots: &[Value], body: &mut Block) {
     let mut found = Found { kernel, roots, loaded: HashSet::new(), gathered: HashMap::new(), turned: HashSet::new() };
     found.look(body, false);
-    found.gathered.retain(|_, is_kept| *is_kept);
+    found.gathered.retain(|_, uses| uses.readers().is_some());
     if !found.gathered.is_empty() {
         found.mark(body);
     }
@@ -47,23 +75,27 @@ impl Found<'_> {
     /// Turns that are rolled multiply tiles that lie in their own memory.
     fn look(&mut self, block: &Block, is_rolled: bool) {
         for step in &block.steps {
-            for v in step.reads() {
-                let v = self.root(v);
-                let is_kept = match step {
-                    Step::Dot(dot) => !is_rolled && self.is_right_side(dot, v),
-                    Step::Reshape { from, .. } => !self.turned.contains(from),
-                    Step::Restride { .. } => true,
-                    _ => false,
+            for read in step.reads() {
+                let v = self.root(read);
+                let Some(uses) = self.gathered.get(&v).copied() else { continue };
+                let uses = match step {
+                    Step::Dot(dot) if !is_rolled && self.is_right_side(dot, v) => Uses { products: true, ..uses },
+                    Step::Chain(chain) if !is_rolled && read == v && self.is_in_rows(chain, v) => {
+                        Uses { chains: true, ..uses }
+                    }
+                    Step::Reshape { from, .. } if !self.turned.contains(from) => Uses { views: true, ..uses },
+                    Step::Restride { .. } => Uses { views: true, ..uses },
+                    _ => Uses { others: true, ..uses },
                 };
-                self.gathered.entry(v).and_modify(|all| *all &= is_kept);
+                self.gathered.insert(v, uses);
             }
             match step {
                 Step::Restride { to, .. } => _ = self.turned.insert(*to),
                 Step::Load { from, in_place: true, to, .. } if self.is_only_read(from.operand) => {
                     self.loaded.insert(*to);
                 }
-                Step::Gather(gather) if gather.fill.is_none() && self.loaded.contains(&self.root(gather.from)) => {
-                    self.gathered.insert(gather.to, true);
+                Step::Gather(gather) if self.loaded.contains(&self.root(gather.from)) => {
+                    self.gathered.insert(gather.to, Uses { is_filled: gather.fill.is_some(), ..Uses::default() });
                 }
                 _ => {}
             }
@@ -86,11 +118,18 @@ impl Found<'_> {
             && dot.contract[1].len() == 1
     }
 
+    /// True if a chain is over all rows of `v`, and these are long.
+    fn is_in_rows(&self, chain: &Chain, v: Value) -> bool {
+        let shape = &self.kernel.ty(v).shape;
+        shape.len() > 1 && chain.shape == *shape && shape.last().is_some_and(|&n| n >= LONG)
+    }
+
     fn mark(&self, block: &mut Block) {
+        let readers = |v: Value| self.gathered.get(&v).and_then(|uses| uses.readers());
         for step in &mut block.steps {
             match step {
-                Step::Gather(gather) => gather.stays = self.gathered.contains_key(&gather.to),
-                Step::Dot(dot) => dot.is_paged = self.gathered.contains_key(&self.root(dot.b)),
+                Step::Gather(gather) => gather.stays_for = readers(gather.to),
+                Step::Dot(dot) => dot.is_paged = readers(self.root(dot.b)) == Some(Readers::Products),
                 _ => {}
             }
             step.blocks_mut().into_iter().for_each(|block| self.mark(block));

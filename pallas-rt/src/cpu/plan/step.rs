@@ -187,8 +187,17 @@ pub(crate) struct Indexed {
     pub(crate) windows: Windows,
     /// The elements of a gather's windows that would leave the operand; `None`: these are moved inside.
     pub(crate) fill: Option<Literal>,
-    /// True if only products of few rows read a gather's windows, which need not be copied then.
-    pub(crate) stays: bool,
+    /// Those who alone read a gather's windows and need no copy of them.
+    pub(crate) stays_for: Option<Readers>,
+}
+
+/// Steps that read windows of an array where they lie.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Readers {
+    /// Products of a few rows.
+    Products,
+    /// Elementwise operations.
+    Chains,
 }
 
 /// An affine nest.

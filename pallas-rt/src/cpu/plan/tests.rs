@@ -1,6 +1,6 @@
 //! Planning takes time in proportion to the length of a body, whatever its steps are.
 use super::plan;
-use super::step::Step as Planned;
+use super::step::{Readers, Step as Planned};
 use crate::passes;
 use pallas_ir::{
     BlockDim, Builder, DType, Dim, Kernel, Literal, Loc, Op, Operand, OperandId, OperandKind, ScalarOp, StructuralOp,
@@ -320,4 +320,38 @@ fn tiles_side_by_side_are_stored_one_by_one() {
 ";
     let steps = steps_of(&[x, ("out", "out", &[4, 25])], &format!("{load}{short}"));
     assert_eq!(count(&steps), [1, 1], "{steps:?}");
+}
+
+/// Those who alone read the rows of a table that a body takes.
+fn readers_of_rows(body: &str) -> Option<Readers> {
+    let taken = "    %0: i32[5] = load @at block[0:5]
+    %1: f32[9,20] = load @table block[0:9, 0:20]
+    %2: f32[5,20] = gather offset_dims(1) collapsed_slice_dims(0) operand_batching_dims() start_indices_batching_dims() start_index_map(0) index_vector_dim(1) slice_sizes(1, 20) %1, %0
+";
+    let operands = [("in", "at", &[5][..]), ("in", "table", &[9, 20]), ("out", "out", &[5, 20])];
+    let steps = steps_of(&operands, &format!("{taken}{body}    store @out block[0:5, 0:20] %9\n"));
+    let readers = steps.iter().find_map(|s| match s {
+        Planned::Gather(gather) => Some(gather.stays_for),
+        _ => None,
+    });
+    readers.expect("rows are taken")
+}
+
+#[test]
+fn operations_alone_read_rows_where_they_lie() {
+    assert_eq!(readers_of_rows("    %9: f32[5,20] = exp %2\n"), Some(Readers::Chains));
+    let two = "    %3: f32[5] = reduce op(add) axes(1) keep(false) %2
+    %4: f32[5,20] = broadcast to(5, 20) dims(0) %3
+    %9: f32[5,20] = sub %2, %4
+";
+    assert_eq!(readers_of_rows(two), Some(Readers::Chains));
+    let sorted = "    %3: f32[5,20] = exp %2
+    %4: f32[5,20] = cumulative op(add) axis(0) reverse(false) %2
+    %9: f32[5,20] = add %3, %4
+";
+    assert_eq!(readers_of_rows(sorted), None, "others read them too");
+    let turned = "    %3: f32[5,20] = reverse axes(0) %2
+    %9: f32[5,20] = exp %3
+";
+    assert_eq!(readers_of_rows(turned), None, "rows in another order");
 }

@@ -155,7 +155,7 @@ impl Walk {
 
     /// Calls `f` with each line of windows, its first place in the operand and that in the windows' array, in elements, if
     /// each window has one start; else it returns false.
-    fn lines(&self, mut f: impl FnMut(Line, isize, isize)) -> bool {
+    pub(super) fn lines(&self, mut f: impl FnMut(Line, isize, isize)) -> bool {
         let &[(_, last, stride)] = &self.starts[..] else { return false };
         let mut nest = Nest::new(&self.positions, [&self.index, &self.moved, &self.operand]);
         let [index_stride, moved, along] = [0, 1, 2].map(|tile| nest.inner_stride(tile));
@@ -178,7 +178,7 @@ impl Walk {
 
     /// Calls `f` with the place in the windows' array of each window that would leave the operand, in elements, if windows
     /// have one start.
-    fn outside(&self, mut f: impl FnMut(isize)) {
+    pub(super) fn outside(&self, mut f: impl FnMut(isize)) {
         let &[(_, last, _)] = &self.starts[..] else { return };
         let last = last.min(i32::MAX as isize) as i32;
         let nest = Nest::new(&self.positions, [&self.index, &self.moved]);
@@ -239,8 +239,11 @@ impl Run<'_> {
             unsafe { tile::fill((&raw const fill.bits).cast(), &out, written, bytes) };
         }
         let walk = self.walk(step, x, (out, taken));
-        if step.stays && taken == self.shape(step.to) && self.keep(step, &walk) {
-            return;
+        if let Some(readers) = step.stays_for {
+            self.buffers.forget(step.to);
+            if taken == self.shape(step.to) && self.keep(step, readers, &walk) {
+                return;
+            }
         }
         let start = |tile: &Tile, elements: isize| tile.start.wrapping_offset(elements * bytes as isize);
         let copy = |from: isize, to: isize| {

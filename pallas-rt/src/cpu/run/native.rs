@@ -1,9 +1,11 @@
 //! Chains in machine code: where their operands lie, row by row.
 use super::super::jit::{Code, Codes, Form, Place, Rows};
+use super::super::line::{AHEAD, FETCHED, fetch};
 use super::super::plan::step::{Along, Chain, Input};
 use super::super::tile::Tile;
 use super::Run;
 use super::chain::{Reaches, row_offset};
+use super::pages::Kept;
 use super::weave::{Bound, Weave, Woven};
 use std::ops::Range;
 
@@ -40,14 +42,28 @@ pub(super) struct Spread {
     place: usize,
     tile: Tile,
     bytes: usize,
+    /// The number of the windows that are its rows, if they were not copied.
+    windows: Option<usize>,
 }
 
 impl Spread {
     /// Moves the place so that a row of this group lies where the place has that row among all.
-    fn move_to(self, places: &mut [Place], chain: &Chain, first_row: usize) {
+    #[inline]
+    fn move_to(self, places: &mut [Place], windows: &[Kept], chain: &Chain, first_row: usize) {
         let place = &mut places[self.place];
-        let first = row_offset(&self.tile, &chain.shape, first_row) * self.bytes as isize;
-        place.start = self.tile.start.wrapping_offset(first - first_row as isize * place.row);
+        let Some(kept) = self.windows else {
+            let first = row_offset(&self.tile, &chain.shape, first_row) * self.bytes as isize;
+            place.start = self.tile.start.wrapping_offset(first - first_row as isize * place.row);
+            return;
+        };
+        let kept = &windows[kept];
+        if kept.is_far
+            && let Some(next) = kept.starts.get(first_row + AHEAD as usize)
+        {
+            fetch(*next, FETCHED.min(columns(chain) * self.bytes));
+        }
+        // Its rows are nowhere else.
+        (place.start, place.row) = (kept.starts[first_row].cast_mut(), 0);
     }
 }
 
@@ -81,7 +97,10 @@ impl Run<'_> {
     ) -> Option<Lie> {
         let columns = columns(chain);
         let inputs = chain.inputs.iter().enumerate().filter_map(|(i, input)| match input {
-            Input::Value(v) => Some((i, self.tile(*v).stretched(self.shape(*v)), self.bytes(*v))),
+            Input::Value(v) => {
+                let tile = self.tile(*v).stretched(self.shape(*v));
+                Some((i, tile, self.bytes(*v), self.buffers.number_kept(*v)))
+            }
             Input::Constant(_) => None,
         });
         let links = chain.links.iter().enumerate().filter(|(_, l)| l.output.is_some());
@@ -95,7 +114,7 @@ impl Run<'_> {
         let axis = if chain.shape.len() <= 2 {
             0
         } else {
-            let tiles = inputs.clone().map(|(_, tile, _)| tile).chain(outputs.clone().map(|(_, tile, _)| tile));
+            let tiles = inputs.clone().map(|(_, tile, ..)| tile).chain(outputs.clone().map(|(_, tile, _)| tile));
             tiles.map(|tile| first_even(&tile, &chain.shape)).max().unwrap_or(0)
         };
         if axis > 0 {
@@ -103,14 +122,14 @@ impl Run<'_> {
             (lie.group * columns >= WORTH).then_some(())?;
         }
         lie.weave = Weave::of(chain, lie.group, rows, bound);
-        let mut place = |tile: Tile, row: isize, bytes: usize| {
-            if axis > 0 {
-                spread.push(Spread { place: places.len(), tile, bytes });
+        let mut place = |tile: Tile, row: isize, bytes: usize, windows: Option<usize>| {
+            if axis > 0 || windows.is_some() {
+                spread.push(Spread { place: places.len(), tile, bytes, windows });
             }
             places.push(Place::new(tile.start, row));
         };
         let side_by_side = |l: Lines| l.row == columns as isize && l.step == 1;
-        for (k, (i, tile, bytes)) in inputs.enumerate() {
+        for (k, (i, tile, bytes, windows)) in inputs.enumerate() {
             let l = lines(&tile, &chain.shape, axis);
             // Of one column (and one row) it does not matter.
             let l = if columns == 1 { Lines { step: if l.row == 0 && rows > 1 { 0 } else { 1 }, ..l } } else { l };
@@ -122,7 +141,10 @@ impl Run<'_> {
                 1 => {}
                 _ => return None,
             }
-            place(tile, l.row * bytes as isize, bytes);
+            if windows.is_some() {
+                (lie.group, lie.flat, lie.weave) = (1, false, None);
+            }
+            place(tile, l.row * bytes as isize, bytes, windows);
         }
         for (at, (i, tile, bytes)) in outputs.enumerate() {
             let l = lines(&tile, &chain.shape, axis);
@@ -139,7 +161,7 @@ impl Run<'_> {
             if aligned && !chain.links[i].aside && self.in_large_array(tile.start) {
                 lie.form.streamed |= 1u64.checked_shl(at as u32).unwrap_or(0);
             }
-            place(tile, row, bytes);
+            place(tile, row, bytes, None);
         }
         places.extend(chain.sinks.iter().zip(&reaches.sinks).map(|(s, &start)| {
             let row = if s.along == Along::Rows { s.dtype.bytes() as isize } else { 0 };
@@ -200,19 +222,19 @@ pub(super) fn run(
     code: &Code,
     chain: &Chain,
     lie: Lie,
-    places: &mut [Place],
-    spread: &[Spread],
+    (places, spread, windows): (&mut [Place], &[Spread], &[Kept]),
     rows: Range<usize>,
     all: usize,
 ) {
-    if lie.group == all {
+    let spread = &spread[lie.spread[0]..lie.spread[1]];
+    if lie.group == all && spread.is_empty() {
         return run_even(code, chain, lie, places, rows);
     }
     let mut from = rows.start;
     while from < rows.end {
         let first = from - from % lie.group;
         let to = rows.end.min(first + lie.group);
-        spread[lie.spread[0]..lie.spread[1]].iter().for_each(|s| s.move_to(places, chain, first));
+        spread.iter().for_each(|s| s.move_to(places, windows, chain, first));
         run_even(code, chain, lie, places, from..to);
         from = to;
     }
@@ -233,7 +255,7 @@ pub(super) fn run_woven(
         let first = from - from % lie.group;
         let to = rows.end.min(first + lie.group);
         if lie.group != all {
-            spread[lie.spread[0]..lie.spread[1]].iter().for_each(|s| s.move_to(places, chain, first));
+            spread[lie.spread[0]..lie.spread[1]].iter().for_each(|s| s.move_to(places, &[], chain, first));
         }
         woven.run((chain, weave, codes), &places[lie.first..], from..to, own);
         from = to;

@@ -1,19 +1,25 @@
-//! Windows that are multiplied where they lie.
+//! Windows that are read where they lie.
 use super::super::gemm::narrow::{self, Kernel, Pages};
-use super::super::plan::step::{Dot, Indexed};
+use super::super::line;
+use super::super::plan::step::{Chain, Dot, Indexed, Readers};
+use super::super::rows::copy_row;
 use super::super::tile::Tile;
 use super::indexed::Walk;
 use super::{Buffers, Run, Stop};
-use pallas_ir::{DType, Value};
+use pallas_ir::{DType, Literal, Value};
 
 /// Windows of an array that were not copied.
 #[derive(Default)]
 pub(super) struct Kept {
     /// The tile that they would be copied to.
     of: Option<Value>,
-    /// Elements of a window, which are adjacent.
+    /// Elements of a window, which are adjacent; those of a row where operations read them.
     elements: usize,
-    starts: Vec<*const u8>,
+    pub(super) starts: Vec<*const u8>,
+    /// A row of elements of no array.
+    filled: Vec<u64>,
+    /// True if caches may not hold the array.
+    pub(super) is_far: bool,
 }
 
 /// Fewest rows of a window that is not copied: a product begins anew with each. One in tests, whose arrays are small.
@@ -24,6 +30,14 @@ impl Buffers {
     pub(super) fn forget_pages(&mut self) {
         self.pages.iter_mut().for_each(|kept| kept.of = None);
     }
+    /// Forgets the windows of a tile.
+    pub(super) fn forget(&mut self, of: Value) {
+        self.kept(of).into_iter().for_each(|kept| kept.of = None);
+    }
+    /// The number of the windows of a tile, if they were not copied.
+    pub(super) fn number_kept(&self, of: Value) -> Option<usize> {
+        self.pages.iter().position(|kept| kept.of == Some(of))
+    }
     /// The windows of a tile.
     fn kept(&mut self, of: Value) -> Option<&mut Kept> {
         self.pages.iter_mut().find(|kept| kept.of == Some(of))
@@ -32,15 +46,16 @@ impl Buffers {
 
 impl Run<'_> {
     /// Keeps the places of a gather's windows in place of copies, if it can.
-    pub(super) fn keep(&mut self, step: &Indexed, walk: &Walk) -> bool {
-        if let Some(kept) = self.buffers.kept(step.to) {
-            kept.of = None;
-        }
+    pub(super) fn keep(&mut self, step: &Indexed, readers: Readers, walk: &Walk) -> bool {
         let (x, bytes, from) = (self.tile(step.from), self.bytes(step.to), self.plan.roots[step.from.index()].index());
-        let few = LEAST_ROWS * self.shape(step.to).last().copied().unwrap_or(1);
-        // A tile that does not lie in the array is gone when the product is computed.
-        let Some(elements) =
-            walk.row.filter(|&n| n >= few.max(1) && self.state.tiles[from].start != self.state.homes[from].start)
+        let row = self.shape(step.to).last().copied().unwrap_or(1).max(1);
+        let is_kept = |n: usize| match readers {
+            Readers::Products => n >= LEAST_ROWS * row,
+            Readers::Chains => n > 0 && n.is_multiple_of(row),
+        };
+        // A tile that does not lie in the array is gone when it is read.
+        let Some(window) =
+            walk.row.filter(|&n| is_kept(n) && self.state.tiles[from].start != self.state.homes[from].start)
         else {
             return false;
         };
@@ -48,15 +63,37 @@ impl Run<'_> {
             self.buffers.pages.push(Kept::default());
             self.buffers.pages.len() - 1
         });
+        let elements = if readers == Readers::Chains { row } else { window };
+        let far = self.ty(step.from).bytes() > line::NEAR;
         let kept = &mut self.buffers.pages[at];
         kept.starts.clear();
+        kept.is_far = far;
         let mut in_order = true;
-        let add = |from: isize, to: isize| {
+        let mut add = |from: isize, to: isize| {
             in_order &= to == (kept.starts.len() * elements) as isize;
-            kept.starts.push(x.start.wrapping_offset(from * bytes as isize).cast_const());
+            let start = x.start.wrapping_offset(from * bytes as isize).cast_const();
+            kept.starts.extend((0..window / elements).map(|i| start.wrapping_add(i * elements * bytes)));
         };
-        // SAFETY: the shape rule admits i32 only.
-        unsafe { walk.each(false, |_| {}, add) };
+        let is_lined = walk.lines(|line, from, to| {
+            for i in 0..line.n as isize {
+                // SAFETY: the line has so many positions.
+                let position = unsafe { line.position(i) }.clamp(0, line.last.max(0));
+                add(from + line.place(i, position), to + i * line.moved);
+            }
+        });
+        if !is_lined {
+            // SAFETY: the shape rule admits i32 only.
+            unsafe { walk.each(false, |_| {}, add) };
+        }
+        if let Some(Literal { bits, .. }) = step.fill.filter(|_| in_order) {
+            kept.filled.resize((elements * bytes).div_ceil(8), 0);
+            // SAFETY: the window holds so many elements; the bits begin with one.
+            unsafe { copy_row((&raw const bits).cast(), 0, kept.filled.as_mut_ptr().cast(), 1, elements, bytes) };
+            walk.outside(|to| {
+                let first = to as usize / elements;
+                kept.starts[first..first + window / elements].fill(kept.filled.as_ptr().cast());
+            });
+        }
         if in_order {
             (kept.of, kept.elements) = (Some(step.to), elements);
         }
@@ -89,6 +126,11 @@ impl Run<'_> {
         let pages = Pages { starts: &[], are_columns: dot.contract[1] == [inner] };
         let kernel = narrow::kernel(self.ty(dot.b).dtype, dot.bits)?;
         narrow::reads_pages(kernel, m, row, pages.are_columns).then_some((kernel, pages))
+    }
+
+    /// Copies the windows of a chain's operands that were not.
+    pub(super) fn copy_kept_of(&mut self, chain: &Chain) {
+        chain.reads().for_each(|v| self.copy_kept(v));
     }
 
     fn copy_kept(&mut self, of: Value) {

@@ -57,6 +57,7 @@ impl<'a> Run<'a> {
                     !singly && (lie.weave.is_some() || native::code(chain, *lie, rows, together).is_some())
                 });
                 if lie.is_none() {
+                    self.copy_kept_of(chain);
                     self.prepare(chain, reaches, &mut buffers);
                 }
             }
@@ -81,7 +82,8 @@ impl<'a> Run<'a> {
                     }
                     let code = lie.and_then(|lie| Some((native::code(chain, lie, rows, together)?, lie)));
                     if let Some((code, lie)) = code {
-                        native::run(code, chain, lie, &mut places, &spread, from..to, rows);
+                        let memory = (&mut places[..], &spread[..], &self.buffers.pages[..]);
+                        native::run(code, chain, lie, memory, from..to, rows);
                         continue;
                     }
                     for row in (from..to).step_by(height) {

@@ -257,3 +257,39 @@ fn gathers_fill_as_the_interpreter_does() {
         assert_eq!(found, wanted, "{count} of {n} rows of {width} {dtype}");
     }
 }
+
+#[test]
+fn operations_read_rows_where_they_lie() {
+    use DType::{Bf16, F16, F32, F64, I8, I32};
+    let sizes = [[1, 1, 9, 4], [5, 1, 30, 33], [40, 1, 70, 70], [9, 3, 16, 21], [6, 2, 7, 50], [300, 1, 65, 501]];
+    // Of rows, a factor for each column, and a number for each element.
+    type Of = fn(&Array, &Array, &Array) -> Array;
+    let functions: [Of; 6] = [
+        |rows, w, _| rows * w,
+        |rows, w, b| rows * w + b,
+        |rows, _, b| rows - b * rows.max(-1).expand_dims(-1),
+        |rows, w, _| (rows.abs() * 2.0 - w).max(0),
+        |rows, w, _| (rows + w).abs().max(-1),
+        |rows, w, _| rows.transpose(&[1, 0, 2]) + w,
+    ];
+    for ([n, high, width, count], dtype) in
+        sizes.into_iter().flat_map(|sizes| [F32, Bf16, F16, F64, I32, I8].map(|dtype| (sizes, dtype)))
+    {
+        let made = |client: &Client| -> Result<Vec<Vec<u32>>> {
+            let small = |count: usize, seed: usize, shape: &[usize]| -> Result<Array> {
+                Ok(client.array(&elements(count, seed), shape)?.nan_to_num().clip(-3.0, 3.0).cast(dtype))
+            };
+            let table = small(n * high * width, 4, &[n, high, width])?;
+            let (w, b) = (small(width, 5, &[width])?, small(count * high * width, 6, &[count, high, width])?);
+            // Some of them outside of the table.
+            let rows = client.array(&places(count, n, 1), &[count])?;
+            let all = functions.map(|f| {
+                let of = jit(move |table: &Array, rows: &Array, w: &Array, b: &Array| f(&table.take(rows, 0), w, b));
+                of(&table, &rows, &w, &b).map(|x| bits(&x))
+            });
+            all.into_iter().collect()
+        };
+        let [found, wanted] = [Client::cpu(), Client::interpreter()].map(|client| made(&client).expect("it runs"));
+        assert_eq!(found, wanted, "{count} of {n} x {high} rows of {width} {dtype}");
+    }
+}
