@@ -262,6 +262,9 @@ pub(super) fn values<U: Bits, const CLASS: u8>(
     buffer: &mut [U],
     halvings: u32,
 ) {
+    if x.len() <= FEW {
+        return ranked(rule, x, |place, i| out[place] = x[i]);
+    }
     if x.len() < SHORT {
         out.copy_from_slice(x);
         return out.sort_by_key(|&x| rule.key(x));
@@ -302,6 +305,26 @@ fn packed<U: Bits, const CLASS: u8>(
     merge(a, b, out, |x, y| x < y, |x| x);
 }
 
+/// Most elements of a line whose places are counted: where each comes next is not to be predicted.
+const FEW: usize = 8;
+
+/// Calls `put` with each of a few elements' place in order, and its position.
+#[inline(always)]
+fn ranked<U: Bits, const CLASS: u8>(rule: Rule<U, CLASS>, x: &[U], mut put: impl FnMut(usize, usize)) {
+    if let &[a, b] = x {
+        let is_turned = usize::from(rule.key(b) < rule.key(a));
+        put(is_turned, 0);
+        return put(1 - is_turned, 1);
+    }
+    let mut keys = [U::of(0); FEW];
+    keys.iter_mut().zip(x).for_each(|(key, &x)| *key = rule.key(x));
+    let keys = &keys[..x.len()];
+    for (i, key) in keys.iter().enumerate() {
+        let before = keys[..i].iter().map(|other| usize::from(other <= key)).sum::<usize>();
+        put(before + keys[i..].iter().map(|other| usize::from(other < key)).sum::<usize>(), i);
+    }
+}
+
 /// Positions of the first elements in order, as many as `out` has; the two buffers have [`needed`] elements.
 pub(super) fn positions<U: Bits, const CLASS: u8>(
     rule: Rule<U, CLASS>,
@@ -311,6 +334,9 @@ pub(super) fn positions<U: Bits, const CLASS: u8>(
     halvings: u32,
 ) {
     let (n, k) = (x.len(), out.len());
+    if n <= FEW {
+        return ranked(rule, x, |place, i| out.get_mut(place).into_iter().for_each(|to| *to = i as u32));
+    }
     let write = |out: &mut [u32], from: &[U::Packed]| {
         out.iter_mut().zip(from).for_each(|(to, x)| *to = x.position());
     };
@@ -443,7 +469,7 @@ mod tests {
     #[test]
     fn all_ways_give_the_stable_order() {
         for order in [Order::Ascending, Order::Descending, Order::Largest] {
-            for n in [0, 1, 2, 31, 255, 256, 257, 1000, 4096, 5001, 70_001] {
+            for n in [0, 1, 2, 3, 7, 8, 9, 31, 255, 256, 257, 1000, 4096, 5001, 70_001] {
                 for (distinct, halvings) in [(3, 0), (1 << 30, 0), (1000, 1), (5, 2), (1 << 30, 3)] {
                     let x = floats(n, distinct);
                     let halvings = if n < SHORT << halvings { 0 } else { halvings };
