@@ -159,12 +159,16 @@ fn of_elements(graph: &Graph, cluster: &Cluster, extents: &[usize], sizes: &Size
     blocks
 }
 
+/// Fewest elements of a row that is read where it lies, as on a CPU.
+const LONG_ROW: usize = 144;
+
 /// True for equations that take long rows of an array at positions given by data.
 fn takes_rows(graph: &Graph) -> impl Fn(&Equation) -> bool {
     |e| match &e.op {
         Op::Structural(StructuralOp::Gather(gather)) => {
             let last = graph.ty(e.args[0]).shape.last();
-            let is_row = |n: usize| n >= LINES && gather.slice_sizes.last().and_then(Dim::as_number) == Some(n as i64);
+            let is_row =
+                |n: usize| n >= LONG_ROW && gather.slice_sizes.last().and_then(Dim::as_number) == Some(n as i64);
             last.is_some_and(|&n| is_row(n) && graph.ty(e.result()).shape.last() == Some(&n))
         }
         _ => false,

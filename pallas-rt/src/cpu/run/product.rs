@@ -106,8 +106,6 @@ impl Run<'_> {
         // One sum after the other: of one product they are to be short.
         let is_tiny = m * n * k <= gemm::tiny::MOST
             && (outcome.batch.iter().product::<usize>() > 1 || m > 1 && n > 1 && k <= gemm::tiny::SHORT);
-        let left = self.ty(dot.a).dtype;
-        let has_few_columns = all_bits && !outcome.turned && n <= gemm::narrow::FEW_COLUMNS && m > gemm::narrow::ROWS;
         if all_bits && is_tiny {
             self.buffers.packing = packing;
             return self.tiny(dot, outcome);
@@ -128,6 +126,8 @@ impl Run<'_> {
             self.buffers.packing = packing;
             return done;
         }
+        let left = self.ty(dot.a).dtype;
+        let has_few_columns = all_bits && !outcome.turned && n <= gemm::narrow::FEW_COLUMNS && m > gemm::narrow::ROWS;
         if let Some(kernel) = gemm::narrow::kernel(left, gemm::narrow::ALL).filter(|_| has_few_columns) {
             let done = self.product(dot, &outcome, DType::F32, [left, DType::F32], |extents, a, b, c| {
                 // SAFETY: the caller's.
