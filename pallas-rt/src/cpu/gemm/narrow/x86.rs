@@ -1,7 +1,7 @@
 //! The kernels for AVX2 and AVX-512.
 use super::super::super::strips::has_avx2;
 use super::super::{Extents, Matrix, Target};
-use super::{ALL, HIGH, Kernel, LOW, Parts};
+use super::{AHEAD, ALL, HIGH, Kernel, LOW, Parts};
 use half::{bf16, f16};
 use pallas_ir::DType;
 use std::arch::x86_64::*;
@@ -13,8 +13,8 @@ use weights::{Byte, Halves, Weight};
 
 /// Bytes of a block of rows of B: the second level cache holds it and the next one.
 const BLOCK: usize = 1 << 17;
-/// Bytes ahead that are fetched into the first level cache. More would push out one another before they are read: they are
-/// fetched into the second level.
+/// Bytes from what is multiplied to the end of what is fetched, that are fetched into the first level cache. More would push out
+/// one another before they are read: they are fetched into the second level.
 const NEAR: usize = 1 << 13;
 /// Fewest rows of B in a block: what is fetched meanwhile is as long.
 const TURN: usize = 8;
@@ -72,10 +72,10 @@ struct Ahead<'a> {
 }
 
 impl<'a> Ahead<'a> {
-    /// `rows` rows of `n` elements at an offset in each part.
-    fn new<W>(parts: &'a [*const u8], offset: isize, row: isize, [rows, n]: [usize; 2]) -> Self {
+    /// `rows` rows of `n` elements at an offset in each part, of which so many lie `between` them and what is multiplied.
+    fn new<W>(parts: &'a [*const u8], between: usize, offset: isize, row: isize, [rows, n]: [usize; 2]) -> Self {
         let (size, bytes) = (size_of::<W>() as isize, n * size_of::<W>());
-        let near = parts.len() * rows * bytes <= NEAR;
+        let near = (between + parts.len()) * rows * bytes <= NEAR;
         // Rows without gaps are one.
         let (left, bytes) = if row == n as isize { (1, rows * bytes) } else { (rows, bytes) };
         let (stride, offset) = (if left == rows { row * size } else { bytes as isize }, offset * size);
@@ -348,8 +348,8 @@ macro_rules! narrow {
                 let (width, mut i) = (together.min(n - j), 0);
                 let behind = [b.start.wrapping_offset((j + together) as isize * b.col).cast()];
                 let mut ahead = match next {
-                    [] => Ahead::new::<W>(&behind, 0, b.col, [width, k]),
-                    _ => Ahead::new::<W>(next, j as isize * b.col, b.col, [width, k]),
+                    [] => Ahead::new::<W>(&behind, 0, 0, b.col, [width, k]),
+                    _ => Ahead::new::<W>(next, AHEAD - 1, j as isize * b.col, b.col, [width, k]),
                 };
                 while i < m {
                     macro_rules! rows {
@@ -421,8 +421,8 @@ macro_rules! narrow {
                             false => [part.starts[0].cast::<W>().wrapping_offset(offset + k as isize * b.row).cast()],
                         };
                         let mut ahead = match b.ahead(first, last) {
-                            [] => Ahead::new::<W>(&behind, 0, b.row, [k, n]),
-                            next => Ahead::new::<W>(next, offset, b.row, [k, n]),
+                            [] => Ahead::new::<W>(&behind, 0, 0, b.row, [k, n]),
+                            next => Ahead::new::<W>(next, AHEAD - 1, offset, b.row, [k, n]),
                         };
                         let mut i = 0;
                         while i < m {
