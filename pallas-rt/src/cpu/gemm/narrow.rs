@@ -232,11 +232,10 @@ const SHORT: usize = 128;
 /// True if columns of so few elements take longer to multiply with `m` rows as they lie than to be copied to rows and
 /// multiplied then. Costs of a column are in quarters of a nanosecond, as measured on a Zen 4.
 fn are_rows_faster(kernel: Kernel, m: usize, k: usize) -> bool {
-    // Elements that fill no vector are multiplied one by one.
-    let by_columns = m * (5 + k / 16 + 2 * (k % 16));
+    let by_columns = m * (7 + k.div_ceil(16));
     let copied = match kernel.bytes {
-        1 => 48,
-        2 => 18,
+        1 => 30,
+        2 => 24,
         _ => 9,
     };
     k < SHORT && k * (copied + m) < 12 * by_columns

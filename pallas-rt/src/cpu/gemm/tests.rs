@@ -205,23 +205,26 @@ fn products_of_few_rows_agree_with_doubles() {
     let large = [(1, 1030, 7), (5, 1030, 37), (1, 9, 1040), (6, 7, 1040), (9, 30, 290), (2, 67, 135), (16, 40, 200)];
     let large = large.into_iter().chain([(3, 33_000, 9)]);
     for (m, n, k) in extents.chain(large) {
-        // In the last one, rows and columns begin an element apart: those of a single column do.
-        let layouts = [(n as isize + 1, 1), (1, k as isize + 1), (2 * n as isize, 2), (1, 1)];
-        for (layout, (dtype, bits, kernel)) in (0..4).flat_map(|l| narrow::kernels().into_iter().map(move |k| (l, k))) {
+        // In the fourth one, rows and columns begin an element apart: those of a single column do. In the last one there are
+        // no gaps, and nothing behind the matrix.
+        let layouts = [(n as isize + 1, 1), (1, k as isize + 1), (2 * n as isize, 2), (1, 1), (n as isize, 1)];
+        for (layout, (dtype, bits, kernel)) in (0..5).flat_map(|l| narrow::kernels().into_iter().map(move |k| (l, k))) {
             let (row, col) = layouts[layout];
+            let first = if layout == 4 { bytes.len() / dtype.bytes() - n * k } else { 0 };
             let (a_row, a_col) = if layout == 0 { (1, m as isize) } else { (k as isize, 1) };
             let a = Matrix { start: factors.as_ptr(), row: a_row, col: a_col };
-            let b = Matrix { start: bytes.as_ptr(), row, col };
+            let b = Matrix { start: bytes[first * dtype.bytes()..].as_ptr(), row, col };
             let (ldc, accumulate) = (n + 2, (m + n + k) % 2 == 0);
             let mut c = vec![0.5f32; m * ldc + 1];
             let extents = Extents { m, n, k };
-            // SAFETY: the largest matrix ends at element 594,000 of at most four bytes, A at 6,240; C has m rows of n + 2.
+            // SAFETY: the largest matrix ends at element 594,000 of at most four bytes, or at the last one, A at 6,240; C has
+            // m rows of n + 2.
             unsafe {
                 let c = Target { start: c.as_mut_ptr(), row: ldc as isize, add: accumulate };
                 narrow::dot(kernel, extents, a, b, c, &mut Packing::default());
             }
             for (i, j) in (0..m).flat_map(|i| (0..ldc).map(move |j| (i, j))) {
-                let at = |p: usize| (p as isize * row + j as isize * col) as usize;
+                let at = |p: usize| first + (p as isize * row + j as isize * col) as usize;
                 // SAFETY: as above.
                 let factor = |p| unsafe { f64::from(*a.at(i, p).start) };
                 let terms = (0..k).map(|p| factor(p) * value((dtype, bits), at(p)));

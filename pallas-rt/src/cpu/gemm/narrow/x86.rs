@@ -26,10 +26,15 @@ const STRIP: usize = 16;
 const LONG: usize = 2048;
 const COLUMNS: usize = 4;
 
+/// True if the processor has what the kernels for AVX-512 are compiled for.
+fn has_avx512() -> bool {
+    is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw") && is_x86_feature_detected!("avx512vl")
+}
+
 pub(super) fn halves_kernels(all: &mut Vec<Kernel>) {
     let mut add = |run, name| all.push(Kernel { run, bytes: 1, name });
     if has_avx2() && is_x86_feature_detected!("f16c") {
-        if is_x86_feature_detected!("avx512f") {
+        if has_avx512() {
             add(avx512::<Halves>, "avx512");
         }
         add(avx2::<Halves>, "avx2");
@@ -47,7 +52,7 @@ pub(super) fn kernels(all: &mut Vec<(DType, u8, Kernel)>) {
         };
     }
     if has_avx2() && is_x86_feature_detected!("f16c") {
-        if is_x86_feature_detected!("avx512f") {
+        if has_avx512() {
             of_types!(avx512, "avx512");
         }
         of_types!(avx2, "avx2");
@@ -147,7 +152,7 @@ fn sums_of_sixteen(v: [__m512; 16]) -> __m512 {
 /// far rows in the first level cache, for panels that are narrower than a line.
 macro_rules! narrow {
     ($entry:ident, $panel:ident, $panels:ident, $columns:ident, $by_columns:ident, $features:literal, $lanes:literal,
-     $widen:ident $widen_all:ident [$($turned:ident $adjacent:ident)?],
+     $widen:ident $widen_all:ident $widen_some:ident [$($turned:ident $adjacent:ident)?],
      deep $deep:literal, wide $wide:literal, tall [$($tall:literal)?], columns $two:literal $four:literal,
      $zero:ident, $splat:ident, $load:ident, $store:ident, $fma:ident, $sums:ident) => {
         /// `R` rows of C plus as many rows of A times `depth` rows of each part of B, over `V` vectors of columns. As much of
@@ -211,7 +216,7 @@ macro_rules! narrow {
         }
 
         /// `R` rows of C plus as many rows of A times `depth` rows of each part of B. The columns behind the last whole vector
-        /// are those of `rest`, in rows of a vector.
+        /// are those of `rest` from an offset on, a vector in each row.
         ///
         /// # Safety
         /// As for a panel.
@@ -224,7 +229,7 @@ macro_rules! narrow {
             a: Matrix<f32>,
             b: Parts<'_>,
             offset: isize,
-            rest: *const W,
+            (rest, rest_at): (Parts<'_>, isize),
             c: *mut f32,
             ldc: isize,
             mut ahead: Option<&mut Ahead<'_>>,
@@ -246,8 +251,8 @@ macro_rules! narrow {
                     for (i, sums) in sums.iter_mut().enumerate() {
                         row(i).copy_to_nonoverlapping(sums.as_mut_ptr(), n - whole);
                     }
-                    let rest = Parts { starts: &[rest.cast()], row: $lanes, col: 1 };
-                    $panel::<W, R, 1>(b.starts.len() * depth, a, rest, 0, sums.as_mut_ptr().cast(), $lanes, None);
+                    let depth = b.starts.len() * depth / rest.starts.len();
+                    $panel::<W, R, 1>(depth, a, rest, rest_at, sums.as_mut_ptr().cast(), $lanes, None);
                     for (i, sums) in sums.iter().enumerate() {
                         row(i).copy_from_nonoverlapping(sums.as_ptr(), n - whole);
                     }
@@ -299,19 +304,23 @@ macro_rules! narrow {
                             }
                         }
                     }
+                    if whole < k {
+                        // Lanes behind the end are zeros.
+                        let row = columns.map(|column| W::$widen_some(column.add(whole), k - whole));
+                        for (row_of_a, sums) in rows.iter().zip(&mut sums) {
+                            let factors = f32::$widen_some(row_of_a.add(whole), k - whole);
+                            for (sum, &x) in sums.iter_mut().zip(&row) {
+                                *sum = $fma(factors, x, *sum);
+                            }
+                        }
+                    }
                     let mut all = [$zero(); $lanes];
                     for (all, &sum) in all.iter_mut().zip(sums.as_flattened()) {
                         *all = sum;
                     }
                     let mut totals = [0.0f32; $lanes];
                     $store(totals.as_mut_ptr(), $sums(all));
-                    let totals = &mut totals.as_chunks_mut::<C>().0[..R];
-                    for (i, totals) in totals.iter_mut().enumerate().filter(|_| whole < k) {
-                        for (total, column) in totals.iter_mut().zip(columns) {
-                            let rest = (whole..k).map(|p| *a.at(i, p).start * (*column.add(p)).wide());
-                            *total += rest.sum::<f32>();
-                        }
-                    }
+                    let totals = &totals.as_chunks::<C>().0[..R];
                     let width = C.min(n - j);
                     for (i, totals) in totals.iter().enumerate() {
                         let to = c.offset(i as isize * ldc).add(j);
@@ -406,9 +415,17 @@ macro_rules! narrow {
                     // A part of the sums of these columns.
                     let (k, part) = (depth.min(rows - p), Parts { starts: &b.starts[first..last], ..b });
                     let offset = p as isize * b.row + j as isize;
+                    // What lies behind a row of a matrix without gaps is the next one: sums of it are not kept.
+                    let is_dense = b.row == n as isize && b.starts.len() == 1;
+                    let in_place = is_dense && (p + k) * n + $lanes <= rows * n;
                     // SAFETY: the caller's: parts lie inside of the extents.
                     unsafe {
-                        for (i, start) in part.starts.iter().enumerate().filter(|_| whole < n) {
+                        let (starts, row, rest_at) = match in_place {
+                            true => (part.starts, b.row, offset + whole as isize),
+                            false => (&[rest.cast::<u8>().cast_const()][..], $lanes, 0),
+                        };
+                        let copied = part.starts.iter().enumerate().filter(|_| whole < n && !in_place);
+                        for (i, start) in copied {
                             for p in 0..k {
                                 let (to, from) = (rest.add(i * k + p), p as isize * b.row + offset);
                                 to.write([W::ZERO; $lanes]);
@@ -416,6 +433,7 @@ macro_rules! narrow {
                                 from.copy_to_nonoverlapping(to.cast(), n - whole);
                             }
                         }
+                        let rest = (Parts { starts, row, col: 1 }, rest_at);
                         let behind = match p + k == terms && j + n < all {
                             true => [part.starts[0].cast::<W>().add(j + n).cast()],
                             false => [part.starts[0].cast::<W>().wrapping_offset(offset + k as isize * b.row).cast()],
@@ -431,7 +449,7 @@ macro_rules! narrow {
                             let (a, c) = (a.at(i, at), c.offset(i as isize * ldc).add(j));
                             macro_rules! rows {
                                 ($R:literal, $V:expr) => {{
-                                    $panels::<W, $R, { $V }>(n, k, a, part, offset, rest.cast(), c, ldc, once);
+                                    $panels::<W, $R, { $V }>(n, k, a, part, offset, rest, c, ldc, once);
                                     $R
                                 }};
                             }
@@ -451,12 +469,12 @@ macro_rules! narrow {
     };
 }
 narrow! {
-    avx512, avx512_panel, avx512_panels, avx512_columns, avx512_by_columns, "avx512f,avx2,fma,f16c", 16,
-    sixteen sixteens [turned adjacent], deep 64, wide 4, tall [8], columns 8 4,
+    avx512, avx512_panel, avx512_panels, avx512_columns, avx512_by_columns, "avx512f,avx512bw,avx512vl,avx2,fma,f16c", 16,
+    sixteen sixteens some_of_sixteen [turned adjacent], deep 64, wide 4, tall [8], columns 8 4,
     _mm512_setzero_ps, _mm512_set1_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_fmadd_ps, sums_of_sixteen
 }
 narrow! {
     avx2, avx2_panel, avx2_panels, avx2_columns, avx2_by_columns, "avx2,fma,f16c", 8,
-    eight eights [], deep 16, wide 2, tall [], columns 4 2,
+    eight eights some_of_eight [], deep 16, wide 2, tall [], columns 4 2,
     _mm256_setzero_ps, _mm256_set1_ps, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_fmadd_ps, sums_of_eight
 }

@@ -1,7 +1,6 @@
 //! Elements of each type that products of few rows read, as vectors of f32.
 use super::super::{HIGH, LOW};
 use half::{bf16, f16};
-use pallas_ir::dtype::Half;
 use std::arch::x86_64::*;
 
 /// An element of B, as f32: exact.
@@ -9,7 +8,6 @@ pub(super) trait Weight: Copy {
     const ZERO: Self;
     /// Numbers that an element is made of, which adjacent columns of A are multiplied with: at most two.
     const PARTS: usize = 1;
-    fn wide(self) -> f32;
     /// The numbers of eight elements, by part; the second ones of those that have one are of no meaning.
     ///
     /// # Safety
@@ -18,8 +16,27 @@ pub(super) trait Weight: Copy {
     /// As `eight`, of sixteen.
     ///
     /// # Safety
-    /// Sixteen elements lie there; the processor has AVX-512.
+    /// Sixteen elements lie there; the processor has AVX-512 F, BW and VL.
     unsafe fn sixteen(from: *const Self) -> [__m512; 2];
+
+    /// Fewer than eight elements, and zeros behind them.
+    ///
+    /// # Safety
+    /// `count` of them lie there; the processor has AVX2 and F16C.
+    #[inline(always)]
+    unsafe fn some_of_eight(from: *const Self, count: usize) -> __m256 {
+        // SAFETY: the caller's.
+        unsafe { Self::eight(first::<Self, 8>(from, count).as_ptr())[0] }
+    }
+    /// As `some_of_eight`, of sixteen.
+    ///
+    /// # Safety
+    /// `count` of them lie there; the processor has AVX-512 F, BW and VL.
+    #[inline(always)]
+    unsafe fn some_of_sixteen(from: *const Self, count: usize) -> __m512 {
+        // SAFETY: the caller's.
+        unsafe { Self::sixteen(first::<Self, 16>(from, count).as_ptr())[0] }
+    }
 
     /// The numbers of so many times eight elements.
     ///
@@ -38,7 +55,7 @@ pub(super) trait Weight: Copy {
     /// As `eights`, of so many times sixteen, in the order of the columns that `turned` makes.
     ///
     /// # Safety
-    /// So many lie there; the processor has AVX-512.
+    /// So many lie there; the processor has AVX-512 F, BW and VL.
     #[inline(always)]
     unsafe fn sixteens<const V: usize>(from: *const Self) -> [[__m512; 2]; V] {
         // SAFETY: the caller's.
@@ -52,7 +69,7 @@ pub(super) trait Weight: Copy {
     /// Vectors of adjacent columns in the order of `sixteens`.
     ///
     /// # Safety
-    /// The processor has AVX-512.
+    /// The processor has AVX-512 F, BW and VL.
     #[inline(always)]
     unsafe fn turned<const V: usize>(columns: [__m512; V]) -> [__m512; V] {
         columns
@@ -60,47 +77,98 @@ pub(super) trait Weight: Copy {
     /// The inverse of `turned`.
     ///
     /// # Safety
-    /// The processor has AVX-512.
+    /// The processor has AVX-512 F, BW and VL.
     #[inline(always)]
     unsafe fn adjacent<const V: usize>(columns: [__m512; V]) -> [__m512; V] {
         columns
     }
 }
 
+/// The first `count` of fewer than `N` elements, and zeros. Pieces of known sizes are copied without a call.
+///
+/// # Safety
+/// So many lie there.
+#[inline(always)]
+unsafe fn first<W: Weight, const N: usize>(from: *const W, count: usize) -> [W; N] {
+    let (mut some, mut at) = ([W::ZERO; N], 0);
+    // SAFETY: the caller's: pieces lie one behind the other, as many elements as `count` has.
+    unsafe {
+        let to = some.as_mut_ptr();
+        if count & 8 != 0 {
+            to.cast::<[W; 8]>().write(from.cast::<[W; 8]>().read());
+            at = 8;
+        }
+        if count & 4 != 0 {
+            to.add(at).cast::<[W; 4]>().write(from.add(at).cast::<[W; 4]>().read());
+            at += 4;
+        }
+        if count & 2 != 0 {
+            to.add(at).cast::<[W; 2]>().write(from.add(at).cast::<[W; 2]>().read());
+            at += 2;
+        }
+        if count & 1 != 0 {
+            to.add(at).write(from.add(at).read());
+        }
+    }
+    some
+}
+
 macro_rules! weights {
-    ($([$($bits:tt)*] $T:ty, $zero:expr, |$x:ident| $wide:expr, |$p:ident| $eight:expr, $sixteen:expr;)*) => {$(
+    ($([$($bits:tt)*] $T:ty, $zero:expr, |$p:ident| $eight:expr, $sixteen:expr, |$mask:ident| $some:expr,
+        |$x:ident| $wide_eight:expr, $wide_sixteen:expr $(, $more:item)*;)*) => {$(
         impl<$($bits)*> Weight for $T {
             const ZERO: Self = $zero;
             #[inline(always)]
-            fn wide(self) -> f32 {
-                let $x = self;
-                $wide
-            }
-            #[inline(always)]
             unsafe fn eight($p: *const Self) -> [__m256; 2] {
                 // SAFETY: the caller's.
-                unsafe { [$eight; 2] }
+                unsafe {
+                    let $x = $eight;
+                    [$wide_eight; 2]
+                }
             }
             #[inline(always)]
             unsafe fn sixteen($p: *const Self) -> [__m512; 2] {
                 // SAFETY: the caller's.
-                unsafe { [$sixteen; 2] }
+                unsafe {
+                    let $x = $sixteen;
+                    [$wide_sixteen; 2]
+                }
             }
+            #[inline(always)]
+            unsafe fn some_of_sixteen($p: *const Self, count: usize) -> __m512 {
+                let $mask = (1 << count) - 1;
+                // SAFETY: the caller's: elements that the mask leaves out are not read.
+                unsafe {
+                    let $x = $some;
+                    $wide_sixteen
+                }
+            }
+            $($more)*
         }
     )*};
 }
 weights! {
-    [] f32, 0.0, |x| x, |p| _mm256_loadu_ps(p), _mm512_loadu_ps(p);
-    [] f16, f16::ZERO, |x| Half::wide(x), |p| _mm256_cvtph_ps(_mm_loadu_si128(p.cast())),
-        _mm512_cvtph_ps(_mm256_loadu_si256(p.cast()));
-    [] bf16, bf16::ZERO, |x| Half::wide(x),
-        |p| _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(_mm_loadu_si128(p.cast())))),
-        _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p.cast()))));
-    [] i8, 0, |x| f32::from(x), |p| _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p.cast()))),
-        _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p.cast())));
-    [const MASK: u8] Byte<MASK>, Byte(0), |x| f32::from(x.0 & MASK),
-        |p| _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(counted::<MASK>(_mm_loadl_epi64(p.cast())))),
-        _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(counted::<MASK>(_mm_loadu_si128(p.cast()))));
+    [] f32, 0.0, |p| _mm256_loadu_ps(p), _mm512_loadu_ps(p), |mask| _mm512_maskz_loadu_ps(mask, p), |x| x, x,
+        #[inline(always)]
+        unsafe fn some_of_eight(from: *const f32, count: usize) -> __m256 {
+            // SAFETY: as above.
+            unsafe {
+                let lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+                _mm256_maskload_ps(from, _mm256_cmpgt_epi32(_mm256_set1_epi32(count as i32), lanes))
+            }
+        };
+    [] f16, f16::ZERO, |p| _mm_loadu_si128(p.cast()), _mm256_loadu_si256(p.cast()),
+        |mask| _mm256_maskz_loadu_epi16(mask, p.cast()), |x| _mm256_cvtph_ps(x), _mm512_cvtph_ps(x);
+    [] bf16, bf16::ZERO, |p| _mm_loadu_si128(p.cast()), _mm256_loadu_si256(p.cast()),
+        |mask| _mm256_maskz_loadu_epi16(mask, p.cast()),
+        |x| _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(x))),
+        _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(x)));
+    [] i8, 0, |p| _mm_loadl_epi64(p.cast()), _mm_loadu_si128(p.cast()), |mask| _mm_maskz_loadu_epi8(mask, p),
+        |x| _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(x)), _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(x));
+    [const MASK: u8] Byte<MASK>, Byte(0), |p| _mm_loadl_epi64(p.cast()), _mm_loadu_si128(p.cast()),
+        |mask| _mm_maskz_loadu_epi8(mask, p.cast()),
+        |x| _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(counted::<MASK>(x))),
+        _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(counted::<MASK>(x)));
 }
 
 /// A byte with two numbers: its low half, and its high half as it lies there, 16 times as large.
@@ -111,9 +179,6 @@ pub(super) struct Halves(u8);
 impl Weight for Halves {
     const ZERO: Self = Halves(0);
     const PARTS: usize = 2;
-    fn wide(self) -> f32 {
-        unreachable!("rows of halves are adjacent")
-    }
     #[inline(always)]
     unsafe fn eight(p: *const Self) -> [__m256; 2] {
         // SAFETY: the caller's.
@@ -174,7 +239,7 @@ const FOUR: usize = 4;
 /// The numbers of the lowest byte of each lane.
 ///
 /// # Safety
-/// The processor has AVX-512.
+/// The processor has AVX-512 F, BW and VL.
 #[inline(always)]
 unsafe fn numbers(bytes: __m512i) -> [__m512; 2] {
     // SAFETY: the caller's; the table has sixteen numbers.
@@ -188,7 +253,7 @@ unsafe fn numbers(bytes: __m512i) -> [__m512; 2] {
 /// Four vectors of four quarters each, transposed.
 ///
 /// # Safety
-/// The processor has AVX-512.
+/// The processor has AVX-512 F, BW and VL.
 #[inline(always)]
 unsafe fn lanes([a, b, c, d]: [__m512; FOUR]) -> [__m512; FOUR] {
     // SAFETY: the caller's.
@@ -207,7 +272,7 @@ unsafe fn lanes([a, b, c, d]: [__m512; FOUR]) -> [__m512; FOUR] {
 /// The four numbers of each quarter of four vectors, transposed.
 ///
 /// # Safety
-/// The processor has AVX-512.
+/// The processor has AVX-512 F, BW and VL.
 #[inline(always)]
 unsafe fn transposed([a, b, c, d]: [__m512; FOUR]) -> [__m512; FOUR] {
     // SAFETY: the caller's.
