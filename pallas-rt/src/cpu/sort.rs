@@ -3,6 +3,7 @@
 //! Short lines are sorted by comparing keys, long ones by radix: stable counting sorts of the keys' digits, from the
 //! lowest (Knuth, The Art of Computer Programming 3, 5.2.5). Where a few of many elements are asked for, those above
 //! the smallest one found so far are collected. Very long lines are divided among the threads of the pool.
+use super::team::both;
 use pallas_ir::DType;
 use pallas_ir::structural::Order;
 
@@ -232,9 +233,9 @@ fn merge<T: Copy + Send + Sync, O: Send>(
     put: impl Fn(T) -> O + Sync,
 ) {
     let (front, back) = out.split_at_mut(b.len());
-    let from_front = || {
+    let mut from_front = || {
         let (mut i, mut j) = (0, 0);
-        for to in front {
+        for to in front.iter_mut() {
             let (x, y) = (a[i], b[j]);
             let is_second = before(y, x);
             *to = put(if is_second { y } else { x });
@@ -242,7 +243,7 @@ fn merge<T: Copy + Send + Sync, O: Send>(
             j += usize::from(is_second);
         }
     };
-    let from_back = || {
+    let mut from_back = || {
         let (mut i, mut j) = (a.len(), b.len());
         for to in back.iter_mut().rev() {
             let is_first = j == 0 || before(b[j - 1], a[i - 1]);
@@ -251,7 +252,7 @@ fn merge<T: Copy + Send + Sync, O: Send>(
             j -= usize::from(!is_first);
         }
     };
-    rayon_core::join(from_front, from_back);
+    both(&mut from_front, &mut from_back);
 }
 
 /// Sorts elements; the buffer has as many.
@@ -275,7 +276,7 @@ pub(super) fn values<U: Bits, const CLASS: u8>(
     let half = x.len().div_ceil(2);
     let ((x0, x1), (a, b)) = (x.split_at(half), buffer.split_at_mut(half));
     let (other_a, other_b) = out.split_at_mut(half);
-    rayon_core::join(|| values(rule, x0, a, other_a, halvings - 1), || values(rule, x1, b, other_b, halvings - 1));
+    both(&mut || values(rule, x0, a, other_a, halvings - 1), &mut || values(rule, x1, b, other_b, halvings - 1));
     merge(a, b, out, |x, y| rule.key(x) < rule.key(y), |x| x);
 }
 
@@ -298,10 +299,9 @@ fn packed<U: Bits, const CLASS: u8>(
     let half = x.len().div_ceil(2);
     let ((x0, x1), (a, b)) = (x.split_at(half), buffer.split_at_mut(half));
     let (other_a, other_b) = out.split_at_mut(half);
-    rayon_core::join(
-        || packed(rule, (x0, from), a, other_a, halvings - 1),
-        || packed(rule, (x1, from + half as u32), b, other_b, halvings - 1),
-    );
+    both(&mut || packed(rule, (x0, from), a, other_a, halvings - 1), &mut || {
+        packed(rule, (x1, from + half as u32), b, other_b, halvings - 1)
+    });
     merge(a, b, out, |x, y| x < y, |x| x);
 }
 
@@ -350,10 +350,9 @@ pub(super) fn positions<U: Bits, const CLASS: u8>(
     }
     let half = n.div_ceil(2);
     let ((x0, x1), (a0, a1), (b0, b1)) = (x.split_at(half), a.split_at_mut(half), b.split_at_mut(half));
-    rayon_core::join(
-        || packed(rule, (x0, 0), a0, b0, halvings - 1),
-        || packed(rule, (x1, half as u32), a1, b1, halvings - 1),
-    );
+    both(&mut || packed(rule, (x0, 0), a0, b0, halvings - 1), &mut || {
+        packed(rule, (x1, half as u32), a1, b1, halvings - 1)
+    });
     merge(a0, a1, out, |x, y| x < y, Packed::position);
 }
 
@@ -388,10 +387,9 @@ fn select<U: Bits, const CLASS: u8>(
     }
     if halvings > 0 && x.len() / 2 >= k {
         let ((x0, x1), (a, b)) = (x.split_at(x.len() / 2), found.split_at_mut(found.len() / 2));
-        rayon_core::join(
-            || select(rule, (x0, from), k, a, halvings - 1),
-            || select(rule, (x1, from + x0.len() as u32), k, b, halvings - 1),
-        );
+        both(&mut || _ = select(rule, (x0, from), k, a, halvings - 1), &mut || {
+            _ = select(rule, (x1, from + x0.len() as u32), k, b, halvings - 1)
+        });
         // Both halves of the buffer are longer than 2k.
         a[k..2 * k].copy_from_slice(&b[..k]);
         a[..2 * k].sort_unstable();

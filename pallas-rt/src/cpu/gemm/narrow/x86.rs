@@ -290,13 +290,22 @@ macro_rules! narrow {
                 // SAFETY: the caller's: every offset is inside of the extents.
                 unsafe {
                     // What lies behind the last column is the last column.
-                    let columns: [*const W; C] = std::array::from_fn(|i| b.at(0, (j + i).min(n - 1)).start);
-                    let rows: [*const f32; R] = std::array::from_fn(|i| a.at(i, 0).start);
+                    let mut columns = [b.start; C];
+                    for (i, column) in columns.iter_mut().enumerate() {
+                        *column = b.at(0, (j + i).min(n - 1)).start;
+                    }
+                    let mut rows = [a.start; R];
+                    for (i, row) in rows.iter_mut().enumerate() {
+                        *row = a.at(i, 0).start;
+                    }
                     for p in (0..whole).step_by($lanes) {
                         if each > 0 {
                             ahead.fetch(each);
                         }
-                        let row = columns.map(|column| W::$widen(column.add(p))[0]);
+                        let mut row = [$zero(); C];
+                        for (x, column) in row.iter_mut().zip(&columns) {
+                            *x = W::$widen(column.add(p))[0];
+                        }
                         for (row_of_a, sums) in rows.iter().zip(&mut sums) {
                             let factors = $load(row_of_a.add(p));
                             for (sum, &x) in sums.iter_mut().zip(&row) {
@@ -306,7 +315,10 @@ macro_rules! narrow {
                     }
                     if whole < k {
                         // Lanes behind the end are zeros.
-                        let row = columns.map(|column| W::$widen_some(column.add(whole), k - whole));
+                        let mut row = [$zero(); C];
+                        for (x, column) in row.iter_mut().zip(&columns) {
+                            *x = W::$widen_some(column.add(whole), k - whole);
+                        }
                         for (row_of_a, sums) in rows.iter().zip(&mut sums) {
                             let factors = f32::$widen_some(row_of_a.add(whole), k - whole);
                             for (sum, &x) in sums.iter_mut().zip(&row) {
@@ -389,7 +401,8 @@ macro_rules! narrow {
         #[target_feature(enable = $features)]
         unsafe fn $entry<W: Weight>(extents: Extents, a: Matrix<f32>, b: Parts<'_>, c: Target<f32>) {
             let (Extents { m, n: all, k: terms }, Target { start: c, row: ldc, .. }) = (extents, c);
-            if b.col != 1 {
+            // Rows of halves are adjacent.
+            if const { W::PARTS == 1 } && b.col != 1 {
                 let n = all / b.starts.len();
                 for (i, start) in b.starts.iter().enumerate() {
                     let part = Matrix { start: start.cast::<W>(), row: b.row, col: b.col };
