@@ -56,13 +56,13 @@ impl Threads for Alone {
     }
 }
 
-/// Bytes of the parts in which threads share a long copy.
-const PART: usize = 1 << 18;
-
 /// Runs two closures, on two threads if one has nothing to do. What rayon needs of a pair is compiled once, not for each.
 pub(super) fn both(a: &mut (dyn FnMut() + Send), b: &mut (dyn FnMut() + Send)) {
     rayon_core::join(a, b);
 }
+
+/// Bytes of the parts in which threads share a long copy.
+const PART: usize = 1 << 18;
 
 /// Copies bytes, on several threads if there are many.
 ///

@@ -151,7 +151,7 @@ weights! {
     [] f32, 0.0, |p| _mm256_loadu_ps(p), _mm512_loadu_ps(p), |mask| _mm512_maskz_loadu_ps(mask, p), |x| x, x,
         #[inline(always)]
         unsafe fn some_of_eight(from: *const f32, count: usize) -> __m256 {
-            // SAFETY: as above.
+            // SAFETY: the caller's: elements that the mask leaves out are not read.
             unsafe {
                 let lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
                 _mm256_maskload_ps(from, _mm256_cmpgt_epi32(_mm256_set1_epi32(count as i32), lanes))
