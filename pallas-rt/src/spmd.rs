@@ -23,7 +23,7 @@ use crate::array::{Array, axis_of};
 use crate::error::{Error, Result};
 use crate::jit::axes::{BoundAxes, find};
 use crate::jit::{is_tracing, make, states};
-use pallas_graph::mesh::{Axis, Exchange};
+use pallas_graph::mesh::{AllGather, AllReduce, AllToAll, Axis, Pcast, Permute, ReduceScatter};
 use pallas_graph::{Graph, Var};
 use pallas_ir::structural::{Cast, Reshape, Transpose};
 use pallas_ir::{At, DType, Diag, Dim, Literal, Loc, ScalarOp, StructuralOp};
@@ -116,7 +116,7 @@ pub fn psum(x: &Array, axes: impl AxisNames) -> Array {
             DType::Bool => graph.push(StructuralOp::from(Cast { to: DType::I32 }), &[v])?,
             _ => v,
         };
-        bound.push(graph, Exchange::AllReduce(ScalarOp::Add), &[v])
+        bound.push(graph, AllReduce(ScalarOp::Add), &[v])
     })
 }
 
@@ -129,7 +129,7 @@ pub fn pmean(x: &Array, axes: impl AxisNames) -> Array {
         if !ty.dtype.is_float() {
             return Err(wrong("pmean", format!("the mean of {ty}"), "cast it to floats: `x.cast(DType::F32)`"));
         }
-        let sum = bound.push(graph, Exchange::AllReduce(ScalarOp::Add), &[v])?;
+        let sum = bound.push(graph, AllReduce(ScalarOp::Add), &[v])?;
         let count = graph.splat(Literal::new(ty.dtype, bound.members() as f64), &ty.shape);
         graph.push(ScalarOp::Div, &[sum, count])
     })
@@ -138,7 +138,7 @@ pub fn pmean(x: &Array, axes: impl AxisNames) -> Array {
 fn extreme(name: &'static str, x: &Array, axes: &impl AxisNames, at: Loc, op: ScalarOp) -> Array {
     over(name, x, axes, at, FOLDS, |graph, v, bound| {
         let op = op.monoid_of(graph.ty(v).dtype);
-        bound.push(graph, Exchange::AllReduce(op), &[v])
+        bound.push(graph, AllReduce(op), &[v])
     })
 }
 
@@ -190,7 +190,7 @@ pub fn all_gather_tiled(x: &Array, axes: impl AxisNames, dim: isize) -> Array {
 pub fn all_gather_invariant(x: &Array, axes: impl AxisNames, dim: isize) -> Array {
     over("all_gather", x, &axes, Loc::caller(), MOVES, |graph, v, bound| {
         let all = gathered(graph, v, bound, dim, true)?;
-        bound.push(graph, Exchange::Cast { from: State::Varying, to: State::Invariant }, &[all])
+        bound.push(graph, Pcast { from: State::Varying, to: State::Invariant }, &[all])
     })
 }
 
@@ -202,14 +202,14 @@ pub fn all_gather_reduced(x: &Array, axes: impl AxisNames, dim: isize) -> Array 
     let admits = Admits { needs: Some(State::Varying), ..MOVES };
     over("all_gather", x, &axes, Loc::caller(), admits, |graph, v, bound| {
         let all = gathered(graph, v, bound, dim, true)?;
-        bound.push(graph, Exchange::Cast { from: State::Varying, to: State::Reduced }, &[all])
+        bound.push(graph, Pcast { from: State::Varying, to: State::Reduced }, &[all])
     })
 }
 
 fn gathered(graph: &mut Graph, v: Var, bound: &BoundAxes, dim: isize, tiled: bool) -> Result<Var, Diag> {
     let rank = graph.ty(v).shape.len();
     let dim = axis_of(dim, rank + usize::from(!tiled))?;
-    let all = bound.push(graph, Exchange::AllGather, &[v])?;
+    let all = bound.push(graph, AllGather, &[v])?;
     let placed = moved(graph, all, 0, dim)?;
     if tiled { merged(graph, placed, dim) } else { Ok(placed) }
 }
@@ -233,7 +233,7 @@ pub fn psum_scatter(x: &Array, axes: impl AxisNames, dim: isize) -> Array {
         summable(graph, v)?;
         whole(graph, v, dim, bound, "psum_scatter")?;
         let parts = moved(graph, v, dim, 0)?;
-        bound.push(graph, Exchange::ReduceScatter(ScalarOp::Add), &[parts])
+        bound.push(graph, ReduceScatter(ScalarOp::Add), &[parts])
     })
 }
 
@@ -256,7 +256,7 @@ pub fn psum_scatter_tiled(x: &Array, axes: impl AxisNames, dim: isize) -> Array 
         let dim = axis_of(dim, graph.ty(v).shape.len())?;
         summable(graph, v)?;
         let parts = parted(graph, v, dim, bound, "psum_scatter")?;
-        bound.push(graph, Exchange::ReduceScatter(ScalarOp::Add), &[parts])
+        bound.push(graph, ReduceScatter(ScalarOp::Add), &[parts])
     })
 }
 
@@ -270,7 +270,7 @@ pub fn all_to_all(x: &Array, axes: impl AxisNames, split: isize, concat: isize) 
         let (split, concat) = (axis_of(split, rank)?, axis_of(concat, rank)?);
         whole(graph, v, split, bound, "all_to_all")?;
         let parts = moved(graph, v, split, 0)?;
-        let parts = bound.push(graph, Exchange::AllToAll, &[parts])?;
+        let parts = bound.push(graph, AllToAll, &[parts])?;
         moved(graph, parts, 0, concat)
     })
 }
@@ -296,7 +296,7 @@ pub fn all_to_all_tiled(x: &Array, axes: impl AxisNames, split: isize, concat: i
         let rank = graph.ty(v).shape.len();
         let (split, concat) = (axis_of(split, rank)?, axis_of(concat, rank)?);
         let parts = parted(graph, v, split, bound, "all_to_all")?;
-        let parts = bound.push(graph, Exchange::AllToAll, &[parts])?;
+        let parts = bound.push(graph, AllToAll, &[parts])?;
         let placed = moved(graph, parts, 0, concat)?;
         merged(graph, placed, concat)
     })
@@ -335,7 +335,7 @@ fn permuted(graph: &mut Graph, v: Var, bound: &BoundAxes, pairs: &[(usize, usize
             return Err(wrong("ppermute", message, "each device sends and receives one block at most"));
         }
     }
-    bound.push(graph, Exchange::Permute(sources), &[v])
+    bound.push(graph, Permute(sources), &[v])
 }
 
 /// The block of the device `sources[i]`, on device `i`; `lax.pshuffle`. `sources` is a permutation of all numbers.
@@ -403,7 +403,7 @@ fn cast(name: &'static str, x: &Array, axes: &impl AxisNames, at: Loc, to: State
     over(name, x, axes, at, Admits { of, mixed: false, needs: None }, |graph, v, bound| {
         let first = bound.manual().first().map(|(_, axis)| usize::from(axis.id));
         let from = own.zip(first).map_or(State::Invariant, |(own, first)| own[first]);
-        bound.push(graph, Exchange::Cast { from, to }, &[v])
+        bound.push(graph, Pcast { from, to }, &[v])
     })
 }
 

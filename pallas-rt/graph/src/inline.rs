@@ -4,20 +4,12 @@
 //! { lambda %0:f32[2] . %1:f32[2] = call { lambda %0:f32[2] . %1:f32[2] = exp %0 in %1 } %0  in %1 }
 //! { lambda %0:f32[2] . %1:f32[2] = exp %0                                                   in %1 }
 //! ```
-use crate::call::Call;
+use crate::call::{Call, Stage};
 use crate::graph::{Equation, Graph, Op, Var};
 
 /// The graph with the equations of called functions in place of their calls. Loops, branches and kernels stay.
 pub fn inline(graph: &Graph) -> Graph {
-    expanded(graph, &|call| match call {
-        Call::Custom(custom) => Some(&custom.primal),
-        Call::CustomJvp(custom) => Some(&custom.primal),
-        Call::Closed(graph) => Some(graph),
-        Call::Checkpoint(checkpoint) => Some(&checkpoint.graph),
-        Call::Named(named) => Some(&named.graph),
-        Call::Scan(_) | Call::While(_) | Call::Case(_) | Call::Kernel(_) | Call::Print(_) => None,
-        Call::ShardMap(_) | Call::Callback(_) => None,
-    })
+    expanded(graph, &|call| call.expands(Stage::Plan))
 }
 
 /// The graph with the equations of some called graphs in place of their calls, also inside of these.

@@ -10,6 +10,7 @@
 //!   [`file`](mod@file) prints and reads it;
 //! - [`call`]: loops and branches, which call other graphs (`unroll`: several steps in one), and functions of the host (`callback`); [`Dynamic`]: windows at
 //!   positions known when they run;
+//! - [`ops`]: operations that have a file each;
 //! - [`transform`]: from a graph to its derivatives, or to its results for a batch;
 //! - [`bounded`]: from graphs of a function for several sizes to one for all sizes up to a bound;
 //! - [`mesh`]: devices, and what a graph says about the division of arrays among them; [`shard`]: from a graph for one
@@ -22,7 +23,7 @@
 pub mod bounded;
 mod build;
 pub mod call;
-mod callback;
+mod collective;
 mod dead;
 mod dynamic;
 pub mod file;
@@ -32,13 +33,13 @@ mod inline;
 mod jaxpr;
 pub mod manual;
 pub mod mesh;
+mod ops;
 mod refused;
 pub mod shard;
 pub mod simplify;
 mod stablehlo;
 mod text;
 pub mod transform;
-mod unroll;
 mod verify;
 
 pub use build::check_runs;

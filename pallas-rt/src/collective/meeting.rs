@@ -1,7 +1,7 @@
 //! An exchange whose groups are known.
 use super::combine::fold;
 use super::ticket::Ticket;
-use pallas_graph::mesh::{Axis, Collective, Exchange, Mesh, names};
+use pallas_graph::mesh::{Axis, Collective, Exchange, Form, Mesh, Piece, names};
 use pallas_ir::{Loc, Type};
 use std::sync::Arc;
 
@@ -33,12 +33,10 @@ impl Meeting {
                 groups.push(group);
             }
         }
-        let kind = match &op.kind {
-            Exchange::AllReduce(combined) | Exchange::ReduceScatter(combined) => format!("{} {combined}", op.name()),
-            Exchange::Permute(sources) => format!("{} {sources:?}", op.name()),
-            Exchange::AllGather | Exchange::AllToAll | Exchange::Table(_) | Exchange::Cast { .. } => {
-                op.name().to_string()
-            }
+        let kind = match op.form() {
+            Form::Fold(combined, _) => format!("{} {combined}", op.name()),
+            Form::One(_) => format!("{} {:?}", op.name(), op.sources()),
+            Form::Stack(_) | Form::Number(_) | Form::Own => op.name().to_string(),
         };
         let ticket = Ticket {
             step: 0,
@@ -117,35 +115,33 @@ impl Meeting {
 
     /// Returns true if devices exchange something.
     pub(crate) fn communicates(&self) -> bool {
-        !matches!(self.kind, Exchange::Table(_)) && self.groups[0].len() > 1
+        !matches!(self.kind.form(0), Form::Number(_)) && self.groups[0].len() > 1
     }
 
     /// Fills the result of a group's member from the operands of all, in the order of their numbers.
     pub(crate) fn fill<'a>(&self, number: usize, operand: impl Fn(usize) -> &'a [u8], result: &mut [u8]) {
         let members = self.groups[0].len();
         let bytes = result.len();
-        match &self.kind {
-            Exchange::Cast { .. } => unreachable!("devices do nothing for it"),
-            Exchange::Table(table) => result.copy_from_slice(&table[number].to_ne_bytes()),
-            Exchange::AllGather => {
+        match self.kind.form(number) {
+            Form::Own => unreachable!("devices do nothing for it"),
+            Form::Number(n) => result.copy_from_slice(&n.to_ne_bytes()),
+            Form::Stack(Piece::Whole) => {
                 for (k, part) in result.chunks_exact_mut((bytes / members).max(1)).enumerate() {
                     part.copy_from_slice(operand(k));
                 }
             }
-            Exchange::AllToAll => {
+            Form::Stack(Piece::Part) => {
                 let own = bytes / members;
                 for k in 0..members {
                     result[k * own..][..own].copy_from_slice(&operand(k)[number * own..][..own]);
                 }
             }
-            Exchange::Permute(sources) => match sources[number] {
-                Some(source) => result.copy_from_slice(operand(source)),
-                None => result.fill(0),
-            },
-            Exchange::AllReduce(op) => fold(*op, self.gives.dtype, result, members, operand),
-            Exchange::ReduceScatter(op) => {
+            Form::One(Some(source)) => result.copy_from_slice(operand(source)),
+            Form::One(None) => result.fill(0),
+            Form::Fold(op, Piece::Whole) => fold(op, self.gives.dtype, result, members, operand),
+            Form::Fold(op, Piece::Part) => {
                 let part = |k: usize| &operand(k)[number * bytes..][..bytes];
-                fold(*op, self.gives.dtype, result, members, part);
+                fold(op, self.gives.dtype, result, members, part);
             }
         }
     }
@@ -154,8 +150,8 @@ impl Meeting {
     pub(crate) fn fill_all(&self, operands: &[&[u8]], results: &mut [&mut [u8]]) {
         for group in &self.groups {
             for (number, &member) in group.iter().enumerate() {
-                match (&self.kind, number) {
-                    (Exchange::AllReduce(_), 1..) => {
+                match (self.kind.form(number), number) {
+                    (Form::Fold(_, Piece::Whole), 1..) => {
                         let [first, own] =
                             results.get_disjoint_mut([group[0], member]).expect("a group has a member once");
                         own.copy_from_slice(first);

@@ -28,7 +28,7 @@ mod workers;
 pub use engine::{Collectives, Started};
 pub(crate) use lockstep::Lockstep;
 pub use meeting::Meeting;
-pub use pallas_graph::mesh::Exchange;
+pub use pallas_graph::mesh::{AllGather, AllReduce, AllToAll, DeviceTable, Exchange, Permute, ReduceScatter};
 pub(crate) use processes::{Farewell, Processes, processes};
 pub(crate) use threads::on_threads;
 pub use ticket::Ticket;

@@ -3,7 +3,7 @@ use super::engine::{Collectives, Started};
 use super::meeting::Meeting;
 use super::ticket::Ticket;
 use crate::error::{CollectiveError, Error, Result};
-use pallas_graph::mesh::{Exchange, Mesh};
+use pallas_graph::mesh::{Form, Mesh, Piece};
 use pallas_ir::{At, Diag, Loc};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -226,13 +226,17 @@ impl Party {
         let own = bytes / group.len();
         let there = || group.iter().enumerate().filter(|(_, to)| self.ranks[**to] == rank).map(|(number, _)| number);
         let whole = |is_needed: bool| is_needed.then_some(0..bytes).into_iter().collect();
-        match meeting.kind() {
-            Exchange::AllGather | Exchange::AllReduce(_) => whole(there().next().is_some()),
-            Exchange::AllToAll | Exchange::ReduceScatter(_) => {
+        let kind = meeting.kind();
+        match kind.form(0) {
+            Form::Stack(Piece::Whole) | Form::Fold(_, Piece::Whole) => whole(there().next().is_some()),
+            Form::Stack(Piece::Part) | Form::Fold(_, Piece::Part) => {
                 there().map(|number| number * own..(number + 1) * own).collect()
             }
-            Exchange::Permute(sources) => whole(there().any(|number| sources[number] == Some(meeting.number(from)))),
-            Exchange::Table(_) | Exchange::Cast { .. } => vec![],
+            Form::One(_) => {
+                let own = Form::One(Some(meeting.number(from)));
+                whole(there().any(|number| kind.form(number) == own))
+            }
+            Form::Number(_) | Form::Own => vec![],
         }
     }
 

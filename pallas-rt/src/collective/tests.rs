@@ -1,8 +1,10 @@
 //! Random exchanges on all engines, against lockstep.
 use super::processes::{Envelope, Farewell, Processes, Reply, Wire};
 use super::ticket::Ticket;
-use super::{Collectives, Exchange, Lockstep, Meeting, on_threads};
-use pallas_graph::mesh::{Collective, Mesh};
+use super::{
+    AllGather, AllReduce, Collectives, DeviceTable, Exchange, Lockstep, Meeting, Permute, ReduceScatter, on_threads,
+};
+use pallas_graph::mesh::{AllToAll, Collective, Mesh};
 use pallas_ir::{DType, Loc, ScalarOp, Type};
 use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -62,12 +64,12 @@ fn draw(dice: &mut Dice, mesh: &Arc<Mesh>) -> Drawn {
     let all = monoids(dtype);
     let op = all[dice.below(all.len())];
     let kind = match dice.below(6) {
-        0 => Exchange::AllGather,
-        1 => Exchange::AllToAll,
-        2 => Exchange::AllReduce(op),
-        3 => Exchange::ReduceScatter(op),
+        0 => AllGather.into(),
+        1 => AllToAll.into(),
+        2 => AllReduce(op).into(),
+        3 => ReduceScatter(op).into(),
         4 => permute(dice, members),
-        _ => Exchange::Table((0..members as i32).map(|i| i * 7 - 3).collect()),
+        _ => DeviceTable((0..members as i32).map(|i| i * 7 - 3).collect()).into(),
     };
     // No elements, one, and some.
     let inner = [0, 1, 5][dice.below(3)];
@@ -76,17 +78,14 @@ fn draw(dice: &mut Dice, mesh: &Arc<Mesh>) -> Drawn {
 
 fn permute(dice: &mut Dice, members: usize) -> Exchange {
     let sources = dice.shuffled(members).into_iter();
-    Exchange::Permute(sources.map(|source| (dice.below(4) > 0).then_some(source)).collect())
+    Permute(sources.map(|source| (dice.below(4) > 0).then_some(source)).collect()).into()
 }
 
 /// An exchange with drawn operands, whose parts have `inner` elements.
 fn drawn(dice: &mut Dice, op: Collective, dtype: DType, inner: usize) -> Drawn {
-    let shape = match op.kind {
-        Exchange::AllToAll | Exchange::ReduceScatter(_) => vec![op.members(), inner],
-        _ => vec![inner],
-    };
+    let shape = if op.form().parts().0 { vec![op.members(), inner] } else { vec![inner] };
     let ty = Type::new(dtype, shape);
-    let is_table = matches!(op.kind, Exchange::Table(_));
+    let is_table = matches!(op.kind, Exchange::DeviceTable(_));
     let gives = op.infer(&[&ty][..usize::from(!is_table)]).expect("it fits");
     let bytes = if is_table { 0 } else { ty.bytes() };
     let values = if dtype == DType::Bool { 2 } else { 256 };
@@ -240,9 +239,9 @@ fn every_exchange_of_every_type() {
     let mut dice = Dice(13);
     let mesh = Arc::new(Mesh::with_devices(&[("x", 2), ("y", 3)], dice.shuffled(6)).expect("a mesh"));
     for &dtype in DType::ALL {
-        let mut kinds = vec![Exchange::AllGather, Exchange::AllToAll, permute(&mut dice, 6)];
+        let mut kinds = vec![Exchange::from(AllGather), AllToAll.into(), permute(&mut dice, 6)];
         for op in monoids(dtype) {
-            kinds.extend([Exchange::AllReduce(op), Exchange::ReduceScatter(op)]);
+            kinds.extend([Exchange::from(AllReduce(op)), ReduceScatter(op).into()]);
         }
         let of = |kind| Collective { kind, mesh: mesh.clone(), axes: mesh.axes() };
         let sizes = [3, 300];
@@ -250,7 +249,7 @@ fn every_exchange_of_every_type() {
             kinds.into_iter().enumerate().map(|(i, kind)| drawn(&mut dice, of(kind), dtype, sizes[i % 2])).collect();
         check_engines(&mut dice, &mesh, &all);
         for &op in ScalarOp::ALL.iter().filter(|op| !op.is_monoid(dtype)) {
-            for kind in [Exchange::AllReduce(op), Exchange::ReduceScatter(op)] {
+            for kind in [Exchange::from(AllReduce(op)), ReduceScatter(op).into()] {
                 let diag = of(kind).infer(&[&Type::new(dtype, [6, 2])]).expect_err("it combines nothing");
                 assert!(diag.to_string().contains(&format!("elements of {dtype} combined by `{op}`")), "{diag}");
             }

@@ -5,7 +5,7 @@ use crate::device::{Buffer, Client};
 use crate::error::{Error, Result};
 use crate::sharding::Mesh;
 use crate::startup;
-use pallas_graph::mesh::Collective;
+use pallas_graph::mesh::{Collective, Form};
 use pallas_ir::{At, Diag, Loc, Type};
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ pub struct Begun {
 /// This is the thread of a device; the system starts no more threads; SPMD is off.
 ///
 /// ```
-/// use pallas_rt::collective::Exchange;
+/// use pallas_rt::collective::AllReduce;
 /// use pallas_rt::distributed::run;
 /// use pallas_rt::ir::ScalarOp;
 /// use pallas_rt::sharding::Mesh;
@@ -45,7 +45,7 @@ pub struct Begun {
 /// let mesh = Arc::new(Mesh::new(&[("data", 4)]).expect("a mesh"));
 /// let sums = run(&mesh, |device| {
 ///     let own = Client::cpu().full(&[2], device.positions()[0] as f32)?;
-///     Ok(device.exchange(0, Exchange::AllReduce(ScalarOp::Add), &["data"], &[own])?.remove(0))
+///     Ok(device.exchange(0, AllReduce(ScalarOp::Add), &["data"], &[own])?.remove(0))
 /// })?;
 /// assert_eq!(sums[3].clone()?.to_vec::<f32>()?, [6.0, 6.0]);
 /// // A device that leaves the exchange out is named to all others.
@@ -54,7 +54,7 @@ pub struct Begun {
 ///         return Ok(());
 ///     }
 ///     let own = Client::cpu().full(&[2], 1.0f32)?;
-///     device.exchange(0, Exchange::AllReduce(ScalarOp::Add), &["data"], &[own]).map(|_| ())
+///     device.exchange(0, AllReduce(ScalarOp::Add), &["data"], &[own]).map(|_| ())
 /// })?;
 /// assert!(sums[0].clone().unwrap_err().to_string().contains("device 2 has finished"));
 /// # Ok::<(), pallas_rt::Error>(())
@@ -106,7 +106,13 @@ impl Member<'_> {
     /// An axis that the mesh does not have; other arrays than one for each device, of one type that the exchange takes;
     /// [`Error::Collective`] if a device of a group is at another exchange or has ended.
     #[track_caller]
-    pub fn exchange(&self, step: u64, kind: Exchange, axes: &[&str], operands: &[Array]) -> Result<Vec<Array>> {
+    pub fn exchange(
+        &self,
+        step: u64,
+        kind: impl Into<Exchange>,
+        axes: &[&str],
+        operands: &[Array],
+    ) -> Result<Vec<Array>> {
         self.finish(self.start(step, kind, axes, operands)?)
     }
 
@@ -115,8 +121,8 @@ impl Member<'_> {
     /// # Errors
     /// As for [`exchange`](Member::exchange).
     #[track_caller]
-    pub fn start(&self, step: u64, kind: Exchange, axes: &[&str], operands: &[Array]) -> Result<Begun> {
-        self.start_at(Loc::caller(), step, kind, axes, None, operands)
+    pub fn start(&self, step: u64, kind: impl Into<Exchange>, axes: &[&str], operands: &[Array]) -> Result<Begun> {
+        self.start_at(Loc::caller(), step, &kind.into(), axes, None, operands)
     }
 
     /// As [`start`](Member::start), for arrays whose dimensions lie in memory in the order of `layout`, the slowest first.
@@ -127,36 +133,32 @@ impl Member<'_> {
     pub fn start_with_layout(
         &self,
         step: u64,
-        kind: Exchange,
+        kind: impl Into<Exchange>,
         axes: &[&str],
         layout: &[usize],
         operands: &[Array],
     ) -> Result<Begun> {
-        self.start_at(Loc::caller(), step, kind, axes, Some(layout), operands)
+        self.start_at(Loc::caller(), step, &kind.into(), axes, Some(layout), operands)
     }
 
     fn start_at(
         &self,
         at: Loc,
         step: u64,
-        kind: Exchange,
+        kind: &Exchange,
         axes: &[&str],
         layout: Option<&[usize]>,
         operands: &[Array],
     ) -> Result<Begun> {
         let wrong = |diag| Error::operation(at, diag);
         let axes = axes.iter().map(|name| self.mesh.find(name)).collect::<std::result::Result<Vec<_>, _>>();
-        let kind = match (kind, operands.first().map(Array::dtype)) {
-            (Exchange::AllReduce(op), Some(dtype)) => Exchange::AllReduce(op.monoid_of(dtype)),
-            (Exchange::ReduceScatter(op), Some(dtype)) => Exchange::ReduceScatter(op.monoid_of(dtype)),
-            (kind, _) => kind,
-        };
+        let kind = operands.first().map_or_else(|| kind.clone(), |x| kind.of_elements(x.dtype()));
         let op = Collective { kind, mesh: self.mesh.clone(), axes: axes.map_err(wrong)? };
         check(&op).map_err(wrong)?;
         let count = self.positions().len();
         let first = operands.first().map(|x| Type::new(x.dtype(), x.shape()));
         let alike = |x: &Array| first.as_ref().is_some_and(|ty| x.dtype() == ty.dtype && x.shape() == &ty.shape[..]);
-        let is_table = matches!(op.kind, Exchange::Table(_));
+        let is_table = matches!(op.form(), Form::Number(_));
         if is_table && !operands.is_empty() || !is_table && (operands.len() != count || !operands.iter().all(alike)) {
             let found = format!("{} arrays for {count} devices", operands.len());
             return Err(wrong(Diag::new("exchange", At::Op, found, "an array of each device, all of one type")));

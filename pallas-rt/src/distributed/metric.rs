@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::sharding::Mesh;
 pub use crate::sharding::Receipt;
 use crate::startup::{self, StartupConfig};
-use pallas_graph::mesh::{Axis, Collective, Exchange};
+use pallas_graph::mesh::{AllReduce, Axis, Collective};
 use pallas_ir::{At, DType, Diag, Loc, ScalarOp, Type};
 use std::fmt;
 use std::sync::Arc;
@@ -121,7 +121,7 @@ impl Local {
         let at = Loc::caller();
         let axes = axes.iter().map(|name| self.mesh.find(name)).collect::<std::result::Result<Vec<_>, _>>();
         let axes = axes.map_err(|diag| Error::operation(at, diag))?;
-        let op = Collective { kind: Exchange::AllReduce(op), mesh: self.mesh.clone(), axes: axes.clone() };
+        let op = Collective { kind: AllReduce(op).into(), mesh: self.mesh.clone(), axes: axes.clone() };
         let ty = Type::scalar(DType::F64);
         let gives = super::member::check(&op).and_then(|()| op.infer(&[&ty]));
         let meeting = Arc::new(Meeting::new(&op, &gives.map_err(|diag| Error::operation(at, diag))?, at));

@@ -1,10 +1,11 @@
 //! The table of the guide's page on several machines: devices on threads that differ, each with the errors of all.
 use super::{Local, Member, metric, run};
 use crate::array::Array;
-use crate::collective::Exchange;
+use crate::collective::{AllGather, AllReduce, Exchange, Permute};
 use crate::device::Client;
 use crate::error::{Error, Result};
 use crate::sharding::Mesh;
+use pallas_graph::mesh::AllToAll;
 use pallas_ir::ScalarOp;
 use std::sync::Arc;
 
@@ -24,7 +25,7 @@ fn steps(device: &Member<'_>, other: impl Fn(&Member<'_>) -> Result<()>) -> Resu
             other(device)?;
             continue;
         }
-        let sum = device.exchange(step, Exchange::AllReduce(ScalarOp::Add), &["model"], &[array(&[2])])?;
+        let sum = device.exchange(step, AllReduce(ScalarOp::Add), &["model"], &[array(&[2])])?;
         last = sum[0].to_vec::<f32>()?[0];
     }
     Ok(last)
@@ -47,8 +48,8 @@ fn check(found: &str, other: impl Fn(&Member<'_>) -> Result<()> + Sync) {
     }
 }
 
-fn add() -> Exchange {
-    Exchange::AllReduce(ScalarOp::Add)
+fn add() -> AllReduce {
+    AllReduce(ScalarOp::Add)
 }
 
 #[test]
@@ -59,7 +60,7 @@ fn skipped() {
 #[test]
 fn another_kind() {
     check("is at an exchange of another kind: all_gather", |device| {
-        device.exchange(1, Exchange::AllGather, &["model"], &[array(&[2])]).map(|_| ())
+        device.exchange(1, AllGather, &["model"], &[array(&[2])]).map(|_| ())
     });
 }
 
@@ -134,14 +135,14 @@ fn mistakes_in_a_call_are_errors() {
         let found = error(&|device| device.exchange(0, kind.clone(), axes, operands).map(|_| ()));
         assert!(found.contains(expected) && found.contains(file!()), "{found}");
     };
-    exchange(add(), &["rows"], &[array(&[2])], "`rows` is no axis");
-    exchange(add(), &["data", "data"], &[array(&[2])], "axis `data` twice");
-    exchange(add(), &["data"], &[], "0 arrays for 1 devices");
-    exchange(Exchange::AllReduce(ScalarOp::Sub), &["data"], &[array(&[2])], "combined by `sub`");
+    exchange(add().into(), &["rows"], &[array(&[2])], "`rows` is no axis");
+    exchange(add().into(), &["data", "data"], &[array(&[2])], "axis `data` twice");
+    exchange(add().into(), &["data"], &[], "0 arrays for 1 devices");
+    exchange(AllReduce(ScalarOp::Sub).into(), &["data"], &[array(&[2])], "combined by `sub`");
     let truths = Client::cpu().full(&[2], true).expect("it fits");
-    exchange(add(), &["data"], &[truths], "elements of bool combined by `add`");
-    exchange(Exchange::AllToAll, &["model"], &[array(&[2])], "the first axis has a part for each device");
-    exchange(Exchange::Permute(vec![Some(0)]), &["model"], &[array(&[2])], "sources for 4 devices");
+    exchange(add().into(), &["data"], &[truths], "elements of bool combined by `add`");
+    exchange(AllToAll.into(), &["model"], &[array(&[2])], "the first axis has a part for each device");
+    exchange(Permute(vec![Some(0)]).into(), &["model"], &[array(&[2])], "sources for 4 devices");
     // The program of a device cannot wait for all devices.
     let nested = error(&|_| run(&mesh, |_| Ok(())).map(|_| ()));
     assert!(nested.contains("the program of a device cannot run a program on all devices"), "{nested}");

@@ -3,7 +3,7 @@ use super::trace::run_single;
 use crate::array::Array;
 use crate::device::Client;
 use crate::error::{Error, Result};
-use pallas_graph::call::{Call, Scan};
+use pallas_graph::call::{Call, Print, Scan, While};
 use pallas_graph::{Equation, Graph, Op, Var};
 use pallas_ir::DType;
 
@@ -20,11 +20,11 @@ pub(super) fn one_at_a_time(graph: &Graph, client: &Client, args: &[Array], each
     for e in &graph.equations {
         let args: Vec<Array> = e.args.iter().map(|a| made[a.index()].clone().expect("defined")).collect();
         let found = match &e.op {
-            Op::Call(call) if !matches!(**call, Call::Kernel(_) | Call::Print(_) | Call::Callback(_)) => {
+            // What it shows is shown by the whole graph; its result stands for that.
+            op if Print::of_op(op).is_some() => vec![client.zeros(DType::I32, &[])?],
+            Op::Call(call) if !call.graphs().is_empty() || call.function().is_some() => {
                 called(call, client, &args, each)?
             }
-            // What it shows is shown by the whole graph; its result stands for that.
-            Op::Call(call) if matches!(**call, Call::Print(_)) => vec![client.zeros(DType::I32, &[])?],
             op => {
                 let found = single(op, e, graph, client, &args)?;
                 each(e, &args, &found)?;
@@ -91,37 +91,36 @@ fn scanned(scan: &Scan, client: &Client, args: &[Array], each: &mut Each<'_>) ->
     Ok(carried)
 }
 
+fn looped(call: &While, client: &Client, args: &[Array], each: &mut Each<'_>) -> Result<Vec<Array>> {
+    let (of_condition, rest) = args.split_at(call.condition_captured);
+    let (of_body, carried) = rest.split_at(call.body_captured);
+    let mut carried = carried.to_vec();
+    for step in 0.. {
+        let goes_on = one_at_a_time(&call.condition, client, &[of_condition, &carried].concat(), each)?;
+        if goes_on[0].to_bytes()?[0] == 0 {
+            break;
+        }
+        carried = one_at_a_time(&call.body, client, &[of_body, &carried].concat(), each)
+            .map_err(|error| in_step(error, step))?;
+    }
+    Ok(carried)
+}
+
 fn called(call: &Call, client: &Client, args: &[Array], each: &mut Each<'_>) -> Result<Vec<Array>> {
     match call {
         Call::Scan(scan) => scanned(scan, client, args, each),
+        Call::While(call) => looped(call, client, args, each),
         Call::Case(case) => {
             let number = args[0].to_vec::<i32>()?[0].clamp(0, case.branches.len() as i32 - 1);
             one_at_a_time(&case.branches[number as usize], client, &args[1..], each)
         }
-        Call::While(call) => {
-            let (of_condition, rest) = args.split_at(call.condition_captured);
-            let (of_body, carried) = rest.split_at(call.body_captured);
-            let mut carried = carried.to_vec();
-            for step in 0.. {
-                let goes_on = one_at_a_time(&call.condition, client, &[of_condition, &carried].concat(), each)?;
-                if goes_on[0].to_bytes()?[0] == 0 {
-                    break;
-                }
-                carried = one_at_a_time(&call.body, client, &[of_body, &carried].concat(), each)
-                    .map_err(|error| in_step(error, step))?;
-            }
-            Ok(carried)
-        }
-        Call::Custom(custom) => one_at_a_time(&custom.primal, client, args, each),
-        Call::CustomJvp(custom) => one_at_a_time(&custom.primal, client, args, each),
-        Call::Closed(graph) => one_at_a_time(graph, client, args, each),
-        Call::Checkpoint(checkpoint) => one_at_a_time(&checkpoint.graph, client, args, each),
-        Call::Named(_) => Ok(args.to_vec()),
-        Call::Kernel(_) | Call::Print(_) | Call::Callback(_) => unreachable!("an equation of its own"),
-        Call::ShardMap(_) => Err(Error::Unsupported {
-            what: "functions of blocks, one operation at a time".into(),
-            device: client.device().to_string(),
-            help: "check the function of one block, without `shard_map`",
-        }),
+        call => match call.function() {
+            Some(function) => one_at_a_time(function, client, args, each),
+            None => Err(Error::Unsupported {
+                what: format!("`{}`, one operation at a time", call.name()),
+                device: client.device().to_string(),
+                help: "check the function of one block, without `shard_map`",
+            }),
+        },
     }
 }

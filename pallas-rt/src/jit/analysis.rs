@@ -4,7 +4,7 @@ use super::lower::Lowered;
 use super::program::planned;
 use crate::exec::{Compiled, Cost, estimate};
 use crate::tree::Tree;
-use pallas_graph::call::{Call, KernelCall};
+use pallas_graph::call::{Call, KernelCall, Runs};
 use pallas_graph::fuse::{Held, Place, Plan, Region, Work};
 use pallas_graph::graph::{Equation, Op};
 use pallas_graph::{Dynamic, Graph};
@@ -183,28 +183,24 @@ fn count(graph: &Graph, times: u64, is_scaled: bool, total: &mut Cost) {
                 cost.bytes_accessed += 2 * graph.ty(moved).bytes() as u64 + positions;
             }
             Op::Call(call) => match &**call {
-                Call::Scan(scan) => {
-                    let steps = if is_scaled { scan.length as u64 } else { 1 };
-                    count(&scan.body, steps, is_scaled, &mut cost);
-                }
-                Call::While(call) => {
-                    [&call.condition, &call.body].into_iter().for_each(|graph| count(graph, 1, is_scaled, &mut cost));
-                }
-                Call::Case(case) => case.branches.iter().for_each(|graph| count(graph, 1, is_scaled, &mut cost)),
-                Call::Kernel(KernelCall { kernel, sizes, .. }) => {
+                Call::KernelCall(KernelCall { kernel, sizes, .. }) => {
                     if let Some(own) = work(kernel, sizes) {
                         cost.flops += own.flops;
                         cost.transcendentals += own.transcendentals;
                         cost.bytes_accessed += own.bytes_accessed;
                     }
                 }
-                Call::Custom(custom) => count(&custom.primal, 1, is_scaled, &mut cost),
-                Call::Closed(graph) => count(graph, 1, is_scaled, &mut cost),
-                Call::Checkpoint(checkpoint) => count(&checkpoint.graph, 1, is_scaled, &mut cost),
-                Call::CustomJvp(custom) => count(&custom.primal, 1, is_scaled, &mut cost),
-                // On each device.
-                Call::ShardMap(map) => count(&map.body, 1, is_scaled, &mut cost),
-                Call::Named(_) | Call::Print(_) | Call::Callback(_) => {}
+                // A `shard_map` on each device.
+                call => {
+                    for (runs, graph) in call.runs() {
+                        let times = match runs {
+                            Runs::Never => continue,
+                            Runs::Times(n) if is_scaled => n as u64,
+                            Runs::Times(_) | Runs::Once | Runs::Unknown => 1,
+                        };
+                        count(graph, times, is_scaled, &mut cost);
+                    }
+                }
             },
         }
     }

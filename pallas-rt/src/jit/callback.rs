@@ -8,7 +8,7 @@ use crate::device::Client;
 use crate::error::{Error, Result, panic_message};
 use crate::tree::{self, Tree};
 pub use pallas_graph::call::VmapMethod;
-use pallas_graph::call::{Call, Callback, HostFunction};
+use pallas_graph::call::{Callback, HostFunction};
 use pallas_ir::{At, Diag, Loc, Type};
 
 /// Calls a function of the host, which may read elements and call other libraries; `jax.pure_callback`.
@@ -110,7 +110,7 @@ where
     let is_traced = leaves.iter().any(Array::is_traced) || leaves.is_empty() && is_tracing();
     let made = if is_traced {
         let all: Vec<&Array> = leaves.iter().collect();
-        apply_all(&all, at, &client, |graph, v| graph.push_all(Call::Callback(callback), v))?
+        apply_all(&all, at, &client, |graph, v| graph.push_all(callback, v))?
     } else {
         let given = leaves.iter().map(Array::to_bytes).collect::<Result<Vec<_>>>()?;
         let made = self::called(&callback, &given.iter().map(|x| &x[..]).collect::<Vec<_>>(), at)?;

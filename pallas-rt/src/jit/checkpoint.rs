@@ -6,7 +6,7 @@ use crate::array::Array;
 use crate::error::Result;
 use crate::tree::{self, Tree};
 pub use pallas_graph::call::Policy;
-use pallas_graph::call::{Call, Checkpoint, Named};
+use pallas_graph::call::{Checkpoint, Named};
 use pallas_ir::Loc;
 
 /// A function whose intermediate values are not stored for the gradient, but computed again on the way back;
@@ -57,7 +57,7 @@ pub fn checkpoint_with<Args: Tree + 'static, F: Function<Args>>(policy: Policy, 
         let client = client_of(&args)?;
         let TracedFunction { returned, graph, captured, .. } = traced(&f, &tuple, &args, &client)?;
         let all: Vec<&Array> = args.iter().chain(&captured).collect();
-        let call = Call::Checkpoint(Checkpoint { graph, policy: policy.clone() });
+        let call = Checkpoint { graph, policy: policy.clone() };
         let results = apply_all(&all, at, &client, |to, v| to.push_all(call, v))?;
         tree::rebuild(&returned, results)
     })
@@ -73,6 +73,6 @@ pub fn checkpoint_name(x: &Array, name: impl Into<String>) -> Array {
     let name = name.into();
     super::trace::apply(&[x], Loc::caller(), |graph, v| {
         let ty = graph.ty(v[0]).clone();
-        graph.push(Call::Named(Named::new(name, ty)), v)
+        graph.push(Named::new(name, ty), v)
     })
 }

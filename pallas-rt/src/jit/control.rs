@@ -7,7 +7,7 @@ use crate::array::Array;
 use crate::device::Client;
 use crate::error::{Error, Result};
 use crate::tree::{self, Structure, Tree};
-use pallas_graph::call::{Call, Case, While};
+use pallas_graph::call::{Case, While};
 use pallas_graph::{Graph, Var, call};
 use pallas_ir::{At, DType, Diag, Loc, Type};
 
@@ -279,7 +279,7 @@ fn repeat(
         condition: captured_first(condition.graph, carried.len()),
         body: captured_first(body.graph, carried.len()),
     };
-    apply_all(&args, at, client, |graph, v| graph.push_all(Call::While(call), v))
+    apply_all(&args, at, client, |graph, v| graph.push_all(call, v))
 }
 
 /// Calls one of two functions: the first if `condition`, a bool scalar, is true; `lax.cond`. Both are traced, and return
@@ -407,7 +407,7 @@ fn branches<A: Tree, T: Tree>(
     let (graphs, captured) = sharing(parts);
     let args: Vec<&Array> = [number].into_iter().chain(&captured).chain(&operands).collect();
     let case = Case { branches: graphs };
-    let results = apply_all(&args, at, &client, |graph, v| graph.push_all(Call::Case(case), v))?;
+    let results = apply_all(&args, at, &client, |graph, v| graph.push_all(case, v))?;
     tree::rebuild(&outs[0], results)
 }
 

@@ -10,7 +10,7 @@ use crate::device::Client;
 use crate::error::{Error, Result};
 use crate::tree::{self, Tree};
 use pallas_graph::Graph;
-use pallas_graph::call::{Call, Custom};
+use pallas_graph::call::CustomVjp;
 use pallas_graph::mesh::States;
 use pallas_ir::{At, Diag, Loc, Type};
 
@@ -152,9 +152,9 @@ impl Stating {
         let takes = forward.graph.results.len();
         let (graphs, captured) = sharing(vec![primal, forward, part(backward, takes)]);
         let [primal, forward, backward] = graphs.try_into().expect("three functions");
-        let custom = Custom { captured: captured.len(), known: 0, has_tangents, primal, forward, backward };
+        let custom = CustomVjp { captured: captured.len(), known: 0, has_tangents, primal, forward, backward };
         let all: Vec<&Array> = captured.iter().chain(&args).collect();
-        apply_all(&all, at, &client, |graph, v| graph.push_all(Call::Custom(custom), v))
+        apply_all(&all, at, &client, |graph, v| graph.push_all(custom, v))
     }
 }
 

@@ -10,7 +10,7 @@ use crate::array::Array;
 use crate::device::Client;
 use crate::error::{Error, Result};
 use crate::tree::{self, Tree};
-use pallas_graph::call::{Call, CustomJvp};
+use pallas_graph::call::CustomJvp;
 use pallas_graph::transform::{self, NotLinear};
 use pallas_ir::{At, Diag, Literal, Loc, Type};
 
@@ -117,7 +117,7 @@ fn call(
     let parts = vec![part(primal.graph, args.len(), primal.captured), part(rule.graph, takes, rule.captured)];
     let (graphs, captured) = sharing(parts);
     let [primal, rule] = graphs.try_into().expect("two functions");
-    let call = Call::CustomJvp(CustomJvp { captured: captured.len(), primal, rule });
+    let call = CustomJvp { captured: captured.len(), primal, rule };
     let all: Vec<&Array> = captured.iter().chain(args).collect();
     apply_all(&all, at, client, |graph, v| graph.push_all(call, v))
 }

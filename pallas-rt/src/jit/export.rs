@@ -5,7 +5,7 @@ use crate::array::Array;
 use crate::device::{Client, JIT_COMPILES};
 use crate::error::{Error, Result};
 use crate::tree::{self, Tree};
-use pallas_graph::call::Call;
+use pallas_graph::call::{Call, Callback};
 use pallas_graph::mesh::Annotation;
 use pallas_graph::{Graph, Op, file};
 use pallas_ir::{Loc, Type};
@@ -51,13 +51,13 @@ fn wrong(message: impl Into<String>) -> Error {
 
 /// Returns true for a graph with a `shard_map`.
 fn maps(graph: &Graph) -> bool {
-    let found = |call: &Call| matches!(call, Call::ShardMap(_)) || call.graphs().into_iter().any(maps);
+    let found = |call: &Call| call.mesh().is_some() || call.graphs().into_iter().any(maps);
     graph.equations.iter().any(|e| matches!(&e.op, Op::Call(call) if found(call)))
 }
 
 /// Returns true for a graph that calls a function of the host.
 fn calls_host(graph: &Graph) -> bool {
-    let found = |call: &Call| matches!(call, Call::Callback(_)) || call.graphs().into_iter().any(calls_host);
+    let found = |call: &Call| Callback::of(call).is_some() || call.graphs().into_iter().any(calls_host);
     graph.equations.iter().any(|e| matches!(&e.op, Op::Call(call) if found(call)))
 }
 

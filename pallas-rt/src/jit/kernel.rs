@@ -5,7 +5,7 @@ use crate::array::Array;
 use crate::device::{Client, Geometry, outputs};
 use crate::error::Result;
 use crate::exec::Compiled;
-use pallas_graph::call::{Call, KernelCall};
+use pallas_graph::call::KernelCall;
 use pallas_ir::{Literal, Loc, Type};
 
 /// Appends a call of a kernel whose sizes are bound; returns its outputs. `arrays` are its inputs and prefetches.
@@ -31,5 +31,5 @@ pub(crate) fn kernel_call(
     };
     keep(compiled);
     let args: Vec<&Array> = arrays.iter().collect();
-    apply_all(&args, at, client, |graph, v| graph.push_all(Call::Kernel(call), v))
+    apply_all(&args, at, client, |graph, v| graph.push_all(call, v))
 }

@@ -13,7 +13,7 @@ use crate::device::Client;
 use crate::error::{Error, Result};
 use crate::exec::Cost;
 use crate::sharding::{Mesh, Topology};
-use pallas_graph::call::Call;
+use pallas_graph::call::Runs;
 use pallas_graph::mesh::Collective;
 use pallas_graph::{Graph, Op};
 use pallas_ir::{Loc, Type};
@@ -126,15 +126,12 @@ impl Found<'_> {
             match &e.op {
                 Op::Collective(op) if op.communicates() => self.exchange(op, graph.ty(e.args[0]), times, e.loc),
                 Op::Call(call) => {
-                    let times = match &**call {
-                        Call::Scan(scan) => times.saturating_mul(scan.length),
-                        Call::While(_) => {
-                            self.unknown_loops += 1;
-                            times
-                        }
-                        _ => times,
-                    };
-                    call.graphs().into_iter().for_each(|graph| self.graph(graph, times));
+                    let runs = call.runs();
+                    self.unknown_loops += usize::from(runs.iter().any(|(runs, _)| *runs == Runs::Unknown));
+                    for (runs, graph) in runs {
+                        let steps = if let Runs::Times(steps) = runs { steps } else { 1 };
+                        self.graph(graph, times.saturating_mul(steps));
+                    }
                 }
                 _ => {}
             }

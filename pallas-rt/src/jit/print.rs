@@ -3,7 +3,7 @@ use super::trace::{is_tracing, make, type_of};
 use crate::array::Array;
 use crate::device::Client;
 use crate::error::Result;
-use pallas_graph::call::{Call, Print};
+use pallas_graph::call::Print;
 use pallas_ir::{Loc, Type};
 #[cfg(test)]
 use std::sync::{Mutex, PoisonError};
@@ -34,7 +34,7 @@ impl Array {
         let (at, print) = (Loc::caller(), Print { label: label.into(), batches: vec![] });
         if is_tracing() {
             // The result stands for the effect, which is part of the function from now on.
-            let _ = make(&[self], at, |graph, v| graph.push(Call::Print(print), v));
+            let _ = make(&[self], at, |graph, v| graph.push(print, v));
         } else if let Ok(buffer) = self.buffer() {
             // Elements that cannot be read are reported where the array is used.
             let _ = buffer.contents().and_then(|bytes| show(&print, &type_of(self), &bytes, at));

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::sharding::{Mesh, NamedSharding, PartitionSpec, Sharding};
 use crate::tree::{self, Tree};
 use pallas_graph::Graph;
-use pallas_graph::call::{Call, ShardMap};
+use pallas_graph::call::ShardMap;
 use pallas_graph::manual::{finished, states_of};
 use pallas_graph::mesh::{State, States, invariant};
 use pallas_ir::{At, Diag, Loc, Type};
@@ -308,7 +308,7 @@ impl Body {
         takes.extend(self.captured.iter().map(|x| Sharding::replicated(x.shape().len())));
         let map = ShardMap { mesh: mesh.clone(), manual: axes.clone(), takes, gives, body: self.graph };
         let all: Vec<&Array> = args.iter().chain(&self.captured).collect();
-        apply_all(&all, at, &self.client, |graph, v| graph.push_all(Call::ShardMap(map), v))
+        apply_all(&all, at, &self.client, |graph, v| graph.push_all(map, v))
     }
 
     /// The shardings of the results.

@@ -24,8 +24,8 @@ use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::sharding::{Declaration, Mesh, NamedSharding, Placement, Sharding, placed};
 use crate::tree::Tree;
-use pallas_graph::call::Call;
-use pallas_graph::mesh::{Annotation, Exchange, Placed};
+use pallas_graph::call::Runs;
+use pallas_graph::mesh::{Annotation, Form, Placed};
 use pallas_graph::shard::view::{Kind, Program as View, Val};
 use pallas_graph::shard::{Partitioned, Propagation, divide};
 use pallas_graph::{Graph, Op};
@@ -358,21 +358,23 @@ fn exchanges(graph: &Graph, times: Option<usize>, all: &mut Vec<CollectiveUse>) 
                 axes: op.axes.iter().map(|axis| op.mesh.name(usize::from(axis.id)).to_string()).collect(),
                 bytes: op.bytes_sent(graph.ty(e.args[0])),
                 times,
-                cause: match &op.kind {
-                    Exchange::AllReduce(_) | Exchange::ReduceScatter(_) => "parts of a sum",
+                cause: match op.form() {
+                    Form::Fold(..) => "parts of a sum",
                     // All devices receive a block where an array is divided in another way.
-                    Exchange::Permute(sources) if sources.contains(&None) => "rows of neighbours",
+                    Form::One(_) if op.sources().contains(&None) => "rows of neighbours",
                     _ => "another division",
                 },
                 at: e.loc,
             }),
             Op::Call(call) => {
-                let times = match &**call {
-                    Call::Scan(scan) => times.map(|n| n * scan.length),
-                    Call::While(_) => None,
-                    _ => times,
-                };
-                call.graphs().into_iter().for_each(|graph| exchanges(graph, times, all));
+                for (runs, graph) in call.runs() {
+                    let times = match runs {
+                        Runs::Times(steps) => times.map(|n| n * steps),
+                        Runs::Unknown => None,
+                        Runs::Once | Runs::Never => times,
+                    };
+                    exchanges(graph, times, all);
+                }
             }
             _ => {}
         }
@@ -400,8 +402,8 @@ fn operation(kind: &Kind) -> Option<String> {
     Some(match kind {
         Kind::Op(op) => op.to_string().split([' ', '(']).next().unwrap_or_default().to_string(),
         Kind::Constraint(_) => "sharding_constraint".into(),
-        Kind::While(_) => "while".into(),
-        Kind::Case => "case".into(),
+        Kind::Loop(_) => "while".into(),
+        Kind::Branches(_) => "case".into(),
         Kind::Constant | Kind::Group(_) | Kind::Barrier(_) | Kind::Edge => return None,
     })
 }

@@ -7,7 +7,7 @@ use crate::device::{Client, Geometry, inputs};
 use crate::error::{Error, Result};
 use crate::exec::{self, Compiled};
 use crate::interp::nans;
-use pallas_graph::call::{Call, KernelCall};
+use pallas_graph::call::{KernelCall, Runs};
 use pallas_graph::{Equation, Graph, Op};
 use pallas_ir::{At, Diag, Kernel, Literal, Loc, OperandKind};
 use std::cell::RefCell;
@@ -78,7 +78,7 @@ pub(super) fn watched(
             graph.gives().iter().map(|ty| client.zeros(ty.dtype, &ty.shape)).collect()
         }
         Some(Watch::Check(judge)) if has_kernels(graph) => alone(graph, client, args, &mut |e, args, outputs| {
-            let Some(call) = kernel_of(e) else { return Ok(()) };
+            let Some(call) = KernelCall::of_op(&e.op) else { return Ok(()) };
             let reference = interpreted(call, args, false).map_err(|error| error.called_at(e.loc))?;
             judge(&call.kernel, &reference, outputs).map_err(|error| error.called_at(e.loc))
         }),
@@ -97,32 +97,23 @@ fn alone(graph: &Graph, client: &Client, args: &[&Array], each: &mut super::alon
     watching(None, || nans::without(|| one_at_a_time(graph, client, &args, each)))
 }
 
-fn kernel_of(e: &Equation) -> Option<&KernelCall> {
-    match &e.op {
-        Op::Call(call) => match &**call {
-            Call::Kernel(call) => Some(call),
-            _ => None,
-        },
-        _ => None,
-    }
-}
-
 fn has_kernels(graph: &Graph) -> bool {
     let called = |e: &Equation| matches!(&e.op, Op::Call(call) if call.graphs().into_iter().any(has_kernels));
-    graph.equations.iter().any(|e| kernel_of(e).is_some() || called(e))
+    graph.equations.iter().any(|e| KernelCall::of_op(&e.op).is_some() || called(e))
 }
 
 /// Calls `f` for each kernel of a graph with the line of its call and the number of its launches.
 fn kernels(graph: &Graph, times: u64, f: &mut dyn FnMut(&KernelCall, Loc, u64) -> Result<()>) -> Result<()> {
     for e in &graph.equations {
-        if let Some(call) = kernel_of(e) {
+        if let Some(call) = KernelCall::of_op(&e.op) {
             f(call, e.loc, times)?;
         } else if let Op::Call(call) = &e.op {
-            match &**call {
-                Call::Scan(scan) => kernels(&scan.body, times.saturating_mul(scan.length as u64), f)?,
-                Call::Custom(custom) => kernels(&custom.primal, times, f)?,
-                Call::CustomJvp(custom) => kernels(&custom.primal, times, f)?,
-                other => other.graphs().into_iter().try_for_each(|graph| kernels(graph, times, f))?,
+            for (runs, graph) in call.runs() {
+                match runs {
+                    Runs::Never => {}
+                    Runs::Times(n) => kernels(graph, times.saturating_mul(n as u64), f)?,
+                    Runs::Once | Runs::Unknown => kernels(graph, times, f)?,
+                }
             }
         }
     }
@@ -178,7 +169,7 @@ fn search(graph: &Graph, client: &Client, args: &[&Array], results: &[Array]) ->
         if has_nan(args.iter())? {
             return Ok(());
         }
-        if let Some(call) = kernel_of(e) {
+        if let Some(call) = KernelCall::of_op(&e.op) {
             interpreted(call, args, true).map_err(|error| error.called_at(e.loc))?;
         }
         Err(Error::operation(e.loc, made_by(e, args, &outputs[output], at)?))
@@ -199,7 +190,7 @@ fn search(graph: &Graph, client: &Client, args: &[&Array], results: &[Array]) ->
 fn made_by(e: &Equation, args: &[Array], output: &Array, at: usize) -> Result<Diag> {
     let element = crate::interp::datum::unflatten(at, output.shape());
     let name = match &e.op {
-        Op::Call(call) => match kernel_of(e) {
+        Op::Call(call) => match KernelCall::of_op(&e.op) {
             Some(call) => format!("kernel `{}`", call.kernel.name),
             None => format!("`{}`", call.name()),
         },

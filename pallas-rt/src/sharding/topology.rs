@@ -1,5 +1,5 @@
 //! Times of exchanges by closed forms: the links between devices along each axis of a mesh.
-use pallas_graph::mesh::{Axis, Collective, Exchange, Mesh};
+use pallas_graph::mesh::{Axis, Collective, Form, Mesh, Piece};
 use pallas_ir::{At, Diag, Type};
 use std::collections::BTreeMap;
 
@@ -260,14 +260,14 @@ impl Topology {
         let axes = op.axes.iter().filter(|axis| axis.size > 1);
         let ways: Vec<Way<'_>> = axes.map(|&axis| self.way(&op.mesh, axis)).collect();
         let (bytes, k) = (operand.bytes() as f64, op.members());
-        match &op.kind {
-            Exchange::AllGather => gathered(&ways, bytes),
-            Exchange::ReduceScatter(_) => gathered(&ways, bytes / k as f64),
+        match op.form() {
+            Form::Stack(Piece::Whole) => gathered(&ways, bytes),
+            Form::Fold(_, Piece::Part) => gathered(&ways, bytes / k as f64),
             // Scattered and gathered.
-            Exchange::AllReduce(_) => 2.0 * gathered(&ways, operand.bytes().div_ceil(k) as f64),
-            Exchange::AllToAll => ways.iter().map(|way| way.all_to_all(bytes / way.k as f64)).sum(),
-            Exchange::Permute(sources) => self.permuted(op, sources, bytes),
-            Exchange::Table(_) | Exchange::Cast { .. } => 0.0,
+            Form::Fold(_, Piece::Whole) => 2.0 * gathered(&ways, operand.bytes().div_ceil(k) as f64),
+            Form::Stack(Piece::Part) => ways.iter().map(|way| way.all_to_all(bytes / way.k as f64)).sum(),
+            Form::One(_) => self.permuted(op, &op.sources(), bytes),
+            Form::Number(_) | Form::Own => 0.0,
         }
     }
 

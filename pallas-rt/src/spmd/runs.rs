@@ -1,7 +1,7 @@
 //! Collectives over axes of several meshes and batches: one for the axes of each.
 use super::{merged, moved, reshaped, wrong};
 use crate::jit::axes::{BoundAxes, Run};
-use pallas_graph::mesh::{Collective, Exchange, size};
+use pallas_graph::mesh::{Collective, DeviceTable, Exchange, Form, Pcast, Piece, size};
 use pallas_graph::{Graph, Var};
 use pallas_ir::{DType, Diag, Literal, ScalarOp};
 
@@ -11,27 +11,28 @@ impl BoundAxes {
     }
 
     /// Appends a collective over all axes: over those of each mesh, or of a batch, in turn.
-    pub(super) fn push(&self, graph: &mut Graph, kind: Exchange, args: &[Var]) -> Result<Var, Diag> {
+    pub(super) fn push(&self, graph: &mut Graph, kind: impl Into<Exchange>, args: &[Var]) -> Result<Var, Diag> {
+        let kind = kind.into();
         let [first, rest @ ..] = &self.runs[..] else { unreachable!("at least one axis is named") };
-        match (&kind, args) {
+        match (kind.form(0), args) {
             (_, _) if rest.is_empty() => first.push(graph, kind, args),
-            (Exchange::AllReduce(_), &[x]) => {
+            (Form::Fold(_, Piece::Whole), &[x]) => {
                 self.runs.iter().try_fold(x, |x, run| run.push(graph, kind.clone(), &[x]))
             }
-            (Exchange::Cast { .. }, _) => {
+            (Form::Own, _) => {
                 let mixed = self.runs.iter().find(|run| run.mesh.is_batch()).unwrap_or(first);
                 mixed.push(graph, kind, args)
             }
-            (Exchange::AllGather, &[x]) => {
+            (Form::Stack(Piece::Whole), &[x]) => {
                 let n = self.runs.len();
                 let all = self.runs.iter().rev().try_fold(x, |x, run| run.push(graph, kind.clone(), &[x]))?;
                 (1..n).try_fold(all, |all, _| merged(graph, all, 0))
             }
-            (Exchange::ReduceScatter(_), &[x]) => {
+            (Form::Fold(_, Piece::Part), &[x]) => {
                 let parts = self.divided(graph, x)?;
                 self.runs.iter().try_fold(parts, |x, run| run.push(graph, kind.clone(), &[x]))
             }
-            (Exchange::AllToAll, &[x]) => {
+            (Form::Stack(Piece::Part), &[x]) => {
                 let mut parts = self.divided(graph, x)?;
                 for (dim, run) in self.runs.iter().enumerate() {
                     let own = moved(graph, parts, dim, 0)?;
@@ -40,7 +41,7 @@ impl BoundAxes {
                 }
                 (1..self.runs.len()).try_fold(parts, |parts, _| merged(graph, parts, 0))
             }
-            (Exchange::Table(_), []) => {
+            (Form::Number(_), []) => {
                 let own = |graph: &mut Graph, run: &Run| run.push(graph, numbers(run.members()), &[]);
                 let mut number = own(graph, first)?;
                 for run in rest {
@@ -71,8 +72,9 @@ impl Run {
         size(&self.axes)
     }
 
-    pub(super) fn push(&self, graph: &mut Graph, kind: Exchange, args: &[Var]) -> Result<Var, Diag> {
-        if let (Exchange::Cast { to, .. }, true) = (&kind, self.mesh.is_batch()) {
+    pub(super) fn push(&self, graph: &mut Graph, kind: impl Into<Exchange>, args: &[Var]) -> Result<Var, Diag> {
+        let kind = kind.into();
+        if let (Exchange::Pcast(Pcast { to, .. }), true) = (&kind, self.mesh.is_batch()) {
             let message = format!("a value that is {} over axis `{}` of a batch", to.name(), self.mesh.name(0));
             return Err(wrong("pcast", message, "devices have states; examples of a batch have none"));
         }
@@ -81,6 +83,6 @@ impl Run {
 }
 
 /// The numbers of the members of a group.
-pub(super) fn numbers(members: usize) -> Exchange {
-    Exchange::Table((0..members as i32).collect())
+pub(super) fn numbers(members: usize) -> DeviceTable {
+    DeviceTable((0..members as i32).collect())
 }

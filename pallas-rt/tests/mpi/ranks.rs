@@ -1,6 +1,6 @@
 //! The programs of the processes of a job.
 use super::{tensor_parallel, train};
-use pallas_rt::collective::Exchange;
+use pallas_rt::collective::{AllGather, AllReduce};
 use pallas_rt::distributed::{Distributed, Local, Member, initialize, metric, self_check};
 use pallas_rt::ir::ScalarOp;
 use pallas_rt::sharding::{Mesh, NamedSharding, P, device_put};
@@ -40,8 +40,8 @@ fn array(shape: &[usize]) -> Array {
     Client::cpu().full(shape, 1.0f32).expect("it fits")
 }
 
-fn add() -> Exchange {
-    Exchange::AllReduce(ScalarOp::Add)
+fn add() -> AllReduce {
+    AllReduce(ScalarOp::Add)
 }
 
 fn run(case: &str, job: &Distributed) -> Result<String> {
@@ -113,7 +113,7 @@ fn faults(case: &str, job: &Distributed) -> Result<String> {
             "panicked" if is_odd => panic!("on purpose"),
             "silent" if is_odd => std::thread::sleep(Duration::from_secs(5)),
             "kind" if is_odd => {
-                device.exchange(step, Exchange::AllGather, &["rank"], &arrays(&[2, 2]))?;
+                device.exchange(step, AllGather, &["rank"], &arrays(&[2, 2]))?;
             }
             "axes" if is_odd => {
                 device.exchange(step, add(), &["pair"], &arrays(&[2, 2]))?;

@@ -4,7 +4,6 @@
 //! larger one, or from elements that `mask` makes neutral: what exists of an array is always at its start.
 use super::Unlike;
 use crate::build::dims;
-use crate::call::{Call, has_effect};
 use crate::dynamic::Dynamic;
 use crate::graph::{Equation, Graph, Op};
 use pallas_ir::structural::{Access, Nest, Piece, Windows};
@@ -65,34 +64,12 @@ fn short(op: &Op) -> String {
 
 /// Checks the attributes of operations of one kind on operands of these types.
 fn operation(a: &Op, a_types: &[Type], b: &Op, b_types: &[Type]) -> Result<(), String> {
-    let varies = || a_types != b_types;
     match (a, b) {
         (Op::Structural(a), Op::Structural(b)) => structural(a, a_types, b, b_types),
         (Op::Dynamic(a), Op::Dynamic(b)) => dynamic(a, a_types, b, b_types),
-        (Op::Call(a), Op::Call(b)) => match (&**a, &**b) {
-            (Call::Scan(a), Call::Scan(b)) => {
-                let is_same = (a.captured, a.carried, a.reverse) == (b.captured, b.carried, b.reverse);
-                let shows = a.length != b.length && a.body.equations.iter().any(|e| has_effect(&e.op));
-                match (is_same, shows) {
-                    (false, _) => Err("a scan carries other values".into()),
-                    (true, true) => Err("`debug_print` in a scan whose number of steps depends on the size".into()),
-                    (true, false) => Ok(()),
-                }
-            }
-            (Call::While(a), Call::While(b))
-                if (a.condition_captured, a.body_captured) == (b.condition_captured, b.body_captured) =>
-            {
-                Ok(())
-            }
-            (Call::Case(_), Call::Case(_)) => Ok(()),
-            (Call::Kernel(a), Call::Kernel(b)) if a == b => Ok(()),
-            (Call::Kernel(a), _) => Err(format!("kernel `{}` has other sizes", a.kernel.name)),
-            (Call::Print(a), Call::Print(b)) if a == b && !varies() => Ok(()),
-            (Call::Callback(_), Call::Callback(_)) => {
-                Err("`pure_callback` calls a function of its own for each size".into())
-            }
-            (Call::Print(_), _) => Err("`debug_print` of an array whose extents depend on the size".into()),
-            (a, _) => Err(format!("`{}` differs", a.name())),
+        (Op::Call(a), Op::Call(b)) => match a.sized() {
+            Some(sized) if a.name() == b.name() => sized.agree(b, a_types == b_types),
+            _ => Err(format!("`{}` differs", a.name())),
         },
         _ => Ok(()),
     }

@@ -11,7 +11,7 @@
 //! ```
 use super::{Table, Unlike, called};
 use crate::build::dims;
-use crate::call::{Call, Case, Scan, While};
+use crate::call::Call;
 use crate::dynamic::Dynamic;
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::structural::{Access, Broadcast, Iota, Order, Position, Role, Windows};
@@ -19,18 +19,35 @@ use pallas_ir::{DType, Dim, Literal, ScalarOp, StructuralOp, Type};
 use std::collections::{BTreeMap, HashMap};
 
 /// What is the same for a graph and the graphs that it calls.
-pub(super) struct Masking<'a> {
+pub(crate) struct Masking<'a> {
     pub table: &'a Table,
     /// The sizes of each sample.
     pub sizes: &'a [&'a [usize]],
 }
 
+/// A called graph for all sizes, and by entry of the table the parameter that stands for it.
+pub(crate) type Part = (Graph, BTreeMap<usize, Var>);
+
+/// A call in a graph for all sizes. No method has a default.
+pub(crate) trait CallSized {
+    /// Checks that another call is the same for another size; `is_same_type` if the operands are those of both.
+    ///
+    /// # Errors
+    /// What differs.
+    fn agree(&self, other: &Call, is_same_type: bool) -> Result<(), String>;
+    /// The numbers among the attributes that may depend on the size.
+    fn numbers(&self) -> Vec<usize>;
+    /// Appends the call of the parts for all sizes, each with the parameters that stand for entries of the table. `numbers` has
+    /// the entry of each number, if it depends on the size.
+    fn masked(&self, scope: &mut Scope<'_>, parts: Vec<Part>, numbers: &[Option<usize>], args: &[Var]) -> Vec<Var>;
+}
+
 /// A graph under construction.
-pub(super) struct Scope<'a> {
+pub(crate) struct Scope<'a> {
     pub(super) masking: &'a Masking<'a>,
     /// The samples of the graph.
     pub(super) graphs: &'a [&'a Graph],
-    pub(super) to: Graph,
+    pub(crate) to: Graph,
     /// By variable of the samples, that of the new graph.
     made: Vec<Option<Var>>,
     /// The parameters that stand for entries of the table, by their numbers.
@@ -82,7 +99,7 @@ impl<'a> Scope<'a> {
     }
 
     /// The parameter for an entry of the table.
-    pub(super) fn scalar(&mut self, number: usize) -> Var {
+    pub(crate) fn scalar(&mut self, number: usize) -> Var {
         let ty = &self.masking.table.types()[number];
         *self.scalars.entry(number).or_insert_with(|| self.to.var(ty.clone()))
     }
@@ -297,98 +314,13 @@ impl<'a> Scope<'a> {
     fn call(&mut self, call: &Call, i: usize, args: Vec<Var>) -> Result<Vec<Var>, Unlike> {
         let called = called(self.graphs, i);
         let parts = called.iter().map(|graphs| self.masking.part(graphs)).collect::<Result<Vec<_>, _>>()?;
-        match call {
-            Call::Scan(scan) => {
-                let length = self.numbers(i)[0];
-                let mut parts = parts;
-                let (body, scalars) = parts.remove(0);
-                Ok(self.scan(scan, body, scalars, length, &args))
-            }
-            Call::While(call) => {
-                let [(mut condition, before), (mut body, inside)] =
-                    <[_; 2]>::try_from(parts).unwrap_or_else(|_| unreachable!("a condition and a body"));
-                condition.params.splice(0..0, before.values().copied());
-                body.params.splice(0..0, inside.values().copied());
-                let (own_before, rest) = args.split_at(call.condition_captured);
-                let operands = [&self.given(&before)[..], own_before, &self.given(&inside), rest].concat();
-                let call = While {
-                    condition,
-                    body,
-                    condition_captured: call.condition_captured + before.len(),
-                    body_captured: call.body_captured + inside.len(),
-                };
-                Ok(self.to.fitting_all(Call::While(call), &operands))
-            }
-            Call::Case(_) => {
-                let mut all: BTreeMap<usize, Type> = BTreeMap::new();
-                for (graph, scalars) in &parts {
-                    all.extend(scalars.iter().map(|(number, v)| (*number, graph.ty(*v).clone())));
-                }
-                let branch = |(mut graph, scalars): (Graph, BTreeMap<usize, Var>)| {
-                    let own = |graph: &mut Graph, (number, ty): (&usize, &Type)| match scalars.get(number) {
-                        Some(v) => *v,
-                        None => graph.var(ty.clone()),
-                    };
-                    let params: Vec<Var> = all.iter().map(|entry| own(&mut graph, entry)).collect();
-                    graph.params.splice(0..0, params);
-                    graph
-                };
-                let branches = parts.into_iter().map(branch).collect();
-                let given: Vec<Var> = all.keys().map(|&number| self.scalar(number)).collect();
-                let operands = [&args[..1], &given, &args[1..]].concat();
-                Ok(self.to.fitting_all(Call::Case(Case { branches }), &operands))
-            }
-            _ => Ok(self.to.fitting_all(call.clone(), &args)),
-        }
+        let (sized, numbers) = (call.sized().expect("functions are expanded"), self.numbers(i));
+        Ok(sized.masked(self, parts, &numbers, &args))
     }
 
     /// The values of entries in this graph.
-    fn given(&mut self, scalars: &BTreeMap<usize, Var>) -> Vec<Var> {
+    pub(crate) fn given(&mut self, scalars: &BTreeMap<usize, Var>) -> Vec<Var> {
         scalars.keys().map(|&number| self.scalar(number)).collect()
-    }
-
-    /// A loop, of whose steps the first `length` exist.
-    fn scan(
-        &mut self,
-        scan: &Scan,
-        mut body: Graph,
-        mut scalars: BTreeMap<usize, Var>,
-        length: Option<usize>,
-        args: &[Var],
-    ) -> Vec<Var> {
-        let (captured, rest) = args.split_at(scan.captured);
-        let Some(length) = length else {
-            body.params.splice(0..0, scalars.values().copied());
-            let operands = [&self.given(&scalars)[..], args].concat();
-            let scan = Scan { body, captured: scan.captured + scalars.len(), ..*scan };
-            return self.to.fitting_all(Call::Scan(scan), &operands);
-        };
-        // One more value is carried: the number of the step.
-        let end = *scalars.entry(length).or_insert_with(|| body.var(Type::scalar(DType::I32)));
-        let step = body.var(Type::scalar(DType::I32));
-        let one = body.literal(Literal::int(DType::I32, if scan.reverse { -1 } else { 1 }));
-        let next = body.fitting(ScalarOp::Add, &[step, one]);
-        let exists = body.fitting(ScalarOp::Lt, &[step, end]);
-        for k in 0..scan.carried {
-            let (before, after) = (body.params[scan.captured + k], body.results[k]);
-            let shape = body.ty(after).shape.clone();
-            let exists = match shape.is_empty() {
-                true => exists,
-                false => body.fitting(StructuralOp::from(Broadcast::to(dims(&shape))), &[exists]),
-            };
-            body.results[k] = body.fitting(ScalarOp::Select, &[exists, after, before]);
-        }
-        let last = scan.captured + scan.carried;
-        body.params.insert(last, step);
-        body.results.insert(scan.carried, next);
-        body.params.splice(0..0, scalars.values().copied());
-        let first = self.to.literal(Literal::int(DType::I32, if scan.reverse { scan.length as i64 - 1 } else { 0 }));
-        let (carried, arrays) = rest.split_at(scan.carried);
-        let operands = [&self.given(&scalars)[..], captured, carried, &[first], arrays].concat();
-        let (captured, carried) = (scan.captured + scalars.len(), scan.carried + 1);
-        let mut made = self.to.fitting_all(Call::Scan(Scan { body, captured, carried, ..*scan }), &operands);
-        made.remove(scan.carried);
-        made
     }
 }
 

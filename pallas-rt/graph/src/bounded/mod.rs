@@ -25,6 +25,7 @@ use crate::graph::{Graph, Op};
 use crate::simplify::inlined;
 use agree::agree;
 use mask::Masking;
+pub(crate) use mask::{CallSized, Part, Scope};
 use pallas_ir::{DType, Literal, Loc, StructuralOp, Type};
 use std::collections::HashMap;
 
@@ -277,7 +278,7 @@ impl Family {
 /// starts of a slice, the elements that a pad puts in front.
 fn numbers(graphs: &[&Graph], i: usize) -> Vec<Vec<usize>> {
     let of = |graph: &&Graph| match &graph.equations[i].op {
-        Op::Call(call) => call.steps().into_iter().collect(),
+        Op::Call(call) => call.sized().map_or(vec![], |sized| sized.numbers()),
         Op::Structural(StructuralOp::Slice(slice)) => slice.start.iter().map(|&start| start as usize).collect(),
         Op::Structural(StructuralOp::Pad(pad)) => {
             // Those below zero are equal.

@@ -9,7 +9,7 @@ use pallas_ir::StructuralOp;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Returns true for an operation that shares its step with no other: its operands and results are in memory.
-pub(super) fn is_alone(op: &Op) -> bool {
+pub(crate) fn is_alone(op: &Op) -> bool {
     matches!(op, Op::Dynamic(_) | Op::Collective(_) | Op::Call(_) | Op::Structural(StructuralOp::Scatter(_)))
 }
 

@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 /// Equations that share a kernel.
 #[derive(Debug)]
-pub(super) struct Cluster {
+pub(crate) struct Cluster {
     /// Their numbers.
     pub members: BTreeSet<usize>,
     /// The values that others read.
@@ -66,14 +66,14 @@ const WHOLE_COLUMNS: usize = 512;
 const LONG_COLUMNS: usize = 1 << 12;
 const SHORT_SUM: usize = 256;
 /// Most elements of a value that programs compute again instead of reading it.
-pub(super) const SMALL: usize = 8;
+pub(crate) const SMALL: usize = 8;
 /// Most elements that programs fold again instead of reading the result, which would take a launch.
 const FOLDED: usize = 256;
 /// Most members of a cluster that each of several programs computes, although none of them is small.
 const REPEATED: usize = 16;
 
 /// Returns true for an equation that is made wherever it is used: a literal, a broadcast literal, or `iota`.
-pub(super) fn is_free(graph: &Graph, definitions: &[Option<usize>], e: &Equation) -> bool {
+pub(crate) fn is_free(graph: &Graph, definitions: &[Option<usize>], e: &Equation) -> bool {
     match &e.op {
         Op::Literal(_) | Op::Structural(StructuralOp::Iota(_)) => true,
         Op::Structural(StructuralOp::Broadcast(_)) => {
@@ -467,6 +467,6 @@ fn is_renumbered(cuts: &[Cut], others: &[Cut]) -> bool {
 }
 
 /// Returns true if no two programs of a grid with so many axes have the same block of a value with these cuts.
-pub(super) fn covers(axes: usize, cuts: &[Cut]) -> bool {
+pub(crate) fn covers(axes: usize, cuts: &[Cut]) -> bool {
     (0..axes).all(|k| cuts.iter().any(|cut| cut.axis() == Some(k as u8)))
 }

@@ -1,163 +1,35 @@
-//! Loops, branches and kernels as steps.
+//! What a plan asks of calls.
 use super::blocks::Sizes;
-use super::plan::{Lowered, Work, plan};
-use super::stepped;
-use crate::call::{Call, KernelCall, Scan};
-use crate::dynamic::Dynamic;
+use super::plan::{Lowered, Plan, Work, plan};
 use crate::graph::{Equation, Graph, Var};
-use crate::simplify::simplify;
-use pallas_ir::structural::Reshape;
-use pallas_ir::{DType, Literal, OperandId, OperandKind, ScalarOp, StructuralOp, Type};
-use std::collections::BTreeSet;
 
-/// The step of a call. Values that a loop carries are changed in place, and stacks take over the memory of arrays that
-/// nothing else needs (`is_free`) and whose elements are read before theirs are known.
-pub(super) fn lower(graph: &Graph, e: &Equation, call: &Call, sizes: &Sizes, is_free: &dyn Fn(Var) -> bool) -> Lowered {
-    let outputs = e.results.clone();
-    match call {
-        Call::Scan(scan) => {
-            if let Some(lowered) = stepped::lower(e, scan, sizes) {
-                return lowered;
-            }
-            let captured = &e.args[..scan.captured];
-            let (carried, arrays) = e.args[scan.captured..].split_at(scan.carried);
-            let heirs = heirs(scan, |j| is_free(arrays[j]));
-            let mut in_place: Vec<Option<Var>> = carried.iter().copied().map(Some).collect();
-            // Every element of a stack is written.
-            in_place.resize(outputs.len(), None);
-            let mut inputs = captured.to_vec();
-            for (&array, heir) in arrays.iter().zip(&heirs) {
-                match heir {
-                    Some(stack) => in_place[scan.carried + stack] = Some(array),
-                    None => inputs.push(array),
-                }
-            }
-            // A body that no step calls may read elements that are not there.
-            let body = if scan.length == 0 { Graph::default() } else { looped(scan, &heirs) };
-            let is_donated: Vec<bool> = (0..body.params.len()).map(|i| i > inputs.len()).collect();
-            let body = Box::new(plan(&simplify(&body), &is_donated, sizes));
-            let work = Work::For { body, length: scan.length, inputs: inputs.len() };
-            Lowered { work, inputs, outputs, in_place }
-        }
-        Call::While(call) => {
-            let (inputs, carried) = e.args.split_at(call.condition_captured + call.body_captured);
-            let none = vec![false; call.condition.params.len()];
-            let is_donated: Vec<bool> = (0..call.body.params.len()).map(|i| i >= call.body_captured).collect();
-            let work = Work::While {
-                condition: Box::new(plan(&call.condition, &none, sizes)),
-                captured: call.condition_captured,
-                body: Box::new(plan(&call.body, &is_donated, sizes)),
-                inputs: call.body_captured,
-            };
-            let in_place = carried.iter().copied().map(Some).collect();
-            Lowered { work, inputs: inputs.to_vec(), outputs, in_place }
-        }
-        Call::Case(case) => {
-            let branch = |graph: &Graph| plan(graph, &vec![false; graph.params.len()], sizes);
-            let work = Work::Case { branches: case.branches.iter().map(branch).collect() };
-            Lowered { work, inputs: e.args.clone(), in_place: vec![None; outputs.len()], outputs }
-        }
-        Call::Kernel(call) => {
-            let operands = &call.kernel.operands;
-            let aliases = operands.iter().filter_map(|operand| match operand.kind {
-                OperandKind::Output { alias, .. } => Some(alias),
-                OperandKind::Input | OperandKind::Prefetch | OperandKind::Param | OperandKind::Scratch => None,
-            });
-            let aliases: Vec<Option<OperandId>> = aliases.collect();
-            let mut in_place = vec![None; outputs.len()];
-            let mut inputs = vec![];
-            let read = operands.iter().enumerate();
-            let read = read.filter(|(_, operand)| matches!(operand.kind, OperandKind::Input | OperandKind::Prefetch));
-            for ((i, _), &arg) in read.zip(&e.args) {
-                match aliases.iter().position(|alias| *alias == Some(OperandId(i as u32))) {
-                    Some(output) => in_place[output] = Some(arg),
-                    None => inputs.push(arg),
-                }
-            }
-            let KernelCall { kernel, sizes, params, .. } = call.clone();
-            Lowered { work: Work::Kernel { kernel, sizes, params }, inputs, outputs, in_place }
-        }
-        Call::Print(print) => {
-            let work = Work::Print { print: print.clone(), ty: graph.ty(e.args[0]).clone(), at: e.loc };
-            Lowered { work, inputs: e.args.clone(), outputs: vec![], in_place: vec![] }
-        }
-        Call::Callback(callback) => {
-            let work = Work::Callback { callback: callback.clone(), at: e.loc };
-            Lowered { work, inputs: e.args.clone(), in_place: vec![None; outputs.len()], outputs }
-        }
-        Call::Custom(_) | Call::Closed(_) | Call::Checkpoint(_) | Call::CustomJvp(_) | Call::Named(_) => {
-            unreachable!("`simplify` expands {}", call.name())
-        }
-        Call::ShardMap(_) => unreachable!("partitioning expands a `shard_map`"),
-    }
+/// What a plan asks of a call that stays one. No method has a default.
+pub(crate) trait CallStep {
+    /// Its step. Values that a loop carries are changed in place.
+    fn lower(&self, from: &Lowering<'_>) -> Lowered;
 }
 
-/// By array of a scan, the stack whose elements are written where the array's were, if it is free to be written.
-///
-/// An element of such a stack has the type of the array's, and follows from it: so it is read before.
-fn heirs(scan: &Scan, is_free: impl Fn(usize) -> bool) -> Vec<Option<usize>> {
-    let body = &scan.body;
-    let (params, stacks) = (&body.params[scan.captured + scan.carried..], &body.results[scan.carried..]);
-    let mut is_taken = vec![false; stacks.len()];
-    let heir = |(j, &param): (usize, &Var)| {
-        if scan.length == 0 || !is_free(j) {
-            return None;
-        }
-        let mut follows: BTreeSet<Var> = BTreeSet::from([param]);
-        for e in &body.equations {
-            if e.args.iter().any(|arg| follows.contains(arg)) {
-                follows.extend(&e.results);
-            }
-        }
-        let fits = |&k: &usize| !is_taken[k] && body.ty(stacks[k]) == body.ty(param) && follows.contains(&stacks[k]);
-        let found = (0..stacks.len()).find(fits)?;
-        is_taken[found] = true;
-        Some(found)
-    };
-    params.iter().enumerate().map(heir).collect()
+/// What the step of a call is made from.
+pub(crate) struct Lowering<'a> {
+    /// The graph that the call stands in.
+    pub graph: &'a Graph,
+    /// The call's equation.
+    pub e: &'a Equation,
+    /// The numbers of the device.
+    pub sizes: &'a Sizes,
+    /// True for an operand that the program owns and that nothing else reads.
+    pub is_free: &'a dyn Fn(Var) -> bool,
 }
 
-/// A scan's step on whole arrays: it takes its number, the captured values, the arrays without heirs, the carried values and
-/// the stacks, and gives the next carried values and stacks. Each array with an heir comes as that stack.
-fn looped(scan: &Scan, heirs: &[Option<usize>]) -> Graph {
-    let takes = scan.body.takes();
-    let gives = scan.body.gives();
-    let (fixed, elements) = takes.split_at(scan.captured + scan.carried);
-    let long = |ty: &Type| Type::new(ty.dtype, [&[scan.length], &ty.shape[..]].concat());
-    let mut graph = Graph::default();
-    let counter = graph.param(Type::scalar(DType::I32));
-    let captured: Vec<Var> = fixed[..scan.captured].iter().map(|ty| graph.param(ty.clone())).collect();
-    let own = |(ty, heir): (&Type, &Option<usize>)| heir.is_none().then(|| graph.param(long(ty)));
-    let own: Vec<Option<Var>> = elements.iter().zip(heirs).map(own).collect();
-    let carried: Vec<Var> = fixed[scan.captured..].iter().map(|ty| graph.param(ty.clone())).collect();
-    let stacks: Vec<Var> = gives[scan.carried..].iter().map(|ty| graph.param(long(ty))).collect();
-    let of = |(own, heir): (&Option<Var>, &Option<usize>)| own.or(heir.map(|k| stacks[k])).expect("one of both");
-    let arrays: Vec<Var> = own.iter().zip(heirs).map(of).collect();
+impl Lowering<'_> {
+    /// The plan of a graph that the call runs; parameters for which `is_donated` is true may be written.
+    pub(crate) fn plan(&self, graph: &Graph, is_donated: &[bool]) -> Plan {
+        plan(graph, is_donated, self.sizes)
+    }
 
-    let position = if scan.reverse {
-        let last = graph.literal(Literal::new(DType::I32, scan.length as f64 - 1.0));
-        graph.fitting(ScalarOp::Sub, &[last, counter])
-    } else {
-        counter
-    };
-    let zero = graph.literal(Literal::new(DType::I32, 0.0));
-    let positions = |rank: usize| [vec![position], vec![zero; rank]].concat();
-    let reshape = |graph: &mut Graph, v: Var, shape: &[usize]| {
-        let to = crate::build::dims(shape);
-        graph.fitting(StructuralOp::from(Reshape { to }), &[v])
-    };
-    let mut args = [captured, carried].concat();
-    for (&array, ty) in arrays.iter().zip(elements) {
-        let size = [&[1], &ty.shape[..]].concat();
-        let slice = graph.fitting(Dynamic::Slice { size }, &[vec![array], positions(ty.shape.len())].concat());
-        args.push(reshape(&mut graph, slice, &ty.shape));
+    /// A step that reads all operands, and has results of its own.
+    pub(crate) fn step(&self, work: Work) -> Lowered {
+        let (inputs, outputs) = (self.e.args.clone(), self.e.results.clone());
+        Lowered { work, inputs, in_place: vec![None; outputs.len()], outputs }
     }
-    let made = graph.inline(&scan.body, &args);
-    graph.results = made[..scan.carried].to_vec();
-    for ((&stack, &element), ty) in stacks.iter().zip(&made[scan.carried..]).zip(&gives[scan.carried..]) {
-        let row = reshape(&mut graph, element, &[&[1], &ty.shape[..]].concat());
-        let updated = graph.fitting(Dynamic::Update, &[vec![stack, row], positions(ty.shape.len())].concat());
-        graph.results.push(updated);
-    }
-    graph
 }

@@ -41,13 +41,13 @@ impl Cut {
 }
 
 /// Elements of a value in a program of blocks of 1.
-pub(super) fn whole(shape: &[usize], cuts: &[Cut]) -> usize {
+pub(crate) fn whole(shape: &[usize], cuts: &[Cut]) -> usize {
     shape.iter().zip(cuts).map(|(&n, cut)| cut.least(n)).product()
 }
 
 /// The cuts of each operand of an equation whose result has these cuts, or `None` if blocks of the result do not follow
 /// from blocks of the operands.
-pub(super) fn operands(graph: &Graph, e: &Equation, cuts: &[Cut]) -> Option<Vec<Vec<Cut>>> {
+pub(crate) fn operands(graph: &Graph, e: &Equation, cuts: &[Cut]) -> Option<Vec<Vec<Cut>>> {
     let shape = |i: usize| &graph.ty(e.args[i]).shape[..];
     let result = &graph.ty(e.result()).shape[..];
     let same = || vec![cuts.to_vec(); e.args.len()];

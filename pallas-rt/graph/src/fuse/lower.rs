@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 /// The kernel of a cluster, with blocks for this device. Extents of axes that programs share are dimensions of the kernel,
 /// so a kernel serves arrays of any length along them.
-pub(super) fn lower(graph: &Graph, definitions: &[Option<usize>], cluster: &Cluster, sizes: &Sizes) -> Lowered {
+pub(crate) fn lower(graph: &Graph, definitions: &[Option<usize>], cluster: &Cluster, sizes: &Sizes) -> Lowered {
     let flat = flat(graph, definitions, cluster);
     let (is_flat, mut extents) = (flat.is_some(), flat.map_or_else(|| cluster.extents.clone(), |n| vec![n]));
     let mut blocks = match extents[..] {

@@ -10,23 +10,22 @@
 //! same operations on blocks ([`lower`]).
 //!
 //! Literals, arrays with the same number everywhere, and `iota` belong to no cluster: they are made wherever they are used.
-//! Loops, branches and windows at positions known when they run are steps of their own ([`Work`]): `control` plans the
-//! graphs that they call, `stepped` makes one kernel of all steps of a scan where it can, and `windows` has kernels for
+//! Calls (`control`) and windows at positions known when they run are steps of their own ([`Work`]); `windows` has kernels for
 //! windows. A scatter is one too (`scatter`): it changes its operand in place; and so is a large pad along many axes (`padded`). `alone` makes their clusters.
 //!
 //! Long reductions are folds of parts, and of what those give (`stages`). `order` finds circles of clusters, and `apart`
 //! has the reasons why equations do not share a kernel. `memory` packs the values that are no results into one arena;
 //! `schedule` and `rematerialize` keep it small. `donate` lets results take over the memory of parameters.
 //! A cluster holds at most one `dot`, so that its blocks suit that one; on a GPU it sums a panel at a time (`panels`).
-mod alone;
+pub(crate) mod alone;
 mod apart;
 mod blocks;
-mod cluster;
+pub(crate) mod cluster;
 mod control;
 mod copies;
-mod cut;
+pub(crate) mod cut;
 mod donate;
-mod lower;
+pub(crate) mod lower;
 mod memory;
 mod merge;
 mod moves;
@@ -37,14 +36,15 @@ mod plan;
 mod rematerialize;
 mod scatter;
 mod schedule;
-mod stages;
-mod stepped;
+pub(crate) mod stages;
 mod text;
 mod windowed;
 mod windows;
 
 pub use apart::Apart;
 pub use blocks::Sizes;
+pub(crate) use control::{CallStep, Lowering};
 pub use cut::Cut;
 pub use memory::{ALIGNMENT, Held, Region, moved};
+pub(crate) use plan::Lowered;
 pub use plan::{Place, Plan, Step, Work, plan};

@@ -2,6 +2,7 @@
 use super::apart::Apart;
 use super::blocks::Sizes;
 use super::cluster::{Clusters, clusters, is_alias};
+use super::control::Lowering;
 use super::copies::copied;
 use super::lower::lower;
 use super::memory::{self, Held, Region};
@@ -9,7 +10,7 @@ use super::padded;
 use super::rematerialize::Planned;
 use super::schedule::{Steps, depth_first};
 use super::stages::{Given, Staged, staged};
-use super::{control, donate, scatter, windows};
+use super::{donate, scatter, windows};
 use crate::call::{Callback, Print, has_effect};
 use crate::graph::{Equation, Graph, Op, Var};
 use crate::mesh::Collective;
@@ -101,7 +102,7 @@ fn exchange(graph: &Graph, e: &Equation, op: &Collective) -> Lowered {
 
 /// A step with the values that it reads and writes.
 #[derive(Debug)]
-pub(super) struct Lowered {
+pub(crate) struct Lowered {
     pub work: Work,
     /// In the order of the operands.
     pub inputs: Vec<Var>,
@@ -194,7 +195,10 @@ fn planned(graph: &Graph, given: &Given, is_donated: &[bool], sizes: &Sizes) -> 
         let first = &graph.equations[found.named_by(cluster)];
         match &first.op {
             Op::Dynamic(op) => windows::lower(graph, &definitions, first, op, sizes),
-            Op::Call(call) => control::lower(graph, first, call, sizes, &is_free),
+            Op::Call(call) => {
+                let step = call.step().unwrap_or_else(|| unreachable!("`simplify` expands {}", call.name()));
+                step.lower(&Lowering { graph, e: first, sizes, is_free: &is_free })
+            }
             Op::Structural(StructuralOp::Scatter(_)) => scatter::lower(graph, &definitions, cluster, sizes),
             Op::Collective(op) => exchange(graph, first, op),
             Op::Structural(_) if let Some(pad) = padded::lower(graph, &definitions, first, sizes) => pad,

@@ -27,17 +27,17 @@ const LONG_ROW: usize = 1 << 15;
 const PART: usize = 16;
 
 /// A graph with long reductions in stages.
-pub(super) struct Staged<'g> {
+pub(crate) struct Staged<'g> {
     pub graph: Cow<'g, Graph>,
     /// What a stage gives to the next one, with the result of the kernel that computes it.
     pub given: Given,
 }
 
 /// By value, the result of the kernel that computes it.
-pub(super) type Given = BTreeMap<Var, Var>;
+pub(crate) type Given = BTreeMap<Var, Var>;
 
 /// Puts long reductions into stages.
-pub(super) fn staged<'g>(graph: &'g Graph, sizes: &Sizes) -> Staged<'g> {
+pub(crate) fn staged<'g>(graph: &'g Graph, sizes: &Sizes) -> Staged<'g> {
     let is_long = |e: &Equation| match reduced(e) {
         Some((axes, _)) => Split::of(&graph.ty(e.args[0]).shape, axes, sizes).is_some(),
         None => false,

@@ -1,7 +1,7 @@
 //! Bodies of `shard_map`: graphs that every device runs on its blocks.
 //!
 //! A value has a [`State`] along each axis of the mesh. [`Typing`] finds the states of a graph's values in the order of its
-//! equations, and makes them explicit: where an invariant value meets a varying one, it inserts a [`Cast`](Exchange::Cast) in
+//! equations, and makes them explicit: where an invariant value meets a varying one, it inserts a [`Pcast`] in
 //! front. The transpose of that cast is the sum over devices, so derivatives of a typed graph need no other rule than those of
 //! its equations.
 //!
@@ -16,8 +16,12 @@
 mod calls;
 mod join;
 
+pub(crate) use calls::{CallStates, Made, varying_over};
+
 use crate::graph::{Equation, Graph, Op, Var};
-use crate::mesh::{Annotation, Axis, Collective, Exchange, Flow, Mesh, Placed, Sharding, State, States, invariant};
+use crate::mesh::{
+    Annotation, Axis, Collective, Exchange, Flow, Form, Mesh, Pcast, Piece, Placed, Sharding, State, States, invariant,
+};
 use crate::refused::Refused;
 use pallas_ir::{At, Diag, ScalarOp};
 use std::collections::HashMap;
@@ -92,7 +96,7 @@ pub fn without_casts(graph: &Graph) -> Graph {
         let mut e = e.clone();
         e.args.iter_mut().for_each(|a| *a = same[a.index()]);
         match &e.op {
-            Op::Collective(Collective { kind: Exchange::Cast { .. }, .. }) => same[e.result().index()] = e.args[0],
+            Op::Collective(Collective { kind: Exchange::Pcast(_), .. }) => same[e.result().index()] = e.args[0],
             Op::Call(call) => {
                 e.op = call.map(without_casts).into();
                 to.equations.push(e);
@@ -189,7 +193,7 @@ impl Typing {
     }
 
     fn push_cast(&mut self, to: &mut Graph, v: Var, axes: Vec<Axis>, from: State, state: State) -> Var {
-        let kind = Exchange::Cast { from, to: state };
+        let kind = Pcast { from, to: state }.into();
         to.fitting(Collective { kind, mesh: self.mesh.clone(), axes }, &[v])
     }
 
@@ -252,8 +256,8 @@ impl Typing {
             let found = format!("`{}` of {} values over axis `{}`", op.name(), text(state), self.mesh.name(axis));
             Err(wrong(found, help))
         };
-        let gives = match &op.kind {
-            Exchange::Cast { from, to: state } => {
+        let gives = match (&op.kind, op.form()) {
+            (Exchange::Pcast(Pcast { from, to: state }), _) => {
                 for &axis in &ids {
                     // Generated equations cast cotangents that are alike on all devices.
                     match (states[axis], from) {
@@ -267,8 +271,9 @@ impl Typing {
                 }
                 *state
             }
-            Exchange::Table(_) => State::Varying,
-            Exchange::AllGather | Exchange::AllToAll | Exchange::Permute(_) => {
+            (_, Form::Own) => unreachable!("a cast alone exchanges nothing"),
+            (_, Form::Number(_)) => State::Varying,
+            (_, Form::Stack(_) | Form::One(_)) => {
                 for &axis in &ids {
                     match states[axis] {
                         State::Invariant | State::Varying => states[axis] = State::Varying,
@@ -277,12 +282,12 @@ impl Typing {
                 }
                 State::Varying
             }
-            Exchange::AllReduce(monoid) | Exchange::ReduceScatter(monoid) => {
+            (_, Form::Fold(monoid, piece)) => {
                 let mut parts = vec![];
                 for &axis in &ids {
                     match states[axis] {
                         State::Invariant | State::Varying => states[axis] = State::Varying,
-                        State::Unreduced if *monoid == ScalarOp::Add => parts.push(self.mesh.axis(axis)),
+                        State::Unreduced if monoid == ScalarOp::Add => parts.push(self.mesh.axis(axis)),
                         own => return refused(axis, own, "only a sum combines parts of a sum"),
                     }
                 }
@@ -292,7 +297,7 @@ impl Typing {
                     self.define(x, states.clone());
                     e.args[0] = x;
                 }
-                if matches!(op.kind, Exchange::AllReduce(_)) { State::Invariant } else { State::Varying }
+                if piece == Piece::Whole { State::Invariant } else { State::Varying }
             }
         };
         if let Some(x) = e.args.first_mut() {

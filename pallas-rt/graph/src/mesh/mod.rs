@@ -4,17 +4,20 @@
 //! - [`Sharding`]: the division of one array;
 //! - `view`: shardings on another mesh of the same devices;
 //! - [`Annotation`]: what a graph says about the sharding of a value;
-//! - [`Collective`]: what devices exchange; [`State`]: whether they have equal values inside of a `shard_map`.
+//! - [`Collective`]: what devices exchange, [`Form`]: what each of them gets; [`State`]: whether they have equal values inside of a `shard_map`.
 mod annotation;
 pub(crate) mod axis;
-mod collective;
+mod form;
 mod sharding;
 mod state;
 mod view;
 
+pub use crate::collective::{
+    AllGather, AllReduce, AllToAll, Collective, DeviceTable, Exchange, Pcast, Permute, ReduceScatter,
+};
 pub use annotation::{Annotation, Flow, Placed};
 pub use axis::{Axis, difference, size};
-pub use collective::{Collective, Exchange};
+pub use form::{Form, Piece};
 pub use sharding::{DimSharding, Sharding, names};
 pub use state::{State, States, invariant};
 

@@ -294,7 +294,7 @@ impl Flow {
     fn add_edges(&mut self) {
         for id in self.program.preorder() {
             let node = &self.program.nodes[id];
-            if !matches!(node.kind, Kind::While(_) | Kind::Case | Kind::Op(Op::Barrier)) {
+            if !matches!(node.kind, Kind::Loop(_) | Kind::Branches(_) | Kind::Op(Op::Barrier)) {
                 continue;
             }
             let results = node.results.clone();
@@ -307,7 +307,7 @@ impl Flow {
                 self.program.insert(edge, last, true);
                 last = edge;
                 self.cell[v.index()] = result;
-                if let Kind::While(_) = self.program.nodes[id].kind {
+                if let Kind::Loop(_) = self.program.nodes[id].kind {
                     for region in &self.program.nodes[id].regions {
                         self.cell[region.params[i].index()] = result;
                     }
@@ -326,8 +326,8 @@ impl Flow {
             Kind::Constraint(sharding) => Some(sharding),
             Kind::Op(_)
             | Kind::Constant
-            | Kind::While(_)
-            | Kind::Case
+            | Kind::Loop(_)
+            | Kind::Branches(_)
             | Kind::Group(_)
             | Kind::Barrier(_)
             | Kind::Edge => None,
@@ -482,6 +482,6 @@ pub(super) fn is_elementwise(program: &Program, node: &Node) -> bool {
             let dims: Vec<&[Dim]> = dims.iter().map(|dims| &dims[..]).collect();
             matches!(op.access(&dims), Access::Cast | Access::Bitcast | Access::Powi(_))
         }
-        Kind::Op(_) | Kind::Constant | Kind::While(_) | Kind::Case | Kind::Group(_) | Kind::Edge => false,
+        Kind::Op(_) | Kind::Constant | Kind::Loop(_) | Kind::Branches(_) | Kind::Group(_) | Kind::Edge => false,
     }
 }

@@ -10,11 +10,10 @@ mod window;
 
 use super::rule::{Role, Rule};
 use crate::build::dims;
-use crate::call::Call;
 use crate::dynamic::Dynamic;
 use crate::graph::{Graph, Op, Var};
 use crate::mesh::axis::{Axis, size};
-use crate::mesh::{Collective, Exchange, Mesh, Sharding};
+use crate::mesh::{Collective, DeviceTable, Mesh, Sharding};
 use pallas_ir::structural::{Broadcast, Conv, Iota, Pad, Reshape, Scatter, Slice, Transpose};
 use pallas_ir::{DType, Dim, Literal, ScalarOp, StructuralOp, Type};
 use std::sync::Arc;
@@ -123,7 +122,7 @@ fn divides(op: &Op, rule: &Rule, types: &[&Type], factor: usize, axes: &[Axis]) 
             _ => role == Role::Pass,
         },
         // The rule has sums where they are proven.
-        Op::Call(call) if matches!(**call, Call::Kernel(_)) => matches!(role, Role::Pass | Role::Reduce),
+        Op::Call(_) => matches!(role, Role::Pass | Role::Reduce),
         _ => role == Role::Pass,
     }
 }
@@ -141,7 +140,7 @@ fn is_moving(op: &StructuralOp) -> bool {
 /// The coordinate of the device along axes of a mesh, an i32 scalar.
 pub(super) fn coordinate(graph: &mut Graph, mesh: &Arc<Mesh>, axes: &[Axis]) -> Var {
     let table = (0..size(axes) as i32).collect();
-    let op = Collective { kind: Exchange::Table(table), mesh: mesh.clone(), axes: axes.to_vec() };
+    let op = Collective { kind: DeviceTable(table).into(), mesh: mesh.clone(), axes: axes.to_vec() };
     graph.fitting(op, &[])
 }
 

@@ -7,11 +7,10 @@
 mod control;
 mod convolved;
 mod kernel;
-mod maps;
 mod moved;
 mod selected;
 
-pub use maps::divide;
+pub(crate) use control::captured_first;
 
 use super::agree::{agree, agree_reshape, sharding_of};
 use super::local::{self, Divided};
@@ -19,10 +18,9 @@ use super::propagate::Propagation;
 use super::rule::{Role, Rule};
 use super::split::Split;
 use super::view::{Kind, Node, NodeId, Program, Region, Val};
-use crate::call::Call;
 use crate::graph::{Graph, Op, Var};
 use crate::mesh::axis::{self, Axis};
-use crate::mesh::{Collective, Exchange, Mesh, Sharding};
+use crate::mesh::{AllReduce, Collective, Exchange, Mesh, Sharding};
 use crate::refused::Refused;
 use pallas_ir::{Literal, Loc, ScalarOp, StructuralOp, Type};
 use std::collections::HashMap;
@@ -180,10 +178,10 @@ struct Scope {
     captured: Vec<Val>,
 }
 
-struct Partition<'a> {
+pub(crate) struct Partition<'a> {
     found: &'a Propagation,
-    program: &'a Program,
-    mesh: &'a Arc<Mesh>,
+    pub(crate) program: &'a Program,
+    pub(crate) mesh: &'a Arc<Mesh>,
     options: Options,
     /// Innermost last.
     scopes: Vec<Scope>,
@@ -192,11 +190,12 @@ struct Partition<'a> {
     /// The first mistake.
     refused: Option<Refused>,
     reshards: Vec<Reshard>,
-    results_of_maps: HashMap<usize, Vec<Sharding>>,
+    /// By label of a call of `shard_map` with automatic axes, the shardings of its results.
+    pub(crate) results_of_maps: HashMap<usize, Vec<Sharding>>,
 }
 
 impl Partition<'_> {
-    fn graph(&mut self) -> &mut Graph {
+    pub(crate) fn graph(&mut self) -> &mut Graph {
         &mut self.scopes.last_mut().expect("a graph is open").graph
     }
 
@@ -205,7 +204,7 @@ impl Partition<'_> {
     }
 
     /// The type of a value's block.
-    fn block_type(&self, v: Val, sharding: &Sharding) -> Type {
+    pub(crate) fn block_type(&self, v: Val, sharding: &Sharding) -> Type {
         let ty = self.program.ty(v);
         Type::new(ty.dtype, sharding.local(&ty.shape))
     }
@@ -216,12 +215,27 @@ impl Partition<'_> {
         self.blocks().insert(v, Block { var, sharding, partial: None, said: None });
     }
 
-    fn define(&mut self, v: Val, var: Var, sharding: Sharding) {
+    pub(crate) fn define(&mut self, v: Val, var: Var, sharding: Sharding) {
         self.blocks().insert(v, Block { var, sharding, partial: None, said: None });
     }
 
+    /// Defines a value in this sharding, and says that it has the one that propagation found.
+    pub(crate) fn define_as_found(&mut self, v: Val, var: Var, sharding: Sharding) {
+        self.say(v, Block { var, sharding, partial: None, said: None });
+    }
+
+    /// Keeps the first mistake.
+    pub(crate) fn refuse(&mut self, refused: Refused) {
+        self.refused.get_or_insert(refused);
+    }
+
+    /// The sharding of a value with which operations agree.
+    pub(crate) fn known(&mut self, v: Val) -> Sharding {
+        self.block(v).known().clone()
+    }
+
     /// The sharding that propagation found, which is not changed any more.
-    fn wanted(&self, v: Val) -> Sharding {
+    pub(crate) fn wanted(&self, v: Val) -> Sharding {
         let rank = self.program.rank(v);
         self.found.sharding(v).map_or(Sharding::replicated(rank), Sharding::without_choices)
     }
@@ -251,7 +265,7 @@ impl Partition<'_> {
     /// The value after all parts of a sum are combined.
     fn combined(&mut self, v: Val, block: Block) -> Block {
         let Some((axes, op)) = block.partial.clone() else { return block };
-        let var = self.exchange(Exchange::AllReduce(op), &axes, &[block.var]);
+        let var = self.exchange(AllReduce(op), &axes, &[block.var]);
         let block = Block { var, partial: None, ..block };
         self.blocks().insert(v, block.clone());
         block
@@ -266,11 +280,11 @@ impl Partition<'_> {
         self.block(v)
     }
 
-    fn collective(&self, kind: Exchange, axes: &[Axis]) -> Collective {
-        Collective { kind, mesh: self.mesh.clone(), axes: axes.to_vec() }
+    fn collective(&self, kind: impl Into<Exchange>, axes: &[Axis]) -> Collective {
+        Collective { kind: kind.into(), mesh: self.mesh.clone(), axes: axes.to_vec() }
     }
 
-    fn exchange(&mut self, kind: Exchange, axes: &[Axis], args: &[Var]) -> Var {
+    fn exchange(&mut self, kind: impl Into<Exchange>, axes: &[Axis], args: &[Var]) -> Var {
         let op = self.collective(kind, axes);
         self.graph().fitting(op, args)
     }
@@ -307,10 +321,11 @@ impl Partition<'_> {
                     self.say(result, block);
                 }
             }
-            Kind::While(None) => self.while_loop(node),
-            Kind::While(Some(number)) => self.scan(node, *number),
-            Kind::Case => self.case(node),
-            Kind::Op(op @ Op::Call(call)) if let Call::Kernel(call) = &**call => self.kernel(id, node, op, call),
+            Kind::Loop(number) | Kind::Branches(number) => {
+                let call = &self.program.calls[*number].call;
+                call.regions().expect("it stays").localized(self, id);
+            }
+            Kind::Op(Op::Call(call)) => call.regions().expect("it stays").localized(self, id),
             Kind::Constant | Kind::Op(_) => self.operation(id, node),
         }
     }
@@ -417,19 +432,21 @@ impl Partition<'_> {
                 let var = self.graph().fitting(Op::Barrier, &[var]);
                 self.define(node.results[0], var, sharding);
             }
-            Op::Call(call) if let Call::ShardMap(map) = &**call => self.shard_map(node, map),
-            _ => {
-                let whole = |p: &Self, v: Val| Sharding::replicated(p.program.rank(v));
-                let args: Vec<Var> = node.operands.iter().map(|&v| self.divided(v, &whole(self, v))).collect();
-                let made = self.graph().fitting_all(op.clone(), &args);
-                for (&v, var) in node.results.iter().zip(made) {
-                    let whole = whole(self, v);
-                    self.define(v, var, whole);
-                    let wanted = self.wanted(v);
-                    let var = self.divided(v, &wanted);
-                    self.define(v, var, wanted);
-                }
-            }
+            _ => self.whole(node, op.clone()),
+        }
+    }
+
+    /// Appends an operation on whole operands.
+    pub(crate) fn whole(&mut self, node: &Node, op: Op) {
+        let whole = |p: &Self, v: Val| Sharding::replicated(p.program.rank(v));
+        let args: Vec<Var> = node.operands.iter().map(|&v| self.divided(v, &whole(self, v))).collect();
+        let made = self.graph().fitting_all(op, &args);
+        for (&v, var) in node.results.iter().zip(made) {
+            let whole = whole(self, v);
+            self.define(v, var, whole);
+            let wanted = self.wanted(v);
+            let var = self.divided(v, &wanted);
+            self.define(v, var, wanted);
         }
     }
 }

@@ -213,8 +213,8 @@ impl Propagation {
         let Definition::Result(id, i) = self.flow.program.definitions[v.index()] else { return vec![] };
         let node = &self.flow.program.nodes[id];
         match node.kind {
-            Kind::While(_) => vec![node.operands[i], node.regions[1].results[i]],
-            Kind::Case => node.regions.iter().map(|region| region.results[i]).collect(),
+            Kind::Loop(_) => vec![node.operands[i], node.regions[1].results[i]],
+            Kind::Branches(_) => node.regions.iter().map(|region| region.results[i]).collect(),
             _ => vec![node.operands[i]],
         }
     }
@@ -356,7 +356,7 @@ impl Propagation {
         if let Some(edge) = program.definer(cell) {
             if program.nodes[edge].kind == Kind::Edge
                 && let Definition::Result(node, i) = program.definitions[program.nodes[edge].operands[0].index()]
-                && let Kind::While(_) = program.nodes[node].kind
+                && let Kind::Loop(_) = program.nodes[node].kind
             {
                 params.extend(program.nodes[node].regions.iter().map(|region| region.params[i]));
             }
@@ -371,10 +371,10 @@ impl Propagation {
             let edge = |node: NodeId, i: usize| self.flow.edges.get(&(node, i)).copied();
             let reader = match self.flow.uses[v.index()][k] {
                 Use::Operand(node, i) => match self.flow.program.nodes[node].kind {
-                    Kind::While(_) | Kind::Op(Op::Barrier) => edge(node, i),
+                    Kind::Loop(_) | Kind::Op(Op::Barrier) => edge(node, i),
                     _ => Some(node),
                 },
-                Use::Yield(node, 0, _) if matches!(self.flow.program.nodes[node].kind, Kind::While(_)) => None,
+                Use::Yield(node, 0, _) if matches!(self.flow.program.nodes[node].kind, Kind::Loop(_)) => None,
                 Use::Yield(node, _, i) => edge(node, i),
                 Use::Result(_) => None,
             };

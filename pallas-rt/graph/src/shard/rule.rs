@@ -13,7 +13,7 @@ mod kernel;
 mod nest;
 
 use super::view::{Kind, Val};
-use crate::call::{Call, KernelCall};
+use crate::call::KernelCall;
 use crate::dynamic::Dynamic;
 use crate::graph::Op;
 use pallas_ir::structural::{Access, Index, Piece, Windows};
@@ -77,12 +77,9 @@ pub(super) fn rule(asked: &Asked<'_>) -> Option<Rule> {
     let mut build = Build::new(&shapes, operands);
     match asked.kind {
         Kind::Constraint(_) | Kind::Barrier(_) | Kind::Edge => build.elementwise(),
-        Kind::Constant | Kind::While(_) | Kind::Case | Kind::Group(_) => return None,
+        Kind::Constant | Kind::Loop(_) | Kind::Branches(_) | Kind::Group(_) => return None,
         Kind::Op(op) => match op {
-            Op::Call(call) => match &**call {
-                Call::Kernel(call) => return Some(Rule::of_kernel(call)),
-                _ => return None,
-            },
+            Op::Call(call) => return call.regions()?.rule(),
             Op::Collective(op) if asked.operands.len() == 1 => build.collective(op),
             Op::Literal(_) | Op::Annotation(_) | Op::Collective(_) => return None,
             Op::Scalar(_) | Op::StopGradient => build.elementwise(),

@@ -1,5 +1,4 @@
 //! Graphs whose constraints are on several meshes, as ones on one of them.
-use crate::call::Call;
 use crate::graph::{Graph, Op};
 use crate::mesh::{Annotation, Mesh, Placed};
 use std::sync::Arc;
@@ -15,7 +14,7 @@ pub fn seen_from(graph: &Graph, mesh: &Arc<Mesh>) -> Option<Graph> {
                 Annotation::Constraint(Placed { mesh: mesh.clone(), sharding }).into()
             }
             // The body of a `shard_map` is on the mesh that it names.
-            Op::Call(call) if !matches!(**call, Call::ShardMap(_)) && !call.graphs().is_empty() => {
+            Op::Call(call) if call.mesh().is_none() && !call.graphs().is_empty() => {
                 call.try_map(|graph| seen_from(graph, mesh).ok_or(())).ok()?.into()
             }
             _ => continue,

@@ -3,7 +3,7 @@
 //! The body is partitioned for the mesh of its automatic axes alone. So nothing that the partitioner does can mix devices that
 //! differ along manual axes: along these, values of a body differ without a sharding that says so. In the end each exchange
 //! over automatic axes is one of the whole mesh, in the groups of equal coordinates along the manual axes.
-use crate::call::{Call, ShardMap};
+use crate::call::ShardMap;
 use crate::graph::{Graph, Op};
 use crate::mesh::{Annotation, Axis, Collective, DimSharding, Mesh, Placed, Sharding};
 use crate::refused::Refused;
@@ -11,17 +11,17 @@ use pallas_ir::{At, Diag};
 use std::sync::Arc;
 
 /// The automatic axes of a mesh.
-pub(super) struct Submesh {
+pub(crate) struct Submesh {
     whole: Arc<Mesh>,
     /// The mesh of these axes.
-    pub(super) mesh: Arc<Mesh>,
+    pub(crate) mesh: Arc<Mesh>,
     /// By axis of it, the axis of the whole mesh.
     ids: Vec<u8>,
 }
 
 impl Submesh {
     /// The axes that a body leaves automatic.
-    pub(super) fn of(whole: &Arc<Mesh>, manual: &[bool]) -> Submesh {
+    pub(crate) fn of(whole: &Arc<Mesh>, manual: &[bool]) -> Submesh {
         let ids: Vec<u8> = (0..whole.rank()).filter(|&axis| !manual[axis]).map(|axis| axis as u8).collect();
         let axes: Vec<(&str, usize)> =
             ids.iter().map(|&id| (whole.name(usize::from(id)), whole.size(usize::from(id)))).collect();
@@ -51,7 +51,7 @@ impl Submesh {
     }
 
     /// The sharding of the array of whose manual blocks this is the sharding.
-    pub(super) fn around(&self, manual: &Sharding, own: &Sharding) -> Sharding {
+    pub(crate) fn around(&self, manual: &Sharding, own: &Sharding) -> Sharding {
         let both = |(manual, own): (&DimSharding, &DimSharding)| {
             DimSharding::closed(manual.axes.iter().copied().chain(own.axes.iter().map(|&a| self.outer(a))).collect())
         };
@@ -61,7 +61,7 @@ impl Submesh {
 
     /// What a sharding of an array says about its manual blocks: the axes after the manual ones. Nothing if its dimensions do
     /// not begin with those, or where the axes do not divide the blocks evenly.
-    pub(super) fn within(&self, manual: &Sharding, sharding: &Sharding, block: &[usize]) -> Sharding {
+    pub(crate) fn within(&self, manual: &Sharding, sharding: &Sharding, block: &[usize]) -> Sharding {
         let manual = manual.normal(&self.whole);
         let mut own = Sharding::open(block.len());
         for (((own, manual), dim), n) in own.dims.iter_mut().zip(&manual.dims).zip(&sharding.dims).zip(block) {
@@ -73,7 +73,7 @@ impl Submesh {
     }
 
     /// A body with what it says about automatic axes in terms of their mesh.
-    pub(super) fn inner_graph(&self, graph: &Graph) -> Result<Graph, Refused> {
+    pub(crate) fn inner_graph(&self, graph: &Graph) -> Result<Graph, Refused> {
         let mut to = graph.clone();
         for e in &mut to.equations {
             let refused = || {
@@ -87,17 +87,17 @@ impl Submesh {
                     let sharding = self.inner_sharding(&placed.sharding).ok_or_else(refused)?;
                     Op::Annotation(Annotation::Constraint(Placed { mesh: self.mesh.clone(), sharding }))
                 }
-                Op::Call(call) => match &**call {
-                    Call::ShardMap(map) if map.mesh == self.whole => {
+                Op::Call(call) => match ShardMap::of(call) {
+                    Some(map) if map.mesh == self.whole => {
                         let all =
                             |all: &[Sharding]| all.iter().map(|s| self.inner_sharding(s)).collect::<Option<Vec<_>>>();
                         let takes = all(&map.takes).ok_or_else(refused)?;
                         let gives = all(&map.gives).ok_or_else(refused)?;
                         let manual = self.ids.iter().map(|&id| map.manual[usize::from(id)]).collect();
                         let body = self.inner_graph(&map.body)?;
-                        Call::ShardMap(ShardMap { mesh: self.mesh.clone(), manual, takes, gives, body }).into()
+                        ShardMap { mesh: self.mesh.clone(), manual, takes, gives, body }.into()
                     }
-                    call => call.try_map(|graph| self.inner_graph(graph))?.into(),
+                    _ => call.try_map(|graph| self.inner_graph(graph))?.into(),
                 },
                 _ => continue,
             };
@@ -107,7 +107,7 @@ impl Submesh {
     }
 
     /// A graph of blocks whose exchanges over automatic axes are those of the whole mesh.
-    pub(super) fn outer_graph(&self, graph: &Graph) -> Graph {
+    pub(crate) fn outer_graph(&self, graph: &Graph) -> Graph {
         let mut to = graph.clone();
         for e in &mut to.equations {
             match &e.op {

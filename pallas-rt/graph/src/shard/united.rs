@@ -8,9 +8,9 @@
 //! An exchange becomes slices, concatenations and sums, in the order of the devices, as it has in all engines. What all devices
 //! compute from the same values is there once after [`simplify`](crate::simplify::simplify). Devices that exchange something in a loop or a branch have one for all of them;
 //! its condition is the same on all. Others have loops and branches of their own.
-use crate::call::{Call, Case, Scan, While};
+use crate::call::{Call, Stage};
 use crate::graph::{Equation, Graph, Op, Var};
-use crate::mesh::{Collective, Exchange, Mesh};
+use crate::mesh::{Collective, Form, Mesh, Piece};
 use pallas_ir::structural::{Concat, Reshape, Slice};
 use pallas_ir::{DType, Dim, Literal, ScalarOp, StructuralOp};
 use std::collections::HashMap;
@@ -44,7 +44,7 @@ fn inlined(graph: &mut Graph, local: &Graph, mesh: &Mesh, devices: &[usize], ope
                 for members in components(e, mesh, devices) {
                     let own: Vec<Vec<Var>> = members.iter().map(|&k| args[k].clone()).collect();
                     let devices: Vec<usize> = members.iter().map(|&k| devices[k]).collect();
-                    let results = applied(graph, local, e, mesh, &devices, &own);
+                    let results = applied(graph, e, mesh, &devices, &own);
                     members.into_iter().zip(results).for_each(|(k, results)| all[k] = results);
                 }
                 all
@@ -88,70 +88,63 @@ fn collect<'g>(graph: &'g Graph, all: &mut Vec<&'g Collective>) {
 }
 
 /// Appends what an equation is for devices that exchange something in it, or for a single one.
-fn applied(
-    graph: &mut Graph,
-    local: &Graph,
-    e: &Equation,
-    mesh: &Mesh,
-    devices: &[usize],
-    args: &[Vec<Var>],
-) -> Vec<Vec<Var>> {
+fn applied(graph: &mut Graph, e: &Equation, mesh: &Mesh, devices: &[usize], args: &[Vec<Var>]) -> Vec<Vec<Var>> {
     let Op::Call(call) = &e.op else { return vec![graph.fitting_all(e.op.clone(), &args[0])] };
-    // Operands and results of one kind after another, and of each kind those of all devices.
-    let taken = |range: std::ops::Range<usize>| args.iter().flat_map(move |own| own[range.clone()].to_vec());
-    let all = |count: usize| devices.len() * count;
-    let body = |one: &Graph, kinds: &[usize]| body(one, mesh, devices, kinds);
-    let (call, operands, kinds) = match &**call {
-        Call::Print(_) => {
-            return match devices[0] {
-                0 => vec![graph.fitting_all(e.op.clone(), &args[0])],
-                _ => vec![vec![graph.literal(Literal::int(DType::I32, 0))]],
-            };
-        }
-        Call::Scan(scan) => {
-            let (captured, fixed) = (scan.captured, scan.captured + scan.carried);
-            let operands = taken(0..captured).chain(taken(captured..fixed)).chain(taken(fixed..args[0].len()));
-            let own = Scan {
-                body: body(&scan.body, &[captured, scan.carried, scan.body.params.len() - fixed]),
-                captured: all(captured),
-                carried: all(scan.carried),
-                ..scan.clone()
-            };
-            let stacks = scan.body.results.len() - scan.carried;
-            (Call::Scan(own), operands.collect::<Vec<_>>(), vec![scan.carried, stacks])
-        }
-        Call::While(call) => {
-            let (first, fixed) = (call.condition_captured, call.condition_captured + call.body_captured);
-            let carried = args[0].len() - fixed;
-            let operands = taken(0..first).chain(taken(first..fixed)).chain(taken(fixed..args[0].len()));
-            let mut condition = body(&call.condition, &[first, carried]);
-            // It is the same on all of them.
-            condition.results.truncate(1);
-            let own = While {
-                condition,
-                body: body(&call.body, &[call.body_captured, carried]),
-                condition_captured: all(first),
-                body_captured: all(call.body_captured),
-            };
-            (Call::While(own), operands.collect(), vec![carried])
-        }
-        Call::Case(case) => {
-            let operands = [args[0][0]].into_iter().chain(taken(1..args[0].len())).collect();
-            let branches = case.branches.iter().map(|branch| body(branch, &[args[0].len() - 1])).collect();
-            (Call::Case(Case { branches }), operands, vec![case.branches[0].results.len()])
-        }
-        Call::Kernel(_) | Call::Callback(_) => return vec![graph.fitting_all(e.op.clone(), &args[0])],
-        // Devices run graphs without these.
-        Call::Closed(one) => return inlined(graph, one, mesh, devices, args),
-        other => unreachable!("`{}` in a graph of blocks of {:?}", other.name(), local.gives()),
-    };
-    let results = graph.fitting_all(Op::Call(call.into()), &operands);
-    let mut by_device = vec![vec![]; devices.len()];
-    let mut results = results.into_iter();
-    for count in kinds {
-        by_device.iter_mut().for_each(|own| own.extend(results.by_ref().take(count)));
+    // Branches of an engine's own test have some.
+    if let Some(one) = call.expands(Stage::Reverse) {
+        return inlined(graph, one, mesh, devices, args);
     }
-    by_device
+    call.regions().expect("functions are expanded before").united(graph, &Devices { mesh, devices, args })
+}
+
+/// The devices that run a call together, and their operands: operands and results of one kind after another, and of each kind
+/// those of all devices.
+pub(crate) struct Devices<'a> {
+    mesh: &'a Mesh,
+    devices: &'a [usize],
+    args: &'a [Vec<Var>],
+}
+
+impl Devices<'_> {
+    /// The operands at these places, of one device after the other.
+    pub(crate) fn taken(&self, range: std::ops::Range<usize>) -> Vec<Var> {
+        self.args.iter().flat_map(|own| own[range.clone()].to_vec()).collect()
+    }
+
+    /// The operand at this place of the first of them.
+    pub(crate) fn of_first(&self, operand: usize) -> Var {
+        self.args[0][operand]
+    }
+
+    /// Appends a call in which nothing is exchanged, for the only device.
+    pub(crate) fn alone(&self, to: &mut Graph, call: impl Into<Op>) -> Vec<Vec<Var>> {
+        vec![to.fitting_all(call, &self.args[0])]
+    }
+
+    /// Returns true if the first device of the mesh is among them.
+    pub(crate) fn is_first(&self) -> bool {
+        self.devices[0] == 0
+    }
+
+    /// So many for each device.
+    pub(crate) fn all(&self, count: usize) -> usize {
+        self.devices.len() * count
+    }
+
+    /// The body of a loop or a branch for these devices: [`body`].
+    pub(crate) fn body(&self, one: &Graph, kinds: &[usize]) -> Graph {
+        body(one, self.mesh, self.devices, kinds)
+    }
+
+    /// Appends a call of all; results of each kind, so many of each device, are together.
+    pub(crate) fn called(&self, to: &mut Graph, call: Call, operands: Vec<Var>, kinds: &[usize]) -> Vec<Vec<Var>> {
+        let mut by_device = vec![vec![]; self.devices.len()];
+        let mut results = to.fitting_all(Op::Call(call.into()), &operands).into_iter();
+        for &count in kinds {
+            by_device.iter_mut().for_each(|own| own.extend(results.by_ref().take(count)));
+        }
+        by_device
+    }
 }
 
 /// The body of a loop or a branch for these devices. It has parameters of several kinds, so many of each for a device; those of
@@ -196,28 +189,28 @@ fn exchanged(
             group.iter().enumerate().filter_map(|(number, device)| Some((number, *place.get(device)?))).collect();
         let operand = |number: usize| args[members[number].1][0];
         let count = op.members();
-        let shared = match &op.kind {
-            Exchange::AllGather => Some(stacked(graph, (0..count).map(operand).collect())),
-            Exchange::AllReduce(by) => Some(combined(graph, *by, (0..count).map(operand).collect())),
+        let all = || (0..count).map(operand).collect();
+        let shared = match op.form() {
+            Form::Stack(Piece::Whole) => Some(stacked(graph, all())),
+            Form::Fold(by, Piece::Whole) => Some(combined(graph, by, all())),
             _ => None,
         };
         for &(number, member) in &members {
-            let own = match &op.kind {
-                Exchange::AllGather | Exchange::AllReduce(_) => shared.expect("it was made for all"),
-                Exchange::AllToAll => {
-                    let parts = (0..count).map(|k| part(graph, operand(k), number)).collect();
+            let parts = |graph: &mut Graph| (0..count).map(|k| part(graph, operand(k), number)).collect::<Vec<Var>>();
+            let own = match op.kind.form(number) {
+                Form::Stack(Piece::Whole) | Form::Fold(_, Piece::Whole) => shared.expect("it was made for all"),
+                Form::Stack(Piece::Part) => {
+                    let parts = parts(graph);
                     stacked(graph, parts)
                 }
-                Exchange::ReduceScatter(by) => {
-                    let parts = (0..count).map(|k| part(graph, operand(k), number)).collect();
-                    combined(graph, *by, parts)
+                Form::Fold(by, Piece::Part) => {
+                    let parts = parts(graph);
+                    combined(graph, by, parts)
                 }
-                Exchange::Permute(sources) => match sources[number] {
-                    Some(source) => operand(source),
-                    None => graph.splat(Literal::new(gives.dtype, 0.0), &gives.shape),
-                },
-                Exchange::Table(table) => graph.literal(Literal::int(DType::I32, table[number].into())),
-                Exchange::Cast { .. } => args[member][0],
+                Form::One(Some(source)) => operand(source),
+                Form::One(None) => graph.splat(Literal::new(gives.dtype, 0.0), &gives.shape),
+                Form::Number(n) => graph.literal(Literal::int(DType::I32, n.into())),
+                Form::Own => args[member][0],
             };
             results[member] = Some(own);
         }

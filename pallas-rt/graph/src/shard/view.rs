@@ -3,12 +3,11 @@
 //! Bodies of loops and branches are regions that read values from outside directly, and a scan is a `while` that reads and
 //! writes windows of its arrays. Order counts: nodes and uses are those of the text that [`Graph::to_stablehlo`] prints, so
 //! that propagation takes the decisions that it takes on that text.
-use crate::call::{Call, Case, Scan, While};
-use crate::dynamic::Dynamic;
+use crate::call::Call;
 use crate::graph::{Graph, Op, Var};
 use crate::mesh::{Annotation, Flow, Sharding};
 use pallas_ir::structural::Reshape;
-use pallas_ir::{DType, Literal, Loc, ScalarOp, StructuralOp, Type};
+use pallas_ir::{DType, Literal, Loc, StructuralOp, Type};
 use std::collections::HashMap;
 
 /// A value of a [`Program`].
@@ -46,11 +45,10 @@ pub enum Kind {
     Op(Op),
     /// An array of zeros.
     Constant,
-    /// A loop: regions are the condition and the body, whose parameters are the carried values. The number of a [`Loop`] if
-    /// it is a scan.
-    While(Option<usize>),
-    /// One of its regions.
-    Case,
+    /// A loop: regions are the condition and the body, whose parameters are the carried values. The number of its call.
+    Loop(usize),
+    /// One of its regions. The number of its call.
+    Branches(usize),
     /// The operand, with this sharding.
     Constraint(Sharding),
     /// The operand belongs to a group. There is no result.
@@ -91,15 +89,23 @@ pub struct Region {
     pub results: Vec<Val>,
 }
 
-/// A scan as a `while`: its carried values are the number of the step, the scan's own, and the stacks.
+/// The call that a loop or branches stand for. A scan is a `while`, whose carried values are the number of the step, the scan's
+/// own, and the stacks.
 #[derive(Clone, Debug)]
-pub struct Loop {
-    /// The scan. Its body is that of the region.
-    pub scan: Scan,
-    /// In the body, the element of each array.
+pub struct CallView {
+    /// The call. Its bodies are those of the regions.
+    pub call: Call,
+    /// In the body of a scan, the element of each array.
     pub elements: Vec<Val>,
     /// Nodes of the body that the scan itself has no equations for.
     pub implied: Vec<NodeId>,
+}
+
+impl CallView {
+    /// A call whose regions have its own operations alone.
+    pub(crate) fn of(call: impl Into<Call>) -> CallView {
+        CallView { call: call.into(), elements: vec![], implied: vec![] }
+    }
 }
 
 /// A graph in the form of StableHLO.
@@ -113,8 +119,8 @@ pub struct Program {
     pub nodes: Vec<Node>,
     /// The program itself.
     pub body: Region,
-    /// The scans.
-    pub loops: Vec<Loop>,
+    /// The calls of loops and branches.
+    pub calls: Vec<CallView>,
     /// By variable of the graph, its value.
     pub vars: Vec<Option<Val>>,
 }
@@ -167,11 +173,16 @@ impl Program {
     }
 
     /// The node that defines a value.
-    pub(super) fn definer(&self, v: Val) -> Option<NodeId> {
+    pub(crate) fn definer(&self, v: Val) -> Option<NodeId> {
         match self.definitions[v.index()] {
             Definition::Result(node, _) => Some(node),
             Definition::Param(_) | Definition::Argument(..) => None,
         }
+    }
+
+    /// The number of the call that a node with regions stands for.
+    pub(crate) fn call_number(&self, node: NodeId) -> Option<usize> {
+        if let Kind::Loop(number) | Kind::Branches(number) = self.nodes[node].kind { Some(number) } else { None }
     }
 
     /// The list that has a node, or the program's own.
@@ -215,8 +226,8 @@ impl Program {
     }
 }
 
-struct Build<'a> {
-    program: Program,
+pub(crate) struct Build<'a> {
+    pub(crate) program: Program,
     /// Lists of nodes under construction, and where they belong; innermost last.
     open: Vec<(Parent, Vec<NodeId>)>,
     /// Number of the present equation, and of those so far.
@@ -230,7 +241,7 @@ struct Build<'a> {
 
 impl Build<'_> {
     /// Appends the equations of a graph for these operands; returns its results, and its variables.
-    fn graph(&mut self, graph: &Graph, args: &[Val]) -> (Vec<Val>, Vec<Option<Val>>) {
+    pub(crate) fn graph(&mut self, graph: &Graph, args: &[Val]) -> (Vec<Val>, Vec<Option<Val>>) {
         let mut vars: Vec<Option<Val>> = vec![None; graph.types.len()];
         graph.params.iter().zip(args).for_each(|(p, &x)| vars[p.index()] = Some(x));
         let of = |vars: &[Option<Val>], v: Var| vars[v.index()].expect("defined before its use");
@@ -262,7 +273,7 @@ impl Build<'_> {
             }
             Op::Annotation(Annotation::Constraint(placed)) => Kind::Constraint(placed.sharding.normal(&placed.mesh)),
             Op::Annotation(Annotation::Barrier(flow)) => Kind::Barrier(*flow),
-            Op::Call(call) => return self.call(call, args, gives, loc),
+            Op::Call(call) => return self.call(call, &args, &gives, loc),
             Op::Literal(_) | Op::Barrier | Op::Scalar(_) | Op::Structural(_) | Op::Dynamic(_) | Op::Collective(_) => {
                 Kind::Op(op.clone())
             }
@@ -271,7 +282,7 @@ impl Build<'_> {
         self.program.nodes[node].results.clone()
     }
 
-    fn push(&mut self, kind: Kind, operands: Vec<Val>, gives: Vec<Type>, loc: Loc) -> NodeId {
+    pub(crate) fn push(&mut self, kind: Kind, operands: Vec<Val>, gives: Vec<Type>, loc: Loc) -> NodeId {
         let node = self.program.node(kind, operands, gives, loc);
         let (parent, list) = self.open.last_mut().expect("a list is open");
         list.push(node);
@@ -281,17 +292,17 @@ impl Build<'_> {
     }
 
     /// Appends an operation with one result that no equation stands for.
-    fn implied(&mut self, op: impl Into<Op>, operands: &[Val], gives: Type, loc: Loc) -> Val {
+    pub(crate) fn implied(&mut self, op: impl Into<Op>, operands: &[Val], gives: Type, loc: Loc) -> Val {
         let node = self.push(Kind::Op(op.into()), operands.to_vec(), vec![gives], loc);
         self.program.nodes[node].results[0]
     }
 
-    fn position(&mut self, n: usize, loc: Loc) -> Val {
+    pub(crate) fn position(&mut self, n: usize, loc: Loc) -> Val {
         self.implied(Op::Literal(Literal::int(DType::I32, n as i64)), &[], Type::scalar(DType::I32), loc)
     }
 
     /// A region of a node with parameters of these types.
-    fn region(&mut self, node: NodeId, takes: &[Type], write: impl FnOnce(&mut Self, &[Val]) -> Vec<Val>) {
+    pub(crate) fn region(&mut self, node: NodeId, takes: &[Type], write: impl FnOnce(&mut Self, &[Val]) -> Vec<Val>) {
         let number = self.program.nodes[node].regions.len();
         let params: Vec<Val> = (takes.iter().enumerate())
             .map(|(i, ty)| self.program.value(ty.clone(), Definition::Argument(node, number, i)))
@@ -303,124 +314,40 @@ impl Build<'_> {
         self.program.nodes[node].regions.push(Region { params, nodes, results });
     }
 
-    fn call(&mut self, call: &Call, args: Vec<Val>, gives: Vec<Type>, loc: Loc) -> Vec<Val> {
-        match call {
-            Call::Scan(scan) => self.scan(scan, &args, &gives, loc),
-            Call::While(call) => self.while_loop(call, &args, gives, loc),
-            Call::Case(case) => self.case(case, &args, gives, loc),
-            Call::Closed(graph) => self.graph(graph, &args).0,
-            Call::Custom(custom) => self.graph(&custom.primal, &args).0,
-            Call::CustomJvp(custom) => self.graph(&custom.primal, &args).0,
-            Call::Checkpoint(checkpoint) => self.graph(&checkpoint.graph, &args).0,
-            Call::Named(named) => self.graph(&named.graph, &args).0,
-            Call::ShardMap(map) => {
-                let constrained = |b: &mut Self, x: Val, sharding: &Sharding| {
-                    let mut sharding = sharding.normal(&map.mesh);
-                    // Automatic axes may divide blocks further.
-                    sharding.dims.iter_mut().for_each(|dim| dim.open |= map.is_partial());
-                    let kind = Kind::Constraint(sharding);
-                    let ty = b.program.ty(x).clone();
-                    let node = b.push(kind, vec![x], vec![ty], loc);
-                    b.program.nodes[node].results[0]
-                };
-                let args = args.iter().zip(&map.takes).map(|(&x, s)| constrained(self, x, s)).collect();
-                let node = self.push(Kind::Op(call.clone().into()), args, gives, loc);
-                let results = self.program.nodes[node].results.clone();
-                let gives = self.known.get(&self.label).unwrap_or(&map.gives);
-                results.iter().zip(gives).map(|(&x, s)| constrained(self, x, s)).collect()
-            }
-            Call::Kernel(_) | Call::Print(_) | Call::Callback(_) => {
-                let node = self.push(Kind::Op(call.clone().into()), args, gives, loc);
-                self.program.nodes[node].results.clone()
-            }
+    fn call(&mut self, call: &Call, args: &[Val], gives: &[Type], loc: Loc) -> Vec<Val> {
+        match call.function() {
+            Some(graph) => self.graph(graph, args).0,
+            None => call.regions().expect("it stays").view(self, args, gives, loc),
         }
     }
 
-    fn while_loop(&mut self, call: &While, args: &[Val], gives: Vec<Type>, loc: Loc) -> Vec<Val> {
-        let (captured, carried) = args.split_at(call.condition_captured + call.body_captured);
-        let (of_condition, of_body) = captured.split_at(call.condition_captured);
-        let node = self.push(Kind::While(None), carried.to_vec(), gives.clone(), loc);
-        self.region(node, &gives, |b, x| b.graph(&call.condition, &[of_condition, x].concat()).0);
-        self.region(node, &gives, |b, x| b.graph(&call.body, &[of_body, x].concat()).0);
+    /// What is known of the results of the present equation.
+    pub(crate) fn known_results(&self) -> Option<&[Sharding]> {
+        self.known.get(&self.label).map(|known| &known[..])
+    }
+
+    /// Appends a node that stands for a call with regions, which follow.
+    pub(crate) fn structured(
+        &mut self,
+        kind: fn(usize) -> Kind,
+        call: CallView,
+        operands: &[Val],
+        gives: &[Type],
+        loc: Loc,
+    ) -> NodeId {
+        self.program.calls.push(call);
+        self.push(kind(self.program.calls.len() - 1), operands.to_vec(), gives.to_vec(), loc)
+    }
+
+    /// Appends a call as a node of its own.
+    pub(crate) fn call_node(&mut self, call: impl Into<Op>, args: &[Val], gives: &[Type], loc: Loc) -> Vec<Val> {
+        let node = self.push(Kind::Op(call.into()), args.to_vec(), gives.to_vec(), loc);
         self.program.nodes[node].results.clone()
     }
 
-    fn scan(&mut self, scan: &Scan, args: &[Val], gives: &[Type], loc: Loc) -> Vec<Val> {
-        let (captured, rest) = args.split_at(scan.captured);
-        let (carried, arrays) = rest.split_at(scan.carried);
-        let stacks: Vec<Val> = (gives[scan.carried..].iter())
-            .map(|ty| {
-                let node = self.push(Kind::Constant, vec![], vec![ty.clone()], loc);
-                self.program.nodes[node].results[0]
-            })
-            .collect();
-        if scan.length == 0 {
-            return [carried, &stacks].concat();
-        }
-        let state = [&[self.position(0, loc)], carried, &stacks].concat();
-        let types: Vec<Type> = state.iter().map(|&x| self.program.ty(x).clone()).collect();
-        // Loops in the body have later numbers.
-        let number = self.program.loops.len();
-        self.program.loops.push(Loop { scan: scan.clone(), elements: vec![], implied: vec![] });
-        let node = self.push(Kind::While(Some(number)), state, types.clone(), loc);
-        let index = Type::scalar(DType::I32);
-        self.region(node, &types, |b, x| {
-            let length = b.position(scan.length, loc);
-            vec![b.implied(ScalarOp::Lt, &[x[0], length], Type::scalar(DType::Bool), loc)]
-        });
-        let (mut elements, mut implied) = (vec![], vec![]);
-        self.region(node, &types, |b, x| {
-            let (carried, stacks) = x[1..].split_at(scan.carried);
-            let first = b.program.nodes.len();
-            let at = match scan.reverse {
-                true => {
-                    let last = b.position(scan.length - 1, loc);
-                    b.implied(ScalarOp::Sub, &[last, x[0]], index.clone(), loc)
-                }
-                false => x[0],
-            };
-            let zero = b.position(0, loc);
-            let start = |rank: usize| [vec![at], vec![zero; rank]].concat();
-            for &array in arrays {
-                let Type { dtype, shape } = b.program.ty(array).clone();
-                let size = [&[1], &shape[1..]].concat();
-                let from = [vec![array], start(shape.len() - 1)].concat();
-                let row = b.implied(Dynamic::Slice { size: size.clone() }, &from, Type::new(dtype, size), loc);
-                elements.push(b.reshaped(row, &shape[1..], loc));
-            }
-            implied.extend(first..b.program.nodes.len());
-            let (mut made, _) = b.graph(&scan.body, &[captured, carried, &elements].concat());
-            let first = b.program.nodes.len();
-            for (value, &stack) in made[scan.carried..].iter_mut().zip(stacks) {
-                let shape = b.program.ty(*value).shape.clone();
-                let row = b.reshaped(*value, &[&[1], &shape[..]].concat(), loc);
-                let to = [vec![stack, row], start(shape.len())].concat();
-                *value = b.implied(Dynamic::Update, &to, b.program.ty(stack).clone(), loc);
-            }
-            let one = b.position(1, loc);
-            let next = b.implied(ScalarOp::Add, &[x[0], one], index.clone(), loc);
-            implied.extend(first..b.program.nodes.len());
-            made.insert(0, next);
-            made
-        });
-        let own = &mut self.program.loops[number];
-        (own.elements, own.implied) = (elements, implied);
-        self.program.nodes[node].results[1..].to_vec()
-    }
-
-    fn reshaped(&mut self, x: Val, shape: &[usize], loc: Loc) -> Val {
+    pub(crate) fn reshaped(&mut self, x: Val, shape: &[usize], loc: Loc) -> Val {
         let ty = Type::new(self.program.ty(x).dtype, shape);
         let op: StructuralOp = Reshape { to: ty.dims() }.into();
         self.implied(op, &[x], ty, loc)
-    }
-
-    fn case(&mut self, case: &Case, args: &[Val], gives: Vec<Type>, loc: Loc) -> Vec<Val> {
-        let (low, high) = (self.position(0, loc), self.position(case.branches.len() - 1, loc));
-        let index = self.implied(ScalarOp::Clamp, &[args[0], low, high], Type::scalar(DType::I32), loc);
-        let node = self.push(Kind::Case, vec![index], gives, loc);
-        for branch in &case.branches {
-            self.region(node, &[], |b, _| b.graph(branch, &args[1..]).0);
-        }
-        self.program.nodes[node].results.clone()
     }
 }

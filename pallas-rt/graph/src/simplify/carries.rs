@@ -5,7 +5,7 @@
 //! %4     = scan { lambda h i .               k = add h, i    in k } %1, [%0, %0 + 1, ..]
 //! ```
 use crate::build::dims;
-use crate::call::{Call, Scan};
+use crate::call::Scan;
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::structural::{Broadcast, Iota};
 use pallas_ir::{DType, Literal, ScalarOp, StructuralOp, Type};
@@ -14,7 +14,7 @@ use pallas_ir::{DType, Literal, ScalarOp, StructuralOp, Type};
 const LONGEST: usize = 1 << 16;
 
 pub(super) fn carries(graph: Graph) -> Graph {
-    let is_scan = |e: &Equation| matches!(&e.op, Op::Call(call) if matches!(**call, Call::Scan(_)));
+    let is_scan = |e: &Equation| Scan::of_op(&e.op).is_some();
     if !graph.equations.iter().any(is_scan) {
         return graph;
     }
@@ -25,11 +25,11 @@ pub(super) fn carries(graph: Graph) -> Graph {
     for e in &graph.equations {
         let mut e = e.clone();
         if let Op::Call(call) = &e.op
-            && let Call::Scan(scan) = &**call
+            && let Some(scan) = Scan::of(call)
         {
             let mut scan = scan.clone();
             count(&mut to, &mut e, &mut scan, &is_read);
-            e.op = Call::Scan(scan).into();
+            e.op = scan.into();
         }
         to.equations.push(e);
     }

@@ -8,7 +8,7 @@
 //! %2 = broadcast to(128, 8) %1             %3 = scan { lambda x . .. } %2
 //!                                          %3 = scan { lambda a . x = broadcast to(8) a  .. } %1
 //! ```
-use crate::call::{Call, Scan, scan_of};
+use crate::call::Scan;
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::structural::Broadcast;
 use pallas_ir::{Literal, StructuralOp};
@@ -36,7 +36,7 @@ fn capture_equal_elements(graph: &mut Graph) {
         if let Op::Literal(x) = e.op {
             literals.insert(e.result(), x);
         }
-        let Some(scan) = scan_of(&e.op) else { continue };
+        let Some(scan) = Scan::of_op(&e.op) else { continue };
         let arrays = scan.captured + scan.carried..e.args.len();
         if !e.args[arrays.clone()].iter().any(|a| repeated.contains_key(a)) {
             continue;
@@ -62,7 +62,7 @@ fn capture_equal_elements(graph: &mut Graph) {
         scan.captured = captured.len();
         (scan.body.params, e.args) = captured.into_iter().chain(others).unzip();
         scan.body.equations.splice(0..0, made);
-        e.op = Call::Scan(scan).into();
+        e.op = scan.into();
     }
 }
 
@@ -71,7 +71,7 @@ fn merge_equal_stacks(graph: &mut Graph) {
     let mut same: Vec<Var> = (0..graph.types.len() as u32).map(Var).collect();
     for e in &mut graph.equations {
         e.args.iter_mut().for_each(|a| *a = same[a.index()]);
-        let Some(Scan { body, carried, .. }) = scan_of(&e.op) else { continue };
+        let Some(Scan { body, carried, .. }) = Scan::of_op(&e.op) else { continue };
         for (i, made) in body.results.iter().enumerate().skip(*carried) {
             let first = body.results[*carried..].iter().position(|other| other == made).expect("itself") + carried;
             same[e.results[i].index()] = e.results[first];

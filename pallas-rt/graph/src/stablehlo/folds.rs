@@ -7,7 +7,7 @@ use pallas_ir::structural::{ArgReduce, Cumulative, Reduce, ReduceWindow, WindowD
 use pallas_ir::{DType, Literal, ScalarOp, Type};
 
 /// The region of an operation of two elements.
-pub(super) fn combines(w: &mut Writer, op: ScalarOp, dtype: DType) -> Region {
+pub(crate) fn combines(w: &mut Writer, op: ScalarOp, dtype: DType) -> Region {
     w.region(&[Type::scalar(dtype), Type::scalar(dtype)], |w, args| vec![scalar(w, op, args)])
 }
 

@@ -1,6 +1,6 @@
 //! HLO, XLA's own text. Its computations read nothing from outside, so what a body of a loop or a branch reads there is part
 //! of the tuple that it takes; an operation with several results gives a tuple.
-use super::operation::{Detail, Function, Line, Operation, Region, Value, decimal, element};
+use super::operation::{Detail, Function, Line, Operation, Parts, Region, Value, decimal, element};
 use super::structural::{letters, size};
 use pallas_ir::structural::{Conv, Gather, Scatter, WindowDim};
 use pallas_ir::{Literal, Type};
@@ -278,11 +278,12 @@ fn attributes(op: &Operation) -> Vec<String> {
         Detail::Numbers(_) => vec![],
         // Bodies on blocks are texts with shardings alone.
         Detail::Manual { .. } => vec![],
-        Detail::Groups { groups, dimension, channel } => {
+        Detail::Groups { groups, parts, channel } => {
             let groups: Vec<String> = groups.iter().map(|group| list(group)).collect();
             let mut all = vec![format!("channel_id={channel}, replica_groups={}", list(&groups))];
-            all.extend(dimension.map(|dimension| format!("dimensions={{{dimension}}}")));
-            all.extend((op.name != "all_to_all").then(|| "use_global_device_ids=true".into()));
+            let is_along = !matches!(parts, Parts::Combined | Parts::First);
+            all.extend(is_along.then(|| "dimensions={0}".into()));
+            all.extend(parts.says_devices().then(|| "use_global_device_ids=true".into()));
             all
         }
         Detail::Pairs { pairs, channel } => {

@@ -1,5 +1,5 @@
 //! StableHLO's text, in MLIR's generic form.
-use super::operation::{Detail, Function, Line, Operation, Region, Value, decimal, element};
+use super::operation::{Detail, Function, Line, Operation, Parts, Region, Value, decimal, element};
 use crate::mesh::Mesh;
 use pallas_ir::structural::{Conv, Dot, Gather, Scatter, WindowDim};
 use pallas_ir::{Literal, Type};
@@ -177,7 +177,7 @@ fn attributes(op: &Operation) -> Vec<String> {
         Detail::Flow(number) => {
             vec![format!("allowed_direction = {number} : i32")]
         }
-        Detail::Groups { groups, dimension, channel } => exchange(op.name, groups, *dimension, *channel),
+        Detail::Groups { groups, parts, channel } => exchange(groups, *parts, *channel),
         Detail::Pairs { pairs, channel } => {
             // MLIR infers a rank of 1 from an empty list.
             let all = if pairs.is_empty() { String::new() } else { format!("{pairs:?}") };
@@ -207,21 +207,18 @@ fn handle(channel: usize) -> String {
     format!("channel_handle = #stablehlo.channel_handle<handle = {channel}, type = 1>")
 }
 
-fn exchange(name: &str, groups: &[Vec<usize>], dimension: Option<usize>, channel: usize) -> Vec<String> {
+fn exchange(groups: &[Vec<usize>], parts: Parts, channel: usize) -> Vec<String> {
     let (count, members) = (groups.len(), groups[0].len());
     let mut all = vec![handle(channel), format!("replica_groups = dense<{groups:?}> : tensor<{count}x{members}xi64>")];
-    if let Some(dimension) = dimension {
-        match name {
-            "all_gather" => all.push(integer("all_gather_dim", dimension)),
-            "reduce_scatter" => all.push(integer("scatter_dimension", dimension)),
-            _ => all.extend([
-                integer("concat_dimension", dimension),
-                integer("split_count", members),
-                integer("split_dimension", dimension),
-            ]),
+    match parts {
+        Parts::Combined | Parts::First => {}
+        Parts::Gathered => all.push(integer("all_gather_dim", 0)),
+        Parts::Scattered => all.push(integer("scatter_dimension", 0)),
+        Parts::Exchanged => {
+            all.extend([integer("concat_dimension", 0), integer("split_count", members), integer("split_dimension", 0)])
         }
     }
-    if name != "all_to_all" {
+    if parts.says_devices() {
         all.push("use_global_device_ids".into());
     }
     all

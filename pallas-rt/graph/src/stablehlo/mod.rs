@@ -20,10 +20,14 @@ use crate::dynamic::Dynamic;
 use crate::graph::{Graph, Op};
 use crate::mesh::{Mesh, Sharding};
 use crate::simplify::inlined;
-use operation::{Detail, Function, Region, Value};
+pub(crate) use collective::Exchanged;
+pub(crate) use control::CallHlo;
+pub(crate) use folds::combines;
+use operation::Function;
+pub(crate) use operation::{Detail, Line, Parts, Region, Value};
 use pallas_ir::{DType, Literal, StructuralOp, Type};
 use std::collections::HashMap;
-use writer::Writer;
+pub(crate) use writer::Writer;
 
 impl Graph {
     /// The graph as a StableHLO module of this name, in MLIR's generic form: `@main` takes the parameters and returns the
@@ -130,8 +134,8 @@ fn functions(graph: &Graph, mut printer: Printer) -> Vec<Function> {
 
 /// Writes graphs, and the functions that they call.
 #[derive(Default)]
-struct Printer {
-    w: Writer,
+pub(crate) struct Printer {
+    pub(crate) w: Writer,
     /// Functions that are called.
     functions: Vec<Function>,
     /// Their numbers: equal graphs are one function.
@@ -154,7 +158,7 @@ impl Printer {
     }
 
     /// Writes the equations of a graph for these operands; returns its results.
-    fn graph(&mut self, graph: &Graph, args: &[Value]) -> Vec<Value> {
+    pub(crate) fn graph(&mut self, graph: &Graph, args: &[Value]) -> Vec<Value> {
         let mut values: Vec<Option<Value>> = vec![None; graph.types.len()];
         graph.params.iter().zip(args).for_each(|(p, x)| values[p.index()] = Some(x.clone()));
         let outer = self.w.label;
@@ -185,7 +189,7 @@ impl Printer {
             Op::Structural(op) => structural::structural(w, op, args, &gives[0]),
             Op::Dynamic(op) => dynamic(w, op, args, &gives[0]),
             Op::Annotation(annotation) => w.annotation(annotation, &args[0]),
-            Op::Collective(op) => collective::collective(w, op, args, &gives[0]),
+            Op::Collective(op) => op.kind.text().stablehlo(w, op, args, &gives[0]),
             Op::Call(call) => return self.call(call, args, gives),
         }]
     }
@@ -202,6 +206,6 @@ fn dynamic(w: &mut Writer, op: &Dynamic, args: &[Value], gives: &Type) -> Value 
 }
 
 /// An `i32` scalar.
-fn position(w: &mut Writer, n: usize) -> Value {
+pub(crate) fn position(w: &mut Writer, n: usize) -> Value {
     w.constant(Literal::int(DType::I32, n as i64), &[])
 }

@@ -4,7 +4,7 @@ use pallas_ir::{DType, Literal, Type};
 
 /// A value.
 #[derive(Clone, Debug)]
-pub(super) struct Value {
+pub(crate) struct Value {
     /// The number of the operation or parameter that defines it.
     pub id: usize,
     /// Its position among several results.
@@ -16,7 +16,7 @@ pub(super) struct Value {
 
 /// An operation.
 #[derive(Debug)]
-pub(super) struct Operation {
+pub(crate) struct Operation {
     /// StableHLO's name, or one with the name of its dialect in front.
     pub name: &'static str,
     pub args: Vec<Value>,
@@ -29,7 +29,7 @@ pub(super) struct Operation {
 
 /// An entry of a list of operations.
 #[derive(Debug)]
-pub(super) enum Line {
+pub(crate) enum Line {
     Operation(Operation),
     /// A value that `debug_print` shows, with its label.
     Comment(String, Value),
@@ -37,14 +37,14 @@ pub(super) enum Line {
 
 /// Operations with parameters; the last one returns values.
 #[derive(Debug)]
-pub(super) struct Region {
+pub(crate) struct Region {
     pub params: Vec<Value>,
     pub lines: Vec<Line>,
 }
 
 /// A function that is called by its name.
 #[derive(Debug)]
-pub(super) struct Function {
+pub(crate) struct Function {
     pub is_public: bool,
     pub name: String,
     pub gives: Vec<Type>,
@@ -53,9 +53,31 @@ pub(super) struct Function {
     pub body: Region,
 }
 
+/// What members of a group exchange; parts lie along the first dimension.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Parts {
+    /// Whole arrays, combined.
+    Combined,
+    /// Whole arrays, one behind the other.
+    Gathered,
+    /// Parts, combined.
+    Scattered,
+    /// Parts, one behind the other.
+    Exchanged,
+    /// The array of the first member.
+    First,
+}
+
+impl Parts {
+    /// Returns true if the groups are numbers of devices by an attribute; for others they always are.
+    pub(super) fn says_devices(self) -> bool {
+        !matches!(self, Parts::Exchanged | Parts::First)
+    }
+}
+
 /// Properties of an operation besides its operands.
 #[derive(Debug)]
-pub(super) enum Detail {
+pub(crate) enum Detail {
     None,
     /// The number of all elements.
     Constant(Literal),
@@ -99,8 +121,7 @@ pub(super) enum Detail {
     /// The devices of each group of an exchange, by their numbers in it.
     Groups {
         groups: Vec<Vec<usize>>,
-        /// That along which parts lie.
-        dimension: Option<usize>,
+        parts: Parts,
         channel: usize,
     },
     /// The sender and the receiver of each block.
@@ -124,7 +145,7 @@ pub(super) enum Detail {
 }
 
 /// An element type, as each text writes it.
-pub(super) fn element(dtype: DType) -> [&'static str; 2] {
+pub(crate) fn element(dtype: DType) -> [&'static str; 2] {
     match dtype {
         DType::F32 => ["f32", "f32"],
         DType::F64 => ["f64", "f64"],
@@ -143,7 +164,7 @@ pub(super) fn element(dtype: DType) -> [&'static str; 2] {
 }
 
 /// A number in decimal, if it is finite: a float with a point.
-pub(super) fn decimal(x: Literal) -> Option<String> {
+pub(crate) fn decimal(x: Literal) -> Option<String> {
     if x.dtype == DType::Bool {
         return Some(if x.bits != 0 { "true" } else { "false" }.into());
     }

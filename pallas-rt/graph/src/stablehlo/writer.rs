@@ -5,7 +5,7 @@ use pallas_ir::{DType, Literal, Type};
 
 /// A list of operations that is being made.
 #[derive(Default)]
-pub(super) struct Writer {
+pub(crate) struct Writer {
     lines: Vec<Line>,
     /// Number of values so far; no number occurs twice.
     next: usize,
@@ -21,12 +21,12 @@ pub(super) struct Writer {
 
 impl Writer {
     /// Appends an entry.
-    pub(super) fn line(&mut self, line: Line) {
+    pub(crate) fn line(&mut self, line: Line) {
         self.lines.push(line);
     }
 
     /// Puts another list in place of the present one, which is returned.
-    pub(super) fn turn(&mut self, lines: Vec<Line>) -> Vec<Line> {
+    pub(crate) fn turn(&mut self, lines: Vec<Line>) -> Vec<Line> {
         std::mem::replace(&mut self.lines, lines)
     }
 
@@ -36,23 +36,23 @@ impl Writer {
     }
 
     /// A channel that no other exchange has; they count from 1.
-    pub(super) fn channel(&mut self) -> usize {
+    pub(crate) fn channel(&mut self) -> usize {
         self.channels += 1;
         self.channels
     }
 
     /// New values of these types, which a function or a region takes.
-    pub(super) fn params(&mut self, types: &[Type]) -> Vec<Value> {
+    pub(crate) fn params(&mut self, types: &[Type]) -> Vec<Value> {
         types.iter().map(|ty| Value { id: self.fresh(), part: None, ty: ty.clone(), splat: None }).collect()
     }
 
     /// An operation with one result and without regions.
-    pub(super) fn op(&mut self, name: &'static str, args: &[&Value], detail: Detail, ty: Type) -> Value {
+    pub(crate) fn op(&mut self, name: &'static str, args: &[&Value], detail: Detail, ty: Type) -> Value {
         self.operation(name, args, vec![], detail, &[ty]).remove(0)
     }
 
     /// An operation. Names without a dialect are StableHLO's.
-    pub(super) fn operation(
+    pub(crate) fn operation(
         &mut self,
         name: &'static str,
         args: &[&Value],
@@ -71,7 +71,7 @@ impl Writer {
     }
 
     /// An annotation as an operation of Shardy; the value itself where these are left out.
-    pub(super) fn annotation(&mut self, annotation: &Annotation, x: &Value) -> Value {
+    pub(crate) fn annotation(&mut self, annotation: &Annotation, x: &Value) -> Value {
         if !self.with_shardings {
             return x.clone();
         }
@@ -98,12 +98,12 @@ impl Writer {
     }
 
     /// The end of a region or a function.
-    pub(super) fn end(&mut self, name: &'static str, values: &[Value]) {
+    pub(crate) fn end(&mut self, name: &'static str, values: &[Value]) {
         self.operation(name, &values.iter().collect::<Vec<_>>(), vec![], Detail::None, &[]);
     }
 
     /// A region that takes values of these types and returns what `write` makes of them.
-    pub(super) fn region(&mut self, takes: &[Type], write: impl FnOnce(&mut Self, &[Value]) -> Vec<Value>) -> Region {
+    pub(crate) fn region(&mut self, takes: &[Type], write: impl FnOnce(&mut Self, &[Value]) -> Vec<Value>) -> Region {
         let params = self.params(takes);
         let outer = self.turn(vec![]);
         let made = write(self, &params);
@@ -112,28 +112,28 @@ impl Writer {
     }
 
     /// An array with the same number everywhere.
-    pub(super) fn constant(&mut self, x: Literal, shape: &[usize]) -> Value {
+    pub(crate) fn constant(&mut self, x: Literal, shape: &[usize]) -> Value {
         let made = self.op("constant", &[], Detail::Constant(x), Type::new(x.dtype, shape));
         Value { splat: Some(x), ..made }
     }
 
     /// A number of the type and shape of a value.
-    pub(super) fn like(&mut self, value: &Value, x: f64) -> Value {
+    pub(crate) fn like(&mut self, value: &Value, x: f64) -> Value {
         self.constant(Literal::new(value.ty.dtype, x), &value.ty.shape)
     }
 
     /// An operation whose result has the type of its operand.
-    pub(super) fn unary(&mut self, name: &'static str, x: &Value) -> Value {
+    pub(crate) fn unary(&mut self, name: &'static str, x: &Value) -> Value {
         self.op(name, &[x], Detail::None, x.ty.clone())
     }
 
     /// An operation whose result has the type of its operands.
-    pub(super) fn binary(&mut self, name: &'static str, a: &Value, b: &Value) -> Value {
+    pub(crate) fn binary(&mut self, name: &'static str, a: &Value, b: &Value) -> Value {
         self.op(name, &[a, b], Detail::None, a.ty.clone())
     }
 
     /// A comparison of numbers: `LT`, `EQ` and so on.
-    pub(super) fn compare(&mut self, direction: &'static str, a: &Value, b: &Value) -> Value {
+    pub(crate) fn compare(&mut self, direction: &'static str, a: &Value, b: &Value) -> Value {
         let kind = match a.ty.dtype {
             DType::F32 | DType::F64 | DType::F16 | DType::Bf16 => "FLOAT",
             DType::I8 | DType::I16 | DType::I32 | DType::I64 => "SIGNED",
@@ -143,16 +143,16 @@ impl Writer {
     }
 
     /// A comparison of this kind: `TOTALORDER` and so on.
-    pub(super) fn compare_as(&mut self, kind: &'static str, direction: &'static str, a: &Value, b: &Value) -> Value {
+    pub(crate) fn compare_as(&mut self, kind: &'static str, direction: &'static str, a: &Value, b: &Value) -> Value {
         self.op("compare", &[a, b], Detail::Compare { kind, direction }, Type::new(DType::Bool, &a.ty.shape[..]))
     }
 
-    pub(super) fn select(&mut self, condition: &Value, a: &Value, b: &Value) -> Value {
+    pub(crate) fn select(&mut self, condition: &Value, a: &Value, b: &Value) -> Value {
         self.op("select", &[condition, a, b], Detail::None, a.ty.clone())
     }
 
     /// The value with another shape of as many elements.
-    pub(super) fn reshape(&mut self, x: &Value, shape: &[usize]) -> Value {
+    pub(crate) fn reshape(&mut self, x: &Value, shape: &[usize]) -> Value {
         if x.ty.shape == shape {
             x.clone()
         } else {
@@ -161,7 +161,7 @@ impl Writer {
     }
 
     /// The value with another element type.
-    pub(super) fn cast(&mut self, x: &Value, to: DType) -> Value {
+    pub(crate) fn cast(&mut self, x: &Value, to: DType) -> Value {
         if x.ty.dtype == to {
             x.clone()
         } else {

@@ -1,7 +1,6 @@
 //! The values that have a derivative by some of the parameters.
 use super::memo::{Question, flags};
 use super::rule::value;
-use crate::call::Call;
 use crate::graph::{Graph, Op};
 use pallas_ir::scalar::Ty;
 use pallas_ir::{E, ScalarOp, Type};
@@ -46,7 +45,7 @@ pub(super) fn active(graph: &Graph, on: &[bool]) -> Vec<bool> {
             Op::Barrier | Op::Structural(_) | Op::Dynamic(_) | Op::Annotation(_) | Op::Collective(_) => {
                 vec![args.contains(&true)]
             }
-            Op::Call(call) => flags(Question::Active, call, &args, || results(call, &args)),
+            Op::Call(call) => flags(Question::Active, call, &args, || call.rule().active(&args)),
         };
         e.results.iter().zip(found).for_each(|(r, found)| active[r.index()] = found && is_float(r.index()));
     }
@@ -54,50 +53,19 @@ pub(super) fn active(graph: &Graph, on: &[bool]) -> Vec<bool> {
 }
 
 /// The results of a graph that are active.
-fn of_graph(graph: &Graph, on: &[bool]) -> Vec<bool> {
+pub(crate) fn of_graph(graph: &Graph, on: &[bool]) -> Vec<bool> {
     let active = active(graph, on);
     graph.results.iter().map(|r| active[r.index()]).collect()
 }
 
-/// The results of a call that are active if these operands are.
-fn results(call: &Call, on: &[bool]) -> Vec<bool> {
-    match call {
-        Call::Scan(scan) => {
-            let on = carried(&scan.body, on, scan.captured, scan.carried);
-            let mut found = of_graph(&scan.body, &on);
-            // A scan without steps gives what it took.
-            found.iter_mut().zip(&on[scan.captured..]).take(scan.carried).for_each(|(found, on)| *found |= on);
-            found
-        }
-        Call::While(call) => {
-            let on = &on[call.condition_captured..];
-            let n = call.body.results.len();
-            carried(&call.body, on, call.body_captured, n)[call.body_captured..].to_vec()
-        }
-        Call::Case(case) => {
-            let each: Vec<Vec<bool>> = case.branches.iter().map(|branch| of_graph(branch, &on[1..])).collect();
-            (0..each[0].len()).map(|i| each.iter().any(|flags| flags[i])).collect()
-        }
-        Call::Kernel(call) => vec![on.contains(&true); call.gives.len()],
-        Call::Custom(custom) => vec![on.contains(&true); custom.primal.results.len()],
-        Call::CustomJvp(custom) => vec![on.contains(&true); custom.primal.results.len()],
-        Call::Closed(graph) => of_graph(graph, on),
-        Call::Checkpoint(checkpoint) => of_graph(&checkpoint.graph, on),
-        Call::ShardMap(map) => of_graph(&map.body, on),
-        Call::Named(_) => on.to_vec(),
-        Call::Print(_) => vec![false],
-        Call::Callback(callback) => callback.gives.iter().map(|ty| ty.dtype.is_float() && on.contains(&true)).collect(),
-    }
-}
-
 /// The flags of a loop body's parameters: a carried value that is active after some step is active before it as well.
 /// The carried values are `n` parameters from position `first`, and the first results.
-pub(super) fn carried(body: &Graph, on: &[bool], first: usize, n: usize) -> Vec<bool> {
+pub(crate) fn carried(body: &Graph, on: &[bool], first: usize, n: usize) -> Vec<bool> {
     fixpoint(on, first, n, |on| of_graph(body, on))
 }
 
 /// As [`carried`], for flags of results that follow from flags of parameters.
-pub(super) fn fixpoint(on: &[bool], first: usize, n: usize, of: impl Fn(&[bool]) -> Vec<bool>) -> Vec<bool> {
+pub(crate) fn fixpoint(on: &[bool], first: usize, n: usize, of: impl Fn(&[bool]) -> Vec<bool>) -> Vec<bool> {
     let mut on = on.to_vec();
     loop {
         let next = of(&on);
@@ -112,7 +80,7 @@ pub(super) fn fixpoint(on: &[bool], first: usize, n: usize, of: impl Fn(&[bool])
 #[cfg(test)]
 mod tests {
     use super::super::{batched, jvp, vjp};
-    use crate::call::{Call, Case, Scan};
+    use crate::call::{Case, Scan};
     use crate::graph::Graph;
     use pallas_ir::{DType, Literal, ScalarOp, Type};
     use std::cell::Cell;
@@ -134,11 +102,11 @@ mod tests {
         let branches = vec![nested(levels - 1), nested(0)];
         let mut body = Graph::default();
         let [w2, number2, carried] = [DType::F32, DType::I32, DType::F32].map(|dtype| body.param(Type::scalar(dtype)));
-        let step = body.push_all(Call::Case(Case { branches }), &[number2, w2, carried, number2]).expect("it fits")[0];
+        let step = body.push_all(Case { branches }, &[number2, w2, carried, number2]).expect("it fits")[0];
         body.results = vec![step];
         let start = graph.literal(Literal::new(DType::F32, 1.0));
         let scan = Scan { body, captured: 2, carried: 1, length: 2, reverse: false };
-        let last = graph.push_all(Call::Scan(scan), &[w, number, start]).expect("it fits")[0];
+        let last = graph.push_all(scan, &[w, number, start]).expect("it fits")[0];
         let sum = graph.push(ScalarOp::Add, &[last, y]).expect("floats");
         graph.results = vec![sum];
         graph

@@ -1,9 +1,10 @@
 //! Many operands at once: a function of one element of an axis becomes a function of the whole axis.
 use super::active::active;
+use super::batch_call::{Batch, choose};
 use super::rule::{made, structural};
-use super::{Refused, batch_control, collective, memo, within_limits};
+use super::{Refused, collective, memo, within_limits};
 use crate::build::dims;
-use crate::call::Call;
+use crate::call::Stage;
 use crate::dynamic::Dynamic;
 use crate::graph::{Equation, Graph, Op, Var};
 use crate::inline::expanded;
@@ -56,7 +57,7 @@ pub fn batched_along(graph: &Graph, which: &[bool], axis: &Mesh) -> Result<(Grap
 
 /// The axis that a graph gets.
 #[derive(Clone, Copy)]
-pub(super) struct BatchAxis<'a> {
+pub(crate) struct BatchAxis<'a> {
     /// Its extent.
     pub size: usize,
     /// Its name, as a mesh.
@@ -85,7 +86,7 @@ impl BatchAxis<'_> {
 }
 
 /// As [`batched`]; results for which `all` is true have the axis in any case.
-pub(super) fn batched_at_least(
+pub(crate) fn batched_at_least(
     graph: &Graph,
     which: &[bool],
     axis: BatchAxis<'_>,
@@ -111,8 +112,8 @@ pub(super) fn batched_at_least(
 /// ```
 ///
 /// Without derivatives all but the select of zeros have equal sides, and `simplify` drops them.
-pub(super) fn batched_branch(graph: &Graph, which: &[bool], axis: BatchAxis<'_>) -> Result<Graph, Refused> {
-    let graph = expanded(graph, &|call| if let Call::Closed(graph) = call { Some(graph) } else { None });
+pub(crate) fn batched_branch(graph: &Graph, which: &[bool], axis: BatchAxis<'_>) -> Result<Graph, Refused> {
+    let graph = expanded(graph, &|call| call.expands(Stage::Reverse));
     Ok(with_axis(&graph, which, axis, &vec![true; graph.results.len()], true)?.0)
 }
 
@@ -153,7 +154,7 @@ fn with_axis(
 }
 
 /// The type with the axis in front.
-pub(super) fn wider(ty: &Type, size: usize) -> Type {
+pub(crate) fn wider(ty: &Type, size: usize) -> Type {
     Type::new(ty.dtype, [&[size], &ty.shape[..]].concat())
 }
 
@@ -170,7 +171,7 @@ pub(super) fn stretched(to: &mut Graph, v: Var, size: usize) -> Var {
 /// A value whose cotangent is that of the elements for which `which` is true, zero for others.
 fn guarded(to: &mut Graph, which: Var, v: Var) -> Var {
     let fixed = to.fitting(Op::StopGradient, &[v]);
-    batch_control::choose(to, which, v, fixed)
+    choose(to, which, v, fixed)
 }
 
 /// A graph that is made from another one.
@@ -233,13 +234,9 @@ impl Batched<'_> {
         // Operands from this one on meet others that have the axis.
         let first = match &e.op {
             _ if !has.contains(&true) => args.len(),
-            Op::Call(call) => match &**call {
-                Call::Case(_) if has[0] => return false,
-                // They have no reverse mode, or one of their own.
-                Call::Kernel(_) | Call::While(_) | Call::Print(_) | Call::Named(_) | Call::Callback(_) => args.len(),
-                Call::Custom(custom) => custom.captured,
-                Call::CustomJvp(custom) => custom.captured,
-                Call::Scan(_) | Call::Case(_) | Call::Closed(_) | Call::Checkpoint(_) | Call::ShardMap(_) => 0,
+            Op::Call(call) => match call.rule().guards_from(has) {
+                Some(first) => first,
+                None => return false,
             },
             _ => 0,
         };
@@ -261,7 +258,7 @@ impl Batched<'_> {
                 for i in (0..args.len()).filter(|&i| has[i] && graph.ty(e.args[i]).dtype.is_float()) {
                     let Type { dtype, shape } = to.ty(args[i]).clone();
                     let zeros = to.splat(Literal::new(dtype, 0.0), &shape);
-                    args[i] = batch_control::choose(to, which, args[i], zeros);
+                    args[i] = choose(to, which, args[i], zeros);
                 }
                 true
             }
@@ -318,7 +315,7 @@ impl Batched<'_> {
             }
             Op::Call(call) => {
                 let taken = self.taken.as_ref().map(|taken| taken.which);
-                let made = batch_control::through(self.to.get_mut(), call, &args, &has, axis, taken)?;
+                let made = call.rule().batched(Batch { to: self.to.get_mut(), args: &args, has: &has, axis, taken })?;
                 e.results.iter().zip(made).for_each(|(&r, (v, has))| self.define(r, v, has));
                 return Ok(());
             }

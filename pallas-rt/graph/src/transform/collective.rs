@@ -3,68 +3,26 @@ use super::Refused;
 use super::batch::stretched;
 use crate::build::dims;
 use crate::graph::{Graph, Var};
-use crate::mesh::{Collective, Exchange, State};
+use crate::mesh::{Collective, Form, Piece};
 use pallas_ir::structural::{Concat, Iota, Reduce, Slice, Transpose};
 use pallas_ir::{At, DType, Diag, Literal, Loc, ScalarOp, StructuralOp};
 
+/// The derivative of a collective. No method has a default.
+pub(crate) trait CollectiveRule {
+    /// The cotangent of its operand, from that of its result; `None` if it has no operand.
+    fn transposed(&self, to: &mut Graph, op: &Collective, cotangent: Var) -> Option<Var>;
+}
+
 /// Refuses a collective that has no derivative.
 pub(super) fn linear(op: &Collective, at: Loc) -> Result<(), Refused> {
-    match &op.kind {
-        Exchange::AllReduce(monoid) | Exchange::ReduceScatter(monoid) if *monoid != ScalarOp::Add => {
+    match op.form() {
+        Form::Fold(monoid, _) if monoid != ScalarOp::Add => {
             let message = format!("the derivative of `{}` by {monoid}", op.name());
             let help = "pass it a `stop_gradient` of its argument, or state the derivative by `custom_vjp`";
             Err(Refused { at, diag: Diag::new("collective", At::Op, message, help) })
         }
         _ => Ok(()),
     }
-}
-
-/// The state of a cotangent, from that of its value.
-fn dual(state: State) -> State {
-    match state {
-        State::Unreduced => State::Reduced,
-        State::Reduced => State::Unreduced,
-        state => state,
-    }
-}
-
-/// The cotangent of a collective's operand; `None` for a collective without one.
-pub(super) fn transposed(to: &mut Graph, op: &Collective, cotangent: Var) -> Option<Var> {
-    let kind = match &op.kind {
-        Exchange::Table(_) => return None,
-        Exchange::AllGather => Exchange::ReduceScatter(ScalarOp::Add),
-        Exchange::ReduceScatter(_) => Exchange::AllGather,
-        Exchange::AllToAll => Exchange::AllToAll,
-        // Examples of a batch have no states: each has the sum of the cotangents of all.
-        Exchange::AllReduce(_) if op.mesh.is_batch() => op.kind.clone(),
-        // Its operand varies, and its result is the same everywhere.
-        Exchange::AllReduce(_) => Exchange::Cast { from: State::Invariant, to: State::Varying },
-        Exchange::Permute(sources) => {
-            let mut targets = vec![None; sources.len()];
-            for (to, from) in sources.iter().enumerate().filter_map(|(to, from)| from.map(|from| (to, from))) {
-                targets[from] = Some(to);
-            }
-            Exchange::Permute(targets)
-        }
-        Exchange::Cast { from, to: state } => match (dual(*state), dual(*from)) {
-            (_, State::Invariant) => Exchange::AllReduce(ScalarOp::Add),
-            (State::Invariant, _) => return Some(of_first(to, op, cotangent)),
-            (from, state) => Exchange::Cast { from, to: state },
-        },
-    };
-    Some(to.fitting(Collective { kind, ..op.clone() }, &[cotangent]))
-}
-
-/// The value on the first device of each group, and zeros on the others: parts of the value that all of them have.
-fn of_first(to: &mut Graph, op: &Collective, x: Var) -> Var {
-    let ty = to.ty(x).clone();
-    let kind = Exchange::Table((0..op.members() as i32).collect());
-    let number = to.fitting(Collective { kind, ..op.clone() }, &[]);
-    let zero = to.literal(Literal::int(DType::I32, 0));
-    let is_first = to.fitting(ScalarOp::Eq, &[number, zero]);
-    let is_first = to.broadcast(is_first, &ty.shape).expect("a scalar stretches");
-    let zeros = to.splat(Literal::new(ty.dtype, 0.0), &ty.shape);
-    to.fitting(ScalarOp::Select, &[is_first, x, zeros])
 }
 
 /// The collective of many operands, along a first axis, at once: parts for the devices stay in front.
@@ -81,11 +39,11 @@ pub(super) fn batched(to: &mut Graph, op: &Collective, x: Var) -> Var {
 
 /// Returns true if the result of a collective over the axis of a batch differs between its elements.
 pub(super) fn differs_along(op: &Collective, operand_differs: bool) -> bool {
-    match &op.kind {
-        Exchange::AllGather | Exchange::AllReduce(_) => false,
-        Exchange::AllToAll | Exchange::ReduceScatter(_) | Exchange::Table(_) => true,
-        Exchange::Permute(sources) => operand_differs || sources.contains(&None),
-        Exchange::Cast { .. } => operand_differs,
+    match op.form() {
+        Form::Stack(Piece::Whole) | Form::Fold(_, Piece::Whole) => false,
+        Form::Stack(Piece::Part) | Form::Fold(_, Piece::Part) | Form::Number(_) => true,
+        Form::One(_) => operand_differs || op.sources().contains(&None),
+        Form::Own => operand_differs,
     }
 }
 
@@ -109,29 +67,31 @@ pub(super) fn along(to: &mut Graph, op: &Collective, operand: Option<(Var, bool)
             to.fitting(StructuralOp::from(Reduce::dropping(monoid, vec![0])), &[all])
         }
     };
-    let result = match &op.kind {
+    let result = match op.form() {
         // The parts of the result are the elements of the operand.
-        Exchange::AllGather => of_all(to),
-        Exchange::AllToAll => {
+        Form::Stack(Piece::Whole) => of_all(to),
+        Form::Stack(Piece::Part) => {
             let all = of_all(to);
             let axes = [1, 0].into_iter().chain(2..to.ty(all).shape.len()).collect();
             to.fitting(StructuralOp::from(Transpose { axes }), &[all])
         }
         // The parts of the sum are the elements of the result.
-        Exchange::AllReduce(monoid) | Exchange::ReduceScatter(monoid) => reduced(to, *monoid),
-        Exchange::Permute(sources) if differs => {
+        Form::Fold(monoid, _) => reduced(to, monoid),
+        Form::One(_) if differs => {
             let all = of_all(to);
-            permuted(to, all, sources)
+            permuted(to, all, &op.sources())
         }
-        Exchange::Permute(_) | Exchange::Cast { .. } => x,
-        Exchange::Table(_) => unreachable!("a table has no operand"),
+        Form::One(_) | Form::Own => x,
+        Form::Number(_) => unreachable!("a table has no operand"),
     };
     (result, differs)
 }
 
 /// The entries of a table.
 fn numbers(to: &mut Graph, op: &Collective) -> Var {
-    let Exchange::Table(table) = &op.kind else { unreachable!("only a table has no operand") };
+    let number =
+        |k| if let Form::Number(n) = op.kind.form(k) { n } else { unreachable!("only a table has no operand") };
+    let table: Vec<i32> = (0..op.members()).map(number).collect();
     if table.iter().copied().eq(0..table.len() as i32) {
         let iota = Iota { shape: dims(&[table.len()]), axis: 0, dtype: DType::I32 };
         return to.fitting(StructuralOp::from(iota), &[]);

@@ -1,13 +1,11 @@
 //! Forward mode.
-use super::active::carried;
-use super::jvp_kernel::{self, Tangents};
 use super::rule::{made, structural, value};
 use super::split::split;
-use super::{Refused, collective, manual, memo, within_limits};
-use crate::call::{Call, Case, Scan, While};
+use super::{Refused, collective, memo, within_limits};
+use crate::call::{Call, Closed, Stage};
 use crate::graph::{Equation, Graph, Op, Var};
 use crate::inline::expanded;
-use pallas_ir::{At, Diag, E, Literal, Loc};
+use pallas_ir::{E, Literal};
 use std::cell::RefCell;
 
 /// The Jacobian-vector product: a graph that computes a graph's results, and from tangents of the parameters for which
@@ -67,11 +65,7 @@ struct WithTangents {
 fn tangents(graph: &Graph, on: &[bool], apart: bool) -> Result<WithTangents, Refused> {
     assert_eq!(on.len(), graph.params.len(), "one entry for each parameter");
     let _memo = memo::scope();
-    let graph = &expanded(graph, &|call| match call {
-        Call::Closed(graph) => Some(graph),
-        Call::Checkpoint(checkpoint) => Some(&checkpoint.graph),
-        _ => None,
-    });
+    let graph = &expanded(graph, &|call| call.expands(Stage::Forward));
     let mut to = Graph {
         types: graph.types.clone(),
         params: graph.params.clone(),
@@ -94,7 +88,7 @@ fn tangents(graph: &Graph, on: &[bool], apart: bool) -> Result<WithTangents, Ref
         to.get_mut().at = e.loc;
         let is_known = given.iter().all(Option::is_none);
         if let (Op::Call(call), false) = (&e.op, is_known) {
-            let made = through_call(to.get_mut(), e, call, &given, apart, 2 * groups)?;
+            let made = call.rule().jvp(Forward { to: to.get_mut(), e, given: &given, apart, groups: 2 * groups })?;
             e.results.iter().zip(made).for_each(|(r, tangent)| found[r.index()] = tangent);
             continue;
         }
@@ -159,183 +153,134 @@ fn grouped(values: &[Var], tangents: &[Option<Var>], ends: &[usize]) -> Vec<Var>
     all
 }
 
-/// Appends a call that computes tangents as well, in place of the call or behind it if `apart` is true; returns the
-/// tangents of its results. What it inlines has sharding groups from number `groups` on.
-fn through_call(
-    to: &mut Graph,
-    e: &Equation,
-    call: &Call,
-    given: &[Option<Var>],
+/// A call in forward mode, which appends itself.
+pub(crate) struct Forward<'a> {
+    /// The graph with tangents, as far as it is made.
+    pub to: &'a mut Graph,
+    /// The call's equation.
+    pub e: &'a Equation,
+    /// By operand, its tangent; at least one has some.
+    pub given: &'a [Option<Var>],
+    /// True if the call with tangents stands behind the one without.
     apart: bool,
+    /// What it inlines has sharding groups from this number on.
     groups: u32,
-) -> Result<Vec<Option<Var>>, Refused> {
-    let on: Vec<bool> = given.iter().map(Option::is_some).collect();
-    let more = |flags: &[bool]| flags.iter().filter(|on| **on).count();
-    // For each operand that is `on` a tangent, for each result with a tangent a variable.
-    let operands = |to: &mut Graph, on: &[bool]| -> Vec<Option<Var>> {
-        (0..on.len()).map(|i| on[i].then(|| or_zeros(to, given[i], e.args[i]))).collect()
-    };
-    let outputs = |to: &mut Graph, of: &[Option<Var>]| -> Vec<Option<Var>> {
-        e.results.iter().zip(of).map(|(&r, tangent)| tangent.map(|_| to.var(to.ty(r).clone()))).collect()
-    };
-    let (call, args, ends, found) = match call {
-        Call::Scan(scan) => {
-            let on = carried(&scan.body, &on, scan.captured, scan.carried);
-            let fixed = scan.captured + scan.carried;
-            let (takes, gives) = ([scan.captured, fixed, on.len()], [scan.carried, e.results.len()]);
-            let body = loop_body(&scan.body, &on, scan.captured, &takes, &gives)?;
-            let args = grouped(&e.args, &operands(to, &on), &takes);
-            let call = Scan {
-                body: body.graph,
-                captured: scan.captured + more(&on[..scan.captured]),
-                carried: scan.carried + more(&on[scan.captured..fixed]),
-                ..*scan
-            };
-            (Call::Scan(call), args, gives.to_vec(), outputs(to, &body.of_results))
-        }
-        Call::While(call) => {
-            let (first, fixed) = (call.condition_captured, call.body_captured);
-            let n = e.results.len();
-            let on = carried(&call.body, &on[first..], fixed, n);
-            let body = loop_body(&call.body, &on, fixed, &[fixed, fixed + n], &[n])?;
-            let mut condition = call.condition.clone();
-            for &p in call.condition.params[first..].iter().zip(&on[fixed..]).filter(|(_, on)| **on).map(|(p, _)| p) {
-                condition.param(call.condition.ty(p).clone());
-            }
-            // The condition's captured values have no tangents.
-            let all = [vec![false; first], on.clone()].concat();
-            let args = grouped(&e.args, &operands(to, &all), &[first + fixed, first + fixed + n]);
-            let call = While {
-                condition,
-                body: body.graph,
-                condition_captured: first,
-                body_captured: fixed + more(&on[..fixed]),
-            };
-            (Call::While(call), args, vec![n], outputs(to, &body.of_results))
-        }
-        Call::Case(case) => {
-            let mut branches =
-                case.branches.iter().map(|branch| tangents(branch, &on[1..], false)).collect::<Result<Vec<_>, _>>()?;
-            let n = e.results.len();
-            let has: Vec<bool> = (0..n).map(|i| branches.iter().any(|branch| branch.of_results[i].is_some())).collect();
-            for WithTangents { graph, of_results, .. } in &mut branches {
-                let own = graph.results.clone();
-                for ((tangent, &r), _) in of_results.iter_mut().zip(&own).zip(&has).filter(|(_, has)| **has) {
-                    *tangent = Some(or_zeros(graph, *tangent, r));
-                }
-                graph.results = grouped(&own, of_results, &[n]);
-            }
-            let args = grouped(&e.args, given, &[e.args.len()]);
-            let found = outputs(to, &branches[0].of_results);
-            let branches = branches.into_iter().map(|branch| branch.graph).collect();
-            (Call::Case(Case { branches }), args, vec![n], found)
-        }
-        Call::Kernel(call) => {
-            let found = jvp_kernel::kernel(call, &on).map_err(|diag| Refused { at: e.loc, diag })?;
-            let Some(Tangents { call, takes, gives }) = found else {
+}
+
+impl Forward<'_> {
+    /// By operand, true if it has a tangent.
+    pub(crate) fn on(&self) -> Vec<bool> {
+        has(self.given)
+    }
+
+    /// Appends a call that gives tangents as well. Groups of operands and results end at `ends`.
+    pub(crate) fn replaced(
+        self,
+        call: Call,
+        args: Vec<Var>,
+        ends: &[usize],
+        found: Vec<Option<Var>>,
+    ) -> Vec<Option<Var>> {
+        let Forward { to, e, apart, .. } = self;
+        let own = match apart {
+            true => {
                 to.equations.push(e.clone());
-                return Ok(vec![None; e.results.len()]);
-            };
-            let args = grouped(&e.args, &operands(to, &takes), &[takes.len()]);
-            let found = e.results.iter().zip(&gives).map(|(&r, has)| has.then(|| to.var(to.ty(r).clone()))).collect();
-            (Call::Kernel(call), args, vec![gives.len()], found)
-        }
-        Call::Custom(custom) if custom.has_tangents => {
-            let WithTangents { mut graph, of_results, .. } = tangents(&custom.primal, &on, false)?;
-            graph.results = grouped(&graph.results, &of_results, &[e.results.len()]);
-            let found = outputs(to, &of_results);
-            (Call::Closed(graph), grouped(&e.args, given, &[e.args.len()]), vec![e.results.len()], found)
-        }
-        Call::Custom(_) => {
-            let message = "forward mode of a function that states its reverse-mode gradient".to_string();
-            let help = "use reverse mode: `grad`, `vjp`, `jacrev`";
-            return Err(Refused { at: e.loc, diag: Diag::new("custom-tangent", At::Op, message, help) });
-        }
-        Call::ShardMap(map) => {
-            let WithTangents { mut graph, of_results, .. } = tangents(&map.body, &on, false)?;
-            graph.results = grouped(&graph.results, &of_results, &[e.results.len()]);
-            let found = outputs(to, &of_results);
-            let some = |of: &[Option<Var>]| of.iter().map(Option::is_some).collect::<Vec<_>>();
-            let call = manual::with_tangents(map, graph, &on, &some(&of_results))?;
-            (Call::ShardMap(call), grouped(&e.args, given, &[e.args.len()]), vec![e.results.len()], found)
-        }
-        Call::Named(_) => {
-            to.equations.push(e.clone());
-            return Ok(given.to_vec());
-        }
-        Call::Callback(callback) => {
-            if callback.gives.iter().any(|ty| ty.dtype.is_float()) {
-                return Err(no_derivative(e.loc));
+                e.results.iter().map(|&r| to.var(to.ty(r).clone())).collect()
             }
-            to.equations.push(e.clone());
-            return Ok(vec![None; e.results.len()]);
-        }
-        Call::Print(_) => {
-            to.equations.push(e.clone());
-            return Ok(vec![None]);
-        }
-        Call::CustomJvp(custom) => {
-            no_tangents(&on[..custom.captured], e)?;
-            let is_float = |v: Var, to: &Graph| to.ty(v).dtype.is_float();
-            let mut args = e.args.clone();
-            for (&arg, tangent) in e.args.iter().zip(given).skip(custom.captured) {
-                if is_float(arg, to) {
-                    args.push(or_zeros(to, *tangent, arg));
-                }
+            false => e.results.clone(),
+        };
+        let results = grouped(&own, &found, ends);
+        to.equations.push(Equation { op: call.into(), args, results, loc: e.loc });
+        found
+    }
+
+    /// Appends the call as it is.
+    pub(crate) fn kept(self) {
+        self.to.equations.push(self.e.clone());
+    }
+
+    /// Appends the call as it is, and the equations of a graph behind it; returns their results.
+    pub(crate) fn inlined(self, graph: &Graph, args: &[Var]) -> Vec<Var> {
+        self.to.equations.push(self.e.clone());
+        self.to.inline_apart(graph, args, self.groups)
+    }
+
+    /// The tangents of the operands of floating-point types from number `first` on, zeros where there are none.
+    pub(crate) fn tangents_of_floats(&mut self, first: usize) -> Vec<Var> {
+        let all = self.e.args.iter().zip(self.given).skip(first);
+        let floats: Vec<_> = all.filter(|(v, _)| self.to.ty(**v).dtype.is_float()).collect();
+        floats.into_iter().map(|(&v, tangent)| or_zeros(self.to, *tangent, v)).collect()
+    }
+
+    /// Appends a call of a function that gives tangents as well.
+    pub(crate) fn function(mut self, graph: &Graph) -> Result<Vec<Option<Var>>, Refused> {
+        let (body, found) = self.body(graph)?;
+        let (found, args, gives) = (self.outputs(&found), self.operands(), self.e.results.len());
+        Ok(self.replaced(Closed(body).into(), args, &[gives], found))
+    }
+
+    /// A graph of all operands with tangents of those that have some, and by result true if it has one.
+    pub(crate) fn body(&self, graph: &Graph) -> Result<(Graph, Vec<bool>), Refused> {
+        let WithTangents { mut graph, of_results, .. } = tangents(graph, &self.on(), false)?;
+        graph.results = grouped(&graph.results, &of_results, &[of_results.len()]);
+        Ok((graph, has(&of_results)))
+    }
+
+    /// Branches with tangents of the parameters that are `on`, and by result true if one of them gives it a tangent: then all do.
+    pub(crate) fn branches(&self, branches: &[Graph], on: &[bool]) -> Result<(Vec<Graph>, Vec<bool>), Refused> {
+        let mut made = branches.iter().map(|branch| tangents(branch, on, false)).collect::<Result<Vec<_>, _>>()?;
+        let n = self.e.results.len();
+        let found: Vec<bool> = (0..n).map(|i| made.iter().any(|branch| branch.of_results[i].is_some())).collect();
+        for WithTangents { graph, of_results, .. } in &mut made {
+            let own = graph.results.clone();
+            for ((tangent, &r), _) in of_results.iter_mut().zip(&own).zip(&found).filter(|(_, has)| **has) {
+                *tangent = Some(or_zeros(graph, *tangent, r));
             }
-            to.equations.push(e.clone());
-            // The rule computes the results too; `common` lets both share them.
-            let mut tangents = to.inline_apart(&custom.rule, &args, groups).split_off(e.results.len()).into_iter();
-            let found = e.results.iter().map(|&r| if is_float(r, to) { tangents.next() } else { None });
-            return Ok(found.collect());
+            graph.results = grouped(&own, of_results, &[n]);
         }
-        Call::Closed(_) | Call::Checkpoint(_) => unreachable!("they are expanded before"),
-    };
-    let own = match apart {
-        true => {
-            to.equations.push(e.clone());
-            e.results.iter().map(|&r| to.var(to.ty(r).clone())).collect()
+        Ok((made.into_iter().map(|branch| branch.graph).collect(), found))
+    }
+
+    /// The operands, followed by the tangents of those that have some.
+    pub(crate) fn operands(&self) -> Vec<Var> {
+        grouped(&self.e.args, self.given, &[self.e.args.len()])
+    }
+
+    /// The operands in groups that end at `ends`, each followed by tangents of those that are `on`, zeros where there are none.
+    pub(crate) fn grouped_operands(&mut self, on: &[bool], ends: &[usize]) -> Vec<Var> {
+        let all = self.e.args.iter().zip(self.given).zip(on);
+        let tangents: Vec<_> = all.map(|((&v, given), on)| on.then(|| or_zeros(self.to, *given, v))).collect();
+        grouped(&self.e.args, &tangents, ends)
+    }
+
+    /// The body of a loop with tangents of the parameters that are `on`, and by result true if it has one. Groups of parameters
+    /// and of results end at `takes` and `gives`; the carried values are parameters from position `first`, and the first group of
+    /// results.
+    pub(crate) fn loop_body(
+        &self,
+        body: &Graph,
+        on: &[bool],
+        first: usize,
+        takes: &[usize],
+        gives: &[usize],
+    ) -> Result<(Graph, Vec<bool>), Refused> {
+        let WithTangents { mut graph, of_params, mut of_results } = tangents(body, on, false)?;
+        let own = graph.results.clone();
+        for i in (0..gives[0]).filter(|&i| on[first + i]) {
+            of_results[i] = Some(or_zeros(&mut graph, of_results[i], own[i]));
         }
-        false => e.results.clone(),
-    };
-    let results = grouped(&own, &found, &ends);
-    to.equations.push(Equation { op: call.into(), args, results, loc: e.loc });
-    Ok(found)
-}
-
-/// Refuses tangents of arrays that a function with stated tangents captures.
-pub(super) fn no_tangents(captured: &[bool], e: &Equation) -> Result<(), Refused> {
-    if !captured.contains(&true) {
-        return Ok(());
+        graph.params = grouped(&body.params, &of_params, takes);
+        graph.results = grouped(&own, &of_results, gives);
+        Ok((graph, has(&of_results)))
     }
-    let message = "a function with a stated derivative captures an array that the derivative is asked for".to_string();
-    let help = "pass the array as an argument, or capture its `stop_gradient`";
-    Err(Refused { at: e.loc, diag: Diag::new("custom-captured", At::Op, message, help) })
-}
 
-/// Refuses the derivative of a function of the host.
-pub(super) fn no_derivative(at: Loc) -> Refused {
-    let help =
-        "state it by `custom_jvp` around the callback, or give the callback the `stop_gradient` of its arguments";
-    Refused { at, diag: Diag::new("callback", At::Op, "a derivative of a `pure_callback`".into(), help) }
-}
-
-/// The body of a loop with tangents of the parameters that are `on`. Groups of parameters and of results end at `takes`
-/// and `gives`; the carried values are parameters from position `first`, and the first group of results.
-fn loop_body(
-    body: &Graph,
-    on: &[bool],
-    first: usize,
-    takes: &[usize],
-    gives: &[usize],
-) -> Result<WithTangents, Refused> {
-    let mut made = tangents(body, on, false)?;
-    let own = made.graph.results.clone();
-    for i in (0..gives[0]).filter(|&i| on[first + i]) {
-        let tangent = or_zeros(&mut made.graph, made.of_results[i], own[i]);
-        made.of_results[i] = Some(tangent);
+    /// For each result with a tangent a variable.
+    pub(crate) fn outputs(&mut self, has: &[bool]) -> Vec<Option<Var>> {
+        let one = |(&r, has): (&Var, &bool)| has.then(|| self.to.var(self.to.ty(r).clone()));
+        self.e.results.iter().zip(has).map(one).collect()
     }
-    made.graph.params = grouped(&body.params, &made.of_params, takes);
-    made.graph.results = grouped(&own, &made.of_results, gives);
-    Ok(made)
+}
+
+fn has(tangents: &[Option<Var>]) -> Vec<bool> {
+    tangents.iter().map(Option::is_some).collect()
 }

@@ -1,9 +1,9 @@
 //! Check that a graph is linear in some of its parameters, read off the tangents of its operations.
 use super::rule::{made, structural, value};
-use crate::call::Call;
+use crate::call::{Call, Stage};
 use crate::dynamic::Dynamic;
 use crate::graph::{Equation, Graph, Op, Var};
-use crate::mesh::Exchange;
+use crate::mesh::Form;
 use pallas_ir::{E, Literal, Loc, ScalarOp, Type};
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -20,6 +20,12 @@ pub struct NotLinear {
     pub ty: Type,
 }
 
+/// What a call that stays one is as a function of the parameters. No method has a default.
+pub(crate) trait CallLinear {
+    /// The linearity of its results, of which at least one operand depends on the parameters.
+    fn linearity(&self, of: &mut Analysis, e: &Equation, args: &[Linearity]) -> Vec<Linearity>;
+}
+
 /// A value as a function of the parameters. A loop joins what a carried value is before and after a step.
 ///
 /// ```text
@@ -30,7 +36,7 @@ pub struct NotLinear {
 ///          zero
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-enum Kind {
+pub(crate) enum Linearity {
     Zero,
     Constant,
     Linear,
@@ -47,50 +53,53 @@ enum Kind {
 /// and functions of the host are linear only if `inside` is false.
 pub fn not_linear(graph: &Graph, on: &[bool], first: usize, inside: bool) -> Option<NotLinear> {
     let mut analysis = Analysis { inside, wrong: vec![], known: HashMap::new() };
-    let params: Vec<Kind> = on.iter().map(|&on| if on { Kind::Linear } else { Kind::Constant }).collect();
+    let params: Vec<Linearity> =
+        on.iter().map(|&on| if on { Linearity::Linear } else { Linearity::Constant }).collect();
     let found = analysis.graph(graph, &params);
     graph.results.iter().zip(found).skip(first).find_map(|(r, kind)| {
         let ty = graph.ty(*r).clone();
         match kind {
-            Kind::Wrong(i) => {
+            Linearity::Wrong(i) => {
                 let (at, op) = &analysis.wrong[i];
                 Some(NotLinear { at: *at, op: Some(op.clone()), ty })
             }
-            Kind::Constant if ty.dtype.is_float() => Some(NotLinear { at: graph.at, op: None, ty }),
-            Kind::Zero | Kind::Constant | Kind::Linear => None,
+            Linearity::Constant if ty.dtype.is_float() => Some(NotLinear { at: graph.at, op: None, ty }),
+            Linearity::Zero | Linearity::Constant | Linearity::Linear => None,
         }
     })
 }
 
-struct Analysis {
+/// A walk over a graph.
+pub(crate) struct Analysis {
     inside: bool,
     /// Lines and names of operations that are not linear.
     wrong: Vec<(Loc, String)>,
-    /// The kinds of results of calls, by those of their operands. A loop asks for its body more than once, so without these
+    /// The linearity of results of calls, by those of their operands. A loop asks for its body more than once, so without these
     /// loops in loops would cost twice as much for each level.
-    known: HashMap<(*const Call, Vec<Kind>), Vec<Kind>>,
+    known: HashMap<(*const Call, Vec<Linearity>), Vec<Linearity>>,
 }
 
 impl Analysis {
-    fn wrong(&mut self, e: &Equation) -> Kind {
+    /// Notes that an operation is not linear.
+    pub(crate) fn wrong(&mut self, e: &Equation) -> Linearity {
         let text = e.op.to_string();
         self.wrong.push((e.loc, text.split_whitespace().next().unwrap_or_default().to_string()));
-        Kind::Wrong(self.wrong.len() - 1)
+        Linearity::Wrong(self.wrong.len() - 1)
     }
 
-    /// The kinds of a graph's results.
-    fn graph(&mut self, graph: &Graph, params: &[Kind]) -> Vec<Kind> {
-        let mut kinds = vec![Kind::Constant; graph.types.len()];
+    /// The linearity of a graph's results.
+    pub(crate) fn graph(&mut self, graph: &Graph, params: &[Linearity]) -> Vec<Linearity> {
+        let mut kinds = vec![Linearity::Constant; graph.types.len()];
         graph.params.iter().zip(params).for_each(|(p, &kind)| kinds[p.index()] = kind);
         for e in &graph.equations {
-            let args: Vec<Kind> = e.args.iter().map(|a| kinds[a.index()]).collect();
+            let args: Vec<Linearity> = e.args.iter().map(|a| kinds[a.index()]).collect();
             let found = self.equation(graph, e, &args);
             e.results.iter().zip(found).for_each(|(r, kind)| kinds[r.index()] = kind);
         }
         graph.results.iter().map(|r| kinds[r.index()]).collect()
     }
 
-    fn equation(&mut self, graph: &Graph, e: &Equation, args: &[Kind]) -> Vec<Kind> {
+    fn equation(&mut self, graph: &Graph, e: &Equation, args: &[Linearity]) -> Vec<Linearity> {
         let n = e.results.len();
         if let Op::Call(call) = &e.op {
             let key = (Arc::as_ptr(call), args.to_vec());
@@ -104,76 +113,44 @@ impl Analysis {
         if let Some(wrong) = first_wrong(args) {
             return vec![wrong; n];
         }
-        let kind = if args.contains(&Kind::Linear) {
-            if is_linear(graph, e, args) { Kind::Linear } else { self.wrong(e) }
+        let kind = if args.contains(&Linearity::Linear) {
+            if is_linear(graph, e, args) { Linearity::Linear } else { self.wrong(e) }
         } else if is_zero(graph, e, args) {
-            Kind::Zero
+            Linearity::Zero
         } else {
-            Kind::Constant
+            Linearity::Constant
         };
         vec![kind; n]
     }
 
-    fn call(&mut self, graph: &Graph, e: &Equation, call: &Call, args: &[Kind]) -> Vec<Kind> {
-        match call {
-            Call::Closed(called) => return self.graph(called, args),
-            Call::Checkpoint(checkpoint) => return self.graph(&checkpoint.graph, args),
-            Call::Named(_) => return args.to_vec(),
-            _ => {}
+    fn call(&mut self, graph: &Graph, e: &Equation, call: &Call, args: &[Linearity]) -> Vec<Linearity> {
+        let function = call.expands(Stage::Plan);
+        let is_transparent = |graph: &&Graph| call.expands(Stage::Forward).is_some() || graph.equations.is_empty();
+        if let Some(graph) = function.filter(is_transparent) {
+            return self.graph(graph, args);
         }
-        let depends = args.iter().any(|kind| matches!(kind, Kind::Linear | Kind::Wrong(_)));
+        let depends = args.iter().any(|kind| matches!(kind, Linearity::Linear | Linearity::Wrong(_)));
         if !depends {
-            return vec![Kind::Constant; e.results.len()];
+            return vec![Linearity::Constant; e.results.len()];
         }
         if !self.inside {
-            let of = |r: &Var| if graph.ty(*r).dtype.is_float() { Kind::Linear } else { Kind::Constant };
+            let of = |r: &Var| if graph.ty(*r).dtype.is_float() { Linearity::Linear } else { Linearity::Constant };
             return e.results.iter().map(|r| first_wrong(args).unwrap_or_else(|| of(r))).collect();
         }
-        match call {
-            Call::Scan(scan) => {
-                let fixed = scan.captured + scan.carried;
-                self.turns(e, args, scan.captured..fixed, |of, args| of.graph(&scan.body, args))
-            }
-            Call::While(call) => {
-                let (first, fixed) = (call.condition_captured, call.condition_captured + call.body_captured);
-                let own = [&args[first..]].concat();
-                let carried = call.body_captured..args.len() - first;
-                let found = self.turns(e, &own, carried, |of, args| of.graph(&call.body, args));
-                let of_condition = [&args[..first], &found].concat();
-                debug_assert_eq!(found.len(), args.len() - fixed);
-                match self.graph(&call.condition, &of_condition)[0] {
-                    Kind::Zero | Kind::Constant => found,
-                    wrong @ (Kind::Wrong(_) | Kind::Linear) => vec![wrong; found.len()],
-                }
-            }
-            Call::Case(case) => match args[0] {
-                wrong @ Kind::Wrong(_) => vec![wrong; e.results.len()],
-                Kind::Zero | Kind::Constant | Kind::Linear => {
-                    let mut found = self.graph(&case.branches[0], &args[1..]);
-                    for branch in &case.branches[1..] {
-                        let other = self.graph(branch, &args[1..]);
-                        found = self.joined(e, &found, &other);
-                    }
-                    found
-                }
-            },
-            Call::Custom(custom) => self.graph(&custom.primal, args),
-            Call::CustomJvp(custom) => self.graph(&custom.primal, args),
-            Call::ShardMap(map) => self.graph(&map.body, args),
-            Call::Print(_) => vec![Kind::Constant],
-            Call::Kernel(_) | Call::Callback(_) => vec![self.wrong(e); e.results.len()],
-            Call::Closed(_) | Call::Checkpoint(_) | Call::Named(_) => unreachable!("they come before"),
+        match function {
+            Some(graph) => self.graph(graph, args),
+            None => call.linear().expect("it stays").linearity(self, e, args),
         }
     }
 
-    /// The kinds of the results of a loop whose body takes such values; `carried` are the numbers of those that a step replaces.
-    fn turns(
+    /// The linearity of the results of a loop whose body takes such values; `carried` are the numbers of those that a step replaces.
+    pub(crate) fn turns(
         &mut self,
         e: &Equation,
-        args: &[Kind],
+        args: &[Linearity],
         carried: Range<usize>,
-        mut step: impl FnMut(&mut Analysis, &[Kind]) -> Vec<Kind>,
-    ) -> Vec<Kind> {
+        mut step: impl FnMut(&mut Analysis, &[Linearity]) -> Vec<Linearity>,
+    ) -> Vec<Linearity> {
         let mut args = args.to_vec();
         loop {
             let mut found = step(self, &args);
@@ -186,40 +163,41 @@ impl Analysis {
         }
     }
 
-    fn joined(&mut self, e: &Equation, a: &[Kind], b: &[Kind]) -> Vec<Kind> {
-        let mut one = |(&a, &b): (&Kind, &Kind)| match (a, b) {
-            (wrong @ Kind::Wrong(_), _) | (_, wrong @ Kind::Wrong(_)) => wrong,
-            (Kind::Zero, other) | (other, Kind::Zero) => other,
-            (Kind::Constant, Kind::Constant) | (Kind::Linear, Kind::Linear) => a,
-            (Kind::Constant, Kind::Linear) | (Kind::Linear, Kind::Constant) => self.wrong(e),
+    /// What values are that come from one or the other place.
+    pub(crate) fn joined(&mut self, e: &Equation, a: &[Linearity], b: &[Linearity]) -> Vec<Linearity> {
+        let mut one = |(&a, &b): (&Linearity, &Linearity)| match (a, b) {
+            (wrong @ Linearity::Wrong(_), _) | (_, wrong @ Linearity::Wrong(_)) => wrong,
+            (Linearity::Zero, other) | (other, Linearity::Zero) => other,
+            (Linearity::Constant, Linearity::Constant) | (Linearity::Linear, Linearity::Linear) => a,
+            (Linearity::Constant, Linearity::Linear) | (Linearity::Linear, Linearity::Constant) => self.wrong(e),
         };
         a.iter().zip(b).map(&mut one).collect()
     }
 }
 
-fn first_wrong(kinds: &[Kind]) -> Option<Kind> {
-    kinds.iter().copied().find(|kind| matches!(kind, Kind::Wrong(_)))
+fn first_wrong(kinds: &[Linearity]) -> Option<Linearity> {
+    kinds.iter().copied().find(|kind| matches!(kind, Linearity::Wrong(_)))
 }
 
 /// Returns true if an operation without operands that depend on the parameters gives zeros for sure.
-fn is_zero(graph: &Graph, e: &Equation, args: &[Kind]) -> bool {
+fn is_zero(graph: &Graph, e: &Equation, args: &[Linearity]) -> bool {
     match &e.op {
         // NaN stands for elements that do not exist.
         Op::Literal(x) => *x == Literal::new(x.dtype, 0.0) || x.as_f64().is_nan(),
-        Op::Scalar(ScalarOp::Mul) => args.contains(&Kind::Zero),
-        Op::StopGradient => args.contains(&Kind::Zero),
+        Op::Scalar(ScalarOp::Mul) => args.contains(&Linearity::Zero),
+        Op::StopGradient => args.contains(&Linearity::Zero),
         // A linear function of zeros.
         _ => {
-            let linear = |&kind: &Kind| if kind == Kind::Zero { Kind::Linear } else { kind };
+            let linear = |&kind: &Linearity| if kind == Linearity::Zero { Linearity::Linear } else { kind };
             let is_float = |v: &Var| graph.ty(*v).dtype.is_float();
-            let args: Vec<Kind> = args.iter().map(linear).collect();
-            args.contains(&Kind::Linear) && e.results.iter().all(is_float) && is_linear(graph, e, &args)
+            let args: Vec<Linearity> = args.iter().map(linear).collect();
+            args.contains(&Linearity::Linear) && e.results.iter().all(is_float) && is_linear(graph, e, &args)
         }
     }
 }
 
 /// Returns true if an operation is linear in those of its operands that depend on the parameters.
-fn is_linear(graph: &Graph, e: &Equation, args: &[Kind]) -> bool {
+fn is_linear(graph: &Graph, e: &Equation, args: &[Linearity]) -> bool {
     match &e.op {
         Op::Scalar(op) => by_tangents(graph, e, args, |to, params, y, tangents| {
             let args: Vec<E<'_>> = params.iter().map(|&v| value(to, v)).collect();
@@ -229,12 +207,11 @@ fn is_linear(graph: &Graph, e: &Equation, args: &[Kind]) -> bool {
             let types: Vec<_> = e.args.iter().map(|&a| graph.ty(a).clone()).collect();
             structural(to, params, &types, |args| op.jvp(args, value(to, y), tangents)).map(made)
         }),
-        Op::Collective(op) => match &op.kind {
-            Exchange::AllReduce(op) | Exchange::ReduceScatter(op) => *op == ScalarOp::Add,
-            Exchange::AllGather | Exchange::AllToAll | Exchange::Permute(_) => true,
-            Exchange::Table(_) | Exchange::Cast { .. } => true,
+        Op::Collective(op) => match op.form() {
+            Form::Fold(by, _) => by == ScalarOp::Add,
+            Form::Number(_) | Form::Own | Form::One(_) | Form::Stack(_) => true,
         },
-        Op::Dynamic(Dynamic::Update) => !args[..2].contains(&Kind::Constant),
+        Op::Dynamic(Dynamic::Update) => !args[..2].contains(&Linearity::Constant),
         Op::Dynamic(Dynamic::Slice { .. }) | Op::Barrier | Op::Annotation(_) => true,
         Op::StopGradient | Op::Literal(_) | Op::Call(_) => false,
     }
@@ -245,10 +222,10 @@ fn is_linear(graph: &Graph, e: &Equation, args: &[Kind]) -> bool {
 fn by_tangents(
     graph: &Graph,
     e: &Equation,
-    args: &[Kind],
+    args: &[Linearity],
     tangent: impl for<'t> Fn(&'t RefCell<Graph>, &[Var], Var, &[Option<E<'t>>]) -> Option<Var>,
 ) -> bool {
-    let linear: Vec<usize> = (0..e.args.len()).filter(|&i| args[i] == Kind::Linear).collect();
+    let linear: Vec<usize> = (0..e.args.len()).filter(|&i| args[i] == Linearity::Linear).collect();
     let mut to = Graph::default();
     let params: Vec<Var> = e.args.iter().map(|&a| to.param(graph.ty(a).clone())).collect();
     let y = to.param(graph.ty(e.result()).clone());
@@ -267,7 +244,7 @@ fn by_tangents(
     }
     // What is no factor is a term.
     let is_term = |i: usize| graph.ty(e.args[i]).dtype.is_float() && !linear.contains(&i) && !reads[i];
-    (0..e.args.len()).all(|i| !is_term(i) || args[i] == Kind::Zero)
+    (0..e.args.len()).all(|i| !is_term(i) || args[i] == Linearity::Zero)
 }
 
 /// By variable, true if a result depends on it.

@@ -1,42 +1,42 @@
 //! From a graph to others that compute its derivatives, or its results for many operands at once.
 //!
 //! - `active`: which values depend on which parameters in a way that has a derivative;
-//! - `jvp`: forward mode; `jvp_kernel` has the rule of kernels;
-//! - `batch`: many operands at once, along an axis more; `batch_control` has the rules of loops and branches,
-//!   `batch_kernel` that of kernels;
-//! - `vjp`: reverse mode; `control` has the rules of loops and branches, `checkpoint` that of values that
-//!   are computed again;
-//! - `second`: reverse mode of stated gradients;
-//! - `collective`: what devices exchange, and `manual`: the bodies of `shard_map`, in all three;
+//! - `jvp`: forward mode;
+//! - `batch`: many operands at once, along an axis more;
+//! - `vjp`: reverse mode;
+//! - `calls`: what every call has rules for, `batch_call`: what those for many operands are made of;
+//! - `collective`: what devices exchange, in all three;
 //! - `plain`: plain operations in place of kernels;
 //! - `memo`: what a transformation found out about calls;
 //! - `linearity`: whether stated tangents are linear;
 //! - `split`: what a linear function stores, and the linear function.
 mod active;
 mod batch;
-mod batch_control;
-mod batch_kernel;
-mod checkpoint;
+mod batch_call;
+mod calls;
 mod collective;
-mod control;
 mod jvp;
-mod jvp_kernel;
 mod linearity;
-mod manual;
 mod memo;
 mod plain;
 mod rule;
-mod second;
 mod split;
 mod vjp;
 
 pub use crate::refused::Refused;
-pub(crate) use batch::batched_for;
+pub(crate) use active::{carried, fixpoint, of_graph as active};
+pub(crate) use batch::{BatchAxis, batched_at_least, batched_branch, batched_for, wider};
 pub use batch::{batched, batched_along};
+pub(crate) use batch_call::{Batch, agrees, choose, differing, inlined, swapped, widened};
+pub(crate) use calls::{Backward, CallRule, is_float, no_tangents, or_zeros};
+pub(crate) use collective::CollectiveRule;
+pub(crate) use jvp::Forward;
 pub use jvp::{jvp, linearize};
+pub(crate) use linearity::{Analysis, CallLinear, Linearity};
 pub use linearity::{NotLinear, not_linear};
 pub use plain::without_kernels;
 pub use split::split;
+pub(crate) use split::{is_remade, sources};
 pub use vjp::{vjp, vjp_of};
 
 use crate::build;

@@ -52,12 +52,12 @@ pub fn split(graph: &Graph, known: usize, results: usize) -> (Graph, Graph) {
 
 /// Returns true for an operation that is done again where its result is needed: its operand is no larger, and may be known
 /// there anyway.
-pub(super) fn is_remade(op: &Op) -> bool {
+pub(crate) fn is_remade(op: &Op) -> bool {
     matches!(op, Op::Literal(_) | Op::Structural(StructuralOp::Broadcast(_) | StructuralOp::Reshape(_)))
 }
 
 /// The values that such operations make a value of, the first one first, and the value itself.
-pub(super) fn sources<'g>(v: Var, definition: impl Fn(Var) -> Option<&'g Equation>) -> Vec<Var> {
+pub(crate) fn sources<'g>(v: Var, definition: impl Fn(Var) -> Option<&'g Equation>) -> Vec<Var> {
     let mut found = vec![v];
     let of = |v: Var| definition(v).filter(|e| is_remade(&e.op)).and_then(|e| e.args.first().copied());
     while let Some(source) = of(found[found.len() - 1]) {

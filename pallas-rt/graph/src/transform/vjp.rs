@@ -1,8 +1,9 @@
 //! Reverse mode.
 use super::active::active;
+use super::calls::Backward;
 use super::rule::{made, structural, value};
-use super::{Refused, collective, control, memo, within_limits};
-use crate::call::Call;
+use super::{Refused, collective, memo, within_limits};
+use crate::call::Stage;
 use crate::dead::without_dead;
 use crate::dynamic::Dynamic;
 use crate::graph::{Equation, Graph, Op, Var};
@@ -44,7 +45,7 @@ pub fn vjp_of(graph: &Graph, wrt: &[bool], of: &[bool]) -> Result<Graph, Refused
     assert_eq!(of.len(), graph.results.len(), "one entry for each result");
     assert_eq!(wrt.len(), graph.params.len(), "one entry for each parameter");
     let _memo = memo::scope();
-    let graph = expanded(graph, &|call| if let Call::Closed(graph) = call { Some(graph) } else { None });
+    let graph = expanded(graph, &|call| call.expands(Stage::Reverse));
     // The derivative of what nothing reads would be of no use, and hard to find in a scan.
     let graph = &without_dead(graph);
     let active = active(graph, wrt);
@@ -69,7 +70,10 @@ pub fn vjp_of(graph: &Graph, wrt: &[bool], of: &[bool]) -> Result<Graph, Refused
             collective::linear(op, e.loc)?;
         }
         let found = match (&e.op, cotangents[..].first().copied().flatten()) {
-            (Op::Call(call), _) => control::through(back.to.get_mut(), at, e, call, &on, &cotangents)?,
+            (Op::Call(call), _) => {
+                let to = back.to.get_mut();
+                call.rule().vjp(Backward { to, at, e, on: &on, cotangents: &cotangents })?
+            }
             (_, Some(cotangent)) => back.through(e, &on, cotangent),
             (_, None) => continue,
         };
@@ -117,7 +121,7 @@ impl Back {
             Op::Barrier => vec![Some(cotangent)],
             // As the value, so its cotangent.
             Op::Annotation(_) => vec![Some(self.to.get_mut().fitting(e.op.in_groups_from(self.groups), &[cotangent]))],
-            Op::Collective(op) => vec![collective::transposed(self.to.get_mut(), op, cotangent)],
+            Op::Collective(op) => vec![op.kind.rule().transposed(self.to.get_mut(), op, cotangent)],
             Op::Scalar(op) => {
                 let value = |v: Var| value(&self.to, v);
                 let args: Vec<E<'_>> = e.args.iter().map(|&v| value(v)).collect();

@@ -48,7 +48,8 @@ fn ours(drawn: &Drawn) -> Vec<(String, Option<Sharding>)> {
     let mut seen = HashMap::new();
     for id in program.preorder() {
         let node = &program.nodes[id];
-        let is_left_out = matches!(node.kind, Kind::While(_) | Kind::Case | Kind::Group(_)) || node.label == usize::MAX;
+        let is_left_out =
+            matches!(node.kind, Kind::Loop(_) | Kind::Branches(_) | Kind::Group(_)) || node.label == usize::MAX;
         if is_left_out || program.ty(node.results[0]).shape.is_empty() {
             continue;
         }
@@ -132,7 +133,7 @@ fn propagation_is_that_of_shardy() {
 
 /// Operations that are several of StableHLO, or have no rule of their own there.
 fn is_compared(program: &Program, id: NodeId) -> bool {
-    !matches!(program.nodes[id].kind, Kind::Edge | Kind::While(_) | Kind::Case | Kind::Group(_) | Kind::Constant)
+    !matches!(program.nodes[id].kind, Kind::Edge | Kind::Loop(_) | Kind::Branches(_) | Kind::Group(_) | Kind::Constant)
 }
 
 #[test]

@@ -55,7 +55,7 @@ fn ours(case: &Case) -> [usize; 2] {
         made.equations.iter().filter_map(|e| if let Op::Collective(op) = &e.op { Some(&op.kind) } else { None });
     kinds.fold([0, 0], |[permutes, gathers], kind| match kind {
         Exchange::Permute(_) => [permutes + 1, gathers],
-        Exchange::AllGather => [permutes, gathers + 1],
+        Exchange::AllGather(_) => [permutes, gathers + 1],
         _ => [permutes, gathers],
     })
 }

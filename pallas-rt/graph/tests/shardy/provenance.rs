@@ -4,7 +4,7 @@ use super::draw::{Config, Drawn};
 use super::oracle::{ask, python};
 use super::{parsed, programs};
 use pallas_graph::Graph;
-use pallas_graph::call::{Call, Scan};
+use pallas_graph::call::{Closed, Scan};
 use pallas_graph::mesh::{Annotation, DimSharding, Mesh, Sharding};
 use pallas_graph::shard::view::{Kind, Program, Val};
 use pallas_graph::shard::{Origin, Propagation, Reason, Slot, Via, inlined, propagate};
@@ -125,11 +125,11 @@ fn groups_of_called_graphs_are_apart() {
     body.results = made.iter().map(|&v| member(&mut body, 0, v)).collect();
     let mut graph = Graph::default();
     let [a, b, c, d] = [(); 4].map(|()| graph.param(ty.clone()));
-    let first = graph.push_all(Call::Closed(body.clone()), &[a, b]).expect("operands");
-    let second = graph.push_all(Call::Closed(body.clone()), &[c, d]).expect("operands");
+    let first = graph.push_all(Closed(body.clone()), &[a, b]).expect("operands");
+    let second = graph.push_all(Closed(body.clone()), &[c, d]).expect("operands");
     let scan = Scan { body, captured: 0, carried: 2, length: 3, reverse: false };
     let [e, f] = [(); 2].map(|()| graph.param(ty.clone()));
-    let third = graph.push_all(Call::Scan(scan), &[e, f]).expect("operands");
+    let third = graph.push_all(scan, &[e, f]).expect("operands");
     let own = [graph.param(ty.clone()), graph.param(ty.clone())].map(|v| tanh(&mut graph, v));
     for v in own {
         member(&mut graph, 0, v);

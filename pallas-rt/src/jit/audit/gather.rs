@@ -3,7 +3,7 @@ use super::super::sharded::{Declared, Shardings};
 use super::{Audit, AuditOptions, AuditedConstraint, AuditedMesh, AuditedParameter, ExchangeTotal, PatternUse, Source};
 use crate::error::Result;
 use crate::sharding::{Mesh, Sharding, ShardingPolicy, matches};
-use pallas_graph::call::Call;
+use pallas_graph::call::Named;
 use pallas_graph::mesh::Annotation;
 use pallas_graph::shard::inlined;
 use pallas_graph::shard::view::{Kind, NodeId, Program as View, Val};
@@ -227,7 +227,7 @@ fn named(graph: &Graph) -> HashMap<Loc, String> {
     for e in &graph.equations {
         match &e.op {
             Op::Call(call) => {
-                if let Call::Named(named) = &**call
+                if let Some(named) = Named::of(call)
                     && let Some(at) = constraint(e.args[0])
                 {
                     all.insert(at, named.name.clone());
@@ -237,7 +237,7 @@ fn named(graph: &Graph) -> HashMap<Loc, String> {
             Op::Annotation(Annotation::Constraint(_)) => {
                 let definer = definitions[e.args[0].index()].map(|i| &graph.equations[i].op);
                 if let Some(Op::Call(call)) = definer
-                    && let Call::Named(named) = &**call
+                    && let Some(named) = Named::of(call)
                 {
                     all.insert(e.loc, named.name.clone());
                 }

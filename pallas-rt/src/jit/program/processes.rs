@@ -6,7 +6,7 @@ use crate::disk::{DiskCache, disk_cache};
 use crate::error::{Error, Result};
 use crate::sharding::{Mesh, Receipt};
 use crate::startup::{self, Engine, StartupConfig};
-use pallas_graph::mesh::{Collective, Exchange};
+use pallas_graph::mesh::{AllGather, Collective, Form};
 use pallas_graph::{Graph, Op, Var};
 use pallas_ir::{DType, Loc, Type};
 use sha2::{Digest, Sha256};
@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 /// The devices of a mesh as this process runs them.
 pub(super) fn devices(mesh: &Arc<Mesh>, engine: Engine) -> Result<Devices> {
-    let op = Collective { kind: Exchange::AllGather, mesh: mesh.clone(), axes: mesh.axes() };
+    let op = Collective { kind: AllGather.into(), mesh: mesh.clone(), axes: mesh.axes() };
     let gives = Type::new(DType::I32, [mesh.devices()]);
     let agreement = Arc::new(Meeting::new(&op, &gives, Loc::NONE).named("decision"));
     Ok(match processes() {
@@ -78,7 +78,7 @@ pub(super) fn receipts(graph: &Graph, position: usize, engine: Engine) -> Vec<(A
             let Some(&i) = made.get(&v).filter(|&&i| seen.insert(i)) else { continue };
             let e = &graph.equations[i];
             match &e.op {
-                Op::Collective(Collective { kind: Exchange::AllReduce(_) | Exchange::ReduceScatter(_), .. }) => {
+                Op::Collective(op) if matches!(op.form(), Form::Fold(..)) => {
                     found.insert(i);
                 }
                 _ => left.extend(&e.args),
@@ -118,8 +118,8 @@ mod tests {
     use crate::sharding::{DimSharding, Mesh, Sharding};
     use crate::startup::Engine;
     use pallas_graph::Graph;
-    use pallas_graph::call::{Call, Case};
-    use pallas_graph::mesh::{Collective, Exchange};
+    use pallas_graph::call::Case;
+    use pallas_graph::mesh::{AllReduce, Collective, DeviceTable};
     use pallas_ir::{DType, ScalarOp, Type};
     use std::sync::Arc;
 
@@ -134,7 +134,7 @@ mod tests {
             let x = graph.param(block.clone());
             let mut y = graph.push(op, &[x, x]).expect("it fits");
             if exchanges {
-                let sum = graph.push(collective(Exchange::AllReduce(ScalarOp::Add)), &[y]).expect("it fits");
+                let sum = graph.push(collective(AllReduce(ScalarOp::Add).into()), &[y]).expect("it fits");
                 y = graph.push(ScalarOp::Add, &[y, sum]).expect("it fits");
             }
             graph.results.push(y);
@@ -142,9 +142,9 @@ mod tests {
         };
         let mut graph = Graph::default();
         let x = graph.param(block.clone());
-        let number = graph.push(collective(Exchange::Table(numbers.to_vec())), &[]).expect("it fits");
+        let number = graph.push(collective(DeviceTable(numbers.to_vec()).into()), &[]).expect("it fits");
         let case = Case { branches: vec![branch(ScalarOp::Add), branch(ScalarOp::Mul), branch(ScalarOp::Sub)] };
-        let y = graph.push(Call::Case(case), &[number, x]).expect("it fits");
+        let y = graph.push(case, &[number, x]).expect("it fits");
         graph.results.push(y);
         let cpu = Client::cpu();
         let positions = (0..numbers.len()).collect();

@@ -3,7 +3,6 @@ use super::{Declared, declared};
 use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::sharding::Mesh;
-use pallas_graph::call::Call;
 use pallas_graph::mesh::{Annotation, Placed};
 use pallas_graph::shard::seen_from;
 use pallas_graph::{Graph, Op};
@@ -128,9 +127,9 @@ fn meshes<'g>(graph: &'g Graph, all: &mut Vec<Named<'g>>) -> Result<()> {
                 let help = "call the function without `jit` there: the whole `shard_map` is compiled";
                 return Err(Error::operation(e.loc, Diag::new("shard_map", At::Op, found, help)));
             }
-            Op::Call(call) => match &**call {
-                Call::ShardMap(map) => all.push(Named { mesh: &map.mesh, at: e.loc, by: By::ShardMap }),
-                call => call.graphs().into_iter().try_for_each(|graph| meshes(graph, all))?,
+            Op::Call(call) => match call.mesh() {
+                Some(mesh) => all.push(Named { mesh, at: e.loc, by: By::ShardMap }),
+                None => call.graphs().into_iter().try_for_each(|graph| meshes(graph, all))?,
             },
             _ => {}
         }

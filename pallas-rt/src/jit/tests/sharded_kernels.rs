@@ -8,7 +8,7 @@ use super::sharded::{Dice, difference, mesh, operand};
 use crate::sharding::{Mesh, NamedSharding, P, Sharding, device_put};
 use crate::startup::Engine;
 use crate::{jit, ops, partitioned, shard_map_axes, with_sharding_constraint};
-use pallas_graph::call::Call;
+use pallas_graph::call::{Call, Closed};
 use pallas_graph::mesh::{Annotation, Placed};
 use pallas_graph::{Graph, Op};
 use pallas_ir::{Kernel, Literal, Op as TileOp, OperandId, Type};
@@ -185,7 +185,7 @@ fn constrained(
             graph.push(Annotation::Constraint(placed), &[param]).expect("the identity")
         })
         .collect();
-    graph.results = graph.push_all(Call::Closed(inner), &args).expect("it takes them");
+    graph.results = graph.push_all(Closed(inner), &args).expect("it takes them");
     graph
 }
 
@@ -194,7 +194,7 @@ fn each_shard(graph: &mut Graph, f: &dyn Fn(&mut Kernel)) -> usize {
     let mut count = 0;
     for e in &mut graph.equations {
         if let Op::Call(call) = &mut e.op
-            && let Call::Kernel(call) = Arc::make_mut(call)
+            && let Call::KernelCall(call) = Arc::make_mut(call)
             && call.kernel.name.ends_with("_shard")
         {
             f(Arc::make_mut(&mut call.kernel));

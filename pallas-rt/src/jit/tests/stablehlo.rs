@@ -4,8 +4,10 @@ use super::random::{drawn, operands, run};
 use crate::lang::random as kernels;
 use crate::prelude::*;
 use crate::{Lowered, lower};
-use pallas_graph::call::{Call, Case, Scan, While};
-use pallas_graph::mesh::{Collective, Exchange, Mesh};
+use pallas_graph::call::{Case, Closed, Scan, While};
+use pallas_graph::mesh::{
+    AllGather, AllReduce, AllToAll, Collective, DeviceTable, Exchange, Mesh, Permute, ReduceScatter,
+};
 use pallas_graph::transform::vjp;
 use pallas_graph::{Dynamic, Graph, Op, Var};
 use pallas_ir::scalar::Ty;
@@ -67,18 +69,18 @@ fn every_exchange() -> Graph {
     let mut graph = Graph::default();
     let x = graph.param(Type::new(DType::F32, [2, 3]));
     let kinds = [
-        Exchange::AllGather,
-        Exchange::AllToAll,
-        Exchange::AllReduce(ScalarOp::Add),
-        Exchange::ReduceScatter(ScalarOp::Add),
-        Exchange::Permute(vec![Some(1), None]),
+        Exchange::from(AllGather),
+        AllToAll.into(),
+        AllReduce(ScalarOp::Add).into(),
+        ReduceScatter(ScalarOp::Add).into(),
+        Permute(vec![Some(1), None]).into(),
     ];
     for kind in kinds {
         let op = Collective { kind, mesh: mesh.clone(), axes: mesh.axes() };
         let y = graph.push(op, &[x]).expect("it has parts");
         graph.results.push(y);
     }
-    let op = Collective { kind: Exchange::Table(vec![3, 5]), mesh: mesh.clone(), axes: mesh.axes() };
+    let op = Collective { kind: DeviceTable(vec![3, 5]).into(), mesh: mesh.clone(), axes: mesh.axes() };
     let own = graph.push(op, &[]).expect("an entry for each device");
     graph.results.push(own);
     graph
@@ -115,16 +117,16 @@ fn calls() -> Vec<(String, Graph)> {
     let twice = {
         let mut graph = Graph::default();
         let x = graph.param(line.clone());
-        let [a, b] = [0, 1].map(|_| graph.push(Call::Closed(unary(ScalarOp::Sin)), &[x]).expect("it fits"));
+        let [a, b] = [0, 1].map(|_| graph.push(Closed(unary(ScalarOp::Sin)), &[x]).expect("it fits"));
         graph.results = vec![graph.push(ScalarOp::Add, &[a, b]).expect("floats")];
         ("call".to_string(), graph)
     };
     vec![
-        made("scan", &[&scalar, &line], Call::Scan(scan(false)).into()),
-        made("scan-reverse", &[&scalar, &line], Call::Scan(scan(true)).into()),
-        made("scan-empty", &[&scalar, &nothing], Call::Scan(empty).into()),
-        made("while", &[&scalar, &scalar], Call::While(repeat).into()),
-        made("case", &[&index, &line], Call::Case(Case { branches }).into()),
+        made("scan", &[&scalar, &line], scan(false).into()),
+        made("scan-reverse", &[&scalar, &line], scan(true).into()),
+        made("scan-empty", &[&scalar, &nothing], empty.into()),
+        made("while", &[&scalar, &scalar], repeat.into()),
+        made("case", &[&index, &line], Case { branches }.into()),
         made("dynamic-slice", &[&line, &index], Dynamic::Slice { size: vec![3] }.into()),
         made("dynamic-update", &[&line, &Type::new(DType::F32, [2]), &index], Dynamic::Update.into()),
         made("barrier", &[&line], Op::Barrier),

@@ -3,7 +3,7 @@
 #![allow(clippy::print_stdout, reason = "how many graphs ran")]
 use super::random::{Dice, agree, count, drawn, drawn_forward, numbers, operands, run};
 use crate::prelude::*;
-use pallas_graph::call::Call;
+use pallas_graph::call::{Case, Scan};
 use pallas_graph::transform::{batched, jvp, linearize, vjp};
 use pallas_graph::{Graph, Op, verify};
 
@@ -59,8 +59,8 @@ fn is_a_loop(graph: &Graph, client: &Client, seed: u64) -> usize {
 fn kinds(graph: &Graph) -> [usize; 3] {
     let count = |f: fn(&Op) -> bool| graph.equations.iter().filter(|e| f(&e.op)).count();
     [
-        count(|op| matches!(op, Op::Call(call) if matches!(**call, Call::Scan(_)))),
-        count(|op| matches!(op, Op::Call(call) if matches!(**call, Call::Case(_)))),
+        count(|op| matches!(op, Op::Call(call) if Scan::of(call).is_some())),
+        count(|op| Case::of_op(op).is_some()),
         count(|op| matches!(op, Op::Dynamic(_))),
     ]
 }

@@ -1,7 +1,9 @@
 //! Times of exchanges: closed forms against numbers by hand, and against messages over single links.
 use super::mesh;
 use crate::sharding::{Link, Mesh, Topology};
-use pallas_graph::mesh::{Axis, Collective, Exchange};
+use pallas_graph::mesh::{
+    AllGather, AllReduce, AllToAll, Axis, Collective, DeviceTable, Exchange, Permute, ReduceScatter,
+};
 use pallas_ir::{DType, ScalarOp, Type};
 use std::sync::Arc;
 
@@ -11,55 +13,63 @@ fn slow(mesh: &Mesh, latency: f64, link: impl Fn(f64, f64) -> Link) -> Topology 
     axes.fold(Topology::new(1.0, 1.0), |all, axis| all.link(axis, link(1.0, latency)))
 }
 
-fn seconds(topology: &Topology, mesh: &Arc<Mesh>, axes: &[Axis], kind: Exchange, bytes: usize) -> f64 {
+fn seconds(topology: &Topology, mesh: &Arc<Mesh>, axes: &[Axis], kind: impl Into<Exchange>, bytes: usize) -> f64 {
     topology.verify(mesh).expect("it fits");
-    let op = Collective { kind, mesh: mesh.clone(), axes: axes.to_vec() };
+    let op = Collective { kind: kind.into(), mesh: mesh.clone(), axes: axes.to_vec() };
     topology.seconds(&op, &Type::new(DType::U8, [bytes]))
 }
 
 const SUM: ScalarOp = ScalarOp::Add;
 
-/// 8 devices; the operand of each has 800 bytes, and a step takes 10 seconds.
+/// The time on 8 devices, whose operands have 800 bytes each; a step takes 10 seconds.
+fn of_eight(link: impl Fn(f64, f64) -> Link, kind: impl Into<Exchange>) -> f64 {
+    let mesh = mesh(&[("x", 8)]);
+    seconds(&slow(&mesh, 10.0, link), &mesh, &mesh.axes(), kind, 800)
+}
+
+fn ring(kind: impl Into<Exchange>) -> f64 {
+    of_eight(Link::ring, kind)
+}
+
+fn torus(kind: impl Into<Exchange>) -> f64 {
+    of_eight(|bandwidth, latency| Link::torus(&[2, 4], bandwidth, latency), kind)
+}
+
+fn switch(kind: impl Into<Exchange>) -> f64 {
+    of_eight(Link::switch, kind)
+}
+
 #[test]
 fn numbers_by_hand() {
     let mesh = mesh(&[("x", 8)]);
-    let of = |link: &dyn Fn(f64, f64) -> Link, kind: Exchange| {
-        seconds(&slow(&mesh, 10.0, link), &mesh, &mesh.axes(), kind, 800)
-    };
-    let shift = || Exchange::Permute((0..8).map(|i| Some((i + 7) % 8)).collect());
-    let far = || Exchange::Permute((0..8).map(|i| Some((i + 4) % 8)).collect());
-    let ring = |kind| of(&Link::ring, kind);
+    let shift = || Permute((0..8).map(|i| Some((i + 7) % 8)).collect());
+    let far = || Permute((0..8).map(|i| Some((i + 4) % 8)).collect());
     // 7 parts of 800 bytes come from two sides, over 4 steps at most.
-    assert_eq!(ring(Exchange::AllGather), 4.0 * 10.0 + 7.0 * 800.0 / 2.0);
+    assert_eq!(ring(AllGather), 4.0 * 10.0 + 7.0 * 800.0 / 2.0);
     // Parts of 100 bytes.
-    assert_eq!(ring(Exchange::ReduceScatter(SUM)), 4.0 * 10.0 + 7.0 * 100.0 / 2.0);
-    assert_eq!(ring(Exchange::AllReduce(SUM)), 2.0 * (4.0 * 10.0 + 7.0 * 100.0 / 2.0));
+    assert_eq!(ring(ReduceScatter(SUM)), 4.0 * 10.0 + 7.0 * 100.0 / 2.0);
+    assert_eq!(ring(AllReduce(SUM)), 2.0 * (4.0 * 10.0 + 7.0 * 100.0 / 2.0));
     // Distances 1, 2, 3, 4, 3, 2, 1 of 100 bytes, over two directions.
-    assert_eq!(ring(Exchange::AllToAll), 4.0 * 10.0 + 16.0 * 100.0 / 2.0);
+    assert_eq!(ring(AllToAll), 4.0 * 10.0 + 16.0 * 100.0 / 2.0);
     assert_eq!(ring(shift()), 10.0 + 800.0);
     // Four messages share each link.
     assert_eq!(ring(far()), 4.0 * 10.0 + 4.0 * 800.0);
-    let torus = |kind| of(&|bandwidth, latency| Link::torus(&[2, 4], bandwidth, latency), kind);
     // One link along the side of two devices, two along the other; one and two steps.
-    assert_eq!(torus(Exchange::AllGather), 3.0 * 10.0 + 7.0 * 800.0 / 3.0);
+    assert_eq!(torus(AllGather), 3.0 * 10.0 + 7.0 * 800.0 / 3.0);
     // Along the side of 4: 2 x (1 + 2 + 1) parts over two directions; along that of 2: 4 x 1.
-    assert_eq!(torus(Exchange::AllToAll), 3.0 * 10.0 + 4.0 * 100.0);
-    let switch = |kind| of(&Link::switch, kind);
-    assert_eq!(switch(Exchange::AllGather), 3.0 * 10.0 + 7.0 * 800.0);
-    assert_eq!(switch(Exchange::AllReduce(SUM)), 2.0 * (3.0 * 10.0 + 7.0 * 100.0));
-    assert_eq!(switch(Exchange::AllToAll), 7.0 * (10.0 + 100.0));
+    assert_eq!(torus(AllToAll), 3.0 * 10.0 + 4.0 * 100.0);
+    assert_eq!(switch(AllGather), 3.0 * 10.0 + 7.0 * 800.0);
+    assert_eq!(switch(AllReduce(SUM)), 2.0 * (3.0 * 10.0 + 7.0 * 100.0));
+    assert_eq!(switch(AllToAll), 7.0 * (10.0 + 100.0));
     assert_eq!(switch(far()), 10.0 + 800.0);
     // One device sends to all.
-    assert_eq!(switch(Exchange::Permute(vec![Some(0); 8])), 10.0 + 7.0 * 800.0);
+    assert_eq!(switch(Permute(vec![Some(0); 8])), 10.0 + 7.0 * 800.0);
     // Nobody sends.
-    assert_eq!(switch(Exchange::Permute(vec![None; 8])), 0.0);
-    assert_eq!(ring(Exchange::Table(vec![0; 8])), 0.0);
+    assert_eq!(switch(Permute(vec![None; 8])), 0.0);
+    assert_eq!(ring(DeviceTable(vec![0; 8])), 0.0);
     // 801 bytes are 8 parts of 101.
     let topology = slow(&mesh, 10.0, Link::ring);
-    assert_eq!(
-        seconds(&topology, &mesh, &mesh.axes(), Exchange::AllReduce(SUM), 801),
-        2.0 * (40.0 + 7.0 * 101.0 / 2.0)
-    );
+    assert_eq!(seconds(&topology, &mesh, &mesh.axes(), AllReduce(SUM), 801), 2.0 * (40.0 + 7.0 * 101.0 / 2.0));
 }
 
 /// Two devices have one link; parts of an axis share its links.
@@ -67,18 +77,18 @@ fn numbers_by_hand() {
 fn small_rings_and_parts_of_axes() {
     let two = mesh(&[("x", 2), ("one", 1)]);
     let topology = Topology::new(1.0, 1.0).link("x", Link::ring(1.0, 10.0));
-    assert_eq!(seconds(&topology, &two, &two.axes(), Exchange::AllGather, 800), 10.0 + 800.0);
-    assert_eq!(seconds(&topology, &two, &[two.axis(1)], Exchange::AllGather, 800), 0.0);
+    assert_eq!(seconds(&topology, &two, &two.axes(), AllGather, 800), 10.0 + 800.0);
+    assert_eq!(seconds(&topology, &two, &[two.axis(1)], AllGather, 800), 0.0);
     let eight = mesh(&[("x", 8)]);
     let topology = slow(&eight, 10.0, Link::ring);
     // Four devices side by side are no ring: all of 3 parts come over one link, and go three steps.
     let line = Axis { id: 0, pre: 2, size: 4 };
-    assert_eq!(seconds(&topology, &eight, &[line], Exchange::AllGather, 800), 3.0 * 10.0 + 3.0 * 800.0);
+    assert_eq!(seconds(&topology, &eight, &[line], AllGather, 800), 3.0 * 10.0 + 3.0 * 800.0);
     // Two devices half a ring apart, four pairs of which share the links.
     let apart = Axis { id: 0, pre: 1, size: 2 };
-    assert_eq!(seconds(&topology, &eight, &[apart], Exchange::AllGather, 800), 4.0 * 10.0 + 4.0 * 800.0);
+    assert_eq!(seconds(&topology, &eight, &[apart], AllGather, 800), 4.0 * 10.0 + 4.0 * 800.0);
     let switch = slow(&eight, 10.0, Link::switch);
-    assert_eq!(seconds(&switch, &eight, &[apart], Exchange::AllGather, 800), 10.0 + 800.0);
+    assert_eq!(seconds(&switch, &eight, &[apart], AllGather, 800), 10.0 + 800.0);
 }
 
 /// Along several axes the slow one comes first, while parts are small; a permutation goes along each in turn.
@@ -87,12 +97,12 @@ fn several_axes() {
     let mesh = mesh(&[("slow", 2), ("fast", 4)]);
     let topology = Topology::new(1.0, 1.0).link("slow", Link::switch(1.0, 0.0)).link("fast", Link::switch(10.0, 0.0));
     let all = mesh.axes();
-    assert_eq!(seconds(&topology, &mesh, &all, Exchange::AllGather, 100), 100.0 + 3.0 * 200.0 / 10.0);
-    assert_eq!(seconds(&topology, &mesh, &all, Exchange::ReduceScatter(SUM), 800), 100.0 + 3.0 * 200.0 / 10.0);
-    assert_eq!(seconds(&topology, &mesh, &all, Exchange::AllReduce(SUM), 800), 2.0 * (100.0 + 3.0 * 200.0 / 10.0));
-    assert_eq!(seconds(&topology, &mesh, &all, Exchange::AllToAll, 800), 400.0 + 3.0 * 200.0 / 10.0);
+    assert_eq!(seconds(&topology, &mesh, &all, AllGather, 100), 100.0 + 3.0 * 200.0 / 10.0);
+    assert_eq!(seconds(&topology, &mesh, &all, ReduceScatter(SUM), 800), 100.0 + 3.0 * 200.0 / 10.0);
+    assert_eq!(seconds(&topology, &mesh, &all, AllReduce(SUM), 800), 2.0 * (100.0 + 3.0 * 200.0 / 10.0));
+    assert_eq!(seconds(&topology, &mesh, &all, AllToAll, 800), 400.0 + 3.0 * 200.0 / 10.0);
     // To the other half, and one ahead there.
-    let moved = Exchange::Permute((0..8).map(|i| Some((i / 4 + 1) % 2 * 4 + (i + 3) % 4)).collect());
+    let moved = Permute((0..8).map(|i| Some((i / 4 + 1) % 2 * 4 + (i + 3) % 4)).collect());
     assert_eq!(seconds(&topology, &mesh, &all, moved, 100), 100.0 + 10.0);
 }
 
@@ -101,13 +111,13 @@ fn several_axes() {
 fn closed_forms_are_those_of_messages() {
     let all_pairs = |k: usize, topology: &Topology, mesh: &Arc<Mesh>, axis: Axis| -> f64 {
         // Shifts by 1 to k - 1, one after the other, load each link as all at once do.
-        let shift = |by: usize| Exchange::Permute((0..k).map(|i| Some((i + k - by) % k)).collect());
+        let shift = |by: usize| Permute((0..k).map(|i| Some((i + k - by) % k)).collect());
         (1..k).map(|by| seconds(topology, mesh, &[axis], shift(by), 90)).sum()
     };
     for k in [3, 5, 7, 9] {
         let mesh = mesh(&[("x", k)]);
         let topology = slow(&mesh, 0.0, Link::ring);
-        let found = seconds(&topology, &mesh, &mesh.axes(), Exchange::AllToAll, 90 * k);
+        let found = seconds(&topology, &mesh, &mesh.axes(), AllToAll, 90 * k);
         // Shifts in one direction leave the other one free.
         assert_eq!(2.0 * found, all_pairs(k, &topology, &mesh, mesh.axis(0)), "{k}");
     }
@@ -115,9 +125,9 @@ fn closed_forms_are_those_of_messages() {
     for k in [2usize, 3, 4, 8] {
         let mesh = mesh(&[("x", 2 * k)]);
         let (topology, line) = (slow(&mesh, 0.0, Link::ring), Axis { id: 0, pre: 2, size: k as u32 });
-        let found = seconds(&topology, &mesh, &[line], Exchange::AllToAll, 90 * k);
+        let found = seconds(&topology, &mesh, &[line], AllToAll, 90 * k);
         assert_eq!(found, (k * k / 4 * 90) as f64);
-        let back = Exchange::Permute((0..k).map(|i| Some(k - 1 - i)).collect());
+        let back = Permute((0..k).map(|i| Some(k - 1 - i)).collect());
         assert_eq!(seconds(&topology, &mesh, &[line], back, 90), (k / 2 * 90) as f64, "{k}");
     }
     // A ring gathers in (k - 1) / 2 rounds, in which each device passes on what it has got from both sides.
@@ -132,7 +142,7 @@ fn closed_forms_are_those_of_messages() {
             (0..k).for_each(|i| known[i].extend([right[i], left[i]]));
             rounds += 1;
         }
-        let found = seconds(&slow(&mesh, 10.0, Link::ring), &mesh, &mesh.axes(), Exchange::AllGather, 90);
+        let found = seconds(&slow(&mesh, 10.0, Link::ring), &mesh, &mesh.axes(), AllGather, 90);
         assert_eq!(found, rounds as f64 * (10.0 + 90.0));
     }
 }

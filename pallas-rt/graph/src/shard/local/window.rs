@@ -14,7 +14,7 @@ use crate::build::dims;
 use crate::dynamic::Dynamic;
 use crate::graph::{Graph, Op, Var};
 use crate::mesh::axis::{Axis, size};
-use crate::mesh::{Collective, Exchange, Mesh};
+use crate::mesh::{AllGather, Collective, DeviceTable, Exchange, Mesh, Permute};
 use pallas_ir::structural::{Access, Concat, Gather, Piece, WindowDim};
 use pallas_ir::{DType, Dim, Literal, ScalarOp, StructuralOp, Type};
 use std::sync::Arc;
@@ -349,7 +349,7 @@ impl Rows<'_> {
         };
         match plan {
             Plan::Gather => {
-                let all = exchange(graph, Exchange::AllGather, &[block]);
+                let all = exchange(graph, AllGather.into(), &[block]);
                 let (mut counts, devices) = (vec![1; shape.len()], size(axes));
                 counts[dim] = devices;
                 let all = joined(graph, all, &counts, &replaced(&shape, dim, own * devices));
@@ -363,7 +363,7 @@ impl Rows<'_> {
                 }
                 for Round { sources, rows, sent, received } in rounds {
                     let table = |graph: &mut Graph, all: &[usize]| {
-                        exchange(graph, Exchange::Table(all.iter().map(|&n| n as i32).collect()), &[])
+                        exchange(graph, DeviceTable(all.iter().map(|&n| n as i32).collect()).into(), &[])
                     };
                     let mut payload = block;
                     if *rows < own {
@@ -374,7 +374,7 @@ impl Rows<'_> {
                         payload = graph.fitting(Dynamic::Slice { size }, &[&[block], &starts[..]].concat());
                     }
                     let first = table(graph, received);
-                    let received = exchange(graph, Exchange::Permute(sources.clone()), &[payload]);
+                    let received = exchange(graph, Permute(sources.clone()).into(), &[payload]);
                     add(received, *rows, Some(first));
                 }
             }

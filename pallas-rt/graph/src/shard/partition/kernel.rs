@@ -4,8 +4,8 @@
 //! x: 250 rows of each of 4 devices --gather, slice--> 256 rows, 32 whole blocks --kernel--> 256 rows --> 250 rows
 //! ```
 use super::{Block, Partition};
-use crate::call::{Call, KernelCall};
-use crate::graph::{Op, Var};
+use crate::call::KernelCall;
+use crate::graph::Var;
 use crate::mesh::Sharding;
 use crate::mesh::axis::{self, Axis, size};
 use crate::mesh::names;
@@ -27,7 +27,9 @@ struct Regroup<'a> {
 }
 
 impl Partition<'_> {
-    pub(super) fn kernel(&mut self, id: NodeId, node: &Node, op: &Op, call: &KernelCall) {
+    /// Appends a kernel on blocks, from its node.
+    pub(crate) fn kernel(&mut self, id: NodeId, call: &KernelCall) {
+        let node = &self.program.nodes[id];
         let tiling = Tiling::of(call);
         if let Some(refused) = self.refusal(node, call, &tiling) {
             self.refused.get_or_insert(refused);
@@ -42,7 +44,7 @@ impl Partition<'_> {
                 *sharding = Sharding::replicated(sharding.dims.len());
             }
         }
-        let axes = self.factor_axes(&all, &shardings, rule, op);
+        let axes = self.factor_axes(&all, &shardings, rule, &call.clone().into());
         let own: Vec<Sharding> = (0..all.len()).map(|t| super::sharding_of(rule, t, &shardings[t], &axes)).collect();
         let (shares, of_shares) = shares(&tiling, rule, &axes);
         let regroups = |t: usize, to: &dyn Fn(&Share) -> usize| -> Vec<(usize, usize, usize)> {
@@ -72,7 +74,7 @@ impl Partition<'_> {
             args.push(self.offsets(&shares, &of_shares));
             local(call, &tiling, &shares)
         };
-        let made = self.graph().fitting_all(Call::Kernel(call), &args);
+        let made = self.graph().fitting_all(call, &args);
         let mut summed: Vec<Axis> = vec![];
         let mut monoid = None;
         for (share, axes) in shares.iter().zip(&of_shares) {

@@ -2,7 +2,7 @@
 use super::{Block, Partition, Reshard};
 use crate::graph::Var;
 use crate::mesh::axis::{self, Axis, size};
-use crate::mesh::{Exchange, Sharding};
+use crate::mesh::{AllGather, AllReduce, AllToAll, Exchange, Permute, ReduceScatter, Sharding};
 use crate::shard::local;
 use crate::shard::reshard::{self, Step};
 use crate::shard::view::Val;
@@ -10,7 +10,7 @@ use pallas_ir::{ScalarOp, Type};
 
 impl Partition<'_> {
     /// The block of a value under a sharding.
-    pub(super) fn divided(&mut self, v: Val, wanted: &Sharding) -> Var {
+    pub(crate) fn divided(&mut self, v: Val, wanted: &Sharding) -> Var {
         // Other readers need it in this form as well.
         if self.found.count_readers(v) > 1 {
             self.settled(v);
@@ -60,7 +60,7 @@ impl Partition<'_> {
         match step {
             Step::AllGather(lists) => {
                 let axes: Vec<Axis> = lists.concat();
-                let parts = self.exchange(Exchange::AllGather, &axes, &[block.var]);
+                let parts = self.exchange(AllGather, &axes, &[block.var]);
                 let counts: Vec<usize> = lists.iter().map(|list| size(list)).collect();
                 local::joined(self.graph(), parts, &counts, &local)
             }
@@ -76,14 +76,14 @@ impl Partition<'_> {
                 let padding = self.options.padding;
                 let block = local::extended(self.graph(), block.var, &whole, padding);
                 let parts = local::parted(self.graph(), block, &[(*to, size(axes))]);
-                let parts = self.exchange(Exchange::AllToAll, axes, &[parts]);
+                let parts = self.exchange(AllToAll, axes, &[parts]);
                 let mut counts = vec![1; local.len()];
                 counts[*from] = size(axes);
                 local::joined(self.graph(), parts, &counts, &local)
             }
             Step::Permute => {
                 let sources = reshard::sources(self.mesh, &block.sharding, after).into_iter().map(Some).collect();
-                self.exchange(Exchange::Permute(sources), &self.mesh.axes(), &[block.var])
+                self.exchange(Permute(sources), &self.mesh.axes(), &[block.var])
             }
             Step::Reshape(_) => local::reshaped(self.graph(), block.var, &local),
             Step::Resize(_) => {
@@ -110,13 +110,13 @@ impl Partition<'_> {
         // The bytes that each device sends to add up along all axes at once, and to scatter first.
         let ty = self.graph().ty(var).clone();
         let part = Type::new(ty.dtype, [ty.shape.iter().product::<usize>() / size(&all)]);
-        let sent = |kind, axes: &[Axis], ty: &Type| self.collective(kind, axes).bytes_sent(ty);
-        let at_once = sent(Exchange::AllReduce(op), summed, &ty);
-        let in_two = sent(Exchange::ReduceScatter(op), &all, &ty) + sent(Exchange::AllReduce(op), &left, &part);
+        let sent = |kind: Exchange, axes: &[Axis], ty: &Type| self.collective(kind, axes).bytes_sent(ty);
+        let at_once = sent(AllReduce(op).into(), summed, &ty);
+        let in_two = sent(ReduceScatter(op).into(), &all, &ty) + sent(AllReduce(op).into(), &left, &part);
         if all.is_empty() || !left.is_empty() && at_once < in_two + self.options.worth_a_collective {
             // If nobody has taken a part, what is behind the array is added afterwards.
             let is_whole = scattered == lists;
-            let mut var = self.exchange(Exchange::AllReduce(op), summed, &[if is_whole { block } else { var }]);
+            let mut var = self.exchange(AllReduce(op), summed, &[if is_whole { block } else { var }]);
             if is_whole {
                 var = local::extended(self.graph(), var, &whole, padding);
             }
@@ -126,7 +126,7 @@ impl Partition<'_> {
         axis::merge(&mut left);
         match left[..] {
             [] => var,
-            _ => self.exchange(Exchange::AllReduce(op), &left, &[var]),
+            _ => self.exchange(AllReduce(op), &left, &[var]),
         }
     }
 
@@ -149,6 +149,6 @@ impl Partition<'_> {
             .map(|(dim, list)| (dim, size(list)))
             .collect();
         let parts = local::parted(self.graph(), var, &parts);
-        self.exchange(Exchange::ReduceScatter(op), &lists.concat(), &[parts])
+        self.exchange(ReduceScatter(op), &lists.concat(), &[parts])
     }
 }

@@ -26,7 +26,7 @@ use super::common::common;
 use super::products::products;
 use super::units::units;
 use crate::build::dims;
-use crate::call::{Scan, scan_of};
+use crate::call::Scan;
 use crate::dead::without_dead;
 use crate::graph::{Graph, Op, Var};
 use crate::inline::inline;
@@ -36,7 +36,7 @@ use pallas_ir::structural::Reshape;
 use parts::Divided;
 
 pub(super) fn steps(graph: Graph) -> Graph {
-    if !graph.equations.iter().any(|e| scan_of(&e.op).is_some()) {
+    if !graph.equations.iter().any(|e| Scan::of_op(&e.op).is_some()) {
         return graph;
     }
     let mut to = graph.with(vec![]);
@@ -45,7 +45,7 @@ pub(super) fn steps(graph: Graph) -> Graph {
         let mut e = e.clone();
         e.args.iter_mut().for_each(|a| *a = same[a.index()]);
         to.at = e.loc;
-        let made = scan_of(&e.op).and_then(|scan| match scan.length {
+        let made = Scan::of_op(&e.op).and_then(|scan| match scan.length {
             0 => None,
             1 => Some(single(&mut to, scan, &e.args)),
             _ => {

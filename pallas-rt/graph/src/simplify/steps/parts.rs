@@ -1,5 +1,5 @@
 //! A scan in three parts.
-use crate::call::{Call, Scan};
+use crate::call::Scan;
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::structural::{Dot, Reduce};
 use pallas_ir::{ScalarOp, StructuralOp};
@@ -46,7 +46,7 @@ impl Divided {
         let stored = self.within.results[carried..].to_vec();
         let step =
             Scan { body: self.within, captured: self.captured, carried, length: scan.length, reverse: scan.reverse };
-        let found = to.fitting_all(Call::Scan(step), &args);
+        let found = to.fitting_all(step, &args);
         stored.iter().zip(&found[carried..]).for_each(|(v, &own)| made[v.index()] = Some(own));
 
         let args: Vec<Var> = self.late.iter().map(|v| value(&made, v)).collect();

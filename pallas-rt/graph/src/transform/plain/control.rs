@@ -1,6 +1,6 @@
 //! Branches and loops of a kernel. What they store to is a value that they give.
 use super::{Key, Plain, Scope, counter};
-use crate::call::{Call, Case, While};
+use crate::call::{Case, While};
 use crate::dead::without_dead;
 use crate::graph::{Graph, Var};
 use pallas_ir::structural::Cast;
@@ -81,7 +81,7 @@ impl Plain<'_> {
         let (body, body_captured) = closed(self, body);
         operands.extend(carried);
         let call = While { condition, body, condition_captured, body_captured };
-        self.graph().push_all(Call::While(call), &operands)
+        self.graph().push_all(call, &operands)
     }
 
     /// `if`: the second branch of a `case` is the one for true.
@@ -115,7 +115,7 @@ impl Plain<'_> {
         };
         let branches = scopes.into_iter().map(closed).collect();
         let index = self.push(StructuralOp::from(Cast { to: DType::I32 }), &[condition])?;
-        let made = self.graph().push_all(Call::Case(Case { branches }), &[vec![index], operands].concat())?;
+        let made = self.graph().push_all(Case { branches }, &[vec![index], operands].concat())?;
         let (results, memories) = made.split_at(inst.results.len());
         self.define_values(&inst.results, results);
         self.define_memories(&stored, memories);

@@ -17,7 +17,7 @@ mod ranges;
 
 use super::Refused;
 use crate::build::dims;
-use crate::call::{Call, KernelCall, Print};
+use crate::call::{Closed, KernelCall, Print};
 use crate::dead::without_dead;
 use crate::graph::{Graph, Op, Var};
 use pallas_ir::structural::{Broadcast, Pad, Slice};
@@ -26,7 +26,6 @@ use pallas_ir::{
     ScalarOp, Semantics, StructuralOp, Type, Value,
 };
 use ranges::{Ranges, Sizes, held};
-use std::cell::RefCell;
 use std::collections::HashMap;
 
 /// The graph with plain operations in place of every kernel, also in the graphs that it calls: each kernel is a function
@@ -35,24 +34,13 @@ use std::collections::HashMap;
 /// # Errors
 /// An operation that has no such form, by the kernel's name and the line.
 pub fn without_kernels(graph: &Graph) -> Result<Graph, Refused> {
-    let wrong: RefCell<Option<Refused>> = RefCell::new(None);
     let mut own = graph.clone();
     for e in &mut own.equations {
         let Op::Call(call) = &e.op else { continue };
-        e.op = match &**call {
-            Call::Kernel(call) => Call::Closed(plain(call).map_err(|diag| Refused { at: e.loc, diag })?).into(),
-            call => call
-                .map(|graph| {
-                    without_kernels(graph).unwrap_or_else(|refused| {
-                        wrong.borrow_mut().get_or_insert(refused);
-                        graph.clone()
-                    })
-                })
-                .into(),
+        e.op = match KernelCall::of(call) {
+            Some(kernel) => Closed(plain(kernel).map_err(|diag| Refused { at: e.loc, diag })?).into(),
+            None => call.try_map(without_kernels)?.into(),
         };
-        if let Some(refused) = wrong.take() {
-            return Err(refused);
-        }
     }
     Ok(own)
 }
@@ -310,7 +298,7 @@ impl Plain<'_> {
             TileOp::While => return self.conditional(inst, &args),
             TileOp::DebugPrint(label) => {
                 let print = Print { label: label.clone(), batches: vec![] };
-                return self.push(Call::Print(print), &args).map(drop);
+                return self.push(print, &args).map(drop);
             }
             TileOp::DebugAssert(_) => return Ok(()),
         };

@@ -1,7 +1,7 @@
 //! Kernels in blocks that fit devices and others.
 use super::Drawing;
 use pallas_graph::Var;
-use pallas_graph::call::{Call, KernelCall};
+use pallas_graph::call::KernelCall;
 use pallas_ir::{Kernel, ScalarOp, Type};
 use std::fmt::Write;
 use std::sync::Arc;
@@ -176,7 +176,7 @@ impl Drawing<'_> {
         let takes = args.iter().map(|&x| self.drawn.graph.ty(x).clone()).collect();
         let gives = vec![Type::new(pallas_ir::DType::F32, gives)];
         let call = KernelCall { kernel: Arc::new(kernel), sizes: vec![], params: vec![], takes, gives };
-        let made = self.drawn.graph.push(Call::Kernel(call), &args).expect("operands that fit");
+        let made = self.drawn.graph.push(call, &args).expect("operands that fit");
         self.scalar(ScalarOp::Tanh, &[made])
     }
 }

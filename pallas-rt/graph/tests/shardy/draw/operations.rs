@@ -205,7 +205,7 @@ impl Drawing<'_> {
         let [next, out] = self.body(&mut body, scaled, e, &shape[1..]);
         body.results = vec![next, out];
         let scan = Scan { body, captured: 1, carried: 1, length: shape[0], reverse: self.dice.chance(50) };
-        let made = self.drawn.graph.push_all(Call::Scan(scan), &[captured, carried, x]).expect("it fits");
+        let made = self.drawn.graph.push_all(scan, &[captured, carried, x]).expect("it fits");
         self.live.push(made[0]);
         made[1]
     }

@@ -1,7 +1,7 @@
 //! Calls of random graphs: loops, branches and functions, whose graphs are drawn likewise.
 use super::draw::{Dice, Pool};
 use crate::prelude::*;
-use pallas_graph::call::{Call, Case, Checkpoint, Custom, CustomJvp, Named, Policy, Scan, While};
+use pallas_graph::call::{Call, Case, Checkpoint, Closed, CustomJvp, CustomVjp, Named, Policy, Scan, While};
 use pallas_graph::transform::{jvp, vjp};
 use pallas_graph::{Graph, Op, Var};
 use pallas_ir::{Literal, ScalarOp, Type};
@@ -50,7 +50,7 @@ impl Pool {
         let takes = self.types(&some);
         let gives = [takes[0].clone(), takes[1].clone()];
         let branches = (0..1 + self.dice.below(3)).map(|_| self.body(&takes, &gives, 0)).collect();
-        Some((Call::Case(Case { branches }), [&[index], &some[..]].concat()))
+        Some((Case { branches }.into(), [&[index], &some[..]].concat()))
     }
 
     fn scan(&mut self, some: Vec<(Var, bool)>) -> Option<Drawn> {
@@ -64,7 +64,7 @@ impl Pool {
         let body = self.body(&takes, &takes[captured..some.len()], stacks);
         let (length, reverse) = (ty.shape[0], self.dice.below(2) == 0);
         let scan = Scan { body, captured, carried, length, reverse };
-        Some((Call::Scan(scan), [&some[..], &[array]].concat()))
+        Some((scan.into(), [&some[..], &[array]].concat()))
     }
 
     /// A loop of at most three steps, as many as a captured number says.
@@ -87,7 +87,7 @@ impl Pool {
         condition.results = vec![holds];
         let zero = (self.graph.literal(Literal::int(DType::I32, 0)), true);
         let args = [&[steps], &some[..body_captured], &[zero], &some[body_captured..]].concat();
-        Some((Call::While(While { condition, body, condition_captured: 1, body_captured }), args))
+        Some((While { condition, body, condition_captured: 1, body_captured }.into(), args))
     }
 
     /// A function of floats with a derivative of its own, which is the one that it has.
@@ -99,13 +99,13 @@ impl Pool {
         let primal = self.body(&takes, &takes[..1], 0);
         let call = if self.dice.below(2) == 0 {
             let Ok(rule) = jvp(&primal, &[true; 2]) else { return None };
-            Call::CustomJvp(CustomJvp { captured: 0, primal, rule })
+            CustomJvp { captured: 0, primal, rule }.into()
         } else {
             let Ok(mut backward) = vjp(&primal, &[true; 2]) else { return None };
             backward.results.drain(..primal.results.len());
             let mut forward = primal.clone();
             forward.results.extend(&primal.params);
-            Call::Custom(Custom { captured: 0, known: 0, has_tangents: self.forward, primal, forward, backward })
+            CustomVjp { captured: 0, known: 0, has_tangents: self.forward, primal, forward, backward }.into()
         };
         Some((call, args.to_vec()))
     }
@@ -113,12 +113,12 @@ impl Pool {
     fn function(&mut self, some: Vec<(Var, bool)>) -> Option<Drawn> {
         let takes = self.types(&some);
         let call = match self.dice.below(3) {
-            0 => Call::Closed(self.body(&takes, &takes[..1], 1)),
+            0 => Closed(self.body(&takes, &takes[..1], 1)).into(),
             1 => {
                 let policy = self.dice.pick(&[Policy::Nothing, Policy::Everything, Policy::Dots]);
-                Call::Checkpoint(Checkpoint { graph: self.body(&takes, &takes[..1], 1), policy })
+                Checkpoint { graph: self.body(&takes, &takes[..1], 1), policy }.into()
             }
-            _ => return Some((Call::Named(Named::new("drawn", takes[0].clone())), vec![some[0]])),
+            _ => return Some((Named::new("drawn", takes[0].clone()).into(), vec![some[0]])),
         };
         Some((call, some))
     }

@@ -1,6 +1,6 @@
 //! Scans with several steps in one.
+use super::Scan;
 use crate::build::dims;
-use crate::call::{Call, Scan};
 use crate::graph::{Graph, Var};
 use pallas_ir::structural::{Concat, Reshape, Slice};
 use pallas_ir::{Diag, StructuralOp, Type};
@@ -18,7 +18,7 @@ impl Graph {
     pub fn push_scan(&mut self, scan: Scan, args: &[Var], unroll: usize) -> Result<Vec<Var>, Diag> {
         let unroll = unroll.min(scan.length);
         if unroll < 2 {
-            return self.push_all(Call::Scan(scan), args);
+            return self.push_all(scan, args);
         }
         let fixed = scan.captured + scan.carried;
         let (blocks, rest) = (scan.length / unroll, scan.length % unroll);
@@ -47,7 +47,7 @@ impl Graph {
             let (captured, carried) = own.split_at(scan.captured);
             body.results = steps(&mut body, &scan, captured, carried, elements, unroll)?;
             let outer = Scan { body, length: blocks, ..scan };
-            let mut made = self.push_all(Call::Scan(outer), &[&args[..fixed], &arrays].concat())?;
+            let mut made = self.push_all(outer, &[&args[..fixed], &arrays].concat())?;
             for v in &mut made[scan.carried..] {
                 let element = self.ty(*v).shape[2..].to_vec();
                 *v = reshaped(self, *v, &[&[long], &element[..]].concat())?;

@@ -9,15 +9,15 @@
 //! gradient     g = backward(r, c)
 //! its own      y', r' = jvp(forward)(x; u)      of c: y'      of x: jvp(backward)(r, c; r')
 //! ```
-use super::Refused;
-use super::control::is_float;
-use super::jvp::jvp;
-use crate::call::Custom;
+use super::CustomVjp;
+use crate::dead::without_dead;
 use crate::graph::{Graph, Var};
+use crate::refused::Refused;
+use crate::transform::{is_float, jvp};
 use pallas_ir::{Literal, Type};
 
 /// The function with its residuals as results, whose gradient is that of the function alone.
-pub(super) fn with_residuals(custom: &Custom) -> Custom {
+pub(super) fn with_residuals(custom: &CustomVjp) -> CustomVjp {
     let (results, captured) = (custom.primal.results.len(), custom.captured);
     let of_residuals = custom.forward.gives().split_off(results);
     let mut forward = custom.forward.clone();
@@ -28,7 +28,7 @@ pub(super) fn with_residuals(custom: &Custom) -> Custom {
     // Whoever asks for a derivative through a residual finds it in the gradient: see `gradient`.
     params(&mut backward, &of_residuals);
     backward.results = backward.inline(&custom.backward, &[own, of_results].concat());
-    Custom { primal: custom.forward.clone(), forward, backward, ..custom.clone() }
+    CustomVjp { primal: custom.forward.clone(), forward, backward, ..custom.clone() }
 }
 
 /// The stated gradient as a function with a gradient of its own: of the operands
@@ -36,8 +36,8 @@ pub(super) fn with_residuals(custom: &Custom) -> Custom {
 ///
 /// # Errors
 /// A kernel without tangents.
-pub(super) fn gradient(custom: &Custom) -> Result<Custom, Refused> {
-    let Custom { captured, forward, backward, .. } = custom;
+pub(super) fn gradient(custom: &CustomVjp) -> Result<CustomVjp, Refused> {
+    let CustomVjp { captured, forward, backward, .. } = custom;
     let (captured, results) = (*captured, custom.primal.gives());
     let arguments = forward.takes().split_off(captured);
     let residuals = forward.gives().split_off(results.len());
@@ -82,13 +82,13 @@ pub(super) fn gradient(custom: &Custom) -> Result<Custom, Refused> {
             second.results.push(cotangent);
         }
     }
-    Ok(Custom {
+    Ok(CustomVjp {
         captured: captured + residuals.len(),
         known: residuals.len(),
         has_tangents: true,
         primal,
         forward: kept,
-        backward: crate::dead::without_dead(second),
+        backward: without_dead(second),
     })
 }
 

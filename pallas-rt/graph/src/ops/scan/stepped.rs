@@ -11,15 +11,14 @@
 //!
 //! That takes one launch in place of several for each step, and reads and writes each array once. It needs a program to
 //! compute the block of a carried value from the same block of the step before, whatever the others do.
-use super::alone::is_alone;
-use super::blocks::Sizes;
-use super::cluster::{Cluster, SMALL, covers, is_free};
-use super::cut::{self, Cut, Cut::Full, Cut::Grid, whole};
-use super::lower::lower as lower_cluster;
-use super::plan::{Lowered, Work};
-use super::stages::staged;
+use super::Scan;
 use crate::build::dims;
-use crate::call::Scan;
+use crate::fuse::alone::is_alone;
+use crate::fuse::cluster::{Cluster, SMALL, covers, is_free};
+use crate::fuse::cut::{self, Cut, Cut::Full, Cut::Grid, whole};
+use crate::fuse::lower::lower as lower_cluster;
+use crate::fuse::stages::staged;
+use crate::fuse::{Lowered, Sizes, Work};
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::{
     Axis, BlockDim, Builder, DType, Dim, InstId, Kernel, Loc, Op as TileOp, Operand, OperandId, OperandKind, RegionId,

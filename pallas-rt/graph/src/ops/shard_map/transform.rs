@@ -8,16 +8,13 @@
 //! shard_map (x..) -> (y.., residuals..)        forwards, in its place
 //! shard_map (residuals.., dy..) -> (dx..)      backwards
 //! ```
-use super::Refused;
-use super::batch::{BatchAxis, batched_at_least};
-use super::control::{is_float, or_zeros};
-use super::split::split;
-use super::vjp::vjp_of;
+use super::ShardMap;
 use crate::build::dims;
-use crate::call::{Call, ShardMap};
-use crate::graph::{Equation, Graph, Var};
+use crate::graph::{Graph, Var};
 use crate::manual::{finished, states_of, typed};
-use crate::mesh::{Axis, Collective, DimSharding, Exchange, Sharding, State, States};
+use crate::mesh::{Axis, Collective, DimSharding, Pcast, Sharding, State, States};
+use crate::refused::Refused;
+use crate::transform::{Backward, BatchAxis, batched_at_least, is_float, or_zeros, split, vjp_of};
 use pallas_ir::structural::Reshape;
 use pallas_ir::{At, Diag, Loc, StructuralOp, Type};
 
@@ -36,12 +33,12 @@ fn call(map: &ShardMap, body: &Graph, takes: Vec<Sharding>, gives: Vec<Sharding>
 }
 
 /// The call with a body that has tangents after the operands and results that have some.
-pub(super) fn with_tangents(map: &ShardMap, body: Graph, on: &[bool], of: &[bool]) -> Result<ShardMap, Refused> {
+pub(super) fn with_tangents(map: &ShardMap, body: &Graph, on: &[bool], of: &[bool]) -> Result<ShardMap, Refused> {
     let more = |all: &[Sharding], which: &[bool]| {
         let tangents = all.iter().zip(which).filter(|(_, on)| **on).map(|(sharding, _)| sharding.clone());
         all.iter().cloned().chain(tangents).collect()
     };
-    call(map, &body, more(&map.takes, on), more(&map.gives, of))
+    call(map, body, more(&map.takes, on), more(&map.gives, of))
 }
 
 /// The call for many operands at once, and for each result true if it has the axis.
@@ -57,17 +54,11 @@ pub(super) fn batched(map: &ShardMap, has: &[bool], axis: BatchAxis<'_>) -> Resu
     Ok((call(map, &body, wider(&map.takes, has), wider(&map.gives, &flags))?, flags))
 }
 
-/// The cotangents of the operands of the call, which is equation `at` and gives residuals as well from now on.
-pub(super) fn through(
-    to: &mut Graph,
-    at: usize,
-    e: &Equation,
-    map: &ShardMap,
-    on: &[bool],
-    cotangents: &[Option<Var>],
-) -> Result<Vec<Option<Var>>, Refused> {
+/// The cotangents of the operands of the call, which gives residuals as well from now on.
+pub(super) fn vjp(map: &ShardMap, mut back: Backward<'_>) -> Result<Vec<Option<Var>>, Refused> {
+    let Backward { e, on, cotangents, .. } = back;
     let of: Vec<bool> =
-        e.results.iter().zip(cotangents).map(|(&r, found)| found.is_some() && is_float(to.ty(r))).collect();
+        e.results.iter().zip(cotangents).map(|(&r, found)| found.is_some() && is_float(back.to.ty(r))).collect();
     let both = vjp_of(&map.body, on, &of)?;
     let (known, n) = (map.body.params.len(), map.gives.len());
     let (mut first, mut second) = split(&both, known, n);
@@ -88,12 +79,10 @@ pub(super) fn through(
         first.results.push(boxed);
     }
     let changed = call(map, &first, map.takes.clone(), [&map.gives[..], &shardings].concat())?;
-    let outside: Vec<Var> = (shardings.iter().zip(changed.body.gives().split_off(n)))
-        .map(|(sharding, block)| to.var(ShardMap::whole(&block, sharding)))
-        .collect();
-    let equation = &mut to.equations[at];
-    equation.op = Call::ShardMap(changed).into();
-    equation.results.extend(&outside);
+    let types = shardings.iter().zip(changed.body.gives().split_off(n));
+    let types = types.map(|(sharding, block)| ShardMap::whole(&block, sharding)).collect();
+    let outside = back.gives_more(changed, types);
+    let to = back.to;
 
     // The second body takes operands of the call as they are, and residuals out of their first axis.
     let mut params = vec![];
@@ -131,8 +120,7 @@ pub(super) fn through(
         }
     }
     let gives = map.takes.iter().zip(on).filter(|(_, on)| **on).map(|(sharding, _)| sharding.clone()).collect();
-    let back = call(map, &second, takes, gives)?;
-    let mut made = to.fitting_all(Call::ShardMap(back), &args).into_iter();
+    let mut made = to.fitting_all(call(map, &second, takes, gives)?, &args).into_iter();
     Ok(on.iter().map(|&on| if on { made.next() } else { None }).collect())
 }
 
@@ -169,7 +157,7 @@ fn recast(to: &mut Graph, v: Var, states: &[State], map: &ShardMap, of: impl Fn(
         let axes: Vec<Axis> = (0..states.len()).filter(|&i| states[i] == state).map(|i| map.mesh.axis(i)).collect();
         if !axes.is_empty() {
             let (from, to_state) = of(state);
-            let kind = Exchange::Cast { from, to: to_state };
+            let kind = Pcast { from, to: to_state }.into();
             v = to.fitting(Collective { kind, mesh: map.mesh.clone(), axes }, &[v]);
         }
     }

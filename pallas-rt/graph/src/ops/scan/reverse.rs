@@ -1,182 +1,20 @@
-//! Reverse mode of loops and branches.
-use super::Refused;
-use super::active::carried;
-use super::checkpoint;
-use super::jvp::{no_derivative, no_tangents};
-use super::manual;
-use super::second;
-use super::split::{is_remade, sources};
-use super::vjp::{vjp, vjp_of};
-use crate::call::{Call, Case, Custom, CustomJvp, Scan};
-use crate::dead::without_dead;
+//! Reverse mode of a scan.
+use super::Scan;
 use crate::graph::{Equation, Graph, Op, Var};
-use pallas_ir::{At, Diag, Literal, ScalarOp, Type};
-
-/// The cotangents of the operands of a call, from those of its results; `None` for zero. `at` is the number of its equation
-/// in `to`, which is changed where it has to store more.
-pub(super) fn through(
-    to: &mut Graph,
-    at: usize,
-    e: &Equation,
-    call: &Call,
-    on: &[bool],
-    cotangents: &[Option<Var>],
-) -> Result<Vec<Option<Var>>, Refused> {
-    match call {
-        Call::Scan(scan) => through_scan(to, at, e, scan, on, cotangents),
-        Call::Case(case) => through_case(to, e, case, on, cotangents),
-        Call::While(_) => {
-            let message = "reverse mode through a `while_loop`, whose number of steps is not known".to_string();
-            let help = "use `scan` or `fori_loop` with a fixed number of steps, and keep the old value by `select` in \
-                        steps that come after the end";
-            Err(Refused { at: e.loc, diag: Diag::new("while", At::Op, message, help) })
-        }
-        Call::Kernel(call) => {
-            let message = format!("the gradient of kernel `{}`, which states none", call.kernel.name);
-            let help = "state it by `custom_vjp`, with a kernel for the way back, or pass the kernel a `stop_gradient` of \
-                        its arguments";
-            Err(Refused { at: e.loc, diag: Diag::new("kernel-gradient", At::Op, message, help) })
-        }
-        Call::Custom(custom) => through_custom(to, at, e, custom, on, cotangents),
-        Call::Checkpoint(checkpoint) => checkpoint::through(to, at, e, checkpoint, on, cotangents),
-        Call::CustomJvp(custom) => through_custom_jvp(to, e, custom, on, cotangents),
-        Call::Named(_) => Ok(cotangents.to_vec()),
-        Call::Print(_) => Ok(vec![None]),
-        Call::Callback(_) => Err(no_derivative(e.loc)),
-        Call::ShardMap(map) => manual::through(to, at, e, map, on, cotangents),
-        Call::Closed(_) => unreachable!("closed calls are expanded before"),
-    }
-}
-
-/// The stated derivative. What it needs of the values before is computed in place of the call.
-///
-/// Where the function has tangents, both are functions with gradients again, so that reverse mode of reverse mode passes.
-fn through_custom(
-    to: &mut Graph,
-    at: usize,
-    e: &Equation,
-    custom: &Custom,
-    on: &[bool],
-    cotangents: &[Option<Var>],
-) -> Result<Vec<Option<Var>>, Refused> {
-    if on[..custom.captured - custom.known].contains(&true) {
-        let message = "a function with a stated gradient captures an array that the gradient is asked for".to_string();
-        let help = "pass the array as an argument, or capture its `stop_gradient`";
-        return Err(Refused { at: e.loc, diag: Diag::new("custom-captured", At::Op, message, help) });
-    }
-    let gives = custom.forward.gives();
-    let residuals: Vec<Var> = gives[e.results.len()..].iter().map(|ty| to.var(ty.clone())).collect();
-    // Kernels have tangents of any order; a gradient of a gradient of a gradient is not theirs.
-    let gradient = (custom.has_tangents && custom.known == 0).then(|| second::gradient(custom).ok()).flatten();
-    let changed = &mut to.equations[at];
-    changed.op = match gradient {
-        Some(_) => Call::Custom(second::with_residuals(custom)).into(),
-        None => Call::Closed(custom.forward.clone()).into(),
-    };
-    changed.results.extend(&residuals);
-    let mut args = [&e.args[..custom.captured], &residuals].concat();
-    if gradient.is_some() {
-        args.extend(&e.args[custom.captured..]);
-    }
-    for (&r, &cotangent) in e.results.iter().zip(cotangents) {
-        let ty = to.ty(r).clone();
-        args.push(or_zeros(to, cotangent, &ty));
-    }
-    let call = gradient.map_or_else(|| Call::Closed(custom.backward.clone()), Call::Custom);
-    let made = to.fitting_all(call, &args);
-    let found = on.iter().enumerate().map(|(i, &on)| Some(made[i.checked_sub(custom.captured)?]).filter(|_| on));
-    Ok(found.collect())
-}
-
-/// The stated tangents, which are linear in those of the arguments: their derivative by these is their transpose.
-fn through_custom_jvp(
-    to: &mut Graph,
-    e: &Equation,
-    custom: &CustomJvp,
-    on: &[bool],
-    cotangents: &[Option<Var>],
-) -> Result<Vec<Option<Var>>, Refused> {
-    no_tangents(&on[..custom.captured], e)?;
-    let n = e.results.len();
-    let wrt: Vec<bool> = (0..custom.rule.params.len()).map(|i| i >= e.args.len()).collect();
-    let of: Vec<bool> = (0..custom.rule.results.len()).map(|i| i >= n).collect();
-    let mut backward = vjp_of(&custom.rule, &wrt, &of)?;
-    backward.results.drain(..custom.rule.results.len());
-    let backward = without_dead(backward);
-    let mut args = e.args.clone();
-    let mut floats = vec![];
-    for (i, &arg) in e.args.iter().enumerate().skip(custom.captured) {
-        let ty = to.ty(arg).clone();
-        if is_float(&ty) {
-            floats.push(i);
-            args.push(or_zeros(to, None, &ty));
-        }
-    }
-    for (&r, &cotangent) in e.results.iter().zip(cotangents) {
-        let ty = to.ty(r).clone();
-        if is_float(&ty) {
-            args.push(or_zeros(to, cotangent, &ty));
-        }
-    }
-    let made = to.fitting_all(Call::Closed(backward), &args);
-    let mut found = vec![None; on.len()];
-    floats.into_iter().zip(made).filter(|(i, _)| on[*i]).for_each(|(i, v)| found[i] = Some(v));
-    Ok(found)
-}
-
-pub(super) fn is_float(ty: &Type) -> bool {
-    ty.dtype.is_float()
-}
-
-/// The cotangent of a value, zeros if there is none.
-pub(super) fn or_zeros(to: &mut Graph, cotangent: Option<Var>, ty: &Type) -> Var {
-    cotangent.unwrap_or_else(|| to.splat(Literal::new(ty.dtype, 0.0), &ty.shape))
-}
-
-/// Each branch computes its own results again: what it needs of them is not stored.
-fn through_case(
-    to: &mut Graph,
-    e: &Equation,
-    case: &Case,
-    on: &[bool],
-    cotangents: &[Option<Var>],
-) -> Result<Vec<Option<Var>>, Refused> {
-    let backward = |branch: &Graph| {
-        let mut both = vjp(branch, &on[1..])?;
-        // What it shows is shown by the branch itself.
-        both.equations.retain(|e| !matches!(&e.op, Op::Call(call) if matches!(**call, Call::Print(_))));
-        let results = both.results[branch.results.len()..].to_vec();
-        Ok(Graph { results, ..both })
-    };
-    let branches = case.branches.iter().map(backward).collect::<Result<Vec<_>, Refused>>()?;
-    let mut args = e.args.clone();
-    for (&r, &cotangent) in e.results.iter().zip(cotangents) {
-        let ty = to.ty(r).clone();
-        if is_float(&ty) {
-            args.push(or_zeros(to, cotangent, &ty));
-        }
-    }
-    let mut found = to.fitting_all(Call::Case(Case { branches }), &args).into_iter();
-    // `vjp` gives zeros for integers that are asked for; none is.
-    Ok(on.iter().enumerate().map(|(i, &on)| if on && i > 0 { found.next() } else { None }).collect())
-}
+use crate::refused::Refused;
+use crate::transform::{self, Backward, carried, is_float, is_remade, or_zeros, sources};
+use pallas_ir::{Literal, ScalarOp, Type};
 
 /// A scan forwards that stores what its steps need on the way back, and a scan in the other direction. That one carries
 /// the cotangents of the carried values, and the sums of those of the captured ones.
-fn through_scan(
-    to: &mut Graph,
-    at: usize,
-    e: &Equation,
-    scan: &Scan,
-    on: &[bool],
-    cotangents: &[Option<Var>],
-) -> Result<Vec<Option<Var>>, Refused> {
+pub(super) fn vjp(scan: &Scan, mut back: Backward<'_>) -> Result<Vec<Option<Var>>, Refused> {
+    let (e, on, cotangents) = (back.e, back.on, back.cotangents);
     let flags = carried(&scan.body, on, scan.captured, scan.carried);
-    let both = vjp(&scan.body, &flags)?;
+    let both = transform::vjp(&scan.body, &flags)?;
     let mut split = Split::new(&both, scan);
 
     // Forwards: the same scan with more stacks.
-    let stored: Vec<Var> = split.stored.iter().map(|&v| to.var(stacked(both.ty(v), scan.length))).collect();
+    let stored: Vec<Type> = split.stored.iter().map(|&v| stacked(both.ty(v), scan.length)).collect();
     let results = [&both.results[..scan.body.results.len()], &split.stored[..]].concat();
     let forward = Graph {
         equations: std::mem::take(&mut split.forward),
@@ -184,9 +22,8 @@ fn through_scan(
         params: scan.body.params.clone(),
         ..both.clone()
     };
-    let changed = &mut to.equations[at];
-    changed.op = Call::Scan(Scan { body: forward, ..scan.clone() }).into();
-    changed.results.extend(&stored);
+    let stored = back.gives_more(Scan { body: forward, ..*scan }, stored);
+    let to = back.to;
 
     // Backwards.
     let types = |range: std::ops::Range<usize>| -> Vec<(usize, Type)> {
@@ -218,7 +55,7 @@ fn through_scan(
         length: scan.length,
         reverse: !scan.reverse,
     };
-    let made = to.fitting_all(Call::Scan(back), &args);
+    let made = to.fitting_all(back, &args);
     let mut found = vec![None; on.len()];
     let arrays = types(fixed..on.len());
     for ((i, _), &v) in states.iter().chain(&sums).chain(&arrays).zip(&made) {

@@ -1,0 +1,150 @@
+//! Operations by which the devices of a mesh exchange arrays.
+//!
+//! Every device has an operand of the same type. Those that differ along the collective's axes alone form a *group*; in it
+//! a device has a number, its coordinate along these axes. Parts for or from the members of a group lie along a first axis,
+//! so what is exchanged is always whole pieces of memory.
+use crate::mesh::{Axis, Form, Mesh, Piece, names, size};
+pub use crate::ops::{AllGather, AllReduce, AllToAll, DeviceTable, Exchange, Pcast, Permute, ReduceScatter};
+use pallas_ir::{At, DType, Diag, ScalarOp, Type};
+use std::fmt;
+use std::sync::Arc;
+
+/// An operation on the arrays of a group of devices.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Collective {
+    /// The result of each device.
+    pub kind: Exchange,
+    /// The mesh.
+    pub mesh: Arc<Mesh>,
+    /// The axes along which the devices of a group differ, the slowest first.
+    pub axes: Vec<Axis>,
+}
+
+/// What every kind of collective says of itself. No method has a default.
+pub(crate) trait Kind {
+    /// The name of the operation, as in StableHLO.
+    fn name(&self) -> &'static str;
+    /// The attributes behind the name in texts, with a space in front of each.
+    fn attributes(&self) -> String;
+    /// What the member with this number gets. For all numbers it is the same variant.
+    fn form(&self, number: usize) -> Form;
+    /// Checks the attributes for groups of so many members: what is wrong, and the help.
+    fn check(&self, members: usize) -> Result<(), (String, &'static str)>;
+    /// The same for arrays of an element type.
+    fn of_elements(&self, dtype: DType) -> Exchange;
+}
+
+impl Exchange {
+    /// The name of the operation, as in StableHLO.
+    pub fn name(&self) -> &'static str {
+        self.kind().name()
+    }
+
+    /// What the member with this number gets. For all numbers it is the same variant.
+    pub fn form(&self, number: usize) -> Form {
+        self.kind().form(number)
+    }
+
+    /// The same for arrays of an element type: `add` of truth values is `or`.
+    #[must_use]
+    pub fn of_elements(&self, dtype: DType) -> Exchange {
+        self.kind().of_elements(dtype)
+    }
+}
+
+impl Collective {
+    /// Number of devices in a group.
+    pub fn members(&self) -> usize {
+        size(&self.axes)
+    }
+
+    /// The name of the operation, as in StableHLO.
+    pub fn name(&self) -> &'static str {
+        self.kind.name()
+    }
+
+    /// Another collective of the same groups.
+    pub(crate) fn like(&self, kind: impl Into<Exchange>) -> Collective {
+        Collective { kind: kind.into(), ..self.clone() }
+    }
+
+    /// The devices of each group, in the order of their numbers in it.
+    pub(crate) fn groups(&self) -> Vec<Vec<usize>> {
+        let mesh = &self.mesh;
+        let first = (0..mesh.devices()).filter(|&position| mesh.index(position, &self.axes) == 0);
+        first.map(|p| mesh.group(p, &self.axes).into_iter().map(|p| mesh.device(p)).collect()).collect()
+    }
+
+    /// What the members of a group get; the first one's alone where a caller asks for no more than the variant.
+    pub fn form(&self) -> Form {
+        self.kind.form(0)
+    }
+
+    /// By member, the one whose operand it gets; for a collective where each gets one operand.
+    pub fn sources(&self) -> Vec<Option<usize>> {
+        let of = |number| if let Form::One(source) = self.kind.form(number) { source } else { None };
+        (0..self.members()).map(of).collect()
+    }
+
+    /// Returns true if the operand has a first axis of parts for the members, and if the result has one of parts from them.
+    pub(crate) fn parts(&self) -> (bool, bool) {
+        self.form().parts()
+    }
+
+    /// Returns true if devices exchange something.
+    pub fn communicates(&self) -> bool {
+        self.form().communicates()
+    }
+
+    /// The type of the result.
+    ///
+    /// # Errors
+    /// Another number of operands, or operands without an axis for the members, or elements that the operation does not combine.
+    pub fn infer(&self, args: &[&Type]) -> Result<Type, Diag> {
+        let wrong = |message: String, help: &str| Diag::new(self.name(), At::Op, message, help);
+        let (k, form) = (self.members(), self.form());
+        let checked = || self.kind.kind().check(k).map_err(|(message, help)| wrong(message, help));
+        match (form, args) {
+            (Form::Number(_), []) => checked().map(|()| Type::scalar(DType::I32)),
+            (Form::Number(_), [_]) => Err(wrong("a table with an operand".into(), "a table has none")),
+            (_, [x]) => {
+                checked()?;
+                if let Form::Fold(by, _) = form
+                    && !by.is_monoid(x.dtype)
+                {
+                    let all = ScalarOp::ALL.iter().filter(|op| op.is_monoid(x.dtype)).map(|op| format!("`{op}`"));
+                    let all = all.collect::<Vec<_>>().join(", ");
+                    let help = format!("elements of {} are combined by {all}", x.dtype);
+                    return Err(wrong(format!("elements of {} combined by `{by}`", x.dtype), &help));
+                }
+                let (takes, gives) = form.parts();
+                if takes && x.shape.first() != Some(&k) {
+                    return Err(wrong(format!("{x} among {k} devices"), "the first axis has a part for each device"));
+                }
+                let first = if gives { vec![k] } else { vec![] };
+                Ok(Type::new(x.dtype, [&first, &x.shape[usize::from(takes)..]].concat()))
+            }
+            _ => Err(wrong(format!("{} operands", args.len()), "one array, or none for a table")),
+        }
+    }
+
+    /// Bytes that a device sends, if it sends each part once to each member that needs it.
+    pub fn bytes_sent(&self, operand: &Type) -> usize {
+        let (bytes, k) = (operand.bytes(), self.members());
+        match self.form() {
+            Form::Stack(Piece::Whole) => bytes * (k - 1),
+            Form::Stack(Piece::Part) | Form::Fold(_, Piece::Part) => bytes / k * (k - 1),
+            // A reduce-scatter and an all-gather.
+            Form::Fold(_, Piece::Whole) => 2 * bytes.div_ceil(k) * (k - 1),
+            Form::One(_) => bytes,
+            Form::Number(_) | Form::Own => 0,
+        }
+    }
+}
+
+impl fmt::Display for Collective {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.name(), self.kind.kind().attributes())?;
+        write!(f, " axes({})", names(&self.axes, &self.mesh))
+    }
+}

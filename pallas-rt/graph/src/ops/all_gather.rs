@@ -1,0 +1,41 @@
+//! Each device has the arrays of all.
+use super::ReduceScatter;
+use super::prelude::collective::*;
+use crate::mesh::Piece;
+use pallas_ir::ScalarOp;
+
+/// `T[..] -> T[k, ..]`: the operands of all.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct AllGather;
+
+impl Kind for AllGather {
+    fn name(&self) -> &'static str {
+        "all_gather"
+    }
+    fn attributes(&self) -> String {
+        String::new()
+    }
+    fn form(&self, _: usize) -> Form {
+        Form::Stack(Piece::Whole)
+    }
+    fn check(&self, _: usize) -> Result<(), (String, &'static str)> {
+        Ok(())
+    }
+    fn of_elements(&self, _: DType) -> Exchange {
+        AllGather.into()
+    }
+}
+
+impl CollectiveRule for AllGather {
+    fn transposed(&self, to: &mut Graph, op: &Collective, cotangent: Var) -> Option<Var> {
+        Some(to.fitting(op.like(ReduceScatter(ScalarOp::Add)), &[cotangent]))
+    }
+}
+
+impl Exchanged for AllGather {
+    fn stablehlo(&self, w: &mut Writer, op: &Collective, args: &[Value], gives: &Type) -> Value {
+        let row = w.reshape(&args[0], &[&[1], &args[0].ty.shape[..]].concat());
+        let detail = w.groups(op, Parts::Gathered);
+        w.op("all_gather", &[&row], detail, gives.clone())
+    }
+}

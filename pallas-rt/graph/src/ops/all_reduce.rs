@@ -1,0 +1,48 @@
+//! Each device has what the arrays of all give together.
+use super::Pcast;
+use super::prelude::collective::*;
+use crate::mesh::{Piece, State};
+use crate::stablehlo::combines;
+use pallas_ir::ScalarOp;
+
+/// `T[..] -> T[..]`: the operands combined by a monoid, in the order of the numbers.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct AllReduce(pub ScalarOp);
+
+impl Kind for AllReduce {
+    fn name(&self) -> &'static str {
+        "all_reduce"
+    }
+    fn attributes(&self) -> String {
+        format!(" {}", self.0)
+    }
+    fn form(&self, _: usize) -> Form {
+        Form::Fold(self.0, Piece::Whole)
+    }
+    fn check(&self, _: usize) -> Result<(), (String, &'static str)> {
+        Ok(())
+    }
+    fn of_elements(&self, dtype: DType) -> Exchange {
+        AllReduce(self.0.monoid_of(dtype)).into()
+    }
+}
+
+impl CollectiveRule for AllReduce {
+    fn transposed(&self, to: &mut Graph, op: &Collective, cotangent: Var) -> Option<Var> {
+        let op = match op.mesh.is_batch() {
+            // Examples of a batch have no states: each has the sum of the cotangents of all.
+            true => op.clone(),
+            // Its operand varies, and its result is the same everywhere.
+            false => op.like(Pcast { from: State::Invariant, to: State::Varying }),
+        };
+        Some(to.fitting(op, &[cotangent]))
+    }
+}
+
+impl Exchanged for AllReduce {
+    fn stablehlo(&self, w: &mut Writer, op: &Collective, args: &[Value], gives: &Type) -> Value {
+        let region = combines(w, self.0, gives.dtype);
+        let detail = w.groups(op, Parts::Combined);
+        w.operation("all_reduce", &[&args[0]], vec![region], detail, std::slice::from_ref(gives)).remove(0)
+    }
+}

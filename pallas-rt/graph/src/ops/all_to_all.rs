@@ -1,0 +1,38 @@
+//! Each device sends each other one a part of its array.
+use super::prelude::collective::*;
+use crate::mesh::Piece;
+
+/// `T[k, ..] -> T[k, ..]`: of each operand the part that has the device's number.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct AllToAll;
+
+impl Kind for AllToAll {
+    fn name(&self) -> &'static str {
+        "all_to_all"
+    }
+    fn attributes(&self) -> String {
+        String::new()
+    }
+    fn form(&self, _: usize) -> Form {
+        Form::Stack(Piece::Part)
+    }
+    fn check(&self, _: usize) -> Result<(), (String, &'static str)> {
+        Ok(())
+    }
+    fn of_elements(&self, _: DType) -> Exchange {
+        AllToAll.into()
+    }
+}
+
+impl CollectiveRule for AllToAll {
+    fn transposed(&self, to: &mut Graph, op: &Collective, cotangent: Var) -> Option<Var> {
+        Some(to.fitting(op.clone(), &[cotangent]))
+    }
+}
+
+impl Exchanged for AllToAll {
+    fn stablehlo(&self, w: &mut Writer, op: &Collective, args: &[Value], gives: &Type) -> Value {
+        let detail = w.groups(op, Parts::Exchanged);
+        w.op("all_to_all", &[&args[0]], detail, gives.clone())
+    }
+}

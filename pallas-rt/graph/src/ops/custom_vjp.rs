@@ -1,0 +1,216 @@
+//! `jax.custom_vjp`: a graph whose reverse-mode derivative is stated.
+mod second;
+
+use super::Closed;
+use super::prelude::*;
+use crate::manual::finished;
+use crate::mesh::State;
+use pallas_ir::structural::Reduce;
+use pallas_ir::{At, Literal, ScalarOp, StructuralOp};
+
+/// A graph whose derivative is stated: `jax.custom_vjp`.
+///
+/// ```text
+/// operands     captured.., arguments..
+/// primal       (captured.., arguments..) -> (results..)
+/// forward      (captured.., arguments..) -> (results.., residuals..)
+/// backward     (captured.., residuals.., a cotangent of each result..) -> (a cotangent of each argument..)
+/// ```
+///
+/// Cotangents of results and arguments that are no floats are zeros, which nothing reads.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct CustomVjp {
+    /// Operands that are no arguments.
+    pub captured: usize,
+    /// Number of those, the last ones, that follow from the arguments: the stated derivative by these includes the way through
+    /// them.
+    pub known: usize,
+    /// True if forward mode differentiates the function itself; otherwise there is none, because the stated derivative
+    /// need not be the function's own.
+    pub has_tangents: bool,
+    /// The function itself.
+    pub primal: Graph,
+    /// The same, and what the derivative needs.
+    pub forward: Graph,
+    /// The derivative.
+    pub backward: Graph,
+}
+
+impl Called for CustomVjp {
+    fn name(&self) -> &'static str {
+        "custom_vjp"
+    }
+    fn graphs(&self) -> Vec<(Runs, &Graph)> {
+        vec![(Runs::Once, &self.primal), (Runs::Never, &self.forward), (Runs::Never, &self.backward)]
+    }
+    fn with_graphs(&self, graphs: Vec<Graph>) -> Call {
+        let [primal, forward, backward] = graphs.try_into().expect("three graphs");
+        CustomVjp { primal, forward, backward, ..*self }.into()
+    }
+    fn infer(&self, args: &[&Type]) -> Result<Vec<Type>, Diag> {
+        takes(self, &self.primal, args)?;
+        takes(self, &self.forward, args)?;
+        let (gives, forward) = (self.primal.gives(), self.forward.gives());
+        if forward.get(..gives.len()) != Some(&gives[..]) {
+            return Err(wrong(self, format!("gives {gives:?}, and with residuals {forward:?}")));
+        }
+        let (captured, arguments) = args.split_at(self.captured);
+        let of_backward: Vec<&Type> = captured.iter().copied().chain(&forward[gives.len()..]).chain(&gives).collect();
+        takes(self, &self.backward, &of_backward)?;
+        let found = self.backward.gives();
+        if !found.iter().eq(arguments.iter().copied()) {
+            return Err(wrong(self, format!("arguments {arguments:?} have cotangents {found:?}")));
+        }
+        Ok(gives)
+    }
+    fn expands(&self, at: Stage) -> Option<&Graph> {
+        (at == Stage::Plan).then_some(&self.primal)
+    }
+    fn has_effect(&self) -> bool {
+        false
+    }
+    fn without_unread(&self, _: &Equation, _: &[bool]) -> Option<Equation> {
+        None
+    }
+}
+
+impl CallText for CustomVjp {
+    fn attributes(&self) -> String {
+        format!(" captured({})", self.captured)
+    }
+    fn jaxpr(&self, text: &dyn Fn(&Graph) -> String) -> Vec<String> {
+        let graphs = [&self.primal, &self.forward, &self.backward];
+        graphs.iter().enumerate().map(|(i, graph)| format!("jaxpr{i}={}", text(graph))).collect()
+    }
+}
+
+impl CallRule for CustomVjp {
+    fn active(&self, on: &[bool]) -> Vec<bool> {
+        vec![on.contains(&true); self.primal.results.len()]
+    }
+    fn jvp(&self, forward: Forward<'_>) -> Result<Vec<Option<Var>>, Refused> {
+        if self.has_tangents {
+            return forward.function(&self.primal);
+        }
+        let message = "forward mode of a function that states its reverse-mode gradient".to_string();
+        let help = "use reverse mode: `grad`, `vjp`, `jacrev`";
+        Err(Refused { at: forward.e.loc, diag: Diag::new("custom-tangent", At::Op, message, help) })
+    }
+    /// The stated derivative. What it needs of the values before is computed in place of the call.
+    ///
+    /// Where the function has tangents, both are functions with gradients again, so that reverse mode of reverse mode passes.
+    fn vjp(&self, mut back: Backward<'_>) -> Result<Vec<Option<Var>>, Refused> {
+        let Backward { e, on, .. } = back;
+        if on[..self.captured - self.known].contains(&true) {
+            let message =
+                "a function with a stated gradient captures an array that the gradient is asked for".to_string();
+            let help = "pass the array as an argument, or capture its `stop_gradient`";
+            return Err(Refused { at: e.loc, diag: Diag::new("custom-captured", At::Op, message, help) });
+        }
+        let types = self.forward.gives().split_off(e.results.len());
+        // Kernels have tangents of any order; a gradient of a gradient of a gradient is not theirs.
+        let gradient = (self.has_tangents && self.known == 0).then(|| second::gradient(self).ok()).flatten();
+        let (forward, arguments): (Call, &[Var]) = match gradient {
+            Some(_) => (second::with_residuals(self).into(), &e.args[self.captured..]),
+            None => (Closed(self.forward.clone()).into(), &[]),
+        };
+        let residuals = back.gives_more(forward, types);
+        let args = [&e.args[..self.captured], &residuals, arguments, &back.all_cotangents()].concat();
+        let call = gradient.map_or_else(|| Closed(self.backward.clone()).into(), Call::from);
+        let made = back.to.fitting_all(call, &args);
+        let found = on.iter().enumerate().map(|(i, &on)| Some(made[i.checked_sub(self.captured)?]).filter(|_| on));
+        Ok(found.collect())
+    }
+    /// The results all have the axis.
+    fn batched(&self, batch: Batch<'_>) -> Result<Vec<(Var, bool)>, Refused> {
+        let Batch { to, args, has, axis, .. } = batch;
+        let call: Call = match self.with_axis(has, axis) {
+            Ok(batched) => batched.into(),
+            // Nobody may ask for its derivative.
+            Err(_) if self.known > 0 => {
+                let all = vec![true; self.primal.results.len()];
+                Closed(batched_at_least(&self.primal, has, axis, &all)?.0).into()
+            }
+            Err(refused) => return Err(refused),
+        };
+        Ok(to.fitting_all(call, args).into_iter().map(|v| (v, true)).collect())
+    }
+    fn differs(&self, _: &[bool], _: BatchAxis<'_>) -> Vec<bool> {
+        vec![true; self.primal.results.len()]
+    }
+    fn guards_from(&self, _: &[bool]) -> Option<usize> {
+        Some(self.captured)
+    }
+}
+
+impl CallStates for CustomVjp {
+    fn typed(&self, typing: &Typing, e: &Equation, takes: Vec<States>) -> Result<Made, Refused> {
+        match self.with_states(typing, takes.clone(), e.loc) {
+            // Nobody may ask for the derivative of a gradient: what does not go together there is no mistake yet.
+            Err(_) if self.known > 0 => Closed(self.primal.clone()).typed(typing, e, takes),
+            made => made,
+        }
+    }
+}
+
+impl CustomVjp {
+    /// The call with an axis in front of all results. The cotangent of an argument without it is the sum over it.
+    fn with_axis(&self, has: &[bool], axis: BatchAxis<'_>) -> Result<CustomVjp, Refused> {
+        let results = self.primal.results.len();
+        let all = vec![true; results];
+        let (primal, _) = batched_at_least(&self.primal, has, axis, &all)?;
+        let residuals = self.forward.results.len() - results;
+        let (forward, gives) =
+            batched_at_least(&self.forward, has, axis, &[&all[..], &vec![false; residuals]].concat())?;
+        let takes = [&has[..self.captured], &gives[results..], &all].concat();
+        let arguments = &has[self.captured..];
+        let (mut backward, _) = batched_at_least(&self.backward, &takes, axis, &vec![true; arguments.len()])?;
+        for (i, _) in arguments.iter().enumerate().filter(|(_, has)| !**has) {
+            let cotangent = backward.results[i];
+            let ty = Type::new(backward.ty(cotangent).dtype, &backward.ty(cotangent).shape[1..]);
+            backward.results[i] = if ty.dtype.is_float() {
+                backward.fitting(StructuralOp::from(Reduce::dropping(ScalarOp::Add, vec![0])), &[cotangent])
+            } else {
+                backward.splat(Literal::new(ty.dtype, 0.0), &ty.shape)
+            };
+        }
+        Ok(CustomVjp { primal, forward, backward, ..*self })
+    }
+
+    fn with_states(&self, typing: &Typing, takes: Vec<States>, at: Loc) -> Result<Made, Refused> {
+        let (primal, mut gives) = typing.typed(&self.primal, &takes)?;
+        let of_primal = gives.clone();
+        let (forward, found) = typing.typed(&self.forward, &takes)?;
+        let n = gives.len();
+        typing.carried(&mut gives, &found[..n], self.name(), at)?;
+        let primal = typing.cast_results(primal, &of_primal, &gives, self.name(), at)?;
+        let all = [&gives[..], &found[n..]].concat();
+        let forward = typing.cast_results(forward, &found, &all, self.name(), at)?;
+        let of_backward = [&takes[..self.captured], &found[n..], &gives].concat();
+        let (mut backward, found) = typing.typed(&self.backward, &of_backward)?;
+        let wanted = &takes[self.captured..];
+        if let Err((i, axis)) = finished(&mut backward, typing.mesh(), &found, wanted) {
+            let (is, own) = (found[i][axis], wanted[i][axis]);
+            let what = format!("the cotangent that `custom_vjp` states for argument {i}");
+            let mut diag = typing.unlike(&what, axis, is, own);
+            diag.help = of_cotangent(i, typing.mesh().name(axis), is, own);
+            return Err(Refused { at, diag });
+        }
+        Ok(Made { call: CustomVjp { primal, forward, backward, ..*self }.into(), takes, gives })
+    }
+}
+
+/// The remedy for the cotangent of argument `i` in another state than its argument, over the axis of this name.
+fn of_cotangent(i: usize, axis: &str, found: State, wanted: State) -> String {
+    match (found, wanted) {
+        (State::Varying, State::Invariant) => format!(
+            "argument {i} is alike on all devices, so its cotangent is the sum of theirs: `psum(.., \"{axis}\")` of it in the \
+             stated derivative; or `pvary(.., \"{axis}\")` of argument {i} before the call, so that the function's own \
+             derivative adds them up"
+        ),
+        _ => format!(
+            "the cotangent of argument {i} is in the state of the argument over axis `{axis}`: `psum` combines the values of \
+             devices; `pcast` changes what is known of a value"
+        ),
+    }
+}

@@ -1,0 +1,133 @@
+//! Operations, one file each: everything that one means to the graph, its transformations, the partitioner, plans and texts.
+//!
+//! A reader declares what it asks of an operation, as a trait without default methods, and calls it through the enums below; it
+//! names no operation. A file here answers all that concern it: collectives those of [`Exchange`], calls those of [`Call`].
+//! A *function* stands for its equations, and is expanded before a plan is made; a *step* stays a call until it runs. The list
+//! is the only one; an operation that does not answer does not compile.
+mod prelude;
+
+use crate::bounded::CallSized;
+use crate::call::Called;
+use crate::collective::Kind;
+use crate::file::{Parser, Saved, Words};
+use crate::fuse::CallStep;
+use crate::graph::Op;
+use crate::manual::CallStates;
+use crate::shard::CallRegions;
+use crate::stablehlo::{CallHlo, Exchanged};
+use crate::text::CallText;
+use crate::transform::{CallLinear, CallRule, CollectiveRule};
+
+macro_rules! ops {
+    (
+        collectives { $($collective:ident: $Collective:ident;)* }
+        functions { $($function:ident: $Function:ident;)* }
+        steps { $($step:ident: $Step:ident, $word:literal;)* }
+    ) => {
+        $(mod $collective;
+        pub use $collective::$Collective;)*
+        $(pub(crate) mod $function;
+        pub use $function::$Function;)*
+        $(pub(crate) mod $step;
+        pub use $step::$Step;)*
+        ops! { @enum "The result of each device in a group of `k`." Exchange; $($Collective)* }
+        ops! { @ask Exchange; ($($Collective)*) kind: Kind, rule: CollectiveRule, text: Exchanged }
+        ops! { @enum "A call of other graphs." Call; $($Function)* $($Step)* }
+        ops! { @ask Call; ($($Function)* $($Step)*) called: Called, rule: CallRule, states: CallStates, text: CallText }
+        ops! { @ask_steps ($($Step)*) linear: CallLinear, regions: CallRegions, step: CallStep, sized: CallSized, hlo: CallHlo }
+        ops! { @call $($Function)* $($Step)* }
+        impl Call {
+            /// The word of a step in files, and its attributes there; `None` for a function.
+            pub(crate) fn saved(&self) -> Option<(&'static str, &dyn Saved)> {
+                match self {
+                    $(Self::$Step(op) => Some(($word, op)),)*
+                    _ => None,
+                }
+            }
+
+            /// Reads the step of this word from a file; `None` if there is none.
+            pub(crate) fn parse(word: &str, p: &mut Parser<'_>, words: &mut Words<'_>) -> Option<Result<Call, String>> {
+                match word {
+                    $($word => Some($Step::parse(p, words).map(Call::$Step)),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+    (@enum $doc:literal $Enum:ident; $($Op:ident)*) => {
+        #[doc = $doc]
+        #[derive(Clone, PartialEq, Eq, Hash, Debug)]
+        pub enum $Enum { $(#[doc = concat!("See [`", stringify!($Op), "`].")] $Op($Op)),* }
+        $(impl From<$Op> for $Enum {
+            fn from(op: $Op) -> $Enum { $Enum::$Op(op) }
+        })*
+    };
+    // What all operations of an enum answer.
+    (@ask $Enum:ident; $all:tt $($get:ident: $Trait:ident),*) => {
+        $(ops! { @ask_one $Enum $get $Trait $all })*
+    };
+    (@ask_one $Enum:ident $get:ident $Trait:ident ($($Op:ident)*)) => {
+        impl $Enum {
+            pub(crate) fn $get(&self) -> &dyn $Trait {
+                match self { $(Self::$Op(op) => op),* }
+            }
+        }
+    };
+    // What steps answer besides.
+    (@ask_steps $steps:tt $($get:ident: $Trait:ident),*) => {
+        $(ops! { @ask_step $get $Trait $steps })*
+    };
+    (@ask_step $get:ident $Trait:ident ($($Step:ident)*)) => {
+        impl Call {
+            /// `None` for a function.
+            pub(crate) fn $get(&self) -> Option<&dyn $Trait> {
+                match self { $(Self::$Step(op) => Some(op),)* _ => None }
+            }
+        }
+    };
+    (@call $($Op:ident)*) => {
+        $(impl From<$Op> for Op {
+            fn from(op: $Op) -> Op { Call::from(op).into() }
+        }
+        impl $Op {
+            /// The call, if it is one of these.
+            pub fn of(call: &Call) -> Option<&$Op> {
+                if let Call::$Op(op) = call { Some(op) } else { None }
+            }
+
+            /// The call, if the operation is one of these.
+            pub fn of_op(op: &Op) -> Option<&$Op> {
+                if let Op::Call(call) = op { $Op::of(call) } else { None }
+            }
+        })*
+    };
+}
+
+// `cargo fmt` does not find the modules that the macro declares; `.ci/run` lists their files.
+ops! {
+    collectives {
+        all_gather: AllGather;
+        all_reduce: AllReduce;
+        all_to_all: AllToAll;
+        device_table: DeviceTable;
+        pcast: Pcast;
+        permute: Permute;
+        reduce_scatter: ReduceScatter;
+    }
+    functions {
+        checkpoint: Checkpoint;
+        closed: Closed;
+        custom_jvp: CustomJvp;
+        custom_vjp: CustomVjp;
+        name: Named;
+    }
+    steps {
+        case: Case, "case";
+        debug_print: Print, "debug_print";
+        kernel: KernelCall, "call";
+        pure_callback: Callback, "pure_callback";
+        scan: Scan, "scan";
+        shard_map: ShardMap, "shard_map";
+        while_loop: While, "while";
+    }
+}

@@ -1,0 +1,69 @@
+//! A value in another state.
+use super::prelude::collective::*;
+use super::{AllReduce, DeviceTable};
+use crate::mesh::State;
+use pallas_ir::{Literal, ScalarOp};
+
+/// `T[..] -> T[..]`: the operand, as a value in another state. It stands in a [`ShardMap`](crate::call::ShardMap) alone, where
+/// derivatives need it; devices do nothing for it.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Pcast {
+    /// The state of the operand.
+    pub from: State,
+    /// The state of the result.
+    pub to: State,
+}
+
+impl Kind for Pcast {
+    fn name(&self) -> &'static str {
+        "pcast"
+    }
+    fn attributes(&self) -> String {
+        format!(" {} to {}", self.from.name(), self.to.name())
+    }
+    fn form(&self, _: usize) -> Form {
+        Form::Own
+    }
+    fn check(&self, _: usize) -> Result<(), (String, &'static str)> {
+        Ok(())
+    }
+    fn of_elements(&self, _: DType) -> Exchange {
+        self.clone().into()
+    }
+}
+
+/// The state of a cotangent, from that of its value.
+fn dual(state: State) -> State {
+    match state {
+        State::Unreduced => State::Reduced,
+        State::Reduced => State::Unreduced,
+        state => state,
+    }
+}
+
+/// The value on the first device of each group, and zeros on the others: parts of the value that all of them have.
+fn of_first(to: &mut Graph, op: &Collective, x: Var) -> Var {
+    let ty = to.ty(x).clone();
+    let number = to.fitting(op.like(DeviceTable((0..op.members() as i32).collect())), &[]);
+    let zero = to.literal(Literal::int(DType::I32, 0));
+    let is_first = to.fitting(ScalarOp::Eq, &[number, zero]);
+    let is_first = to.broadcast(is_first, &ty.shape).expect("a scalar stretches");
+    let zeros = to.splat(Literal::new(ty.dtype, 0.0), &ty.shape);
+    to.fitting(ScalarOp::Select, &[is_first, x, zeros])
+}
+
+impl CollectiveRule for Pcast {
+    fn transposed(&self, to: &mut Graph, op: &Collective, cotangent: Var) -> Option<Var> {
+        Some(match (dual(self.to), dual(self.from)) {
+            (_, State::Invariant) => to.fitting(op.like(AllReduce(ScalarOp::Add)), &[cotangent]),
+            (State::Invariant, _) => of_first(to, op, cotangent),
+            (from, state) => to.fitting(op.like(Pcast { from, to: state }), &[cotangent]),
+        })
+    }
+}
+
+impl Exchanged for Pcast {
+    fn stablehlo(&self, _: &mut Writer, _: &Collective, args: &[Value], _: &Type) -> Value {
+        args[0].clone()
+    }
+}

@@ -1,0 +1,51 @@
+//! Each device has the array of another one.
+use super::prelude::collective::*;
+use crate::stablehlo::Detail;
+
+/// `T[..] -> T[..]`: by number, the device whose operand the device with this number gets; zeros where there is none.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Permute(pub Vec<Option<usize>>);
+
+impl Kind for Permute {
+    fn name(&self) -> &'static str {
+        "collective_permute"
+    }
+    fn attributes(&self) -> String {
+        let all = self.0.iter().map(|source| source.map_or("-".into(), |source| source.to_string()));
+        format!(" from({})", all.collect::<Vec<_>>().join(", "))
+    }
+    fn form(&self, number: usize) -> Form {
+        Form::One(self.0.get(number).copied().flatten())
+    }
+    fn check(&self, members: usize) -> Result<(), (String, &'static str)> {
+        match self.0.len() == members && self.0.iter().flatten().all(|&source| source < members) {
+            true => Ok(()),
+            false => Err((format!("sources for {members} devices"), "one of the group for each device")),
+        }
+    }
+    fn of_elements(&self, _: DType) -> Exchange {
+        self.clone().into()
+    }
+}
+
+impl CollectiveRule for Permute {
+    fn transposed(&self, to: &mut Graph, op: &Collective, cotangent: Var) -> Option<Var> {
+        let mut targets = vec![None; self.0.len()];
+        for (to, from) in self.0.iter().enumerate().filter_map(|(to, from)| from.map(|from| (to, from))) {
+            targets[from] = Some(to);
+        }
+        Some(to.fitting(op.like(Permute(targets)), &[cotangent]))
+    }
+}
+
+impl Exchanged for Permute {
+    fn stablehlo(&self, w: &mut Writer, op: &Collective, args: &[Value], gives: &Type) -> Value {
+        let of_group = |group: Vec<usize>| {
+            let pair = |(to, from): (usize, &Option<usize>)| from.map(|from| [group[from], group[to]]);
+            self.0.iter().enumerate().filter_map(pair).collect::<Vec<_>>()
+        };
+        let pairs = op.groups().into_iter().flat_map(of_group).collect();
+        let detail = Detail::Pairs { pairs, channel: w.channel() };
+        w.op("collective_permute", &[&args[0]], detail, gives.clone())
+    }
+}

@@ -1,0 +1,29 @@
+//! What files of calls use; those of collectives use `collective`.
+pub(super) use crate::bounded::{CallSized, Part, Scope};
+pub(super) use crate::call::{Call, Called, Runs, Stage, takes, wrong};
+pub(super) use crate::file::{self, Saved};
+pub(super) use crate::fuse::{CallStep, Lowered, Lowering, Work};
+pub(super) use crate::graph::{Equation, Graph, Var};
+pub(super) use crate::manual::{CallStates, Made, Typing};
+pub(super) use crate::mesh::States;
+pub(super) use crate::refused::Refused;
+pub(super) use crate::shard::CallRegions;
+pub(super) use crate::shard::partition::Partition;
+pub(super) use crate::shard::rule::Rule;
+pub(super) use crate::shard::united::Devices;
+pub(super) use crate::shard::view::{Build, NodeId, Val};
+pub(super) use crate::stablehlo::{CallHlo, Printer, Value};
+pub(super) use crate::text::CallText;
+pub(super) use crate::transform::{
+    Analysis, Backward, Batch, BatchAxis, CallLinear, CallRule, Forward, Linearity, active, batched_at_least, differing,
+};
+pub(super) use pallas_ir::{Diag, Loc, Type};
+
+pub(in crate::ops) mod collective {
+    pub(in crate::ops) use crate::collective::{Collective, Exchange, Kind};
+    pub(in crate::ops) use crate::graph::{Graph, Var};
+    pub(in crate::ops) use crate::mesh::Form;
+    pub(in crate::ops) use crate::stablehlo::{Exchanged, Parts, Value, Writer};
+    pub(in crate::ops) use crate::transform::CollectiveRule;
+    pub(in crate::ops) use pallas_ir::{DType, Type};
+}

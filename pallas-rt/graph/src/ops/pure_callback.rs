@@ -1,0 +1,253 @@
+//! `jax.pure_callback`: a function of the host.
+use super::Scan;
+use super::prelude::*;
+use crate::stablehlo::Detail;
+use crate::transform::{widened, wider};
+use pallas_ir::At;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+/// `jax.pure_callback`: results that a function of the host computes from the elements of the operands. It has no derivative.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Callback {
+    /// The function.
+    pub function: HostFunction,
+    /// The operands of a call for a batch.
+    pub method: VmapMethod,
+    /// The types of the operands.
+    pub takes: Vec<Type>,
+    /// The types of the results.
+    pub gives: Vec<Type>,
+}
+
+impl Callback {
+    /// Calls the function on the bytes of the operands.
+    ///
+    /// # Errors
+    /// The function's own.
+    pub fn call(&self, operands: &[&[u8]]) -> Result<Vec<Vec<u8>>, Diag> {
+        let operands: Vec<(&Type, &[u8])> = self.takes.iter().zip(operands.iter().copied()).collect();
+        (self.function.0)(&operands, &self.gives)
+    }
+}
+
+/// Calls of a callback for a batch of examples; the `vmap_method` of `jax.pure_callback`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum VmapMethod {
+    /// One call for each example, in a loop.
+    #[default]
+    Sequential,
+    /// One call for all examples. Operands and results have an axis more in front, which has the size 1 for operands that
+    /// all examples share.
+    ExpandDims,
+    /// One call for all examples. Operands and results have an axis more in front, along which operands that all examples
+    /// share are repeated.
+    BroadcastAll,
+}
+
+impl fmt::Display for VmapMethod {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            VmapMethod::Sequential => "sequential",
+            VmapMethod::ExpandDims => "expand_dims",
+            VmapMethod::BroadcastAll => "broadcast_all",
+        })
+    }
+}
+
+/// A function from the types and bytes of arrays, and the types of results, to the bytes of results. It is equal to its clones
+/// alone.
+#[derive(Clone)]
+pub struct HostFunction(Arc<Host>);
+
+type Host = dyn Fn(&[(&Type, &[u8])], &[Type]) -> Result<Vec<Vec<u8>>, Diag> + Send + Sync;
+
+impl HostFunction {
+    /// A function whose results depend on its arguments alone.
+    pub fn new(
+        f: impl Fn(&[(&Type, &[u8])], &[Type]) -> Result<Vec<Vec<u8>>, Diag> + Send + Sync + 'static,
+    ) -> HostFunction {
+        HostFunction(Arc::new(f))
+    }
+
+    fn address(&self) -> usize {
+        Arc::as_ptr(&self.0).cast::<()>() as usize
+    }
+}
+
+impl PartialEq for HostFunction {
+    fn eq(&self, other: &HostFunction) -> bool {
+        self.address() == other.address()
+    }
+}
+impl Eq for HostFunction {}
+impl Hash for HostFunction {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.address().hash(state);
+    }
+}
+impl fmt::Debug for HostFunction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a function of the host")
+    }
+}
+
+impl Callback {
+    /// A loop that calls the function for one example after the other.
+    fn one_by_one(&self, batch: Batch<'_>) -> Vec<Var> {
+        let Batch { to, args, has, axis, .. } = batch;
+        let (mut body, mut own) = (Graph { at: to.at, ..Graph::default() }, vec![Var(0); args.len()]);
+        // Those that are the same for all come first.
+        let of = |wanted: bool| (0..args.len()).filter(move |&i| has[i] == wanted);
+        let order: Vec<usize> = of(false).chain(of(true)).collect();
+        for &i in &order {
+            own[i] = body.param(self.takes[i].clone());
+        }
+        body.results = body.fitting_all(self.clone(), &own);
+        let scan = Scan { body, captured: of(false).count(), carried: 0, length: axis.size, reverse: false };
+        let operands: Vec<Var> = order.iter().map(|&i| args[i]).collect();
+        to.fitting_all(scan, &operands)
+    }
+}
+
+/// Refuses the derivative of a function of the host.
+fn no_derivative(at: Loc) -> Refused {
+    let help =
+        "state it by `custom_jvp` around the callback, or give the callback the `stop_gradient` of its arguments";
+    Refused { at, diag: Diag::new("callback", At::Op, "a derivative of a `pure_callback`".into(), help) }
+}
+
+impl Called for Callback {
+    fn name(&self) -> &'static str {
+        "pure_callback"
+    }
+    fn graphs(&self) -> Vec<(Runs, &Graph)> {
+        vec![]
+    }
+    fn with_graphs(&self, _: Vec<Graph>) -> Call {
+        self.clone().into()
+    }
+    fn infer(&self, args: &[&Type]) -> Result<Vec<Type>, Diag> {
+        if !self.takes.iter().eq(args.iter().copied()) {
+            return Err(wrong(self, format!("takes {:?}, found {args:?}", self.takes)));
+        }
+        Ok(self.gives.clone())
+    }
+    fn expands(&self, _: Stage) -> Option<&Graph> {
+        None
+    }
+    fn has_effect(&self) -> bool {
+        false
+    }
+    fn without_unread(&self, _: &Equation, _: &[bool]) -> Option<Equation> {
+        None
+    }
+}
+
+impl CallText for Callback {
+    fn attributes(&self) -> String {
+        format!(" vmap({})", self.method)
+    }
+    fn jaxpr(&self, _: &dyn Fn(&Graph) -> String) -> Vec<String> {
+        vec![format!("callback={:?}", self.function), format!("vmap_method={}", self.method)]
+    }
+}
+
+impl CallRule for Callback {
+    fn active(&self, on: &[bool]) -> Vec<bool> {
+        self.gives.iter().map(|ty| ty.dtype.is_float() && on.contains(&true)).collect()
+    }
+    fn jvp(&self, forward: Forward<'_>) -> Result<Vec<Option<Var>>, Refused> {
+        if self.gives.iter().any(|ty| ty.dtype.is_float()) {
+            return Err(no_derivative(forward.e.loc));
+        }
+        forward.kept();
+        Ok(vec![None; self.gives.len()])
+    }
+    fn vjp(&self, back: Backward<'_>) -> Result<Vec<Option<Var>>, Refused> {
+        Err(no_derivative(back.e.loc))
+    }
+    fn batched(&self, batch: Batch<'_>) -> Result<Vec<(Var, bool)>, Refused> {
+        let made = match self.method {
+            VmapMethod::Sequential => self.one_by_one(batch),
+            method @ (VmapMethod::ExpandDims | VmapMethod::BroadcastAll) => {
+                let Batch { to, args, has, axis, .. } = batch;
+                let shared = if method == VmapMethod::ExpandDims { 1 } else { axis.size };
+                let args = widened(to, args, has, &vec![true; has.len()], shared);
+                let takes = args.iter().map(|&v| to.ty(v).clone()).collect();
+                let gives = self.gives.iter().map(|ty| wider(ty, axis.size)).collect();
+                to.fitting_all(Callback { takes, gives, ..self.clone() }, &args)
+            }
+        };
+        Ok(made.into_iter().map(|v| (v, true)).collect())
+    }
+    fn differs(&self, has: &[bool], _: BatchAxis<'_>) -> Vec<bool> {
+        vec![has.contains(&true); self.gives.len()]
+    }
+    /// It has no reverse mode.
+    fn guards_from(&self, has: &[bool]) -> Option<usize> {
+        Some(has.len())
+    }
+}
+
+impl CallLinear for Callback {
+    fn linearity(&self, of: &mut Analysis, e: &Equation, _: &[Linearity]) -> Vec<Linearity> {
+        vec![of.wrong(e); e.results.len()]
+    }
+}
+
+impl CallStates for Callback {
+    fn typed(&self, typing: &Typing, e: &Equation, _: Vec<States>) -> Result<Made, Refused> {
+        typing.joined_call(self.clone(), e)
+    }
+}
+
+impl CallRegions for Callback {
+    fn rule(&self) -> Option<Rule> {
+        None
+    }
+    fn view(&self, build: &mut Build<'_>, args: &[Val], gives: &[Type], loc: Loc) -> Vec<Val> {
+        build.call_node(self.clone(), args, gives, loc)
+    }
+    fn localized(&self, to: &mut Partition<'_>, id: NodeId) {
+        to.whole(&to.program.nodes[id], self.clone().into());
+    }
+    fn united(&self, to: &mut Graph, of: &Devices<'_>) -> Vec<Vec<Var>> {
+        of.alone(to, self.clone())
+    }
+}
+
+impl CallStep for Callback {
+    fn lower(&self, from: &Lowering<'_>) -> Lowered {
+        from.step(Work::Callback { callback: self.clone(), at: from.e.loc })
+    }
+}
+
+impl CallSized for Callback {
+    fn agree(&self, _: &Call, _: bool) -> Result<(), String> {
+        Err("`pure_callback` calls a function of its own for each size".into())
+    }
+    fn numbers(&self) -> Vec<usize> {
+        vec![]
+    }
+    fn masked(&self, scope: &mut Scope<'_>, _: Vec<Part>, _: &[Option<usize>], args: &[Var]) -> Vec<Var> {
+        scope.to.fitting_all(self.clone(), args)
+    }
+}
+
+impl Saved for Callback {
+    fn print(&self, _: &mut file::Printer) -> String {
+        unreachable!("a function that calls one of the host is not saved")
+    }
+    fn parse(_: &mut file::Parser<'_>, _: &mut file::Words<'_>) -> Result<Callback, String> {
+        Err("a function of the host is not in a file".into())
+    }
+}
+
+impl CallHlo for Callback {
+    fn stablehlo(&self, p: &mut Printer, args: &[Value], gives: &[Type]) -> Vec<Value> {
+        let detail = Detail::Kernel { name: self.name().into(), config: String::new(), rule: None };
+        p.w.operation("custom_call", &args.iter().collect::<Vec<_>>(), vec![], detail, gives)
+    }
+}

@@ -1,0 +1,65 @@
+//! The body of a `shard_map` on blocks.
+use super::ShardMap;
+use crate::graph::Var;
+use crate::manual::without_casts;
+use crate::mesh::Sharding;
+use crate::refused::Refused;
+use crate::shard::divide;
+use crate::shard::partition::Partition;
+use crate::shard::submesh::Submesh;
+use crate::shard::view::Node;
+use crate::simplify::inlined;
+use pallas_ir::Literal;
+
+/// The body of a `shard_map` stands in place of the call: it works on blocks.
+pub(super) fn localized(map: &ShardMap, to: &mut Partition<'_>, node: &Node) {
+    if map.is_partial() {
+        if let Err(refused) = partial(map, to, node) {
+            to.refuse(refused);
+            // What follows needs values, which nobody runs.
+            for (&v, manual) in node.results.iter().zip(&map.gives) {
+                let sharding = manual.normal(to.mesh);
+                let ty = to.block_type(v, &sharding);
+                let zeros = to.graph().splat(Literal::new(ty.dtype, 0.0), &ty.shape);
+                to.define(v, zeros, sharding);
+            }
+        }
+        return;
+    }
+    let takes = node.operands.iter().zip(&map.takes);
+    let args: Vec<Var> = takes.map(|(&v, sharding)| to.divided(v, &sharding.normal(to.mesh))).collect();
+    let made = to.graph().inline(&inlined(&without_casts(&map.body)), &args);
+    for ((&v, var), gives) in node.results.iter().zip(made).zip(&map.gives) {
+        to.define(v, var, gives.normal(to.mesh));
+        let wanted = to.wanted(v);
+        let var = to.divided(v, &wanted);
+        to.define(v, var, wanted);
+    }
+}
+
+/// A body that leaves axes automatic is partitioned for the mesh of these, with what is known about operands and results.
+fn partial(map: &ShardMap, to: &mut Partition<'_>, node: &Node) -> Result<(), Refused> {
+    let auto = Submesh::of(to.mesh, &map.manual);
+    let body = auto.inner_graph(&inlined(&without_casts(&map.body)))?;
+    let (takes, gives) = (body.takes(), body.gives());
+    let own: Vec<Sharding> = (node.operands.iter().zip(&map.takes).zip(&takes))
+        .map(|((&v, manual), ty)| auto.within(manual, &to.known(v), &ty.shape))
+        .collect();
+    let wanted: Vec<Sharding> = (node.results.iter().zip(&map.gives).zip(&gives))
+        .map(|((&v, manual), ty)| auto.within(manual, &to.wanted(v), &ty.shape))
+        .collect();
+    let some = |all: Vec<Sharding>| all.into_iter().map(Some).collect::<Vec<_>>();
+    // Nobody declared what was found outside: a kernel that cannot follow it is no mistake.
+    let (_, made) = divide(&body, &auto.mesh, &some(own), &some(wanted))
+        .or_else(|_| divide(&body, &auto.mesh, &vec![None; takes.len()], &vec![None; gives.len()]))?;
+    let operands = node.operands.iter().zip(&map.takes).zip(&made.params);
+    let args: Vec<Var> = operands.map(|((&v, manual), own)| to.divided(v, &auto.around(manual, own))).collect();
+    let vars = to.graph().inline(&auto.outer_graph(&made.graph), &args);
+    let shardings: Vec<Sharding> =
+        map.gives.iter().zip(&made.results).map(|(manual, own)| auto.around(manual, own)).collect();
+    for ((&v, var), sharding) in node.results.iter().zip(vars).zip(&shardings) {
+        to.define_as_found(v, var, sharding.clone());
+    }
+    to.results_of_maps.insert(node.label, shardings);
+    Ok(())
+}

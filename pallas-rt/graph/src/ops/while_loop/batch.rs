@@ -1,0 +1,76 @@
+//! A `while` of many operands at once.
+use super::While;
+use crate::graph::{Graph, Var};
+use crate::ops::prelude::*;
+use crate::transform::{agrees, choose, fixpoint, inlined, widened};
+use pallas_ir::structural::Reduce;
+use pallas_ir::{ScalarOp, StructuralOp};
+
+pub(super) fn batched(call: &While, batch: Batch<'_>) -> Result<Vec<(Var, bool)>, Refused> {
+    let carried = carried(call, batch.has, batch.axis);
+    match varies(call, batch.has, &carried, batch.axis) {
+        true => any(call, batch),
+        false => all(call, batch, &carried),
+    }
+}
+
+/// The carried values that have the axis if the condition does not.
+pub(super) fn carried(call: &While, has: &[bool], axis: BatchAxis<'_>) -> Vec<bool> {
+    let (first, n) = (call.body_captured, call.body.results.len());
+    fixpoint(&has[call.condition_captured..], first, n, |on| differing(&call.body, on, axis))[first..].to_vec()
+}
+
+/// Returns true if the condition differs between elements.
+pub(super) fn varies(call: &While, has: &[bool], carried: &[bool], axis: BatchAxis<'_>) -> bool {
+    differing(&call.condition, &[&has[..call.condition_captured], carried].concat(), axis)[0]
+}
+
+/// A `while` whose condition is the same for all elements.
+fn all(call: &While, batch: Batch<'_>, carried: &[bool]) -> Result<Vec<(Var, bool)>, Refused> {
+    let Batch { to, args, has, axis, .. } = batch;
+    let (before, fixed) = has.split_at(call.condition_captured);
+    let fixed = &fixed[..call.body_captured];
+    let (condition, _) = batched_at_least(&call.condition, &[before, carried].concat(), axis, &[false])?;
+    let (body, _) = batched_at_least(&call.body, &[fixed, carried].concat(), axis, carried)?;
+    let args = widened(to, args, has, &[before, fixed, carried].concat(), axis.size);
+    let made = to.fitting_all(While { condition, body, ..*call }, &args);
+    Ok(made.into_iter().zip(carried.iter().copied()).collect())
+}
+
+/// A `while` whose condition differs between elements. It carries the condition of each one as well.
+///
+/// ```text
+/// condition    (values.., goes on) -> any(goes on)
+/// body         (captured.., values.., goes on) -> (select(goes on, body(values), values).., condition(them))
+/// ```
+fn any(call: &While, batch: Batch<'_>) -> Result<Vec<(Var, bool)>, Refused> {
+    let Batch { to, args, has, axis, .. } = batch;
+    agrees("a loop", [&call.condition, &call.body], axis, to.at)?;
+    let (c, fixed) = (call.condition_captured, call.condition_captured + call.body_captured);
+    let all = vec![true; call.body.results.len()];
+    let (test, _) = batched_at_least(&call.condition, &[&has[..c], &all].concat(), axis, &[true])?;
+    let (step, _) = batched_at_least(&call.body, &[&has[c..fixed], &all].concat(), axis, &all)?;
+
+    let mut args = widened(to, args, has, &[&has[..fixed], &all].concat(), axis.size);
+    let goes_on = inlined(to, &test, &[&args[..c], &args[fixed..]].concat())[0];
+    args.push(goes_on);
+    let types: Vec<Type> = args.iter().map(|&v| to.ty(v).clone()).collect();
+
+    let mut condition = Graph { at: to.at, ..Graph::default() };
+    let params: Vec<Var> = types[fixed..].iter().map(|ty| condition.param(ty.clone())).collect();
+    let last = params[all.len()];
+    let any = Reduce::dropping(ScalarOp::BitOr, vec![0]);
+    condition.results = vec![condition.fitting(StructuralOp::from(any), &[last])];
+
+    let mut body = Graph { at: to.at, ..Graph::default() };
+    let params: Vec<Var> = types.iter().map(|ty| body.param(ty.clone())).collect();
+    let (values, goes_on) = (&params[fixed..fixed + all.len()], params[fixed + all.len()]);
+    let made = body.inline(&step, &[&params[c..fixed], values].concat());
+    let made: Vec<Var> = made.into_iter().zip(values).map(|(new, &old)| choose(&mut body, goes_on, new, old)).collect();
+    let goes_on = body.inline(&test, &[&params[..c], &made[..]].concat());
+    body.results = [made, goes_on].concat();
+
+    let mut made = to.fitting_all(While { condition, body, condition_captured: 0, body_captured: fixed }, &args);
+    made.truncate(all.len());
+    Ok(made.into_iter().map(|v| (v, true)).collect())
+}

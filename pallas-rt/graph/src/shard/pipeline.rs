@@ -1,0 +1,36 @@
+//! From a graph and declared shardings to blocks.
+use super::partition::{Partitioned, partition};
+use super::propagate::{Propagation, propagate};
+use super::view::Program;
+use crate::graph::Graph;
+use crate::mesh::{Mesh, Sharding};
+use crate::refused::Refused;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Times that a graph is partitioned to find shardings after bodies.
+const MOST_ROUNDS: usize = 4;
+
+/// Propagates declared shardings of parameters and results through a graph without calls of functions, and partitions it.
+///
+/// # Errors
+/// As [`partition`].
+pub fn divide(
+    graph: &Graph,
+    mesh: &Arc<Mesh>,
+    params: &[Option<Sharding>],
+    results: &[Option<Sharding>],
+) -> Result<(Propagation, Partitioned), Refused> {
+    let mut known = HashMap::new();
+    let mut round = 0;
+    loop {
+        let found = propagate(Program::with_results(graph, &known), params, results);
+        let made = partition(&found, mesh)?;
+        round += 1;
+        // Shardings of a body's results are found when the body is partitioned: each round takes them past one more body.
+        if made.results_of_maps == known || round == MOST_ROUNDS {
+            return Ok((found, made));
+        }
+        known.clone_from(&made.results_of_maps);
+    }
+}

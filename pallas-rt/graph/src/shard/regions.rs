@@ -1,0 +1,19 @@
+//! What the partitioner asks of a call that stays one.
+use super::partition::Partition;
+use super::rule::Rule;
+use super::united::Devices;
+use super::view::{Build, NodeId, Val};
+use crate::graph::{Graph, Var};
+use pallas_ir::{Loc, Type};
+
+/// A call with bodies on a mesh. No method has a default.
+pub(crate) trait CallRegions {
+    /// Appends the nodes in whose form shardings propagate; returns the results.
+    fn view(&self, build: &mut Build<'_>, args: &[Val], gives: &[Type], loc: Loc) -> Vec<Val>;
+    /// How its operands and results are divided together; `None` if shardings do not propagate through the call itself.
+    fn rule(&self) -> Option<Rule>;
+    /// Appends the call on blocks, from its node.
+    fn localized(&self, to: &mut Partition<'_>, node: NodeId);
+    /// Appends the call for several devices, which exchange something in it; the results of each.
+    fn united(&self, to: &mut Graph, of: &Devices<'_>) -> Vec<Vec<Var>>;
+}

@@ -1,0 +1,102 @@
+//! What rules of calls for many operands at once are made of.
+use super::batch::{BatchAxis, stretched};
+use super::memo::{Question, flags};
+use super::{Refused, collective};
+use crate::build::dims;
+use crate::call::Closed;
+use crate::graph::{Equation, Graph, Op, Var};
+use pallas_ir::structural::{Broadcast, Transpose};
+use pallas_ir::{At, Diag, Loc, ScalarOp, StructuralOp};
+
+/// A call of many operands at once.
+pub(crate) struct Batch<'a> {
+    /// The graph to which it is appended.
+    pub to: &'a mut Graph,
+    /// Its operands.
+    pub args: &'a [Var],
+    /// By operand, true if it has the axis in front; one has it, or the call depends on it by name.
+    pub has: &'a [bool],
+    /// The axis.
+    pub axis: BatchAxis<'a>,
+    /// In a branch, a truth value for each element: true if it takes the branch.
+    pub taken: Option<Var>,
+}
+
+/// The results of a graph that differ between elements if the parameters do for which `on` is true.
+pub(crate) fn differing(graph: &Graph, on: &[bool], axis: BatchAxis<'_>) -> Vec<bool> {
+    let mut differs = vec![false; graph.types.len()];
+    graph.params.iter().zip(on).for_each(|(p, &on)| differs[p.index()] = on);
+    for e in &graph.equations {
+        let args: Vec<bool> = e.args.iter().map(|a| differs[a.index()]).collect();
+        let found = match &e.op {
+            Op::Call(call) if args.contains(&true) || axis.is_in(&e.op) => {
+                let name = axis.named.map_or(0, |mesh| std::ptr::from_ref(mesh) as usize);
+                flags(Question::Batched(name), call, &args, || call.rule().differs(&args, axis))
+            }
+            Op::Collective(op) if axis.is_of(op) => vec![collective::differs_along(op, args.contains(&true))],
+            _ => {
+                vec![args.contains(&true); e.results.len()]
+            }
+        };
+        e.results.iter().zip(found).for_each(|(r, found)| differs[r.index()] = found);
+    }
+    graph.results.iter().map(|r| differs[r.index()]).collect()
+}
+
+/// Refuses a collective over the axis where a condition differs between the elements: not all of them take part in it.
+pub(crate) fn agrees<'g>(
+    what: &str,
+    graphs: impl IntoIterator<Item = &'g Graph>,
+    axis: BatchAxis<'_>,
+    at: Loc,
+) -> Result<(), Refused> {
+    let Some(mesh) = axis.named.filter(|_| graphs.into_iter().any(|graph| communicates(graph, axis))) else {
+        return Ok(());
+    };
+    let name = mesh.name(0);
+    let message = format!("a collective over axis `{name}` in {what} whose condition differs along it");
+    let help = format!("decide alike for all examples: reduce the condition over `{name}`, with `pmax` or `psum`");
+    Err(Refused { at, diag: Diag::new("vmap", At::Op, message, help) })
+}
+
+/// Returns true if the elements of the axis exchange something in a graph.
+fn communicates(graph: &Graph, axis: BatchAxis<'_>) -> bool {
+    let of = |e: &Equation| match &e.op {
+        Op::Collective(op) => axis.is_of(op) && op.communicates(),
+        Op::Call(call) => call.graphs().into_iter().any(|graph| communicates(graph, axis)),
+        _ => false,
+    };
+    graph.equations.iter().any(of)
+}
+
+/// The variables, repeated along the axis where `wanted` is true and `has` is not.
+pub(crate) fn widened(to: &mut Graph, args: &[Var], has: &[bool], wanted: &[bool], size: usize) -> Vec<Var> {
+    let all = args.iter().zip(has.iter().zip(wanted));
+    all.map(|(&v, (&has, &wanted))| if wanted && !has { stretched(to, v, size) } else { v }).collect()
+}
+
+/// The first two axes exchanged.
+pub(crate) fn swapped(to: &mut Graph, v: Var) -> Var {
+    let axes = [1, 0].into_iter().chain(2..to.ty(v).shape.len()).collect();
+    to.fitting(StructuralOp::from(Transpose { axes }), &[v])
+}
+
+/// Appends the equations of a graph; as a call if it has sharding groups, since equations that follow may have the numbers
+/// that are free now.
+pub(crate) fn inlined(to: &mut Graph, graph: &Graph, args: &[Var]) -> Vec<Var> {
+    match graph.groups() {
+        0 => to.inline(graph, args),
+        _ => to.fitting_all(Closed(graph.clone()), args),
+    }
+}
+
+/// For each element `yes` or `no`.
+pub(crate) fn choose(to: &mut Graph, which: Var, yes: Var, no: Var) -> Var {
+    let shape = to.ty(yes).shape.clone();
+    let which = match (shape.len(), to.ty(which).is_scalar()) {
+        (0, true) | (1, false) => which,
+        (_, true) => to.fitting(StructuralOp::from(Broadcast::to(dims(&shape))), &[which]),
+        (_, false) => to.fitting(StructuralOp::from(Broadcast { to: dims(&shape), dims: vec![0] }), &[which]),
+    };
+    to.fitting(ScalarOp::Select, &[which, yes, no])
+}
