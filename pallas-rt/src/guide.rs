@@ -3,6 +3,7 @@
 //!
 //! | page | what |
 //! |---|---|
+//! | [`from_pallas`], [`from_triton`] | the words of Pallas, Triton and CUDA beside those of this crate |
 //! | [`first_kernel`] | blocks, the grid, what happens at a call, Rust as the meta-language |
 //! | [`index_maps`] | which block a program sees; edges; windows that overlap |
 //! | [`control_flow`] | `if`, `for` and `while` over host numbers and over scalars |
@@ -13,6 +14,7 @@
 //! | [`explain`] | reading tile IR, estimates and shaders |
 //! | [`devices`] | clients, memory, order, failures, what GPUs do with NaN |
 //! | [`numerics`] | types in which folds accumulate, ties, division by zero, conversions, NaN |
+//! | [`faq`] | short answers |
 //!
 //! Functions of arrays (feature `graph`):
 //!
@@ -41,6 +43,8 @@ macro_rules! pages {
     )*};
 }
 pages! {
+    from_pallas: "Coming from Pallas.",
+    from_triton: "From Triton or CUDA.",
     first_kernel: "A first kernel.",
     index_maps: "Index maps and edges.",
     control_flow: "Control flow.",
@@ -51,6 +55,7 @@ pages! {
     explain: "Reading `explain`.",
     devices: "Devices, memory and failures.",
     numerics: "Numerics.",
+    faq: "Questions and answers.",
 }
 #[cfg(feature = "graph")]
 pages! {

@@ -15,7 +15,7 @@
 //! - `vmap`: one call for many arguments, `batch_axes` of which axes;
 //! - `control`: loops and branches; `associative`: scans with an associative function;
 //! - `argnums`: derivatives by chosen arguments;
-//! - `kernel`: kernels as operations; `custom`, `custom_jvp`: functions with a derivative of their own; `checkpoint`:
+//! - `kernel`: kernels as operations; `custom`, `custom_jvp`: functions with a derivative of their own, `custom_vmap` with batches of their own; `checkpoint`:
 //!   functions whose values are computed again;
 //! - `root`: roots with an implicit derivative;
 //! - `sharded`: functions on a mesh; `audit`: what they declare against what is intended and what was found; `planning`: their cost on one that need not be there; `page`: all of that as HTML;
@@ -40,6 +40,7 @@ mod compiled;
 mod control;
 mod custom;
 mod custom_jvp;
+mod custom_vmap;
 mod disabled;
 mod donating;
 mod export;
@@ -84,6 +85,7 @@ pub use control::{Scan, cond, fori_loop, scan, switch, while_loop};
 pub use custom::custom_vjp;
 pub(crate) use custom::{Stated, StatedBackward};
 pub use custom_jvp::custom_jvp;
+pub use custom_vmap::custom_vmap;
 pub use disabled::{JitDisabled, disable_jit};
 pub use donating::jit_donating;
 pub use export::{Exported, ExportedFunction};

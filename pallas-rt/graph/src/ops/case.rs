@@ -1,5 +1,6 @@
 //! `lax.switch`: one of several graphs.
 use super::prelude::*;
+use super::samples::{Sample, Sampled, unary};
 use crate::manual::varying_over;
 use crate::mesh::Sharding;
 use crate::shard::view::{CallView, Kind};
@@ -291,5 +292,13 @@ impl CallHlo for Case {
         let branches: Vec<Region> =
             self.branches.iter().map(|graph| p.region(&[], |p, _| p.graph(graph, &args[1..]))).collect();
         p.w.operation("case", &[&index], branches, Detail::None, gives)
+    }
+}
+
+impl Sampled for Case {
+    fn samples(dtype: DType) -> Vec<Sample> {
+        let ty = Type::new(dtype, [3]);
+        let branches = [ScalarOp::Sin, ScalarOp::Neg, ScalarOp::Exp].map(|op| unary(op, &ty)).into();
+        vec![Sample::of(Case { branches }, &[Type::scalar(DType::I32), ty])]
     }
 }

@@ -1,11 +1,12 @@
 //! `jax.checkpoint`: a graph of whose values reverse mode stores some, and computes the others again.
 use super::prelude::*;
+use super::samples::{Sample, Sampled, product};
 use super::{Closed, Named};
 use crate::dead::without_dead;
 use crate::graph::Op;
 use crate::inline::expanded;
 use crate::transform::vjp;
-use pallas_ir::StructuralOp;
+use pallas_ir::{DType, StructuralOp};
 
 /// `jax.checkpoint`: a graph of whose values reverse mode stores those that a policy names, and computes the others again.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -180,5 +181,13 @@ impl Checkpoint {
             }
         }
         all
+    }
+}
+
+impl Sampled for Checkpoint {
+    fn samples(dtype: DType) -> Vec<Sample> {
+        let ty = Type::new(dtype, [3]);
+        let of = |policy| Sample::of(Checkpoint { graph: product(&ty), policy }, &[ty.clone(), ty.clone()]);
+        [Policy::Nothing, Policy::Everything, Policy::Dots].map(of).into()
     }
 }

@@ -1,5 +1,7 @@
 //! A graph, as if its equations stood in place of the call.
 use super::prelude::*;
+use pallas_ir::DType;
+use super::samples::{Sample, Sampled, product};
 
 /// A graph, as if its equations stood in place of the call.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -66,5 +68,12 @@ impl CallStates for Closed {
     fn typed(&self, typing: &Typing, _: &Equation, own: Vec<States>) -> Result<Made, Refused> {
         let (graph, gives) = typing.typed(&self.0, &own)?;
         Ok(Made { call: Closed(graph).into(), takes: own, gives })
+    }
+}
+
+impl Sampled for Closed {
+    fn samples(dtype: DType) -> Vec<Sample> {
+        let ty = Type::new(dtype, [3]);
+        vec![Sample::of(Closed(product(&ty)), &[ty.clone(), ty])]
     }
 }

@@ -1,8 +1,10 @@
 //! `jax.custom_jvp`: a graph whose tangents are stated.
 use super::Closed;
 use super::prelude::*;
+use pallas_ir::DType;
+use super::samples::{Sample, Sampled, product};
 use crate::dead::without_dead;
-use crate::transform::{is_float, no_tangents, or_zeros, vjp_of};
+use crate::transform::{is_float, jvp, no_tangents, or_zeros, vjp_of};
 
 /// A graph whose tangents are stated: `jax.custom_jvp`.
 ///
@@ -137,5 +139,14 @@ impl CallStates for CustomJvp {
         let all = [gives.clone(), floats(&self.primal, &self.primal.results, &gives)].concat();
         let rule = typing.cast_results(rule, &found, &all, "the tangent that `custom_jvp` states", e.loc)?;
         Ok(Made { call: CustomJvp { primal, rule, ..*self }.into(), takes, gives })
+    }
+}
+
+impl Sampled for CustomJvp {
+    fn samples(dtype: DType) -> Vec<Sample> {
+        let ty = Type::new(dtype, [3]);
+        let primal = product(&ty);
+        let rule = jvp(&primal, &[true, true]).expect("a formula");
+        vec![Sample::of(CustomJvp { captured: 0, primal, rule }, &[ty.clone(), ty])]
     }
 }

@@ -3,9 +3,11 @@ mod second;
 
 use super::Closed;
 use super::prelude::*;
+use super::samples::{Sample, Sampled, product};
 use crate::manual::finished;
 use crate::mesh::State;
-use pallas_ir::structural::Reduce;
+use crate::transform::vjp;
+use pallas_ir::{DType, structural::Reduce};
 use pallas_ir::{At, Literal, ScalarOp, StructuralOp};
 
 /// A graph whose derivative is stated: `jax.custom_vjp`.
@@ -212,5 +214,22 @@ fn of_cotangent(i: usize, axis: &str, found: State, wanted: State) -> String {
             "the cotangent of argument {i} is in the state of the argument over axis `{axis}`: `psum` combines the values of \
              devices; `pcast` changes what is known of a value"
         ),
+    }
+}
+
+impl Sampled for CustomVjp {
+    fn samples(dtype: DType) -> Vec<Sample> {
+        let ty = Type::new(dtype, [3]);
+        let primal = product(&ty);
+        let mut forward = primal.clone();
+        forward.results.extend(&primal.params);
+        let mut backward = vjp(&primal, &[true, true]).expect("a formula");
+        backward.results.remove(0);
+        let of = |has_tangents| {
+            let (primal, forward, backward) = (primal.clone(), forward.clone(), backward.clone());
+            let call = CustomVjp { captured: 0, known: 0, has_tangents, primal, forward, backward };
+            Sample::of(call, &[ty.clone(), ty.clone()])
+        };
+        vec![of(true), of(false).without_tangents()]
     }
 }

@@ -3,9 +3,10 @@ mod batch;
 mod jvp;
 
 use super::prelude::*;
+use super::samples::{Sample, Sampled};
 use crate::stablehlo::Detail;
 use crate::transform::widened;
-use pallas_ir::{At, Kernel, Literal, Operand, OperandId, OperandKind};
+use pallas_ir::{DType, At, Kernel, Literal, Operand, OperandId, OperandKind};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
@@ -231,5 +232,29 @@ impl CallHlo for KernelCall {
         let rule = p.w.with_shardings.then(|| Rule::of_kernel(self).text(0));
         let detail = Detail::Kernel { name: self.kernel.name.clone(), config, rule };
         p.w.operation("custom_call", &args.iter().collect::<Vec<_>>(), vec![], detail, gives)
+    }
+}
+
+impl Sampled for KernelCall {
+    fn samples(dtype: DType) -> Vec<Sample> {
+        let text = format!(
+            "kernel doubled {{
+  dim N
+  grid cdiv(N, 4) parallel
+  in x: {dtype}[N] block [4]
+  out y: {dtype}[N] block [4] empty 0.0
+  map @x (%0: i32[]) {{ yield %0 }}
+  map @y (%1: i32[]) {{ yield %1 }}
+  body {{
+    %2: {dtype}[4] = load @x block[0:4]
+    %3: {dtype}[4] = add %2, %2
+    store @y block[0:4] %3
+  }}
+}}"
+        );
+        let kernel = Arc::new(text.parse().expect("a kernel"));
+        let types = vec![Type::new(dtype, [6])];
+        let call = KernelCall { kernel, sizes: vec![6], params: vec![], takes: types.clone(), gives: types.clone() };
+        vec![Sample::of(call, &types).without_gradient()]
     }
 }

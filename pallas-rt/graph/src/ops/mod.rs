@@ -5,6 +5,9 @@
 //! A *function* stands for its equations, and is expanded before a plan is made; a *step* stays a call until it runs. The list
 //! is the only one; an operation that does not answer does not compile.
 mod prelude;
+mod samples;
+
+pub use samples::Sample;
 
 use crate::bounded::CallSized;
 use crate::call::Called;
@@ -17,6 +20,8 @@ use crate::shard::CallRegions;
 use crate::stablehlo::{CallHlo, Exchanged};
 use crate::text::CallText;
 use crate::transform::{CallLinear, CallRule, CollectiveRule};
+use pallas_ir::DType;
+use samples::Sampled;
 
 macro_rules! ops {
     (
@@ -37,6 +42,15 @@ macro_rules! ops {
         ops! { @ask_steps ($($Step)*) linear: CallLinear, regions: CallRegions, step: CallStep, sized: CallSized, hlo: CallHlo }
         ops! { @call $($Function)* $($Step)* }
         impl Call {
+            /// Examples of every call, on which its laws are tried, with operands of this type.
+            pub fn samples(dtype: DType) -> Vec<Sample> {
+                let all = [$($Function::samples(dtype),)* $($Step::samples(dtype)),*];
+                all.into_iter().flatten().collect()
+            }
+
+            /// The names of all calls.
+            pub const NAMES: &[&str] = &[$(stringify!($function),)* $(stringify!($step)),*];
+
             /// The word of a step in files, and its attributes there; `None` for a function.
             pub(crate) fn saved(&self) -> Option<(&'static str, &dyn Saved)> {
                 match self {
@@ -119,6 +133,7 @@ ops! {
         closed: Closed;
         custom_jvp: CustomJvp;
         custom_vjp: CustomVjp;
+        custom_vmap: CustomVmap;
         name: Named;
     }
     steps {

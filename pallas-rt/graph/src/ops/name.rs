@@ -1,5 +1,7 @@
 //! `checkpoint_name`: the identity of one value, which policies of checkpoints know by its name.
 use super::prelude::*;
+use pallas_ir::DType;
+use super::samples::{Sample, Sampled};
 
 /// `checkpoint_name`: the identity of one value, which policies of checkpoints know by its name.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -83,5 +85,12 @@ impl CallRule for Named {
 impl CallStates for Named {
     fn typed(&self, _: &Typing, _: &Equation, own: Vec<States>) -> Result<Made, Refused> {
         Ok(Made { call: self.clone().into(), takes: own.clone(), gives: own })
+    }
+}
+
+impl Sampled for Named {
+    fn samples(dtype: DType) -> Vec<Sample> {
+        let ty = Type::new(dtype, [3]);
+        vec![Sample::of(Named::new("kept", ty.clone()), &[ty])]
     }
 }

@@ -1,9 +1,10 @@
 //! `jax.pure_callback`: a function of the host.
 use super::Scan;
 use super::prelude::*;
+use super::samples::{Sample, Sampled};
 use crate::stablehlo::Detail;
 use crate::transform::{widened, wider};
-use pallas_ir::At;
+use pallas_ir::{DType, At};
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -249,5 +250,25 @@ impl CallHlo for Callback {
     fn stablehlo(&self, p: &mut Printer, args: &[Value], gives: &[Type]) -> Vec<Value> {
         let detail = Detail::Kernel { name: self.name().into(), config: String::new(), rule: None };
         p.w.operation("custom_call", &args.iter().collect::<Vec<_>>(), vec![], detail, gives)
+    }
+}
+
+impl Sampled for Callback {
+    fn samples(dtype: DType) -> Vec<Sample> {
+        // Swaps the two elements.
+        let swapped = |operands: &[(&Type, &[u8])], _: &[Type]| {
+            let of = |(ty, bytes): &(&Type, &[u8])| {
+                let pairs = bytes.chunks(2 * ty.dtype.bytes());
+                pairs.flat_map(|pair| pair.rchunks(ty.dtype.bytes()).flatten().copied()).collect::<Vec<u8>>()
+            };
+            Ok(operands.iter().map(of).collect())
+        };
+        let types = vec![Type::new(dtype, [2])];
+        let of = |method| {
+            let function = HostFunction::new(swapped);
+            let call = Callback { function, method, takes: types.clone(), gives: types.clone() };
+            Sample::of(call, &types).without_gradient().without_tangents()
+        };
+        [VmapMethod::Sequential, VmapMethod::ExpandDims, VmapMethod::BroadcastAll].map(of).into()
     }
 }

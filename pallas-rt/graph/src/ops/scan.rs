@@ -8,9 +8,10 @@ mod stepped;
 mod unroll;
 
 use super::prelude::*;
+use super::samples::{Sample, Sampled};
 use crate::stablehlo::{Detail, position};
 use crate::transform::{carried, fixpoint, swapped, widened};
-use pallas_ir::Literal;
+use pallas_ir::{DType, ScalarOp, Literal};
 
 /// `lax.scan`: calls `body` once for each step. Values from step to step are *carried*; of arrays it reads and makes
 /// an element of the first axis in each step.
@@ -275,5 +276,24 @@ impl CallHlo for Scan {
         });
         let state: Vec<&Value> = state.iter().collect();
         p.w.operation("while", &state, vec![condition, body], Detail::None, &types).split_off(1)
+    }
+}
+
+impl Sampled for Scan {
+    fn samples(dtype: DType) -> Vec<Sample> {
+        let (scalar, rows) = (Type::scalar(dtype), |length| Type::new(dtype, [length]));
+        // `(w, h, x) -> (sin(h) w + x, h x)`
+        let mut body = Graph::default();
+        let [w, h, x] = [0, 1, 2].map(|_| body.param(scalar.clone()));
+        let sine = body.fitting(ScalarOp::Sin, &[h]);
+        let moved = body.fitting(ScalarOp::Mul, &[sine, w]);
+        let next = body.fitting(ScalarOp::Add, &[moved, x]);
+        let own = body.fitting(ScalarOp::Mul, &[h, x]);
+        body.results = vec![next, own];
+        let of = |(length, reverse)| {
+            let scan = Scan { body: body.clone(), captured: 1, carried: 1, length, reverse };
+            Sample::of(scan, &[scalar.clone(), scalar.clone(), rows(length)])
+        };
+        [(4, false), (3, true), (1, false), (0, false)].map(of).into()
     }
 }

@@ -3,10 +3,11 @@ mod blocks;
 mod transform;
 
 use super::prelude::*;
+use super::samples::{Sample, Sampled};
 use crate::mesh::{Mesh, Sharding, names};
 use crate::shard::view;
 use crate::stablehlo::{Detail, Region};
-use pallas_ir::At;
+use pallas_ir::{DType, At};
 use std::sync::Arc;
 
 /// `jax.shard_map`: a graph on the blocks that the devices of a mesh have of the operands. Collectives in the graph are those
@@ -217,5 +218,12 @@ impl CallHlo for ShardMap {
         let axes = names(&manual.into_iter().map(|(axis, _)| axis).collect::<Vec<_>>(), &self.mesh);
         let detail = Detail::Manual { takes: texts(&self.takes), gives: texts(&self.gives), axes };
         p.w.operation("sdy.manual_computation", &all, vec![body], detail, gives)
+    }
+}
+
+impl Sampled for ShardMap {
+    /// It runs on a mesh alone.
+    fn samples(_: DType) -> Vec<Sample> {
+        vec![]
     }
 }

@@ -2,13 +2,14 @@
 mod batch;
 
 use super::prelude::*;
+use super::samples::{Sample, Sampled};
 use crate::manual::varying_over;
 use crate::mesh::Sharding;
 use crate::shard::partition::captured_first;
 use crate::shard::view::{CallView, Kind};
 use crate::stablehlo::Detail;
 use crate::transform::carried;
-use pallas_ir::{At, DType};
+use pallas_ir::{At, DType, ScalarOp};
 
 /// `lax.while_loop`: calls `body` as long as `condition` is true.
 ///
@@ -276,5 +277,21 @@ impl CallHlo for While {
         let body = p.region(gives, |p, x| p.graph(&self.body, &[of_body, x].concat()));
         let carried: Vec<&Value> = carried.iter().collect();
         p.w.operation("while", &carried, vec![condition, body], Detail::None, gives)
+    }
+}
+
+impl Sampled for While {
+    fn samples(dtype: DType) -> Vec<Sample> {
+        // `while h < bound { h = h + exp(w) }`
+        let scalar = Type::scalar(dtype);
+        let mut condition = Graph::default();
+        let [bound, h] = [0, 1].map(|_| condition.param(scalar.clone()));
+        condition.results = vec![condition.fitting(ScalarOp::Lt, &[h, bound])];
+        let mut body = Graph::default();
+        let [w, h] = [0, 1].map(|_| body.param(scalar.clone()));
+        let step = body.fitting(ScalarOp::Exp, &[w]);
+        body.results = vec![body.fitting(ScalarOp::Add, &[h, step])];
+        let call = While { condition, body, condition_captured: 1, body_captured: 1 };
+        vec![Sample::of(call, &[scalar.clone(), scalar.clone(), scalar]).without_gradient()]
     }
 }

@@ -159,7 +159,7 @@ pub(crate) fn wider(ty: &Type, size: usize) -> Type {
 }
 
 /// A variable repeated along a new axis in front.
-pub(super) fn stretched(to: &mut Graph, v: Var, size: usize) -> Var {
+pub(crate) fn stretched(to: &mut Graph, v: Var, size: usize) -> Var {
     let shape = wider(to.ty(v), size).shape;
     let op = match shape.len() {
         1 => Broadcast::to(dims(&shape)),

@@ -11,9 +11,11 @@
 mod ahead;
 mod audit;
 mod batches;
+mod batches_stated;
 mod bounded;
 mod cache;
 mod callbacks;
+mod calls;
 mod control;
 mod decided;
 mod derivatives;

@@ -1,0 +1,133 @@
+//! Functions whose batches are stated.
+use super::compiled::{client_of, traced};
+use super::custom::without_rule;
+use super::function::{Function, Given, Outcome};
+use super::rules;
+use super::trace::{Taken, apply_all, trace};
+use crate::array::Array;
+use crate::device::Client;
+use crate::error::{Error, Result};
+use crate::tree::{self, Tree};
+use pallas_graph::call::{BatchRule, Batched, CustomVmap};
+use pallas_graph::transform::Refused;
+use pallas_ir::{At, Diag, Loc, Type};
+
+/// A function that states what [`vmap`](super::vmap()) makes of it; `jax.custom_batching.custom_vmap`.
+///
+/// In a batch, `rule` is called in place of the function: with the number of examples, with a truth value for each leaf of the
+/// arguments, and with the tuple of the arguments. Leaves for which the value is true have an axis of examples in front; the
+/// others are the same for all examples. It returns the function's result for all examples. Each leaf has an axis of examples
+/// in front, or, if it is the same for all of them, none. The rule may call the function itself.
+///
+/// Everywhere else the function is what it would be without a rule. The rule holds for batches of tangents too, by its own
+/// tangents, and so a rule makes the batch of a [`jvp`](super::jvp()). Batches of gradients are those of the function itself;
+/// JAX refuses them.
+///
+/// # Errors
+/// The functions' own errors; at the batch, leaves of another shape or element type, and a rule that captures an array of a
+/// function that is being traced, or one with elements: those are arguments; those of [`jit`](super::jit).
+///
+/// ```
+/// use pallas_rt::{Array, custom_vmap, vmap};
+/// // The sums of many rows by one product of matrices.
+/// let total = custom_vmap(
+///     |x: &Array| x.sum(..),
+///     |_: usize, _: &[bool], (x,): &(Array,)| x.matmul(pallas_rt::ops::ones(&[3, 1], x.dtype())).reshape(&[2]),
+/// );
+/// let rows = Array::from_slice(&[1.0f32, 2., 3., 4., 5., 6.], &[2, 3])?;
+/// assert_eq!(vmap(total)(&rows)?.to_vec::<f32>()?, [6.0, 15.0]);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+#[track_caller]
+pub fn custom_vmap<Args, F, Rule, R>(f: F, rule: Rule) -> F::Boxed<Result<F::Out>>
+where
+    Args: Tree + Send + Sync + 'static,
+    F: Function<Args>,
+    F::Out: Send + Sync + 'static,
+    Rule: Fn(usize, &[bool], &Args) -> R + Send + Sync + 'static,
+    R: Outcome<Tree = F::Out>,
+{
+    let (at, rule) = (Loc::caller(), std::sync::Arc::new(rule));
+    F::boxed(move |given: Given<'_, Args>| {
+        let tuple = (given.tuple)();
+        let args = tree::leaves(&tuple);
+        args.iter().try_for_each(|x| x.check().map(drop))?;
+        let name = (at, std::any::type_name::<(F, Rule)>());
+        if let Some(out) = without_rule(&f, &tuple, &args, name)? {
+            return Ok(out);
+        }
+        let client = client_of(&args)?;
+        let (out, function) = traced(&f, &tuple, &args, &client)?.split();
+        // Compiled functions keep these trees: they have neither elements nor the client's memory.
+        let noted = client.noted();
+        let outline = |x: &Array| Ok(Array::without_elements(x.dtype(), x.shape(), &noted));
+        let stated = Stated {
+            rule: rule.clone(),
+            args: tree::map(&tuple, outline)?,
+            out: tree::map(&out, outline)?,
+            gives: function.graph.gives(),
+            captured: function.captured.len(),
+            client: client.clone(),
+            name,
+        };
+        let rule = BatchRule::new(move |batch| stated.batched(batch));
+        let all: Vec<&Array> = args.iter().chain(&function.captured).collect();
+        let call = CustomVmap { graph: function.graph, rule };
+        tree::rebuild(&out, apply_all(&all, at, &client, |graph, v| graph.push_all(call, v))?)
+    })
+}
+
+/// A rule, and the trees of the function that it is for.
+struct Stated<Args, Out, Rule> {
+    rule: std::sync::Arc<Rule>,
+    args: Args,
+    out: Out,
+    /// The types of the results of one example.
+    gives: Vec<Type>,
+    /// Number of arrays that the function captures.
+    captured: usize,
+    client: Client,
+    name: (Loc, &'static str),
+}
+
+impl<Args, Out, Rule, R> Stated<Args, Out, Rule>
+where
+    Args: Tree,
+    Out: Tree,
+    Rule: Fn(usize, &[bool], &Args) -> R,
+    R: Outcome<Tree = Out>,
+{
+    fn batched(&self, batch: &Batched) -> std::result::Result<(pallas_graph::Graph, Vec<bool>), Refused> {
+        let at = self.name.0;
+        let refused = |error| match error {
+            Error::Operation(e) => Refused { at: e.called, diag: e.diag },
+            other => Refused { at, diag: wrong(other.to_string()) },
+        };
+        let takes: Vec<Taken> = batch.takes.iter().map(|ty| Taken::of_states(ty.clone(), None)).collect();
+        let own = takes.len() - self.captured;
+        let _open = rules::open(self.name);
+        let made = trace(&self.client, &takes, |params| {
+            let args = tree::rebuild(&self.args, params[..own].iter().cloned())?;
+            let made = (self.rule)(batch.size, &batch.has[..own], &args).tree()?;
+            let [expected, found] = [tree::structure(&self.out), tree::structure(&made)];
+            if expected != found {
+                return Err(Error::operation(at, wrong(format!("the rule of {expected} returns {found}"))));
+            }
+            let leaves = tree::leaves(&made);
+            leaves.iter().try_for_each(|x| x.check().map(drop))?;
+            let has = leaves.iter().zip(&self.gives).map(|(x, ty)| x.shape().len() > ty.shape.len()).collect();
+            Ok((has, leaves))
+        });
+        let (has, made): (Vec<bool>, _) = made.map_err(refused)?.split();
+        if !made.captured.is_empty() {
+            let message = "the rule of a `custom_vmap` captures an array".to_string();
+            return Err(Refused { at, diag: wrong(message) });
+        }
+        Ok((made.graph, has))
+    }
+}
+
+fn wrong(message: String) -> Diag {
+    let help = "the rule returns the function's result for all examples, and takes every array as an argument";
+    Diag::new("custom-vmap", At::Op, message, help)
+}
