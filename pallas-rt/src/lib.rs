@@ -64,12 +64,12 @@ pub use jit::{
     Lowered, MemoryAnalysis, MeshComparison, Miss, MissReason, Obstacle, Outcome as Traceable, PatternUse,
     PlannedExchange, Policy, Provenance, ProvenanceStep, Scan, Severity, ShardedValue, Shardings, Source, StepPlan,
     VmapMethod, WhyNot, associative_scan, audit, checkpoint, checkpoint_name, checkpoint_with, clear_sharding, cond,
-    custom_jvp, custom_root, custom_root_aux, custom_vjp, custom_vmap, disable_jit, eval_shape, fori_loop, grad, grad_by, hessian,
-    hessian_by, hessian_trees, in_out_shardings, jacfwd, jacfwd_by, jacfwd_trees, jacrev, jacrev_by, jacrev_trees, jit,
-    jit_bounded, jit_donating, jit_misses, jvp, linear_transpose, linearize, lower, make_jaxpr, mark_sharding,
-    partitioned, pmap, propagation_barrier, pure_callback, pure_callback_with, scan, shard_alike, shard_as, shard_map,
-    shard_map_axes, switch, value_and_grad, value_and_grad_aux, value_and_grad_by, vjp, vmap, vmap_axes,
-    vmap_axes_named, vmap_named, while_loop, with_sharding_constraint,
+    custom_jvp, custom_root, custom_root_aux, custom_vjp, custom_vmap, disable_jit, eval_shape, fori_loop, grad,
+    grad_by, hessian, hessian_by, hessian_trees, in_out_shardings, jacfwd, jacfwd_by, jacfwd_trees, jacrev, jacrev_by,
+    jacrev_trees, jit, jit_bounded, jit_donating, jit_misses, jvp, linear_transpose, linearize, lower, make_jaxpr,
+    mark_sharding, partitioned, pmap, propagation_barrier, pure_callback, pure_callback_with, scan, shard_alike,
+    shard_as, shard_map, shard_map_axes, switch, value_and_grad, value_and_grad_aux, value_and_grad_by, vjp, vmap,
+    vmap_axes, vmap_axes_named, vmap_named, while_loop, with_sharding_constraint,
 };
 pub use lang::threefry;
 pub use launch::tune::{Candidate, Outcome, Tuning};

@@ -352,6 +352,27 @@ pub fn pshuffle(x: &Array, axes: impl AxisNames, sources: &[usize]) -> Array {
     })
 }
 
+/// The block of the device `source` of each group, on all devices; `lax.pbroadcast`. The gradient by that block is the sum of the
+/// gradients of all devices.
+///
+/// # Errors
+/// The result holds: an axis that is not bound; a source that the group does not have.
+///
+/// ```
+/// use pallas_rt::sharding::{Mesh, P};
+/// use pallas_rt::{Array, shard_map, spmd};
+/// use std::sync::Arc;
+/// let mesh = Arc::new(Mesh::new(&[("data", 3)]).expect("a mesh"));
+/// let f = shard_map(|x: &Array| spmd::pbroadcast(x, "data", 1), &mesh, [P("data")], [P("data")]);
+/// assert_eq!(f(&Array::from_slice(&[1, 2, 3], &[3])?)?.to_vec::<i32>()?, [2, 2, 2]);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+#[track_caller]
+#[must_use]
+pub fn pbroadcast(x: &Array, axes: impl AxisNames, source: usize) -> Array {
+    over("pbroadcast", x, &axes, Loc::caller(), MOVES, |graph, v, bound| bound.broadcast(graph, source, v))
+}
+
 /// The number of the device in its group, an i32 scalar; `lax.axis_index`.
 ///
 /// # Errors

@@ -8,8 +8,8 @@ pub use crate::ops::checkpoint::Policy;
 pub use crate::ops::custom_vmap::{BatchRule, BatchRuleResult, Batched};
 pub use crate::ops::pure_callback::{HostFunction, VmapMethod};
 pub use crate::ops::{
-    Call, Callback, Case, Checkpoint, Closed, CustomJvp, CustomVjp, CustomVmap, KernelCall, Named, Print, Sample, Scan, ShardMap,
-    While,
+    Call, Callback, Case, Checkpoint, Closed, CustomJvp, CustomVjp, CustomVmap, KernelCall, Named, Print, Sample, Scan,
+    ShardMap, While,
 };
 use pallas_ir::{At, Diag, Type};
 use std::sync::Arc;

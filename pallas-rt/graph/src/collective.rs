@@ -4,7 +4,9 @@
 //! a device has a number, its coordinate along these axes. Parts for or from the members of a group lie along a first axis,
 //! so what is exchanged is always whole pieces of memory.
 use crate::mesh::{Axis, Form, Mesh, Piece, names, size};
-pub use crate::ops::{AllGather, AllReduce, AllToAll, DeviceTable, Exchange, Pcast, Permute, ReduceScatter};
+pub use crate::ops::{
+    AllGather, AllReduce, AllToAll, DeviceTable, Exchange, Pbroadcast, Pcast, Permute, ReduceScatter,
+};
 use pallas_ir::{At, DType, Diag, ScalarOp, Type};
 use std::fmt;
 use std::sync::Arc;

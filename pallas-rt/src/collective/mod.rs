@@ -28,7 +28,9 @@ mod workers;
 pub use engine::{Collectives, Started};
 pub(crate) use lockstep::Lockstep;
 pub use meeting::Meeting;
-pub use pallas_graph::mesh::{AllGather, AllReduce, AllToAll, DeviceTable, Exchange, Permute, ReduceScatter};
+pub use pallas_graph::mesh::{
+    AllGather, AllReduce, AllToAll, DeviceTable, Exchange, Pbroadcast, Permute, ReduceScatter,
+};
 pub(crate) use processes::{Farewell, Processes, processes};
 pub(crate) use threads::on_threads;
 pub use ticket::Ticket;

@@ -2,7 +2,8 @@
 use super::processes::{Envelope, Farewell, Processes, Reply, Wire};
 use super::ticket::Ticket;
 use super::{
-    AllGather, AllReduce, Collectives, DeviceTable, Exchange, Lockstep, Meeting, Permute, ReduceScatter, on_threads,
+    AllGather, AllReduce, Collectives, DeviceTable, Exchange, Lockstep, Meeting, Pbroadcast, Permute, ReduceScatter,
+    on_threads,
 };
 use pallas_graph::mesh::{AllToAll, Collective, Mesh};
 use pallas_ir::{DType, Loc, ScalarOp, Type};
@@ -63,12 +64,13 @@ fn draw(dice: &mut Dice, mesh: &Arc<Mesh>) -> Drawn {
     let dtype = DType::ALL[dice.below(DType::ALL.len())];
     let all = monoids(dtype);
     let op = all[dice.below(all.len())];
-    let kind = match dice.below(6) {
+    let kind = match dice.below(7) {
         0 => AllGather.into(),
         1 => AllToAll.into(),
         2 => AllReduce(op).into(),
         3 => ReduceScatter(op).into(),
         4 => permute(dice, members),
+        5 => Pbroadcast(dice.below(members)).into(),
         _ => DeviceTable((0..members as i32).map(|i| i * 7 - 3).collect()).into(),
     };
     // No elements, one, and some.

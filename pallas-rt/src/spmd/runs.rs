@@ -1,7 +1,7 @@
 //! Collectives over axes of several meshes and batches: one for the axes of each.
 use super::{merged, moved, reshaped, wrong};
 use crate::jit::axes::{BoundAxes, Run};
-use pallas_graph::mesh::{Collective, DeviceTable, Exchange, Form, Pcast, Piece, size};
+use pallas_graph::mesh::{Collective, DeviceTable, Exchange, Form, Pbroadcast, Pcast, Piece, size};
 use pallas_graph::{Graph, Var};
 use pallas_ir::{DType, Diag, Literal, ScalarOp};
 
@@ -57,6 +57,21 @@ impl BoundAxes {
                 Err(wrong("ppermute", message, "call it for one axis after the other"))
             }
         }
+    }
+
+    /// Appends a broadcast of one member's value: along the axes of each mesh, or of a batch, in turn.
+    pub(super) fn broadcast(&self, graph: &mut Graph, source: usize, v: Var) -> Result<Var, Diag> {
+        let members = self.members();
+        if source >= members {
+            let message = format!("device {source} of a group of {members}");
+            return Err(wrong("pbroadcast", message, "devices count from 0"));
+        }
+        let mut left = source;
+        self.runs.iter().rev().try_fold(v, |v, run| {
+            let own = left % run.members();
+            left /= run.members();
+            run.push(graph, Pbroadcast(own), &[v])
+        })
     }
 
     /// The first dimension, as long as the group, as one for each run of axes.

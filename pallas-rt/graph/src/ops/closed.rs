@@ -1,7 +1,7 @@
 //! A graph, as if its equations stood in place of the call.
 use super::prelude::*;
-use pallas_ir::DType;
 use super::samples::{Sample, Sampled, product};
+use pallas_ir::DType;
 
 /// A graph, as if its equations stood in place of the call.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]

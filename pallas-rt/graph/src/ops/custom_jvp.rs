@@ -1,10 +1,10 @@
 //! `jax.custom_jvp`: a graph whose tangents are stated.
 use super::Closed;
 use super::prelude::*;
-use pallas_ir::DType;
 use super::samples::{Sample, Sampled, product};
 use crate::dead::without_dead;
 use crate::transform::{is_float, jvp, no_tangents, or_zeros, vjp_of};
+use pallas_ir::DType;
 
 /// A graph whose tangents are stated: `jax.custom_jvp`.
 ///

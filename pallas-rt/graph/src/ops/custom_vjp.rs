@@ -7,8 +7,8 @@ use super::samples::{Sample, Sampled, product};
 use crate::manual::finished;
 use crate::mesh::State;
 use crate::transform::vjp;
-use pallas_ir::{DType, structural::Reduce};
 use pallas_ir::{At, Literal, ScalarOp, StructuralOp};
+use pallas_ir::{DType, structural::Reduce};
 
 /// A graph whose derivative is stated: `jax.custom_vjp`.
 ///

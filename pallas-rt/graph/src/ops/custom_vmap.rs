@@ -156,7 +156,8 @@ impl CallRule for CustomVmap {
         let wanted: Vec<Type> = own.iter().zip(&flags).map(|(ty, &has)| gives(ty, has)).collect();
         if flags.len() != own.len() || graph.gives() != wanted {
             let message = format!("the rule gives {:?} in place of {wanted:?}", graph.gives());
-            let help = "the results of the function, those for which `out_batched` is true with an axis of examples in front";
+            let help =
+                "the results of the function, those for which `out_batched` is true with an axis of examples in front";
             return Err(Refused { at, diag: Diag::new("custom-vmap", At::Op, message, help) });
         }
         let made = to.inline(&graph, args);

@@ -6,7 +6,7 @@ use super::prelude::*;
 use super::samples::{Sample, Sampled};
 use crate::stablehlo::Detail;
 use crate::transform::widened;
-use pallas_ir::{DType, At, Kernel, Literal, Operand, OperandId, OperandKind};
+use pallas_ir::{At, DType, Kernel, Literal, Operand, OperandId, OperandKind};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 

@@ -124,6 +124,7 @@ ops! {
         all_reduce: AllReduce;
         all_to_all: AllToAll;
         device_table: DeviceTable;
+        pbroadcast: Pbroadcast;
         pcast: Pcast;
         permute: Permute;
         reduce_scatter: ReduceScatter;

@@ -1,7 +1,7 @@
 //! `checkpoint_name`: the identity of one value, which policies of checkpoints know by its name.
 use super::prelude::*;
-use pallas_ir::DType;
 use super::samples::{Sample, Sampled};
+use pallas_ir::DType;
 
 /// `checkpoint_name`: the identity of one value, which policies of checkpoints know by its name.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]

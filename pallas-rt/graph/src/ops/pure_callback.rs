@@ -4,7 +4,7 @@ use super::prelude::*;
 use super::samples::{Sample, Sampled};
 use crate::stablehlo::Detail;
 use crate::transform::{widened, wider};
-use pallas_ir::{DType, At};
+use pallas_ir::{At, DType};
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;

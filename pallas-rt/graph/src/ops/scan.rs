@@ -11,7 +11,7 @@ use super::prelude::*;
 use super::samples::{Sample, Sampled};
 use crate::stablehlo::{Detail, position};
 use crate::transform::{carried, fixpoint, swapped, widened};
-use pallas_ir::{DType, ScalarOp, Literal};
+use pallas_ir::{DType, Literal, ScalarOp};
 
 /// `lax.scan`: calls `body` once for each step. Values from step to step are *carried*; of arrays it reads and makes
 /// an element of the first axis in each step.

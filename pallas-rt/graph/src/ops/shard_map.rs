@@ -7,7 +7,7 @@ use super::samples::{Sample, Sampled};
 use crate::mesh::{Mesh, Sharding, names};
 use crate::shard::view;
 use crate::stablehlo::{Detail, Region};
-use pallas_ir::{DType, At};
+use pallas_ir::{At, DType};
 use std::sync::Arc;
 
 /// `jax.shard_map`: a graph on the blocks that the devices of a mesh have of the operands. Collectives in the graph are those

@@ -52,7 +52,9 @@ fn calls_mean_the_same_everywhere() {
             let interpreter = Client::interpreter();
             let own: Vec<Array> = args
                 .iter()
-                .map(|x| interpreter.array_from_bytes(x.dtype(), x.shape(), &x.to_bytes().expect("it ran")).expect("it fits"))
+                .map(|x| {
+                    interpreter.array_from_bytes(x.dtype(), x.shape(), &x.to_bytes().expect("it ran")).expect("it fits")
+                })
                 .collect();
             let interpreted = run(graph, &interpreter, &own);
             for found in [single, interpreted] {

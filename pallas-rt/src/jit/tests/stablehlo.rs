@@ -1,12 +1,13 @@
 //! StableHLO text: forms of it, the list of StableHLO's operations, and real XLA's results.
 #![allow(clippy::print_stdout, reason = "how many modules XLA agrees on")]
+use super::calls::graph_of;
 use super::random::{drawn, operands, run};
 use crate::lang::random as kernels;
 use crate::prelude::*;
 use crate::{Lowered, lower};
-use pallas_graph::call::{Case, Closed, Scan, While};
+use pallas_graph::call::{Call, Callback, Case, Closed, KernelCall, Scan, While};
 use pallas_graph::mesh::{
-    AllGather, AllReduce, AllToAll, Collective, DeviceTable, Exchange, Mesh, Permute, ReduceScatter,
+    AllGather, AllReduce, AllToAll, Collective, DeviceTable, Exchange, Mesh, Pbroadcast, Permute, ReduceScatter,
 };
 use pallas_graph::transform::vjp;
 use pallas_graph::{Dynamic, Graph, Op, Var};
@@ -74,6 +75,7 @@ fn every_exchange() -> Graph {
         AllReduce(ScalarOp::Add).into(),
         ReduceScatter(ScalarOp::Add).into(),
         Permute(vec![Some(1), None]).into(),
+        Pbroadcast(1).into(),
     ];
     for kind in kinds {
         let op = Collective { kind, mesh: mesh.clone(), axes: mesh.axes() };
@@ -121,7 +123,7 @@ fn calls() -> Vec<(String, Graph)> {
         graph.results = vec![graph.push(ScalarOp::Add, &[a, b]).expect("floats")];
         ("call".to_string(), graph)
     };
-    vec![
+    let own = vec![
         made("scan", &[&scalar, &line], scan(false).into()),
         made("scan-reverse", &[&scalar, &line], scan(true).into()),
         made("scan-empty", &[&scalar, &nothing], empty.into()),
@@ -131,7 +133,12 @@ fn calls() -> Vec<(String, Graph)> {
         made("dynamic-update", &[&line, &Type::new(DType::F32, [2]), &index], Dynamic::Update.into()),
         made("barrier", &[&line], Op::Barrier),
         twice,
-    ]
+    ];
+    // Kernels and functions of the host are no operations of XLA's.
+    let is_known = |call: &Call| KernelCall::of(call).is_none() && Callback::of(call).is_none();
+    let samples = Call::samples(DType::F32).into_iter().filter(|sample| is_known(&sample.call)).enumerate();
+    let samples = samples.map(|(i, sample)| (format!("sample-{}-{i}", sample.call.name()), graph_of(&sample)));
+    own.into_iter().chain(samples).collect()
 }
 
 /// The names of the operations in a text, with their numbers.

@@ -62,7 +62,7 @@ pub(super) fn body(seed: u64, x: &Array, w: &Array, of: &[&'static str]) -> Resu
         let n: usize = spmd::axis_size(axes)?;
         let is_uniform = state(&a, axes).is_some();
         let scale = 1.0 / n as f32;
-        let made = match dice.below(18) {
+        let made = match dice.below(19) {
             0 => a + b,
             1 => a * b,
             2 => (a * 0.7).sin(),
@@ -101,6 +101,7 @@ pub(super) fn body(seed: u64, x: &Array, w: &Array, of: &[&'static str]) -> Resu
                     false => start,
                 }
             }
+            18 => spmd::pbroadcast(&a, axes, dice.below(n)) + b,
             14 => {
                 // Each device takes its own branch.
                 let is_first = spmd::axis_index(axes).lt(1);

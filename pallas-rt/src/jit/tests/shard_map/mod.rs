@@ -58,6 +58,7 @@ fn collectives_do_what_they_say() {
     assert_eq!(rows(|x| spmd::all_to_all(x, "data", 0, 0)), [0., 3., 6., 1., 4., 7., 2., 5., 8.]);
     assert_eq!(rows(|x| spmd::ppermute(x, "data", &[(0, 2), (2, 1)])), [0., 0., 0., 6., 7., 8., 0., 1., 2.]);
     assert_eq!(rows(|x| spmd::pshuffle(x, "data", &[2, 0, 1])), [6., 7., 8., 0., 1., 2., 3., 4., 5.]);
+    assert_eq!(rows(|x| spmd::pbroadcast(x, "data", 2)), [6., 7., 8., 6., 7., 8., 6., 7., 8.]);
     assert_eq!(rows(|x| x * 0.0 + spmd::axis_index("data").cast(DType::F32)), [0., 0., 0., 1., 1., 1., 2., 2., 2.]);
     assert_eq!(rows(|x| x * spmd::axis_size("data").expect("it is bound") as f32)[8], 24.);
 }

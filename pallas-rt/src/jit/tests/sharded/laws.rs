@@ -5,6 +5,7 @@ use crate::jit::program::Program;
 use crate::jit::tests::numbers;
 use crate::prelude::*;
 use crate::sharding::Mesh;
+use pallas_graph::call::Call;
 use pallas_graph::mesh::{Annotation, Placed};
 use pallas_graph::{Dynamic, Graph, Op, Var};
 use pallas_ir::structural::{
@@ -37,16 +38,19 @@ fn check(case: &Case, mesh: &Arc<Mesh>, dice: &mut Dice) -> Result<usize, String
         let bounds = [0, n as i64 - 1].map(|n| graph.splat(Literal::int(DType::I32, n), &shape));
         args[1] = graph.push(ScalarOp::Clamp, &[args[1], bounds[0], bounds[1]]).expect("i32");
     }
-    let Ok(y) = graph.push(case.op.clone(), &args) else { return Ok(0) };
-    let y = if dice.chance(70) { constrained(&mut graph, dice, y) } else { y };
-    let y = graph.push(StructuralOp::from(Cast { to: DType::F32 }), &[y]).expect("a number");
-    graph.results.push(y);
+    let Ok(made) = graph.push_all(case.op.clone(), &args) else { return Ok(0) };
+    for y in made {
+        let y = if dice.chance(70) { constrained(&mut graph, dice, y) } else { y };
+        let y = graph.push(StructuralOp::from(Cast { to: DType::F32 }), &[y]).expect("a number");
+        graph.results.push(y);
+    }
     let values: Vec<Array> = case.types.iter().map(|ty| operand(dice, ty)).collect();
     let values: Vec<&Array> = values.iter().collect();
     let whole = Program::new(&graph, &Client::cpu()).expect("it compiles").run(&values).expect("it runs");
     let program = with_garbage(&graph, mesh, &vec![None; values.len()]);
     let divided = program.run(&values).expect("it runs");
-    let worst = difference(&numbers(&whole[0]), &divided[0], mesh);
+    let each = whole.iter().zip(&divided).map(|(whole, divided)| difference(&numbers(whole), divided, mesh));
+    let worst = each.fold(0.0, f32::max);
     // Sums of few numbers of 16 bits.
     let is_narrow = case.types.iter().any(|ty| ty.dtype.is_float() && ty.dtype.bytes() == 2);
     match worst <= if is_narrow { 1e-2 } else { 1e-5 } {
@@ -94,6 +98,25 @@ fn operations_on_blocks_are_those_on_arrays() {
     let missing: Vec<&&str> =
         StructuralOp::NAMES.iter().filter(|name| found.get(*name).is_none_or(|&ran| ran == 0)).collect();
     assert!(missing.is_empty(), "{missing:?}");
+}
+
+/// The samples of every call that devices run, against one device.
+#[test]
+fn calls_on_blocks_are_those_on_arrays() {
+    let (mut dice, mut ran, mut wrong) = (Dice(72), 0, vec![]);
+    for sample in Call::samples(DType::F32) {
+        let case = Case { op: sample.call.clone().into(), types: sample.takes.clone() };
+        for mesh in meshes() {
+            for _ in 0..1 + count() / 20 {
+                match check(&case, &mesh, &mut dice) {
+                    Ok(n) => ran += n,
+                    Err(text) => wrong.push(text),
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} differ: {}", wrong.len(), wrong[..wrong.len().min(3)].join("\n"));
+    assert!(ran >= Call::samples(DType::F32).len() * meshes().len(), "{ran}");
 }
 
 fn dims(shape: &[usize]) -> Vec<Dim> {

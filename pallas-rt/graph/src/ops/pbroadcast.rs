@@ -1,0 +1,54 @@
+//! Each device has the array of one of them.
+use super::prelude::collective::*;
+use super::{AllReduce, DeviceTable};
+use crate::stablehlo::Detail;
+use pallas_ir::{Literal, ScalarOp};
+
+/// `T[..] -> T[..]`: the operand of the device with this number; `lax.pbroadcast`.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Pbroadcast(pub usize);
+
+impl Kind for Pbroadcast {
+    fn name(&self) -> &'static str {
+        "collective_broadcast"
+    }
+    fn attributes(&self) -> String {
+        format!(" from({})", self.0)
+    }
+    fn form(&self, _: usize) -> Form {
+        Form::One(Some(self.0))
+    }
+    fn check(&self, members: usize) -> Result<(), (String, &'static str)> {
+        match self.0 < members {
+            true => Ok(()),
+            false => Err((format!("device {} of a group of {members}", self.0), "devices count from 0")),
+        }
+    }
+    fn of_elements(&self, _: DType) -> Exchange {
+        self.clone().into()
+    }
+}
+
+impl CollectiveRule for Pbroadcast {
+    /// The sum of all cotangents, on that device alone.
+    fn transposed(&self, to: &mut Graph, op: &Collective, cotangent: Var) -> Option<Var> {
+        let ty = to.ty(cotangent).clone();
+        let sum = to.fitting(op.like(AllReduce(ScalarOp::Add)), &[cotangent]);
+        let number = to.fitting(op.like(DeviceTable((0..op.members() as i32).collect())), &[]);
+        let source = to.literal(Literal::int(DType::I32, self.0 as i64));
+        let is_source = to.fitting(ScalarOp::Eq, &[number, source]);
+        let is_source = to.broadcast(is_source, &ty.shape).expect("a scalar stretches");
+        let zeros = to.splat(Literal::new(ty.dtype, 0.0), &ty.shape);
+        Some(to.fitting(ScalarOp::Select, &[is_source, sum, zeros]))
+    }
+}
+
+impl Exchanged for Pbroadcast {
+    /// The first device of a group is the source.
+    fn stablehlo(&self, w: &mut Writer, op: &Collective, args: &[Value], gives: &Type) -> Value {
+        let mut groups = op.groups();
+        groups.iter_mut().for_each(|group| group[..=self.0].rotate_right(1));
+        let detail = Detail::Groups { groups, parts: Parts::First, channel: w.channel() };
+        w.op("collective_broadcast", &[&args[0]], detail, gives.clone())
+    }
+}
