@@ -17,6 +17,7 @@ mod looked_up;
 mod lost_values;
 mod matrices;
 mod memory;
+mod named;
 #[cfg(target_arch = "x86_64")]
 mod native;
 mod pipeline;

@@ -84,7 +84,7 @@ impl Graph {
 
 impl Op {
     /// Returns true if the operation itself does more than computing its results.
-    pub(crate) fn is_effect(&self) -> bool {
+    pub fn is_effect(&self) -> bool {
         matches!(self, Op::Call(call) if call.called().has_effect())
     }
 }

@@ -65,6 +65,11 @@ impl Collective {
         self.kind.name()
     }
 
+    /// The all-gather among all devices of a mesh.
+    pub fn gathering(mesh: &Arc<Mesh>) -> Collective {
+        Collective { kind: AllGather.into(), mesh: mesh.clone(), axes: mesh.axes() }
+    }
+
     /// Another collective of the same groups.
     pub(crate) fn like(&self, kind: impl Into<Exchange>) -> Collective {
         Collective { kind: kind.into(), ..self.clone() }

@@ -3,7 +3,7 @@ use super::trace::run_single;
 use crate::array::Array;
 use crate::device::Client;
 use crate::error::{Error, Result};
-use pallas_graph::call::{Call, Print, Scan, While};
+use pallas_graph::call::{Call, Scan, While};
 use pallas_graph::{Equation, Graph, Op, Var};
 use pallas_ir::DType;
 
@@ -21,7 +21,7 @@ pub(super) fn one_at_a_time(graph: &Graph, client: &Client, args: &[Array], each
         let args: Vec<Array> = e.args.iter().map(|a| made[a.index()].clone().expect("defined")).collect();
         let found = match &e.op {
             // What it shows is shown by the whole graph; its result stands for that.
-            op if Print::of_op(op).is_some() => vec![client.zeros(DType::I32, &[])?],
+            op if op.is_effect() => vec![client.zeros(DType::I32, &[])?],
             Op::Call(call) if !call.graphs().is_empty() || call.function().is_some() => {
                 called(call, client, &args, each)?
             }

@@ -1,6 +1,9 @@
 //! A tile kernel with its sizes.
 mod batch;
+mod blocks;
 mod jvp;
+mod rule;
+mod tiling;
 
 use super::prelude::*;
 use super::samples::{Sample, Sampled};

@@ -260,7 +260,7 @@ fn spread(split: &Split, axes: &[Axis], side: usize, rule: &Rule) -> (Split, Vec
 }
 
 /// The sharding of an array, of which these axes divide each factor.
-pub(super) fn sharding_of(rule: &Rule, t: usize, sharding: &Sharding, axes: &[Vec<Axis>]) -> Sharding {
+pub(crate) fn sharding_of(rule: &Rule, t: usize, sharding: &Sharding, axes: &[Vec<Axis>]) -> Sharding {
     let mut split = Split::of(&rule.tensors[t], Some(sharding), &rule.factors, true);
     for (f, part) in &mut split.parts {
         part.axes.clone_from(&axes[*f]);

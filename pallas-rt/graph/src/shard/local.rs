@@ -219,7 +219,7 @@ fn on_blocks(graph: &Graph, work: &Divided<'_>) -> Op {
 
 /// A block with another number of elements along a dimension, which these axes divide: `[extent, count]` are the whole array's
 /// and the new one.
-pub(super) fn regrouped(
+pub(crate) fn regrouped(
     graph: &mut Graph,
     mesh: &Arc<Mesh>,
     block: Var,

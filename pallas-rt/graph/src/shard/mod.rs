@@ -17,10 +17,9 @@
 //!
 //! The behaviour is Shardy's (<https://github.com/openxla/shardy>), as measured from the version that JAX 0.12.0.1 contains;
 //! where its published source differs, the measurement decides.
-mod agree;
+pub(crate) mod agree;
 mod import;
-mod kernel;
-mod local;
+pub(crate) mod local;
 pub mod partition;
 mod pipeline;
 pub mod propagate;

@@ -6,7 +6,6 @@
 //! devices have parts are reduced over the devices, and results are resharded to what propagation found.
 mod control;
 mod convolved;
-mod kernel;
 mod moved;
 mod selected;
 
@@ -20,7 +19,7 @@ use super::split::Split;
 use super::view::{Kind, Node, NodeId, Program, Region, Val};
 use crate::graph::{Graph, Op, Var};
 use crate::mesh::axis::{self, Axis};
-use crate::mesh::{AllReduce, Collective, Exchange, Mesh, Sharding};
+use crate::mesh::{Collective, Exchange, Mesh, Sharding};
 use crate::refused::Refused;
 use pallas_ir::{Literal, Loc, ScalarOp, StructuralOp, Type};
 use std::collections::HashMap;
@@ -152,19 +151,19 @@ fn at_boundary(sharding: &Sharding, shape: &[usize], mesh: &Mesh) -> Sharding {
 
 /// A value in a graph of blocks.
 #[derive(Clone, Debug)]
-struct Block {
-    var: Var,
-    sharding: Sharding,
+pub(crate) struct Block {
+    pub(crate) var: Var,
+    pub(crate) sharding: Sharding,
     /// Devices along these axes have parts, which are to be combined.
-    partial: Option<(Vec<Axis>, ScalarOp)>,
+    pub(crate) partial: Option<(Vec<Axis>, ScalarOp)>,
     /// The sharding that the value is said to have. It is moved to that where several operations read it; a single one
     /// may need it divided in another way, for which the way may be shorter.
-    said: Option<Sharding>,
+    pub(crate) said: Option<Sharding>,
 }
 
 impl Block {
     /// The sharding that operations agree with.
-    fn known(&self) -> &Sharding {
+    pub(crate) fn known(&self) -> &Sharding {
         self.said.as_ref().unwrap_or(&self.sharding)
     }
 }
@@ -179,7 +178,7 @@ struct Scope {
 }
 
 pub(crate) struct Partition<'a> {
-    found: &'a Propagation,
+    pub(crate) found: &'a Propagation,
     pub(crate) program: &'a Program,
     pub(crate) mesh: &'a Arc<Mesh>,
     options: Options,
@@ -241,7 +240,7 @@ impl Partition<'_> {
     }
 
     /// A value of the innermost graph: its own, or a parameter that stands for one from outside.
-    fn block(&mut self, v: Val) -> Block {
+    pub(crate) fn block(&mut self, v: Val) -> Block {
         self.block_in(v, self.scopes.len() - 1)
     }
 
@@ -265,7 +264,7 @@ impl Partition<'_> {
     /// The value after all parts of a sum are combined.
     fn combined(&mut self, v: Val, block: Block) -> Block {
         let Some((axes, op)) = block.partial.clone() else { return block };
-        let var = self.exchange(AllReduce(op), &axes, &[block.var]);
+        let var = self.reduced(op, &axes, block.var);
         let block = Block { var, partial: None, ..block };
         self.blocks().insert(v, block.clone());
         block
@@ -290,7 +289,7 @@ impl Partition<'_> {
     }
 
     /// The coordinate of the device along some axes, an i32 scalar.
-    fn coordinate(&mut self, axes: &[Axis]) -> Var {
+    pub(crate) fn coordinate(&mut self, axes: &[Axis]) -> Var {
         let mesh = self.mesh;
         local::coordinate(self.graph(), mesh, axes)
     }
@@ -365,14 +364,14 @@ impl Partition<'_> {
     }
 
     /// Defines a value by a block, and says that it has the sharding that propagation found.
-    fn say(&mut self, v: Val, block: Block) {
+    pub(crate) fn say(&mut self, v: Val, block: Block) {
         let wanted = self.wanted(v);
         let said = (block.sharding != wanted).then_some(wanted);
         self.blocks().insert(v, Block { said, ..block });
     }
 
     /// The axes of each factor that the local operation can have.
-    fn factor_axes(&self, all: &[Val], shardings: &[Sharding], rule: &Rule, op: &Op) -> Vec<Vec<Axis>> {
+    pub(crate) fn factor_axes(&self, all: &[Val], shardings: &[Sharding], rule: &Rule, op: &Op) -> Vec<Vec<Axis>> {
         let splits: Vec<Split> = (shardings.iter().zip(&rule.tensors))
             .map(|(sharding, dims)| Split::of(dims, Some(sharding), &rule.factors, true))
             .collect();

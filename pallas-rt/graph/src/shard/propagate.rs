@@ -87,7 +87,7 @@ impl Propagation {
 
     /// The sharding that a parameter or a constraint declares a value to have; with `is_result`, one that a constraint or a
     /// result of the program declares for it.
-    pub(super) fn declared(&self, v: Val, is_result: bool) -> Option<&Sharding> {
+    pub(crate) fn declared(&self, v: Val, is_result: bool) -> Option<&Sharding> {
         let program = &self.flow.program;
         let constraint = |node: NodeId| match &program.nodes[node].kind {
             Kind::Constraint(sharding) => Some(sharding),

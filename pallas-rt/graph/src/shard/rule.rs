@@ -9,11 +9,9 @@
 //! the factor's [`Role`] names. A rule is the projection of an operation's access form, by sizes alone: a shift that keeps
 //! an extent is a pass-through although elements move, as in Shardy. [`partition`](super) looks at the access form again.
 mod collective;
-mod kernel;
 mod nest;
 
 use super::view::{Kind, Val};
-use crate::call::KernelCall;
 use crate::dynamic::Dynamic;
 use crate::graph::Op;
 use pallas_ir::structural::{Access, Index, Piece, Windows};
@@ -58,7 +56,7 @@ pub struct Rule {
 }
 
 /// A dimension of an operand or, behind these, of a result.
-type Place = (usize, usize);
+pub(crate) type Place = (usize, usize);
 
 /// The operation whose rule is asked for.
 pub(super) struct Asked<'a> {
@@ -93,14 +91,6 @@ pub(super) fn rule(asked: &Asked<'_>) -> Option<Rule> {
 }
 
 impl Rule {
-    /// The rule of a kernel, read off its blocks and its grid.
-    pub fn of_kernel(call: &KernelCall) -> Rule {
-        let shapes: Vec<&[usize]> = call.takes.iter().chain(&call.gives).map(|ty| &ty.shape[..]).collect();
-        let mut build = Build::new(&shapes, call.takes.len());
-        build.kernel(call);
-        build.finish()
-    }
-
     /// The rule of arrays of one shape that are divided alike.
     pub(super) fn identity(shape: &[usize], operands: usize) -> Rule {
         let shapes = vec![shape; operands + 1];
@@ -146,13 +136,13 @@ impl Rule {
 }
 
 /// A rule that is being made. Factors are numbered in the order in which they are added.
-struct Build<'a> {
-    shapes: &'a [&'a [usize]],
-    rule: Rule,
+pub(crate) struct Build<'a> {
+    pub(crate) shapes: &'a [&'a [usize]],
+    pub(crate) rule: Rule,
 }
 
 impl<'a> Build<'a> {
-    fn new(shapes: &'a [&'a [usize]], operands: usize) -> Build<'a> {
+    pub(crate) fn new(shapes: &'a [&'a [usize]], operands: usize) -> Build<'a> {
         let tensors = shapes.iter().map(|shape| vec![vec![]; shape.len()]).collect();
         Build { shapes, rule: Rule { factors: vec![], tensors, operands } }
     }
@@ -162,7 +152,7 @@ impl<'a> Build<'a> {
         self.rule.operands
     }
 
-    fn add(&mut self, size: usize, role: Role, places: &[Place]) {
+    pub(crate) fn add(&mut self, size: usize, role: Role, places: &[Place]) {
         self.add_blocked(size, role, false, places);
     }
 
@@ -182,7 +172,7 @@ impl<'a> Build<'a> {
     }
 
     /// Every dimension without a factor gets one of size 1.
-    fn finish(mut self) -> Rule {
+    pub(crate) fn finish(mut self) -> Rule {
         let Rule { factors, tensors, .. } = &mut self.rule;
         for dim in tensors.iter_mut().flatten().filter(|dim| dim.is_empty()) {
             dim.push(factors.len());

@@ -6,7 +6,7 @@ use crate::disk::{DiskCache, disk_cache};
 use crate::error::{Error, Result};
 use crate::sharding::{Mesh, Receipt};
 use crate::startup::{self, Engine, StartupConfig};
-use pallas_graph::mesh::{AllGather, Collective, Form};
+use pallas_graph::mesh::{Collective, Form};
 use pallas_graph::{Graph, Op, Var};
 use pallas_ir::{DType, Loc, Type};
 use sha2::{Digest, Sha256};
@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 /// The devices of a mesh as this process runs them.
 pub(super) fn devices(mesh: &Arc<Mesh>, engine: Engine) -> Result<Devices> {
-    let op = Collective { kind: AllGather.into(), mesh: mesh.clone(), axes: mesh.axes() };
+    let op = Collective::gathering(mesh);
     let gives = Type::new(DType::I32, [mesh.devices()]);
     let agreement = Arc::new(Meeting::new(&op, &gives, Loc::NONE).named("decision"));
     Ok(match processes() {

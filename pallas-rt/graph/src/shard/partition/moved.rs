@@ -9,6 +9,16 @@ use crate::shard::view::Val;
 use pallas_ir::{ScalarOp, Type};
 
 impl Partition<'_> {
+    /// What the blocks of the devices along some axes give together.
+    pub(super) fn reduced(&mut self, op: ScalarOp, axes: &[Axis], var: Var) -> Var {
+        self.exchange(AllReduce(op), axes, &[var])
+    }
+
+    /// The blocks of the devices along some axes, along a first axis.
+    pub(super) fn gathered(&mut self, axes: &[Axis], var: Var) -> Var {
+        self.exchange(AllGather, axes, &[var])
+    }
+
     /// The block of a value under a sharding.
     pub(crate) fn divided(&mut self, v: Val, wanted: &Sharding) -> Var {
         // Other readers need it in this form as well.
@@ -60,7 +70,7 @@ impl Partition<'_> {
         match step {
             Step::AllGather(lists) => {
                 let axes: Vec<Axis> = lists.concat();
-                let parts = self.exchange(AllGather, &axes, &[block.var]);
+                let parts = self.gathered(&axes, block.var);
                 let counts: Vec<usize> = lists.iter().map(|list| size(list)).collect();
                 local::joined(self.graph(), parts, &counts, &local)
             }
@@ -126,7 +136,7 @@ impl Partition<'_> {
         axis::merge(&mut left);
         match left[..] {
             [] => var,
-            _ => self.exchange(AllReduce(op), &left, &[var]),
+            _ => self.reduced(op, &left, var),
         }
     }
 

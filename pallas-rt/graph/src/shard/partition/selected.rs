@@ -9,7 +9,6 @@
 use super::{Block, Partition};
 use crate::build::dims;
 use crate::graph::{Op, Var};
-use crate::mesh::AllGather;
 use crate::mesh::axis::size;
 use crate::shard::local;
 use crate::shard::view::Node;
@@ -88,7 +87,7 @@ impl Partition<'_> {
         all[axis] = count * parts;
         let counts: Vec<usize> = (0..all.len()).map(|dim| if dim == axis { parts } else { 1 }).collect();
         let [elements, positions] = [elements, positions].map(|own: Var| {
-            let gathered = self.exchange(AllGather, &axes, &[own]);
+            let gathered = self.gathered(&axes, own);
             local::joined(self.graph(), gathered, &counts, &all)
         });
         let graph = self.graph();

@@ -1,5 +1,5 @@
 //! When the values of a scan's body are computed.
-use super::parts::Divided;
+use super::Divided;
 use crate::call::Scan;
 use crate::dead::without_dead;
 use crate::graph::{Equation, Graph, Op, Var};

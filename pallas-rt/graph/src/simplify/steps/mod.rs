@@ -28,12 +28,29 @@ use super::units::units;
 use crate::build::dims;
 use crate::call::Scan;
 use crate::dead::without_dead;
-use crate::graph::{Graph, Op, Var};
+use crate::graph::{Equation, Graph, Op, Var};
 use crate::inline::inline;
 use marks::Marks;
 use pallas_ir::StructuralOp;
 use pallas_ir::structural::Reshape;
-use parts::Divided;
+
+/// The parts before, within and after the loop. Variables are those of its body.
+struct Divided {
+    scan: Scan,
+    /// The parameters of the first part, and the values that it gives.
+    params: Vec<Var>,
+    early: Vec<Var>,
+    before: Graph,
+    /// One step of the loop, and the numbers of its captured values, and of its carried ones in the scan.
+    within: Graph,
+    captured: usize,
+    inits: Vec<usize>,
+    /// The values that the last part takes.
+    late: Vec<Var>,
+    after: Graph,
+    /// Sums: the number of the carried value, the path from stacks, and the number of these.
+    sums: Vec<(usize, Vec<Equation>, usize)>,
+}
 
 pub(super) fn steps(graph: Graph) -> Graph {
     if !graph.equations.iter().any(|e| Scan::of_op(&e.op).is_some()) {

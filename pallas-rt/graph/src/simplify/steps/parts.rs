@@ -1,26 +1,8 @@
 //! A scan in three parts.
-use crate::call::Scan;
+use super::Divided;
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::structural::{Dot, Reduce};
 use pallas_ir::{ScalarOp, StructuralOp};
-
-/// The parts before, within and after the loop. Variables are those of its body.
-pub(super) struct Divided {
-    pub scan: Scan,
-    /// The parameters of the first part, and the values that it gives.
-    pub params: Vec<Var>,
-    pub early: Vec<Var>,
-    pub before: Graph,
-    /// One step of the loop, and the numbers of its captured values, and of its carried ones in the scan.
-    pub within: Graph,
-    pub captured: usize,
-    pub inits: Vec<usize>,
-    /// The values that the last part takes.
-    pub late: Vec<Var>,
-    pub after: Graph,
-    /// Sums: the number of the carried value, the path from stacks, and the number of these.
-    pub sums: Vec<(usize, Vec<Equation>, usize)>,
-}
 
 impl Divided {
     /// Appends the parts, and returns the results of the scan.
@@ -44,8 +26,7 @@ impl Divided {
             })
             .collect();
         let stored = self.within.results[carried..].to_vec();
-        let step =
-            Scan { body: self.within, captured: self.captured, carried, length: scan.length, reverse: scan.reverse };
+        let step = scan.with_body(self.within, self.captured, carried);
         let found = to.fitting_all(step, &args);
         stored.iter().zip(&found[carried..]).for_each(|(v, &own)| made[v.index()] = Some(own));
 

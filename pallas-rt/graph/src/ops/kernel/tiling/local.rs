@@ -14,7 +14,7 @@
 //! ends with the device's own steps. Dimensions that are whole on each device have blocks at the global ids; those that are
 //! divided count from the first block of the device.
 use super::{Tiled, Tiling};
-use crate::call::KernelCall;
+use crate::ops::KernelCall;
 use pallas_ir::structural::{Broadcast, Iota};
 use pallas_ir::{
     BlockDim, Builder, DType, Dim, InstId, Kernel, Literal, Loc, Op, Operand, OperandId, OperandKind, RegionId,
@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 /// A grid axis that devices divide.
 #[derive(Clone, Debug)]
-pub(in crate::shard) struct Share {
+pub(in crate::ops::kernel) struct Share {
     /// The grid axis.
     pub axis: usize,
     /// Its blocks.
@@ -35,12 +35,12 @@ pub(in crate::shard) struct Share {
 
 impl Share {
     /// Programs of each device.
-    pub(in crate::shard) fn programs(&self) -> usize {
+    pub(in crate::ops::kernel) fn programs(&self) -> usize {
         self.tiled.programs.div_ceil(self.parts)
     }
 
     /// Elements of each device.
-    pub(in crate::shard) fn elements(&self) -> usize {
+    pub(in crate::ops::kernel) fn elements(&self) -> usize {
         self.programs() * self.tiled.block
     }
 
@@ -57,7 +57,7 @@ impl Share {
 
 /// The call on blocks. It has one operand more, the last one: by share, the number of the device's first program. Operands
 /// that no program reads have one element.
-pub(in crate::shard) fn local(call: &KernelCall, tiling: &Tiling, shares: &[Share]) -> KernelCall {
+pub(in crate::ops::kernel) fn local(call: &KernelCall, tiling: &Tiling, shares: &[Share]) -> KernelCall {
     let share_of = |dim: &Result<usize, String>| {
         let axis = dim.as_ref().ok()?;
         shares.iter().find(|share| share.axis == *axis)

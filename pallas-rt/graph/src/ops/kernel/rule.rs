@@ -1,12 +1,22 @@
-//! The factors of kernels, read off their blocks and their grid.
-use super::{Build, Place, Role};
-use crate::call::KernelCall;
-use crate::shard::kernel::Tiling;
+//! The sharding rule of kernels, read off their blocks and their grid.
+use super::KernelCall;
+use super::tiling::Tiling;
+use crate::shard::rule::{Build, Place, Role, Rule};
 use pallas_ir::Dim;
+
+impl Rule {
+    /// The rule of a kernel, read off its blocks and its grid.
+    pub fn of_kernel(call: &KernelCall) -> Rule {
+        let shapes: Vec<&[usize]> = call.takes.iter().chain(&call.gives).map(|ty| &ty.shape[..]).collect();
+        let mut build = Build::new(&shapes, call.takes.len());
+        build.kernel(call);
+        build.finish()
+    }
+}
 
 impl Build<'_> {
     /// A factor for each grid axis that devices can divide, and for each size that dimensions which they cannot divide have.
-    pub(super) fn kernel(&mut self, call: &KernelCall) {
+    fn kernel(&mut self, call: &KernelCall) {
         let tiling = Tiling::of(call);
         let places: Vec<Place> =
             (tiling.dims.iter().enumerate()).flat_map(|(t, dims)| (0..dims.len()).map(move |dim| (t, dim))).collect();

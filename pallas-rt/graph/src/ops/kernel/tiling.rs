@@ -20,7 +20,7 @@ mod sum;
 
 pub(super) use local::{Share, local};
 
-use crate::call::KernelCall;
+use super::KernelCall;
 use index::{Index, block_indices};
 use pallas_ir::{BlockDim, Kernel, Op, Operand, OperandId, OperandKind, Semantics};
 use sum::{Sum, plain_sum};

@@ -3,15 +3,16 @@
 //! ```text
 //! x: 250 rows of each of 4 devices --gather, slice--> 256 rows, 32 whole blocks --kernel--> 256 rows --> 250 rows
 //! ```
-use super::{Block, Partition};
-use crate::call::KernelCall;
+use super::KernelCall;
+use super::tiling::{Share, Tiling, local};
 use crate::graph::Var;
 use crate::mesh::Sharding;
 use crate::mesh::axis::{self, Axis, size};
 use crate::mesh::names;
 use crate::refused::Refused;
-use crate::shard::kernel::{Share, Tiling, local};
+use crate::shard::agree::sharding_of;
 use crate::shard::local as blocks;
+use crate::shard::partition::{Block, Partition};
 use crate::shard::rule::Rule;
 use crate::shard::view::{Node, NodeId, Val};
 use pallas_ir::structural::{Concat, Reshape};
@@ -28,11 +29,11 @@ struct Regroup<'a> {
 
 impl Partition<'_> {
     /// Appends a kernel on blocks, from its node.
-    pub(crate) fn kernel(&mut self, id: NodeId, call: &KernelCall) {
+    pub(super) fn kernel(&mut self, id: NodeId, call: &KernelCall) {
         let node = &self.program.nodes[id];
         let tiling = Tiling::of(call);
         if let Some(refused) = self.refusal(node, call, &tiling) {
-            self.refused.get_or_insert(refused);
+            self.refuse(refused);
         }
         let found = self.found;
         let rule = found.rule(id).expect("a kernel has a rule");
@@ -45,7 +46,7 @@ impl Partition<'_> {
             }
         }
         let axes = self.factor_axes(&all, &shardings, rule, &call.clone().into());
-        let own: Vec<Sharding> = (0..all.len()).map(|t| super::sharding_of(rule, t, &shardings[t], &axes)).collect();
+        let own: Vec<Sharding> = (0..all.len()).map(|t| sharding_of(rule, t, &shardings[t], &axes)).collect();
         let (shares, of_shares) = shares(&tiling, rule, &axes);
         let regroups = |t: usize, to: &dyn Fn(&Share) -> usize| -> Vec<(usize, usize, usize)> {
             let dims = tiling.dims[t].iter().enumerate();

@@ -17,7 +17,7 @@ use std::collections::HashMap;
 
 /// The places of a sum over a grid axis in the body of a kernel.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(in crate::shard) struct Sum {
+pub(in crate::ops::kernel) struct Sum {
     /// The monoid: `add`, `maximum` or `minimum`.
     pub op: ScalarOp,
     /// The test for the first step.
