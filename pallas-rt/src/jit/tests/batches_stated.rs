@@ -104,14 +104,17 @@ fn a_rule_knows_its_batch() {
     assert_eq!(SIZE.load(Relaxed), 5);
 }
 
+fn message(f: impl Fn(&Array) -> Result<Array>) -> String {
+    f(&counting(3)).expect_err("a mistake").to_string()
+}
+
 #[test]
 fn wrong_rules_are_refused() {
-    let error = |f: Box<dyn Fn(&Array) -> Result<Array>>| f(&counting(3)).expect_err("a mistake").to_string();
     let short = custom_vmap(|x: &Array| x.clone(), |_: usize, _: &[bool], (x,): &(Array,)| x.sum(0).reshape(&[1]));
-    let found = error(Box::new(vmap(short)));
+    let found = message(vmap(short));
     assert!(found.contains("[f32[1]] in place of [f32[3]]"), "{found}");
     let kept = counting(3);
     let captures = custom_vmap(|x: &Array| x.clone(), move |_: usize, _: &[bool], (x,): &(Array,)| x + &kept);
-    let found = error(Box::new(vmap(captures)));
+    let found = message(vmap(captures));
     assert!(found.contains("captures an array") && found.contains("takes every array as an argument"), "{found}");
 }
