@@ -5,6 +5,21 @@
 //! list depends on the problem and on limits of the target: where the number of cores is known, it begins with blocks
 //! that fit the caches of a core. Rows of [`tuned`], which were measured on a kind of device, override the rule. No
 //! other file of this crate names a profile.
+//!
+//! Where operations on arrays are faster than a kernel, a shipped function is made of them by one rule, in
+//! `kernels/src/composed.rs`: on the CPU, in traced functions that no mesh divides, for attention of few positions, losses of
+//! few logits, norms of few elements, softmax of long rows and rows of a table; and, where a gradient is asked for, for
+//! attention in which each head has a bias of its own, whose probabilities then stay in memory
+//! (`Differentiable::begin_forward`). The bench `plain` compares both.
+//!
+//! Block sizes of shipped kernels follow from the target by one rule, `choose` in `kernels/src/blocks.rs`: a kernel lists block
+//! sizes in order of preference, each with the workgroup memory and the live elements that a program needs for them; the first
+//! that is within the target's budget is taken, else the last. On targets whose number of cores is known (the CPU) the list
+//! begins with blocks for a core's caches. There no block is larger than its axis: an axis is divided into as few equal blocks
+//! as the listed size allows (`fitted`), short rows are taken many at a time (`many_rows`), and attention of at most 128
+//! positions is one block a head (`flash_attention_whole`), since a program computes all of its block, also what is outside of
+//! the array. Axes that meshes divide keep eight blocks, and in a function on a mesh each device has whole ones (`shared`).
+//! Rows of `tuned` in that file, which were measured on a kind of device, override the rule. No kernel names a profile.
 use pallas_rt::{Profile, Target, launch_parts};
 
 /// A choice of block sizes.

@@ -2,6 +2,38 @@
 //!
 //! The operands of a called graph are its parameters, so it mentions no variable of its caller. Each call has a file of its own
 //! in `ops`.
+//!
+//! **Calls.** An equation may call other graphs or a kernel (`pallas_graph::call`); it alone has several results. The body of a
+//! `scan` or a `while` is a graph whose captured arrays are parameters, so transformations and passes treat it like any other
+//! graph. A `pure_callback` is a call of a function of the host, which a program makes between its launches on a thread of its
+//! own; the program then runs within its call, so that the function may launch kernels and wait for them. `debug_print` is a
+//! call without results that anyone reads; passes keep it (`call::has_effect`), and the order of steps begins with such
+//! equations. A call is a step of its own: its file in `ops` plans its bodies, and the values that a loop carries are changed
+//! in place. A step may ask for that (`in_place`): its output has the memory of an operand that nothing reads later and that
+//! the program owns, else a copy is made first. So the stacks of a scan, which `dynamic_update_slice` writes a row at a time,
+//! are never copied; nor is what a `scatter` adds to, if nothing reads it later. A stack takes over the memory of an array of
+//! its type that nothing else needs, if its elements follow from those of the array, as states follow from products that were
+//! made for all steps (`ops/scan/plan`); an output of a kernel takes over that of an operand that is read last there, block by
+//! block before it is written (`fuse/donate`, `ir/src/share.rs`). On a CPU the kernel of a scatter makes an operand that is the
+//! same everywhere, and a sum of rows of 16-bit floats (`fuse/scatter`: a scatter onto f32 zeros between two casts) is one
+//! step, which writes each row of the result once and has no f32 array (`cpu/run/summed`). A gather is computed with its
+//! neighbours: programs divide its index rows, and read the operand where it is; on a CPU it also fills what it finds outside
+//! (`cpu/plan/filled`). A `#[kernel]` call with a traced argument is bound and traced at once, so that mistakes are found
+//! there, and becomes a call with its sizes; at the launch nothing is looked up. Derivatives that a user states are graphs as
+//! well (`custom_vjp`), traced when the function is called; `simplify` puts their equations in place of the call. A rule that
+//! calls its own function is traced inside of itself up to the fourth order (`jit/rules`). A stated gradient of kernels, which
+//! have tangents and no transpose, has a gradient of its own by the symmetry of second derivatives (`ops/custom_vjp/second`). A
+//! branch whose number differs between the examples of a batch runs for all of them, and cotangents of the examples that take
+//! another one are selected away before they meet a slope that may be no number (`transform/batch`). The reverse of a scan is a
+//! scan in the other direction: its body is the derivative of the body without what does not depend on cotangents, which the
+//! forward scan stores. `simplify/steps` takes out of a scan what its carried values do not depend on and what they do not
+//! need, and computes that for all steps at once: products of elements, and the sums of gradients of captured values, which
+//! become one product each. `checkpoint` stores what its policy names and puts barriers in front of what the derivative
+//! computes again, and the division of a scan's body sends what follows a barrier to the way back. A kernel has forward mode
+//! without a rule (`ops/kernel/jvp`): a second kernel with tangents of its operands and operations, by the rules that graphs
+//! use; `vmap` adds an axis to its grid (`ops/kernel/batch`). `Lowered::inline_kernels` puts plain operations in place of
+//! kernels (`transform/plain`), for texts that other compilers take: the grid is a `while` that carries outputs and scratch,
+//! blocks are windows of arrays, which are padded by as much as blocks may overhang.
 use crate::graph::{Equation, Graph, Op};
 use crate::mesh::Mesh;
 pub use crate::ops::checkpoint::Policy;
@@ -14,7 +46,7 @@ pub use crate::ops::{
 use pallas_ir::{At, Diag, Type};
 use std::sync::Arc;
 
-/// What every call says of itself. No method has a default.
+/// Properties of every call. No method has a default.
 pub(crate) trait Called {
     /// The name in texts.
     fn name(&self) -> &'static str;
@@ -32,7 +64,7 @@ pub(crate) trait Called {
     fn without_unread(&self, e: &Equation, is_read: &[bool]) -> Option<Equation>;
 }
 
-/// How often a graph runs for one call.
+/// Number of runs of a graph for one call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Runs {
     /// Once, or as one of several branches.
@@ -45,7 +77,7 @@ pub enum Runs {
     Never,
 }
 
-/// Where calls are expanded.
+/// A stage at which calls are expanded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stage {
     /// Before forward mode.

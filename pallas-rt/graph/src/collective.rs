@@ -22,15 +22,15 @@ pub struct Collective {
     pub axes: Vec<Axis>,
 }
 
-/// What every kind of collective says of itself. No method has a default.
+/// Properties of every kind of collective. No method has a default.
 pub(crate) trait Kind {
     /// The name of the operation, as in StableHLO.
     fn name(&self) -> &'static str;
     /// The attributes behind the name in texts, with a space in front of each.
     fn attributes(&self) -> String;
-    /// What the member with this number gets. For all numbers it is the same variant.
+    /// The result of the member with this number. The variant is the same for all numbers.
     fn form(&self, number: usize) -> Form;
-    /// Checks the attributes for groups of so many members: what is wrong, and the help.
+    /// Checks the attributes for groups of `members` devices. The error is the mistake and its remedy.
     fn check(&self, members: usize) -> Result<(), (String, &'static str)>;
     /// The same for arrays of an element type.
     fn of_elements(&self, dtype: DType) -> Exchange;
@@ -42,7 +42,7 @@ impl Exchange {
         self.kind().name()
     }
 
-    /// What the member with this number gets. For all numbers it is the same variant.
+    /// The result of the member with this number. The variant is the same for all numbers.
     pub fn form(&self, number: usize) -> Form {
         self.kind().form(number)
     }
@@ -82,7 +82,7 @@ impl Collective {
         first.map(|p| mesh.group(p, &self.axes).into_iter().map(|p| mesh.device(p)).collect()).collect()
     }
 
-    /// What the members of a group get; the first one's alone where a caller asks for no more than the variant.
+    /// The result of the first member of a group; its variant is that of all members.
     pub fn form(&self) -> Form {
         self.kind.form(0)
     }

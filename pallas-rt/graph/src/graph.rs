@@ -7,16 +7,20 @@
 //!          | Dynamic | Annotation | Collective | Call
 //! Dynamic  = "dynamic_slice" sizes | "dynamic_update_slice"                                    positions are operands
 //! Annotation = "sharding_constraint" Mesh Sharding | "sharding_group" number | "propagation_barrier" direction        see `mesh`
-//! Collective = "all_gather" | "all_to_all" | "all_reduce" op | "reduce_scatter" op | "collective_permute" sources | "device_table" numbers
+//! Collective = "all_gather" | "all_to_all" | "all_reduce" op | "reduce_scatter" op | "collective_permute" sources
+//!          | "collective_broadcast" number | "device_table" numbers | "pcast" states
 //! Call     = "scan" Graph | "while" Graph Graph | "case" Graph,* | "kernel" Kernel             see `call`
 //!          | "custom_vjp" Graph Graph Graph | "custom_jvp" Graph Graph | "call" Graph | "checkpoint" Graph
-//!          | "name" string | "debug_print" string batches
+//!          | "custom_vmap" Graph | "name" string | "debug_print" string batches | "pure_callback" function | "shard_map" Graph
 //! Type     = dtype "[" extent,* "]"
 //! ```
 //!
 //! Operations have the forms of StableHLO. Operands of an elementwise operation have equal shapes, so every broadcast is
 //! an equation of its own. A literal has rank 0. Every variable is defined once, by an equation or as a parameter, before
 //! it is used. The order of equations and of results is definite: the same function gives the same graph.
+//!
+//! Operations of graphs have StableHLO's forms: a reduction drops its axes, a broadcast names the result's axis of each operand
+//! axis, elementwise operands have equal shapes. `ops/` translates NumPy's rules into them.
 use crate::call::Call;
 use crate::dynamic::Dynamic;
 use crate::mesh::{Annotation, Collective};

@@ -26,6 +26,62 @@
 //!   operation at a time.
 //!
 //! Only `trace`, `axes`, `watch` and `disabled` read thread-locals.
+//!
+//! # The way of a call
+//!
+//! ```text
+//! let step = jit(|w: &Array, x: &Array| (x.matmul(w) + 1.0).tanh());
+//! let y = step(&w, &x)?;
+//! ```
+//!
+//! 1. **`jit::compiled`**: leaves and structure of the arguments are compared with those of earlier calls. An equal one goes to
+//!    6. Else `jit::misses` records the differences to the most similar call.
+//! 2. **`jit::trace`**: the function runs once, on *traced* arrays, which are numbers of values in the innermost graph of the
+//!    thread. Each operation (`ops/`) appends equations; if its operands are not traced it makes a graph of its own, which is
+//!    compiled by the same way and kept, so no operation has a second implementation. One without operands (`arange`, `zeros`)
+//!    belongs to the function that is being traced, if there is one. Arrays from outside become further parameters. A mistake
+//!    is an array that carries it. What calls a user's closure is generic and short; the rest works on the leaves of its
+//!    results (`TracedFunction::split`), and operations hand over their equations behind a pointer, so that it is compiled once
+//!    and not for each closure of a program.
+//!
+//!    ```text
+//!    { lambda %0:f32[2,3], %1:f32[3,2] .
+//!        %2:f32[2,2] = dot batch() contract(1-0) acc(f32) %0, %1
+//!        %3:f32[] = 1.0
+//!        %4:f32[2,2] = broadcast to(2, 2) %3
+//!        %5:f32[2,2] = add %2, %4
+//!        %6:f32[2,2] = tanh %5
+//!      in %6 }
+//!    ```
+//! 3. **`pallas_graph::transform`**: a function of a function, such as `value_and_grad`, `jvp` or `vmap`, replaces the graph by
+//!    one that computes gradients or tangents too (`vjp`, `jvp`) or the results for a batch (`batched`). Rules of operations
+//!    are pallas-ir's. The result is an ordinary graph, so transformations nest.
+//! 4. **`pallas_graph::simplify`**: passes in one list, each with its rewrites as the text of its module (`opposites`: what is
+//!    reversed, rolled or transposed is an operand where one move undoes another, so no computed value has to be whole for it).
+//!    Those of `OUTERMOST` come last and leave bodies of loops alone, along whose axes programs divide what is carried: `axes`
+//!    makes adjacent axes one that no operation tells apart, so that rows are as long as they can be in every kernel and block
+//!    sizes do not depend on how a shape is written.
+//! 5. **`pallas_graph::fuse`**: `stages` divides long reductions into folds of parts and of what those give; `copies` gives
+//!    each reader its own broadcast, and its own short fold behind one; `padded` makes large pads along many axes steps of
+//!    their own; `cluster` decides which equations share a kernel (`order` keeps clusters from depending on each other; each
+//!    program may compute light operands again that others compute as well; `apart` names the reason why an operand's kernel is
+//!    another, for `to_plan`; clusters grow from one value each, so `merge` then makes one of those whose programs have the
+//!    same blocks and read each other's values), `lower` writes each kernel with the `Builder`, on blocks whose sizes follow
+//!    from numbers of the device (`Sizes`; on a CPU, where a program computes a whole block whatever lies inside of the array,
+//!    the last one has about as much to do as the others), `plan` orders them (`schedule` makes several orders and takes the
+//!    one that needs the least memory; then `rematerialize` looks for cheap values that wait over the peak, an `exp` for a
+//!    single reader among them, and the graph in which their late readers make them again is planned as well), and `memory`
+//!    decides where values lie: parameters, new memory for results, and regions of one arena, packed greedily by size so that
+//!    values needed at the same time lie apart; what loops and branches need inside is a region of their step. `simplify/steps`
+//!    leaves in the body of a scan what its carried values need: the rest is computed for all steps at once, before or behind
+//!    the loop, and sums of gradients become one product. A scan is one kernel where that can hold its steps
+//!    (`ops/scan/stepped`): they are the innermost axis of the grid, and each program keeps its blocks of what is carried. That
+//!    needs a carried block to follow from the same block of the step before, so results are divided along as many of their
+//!    first axes as allow it; small bodies are one program. Other scans launch the kernels of their body for each step
+//!    (`ops/scan/plan`).
+//! 6. **`jit::program`** runs the plan: on the CPU as one `device::sequence`, actions on slots of memory that take one place in
+//!    the queue (`native`), elsewhere step by step on buffers (`steps`); a GPU gets all launches in one command encoder
+//!    (`device/gpu/commands`), those of loops too: a step copies its number from memory that was uploaded before.
 mod alone;
 mod analysis;
 mod argnums;

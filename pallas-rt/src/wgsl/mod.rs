@@ -4,6 +4,36 @@
 //! [`profile`]; [`emit`] writes the text; [`arena`] gives memory its addresses; [`sync`] finds where threads must meet,
 //! [`settle`] where they meet less often, [`races`] whether they do, [`reach`] what neighbouring threads touch at once;
 //! [`choose`] runs these for several grids of threads and keeps the cheapest. [`types`] are element types as WGSL sees them.
+//!
+//! - `wgsl/` (feature `wgsl`, which `gpu` includes, and unit tests) emits the lowered form as a shader for a `Target`:
+//!   1. Passes: first and last steps move out of the innermost sequential loop (`passes/peel`), scratch becomes values
+//!      (`passes/promote`), reductions of sums move after their loop (`passes/delay`), and operands of products are fetched one
+//!      or more steps ahead (`passes/prefetch`), fewer if tiles would not fit. Where a driver stops long loops, `passes/resume`
+//!      splits the sequential axes into ranges, and scratch stays in global memory between dispatches.
+//!   2. `place/` distributes the axes of tiles over a grid of threads, and assigns registers or a buffer to each tile, or
+//!      recomputes it. If rows of arrays are whole vectors of four elements (a part of the shader's key), threads read, hold
+//!      and write four adjacent elements at a time. Tiles that are only copied from an array to workgroup memory have a thread
+//!      grid of their own, as wide as their rows.
+//!   3. `emit/` writes steps, and records the memory that each of them accesses.
+//!   4. `arena` assigns addresses to buffers, and moves the largest to global memory if they do not fit. `reach` computes the
+//!      memory segments and banks that 32 adjacent threads access; it pads rows of tiles or groups of rows accordingly, or
+//!      permutes columns (swizzle) if there is no memory for padding.
+//!   5. `sync` inserts barriers between conflicting accesses; `settle` moves steps so that fewer barriers are needed. `races`
+//!      checks the barriers by another algorithm and removes redundant ones; tests require that there is no race, and that
+//!      there is one if any barrier is removed.
+//!   6. `choose` estimates the cost for every thread grid of the profile, and emits the cheapest.
+//!
+//!   The profile `simt_cpu` (lavapipe) stages nothing: products read arrays directly, and a workgroup is one vector in
+//!   lockstep. A target with cooperative matrices (`gpu_coop`) differs in products only: `place/matrices` finds the products
+//!   that subgroups can compute together, and the sums that can stay in accumulators, whose elements cannot be accessed.
+//!   Factors are in workgroup memory of their own element type (`Cell`), results are read from copies there, and
+//!   `emit/cooperate` writes both, in control flow that is uniform across threads. Tests run the same text on adapters without
+//!   matrices, with the matrix functions replaced (`tests/all/emulation.rs`). The baseline profile is the same algorithm
+//!   without registers, as a reference in tests.
+//!
+//! - No thread writes one component of a vector that other threads see: Metal and D3D write whole vectors, so neighbours'
+//!   writes would be lost. Buffers that words are written to one by one are arrays of words (`wgsl`'s `Cell`);
+//!   `tests/all/validate.rs` looks at every shipped shader.
 mod arena;
 mod choose;
 mod emit;

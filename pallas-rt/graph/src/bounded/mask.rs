@@ -33,7 +33,7 @@ pub(crate) trait CallSized {
     /// Checks that another call is the same for another size; `is_same_type` if the operands are those of both.
     ///
     /// # Errors
-    /// What differs.
+    /// The difference.
     fn agree(&self, other: &Call, is_same_type: bool) -> Result<(), String>;
     /// The numbers among the attributes that may depend on the size.
     fn numbers(&self) -> Vec<usize>;

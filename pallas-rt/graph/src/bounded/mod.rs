@@ -34,7 +34,7 @@ use std::collections::HashMap;
 pub struct Unlike {
     /// The user's line of the first difference, if an operation differs.
     pub at: Loc,
-    /// What differs.
+    /// The difference.
     pub what: String,
 }
 

@@ -1,15 +1,15 @@
-//! What a plan asks of calls.
+//! Calls as steps of a plan.
 use super::blocks::Sizes;
 use super::plan::{Lowered, Plan, Work, plan};
 use crate::graph::{Equation, Graph, Var};
 
-/// What a plan asks of a call that stays one. No method has a default.
+/// A call as a step of a plan. No method has a default.
 pub(crate) trait CallStep {
     /// Its step. Values that a loop carries are changed in place.
     fn lower(&self, from: &Lowering<'_>) -> Lowered;
 }
 
-/// What the step of a call is made from.
+/// The inputs for the step of a call.
 pub(crate) struct Lowering<'a> {
     /// The graph that the call stands in.
     pub graph: &'a Graph,

@@ -11,6 +11,14 @@
 //!
 //! For devices whose programs have little memory: the operands' blocks are small however long the contracted axes are, and
 //! a shader fetches the next panel while it multiplies one. These axes are the last ones of the grid.
+//!
+//! **Products.** A cluster grows around one `dot` at most, and its blocks suit that one. A core of a CPU has all that its block
+//! of the result sums; so `merge` lets it multiply at once what it made of a product (the weights of attention), if that is the
+//! largest array of the next product. On a GPU, where a program has registers and a little workgroup memory, the contracted
+//! axes are sequential axes of the grid (`fuse/panels`): a program computes its operands' panels, adds their product to a sum,
+//! and does what follows the product behind the last panel. What folds a contracted axis is another kernel then. Columns are
+//! divided too, unless rows are folded (softmax of scores). On the CPU a program has several positions of other axes where its
+//! matrices are small. Unit tests give the interpreter a GPU's plans, with panels of three elements.
 use super::blocks::Sizes;
 use super::cluster::Cluster;
 use super::cut::Cut::{self, Grid};

@@ -13,6 +13,21 @@
 //! The states are those of `jax.typeof(x).manual_axis_type`, as measured from JAX 0.12.0.1. Two differences: an operation that is
 //! not linear in parts of a sum is refused also where JAX admits it (a concatenation of parts with whole values), and so is a
 //! collective in a loop or branch whose condition differs between the devices that would meet in it.
+//!
+//! A `shard_map` is a call of a graph of blocks (`call::ShardMap`). `manual` types that graph: each value has a state along
+//! each axis of the mesh, invariant, varying, unreduced or reduced, and where an invariant value meets a varying one, a cast
+//! (`Pcast`) stands in front. Devices do nothing for a cast; it is there because its transpose is the sum over devices, so
+//! derivatives of a typed body need no rule for `shard_map` itself. States are no part of `Type`, which kernels share: they
+//! follow from the parameters' by one walk, which the tracer takes as it appends (so that `grad` inside of a body sees casts,
+//! and mistakes have their line) and transformations take once more over what they made. The partitioner constrains operands
+//! and results to the specs and puts the body in place of the call. A body that leaves axes automatic (`shard_map_axes`) is
+//! partitioned on its own, for a mesh of these axes alone (`shard/submesh`), and its exchanges become those of the whole mesh
+//! in the end: so nothing that the partitioner assumes about copies of a value can mix devices that differ along manual axes.
+//! What is known of operands and of readers of results goes into the body as declarations; shardings of its results are known
+//! when it is partitioned, so `shard::divide` propagates and partitions again with them, up to four times. Of a `shard_map`
+//! inside of a body, each of both has states along its own axes: a walk types the axes of one of them, and passes through the
+//! bodies inside (`Typing` has the mask). For the outer one's mesh of automatic axes the inner one is a `shard_map` like any
+//! other.
 mod calls;
 mod join;
 

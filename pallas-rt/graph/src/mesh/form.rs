@@ -16,7 +16,7 @@ pub enum Form {
     Fold(ScalarOp, Piece),
 }
 
-/// What a member gives to another one.
+/// The piece that a member gives to another one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Piece {
     /// Its operand.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 pub struct CustomVmap {
     /// The graph.
     pub graph: Graph,
-    /// What stands in its place in a batch.
+    /// The rule for batches.
     pub rule: BatchRule,
 }
 
@@ -32,7 +32,7 @@ pub struct Batched {
     pub takes: Vec<Type>,
 }
 
-/// What a rule makes.
+/// The result of a rule.
 pub type BatchRuleResult = Result<(Graph, Vec<bool>), Refused>;
 
 trait Rule: Fn(&Batched) -> BatchRuleResult + Send + Sync {}

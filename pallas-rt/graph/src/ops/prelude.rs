@@ -1,4 +1,4 @@
-//! What files of calls use; those of collectives use `collective`.
+//! Imports of the files of calls; `collective` has those of collectives.
 pub(super) use crate::bounded::{CallSized, Part, Scope};
 pub(super) use crate::call::{Call, Called, Runs, Stage, takes, wrong};
 pub(super) use crate::file::{self, Saved};

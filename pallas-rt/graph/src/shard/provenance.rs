@@ -3,6 +3,15 @@
 //! Each step of propagation that gives an array an axis leaves a [`Cause`]. From a value a chain of causes leads to an
 //! [`Origin`], which is an annotation. For an axis that a value does not have, the neighbours that have it are looked at in
 //! the final state: every step between them was tried last of all and changed nothing, so one of a few [`Reason`]s holds.
+//!
+//! Each step of propagation that gives a value an axis is remembered by cell and axis with its stage and round (`provenance`),
+//! along the factor that carried it, so that a chain leads from any value to an annotation; why an axis did not arrive is not
+//! remembered but read off the final state, where every step was tried last of all and changed nothing. Numbers of sharding
+//! groups belong to one graph: what `Graph::inline` appends is numbered anew, loop bodies have their own, and cotangents and
+//! tangents a second range. A function runs on one mesh; values on others that are views of its devices are put on it first
+//! (`Mesh::sharding_of`, `shard/seen`). `jit/sharded` puts both into words, counts exchanges (`budget`), marks trees (`mark`),
+//! and audits what is declared against a policy (`audit`): declarations are gathered before propagation, from arrays and from
+//! constraints on parameters, and findings compare texts in normal form.
 use super::propagate::Propagation;
 use super::rule::Rule;
 use super::split::{Part, Split};

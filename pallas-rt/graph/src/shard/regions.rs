@@ -1,4 +1,4 @@
-//! What the partitioner asks of a call that stays one.
+//! Calls as the partitioner sees them.
 use super::partition::Partition;
 use super::rule::Rule;
 use super::united::Devices;
@@ -10,7 +10,7 @@ use pallas_ir::{Loc, Type};
 pub(crate) trait CallRegions {
     /// Appends the nodes in whose form shardings propagate; returns the results.
     fn view(&self, build: &mut Build<'_>, args: &[Val], gives: &[Type], loc: Loc) -> Vec<Val>;
-    /// How its operands and results are divided together; `None` if shardings do not propagate through the call itself.
+    /// The sharding rule of its operands and results; `None` if shardings do not propagate through the call itself.
     fn rule(&self) -> Option<Rule>;
     /// Appends the call on blocks, from its node.
     fn localized(&self, to: &mut Partition<'_>, node: NodeId);

@@ -136,7 +136,7 @@ impl Devices<'_> {
         body(one, self.mesh, self.devices, kinds)
     }
 
-    /// Appends a call of all; results of each kind, so many of each device, are together.
+    /// Appends a call of all devices. `kinds` has the number of results of each kind for a device; results of a kind are together.
     pub(crate) fn called(&self, to: &mut Graph, call: Call, operands: Vec<Var>, kinds: &[usize]) -> Vec<Vec<Var>> {
         let mut by_device = vec![vec![]; self.devices.len()];
         let mut results = to.fitting_all(Op::Call(call.into()), &operands).into_iter();

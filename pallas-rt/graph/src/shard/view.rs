@@ -321,7 +321,7 @@ impl Build<'_> {
         }
     }
 
-    /// What is known of the results of the present equation.
+    /// The known shardings of the results of the present equation.
     pub(crate) fn known_results(&self) -> Option<&[Sharding]> {
         self.known.get(&self.label).map(|known| &known[..])
     }

@@ -53,7 +53,7 @@ pub(crate) struct Function {
     pub body: Region,
 }
 
-/// What members of a group exchange; parts lie along the first dimension.
+/// The pieces that members of a group exchange; parts lie along the first dimension.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Parts {
     /// Whole arrays, combined.

@@ -1,4 +1,14 @@
 //! Many operands at once: a function of one element of an axis becomes a function of the whole axis.
+//!
+//! The axis of a `vmap` with a name is a mesh too (`Mesh::of_batch`), whose devices are the examples: collectives over it are
+//! the same operations, with the same derivatives but that of a sum, since examples have no states. `transform/batch` puts
+//! operations on the whole batch in their place, so they never leave the graph of the mapped function.
+//!
+//! Batching (`transform/batch`) adds the axis in front of the values that depend on an example, and leaves all others as they
+//! are: where one operand of a `dot` alone has it, it is a free axis of the product, so that the gradient of shared weights is
+//! one product that contracts it. `simplify/units` computes without the axes of one element that a row or a single image has,
+//! and `simplify/products` makes a product of a sum of products, `simplify/vectors` elementwise operations of products that
+//! multiply no matrices: so a mapped function shares kernels as one written for the batch does.
 use super::active::active;
 use super::batch_call::{Batch, choose};
 use super::rule::{made, structural};

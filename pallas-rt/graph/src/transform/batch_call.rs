@@ -1,4 +1,4 @@
-//! What rules of calls for many operands at once are made of.
+//! Parts of the rules of calls for many operands at once.
 use super::batch::{BatchAxis, stretched};
 use super::memo::{Question, flags};
 use super::{Refused, collective};

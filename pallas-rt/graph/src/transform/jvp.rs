@@ -163,7 +163,7 @@ pub(crate) struct Forward<'a> {
     pub given: &'a [Option<Var>],
     /// True if the call with tangents stands behind the one without.
     apart: bool,
-    /// What it inlines has sharding groups from this number on.
+    /// The first number of sharding groups of inlined equations.
     groups: u32,
 }
 

@@ -20,7 +20,7 @@ pub struct NotLinear {
     pub ty: Type,
 }
 
-/// What a call that stays one is as a function of the parameters. No method has a default.
+/// The linearity of a call that stays one. No method has a default.
 pub(crate) trait CallLinear {
     /// The linearity of its results, of which at least one operand depends on the parameters.
     fn linearity(&self, of: &mut Analysis, e: &Equation, args: &[Linearity]) -> Vec<Linearity>;
@@ -163,7 +163,7 @@ impl Analysis {
         }
     }
 
-    /// What values are that come from one or the other place.
+    /// The linearity of values that come from one of two places.
     pub(crate) fn joined(&mut self, e: &Equation, a: &[Linearity], b: &[Linearity]) -> Vec<Linearity> {
         let mut one = |(&a, &b): (&Linearity, &Linearity)| match (a, b) {
             (wrong @ Linearity::Wrong(_), _) | (_, wrong @ Linearity::Wrong(_)) => wrong,

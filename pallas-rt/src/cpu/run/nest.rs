@@ -1,4 +1,15 @@
 //! Affine nests: convolutions as products of matrices, windowed reductions as loops over boxes.
+//!
+//! Convolutions and windowed reductions have one access form, the affine nest (`ir/src/structural/nest.rs`): loops, the
+//! positions of each operand and of the result as sums of their multiples, and a monoid. The interpreter and WGSL loop over it;
+//! the CPU (`cpu/run/nest`) finds the axes of a product of matrices among its loops (`cpu/run/matrices`): a matrix is read in
+//! place where its rows and columns are in memory, else parts of it are copied, with zeros for elements beyond edges. Where
+//! each element is used often, arrays whose features are not adjacent (images NCHW) are copied first (`cpu/run/layout`), so
+//! that every order of dimensions takes about as long. Zeros must not meet infinities: if the other operand has some, if there
+//! would be mostly zeros, or if an image is copied for its edges alone, each box of positions at which all elements exist
+//! (`cpu/boxes`) is a product of its own. Windowed reductions are loops over such boxes. Programs divide batches and output
+//! features; axes along which a window moves are whole in each (`fuse/windowed`). Other operations that move elements along an
+//! axis share kernels with what follows, and programs divide the other axes (`fuse/moves`).
 #![warn(clippy::wildcard_enum_match_arm)]
 use super::super::boxes::{self, Linear, RESULT, Ranges};
 use super::super::convert;

@@ -9,7 +9,7 @@ use crate::shard::view::Val;
 use pallas_ir::{ScalarOp, Type};
 
 impl Partition<'_> {
-    /// What the blocks of the devices along some axes give together.
+    /// The combination of the blocks of the devices along some axes.
     pub(super) fn reduced(&mut self, op: ScalarOp, axes: &[Axis], var: Var) -> Var {
         self.exchange(AllReduce(op), axes, &[var])
     }
