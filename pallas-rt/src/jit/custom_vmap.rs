@@ -28,11 +28,12 @@ use pallas_ir::{At, Diag, Loc, Type};
 /// function that is being traced, or one with elements: those are arguments; those of [`jit`](super::jit).
 ///
 /// ```
+/// use pallas_rt::ops::ones;
 /// use pallas_rt::{Array, custom_vmap, vmap};
-/// // The sums of many rows by one product of matrices.
+/// // The sums of all rows by one product of matrices.
 /// let total = custom_vmap(
 ///     |x: &Array| x.sum(..),
-///     |_: usize, _: &[bool], (x,): &(Array,)| x.matmul(pallas_rt::ops::ones(&[3, 1], x.dtype())).reshape(&[2]),
+///     |n: usize, _: &[bool], (x,): &(Array,)| x.matmul(&ones(&[x.shape()[1], 1], x.dtype())).reshape(&[n]),
 /// );
 /// let rows = Array::from_slice(&[1.0f32, 2., 3., 4., 5., 6.], &[2, 3])?;
 /// assert_eq!(vmap(total)(&rows)?.to_vec::<f32>()?, [6.0, 15.0]);
