@@ -55,6 +55,7 @@
 mod accumulated;
 mod corpus;
 mod disk;
+mod dumps;
 mod early_reads;
 #[cfg(feature = "gpu")]
 mod emulation;

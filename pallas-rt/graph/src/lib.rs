@@ -41,8 +41,10 @@ mod stablehlo;
 mod text;
 pub mod transform;
 mod verify;
+mod watch;
 
 pub use build::check_runs;
 pub use dynamic::Dynamic;
 pub use graph::{Equation, Graph, Op, Var};
 pub use verify::verify;
+pub use watch::{Made, Watch};

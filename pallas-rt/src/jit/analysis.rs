@@ -1,7 +1,6 @@
 //! What a traced function costs, and the memory that it takes.
 use super::function::Function;
 use super::lower::Lowered;
-use super::program::planned;
 use crate::exec::{Compiled, Cost, estimate};
 use crate::tree::Tree;
 use pallas_graph::call::{Call, KernelCall, Runs};
@@ -28,7 +27,7 @@ impl<Args: Tree + 'static, F: Function<Args>> Lowered<Args, F> {
     /// ```
     pub fn cost_analysis(&self) -> Cost {
         let mut cost = Cost::default();
-        count(&self.graph, 1, false, &mut cost);
+        count(self.graph(), 1, false, &mut cost);
         cost
     }
 
@@ -47,8 +46,7 @@ impl<Args: Tree + 'static, F: Function<Args>> Lowered<Args, F> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn memory_analysis(&self) -> MemoryAnalysis {
-        let (graph, plan) = planned(&self.of_device(), &[], &self.client);
-        MemoryAnalysis::of(&graph, plan)
+        self.planned(MemoryAnalysis::of)
     }
 }
 
@@ -85,7 +83,7 @@ fn name(held: &Held) -> String {
 
 impl MemoryAnalysis {
     /// The memory of a graph that is planned.
-    pub(super) fn of(graph: &Graph, plan: Plan) -> MemoryAnalysis {
+    pub(super) fn of(graph: &Graph, plan: &Plan) -> MemoryAnalysis {
         let bytes = |types: &[Type]| types.iter().map(Type::bytes).sum();
         let values = graph.equations.iter().flat_map(|e| &e.results).chain(&graph.params);
         MemoryAnalysis {
@@ -94,7 +92,7 @@ impl MemoryAnalysis {
             temporary_bytes: plan.arena,
             padding_bytes: values.map(|&v| padding(graph.ty(v))).sum(),
             steps: plan.steps.len(),
-            held: plan.held,
+            held: plan.held.clone(),
         }
     }
 

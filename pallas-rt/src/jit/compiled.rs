@@ -1,5 +1,6 @@
 //! `jit`: a function that is traced and compiled once for each kind of arguments.
 use super::axes;
+use super::compile::{Compilation, Input};
 use super::disabled::is_disabled;
 use super::function::{Function, Given};
 use super::hint;
@@ -248,8 +249,10 @@ impl Compiler {
         let is_donated: Vec<bool> = (0..graph.params.len()).map(|i| i < donated).collect();
         let described = || ((names.function)(), format!("{} equations", graph.equations.len()));
         let (graph, divided) = Declared::of(&graph, args.iter().chain(&captured), &|i| named(i, names.paths))?;
+        let graph = Arc::new(graph.into_owned());
         let program = timeline::span(timeline::Kind::Compile, described, || {
-            Program::declared(&graph, &is_donated, &divided, &client)
+            let (declared, client) = (divided.clone(), client.clone());
+            Compilation::new(Input { graph: graph.clone(), declared, is_donated, client }).into_program()
         })?;
         let compile = begun.elapsed() - trace;
         let hint = hint::repeated(&graph).filter(|_| !self.is_hinted.swap(true, Relaxed)).or(hint);

@@ -1,4 +1,5 @@
 //! Functions as files, which run where their Rust code is not known.
+use super::compile::{Compilation, Input};
 use super::program::Program;
 use super::trace::type_of;
 use crate::array::Array;
@@ -197,7 +198,7 @@ impl Exported {
         let array = |(ty, bytes): &(Type, Vec<u8>)| client.array_from_bytes(ty.dtype, &ty.shape, bytes);
         let captured = self.captured.iter().map(array).collect::<Result<_>>()?;
         JIT_COMPILES.fetch_add(1, Relaxed);
-        let program = Program::donating(&self.graph, &[], client)?;
+        let program = Compilation::new(Input::of_graph(self.graph.clone(), client)).into_program()?;
         let (inputs, outputs) = (self.inputs.clone(), self.outputs.clone());
         Ok(ExportedFunction { inputs, outputs, captured, client: client.clone(), program })
     }

@@ -57,6 +57,7 @@ fn function<Args: Tree + 'static, F: Function<Args>>(
 pub(crate) fn kernels<Args: Tree + 'static, F: Function<Args>>(f: F) -> F::Boxed<Result<usize>> {
     F::boxed(move |given: Given<'_, Args>| {
         let (function, client) = function(&f, &given)?;
-        Ok(super::program::Program::new(&function.graph, &client)?.kernels())
+        let input = super::compile::Input::of_graph(function.graph, &client);
+        Ok(super::compile::Compilation::new(input).into_program()?.kernels())
     })
 }

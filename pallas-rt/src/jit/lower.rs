@@ -1,8 +1,8 @@
 //! Functions that are traced, and compiled, before they are called.
+use super::compile::{Compilation, Input};
 use super::compiled::{client_of, named, traced};
 use super::export::Exported;
 use super::function::{Function, Given};
-use super::program::{Program, planned};
 use super::sharded::Declared;
 use super::trace::{TracedFunction, type_of};
 use crate::array::Array;
@@ -10,9 +10,9 @@ use crate::device::{Client, JIT_COMPILES};
 use crate::error::{Error, Result};
 use crate::tree::{self, Outline, Structure, Tree};
 use pallas_graph::Graph;
+use pallas_graph::fuse::Plan;
 use pallas_graph::transform::without_kernels;
 use pallas_ir::{At, Diag, Loc, Type};
-use std::borrow::Cow;
 use std::marker::PhantomData;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -56,11 +56,8 @@ where
     /// The paths of the leaves of the arguments.
     pub(super) paths: Vec<String>,
     types: Vec<Type>,
-    pub(super) client: Client,
-    pub(super) graph: Graph,
+    pub(super) compilation: Compilation,
     captured: Vec<Array>,
-    /// The declared division of the arguments.
-    pub(super) declared: Declared,
     /// A result, of which only the structure matters.
     out: F::Out,
     function: PhantomData<fn(Args) -> F>,
@@ -91,21 +88,22 @@ pub fn lower<Args: Tree + 'static, F: Function<Args>>(f: F) -> F::Boxed<Result<L
     F::boxed(move |given: Given<'_, Args>| Lowered::of(&f, &given, at))
 }
 
-/// What a function is compiled from.
-struct Parts {
-    graph: Graph,
-    captured: Vec<Array>,
-    declared: Declared,
-}
-
-fn parts(traced: TracedFunction<()>, args: &[Array], paths: &[String], client: &Client) -> Result<Parts> {
+/// What a function is compiled from, and the arrays that it captures.
+fn parts(
+    traced: TracedFunction<()>,
+    args: &[Array],
+    paths: &[String],
+    client: Client,
+) -> Result<(Compilation, Vec<Array>)> {
     let TracedFunction { graph, captured, .. } = traced;
-    captured.iter().try_for_each(|x| x.check_client(client, &|| "a captured array".into()))?;
+    captured.iter().try_for_each(|x| x.check_client(&client, &|| "a captured array".into()))?;
     let own = args.iter().chain(&captured);
     let (graph, declared) = Declared::of(&graph, own, &|i| named(i, &|| paths.to_vec()))?;
-    let graph = graph.into_owned();
-    declared.of_device(&graph)?;
-    Ok(Parts { graph, captured, declared })
+    let graph = graph.into_owned().into();
+    let compilation = Compilation::new(Input { graph, declared, is_donated: vec![], client });
+    // A declaration that cannot be followed is refused here.
+    compilation.sharded()?;
+    Ok((compilation, captured))
 }
 
 impl<Args: Tree + 'static, F: Function<Args>> Lowered<Args, F> {
@@ -117,37 +115,40 @@ impl<Args: Tree + 'static, F: Function<Args>> Lowered<Args, F> {
         let client = client_of(&args)?;
         let (out, traced) = traced(f, &tuple, &args, &client)?.split();
         let paths = tree::paths(&tuple);
-        let Parts { graph, captured, declared } = parts(traced, &args, &paths, &client)?;
+        let (compilation, captured) = parts(traced, &args, &paths, client)?;
         Ok(Lowered {
             at,
             outline: Outline::of(&tuple),
             structures,
             paths,
             types: args.iter().map(type_of).collect(),
-            client,
-            graph,
+            compilation,
             captured,
-            declared,
             out,
             function: PhantomData,
         })
     }
 
-    /// The graph that a device runs.
-    pub(super) fn of_device(&self) -> Cow<'_, Graph> {
-        self.declared.of_device(&self.graph).expect("it was found as the function was lowered")
+    /// The traced function.
+    pub(super) fn graph(&self) -> &Graph {
+        &self.compilation.input.graph
+    }
+
+    /// What `read` makes of the simplified graph and the plan of each device.
+    pub(super) fn planned<R>(&self, read: impl FnOnce(&Graph, &Plan) -> R) -> R {
+        self.compilation.planned(read).expect("it was partitioned as it was lowered")
     }
 
     /// The function as text, in the style of JAX; see [`make_jaxpr`](super::make_jaxpr).
     pub fn to_jaxpr(&self) -> String {
-        self.graph.to_jaxpr(self.captured.len())
+        self.graph().to_jaxpr(self.captured.len())
     }
 
     /// The text of what runs on its client, after simplification: a line for each launch, loop and branch with the memory
     /// that it reads and writes, and below them the kernels. `PALLAS_DUMP=FOLDER` writes it for every function that is
     /// compiled. For a function on a mesh it is what each device runs.
     pub fn to_plan(&self) -> String {
-        planned(&self.of_device(), &[], &self.client).1.to_string()
+        self.planned(|_, plan| plan.to_string())
     }
 
     /// The function as a StableHLO module, text that XLA compiles; see [`Graph::to_stablehlo`], and the list of operations in
@@ -156,7 +157,7 @@ impl<Args: Tree + 'static, F: Function<Args>> Lowered<Args, F> {
     /// `@main` takes the leaves of the arguments in order, then the arrays that the function captures, and returns the
     /// leaves of the result.
     pub fn to_stablehlo(&self) -> String {
-        self.graph.to_stablehlo("lowered")
+        self.graph().to_stablehlo("lowered")
     }
 
     /// The arrays that the function captures, which its texts take after the leaves of the arguments.
@@ -167,7 +168,7 @@ impl<Args: Tree + 'static, F: Function<Args>> Lowered<Args, F> {
     /// The function as an HLO module, XLA's own text; see [`Graph::to_hlo`]. It takes and returns the same as that of
     /// [`to_stablehlo`](Lowered::to_stablehlo).
     pub fn to_hlo(&self) -> String {
-        self.graph.to_hlo("lowered")
+        self.graph().to_hlo("lowered")
     }
 
     /// The function with plain operations in place of every kernel: its grid is a loop, its blocks are windows of arrays.
@@ -191,8 +192,11 @@ impl<Args: Tree + 'static, F: Function<Args>> Lowered<Args, F> {
     /// # Ok::<(), Error>(())
     /// ```
     pub fn inline_kernels(self) -> Result<Self> {
-        let graph = without_kernels(&self.graph).map_err(|refused| Error::operation(refused.at, refused.diag))?;
-        Ok(Lowered { graph, ..self })
+        let Input { graph, declared, is_donated, client } = self.compilation.input;
+        let graph = without_kernels(&graph).map_err(|refused| Error::operation(refused.at, refused.diag))?;
+        let compilation = Compilation::new(Input { graph: graph.into(), declared, is_donated, client });
+        compilation.sharded()?;
+        Ok(Lowered { compilation, ..self })
     }
 
     /// The types of the results, as a tree.
@@ -200,8 +204,8 @@ impl<Args: Tree + 'static, F: Function<Args>> Lowered<Args, F> {
     /// # Errors
     /// None that tracing has not found.
     pub fn results(&self) -> Result<F::Out> {
-        let without = |ty: &Type| Array::without_elements(ty.dtype, &ty.shape, &self.client);
-        tree::rebuild(&self.out, self.graph.gives().iter().map(without))
+        let without = |ty: &Type| Array::without_elements(ty.dtype, &ty.shape, &self.compilation.input.client);
+        tree::rebuild(&self.out, self.graph().gives().iter().map(without))
     }
 
     /// The function in a form that can be saved, and run where its Rust code is not known.
@@ -209,13 +213,13 @@ impl<Args: Tree + 'static, F: Function<Args>> Lowered<Args, F> {
     /// # Errors
     /// Arguments that are declared to be divided, constraints on how values are divided; captured arrays that are still traced, or whose memory cannot be read.
     pub fn export(&self) -> Result<Exported> {
-        if let Some(i) = self.declared.shardings.iter().position(Option::is_some) {
+        if let Some(i) = self.compilation.input.declared.shardings.iter().position(Option::is_some) {
             let what = self.paths.get(i).map_or("a captured array".into(), |path| format!("argument `{path}`"));
             let help = "lower it for arrays without a sharding";
             let message = format!("{what} is declared to be divided, which a file does not hold");
             return Err(Error::operation(self.at, Diag::new("export", At::Op, message, help)));
         }
-        Exported::new(&self.graph, &self.paths, tree::paths(&self.out), &self.captured)
+        Exported::new(self.graph(), &self.paths, tree::paths(&self.out), &self.captured)
     }
 
     /// Compiles it. The result is called as the function is, with arguments of these types alone: it is never traced
@@ -226,17 +230,37 @@ impl<Args: Tree + 'static, F: Function<Args>> Lowered<Args, F> {
     /// the leaf.
     pub fn compile(self) -> Result<F::Boxed<Result<F::Out>>> {
         JIT_COMPILES.fetch_add(1, Relaxed);
-        let program = Program::declared(&self.graph, &[], &self.declared, &self.client)?;
+        let Lowered { at, outline, structures, types, paths, compilation, captured, out, .. } = self;
+        let client = compilation.input.client.clone();
+        let program = compilation.into_program()?;
+        let kind = Kind { at, outline, structures, types, paths, client };
         Ok(F::boxed(move |given: Given<'_, Args>| {
             let (args, structures) = (given.flat)();
-            self.check(&given, &args, &structures)?;
-            let all: Vec<&Array> = args.iter().chain(&self.captured).collect();
-            tree::rebuild(&self.out, program.run(&all)?)
+            kind.check(&given, &args, &structures)?;
+            let all: Vec<&Array> = args.iter().chain(&captured).collect();
+            tree::rebuild(&out, program.run(&all)?)
         }))
     }
+}
 
-    /// Refuses arguments that it is not compiled for.
-    fn check(&self, given: &Given<'_, Args>, args: &[Array], structures: &[Structure]) -> Result<()> {
+/// The arguments that a function is compiled for.
+struct Kind {
+    at: Loc,
+    outline: Outline,
+    structures: Vec<Structure>,
+    types: Vec<Type>,
+    paths: Vec<String>,
+    client: Client,
+}
+
+impl Kind {
+    /// Refuses others.
+    fn check<Args: Tree + 'static>(
+        &self,
+        given: &Given<'_, Args>,
+        args: &[Array],
+        structures: &[Structure],
+    ) -> Result<()> {
         args.iter().try_for_each(|x| x.check().map(drop))?;
         let wrong = |message: String| {
             let help = "arguments are like those of `lower`; `jit` compiles for others as well";

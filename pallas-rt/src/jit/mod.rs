@@ -92,6 +92,7 @@ mod batch_axes;
 mod bounded;
 mod callback;
 mod checkpoint;
+mod compile;
 mod compiled;
 mod control;
 mod custom;

@@ -7,13 +7,14 @@ mod compare;
 pub use compare::MeshComparison;
 
 use super::analysis::{MemoryAnalysis, scaled_cost, traffic};
-use super::program::planned;
+use super::compile::planned;
 use super::sharded::Shardings;
 use crate::device::Client;
 use crate::error::{Error, Result};
 use crate::exec::Cost;
 use crate::sharding::{Mesh, Topology};
 use pallas_graph::call::Runs;
+use pallas_graph::fuse::Plan;
 use pallas_graph::mesh::Collective;
 use pallas_graph::{Graph, Op};
 use pallas_ir::{Loc, Type};
@@ -107,8 +108,7 @@ impl Shardings {
 
     /// The memory that a call takes on each device; see [`Lowered::memory_analysis`](crate::Lowered::memory_analysis).
     pub fn memory_analysis(&self) -> MemoryAnalysis {
-        let (graph, plan) = planned(self.local(), &[], &Client::cpu());
-        MemoryAnalysis::of(&graph, plan)
+        planned(self.local(), &Client::cpu(), MemoryAnalysis::of)
     }
 }
 
@@ -153,17 +153,20 @@ impl Found<'_> {
 impl StepPlan {
     /// The cost of the graph that every device of a mesh runs, on a topology that fits the mesh.
     pub(super) fn of(local: &Graph, mesh: &Arc<Mesh>, topology: &Topology) -> StepPlan {
-        let (graph, plan) = planned(local, &[], &Client::cpu());
+        planned(local, &Client::cpu(), |graph, plan| StepPlan::of_planned(graph, plan, mesh, topology))
+    }
+
+    fn of_planned(graph: &Graph, plan: &Plan, mesh: &Arc<Mesh>, topology: &Topology) -> StepPlan {
         let mut found = Found { topology, exchanges: vec![], unknown_loops: 0 };
-        found.graph(&graph, 1);
+        found.graph(graph, 1);
         let params: Vec<usize> = graph.takes().iter().map(Type::bytes).collect();
-        let work = Cost { bytes_accessed: traffic(&plan, &params), ..scaled_cost(&graph) };
+        let work = Cost { bytes_accessed: traffic(plan, &params), ..scaled_cost(graph) };
         StepPlan {
             mesh: mesh.clone(),
             work,
             compute_seconds: work.roofline_seconds(topology.flops(), topology.memory_bandwidth()),
             exchanges: found.exchanges,
-            memory: MemoryAnalysis::of(&graph, plan),
+            memory: MemoryAnalysis::of(graph, plan),
             memory_limit: topology.memory_bytes(),
             unknown_loops: found.unknown_loops,
         }

@@ -16,8 +16,8 @@ pub use budget::{CollectiveBudget, CollectiveCount};
 pub use mark::{clear_sharding, in_out_shardings, mark_sharding};
 pub use provenance::{Obstacle, Provenance, ProvenanceStep, WhyNot};
 
+use super::compile::{Compilation, Sharded};
 use super::function::{Function, Given};
-use super::gradient::refused;
 use super::lower::Lowered;
 use super::trace::{apply, on_mesh, type_of};
 use crate::array::Array;
@@ -27,10 +27,9 @@ use crate::tree::Tree;
 use pallas_graph::call::Runs;
 use pallas_graph::mesh::{Annotation, Form, Placed};
 use pallas_graph::shard::view::{Kind, Program as View, Val};
-use pallas_graph::shard::{Partitioned, Propagation, divide};
+use pallas_graph::shard::{Partitioned, Propagation};
 use pallas_graph::{Graph, Op};
 use pallas_ir::{At, Diag, Loc, Type};
-use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -93,6 +92,11 @@ pub(super) fn followed(args: &[&Array]) -> Option<Followed> {
 }
 
 impl Declared {
+    /// Nothing is declared.
+    pub(super) fn none() -> Declared {
+        Declared { mesh: None, shardings: vec![], statements: vec![] }
+    }
+
     /// The division of operands, wherever they have it from: the result of an operation that runs at once lies as they do.
     pub(super) fn following((mesh, shardings): &Followed) -> Declared {
         let statements = vec![None; shardings.len()];
@@ -106,22 +110,6 @@ impl Declared {
     pub(super) fn of_graph(graph: &Graph) -> Result<Declared> {
         let (_, declared) = Declared::of(graph, std::iter::empty(), &|_| unreachable!("there are no arrays"))?;
         Ok(Declared { shardings: vec![None; graph.params.len()], ..declared })
-    }
-}
-
-impl Declared {
-    /// The graph that a device runs: on its blocks, if there is a mesh.
-    ///
-    /// # Errors
-    /// An operation that blocks do not admit.
-    pub(super) fn of_device<'g>(&self, graph: &'g Graph) -> Result<Cow<'g, Graph>> {
-        match &self.mesh {
-            Some(mesh) => {
-                let flat = pallas_graph::shard::inlined(graph);
-                Ok(Cow::Owned(divided(&flat, mesh, &self.shardings)?.1.graph))
-            }
-            None => Ok(Cow::Borrowed(graph)),
-        }
     }
 }
 
@@ -172,25 +160,11 @@ pub(super) fn kept(x: &Array, own: Option<&Placed>, statement: Option<&Declarati
     Array::divided(x.dtype(), x.shape(), placement.blocks(blocks))
 }
 
-/// The shardings of a graph without calls of functions, and what partitioning makes of it.
-///
-/// # Errors
-/// A declaration that an operation cannot follow.
-pub(super) fn divided(
-    flat: &Graph,
-    mesh: &Arc<Mesh>,
-    declared: &[Option<Sharding>],
-) -> Result<(Propagation, Partitioned)> {
-    divide(flat, mesh, declared, &vec![None; flat.results.len()]).map_err(refused)
-}
-
 /// A function as it runs on a mesh; see [`partitioned`].
 pub struct Shardings {
     mesh: Arc<Mesh>,
-    graph: Graph,
     declared: Vec<Option<Sharding>>,
-    pub(super) found: Propagation,
-    pub(super) program: Partitioned,
+    sharded: Arc<Sharded>,
     /// The paths of the leaves of the arguments. Captured arrays follow them among the parameters.
     paths: Vec<String>,
     /// By parameter, the statement that declares it.
@@ -246,8 +220,7 @@ pub struct CollectiveUse {
 pub fn partitioned<Args: Tree + 'static, F: Function<Args>>(f: F) -> F::Boxed<Result<Shardings>> {
     F::boxed(move |given: Given<'_, Args>| {
         let lowered: Lowered<Args, F> = Lowered::of(&f, &given, Loc::NONE)?;
-        let flat = pallas_graph::shard::inlined(&lowered.graph);
-        Shardings::of(&flat, &lowered.declared, &lowered.paths)?.ok_or_else(|| {
+        Shardings::of(&lowered.compilation, &lowered.paths)?.ok_or_else(|| {
             let help = "`device_put` an argument, or use `with_sharding_constraint`";
             let diag = Diag::new("mesh", At::Op, "a function of which nothing is divided".into(), help);
             Error::operation(Loc::NONE, diag)
@@ -256,17 +229,26 @@ pub fn partitioned<Args: Tree + 'static, F: Function<Args>>(f: F) -> F::Boxed<Re
 }
 
 impl Shardings {
-    /// Partitions a graph without calls of functions; `None` if nothing names a mesh.
+    /// What partitioning made of a function; `None` if nothing names a mesh.
     ///
     /// # Errors
     /// A kernel that cannot be divided as declared.
-    pub(super) fn of(flat: &Graph, declared: &Declared, paths: &[String]) -> Result<Option<Shardings>> {
-        let Some(mesh) = declared.mesh.clone() else { return Ok(None) };
-        let (found, program) = divided(flat, &mesh, &declared.shardings)?;
-        let (paths, statements) = (paths.to_vec(), declared.statements.clone());
-        let values = listed(found.program(), &paths);
-        let (graph, declared) = (flat.clone(), declared.shardings.clone());
-        Ok(Some(Shardings { mesh, graph, declared, found, program, paths, statements, values }))
+    pub(super) fn of(compilation: &Compilation, paths: &[String]) -> Result<Option<Shardings>> {
+        let Declared { mesh, shardings: declared, statements } = &compilation.input.declared;
+        let (Some(mesh), Some(sharded)) = (mesh.clone(), compilation.sharded()?) else { return Ok(None) };
+        let (paths, statements, declared) = (paths.to_vec(), statements.clone(), declared.clone());
+        let values = listed(sharded.found.program(), &paths);
+        Ok(Some(Shardings { mesh, declared, sharded, paths, statements, values }))
+    }
+
+    /// The shardings of all values.
+    pub(super) fn found(&self) -> &Propagation {
+        &self.sharded.found
+    }
+
+    /// What each device runs.
+    pub(super) fn made(&self) -> &Partitioned {
+        &self.sharded.made
     }
 
     /// The mesh.
@@ -280,22 +262,22 @@ impl Shardings {
     }
 
     fn value(&self, Listed { value, name, path, at }: &Listed) -> ShardedValue {
-        let ty = self.found.program().ty(*value).clone();
-        let sharding = self.found.sharding(*value).cloned().unwrap_or(Sharding::replicated(ty.shape.len()));
+        let ty = self.found().program().ty(*value).clone();
+        let sharding = self.found().sharding(*value).cloned().unwrap_or(Sharding::replicated(ty.shape.len()));
         ShardedValue { name: name.clone(), path: path.clone(), ty, sharding, at: *at }
     }
 
     /// The shardings of the results.
     pub fn results(&self) -> &[Sharding] {
-        &self.program.results
+        &self.made().results
     }
 
     /// The exchanges of one call, those of loops and branches once.
     pub fn collectives(&self) -> Vec<CollectiveUse> {
         let mut all = vec![];
-        exchanges(&pallas_graph::simplify::simplify(&self.program.graph), Some(1), &mut all);
+        exchanges(&pallas_graph::simplify::simplify(&self.made().graph), Some(1), &mut all);
         let mut written = vec![];
-        exchanges(&self.graph, Some(1), &mut written);
+        exchanges(&self.sharded.flat, Some(1), &mut written);
         let written: HashSet<(&str, Loc)> = written.iter().map(|exchange| (exchange.name, exchange.at)).collect();
         for exchange in all.iter_mut().filter(|exchange| written.contains(&(exchange.name, exchange.at))) {
             exchange.cause = "the function says so";
@@ -305,7 +287,7 @@ impl Shardings {
 
     /// The graph that every device runs on its blocks.
     pub(super) fn local(&self) -> &Graph {
-        &self.program.graph
+        &self.made().graph
     }
 
     /// The function on whole arrays, as a module of StableHLO and Shardy with what was declared: the shardings of arguments
@@ -323,8 +305,8 @@ impl Shardings {
     /// # Ok::<(), pallas_rt::Error>(())
     /// ```
     pub fn to_shardy_text(&self) -> String {
-        let results = vec![None; self.graph.results.len()];
-        self.graph.to_shardy("main", &self.mesh, &self.declared, &results)
+        let results = vec![None; self.sharded.flat.results.len()];
+        self.sharded.flat.to_shardy("main", &self.mesh, &self.declared, &results)
     }
 
     /// The program that every device runs on its blocks, as a module of StableHLO for XLA, which takes devices for partitions.
@@ -340,12 +322,12 @@ impl Shardings {
     /// # Ok::<(), pallas_rt::Error>(())
     /// ```
     pub fn to_local_stablehlo(&self) -> String {
-        self.program.graph.to_stablehlo("main")
+        self.made().graph.to_stablehlo("main")
     }
 
     /// The graph that every device runs on its blocks, as text.
     pub fn to_local_text(&self) -> String {
-        self.program.graph.to_string()
+        self.made().graph.to_string()
     }
 }
 

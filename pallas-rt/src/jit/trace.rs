@@ -1,6 +1,7 @@
 //! The graphs that are being traced on this thread, and operations on arrays: appended to a graph where an operand is
 //! traced, else run at once.
 use super::axes;
+use super::compile::{Compilation, Input};
 use super::gradient::refused;
 use super::program::Program;
 use super::sharded::{Declared, Followed, followed};
@@ -413,7 +414,9 @@ pub(super) fn run_single(graph: Graph, client: &Client, args: &[&Array]) -> Resu
                 Some(followed) => Declared::following(followed),
                 None => Declared::of_graph(&key.1)?,
             };
-            let program = Arc::new(Program::declared(&key.1, &[], &declared, client)?);
+            let program = Arc::new(
+                Compilation::new(Input { declared, ..Input::of_graph(key.1.clone(), client) }).into_program()?,
+            );
             SINGLES.retain(|(client, ..)| client.is_used());
             SINGLES.insert(key, program)
         }

@@ -47,4 +47,4 @@ pub(crate) use control::{CallStep, Lowering};
 pub use cut::Cut;
 pub use memory::{ALIGNMENT, Held, Region, moved};
 pub(crate) use plan::Lowered;
-pub use plan::{Place, Plan, Step, Work, plan};
+pub use plan::{Place, Plan, Step, Work, plan, plan_watched};

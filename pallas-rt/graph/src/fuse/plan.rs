@@ -14,6 +14,7 @@ use super::{donate, scatter, windows};
 use crate::call::{Callback, Print, has_effect};
 use crate::graph::{Equation, Graph, Op, Var};
 use crate::mesh::Collective;
+use crate::watch::{Made, Watch};
 use pallas_ir::{Kernel, Literal, Loc, StructuralOp, Type};
 use std::sync::Arc;
 
@@ -149,11 +150,19 @@ pub struct Plan {
 
 /// Plans a graph for a device. Memory of the parameters for which `is_donated` is true may be written.
 pub fn plan(graph: &Graph, is_donated: &[bool], sizes: &Sizes) -> Plan {
+    plan_watched(graph, is_donated, sizes, &mut ())
+}
+
+/// As [`plan`]; shows the graph in stages, each graph that is planned, and the plan.
+pub fn plan_watched(graph: &Graph, is_donated: &[bool], sizes: &Sizes, watch: &mut dyn Watch) -> Plan {
     let Staged { graph, given } = staged(graph, sizes);
+    watch.made("stages", Made::Graph(&graph));
     let graph = copied(&graph);
     debug_assert_eq!(crate::verify(&graph), Ok(()));
+    watch.made("copies", Made::Graph(&graph));
     let (mut best, mut others) = planned(&graph, &given, is_donated, sizes);
     if let Some(graph) = &others.of_readers {
+        watch.made("readers", Made::Graph(graph));
         let (plan, next) = planned(graph, &given, is_donated, sizes);
         if plan.steps.len() <= best.steps.len() && plan.arena <= best.arena {
             (best, others) = (plan, next);
@@ -162,12 +171,14 @@ pub fn plan(graph: &Graph, is_donated: &[bool], sizes: &Sizes) -> Plan {
     let mut other = others.again;
     for _ in 0..MOST_TURNS {
         let Some(graph) = other else { break };
+        watch.made("rematerialize", Made::Graph(&graph));
         let (plan, next) = planned(&graph, &given, is_donated, sizes);
         if plan.arena > best.arena - best.arena / GAIN {
             break;
         }
         (best, other) = (plan, next.again);
     }
+    watch.made("plan", Made::Plan(&best));
     best
 }
 

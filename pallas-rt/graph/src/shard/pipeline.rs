@@ -5,6 +5,7 @@ use super::view::Program;
 use crate::graph::Graph;
 use crate::mesh::{Mesh, Sharding};
 use crate::refused::Refused;
+use crate::watch::{Made, Watch};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -20,12 +21,15 @@ pub fn divide(
     mesh: &Arc<Mesh>,
     params: &[Option<Sharding>],
     results: &[Option<Sharding>],
+    watch: &mut dyn Watch,
 ) -> Result<(Propagation, Partitioned), Refused> {
     let mut known = HashMap::new();
     let mut round = 0;
     loop {
         let found = propagate(Program::with_results(graph, &known), params, results);
+        watch.made("propagate", Made::Sharded(&found, mesh));
         let made = partition(&found, mesh)?;
+        watch.made("localize", Made::Graph(&made.graph));
         round += 1;
         // Shardings of a body's results are found when the body is partitioned: each round takes them past one more body.
         if made.results_of_maps == known || round == MOST_ROUNDS {

@@ -19,7 +19,7 @@ use crate::dynamic::Dynamic;
 use crate::graph::Op;
 use crate::mesh::{self, DimSharding, Sharding};
 use pallas_ir::StructuralOp;
-use std::rc::Rc;
+use std::sync::Arc;
 
 /// The number of stages of operation priority.
 const STAGES: usize = 5;
@@ -29,7 +29,7 @@ pub struct Propagation {
     pub(super) flow: Flow,
     /// The declared shardings of the parameters and of the results.
     declared: [Vec<Option<Sharding>>; 2],
-    rules: Vec<Option<Rc<Rule>>>,
+    rules: Vec<Option<Arc<Rule>>>,
     pub(super) is_elementwise: Vec<bool>,
     /// The nodes in preorder.
     pub(super) order: Vec<NodeId>,
@@ -44,7 +44,7 @@ pub struct Propagation {
 pub fn propagate(program: Program, params: &[Option<Sharding>], results: &[Option<Sharding>]) -> Propagation {
     let flow = import(program, params, results);
     let program = &flow.program;
-    let rules = rules(program).into_iter().map(|rule| rule.map(Rc::new)).collect();
+    let rules = rules(program).into_iter().map(|rule| rule.map(Arc::new)).collect();
     let is_elementwise = program.nodes.iter().map(|node| is_elementwise(program, node)).collect();
     let (order, nodes) = (program.preorder(), program.nodes.len());
     let mut all = Propagation {
@@ -193,14 +193,14 @@ impl Propagation {
     }
 
     /// The arrays between which shardings go through a node, and how their dimensions correspond.
-    pub(super) fn around(&self, id: NodeId) -> Option<(Vec<Slot>, Rc<Rule>)> {
+    pub(super) fn around(&self, id: NodeId) -> Option<(Vec<Slot>, Arc<Rule>)> {
         let node = &self.flow.program.nodes[id];
         match node.kind {
             Kind::Edge => {
                 let sources = self.sources(node.operands[0]);
                 let rule = Rule::identity(&self.flow.program.ty(node.results[0]).shape, sources.len());
                 let all = sources.into_iter().chain([node.results[0]]);
-                Some((all.map(Slot::Value).collect(), Rc::new(rule)))
+                Some((all.map(Slot::Value).collect(), Arc::new(rule)))
             }
             _ => self.rules[id]
                 .clone()

@@ -20,6 +20,7 @@ pub use crate::inline::inline as inlined;
 
 use crate::dead::without_dead;
 use crate::graph::{Graph, Op};
+use crate::watch::{Made, Watch};
 
 /// A pass: from a graph to an equal one.
 pub type Pass = fn(Graph) -> Graph;
@@ -59,16 +60,35 @@ pub const OUTERMOST: &[(&str, Pass)] = &[
 
 /// Runs every pass, also on the graphs that a graph calls.
 pub fn simplify(graph: &Graph) -> Graph {
-    OUTERMOST.iter().fold(called(graph), |graph, (_, pass)| pass(graph))
+    simplify_watched(graph, &mut ())
+}
+
+/// As [`simplify`]; shows the graph after each pass.
+pub fn simplify_watched(graph: &Graph, watch: &mut dyn Watch) -> Graph {
+    let mut graph = passed(PASSES, graph.clone(), watch);
+    simplify_called(&mut graph);
+    passed(OUTERMOST, graph, watch)
 }
 
 /// Runs the passes for a graph that may be called.
 fn called(graph: &Graph) -> Graph {
-    let mut graph = PASSES.iter().fold(graph.clone(), |graph, (_, pass)| pass(graph));
+    let mut graph = passed(PASSES, graph.clone(), &mut ());
+    simplify_called(&mut graph);
+    graph
+}
+
+fn passed(passes: &[(&'static str, Pass)], graph: Graph, watch: &mut dyn Watch) -> Graph {
+    passes.iter().fold(graph, |graph, (name, pass)| {
+        let graph = pass(graph);
+        watch.made(name, Made::Graph(&graph));
+        graph
+    })
+}
+
+fn simplify_called(graph: &mut Graph) {
     for e in &mut graph.equations {
         if let Op::Call(call) = &e.op {
             e.op = call.map(called).into();
         }
     }
-    graph
 }

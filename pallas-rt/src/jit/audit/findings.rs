@@ -1,9 +1,9 @@
 //! The findings of an audit.
 use super::super::bounded::LengthRead;
-use super::super::sharded::{Declared, Shardings};
+use super::super::compile::{Compilation, Input};
+use super::super::sharded::Shardings;
 use super::{Audit, AuditOptions, AuditedMesh, Finding, FindingKind, Severity, Source};
 use crate::sharding::{PartitionSpec, Sharding};
-use pallas_graph::Graph;
 use pallas_ir::Loc;
 use std::collections::BTreeMap;
 
@@ -123,13 +123,8 @@ impl Audit {
     }
 
     /// Small arrays that propagation alone divides, with what the function exchanges more than if they were replicated.
-    pub(super) fn small_inferred(
-        &mut self,
-        graph: &Graph,
-        declared: &Declared,
-        paths: &[String],
-        options: &AuditOptions,
-    ) {
+    pub(super) fn small_inferred(&mut self, compilation: &Compilation, paths: &[String], options: &AuditOptions) {
+        let Input { graph, declared, .. } = &compilation.input;
         let is_small = |p: &super::AuditedParameter| {
             p.is_owned && p.source == Source::Inferred && p.bytes <= options.small && p.pattern.is_none()
         };
@@ -140,7 +135,9 @@ impl Audit {
             if k < MOST_COMPARED {
                 let mut other = declared.clone();
                 other.shardings[i] = Some(Sharding::replicated(graph.ty(graph.params[i]).shape.len()));
-                let without = Shardings::of(graph, &other, paths).ok().flatten().map(|found| found.budget().table());
+                let input = Input { declared: other, ..Input::of_graph(graph.clone(), &compilation.input.client) };
+                let without =
+                    Shardings::of(&Compilation::new(input), paths).ok().flatten().map(|found| found.budget().table());
                 cost = self.costs(&without.unwrap_or_default());
             }
             let found = p.found.clone().unwrap_or_default();

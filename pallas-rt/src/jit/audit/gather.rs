@@ -1,4 +1,5 @@
 //! The declarations of a function, and the facts that are held against them.
+use super::super::compile::{Compilation, Input};
 use super::super::sharded::{Declared, Shardings};
 use super::{Audit, AuditOptions, AuditedConstraint, AuditedMesh, AuditedParameter, ExchangeTotal, PatternUse, Source};
 use crate::error::Result;
@@ -36,15 +37,15 @@ impl Audit {
     /// # Errors
     /// A kernel that cannot be divided as declared.
     pub(in crate::jit) fn of(
-        graph: &Graph,
-        declared: &Declared,
+        compilation: &Compilation,
         paths: &[String],
         client: &str,
         options: &AuditOptions,
     ) -> Result<Audit> {
+        let Input { graph, declared, .. } = &compilation.input;
         let flat = inlined(graph);
         let traced = Traced::of(graph, &flat, declared, options);
-        let found = if options.is_before { None } else { Shardings::of(&flat, declared, paths)? };
+        let found = if options.is_before { None } else { Shardings::of(compilation, paths)? };
         let table = found.as_ref().map(|found| found.budget().table()).unwrap_or_default();
         let mut audit = Audit {
             is_compiled: found.is_some(),
@@ -61,7 +62,7 @@ impl Audit {
         };
         audit.patterns = audit.uses(&options.policy);
         audit.find(options);
-        audit.small_inferred(&flat, declared, paths, options);
+        audit.small_inferred(compilation, paths, options);
         audit.findings.sort_by_key(|f| (std::cmp::Reverse(f.severity), f.kind));
         Ok(audit)
     }
@@ -143,7 +144,7 @@ impl<'a> Traced<'a> {
             let path = paths.get(i).cloned().unwrap_or_else(|| format!("captured {}", i - paths.len()));
             let ty = self.view.ty(p);
             let statement = self.params[i].as_ref();
-            let placed = found.map(|found| &found.program.params[i]);
+            let placed = found.map(|found| &found.made().params[i]);
             let is_divided = placed.is_some_and(|s| !s.is_replicated());
             let says_nothing = |s: &Sharding| s.dims.iter().all(|dim| dim.open && dim.axes.is_empty());
             let source = match statement.map(|s| &s.sharding).filter(|s| !says_nothing(s)) {
@@ -183,7 +184,7 @@ impl<'a> Traced<'a> {
             let (intended, pattern) = self.intended(&options.policy, name, ty);
             // Nodes have the same numbers after propagation, and may read other values.
             let takes_over = |found: &Shardings| {
-                let after = &found.found.program().nodes;
+                let after = &found.found().program().nodes;
                 let reads = |old: &[Val], new: &[Val]| old.iter().zip(new).any(|(a, b)| *a == x && *b == result);
                 let others = self.view.nodes.iter().zip(after).enumerate().filter(|(other, _)| other != id);
                 others.into_iter().any(|(_, (old, new))| {
@@ -197,7 +198,7 @@ impl<'a> Traced<'a> {
                 declared: sharding(&self.view, *id).map_or(String::new(), |s| self.text(s)),
                 intended,
                 pattern,
-                found: found.and_then(|found| found.found.sharding(result)).map(|s| self.text(&closed(s))),
+                found: found.and_then(|found| found.found().sharding(result)).map(|s| self.text(&closed(s))),
                 line: node.loc.to_string(),
                 is_moved: found.is_some_and(takes_over),
                 reshards: found.map(|found| found.reshards(result)).unwrap_or_default(),

@@ -304,7 +304,8 @@ pub fn audit<Args: Tree + 'static, F: Function<Args>>(f: F, options: AuditOption
             [] => vec![],
             _ => reads_of_lengths(Loc::NONE, &options.sizes, &f, &given)?,
         };
-        let mut audit = Audit::of(&lowered.graph, &lowered.declared, &lowered.paths, &lowered.client.why(), &options)?;
+        let mut audit =
+            Audit::of(&lowered.compilation, &lowered.paths, &lowered.compilation.input.client.why(), &options)?;
         audit.length_findings(reads);
         Ok(audit)
     })

@@ -14,6 +14,7 @@ mod resize;
 
 pub(super) use reads::{LengthRead, reads_of_lengths};
 
+use super::compile::{Compilation, Input};
 use super::compiled::{Cache, Extra, client_of, name, named};
 use super::disabled::is_disabled;
 use super::function::{Function, Given};
@@ -416,7 +417,8 @@ impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
             let own = args.iter().chain(&captured);
             let (graph, mut divided) = Declared::of(family.graph(), own, &|i| named(i, &|| tree::paths(tuple)))?;
             divided.shardings.resize(graph.params.len(), None);
-            Program::declared(&graph, &[], &divided, &kind.client)
+            let input = Input { declared: divided, ..Input::of_graph(graph.into_owned(), &kind.client) };
+            Compilation::new(input).into_program()
         })?;
         let (compile, temporary_bytes) = (begun.elapsed(), program.temporary_bytes());
         let reasons = {

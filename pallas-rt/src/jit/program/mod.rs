@@ -5,26 +5,21 @@ mod processes;
 mod sizes;
 mod steps;
 
-use super::sharded::{Declared, divided};
+use super::compile::{Input, Products};
 use super::watch::{is_watching, watched};
 use crate::array::{Array, What};
 use crate::device::sequence::Devices;
 use crate::device::{Buffer, Client, DeviceKind, Lru};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::exec::Compiled;
 use crate::sharding::{Mesh, Placement, Receipt, Sharding, cut, positions};
-use crate::startup::{self, Engine as Engines};
-use crate::timeline;
+use crate::startup::Engine as Engines;
 use native::Native;
-use pallas_graph::fuse::{self, Place, Plan, plan};
-use pallas_graph::shard::{Partitioned, inlined, united};
-use pallas_graph::{Graph, check_runs, simplify};
+use pallas_graph::Graph;
+use pallas_graph::fuse::{self, Place, Plan};
 use pallas_ir::{Kernel, Type};
 use processes::{devices, in_turn, receipts, with_those_of};
-use sizes::sizes;
-use std::panic::Location;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+pub(super) use sizes::sizes;
 use std::sync::{Arc, LazyLock};
 use steps::Steps;
 
@@ -72,22 +67,6 @@ enum Engine {
 /// Kernels by their text: equal clusters share one.
 static KERNELS: LazyLock<Lru<Arc<str>, Compiled>> = LazyLock::new(|| Lru::new(Compiled::bytes));
 
-/// The folder that the environment names for the texts of graphs and plans.
-static DUMPS: LazyLock<Option<PathBuf>> = LazyLock::new(|| std::env::var_os("PALLAS_DUMP").map(PathBuf::from));
-
-/// Writes the forms of a program, numbered in the order of their compilation; says on stderr if that fails.
-fn dump(folder: &Path, graphs: [(&str, &Graph); 2], plan: &Plan) {
-    static NUMBER: AtomicUsize = AtomicUsize::new(0);
-    let number = NUMBER.fetch_add(1, Relaxed);
-    let graphs = graphs.iter().map(|(level, graph)| (*level, graph.to_string()));
-    for (level, text) in graphs.chain([("plan", plan.to_string())]) {
-        let file = folder.join(format!("{number:04}.{level}.txt"));
-        if let Err(error) = std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&file, text)) {
-            eprintln!("PALLAS_DUMP: {}: {error}", file.display());
-        }
-    }
-}
-
 /// The compiled forms of a kernel.
 pub(super) fn compiled(kernel: &Kernel) -> Compiled {
     let text: Arc<str> = kernel.to_string().into();
@@ -108,131 +87,27 @@ fn sizes_of_params(graph: &Graph) -> Vec<usize> {
     graph.params.iter().map(|&p| graph.ty(p).bytes()).collect()
 }
 
-/// The simplified form of a graph, and its plan for a client.
-pub(super) fn planned(graph: &Graph, is_donated: &[bool], client: &Client) -> (Graph, Plan) {
-    let simplified = simplify::simplify(graph);
-    debug_assert_eq!(pallas_graph::verify(&simplified), Ok(()));
-    let plan = plan(&simplified, is_donated, &sizes(client));
-    (simplified, plan)
-}
-
-/// Refuses a graph with an array that no kernel takes.
-fn check(graph: &Graph) -> Result<()> {
-    check_runs(graph).map_err(|(at, diag)| Error::operation(at, diag))
-}
-
 impl Program {
-    /// Compiles a graph for one device.
+    /// The program that the stages have made, whose devices exchange by an engine.
     ///
     /// # Errors
-    /// Sizes that no launch can have.
-    #[cfg(test)]
-    pub(super) fn new(graph: &Graph, client: &Client) -> Result<Program> {
-        Program::donating(graph, &[], client)
-    }
-
-    /// Compiles a graph for one device, for [`run_donating`](Program::run_donating): results may take over the memory of the
-    /// parameters for which `is_donated` is true.
-    ///
-    /// # Errors
-    /// Sizes that no launch can have.
-    pub(super) fn donating(graph: &Graph, is_donated: &[bool], client: &Client) -> Result<Program> {
-        check(graph)?;
-        timeline::compiling(|| {
-            let (simplified, plan) = planned(graph, is_donated, client);
-            if let Some(folder) = &*DUMPS {
-                dump(folder, [("traced", graph), ("simplified", &simplified)], &plan);
-            }
-            Program::of_plan(plan, sizes_of_params(graph), None, Arc::new(simplified), client)
-        })
-    }
-
-    /// Compiles a graph whose parameters are declared to be divided in this way; if nothing is divided, results may take over
-    /// the memory of the parameters for which `is_donated` is true.
-    ///
-    /// # Errors
-    /// As [`new`](Program::new) and [`for_mesh`](Program::for_mesh).
-    pub(super) fn declared(
-        graph: &Graph,
-        is_donated: &[bool],
-        declared: &Declared,
-        client: &Client,
-    ) -> Result<Program> {
-        match &declared.mesh {
-            Some(mesh) => Program::for_mesh(graph, mesh, &declared.shardings, client),
-            None => Program::donating(graph, is_donated, client),
-        }
-    }
-
-    /// Compiles a graph for the devices of a mesh, whose parameters are declared to have these shardings.
-    ///
-    /// # Errors
-    /// As [`new`](Program::new); in a job of several processes, a client that is not a CPU's; a declaration that divides what a kernel cannot divide; SPMD is
-    /// off; processes of a job that compile other programs.
-    #[track_caller]
-    pub(super) fn for_mesh(
-        graph: &Graph,
-        mesh: &Arc<Mesh>,
-        declared: &[Option<Sharding>],
-        client: &Client,
-    ) -> Result<Program> {
-        startup::require_spmd(Location::caller(), mesh.devices())?;
-        Program::on_engine(startup::engine(), graph, mesh, declared, client)
-    }
-
-    /// As [`for_mesh`](Program::for_mesh), on this engine.
-    pub(super) fn on_engine(
-        engine: Engines,
-        graph: &Graph,
-        mesh: &Arc<Mesh>,
-        declared: &[Option<Sharding>],
-        client: &Client,
-    ) -> Result<Program> {
-        if client.kind() != DeviceKind::Cpu && crate::collective::processes().is_some() {
-            let (what, device) = ("meshes over several processes".into(), client.device().to_string());
-            return Err(Error::Unsupported { what, device, help: "run functions on such meshes on `Client::cpu()`" });
-        }
-        timeline::compiling(|| {
-            let graph = inlined(graph);
-            let (_, made) = divided(&graph, mesh, declared)?;
-            Program::of_partitioned(engine, &graph, made, client)
-        })
-    }
-
-    /// Compiles what partitioning made of a graph.
-    ///
-    /// # Errors
-    /// As [`new`](Program::new).
-    pub(super) fn of_partitioned(
-        engine: Engines,
-        graph: &Graph,
-        made: Partitioned,
-        client: &Client,
-    ) -> Result<Program> {
-        let Partitioned { graph: local, mesh, params, results, .. } = made;
-        debug_assert_eq!(pallas_graph::verify(&local), Ok(()));
-        // The threads of a CPU are devices; another client runs what all of them do as one program.
-        let is_united = client.kind() != DeviceKind::Cpu;
-        check(&local)?;
-        let (simplified, plan, bytes) = if is_united {
-            let simplified = simplify::simplify(&local);
-            let all = united(&simplified, &mesh);
-            check(&all)?;
-            (simplified, planned(&all, &[], client).1, sizes_of_params(&all))
-        } else {
-            let (simplified, plan) = planned(&local, &[], client);
-            (simplified, plan, sizes_of_params(&local))
+    /// Memory of the client; processes of a job that compile other programs.
+    pub(super) fn of(input: Input, made: Products, engine: Engines) -> Result<Program> {
+        let Input { graph, client, .. } = input;
+        let Products { sharded, simplified, united, plan, .. } = made;
+        let (Some(simplified), Some(plan)) = (simplified, plan) else { unreachable!("all stages have run") };
+        let Some(sharded) = sharded else {
+            return Program::of_plan(plan, sizes_of_params(&graph), None, simplified, &client);
         };
-        if let Some(folder) = &*DUMPS {
-            dump(folder, [("traced", graph), ("local", &simplified)], &plan);
-        }
-        let positions = positions(&mesh)?;
+        let (mesh, made) = (&sharded.made.mesh, &sharded.made);
+        let bytes = sizes_of_params(united.as_deref().unwrap_or(&made.graph));
+        let positions = positions(mesh)?;
         let receipts = receipts(&simplified, positions[0], engine);
-        let results = graph.gives().into_iter().zip(results).zip(receipts);
-        let results = results.map(|((ty, sharding), receipts)| (ty, sharding, receipts)).collect();
-        let division = Division { mesh: mesh.clone(), engine, positions, params, results };
-        let graph = Arc::new(graph.clone());
-        in_turn(&simplified, &mesh, || Program::of_plan(plan, bytes, Some(division), graph, client))
+        let results = sharded.flat.gives().into_iter().zip(&made.results).zip(receipts);
+        let results = results.map(|((ty, sharding), receipts)| (ty, sharding.clone(), receipts)).collect();
+        let division = Division { mesh: mesh.clone(), engine, positions, params: made.params.clone(), results };
+        let graph = sharded.flat.clone();
+        in_turn(&simplified, mesh, || Program::of_plan(plan, bytes, Some(division), graph, &client))
     }
 
     /// The program of a plan for parameters of so many bytes.

@@ -112,9 +112,10 @@ pub(super) fn with_those_of((own, reads): &(Arc<[Receipt]>, Vec<usize>), args: &
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Division, Program, planned};
+    use super::super::{Division, Program};
     use crate::device::Client;
     use crate::error::Error;
+    use crate::jit::tests::programs::planned;
     use crate::sharding::{DimSharding, Mesh, Sharding};
     use crate::startup::Engine;
     use pallas_graph::Graph;
@@ -152,7 +153,7 @@ mod tests {
         let whole = Type::new(DType::F32, [numbers.len()]);
         let results = vec![(whole, along(), ([].into(), vec![]))];
         let division = Division { mesh: mesh.clone(), engine, positions, params: vec![along()], results };
-        let plan = planned(&graph, &[], &cpu).1;
+        let plan = planned(&graph, &cpu).1;
         let program = Program::of_plan(plan, vec![4], Some(division), Arc::new(graph), &cpu)?;
         program.run(&[&cpu.full(&[numbers.len()], 3.0f32)?])?[0].to_vec::<f32>()
     }

@@ -4,7 +4,7 @@ use crate::target::Profile;
 use pallas_graph::fuse::Sizes;
 
 /// The block sizes for a client's device.
-pub(super) fn sizes(client: &Client) -> Sizes {
+pub(in crate::jit) fn sizes(client: &Client) -> Sizes {
     let (target, budget) = (client.target(), client.target().budget());
     // The laws of graphs hold for small ones, too.
     let arena = if cfg!(test) { 0 } else { 1 << 20 };

@@ -114,7 +114,7 @@ impl Shardings {
             let found = format!("{} is not divided by `{}`", self.described(v), self.name(axis));
             return Err(wrong(found, "`why_not` names the obstacle"));
         };
-        let chain = self.found.chain(v, axis.id);
+        let chain = self.found().chain(v, axis.id);
         let steps = chain.causes.iter().map(|cause| {
             let (operation, at) = self.link(cause.via);
             ProvenanceStep { operation, at, from: self.slot(cause.from), round: cause.round, stage: cause.stage }
@@ -135,7 +135,7 @@ impl Shardings {
             let (from, to) = (self.slot(stop.from), self.slot(stop.to));
             Obstacle { from, to, operation, at, reason: self.reason(&stop, axis) }
         };
-        let obstacles = self.found.stops(v, axis).into_iter().map(obstacle).collect();
+        let obstacles = self.found().stops(v, axis).into_iter().map(obstacle).collect();
         Ok(WhyNot { value: self.described(v), axis: self.name(axis), dim: self.dim(v, axis), obstacles })
     }
 
@@ -154,24 +154,24 @@ impl Shardings {
 
     /// The dimension of a value that an axis divides.
     fn dim(&self, v: Val, axis: Axis) -> Option<usize> {
-        let dims = &self.found.sharding(v)?.dims;
+        let dims = &self.found().sharding(v)?.dims;
         dims.iter().position(|dim| dim.axes.iter().any(|own| own.overlaps(axis)))
     }
 
     /// The line of the annotation from which a value has an axis.
     pub(in crate::jit) fn origin_line(&self, v: Val, axis: u8) -> Loc {
-        self.annotation(self.found.chain(v, axis).origin).1
+        self.annotation(self.found().chain(v, axis).origin).1
     }
 
     /// The reads of a value for which devices exchange it: the sharding, and the line.
     pub(in crate::jit) fn reshards(&self, v: Val) -> Vec<String> {
-        let own = self.program.reshards.iter().filter(|one| self.exchanged(one) == v);
+        let own = self.made().reshards.iter().filter(|one| self.exchanged(one) == v);
         own.map(|one| format!("as {}{}", one.to.text(&self.mesh), at(one.at))).collect()
     }
 
     /// The value that an exchange moves: what brings one into the sharding of its constraint moves the value in front of that.
     fn exchanged(&self, one: &Reshard) -> Val {
-        let (program, mut v) = (self.found.program(), one.value);
+        let (program, mut v) = (self.found().program(), one.value);
         while let Definition::Result(id, _) = program.definitions[v.index()]
             && let Kind::Constraint(sharding) = &program.nodes[id].kind
             && sharding.axes() == one.to.axes()
@@ -183,7 +183,7 @@ impl Shardings {
 
     /// A value in words.
     pub(super) fn described(&self, v: Val) -> String {
-        let program = self.found.program();
+        let program = self.found().program();
         let ty = program.ty(v);
         match program.definitions[v.index()] {
             Definition::Param(i) => format!("argument `{}` {ty}", self.path(i)),
@@ -214,7 +214,7 @@ impl Shardings {
     fn link(&self, via: Via) -> (String, Loc) {
         match via {
             Via::Node(id) => {
-                let node = &self.found.program().nodes[id];
+                let node = &self.found().program().nodes[id];
                 let name = operation(&node.kind).unwrap_or_else(|| {
                     String::from(match node.kind {
                         Kind::Constant => "zeros",
@@ -241,7 +241,7 @@ impl Shardings {
             }
             Some(Origin::Result(i)) => (format!("result {i}, declared"), Loc::NONE),
             Some(Origin::Constraint(id)) => {
-                let node = &self.found.program().nodes[id];
+                let node = &self.found().program().nodes[id];
                 let Kind::Constraint(sharding) = &node.kind else { return ("an annotation".into(), node.loc) };
                 (format!("with_sharding_constraint {}", sharding.text(&self.mesh)), node.loc)
             }
@@ -273,7 +273,7 @@ impl Shardings {
             Reason::Replicated { origin } => format!("it is not to be divided by `{name}`: {}", said(*origin)),
             Reason::Taken { dim } => {
                 let Slot::Value(v) = stop.to else { return format!("`{name}` divides dimension {dim} already") };
-                let chain = self.found.chain(v, axis.id);
+                let chain = self.found().chain(v, axis.id);
                 let decided = chain
                     .causes
                     .first()

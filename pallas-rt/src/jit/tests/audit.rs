@@ -1,4 +1,5 @@
 //! Audits of functions on meshes.
+use super::super::compile::{Compilation, Input};
 use super::super::sharded::Declared;
 use crate::prelude::*;
 use crate::sharding::tests::draw::{self, Config, Dice};
@@ -36,7 +37,8 @@ struct Declaring {
 
 impl Declaring {
     fn audit(&self, options: &AuditOptions) -> Audit {
-        Audit::of(&self.graph, &self.declared, &self.paths, "cpu", options).expect("it can be divided")
+        let input = Input { declared: self.declared.clone(), ..Input::of_graph(self.graph.clone(), &Client::cpu()) };
+        Audit::of(&Compilation::new(input), &self.paths, "cpu", options).expect("it can be divided")
     }
 
     /// The same program with each of its declarations made weaker in each way: an open dimension, an axis less, no
@@ -90,7 +92,8 @@ fn weaker(sharding: &Sharding, mesh: &Mesh) -> Vec<(String, Option<Sharding>)> {
 /// The program of a function, as users call it.
 fn declaring<Args: Tree + 'static, F: Function<Args>>(f: F, args: &Args) -> Declaring {
     let lowered = F::call_boxed(&lower(f), args).expect("it is traced");
-    Declaring { graph: lowered.graph.clone(), declared: lowered.declared.clone(), paths: lowered.paths.clone() }
+    let declared = lowered.compilation.input.declared.clone();
+    Declaring { graph: lowered.graph().clone(), declared, paths: lowered.paths.clone() }
 }
 
 /// The declarations of a program, taken as a policy, are kept by it; with any weaker declaration they are not.

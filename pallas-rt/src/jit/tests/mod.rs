@@ -6,7 +6,7 @@
 //! texts of functions, `prints` what they show, `reductions` long ones in stages, `panels` products of which a GPU sums a
 //! part at a time, `batches` what mapped functions take, `trees` batches and Jacobians leaf by leaf,
 //! `opposites` moves that undo each other, `transposes` those of linear functions, `roots` implicit derivatives, `rows` sums of rows at positions, `callbacks` functions of the host in traced ones,
-//! `planning` costs on meshes and pages about them; `random` has laws of random
+//! `programs` makes programs of graphs, `planning` costs on meshes and pages about them; `random` has laws of random
 //! graphs, `transformed` those of their derivatives and batches; `watched` what looks at functions.
 mod ahead;
 mod audit;
@@ -35,6 +35,7 @@ mod panels;
 mod plain;
 mod planning;
 mod prints;
+pub(in crate::jit) mod programs;
 mod random;
 mod reductions;
 mod roots;

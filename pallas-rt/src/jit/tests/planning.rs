@@ -1,8 +1,8 @@
 //! Costs of functions on meshes that need not be there: exchanges against those of the steps that run, memory, times against
 //! formulas; and pages about functions.
 use super::super::planning::StepPlan;
-use super::super::program::{Program, planned};
-use super::super::sharded::divided;
+use super::super::program::Program;
+use super::programs::{divided, planned};
 use crate::prelude::*;
 use crate::sharding::tests::draw::{Config, Dice, draw};
 use crate::sharding::tests::markup::check_markup;
@@ -69,7 +69,7 @@ fn random_programs_send_what_is_planned() {
             let Partitioned { graph: local, .. } = partitioned;
             let found = StepPlan::of(&local, &drawn.mesh, &rings(&drawn.mesh));
             let mut counted = BTreeMap::new();
-            let (simplified, plan) = planned(&local, &[], &Client::cpu());
+            let (simplified, plan) = planned(&local, &Client::cpu());
             sent(&plan, 1, &mut counted);
             let by_axes = found.by_axes();
             let planned: BTreeMap<Vec<String>, usize> =

@@ -1,6 +1,6 @@
 //! Rows of 16-bit floats that are added up at positions: the CPU makes no f32 array of them, and rounds as the interpreter
 //! does, which has one.
-use super::super::program::planned;
+use super::programs::planned;
 use super::*;
 use crate::exec::Compiled;
 use crate::{lower, ops, vmap};
@@ -104,7 +104,7 @@ fn no_array_of_f32_is_as_large_as_the_sums() {
     for dtype in HALVES {
         let f = |rows: &Array, at: &Array| rows.segment_sum(at, 5000) * 2.0;
         let lowered = lower(f)(&shape(dtype, &[100, 64]), &shape(DType::I32, &[100])).expect("it is traced");
-        let plan = planned(&lowered.graph, &[], &client).1;
+        let plan = planned(lowered.graph(), &client).1;
         assert!(plan.arena <= 5000 * 64 * 2 + 4096, "{} bytes", plan.arena);
     }
 }

@@ -1,8 +1,8 @@
 //! Functions on meshes of virtual devices, against the same functions on one device.
 #![allow(clippy::print_stdout, reason = "how many programs agree")]
 use super::super::program::Program;
-use super::super::sharded::divided;
 use super::numbers;
+use super::programs::divided;
 use crate::lang::random::gpu;
 use crate::prelude::*;
 use crate::sharding::tests::draw::{self, Config, Drawn};
@@ -87,7 +87,7 @@ fn with_garbage(graph: &Graph, mesh: &Arc<Mesh>, params: &[Option<Sharding>]) ->
     let worth_a_collective = if count % 4 < 2 { 0 } else { Options::default().worth_a_collective };
     let made =
         partition_with(&found, mesh, Options { padding, worth_a_collective }).expect("no declaration is a kernel's");
-    Program::of_partitioned(Engine::Lockstep, &graph, made, &Client::cpu()).expect("it compiles")
+    Program::of_partitioned(Engine::Lockstep, &graph, (found, made), &Client::cpu()).expect("it compiles")
 }
 
 /// Runs a random program on one device and on its mesh; returns the greatest difference.

@@ -1,9 +1,9 @@
 //! Kernels on meshes of virtual devices, against the same kernels on one device: divided along their parallel grid axes,
 //! in whole blocks, for lengths and blocks that fit the devices and others.
 use super::super::program::Program;
-use super::super::sharded::divided;
 use super::super::trace::{Taken, trace};
 use super::numbers;
+use super::programs::divided;
 use super::sharded::{Dice, difference, mesh, operand};
 use crate::sharding::{Mesh, NamedSharding, P, Sharding, device_put};
 use crate::startup::Engine;
@@ -211,7 +211,7 @@ fn with_local_ids(graph: &Graph, mesh: &Arc<Mesh>, args: &[Array]) -> f32 {
     let args: Vec<&Array> = args.iter().collect();
     let one = Program::new(graph, &cpu).expect("it compiles").run(&args).expect("it runs");
     let inlined = pallas_graph::shard::inlined(graph);
-    let (_, mut parts) = divided(&inlined, mesh, &vec![None; args.len()]).expect("it is not refused");
+    let (found, mut parts) = divided(&inlined, mesh, &vec![None; args.len()]).expect("it is not refused");
     let local = |kernel: &mut Kernel| {
         let offsets = OperandId(kernel.operands.len() as u32 - 1);
         for inst in &mut kernel.insts {
@@ -221,7 +221,7 @@ fn with_local_ids(graph: &Graph, mesh: &Arc<Mesh>, args: &[Array]) -> f32 {
         }
     };
     assert!(each_shard(&mut parts.graph, &local) > 0, "no kernel is divided");
-    let all = Program::of_partitioned(Engine::Lockstep, &inlined, parts, &cpu).expect("it compiles");
+    let all = Program::of_partitioned(Engine::Lockstep, &inlined, (found, parts), &cpu).expect("it compiles");
     let all = all.run(&args).expect("it runs");
     one.iter().zip(&all).map(|(a, b)| difference(&numbers(a), b, mesh)).fold(0.0, f32::max)
 }

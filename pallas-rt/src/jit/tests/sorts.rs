@@ -1,5 +1,5 @@
 //! Sorts of arrays on devices whose programs have little workgroup memory, or whose loops end early.
-use super::super::program::planned;
+use super::programs::planned;
 use super::*;
 use crate::target::{Profile, Target};
 use crate::{lower, wgsl};
@@ -46,7 +46,7 @@ fn arrays_of_any_size_are_sorted_with_little_memory() {
                 }
                 let x = client.shape_dtype(DType::F32, &shape).expect("a shape");
                 let lowered = lower(f)(&x).expect("it is traced");
-                let plan = planned(&lowered.graph, &[], &client).1;
+                let plan = planned(lowered.graph(), &client).1;
                 shaders(&plan, &target, &format!("{name} of {shape:?}"));
             }
         }
@@ -62,7 +62,7 @@ fn many_sorts_are_divided() {
             let f = move |x: &Array, c: &Array| (0..times).fold(x.clone(), |x, _| x.sort(1) * c);
             let shape = |shape: &[usize]| client.shape_dtype(DType::F32, shape).expect("a shape");
             let lowered = lower(f)(&shape(&[rows, columns]), &shape(&[])).expect("it is traced");
-            let plan = planned(&lowered.graph, &[], &client).1;
+            let plan = planned(lowered.graph(), &client).1;
             for shader in shaders(&plan, &target, &format!("{times} sorts of [{rows}, {columns}]")) {
                 let turns = shader.iterations.total(&[]);
                 let bound = u64::from(target.max_loop_iterations.unwrap_or(u32::MAX));

@@ -50,8 +50,8 @@ fn partial(map: &ShardMap, to: &mut Partition<'_>, node: &Node) -> Result<(), Re
         .collect();
     let some = |all: Vec<Sharding>| all.into_iter().map(Some).collect::<Vec<_>>();
     // Nobody declared what was found outside: a kernel that cannot follow it is no mistake.
-    let (_, made) = divide(&body, &auto.mesh, &some(own), &some(wanted))
-        .or_else(|_| divide(&body, &auto.mesh, &vec![None; takes.len()], &vec![None; gives.len()]))?;
+    let (_, made) = divide(&body, &auto.mesh, &some(own), &some(wanted), &mut ())
+        .or_else(|_| divide(&body, &auto.mesh, &vec![None; takes.len()], &vec![None; gives.len()], &mut ()))?;
     let operands = node.operands.iter().zip(&map.takes).zip(&made.params);
     let args: Vec<Var> = operands.map(|((&v, manual), own)| to.divided(v, &auto.around(manual, own))).collect();
     let vars = to.graph().inline(&auto.outer_graph(&made.graph), &args);

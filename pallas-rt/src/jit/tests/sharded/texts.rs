@@ -2,7 +2,7 @@
 use super::draw::{self, Config, Dice};
 use super::{count, operand};
 use crate::jit::program::Program;
-use crate::jit::sharded::divided;
+use crate::jit::tests::programs::divided;
 use crate::jit::tests::shard_map::laws;
 use crate::jit::tests::stablehlo::{Numbers, check, divides_integers, write_numbers};
 use crate::prelude::*;

@@ -1,0 +1,289 @@
+//! The stages between a traced function and its program, as one list.
+//!
+//! `jit`, `lower`, `partitioned`, `audit`, `to_plan` and `compile` share one [`Compilation`], which runs each stage once. What a
+//! stage makes is verified in debug builds, written to the folder that `PALLAS_DUMP` names, and is a span of a timeline.
+use super::program::{Program, sizes};
+use super::sharded::Declared;
+use crate::device::{Client, DeviceKind};
+use crate::error::{Error, Result};
+use crate::startup::{self, Engine};
+use crate::timeline;
+use pallas_graph::fuse::{Plan, plan_watched};
+use pallas_graph::shard::{Partitioned, Propagation, divide, inlined, united};
+use pallas_graph::simplify::simplify_watched;
+use pallas_graph::{Graph, Made, Watch, check_runs};
+use std::panic::Location;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+
+/// What a program is made from.
+pub(super) struct Input {
+    pub graph: Arc<Graph>,
+    /// The division of the parameters.
+    pub declared: Declared,
+    /// By parameter, true if results may take over its memory; those after the last one are kept.
+    pub is_donated: Vec<bool>,
+    pub client: Client,
+}
+
+impl Input {
+    /// A graph for one device.
+    pub(super) fn of_graph(graph: impl Into<Arc<Graph>>, client: &Client) -> Input {
+        Input { graph: graph.into(), declared: Declared::none(), is_donated: vec![], client: client.clone() }
+    }
+
+    fn is_on_mesh(&self) -> bool {
+        self.declared.mesh.is_some()
+    }
+
+    /// The threads of a CPU are devices; another client runs what all of them do as one program.
+    fn is_united(&self) -> bool {
+        self.is_on_mesh() && self.client.kind() != DeviceKind::Cpu
+    }
+}
+
+/// A graph on a mesh.
+pub(super) struct Sharded {
+    /// The graph without calls of functions.
+    pub flat: Arc<Graph>,
+    /// The shardings of its values.
+    pub found: Propagation,
+    /// What each device runs.
+    pub made: Partitioned,
+}
+
+/// What the stages have made.
+#[derive(Default)]
+pub(super) struct Products {
+    /// Number of stages that have run.
+    done: usize,
+    watcher: Option<Watcher>,
+    flat: Option<Arc<Graph>>,
+    pub sharded: Option<Arc<Sharded>>,
+    /// What a device runs, simplified.
+    pub simplified: Option<Arc<Graph>>,
+    /// What all devices do, as one program.
+    pub united: Option<Arc<Graph>>,
+    pub plan: Option<Plan>,
+}
+
+impl Products {
+    /// Those of a graph that is partitioned already.
+    #[cfg(test)]
+    fn of_sharded(sharded: Sharded) -> Products {
+        let done = STAGES.iter().position(|stage| stage.name == "simplify").expect("a stage");
+        Products { done, sharded: Some(Arc::new(sharded)), ..Products::default() }
+    }
+
+    /// What each device runs, or the only one.
+    pub(super) fn local<'a>(&'a self, input: &'a Input) -> &'a Graph {
+        self.sharded.as_ref().map_or(&input.graph, |sharded| &sharded.made.graph)
+    }
+}
+
+/// A stage of the compiler.
+struct Stage {
+    name: &'static str,
+    /// Programs that have it.
+    when: fn(&Input) -> bool,
+    run: fn(&Input, &mut Products, &mut dyn Watch) -> Result<()>,
+}
+
+/// All stages, in order.
+const STAGES: &[Stage] = &[
+    Stage { name: "inline", when: Input::is_on_mesh, run: inline },
+    Stage { name: "shard", when: Input::is_on_mesh, run: shard },
+    Stage { name: "simplify", when: |_| true, run: simplify },
+    Stage { name: "unite", when: Input::is_united, run: unite },
+    Stage { name: "plan", when: |_| true, run: plan },
+];
+
+fn inline(input: &Input, made: &mut Products, watch: &mut dyn Watch) -> Result<()> {
+    let flat = inlined(&input.graph);
+    watch.made("inline", Made::Graph(&flat));
+    made.flat = Some(Arc::new(flat));
+    Ok(())
+}
+
+fn shard(input: &Input, made: &mut Products, watch: &mut dyn Watch) -> Result<()> {
+    let mesh = input.declared.mesh.as_ref().expect("it is on a mesh");
+    let flat = made.flat.take().expect(IN_ORDER);
+    let results = vec![None; flat.results.len()];
+    let divided = divide(&flat, mesh, &input.declared.shardings, &results, watch);
+    let (found, own) = divided.map_err(super::gradient::refused)?;
+    made.sharded = Some(Arc::new(Sharded { flat, found, made: own }));
+    Ok(())
+}
+
+fn simplify(input: &Input, made: &mut Products, watch: &mut dyn Watch) -> Result<()> {
+    let simplified = simplify_watched(made.local(input), watch);
+    watch.made("simplify", Made::Graph(&simplified));
+    made.simplified = Some(Arc::new(simplified));
+    Ok(())
+}
+
+fn unite(input: &Input, made: &mut Products, watch: &mut dyn Watch) -> Result<()> {
+    let mesh = input.declared.mesh.as_ref().expect("it is on a mesh");
+    let all = united(made.simplified.as_ref().expect(IN_ORDER), mesh);
+    watch.made("unite", Made::Graph(&all));
+    check(&all)?;
+    let all = simplify_watched(&all, watch);
+    watch.made("simplify", Made::Graph(&all));
+    made.united = Some(Arc::new(all));
+    Ok(())
+}
+
+fn plan(input: &Input, made: &mut Products, watch: &mut dyn Watch) -> Result<()> {
+    let graph = made.united.as_ref().or(made.simplified.as_ref()).expect(IN_ORDER);
+    // The arrays of a mesh are cut for a call.
+    let is_donated = if input.is_on_mesh() { &[][..] } else { &input.is_donated };
+    made.plan = Some(plan_watched(graph, is_donated, &sizes(&input.client), watch));
+    Ok(())
+}
+
+/// Refuses a graph with an array that no kernel takes.
+fn check(graph: &Graph) -> Result<()> {
+    check_runs(graph).map_err(|(at, diag)| Error::operation(at, diag))
+}
+
+const IN_ORDER: &str = "stages run in order";
+
+/// What the stages make of a graph; each runs when something asks for it.
+pub(super) struct Compilation {
+    pub input: Input,
+    made: Mutex<Products>,
+}
+
+impl Compilation {
+    pub(super) fn new(input: Input) -> Compilation {
+        Compilation { input, made: Mutex::default() }
+    }
+
+    /// The compilation of a graph that is partitioned already.
+    #[cfg(test)]
+    pub(super) fn of_sharded(input: Input, sharded: Sharded) -> Compilation {
+        Compilation { input, made: Mutex::new(Products::of_sharded(sharded)) }
+    }
+
+    /// Runs the stages up to this one that have not run.
+    ///
+    /// # Errors
+    /// A declaration that divides what a kernel cannot divide; with "unite", an array that is too large for a kernel.
+    fn until(&self, stage: &str) -> Result<MutexGuard<'_, Products>> {
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let end = 1 + STAGES.iter().position(|one| one.name == stage).expect("a stage of the list");
+        if made.done < end {
+            timeline::compiling(|| self.run(&mut made, end))?;
+        }
+        Ok(made)
+    }
+
+    fn run(&self, made: &mut Products, end: usize) -> Result<()> {
+        let mut watch = made.watcher.take().unwrap_or_else(|| Watcher::of(&self.input.graph));
+        while made.done < end {
+            let stage = &STAGES[made.done];
+            if (stage.when)(&self.input) {
+                let described = || (stage.name.into(), String::new());
+                timeline::span(timeline::Kind::Compile, described, || (stage.run)(&self.input, made, &mut watch))?;
+            }
+            made.done += 1;
+        }
+        made.watcher = Some(watch);
+        Ok(())
+    }
+
+    /// The graph on its mesh; `None` without one.
+    ///
+    /// # Errors
+    /// A declaration that divides what a kernel cannot divide.
+    pub(super) fn sharded(&self) -> Result<Option<Arc<Sharded>>> {
+        Ok(self.until("shard")?.sharded.clone())
+    }
+
+    /// What `read` makes of the simplified graph and the plan of each device.
+    ///
+    /// # Errors
+    /// As [`sharded`](Compilation::sharded).
+    pub(super) fn planned<R>(&self, read: impl FnOnce(&Graph, &Plan) -> R) -> Result<R> {
+        if self.input.is_united() {
+            let made = self.until("shard")?;
+            return Ok(planned(made.local(&self.input), &self.input.client, read));
+        }
+        let made = self.until("plan")?;
+        Ok(read(made.simplified.as_ref().expect(IN_ORDER), made.plan.as_ref().expect(IN_ORDER)))
+    }
+
+    /// The program.
+    ///
+    /// # Errors
+    /// Sizes that no launch can have; as [`sharded`](Compilation::sharded); in a job of several processes, a client that is not a
+    /// CPU's; SPMD is off; processes of a job that compile other programs.
+    #[track_caller]
+    pub(super) fn into_program(self) -> Result<Program> {
+        if let Some(mesh) = &self.input.declared.mesh {
+            startup::require_spmd(Location::caller(), mesh.devices())?;
+        }
+        self.into_program_on(startup::engine())
+    }
+
+    /// As [`into_program`](Compilation::into_program), whose devices exchange by this engine.
+    pub(super) fn into_program_on(self, engine: Engine) -> Result<Program> {
+        let client = &self.input.client;
+        if self.input.is_united() && crate::collective::processes().is_some() {
+            let (what, device) = ("meshes over several processes".into(), client.device().to_string());
+            return Err(Error::Unsupported { what, device, help: "run functions on such meshes on `Client::cpu()`" });
+        }
+        timeline::compiling(|| {
+            check(self.until("shard")?.local(&self.input))?;
+            drop(self.until("plan")?);
+            let made = self.made.into_inner().unwrap_or_else(PoisonError::into_inner);
+            Program::of(self.input, made, engine)
+        })
+    }
+}
+
+/// What `read` makes of the simplified form of a graph for one device, and of its plan for a client.
+pub(super) fn planned<R>(graph: &Graph, client: &Client, read: impl FnOnce(&Graph, &Plan) -> R) -> R {
+    Compilation::new(Input::of_graph(graph.clone(), client)).planned(read).expect("only meshes refuse a graph")
+}
+
+/// Verifies what stages make, and writes it to the folder that the environment names.
+struct Watcher {
+    /// The folder, and the number of the compilation.
+    dump: Option<(&'static Path, usize)>,
+    /// The number of the next text, and the last one that was written.
+    next: usize,
+    last: String,
+}
+
+/// The folder for the texts of graphs and plans.
+static DUMPS: LazyLock<Option<PathBuf>> = LazyLock::new(|| std::env::var_os("PALLAS_DUMP").map(PathBuf::from));
+
+impl Watcher {
+    /// One for the stages of a traced graph.
+    fn of(graph: &Graph) -> Watcher {
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let dump = DUMPS.as_deref().map(|folder| (folder, NUMBER.fetch_add(1, Relaxed)));
+        let mut watcher = Watcher { dump, next: 0, last: String::new() };
+        watcher.made("traced", Made::Graph(graph));
+        watcher
+    }
+}
+
+impl Watch for Watcher {
+    fn made(&mut self, stage: &'static str, program: Made<'_>) {
+        debug_assert_eq!(program.verify(), Ok(()), "after {stage}");
+        let Some((folder, number)) = self.dump else { return };
+        let text = program.to_string();
+        if text == self.last {
+            return;
+        }
+        let file = folder.join(format!("{number:04}.{:02}.{stage}.txt", self.next));
+        self.next += 1;
+        if let Err(error) = std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&file, &text)) {
+            eprintln!("PALLAS_DUMP: {}: {error}", file.display());
+        }
+        self.last = text;
+    }
+}

@@ -1,0 +1,77 @@
+//! Programs, plans and blocks of graphs that tests have made.
+use super::super::compile::{Compilation, Input, Sharded};
+use super::super::gradient::refused;
+use super::super::program::Program;
+use super::super::sharded::Declared;
+use crate::device::Client;
+use crate::error::Result;
+use crate::sharding::{Mesh, Sharding};
+use crate::startup::Engine;
+use pallas_graph::Graph;
+use pallas_graph::fuse::{Plan, plan};
+use pallas_graph::shard::{Partitioned, Propagation, divide};
+use pallas_graph::simplify::simplify;
+use std::sync::Arc;
+
+/// The simplified form of a graph, and its plan for a client.
+pub(in crate::jit) fn planned(graph: &Graph, client: &Client) -> (Graph, Plan) {
+    let simplified = simplify(graph);
+    let plan = plan(&simplified, &[], &super::super::program::sizes(client));
+    (simplified, plan)
+}
+
+/// The shardings of a graph without calls of functions, and what partitioning makes of it.
+pub(in crate::jit) fn divided(
+    flat: &Graph,
+    mesh: &Arc<Mesh>,
+    declared: &[Option<Sharding>],
+) -> Result<(Propagation, Partitioned)> {
+    divide(flat, mesh, declared, &vec![None; flat.results.len()], &mut ()).map_err(refused)
+}
+
+/// A graph whose parameters are declared to be divided so.
+fn on_mesh(graph: &Graph, mesh: &Arc<Mesh>, declared: &[Option<Sharding>], client: &Client) -> Input {
+    let (mesh, statements) = (Some(mesh.clone()), vec![None; declared.len()]);
+    let declared = Declared { mesh, shardings: declared.to_vec(), statements };
+    Input { declared, ..Input::of_graph(graph.clone(), client) }
+}
+
+impl Program {
+    /// The program of a graph on one device.
+    pub(in crate::jit) fn new(graph: &Graph, client: &Client) -> Result<Program> {
+        Compilation::new(Input::of_graph(graph.clone(), client)).into_program()
+    }
+
+    /// The program of a graph on a mesh.
+    pub(in crate::jit) fn for_mesh(
+        graph: &Graph,
+        mesh: &Arc<Mesh>,
+        declared: &[Option<Sharding>],
+        client: &Client,
+    ) -> Result<Program> {
+        Compilation::new(on_mesh(graph, mesh, declared, client)).into_program()
+    }
+
+    /// As [`for_mesh`](Program::for_mesh), on this engine.
+    pub(in crate::jit) fn on_engine(
+        engine: Engine,
+        graph: &Graph,
+        mesh: &Arc<Mesh>,
+        declared: &[Option<Sharding>],
+        client: &Client,
+    ) -> Result<Program> {
+        Compilation::new(on_mesh(graph, mesh, declared, client)).into_program_on(engine)
+    }
+
+    /// The program of a graph that a test has partitioned.
+    pub(in crate::jit) fn of_partitioned(
+        engine: Engine,
+        flat: &Graph,
+        (found, made): (Propagation, Partitioned),
+        client: &Client,
+    ) -> Result<Program> {
+        let input = on_mesh(flat, &made.mesh.clone(), &vec![None; flat.params.len()], client);
+        let sharded = Sharded { flat: Arc::new(flat.clone()), found, made };
+        Compilation::of_sharded(input, sharded).into_program_on(engine)
+    }
+}

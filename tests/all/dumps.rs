@@ -1,0 +1,56 @@
+//! `PALLAS_DUMP` shows what each stage of the compiler made, once for all that a lowered function is asked for.
+use crate::support::again;
+use pallas_rt::prelude::*;
+use pallas_rt::sharding::{Mesh, NamedSharding, P, device_put};
+use pallas_rt::{jit, lower};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The numbers, stages and texts of a folder, in order.
+fn dumped(folder: &Path) -> Vec<(String, String, String)> {
+    let mut files: Vec<PathBuf> =
+        std::fs::read_dir(folder).expect("a folder").map(|file| file.expect("a file").path()).collect();
+    files.sort();
+    let of = |file: &PathBuf| {
+        let name = file.file_name().expect("a name").to_string_lossy().into_owned();
+        let [number, _, stage, "txt"] = name.split('.').collect::<Vec<_>>()[..] else { panic!("{name}") };
+        (number.into(), stage.into(), std::fs::read_to_string(file).expect("a text"))
+    };
+    files.iter().map(of).collect()
+}
+
+#[test]
+fn each_stage_runs_once_and_is_shown() {
+    const FOLDER: &str = "PALLAS_DUMP";
+    let Some(folder) = std::env::var_os(FOLDER) else {
+        let folder = std::env::temp_dir().join(format!("pallas-dumps-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&folder);
+        again("dumps::each_stage_runs_once_and_is_shown", &[(FOLDER, &folder.to_string_lossy())]);
+        std::fs::remove_dir_all(&folder).expect("it was written");
+        return;
+    };
+    let mesh = Arc::new(Mesh::new(&[("x", 2)]).expect("a mesh"));
+    let x = Array::full(&[4, 8], 1.0f32).expect("it fits");
+    let rows = device_put(&x, &NamedSharding::new(&mesh, P("x"))).expect("it is divided");
+    let lowered = lower(|x: &Array| x.sum(0) * 2.0)(&rows).expect("it is traced");
+    let (plan, memory) = (lowered.to_plan(), lowered.memory_analysis());
+    assert_eq!(memory.output_bytes, 32);
+    let f = lowered.compile().expect("it compiles");
+    assert_eq!(f(&rows).expect("it runs").to_vec::<f32>().expect("it is read"), [8.0; 8]);
+    let all = dumped(Path::new(&folder));
+    let stages: Vec<&str> = all.iter().map(|(_, stage, _)| &stage[..]).collect();
+    assert!(all.iter().all(|(number, ..)| number == "0000"), "one compilation: {stages:?}");
+    assert_eq!((stages[0], stages.last()), ("traced", Some(&"plan")), "{stages:?}");
+    for stage in ["propagate", "localize", "plan"] {
+        assert_eq!(stages.iter().filter(|own| **own == stage).count(), 1, "{stage} in {stages:?}");
+    }
+    let text = |stage: &str| &all.iter().find(|(_, own, _)| own == stage).expect("it is shown").2;
+    assert!(text("propagate").contains("%0: f32[4,8] = parameter 0 [{\"x\"}, {}]"), "{}", text("propagate"));
+    assert!(text("localize").contains("all_reduce"), "{}", text("localize"));
+    assert_eq!(*text("plan"), plan);
+    // The next one has the next number, and no mesh.
+    jit(|x: &Array| x.exp().sum(0))(&x).expect("it runs");
+    let all = dumped(Path::new(&folder));
+    assert!(all.iter().any(|(number, stage, _)| number == "0001" && stage == "plan"));
+    assert!(all.iter().all(|(number, stage, _)| number == "0000" || stage != "propagate"));
+}
