@@ -46,18 +46,30 @@ pub use crate::ops::{
 use pallas_ir::{At, Diag, Type};
 use std::sync::Arc;
 
-/// Properties of every call. No method has a default.
-pub(crate) trait Called {
-    /// The name in texts.
+/// The name of an operation in texts, from the list in `ops`.
+pub(crate) trait Name {
+    /// The name.
     fn name(&self) -> &'static str;
+}
+
+/// Properties of every call. No method has a default.
+pub(crate) trait Called: Name {
     /// The graphs that it calls, and how often.
     fn graphs(&self) -> Vec<(Runs, &Graph)>;
     /// The same call of other graphs, which take and give the same types.
     fn with_graphs(&self, graphs: Vec<Graph>) -> Call;
     /// The types of the results.
     fn infer(&self, args: &[&Type]) -> Result<Vec<Type>, Diag>;
+}
+
+/// Properties of every function.
+pub(crate) trait Expands {
     /// The graph whose equations stand in place of the call at a stage; `None` if the call stays.
     fn expands(&self, at: Stage) -> Option<&Graph>;
+}
+
+/// Properties of every step.
+pub(crate) trait Stays {
     /// Returns true if it does more than computing its results, besides what its graphs do.
     fn has_effect(&self) -> bool;
     /// Its equation without what only results that nothing reads need; `None` if all of it is needed, or nothing.
@@ -117,7 +129,7 @@ impl Graph {
 impl Op {
     /// Returns true if the operation itself does more than computing its results.
     pub fn is_effect(&self) -> bool {
-        matches!(self, Op::Call(call) if call.called().has_effect())
+        matches!(self, Op::Call(call) if call.stays().is_some_and(|step| step.has_effect()))
     }
 }
 
@@ -139,7 +151,7 @@ impl Call {
 
     /// The graph that stands for the call in a plan; `None` for a step.
     pub fn function(&self) -> Option<&Graph> {
-        self.called().expands(Stage::Plan)
+        self.expands(Stage::Plan)
     }
 
     /// The mesh whose devices run its graphs on their blocks; `None` for a call on whole arrays.
@@ -168,6 +180,6 @@ impl Call {
 
     /// The graph whose equations stand in place of the call at a stage; `None` if the call stays.
     pub(crate) fn expands(&self, at: Stage) -> Option<&Graph> {
-        self.called().expands(at)
+        self.function_of()?.expands(at)
     }
 }

@@ -3,6 +3,7 @@
 //! Every device has an operand of the same type. Those that differ along the collective's axes alone form a *group*; in it
 //! a device has a number, its coordinate along these axes. Parts for or from the members of a group lie along a first axis,
 //! so what is exchanged is always whole pieces of memory.
+use crate::call::Name;
 use crate::mesh::{Axis, Form, Mesh, Piece, names, size};
 pub use crate::ops::{
     AllGather, AllReduce, AllToAll, DeviceTable, Exchange, Pbroadcast, Pcast, Permute, ReduceScatter,
@@ -23,9 +24,7 @@ pub struct Collective {
 }
 
 /// Properties of every kind of collective. No method has a default.
-pub(crate) trait Kind {
-    /// The name of the operation, as in StableHLO.
-    fn name(&self) -> &'static str;
+pub(crate) trait Kind: Name {
     /// The attributes behind the name in texts, with a space in front of each.
     fn attributes(&self) -> String;
     /// The result of the member with this number. The variant is the same for all numbers.

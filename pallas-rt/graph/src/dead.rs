@@ -20,7 +20,7 @@ pub(crate) fn without_dead(mut graph: Graph) -> Graph {
             let is_read: Vec<bool> = e.results.iter().map(|r| live[r.index()]).collect();
             if is_read.contains(&false)
                 && let Op::Call(call) = &e.op
-                && let Some(less) = call.called().without_unread(&e, &is_read)
+                && let Some(less) = call.stays().and_then(|step| step.without_unread(&e, &is_read))
             {
                 e = less;
             }

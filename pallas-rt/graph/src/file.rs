@@ -8,7 +8,7 @@
 //! Op       = "literal" dtype number | "stop_gradient" | "optimization_barrier" | "scalar" name | "structural" text
 //!          | "dynamic_slice" n* | "dynamic_update_slice" | "scan" graph captured carried length forward|reverse
 //!          | "while" graph graph n n | "case" graph* | "debug_print" "x" the label's bytes in hex, n*
-//!          | "call" kernel "sizes" n* "params" (dtype number)*
+//!          | "kernel" kernel "sizes" n* "params" (dtype number)*
 //! ```
 //!
 //! Kernels and graphs are numbered in their own order, and mentioned after they stand there, so that none contains itself. A

@@ -9,9 +9,6 @@ use pallas_ir::ScalarOp;
 pub struct AllGather;
 
 impl Kind for AllGather {
-    fn name(&self) -> &'static str {
-        "all_gather"
-    }
     fn attributes(&self) -> String {
         String::new()
     }

@@ -10,9 +10,6 @@ use pallas_ir::ScalarOp;
 pub struct AllReduce(pub ScalarOp);
 
 impl Kind for AllReduce {
-    fn name(&self) -> &'static str {
-        "all_reduce"
-    }
     fn attributes(&self) -> String {
         format!(" {}", self.0)
     }

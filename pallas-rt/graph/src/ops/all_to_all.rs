@@ -7,9 +7,6 @@ use crate::mesh::Piece;
 pub struct AllToAll;
 
 impl Kind for AllToAll {
-    fn name(&self) -> &'static str {
-        "all_to_all"
-    }
     fn attributes(&self) -> String {
         String::new()
     }

@@ -18,9 +18,6 @@ pub struct Case {
 }
 
 impl Called for Case {
-    fn name(&self) -> &'static str {
-        "case"
-    }
     fn graphs(&self) -> Vec<(Runs, &Graph)> {
         self.branches.iter().map(|branch| (Runs::Once, branch)).collect()
     }
@@ -42,9 +39,9 @@ impl Called for Case {
             None => Ok(first.gives()),
         }
     }
-    fn expands(&self, _: Stage) -> Option<&Graph> {
-        None
-    }
+}
+
+impl Stays for Case {
     fn has_effect(&self) -> bool {
         false
     }

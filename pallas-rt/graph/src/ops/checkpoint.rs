@@ -65,9 +65,6 @@ impl Checkpoint {
 }
 
 impl Called for Checkpoint {
-    fn name(&self) -> &'static str {
-        "checkpoint"
-    }
     fn graphs(&self) -> Vec<(Runs, &Graph)> {
         vec![(Runs::Once, &self.graph)]
     }
@@ -78,15 +75,12 @@ impl Called for Checkpoint {
         takes(self, &self.graph, args)?;
         Ok(self.graph.gives())
     }
+}
+
+impl Expands for Checkpoint {
     /// Forward mode differentiates the values in place; without derivatives nothing is computed again.
     fn expands(&self, at: Stage) -> Option<&Graph> {
         matches!(at, Stage::Forward | Stage::Plan).then_some(&self.graph)
-    }
-    fn has_effect(&self) -> bool {
-        false
-    }
-    fn without_unread(&self, _: &Equation, _: &[bool]) -> Option<Equation> {
-        None
     }
 }
 

@@ -8,9 +8,6 @@ use pallas_ir::DType;
 pub struct Closed(pub Graph);
 
 impl Called for Closed {
-    fn name(&self) -> &'static str {
-        "call"
-    }
     fn graphs(&self) -> Vec<(Runs, &Graph)> {
         vec![(Runs::Once, &self.0)]
     }
@@ -21,14 +18,11 @@ impl Called for Closed {
         takes(self, &self.0, args)?;
         Ok(self.0.gives())
     }
+}
+
+impl Expands for Closed {
     fn expands(&self, _: Stage) -> Option<&Graph> {
         Some(&self.0)
-    }
-    fn has_effect(&self) -> bool {
-        false
-    }
-    fn without_unread(&self, _: &Equation, _: &[bool]) -> Option<Equation> {
-        None
     }
 }
 

@@ -25,9 +25,6 @@ pub struct CustomJvp {
 }
 
 impl Called for CustomJvp {
-    fn name(&self) -> &'static str {
-        "custom_jvp"
-    }
     fn graphs(&self) -> Vec<(Runs, &Graph)> {
         vec![(Runs::Once, &self.primal), (Runs::Never, &self.rule)]
     }
@@ -45,14 +42,11 @@ impl Called for CustomJvp {
         }
         Ok(gives)
     }
+}
+
+impl Expands for CustomJvp {
     fn expands(&self, at: Stage) -> Option<&Graph> {
         (at == Stage::Plan).then_some(&self.primal)
-    }
-    fn has_effect(&self) -> bool {
-        false
-    }
-    fn without_unread(&self, _: &Equation, _: &[bool]) -> Option<Equation> {
-        None
     }
 }
 

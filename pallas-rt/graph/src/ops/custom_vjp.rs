@@ -39,9 +39,6 @@ pub struct CustomVjp {
 }
 
 impl Called for CustomVjp {
-    fn name(&self) -> &'static str {
-        "custom_vjp"
-    }
     fn graphs(&self) -> Vec<(Runs, &Graph)> {
         vec![(Runs::Once, &self.primal), (Runs::Never, &self.forward), (Runs::Never, &self.backward)]
     }
@@ -65,14 +62,11 @@ impl Called for CustomVjp {
         }
         Ok(gives)
     }
+}
+
+impl Expands for CustomVjp {
     fn expands(&self, at: Stage) -> Option<&Graph> {
         (at == Stage::Plan).then_some(&self.primal)
-    }
-    fn has_effect(&self) -> bool {
-        false
-    }
-    fn without_unread(&self, _: &Equation, _: &[bool]) -> Option<Equation> {
-        None
     }
 }
 

@@ -94,9 +94,6 @@ impl fmt::Debug for BatchRule {
 }
 
 impl Called for CustomVmap {
-    fn name(&self) -> &'static str {
-        "custom_vmap"
-    }
     fn graphs(&self) -> Vec<(Runs, &Graph)> {
         vec![(Runs::Once, &self.graph)]
     }
@@ -107,14 +104,11 @@ impl Called for CustomVmap {
         takes(self, &self.graph, args)?;
         Ok(self.graph.gives())
     }
+}
+
+impl Expands for CustomVmap {
     fn expands(&self, at: Stage) -> Option<&Graph> {
         matches!(at, Stage::Reverse | Stage::Plan).then_some(&self.graph)
-    }
-    fn has_effect(&self) -> bool {
-        false
-    }
-    fn without_unread(&self, _: &Equation, _: &[bool]) -> Option<Equation> {
-        None
     }
 }
 

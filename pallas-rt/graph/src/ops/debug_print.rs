@@ -15,9 +15,6 @@ pub struct Print {
 }
 
 impl Called for Print {
-    fn name(&self) -> &'static str {
-        "debug_print"
-    }
     fn graphs(&self) -> Vec<(Runs, &Graph)> {
         vec![]
     }
@@ -30,9 +27,9 @@ impl Called for Print {
             _ => Err(wrong(self, format!("operands {args:?} in batches of {:?}", self.batches))),
         }
     }
-    fn expands(&self, _: Stage) -> Option<&Graph> {
-        None
-    }
+}
+
+impl Stays for Print {
     fn has_effect(&self) -> bool {
         true
     }

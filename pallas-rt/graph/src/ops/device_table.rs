@@ -7,9 +7,6 @@ use crate::stablehlo::Detail;
 pub struct DeviceTable(pub Vec<i32>);
 
 impl Kind for DeviceTable {
-    fn name(&self) -> &'static str {
-        "device_table"
-    }
     fn attributes(&self) -> String {
         format!(" {:?}", self.0)
     }

@@ -49,9 +49,6 @@ fn is_read(operand: &Operand) -> bool {
 }
 
 impl Called for KernelCall {
-    fn name(&self) -> &'static str {
-        "kernel"
-    }
     fn graphs(&self) -> Vec<(Runs, &Graph)> {
         vec![]
     }
@@ -64,9 +61,9 @@ impl Called for KernelCall {
         }
         Ok(self.gives.clone())
     }
-    fn expands(&self, _: Stage) -> Option<&Graph> {
-        None
-    }
+}
+
+impl Stays for KernelCall {
     fn has_effect(&self) -> bool {
         false
     }

@@ -10,7 +10,7 @@ mod samples;
 pub use samples::Sample;
 
 use crate::bounded::CallSized;
-use crate::call::Called;
+use crate::call::{Called, Expands, Name, Stays};
 use crate::collective::Kind;
 use crate::file::{Parser, Saved, Words};
 use crate::fuse::CallStep;
@@ -25,9 +25,9 @@ use samples::Sampled;
 
 macro_rules! ops {
     (
-        collectives { $($collective:ident: $Collective:ident;)* }
-        functions { $($function:ident: $Function:ident;)* }
-        steps { $($step:ident: $Step:ident, $word:literal;)* }
+        collectives { $($collective:ident: $Collective:ident, $name_of_collective:literal;)* }
+        functions { $($function:ident: $Function:ident, $name_of_function:literal;)* }
+        steps { $($step:ident: $Step:ident, $name_of_step:literal;)* }
     ) => {
         $(mod $collective;
         pub use $collective::$Collective;)*
@@ -39,7 +39,9 @@ macro_rules! ops {
         ops! { @ask Exchange; ($($Collective)*) kind: Kind, rule: CollectiveRule, text: Exchanged }
         ops! { @enum "A call of other graphs." Call; $($Function)* $($Step)* }
         ops! { @ask Call; ($($Function)* $($Step)*) called: Called, rule: CallRule, states: CallStates, text: CallText }
-        ops! { @ask_steps ($($Step)*) linear: CallLinear, regions: CallRegions, step: CallStep, sized: CallSized, hlo: CallHlo }
+        ops! { @names $($Collective $name_of_collective)* $($Function $name_of_function)* $($Step $name_of_step)* }
+        ops! { @ask_some ($($Function)*) function_of: Expands }
+        ops! { @ask_some ($($Step)*) stays: Stays, linear: CallLinear, regions: CallRegions, step: CallStep, sized: CallSized, hlo: CallHlo }
         ops! { @call $($Function)* $($Step)* }
         impl Call {
             /// Examples of every call, on which its laws are tried, with operands of this type.
@@ -54,7 +56,7 @@ macro_rules! ops {
             /// The word of a step in files, and its attributes there; `None` for a function.
             pub(crate) fn saved(&self) -> Option<(&'static str, &dyn Saved)> {
                 match self {
-                    $(Self::$Step(op) => Some(($word, op)),)*
+                    $(Self::$Step(op) => Some(($name_of_step, op)),)*
                     _ => None,
                 }
             }
@@ -62,7 +64,7 @@ macro_rules! ops {
             /// Reads the step of this word from a file; `None` if there is none.
             pub(crate) fn parse(word: &str, p: &mut Parser<'_>, words: &mut Words<'_>) -> Option<Result<Call, String>> {
                 match word {
-                    $($word => Some($Step::parse(p, words).map(Call::$Step)),)*
+                    $($name_of_step => Some($Step::parse(p, words).map(Call::$Step)),)*
                     _ => None,
                 }
             }
@@ -87,17 +89,24 @@ macro_rules! ops {
             }
         }
     };
-    // What steps answer besides.
-    (@ask_steps $steps:tt $($get:ident: $Trait:ident),*) => {
-        $(ops! { @ask_step $get $Trait $steps })*
+    // What functions or steps alone answer.
+    (@ask_some $some:tt $($get:ident: $Trait:ident),*) => {
+        $(ops! { @ask_one_of_some $get $Trait $some })*
     };
-    (@ask_step $get:ident $Trait:ident ($($Step:ident)*)) => {
+    (@ask_one_of_some $get:ident $Trait:ident ($($Op:ident)*)) => {
         impl Call {
-            /// `None` for a function.
+            /// `None` for a call of the other kind.
             pub(crate) fn $get(&self) -> Option<&dyn $Trait> {
-                match self { $(Self::$Step(op) => Some(op),)* _ => None }
+                match self { $(Self::$Op(op) => Some(op),)* _ => None }
             }
         }
+    };
+    (@names $($Op:ident $name:literal)*) => {
+        $(impl Name for $Op {
+            fn name(&self) -> &'static str {
+                $name
+            }
+        })*
     };
     (@call $($Op:ident)*) => {
         $(impl From<$Op> for Op {
@@ -120,27 +129,27 @@ macro_rules! ops {
 // `cargo fmt` does not find the modules that the macro declares; `.ci/run` lists their files.
 ops! {
     collectives {
-        all_gather: AllGather;
-        all_reduce: AllReduce;
-        all_to_all: AllToAll;
-        device_table: DeviceTable;
-        pbroadcast: Pbroadcast;
-        pcast: Pcast;
-        permute: Permute;
-        reduce_scatter: ReduceScatter;
+        all_gather: AllGather, "all_gather";
+        all_reduce: AllReduce, "all_reduce";
+        all_to_all: AllToAll, "all_to_all";
+        device_table: DeviceTable, "device_table";
+        pbroadcast: Pbroadcast, "collective_broadcast";
+        pcast: Pcast, "pcast";
+        permute: Permute, "collective_permute";
+        reduce_scatter: ReduceScatter, "reduce_scatter";
     }
     functions {
-        checkpoint: Checkpoint;
-        closed: Closed;
-        custom_jvp: CustomJvp;
-        custom_vjp: CustomVjp;
-        custom_vmap: CustomVmap;
-        name: Named;
+        checkpoint: Checkpoint, "checkpoint";
+        closed: Closed, "call";
+        custom_jvp: CustomJvp, "custom_jvp";
+        custom_vjp: CustomVjp, "custom_vjp";
+        custom_vmap: CustomVmap, "custom_vmap";
+        name: Named, "name";
     }
     steps {
         case: Case, "case";
         debug_print: Print, "debug_print";
-        kernel: KernelCall, "call";
+        kernel: KernelCall, "kernel";
         pure_callback: Callback, "pure_callback";
         scan: Scan, "scan";
         shard_map: ShardMap, "shard_map";

@@ -22,9 +22,6 @@ impl Named {
 }
 
 impl Called for Named {
-    fn name(&self) -> &'static str {
-        "name"
-    }
     /// The identity is no graph of its own.
     fn graphs(&self) -> Vec<(Runs, &Graph)> {
         vec![]
@@ -36,14 +33,11 @@ impl Called for Named {
         takes(self, &self.graph, args)?;
         Ok(self.graph.gives())
     }
+}
+
+impl Expands for Named {
     fn expands(&self, at: Stage) -> Option<&Graph> {
         (at == Stage::Plan).then_some(&self.graph)
-    }
-    fn has_effect(&self) -> bool {
-        false
-    }
-    fn without_unread(&self, _: &Equation, _: &[bool]) -> Option<Equation> {
-        None
     }
 }
 

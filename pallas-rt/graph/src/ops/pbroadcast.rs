@@ -9,9 +9,6 @@ use pallas_ir::{Literal, ScalarOp};
 pub struct Pbroadcast(pub usize);
 
 impl Kind for Pbroadcast {
-    fn name(&self) -> &'static str {
-        "collective_broadcast"
-    }
     fn attributes(&self) -> String {
         format!(" from({})", self.0)
     }

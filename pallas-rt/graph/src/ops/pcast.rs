@@ -15,9 +15,6 @@ pub struct Pcast {
 }
 
 impl Kind for Pcast {
-    fn name(&self) -> &'static str {
-        "pcast"
-    }
     fn attributes(&self) -> String {
         format!(" {} to {}", self.from.name(), self.to.name())
     }

@@ -7,9 +7,6 @@ use crate::stablehlo::Detail;
 pub struct Permute(pub Vec<Option<usize>>);
 
 impl Kind for Permute {
-    fn name(&self) -> &'static str {
-        "collective_permute"
-    }
     fn attributes(&self) -> String {
         let all = self.0.iter().map(|source| source.map_or("-".into(), |source| source.to_string()));
         format!(" from({})", all.collect::<Vec<_>>().join(", "))

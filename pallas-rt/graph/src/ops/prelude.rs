@@ -1,6 +1,6 @@
 //! Imports of the files of calls; `collective` has those of collectives.
 pub(super) use crate::bounded::{CallSized, Part, Scope};
-pub(super) use crate::call::{Call, Called, Runs, Stage, takes, wrong};
+pub(super) use crate::call::{Call, Called, Expands, Name, Runs, Stage, Stays, takes, wrong};
 pub(super) use crate::file::{self, Saved};
 pub(super) use crate::fuse::{CallStep, Lowered, Lowering, Work};
 pub(super) use crate::graph::{Equation, Graph, Var};

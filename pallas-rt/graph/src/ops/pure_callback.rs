@@ -120,9 +120,6 @@ fn no_derivative(at: Loc) -> Refused {
 }
 
 impl Called for Callback {
-    fn name(&self) -> &'static str {
-        "pure_callback"
-    }
     fn graphs(&self) -> Vec<(Runs, &Graph)> {
         vec![]
     }
@@ -135,9 +132,9 @@ impl Called for Callback {
         }
         Ok(self.gives.clone())
     }
-    fn expands(&self, _: Stage) -> Option<&Graph> {
-        None
-    }
+}
+
+impl Stays for Callback {
     fn has_effect(&self) -> bool {
         false
     }

@@ -10,9 +10,6 @@ use pallas_ir::ScalarOp;
 pub struct ReduceScatter(pub ScalarOp);
 
 impl Kind for ReduceScatter {
-    fn name(&self) -> &'static str {
-        "reduce_scatter"
-    }
     fn attributes(&self) -> String {
         format!(" {}", self.0)
     }

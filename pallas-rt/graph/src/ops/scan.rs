@@ -53,9 +53,6 @@ impl Scan {
 }
 
 impl Called for Scan {
-    fn name(&self) -> &'static str {
-        "scan"
-    }
     fn graphs(&self) -> Vec<(Runs, &Graph)> {
         vec![(Runs::Times(self.length), &self.body)]
     }
@@ -81,9 +78,9 @@ impl Called for Scan {
         let stack = |ty: &Type| Type::new(ty.dtype, [&[self.length], &ty.shape[..]].concat());
         Ok(gives[..self.carried].iter().cloned().chain(gives[self.carried..].iter().map(stack)).collect())
     }
-    fn expands(&self, _: Stage) -> Option<&Graph> {
-        None
-    }
+}
+
+impl Stays for Scan {
     fn has_effect(&self) -> bool {
         false
     }

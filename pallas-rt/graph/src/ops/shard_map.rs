@@ -49,9 +49,6 @@ impl ShardMap {
 }
 
 impl Called for ShardMap {
-    fn name(&self) -> &'static str {
-        "shard_map"
-    }
     fn graphs(&self) -> Vec<(Runs, &Graph)> {
         vec![(Runs::Once, &self.body)]
     }
@@ -72,9 +69,9 @@ impl Called for ShardMap {
         let gives = self.body.gives().into_iter().zip(&self.gives);
         Ok(gives.map(|(block, sharding)| ShardMap::whole(&block, sharding)).collect())
     }
-    fn expands(&self, _: Stage) -> Option<&Graph> {
-        None
-    }
+}
+
+impl Stays for ShardMap {
     fn has_effect(&self) -> bool {
         false
     }

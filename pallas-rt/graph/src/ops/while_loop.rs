@@ -39,9 +39,6 @@ impl While {
 }
 
 impl Called for While {
-    fn name(&self) -> &'static str {
-        "while"
-    }
     fn graphs(&self) -> Vec<(Runs, &Graph)> {
         vec![(Runs::Unknown, &self.condition), (Runs::Unknown, &self.body)]
     }
@@ -66,9 +63,9 @@ impl Called for While {
         }
         Ok(gives)
     }
-    fn expands(&self, _: Stage) -> Option<&Graph> {
-        None
-    }
+}
+
+impl Stays for While {
     fn has_effect(&self) -> bool {
         false
     }
