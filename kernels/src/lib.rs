@@ -5,6 +5,7 @@
 //!
 //! Those functions are `#[inline]`: a crate compiles the kernels that it calls, for every element type and block size, and
 //! no others.
+#![forbid(unsafe_code)]
 #![warn(clippy::print_stdout)]
 pub mod attention_options;
 pub mod attention_scores;

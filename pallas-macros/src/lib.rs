@@ -3,6 +3,7 @@
 //!
 //! The crate is a shell over functions on tokens: [`ast`] and [`attr`] read the signature, [`names`] the sizes, [`check`]
 //! judges the specs, [`tune`] reads candidates, [`rewrite`] stages the body's control flow, [`expand`] writes the result. [`mod@tree`] is `#[derive(Tree)]`.
+#![forbid(unsafe_code)]
 #![warn(clippy::print_stdout)]
 mod ast;
 mod attr;

@@ -2,7 +2,8 @@
 //!
 //! A message says what was asked, what the limit is and what to do about it. Users' mistakes and device trouble are
 //! values of this type; the library does not panic over them.
-use pallas_ir::{DType, Diag, Loc};
+use pallas_codegen::interp::Fault;
+use pallas_ir::{At, DType, Diag, Loc};
 use std::any::Any;
 use std::fmt;
 
@@ -400,6 +401,14 @@ impl Error {
 }
 
 /// The mistake as an error at the line of the `?` that returns it.
+impl From<Fault> for Error {
+    fn from(fault: Fault) -> Error {
+        // A fault that belongs to no program is one of the whole launch.
+        let context = if fault.program.is_empty() { String::new() } else { format!("program {:?}", fault.program) };
+        Error::kernel(fault.kernel, fault.loc, context, Diag::new(fault.code, At::Op, fault.message, fault.help))
+    }
+}
+
 impl From<Diag> for Error {
     #[track_caller]
     fn from(diag: Diag) -> Error {

@@ -10,7 +10,6 @@ extern crate self as pallas_rt;
 mod array;
 #[cfg(feature = "graph")]
 pub mod collective;
-mod cpu;
 mod device;
 mod disk;
 #[cfg(feature = "graph")]
@@ -20,7 +19,6 @@ pub mod exec;
 pub mod guide;
 #[cfg(feature = "graph")]
 pub mod initializers;
-mod interp;
 #[cfg(feature = "graph")]
 mod jit;
 // Public, since what rustc says of a wrong kernel names its traits; likewise `launch`.
@@ -28,25 +26,18 @@ pub mod lang;
 pub mod launch;
 #[cfg(feature = "graph")]
 pub mod linalg;
+mod nans;
 #[cfg(feature = "graph")]
 pub mod ops;
-mod passes;
 #[cfg(feature = "graph")]
 pub mod random;
-#[allow(unsafe_code, reason = "slices of raw memory")]
-mod raw;
 #[cfg(feature = "graph")]
 pub mod sharding;
 #[cfg(feature = "graph")]
 pub mod spmd;
 pub mod startup;
-mod target;
 pub mod timeline;
 pub mod tree;
-// Unit tests emit shaders without adapters as well.
-#[cfg(any(feature = "wgsl", test))]
-#[cfg_attr(not(feature = "gpu"), allow(dead_code, unreachable_pub, reason = "adapters use the rest"))]
-mod wgsl;
 
 pub use array::Array;
 pub use device::{
@@ -55,7 +46,6 @@ pub use device::{
 pub use disk::{DiskCache, disk_cache, set_disk_cache};
 pub use error::{CollectiveError, Error, KernelError, OperationError, Result};
 pub use exec::Cost;
-pub use interp::{Loads, NansDebugged, debug_nans, loads};
 #[cfg(feature = "graph")]
 pub use jit::{
     Arg, Argnums, AssociativeScan, Audit, AuditDifference, AuditOptions, AuditedConstraint, AuditedMesh,
@@ -77,12 +67,28 @@ pub use launch::{
     Backward, Checked, Differentiable, Ended, Explained, Explanation, Results, calls_run, check, cost, explain, into,
     launch_parts, may_gather, on,
 };
+pub use nans::{NansDebugged, debug_nans};
 #[cfg(feature = "graph")]
 pub use ops::{Axes, Operand, accumulate, keep, promote_types, select};
-pub use pallas_macros::{Tree, kernel};
-pub use target::{Budget, Matrices, Profile, Target};
+pub use pallas_codegen::interp::Loads;
+/// ```
+/// use pallas_rt::prelude::*;
+///
+/// #[kernel(grid = (2))]
+/// fn firsts(#[block([N] => [4], |i| (i,))] x: In<f32>, #[block([M] => [1], |i| (i,))] out: Out<f32>, #[dim] M: usize) {
+///     out.store(x.at(ds(0, 1)).load());
+/// }
+/// let x = Client::interpreter().full(&[8], 1.0f32)?;
+/// let (y, loads) = pallas_rt::loads(|| firsts(&x, 2));
+/// assert_eq!(y?.to_vec::<f32>()?, [1.0, 1.0]);
+/// assert_eq!(loads[&("firsts".into(), "x".into())], 2);
+/// # Ok::<(), Error>(())
+/// ```
+pub use pallas_codegen::interp::loads;
+pub use pallas_codegen::target::{Budget, Matrices, Profile, Target};
 #[cfg(feature = "wgsl")]
-pub use wgsl::{Counts, Iterations, PipelinedOperand, PlacedTile, Placement, Reach, Shader};
+pub use pallas_codegen::wgsl::{Counts, Iterations, PipelinedOperand, PlacedTile, Placement, Reach, Shader};
+pub use pallas_macros::{Tree, kernel};
 #[cfg(feature = "gpu")]
 pub use {device::GpuCounters, wgpu};
 
@@ -134,7 +140,7 @@ pub mod __private {
 /// Parts that tests of this workspace look into. Not part of the public interface.
 #[doc(hidden)]
 pub mod __tests {
-    pub use crate::interp::{Argument, Data, Machine, walk};
+    pub use pallas_codegen::interp::{Argument, Data, Machine, walk};
     #[cfg(feature = "wgsl")]
-    pub use crate::wgsl::{Audit, HEADER_WORDS, audit};
+    pub use pallas_codegen::wgsl::{Audit, HEADER_WORDS, audit};
 }

@@ -4,7 +4,7 @@
 //! | what | where |
 //! |---|---|
 //! | laws over the operation table and its rules, text round trips | `pallas-rt/ir/tests` |
-//! | what each pass makes of a kernel, as text | `pallas-rt/src/passes/tests.rs` |
+//! | what each pass makes of a kernel, as text | `pallas-rt/codegen/src/passes/tests.rs` |
 //! | every row on edge values, GPU and OpenGL against interpreter; bounds and steps of staged loops; slices of computed tiles in each profile | `pallas-rt/src/lang/rows.rs`, `loops.rs`, `slices.rs` |
 //! | 300 random kernels: run as Rust, as tile IR after each pass, on the CPU, on the CPU in strips; 40 on a GPU, 10 on an OpenGL adapter. `tests/random.sh` runs 5,000, 500 and 125, or as `PALLAS_RANDOM_KERNELS=HOST,GPU` says; its last line says how many ran where | `pallas-rt/src/lang/random` |
 //! | 200 random programs as Rust source through the macro, against plain numbers: control flow, slices and windows of computed tiles, aliases, scattered blocks; `build.rs` there writes the source anew when the generator changes | `tests/drawn` |
@@ -12,7 +12,7 @@
 //! | hostile input: mutated texts of tile IR, cache entries, tokens of kernels, files of arrays; a few thousand of each, `PALLAS_MUTATIONS=100000 cargo test -p pallas-rt -p pallas-macros -p pallas --no-default-features hostile -- --nocapture` makes as many as asked for | `lang/random/hostile` and `device/source.rs` of pallas-rt, `pallas-macros/src/tests.rs`, `tests/all/safetensors.rs` |
 //! | the language: the interpreter and the CPU agree | `pallas-rt/tests/lang` |
 //! | the CPU's plan, memory, products, and what safe code must not reach | `pallas-rt/tests/cpu` |
-//! | the work of planning a long body; launches that repeat | `pallas-rt/src/cpu/plan/tests.rs`, `pallas-rt/src/exec/tests.rs` |
+//! | the work of planning a long body; launches that repeat | `pallas-rt/codegen/src/cpu/plan/tests.rs`, `pallas-rt/src/exec/tests.rs` |
 //! | the tests of pallas-rt under AddressSanitizer, each operand and tile ending at a page that nothing may touch; machine code under valgrind | `tests/sanitize.sh` |
 //! | shipped kernels against float64, faults, refusals, memory, threads, examples, house rules | `tests/all` |
 //! | faults brought back one at a time, each of which a test catches | `tests/mutants.sh`, `tests/mutants` |

@@ -19,6 +19,7 @@
 //! - [`fuse`]: which equations share a kernel, the kernels, their order, and where values are stored.
 //!
 //! The crate depends on pallas-ir alone, so no part of it can ask for a device.
+#![forbid(unsafe_code)]
 #![warn(clippy::print_stdout)]
 pub mod bounded;
 mod build;

@@ -2,6 +2,7 @@
 //!
 //! Read [`kernel`] first: its page is the grammar. [`scalar`] and [`structural`] are the registry of operations;
 //! [`infer`] gives every operation's result type; [`Builder`] appends to a kernel.
+#![forbid(unsafe_code)]
 #![warn(clippy::print_stdout)]
 mod allow;
 mod builder;

@@ -1,6 +1,6 @@
 //! Formatting of arrays: as numpy does, with the middle of long axes left out.
 use super::data::{Array, What};
-use crate::interp::Data;
+use pallas_codegen::interp::Data;
 use pallas_ir::DType;
 use std::fmt;
 

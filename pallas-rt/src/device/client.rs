@@ -4,7 +4,7 @@ use super::ledger::MemoryStats;
 use super::name::{Device, DeviceKind};
 use super::runtime::Runtime;
 use crate::error::{Bytes, Error, Result};
-use crate::target::Target;
+use pallas_codegen::target::Target;
 use pallas_ir::{At, DType, Diag, Loc};
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};

@@ -7,10 +7,10 @@ use super::memory::Block;
 use super::queue::Uses;
 use super::runtime::{ByOperand, Executable, Geometry, Launch, described, outputs};
 use super::source::Source;
-use crate::cpu;
-use crate::cpu::team::{Pool, Threads};
 use crate::error::{Error, Result};
 use crate::timeline;
+use pallas_codegen::cpu;
+use pallas_codegen::cpu::team::{Pool, Threads};
 use pallas_ir::{Kernel, Literal, OperandKind};
 use std::any::Any;
 use std::sync::{Arc, OnceLock};
@@ -119,7 +119,8 @@ pub(super) unsafe fn execute(
     start: impl Fn(usize) -> *mut u8,
 ) -> Result<()> {
     let shapes = geometry.shapes.iter().enumerate();
-    let memory: ByOperand<_> = shapes.map(|(i, shape)| cpu::Memory { ptr: start(i), shape }).collect();
+    // SAFETY: the caller's.
+    let memory: ByOperand<_> = shapes.map(|(i, shape)| unsafe { cpu::Memory::new(start(i), shape) }).collect();
     let (sizes, grid, steps) = (&geometry.sizes, &geometry.parallel, &geometry.sequential);
     let launch = cpu::Launch { sizes, grid, steps, memory: &memory, params };
     let stopped = |stop| match stop {
@@ -127,6 +128,6 @@ pub(super) unsafe fn execute(
         cpu::Stop::Memory(bytes) => ledger.refused(bytes as u64, "out of memory for tiles".into()),
     };
     // SAFETY: the caller's. Sizes, grid, shapes and parameters are in the order of the kernel's declarations.
-    crate::interp::print(&unsafe { executable.run(&launch, on) }.map_err(stopped)?);
+    pallas_codegen::interp::print(&unsafe { executable.run(&launch, on) }.map_err(stopped)?);
     Ok(())
 }

@@ -3,8 +3,8 @@ use super::client::Client;
 use super::runtime::{Executable, Geometry, Launch, described, outputs};
 use super::source::Source;
 use crate::error::Result;
-use crate::interp::{self, Argument, Data, Fault, Machine, walk};
 use crate::timeline;
+use pallas_codegen::interp::{self, Argument, Data, Fault, Machine, walk};
 use pallas_ir::{Kernel, OperandKind};
 use std::sync::Arc;
 

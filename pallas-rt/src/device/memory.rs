@@ -2,8 +2,8 @@
 use super::queue::Uses;
 use super::reuse::Reusable;
 use crate::error::Result;
-use crate::raw;
 use memmap2::MmapMut;
+use pallas_codegen::raw;
 use pallas_ir::Elem;
 use std::alloc::Layout;
 use std::ptr::NonNull;

@@ -1,5 +1,5 @@
 //! Names and kinds of devices.
-use crate::target::Target;
+use pallas_codegen::target::Target;
 use std::fmt;
 
 /// The executor of a client's kernels.

@@ -3,7 +3,8 @@
 //! The CPU's plan is not stored: computing it from the lowered form takes less time than reading it.
 use super::counters::PASSES;
 use crate::disk::{self, Key};
-use crate::{passes, timeline};
+use crate::timeline;
+use pallas_codegen::passes;
 use pallas_ir::{Kernel, Loc, Operand, RegionId, Semantics};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

@@ -4,7 +4,7 @@ use super::run::{self, Call};
 use crate::array::Array;
 use crate::device::{Client, DeviceKind, Executable, Geometry, Source, inputs};
 use crate::error::{Error, Result};
-use crate::passes::positions;
+use pallas_codegen::passes::positions;
 use pallas_ir::{At, Diag, Dim, Kernel, Literal, Loc, Operand, OperandId, OperandKind};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 

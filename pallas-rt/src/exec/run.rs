@@ -4,7 +4,7 @@ use super::donate;
 use crate::array::Array;
 use crate::device::{Buffer, ByOperand, Client, DeviceKind, Geometry, LAUNCHES, Launch, interpreter, outputs};
 use crate::error::Result;
-use crate::interp::Machine;
+use pallas_codegen::interp::Machine;
 use pallas_ir::{Kernel, Literal, Loc, OperandKind};
 use smallvec::smallvec;
 use std::sync::Arc;

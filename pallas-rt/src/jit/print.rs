@@ -54,7 +54,7 @@ pub(super) fn show(print: &Print, ty: &Type, bytes: &[u8], at: Loc) -> Result<()
         let line = format!("{at}: {} = {x}", print.label);
         #[cfg(test)]
         SHOWN.lock().unwrap_or_else(PoisonError::into_inner).push(line.clone());
-        crate::interp::print(&[line]);
+        pallas_codegen::interp::print(&[line]);
     }
     Ok(())
 }

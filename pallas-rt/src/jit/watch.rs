@@ -6,7 +6,7 @@ use crate::array::Array;
 use crate::device::{Client, Geometry, inputs};
 use crate::error::{Error, Result};
 use crate::exec::{self, Compiled};
-use crate::interp::nans;
+use crate::nans;
 use pallas_graph::call::{KernelCall, Runs};
 use pallas_graph::{Equation, Graph, Op};
 use pallas_ir::{At, Diag, Kernel, Literal, Loc, OperandKind};
@@ -137,7 +137,7 @@ fn interpreted(call: &KernelCall, args: &[Array], finds_nans: bool) -> Result<Ve
         exec::Call { geometry: &geometry, at: Loc::NONE, called: Loc::NONE, params: &params, arrays, lent: vec![] };
     exec::interpret(&client, kernel, call, |mut machine| {
         machine.finds_nans = finds_nans;
-        crate::interp::walk::run(&mut machine)?;
+        pallas_codegen::interp::walk::run(&mut machine)?;
         Ok(machine)
     })
 }
@@ -188,7 +188,7 @@ fn search(graph: &Graph, client: &Client, args: &[&Array], results: &[Array]) ->
 
 /// The message about an equation that makes NaN.
 fn made_by(e: &Equation, args: &[Array], output: &Array, at: usize) -> Result<Diag> {
-    let element = crate::interp::datum::unflatten(at, output.shape());
+    let element = pallas_codegen::interp::datum::unflatten(at, output.shape());
     let name = match &e.op {
         Op::Call(call) => match KernelCall::of_op(&e.op) {
             Some(call) => format!("kernel `{}`", call.kernel.name),
@@ -200,7 +200,7 @@ fn made_by(e: &Equation, args: &[Array], output: &Array, at: usize) -> Result<Di
         Op::Scalar(_) => {
             let number = |x: &Array| {
                 let bytes = x.to_bytes()?;
-                Ok(crate::interp::Data::from_bytes(x.dtype(), &bytes).get(at).to_string())
+                Ok(pallas_codegen::interp::Data::from_bytes(x.dtype(), &bytes).get(at).to_string())
             };
             args.iter().map(number).collect::<Result<Vec<String>>>()?
         }

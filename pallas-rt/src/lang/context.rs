@@ -2,7 +2,7 @@
 //!
 //! Only an expansion of `#[kernel]` enters a context. In *trace* mode an operation is appended to the tile IR; in *eager*
 //! mode it is computed at once by the strict interpreter, so that a debugger steps through the user's own lines.
-use crate::interp::{Datum, Fault, Machine, walk};
+use pallas_codegen::interp::{Datum, Fault, Machine, walk};
 use pallas_ir::structural::Cast;
 use pallas_ir::{At, Builder, DType, Diag, Kernel, Literal, Loc, Op, RegionId, Type, Value};
 use std::any::Any;

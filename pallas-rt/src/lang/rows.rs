@@ -127,7 +127,7 @@ fn rows_of<E: Elem>(client: &Client, wrong: &mut Vec<String>) {
     // Every pair; the third operand runs along.
     let pick = |i: usize| [edges[i % n], edges[i / n], edges[(i % n + 3 * (i / n)) % n]];
     let operand = |k: usize| -> Vec<u8> {
-        let mut data = crate::interp::Data::zeros(E::DTYPE, n * n);
+        let mut data = pallas_codegen::interp::Data::zeros(E::DTYPE, n * n);
         (0..n * n).for_each(|i| data.set(i, pick(i)[k]));
         data.to_bytes()
     };

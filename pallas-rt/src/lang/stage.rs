@@ -183,7 +183,7 @@ impl For {
             let what = "a bound of this `for`";
             let (lo, hi) = (context::decide(range.lo, what), context::decide(range.hi, what));
             let step = context::decide(range.step, what);
-            match crate::interp::walk::trip_count(lo, hi, step) {
+            match pallas_codegen::interp::walk::trip_count(lo, hi, step) {
                 Ok(trips) => count = (lo, step, trips),
                 Err(message) => {
                     context::blame(pallas_ir::Diag::new("step", pallas_ir::At::Op, message, ""));

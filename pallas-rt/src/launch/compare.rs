@@ -1,8 +1,8 @@
 //! A launch's outputs held against the interpreter's.
 #![warn(clippy::wildcard_enum_match_arm)]
 use crate::device;
-use crate::interp::Data;
 use crate::{Array, Error, Result};
+use pallas_codegen::interp::Data;
 use pallas_ir::structural::Access;
 use pallas_ir::{At, DType, Diag, Dim, Kernel, Literal, Loc, Op, OperandId, Value};
 
@@ -64,7 +64,7 @@ pub(super) fn compare(kernel: &Kernel, reference: &[Array], outputs: &[Array]) -
         let got = Data::from_bytes(operand.dtype, &got.to_bytes()?);
         let values = (0..want.len()).map(|i| (want.get(i), got.get(i)));
         let Some((i, (a, b))) = values.enumerate().find(|(_, (a, b))| !agree(*a, *b, &bound)) else { continue };
-        let element = crate::interp::datum::unflatten(i, shape);
+        let element = pallas_codegen::interp::datum::unflatten(i, shape);
         let block: Vec<usize> = element.iter().zip(&operand.block).map(|(i, b)| i / b.size().max(1)).collect();
         let message =
             format!("element {element:?} of `{}` (block {block:?}) is {b}, the interpreter has {a}", operand.name);

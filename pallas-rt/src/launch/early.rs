@@ -6,7 +6,7 @@
 //! for some sizes is refused.
 use super::bind::Sizes;
 use super::spec::Spec;
-use crate::interp::eval;
+use pallas_codegen::interp::eval;
 use pallas_ir::{
     Access, At, DType, Diag, Frame, Inst, InstId, Kernel, Literal, Loc, Op, OperandId, OperandKind, RegionId, ScalarOp,
     Semantics, StructuralOp, Value,
@@ -305,7 +305,7 @@ impl Follow<'_> {
             return Known::Unknown;
         };
         let all = args.iter().all(|x| matches!(x, Known::Undefined(..)));
-        let reads = match crate::passes::access(self.kernel, op, inst) {
+        let reads = match pallas_codegen::passes::access(self.kernel, op, inst) {
             Access::Contract { .. } => true,
             Access::Map(_) | Access::Flat | Access::Fold { .. } | Access::Scan { .. } | Access::Arg { .. } => all,
             Access::Sort { .. } | Access::Cast | Access::Bitcast | Access::Powi(_) => all,
@@ -336,7 +336,9 @@ impl Follow<'_> {
         let number = |x: &Known| if let Known::Number(x) = x { Some(x.as_i64()) } else { None };
         let start: Vec<Known> = inst.args[3..].iter().map(|&v| self.get(v)).collect();
         let turns = match bounds.iter().map(number).collect::<Option<Vec<i64>>>().as_deref() {
-            Some(&[lo, hi, step]) => crate::interp::walk::trip_count(lo, hi, step).ok().map(|turns| (lo, step, turns)),
+            Some(&[lo, hi, step]) => {
+                pallas_codegen::interp::walk::trip_count(lo, hi, step).ok().map(|turns| (lo, step, turns))
+            }
             _ => None,
         };
         if let Some((lo, step, turns)) = turns {

@@ -4,14 +4,16 @@
 use super::bind::Sizes;
 use super::scope::{Purpose, purposed};
 use super::tune::Tuning;
+#[cfg(feature = "wgsl")]
+use crate::Error;
 use crate::device::{Geometry, multiples};
 use crate::exec::{Compiled, Cost, estimate};
 #[cfg(feature = "graph")]
 use crate::jit::{Seen, Watch, watching};
-use crate::target::{Profile, Target};
 use crate::{Client, Result};
+use pallas_codegen::target::{Profile, Target};
 #[cfg(feature = "wgsl")]
-use crate::{Error, wgsl};
+use pallas_codegen::wgsl;
 use pallas_ir::{Kernel, Loc};
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -76,7 +78,7 @@ impl Explained {
     pub fn stages(&self) -> Vec<(String, String)> {
         let mut stages = vec![("traced".to_string(), self.traced.to_string())];
         let mut now = Kernel::clone(&self.traced);
-        for (name, pass) in crate::passes::PIPELINE {
+        for (name, pass) in pallas_codegen::passes::PIPELINE {
             now = pass(&now);
             stages.push((name.to_string(), now.to_string()));
         }
@@ -97,7 +99,7 @@ impl Explained {
     /// strip: its shape and the operations that have no instructions. Chains whose rows are not whole vectors may lack
     /// machine code as well.
     pub fn without_code(&self) -> Vec<String> {
-        crate::cpu::Executable::compile(self.traced.clone(), self.lowered.clone()).without_code()
+        pallas_codegen::cpu::Executable::compile(self.traced.clone(), self.lowered.clone()).without_code()
     }
     /// Returns the kernel's shader for a device that need not be present (feature `wgsl`). `multiples` has the form of
     /// [`Explained::multiples`].
@@ -179,9 +181,9 @@ pub fn explain<R>(f: impl FnOnce() -> Result<R>) -> Result<Explanation> {
     let describe = |note: Note| {
         let (kernel, geometry) = (note.compiled.traced(), &note.geometry);
         // For a call on the CPU the shader is that of a device with WebGPU's limits.
-        let (target, multiples) = match note.client.target().profile {
-            Profile::Cpu => (Target::webgpu(), 0),
-            Profile::Gpu | Profile::SimtCpu | Profile::Baseline => (*note.client.target(), multiples(kernel, geometry)),
+        let (target, multiples) = match *note.client.target() {
+            Target { profile: Profile::Cpu, .. } => (Target::webgpu(), 0),
+            target => (target, multiples(kernel, geometry)),
         };
         Explained {
             name: kernel.name.clone(),

@@ -209,7 +209,7 @@ fn of_arrays(
     let mut call = Call { geometry, at: site.at, called: site.called, params: &params, arrays, lent: vec![] };
     let Purpose::Check(agreed) = &scope.purpose else {
         call.lent = into::take(&scope.lent, &compiled, &client, geometry)?;
-        let run = if crate::interp::nans::is_on() { nans::execute } else { execute };
+        let run = if crate::nans::is_on() { nans::execute } else { execute };
         return run(&client, &compiled, call, &sizes, body);
     };
     let interpreter = Client::interpreter();

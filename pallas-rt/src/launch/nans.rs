@@ -3,7 +3,7 @@ use super::bind::Sizes;
 use super::eager;
 use super::spec::Body;
 use crate::exec::{Arrays, Call, Compiled};
-use crate::interp::nans;
+use crate::nans;
 use crate::{Array, Client, Error, Result};
 use pallas_ir::{At, Diag};
 

@@ -23,7 +23,7 @@ const ROW: usize = 128;
 const ROUNDED: usize = 8;
 
 /// A sum of rows of 16-bit floats from zeros on, which is made in f32: `round(scatter(zeros, indices, widen(updates)))`.
-/// The CPU computes it without an f32 array of the operand's size (`pallas-rt/src/cpu/plan/casts`).
+/// The CPU computes it without an f32 array of the operand's size (`pallas-rt/codegen/src/cpu/plan/casts`).
 #[derive(Clone, Copy)]
 pub(super) struct Rounded {
     /// The equations.

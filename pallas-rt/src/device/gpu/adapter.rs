@@ -1,7 +1,7 @@
 //! Adapters: which there are, best first, and what they can do.
 use crate::device::{Device, DeviceKind};
 use crate::error::{Error, Result};
-use crate::target::{Matrices, Profile, Target};
+use pallas_codegen::target::{Matrices, Profile, Target};
 use std::sync::LazyLock;
 
 /// Loop iterations after which lavapipe before Mesa 23 stops an invocation without a word.

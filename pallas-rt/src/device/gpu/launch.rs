@@ -8,11 +8,11 @@ use crate::device::runtime::{Executable, Geometry, Launch, described};
 use crate::device::source::Source;
 use crate::disk;
 use crate::error::{Error, Result};
-use crate::interp::walk::step_refused;
-use crate::passes::resume::resume;
-use crate::target::Target;
 use crate::timeline;
-use crate::wgsl::{self, HEADER_WORDS, Iterations};
+use pallas_codegen::interp::walk::step_refused;
+use pallas_codegen::passes::resume::resume;
+use pallas_codegen::target::Target;
+use pallas_codegen::wgsl::{self, HEADER_WORDS, Iterations};
 use pallas_ir::{At, Diag, Kernel, Literal, Loc, OperandKind};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -239,7 +239,7 @@ fn dispatches(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::target::Profile;
+    use pallas_codegen::target::Profile;
 
     #[test]
     fn a_refused_shader_is_blamed_on_the_line_it_comes_from() {

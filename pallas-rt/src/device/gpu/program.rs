@@ -1,5 +1,5 @@
 //! A shader with the data that a launch needs, as stored on disk.
-use crate::wgsl::{Iterations, Shader};
+use pallas_codegen::wgsl::{Iterations, Shader};
 use pallas_ir::Kernel;
 use serde::{Deserialize, Serialize};
 

@@ -20,8 +20,8 @@ use super::memory::{ALIGNMENT, Block};
 use super::queue::Uses;
 use super::runtime::{ByOperand, Executable, Geometry};
 use crate::collective::{Collectives, Lockstep, Meeting, on_threads};
-use crate::cpu::team::{self, Alone, Pool, Threads};
 use crate::error::Result;
+use pallas_codegen::cpu::team::{self, Alone, Pool, Threads};
 use pallas_ir::{Kernel, Literal};
 use running::Running;
 use smallvec::SmallVec;
@@ -116,7 +116,7 @@ impl Action {
 /// A kernel on its slots.
 pub(crate) struct Launching {
     kernel: Arc<Kernel>,
-    executable: Arc<crate::cpu::Executable>,
+    executable: Arc<pallas_codegen::cpu::Executable>,
     geometry: Geometry,
     params: ByOperand<Option<Literal>>,
     operands: ByOperand<Option<Slot>>,
@@ -334,7 +334,7 @@ impl Sequence {
         let first: SmallVec<[Start; 16]> = memory.iter().map(|(buffer, _)| Start(buffer.start())).collect();
         let reads = || memory.iter().filter(|(_, access)| *access != Access::Write).map(|(buffer, _)| uses(buffer));
         let writes = || memory.iter().filter(|(_, access)| *access != Access::Read).map(|(buffer, _)| uses(buffer));
-        let is_little = self.work < crate::cpu::INLINE_WORK && !memory.iter().any(|(b, _)| uses(b).is_busy());
+        let is_little = self.work < pallas_codegen::cpu::INLINE_WORK && !memory.iter().any(|(b, _)| uses(b).is_busy());
         let ledger = client.runtime().ledger();
         // Other processes have the same exchanges in the same order: that of the calls.
         let is_shared = matches!(self.devices, Devices::Some { .. });

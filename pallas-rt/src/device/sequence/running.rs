@@ -1,13 +1,13 @@
 //! A run of a sequence.
 use super::{Action, Devices, HostCall, Launching, Sequence, Slot, Start, Turning, lock, rayon_threads};
 use crate::collective::{Collectives, Meeting, Started};
-use crate::cpu::team::{self, Alone, Threads};
 use crate::device::cpu;
 use crate::device::ledger::Ledger;
 use crate::device::runtime::described;
 use crate::error::{Error, Result};
-use crate::raw;
 use crate::timeline;
+use pallas_codegen::cpu::team::{self, Alone, Threads};
+use pallas_codegen::raw;
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};

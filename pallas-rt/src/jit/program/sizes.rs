@@ -1,6 +1,6 @@
 //! Block sizes of kernels of operations, by device.
 use crate::device::{Client, DeviceKind};
-use crate::target::Profile;
+use pallas_codegen::target::Profile;
 use pallas_graph::fuse::Sizes;
 
 /// The block sizes for a client's device.

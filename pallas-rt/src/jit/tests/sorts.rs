@@ -1,8 +1,9 @@
 //! Sorts of arrays on devices whose programs have little workgroup memory, or whose loops end early.
 use super::programs::planned;
 use super::*;
-use crate::target::{Profile, Target};
-use crate::{lower, wgsl};
+use crate::lower;
+use pallas_codegen::target::{Profile, Target};
+use pallas_codegen::wgsl;
 use pallas_graph::fuse::{Plan, Work};
 
 type Function = fn(&Array) -> Array;
@@ -19,7 +20,7 @@ fn shaders(plan: &Plan, target: &Target, what: &str) -> Vec<wgsl::Shader> {
     let mut all = vec![];
     for step in &plan.steps {
         let Work::Kernel { kernel, .. } = &step.work else { panic!("{what}: a loop") };
-        let lowered = crate::passes::run(kernel);
+        let lowered = pallas_codegen::passes::run(kernel);
         let (shader, audit) = wgsl::audit(&lowered, 0, target, 0).unwrap_or_else(|e| panic!("{what} {target:?}: {e}"));
         assert_eq!(audit.races, [""; 0], "{what}");
         assert!(shader.workgroup_bytes as u64 <= target.workgroup_bytes, "{what}");

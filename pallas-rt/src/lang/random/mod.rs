@@ -14,13 +14,14 @@ pub(crate) mod hostile;
 mod memory;
 mod shapes;
 
-use crate::interp::{Argument, Data, Machine, walk};
 use crate::prelude::*;
-use crate::target::{Profile, Target};
-use crate::{passes, wgsl};
 use draw::{Dice, ERROR};
 use flow::{Flow, Program, State};
 use memory::Memory;
+use pallas_codegen::interp::{Argument, Data, Machine, walk};
+use pallas_codegen::passes::{self, Staged};
+use pallas_codegen::target::{Profile, Target};
+use pallas_codegen::wgsl;
 use pallas_ir::scalar::Ty;
 use pallas_ir::{Kernel, Literal, Op, ScalarOp, StructuralOp};
 use std::collections::{BTreeMap, BTreeSet};
@@ -244,23 +245,17 @@ fn law(seeds: impl Iterator<Item = u64>, device: &str, execute: impl Fn(u64, usi
 fn interpreted(seeds: Range<u64>) {
     law(seeds, "interpreter", |seed, steps| {
         let [traced, lowered] = kernels(seed, steps);
-        let peeled = Arc::new(passes::peel::peel(&lowered, 1));
-        let promoted = Arc::new(passes::promote::promote(&peeled, &[]).kernel);
-        let delayed = Arc::new(passes::delay::delay::<()>(&promoted, &mut vec![]));
-        let ahead = Arc::new(passes::prefetch::prefetch::<()>(&delayed, 1, 3, &mut vec![]).0);
-        let mut asked = Kernel::clone(&delayed);
-        asked.operands.iter_mut().for_each(|o| o.buffered = Some(3));
-        let further = Arc::new(passes::prefetch::prefetch::<()>(&asked, 1, 3, &mut vec![]).0);
-        let stages = [
-            ("traced", traced),
-            ("lowered", lowered),
-            ("peeled", peeled),
-            ("promoted", promoted),
-            ("delayed", delayed),
-            ("ahead", ahead),
-            ("further", further),
-        ];
-        stages.iter().map(|(name, kernel)| (name.to_string(), interpret(kernel, seed))).collect()
+        let mut stages = vec![("traced", traced), ("lowered", lowered.clone())];
+        let mut staged = Staged { depth: 3, ..Staged::new(Kernel::clone(&lowered), 1) };
+        let mut asked = staged.clone();
+        asked.kernel.operands.iter_mut().for_each(|o| o.buffered = Some(3));
+        for &pass in passes::PLACEMENT {
+            staged.run(pass);
+            asked.run(pass);
+            stages.push((pass.0, Arc::new(staged.kernel.clone())));
+        }
+        stages.push(("three steps asked for", Arc::new(asked.kernel)));
+        stages.into_iter().map(|(name, kernel)| (name.to_string(), interpret(&kernel, seed))).collect()
     });
 }
 

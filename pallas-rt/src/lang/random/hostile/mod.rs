@@ -111,10 +111,11 @@ fn words(panic: &(dyn Any + Send)) -> String {
 pub(crate) fn corpus() -> Vec<[Arc<Kernel>; 2]> {
     let random = super::small(40).chain((1..40).step_by(2)).map(|seed| kernels(seed, STEPS / 2));
     let random = random.filter(|kernels| kernels.iter().all(|kernel| run::is_small(kernel)));
-    let shipped = include_str!("shipped.txt").split("\n\n").chain([crate::passes::tests::SUMS]);
+    let shipped =
+        include_str!("shipped.txt").split("\n\n").chain([include_str!("../../../../codegen/src/passes/sums.txt")]);
     let shipped = shipped.map(|text| {
         let traced: Kernel = text.parse().unwrap_or_else(|e| panic!("{e}\n{text}"));
-        let lowered = crate::passes::run(&traced);
+        let lowered = pallas_codegen::passes::run(&traced);
         [Arc::new(traced), Arc::new(lowered)]
     });
     random.chain(shipped).collect()
@@ -140,7 +141,7 @@ fn hostile_texts_are_refused_or_run() {
 fn kernels_that_are_not_mutated_run() {
     for [traced, lowered] in corpus() {
         // A kernel in lowered form may be lowered again.
-        let again = pallas_ir::verify_lowered(&crate::passes::run(&lowered));
+        let again = pallas_ir::verify_lowered(&pallas_codegen::passes::run(&lowered));
         again.unwrap_or_else(|e| panic!("{e}\n{lowered}"));
         for kernel in [traced, lowered] {
             let text = kernel.to_string();

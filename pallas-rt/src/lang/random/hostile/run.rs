@@ -1,8 +1,8 @@
 //! Runs any verified kernel on small arrays that end at an inaccessible page.
 #![allow(unsafe_code, reason = "the CPU backend is called as a launch calls it, and its memory is closed")]
 use super::Dice;
-use crate::cpu;
-use crate::interp::{Argument, Data, Machine, walk};
+use pallas_codegen::cpu;
+use pallas_codegen::interp::{Argument, Data, Machine, walk};
 use pallas_ir::{
     BlockDim, DType, Dim, Inst, InstId, Kernel, Literal, Loc, Op, OperandKind, RegionId, ScalarOp, StructuralOp, Type,
     Value, verify, verify_lowered,
@@ -42,11 +42,11 @@ pub(crate) fn is_small(kernel: &Kernel) -> bool {
 
 /// Runs a verified kernel on the interpreter, and its lowered form on the CPU.
 pub(crate) fn run(kernel: &Kernel, dice: &mut Dice) -> Ran {
-    let lowered = if verify_lowered(kernel).is_ok() { kernel.clone() } else { crate::passes::run(kernel) };
+    let lowered = if verify_lowered(kernel).is_ok() { kernel.clone() } else { pallas_codegen::passes::run(kernel) };
     verify_lowered(&lowered).unwrap_or_else(|e| panic!("lowering: {e}"));
     let executable = cpu::Executable::compile(Arc::new(kernel.clone()), Arc::new(lowered.clone()));
     let _ = executable.without_code();
-    let _ = crate::wgsl::emit(&lowered, 1, &crate::target::Target::webgpu(), 0);
+    let _ = pallas_codegen::wgsl::emit(&lowered, 1, &pallas_codegen::target::Target::webgpu(), 0);
     let sizes: Vec<i64> = kernel.dims.iter().map(|d| d.size.unwrap_or(1 + dice.below(7) as i64)).collect();
     let Some(shapes) = shapes(kernel, &sizes) else { return Ran::Large };
     let (Some(grid), Some(parallel)) = (grid(kernel, &sizes), grid(&lowered, &sizes)) else { return Ran::Large };
@@ -73,12 +73,13 @@ pub(crate) fn run(kernel: &Kernel, dice: &mut Dice) -> Ran {
 
     let guarded: Vec<Guarded> = contents.iter().map(|bytes| Guarded::new(bytes)).collect();
     let start = |i: usize| guarded[lowered.memory_of(pallas_ir::OperandId(i as u32)).index()].start;
-    let memory: Vec<cpu::Memory<'_>> =
-        shapes.iter().enumerate().map(|(i, shape)| cpu::Memory { ptr: start(i), shape }).collect();
+    // SAFETY: every operand has memory of its shape, for this launch alone.
+    let memory = shapes.iter().enumerate().map(|(i, shape)| unsafe { cpu::Memory::new(start(i), shape) });
+    let memory: Vec<cpu::Memory<'_>> = memory.collect();
     let launch = cpu::Launch { sizes: &sizes, grid: &parallel, steps: &steps, memory: &memory, params: &params };
     let executable = cpu::Executable::compile(Arc::new(kernel.clone()), Arc::new(bounded(&lowered)));
     // SAFETY: every operand has memory of its shape, for this launch alone; bools are 0 or 1.
-    let _ = unsafe { executable.run(&launch, &crate::cpu::team::Pool) };
+    let _ = unsafe { executable.run(&launch, &pallas_codegen::cpu::team::Pool) };
     if whole { Ran::Whole } else { Ran::Fault }
 }
 

@@ -1,0 +1,373 @@
+//! Products of tiles: `C[m, n] (+)= A[m, k] · B[k, n]` over strided memory.
+//!
+//! ```text
+//! for each block of KC along k
+//!     for each block of NC columns of B             read in place where its columns are adjacent and its rows near
+//!         for each block of MC rows of A            stays in the second level cache; packed where rows are far
+//!             for each panel of NR columns of B
+//!                 for each MR rows of A             broadcast in place: any strides
+//!                     micro-kernel: MR x NR sums in registers
+//! ```
+//!
+//! The last, narrow panel is padded with zeros, and its sums go through a small buffer: the micro-kernels know whole
+//! panels only. [`micro`] is the portable kernel for every element type, [`x86`] those for `f32` with AVX2 and AVX-512,
+//! [`pairs`] products of bytes and of `bf16`, [`amx`] those of `bf16` on processors that multiply tiles, [`narrow`] those of
+//! a few rows or columns, [`tiny`] those of a few elements.
+
+/// A micro-kernel: dispatches to `$fixed` for the number of rows.
+#[cfg(target_arch = "x86_64")]
+macro_rules! of_rows {
+    ($entry:ident<$T:ty> = $fixed:ident, $features:literal, [$($rows:literal)*]) => {
+        /// # Safety
+        /// See [`super::MicroFn`].
+        #[target_feature(enable = $features)]
+        unsafe fn $entry(rows: usize, k: usize, a: Matrix<$T>, b: Matrix<$T>, c: Target<$T>) {
+            // SAFETY: the caller's.
+            unsafe {
+                match rows {
+                    $($rows => $fixed::<$rows>(k, a, b, c),)*
+                    _ => unreachable!("a kernel is called with at most its own rows"),
+                }
+            }
+        }
+    };
+}
+
+#[cfg(target_arch = "x86_64")]
+mod amx;
+mod micro;
+pub(crate) mod narrow;
+pub(crate) mod pairs;
+#[cfg(test)]
+mod tests;
+pub(crate) mod tiny;
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
+pub(super) use micro::{Number, fastest};
+
+use crate::raw;
+use std::sync::OnceLock;
+
+/// A matrix in memory: element (i, j) lies at `start + i * row + j * col`, counted in elements.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Matrix<T> {
+    /// Element (0, 0).
+    pub(crate) start: *const T,
+    /// Distance between rows.
+    pub row: isize,
+    /// Distance between columns.
+    pub col: isize,
+}
+
+/// The matrix that a product is written to, with adjacent columns.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Target<T> {
+    /// Element (0, 0).
+    pub(crate) start: *mut T,
+    /// Distance between rows.
+    pub row: isize,
+    /// True if the product is added to the existing elements.
+    pub add: bool,
+}
+
+/// The extents of a product.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Extents {
+    /// Rows of A and C.
+    pub m: usize,
+    /// Columns of B and C.
+    pub n: usize,
+    /// Columns of A, rows of B.
+    pub k: usize,
+}
+
+/// `rows`, `k`, A, a panel of B, C.
+///
+/// # Safety
+/// A holds `rows` x `k` elements, B `k` rows of whole panels with adjacent columns, C `rows` rows of whole panels;
+/// `rows` is at most the kernel's `mr`; the processor has the kernel's features.
+type MicroFn<T> = unsafe fn(usize, usize, Matrix<T>, Matrix<T>, Target<T>);
+
+/// A micro-kernel and the shape of its panels.
+#[derive(Clone, Copy)]
+pub(super) struct Kernel<T> {
+    #[cfg_attr(not(test), allow(dead_code, reason = "tests name the kernel that failed"))]
+    name: &'static str,
+    mr: usize,
+    nr: usize,
+    /// `k` is a multiple of it. If it is more than 1, columns of A are adjacent, and a multiple of so many rows can be read.
+    deep: usize,
+    run: MicroFn<T>,
+    /// A kernel of as many rows for the first columns of a panel, and their number: narrow products take less time.
+    half: Option<(usize, MicroFn<T>)>,
+}
+
+/// Rows of B that one pass over C takes. A panel of 32 columns of `f32` comes from the second level cache, fast enough;
+/// half as many rows, which fit the first, read and write C twice as often.
+const KC: usize = 512;
+/// Columns of B packed at a time: each block of A is packed anew for them.
+const NC: usize = 1024;
+/// Rows of A that one panel of B after the other is multiplied with: their part, 256 KiB of `f32`, stays in the second
+/// level cache.
+const MC: usize = 128;
+/// Rows of B further apart than this (in bytes) fall on few cache sets and pages: they are packed.
+const FAR: usize = 1024;
+/// Packing pays from so many rows of A on.
+const WORTH: usize = 16;
+
+/// The best kernel of this machine for `f32`; [`fastest`] returns those of other types.
+pub(super) fn kernel() -> Kernel<f32> {
+    static CHOICE: OnceLock<Kernel<f32>> = OnceLock::new();
+    *CHOICE.get_or_init(|| kernels_f32()[0])
+}
+
+/// Every kernel this machine can run, best first.
+fn kernels_f32() -> Vec<Kernel<f32>> {
+    let mut all = vec![];
+    #[cfg(target_arch = "x86_64")]
+    all.extend(x86::kernels());
+    all.push(micro::portable::<f32>());
+    all
+}
+
+/// Buffers that products reuse.
+#[derive(Debug, Default)]
+pub(super) struct Packing<T> {
+    a: Vec<T>,
+    b: Vec<T>,
+    c: Vec<T>,
+}
+
+/// `C (+)= A · B`. With `k = 0` C is set to zero, or unchanged if it is added to.
+///
+/// # Safety
+/// A, B and C hold these extents at these strides; C overlaps neither A nor B; the machine runs the kernel.
+pub(super) unsafe fn dot<T: Number>(
+    kernel: Kernel<T>,
+    Extents { m, n, k }: Extents,
+    a: Matrix<T>,
+    b: Matrix<T>,
+    c: Target<T>,
+    packing: &mut Packing<T>,
+) {
+    if [m, n, k].contains(&0) {
+        // SAFETY: C has m rows of n elements.
+        return unsafe { c.begin(m, n) };
+    }
+    for p in (0..k).step_by(KC) {
+        for j in (0..n).step_by(NC) {
+            let part = Extents { m, n: NC.min(n - j), k: KC.min(k - p) };
+            // SAFETY: the part lies inside of the caller's extents.
+            unsafe {
+                let c = Target { add: c.add || p > 0, ..c.at(0, j) };
+                block(kernel, part, a.at(0, p), b.at(p, j), c, packing);
+            }
+        }
+    }
+}
+
+/// One block of k and columns.
+///
+/// # Safety
+/// As [`dot`]; `k` is at most [`KC`], `n` at most [`NC`].
+unsafe fn block<T: Number>(
+    kernel: Kernel<T>,
+    extents: Extents,
+    a: Matrix<T>,
+    b: Matrix<T>,
+    c: Target<T>,
+    packing: &mut Packing<T>,
+) {
+    let Extents { m, n, k } = extents;
+    // Calls of about as many rows each: a few rows at the end would wait for their own sums.
+    let kernel = Kernel { mr: m.div_ceil(m.div_ceil(kernel.mr)), ..kernel };
+    let (mr, nr) = (kernel.mr, kernel.nr);
+    let Packing { a: a_buffer, b: b_buffer, c: c_buffer } = packing;
+    let far = b.row.unsigned_abs() * size_of::<T>() > FAR;
+    let in_place = b.col == 1 && !(far && m >= WORTH);
+    let whole = n / nr;
+    let fits_half = kernel.half.is_some_and(|half| n % nr == half.0);
+    let packed_from = if in_place { whole + usize::from(fits_half) } else { 0 };
+    let panels = n.div_ceil(nr) - packed_from;
+    reserve(b_buffer, panels * k * nr);
+    for panel in 0..panels {
+        let j = (packed_from + panel) * nr;
+        // SAFETY: columns j.. of B exist, and the buffer holds every panel.
+        unsafe { pack(b.at(0, j), k, nr.min(n - j), nr, b_buffer.as_mut_ptr().add(panel * k * nr)) };
+    }
+    // Rows of A that lie a page apart fall on one cache set: copied side by side once, read by every panel.
+    let pack_a = n >= 2 * nr && m >= mr && a.row.unsigned_abs() * size_of::<T>() > FAR;
+    let height = if m > MC { MC / mr * mr } else { m };
+    reserve(a_buffer, if pack_a { height.next_multiple_of(mr) * k } else { 0 });
+    reserve(c_buffer, mr * nr);
+    for first in (0..m).step_by(height) {
+        let m = height.min(m - first);
+        // SAFETY: rows first.. exist.
+        let (a, c) = unsafe { (a.at(first, 0), c.at(first, 0)) };
+        for i in (0..m).step_by(mr).filter(|_| pack_a) {
+            // SAFETY: rows i.. of A exist; transposed, they are columns.
+            unsafe { pack(a.at(i, 0).transposed(), k, mr.min(m - i), mr, a_buffer.as_mut_ptr().add(i * k)) };
+        }
+        for panel in 0..n.div_ceil(nr) {
+            let j = panel * nr;
+            // SAFETY: the panel is in place or in the buffer; rows and columns are inside of the extents.
+            unsafe {
+                let b = match panel.checked_sub(packed_from) {
+                    Some(packed) => Matrix { start: b_buffer.as_ptr().add(packed * k * nr), row: nr as isize, col: 1 },
+                    None => b.at(0, j),
+                };
+                let rows = |i: usize| match pack_a {
+                    true => Matrix { start: a_buffer.as_ptr().add(i * k), row: 1, col: mr as isize },
+                    false => a.at(i, 0),
+                };
+                columns(kernel, m, nr.min(n - j), k, rows, b, c.at(0, j), c_buffer.as_mut_ptr());
+            }
+        }
+    }
+}
+
+/// Computes the columns of C that belong to a panel of B. If the panel is wider than these, the sums go through a
+/// buffer.
+///
+/// # Safety
+/// `a` gives as many rows of A from a given one as a kernel takes, or as are left; B is a whole panel, C has `m` rows
+/// of `width` elements, the buffer holds whole rows of a panel for one call of the kernel; the machine runs the kernel.
+#[allow(clippy::too_many_arguments, reason = "a product has this many")]
+#[inline(always)]
+unsafe fn columns<T: Number>(
+    kernel: Kernel<T>,
+    m: usize,
+    width: usize,
+    k: usize,
+    a: impl Fn(usize) -> Matrix<T>,
+    b: Matrix<T>,
+    c: Target<T>,
+    sums: *mut T,
+) {
+    let Kernel { mr, nr, .. } = kernel;
+    let (whole, run) = kernel.half.filter(|half| width <= half.0).unwrap_or((nr, kernel.run));
+    for i in (0..m).step_by(mr) {
+        let rows = mr.min(m - i);
+        // SAFETY: the caller's.
+        unsafe {
+            let c = c.at(i, 0);
+            if width == whole {
+                run(rows, k, a(i), b, c);
+                continue;
+            }
+            run(rows, k, a(i), b, Target { start: sums, row: nr as isize, add: false });
+            let Target { start, row, add } = c;
+            for r in 0..rows {
+                let to = raw::slice_mut(start.offset(r as isize * row), width);
+                let from = raw::slice(sums.add(r * nr), width);
+                if add {
+                    to.iter_mut().zip(from).for_each(|(c, &s)| *c = T::add(*c, s));
+                } else {
+                    to.copy_from_slice(from);
+                }
+            }
+        }
+    }
+}
+
+/// Room for `n` elements.
+fn reserve<T: Number>(buffer: &mut Vec<T>, n: usize) {
+    if buffer.len() < n {
+        buffer.resize(n, T::default());
+    }
+}
+
+/// Copies `k` rows of `width` columns into a panel of `nr` columns; the rest is zero.
+///
+/// # Safety
+/// The matrix holds `k` x `width` elements, the panel `k * nr`.
+unsafe fn pack<T: Number>(from: Matrix<T>, k: usize, width: usize, nr: usize, to: *mut T) {
+    // SAFETY: the caller's.
+    unsafe {
+        if width < nr {
+            raw::slice_mut(to, k * nr).fill(T::default());
+        }
+        if from.col == 1 {
+            #[cfg(target_arch = "x86_64")]
+            if size_of::<T>() == 4 && width == nr && nr.is_multiple_of(8) && super::strips::has_avx2() {
+                return x86::pack_rows(from.start.cast(), from.row, k, nr, to.cast());
+            }
+            for p in 0..k {
+                std::ptr::copy_nonoverlapping(from.start.offset(p as isize * from.row), to.add(p * nr), width);
+            }
+            return;
+        }
+        #[cfg(target_arch = "x86_64")]
+        if size_of::<T>() == 4 && from.row == 1 && super::strips::has_avx2() {
+            return x86::pack_transposed(from.start.cast(), from.col, k, width, nr, to.cast());
+        }
+        for j in 0..width {
+            let column = from.at(0, j);
+            (0..k).for_each(|p| *to.add(p * nr + j) = *column.start.offset(p as isize * column.row));
+        }
+    }
+}
+
+/// `to[i·to_row + j] = from[j·from_row + i]` for `i` below `rows` and `j` below `columns`, of elements of four bytes; false,
+/// and nothing is done, on machines without a kernel for it.
+///
+/// # Safety
+/// Both hold these elements, aligned, and do not overlap.
+#[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables, reason = "other processors have none"))]
+pub(super) unsafe fn transpose(
+    from: *const u32,
+    from_row: isize,
+    to: *mut u32,
+    to_row: usize,
+    [rows, columns]: [usize; 2],
+) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    if super::strips::has_avx2() {
+        // SAFETY: the caller's; only bits are moved.
+        unsafe { x86::pack_transposed(from.cast(), from_row, rows, columns, to_row, to.cast()) };
+        return true;
+    }
+    false
+}
+
+impl<T> Matrix<T> {
+    /// The matrix from element (i, j) on.
+    ///
+    /// # Safety
+    /// The element exists.
+    unsafe fn at(self, i: usize, j: usize) -> Self {
+        // SAFETY: the caller's.
+        let start = unsafe { self.start.offset(i as isize * self.row + j as isize * self.col) };
+        Matrix { start, ..self }
+    }
+    /// The same memory as elements of another type.
+    pub(super) fn cast<U>(self) -> Matrix<U> {
+        Matrix { start: self.start.cast(), row: self.row, col: self.col }
+    }
+    /// Rows as columns.
+    pub(super) fn transposed(self) -> Self {
+        Matrix { start: self.start, row: self.col, col: self.row }
+    }
+}
+
+impl<T: Number> Target<T> {
+    /// The matrix from element (i, j) on.
+    ///
+    /// # Safety
+    /// The element exists.
+    unsafe fn at(self, i: usize, j: usize) -> Self {
+        // SAFETY: the caller's.
+        Target { start: unsafe { self.start.offset(i as isize * self.row).add(j) }, ..self }
+    }
+    /// Sets `m` rows of `n` elements to zero, unless the product is added to them.
+    ///
+    /// # Safety
+    /// The matrix has at least `m` rows and `n` columns.
+    pub(super) unsafe fn begin(self, m: usize, n: usize) {
+        for i in (0..m).filter(|_| !self.add) {
+            // SAFETY: the caller's.
+            unsafe { raw::slice_mut(self.at(i, 0).start, n).fill(T::default()) };
+        }
+    }
+}

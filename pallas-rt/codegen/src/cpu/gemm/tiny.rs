@@ -1,0 +1,99 @@
+//! Products of a few elements, of which a batch has many: sums in registers, no packing, and no call for each row.
+use super::super::strips::compiled;
+use super::{Extents, Matrix, Number, Target};
+
+/// Multiply-adds up to which a product is worth no preparation.
+pub(crate) const MOST: usize = 512;
+/// Terms up to which a sum does not wait for itself for long.
+pub(crate) const SHORT: usize = 16;
+
+/// Number of products, and distances (in elements) from the matrices A, B and C of one to those of the next.
+#[derive(Clone, Copy)]
+pub(crate) struct Batch {
+    pub count: usize,
+    pub apart: [isize; 3],
+}
+
+type TinyFn<T> = unsafe fn(Batch, Extents, Matrix<T>, Matrix<T>, Target<T>);
+
+/// `C (+)= A · B` for each of a batch, compiled for this machine's vectors.
+///
+/// # Safety
+/// A, B and C hold the extents at these strides; C overlaps neither A nor B.
+pub(crate) fn fastest<T: Number>() -> TinyFn<T> {
+    run::<T>()
+}
+compiled! {
+    run<T: Number>() -> TinyFn<T>
+        = each(batch: Batch, extents: Extents, a: Matrix<T>, b: Matrix<T>, c: Target<T>)
+}
+
+/// # Safety
+/// See [`fastest`].
+#[inline(always)]
+unsafe fn each<T: Number>(batch: Batch, extents: Extents, a: Matrix<T>, b: Matrix<T>, c: Target<T>) {
+    let is_adjacent = b.col == 1;
+    for i in 0..batch.count as isize {
+        let [to_a, to_b, to_c] = batch.apart.map(|apart| i * apart);
+        // SAFETY: the caller's.
+        unsafe {
+            let a = Matrix { start: a.start.offset(to_a), ..a };
+            let b = Matrix { start: b.start.offset(to_b), ..b };
+            let c = Target { start: c.start.offset(to_c), ..c };
+            if is_adjacent { all::<T, true>(extents, a, b, c) } else { all::<T, false>(extents, a, b, c) }
+        }
+    }
+}
+
+/// # Safety
+/// As [`fastest`] for one product; if they are adjacent, columns of B are.
+#[inline(always)]
+unsafe fn all<T: Number, const ADJACENT: bool>(extents: Extents, a: Matrix<T>, b: Matrix<T>, c: Target<T>) {
+    let Extents { m, n, k } = extents;
+    for i in 0..m {
+        let mut j = 0;
+        // SAFETY: the caller's: the row and the columns exist.
+        unsafe {
+            let a = a.at(i, 0);
+            macro_rules! columns {
+                ($width:literal) => {
+                    columns::<T, $width, ADJACENT>(k, a, b.at(0, j), c.at(i, j));
+                    j += $width;
+                };
+            }
+            while j + 8 <= n {
+                columns!(8);
+            }
+            if j + 4 <= n {
+                columns!(4);
+            }
+            if j + 2 <= n {
+                columns!(2);
+            }
+            if j < n {
+                columns::<T, 1, ADJACENT>(k, a, b.at(0, j), c.at(i, j));
+            }
+        }
+    }
+}
+
+/// # Safety
+/// As [`all`], of one row and `W` columns.
+#[inline(always)]
+unsafe fn columns<T: Number, const W: usize, const ADJACENT: bool>(k: usize, a: Matrix<T>, b: Matrix<T>, c: Target<T>) {
+    let mut sums = [T::default(); W];
+    // SAFETY: the caller's.
+    unsafe {
+        for p in 0..k {
+            let (x, row) = (*a.at(0, p).start, b.at(p, 0));
+            for (j, sum) in sums.iter_mut().enumerate() {
+                let y = if ADJACENT { *row.start.add(j) } else { *row.at(0, j).start };
+                *sum = T::step(*sum, x, y);
+            }
+        }
+        let to = &mut *c.start.cast::<[T; W]>();
+        for (to, sum) in to.iter_mut().zip(sums) {
+            *to = if c.add { T::add(*to, sum) } else { sum };
+        }
+    }
+}

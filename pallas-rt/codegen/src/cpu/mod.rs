@@ -1,0 +1,324 @@
+//! The CPU backend: native loops over tiles that stay in cache, parallel programs on rayon's threads.
+//!
+//! ```text
+//! lowered kernel --plan--> steps over tiles --run--> parallel programs
+//! ```
+//!
+//! [`plan`] combines elementwise instructions into chains, and assigns memory in a program's arena to the tiles that need
+//! it; [`apart`] determines which programs may run at the same time, [`shares`] distributes them over the
+//! threads of a [`team`], [`run`]
+//! executes the steps of one. The computations are in [`gemm`] (products), [`jit`] (elementwise chains in machine code),
+//! [`strips`] and [`convert`] (all other elementwise loops), [`fold`] (reductions), [`finite`], [`sort`], [`tile`] (strided memory), [`rows`]
+//! (copies of its rows), [`line`] and [`positions`] (elements and windows at positions given by data).
+//!
+//! No data can make a program touch memory outside of its operands: accesses are clipped to the array when they run.
+//!
+//! - No input data makes a backend touch memory outside of an operand: positions are clipped to the array, prefetched and
+//!   gathered indices clamped; so are positions that a shader reads back from its own memory, since a driver may have stopped
+//!   the loop that writes them.
+//! - A position that program ids, sizes and constants decide fits an i32: the interpreter faults (`position`) where its
+//!   arithmetic wraps around.
+//! - Sums of products in scratch are neither set to zeros nor copied to the output (`cpu/plan/sums`): the first product of a
+//!   loop sets them, and scratch lies in the output's block where nothing else touches either, the block is the same in every
+//!   turn, and it is inside of the array, which is known when the program runs (`run/memory`).
+//! - Rows that a kernel looks up in an array which it does not write, and that products of a few rows alone read, such as the
+//!   pages of a cache, are not copied (`cpu/plan/pages`, `cpu/run/pages`): the product takes several at a time where they lie,
+//!   whose sums stay in registers, and fetches those that follow (`gemm::narrow::paged`). Copies of tiles and products with
+//!   more rows read a copy, which is made then. Long rows that elementwise operations alone read, such as those of an
+//!   embedding, are not copied either: machine code runs row by row, and each row begins where it lies; rows outside of the
+//!   array are one row of what fills them. Strips read a copy.
+//! - A block that goes on behind its array's end is copied and filled, and its result is stored from a copy. Two steps read it
+//!   in the array's memory instead, and nothing behind the end (`cpu/plan/open`, `cpu/run/ends`): gathers cut their windows to
+//!   what the arrays have, since the block of a table is all of its rows; and products with zeros behind the end multiply what
+//!   there is, so that a matrix whose extents no block divides is not copied to be read once. A zero times an infinity is NaN:
+//!   where the other operand has some, the product's rows or columns behind the end are NaN, as they would be.
+//! - Tiles side by side that are stored once are stored one by one, so that what computes each writes to the array
+//!   (`cpu/plan/concats`). Elements in another order whose rows are a few elements, such as a reversed axis of three pairs, are
+//!   copied before a chain reads them (`cpu/plan/build/moved`).
+#[allow(unsafe_code, reason = "reads tables of the launch")]
+mod apart;
+#[allow(unsafe_code, reason = "loops over raw memory")]
+mod boxes;
+#[allow(unsafe_code, reason = "loops compiled for the machine's vectors; bits copied between types")]
+mod convert;
+#[allow(unsafe_code, reason = "loops over raw lines")]
+mod extremes;
+#[allow(unsafe_code, reason = "loops over raw rows")]
+mod finite;
+#[allow(unsafe_code, reason = "loops over raw rows")]
+mod fold;
+#[allow(unsafe_code, reason = "micro-kernels over raw matrices")]
+mod gemm;
+mod jit;
+#[allow(unsafe_code, reason = "strided memory")]
+mod line;
+mod plan;
+#[allow(unsafe_code, reason = "loops over raw positions")]
+mod positions;
+#[allow(unsafe_code, reason = "copies between raw rows")]
+mod rows;
+#[allow(unsafe_code, reason = "tiles are raw memory")]
+mod run;
+mod shares;
+mod sort;
+#[allow(unsafe_code, reason = "loops compiled for the machine's vectors; raw memory as slices")]
+mod strips;
+#[allow(unsafe_code, reason = "threads borrow what their caller holds")]
+pub mod team;
+#[allow(unsafe_code, reason = "copies between raw tiles")]
+mod tile;
+
+use crate::interp::Fault;
+use pallas_ir::{Kernel, Literal};
+use shares::Shares;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use team::Threads;
+
+/// An operand's memory during a launch.
+#[derive(Clone, Copy, Debug)]
+pub struct Memory<'a> {
+    /// First element; null for operands without memory.
+    pub(crate) ptr: *mut u8,
+    /// The array's extents.
+    pub(crate) shape: &'a [usize],
+}
+
+#[allow(unsafe_code, reason = "an address of the caller's")]
+impl<'a> Memory<'a> {
+    /// The memory of an array of this shape; a null address for an operand without memory.
+    ///
+    /// # Safety
+    /// What [`Executable::run`] asks of the memory of operands holds until the launch ends.
+    pub unsafe fn new(ptr: *mut u8, shape: &'a [usize]) -> Memory<'a> {
+        Memory { ptr, shape }
+    }
+}
+
+// SAFETY: programs of a launch share the memory of its operands; inputs are only read, and programs that run at the
+// same time touch different elements of memory that is written ([`apart`]).
+#[allow(unsafe_code, reason = "see above")]
+unsafe impl Send for Memory<'_> {}
+// SAFETY: as above.
+#[allow(unsafe_code, reason = "see above")]
+unsafe impl Sync for Memory<'_> {}
+
+/// A kernel ready to run on this machine.
+pub struct Executable {
+    plan: plan::Plan,
+    apart: apart::Apart,
+    /// The sizes and the grid of the last launch.
+    last: Mutex<Option<Arc<Prepared>>>,
+}
+
+/// State shared by launches with equal sizes and grid (and so with equal steps), in which the memory of tiles and scalars is already resolved. A
+/// launch that runs on the caller's thread alone allocates nothing.
+struct Prepared {
+    sizes: Box<[i64]>,
+    grid: Box<[i64]>,
+    states: run::States,
+}
+
+/// The reason why a launch ended early.
+#[derive(Debug)]
+pub enum Stop {
+    /// The kernel is wrong.
+    Fault(Fault),
+    /// The system cannot provide this many bytes of memory for tiles.
+    Memory(usize),
+}
+
+/// The numbering of the programs of a grid in which only those that differ in some axes may run at the same time: by
+/// those axes, then by the others. For each axis its extent, and the distance of neighbours in the row-major order of
+/// programs.
+struct Order {
+    outer: Vec<[i64; 2]>,
+    inner: Vec<[i64; 2]>,
+}
+
+impl Order {
+    fn new(grid: &[i64], at_once: &[bool]) -> Order {
+        let (mut order, mut stride) = (Order { outer: vec![], inner: vec![] }, 1);
+        for (&extent, &outer) in grid.iter().zip(at_once).rev() {
+            if outer { &mut order.outer } else { &mut order.inner }.push([extent, stride]);
+            stride *= extent;
+        }
+        order
+    }
+    /// Returns the programs that one thread runs in order, as the share with this number.
+    fn programs(&self, part: i64) -> impl Iterator<Item = i64> + '_ {
+        let place = |axes: &[[i64; 2]], mut rest: i64| {
+            let step = |&[extent, stride]: &[i64; 2]| {
+                let at = rest % extent * stride;
+                rest /= extent;
+                at
+            };
+            axes.iter().map(step).sum::<i64>()
+        };
+        let first = place(&self.outer, part);
+        let count: i64 = self.inner.iter().map(|[extent, _]| extent).product();
+        (0..count).map(move |k| first + place(&self.inner, k))
+    }
+}
+
+/// A launch: sizes by `DimId`, extents of the (parallel) grid and of sequential axes, memory and parameters by `OperandId`.
+#[derive(Debug)]
+pub struct Launch<'a> {
+    /// Size of each dimension.
+    pub sizes: &'a [i64],
+    /// Programs along each axis.
+    pub grid: &'a [i64],
+    /// Steps along each sequential axis of the traced grid.
+    pub steps: &'a [i64],
+    /// Memory of inputs, prefetches and outputs.
+    pub memory: &'a [Memory<'a>],
+    /// Values of parameters.
+    pub params: &'a [Option<Literal>],
+}
+
+/// Below this many elementary operations a launch runs on the caller's thread.
+pub const INLINE_WORK: usize = 40_000;
+
+impl Executable {
+    /// Compiles a lowered kernel. Verifies it in every build, since programs access raw memory by its types.
+    pub fn compile(traced: Arc<Kernel>, lowered: Arc<Kernel>) -> Executable {
+        if let Err(violation) = pallas_ir::verify(&traced).and_then(|()| pallas_ir::verify_lowered(&lowered)) {
+            panic!("the CPU backend was given a kernel that is not well formed: {violation}");
+        }
+        Executable { apart: apart::Apart::new(traced), plan: plan::plan(lowered), last: Mutex::default() }
+    }
+
+    /// Estimated bytes of the plan and its machine code: the code of a chain takes at least a page.
+    pub fn bytes(&self) -> u64 {
+        let kernel = &self.plan.kernel;
+        (kernel.insts.len() + kernel.values.len()) as u64 * 200 + self.plan.body.steps.len() as u64 * 4096
+    }
+
+    /// Bytes that each thread needs for a program's tiles and scratch.
+    pub fn bytes_a_program(&self) -> usize {
+        self.plan.arena_bytes
+    }
+
+    /// See [`crate::Explained::without_code`].
+    pub fn without_code(&self) -> Vec<String> {
+        jit::missing(&self.plan)
+    }
+
+    /// Elementary operations of the programs of a grid.
+    pub fn work(&self, grid: &[i64]) -> usize {
+        let programs: i64 = grid.iter().product();
+        self.plan.work.saturating_mul(programs as usize)
+    }
+
+    /// True if the launch finishes before another thread could take part in it.
+    pub fn is_little(&self, grid: &[i64]) -> bool {
+        self.work(grid) < INLINE_WORK
+    }
+
+    /// Number of threads that run the programs of a grid: one if waking others would take longer than the work, which then
+    /// does not start the pool either.
+    pub fn threads(&self, grid: &[i64]) -> usize {
+        let programs: i64 = grid.iter().product();
+        if programs <= 1 || self.is_little(grid) { 1 } else { rayon_core::current_num_threads().min(programs as usize) }
+    }
+
+    /// Runs every program on these threads; returns what the kernel printed.
+    ///
+    /// # Safety
+    /// `launch` has an entry per dimension, grid axis and operand of the kernel. The memory of inputs, prefetches and outputs
+    /// holds their shapes, aligned to elements and initialised; nothing else writes inputs or accesses outputs meanwhile.
+    /// Outputs share memory with no other operand but the input that they alias.
+    ///
+    /// # Errors
+    /// The first failed `debug_assert`, by program; a loop whose step is not positive; programs that write the same elements
+    /// ([`apart`]); no memory for tiles.
+    #[allow(unsafe_code, reason = "the caller vouches for raw memory")]
+    pub unsafe fn run(&self, launch: &Launch<'_>, on: &dyn Threads) -> Result<Vec<String>, Stop> {
+        #[cfg(guarded)]
+        return run::guard::launch(&self.plan.kernel, launch, |launch| self.programs(launch, on));
+        #[cfg(not(guarded))]
+        self.programs(launch, on)
+    }
+
+    fn programs(&self, launch: &Launch<'_>, on: &dyn Threads) -> Result<Vec<String>, Stop> {
+        let order = self.apart.axes(launch)?.map(|at_once| Order::new(launch.grid, &at_once));
+        let units: i64 = match &order {
+            None => launch.grid.iter().product(),
+            Some(order) => order.outer.iter().map(|[extent, _]| extent).product(),
+        };
+        let is_shared = units > 1 && self.work(launch.grid) >= on.least_work();
+        let threads = if is_shared { rayon_core::current_num_threads().min(units as usize).max(1) } else { 1 };
+        let (prepared, outcome) = (self.prepared(launch.sizes, launch.grid), Outcome::new());
+        let run = |units: &mut dyn Iterator<Item = i64>| match &order {
+            None => run::programs(&self.plan, &prepared.states, launch, units, &outcome),
+            Some(order) => {
+                let programs = units.flat_map(|unit| order.programs(unit));
+                run::programs(&self.plan, &prepared.states, launch, programs, &outcome);
+            }
+        };
+        if threads == 1 {
+            run(&mut (0..units));
+            return outcome.finish();
+        }
+        // A late thread must not leave the others idle.
+        let parts = (threads * 32).min(units as usize);
+        let bound = |part: u32| (i128::from(part) * i128::from(units) / parts as i128) as i64;
+        let shares = Shares::new(parts as u32, threads as u32);
+        let thread = |t: usize| {
+            let parts = std::iter::from_fn(|| shares.take(t));
+            run(&mut parts.flat_map(|part| bound(part)..bound(part + 1)));
+        };
+        on.share(threads, &thread);
+        outcome.finish()
+    }
+
+    /// The state that launches over these sizes and this grid share: of the last launch, or nothing yet.
+    fn prepared(&self, sizes: &[i64], grid: &[i64]) -> Arc<Prepared> {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*last {
+            Some(prepared) if *prepared.sizes == *sizes && *prepared.grid == *grid => prepared.clone(),
+            _ => {
+                let prepared = Prepared { sizes: sizes.into(), grid: grid.into(), states: run::States::default() };
+                last.insert(Arc::new(prepared)).clone()
+            }
+        }
+    }
+}
+
+/// The outcome of the programs of a launch.
+#[derive(Debug)]
+struct Outcome {
+    /// The first program that failed so far. Later ones need not run.
+    failed: AtomicI64,
+    fault: Mutex<Option<Stop>>,
+    /// Lines that programs printed.
+    log: Mutex<Vec<(i64, Vec<String>)>>,
+}
+
+impl Outcome {
+    fn new() -> Outcome {
+        Outcome { failed: AtomicI64::new(i64::MAX), fault: Mutex::default(), log: Mutex::default() }
+    }
+    /// True if the result of a program still matters.
+    fn wants(&self, program: i64) -> bool {
+        program < self.failed.load(Ordering::Relaxed)
+    }
+    fn printed(&self, program: i64, lines: Vec<String>) {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner).push((program, lines));
+    }
+    fn failed(&self, program: i64, stop: Stop) {
+        let mut first = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.failed.fetch_min(program, Ordering::Relaxed) > program {
+            *first = Some(stop);
+        }
+    }
+    /// All lines in the order of programs, or the first fault.
+    fn finish(self) -> Result<Vec<String>, Stop> {
+        if let Some(fault) = self.fault.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            return Err(fault);
+        }
+        let mut log = self.log.into_inner().unwrap_or_else(PoisonError::into_inner);
+        log.sort_by_key(|(p, _)| *p);
+        Ok(log.into_iter().flat_map(|(_, lines)| lines).collect())
+    }
+}

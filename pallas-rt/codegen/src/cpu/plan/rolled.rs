@@ -1,0 +1,204 @@
+//! Loops whose turns are chains and small products: all but the first and the last turn run as one piece of machine code.
+//!
+//! ```text
+//! for t { if t == 0 { h = h0 }; h = tanh(x[t] + h · w); y[t] = h; if t == last { out = h } }
+//!   ->  turn 0;  code for the turns 1 .. last - 1;  turn `last`
+//! ```
+//!
+//! Here a loop is recognised: its turns consist of chains, products, accesses at positions that move by the same distance from
+//! turn to turn, and branches that are taken in one turn at most. Where everything lies is known when the loop runs
+//! (`run/rolled`).
+use super::step::{Along, Block, Chain, Dot, Link, Operation, Place, Source, Step};
+use crate::cpu::convert;
+use crate::cpu::gemm::narrow;
+use crate::cpu::jit::{Codes, Piece};
+use pallas_ir::{Kernel, Op, OperandId, ScalarOp, Value};
+use std::collections::{HashMap, HashSet};
+
+/// Most elements of a chain: steps of larger ones take so long that what is between them does not matter.
+const ELEMENTS: usize = 4096;
+
+/// A loop whose turns are chains and products, as far as it is known before it runs.
+#[derive(Debug)]
+pub(crate) struct Rolled {
+    /// For steps of a turn that copy a tile, from an operand or to one: a chain that copies it.
+    pub copies: HashMap<usize, Chain>,
+    /// Branches are taken where two values are equal.
+    pub equal: Vec<[Value; 2]>,
+    /// Tiles that are the same in every turn.
+    pub fixed: HashSet<Value>,
+    pub codes: Codes<Piece>,
+}
+
+/// The chains that a step consists of.
+pub(crate) fn chains(step: &Step) -> &[Chain] {
+    match step {
+        Step::Chain(chain) => std::slice::from_ref(chain),
+        Step::Sweep(sweep) => &sweep.chains,
+        _ => &[],
+    }
+}
+
+/// Recognises the loops of a block.
+pub(super) fn roll(kernel: &Kernel, roots: &[Value], block: &mut Block) {
+    let mut operations = HashMap::new();
+    kernel.walk(kernel.body, &mut |_, inst| {
+        if let Op::Scalar(op) = inst.op {
+            operations.insert(inst.results[0], op);
+        }
+    });
+    inside(kernel, roots, &operations, block);
+}
+
+fn inside(kernel: &Kernel, roots: &[Value], operations: &HashMap<Value, ScalarOp>, block: &mut Block) {
+    for step in &mut block.steps {
+        step.blocks_mut().into_iter().for_each(|block| inside(kernel, roots, operations, block));
+        if let Step::For { index, carried, body, rolled, .. } = step
+            && carried.is_empty()
+        {
+            *rolled = Turn::new(kernel, roots, operations, *index, body).find(body).map(Box::new);
+        }
+    }
+}
+
+/// A turn, as far as it has been looked at.
+struct Turn<'k> {
+    kernel: &'k Kernel,
+    roots: &'k [Value],
+    operations: &'k HashMap<Value, ScalarOp>,
+    /// Values that the turn defines.
+    own: HashSet<Value>,
+    /// Scalars of it that are the same in each turn, and those that grow by the same number from turn to turn.
+    fixed: HashSet<Value>,
+    moving: HashSet<Value>,
+    /// Comparisons of such scalars.
+    equal: HashMap<Value, [Value; 2]>,
+    /// Tiles that it loads where they are in every turn.
+    loaded: HashMap<Value, OperandId>,
+}
+
+impl<'k> Turn<'k> {
+    fn new(
+        kernel: &'k Kernel,
+        roots: &'k [Value],
+        operations: &'k HashMap<Value, ScalarOp>,
+        index: Value,
+        body: &Block,
+    ) -> Turn<'k> {
+        Turn {
+            kernel,
+            roots,
+            operations,
+            own: body.steps.iter().flat_map(Step::defines).chain([index]).collect(),
+            fixed: HashSet::new(),
+            moving: HashSet::from([index]),
+            equal: HashMap::new(),
+            loaded: HashMap::new(),
+        }
+    }
+
+    fn is_fixed(&self, v: Value) -> bool {
+        !self.own.contains(&v) || self.fixed.contains(&v)
+    }
+
+    fn is_known(&self, v: Value) -> bool {
+        self.is_fixed(v) || self.moving.contains(&v)
+    }
+
+    /// Memory of a scalar is the same in each turn, what lies there may not be.
+    fn changes(&self, v: Value) -> bool {
+        [v, self.roots[v.index()]].iter().any(|v| self.moving.contains(v) || self.equal.contains_key(v))
+    }
+
+    fn find(mut self, body: &'k Block) -> Option<Rolled> {
+        let (mut copies, mut equal, mut written) = (HashMap::new(), vec![], HashSet::new());
+        let (mut read, mut right): (Vec<Value>, Vec<Value>) = (vec![], vec![]);
+        for (i, step) in body.steps.iter().enumerate() {
+            match step {
+                Step::Program { to, .. } => _ = self.fixed.insert(*to),
+                Step::Scalar { args, to, .. } => self.scalar(args, *to)?,
+                Step::Load { from, mask: None, in_place, to, .. } => {
+                    self.known(from)?;
+                    if *in_place && from.starts.iter().all(|&v| self.is_fixed(v)) {
+                        self.loaded.insert(*to, self.kernel.memory_of(from.operand));
+                    }
+                    if !in_place {
+                        copies.insert(i, self.copy(*to)?);
+                    }
+                }
+                Step::Store { value, to, mask: None } => {
+                    self.known(to)?;
+                    written.insert(self.kernel.memory_of(to.operand));
+                    read.push(*value);
+                    copies.insert(i, self.copy(*value)?);
+                }
+                Step::Aim { at, .. } => self.known(at)?,
+                Step::Restride { .. } | Step::Reshape { .. } | Step::Count { .. } => {}
+                Step::Chain(_) | Step::Sweep(_) => {
+                    for chain in chains(step) {
+                        let is_small = chain.shape.iter().product::<usize>() <= ELEMENTS;
+                        let has_rows = chain.sinks.iter().all(|sink| sink.along == Along::Rows);
+                        (is_small && has_rows).then_some(())?;
+                        read.extend(chain.reads());
+                    }
+                }
+                Step::Dot(Dot { a, b, bits: narrow::ALL, .. }) => {
+                    read.extend([*a, *b]);
+                    right.push(*b);
+                }
+                Step::If { condition, sides, to } if to.is_empty() && sides[1].steps.is_empty() => {
+                    equal.push(*self.equal.get(condition)?);
+                }
+                _ => return None,
+            }
+        }
+        (!copies.is_empty() && !read.iter().any(|&v| self.changes(v))).then_some(())?;
+        let is_same = |v: &Value| {
+            let root = self.roots[v.index()];
+            !self.own.contains(&root) || self.loaded.get(&root).is_some_and(|memory| !written.contains(memory))
+        };
+        Some(Rolled { copies, equal, fixed: right.into_iter().filter(is_same).collect(), codes: Codes::default() })
+    }
+
+    /// Positions that move by the same distance from turn to turn.
+    fn known(&self, place: &Place) -> Option<()> {
+        place.starts.iter().all(|&v| self.is_known(v)).then_some(())
+    }
+
+    fn scalar(&mut self, args: &[Value], to: Value) -> Option<()> {
+        let op = *self.operations.get(&to)?;
+        if args.iter().all(|&v| self.is_fixed(v)) {
+            self.fixed.insert(to);
+            return Some(());
+        }
+        args.iter().all(|&v| self.is_known(v)).then_some(())?;
+        match (op, args) {
+            (ScalarOp::Add | ScalarOp::Sub, _) => _ = self.moving.insert(to),
+            (ScalarOp::Mul, &[a, b]) if self.is_fixed(a) || self.is_fixed(b) => _ = self.moving.insert(to),
+            (ScalarOp::Eq, &[a, b]) => _ = self.equal.insert(to, [a, b]),
+            _ => return None,
+        }
+        Some(())
+    }
+
+    /// A chain that copies a tile.
+    fn copy(&self, v: Value) -> Option<Chain> {
+        let ty = self.kernel.ty(v);
+        (ty.elements() <= ELEMENTS).then(|| Chain {
+            shape: ty.shape.clone(),
+            inputs: vec![super::step::Input::Value(v)],
+            links: vec![Link {
+                op: Operation::Cast,
+                strip: convert::cast(ty.dtype, ty.dtype),
+                args: vec![(Source::Input(0), ty.dtype)],
+                dtype: ty.dtype,
+                buffer: 0,
+                output: Some(v),
+                aside: false,
+                passing: false,
+            }],
+            widest: ty.dtype.bytes(),
+            ..Chain::default()
+        })
+    }
+}

@@ -1,0 +1,308 @@
+//! The threads that share a launch: those of rayon's pool, or a team of them that stays at hand while a program runs, so that
+//! launches of a few microseconds can be shared.
+//!
+//! A member of a team spins until there is work, and leaves after a while without any; the next launch calls it again. The caller never
+//! waits for a member that has not begun: on a busy machine that may take milliseconds.
+use std::any::Any;
+use std::cell::UnsafeCell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Below this many elementary operations a launch takes about as long as sharing it.
+pub const SHARED_WORK: usize = 10_000;
+/// A member without work leaves after this time.
+const PATIENCE: Duration = Duration::from_micros(200);
+
+/// A launch's work: a function of the number of a thread.
+type Work<'w> = &'w (dyn Fn(usize) + Sync);
+
+/// What runs a launch on several threads.
+pub trait Threads {
+    /// Elementary operations of a launch from which on it is shared.
+    fn least_work(&self) -> usize;
+
+    /// Calls `work` with 0 on this thread, and with 1.. below `threads` on those of the others that are there before it has
+    /// returned here. The work is such that one thread alone can do all of it.
+    fn share(&self, threads: usize, work: Work<'_>);
+}
+
+/// The threads of rayon's pool, which sleep.
+pub struct Pool;
+
+impl Threads for Pool {
+    /// Waking the pool costs 10 µs.
+    fn least_work(&self) -> usize {
+        super::INLINE_WORK
+    }
+
+    fn share(&self, threads: usize, work: Work<'_>) {
+        with(|team| team.share(threads, work));
+    }
+}
+
+/// The calling thread alone.
+pub struct Alone;
+
+impl Threads for Alone {
+    fn least_work(&self) -> usize {
+        usize::MAX
+    }
+
+    fn share(&self, _: usize, work: Work<'_>) {
+        work(0);
+    }
+}
+
+/// Runs two closures, on two threads if one has nothing to do. What rayon needs of a pair is compiled once, not for each.
+pub(super) fn both(a: &mut (dyn FnMut() + Send), b: &mut (dyn FnMut() + Send)) {
+    rayon_core::join(a, b);
+}
+
+/// Bytes of the parts in which threads share a long copy.
+const PART: usize = 1 << 18;
+
+/// Copies bytes, on several threads if there are many.
+///
+/// # Safety
+/// Both have this many bytes, which do not overlap.
+pub unsafe fn copy(on: &dyn Threads, from: *const u8, to: *mut u8, bytes: usize) {
+    let parts = bytes.div_ceil(PART);
+    if parts < 4 {
+        // SAFETY: the caller's.
+        return unsafe { to.copy_from_nonoverlapping(from, bytes) };
+    }
+    let next = AtomicUsize::new(0);
+    let (from, to) = (from.expose_provenance(), to.expose_provenance());
+    on.share(rayon_core::current_num_threads().min(parts), &|_| {
+        let taken = std::iter::from_fn(|| Some(next.fetch_add(1, SeqCst)).filter(|&part| part < parts));
+        for first in taken.map(|part| part * PART) {
+            let (from, to) = (ptr::with_exposed_provenance(from + first), ptr::with_exposed_provenance_mut(to + first));
+            // SAFETY: the caller's; no two parts overlap.
+            unsafe { ptr::copy_nonoverlapping::<u8>(from, to, PART.min(bytes - first)) };
+        }
+    });
+}
+
+/// What the caller and the members share.
+struct Shared {
+    /// Odd while there is work, whose number it is.
+    number: AtomicUsize,
+    /// Members that may be using the work.
+    inside: AtomicUsize,
+    work: UnsafeCell<Option<Work<'static>>>,
+    /// True if the program has ended.
+    over: AtomicBool,
+    /// By thread, true if it is a member.
+    present: Vec<AtomicBool>,
+    /// A member's panic, which the caller resumes.
+    panic: Mutex<Option<Box<dyn Any + Send>>>,
+}
+
+// SAFETY: `work` is written by the caller alone, while the number is even and nobody is inside; members read it only while the
+// number is odd and they are inside.
+unsafe impl Sync for Shared {}
+// SAFETY: as above. Members that outlive the program do not read it any more.
+unsafe impl Send for Shared {}
+
+/// The team of a program.
+struct Team {
+    /// Members that begin after the end of the program still find that it is over.
+    shared: Arc<Shared>,
+}
+
+/// Runs a program with a team on the threads of the pool.
+pub fn with<R>(program: impl FnOnce(&dyn Threads) -> R) -> R {
+    let shared = Arc::new(Shared {
+        number: AtomicUsize::new(0),
+        inside: AtomicUsize::new(0),
+        work: UnsafeCell::new(None),
+        over: AtomicBool::new(false),
+        present: (0..rayon_core::current_num_threads()).map(|_| AtomicBool::new(false)).collect(),
+        panic: Mutex::default(),
+    });
+    // Members leave also if the program panics.
+    let _over = OnDrop(|| shared.over.store(true, SeqCst));
+    program(&Team { shared: shared.clone() })
+}
+
+struct OnDrop<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+impl Threads for Team {
+    /// A member sees new work within a microsecond.
+    fn least_work(&self) -> usize {
+        SHARED_WORK
+    }
+
+    fn share(&self, threads: usize, work: Work<'_>) {
+        let shared = &self.shared;
+        for thread in 1..threads.min(shared.present.len()) {
+            if !shared.present[thread].swap(true, SeqCst) {
+                let shared = shared.clone();
+                rayon_core::spawn(move || shared.serve(thread));
+            }
+        }
+        // SAFETY: the number is even and nobody is inside, so nobody reads it. The borrow ends before this function does:
+        // see `done`.
+        unsafe { *shared.work.get() = Some(std::mem::transmute::<Work<'_>, Work<'static>>(work)) };
+        shared.number.fetch_add(1, SeqCst);
+        // Also if the work panics here, no member uses it afterwards.
+        let done = OnDrop(|| {
+            shared.number.fetch_add(1, SeqCst);
+            let mut rounds = 0u32;
+            while shared.inside.load(SeqCst) > 0 {
+                rounds += 1;
+                if rounds < 10_000 { std::hint::spin_loop() } else { std::thread::yield_now() }
+            }
+        });
+        work(0);
+        drop(done);
+        if let Some(panic) = shared.panic.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            resume_unwind(panic);
+        }
+    }
+}
+
+impl Shared {
+    fn serve(&self, thread: usize) {
+        let (mut seen, mut since) = (0, Instant::now());
+        let mut rounds = 0u32;
+        loop {
+            let number = self.number.load(SeqCst);
+            if number % 2 == 1 && number != seen {
+                seen = number;
+                self.inside.fetch_add(1, SeqCst);
+                let _out = OnDrop(|| {
+                    self.inside.fetch_sub(1, SeqCst);
+                });
+                if self.number.load(SeqCst) == number {
+                    // SAFETY: the number was odd after this member went inside, so the caller does not write the work, or
+                    // return from `share`, before it is outside again.
+                    let work = unsafe { (*self.work.get()).expect("the number is odd") };
+                    // A panic in the pool would end the process.
+                    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| work(thread))) {
+                        self.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(panic);
+                    }
+                }
+                since = Instant::now();
+                continue;
+            }
+            rounds = rounds.wrapping_add(1);
+            if self.over.load(SeqCst) || rounds.is_multiple_of(64) && since.elapsed() > PATIENCE {
+                self.present[thread].store(false, SeqCst);
+                return;
+            }
+            std::hint::spin_loop();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU64;
+
+    #[test]
+    fn each_part_of_each_launch_is_done_once() {
+        let pool = rayon_core::ThreadPoolBuilder::new().num_threads(3).build().expect("three threads");
+        pool.install(|| {
+            with(|team| {
+                for launch in 0..2000u64 {
+                    let (next, sum) = (AtomicU64::new(0), AtomicU64::new(0));
+                    team.share(3, &|_| {
+                        loop {
+                            let part = next.fetch_add(1, SeqCst);
+                            if part >= 20 {
+                                break;
+                            }
+                            sum.fetch_add(part * launch, SeqCst);
+                        }
+                    });
+                    assert_eq!(sum.load(SeqCst), 190 * launch);
+                    if launch % 500 == 0 {
+                        // Members leave, and are called again.
+                        std::thread::sleep(2 * PATIENCE);
+                    }
+                }
+            });
+        });
+    }
+
+    #[test]
+    fn a_launch_waits_for_no_thread_that_has_not_begun() {
+        let pool = rayon_core::ThreadPoolBuilder::new().num_threads(2).build().expect("two threads");
+        let (is_busy, is_done) = (&AtomicBool::new(false), &AtomicBool::new(false));
+        let wait = |flag: &AtomicBool| {
+            while !flag.load(SeqCst) {
+                std::hint::spin_loop();
+            }
+        };
+        pool.in_place_scope(|scope| {
+            // One thread is busy until the launches are done.
+            scope.spawn(move |_| {
+                is_busy.store(true, SeqCst);
+                wait(is_done);
+            });
+            wait(is_busy);
+            let (sender, received) = std::sync::mpsc::channel();
+            scope.spawn(move |_| {
+                // A thread that waits in the pool takes up other work of it.
+                let is_taken = Arc::new(AtomicBool::new(false));
+                let launch = |thread| {
+                    let is_taken = is_taken.clone();
+                    if thread == 0 {
+                        rayon_core::spawn(move || is_taken.store(true, SeqCst));
+                    }
+                };
+                Pool.share(2, &launch);
+                with(|team| team.share(2, &launch));
+                sender.send(is_taken.load(SeqCst)).expect("it is received");
+                is_done.store(true, SeqCst);
+            });
+            assert!(!received.recv().expect("it is sent"), "a launch waited");
+        });
+    }
+
+    #[test]
+    fn long_copies_are_whole() {
+        let longest: Vec<u8> = (0..9 * PART as u32).map(|i| (i * 7 + (i >> 8)) as u8).collect();
+        for n in [0, 1, PART, 3 * PART + 1, 4 * PART, 8 * PART + 77] {
+            let mut copied = vec![0; n + 1];
+            // SAFETY: both have `n` bytes.
+            unsafe { copy(&Pool, longest.as_ptr(), copied.as_mut_ptr(), n) };
+            assert!(copied[..n] == longest[..n] && copied[n] == 0, "{n} bytes");
+        }
+    }
+
+    #[test]
+    fn a_panic_here_or_there_ends_the_program() {
+        for panics_on in [0, 1] {
+            let began = AtomicBool::new(false);
+            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                with(|team| {
+                    team.share(2, &|thread| {
+                        if thread == 1 {
+                            began.store(true, SeqCst);
+                        } else if panics_on == 1 {
+                            // Wait for the member, if there is a second thread at all.
+                            let start = Instant::now();
+                            while !began.load(SeqCst) && start.elapsed() < Duration::from_secs(1) {
+                                std::hint::spin_loop();
+                            }
+                        }
+                        assert!(thread != panics_on, "on purpose");
+                    });
+                })
+            }));
+            assert!(result.is_err() || panics_on == 1 && !began.load(SeqCst));
+        }
+    }
+}

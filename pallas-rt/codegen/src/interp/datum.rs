@@ -1,0 +1,222 @@
+//! Typed elements with a poison bit each: what the strict interpreter computes on.
+#![warn(clippy::wildcard_enum_match_arm)]
+use super::undefined::Origin;
+use half::{bf16, f16};
+use pallas_ir::{DType, Elem, Literal, Slice, SliceMut, Type};
+use std::sync::Arc;
+
+macro_rules! data {
+    ($($Variant:ident $T:ty),*) => {
+        /// Elements of one type.
+        #[derive(Clone, Debug, PartialEq)]
+        pub enum Data { $(#[doc = concat!("`", stringify!($T), "` elements.")] $Variant(Vec<$T>)),* }
+        impl Data {
+            /// `n` zeros.
+            pub fn zeros(dtype: DType, n: usize) -> Data {
+                match dtype { $(DType::$Variant => Data::$Variant(vec![<$T>::default(); n])),* }
+            }
+            /// Reads host bytes.
+            pub fn from_bytes(dtype: DType, bytes: &[u8]) -> Data {
+                match dtype {
+                    DType::Bool => Data::Bool(bytes.iter().map(|&b| b != 0).collect()),
+                    $(#[allow(unreachable_patterns, reason = "`Bool` has its own arm")] DType::$Variant => Data::$Variant(
+                        bytes.chunks_exact(dtype.bytes()).map(|b| <$T as Host>::read(b)).collect())),*
+                }
+            }
+            /// Writes host bytes.
+            pub fn to_bytes(&self) -> Vec<u8> {
+                match self { $(Data::$Variant(v) => bytemuck::cast_slice(v).to_vec()),* }
+            }
+            /// The elements.
+            pub fn slice(&self) -> Slice<'_> {
+                match self { $(Data::$Variant(v) => Slice::$Variant(v)),* }
+            }
+            /// The elements, to be written.
+            pub fn slice_mut(&mut self) -> SliceMut<'_> {
+                match self { $(Data::$Variant(v) => SliceMut::$Variant(v)),* }
+            }
+            /// Number of elements.
+            pub fn len(&self) -> usize {
+                match self { $(Data::$Variant(v) => v.len()),* }
+            }
+            /// Returns true if there is none.
+            pub fn is_empty(&self) -> bool {
+                self.len() == 0
+            }
+            /// The element at `i`.
+            pub fn get(&self, i: usize) -> Literal {
+                match self { $(Data::$Variant(v) => v[i].literal()),* }
+            }
+            /// Puts `x`, which has this element type, at `i`.
+            pub fn set(&mut self, i: usize, x: Literal) {
+                match self { $(Data::$Variant(v) => v[i] = <$T as Host>::of_literal(x)),* }
+            }
+            /// The elements at these positions; `None` gives `other`.
+            pub fn gather(&self, at: impl Iterator<Item = Option<usize>>, other: Literal) -> Data {
+                match self { $(Data::$Variant(v) => {
+                    let other = <$T as Host>::of_literal(other);
+                    Data::$Variant(at.map(|i| i.map_or(other, |i| v[i])).collect())
+                })* }
+            }
+            /// Converts as Rust's `as` does: floats saturate into integers, `bool` is `x != 0`.
+            pub fn cast(&self, to: DType) -> Data {
+                // In two steps: code for each element type, not for each pair of them.
+                let wide: Vec<Wide> = match self { $(Data::$Variant(v) => v.iter().map(Host::wide).collect()),* };
+                match to { $(DType::$Variant => Data::$Variant(wide.into_iter().map(<$T as Host>::of_wide).collect())),* }
+            }
+        }
+    };
+}
+data! { F32 f32, F64 f64, F16 f16, Bf16 bf16, I8 i8, U8 u8, I16 i16, U16 u16, I32 i32, U32 u32, I64 i64, U64 u64, Bool bool }
+
+/// A number wide enough for every element type.
+#[derive(Clone, Copy)]
+pub enum Wide {
+    /// An integer or truth value.
+    Int(i128),
+    /// A float.
+    Float(f64),
+}
+
+/// Conversions of one element type.
+pub trait Host: Elem + bytemuck::NoUninit {
+    /// From host bytes.
+    fn read(bytes: &[u8]) -> Self;
+    /// To the widest type of its kind.
+    fn wide(&self) -> Wide;
+    /// From the widest types, as `as` does.
+    fn of_wide(x: Wide) -> Self;
+    /// As a constant.
+    fn literal(&self) -> Literal {
+        let mut bits = [0; 8];
+        let bytes = bytemuck::bytes_of(self);
+        bits[..bytes.len()].copy_from_slice(bytes);
+        Literal { dtype: Self::DTYPE, bits: u64::from_le_bytes(bits) }
+    }
+    /// From a constant of this type.
+    fn of_literal(x: Literal) -> Self {
+        debug_assert_eq!(x.dtype, Self::DTYPE);
+        Self::read(&x.to_bytes())
+    }
+}
+macro_rules! host {
+    ($($T:ty, $kind:ident |$x:ident| $wide:expr, $int:expr, $float:expr;)*) => {$(
+        impl Host for $T {
+            fn read(bytes: &[u8]) -> Self {
+                <$T>::from_le_bytes(bytes.try_into().expect("as many bytes as the element has"))
+            }
+            fn wide(&self) -> Wide {
+                let $x = *self;
+                Wide::$kind($wide)
+            }
+            fn of_wide(x: Wide) -> Self {
+                match x {
+                    Wide::Int($x) => $int,
+                    Wide::Float($x) => $float,
+                }
+            }
+        }
+    )*};
+}
+host! {
+    f32, Float |x| f64::from(x), x as f32, x as f32;
+    f64, Float |x| x, x as f64, x;
+    f16, Float |x| f64::from(x), f16::from_f64(x as f64), f16::from_f64(x);
+    bf16, Float |x| f64::from(x), bf16::from_f64(x as f64), bf16::from_f64(x);
+    i8, Int |x| x.into(), x as i8, x as i8;
+    u8, Int |x| x.into(), x as u8, x as u8;
+    i16, Int |x| x.into(), x as i16, x as i16;
+    u16, Int |x| x.into(), x as u16, x as u16;
+    i32, Int |x| x.into(), x as i32, x as i32;
+    u32, Int |x| x.into(), x as u32, x as u32;
+    i64, Int |x| x.into(), x as i64, x as i64;
+    u64, Int |x| x.into(), x as u64, x as u64;
+}
+impl Host for bool {
+    fn read(bytes: &[u8]) -> Self {
+        bytes[0] != 0
+    }
+    fn wide(&self) -> Wide {
+        Wide::Int(i128::from(*self))
+    }
+    fn of_wide(x: Wide) -> Self {
+        match x {
+            Wide::Int(x) => x != 0,
+            Wide::Float(x) => x != 0.0,
+        }
+    }
+}
+
+/// A value of the interpreter: elements and which of them are poison.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Datum {
+    /// Element type and shape.
+    pub ty: Type,
+    /// Row-major elements.
+    pub data: Data,
+    /// One per element where any is poison; `None`: none is.
+    pub poison: Option<Vec<bool>>,
+    /// True if it depends on the contents of memory or on a parameter. Otherwise it is a position: program ids, sizes and
+    /// constants alone decide it.
+    pub loaded: bool,
+    /// The origin of poison, if any element is.
+    pub origin: Option<Arc<Origin>>,
+}
+
+impl Datum {
+    /// A value without poison.
+    pub fn new(ty: Type, data: Data) -> Datum {
+        debug_assert_eq!(ty.elements(), data.len());
+        Datum { ty, data, poison: None, origin: None, loaded: false }
+    }
+    /// A scalar.
+    pub fn scalar(x: Literal) -> Datum {
+        let mut data = Data::zeros(x.dtype, 1);
+        data.set(0, x);
+        Datum::new(Type::scalar(x.dtype), data)
+    }
+    /// Poison everywhere.
+    pub fn poisoned(ty: Type) -> Datum {
+        let n = ty.elements();
+        Datum { data: Data::zeros(ty.dtype, n), poison: Some(vec![true; n]), ty, origin: None, loaded: false }
+    }
+    /// The same with these poison bits.
+    pub fn with_poison(mut self, poison: Vec<bool>) -> Datum {
+        self.poison = poison.contains(&true).then_some(poison);
+        self
+    }
+    /// Converts the elements.
+    pub fn cast(&self, to: DType) -> Datum {
+        let ty = Type { dtype: to, ..self.ty.clone() };
+        let (poison, origin) = (self.poison.clone(), self.origin.clone());
+        Datum { data: self.data.cast(to), ty, poison, origin, loaded: self.loaded }
+    }
+    /// Returns true if element `i` is poison.
+    pub fn is_poison(&self, i: usize) -> bool {
+        self.poison.as_ref().is_some_and(|p| p[i])
+    }
+    /// A scalar's value, `None` if it is poison.
+    pub fn literal(&self) -> Option<Literal> {
+        (!self.is_poison(0)).then(|| self.data.get(0))
+    }
+}
+
+/// Row-major positions of `shape`.
+pub fn positions(shape: &[usize]) -> impl Iterator<Item = Vec<usize>> + '_ {
+    let total: usize = shape.iter().product();
+    (0..total).map(move |flat| unflatten(flat, shape))
+}
+
+/// The coordinates of a row-major position.
+pub fn unflatten(mut flat: usize, shape: &[usize]) -> Vec<usize> {
+    let mut at = vec![0; shape.len()];
+    for (x, &n) in at.iter_mut().zip(shape).rev() {
+        (*x, flat) = (flat % n, flat / n);
+    }
+    at
+}
+
+/// The row-major position of coordinates.
+pub fn flatten(at: &[usize], shape: &[usize]) -> usize {
+    at.iter().zip(shape).fold(0, |flat, (x, n)| flat * n + x)
+}

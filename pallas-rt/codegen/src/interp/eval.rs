@@ -1,0 +1,324 @@
+//! The results of pure operations: the reference lanes of the scalar table and the access forms of the structural
+//! registry, with poison.
+use super::datum::{Data, Datum, flatten, positions};
+use super::indexed::{gather, scatter};
+use pallas_ir::structural::{Access, Index, Nest, Piece};
+use pallas_ir::{Args, DType, Diag, Elem, Lane, Literal, ScalarOp, Slice, StructuralOp, Type, Visit};
+use std::cmp::Ordering;
+
+/// Applies a scalar operation's reference to each element; unit axes and scalars stretch.
+///
+/// Poison in any operand poisons the element, except that `select` takes it only from the mask and the chosen side.
+pub fn scalar(op: ScalarOp, args: &[&Datum], ty: Type) -> Datum {
+    let n = ty.elements();
+    let spread: Vec<Datum> = args.iter().map(|a| stretch(a, &ty.shape)).collect();
+    let strips: Vec<Slice<'_>> = spread.iter().map(|a| a.data.slice()).collect();
+    // The dtype that `T` stands for is that of the first operand whose type the row leaves open.
+    let open = op.row().operands.iter().position(|(_, t)| *t == pallas_ir::scalar::Ty::T);
+    let dtype = args[open.unwrap_or(0)].ty.dtype;
+    let data = op.visit(dtype, Reference { strips: &strips, n }).expect("types were inferred");
+    let poisoned = |i: usize| {
+        if op == ScalarOp::Select {
+            let chosen = if spread[0].data.get(i).as_i64() != 0 { 1 } else { 2 };
+            spread[0].is_poison(i) || spread[chosen].is_poison(i)
+        } else {
+            spread.iter().any(|a| a.is_poison(i))
+        }
+    };
+    let poison = if spread.iter().any(|a| a.poison.is_some()) { (0..n).map(poisoned).collect() } else { vec![] };
+    Datum::new(ty, data).with_poison(poison)
+}
+
+/// The first element of an i32 sum, difference, product or negation that has no i32, with its number.
+pub(super) fn overflow(op: ScalarOp, args: &[&Datum], ty: &Type) -> Option<(usize, i64)> {
+    let exact: fn(i64, i64) -> i64 = match op {
+        ScalarOp::Add => |a, b| a + b,
+        ScalarOp::Sub => |a, b| a - b,
+        ScalarOp::Mul => |a, b| a * b,
+        ScalarOp::Neg => |a, _| -a,
+        _ => return None,
+    };
+    let Type { dtype: DType::I32, shape } = ty else { return None };
+    let args: Vec<Datum> = args.iter().map(|a| stretch(a, shape)).collect();
+    let number = |i: usize| {
+        let of = |a: &Datum| a.data.get(i).as_i64();
+        exact(of(&args[0]), args.get(1).map_or(0, of))
+    };
+    let defined = |i: &usize| !args.iter().any(|a| a.is_poison(*i));
+    (0..ty.elements()).filter(defined).map(|i| (i, number(i))).find(|(_, n)| i32::try_from(*n).is_err())
+}
+
+struct Reference<'a> {
+    strips: &'a [Slice<'a>],
+    n: usize,
+}
+impl Visit for Reference<'_> {
+    type Out = Data;
+    fn visit<O: Lane<A>, A: Args>(self) -> Data {
+        let strips = A::strips(self.strips, self.n);
+        let mut out = Data::zeros(<O::Out as Elem>::DTYPE, self.n);
+        let elements = <O::Out as Elem>::of_mut(out.slice_mut());
+        for (i, y) in elements.iter_mut().enumerate() {
+            *y = O::reference(A::at(strips, i));
+        }
+        out
+    }
+}
+
+/// One element by a scalar operation's reference.
+pub fn lane(op: ScalarOp, args: &[Literal]) -> Literal {
+    let args: Vec<Datum> = args.iter().map(|&x| Datum::scalar(x)).collect();
+    let refs: Vec<&Datum> = args.iter().collect();
+    let dtype = op.infer(&refs.iter().map(|a| a.ty.dtype).collect::<Vec<_>>()).expect("types were inferred");
+    scalar(op, &refs, Type::scalar(dtype)).data.get(0)
+}
+
+/// `x` repeated along unit axes (or everywhere, for a scalar) to `shape`.
+fn stretch(x: &Datum, shape: &[usize]) -> Datum {
+    if x.ty.shape == shape {
+        return x.clone();
+    }
+    let from = &x.ty.shape;
+    let at: Vec<usize> = positions(shape)
+        .map(|p| {
+            let p: Vec<usize> = from.iter().zip(&p).map(|(&n, &i)| if n == 1 { 0 } else { i }).collect();
+            flatten(&p, from)
+        })
+        .collect();
+    pick(&[x], Type::new(x.ty.dtype, shape), at.into_iter().map(|i| (0, i)))
+}
+
+/// A value whose elements come from these (operand, position) pairs.
+pub(super) fn pick(args: &[&Datum], ty: Type, from: impl Iterator<Item = (usize, usize)>) -> Datum {
+    let from: Vec<(usize, usize)> = from.collect();
+    let mut data = Data::zeros(ty.dtype, from.len());
+    if let [x] = args {
+        data = x.data.gather(from.iter().map(|&(_, i)| Some(i)), Literal::new(ty.dtype, 0.0));
+    } else {
+        from.iter().enumerate().for_each(|(to, &(k, i))| data.set(to, args[k].data.get(i)));
+    }
+    let dirty = args.iter().any(|a| a.poison.is_some());
+    let poison = if dirty { from.iter().map(|&(k, i)| args[k].is_poison(i)).collect() } else { vec![] };
+    Datum::new(ty, data).with_poison(poison)
+}
+
+/// Applies a structural operation.
+///
+/// # Errors
+/// A fault of the data: an index out of range or poisoned.
+pub fn structural(op: &StructuralOp, args: &[&Datum], ty: Type) -> Result<Datum, Diag> {
+    let dims: Vec<_> = args.iter().map(|a| a.ty.dims()).collect();
+    let dims: Vec<_> = dims.iter().map(|d| &d[..]).collect();
+    // Folds are computed with their axes, of extent 1; without them the elements are in the same order.
+    let folded = |axes: &[usize]| {
+        let mut shape = args[0].ty.shape.clone();
+        axes.iter().for_each(|&axis| shape[axis] = 1);
+        Type { shape, ..ty }
+    };
+    Ok(match op.access(&dims) {
+        Access::Map(pieces) => {
+            let shapes: Vec<&[usize]> = args.iter().map(|a| &a.ty.shape[..]).collect();
+            let at: Vec<_> = positions(&ty.shape).map(|p| source(&pieces, &shapes, &p)).collect();
+            pick(args, ty, at.into_iter())
+        }
+        Access::Flat => Datum { ty, ..args[0].clone() },
+        Access::Contract { batch, contract } => dot(args[0], args[1], &batch, &contract, ty),
+        Access::Fold { op, axes } => Datum { ty: ty.clone(), ..fold(op, args[0], &axes, folded(&axes)) },
+        Access::Nest(own) => nest(&own, args, ty),
+        Access::Scan { op, axis, reverse } => scan(op, args[0], axis, reverse),
+        Access::Arg { max, axis } => Datum { ty: ty.clone(), ..arg(max, args[0], axis, folded(&[axis])) },
+        Access::Gather { windows, checked } => gather(&windows, checked, args[0], args[1], ty)?,
+        Access::Scatter { windows, op } => scatter(&windows, op, args[0], args[1], args[2])?,
+        Access::Sort { axis, order, positions } => super::sort::sorted(args[0], axis, order, positions, ty),
+        Access::Iota { axis } => {
+            let mut data = Data::zeros(ty.dtype, ty.elements());
+            for (i, p) in positions(&ty.shape).enumerate() {
+                data.set(i, Literal::int(ty.dtype, p[axis] as i64));
+            }
+            Datum::new(ty, data)
+        }
+        Access::Cast => args[0].cast(ty.dtype),
+        Access::Bitcast => {
+            let data = Data::from_bytes(ty.dtype, &args[0].data.to_bytes());
+            Datum { data, ty, ..args[0].clone() }
+        }
+        Access::Powi(exponent) => powi(args[0], exponent),
+    })
+}
+
+/// Returns the operand and the position of an element of an [`Access::Map`].
+pub fn source(pieces: &[Piece], shapes: &[&[usize]], at: &[usize]) -> (usize, usize) {
+    let number = |d: &pallas_ir::Dim| d.as_number().expect("sizes are numbers at run time");
+    let inside =
+        |p: &&Piece| p.bounds.iter().all(|(axis, lo, hi)| (number(lo)..number(hi)).contains(&(at[*axis] as i64)));
+    let piece = pieces.iter().find(inside).expect("pieces cover the result");
+    let position = |i: &Index| number(&i.offset) + i.axis.map_or(0, |a| number(&i.stride) * at[a] as i64);
+    let index: Vec<usize> = piece.index.iter().map(|i| position(i) as usize).collect();
+    (piece.operand, flatten(&index, shapes[piece.operand]))
+}
+
+/// Powers by repeated multiplication, in the element's own arithmetic.
+fn powi(x: &Datum, exponent: i32) -> Datum {
+    let ty = x.ty.clone();
+    let one = stretch(&Datum::scalar(Literal::new(ty.dtype, 1.0)), &ty.shape);
+    let (mut y, mut square, mut left) = (one.clone(), x.clone(), exponent.unsigned_abs());
+    while left > 0 {
+        if left & 1 == 1 {
+            y = scalar(ScalarOp::Mul, &[&y, &square], ty.clone());
+        }
+        square = scalar(ScalarOp::Mul, &[&square, &square], ty.clone());
+        left >>= 1;
+    }
+    let y = if exponent < 0 { scalar(ScalarOp::Div, &[&one, &y], ty) } else { y };
+    Datum { poison: x.poison.clone(), ..y }
+}
+
+fn dot(a: &Datum, b: &Datum, batch: &[(usize, usize)], contract: &[(usize, usize)], ty: Type) -> Datum {
+    let (wide_a, wide_b) = (a.data.cast(ty.dtype), b.data.cast(ty.dtype));
+    // For one operand, the strides of its axes in the result (batch and free axes), and of the axes that are summed
+    // over.
+    let side = |x: &Datum, own: fn(&(usize, usize)) -> usize| {
+        let step = strides(&x.ty.shape);
+        let used: Vec<usize> = batch.iter().chain(contract).map(own).collect();
+        let free: Vec<usize> = (0..step.len()).filter(|axis| !used.contains(axis)).map(|axis| step[axis]).collect();
+        let of = |pairs: &[(usize, usize)]| pairs.iter().map(|p| step[own(p)]).collect::<Vec<_>>();
+        (of(batch), free, of(contract))
+    };
+    let (batch_a, free_a, inner_a) = side(a, |p| p.0);
+    let (batch_b, free_b, inner_b) = side(b, |p| p.1);
+    let outer_a = [batch_a, free_a.clone(), vec![0; free_b.len()]].concat();
+    let outer_b = [batch_b, vec![0; free_a.len()], free_b].concat();
+    let offsets = |shape: &[usize], in_a: &[usize], in_b: &[usize]| -> Vec<(usize, usize)> {
+        positions(shape).map(|p| (flatten_with(&p, in_a), flatten_with(&p, in_b))).collect()
+    };
+    let inner: Vec<usize> = contract.iter().map(|p| a.ty.shape[p.0]).collect();
+    let (pairs, ks) = (offsets(&ty.shape, &outer_a, &outer_b), offsets(&inner, &inner_a, &inner_b));
+    let data = contract_data(&wide_a, &wide_b, &pairs, &ks);
+    let dirty = a.poison.is_some() || b.poison.is_some();
+    let bad = |&(x, y): &(usize, usize)| ks.iter().any(|(i, j)| a.is_poison(x + i) || b.is_poison(y + j));
+    Datum::new(ty, data).with_poison(if dirty { pairs.iter().map(bad).collect() } else { vec![] })
+}
+
+fn contract_data(a: &Data, b: &Data, pairs: &[(usize, usize)], ks: &[(usize, usize)]) -> Data {
+    macro_rules! sum {
+        ($($Variant:ident $zero:expr, |$s:ident, $x:ident, $y:ident| $step:expr;)*) => {
+            match (a, b) {
+                $((Data::$Variant(a), Data::$Variant(b)) => Data::$Variant(
+                    pairs.iter().map(|&(i, j)| ks.iter().fold($zero, |$s, &(k, l)| { let ($x, $y) = (a[i + k], b[j + l]); $step })).collect()),)*
+                _ => unreachable!("both sides were cast to the accumulator"),
+            }
+        };
+    }
+    sum! {
+        F32 0.0, |s, x, y| s + x * y; F64 0.0, |s, x, y| s + x * y;
+        F16 half::f16::ZERO, |s, x, y| s + x * y; Bf16 half::bf16::ZERO, |s, x, y| s + x * y;
+        I8 0_i8, |s, x, y| s.wrapping_add(x.wrapping_mul(y)); U8 0_u8, |s, x, y| s.wrapping_add(x.wrapping_mul(y));
+        I16 0_i16, |s, x, y| s.wrapping_add(x.wrapping_mul(y)); U16 0_u16, |s, x, y| s.wrapping_add(x.wrapping_mul(y));
+        I32 0_i32, |s, x, y| s.wrapping_add(x.wrapping_mul(y)); U32 0_u32, |s, x, y| s.wrapping_add(x.wrapping_mul(y));
+        I64 0_i64, |s, x, y| s.wrapping_add(x.wrapping_mul(y)); U64 0_u64, |s, x, y| s.wrapping_add(x.wrapping_mul(y));
+        Bool false, |s, x, y| s | (x & y);
+    }
+}
+
+pub(super) fn strides(shape: &[usize]) -> Vec<usize> {
+    (0..shape.len()).map(|i| shape[i + 1..].iter().product()).collect()
+}
+
+/// Folds whole slices at a time: step `k` combines element `k` of every group at once.
+fn fold(op: ScalarOp, x: &Datum, axes: &[usize], ty: Type) -> Datum {
+    let extents: Vec<usize> = axes.iter().map(|&a| x.ty.shape[a]).collect();
+    let step = strides(&x.ty.shape);
+    let bases: Vec<usize> = positions(&ty.shape).map(|p| flatten_with(&p, &step)).collect();
+    let start = stretch(&Datum::scalar(op.neutral(ty.dtype).expect("types were inferred")), &ty.shape);
+    positions(&extents).fold(start, |sum, k| {
+        let off: usize = k.iter().zip(axes).map(|(k, &a)| k * step[a]).sum();
+        let slice = pick(&[x], ty.clone(), bases.iter().map(|b| (0, b + off)));
+        scalar(op, &[&sum, &slice], ty.clone())
+    })
+}
+
+/// Folds whole results at a time: each step folds one position of the axes that are no result's into every element.
+fn nest(nest: &Nest, args: &[&Datum], ty: Type) -> Datum {
+    let wide: Vec<Datum> = args.iter().map(|a| Datum { data: a.data.cast(ty.dtype), ..(*a).clone() }).collect();
+    let (parallel, folded) = (nest.parallel(), nest.folded());
+    let extents = |axes: &[usize]| axes.iter().map(|&a| nest.axes[a].extent as usize).collect::<Vec<_>>();
+    let neutral = nest.op.neutral(ty.dtype).expect("types were inferred");
+    let mut sum = stretch(&Datum::scalar(neutral), &ty.shape);
+    if args.iter().any(|a| a.poison.is_some()) {
+        sum.poison = Some(vec![false; ty.elements()]);
+    }
+    for inner in positions(&extents(&folded)) {
+        // For each element of the result: where the operands' elements lie, if there are any.
+        let read = |outer: Vec<usize>| {
+            let mut at = vec![0; nest.axes.len()];
+            parallel.iter().zip(&outer).chain(folded.iter().zip(&inner)).for_each(|(&a, &i)| at[a] = i as i64);
+            let to = Nest::flat(&nest.result, &at, &ty.shape).expect("a nest writes inside of its result");
+            let from = nest.operands.iter().zip(args).map(|(place, x)| Nest::flat(place, &at, &x.ty.shape));
+            Some((to, from.collect::<Option<Vec<usize>>>()?))
+        };
+        let (to, from): (Vec<usize>, Vec<Vec<usize>>) = positions(&extents(&parallel)).filter_map(read).unzip();
+        let part = |i: usize| pick(&[&wide[i]], Type::new(ty.dtype, [to.len()]), from.iter().map(|f| (0, f[i])));
+        let parts: Vec<Datum> = (0..args.len()).map(part).collect();
+        let term = match &parts[..] {
+            [a, b] => scalar(ScalarOp::Mul, &[a, b], Type::new(ty.dtype, [to.len()])),
+            _ => parts[0].clone(),
+        };
+        let own = pick(&[&sum], term.ty.clone(), to.iter().map(|&i| (0, i)));
+        let next = scalar(nest.op, &[&own, &term], term.ty.clone());
+        for (k, &i) in to.iter().enumerate() {
+            sum.data.set(i, next.data.get(k));
+            if next.is_poison(k) {
+                sum.poison.as_mut().expect("an operand has poison")[i] = true;
+            }
+        }
+    }
+    Datum::new(ty, sum.data).with_poison(sum.poison.unwrap_or_default())
+}
+
+pub(super) fn flatten_with(at: &[usize], step: &[usize]) -> usize {
+    at.iter().zip(step).map(|(i, s)| i * s).sum()
+}
+
+fn scan(op: ScalarOp, x: &Datum, axis: usize, reverse: bool) -> Datum {
+    let (shape, step) = (&x.ty.shape, strides(&x.ty.shape));
+    let mut out = x.clone();
+    let n = shape[axis];
+    let mut groups = shape.clone();
+    groups[axis] = groups[axis].min(1);
+    for base in positions(&groups).map(|p| flatten_with(&p, &step)) {
+        for k in 1..n {
+            let (to, from) = if reverse { (n - 1 - k, n - k) } else { (k, k - 1) };
+            let (to, from) = (base + to * step[axis], base + from * step[axis]);
+            let y = lane(op, &[out.data.get(from), x.data.get(to)]);
+            out.data.set(to, y);
+            if out.is_poison(from) {
+                out.poison.as_mut().expect("it has poison")[to] = true;
+            }
+        }
+    }
+    out
+}
+
+fn arg(max: bool, x: &Datum, axis: usize, ty: Type) -> Datum {
+    let (step, n) = (strides(&x.ty.shape), x.ty.shape[axis]);
+    let better = Some(if max { Ordering::Greater } else { Ordering::Less });
+    let (mut data, mut poison) = (Data::zeros(DType::I32, ty.elements()), vec![]);
+    for (i, p) in positions(&ty.shape).enumerate() {
+        let at = |k: usize| flatten_with(&p, &step) + k * step[axis];
+        let wins = |k: usize, best: usize| {
+            let (a, b) = (x.data.get(at(k)), x.data.get(at(best)));
+            if x.ty.dtype.is_float() {
+                // The first NaN wins.
+                let (a, b) = (a.as_f64(), b.as_f64());
+                return !b.is_nan() && (a.is_nan() || a.partial_cmp(&b) == better);
+            }
+            // Compared as integers, since f64 cannot represent all 64-bit values.
+            let unsigned = x.ty.dtype == DType::U64;
+            Some(if unsigned { a.bits.cmp(&b.bits) } else { a.as_i64().cmp(&b.as_i64()) }) == better
+        };
+        let best = (1..n).fold(0, |best, k| if wins(k, best) { k } else { best });
+        data.set(i, Literal::int(DType::I32, best as i64));
+        poison.push((0..n).any(|k| x.is_poison(at(k))));
+    }
+    Datum::new(ty, data).with_poison(poison)
+}

@@ -1,0 +1,34 @@
+//! Counts of the elements that interpreted kernels load, which show that a block was not read.
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+/// Elements loaded from inputs, by kernel and operand.
+pub type Loads = BTreeMap<(String, String), u64>;
+
+thread_local! {
+    static LOADS: RefCell<Option<Loads>> = const { RefCell::new(None) };
+}
+
+/// Runs `f` and counts the elements that kernels on the interpreter, called by this thread, load from each input. Elements
+/// outside of the array and masked elements are not counted.
+pub fn loads<R>(f: impl FnOnce() -> R) -> (R, Loads) {
+    /// Puts back what was counted around this call, also after a panic.
+    struct Restore(Option<Loads>);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            LOADS.replace(self.0.take());
+        }
+    }
+    let _outer = Restore(LOADS.replace(Some(Loads::new())));
+    let result = f();
+    (result, LOADS.take().unwrap_or_default())
+}
+
+/// A load of so many elements.
+pub(super) fn note(kernel: &str, operand: &str, elements: impl FnOnce() -> usize) {
+    LOADS.with_borrow_mut(|loads| {
+        if let Some(loads) = loads {
+            *loads.entry((kernel.into(), operand.into())).or_default() += elements() as u64;
+        }
+    });
+}

@@ -1,0 +1,210 @@
+//! Interprets the tile IR, instruction by instruction, on a [`Machine`].
+use super::datum::Datum;
+use super::eval;
+use super::fault::Fault;
+use super::machine::Machine;
+use super::values;
+use pallas_ir::{DType, Inst, InstId, Kernel, Literal, Loc, Op, RegionId, Value};
+use std::sync::Arc;
+
+/// The oracle's order of parallel programs is random but fixed, so that a failure repeats.
+const SEED: u64 = 0x5eed;
+
+/// Runs every program of a traced kernel.
+///
+/// # Errors
+/// The first fault.
+pub fn run(machine: &mut Machine) -> Result<(), Fault> {
+    let body = machine.kernel().body;
+    for steps in machine.schedule(SEED) {
+        machine.begin_lane();
+        for program in steps {
+            machine.begin_step(program);
+            Walk::new(machine).region(body, &[])?;
+        }
+    }
+    Ok(())
+}
+
+/// Runs an operand's index map for the current step.
+///
+/// # Errors
+/// A prefetched value it uses is out of range.
+pub(super) fn index_map(machine: &mut Machine, map: RegionId) -> Result<Vec<i64>, Fault> {
+    let ids: Vec<Datum> = machine.program.iter().map(|&p| Datum::scalar(Literal::int(DType::I32, p))).collect();
+    let index = Walk::new(machine).region(map, &ids)?;
+    Ok(index.iter().map(|d| d.data.get(0).as_i64()).collect())
+}
+
+struct Walk<'m> {
+    machine: &'m mut Machine,
+    kernel: Arc<Kernel>,
+    values: Vec<Option<Datum>>,
+}
+
+impl<'m> Walk<'m> {
+    fn new(machine: &'m mut Machine) -> Self {
+        let kernel = Arc::clone(machine.kernel());
+        Walk { values: vec![None; kernel.values.len()], machine, kernel }
+    }
+    fn get(&self, v: Value) -> &Datum {
+        self.values[v.index()].as_ref().expect("the verifier checks dominance")
+    }
+    fn region(&mut self, region: RegionId, params: &[Datum]) -> Result<Vec<Datum>, Fault> {
+        let kernel = Arc::clone(&self.kernel);
+        let region = kernel.region(region);
+        for (&p, x) in region.params.iter().zip(params) {
+            self.values[p.index()] = Some(x.clone());
+        }
+        for &i in &region.insts {
+            self.inst(i)?;
+        }
+        Ok(region.yields.iter().map(|&v| self.get(v).clone()).collect())
+    }
+    fn inst(&mut self, id: InstId) -> Result<(), Fault> {
+        let kernel = Arc::clone(&self.kernel);
+        let (inst, loc) = (kernel.inst(id), kernel.loc(id));
+        let results = match &inst.op {
+            Op::If => self.branch(inst, loc)?,
+            Op::For { reverse } => self.count(inst, *reverse, loc)?,
+            Op::While => self.repeat(inst, loc)?,
+            _ => {
+                let args: Vec<Datum> = inst.args.iter().map(|&v| self.get(v).clone()).collect();
+                let args: Vec<&Datum> = args.iter().collect();
+                let ty = inst.results.first().map(|&v| self.kernel.ty(v).clone());
+                step(self.machine, &inst.op, &args, ty, loc)?.into_iter().collect()
+            }
+        };
+        for (&v, x) in inst.results.iter().zip(results) {
+            self.values[v.index()] = Some(x);
+        }
+        Ok(())
+    }
+    fn integer(&self, v: Value, what: &str, loc: Loc) -> Result<i64, Fault> {
+        self.machine.integer(self.get(v), what, loc)
+    }
+    fn branch(&mut self, inst: &Inst, loc: Loc) -> Result<Vec<Datum>, Fault> {
+        let side = if self.integer(inst.args[0], "the condition of this `if`", loc)? != 0 { 0 } else { 1 };
+        self.region(inst.regions[side], &[])
+    }
+    fn count(&mut self, inst: &Inst, reverse: bool, loc: Loc) -> Result<Vec<Datum>, Fault> {
+        let bound = |i: usize| self.integer(inst.args[i], "a bound of this `for`", loc);
+        let (lo, hi, step) = (bound(0)?, bound(1)?, bound(2)?);
+        let trips = trip_count(lo, hi, step).map_err(|m| self.machine.fault_at("step", loc, m))?;
+        let mut carried: Vec<Datum> = inst.args[3..].iter().map(|&v| self.get(v).clone()).collect();
+        for k in 0..trips {
+            let k = if reverse { trips - 1 - k } else { k };
+            let index = Datum::scalar(Literal::int(DType::I32, lo + k * step));
+            carried = self.region(inst.regions[0], &[vec![index], carried].concat())?;
+        }
+        Ok(carried)
+    }
+    fn repeat(&mut self, inst: &Inst, loc: Loc) -> Result<Vec<Datum>, Fault> {
+        let mut carried: Vec<Datum> = inst.args.iter().map(|&v| self.get(v).clone()).collect();
+        for turns in 0.. {
+            self.machine.turn(turns, loc)?;
+            let mut tested = self.region(inst.regions[0], &carried)?;
+            let go = self.machine.integer(&tested.remove(0), "the condition of this `while`", loc)?;
+            if go == 0 {
+                return Ok(tested);
+            }
+            carried = self.region(inst.regions[1], &tested)?;
+        }
+        unreachable!("a turn too many is an error")
+    }
+}
+
+/// Number of iterations of a `for`.
+///
+/// # Errors
+/// The step is not positive.
+pub fn trip_count(lo: i64, hi: i64, step: i64) -> Result<i64, String> {
+    if step < 1 {
+        return Err(step_refused(step));
+    }
+    Ok(((hi - lo).max(0) + step - 1) / step)
+}
+/// The message for a step that is not positive.
+pub fn step_refused(step: i64) -> String {
+    format!("the step of this `for` is {step}; it must be at least 1")
+}
+
+/// Computes one operation without regions: shared by the walker and by eager execution.
+///
+/// # Errors
+/// The fault that the machine or the data shows.
+pub fn step(
+    machine: &mut Machine,
+    op: &Op,
+    args: &[&Datum],
+    ty: Option<pallas_ir::Type>,
+    loc: Loc,
+) -> Result<Option<Datum>, Fault> {
+    let int = |x: i64| Datum::scalar(Literal::int(DType::I32, x));
+    let typed = || ty.clone().expect("the operation has a result");
+    let loaded = args.iter().any(|a| a.loaded) || matches!(op, Op::Param(_) | Op::Prefetch(_) | Op::Load { .. });
+    if let (Op::Scalar(op), false) = (op, loaded)
+        && let Some((i, n)) = eval::overflow(*op, args, &typed())
+    {
+        let at = if args.iter().all(|a| a.ty.is_scalar()) {
+            String::new()
+        } else {
+            format!(" at {:?}", super::datum::unflatten(i, &typed().shape))
+        };
+        let message = format!("a position{at} is {n}, which no i32 is: it wraps around");
+        let help = "positions end at 2^31 - 1; for numbers that shall wrap around, `.cast::<u32>()` first";
+        return Err(machine.fault("position", loc, message, help));
+    }
+    let result = match op {
+        Op::Const(x) => Datum::scalar(*x),
+        Op::Scalar(op) => eval::scalar(*op, args, typed()),
+        Op::Structural(op) => {
+            let located =
+                |d: pallas_ir::Diag| machine.fault_at(d.code, loc, format!("{}\n  help: {}", d.message, d.help));
+            eval::structural(op, args, typed()).map_err(located)?
+        }
+        Op::ProgramId(axis) => int(machine.program[*axis]),
+        Op::NumPrograms(axis) => int(machine.grid[*axis]),
+        Op::NumSteps(axis) => int(machine.steps[*axis]),
+        Op::Extent(dim) => int(machine.sizes[dim.index()]),
+        Op::Param(o) => Datum::scalar(machine.param(*o)),
+        Op::Prefetch(o) => machine.prefetch(*o, args, loc)?,
+        Op::Load { from, view, .. } => machine.load(*from, view, args, loc)?,
+        Op::Valid { of, view, axis } => machine.valid(*of, view, *axis, args, loc)?,
+        Op::Store { to, view, .. } => {
+            machine.store(*to, view, args, loc)?;
+            return Ok(None);
+        }
+        Op::DebugPrint(label) => {
+            let line = format!("{loc}: program {:?}: {label} = {}", machine.program, show(args[0]));
+            machine.log.push(line);
+            return Ok(None);
+        }
+        Op::DebugAssert(message) => {
+            if args[0].poison.is_some() {
+                return Err(machine.undefined(args[0], "the condition of this assertion", loc));
+            }
+            if let Some(i) = (0..args[0].data.len()).find(|&i| args[0].data.get(i).as_i64() == 0) {
+                let at = super::datum::unflatten(i, &args[0].ty.shape);
+                return Err(machine.fault_at("assert", loc, format!("assertion failed at {at:?}: {message}")));
+            }
+            return Ok(None);
+        }
+        Op::If | Op::For { .. } | Op::While => unreachable!("regions are walked by their owner"),
+    };
+    values::judge(machine, op, args, &result, loc)?;
+    // An undefined element of a result comes from the same place as one of an operand.
+    let origin = || args.iter().filter(|x| x.poison.is_some()).find_map(|x| x.origin.clone());
+    let origin = result.origin.clone().or_else(|| if result.poison.is_some() { origin() } else { None });
+    Ok(Some(Datum { origin, loaded, ..result }))
+}
+
+/// A value as `debug_print` shows it.
+pub fn show(x: &Datum) -> String {
+    let element = |i: usize| if x.is_poison(i) { "undefined".to_string() } else { x.data.get(i).to_string() };
+    if x.ty.is_scalar() {
+        return element(0);
+    }
+    let shown: Vec<String> = (0..x.data.len().min(64)).map(element).collect();
+    format!("{} [{}{}]", x.ty, shown.join(", "), if x.data.len() > 64 { ", .." } else { "" })
+}

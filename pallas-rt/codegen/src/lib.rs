@@ -1,0 +1,13 @@
+//! What runs a kernel's tile IR: the strict interpreter, passes, native CPU code, WGSL.
+//!
+//! `pallas-rt` binds arrays to kernels, holds devices, and exports what users see; nothing here is theirs to import.
+//! No module here knows an array, a device or a graph.
+pub mod cpu;
+pub mod interp;
+pub mod passes;
+#[allow(unsafe_code, reason = "slices of raw memory")]
+pub mod raw;
+pub mod target;
+// Unit tests write shaders as well.
+#[cfg(any(feature = "wgsl", test))]
+pub mod wgsl;

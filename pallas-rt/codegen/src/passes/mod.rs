@@ -1,0 +1,75 @@
+//! Passes over the tile IR. [`PIPELINE`] runs on every kernel, [`PLACEMENT`] before a GPU's placement.
+//!
+//! - [`lower`] replaces blocks by array positions and sequential axes by loops;
+//! - [`simplify`] folds constants and removes repeated computations;
+//! - [`peel`] moves first and last steps out of their loop;
+//! - [`promote`] replaces scratch by values;
+//! - [`sink_reductions`] moves reductions of sums after their loop;
+//! - [`software_pipeline`] moves loads one or more steps ahead;
+//! - [`resume`] splits sequential axes into ranges, for several dispatches;
+//! - [`positions`] knows where index maps put blocks;
+//! - [`rewrite`] copies a kernel, [`variables`] lists the variables of control flow, for all passes.
+//!
+//! Those of placement alone are compiled with the feature `wgsl`, and for unit tests.
+#[cfg(any(feature = "wgsl", test))]
+mod axis;
+#[cfg(any(feature = "wgsl", test))]
+pub(crate) mod liveness;
+pub(crate) mod lower;
+#[cfg(any(feature = "wgsl", test))]
+mod peel;
+pub mod positions;
+#[cfg(any(feature = "wgsl", test))]
+mod promote;
+#[cfg(any(feature = "wgsl", test))]
+#[allow(dead_code, reason = "those who only write shaders launch nothing")]
+pub mod resume;
+pub(crate) mod rewrite;
+pub(crate) mod simplify;
+#[cfg(any(feature = "wgsl", test))]
+mod sink_reductions;
+#[cfg(any(feature = "wgsl", test))]
+mod software_pipeline;
+#[cfg(any(feature = "wgsl", test))]
+mod staged;
+#[cfg(test)]
+mod tests;
+#[cfg(any(feature = "wgsl", test))]
+pub(crate) mod variables;
+
+#[cfg(any(feature = "wgsl", test))]
+pub use staged::{PLACEMENT, PlacementPass, Staged};
+
+use pallas_ir::{Access, Dim, Inst, Kernel, StructuralOp};
+
+/// A pass: its name in dumps, and what it does.
+pub type Pass = (&'static str, fn(&Kernel) -> Kernel);
+
+/// From the traced form to what backends read.
+pub const PIPELINE: &[Pass] = &[("lower", lower::lower), ("simplify", simplify::simplify)];
+
+/// Runs the pipeline; debug builds verify what goes in and what each pass makes.
+pub fn run(kernel: &Kernel) -> Kernel {
+    verified("tracing", kernel);
+    PIPELINE.iter().fold(kernel.clone(), |before, (name, pass)| {
+        let after = pass(&before);
+        verified(name, &after);
+        after
+    })
+}
+
+/// Stops at a kernel that is not well formed: a mistake in this crate, not in the user's kernel.
+fn verified(stage: &str, kernel: &Kernel) {
+    if cfg!(debug_assertions)
+        && let Err(violation) = pallas_ir::verify(kernel)
+    {
+        panic!("after {stage}: {violation}\n{kernel}");
+    }
+}
+
+/// The access form of an instruction's operation.
+pub fn access(kernel: &Kernel, op: &StructuralOp, inst: &Inst) -> Access {
+    let dims: Vec<Vec<Dim>> = inst.args.iter().map(|&v| kernel.ty(v).dims()).collect();
+    let dims: Vec<&[Dim]> = dims.iter().map(|d| &d[..]).collect();
+    op.access(&dims)
+}

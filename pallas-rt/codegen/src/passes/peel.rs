@@ -1,0 +1,147 @@
+//! First and last steps of the innermost sequential axis leave its loop.
+//!
+//! ```text
+//! for s in 0..n { if s == 0 { A }; B; if s == n - 1 { C } }    ->    A; for s in 0..n { B }; C
+//! ```
+//!
+//! A launch has no axis without steps, so A and C run. A moves only if nothing in front of it touches memory that changes,
+//! C only if nothing behind it does; neither if it has loops of its own, so that a region's first loop is still its axis.
+use super::axis::Axis;
+use super::rewrite::Rewrite;
+use super::simplify::{pure, simplify};
+use super::staged::Staged;
+use pallas_ir::{DType, Inst, InstId, Kernel, Literal, Loc, Op, ScalarOp, Value};
+
+/// Peels the innermost of the sequential axes. A range of steps need not have the first or the last.
+pub(super) fn peel(staged: &mut Staged) {
+    if staged.resumed {
+        return;
+    }
+    let kernel = peeled(&staged.kernel, staged.sequential);
+    staged.kernel = simplify(kernel.as_ref().unwrap_or(&staged.kernel));
+}
+
+/// The kernel without its first and last step in the loop; `None` if neither moves.
+fn peeled(kernel: &Kernel, sequential: usize) -> Option<Kernel> {
+    let axis = Axis::innermost(kernel, sequential)?;
+    let peel = Peel { k: kernel, axis };
+    let (first, last) = (peel.first(), peel.last());
+    if first.is_none() && last.is_none() {
+        return None;
+    }
+    let mut rewrite = Rewrite::of(kernel);
+    rewrite.region(kernel.body, &mut |r, inst, loc| peel.inst(r, inst, loc, first, last));
+    Some(rewrite.finish())
+}
+
+struct Peel<'k> {
+    k: &'k Kernel,
+    axis: Axis<'k>,
+}
+
+impl Peel<'_> {
+    fn steps(&self) -> Value {
+        self.k.inst(self.axis.at).args[1]
+    }
+    /// The guard of the first step.
+    fn first(&self) -> Option<InstId> {
+        let insts = &self.k.region(self.axis.body).insts;
+        let at = insts.iter().position(|&i| !pure(&self.k.inst(i).op))?;
+        let quiet = insts[..at].iter().all(|&i| self.steady(&self.k.inst(i).op));
+        let zero = |v: Value| self.constant(v) == Some(0);
+        (quiet && self.guards(insts[at], &zero)).then_some(insts[at])
+    }
+    /// The guard of the last step.
+    fn last(&self) -> Option<InstId> {
+        let insts = &self.k.region(self.axis.body).insts;
+        let at = insts.iter().rposition(|&i| !pure(&self.k.inst(i).op))?;
+        let end = |v: Value| match self.definition(v) {
+            Some(Inst { op: Op::Scalar(ScalarOp::Sub), args, .. }) => {
+                args[0] == self.steps() && self.constant(args[1]) == Some(1)
+            }
+            _ => false,
+        };
+        self.guards(insts[at], &end).then_some(insts[at])
+    }
+    /// Returns true if an instruction is `if index == step { .. }`, possibly with more conditions, and can be moved.
+    fn guards(&self, id: InstId, step: &dyn Fn(Value) -> bool) -> bool {
+        let inst = self.k.inst(id);
+        let alone = matches!(inst.op, Op::If)
+            && inst.results.is_empty()
+            && self.k.region(inst.regions[1]).insts.is_empty()
+            && self.implies(inst.args[0], step);
+        let mut loops = false;
+        self.k.walk(inst.regions.first().copied().unwrap_or(self.axis.body), &mut |_, inner| {
+            loops |= matches!(inner.op, Op::For { .. } | Op::While);
+        });
+        alone && !loops && self.needs(inst).into_iter().all(|v| self.movable(v))
+    }
+    fn implies(&self, condition: Value, step: &dyn Fn(Value) -> bool) -> bool {
+        match self.definition(condition) {
+            Some(Inst { op: Op::Scalar(ScalarOp::Eq), args, .. }) => {
+                args[0] == self.axis.index() && step(args[1]) || args[1] == self.axis.index() && step(args[0])
+            }
+            Some(Inst { op: Op::Scalar(ScalarOp::BitAnd), args, .. }) => args.iter().any(|&v| self.implies(v, step)),
+            _ => false,
+        }
+    }
+    fn definition(&self, v: Value) -> Option<&Inst> {
+        let inside = self.axis.defined.get(&v).map(|&i| self.k.inst(i));
+        inside.or_else(|| self.k.insts.iter().find(|inst| inst.results.contains(&v)))
+    }
+    fn constant(&self, v: Value) -> Option<i64> {
+        match self.definition(v)?.op {
+            Op::Const(x) => Some(x.as_i64()),
+            _ => None,
+        }
+    }
+    /// Values of the loop's region that an instruction and its regions read.
+    fn needs(&self, inst: &Inst) -> Vec<Value> {
+        let mut found = inst.args.clone();
+        for &r in &inst.regions {
+            found.extend(&self.k.region(r).yields);
+            self.k.walk(r, &mut |_, inner| {
+                found.extend(&inner.args);
+                inner.regions.iter().for_each(|&r| found.extend(&self.k.region(r).yields));
+            });
+        }
+        found.retain(|v| self.axis.defined.contains_key(v));
+        found
+    }
+    /// Returns true if a value can be recomputed outside of the loop.
+    fn movable(&self, v: Value) -> bool {
+        let Some(&id) = self.axis.defined.get(&v) else { return true };
+        let inst = self.k.inst(id);
+        pure(&inst.op) && self.steady(&inst.op) && inst.args.iter().all(|&v| self.movable(v))
+    }
+    /// Returns true if an operation has the same result before and after the kernel's stores.
+    fn steady(&self, op: &Op) -> bool {
+        !matches!(op, Op::Load { from, .. } if !self.k.is_constant(*from))
+    }
+
+    fn inst(&self, r: &mut Rewrite<'_>, inst: &Inst, loc: Loc, first: Option<InstId>, last: Option<InstId>) -> bool {
+        if !self.axis.is(inst) {
+            return false;
+        }
+        if let Some(guard) = first {
+            let zero = r.out.constant(Literal::int(DType::I32, 0), Loc::NONE);
+            self.step(r, guard, zero);
+        }
+        let moved = |other: &Inst| [first, last].into_iter().flatten().any(|g| std::ptr::eq(self.k.inst(g), other));
+        let body = r.nested(self.axis.body, &mut |_, inst, _| moved(inst));
+        let args = r.args(inst);
+        r.append_nest(inst.op.clone(), args, vec![body], inst, loc);
+        if let Some(guard) = last {
+            let one = r.out.constant(Literal::int(DType::I32, 1), Loc::NONE);
+            let steps = r.get(self.steps());
+            let end = r.out.scalar(ScalarOp::Sub, &[steps, one], Loc::NONE);
+            self.step(r, guard, end);
+        }
+        true
+    }
+    /// Copies a guard, with the step in place of the index.
+    fn step(&self, r: &mut Rewrite<'_>, guard: InstId, step: Value) {
+        let needed = self.needs(self.k.inst(guard));
+        self.axis.again(r, step, needed.iter().map(|v| self.axis.defined[v]).chain([guard]).collect());
+    }
+}

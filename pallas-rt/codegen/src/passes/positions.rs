@@ -1,0 +1,120 @@
+//! Positions of blocks by index maps. Positions are i32.
+//!
+//! An entry of a map that is a sum of multiples of program ids has its range by the grid alone: the launch refuses one that
+//! passes i32, once for each new geometry. Arithmetic of 32 bits gives such an entry right even where a term wraps around.
+//! [`lower`](super::lower) clamps all other entries, to positions that are outside of the array as well.
+use pallas_ir::{At, BlockDim, Diag, Kernel, Op, OperandId, ScalarOp, Value};
+use std::collections::HashMap;
+
+/// `constant + sum of times[axis] * id[axis]`
+#[derive(Clone, Debug)]
+struct Affine {
+    constant: i128,
+    times: Vec<i128>,
+}
+
+impl Affine {
+    fn number(n: i64, axes: usize) -> Affine {
+        Affine { constant: n.into(), times: vec![0; axes] }
+    }
+    fn id(axis: usize, axes: usize) -> Affine {
+        Affine { constant: 0, times: (0..axes).map(|a| i128::from(a == axis)).collect() }
+    }
+    fn plus(&self, other: &Affine, times: i128) -> Option<Affine> {
+        let sum = |a: i128, b: i128| a.checked_add(b.checked_mul(times)?);
+        let terms = self.times.iter().zip(&other.times).map(|(&a, &b)| sum(a, b));
+        Some(Affine { constant: sum(self.constant, other.constant)?, times: terms.collect::<Option<_>>()? })
+    }
+    fn product(&self, other: &Affine) -> Option<Affine> {
+        let zero = Affine::number(0, self.times.len());
+        match (self.is_number(), other.is_number()) {
+            (true, _) => zero.plus(other, self.constant),
+            (_, true) => zero.plus(self, other.constant),
+            (false, false) => None,
+        }
+    }
+    fn is_number(&self) -> bool {
+        self.times.iter().all(|&n| n == 0)
+    }
+    /// The least and the largest value over a grid that has programs.
+    fn range(&self, grid: &[i64]) -> Option<(i128, i128)> {
+        let (mut least, mut most) = (self.constant, self.constant);
+        for (&times, &n) in self.times.iter().zip(grid) {
+            let last = times.checked_mul(i128::from(n) - 1)?;
+            (least, most) = (least.checked_add(last.min(0))?, most.checked_add(last.max(0))?);
+        }
+        Some((least, most))
+    }
+}
+
+/// The entries of an operand's index map, `None` for one that is no sum of multiples of ids. `known` gives the sizes and
+/// the extents of the grid.
+fn entries(kernel: &Kernel, operand: OperandId, known: &dyn Fn(&Op) -> i64) -> Vec<Option<Affine>> {
+    let Some(map) = kernel.operand(operand).map else { return vec![] };
+    let (region, axes) = (kernel.region(map), kernel.grid.len());
+    let params = region.params.iter().enumerate().map(|(axis, &v)| (v, Affine::id(axis, axes)));
+    let mut values: HashMap<Value, Affine> = params.collect();
+    for &id in &region.insts {
+        let inst = kernel.inst(id);
+        let args: Option<Vec<&Affine>> = inst.args.iter().map(|v| values.get(v)).collect();
+        let Some(args) = args else { continue };
+        let made = match (&inst.op, &args[..]) {
+            (Op::Const(x), _) => Some(Affine::number(x.as_i64(), axes)),
+            (Op::ProgramId(axis), _) => Some(Affine::id(*axis, axes)),
+            (Op::NumPrograms(_) | Op::Extent(_), _) => Some(Affine::number(known(&inst.op), axes)),
+            (Op::Scalar(ScalarOp::Add), [a, b]) => a.plus(b, 1),
+            (Op::Scalar(ScalarOp::Sub), [a, b]) => a.plus(b, -1),
+            (Op::Scalar(ScalarOp::Mul), [a, b]) => a.product(b),
+            _ => None,
+        };
+        if let (Some(made), [result]) = (made, &inst.results[..]) {
+            values.insert(*result, made);
+        }
+    }
+    region.yields.iter().map(|v| values.get(v).cloned()).collect()
+}
+
+/// For each dimension of an operand, true if the launch knows the range of its blocks: those of other ones are clamped.
+pub(super) fn known(kernel: &Kernel, operand: OperandId) -> Vec<bool> {
+    // The numbers do not matter here.
+    entries(kernel, operand, &|_| 1).iter().map(Option::is_some).collect()
+}
+
+/// Checks the positions of blocks that follow from the grid alone, for these sizes of dimensions and extents of the grid.
+///
+/// # Errors
+/// A block begins beyond the positions that an i32 can have.
+pub fn check(kernel: &Kernel, sizes: &[i64], grid: &[i64]) -> Result<(), Diag> {
+    if grid.contains(&0) {
+        return Ok(());
+    }
+    let known = |op: &Op| match op {
+        Op::NumPrograms(axis) => grid[*axis],
+        Op::Extent(dim) => sizes[dim.index()],
+        _ => unreachable!("asked for sizes alone"),
+    };
+    for (i, operand) in kernel.operands.iter().enumerate() {
+        let entries = entries(kernel, OperandId(i as u32), &known);
+        for (axis, (entry, block)) in entries.iter().zip(&operand.block).enumerate() {
+            let Some(entry) = entry else { continue };
+            let (size, low) = match *block {
+                BlockDim::Squeezed => (1, 0),
+                BlockDim::Blocked(n) => (n as i128, 0),
+                BlockDim::Element { low, .. } => (1, low as i128),
+            };
+            let position = |index: i128| index.checked_mul(size)?.checked_sub(low).map(i32::try_from)?.ok();
+            let range = entry.range(grid);
+            if range.is_none_or(|(least, most)| position(least).is_none() || position(most).is_none()) {
+                let most = range.map_or("more than 2^127".into(), |(least, most)| format!("{least} to {most}"));
+                let message = format!(
+                    "the index map of `{}` gives {most} in dimension {axis}, for blocks of {size}: they begin beyond \
+                     2^31 - 1, where positions end",
+                    operand.name
+                );
+                let help = "check the grid and the map: no array has a block there";
+                return Err(Diag::new("block-range", At::Op, message, help));
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,174 @@
+//! Scratch that is only loaded and stored whole -> values carried by loops and branches.
+//!
+//! ```text
+//! for j { store x %0; %1 = load x; .. }    ->  for j carrying %x { .. }         the load is the last value stored
+//! if c { store x %2 }                      ->  %x' = if c { yield %2 } else { yield %x }
+//! ```
+//!
+//! Reads before the first store give zeros; the strict interpreter has reported them before. Placement wants values: it
+//! keeps them in registers, where scratch would be memory that threads must meet around.
+use super::rewrite::Rewrite;
+use super::staged::Staged;
+use pallas_ir::{
+    Builder, Inst, Kernel, Literal, Loc, Op, OperandId, OperandKind, RegionId, ScalarOp, Type, Value, View, ViewAxis,
+    structural::Broadcast,
+};
+
+/// Promotes every scratch buffer that can be, but for those that are kept.
+pub(super) fn promote(staged: &mut Staged) {
+    let kernel = &staged.kernel;
+    let mut scratch = promotable(kernel);
+    scratch.retain(|id| !staged.kept.contains(id));
+    if scratch.is_empty() {
+        return;
+    }
+    let mut rewrite = Rewrite::of(kernel);
+    let now = scratch.iter().map(|&id| zeros(&mut rewrite.out, &buffer_type(kernel, id))).collect();
+    let mut promote = Promote { old: kernel, scratch, now, carried: vec![] };
+    rewrite.region(kernel.body, &mut |r, inst, loc| promote.inst(r, inst, loc));
+    staged.carried = promote.carried;
+    staged.kernel = rewrite.finish();
+}
+
+/// Scratch whose every access is the whole buffer.
+fn promotable(kernel: &Kernel) -> Vec<OperandId> {
+    let scratch = |id: OperandId| kernel.operand(id).kind == OperandKind::Scratch;
+    let mut whole: Vec<bool> = (0..kernel.operands.len()).map(|i| scratch(OperandId(i as u32))).collect();
+    kernel.walk(kernel.body, &mut |_, inst| match &inst.op {
+        Op::Load { from: id, view, .. } | Op::Store { to: id, view, .. } => {
+            whole[id.index()] &= is_whole(view, &buffer_type(kernel, *id).shape);
+        }
+        Op::Valid { of, .. } => whole[of.index()] = false,
+        _ => {}
+    });
+    (0..).map(OperandId).zip(whole).filter(|(_, whole)| *whole).map(|(id, _)| id).collect()
+}
+
+fn is_whole(view: &View, shape: &[usize]) -> bool {
+    view.axes.iter().zip(shape).all(|(axis, &n)| *axis == ViewAxis::whole(n)) && view.axes.len() == shape.len()
+}
+
+fn buffer_type(kernel: &Kernel, id: OperandId) -> Type {
+    let operand = kernel.operand(id);
+    Type::new(operand.dtype, operand.block_shape())
+}
+
+fn zeros(out: &mut Builder, ty: &Type) -> Value {
+    let zero = out.constant(Literal::new(ty.dtype, 0.0), Loc::NONE);
+    if ty.is_scalar() {
+        return zero;
+    }
+    let broadcast = Broadcast::to(ty.dims());
+    out.emit(Op::Structural(broadcast.into()), &[zero], Loc::NONE).expect("a scalar has any shape")
+}
+
+struct Promote<'k> {
+    old: &'k Kernel,
+    scratch: Vec<OperandId>,
+    /// The current value of each buffer at this point of the copy.
+    now: Vec<Value>,
+    carried: Vec<(Value, OperandId)>,
+}
+
+impl Promote<'_> {
+    fn position(&self, id: OperandId) -> Option<usize> {
+        self.scratch.iter().position(|s| *s == id)
+    }
+
+    fn inst(&mut self, r: &mut Rewrite<'_>, inst: &Inst, loc: Loc) -> bool {
+        match &inst.op {
+            Op::Load { from, masked, .. } => {
+                let Some(i) = self.position(*from) else { return false };
+                let loaded = match (masked, &inst.args[..]) {
+                    (true, [mask, other]) => {
+                        let (mask, other) = (r.get(*mask), r.get(*other));
+                        r.out.scalar(ScalarOp::Select, &[mask, self.now[i], other], loc)
+                    }
+                    _ => self.now[i],
+                };
+                r.set(inst.results[0], loaded);
+            }
+            Op::Store { to, masked, .. } => {
+                let Some(i) = self.position(*to) else { return false };
+                let value = r.get(inst.args[0]);
+                self.now[i] = if *masked {
+                    let mask = r.get(inst.args[1]);
+                    r.out.scalar(ScalarOp::Select, &[mask, value, self.now[i]], loc)
+                } else {
+                    value
+                };
+                self.carried.push((self.now[i], *to));
+            }
+            Op::If | Op::For { .. } | Op::While => {
+                let stored = self.stored(&inst.regions);
+                if stored.is_empty() {
+                    return false;
+                }
+                self.nest(r, inst, &stored, loc);
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    /// Buffers that some region stores to.
+    fn stored(&self, regions: &[RegionId]) -> Vec<usize> {
+        let mut stored = vec![false; self.scratch.len()];
+        for &region in regions {
+            self.old.walk(region, &mut |_, inst| {
+                if let Op::Store { to, .. } = &inst.op
+                    && let Some(i) = self.position(*to)
+                {
+                    stored[i] = true;
+                }
+            });
+        }
+        (0..stored.len()).filter(|&i| stored[i]).collect()
+    }
+
+    /// Copies control flow with the buffers in `stored` appended to what it carries and yields.
+    fn nest(&mut self, r: &mut Rewrite<'_>, inst: &Inst, stored: &[usize], loc: Loc) {
+        let branch = matches!(inst.op, Op::If);
+        let before = self.now.clone();
+        let mut args = r.args(inst);
+        if !branch {
+            args.extend(stored.iter().map(|&i| before[i]));
+        }
+        let regions = inst
+            .regions
+            .iter()
+            .map(|&region| {
+                self.now.clone_from(&before);
+                self.region(r, region, if branch { &[] } else { stored }, stored)
+            })
+            .collect();
+        let mut results: Vec<Value> = inst.results.iter().map(|&v| r.define(v)).collect();
+        self.now = before;
+        for &i in stored {
+            let result = r.out.value(buffer_type(self.old, self.scratch[i]));
+            self.now[i] = result;
+            self.carry(r, i, result);
+            results.push(result);
+        }
+        r.out.push(Inst { op: inst.op.clone(), args, results, regions }, loc);
+    }
+
+    fn region(&mut self, r: &mut Rewrite<'_>, region: RegionId, carried: &[usize], yielded: &[usize]) -> RegionId {
+        let more = carried.iter().map(|&i| buffer_type(self.old, self.scratch[i])).collect();
+        r.nested_with(region, more, |r, buffers| {
+            for (&i, &n) in carried.iter().zip(buffers) {
+                self.now[i] = n;
+                self.carry(r, i, n);
+            }
+            let mut yields = r.region(region, &mut |r, inst, loc| self.inst(r, inst, loc));
+            yields.extend(yielded.iter().map(|&i| self.now[i]));
+            yields
+        })
+    }
+
+    /// A value stands for a buffer, and has its name.
+    fn carry(&mut self, r: &mut Rewrite<'_>, i: usize, value: Value) {
+        self.carried.push((value, self.scratch[i]));
+        r.out.kernel_mut().name_value(value, Some(&self.old.operand(self.scratch[i]).name));
+    }
+}

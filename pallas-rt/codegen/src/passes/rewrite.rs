@@ -1,0 +1,104 @@
+//! Copies a kernel instruction by instruction, letting a pass replace some.
+use pallas_ir::{Builder, Inst, Kernel, Loc, Op, OperandId, RegionId, Type, Value};
+use std::collections::BTreeMap;
+
+/// A copy in progress.
+pub(crate) struct Rewrite<'k> {
+    old: &'k Kernel,
+    /// The copy.
+    pub out: Builder,
+    map: Vec<Option<Value>>,
+    /// Types of values whose copies have another type.
+    pub retyped: BTreeMap<Value, Type>,
+}
+
+/// Decides about an instruction: `true` if it has been replaced (its results are set), `false` to copy it.
+pub(crate) type Decide<'a> = dyn FnMut(&mut Rewrite<'_>, &Inst, Loc) -> bool + 'a;
+
+impl<'k> Rewrite<'k> {
+    /// A copy with the declarations of `old`.
+    pub(crate) fn of(old: &'k Kernel) -> Self {
+        let mut out = Builder::new(&old.name);
+        let declared = out.kernel_mut();
+        declared.dims.clone_from(&old.dims);
+        declared.operands.clone_from(&old.operands);
+        declared.grid.clone_from(&old.grid);
+        declared.steps.clone_from(&old.steps);
+        declared.allow = old.allow;
+        Rewrite { map: vec![None; old.values.len()], retyped: BTreeMap::new(), old, out }
+    }
+    /// The new value of an old one.
+    pub(crate) fn get(&self, old: Value) -> Value {
+        self.map[old.index()].expect("a value is defined before its uses")
+    }
+    /// The new values of an instruction's operands.
+    pub(crate) fn args(&self, inst: &Inst) -> Vec<Value> {
+        inst.args.iter().map(|&v| self.get(v)).collect()
+    }
+    /// Values of the old kernel that are marked, as values of the copy; what the copy left out loses its mark.
+    pub(crate) fn follow(&self, marked: &mut Vec<(Value, OperandId)>) {
+        *marked = marked.iter().filter_map(|&(v, mark)| Some((self.map[v.index()]?, mark))).collect();
+    }
+    /// Makes `new` stand for `old`.
+    pub(crate) fn set(&mut self, old: Value, new: Value) {
+        self.out.kernel_mut().name_value(new, self.old.names.get(&old).map(String::as_str));
+        self.map[old.index()] = Some(new);
+    }
+    /// Appends `op` in place of `inst`, whose result it gives.
+    pub(crate) fn append(&mut self, op: Op, args: Vec<Value>, inst: &Inst, loc: Loc) {
+        self.append_nest(op, args, vec![], inst, loc);
+    }
+    /// Appends control flow in place of `inst`, whose results it gives.
+    pub(crate) fn append_nest(&mut self, op: Op, args: Vec<Value>, regions: Vec<RegionId>, inst: &Inst, loc: Loc) {
+        let results = inst.results.iter().map(|&v| self.define(v)).collect();
+        self.out.push(Inst { op, args, results, regions }, loc);
+    }
+    fn ty(&self, old: Value) -> Type {
+        self.retyped.get(&old).unwrap_or_else(|| self.old.ty(old)).clone()
+    }
+    /// A new value of the type of an old one, in its place.
+    pub(crate) fn define(&mut self, old: Value) -> Value {
+        let new = self.out.value(self.ty(old));
+        self.set(old, new);
+        new
+    }
+    /// Copies a region's instructions into the open one; returns what it yields.
+    pub(crate) fn region(&mut self, region: RegionId, decide: &mut Decide<'_>) -> Vec<Value> {
+        let old = self.old;
+        for &id in &old.region(region).insts {
+            let (inst, loc) = (old.inst(id), old.loc(id));
+            if !decide(self, inst, loc) {
+                self.copy(inst, loc, decide);
+            }
+        }
+        old.region(region).yields.iter().map(|&v| self.get(v)).collect()
+    }
+    /// Copies an instruction.
+    pub(crate) fn copy(&mut self, inst: &Inst, loc: Loc, decide: &mut Decide<'_>) {
+        let (args, regions) = (self.args(inst), inst.regions.iter().map(|&r| self.nested(r, decide)).collect());
+        self.append_nest(inst.op.clone(), args, regions, inst, loc);
+    }
+    /// Copies a region as a region.
+    pub(crate) fn nested(&mut self, region: RegionId, decide: &mut Decide<'_>) -> RegionId {
+        self.nested_with(region, vec![], |r, _| r.region(region, decide))
+    }
+    /// Adds a region with the parameters of `region` and these additional types. `copy` fills it and returns the values
+    /// to yield.
+    pub(crate) fn nested_with(
+        &mut self,
+        region: RegionId,
+        more: Vec<Type>,
+        copy: impl FnOnce(&mut Self, &[Value]) -> Vec<Value>,
+    ) -> RegionId {
+        let params = &self.old.region(region).params;
+        let types: Vec<Type> = params.iter().map(|&p| self.ty(p)).chain(more).collect();
+        let new = self.out.begin(&types);
+        params.iter().zip(&new).for_each(|(&p, &n)| self.set(p, n));
+        let yields = copy(self, &new[params.len()..]);
+        self.out.end(&yields)
+    }
+    /// The copy.
+    pub(crate) fn finish(self) -> Kernel {
+        self.out.finish()
+    }
+}

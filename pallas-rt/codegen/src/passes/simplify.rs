@@ -1,0 +1,244 @@
+//! Constants folded, equal operations done once, what nothing needs left out.
+//!
+//! ```text
+//! %3 = 64; %4 = 1; %5 = sub %3 %4        ->    %5 = 63
+//! %7 = reduce op(add) axes(1) %6          ->    %7 = add %6 0, of one column
+//! %6 = mul %2 %3; .. %9 = mul %2 %3      ->    %6 = mul %2 %3, also for %9
+//! %7 = if true { .. yield %8 }           ->    .., %8 for %7
+//! %9 = eq %2 %2                          ->    %9 = true, for integers
+//! %1 = load @x ..; .. %2 = load @x ..    ->    %1 = load @x .., also for %2, where nothing writes to x
+//! ```
+use super::rewrite::Rewrite;
+use crate::interp::eval;
+use pallas_ir::scalar::Ty;
+use pallas_ir::structural::Reduce;
+use pallas_ir::{DType, Inst, Kernel, Literal, Loc, Op, OperandId, RegionId, ScalarOp, StructuralOp, Value};
+use std::collections::{BTreeMap, HashMap};
+
+/// Simplifies a kernel.
+pub(crate) fn simplify(kernel: &Kernel) -> Kernel {
+    simplify_marked(kernel, &mut vec![])
+}
+
+/// Simplifies a kernel some of whose values are marked.
+pub(crate) fn simplify_marked(kernel: &Kernel, marked: &mut Vec<(Value, OperandId)>) -> Kernel {
+    let mut simplify = Simplify { constants: BTreeMap::new(), scopes: vec![HashMap::new()] };
+    let folded = copy(kernel, marked, &mut |r, inst, loc| simplify.inst(r, inst, loc));
+    let used = used(&folded);
+    let needed = |inst: &Inst| !pure(&inst.op) || inst.results.iter().any(|v| used[v.index()]);
+    copy(&folded, marked, &mut |_, inst, _| !needed(inst))
+}
+
+/// A copy of a kernel in which `decide` replaces instructions.
+fn copy(kernel: &Kernel, marked: &mut Vec<(Value, OperandId)>, decide: &mut super::rewrite::Decide<'_>) -> Kernel {
+    let mut rewrite = Rewrite::of(kernel);
+    rewrite.region(kernel.body, decide);
+    rewrite.follow(marked);
+    rewrite.finish()
+}
+
+/// Returns true if an instruction whose results are unused can be removed.
+pub(crate) fn pure(op: &Op) -> bool {
+    match op {
+        Op::Store { .. } | Op::If | Op::For { .. } | Op::While | Op::DebugPrint(_) | Op::DebugAssert(_) => false,
+        Op::Const(_) | Op::Scalar(_) | Op::Structural(_) | Op::Load { .. } | Op::Valid { .. } => true,
+        Op::ProgramId(_) | Op::NumPrograms(_) | Op::NumSteps(_) | Op::Extent(_) => true,
+        Op::Param(_) | Op::Prefetch(_) => true,
+    }
+}
+
+/// Values that something needs: effects, control flow, and what they read.
+pub(crate) fn used(k: &Kernel) -> Vec<bool> {
+    fn region(k: &Kernel, r: RegionId, used: &mut [bool]) {
+        k.region(r).yields.iter().for_each(|v| used[v.index()] = true);
+        k.region(r).params.iter().for_each(|v| used[v.index()] = true);
+        for &id in k.region(r).insts.iter().rev() {
+            let inst = k.inst(id);
+            let needed = !pure(&inst.op) || inst.results.iter().any(|v| used[v.index()]);
+            if needed {
+                inst.args.iter().for_each(|v| used[v.index()] = true);
+            }
+            inst.regions.iter().for_each(|&r| region(k, r, used));
+        }
+    }
+    let mut used = vec![false; k.values.len()];
+    region(k, k.body, &mut used);
+    used
+}
+
+struct Simplify {
+    /// Scalars of the copy that are known.
+    constants: BTreeMap<Value, Literal>,
+    /// Operations of the copy whose results are at hand, by open region.
+    scopes: Vec<HashMap<(Op, Vec<Value>), Value>>,
+}
+
+impl Simplify {
+    fn inst(&mut self, r: &mut Rewrite<'_>, inst: &Inst, loc: Loc) -> bool {
+        let args = r.args(inst);
+        match &inst.op {
+            Op::If if let Some(condition) = self.constants.get(&args[0]) => {
+                let taken = inst.regions[usize::from(condition.as_i64() == 0)];
+                let yields = r.region(taken, &mut |r, inst, loc| self.inst(r, inst, loc));
+                inst.results.iter().zip(yields).for_each(|(&old, new)| r.set(old, new));
+            }
+            Op::If | Op::For { .. } | Op::While => self.nest(r, inst, args, loc),
+            Op::Load { from, .. } if !r.out.kernel().is_constant(*from) => return false,
+            op if pure(op) => {
+                let new = self.result(r, inst, &args, loc);
+                r.set(inst.results[0], new);
+            }
+            _ => return false,
+        }
+        true
+    }
+    /// Copies control flow; values computed in its regions are not available after them.
+    fn nest(&mut self, r: &mut Rewrite<'_>, inst: &Inst, args: Vec<Value>, loc: Loc) {
+        let regions = inst
+            .regions
+            .iter()
+            .map(|&region| {
+                self.scopes.push(HashMap::new());
+                let new = r.nested(region, &mut |r, inst, loc| self.inst(r, inst, loc));
+                self.scopes.pop();
+                new
+            })
+            .collect();
+        r.append_nest(inst.op.clone(), args, regions, inst, loc);
+    }
+    /// The value of a pure operation.
+    fn result(&mut self, r: &mut Rewrite<'_>, inst: &Inst, args: &[Value], loc: Loc) -> Value {
+        if let Some(same) = self.unchanged(&inst.op, args) {
+            return same;
+        }
+        let computed = match self.folded(&inst.op, args, r) {
+            Some(known) => (Op::Const(known), vec![]),
+            None => match fold_of_one(&inst.op, args, r) {
+                Some((op, neutral)) => {
+                    let start = r.out.constant(neutral, loc);
+                    self.constants.insert(start, neutral);
+                    let (op, args) = (Op::Scalar(op), vec![args[0], start]);
+                    if let Some(same) = self.unchanged(&op, &args) {
+                        return same;
+                    }
+                    (op, args)
+                }
+                None => (inst.op.clone(), args.to_vec()),
+            },
+        };
+        if let Some(value) = self.scopes.iter().find_map(|scope| scope.get(&computed)) {
+            return *value;
+        }
+        r.append(computed.0.clone(), computed.1.clone(), inst, loc);
+        let value = r.get(inst.results[0]);
+        if let Op::Const(x) = computed.0 {
+            self.constants.insert(value, x);
+        }
+        self.scopes.last_mut().expect("the body is open").insert(computed, value);
+        value
+    }
+    /// Returns the operand that equals the operation's result: `x + 0`, `x · 1`, `x & true`, `x - 0`, `x / 1`. `None`
+    /// for floats, since -0 + 0 is 0.
+    fn unchanged(&self, op: &Op, args: &[Value]) -> Option<Value> {
+        let (Op::Scalar(op), &[x, y]) = (op, args) else { return None };
+        let is = |v: Value, neutral: Option<Literal>| neutral.is_some() && self.constants.get(&v).copied() == neutral;
+        let dtype = self.constants.get(&y).or(self.constants.get(&x))?.dtype;
+        let right = match op {
+            ScalarOp::Sub => ScalarOp::Add,
+            ScalarOp::Div => ScalarOp::Mul,
+            monoid => *monoid,
+        };
+        match dtype.is_float() {
+            true => None,
+            false if is(y, right.neutral(dtype)) => Some(x),
+            false => is(x, op.neutral(dtype)).then_some(y),
+        }
+    }
+    /// The value of a scalar operation on constants.
+    fn folded(&self, op: &Op, args: &[Value], r: &Rewrite<'_>) -> Option<Literal> {
+        let Op::Scalar(op) = op else { return None };
+        if let (Some(holds), [x, y]) = (holds_of_equals(*op), args)
+            && x == y
+            && r.out.kernel().ty(*x).is_scalar()
+            && !r.out.kernel().ty(*x).dtype.is_float()
+        {
+            return Some(Literal::new(DType::Bool, f64::from(holds)));
+        }
+        let known: Vec<Literal> = args.iter().map(|v| self.constants.get(v).copied()).collect::<Option<_>>()?;
+        Some(eval::lane(*op, &known))
+    }
+}
+
+/// A fold of axes that have one element each: its operation, and the number it begins with.
+fn fold_of_one(op: &Op, args: &[Value], r: &Rewrite<'_>) -> Option<(ScalarOp, Literal)> {
+    let Op::Structural(StructuralOp::Reduce(Reduce { op, axes, keep: true })) = op else { return None };
+    let ty = r.out.kernel().ty(args[0]);
+    axes.iter().all(|&axis| ty.shape[axis] == 1).then_some((*op, op.neutral(ty.dtype)?))
+}
+
+/// The result of comparing a number with itself, as for two zeros. NaN would give another.
+fn holds_of_equals(op: ScalarOp) -> Option<bool> {
+    let row = op.row();
+    let compares = row.result == Ty::Is(DType::Bool) && row.operands.iter().map(|o| o.1).eq([Ty::T, Ty::T]);
+    compares.then(|| eval::lane(op, &[Literal::int(DType::I32, 0); 2]).bits != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_fold_of_one_element_is_an_operation() {
+        let text = "
+kernel one {
+  in x: f32[4, 1] block [4, 1]
+  in w: i32[4, 3] block [4, 3]
+  out y: f32[4, 1] block [4, 1] empty 0.0
+  out z: i32[4, 1] block [4, 1] empty 0
+  body {
+    %0: f32[4,1] = load @x array[0:4, 0:1]
+    %1: f32[4,1] = reduce op(add) axes(1) %0
+    %2: f32[4,1] = reduce op(maximum) axes(1) %1
+    store @y array[0:4, 0:1] %2
+    %3: i32[4,3] = load @w array[0:4, 0:3]
+    %4: i32[4,1] = reduce op(add) axes(1) %3
+    %5: i32[4,1] = reduce op(add) axes(1) %4
+    store @z array[0:4, 0:1] %5
+  }
+}
+";
+        let simple = super::simplify(&text.parse().expect("a kernel")).to_string();
+        // Of integers nothing is left: adding 0 changes none.
+        assert_eq!(simple.matches(" reduce ").count(), 1, "{simple}");
+        assert!(simple.contains(" add %") && simple.contains(" maximum %"), "{simple}");
+    }
+
+    #[test]
+    fn neutral_elements_change_integers_alone() {
+        let text = "
+kernel neutral {
+  grid 1 parallel
+  in x: i32[4] block [4]
+  in w: f32[4] block [4]
+  out y: i32[4] block [4] empty 0
+  out z: f32[4] block [4] empty 0.0
+  body {
+    %0: i32[4] = load @x array[0:4]
+    %1: i32[] = const 0
+    %2: i32[] = const -2147483648
+    %3: i32[4] = sub %0, %1
+    %4: i32[4] = maximum %2, %3
+    %5: i32[4] = bitxor %4, %1
+    %6: i32[4] = sub %1, %5
+    store @y array[0:4] %6
+    %7: f32[4] = load @w array[0:4]
+    %8: f32[] = const 0.0
+    %9: f32[4] = add %7, %8
+    store @z array[0:4] %9
+  }
+}
+";
+        let simple = super::simplify(&text.parse().expect("a kernel")).to_string();
+        let kept = [" sub %1, %0", " add %3, %4"].iter().all(|op| simple.contains(op));
+        assert!(kept && !simple.contains("maximum") && !simple.contains("bitxor"), "{simple}");
+        assert_eq!(simple.matches(" sub ").count(), 1, "{simple}");
+    }
+}

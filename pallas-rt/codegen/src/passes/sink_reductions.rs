@@ -1,0 +1,199 @@
+//! Sums over an axis wait until the end of their loop.
+//!
+//! ```text
+//! for s carrying %l { %l' = %l · %a + sum(%t) }; use %l'
+//!   ->   for s carrying %w { %w' = %w · %a + %t }; use sum(%w')
+//! ```
+//!
+//! As long as every use of a sum is linear (added to another such sum, scaled by what is constant along the axis, carried),
+//! the elements may be added instead; threads that share a row then meet once, not in every step.
+use super::rewrite::Rewrite;
+use super::simplify::simplify_marked;
+use super::staged::Staged;
+use super::variables::{Variable, variables};
+use pallas_ir::structural::Reduce;
+use pallas_ir::{
+    Dim, Inst, InstId, Kernel, Literal, Loc, Op, OperandId, RegionId, ScalarOp, StructuralOp, Type, Value,
+    structural::Broadcast,
+};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Most elements of what a loop carries in place of a sum.
+const WIDE: usize = 4096;
+
+/// Lets every sum wait that can. Without registers nothing is gained by it.
+pub(super) fn sink_reductions(staged: &mut Staged) {
+    if !staged.has_registers {
+        return;
+    }
+    let (mut kernel, marked) = (staged.kernel.clone(), &mut staged.carried);
+    let mut tried = BTreeSet::new();
+    while let Some((at, reduce)) = sums(&kernel).into_iter().find(|(i, _)| !tried.contains(i)) {
+        let mut uses = Uses::default();
+        uses.region(&kernel, kernel.body, 0);
+        let delayed = Class::of(&kernel, &uses, at, &reduce).map(|class| class.rewrite(marked));
+        match delayed {
+            // Instructions are numbered anew.
+            Some(delayed) => (kernel, tried) = (delayed, BTreeSet::new()),
+            None => drop(tried.insert(at)),
+        }
+    }
+    staged.kernel = simplify_marked(&kernel, marked);
+}
+
+fn sums(k: &Kernel) -> Vec<(InstId, Reduce)> {
+    let mut found = vec![];
+    k.walk(k.body, &mut |id, inst| match &inst.op {
+        Op::Structural(StructuralOp::Reduce(r)) if r.op == ScalarOp::Add && k.ty(inst.args[0]).elements() <= WIDE => {
+            found.push((id, r.clone()));
+        }
+        _ => {}
+    });
+    found
+}
+
+/// The instructions that use and define each value, and their loop depths.
+#[derive(Default)]
+struct Uses {
+    users: BTreeMap<Value, Vec<InstId>>,
+    definition: BTreeMap<Value, InstId>,
+    depth: BTreeMap<InstId, usize>,
+    /// By value: for each variable of loops and branches that it belongs to, the variable's values; `None` for a
+    /// variable of a `while`.
+    variables: BTreeMap<Value, Vec<Option<Vec<Value>>>>,
+}
+
+impl Uses {
+    fn region(&mut self, k: &Kernel, region: RegionId, depth: usize) {
+        for &id in &k.region(region).insts {
+            let inst = k.inst(id);
+            self.depth.insert(id, depth);
+            inst.args.iter().for_each(|&v| self.users.entry(v).or_default().push(id));
+            self.definition.extend(inst.results.iter().map(|&v| (v, id)));
+            if inst.regions.is_empty() {
+                continue;
+            }
+            for Variable { start, values } in variables(k, inst) {
+                let all: Vec<Value> = start.into_iter().chain(values).collect();
+                for &v in &all {
+                    let known = (inst.op != Op::While).then(|| all.clone());
+                    self.variables.entry(v).or_default().push(known);
+                }
+            }
+            let inner = depth + usize::from(inst.op != Op::If);
+            inst.regions.iter().for_each(|&r| self.region(k, r, inner));
+        }
+    }
+}
+
+/// A sum and everything it flows into linearly: these become wide.
+struct Class<'k> {
+    k: &'k Kernel,
+    wide: BTreeSet<Value>,
+    /// Zeros from which the sums start.
+    zeros: BTreeSet<Value>,
+    reduce: Reduce,
+    shape: Vec<usize>,
+}
+
+impl<'k> Class<'k> {
+    /// The class of a sum; None: some use of it is not linear, in the loop itself.
+    fn of(k: &'k Kernel, uses: &Uses, at: InstId, reduce: &Reduce) -> Option<Class<'k>> {
+        let sum = k.inst(at);
+        let (shape, depth) = (k.ty(sum.args[0]).shape.clone(), uses.depth[&at]);
+        let mut class = Class { k, wide: BTreeSet::new(), zeros: BTreeSet::new(), reduce: reduce.clone(), shape };
+        let mut open = vec![sum.results[0]];
+        let mut escapes = vec![];
+        while let Some(v) = open.pop() {
+            if !class.wide.insert(v) {
+                continue;
+            }
+            class.sources(uses, v, &mut open)?;
+            for &id in uses.users.get(&v).into_iter().flatten() {
+                let user = k.inst(id);
+                match &user.op {
+                    Op::Scalar(ScalarOp::Add | ScalarOp::Mul) if k.ty(user.results[0]) == k.ty(v) => {
+                        open.push(user.results[0]);
+                    }
+                    Op::For { .. } | Op::While => {}
+                    _ => escapes.push(id),
+                }
+            }
+            for variable in uses.variables.get(&v).into_iter().flatten() {
+                open.extend(variable.as_ref()?);
+            }
+        }
+        let outside = escapes.iter().all(|id| uses.depth[id] < depth);
+        let linear = class.wide.iter().all(|&v| class.is_linear(uses, v));
+        (outside && linear && depth > 0).then_some(class)
+    }
+    /// Adds the values that must be wide if `v` is.
+    fn sources(&mut self, uses: &Uses, v: Value, open: &mut Vec<Value>) -> Option<()> {
+        let k = self.k;
+        let Some(&id) = uses.definition.get(&v) else { return uses.variables.contains_key(&v).then_some(()) };
+        let inst = k.inst(id);
+        match &inst.op {
+            Op::Structural(StructuralOp::Reduce(r)) => {
+                let same = *r == self.reduce && k.ty(inst.args[0]).shape == self.shape;
+                same.then_some(())?;
+            }
+            Op::Scalar(ScalarOp::Add) => open.extend(&inst.args),
+            Op::Scalar(ScalarOp::Mul) | Op::If | Op::For { .. } => {}
+            Op::Structural(StructuralOp::Broadcast(_)) if self.is_zero(uses, inst.args[0]) => {
+                self.zeros.insert(v);
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+    fn is_zero(&self, uses: &Uses, v: Value) -> bool {
+        let defined = uses.definition.get(&v).map(|&id| &self.k.inst(id).op);
+        matches!(defined, Some(Op::Const(x)) if x.as_f64() == 0.0)
+    }
+    /// Products have one wide factor.
+    fn is_linear(&self, uses: &Uses, v: Value) -> bool {
+        match uses.definition.get(&v).map(|&id| self.k.inst(id)) {
+            Some(Inst { op: Op::Scalar(ScalarOp::Mul), args, .. }) => {
+                args.iter().filter(|a| self.wide.contains(a)).count() == 1
+            }
+            _ => true,
+        }
+    }
+
+    fn rewrite(&self, marked: &mut Vec<(Value, OperandId)>) -> Kernel {
+        let mut rewrite = Rewrite::of(self.k);
+        let wide = |&v: &Value| (v, Type::new(self.k.ty(v).dtype, self.shape.clone()));
+        rewrite.retyped.extend(self.wide.iter().map(wide));
+        rewrite.region(self.k.body, &mut |r, inst, loc| self.inst(r, inst, loc));
+        rewrite.follow(marked);
+        rewrite.finish()
+    }
+    fn inst(&self, r: &mut Rewrite<'_>, inst: &Inst, loc: Loc) -> bool {
+        let is_wide = |v: &Value| self.wide.contains(v);
+        match &inst.op {
+            Op::If | Op::For { .. } | Op::While => return false,
+            Op::Structural(StructuralOp::Broadcast(_)) if self.zeros.contains(&inst.results[0]) => {
+                let to = self.shape.iter().map(|&n| Dim::from(n as i64)).collect();
+                let zero = r.out.constant(Literal::new(self.k.ty(inst.results[0]).dtype, 0.0), loc);
+                r.append(Op::Structural(Broadcast::to(to).into()), vec![zero], inst, loc);
+            }
+            Op::Structural(StructuralOp::Reduce(_)) if is_wide(&inst.results[0]) => {
+                let elements = r.get(inst.args[0]);
+                r.set(inst.results[0], elements);
+            }
+            Op::Scalar(_) if is_wide(&inst.results[0]) => return false,
+            _ if inst.args.iter().any(is_wide) => {
+                let args = inst.args.iter().map(|&v| if is_wide(&v) { self.narrow(r, v, loc) } else { r.get(v) });
+                let args = args.collect();
+                r.append(inst.op.clone(), args, inst, loc);
+            }
+            _ => return false,
+        }
+        true
+    }
+    /// The sum of what stands for it.
+    fn narrow(&self, r: &mut Rewrite<'_>, v: Value, loc: Loc) -> Value {
+        let wide = r.get(v);
+        r.out.emit(Op::Structural(self.reduce.clone().into()), &[wide], loc).expect("it has the axes")
+    }
+}

@@ -1,0 +1,28 @@
+//! The variables of loops and branches: values that represent the same variable in each iteration, or on each side.
+use pallas_ir::{Inst, Kernel, Op, Value};
+
+/// A variable that control flow carries.
+pub(crate) struct Variable {
+    /// The initial value of a loop's variable.
+    pub start: Option<Value>,
+    /// Parameters, the values that regions yield for them, and the result; for a branch the result comes first.
+    pub values: Vec<Value>,
+}
+
+/// The variables of a loop or branch, one for each result.
+pub(crate) fn variables<'k>(k: &'k Kernel, inst: &'k Inst) -> impl Iterator<Item = Variable> + 'k {
+    // Carried values come after bounds and step, after the index, and after the condition.
+    let (args, params, tested) = match inst.op {
+        Op::For { .. } => (3, 1, 0),
+        _ => (0, 0, usize::from(inst.op == Op::While)),
+    };
+    inst.results.iter().enumerate().map(move |(i, &result)| {
+        let of_regions = inst.regions.iter().enumerate().flat_map(move |(n, &r)| {
+            let (region, skip) = (k.region(r), if n == 0 { tested } else { 0 });
+            [region.params.get(params + i), region.yields.get(skip + i)].into_iter().flatten().copied()
+        });
+        let mut values: Vec<Value> = of_regions.collect();
+        values.insert(if inst.op == Op::If { 0 } else { values.len() }, result);
+        Variable { start: inst.args.get(args + i).copied().filter(|_| inst.op != Op::If), values }
+    })
+}

@@ -1,0 +1,292 @@
+//! WGSL from lowered tile IR.
+//!
+//! One workgroup per program. [`mod@place`] decides where every tile lives and which threads hold it, with the numbers of a
+//! [`profile`]; [`emit`] writes the text; [`arena`] gives memory its addresses; [`sync`] finds where threads must meet,
+//! [`settle`] where they meet less often, [`races`] whether they do, [`reach`] what neighbouring threads touch at once;
+//! [`choose`] runs these for several grids of threads and keeps the cheapest. [`types`] are element types as WGSL sees them.
+//!
+//! - `wgsl/` (feature `wgsl`, which `gpu` includes, and unit tests) emits the lowered form as a shader for a `Target`:
+//!   1. Passes: first and last steps move out of the innermost sequential loop (`passes/peel`), scratch becomes values
+//!      (`passes/promote`), reductions of sums move after their loop (`passes/sink_reductions`), and operands of products are fetched one
+//!      or more steps ahead (`passes/software_pipeline`), fewer if tiles would not fit. Where a driver stops long loops, `passes/resume`
+//!      splits the sequential axes into ranges, and scratch stays in global memory between dispatches.
+//!   2. `place/` distributes the axes of tiles over a grid of threads, and assigns registers or a buffer to each tile, or
+//!      recomputes it. If rows of arrays are whole vectors of four elements (a part of the shader's key), threads read, hold
+//!      and write four adjacent elements at a time. Tiles that are only copied from an array to workgroup memory have a thread
+//!      grid of their own, as wide as their rows.
+//!   3. `emit/` writes steps, and records the memory that each of them accesses.
+//!   4. `arena` assigns addresses to buffers, and moves the largest to global memory if they do not fit. `reach` computes the
+//!      memory segments and banks that 32 adjacent threads access; it pads rows of tiles or groups of rows accordingly, or
+//!      permutes columns (swizzle) if there is no memory for padding.
+//!   5. `sync` inserts barriers between conflicting accesses; `settle` moves steps so that fewer barriers are needed. `races`
+//!      checks the barriers by another algorithm and removes redundant ones; tests require that there is no race, and that
+//!      there is one if any barrier is removed.
+//!   6. `choose` estimates the cost for every thread grid of the profile, and emits the cheapest.
+//!
+//!   The profile `simt_cpu` (lavapipe) stages nothing: products read arrays directly, and a workgroup is one vector in
+//!   lockstep. A target with cooperative matrices (`gpu_coop`) differs in products only: `place/matrices` finds the products
+//!   that subgroups can compute together, and the sums that can stay in accumulators, whose elements cannot be accessed.
+//!   Factors are in workgroup memory of their own element type (`Cell`), results are read from copies there, and
+//!   `emit/cooperate` writes both, in control flow that is uniform across threads. Tests run the same text on adapters without
+//!   matrices, with the matrix functions replaced (`tests/all/emulation.rs`). The baseline profile is the same algorithm
+//!   without registers, as a reference in tests.
+//!
+//! - No thread writes one component of a vector that other threads see: Metal and D3D write whole vectors, so neighbours'
+//!   writes would be lost. Buffers that words are written to one by one are arrays of words (`wgsl`'s `Cell`);
+//!   `tests/all/validate.rs` looks at every shipped shader.
+mod arena;
+mod choose;
+mod emit;
+mod pipeline;
+mod place;
+mod pressure;
+mod profile;
+mod races;
+mod reach;
+mod report;
+mod settle;
+mod sync;
+mod types;
+
+use crate::target::{Profile, Target};
+use choose::{Addresses, Placed, Task};
+pub use emit::Iterations;
+use pallas_ir::{At, DType, Diag, Kernel, Op, OperandId, OperandKind};
+pub use reach::Reach;
+
+/// A kernel as WGSL, and what a launch must provide.
+#[derive(Clone, Debug)]
+pub struct Shader {
+    /// The text.
+    pub text: String,
+    /// Arrays in the order of their bindings, and whether they are written.
+    pub bindings: Vec<(OperandId, bool)>,
+    /// Sizes of arrays that the uniform has beside the dimensions, each by an array and an axis.
+    pub extents: Vec<(OperandId, usize)>,
+    /// Words appended to the uniform: bits of constants that WGSL has no literal for.
+    pub constants: Vec<u32>,
+    /// Words of scratch one program uses.
+    pub scratch_words: usize,
+    /// Bytes of workgroup memory.
+    pub workgroup_bytes: usize,
+    /// Threads of a workgroup.
+    pub threads: u32,
+    /// True if it reports errors by a flag.
+    pub error_flag: bool,
+    /// Loop iterations of a thread.
+    pub iterations: Iterations,
+    /// The tile IR that was placed: the lowered form, peeled, its scratch promoted, its sums delayed.
+    pub kernel: Kernel,
+    /// The storage of tiles, and the reasons of barriers.
+    pub placement: Placement,
+}
+
+/// The decisions of placement, in readable form.
+#[derive(Clone, Debug)]
+pub struct Placement {
+    /// The target that the shader is for.
+    pub target: Target,
+    /// Rows and columns of threads.
+    pub grid: (u32, u32),
+    /// Tiles and scratch that have a home, in the order of the tile IR.
+    pub tiles: Vec<PlacedTile>,
+    /// The reason of every barrier, in the order of the text.
+    pub barriers: Vec<String>,
+    /// What 32 neighbouring threads reach in an access, by line.
+    pub reaches: Vec<Reach>,
+    /// Registers a thread needs for tiles at once, at most.
+    pub registers: usize,
+    /// What a thread does in one step of the innermost sequential axis, or in all if there is none.
+    pub step: Counts,
+    /// Bytes of workgroup memory.
+    pub workgroup_bytes: usize,
+    /// Operands whose blocks are fetched ahead of the innermost sequential axis, or were to be.
+    pub pipeline: Vec<PipelinedOperand>,
+}
+
+/// The depth to which an operand is fetched ahead, and the reason.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PipelinedOperand {
+    /// Its name.
+    pub name: String,
+    /// `buffered` in its spec.
+    pub asked: Option<usize>,
+    /// Sequential steps whose tiles are on their way at once: 1 fetches none ahead.
+    pub depth: usize,
+    /// Why so many.
+    pub why: &'static str,
+}
+
+/// Operations that a thread executes; both sides of branches are counted.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Counts {
+    /// Multiply-adds of products.
+    pub fma: f64,
+    /// Products of fragments by cooperative matrices: a subgroup's.
+    pub fragments: f64,
+    /// Words of workgroup memory that products read.
+    pub product_words: f64,
+    /// Elements of arrays read and written.
+    pub global: f64,
+    /// Barriers.
+    pub barriers: f64,
+}
+
+impl Counts {
+    /// The operations executed since `before`, divided by the number of times.
+    fn since(self, before: Counts, times: f64) -> Counts {
+        Counts {
+            fma: (self.fma - before.fma) / times,
+            fragments: (self.fragments - before.fragments) / times,
+            product_words: (self.product_words - before.product_words) / times,
+            global: (self.global - before.global) / times,
+            barriers: (self.barriers - before.barriers) / times,
+        }
+    }
+}
+
+/// A tile and its home.
+#[derive(Clone, Debug)]
+pub struct PlacedTile {
+    /// Value and name.
+    pub name: String,
+    /// Element type and extents.
+    pub ty: String,
+    /// A description of its storage.
+    pub home: String,
+    /// Why there.
+    pub why: &'static str,
+    /// Bytes of workgroup memory it takes.
+    pub workgroup_bytes: usize,
+}
+
+/// Leading words of the uniform: first program, number of programs.
+pub const HEADER_WORDS: usize = 4;
+
+/// Emits a lowered kernel whose outermost loops run over `sequential` axes of the grid. `multiples` has a bit for each
+/// dimension of the kernel, in order: 1 where its extent is a multiple of four.
+///
+/// # Errors
+/// An element type that adapters do not support; scratch larger than workgroup memory; a target that runs no shaders.
+pub fn emit(kernel: &Kernel, sequential: usize, target: &Target, multiples: u64) -> Result<Shader, Diag> {
+    emit_task(Task { kernel, sequential, resumed: false, target, multiples })
+}
+
+/// Emits a kernel that [`resume`](crate::passes::resume) gave ranges: its scratch outlives a dispatch.
+///
+/// # Errors
+/// As [`emit`].
+pub fn emit_resumed(kernel: &Kernel, sequential: usize, target: &Target, multiples: u64) -> Result<Shader, Diag> {
+    emit_task(Task { kernel, sequential, resumed: true, target, multiples })
+}
+
+fn emit_task(task: Task<'_>) -> Result<Shader, Diag> {
+    Ok(written(place(task)?, task.target))
+}
+
+/// The cheapest placement.
+fn place(task: Task<'_>) -> Result<Placed, Diag> {
+    let Task { kernel, target, .. } = task;
+    if target.profile == Profile::Cpu {
+        let help = "take the target of a GPU, or `Target::webgpu()`";
+        return Err(Diag::new("target", At::Op, "the target is the CPU, which runs no shaders".into(), help));
+    }
+    for operand in &kernel.operands {
+        refuse_wide(operand.dtype, &operand.name)?;
+    }
+    for ty in &kernel.values {
+        refuse_wide(ty.dtype, "a tile")?;
+    }
+    choose::choose(task).ok_or_else(|| refuse_scratch(kernel, target))
+}
+
+fn written(placed: Placed, target: &Target) -> Shader {
+    let error_flag = target.max_loop_iterations.is_some() || placed.emitted.checks;
+    let placement = report::placement(&placed, target);
+    let Placed { kernel, plan, emitted, sizes, .. } = placed;
+    Shader {
+        text: emit::module(&kernel, &plan, &emitted, sizes, error_flag),
+        bindings: emit::arrays(&kernel),
+        extents: emit::extents(&kernel),
+        constants: emitted.constants,
+        scratch_words: sizes.scratch,
+        workgroup_bytes: sizes.workgroup_bytes(),
+        threads: plan.threads() as u32,
+        error_flag,
+        iterations: emitted.iterations,
+        placement,
+        kernel,
+    }
+}
+
+/// The result of the race checker for a kernel's shader.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Audit {
+    /// Barriers in the text.
+    pub barriers: usize,
+    /// Accesses in conflict that no barrier is between: empty, or the emitter is wrong.
+    pub races: Vec<String>,
+    /// Barriers without which nothing would race.
+    pub idle: Vec<String>,
+}
+
+/// Returns a kernel's shader, as `emit` does, and checks its barriers by another algorithm than the one that placed
+/// them.
+///
+/// # Errors
+/// Those of `emit`.
+pub fn audit(kernel: &Kernel, sequential: usize, target: &Target, multiples: u64) -> Result<(Shader, Audit), Diag> {
+    let placed = place(Task { kernel, sequential, resumed: false, target, multiples })?;
+    let (nodes, addresses) = (&placed.emitted.nodes, Addresses { k: &placed.kernel, plan: &placed.plan });
+    let audit = Audit {
+        barriers: sync::reasons(nodes).len(),
+        races: races::races(nodes, &addresses),
+        idle: races::idle(nodes, &addresses),
+    };
+    Ok((written(placed, target), audit))
+}
+
+fn refuse_wide(dtype: DType, what: &str) -> Result<(), Diag> {
+    if !matches!(dtype, DType::F64 | DType::I64 | DType::U64) {
+        return Ok(());
+    }
+    let message = format!("{what} holds {dtype}, which shaders have no type for");
+    Err(Diag::new("adapter-dtype", At::Op, message, "use a 32-bit type, or the CPU"))
+}
+
+/// Workgroup memory of a kernel without scratch does not fit: the largest tile is told, with its operation.
+fn refuse_tiles(kernel: &Kernel, target: &Target) -> Diag {
+    let made = kernel.insts.iter().flat_map(|inst| inst.results.iter().map(move |&v| (inst, v)));
+    let largest = made.max_by_key(|(_, v)| kernel.ty(*v).elements());
+    let tile = largest.map_or("its tiles".to_string(), |(inst, v)| match &inst.op {
+        Op::Scalar(op) => format!("`{op}` to {}", kernel.ty(v)),
+        Op::Structural(op) => format!("`{}` to {}", op.name(), kernel.ty(v)),
+        _ => format!("a tile of {}", kernel.ty(v)),
+    });
+    let room = target.workgroup_bytes;
+    let message =
+        format!("what threads share does not fit the {room} bytes of workgroup memory; the largest tile is {tile}");
+    Diag::new("vmem", At::Op, message, "take smaller blocks, or use the CPU")
+}
+
+/// Tiles that we place ourselves find other homes; scratch is what the user asked to be fast.
+fn refuse_scratch(kernel: &Kernel, target: &Target) -> Diag {
+    let scratch = kernel.operands.iter().filter(|o| o.kind == OperandKind::Scratch);
+    // A word an element, whatever its type.
+    let mut table: Vec<(&str, usize)> =
+        scratch.map(|o| (o.name.as_str(), 4 * o.block_shape().iter().product::<usize>())).collect();
+    table.sort_by_key(|&(_, bytes)| std::cmp::Reverse(bytes));
+    if table.is_empty() {
+        return refuse_tiles(kernel, target);
+    }
+    let total: usize = table.iter().map(|(_, bytes)| bytes).sum();
+    let rows: Vec<String> = table.iter().map(|(name, bytes)| format!("`{name}` {bytes}")).collect();
+    let message = format!(
+        "its scratch takes {total} bytes of workgroup memory, the device has {}: {}",
+        target.workgroup_bytes,
+        rows.join(", ")
+    );
+    let largest = table.first().map_or("", |(name, _)| name);
+    let help = format!("make `{largest}`, the largest, smaller: smaller blocks; or use the CPU");
+    Diag::new("vmem", At::Op, message, help)
+}

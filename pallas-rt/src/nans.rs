@@ -1,0 +1,78 @@
+//! The switch for NaN: whether results are looked at.
+use pallas_codegen::interp::Data;
+use pallas_ir::DType;
+use std::cell::Cell;
+use std::marker::PhantomData;
+use std::sync::LazyLock;
+
+thread_local! {
+    /// Number of guards.
+    static GUARDS: Cell<usize> = const { Cell::new(0) };
+    /// True while the operation is searched for.
+    static SEARCHES: Cell<bool> = const { Cell::new(false) };
+}
+
+/// As long as it exists, results of calls of this thread are looked at; see [`debug_nans`].
+#[derive(Debug)]
+#[must_use = "NaN is looked for until the guard is dropped"]
+pub struct NansDebugged {
+    /// It counts for its own thread.
+    _not_send: PhantomData<*const ()>,
+}
+
+impl Drop for NansDebugged {
+    fn drop(&mut self) {
+        GUARDS.set(GUARDS.get() - 1);
+    }
+}
+
+/// Looks for NaN in the results of all kernels, functions of `jit` and operations on arrays that this thread calls, until
+/// the guard is dropped: as `jax.debug_nans`. `PALLAS_DEBUG_NANS=1` does so in the whole process.
+///
+/// If a result has NaN and no argument has, the call is made again, step by step: a function one operation at a time, a
+/// kernel on the strict interpreter. The call's error has the code `nan` and names the first operation that makes NaN of
+/// operands without NaN, its line, and in a kernel its program. Each call waits for its results.
+///
+/// ```
+/// use pallas_rt::prelude::*;
+///
+/// #[kernel(grid = (cdiv(N, 4)))]
+/// fn normalised(#[block([N] => [4], |i| (i,))] x: In<f32>, #[block([N] => [4], |i| (i,))] out: Out<f32>) {
+///     out.store(x.load() / x.load());
+/// }
+/// let x = Array::from_slice(&[1.0f32, 2.0, 3.0, 4.0, 0.0, 5.0, 6.0, 7.0], &[8])?;
+/// let guard = pallas_rt::debug_nans();
+/// let error = normalised(&x).unwrap_err().to_string();
+/// assert!(error.contains("program [1]: `div` of 0.0 and 0.0, element [0] of the tile, is NaN"), "{error}");
+/// drop(guard);
+/// assert!(normalised(&x).is_ok());
+/// # Ok::<(), Error>(())
+/// ```
+pub fn debug_nans() -> NansDebugged {
+    GUARDS.set(GUARDS.get() + 1);
+    NansDebugged { _not_send: PhantomData }
+}
+
+/// Returns true if results of this thread's calls are looked at.
+pub(crate) fn is_on() -> bool {
+    static ALL: LazyLock<bool> = LazyLock::new(|| std::env::var("PALLAS_DEBUG_NANS").is_ok_and(|value| value == "1"));
+    !SEARCHES.get() && (GUARDS.get() > 0 || *ALL)
+}
+
+/// Runs `f` without looking, as the search for the operation does.
+pub(crate) fn without<R>(f: impl FnOnce() -> R) -> R {
+    struct Restore(bool);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            SEARCHES.set(self.0);
+        }
+    }
+    let _outer = Restore(SEARCHES.replace(true));
+    f()
+}
+
+/// Returns the position of the first NaN among elements.
+pub(crate) fn first(dtype: DType, bytes: &[u8]) -> Option<usize> {
+    let data = dtype.is_float().then(|| Data::from_bytes(dtype, bytes))?;
+    (0..data.len()).find(|&i| data.get(i).as_f64().is_nan())
+}
