@@ -21,6 +21,12 @@ pub(super) struct Native {
     executable: OnceLock<Arc<cpu::Executable>>,
 }
 
+/// The sizes by which the backend chooses; those of unit tests are for arrays of a few elements.
+#[cfg(not(test))]
+pub(crate) const SIZES: &cpu::Sizes = &cpu::Sizes::MEASURED;
+#[cfg(test)]
+pub(crate) const SIZES: &cpu::Sizes = &cpu::Sizes::SMALL;
+
 impl Native {
     pub(super) fn new(source: Arc<Source>) -> Native {
         Native { source, executable: OnceLock::new() }
@@ -28,7 +34,8 @@ impl Native {
 
     pub(super) fn executable(&self) -> &Arc<cpu::Executable> {
         self.executable.get_or_init(|| {
-            let compile = || cpu::Executable::compile(self.source.traced.clone(), self.source.lowered().clone());
+            let (traced, lowered) = (self.source.traced.clone(), self.source.lowered().clone());
+            let compile = || cpu::Executable::compile(traced, lowered, SIZES);
             Arc::new(timeline::compiling(compile))
         })
     }

@@ -46,6 +46,7 @@ pub use buffer::{Buffer, BufferMut};
 pub use client::Client;
 pub(crate) use counters::{CACHE_HITS, JIT_CALLS, JIT_COMPILES, JIT_TRACES, LAUNCHES, TRACES};
 pub use counters::{Counters, counters};
+pub(crate) use cpu::SIZES;
 #[cfg(feature = "gpu")]
 pub use gpu::GpuCounters;
 pub use ledger::MemoryStats;

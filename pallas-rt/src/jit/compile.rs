@@ -2,12 +2,14 @@
 //!
 //! `jit`, `lower`, `partitioned`, `audit`, `to_plan` and `compile` share one [`Compilation`], which runs each stage once. What a
 //! stage makes is verified in debug builds, written to the folder that `PALLAS_DUMP` names, and is a span of a timeline.
-use super::program::{Program, sizes};
+use super::program::Program;
 use super::sharded::Declared;
 use crate::device::{Client, DeviceKind};
 use crate::error::{Error, Result};
 use crate::startup::{self, Engine};
 use crate::timeline;
+#[cfg(not(test))]
+use pallas_graph::fuse::Sizes;
 use pallas_graph::fuse::{Plan, plan_watched};
 use pallas_graph::shard::{Partitioned, Propagation, divide, inlined, united};
 use pallas_graph::simplify::simplify_watched;
@@ -16,6 +18,14 @@ use std::panic::Location;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+
+/// The block sizes for a client's device; unit tests pass their own.
+#[cfg(not(test))]
+fn sizes(client: &Client) -> Sizes {
+    super::program::sizes(client.target())
+}
+#[cfg(test)]
+use super::tests::sizes::sizes;
 
 /// What a program is made from.
 pub(super) struct Input {

@@ -6,11 +6,12 @@ use super::scope::{Purpose, purposed};
 use super::tune::Tuning;
 #[cfg(feature = "wgsl")]
 use crate::Error;
-use crate::device::{Geometry, multiples};
+use crate::device::{Geometry, SIZES, multiples};
 use crate::exec::{Compiled, Cost, estimate};
 #[cfg(feature = "graph")]
 use crate::jit::{Seen, Watch, watching};
 use crate::{Client, Result};
+use pallas_codegen::cpu::Executable;
 use pallas_codegen::target::{Profile, Target};
 #[cfg(feature = "wgsl")]
 use pallas_codegen::wgsl;
@@ -99,7 +100,7 @@ impl Explained {
     /// strip: its shape and the operations that have no instructions. Chains whose rows are not whole vectors may lack
     /// machine code as well.
     pub fn without_code(&self) -> Vec<String> {
-        pallas_codegen::cpu::Executable::compile(self.traced.clone(), self.lowered.clone()).without_code()
+        Executable::compile(self.traced.clone(), self.lowered.clone(), SIZES).without_code()
     }
     /// Returns the kernel's shader for a device that need not be present (feature `wgsl`). `multiples` has the form of
     /// [`Explained::multiples`].

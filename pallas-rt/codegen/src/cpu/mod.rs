@@ -60,6 +60,7 @@ mod rows;
 #[allow(unsafe_code, reason = "tiles are raw memory")]
 mod run;
 mod shares;
+mod sizes;
 mod sort;
 #[allow(unsafe_code, reason = "loops compiled for the machine's vectors; raw memory as slices")]
 mod strips;
@@ -71,6 +72,7 @@ mod tile;
 use crate::interp::Fault;
 use pallas_ir::{Kernel, Literal};
 use shares::Shares;
+pub use sizes::Sizes;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use team::Threads;
@@ -181,11 +183,11 @@ pub const INLINE_WORK: usize = 40_000;
 
 impl Executable {
     /// Compiles a lowered kernel. Verifies it in every build, since programs access raw memory by its types.
-    pub fn compile(traced: Arc<Kernel>, lowered: Arc<Kernel>) -> Executable {
+    pub fn compile(traced: Arc<Kernel>, lowered: Arc<Kernel>, sizes: &'static Sizes) -> Executable {
         if let Err(violation) = pallas_ir::verify(&traced).and_then(|()| pallas_ir::verify_lowered(&lowered)) {
             panic!("the CPU backend was given a kernel that is not well formed: {violation}");
         }
-        Executable { apart: apart::Apart::new(traced), plan: plan::plan(lowered), last: Mutex::default() }
+        Executable { apart: apart::Apart::new(traced), plan: plan::plan(lowered, sizes), last: Mutex::default() }
     }
 
     /// Estimated bytes of the plan and its machine code: the code of a chain takes at least a page.

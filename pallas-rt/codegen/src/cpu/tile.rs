@@ -293,6 +293,15 @@ unsafe fn copy_transposed(from: &Tile, to: &Tile, nest: &Nest<2>, bytes: usize) 
 /// # Safety
 /// Both tiles hold `shape`; they are the same elements in the same places, or do not overlap.
 pub(super) unsafe fn copy(from: &Tile, to: &Tile, shape: &[usize], bytes: usize) {
+    // SAFETY: the caller's.
+    unsafe { copy_together(from, to, shape, bytes, TOGETHER) }
+}
+
+/// Copies a tile, as [`copy`], so many rows at a time.
+///
+/// # Safety
+/// As of [`copy`].
+unsafe fn copy_together(from: &Tile, to: &Tile, shape: &[usize], bytes: usize, together: usize) {
     if from.start == to.start && from.strides[..shape.len()] == to.strides[..shape.len()] {
         return;
     }
@@ -314,7 +323,7 @@ pub(super) unsafe fn copy(from: &Tile, to: &Tile, shape: &[usize], bytes: usize)
         outer = [0, 1].map(|tile: usize| others.strides[tile][axis]);
     }
     let (inner, n) = ([others.inner_stride(0), others.inner_stride(1)], others.inner());
-    let together = if axis == next { rows.max(1) } else { TOGETHER };
+    let together = if axis == next { rows.max(1) } else { together };
     for first in (0..rows).step_by(together) {
         let count = together.min(rows - first);
         others.rows(|[f, t]| {
@@ -330,9 +339,8 @@ pub(super) unsafe fn copy(from: &Tile, to: &Tile, shape: &[usize], bytes: usize)
 
 /// Rows along an axis that take less time to copy than a call for them.
 const FEW_ROWS: usize = 8;
-/// Rows that are copied before others between them: the cache holds their lines until then. Fewer in tests, whose tiles are
-/// small.
-const TOGETHER: usize = if cfg!(test) { 5 } else { 512 };
+/// Rows that are copied before others between them: the cache holds their lines until then.
+const TOGETHER: usize = 512;
 
 /// Copies a tile to memory that may not be aligned.
 ///
@@ -418,7 +426,7 @@ mod tests {
                 }
                 let start = own.start.addr() as isize - from.as_ptr().addr() as isize;
                 // SAFETY: both hold the shape and lie apart.
-                unsafe { copy(&own, &other, &shape, size_of::<T>()) };
+                unsafe { copy_together(&own, &other, &shape, size_of::<T>(), 5) };
                 Nest::new(&shape, [&own, &other]).each(|[f, t]| {
                     let f = start / size_of::<T>() as isize + f;
                     assert_eq!(from[f as usize], to[t as usize], "{shape:?} from {a:?} to {b:?}, {changed:?} changed");

@@ -1,19 +1,14 @@
 //! Block sizes of kernels of operations, by device.
-use crate::device::{Client, DeviceKind};
-use pallas_codegen::target::Profile;
+use pallas_codegen::target::{Profile, Target};
 use pallas_graph::fuse::Sizes;
 
-/// The block sizes for a client's device.
-pub(in crate::jit) fn sizes(client: &Client) -> Sizes {
-    let (target, budget) = (client.target(), client.target().budget());
-    // The laws of graphs hold for small ones, too.
-    let arena = if cfg!(test) { 0 } else { 1 << 20 };
-    // So that what GPUs run is interpreted, too.
-    let is_emulated = cfg!(test) && client.kind() == DeviceKind::Interpreter;
-    match target.cores.filter(|_| !is_emulated) {
+/// The block sizes for a device.
+pub(in crate::jit) fn sizes(target: &Target) -> Sizes {
+    let budget = target.budget();
+    let arena = 1 << 20;
+    match target.cores {
         Some(cores) => Sizes {
-            // Tests see programs on a machine with one core, too.
-            programs: if cfg!(test) { cores.max(2) } else { cores },
+            programs: cores,
             tile: 1 << 14,
             columns: 64,
             folded: 1 << 16,
@@ -31,8 +26,6 @@ pub(in crate::jit) fn sizes(client: &Client) -> Sizes {
         None => {
             let tile = budget.live_elements.min(1 << 14);
             let (product, panel) = match (target.profile, target.matrices) {
-                // Small arrays have several of them in tests.
-                _ if cfg!(test) => ([8, 8], 3),
                 // Small blocks in parallel, which read arrays through caches.
                 (Profile::SimtCpu, _) => ([8, 64], 64),
                 (_, Some(_)) => ([64, 64], 32),

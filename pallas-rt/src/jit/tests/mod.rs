@@ -44,6 +44,7 @@ mod scans;
 mod shard_map;
 mod sharded;
 mod sharded_kernels;
+pub(super) mod sizes;
 mod sorts;
 mod stablehlo;
 mod stated;

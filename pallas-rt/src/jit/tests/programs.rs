@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// The simplified form of a graph, and its plan for a client.
 pub(in crate::jit) fn planned(graph: &Graph, client: &Client) -> (Graph, Plan) {
     let simplified = simplify(graph);
-    let plan = plan(&simplified, &[], &super::super::program::sizes(client));
+    let plan = plan(&simplified, &[], &super::sizes::sizes(client));
     (simplified, plan)
 }
 

@@ -2,6 +2,7 @@
 mod chains;
 mod moved;
 
+use super::super::Sizes;
 use super::super::fold;
 use super::super::gemm::narrow;
 use super::casts;
@@ -17,6 +18,7 @@ use std::collections::HashMap;
 /// A kernel on its way to steps.
 pub(super) struct Build<'k> {
     kernel: &'k Kernel,
+    sizes: &'static Sizes,
     /// Uses of each value by instructions and yields.
     uses: Vec<usize>,
     /// The operands of casts that products make.
@@ -58,7 +60,7 @@ struct Open {
 }
 
 impl<'k> Build<'k> {
-    pub(super) fn new(kernel: &'k Kernel) -> Self {
+    pub(super) fn new(kernel: &'k Kernel, sizes: &'static Sizes) -> Self {
         let mut uses = vec![0; kernel.values.len()];
         let mut count = |v: &Value| uses[v.index()] += 1;
         kernel.walk(kernel.body, &mut |_, inst| {
@@ -73,6 +75,7 @@ impl<'k> Build<'k> {
         let values = kernel.values.len();
         Build {
             kernel,
+            sizes,
             uses,
             cast,
             sums,
@@ -345,7 +348,7 @@ impl<'k> Build<'k> {
         };
         if let [piece] = pieces
             && piece.bounds.is_empty()
-            && !moved::is_worth_a_copy(self.kernel, inst, &affine(piece))
+            && !moved::is_worth_a_copy(self.kernel, inst, &affine(piece), self.sizes.reordered)
         {
             let from = inst.args[piece.operand];
             self.base[to.index()] = Some(from);

@@ -22,6 +22,7 @@ mod sweeps;
 mod tests;
 mod uses;
 
+use super::Sizes;
 use pallas_ir::{Access, DType, Kernel, Op, OperandId, OperandKind, RegionId, StructuralOp, Value};
 use std::sync::Arc;
 use step::{Block, Fixed};
@@ -46,13 +47,14 @@ pub(super) struct Plan {
     pub(super) arena_bytes: usize,
     /// Rough number of elementary operations of one program.
     pub(super) work: usize,
+    pub(super) sizes: &'static Sizes,
 }
 
-pub(super) fn plan(kernel: Arc<Kernel>) -> Plan {
+pub(super) fn plan(kernel: Arc<Kernel>, sizes: &'static Sizes) -> Plan {
     let kernel = casts::behind_transposes(&kernel).map_or(kernel, Arc::new);
     let kernel = folds::rows_first(&kernel).map_or(kernel, Arc::new);
     let kernel = concats::apart(&kernel).map_or(kernel, Arc::new);
-    let mut build = build::Build::new(&kernel);
+    let mut build = build::Build::new(&kernel, sizes);
     let mut body = build.region(kernel.body);
     let build::Build { base, fixed, params, tables, .. } = build;
     let roots = roots(&base);
@@ -60,7 +62,7 @@ pub(super) fn plan(kernel: Arc<Kernel>) -> Plan {
     place::aim_at_stores(&kernel, &roots, &mut body);
     sweeps::gather(&kernel, &roots, &mut body);
     rolled::roll(&kernel, &roots, &mut body);
-    pages::keep(&kernel, &roots, &mut body);
+    pages::keep(&kernel, &roots, sizes.chain_row, &mut body);
     open::open_ends(&kernel, &roots, &mut body);
     let (slots, mut arena_bytes) = slots::allocate(&kernel, &base, &body);
     let mut scratch = vec![];
@@ -72,7 +74,7 @@ pub(super) fn plan(kernel: Arc<Kernel>) -> Plan {
         }
     }
     let work = work(&kernel, kernel.body);
-    let mut plan = Plan { body, params, fixed, tables, roots, slots, scratch, arena_bytes, work, kernel };
+    let mut plan = Plan { body, params, fixed, tables, roots, slots, scratch, arena_bytes, work, sizes, kernel };
     sums::begin(&mut plan);
     plan
 }

@@ -11,14 +11,12 @@ use super::step::{Block, Chain, Dot, Readers, Step};
 use pallas_ir::{Kernel, OperandId, OperandKind, Value};
 use std::collections::{HashMap, HashSet};
 
-/// Fewest elements of a row that a chain reads where it lies: a call for each row of 128 takes half as long again as a copy and a
-/// call for all, rows of 160 take less. Few in tests, whose arrays are small.
-const LONG: usize = if cfg!(test) { 8 } else { 144 };
-
 /// What is found in a body.
 struct Found<'a> {
     kernel: &'a Kernel,
     roots: &'a [Value],
+    /// Fewest elements of a row that a chain reads where it lies.
+    long: usize,
     /// Tiles that may refer to arrays which the kernel does not write.
     loaded: HashSet<Value>,
     /// Gathers of these, and what reads their results.
@@ -52,8 +50,9 @@ impl Uses {
 }
 
 /// Marks the gathers whose windows need not be copied, and the products that read them.
-pub(super) fn keep(kernel: &Kernel, roots: &[Value], body: &mut Block) {
-    let mut found = Found { kernel, roots, loaded: HashSet::new(), gathered: HashMap::new(), turned: HashSet::new() };
+pub(super) fn keep(kernel: &Kernel, roots: &[Value], long: usize, body: &mut Block) {
+    let mut found =
+        Found { kernel, roots, long, loaded: HashSet::new(), gathered: HashMap::new(), turned: HashSet::new() };
     found.look(body, false);
     found.gathered.retain(|_, uses| uses.readers().is_some());
     if !found.gathered.is_empty() {
@@ -122,7 +121,7 @@ impl Found<'_> {
     /// True if a chain is over all rows of `v`, and these are long.
     fn is_in_rows(&self, chain: &Chain, v: Value) -> bool {
         let shape = &self.kernel.ty(v).shape;
-        shape.len() > 1 && chain.shape == *shape && shape.last().is_some_and(|&n| n >= LONG)
+        shape.len() > 1 && chain.shape == *shape && shape.last().is_some_and(|&n| n >= self.long)
     }
 
     fn mark(&self, block: &mut Block) {

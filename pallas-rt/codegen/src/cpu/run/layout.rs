@@ -8,6 +8,7 @@
 //! the result, and the operand with its columns      the feature of the result that lies nearest
 //! the other operand                                 its own feature that lies nearest
 //! ```
+use super::super::Sizes;
 use super::super::boxes::Linear;
 use super::super::plan::step::Nested;
 use super::super::tile::Tile;
@@ -15,11 +16,8 @@ use super::matrices::Matrices;
 use pallas_ir::structural::{Nest, Position, Role};
 use std::cmp::Reverse;
 
-/// Least multiply-adds for each element that is copied; few in tests, whose arrays are small.
-const USES: usize = if cfg!(test) { 8 } else { 100 };
-/// Features of which a row is as good as any longer one, and fewest that are worth copies.
+/// Features of which a row is as good as any longer one.
 const ENOUGH: usize = 64;
-const FEWEST: usize = if cfg!(test) { 4 } else { 32 };
 
 /// For the operands and the result, the order of the axes of each in its copy: none if it is not copied. `None` if all are
 /// multiplied where they lie.
@@ -28,8 +26,9 @@ pub(super) fn copied(
     nests: &[Linear],
     tiles: [&Tile; 3],
     shapes: [&[usize]; 3],
+    sizes: &Sizes,
 ) -> Option<[Option<Vec<usize>>; 3]> {
-    let lies = |nest: &Linear| Matrices::of(nest, &nest.all()).is_some_and(|matrices| matrices.is_in_place());
+    let lies = |nest: &Linear| Matrices::of(nest, &nest.all(), sizes).is_some_and(|matrices| matrices.is_in_place());
     if nests.iter().all(lies) {
         return None;
     }
@@ -49,7 +48,7 @@ pub(super) fn copied(
     let &(columns, last, _) = columns.min_by_key(|f| (Reverse(extent(f.0).min(ENOUGH)), f.2))?;
     let b = usize::from(dim(0, columns).is_none());
     let &(near, near_dim, _) = features[1 - b].iter().filter(|f| extent(f.0) > 1).min_by_key(|f| f.2)?;
-    if extent(columns) < FEWEST || extent(near) < FEWEST {
+    if extent(columns) < sizes.features || extent(near) < sizes.features {
         return None;
     }
     let mut lasts = [near_dim, last, last];
@@ -68,7 +67,7 @@ pub(super) fn copied(
     });
     let all: usize =
         nested.nests.iter().map(|nest| nest.axes.iter().map(|axis| axis.extent as usize).product::<usize>()).sum();
-    (orders.iter().any(Option::is_some) && all >= USES * elements).then_some(orders)
+    (orders.iter().any(Option::is_some) && all >= sizes.uses * elements).then_some(orders)
 }
 
 /// The axis whose positions these are, if it is a feature of more than one element.

@@ -9,26 +9,13 @@
 //! A matrix is read in place if its rows, its columns, and every element are there; else the elements of a part are copied
 //! side by side, zeros where the nest has none. Windows overlap, so such a copy is larger than what it is copied from, but
 //! it is small beside the product if the other matrix is not.
+use super::super::Sizes;
 use super::super::boxes::{self, Linear, RESULT, Ranges};
 use super::super::gemm::{Extents, Matrix, Number, Target};
 use std::ops::Range;
 
-/// Most elements of the sum in a part, few in tests, whose arrays are small; with so many rows it stays in the second level cache.
-const SUM: usize = if cfg!(test) { 16 } else { 1024 };
-const PART: usize = if cfg!(test) { 128 } else { 1 << 15 };
-/// Fewest elements of the sum in a part that is shorter for more columns in it.
-const LEAST_SUM: usize = if cfg!(test) { 8 } else { 256 };
-/// Fewest rows, and most columns, of a part that is copied.
-const LEAST_ROWS: usize = if cfg!(test) { 4 } else { 32 };
-const MOST_COLUMNS: usize = if cfg!(test) { 8 } else { 512 };
 /// Elements of a vector of `f32`.
 const LANES: usize = 16;
-/// Fewest rows or columns at a time of a matrix that is not copied.
-const FEW: usize = if cfg!(test) { 4 } else { 16 };
-
-/// Fewest neighbouring elements of the sum for which A is not copied: adding parts takes less time then.
-const DEEP: usize = if cfg!(test) { 4 } else { 64 };
-
 /// Buffers that products reuse: parts of both operands, and of the result.
 #[derive(Debug)]
 pub(super) struct Buffers<T> {
@@ -45,6 +32,7 @@ impl<T> Default for Buffers<T> {
 /// A nest as a product of matrices.
 pub(super) struct Matrices<'a> {
     nest: &'a Linear,
+    sizes: &'a Sizes,
     /// The positions.
     whole: &'a Ranges,
     /// The operands that A and B are.
@@ -68,7 +56,7 @@ pub(super) struct Matrices<'a> {
 impl<'a> Matrices<'a> {
     /// The product at these positions. `None` if the result's adjacent elements move in both operands, as if every feature is a group, and where an element
     /// is used once or every one is where it is read.
-    pub(super) fn of(nest: &'a Linear, whole: &'a Ranges) -> Option<Matrices<'a>> {
+    pub(super) fn of(nest: &'a Linear, whole: &'a Ranges, sizes: &'a Sizes) -> Option<Matrices<'a>> {
         let axes = || nest.axes().filter(|&axis| whole[axis].len() > 1);
         let extents: Vec<usize> = whole.iter().map(|range| range.len()).collect();
         let pads = |array: usize| !nest.is_inside(array, whole);
@@ -95,7 +83,7 @@ impl<'a> Matrices<'a> {
         let is_adjacent = last.is_none_or(|axis| nest.strides[RESULT][axis] == 1);
         let adjacent = if is_adjacent { together(&columns, |axis| nest.strides[RESULT][axis], &extents) } else { 0 };
         let count: usize = columns[columns.len() - adjacent..].iter().map(|&axis| extents[axis]).product();
-        let is_apart = adjacent < columns.len() && count < FEW;
+        let is_apart = adjacent < columns.len() && count < sizes.few;
         if !is_apart {
             around.extend(columns.drain(..columns.len() - adjacent));
         }
@@ -112,9 +100,9 @@ impl<'a> Matrices<'a> {
         let both = of_result.min(collapse(a, &rows));
         let near_rows = &rows[rows.len() - both..];
         let near_inner = &inner[inner.len() - collapse(a, &inner)..];
-        let is_deep = near_inner.len() == inner.len() || size(near_inner) >= DEEP;
-        let a_could_stay = is_deep && (both == rows.len() || size(near_rows) >= FEW);
-        let is_long_row = rows.last().is_some_and(|&axis| extents[axis] >= FEW);
+        let is_deep = near_inner.len() == inner.len() || size(near_inner) >= sizes.deep;
+        let a_could_stay = is_deep && (both == rows.len() || size(near_rows) >= sizes.few);
+        let is_long_row = rows.last().is_some_and(|&axis| extents[axis] >= sizes.few);
         let fits_in_boxes = pads(a) && !pads(b) && a_could_stay && is_long_row && !is_apart;
         let a_stays = !pads(a) && a_could_stay;
         let depth = if a_stays { size(near_inner) } else { usize::MAX };
@@ -122,6 +110,7 @@ impl<'a> Matrices<'a> {
         let outer_rows = rows.len() - if a_stays { both } else { of_result };
         Some(Matrices {
             nest,
+            sizes,
             whole,
             sides: [a, b],
             around,
@@ -154,16 +143,17 @@ impl<'a> Matrices<'a> {
         buffers: &mut Buffers<T>,
         multiply: &mut dyn FnMut(Extents, Matrix<T>, Matrix<T>, Target<T>),
     ) {
-        let (nest, whole) = (self.nest, self.whole);
+        let (nest, whole, sizes) = (self.nest, self.whole, self.sizes);
         let size = |axes: &[usize]| axes.iter().map(|&axis| whole[axis].len()).product::<usize>();
         let (m, n, k) = (size(&self.rows), size(&self.columns), size(&self.inner));
-        let mut depth = if k <= SUM * 3 / 2 { k } else { SUM }.min(self.depth);
+        let mut depth = if k <= sizes.terms * 3 / 2 { k } else { sizes.terms }.min(self.depth);
         // All columns at a time: rows that lie apart are packed again for each part of them.
-        if self.in_place == [true, false] && n * depth > 4 * PART && 4 * PART / n >= LEAST_SUM {
-            depth = 4 * PART / n;
+        if self.in_place == [true, false] && n * depth > 4 * sizes.part && 4 * sizes.part / n >= sizes.least_terms {
+            depth = 4 * sizes.part / n;
         }
-        let rows_at_once = if self.in_place[0] { m } else { (PART / depth).max(LEAST_ROWS) };
-        let columns_at_once = if self.in_place[1] { n } else { (4 * PART / depth).clamp(FEW, MOST_COLUMNS) };
+        let rows_at_once = if self.in_place[0] { m } else { (sizes.part / depth).max(sizes.least_rows) };
+        let columns_at_once =
+            if self.in_place[1] { n } else { (4 * sizes.part / depth).clamp(sizes.few, sizes.most_columns) };
         if self.is_apart && buffers.sums.len() < m * n {
             buffers.sums.resize(m * n, T::default());
         }

@@ -11,6 +11,7 @@
 //! features; axes along which a window moves are whole in each (`fuse/windowed`). Other operations that move elements along an
 //! axis share kernels with what follows, and programs divide the other axes (`fuse/moves`).
 #![warn(clippy::wildcard_enum_match_arm)]
+use super::super::Sizes;
 use super::super::boxes::{self, Linear, RESULT, Ranges};
 use super::super::convert;
 use super::super::finite::is_finite;
@@ -34,9 +35,9 @@ const BOXES: usize = 100;
 
 /// The boxes in which a product is computed where zeros may stand for elements that are not there: one, or some that share no
 /// element of the result. `None` if it is no product.
-fn padded(nest: &Linear) -> Option<Vec<Vec<Range<usize>>>> {
+fn padded(nest: &Linear, sizes: &Sizes) -> Option<Vec<Vec<Range<usize>>>> {
     let all = nest.all();
-    let boxes = if Matrices::of(nest, &all)?.fits_in_boxes { boxes_apart(nest) } else { None };
+    let boxes = if Matrices::of(nest, &all, sizes)?.fits_in_boxes { boxes_apart(nest) } else { None };
     Some(boxes.unwrap_or_else(|| vec![all]))
 }
 
@@ -148,11 +149,12 @@ impl Run<'_> {
             let arrays = [(tiles[0], shapes[0]), (tiles[1], shapes[1]), (tiles[2], shape)];
             nested.nests.iter().map(|nest| Linear::new(nest, arrays)).collect::<Vec<Linear>>()
         };
+        let sizes = self.plan.sizes;
         let mut nests = linear([&tiles[0], &tiles[1], &tile]);
         let mut is_copied = false;
         let all = [&tiles[0], &tiles[1], &tile];
         // Functions round sums in an operation of its own.
-        if !is_rounded && let Some(orders) = layout::copied(nested, &nests, all, [shapes[0], shapes[1], shape]) {
+        if !is_rounded && let Some(orders) = layout::copied(nested, &nests, all, [shapes[0], shapes[1], shape], sizes) {
             for (i, order) in orders[..2].iter().enumerate() {
                 if let Some(order) = order {
                     tiles[i] = self.ordered(i, &tiles[i], shapes[i], order, bytes)?.placed(order);
@@ -171,11 +173,12 @@ impl Run<'_> {
         let is_finite = |array: usize| unsafe { is_finite(compute, &tiles[array], shapes[array]) };
         let can_pad = [0, 1].iter().all(|&array| !pads(array) || is_finite(1 - array));
         let is_padded = |nest: &Linear| nest.checks.is_empty() || can_pad && nest.share_inside() >= INSIDE;
-        let padded: Vec<_> = nests.iter().map(|nest| if is_padded(nest) { padded(nest) } else { None }).collect();
+        let padded: Vec<_> =
+            nests.iter().map(|nest| if is_padded(nest) { padded(nest, sizes) } else { None }).collect();
         // Products that reach every element set the result: between elements of a dilated operand there may be none.
         let add = match (&nests[..], &padded[..]) {
             ([nest], [Some(parts)]) => {
-                let are_products = parts.iter().all(|part| Matrices::of(nest, part).is_some());
+                let are_products = parts.iter().all(|part| Matrices::of(nest, part, sizes).is_some());
                 !are_products || parts.iter().map(|part| reached(nest, part)).sum::<usize>() != total
             }
             _ => true,
@@ -189,7 +192,7 @@ impl Run<'_> {
         for (nest, padded) in nests.iter().zip(&padded) {
             let order = nest.folding();
             let mut compute = |part: &Ranges| {
-                if let Some(matrices) = Matrices::of(nest, part) {
+                if let Some(matrices) = Matrices::of(nest, part, sizes) {
                     // SAFETY: the tiles have the shapes that the nest was checked for.
                     return unsafe { matrices.run(operands, target, add, buffers, multiply) };
                 }

@@ -22,9 +22,6 @@ pub(super) struct Kept {
     pub(super) is_far: bool,
 }
 
-/// Fewest rows of a window that is not copied: a product begins anew with each. One in tests, whose arrays are small.
-const LEAST_ROWS: usize = if cfg!(test) { 1 } else { 8 };
-
 impl Buffers {
     /// Forgets the windows of another launch.
     pub(super) fn forget_pages(&mut self) {
@@ -50,7 +47,7 @@ impl Run<'_> {
         let (x, bytes, from) = (self.tile(step.from), self.bytes(step.to), self.plan.roots[step.from.index()].index());
         let row = self.shape(step.to).last().copied().unwrap_or(1).max(1);
         let is_kept = |n: usize| match readers {
-            Readers::Products => n >= LEAST_ROWS * row,
+            Readers::Products => n >= self.plan.sizes.window_rows * row,
             Readers::Chains => n > 0 && n.is_multiple_of(row),
         };
         // A tile that does not lie in the array is gone when it is read.

@@ -15,9 +15,6 @@ use pallas_ir::{DType, OperandId, Value};
 const BLOCKED_ROWS: usize = 8;
 const CACHED: usize = 1 << 19;
 
-/// Adjacent elements of a free axis that are copied together. Tests have both orders.
-const ADJACENT: usize = if cfg!(test) { 3 } else { 8 };
-
 /// An operand as one matrix per batch index.
 #[derive(Clone, Copy)]
 struct Side {
@@ -352,7 +349,8 @@ impl Run<'_> {
             return Ok(Side { start: tile.start, batch: batch_strides, free, contract });
         }
         // Rows that are adjacent in memory stay so.
-        let is_free = free.last().is_some_and(|&axis| tile.strides[axis] == 1 && shape[axis] >= ADJACENT);
+        let is_free =
+            free.last().is_some_and(|&axis| tile.strides[axis] == 1 && shape[axis] >= self.plan.sizes.adjacent);
         let [outer, inner] = if is_free { [contract, free] } else { [free, contract] };
         let order = [&batch[..], outer, inner].concat();
         let copy = self.ordered(side, &tile, shape, &order, compute.bytes())?;

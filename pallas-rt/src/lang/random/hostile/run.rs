@@ -44,7 +44,7 @@ pub(crate) fn is_small(kernel: &Kernel) -> bool {
 pub(crate) fn run(kernel: &Kernel, dice: &mut Dice) -> Ran {
     let lowered = if verify_lowered(kernel).is_ok() { kernel.clone() } else { pallas_codegen::passes::run(kernel) };
     verify_lowered(&lowered).unwrap_or_else(|e| panic!("lowering: {e}"));
-    let executable = cpu::Executable::compile(Arc::new(kernel.clone()), Arc::new(lowered.clone()));
+    let executable = cpu::Executable::compile(Arc::new(kernel.clone()), Arc::new(lowered.clone()), &cpu::Sizes::SMALL);
     let _ = executable.without_code();
     let _ = pallas_codegen::wgsl::emit(&lowered, 1, &pallas_codegen::target::Target::webgpu(), 0);
     let sizes: Vec<i64> = kernel.dims.iter().map(|d| d.size.unwrap_or(1 + dice.below(7) as i64)).collect();
@@ -77,7 +77,8 @@ pub(crate) fn run(kernel: &Kernel, dice: &mut Dice) -> Ran {
     let memory = shapes.iter().enumerate().map(|(i, shape)| unsafe { cpu::Memory::new(start(i), shape) });
     let memory: Vec<cpu::Memory<'_>> = memory.collect();
     let launch = cpu::Launch { sizes: &sizes, grid: &parallel, steps: &steps, memory: &memory, params: &params };
-    let executable = cpu::Executable::compile(Arc::new(kernel.clone()), Arc::new(bounded(&lowered)));
+    let executable =
+        cpu::Executable::compile(Arc::new(kernel.clone()), Arc::new(bounded(&lowered)), &cpu::Sizes::SMALL);
     // SAFETY: every operand has memory of its shape, for this launch alone; bools are 0 or 1.
     let _ = unsafe { executable.run(&launch, &pallas_codegen::cpu::team::Pool) };
     if whole { Ran::Whole } else { Ran::Fault }

@@ -6,14 +6,12 @@ use pallas_ir::{Inst, Kernel, Op};
 /// Elements of a row, and of rows that are equally spaced, from which on loops read them as they lie.
 const ROW: usize = 8;
 const ROWS: usize = 64;
-/// Fewest elements of a tile that is worth a step. Tests have small ones.
-const WORTH: usize = if cfg!(test) { 8 } else { 512 };
 
-/// True if elementwise operations alone read the result, which has all elements of its operand in short rows that lie
-/// anywhere: a copy takes less time than to find each row.
-pub(super) fn is_worth_a_copy(kernel: &Kernel, inst: &Inst, axes: &[Affine]) -> bool {
+/// True if elementwise operations alone read the result, which has at least `fewest` elements, all of its operand, in short rows
+/// that lie anywhere: a copy takes less time than to find each row.
+pub(super) fn is_worth_a_copy(kernel: &Kernel, inst: &Inst, axes: &[Affine], fewest: usize) -> bool {
     let (from, to) = (kernel.ty(inst.args[0]), kernel.ty(inst.results[0]));
-    let is_long = to.elements() < WORTH || to.elements() != from.elements();
+    let is_long = to.elements() < fewest || to.elements() != from.elements();
     let Some((&columns, rows)) = to.shape.split_last().filter(|_| !is_long) else { return false };
     let own = Tile::contiguous(std::ptr::null_mut(), &from.shape);
     let mut strides = [0; MAX_RANK];
