@@ -290,7 +290,7 @@ fn a_device_that_is_none() {
         String::from_utf8_lossy(&out.expect("it starts").stdout).into_owned()
     };
     let text = answer("nonsense");
-    assert!(text.contains("answer: Err(PALLAS_DEVICE=nonsense is not understood; allowed: cpu, gpu"), "{text}");
+    assert!(text.contains("answer: Err(PALLAS_DEVICE=nonsense is not understood; allowed: best, cpu, gpu"), "{text}");
     assert!(answer("gpu:99").contains("answer: Err(no device `gpu:99`"));
     for (device, kind) in [("cpu", DeviceKind::Cpu), ("interpret", DeviceKind::Interpreter)] {
         let text = answer(device);

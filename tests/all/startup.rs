@@ -4,7 +4,7 @@ use pallas_rt::distributed::self_check;
 use pallas_rt::prelude::*;
 use pallas_rt::sharding::{Mesh, NamedSharding, P, device_put};
 use pallas_rt::startup::{Engine, StartupConfig, enable_spmd, startup_config};
-use pallas_rt::{DiskCache, jit, set_disk_cache};
+use pallas_rt::{DeviceKind, DiskCache, jit, set_disk_cache};
 use std::sync::Arc;
 
 /// Runs a test of this file as a process, with these variables besides those of this one.
@@ -56,6 +56,22 @@ fn the_first_use_fixes_the_configuration() {
 }
 
 #[test]
+fn the_backend_decides_the_default_device() {
+    if !is_process() {
+        return process("the_backend_decides_the_default_device", &[("PALLAS_DEVICE", "cpu")]);
+    }
+    let config = StartupConfig::from_env().expect("an environment");
+    assert_eq!(config.backend, "cpu");
+    let error = StartupConfig { backend: "tpu".into(), ..config.clone() }.apply().expect_err("no device").to_string();
+    assert!(error.starts_with("StartupConfig::backend=tpu is not understood; allowed: best, cpu, gpu"), "{error}");
+    assert_eq!(startup_config(), None, "a refused configuration fixes nothing");
+    StartupConfig { backend: "interpret".into(), ..config }.apply().expect("the first one");
+    let x = Array::full(&[2], 1.0f32).expect("it fits");
+    assert_eq!(x.device().kind, DeviceKind::Interpreter);
+    assert!(Client::from_env().expect("the same").why().ends_with("StartupConfig::backend=interpret"));
+}
+
+#[test]
 fn an_array_before_spmd_is_an_error() {
     if !is_process() {
         return process("an_array_before_spmd_is_an_error", &[("PALLAS_SPMD", "0")]);
@@ -83,6 +99,7 @@ fn spmd_enabled_first_is_on() {
 fn values_that_are_not_allowed_are_refused() {
     if !is_process() {
         for (variable, value) in [
+            ("PALLAS_DEVICE", "tpu"),
             ("PALLAS_ENGINE", "rayon"),
             ("PALLAS_SPMD", "yes"),
             ("PALLAS_DEVICES", "0"),

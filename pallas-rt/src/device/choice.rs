@@ -3,23 +3,14 @@ use super::client::Client;
 use super::gpu;
 use super::name::{Device, DeviceKind};
 use crate::error::{Error, Result};
+use crate::startup::{ALLOWED, parse, startup_config};
 use std::sync::LazyLock;
 
 const VARIABLE: &str = "PALLAS_DEVICE";
-const ALLOWED: &str = "cpu, gpu, gpu:N (N from 0), gl, gl:N, interpret";
 const ASKED: &str = "asked for by the program";
 
 static CPU: LazyLock<Client> = LazyLock::new(|| Client::on_host(DeviceKind::Cpu, ASKED));
 static INTERPRETER: LazyLock<Client> = LazyLock::new(|| Client::on_host(DeviceKind::Interpreter, ASKED));
-
-/// The kind of device that `PALLAS_DEVICE` names, and its index.
-fn parse(value: &str) -> Option<(&str, usize)> {
-    match (value, value.split_once(':').unwrap_or((value, "0"))) {
-        ("cpu" | "interpret", _) => Some((value, 0)),
-        (_, (name @ ("gpu" | "gl"), index)) => Some((name, index.parse().ok()?)),
-        _ => None,
-    }
-}
 
 impl Client {
     /// The native CPU backend, which is always available.
@@ -54,25 +45,32 @@ impl Client {
         gpu::best().unwrap_or_else(|why| Client::cpu().because(&why))
     }
 
-    /// The client that the environment variable `PALLAS_DEVICE` names (`cpu`, `gpu`, `gpu:N`, `gl`, `gl:N`,
-    /// `interpret`); [`Client::best`] if it is not set.
+    /// The default client: that of the [`StartupConfig`](crate::startup::StartupConfig) of this process, which the environment
+    /// variable `PALLAS_DEVICE` decides if the program does not (`best`, `cpu`, `gpu`, `gpu:N`, `gl`, `gl:N`, `interpret`);
+    /// [`Client::best`] if neither names one.
     ///
     /// # Errors
-    /// [`Error::Environment`] for another value, [`Error::NoDevice`] if there is no such device.
+    /// [`Error::Environment`] for another value of the variable, [`Error::NoDevice`] if there is no such device.
     pub fn from_env() -> Result<Client> {
-        // A value that is not Unicode is no valid name either.
-        std::env::var_os(VARIABLE).map_or_else(|| Ok(Client::best()), |value| Client::named(&value.to_string_lossy()))
+        match startup_config() {
+            Some(config) => Client::named(&config.backend, "StartupConfig::backend="),
+            // A value that is not Unicode is no valid name either.
+            None => std::env::var_os(VARIABLE)
+                .map_or_else(|| Ok(Client::best()), |value| Client::named(&value.to_string_lossy(), "PALLAS_DEVICE=")),
+        }
     }
 
-    fn named(value: &str) -> Result<Client> {
+    /// The client of this name, which `by` chose.
+    fn named(value: &str, by: &str) -> Result<Client> {
         let client = match parse(value) {
+            Some(("best", _)) => return Ok(Client::best()),
             Some(("cpu", _)) => Client::cpu(),
             Some(("interpret", _)) => Client::interpreter(),
             Some(("gl", index)) => Client::gl(index)?,
             Some((_, index)) => Client::gpu(index)?,
             None => return Err(Error::Environment { variable: VARIABLE, value: value.into(), allowed: ALLOWED }),
         };
-        Ok(client.because(&format!("{VARIABLE}={value}")))
+        Ok(client.because(&format!("{by}{value}")))
     }
 
     /// Another client of the same device, with its own memory, limit and caches. Arrays of one cannot be used with the
@@ -100,19 +98,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_devices() {
-        let named = ["cpu", "gpu", "gpu:3", "gl", "gl:1", "interpret"].map(parse);
-        let expected = [("cpu", 0), ("gpu", 0), ("gpu", 3), ("gl", 0), ("gl", 1), ("interpret", 0)];
-        assert_eq!(named, expected.map(Some));
-        for wrong in ["", "nonsense", "GPU", "gpu:", "gpu:-1", "gpu:x", "cpu:0", "gl:", "vulkan:0"] {
-            let error = Client::named(wrong).expect_err(wrong);
-            assert!(error.to_string().ends_with("allowed: cpu, gpu, gpu:N (N from 0), gl, gl:N, interpret"), "{error}");
-        }
-    }
-
-    #[test]
     fn a_client_says_why() {
-        assert!(Client::named("cpu").expect("always there").why().ends_with("PALLAS_DEVICE=cpu"));
+        assert!(Client::named("cpu", "PALLAS_DEVICE=").expect("always there").why().ends_with("PALLAS_DEVICE=cpu"));
         assert!(!Client::best().why().is_empty());
         assert_eq!(Client::cpu(), Client::cpu());
         assert_ne!(Client::cpu(), Client::interpreter());

@@ -1,10 +1,12 @@
 //! The startup configuration of a process: one value, which is fixed at the first use.
 //!
-//! - here: the value, from the program or from the environment; `fixed`: the first use, after which it cannot change;
+//! - here: the value, from the program or from the environment; `backend`: names of devices; `fixed`: the first use, after which it cannot change;
 //!   `variables`: names that are misspelled.
+mod backend;
 mod fixed;
 mod variables;
 
+pub(crate) use backend::{ALLOWED, parse};
 pub(crate) use fixed::{current, engine, first_use, first_use_by, require_spmd};
 pub use fixed::{enable_spmd, startup_config};
 #[cfg(feature = "mpi")]
@@ -51,7 +53,8 @@ pub enum Engine {
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct StartupConfig {
-    /// The device of arrays for which none is named, as in `PALLAS_DEVICE`; `best` if it is not set.
+    /// The device of arrays for which none is named, as in `PALLAS_DEVICE`; `best` if it is not set. See
+    /// [`Client::from_env`](crate::Client::from_env).
     pub backend: String,
     /// The engine on which the devices of a mesh run: `PALLAS_ENGINE` is `lockstep` or `threads`.
     pub engine: Engine,
@@ -104,6 +107,10 @@ impl StartupConfig {
                 _ => return Err(wrong(DEADLINE, value, "a number of milliseconds, at least 1")),
             },
         };
+        let backend = text(BACKEND).unwrap_or_else(|| "best".into());
+        if parse(&backend).is_none() {
+            return Err(wrong(BACKEND, &backend, ALLOWED));
+        }
         let known = [BACKEND, ENGINE, SPMD, DEVICES, DEADLINE];
         let flags = std::env::vars_os().filter_map(|(name, value)| {
             let name = name.into_string().ok()?;
@@ -111,7 +118,7 @@ impl StartupConfig {
             is_flag.then(|| (name, value.to_string_lossy().into_owned()))
         });
         Ok(StartupConfig {
-            backend: text(BACKEND).unwrap_or_else(|| "best".into()),
+            backend,
             engine,
             processes: 1,
             devices,
@@ -126,11 +133,16 @@ impl StartupConfig {
     /// Fixes the configuration of the process.
     ///
     /// # Errors
-    /// [`Error::Settled`] if another one is fixed: it names the first use and its line. [`Error::File`] for a cache folder
+    /// [`Error::Environment`] for a backend that names no device. [`Error::Settled`] if another one is fixed: it names the first use
+    /// and its line. [`Error::File`] for a cache folder
     /// that others can write to. [`Error::Unsupported`] for [`Engine::Mpi`] without
     /// [`initialize`](crate::distributed::initialize).
     #[track_caller]
     pub fn apply(self) -> Result<()> {
+        if parse(&self.backend).is_none() {
+            let (variable, value) = ("StartupConfig::backend", self.backend);
+            return Err(Error::Environment { variable, value, allowed: ALLOWED });
+        }
         fixed::apply(self, std::panic::Location::caller())
     }
 }
