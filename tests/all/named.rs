@@ -46,7 +46,7 @@ fn names(text: &str) -> BTreeSet<String> {
         text.lines().map(|line| line.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n");
     let is_name = |c: char| c.is_alphanumeric() || c == '_';
     let mut found = BTreeSet::new();
-    for before in ["call::", "collective::", "mesh::", "ops::", "Call::", "Exchange::"] {
+    for before in ["call::", "collective::", "mesh::", "ops::", "Call::", "CollectiveKind::"] {
         for rest in code.split(before).skip(1) {
             let end = |c: char| if rest.starts_with('{') { c == '}' } else { !is_name(c) };
             let list = rest.split(end).next().unwrap_or_default();

@@ -6,7 +6,7 @@
 use crate::call::Name;
 use crate::mesh::{Axis, Form, Mesh, Piece, names, size};
 pub use crate::ops::{
-    AllGather, AllReduce, AllToAll, DeviceTable, Exchange, Pbroadcast, Pcast, Permute, ReduceScatter,
+    AllGather, AllReduce, AllToAll, CollectiveKind, DeviceTable, Pbroadcast, Pcast, Permute, ReduceScatter,
 };
 use pallas_ir::{At, DType, Diag, ScalarOp, Type};
 use std::fmt;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Collective {
     /// The result of each device.
-    pub kind: Exchange,
+    pub kind: CollectiveKind,
     /// The mesh.
     pub mesh: Arc<Mesh>,
     /// The axes along which the devices of a group differ, the slowest first.
@@ -32,10 +32,10 @@ pub(crate) trait Kind: Name {
     /// Checks the attributes for groups of `members` devices. The error is the mistake and its remedy.
     fn check(&self, members: usize) -> Result<(), (String, &'static str)>;
     /// The same for arrays of an element type.
-    fn of_elements(&self, dtype: DType) -> Exchange;
+    fn of_elements(&self, dtype: DType) -> CollectiveKind;
 }
 
-impl Exchange {
+impl CollectiveKind {
     /// The name of the operation, as in StableHLO.
     pub fn name(&self) -> &'static str {
         self.kind().name()
@@ -48,7 +48,7 @@ impl Exchange {
 
     /// The same for arrays of an element type: `add` of truth values is `or`.
     #[must_use]
-    pub fn of_elements(&self, dtype: DType) -> Exchange {
+    pub fn of_elements(&self, dtype: DType) -> CollectiveKind {
         self.kind().of_elements(dtype)
     }
 }
@@ -70,7 +70,7 @@ impl Collective {
     }
 
     /// Another collective of the same groups.
-    pub(crate) fn like(&self, kind: impl Into<Exchange>) -> Collective {
+    pub(crate) fn like(&self, kind: impl Into<CollectiveKind>) -> Collective {
         Collective { kind: kind.into(), ..self.clone() }
     }
 

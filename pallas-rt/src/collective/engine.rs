@@ -1,19 +1,19 @@
 //! The interface of engines.
-use super::meeting::Meeting;
+use super::resolved::ResolvedCollective;
 use crate::error::Result;
 use std::any::Any;
 use std::sync::Arc;
 
-/// Exchanges the arrays of one party's devices with those of the others.
+/// Exchanges the arrays of one participant's devices with those of the others.
 ///
 /// Operands and results are in the order of [`positions`](Collectives::positions), as bytes; they have the lengths that
 /// follow from the exchange's type. The result of each device is the same with every implementation, bit for bit: sums
 /// have the order of the devices in their group.
 pub trait Collectives: Send + Sync {
-    /// The positions in the mesh of the party's devices, in ascending order.
+    /// The positions in the mesh of the participant's devices, in ascending order.
     fn positions(&self) -> &[usize];
 
-    /// The number of the party's next exchange, from 0.
+    /// The number of the participant's next exchange, from 0.
     fn next_step(&self) -> u64;
 
     /// Returns true if an exchange goes on between [`start`](Collectives::start) and [`finish`](Collectives::finish).
@@ -24,14 +24,14 @@ pub trait Collectives: Send + Sync {
     /// Begins an exchange: the operands are taken, and may be overwritten afterwards. The step is on the ticket.
     ///
     /// # Errors
-    /// [`Error::Collective`](crate::Error::Collective) if another party is at a different exchange, or takes part in no
+    /// [`Error::Collective`](crate::Error::Collective) if another participant is at a different exchange, or takes part in no
     /// more.
-    fn start(&self, meeting: &Arc<Meeting>, step: u64, operands: &[&[u8]]) -> Result<Started>;
+    fn start(&self, collective: &Arc<ResolvedCollective>, step: u64, operands: &[&[u8]]) -> Result<Started>;
 
     /// Waits for an exchange, and writes the results.
     ///
     /// # Errors
-    /// [`Error::Collective`](crate::Error::Collective) if a party of a group does not take part in it. The results are not
+    /// [`Error::Collective`](crate::Error::Collective) if a participant of a group does not take part in it. The results are not
     /// written then.
     fn finish(&self, started: Started, results: &mut [&mut [u8]]) -> Result<()>;
 
@@ -39,15 +39,21 @@ pub trait Collectives: Send + Sync {
     ///
     /// # Errors
     /// As [`start`](Collectives::start) and [`finish`](Collectives::finish).
-    fn exchange(&self, meeting: &Arc<Meeting>, step: u64, operands: &[&[u8]], results: &mut [&mut [u8]]) -> Result<()> {
-        let started = self.start(meeting, step, operands)?;
+    fn exchange(
+        &self,
+        collective: &Arc<ResolvedCollective>,
+        step: u64,
+        operands: &[&[u8]],
+        results: &mut [&mut [u8]],
+    ) -> Result<()> {
+        let started = self.start(collective, step, operands)?;
         self.finish(started, results)
     }
 }
 
 /// An exchange that has begun.
 pub struct Started {
-    pub(super) meeting: Arc<Meeting>,
+    pub(super) collective: Arc<ResolvedCollective>,
     pub(super) step: u64,
     /// The engine's own state.
     pub(super) state: Box<dyn Any + Send>,
@@ -55,8 +61,8 @@ pub struct Started {
 
 impl Started {
     /// The state that this engine gave it.
-    pub(super) fn state<T: 'static>(self) -> (Arc<Meeting>, u64, T) {
+    pub(super) fn state<T: 'static>(self) -> (Arc<ResolvedCollective>, u64, T) {
         let state = self.state.downcast().expect("an engine finishes the exchanges that it started");
-        (self.meeting, self.step, *state)
+        (self.collective, self.step, *state)
     }
 }

@@ -1,20 +1,20 @@
 //! All devices in one process, whose steps one thread does for one after the other: exchanges are copies.
 use super::engine::{Collectives, Started};
-use super::meeting::Meeting;
+use super::resolved::ResolvedCollective;
 use crate::error::Result;
 use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// The only party. Nothing can wait in it, so that an exchange is done when it starts.
+/// The only participant. Nothing can wait in it, so that an exchange is done when it starts.
 pub(crate) struct Lockstep {
-    /// Each run has a party of its own; that of a few devices allocates nothing.
+    /// Each run has a participant of its own; that of a few devices allocates nothing.
     positions: SmallVec<[usize; 8]>,
     steps: AtomicU64,
 }
 
 impl Lockstep {
-    /// The party of so many devices.
+    /// The participant of so many devices.
     pub(crate) fn new(devices: usize) -> Lockstep {
         Lockstep { positions: (0..devices).collect(), steps: AtomicU64::new(0) }
     }
@@ -33,11 +33,11 @@ impl Collectives for Lockstep {
         false
     }
 
-    fn start(&self, meeting: &Arc<Meeting>, step: u64, operands: &[&[u8]]) -> Result<Started> {
-        let mut results = vec![vec![0; meeting.gives().bytes()]; self.positions.len()];
+    fn start(&self, collective: &Arc<ResolvedCollective>, step: u64, operands: &[&[u8]]) -> Result<Started> {
+        let mut results = vec![vec![0; collective.gives().bytes()]; self.positions.len()];
         let mut each: Vec<&mut [u8]> = results.iter_mut().map(|result| &mut result[..]).collect();
-        meeting.fill_all(operands, &mut each);
-        Ok(Started { meeting: meeting.clone(), step, state: Box::new(results) })
+        collective.fill_all(operands, &mut each);
+        Ok(Started { collective: collective.clone(), step, state: Box::new(results) })
     }
 
     fn finish(&self, started: Started, results: &mut [&mut [u8]]) -> Result<()> {
@@ -46,8 +46,14 @@ impl Collectives for Lockstep {
         Ok(())
     }
 
-    fn exchange(&self, meeting: &Arc<Meeting>, _: u64, operands: &[&[u8]], results: &mut [&mut [u8]]) -> Result<()> {
-        meeting.fill_all(operands, results);
+    fn exchange(
+        &self,
+        collective: &Arc<ResolvedCollective>,
+        _: u64,
+        operands: &[&[u8]],
+        results: &mut [&mut [u8]],
+    ) -> Result<()> {
+        collective.fill_all(operands, results);
         Ok(())
     }
 }

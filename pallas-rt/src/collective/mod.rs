@@ -1,23 +1,23 @@
 //! Exchanges of arrays among the devices of a mesh.
 //!
-//! A *party* runs some devices of a mesh: all of them, one of them on a thread of its own, or those of a process. The
-//! [`Collectives`] of a party exchange what its devices have with the devices of others. Every exchange has a [`Ticket`];
-//! parties whose tickets differ get an error, and none gets a number.
+//! A *participant* runs some devices of a mesh: all of them, one of them on a thread of its own, or those of a process. The
+//! [`Collectives`] of a participant exchange what its devices have with the devices of others. Every exchange has a [`Ticket`];
+//! participants whose tickets differ get an error, and none gets a number.
 //!
-//! - `ticket`: what the members of a group must agree about; `meeting`: an exchange whose groups are known, and `combine`
+//! - `ticket`: what the members of a group must agree about; `resolved`: an exchange whose groups are known, and `combine`
 //!   its sums, in the order of the devices, so that all engines give the same bits;
 //! - `engine`: the trait [`Collectives`];
-//! - `lockstep`: one party in one process, whose steps one thread does for one device after the other;
-//! - `room` and `threads`: a party for each device, on lasting threads (`workers`);
-//! - `processes`: a party for each process of a job, on a wire for messages: `mpi` (feature `mpi`).
+//! - `lockstep`: one participant in one process, whose steps one thread does for one device after the other;
+//! - `rendezvous` and `threads`: a participant for each device, on lasting threads (`workers`);
+//! - `processes`: a participant for each process of a job, on a wire for messages: `mpi` (feature `mpi`).
 mod combine;
 mod engine;
 mod lockstep;
-mod meeting;
 #[cfg(feature = "mpi")]
 mod mpi;
 mod processes;
-mod room;
+mod rendezvous;
+mod resolved;
 #[cfg(test)]
 mod tests;
 mod threads;
@@ -27,11 +27,11 @@ mod workers;
 
 pub use engine::{Collectives, Started};
 pub(crate) use lockstep::Lockstep;
-pub use meeting::Meeting;
 pub use pallas_graph::mesh::{
-    AllGather, AllReduce, AllToAll, DeviceTable, Exchange, Pbroadcast, Permute, ReduceScatter,
+    AllGather, AllReduce, AllToAll, CollectiveKind, DeviceTable, Pbroadcast, Permute, ReduceScatter,
 };
 pub(crate) use processes::{Farewell, Processes, processes};
+pub use resolved::ResolvedCollective;
 pub(crate) use threads::on_threads;
 pub use ticket::Ticket;
 #[cfg(feature = "mpi")]

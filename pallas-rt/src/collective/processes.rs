@@ -1,6 +1,6 @@
-//! The processes of a job: a party each, with some devices of every mesh.
+//! The processes of a job: a participant each, with some devices of every mesh.
 use super::engine::{Collectives, Started};
-use super::meeting::Meeting;
+use super::resolved::ResolvedCollective;
 use super::ticket::Ticket;
 use crate::error::{CollectiveError, Error, Result};
 use pallas_graph::mesh::{Form, Mesh, Piece};
@@ -61,7 +61,7 @@ pub(crate) trait Wire: Send + Sync {
 pub(crate) struct Processes {
     wire: Box<dyn Wire>,
     steps: AtomicU64,
-    parties: Mutex<HashMap<Mesh, Arc<Party>>>,
+    participants: Mutex<HashMap<Mesh, Arc<Participant>>>,
 }
 
 static PROCESSES: OnceLock<Arc<Processes>> = OnceLock::new();
@@ -79,7 +79,7 @@ pub(crate) fn join(wire: Box<dyn Wire>) -> bool {
 
 impl Processes {
     pub(super) fn new(wire: Box<dyn Wire>) -> Processes {
-        Processes { wire, steps: AtomicU64::new(0), parties: Mutex::default() }
+        Processes { wire, steps: AtomicU64::new(0), participants: Mutex::default() }
     }
 
     /// The number of this process.
@@ -154,19 +154,19 @@ impl Processes {
     ///
     /// # Errors
     /// Devices that cannot be divided evenly among the processes; a process that uses another mesh.
-    pub(crate) fn party(self: &Arc<Self>, mesh: &Arc<Mesh>) -> Result<Arc<Party>> {
-        let lock = || self.parties.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(party) = lock().get(&**mesh) {
-            return Ok(party.clone());
+    pub(crate) fn participant(self: &Arc<Self>, mesh: &Arc<Mesh>) -> Result<Arc<Participant>> {
+        let lock = || self.participants.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(participant) = lock().get(&**mesh) {
+            return Ok(participant.clone());
         }
         let ranks = ranks(mesh, self.count()).map_err(|diag| Error::operation(Loc::NONE, diag))?;
         self.agree("mesh", &[("mesh", mesh.to_string())])?;
         let classes = mesh.axes().iter().map(|&axis| classes(mesh, &ranks, axis, self.count())).collect();
         let communicators = self.wire.connect(classes);
         let positions = (0..ranks.len()).filter(|&position| ranks[position] == self.rank()).collect();
-        let party = Arc::new(Party { processes: self.clone(), ranks, positions, communicators });
-        lock().insert((**mesh).clone(), party.clone());
-        Ok(party)
+        let participant = Arc::new(Participant { processes: self.clone(), ranks, positions, communicators });
+        lock().insert((**mesh).clone(), participant.clone());
+        Ok(participant)
     }
 }
 
@@ -199,7 +199,7 @@ fn classes(mesh: &Mesh, ranks: &[usize], axis: pallas_graph::mesh::Axis, process
 }
 
 /// The devices of one process.
-pub(crate) struct Party {
+pub(crate) struct Participant {
     processes: Arc<Processes>,
     /// By position, the rank.
     ranks: Vec<usize>,
@@ -214,26 +214,26 @@ enum Begun {
     Waiting { operands: HashMap<usize, Vec<u8>>, peers: Vec<usize>, reply: Receiver<Reply> },
 }
 
-impl Party {
+impl Participant {
     /// By position, the rank of the process that has the device.
     pub(crate) fn ranks(&self) -> &[usize] {
         &self.ranks
     }
 
     /// The parts of a device's operand that members of its group on a rank need.
-    fn parts(&self, meeting: &Meeting, from: usize, rank: usize, bytes: usize) -> Vec<Range<usize>> {
-        let group = meeting.group(from);
+    fn parts(&self, collective: &ResolvedCollective, from: usize, rank: usize, bytes: usize) -> Vec<Range<usize>> {
+        let group = collective.group(from);
         let own = bytes / group.len();
         let there = || group.iter().enumerate().filter(|(_, to)| self.ranks[**to] == rank).map(|(number, _)| number);
         let whole = |is_needed: bool| is_needed.then_some(0..bytes).into_iter().collect();
-        let kind = meeting.kind();
+        let kind = collective.kind();
         match kind.form(0) {
             Form::Stack(Piece::Whole) | Form::Fold(_, Piece::Whole) => whole(there().next().is_some()),
             Form::Stack(Piece::Part) | Form::Fold(_, Piece::Part) => {
                 there().map(|number| number * own..(number + 1) * own).collect()
             }
             Form::One(_) => {
-                let own = Form::One(Some(meeting.number(from)));
+                let own = Form::One(Some(collective.number(from)));
                 whole(there().any(|number| kind.form(number) == own))
             }
             Form::Number(_) | Form::Own => vec![],
@@ -241,17 +241,17 @@ impl Party {
     }
 
     /// Fills the results of this process' devices.
-    fn fill(&self, meeting: &Meeting, operands: &HashMap<usize, Vec<u8>>, results: &mut [&mut [u8]]) {
+    fn fill(&self, collective: &ResolvedCollective, operands: &HashMap<usize, Vec<u8>>, results: &mut [&mut [u8]]) {
         for (&position, result) in self.positions.iter().zip(results) {
-            let group = meeting.group(position);
+            let group = collective.group(position);
             // What is not needed has not been sent.
             let operand = |k: usize| operands.get(&group[k]).map_or(&[][..], |bytes| bytes);
-            meeting.fill(meeting.number(position), operand, result);
+            collective.fill(collective.number(position), operand, result);
         }
     }
 }
 
-impl Collectives for Party {
+impl Collectives for Participant {
     fn positions(&self) -> &[usize] {
         &self.positions
     }
@@ -260,42 +260,42 @@ impl Collectives for Party {
         self.processes.steps.fetch_add(1, Relaxed)
     }
 
-    fn start(&self, meeting: &Arc<Meeting>, step: u64, operands: &[&[u8]]) -> Result<Started> {
-        let started = |begun: Begun| Started { meeting: meeting.clone(), step, state: Box::new(begun) };
+    fn start(&self, collective: &Arc<ResolvedCollective>, step: u64, operands: &[&[u8]]) -> Result<Started> {
+        let started = |begun: Begun| Started { collective: collective.clone(), step, state: Box::new(begun) };
         let own = self.positions.iter().copied().zip(operands.iter().map(|operand| operand.to_vec()));
         let own: HashMap<usize, Vec<u8>> = own.collect();
         let others =
-            self.positions.iter().flat_map(|&position| meeting.group(position)).map(|&member| self.ranks[member]);
+            self.positions.iter().flat_map(|&position| collective.group(position)).map(|&member| self.ranks[member]);
         let mut peers: Vec<usize> = others.filter(|&rank| rank != self.processes.rank()).collect();
         peers.sort_unstable();
         peers.dedup();
-        if peers.is_empty() || !meeting.communicates() {
-            let mut results = vec![vec![0; meeting.gives().bytes()]; self.positions.len()];
+        if peers.is_empty() || !collective.communicates() {
+            let mut results = vec![vec![0; collective.gives().bytes()]; self.positions.len()];
             let mut each: Vec<&mut [u8]> = results.iter_mut().map(|result| &mut result[..]).collect();
-            self.fill(meeting, &own, &mut each);
+            self.fill(collective, &own, &mut each);
             return Ok(started(Begun::Done(results)));
         }
         let payload = |&rank: &usize| {
             let parts = self.positions.iter().flat_map(|position| {
                 let operand = &own[position];
-                self.parts(meeting, *position, rank, operand.len()).into_iter().map(|part| &operand[part])
+                self.parts(collective, *position, rank, operand.len()).into_iter().map(|part| &operand[part])
             });
             parts.collect::<Vec<_>>().concat()
         };
         let payloads = peers.iter().map(payload).collect();
-        let axes = meeting.axes();
+        let axes = collective.axes();
         let communicator = match axes {
-            [axis] if *axis == meeting.mesh().axis(usize::from(axis.id)) => self.communicators[usize::from(axis.id)],
+            [axis] if *axis == collective.mesh().axis(usize::from(axis.id)) => self.communicators[usize::from(axis.id)],
             _ => 0,
         };
-        let ticket = meeting.ticket(step);
+        let ticket = collective.ticket(step);
         let envelope = Envelope { communicator, peers: peers.clone(), ticket, payloads };
         let reply = self.processes.wire.exchange(envelope);
         Ok(started(Begun::Waiting { operands: own, peers, reply }))
     }
 
     fn finish(&self, started: Started, results: &mut [&mut [u8]]) -> Result<()> {
-        let (meeting, step, begun) = started.state::<Begun>();
+        let (collective, step, begun) = started.state::<Begun>();
         let (mut operands, peers, reply) = match begun {
             Begun::Done(made) => {
                 results.iter_mut().zip(&made).for_each(|(result, made)| result.copy_from_slice(made));
@@ -304,13 +304,13 @@ impl Collectives for Party {
             Begun::Waiting { operands, peers, reply } => (operands, peers, reply),
         };
         let messages = reply.recv().expect(ALIVE).map_err(|(peer, found)| {
-            self.processes.error(meeting.at(), meeting.ticket(step).without_line(), peer, found)
+            self.processes.error(collective.at(), collective.ticket(step).without_line(), peer, found)
         })?;
         let bytes = operands[&self.positions[0]].len();
         for (rank, message) in peers.into_iter().zip(messages) {
             let mut left = &message[..];
             for from in (0..self.ranks.len()).filter(|&position| self.ranks[position] == rank) {
-                let parts = self.parts(&meeting, from, self.processes.rank(), bytes);
+                let parts = self.parts(&collective, from, self.processes.rank(), bytes);
                 if parts.is_empty() {
                     continue;
                 }
@@ -323,7 +323,7 @@ impl Collectives for Party {
                 }
             }
         }
-        self.fill(&meeting, &operands, results);
+        self.fill(&collective, &operands, results);
         Ok(())
     }
 }

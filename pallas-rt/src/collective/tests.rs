@@ -2,8 +2,8 @@
 use super::processes::{Envelope, Farewell, Processes, Reply, Wire};
 use super::ticket::Ticket;
 use super::{
-    AllGather, AllReduce, Collectives, DeviceTable, Exchange, Lockstep, Meeting, Pbroadcast, Permute, ReduceScatter,
-    on_threads,
+    AllGather, AllReduce, CollectiveKind, Collectives, DeviceTable, Lockstep, Pbroadcast, Permute, ReduceScatter,
+    ResolvedCollective, on_threads,
 };
 use pallas_graph::mesh::{AllToAll, Collective, Mesh};
 use pallas_ir::{DType, Loc, ScalarOp, Type};
@@ -32,7 +32,7 @@ impl Dice {
 
 /// An exchange, and the operands of all devices.
 struct Drawn {
-    meeting: Arc<Meeting>,
+    collective: Arc<ResolvedCollective>,
     operands: Vec<Vec<u8>>,
 }
 
@@ -78,7 +78,7 @@ fn draw(dice: &mut Dice, mesh: &Arc<Mesh>) -> Drawn {
     drawn(dice, Collective { kind, mesh: mesh.clone(), axes }, dtype, inner)
 }
 
-fn permute(dice: &mut Dice, members: usize) -> Exchange {
+fn permute(dice: &mut Dice, members: usize) -> CollectiveKind {
     let sources = dice.shuffled(members).into_iter();
     Permute(sources.map(|source| (dice.below(4) > 0).then_some(source)).collect()).into()
 }
@@ -87,26 +87,26 @@ fn permute(dice: &mut Dice, members: usize) -> Exchange {
 fn drawn(dice: &mut Dice, op: Collective, dtype: DType, inner: usize) -> Drawn {
     let shape = if op.form().parts().0 { vec![op.members(), inner] } else { vec![inner] };
     let ty = Type::new(dtype, shape);
-    let is_table = matches!(op.kind, Exchange::DeviceTable(_));
+    let is_table = matches!(op.kind, CollectiveKind::DeviceTable(_));
     let gives = op.infer(&[&ty][..usize::from(!is_table)]).expect("it fits");
     let bytes = if is_table { 0 } else { ty.bytes() };
     let values = if dtype == DType::Bool { 2 } else { 256 };
     let operands = (0..op.mesh.devices()).map(|_| (0..bytes).map(|_| dice.below(values) as u8).collect()).collect();
-    Drawn { meeting: Arc::new(Meeting::new(&op, &gives, Loc::NONE)), operands }
+    Drawn { collective: Arc::new(ResolvedCollective::new(&op, &gives, Loc::NONE)), operands }
 }
 
-/// The results of some devices of a party.
-fn exchange(party: &dyn Collectives, drawn: &[Drawn]) -> crate::Result<Vec<Vec<Vec<u8>>>> {
+/// The results of some devices of a participant.
+fn exchange(participant: &dyn Collectives, drawn: &[Drawn]) -> crate::Result<Vec<Vec<Vec<u8>>>> {
     let mut all = vec![];
     let mut begun = vec![];
     let finish = |(started, bytes): (super::Started, usize)| {
-        let mut results = vec![vec![7; bytes]; party.positions().len()];
+        let mut results = vec![vec![7; bytes]; participant.positions().len()];
         let mut each: Vec<&mut [u8]> = results.iter_mut().map(|result| &mut result[..]).collect();
-        party.finish(started, &mut each).map(|()| results)
+        participant.finish(started, &mut each).map(|()| results)
     };
-    for (step, Drawn { meeting, operands }) in drawn.iter().enumerate() {
-        let own: Vec<&[u8]> = party.positions().iter().map(|&position| &operands[position][..]).collect();
-        begun.push((party.start(meeting, step as u64, &own)?, meeting.gives().bytes()));
+    for (step, Drawn { collective, operands }) in drawn.iter().enumerate() {
+        let own: Vec<&[u8]> = participant.positions().iter().map(|&position| &operands[position][..]).collect();
+        begun.push((participant.start(collective, step as u64, &own)?, collective.gives().bytes()));
         // Two at a time are under way.
         if begun.len() == 2 {
             all.push(finish(begun.remove(0))?);
@@ -198,18 +198,18 @@ fn on_processes<T: Send>(count: usize, run: impl Fn(Arc<Processes>) -> T + Sync)
 /// Compares the results of threads and of a drawn number of processes with those of lockstep.
 fn check_engines(dice: &mut Dice, mesh: &Arc<Mesh>, drawn: &[Drawn]) {
     let expected = lockstep(mesh, drawn);
-    let threads = on_threads(mesh.devices(), &|party| exchange(party, drawn)).expect("threads");
+    let threads = on_threads(mesh.devices(), &|participant| exchange(participant, drawn)).expect("threads");
     for (position, results) in threads.into_iter().enumerate() {
         let results = results.expect("all take part");
         for ((found, expected), drawn) in results.iter().zip(&expected).zip(drawn) {
-            assert_eq!(found[0], expected[position], "threads, device {position} of {mesh}: {:?}", drawn.meeting);
+            assert_eq!(found[0], expected[position], "threads, device {position} of {mesh}: {:?}", drawn.collective);
         }
     }
     let divisors: Vec<usize> = (1..=4).filter(|count| mesh.devices().is_multiple_of(*count)).collect();
     let count = divisors[dice.below(divisors.len())];
     let found = on_processes(count, |all| {
-        let party = all.party(mesh).expect("a mesh for them");
-        (party.positions().to_vec(), exchange(&*party, drawn).expect("all take part"))
+        let participant = all.participant(mesh).expect("a mesh for them");
+        (participant.positions().to_vec(), exchange(&*participant, drawn).expect("all take part"))
     });
     let mut positions: Vec<usize> = found.iter().flat_map(|(positions, _)| positions.clone()).collect();
     positions.sort_unstable();
@@ -217,8 +217,11 @@ fn check_engines(dice: &mut Dice, mesh: &Arc<Mesh>, drawn: &[Drawn]) {
     for (positions, results) in found {
         for ((found, expected), drawn) in results.iter().zip(&expected).zip(drawn) {
             for (found, &position) in found.iter().zip(&positions) {
-                let meeting = &drawn.meeting;
-                assert_eq!(*found, expected[position], "{count} processes, device {position} of {mesh}: {meeting:?}");
+                let collective = &drawn.collective;
+                assert_eq!(
+                    *found, expected[position],
+                    "{count} processes, device {position} of {mesh}: {collective:?}"
+                );
             }
         }
     }
@@ -241,9 +244,9 @@ fn every_exchange_of_every_type() {
     let mut dice = Dice(13);
     let mesh = Arc::new(Mesh::with_devices(&[("x", 2), ("y", 3)], dice.shuffled(6)).expect("a mesh"));
     for &dtype in DType::ALL {
-        let mut kinds = vec![Exchange::from(AllGather), AllToAll.into(), permute(&mut dice, 6)];
+        let mut kinds = vec![CollectiveKind::from(AllGather), AllToAll.into(), permute(&mut dice, 6)];
         for op in monoids(dtype) {
-            kinds.extend([Exchange::from(AllReduce(op)), ReduceScatter(op).into()]);
+            kinds.extend([CollectiveKind::from(AllReduce(op)), ReduceScatter(op).into()]);
         }
         let of = |kind| Collective { kind, mesh: mesh.clone(), axes: mesh.axes() };
         let sizes = [3, 300];
@@ -251,7 +254,7 @@ fn every_exchange_of_every_type() {
             kinds.into_iter().enumerate().map(|(i, kind)| drawn(&mut dice, of(kind), dtype, sizes[i % 2])).collect();
         check_engines(&mut dice, &mesh, &all);
         for &op in ScalarOp::ALL.iter().filter(|op| !op.is_monoid(dtype)) {
-            for kind in [Exchange::from(AllReduce(op)), ReduceScatter(op).into()] {
+            for kind in [CollectiveKind::from(AllReduce(op)), ReduceScatter(op).into()] {
                 let diag = of(kind).infer(&[&Type::new(dtype, [6, 2])]).expect_err("it combines nothing");
                 assert!(diag.to_string().contains(&format!("elements of {dtype} combined by `{op}`")), "{diag}");
             }
@@ -268,12 +271,12 @@ fn a_device_that_differs_is_an_error_on_all_devices() {
         let mesh = Arc::new(Mesh::new(&[("x", 2), ("y", 3)]).expect("a mesh"));
         let drawn: Vec<Drawn> = (0..6).map(|_| draw(&mut dice, &mesh)).collect();
         let (odd, at) = (dice.below(6), dice.below(6));
-        if !drawn[at].meeting.communicates() || drawn[at].meeting.group(0).len() < 2 {
+        if !drawn[at].collective.communicates() || drawn[at].collective.group(0).len() < 2 {
             continue;
         }
-        let found = on_threads(6, &|party| {
-            let is_odd = party.positions() == [odd];
-            for (step, Drawn { meeting, operands }) in drawn.iter().enumerate() {
+        let found = on_threads(6, &|participant| {
+            let is_odd = participant.positions() == [odd];
+            for (step, Drawn { collective, operands }) in drawn.iter().enumerate() {
                 if is_odd && step == at {
                     match round % 3 {
                         0 => continue,
@@ -281,8 +284,13 @@ fn a_device_that_differs_is_an_error_on_all_devices() {
                         _ => panic!("on purpose"),
                     }
                 }
-                let mut result = vec![0; meeting.gives().bytes()];
-                party.exchange(meeting, step as u64, &[&operands[party.positions()[0]]], &mut [&mut result])?;
+                let mut result = vec![0; collective.gives().bytes()];
+                participant.exchange(
+                    collective,
+                    step as u64,
+                    &[&operands[participant.positions()[0]]],
+                    &mut [&mut result],
+                )?;
             }
             Ok(())
         })
@@ -290,7 +298,7 @@ fn a_device_that_differs_is_an_error_on_all_devices() {
         let errors: Vec<String> = found.into_iter().map(|result| result.expect_err("no number").to_string()).collect();
         let named = format!("device {odd} ");
         let naming = errors.iter().filter(|error| error.contains(&named)).count();
-        assert!(naming >= drawn[at].meeting.group(odd).len() - 1, "device {odd} at {at}: {errors:#?}");
+        assert!(naming >= drawn[at].collective.group(odd).len() - 1, "device {odd} at {at}: {errors:#?}");
     }
 }
 
@@ -331,7 +339,7 @@ fn processes_compare_what_they_run() {
         assert!(!error.contains("over  ") && !error.contains("u8[]"), "names nothing: {error}");
     }
     let mesh = Arc::new(Mesh::new(&[("x", 4)]).expect("a mesh"));
-    for found in on_processes(3, |all| all.party(&mesh).map(|_| ()).map_err(|error| error.to_string())) {
+    for found in on_processes(3, |all| all.participant(&mesh).map(|_| ()).map_err(|error| error.to_string())) {
         assert!(found.expect_err("4 devices on 3").contains("a mesh of 4 devices on 3 processes"));
     }
 }

@@ -1,7 +1,7 @@
-//! A party for each device, on a lasting thread.
+//! A participant for each device, on a lasting thread.
 use super::engine::{Collectives, Started};
-use super::meeting::Meeting;
-use super::room::{Blame, End, Room};
+use super::rendezvous::{Blame, End, Rendezvous};
+use super::resolved::ResolvedCollective;
 use super::workers::on_each;
 use crate::error::{CollectiveError, Error, Result, panic_message};
 use pallas_ir::Loc;
@@ -10,26 +10,26 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A device's place in a room.
+/// A device's place in a rendezvous.
 struct Seat<'r> {
-    room: &'r Room,
+    rendezvous: &'r Rendezvous,
     position: [usize; 1],
     steps: AtomicU64,
-    /// By group, the number of its meetings so far.
+    /// By group, the number of its collectives so far.
     rounds: Mutex<HashMap<Vec<usize>, u64>>,
 }
 
-/// An exchange that has begun: nothing more to wait for, or a meeting.
+/// An exchange that has begun: nothing more to wait for, or a collective.
 enum Begun {
     Done(Vec<u8>),
     Round(u64),
 }
 
 impl Seat<'_> {
-    fn error(&self, meeting: &Meeting, step: u64, (peer, found): Blame) -> Error {
+    fn error(&self, collective: &ResolvedCollective, step: u64, (peer, found): Blame) -> Error {
         Error::Collective(Box::new(CollectiveError {
-            at: meeting.at(),
-            exchange: meeting.ticket(step).without_line(),
+            at: collective.at(),
+            exchange: collective.ticket(step).without_line(),
             by: format!("device {}", self.position[0]),
             peer: format!("device {peer}"),
             found,
@@ -46,13 +46,13 @@ impl Collectives for Seat<'_> {
         self.steps.fetch_add(1, Relaxed)
     }
 
-    fn start(&self, meeting: &Arc<Meeting>, step: u64, operands: &[&[u8]]) -> Result<Started> {
+    fn start(&self, collective: &Arc<ResolvedCollective>, step: u64, operands: &[&[u8]]) -> Result<Started> {
         let [position] = self.position;
-        let started = |begun: Begun| Started { meeting: meeting.clone(), step, state: Box::new(begun) };
-        let (group, number) = (meeting.group(position), meeting.number(position));
-        if !meeting.communicates() {
-            let mut result = vec![0; meeting.gives().bytes()];
-            meeting.fill(number, |_| operands[0], &mut result);
+        let started = |begun: Begun| Started { collective: collective.clone(), step, state: Box::new(begun) };
+        let (group, number) = (collective.group(position), collective.number(position));
+        if !collective.communicates() {
+            let mut result = vec![0; collective.gives().bytes()];
+            collective.fill(number, |_| operands[0], &mut result);
             return Ok(started(Begun::Done(result)));
         }
         let round = {
@@ -61,20 +61,21 @@ impl Collectives for Seat<'_> {
             *next += 1;
             *next
         };
-        let arrived = self.room.arrive((position, number), (group, round), &meeting.ticket(step), operands[0].into());
-        arrived.map_err(|blame| self.error(meeting, step, blame))?;
+        let arrived =
+            self.rendezvous.arrive((position, number), (group, round), &collective.ticket(step), operands[0].into());
+        arrived.map_err(|blame| self.error(collective, step, blame))?;
         Ok(started(Begun::Round(round)))
     }
 
     fn finish(&self, started: Started, results: &mut [&mut [u8]]) -> Result<()> {
         let [position] = self.position;
-        let (meeting, step, begun) = started.state::<Begun>();
+        let (collective, step, begun) = started.state::<Begun>();
         match begun {
             Begun::Done(result) => results[0].copy_from_slice(&result),
             Begun::Round(round) => {
-                let met = self.room.wait(position, (meeting.group(position), round), &meeting.ticket(step));
-                let operands = met.map_err(|blame| self.error(&meeting, step, blame))?;
-                meeting.fill(meeting.number(position), |k| &operands[k], results[0]);
+                let met = self.rendezvous.wait(position, (collective.group(position), round), &collective.ticket(step));
+                let operands = met.map_err(|blame| self.error(&collective, step, blame))?;
+                collective.fill(collective.number(position), |k| &operands[k], results[0]);
             }
         }
         Ok(())
@@ -91,11 +92,11 @@ pub(crate) fn on_threads<T: Send>(
     devices: usize,
     program: &(dyn Fn(&dyn Collectives) -> Result<T> + Sync),
 ) -> Result<Vec<Result<T>>> {
-    let room = Room::new(devices);
+    let rendezvous = Rendezvous::new(devices);
     let results: Vec<Mutex<Option<Result<T>>>> = (0..devices).map(|_| Mutex::new(None)).collect();
     let run = |position: usize| {
         let (steps, rounds) = (AtomicU64::new(0), Mutex::default());
-        let seat = Seat { room: &room, position: [position], steps, rounds };
+        let seat = Seat { rendezvous: &rendezvous, position: [position], steps, rounds };
         let result = catch_unwind(AssertUnwindSafe(|| program(&seat)));
         let (end, result) = match result {
             Ok(Ok(value)) => (End::Finished, Ok(value)),
@@ -106,14 +107,14 @@ pub(crate) fn on_threads<T: Send>(
             }
         };
         *results[position].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
-        room.end(position, end);
+        rendezvous.end(position, end);
     };
     let refused = |e: std::io::Error| Error::File { path: "threads of devices".into(), message: e.to_string() };
     let panics = on_each(devices, &run).map_err(refused)?;
     assert!(panics.is_empty(), "panics of devices are caught");
     let result = |(position, result): (usize, Mutex<Option<Result<T>>>)| {
         let result = result.into_inner().unwrap_or_else(PoisonError::into_inner).expect("every device has ended");
-        match (result, room.blame(position)) {
+        match (result, rendezvous.blame(position)) {
             (Ok(_), Some((peer, found))) => Err(ended(position, peer, found)),
             (result, _) => result,
         }

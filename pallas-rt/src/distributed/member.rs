@@ -1,6 +1,6 @@
 //! Programs that differ from device to device, and their own exchanges.
 use crate::array::Array;
-use crate::collective::{Collectives, Exchange, Meeting, Started, on_threads, processes};
+use crate::collective::{CollectiveKind, Collectives, ResolvedCollective, Started, on_threads, processes};
 use crate::device::{Buffer, Client};
 use crate::error::{Error, Result};
 use crate::sharding::Mesh;
@@ -9,14 +9,14 @@ use pallas_graph::mesh::{Collective, Form};
 use pallas_ir::{At, Diag, Loc, Type};
 use std::sync::Arc;
 
-/// One party of a mesh: the devices that one thread or one process runs. It exchanges arrays with the others by calls, where
+/// One participant of a mesh: the devices that one thread or one process runs. It exchanges arrays with the others by calls, where
 /// functions of [`jit`](crate::jit()) do it by what the partitioner inserts.
 pub struct Member<'p> {
     mesh: Arc<Mesh>,
-    party: Party<'p>,
+    participant: Participant<'p>,
 }
 
-enum Party<'p> {
+enum Participant<'p> {
     Thread(&'p dyn Collectives),
     Process(Arc<dyn Collectives>),
 }
@@ -62,7 +62,9 @@ pub struct Begun {
 #[track_caller]
 pub fn run<T: Send>(mesh: &Arc<Mesh>, program: impl Fn(&Member<'_>) -> Result<T> + Sync) -> Result<Vec<Result<T>>> {
     startup::require_spmd(std::panic::Location::caller(), mesh.devices())?;
-    on_threads(mesh.devices(), &|party| program(&Member { mesh: mesh.clone(), party: Party::Thread(party) }))
+    on_threads(mesh.devices(), &|participant| {
+        program(&Member { mesh: mesh.clone(), participant: Participant::Thread(participant) })
+    })
 }
 
 impl Member<'static> {
@@ -77,15 +79,15 @@ impl Member<'static> {
             let help = "call `distributed::initialize` in processes of `mpirun`, or `distributed::run` in one";
             return Err(Error::Unsupported { what, device: "this process".into(), help });
         };
-        Ok(Member { mesh: mesh.clone(), party: Party::Process(all.party(mesh)?) })
+        Ok(Member { mesh: mesh.clone(), participant: Participant::Process(all.participant(mesh)?) })
     }
 }
 
 impl Member<'_> {
-    fn party(&self) -> &dyn Collectives {
-        match &self.party {
-            Party::Thread(party) => *party,
-            Party::Process(party) => &**party,
+    fn participant(&self) -> &dyn Collectives {
+        match &self.participant {
+            Participant::Thread(participant) => *participant,
+            Participant::Process(participant) => &**participant,
         }
     }
 
@@ -94,9 +96,9 @@ impl Member<'_> {
         &self.mesh
     }
 
-    /// The positions of the party's devices, in ascending order.
+    /// The positions of the participant's devices, in ascending order.
     pub fn positions(&self) -> &[usize] {
-        self.party().positions()
+        self.participant().positions()
     }
 
     /// Exchanges arrays, one of each device in the order of [`positions`](Member::positions), among the devices that differ
@@ -109,7 +111,7 @@ impl Member<'_> {
     pub fn exchange(
         &self,
         step: u64,
-        kind: impl Into<Exchange>,
+        kind: impl Into<CollectiveKind>,
         axes: &[&str],
         operands: &[Array],
     ) -> Result<Vec<Array>> {
@@ -121,7 +123,13 @@ impl Member<'_> {
     /// # Errors
     /// As for [`exchange`](Member::exchange).
     #[track_caller]
-    pub fn start(&self, step: u64, kind: impl Into<Exchange>, axes: &[&str], operands: &[Array]) -> Result<Begun> {
+    pub fn start(
+        &self,
+        step: u64,
+        kind: impl Into<CollectiveKind>,
+        axes: &[&str],
+        operands: &[Array],
+    ) -> Result<Begun> {
         self.start_at(Loc::caller(), step, &kind.into(), axes, None, operands)
     }
 
@@ -133,7 +141,7 @@ impl Member<'_> {
     pub fn start_with_layout(
         &self,
         step: u64,
-        kind: impl Into<Exchange>,
+        kind: impl Into<CollectiveKind>,
         axes: &[&str],
         layout: &[usize],
         operands: &[Array],
@@ -145,7 +153,7 @@ impl Member<'_> {
         &self,
         at: Loc,
         step: u64,
-        kind: &Exchange,
+        kind: &CollectiveKind,
         axes: &[&str],
         layout: Option<&[usize]>,
         operands: &[Array],
@@ -165,16 +173,16 @@ impl Member<'_> {
         }
         let given: Vec<&Type> = first.iter().collect();
         let ty = op.infer(&given).map_err(wrong)?;
-        let meeting = Meeting::new(&op, &ty, at);
-        let meeting = match layout {
-            Some(layout) => meeting.with_layout(layout.to_vec()),
-            None => meeting,
+        let collective = ResolvedCollective::new(&op, &ty, at);
+        let collective = match layout {
+            Some(layout) => collective.with_layout(layout.to_vec()),
+            None => collective,
         };
         let client = operands.first().map_or_else(Client::cpu, |x| x.client().clone());
         let bytes = operands.iter().map(|x| x.buffer()?.contents()).collect::<Result<Vec<_>>>()?;
         let bytes: Vec<&[u8]> =
             if is_table { vec![&[]; count] } else { bytes.iter().map(|bytes| &bytes[..]).collect() };
-        let started = self.party().start(&Arc::new(meeting), step, &bytes)?;
+        let started = self.participant().start(&Arc::new(collective), step, &bytes)?;
         Ok(Begun { started, ty, client })
     }
 
@@ -186,7 +194,7 @@ impl Member<'_> {
         let Begun { started, ty, client } = begun;
         let mut results = vec![vec![0; ty.bytes()]; self.positions().len()];
         let mut each: Vec<&mut [u8]> = results.iter_mut().map(|result| &mut result[..]).collect();
-        self.party().finish(started, &mut each)?;
+        self.participant().finish(started, &mut each)?;
         let array =
             |bytes: &Vec<u8>| Ok(Array::sharing(ty.dtype, &ty.shape, Arc::new(Buffer::holding(&client, bytes)?)));
         results.iter().map(array).collect()

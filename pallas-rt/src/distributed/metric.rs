@@ -1,6 +1,6 @@
 //! Numbers for people: none that one process or one device alone has is taken for the whole.
 use crate::array::Array;
-use crate::collective::{Collectives, Lockstep, Meeting, processes};
+use crate::collective::{Collectives, Lockstep, ResolvedCollective, processes};
 use crate::error::{Error, Result};
 use crate::sharding::Mesh;
 pub use crate::sharding::Receipt;
@@ -82,7 +82,7 @@ impl Local {
     /// Another number of values than devices; a mesh that cannot be divided among the processes.
     pub fn new(mesh: &Arc<Mesh>, values: &[f64]) -> Result<Local> {
         let positions = match processes() {
-            Some(all) => all.party(mesh)?.positions().to_vec(),
+            Some(all) => all.participant(mesh)?.positions().to_vec(),
             None => (0..mesh.devices()).collect(),
         };
         if values.len() != positions.len() {
@@ -124,16 +124,16 @@ impl Local {
         let op = Collective { kind: AllReduce(op).into(), mesh: self.mesh.clone(), axes: axes.clone() };
         let ty = Type::scalar(DType::F64);
         let gives = super::member::check(&op).and_then(|()| op.infer(&[&ty]));
-        let meeting = Arc::new(Meeting::new(&op, &gives.map_err(|diag| Error::operation(at, diag))?, at));
-        let party: Arc<dyn Collectives> = match processes() {
-            Some(all) => all.party(&self.mesh)?,
+        let collective = Arc::new(ResolvedCollective::new(&op, &gives.map_err(|diag| Error::operation(at, diag))?, at));
+        let participant: Arc<dyn Collectives> = match processes() {
+            Some(all) => all.participant(&self.mesh)?,
             None => Arc::new(Lockstep::new(self.positions.len())),
         };
         let operands: Vec<[u8; 8]> = self.values.iter().map(|value| value.to_ne_bytes()).collect();
         let operands: Vec<&[u8]> = operands.iter().map(|bytes| &bytes[..]).collect();
         let mut results = vec![[0; 8]; operands.len()];
         let mut each: Vec<&mut [u8]> = results.iter_mut().map(|bytes| &mut bytes[..]).collect();
-        party.exchange(&meeting, party.next_step(), &operands, &mut each)?;
+        participant.exchange(&collective, participant.next_step(), &operands, &mut each)?;
         let receipt = Receipt::of(&op, self.positions[0], startup::engine(), at);
         Ok(Local {
             values: results.into_iter().map(f64::from_ne_bytes).collect(),

@@ -1,7 +1,7 @@
 //! The table of the guide's page on several machines: devices on threads that differ, each with the errors of all.
 use super::{Local, Member, metric, run};
 use crate::array::Array;
-use crate::collective::{AllGather, AllReduce, Exchange, Permute};
+use crate::collective::{AllGather, AllReduce, CollectiveKind, Permute};
 use crate::device::Client;
 use crate::error::{Error, Result};
 use crate::sharding::Mesh;
@@ -107,7 +107,7 @@ fn panicked() {
     check("panicked: on purpose", |_| panic!("on purpose"));
 }
 
-/// Devices wait for each other in a circle; none has ended, and no two are at one meeting.
+/// Devices wait for each other in a circle; none has ended, and no two are at one collective.
 #[test]
 fn a_circle() {
     let mesh = Arc::new(Mesh::new(&[("x", 2), ("y", 2)]).expect("a mesh"));
@@ -131,7 +131,7 @@ fn mistakes_in_a_call_are_errors() {
     let error = |call: &(dyn Fn(&Member<'_>) -> Result<()> + Sync)| {
         run(&mesh, call).expect("threads").remove(0).expect_err("a mistake").to_string()
     };
-    let exchange = |kind: Exchange, axes: &[&str], operands: &[Array], expected: &str| {
+    let exchange = |kind: CollectiveKind, axes: &[&str], operands: &[Array], expected: &str| {
         let found = error(&|device| device.exchange(0, kind.clone(), axes, operands).map(|_| ()));
         assert!(found.contains(expected) && found.contains(file!()), "{found}");
     };

@@ -87,7 +87,7 @@ pub(super) fn index(mesh: &Mesh, sharding: &Sharding, shape: &[usize], position:
 /// A mesh that cannot be divided among the processes.
 pub(crate) fn positions(mesh: &Arc<Mesh>) -> Result<Vec<usize>> {
     match processes() {
-        Some(all) => Ok(all.party(mesh)?.positions().to_vec()),
+        Some(all) => Ok(all.participant(mesh)?.positions().to_vec()),
         None => Ok((0..mesh.devices()).collect()),
     }
 }
@@ -146,7 +146,7 @@ fn joined(blocks: &Blocks) -> Result<Buffer> {
             }
         }
         Some(all) => {
-            let party = all.party(mesh)?;
+            let participant = all.participant(mesh)?;
             let given = givers.iter().filter_map(|(position, _)| own.get(position));
             let given = given.map(|block| block.contents()).collect::<Result<Vec<_>>>()?.concat();
             let about = format!("{} on {mesh}", sharding.text(mesh));
@@ -154,7 +154,7 @@ fn joined(blocks: &Blocks) -> Result<Buffer> {
             let size = local.iter().product::<usize>() * bytes;
             let mut taken = vec![0; found.len()];
             for (position, place) in &givers {
-                let rank = party.ranks()[*position];
+                let rank = participant.ranks()[*position];
                 put(place, &found[rank][taken[rank]..][..size]);
                 taken[rank] += size;
             }

@@ -1,7 +1,7 @@
 //! Collectives over axes of several meshes and batches: one for the axes of each.
 use super::{merged, moved, reshaped, wrong};
 use crate::jit::axes::{BoundAxes, Run};
-use pallas_graph::mesh::{Collective, DeviceTable, Exchange, Form, Pbroadcast, Pcast, Piece, size};
+use pallas_graph::mesh::{Collective, CollectiveKind, DeviceTable, Form, Pbroadcast, Pcast, Piece, size};
 use pallas_graph::{Graph, Var};
 use pallas_ir::{DType, Diag, Literal, ScalarOp};
 
@@ -11,7 +11,7 @@ impl BoundAxes {
     }
 
     /// Appends a collective over all axes: over those of each mesh, or of a batch, in turn.
-    pub(super) fn push(&self, graph: &mut Graph, kind: impl Into<Exchange>, args: &[Var]) -> Result<Var, Diag> {
+    pub(super) fn push(&self, graph: &mut Graph, kind: impl Into<CollectiveKind>, args: &[Var]) -> Result<Var, Diag> {
         let kind = kind.into();
         let [first, rest @ ..] = &self.runs[..] else { unreachable!("at least one axis is named") };
         match (kind.form(0), args) {
@@ -87,9 +87,9 @@ impl Run {
         size(&self.axes)
     }
 
-    pub(super) fn push(&self, graph: &mut Graph, kind: impl Into<Exchange>, args: &[Var]) -> Result<Var, Diag> {
+    pub(super) fn push(&self, graph: &mut Graph, kind: impl Into<CollectiveKind>, args: &[Var]) -> Result<Var, Diag> {
         let kind = kind.into();
-        if let (Exchange::Pcast(Pcast { to, .. }), true) = (&kind, self.mesh.is_batch()) {
+        if let (CollectiveKind::Pcast(Pcast { to, .. }), true) = (&kind, self.mesh.is_batch()) {
             let message = format!("a value that is {} over axis `{}` of a batch", to.name(), self.mesh.name(0));
             return Err(wrong("pcast", message, "devices have states; examples of a batch have none"));
         }

@@ -35,7 +35,8 @@ pub(crate) use calls::{CallStates, Made, varying_over};
 
 use crate::graph::{Equation, Graph, Op, Var};
 use crate::mesh::{
-    Annotation, Axis, Collective, Exchange, Flow, Form, Mesh, Pcast, Piece, Placed, Sharding, State, States, invariant,
+    Annotation, Axis, Collective, CollectiveKind, Flow, Form, Mesh, Pcast, Piece, Placed, Sharding, State, States,
+    invariant,
 };
 use crate::refused::Refused;
 use pallas_ir::{At, Diag, ScalarOp};
@@ -111,7 +112,7 @@ pub fn without_casts(graph: &Graph) -> Graph {
         let mut e = e.clone();
         e.args.iter_mut().for_each(|a| *a = same[a.index()]);
         match &e.op {
-            Op::Collective(Collective { kind: Exchange::Pcast(_), .. }) => same[e.result().index()] = e.args[0],
+            Op::Collective(Collective { kind: CollectiveKind::Pcast(_), .. }) => same[e.result().index()] = e.args[0],
             Op::Call(call) => {
                 e.op = call.map(without_casts).into();
                 to.equations.push(e);
@@ -272,7 +273,7 @@ impl Typing {
             Err(wrong(found, help))
         };
         let gives = match (&op.kind, op.form()) {
-            (Exchange::Pcast(Pcast { from, to: state }), _) => {
+            (CollectiveKind::Pcast(Pcast { from, to: state }), _) => {
                 for &axis in &ids {
                     // Generated equations cast cotangents that are alike on all devices.
                     match (states[axis], from) {

@@ -13,7 +13,7 @@ mod state;
 mod view;
 
 pub use crate::collective::{
-    AllGather, AllReduce, AllToAll, Collective, DeviceTable, Exchange, Pbroadcast, Pcast, Permute, ReduceScatter,
+    AllGather, AllReduce, AllToAll, Collective, CollectiveKind, DeviceTable, Pbroadcast, Pcast, Permute, ReduceScatter,
 };
 pub use annotation::{Annotation, Flow, Placed};
 pub use axis::{Axis, difference, size};

@@ -18,7 +18,7 @@ impl Kind for AllGather {
     fn check(&self, _: usize) -> Result<(), (String, &'static str)> {
         Ok(())
     }
-    fn of_elements(&self, _: DType) -> Exchange {
+    fn of_elements(&self, _: DType) -> CollectiveKind {
         AllGather.into()
     }
 }

@@ -16,7 +16,7 @@ impl Kind for AllToAll {
     fn check(&self, _: usize) -> Result<(), (String, &'static str)> {
         Ok(())
     }
-    fn of_elements(&self, _: DType) -> Exchange {
+    fn of_elements(&self, _: DType) -> CollectiveKind {
         AllToAll.into()
     }
 }

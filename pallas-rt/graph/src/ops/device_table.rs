@@ -19,7 +19,7 @@ impl Kind for DeviceTable {
             false => Err((format!("{} entries for {members} devices", self.0.len()), "one entry for each device")),
         }
     }
-    fn of_elements(&self, _: DType) -> Exchange {
+    fn of_elements(&self, _: DType) -> CollectiveKind {
         self.clone().into()
     }
 }

@@ -1,7 +1,7 @@
 //! Operations, one file each: everything that one means to the graph, its transformations, the partitioner, plans and texts.
 //!
 //! A reader declares what it asks of an operation, as a trait without default methods, and calls it through the enums below; it
-//! names no operation. A file here answers all that concern it: collectives those of [`Exchange`], calls those of [`Call`].
+//! names no operation. A file here answers all that concern it: collectives those of [`CollectiveKind`], calls those of [`Call`].
 //! A *function* stands for its equations, and is expanded before a plan is made; a *step* stays a call until it runs. The list
 //! is the only one; an operation that does not answer does not compile.
 mod prelude;
@@ -35,8 +35,8 @@ macro_rules! ops {
         pub use $function::$Function;)*
         $(pub(crate) mod $step;
         pub use $step::$Step;)*
-        ops! { @enum "The result of each device in a group of `k`." Exchange; $($Collective)* }
-        ops! { @ask Exchange; ($($Collective)*) kind: Kind, rule: CollectiveRule, text: Exchanged }
+        ops! { @enum "The result of each device in a group of `k`." CollectiveKind; $($Collective)* }
+        ops! { @ask CollectiveKind; ($($Collective)*) kind: Kind, rule: CollectiveRule, text: Exchanged }
         ops! { @enum "A call of other graphs." Call; $($Function)* $($Step)* }
         ops! { @ask Call; ($($Function)* $($Step)*) called: Called, rule: CallRule, states: CallStates, text: CallText }
         ops! { @names $($Collective $name_of_collective)* $($Function $name_of_function)* $($Step $name_of_step)* }

@@ -21,7 +21,7 @@ impl Kind for Pbroadcast {
             false => Err((format!("device {} of a group of {members}", self.0), "devices count from 0")),
         }
     }
-    fn of_elements(&self, _: DType) -> Exchange {
+    fn of_elements(&self, _: DType) -> CollectiveKind {
         self.clone().into()
     }
 }

@@ -24,7 +24,7 @@ impl Kind for Pcast {
     fn check(&self, _: usize) -> Result<(), (String, &'static str)> {
         Ok(())
     }
-    fn of_elements(&self, _: DType) -> Exchange {
+    fn of_elements(&self, _: DType) -> CollectiveKind {
         self.clone().into()
     }
 }

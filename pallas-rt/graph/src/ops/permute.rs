@@ -20,7 +20,7 @@ impl Kind for Permute {
             false => Err((format!("sources for {members} devices"), "one of the group for each device")),
         }
     }
-    fn of_elements(&self, _: DType) -> Exchange {
+    fn of_elements(&self, _: DType) -> CollectiveKind {
         self.clone().into()
     }
 }

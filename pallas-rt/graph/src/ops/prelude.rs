@@ -20,7 +20,7 @@ pub(super) use crate::transform::{
 pub(super) use pallas_ir::{Diag, Loc, Type};
 
 pub(in crate::ops) mod collective {
-    pub(in crate::ops) use crate::collective::{Collective, Exchange, Kind};
+    pub(in crate::ops) use crate::collective::{Collective, CollectiveKind, Kind};
     pub(in crate::ops) use crate::graph::{Graph, Var};
     pub(in crate::ops) use crate::mesh::Form;
     pub(in crate::ops) use crate::stablehlo::{Exchanged, Parts, Value, Writer};

@@ -19,7 +19,7 @@ impl Kind for ReduceScatter {
     fn check(&self, _: usize) -> Result<(), (String, &'static str)> {
         Ok(())
     }
-    fn of_elements(&self, dtype: DType) -> Exchange {
+    fn of_elements(&self, dtype: DType) -> CollectiveKind {
         ReduceScatter(self.0.monoid_of(dtype)).into()
     }
 }

@@ -19,7 +19,7 @@ use super::split::Split;
 use super::view::{Kind, Node, NodeId, Program, Region, Val};
 use crate::graph::{Graph, Op, Var};
 use crate::mesh::axis::{self, Axis};
-use crate::mesh::{Collective, Exchange, Mesh, Sharding};
+use crate::mesh::{Collective, CollectiveKind, Mesh, Sharding};
 use crate::refused::Refused;
 use pallas_ir::{Literal, Loc, ScalarOp, StructuralOp, Type};
 use std::collections::HashMap;
@@ -279,11 +279,11 @@ impl Partition<'_> {
         self.block(v)
     }
 
-    fn collective(&self, kind: impl Into<Exchange>, axes: &[Axis]) -> Collective {
+    fn collective(&self, kind: impl Into<CollectiveKind>, axes: &[Axis]) -> Collective {
         Collective { kind: kind.into(), mesh: self.mesh.clone(), axes: axes.to_vec() }
     }
 
-    fn exchange(&mut self, kind: impl Into<Exchange>, axes: &[Axis], args: &[Var]) -> Var {
+    fn exchange(&mut self, kind: impl Into<CollectiveKind>, axes: &[Axis], args: &[Var]) -> Var {
         let op = self.collective(kind, axes);
         self.graph().fitting(op, args)
     }

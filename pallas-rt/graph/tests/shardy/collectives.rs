@@ -2,7 +2,7 @@
 use crate::draw::{Config, Drawn};
 use crate::oracle::{Module, Operation, ask, python};
 use crate::{parsed, programs};
-use pallas_graph::mesh::{Axis, Exchange, Mesh, Permute, Sharding, names, size};
+use pallas_graph::mesh::{Axis, CollectiveKind, Mesh, Permute, Sharding, names, size};
 use pallas_graph::shard::view::Program;
 use pallas_graph::shard::{partition, propagate};
 use pallas_graph::{Graph, Op};
@@ -35,7 +35,7 @@ fn ours(graph: &Graph, mesh: &Mesh, all: &mut Vec<Exchanged>, rows: &mut usize) 
                 let is_reshard =
                     |sources: &[Option<usize>]| op.axes == mesh.axes() && sources.iter().all(Option::is_some);
                 match &op.kind {
-                    Exchange::Permute(Permute(sources)) if !is_reshard(sources) => *rows += 1,
+                    CollectiveKind::Permute(Permute(sources)) if !is_reshard(sources) => *rows += 1,
                     _ => all.push(exchanged(op.name(), &op.axes, mesh, graph.ty(e.args[0]).bytes())),
                 }
             }

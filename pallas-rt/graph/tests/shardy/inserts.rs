@@ -2,7 +2,7 @@
 use crate::draw::{Config, Drawn};
 use crate::oracle::{Module, ask, python};
 use crate::{parsed, programs};
-use pallas_graph::mesh::{Axis, Exchange, Mesh, Sharding, names};
+use pallas_graph::mesh::{Axis, CollectiveKind, Mesh, Sharding, names};
 use pallas_graph::shard::reshard::{Step, sequence};
 use pallas_graph::shard::view::Program;
 use pallas_graph::shard::{Partitioned, partition, propagate};
@@ -26,7 +26,9 @@ fn sum(axes: &[Axis], mesh: &Mesh) -> String {
 fn sums(graph: &Graph, mesh: &Mesh, all: &mut Vec<String>) {
     for e in &graph.equations {
         match &e.op {
-            Op::Collective(op) if matches!(op.kind, Exchange::AllReduce(_) | Exchange::ReduceScatter(_)) => {
+            Op::Collective(op)
+                if matches!(op.kind, CollectiveKind::AllReduce(_) | CollectiveKind::ReduceScatter(_)) =>
+            {
                 all.push(sum(&op.axes, mesh));
             }
             Op::Call(call) => call.graphs().into_iter().for_each(|graph| sums(graph, mesh, all)),

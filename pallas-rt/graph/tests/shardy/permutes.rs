@@ -2,7 +2,7 @@
 use crate::count;
 use crate::draw::Dice;
 use crate::oracle::{ask, python};
-use pallas_graph::mesh::{Exchange, Mesh, Sharding};
+use pallas_graph::mesh::{CollectiveKind, Mesh, Sharding};
 use pallas_graph::shard::view::Program;
 use pallas_graph::shard::{partition, propagate};
 use pallas_graph::{Graph, Op};
@@ -54,8 +54,8 @@ fn ours(case: &Case) -> [usize; 2] {
     let kinds =
         made.equations.iter().filter_map(|e| if let Op::Collective(op) = &e.op { Some(&op.kind) } else { None });
     kinds.fold([0, 0], |[permutes, gathers], kind| match kind {
-        Exchange::Permute(_) => [permutes + 1, gathers],
-        Exchange::AllGather(_) => [permutes, gathers + 1],
+        CollectiveKind::Permute(_) => [permutes + 1, gathers],
+        CollectiveKind::AllGather(_) => [permutes, gathers + 1],
         _ => [permutes, gathers],
     })
 }

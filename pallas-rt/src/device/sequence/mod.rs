@@ -3,8 +3,8 @@
 //!
 //! A sequence may run for several devices of a mesh, each of which has a table of its own. In lockstep every action is done
 //! for one after the other, and long launches of all are shared by the threads. On other engines (`collective`) the devices
-//! of each party are in lockstep, and parties exchange arrays. In a loop or branch each device goes its own way: those that are
-//! done, or in another branch, take no part in its actions. If it has exchanges, all parties learn what decides and take each
+//! of each participant are in lockstep, and participants exchange arrays. In a loop or branch each device goes its own way: those that are
+//! done, or in another branch, take no part in its actions. If it has exchanges, all participants learn what decides and take each
 //! step that a device somewhere takes, in which the devices of a group take part together.
 //!
 //! - here: what a sequence is made of, and its memory; `running`: a run.
@@ -19,7 +19,7 @@ use super::ledger::Ledger;
 use super::memory::{ALIGNMENT, Block};
 use super::queue::Uses;
 use super::runtime::{ByOperand, Executable, Geometry};
-use crate::collective::{Collectives, Lockstep, Meeting, on_threads};
+use crate::collective::{Collectives, Lockstep, ResolvedCollective, on_threads};
 use crate::error::Result;
 use pallas_codegen::cpu::team::{self, Alone, Pool, Threads};
 use pallas_ir::{Kernel, Literal};
@@ -43,10 +43,10 @@ type HostCall = Box<dyn Fn(&[&[u8]]) -> Result<Vec<Vec<u8>>> + Send + Sync>;
 pub(crate) enum Devices {
     /// One, which exchanges nothing.
     One,
-    /// All of a mesh in lockstep, or on threads of their own; the meeting compares what decides about a step.
-    Here { count: usize, are_threads: bool, agreement: Arc<Meeting> },
+    /// All of a mesh in lockstep, or on threads of their own; the collective compares what decides about a step.
+    Here { count: usize, are_threads: bool, agreement: Arc<ResolvedCollective> },
     /// Some of a mesh, which exchange arrays with those of other processes.
-    Some { party: Arc<dyn Collectives>, agreement: Arc<Meeting> },
+    Some { participant: Arc<dyn Collectives>, agreement: Arc<ResolvedCollective> },
 }
 
 impl Devices {
@@ -55,7 +55,7 @@ impl Devices {
         match self {
             Devices::One => 1,
             Devices::Here { count, .. } => *count,
-            Devices::Some { party, .. } => party.positions().len(),
+            Devices::Some { participant, .. } => participant.positions().len(),
         }
     }
 }
@@ -77,7 +77,7 @@ pub(crate) enum Action {
     /// a branch exchanges something, those of a group have the same one.
     Case { index: Slot, branches: Vec<Vec<Action>>, exchanges: bool },
     /// Begins an exchange of the contents of a slot, which may be missing; `number` is its own in the sequence.
-    Start { from: Option<(Slot, usize)>, to: Slot, bytes: usize, meeting: Arc<Meeting>, number: usize },
+    Start { from: Option<(Slot, usize)>, to: Slot, bytes: usize, collective: Arc<ResolvedCollective>, number: usize },
     /// Waits for the exchange of this number, whose results are in the slot then.
     Finish { to: Slot, bytes: usize, number: usize },
     /// Calls a function with the contents of a slot.
@@ -102,7 +102,7 @@ impl Action {
     /// Returns true if devices have to take it together.
     fn exchanges(&self) -> bool {
         match self {
-            Action::Start { meeting, .. } => meeting.communicates(),
+            Action::Start { collective, .. } => collective.communicates(),
             Action::For { body, .. } => body.iter().any(Action::exchanges),
             Action::While { exchanges, .. } | Action::Case { exchanges, .. } => *exchanges,
             // What it waits for began in the same list.
@@ -398,8 +398,8 @@ impl Sequence {
         for (table, first) in frame.table.chunks_mut(self.slots.max(1)).zip(first.chunks(given.max(1))) {
             table[..given].copy_from_slice(first);
         }
-        let run = |table: &mut [Start], party: &dyn Collectives, on: &dyn Threads| {
-            let mut running = Running::new(self, table, party, ledger, on);
+        let run = |table: &mut [Start], participant: &dyn Collectives, on: &dyn Threads| {
+            let mut running = Running::new(self, table, participant, ledger, on);
             // SAFETY: the caller's; the arena is this frame's.
             let done = unsafe { running.all(&self.actions) };
             LAUNCHES.fetch_add(running.launches(), Relaxed);
@@ -408,12 +408,12 @@ impl Sequence {
         match &self.devices {
             Devices::One => run(&mut frame.table, &Lockstep::new(1), on),
             Devices::Here { count, are_threads: false, .. } => run(&mut frame.table, &Lockstep::new(*count), on),
-            Devices::Some { party, .. } => run(&mut frame.table, &**party, on),
+            Devices::Some { participant, .. } => run(&mut frame.table, &**participant, on),
             Devices::Here { count, are_threads: true, .. } => {
                 let tables: Vec<_> = frame.table.chunks_mut(self.slots.max(1)).map(Mutex::new).collect();
-                let each = on_threads(*count, &|party| {
-                    let mut table = lock(&tables[party.positions()[0]]);
-                    run(&mut table, party, &Alone)
+                let each = on_threads(*count, &|participant| {
+                    let mut table = lock(&tables[participant.positions()[0]]);
+                    run(&mut table, participant, &Alone)
                 })?;
                 each.into_iter().collect()
             }

@@ -1,6 +1,6 @@
 //! A run of a sequence.
 use super::{Action, Devices, HostCall, Launching, Sequence, Slot, Start, Turning, lock, rayon_threads};
-use crate::collective::{Collectives, Meeting, Started};
+use crate::collective::{Collectives, ResolvedCollective, Started};
 use crate::device::cpu;
 use crate::device::ledger::Ledger;
 use crate::device::runtime::described;
@@ -23,19 +23,19 @@ struct Decision {
     of: Vec<(i32, bool)>,
 }
 
-/// A run for the devices of one party.
+/// A run for the devices of one participant.
 pub(super) struct Running<'a> {
     table: &'a mut [Start],
     /// Slots of each device.
     slots: usize,
     devices: usize,
-    /// The devices of the party that take the next action, in ascending order: all of them, but in a loop or branch.
+    /// The devices of the participant that take the next action, in ascending order: all of them, but in a loop or branch.
     active: Active,
-    /// The innermost loop or branch with exchanges. All parties take the steps that some device takes.
+    /// The innermost loop or branch with exchanges. All participants take the steps that some device takes.
     decision: Option<Decision>,
-    party: &'a dyn Collectives,
-    /// Compares what decides about a step with other parties.
-    agreement: Option<&'a Arc<Meeting>>,
+    participant: &'a dyn Collectives,
+    /// Compares what decides about a step with other participants.
+    agreement: Option<&'a Arc<ResolvedCollective>>,
     /// Exchanges that have begun, by number.
     started: Vec<Option<Started>>,
     ledger: &'a Ledger,
@@ -46,11 +46,11 @@ pub(super) struct Running<'a> {
 }
 
 impl<'a> Running<'a> {
-    /// A run of a sequence with the tables of a party's devices.
+    /// A run of a sequence with the tables of a participant's devices.
     pub(super) fn new(
         sequence: &'a Sequence,
         table: &'a mut [Start],
-        party: &'a dyn Collectives,
+        participant: &'a dyn Collectives,
         ledger: &'a Ledger,
         on: &'a dyn Threads,
     ) -> Running<'a> {
@@ -59,10 +59,23 @@ impl<'a> Running<'a> {
             Devices::One | Devices::Here { are_threads: false, .. } => None,
         };
         let started = (0..sequence.exchanges).map(|_| None).collect();
-        let (slots, devices) = (sequence.slots, party.positions().len());
+        let (slots, devices) = (sequence.slots, participant.positions().len());
         let active = (0..devices).collect();
         let (decision, counts, launches) = (None, false, 0);
-        Running { table, slots, devices, active, decision, party, agreement, started, ledger, on, counts, launches }
+        Running {
+            table,
+            slots,
+            devices,
+            active,
+            decision,
+            participant,
+            agreement,
+            started,
+            ledger,
+            on,
+            counts,
+            launches,
+        }
     }
 
     /// Launches that were not counted before.
@@ -138,33 +151,33 @@ impl<'a> Running<'a> {
                         self.start(device, *to).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
                     }
                 }
-                Action::Start { from, to, bytes, meeting, .. } if !meeting.communicates() => {
+                Action::Start { from, to, bytes, collective, .. } if !collective.communicates() => {
                     for &device in &self.active {
                         let own = from
                             .map_or(&[][..], |(slot, bytes)| raw::slice(self.start(device, slot).cast_const(), bytes));
                         let result = raw::slice_mut(self.start(device, *to), *bytes);
-                        meeting.fill(meeting.number(self.party.positions()[device]), |_| own, result);
+                        collective.fill(collective.number(self.participant.positions()[device]), |_| own, result);
                     }
                 }
-                Action::Start { from, to, bytes, meeting, number } => {
-                    self.whole_groups(meeting)?;
+                Action::Start { from, to, bytes, collective, number } => {
+                    self.whole_groups(collective)?;
                     let operands: Vec<&[u8]> = match from {
                         Some((slot, bytes)) => self.contents(*slot, *bytes),
                         None => vec![&[]; self.devices],
                     };
-                    let step = self.party.next_step();
-                    if self.party.overlaps() {
-                        self.started[*number] = Some(self.party.start(meeting, step, &operands)?);
+                    let step = self.participant.next_step();
+                    if self.participant.overlaps() {
+                        self.started[*number] = Some(self.participant.start(collective, step, &operands)?);
                     } else {
                         let mut unused = self.for_others(*bytes);
                         let mut results = self.contents_mut(*to, *bytes, &mut unused);
-                        self.party.exchange(meeting, step, &operands, &mut results)?;
+                        self.participant.exchange(collective, step, &operands, &mut results)?;
                     }
                 }
                 Action::Finish { to, bytes, number } => {
                     if let Some(started) = self.started[*number].take() {
                         let mut unused = self.for_others(*bytes);
-                        self.party.finish(started, &mut self.contents_mut(*to, *bytes, &mut unused))?;
+                        self.participant.finish(started, &mut self.contents_mut(*to, *bytes, &mut unused))?;
                     }
                 }
                 Action::For { length, counter, turning, body } => {
@@ -251,7 +264,7 @@ impl<'a> Running<'a> {
                 }
                 Action::Call { from, to, call } => self.call(from, to, call)?,
                 Action::Show { from, bytes, show } => {
-                    if self.party.positions()[0] == 0 && self.active.first() == Some(&0) {
+                    if self.participant.positions()[0] == 0 && self.active.first() == Some(&0) {
                         show(raw::slice(self.start(0, *from), *bytes))?;
                     }
                 }
@@ -321,7 +334,7 @@ impl<'a> Running<'a> {
     /// By position, the number that a device has.
     ///
     /// # Errors
-    /// Another party takes part in no more exchanges.
+    /// Another participant takes part in no more exchanges.
     fn numbers(&self, of: impl Fn(&Self, usize) -> i32) -> Result<Vec<i32>> {
         let own: Vec<i32> = (0..self.devices).map(|device| of(self, device)).collect();
         let Some(agreement) = self.agreement else { return Ok(own) };
@@ -329,7 +342,7 @@ impl<'a> Running<'a> {
         let own: Vec<&[u8]> = own.iter().map(|number| &number[..]).collect();
         let mut found = vec![vec![0; agreement.gives().bytes()]; self.devices];
         let mut each: Vec<&mut [u8]> = found.iter_mut().map(|all| &mut all[..]).collect();
-        self.party.exchange(agreement, self.party.next_step(), &own, &mut each)?;
+        self.participant.exchange(agreement, self.participant.next_step(), &own, &mut each)?;
         Ok(found[0].as_chunks::<4>().0.iter().map(|&number| i32::from_ne_bytes(number)).collect())
     }
 
@@ -344,21 +357,21 @@ impl<'a> Running<'a> {
 
     /// Lets those devices of `all` take the next step that do so.
     fn decide(&mut self, what: &'static str, all: &Active, numbers: &[i32], takes: &[bool]) {
-        let positions = self.party.positions();
+        let positions = self.participant.positions();
         self.active = all.iter().copied().filter(|&device| takes[positions[device]]).collect();
         let of = numbers.iter().copied().zip(takes.iter().copied()).collect();
         self.decision = Some(Decision { what, of });
     }
 
-    /// Checks that of the groups of an exchange all devices take the step or none. All parties know what others do.
+    /// Checks that of the groups of an exchange all devices take the step or none. All participants know what others do.
     ///
     /// # Errors
     /// Some do and some do not.
-    fn whole_groups(&self, meeting: &Meeting) -> Result<()> {
+    fn whole_groups(&self, collective: &ResolvedCollective) -> Result<()> {
         let Some(Decision { what, of }) = &self.decision else { return Ok(()) };
-        for first in (0..of.len()).filter(|&position| meeting.number(position) == 0) {
+        for first in (0..of.len()).filter(|&position| collective.number(position) == 0) {
             let differs = |&&device: &&usize| of[device].1 != of[first].1;
-            if let Some(&device) = meeting.group(first).iter().find(differs) {
+            if let Some(&device) = collective.group(first).iter().find(differs) {
                 return Err(Error::Varies { what, device, expected: of[first].0, found: of[device].0 });
             }
         }

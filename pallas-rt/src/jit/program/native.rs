@@ -2,7 +2,7 @@
 use super::super::callback::called;
 use super::super::print::show;
 use super::{HELD, Param, compiled};
-use crate::collective::Meeting;
+use crate::collective::ResolvedCollective;
 use crate::device::sequence::{Access, Action, Builder, Devices, Sequence, Slot, Turning};
 use crate::device::{Buffer, Client};
 use crate::error::Result;
@@ -153,9 +153,9 @@ impl Lower<'_> {
                     actions.push(Action::branches(inputs[0].0, branches));
                 }
                 Work::Exchange { op, ty, at } => {
-                    let meeting = Arc::new(Meeting::new(&op, &ty, at));
+                    let collective = Arc::new(ResolvedCollective::new(&op, &ty, at));
                     let ((to, bytes), number) = (outputs[0], self.builder.exchange());
-                    actions.push(Action::Start { from: inputs.first().copied(), to, bytes, meeting, number });
+                    actions.push(Action::Start { from: inputs.first().copied(), to, bytes, collective, number });
                     begun.push((into.expect("an exchange has a result"), Action::Finish { to, bytes, number }));
                 }
                 Work::Callback { callback, at } => {

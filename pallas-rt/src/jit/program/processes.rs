@@ -1,6 +1,6 @@
 //! Programs on meshes: the devices that this process runs, and what the processes of a job agree about.
 use crate::array::Array;
-use crate::collective::{Meeting, processes};
+use crate::collective::{ResolvedCollective, processes};
 use crate::device::sequence::Devices;
 use crate::disk::{DiskCache, disk_cache};
 use crate::error::{Error, Result};
@@ -17,9 +17,9 @@ use std::sync::Arc;
 pub(super) fn devices(mesh: &Arc<Mesh>, engine: Engine) -> Result<Devices> {
     let op = Collective::gathering(mesh);
     let gives = Type::new(DType::I32, [mesh.devices()]);
-    let agreement = Arc::new(Meeting::new(&op, &gives, Loc::NONE).named("decision"));
+    let agreement = Arc::new(ResolvedCollective::new(&op, &gives, Loc::NONE).named("decision"));
     Ok(match processes() {
-        Some(all) => Devices::Some { party: all.party(mesh)?, agreement },
+        Some(all) => Devices::Some { participant: all.participant(mesh)?, agreement },
         None => Devices::Here { count: mesh.devices(), are_threads: engine == Engine::Threads, agreement },
     })
 }

@@ -7,7 +7,7 @@ use crate::prelude::*;
 use crate::{Lowered, lower};
 use pallas_graph::call::{Call, Callback, Case, Closed, KernelCall, Scan, While};
 use pallas_graph::mesh::{
-    AllGather, AllReduce, AllToAll, Collective, DeviceTable, Exchange, Mesh, Pbroadcast, Permute, ReduceScatter,
+    AllGather, AllReduce, AllToAll, Collective, CollectiveKind, DeviceTable, Mesh, Pbroadcast, Permute, ReduceScatter,
 };
 use pallas_graph::transform::vjp;
 use pallas_graph::{Dynamic, Graph, Op, Var};
@@ -70,7 +70,7 @@ fn every_exchange() -> Graph {
     let mut graph = Graph::default();
     let x = graph.param(Type::new(DType::F32, [2, 3]));
     let kinds = [
-        Exchange::from(AllGather),
+        CollectiveKind::from(AllGather),
         AllToAll.into(),
         AllReduce(ScalarOp::Add).into(),
         ReduceScatter(ScalarOp::Add).into(),

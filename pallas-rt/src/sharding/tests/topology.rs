@@ -2,7 +2,7 @@
 use super::mesh;
 use crate::sharding::{Link, Mesh, Topology};
 use pallas_graph::mesh::{
-    AllGather, AllReduce, AllToAll, Axis, Collective, DeviceTable, Exchange, Permute, ReduceScatter,
+    AllGather, AllReduce, AllToAll, Axis, Collective, CollectiveKind, DeviceTable, Permute, ReduceScatter,
 };
 use pallas_ir::{DType, ScalarOp, Type};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ fn slow(mesh: &Mesh, latency: f64, link: impl Fn(f64, f64) -> Link) -> Topology 
     axes.fold(Topology::new(1.0, 1.0), |all, axis| all.link(axis, link(1.0, latency)))
 }
 
-fn seconds(topology: &Topology, mesh: &Arc<Mesh>, axes: &[Axis], kind: impl Into<Exchange>, bytes: usize) -> f64 {
+fn seconds(topology: &Topology, mesh: &Arc<Mesh>, axes: &[Axis], kind: impl Into<CollectiveKind>, bytes: usize) -> f64 {
     topology.verify(mesh).expect("it fits");
     let op = Collective { kind: kind.into(), mesh: mesh.clone(), axes: axes.to_vec() };
     topology.seconds(&op, &Type::new(DType::U8, [bytes]))
@@ -22,20 +22,20 @@ fn seconds(topology: &Topology, mesh: &Arc<Mesh>, axes: &[Axis], kind: impl Into
 const SUM: ScalarOp = ScalarOp::Add;
 
 /// The time on 8 devices, whose operands have 800 bytes each; a step takes 10 seconds.
-fn of_eight(link: impl Fn(f64, f64) -> Link, kind: impl Into<Exchange>) -> f64 {
+fn of_eight(link: impl Fn(f64, f64) -> Link, kind: impl Into<CollectiveKind>) -> f64 {
     let mesh = mesh(&[("x", 8)]);
     seconds(&slow(&mesh, 10.0, link), &mesh, &mesh.axes(), kind, 800)
 }
 
-fn ring(kind: impl Into<Exchange>) -> f64 {
+fn ring(kind: impl Into<CollectiveKind>) -> f64 {
     of_eight(Link::ring, kind)
 }
 
-fn torus(kind: impl Into<Exchange>) -> f64 {
+fn torus(kind: impl Into<CollectiveKind>) -> f64 {
     of_eight(|bandwidth, latency| Link::torus(&[2, 4], bandwidth, latency), kind)
 }
 
-fn switch(kind: impl Into<Exchange>) -> f64 {
+fn switch(kind: impl Into<CollectiveKind>) -> f64 {
     of_eight(Link::switch, kind)
 }
 

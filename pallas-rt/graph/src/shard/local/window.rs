@@ -14,7 +14,7 @@ use crate::build::dims;
 use crate::dynamic::Dynamic;
 use crate::graph::{Graph, Op, Var};
 use crate::mesh::axis::{Axis, size};
-use crate::mesh::{AllGather, Collective, DeviceTable, Exchange, Mesh, Permute};
+use crate::mesh::{AllGather, Collective, CollectiveKind, DeviceTable, Mesh, Permute};
 use pallas_ir::structural::{Access, Concat, Gather, Piece, WindowDim};
 use pallas_ir::{DType, Dim, Literal, ScalarOp, StructuralOp, Type};
 use std::sync::Arc;
@@ -338,7 +338,7 @@ impl Rows<'_> {
         let shape = graph.ty(block).shape.clone();
         let (dim, own) = (self.dim, shape[self.dim]);
         let mut at: usize = parts.iter().map(|&part| graph.ty(part).shape[dim]).sum();
-        let exchange = |graph: &mut Graph, kind: Exchange, args: &[Var]| {
+        let exchange = |graph: &mut Graph, kind: CollectiveKind, args: &[Var]| {
             graph.fitting(Collective { kind, mesh: mesh.clone(), axes: axes.to_vec() }, args)
         };
         let mut held = vec![];

@@ -2,7 +2,7 @@
 use super::{Block, Partition, Reshard};
 use crate::graph::Var;
 use crate::mesh::axis::{self, Axis, size};
-use crate::mesh::{AllGather, AllReduce, AllToAll, Exchange, Permute, ReduceScatter, Sharding};
+use crate::mesh::{AllGather, AllReduce, AllToAll, CollectiveKind, Permute, ReduceScatter, Sharding};
 use crate::shard::local;
 use crate::shard::reshard::{self, Step};
 use crate::shard::view::Val;
@@ -120,7 +120,7 @@ impl Partition<'_> {
         // The bytes that each device sends to add up along all axes at once, and to scatter first.
         let ty = self.graph().ty(var).clone();
         let part = Type::new(ty.dtype, [ty.shape.iter().product::<usize>() / size(&all)]);
-        let sent = |kind: Exchange, axes: &[Axis], ty: &Type| self.collective(kind, axes).bytes_sent(ty);
+        let sent = |kind: CollectiveKind, axes: &[Axis], ty: &Type| self.collective(kind, axes).bytes_sent(ty);
         let at_once = sent(AllReduce(op).into(), summed, &ty);
         let in_two = sent(ReduceScatter(op).into(), &all, &ty) + sent(AllReduce(op).into(), &left, &part);
         if all.is_empty() || !left.is_empty() && at_once < in_two + self.options.worth_a_collective {

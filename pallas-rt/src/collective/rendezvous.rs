@@ -18,7 +18,7 @@ pub(super) enum End {
     Panicked(String),
 }
 
-/// A group, and the number of its meetings before.
+/// A group, and the number of its exchanges before.
 type Table = (Vec<usize>, u64);
 
 /// The operands of a group, in the order of its numbers.
@@ -65,7 +65,7 @@ enum Cause {
 }
 
 /// See the module.
-pub(super) struct Room {
+pub(super) struct Rendezvous {
     devices: usize,
     state: Mutex<State>,
     bell: Condvar,
@@ -74,16 +74,16 @@ pub(super) struct Room {
 /// A peer that does not take part, and what it did instead.
 pub(super) type Blame = (usize, String);
 
-impl Room {
-    pub(super) fn new(devices: usize) -> Room {
-        Room { devices, state: Mutex::default(), bell: Condvar::new() }
+impl Rendezvous {
+    pub(super) fn new(devices: usize) -> Rendezvous {
+        Rendezvous { devices, state: Mutex::default(), bell: Condvar::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A device brings its operand to the meeting of a group; `number` is its own there, `round` that of the meeting.
+    /// A device brings its operand to the collective of a group; `number` is its own there, `round` that of the collective.
     pub(super) fn arrive(
         &self,
         (device, number): (usize, usize),

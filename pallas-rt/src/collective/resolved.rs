@@ -7,18 +7,18 @@
 //! to be shared one by one; and an exchange (`collective/lockstep`) copies between them. So nothing can wait for ever, and sums
 //! have the order of the devices. In a loop or branch each device goes its own way: the actions are done for those that take
 //! the step, on every engine. If its steps exchange something, all devices go through each step that one of them takes, and
-//! exchange what nobody reads where they do not take it themselves: so engines need no other meetings, and nothing can wait for
+//! exchange what nobody reads where they do not take it themselves: so engines need no other exchanges, and nothing can wait for
 //! ever. Of a group all devices take a step or none; otherwise it is an error before the exchange.
 //!
 //! A GPU and the interpreter have no table of memory for each device: the graphs of all devices become one (`shard/united`),
 //! with exchanges as slices, concatenations and sums, which is planned and fused like any other. Devices that exchange
 //! something in a loop share the loop, so its condition is read once for all of them; others have loops of their own.
 //!
-//! Other engines run the same sequence for fewer devices at a time (*parties*: one on each of several threads, or some in each
+//! Other engines run the same sequence for fewer devices at a time (*participants*: one on each of several threads, or some in each
 //! process of an MPI job) and exchange arrays by the trait `Collectives`, whose `start` takes the operands and whose `finish`
 //! writes the results; `jit/program/native` puts the latter in front of the first step that touches them. All engines fill
-//! results by one function (`collective/meeting`), so they have the same bits. A ticket is compared before any number is used.
-//! Threads meet in a `collective/room`, which finds deadlocks by counting: if all devices wait or have ended, nobody comes.
+//! results by one function (`collective/resolved`), so they have the same bits. A ticket is compared before any number is used.
+//! Threads meet in a `collective/rendezvous`, which finds deadlocks by counting: if all devices wait or have ended, nobody comes.
 //! Processes have one thread for all calls of MPI (`collective/mpi/courier`) and send point to point with a probe and a
 //! deadline, because MPI's own collectives hang or give a wrong number where processes are at different ones. What decides
 //! about a step with exchanges (the condition of a loop, the number of a branch) is gathered from all devices at each reading.
@@ -31,14 +31,14 @@
 //! (`sharded::followed`).
 use super::combine::fold;
 use super::ticket::Ticket;
-use pallas_graph::mesh::{Axis, Collective, Exchange, Form, Mesh, Piece, names};
+use pallas_graph::mesh::{Axis, Collective, CollectiveKind, Form, Mesh, Piece, names};
 use pallas_ir::{Loc, Type};
 use std::sync::Arc;
 
 /// An exchange on a mesh: the groups of devices that take part in it, and the result of each.
 #[derive(Clone, Debug)]
-pub struct Meeting {
-    kind: Exchange,
+pub struct ResolvedCollective {
+    kind: CollectiveKind,
     mesh: Arc<Mesh>,
     axes: Vec<Axis>,
     /// The type of the result.
@@ -51,9 +51,9 @@ pub struct Meeting {
     at: Loc,
 }
 
-impl Meeting {
+impl ResolvedCollective {
     /// An exchange whose results have the type `gives`.
-    pub(crate) fn new(op: &Collective, gives: &Type, at: Loc) -> Meeting {
+    pub(crate) fn new(op: &Collective, gives: &Type, at: Loc) -> ResolvedCollective {
         let devices = op.mesh.devices();
         let (mut groups, mut places) = (vec![], vec![(usize::MAX, 0); devices]);
         for position in 0..devices {
@@ -77,7 +77,7 @@ impl Meeting {
             layout: (0..gives.shape.len()).collect(),
             line: if at == Loc::NONE { String::new() } else { at.to_string() },
         };
-        Meeting {
+        ResolvedCollective {
             kind: op.kind.clone(),
             mesh: op.mesh.clone(),
             axes: op.axes.clone(),
@@ -91,14 +91,14 @@ impl Meeting {
 
     /// The same exchange of arrays whose dimensions lie in memory in this order.
     #[must_use]
-    pub(crate) fn with_layout(mut self, layout: Vec<usize>) -> Meeting {
+    pub(crate) fn with_layout(mut self, layout: Vec<usize>) -> ResolvedCollective {
         self.ticket.layout = layout;
         self
     }
 
     /// The exchange with another name on its ticket.
     #[must_use]
-    pub(crate) fn named(mut self, kind: &str) -> Meeting {
+    pub(crate) fn named(mut self, kind: &str) -> ResolvedCollective {
         self.ticket.kind = kind.to_string();
         self
     }
@@ -109,7 +109,7 @@ impl Meeting {
     }
 
     /// The exchange.
-    pub fn kind(&self) -> &Exchange {
+    pub fn kind(&self) -> &CollectiveKind {
         &self.kind
     }
 
