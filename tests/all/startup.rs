@@ -116,6 +116,41 @@ fn values_that_are_not_allowed_are_refused() {
     assert!(error.contains(&format!("{variable}=")) && error.contains("allowed: "), "{error}");
 }
 
+/// Prints what is logged.
+struct Printing;
+
+impl log::Log for Printing {
+    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+        true
+    }
+    fn log(&self, record: &log::Record<'_>) {
+        println!("{}: {}", record.level(), record.args());
+    }
+    fn flush(&self) {}
+}
+
+#[test]
+fn warnings_go_to_the_logger_alone() {
+    if !is_process() {
+        for (is_installed, expected) in [("1", true), ("0", false)] {
+            let variables = [("PALLAS_STARTUP_TEST", "1"), ("PALLAS_ENGIN", "threads"), ("TEST_LOGGER", is_installed)];
+            let output = again("startup::warnings_go_to_the_logger_alone", &variables);
+            assert_eq!(
+                output.contains("WARN: `PALLAS_ENGIN` is ignored; help: the variable is `PALLAS_ENGINE`"),
+                expected,
+                "{output}"
+            );
+            assert_eq!(output.contains("PALLAS_ENGIN`"), expected, "{output}");
+        }
+        return;
+    }
+    if std::env::var("TEST_LOGGER").as_deref() == Ok("1") {
+        log::set_logger(&Printing).expect("the first one");
+        log::set_max_level(log::LevelFilter::Trace);
+    }
+    Client::cpu().full(&[2], 1.0f32).expect("it fits");
+}
+
 /// The choice of the environment holds for functions of `jit`, and for processes in no job.
 #[test]
 fn threads_run_functions_on_meshes() {

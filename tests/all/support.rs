@@ -37,14 +37,16 @@ pub fn apart_from_disk(test: &str) -> bool {
     true
 }
 
-/// Runs the test of this name in a process of its own, with these variables.
-pub fn again(test: &str, variables: &[(&str, &str)]) {
+/// What the test of this name prints in a process of its own, with these variables.
+pub fn again(test: &str, variables: &[(&str, &str)]) -> String {
     let mut command = std::process::Command::new(std::env::current_exe().expect("this binary"));
     command.args([test, "--exact", "--include-ignored", "--nocapture"]).envs(variables.iter().copied());
     let output = command.output().expect("it starts");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
+    let text = text + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}");
     assert!(text.contains("1 passed"), "the test's name is `{test}`: {text}");
+    text
 }
 
 /// Deterministic values in [-1, 1), exact in every float type of at least 8 bits of precision.

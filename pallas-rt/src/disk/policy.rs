@@ -27,7 +27,7 @@ pub enum DiskCache {
         /// Bytes; beyond them the entries that were not used for longest are deleted.
         limit: u64,
     },
-    /// In such a folder, which one process writes: the first that opens it. Others read it, and say so once on stderr.
+    /// In such a folder, which one process writes: the first that opens it. Others read it, which is logged once.
     SingleWriter {
         /// The folder.
         folder: PathBuf,

@@ -88,7 +88,7 @@ impl Store {
         match file.try_lock() {
             Ok(()) => Some(file),
             Err(_) => {
-                eprintln!("pallas: another process writes the cache {}: this one only reads it", self.folder.display());
+                log::info!("another process writes the cache {}: this one only reads it", self.folder.display());
                 None
             }
         }
@@ -178,13 +178,12 @@ impl Store {
     }
 
     /// Warns once that nothing is kept, since the folder cannot be made.
-    #[allow(clippy::print_stderr, reason = "a program that runs has no other way to tell")]
     fn tell_missing(&self, error: &std::io::Error) {
         static TOLD: Once = Once::new();
         TOLD.call_once(|| {
             let folder = self.folder.display();
-            eprintln!(
-                "warning: compiled kernels are not kept: the folder {folder} cannot be made: {error}; help: set \
+            log::warn!(
+                "compiled kernels are not kept: the folder {folder} cannot be made: {error}; help: set \
                  `PALLAS_CACHE_DIR` to a folder that can, or to `off`"
             );
         });

@@ -215,7 +215,7 @@ pub(super) fn reasons(new: &Compiled, known: &mut dyn Iterator<Item = &Compiled>
     all.min_by_key(|found| found.iter().map(weight).sum::<usize>()).unwrap_or_else(|| vec![MissReason::First])
 }
 
-/// Keeps a miss, and prints it if that is wanted. A hint is printed in any case.
+/// Keeps a miss, and prints it if that is wanted. A hint is logged in any case.
 pub(super) fn record(miss: Miss) {
     static WANTED: LazyLock<bool> =
         LazyLock::new(|| std::env::var("PALLAS_LOG_COMPILES").is_ok_and(|value| value == "1"));
@@ -224,7 +224,7 @@ pub(super) fn record(miss: Miss) {
         let _ = writeln!(std::io::stderr(), "pallas: {miss}");
     }
     if let Some(hint) = &miss.hint {
-        let _ = writeln!(std::io::stderr(), "pallas: jit at {}: {hint}", miss.at);
+        log::warn!("jit at {}: {hint}", miss.at);
     }
     let mut all = MISSES.lock().unwrap_or_else(PoisonError::into_inner);
     if all.len() == MOST {

@@ -76,7 +76,7 @@ fn changing(call: &Call, fixed: &[(&'static str, &'static str)], uncomparable: O
         }
     };
     Some(format!(
-        "warning: {}: kernel `{}` was compiled {CHANGES} times in a row, each time for another value of `{name}`, which is \
+        "{}: kernel `{}` was compiled {CHANGES} times in a row, each time for another value of `{name}`, which is \
          `#[fixed]`; help: {help}",
         call.at, call.name
     ))
@@ -123,14 +123,9 @@ pub(super) fn compiled(site: &Site<'_>, call: &Call, trace: impl Fn() -> Result<
     if !site.fixed.is_empty() {
         let fixed: Vec<_> = site.fixed.iter().map(|fixed| (fixed.name, fixed.ty)).collect();
         let uncomparable = site.fixed.iter().position(|fixed| fixed.kept().is_none());
-        changing(call, &fixed, uncomparable).into_iter().for_each(|warning| warn(&warning));
+        changing(call, &fixed, uncomparable).into_iter().for_each(|warning| log::warn!("{warning}"));
     }
     Ok(CACHE.insert(key, Compiled::of_trace(kernel)))
-}
-
-#[allow(clippy::print_stderr, reason = "a call that works has no other way to tell")]
-fn warn(warning: &str) {
-    eprintln!("{warning}");
 }
 
 #[cfg(test)]

@@ -32,11 +32,10 @@ fn fix(config: StartupConfig, by: String, decide: Decide) -> Result<&'static Fix
 }
 
 /// Warns of variables of the environment that are ignored, though their names are nearly those of this crate's.
-#[allow(clippy::print_stderr, reason = "a variable that is ignored has no other way to tell")]
 fn tell_misspelled(config: &StartupConfig) {
     for name in config.flags.keys() {
         if let Some(meant) = super::variables::meant(name) {
-            eprintln!("warning: `{name}` is ignored; help: the variable is `{meant}`");
+            log::warn!("`{name}` is ignored; help: the variable is `{meant}`");
         }
     }
 }
