@@ -34,7 +34,7 @@ impl Key {
     }
     /// The hash as text.
     pub(crate) fn text(&self) -> String {
-        hex(&self.hash)
+        hex::encode(self.hash)
     }
     /// The file's name.
     pub(super) fn file(&self) -> String {
@@ -46,11 +46,6 @@ impl Key {
         let is_hash = hash.len() == 64 && hash.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
         is_hash && !kind.is_empty() && kind.bytes().all(|b| b.is_ascii_lowercase())
     }
-}
-
-/// Returns bytes in hexadecimal.
-pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
 #[cfg(test)]

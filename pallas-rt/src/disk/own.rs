@@ -5,10 +5,9 @@
 //! is not sufficient for copies (archives, restored backups, file systems that give every file to the user). Each entry
 //! therefore carries a tag over its name and contents by a secret of its folder: an entry that was changed, renamed, or
 //! copied from another folder is not accepted.
-//! from another folder is none.
-use sha2::{Digest, Sha256};
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
 use std::fs::{self, File, Metadata, OpenOptions};
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{Read, Write};
 use std::path::Path;
 
@@ -39,7 +38,9 @@ impl Secret {
     pub(super) fn make(folder: &Path, unfinished: &Path) -> Option<Secret> {
         let path = folder.join(SECRET);
         let written = create(unfinished).and_then(|mut file| {
-            file.write_all(&random())?;
+            let mut bytes = [0; 32];
+            getrandom::fill(&mut bytes)?;
+            file.write_all(&bytes)?;
             file.sync_all()
         });
         // An existing secret that cannot be read was left by a crash. A hard link never replaces that of another
@@ -56,27 +57,11 @@ impl Secret {
         let _ = fs::remove_file(unfinished);
         Secret::read(folder)
     }
-    /// The tag of an entry with this name and contents: its HMAC-SHA256 (RFC 2104) with this secret.
+    /// The tag of an entry with this name and contents: its HMAC-SHA256 with this secret.
     pub(super) fn tag(&self, name: &str, body: &[u8]) -> String {
-        let key = |pad: u8| {
-            let mut block = [pad; 64];
-            block.iter_mut().zip(self.0).for_each(|(b, s)| *b ^= s);
-            Sha256::new().chain_update(block)
-        };
-        let inner = key(0x36).chain_update(name).chain_update(b"\n").chain_update(body).finalize();
-        super::key::hex(&key(0x5c).chain_update(inner).finalize())
+        let mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("a key has any length");
+        hex::encode(mac.chain_update(name).chain_update(b"\n").chain_update(body).finalize().into_bytes())
     }
-}
-
-/// Returns 32 unpredictable bytes: hashes with the random keys that the standard library gets from the system.
-fn random() -> [u8; 32] {
-    let mut bytes = [0; 32];
-    for (i, part) in bytes.chunks_mut(8).enumerate() {
-        let mut hasher = RandomState::new().build_hasher();
-        hasher.write_usize(i);
-        part.copy_from_slice(&hasher.finish().to_le_bytes());
-    }
-    bytes
 }
 
 /// Returns true if a folder belongs to this user and others may not write to it.

@@ -395,8 +395,7 @@ mod tests {
             assert!(!store.path(&key(name)).exists(), "{what} is deleted");
         };
         check("contents under another tag", &store, "a", &[&old[..65], &new[65..]].concat());
-        let hash =
-            crate::disk::key::hex(&sha2::Digest::finalize(sha2::Digest::chain_update(sha2::Sha256::default(), b"x")));
+        let hash = hex::encode(sha2::Digest::finalize(sha2::Digest::chain_update(sha2::Sha256::default(), b"x")));
         check("a checksum in place of the tag", &store, "a", format!("{hash}\nx").as_bytes());
         check("another entry's contents", &store, "b", &new);
         let elsewhere = Store::new(other.0.clone(), 1 << 20);

@@ -115,7 +115,7 @@ impl Exported {
             }
         }
         for (ty, bytes) in &self.captured {
-            body += &format!("captured {ty} {}\n", hex(bytes));
+            body += &format!("captured {ty} {}\n", hex::encode(bytes));
         }
         body += &file::print(&self.graph);
         format!("{HEADER}\nsha256 {}\n{body}", hash(&body))
@@ -152,7 +152,8 @@ impl Exported {
             match name {
                 "input" => inputs.push((path()?, ty)),
                 "output" => outputs.push((path()?, ty)),
-                _ => captured.push((ty, unhex(value).ok_or("the elements of a captured array are no hex digits")?)),
+                _ => captured
+                    .push((ty, hex::decode(value).map_err(|_| "the elements of a captured array are no hex digits")?)),
             }
             body = rest;
         }
@@ -268,16 +269,5 @@ fn paths(what: &str, given: &[String], known: &[(String, Type)]) -> Result<()> {
 }
 
 fn hash(text: &str) -> String {
-    hex(&Sha256::digest(text.as_bytes()))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
-}
-
-fn unhex(text: &str) -> Option<Vec<u8>> {
-    if !text.is_ascii() || !text.len().is_multiple_of(2) {
-        return None;
-    }
-    (0..text.len()).step_by(2).map(|i| u8::from_str_radix(&text[i..i + 2], 16).ok()).collect()
+    hex::encode(Sha256::digest(text.as_bytes()))
 }

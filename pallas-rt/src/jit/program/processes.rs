@@ -61,7 +61,7 @@ pub(super) fn in_turn<T>(graph: &Graph, mesh: &Mesh, compile: impl FnOnce() -> R
 }
 
 fn hash(text: &str) -> String {
-    Sha256::digest(text).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    hex::encode(&Sha256::digest(text)[..8])
 }
 
 /// By result of a graph of blocks, the last exchanges that reduced what it depends on, as receipts of a device's groups, and
