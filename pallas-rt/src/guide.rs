@@ -15,6 +15,7 @@
 //! | [`devices`] | clients, memory, order, failures, what GPUs do with NaN |
 //! | [`numerics`] | types in which folds accumulate, ties, division by zero, conversions, NaN |
 //! | [`faq`] | short answers |
+//! | [`glossary`] | the word for each idea, and where it comes from |
 //!
 //! Functions of arrays (feature `graph`):
 //!
@@ -57,6 +58,10 @@ pages! {
     numerics: "Numerics.",
     faq: "Questions and answers.",
 }
+
+#[doc = concat!("Glossary.\n\n", include_str!("../../WORDS.md"))]
+pub mod glossary {}
+
 #[cfg(feature = "graph")]
 pages! {
     arrays: "From NumPy and JAX to arrays.",

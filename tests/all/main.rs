@@ -89,4 +89,5 @@ mod tidy;
 mod tune;
 mod validate;
 mod warm;
+mod words;
 mod written_again;

@@ -43,7 +43,7 @@ const NAMES_WGPU: &[&str] = &["array", "device"];
 const WITHOUT_THREAD_LOCALS: &[&str] = &["device", "exec"];
 
 /// The folder of the workspace.
-fn root() -> PathBuf {
+pub fn root() -> PathBuf {
     let is_workspace =
         |dir: &&Path| std::fs::read_to_string(dir.join("Cargo.toml")).is_ok_and(|text| text.contains("[workspace]"));
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -67,15 +67,15 @@ fn files(dir: &Path, extensions: &[&str]) -> Vec<PathBuf> {
     out.sort();
     out
 }
-fn sources() -> Vec<PathBuf> {
+pub fn sources() -> Vec<PathBuf> {
     let all = files(&root(), &["rs"]);
     assert!(all.len() > 300, "the sources are found");
     all
 }
-fn text(path: &Path) -> String {
+pub fn text(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
-fn name(path: &Path) -> String {
+pub fn name(path: &Path) -> String {
     path.strip_prefix(root()).unwrap_or(path).to_string_lossy().replace('\\', "/")
 }
 
