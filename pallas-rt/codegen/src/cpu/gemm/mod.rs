@@ -122,6 +122,14 @@ pub(super) fn kernel() -> Kernel<f32> {
     *CHOICE.get_or_init(|| kernels_f32()[0])
 }
 
+impl Kernel<f32> {
+    /// True if rows of B that are so far apart are near enough for panels to take no longer than whole rows: a panel of AVX2
+    /// reads one line of each row, on few cache sets if rows are far.
+    pub(crate) fn reaches(self, row: isize) -> bool {
+        self.nr >= 32 || row.unsigned_abs() <= 512
+    }
+}
+
 /// Every kernel this machine can run, best first.
 fn kernels_f32() -> Vec<Kernel<f32>> {
     let mut all = vec![];

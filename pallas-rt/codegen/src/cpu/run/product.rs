@@ -151,6 +151,7 @@ impl Run<'_> {
                     let is_near = operands == [DType::F32; 2]
                         && b.col == 1
                         && !gemm::narrow::are_columns_lines(n, k)
+                        && gemm::kernel().reaches(b.row)
                         && (m >= BLOCKED_ROWS || n * k <= CACHED);
                     // SAFETY: the caller's.
                     unsafe {
