@@ -165,6 +165,7 @@ fn products_of_few_rows_or_columns_of_one_type() {
         (1030, 2, 2),
         (1030, 5, 9),
         (33, 9, 33),
+        (9, 530, 40),
     ] {
         macro_rules! each {
             ($($T:ty: $from:expr),*) => {$(
