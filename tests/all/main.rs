@@ -16,6 +16,7 @@
 //! | the tests of pallas-rt under AddressSanitizer, each operand and tile ending at a page that nothing may touch; machine code under valgrind | `tests/sanitize.sh` |
 //! | shipped kernels against float64, faults, refusals, memory, threads, examples, house rules | `tests/all` |
 //! | faults brought back one at a time, each of which a test catches | `tests/mutants.sh`, `tests/mutants` |
+//! | stored faults say what they break, and apply to the present code | `tests/all/mutants.rs` |
 //! | 50 functions, random functions of them and their gradients, compiled once for all lengths (what is not there is NaN), against compilations for each length; `PALLAS_RANDOM_GRAPHS` is the number | `pallas-rt/src/jit/tests/bounded.rs` |
 //! | functions of arrays: values, gradients against differences, loops, branches, kernels, compile counts, mistakes with their lines, threads | `pallas-rt/src/jit/tests` |
 //! | slopes where operands are equal, at ends of pieces, zeros and infinities, against JAX's (`slopes.py`), backward and forward | `pallas-rt/src/ops/tests/slopes.rs` |
@@ -70,6 +71,7 @@ mod looked_up;
 mod lost_values;
 mod matrices;
 mod memory;
+mod mutants;
 mod named;
 #[cfg(target_arch = "x86_64")]
 mod native;

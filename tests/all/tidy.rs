@@ -43,7 +43,7 @@ const NAMES_WGPU: &[&str] = &["array", "device"];
 const WITHOUT_THREAD_LOCALS: &[&str] = &["device", "exec"];
 
 /// The folder of the workspace.
-pub fn root() -> PathBuf {
+pub(super) fn root() -> PathBuf {
     let is_workspace =
         |dir: &&Path| std::fs::read_to_string(dir.join("Cargo.toml")).is_ok_and(|text| text.contains("[workspace]"));
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -51,7 +51,7 @@ pub fn root() -> PathBuf {
 }
 
 /// Returns every file below a folder with one of these extensions, without build folders and hidden ones.
-fn files(dir: &Path, extensions: &[&str]) -> Vec<PathBuf> {
+pub(super) fn files(dir: &Path, extensions: &[&str]) -> Vec<PathBuf> {
     let mut out = vec![];
     for entry in std::fs::read_dir(dir).expect("a folder of the repository") {
         let path = entry.expect("an entry").path();
@@ -67,15 +67,15 @@ fn files(dir: &Path, extensions: &[&str]) -> Vec<PathBuf> {
     out.sort();
     out
 }
-pub fn sources() -> Vec<PathBuf> {
+pub(super) fn sources() -> Vec<PathBuf> {
     let all = files(&root(), &["rs"]);
     assert!(all.len() > 300, "the sources are found");
     all
 }
-pub fn text(path: &Path) -> String {
+pub(super) fn text(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
-pub fn name(path: &Path) -> String {
+pub(super) fn name(path: &Path) -> String {
     path.strip_prefix(root()).unwrap_or(path).to_string_lossy().replace('\\', "/")
 }
 
