@@ -201,7 +201,7 @@ impl Executable {
         self.plan.arena_bytes
     }
 
-    /// See [`crate::Explained::without_code`].
+    /// Describes each elementwise chain that has no machine code on this machine, and therefore runs strip by strip.
     pub fn without_code(&self) -> Vec<String> {
         jit::missing(&self.plan)
     }
