@@ -397,7 +397,7 @@ fn what_touches_memory_keeps_its_place() {
 kernel ordered {
   dim N
   grid 1 parallel
-  in x: f32[N]
+  in x: f32[N] block [1]
   out y: f32[1] block [1] empty 0.0
   scratch s: f32[1] block [1]
   body {
