@@ -228,8 +228,11 @@ impl Failure {
         let peers = || group.iter().copied().filter(|&peer| peer != device);
         // One of its group that takes part in no more, or is elsewhere.
         let found = match self.cause {
+            // The one that is further has left an exchange out.
             Cause::Differ(first, second) => {
-                [first, second].into_iter().find(|&peer| peer != device && differs(peer).is_some())
+                let step = |peer: usize| self.last.get(&peer).map(|(ticket, _)| ticket.step);
+                let both = if step(first) > step(second) { [first, second] } else { [second, first] };
+                both.into_iter().find(|&peer| peer != device && differs(peer).is_some())
             }
             Cause::Ended(_) | Cause::Stuck(_) => peers().find(|peer| self.ended.contains_key(peer)),
         };
