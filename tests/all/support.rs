@@ -37,7 +37,7 @@ pub fn apart_from_disk(test: &str) -> bool {
     true
 }
 
-/// What the test of this name prints in a process of its own, with these variables.
+/// The output of the test of this name in a process of its own, with these variables.
 pub fn again(test: &str, variables: &[(&str, &str)]) -> String {
     let mut command = std::process::Command::new(std::env::current_exe().expect("this binary"));
     command.args([test, "--exact", "--include-ignored", "--nocapture"]).envs(variables.iter().copied());

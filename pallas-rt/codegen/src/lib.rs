@@ -1,4 +1,4 @@
-//! What runs a kernel's tile IR: the strict interpreter, passes, native CPU code, WGSL.
+//! Executions of a kernel's tile IR: the strict interpreter, passes, native CPU code, WGSL.
 //!
 //! `pallas-rt` binds arrays to kernels, holds devices, and exports what users see; nothing here is theirs to import.
 //! No module here knows an array, a device or a graph.

@@ -27,7 +27,7 @@ fn sizes(client: &Client) -> Sizes {
 #[cfg(test)]
 use super::tests::sizes::sizes;
 
-/// What a program is made from.
+/// The input of a program.
 pub(super) struct Input {
     pub graph: Arc<Graph>,
     /// The division of the parameters.
@@ -59,11 +59,11 @@ pub(super) struct Sharded {
     pub flat: Arc<Graph>,
     /// The shardings of its values.
     pub found: Propagation,
-    /// What each device runs.
+    /// The graph of each device.
     pub made: Partitioned,
 }
 
-/// What the stages have made.
+/// The results of the stages so far.
 #[derive(Default)]
 pub(super) struct Products {
     /// Number of stages that have run.
@@ -71,9 +71,9 @@ pub(super) struct Products {
     watcher: Option<Watcher>,
     flat: Option<Arc<Graph>>,
     pub sharded: Option<Arc<Sharded>>,
-    /// What a device runs, simplified.
+    /// The graph that a device runs, simplified.
     pub simplified: Option<Arc<Graph>>,
-    /// What all devices do, as one program.
+    /// The work of all devices as one program.
     pub united: Option<Arc<Graph>>,
     pub plan: Option<Plan>,
 }
@@ -86,7 +86,7 @@ impl Products {
         Products { done, sharded: Some(Arc::new(sharded)), ..Products::default() }
     }
 
-    /// What each device runs, or the only one.
+    /// The graph of each device, or of the only one.
     pub(super) fn local<'a>(&'a self, input: &'a Input) -> &'a Graph {
         self.sharded.as_ref().map_or(&input.graph, |sharded| &sharded.made.graph)
     }
@@ -159,7 +159,7 @@ fn check(graph: &Graph) -> Result<()> {
 
 const IN_ORDER: &str = "stages run in order";
 
-/// What the stages make of a graph; each runs when something asks for it.
+/// The stages of one graph; each runs when something asks for it.
 pub(super) struct Compilation {
     pub input: Input,
     made: Mutex<Products>,
@@ -211,10 +211,10 @@ impl Compilation {
         Ok(self.until("shard")?.sharded.clone())
     }
 
-    /// What `read` makes of the simplified graph and the plan of each device.
+    /// The result of `read` on the simplified graph and the plan of each device.
     ///
     /// # Errors
-    /// As [`sharded`](Compilation::sharded).
+    /// The errors of [`sharded`](Compilation::sharded).
     pub(super) fn planned<R>(&self, read: impl FnOnce(&Graph, &Plan) -> R) -> Result<R> {
         if self.input.is_united() {
             let made = self.until("shard")?;
@@ -237,7 +237,7 @@ impl Compilation {
         self.into_program_on(startup::engine())
     }
 
-    /// As [`into_program`](Compilation::into_program), whose devices exchange by this engine.
+    /// The program of [`into_program`](Compilation::into_program), whose devices exchange by this engine.
     pub(super) fn into_program_on(self, engine: Engine) -> Result<Program> {
         let client = &self.input.client;
         if self.input.is_united() && crate::collective::processes().is_some() {
@@ -253,7 +253,7 @@ impl Compilation {
     }
 }
 
-/// What `read` makes of the simplified form of a graph for one device, and of its plan for a client.
+/// The result of `read` on the simplified form of a graph for one device, and its plan for a client.
 pub(super) fn planned<R>(graph: &Graph, client: &Client, read: impl FnOnce(&Graph, &Plan) -> R) -> R {
     Compilation::new(Input::of_graph(graph.clone(), client)).planned(read).expect("only meshes refuse a graph")
 }

@@ -88,7 +88,7 @@ pub fn lower<Args: Tree + 'static, F: Function<Args>>(f: F) -> F::Boxed<Result<L
     F::boxed(move |given: Given<'_, Args>| Lowered::of(&f, &given, at))
 }
 
-/// What a function is compiled from, and the arrays that it captures.
+/// The input of a function's compilation, and the arrays that it captures.
 fn parts(
     traced: TracedFunction<()>,
     args: &[Array],
@@ -134,7 +134,7 @@ impl<Args: Tree + 'static, F: Function<Args>> Lowered<Args, F> {
         &self.compilation.input.graph
     }
 
-    /// What `read` makes of the simplified graph and the plan of each device.
+    /// The result of `read` on the simplified graph and the plan of each device.
     pub(super) fn planned<R>(&self, read: impl FnOnce(&Graph, &Plan) -> R) -> R {
         self.compilation.planned(read).expect("it was partitioned as it was lowered")
     }

@@ -229,7 +229,7 @@ pub fn partitioned<Args: Tree + 'static, F: Function<Args>>(f: F) -> F::Boxed<Re
 }
 
 impl Shardings {
-    /// What partitioning made of a function; `None` if nothing names a mesh.
+    /// The result of partitioning; `None` if nothing names a mesh.
     ///
     /// # Errors
     /// A kernel that cannot be divided as declared.
@@ -246,7 +246,7 @@ impl Shardings {
         &self.sharded.found
     }
 
-    /// What each device runs.
+    /// The graph of each device.
     pub(super) fn made(&self) -> &Partitioned {
         &self.sharded.made
     }

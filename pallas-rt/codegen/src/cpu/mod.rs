@@ -91,7 +91,7 @@ impl<'a> Memory<'a> {
     /// The memory of an array of this shape; a null address for an operand without memory.
     ///
     /// # Safety
-    /// What [`Executable::run`] asks of the memory of operands holds until the launch ends.
+    /// Until the launch ends the memory is as [`Executable::run`] asks.
     pub unsafe fn new(ptr: *mut u8, shape: &'a [usize]) -> Memory<'a> {
         Memory { ptr, shape }
     }

@@ -33,7 +33,7 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// What measurements on machines with AVX2 and AVX-512 gave.
+    /// The sizes that measurements on machines with AVX2 and AVX-512 gave.
     pub const MEASURED: Sizes = Sizes {
         terms: 1024,
         least_terms: 256,

@@ -300,7 +300,7 @@ pub(super) unsafe fn copy(from: &Tile, to: &Tile, shape: &[usize], bytes: usize)
 /// Copies a tile, as [`copy`], so many rows at a time.
 ///
 /// # Safety
-/// As of [`copy`].
+/// The same as of [`copy`].
 unsafe fn copy_together(from: &Tile, to: &Tile, shape: &[usize], bytes: usize, together: usize) {
     if from.start == to.start && from.strides[..shape.len()] == to.strides[..shape.len()] {
         return;

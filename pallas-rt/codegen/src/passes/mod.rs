@@ -22,7 +22,6 @@ pub mod positions;
 #[cfg(any(feature = "wgsl", test))]
 mod promote;
 #[cfg(any(feature = "wgsl", test))]
-#[allow(dead_code, reason = "those who only write shaders launch nothing")]
 pub mod resume;
 pub(crate) mod rewrite;
 pub(crate) mod simplify;

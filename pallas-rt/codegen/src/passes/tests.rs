@@ -1,4 +1,4 @@
-//! What each pass makes of a kernel, as text. `UPDATE_EXPECT=1 cargo test -p pallas-codegen passes` writes the texts
+//! Kernels after each pass, as text. `UPDATE_EXPECT=1 cargo test -p pallas-codegen passes` writes the texts
 //! anew; that they mean the same is tested with random kernels in `lang::random` of pallas-rt.
 use super::{PLACEMENT, Staged, lower::lower, resume::resume, simplify};
 use expect_test::{Expect, expect};
@@ -14,7 +14,7 @@ pub(super) fn body(kernel: &Kernel, expected: Expect) {
     let begin = text.find("  body {").expect("a kernel has a body");
     expected.assert_eq(&text[begin..]);
 }
-/// What the pass of this name makes of it.
+/// Runs the pass of this name.
 fn run(pass: &str, staged: &mut Staged) {
     staged.run(*PLACEMENT.iter().find(|(name, _)| *name == pass).expect("a pass"));
 }

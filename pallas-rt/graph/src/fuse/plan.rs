@@ -153,7 +153,7 @@ pub fn plan(graph: &Graph, is_donated: &[bool], sizes: &Sizes) -> Plan {
     plan_watched(graph, is_donated, sizes, &mut ())
 }
 
-/// As [`plan`]; shows the graph in stages, each graph that is planned, and the plan.
+/// The plan of [`plan`]; shows the graph in stages, each graph that is planned, and the plan.
 pub fn plan_watched(graph: &Graph, is_donated: &[bool], sizes: &Sizes, watch: &mut dyn Watch) -> Plan {
     let Staged { graph, given } = staged(graph, sizes);
     watch.made("stages", Made::Graph(&graph));

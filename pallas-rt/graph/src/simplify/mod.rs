@@ -63,7 +63,7 @@ pub fn simplify(graph: &Graph) -> Graph {
     simplify_watched(graph, &mut ())
 }
 
-/// As [`simplify`]; shows the graph after each pass.
+/// The graph of [`simplify`]; shows it after each pass.
 pub fn simplify_watched(graph: &Graph, watch: &mut dyn Watch) -> Graph {
     let mut graph = passed(PASSES, graph.clone(), watch);
     simplify_called(&mut graph);

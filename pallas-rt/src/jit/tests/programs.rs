@@ -52,7 +52,7 @@ impl Program {
         Compilation::new(on_mesh(graph, mesh, declared, client)).into_program()
     }
 
-    /// As [`for_mesh`](Program::for_mesh), on this engine.
+    /// The same as [`for_mesh`](Program::for_mesh), on this engine.
     pub(in crate::jit) fn on_engine(
         engine: Engine,
         graph: &Graph,

@@ -1,4 +1,4 @@
-//! What unit tests pass in place of a device's block sizes and of padding.
+//! Block sizes and padding that unit tests pass in place of a device's.
 use crate::device::{Client, DeviceKind};
 use crate::jit::program;
 use pallas_codegen::target::Target;

@@ -53,7 +53,7 @@ pub(super) struct State {
     pub(super) count: Scalar<i32>,
 }
 
-/// What a program is made from.
+/// The input of a program.
 pub(super) struct Program<'a> {
     /// Most operations of a stretch.
     pub(super) steps: usize,
