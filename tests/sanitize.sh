@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # The CPU backend under AddressSanitizer, and its machine code under valgrind: `tests/sanitize.sh [FILTER]`.
 #
-# AddressSanitizer checks accesses of Rust code, not those of machine code that the backend generates. The tests of pallas-codegen
-# and pallas-rt, including the random kernels, therefore run with `--cfg guarded`: each operand and each tile ends at an inaccessible page. No
+# AddressSanitizer checks accesses of Rust code, not those of machine code that the backend generates. The tests of pallas-codegen,
+# pallas-device and pallas-rt, including the random kernels, therefore run with `--cfg guarded`: each operand and each tile ends at an inaccessible page. No
 # step may read or write a byte past the end of its tile, not even to fill a vector.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -12,7 +12,7 @@ echo "== AddressSanitizer, guarded tiles"
 host=x86_64-unknown-linux-gnu
 # Leaks: the cache of compiled kernels is never dropped. Sanitized frames are larger.
 RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=address --cfg guarded" ASAN_OPTIONS=detect_leaks=0 RUST_MIN_STACK=33554432 \
-  cargo test -p pallas-codegen -p pallas-rt --no-default-features --features pallas-rt/graph --lib --target "$host" --target-dir "${CARGO_TARGET_DIR:-target}/sanitize" -- $filter
+  cargo test -p pallas-codegen -p pallas-device -p pallas-rt --no-default-features --features pallas-rt/graph --lib --target "$host" --target-dir "${CARGO_TARGET_DIR:-target}/sanitize" -- $filter
 
 echo "== valgrind, machine code"
 if ! command -v valgrind >/dev/null; then

@@ -15,8 +15,8 @@
 //! # Ok::<(), pallas_rt::Error>(())
 //! ```
 use crate::array::{Array, axis_of};
-use crate::error::{Error, Result};
 use crate::random::{self, Key};
+use pallas_device::error::{Error, Result};
 use pallas_ir::{At, DType, Diag, Literal, Loc};
 use std::f64::consts::SQRT_2;
 

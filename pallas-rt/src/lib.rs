@@ -10,11 +10,8 @@ extern crate self as pallas_rt;
 mod array;
 #[cfg(feature = "graph")]
 pub mod collective;
-mod device;
-mod disk;
 #[cfg(feature = "graph")]
 pub mod distributed;
-mod error;
 pub mod exec;
 pub mod guide;
 #[cfg(feature = "graph")]
@@ -35,16 +32,19 @@ pub mod random;
 pub mod sharding;
 #[cfg(feature = "graph")]
 pub mod spmd;
-pub mod startup;
-pub mod timeline;
+/// The startup configuration of a process: one value, which is fixed at the first use.
+pub mod startup {
+    pub use pallas_device::startup::{Engine, StartupConfig, enable_spmd, startup_config};
+}
+/// When functions were traced and compiled and when kernels ran.
+pub mod timeline {
+    pub use pallas_device::timeline::{Kind, Span, Timeline, write};
+}
+#[cfg(test)]
+mod tests;
 pub mod tree;
 
-pub use array::Array;
-pub use device::{
-    Buffer, BufferMut, CacheLimits, Client, Counters, Device, DeviceKind, MemoryStats, counters, set_cache_limits,
-};
-pub use disk::{DiskCache, disk_cache, set_disk_cache};
-pub use error::{CollectiveError, Error, KernelError, OperationError, Result};
+pub use array::{Array, Client};
 pub use exec::Cost;
 #[cfg(feature = "graph")]
 pub use jit::{
@@ -88,9 +88,14 @@ pub use pallas_codegen::interp::loads;
 pub use pallas_codegen::target::{Budget, Matrices, Profile, Target};
 #[cfg(feature = "wgsl")]
 pub use pallas_codegen::wgsl::{Counts, Iterations, PipelinedOperand, PlacedTile, Placement, Reach, Shader};
+pub use pallas_device::disk::{DiskCache, disk_cache, set_disk_cache};
+pub use pallas_device::error::{CollectiveError, Error, KernelError, OperationError, Result};
+pub use pallas_device::{
+    Buffer, BufferMut, CacheLimits, Counters, Device, DeviceKind, MemoryStats, counters, set_cache_limits,
+};
 pub use pallas_macros::{Tree, kernel};
 #[cfg(feature = "gpu")]
-pub use {device::GpuCounters, wgpu};
+pub use {pallas_device::GpuCounters, wgpu};
 
 pub use pallas_ir as ir;
 

@@ -20,9 +20,9 @@
 mod runs;
 
 use crate::array::{Array, axis_of};
-use crate::error::{Error, Result};
 use crate::jit::axes::{BoundAxes, find};
 use crate::jit::{is_tracing, make, states};
+use pallas_device::error::{Error, Result};
 use pallas_graph::mesh::{AllGather, AllReduce, AllToAll, Axis, Pcast, Permute, ReduceScatter};
 use pallas_graph::{Graph, Var};
 use pallas_ir::structural::{Cast, Reshape, Transpose};
@@ -384,7 +384,7 @@ pub fn axis_index(axes: impl AxisNames) -> Array {
     match find(&axes.names(), at) {
         Ok(bound) if is_tracing() => make(&[], at, |graph, _| bound.push(graph, numbers(bound.members()), &[])),
         Ok(_) => unreachable!("axes are bound where a function is traced"),
-        Err(error) => Array::bad(error, crate::device::Client::cpu(), DType::I32, &[]),
+        Err(error) => Array::bad(error, crate::array::Client::cpu(), DType::I32, &[]),
     }
 }
 

@@ -37,7 +37,7 @@
 //! | specs, their mistakes, blocks of arrays, XLA's text and tables of shardings against JAX's (`sharding.py`; rich draws the tables), if `PALLAS_JAX` is a Python with JAX; times of exchanges by hand and against messages over single links | `pallas-rt/src/sharding/tests` |
 //! | bytes and memory that are planned against the steps that run, of random programs; rankings of meshes by hand; pages are well-formed | `pallas-rt/src/jit/tests/planning.rs` |
 //! | states of values in bodies of `shard_map` against JAX (`states.py`, if `PALLAS_JAX` is a Python with JAX); values and gradients of bodies, nested ones, ones that leave axes automatic, and batches with named axes against stored ones of JAX (`values.py`); random bodies: derivatives against differences, devices against examples of batches, bodies along one axis or in two maps against those along all at once (`PALLAS_BODIES` is their number) | `pallas-rt/src/jit/tests/shard_map` |
-//! | random exchanges on all engines against lockstep; devices that differ | `pallas-rt/src/collective/tests.rs`, `pallas-rt/src/distributed/tests.rs` |
+//! | random exchanges on all engines against lockstep; devices that differ | `pallas-rt/src/tests/collectives.rs`, `pallas-rt/src/distributed/tests.rs` |
 //! | jobs of four processes: training, faults, kills (`PALLAS_MPI_KILLS` is their number); `cargo test -p pallas-rt --features mpi --test mpi` | `pallas-rt/tests/mpi` |
 //! | conditions that leave a sum's beginning to one program, in all spellings; stores and integers that are lost, and kernels that mean it | `tests/all/early_reads.rs`, `lost_values.rs` |
 //! | what a process is started with | `tests/all/startup.rs` |

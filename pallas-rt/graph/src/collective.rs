@@ -86,6 +86,11 @@ impl Collective {
         self.kind.form(0)
     }
 
+    /// By member of a group, its result.
+    pub fn forms(&self) -> Vec<Form> {
+        (0..self.members()).map(|number| self.kind.form(number)).collect()
+    }
+
     /// By member, the one whose operand it gets; for a collective where each gets one operand.
     pub fn sources(&self) -> Vec<Option<usize>> {
         let of = |number| if let Form::One(source) = self.kind.form(number) { source } else { None };

@@ -18,7 +18,7 @@
 //! - [`simplify`]: from a graph to an equal one with fewer equations;
 //! - [`fuse`]: which equations share a kernel, the kernels, their order, and where values are stored.
 //!
-//! The crate depends on pallas-ir alone, so no part of it can ask for a device.
+//! The crate depends on pallas-ir and pallas-mesh alone, so no part of it can ask for a device.
 #![forbid(unsafe_code)]
 #![warn(clippy::print_stdout)]
 pub mod bounded;

@@ -1,6 +1,7 @@
 //! Arrays in several blocks.
-use crate::device::{Buffer, Client};
-use crate::error::Result;
+use crate::array::Client;
+use pallas_device::Buffer;
+use pallas_device::error::Result;
 use std::any::Any;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::{Arc, OnceLock};
@@ -26,7 +27,7 @@ impl Blocks {
     }
 
     pub(super) fn client(&self) -> &Client {
-        self.blocks[0].client()
+        Client::of(self.blocks[0].client())
     }
 
     /// The whole array in one place, put together when it is asked for first.

@@ -1,11 +1,11 @@
 //! Arrays: a shape, an element type and a buffer on a device.
 use super::blocks::Blocks;
 use super::host;
-use crate::device::{Buffer, BufferMut, Client, Device, memory};
-use crate::error::{Error, Result};
-use crate::startup;
+use crate::array::Client;
+use pallas_device::devices::memory;
+use pallas_device::error::{Error, Result};
+use pallas_device::{Buffer, BufferMut, Device};
 use pallas_ir::{DType, Elem, Loc};
-use std::panic::Location;
 use std::sync::Arc;
 
 /// An n-dimensional array on a device, row-major and contiguous. Its element type is known at run time.
@@ -64,83 +64,6 @@ pub(crate) struct Traced {
 pub(crate) struct Bad {
     error: Error,
     client: Client,
-}
-
-/// Arrays on a chosen client.
-impl Client {
-    /// Copies elements, row-major.
-    ///
-    /// # Errors
-    /// [`Error::Length`] if `elements` are not as many as `shape` holds; [`Error::Memory`]; [`Error::Unsupported`] for
-    /// 64-bit elements on a GPU.
-    #[track_caller]
-    pub fn array<T: Elem>(&self, elements: &[T], shape: &[usize]) -> Result<Array> {
-        startup::first_use("an array", Location::caller())?;
-        self.check_dtype(T::DTYPE)?;
-        let bytes = host::to_bytes(elements, shape)?;
-        Ok(Array::new(T::DTYPE, shape, Buffer::holding(self, bytes)?))
-    }
-
-    /// Copies elements given as bytes: native-endian, one byte a `bool`.
-    ///
-    /// # Errors
-    /// As [`Client::array`], and [`Error::Value`] for a `bool` that is neither 0 nor 1.
-    #[track_caller]
-    pub fn array_from_bytes(&self, dtype: DType, shape: &[usize], bytes: &[u8]) -> Result<Array> {
-        startup::first_use("an array", Location::caller())?;
-        self.check_dtype(dtype)?;
-        host::check_length(shape, host::byte_count(dtype, shape)?, bytes.len(), "bytes")?;
-        host::check_values(dtype, bytes)?;
-        Ok(Array::new(dtype, shape, Buffer::holding(self, bytes)?))
-    }
-
-    /// An array with a shape and an element type, and without elements and memory: an argument of
-    /// [`eval_shape`](crate::eval_shape()) and [`lower`](crate::lower()). `jax.ShapeDtypeStruct`.
-    ///
-    /// # Errors
-    /// [`Error::Unsupported`] for 64-bit elements on a GPU.
-    #[cfg(feature = "graph")]
-    pub fn shape_dtype(&self, dtype: DType, shape: &[usize]) -> Result<Array> {
-        self.check_dtype(dtype)?;
-        Ok(Array::without_elements(dtype, shape, self))
-    }
-
-    /// Zeros (`false` for `bool`).
-    ///
-    /// # Errors
-    /// [`Error::Overflow`], [`Error::Memory`], [`Error::Unsupported`].
-    #[track_caller]
-    pub fn zeros(&self, dtype: DType, shape: &[usize]) -> Result<Array> {
-        startup::first_use("an array", Location::caller())?;
-        self.check_dtype(dtype)?;
-        Ok(Array::new(dtype, shape, Buffer::allocate(self, host::byte_count(dtype, shape)?, true)?))
-    }
-
-    /// The same value everywhere.
-    ///
-    /// # Errors
-    /// As [`Client::zeros`].
-    #[track_caller]
-    pub fn full<T: Elem>(&self, shape: &[usize], value: T) -> Result<Array> {
-        startup::first_use("an array", Location::caller())?;
-        self.check_dtype(T::DTYPE)?;
-        let count = host::byte_count(T::DTYPE, shape)? / T::DTYPE.bytes();
-        // Booked first, so that a shape beyond the memory limit is refused before the host makes its copy.
-        let mut buffer = Buffer::for_host(self, count * T::DTYPE.bytes())?;
-        buffer.write(host::to_bytes(&vec![value; count], shape)?)?;
-        Ok(Array::new(T::DTYPE, shape, buffer))
-    }
-
-    /// An array with unspecified contents, for a kernel to write.
-    ///
-    /// # Errors
-    /// As [`Client::zeros`].
-    #[track_caller]
-    pub fn empty(&self, dtype: DType, shape: &[usize]) -> Result<Array> {
-        startup::first_use("an array", Location::caller())?;
-        self.check_dtype(dtype)?;
-        Ok(Array::new(dtype, shape, Buffer::allocate(self, host::byte_count(dtype, shape)?, false)?))
-    }
 }
 
 /// Arrays on the client of [`Client::from_env`].
@@ -264,7 +187,7 @@ impl Array {
     /// The client it lives on; that of a traced array will compute it.
     pub fn client(&self) -> &Client {
         match &self.what {
-            What::Here(buffer) => buffer.client(),
+            What::Here(buffer) => Client::of(buffer.client()),
             What::Divided(blocks) => blocks.client(),
             What::Traced(traced) => &traced.client,
             What::Bad(bad) => &bad.client,

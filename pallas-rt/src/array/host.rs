@@ -1,6 +1,6 @@
 //! Shapes and elements as bytes, checked.
-use crate::device::memory;
-use crate::error::{Error, Result};
+use pallas_device::devices::memory;
+use pallas_device::error::{Error, Result};
 use pallas_ir::{DType, Elem, Loc};
 
 /// Bytes of an array.

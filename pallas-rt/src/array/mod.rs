@@ -1,10 +1,12 @@
 //! Arrays: a shape, an element type and a buffer on a device.
 //!
 //! - `axis`: numbers of axes; `host`: shapes and elements to bytes and back;
-//! - `data`: the array; `blocks`: one in several blocks; `wgpu`: arrays in wgpu buffers of the program's own;
+//! - `client`: a device on which arrays are made; `data`: the array; `blocks`: one in several blocks; `wgpu`: arrays in wgpu buffers of the program's own;
 //! - `show`: how an array prints.
 mod axis;
 mod blocks;
+#[allow(unsafe_code, reason = "sees a device's client as one of arrays")]
+mod client;
 mod data;
 mod host;
 mod show;
@@ -17,6 +19,7 @@ mod wgpu;
 pub(crate) use axis::axis_of;
 #[allow(unused_imports, reason = "for the tracer")]
 pub(crate) use blocks::Blocks;
+pub use client::Client;
 pub use data::Array;
 #[allow(unused_imports, reason = "for the tracer")]
 pub(crate) use data::{Traced, What};

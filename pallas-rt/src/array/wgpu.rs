@@ -1,7 +1,7 @@
 //! Arrays in wgpu buffers of the program's own.
 use super::{Array, host};
-use crate::device::Client;
-use crate::error::Result;
+use crate::array::Client;
+use pallas_device::error::Result;
 use pallas_ir::DType;
 
 impl Array {

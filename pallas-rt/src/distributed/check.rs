@@ -1,8 +1,8 @@
 //! The self-check of a mesh: a sum over each axis, compared with what it must be.
 use crate::array::Array;
-use crate::error::{Error, Result};
 use crate::jit::jit;
 use crate::sharding::{Mesh, NamedSharding, P, device_put};
+use pallas_device::error::{Error, Result};
 use std::fmt;
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! The processes of a job.
-use crate::collective::{Farewell, processes};
-use crate::error::{Error, Result};
-use crate::startup::{self, StartupConfig};
+use pallas_device::collective::{Farewell, processes};
+use pallas_device::error::{Error, Result};
+use pallas_device::startup::{self, StartupConfig};
 use std::io::Write;
 use std::panic::Location;
 
@@ -50,13 +50,14 @@ fn join(processes: usize, _: &Location<'_>) -> Result<Distributed> {
 
 #[cfg(feature = "mpi")]
 fn join(_: usize, at: &Location<'_>) -> Result<Distributed> {
-    use crate::collective::{Mpi, join};
+    use pallas_device::collective::{Mpi, join};
     if let Some(by) = startup::fixed_by() {
         return Err(Error::Settled { what: "that there is one process", by: format!("the first use: {by}") });
     }
     let config = StartupConfig::from_env()?;
     let wire = Box::new(Mpi::join(config.deadline)?);
-    let (rank, processes) = (crate::collective::Wire::rank(&*wire), crate::collective::Wire::ranks(&*wire));
+    let (rank, processes) =
+        (pallas_device::collective::Wire::rank(&*wire), pallas_device::collective::Wire::ranks(&*wire));
     // One process writes compiled kernels, which the others read.
     let cache = if rank == 0 { config.cache } else { config.cache.read_only() };
     let config = StartupConfig { engine: startup::Engine::Mpi, processes, cache, ..config };

@@ -1,10 +1,12 @@
 //! Programs that differ from device to device, and their own exchanges.
 use crate::array::Array;
-use crate::collective::{CollectiveKind, Collectives, ResolvedCollective, Started, on_threads, processes};
-use crate::device::{Buffer, Client};
-use crate::error::{Error, Result};
+use crate::array::Client;
+use crate::collective::{CollectiveKind, Collectives, Started, resolved};
 use crate::sharding::Mesh;
-use crate::startup;
+use pallas_device::Buffer;
+use pallas_device::collective::{on_threads, processes};
+use pallas_device::error::{Error, Result};
+use pallas_device::startup;
 use pallas_graph::mesh::{Collective, Form};
 use pallas_ir::{At, Diag, Loc, Type};
 use std::sync::Arc;
@@ -173,7 +175,7 @@ impl Member<'_> {
         }
         let given: Vec<&Type> = first.iter().collect();
         let ty = op.infer(&given).map_err(wrong)?;
-        let collective = ResolvedCollective::new(&op, &ty, at);
+        let collective = resolved(&op, &ty, at);
         let collective = match layout {
             Some(layout) => collective.with_layout(layout.to_vec()),
             None => collective,

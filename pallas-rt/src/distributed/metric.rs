@@ -1,10 +1,11 @@
 //! Numbers for people: none that one process or one device alone has is taken for the whole.
 use crate::array::Array;
-use crate::collective::{Collectives, Lockstep, ResolvedCollective, processes};
-use crate::error::{Error, Result};
+use crate::collective::{Collectives, resolved};
 use crate::sharding::Mesh;
 pub use crate::sharding::Receipt;
-use crate::startup::{self, StartupConfig};
+use pallas_device::collective::{Lockstep, processes};
+use pallas_device::error::{Error, Result};
+use pallas_device::startup::{self, StartupConfig};
 use pallas_graph::mesh::{AllReduce, Axis, Collective};
 use pallas_ir::{At, DType, Diag, Loc, ScalarOp, Type};
 use std::fmt;
@@ -124,7 +125,7 @@ impl Local {
         let op = Collective { kind: AllReduce(op).into(), mesh: self.mesh.clone(), axes: axes.clone() };
         let ty = Type::scalar(DType::F64);
         let gives = super::member::check(&op).and_then(|()| op.infer(&[&ty]));
-        let collective = Arc::new(ResolvedCollective::new(&op, &gives.map_err(|diag| Error::operation(at, diag))?, at));
+        let collective = Arc::new(resolved(&op, &gives.map_err(|diag| Error::operation(at, diag))?, at));
         let participant: Arc<dyn Collectives> = match processes() {
             Some(all) => all.participant(&self.mesh)?,
             None => Arc::new(Lockstep::new(self.positions.len())),

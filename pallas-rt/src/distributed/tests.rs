@@ -1,10 +1,10 @@
 //! The table of the guide's page on several machines: devices on threads that differ, each with the errors of all.
 use super::{Local, Member, metric, run};
 use crate::array::Array;
+use crate::array::Client;
 use crate::collective::{AllGather, AllReduce, CollectiveKind, Permute};
-use crate::device::Client;
-use crate::error::{Error, Result};
 use crate::sharding::Mesh;
+use pallas_device::error::{Error, Result};
 use pallas_graph::mesh::AllToAll;
 use pallas_ir::ScalarOp;
 use std::sync::Arc;

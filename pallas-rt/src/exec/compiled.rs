@@ -2,9 +2,11 @@
 use super::prepared::Prepared;
 use super::run::{self, Call};
 use crate::array::Array;
-use crate::device::{Client, DeviceKind, Executable, Geometry, Source, inputs};
-use crate::error::{Error, Result};
+use crate::array::Client;
+use pallas_codegen::cpu::Sizes;
 use pallas_codegen::passes::positions;
+use pallas_device::error::{Error, Result};
+use pallas_device::{Executable, Geometry, Source, inputs};
 use pallas_ir::{At, Diag, Dim, Kernel, Literal, Loc, Operand, OperandId, OperandKind};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -21,6 +23,12 @@ pub(crate) struct Forms {
     /// Variants of the kernel whose outputs alias inputs, by these pairs.
     sharing: Mutex<Vec<(Pairs, Compiled)>>,
 }
+
+/// The sizes by which the CPU's backend chooses; those of unit tests are for arrays of a few elements.
+#[cfg(not(test))]
+pub(crate) const SIZES: &Sizes = &Sizes::MEASURED;
+#[cfg(test)]
+pub(crate) const SIZES: &Sizes = &Sizes::SMALL;
 
 /// Outputs and the inputs that they alias.
 type Pairs = Vec<(OperandId, OperandId)>;
@@ -70,13 +78,13 @@ impl Compiled {
 
     /// Wraps a kernel that tracing made, and that is therefore valid.
     pub(crate) fn of_trace(kernel: Kernel) -> Compiled {
-        Compiled::of_source(Source::new(kernel))
+        Compiled::of_source(Source::new(kernel, SIZES))
     }
 
     /// As [`of_trace`](Compiled::of_trace), of a kernel with this text.
     #[cfg(feature = "graph")]
     pub(crate) fn of_text(kernel: Kernel, text: Arc<str>) -> Compiled {
-        Compiled::of_source(Source::printed(kernel, text))
+        Compiled::of_source(Source::printed(kernel, text, SIZES))
     }
 
     fn of_source(source: Source) -> Compiled {
@@ -148,12 +156,7 @@ impl Compiled {
 
     /// The executable for a client's kind of device.
     pub(crate) fn on(&self, client: &Client) -> &dyn Executable {
-        let slot = match client.kind() {
-            DeviceKind::Cpu => 0,
-            DeviceKind::Interpreter => 1,
-            DeviceKind::Gpu => 2,
-        };
-        &**self.0.devices[slot].get_or_init(|| client.runtime().compile(self.0.source.clone()))
+        &**self.0.devices[client.kind() as usize].get_or_init(|| client.runtime().compile(self.0.source.clone()))
     }
 
     /// Bytes that a launch takes besides its arrays; on a GPU including its results.

@@ -1,5 +1,5 @@
 //! The work of a launch, without running it.
-use crate::device::Geometry;
+use pallas_device::Geometry;
 use pallas_ir::{Access, Kernel, Op, ScalarOp, Value};
 
 /// An estimate of the work of a launch.

@@ -78,8 +78,8 @@ mod run;
 #[allow(unsafe_code, reason = "an allocator that counts")]
 pub(crate) mod tests;
 
-pub(crate) use compiled::Forms;
 pub use compiled::{Argument, Compiled};
+pub(crate) use compiled::{Forms, SIZES};
 pub use cost::Cost;
 pub(crate) use cost::estimate;
 pub use prepared::Prepared;

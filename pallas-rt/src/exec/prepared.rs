@@ -2,10 +2,11 @@
 use super::compiled::Compiled;
 use super::run::empty_bytes;
 use crate::array::Array;
+use crate::array::Client;
 #[cfg(feature = "graph")]
-use crate::device::sequence::{Action, Builder, Slot};
-use crate::device::{self, Buffer, ByOperand, Client, Geometry, LAUNCHES, Launch};
-use crate::error::{Error, Result};
+use pallas_device::devices::sequence::{Action, Builder, Slot};
+use pallas_device::error::{Error, Result};
+use pallas_device::{Buffer, ByOperand, Geometry, LAUNCHES, Launch};
 use pallas_ir::{Kernel, Literal, Loc, Operand, OperandKind};
 use smallvec::smallvec;
 use std::sync::atomic::Ordering;
@@ -48,7 +49,7 @@ pub struct Prepared {
 impl Prepared {
     /// Shape of each output, in order.
     pub fn shapes(&self) -> Vec<&[usize]> {
-        device::outputs(self.compiled.traced()).map(|i| &self.geometry.shapes[i][..]).collect()
+        pallas_device::outputs(self.compiled.traced()).map(|i| &self.geometry.shapes[i][..]).collect()
     }
 
     /// Runs the kernel. `inputs` are inputs and prefetches in the order of the operands, `params` the parameters in
@@ -71,7 +72,7 @@ impl Prepared {
         let mut buffers: ByOperand<Option<&Buffer>> = smallvec![None; count];
         let mut values: ByOperand<Option<Literal>> = smallvec![None; count];
         let mut results = outputs.iter();
-        for i in device::outputs(kernel) {
+        for i in pallas_device::outputs(kernel) {
             let array = self.operand(i, results.next().map(|array| &**array))?;
             buffers[i] = Some(array.buffer()?);
             if let OperandKind::Output { alias: Some(from), .. } = &kernel.operands[i].kind {
@@ -95,7 +96,7 @@ impl Prepared {
         if self.geometry.is_empty() {
             drop(buffers);
             // Outputs that alias an input already hold its contents.
-            for ((index, i), output) in device::outputs(kernel).enumerate().zip(outputs) {
+            for ((index, i), output) in pallas_device::outputs(kernel).enumerate().zip(outputs) {
                 if let OperandKind::Output { empty, alias: None } = &kernel.operands[i].kind {
                     let bytes = empty_bytes(*empty, output.len());
                     owned(index, output)?.write(&bytes)?;
@@ -135,7 +136,7 @@ impl Prepared {
         }
         if self.geometry.is_empty() {
             drop(buffers);
-            for (i, output) in device::outputs(kernel).zip(outputs) {
+            for (i, output) in pallas_device::outputs(kernel).zip(outputs) {
                 if let OperandKind::Output { empty, alias: None } = &kernel.operands[i].kind {
                     output.write(&empty_bytes(*empty, self.geometry.shapes[i].iter().product()))?;
                 }
@@ -177,7 +178,7 @@ impl Prepared {
             }
             _ => None,
         };
-        device::outputs(kernel).zip(outputs).filter_map(fill).collect()
+        pallas_device::outputs(kernel).zip(outputs).filter_map(fill).collect()
     }
 
     /// Returns the array of an operand, if it has the operand's element type and shape and is on this client.
@@ -191,7 +192,7 @@ impl Prepared {
 fn by_operand<T: Copy>(kernel: &Kernel, inputs: &[T], outputs: &[T]) -> ByOperand<Option<T>> {
     let (mut inputs, mut outputs) = (inputs.iter().copied(), outputs.iter().copied());
     let mut all: ByOperand<Option<T>> = smallvec![None; kernel.operands.len()];
-    for i in device::outputs(kernel) {
+    for i in pallas_device::outputs(kernel) {
         all[i] = outputs.next();
         if let OperandKind::Output { alias: Some(from), .. } = &kernel.operands[i].kind {
             all[from.index()] = all[i];

@@ -2,9 +2,11 @@
 use super::compiled::Compiled;
 use super::donate;
 use crate::array::Array;
-use crate::device::{Buffer, ByOperand, Client, DeviceKind, Geometry, LAUNCHES, Launch, interpreter, outputs};
-use crate::error::Result;
+use crate::array::Client;
 use pallas_codegen::interp::Machine;
+use pallas_device::devices::interpreter;
+use pallas_device::error::Result;
+use pallas_device::{Buffer, ByOperand, DeviceKind, Geometry, LAUNCHES, Launch, outputs};
 use pallas_ir::{Kernel, Literal, Loc, OperandKind};
 use smallvec::smallvec;
 use std::sync::Arc;

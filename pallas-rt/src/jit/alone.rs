@@ -1,8 +1,8 @@
 //! Graphs one operation at a time.
 use super::trace::run_single;
 use crate::array::Array;
-use crate::device::Client;
-use crate::error::{Error, Result};
+use crate::array::Client;
+use pallas_device::error::{Error, Result};
 use pallas_graph::call::{Call, Scan, While};
 use pallas_graph::{Equation, Graph, Op, Var};
 use pallas_ir::DType;

@@ -2,8 +2,8 @@
 use super::function::{Function, Given};
 use super::gradient::gradient;
 use crate::array::Array;
-use crate::error::Result;
 use crate::tree::{Structure, Tree};
+use pallas_device::error::Result;
 use pallas_ir::Loc;
 
 /// The argument of this number, from 0: `argnums` in JAX.

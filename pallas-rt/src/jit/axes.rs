@@ -1,6 +1,6 @@
 //! The names of axes that are bound in a function: the axes of the mesh in a body of `shard_map`, the axis of the batch in a
 //! function of `vmap`.
-use crate::error::{Error, Result};
+use pallas_device::error::{Error, Result};
 use pallas_graph::mesh::{self, Axis, Mesh, State, States};
 use pallas_ir::{At, Diag, Loc};
 use std::cell::RefCell;

@@ -4,10 +4,11 @@
 //! stage makes is verified in debug builds, written to the folder that `PALLAS_DUMP` names, and is a span of a timeline.
 use super::program::Program;
 use super::sharded::Declared;
-use crate::device::{Client, DeviceKind};
-use crate::error::{Error, Result};
-use crate::startup::{self, Engine};
-use crate::timeline;
+use crate::array::Client;
+use pallas_device::DeviceKind;
+use pallas_device::error::{Error, Result};
+use pallas_device::startup::{self, Engine};
+use pallas_device::timeline;
 #[cfg(not(test))]
 use pallas_graph::fuse::Sizes;
 use pallas_graph::fuse::{Plan, plan_watched};
@@ -240,7 +241,7 @@ impl Compilation {
     /// The program of [`into_program`](Compilation::into_program), whose devices exchange by this engine.
     pub(super) fn into_program_on(self, engine: Engine) -> Result<Program> {
         let client = &self.input.client;
-        if self.input.is_united() && crate::collective::processes().is_some() {
+        if self.input.is_united() && pallas_device::collective::processes().is_some() {
             let (what, device) = ("meshes over several processes".into(), client.device().to_string());
             return Err(Error::Unsupported { what, device, help: "run functions on such meshes on `Client::cpu()`" });
         }

@@ -3,8 +3,8 @@ use super::compiled::Cache;
 use super::disabled::is_disabled;
 use super::function::{Function, Given};
 use crate::array::Array;
-use crate::error::Result;
 use crate::tree::{self, Tree};
+use pallas_device::error::Result;
 use pallas_ir::Loc;
 
 /// As [`jit`](super::jit), for a function that is called with its first argument by value: the argument is *donated*, so

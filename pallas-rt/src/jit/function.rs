@@ -1,7 +1,7 @@
 //! Functions of trees.
 use crate::array::Array;
-use crate::error::Result;
 use crate::tree::{self, Structure, Tree};
+use pallas_device::error::Result;
 
 /// The result of a traced function: a tree, or a `Result` of one.
 pub trait Outcome {

@@ -4,9 +4,9 @@ use super::compiled::{client_of, traced};
 use super::function::{Function, Given};
 use super::trace::{TracedFunction, apply_all, type_of};
 use crate::array::Array;
-use crate::device::Client;
-use crate::error::{Error, Result};
+use crate::array::Client;
 use crate::tree::{self, Tree};
+use pallas_device::error::{Error, Result};
 use pallas_graph::transform::{Refused, vjp_of};
 use pallas_ir::{At, Diag, Literal, Loc};
 

@@ -2,9 +2,9 @@
 use super::compiled::{client_of, traced};
 use super::function::{Function, Given};
 use super::trace::TracedFunction;
-use crate::device::Client;
-use crate::error::Result;
+use crate::array::Client;
 use crate::tree::{self, Tree};
+use pallas_device::error::Result;
 
 /// The text of a function for arguments like given ones, in the style of JAX 0.12; `jax.make_jaxpr`.
 ///

@@ -3,8 +3,8 @@ use super::argnums::Argnums;
 use super::function::{Function, Given};
 use super::jacobian::{Appends, along_all, back_from_all, jacobians, second};
 use crate::array::Array;
-use crate::error::{Error, Result};
 use crate::tree::{self, Mapped, Tree};
+use pallas_device::error::{Error, Result};
 use pallas_graph::Graph;
 use pallas_ir::Loc;
 

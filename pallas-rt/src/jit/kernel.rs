@@ -2,9 +2,10 @@
 use super::program::keep;
 use super::trace::{apply_all, type_of};
 use crate::array::Array;
-use crate::device::{Client, Geometry, outputs};
-use crate::error::Result;
+use crate::array::Client;
 use crate::exec::Compiled;
+use pallas_device::error::Result;
+use pallas_device::{Geometry, outputs};
 use pallas_graph::call::KernelCall;
 use pallas_ir::{Literal, Loc, Type};
 

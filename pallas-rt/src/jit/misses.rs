@@ -2,7 +2,7 @@
 use super::sharded::declared;
 use super::trace::type_of;
 use crate::array::Array;
-use crate::device::Client;
+use crate::array::Client;
 use crate::tree::Outline;
 use pallas_graph::mesh::Placed;
 use pallas_ir::{DType, Loc, Type};

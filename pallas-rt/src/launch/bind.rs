@@ -1,8 +1,8 @@
 //! From a call's arrays to the sizes of dimensions, and every check that needs numbers.
 use super::spec::{Argument, BlockDim, Kind, Operand, Site, Spec};
-use crate::device::{ByOperand, Geometry, inputs};
 use crate::exec::Arrays;
 use crate::{Array, Error, Result};
+use pallas_device::{ByOperand, Geometry, inputs};
 use pallas_ir::{At, DType, Diag, Dim, Kernel, Literal, MAX_RANK, SizeError};
 use smallvec::smallvec;
 use std::collections::BTreeMap;

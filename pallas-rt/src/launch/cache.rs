@@ -4,9 +4,10 @@
 use super::bind::Sizes;
 use super::key::{FixedKey, Key};
 use super::spec::{Site, Spec};
-use crate::device::{CACHE_HITS, Lru, TRACES};
+use crate::Result;
 use crate::exec::Compiled;
-use crate::{Result, startup};
+use pallas_device::startup;
+use pallas_device::{CACHE_HITS, Lru, TRACES};
 use pallas_ir::{DType, Kernel, Loc};
 use std::any::TypeId;
 use std::collections::HashMap;
@@ -131,7 +132,7 @@ pub(super) fn compiled(site: &Site<'_>, call: &Call, trace: impl Fn() -> Result<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::Source;
+    use pallas_device::Source;
     use pallas_rt::prelude::*;
 
     #[kernel(grid = (cdiv(N, 8)))]
@@ -150,7 +151,7 @@ mod tests {
             let [traced, _] = &crate::launch::compiled(|| times(&x, factor)).expect("it is compiled")[0];
             Kernel::clone(traced)
         };
-        let identity = |kernel: Kernel| Source::new(kernel).identity().clone();
+        let identity = |kernel: Kernel| Source::new(kernel, crate::exec::SIZES).identity().clone();
         let mut moved = traced(2.0);
         moved.locs.iter_mut().for_each(|loc| loc.line += 1);
         assert_eq!(identity(traced(2.0)), identity(traced(2.0)));

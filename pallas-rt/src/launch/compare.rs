@@ -1,6 +1,5 @@
 //! A launch's outputs held against the interpreter's.
 #![warn(clippy::wildcard_enum_match_arm)]
-use crate::device;
 use crate::{Array, Error, Result};
 use pallas_codegen::interp::Data;
 use pallas_ir::structural::Access;
@@ -58,7 +57,7 @@ impl Bound {
 /// The first element that differs, with its block and the line of the last store to its array.
 pub(super) fn compare(kernel: &Kernel, reference: &[Array], outputs: &[Array]) -> Result<()> {
     let bound = Bound::of(kernel);
-    let names = device::outputs(kernel).map(|i| (i, &kernel.operands[i]));
+    let names = pallas_device::outputs(kernel).map(|i| (i, &kernel.operands[i]));
     for (((index, operand), want), got) in names.zip(reference).zip(outputs) {
         let (shape, want) = (want.shape(), Data::from_bytes(operand.dtype, &want.to_bytes()?));
         let got = Data::from_bytes(operand.dtype, &got.to_bytes()?);

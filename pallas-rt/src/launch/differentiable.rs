@@ -1,8 +1,8 @@
 //! Functions of kernels that state their gradient.
 use crate::array::Array;
-use crate::error::Result;
 #[cfg(feature = "graph")]
 use crate::jit::{Stated, StatedBackward};
+use pallas_device::error::Result;
 use pallas_ir::Loc;
 #[cfg(not(feature = "graph"))]
 use std::convert::{Infallible as Stated, Infallible as StatedBackward};

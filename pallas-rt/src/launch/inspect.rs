@@ -6,7 +6,7 @@ use super::scope::{Purpose, purposed};
 use super::tune::Tuning;
 #[cfg(feature = "wgsl")]
 use crate::Error;
-use crate::device::{Geometry, SIZES, multiples};
+use crate::exec::SIZES;
 use crate::exec::{Compiled, Cost, estimate};
 #[cfg(feature = "graph")]
 use crate::jit::{Seen, Watch, watching};
@@ -15,6 +15,7 @@ use pallas_codegen::cpu::Executable;
 use pallas_codegen::target::{Profile, Target};
 #[cfg(feature = "wgsl")]
 use pallas_codegen::wgsl;
+use pallas_device::{Geometry, multiples};
 use pallas_ir::{Kernel, Loc};
 use std::cell::{Cell, RefCell};
 use std::fmt;

@@ -3,9 +3,9 @@
 //! While the closure runs, the first launch on this thread whose outputs fit takes over the arrays' memory. A result that
 //! lies elsewhere in the end (the closure called several kernels, or an interpreter computed it) is copied.
 use super::scope;
-use crate::device::{Geometry, outputs};
 use crate::exec::{Compiled, owned};
 use crate::{Array, Client, DeviceKind, Error, Result};
+use pallas_device::{Geometry, outputs};
 use pallas_ir::OperandKind;
 use std::cell::RefCell;
 

@@ -99,10 +99,10 @@ pub use into::{Results, into};
 pub use meshes::{launch_parts, may_gather};
 pub use scope::{calls_run, on};
 
-use crate::device::outputs;
 use crate::exec::{self, Call, Compiled};
 use crate::lang::context;
 use crate::{Array, Client, DeviceKind, Error, Result};
+use pallas_device::outputs;
 use pallas_ir::{At, Diag, Loc};
 use scope::{Purpose, Scope};
 use spec::{Argument, Body, Declared, Frame, Kind, Maps, Site};
@@ -232,10 +232,10 @@ fn execute(
     sizes: &bind::Sizes,
     body: &dyn Body,
 ) -> Result<Vec<Array>> {
-    match client.kind() {
-        DeviceKind::Interpreter => eager::run(client, compiled.traced(), call, sizes, body, false),
-        DeviceKind::Cpu | DeviceKind::Gpu => exec::run(compiled, client, call),
+    if client.kind() == DeviceKind::Interpreter {
+        return eager::run(client, compiled.traced(), call, sizes, body, false);
     }
+    exec::run(compiled, client, call)
 }
 
 /// Returns the client of a call's arrays, which must be one, and equal to the chosen one if there is one; without

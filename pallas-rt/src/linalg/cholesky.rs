@@ -2,8 +2,8 @@
 use super::triangular::{LOWER, forward, upper, with_right_side};
 use super::{BLOCK, Unary, block, columns, flattened, half, or_bad, rows, square, unflattened};
 use crate::array::Array;
-use crate::error::Result;
 use crate::{custom_jvp, fori_loop, jit, keep, ops};
+use pallas_device::error::Result;
 use pallas_ir::Loc;
 use std::sync::LazyLock;
 

@@ -2,8 +2,8 @@
 use super::jacobi::orthogonalized;
 use super::{Unary, chosen_columns, flattened, identity_like, pair_or_bad, square, unflattened};
 use crate::array::Array;
-use crate::error::Result;
 use crate::{custom_jvp, jit, keep};
+use pallas_device::error::Result;
 use pallas_ir::Loc;
 use std::sync::LazyLock;
 

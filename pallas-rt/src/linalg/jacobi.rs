@@ -3,8 +3,8 @@
 //! M. Hestenes, "Inversion of matrices by biorthogonalization and related results" (1958); the pairs of a round by R. Brent
 //! and F. Luk, "The solution of singular-value and symmetric eigenvalue problems on multiprocessor arrays" (1985).
 use crate::array::Array;
-use crate::error::Result;
 use crate::{fori_loop, keep, ops, while_loop};
+use pallas_device::error::Result;
 use pallas_ir::DType;
 
 /// Number of sweeps after which the rotations end in any case; they converge quadratically after a few.

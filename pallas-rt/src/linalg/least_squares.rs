@@ -1,8 +1,8 @@
 //! Systems without a solution or with many: least squares by singular values.
 use super::{Unary, flattened, matrix, or_bad, svd, svdvals, unflattened};
 use crate::array::Array;
-use crate::error::{Error, Result};
 use crate::{custom_jvp, jit, keep, ops};
+use pallas_device::error::{Error, Result};
 use pallas_ir::{At, DType, Diag, Loc};
 use std::sync::LazyLock;
 

@@ -5,8 +5,8 @@ use super::{
     square, unflattened,
 };
 use crate::array::Array;
-use crate::error::{Error, Result};
 use crate::{custom_jvp, fori_loop, jit, keep, ops};
+use pallas_device::error::{Error, Result};
 use pallas_ir::{DType, Loc};
 use std::sync::LazyLock;
 

@@ -42,8 +42,8 @@ pub use svd::{svd, svd_complete, svdvals};
 pub use triangular::{Triangle, triangular_solve};
 
 use crate::array::Array;
-use crate::error::{Error, Result};
 use crate::ops;
+use pallas_device::error::{Error, Result};
 use pallas_ir::{At, DType, Diag, Loc};
 
 /// Number of columns that are eliminated one after the other; larger matrices are divided into blocks, whose products are

@@ -1,8 +1,8 @@
 //! Norms and powers of matrices.
 use super::{inv, matrix, or_bad, square, svdvals};
 use crate::array::Array;
-use crate::error::{Error, Result};
 use crate::ops;
+use pallas_device::error::{Error, Result};
 use pallas_ir::{At, Diag, Loc};
 use std::borrow::Borrow;
 

@@ -2,8 +2,8 @@
 use super::triangular::LOWER;
 use super::{Unary, columns, flattened, identity_like, matrix, pair_or_bad, rows, unflattened};
 use crate::array::Array;
-use crate::error::Result;
 use crate::{Scan, custom_jvp, fori_loop, jit, keep, ops};
+use pallas_device::error::Result;
 use pallas_ir::{DType, Loc};
 use std::sync::LazyLock;
 

@@ -3,8 +3,8 @@ use super::jacobi::orthogonalized;
 use super::qr::reflected;
 use super::{Unary, chosen_columns, flattened, identity_like, matrix, or_bad, unflattened};
 use crate::array::Array;
-use crate::error::{Error, Result};
 use crate::{custom_jvp, jit, keep, ops};
+use pallas_device::error::{Error, Result};
 use pallas_ir::Loc;
 use std::sync::LazyLock;
 

@@ -1,8 +1,8 @@
 //! Systems of equations with a triangular matrix.
 use super::{BLOCK, Binary, block, flattened, half, or_bad, rows, square, unflattened};
 use crate::array::Array;
-use crate::error::{Error, Result};
 use crate::{custom_jvp, fori_loop, jit, ops};
+use pallas_device::error::{Error, Result};
 use pallas_ir::{At, Diag, Loc};
 use std::sync::LazyLock;
 

@@ -2,8 +2,8 @@
 use super::contract::{contract, contract_wide};
 use super::{arange, select};
 use crate::array::Array;
-use crate::error::{Error, Result};
 use crate::jit::apply;
+use pallas_device::error::{Error, Result};
 use pallas_ir::{At, DType, Diag, Loc};
 
 /// The value of masked scores before the softmax: finite, so that a query without keys has a mean instead of NaN.

@@ -5,9 +5,9 @@
 use super::promote::promote_types;
 use super::{broadcast_arrays, select};
 use crate::array::Array;
-use crate::error::Result;
 use crate::jit::while_loop;
 use crate::{custom_jvp, jit};
+use pallas_device::error::Result;
 use pallas_ir::DType;
 use std::sync::LazyLock;
 

@@ -2,8 +2,8 @@
 use super::axes::axis_of;
 use super::elementwise::{broadcast_shapes, cast};
 use crate::array::Array;
-use crate::error::Result;
 use crate::jit::apply;
+use pallas_device::error::Result;
 use pallas_graph::{Graph, Var};
 use pallas_ir::structural::{Reshape, Transpose};
 use pallas_ir::{At, DType, Diag, Dim, Literal, Loc, StructuralOp};

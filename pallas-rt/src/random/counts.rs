@@ -2,9 +2,9 @@
 use super::parameters::wrong;
 use super::{Key, parameter, split, split_batch, uniform};
 use crate::array::Array;
-use crate::error::Result;
 use crate::ops::{Operand, reverse, select};
 use crate::{jit, scan, while_loop};
+use pallas_device::error::Result;
 use pallas_ir::{DType, Loc};
 use std::sync::LazyLock;
 

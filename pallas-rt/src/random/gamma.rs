@@ -1,9 +1,9 @@
 //! Numbers of the gamma distribution, whose derivative by its parameter is implicit.
 use super::{Key, exponential, normal, parameter, split, split_batch, uniform};
 use crate::array::Array;
-use crate::error::Result;
 use crate::ops::{Operand, random_gamma_grad, select};
 use crate::{custom_jvp, jit, vmap, while_loop};
+use pallas_device::error::Result;
 use pallas_ir::{DType, Loc};
 use std::sync::LazyLock;
 

@@ -1,11 +1,11 @@
 //! Keys.
 use super::lanes::{Lanes, key_words};
 use crate::array::Array;
-use crate::device::Client;
-use crate::error::{Error, Result};
+use crate::array::Client;
 use crate::jit::{apply, is_tracing, make};
 use crate::ops::{Index, Operand};
 use crate::tree::{Kind, Segment, Tree, Visitor, VisitorMut};
+use pallas_device::error::{Error, Result};
 use pallas_ir::structural::{Cast, Concat, Reshape, Slice};
 use pallas_ir::{At, DType, Diag, Dim, Literal, Loc, StructuralOp};
 use std::sync::{Arc, OnceLock};

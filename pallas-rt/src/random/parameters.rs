@@ -2,9 +2,9 @@
 use super::gamma::{gamma, loggamma};
 use super::{Key, exponential, normal, parameter, rademacher, split, uniform};
 use crate::array::Array;
-use crate::error::Error;
 use crate::linalg;
 use crate::ops::{Operand, einsum, select};
+use pallas_device::error::Error;
 use pallas_ir::{At, DType, Diag, Loc};
 
 /// Functions of a key, parameters, a shape and a floating-point type; parameters are positive numbers, or arrays that

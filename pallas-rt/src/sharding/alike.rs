@@ -1,6 +1,6 @@
 //! Arrays that the processes of a job must have alike.
-use crate::collective::Processes;
-use crate::error::{Error, Result};
+use pallas_device::collective::Processes;
+use pallas_device::error::{Error, Result};
 use pallas_ir::{At, Diag, Loc, Type};
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hasher};

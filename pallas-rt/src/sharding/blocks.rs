@@ -1,9 +1,11 @@
 //! The blocks of an array, cut and put together.
 use super::receipt::Receipt;
 use crate::array::Blocks;
-use crate::collective::{Collectives, processes};
-use crate::device::{Buffer, Client};
-use crate::error::{Error, Result};
+use crate::array::Client;
+use crate::collective::Collectives;
+use pallas_device::Buffer;
+use pallas_device::collective::processes;
+use pallas_device::error::{Error, Result};
 use pallas_graph::mesh::{Mesh, Sharding, names};
 use pallas_ir::{At, Diag, Loc, Type};
 use std::any::Any;

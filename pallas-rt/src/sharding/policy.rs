@@ -1,6 +1,6 @@
 //! Shardings by the paths of a tree's leaves: how a model is divided, as data of its user.
 use super::spec::{AxisSpec, DimSpec, PartitionSpec, Which};
-use crate::error::{Error, Result};
+use pallas_device::error::{Error, Result};
 use pallas_ir::{At, Diag, Loc};
 use serde::{Deserialize, Serialize};
 use std::fmt;

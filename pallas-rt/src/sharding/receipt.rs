@@ -1,6 +1,6 @@
 //! Receipts of exchanges, which prove that a value has been reduced.
 use super::Mesh;
-use crate::startup::Engine;
+use pallas_device::startup::Engine;
 use pallas_graph::mesh::Collective;
 use pallas_ir::Loc;
 use std::fmt;

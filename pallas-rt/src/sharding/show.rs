@@ -1,7 +1,7 @@
 //! Pictures of shardings as text.
 use super::picture::{Picture, devices, shown};
 use crate::array::Array;
-use crate::error::{Error, Result};
+use pallas_device::error::{Error, Result};
 use pallas_graph::mesh::{Mesh, Sharding};
 use pallas_ir::{At, Diag, Loc};
 use std::fmt::{self, Write};

@@ -1,6 +1,6 @@
 //! The axes that divide each dimension of an array, as users write them.
 use super::blocks::index;
-use crate::error::{Error, Result};
+use pallas_device::error::{Error, Result};
 use pallas_graph::mesh::{Axis, DimSharding, Mesh, Sharding};
 use pallas_ir::{At, Diag, Loc, Type};
 use std::fmt;

@@ -2,7 +2,7 @@
 use super::visit::{Visitor, Wanted};
 use super::{Structure, Tree};
 use crate::array::Array;
-use crate::error::{Error, Result};
+use pallas_device::error::{Error, Result};
 use pallas_ir::{Loc, Type};
 use std::fmt;
 

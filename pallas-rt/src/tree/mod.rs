@@ -64,7 +64,7 @@ pub use structure::{Fixed, Kind, Record, Structure};
 pub use visit::{Segment, Visitor, VisitorMut};
 
 use crate::array::Array;
-use crate::error::{Error, Result};
+use pallas_device::error::{Error, Result};
 use pallas_ir::Loc;
 use visit::Wanted;
 

@@ -2,8 +2,8 @@
 use super::super::compile::{Compilation, Input};
 use super::super::sharded::{Declared, Shardings};
 use super::{Audit, AuditOptions, AuditedConstraint, AuditedMesh, AuditedParameter, ExchangeTotal, PatternUse, Source};
-use crate::error::Result;
 use crate::sharding::{Mesh, Sharding, ShardingPolicy, matches};
+use pallas_device::error::Result;
 use pallas_graph::call::Named;
 use pallas_graph::mesh::Annotation;
 use pallas_graph::shard::inlined;

@@ -2,13 +2,13 @@
 use super::resize::{padding, resized};
 use super::{Kind, Ready};
 use crate::array::Array;
-use crate::error::Result;
 use crate::jit::compiled::traced_as;
 use crate::jit::function::Function;
 use crate::jit::sharded::is_declared_as;
 use crate::jit::trace::{Taken, TracedFunction};
 use crate::sharding::placed_like;
 use crate::tree::{Structure, Tree};
+use pallas_device::error::Result;
 use pallas_ir::{Literal, Type};
 
 impl<Out: Tree + Send + Sync + 'static> Kind<Out> {

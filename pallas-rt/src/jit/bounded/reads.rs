@@ -1,8 +1,8 @@
 //! The places where a function reads the true lengths of bounded arguments.
 use super::{Bounded, BoundedSize};
-use crate::error::Result;
 use crate::jit::function::{Function, Given};
 use crate::tree::{self, Tree};
+use pallas_device::error::Result;
 use pallas_graph::bounded::Unlike;
 use pallas_ir::Loc;
 

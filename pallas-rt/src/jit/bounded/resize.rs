@@ -1,7 +1,7 @@
 //! Copies of arrays with another extent along an axis, by one kernel for all extents.
 use crate::array::Array;
-use crate::error::Result;
 use crate::exec::{Argument, Compiled};
+use pallas_device::error::Result;
 use pallas_ir::{DType, Kernel, Literal};
 use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex, PoisonError};

@@ -7,14 +7,15 @@ mod steps;
 
 use super::compile::{Input, Products};
 use super::watch::{is_watching, watched};
+use crate::array::Client;
 use crate::array::{Array, What};
-use crate::device::sequence::Devices;
-use crate::device::{Buffer, Client, DeviceKind, Lru};
-use crate::error::Result;
 use crate::exec::Compiled;
 use crate::sharding::{Mesh, Placement, Receipt, Sharding, cut, positions};
-use crate::startup::Engine as Engines;
 use native::Native;
+use pallas_device::devices::sequence::Devices;
+use pallas_device::error::Result;
+use pallas_device::startup::Engine as Engines;
+use pallas_device::{Buffer, DeviceKind, Lru};
 use pallas_graph::Graph;
 use pallas_graph::fuse::{self, Place, Plan};
 use pallas_ir::{Kernel, Type};
@@ -130,7 +131,7 @@ impl Program {
         let client = client.noted();
         let engine = match client.kind() {
             DeviceKind::Cpu => Engine::Native(Native::new(plan, params, devices, &client)?),
-            DeviceKind::Gpu | DeviceKind::Interpreter => Engine::Steps(Steps::new(plan, &client)?),
+            _ => Engine::Steps(Steps::new(plan, &client)?),
         };
         Ok(Program { client, engine, fresh, results, changed, steps, bytes, arena, division, graph })
     }

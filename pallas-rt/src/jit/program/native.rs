@@ -2,10 +2,11 @@
 use super::super::callback::called;
 use super::super::print::show;
 use super::{HELD, Param, compiled};
-use crate::collective::ResolvedCollective;
-use crate::device::sequence::{Access, Action, Builder, Devices, Sequence, Slot, Turning};
-use crate::device::{Buffer, Client};
-use crate::error::Result;
+use crate::array::Client;
+use crate::collective::resolved;
+use pallas_device::Buffer;
+use pallas_device::devices::sequence::{Access, Action, Builder, Devices, Sequence, Slot, Turning};
+use pallas_device::error::Result;
 use pallas_graph::fuse::{ALIGNMENT, Place, Plan, Step, Work, moved};
 use std::sync::Arc;
 
@@ -153,7 +154,7 @@ impl Lower<'_> {
                     actions.push(Action::branches(inputs[0].0, branches));
                 }
                 Work::Exchange { op, ty, at } => {
-                    let collective = Arc::new(ResolvedCollective::new(&op, &ty, at));
+                    let collective = Arc::new(resolved(&op, &ty, at));
                     let ((to, bytes), number) = (outputs[0], self.builder.exchange());
                     actions.push(Action::Start { from: inputs.first().copied(), to, bytes, collective, number });
                     begun.push((into.expect("an exchange has a result"), Action::Finish { to, bytes, number }));

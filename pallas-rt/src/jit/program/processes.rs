@@ -1,11 +1,12 @@
 //! Programs on meshes: the devices that this process runs, and what the processes of a job agree about.
 use crate::array::Array;
-use crate::collective::{ResolvedCollective, processes};
-use crate::device::sequence::Devices;
-use crate::disk::{DiskCache, disk_cache};
-use crate::error::{Error, Result};
+use crate::collective::resolved;
 use crate::sharding::{Mesh, Receipt};
-use crate::startup::{self, Engine, StartupConfig};
+use pallas_device::collective::processes;
+use pallas_device::devices::sequence::Devices;
+use pallas_device::disk::{DiskCache, disk_cache};
+use pallas_device::error::{Error, Result};
+use pallas_device::startup::{self, Engine, StartupConfig};
 use pallas_graph::mesh::{Collective, Form};
 use pallas_graph::{Graph, Op, Var};
 use pallas_ir::{DType, Loc, Type};
@@ -17,7 +18,7 @@ use std::sync::Arc;
 pub(super) fn devices(mesh: &Arc<Mesh>, engine: Engine) -> Result<Devices> {
     let op = Collective::gathering(mesh);
     let gives = Type::new(DType::I32, [mesh.devices()]);
-    let agreement = Arc::new(ResolvedCollective::new(&op, &gives, Loc::NONE).named("decision"));
+    let agreement = Arc::new(resolved(&op, &gives, Loc::NONE).named("decision"));
     Ok(match processes() {
         Some(all) => Devices::Some { participant: all.participant(mesh)?, agreement },
         None => Devices::Here { count: mesh.devices(), are_threads: engine == Engine::Threads, agreement },
@@ -113,11 +114,11 @@ pub(super) fn with_those_of((own, reads): &(Arc<[Receipt]>, Vec<usize>), args: &
 #[cfg(test)]
 mod tests {
     use super::super::{Division, Program};
-    use crate::device::Client;
-    use crate::error::Error;
+    use crate::array::Client;
     use crate::jit::tests::programs::planned;
     use crate::sharding::{DimSharding, Mesh, Sharding};
-    use crate::startup::Engine;
+    use pallas_device::error::Error;
+    use pallas_device::startup::Engine;
     use pallas_graph::Graph;
     use pallas_graph::call::Case;
     use pallas_graph::mesh::{AllReduce, Collective, DeviceTable};

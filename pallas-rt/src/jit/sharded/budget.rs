@@ -1,7 +1,7 @@
 //! Exchanges counted by kind and axis, to be compared with what a program is allowed.
 use super::{CollectiveUse, Shardings};
-use crate::error::{Error, Result};
 use crate::sharding::Mesh;
+use pallas_device::error::{Error, Result};
 use pallas_ir::{At, Diag, Loc};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;

@@ -1,11 +1,11 @@
 //! Declarations for whole trees, by patterns of paths.
 use super::{declared, with_constraint};
 use crate::array::Array;
-use crate::error::{Error, Result};
 use crate::jit::function::{Function, Given};
 use crate::jit::trace::{constraint_of, type_of};
 use crate::sharding::{Declaration, Mesh, NamedSharding, Placement, ShardingPolicy, placed};
 use crate::tree::{self, Tree};
+use pallas_device::error::{Error, Result};
 use pallas_graph::mesh::Placed;
 use pallas_ir::{At, Diag, Loc};
 use std::sync::Arc;

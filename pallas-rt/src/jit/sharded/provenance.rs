@@ -1,6 +1,6 @@
 //! The reasons why a value is divided by an axis, and why it is not.
 use super::{Shardings, operation};
-use crate::error::{Error, Result};
+use pallas_device::error::{Error, Result};
 use pallas_graph::mesh::{Axis, Flow, names};
 use pallas_graph::shard::view::{Definition, Kind, Val};
 use pallas_graph::shard::{Origin, Reason, Reshard, Slot, Stop, Via};

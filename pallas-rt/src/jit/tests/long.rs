@@ -4,10 +4,10 @@
 use super::super::program::Program;
 use super::super::trace::{Taken, trace};
 use super::{array, numbers};
-use crate::device::sequence::counted::VISITED;
 use crate::prelude::*;
 use crate::tree;
 use crate::{grad, jit, vmap};
+use pallas_device::devices::sequence::counted::VISITED;
 use pallas_graph::transform::{batched, jvp, vjp};
 use pallas_graph::{Graph, verify};
 use std::collections::{BTreeMap, HashMap};

@@ -7,11 +7,11 @@ use crate::lang::random::gpu;
 use crate::prelude::*;
 use crate::sharding::tests::draw::{self, Config, Drawn};
 use crate::sharding::{Mesh, NamedSharding, P, PartitionSpec, Sharding, UNCONSTRAINED, device_put, dim};
-use crate::startup::Engine;
 use crate::{
     Arg, BoundedSize, grad, grad_by, jit, jit_bounded, jit_donating, jit_misses, lower, partitioned, random,
     value_and_grad, vmap, with_sharding_constraint,
 };
+use pallas_device::startup::Engine;
 use pallas_graph::Graph;
 use pallas_graph::shard::view::Program as View;
 use pallas_graph::shard::{Options, inlined, partition_with, propagate};

@@ -1,7 +1,8 @@
 //! Block sizes and padding that unit tests pass in place of a device's.
-use crate::device::{Client, DeviceKind};
+use crate::array::Client;
 use crate::jit::program;
 use pallas_codegen::target::Target;
+use pallas_device::DeviceKind;
 use pallas_graph::fuse::Sizes;
 use pallas_ir::{Literal, Type};
 

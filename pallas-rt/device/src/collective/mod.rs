@@ -1,0 +1,33 @@
+//! Exchanges of arrays among the devices of a mesh.
+//!
+//! A *participant* runs some devices of a mesh: all of them, one of them on a thread of its own, or those of a process. The
+//! [`Collectives`] of a participant exchange what its devices have with the devices of others. Every exchange has a [`Ticket`];
+//! participants whose tickets differ get an error, and none gets a number.
+//!
+//! - `ticket`: what the members of a group must agree about; `resolved`: an exchange whose groups are known, and `combine`
+//!   its sums, in the order of the devices, so that all engines give the same bits;
+//! - `engine`: the trait [`Collectives`];
+//! - `lockstep`: one participant in one process, whose steps one thread does for one device after the other;
+//! - `rendezvous` and `threads`: a participant for each device, on lasting threads (`workers`);
+//! - `processes`: a participant for each process of a job, on a wire for messages: `mpi` (feature `mpi`).
+mod combine;
+mod engine;
+mod lockstep;
+#[cfg(feature = "mpi")]
+mod mpi;
+mod processes;
+mod rendezvous;
+mod resolved;
+mod threads;
+mod ticket;
+#[allow(unsafe_code, reason = "lasting threads borrow work")]
+mod workers;
+
+pub use engine::{Collectives, Started};
+pub use lockstep::Lockstep;
+#[cfg(feature = "mpi")]
+pub use mpi::Mpi;
+pub use processes::{Envelope, Farewell, Participant, Processes, Reply, Wire, join, processes};
+pub use resolved::ResolvedCollective;
+pub use threads::on_threads;
+pub use ticket::Ticket;

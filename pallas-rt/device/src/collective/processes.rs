@@ -1,0 +1,329 @@
+//! The processes of a job: a participant each, with some devices of every mesh.
+use super::engine::{Collectives, Started};
+use super::resolved::ResolvedCollective;
+use super::ticket::Ticket;
+use crate::error::{CollectiveError, Error, Result};
+use pallas_ir::{At, Diag, Loc};
+use pallas_mesh::{Axis, Form, Mesh, Piece};
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+/// Messages of one exchange to other processes, each of which sends one as well.
+#[cfg_attr(not(feature = "mpi"), allow(dead_code, reason = "jobs are MPI's"))]
+pub struct Envelope {
+    /// The number of the communicator: 0 has all processes, others are those of [`Wire::connect`].
+    pub communicator: usize,
+    /// The ranks, in ascending order.
+    pub peers: Vec<usize>,
+    /// The exchange that all of them must be at.
+    pub ticket: Ticket,
+    /// The message to each peer.
+    pub payloads: Vec<Vec<u8>>,
+}
+
+/// The message of each peer; or one that is elsewhere, and what it does there.
+pub type Reply = Result<Vec<Vec<u8>>, (usize, String)>;
+
+/// The end of a process' part in exchanges.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Farewell {
+    /// It has nothing more to exchange.
+    Finished,
+    /// It panicked.
+    Panicked,
+}
+
+/// Carries messages between processes. A message is received only if its ticket is that of the receiver, and nobody waits
+/// longer than the deadline.
+pub trait Wire: Send + Sync {
+    /// The number of this process, from 0.
+    fn rank(&self) -> usize;
+    /// Number of processes.
+    fn ranks(&self) -> usize;
+    /// Sends messages, and receives those of the peers meanwhile. Exchanges are done in the order of these calls.
+    fn exchange(&self, envelope: Envelope) -> Receiver<Reply>;
+    /// The numbers of new communicators, one for each division of all ranks into classes. All processes call it with equal
+    /// classes, which they have compared.
+    fn connect(&self, classes: Vec<Vec<Vec<usize>>>) -> Vec<usize>;
+    /// Says that this process takes part in no more exchanges, and waits until all others say so.
+    ///
+    /// # Errors
+    /// A process that ended in another way, or is at an exchange.
+    fn end(&self, farewell: Farewell) -> Result<(), (usize, String)>;
+    /// Ends all processes, after an error.
+    fn abort(&self) -> !;
+}
+
+/// The processes of this job.
+pub struct Processes {
+    wire: Box<dyn Wire>,
+    steps: AtomicU64,
+    participants: Mutex<HashMap<Mesh, Arc<Participant>>>,
+}
+
+static PROCESSES: OnceLock<Arc<Processes>> = OnceLock::new();
+
+/// The processes of the job, if there are several.
+pub fn processes() -> Option<&'static Arc<Processes>> {
+    PROCESSES.get()
+}
+
+/// Makes this process one of a job; returns false if it is one already.
+#[cfg_attr(not(feature = "mpi"), allow(dead_code, reason = "jobs are MPI's"))]
+pub fn join(wire: Box<dyn Wire>) -> bool {
+    PROCESSES.set(Arc::new(Processes::new(wire))).is_ok()
+}
+
+impl Processes {
+    /// The processes that this wire connects.
+    pub fn new(wire: Box<dyn Wire>) -> Processes {
+        Processes { wire, steps: AtomicU64::new(0), participants: Mutex::default() }
+    }
+
+    /// The number of this process.
+    pub fn rank(&self) -> usize {
+        self.wire.rank()
+    }
+
+    /// Number of processes.
+    pub fn count(&self) -> usize {
+        self.wire.ranks()
+    }
+
+    /// See [`Wire::end`].
+    pub fn end(&self, farewell: Farewell) -> Result<()> {
+        let ended = self.wire.end(farewell);
+        ended.map_err(|(peer, found)| self.error(Loc::NONE, "the end".into(), peer, found))
+    }
+
+    /// See [`Wire::abort`].
+    pub fn abort(&self) -> ! {
+        self.wire.abort()
+    }
+
+    fn error(&self, at: Loc, exchange: String, peer: usize, found: String) -> Error {
+        let (by, peer) = (format!("rank {}", self.rank()), format!("rank {peer}"));
+        Error::Collective(Box::new(CollectiveError { at, exchange, by, peer, found }))
+    }
+
+    /// Sends a message to all processes, and returns that of each, the own one among them.
+    ///
+    /// # Errors
+    /// A process is elsewhere.
+    pub fn all_gather(&self, kind: &str, about: String, at: Loc, own: Vec<u8>) -> Result<Vec<Vec<u8>>> {
+        let peers: Vec<usize> = (0..self.count()).filter(|&rank| rank != self.rank()).collect();
+        let ticket = Ticket {
+            step: self.steps.fetch_add(1, Relaxed),
+            kind: kind.into(),
+            axes: about,
+            shape: vec![],
+            dtype: String::new(),
+            layout: vec![],
+            line: if at == Loc::NONE { String::new() } else { at.to_string() },
+        };
+        let payloads = vec![own.clone(); peers.len()];
+        let text = ticket.clone().without_line();
+        let reply = self.wire.exchange(Envelope { communicator: 0, peers, ticket, payloads }).recv();
+        let mut all = reply.expect(ALIVE).map_err(|(peer, found)| self.error(at, text, peer, found))?;
+        all.insert(self.rank(), own);
+        Ok(all)
+    }
+
+    /// Compares named values of all processes.
+    ///
+    /// # Errors
+    /// The first process that has another value for one.
+    pub fn agree(&self, kind: &str, values: &[(&str, String)]) -> Result<()> {
+        let own = serde_json::to_vec(&values.iter().map(|(_, value)| value).collect::<Vec<_>>()).expect("texts");
+        let all = self.all_gather(kind, String::new(), Loc::NONE, own)?;
+        for (rank, theirs) in all.iter().enumerate() {
+            let theirs: Vec<String> = serde_json::from_slice(theirs).unwrap_or_default();
+            let mut pairs = values.iter().zip(theirs.iter().map(Some).chain(std::iter::repeat(None)));
+            if let Some(((name, own), theirs)) = pairs.find(|((_, own), theirs)| Some(own) != *theirs) {
+                let theirs = theirs.map_or("none", |theirs| theirs);
+                let found = format!("has another {name}: {theirs}, here it is {own}");
+                return Err(self.error(Loc::NONE, kind.to_string(), rank, found));
+            }
+        }
+        Ok(())
+    }
+
+    /// This process' part of a mesh. All processes ask for it at the same time when it is used first.
+    ///
+    /// # Errors
+    /// Devices that cannot be divided evenly among the processes; a process that uses another mesh.
+    pub fn participant(self: &Arc<Self>, mesh: &Arc<Mesh>) -> Result<Arc<Participant>> {
+        let lock = || self.participants.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(participant) = lock().get(&**mesh) {
+            return Ok(participant.clone());
+        }
+        let ranks = ranks(mesh, self.count()).map_err(|diag| Error::operation(Loc::NONE, diag))?;
+        self.agree("mesh", &[("mesh", mesh.to_string())])?;
+        let classes = mesh.axes().iter().map(|&axis| classes(mesh, &ranks, axis, self.count())).collect();
+        let communicators = self.wire.connect(classes);
+        let positions = (0..ranks.len()).filter(|&position| ranks[position] == self.rank()).collect();
+        let participant = Arc::new(Participant { processes: self.clone(), ranks, positions, communicators });
+        lock().insert((**mesh).clone(), participant.clone());
+        Ok(participant)
+    }
+}
+
+const ALIVE: &str = "the wire answers every message";
+
+/// By position, the rank of the process that has the device: an equal number of devices each, in the order of the devices.
+fn ranks(mesh: &Mesh, processes: usize) -> std::result::Result<Vec<usize>, Diag> {
+    let devices = mesh.devices();
+    if !devices.is_multiple_of(processes) {
+        let found = format!("a mesh of {devices} devices on {processes} processes");
+        return Err(Diag::new("mesh", At::Op, found, "a multiple of the number of processes"));
+    }
+    let mut sorted: Vec<usize> = (0..devices).map(|position| mesh.device(position)).collect();
+    sorted.sort_unstable();
+    let place = |device: usize| sorted.binary_search(&device).expect("it is one of them");
+    Ok((0..devices).map(|position| place(mesh.device(position)) / (devices / processes)).collect())
+}
+
+/// The ranks that exchange something along an axis, directly or through others, as a division of all ranks.
+fn classes(mesh: &Mesh, ranks: &[usize], axis: Axis, processes: usize) -> Vec<Vec<usize>> {
+    let mut class: Vec<usize> = (0..processes).collect();
+    for position in 0..ranks.len() {
+        for member in mesh.group(position, &[axis]) {
+            let (a, b) = (class[ranks[position]], class[ranks[member]]);
+            class.iter_mut().filter(|own| **own == a.max(b)).for_each(|own| *own = a.min(b));
+        }
+    }
+    let of = |first: usize| (0..processes).filter(|&rank| class[rank] == first).collect::<Vec<_>>();
+    (0..processes).map(of).filter(|ranks| !ranks.is_empty()).collect()
+}
+
+/// The devices of one process.
+pub struct Participant {
+    processes: Arc<Processes>,
+    /// By position, the rank.
+    ranks: Vec<usize>,
+    positions: Vec<usize>,
+    /// By axis.
+    communicators: Vec<usize>,
+}
+
+/// An exchange that has begun: its results, or the messages to come.
+enum Begun {
+    Done(Vec<Vec<u8>>),
+    Waiting { operands: HashMap<usize, Vec<u8>>, peers: Vec<usize>, reply: Receiver<Reply> },
+}
+
+impl Participant {
+    /// By position, the rank of the process that has the device.
+    pub fn ranks(&self) -> &[usize] {
+        &self.ranks
+    }
+
+    /// The parts of a device's operand that members of its group on a rank need.
+    fn parts(&self, collective: &ResolvedCollective, from: usize, rank: usize, bytes: usize) -> Vec<Range<usize>> {
+        let group = collective.group(from);
+        let own = bytes / group.len();
+        let there = || group.iter().enumerate().filter(|(_, to)| self.ranks[**to] == rank).map(|(number, _)| number);
+        let whole = |is_needed: bool| is_needed.then_some(0..bytes).into_iter().collect();
+        match collective.form(0) {
+            Form::Stack(Piece::Whole) | Form::Fold(_, Piece::Whole) => whole(there().next().is_some()),
+            Form::Stack(Piece::Part) | Form::Fold(_, Piece::Part) => {
+                there().map(|number| number * own..(number + 1) * own).collect()
+            }
+            Form::One(_) => {
+                let own = Form::One(Some(collective.number(from)));
+                whole(there().any(|number| collective.form(number) == own))
+            }
+            Form::Number(_) | Form::Own => vec![],
+        }
+    }
+
+    /// Fills the results of this process' devices.
+    fn fill(&self, collective: &ResolvedCollective, operands: &HashMap<usize, Vec<u8>>, results: &mut [&mut [u8]]) {
+        for (&position, result) in self.positions.iter().zip(results) {
+            let group = collective.group(position);
+            // What is not needed has not been sent.
+            let operand = |k: usize| operands.get(&group[k]).map_or(&[][..], |bytes| bytes);
+            collective.fill(collective.number(position), operand, result);
+        }
+    }
+}
+
+impl Collectives for Participant {
+    fn positions(&self) -> &[usize] {
+        &self.positions
+    }
+
+    fn next_step(&self) -> u64 {
+        self.processes.steps.fetch_add(1, Relaxed)
+    }
+
+    fn start(&self, collective: &Arc<ResolvedCollective>, step: u64, operands: &[&[u8]]) -> Result<Started> {
+        let started = |begun: Begun| Started { collective: collective.clone(), step, state: Box::new(begun) };
+        let own = self.positions.iter().copied().zip(operands.iter().map(|operand| operand.to_vec()));
+        let own: HashMap<usize, Vec<u8>> = own.collect();
+        let others =
+            self.positions.iter().flat_map(|&position| collective.group(position)).map(|&member| self.ranks[member]);
+        let mut peers: Vec<usize> = others.filter(|&rank| rank != self.processes.rank()).collect();
+        peers.sort_unstable();
+        peers.dedup();
+        if peers.is_empty() || !collective.communicates() {
+            let mut results = vec![vec![0; collective.gives().bytes()]; self.positions.len()];
+            let mut each: Vec<&mut [u8]> = results.iter_mut().map(|result| &mut result[..]).collect();
+            self.fill(collective, &own, &mut each);
+            return Ok(started(Begun::Done(results)));
+        }
+        let payload = |&rank: &usize| {
+            let parts = self.positions.iter().flat_map(|position| {
+                let operand = &own[position];
+                self.parts(collective, *position, rank, operand.len()).into_iter().map(|part| &operand[part])
+            });
+            parts.collect::<Vec<_>>().concat()
+        };
+        let payloads = peers.iter().map(payload).collect();
+        let axes = collective.axes();
+        let communicator = match axes {
+            [axis] if *axis == collective.mesh().axis(usize::from(axis.id)) => self.communicators[usize::from(axis.id)],
+            _ => 0,
+        };
+        let ticket = collective.ticket(step);
+        let envelope = Envelope { communicator, peers: peers.clone(), ticket, payloads };
+        let reply = self.processes.wire.exchange(envelope);
+        Ok(started(Begun::Waiting { operands: own, peers, reply }))
+    }
+
+    fn finish(&self, started: Started, results: &mut [&mut [u8]]) -> Result<()> {
+        let (collective, step, begun) = started.state::<Begun>();
+        let (mut operands, peers, reply) = match begun {
+            Begun::Done(made) => {
+                results.iter_mut().zip(&made).for_each(|(result, made)| result.copy_from_slice(made));
+                return Ok(());
+            }
+            Begun::Waiting { operands, peers, reply } => (operands, peers, reply),
+        };
+        let messages = reply.recv().expect(ALIVE).map_err(|(peer, found)| {
+            self.processes.error(collective.at(), collective.ticket(step).without_line(), peer, found)
+        })?;
+        let bytes = operands[&self.positions[0]].len();
+        for (rank, message) in peers.into_iter().zip(messages) {
+            let mut left = &message[..];
+            for from in (0..self.ranks.len()).filter(|&position| self.ranks[position] == rank) {
+                let parts = self.parts(&collective, from, self.processes.rank(), bytes);
+                if parts.is_empty() {
+                    continue;
+                }
+                let operand = operands.entry(from).or_insert_with(|| vec![0; bytes]);
+                for part in parts {
+                    // The tickets are equal, so the lengths are.
+                    let (own, rest) = left.split_at(part.len());
+                    operand[part].copy_from_slice(own);
+                    left = rest;
+                }
+            }
+        }
+        self.fill(&collective, &operands, results);
+        Ok(())
+    }
+}

@@ -1,0 +1,129 @@
+//! A participant for each device, on a lasting thread.
+use super::engine::{Collectives, Started};
+use super::rendezvous::{Blame, End, Rendezvous};
+use super::resolved::ResolvedCollective;
+use super::workers::on_each;
+use crate::error::{CollectiveError, Error, Result, panic_message};
+use pallas_ir::Loc;
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A device's place in a rendezvous.
+struct Seat<'r> {
+    rendezvous: &'r Rendezvous,
+    position: [usize; 1],
+    steps: AtomicU64,
+    /// By group, the number of its collectives so far.
+    rounds: Mutex<HashMap<Vec<usize>, u64>>,
+}
+
+/// An exchange that has begun: nothing more to wait for, or a collective.
+enum Begun {
+    Done(Vec<u8>),
+    Round(u64),
+}
+
+impl Seat<'_> {
+    fn error(&self, collective: &ResolvedCollective, step: u64, (peer, found): Blame) -> Error {
+        Error::Collective(Box::new(CollectiveError {
+            at: collective.at(),
+            exchange: collective.ticket(step).without_line(),
+            by: format!("device {}", self.position[0]),
+            peer: format!("device {peer}"),
+            found,
+        }))
+    }
+}
+
+impl Collectives for Seat<'_> {
+    fn positions(&self) -> &[usize] {
+        &self.position
+    }
+
+    fn next_step(&self) -> u64 {
+        self.steps.fetch_add(1, Relaxed)
+    }
+
+    fn start(&self, collective: &Arc<ResolvedCollective>, step: u64, operands: &[&[u8]]) -> Result<Started> {
+        let [position] = self.position;
+        let started = |begun: Begun| Started { collective: collective.clone(), step, state: Box::new(begun) };
+        let (group, number) = (collective.group(position), collective.number(position));
+        if !collective.communicates() {
+            let mut result = vec![0; collective.gives().bytes()];
+            collective.fill(number, |_| operands[0], &mut result);
+            return Ok(started(Begun::Done(result)));
+        }
+        let round = {
+            let mut rounds = self.rounds.lock().unwrap_or_else(PoisonError::into_inner);
+            let next = rounds.entry(group.to_vec()).or_default();
+            *next += 1;
+            *next
+        };
+        let arrived =
+            self.rendezvous.arrive((position, number), (group, round), &collective.ticket(step), operands[0].into());
+        arrived.map_err(|blame| self.error(collective, step, blame))?;
+        Ok(started(Begun::Round(round)))
+    }
+
+    fn finish(&self, started: Started, results: &mut [&mut [u8]]) -> Result<()> {
+        let [position] = self.position;
+        let (collective, step, begun) = started.state::<Begun>();
+        match begun {
+            Begun::Done(result) => results[0].copy_from_slice(&result),
+            Begun::Round(round) => {
+                let met = self.rendezvous.wait(position, (collective.group(position), round), &collective.ticket(step));
+                let operands = met.map_err(|blame| self.error(&collective, step, blame))?;
+                collective.fill(collective.number(position), |k| &operands[k], results[0]);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Calls `program` for each of so many devices, each on the thread of its own. No device waits for ever: if one is at
+/// another exchange than its group, returns before or panics, all others get an error that names it.
+///
+/// # Errors
+/// The error of a device, or of one that waited for it: every device's result is one if any has failed. The system starts
+/// no more threads.
+pub fn on_threads<T: Send>(
+    devices: usize,
+    program: &(dyn Fn(&dyn Collectives) -> Result<T> + Sync),
+) -> Result<Vec<Result<T>>> {
+    let rendezvous = Rendezvous::new(devices);
+    let results: Vec<Mutex<Option<Result<T>>>> = (0..devices).map(|_| Mutex::new(None)).collect();
+    let run = |position: usize| {
+        let (steps, rounds) = (AtomicU64::new(0), Mutex::default());
+        let seat = Seat { rendezvous: &rendezvous, position: [position], steps, rounds };
+        let result = catch_unwind(AssertUnwindSafe(|| program(&seat)));
+        let (end, result) = match result {
+            Ok(Ok(value)) => (End::Finished, Ok(value)),
+            Ok(Err(error)) => (End::Failed(error.to_string()), Err(error)),
+            Err(payload) => {
+                let message = panic_message(&*payload).to_string();
+                (End::Panicked(message.clone()), Err(ended(position, position, format!("panicked: {message}"))))
+            }
+        };
+        *results[position].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+        rendezvous.end(position, end);
+    };
+    let refused = |e: std::io::Error| Error::File { path: "threads of devices".into(), message: e.to_string() };
+    let panics = on_each(devices, &run).map_err(refused)?;
+    assert!(panics.is_empty(), "panics of devices are caught");
+    let result = |(position, result): (usize, Mutex<Option<Result<T>>>)| {
+        let result = result.into_inner().unwrap_or_else(PoisonError::into_inner).expect("every device has ended");
+        match (result, rendezvous.blame(position)) {
+            (Ok(_), Some((peer, found))) => Err(ended(position, peer, found)),
+            (result, _) => result,
+        }
+    };
+    Ok(results.into_iter().enumerate().map(result).collect())
+}
+
+/// The error of a device that is at no exchange.
+fn ended(by: usize, peer: usize, found: String) -> Error {
+    let (by, peer) = (format!("device {by}"), format!("device {peer}"));
+    Error::Collective(Box::new(CollectiveError { at: Loc::NONE, exchange: "the end".into(), by, peer, found }))
+}

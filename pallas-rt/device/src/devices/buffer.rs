@@ -1,0 +1,238 @@
+//! Bytes on a device.
+use super::client::Client;
+use super::memory::Block;
+use super::runtime::{DeviceMemory, First, Storage};
+use crate::error::Result;
+use std::borrow::Cow;
+use std::fmt;
+use std::ops::Deref;
+use std::panic::{RefUnwindSafe, UnwindSafe};
+
+/// Memory of a client. A dropped buffer's memory is kept for the next allocation of its size.
+///
+/// Shared buffers are read-only; writing needs a [`BufferMut`], which an [`Array`](crate::Array) with a single owner gives.
+///
+/// ```
+/// use pallas_rt::Client;
+/// let mut x = Client::cpu().array(&[1i32, 2], &[2])?;
+/// assert_eq!(x.buffer()?.len(), 8);
+/// let buffer = x.buffer_mut()?.expect("the array has no other owner");
+/// let bytes = buffer.bytes_mut()?.expect("the CPU's buffers are in host memory");
+/// bytes[..4].copy_from_slice(&7i32.to_ne_bytes());
+/// assert_eq!(x.to_vec::<i32>()?, [7, 2]);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+pub struct Buffer {
+    client: Client,
+    len: usize,
+    storage: Storage,
+}
+
+/// Shared bytes are only read, and an exclusive owner may write any bytes, so a panic leaves no broken invariant.
+impl UnwindSafe for Buffer {}
+impl RefUnwindSafe for Buffer {}
+
+impl Buffer {
+    /// Allocates `len` bytes: zeros if `zeroed`, else with unspecified contents.
+    pub fn allocate(client: &Client, len: usize, zeroed: bool) -> Result<Buffer> {
+        Buffer::new(client, len, if zeroed { First::Zeros } else { First::Any })
+    }
+
+    /// Allocates `len` bytes, which the host writes.
+    pub fn for_host(client: &Client, len: usize) -> Result<Buffer> {
+        Buffer::new(client, len, First::Host)
+    }
+
+    fn new(client: &Client, len: usize, first: First) -> Result<Buffer> {
+        let storage = client.runtime().clone().allocate(len, first)?;
+        Ok(Buffer { client: client.clone(), len, storage })
+    }
+
+    /// Wraps memory of the user's own.
+    #[allow(dead_code, reason = "for the wgpu runtime, which a build may lack")]
+    pub(super) fn of_user(client: &Client, len: usize, memory: Box<dyn DeviceMemory>) -> Buffer {
+        Buffer { client: client.clone(), len, storage: Storage::Device(memory) }
+    }
+
+    /// Allocates a buffer with these bytes.
+    pub fn holding(client: &Client, bytes: &[u8]) -> Result<Buffer> {
+        let mut buffer = Buffer::for_host(client, bytes.len())?;
+        buffer.write(bytes)?;
+        Ok(buffer)
+    }
+
+    /// The client it belongs to.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Its length in bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Returns true if it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The bytes in place, if they are in host memory. Waits for the kernels that write them.
+    ///
+    /// # Errors
+    /// The error of the last of these kernels.
+    pub fn bytes(&self) -> Result<Option<&[u8]>> {
+        match &self.storage {
+            Storage::Host(memory) => memory.block().bytes(self.len).map(Some),
+            Storage::Device(_) => Ok(None),
+        }
+    }
+
+    /// See [`BufferMut::bytes_mut`].
+    pub fn bytes_mut(&mut self) -> Result<Option<&mut [u8]>> {
+        match &mut self.storage {
+            Storage::Host(memory) => memory.block_mut().bytes_mut(self.len).map(Some),
+            Storage::Device(_) => Ok(None),
+        }
+    }
+
+    /// Start of the host memory, a multiple of 64; null on a GPU. Waits for the kernels that write it.
+    pub fn as_ptr(&self) -> *const u8 {
+        // The error is reported when the array is read.
+        let _ = self.bytes();
+        self.start()
+    }
+
+    /// See [`BufferMut::as_mut_ptr`].
+    pub fn as_mut_ptr(&mut self) -> *mut u8 {
+        if let Some(block) = self.block() {
+            block.uses().wait_for_all();
+        }
+        self.start()
+    }
+
+    /// Start of the host memory, which kernels may still be using; null on a GPU.
+    pub(super) fn start(&self) -> *mut u8 {
+        self.block().map_or(std::ptr::null_mut(), Block::start)
+    }
+
+    /// The host memory.
+    pub(super) fn block(&self) -> Option<&Block> {
+        match &self.storage {
+            Storage::Host(memory) => Some(memory.block()),
+            Storage::Device(_) => None,
+        }
+    }
+
+    /// The memory, if it is a device's.
+    #[allow(dead_code, reason = "for the wgpu runtime, which a build may lack")]
+    pub(super) fn device_memory(&self) -> Option<&dyn DeviceMemory> {
+        match &self.storage {
+            Storage::Host(_) => None,
+            Storage::Device(memory) => Some(&**memory),
+        }
+    }
+
+    /// Waits for the kernels that write the bytes.
+    ///
+    /// # Errors
+    /// The error of the last of these kernels; a lost device.
+    pub fn wait(&self) -> Result<()> {
+        match &self.storage {
+            Storage::Host(memory) => memory.block().uses().wait_for_writes(),
+            Storage::Device(_) => self.client.block_until_ready(),
+        }
+    }
+
+    /// A copy of the bytes, from the device if they are not in host memory. Waits for the kernels that write them.
+    pub fn contents(&self) -> Result<Cow<'_, [u8]>> {
+        match &self.storage {
+            Storage::Host(memory) => memory.block().bytes(self.len).map(Cow::Borrowed),
+            Storage::Device(memory) => memory.read(self.len).map(Cow::Owned),
+        }
+    }
+
+    /// Overwrites all bytes with those of a buffer of the same client and length, without waiting on the host.
+    pub fn copy_from(&mut self, other: &Buffer) -> Result<()> {
+        assert!(self.len == other.len, "{other:?} into {self:?}");
+        self.copy_part(other, 0)
+    }
+
+    /// Overwrites all bytes with as many of a buffer of the same client, which begin at a multiple of 4, without waiting on
+    /// the host.
+    pub fn copy_part(&mut self, other: &Buffer, start: usize) -> Result<()> {
+        let end = start + self.len;
+        assert!(end <= other.len && start.is_multiple_of(4), "bytes {start}.. of {other:?} into {self:?}");
+        assert!(self.client == other.client, "{other:?} into {self:?}");
+        match (&mut self.storage, &other.storage) {
+            (Storage::Host(to), Storage::Host(from)) => {
+                to.block_mut().overwritten(self.len).copy_from_slice(&from.block().bytes(end)?[start..]);
+                Ok(())
+            }
+            (Storage::Device(to), Storage::Device(from)) => to.copy_from(&**from, start, self.len),
+            (Storage::Host(_), Storage::Device(_)) | (Storage::Device(_), Storage::Host(_)) => {
+                unreachable!("buffers of one client are of one kind")
+            }
+        }
+    }
+
+    /// Overwrites the first bytes, in host memory.
+    ///
+    /// # Safety
+    /// Nobody else reads or writes the buffer meanwhile.
+    pub(super) unsafe fn overwrite(&self, bytes: &[u8]) {
+        assert!(bytes.len() <= self.len, "{} bytes into a buffer of {}", bytes.len(), self.len);
+        // SAFETY: the block has `len` bytes, and the caller guarantees exclusive access.
+        unsafe { self.start().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+    }
+
+    /// Overwrites the first bytes.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        assert!(bytes.len() <= self.len, "{} bytes into a buffer of {}", bytes.len(), self.len);
+        match &mut self.storage {
+            Storage::Host(memory) => {
+                memory.block_mut().overwritten(bytes.len()).copy_from_slice(bytes);
+                Ok(())
+            }
+            Storage::Device(memory) => memory.write(bytes),
+        }
+    }
+}
+
+/// The memory of an array, to be written. It is no `&mut Buffer`, which could be replaced by memory of another length.
+///
+/// ```compile_fail
+/// use pallas_rt::Client;
+/// let (mut x, mut y) = (Client::cpu().array(&[1i32, 2], &[2])?, Client::cpu().array(&[1i32], &[1])?);
+/// std::mem::swap(&mut **x.buffer_mut()?.unwrap(), &mut **y.buffer_mut()?.unwrap());
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct BufferMut<'a>(pub &'a mut Buffer);
+
+impl<'a> BufferMut<'a> {
+    /// The bytes in place for writing, if they are in host memory. Waits for the kernels that use them.
+    ///
+    /// # Errors
+    /// The error of the last kernel that wrote them.
+    pub fn bytes_mut(self) -> Result<Option<&'a mut [u8]>> {
+        self.0.bytes_mut()
+    }
+
+    /// Start of the host memory for writing; null on a GPU. Waits for the kernels that use it.
+    pub fn as_mut_ptr(&mut self) -> *mut u8 {
+        self.0.as_mut_ptr()
+    }
+}
+
+impl Deref for BufferMut<'_> {
+    type Target = Buffer;
+    fn deref(&self) -> &Buffer {
+        self.0
+    }
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Buffer({} bytes on {})", self.len, self.client.device())
+    }
+}

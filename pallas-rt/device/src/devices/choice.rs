@@ -1,0 +1,104 @@
+//! The choice of a device: by name, by environment, or the best one.
+use super::client::Client;
+use super::gpu;
+use super::name::{Device, DeviceKind};
+use crate::error::{Error, Result};
+use crate::startup::{ALLOWED, parse, startup_config};
+use std::sync::LazyLock;
+
+const VARIABLE: &str = "PALLAS_DEVICE";
+const ASKED: &str = "asked for by the program";
+
+static CPU: LazyLock<Client> = LazyLock::new(|| Client::on_host(DeviceKind::Cpu, ASKED));
+static INTERPRETER: LazyLock<Client> = LazyLock::new(|| Client::on_host(DeviceKind::Interpreter, ASKED));
+
+impl Client {
+    /// The native CPU backend, which is always available.
+    pub fn cpu() -> Client {
+        CPU.clone()
+    }
+
+    /// The strict interpreter: slow, and every error that a kernel can make is reported with its source line.
+    pub fn interpreter() -> Client {
+        INTERPRETER.clone()
+    }
+
+    /// The wgpu adapter `index`; hardware adapters come first, then software ones such as lavapipe.
+    ///
+    /// # Errors
+    /// [`Error::NoDevice`] if there are fewer, or the crate was built without the feature `gpu`.
+    pub fn gpu(index: usize) -> Result<Client> {
+        gpu::client(false, index, ASKED)
+    }
+
+    /// The OpenGL adapter `index`.
+    ///
+    /// # Errors
+    /// As [`Client::gpu`].
+    pub fn gl(index: usize) -> Result<Client> {
+        gpu::client(true, index, ASKED)
+    }
+
+    /// The best hardware GPU, else the CPU.
+    pub fn best() -> Client {
+        gpu::best().unwrap_or_else(|why| Client::cpu().because(&why))
+    }
+
+    /// The default client: that of the [`StartupConfig`](crate::startup::StartupConfig) of this process.
+    ///
+    /// # Errors
+    /// [`Error::Environment`] for another value of the variable, [`Error::NoDevice`] if there is no such device.
+    pub fn from_env() -> Result<Client> {
+        match startup_config() {
+            Some(config) => Client::named(&config.backend, "StartupConfig::backend="),
+            // A value that is not Unicode is no valid name either.
+            None => std::env::var_os(VARIABLE)
+                .map_or_else(|| Ok(Client::best()), |value| Client::named(&value.to_string_lossy(), "PALLAS_DEVICE=")),
+        }
+    }
+
+    /// The client of this name, which `by` chose.
+    fn named(value: &str, by: &str) -> Result<Client> {
+        let client = match parse(value) {
+            Some(("best", _)) => return Ok(Client::best()),
+            Some(("cpu", _)) => Client::cpu(),
+            Some(("interpret", _)) => Client::interpreter(),
+            Some(("gl", index)) => Client::gl(index)?,
+            Some((_, index)) => Client::gpu(index)?,
+            None => return Err(Error::Environment { variable: VARIABLE, value: value.into(), allowed: ALLOWED }),
+        };
+        Ok(client.because(&format!("{by}{value}")))
+    }
+
+    /// Another client of the same device, with its own memory, limit and caches.
+    ///
+    /// # Errors
+    /// [`Error::NoDevice`] if the adapter is no longer there.
+    pub fn isolated(&self) -> Result<Client> {
+        let why = "isolated from the other clients of its device";
+        match self.kind() {
+            DeviceKind::Cpu | DeviceKind::Interpreter => Ok(Client::on_host(self.kind(), why)),
+            DeviceKind::Gpu => gpu::fresh_client(self.device().api == Device::GL, self.device().index, why),
+        }
+    }
+
+    /// All devices of this machine.
+    pub fn devices() -> Vec<Device> {
+        let host = [Client::cpu(), Client::interpreter()].map(|client| client.device().clone());
+        host.into_iter().chain(gpu::devices()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_says_why() {
+        assert!(Client::named("cpu", "PALLAS_DEVICE=").expect("always there").why().ends_with("PALLAS_DEVICE=cpu"));
+        assert!(!Client::best().why().is_empty());
+        assert_eq!(Client::cpu(), Client::cpu());
+        assert_ne!(Client::cpu(), Client::interpreter());
+        assert_ne!(Client::cpu(), Client::cpu().isolated().expect("the host stays"));
+    }
+}

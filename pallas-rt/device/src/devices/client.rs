@@ -1,0 +1,204 @@
+//! A client: one device with its memory.
+use super::host::Host;
+use super::ledger::MemoryStats;
+use super::name::{Device, DeviceKind};
+use super::runtime::Runtime;
+use crate::error::{Bytes, Error, Result};
+use pallas_codegen::target::Target;
+use pallas_ir::{At, DType, Diag, Loc};
+use std::fmt;
+use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::sync::{Arc, Weak};
+
+/// A device that runs kernels, with its memory; `pallas_rt::Client` adds arrays to it.
+#[derive(Clone)]
+pub struct Client {
+    origin: Arc<Origin>,
+    /// Users' handles and their arrays share it; what is compiled for the client does not.
+    #[allow(dead_code, reason = "it is there to be counted")]
+    held: Option<Arc<()>>,
+}
+
+/// What the clones of a client share: one allocation, since every array has a clone.
+struct Origin {
+    runtime: Arc<dyn Runtime>,
+    why: String,
+    #[cfg_attr(not(feature = "mesh"), allow(dead_code, reason = "functions of arrays keep programs by clients"))]
+    life: Weak<()>,
+}
+
+/// A panic leaves a client valid: locks are held for single operations, none of which can leave partial changes.
+impl UnwindSafe for Client {}
+impl RefUnwindSafe for Client {}
+
+impl Client {
+    pub(super) fn new(runtime: impl Runtime, why: &str) -> Self {
+        let held = Arc::new(());
+        let origin = Origin { runtime: Arc::new(runtime), why: why.into(), life: Arc::downgrade(&held) };
+        Client { origin: Arc::new(origin), held: Some(held) }
+    }
+
+    /// The client for what is compiled for it and kept: it does not count as a use. Programs have memory of the client, so they
+    /// would keep it for ever.
+    #[cfg(feature = "mesh")]
+    pub fn noted(&self) -> Client {
+        Client { held: None, ..self.clone() }
+    }
+
+    /// The client for arrays of users.
+    #[cfg(feature = "mesh")]
+    pub fn counted(&self) -> Client {
+        Client { held: self.origin.life.upgrade(), ..self.clone() }
+    }
+
+    /// Returns true if a user has the client or an array of it.
+    #[cfg(feature = "mesh")]
+    pub fn is_used(&self) -> bool {
+        self.origin.life.strong_count() > 0
+    }
+
+    pub(super) fn on_host(kind: DeviceKind, why: &str) -> Self {
+        Client::new(Host::new(Device::host(kind)), why)
+    }
+
+    /// The CPU with the [`target`](Client::target) of another device, which need not be present.
+    pub fn cpu_as(target: Target) -> Self {
+        let device = Device { target, ..Device::host(DeviceKind::Cpu) };
+        Client::new(Host::new(device), "with the target of another device")
+    }
+
+    /// The same client, chosen for another reason.
+    pub fn because(self, why: &str) -> Self {
+        let Origin { runtime, life, .. } = &*self.origin;
+        let origin = Origin { runtime: runtime.clone(), why: why.into(), life: life.clone() };
+        Client { origin: Arc::new(origin), ..self }
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Device {
+        self.origin.runtime.device()
+    }
+
+    /// The executor of this client's kernels.
+    pub fn kind(&self) -> DeviceKind {
+        self.device().kind
+    }
+
+    /// Limits of the device, and how it executes a kernel.
+    pub fn target(&self) -> &Target {
+        &self.device().target
+    }
+
+    /// The device, and the reason why it was chosen.
+    pub fn why(&self) -> String {
+        format!("{}: {}", self.device(), self.origin.why)
+    }
+
+    /// Memory in use, its peak and the limit, in bytes.
+    pub fn memory(&self) -> MemoryStats {
+        self.origin.runtime.ledger().stats()
+    }
+
+    /// Sets the maximum number of bytes of arrays and scratch. An allocation beyond it is an error and changes nothing.
+    pub fn set_memory_limit(&self, bytes: u64) {
+        self.origin.runtime.ledger().set_limit(bytes);
+    }
+
+    /// Returns freed memory that is kept for reuse to the system.
+    pub fn release_kept_memory(&self) {
+        self.origin.runtime.release_kept_memory();
+    }
+
+    /// Waits until all work launched so far has finished.
+    ///
+    /// # Errors
+    /// The first error of that work that no reader has received; [`Error::DeviceLost`].
+    pub fn block_until_ready(&self) -> Result<()> {
+        self.origin.runtime.wait()
+    }
+
+    /// Returns an error if tiles and scratch of a kernel exceed the memory limit.
+    pub fn check_room(&self, kernel: &str, bytes: u64) -> Result<()> {
+        if self.has_room(bytes) {
+            return Ok(());
+        }
+        let message = format!("its tiles and scratch take {}, {} of memory are free", Bytes(bytes), Bytes(self.free()));
+        let diag = Diag::new("memory", At::Op, message, "use smaller blocks, or raise `set_memory_limit`");
+        Err(Error::kernel(kernel, Loc::NONE, "", diag))
+    }
+
+    /// Returns true if a launch that takes `bytes` besides its arrays is within the memory limit. On the host, bytes
+    /// that fit the cache of a thread are not counted.
+    pub fn has_room(&self, bytes: u64) -> bool {
+        const SMALL: u64 = 16 << 20;
+        let uncounted = if self.kind() == DeviceKind::Gpu { 0 } else { SMALL };
+        bytes <= uncounted || bytes <= self.free()
+    }
+
+    fn free(&self) -> u64 {
+        let memory = self.memory();
+        memory.limit.saturating_sub(memory.in_use)
+    }
+
+    /// Runs what launches several kernels on this thread, which are submitted together.
+    ///
+    /// # Errors
+    /// Those of `f`, and of the submission.
+    #[cfg(feature = "mesh")]
+    pub fn program<T>(&self, f: impl FnOnce() -> Result<T>) -> Result<T> {
+        /// Ends it if `f` panics, too.
+        struct Open<'a>(&'a Client);
+        impl Drop for Open<'_> {
+            fn drop(&mut self) {
+                // After an error there is another one to report.
+                let _ = self.0.origin.runtime.end_program();
+            }
+        }
+        self.origin.runtime.begin_program();
+        let open = Open(self);
+        let made = f();
+        std::mem::forget(open);
+        let submitted = self.origin.runtime.end_program();
+        let made = made?;
+        submitted.map(|()| made)
+    }
+
+    /// The runtime of this client's kernels.
+    pub fn runtime(&self) -> &Arc<dyn Runtime> {
+        &self.origin.runtime
+    }
+
+    /// Returns an error for element types that the device does not support.
+    pub fn check_dtype(&self, dtype: DType) -> Result<()> {
+        let is_64_bit = matches!(dtype, DType::F64 | DType::I64 | DType::U64);
+        if !is_64_bit || self.target().has_64_bit {
+            return Ok(());
+        }
+        Err(Error::Unsupported {
+            what: format!("element type {dtype}"),
+            device: self.device().to_string(),
+            help: "use a type of 32 bits or less, or the CPU: `Client::cpu()`",
+        })
+    }
+}
+
+impl std::hash::Hash for Client {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        Arc::as_ptr(&self.origin.runtime).hash(state);
+    }
+}
+
+/// Two clients are equal if arrays of one can be used with the other.
+impl PartialEq for Client {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.origin.runtime, &other.origin.runtime)
+    }
+}
+
+impl Eq for Client {}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Client({})", self.why())
+    }
+}

@@ -1,0 +1,134 @@
+//! The CPU: plans of lowered kernels on the host's threads.
+use super::buffer::Buffer;
+use super::client::Client;
+use super::host::Host;
+use super::ledger::Ledger;
+use super::memory::Block;
+use super::queue::Uses;
+use super::runtime::{ByOperand, Executable, Geometry, Launch, described, outputs};
+use super::source::Source;
+use crate::error::{Error, Result};
+use crate::timeline;
+use pallas_codegen::cpu;
+use pallas_codegen::cpu::team::{Pool, Threads};
+use pallas_ir::{Kernel, Literal, OperandKind};
+use std::any::Any;
+use std::sync::{Arc, OnceLock};
+
+/// A kernel for the CPU, compiled at its first launch.
+pub(super) struct Native {
+    source: Arc<Source>,
+    executable: OnceLock<Arc<cpu::Executable>>,
+}
+
+impl Native {
+    pub(super) fn new(source: Arc<Source>) -> Native {
+        Native { source, executable: OnceLock::new() }
+    }
+
+    pub(super) fn executable(&self) -> &Arc<cpu::Executable> {
+        self.executable.get_or_init(|| {
+            let (traced, lowered) = (self.source.traced.clone(), self.source.lowered().clone());
+            let compile = || cpu::Executable::compile(traced, lowered, self.source.sizes);
+            Arc::new(timeline::compiling(compile))
+        })
+    }
+}
+
+impl Executable for Native {
+    /// Bytes of tiles and scratch of the programs that run at the same time.
+    fn memory_needed(&self, _: &Client, geometry: &Geometry) -> Result<u64> {
+        let executable = self.executable();
+        let threads = executable.threads(&geometry.parallel) as u64;
+        Ok(threads.saturating_mul(executable.bytes_a_program() as u64))
+    }
+
+    fn bytes(&self) -> u64 {
+        self.executable.get().map_or(0, |executable| executable.bytes())
+    }
+
+    /// A small launch runs within the call, unless it depends on launches that have not finished. Others run on the
+    /// queue's thread, except those of a call from a rayon thread, which run within the call, in that thread's pool.
+    unsafe fn run(&self, client: &Client, launch: &Launch<'_>) -> Result<()> {
+        let (executable, geometry) = (self.executable(), launch.geometry);
+        for ((operand, shape), buffer) in launch.kernel.operands.iter().zip(&geometry.shapes).zip(launch.buffers) {
+            let array = !matches!(operand.kind, OperandKind::Scratch | OperandKind::Param);
+            let bytes = shape.iter().try_fold(operand.dtype.bytes(), |bytes, &n| bytes.checked_mul(n));
+            let whole = |buffer: &&Buffer| shape.contains(&0) || bytes == Some(buffer.len());
+            assert!(!array || buffer.as_ref().is_some_and(whole), "`{}` has no memory of {shape:?}", operand.name);
+        }
+        let ledger = client.runtime().ledger();
+        client.check_room(&launch.kernel.name, self.memory_needed(client, geometry)?)?;
+        let uses = |i: usize| launch.buffers[i].and_then(Buffer::block).map(Block::uses);
+        let all = || (0..launch.buffers.len()).filter_map(uses);
+        let own_pool = rayon_core::current_thread_index().is_some();
+        if own_pool || (executable.is_little(&geometry.parallel) && !all().any(Uses::is_busy)) {
+            all().for_each(Uses::wait_for_all);
+            reads(launch.kernel).filter_map(uses).try_for_each(Uses::wait_for_writes)?;
+            outputs(launch.kernel).filter_map(uses).for_each(Uses::forget_outcome);
+            let start = |i: usize| launch.buffers[i].map_or(std::ptr::null_mut(), Buffer::start);
+            let describe = || described(launch.kernel, geometry);
+            // SAFETY: no launch uses the blocks, and the caller has exclusive access to those of outputs.
+            let run = || unsafe { execute(executable, geometry, launch.params, ledger, &Pool, start) };
+            return timeline::span(timeline::Kind::Launch, describe, run);
+        }
+        let starts: Vec<Start> =
+            launch.buffers.iter().map(|buffer| Start(buffer.map_or(std::ptr::null_mut(), Buffer::start))).collect();
+        let (reads, writes) = (reads(launch.kernel).filter_map(uses), outputs(launch.kernel).filter_map(uses));
+        let (reads, writes): (Vec<&Uses>, Vec<&Uses>) = (reads.collect(), writes.collect());
+        let (executable, geometry, params) = (executable.clone(), geometry.clone(), launch.params.to_vec());
+        let (ledger, called) = (ledger.clone(), launch.called);
+        // SAFETY: the queue runs it after every launch before it has finished, and blocks wait for it before they are
+        // read, written or freed.
+        let run = move || unsafe { execute(&executable, &geometry, &params, &ledger, &Pool, |i| starts[i].0) };
+        let run = move || run().map_err(|error| error.called_at(called));
+        let described = timeline::is_recording().then(|| described(launch.kernel, launch.geometry));
+        let work = move || timeline::span(timeline::Kind::Launch, || described.unwrap_or_default(), run);
+        let runtime: &dyn Any = &**client.runtime();
+        let Host { queue, .. } = runtime.downcast_ref().expect("the client is the CPU's");
+        // SAFETY: `work` uses only the memory of the launch's buffers, whose blocks are passed here.
+        unsafe { queue.add(&launch.kernel.name, &reads, &writes, work) };
+        Ok(())
+    }
+}
+
+/// Operands whose contents are read: inputs, prefetches, and outputs that alias an input.
+fn reads(kernel: &Kernel) -> impl Iterator<Item = usize> + '_ {
+    (0..kernel.operands.len()).filter(|&i| match kernel.operands[i].kind {
+        OperandKind::Input | OperandKind::Prefetch => true,
+        OperandKind::Output { alias, .. } => alias.is_some(),
+        OperandKind::Scratch | OperandKind::Param => false,
+    })
+}
+
+/// Start of an operand's memory; null if it has none.
+struct Start(*mut u8);
+// SAFETY: an address; `Queue::add` defines who may use it, and when.
+unsafe impl Send for Start {}
+
+/// Runs every program on these threads.
+///
+/// # Safety
+/// `start` gives the memory of each operand, which has the bytes of its shape. Nothing else writes it during the call,
+/// and nothing else reads that of outputs.
+pub(super) unsafe fn execute(
+    executable: &cpu::Executable,
+    geometry: &Geometry,
+    params: &[Option<Literal>],
+    ledger: &Ledger,
+    on: &dyn Threads,
+    start: impl Fn(usize) -> *mut u8,
+) -> Result<()> {
+    let shapes = geometry.shapes.iter().enumerate();
+    // SAFETY: the caller's.
+    let memory: ByOperand<_> = shapes.map(|(i, shape)| unsafe { cpu::Memory::new(start(i), shape) }).collect();
+    let (sizes, grid, steps) = (&geometry.sizes, &geometry.parallel, &geometry.sequential);
+    let launch = cpu::Launch { sizes, grid, steps, memory: &memory, params };
+    let stopped = |stop| match stop {
+        cpu::Stop::Fault(fault) => Error::from(fault),
+        cpu::Stop::Memory(bytes) => ledger.refused(bytes as u64, "out of memory for tiles".into()),
+    };
+    // SAFETY: the caller's. Sizes, grid, shapes and parameters are in the order of the kernel's declarations.
+    pallas_codegen::interp::print(&unsafe { executable.run(&launch, on) }.map_err(stopped)?);
+    Ok(())
+}

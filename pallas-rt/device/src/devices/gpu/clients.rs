@@ -1,0 +1,102 @@
+//! The clients of this process's adapters, and clients of a user's own device.
+use super::adapter::{FOUND, MATRICES, adapter, describe, wanted};
+use super::memory::Memory;
+use super::pipeline::{GpuCounters, experimental};
+use super::runtime::Gpu;
+use super::turn::Turn;
+use crate::error::{Error, Result};
+use crate::{Buffer, Client};
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The shared client of each adapter in use.
+static CLIENTS: Mutex<BTreeMap<(bool, usize), Client>> = Mutex::new(BTreeMap::new());
+
+/// The shared client of the adapter `index`, of OpenGL if `gl`; a new one if its device has been lost.
+pub(crate) fn client(gl: bool, index: usize, why: &str) -> Result<Client> {
+    let mut clients = CLIENTS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(client) = clients.get(&(gl, index)).filter(|client| !client.runtime().is_lost()) {
+        return Ok(client.clone().because(why));
+    }
+    let client = fresh_client(gl, index, why)?;
+    clients.insert((gl, index), client.clone());
+    Ok(client)
+}
+
+/// A client of an adapter that shares nothing with others.
+pub(crate) fn fresh_client(gl: bool, index: usize, why: &str) -> Result<Client> {
+    let found = adapter(gl, index)?;
+    let _turn = gl.then(Turn::take);
+    let matrices = found.device.target.matrices.is_some();
+    let descriptor = wgpu::DeviceDescriptor {
+        label: Some("pallas"),
+        required_features: wanted(found.adapter.features()) | if matrices { MATRICES } else { wgpu::Features::empty() },
+        experimental_features: if matrices { experimental() } else { wgpu::ExperimentalFeatures::disabled() },
+        // Default limits are 16 KiB of workgroup memory and 256 threads; request those of the adapter.
+        required_limits: found.adapter.limits(),
+        ..Default::default()
+    };
+    let (device, queue) = pollster::block_on(found.adapter.request_device(&descriptor)).map_err(|error| {
+        let message = format!("{} refused: {error}", found.device);
+        Error::NoDevice { asked: found.device.id(), found: message }
+    })?;
+    Ok(Client::new(Gpu::owning(found.device.clone(), device, queue), why))
+}
+
+/// The best hardware GPU, or the reason why there is none.
+pub(crate) fn best() -> std::result::Result<Client, String> {
+    match FOUND.first() {
+        None => Err("no GPU found".into()),
+        Some(found) if found.device.software => Err(format!(
+            "the only adapter is software ({}), slower than the CPU backend; PALLAS_DEVICE=gpu uses it",
+            found.device.name
+        )),
+        Some(_) => client(false, 0, "the best GPU of this machine").map_err(|error| error.to_string()),
+    }
+}
+
+impl Client {
+    /// A client of a device that the program already has; its callbacks are not changed.
+    pub fn from_wgpu(device: wgpu::Device, queue: wgpu::Queue) -> Client {
+        let description = describe(&device.adapter_info(), &device.limits(), device.features(), 0);
+        Client::new(Gpu::around(description, device, queue), "around the program's own wgpu device")
+    }
+
+    /// The wgpu device and queue, on a GPU.
+    pub fn wgpu(&self) -> Option<(&wgpu::Device, &wgpu::Queue)> {
+        let gpu = (&**self.runtime() as &dyn Any).downcast_ref::<Gpu>()?;
+        Some((&gpu.wgpu, &gpu.queue))
+    }
+
+    /// Counts of pipelines and dispatches of this client so far; zeros if it is no GPU.
+    pub fn gpu_counters(&self) -> GpuCounters {
+        self.gpu_runtime().map(|gpu| gpu.pipelines.counters()).unwrap_or_default()
+    }
+
+    /// The runtime, on a GPU.
+    pub fn gpu_runtime(&self) -> Option<Arc<Gpu>> {
+        let runtime: Arc<dyn Any + Send + Sync> = self.runtime().clone();
+        runtime.downcast().ok()
+    }
+
+    /// Wraps a user's wgpu buffer as `bytes` bytes of memory for an array of this shape.
+    pub fn adopt(&self, buffer: wgpu::Buffer, bytes: usize, shape: &[usize]) -> Result<Buffer> {
+        let Some(gpu) = self.gpu_runtime() else {
+            return Err(Error::Unsupported {
+                what: "wgpu buffers".into(),
+                device: self.device().to_string(),
+                help: "make the client with `Client::from_wgpu`",
+            });
+        };
+        Ok(Buffer::of_user(self, bytes, Box::new(gpu.adopt(buffer, bytes, shape)?)))
+    }
+}
+
+impl Buffer {
+    /// The wgpu buffer, on a GPU. Its size is a multiple of 16 bytes and may exceed [`Buffer::len`].
+    pub fn wgpu(&self) -> Option<&wgpu::Buffer> {
+        let memory: &dyn Any = self.device_memory()?;
+        memory.downcast_ref::<Memory>().map(Memory::wgpu)
+    }
+}

@@ -1,0 +1,229 @@
+//! One launch: a shader, its bindings, its dispatches.
+use super::commands::Check;
+use super::memory::{Memory, binding};
+use super::runtime::Gpu;
+use crate::Buffer;
+use crate::devices::runtime::{DeviceMemory, Runtime};
+use crate::error::{Error, Result};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Words of the error flag. All zero: no error; their meaning is the shader's.
+pub(super) const ERROR_WORDS: usize = 4;
+
+/// A shader and what it runs on. Everything is in group 0:
+///
+/// | binding | what |
+/// |---|---|
+/// | 0 | `var<uniform>`: the dispatch's `uniform` bytes |
+/// | 1.. | `var<storage, read>` or `read_write`: `bindings` in order |
+/// | next, if `scratch_bytes > 0` | `var<storage, read_write>`: scratch, contents unspecified |
+/// | next, if `error_flag` | `var<storage, read_write>`: [`ERROR_WORDS`] words, zero at first |
+///
+/// The entry point is `main`. A buffer that is written must be bound once only.
+pub struct ShaderJob<'a> {
+    /// The kernel's name, for messages and tools.
+    pub label: &'a str,
+    /// The text.
+    pub wgsl: &'a str,
+    /// True if all accesses, loops and divisions are proven safe, so that the driver needs no checks.
+    pub trusted: bool,
+    /// Threads of a workgroup.
+    pub workgroup: u32,
+    /// The arrays, each with true if it is written.
+    pub bindings: &'a [(&'a Buffer, bool)],
+    /// Run one after the other; each sees what the ones before it wrote.
+    pub dispatches: &'a [Dispatch],
+    /// Bytes of scratch, shared by all dispatches.
+    pub scratch_bytes: u64,
+    /// True if the shader has an error flag.
+    pub error_flag: bool,
+}
+
+/// One dispatch of a job.
+pub struct Dispatch {
+    /// Workgroups along each axis.
+    pub workgroups: [u32; 3],
+    /// Bytes of the uniform buffer.
+    pub uniform: Vec<u8>,
+}
+
+impl Gpu {
+    /// Submits a job. Returns without waiting for it, unless it has an error flag, which is passed to `check`; that of a
+    /// launch in a program at the end of the program.
+    ///
+    /// # Errors
+    /// [`Error::Limit`], [`Error::Shader`], [`Error::Memory`], [`Error::ForeignClient`], [`Error::DeviceLost`]; nothing
+    /// has run then, and the device goes on working. Those of `check`.
+    ///
+    /// # Safety
+    /// A job that is `trusted` has a shader that touches nothing outside of its bindings, and whose loops end.
+    pub unsafe fn run(self: &Arc<Self>, job: &ShaderJob, check: Check) -> Result<()> {
+        self.alive()?;
+        let _turn = self.turn();
+        self.check(job)?;
+        let pipeline = self.pipeline(job)?;
+        let scratch = (job.scratch_bytes > 0).then(|| self.buffer(job.scratch_bytes, false)).transpose()?;
+        let uniforms = Uniforms::new(self, job)?;
+        let flag = job.error_flag.then(|| Flag::new(self, check)).transpose()?;
+        let action = format!("run kernel `{}`", job.label);
+        let group = self.attempt(&action, || self.group(job, &pipeline, &uniforms, scratch.as_ref(), flag.as_ref()))?;
+        self.encode(&action, |encoder| record(encoder, job, &pipeline, &group, &uniforms, flag.as_ref()))?;
+        self.pipelines.dispatches.fetch_add(job.dispatches.len() as u64, Relaxed);
+        // Frees what finished work held; never waits.
+        self.poll(wgpu::PollType::Poll)?;
+        if let Some(Flag { own: Some((memory, check)), .. }) = flag {
+            let bytes = memory.read(ERROR_WORDS * 4)?;
+            let word = |i: usize| u32::from_le_bytes(bytes[4 * i..4 * i + 4].try_into().expect("four bytes"));
+            check(std::array::from_fn(word))?;
+        }
+        Ok(())
+    }
+
+    /// Refuses what the driver would refuse, with better words.
+    fn check(&self, job: &ShaderJob) -> Result<()> {
+        let limits = &self.device().target;
+        let within = |what: &str, asked: u64, limit: u64, help| {
+            let what = format!("{what} in kernel `{}`", job.label);
+            let device = self.device().to_string();
+            if asked <= limit { Ok(()) } else { Err(Error::Limit { what, asked, limit, device, help }) }
+        };
+        let bindings = job.storage().count() as u64;
+        within("storage bindings", bindings, limits.storage_bindings.into(), "pass fewer arrays, or use the CPU")?;
+        within("threads a workgroup", job.workgroup.into(), limits.max_threads.into(), "use smaller blocks")?;
+        within(
+            "bytes of scratch",
+            job.scratch_bytes,
+            limits.max_binding_bytes,
+            "use smaller blocks or a smaller grid",
+        )?;
+        for dispatch in job.dispatches {
+            let most = dispatch.workgroups.into_iter().max().unwrap_or(0);
+            within(
+                "workgroups along an axis",
+                most.into(),
+                limits.max_workgroups_per_axis.into(),
+                "use larger blocks",
+            )?;
+            within("uniform bytes", dispatch.uniform.len() as u64, limits.max_uniform_bytes, "pass fewer scalars")?;
+        }
+        for (buffer, _) in job.bindings {
+            within("bytes in one array", buffer.len() as u64, limits.max_binding_bytes, "split the array")?;
+            if !buffer.client().gpu_runtime().is_some_and(|home| std::ptr::eq(&*home, self)) {
+                return Err(Error::ForeignClient {
+                    called: pallas_ir::Loc::NONE,
+                    what: format!("an array given to kernel `{}`", job.label),
+                    found: buffer.client().why(),
+                    expected: self.device().to_string(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// The bindings of a job.
+    fn group(
+        &self,
+        job: &ShaderJob,
+        pipeline: &wgpu::ComputePipeline,
+        uniforms: &Uniforms,
+        scratch: Option<&Memory>,
+        flag: Option<&Flag>,
+    ) -> wgpu::BindGroup {
+        let resources = std::iter::once(at(&uniforms.buffer, uniforms.offset, uniforms.size))
+            .chain(job.bindings.iter().map(|(array, _)| {
+                binding(array.wgpu().expect("checked: the array lives on this device"), array.len() as u64)
+            }))
+            .chain(scratch.map(|memory| binding(memory.wgpu(), job.scratch_bytes)))
+            .chain(flag.map(|flag| at(&flag.buffer, flag.offset, ShaderJob::ERROR_BYTES)));
+        let entry = |(i, resource)| wgpu::BindGroupEntry { binding: i as u32, resource };
+        let entries: Vec<_> = resources.enumerate().map(entry).collect();
+        self.wgpu.create_bind_group(&wgpu::BindGroupDescriptor {
+            label: Some(job.label),
+            layout: &pipeline.get_bind_group_layout(0),
+            entries: &entries,
+        })
+    }
+}
+
+/// Records the dispatches of a job.
+fn record(
+    encoder: &mut wgpu::CommandEncoder,
+    job: &ShaderJob,
+    pipeline: &wgpu::ComputePipeline,
+    group: &wgpu::BindGroup,
+    uniforms: &Uniforms,
+    flag: Option<&Flag>,
+) {
+    if let Some(Flag { own: Some((memory, _)), .. }) = flag {
+        // It may have served before.
+        encoder.clear_buffer(memory.wgpu(), 0, None);
+    }
+    let mut pass =
+        encoder.begin_compute_pass(&wgpu::ComputePassDescriptor { label: Some(job.label), timestamp_writes: None });
+    pass.set_pipeline(pipeline);
+    for (i, dispatch) in job.dispatches.iter().enumerate() {
+        let [x, y, z] = dispatch.workgroups;
+        if x > 0 && y > 0 && z > 0 {
+            pass.set_bind_group(0, group, &[(uniforms.stride * i as u64) as u32]);
+            pass.dispatch_workgroups(x, y, z);
+        }
+    }
+}
+
+/// Binds bytes of a buffer.
+fn at(buffer: &wgpu::Buffer, offset: u64, bytes: u64) -> wgpu::BindingResource<'_> {
+    wgpu::BindingResource::Buffer(wgpu::BufferBinding { buffer, offset, size: wgpu::BufferSize::new(bytes) })
+}
+
+/// The error flag of a launch.
+struct Flag {
+    buffer: wgpu::Buffer,
+    offset: u64,
+    /// Its memory and what looks at it, unless the program does.
+    own: Option<(Memory, Check)>,
+}
+
+impl Flag {
+    fn new(gpu: &Arc<Gpu>, check: Check) -> Result<Flag> {
+        Ok(match gpu.flag(check)? {
+            Ok((buffer, offset)) => Flag { buffer, offset, own: None },
+            Err(check) => {
+                let memory = gpu.buffer(ShaderJob::ERROR_BYTES, false)?;
+                Flag { buffer: memory.wgpu().clone(), offset: 0, own: Some((memory, check)) }
+            }
+        })
+    }
+}
+
+/// The uniform bytes of all dispatches in one buffer.
+struct Uniforms {
+    buffer: wgpu::Buffer,
+    /// Where they begin.
+    offset: u64,
+    /// Bytes of one dispatch.
+    size: u64,
+    /// Distance in bytes between the uniforms of consecutive dispatches.
+    stride: u64,
+    /// The buffer's memory, if nothing else is in it.
+    _own: Option<Memory>,
+}
+
+impl Uniforms {
+    fn new(gpu: &Arc<Gpu>, job: &ShaderJob) -> Result<Uniforms> {
+        let longest = job.dispatches.iter().map(|dispatch| dispatch.uniform.len()).max().unwrap_or(0);
+        let size = (longest as u64).max(16).next_multiple_of(16);
+        let stride = size.next_multiple_of(gpu.wgpu.limits().min_uniform_buffer_offset_alignment.into());
+        let mut bytes = vec![0; (stride as usize) * job.dispatches.len()];
+        for (place, dispatch) in bytes.chunks_exact_mut(stride as usize).zip(job.dispatches) {
+            place[..dispatch.uniform.len()].copy_from_slice(&dispatch.uniform);
+        }
+        if let Some((buffer, offset)) = gpu.uniforms(&bytes)? {
+            return Ok(Uniforms { buffer, offset, size, stride, _own: None });
+        }
+        let memory = gpu.buffer(bytes.len() as u64, false)?;
+        // Nothing is recorded that uses it.
+        memory.upload(&bytes)?;
+        Ok(Uniforms { buffer: memory.wgpu().clone(), offset: 0, size, stride, _own: Some(memory) })
+    }
+}

@@ -1,0 +1,304 @@
+//! Kernels on a wgpu device: shaders of their lowered form, and the dispatches of a launch.
+use super::job::{Dispatch, ERROR_WORDS, ShaderJob};
+use super::program::Program;
+use crate::devices::client::Client;
+use crate::devices::counters::SHADERS;
+use crate::devices::runtime::multiples;
+use crate::devices::runtime::{Executable, Geometry, Launch, described};
+use crate::devices::source::Source;
+use crate::disk;
+use crate::error::{Error, Result};
+use crate::timeline;
+use pallas_codegen::interp::walk::step_refused;
+use pallas_codegen::passes::resume::resume;
+use pallas_codegen::target::Target;
+use pallas_codegen::wgsl::{self, HEADER_WORDS, Iterations};
+use pallas_ir::{At, Diag, Kernel, Literal, Loc, OperandKind};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Maximum bytes of scratch of one dispatch; a launch that needs more is split into several.
+const SCRATCH_BYTES: u64 = 64 << 20;
+
+/// The conditions that a shader is emitted for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Form {
+    target: Target,
+    /// A bit for each dimension: 1 where its extent is a multiple of four in the call.
+    multiples: u64,
+    /// True if each dispatch runs a range of the sequential axes.
+    resumed: bool,
+}
+
+/// The shaders of a kernel. Clients with equal targets share them; pipelines are cached per device.
+pub(super) struct Shaders {
+    source: Arc<Source>,
+    forms: Mutex<Vec<(Form, Arc<Program>)>>,
+}
+
+impl Executable for Shaders {
+    fn memory_needed(&self, client: &Client, geometry: &Geometry) -> Result<u64> {
+        let results = self.source.traced.operands.iter().zip(&geometry.shapes);
+        let results = results.filter(|(o, _)| matches!(o.kind, OperandKind::Output { alias: None, .. }));
+        let bytes = results.map(|(o, shape)| shape.iter().product::<usize>() as u64 * o.dtype.bytes() as u64);
+        Ok(bytes.sum::<u64>() + self.plan(client, geometry, &[])?.scratch_bytes)
+    }
+
+    fn bytes(&self) -> u64 {
+        // A driver's pipeline takes about ten times the bytes of its text.
+        let forms = self.forms.lock().unwrap_or_else(PoisonError::into_inner);
+        forms.iter().map(|(_, program)| program.text.len() as u64 * 11).sum()
+    }
+
+    /// Returns before the device has finished, except where the driver's loop limit or the step of a loop must be
+    /// checked.
+    unsafe fn run(&self, client: &Client, launch: &Launch<'_>) -> Result<()> {
+        let kernel = launch.kernel;
+        let Planned { shader, dispatches, scratch_bytes } = self.plan(client, launch.geometry, launch.params)?;
+        let array = |&(id, written): &(u32, bool)| (launch.buffers[id as usize].expect("arrays have memory"), written);
+        let bindings: Vec<_> = shader.bindings.iter().map(array).collect();
+        let gpu = client.gpu_runtime().expect("the client is a GPU's");
+        let job = ShaderJob {
+            label: &kernel.name,
+            wgsl: &shader.text,
+            trusted: true,
+            workgroup: shader.threads,
+            bindings: &bindings,
+            dispatches: &dispatches,
+            scratch_bytes,
+            error_flag: shader.error_flag,
+        };
+        let describe = || described(kernel, launch.geometry);
+        let limit = client.target().max_loop_iterations.unwrap_or_default();
+        let (source, is_sequential, at) = (self.source.clone(), !launch.geometry.sequential.is_empty(), launch.at);
+        let device = client.device().to_string();
+        let check = Box::new(move |[stopped, line, step, _]: [u32; ERROR_WORDS]| {
+            let kernel = &source.traced;
+            if line != 0 {
+                let loc = kernel.locs.iter().find(|loc| loc.line == line).copied().unwrap_or(at);
+                let message = step_refused(i64::from(step as i32));
+                return Err(Error::kernel(&kernel.name, loc, "", Diag::new("step", At::Op, message, "")));
+            }
+            if stopped != 0 {
+                let what = if is_sequential { "one sequential step of a program" } else { "a program" };
+                let message = format!("{what} needs the {limit} loop iterations after which {device} stops it");
+                let help = "use smaller blocks or shorter loops, a newer driver, or the CPU";
+                return Err(Error::kernel(&kernel.name, Loc::NONE, "", Diag::new("loop-limit", At::Op, message, help)));
+            }
+            Ok(())
+        });
+        // SAFETY: shaders of this crate's compiler clamp each access that it has not proven, and count the turns of loops.
+        let run = || unsafe { gpu.run(&job, check) }.map_err(|e| blamed(e, &shader.text, kernel, launch.at));
+        timeline::span(timeline::Kind::Launch, describe, run)
+    }
+}
+
+/// The shader of a launch and its dispatches.
+struct Planned {
+    shader: Arc<Program>,
+    dispatches: Vec<Dispatch>,
+    /// The scratch of the dispatch that needs most.
+    scratch_bytes: u64,
+}
+
+impl Shaders {
+    pub(super) fn new(source: Arc<Source>) -> Shaders {
+        Shaders { source, forms: Mutex::default() }
+    }
+
+    fn plan(&self, client: &Client, geometry: &Geometry, params: &[Option<Literal>]) -> Result<Planned> {
+        // Both forms have the same operands and dimensions; a shader from disk needs no lowered form, so use the traced
+        // one.
+        let (target, multiples) = (*client.target(), multiples(&self.source.traced, geometry));
+        let steps = &geometry.sequential;
+        let mut shader = self.shader(steps.len(), Form { target, multiples, resumed: false })?;
+        let mut ranges = vec![vec![]];
+        if let Some(limit) = target.max_loop_iterations
+            && !steps.is_empty()
+            && shader.iterations.total(steps) >= u64::from(limit)
+        {
+            shader = self.shader(steps.len(), Form { target, multiples, resumed: true })?;
+            ranges = split(&shader.iterations, steps, u64::from(limit) - 1);
+        }
+        let axis = u64::from(target.max_workgroups_per_axis);
+        let total: u64 = geometry.parallel.iter().map(|&n| n as u64).product();
+        let per_program = shader.scratch_words as u64 * 4;
+        let chunk = (SCRATCH_BYTES / per_program.max(1)).clamp(1, axis * axis).min(total);
+        let dispatches = dispatches(&shader, geometry, params, &ranges, [total, chunk, axis]);
+        Ok(Planned { shader, dispatches, scratch_bytes: per_program * chunk })
+    }
+
+    /// Returns the shader of a form: from memory, from disk, or emitted.
+    fn shader(&self, sequential: usize, form: Form) -> Result<Arc<Program>> {
+        let mut forms = self.forms.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, found)) = forms.iter().find(|(f, _)| *f == form) {
+            return Ok(found.clone());
+        }
+        let key = key(self.source.identity(), sequential, form);
+        let serves = |program: Program| program.serves(&self.source.traced, sequential).then_some(program);
+        let program = match disk::load(&key, serves) {
+            Some(found) => found,
+            None => {
+                SHADERS.fetch_add(1, Ordering::Relaxed);
+                let kernel = self.source.lowered();
+                let shader = match form.resumed {
+                    false => wgsl::emit(kernel, sequential, &form.target, form.multiples),
+                    true => wgsl::emit_resumed(&resume(kernel, sequential), sequential, &form.target, form.multiples),
+                };
+                let refused = |diag| Error::kernel(&kernel.name, Loc::NONE, "", diag);
+                let program = Program::from(shader.map_err(refused)?);
+                disk::save(&key, || &program);
+                program
+            }
+        };
+        let program = Arc::new(program);
+        forms.push((form, program.clone()));
+        Ok(program)
+    }
+}
+
+/// The error of a refused shader with the user's line: the line in the comment above the refused line of WGSL, else the
+/// kernel's own.
+fn blamed(error: Error, text: &str, traced: &Kernel, kernel: Loc) -> Error {
+    let Error::Shader { kernel: name, message, .. } = error else { return error };
+    let comment = |line: &str| line.trim_start().strip_prefix("// line ")?.split(':').next()?.parse::<u32>().ok();
+    let above = position(&message).and_then(|n| text.lines().take(n).filter_map(comment).last());
+    let known = above.and_then(|line| traced.locs.iter().find(|loc| loc.line == line));
+    Error::Shader { kernel: name, at: known.unwrap_or(&kernel).to_string(), message }
+}
+
+/// The line of WGSL that a compiler's message refers to: the first `:line:column` in it.
+fn position(message: &str) -> Option<usize> {
+    let parts: Vec<&str> = message.split(':').collect();
+    let column = |part: &str| part.starts_with(|c: char| c.is_ascii_digit());
+    parts.windows(2).skip(1).find_map(|two| two[0].parse().ok().filter(|_| column(two[1])))
+}
+
+/// The name of a shader on disk, from all that determines it.
+fn key(identity: &disk::Key, sequential: usize, form: Form) -> disk::Key {
+    identity.then("shader", &[&format!("{sequential} {form:?}")])
+}
+
+/// Ranges of the sequential axes, `from to` for each axis, outermost first. In each range a thread runs at most `limit`
+/// loop iterations, or a single step.
+fn split(iterations: &Iterations, steps: &[i64], limit: u64) -> Vec<Vec<u32>> {
+    fn axis(d: usize, of: (&Iterations, &[i64]), room: u64, outer: &mut Vec<u32>, out: &mut Vec<Vec<u32>>) {
+        let (iterations, steps) = of;
+        let deeper = Iterations { outside: iterations.axes[d], axes: iterations.axes[d + 1..].to_vec(), more: false };
+        let most = room / deeper.total(&steps[d + 1..]).max(1);
+        let last = d + 1 == steps.len();
+        let chunk = most.clamp(1, steps[d].max(1) as u64) as usize;
+        for from in (0..steps[d]).step_by(chunk) {
+            let bounds = outer.len();
+            outer.extend([from as u32, (from + chunk as i64).min(steps[d]) as u32]);
+            if most == 0 && !last {
+                axis(d + 1, of, room.saturating_sub(iterations.axes[d]), outer, out);
+            } else {
+                let rest = steps[d + 1..].iter().flat_map(|&n| [0, n as u32]);
+                out.push(outer.iter().copied().chain(rest).collect());
+            }
+            outer.truncate(bounds);
+        }
+    }
+    let mut out = vec![];
+    axis(0, (iterations, steps), limit.saturating_sub(iterations.outside), &mut vec![], &mut out);
+    out
+}
+
+/// Dispatches: for each part of the grid (`chunk` of `total` programs), all ranges of the sequential axes.
+fn dispatches(
+    shader: &Program,
+    geometry: &Geometry,
+    params: &[Option<Literal>],
+    ranges: &[Vec<u32>],
+    [total, chunk, axis]: [u64; 3],
+) -> Vec<Dispatch> {
+    let known: Vec<u32> = geometry
+        .parallel
+        .iter()
+        .chain(&geometry.sequential)
+        .chain(&geometry.sizes)
+        .map(|&n| n as u32)
+        .chain(shader.extents.iter().map(|&(id, axis)| geometry.shapes[id as usize][axis as usize] as u32))
+        .chain(params.iter().map(|p| p.map_or(0, |x| x.bits as u32)))
+        .collect();
+    let parts = (0..total.div_ceil(chunk.max(1))).map(|i| (i * chunk, chunk.min(total - i * chunk)));
+    parts
+        .flat_map(|part| ranges.iter().map(move |range| (part, range)))
+        .map(|((first, count), range)| {
+            let mut words = vec![0u32; HEADER_WORDS];
+            (words[0], words[1], words[2]) = (first as u32, total as u32, count as u32);
+            words.extend(known.iter().chain(range).chain(&shader.constants));
+            words.resize(words.len().next_multiple_of(4), 0);
+            let x = count.min(axis);
+            let uniform = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+            Dispatch { workgroups: [x as u32, count.div_ceil(x) as u32, 1], uniform }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pallas_codegen::target::Profile;
+
+    #[test]
+    fn a_refused_shader_is_blamed_on_the_line_it_comes_from() {
+        let own = |line| Loc { file: "k.rs", line, column: 5 };
+        let mut kernel = pallas_ir::Builder::new("k").finish();
+        kernel.locs = vec![own(3), own(4)];
+        let text = "fn main() {\n    // line 3: load\n    let a = 1;\n    // line 4: add\n    let b = wrong;\n}\n";
+        let check = |message: &str, expected: &str| {
+            let error = Error::Shader { kernel: "k".into(), at: String::new(), message: message.into() };
+            let Error::Shader { at, .. } = blamed(error, text, &kernel, own(1)) else { panic!("a shader's error") };
+            assert_eq!(at, expected, "{message}");
+        };
+        check("Shader 'k' parsing error: no definition\n  ┌─ wgsl:5:13\n  │\n5 │ let b = wrong;", "k.rs:4:5");
+        check("in k:3:1: unknown", "k.rs:3:5");
+        check("k:1:1: nothing above", "k.rs:1:5");
+        check("the driver's internal compiler: error 7", "k.rs:1:5");
+        let other = Error::Value { message: "x".into() };
+        assert_eq!(blamed(other.clone(), text, &kernel, own(1)), other);
+    }
+
+    #[test]
+    fn a_shader_for_anything_else_is_another_on_disk() {
+        let target = Target::webgpu();
+        let form = |target| Form { target, multiples: 0, resumed: false };
+        let (one, other) = (disk::Key::new("traced", &["one"]), disk::Key::new("traced", &["other"]));
+        let all = [
+            key(&one, 1, form(target)),
+            key(&other, 1, form(target)),
+            key(&one, 2, form(target)),
+            key(&one, 1, Form { resumed: true, ..form(target) }),
+            key(&one, 1, form(Target { profile: Profile::SimtCpu, ..target })),
+            key(&one, 1, form(Target { workgroup_bytes: 32 << 10, ..target })),
+            key(&one, 1, Form { multiples: 1, ..form(target) }),
+            key(&one, 1, form(Target { max_loop_iterations: Some(65_535), ..target })),
+        ];
+        let names: std::collections::BTreeSet<String> = all.iter().map(disk::Key::text).collect();
+        assert_eq!(names.len(), all.len());
+    }
+
+    #[test]
+    fn ranges_keep_to_the_limit_and_cover_every_step_once() {
+        let check = |outside, axes: &[u64], steps: &[i64], limit| {
+            let iterations = Iterations { outside, axes: axes.to_vec(), more: false };
+            let ranges = split(&iterations, steps, limit);
+            let covered: i64 =
+                ranges.iter().map(|r| r.chunks(2).map(|b| i64::from(b[1] - b[0])).product::<i64>()).sum();
+            assert_eq!(covered, steps.iter().product::<i64>(), "{ranges:?}");
+            let long = |r: &Vec<u32>| {
+                let own: Vec<i64> = r.chunks(2).map(|b| i64::from(b[1] - b[0])).collect();
+                iterations.total(&own) > limit && own.iter().any(|&n| n > 1)
+            };
+            assert!(!ranges.iter().any(long), "{ranges:?}");
+            ranges
+        };
+        assert_eq!(check(1, &[10], &[7], 31), [[0, 3], [3, 6], [6, 7]]);
+        assert_eq!(check(0, &[10], &[2], 5), [[0, 1], [1, 2]], "a single step may be longer");
+        assert_eq!(check(0, &[1, 10], &[4, 2], 50), [[0, 2, 0, 2], [2, 4, 0, 2]]);
+        assert_eq!(check(0, &[1, 10], &[2, 3], 21), [[0, 1, 0, 2], [0, 1, 2, 3], [1, 2, 0, 2], [1, 2, 2, 3]]);
+        assert!(check(5, &[1, 2, 3], &[5, 7, 11], 40).len() > 5);
+    }
+}

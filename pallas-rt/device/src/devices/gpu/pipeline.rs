@@ -1,0 +1,217 @@
+//! Shader text to compiled pipelines, cached. The only `unsafe` of `gpu`.
+use super::job::{ERROR_WORDS, ShaderJob};
+use super::runtime::{Caught, Gpu};
+use crate::devices::lru::Lru;
+use crate::devices::runtime::Runtime;
+use crate::disk::{self, Key};
+use crate::error::{Error, Result};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::Write;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Counts of pipelines and dispatches of a GPU client so far.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct GpuCounters {
+    /// Pipelines made; those that this client had already do not count.
+    pub pipelines_compiled: u64,
+    /// Pipelines among them that the driver made of a binary from disk.
+    pub binaries_reused: u64,
+    /// Dispatches submitted.
+    pub dispatches: u64,
+    /// Submissions to the queue, of launches, copies and clears; a jitted function's launches share one.
+    pub submissions: u64,
+}
+
+/// The compiled pipelines of a device by [`fingerprint`].
+pub(super) struct Pipelines {
+    ready: Lru<u128, Slot>,
+    compiled: AtomicU64,
+    reused: AtomicU64,
+    pub(super) dispatches: AtomicU64,
+    pub(super) submissions: AtomicU64,
+}
+
+/// Locked while compiling: threads that want the same pipeline wait for it, others do not.
+type Slot = Arc<Mutex<Option<wgpu::ComputePipeline>>>;
+
+impl Default for Pipelines {
+    fn default() -> Pipelines {
+        // The cache of kernels counts the bytes of pipelines, so they count 0 here.
+        let zero = AtomicU64::default;
+        Pipelines { ready: Lru::new(|_| 0), compiled: zero(), reused: zero(), dispatches: zero(), submissions: zero() }
+    }
+}
+
+impl Pipelines {
+    pub(super) fn counters(&self) -> GpuCounters {
+        GpuCounters {
+            pipelines_compiled: self.compiled.load(Relaxed),
+            binaries_reused: self.reused.load(Relaxed),
+            dispatches: self.dispatches.load(Relaxed),
+            submissions: self.submissions.load(Relaxed),
+        }
+    }
+}
+
+/// Identifies a pipeline on a device: its text, whether it is trusted, and what it binds.
+fn fingerprint(job: &ShaderJob) -> u128 {
+    let half = |salt: u64| {
+        let mut hasher = DefaultHasher::new();
+        salt.hash(&mut hasher);
+        (job.wgsl, job.trusted, job.scratch_bytes > 0, job.error_flag).hash(&mut hasher);
+        job.bindings.iter().for_each(|(_, written)| written.hash(&mut hasher));
+        u128::from(hasher.finish())
+    };
+    half(0) << 64 | half(1)
+}
+
+impl Gpu {
+    /// The pipeline of a job: compiled at its first use, then cached. A refused shader is not cached.
+    pub(super) fn pipeline(&self, job: &ShaderJob) -> Result<wgpu::ComputePipeline> {
+        let key = fingerprint(job);
+        let ready = &self.pipelines.ready;
+        let slot = ready.get(&key).unwrap_or_else(|| ready.insert(key, Slot::default()));
+        let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(pipeline) = &*slot {
+            return Ok(pipeline.clone());
+        }
+        let start = Instant::now();
+        let pipeline = self.compile(job)?;
+        self.pipelines.compiled.fetch_add(1, Relaxed);
+        log_compile(job, key, &self.device().id(), start.elapsed());
+        Ok(slot.insert(pipeline).clone())
+    }
+
+    /// With the driver's binary from disk where there is one; the binary it made is kept there.
+    fn compile(&self, job: &ShaderJob) -> Result<wgpu::ComputePipeline> {
+        self.alive()?;
+        let kept = disk::store().zip(self.binary_key(job));
+        let stored = kept.as_ref().and_then(|(store, key)| store.read(key));
+        let binary = kept.as_ref().and_then(|_| self.binary(stored.as_deref()));
+        let pipeline = self.create(job, binary.as_ref())?;
+        if let (Some((store, key)), Some(made)) = (kept, binary.and_then(|binary| binary.get_data())) {
+            // A driver that takes nothing of a binary makes its own.
+            if stored.is_some_and(|stored| stored == made) {
+                self.pipelines.reused.fetch_add(1, Relaxed);
+                store.hit(&key);
+            } else {
+                store.write(&key, &made);
+            }
+        }
+        Ok(pipeline)
+    }
+
+    /// The name of a binary on disk, from all that determines it; `None` if the driver does not provide binaries.
+    fn binary_key(&self, job: &ShaderJob) -> Option<Key> {
+        if !self.wgpu.features().contains(wgpu::Features::PIPELINE_CACHE) {
+            return None;
+        }
+        let info = self.wgpu.adapter_info();
+        let adapter = wgpu::util::pipeline_cache_key(&info)?;
+        let bound: Vec<bool> = job.storage().collect();
+        let form = format!("{} {bound:?}", job.trusted);
+        Some(Key::new("binary", &[&adapter, &info.name, &info.driver, &info.driver_info, &form, job.wgsl]))
+    }
+
+    /// A place for one pipeline's binary, with `stored` in it.
+    fn binary(&self, stored: Option<&[u8]>) -> Option<wgpu::PipelineCache> {
+        let label = Some("pallas");
+        let descriptor = wgpu::PipelineCacheDescriptor { label, data: stored, fallback: true };
+        // SAFETY: the bytes were given by `get_data` in a process that had this adapter and driver, which are part of
+        // their key, and their checksum was right. wgpu and the driver look at their own headers besides.
+        self.capture(|| unsafe { self.wgpu.create_pipeline_cache(&descriptor) }).ok()
+    }
+
+    fn create(&self, job: &ShaderJob, binary: Option<&wgpu::PipelineCache>) -> Result<wgpu::ComputePipeline> {
+        self.capture(|| {
+            let module = self.module(job);
+            let layout = self.layout(job);
+            self.wgpu.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
+                label: Some(job.label),
+                layout: Some(&layout),
+                module: &module,
+                entry_point: Some("main"),
+                compilation_options: wgpu::PipelineCompilationOptions {
+                    // Kernels write workgroup memory before they read it.
+                    zero_initialize_workgroup_memory: false,
+                    ..Default::default()
+                },
+                cache: binary,
+            })
+        })
+        .map_err(|caught| match (self.alive(), caught) {
+            (Err(lost), _) => lost,
+            (Ok(()), Caught::Memory(message) | Caught::Refused(message)) => {
+                Error::Shader { kernel: job.label.into(), at: String::new(), message }
+            }
+        })
+    }
+
+    fn module(&self, job: &ShaderJob) -> wgpu::ShaderModule {
+        let source = wgpu::ShaderSource::Wgsl(job.wgsl.into());
+        let descriptor = wgpu::ShaderModuleDescriptor { label: Some(job.label), source };
+        if !job.trusted {
+            return self.wgpu.create_shader_module(descriptor);
+        }
+        // SAFETY: who sets `trusted` has proven each access of the text within its binding, or clamped it, and each of
+        // its loops and divisions bounded.
+        unsafe { self.wgpu.create_shader_module_trusted(descriptor, wgpu::ShaderRuntimeChecks::unchecked()) }
+    }
+
+    /// Made from the job rather than from the text, so that a binding the text does not use keeps its number.
+    fn layout(&self, job: &ShaderJob) -> wgpu::PipelineLayout {
+        let buffer = |binding, ty, has_dynamic_offset| wgpu::BindGroupLayoutEntry {
+            binding,
+            visibility: wgpu::ShaderStages::COMPUTE,
+            ty: wgpu::BindingType::Buffer { ty, has_dynamic_offset, min_binding_size: None },
+            count: None,
+        };
+        let mut entries = vec![buffer(0, wgpu::BufferBindingType::Uniform, true)];
+        for writable in job.storage() {
+            let ty = wgpu::BufferBindingType::Storage { read_only: !writable };
+            entries.push(buffer(entries.len() as u32, ty, false));
+        }
+        let group = self
+            .wgpu
+            .create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor { label: Some(job.label), entries: &entries });
+        self.wgpu.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
+            label: Some(job.label),
+            bind_group_layouts: &[Some(&group)],
+            immediate_size: 0,
+        })
+    }
+}
+
+impl ShaderJob<'_> {
+    /// Its storage bindings in order, from binding 1: whether each is written. Arrays, then scratch, then the error flag.
+    pub(super) fn storage(&self) -> impl Iterator<Item = bool> {
+        let own = usize::from(self.scratch_bytes > 0) + usize::from(self.error_flag);
+        self.bindings.iter().map(|&(_, written)| written).chain(std::iter::repeat_n(true, own))
+    }
+
+    /// Bytes of the error flag.
+    pub(super) const ERROR_BYTES: u64 = ERROR_WORDS as u64 * 4;
+}
+
+/// Leave to use wgpu's experimental features, for devices whose cooperative matrices kernels use.
+pub(super) fn experimental() -> wgpu::ExperimentalFeatures {
+    // SAFETY: we know that these features may have bugs. Of them shaders use cooperative matrices alone, in control flow
+    // that all threads of a workgroup share, within arrays whose ends we know.
+    unsafe { wgpu::ExperimentalFeatures::enabled() }
+}
+
+/// With `PALLAS_LOG_COMPILES=1`, a line on standard error for each compiled pipeline.
+fn log_compile(job: &ShaderJob, key: u128, device: &str, took: Duration) {
+    static WANTED: LazyLock<bool> =
+        LazyLock::new(|| std::env::var("PALLAS_LOG_COMPILES").is_ok_and(|value| value == "1"));
+    if *WANTED {
+        let (ms, lines) = (took.as_secs_f64() * 1e3, job.wgsl.lines().count());
+        let line =
+            format!("pallas: compiled {} for {device} in {ms:.1} ms ({lines} lines, {:016x})", job.label, key as u64);
+        // A closed standard error is no reason to fail a launch.
+        let _ = writeln!(std::io::stderr(), "{line}");
+    }
+}

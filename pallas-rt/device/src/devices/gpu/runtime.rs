@@ -1,0 +1,191 @@
+//! One wgpu device and its queue, and how its errors become ours.
+use super::commands::Programs;
+use super::launch::Shaders;
+use super::memory::Block;
+use super::pipeline::Pipelines;
+use super::turn::Turn;
+use crate::devices::ledger::Ledger;
+use crate::devices::memory::physical_bytes;
+use crate::devices::name::Device;
+use crate::devices::reuse::Stock;
+use crate::devices::runtime::{Executable, First, Runtime, Storage};
+use crate::devices::source::Source;
+use crate::error::{Error, Result};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+/// The runtime of one device. Every method may be called from several threads.
+pub struct Gpu {
+    device: Device,
+    pub(super) wgpu: wgpu::Device,
+    pub(super) queue: wgpu::Queue,
+    ledger: Arc<Ledger>,
+    pub(super) stock: Stock<Block>,
+    pub(super) pipelines: Pipelines,
+    pub(super) programs: Programs,
+    trouble: Arc<Trouble>,
+    /// Held while the fields above are dropped.
+    last: Option<Turn>,
+}
+
+impl Drop for Gpu {
+    fn drop(&mut self) {
+        self.last = self.turn();
+    }
+}
+
+/// Errors that the driver reports outside of our calls.
+#[derive(Default)]
+pub(super) struct Trouble {
+    /// Why the device is gone.
+    lost: OnceLock<String>,
+    /// The first error that no scope caught, until somebody waits and gets it.
+    stray: Mutex<Option<String>>,
+}
+
+/// An error that wgpu reported during a call.
+pub(super) enum Caught {
+    /// The device has no memory for it.
+    Memory(String),
+    /// Anything else: a refused shader, an invalid binding.
+    Refused(String),
+}
+
+impl Gpu {
+    /// A runtime around a device of the user's own, whose callbacks stay the user's.
+    pub(super) fn around(device: Device, wgpu: wgpu::Device, queue: wgpu::Queue) -> Gpu {
+        // A software adapter's memory is the host's; how much a graphics card has, no interface says.
+        let limit = if device.software { physical_bytes() } else { u64::MAX };
+        let ledger = Ledger::new(device.to_string(), limit);
+        let stock = Stock::new(ledger.clone());
+        let (pipelines, programs, trouble) = (Pipelines::default(), Programs::default(), Arc::default());
+        Gpu { device, wgpu, queue, ledger, stock, pipelines, programs, trouble, last: None }
+    }
+
+    /// A runtime that owns its device: the driver's reports go to us, where wgpu would panic.
+    pub(super) fn owning(device: Device, wgpu: wgpu::Device, queue: wgpu::Queue) -> Gpu {
+        let gpu = Gpu::around(device, wgpu, queue);
+        let trouble = gpu.trouble.clone();
+        gpu.wgpu.on_uncaptured_error(Arc::new(move |error| {
+            trouble.stray.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error.to_string());
+        }));
+        let trouble = gpu.trouble.clone();
+        gpu.wgpu.set_device_lost_callback(move |reason, message| {
+            trouble.lost.get_or_init(|| format!("{reason:?} {message}").trim().to_string());
+        });
+        gpu
+    }
+
+    /// Waits for this thread's turn to call wgpu, on an adapter that allows one thread at a time.
+    pub(super) fn turn(&self) -> Option<Turn> {
+        (self.device.api == Device::GL).then(Turn::take)
+    }
+
+    /// Refuses to go on without a device.
+    pub(super) fn alive(&self) -> Result<()> {
+        match self.trouble.lost.get() {
+            None => Ok(()),
+            Some(message) => Err(Error::DeviceLost { device: self.device.to_string(), message: message.clone() }),
+        }
+    }
+
+    /// Remembers that the device is gone, and says so.
+    pub(super) fn lose(&self, message: String) -> Error {
+        let message = self.trouble.lost.get_or_init(|| message).clone();
+        Error::DeviceLost { device: self.device.to_string(), message }
+    }
+
+    /// Runs wgpu calls and returns the first error they reported on this thread.
+    pub(super) fn capture<T>(&self, calls: impl FnOnce() -> T) -> std::result::Result<T, Caught> {
+        let _turn = self.turn();
+        let memory = self.wgpu.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
+        let internal = self.wgpu.push_error_scope(wgpu::ErrorFilter::Internal);
+        let validation = self.wgpu.push_error_scope(wgpu::ErrorFilter::Validation);
+        let value = calls();
+        // On native platforms the reports are there when the call returns; nothing is waited for.
+        let validation = pollster::block_on(validation.pop());
+        let internal = pollster::block_on(internal.pop());
+        if let Some(error) = pollster::block_on(memory.pop()) {
+            return Err(Caught::Memory(error.to_string()));
+        }
+        match validation.or(internal) {
+            Some(error) => Err(Caught::Refused(error.to_string().trim().to_string())),
+            None => Ok(value),
+        }
+    }
+
+    /// As [`Gpu::capture`], for calls where an error has no better name than what was being done.
+    pub(super) fn attempt<T>(&self, action: &str, calls: impl FnOnce() -> T) -> Result<T> {
+        self.alive()?;
+        self.capture(calls).map_err(|caught| match caught {
+            Caught::Memory(cause) => self.ledger.refused(0, format!("no memory to {action}: {cause}")),
+            Caught::Refused(message) => self.failure(action, message),
+        })
+    }
+
+    /// The driver's words about something it refused; a lost device explains any of them.
+    pub(super) fn failure(&self, action: &str, message: String) -> Error {
+        match self.alive() {
+            Err(lost) => lost,
+            Ok(()) => Error::Driver { action: action.into(), device: self.device.to_string(), message },
+        }
+    }
+
+    /// Lets wgpu do its housekeeping, waiting as `kind` says.
+    pub(super) fn poll(&self, kind: wgpu::PollType) -> Result<()> {
+        self.alive()?;
+        let _turn = self.turn();
+        // wgpu panics where polling meets a lost device; it holds no lock of ours then.
+        match catch_unwind(AssertUnwindSafe(|| self.wgpu.poll(kind))) {
+            Ok(Ok(_)) => self.alive(),
+            Ok(Err(error)) => Err(self.failure("wait for its work", error.to_string())),
+            Err(_) => Err(self.lose("it failed while its work was waited for".into())),
+        }
+    }
+}
+
+impl Runtime for Gpu {
+    fn device(&self) -> &Device {
+        &self.device
+    }
+
+    fn ledger(&self) -> &Arc<Ledger> {
+        &self.ledger
+    }
+
+    fn allocate(self: Arc<Self>, bytes: usize, first: First) -> Result<Storage> {
+        Ok(Storage::Device(Box::new(self.buffer(bytes as u64, first == First::Zeros)?)))
+    }
+
+    fn release_kept_memory(&self) {
+        let _turn = self.turn();
+        self.stock.clear();
+    }
+
+    fn wait(&self) -> Result<()> {
+        self.flush()?;
+        self.poll(wgpu::PollType::wait_indefinitely())?;
+        match self.trouble.stray.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            None => Ok(()),
+            Some(message) => Err(self.failure("run earlier work", message)),
+        }
+    }
+
+    #[cfg(feature = "mesh")]
+    fn begin_program(&self) {
+        self.begin();
+    }
+
+    #[cfg(feature = "mesh")]
+    fn end_program(&self) -> Result<()> {
+        self.end()
+    }
+
+    fn is_lost(&self) -> bool {
+        self.trouble.lost.get().is_some()
+    }
+
+    fn compile(&self, source: Arc<Source>) -> Box<dyn Executable> {
+        Box::new(Shaders::new(source))
+    }
+}

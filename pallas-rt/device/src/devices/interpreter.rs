@@ -1,0 +1,83 @@
+//! The strict interpreter: runs the tile IR as traced, or, operation by operation, the body that it was traced from.
+use super::client::Client;
+use super::runtime::{Executable, Geometry, Launch, described, outputs};
+use super::source::Source;
+use crate::error::Result;
+use crate::timeline;
+use pallas_codegen::interp::{self, Argument, Data, Fault, Machine, walk};
+use pallas_ir::{Kernel, OperandKind};
+use std::sync::Arc;
+
+/// A kernel as traced.
+pub(super) struct Traced(pub(super) Arc<Source>);
+
+impl Executable for Traced {
+    fn memory_needed(&self, _: &Client, _: &Geometry) -> Result<u64> {
+        Ok(memory_needed(&self.0.traced))
+    }
+
+    fn bytes(&self) -> u64 {
+        0
+    }
+
+    unsafe fn run(&self, client: &Client, launch: &Launch<'_>) -> Result<()> {
+        timeline::span(
+            timeline::Kind::Launch,
+            || described(launch.kernel, launch.geometry),
+            || {
+                let mut machine = machine(client, &self.0.traced, launch)?;
+                walk::run(&mut machine)?;
+                // SAFETY: the caller has exclusive access to the outputs.
+                unsafe { finish(machine, launch) }
+            },
+        )
+    }
+}
+
+/// For each element of a tile the value and a flag that it is defined; for scratch also the programs that read and
+/// wrote it.
+fn memory_needed(kernel: &Kernel) -> u64 {
+    let tiles = kernel.values.iter().filter(|ty| !ty.is_scalar());
+    let scratch = kernel.operands.iter().filter(|o| o.kind == OperandKind::Scratch);
+    let bytes = |elements: usize, each: usize| elements as u64 * each as u64;
+    let tiles: u64 = tiles.map(|ty| bytes(ty.elements(), ty.dtype.bytes() + 1)).sum();
+    tiles + scratch.map(|o| bytes(o.block_shape().iter().product(), o.dtype.bytes() + 9)).sum::<u64>()
+}
+
+/// Returns a machine with copies of the launch's inputs. Refuses tiles and scratch that exceed the client's memory
+/// limit.
+pub fn machine(client: &Client, kernel: &Arc<Kernel>, launch: &Launch<'_>) -> Result<Machine> {
+    client.check_room(&kernel.name, memory_needed(kernel))?;
+    let geometry = launch.geometry;
+    let mut arguments = vec![];
+    for (i, operand) in kernel.operands.iter().enumerate() {
+        let shape = geometry.shapes[i].clone();
+        arguments.push(match (&operand.kind, launch.buffers[i], launch.params[i]) {
+            (OperandKind::Param, _, Some(x)) => Argument::Param(x),
+            (OperandKind::Input | OperandKind::Prefetch, Some(buffer), _) => {
+                Argument::Array(shape, Data::from_bytes(operand.dtype, &buffer.contents()?))
+            }
+            _ => Argument::Fresh(shape),
+        });
+    }
+    Ok(Machine::new(kernel.clone(), geometry.sizes.clone(), geometry.grid.clone(), arguments))
+}
+
+/// Ends a launch: writes the outputs to their buffers and prints what the kernel printed.
+///
+/// # Errors
+/// An element of an output that no program wrote.
+///
+/// # Safety
+/// That of [`Executable::run`].
+pub unsafe fn finish(machine: Machine, launch: &Launch<'_>) -> Result<()> {
+    // An element that was never written has no line but the kernel's.
+    let (data, log) = machine.finish().map_err(|fault| Fault { loc: launch.at, ..fault })?;
+    interp::print(&log);
+    for (i, data) in outputs(launch.kernel).zip(data) {
+        let buffer = launch.buffers[i].expect("outputs have memory");
+        // SAFETY: the caller has exclusive access to the outputs.
+        unsafe { buffer.overwrite(&data.to_bytes()) };
+    }
+    Ok(())
+}

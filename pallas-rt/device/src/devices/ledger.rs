@@ -1,0 +1,102 @@
+//! Accounting of a device's memory, and its limit.
+use crate::error::{Error, Result};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Memory of a client, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct MemoryStats {
+    /// Held by living arrays and scratch.
+    pub in_use: u64,
+    /// The most that was ever in use.
+    pub peak: u64,
+    /// Freed, and kept to be used again.
+    pub kept: u64,
+    /// The most that may be in use.
+    pub limit: u64,
+}
+
+/// The account of one client's memory.
+#[derive(Debug)]
+pub struct Ledger {
+    device: String,
+    /// The memory in use, its peak and the limit.
+    account: Mutex<MemoryStats>,
+    /// Total of the blocks in the client's stock; written by the stock, here for the statistics.
+    pub kept: AtomicU64,
+}
+
+impl Ledger {
+    pub fn new(device: String, limit: u64) -> Arc<Self> {
+        let account = Mutex::new(MemoryStats { limit, ..MemoryStats::default() });
+        Arc::new(Ledger { device, account, kept: AtomicU64::new(0) })
+    }
+
+    /// Books `bytes` until the reservation is dropped.
+    ///
+    /// # Errors
+    /// [`Error::Memory`] if that exceeds the limit; nothing is booked then.
+    pub fn reserve(self: &Arc<Self>, bytes: u64) -> Result<Reservation> {
+        let mut account = self.account();
+        let total = account.in_use.saturating_add(bytes);
+        if total > account.limit {
+            return Err(self.refusal(&account, bytes, None));
+        }
+        account.in_use = total;
+        account.peak = account.peak.max(total);
+        Ok(Reservation { ledger: self.clone(), bytes })
+    }
+
+    /// The error for an allocation within the limit that the system refused, in its words.
+    pub fn refused(&self, bytes: u64, cause: String) -> Error {
+        self.refusal(&self.account(), bytes, Some(cause))
+    }
+
+    pub fn set_limit(&self, bytes: u64) {
+        self.account().limit = bytes;
+    }
+
+    pub fn stats(&self) -> MemoryStats {
+        MemoryStats { kept: self.kept.load(Relaxed), ..*self.account() }
+    }
+
+    fn refusal(&self, account: &MemoryStats, asked: u64, cause: Option<String>) -> Error {
+        Error::Memory { asked, limit: account.limit, in_use: account.in_use, device: self.device.clone(), cause }
+    }
+
+    /// A thread that panicked while booking left the numbers consistent: each is written in one step.
+    fn account(&self) -> MutexGuard<'_, MemoryStats> {
+        self.account.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Bytes booked in a ledger; given back on drop.
+#[derive(Debug)]
+pub struct Reservation {
+    ledger: Arc<Ledger>,
+    bytes: u64,
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.ledger.account().in_use -= self.bytes;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reservation_beyond_the_limit_books_nothing() {
+        let ledger = Ledger::new("cpu".into(), 100);
+        let held = ledger.reserve(60).expect("within the limit");
+        let refused = ledger.reserve(41).expect_err("beyond the limit");
+        let expected = Error::Memory { asked: 41, limit: 100, in_use: 60, device: "cpu".into(), cause: None };
+        assert_eq!(refused, expected);
+        assert!(ledger.reserve(u64::MAX).is_err(), "the sum must not wrap");
+        drop(held);
+        assert_eq!(ledger.stats(), MemoryStats { in_use: 0, peak: 60, kept: 0, limit: 100 });
+    }
+}

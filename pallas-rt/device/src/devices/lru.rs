@@ -1,0 +1,149 @@
+//! A cache with limits that evicts the least recently used entries.
+use super::counters::EVICTIONS;
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Limits of the compiled kernels that this process keeps; see [`set_cache_limits`]. A kernel that was evicted is compiled
+/// again when it is called.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CacheLimits {
+    /// Maximum number of kernels; on each GPU also of pipelines.
+    pub kernels: usize,
+    /// Maximum bytes of tile IR, plans, machine code and shaders, estimated.
+    pub bytes: u64,
+}
+
+impl CacheLimits {
+    const DEFAULT: CacheLimits = CacheLimits { kernels: 4096, bytes: 512 << 20 };
+}
+
+impl Default for CacheLimits {
+    /// 4,096 kernels and 512 MiB.
+    fn default() -> CacheLimits {
+        CacheLimits::DEFAULT
+    }
+}
+
+static LIMITS: Mutex<CacheLimits> = Mutex::new(CacheLimits::DEFAULT);
+
+/// Sets the limits of compiled kernels, which apply from the next compilation on. The least recently used kernels are
+/// evicted first; [`counters`](crate::counters) counts evictions.
+///
+/// ```
+/// use pallas_rt::{CacheLimits, set_cache_limits};
+/// set_cache_limits(CacheLimits { bytes: 256 << 20, ..CacheLimits::default() });
+/// ```
+pub fn set_cache_limits(limits: CacheLimits) {
+    *LIMITS.lock().unwrap_or_else(PoisonError::into_inner) = limits;
+}
+
+/// Values by key.
+pub struct Lru<K, V> {
+    entries: Mutex<Entries<K, V>>,
+    /// Returns the bytes of a value, which may grow while it is kept.
+    weigh: fn(&V) -> u64,
+}
+
+struct Entries<K, V> {
+    slots: HashMap<K, (u64, V)>,
+    /// Number of lookups, used as the time of a use.
+    now: u64,
+    /// Insertions since all values were weighed.
+    unweighed: usize,
+}
+
+impl<K: Clone + Eq + Hash, V: Clone> Lru<K, V> {
+    /// A cache without entries, whose values have this number of bytes.
+    pub fn new(weigh: fn(&V) -> u64) -> Self {
+        Lru { entries: Mutex::new(Entries { slots: HashMap::new(), now: 0, unweighed: 0 }), weigh }
+    }
+
+    /// Returns the value of a key, and marks it as used.
+    pub fn get(&self, key: &K) -> Option<V> {
+        let mut entries = self.entries();
+        entries.now += 1;
+        let now = entries.now;
+        let (used, value) = entries.slots.get_mut(key)?;
+        *used = now;
+        Some(value.clone())
+    }
+
+    /// Inserts a value unless the key already has one. Returns the value that is kept.
+    pub fn insert(&self, key: K, value: V) -> V {
+        let mut entries = self.entries();
+        entries.now += 1;
+        let now = entries.now;
+        let kept = entries.slots.entry(key).or_insert((now, value));
+        kept.0 = now;
+        let kept = kept.1.clone();
+        self.shrink(&mut entries);
+        kept
+    }
+
+    /// Drops the entries for which `keep` is false.
+    #[cfg(feature = "mesh")]
+    pub fn retain(&self, keep: impl Fn(&K) -> bool) {
+        let mut gone = vec![];
+        let mut entries = self.entries();
+        let keys: Vec<K> = entries.slots.keys().filter(|key| !keep(key)).cloned().collect();
+        gone.extend(keys.iter().map(|key| entries.slots.remove_entry(key)));
+        drop(entries);
+        // Values are dropped without the lock.
+        drop(gone);
+    }
+
+    /// Evicts entries until the limits hold, except the one used last.
+    fn shrink(&self, entries: &mut Entries<K, V>) {
+        let limits = *LIMITS.lock().unwrap_or_else(PoisonError::into_inner);
+        // Computing the size reads every entry: it is done after as many insertions as keep that in proportion to them.
+        entries.unweighed += 1;
+        let weighed = entries.slots.len() > limits.kernels || entries.unweighed >= (entries.slots.len() / 2).max(8);
+        let mut bytes = 0;
+        if weighed {
+            entries.unweighed = 0;
+            bytes = entries.slots.values().map(|(_, v)| (self.weigh)(v)).sum();
+        }
+        while entries.slots.len() > 1 && (entries.slots.len() > limits.kernels || bytes > limits.bytes) {
+            let oldest = entries.slots.iter().min_by_key(|(_, (used, _))| *used).map(|(key, _)| key.clone());
+            let Some((_, value)) = oldest.and_then(|key| entries.slots.remove(&key)) else { return };
+            bytes = bytes.saturating_sub((self.weigh)(&value));
+            EVICTIONS.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Number of entries.
+    pub fn len(&self) -> usize {
+        self.entries().slots.len()
+    }
+
+    /// A panic elsewhere leaves all entries complete, so a poisoned lock can be used.
+    fn entries(&self) -> MutexGuard<'_, Entries<K, V>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_recently_used_leave_first() {
+        let cache = Lru::new(|bytes: &u64| *bytes);
+        let most = CacheLimits::DEFAULT.kernels;
+        for key in 0..most {
+            cache.insert(key, 1);
+        }
+        assert_eq!((cache.get(&0), cache.len()), (Some(1), most));
+        cache.insert(most, 1);
+        assert_eq!((cache.get(&0), cache.get(&1), cache.len()), (Some(1), None, most), "0 was used after 1");
+        assert_eq!(cache.insert(0, 7), 1, "the first value stays");
+        let heavy = Lru::new(|bytes: &u64| *bytes);
+        for key in 0..64 {
+            heavy.insert(key, CacheLimits::DEFAULT.bytes / 4);
+        }
+        assert!((1..=12).contains(&heavy.len()), "{} entries of a quarter of the bytes", heavy.len());
+        assert!(heavy.get(&63).is_some());
+    }
+}

@@ -1,0 +1,54 @@
+//! Devices, their memory, and the runtimes that launch kernels on them. Modules, each after those that it depends on:
+//!
+//! - `name`: names and kinds of devices;
+//! - `ledger`: memory in use, and its limit;
+//! - `reuse`: freed blocks kept for the next allocation, by size class;
+//! - `queue`: launches of the CPU that continue after their call returns; `memory`: host blocks, and elements as bytes;
+//! - `counters`: counts of traces, compilations and launches; `lru`: a cache with limits;
+//! - `source`: a traced kernel with its lowered form, from disk if it is stored there;
+//! - `runtime`: the trait that every kind of device implements;
+//! - `cpu`, `interpreter`: kernels compiled for them; `host`: the runtime and the memory of both;
+//! - `gpu`: the wgpu runtime, or, in a build without it, functions that return errors;
+//! - `client`: one device with its memory; `choice`: the device by name, by environment, or the best one;
+//! - `buffer`: bytes on a device;
+//! - `sequence`: many launches of the CPU as one.
+#[allow(unsafe_code, reason = "the interpreter overwrites outputs")]
+mod buffer;
+mod choice;
+mod client;
+mod counters;
+#[allow(unsafe_code, reason = "vouches for the memory of launches")]
+mod cpu;
+#[cfg(feature = "gpu")]
+pub mod gpu;
+#[cfg(not(feature = "gpu"))]
+#[path = "no_gpu.rs"]
+mod gpu;
+mod host;
+#[allow(unsafe_code, reason = "overwrites outputs")]
+pub mod interpreter;
+mod ledger;
+mod lru;
+#[allow(unsafe_code, reason = "allocates, and sees elements as bytes")]
+pub mod memory;
+mod name;
+#[allow(unsafe_code, reason = "work goes on that uses raw memory")]
+mod queue;
+mod reuse;
+#[allow(unsafe_code, reason = "launches trust their caller with memory")]
+mod runtime;
+#[cfg(feature = "mesh")]
+#[allow(unsafe_code, reason = "work goes on that uses raw memory")]
+pub mod sequence;
+pub mod source;
+
+pub use buffer::{Buffer, BufferMut};
+pub use client::Client;
+pub use counters::{CACHE_HITS, Counters, JIT_CALLS, JIT_COMPILES, JIT_TRACES, LAUNCHES, TRACES, counters};
+#[cfg(feature = "gpu")]
+pub use gpu::GpuCounters;
+pub use ledger::MemoryStats;
+pub use lru::{CacheLimits, Lru, set_cache_limits};
+pub use name::{Device, DeviceKind};
+pub use runtime::{ByOperand, Executable, Geometry, Launch, inputs, multiples, outputs};
+pub use source::Source;

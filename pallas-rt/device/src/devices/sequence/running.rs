@@ -1,0 +1,433 @@
+//! A run of a sequence.
+use super::{Action, Devices, HostCall, Launching, Sequence, Slot, Start, Turning, lock, rayon_threads};
+use crate::collective::{Collectives, ResolvedCollective, Started};
+use crate::devices::cpu;
+use crate::devices::ledger::Ledger;
+use crate::devices::runtime::described;
+use crate::error::{Error, Result};
+use crate::timeline;
+use pallas_codegen::cpu::team::{self, Alone, Threads};
+use pallas_codegen::raw;
+use smallvec::SmallVec;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+
+/// Numbers of devices.
+type Active = SmallVec<[usize; 8]>;
+
+/// A step of a loop or branch with exchanges.
+struct Decision {
+    /// What decides about it.
+    what: &'static str,
+    /// By position in the mesh, the number that decides, and whether the device takes the step.
+    of: Vec<(i32, bool)>,
+}
+
+/// A run for the devices of one participant.
+pub(super) struct Running<'a> {
+    table: &'a mut [Start],
+    /// Slots of each device.
+    slots: usize,
+    devices: usize,
+    /// The devices of the participant that take the next action, in ascending order: all of them, but in a loop or branch.
+    active: Active,
+    /// The innermost loop or branch with exchanges. All participants take the steps that some device takes.
+    decision: Option<Decision>,
+    participant: &'a dyn Collectives,
+    /// Compares what decides about a step with other participants.
+    agreement: Option<&'a Arc<ResolvedCollective>>,
+    /// Exchanges that have begun, by number.
+    started: Vec<Option<Started>>,
+    ledger: &'a Ledger,
+    on: &'a dyn Threads,
+    /// True in loops and branches whose launches were not counted before.
+    counts: bool,
+    launches: u64,
+}
+
+impl<'a> Running<'a> {
+    /// A run of a sequence with the tables of a participant's devices.
+    pub(super) fn new(
+        sequence: &'a Sequence,
+        table: &'a mut [Start],
+        participant: &'a dyn Collectives,
+        ledger: &'a Ledger,
+        on: &'a dyn Threads,
+    ) -> Running<'a> {
+        let agreement = match &sequence.devices {
+            Devices::Here { are_threads: true, agreement, .. } | Devices::Some { agreement, .. } => Some(agreement),
+            Devices::One | Devices::Here { are_threads: false, .. } => None,
+        };
+        let started = (0..sequence.exchanges).map(|_| None).collect();
+        let (slots, devices) = (sequence.slots, participant.positions().len());
+        let active = (0..devices).collect();
+        let (decision, counts, launches) = (None, false, 0);
+        Running {
+            table,
+            slots,
+            devices,
+            active,
+            decision,
+            participant,
+            agreement,
+            started,
+            ledger,
+            on,
+            counts,
+            launches,
+        }
+    }
+
+    /// Launches that were not counted before.
+    pub(super) fn launches(&self) -> u64 {
+        self.launches
+    }
+
+    /// Runs a kernel on each device: long launches of several devices at once, or each with all threads.
+    ///
+    /// # Safety
+    /// As for [`all`](Running::all).
+    unsafe fn launch(&mut self, launch: &Launching) -> Result<()> {
+        let Launching { kernel, executable, geometry, params, operands } = launch;
+        let active = &self.active[..];
+        self.launches += if self.counts { active.len() as u64 } else { 0 };
+        let (table, slots, ledger) = (&*self.table, self.slots, self.ledger);
+        let one = |device: usize, on: &dyn Threads| {
+            let start = |i: usize| operands[i].map_or(std::ptr::null_mut(), |slot| table[device * slots + slot.0].0);
+            // SAFETY: the caller's.
+            let run = || unsafe { cpu::execute(executable, geometry, params, ledger, on, start) };
+            timeline::span(timeline::Kind::Launch, || described(kernel, geometry), run)
+        };
+        if active.is_empty() {
+            return Ok(());
+        }
+        let threads = rayon_threads().min(active.len());
+        let work = executable.work(&geometry.parallel).saturating_mul(active.len());
+        // Shares of whole devices are equal, or nearly so.
+        let is_even = active.len().is_multiple_of(threads) || active.len() >= 4 * threads;
+        if threads < 2 || !is_even || work < self.on.least_work() {
+            return active.iter().try_for_each(|&device| one(device, self.on));
+        }
+        let (next, failed) = (AtomicUsize::new(0), Mutex::new(None));
+        self.on.share(threads, &|_| {
+            let taken = std::iter::from_fn(|| active.get(next.fetch_add(1, Relaxed)).copied());
+            for device in taken {
+                if let Err(error) = one(device, &Alone) {
+                    // That of the first device counts, as in turn.
+                    let mut failed = lock(&failed);
+                    if failed.as_ref().is_none_or(|(first, _)| device < *first) {
+                        *failed = Some((device, error));
+                    }
+                }
+            }
+        });
+        lock(&failed).take().map_or(Ok(()), |(_, error)| Err(error))
+    }
+
+    /// # Safety
+    /// The slots have memory for the actions, which nobody else uses.
+    pub(super) unsafe fn all(&mut self, actions: &[Action]) -> Result<()> {
+        for action in actions {
+            // SAFETY: the caller's.
+            unsafe { self.one(action)? };
+        }
+        Ok(())
+    }
+
+    /// # Safety
+    /// As for [`all`](Running::all).
+    unsafe fn one(&mut self, action: &Action) -> Result<()> {
+        // SAFETY: the caller's: slots that are written share no memory with others of the same action.
+        unsafe {
+            match action {
+                Action::Launch(launch) => self.launch(launch)?,
+                Action::Copy { from, to, bytes } => {
+                    for &device in &self.active {
+                        team::copy(self.on, self.start(device, *from), self.start(device, *to), *bytes);
+                    }
+                }
+                Action::Fill { to, bytes } => {
+                    for &device in &self.active {
+                        self.start(device, *to).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+                    }
+                }
+                Action::Start { from, to, bytes, collective, .. } if !collective.communicates() => {
+                    for &device in &self.active {
+                        let own = from
+                            .map_or(&[][..], |(slot, bytes)| raw::slice(self.start(device, slot).cast_const(), bytes));
+                        let result = raw::slice_mut(self.start(device, *to), *bytes);
+                        collective.fill(collective.number(self.participant.positions()[device]), |_| own, result);
+                    }
+                }
+                Action::Start { from, to, bytes, collective, number } => {
+                    self.whole_groups(collective)?;
+                    let operands: Vec<&[u8]> = match from {
+                        Some((slot, bytes)) => self.contents(*slot, *bytes),
+                        None => vec![&[]; self.devices],
+                    };
+                    let step = self.participant.next_step();
+                    if self.participant.overlaps() {
+                        self.started[*number] = Some(self.participant.start(collective, step, &operands)?);
+                    } else {
+                        let mut unused = self.for_others(*bytes);
+                        let mut results = self.contents_mut(*to, *bytes, &mut unused);
+                        self.participant.exchange(collective, step, &operands, &mut results)?;
+                    }
+                }
+                Action::Finish { to, bytes, number } => {
+                    if let Some(started) = self.started[*number].take() {
+                        let mut unused = self.for_others(*bytes);
+                        self.participant.finish(started, &mut self.contents_mut(*to, *bytes, &mut unused))?;
+                    }
+                }
+                Action::For { length, counter, turning, body } => {
+                    self.enter(turning);
+                    for step in 0..*length {
+                        for &device in &self.active {
+                            self.start(device, *counter).cast::<i32>().write(step as i32);
+                        }
+                        self.all(body)?;
+                        self.turn(turning);
+                    }
+                    self.leave(turning);
+                }
+                Action::While { condition, holds, turning, body, exchanges: false } => {
+                    self.enter(turning);
+                    let counts = std::mem::replace(&mut self.counts, true);
+                    let all = self.active.clone();
+                    loop {
+                        self.all(condition)?;
+                        let mut active = std::mem::take(&mut self.active);
+                        active.retain(|device| self.start(*device, *holds).read() != 0);
+                        self.active = active;
+                        if self.active.is_empty() {
+                            break;
+                        }
+                        self.all(body)?;
+                        self.turn(turning);
+                    }
+                    (self.active, self.counts) = (all, counts);
+                    self.leave(turning);
+                }
+                Action::While { condition, holds, turning, body, exchanges: true } => {
+                    self.enter(turning);
+                    let counts = std::mem::replace(&mut self.counts, true);
+                    let (all, outer) = (self.active.clone(), self.decision.take());
+                    let mut takes = self.takes(outer.as_ref());
+                    loop {
+                        self.all(condition)?;
+                        let numbers =
+                            self.numbers(|running, device| i32::from(running.start(device, *holds).read()))?;
+                        takes.iter_mut().zip(&numbers).for_each(|(takes, number)| *takes &= *number != 0);
+                        if !takes.contains(&true) {
+                            break;
+                        }
+                        self.decide("the condition of a loop", &all, &numbers, &takes);
+                        self.all(body)?;
+                        self.turn(turning);
+                    }
+                    (self.active, self.decision, self.counts) = (all, outer, counts);
+                    self.leave(turning);
+                }
+                Action::Case { index, branches, exchanges: false } => {
+                    let last = branches.len() as i32 - 1;
+                    let all = self.active.clone();
+                    // Before any branch runs, which may overwrite the number.
+                    let number = |&device: &usize| self.start(device, *index).cast::<i32>().read().clamp(0, last);
+                    let numbers: SmallVec<[i32; 8]> = all.iter().map(number).collect();
+                    let counts = std::mem::replace(&mut self.counts, true);
+                    for (number, branch) in (0..).zip(branches) {
+                        let own = all.iter().zip(&numbers).filter(|(_, own)| **own == number);
+                        self.active = own.map(|(&device, _)| device).collect();
+                        if !self.active.is_empty() {
+                            self.all(branch)?;
+                        }
+                    }
+                    (self.active, self.counts) = (all, counts);
+                }
+                Action::Case { index, branches, exchanges: true } => {
+                    let last = branches.len() as i32 - 1;
+                    let numbers = self
+                        .numbers(|running, device| running.start(device, *index).cast::<i32>().read().clamp(0, last))?;
+                    let counts = std::mem::replace(&mut self.counts, true);
+                    let (all, outer) = (self.active.clone(), self.decision.take());
+                    let takes = self.takes(outer.as_ref());
+                    for (number, branch) in (0..).zip(branches) {
+                        let own: Vec<bool> =
+                            takes.iter().zip(&numbers).map(|(takes, n)| *takes && *n == number).collect();
+                        if own.contains(&true) {
+                            self.decide("the number of a branch", &all, &numbers, &own);
+                            self.all(branch)?;
+                        }
+                    }
+                    (self.active, self.decision, self.counts) = (all, outer, counts);
+                }
+                Action::Call { from, to, call } => self.call(from, to, call)?,
+                Action::Show { from, bytes, show } => {
+                    if self.participant.positions()[0] == 0 && self.active.first() == Some(&0) {
+                        show(raw::slice(self.start(0, *from), *bytes))?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Calls a function of the host for each device that takes part; once for those with the same operands.
+    ///
+    /// # Safety
+    /// The slots have memory of these bytes, which nobody else uses meanwhile.
+    unsafe fn call(&self, from: &[(Slot, usize)], to: &[(Slot, usize)], call: &HostCall) -> Result<()> {
+        let mut operands: Vec<Vec<&[u8]>> = vec![];
+        let mut results = vec![];
+        for &device in &self.active {
+            // SAFETY: the caller's; results lie apart from operands.
+            let operand =
+                |&(slot, bytes): &(Slot, usize)| unsafe { raw::slice(self.start(device, slot).cast_const(), bytes) };
+            let own: Vec<&[u8]> = from.iter().map(operand).collect();
+            let number = match operands.iter().position(|known| *known == own) {
+                Some(number) => number,
+                None => {
+                    results.push(call(&own)?);
+                    operands.push(own);
+                    results.len() - 1
+                }
+            };
+            for (&(slot, bytes), made) in to.iter().zip(&results[number]) {
+                assert_eq!(made.len(), bytes, "a result of a callback has the bytes of its type");
+                // SAFETY: the caller's.
+                unsafe { self.start(device, slot).copy_from_nonoverlapping(made.as_ptr(), bytes) };
+            }
+        }
+        Ok(())
+    }
+
+    /// The contents of a slot on each device.
+    ///
+    /// # Safety
+    /// The slots have this memory, which nobody writes meanwhile.
+    unsafe fn contents<'m>(&self, slot: Slot, bytes: usize) -> Vec<&'m [u8]> {
+        // SAFETY: the caller's.
+        let one = |device| unsafe { raw::slice(self.start(device, slot).cast_const(), bytes) };
+        (0..self.devices).map(one).collect()
+    }
+
+    /// Memory for the results of the devices that take no part in the next action: theirs may hold what they still need.
+    fn for_others(&self, bytes: usize) -> Vec<Vec<u8>> {
+        (0..self.devices - self.active.len()).map(|_| vec![0; bytes]).collect()
+    }
+
+    /// The contents of a slot on each device that takes part, for writing, and `unused` for the others.
+    ///
+    /// # Safety
+    /// The slots have this memory, which nobody else uses meanwhile.
+    unsafe fn contents_mut<'m>(&self, slot: Slot, bytes: usize, unused: &'m mut [Vec<u8>]) -> Vec<&'m mut [u8]> {
+        let mut unused = unused.iter_mut();
+        let mut one = |device: usize| match self.active.contains(&device) {
+            // SAFETY: the caller's.
+            true => unsafe { raw::slice_mut(self.start(device, slot), bytes) },
+            false => unused.next().expect("one for each").as_mut_slice(),
+        };
+        (0..self.devices).map(&mut one).collect()
+    }
+
+    /// By position, the number that a device has.
+    ///
+    /// # Errors
+    /// Another participant takes part in no more exchanges.
+    fn numbers(&self, of: impl Fn(&Self, usize) -> i32) -> Result<Vec<i32>> {
+        let own: Vec<i32> = (0..self.devices).map(|device| of(self, device)).collect();
+        let Some(agreement) = self.agreement else { return Ok(own) };
+        let own: Vec<[u8; 4]> = own.into_iter().map(i32::to_ne_bytes).collect();
+        let own: Vec<&[u8]> = own.iter().map(|number| &number[..]).collect();
+        let mut found = vec![vec![0; agreement.gives().bytes()]; self.devices];
+        let mut each: Vec<&mut [u8]> = found.iter_mut().map(|all| &mut all[..]).collect();
+        self.participant.exchange(agreement, self.participant.next_step(), &own, &mut each)?;
+        Ok(found[0].as_chunks::<4>().0.iter().map(|&number| i32::from_ne_bytes(number)).collect())
+    }
+
+    /// By position, whether a device takes the step in which the present action is.
+    fn takes(&self, outer: Option<&Decision>) -> Vec<bool> {
+        match (outer, self.agreement) {
+            (Some(outer), _) => outer.of.iter().map(|(_, takes)| *takes).collect(),
+            (None, None) => vec![true; self.devices],
+            (None, Some(agreement)) => vec![true; agreement.group(0).len()],
+        }
+    }
+
+    /// Lets those devices of `all` take the next step that do so.
+    fn decide(&mut self, what: &'static str, all: &Active, numbers: &[i32], takes: &[bool]) {
+        let positions = self.participant.positions();
+        self.active = all.iter().copied().filter(|&device| takes[positions[device]]).collect();
+        let of = numbers.iter().copied().zip(takes.iter().copied()).collect();
+        self.decision = Some(Decision { what, of });
+    }
+
+    /// Checks that of the groups of an exchange all devices take the step or none. All participants know what others do.
+    ///
+    /// # Errors
+    /// Some do and some do not.
+    fn whole_groups(&self, collective: &ResolvedCollective) -> Result<()> {
+        let Some(Decision { what, of }) = &self.decision else { return Ok(()) };
+        for first in (0..of.len()).filter(|&position| collective.number(position) == 0) {
+            let differs = |&&device: &&usize| of[device].1 != of[first].1;
+            if let Some(&device) = collective.group(first).iter().find(differs) {
+                return Err(Error::Varies { what, device, expected: of[first].0, found: of[device].0 });
+            }
+        }
+        Ok(())
+    }
+
+    fn start(&self, device: usize, slot: Slot) -> *mut u8 {
+        self.table[device * self.slots + slot.0].0
+    }
+
+    /// The tables of the devices that take the next action.
+    fn tables(&mut self) -> impl Iterator<Item = &mut [Start]> {
+        let active = &self.active;
+        let all = self.table.chunks_mut(self.slots.max(1)).enumerate();
+        all.filter(|(device, _)| active.contains(device)).map(|(_, table)| table)
+    }
+
+    fn enter(&mut self, turning: &Turning) {
+        for table in self.tables() {
+            for &(from, to) in &turning.enter {
+                table[to.0] = table[from.0];
+            }
+        }
+    }
+
+    fn turn(&mut self, turning: &Turning) {
+        for table in self.tables() {
+            let moved: SmallVec<[Start; 16]> = turning.turn.iter().map(|(from, _)| table[from.0]).collect();
+            turning.turn.iter().zip(moved).for_each(|(&(_, to), start)| table[to.0] = start);
+        }
+    }
+
+    /// # Safety
+    /// The slots have memory of these bytes, in which nothing lies but what belongs into one of them.
+    unsafe fn leave(&mut self, turning: &Turning) {
+        let all = &turning.leave;
+        for table in self.tables() {
+            for (i, &(outer, inner, bytes)) in all.iter().enumerate() {
+                let (to, from) = (table[outer.0].0, table[inner.0].0);
+                if to == from {
+                    continue;
+                }
+                // What lies there belongs to a later slot, or to none.
+                let in_the_way = all[i + 1..].iter().find(|(_, other, _)| table[other.0].0 == to);
+                // SAFETY: the caller's: two places of one loop lie apart.
+                unsafe {
+                    match in_the_way {
+                        Some(&(_, other, _)) => {
+                            std::ptr::swap_nonoverlapping(to, from, bytes);
+                            table[other.0] = Start(from);
+                        }
+                        None => from.copy_to_nonoverlapping(to, bytes),
+                    }
+                }
+                table[inner.0] = Start(to);
+            }
+        }
+    }
+}

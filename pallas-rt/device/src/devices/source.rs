@@ -1,0 +1,120 @@
+//! A kernel as traced, with the lowered form that backends read, which is stored on disk.
+//!
+//! The CPU's plan is not stored: computing it from the lowered form takes less time than reading it.
+use super::counters::PASSES;
+use crate::disk::{self, Key};
+use crate::timeline;
+use pallas_codegen::{cpu, passes};
+use pallas_ir::{Kernel, Loc, Operand, RegionId, Semantics};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
+
+/// A kernel as the input of device compilers.
+#[derive(Debug)]
+pub struct Source {
+    /// The traced form, which the interpreter runs.
+    pub traced: Arc<Kernel>,
+    /// The sizes by which the CPU's backend chooses.
+    pub sizes: &'static cpu::Sizes,
+    /// Its text, where that was made already.
+    text: Option<Arc<str>>,
+    /// The lowered form, which backends read. A shader that is stored on disk does not need it.
+    lowered: OnceLock<Arc<Kernel>>,
+    identity: OnceLock<Key>,
+}
+
+impl Source {
+    /// A traced kernel, not lowered yet.
+    pub fn new(kernel: Kernel, sizes: &'static cpu::Sizes) -> Source {
+        Source { traced: Arc::new(kernel), sizes, text: None, lowered: OnceLock::new(), identity: OnceLock::new() }
+    }
+
+    /// .. whose text this is.
+    #[cfg(feature = "mesh")]
+    pub fn printed(kernel: Kernel, text: Arc<str>, sizes: &'static cpu::Sizes) -> Source {
+        debug_assert_eq!(*text, *kernel.to_string());
+        Source { text: Some(text), ..Source::new(kernel, sizes) }
+    }
+
+    /// The lowered form: from disk, or by running the passes.
+    pub fn lowered(&self) -> &Arc<Kernel> {
+        self.lowered.get_or_init(|| {
+            let key = self.identity().then("lowered", &[]);
+            Arc::new(disk::load(&key, |stored| read(stored, &self.traced)).unwrap_or_else(|| {
+                PASSES.fetch_add(passes::PIPELINE.len() as u64, Ordering::Relaxed);
+                let lowered = timeline::compiling(|| passes::run(&self.traced));
+                disk::save(&key, || stored(&self.traced, &lowered));
+                lowered
+            }))
+        })
+    }
+
+    /// The key of everything that is derived from this kernel on disk: the tile IR as traced, and the user's lines.
+    pub fn identity(&self) -> &Key {
+        self.identity.get_or_init(|| {
+            let text = self.text.clone().unwrap_or_else(|| self.traced.to_string().into());
+            Key::new("traced", &[&text, &lines(&self.traced)])
+        })
+    }
+}
+
+/// A lowered kernel.
+#[derive(Serialize, Deserialize)]
+pub struct Lowered {
+    /// The text.
+    pub text: String,
+    /// For each instruction in the order of the text, an instruction of the traced kernel with the same line, if there
+    /// is one.
+    pub lines: Vec<Option<usize>>,
+}
+
+/// Returns a stored kernel if a backend may run it in place of `traced`: it is in lowered form, and has the same
+/// operands, dimensions, parallel axes and steps.
+pub fn read(stored: Lowered, traced: &Kernel) -> Option<Kernel> {
+    let mut kernel: Kernel = stored.text.parse().ok()?;
+    pallas_ir::verify_lowered(&kernel).ok()?;
+    let alike = |(a, b): (&Operand, &Operand)| *a == Operand { map: None, ..b.clone() };
+    let parallel = traced.grid.iter().filter(|axis| axis.semantics == Semantics::Parallel);
+    let sequential = traced.grid.iter().filter(|axis| axis.semantics == Semantics::Arbitrary).map(|axis| &axis.extent);
+    let steps = sequential.chain(&traced.steps);
+    let same = kernel.operands.len() == traced.operands.len()
+        && kernel.operands.iter().zip(&traced.operands).all(alike)
+        && kernel.dims == traced.dims
+        && kernel.grid.iter().eq(parallel)
+        && kernel.steps.iter().eq(steps);
+    let order = order(&kernel);
+    if !same || order.len() != stored.lines.len() {
+        return None;
+    }
+    for (at, line) in order.into_iter().zip(stored.lines) {
+        kernel.locs[at] = match line {
+            Some(line) => *traced.locs.get(line)?,
+            None => Loc::NONE,
+        };
+    }
+    Some(kernel)
+}
+
+/// Returns the lowered form of `traced`, to be stored.
+pub fn stored(traced: &Kernel, lowered: &Kernel) -> Lowered {
+    let place = |loc: &Loc| (loc.file, loc.line, loc.column);
+    let known: BTreeMap<_, usize> = traced.locs.iter().map(place).zip(0..).collect();
+    let lines = order(lowered).into_iter().map(|at| known.get(&place(&lowered.locs[at])).copied()).collect();
+    Lowered { text: lowered.to_string(), lines }
+}
+
+/// The kernel's instructions in the order of its text.
+fn order(kernel: &Kernel) -> Vec<usize> {
+    let mut order = vec![];
+    let mut region = |r: RegionId| kernel.walk(r, &mut |i, _| order.push(i.index()));
+    kernel.operands.iter().filter_map(|o| o.map).for_each(&mut region);
+    region(kernel.body);
+    order
+}
+
+/// The user's lines of a kernel's instructions.
+pub fn lines(kernel: &Kernel) -> String {
+    order(kernel).into_iter().map(|at| format!("{}\n", kernel.locs[at])).collect()
+}

@@ -1,0 +1,91 @@
+//! The name of an entry: a hash of all that it follows from.
+use sha2::{Digest, Sha256};
+
+/// Of the files' layout.
+const FORMAT: &str = "2";
+
+/// A hash of everything that determines an entry.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Key {
+    kind: &'static str,
+    hash: [u8; 32],
+}
+
+impl Key {
+    /// Of something of this kind that follows from `parts`, made by these very sources.
+    pub fn new(kind: &'static str, parts: &[&str]) -> Key {
+        let versions = [FORMAT, env!("CARGO_PKG_VERSION"), env!("PALLAS_SOURCES"), pallas_ir::VERSION];
+        Key::of(versions, kind, parts)
+    }
+    fn of(versions: [&str; 4], kind: &'static str, parts: &[&str]) -> Key {
+        let mut hasher = Sha256::new();
+        for part in versions.iter().chain(&[kind]).chain(parts) {
+            // With its length, so that no two lists of parts run together.
+            hasher.update((part.len() as u64).to_le_bytes());
+            hasher.update(part.as_bytes());
+        }
+        Key { kind, hash: hasher.finalize().into() }
+    }
+    /// Of something that follows from what this key names, and from `parts`.
+    pub fn then(&self, kind: &'static str, parts: &[&str]) -> Key {
+        let own = self.text();
+        let parts: Vec<&str> = std::iter::once(own.as_str()).chain(parts.iter().copied()).collect();
+        Key::new(kind, &parts)
+    }
+    /// The hash as text.
+    pub fn text(&self) -> String {
+        hex::encode(self.hash)
+    }
+    /// The file's name.
+    pub(super) fn file(&self) -> String {
+        format!("{}-{}", self.kind, self.text())
+    }
+    /// Returns true if a file name is that of an entry.
+    pub(super) fn names(file: &str) -> bool {
+        let (kind, hash) = file.rsplit_once('-').unwrap_or_default();
+        let is_hash = hash.len() == 64 && hash.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+        is_hash && !kind.is_empty() && kind.bytes().all(|b| b.is_ascii_lowercase())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_do_not_run_together() {
+        let key = |parts: &[&str]| Key::new("kernel", parts);
+        assert_eq!(key(&["ab", "c"]), key(&["ab", "c"]));
+        assert_ne!(key(&["ab", "c"]), key(&["a", "bc"]));
+        assert_ne!(key(&["ab", ""]), key(&["ab"]));
+        assert_ne!(Key::new("shader", &["ab"]), key(&["ab"]));
+        assert_ne!(key(&["ab"]).then("shader", &["c"]), key(&["ab"]).then("shader", &["d"]));
+        assert_eq!(key(&[]).text().len(), 64);
+    }
+
+    #[test]
+    fn another_version_of_anything_has_other_entries() {
+        let mut keys = vec![Key::of(["1", "0.1.0", "abc", "0.1.0"], "kernel", &["ab"])];
+        for at in 0..4 {
+            let mut versions = ["1", "0.1.0", "abc", "0.1.0"];
+            versions[at] = "next";
+            keys.push(Key::of(versions, "kernel", &["ab"]));
+        }
+        let different: std::collections::BTreeSet<String> = keys.iter().map(Key::file).collect();
+        assert_eq!(different.len(), 5);
+    }
+
+    #[test]
+    fn entries_are_known_by_their_names() {
+        let check = |name: &str, expected| assert_eq!(Key::names(name), expected, "{name}");
+        let own = Key::new("kernel", &[]).file();
+        check(&own, true);
+        check(&own[..own.len() - 1], false);
+        check(&own.to_uppercase(), false);
+        check(&own["kernel".len()..], false);
+        check(&own["kernel-".len()..], false);
+        check(&format!("{own}.bak"), false);
+        check("thesis-final.pdf", false);
+        check("unfinished-12-0-99", false);
+    }
+}

@@ -1,0 +1,194 @@
+//! The folder of entries, decided once: by the program, by the environment, or as the user's cache folder.
+use super::store::{Store, Writers};
+use crate::error::{Bytes, Error, Result};
+use serde::Serialize;
+use std::fmt;
+use std::panic::Location;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+const FOLDER: &str = "PALLAS_CACHE_DIR";
+const LIMIT: &str = "PALLAS_CACHE_MIB";
+const POLICY: &str = "PALLAS_CACHE_POLICY";
+/// Bytes of entries kept, unless told otherwise.
+const KEPT: u64 = 256 << 20;
+
+/// The place of compiled kernels and tuning results that outlive the process.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[non_exhaustive]
+pub enum DiskCache {
+    /// Nowhere.
+    Off,
+    /// In a folder that any number of processes read and write at once. It is created for this user alone when the first entry is written. A folder of another user, or
+    /// one that others may write to, is not used, since entries become machine code.
+    At {
+        /// The folder.
+        folder: PathBuf,
+        /// Bytes; beyond them the entries that were not used for longest are deleted.
+        limit: u64,
+    },
+    /// In such a folder, which one process writes: the first that opens it. Others read it, which is logged once.
+    SingleWriter {
+        /// The folder.
+        folder: PathBuf,
+        /// As for [`At`](DiskCache::At).
+        limit: u64,
+    },
+    /// In such a folder, which this process only reads.
+    Reader {
+        /// The folder.
+        folder: PathBuf,
+        /// The largest entry that is read, in bytes.
+        limit: u64,
+    },
+}
+
+impl fmt::Display for DiskCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DiskCache::Off => f.write_str("off"),
+            DiskCache::At { folder, limit } => write!(f, "{}, {}", folder.display(), Bytes(*limit)),
+            DiskCache::SingleWriter { folder, limit } => {
+                write!(f, "{}, {}, a single writer", folder.display(), Bytes(*limit))
+            }
+            DiskCache::Reader { folder, .. } => write!(f, "{}, read only", folder.display()),
+        }
+    }
+}
+
+impl DiskCache {
+    /// The choice of the environment: `PALLAS_CACHE_DIR` is a folder or `off`, `PALLAS_CACHE_MIB` the limit in MiB,
+    /// `PALLAS_CACHE_POLICY` is `shared`, `single_writer` or `read_only`. The defaults are `pallas` in the user's cache
+    /// folder (`~/.cache` on Linux), 256 MiB and `shared`.
+    ///
+    /// # Errors
+    /// [`Error::Environment`] for a limit that is no number, or another policy.
+    pub fn from_env() -> Result<DiskCache> {
+        let folder = match std::env::var_os(FOLDER) {
+            Some(value) if value == "off" => return Ok(DiskCache::Off),
+            Some(value) if !value.is_empty() => Some(PathBuf::from(value)),
+            _ => dirs::cache_dir().map(|folder| folder.join("pallas")),
+        };
+        let limit = match std::env::var(LIMIT) {
+            Err(_) => KEPT,
+            Ok(value) => match value.parse::<u64>() {
+                Ok(mib) => mib.saturating_mul(1 << 20),
+                Err(_) => return Err(Error::Environment { variable: LIMIT, value, allowed: "a number of MiB" }),
+            },
+        };
+        let Some(folder) = folder else { return Ok(DiskCache::Off) };
+        match std::env::var(POLICY).as_deref() {
+            Err(_) | Ok("" | "shared") => Ok(DiskCache::At { folder, limit }),
+            Ok("single_writer") => Ok(DiskCache::SingleWriter { folder, limit }),
+            Ok("read_only") => Ok(DiskCache::Reader { folder, limit }),
+            Ok(value) => {
+                let allowed = "shared, single_writer, read_only";
+                Err(Error::Environment { variable: POLICY, value: value.into(), allowed })
+            }
+        }
+    }
+
+    /// The same folder for a process that only reads it.
+    #[cfg(feature = "mpi")]
+    pub fn read_only(self) -> DiskCache {
+        match self {
+            DiskCache::Off => DiskCache::Off,
+            DiskCache::At { folder, limit }
+            | DiskCache::SingleWriter { folder, limit }
+            | DiskCache::Reader { folder, limit } => DiskCache::Reader { folder, limit },
+        }
+    }
+
+    fn store(&self) -> Option<Store> {
+        let (folder, limit, writers) = match self {
+            DiskCache::Off => return None,
+            DiskCache::At { folder, limit } => (folder, limit, Writers::All),
+            DiskCache::SingleWriter { folder, limit } => (folder, limit, Writers::One),
+            DiskCache::Reader { folder, limit } => (folder, limit, Writers::Others),
+        };
+        Some(Store::written_by(writers, folder.clone(), *limit))
+    }
+
+    fn folder(&self) -> Option<&PathBuf> {
+        match self {
+            DiskCache::Off => None,
+            DiskCache::At { folder, .. }
+            | DiskCache::SingleWriter { folder, .. }
+            | DiskCache::Reader { folder, .. } => Some(folder),
+        }
+    }
+}
+
+/// The decision, and its origin.
+struct Settled {
+    cache: DiskCache,
+    store: Option<Store>,
+    by: String,
+}
+
+static SETTLED: OnceLock<Settled> = OnceLock::new();
+
+fn settled(cache: DiskCache, by: String) -> &'static Settled {
+    SETTLED.get_or_init(|| {
+        let store = cache.store();
+        Settled { cache, store, by }
+    })
+}
+
+/// Decides where compiled kernels and tuned choices are kept, before the first array is made or the first kernel is
+/// called; else [`DiskCache::from_env`] does. It is a part of the [startup configuration](crate::startup::StartupConfig).
+///
+/// # Errors
+/// [`Error::Settled`] once something else was decided; it names the call, or the first use.
+/// [`Error::File`] for a folder of another user, or one that others may write to.
+#[track_caller]
+pub fn set_disk_cache(cache: DiskCache) -> Result<()> {
+    decide(&cache, &format!("`set_disk_cache` at {}", Location::caller()))
+}
+
+/// As [`set_disk_cache`], decided by this use.
+pub fn decide(cache: &DiskCache, by: &str) -> Result<()> {
+    if let Some(folder) = cache.folder()
+        && folder.exists()
+        && !super::own::is_private(folder)
+        && SETTLED.get().is_none()
+    {
+        let message = "others can write to this folder, so kernels read from it could be anybody's: \
+                       choose a folder of this user's own, or `chmod go-w` it";
+        return Err(Error::File { path: folder.display().to_string(), message: message.into() });
+    }
+    agree(cache, by)
+}
+
+/// As [`decide`], for what the environment says: a folder that cannot be used is no reason to fail.
+pub fn agree(cache: &DiskCache, by: &str) -> Result<()> {
+    let now = settled(cache.clone(), by.to_string());
+    if now.cache == *cache {
+        return Ok(());
+    }
+    Err(Error::Settled { what: "where compiled kernels are kept on disk", by: now.by.clone() })
+}
+
+/// The cache that is decided, or else that of the environment.
+pub fn chosen() -> Result<DiskCache> {
+    disk_cache().map_or_else(DiskCache::from_env, Ok)
+}
+
+/// Returns the place of compiled kernels and tuning results, if it is decided.
+pub fn disk_cache() -> Option<DiskCache> {
+    SETTLED.get().map(|settled| settled.cache.clone())
+}
+
+/// Takes the environment's word, if nothing is decided yet; `by` names the first use.
+pub(super) fn settle(by: impl FnOnce() -> String) -> Result<()> {
+    if SETTLED.get().is_none() {
+        settled(DiskCache::from_env()?, by());
+    }
+    Ok(())
+}
+
+/// The entries, unless they are off.
+pub fn store() -> Option<&'static Store> {
+    settle(|| "the first compiled kernel".into()).ok()?;
+    SETTLED.get()?.store.as_ref()
+}

@@ -1,0 +1,26 @@
+//! Devices, their memory and queues, what is kept on disk, and engines that exchange arrays among devices.
+//!
+//! `pallas-rt` exports what users see; nothing else here is theirs to import. No module knows an array's type, a graph or a
+//! kernel of a user. Modules, each after those that it depends on:
+//!
+//! - `error`, `timeline`: errors; what was traced, compiled and launched when;
+//! - `collective`: engines that exchange arrays: lockstep, threads, MPI processes;
+//! - `disk`, `startup`: entries that outlive the process; the values that a process is started with;
+//! - `devices`: clients, memory, queues; the trait that CPU, interpreter and wgpu implement.
+#![warn(clippy::print_stdout)]
+#![cfg_attr(not(feature = "mesh"), allow(dead_code, unused_imports, reason = "programs on meshes use the rest"))]
+#[cfg(feature = "mesh")]
+pub mod collective;
+pub mod devices;
+pub mod disk;
+pub mod error;
+pub mod startup;
+pub mod timeline;
+
+#[cfg(feature = "gpu")]
+pub use devices::GpuCounters;
+pub use devices::{
+    Buffer, BufferMut, ByOperand, CACHE_HITS, CacheLimits, Client, Counters, Device, DeviceKind, Executable, Geometry,
+    JIT_CALLS, JIT_COMPILES, JIT_TRACES, LAUNCHES, Launch, Lru, MemoryStats, Source, TRACES, counters, inputs,
+    multiples, outputs, set_cache_limits,
+};

@@ -1,0 +1,239 @@
+//! When functions were traced and compiled and when kernels ran, as a file for [Perfetto](https://ui.perfetto.dev).
+//!
+//! ```
+//! use pallas_rt::prelude::*;
+//! use pallas_rt::timeline::{Kind, Timeline};
+//!
+//! #[kernel(grid = (cdiv(N, 8)))]
+//! fn doubled(#[block([N] => [8], |i| (i,))] x: In<f32>, #[block([N] => [8], |i| (i,))] out: Out<f32>) {
+//!     out.store(x.load() * 2.0);
+//! }
+//! let x = Client::cpu().full(&[20], 1.0f32)?;
+//! let timeline = Timeline::start();
+//! doubled(&x)?.block_until_ready()?;
+//! let spans = timeline.stop();
+//! assert!(spans.iter().any(|span| span.kind == Kind::Launch && span.name == "doubled"));
+//! # #[cfg(any())]
+//! pallas_rt::timeline::write("timeline.json", &spans)?;
+//! # Ok::<(), Error>(())
+//! ```
+//!
+//! With `PALLAS_TIMELINE=FILE` in the environment a process writes every span to that file as it ends.
+use crate::error::{Error, Result};
+use serde_json::{Value, json};
+use std::cell::Cell;
+use std::fs::File;
+use std::io::{Seek, SeekFrom, Write};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What takes the time of a [`Span`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// A function of arrays runs with traced arguments.
+    Trace,
+    /// A traced function is divided into kernels.
+    Compile,
+    /// A call of a compiled function.
+    Call,
+    /// A kernel runs; on a GPU, its launch is prepared.
+    Launch,
+    /// Devices of a mesh exchange arrays.
+    Exchange,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Trace => "trace",
+            Kind::Compile => "compile",
+            Kind::Call => "call",
+            Kind::Launch => "launch",
+            Kind::Exchange => "exchange",
+        }
+    }
+}
+
+/// A part of a [`Timeline`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Span {
+    /// What takes the time.
+    pub kind: Kind,
+    /// The kernel's or the function's name.
+    pub name: String,
+    /// More about it, such as a launch's grid.
+    pub detail: String,
+    /// When it began, since the first span of the process.
+    pub start: Duration,
+    /// How long it took.
+    pub duration: Duration,
+    /// The thread, counted from 0 in the order of their first spans.
+    pub thread: u64,
+}
+
+/// Records the spans of all threads until it is stopped or dropped.
+#[derive(Debug)]
+pub struct Timeline {
+    spans: Arc<Mutex<Vec<Span>>>,
+}
+
+impl Timeline {
+    /// Begins to record.
+    #[must_use = "it records until it is dropped"]
+    pub fn start() -> Timeline {
+        let spans: Arc<Mutex<Vec<Span>>> = Arc::default();
+        let _ = *ORIGIN;
+        lock(&RECORDS).push(spans.clone());
+        RECORDING.fetch_add(1, Ordering::Release);
+        Timeline { spans }
+    }
+
+    /// Returns the spans that ended since the start, in the order of their ends. Launches that still run are missing:
+    /// wait for the results first.
+    pub fn stop(self) -> Vec<Span> {
+        std::mem::take(&mut *lock(&self.spans))
+    }
+}
+
+impl Drop for Timeline {
+    fn drop(&mut self) {
+        RECORDING.fetch_sub(1, Ordering::Release);
+        lock(&RECORDS).retain(|spans| !Arc::ptr_eq(spans, &self.spans));
+    }
+}
+
+/// Writes spans in the JSON format of trace events, which Perfetto and `chrome://tracing` open.
+///
+/// # Errors
+/// [`Error::File`].
+pub fn write(file: impl AsRef<Path>, spans: &[Span]) -> Result<()> {
+    let file = file.as_ref();
+    let text = json!({ "traceEvents": spans.iter().map(event).collect::<Vec<_>>(), "displayTimeUnit": "ns" });
+    let refused = |e: std::io::Error| Error::File { path: file.display().to_string(), message: e.to_string() };
+    std::fs::write(file, text.to_string()).map_err(refused)
+}
+
+fn event(span: &Span) -> Value {
+    let microseconds = |time: Duration| time.as_nanos() as f64 / 1e3;
+    json!({
+        "name": span.name,
+        "cat": span.kind.name(),
+        "ph": "X",
+        "ts": microseconds(span.start),
+        "dur": microseconds(span.duration),
+        "pid": std::process::id(),
+        "tid": span.thread,
+        "args": { "detail": span.detail },
+    })
+}
+
+/// The number of timelines that record.
+static RECORDING: AtomicUsize = AtomicUsize::new(0);
+static RECORDS: Mutex<Vec<Arc<Mutex<Vec<Span>>>>> = Mutex::new(vec![]);
+static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
+/// The file that the environment names.
+static FILE: LazyLock<Option<Mutex<File>>> = LazyLock::new(|| {
+    let path = std::env::var_os("PALLAS_TIMELINE")?;
+    match File::create(&path).and_then(|mut file| file.write_all(b"[\n]").map(|()| file)) {
+        Ok(file) => Some(Mutex::new(file)),
+        Err(error) => {
+            eprintln!("PALLAS_TIMELINE={}: {error}", path.display());
+            None
+        }
+    }
+});
+
+/// Returns true if spans are recorded.
+pub fn is_recording() -> bool {
+    RECORDING.load(Ordering::Acquire) > 0 || FILE.is_some()
+}
+
+/// Runs a function, and records how long it took. What describes it is only made for a timeline.
+pub fn span<R>(kind: Kind, describe: impl FnOnce() -> (String, String), run: impl FnOnce() -> R) -> R {
+    let start = is_recording().then(|| ORIGIN.elapsed());
+    let result = run();
+    if let Some(start) = start {
+        let duration = ORIGIN.elapsed() - start;
+        record(kind, describe(), start, duration);
+    }
+    result
+}
+
+/// Records a function that began and has ended.
+fn record(kind: Kind, (name, detail): (String, String), start: Duration, duration: Duration) {
+    let span = Span { kind, name, detail, start, duration, thread: thread() };
+    if let Some(file) = &*FILE {
+        // An error on the way leaves the program alone.
+        let _ = append(&mut *lock(file), &event(&span));
+    }
+    for spans in lock(&RECORDS).iter() {
+        lock(spans).push(span.clone());
+    }
+}
+
+/// Adds an event to a list of them, which is a list at any time: a program may end without telling.
+fn append(file: &mut (impl Write + Seek), event: &Value) -> std::io::Result<()> {
+    // The end of an empty list is that of its beginning.
+    let end = file.seek(SeekFrom::End(-2))?;
+    let comma = if end > 1 { "," } else { "" };
+    file.write_all(format!("{comma}\n{event}\n]").as_bytes())
+}
+
+/// Nanoseconds that threads spent in [`compiling`].
+static COMPILING: AtomicU64 = AtomicU64::new(0);
+
+/// Runs a function that compiles something, and counts its time; one that is called by another is not counted twice.
+pub fn compiling<R>(run: impl FnOnce() -> R) -> R {
+    thread_local! {
+        static INSIDE: Cell<bool> = const { Cell::new(false) };
+    }
+    /// Ends the outermost call, also if it panics.
+    struct Outermost(Instant);
+    impl Drop for Outermost {
+        fn drop(&mut self) {
+            INSIDE.set(false);
+            COMPILING.fetch_add(self.0.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        }
+    }
+    let _outermost = (!INSIDE.replace(true)).then(|| Outermost(Instant::now()));
+    run()
+}
+
+/// The time that threads spent compiling so far.
+pub fn compile_time() -> Duration {
+    Duration::from_nanos(COMPILING.load(Ordering::Relaxed))
+}
+
+/// The number of this thread.
+fn thread() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    thread_local! {
+        static OWN: Cell<Option<u64>> = const { Cell::new(None) };
+    }
+    OWN.with(|own| {
+        let number = own.get().unwrap_or_else(|| NEXT.fetch_add(1, Ordering::Relaxed));
+        own.set(Some(number));
+        number
+    })
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_of_a_process_is_json_after_each_event() {
+        let mut file = std::io::Cursor::new(b"[\n]".to_vec());
+        for events in 0..4 {
+            let list: Value = serde_json::from_slice(file.get_ref()).expect("JSON");
+            assert_eq!(list.as_array().map(Vec::len), Some(events));
+            append(&mut file, &json!({ "name": "a \"kernel\"", "ts": events })).expect("memory");
+        }
+    }
+}

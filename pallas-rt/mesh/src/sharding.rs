@@ -1,0 +1,282 @@
+//! The division of one array among the devices of a mesh.
+use crate::Mesh;
+use crate::axis::{Axis, merge, push, size};
+use pallas_ir::{At, Diag, Type};
+use std::fmt::{Display, Write};
+
+/// The division of one dimension.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct DimSharding {
+    /// The axes that divide it, the slowest first.
+    pub axes: Vec<Axis>,
+    /// True if propagation may divide it further.
+    pub open: bool,
+    /// The round of propagation in which it counts; 0 is the first and strongest one.
+    pub priority: Option<u32>,
+}
+
+/// The division of an array.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Sharding {
+    /// By dimension.
+    pub dims: Vec<DimSharding>,
+    /// Axes that must not divide any dimension.
+    pub replicated: Vec<Axis>,
+    /// Axes along which devices have parts of a sum.
+    pub unreduced: Vec<Axis>,
+}
+
+impl DimSharding {
+    /// A dimension that these axes divide and no others.
+    pub fn closed(axes: Vec<Axis>) -> DimSharding {
+        DimSharding { axes, ..DimSharding::default() }
+    }
+}
+
+impl Sharding {
+    /// Not divided; propagation may divide every dimension.
+    pub fn open(rank: usize) -> Sharding {
+        Sharding { dims: vec![DimSharding { open: true, ..DimSharding::default() }; rank], ..Sharding::default() }
+    }
+
+    /// Every device has the whole array.
+    pub fn replicated(rank: usize) -> Sharding {
+        Sharding { dims: vec![DimSharding::default(); rank], ..Sharding::default() }
+    }
+
+    /// Divided by these axes and no others.
+    pub fn closed(axes: impl IntoIterator<Item = Vec<Axis>>) -> Sharding {
+        Sharding { dims: axes.into_iter().map(DimSharding::closed).collect(), ..Sharding::default() }
+    }
+
+    /// The axes of each dimension.
+    pub fn axes(&self) -> Vec<Vec<Axis>> {
+        self.dims.iter().map(|dim| dim.axes.clone()).collect()
+    }
+
+    /// Returns true if no axis is mentioned.
+    pub fn mentions_no_axis(&self) -> bool {
+        self.dims.iter().all(|dim| dim.axes.is_empty()) && self.replicated.is_empty() && self.unreduced.is_empty()
+    }
+
+    /// Returns true if every device has the whole array.
+    pub fn is_replicated(&self) -> bool {
+        self.dims.iter().all(|dim| dim.axes.is_empty()) && self.unreduced.is_empty()
+    }
+
+    /// The same division, which nothing changes any more.
+    pub fn without_choices(&self) -> Sharding {
+        let dims = self.dims.iter().map(|dim| DimSharding::closed(dim.axes.clone())).collect();
+        Sharding { dims, ..self.clone() }
+    }
+
+    /// Number of parts along each dimension.
+    pub fn parts(&self) -> Vec<usize> {
+        self.dims.iter().map(|dim| size(&dim.axes)).collect()
+    }
+
+    /// The shape of a device's block of an array; the last blocks of a dimension may extend beyond it.
+    pub fn local(&self, shape: &[usize]) -> Vec<usize> {
+        shape.iter().zip(self.parts()).map(|(&n, parts)| n.div_ceil(parts)).collect()
+    }
+
+    /// The normal form of what was declared: without axes of size 1, with the neighbouring parts of an axis as one, with
+    /// sorted axes where their order means nothing. Shardings that mean the same are equal.
+    #[must_use]
+    pub fn normal(&self, mesh: &Mesh) -> Sharding {
+        let wide = |axes: &[Axis]| {
+            let mut kept = vec![];
+            axes.iter().filter(|axis| axis.size > 1).for_each(|&axis| push(&mut kept, axis));
+            kept
+        };
+        let sorted = |axes: &[Axis]| {
+            let mut axes = wide(axes);
+            merge(&mut axes);
+            axes
+        };
+        debug_assert!(self.dims.iter().flat_map(|dim| &dim.axes).all(|axis| usize::from(axis.id) < mesh.rank()));
+        let dims = self.dims.iter().map(|dim| DimSharding {
+            axes: wide(&dim.axes),
+            open: dim.open,
+            // What an empty closed dimension says counts from the beginning.
+            priority: dim.priority.filter(|&p| p > 0 && (dim.open || !wide(&dim.axes).is_empty())),
+        });
+        let (dims, replicated, unreduced) = (dims.collect(), sorted(&self.replicated), sorted(&self.unreduced));
+        Sharding { dims, replicated, unreduced }
+    }
+
+    /// Checks it for an array of a type: as many dimensions, no priority of a dimension that is closed and not divided, each
+    /// axis once, parts of axes that go together.
+    ///
+    /// # Errors
+    /// The first rule that is broken.
+    pub fn verify(&self, mesh: &Mesh, ty: &Type) -> Result<(), Diag> {
+        self.verify_for(mesh, ty.shape.len(), ty)
+    }
+
+    /// The same for an array with `rank` dimensions, which messages call `array`.
+    ///
+    /// # Errors
+    /// As [`verify`](Sharding::verify).
+    pub fn verify_for(&self, mesh: &Mesh, rank: usize, array: &dyn Display) -> Result<(), Diag> {
+        let wrong = |message: String, help: &str| Err(Diag::new("sharding", At::Op, message, help));
+        if self.dims.len() != rank {
+            let found = format!("a sharding of {} dimensions for an array of {array}", self.dims.len());
+            return wrong(found, "one entry for each dimension at most; those that are missing are not divided");
+        }
+        let is_void = |dim: &DimSharding| dim.priority.is_some() && dim.axes.is_empty() && !dim.open;
+        if let Some(dim) = self.dims.iter().position(is_void) {
+            let found = format!("a priority of dimension {dim}, which nothing divides and nothing may divide");
+            return wrong(found, "give it an axis, open it, or leave the priority out");
+        }
+        let mut seen: Vec<Axis> = vec![];
+        let all = self.dims.iter().flat_map(|dim| &dim.axes).chain(&self.replicated).chain(&self.unreduced);
+        for &axis in all {
+            let name = || mesh.name(usize::from(axis.id)).to_string();
+            if usize::from(axis.id) >= mesh.rank() {
+                return wrong(
+                    format!("axis {} of a mesh of {} axes", axis.id, mesh.rank()),
+                    "name an axis of the mesh",
+                );
+            }
+            let whole = mesh.size(usize::from(axis.id));
+            if axis.size == 0
+                || axis.pre == 0
+                || u64::from(axis.next()) > whole as u64
+                || !whole.is_multiple_of(axis.next() as usize)
+            {
+                let found =
+                    format!("a part of size {} behind {} of axis `{}` of size {whole}", axis.size, axis.pre, name());
+                return wrong(found, "the sizes of an axis' parts multiply to its own");
+            }
+            // Axes of size 1 overlap nothing.
+            if seen.iter().any(|other| other.overlaps(axis) || *other == axis) {
+                let found = format!("axis `{}` divides an array of {array} twice", name());
+                return wrong(found, "each axis divides at most one dimension, and is not replicated as well");
+            }
+            if seen.iter().any(|other| !other.can_coexist(axis)) {
+                return wrong(format!("parts of axis `{}` do not go together", name()), "divide the axis in one way");
+            }
+            seen.push(axis);
+        }
+        Ok(())
+    }
+
+    /// Shardy's text: `[{"x", ?}, {}p1], replicated={"y"}`.
+    pub fn text(&self, mesh: &Mesh) -> String {
+        let mut text = String::from("[");
+        for (i, dim) in self.dims.iter().enumerate() {
+            text += if i > 0 { ", {" } else { "{" };
+            text += &names(&dim.axes, mesh);
+            text += match (dim.open, dim.axes.is_empty()) {
+                (false, _) => "",
+                (true, true) => "?",
+                (true, false) => ", ?",
+            };
+            text.push('}');
+            if let Some(priority) = dim.priority {
+                write!(text, "p{priority}").expect("a string");
+            }
+        }
+        text.push(']');
+        for (name, axes) in [("replicated", &self.replicated), ("unreduced", &self.unreduced)] {
+            if !axes.is_empty() {
+                write!(text, ", {name}={{{}}}", names(axes, mesh)).expect("a string");
+            }
+        }
+        text
+    }
+}
+
+/// Axes as Shardy writes them: `"x", "y":(1)2`.
+pub fn names(axes: &[Axis], mesh: &Mesh) -> String {
+    let one = |axis: &Axis| {
+        let id = usize::from(axis.id);
+        match axis.pre == 1 && axis.len() == mesh.size(id) {
+            true => format!("\"{}\"", mesh.name(id)),
+            false => format!("\"{}\":({}){}", mesh.name(id), axis.pre, axis.size),
+        }
+    };
+    axes.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+impl Sharding {
+    /// Reads [`text`](Sharding::text) back.
+    ///
+    /// # Errors
+    /// Something else; an axis that the mesh does not have.
+    pub fn parse(text: &str, mesh: &Mesh) -> Result<Sharding, String> {
+        let mut left = Reader { left: text.trim(), mesh };
+        let mut sharding = Sharding::default();
+        left.expect("[")?;
+        while !left.skips("]") {
+            left.skips(",");
+            let (axes, open) = left.axes()?;
+            let priority = if left.skips("p") { Some(left.number()?) } else { None };
+            sharding.dims.push(DimSharding { axes, open, priority });
+        }
+        while left.skips(",") {
+            let list = match (left.skips("replicated="), left.skips("unreduced=")) {
+                (true, _) => &mut sharding.replicated,
+                (_, true) => &mut sharding.unreduced,
+                _ => return Err(format!("expected `replicated` or `unreduced`, found `{}`", left.left)),
+            };
+            *list = left.axes()?.0;
+        }
+        if left.left.is_empty() { Ok(sharding) } else { Err(format!("expected the end, found `{}`", left.left)) }
+    }
+}
+
+/// The rest of a text.
+struct Reader<'a> {
+    left: &'a str,
+    mesh: &'a Mesh,
+}
+
+impl Reader<'_> {
+    fn skips(&mut self, token: &str) -> bool {
+        match self.left.strip_prefix(token) {
+            Some(left) => {
+                self.left = left.trim_start();
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn expect(&mut self, token: &str) -> Result<(), String> {
+        if self.skips(token) { Ok(()) } else { Err(format!("expected `{token}`, found `{}`", self.left)) }
+    }
+
+    fn number(&mut self) -> Result<u32, String> {
+        let digits = self.left.find(|c: char| !c.is_ascii_digit()).unwrap_or(self.left.len());
+        let (number, left) = self.left.split_at(digits);
+        self.left = left.trim_start();
+        number.parse().map_err(|_| format!("expected a number, found `{number}{left}`"))
+    }
+
+    /// `{"x", "y":(1)2, ?}`; true if it is open.
+    fn axes(&mut self) -> Result<(Vec<Axis>, bool), String> {
+        self.expect("{")?;
+        let (mut axes, mut open) = (vec![], false);
+        while !self.skips("}") {
+            self.skips(",");
+            if self.skips("?") {
+                open = true;
+                continue;
+            }
+            self.expect("\"")?;
+            let (name, left) = self.left.split_once('"').ok_or("a name has no end")?;
+            let mut axis = self.mesh.find(name).map_err(|diag| diag.to_string())?;
+            self.left = left.trim_start();
+            if self.skips(":") {
+                self.expect("(")?;
+                axis.pre = self.number()?;
+                self.expect(")")?;
+                axis.size = self.number()?;
+            }
+            axes.push(axis);
+        }
+        Ok((axes, open))
+    }
+}

@@ -1,0 +1,13 @@
+//! Engines that exchange arrays among the devices of a mesh, and what they exchange.
+pub use pallas_device::collective::{Collectives, ResolvedCollective, Started, Ticket};
+pub use pallas_graph::mesh::{
+    AllGather, AllReduce, AllToAll, CollectiveKind, DeviceTable, Form, Pbroadcast, Permute, Piece, ReduceScatter,
+};
+
+use pallas_graph::mesh::Collective;
+use pallas_ir::{Loc, Type};
+
+/// A collective of a graph for engines; its results have the type `gives`.
+pub(crate) fn resolved(op: &Collective, gives: &Type, at: Loc) -> ResolvedCollective {
+    ResolvedCollective::new(op.name(), &op.mesh, &op.axes, op.forms(), gives, at)
+}
