@@ -93,7 +93,7 @@ impl Printer {
             Op::Structural(op) => format!("structural {op}"),
             Op::Dynamic(Dynamic::Slice { size }) => format!("dynamic_slice{}", joined(size)),
             Op::Dynamic(Dynamic::Update) => "dynamic_update_slice".into(),
-            Op::Annotation(annotation) => annotation.to_string(),
+            Op::Annotation(annotation) => unreachable!("`simplify` drops {annotation}"),
             Op::Collective(op) => op.to_string(),
             Op::Call(call) => match call.saved() {
                 Some((word, saved)) => format!("{word}{}", saved.print(self)),
@@ -271,7 +271,6 @@ impl Parser<'_> {
             "structural" => return Ok(rest.parse::<StructuralOp>()?.into()),
             "dynamic_slice" => Dynamic::Slice { size: words.rest("an extent")? }.into(),
             "dynamic_update_slice" => Dynamic::Update.into(),
-            "sharding_constraint" | "sharding_group" | "propagation_barrier" => Op::Annotation(text.parse()?),
             other => match Call::parse(other, self, &mut words) {
                 Some(call) => call?.into(),
                 None => return Err(format!("there is no operation `{other}`")),

@@ -21,6 +21,7 @@
 //! The crate depends on pallas-ir alone, so no part of it can ask for a device.
 #![forbid(unsafe_code)]
 #![warn(clippy::print_stdout)]
+mod annotation;
 pub mod bounded;
 mod build;
 pub mod call;

@@ -74,20 +74,9 @@ const REPEATED: usize = 16;
 
 /// Returns true for an equation that is made wherever it is used: a literal, a broadcast literal, or `iota`.
 pub(crate) fn is_free(graph: &Graph, definitions: &[Option<usize>], e: &Equation) -> bool {
-    match &e.op {
-        Op::Literal(_) | Op::Structural(StructuralOp::Iota(_)) => true,
-        Op::Structural(StructuralOp::Broadcast(_)) => {
-            definitions[e.args[0].index()].is_some_and(|i| matches!(graph.equations[i].op, Op::Literal(_)))
-        }
-        Op::StopGradient
-        | Op::Barrier
-        | Op::Scalar(_)
-        | Op::Structural(_)
-        | Op::Dynamic(_)
-        | Op::Annotation(_)
-        | Op::Collective(_)
-        | Op::Call(_) => false,
-    }
+    let is_literal = |v: Var| definitions[v.index()].is_some_and(|i| matches!(graph.equations[i].op, Op::Literal(_)));
+    matches!(e.op, Op::Literal(_) | Op::Structural(StructuralOp::Iota(_)))
+        || matches!(e.op, Op::Structural(StructuralOp::Broadcast(_))) && is_literal(e.args[0])
 }
 
 /// Returns true if the result can have the operand's memory. What is made wherever it is used has none.

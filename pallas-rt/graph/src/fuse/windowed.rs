@@ -16,28 +16,18 @@ const ROWS: usize = 256;
 /// For each axis of the result of a windowed operation, true if a program has it whole; none for a shape of another
 /// rank than the result's.
 pub(super) fn whole(op: &Op, shape: &[usize]) -> Option<Vec<bool>> {
-    match op {
-        Op::Structural(StructuralOp::Conv(conv)) if conv.out.len() == shape.len() => {
-            let mut whole = vec![true; shape.len()];
-            let [batch, feature] = [conv.out[0], conv.out[1]];
-            whole[batch] = conv.batch_groups > 1;
-            whole[feature] = conv.groups.max(conv.batch_groups) > 1;
-            whole[feature] |= !whole[batch] && shape[batch] >= BATCHES && shape[feature] <= FEATURES;
-            Some(whole)
-        }
-        Op::Structural(StructuralOp::ReduceWindow(ReduceWindow { size, windows, .. })) => {
-            Some(size.iter().zip(windows).map(|(&n, window)| n != 1 || *window != WindowDim::PLAIN).collect())
-        }
-        Op::Literal(_)
-        | Op::StopGradient
-        | Op::Barrier
-        | Op::Scalar(_)
-        | Op::Structural(_)
-        | Op::Dynamic(_)
-        | Op::Annotation(_)
-        | Op::Collective(_)
-        | Op::Call(_) => None,
+    if let Op::Structural(StructuralOp::Conv(conv)) = op
+        && conv.out.len() == shape.len()
+    {
+        let mut whole = vec![true; shape.len()];
+        let [batch, feature] = [conv.out[0], conv.out[1]];
+        whole[batch] = conv.batch_groups > 1;
+        whole[feature] = conv.groups.max(conv.batch_groups) > 1;
+        whole[feature] |= !whole[batch] && shape[batch] >= BATCHES && shape[feature] <= FEATURES;
+        return Some(whole);
     }
+    let Op::Structural(StructuralOp::ReduceWindow(ReduceWindow { size, windows, .. })) = op else { return None };
+    Some(size.iter().zip(windows).map(|(&n, window)| n != 1 || *window != WindowDim::PLAIN).collect())
 }
 
 /// The cuts of the operands of a convolution from those of its result.

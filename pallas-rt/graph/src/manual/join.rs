@@ -6,7 +6,7 @@ use pallas_ir::{Diag, ScalarOp, StructuralOp};
 
 impl Typing {
     /// An operation whose result has the common states of its operands.
-    pub(super) fn join(&mut self, to: &mut Graph, e: &mut Equation) -> Result<(), Diag> {
+    pub(crate) fn join(&mut self, to: &mut Graph, e: &mut Equation) -> Result<(), Diag> {
         let is_constant = match &e.op {
             Op::Structural(StructuralOp::Iota(_)) => true,
             _ => !e.args.is_empty() && e.args.iter().all(|&x| self.is_constant(x)),

@@ -3,22 +3,23 @@
 //! - [`Mesh`]: devices along named axes; [`Axis`]: an axis, or a part of one;
 //! - [`Sharding`]: the division of one array;
 //! - `view`: shardings on another mesh of the same devices;
-//! - [`Annotation`]: what a graph says about the sharding of a value;
+//! - [`Annotation`]: what a graph says about the sharding of a value, by a [`Placed`] or a [`Flow`];
 //! - [`Collective`]: what devices exchange, [`Form`]: what each of them gets; [`State`]: whether they have equal values inside of a `shard_map`.
-mod annotation;
 pub(crate) mod axis;
+mod flow;
 mod form;
 mod sharding;
 mod state;
 mod view;
 
+pub use crate::annotation::{Annotation, Constraint, PropagationBarrier, ShardingGroup};
 pub use crate::collective::{
     AllGather, AllReduce, AllToAll, Collective, CollectiveKind, DeviceTable, Pbroadcast, Pcast, Permute, ReduceScatter,
 };
-pub use annotation::{Annotation, Flow, Placed};
 pub use axis::{Axis, difference, size};
+pub use flow::Flow;
 pub use form::{Form, Piece};
-pub use sharding::{DimSharding, Sharding, names};
+pub use sharding::{DimSharding, Placed, Sharding, names};
 pub use state::{State, States, invariant};
 
 use pallas_ir::{At, Diag};

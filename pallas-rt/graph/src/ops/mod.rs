@@ -1,7 +1,8 @@
 //! Operations, one file each: everything that one means to the graph, its transformations, the partitioner, plans and texts.
 //!
 //! A reader declares what it asks of an operation, as a trait without default methods, and calls it through the enums below; it
-//! names no operation. A file here answers all that concern it: collectives those of [`CollectiveKind`], calls those of [`Call`].
+//! names no operation. A file here answers all that concern it: annotations those of [`Annotation`],
+//! collectives those of [`CollectiveKind`], calls those of [`Call`].
 //! A *function* stands for its equations, and is expanded before a plan is made; a *step* stays a call until it runs. The list
 //! is the only one; an operation that does not answer does not compile.
 mod prelude;
@@ -9,15 +10,16 @@ mod samples;
 
 pub use samples::Sample;
 
+use crate::annotation::Annotates;
 use crate::bounded::CallSized;
 use crate::call::{Called, Expands, Name, Stays};
 use crate::collective::Kind;
 use crate::file::{Parser, Saved, Words};
 use crate::fuse::CallStep;
 use crate::graph::Op;
-use crate::manual::CallStates;
-use crate::shard::CallRegions;
-use crate::stablehlo::{CallHlo, Exchanged};
+use crate::manual::{AnnotationStates, CallStates};
+use crate::shard::{AnnotationRegions, CallRegions};
+use crate::stablehlo::{AnnotationHlo, CallHlo, Exchanged};
 use crate::text::CallText;
 use crate::transform::{CallLinear, CallRule, CollectiveRule};
 use pallas_ir::DType;
@@ -25,21 +27,29 @@ use samples::Sampled;
 
 macro_rules! ops {
     (
+        annotations { $($annotation:ident: $Annotation:ident, $name_of_annotation:literal;)* }
         collectives { $($collective:ident: $Collective:ident, $name_of_collective:literal;)* }
         functions { $($function:ident: $Function:ident, $name_of_function:literal;)* }
         steps { $($step:ident: $Step:ident, $name_of_step:literal;)* }
     ) => {
+        $(mod $annotation;
+        pub use $annotation::$Annotation;)*
         $(mod $collective;
         pub use $collective::$Collective;)*
         $(pub(crate) mod $function;
         pub use $function::$Function;)*
         $(pub(crate) mod $step;
         pub use $step::$Step;)*
+        ops! { @enum "A statement about the sharding of the operand, which is the result." Annotation; $($Annotation)* }
+        ops! { @ask Annotation; ($($Annotation)*) data: Annotates, states: AnnotationStates, regions: AnnotationRegions, text: AnnotationHlo }
+        $(impl From<$Annotation> for Op {
+            fn from(op: $Annotation) -> Op { Op::Annotation(op.into()) }
+        })*
         ops! { @enum "The result of each device in a group of `k`." CollectiveKind; $($Collective)* }
         ops! { @ask CollectiveKind; ($($Collective)*) kind: Kind, rule: CollectiveRule, text: Exchanged }
         ops! { @enum "A call of other graphs." Call; $($Function)* $($Step)* }
         ops! { @ask Call; ($($Function)* $($Step)*) called: Called, rule: CallRule, states: CallStates, text: CallText }
-        ops! { @names $($Collective $name_of_collective)* $($Function $name_of_function)* $($Step $name_of_step)* }
+        ops! { @names $($Annotation $name_of_annotation)* $($Collective $name_of_collective)* $($Function $name_of_function)* $($Step $name_of_step)* }
         ops! { @ask_some ($($Function)*) function_of: Expands }
         ops! { @ask_some ($($Step)*) stays: Stays, linear: CallLinear, regions: CallRegions, step: CallStep, sized: CallSized, hlo: CallHlo }
         ops! { @call $($Function)* $($Step)* }
@@ -128,6 +138,11 @@ macro_rules! ops {
 
 // `cargo fmt` does not find the modules that the macro declares; `.ci/run` lists their files.
 ops! {
+    annotations {
+        constraint: Constraint, "sharding_constraint";
+        propagation_barrier: PropagationBarrier, "propagation_barrier";
+        sharding_group: ShardingGroup, "sharding_group";
+    }
     collectives {
         all_gather: AllGather, "all_gather";
         all_reduce: AllReduce, "all_reduce";

@@ -2,7 +2,7 @@
 use super::partition::Partition;
 use super::rule::Rule;
 use super::united::Devices;
-use super::view::{Build, NodeId, Val};
+use super::view::{Build, Kind, NodeId, Val};
 use crate::graph::{Graph, Var};
 use pallas_ir::{Loc, Type};
 
@@ -16,4 +16,10 @@ pub(crate) trait CallRegions {
     fn localized(&self, to: &mut Partition<'_>, node: NodeId);
     /// Appends the call for several devices, which exchange something in it; the results of each.
     fn united(&self, to: &mut Graph, of: &Devices<'_>) -> Vec<Vec<Var>>;
+}
+
+/// An annotation as propagation sees it. No method has a default.
+pub(crate) trait AnnotationRegions {
+    /// The kind of its node; groups have numbers of the whole program.
+    fn kind(&self) -> Kind;
 }

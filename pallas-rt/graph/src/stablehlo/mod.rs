@@ -27,7 +27,7 @@ use operation::Function;
 pub(crate) use operation::{Detail, Line, Parts, Region, Value};
 use pallas_ir::{DType, Literal, StructuralOp, Type};
 use std::collections::HashMap;
-pub(crate) use writer::Writer;
+pub(crate) use writer::{AnnotationHlo, Writer};
 
 impl Graph {
     /// The graph as a StableHLO module of this name, in MLIR's generic form: `@main` takes the parameters and returns the
@@ -188,7 +188,10 @@ impl Printer {
             }
             Op::Structural(op) => structural::structural(w, op, args, &gives[0]),
             Op::Dynamic(op) => dynamic(w, op, args, &gives[0]),
-            Op::Annotation(annotation) => w.annotation(annotation, &args[0]),
+            Op::Annotation(annotation) => match w.with_shardings {
+                true => annotation.text().stablehlo(w, &args[0]),
+                false => args[0].clone(),
+            },
             Op::Collective(op) => op.kind.text().stablehlo(w, op, args, &gives[0]),
             Op::Call(call) => return self.call(call, args, gives),
         }]

@@ -13,6 +13,7 @@ use super::active::active;
 use super::batch_call::{Batch, choose};
 use super::rule::{made, structural};
 use super::{Refused, collective, memo, within_limits};
+use crate::annotation::Change;
 use crate::build::dims;
 use crate::call::Stage;
 use crate::dynamic::Dynamic;
@@ -303,7 +304,7 @@ impl Batched<'_> {
                 let result = structural(&self.to, &args, &types, |args| op.batched(args, &batch).map(made));
                 result.expect("it has an operand")
             }
-            Op::Annotation(annotation) => self.to.get_mut().fitting(annotation.batched(), &args),
+            Op::Annotation(annotation) => self.to.get_mut().fitting(annotation.data().changed(Change::Batched), &args),
             Op::Collective(op) if axis.is_of(op) => {
                 let operand = args.first().map(|&x| (x, has[0]));
                 let (result, has) = collective::along(self.to.get_mut(), op, operand, size);

@@ -1,6 +1,6 @@
 //! Random graphs: values that fit operations of the registry, and what keeps floats small.
 use crate::prelude::*;
-use pallas_graph::mesh::{Annotation, Flow, Mesh, Placed, Sharding};
+use pallas_graph::mesh::{Constraint, Flow, Mesh, Placed, PropagationBarrier, Sharding, ShardingGroup};
 use pallas_graph::{Dynamic, Graph, Op, Var, verify};
 use pallas_ir::scalar::Ty;
 use pallas_ir::structural::{Broadcast, Cast, Cumulative, Draw, Reduce, Reshape, Slice};
@@ -307,18 +307,18 @@ impl Pool {
 
 /// An annotation of an array of so many axes: on one device it is the identity.
 fn annotation(rank: usize, kind: usize) -> Op {
-    Op::Annotation(match kind {
-        0 => Annotation::Group(0),
-        1 => Annotation::Barrier(Flow::Forward),
+    match kind {
+        0 => ShardingGroup(0).into(),
+        1 => PropagationBarrier(Flow::Forward).into(),
         _ => {
             let mesh = Arc::new(Mesh::new(&[("x", 2)]).expect("a mesh"));
             let mut sharding = Sharding::open(rank);
             if let Some(dim) = sharding.dims.first_mut() {
                 dim.axes.push(mesh.axis(0));
             }
-            Annotation::Constraint(Placed { mesh, sharding })
+            Constraint(Placed { mesh, sharding }).into()
         }
-    })
+    }
 }
 
 /// Operations whose results are finite and without jumps for small operands.

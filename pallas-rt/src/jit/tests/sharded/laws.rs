@@ -6,7 +6,7 @@ use crate::jit::tests::numbers;
 use crate::prelude::*;
 use crate::sharding::Mesh;
 use pallas_graph::call::Call;
-use pallas_graph::mesh::{Annotation, Placed};
+use pallas_graph::mesh::{Constraint, Placed};
 use pallas_graph::{Dynamic, Graph, Op, Var};
 use pallas_ir::structural::{
     ArgReduce, ArgTopK, Cast, Concat, Conv, Gather, Pad, Reduce, ReduceWindow, Reshape, Reverse, Roll, Slice,
@@ -29,7 +29,7 @@ fn check(case: &Case, mesh: &Arc<Mesh>, dice: &mut Dice) -> Result<usize, String
     let params: Vec<Var> = case.types.iter().map(|ty| graph.param(ty.clone())).collect();
     let constrained = |graph: &mut Graph, dice: &mut Dice, v: Var| {
         let sharding = sharding(dice, mesh, &graph.ty(v).shape.clone(), &config);
-        graph.push(Annotation::Constraint(Placed { mesh: mesh.clone(), sharding }), &[v]).expect("the identity")
+        graph.push(Constraint(Placed { mesh: mesh.clone(), sharding }), &[v]).expect("the identity")
     };
     let mut args: Vec<Var> = params.iter().map(|&v| constrained(&mut graph, dice, v)).collect();
     if let Op::Structural(StructuralOp::TakeAlong(take)) = &case.op {
