@@ -133,35 +133,17 @@ impl Graph {
     }
 }
 
-impl From<ScalarOp> for Op {
-    fn from(op: ScalarOp) -> Op {
-        Op::Scalar(op)
-    }
+macro_rules! kinds {
+    ($($Kind:ident($Op:ty)),*) => {
+        $(impl From<$Op> for Op {
+            fn from(op: $Op) -> Op {
+                Op::$Kind(op)
+            }
+        })*
+    };
 }
 
-impl From<StructuralOp> for Op {
-    fn from(op: StructuralOp) -> Op {
-        Op::Structural(op)
-    }
-}
-
-impl From<Dynamic> for Op {
-    fn from(op: Dynamic) -> Op {
-        Op::Dynamic(op)
-    }
-}
-
-impl From<Annotation> for Op {
-    fn from(annotation: Annotation) -> Op {
-        Op::Annotation(annotation)
-    }
-}
-
-impl From<Collective> for Op {
-    fn from(op: Collective) -> Op {
-        Op::Collective(op)
-    }
-}
+kinds! { Scalar(ScalarOp), Structural(StructuralOp), Dynamic(Dynamic), Annotation(Annotation), Collective(Collective) }
 
 impl From<Call> for Op {
     fn from(call: Call) -> Op {

@@ -4,7 +4,6 @@ mod indexed;
 mod python;
 mod windows;
 
-use crate::dynamic::Dynamic;
 use crate::graph::{Equation, Graph, Op, Var};
 use crate::mesh::names;
 use pallas_ir::structural::{ArgReduce, Broadcast, Cumulative, Dot, Iota, Pad, Reduce, Slice, Sort};
@@ -179,10 +178,10 @@ impl<'g> Printer<'g> {
                 return (name.into(), vec![param]);
             }
             Op::Collective(op) => return (op.name().into(), vec![format!("axes=({})", names(&op.axes, &op.mesh))]),
-            Op::Dynamic(Dynamic::Slice { size }) => {
-                return ("dynamic_slice".into(), vec![format!("slice_sizes={}", tuple(size))]);
+            Op::Dynamic(op) => {
+                let param = op.size().map(|size| format!("slice_sizes={}", tuple(size)));
+                return (op.name().into(), param.into_iter().collect());
             }
-            Op::Dynamic(Dynamic::Update) => return ("dynamic_update_slice".into(), vec![]),
             Op::Call(call) => return (call.name().into(), call.jaxpr_params()),
             Op::Scalar(op) => return scalar(*op, self.graph.ty(e.args[0]).dtype, args),
             Op::Structural(StructuralOp::Conv(op)) => return windows::conv(op, self.graph, e),

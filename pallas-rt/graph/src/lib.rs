@@ -46,7 +46,7 @@ mod verify;
 mod watch;
 
 pub use build::check_runs;
-pub use dynamic::Dynamic;
+pub use dynamic::{Dynamic, DynamicSlice, DynamicUpdateSlice, WindowAccess};
 pub use graph::{Equation, Graph, Op, Var};
 pub use verify::verify;
 pub use watch::{Made, Watch};

@@ -296,14 +296,10 @@ impl<'a> Scope<'a> {
 
     fn dynamic(&mut self, op: &Dynamic, e: &Equation, args: &mut [Var]) {
         let graph = self.graphs[0];
-        let window = match op {
-            Dynamic::Slice { size } => size.clone(),
-            Dynamic::Update => graph.ty(e.args[1]).shape.clone(),
-        };
-        for (axis, &size) in window.iter().enumerate() {
+        let part = op.part(e);
+        for (axis, &size) in graph.ty(part).shape.iter().enumerate() {
             let Some(number) = self.extent(e.args[0], axis) else { continue };
-            let result = if matches!(op, Dynamic::Update) { e.args[1] } else { e.result() };
-            if self.extent(result, axis).is_none() {
+            if self.extent(part, axis).is_none() {
                 let last = self.less(number, size as i64);
                 let at = op.arrays() + axis;
                 args[at] = self.to.fitting(ScalarOp::Minimum, &[args[at], last]);

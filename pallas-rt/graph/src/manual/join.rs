@@ -20,7 +20,7 @@ impl Typing {
     }
 
     fn mixed(&self, op: &Op, axis: usize, state: State) -> Diag {
-        let found = format!("`{}` of {} and other values over axis `{}`", name(op), text(state), self.mesh.name(axis));
+        let found = format!("`{}` of {} and other values over axis `{}`", op.name(), text(state), self.mesh.name(axis));
         wrong(found, "reduce parts of a sum first, `psum`, or cast the other operand, `pcast`")
     }
 
@@ -75,9 +75,4 @@ fn is_linear(op: &Op, states: &[State]) -> bool {
         }
         _ => false,
     }
-}
-
-/// The name of an operation in messages.
-pub(super) fn name(op: &Op) -> String {
-    op.to_string().split([' ', '(']).next().unwrap_or_default().to_string()
 }

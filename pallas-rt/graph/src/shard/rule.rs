@@ -12,7 +12,6 @@ mod collective;
 mod nest;
 
 use super::view::{Kind, Val};
-use crate::dynamic::Dynamic;
 use crate::graph::Op;
 use pallas_ir::structural::{Access, Index, Piece, Windows};
 use pallas_ir::{Dim, StructuralOp, Type};
@@ -82,8 +81,7 @@ pub(super) fn rule(asked: &Asked<'_>) -> Option<Rule> {
             Op::Literal(_) | Op::Annotation(_) | Op::Collective(_) => return None,
             Op::Scalar(_) | Op::StopGradient => build.elementwise(),
             Op::Barrier => return None,
-            Op::Dynamic(Dynamic::Slice { .. }) => build.window(),
-            Op::Dynamic(Dynamic::Update) => build.update(),
+            Op::Dynamic(op) => op.regions().rule(&mut build),
             Op::Structural(op) => build.structural(op, asked)?,
         },
     }
@@ -148,7 +146,7 @@ impl<'a> Build<'a> {
     }
 
     /// The first result.
-    fn result(&self) -> usize {
+    pub(crate) fn result(&self) -> usize {
         self.rule.operands
     }
 
@@ -156,7 +154,7 @@ impl<'a> Build<'a> {
         self.add_blocked(size, role, false, places);
     }
 
-    fn add_blocked(&mut self, size: usize, role: Role, is_blocked: bool, places: &[Place]) {
+    pub(crate) fn add_blocked(&mut self, size: usize, role: Role, is_blocked: bool, places: &[Place]) {
         let number = self.rule.factors.len();
         // A factor of size 1 is that of a dimension that has no other.
         if size == 1 && places.iter().all(|&(tensor, dim)| !self.rule.tensors[tensor][dim].is_empty()) {
@@ -363,29 +361,6 @@ impl<'a> Build<'a> {
         for (dim, &n) in self.shapes[0].iter().enumerate() {
             let role = if dim == axis && n > 1 { Role::Permute } else { Role::Pass };
             self.add(n, role, &[(0, dim), (self.result(), dim)]);
-        }
-    }
-
-    /// A window of operand 0 at a position that is data.
-    fn window(&mut self) {
-        let (x, result) = (self.shapes[0], self.result());
-        for (dim, &n) in x.iter().enumerate() {
-            let is_whole = self.shapes[result][dim] == n;
-            let role = if is_whole { Role::Pass } else { Role::Replicate };
-            self.add_blocked(n, role, !is_whole, &[(0, dim), (result, dim)]);
-        }
-    }
-
-    /// Operand 0 with a window, at a position that is data, that has the elements of operand 1.
-    fn update(&mut self) {
-        let (x, part, result) = (self.shapes[0], self.shapes[1], self.result());
-        for (dim, (&n, &m)) in x.iter().zip(part).enumerate() {
-            if n == m {
-                self.add(n, Role::Pass, &[(0, dim), (1, dim), (result, dim)]);
-            } else {
-                self.add(n, Role::Permute, &[(0, dim), (result, dim)]);
-                self.add(m, Role::Permute, &[(1, dim)]);
-            }
         }
     }
 

@@ -78,8 +78,7 @@ impl Submesh {
         let mut to = graph.clone();
         for e in &mut to.equations {
             let refused = || {
-                let message =
-                    format!("`{}` of an axis that is manual", e.op.to_string().split(' ').next().unwrap_or(""));
+                let message = format!("`{}` of an axis that is manual", e.op.name());
                 let help = "in a body, shardings name the axes that it leaves automatic";
                 Refused { at: e.loc, diag: Diag::new("shard_map", At::Op, message, help) }
             };

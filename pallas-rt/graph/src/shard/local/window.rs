@@ -11,7 +11,6 @@
 use super::halo::{Plan, Read, Round, plan};
 use super::{Divided, Met, between, coordinate, iota, joined, number, spread};
 use crate::build::dims;
-use crate::dynamic::Dynamic;
 use crate::graph::{Graph, Op, Var};
 use crate::mesh::axis::{Axis, size};
 use crate::mesh::{AllGather, Collective, CollectiveKind, DeviceTable, Mesh, Permute};
@@ -371,7 +370,7 @@ impl Rows<'_> {
                         let mut starts = vec![zero; shape.len()];
                         starts[dim] = table(graph, sent);
                         let size = replaced(&shape, dim, *rows);
-                        payload = graph.fitting(Dynamic::Slice { size }, &[&[block], &starts[..]].concat());
+                        payload = graph.window(block, &size, &starts);
                     }
                     let first = table(graph, received);
                     let received = exchange(graph, Permute(sources.clone()).into(), &[payload]);

@@ -1,7 +1,7 @@
 //! Random graphs: values that fit operations of the registry, and what keeps floats small.
 use crate::prelude::*;
 use pallas_graph::mesh::{Constraint, Flow, Mesh, Placed, PropagationBarrier, Sharding, ShardingGroup};
-use pallas_graph::{Dynamic, Graph, Op, Var, verify};
+use pallas_graph::{DynamicSlice, DynamicUpdateSlice, Graph, Op, Var, verify};
 use pallas_ir::scalar::Ty;
 use pallas_ir::structural::{Broadcast, Cast, Cumulative, Draw, Reduce, Reshape, Slice};
 use pallas_ir::{Literal, ScalarOp, StructuralOp, Type};
@@ -203,13 +203,13 @@ impl Pool {
         let Some(x) = self.any(&|ty| !ty.shape.is_empty()) else { return };
         let Type { dtype, shape } = self.graph.ty(x.0).clone();
         let mut args = vec![x];
-        let op = if self.dice.below(2) == 0 {
-            Dynamic::Slice { size: shape.iter().map(|&n| n.min(1 + self.dice.below(n))).collect() }
+        let op: Op = if self.dice.below(2) == 0 {
+            DynamicSlice { size: shape.iter().map(|&n| n.min(1 + self.dice.below(n))).collect() }.into()
         } else {
             let is_smaller = |size: &[usize]| size.len() == shape.len() && size.iter().zip(&shape).all(|(a, b)| a <= b);
             let Some(window) = self.any(&|ty| ty.dtype == dtype && is_smaller(&ty.shape)) else { return };
             args.push(window);
-            Dynamic::Update
+            DynamicUpdateSlice.into()
         };
         for n in shape {
             args.push(match self.any(&|ty| *ty == Type::scalar(DType::I32)) {
