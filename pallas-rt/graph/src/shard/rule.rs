@@ -12,9 +12,10 @@ mod collective;
 mod nest;
 
 use super::view::{Kind, Val};
+use crate::build::access;
 use crate::graph::Op;
 use pallas_ir::structural::{Access, Index, Piece, Windows};
-use pallas_ir::{Dim, StructuralOp, Type};
+use pallas_ir::{StructuralOp, Type};
 use std::fmt::Write;
 
 /// The cost of dividing a factor.
@@ -189,10 +190,7 @@ impl<'a> Build<'a> {
     }
 
     fn structural(&mut self, op: &StructuralOp, asked: &Asked<'_>) -> Option<()> {
-        let dims: Vec<Vec<Dim>> =
-            self.shapes[..self.result()].iter().map(|s| s.iter().map(|&n| Dim::from(n)).collect()).collect();
-        let dims: Vec<&[Dim]> = dims.iter().map(|dims| &dims[..]).collect();
-        match op.access(&dims) {
+        match access(op, self.shapes[..self.result()].iter().copied()) {
             Access::Iota { .. } => return None,
             Access::Cast | Access::Bitcast | Access::Powi(_) => self.elementwise(),
             Access::Map(pieces) => self.map(&pieces, asked),
