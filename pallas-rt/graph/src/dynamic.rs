@@ -1,29 +1,53 @@
 //! Operations on a window of an array at positions that are known when they run.
 //!
 //! Positions are operands, an i32 scalar for each axis. As in XLA a window lies inside of its array: a position is moved
-//! to the nearest one where it does.
+//! to the nearest one where it does. Types, plans, texts and graphs for all sizes follow from the [`WindowAccess`] of an operation, which
+//! is linear in its arrays.
+use crate::call::Name;
+use crate::graph::{Equation, Graph, Var};
+pub use crate::ops::{Dynamic, DynamicSlice, DynamicUpdateSlice};
 use pallas_ir::{At, DType, Diag, Type};
 use std::fmt;
 
-/// An operation on a window at positions that are operands.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub enum Dynamic {
-    /// The window of this size of the first operand; then the positions.
-    Slice {
-        /// Extents of the window.
-        size: Vec<usize>,
-    },
-    /// The first operand with a window that has the elements of the second one; then the positions.
-    Update,
+/// The elements that an operation on a window reads and writes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WindowAccess<'a> {
+    /// The result is the window of this size of the first operand; then the positions.
+    Read(&'a [usize]),
+    /// The result is the first operand, whose window has the elements of the second one; then the positions.
+    Write,
+}
+
+/// Properties of every operation on a window. No method has a default.
+pub(crate) trait Windowed: Name {
+    /// The elements that it reads and writes.
+    fn access(&self) -> WindowAccess<'_>;
 }
 
 impl Dynamic {
+    /// The name in texts.
+    pub fn name(&self) -> &'static str {
+        self.data().name()
+    }
+
+    /// The elements that it reads and writes.
+    pub fn access(&self) -> WindowAccess<'_> {
+        self.data().access()
+    }
+
+    /// The size of the window, if the operation states it.
+    pub(crate) fn size(&self) -> Option<&[usize]> {
+        if let WindowAccess::Read(size) = self.access() { Some(size) } else { None }
+    }
+
     /// Operands in front of the positions.
     pub fn arrays(&self) -> usize {
-        match self {
-            Dynamic::Slice { .. } => 1,
-            Dynamic::Update => 2,
-        }
+        if self.access() == WindowAccess::Write { 2 } else { 1 }
+    }
+
+    /// The variable that has the elements of the window.
+    pub fn part(&self, e: &Equation) -> Var {
+        if self.access() == WindowAccess::Write { e.args[1] } else { e.result() }
     }
 
     /// The type of the result.
@@ -39,13 +63,13 @@ impl Dynamic {
             let message = format!("position {i} of {self} is {}", positions[i]);
             return Err(Diag::new("dtype", At::Operand(self.arrays() + i), message, "positions are i32 scalars"));
         }
-        let (window, result) = match self {
-            Dynamic::Slice { size } => (size, Type::new(x.dtype, size.clone())),
-            Dynamic::Update if args[1].dtype != x.dtype => {
+        let (window, result) = match self.access() {
+            WindowAccess::Read(size) => (size, Type::new(x.dtype, size)),
+            WindowAccess::Write if args[1].dtype != x.dtype => {
                 let message = format!("{self} of {x} by {}", args[1]);
                 return Err(Diag::new("dtype", At::Operand(1), message, "both have one element type: cast one"));
             }
-            Dynamic::Update => (&args[1].shape, x.clone()),
+            WindowAccess::Write => (&args[1].shape[..], x.clone()),
         };
         if window.len() != rank || window.iter().zip(&x.shape).any(|(size, n)| size > n) {
             let message = format!("{self}: a window of {window:?} of an array of {:?}", x.shape);
@@ -57,9 +81,19 @@ impl Dynamic {
 
 impl fmt::Display for Dynamic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Dynamic::Slice { size } => write!(f, "dynamic_slice size{size:?}"),
-            Dynamic::Update => f.write_str("dynamic_update_slice"),
-        }
+        f.write_str(self.name())?;
+        self.size().map_or(Ok(()), |size| write!(f, " size{size:?}"))
+    }
+}
+
+impl Graph {
+    /// Appends the window of this size of an array that it is known to fit.
+    pub(crate) fn window(&mut self, x: Var, size: &[usize], starts: &[Var]) -> Var {
+        self.fitting(DynamicSlice { size: size.to_vec() }, &[&[x], starts].concat())
+    }
+
+    /// Appends the array with a window that has the elements of `part`, which is known to fit.
+    pub(crate) fn with_window(&mut self, x: Var, part: Var, starts: &[Var]) -> Var {
+        self.fitting(DynamicUpdateSlice, &[&[x, part], starts].concat())
     }
 }

@@ -14,8 +14,6 @@
 //! Kernels and graphs are numbered in their own order, and mentioned after they stand there, so that none contains itself. A
 //! graph is mentioned once, so that what a text stands for is no larger than the text.
 //! Lines of the user's are not in it, nor what [`simplify()`](crate::simplify::simplify) expands.
-use crate::call::Call;
-use crate::dynamic::Dynamic;
 use crate::graph::{Equation, Graph, Op, Var};
 use crate::simplify::simplify;
 use crate::verify::verify_equations;
@@ -35,7 +33,7 @@ pub fn print(graph: &Graph) -> String {
     printer.kernels + &printer.graphs
 }
 
-/// A call in a file. No method has a default.
+/// An operation in a file. No method has a default.
 pub(crate) trait Saved {
     /// The words behind its name, with a space in front of each.
     fn print(&self, p: &mut Printer) -> String;
@@ -91,12 +89,11 @@ impl Printer {
             Op::StopGradient | Op::Barrier => op.to_string(),
             Op::Scalar(op) => format!("scalar {op}"),
             Op::Structural(op) => format!("structural {op}"),
-            Op::Dynamic(Dynamic::Slice { size }) => format!("dynamic_slice{}", joined(size)),
-            Op::Dynamic(Dynamic::Update) => "dynamic_update_slice".into(),
-            Op::Annotation(annotation) => annotation.to_string(),
+            Op::Dynamic(op) => format!("{}{}", op.name(), op.saved().print(self)),
+            Op::Annotation(annotation) => unreachable!("`simplify` drops {annotation}"),
             Op::Collective(op) => op.to_string(),
             Op::Call(call) => match call.saved() {
-                Some((word, saved)) => format!("{word}{}", saved.print(self)),
+                Some(saved) => format!("{}{}", call.name(), saved.print(self)),
                 None => unreachable!("`simplify` expands {}", call.name()),
             },
         }
@@ -269,11 +266,8 @@ impl Parser<'_> {
             "optimization_barrier" => Op::Barrier,
             "scalar" => words.value::<ScalarOp>("an operation")?.into(),
             "structural" => return Ok(rest.parse::<StructuralOp>()?.into()),
-            "dynamic_slice" => Dynamic::Slice { size: words.rest("an extent")? }.into(),
-            "dynamic_update_slice" => Dynamic::Update.into(),
-            "sharding_constraint" | "sharding_group" | "propagation_barrier" => Op::Annotation(text.parse()?),
-            other => match Call::parse(other, self, &mut words) {
-                Some(call) => call?.into(),
+            other => match Op::parse(other, self, &mut words) {
+                Some(op) => op?,
                 None => return Err(format!("there is no operation `{other}`")),
             },
         };

@@ -21,6 +21,7 @@
 //!
 //! Operations of graphs have StableHLO's forms: a reduction drops its axes, a broadcast names the result's axis of each operand
 //! axis, elementwise operands have equal shapes. `ops/` translates NumPy's rules into them.
+use crate::annotation::Change;
 use crate::call::Call;
 use crate::dynamic::Dynamic;
 use crate::mesh::{Annotation, Collective};
@@ -128,7 +129,7 @@ impl Op {
     /// The same where the sharding groups of its graph begin with this number.
     pub(crate) fn in_groups_from(&self, first: u32) -> Op {
         match self {
-            Op::Annotation(annotation) => annotation.in_groups_from(first).into(),
+            Op::Annotation(annotation) => annotation.data().changed(Change::GroupsFrom(first)).into(),
             _ => self.clone(),
         }
     }
@@ -147,11 +148,11 @@ impl Op {
 impl Graph {
     /// Number of its sharding groups: one more than the greatest number of one.
     pub fn groups(&self) -> u32 {
-        let group = |e: &Equation| match e.op {
-            Op::Annotation(Annotation::Group(group)) => group + 1,
-            _ => 0,
+        let group = |e: &Equation| match &e.op {
+            Op::Annotation(annotation) => annotation.data().group(),
+            _ => None,
         };
-        self.equations.iter().map(group).max().unwrap_or(0)
+        self.equations.iter().filter_map(group).max().map_or(0, |group| group + 1)
     }
 
     /// The type of a variable.

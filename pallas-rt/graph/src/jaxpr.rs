@@ -4,7 +4,6 @@ mod indexed;
 mod python;
 mod windows;
 
-use crate::dynamic::Dynamic;
 use crate::graph::{Equation, Graph, Op, Var};
 use crate::mesh::names;
 use pallas_ir::structural::{ArgReduce, Broadcast, Cumulative, Dot, Iota, Pad, Reduce, Slice, Sort};
@@ -60,18 +59,9 @@ impl<'g> Printer<'g> {
         let mut printer =
             Printer { graph, literals: vec![None; n], is_read: vec![false; n], names: vec![None; n], next: 0 };
         for e in &graph.equations {
-            let found = match &e.op {
-                Op::Literal(x) => Some(*x),
-                Op::Structural(StructuralOp::Broadcast(_)) => printer.literals[e.args[0].index()],
-                Op::StopGradient
-                | Op::Barrier
-                | Op::Scalar(_)
-                | Op::Structural(_)
-                | Op::Dynamic(_)
-                | Op::Annotation(_)
-                | Op::Collective(_)
-                | Op::Call(_) => None,
-            };
+            let of_broadcast = || printer.literals[e.args[0].index()];
+            let is_broadcast = matches!(e.op, Op::Structural(StructuralOp::Broadcast(_)));
+            let found = if let Op::Literal(x) = e.op { Some(x) } else { is_broadcast.then(of_broadcast).flatten() };
             e.results.iter().for_each(|r| printer.literals[r.index()] = found);
         }
         graph.results.iter().for_each(|r| printer.is_read[r.index()] = true);
@@ -163,16 +153,16 @@ impl<'g> Printer<'g> {
     /// For a reduction that keeps its axes: the one that drops them, and the axes that stay.
     fn dropped(&self, e: &Equation) -> Option<(Equation, Vec<usize>)> {
         let rank = self.graph.ty(*e.args.first()?).shape.len();
-        let (op, axes) = match &e.op {
-            Op::Structural(StructuralOp::Reduce(op @ Reduce { keep: true, axes, .. })) if !axes.is_empty() => {
-                (StructuralOp::from(Reduce { keep: false, ..op.clone() }), axes.clone())
-            }
-            Op::Structural(StructuralOp::ArgReduce(op @ ArgReduce { keep: true, axis, .. })) => {
-                (StructuralOp::from(ArgReduce { keep: false, ..op.clone() }), vec![*axis])
-            }
-            Op::Literal(_) | Op::StopGradient | Op::Barrier | Op::Scalar(_) => return None,
-            Op::Structural(_) | Op::Dynamic(_) | Op::Annotation(_) | Op::Collective(_) | Op::Call(_) => return None,
+        let (op, axes) = if let Op::Structural(StructuralOp::Reduce(op @ Reduce { keep: true, axes, .. })) = &e.op {
+            (StructuralOp::from(Reduce { keep: false, ..op.clone() }), axes.clone())
+        } else if let Op::Structural(StructuralOp::ArgReduce(op @ ArgReduce { keep: true, axis, .. })) = &e.op {
+            (StructuralOp::from(ArgReduce { keep: false, ..op.clone() }), vec![*axis])
+        } else {
+            return None;
         };
+        if axes.is_empty() {
+            return None;
+        }
         let back = (0..rank).filter(|axis| !axes.contains(axis)).collect();
         Some((Equation { op: Op::Structural(op), ..e.clone() }, back))
     }
@@ -183,12 +173,15 @@ impl<'g> Printer<'g> {
             Op::Literal(_) => unreachable!("a literal has no line"),
             Op::StopGradient => return ("stop_gradient".into(), vec![]),
             Op::Barrier => return ("optimization_barrier".into(), vec![]),
-            Op::Annotation(annotation) => return annotation.jaxpr(),
-            Op::Collective(op) => return (op.name().into(), vec![format!("axes=({})", names(&op.axes, &op.mesh))]),
-            Op::Dynamic(Dynamic::Slice { size }) => {
-                return ("dynamic_slice".into(), vec![format!("slice_sizes={}", tuple(size))]);
+            Op::Annotation(annotation) => {
+                let (name, param) = annotation.data().jaxpr();
+                return (name.into(), vec![param]);
             }
-            Op::Dynamic(Dynamic::Update) => return ("dynamic_update_slice".into(), vec![]),
+            Op::Collective(op) => return (op.name().into(), vec![format!("axes=({})", names(&op.axes, &op.mesh))]),
+            Op::Dynamic(op) => {
+                let param = op.size().map(|size| format!("slice_sizes={}", tuple(size)));
+                return (op.name().into(), param.into_iter().collect());
+            }
             Op::Call(call) => return (call.name().into(), call.jaxpr_params()),
             Op::Scalar(op) => return scalar(*op, self.graph.ty(e.args[0]).dtype, args),
             Op::Structural(StructuralOp::Conv(op)) => return windows::conv(op, self.graph, e),

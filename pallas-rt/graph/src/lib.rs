@@ -21,6 +21,7 @@
 //! The crate depends on pallas-ir and pallas-mesh alone, so no part of it can ask for a device.
 #![forbid(unsafe_code)]
 #![warn(clippy::print_stdout)]
+mod annotation;
 pub mod bounded;
 mod build;
 pub mod call;
@@ -45,7 +46,7 @@ mod verify;
 mod watch;
 
 pub use build::check_runs;
-pub use dynamic::Dynamic;
+pub use dynamic::{Dynamic, DynamicSlice, DynamicUpdateSlice, WindowAccess};
 pub use graph::{Equation, Graph, Op, Var};
 pub use verify::verify;
 pub use watch::{Made, Watch};

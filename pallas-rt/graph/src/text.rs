@@ -33,6 +33,16 @@ impl fmt::Display for Op {
     }
 }
 
+impl Op {
+    /// The name in messages.
+    pub fn name(&self) -> String {
+        match self {
+            Op::Call(call) => call.name().into(),
+            op => op.to_string().split([' ', '(']).next().unwrap_or_default().into(),
+        }
+    }
+}
+
 impl Call {
     /// Parameters in the style of jaxprs, sorted by name.
     pub(crate) fn jaxpr_params(&self) -> Vec<String> {

@@ -16,4 +16,4 @@ mod view;
 pub use axis::{Axis, difference, size};
 pub use form::{Form, Piece};
 pub use mesh::Mesh;
-pub use sharding::{DimSharding, Sharding, names};
+pub use sharding::{DimSharding, Placed, Sharding, names};

@@ -3,6 +3,7 @@ use crate::Mesh;
 use crate::axis::{Axis, merge, push, size};
 use pallas_ir::{At, Diag, Type};
 use std::fmt::{Display, Write};
+use std::sync::Arc;
 
 /// The division of one dimension.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
@@ -24,6 +25,15 @@ pub struct Sharding {
     pub replicated: Vec<Axis>,
     /// Axes along which devices have parts of a sum.
     pub unreduced: Vec<Axis>,
+}
+
+/// A sharding on a mesh.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Placed {
+    /// The mesh.
+    pub mesh: Arc<Mesh>,
+    /// The sharding.
+    pub sharding: Sharding,
 }
 
 impl DimSharding {

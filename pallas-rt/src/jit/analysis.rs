@@ -3,10 +3,10 @@ use super::function::Function;
 use super::lower::Lowered;
 use crate::exec::{Compiled, Cost, estimate};
 use crate::tree::Tree;
+use pallas_graph::Graph;
 use pallas_graph::call::{Call, KernelCall, Runs};
 use pallas_graph::fuse::{Held, Place, Plan, Region, Work};
 use pallas_graph::graph::{Equation, Op};
-use pallas_graph::{Dynamic, Graph};
 use pallas_ir::structural::Nest;
 use pallas_ir::{Access, Dim, Kernel, ScalarOp, StructuralOp, Type};
 use std::fmt::{self, Write};
@@ -172,13 +172,8 @@ fn count(graph: &Graph, times: u64, is_scaled: bool, total: &mut Cost) {
             }
             Op::Structural(op) => structural(graph, e, op, &mut cost),
             Op::Dynamic(op) => {
-                let moved = match op {
-                    Dynamic::Slice { .. } => e.result(),
-                    Dynamic::Update => e.args[1],
-                };
-                let positions = &e.args[if matches!(op, Dynamic::Update) { 2 } else { 1 }..];
-                let positions = positions.iter().map(|&v| graph.ty(v).bytes() as u64).sum::<u64>();
-                cost.bytes_accessed += 2 * graph.ty(moved).bytes() as u64 + positions;
+                let positions = e.args[op.arrays()..].iter().map(|&v| graph.ty(v).bytes() as u64).sum::<u64>();
+                cost.bytes_accessed += 2 * graph.ty(op.part(e)).bytes() as u64 + positions;
             }
             Op::Call(call) => match &**call {
                 Call::KernelCall(KernelCall { kernel, sizes, .. }) => {

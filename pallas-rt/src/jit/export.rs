@@ -8,7 +8,6 @@ use crate::tree::{self, Tree};
 use pallas_device::JIT_COMPILES;
 use pallas_device::error::{Error, Result};
 use pallas_graph::call::{Call, Callback};
-use pallas_graph::mesh::Annotation;
 use pallas_graph::{Graph, Op, file};
 use pallas_ir::{Loc, Type};
 use sha2::{Digest, Sha256};
@@ -65,12 +64,8 @@ fn calls_host(graph: &Graph) -> bool {
 
 /// Returns true for a graph with a constraint on how a value is divided, which the text form does not have.
 fn is_constrained(graph: &Graph) -> bool {
-    let found = |op: &Op| match op {
-        Op::Annotation(annotation) => matches!(annotation, Annotation::Constraint(_)),
-        Op::Call(call) => call.graphs().into_iter().any(is_constrained),
-        _ => false,
-    };
-    graph.equations.iter().any(|e| found(&e.op))
+    let inside = |op: &Op| matches!(op, Op::Call(call) if call.graphs().into_iter().any(is_constrained));
+    graph.equations.iter().any(|e| e.op.placed().is_some() || inside(&e.op))
 }
 
 impl Exported {

@@ -25,7 +25,7 @@ use crate::sharding::{Declaration, Mesh, NamedSharding, Placement, Sharding, pla
 use crate::tree::Tree;
 use pallas_device::error::{Error, Result};
 use pallas_graph::call::Runs;
-use pallas_graph::mesh::{Annotation, Form, Placed};
+use pallas_graph::mesh::{Constraint, Form, Placed};
 use pallas_graph::shard::view::{Kind, Program as View, Val};
 use pallas_graph::shard::{Partitioned, Propagation};
 use pallas_graph::{Graph, Op};
@@ -65,7 +65,7 @@ pub fn with_sharding_constraint(x: &Array, sharding: &NamedSharding) -> Array {
 fn with_constraint(x: &Array, sharding: &NamedSharding, at: Loc) -> Result<Array> {
     let placed = Placed { mesh: sharding.mesh().clone(), sharding: sharding.of(&type_of(x), at)? };
     on_mesh(&placed.mesh);
-    Ok(apply(&[x], at, |graph, vars| graph.push(Annotation::Constraint(placed), vars)))
+    Ok(apply(&[x], at, |graph, vars| graph.push(Constraint(placed), vars)))
 }
 
 /// The declared division of the parameters of a graph.

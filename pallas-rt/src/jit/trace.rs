@@ -10,8 +10,8 @@ use crate::array::{Array, Traced, What};
 use pallas_device::Lru;
 use pallas_device::error::{Error, Result};
 use pallas_graph::manual::Typing;
-use pallas_graph::mesh::{Annotation, Mesh, Placed, States};
-use pallas_graph::{Graph, Op, Var, check_runs};
+use pallas_graph::mesh::{Mesh, Placed, States};
+use pallas_graph::{Graph, Var, check_runs};
 use pallas_ir::{DType, Diag, Loc, Type};
 use std::cell::RefCell;
 use std::marker::PhantomData;
@@ -304,12 +304,8 @@ pub(super) fn constraint_of(x: &Array) -> Option<(Placed, Loc, Array)> {
     TRACES.with_borrow(|traces| {
         let Trace { id, graph, client, .. } = traces.iter().find(|trace| trace.id == traced.trace)?;
         let equation = graph.equations.iter().rev().find(|e| e.results == [Var(traced.value)])?;
-        match &equation.op {
-            Op::Annotation(Annotation::Constraint(placed)) => {
-                Some((placed.clone(), equation.loc, array(graph, equation.args[0], *id, client)))
-            }
-            _ => None,
-        }
+        let placed = equation.op.placed()?.clone();
+        Some((placed, equation.loc, array(graph, equation.args[0], *id, client)))
     })
 }
 

@@ -4,7 +4,7 @@ use super::index::{Index, Item, along, arrays, expanded};
 use super::places::{self, Mode, Way, places};
 use super::shape::reshape;
 use crate::array::Array;
-use pallas_graph::{Dynamic, Graph, Var};
+use pallas_graph::{DynamicSlice, DynamicUpdateSlice, Graph, Var};
 use pallas_ir::structural::{Broadcast, Iota, Scatter};
 use pallas_ir::{At, DType, Diag, Dim, Literal, Loc, ScalarOp, StructuralOp};
 
@@ -172,10 +172,10 @@ impl Update<'_> {
             return Ok(if size.is_empty() { window } else { x });
         }
         if let Some(op) = self.op {
-            let own = graph.push(Dynamic::Slice { size }, &[&[x], &starts[..]].concat())?;
+            let own = graph.push(DynamicSlice { size }, &[&[x], &starts[..]].concat())?;
             window = graph.push(op, &[own, window])?;
         }
-        graph.push(Dynamic::Update, &[&[x, window], &starts[..]].concat())
+        graph.push(DynamicUpdateSlice, &[&[x, window], &starts[..]].concat())
     }
 
     /// Elements by their row-major positions, for ranges with steps.

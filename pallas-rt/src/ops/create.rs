@@ -5,7 +5,7 @@ use super::formula::{Kind, evaluate};
 use super::shape::reshape;
 use crate::array::Array;
 use crate::jit::{apply, division};
-use pallas_graph::mesh::Annotation;
+use pallas_graph::mesh::Constraint;
 use pallas_graph::{Graph, Var};
 use pallas_ir::structural::Iota;
 use pallas_ir::{At, DType, Diag, Dim, Loc, ScalarOp, StructuralOp};
@@ -265,7 +265,7 @@ impl Array {
             let all = placed(graph, 1, operands[1], ty.dtype, &ty.shape)?;
             // Nothing that the elements are computed from is divided.
             match division {
-                Some(placed) => graph.push(Annotation::Constraint(placed), &[all]),
+                Some(placed) => graph.push(Constraint(placed), &[all]),
                 None => Ok(all),
             }
         })

@@ -3,7 +3,7 @@ use super::axes::axis_of;
 use super::elementwise::{Meets, Operand, cast, meet, on_operands};
 use super::shape::reshape;
 use crate::array::Array;
-use pallas_graph::{Dynamic, Graph, Var};
+use pallas_graph::{DynamicSlice, DynamicUpdateSlice, Graph, Var};
 use pallas_ir::{At, DType, Diag, Literal, Loc, ScalarOp};
 
 /// Appends a position along an axis of `n` elements as an i32 scalar; a negative one counts from the end.
@@ -50,14 +50,14 @@ fn along(rank: usize, axis: isize, at: Meets) -> Result<(usize, Vec<Meets>), Dia
 
 fn slice(graph: &mut Graph, x: Var, at: &[Meets], size: &[usize]) -> Result<Var, Diag> {
     let starts = starts(graph, x, at, 1)?;
-    graph.push(Dynamic::Slice { size: size.to_vec() }, &[&[x], &starts[..]].concat())
+    graph.push(DynamicSlice { size: size.to_vec() }, &[&[x], &starts[..]].concat())
 }
 
 fn update(graph: &mut Graph, x: Var, window: Var, at: &[Meets]) -> Result<Var, Diag> {
     let starts = starts(graph, x, at, 2)?;
     let dtype = graph.ty(x).dtype;
     let window = cast(graph, window, dtype)?;
-    graph.push(Dynamic::Update, &[&[x, window], &starts[..]].concat())
+    graph.push(DynamicUpdateSlice, &[&[x, window], &starts[..]].concat())
 }
 
 /// The variable of an operand that is an array.

@@ -4,7 +4,7 @@
 //! larger one, or from elements that `mask` makes neutral: what exists of an array is always at its start.
 use super::Unlike;
 use crate::build::dims;
-use crate::dynamic::Dynamic;
+use crate::dynamic::{Dynamic, WindowAccess};
 use crate::graph::{Equation, Graph, Op};
 use pallas_ir::structural::{Access, Nest, Piece, Windows};
 use pallas_ir::{Dim, Loc, StructuralOp, Type};
@@ -20,10 +20,7 @@ pub(super) fn agree(bound: &Graph, other: &Graph) -> Result<(), Unlike> {
     }
     for (a, b) in bound.equations.iter().zip(&other.equations) {
         if a.args != b.args || a.results != b.results || !is_like(bound, a, other, b) {
-            return Err(Unlike::new(
-                b.loc,
-                format!("`{}` for one size is `{}` for another", short(&a.op), short(&b.op)),
-            ));
+            return Err(Unlike::new(b.loc, format!("`{}` for one size is `{}` for another", a.op.name(), b.op.name())));
         }
         if let (Op::Call(a), Op::Call(b)) = (&a.op, &b.op) {
             a.graphs().into_iter().zip(b.graphs()).try_for_each(|(a, b)| agree(a, b))?;
@@ -43,7 +40,7 @@ fn is_like(bound: &Graph, a: &Equation, other: &Graph, b: &Equation) -> bool {
     let kinds = match (&a.op, &b.op) {
         (Op::Literal(a), Op::Literal(b)) => a.dtype == b.dtype,
         (Op::Structural(a), Op::Structural(b)) => a.name() == b.name(),
-        (Op::Dynamic(Dynamic::Slice { .. }), Op::Dynamic(Dynamic::Slice { .. })) => true,
+        (Op::Dynamic(a), Op::Dynamic(b)) => a.name() == b.name(),
         (Op::Call(a), Op::Call(b)) => a.name() == b.name() && a.graphs().len() == b.graphs().len(),
         (a, b) => a == b,
     };
@@ -52,14 +49,6 @@ fn is_like(bound: &Graph, a: &Equation, other: &Graph, b: &Equation) -> bool {
         a.dtype == b.dtype && a.shape.len() == b.shape.len() && a.shape.iter().zip(&b.shape).all(|(a, b)| a >= b)
     };
     kinds && a.args.iter().chain(&a.results).all(same)
-}
-
-/// The operation's name.
-fn short(op: &Op) -> String {
-    match op {
-        Op::Call(call) => call.name().into(),
-        op => op.to_string().split_whitespace().next().unwrap_or_default().into(),
-    }
 }
 
 /// Checks the attributes of operations of one kind on operands of these types.
@@ -171,19 +160,20 @@ fn is_same_windows(a: &Windows, a_operand: &[Dim], b: &Windows, b_operand: &[Dim
 /// Windows at given starts: as long in both, or shorter by as much as the array is. A window that is written has
 /// elements that do not exist, so these may not come to lie where there are others.
 fn dynamic(a: &Dynamic, a_types: &[Type], b: &Dynamic, b_types: &[Type]) -> Result<(), String> {
-    let window = |op: &Dynamic, types: &[Type]| match op {
-        Dynamic::Slice { size } => size.clone(),
-        Dynamic::Update => types[1].shape.clone(),
+    let window = |op: &Dynamic, types: &[Type]| match op.access() {
+        WindowAccess::Read(size) => size.to_vec(),
+        WindowAccess::Write => types[1].shape.clone(),
     };
+    let reads = a.access() != WindowAccess::Write;
     let (a_window, b_window) = (window(a, a_types), window(b, b_types));
     let fits = |axis: usize| {
         let (a_rest, b_rest) = (a_types[0].shape[axis] - a_window[axis], b_types[0].shape[axis] - b_window[axis]);
         let is_whole = a_rest == 0 && b_rest == 0;
-        a_window[axis] == b_window[axis] || is_whole || (matches!(a, Dynamic::Slice { .. }) && a_rest == b_rest)
+        a_window[axis] == b_window[axis] || is_whole || (reads && a_rest == b_rest)
     };
     match (0..a_window.len()).all(fits) {
         true => Ok(()),
-        false => Err(format!("`{}` with a window whose extent depends on the size", short(&Op::Dynamic(b.clone())))),
+        false => Err(format!("`{}` with a window whose extent depends on the size", b.name())),
     }
 }
 

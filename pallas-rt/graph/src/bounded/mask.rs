@@ -180,12 +180,10 @@ impl<'a> Scope<'a> {
     fn structural(&mut self, op: &StructuralOp, i: usize, args: &mut [Var]) {
         let graph = self.graphs[0];
         let e = &graph.equations[i];
-        let shapes: Vec<_> = e.args.iter().map(|&a| dims(&graph.ty(a).shape)).collect();
-        let shapes: Vec<&[_]> = shapes.iter().map(|s| &s[..]).collect();
-        let Some(dtype) = e.args.first().map(|&a| graph.ty(a).dtype) else { return };
+        let Some(Type { dtype, shape }) = e.args.first().map(|&a| graph.ty(a).clone()) else { return };
         let zero = Literal::new(dtype, 0.0);
         if let StructuralOp::Pad(_) = op {
-            for axis in 0..shapes[0].len() {
+            for axis in 0..shape.len() {
                 let pads = |graph: &&Graph| match &graph.equations[i].op {
                     Op::Structural(StructuralOp::Pad(pad)) => pad.high[axis] != Dim::from(0i64),
                     _ => false,
@@ -195,7 +193,7 @@ impl<'a> Scope<'a> {
                 }
             }
         }
-        match op.access(&shapes) {
+        match graph.access(e).expect("it is structural") {
             Access::Contract { contract, .. } => {
                 for (a, b) in contract {
                     self.fill(e, args, 0, a, zero);
@@ -296,14 +294,10 @@ impl<'a> Scope<'a> {
 
     fn dynamic(&mut self, op: &Dynamic, e: &Equation, args: &mut [Var]) {
         let graph = self.graphs[0];
-        let window = match op {
-            Dynamic::Slice { size } => size.clone(),
-            Dynamic::Update => graph.ty(e.args[1]).shape.clone(),
-        };
-        for (axis, &size) in window.iter().enumerate() {
+        let part = op.part(e);
+        for (axis, &size) in graph.ty(part).shape.iter().enumerate() {
             let Some(number) = self.extent(e.args[0], axis) else { continue };
-            let result = if matches!(op, Dynamic::Update) { e.args[1] } else { e.result() };
-            if self.extent(result, axis).is_none() {
+            if self.extent(part, axis).is_none() {
                 let last = self.less(number, size as i64);
                 let at = op.arrays() + axis;
                 args[at] = self.to.fitting(ScalarOp::Minimum, &[args[at], last]);
@@ -326,11 +320,8 @@ impl<'a> Scope<'a> {
 
 /// The extent of a gather's windows along an axis of its operand.
 fn window_of(graph: &Graph, i: usize, axis: usize) -> Option<Dim> {
-    let e = &graph.equations[i];
-    let Op::Structural(op) = &e.op else { return None };
-    let shapes: Vec<_> = e.args.iter().map(|&a| dims(&graph.ty(a).shape)).collect();
-    let shapes: Vec<&[_]> = shapes.iter().map(|s| &s[..]).collect();
-    if let Access::Gather { windows, .. } = op.access(&shapes) { Some(windows.axes[axis].size.clone()) } else { None }
+    let Access::Gather { windows, .. } = graph.access(&graph.equations[i])? else { return None };
+    Some(windows.axes[axis].size.clone())
 }
 
 /// What comes behind all elements in an order, behind equal ones too since sorts are stable.

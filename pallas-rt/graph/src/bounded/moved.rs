@@ -1,6 +1,5 @@
 //! Operations whose results lie where the elements that exist end: slices from there, pads, `concatenate`, `reverse`.
 use super::mask::Scope;
-use crate::dynamic::Dynamic;
 use crate::graph::{Equation, Var};
 use pallas_ir::structural::{Concat, Pad, Reverse};
 use pallas_ir::{DType, Dim, Literal, ScalarOp, StructuralOp, Type};
@@ -27,7 +26,7 @@ impl Scope<'_> {
                     }
                     let part = self.to.fitting(StructuralOp::from(rest), &args[..1]);
                     let size = self.graphs[0].ty(e.result()).shape.clone();
-                    self.to.fitting(Dynamic::Slice { size }, &[&[part], &at[..]].concat())
+                    self.to.window(part, &size, &at)
                 })
             }
             StructuralOp::Pad(_) => {
@@ -53,7 +52,7 @@ impl Scope<'_> {
                     }
                     let part = self.to.fitting(StructuralOp::from(rest), &[x, args[1]]);
                     let whole = self.spread(args[1], &self.graphs[0].ty(e.result()).shape);
-                    self.to.fitting(Dynamic::Update, &[&[whole, part], &at[..]].concat())
+                    self.to.with_window(whole, part, &at)
                 })
             }
             StructuralOp::Concat(Concat { axis }) => {
@@ -92,7 +91,7 @@ impl Scope<'_> {
         for (&old, &v) in e.args.iter().zip(args) {
             let mut at = vec![zero; shape.len()];
             at[axis] = first;
-            all = self.to.fitting(Dynamic::Update, &[&[all, v], &at[..]].concat());
+            all = self.to.with_window(all, v, &at);
             let n = match self.extent(old, axis) {
                 Some(number) => self.scalar(number),
                 None => self.to.literal(Literal::int(DType::I32, self.graphs[0].ty(old).shape[axis] as i64)),
@@ -113,6 +112,6 @@ impl Scope<'_> {
         let mut at = vec![self.to.literal(Literal::int(DType::I32, 0)); shape.len()];
         let (n, bound) = (self.scalar(number), self.to.literal(Literal::int(DType::I32, shape[axis] as i64)));
         at[axis] = self.to.fitting(ScalarOp::Sub, &[bound, n]);
-        self.to.fitting(Dynamic::Slice { size: shape }, &[&[wide], &at[..]].concat())
+        self.to.window(wide, &shape, &at)
     }
 }

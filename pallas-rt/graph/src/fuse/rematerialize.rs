@@ -232,7 +232,7 @@ impl Chain<'_> {
 mod tests {
     use super::super::plan;
     use super::*;
-    use crate::dynamic::Dynamic;
+    use crate::dynamic::DynamicSlice;
     use pallas_ir::structural::{Cast, Reduce};
     use pallas_ir::{DType, Diag, Literal, ScalarOp, Type};
 
@@ -244,7 +244,7 @@ mod tests {
     fn read_twice(last: ScalarOp) -> Result<Graph, Diag> {
         let mut graph = Graph::default();
         let (x, first) = (graph.param(Type::new(DType::F32, [N])), graph.param(Type::scalar(DType::I32)));
-        let element = || Dynamic::Slice { size: vec![1] };
+        let element = || DynamicSlice { size: vec![1] };
         let sum = || StructuralOp::Reduce(Reduce { op: ScalarOp::Add, axes: vec![0], keep: false });
         let (mut all, mut total) = (vec![], graph.splat(Literal::new(DType::F32, 0.0), &[1]));
         for k in 0..8 {

@@ -70,19 +70,11 @@ pub(crate) fn staged<'g>(graph: &'g Graph, sizes: &Sizes) -> Staged<'g> {
 
 /// The axes that an equation folds, and true if they stay with the extent 1.
 fn reduced(e: &Equation) -> Option<(&[usize], bool)> {
-    match &e.op {
-        Op::Structural(StructuralOp::Reduce(op)) => Some((&op.axes, op.keep)),
-        Op::Structural(StructuralOp::ArgReduce(op)) => Some((std::slice::from_ref(&op.axis), op.keep)),
-        Op::Literal(_)
-        | Op::StopGradient
-        | Op::Barrier
-        | Op::Scalar(_)
-        | Op::Structural(_)
-        | Op::Dynamic(_)
-        | Op::Annotation(_)
-        | Op::Collective(_)
-        | Op::Call(_) => None,
+    if let Op::Structural(StructuralOp::Reduce(op)) = &e.op {
+        return Some((&op.axes, op.keep));
     }
+    let Op::Structural(StructuralOp::ArgReduce(op)) = &e.op else { return None };
+    Some((std::slice::from_ref(&op.axis), op.keep))
 }
 
 /// The first stage of a reduction.

@@ -3,7 +3,7 @@ use super::blocks::Sizes;
 use super::lower::wrapping;
 use super::plan::{Lowered, Work};
 use crate::build::dims;
-use crate::dynamic::Dynamic;
+use crate::dynamic::{Dynamic, WindowAccess};
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::{
     Axis, BlockDim, Builder, DType, Dim, Literal, Loc, Op as TileOp, Operand, OperandKind, ScalarOp, Semantics, Type,
@@ -19,10 +19,8 @@ pub(super) fn lower(
     sizes: &Sizes,
 ) -> Lowered {
     let whole = graph.ty(e.args[0]);
-    let (window, arrays) = match op {
-        Dynamic::Slice { size } => (size, 1),
-        Dynamic::Update => (&graph.ty(e.args[1]).shape, 2),
-    };
+    let part = graph.ty(op.part(e));
+    let (window, arrays) = (&part.shape, op.arrays());
     let starts: Vec<Start> = (0..window.len())
         .map(|axis| match literal(graph, definitions, e.args[arrays + axis]) {
             // There is only one position.
@@ -32,10 +30,7 @@ pub(super) fn lower(
         })
         .collect();
     let blocks = blocks(window, sizes.tile);
-    let mut b = Builder::new(match op {
-        Dynamic::Slice { .. } => "dynamic_slice",
-        Dynamic::Update => "dynamic_update_slice",
-    });
+    let mut b = Builder::new(op.name());
     let counts = window.iter().zip(&blocks).map(|(&n, &block)| n / block);
     b.kernel_mut().grid = counts.map(|n| Axis { extent: Dim::from(n), semantics: Semantics::Parallel }).collect();
     let ids = vec![Type::scalar(DType::I32); window.len()];
@@ -57,18 +52,15 @@ pub(super) fn lower(
     let output = |alias| OperandKind::Output { empty: Literal::new(whole.dtype, 0.0), alias };
     let params = b.begin(&ids);
     let of_window = b.end(&params);
-    let (from, positions) = match op {
-        Dynamic::Slice { size } => {
-            let from = operand(&mut b, "x".into(), OperandKind::Input, whole, in_array.clone(), None);
+    let x = operand(&mut b, "x".into(), OperandKind::Input, whole, in_array.clone(), None);
+    let (from, positions) = match op.access() {
+        WindowAccess::Read(_) => {
             let positions = positions(&mut b, &starts);
-            let ty = Type::new(whole.dtype, size.clone());
-            operand(&mut b, "window".into(), output(None), &ty, in_window, Some(of_window));
-            (from, positions)
+            operand(&mut b, "window".into(), output(None), part, in_window, Some(of_window));
+            (x, positions)
         }
-        Dynamic::Update => {
-            let x = operand(&mut b, "x".into(), OperandKind::Input, whole, in_array.clone(), None);
-            let ty = graph.ty(e.args[1]).clone();
-            let from = operand(&mut b, "window".into(), OperandKind::Input, &ty, in_window, Some(of_window));
+        WindowAccess::Write => {
+            let from = operand(&mut b, "window".into(), OperandKind::Input, part, in_window, Some(of_window));
             let positions = positions(&mut b, &starts);
             operand(&mut b, "updated".into(), output(Some(x)), whole, in_array.clone(), None);
             (from, positions)
@@ -111,10 +103,9 @@ pub(super) fn lower(
         Start::Known(_) => None,
         Start::Read(v) => Some(*v),
     });
-    let (inputs, in_place) = match op {
-        Dynamic::Slice { .. } => (e.args[..1].iter().copied().chain(read).collect(), vec![None]),
-        Dynamic::Update => (e.args[1..2].iter().copied().chain(read).collect(), vec![Some(e.args[0])]),
-    };
+    // What is written replaces a part of the array, which is the first input as well.
+    let in_place = vec![(arrays > 1).then_some(e.args[0])];
+    let inputs = e.args[arrays - 1..arrays].iter().copied().chain(read).collect();
     Lowered {
         work: Work::Kernel { kernel: wrapping(b.finish()), sizes: vec![], params: vec![] },
         inputs,

@@ -6,7 +6,7 @@ use pallas_ir::{Diag, ScalarOp, StructuralOp};
 
 impl Typing {
     /// An operation whose result has the common states of its operands.
-    pub(super) fn join(&mut self, to: &mut Graph, e: &mut Equation) -> Result<(), Diag> {
+    pub(crate) fn join(&mut self, to: &mut Graph, e: &mut Equation) -> Result<(), Diag> {
         let is_constant = match &e.op {
             Op::Structural(StructuralOp::Iota(_)) => true,
             _ => !e.args.is_empty() && e.args.iter().all(|&x| self.is_constant(x)),
@@ -20,7 +20,7 @@ impl Typing {
     }
 
     fn mixed(&self, op: &Op, axis: usize, state: State) -> Diag {
-        let found = format!("`{}` of {} and other values over axis `{}`", name(op), text(state), self.mesh.name(axis));
+        let found = format!("`{}` of {} and other values over axis `{}`", op.name(), text(state), self.mesh.name(axis));
         wrong(found, "reduce parts of a sum first, `psum`, or cast the other operand, `pcast`")
     }
 
@@ -75,9 +75,4 @@ fn is_linear(op: &Op, states: &[State]) -> bool {
         }
         _ => false,
     }
-}
-
-/// The name of an operation in messages.
-pub(super) fn name(op: &Op) -> String {
-    op.to_string().split([' ', '(']).next().unwrap_or_default().to_string()
 }

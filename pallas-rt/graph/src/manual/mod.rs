@@ -35,13 +35,18 @@ pub(crate) use calls::{CallStates, Made, varying_over};
 
 use crate::graph::{Equation, Graph, Op, Var};
 use crate::mesh::{
-    Annotation, Axis, Collective, CollectiveKind, Flow, Form, Mesh, Pcast, Piece, Placed, Sharding, State, States,
-    invariant,
+    Axis, Collective, CollectiveKind, Form, Mesh, Pcast, Piece, Placed, Sharding, State, States, invariant,
 };
 use crate::refused::Refused;
 use pallas_ir::{At, Diag, ScalarOp};
 use std::collections::HashMap;
 use std::sync::Arc;
+
+/// The states of an annotation's values. No method has a default.
+pub(crate) trait AnnotationStates {
+    /// Defines the states of its result; `None` for a statement about whole arrays, which a body does not have.
+    fn typed(&self, typing: &mut Typing, to: &mut Graph, e: &mut Equation) -> Option<Result<(), Diag>>;
+}
 
 /// The states of a graph's values, as far as it is written.
 #[derive(Clone, Debug)]
@@ -228,18 +233,14 @@ impl Typing {
             }
             Op::Collective(op) if self.is_of(&op) => self.collective(to, &mut e, &op).map_err(refused),
             Op::Call(call) => self.call(to, &mut e, &call),
-            Op::Annotation(Annotation::Constraint(placed)) if self.is_automatic(&placed) => {
-                let states = self.states(e.args[0]);
-                self.define(e.result(), states);
-                Ok(())
-            }
-            // It says nothing about devices.
-            Op::Annotation(Annotation::Barrier(Flow::Both)) => self.join(to, &mut e).map_err(refused),
             Op::Annotation(annotation) => {
-                let found = format!("`{}` inside of `shard_map`", annotation.jaxpr().0);
-                let help = "a body works on blocks: constrain operands or results of the `shard_map`, or name axes that it leaves \
-                            automatic";
-                Err(refused(wrong(found, help)))
+                let of_arrays = || {
+                    let found = format!("`{}` inside of `shard_map`", annotation.data().jaxpr().0);
+                    let help = "a body works on blocks: constrain operands or results of the `shard_map`, or name axes that it leaves \
+                                automatic";
+                    Err(wrong(found, help))
+                };
+                annotation.states().typed(self, to, &mut e).unwrap_or_else(of_arrays).map_err(refused)
             }
             Op::StopGradient | Op::Barrier | Op::Scalar(_) | Op::Structural(_) | Op::Dynamic(_) | Op::Collective(_) => {
                 self.join(to, &mut e).map_err(refused)
@@ -257,7 +258,7 @@ impl Typing {
     }
 
     /// Returns true for a sharding by other axes than the manual ones.
-    fn is_automatic(&self, placed: &Placed) -> bool {
+    pub(crate) fn is_automatic(&self, placed: &Placed) -> bool {
         let Sharding { dims, replicated, unreduced } = &placed.sharding;
         let mut all = dims.iter().flat_map(|dim| &dim.axes).chain(replicated).chain(unreduced);
         placed.mesh == self.mesh && self.manual.contains(&false) && all.all(|axis| !self.manual[usize::from(axis.id)])

@@ -1,70 +1,81 @@
 //! Operations, one file each: everything that one means to the graph, its transformations, the partitioner, plans and texts.
 //!
 //! A reader declares what it asks of an operation, as a trait without default methods, and calls it through the enums below; it
-//! names no operation. A file here answers all that concern it: collectives those of [`CollectiveKind`], calls those of [`Call`].
+//! names no operation. A file here answers all that concern it: annotations those of [`Annotation`],
+//! collectives those of [`CollectiveKind`], operations on windows those of [`Dynamic`], calls those of [`Call`].
 //! A *function* stands for its equations, and is expanded before a plan is made; a *step* stays a call until it runs. The list
-//! is the only one; an operation that does not answer does not compile.
+//! is the only one; an operation that does not answer does not compile. Literals, `stop_gradient` and `optimization_barrier` are
+//! not in it: each is a kind of [`Op`] of its own, as annotations and calls are, and readers ask for kinds.
 mod prelude;
 mod samples;
 
 pub use samples::Sample;
 
+use crate::annotation::Annotates;
 use crate::bounded::CallSized;
 use crate::call::{Called, Expands, Name, Stays};
 use crate::collective::Kind;
+use crate::dynamic::Windowed;
 use crate::file::{Parser, Saved, Words};
 use crate::fuse::CallStep;
 use crate::graph::Op;
-use crate::manual::CallStates;
-use crate::shard::CallRegions;
-use crate::stablehlo::{CallHlo, Exchanged};
+use crate::manual::{AnnotationStates, CallStates};
+use crate::shard::{AnnotationRegions, CallRegions, WindowRegions};
+use crate::stablehlo::{AnnotationHlo, CallHlo, Exchanged};
 use crate::text::CallText;
-use crate::transform::{CallLinear, CallRule, CollectiveRule};
+use crate::transform::{CallLinear, CallRule, CollectiveRule, WindowRule};
 use pallas_ir::DType;
 use samples::Sampled;
 
 macro_rules! ops {
     (
+        annotations { $($annotation:ident: $Annotation:ident, $name_of_annotation:literal;)* }
         collectives { $($collective:ident: $Collective:ident, $name_of_collective:literal;)* }
+        windows { $($window:ident: $Window:ident, $name_of_window:literal;)* }
         functions { $($function:ident: $Function:ident, $name_of_function:literal;)* }
         steps { $($step:ident: $Step:ident, $name_of_step:literal;)* }
     ) => {
+        $(mod $annotation;
+        pub use $annotation::$Annotation;)*
         $(mod $collective;
         pub use $collective::$Collective;)*
+        $(mod $window;
+        pub use $window::$Window;)*
         $(pub(crate) mod $function;
         pub use $function::$Function;)*
         $(pub(crate) mod $step;
         pub use $step::$Step;)*
+        ops! { @enum "A statement about the sharding of the operand, which is the result." Annotation; $($Annotation)* }
+        ops! { @ask Annotation; ($($Annotation)*) data: Annotates, states: AnnotationStates, regions: AnnotationRegions, text: AnnotationHlo }
+        ops! { @op Annotation; $($Annotation)* }
         ops! { @enum "The result of each device in a group of `k`." CollectiveKind; $($Collective)* }
         ops! { @ask CollectiveKind; ($($Collective)*) kind: Kind, rule: CollectiveRule, text: Exchanged }
+        ops! { @enum "An operation on a window of an array at positions that are operands." Dynamic; $($Window)* }
+        ops! { @ask Dynamic; ($($Window)*) data: Windowed, rule: WindowRule, regions: WindowRegions, saved: Saved }
+        ops! { @op Dynamic; $($Window)* }
         ops! { @enum "A call of other graphs." Call; $($Function)* $($Step)* }
         ops! { @ask Call; ($($Function)* $($Step)*) called: Called, rule: CallRule, states: CallStates, text: CallText }
-        ops! { @names $($Collective $name_of_collective)* $($Function $name_of_function)* $($Step $name_of_step)* }
+        ops! { @names $($Annotation $name_of_annotation)* $($Collective $name_of_collective)* $($Window $name_of_window)* $($Function $name_of_function)* $($Step $name_of_step)* }
         ops! { @ask_some ($($Function)*) function_of: Expands }
-        ops! { @ask_some ($($Step)*) stays: Stays, linear: CallLinear, regions: CallRegions, step: CallStep, sized: CallSized, hlo: CallHlo }
+        ops! { @ask_some ($($Step)*) stays: Stays, linear: CallLinear, regions: CallRegions, step: CallStep, sized: CallSized, hlo: CallHlo, saved: Saved }
+        ops! { @op Call; $($Function)* $($Step)* }
         ops! { @call $($Function)* $($Step)* }
-        impl Call {
-            /// Examples of every call, on which its laws are tried, with operands of this type.
-            pub fn samples(dtype: DType) -> Vec<Sample> {
-                let all = [$($Function::samples(dtype),)* $($Step::samples(dtype)),*];
+        impl Sample {
+            /// Examples of every operation that has some, on which its laws are tried, with operands of this type.
+            pub fn all(dtype: DType) -> Vec<Sample> {
+                let all = [$($Window::samples(dtype),)* $($Function::samples(dtype),)* $($Step::samples(dtype)),*];
                 all.into_iter().flatten().collect()
             }
 
-            /// The names of all calls.
-            pub const NAMES: &[&str] = &[$(stringify!($function),)* $(stringify!($step)),*];
-
-            /// The word of a step in files, and its attributes there; `None` for a function.
-            pub(crate) fn saved(&self) -> Option<(&'static str, &dyn Saved)> {
-                match self {
-                    $(Self::$Step(op) => Some(($name_of_step, op)),)*
-                    _ => None,
-                }
-            }
-
-            /// Reads the step of this word from a file; `None` if there is none.
-            pub(crate) fn parse(word: &str, p: &mut Parser<'_>, words: &mut Words<'_>) -> Option<Result<Call, String>> {
+            /// The names of all operations that can have samples.
+            pub const NAMES: &[&str] = &[$($name_of_window,)* $($name_of_function,)* $($name_of_step),*];
+        }
+        impl Op {
+            /// Reads the operation of this word from a file; `None` if there is none.
+            pub(crate) fn parse(word: &str, p: &mut Parser<'_>, words: &mut Words<'_>) -> Option<Result<Op, String>> {
                 match word {
-                    $($name_of_step => Some($Step::parse(p, words).map(Call::$Step)),)*
+                    $($name_of_window => Some($Window::parse(p, words).map(Into::into)),)*
+                    $($name_of_step => Some($Step::parse(p, words).map(Into::into)),)*
                     _ => None,
                 }
             }
@@ -108,11 +119,13 @@ macro_rules! ops {
             }
         })*
     };
-    (@call $($Op:ident)*) => {
+    (@op $Enum:ident; $($Op:ident)*) => {
         $(impl From<$Op> for Op {
-            fn from(op: $Op) -> Op { Call::from(op).into() }
-        }
-        impl $Op {
+            fn from(op: $Op) -> Op { $Enum::from(op).into() }
+        })*
+    };
+    (@call $($Op:ident)*) => {
+        $(impl $Op {
             /// The call, if it is one of these.
             pub fn of(call: &Call) -> Option<&$Op> {
                 if let Call::$Op(op) = call { Some(op) } else { None }
@@ -128,6 +141,11 @@ macro_rules! ops {
 
 // `cargo fmt` does not find the modules that the macro declares; `.ci/run` lists their files.
 ops! {
+    annotations {
+        constraint: Constraint, "sharding_constraint";
+        propagation_barrier: PropagationBarrier, "propagation_barrier";
+        sharding_group: ShardingGroup, "sharding_group";
+    }
     collectives {
         all_gather: AllGather, "all_gather";
         all_reduce: AllReduce, "all_reduce";
@@ -137,6 +155,10 @@ ops! {
         pcast: Pcast, "pcast";
         permute: Permute, "collective_permute";
         reduce_scatter: ReduceScatter, "reduce_scatter";
+    }
+    windows {
+        dynamic_slice: DynamicSlice, "dynamic_slice";
+        dynamic_update_slice: DynamicUpdateSlice, "dynamic_update_slice";
     }
     functions {
         checkpoint: Checkpoint, "checkpoint";

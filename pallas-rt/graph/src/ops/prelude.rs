@@ -1,4 +1,4 @@
-//! Imports of the files of calls; `collective` has those of collectives.
+//! Imports of the files of calls; `annotation`, `collective` and `window` have those of the others.
 pub(super) use crate::bounded::{CallSized, Part, Scope};
 pub(super) use crate::call::{Call, Called, Expands, Name, Runs, Stage, Stays, takes, wrong};
 pub(super) use crate::file::{self, Saved};
@@ -18,6 +18,31 @@ pub(super) use crate::transform::{
     Analysis, Backward, Batch, BatchAxis, CallLinear, CallRule, Forward, Linearity, active, batched_at_least, differing,
 };
 pub(super) use pallas_ir::{Diag, Loc, Type};
+
+pub(in crate::ops) mod annotation {
+    pub(in crate::ops) use crate::annotation::{Annotates, Annotation, Change};
+    pub(in crate::ops) use crate::graph::{Equation, Graph};
+    pub(in crate::ops) use crate::manual::{AnnotationStates, Typing};
+    pub(in crate::ops) use crate::mesh::Placed;
+    pub(in crate::ops) use crate::shard::AnnotationRegions;
+    pub(in crate::ops) use crate::shard::view::Kind;
+    pub(in crate::ops) use crate::stablehlo::{AnnotationHlo, Detail, Value, Writer};
+    pub(in crate::ops) use pallas_ir::Diag;
+}
+
+pub(in crate::ops) mod window {
+    pub(in crate::ops) use super::super::samples::{Sample, Sampled};
+    pub(in crate::ops) use crate::dynamic::{Dynamic, WindowAccess, Windowed};
+    pub(in crate::ops) use crate::file::{self, Saved};
+    pub(in crate::ops) use crate::graph::{Graph, Var};
+    pub(in crate::ops) use crate::mesh::Mesh;
+    pub(in crate::ops) use crate::shard::WindowRegions;
+    pub(in crate::ops) use crate::shard::local::{Divided, update};
+    pub(in crate::ops) use crate::shard::rule::{Build, Role};
+    pub(in crate::ops) use crate::transform::{OwnWindows, WindowRule};
+    pub(in crate::ops) use pallas_ir::{DType, Type};
+    pub(in crate::ops) use std::sync::Arc;
+}
 
 pub(in crate::ops) mod collective {
     pub(in crate::ops) use crate::collective::{Collective, CollectiveKind, Kind};

@@ -1,12 +1,13 @@
-//! Examples of calls, on which their laws are tried.
+//! Examples of operations, on which their laws are tried.
 use super::prelude::*;
+use crate::graph::Op;
 use pallas_ir::{DType, ScalarOp};
 
-/// A call, and what holds for it.
+/// An operation, and what holds for it.
 #[derive(Clone, Debug)]
 pub struct Sample {
-    /// The call.
-    pub call: Call,
+    /// The operation.
+    pub op: Op,
     /// The types of its operands.
     pub takes: Vec<Type>,
     /// True if it has forward mode.
@@ -16,9 +17,9 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// A call with both modes of differentiation.
-    pub(super) fn of(call: impl Into<Call>, takes: &[Type]) -> Sample {
-        Sample { call: call.into(), takes: takes.to_vec(), has_tangents: true, has_gradient: true }
+    /// An operation with both modes of differentiation.
+    pub(super) fn of(op: impl Into<Op>, takes: &[Type]) -> Sample {
+        Sample { op: op.into(), takes: takes.to_vec(), has_tangents: true, has_gradient: true }
     }
 
     /// The same without reverse mode.
@@ -34,7 +35,7 @@ impl Sample {
 
 /// Examples of an operation. No method has a default.
 pub(super) trait Sampled {
-    /// Some calls whose operands of floating-point types have elements of this type; none for one that cannot be tried alone.
+    /// Some whose operands of floating-point types have elements of this type; none for one that cannot be tried alone.
     fn samples(dtype: DType) -> Vec<Sample>;
 }
 

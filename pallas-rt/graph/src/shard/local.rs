@@ -8,9 +8,10 @@ mod halo;
 mod lookup;
 mod window;
 
+pub(crate) use lookup::update;
+
 use super::rule::{Role, Rule};
 use crate::build::dims;
-use crate::dynamic::Dynamic;
 use crate::graph::{Graph, Op, Var};
 use crate::mesh::axis::{Axis, size};
 use crate::mesh::{Collective, DeviceTable, Mesh, Sharding};
@@ -19,7 +20,7 @@ use pallas_ir::{DType, Dim, Literal, ScalarOp, StructuralOp, Type};
 use std::sync::Arc;
 
 /// An operation whose operands and result are divided compatibly.
-pub(super) struct Divided<'a> {
+pub(crate) struct Divided<'a> {
     pub op: Op,
     /// The blocks of the operands.
     pub args: Vec<Var>,
@@ -91,7 +92,7 @@ fn divides(op: &Op, rule: &Rule, types: &[&Type], factor: usize, axes: &[Axis]) 
         return role == Role::Pass && !matches!(op, Op::Structural(op) if is_moving(op));
     }
     match op {
-        Op::Dynamic(Dynamic::Update) => role == Role::Pass || has(result).is_some(),
+        Op::Dynamic(_) => role == Role::Pass || role == Role::Permute && has(result).is_some(),
         Op::Structural(op) => match op {
             StructuralOp::Dot(_) | StructuralOp::Reduce(_) => matches!(role, Role::Pass | Role::Reduce),
             StructuralOp::Gather(_) | StructuralOp::TakeAlong(_) => matches!(role, Role::Pass | Role::Reduce),
@@ -163,11 +164,7 @@ pub(super) fn operation(graph: &mut Graph, mesh: &Arc<Mesh>, mut work: Divided<'
             let op = scatter.op;
             lookup::scatter(graph, mesh, &mut work, &windows, op);
         }
-        Op::Dynamic(Dynamic::Update) => {
-            if let Some(made) = lookup::update(graph, mesh, &work) {
-                return made;
-            }
-        }
+        Op::Dynamic(op) => return op.regions().on_blocks(graph, mesh, &work),
         Op::Structural(StructuralOp::Reshape(_)) => return flat::reshape(graph, mesh, &work),
         Op::Structural(op) if is_moving(op) => {
             if let Some(made) = window::exchange(graph, mesh, &mut work) {
@@ -212,7 +209,6 @@ fn on_blocks(graph: &Graph, work: &Divided<'_>) -> Op {
             let groups = conv.groups * features / work.operands[0].0.shape[conv.lhs[1]];
             StructuralOp::from(Conv { groups, ..conv.clone() }).into()
         }
-        Op::Dynamic(Dynamic::Slice { .. }) => Dynamic::Slice { size: work.gives.shape.clone() }.into(),
         other => other.clone(),
     }
 }
@@ -400,7 +396,7 @@ pub(super) fn sliced(
             None => graph.literal(Literal::int(DType::I32, 0)),
         })
         .collect();
-    graph.fitting(Dynamic::Slice { size: shape.to_vec() }, &[&[x], &starts[..]].concat())
+    graph.window(x, shape, &starts)
 }
 
 /// A dimension, or each part of one, is cut into parts.
@@ -433,7 +429,7 @@ pub(super) fn cut(graph: &mut Graph, x: Var, cuts: &[Vec<Cut>]) -> Var {
         whole.push(kept);
     }
     let x = reshaped(graph, x, &split);
-    let x = graph.fitting(Dynamic::Slice { size: taken }, &[&[x], &starts[..]].concat());
+    let x = graph.window(x, &taken, &starts);
     reshaped(graph, x, &whole)
 }
 

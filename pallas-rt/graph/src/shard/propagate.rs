@@ -15,7 +15,6 @@ use super::rule::{Asked, Role, Rule, rule};
 use super::split::Split;
 use super::strategy::{Direction, aggressive};
 use super::view::{Definition, Kind, NodeId, Program, Val};
-use crate::dynamic::Dynamic;
 use crate::graph::Op;
 use crate::mesh::{self, DimSharding, Sharding};
 use pallas_ir::StructuralOp;
@@ -264,7 +263,7 @@ impl Propagation {
         );
         match &node.kind {
             _ if self.is_elementwise[id] || is_reordering => both,
-            Kind::Op(Op::Dynamic(Dynamic::Slice { .. } | Dynamic::Update)) => both.intersection(Direction::Forward),
+            Kind::Op(Op::Dynamic(_)) => both.intersection(Direction::Forward),
             _ => Direction::None,
         }
     }

@@ -1,10 +1,13 @@
 //! Calls as the partitioner sees them.
+use super::local::Divided;
 use super::partition::Partition;
-use super::rule::Rule;
+use super::rule::{self, Rule};
 use super::united::Devices;
-use super::view::{Build, NodeId, Val};
+use super::view::{Build, Kind, NodeId, Val};
 use crate::graph::{Graph, Var};
+use crate::mesh::Mesh;
 use pallas_ir::{Loc, Type};
+use std::sync::Arc;
 
 /// A call with bodies on a mesh. No method has a default.
 pub(crate) trait CallRegions {
@@ -16,4 +19,18 @@ pub(crate) trait CallRegions {
     fn localized(&self, to: &mut Partition<'_>, node: NodeId);
     /// Appends the call for several devices, which exchange something in it; the results of each.
     fn united(&self, to: &mut Graph, of: &Devices<'_>) -> Vec<Vec<Var>>;
+}
+
+/// An operation on a window as the partitioner sees it. No method has a default.
+pub(crate) trait WindowRegions {
+    /// Adds the factors of its dimensions to a rule.
+    fn rule(&self, build: &mut rule::Build<'_>);
+    /// Appends it on blocks. Elements that move between these lie in dimensions that the result has.
+    fn on_blocks(&self, graph: &mut Graph, mesh: &Arc<Mesh>, work: &Divided<'_>) -> Var;
+}
+
+/// An annotation as propagation sees it. No method has a default.
+pub(crate) trait AnnotationRegions {
+    /// The kind of its node; groups have numbers of the whole program.
+    fn kind(&self) -> Kind;
 }

@@ -12,10 +12,10 @@ mod collective;
 mod nest;
 
 use super::view::{Kind, Val};
-use crate::dynamic::Dynamic;
+use crate::build::access;
 use crate::graph::Op;
 use pallas_ir::structural::{Access, Index, Piece, Windows};
-use pallas_ir::{Dim, StructuralOp, Type};
+use pallas_ir::{StructuralOp, Type};
 use std::fmt::Write;
 
 /// The cost of dividing a factor.
@@ -82,8 +82,7 @@ pub(super) fn rule(asked: &Asked<'_>) -> Option<Rule> {
             Op::Literal(_) | Op::Annotation(_) | Op::Collective(_) => return None,
             Op::Scalar(_) | Op::StopGradient => build.elementwise(),
             Op::Barrier => return None,
-            Op::Dynamic(Dynamic::Slice { .. }) => build.window(),
-            Op::Dynamic(Dynamic::Update) => build.update(),
+            Op::Dynamic(op) => op.regions().rule(&mut build),
             Op::Structural(op) => build.structural(op, asked)?,
         },
     }
@@ -148,7 +147,7 @@ impl<'a> Build<'a> {
     }
 
     /// The first result.
-    fn result(&self) -> usize {
+    pub(crate) fn result(&self) -> usize {
         self.rule.operands
     }
 
@@ -156,7 +155,7 @@ impl<'a> Build<'a> {
         self.add_blocked(size, role, false, places);
     }
 
-    fn add_blocked(&mut self, size: usize, role: Role, is_blocked: bool, places: &[Place]) {
+    pub(crate) fn add_blocked(&mut self, size: usize, role: Role, is_blocked: bool, places: &[Place]) {
         let number = self.rule.factors.len();
         // A factor of size 1 is that of a dimension that has no other.
         if size == 1 && places.iter().all(|&(tensor, dim)| !self.rule.tensors[tensor][dim].is_empty()) {
@@ -191,10 +190,7 @@ impl<'a> Build<'a> {
     }
 
     fn structural(&mut self, op: &StructuralOp, asked: &Asked<'_>) -> Option<()> {
-        let dims: Vec<Vec<Dim>> =
-            self.shapes[..self.result()].iter().map(|s| s.iter().map(|&n| Dim::from(n)).collect()).collect();
-        let dims: Vec<&[Dim]> = dims.iter().map(|dims| &dims[..]).collect();
-        match op.access(&dims) {
+        match access(op, self.shapes[..self.result()].iter().copied()) {
             Access::Iota { .. } => return None,
             Access::Cast | Access::Bitcast | Access::Powi(_) => self.elementwise(),
             Access::Map(pieces) => self.map(&pieces, asked),
@@ -363,29 +359,6 @@ impl<'a> Build<'a> {
         for (dim, &n) in self.shapes[0].iter().enumerate() {
             let role = if dim == axis && n > 1 { Role::Permute } else { Role::Pass };
             self.add(n, role, &[(0, dim), (self.result(), dim)]);
-        }
-    }
-
-    /// A window of operand 0 at a position that is data.
-    fn window(&mut self) {
-        let (x, result) = (self.shapes[0], self.result());
-        for (dim, &n) in x.iter().enumerate() {
-            let is_whole = self.shapes[result][dim] == n;
-            let role = if is_whole { Role::Pass } else { Role::Replicate };
-            self.add_blocked(n, role, !is_whole, &[(0, dim), (result, dim)]);
-        }
-    }
-
-    /// Operand 0 with a window, at a position that is data, that has the elements of operand 1.
-    fn update(&mut self) {
-        let (x, part, result) = (self.shapes[0], self.shapes[1], self.result());
-        for (dim, (&n, &m)) in x.iter().zip(part).enumerate() {
-            if n == m {
-                self.add(n, Role::Pass, &[(0, dim), (1, dim), (result, dim)]);
-            } else {
-                self.add(n, Role::Permute, &[(0, dim), (result, dim)]);
-                self.add(m, Role::Permute, &[(1, dim)]);
-            }
         }
     }
 

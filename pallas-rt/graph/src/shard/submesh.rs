@@ -3,9 +3,10 @@
 //! The body is partitioned for the mesh of its automatic axes alone. So nothing that the partitioner does can mix devices that
 //! differ along manual axes: along these, values of a body differ without a sharding that says so. In the end each exchange
 //! over automatic axes is one of the whole mesh, in the groups of equal coordinates along the manual axes.
+use crate::annotation::Change;
 use crate::call::ShardMap;
 use crate::graph::{Graph, Op};
-use crate::mesh::{Annotation, Axis, Collective, DimSharding, Mesh, Placed, Sharding};
+use crate::mesh::{Axis, Collective, DimSharding, Mesh, Placed, Sharding};
 use crate::refused::Refused;
 use pallas_ir::{At, Diag};
 use std::sync::Arc;
@@ -77,16 +78,18 @@ impl Submesh {
         let mut to = graph.clone();
         for e in &mut to.equations {
             let refused = || {
-                let message =
-                    format!("`{}` of an axis that is manual", e.op.to_string().split(' ').next().unwrap_or(""));
+                let message = format!("`{}` of an axis that is manual", e.op.name());
                 let help = "in a body, shardings name the axes that it leaves automatic";
                 Refused { at: e.loc, diag: Diag::new("shard_map", At::Op, message, help) }
             };
             let op = match &e.op {
-                Op::Annotation(Annotation::Constraint(placed)) if placed.mesh == self.whole => {
-                    let sharding = self.inner_sharding(&placed.sharding).ok_or_else(refused)?;
-                    Op::Annotation(Annotation::Constraint(Placed { mesh: self.mesh.clone(), sharding }))
-                }
+                Op::Annotation(annotation) => match annotation.data().placed() {
+                    Some(placed) if placed.mesh == self.whole => {
+                        let sharding = self.inner_sharding(&placed.sharding).ok_or_else(refused)?;
+                        annotation.data().changed(Change::Placed(Placed { mesh: self.mesh.clone(), sharding })).into()
+                    }
+                    _ => continue,
+                },
                 Op::Call(call) => match ShardMap::of(call) {
                     Some(map) if map.mesh == self.whole => {
                         let all =

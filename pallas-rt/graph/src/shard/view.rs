@@ -3,9 +3,10 @@
 //! Bodies of loops and branches are regions that read values from outside directly, and a scan is a `while` that reads and
 //! writes windows of its arrays. Order counts: nodes and uses are those of the text that [`Graph::to_stablehlo`] prints, so
 //! that propagation takes the decisions that it takes on that text.
+use crate::annotation::Change;
 use crate::call::Call;
 use crate::graph::{Graph, Op, Var};
-use crate::mesh::{Annotation, Flow, Sharding};
+use crate::mesh::{Flow, Sharding};
 use pallas_ir::structural::Reshape;
 use pallas_ir::{DType, Literal, Loc, StructuralOp, Type};
 use std::collections::HashMap;
@@ -267,12 +268,15 @@ impl Build<'_> {
             {
                 return args;
             }
-            Op::Annotation(Annotation::Group(group)) => {
-                self.push(Kind::Group(self.first + group), args.clone(), vec![], loc);
-                return args;
+            Op::Annotation(annotation) => {
+                match annotation.data().changed(Change::GroupsFrom(self.first)).regions().kind() {
+                    kind @ Kind::Group(_) => {
+                        self.push(kind, args.clone(), vec![], loc);
+                        return args;
+                    }
+                    kind => kind,
+                }
             }
-            Op::Annotation(Annotation::Constraint(placed)) => Kind::Constraint(placed.sharding.normal(&placed.mesh)),
-            Op::Annotation(Annotation::Barrier(flow)) => Kind::Barrier(*flow),
             Op::Call(call) => return self.call(call, &args, &gives, loc),
             Op::Literal(_) | Op::Barrier | Op::Scalar(_) | Op::Structural(_) | Op::Dynamic(_) | Op::Collective(_) => {
                 Kind::Op(op.clone())

@@ -16,7 +16,6 @@ mod scalar;
 mod structural;
 mod writer;
 
-use crate::dynamic::Dynamic;
 use crate::graph::{Graph, Op};
 use crate::mesh::{Mesh, Sharding};
 use crate::simplify::inlined;
@@ -27,7 +26,7 @@ use operation::Function;
 pub(crate) use operation::{Detail, Line, Parts, Region, Value};
 use pallas_ir::{DType, Literal, StructuralOp, Type};
 use std::collections::HashMap;
-pub(crate) use writer::Writer;
+pub(crate) use writer::{AnnotationHlo, Writer};
 
 impl Graph {
     /// The graph as a StableHLO module of this name, in MLIR's generic form: `@main` takes the parameters and returns the
@@ -187,21 +186,19 @@ impl Printer {
                 Value { splat: args[0].splat, ..made }
             }
             Op::Structural(op) => structural::structural(w, op, args, &gives[0]),
-            Op::Dynamic(op) => dynamic(w, op, args, &gives[0]),
-            Op::Annotation(annotation) => w.annotation(annotation, &args[0]),
+            // An array of rank 0 is its window.
+            Op::Dynamic(op) if gives[0].shape.is_empty() => args[op.arrays() - 1].clone(),
+            Op::Dynamic(op) => {
+                let detail = op.size().map_or(Detail::None, |size| Detail::Sizes(size.to_vec()));
+                w.op(op.name(), &args.iter().collect::<Vec<_>>(), detail, gives[0].clone())
+            }
+            Op::Annotation(annotation) => match w.with_shardings {
+                true => annotation.text().stablehlo(w, &args[0]),
+                false => args[0].clone(),
+            },
             Op::Collective(op) => op.kind.text().stablehlo(w, op, args, &gives[0]),
             Op::Call(call) => return self.call(call, args, gives),
         }]
-    }
-}
-
-/// Writes an operation on a window at positions that are operands.
-fn dynamic(w: &mut Writer, op: &Dynamic, args: &[Value], gives: &Type) -> Value {
-    let all: Vec<&Value> = args.iter().collect();
-    match op {
-        _ if gives.shape.is_empty() => args[op.arrays() - 1].clone(),
-        Dynamic::Slice { size } => w.op("dynamic_slice", &all, Detail::Sizes(size.clone()), gives.clone()),
-        Dynamic::Update => w.op("dynamic_update_slice", &all, Detail::None, gives.clone()),
     }
 }
 

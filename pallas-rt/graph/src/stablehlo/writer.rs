@@ -1,7 +1,12 @@
 //! Makes operations of StableHLO, with new values as their results.
 use super::operation::{Detail, Line, Operation, Region, Value};
-use crate::mesh::{Annotation, Flow, Placed};
 use pallas_ir::{DType, Literal, Type};
+
+/// The operation of Shardy for an annotation. No method has a default.
+pub(crate) trait AnnotationHlo {
+    /// Writes it for this operand; returns its result.
+    fn stablehlo(&self, w: &mut Writer, x: &Value) -> Value;
+}
 
 /// A list of operations that is being made.
 #[derive(Default)]
@@ -68,33 +73,6 @@ impl Writer {
         let label = self.with_shardings.then_some(self.label);
         self.line(Line::Operation(Operation { name, args, regions, detail, results: results.clone(), label }));
         results
-    }
-
-    /// An annotation as an operation of Shardy; the value itself where these are left out.
-    pub(crate) fn annotation(&mut self, annotation: &Annotation, x: &Value) -> Value {
-        if !self.with_shardings {
-            return x.clone();
-        }
-        match annotation {
-            Annotation::Constraint(Placed { mesh, sharding }) => {
-                let detail = Detail::Sharding(sharding.text(mesh));
-                self.op("sdy.sharding_constraint", &[x], detail, x.ty.clone())
-            }
-            Annotation::Group(group) => {
-                self.operation("sdy.sharding_group", &[x], vec![], Detail::Group(*group), &[]);
-                x.clone()
-            }
-            Annotation::Barrier(flow) => {
-                // Shardy's numbers.
-                let number = match flow {
-                    Flow::None => 0,
-                    Flow::Forward => 1,
-                    Flow::Backward => 2,
-                    Flow::Both => return x.clone(),
-                };
-                self.op("sdy.propagation_barrier", &[x], Detail::Flow(number), x.ty.clone())
-            }
-        }
     }
 
     /// The end of a region or a function.

@@ -13,9 +13,10 @@ use super::active::active;
 use super::batch_call::{Batch, choose};
 use super::rule::{made, structural};
 use super::{Refused, collective, memo, within_limits};
+use crate::annotation::Change;
 use crate::build::dims;
 use crate::call::Stage;
-use crate::dynamic::Dynamic;
+use crate::dynamic::{Dynamic, WindowAccess};
 use crate::graph::{Equation, Graph, Op, Var};
 use crate::inline::expanded;
 use crate::mesh::{Collective, Mesh};
@@ -303,7 +304,7 @@ impl Batched<'_> {
                 let result = structural(&self.to, &args, &types, |args| op.batched(args, &batch).map(made));
                 result.expect("it has an operand")
             }
-            Op::Annotation(annotation) => self.to.get_mut().fitting(annotation.batched(), &args),
+            Op::Annotation(annotation) => self.to.get_mut().fitting(annotation.data().changed(Change::Batched), &args),
             Op::Collective(op) if axis.is_of(op) => {
                 let operand = args.first().map(|&x| (x, has[0]));
                 let (result, has) = collective::along(self.to.get_mut(), op, operand, size);
@@ -317,11 +318,7 @@ impl Batched<'_> {
                 let unlike = args.iter_mut().zip(&has).take(arrays).filter(|(_, has)| !**has);
                 unlike.for_each(|(v, _)| *v = stretched(to, *v, size));
                 args.insert(arrays, to.literal(Literal::int(DType::I32, 0)));
-                let op = match op {
-                    Dynamic::Slice { size: window } => Dynamic::Slice { size: [&[size], &window[..]].concat() },
-                    Dynamic::Update => Dynamic::Update,
-                };
-                to.fitting(op, &args)
+                to.fitting(op.rule().along(size), &args)
             }
             Op::Call(call) => {
                 let taken = self.taken.as_ref().map(|taken| taken.which);
@@ -342,16 +339,17 @@ impl Batched<'_> {
 /// A window of each element at its own positions: a gather or a scatter. Operands for which `has` is true have the axis.
 fn windows(to: &mut Graph, op: &Dynamic, args: &[Var], has: &[bool], size: usize) -> Var {
     let (arrays, positions) = args.split_at(op.arrays());
-    let shape = to.ty(arrays[0]).shape[usize::from(has[0])..].to_vec();
-    let window = match op {
-        Dynamic::Slice { size } => size.clone(),
-        Dynamic::Update => to.ty(arrays[1]).shape[usize::from(has[1])..].to_vec(),
+    let shape = |to: &Graph, i: usize| to.ty(arrays[i]).shape[usize::from(has[i])..].to_vec();
+    let window = match op.access() {
+        WindowAccess::Read(size) => size.to_vec(),
+        WindowAccess::Write => shape(to, 1),
     };
-    let with_axis = |to: &mut Graph, i: usize| if has[i] { arrays[i] } else { stretched(to, arrays[i], size) };
+    let shape = shape(to, 0);
     // A window that is as long as the array lies at its start.
     let moved: Vec<usize> = (0..shape.len()).filter(|&axis| window[axis] < shape[axis]).collect();
+    let mut own = OwnWindows { arrays, has, size, moved: &moved, index: arrays[0] };
     if moved.is_empty() {
-        return with_axis(to, arrays.len() - 1);
+        return own.with_axis(to, arrays.len() - 1);
     }
     let columns: Vec<Var> = moved
         .iter()
@@ -365,37 +363,41 @@ fn windows(to: &mut Graph, op: &Dynamic, args: &[Var], has: &[bool], size: usize
             to.fitting(StructuralOp::from(ops::Reshape { to: dims(&[size, 1]) }), &[own])
         })
         .collect();
-    let index = match columns[..] {
+    own.index = match columns[..] {
         [single] => single,
         _ => to.fitting(StructuralOp::from(ops::Concat { axis: 1 }), &columns),
     };
-    let all: Vec<usize> = (1..=shape.len()).collect();
-    match op {
-        Dynamic::Slice { .. } => {
-            let own = usize::from(has[0]);
-            let gather = ops::Gather {
-                offset_dims: all,
-                collapsed_slice_dims: vec![],
-                operand_batching_dims: vec![0; own],
-                start_indices_batching_dims: vec![0; own],
-                start_index_map: moved.iter().map(|axis| axis + own).collect(),
-                index_vector_dim: 1,
-                slice_sizes: dims(&[&vec![1; own][..], &window[..]].concat()),
-            };
-            to.fitting(StructuralOp::from(gather), &[arrays[0], index])
-        }
-        Dynamic::Update => {
-            let scatter = ops::Scatter {
-                update_window_dims: all,
-                inserted_window_dims: vec![],
-                input_batching_dims: vec![0],
-                scatter_indices_batching_dims: vec![0],
-                scatter_dims_to_operand_dims: moved.iter().map(|axis| axis + 1).collect(),
-                index_vector_dim: 1,
-                op: None,
-            };
-            let [x, updates] = [0, 1].map(|i| with_axis(to, i));
-            to.fitting(StructuralOp::from(scatter), &[x, index, updates])
-        }
+    op.rule().batched(to, own)
+}
+
+/// Derivatives and batches of an operation on a window. No method has a default.
+pub(crate) trait WindowRule {
+    /// By array, the operation that gives its cotangent from that of the result, and the operands in front of the positions.
+    /// `window` is the type of the last array, and `zeros` has it.
+    fn transposed(&self, cotangent: Var, zeros: Var, window: &Type) -> Vec<(Dynamic, Vec<Var>)>;
+    /// The operation on arrays with an axis of this size in front, of which the window has all.
+    fn along(&self, size: usize) -> Dynamic;
+    /// Appends the operation with a window of its own for each element of a batch.
+    fn batched(&self, to: &mut Graph, own: OwnWindows<'_>) -> Var;
+}
+
+/// Windows at different positions in the elements of a batch.
+#[derive(Clone, Copy)]
+pub(crate) struct OwnWindows<'a> {
+    /// The arrays; those for which `has` is true have the batch's axis in front.
+    pub(crate) arrays: &'a [Var],
+    pub(crate) has: &'a [bool],
+    /// The size of the batch.
+    size: usize,
+    /// The axes of an element along which the window is shorter than the array.
+    pub(crate) moved: &'a [usize],
+    /// The positions along these, of shape `[size, moved]`.
+    pub(crate) index: Var,
+}
+
+impl OwnWindows<'_> {
+    /// An array with the axis of the batch.
+    pub(crate) fn with_axis(&self, to: &mut Graph, i: usize) -> Var {
+        if self.has[i] { self.arrays[i] } else { stretched(to, self.arrays[i], self.size) }
     }
 }

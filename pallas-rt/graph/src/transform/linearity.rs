@@ -1,7 +1,6 @@
 //! Check that a graph is linear in some of its parameters, read off the tangents of its operations.
 use super::rule::{made, structural, value};
 use crate::call::{Call, Stage};
-use crate::dynamic::Dynamic;
 use crate::graph::{Equation, Graph, Op, Var};
 use crate::mesh::Form;
 use pallas_ir::{E, Literal, Loc, ScalarOp, Type};
@@ -211,8 +210,8 @@ fn is_linear(graph: &Graph, e: &Equation, args: &[Linearity]) -> bool {
             Form::Fold(by, _) => by == ScalarOp::Add,
             Form::Number(_) | Form::Own | Form::One(_) | Form::Stack(_) => true,
         },
-        Op::Dynamic(Dynamic::Update) => !args[..2].contains(&Linearity::Constant),
-        Op::Dynamic(Dynamic::Slice { .. }) | Op::Barrier | Op::Annotation(_) => true,
+        Op::Dynamic(op) => !args[..op.arrays()].contains(&Linearity::Constant),
+        Op::Barrier | Op::Annotation(_) => true,
         Op::StopGradient | Op::Literal(_) | Op::Call(_) => false,
     }
 }

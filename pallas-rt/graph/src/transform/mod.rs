@@ -25,7 +25,9 @@ mod vjp;
 
 pub use crate::refused::Refused;
 pub(crate) use active::{carried, fixpoint, of_graph as active};
-pub(crate) use batch::{BatchAxis, batched_at_least, batched_branch, batched_for, stretched, wider};
+pub(crate) use batch::{
+    BatchAxis, OwnWindows, WindowRule, batched_at_least, batched_branch, batched_for, stretched, wider,
+};
 pub use batch::{batched, batched_along};
 pub(crate) use batch_call::{Batch, agrees, choose, differing, inlined, swapped, widened};
 pub(crate) use calls::{Backward, CallRule, is_float, no_tangents, or_zeros};

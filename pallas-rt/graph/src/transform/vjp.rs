@@ -5,7 +5,6 @@ use super::rule::{made, structural, value};
 use super::{Refused, collective, memo, within_limits};
 use crate::call::Stage;
 use crate::dead::without_dead;
-use crate::dynamic::Dynamic;
 use crate::graph::{Equation, Graph, Op, Var};
 use crate::inline::expanded;
 use pallas_ir::structural::Arg;
@@ -143,17 +142,9 @@ impl Back {
             Op::Dynamic(op) => {
                 let to = self.to.get_mut();
                 let (arrays, positions) = e.args.split_at(op.arrays());
-                // What the window replaces has no cotangent.
                 let window = to.ty(arrays.last().copied().expect("it has an array")).clone();
                 let zeros = to.splat(Literal::new(window.dtype, 0.0), &window.shape);
-                let found = match op {
-                    Dynamic::Slice { .. } => vec![(Dynamic::Update, vec![zeros, cotangent])],
-                    Dynamic::Update => vec![
-                        (Dynamic::Update, vec![cotangent, zeros]),
-                        (Dynamic::Slice { size: window.shape }, vec![cotangent]),
-                    ],
-                };
-                let found = found.into_iter().zip(on);
+                let found = op.rule().transposed(cotangent, zeros, &window).into_iter().zip(on);
                 let found = found.map(|((op, args), on)| on.then(|| to.fitting(op, &[&args, positions].concat())));
                 found.chain(positions.iter().map(|_| None)).collect()
             }

@@ -4,7 +4,9 @@ mod kernels;
 #[path = "draw/operations.rs"]
 pub(crate) mod operations;
 
-use pallas_graph::mesh::{Annotation, DimSharding, Flow, Mesh, Placed, Sharding, size};
+use pallas_graph::mesh::{
+    Annotation, Constraint, DimSharding, Flow, Mesh, Placed, PropagationBarrier, Sharding, ShardingGroup, size,
+};
 use pallas_graph::{Graph, Op, Var};
 use pallas_ir::structural::{Broadcast, Cumulative, Iota, Reduce, Reverse, Sort, Transpose};
 use pallas_ir::{DType, Dim, Literal, ScalarOp, StructuralOp, Type};
@@ -193,7 +195,7 @@ impl Drawing<'_> {
             self.live.push(v);
             if self.config.barriers && self.dice.chance(15) {
                 let flow = *self.dice.pick(&[Flow::Forward, Flow::Backward, Flow::None]);
-                let v = self.drawn.graph.push(Annotation::Barrier(flow), &[v]).expect("the identity");
+                let v = self.drawn.graph.push(PropagationBarrier(flow), &[v]).expect("the identity");
                 self.live.push(v);
             }
             if self.dice.chance(15) {
@@ -211,7 +213,7 @@ impl Drawing<'_> {
         let shape = self.shape(v);
         let mesh = self.drawn.mesh.clone();
         let sharding = sharding(self.dice, &mesh, &shape, self.config);
-        self.drawn.graph.push(Annotation::Constraint(Placed { mesh, sharding }), &[v]).expect("the identity")
+        self.drawn.graph.push(Constraint(Placed { mesh, sharding }), &[v]).expect("the identity")
     }
 
     /// Pairs of values of one shape.
@@ -229,7 +231,7 @@ impl Drawing<'_> {
             let w = *self.dice.pick(&same);
             free.retain(|&other| other != w);
             for member in [w, v] {
-                self.drawn.graph.push(Annotation::Group(self.groups), &[member]).expect("the identity");
+                self.drawn.graph.push(ShardingGroup(self.groups), &[member]).expect("the identity");
             }
             self.groups += 1;
         }
@@ -239,7 +241,7 @@ impl Drawing<'_> {
     fn finish(&mut self) {
         let graph = &mut self.drawn.graph;
         let mut is_read = vec![false; graph.types.len()];
-        let groups = |op: &Op| matches!(op, Op::Annotation(Annotation::Group(_)));
+        let groups = |op: &Op| matches!(op, Op::Annotation(Annotation::ShardingGroup(_)));
         graph.equations.iter().filter(|e| !groups(&e.op)).flat_map(|e| &e.args).for_each(|v| is_read[v.index()] = true);
         let made = graph.equations.iter().filter(|e| !groups(&e.op)).flat_map(|e| e.results.clone());
         graph.results = made.filter(|v| !is_read[v.index()] && graph.types[v.index()].dtype == DType::F32).collect();

@@ -5,7 +5,7 @@ use super::oracle::{ask, python};
 use super::{parsed, programs};
 use pallas_graph::Graph;
 use pallas_graph::call::{Closed, Scan};
-use pallas_graph::mesh::{Annotation, DimSharding, Mesh, Sharding};
+use pallas_graph::mesh::{DimSharding, Mesh, Sharding, ShardingGroup};
 use pallas_graph::shard::view::{Kind, Program, Val};
 use pallas_graph::shard::{Origin, Propagation, Reason, Slot, Via, inlined, propagate};
 use pallas_ir::{DType, ScalarOp, StructuralOp, Type};
@@ -117,7 +117,7 @@ fn every_axis_has_a_reason() {
 fn groups_of_called_graphs_are_apart() {
     let mesh = Arc::new(Mesh::new(&[("x", 2), ("y", 4)]).expect("a mesh"));
     let ty = Type::new(DType::F32, [8, 8]);
-    let member = |graph: &mut Graph, group: u32, v| graph.push(Annotation::Group(group), &[v]).expect("the identity");
+    let member = |graph: &mut Graph, group: u32, v| graph.push(ShardingGroup(group), &[v]).expect("the identity");
     let tanh = |graph: &mut Graph, v| graph.push(ScalarOp::Tanh, &[v]).expect("an operand");
     let mut body = Graph::default();
     let params = [body.param(ty.clone()), body.param(ty.clone())];

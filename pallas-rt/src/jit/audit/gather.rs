@@ -5,7 +5,6 @@ use super::{Audit, AuditOptions, AuditedConstraint, AuditedMesh, AuditedParamete
 use crate::sharding::{Mesh, Sharding, ShardingPolicy, matches};
 use pallas_device::error::Result;
 use pallas_graph::call::Named;
-use pallas_graph::mesh::Annotation;
 use pallas_graph::shard::inlined;
 use pallas_graph::shard::view::{Kind, NodeId, Program as View, Val};
 use pallas_graph::{Graph, Op};
@@ -223,7 +222,7 @@ fn named(graph: &Graph) -> HashMap<Loc, String> {
     let definitions = graph.definitions();
     let constraint = |v: pallas_graph::Var| {
         let e = &graph.equations[definitions[v.index()]?];
-        matches!(e.op, Op::Annotation(Annotation::Constraint(_))).then_some(e.loc)
+        e.op.placed().map(|_| e.loc)
     };
     for e in &graph.equations {
         match &e.op {
@@ -235,7 +234,7 @@ fn named(graph: &Graph) -> HashMap<Loc, String> {
                 }
                 call.graphs().into_iter().for_each(|graph| all.extend(named(graph)));
             }
-            Op::Annotation(Annotation::Constraint(_)) => {
+            op if op.placed().is_some() => {
                 let definer = definitions[e.args[0].index()].map(|i| &graph.equations[i].op);
                 if let Some(Op::Call(call)) = definer
                     && let Some(named) = Named::of(call)

@@ -1,9 +1,9 @@
 //! Values of a traced function that have one sharding, and barriers for shardings.
 use crate::array::Array;
+use pallas_device::error::{Error, Result};
 use crate::jit::trace::{apply, groups};
 use crate::tree::{self, Tree};
-use pallas_device::error::{Error, Result};
-use pallas_graph::mesh::{Annotation, Flow};
+use pallas_graph::mesh::{Flow, PropagationBarrier, ShardingGroup};
 use pallas_ir::{At, Diag, Loc};
 
 /// Two trees of which each pair of leaves has one sharding in a traced function, whichever propagation finds for one of
@@ -60,9 +60,9 @@ fn alike(arrays: &[&Array], at: Loc) -> Result<Vec<Array>> {
     }
     let group = groups();
     let member = |x: &Array| match x.is_traced() {
-        true => apply(&[x], at, |graph, v| graph.push(Annotation::Group(group), v)),
+        true => apply(&[x], at, |graph, v| graph.push(ShardingGroup(group), v)),
         // An array from outside becomes one of the function.
-        false => crate::jit::trace::make(&[x], at, |graph, v| graph.push(Annotation::Group(group), v)),
+        false => crate::jit::trace::make(&[x], at, |graph, v| graph.push(ShardingGroup(group), v)),
     };
     Ok(arrays.iter().map(|x| member(x)).collect())
 }
@@ -86,5 +86,5 @@ pub fn propagation_barrier(x: &Array, flow: Flow) -> Array {
     if !x.is_traced() {
         return x.clone();
     }
-    apply(&[x], Loc::caller(), |graph, v| graph.push(Annotation::Barrier(flow), v))
+    apply(&[x], Loc::caller(), |graph, v| graph.push(PropagationBarrier(flow), v))
 }

@@ -1,9 +1,9 @@
 //! Functions whose values are on several meshes: they run on one of them if the others are views of the same devices.
 use super::{Declared, declared};
 use crate::array::Array;
-use crate::sharding::Mesh;
 use pallas_device::error::{Error, Result};
-use pallas_graph::mesh::{Annotation, Placed};
+use crate::sharding::Mesh;
+use pallas_graph::mesh::Placed;
 use pallas_graph::shard::seen_from;
 use pallas_graph::{Graph, Op};
 use pallas_ir::{At, Diag, Loc};
@@ -118,10 +118,10 @@ fn unlike_of(first: &Named<'_>, other: Option<&Named<'_>>, name: &dyn Fn(usize) 
 /// A collective outside of a `shard_map`.
 fn meshes<'g>(graph: &'g Graph, all: &mut Vec<Named<'g>>) -> Result<()> {
     for e in &graph.equations {
+        if let Some(placed) = e.op.placed() {
+            all.push(Named { mesh: &placed.mesh, at: e.loc, by: By::Constraint });
+        }
         match &e.op {
-            Op::Annotation(Annotation::Constraint(placed)) => {
-                all.push(Named { mesh: &placed.mesh, at: e.loc, by: By::Constraint });
-            }
             Op::Collective(op) => {
                 let found = format!("`{}` in a function that is compiled apart from its `shard_map`", op.name());
                 let help = "call the function without `jit` there: the whole `shard_map` is compiled";

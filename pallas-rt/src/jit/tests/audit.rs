@@ -8,7 +8,7 @@ use crate::{
     Audit, AuditOptions, BoundedSize, FindingKind, Function, Severity, Source, audit, checkpoint_name, jit, lower,
     mark_sharding, with_sharding_constraint,
 };
-use pallas_graph::mesh::{Annotation, Placed, Sharding};
+use pallas_graph::mesh::{Constraint, Placed, Sharding};
 use pallas_graph::{Graph, Op};
 use std::sync::Arc;
 
@@ -54,10 +54,10 @@ impl Declaring {
             }
         }
         for (k, e) in self.graph.equations.iter().enumerate() {
-            let Op::Annotation(Annotation::Constraint(Placed { sharding, .. })) = &e.op else { continue };
+            let Some(Placed { sharding, .. }) = e.op.placed() else { continue };
             for (name, weaker) in weaker(&sharding.normal(&mesh), &mesh) {
                 let mut program = self.clone();
-                let placed = |sharding| Annotation::Constraint(Placed { mesh: mesh.clone(), sharding });
+                let placed = |sharding| Constraint(Placed { mesh: mesh.clone(), sharding });
                 // The identity, which says nothing.
                 program.graph.equations[k].op = weaker.map_or(Op::StopGradient, |sharding| placed(sharding).into());
                 all.push((format!("{name} of the constraint at {}", e.loc), program));

@@ -1,19 +1,19 @@
-//! Laws of every call of the registry, on its samples: on the CPU and the strict interpreter, by whole programs and one operation
+//! Laws of every call and operation on a window of the registry, on its samples: on the CPU and the strict interpreter, by whole programs and one operation
 //! at a time, it computes the same; tangents and gradients are differences, batches are loops, files hold it.
 use super::super::alone;
 use super::random::{Dice, agree, numbers, operands, run};
 use crate::prelude::*;
-use pallas_graph::call::{Call, Callback, Print, Sample, ShardMap};
+use pallas_graph::call::{Callback, Print, Sample, ShardMap};
 use pallas_graph::simplify::simplify;
 use pallas_graph::transform::{batched, jvp, vjp};
 use pallas_graph::{Graph, Op, Var, file, verify};
 use pallas_ir::Type;
 
-/// The call with its operands as parameters.
+/// The operation with its operands as parameters.
 pub(super) fn graph_of(sample: &Sample) -> Graph {
     let mut graph = Graph::default();
     let args: Vec<Var> = sample.takes.iter().map(|ty| graph.param(ty.clone())).collect();
-    graph.results = graph.push_all(sample.call.clone(), &args).expect("a sample fits");
+    graph.results = graph.push_all(sample.op.clone(), &args).expect("a sample fits");
     verify(&graph).expect("a sample is a graph");
     graph
 }
@@ -24,7 +24,7 @@ fn is_float(graph: &Graph) -> Vec<bool> {
 
 /// Calls `f` for each sample with operands of its graph.
 fn each(dtype: DType, mut f: impl FnMut(&Sample, &Graph, Vec<Array>)) {
-    for (i, sample) in Call::samples(dtype).iter().enumerate() {
+    for (i, sample) in Sample::all(dtype).iter().enumerate() {
         let graph = graph_of(sample);
         let args = operands(&graph, &Client::cpu(), i as u64);
         f(sample, &graph, args);
@@ -32,14 +32,14 @@ fn each(dtype: DType, mut f: impl FnMut(&Sample, &Graph, Vec<Array>)) {
 }
 
 #[test]
-fn every_call_has_samples() {
-    let found: Vec<&str> = Call::samples(DType::F32).iter().map(|sample| sample.call.name()).collect();
+fn every_operation_has_samples() {
+    let found: Vec<String> = Sample::all(DType::F32).iter().map(|sample| sample.op.name()).collect();
     // One would show something, the other runs on a mesh alone.
     let without = ["debug_print", "shard_map"];
     let kinds = std::collections::BTreeSet::from_iter(&found).len();
-    assert_eq!(kinds + without.len(), Call::NAMES.len(), "{found:?} of {:?}", Call::NAMES);
-    let is_without = |sample: Sample| Print::of(&sample.call).is_some() || ShardMap::of(&sample.call).is_some();
-    assert!(!Call::samples(DType::F32).into_iter().any(is_without));
+    assert_eq!(kinds + without.len(), Sample::NAMES.len(), "{found:?} of {:?}", Sample::NAMES);
+    let is_without = |sample: Sample| Print::of_op(&sample.op).is_some() || ShardMap::of_op(&sample.op).is_some();
+    assert!(!Sample::all(DType::F32).into_iter().any(is_without));
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn batches_are_loops() {
 
 /// A file has what `simplify` leaves.
 #[test]
-fn files_hold_calls() {
+fn files_hold_operations() {
     each(DType::F32, |_, graph, _| {
         let calls_host = |e: &pallas_graph::Equation| Callback::of_op(&e.op).is_some();
         if graph.equations.iter().any(calls_host) {
@@ -175,15 +175,16 @@ fn files_hold_calls() {
     });
 }
 
-/// The text of a call begins with its name, and has the graphs that it calls.
+/// The text of an operation begins with its name, and has the graphs that it calls.
 #[test]
-fn texts_name_calls() {
+fn texts_name_operations() {
     each(DType::F32, |sample, graph, _| {
         let (text, jaxpr) = (graph.to_string(), graph.to_jaxpr(0));
-        let Op::Call(call) = &graph.equations[0].op else { unreachable!("a sample is a call") };
-        assert!(text.contains(&format!("= {}", sample.call.name())), "{text}");
-        assert!(jaxpr.contains(sample.call.name()) || jaxpr.contains("pallas_call"), "{jaxpr}");
-        let inner: usize = call.graphs().iter().map(|graph| graph.equations.len()).sum();
+        let name = sample.op.name();
+        assert!(text.contains(&format!("= {name}")), "{text}");
+        assert!(jaxpr.contains(&name) || jaxpr.contains("pallas_call"), "{jaxpr}");
+        let graphs = if let Op::Call(call) = &sample.op { call.graphs() } else { vec![] };
+        let inner: usize = graphs.iter().map(|graph| graph.equations.len()).sum();
         assert!(text.lines().count() > inner, "{text}");
     });
 }

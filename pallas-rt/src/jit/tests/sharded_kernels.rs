@@ -9,7 +9,7 @@ use crate::sharding::{Mesh, NamedSharding, P, Sharding, device_put};
 use crate::{jit, ops, partitioned, shard_map_axes, with_sharding_constraint};
 use pallas_device::startup::Engine;
 use pallas_graph::call::{Call, Closed};
-use pallas_graph::mesh::{Annotation, Placed};
+use pallas_graph::mesh::{Constraint, Placed};
 use pallas_graph::{Graph, Op};
 use pallas_ir::{Kernel, Literal, Op as TileOp, OperandId, Type};
 use pallas_rt::prelude::*;
@@ -182,7 +182,7 @@ fn constrained(
             let param = graph.param(ty.clone());
             let Some(sharding) = sharding.clone() else { return param };
             let placed = Placed { mesh: mesh.clone(), sharding };
-            graph.push(Annotation::Constraint(placed), &[param]).expect("the identity")
+            graph.push(Constraint(placed), &[param]).expect("the identity")
         })
         .collect();
     graph.results = graph.push_all(Closed(inner), &args).expect("it takes them");

@@ -5,12 +5,12 @@ use super::random::{drawn, operands, run};
 use crate::lang::random as kernels;
 use crate::prelude::*;
 use crate::{Lowered, lower};
-use pallas_graph::call::{Call, Callback, Case, Closed, KernelCall, Scan, While};
+use pallas_graph::call::{Callback, Case, Closed, KernelCall, Sample, Scan, While};
 use pallas_graph::mesh::{
     AllGather, AllReduce, AllToAll, Collective, CollectiveKind, DeviceTable, Mesh, Pbroadcast, Permute, ReduceScatter,
 };
 use pallas_graph::transform::vjp;
-use pallas_graph::{Dynamic, Graph, Op, Var};
+use pallas_graph::{Graph, Op, Var};
 use pallas_ir::scalar::Ty;
 use pallas_ir::{Literal, ScalarOp, StructuralOp, Type};
 use std::collections::{BTreeMap, BTreeSet};
@@ -129,15 +129,13 @@ fn calls() -> Vec<(String, Graph)> {
         made("scan-empty", &[&scalar, &nothing], empty.into()),
         made("while", &[&scalar, &scalar], repeat.into()),
         made("case", &[&index, &line], Case { branches }.into()),
-        made("dynamic-slice", &[&line, &index], Dynamic::Slice { size: vec![3] }.into()),
-        made("dynamic-update", &[&line, &Type::new(DType::F32, [2]), &index], Dynamic::Update.into()),
         made("barrier", &[&line], Op::Barrier),
         twice,
     ];
     // Kernels and functions of the host are no operations of XLA's.
-    let is_known = |call: &Call| KernelCall::of(call).is_none() && Callback::of(call).is_none();
-    let samples = Call::samples(DType::F32).into_iter().filter(|sample| is_known(&sample.call)).enumerate();
-    let samples = samples.map(|(i, sample)| (format!("sample-{}-{i}", sample.call.name()), graph_of(&sample)));
+    let is_known = |op: &Op| KernelCall::of_op(op).is_none() && Callback::of_op(op).is_none();
+    let samples = Sample::all(DType::F32).into_iter().filter(|sample| is_known(&sample.op)).enumerate();
+    let samples = samples.map(|(i, sample)| (format!("sample-{}-{i}", sample.op.name()), graph_of(&sample)));
     own.into_iter().chain(samples).collect()
 }
 

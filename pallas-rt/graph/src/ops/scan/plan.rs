@@ -1,6 +1,5 @@
 //! A scan as a step: a kernel that makes all its steps, or a loop that changes what it carries in place.
 use super::{Scan, stepped};
-use crate::dynamic::Dynamic;
 use crate::fuse::{Lowered, Lowering, Work, plan};
 use crate::graph::{Graph, Var};
 use crate::simplify::simplify;
@@ -94,14 +93,14 @@ fn looped(scan: &Scan, heirs: &[Option<usize>]) -> Graph {
     let mut args = [captured, carried].concat();
     for (&array, ty) in arrays.iter().zip(elements) {
         let size = [&[1], &ty.shape[..]].concat();
-        let slice = graph.fitting(Dynamic::Slice { size }, &[vec![array], positions(ty.shape.len())].concat());
+        let slice = graph.window(array, &size, &positions(ty.shape.len()));
         args.push(reshape(&mut graph, slice, &ty.shape));
     }
     let made = graph.inline(&scan.body, &args);
     graph.results = made[..scan.carried].to_vec();
     for ((&stack, &element), ty) in stacks.iter().zip(&made[scan.carried..]).zip(&gives[scan.carried..]) {
         let row = reshape(&mut graph, element, &[&[1], &ty.shape[..]].concat());
-        let updated = graph.fitting(Dynamic::Update, &[vec![stack, row], positions(ty.shape.len())].concat());
+        let updated = graph.with_window(stack, row, &positions(ty.shape.len()));
         graph.results.push(updated);
     }
     graph

@@ -1,6 +1,6 @@
 //! A scan on a mesh: as a `while` for propagation, and on blocks.
 use super::Scan;
-use crate::dynamic::Dynamic;
+use crate::dynamic::{DynamicSlice, DynamicUpdateSlice};
 use crate::graph::{Graph, Var};
 use crate::mesh::{DimSharding, Sharding};
 use crate::shard::partition::{Partition, captured_first};
@@ -46,7 +46,7 @@ pub(super) fn view(scan: &Scan, build: &mut Build<'_>, args: &[Val], gives: &[Ty
             let Type { dtype, shape } = b.program.ty(array).clone();
             let size = [&[1], &shape[1..]].concat();
             let from = [vec![array], start(shape.len() - 1)].concat();
-            let row = b.implied(Dynamic::Slice { size: size.clone() }, &from, Type::new(dtype, size), loc);
+            let row = b.implied(DynamicSlice { size: size.clone() }, &from, Type::new(dtype, size), loc);
             elements.push(b.reshaped(row, &shape[1..], loc));
         }
         implied.extend(first..b.program.nodes.len());
@@ -56,7 +56,7 @@ pub(super) fn view(scan: &Scan, build: &mut Build<'_>, args: &[Val], gives: &[Ty
             let shape = b.program.ty(*value).shape.clone();
             let row = b.reshaped(*value, &[&[1], &shape[..]].concat(), loc);
             let to = [vec![stack, row], start(shape.len())].concat();
-            *value = b.implied(Dynamic::Update, &to, b.program.ty(stack).clone(), loc);
+            *value = b.implied(DynamicUpdateSlice, &to, b.program.ty(stack).clone(), loc);
         }
         let one = b.position(1, loc);
         let next = b.implied(ScalarOp::Add, &[x[0], one], index.clone(), loc);

@@ -8,7 +8,6 @@
 //! ```
 use super::{Divided, between, coordinate, iota, number, spread, until};
 use crate::build::dims;
-use crate::dynamic::Dynamic;
 use crate::graph::{Graph, Var};
 use crate::mesh::Mesh;
 use crate::mesh::axis::{Axis, size};
@@ -133,7 +132,7 @@ pub(super) fn scatter(
 
 /// The block of operand 0 with the part of a window that falls into it, if a dimension that the window has a part of is
 /// divided. Which dimensions those are follows from whole arrays: a block may be as long as a window by chance.
-pub(super) fn update(graph: &mut Graph, mesh: &Arc<Mesh>, work: &Divided<'_>) -> Option<Var> {
+pub(crate) fn update(graph: &mut Graph, mesh: &Arc<Mesh>, work: &Divided<'_>) -> Option<Var> {
     let (ty, sharding) = &work.operands[0];
     let whole = &work.operands[1].0.shape;
     let is_partial = |dim: usize| whole[dim] != ty.shape[dim] && size(&sharding.dims[dim].axes) > 1;
@@ -169,8 +168,8 @@ pub(super) fn update(graph: &mut Graph, mesh: &Arc<Mesh>, work: &Divided<'_>) ->
     }
     let fill = graph.literal(Literal::new(ty.dtype, 0.0));
     let padded = graph.fitting(StructuralOp::from(Pad { low: dims(&low), high: dims(&high) }), &[part, fill]);
-    let new = graph.fitting(Dynamic::Slice { size: window.clone() }, &[&[padded], &from[..]].concat());
-    let old = graph.fitting(Dynamic::Slice { size: window }, &[&[x], &to[..]].concat());
+    let new = graph.window(padded, &window, &from);
+    let old = graph.window(x, &window, &to);
     let merged = graph.fitting(ScalarOp::Select, &[is_there.expect("a dimension is divided"), new, old]);
-    Some(graph.fitting(Dynamic::Update, &[&[x, merged], &to[..]].concat()))
+    Some(graph.with_window(x, merged, &to))
 }

@@ -2,7 +2,7 @@
 use super::ranges::{reaches, starts, view_axes};
 use super::{Key, Plain, counter};
 use crate::build::dims;
-use crate::dynamic::Dynamic;
+use crate::dynamic::{DynamicSlice, DynamicUpdateSlice};
 use crate::graph::Var;
 use pallas_ir::structural::{Iota, Reshape, Slice};
 use pallas_ir::{DType, Diag, Frame, Inst, Literal, OperandId, OperandKind, ScalarOp, StructuralOp, Type, Value, View};
@@ -50,7 +50,7 @@ impl Plain<'_> {
         if self.graph().ty(memory).shape == window.sizes {
             return Ok(memory);
         }
-        let op = Dynamic::Slice { size: window.sizes.clone() };
+        let op = DynamicSlice { size: window.sizes.clone() };
         self.push(op, &[&[memory], &window.starts[..]].concat())
     }
 
@@ -139,7 +139,7 @@ impl Plain<'_> {
             x = self.push(ScalarOp::Select, &[mask, x, old])?;
         }
         if self.graph().ty(memory).shape != window.sizes {
-            x = self.push(Dynamic::Update, &[&[memory, x], &window.starts[..]].concat())?;
+            x = self.push(DynamicUpdateSlice, &[&[memory, x], &window.starts[..]].concat())?;
         }
         self.define(Key::Memory(to), x);
         Ok(())

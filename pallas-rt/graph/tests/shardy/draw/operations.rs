@@ -1,8 +1,8 @@
 //! Operations on values that are there.
 use super::{Drawing, dims_of, sharding};
 use pallas_graph::call::{Call, Case, Scan, While};
-use pallas_graph::mesh::{Annotation, Placed};
-use pallas_graph::{Dynamic, Graph, Op, Var};
+use pallas_graph::mesh::{Constraint, Placed};
+use pallas_graph::{DynamicSlice, DynamicUpdateSlice, Graph, Op, Var};
 use pallas_ir::structural::{Concat, Conv, Dot, Gather, Pad, ReduceWindow, Reshape, Slice, Transpose, WindowDim};
 use pallas_ir::{DType, Dim, Literal, ScalarOp, StructuralOp, Type};
 
@@ -143,7 +143,7 @@ impl Drawing<'_> {
         }
         let position = self.param(Type::scalar(DType::I32), 0);
         args.extend((0..rank).map(|i| if i == axis { position } else { zero }));
-        let op = if kind == 1 { Dynamic::Slice { size } } else { Dynamic::Update };
+        let op: Op = if kind == 1 { DynamicSlice { size }.into() } else { DynamicUpdateSlice.into() };
         Some(self.drawn.graph.push(op, &args).expect("it fits"))
     }
 
@@ -155,7 +155,7 @@ impl Drawing<'_> {
         if self.dice.chance(40) {
             let mesh = self.drawn.mesh.clone();
             let sharding = sharding(self.dice, &mesh, shape, self.config);
-            sum = push(Annotation::Constraint(Placed { mesh, sharding }).into(), &[sum]);
+            sum = push(Constraint(Placed { mesh, sharding }).into(), &[sum]);
         }
         if self.dice.chance(50) {
             sum = push(ScalarOp::Tanh.into(), &[sum]);

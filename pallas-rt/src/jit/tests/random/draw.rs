@@ -1,7 +1,7 @@
 //! Random graphs: values that fit operations of the registry, and what keeps floats small.
 use crate::prelude::*;
-use pallas_graph::mesh::{Annotation, Flow, Mesh, Placed, Sharding};
-use pallas_graph::{Dynamic, Graph, Op, Var, verify};
+use pallas_graph::mesh::{Constraint, Flow, Mesh, Placed, PropagationBarrier, Sharding, ShardingGroup};
+use pallas_graph::{DynamicSlice, DynamicUpdateSlice, Graph, Op, Var, verify};
 use pallas_ir::scalar::Ty;
 use pallas_ir::structural::{Broadcast, Cast, Cumulative, Draw, Reduce, Reshape, Slice};
 use pallas_ir::{Literal, ScalarOp, StructuralOp, Type};
@@ -203,13 +203,13 @@ impl Pool {
         let Some(x) = self.any(&|ty| !ty.shape.is_empty()) else { return };
         let Type { dtype, shape } = self.graph.ty(x.0).clone();
         let mut args = vec![x];
-        let op = if self.dice.below(2) == 0 {
-            Dynamic::Slice { size: shape.iter().map(|&n| n.min(1 + self.dice.below(n))).collect() }
+        let op: Op = if self.dice.below(2) == 0 {
+            DynamicSlice { size: shape.iter().map(|&n| n.min(1 + self.dice.below(n))).collect() }.into()
         } else {
             let is_smaller = |size: &[usize]| size.len() == shape.len() && size.iter().zip(&shape).all(|(a, b)| a <= b);
             let Some(window) = self.any(&|ty| ty.dtype == dtype && is_smaller(&ty.shape)) else { return };
             args.push(window);
-            Dynamic::Update
+            DynamicUpdateSlice.into()
         };
         for n in shape {
             args.push(match self.any(&|ty| *ty == Type::scalar(DType::I32)) {
@@ -307,18 +307,18 @@ impl Pool {
 
 /// An annotation of an array of so many axes: on one device it is the identity.
 fn annotation(rank: usize, kind: usize) -> Op {
-    Op::Annotation(match kind {
-        0 => Annotation::Group(0),
-        1 => Annotation::Barrier(Flow::Forward),
+    match kind {
+        0 => ShardingGroup(0).into(),
+        1 => PropagationBarrier(Flow::Forward).into(),
         _ => {
             let mesh = Arc::new(Mesh::new(&[("x", 2)]).expect("a mesh"));
             let mut sharding = Sharding::open(rank);
             if let Some(dim) = sharding.dims.first_mut() {
                 dim.axes.push(mesh.axis(0));
             }
-            Annotation::Constraint(Placed { mesh, sharding })
+            Constraint(Placed { mesh, sharding }).into()
         }
-    })
+    }
 }
 
 /// Operations whose results are finite and without jumps for small operands.

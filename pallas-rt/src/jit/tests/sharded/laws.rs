@@ -5,9 +5,9 @@ use crate::jit::program::Program;
 use crate::jit::tests::numbers;
 use crate::prelude::*;
 use crate::sharding::Mesh;
-use pallas_graph::call::Call;
-use pallas_graph::mesh::{Annotation, Placed};
-use pallas_graph::{Dynamic, Graph, Op, Var};
+use pallas_graph::call::Sample;
+use pallas_graph::mesh::{Constraint, Placed};
+use pallas_graph::{DynamicSlice, DynamicUpdateSlice, Graph, Op, Var};
 use pallas_ir::structural::{
     ArgReduce, ArgTopK, Cast, Concat, Conv, Gather, Pad, Reduce, ReduceWindow, Reshape, Reverse, Roll, Slice,
     TakeAlong, WindowDim,
@@ -29,7 +29,7 @@ fn check(case: &Case, mesh: &Arc<Mesh>, dice: &mut Dice) -> Result<usize, String
     let params: Vec<Var> = case.types.iter().map(|ty| graph.param(ty.clone())).collect();
     let constrained = |graph: &mut Graph, dice: &mut Dice, v: Var| {
         let sharding = sharding(dice, mesh, &graph.ty(v).shape.clone(), &config);
-        graph.push(Annotation::Constraint(Placed { mesh: mesh.clone(), sharding }), &[v]).expect("the identity")
+        graph.push(Constraint(Placed { mesh: mesh.clone(), sharding }), &[v]).expect("the identity")
     };
     let mut args: Vec<Var> = params.iter().map(|&v| constrained(&mut graph, dice, v)).collect();
     if let Op::Structural(StructuralOp::TakeAlong(take)) = &case.op {
@@ -100,12 +100,12 @@ fn operations_on_blocks_are_those_on_arrays() {
     assert!(missing.is_empty(), "{missing:?}");
 }
 
-/// The samples of every call that devices run, against one device.
+/// The samples of every operation that devices run, against one device.
 #[test]
 fn calls_on_blocks_are_those_on_arrays() {
     let (mut dice, mut ran, mut wrong) = (Dice(72), 0, vec![]);
-    for sample in Call::samples(DType::F32) {
-        let case = Case { op: sample.call.clone().into(), types: sample.takes.clone() };
+    for sample in Sample::all(DType::F32) {
+        let case = Case { op: sample.op.clone(), types: sample.takes.clone() };
         for mesh in meshes() {
             for _ in 0..1 + count() / 20 {
                 match check(&case, &mesh, &mut dice) {
@@ -116,7 +116,7 @@ fn calls_on_blocks_are_those_on_arrays() {
         }
     }
     assert!(wrong.is_empty(), "{} differ: {}", wrong.len(), wrong[..wrong.len().min(3)].join("\n"));
-    assert!(ran >= Call::samples(DType::F32).len() * meshes().len(), "{ran}");
+    assert!(ran >= Sample::all(DType::F32).len() * meshes().len(), "{ran}");
 }
 
 fn dims(shape: &[usize]) -> Vec<Dim> {
@@ -203,7 +203,7 @@ fn drawn(dice: &mut Dice) -> Case {
             let mut types = vec![f32(&shape)];
             types.extend(is_update.then(|| f32(&part)));
             types.extend((0..rank).map(|_| i32(&[])));
-            let op = if is_update { Dynamic::Update } else { Dynamic::Slice { size: part } };
+            let op: Op = if is_update { DynamicUpdateSlice.into() } else { DynamicSlice { size: part }.into() };
             Case { op: op.into(), types }
         }
         9 => {

@@ -1,0 +1,47 @@
+//! Operations that are the identity, and say how their operand is divided among devices.
+//!
+//! They have one operand, and a result of its type. The tangent and the cotangent of one are divided as the value is: their
+//! annotation is the same, in sharding groups of its own. Outside of propagation nothing is left of one: `simplify` drops them, so
+//! that files and plans have none.
+use crate::call::Name;
+use crate::graph::Op;
+use crate::mesh::Placed;
+pub use crate::ops::{Annotation, Constraint, PropagationBarrier, ShardingGroup};
+use std::fmt;
+
+/// Properties of every annotation. No method has a default.
+pub(crate) trait Annotates: Name {
+    /// The attributes behind the name in texts.
+    fn attributes(&self) -> String;
+    /// JAX's name, and its parameter.
+    fn jaxpr(&self) -> (&'static str, String);
+    /// The sharding that it demands of its operand, if it demands one.
+    fn placed(&self) -> Option<&Placed>;
+    /// The sharding group that its operand belongs to, if it names one.
+    fn group(&self) -> Option<u32>;
+    /// The same after a change.
+    fn changed(&self, by: Change) -> Annotation;
+}
+
+/// A change of the graph that an annotation is in, or of the value that it is on.
+pub(crate) enum Change {
+    /// The groups of the graph begin with this number.
+    GroupsFrom(u32),
+    /// What demands a sharding demands this one.
+    Placed(Placed),
+    /// There are several values, along a first axis about which nothing is said.
+    Batched,
+}
+
+impl Op {
+    /// The sharding that the operation demands of its operand, if it demands one.
+    pub fn placed(&self) -> Option<&Placed> {
+        if let Op::Annotation(annotation) = self { annotation.data().placed() } else { None }
+    }
+}
+
+impl fmt::Display for Annotation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.data().name(), self.data().attributes())
+    }
+}

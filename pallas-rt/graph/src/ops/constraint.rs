@@ -1,0 +1,56 @@
+//! The value is divided among devices as a sharding says.
+use super::prelude::annotation::*;
+use crate::mesh::DimSharding;
+
+/// `jax.lax.with_sharding_constraint`: the value has this sharding.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Constraint(pub Placed);
+
+impl Annotates for Constraint {
+    fn attributes(&self) -> String {
+        let Placed { mesh, sharding } = &self.0;
+        format!("mesh{mesh} sharding<{}>", sharding.text(mesh))
+    }
+    fn jaxpr(&self) -> (&'static str, String) {
+        ("sharding_constraint", format!("sharding={}", self.0.sharding.text(&self.0.mesh)))
+    }
+    fn placed(&self) -> Option<&Placed> {
+        Some(&self.0)
+    }
+    fn group(&self) -> Option<u32> {
+        None
+    }
+    fn changed(&self, by: Change) -> Annotation {
+        let mut placed = self.0.clone();
+        match by {
+            Change::GroupsFrom(_) => {}
+            Change::Placed(other) => placed = other,
+            Change::Batched => placed.sharding.dims.insert(0, DimSharding { open: true, ..DimSharding::default() }),
+        }
+        Constraint(placed).into()
+    }
+}
+
+impl AnnotationStates for Constraint {
+    /// It may divide blocks along axes that the body leaves automatic.
+    fn typed(&self, typing: &mut Typing, _: &mut Graph, e: &mut Equation) -> Option<Result<(), Diag>> {
+        typing.is_automatic(&self.0).then(|| {
+            let states = typing.states(e.args[0]);
+            typing.define(e.result(), states);
+            Ok(())
+        })
+    }
+}
+
+impl AnnotationRegions for Constraint {
+    fn kind(&self) -> Kind {
+        Kind::Constraint(self.0.sharding.normal(&self.0.mesh))
+    }
+}
+
+impl AnnotationHlo for Constraint {
+    fn stablehlo(&self, w: &mut Writer, x: &Value) -> Value {
+        let detail = Detail::Sharding(self.0.sharding.text(&self.0.mesh));
+        w.op("sdy.sharding_constraint", &[x], detail, x.ty.clone())
+    }
+}

@@ -1,0 +1,51 @@
+//! Shardings pass the value in some directions alone.
+use super::prelude::annotation::*;
+use crate::mesh::Flow;
+
+/// Shardings go through the value in these directions alone.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct PropagationBarrier(pub Flow);
+
+impl Annotates for PropagationBarrier {
+    fn attributes(&self) -> String {
+        format!("direction({})", self.0.name())
+    }
+    fn jaxpr(&self) -> (&'static str, String) {
+        ("propagation_barrier", format!("direction={}", self.0.name()))
+    }
+    fn placed(&self) -> Option<&Placed> {
+        None
+    }
+    fn group(&self) -> Option<u32> {
+        None
+    }
+    fn changed(&self, _: Change) -> Annotation {
+        self.clone().into()
+    }
+}
+
+impl AnnotationStates for PropagationBarrier {
+    /// One that stops nothing says nothing about devices.
+    fn typed(&self, typing: &mut Typing, to: &mut Graph, e: &mut Equation) -> Option<Result<(), Diag>> {
+        (self.0 == Flow::Both).then(|| typing.join(to, e))
+    }
+}
+
+impl AnnotationRegions for PropagationBarrier {
+    fn kind(&self) -> Kind {
+        Kind::Barrier(self.0)
+    }
+}
+
+impl AnnotationHlo for PropagationBarrier {
+    fn stablehlo(&self, w: &mut Writer, x: &Value) -> Value {
+        // Shardy's numbers.
+        let number = match self.0 {
+            Flow::None => 0,
+            Flow::Forward => 1,
+            Flow::Backward => 2,
+            Flow::Both => return x.clone(),
+        };
+        w.op("sdy.propagation_barrier", &[x], Detail::Flow(number), x.ty.clone())
+    }
+}

@@ -1,0 +1,44 @@
+//! The value has the sharding of other values, whichever it is.
+use super::prelude::annotation::*;
+
+/// The values of a group have one sharding. Numbers are those of a graph alone: graphs that it calls, also bodies of loops, have
+/// groups of their own.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct ShardingGroup(pub u32);
+
+impl Annotates for ShardingGroup {
+    fn attributes(&self) -> String {
+        format!("group({})", self.0)
+    }
+    fn jaxpr(&self) -> (&'static str, String) {
+        ("shard_alike", format!("group={}", self.0))
+    }
+    fn placed(&self) -> Option<&Placed> {
+        None
+    }
+    fn group(&self) -> Option<u32> {
+        Some(self.0)
+    }
+    fn changed(&self, by: Change) -> Annotation {
+        if let Change::GroupsFrom(first) = by { ShardingGroup(first + self.0).into() } else { self.clone().into() }
+    }
+}
+
+impl AnnotationStates for ShardingGroup {
+    fn typed(&self, _: &mut Typing, _: &mut Graph, _: &mut Equation) -> Option<Result<(), Diag>> {
+        None
+    }
+}
+
+impl AnnotationRegions for ShardingGroup {
+    fn kind(&self) -> Kind {
+        Kind::Group(self.0)
+    }
+}
+
+impl AnnotationHlo for ShardingGroup {
+    fn stablehlo(&self, w: &mut Writer, x: &Value) -> Value {
+        w.operation("sdy.sharding_group", &[x], vec![], Detail::Group(self.0), &[]);
+        x.clone()
+    }
+}
