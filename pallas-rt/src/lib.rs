@@ -26,6 +26,7 @@ pub mod lang;
 pub mod launch;
 #[cfg(feature = "graph")]
 pub mod linalg;
+mod markup;
 mod nans;
 #[cfg(feature = "graph")]
 pub mod ops;

@@ -10,6 +10,7 @@ const LAYERS: &[(&str, &[&str])] = &[("pallas-codegen", CODEGEN), ("pallas-rt", 
 const CODEGEN: &[&str] = &["raw", "interp", "passes", "cpu", "target", "wgsl"];
 const RUNTIME: &[&str] = &[
     "error",
+    "markup",
     "timeline",
     "collective",
     "disk",
