@@ -47,14 +47,14 @@ pub(crate) fn seconds_text(seconds: f64) -> String {
 const STYLE: &str = "
 body { font: 15px/1.45 system-ui, sans-serif; color: #223; background: #fff; margin: 0 auto; max-width: 1240px; padding: 8px 24px 60px; }
 h1 { font-size: 22px; margin: 20px 0 4px; } h2 { font-size: 18px; margin: 34px 0 8px; border-bottom: 1px solid #ccd; }
-h3 { font-size: 15px; margin: 18px 0 6px; }
+h3 { font-size: 15px; margin: 18px 0 6px; } h1 code { font-size: 20px; }
 nav a { margin-right: 16px; }
 code, td.code { font: 13px/1.4 ui-monospace, Menlo, Consolas, monospace; }
 table { border-collapse: collapse; width: 100%; } td, th { padding: 4px 10px; text-align: left; vertical-align: top; border-bottom: 1px solid #e4e4ea; }
 th { background: #f4f4f8; } td.number, th.number { text-align: right; white-space: nowrap; }
 tr:target, section:target { background: #fff3d6; }
 .graph { overflow-x: auto; border: 1px solid #dde; padding: 4px; } .graph svg { display: block; margin: 0 auto; }
-.pictures { display: flex; flex-wrap: wrap; gap: 18px; } .pictures section { border: 1px solid #dde; padding: 8px 12px; overflow-x: auto; max-width: 100%; }
+.pictures { display: flex; flex-wrap: wrap; gap: 18px; align-items: flex-start; } .pictures section { border: 1px solid #dde; padding: 8px 12px; overflow-x: auto; max-width: 100%; }
 pre { font: 12px/1.4 ui-monospace, Menlo, Consolas, monospace; white-space: pre-wrap; margin: 4px 0; } summary { color: #667; cursor: pointer; }
 p.note { color: #556; } p.fact { margin: 4px 0; } .wide { overflow-x: auto; }
 .control { display: flex; flex-wrap: wrap; gap: 8px; align-items: center; } .control input { flex: 1 1 160px; max-width: 520px; }
