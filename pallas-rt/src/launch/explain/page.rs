@@ -84,7 +84,7 @@ impl Explained {
         body.push_str("<div class=\"pictures\">\n");
         for Card { svg, size: [wide, high] } in self.cards(programs) {
             let card = svg.finish(wide + 4.0, high + 4.0, &self.name);
-            write!(body, "<section>{card}</section>\n").expect("a string");
+            writeln!(body, "<section>{card}</section>").expect("a string");
         }
         body.push_str("</div>\n");
         let Some(first) = programs.drawn.first() else { return };

@@ -163,13 +163,13 @@ fn windows_and_numbers_are_drawn() {
 #[test]
 fn many_programs_and_none() {
     let cpu = Client::cpu();
-    let found = explain(|| of_rank_four(&zeros(&cpu, &[4, 5, 6, 7]))).expect("it is explained");
+    let found = explain(|| of_rank_four(zeros(&cpu, &[4, 5, 6, 7]))).expect("it is explained");
     let page = found.to_html();
     check_markup(&page);
     let left_out = "584 of 840 programs are left out: drawn are the first 192 and the last 64";
     assert!(page.contains(left_out) && page.contains("max=\"255\"") && page.contains("(3, 4, 5, 6)"), "{page}");
     assert!(found.to_svg().contains("dims 0 x 1: 4 x 5, blocks 1 x 1"), "{}", found.to_svg());
-    let found = explain(|| of_rank_four(&zeros(&cpu, &[4, 0, 6, 7]))).expect("it is explained");
+    let found = explain(|| of_rank_four(zeros(&cpu, &[4, 0, 6, 7]))).expect("it is explained");
     for markup in [found.to_html(), found.to_svg()] {
         check_markup(&markup);
         assert!(!markup.contains("NaN") && !markup.contains("class=\"now\""), "{markup}");
