@@ -9,8 +9,9 @@
 //! | [`control_flow`] | `if`, `for` and `while` over host numbers and over scalars |
 //! | [`scratch`] | sequential grid axes, scratch memory, several outputs |
 //! | [`prefetch`] | tables that choose blocks, ragged rows |
-//! | [`debugging`] | wrong kernels and the strict interpreter |
+//! | [`debugging`] | a wrong number: where to look first, and what the strict interpreter finds |
 //! | [`tuning`] | block sizes by measurement |
+//! | [`faster`] | one kernel from slow to near the roofline, step by step |
 //! | [`explain`] | reading tile IR, estimates and shaders |
 //! | [`devices`] | clients, memory, order, failures, what GPUs do with NaN |
 //! | [`numerics`] | types in which folds accumulate, ties, division by zero, conversions, NaN |
@@ -51,8 +52,9 @@ pages! {
     control_flow: "Control flow.",
     scratch: "Scratch and sequential grids.",
     prefetch: "Scalar prefetch.",
-    debugging: "Debugging a wrong kernel.",
+    debugging: "Debug a wrong number.",
     tuning: "Block sizes by measurement.",
+    faster: "Make it faster.",
     explain: "Reading `explain`.",
     devices: "Devices, memory and failures.",
     numerics: "Numerics.",

@@ -1,8 +1,64 @@
-//! Kernels over tiles: tracing, interpreter, CPU and WGSL backends, devices.
+//! Tensor kernels in Rust over *blocks* of arrays, as in Pallas, on CPUs and GPUs; and functions of arrays, compiled,
+//! differentiated, batched and sharded, as in JAX.
 //!
-//! The [`guide`] begins with a first kernel; [`prelude`] is what kernels are written with; [`Client`] and [`Array`] are
-//! devices and their data. Methods of [`Array`] are operations on whole arrays; [`jit`], [`grad`] and [`vmap`] compile
-//! functions of them, differentiate them, and call them for many arguments at once.
+//! ```
+//! use pallas_rt::prelude::*;
+//!
+//! /// x · scale, eight elements a program.
+//! #[kernel(grid = (cdiv(N, B)))]
+//! fn scaled<const B: usize>(
+//!     #[block([N] => [B], |i| (i,))] x: In<f32>,
+//!     #[block([N] => [B], |i| (i,))] out: Out<f32>,
+//!     scale: f32,
+//! ) {
+//!     out.store(x.load() * scale);
+//! }
+//!
+//! let x = Array::from_slice(&[1.0f32, 2.0, 3.0], &[3])?;
+//! assert_eq!(scaled::<8>(&x, 2.0)?.to_vec::<f32>()?, [2.0, 4.0, 6.0]);
+//! // The same on the strict interpreter; and what a call would run, as text or as a page.
+//! check(|| scaled::<8>(&x, 2.0))?;
+//! let page = explain(|| scaled::<8>(&x, 2.0))?.to_html();
+//! # assert!(page.contains("reads x[0:8], partly past the array"));
+//! # Ok::<(), Error>(())
+//! ```
+//!
+//! A program of the grid sees one block of each operand:
+//!
+#![doc = include_str!("../../pictures/grid.svg")]
+//!
+//! # Where to begin
+//!
+//! - [A first kernel](guide::first_kernel), and [index maps and edges](guide::index_maps);
+//! - [debug a wrong number](guide::debugging), and [make it faster](guide::faster);
+//! - [functions of arrays](guide::functions): `jit`, `grad`, `vmap`, `scan`; [on many devices](guide::sharding);
+//! - coming [from Pallas](guide::from_pallas), or [from Triton or CUDA](guide::from_triton).
+//!
+//! # Modules
+//!
+//! | module | what |
+//! |---|---|
+//! | [`prelude`] | everything that kernels are written with |
+//! | [`guide`] | from a first kernel to reading what is compiled |
+//! | [`lang`] | tiles, scalars and operands of a kernel's body |
+//! | [`launch`] | calls of kernels: `explain`, `check`, `cost`, `into`, gradients that are stated |
+//! | [`exec`] | kernels that are made at run time, from text or by a builder |
+//! | `ir` | tile IR, with its grammar |
+//! | [`tree`] | structs, tuples and maps of arrays as arguments |
+//! | [`startup`], [`timeline`] | what a process is started with; when it compiled and ran what |
+//!
+//! With the feature `graph`, which is on by default:
+//!
+//! | module | what |
+//! |---|---|
+//! | [`ops`], [`linalg`] | operations on arrays, under the names of `jax.numpy` |
+//! | [`random`], [`initializers`] | random arrays from keys; first values of weights |
+//! | [`sharding`] | meshes, shardings, and pictures of them |
+//! | [`spmd`], [`collective`] | exchanges between devices: as functions, and their engines |
+//! | [`distributed`] | meshes over several processes |
+//!
+//! [`jit`], [`grad`], [`vmap`] and the other transformations are here at the root. Kernels that are ready to call (attention,
+//! products, norms, losses) are the crate `pallas-kernels`.
 #![warn(clippy::print_stdout)]
 #![cfg_attr(not(feature = "graph"), allow(dead_code, unused_imports, reason = "traced arrays use the rest"))]
 extern crate self as pallas_rt;
@@ -23,6 +79,7 @@ pub mod lang;
 pub mod launch;
 #[cfg(feature = "graph")]
 pub mod linalg;
+mod markup;
 mod nans;
 #[cfg(feature = "graph")]
 pub mod ops;

@@ -10,6 +10,7 @@ const LAYERS: &[(&str, &[&str])] = &[("pallas-codegen", CODEGEN), ("pallas-devic
 const CODEGEN: &[&str] = &["raw", "interp", "passes", "cpu", "target", "wgsl"];
 const DEVICE: &[&str] = &["error", "timeline", "collective", "disk", "startup", "devices"];
 const RUNTIME: &[&str] = &[
+    "markup",
     "collective",
     "array",
     "nans",

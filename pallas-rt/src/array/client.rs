@@ -100,7 +100,7 @@ impl Client {
         Client(pallas_device::Client::best())
     }
 
-    /// The default client: that of the [`StartupConfig`](crate::startup::StartupConfig) of this process, which the environment
+    /// The default client: that of the [`StartupConfig`](pallas_device::startup::StartupConfig) of this process, which the environment
     /// variable `PALLAS_DEVICE` decides if the program does not (`best`, `cpu`, `gpu`, `gpu:N`, `gl`, `gl:N`, `interpret`);
     /// [`Client::best`] if neither names one.
     ///

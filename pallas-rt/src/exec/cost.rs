@@ -1,6 +1,6 @@
 //! The work of a launch, without running it.
 use pallas_device::Geometry;
-use pallas_ir::{Access, Kernel, Op, ScalarOp, Value};
+use pallas_ir::{Access, InstId, Kernel, Op, ScalarOp, Value};
 
 /// An estimate of the work of a launch.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
@@ -19,6 +19,12 @@ impl Cost {
         let row = op.row().cost;
         self.flops += row.arithmetic * elements;
         self.transcendentals += row.transcendental * elements;
+    }
+    /// Adds work that is done this often.
+    pub(crate) fn add_times(&mut self, times: u64, own: Cost) {
+        self.flops += times * own.flops;
+        self.bytes_accessed += times * own.bytes_accessed;
+        self.transcendentals += times * own.transcendentals;
     }
     /// The least time for this work on a device with these peaks, in FLOP/s and bytes/s: whichever takes longer, all
     /// operations or all traffic (Williams, Waterman, Patterson 2009).
@@ -42,11 +48,18 @@ fn multiplications(exponent: i32) -> u64 {
 /// Counts a program's operations and multiplies by the programs; both sides of an `if` count, loops of unknown length
 /// count once.
 pub(crate) fn estimate(kernel: &Kernel, geometry: &Geometry) -> Cost {
+    let mut sum = Cost::default();
+    estimate_each(kernel, geometry, &mut |_, own| sum.add_times(1, own));
+    sum
+}
+
+/// Calls `f` with the work of each instruction.
+pub(crate) fn estimate_each(kernel: &Kernel, geometry: &Geometry, f: &mut dyn FnMut(InstId, Cost)) {
     let programs: u64 = geometry.grid.iter().map(|&n| n as u64).product();
     let elements = |v: Value| programs * kernel.ty(v).elements() as u64;
     let bytes = |v: Value| programs * kernel.ty(v).bytes() as u64;
-    let mut cost = Cost::default();
-    kernel.walk(kernel.body, &mut |_, inst| {
+    kernel.walk(kernel.body, &mut |id, inst| {
+        let mut cost = Cost::default();
         let results = inst.results.first().map_or(0, |&v| elements(v));
         match &inst.op {
             Op::Scalar(op) => cost.add(*op, results),
@@ -75,6 +88,6 @@ pub(crate) fn estimate(kernel: &Kernel, geometry: &Geometry) -> Cost {
             Op::Store { .. } => cost.bytes_accessed += bytes(inst.args[0]),
             _ => {}
         }
+        f(id, cost);
     });
-    cost
 }

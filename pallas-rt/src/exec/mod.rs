@@ -81,7 +81,7 @@ pub(crate) mod tests;
 pub use compiled::{Argument, Compiled};
 pub(crate) use compiled::{Forms, SIZES};
 pub use cost::Cost;
-pub(crate) use cost::estimate;
+pub(crate) use cost::{estimate, estimate_each};
 pub use prepared::Prepared;
 pub(crate) use prepared::owned;
 pub(crate) use run::{Arrays, Call, interpret, run};

@@ -11,6 +11,7 @@ use super::compile::planned;
 use super::sharded::Shardings;
 use crate::array::Client;
 use crate::exec::Cost;
+use crate::markup::{bytes_text, seconds_text};
 use crate::sharding::{Mesh, Topology};
 use pallas_device::error::{Error, Result};
 use pallas_graph::call::Runs;
@@ -219,26 +220,6 @@ impl StepPlan {
 /// The sizes of a mesh's axes: `data 8, model 4`.
 fn axes(mesh: &Mesh) -> String {
     (0..mesh.rank()).map(|axis| format!("{} {}", mesh.name(axis), mesh.size(axis))).collect::<Vec<_>>().join(", ")
-}
-
-/// `1.50 MiB`; bytes below 1024 as they are.
-pub(super) fn bytes_text(bytes: usize) -> String {
-    let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
-    let unit = (bytes.max(1).ilog2() / 10) as usize;
-    match unit {
-        0 => format!("{bytes} B"),
-        _ => format!("{:.2} {}", bytes as f64 / (1u64 << (10 * unit)) as f64, units[unit.min(5)]),
-    }
-}
-
-/// `1.50 ms`.
-pub(super) fn seconds_text(seconds: f64) -> String {
-    match seconds {
-        s if s >= 1.0 => format!("{s:.3} s"),
-        s if s >= 1e-3 => format!("{:.3} ms", s * 1e3),
-        s if s > 0.0 => format!("{:.2} us", s * 1e6),
-        _ => "0".into(),
-    }
 }
 
 /// The mesh, the memory, the work, and a line for the exchanges of each set of axes.

@@ -18,8 +18,10 @@ macro_rules! tuples {
     };
 }
 
+#[doc(hidden)]
 pub mod cmp;
 pub(crate) mod context;
+#[doc(hidden)]
 pub mod decide;
 #[cfg(test)]
 mod loops;
@@ -36,6 +38,7 @@ mod rows;
 mod sizes;
 #[cfg(test)]
 mod slices;
+#[doc(hidden)]
 pub mod stage;
 pub mod threefry;
 pub mod tile;

@@ -5,7 +5,7 @@
 //! [`early`] finds reads of memory that nothing wrote; [`cache`] keeps compiled kernels by call; [`warm`] and [`recent`]
 //! recognise a thread's most recent calls, for which none of this is repeated; [`eager`] runs the body on the interpreter;
 //! [`into`](mod@into) writes outputs to the user's arrays; [`tune`](mod@tune) selects block sizes by measurement
-//! ([`timing`]); [`inspect`] has explain, check and cost; [`compare`] compares two executions; [`nans`](mod@nans)
+//! ([`timing`]); [`inspect`] has explain, check and cost, and [`mod@explain`] the texts and pages of a kernel; [`compare`] compares two executions; [`nans`](mod@nans)
 //! searches for NaN; [`differentiable`] is for functions of kernels that state their gradient.
 //!
 //! # The way of one call
@@ -78,6 +78,7 @@ mod compare;
 mod differentiable;
 mod eager;
 mod early;
+mod explain;
 mod inspect;
 mod into;
 pub(crate) mod key;
@@ -85,6 +86,7 @@ mod meshes;
 mod nans;
 mod recent;
 mod scope;
+#[doc(hidden)]
 pub mod spec;
 mod timing;
 mod trace;
@@ -92,9 +94,10 @@ pub(crate) mod tune;
 mod warm;
 
 pub use differentiable::{Backward, Differentiable, Ended};
+pub use explain::{Explained, Explanation};
 #[cfg(test)]
 pub(crate) use inspect::compiled;
-pub use inspect::{Checked, Explained, Explanation, check, cost, explain};
+pub use inspect::{Checked, check, cost, explain};
 pub use into::{Results, into};
 pub use meshes::{launch_parts, may_gather};
 pub use scope::{calls_run, on};
@@ -114,6 +117,7 @@ use std::sync::Arc;
 /// # Errors
 /// Shapes, element types or sizes that do not fit the spec; a mistake of the body; on the interpreter any fault; device
 /// trouble.
+#[doc(hidden)]
 pub fn launch<F: Fn(&Frame), const N: usize, const OUTPUTS: usize>(
     site: Site<'_>,
     arguments: [Argument; N],
@@ -131,6 +135,7 @@ fn all<const OUTPUTS: usize>(outputs: Result<Vec<Array>>) -> Result<[Array; OUTP
 }
 
 /// Returns the result of a kernel that was called at this line.
+#[doc(hidden)]
 pub fn called_at<T>(loc: Loc, result: Result<T>) -> Result<T> {
     result.map_err(|error| error.called_at(loc))
 }

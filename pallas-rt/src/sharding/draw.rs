@@ -1,6 +1,6 @@
 //! Pictures of shardings as SVG.
 use super::picture::{Picture, Slice, devices, shown};
-use super::svg::{Anchor, Svg, color, fits, shortened, width};
+use crate::markup::svg::{Anchor, Svg, color, fits, fitted, shortened, width};
 
 /// Most rows, columns and tables that are drawn.
 const MOST: usize = 16;
@@ -90,12 +90,7 @@ impl Picture {
         // A vector is as high as a line.
         let (down, right) = (extent(2), extent(1));
         let aspect = if rank >= 2 { (right / down).clamp(0.25, 4.0) } else { 8.0 };
-        let [most_wide, most_high] = LARGEST.map(|side| side * part);
-        let (wide, high) = if aspect > most_wide / most_high {
-            (most_wide, most_wide / aspect)
-        } else {
-            (most_high * aspect, most_high)
-        };
+        let [wide, high] = fitted(aspect, LARGEST.map(|side| side * part));
         let sides = |n: usize, side: f64, least: f64, dim: Option<usize>| -> Vec<(Option<usize>, f64)> {
             let part = |block: usize| dim.map_or(1.0, |dim| self.fraction(dim, block));
             let of = |block: Option<usize>| (block, block.map_or(LEAST[1], |block| (part(block) * side).max(least)));

@@ -4,8 +4,7 @@
 //! - `blocks`: the blocks of an array, cut and put together;
 //! - `place`: arrays on meshes, and what is said about them; `alike`: elements that processes must have alike; `receipt`: the exchanges that reduced a value;
 //! - [`ShardingPolicy`]: specs by patterns of paths in a tree; `text`: specs as text;
-//! - `hlo`: shardings in XLA's text; `picture`: which devices hold each block, `show`: as text, `draw`: as SVG, whose elements
-//!   `svg` writes;
+//! - `hlo`: shardings in XLA's text; `picture`: which devices hold each block, `show`: as text, `draw`: as SVG;
 //! - `topology`: the time of an exchange on a machine.
 //!
 //! A function of `jit` whose arguments are declared to be divided, or that says how its values are, runs on the mesh: see
@@ -20,7 +19,6 @@ mod policy;
 mod receipt;
 mod show;
 mod spec;
-pub(crate) mod svg;
 #[cfg(test)]
 pub(crate) mod tests;
 mod text;

@@ -1,6 +1,6 @@
 //! Spans of a process' work.
 use crate::prelude::*;
-use crate::timeline::{Span, Timeline, write};
+use pallas_device::timeline::{Span, Timeline, write};
 use serde_json::Value;
 
 #[kernel(grid = (cdiv(N, 8)))]

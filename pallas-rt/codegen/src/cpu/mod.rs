@@ -201,6 +201,11 @@ impl Executable {
         self.plan.arena_bytes
     }
 
+    /// The steps of a program as text.
+    pub fn plan(&self) -> String {
+        self.plan.to_string()
+    }
+
     /// Describes each elementwise chain that has no machine code on this machine, and therefore runs strip by strip.
     pub fn without_code(&self) -> Vec<String> {
         jit::missing(&self.plan)

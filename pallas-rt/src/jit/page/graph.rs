@@ -1,7 +1,7 @@
 //! The graph of a partitioned function as SVG: a box for each operation, exchange, loop and branch.
 use super::layers::{Drawing, Sized, placed};
-use crate::jit::planning::bytes_text;
-use crate::sharding::svg::{Anchor, Svg, color, shortened, width};
+use crate::markup::bytes_text;
+use crate::markup::svg::{Anchor, Svg, color, shortened, width};
 use pallas_graph::{Graph, Op, Var};
 use pallas_ir::{Loc, StructuralOp};
 use std::collections::{BTreeMap, BTreeSet, HashMap};

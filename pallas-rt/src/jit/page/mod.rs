@@ -4,31 +4,14 @@
 mod graph;
 mod layers;
 
-use super::planning::bytes_text;
 use super::sharded::{CollectiveUse, ShardedValue, Shardings};
-use crate::sharding::svg::escaped;
+use crate::markup::{bytes_text, escaped, page};
 use crate::sharding::{Mesh, Picture, Sharding, to_hlo_sharding};
 use graph::{Context, Drawn, draw};
 use pallas_graph::{Graph, simplify};
 use pallas_ir::Loc;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write;
-
-/// The look of the page.
-const STYLE: &str = "
-body { font: 15px/1.45 system-ui, sans-serif; color: #223; background: #fff; margin: 0 auto; max-width: 1240px; padding: 8px 24px 60px; }
-h1 { font-size: 22px; margin: 20px 0 4px; } h2 { font-size: 18px; margin: 34px 0 8px; border-bottom: 1px solid #ccd; }
-h3 { font-size: 15px; margin: 18px 0 6px; }
-nav a { margin-right: 16px; }
-code, td.code { font: 13px/1.4 ui-monospace, Menlo, Consolas, monospace; }
-table { border-collapse: collapse; width: 100%; } td, th { padding: 4px 10px; text-align: left; vertical-align: top; border-bottom: 1px solid #e4e4ea; }
-th { background: #f4f4f8; } td.number, th.number { text-align: right; white-space: nowrap; }
-tr:target, section:target { background: #fff3d6; }
-.graph { overflow-x: auto; border: 1px solid #dde; padding: 4px; } .graph svg { display: block; margin: 0 auto; }
-.pictures { display: flex; flex-wrap: wrap; gap: 18px; } .pictures section { border: 1px solid #dde; padding: 8px 12px; overflow-x: auto; max-width: 100%; }
-pre { font: 12px/1.4 ui-monospace, Menlo, Consolas, monospace; white-space: pre-wrap; margin: 4px 0; } summary { color: #667; cursor: pointer; }
-p.note { color: #556; }
-";
 
 impl Shardings {
     /// One page of HTML, which needs no script and no other file: the exchanges with their bytes, causes and lines, the graph that
@@ -51,10 +34,9 @@ impl Shardings {
     pub fn to_html(&self) -> String {
         let (mesh, values, collectives) = (self.mesh(), self.values(), self.collectives());
         let used = used(mesh, &values);
-        let mut page = format!(
-            "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/><title>A function on the mesh {0}</title>\n\
-             <style>{STYLE}</style></head>\n<body>\n<h1>A function on the mesh <code>{0}</code></h1>\n\
-             <p>{1} devices, {2} values divided in {3} ways, {4} exchanges.</p>\n\
+        let mut body = format!(
+            "<h1>A function on the mesh <code>{}</code></h1>\n\
+             <p>{} devices, {} values divided in {} ways, {} exchanges.</p>\n\
              <nav><a href=\"#exchanges\">Exchanges</a><a href=\"#graph\">Graph</a><a href=\"#shardings\">Shardings</a>\
              <a href=\"#values\">Values</a></nav>\n",
             escaped(&mesh.to_string()),
@@ -63,11 +45,11 @@ impl Shardings {
             used.len(),
             collectives.len(),
         );
-        exchanges(&mut page, &collectives);
-        self.graphs(&mut page, &values);
-        shardings(&mut page, mesh, &values, &used);
-        table(&mut page, mesh, &values, &used, |i, value| self.reasons(i, value));
-        page + "</body></html>\n"
+        exchanges(&mut body, &collectives);
+        self.graphs(&mut body, &values);
+        shardings(&mut body, mesh, &values, &used);
+        table(&mut body, mesh, &values, &used, |i, value| self.reasons(i, value));
+        page(&format!("A function on the mesh {mesh}"), &body)
     }
 
     /// The ways of a value's axes from annotations.

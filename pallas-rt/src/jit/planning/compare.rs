@@ -1,6 +1,7 @@
 //! Several meshes for one function.
-use super::{StepPlan, axes, bytes_text, seconds_text};
-use crate::sharding::svg::{Anchor, Svg, width};
+use super::{StepPlan, axes};
+use crate::markup::svg::{Anchor, Svg, width};
+use crate::markup::{bytes_text, seconds_text};
 use std::fmt;
 
 /// Plans of one function on several meshes, the best one first: those that fit in the memory of the devices, the fastest first;

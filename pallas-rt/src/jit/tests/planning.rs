@@ -3,9 +3,9 @@
 use super::super::planning::StepPlan;
 use super::super::program::Program;
 use super::programs::{divided, planned};
+use crate::markup::tests::check_markup;
 use crate::prelude::*;
 use crate::sharding::tests::draw::{Config, Dice, draw};
-use crate::sharding::tests::markup::check_markup;
 use crate::sharding::{Link, Mesh, NamedSharding, P, PartitionSpec, Topology};
 use crate::{Arg, Shardings};
 use crate::{MeshComparison, cond, grad_by, partitioned, scan, while_loop, with_sharding_constraint};

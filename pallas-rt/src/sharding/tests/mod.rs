@@ -1,5 +1,4 @@
 //! Meshes, specs and arrays on meshes, compared with JAX if `PALLAS_JAX` is a Python with it.
-pub(crate) mod markup;
 mod pictures;
 mod specs;
 mod topology;

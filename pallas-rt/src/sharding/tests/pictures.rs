@@ -1,7 +1,7 @@
 //! Pictures as text, against JAX's, and as SVG.
 use super::draw::Dice;
-use super::markup::check_markup;
 use super::{Case, ask, drawn, mesh, python};
+use crate::markup::tests::check_markup;
 use crate::prelude::*;
 use crate::sharding::show::PALETTE;
 use crate::sharding::{

@@ -4,7 +4,7 @@
 //! memory and stores be computed in it, [`open`] also where the array ends; [`sweeps`] runs chains over the same rows together; [`rolled`] finds loops whose turns are rows;
 //! [`sums`] lets sums of products begin and end without copies; [`pages`] lets products read rows where they lie;
 //! [`slots`] lays out the rest in a program's arena.
-//! [`uses`] tells them which steps access which values. Each takes time in proportion to the length of the body.
+//! [`uses`] tells them which steps access which values; `text` prints a plan. Each takes time in proportion to the length of the body.
 mod build;
 mod casts;
 mod concats;
@@ -20,6 +20,7 @@ mod sums;
 mod sweeps;
 #[cfg(test)]
 mod tests;
+mod text;
 mod uses;
 
 use super::Sizes;

@@ -1,23 +1,6 @@
-//! Boxes, lines and text as SVG: what the pictures of shardings, graphs and plans consist of.
+//! Boxes, lines and text as SVG: the elements of the pictures of shardings, graphs, plans and kernels.
+use super::escaped;
 use std::fmt::{Display, Write};
-
-/// Text that is safe between tags and in attributes.
-pub(crate) fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            // XML has no other control characters, not even as references.
-            c if c < ' ' && !matches!(c, '\t' | '\n') => out.push('\u{fffd}'),
-            c => out.push(c),
-        }
-    }
-    out
-}
 
 /// Advance of a character of monospaced text, in parts of the font's size.
 const ADVANCE: f64 = 0.61;
@@ -39,6 +22,11 @@ pub(crate) fn shortened(text: &str, most: usize) -> String {
         _ if most == 0 => String::new(),
         _ => text.chars().take(most - 1).chain(['…']).collect(),
     }
+}
+
+/// The largest width and height of this ratio, width over height, that fit in a box.
+pub(crate) fn fitted(aspect: f64, [wide, high]: [f64; 2]) -> [f64; 2] {
+    if aspect > wide / high { [wide, wide / aspect] } else { [high * aspect, high] }
 }
 
 /// A light colour for the member with this number: neighbours differ by the golden angle.
@@ -89,6 +77,11 @@ impl Svg {
     pub(crate) fn path(&mut self, path: &str, attributes: &str, tip: &str) {
         let tip = if tip.is_empty() { String::new() } else { format!("<title>{}</title>", escaped(tip)) };
         self.raw(format!("<path d=\"{path}\" {attributes}>{tip}</path>"));
+    }
+
+    /// Adds another picture's elements at a position.
+    pub(crate) fn group(&mut self, [x, y]: [f64; 2], inner: Svg) {
+        self.raw(format!("<g transform=\"translate({x:.1} {y:.1})\">\n{}</g>", inner.body));
     }
 
     /// The whole picture on white, which has a title for readers that do not see it.

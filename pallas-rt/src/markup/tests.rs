@@ -18,9 +18,9 @@ pub(crate) fn check_markup(text: &str) {
         if !is_closed {
             open.push(name);
         }
-        // The text of a style is no markup.
-        if name == "style" {
-            let end = rest.find("</style>").expect("a style has an end");
+        // The text of a style or a script is no markup.
+        if ["style", "script"].contains(&name) {
+            let end = rest.find(&format!("</{name}>")).unwrap_or_else(|| panic!("a {name} has no end"));
             rest = &rest[end..];
         }
     }

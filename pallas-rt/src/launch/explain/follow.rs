@@ -1,0 +1,225 @@
+//! Programs of a grid, followed with their numbers: the blocks that each sees and its accesses in program order.
+//!
+//! Values that follow from program numbers and sizes are computed; data and parameters are unknown.
+use pallas_device::Geometry;
+use pallas_codegen::interp::{Datum, eval, walk};
+use pallas_ir::{BlockDim, DType, Inst, InstId, Kernel, Literal, Loc, Op, OperandId, RegionId, Semantics, Value, View};
+
+/// Most accesses of a program that are listed, and most instructions that are followed for one program.
+const MOST: usize = 48;
+const BUDGET: usize = 20_000;
+
+/// One program.
+pub(super) struct Program {
+    /// Its numbers, by grid axis.
+    pub ids: Vec<i64>,
+    /// By operand, the first element of its block in each dimension of the array; `None` if data chooses it.
+    pub blocks: Vec<Vec<Option<i64>>>,
+    pub accesses: Vec<Access>,
+    /// True if it has more accesses than are listed.
+    pub is_cut: bool,
+}
+
+/// A load, a store, or a read of a prefetched element.
+pub(super) struct Access {
+    pub operand: OperandId,
+    pub stores: bool,
+    /// By dimension of the array, the first element, or `None` if data chooses it, and the number of elements.
+    pub elements: Vec<(Option<i64>, i64)>,
+    /// True in a branch or a loop of which the numbers do not say that it runs, or how often.
+    pub is_conditional: bool,
+    pub at: Loc,
+}
+
+/// The numbers of programs in order: those of a parallel program follow each other. At most `most`: the first ones and the
+/// last ones; returns the number of all as well.
+pub(super) fn order(kernel: &Kernel, geometry: &Geometry, most: i64) -> (Vec<Vec<i64>>, i64) {
+    let axes = 0..geometry.grid.len();
+    let is_parallel = |&axis: &usize| kernel.grid[axis].semantics == Semantics::Parallel;
+    let slowest: Vec<usize> = axes.clone().filter(is_parallel).chain(axes.filter(|axis| !is_parallel(axis))).collect();
+    let total: i64 = geometry.grid.iter().product();
+    let ids = |mut number: i64| {
+        let mut ids = vec![0; slowest.len()];
+        for &axis in slowest.iter().rev() {
+            (ids[axis], number) = (number % geometry.grid[axis], number / geometry.grid[axis]);
+        }
+        ids
+    };
+    let last = if total > most { most / 4 } else { 0 };
+    ((0..total.min(most) - last).chain(total - last..total).map(ids).collect(), total)
+}
+
+/// Follows a program.
+pub(super) fn follow(kernel: &Kernel, geometry: &Geometry, ids: Vec<i64>) -> Program {
+    let values = vec![None; kernel.values.len()];
+    let program = Program { ids, blocks: vec![], accesses: vec![], is_cut: false };
+    let mut follow = Follow { kernel, geometry, program, values, is_conditional: false, budget: BUDGET };
+    for operand in &kernel.operands {
+        let numbers: Vec<Known> = follow.program.ids.iter().map(|&n| int(n)).collect();
+        let index = operand.map.map_or(vec![int(0); operand.block.len()], |map| follow.region(map, &numbers));
+        let first = |(&block, index): (&BlockDim, &Known)| {
+            let index = index.map(Literal::as_i64)?;
+            Some(match block {
+                BlockDim::Squeezed => index,
+                BlockDim::Blocked(n) => index * n as i64,
+                BlockDim::Element { low, .. } => index - low as i64,
+            })
+        };
+        let block = operand.block.iter().zip(&index).map(first).collect();
+        follow.program.blocks.push(block);
+    }
+    // Tables that maps read are no accesses of the body.
+    follow.program.accesses.clear();
+    follow.region(kernel.body, &[]);
+    follow.program
+}
+
+/// A scalar, if numbers decide it.
+type Known = Option<Literal>;
+
+fn int(n: i64) -> Known {
+    Some(Literal::int(DType::I32, n))
+}
+
+struct Follow<'k> {
+    kernel: &'k Kernel,
+    geometry: &'k Geometry,
+    program: Program,
+    /// By [`Value`].
+    values: Vec<Known>,
+    is_conditional: bool,
+    /// Instructions that may still be followed.
+    budget: usize,
+}
+
+impl Follow<'_> {
+    fn get(&self, v: Value) -> Known {
+        self.values[v.index()]
+    }
+
+    fn region(&mut self, region: RegionId, params: &[Known]) -> Vec<Known> {
+        let region = self.kernel.region(region);
+        for (i, p) in region.params.iter().enumerate() {
+            self.values[p.index()] = params.get(i).copied().flatten();
+        }
+        for &id in &region.insts {
+            if self.budget == 0 {
+                self.program.is_cut = true;
+                break;
+            }
+            self.budget -= 1;
+            let inst = self.kernel.inst(id);
+            let results = self.inst(id, inst);
+            for (i, v) in inst.results.iter().enumerate() {
+                self.values[v.index()] = results.get(i).copied().flatten();
+            }
+        }
+        region.yields.iter().map(|&v| self.get(v)).collect()
+    }
+
+    /// Follows a region of which the numbers do not say that it runs.
+    fn perhaps(&mut self, region: RegionId) {
+        let before = std::mem::replace(&mut self.is_conditional, true);
+        self.region(region, &[]);
+        self.is_conditional = before;
+    }
+
+    fn inst(&mut self, id: InstId, inst: &Inst) -> Vec<Known> {
+        vec![match &inst.op {
+            Op::Const(x) => Some(*x),
+            Op::ProgramId(axis) => int(self.program.ids[*axis]),
+            Op::NumPrograms(axis) => int(self.geometry.grid[*axis]),
+            Op::Extent(dim) => int(self.geometry.sizes[dim.index()]),
+            Op::Scalar(_) | Op::Structural(_) => self.computed(inst),
+            Op::Load { from, view, .. } => {
+                self.access(id, *from, view, false, &inst.args);
+                None
+            }
+            Op::Store { to, view, .. } => {
+                self.access(id, *to, view, true, &inst.args[1..]);
+                None
+            }
+            Op::Prefetch(of) => {
+                let elements = inst.args.iter().map(|&v| (self.get(v).map(Literal::as_i64), 1)).collect();
+                self.note(id, *of, false, elements);
+                None
+            }
+            Op::If => match self.get(inst.args[0]) {
+                Some(taken) => return self.region(inst.regions[usize::from(taken.bits == 0)], &[]),
+                None => {
+                    inst.regions.iter().for_each(|&side| self.perhaps(side));
+                    None
+                }
+            },
+            Op::For { reverse } => return self.count(inst, *reverse),
+            Op::While => {
+                inst.regions.iter().for_each(|&region| self.perhaps(region));
+                None
+            }
+            Op::Param(_) | Op::Valid { .. } | Op::NumSteps(_) | Op::DebugPrint(_) | Op::DebugAssert(_) => None,
+        }]
+    }
+
+    /// A scalar that follows from known ones.
+    fn computed(&self, inst: &Inst) -> Known {
+        let ty = self.kernel.ty(inst.results[0]);
+        let args: Vec<Datum> = inst.args.iter().map(|&v| self.get(v).map(Datum::scalar)).collect::<Option<_>>()?;
+        let args: Vec<&Datum> = args.iter().collect();
+        match &inst.op {
+            _ if !ty.is_scalar() => None,
+            Op::Scalar(op) => Some(eval::scalar(*op, &args, ty.clone()).data.get(0)),
+            Op::Structural(op) => eval::structural(op, &args, ty.clone()).ok().map(|x| x.data.get(0)),
+            _ => None,
+        }
+    }
+
+    fn count(&mut self, inst: &Inst, reverse: bool) -> Vec<Known> {
+        let number = |i: usize| self.get(inst.args[i]).map(Literal::as_i64);
+        let turns = match [number(0), number(1), number(2)] {
+            [Some(lo), Some(hi), Some(step)] => walk::trip_count(lo, hi, step).ok().map(|turns| (lo, step, turns)),
+            _ => None,
+        };
+        let Some((lo, step, turns)) = turns else {
+            self.perhaps(inst.regions[0]);
+            return vec![];
+        };
+        let mut carried: Vec<Known> = inst.args[3..].iter().map(|&v| self.get(v)).collect();
+        for k in 0..turns {
+            if self.budget == 0 {
+                return vec![];
+            }
+            let k = if reverse { turns - 1 - k } else { k };
+            carried = self.region(inst.regions[0], &[vec![int(lo + k * step)], carried].concat());
+        }
+        carried
+    }
+
+    fn access(&mut self, id: InstId, operand: OperandId, view: &View, stores: bool, starts: &[Value]) {
+        let (block, origin) = (&self.kernel.operand(operand).block, &self.program.blocks[operand.index()]);
+        let (mut axes, mut starts) = (view.axes.iter(), starts.iter());
+        let mut elements = vec![];
+        for (dim, &first) in block.iter().zip(origin) {
+            elements.push(match dim.kept().then(|| axes.next()).flatten() {
+                None => (first, 1),
+                Some(axis) => {
+                    let start =
+                        if axis.dynamic { starts.next().map(|&v| self.get(v).map(Literal::as_i64)) } else { None };
+                    let first = first.and_then(|first| Some(first + axis.offset + start.unwrap_or(Some(0))?));
+                    (first, axis.stride * (axis.size as i64 - 1).max(0) + i64::from(axis.size > 0))
+                }
+            });
+        }
+        self.note(id, operand, stores, elements);
+    }
+
+    fn note(&mut self, id: InstId, operand: OperandId, stores: bool, elements: Vec<(Option<i64>, i64)>) {
+        let Follow { kernel, is_conditional, .. } = *self;
+        match self.program.accesses.len() < MOST {
+            true => {
+                let at = kernel.loc(id);
+                self.program.accesses.push(Access { operand, stores, elements, is_conditional, at });
+            }
+            false => self.program.is_cut = true,
+        }
+    }
+}

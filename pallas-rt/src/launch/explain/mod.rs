@@ -1,0 +1,187 @@
+//! The result of `explain`: one screen of facts for each kernel, its stages as text, and the same as pictures and a page.
+//!
+//! - `facts`: operands with their blocks, memory, cost, where the time goes, as text;
+//! - `follow`: the blocks that single programs see, and what they read and write;
+//! - `picture`: grid, operands and memory as SVG; `page`: a page of HTML with them.
+mod facts;
+mod follow;
+mod page;
+mod picture;
+#[cfg(test)]
+mod tests;
+
+use super::tune::Tuning;
+use crate::Client;
+use pallas_device::{Geometry, SIZES, multiples};
+use crate::exec::{Compiled, Cost, estimate};
+#[cfg(feature = "wgsl")]
+use crate::{Error, Result};
+use pallas_codegen::cpu::Executable;
+use pallas_codegen::target::{Profile, Target};
+#[cfg(feature = "wgsl")]
+use pallas_codegen::wgsl;
+use pallas_ir::Kernel;
+#[cfg(feature = "wgsl")]
+use pallas_ir::Loc;
+use std::sync::Arc;
+
+/// The result of `explain`: one entry for each kernel that the closure called.
+#[derive(Clone, Debug, Default)]
+pub struct Explanation {
+    /// One per call.
+    pub kernels: Vec<Explained>,
+}
+
+impl Explanation {
+    /// The text of one [stage](Explained::stages) of each kernel, `traced`, `lower`, `simplify`, `cpu`, `placed`, `placement`
+    /// or `wgsl`; empty for a stage that no kernel has.
+    ///
+    /// ```
+    /// use pallas_rt::prelude::*;
+    ///
+    /// #[kernel(grid = (cdiv(N, 8)))]
+    /// fn doubled(#[block([N] => [8], |i| (i,))] x: In<f32>, #[block([N] => [8], |i| (i,))] out: Out<f32>) {
+    ///     out.store(x.load() * 2.0);
+    /// }
+    /// let x = Array::zeros(DType::F32, &[10])?;
+    /// assert!(explain(|| doubled(&x))?.stage("traced").starts_with("kernel doubled {"));
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn stage(&self, name: &str) -> String {
+        let of = |k: &Explained| k.stages().into_iter().find(|(stage, _)| stage == name).map(|(_, text)| text);
+        self.kernels.iter().filter_map(of).collect()
+    }
+}
+
+/// One call's kernel.
+#[derive(Clone, Debug)]
+pub struct Explained {
+    /// The kernel's name.
+    pub name: String,
+    /// Extents of the grid.
+    pub grid: Vec<i64>,
+    /// Estimate.
+    pub cost: Cost,
+    /// The selection of its block sizes, if they are tuned.
+    pub tuning: Option<Arc<Tuning>>,
+    /// The tile IR as traced.
+    pub traced: Arc<Kernel>,
+    /// The tile IR that backends read.
+    pub lowered: Arc<Kernel>,
+    /// Sequential axes of the grid: the outermost loops of the lowered form.
+    pub sequential: usize,
+    /// The target of the call's GPU or of [`Client::cpu_as`], else [`Target::webgpu`].
+    pub target: Target,
+    /// A bit for each dimension of the kernel, in order: 1 if its extent is a multiple of four, so that rows are whole
+    /// vectors. 0 on the CPU.
+    pub multiples: u64,
+    /// True if the CPU's code is what runs.
+    is_on_cpu: bool,
+    geometry: Geometry,
+}
+
+impl Explained {
+    pub(super) fn new(
+        compiled: &Compiled,
+        geometry: Geometry,
+        client: &Client,
+        tuning: Option<Arc<Tuning>>,
+    ) -> Explained {
+        let kernel = compiled.traced();
+        // For a call on the CPU the shader is that of a device with WebGPU's limits.
+        let is_on_cpu = client.target().profile == Profile::Cpu;
+        let (target, multiples) =
+            if is_on_cpu { (Target::webgpu(), 0) } else { (*client.target(), multiples(kernel, &geometry)) };
+        Explained {
+            name: kernel.name.clone(),
+            grid: geometry.grid.clone(),
+            cost: estimate(kernel, &geometry),
+            tuning,
+            traced: kernel.clone(),
+            lowered: compiled.lowered().clone(),
+            sequential: geometry.sequential.len(),
+            target,
+            multiples,
+            is_on_cpu,
+            geometry,
+        }
+    }
+
+    /// Returns names and texts of the stages: the tile IR as traced and after each pass; the CPU's plan (`cpu`); then, with
+    /// the feature `wgsl`, for its [`target`](Explained::target), the tile IR that was placed, the placement and the WGSL.
+    pub fn stages(&self) -> Vec<(String, String)> {
+        let mut stages = self.common_stages();
+        stages.push(("cpu".into(), self.cpu_plan()));
+        stages.extend(self.shader_stages());
+        stages
+    }
+
+    /// The stages up to the code that runs where the arrays are.
+    fn own_stages(&self) -> Vec<(String, String)> {
+        let own = if self.is_on_cpu { vec![("cpu".into(), self.cpu_plan())] } else { self.shader_stages() };
+        self.common_stages().into_iter().chain(own).collect()
+    }
+
+    /// The tile IR as traced and after each pass.
+    fn common_stages(&self) -> Vec<(String, String)> {
+        let mut stages = vec![("traced".to_string(), self.traced.to_string())];
+        let mut now = Kernel::clone(&self.traced);
+        for (name, pass) in pallas_codegen::passes::PIPELINE {
+            now = pass(&now);
+            stages.push((name.to_string(), now.to_string()));
+        }
+        stages
+    }
+
+    fn shader_stages(&self) -> Vec<(String, String)> {
+        #[cfg(feature = "wgsl")]
+        let stages = match self.shader(&self.target, self.multiples) {
+            Ok(shader) => vec![
+                ("placed", shader.kernel.to_string()),
+                ("placement", shader.placement.to_string()),
+                ("wgsl", shader.text),
+            ],
+            Err(e) => vec![("no wgsl", e.to_string())],
+        };
+        #[cfg(not(feature = "wgsl"))]
+        let stages = vec![("no wgsl", "this build is without the feature `wgsl`".to_string())];
+        stages.into_iter().map(|(name, text)| (name.into(), text)).collect()
+    }
+
+    fn executable(&self) -> Executable {
+        Executable::compile(self.traced.clone(), self.lowered.clone(), SIZES)
+    }
+
+    /// Returns the steps that a program takes on this machine's CPU: what is computed together as a chain, which blocks are
+    /// read where they lie and which are copied, and which results are computed in the memory of an output.
+    pub fn cpu_plan(&self) -> String {
+        self.executable().plan()
+    }
+
+    /// Describes each elementwise chain that has no machine code on this machine's CPU, and therefore runs strip by
+    /// strip: its shape and the operations that have no instructions. Chains whose rows are not whole vectors may lack
+    /// machine code as well.
+    pub fn without_code(&self) -> Vec<String> {
+        self.executable().without_code()
+    }
+
+    /// Returns the kernel's shader for a device that need not be present (feature `wgsl`). `multiples` has the form of
+    /// [`Explained::multiples`].
+    ///
+    /// # Errors
+    /// Element types that shaders do not support, scratch larger than workgroup memory, the CPU as target.
+    #[cfg(feature = "wgsl")]
+    pub fn shader(&self, target: &Target, multiples: u64) -> Result<wgsl::Shader> {
+        let shader = wgsl::emit(&self.lowered, self.sequential, target, multiples);
+        shader.map_err(|d| Error::kernel(&self.name, Loc::NONE, "", d))
+    }
+
+    /// Returns the shader's text for the kernel's [`target`](Explained::target) (feature `wgsl`).
+    ///
+    /// # Errors
+    /// Errors of [`shader`](Explained::shader).
+    #[cfg(feature = "wgsl")]
+    pub fn wgsl(&self) -> Result<String> {
+        Ok(self.shader(&self.target, self.multiples)?.text)
+    }
+}

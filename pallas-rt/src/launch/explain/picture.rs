@@ -1,0 +1,374 @@
+//! Grid, operands and memory of a kernel as SVG: a card for each.
+//!
+//! An array is drawn two dimensions at a time: the last two as a table, those in front of them as smaller tables above it. In
+//! every table the block of one program is marked, which the page moves.
+use super::facts::{Row, joined};
+use super::follow::{Program, follow, order};
+use super::{Explained, Explanation};
+use crate::markup::bytes_text;
+use crate::markup::svg::{Anchor, Svg, color, fits, fitted, shortened, width};
+use pallas_ir::{BlockDim, Operand, OperandKind};
+use std::collections::BTreeMap;
+
+/// Most programs that are followed.
+const MOST: i64 = 256;
+/// The width and height of the table of the last two dimensions, and of those in front of them.
+const LARGEST: [f64; 2] = [240.0, 170.0];
+const OUTER: [f64; 2] = [130.0, 70.0];
+/// Height of a vector, and the least side of a mark.
+const VECTOR: f64 = 22.0;
+const LEAST: f64 = 3.0;
+/// Most lines between blocks along a side.
+const LINES: i64 = 64;
+const FONT: f64 = 12.0;
+const GAP: f64 = 16.0;
+/// Width of a picture of several cards.
+const WIDE: f64 = 980.0;
+
+/// A picture of one operand, of the grid or of memory.
+pub(super) struct Card {
+    pub svg: Svg,
+    pub size: [f64; 2],
+}
+
+/// A drawn array; the grid is one, whose blocks are programs.
+struct Shape {
+    /// Its position among the places of a program on the page.
+    number: usize,
+    name: String,
+    notes: Vec<String>,
+    extents: Vec<i64>,
+    block: Vec<i64>,
+    /// By dimension, the distance of blocks that lie side by side.
+    regular: Vec<Option<i64>>,
+    /// By program, the first element of its block in each dimension; `None` if data chooses it.
+    firsts: Vec<Vec<Option<i64>>>,
+}
+
+/// The programs of a kernel that are drawn, and the number of all.
+pub(super) struct Programs {
+    pub drawn: Vec<Program>,
+    pub total: i64,
+}
+
+impl Programs {
+    /// `of 1000 programs the first 192 and the last 64 are drawn`, if not all are.
+    pub(super) fn left_out(&self) -> Option<String> {
+        let n = self.drawn.len() as i64;
+        (n < self.total).then(|| {
+            format!(
+                "{} of {} programs are left out: drawn are the first {} and the last {}",
+                self.total - n,
+                self.total,
+                n - MOST / 4,
+                MOST / 4
+            )
+        })
+    }
+}
+
+impl Explanation {
+    /// The kernels as SVG: for each its grid, the blocks of each operand over the operand's shape, with those of the first
+    /// program marked, and the memory of a program. [`to_html`](Explanation::to_html) has all programs.
+    ///
+    /// ```
+    /// use pallas_rt::prelude::*;
+    ///
+    /// #[kernel(grid = (cdiv(N, 8)))]
+    /// fn doubled(#[block([N] => [8], |i| (i,))] x: In<f32>, #[block([N] => [8], |i| (i,))] out: Out<f32>) {
+    ///     out.store(x.load() * 2.0);
+    /// }
+    /// let x = Array::zeros(DType::F32, &[10])?;
+    /// let picture = explain(|| doubled(&x))?.to_svg();
+    /// assert!(picture.starts_with("<svg") && picture.contains("[8:16]"));
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn to_svg(&self) -> String {
+        let (mut svg, mut y, mut right) = (Svg::default(), GAP, 0.0f64);
+        for kernel in &self.kernels {
+            let title = format!("{}, {}", kernel.name, kernel.grid_text());
+            svg.text([GAP, y + 14.0], Anchor::Start, "font-size=\"15\" font-weight=\"bold\"", &title);
+            right = right.max(width(&title, 15.0) + GAP);
+            let (mut x, mut bottom) = (GAP, y + 14.0 + GAP);
+            y = bottom;
+            for Card { svg: card, size } in kernel.cards(&kernel.programs()) {
+                if x > GAP && x + size[0] > WIDE {
+                    (x, y) = (GAP, bottom + GAP);
+                }
+                svg.group([x, y], card);
+                x += size[0] + GAP;
+                right = right.max(x);
+                bottom = bottom.max(y + size[1]);
+            }
+            y = bottom + 2.0 * GAP;
+        }
+        svg.finish(right + GAP, y, "grids and blocks of kernels")
+    }
+}
+
+impl Explained {
+    pub(super) fn programs(&self) -> Programs {
+        let (ids, total) = order(&self.traced, &self.geometry, MOST);
+        Programs { drawn: ids.into_iter().map(|ids| follow(&self.traced, &self.geometry, ids)).collect(), total }
+    }
+
+    /// The grid, the operands in memory, and the memory of a program.
+    pub(super) fn cards(&self, programs: &Programs) -> Vec<Card> {
+        let rows = self.rows();
+        let mut cards = vec![self.grid_shape(programs).card()];
+        for (i, (operand, row)) in self.traced.operands.iter().zip(&rows).enumerate() {
+            if !matches!(operand.kind, OperandKind::Scratch | OperandKind::Param) {
+                cards.push(self.shape(i, operand, row, programs).card());
+            }
+        }
+        cards.push(memory(&rows));
+        cards
+    }
+
+    fn grid_shape(&self, programs: &Programs) -> Shape {
+        let ids = |p: &Program| p.ids.iter().map(|&n| Some(n)).collect();
+        Shape {
+            number: 0,
+            name: "grid".into(),
+            notes: programs.left_out().into_iter().collect(),
+            extents: self.grid.clone(),
+            block: vec![1; self.grid.len()],
+            regular: vec![Some(1); self.grid.len()],
+            firsts: programs.drawn.iter().map(ids).collect(),
+        }
+    }
+
+    fn shape(&self, i: usize, operand: &Operand, row: &Row, programs: &Programs) -> Shape {
+        let mut notes = vec![format!("{} {}", row.kind, row.array)];
+        // Programs read single elements of a table, and have no block of it.
+        let is_table = operand.kind == OperandKind::Prefetch;
+        if is_table {
+            notes.push("read element by element".into());
+        }
+        if self.is_by_data(operand) {
+            notes.push("data chooses its blocks".into());
+        }
+        let regular = |dim: &BlockDim| match dim {
+            BlockDim::Element { .. } => None,
+            dim => Some(dim.size() as i64),
+        };
+        Shape {
+            number: i + 1,
+            name: operand.name.clone(),
+            notes,
+            extents: self.geometry.shapes[i].iter().map(|&n| n as i64).collect(),
+            block: operand.block.iter().map(|dim| dim.size() as i64).collect(),
+            regular: operand.block.iter().map(regular).collect(),
+            firsts: programs.drawn.iter().filter(|_| !is_table).map(|p| p.blocks[i].clone()).collect(),
+        }
+    }
+}
+
+/// Two dimensions of a shape as a table, or one as a strip.
+struct Table<'s> {
+    shape: &'s Shape,
+    /// Rows and columns.
+    dims: [Option<usize>; 2],
+    /// The first and the last position of each side that is drawn: those of blocks outside of the array as well.
+    ends: [[i64; 2]; 2],
+    corner: [f64; 2],
+    size: [f64; 2],
+}
+
+impl Shape {
+    fn card(&self) -> Card {
+        let mut svg = Svg::default();
+        let (mut y, mut wide) = (14.0, width(&self.name, 14.0));
+        svg.text([0.0, y], Anchor::Start, "font-size=\"14\" font-weight=\"bold\"", &self.name);
+        for note in &self.notes {
+            y += 16.0;
+            svg.text([0.0, y], Anchor::Start, "fill=\"#556\"", note);
+            wide = wide.max(width(note, FONT));
+        }
+        // The last two dimensions are a table, and each two in front of them.
+        let rank = self.extents.len();
+        let mut pairs: Vec<[Option<usize>; 2]> =
+            (0..rank.max(1).div_ceil(2)).map(|pair| [2, 1].map(|back| rank.checked_sub(2 * pair + back))).collect();
+        pairs.reverse();
+        for (i, &dims) in pairs.iter().enumerate() {
+            let largest = if i + 1 == pairs.len() { LARGEST } else { OUTER };
+            let caption = self.caption(dims);
+            y += 20.0;
+            svg.text([0.0, y], Anchor::Start, "fill=\"#556\"", &caption);
+            y += 8.0;
+            let table = Table::new(self, dims, [1.0, y], largest);
+            table.draw(&mut svg);
+            y += table.size[1];
+            wide = wide.max(width(&caption, FONT)).max(table.size[0] + 2.0);
+        }
+        Card { svg, size: [wide, y + 4.0] }
+    }
+
+    /// `dims 2 x 3: 128 x 32, blocks 64 x 32`.
+    fn caption(&self, dims: [Option<usize>; 2]) -> String {
+        let dims: Vec<usize> = dims.into_iter().flatten().collect();
+        let of = |values: &[i64]| joined(dims.iter().map(|&d| values[d]), " x ");
+        let (at, extents) = (joined(&dims, " x "), of(&self.extents));
+        match (dims.is_empty(), self.number == 0) {
+            (true, true) => "one program".into(),
+            (true, false) => "one element".into(),
+            (false, true) => format!("axes {at}: {extents}"),
+            (false, false) if self.firsts.is_empty() => format!("dims {at}: {extents}"),
+            (false, false) => format!("dims {at}: {extents}, blocks {}", of(&self.block)),
+        }
+    }
+
+    /// The positions of a dimension that are drawn: those of the array, and of blocks that reach past it.
+    fn ends(&self, dim: Option<usize>) -> [i64; 2] {
+        let Some(d) = dim else { return [0, 1] };
+        let (extent, block) = (self.extents[d], self.block[d]);
+        let firsts = || self.firsts.iter().filter_map(|first| first[d]);
+        // A block that is further away has no element of the array.
+        let low = firsts().min().unwrap_or(0).clamp(-block, 0);
+        let high = firsts().max().map_or(0, |first| first + block).clamp(extent, extent + block);
+        [low, high.max(low + 1)]
+    }
+}
+
+impl<'s> Table<'s> {
+    fn new(shape: &'s Shape, dims: [Option<usize>; 2], corner: [f64; 2], largest: [f64; 2]) -> Table<'s> {
+        let ends = dims.map(|dim| shape.ends(dim));
+        let [rows, columns] = ends.map(|[low, high]| (high - low) as f64);
+        let size = match dims {
+            [None, None] => [VECTOR, VECTOR],
+            [None, Some(_)] => [largest[0], VECTOR],
+            _ => fitted((columns / rows).clamp(0.33, 5.0), largest),
+        };
+        Table { shape, dims, ends, corner, size }
+    }
+
+    /// The box of a block, clipped to what is drawn: `x`, `y`, width, height.
+    fn place(&self, first: [Option<i64>; 2]) -> [f64; 4] {
+        let side = |i: usize| {
+            let ([low, high], length) = (self.ends[i], self.size[1 - i]);
+            let scale = length / (high - low) as f64;
+            let [from, to] = match (self.dims[i], first[i]) {
+                (Some(d), Some(first)) => [first, first + self.shape.block[d]],
+                _ => [low, high],
+            };
+            let [from, to] = [from, to].map(|at| (at.clamp(low, high) - low) as f64 * scale);
+            (from.min(length - LEAST), (to - from).max(LEAST))
+        };
+        let ((y, high), (x, wide)) = (side(0), side(1));
+        [self.corner[0] + x, self.corner[1] + y, wide, high]
+    }
+
+    fn firsts(&self, program: usize) -> [Option<i64>; 2] {
+        self.dims.map(|dim| dim.and_then(|d| self.shape.firsts[program][d]))
+    }
+
+    fn draw(&self, svg: &mut Svg) {
+        let [x, y] = self.corner;
+        let [wide, high] = self.size;
+        let inside = self.inside();
+        if inside != [x, y, wide, high] {
+            let tip = "past the array: loads see the fill, stores write nothing";
+            svg.rect([x, y, wide, high], "fill=\"#c9c9d2\" stroke=\"#889\" stroke-dasharray=\"4 3\"", tip);
+        }
+        svg.rect(inside, "fill=\"#fff\" stroke=\"#556\"", "");
+        // Blocks that programs see, each once.
+        let mut seen: BTreeMap<[Option<i64>; 2], usize> = BTreeMap::new();
+        (0..self.shape.firsts.len()).for_each(|program| *seen.entry(self.firsts(program)).or_default() += 1);
+        let fill =
+            format!("fill=\"{}\" fill-opacity=\"0.6\" stroke=\"#99a\" stroke-width=\"0.6\"", color(self.shape.number));
+        for (&first, programs) in &seen {
+            let tip = match self.shape.number {
+                0 => format!("programs {}", self.elements(first)),
+                _ => format!("{}: seen by {programs} of the drawn programs", self.elements(first)),
+            };
+            svg.rect(self.place(first), &fill, &tip);
+        }
+        self.lines(svg, inside);
+        if !self.shape.firsts.is_empty() {
+            let is_known = self.dims.iter().zip(self.firsts(0)).all(|(dim, first)| dim.is_none() || first.is_some());
+            let dash = if is_known { "" } else { " stroke-dasharray=\"3 3\"" };
+            let side = |i: usize| self.dims[i].map_or(-1, |d| d as i64);
+            let block = |i: usize| self.dims[i].map_or(1, |d| self.shape.block[d]);
+            let numbers = [self.shape.number as i64, side(0), side(1), block(0), block(1)];
+            let ends = self.ends.as_flattened();
+            let data = joined(numbers.iter().chain(ends), " ");
+            let place = format!("{x:.1} {y:.1} {wide:.1} {high:.1}");
+            let style = "class=\"now\" fill=\"#f5b642\" fill-opacity=\"0.55\" stroke=\"#7a4b00\" stroke-width=\"1.6\"";
+            svg.rect(self.place(self.firsts(0)), &format!("{style}{dash} data-at=\"{data} {place}\""), "");
+        }
+    }
+
+    /// The box of the array.
+    fn inside(&self) -> [f64; 4] {
+        let side = |i: usize| {
+            let ([low, high], length) = (self.ends[i], self.size[1 - i]);
+            let extent = self.dims[i].map_or(1, |d| self.shape.extents[d]);
+            let at = |position: i64| (position - low) as f64 / (high - low) as f64 * length;
+            (at(0), at(extent) - at(0))
+        };
+        let ((y, high), (x, wide)) = (side(0), side(1));
+        [self.corner[0] + x, self.corner[1] + y, wide, high]
+    }
+
+    /// Lines between blocks that lie side by side.
+    fn lines(&self, svg: &mut Svg, [x, y, wide, high]: [f64; 4]) {
+        let mut path = String::new();
+        for (i, dim) in self.dims.iter().enumerate() {
+            let Some((extent, step)) = dim.and_then(|d| Some((self.shape.extents[d], self.shape.regular[d]?))) else {
+                continue;
+            };
+            if step == 0 || extent / step > LINES {
+                continue;
+            }
+            for at in (1..=(extent - 1).max(0) / step).map(|k| (k * step) as f64 / extent as f64) {
+                path += &match i {
+                    0 => format!("M{x:.1} {:.1} h{wide:.1} ", y + at * high),
+                    _ => format!("M{:.1} {y:.1} v{high:.1} ", x + at * wide),
+                };
+            }
+        }
+        if !path.is_empty() {
+            svg.path(path.trim_end(), "fill=\"none\" stroke=\"#99a\" stroke-width=\"0.6\"", "");
+        }
+    }
+
+    /// `[0:8, 16:32]`, the elements of a block.
+    fn elements(&self, first: [Option<i64>; 2]) -> String {
+        let range = |(&dim, first): (&Option<usize>, Option<i64>)| {
+            dim.map(|d| first.map_or("?".into(), |n| format!("{n}:{}", n + self.shape.block[d])))
+        };
+        format!("[{}]", joined(self.dims.iter().zip(first).filter_map(range), ", "))
+    }
+}
+
+/// The memory of a program: a bar of its blocks and scratch, with their bytes.
+fn memory(rows: &[Row]) -> Card {
+    let parts: Vec<(usize, &Row)> = rows.iter().enumerate().filter(|(_, row)| row.block_bytes > 0).collect();
+    let parts: Vec<(usize, &Row)> = parts.into_iter().filter(|(_, row)| row.kind != "scalar").collect();
+    let total: usize = parts.iter().map(|(_, row)| row.block_bytes).sum();
+    let (mut svg, mut x, mut y) = (Svg::default(), 0.0, 54.0);
+    let title = format!("VMEM of a program: {}", bytes_text(total));
+    svg.text([0.0, 14.0], Anchor::Start, "font-size=\"14\" font-weight=\"bold\"", &title);
+    let mut wide = width(&title, 14.0).max(LARGEST[0]);
+    let whole = wide;
+    for (i, row) in &parts {
+        let length = row.block_bytes as f64 / total as f64 * whole;
+        let text = format!("{} {}", row.name, bytes_text(row.block_bytes));
+        let fill = format!("fill=\"{}\" stroke=\"#556\" stroke-width=\"0.6\"", color(i + 1));
+        svg.rect([x, 24.0, length, VECTOR], &fill, &text);
+        let name = shortened(&row.name, fits(length - 4.0, FONT));
+        svg.text([x + length / 2.0, 39.0], Anchor::Middle, "pointer-events=\"none\"", &name);
+        svg.rect([0.0, y, 10.0, 10.0], &fill, "");
+        let text = format!(
+            "{}: {} {}",
+            row.name,
+            if row.kind == "scratch" { "scratch" } else { "block" },
+            bytes_text(row.block_bytes)
+        );
+        svg.text([16.0, y + 9.5], Anchor::Start, "", &text);
+        wide = wide.max(width(&text, FONT) + 16.0);
+        x += length;
+        y += 17.0;
+    }
+    Card { svg, size: [wide, y] }
+}
