@@ -16,7 +16,7 @@ mod device;
 use digits::{Digits, Random};
 use numbers::{compare, numbers};
 use pallas_rt::prelude::*;
-use pallas_rt::{grad, jit, tree, vmap_axes};
+use pallas_rt::{grad, jit, tree, vmap};
 use std::time::Instant;
 
 const IMAGES: usize = 256;
@@ -36,7 +36,7 @@ fn losses(network: &Network, x: &Array, label: &Array) -> Array {
 
 /// The norm of each image's gradient, and the mean of the gradients as they are and after shortening.
 fn privately(network: &Network, x: &Array, labels: &Array) -> Result<(Array, Network, Network)> {
-    let each = vmap_axes(grad(losses), [None, Some(0), Some(0)], [Some(0)])(network, x, labels)?;
+    let each = vmap(grad(losses)).in_axes([None, Some(0), Some(0)])(network, x, labels)?;
     // All axes but the first, which is that of the images.
     let squares =
         tree::leaves(&each).into_iter().map(|g| g.reshape(&[IMAGES, g.len() / IMAGES]).map(|g| g.square().sum(1)));

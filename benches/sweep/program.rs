@@ -13,7 +13,7 @@ use pallas_kernels::softmax::softmax;
 use pallas_rt::ir::DType;
 use pallas_rt::ops::{self, Convolution, Padding, ScalarOp, Windows};
 use pallas_rt::prelude::*;
-use pallas_rt::{Axes, Operand, Scan, associative_scan, checkpoint, grad, keep, random, vmap_axes};
+use pallas_rt::{Axes, Operand, Scan, associative_scan, checkpoint, grad, keep, random, vmap};
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -322,14 +322,11 @@ impl Step {
     fn vmap(&self, arrays: &[&Array]) -> Result<Vec<Array>> {
         let body = self.body()?;
         let (batched, rest) = arrays.split_at(self.count("batched"));
-        let each = vmap_axes(
-            move |batched: &Vec<Array>, rest: &Vec<Array>| {
-                let all: Vec<Array> = batched.iter().chain(rest).cloned().collect();
-                body.run(&all)
-            },
-            [Some(0), None],
-            [Some(0)],
-        );
+        let each = vmap(move |batched: &Vec<Array>, rest: &Vec<Array>| {
+            let all: Vec<Array> = batched.iter().chain(rest).cloned().collect();
+            body.run(&all)
+        })
+        .in_axes([Some(0), None]);
         each(&owned(batched), &owned(rest))
     }
 

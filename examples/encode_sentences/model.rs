@@ -156,7 +156,7 @@ impl Model {
         let vocabulary = std::fs::read_to_string(&file).map_err(|error| refused(&file, error))?;
         let vocabulary = Vocabulary::from_lines(&vocabulary);
         let encoder = Encoder::load(client, &folder.join("model.safetensors"))?;
-        Ok(Model { client: client.clone(), vocabulary, encoder, encode: jit(encode) })
+        Ok(Model { client: client.clone(), vocabulary, encoder, encode: jit(encode).into_fn() })
     }
 
     /// The embeddings of sentences, each of length 1. Calls `done` with the number of sentences after each batch.

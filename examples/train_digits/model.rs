@@ -98,8 +98,8 @@ impl<'a> Trainer<'a> {
         Trainer {
             client: client.clone(),
             digits,
-            step: jit(step),
-            test: jit(test),
+            step: jit(step).into_fn(),
+            test: jit(test).into_fn(),
             random: Random(0),
             state: State::default(),
             steps: 0,

@@ -48,18 +48,15 @@ pub use error::{CollectiveError, Error, KernelError, OperationError, Result};
 pub use exec::Cost;
 #[cfg(feature = "graph")]
 pub use jit::{
-    Arg, Argnums, AssociativeScan, Audit, AuditDifference, AuditOptions, AuditedConstraint, AuditedMesh,
-    AuditedParameter, AxisTraffic, BatchAxes, BoundedSize, CollectiveBudget, CollectiveCount, CollectiveUse,
-    ExchangeTotal, Exported, ExportedFunction, Finding, FindingKind, First, Function, JitDisabled, Jvp, LinearMap,
-    Lowered, MemoryAnalysis, MeshComparison, Miss, MissReason, Obstacle, Outcome as Traceable, PatternUse,
-    PlannedExchange, Policy, Provenance, ProvenanceStep, Scan, Severity, ShardedValue, Shardings, Source, StepPlan,
-    VmapMethod, WhyNot, associative_scan, audit, checkpoint, checkpoint_name, checkpoint_with, clear_sharding, cond,
-    custom_jvp, custom_root, custom_root_aux, custom_vjp, custom_vmap, disable_jit, eval_shape, fori_loop, grad,
-    grad_by, hessian, hessian_by, hessian_trees, in_out_shardings, jacfwd, jacfwd_by, jacfwd_trees, jacrev, jacrev_by,
-    jacrev_trees, jit, jit_bounded, jit_donating, jit_misses, jvp, linear_transpose, linearize, lower, make_jaxpr,
-    mark_sharding, partitioned, pmap, propagation_barrier, pure_callback, pure_callback_with, scan, shard_alike,
-    shard_as, shard_map, shard_map_axes, switch, value_and_grad, value_and_grad_aux, value_and_grad_by, vjp, vmap,
-    vmap_axes, vmap_axes_named, vmap_named, while_loop, with_sharding_constraint,
+    Arg, AssociativeScan, Audit, AuditDifference, AuditOptions, AuditedConstraint, AuditedMesh, AuditedParameter,
+    AxisTraffic, BatchAxes, BoundedSize, CollectiveBudget, CollectiveCount, CollectiveUse, ExchangeTotal, Exported,
+    ExportedFunction, Finding, FindingKind, JitDisabled, Jvp, LinearMap, Lowered, MemoryAnalysis, MeshComparison, Miss,
+    MissReason, Obstacle, PatternUse, PlannedExchange, Policy, Provenance, ProvenanceStep, PureCallback, Scan,
+    Severity, ShardedValue, Shardings, Source, StepPlan, VmapMethod, WhyNot, associative_scan, audit, checkpoint,
+    checkpoint_name, clear_sharding, cond, custom_jvp, custom_root, custom_vjp, custom_vmap, disable_jit, eval_shape,
+    fori_loop, grad, hessian, in_out_shardings, jacfwd, jacrev, jit, jit_misses, jvp, linear_transpose, linearize,
+    lower, make_jaxpr, mark_sharding, partitioned, pmap, propagation_barrier, pure_callback, scan, shard_alike,
+    shard_as, shard_map, switch, value_and_grad, vjp, vmap, while_loop, with_sharding_constraint,
 };
 pub use lang::threefry;
 pub use launch::tune::{Candidate, Outcome, Tuning};
@@ -112,6 +109,36 @@ pub mod prelude {
     pub use half::{bf16, f16};
     pub use pallas_ir::dtype::{Float, Int, Number, Real};
     pub use pallas_ir::{DType, Elem};
+}
+
+#[cfg(feature = "graph")]
+pub mod transform {
+    //! Form of all transformations: a function goes in, something callable comes out, and options are methods of that.
+    //!
+    //! ```
+    //! use pallas_rt::{Arg, Array, grad, jit, vmap};
+    //! let f = |x: &Array, w: &Array| (x * w).sum(..);
+    //! let x = Array::from_slice(&[1.0f32, 2.0, 3.0, 4.0], &[2, 2])?;
+    //! let w = Array::from_slice(&[5.0f32, 6.0], &[2])?;
+    //! let slopes = vmap(grad(f).argnums(Arg::<1>)).in_axes([Some(0), None]);
+    //! assert_eq!(jit(slopes)(&x, &w)?.to_vec::<f32>()?, [1.0, 2.0, 3.0, 4.0]);
+    //! # Ok::<(), pallas_rt::Error>(())
+    //! ```
+    //!
+    //! - The function comes first. An argument without a useful default follows it, as in `shard_map(f, &mesh, in_specs, out_specs)`,
+    //!   so that rustc reports one that is missing. Whatever has a default is a method with JAX's name, and methods combine in any order.
+    //! - [`Transformed`] is called like a function and is the [`Function`] that the next transformation takes. Stable Rust does not let a
+    //!   struct implement `Fn`, but a call dereferences what it calls; so `Transformed` dereferences to a boxed closure, which is made at
+    //!   the first call, and plain forms cost users no word. Where an `impl Fn` or one type for several functions is asked for,
+    //!   [`Transformed::into_fn`] gives the boxed closure.
+    //! - Facts that types state are no options: a function that returns `(Array, Aux)` has auxiliary results (`has_aux` in JAX), and
+    //!   [`grad`](crate::grad()) takes it as it is.
+    //! - Operations that run at once have their options in a struct with their name that runs them: `Scan::new().reverse(true).run(..)`,
+    //!   likewise [`AssociativeScan`](crate::AssociativeScan) and [`PureCallback`](crate::PureCallback).
+    pub use crate::jit::{
+        Argnums, Checkpoint, Function, Grad, Jacobian, JacobianArgnums, Jit, Loss, Outcome as Traceable, ShardMap,
+        Solution, Transformation, Transformed, ValueAndGrad, Vmap,
+    };
 }
 
 /// Names that expansions of `#[kernel]` use. Not part of the public interface.

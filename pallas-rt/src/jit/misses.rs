@@ -94,7 +94,7 @@ pub enum MissReason {
         /// The client now.
         new: String,
     },
-    /// A function of [`jit_bounded`](crate::jit_bounded) is compiled for these lengths on their own.
+    /// A [bounded](crate::transform::Transformed::bounded) function is compiled for these lengths on their own.
     Alone {
         /// The length of each size.
         lengths: String,

@@ -63,6 +63,7 @@ static FACTOR: LazyLock<Unary> = LazyLock::new(|| {
             Ok((l, dl))
         },
     ))
+    .into_fn()
 });
 
 /// The left half of the columns, then the right half of what remains.

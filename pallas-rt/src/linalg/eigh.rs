@@ -52,6 +52,7 @@ static EIGH: LazyLock<Unary<(Array, Array)>> = LazyLock::new(|| {
         let tangents = (inner.diagonal(0, 1, 2), vectors.matmul(&(weights * inner)));
         Ok(((values, vectors), tangents))
     }))
+    .into_fn()
 });
 
 /// Columns of the matrix are made orthogonal after a multiple of the identity is added that leaves no negative

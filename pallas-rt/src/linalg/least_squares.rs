@@ -60,6 +60,7 @@ static PINV: LazyLock<Unary> = LazyLock::new(|| {
             Ok((p, inner + left + right))
         },
     ))
+    .into_fn()
 });
 
 /// The solution of `a x = b` with the least sum of squared errors, and the shortest of several; `jnp.linalg.lstsq`, its

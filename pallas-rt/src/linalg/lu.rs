@@ -100,6 +100,7 @@ static SOLVE: LazyLock<Binary> = LazyLock::new(|| {
             Ok((x, dx))
         },
     ))
+    .into_fn()
 });
 
 static SLOGDET: LazyLock<Unary<(Array, Array)>> = LazyLock::new(|| {
@@ -115,6 +116,7 @@ static SLOGDET: LazyLock<Unary<(Array, Array)>> = LazyLock::new(|| {
             Ok(((sign.clone(), log), (sign.zeros_like(), slope)))
         },
     ))
+    .into_fn()
 });
 
 static DET: LazyLock<Unary> = LazyLock::new(|| {
@@ -129,6 +131,7 @@ static DET: LazyLock<Unary> = LazyLock::new(|| {
             Ok((det, slope))
         },
     ))
+    .into_fn()
 });
 
 /// The pivots of each matrix, and 1 or -1 for an even or odd permutation of its rows.

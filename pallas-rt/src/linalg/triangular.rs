@@ -104,6 +104,7 @@ pub(super) static LOWER: LazyLock<Binary> = LazyLock::new(|| {
             Ok((x, dx))
         },
     ))
+    .into_fn()
 });
 
 /// Solves with upper triangular matrices; see [`LOWER`].

@@ -101,13 +101,13 @@ impl Array {
         })
     }
 
-    /// The number of elements along an axis, an i32 scalar. In a function of [`jit_bounded`](crate::jit_bounded) it is that
+    /// The number of elements along an axis, an i32 scalar. In a [bounded](crate::transform::Transformed::bounded) function it is that
     /// of each call. XLA's `get_dimension_size`.
     ///
     /// ```
-    /// use pallas_rt::{Array, BoundedSize, jit_bounded};
+    /// use pallas_rt::{Array, BoundedSize, jit};
     /// let sizes = [BoundedSize::new("n", 8).axis("0", 0)];
-    /// let mean = jit_bounded(sizes, |x: &Array| x.sum(..) / x.count(0));
+    /// let mean = jit(|x: &Array| x.sum(..) / x.count(0)).bounded(sizes);
     /// assert_eq!(mean(&Array::full(&[3], 2.0f32)?)?.to_vec::<f32>()?, [2.0]);
     /// # Ok::<(), pallas_rt::Error>(())
     /// ```

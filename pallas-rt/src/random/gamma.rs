@@ -60,6 +60,7 @@ static GAMMA: LazyLock<Sampler> = LazyLock::new(|| {
             Ok::<_, crate::Error>((y, slope * da))
         },
     ))
+    .into_fn()
 });
 static LOGGAMMA: LazyLock<Sampler> = LazyLock::new(|| {
     jit(custom_jvp(
@@ -73,6 +74,7 @@ static LOGGAMMA: LazyLock<Sampler> = LazyLock::new(|| {
             Ok::<_, crate::Error>((y, slope * da))
         },
     ))
+    .into_fn()
 });
 
 /// The smallest normal number.

@@ -76,7 +76,7 @@ impl AuditOptions {
         self
     }
 
-    /// The sizes that differ between calls, as [`jit_bounded`](crate::jit_bounded) takes them: the audit lists where the
+    /// The sizes that differ between calls, as [`bounded`](crate::transform::Transformed::bounded) takes them: the audit lists where the
     /// function reads their true lengths on the host.
     #[must_use]
     pub fn bounded(mut self, sizes: impl Into<Vec<BoundedSize>>) -> AuditOptions {

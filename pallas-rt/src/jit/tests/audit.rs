@@ -4,9 +4,10 @@ use super::super::sharded::Declared;
 use crate::prelude::*;
 use crate::sharding::tests::draw::{self, Config, Dice};
 use crate::sharding::{Mesh, NamedSharding, P, ShardingPolicy, device_put};
+use crate::transform::Function;
 use crate::{
-    Audit, AuditOptions, BoundedSize, FindingKind, Function, Severity, Source, audit, checkpoint_name, jit, lower,
-    mark_sharding, with_sharding_constraint,
+    Audit, AuditOptions, BoundedSize, FindingKind, Severity, Source, audit, checkpoint_name, jit, lower, mark_sharding,
+    with_sharding_constraint,
 };
 use pallas_graph::mesh::{Annotation, Placed, Sharding};
 use pallas_graph::{Graph, Op};

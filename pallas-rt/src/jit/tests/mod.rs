@@ -5,7 +5,7 @@
 //! other operations in their place, `forward`, `derivatives` and `vmap` the transformations, `jaxpr` and `stablehlo` the
 //! texts of functions, `prints` what they show, `reductions` long ones in stages, `panels` products of which a GPU sums a
 //! part at a time, `batches` what mapped functions take, `trees` batches and Jacobians leaf by leaf,
-//! `opposites` moves that undo each other, `transposes` those of linear functions, `roots` implicit derivatives, `rows` sums of rows at positions, `callbacks` functions of the host in traced ones,
+//! `opposites` moves that undo each other, `options` those of transformations, `transposes` those of linear functions, `roots` implicit derivatives, `rows` sums of rows at positions, `callbacks` functions of the host in traced ones,
 //! `programs` makes programs of graphs, `planning` costs on meshes and pages about them; `random` has laws of random
 //! graphs, `transformed` those of their derivatives and batches; `watched` what looks at functions.
 mod ahead;
@@ -31,6 +31,7 @@ mod memory;
 mod narrow;
 mod not_taken;
 mod opposites;
+mod options;
 mod panels;
 mod plain;
 mod planning;

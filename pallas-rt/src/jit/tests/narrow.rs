@@ -79,7 +79,7 @@ fn short_rows_of_a_batch() {
                     let x = numbers(&shape([rows, columns], axes[0]), 1, DType::F32, client);
                     let y = numbers(&shape([1, columns], axes[1]), 3, DType::F32, client);
                     let z = numbers(&shape([rows, 1], axes[2]), 4, DType::F32, client);
-                    let f = crate::vmap_axes(move |x: &[Array; 3]| f(&x[0], &x[1], &x[2]), [axes], Some(0));
+                    let f = crate::vmap(move |x: &[Array; 3]| f(&x[0], &x[1], &x[2])).in_axes([axes]);
                     jit(f)(&[x, y, z])
                 });
             }

@@ -1,6 +1,6 @@
 //! Moves of what is computed of moved values: jitted functions have the numbers of the same operations one by one.
 use super::*;
-use crate::{jit, vmap_axes};
+use crate::{jit, vmap};
 
 type Function = fn(&Array, &Array) -> Array;
 
@@ -85,7 +85,7 @@ fn moved_values_are_those_of_single_operations() {
                 assert!(are_alike(&found, &want), "{name} of {shape:?} {dtype}");
                 // Examples that share the second array.
                 let both = crate::ops::stack(&[&x, &(&x * 3)], 0);
-                let each = jit(vmap_axes(move |x: &Array, y: &Array| f(x, y), [Some(0), None], Some(0)));
+                let each = jit(vmap(move |x: &Array, y: &Array| f(x, y)).in_axes([Some(0), None]));
                 let found = each(&both, &y).unwrap_or_else(failed);
                 let want = crate::ops::stack(&[&want, &f(&(&x * 3), &y)], 0);
                 assert!(are_alike(&found, &want), "examples of {name} of {shape:?} {dtype}");

@@ -8,7 +8,7 @@ use crate::sharding::tests::draw::{Config, Dice, draw};
 use crate::sharding::tests::markup::check_markup;
 use crate::sharding::{Link, Mesh, NamedSharding, P, PartitionSpec, Topology};
 use crate::{Arg, Shardings};
-use crate::{MeshComparison, cond, grad_by, partitioned, scan, while_loop, with_sharding_constraint};
+use crate::{MeshComparison, cond, grad, partitioned, scan, while_loop, with_sharding_constraint};
 use pallas_graph::fuse::{Plan, Work};
 use pallas_graph::shard::{Partitioned, inlined};
 use pallas_ir::Type;
@@ -102,7 +102,7 @@ fn step(mesh: &Arc<Mesh>) -> impl Fn(&Array, &Array, &Array) -> Result<(Array, A
     move |x, w1, w2| {
         let (f, x) = (f.clone(), x.clone());
         let loss = move |w1: &Array, w2: &Array| f(&x, w1, w2).square().sum(..);
-        Ok((grad_by(Arg::<0>, loss.clone())(w1, w2)?, grad_by(Arg::<1>, loss)(w1, w2)?))
+        Ok((grad(loss.clone()).argnums(Arg::<0>)(w1, w2)?, grad(loss).argnums(Arg::<1>)(w1, w2)?))
     }
 }
 

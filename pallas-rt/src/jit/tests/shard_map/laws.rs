@@ -4,7 +4,7 @@ use super::super::sharded::Dice;
 use super::mesh;
 use crate::sharding::{Mesh, P};
 use crate::spmd::{self, State};
-use crate::{cond, custom_jvp, grad, jit, jvp, ops, scan, shard_map, vjp, vmap_axes};
+use crate::{cond, custom_jvp, grad, jit, jvp, ops, scan, shard_map, vjp, vmap};
 use pallas_rt::prelude::*;
 use std::sync::Arc;
 
@@ -160,7 +160,7 @@ fn drawn(seed: u64, mesh: &Arc<Mesh>, specs: usize) -> impl Fn(&Array, &Array) -
         2 => (P((None, "x")), P("x")),
         _ => (P((["y", "x"],)), P("y")),
     };
-    shard_map(move |x: &Array, w: &Array| body(seed, x, w, &AXES), mesh, [x, w], [P(())])
+    shard_map(move |x: &Array, w: &Array| body(seed, x, w, &AXES), mesh, [x, w], [P(())]).into_fn()
 }
 
 /// A random body on the blocks of a mesh, with operands.
@@ -252,7 +252,7 @@ fn random_bodies_keep_the_laws() {
         near(dot(&reverse, &x2), dot(&forward, &x2), 1e-3, "second derivatives");
 
         let batch = crate::ops::stack(&[&x, &x2], 0);
-        let each = vmap_axes(f(), [Some(0), None], [Some(0)])(&batch, &w).expect("it runs");
+        let each = vmap(f()).in_axes([Some(0), None])(&batch, &w).expect("it runs");
         near(dot(&each.at(0).get(), &ct), dot(&value, &ct), 1e-5, "a batch");
         near(dot(&each.at(1).get(), &ct), dot(&f()(&x2, &w).expect("it runs"), &ct), 1e-5, "a batch");
     }

@@ -12,7 +12,7 @@ use crate::ops::between;
 use crate::prelude::*;
 use crate::sharding::{Mesh, NamedSharding, P, device_put};
 use crate::spmd::{self, psum};
-use crate::{custom_vjp, grad, jit, lower, partitioned, pmap, scan, shard_map, value_and_grad, vmap_axes, while_loop};
+use crate::{custom_vjp, grad, jit, lower, partitioned, pmap, scan, shard_map, value_and_grad, vmap, while_loop};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -288,7 +288,7 @@ fn batches_pass_through() {
     let f = shard_map(body, &mesh, [P("data"), P(())], [P(())]);
     let g = shard_map(body, &mesh, [P("data"), P(())], [P(())]);
     let (xs, w) = (counting(&[3, 4]), counting(&[2]));
-    let all = vmap_axes(f, [Some(0), None], [Some(0)])(&xs, &w).expect("it runs");
+    let all = vmap(f).in_axes([Some(0), None])(&xs, &w).expect("it runs");
     for i in 0..3 {
         let one = numbers(&g(&xs.at(i).get(), &w).expect("it runs"));
         assert_eq!(numbers(&all)[2 * i..2 * i + 2], one);
