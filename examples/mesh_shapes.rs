@@ -9,11 +9,10 @@
 //! and the block runs on eight virtual devices, 2 x 2 x 2, as it does on one.
 mod usage;
 
+use pallas_rt::plan::{MeshComparison, Shardings, StepPlan};
 use pallas_rt::prelude::*;
 use pallas_rt::sharding::{Link, Mesh, NamedSharding, P, PartitionSpec, Topology};
-use pallas_rt::{
-    MeshComparison, Shardings, StepPlan, jit, partitioned, random, value_and_grad, with_sharding_constraint,
-};
+use pallas_rt::{jit, partitioned, random, value_and_grad, with_sharding_constraint};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;

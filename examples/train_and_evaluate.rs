@@ -18,11 +18,12 @@ mod digits;
 mod usage;
 
 use digits::{Digits, Images, Random};
+use pallas_rt::audit::AuditOptions;
 use pallas_rt::distributed::{Local, Metric, initialize, metric};
 use pallas_rt::ir::ScalarOp;
 use pallas_rt::prelude::*;
 use pallas_rt::sharding::{Mesh, NamedSharding, P, ShardingPolicy, device_put};
-use pallas_rt::{AuditOptions, audit, jit, mark_sharding, tree, value_and_grad};
+use pallas_rt::{audit, jit, mark_sharding, tree, value_and_grad};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};

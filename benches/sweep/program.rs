@@ -12,8 +12,9 @@ use pallas_kernels::norm::{layer_norm, rms_norm};
 use pallas_kernels::softmax::softmax;
 use pallas_rt::ir::DType;
 use pallas_rt::ops::{self, Convolution, Padding, ScalarOp, Windows};
+use pallas_rt::ops::{Axes, Operand};
 use pallas_rt::prelude::*;
-use pallas_rt::{Axes, Operand, Scan, associative_scan, checkpoint, grad, keep, random, vmap};
+use pallas_rt::{Scan, associative_scan, checkpoint, grad, keep, random, vmap};
 use serde_json::Value;
 use std::sync::Arc;
 

@@ -10,8 +10,9 @@
 use crate::attention_options::{Options, axes, scale};
 use crate::attention_scores::Causal;
 use crate::rows::{are_long, on_cores};
+use pallas_rt::launch::calls_run;
 use pallas_rt::prelude::*;
-use pallas_rt::{calls_run, keep, ops};
+use pallas_rt::{keep, ops};
 
 /// Most queries and keys of attention, and most keys of a single query.
 const POSITIONS: usize = 128;

@@ -19,8 +19,9 @@ use crate::dispatch::{floats, integers, with_gradient};
 use crate::element::Floating;
 use crate::rows::{are_whole, blocks_of_rows, narrow, on_cores, rows};
 use crate::wrong::wrong;
+use pallas_rt::Differentiable;
+use pallas_rt::launch::may_gather;
 use pallas_rt::prelude::*;
-use pallas_rt::{Differentiable, may_gather};
 
 /// What counts as a loss.
 #[derive(Clone, Copy, PartialEq, Debug)]

@@ -3,7 +3,7 @@ use crate::blocks::{Choice, Need, choose, many_rows, shared};
 use crate::dispatch::floats;
 use crate::element::Floating;
 use crate::wrong::wrong;
-use pallas_rt::launch_parts;
+use pallas_rt::launch::launch_parts;
 use pallas_rt::prelude::*;
 
 /// `[.., n]` as `[rows, n]`.

@@ -2,7 +2,8 @@
 //!
 //! The [`guide`] begins with a first kernel; [`prelude`] is what kernels are written with; [`Client`] and [`Array`] are
 //! devices and their data. Methods of [`Array`] are operations on whole arrays; [`jit`], [`grad`] and [`vmap`] compile
-//! functions of them, differentiate them, and call them for many arguments at once.
+//! functions of them, differentiate them, and call them for many arguments at once. The root has what programs write every
+//! day; types of results and options are in modules by subject.
 #![warn(clippy::print_stdout)]
 #![cfg_attr(not(feature = "graph"), allow(dead_code, unused_imports, reason = "traced arrays use the rest"))]
 extern crate self as pallas_rt;
@@ -48,43 +49,18 @@ pub use error::{CollectiveError, Error, KernelError, OperationError, Result};
 pub use exec::Cost;
 #[cfg(feature = "graph")]
 pub use jit::{
-    Arg, AssociativeScan, Audit, AuditDifference, AuditOptions, AuditedConstraint, AuditedMesh, AuditedParameter,
-    AxisTraffic, BatchAxes, BoundedSize, CollectiveBudget, CollectiveCount, CollectiveUse, ExchangeTotal, Exported,
-    ExportedFunction, Finding, FindingKind, JitDisabled, Jvp, LinearMap, Lowered, MemoryAnalysis, MeshComparison, Miss,
-    MissReason, Obstacle, PatternUse, PlannedExchange, Policy, Provenance, ProvenanceStep, PureCallback, Scan,
-    Severity, ShardedValue, Shardings, Source, StepPlan, VmapMethod, WhyNot, associative_scan, audit, checkpoint,
-    checkpoint_name, clear_sharding, cond, custom_jvp, custom_root, custom_vjp, custom_vmap, disable_jit, eval_shape,
-    fori_loop, grad, hessian, in_out_shardings, jacfwd, jacrev, jit, jit_misses, jvp, linear_transpose, linearize,
-    lower, make_jaxpr, mark_sharding, partitioned, pmap, propagation_barrier, pure_callback, scan, shard_alike,
-    shard_as, shard_map, switch, value_and_grad, vjp, vmap, while_loop, with_sharding_constraint,
+    Arg, AssociativeScan, BatchAxes, BoundedSize, Policy, PureCallback, Scan, VmapMethod, associative_scan, audit,
+    checkpoint, checkpoint_name, clear_sharding, cond, custom_jvp, custom_root, custom_vjp, custom_vmap, disable_jit,
+    eval_shape, fori_loop, grad, hessian, in_out_shardings, jacfwd, jacrev, jit, jit_misses, jvp, linear_transpose,
+    linearize, lower, make_jaxpr, mark_sharding, partitioned, pmap, propagation_barrier, pure_callback, scan,
+    shard_alike, shard_as, shard_map, switch, value_and_grad, vjp, vmap, while_loop, with_sharding_constraint,
 };
 pub use lang::threefry;
-pub use launch::tune::{Candidate, Outcome, Tuning};
-pub use launch::{
-    Backward, Checked, Differentiable, Ended, Explained, Explanation, Results, calls_run, check, cost, explain, into,
-    launch_parts, may_gather, on,
-};
+pub use launch::{Differentiable, check, cost, explain, into, on};
 pub use nans::{NansDebugged, debug_nans};
 #[cfg(feature = "graph")]
-pub use ops::{Axes, Operand, accumulate, keep, promote_types, select};
-pub use pallas_codegen::interp::Loads;
-/// ```
-/// use pallas_rt::prelude::*;
-///
-/// #[kernel(grid = (2))]
-/// fn firsts(#[block([N] => [4], |i| (i,))] x: In<f32>, #[block([M] => [1], |i| (i,))] out: Out<f32>, #[dim] M: usize) {
-///     out.store(x.at(ds(0, 1)).load());
-/// }
-/// let x = Client::interpreter().full(&[8], 1.0f32)?;
-/// let (y, loads) = pallas_rt::loads(|| firsts(&x, 2));
-/// assert_eq!(y?.to_vec::<f32>()?, [1.0, 1.0]);
-/// assert_eq!(loads[&("firsts".into(), "x".into())], 2);
-/// # Ok::<(), Error>(())
-/// ```
-pub use pallas_codegen::interp::loads;
-pub use pallas_codegen::target::{Budget, Matrices, Profile, Target};
-#[cfg(feature = "wgsl")]
-pub use pallas_codegen::wgsl::{Counts, Iterations, PipelinedOperand, PlacedTile, Placement, Reach, Shader};
+pub use ops::{keep, select};
+pub use pallas_codegen::target::Target;
 pub use pallas_macros::{Tree, kernel};
 #[cfg(feature = "gpu")]
 pub use {device::GpuCounters, wgpu};
@@ -111,33 +87,87 @@ pub mod prelude {
     pub use pallas_ir::{DType, Elem};
 }
 
+/// Audits of functions on meshes: findings, and the exchanges that were counted. [`audit()`] makes one.
+#[cfg(feature = "graph")]
+pub mod audit {
+    pub use crate::jit::{
+        Audit, AuditDifference, AuditOptions, AuditedConstraint, AuditedMesh, AuditedParameter, CollectiveBudget,
+        CollectiveCount, CollectiveUse, ExchangeTotal, Finding, FindingKind, PatternUse, Severity, Source,
+    };
+}
+
+/// Decisions of the compiler about a function: shardings and their provenance, exchanges, time and memory.
+#[cfg(feature = "graph")]
+pub mod plan {
+    pub use crate::jit::{
+        AxisTraffic, MemoryAnalysis, MeshComparison, Obstacle, PlannedExchange, Provenance, ProvenanceStep,
+        ShardedValue, Shardings, StepPlan, WhyNot,
+    };
+}
+
+/// Shaders of kernels: the text, where tiles are placed, and how memory is accessed; budgets and profiles of devices.
+pub mod shader {
+    pub use pallas_codegen::target::{Budget, Matrices, Profile};
+    #[cfg(feature = "wgsl")]
+    pub use pallas_codegen::wgsl::{Counts, Iterations, PipelinedOperand, PlacedTile, Placement, Reach, Shader};
+}
+
+/// Measurements that choose block sizes.
+pub mod tune {
+    pub use crate::launch::tune::{Candidate, Outcome, Tuning};
+}
+
+/// Loads that the strict interpreter counts.
+pub mod interpreter {
+    pub use pallas_codegen::interp::Loads;
+    /// ```
+    /// use pallas_rt::prelude::*;
+    ///
+    /// #[kernel(grid = (2))]
+    /// fn firsts(
+    ///     #[block([N] => [4], |i| (i,))] x: In<f32>,
+    ///     #[block([M] => [1], |i| (i,))] out: Out<f32>,
+    ///     #[dim] M: usize,
+    /// ) {
+    ///     out.store(x.at(ds(0, 1)).load());
+    /// }
+    /// let x = Client::interpreter().full(&[8], 1.0f32)?;
+    /// let (y, loads) = pallas_rt::interpreter::loads(|| firsts(&x, 2));
+    /// assert_eq!(y?.to_vec::<f32>()?, [1.0, 1.0]);
+    /// assert_eq!(loads[&("firsts".into(), "x".into())], 2);
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub use pallas_codegen::interp::loads;
+}
+
+/// Form of all transformations: a function goes in, something callable comes out, and options are methods of that.
+///
+/// ```
+/// use pallas_rt::{Arg, Array, grad, jit, vmap};
+/// let f = |x: &Array, w: &Array| (x * w).sum(..);
+/// let x = Array::from_slice(&[1.0f32, 2.0, 3.0, 4.0], &[2, 2])?;
+/// let w = Array::from_slice(&[5.0f32, 6.0], &[2])?;
+/// let slopes = vmap(grad(f).argnums(Arg::<1>)).in_axes([Some(0), None]);
+/// assert_eq!(jit(slopes)(&x, &w)?.to_vec::<f32>()?, [1.0, 2.0, 3.0, 4.0]);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+///
+/// - The function comes first. An argument without a useful default follows it, as in `shard_map(f, &mesh, in_specs, out_specs)`,
+///   so that rustc reports one that is missing. Whatever has a default is a method with JAX's name, and methods combine in any order.
+/// - [`Transformed`] is called like a function and is the [`Function`] that the next transformation takes. Stable Rust does not let a
+///   struct implement `Fn`, but a call dereferences what it calls; so `Transformed` dereferences to a boxed closure, which is made at
+///   the first call, and plain forms cost users no word. Where an `impl Fn` or one type for several functions is asked for,
+///   [`Transformed::into_fn`] gives the boxed closure.
+/// - Facts that types state are no options: a function that returns `(Array, Aux)` has auxiliary results (`has_aux` in JAX), and
+///   [`grad`](crate::grad()) takes it as it is.
+/// - Operations that run at once have their options in a struct with their name that runs them: `Scan::new().reverse(true).run(..)`,
+///   likewise [`AssociativeScan`](crate::AssociativeScan) and [`PureCallback`](crate::PureCallback).
 #[cfg(feature = "graph")]
 pub mod transform {
-    //! Form of all transformations: a function goes in, something callable comes out, and options are methods of that.
-    //!
-    //! ```
-    //! use pallas_rt::{Arg, Array, grad, jit, vmap};
-    //! let f = |x: &Array, w: &Array| (x * w).sum(..);
-    //! let x = Array::from_slice(&[1.0f32, 2.0, 3.0, 4.0], &[2, 2])?;
-    //! let w = Array::from_slice(&[5.0f32, 6.0], &[2])?;
-    //! let slopes = vmap(grad(f).argnums(Arg::<1>)).in_axes([Some(0), None]);
-    //! assert_eq!(jit(slopes)(&x, &w)?.to_vec::<f32>()?, [1.0, 2.0, 3.0, 4.0]);
-    //! # Ok::<(), pallas_rt::Error>(())
-    //! ```
-    //!
-    //! - The function comes first. An argument without a useful default follows it, as in `shard_map(f, &mesh, in_specs, out_specs)`,
-    //!   so that rustc reports one that is missing. Whatever has a default is a method with JAX's name, and methods combine in any order.
-    //! - [`Transformed`] is called like a function and is the [`Function`] that the next transformation takes. Stable Rust does not let a
-    //!   struct implement `Fn`, but a call dereferences what it calls; so `Transformed` dereferences to a boxed closure, which is made at
-    //!   the first call, and plain forms cost users no word. Where an `impl Fn` or one type for several functions is asked for,
-    //!   [`Transformed::into_fn`] gives the boxed closure.
-    //! - Facts that types state are no options: a function that returns `(Array, Aux)` has auxiliary results (`has_aux` in JAX), and
-    //!   [`grad`](crate::grad()) takes it as it is.
-    //! - Operations that run at once have their options in a struct with their name that runs them: `Scan::new().reverse(true).run(..)`,
-    //!   likewise [`AssociativeScan`](crate::AssociativeScan) and [`PureCallback`](crate::PureCallback).
     pub use crate::jit::{
-        Argnums, Checkpoint, Function, Grad, Jacobian, JacobianArgnums, Jit, Loss, Outcome as Traceable, ShardMap,
-        Solution, Transformation, Transformed, ValueAndGrad, Vmap,
+        Argnums, Checkpoint, Exported, ExportedFunction, Function, Grad, Jacobian, JacobianArgnums, Jit, JitDisabled,
+        Jvp, LinearMap, Loss, Lowered, Miss, MissReason, Outcome as Traceable, ShardMap, Solution, Transformation,
+        Transformed, ValueAndGrad, Vmap,
     };
 }
 

@@ -6,8 +6,10 @@ use pallas_kernels::element::Floating;
 use pallas_kernels::flash_attention::{Causal, Options, flash_attention_blocks};
 use pallas_kernels::matmul::matmul_blocks;
 use pallas_rt::__tests::audit;
+use pallas_rt::Target;
+use pallas_rt::launch::Explanation;
 use pallas_rt::prelude::*;
-use pallas_rt::{Explanation, Matrices, Shader, Target};
+use pallas_rt::shader::{Matrices, Shader};
 
 /// A device with matrices of these sizes.
 fn with(half: Option<u32>, float: Option<u32>) -> Target {

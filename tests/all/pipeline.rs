@@ -1,7 +1,8 @@
 //! Operands fetched ahead of a sequential axis: the same results at every depth, and what `explain` says of it.
 use crate::support::{again, array, clients, close, gpu, values};
+use pallas_rt::Target;
 use pallas_rt::prelude::*;
-use pallas_rt::{Placement, Profile, Target};
+use pallas_rt::shader::{Placement, Profile};
 
 #[kernel(grid = (cdiv(M, BM), cdiv(N, BN), cdiv(K, BK)), semantics = (parallel, parallel, arbitrary))]
 fn product<const BM: usize, const BN: usize, const BK: usize, const A: usize, const B: usize>(

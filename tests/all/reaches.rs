@@ -16,8 +16,9 @@ use pallas_kernels::splash_mask::{Mask, MaskInfo};
 use pallas_kernels::{
     cross_entropy, decode_attention, embedding, norm, norm_backward, softmax, softmax_backward, splash_attention,
 };
+use pallas_rt::launch::{Explained, Explanation};
 use pallas_rt::prelude::*;
-use pallas_rt::{Explained, Explanation, PlacedTile, Placement};
+use pallas_rt::shader::{PlacedTile, Placement};
 use std::collections::BTreeSet;
 
 /// A device and an element type, and what is done with each kernel.

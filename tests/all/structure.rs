@@ -9,8 +9,9 @@ use pallas_kernels::flash_attention_backward::{block_sizes, flash_attention_back
 use pallas_kernels::{
     cross_entropy, flash_attention, matmul, norm, norm_backward, quantized_matmul, softmax, softmax_backward,
 };
+use pallas_rt::Target;
 use pallas_rt::prelude::*;
-use pallas_rt::{Counts, PlacedTile, Placement, Profile, Target};
+use pallas_rt::shader::{Counts, PlacedTile, Placement, Profile};
 
 fn zeros(dtype: DType, shape: &[usize]) -> Array {
     Client::cpu().zeros(dtype, shape).expect("it fits")

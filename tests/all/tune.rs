@@ -1,7 +1,8 @@
 //! Tuned block sizes: which candidate runs, what is remembered, and when it is not.
 use crate::support::apart_from_disk;
 use pallas_rt::prelude::*;
-use pallas_rt::{DiskCache, Outcome, Tuning, counters, set_disk_cache};
+use pallas_rt::tune::{Outcome, Tuning};
+use pallas_rt::{DiskCache, counters, set_disk_cache};
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};

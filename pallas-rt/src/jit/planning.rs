@@ -106,7 +106,7 @@ impl Shardings {
         Ok(StepPlan::of(self.local(), self.mesh(), topology))
     }
 
-    /// The memory that a call takes on each device; see [`Lowered::memory_analysis`](crate::Lowered::memory_analysis).
+    /// The memory that a call takes on each device; see [`Lowered::memory_analysis`](crate::transform::Lowered::memory_analysis).
     pub fn memory_analysis(&self) -> MemoryAnalysis {
         planned(self.local(), &Client::cpu(), MemoryAnalysis::of)
     }

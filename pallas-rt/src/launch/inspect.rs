@@ -224,7 +224,7 @@ pub(crate) fn compiled<R>(f: impl FnOnce() -> Result<R>) -> Result<Vec<[Arc<Kern
 }
 
 /// The estimated work of every kernel that `f` calls, summed; in a function of [`jit`](crate::jit()) kernels of a loop count
-/// as often as it runs. [`Lowered::cost_analysis`](crate::Lowered::cost_analysis) has the work of other operations.
+/// as often as it runs. [`Lowered::cost_analysis`](crate::transform::Lowered::cost_analysis) has the work of other operations.
 ///
 /// # Errors
 /// What `f` returns.

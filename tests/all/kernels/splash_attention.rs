@@ -8,7 +8,7 @@ use pallas_kernels::splash_attention::{
 };
 use pallas_kernels::splash_mask::{Mask, MaskInfo};
 use pallas_rt::DeviceKind;
-use pallas_rt::loads;
+use pallas_rt::interpreter::loads;
 use pallas_rt::prelude::*;
 
 /// The k of the tolerance.

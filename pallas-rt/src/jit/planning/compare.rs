@@ -9,7 +9,8 @@ use std::fmt;
 /// ```
 /// use pallas_rt::prelude::*;
 /// use pallas_rt::sharding::{Link, Mesh, NamedSharding, P, Topology};
-/// use pallas_rt::{MeshComparison, partitioned, with_sharding_constraint};
+/// use pallas_rt::plan::MeshComparison;
+/// use pallas_rt::{partitioned, with_sharding_constraint};
 /// use std::sync::Arc;
 /// let machine = Topology::new(200e12, 800e9)
 ///     .link("data", Link::ring(45e9, 1e-6))

@@ -1,8 +1,9 @@
 //! Trees of shapes, compilation ahead of time, and functions as files.
 use super::{array, numbers};
 use crate::prelude::*;
+use crate::transform::Exported;
 use crate::tree::{self, Segment, Structure, Visitor, VisitorMut};
-use crate::{Exported, counters, eval_shape, grad, jit, lower, scan, switch, while_loop};
+use crate::{counters, eval_shape, grad, jit, lower, scan, switch, while_loop};
 use std::collections::HashMap;
 
 /// An array, or a list of arrays: the values of a map in Python. Written by hand, without a node of its own.

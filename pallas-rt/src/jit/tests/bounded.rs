@@ -4,8 +4,9 @@ use super::random::Dice;
 use super::{array, numbers};
 use crate::ops::{Convolution, Padding, ScalarOp, Windows, arange, concatenate, conv_general_dilated, select};
 use crate::prelude::*;
+use crate::transform::Miss;
 use crate::{
-    BoundedSize, Miss, checkpoint, cond, fori_loop, grad, jit, jit_misses, keep, random, scan, value_and_grad, vmap,
+    BoundedSize, checkpoint, cond, fori_loop, grad, jit, jit_misses, keep, random, scan, value_and_grad, vmap,
 };
 use std::sync::{Mutex, PoisonError};
 

@@ -2,7 +2,8 @@
 use super::super::program::Program;
 use super::super::trace::{Taken, trace};
 use super::{array, close, numbers};
-use crate::{Differentiable, Ended, checkpoint, custom_vjp, fori_loop, grad, jit, jvp, scan, value_and_grad, vmap};
+use crate::launch::Ended;
+use crate::{Differentiable, checkpoint, custom_vjp, fori_loop, grad, jit, jvp, scan, value_and_grad, vmap};
 use pallas_rt::prelude::*;
 
 #[kernel(grid = (cdiv(N, 4)))]

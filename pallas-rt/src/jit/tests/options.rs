@@ -96,8 +96,9 @@ fn options_hold_in_further_transformations() {
     let found = f(&w, &x).expect("it runs");
     let spans = recorded.stop();
     assert!(spans.iter().any(|span| span.name.ends_with("layer")), "{spans:?}");
-    let want: Vec<f32> = (numbers(&x).into_iter().zip([0.5f32, 0.25, 0.5, 0.25]))
-        .map(|(x, w)| (w * x).sin().exp() * (w * x).cos() * w)
+    let want: Vec<f64> = (numbers(&x).into_iter().zip([0.5, 0.25, 0.5, 0.25]))
+        .map(|(x, w)| (f64::from(x), w))
+        .map(|(x, w): (f64, f64)| (w * x).sin().exp() * (w * x).cos() * w)
         .collect();
     close(&found, &want);
 }

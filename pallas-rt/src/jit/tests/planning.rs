@@ -3,12 +3,14 @@
 use super::super::planning::StepPlan;
 use super::super::program::Program;
 use super::programs::{divided, planned};
+use crate::Arg;
+use crate::plan::MeshComparison;
+use crate::plan::Shardings;
 use crate::prelude::*;
 use crate::sharding::tests::draw::{Config, Dice, draw};
 use crate::sharding::tests::markup::check_markup;
 use crate::sharding::{Link, Mesh, NamedSharding, P, PartitionSpec, Topology};
-use crate::{Arg, Shardings};
-use crate::{MeshComparison, cond, grad, partitioned, scan, while_loop, with_sharding_constraint};
+use crate::{cond, grad, partitioned, scan, while_loop, with_sharding_constraint};
 use pallas_graph::fuse::{Plan, Work};
 use pallas_graph::shard::{Partitioned, inlined};
 use pallas_ir::Type;

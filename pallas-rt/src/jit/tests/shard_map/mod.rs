@@ -120,7 +120,7 @@ fn exchanges_are_those_of_the_body() {
     let layer = |x: &Array, up: &Array, down: &Array| psum(&x.matmul(up).tanh().matmul(down), "model");
     let f = shard_map(layer, &mesh, [P(()), P((None, "model")), P("model")], [P(())]);
     let (x, up, down) = (counting(&[2, 4]), counting(&[4, 8]), counting(&[8, 4]));
-    let names = |found: crate::Shardings| found.collectives().iter().map(|c| c.name).collect::<Vec<_>>();
+    let names = |found: crate::plan::Shardings| found.collectives().iter().map(|c| c.name).collect::<Vec<_>>();
     let program = partitioned(f)(&x, &up, &down).expect("it is traced");
     assert_eq!(program.collectives()[0].cause, "the function says so");
     assert_eq!(names(program), ["all_reduce"]);

@@ -76,7 +76,7 @@ pub(super) fn ours(name: &str) -> Option<Vec<f32>> {
 fn automatic_axes_divide_the_body() {
     let mesh = two();
     let x = put(&counting(&[4, 4]), &mesh, P(("x", "y")));
-    let exchanges = |found: &crate::Shardings| found.collectives().iter().map(|c| c.name).collect::<Vec<_>>();
+    let exchanges = |found: &crate::plan::Shardings| found.collectives().iter().map(|c| c.name).collect::<Vec<_>>();
     let f = shard_map(|x: &Array| psum(&(x * 2.0).sin(), "x"), &mesh, [P("x")], [P(())]).axis_names("x");
     let found = partitioned(f)(&x).expect("it is traced");
     assert_eq!(exchanges(&found), ["all_reduce"]);
