@@ -59,7 +59,7 @@ pub use lang::threefry;
 pub use launch::{Differentiable, check, cost, explain, into, on};
 pub use nans::{NansDebugged, debug_nans};
 #[cfg(feature = "graph")]
-pub use ops::{keep, select};
+pub use ops::keep;
 pub use pallas_codegen::target::Target;
 pub use pallas_macros::{Tree, kernel};
 #[cfg(feature = "gpu")]
@@ -72,7 +72,7 @@ pub use pallas_ir as ir;
 #[doc = include_str!("../../README.md")]
 pub struct Readme;
 
-/// Everything that kernels are written with.
+/// Everything that kernels are written with. Functions of arrays have [`array_prelude`]; a file may import both.
 pub mod prelude {
     pub use crate::lang::make::{
         cdiv, concat, debug_assert, debug_print, dot, dot_general, full, iota, maximum, minimum, num_programs,
@@ -84,6 +84,44 @@ pub mod prelude {
     pub use crate::{Array, Client, Error, Result, Tree, check, cost, explain, into, kernel, on};
     pub use half::{bf16, f16};
     pub use pallas_ir::dtype::{Float, Int, Number, Real};
+    pub use pallas_ir::{DType, Elem};
+}
+
+/// Everything that functions of arrays are written with.
+///
+/// No word in it hides one of [`prelude`], so a file may import both. Words that kernels have too, such as `select`, `zeros` and
+/// `full`, are those of [`ops`] for arrays:
+///
+/// ```
+/// use pallas_rt::array_prelude::*;
+/// use pallas_rt::prelude::*;
+///
+/// /// The rows' sums of what is at least `least`; `select`, `zeros`, `full`, `maximum` and `dot` are those of tiles here.
+/// #[kernel(grid = (1))]
+/// fn sums(
+///     #[block([2, 2] => [2, 2], |_| (0, 0))] x: In<f32>,
+///     #[block([2, 2] => [2, 2], |_| (0, 0))] out: Out<f32>,
+///     least: f32,
+/// ) {
+///     let x = x.load();
+///     let kept = select(x >= least, x, zeros::<f32>([2, 2]));
+///     out.store(maximum(dot(kept, full::<f32>([2, 2], 1.0)), 0.0));
+/// }
+/// let f = jit(|x: &Array| {
+///     let y = sums(x, 2.0)?;
+///     Ok::<_, Error>(ops::select(&y.gt(3.0), ops::zeros(&[2, 2], DType::F32), y))
+/// });
+/// let x = Array::from_slice(&[1.0f32, 2.0, 3.0, 4.0], &[2, 2])?;
+/// assert_eq!(f(&x)?.to_vec::<f32>()?, [2.0, 2.0, 0.0, 0.0]);
+/// # Ok::<(), Error>(())
+/// ```
+#[cfg(feature = "graph")]
+pub mod array_prelude {
+    pub use crate::tree::Tree;
+    pub use crate::{Arg, Array, Client, Error, Result, Tree};
+    pub use crate::{cond, fori_loop, grad, jit, keep, scan, value_and_grad, vmap, while_loop};
+    pub use crate::{ops, random};
+    pub use half::{bf16, f16};
     pub use pallas_ir::{DType, Elem};
 }
 

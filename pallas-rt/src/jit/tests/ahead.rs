@@ -136,10 +136,10 @@ fn everything(x: &Array, n: &Array) -> Result<(Array, Vec<Array>)> {
     let (last, all) = scan(x, &(x.expand_dims(1) * 0.5), |c: &Array, x: &Array| ((c * &w).tanh() + x, c.sum(..)))?;
     let grown = while_loop(&last, |x: &Array| x.abs().sum(..).lt(100.0), |x: &Array| x * 2.0 + 1.0)?;
     let functions: [fn(&Array) -> Array; 2] =
-        [|x| (x * 3.0).flip(0).cumsum(0), |x| crate::select(&x.gt(0.0), x, f32::NEG_INFINITY)];
+        [|x| (x * 3.0).flip(0).cumsum(0), |x| crate::ops::select(&x.gt(0.0), x, f32::NEG_INFINITY)];
     let chosen = switch(n, &grown, functions)?;
     let summed = grad(|x: &Array| (x.softmax(0) * x).sum(..))(&shifted(&last, 0.75)?)?;
-    Ok((crate::select(&mask, chosen, f32::NAN), vec![all, summed, n + 1]))
+    Ok((crate::ops::select(&mask, chosen, f32::NAN), vec![all, summed, n + 1]))
 }
 
 #[test]

@@ -166,7 +166,7 @@ fn while_loops_end() {
             |(n, _): &(Array, Array)| n.gt(&limit),
             |(n, steps): &(Array, Array)| {
                 let is_odd = (n % 2).eq(1);
-                (crate::select(&is_odd, n * 3 + 1, n >> 1), steps + 1)
+                (crate::ops::select(&is_odd, n * 3 + 1, n >> 1), steps + 1)
             },
         )?;
         Ok::<_, Error>(steps)

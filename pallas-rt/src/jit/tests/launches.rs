@@ -3,8 +3,9 @@
 use super::random::Dice;
 use super::{array, close, numbers};
 use crate::jit::kernels;
+use crate::ops::select;
 use crate::prelude::*;
-use crate::{jit, lower, ops, select, tree, value_and_grad};
+use crate::{jit, lower, ops, tree, value_and_grad};
 
 fn zeros(shape: &[usize]) -> Array {
     Client::cpu().zeros(DType::F32, shape).expect("it fits")

@@ -137,7 +137,7 @@ fn gradients_are_differences() {
 }
 
 fn select_of(x: &Array) -> Array {
-    crate::select(&x.gt(0.1), x * 2.0, 0.5)
+    crate::ops::select(&x.gt(0.1), x * 2.0, 0.5)
 }
 
 #[test]

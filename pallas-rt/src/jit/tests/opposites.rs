@@ -23,7 +23,7 @@ const FUNCTIONS: &[(&str, Function)] = &[
         (&s - y).roll(-2, 1) - s.roll(-1, 0)
     }),
     ("choices", |x, y| {
-        let s = crate::select(&x.gt(x.flip(1)), x, &(x.flip(1) * 5));
+        let s = crate::ops::select(&x.gt(x.flip(1)), x, &(x.flip(1) * 5));
         (s.maximum(y) - x).flip(1)
     }),
     ("rows", |x, y| {
@@ -40,7 +40,7 @@ const FUNCTIONS: &[(&str, Function)] = &[
         (turned.maximum(3) - y.sum(1)).transpose(&[1, 2, 0]) - x
     }),
     ("a choice of rows", |x, y| {
-        let row = crate::select(&x.sum(1).gt(0).expand_dims(1), y.max(0), y.min(0));
+        let row = crate::ops::select(&x.sum(1).gt(0).expand_dims(1), y.max(0), y.min(0));
         ((row * y.max(0)).cast(DType::F32) - 3).cast(x.dtype())
     }),
     ("casts", |x, y| {

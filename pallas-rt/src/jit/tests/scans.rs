@@ -1,9 +1,9 @@
 //! Scans with several steps in one, with associative functions, and in place of loops that end by themselves.
 use super::{array, close, numbers};
+use crate::ops::select;
 use crate::prelude::*;
 use crate::{
-    AssociativeScan, Scan, associative_scan, grad, jit, lower, make_jaxpr, ops, scan, select, value_and_grad, vmap,
-    while_loop,
+    AssociativeScan, Scan, associative_scan, grad, jit, lower, make_jaxpr, ops, scan, value_and_grad, vmap, while_loop,
 };
 use std::cell::Cell;
 

@@ -1,7 +1,8 @@
 //! One call for a batch, against one call for each example.
 use super::{array, close, numbers, said};
+use crate::ops::select;
 use crate::prelude::*;
-use crate::{cond, fori_loop, grad, jacfwd, jit, jvp, scan, select, switch, value_and_grad, vmap, while_loop};
+use crate::{cond, fori_loop, grad, jacfwd, jit, jvp, scan, switch, value_and_grad, vmap, while_loop};
 use pallas_graph::transform::batched;
 use pallas_graph::{Graph, Op};
 use pallas_ir::structural::Dot;
