@@ -122,8 +122,8 @@ fn mlp_step(mut arrays: Arrays, dtype: DType) -> Result<Program> {
     let mut take = |name: String| arrays.remove(&name).expect("an input");
     let (x, labels) = (take("x".into()), take("labels".into()));
     let layers: Vec<Layer> = (0..3).map(|i| Layer { w: take(format!("w{i}")), b: take(format!("b{i}")) }).collect();
-    let zeros = tree::map(&layers, |x| x.client().zeros(DType::F32, x.shape()))?;
-    let t = x.client().zeros(DType::F32, &[])?;
+    let zeros = tree::map(&layers, |x| x.client().zeros(x.shape(), DType::F32))?;
+    let t = x.client().zeros(&[], DType::F32)?;
     let mut state = Some(State { layers, means: zeros.clone(), squares: zeros, t });
 
     let loss = move |layers: &Vec<Layer>, x: &Array, labels: &Array| {
@@ -337,12 +337,12 @@ fn block<'a>(x: &Array, p: impl Fn(&str) -> &'a Array) -> Result<Array> {
     let (batch, length, hidden) = (x.shape()[0], x.shape()[1], x.shape()[2]);
     let dense = |x: &Array, name: &str| x.matmul(p(&format!("{name}.w"))) + p(&format!("{name}.b"));
     let heads = |name: &str| {
-        let split = dense(x, name).reshape(&[batch, length, HEADS, hidden / HEADS])?;
+        let split = dense(x, name).reshape(&[batch, length, HEADS, hidden / HEADS]);
         Ok::<Array, Error>(split.transpose(&[0, 2, 1, 3]))
     };
     let norm = |x: Array, name: &str| x.standardize(-1, 1e-12) * p(&format!("{name}.w")) + p(&format!("{name}.b"));
     let out = flash_attention(&heads("query")?, &heads("key")?, &heads("value")?, &Options::default())?;
-    let out = out.transpose(&[0, 2, 1, 3]).reshape(x.shape())?;
+    let out = out.transpose(&[0, 2, 1, 3]).reshape(x.shape());
     let x = norm(x + dense(&out, "out"), "norm0");
     let inner = dense(&x, "up").gelu();
     Ok(norm(&x + dense(&inner, "down"), "norm1"))

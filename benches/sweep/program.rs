@@ -223,7 +223,7 @@ impl Step {
             "cummax" => x.cummax(axis),
             "sort" => x.sort(axis),
             "argsort" => x.argsort(axis),
-            "reshape" => x.reshape(&self.counts("shape"))?,
+            "reshape" => x.reshape(&self.counts("shape")),
             "broadcast" => x.broadcast_to(&self.counts("shape")),
             "transpose" => x.transpose(&self.integers("axes")),
             "expand_dims" => x.expand_dims(axis),

@@ -119,12 +119,12 @@ fn encode(model: &Encoder, ids: &Array, lengths: &Array) -> Result<Array> {
 fn layer_of(layer: &Layer, x: &Array, lengths: &Array) -> Result<Array> {
     let (batch, length, hidden) = (x.shape()[0], x.shape()[1], x.shape()[2]);
     let heads = |linear: &Linear| {
-        let split = linear.call(x).reshape(&[batch, length, HEADS, hidden / HEADS])?;
+        let split = linear.call(x).reshape(&[batch, length, HEADS, hidden / HEADS]);
         Ok::<Array, Error>(split.transpose(&[0, 2, 1, 3]))
     };
     let options = Options { lengths: Some(lengths), ..Options::default() };
     let out = flash_attention(&heads(&layer.query)?, &heads(&layer.key)?, &heads(&layer.value)?, &options)?;
-    let out = out.transpose(&[0, 2, 1, 3]).reshape(x.shape())?;
+    let out = out.transpose(&[0, 2, 1, 3]).reshape(x.shape());
     let x = layer.after_attention.call(&(x + layer.out.call(&out)));
     let inner = layer.up.call(&x).gelu();
     Ok(layer.after_all.call(&(&x + layer.down.call(&inner))))

@@ -90,7 +90,7 @@ pub(crate) fn attention_with_probabilities([q, k, v]: [&Array; 3], options: &Opt
     if let Some(bias) = options.bias {
         scores = scores + bias;
     }
-    let sinks = options.sinks.map(|sinks| sinks.reshape(&[sinks.len(), 1, 1])).transpose()?;
+    let sinks = options.sinks.map(|sinks| sinks.reshape(&[sinks.len(), 1, 1]));
     let mut most = scores.max(keep(-1)).maximum(f64::from(f32::MIN));
     if let Some(sinks) = &sinks {
         most = most.maximum(sinks);

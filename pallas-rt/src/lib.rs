@@ -40,7 +40,7 @@ pub mod startup;
 pub mod timeline;
 pub mod tree;
 
-pub use array::Array;
+pub use array::{Array, Extent};
 pub use device::{
     Buffer, BufferMut, CacheLimits, Client, Counters, Device, DeviceKind, MemoryStats, counters, set_cache_limits,
 };

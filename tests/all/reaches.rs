@@ -36,13 +36,13 @@ impl Calls<'_> {
         kernels.iter().for_each(|kernel| (self.see)(kernel));
     }
     fn zeros(&self, shape: &[usize]) -> Array {
-        self.client.zeros(self.dtype, shape).expect("it fits")
+        self.client.zeros(shape, self.dtype).expect("it fits")
     }
     fn floats(&self, shape: &[usize]) -> Array {
-        self.client.zeros(DType::F32, shape).expect("it fits")
+        self.client.zeros(shape, DType::F32).expect("it fits")
     }
     fn numbers(&self, shape: &[usize]) -> Array {
-        self.client.zeros(DType::I32, shape).expect("it fits")
+        self.client.zeros(shape, DType::I32).expect("it fits")
     }
 
     fn all(&mut self) {
@@ -63,7 +63,7 @@ impl Calls<'_> {
             let (x, w) = (self.zeros(&[n, n]), self.zeros(&[n, n]));
             self.call(|| matmul_with(&x, &w, layout, |x| x));
             if self.dtype == DType::F32 {
-                let bytes = self.client.zeros(DType::I8, &[n, n]).expect("it fits");
+                let bytes = self.client.zeros(&[n, n], DType::I8).expect("it fits");
                 self.call(|| matmul_int8(&bytes, &bytes, layout));
             }
         }

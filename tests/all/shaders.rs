@@ -153,7 +153,7 @@ fn call<R>(see: See<'_>, f: impl FnOnce() -> Result<R>) {
     see(&explain(f).expect("it is explained"));
 }
 fn zeros(dtype: DType, shape: &[usize]) -> Array {
-    Client::cpu().zeros(dtype, shape).expect("it fits")
+    Client::cpu().zeros(shape, dtype).expect("it fits")
 }
 
 fn products(see: See<'_>, dtype: DType) {

@@ -2,11 +2,12 @@
 //!
 //! - `axis`: numbers of axes; `host`: shapes and elements to bytes and back;
 //! - `data`: the array; `blocks`: one in several blocks; `wgpu`: arrays in wgpu buffers of the program's own;
-//! - `show`: how an array prints.
+//! - `reshape`: other shapes of the same elements; `show`: how an array prints.
 mod axis;
 mod blocks;
 mod data;
 mod host;
+mod reshape;
 mod show;
 #[cfg(test)]
 mod tests;
@@ -20,3 +21,4 @@ pub(crate) use blocks::Blocks;
 pub use data::Array;
 #[allow(unused_imports, reason = "for the tracer")]
 pub(crate) use data::{Traced, What};
+pub use reshape::Extent;

@@ -30,7 +30,7 @@ const HEADER: &str = "pallas function 1 big-endian";
 /// use pallas_rt::prelude::*;
 /// use pallas_rt::transform::Exported;
 /// use pallas_rt::{lower};
-/// let shape = Client::cpu().shape_dtype(DType::F32, &[2])?;
+/// let shape = Client::cpu().shape_dtype(&[2], DType::F32)?;
 /// let text = lower(|x: &Array| (x * 2.0, x.sum(..)))(&shape)?.export()?.to_text();
 ///
 /// let f = Exported::from_text(&text)?.compile(&Client::cpu())?;

@@ -89,7 +89,7 @@ impl Shardings {
     /// let f = move |x: &Array, w: &Array| {
     ///     with_sharding_constraint(x, &rows).matmul(&with_sharding_constraint(w, &inner))
     /// };
-    /// let [x, w] = [[8192, 4096], [4096, 4096]].map(|shape| Client::cpu().shape_dtype(DType::F32, &shape));
+    /// let [x, w] = [[8192, 4096], [4096, 4096]].map(|shape| Client::cpu().shape_dtype(&shape, DType::F32));
     /// let machine = Topology::new(200e12, 800e9)
     ///     .link("data", Link::switch(12e9, 5e-6))
     ///     .link("model", Link::ring(45e9, 1e-6));

@@ -26,7 +26,7 @@ pub fn cholesky(a: &Array) -> Array {
     let made = || {
         square("cholesky", a, at)?;
         let (flat, batch) = flattened(a)?;
-        unflattened(&FACTOR(&((&flat + flat.t()) * 0.5))?, &batch)
+        Ok(unflattened(&FACTOR(&((&flat + flat.t()) * 0.5))?, &batch))
     };
     or_bad(made(), a)
 }

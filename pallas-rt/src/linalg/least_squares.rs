@@ -30,7 +30,7 @@ pub fn pinv(a: &Array) -> Array {
     let made = || {
         matrix("pinv", a, at)?;
         let (flat, batch) = flattened(a)?;
-        unflattened(&PINV(&flat)?, &batch)
+        Ok(unflattened(&PINV(&flat)?, &batch))
     };
     or_bad(made(), a)
 }

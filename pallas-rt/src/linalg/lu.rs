@@ -40,7 +40,7 @@ pub fn inv(a: &Array) -> Array {
     let made = || {
         let n = square("inv", a, at)?;
         let (flat, batch) = flattened(a)?;
-        unflattened(&SOLVE(&flat, &identity_like(a, n).broadcast_to(flat.shape()))?, &batch)
+        Ok(unflattened(&SOLVE(&flat, &identity_like(a, n).broadcast_to(flat.shape()))?, &batch))
     };
     or_bad(made(), a)
 }
@@ -65,7 +65,7 @@ pub fn slogdet(a: &Array) -> (Array, Array) {
         square("slogdet", a, at)?;
         let (flat, batch) = flattened(a)?;
         let (sign, log) = SLOGDET(&flat)?;
-        Ok((sign.reshape(&batch)?, log.reshape(&batch)?))
+        Ok((sign.reshape(&batch), log.reshape(&batch)))
     };
     pair_or_bad(made(), a)
 }
@@ -80,7 +80,7 @@ pub fn det(a: &Array) -> Array {
     let made = || {
         square("det", a, at)?;
         let (flat, batch) = flattened(a)?;
-        DET(&flat)?.reshape(&batch)
+        Ok(DET(&flat)?.reshape(&batch))
     };
     or_bad(made(), a)
 }

@@ -44,7 +44,7 @@ fn of_batch(
         let [m, n] = matrix(name, a, at)?;
         let (flat, batch) = flattened(a)?;
         let (q, r) = f(m, n)(&flat)?;
-        Ok((unflattened(&q, &batch)?, unflattened(&r, &batch)?))
+        Ok((unflattened(&q, &batch), unflattened(&r, &batch)))
     };
     pair_or_bad(made(), a)
 }

@@ -56,7 +56,7 @@ fn of_batch(name: &'static str, a: &Array, at: Loc, complete: bool) -> Factors {
         let f = if complete && m != n { &*COMPLETE } else { &*REDUCED };
         let (flat, batch) = flattened(a)?;
         let (u, s, vt) = f(&flat)?;
-        Ok((unflattened(&u, &batch)?, unflattened(&s, &batch)?, unflattened(&vt, &batch)?))
+        Ok((unflattened(&u, &batch), unflattened(&s, &batch), unflattened(&vt, &batch)))
     };
     made().unwrap_or_else(|error: Error| {
         let again = || or_bad(Err(Error::Traced { message: error.to_string() }), a);

@@ -46,7 +46,7 @@ fn drawn(name: &str, key: Key, a: &Operand, shape: &[usize], dtype: DType, f: &S
         if shape.contains(&0) {
             return Ok(a.clone());
         }
-        f(&key, &a.ravel())?.reshape(shape)
+        Ok(f(&key, &a.ravel())?.reshape(shape))
     };
     made().unwrap_or_else(|error| Array::bad(error, a.client().clone(), dtype, shape))
 }

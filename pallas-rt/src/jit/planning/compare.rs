@@ -15,7 +15,7 @@ use std::fmt;
 /// let machine = Topology::new(200e12, 800e9)
 ///     .link("data", Link::ring(45e9, 1e-6))
 ///     .link("model", Link::ring(45e9, 1e-6));
-/// let [x, w] = [[4096, 1024], [1024, 1024]].map(|shape| Client::cpu().shape_dtype(DType::F32, &shape));
+/// let [x, w] = [[4096, 1024], [1024, 1024]].map(|shape| Client::cpu().shape_dtype(&shape, DType::F32));
 /// let (x, w) = (x?, w?);
 /// let plan = |(data, model)| {
 ///     let mesh = Arc::new(Mesh::new(&[("data", data), ("model", model)]).expect("a mesh"));

@@ -99,7 +99,7 @@ fn a_rule_knows_its_batch() {
         },
     );
     let y = counting(2);
-    let found = vmap(f).in_axes([Some(0), None])(&Array::zeros(DType::F32, &[5, 2]).expect("it fits"), &y);
+    let found = vmap(f).in_axes([Some(0), None])(&Array::zeros(&[5, 2], DType::F32).expect("it fits"), &y);
     assert_eq!(found.expect("it runs").shape(), [5, 2]);
     assert_eq!(SIZE.load(Relaxed), 5);
 }

@@ -194,10 +194,10 @@ fn callbacks_take_and_give_all_kinds_of_arrays() {
     let x = array(&[1.0, 0.0, -2.0], &[3]);
     // Types of results by a shape alone; booleans, 16-bit floats, empty arrays.
     let like = (
-        client.shape_dtype(DType::Bool, &[3]).expect("a shape"),
+        client.shape_dtype(&[3], DType::Bool).expect("a shape"),
         vec![
-            client.shape_dtype(DType::Bf16, &[3]).expect("a shape"),
-            client.shape_dtype(DType::U8, &[0, 2]).expect("a shape"),
+            client.shape_dtype(&[3], DType::Bf16).expect("a shape"),
+            client.shape_dtype(&[0, 2], DType::U8).expect("a shape"),
         ],
     );
     let f = move |x: &Array| {
@@ -237,7 +237,7 @@ fn callbacks_have_stated_derivatives_alone() {
     let x = array(&[1.0, -2.0], &[2]);
     let sum = |x: &Array| squares(x).map(|y| y.sum(..));
     let first = |x: &Array| {
-        let place = pure_callback(|x: &Array| x.argmax(0), &Client::cpu().shape_dtype(DType::I32, &[])?, x)?;
+        let place = pure_callback(|x: &Array| x.argmax(0), &Client::cpu().shape_dtype(&[], DType::I32)?, x)?;
         Ok::<_, Error>(x.take(&place, 0))
     };
     // Integers have no tangents, so those of a callback are constants.
@@ -257,10 +257,7 @@ fn callbacks_have_stated_derivatives_alone() {
     let own = stated.clone();
     let loss = move |x: &Array| own(x).map(|y| y.sum(..));
     assert_eq!(numbers(&grad(loss.clone())(&x).expect("it has a gradient")), [2.0, -4.0]);
-    assert_eq!(
-        numbers(&jit(vmap(grad(loss.clone())))(&x.reshape(&[2, 1]).expect("it fits")).expect("a batch")),
-        [2.0, -4.0]
-    );
+    assert_eq!(numbers(&jit(vmap(grad(loss.clone())))(&x.reshape(&[2, 1])).expect("a batch")), [2.0, -4.0]);
     assert_eq!(numbers(&jit(grad(checkpoint(loss)))(&x).expect("it has a gradient")), [2.0, -4.0]);
     let looped = move |x: &Array| fori_loop(0..2, x, |_: &Array, x: &Array| stated(x)).map(|y| y.sum(..));
     assert_eq!(numbers(&jit(grad(looped))(&x).expect("it has a gradient")), [4.0, -32.0]);

@@ -247,7 +247,7 @@ fn kernels_are_batched_by_one_more_axis_of_the_grid() {
     close(&b, &[10.0, 20.0, 30.0]);
     let nested = vmap(|x: &Array| vmap(|x: &Array| scaled(x, 3.0))(x));
     let want: Vec<f64> = numbers(&x).iter().map(|&x| 3.0 * f64::from(x)).collect();
-    close(&nested(&x.reshape(&[5, 2, 3]).expect("it fits")).expect("it runs"), &want);
+    close(&nested(&x.reshape(&[5, 2, 3])).expect("it runs"), &want);
     let want: Vec<f64> = numbers(&a).iter().map(|&x| 3.0 * f64::from(x).powi(2)).collect();
     let each = vmap(grad(|x: &Array| cube(x).map(|y| y.sum(..))));
     close(&jit(each)(&a).expect("it runs"), &want);

@@ -198,7 +198,7 @@ fn arrays_that_no_kernel_takes_are_planned_for_many_devices() {
     let mesh = std::sync::Arc::new(Mesh::new(&[("data", 256)]).expect("a mesh"));
     let rows = NamedSharding::new(&mesh, P("data"));
     let f = move |x: &Array| (crate::with_sharding_constraint(x, &rows) * 2.0).sum(1);
-    let x = Client::cpu().shape_dtype(DType::Bf16, &[1 << 20, 1 << 16]).expect("a shape");
+    let x = Client::cpu().shape_dtype(&[1 << 20, 1 << 16], DType::Bf16).expect("a shape");
     let machine = Topology::new(200e12, 800e9).link("data", Link::switch(12e9, 5e-6));
     let parts = crate::partitioned(f.clone())(&x).unwrap_or_else(|e| panic!("{e}"));
     parts.plan(&machine).unwrap_or_else(|e| panic!("{e}"));

@@ -75,7 +75,7 @@ impl Body {
             Body::Product => x.matmul(w),
             Body::LogProduct => x.log().matmul(w),
             Body::Row => w.take_with(&x.index(0).floor().cast(DType::I32), 0, Mode::Clip),
-            Body::Window => w.dynamic_slice_in_dim(x.index(0).floor().cast(DType::I32), 1, 0).reshape(&[3])?,
+            Body::Window => w.dynamic_slice_in_dim(x.index(0).floor().cast(DType::I32), 1, 0).reshape(&[3]),
             Body::Joined => {
                 let joined = concatenate(&[x.clone(), w.index(0)], 0).log();
                 joined.index(..3) * joined.index(3..)

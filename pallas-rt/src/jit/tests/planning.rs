@@ -22,7 +22,7 @@ fn mesh(axes: &[(&str, usize)]) -> Arc<Mesh> {
 }
 
 fn shaped(shape: &[usize]) -> Array {
-    Client::cpu().shape_dtype(DType::F32, shape).expect("it fits")
+    Client::cpu().shape_dtype(shape, DType::F32).expect("it fits")
 }
 
 /// A machine with equal rings along all axes of a mesh.

@@ -218,7 +218,7 @@ fn a_masked_scan_stands_in_for_a_loop() {
 #[test]
 fn stacks_that_nothing_reads_take_no_memory() {
     let client = Client::cpu();
-    let shape = |shape: &[usize]| client.shape_dtype(DType::F32, shape).expect("it fits");
+    let shape = |shape: &[usize]| client.shape_dtype(shape, DType::F32).expect("it fits");
     let loss = |w: &Array, xs: &Array| {
         let start = ops::zeros(&xs.shape()[1..], DType::F32);
         let (last, _) = scan(&start, xs, |h: &Array, x: &Array| {

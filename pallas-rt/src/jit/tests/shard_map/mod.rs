@@ -53,7 +53,7 @@ fn collectives_do_what_they_say() {
         rows(|x| spmd::all_gather_tiled(x, "data", 0).index(between(3, 6))),
         [3., 4., 5., 3., 4., 5., 3., 4., 5.]
     );
-    assert_eq!(rows(|x| spmd::psum_scatter(x, "data", 0).reshape(&[1]).expect("it fits")), [9., 12., 15.]);
+    assert_eq!(rows(|x| spmd::psum_scatter(x, "data", 0).reshape(&[1])), [9., 12., 15.]);
     assert_eq!(rows(|x| spmd::psum_scatter_tiled(x, "data", 0)), [9., 12., 15.]);
     assert_eq!(rows(|x| spmd::all_to_all(x, "data", 0, 0)), [0., 3., 6., 1., 4., 7., 2., 5., 8.]);
     assert_eq!(rows(|x| spmd::ppermute(x, "data", &[(0, 2), (2, 1)])), [0., 0., 0., 6., 7., 8., 0., 1., 2.]);

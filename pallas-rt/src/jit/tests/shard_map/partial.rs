@@ -42,7 +42,7 @@ fn steps(x: &Array, w: &Array) -> Result<Array> {
 pub(super) fn ours(name: &str) -> Option<Vec<f32>> {
     let mesh = two();
     let square = counting(&[4, 4]) / 7.0;
-    let weights = counting(&[4, 6]).reshape(&[4, 6]).expect("it fits").cos();
+    let weights = counting(&[4, 6]).reshape(&[4, 6]).cos();
     let flat = |all: &[Array]| all.iter().flat_map(numbers).collect::<Vec<f32>>();
     let columns = || put(&square, &mesh, P((None, "y")));
     let specs = || [P("x"), P(())];

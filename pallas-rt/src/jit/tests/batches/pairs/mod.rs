@@ -130,7 +130,7 @@ impl Pair {
     pub fn types(&self, client: &Client) -> Result<(Vec<Array>, Vec<Array>)> {
         let of = |all: &[(Vec<usize>, Fill)], batch: &[usize]| -> Result<Vec<Array>> {
             let dtype = |fill: &Fill| if let Fill::Floats(_) = fill { DType::F32 } else { DType::I32 };
-            all.iter().map(|(shape, fill)| client.shape_dtype(dtype(fill), &[batch, shape].concat())).collect()
+            all.iter().map(|(shape, fill)| client.shape_dtype(&[batch, shape].concat(), dtype(fill))).collect()
         };
         Ok((of(&self.weights, &[])?, of(&self.example, &[self.batch])?))
     }
