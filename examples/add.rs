@@ -38,7 +38,7 @@ pub fn run(client: &Client) -> Result<()> {
     assert_eq!(sum.to_vec::<f32>()?, expected);
 
     // What does not fit is an error that says so.
-    let shorter = client.zeros(DType::F32, &[n - 1])?;
+    let shorter = client.zeros(&[n - 1], DType::F32)?;
     println!("\n{}", add::<256>(&x, &shorter).expect_err("4999 is not 5000"));
     Ok(())
 }

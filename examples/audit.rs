@@ -6,11 +6,11 @@
 //! with a mark that somebody forgot. The exit code is 1 unless each answer is the right one.
 mod usage;
 
+use pallas_rt::audit::{Audit, AuditOptions, FindingKind};
 use pallas_rt::prelude::*;
 use pallas_rt::sharding::{Mesh, NamedSharding, P, ShardingPolicy};
 use pallas_rt::{
-    Audit, AuditOptions, FindingKind, audit, checkpoint_name, clear_sharding, mark_sharding, partitioned,
-    value_and_grad, with_sharding_constraint,
+    audit, checkpoint_name, clear_sharding, mark_sharding, partitioned, value_and_grad, with_sharding_constraint,
 };
 use std::process::ExitCode;
 use std::sync::Arc;

@@ -36,7 +36,7 @@ fn main() -> Result<()> {
 /// Prints everything, writes the times to a file, and returns the plan.
 pub fn run(client: &Client, file: &Path) -> Result<String> {
     println!("on {}", client.why());
-    let zeros = |shape: &[usize]| client.zeros(DType::F32, shape);
+    let zeros = |shape: &[usize]| client.zeros(shape, DType::F32);
     let layer = Layer { weight: zeros(&[16, 4])?, bias: zeros(&[4])? };
     let (x, y) = (zeros(&[32, 16])?, zeros(&[32, 4])?);
 

@@ -9,11 +9,10 @@
 //! and the block runs on eight virtual devices, 2 x 2 x 2, as it does on one.
 mod usage;
 
+use pallas_rt::plan::{MeshComparison, Shardings, StepPlan};
 use pallas_rt::prelude::*;
 use pallas_rt::sharding::{Link, Mesh, NamedSharding, P, PartitionSpec, Topology};
-use pallas_rt::{
-    MeshComparison, Shardings, StepPlan, jit, partitioned, random, value_and_grad, with_sharding_constraint,
-};
+use pallas_rt::{jit, partitioned, random, value_and_grad, with_sharding_constraint};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -92,11 +91,10 @@ impl Block {
 /// Attention and a perceptron, each added to what it reads.
 fn forward(block: &Block, x: &Array, sizes: Sizes) -> Result<Array> {
     let Sizes { batch, length, heads, head, .. } = sizes;
-    let split =
-        |w: &Array| Ok::<_, Error>(x.matmul(w).reshape(&[batch, length, heads, head])?.transpose(&[0, 2, 1, 3]));
+    let split = |w: &Array| Ok::<_, Error>(x.matmul(w).reshape(&[batch, length, heads, head]).transpose(&[0, 2, 1, 3]));
     let (q, k, v) = (split(&block.query)?, split(&block.key)?, split(&block.value)?);
     let scores = q.matmul(&k.transpose(&[0, 1, 3, 2])) * (head as f32).powf(-0.5);
-    let mixed = scores.softmax(-1).matmul(&v).transpose(&[0, 2, 1, 3]).reshape(&[batch, length, sizes.width()])?;
+    let mixed = scores.softmax(-1).matmul(&v).transpose(&[0, 2, 1, 3]).reshape(&[batch, length, sizes.width()]);
     let x = x + mixed.matmul(&block.out);
     Ok(&x + x.matmul(&block.up).gelu().matmul(&block.down))
 }
@@ -130,8 +128,8 @@ fn mesh(data: usize, fsdp: usize, model: usize) -> Arc<Mesh> {
 /// Parameters of a block and what it reads, without elements.
 fn shapes(sizes: Sizes) -> Result<(Block, Array)> {
     let client = Client::cpu();
-    let x = client.shape_dtype(DType::F32, &[sizes.batch, sizes.length, sizes.width()])?;
-    Ok((Block::new(sizes, |shape| client.shape_dtype(DType::F32, &shape))?, x))
+    let x = client.shape_dtype(&[sizes.batch, sizes.length, sizes.width()], DType::F32)?;
+    Ok((Block::new(sizes, |shape| client.shape_dtype(&shape, DType::F32))?, x))
 }
 
 /// True if the six matrices are gathered along `fsdp`, and results of three products added up along `model`: of the attention

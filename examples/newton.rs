@@ -67,7 +67,7 @@ pub fn run(client: &Client) -> Result<()> {
         Ok::<_, Error>((client.array(&images.pixels, &[signs.len(), 64])?, client.array(&signs, &[signs.len()])?))
     };
     let (x, signs) = arrays(&digits.train)?;
-    let (step, mut w, mut losses) = (jit(step), client.zeros(DType::F32, &[WEIGHTS])?, vec![]);
+    let (step, mut w, mut losses) = (jit(step), client.zeros(&[WEIGHTS], DType::F32)?, vec![]);
     for i in 0..STEPS {
         let (next, value, slope) = step(&w, &x, &signs)?;
         w = next;

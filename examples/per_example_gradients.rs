@@ -16,7 +16,7 @@ mod device;
 use digits::{Digits, Random};
 use numbers::{compare, numbers};
 use pallas_rt::prelude::*;
-use pallas_rt::{grad, jit, tree, vmap_axes};
+use pallas_rt::{grad, jit, tree, vmap};
 use std::time::Instant;
 
 const IMAGES: usize = 256;
@@ -36,15 +36,14 @@ fn losses(network: &Network, x: &Array, label: &Array) -> Array {
 
 /// The norm of each image's gradient, and the mean of the gradients as they are and after shortening.
 fn privately(network: &Network, x: &Array, labels: &Array) -> Result<(Array, Network, Network)> {
-    let each = vmap_axes(grad(losses), [None, Some(0), Some(0)], [Some(0)])(network, x, labels)?;
+    let each = vmap(grad(losses)).in_axes([None, Some(0), Some(0)])(network, x, labels)?;
     // All axes but the first, which is that of the images.
-    let squares =
-        tree::leaves(&each).into_iter().map(|g| g.reshape(&[IMAGES, g.len() / IMAGES]).map(|g| g.square().sum(1)));
-    let norms = squares.reduce(|a, b| Ok(a? + b?)).expect("a network has weights")?.sqrt();
+    let squares = tree::leaves(&each).into_iter().map(|g| g.reshape(&[IMAGES as isize, -1]).square().sum(1));
+    let norms = squares.reduce(|a, b| a + b).expect("a network has weights").sqrt();
     let factors = (LONGEST / &norms).minimum(1.0);
     let shortened = |g: &Array| {
         let rest = vec![1; g.rank() - 1];
-        Ok((g * factors.reshape(&[&[IMAGES], &rest[..]].concat())?).mean(0))
+        Ok((g * factors.reshape(&[&[IMAGES], &rest[..]].concat())).mean(0))
     };
     Ok((norms.clone(), tree::map(&each, |g| Ok(g.mean(0)))?, tree::map(&each, shortened)?))
 }
@@ -60,7 +59,7 @@ pub fn run(client: &Client) -> Result<()> {
     let mut network = vec![];
     for [inputs, outputs] in [[64, HIDDEN], [HIDDEN, 10]] {
         let weights = client.array(&random.between(inputs * outputs, 0.3), &[inputs, outputs])?;
-        network.push((weights, client.zeros(DType::F32, &[outputs])?));
+        network.push((weights, client.zeros(&[outputs], DType::F32)?));
     }
     let x = client.array(&images.pixels[..IMAGES * 64], &[IMAGES, 64])?;
     let labels = client.array(&images.labels[..IMAGES], &[IMAGES])?;

@@ -42,7 +42,7 @@ impl Network {
     fn new(client: &Client, random: &mut Random) -> Result<Network> {
         let mut weights = |rows, columns, range| client.array(&random.between(rows * columns, range), &[rows, columns]);
         let (row, state, out) = (weights(ROW, STATE, 0.4)?, weights(STATE, STATE, 0.2)?, weights(STATE, CLASSES, 0.2)?);
-        let (bias, out_bias) = (client.zeros(DType::F32, &[STATE])?, client.zeros(DType::F32, &[CLASSES])?);
+        let (bias, out_bias) = (client.zeros(&[STATE], DType::F32)?, client.zeros(&[CLASSES], DType::F32)?);
         Ok(Network { row, state, bias, out, out_bias })
     }
 

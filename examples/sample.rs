@@ -14,7 +14,7 @@ mod device;
 use numbers::wrong;
 use pallas_rt::prelude::*;
 use pallas_rt::random::{self, Key};
-use pallas_rt::{jit, ops, vmap_axes, while_loop};
+use pallas_rt::{jit, ops, vmap, while_loop};
 
 /// The letters, and 0: what is before a name and after it.
 const LETTERS: usize = 27;
@@ -66,7 +66,7 @@ pub fn run(client: &Client) -> Result<()> {
     // The logarithm of 0 is negative infinity: what never follows is never drawn.
     let logits = client.array(&counts, &[LETTERS; 3])?.log();
     let keys: Vec<Array> = random::split_into(client.key(7)?, NAMES).iter().map(|key| key.data().clone()).collect();
-    let names = jit(vmap_axes(draw, [Some(0), None], [Some(0)]))(&ops::stack(&keys, 0), &logits)?;
+    let names = jit(vmap(draw).in_axes([Some(0), None]))(&ops::stack(&keys, 0), &logits)?;
     let mut found = vec![];
     for letters in names.to_vec::<i32>()?.chunks(LONGEST + 2) {
         let letters: Vec<usize> = letters.iter().map(|&letter| letter as usize).collect();

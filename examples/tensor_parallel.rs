@@ -13,9 +13,10 @@
 //! divided by `data` alone, and it is that of one device.
 mod usage;
 
+use pallas_rt::plan::Shardings;
 use pallas_rt::prelude::*;
 use pallas_rt::sharding::{Mesh, NamedSharding, P, visualize_sharding};
-use pallas_rt::{Shardings, distributed, jit, partitioned, random, with_sharding_constraint};
+use pallas_rt::{distributed, jit, partitioned, random, with_sharding_constraint};
 use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::sync::Arc;

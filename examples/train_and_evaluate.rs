@@ -18,11 +18,12 @@ mod digits;
 mod usage;
 
 use digits::{Digits, Images, Random};
+use pallas_rt::audit::AuditOptions;
 use pallas_rt::distributed::{Local, Metric, initialize, metric};
 use pallas_rt::ir::ScalarOp;
 use pallas_rt::prelude::*;
 use pallas_rt::sharding::{Mesh, NamedSharding, P, ShardingPolicy, device_put};
-use pallas_rt::{AuditOptions, audit, jit, mark_sharding, tree, value_and_grad};
+use pallas_rt::{audit, jit, mark_sharding, tree, value_and_grad};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -97,10 +98,10 @@ fn start(random: &mut Random, mesh: &Arc<Mesh>) -> Result<State> {
     let layers = [[PIXELS, 128], [128, 10]].map(|[inputs, outputs]| {
         let weights = random.between(inputs * outputs, (6.0 / inputs as f32).sqrt());
         let weights = Array::from_slice(&weights, &[inputs, outputs])?;
-        Ok(Layer { weights, biases: Array::zeros(DType::F32, &[outputs])? })
+        Ok(Layer { weights, biases: Array::zeros(&[outputs], DType::F32)? })
     });
     let network: Vec<Layer> = layers.into_iter().collect::<Result<_>>()?;
-    let momenta = tree::map(&network, |x| Array::zeros(DType::F32, x.shape()))?;
+    let momenta = tree::map(&network, |x| Array::zeros(x.shape(), DType::F32))?;
     mark_sharding(&State { network, momenta }, mesh, &POLICY.parse::<ShardingPolicy>()?)
 }
 

@@ -207,7 +207,7 @@ impl Table<'_> {
         let (requests, page) = (4, 16);
         let pages = keys / page;
         let shape = [pages, key_heads, page, d];
-        let cache = PagedCache { k: k.reshape(&shape)?, v: v.reshape(&shape)?, scales: None };
+        let cache = PagedCache { k: k.reshape(&shape), v: v.reshape(&shape), scales: None };
         let tables: Vec<i32> = (0..pages).map(|j| (j * 7 % pages) as i32).collect();
         let step = Requests { tables: &tables, lengths: &[(keys / requests) as i32; 4], starts: &[0, 1, 2, 3, 4] };
         let batch = Batch::new(&cache, heads, step, BatchOptions::default())?;
@@ -275,6 +275,6 @@ fn unfused(q: &Array, k: &Array, v: &Array) -> Result<Array> {
     let flat = |x: &Array| x.reshape(&[heads, positions, d]);
     let scale = 1.0 / (d as f32).sqrt();
     let layout = Layout { b_transposed: true, ..Layout::default() };
-    let scores = matmul_with(&flat(q)?, &flat(k)?, layout, move |s| s * scale)?;
-    matmul(&softmax::softmax(&scores)?, &flat(v)?)
+    let scores = matmul_with(&flat(q), &flat(k), layout, move |s| s * scale)?;
+    matmul(&softmax::softmax(&scores)?, &flat(v))
 }

@@ -5,10 +5,10 @@ use pallas_rt::ir::DType;
 use pallas_rt::prelude::*;
 use pallas_rt::sharding::{Mesh, NamedSharding, P, device_put};
 use pallas_rt::{
-    Client, Scan, fori_loop, grad, jit, jit_donating, ops, scan, tree, value_and_grad, vmap, vmap_axes,
-    with_sharding_constraint,
+    Arg, Client, Scan, fori_loop, grad, jit, ops, scan, tree, value_and_grad, vmap, with_sharding_constraint,
 };
 use std::collections::VecDeque;
+use std::ops::Deref;
 use std::sync::Arc;
 
 /// Runs a program once.
@@ -84,22 +84,22 @@ type CompiledAll = Box<dyn Fn(&Arrays) -> Result<Vec<Array>> + Send + Sync>;
 type Compiled2 = Box<dyn Fn(&Array, &Array) -> Result<Array> + Send + Sync>;
 type Compiled3 = Box<dyn Fn(&Array, &Array, &Array) -> Result<Array> + Send + Sync>;
 
-fn repeated(compiled: Compiled, x: &Array) -> Program {
+fn repeated(compiled: impl Deref<Target = Compiled> + 'static, x: &Array) -> Program {
     let x = x.clone();
     Box::new(move || Ok(vec![compiled(&x)?]))
 }
 
-fn repeated2(compiled: Compiled2, arrays: [&Array; 2]) -> Program {
+fn repeated2(compiled: impl Deref<Target = Compiled2> + 'static, arrays: [&Array; 2]) -> Program {
     let [x, y] = arrays.map(Array::clone);
     Box::new(move || Ok(vec![compiled(&x, &y)?]))
 }
 
-fn repeated3(compiled: Compiled3, arrays: [&Array; 3]) -> Program {
+fn repeated3(compiled: impl Deref<Target = Compiled3> + 'static, arrays: [&Array; 3]) -> Program {
     let [x, y, z] = arrays.map(Array::clone);
     Box::new(move || Ok(vec![compiled(&x, &y, &z)?]))
 }
 
-fn repeated_all(compiled: CompiledAll, arrays: Arrays) -> Program {
+fn repeated_all(compiled: impl Deref<Target = CompiledAll> + 'static, arrays: Arrays) -> Program {
     Box::new(move || compiled(&arrays))
 }
 
@@ -122,8 +122,8 @@ fn mlp_step(mut arrays: Arrays, dtype: DType) -> Result<Program> {
     let mut take = |name: String| arrays.remove(&name).expect("an input");
     let (x, labels) = (take("x".into()), take("labels".into()));
     let layers: Vec<Layer> = (0..3).map(|i| Layer { w: take(format!("w{i}")), b: take(format!("b{i}")) }).collect();
-    let zeros = tree::map(&layers, |x| x.client().zeros(DType::F32, x.shape()))?;
-    let t = x.client().zeros(DType::F32, &[])?;
+    let zeros = tree::map(&layers, |x| x.client().zeros(x.shape(), DType::F32))?;
+    let t = x.client().zeros(&[], DType::F32)?;
     let mut state = Some(State { layers, means: zeros.clone(), squares: zeros, t });
 
     let loss = move |layers: &Vec<Layer>, x: &Array, labels: &Array| {
@@ -134,7 +134,7 @@ fn mlp_step(mut arrays: Arrays, dtype: DType) -> Result<Program> {
         }
         -(h.cast(DType::F32).log_softmax(-1) * labels.one_hot(10, DType::F32)).sum(-1).mean(..)
     };
-    let step = jit_donating(move |state: &State, x: &Array, labels: &Array| {
+    let step = jit(move |state: &State, x: &Array, labels: &Array| {
         let (value, gradient) = value_and_grad(loss)(&state.layers, x, labels)?;
         let t = &state.t + 1.0;
         let means = tree::map2(&state.means, &gradient, |m, g| Ok(m * 0.9 + g * 0.1))?;
@@ -144,7 +144,8 @@ fn mlp_step(mut arrays: Arrays, dtype: DType) -> Result<Program> {
             Ok(p - ((m / &left[0]) / ((s / &left[1]).sqrt() + 1e-8) + p * 0.01) * 1e-3)
         })?;
         Ok((State { layers, means, squares, t }, value))
-    });
+    })
+    .donate_argnums(Arg::<0>);
     Ok(Box::new(move || {
         let (next, value) = step(state.take().expect("a call returns the next"), &x, &labels)?;
         state = Some(next);
@@ -167,10 +168,11 @@ fn fsdp_step(mut arrays: Arrays) -> Result<Program> {
         let of = |x: Array, (up, down): &(Array, Array)| divided(divided(x.matmul(up)).tanh().matmul(down));
         (layers.iter().fold(x.clone(), of) - y).square().mean(..)
     };
-    let step = jit_donating(move |layers: &Vec<(Array, Array)>, x: &Array, y: &Array| {
+    let step = jit(move |layers: &Vec<(Array, Array)>, x: &Array, y: &Array| {
         let (value, gradient) = value_and_grad(loss.clone())(layers, x, y)?;
         Ok((tree::map2(layers, &gradient, |w, g| Ok(w - g * 0.1))?, value))
-    });
+    })
+    .donate_argnums(Arg::<0>);
     Ok(Box::new(move || {
         let (next, value) = step(state.take().expect("a call returns the next"), &x, &y)?;
         state = Some(next);
@@ -185,7 +187,7 @@ fn chain(x: &Array, y: &Array) -> Array {
 fn chain_donated(arrays: Arrays) -> Result<Program> {
     let (mut x, y) = (Some(arrays["x"].clone()), arrays["y"].clone());
     drop(arrays);
-    let compiled = jit_donating(chain);
+    let compiled = jit(chain).donate_argnums(Arg::<0>);
     Ok(Box::new(move || {
         // The caller drops what it got before the next call.
         let made = compiled(x.take().expect("a call returns the next"), &y)?;
@@ -268,7 +270,7 @@ fn gru_each(arrays: Arrays) -> Result<Program> {
     };
     let weights: Vec<Array> = (0..6).map(|i| arrays[&format!("w{i}")].clone()).collect();
     let xs = arrays["xs"].clone();
-    let each = jit(vmap_axes(grad(loss), [None, Some(0)], [Some(0)]));
+    let each = jit(vmap(grad(loss)).in_axes([None, Some(0)]));
     Ok(Box::new(move || each(&weights, &xs)))
 }
 
@@ -335,12 +337,12 @@ fn block<'a>(x: &Array, p: impl Fn(&str) -> &'a Array) -> Result<Array> {
     let (batch, length, hidden) = (x.shape()[0], x.shape()[1], x.shape()[2]);
     let dense = |x: &Array, name: &str| x.matmul(p(&format!("{name}.w"))) + p(&format!("{name}.b"));
     let heads = |name: &str| {
-        let split = dense(x, name).reshape(&[batch, length, HEADS, hidden / HEADS])?;
+        let split = dense(x, name).reshape(&[batch, length, HEADS, hidden / HEADS]);
         Ok::<Array, Error>(split.transpose(&[0, 2, 1, 3]))
     };
     let norm = |x: Array, name: &str| x.standardize(-1, 1e-12) * p(&format!("{name}.w")) + p(&format!("{name}.b"));
     let out = flash_attention(&heads("query")?, &heads("key")?, &heads("value")?, &Options::default())?;
-    let out = out.transpose(&[0, 2, 1, 3]).reshape(x.shape())?;
+    let out = out.transpose(&[0, 2, 1, 3]).reshape(x.shape());
     let x = norm(x + dense(&out, "out"), "norm0");
     let inner = dense(&x, "up").gelu();
     Ok(norm(&x + dense(&inner, "down"), "norm1"))

@@ -309,7 +309,7 @@ fn compile(bench: &Bench) -> Result<bool> {
     }
     let many = bench.of(1_000);
     let addition = Compiled::new(long(1, false))?.prepare(client, &[])?;
-    let out = std::cell::RefCell::new(client.zeros(DType::F32, &[16, 16])?);
+    let out = std::cell::RefCell::new(client.zeros(&[16, 16], DType::F32)?);
     let launches = row("addition 16 x 16", many as f64, move || {
         (0..many).try_for_each(|_| addition.launch(&[&x], &[], &mut [&mut out.borrow_mut()]))
     });

@@ -12,8 +12,9 @@ use pallas_kernels::norm::{layer_norm, rms_norm};
 use pallas_kernels::softmax::softmax;
 use pallas_rt::ir::DType;
 use pallas_rt::ops::{self, Convolution, Padding, ScalarOp, Windows};
+use pallas_rt::ops::{Axes, Operand};
 use pallas_rt::prelude::*;
-use pallas_rt::{Axes, Operand, Scan, associative_scan, checkpoint, grad, keep, random, vmap_axes};
+use pallas_rt::{Scan, associative_scan, checkpoint, grad, keep, random, vmap};
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -222,7 +223,7 @@ impl Step {
             "cummax" => x.cummax(axis),
             "sort" => x.sort(axis),
             "argsort" => x.argsort(axis),
-            "reshape" => x.reshape(&self.counts("shape"))?,
+            "reshape" => x.reshape(&self.counts("shape")),
             "broadcast" => x.broadcast_to(&self.counts("shape")),
             "transpose" => x.transpose(&self.integers("axes")),
             "expand_dims" => x.expand_dims(axis),
@@ -322,14 +323,11 @@ impl Step {
     fn vmap(&self, arrays: &[&Array]) -> Result<Vec<Array>> {
         let body = self.body()?;
         let (batched, rest) = arrays.split_at(self.count("batched"));
-        let each = vmap_axes(
-            move |batched: &Vec<Array>, rest: &Vec<Array>| {
-                let all: Vec<Array> = batched.iter().chain(rest).cloned().collect();
-                body.run(&all)
-            },
-            [Some(0), None],
-            [Some(0)],
-        );
+        let each = vmap(move |batched: &Vec<Array>, rest: &Vec<Array>| {
+            let all: Vec<Array> = batched.iter().chain(rest).cloned().collect();
+            body.run(&all)
+        })
+        .in_axes([Some(0), None]);
         each(&owned(batched), &owned(rest))
     }
 

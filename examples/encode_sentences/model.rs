@@ -119,12 +119,12 @@ fn encode(model: &Encoder, ids: &Array, lengths: &Array) -> Result<Array> {
 fn layer_of(layer: &Layer, x: &Array, lengths: &Array) -> Result<Array> {
     let (batch, length, hidden) = (x.shape()[0], x.shape()[1], x.shape()[2]);
     let heads = |linear: &Linear| {
-        let split = linear.call(x).reshape(&[batch, length, HEADS, hidden / HEADS])?;
+        let split = linear.call(x).reshape(&[batch, length, HEADS, hidden / HEADS]);
         Ok::<Array, Error>(split.transpose(&[0, 2, 1, 3]))
     };
     let options = Options { lengths: Some(lengths), ..Options::default() };
     let out = flash_attention(&heads(&layer.query)?, &heads(&layer.key)?, &heads(&layer.value)?, &options)?;
-    let out = out.transpose(&[0, 2, 1, 3]).reshape(x.shape())?;
+    let out = out.transpose(&[0, 2, 1, 3]).reshape(x.shape());
     let x = layer.after_attention.call(&(x + layer.out.call(&out)));
     let inner = layer.up.call(&x).gelu();
     Ok(layer.after_all.call(&(&x + layer.down.call(&inner))))
@@ -156,7 +156,7 @@ impl Model {
         let vocabulary = std::fs::read_to_string(&file).map_err(|error| refused(&file, error))?;
         let vocabulary = Vocabulary::from_lines(&vocabulary);
         let encoder = Encoder::load(client, &folder.join("model.safetensors"))?;
-        Ok(Model { client: client.clone(), vocabulary, encoder, encode: jit(encode) })
+        Ok(Model { client: client.clone(), vocabulary, encoder, encode: jit(encode).into_fn() })
     }
 
     /// The embeddings of sentences, each of length 1. Calls `done` with the number of sentences after each batch.

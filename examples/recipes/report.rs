@@ -1,6 +1,7 @@
 //! The report of a recipe: its exchanges, and its difference to one device.
+use pallas_rt::audit::CollectiveUse;
+use pallas_rt::plan::Shardings;
 use pallas_rt::prelude::*;
-use pallas_rt::{CollectiveUse, Shardings};
 use std::collections::BTreeMap;
 
 /// The number of exchanges by kind and axes, those of loops once: `all_reduce data`.

@@ -87,7 +87,7 @@ pub fn run() -> Result<bool> {
     let divided = || -> Attention {
         let attention = ring();
         let body = move |q: &Array, k: &Array, v: &Array| attention(q, k, v);
-        shard_map(body, &mesh, [P((None, None, "seq"))], [P((None, None, "seq"))])
+        shard_map(body, &mesh, [P((None, None, "seq"))], [P((None, None, "seq"))]).into_fn()
     };
     let [q, k, v] = [1, 2, 3].map(|seed| normal(seed, &[2, 2, DEVICES * 10, 16], 1.0));
     let found = counted(&partitioned(divided())(&q, &k, &v)?);

@@ -38,7 +38,7 @@ pub fn run() -> Result<bool> {
         jit(value_and_grad(loss))
     };
     let qkv = (q, k, v);
-    let (value, (dq, dk, dv)) = loss(divided())(&qkv)?;
+    let (value, (dq, dk, dv)) = loss(divided().into_fn())(&qkv)?;
     let (expected, (one_q, one_k, one_v)) = loss(Box::new(attention))(&qkv)?;
     let numbers = agree(&[&value, &dq, &dk, &dv], &[&expected, &one_q, &one_k, &one_v])?;
     Ok(are(&found, &[("all_to_all seq", 4)]) && numbers)

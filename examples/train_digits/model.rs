@@ -98,8 +98,8 @@ impl<'a> Trainer<'a> {
         Trainer {
             client: client.clone(),
             digits,
-            step: jit(step),
-            test: jit(test),
+            step: jit(step).into_fn(),
+            test: jit(test).into_fn(),
             random: Random(0),
             state: State::default(),
             steps: 0,
@@ -113,9 +113,9 @@ impl<'a> Trainer<'a> {
             let range = (6.0 / inputs as f32).sqrt();
             let weights = self.random.between(inputs * outputs, range);
             let weights = self.client.array(&weights, &[inputs, outputs])?;
-            self.state.network.push(Layer { weights, biases: self.client.zeros(DType::F32, &[outputs])? });
+            self.state.network.push(Layer { weights, biases: self.client.zeros(&[outputs], DType::F32)? });
         }
-        let zeros = tree::map(&self.state.network, |x| self.client.zeros(DType::F32, x.shape()))?;
+        let zeros = tree::map(&self.state.network, |x| self.client.zeros(x.shape(), DType::F32))?;
         (self.state.means, self.state.squares) = (zeros.clone(), zeros);
         Ok(())
     }

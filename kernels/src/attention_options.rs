@@ -152,7 +152,7 @@ impl Operands {
     fn spans_of(&self, numbers: &Array, block: usize) -> Result<Array> {
         match (self.rules.segments, numbers.shape()) {
             (true, &[_, n]) => segment_spans(numbers, block, n.div_ceil(block)),
-            _ => numbers.reshape(&[numbers.len(), 1, 1]),
+            _ => Ok(numbers.reshape(&[numbers.len(), 1, 1])),
         }
     }
 }
@@ -179,7 +179,7 @@ impl Cotangents<'_> {
         let Some(lse) = self.lse else {
             // No program reads it.
             let of_rows = out.shape().get(..3).unwrap_or(out.shape());
-            let none = out.client().zeros(<E::Acc as Elem>::DTYPE, of_rows)?;
+            let none = out.client().zeros(of_rows, <E::Acc as Elem>::DTYPE)?;
             return flash_attention_delta::<E>(out, self.out, &none, false, rows);
         };
         flash_attention_delta::<E>(out, self.out, lse, true, rows)
@@ -213,7 +213,7 @@ impl Options<'_> {
                 fits("segments of queries", own, DType::I32, &[batch, queries])?,
                 fits("segments of keys", theirs, DType::I32, &[batch, keys])?,
             ],
-            None => [lengths.reshape(&[batch, 1])?, lengths.reshape(&[batch, 1])?],
+            None => [lengths.reshape(&[batch, 1]), lengths.reshape(&[batch, 1])],
         };
         let bias = match self.bias {
             Some(bias) => {
@@ -224,12 +224,12 @@ impl Options<'_> {
         };
         let sinks = match self.sinks {
             Some(sinks) => fits("sinks", sinks, q.dtype(), &[heads])?,
-            None => q.reshape(&[q.len()])?,
+            None => q.reshape(&[q.len()]),
         };
         let seed = match self.dropout.map(|dropout| dropout.seed) {
             Some(Seed::Key(key)) => fits("the key of `dropout`", key, DType::U32, &[2])?,
             Some(Seed::Number(seed)) => q.client().array(&[(seed >> 32) as u32, seed as u32], &[2])?,
-            None => q.client().zeros(DType::U32, &[2])?,
+            None => q.client().zeros(&[2], DType::U32)?,
         };
         Ok(Operands {
             lengths,

@@ -1,7 +1,7 @@
 //! Block sizes of the shipped kernels: one rule for all kernels and devices.
 //!
 //! A kernel lists block sizes in order of preference, each with the resources that a program needs for them ([`Need`]).
-//! The rule ([`choose`]) takes the first that is within the target's [`Budget`](pallas_rt::Budget), else the last. The
+//! The rule ([`choose`]) takes the first that is within the target's [`Budget`](pallas_rt::shader::Budget), else the last. The
 //! list depends on the problem and on limits of the target: where the number of cores is known, it begins with blocks
 //! that fit the caches of a core. Rows of [`tuned`], which were measured on a kind of device, override the rule. No
 //! other file of this crate names a profile.
@@ -20,7 +20,9 @@
 //! positions is one block a head (`flash_attention_whole`), since a program computes all of its block, also what is outside of
 //! the array. Axes that meshes divide keep eight blocks, and in a function on a mesh each device has whole ones (`shared`).
 //! Rows of `tuned` in that file, which were measured on a kind of device, override the rule. No kernel names a profile.
-use pallas_rt::{Profile, Target, launch_parts};
+use pallas_rt::Target;
+use pallas_rt::launch::launch_parts;
+use pallas_rt::shader::Profile;
 
 /// A choice of block sizes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -79,9 +81,9 @@ fn tuned(choice: Choice, profile: Profile) -> Option<&'static [usize]> {
 /// Resources that a program needs for given block sizes. Fields that do not matter are 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Need {
-    /// See [`Budget::staged_bytes`](pallas_rt::Budget::staged_bytes).
+    /// See [`Budget::staged_bytes`](pallas_rt::shader::Budget::staged_bytes).
     pub(crate) staged_bytes: usize,
-    /// See [`Budget::live_elements`](pallas_rt::Budget::live_elements).
+    /// See [`Budget::live_elements`](pallas_rt::shader::Budget::live_elements).
     pub(crate) live_elements: usize,
     /// Bytes of scratch, which is in workgroup memory on every kind of device.
     pub(crate) scratch_bytes: usize,

@@ -10,8 +10,9 @@
 use crate::attention_options::{Options, axes, scale};
 use crate::attention_scores::Causal;
 use crate::rows::{are_long, on_cores};
+use pallas_rt::launch::calls_run;
 use pallas_rt::prelude::*;
-use pallas_rt::{calls_run, keep, ops};
+use pallas_rt::{keep, ops};
 
 /// Most queries and keys of attention, and most keys of a single query.
 const POSITIONS: usize = 128;
@@ -89,7 +90,7 @@ pub(crate) fn attention_with_probabilities([q, k, v]: [&Array; 3], options: &Opt
     if let Some(bias) = options.bias {
         scores = scores + bias;
     }
-    let sinks = options.sinks.map(|sinks| sinks.reshape(&[sinks.len(), 1, 1])).transpose()?;
+    let sinks = options.sinks.map(|sinks| sinks.reshape(&[sinks.len(), 1, 1]));
     let mut most = scores.max(keep(-1)).maximum(f64::from(f32::MIN));
     if let Some(sinks) = &sinks {
         most = most.maximum(sinks);

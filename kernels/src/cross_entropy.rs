@@ -19,8 +19,9 @@ use crate::dispatch::{floats, integers, with_gradient};
 use crate::element::Floating;
 use crate::rows::{are_whole, blocks_of_rows, narrow, on_cores, rows};
 use crate::wrong::wrong;
+use pallas_rt::Differentiable;
+use pallas_rt::launch::may_gather;
 use pallas_rt::prelude::*;
-use pallas_rt::{Differentiable, may_gather};
 
 /// What counts as a loss.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -222,7 +223,7 @@ fn column(name: &str, x: &Array, n: usize) -> Result<Array> {
     if x.len() != n {
         return wrong(format!("`{name}` has shape {:?} for {n} rows", x.shape()));
     }
-    x.reshape(&[n, 1])
+    Ok(x.reshape(&[n, 1]))
 }
 
 /// Returns the labels as a column. Refuses options out of range, labels that are no class, and a classifier without
@@ -266,7 +267,7 @@ fn without_gradient(lse: Array) -> Result<Array> {
     if !lse.is_traced() {
         return Ok(lse);
     }
-    cross_entropy_lse(&lse.reshape(&[lse.len()])?)?.reshape(lse.shape())
+    Ok(cross_entropy_lse(&lse.reshape(&[lse.len()]))?.reshape(lse.shape()))
 }
 
 /// Returns the rows of x. Refuses a `w` whose rows have another length.
@@ -330,7 +331,7 @@ pub fn cross_entropy(x: &Array, w: &Array, labels: &Array, options: &Options) ->
     if (options.smoothing, options.z_loss) == (0.0, 0.0)
         && let Some([loss, lse]) = crate::composed::cross_entropy(&matrix, w, &column, options.ignore)
     {
-        return Ok((loss.reshape(labels.shape())?, lse.reshape(labels.shape())?));
+        return Ok((loss.reshape(labels.shape()), lse.reshape(labels.shape())));
     }
     let (call, [x, w]) = Differentiable::begin([x, w])?;
     // Each row passes all classes: devices that divide the classifier gather it, and add up their parts of the gradients.
@@ -342,7 +343,7 @@ pub fn cross_entropy(x: &Array, w: &Array, labels: &Array, options: &Options) ->
         let smooth = smoothing != 0.0;
         cross_entropy_blocks::<E>(&flat, &w, &column, ignore, smoothing, z_loss, smooth, bd, depth, bn, bv)
     })?;
-    let (loss, lse) = (loss.reshape(labels.shape())?, lse.reshape(labels.shape())?);
+    let (loss, lse) = (loss.reshape(labels.shape()), lse.reshape(labels.shape()));
     let [loss, lse] = with_gradient!(call, [loss, lse.clone()], &[&x, &w, &lse], |[x, w, lse], [dloss, _]| {
         <[Array; 2]>::from(cross_entropy_backward(x, w, labels, lse, &dloss, options)?)
     });
@@ -377,7 +378,7 @@ pub fn cross_entropy_backward(
             let (dxs, dw) = resident::cross_entropy_resident::<E>(
                 &flat, w, &labels, &lse, &dloss, ignore, smoothing, z_loss, parts, steps, bn, bv, room)?;
             let dx = resident::cross_entropy_dx_of_parts::<E>(&dxs, n, bn)?;
-            return Ok((dx.reshape(x.shape())?, narrow(x.dtype(), dw)?));
+            return Ok((dx.reshape(x.shape()), narrow(x.dtype(), dw)?));
         }
         let [bn, bv, bd, depth] = block_sizes(Choice::CrossEntropyDx, &flat, w);
         let dx = cross_entropy_dx::<E>(
@@ -387,7 +388,7 @@ pub fn cross_entropy_backward(
         cross_entropy_dw::<E>(&flat, w, &labels, &lse, &dloss, ignore, smoothing, z_loss, bd, depth, bn, bv)
             .map(|dw| (dx, dw))
     })?;
-    Ok((dx.reshape(x.shape())?, narrow(x.dtype(), dw)?))
+    Ok((dx.reshape(x.shape()), narrow(x.dtype(), dw)?))
 }
 
 /// Loss and log-sum-exp of given logits `[.., classes]`, as [`cross_entropy`] of those it computes itself.
@@ -421,7 +422,7 @@ pub fn cross_entropy_of_logits(z: &Array, labels: &Array, options: &Options) -> 
         let smooth = smoothing != 0.0;
         cross_entropy_of_logits_blocks::<E>(&flat, &column, ignore, smoothing, z_loss, smooth, whole, bn, bv)
     })?;
-    let (loss, lse) = (loss.reshape(labels.shape())?, lse.reshape(labels.shape())?);
+    let (loss, lse) = (loss.reshape(labels.shape()), lse.reshape(labels.shape()));
     let [loss, lse] = with_gradient!(call, [loss, lse.clone()], &[&z, &lse], |[z, lse], [dloss, _]| {
         [cross_entropy_of_logits_backward(z, labels, lse, &dloss, options)?]
     });
@@ -453,5 +454,5 @@ pub fn cross_entropy_of_logits_backward(
         let [bn, bv] = blocks_of_rows(&flat, most, Some(1024));
         cross_entropy_of_logits_dz::<E>(&flat, &labels, &lse, &dloss, ignore, smoothing, z_loss, bn, bv)
     })?;
-    dz.reshape(z.shape())
+    Ok(dz.reshape(z.shape()))
 }

@@ -11,7 +11,7 @@
 //! The formulas are those of [`crate::cross_entropy`]. Sums have one order: gradients are the same every time.
 use crate::cross_entropy_rows::{Row, Terms};
 use crate::element::Floating;
-use pallas_rt::launch_parts;
+use pallas_rt::launch::launch_parts;
 use pallas_rt::prelude::*;
 
 /// Both gradients, those by x as a sum for each of `P` parts of the classes, which have `S` blocks. `R` is N in whole blocks.

@@ -218,7 +218,7 @@ pub fn decode_attention_with_lse(q: &Array, k: &Array, v: &Array, options: &Opti
     };
     let rules = Rules { soft_cap: soft_cap(options.soft_cap)?, ..Rules::default() };
     let scale = scale(options.scale, d)?;
-    let stacked = q.reshape(&[batch, key_heads, apart, rows, d])?;
+    let stacked = q.reshape(&[batch, key_heads, apart, rows, d]);
     let steps = blocks.div_ceil(splits);
     let of = |shape: [usize; 4]| shape.iter().product::<usize>();
     let parts_of = || {
@@ -232,12 +232,12 @@ pub fn decode_attention_with_lse(q: &Array, k: &Array, v: &Array, options: &Opti
             Ok((out, lse))
         } else {
             let parts = of([batch, key_heads, splits, apart]);
-            let (out, lse) = (out.reshape(&[parts, rows, d])?, lse.reshape(&[parts, rows])?);
+            let (out, lse) = (out.reshape(&[parts, rows, d]), lse.reshape(&[parts, rows]));
             let parts_of = table(client, &parts_of(), &[programs, 3])?;
             combine_splits::<E>(&parts_of, &out, &lse, splits)
         }
     })?;
-    Ok((out.reshape(q.shape())?, lse.reshape(&[batch, heads, queries])?))
+    Ok((out.reshape(q.shape()), lse.reshape(&[batch, heads, queries])))
 }
 
 /// Heads of queries for each head of keys.

@@ -29,8 +29,8 @@ pub(crate) use floats;
 macro_rules! with_gradient {
     ($call:ident, $results:expr, $residuals:expr, |$saved:pat_param, $cotangents:pat_param| $gradient:expr) => {
         match $call.end($results, $residuals)? {
-            ::pallas_rt::Ended::Results(results) => results,
-            ::pallas_rt::Ended::Backward { call, residuals, cotangents: $cotangents } => {
+            ::pallas_rt::launch::Ended::Results(results) => results,
+            ::pallas_rt::launch::Ended::Backward { call, residuals, cotangents: $cotangents } => {
                 let $saved = &residuals[..] else { unreachable!("as many residuals as before") };
                 call.end(&$gradient)?
             }

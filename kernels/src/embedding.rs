@@ -179,13 +179,13 @@ pub fn embedding(table: &Array, ids: &Array) -> Result<Array> {
 #[track_caller]
 #[inline]
 fn looked_up(table: &Array, ids: &Array) -> Result<Array> {
-    let flat = ids.reshape(&[ids.len()])?;
+    let flat = ids.reshape(&[ids.len()]);
     let out = floats!("embedding", table.dtype(), E => match width(table) {
         _ if by_rows(table) => embedding_rows::<E>(&flat, table, rows_of_block(table, ids.len())),
         256 => embedding_blocks::<E, 256>(&flat, table),
         _ => embedding_blocks::<E, 1024>(&flat, table),
     })?;
-    out.reshape(&[ids.shape(), &table.shape()[1..]].concat())
+    Ok(out.reshape(&[ids.shape(), &table.shape()[1..]].concat()))
 }
 
 /// The gradient `[vocabulary, d]` by the table, from the gradient `dout [.., d]` by [`embedding`]'s result. The row

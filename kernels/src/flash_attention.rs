@@ -353,8 +353,8 @@ pub fn flash_attention_in_blocks<E: Floating>(
     let ([_, _, keys, _], [_, _, values, _]) = (axes("k", k)?, axes("v", v)?);
     if options.sinks.is_some() && keys == 0 && values == 0 {
         // Without a block of keys no program would run, and no sum would include the sinks: pad with one masked key.
-        let one = |x: &Array| x.client().zeros(x.dtype(), &[x.shape()[0], x.shape()[1], 1, x.shape()[3]]);
-        let none = q.client().zeros(DType::I32, &[q.shape()[0]])?;
+        let one = |x: &Array| x.client().zeros(&[x.shape()[0], x.shape()[1], 1, x.shape()[3]], x.dtype());
+        let none = q.client().zeros(&[q.shape()[0]], DType::I32)?;
         let unseen = Options { lengths: Some(&none), bias: None, segments: None, ..*options };
         return flash_attention_in_blocks::<E>(q, &one(k)?, &one(v)?, &unseen, blocks);
     }

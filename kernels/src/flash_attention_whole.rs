@@ -9,8 +9,9 @@
 use crate::attention_options::{Operands, Options};
 use crate::attention_scores::{Block, Rules};
 use crate::element::{Floating, Wide};
+use pallas_rt::Target;
+use pallas_rt::launch::launch_parts;
 use pallas_rt::prelude::*;
-use pallas_rt::{Target, launch_parts};
 
 /// Most keys of a block, of which programs take all at once, and most elements of them: they stay in a core's second level
 /// cache.

@@ -75,11 +75,6 @@ fn block(x: &Array) -> usize {
     shared(x.len(), block)
 }
 
-#[track_caller]
-fn flat(x: &Array) -> Result<Array> {
-    x.reshape(&[x.shape().iter().product()])
-}
-
 /// The operands have one shape.
 #[track_caller]
 fn alike(operands: &[(&str, &Array)]) -> Result<()> {
@@ -108,8 +103,8 @@ pub fn gated(gate: &Array, up: &Array, by: Gate) -> Result<Array> {
     alike(&[("gate", gate), ("up", up)])?;
     let (call, [gate, up]) = Differentiable::begin([gate, up])?;
     let gelu = by == Gate::Gelu;
-    let out = floats!("gated", gate.dtype(), E => gated_blocks::<E>(&flat(&gate)?, &flat(&up)?, gelu, block(&gate)))?;
-    let [out] = with_gradient!(call, [out.reshape(gate.shape())?], &[&gate, &up], |[gate, up], [dy]| {
+    let out = floats!("gated", gate.dtype(), E => gated_blocks::<E>(&gate.reshape(&[-1]), &up.reshape(&[-1]), gelu, block(&gate)))?;
+    let [out] = with_gradient!(call, [out.reshape(gate.shape())], &[&gate, &up], |[gate, up], [dy]| {
         <[Array; 2]>::from(gated_backward(gate, up, &dy, by)?)
     });
     Ok(out)
@@ -134,7 +129,7 @@ pub fn gated_backward(gate: &Array, up: &Array, dy: &Array, by: Gate) -> Result<
     alike(&[("gate", gate), ("up", up), ("dy", dy)])?;
     let gelu = by == Gate::Gelu;
     let (dgate, dup) = floats!("gated_backward", gate.dtype(), E => {
-        gated_backward_blocks::<E>(&flat(gate)?, &flat(up)?, &flat(dy)?, gelu, block(gate))
+        gated_backward_blocks::<E>(&gate.reshape(&[-1]), &up.reshape(&[-1]), &dy.reshape(&[-1]), gelu, block(gate))
     })?;
-    Ok((dgate.reshape(gate.shape())?, dup.reshape(gate.shape())?))
+    Ok((dgate.reshape(gate.shape()), dup.reshape(gate.shape())))
 }

@@ -187,7 +187,7 @@ macro_rules! product {
             (true, true) => matmul_tt_blocks::<$E, $O>(&a, &b, epilogue, bm, bn, bk),
         }?;
         match ($a.rank(), out.shape()) {
-            (2, &[_, m, n]) => out.reshape(&[m, n]),
+            (2, &[_, m, n]) => Ok(out.reshape(&[m, n])),
             _ => Ok(out),
         }
     }};
@@ -197,7 +197,7 @@ macro_rules! product {
 #[track_caller]
 fn batched(x: &Array) -> Result<Array> {
     match *x.shape() {
-        [m, n] => x.reshape(&[1, m, n]),
+        [m, n] => Ok(x.reshape(&[1, m, n])),
         _ => Ok(x.clone()),
     }
 }

@@ -120,14 +120,14 @@ pub fn layer_norm(x: &Array, gamma: &Array, beta: &Array, epsilon: f32) -> Resul
         layer_norm_whole_rows::<E>(&flat, &gamma, &beta, epsilon, br)
     } else {
         let [br, bc] = blocks_of_long_rows(&flat);
-        let zero = x.client().zeros(DType::F32, &[flat.shape()[0], 1])?;
+        let zero = x.client().zeros(&[flat.shape()[0], 1], DType::F32)?;
         let mean = row_moment::<E>(&flat, &zero, 1, br, bc)?;
         let variance = row_moment::<E>(&flat, &mean, 2, br, bc)?;
         normalise::<E>(&flat, &mean, &variance, &gamma, &beta, epsilon, br, bc)
     })?;
-    let [out] = with_gradient!(call, [out.reshape(x.shape())?], &[&x, &scale], |[x, scale], [dy]| {
+    let [out] = with_gradient!(call, [out.reshape(x.shape())], &[&x, &scale], |[x, scale], [dy]| {
         let (dx, dgamma, dbeta) = layer_norm_backward(x, scale, &dy, epsilon)?;
-        [dx, dgamma.reshape(scale.shape())?, dbeta.reshape(shift.shape())?]
+        [dx, dgamma.reshape(scale.shape()), dbeta.reshape(shift.shape())]
     });
     Ok(out)
 }
@@ -161,14 +161,14 @@ pub fn rms_norm(x: &Array, gamma: &Array, epsilon: f32) -> Result<Array> {
         rms_norm_whole_rows::<E>(&flat, &gamma, epsilon, br)
     } else {
         let [br, bc] = blocks_of_long_rows(&flat);
-        let zero = x.client().zeros(DType::F32, &[flat.shape()[0], 1])?;
-        let beta = x.client().zeros(x.dtype(), &[1, n])?;
+        let zero = x.client().zeros(&[flat.shape()[0], 1], DType::F32)?;
+        let beta = x.client().zeros(&[1, n], x.dtype())?;
         let square = row_moment::<E>(&flat, &zero, 2, br, bc)?;
         normalise::<E>(&flat, &zero, &square, &gamma, &beta, epsilon, br, bc)
     })?;
-    let [out] = with_gradient!(call, [out.reshape(x.shape())?], &[&x, &scale], |[x, scale], [dy]| {
+    let [out] = with_gradient!(call, [out.reshape(x.shape())], &[&x, &scale], |[x, scale], [dy]| {
         let (dx, dgamma) = rms_norm_backward(x, scale, &dy, epsilon)?;
-        [dx, dgamma.reshape(scale.shape())?]
+        [dx, dgamma.reshape(scale.shape())]
     });
     Ok(out)
 }

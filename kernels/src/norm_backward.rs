@@ -231,7 +231,7 @@ fn either(x: &Array, gamma: &Array, dy: &Array, epsilon: f32, centre: bool) -> R
             norm_backward_whole_rows::<E>(&flat, &gamma, &dy, epsilon, centre, br)?
         } else {
             let [br, bc] = blocks_of_long_rows(&flat);
-            let zero = x.client().zeros(DType::F32, &[flat.shape()[0], 1])?;
+            let zero = x.client().zeros(&[flat.shape()[0], 1], DType::F32)?;
             let mean = if centre { row_moment::<E>(&flat, &zero, 1, br, bc)? } else { zero.clone() };
             let variance = row_moment::<E>(&flat, &mean, 2, br, bc)?;
             let (level, along) =
@@ -252,7 +252,7 @@ fn either(x: &Array, gamma: &Array, dy: &Array, epsilon: f32, centre: bool) -> R
 #[inline]
 fn gradients(x: &Array, dx: Array, (dgamma, dbeta): (Array, Array)) -> Result<(Array, Array, Array)> {
     let n = dx.shape()[1];
-    Ok((dx.reshape(x.shape())?, dgamma.reshape(&[n])?, dbeta.reshape(&[n])?))
+    Ok((dx.reshape(x.shape()), dgamma.reshape(&[n]), dbeta.reshape(&[n])))
 }
 
 /// Gradients of layer norm by x, gamma and beta; f32, f16 or bf16, computed in f32.

@@ -307,11 +307,11 @@ impl Batch {
             return wrong(format!("queries of {} need a cache of {0} or i8, not of {}", q.dtype(), cache.k.dtype()));
         }
         let scale = scale(options.scale, d)?;
-        let stacked = q.reshape(&[self.queries, key_heads, group, d])?;
+        let stacked = q.reshape(&[self.queries, key_heads, group, d]);
         let (quantised, windowed) = (cache.scales.is_some(), self.window.is_some());
         let window = i32::try_from(self.window.unwrap_or(0)).unwrap_or(i32::MAX);
         // Not looked at without scales.
-        let none = q.client().zeros(DType::F32, &[1, 1, self.sizes[2]])?;
+        let none = q.client().zeros(&[1, 1, self.sizes[2]], DType::F32)?;
         let [k_scales, v_scales] = cache.scales.as_ref().map_or([&none, &none], |s| s.each_ref());
         let parts = self.parts.as_ref().map_or(self.queries, |p| p.1);
         let (k, v) = (&cache.k, &cache.v);
@@ -345,11 +345,11 @@ impl Batch {
                         (table(q.client(), &rows, &[self.queries, 3])?, 1)
                     }
                 };
-                let (out, lse) = (out.reshape(&[parts, heads, d])?, lse.reshape(&[parts, heads])?);
+                let (out, lse) = (out.reshape(&[parts, heads, d]), lse.reshape(&[parts, heads]));
                 combine_splits::<E>(&rows, &out, &lse, most)
             }
         })?;
-        Ok((out.reshape(q.shape())?, lse.reshape(&[self.queries, heads])?))
+        Ok((out.reshape(q.shape()), lse.reshape(&[self.queries, heads])))
     }
 }
 

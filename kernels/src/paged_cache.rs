@@ -60,12 +60,12 @@ impl PagedCache {
         let scales = match dtype {
             DType::F32 | DType::F16 | DType::Bf16 => None,
             DType::I8 => {
-                let zeros = || client.zeros(DType::F32, &shape[..3]);
+                let zeros = || client.zeros(&shape[..3], DType::F32);
                 Some([zeros()?, zeros()?])
             }
             other => return wrong(format!("a cache holds f32, f16, bf16 or i8, not {other}")),
         };
-        Ok(PagedCache { k: client.zeros(dtype, &shape)?, v: client.zeros(dtype, &shape)?, scales })
+        Ok(PagedCache { k: client.zeros(&shape, dtype)?, v: client.zeros(&shape, dtype)?, scales })
     }
 
     /// Pages, heads of keys, page size, head dimension.
@@ -119,7 +119,7 @@ impl PagedCache {
         };
         // Held by the launch alone, memory is written in place.
         let take = |x: &mut Array| -> Result<Array> {
-            let none = k.client().zeros(x.dtype(), &[0])?;
+            let none = k.client().zeros(&[0], x.dtype())?;
             Ok(std::mem::replace(x, none))
         };
         match &mut self.scales {

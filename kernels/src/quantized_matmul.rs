@@ -285,5 +285,5 @@ pub fn quantized_matmul(x: &Array, w: &Quantized) -> Result<Array> {
         Some(z) => matmul_int4_blocks::<E>(&flat, &w.values, &w.scales, z, bm, bn, bk, bk / 2, gb, p),
     })?;
     let n = out.shape()[1];
-    out.reshape(&[&x.shape()[..x.rank() - 1], &[n]].concat())
+    Ok(out.reshape(&[&x.shape()[..x.rank() - 1], &[n]].concat()))
 }

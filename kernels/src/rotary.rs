@@ -86,7 +86,7 @@ fn turn(x: &Array, cos: &Array, sin: &Array, pairs: Pairs, inverse: bool) -> Res
     {
         return Ok(y);
     }
-    let flat = x.reshape(&[outer.iter().product(), *s, *d])?;
+    let flat = x.reshape(&[outer.iter().product(), *s, *d]);
     let neighbours = pairs == Pairs::Neighbours;
     // Both halves of the heads and of the result, both tables, and the result.
     let need = |rows: usize| Need::live_elements(6 * rows * d);
@@ -96,7 +96,7 @@ fn turn(x: &Array, cos: &Array, sin: &Array, pairs: Pairs, inverse: bool) -> Res
     // Where the number of cores is known, a program turns several heads of few positions.
     let heads = if target.cores.is_some() { many_rows(target, flat.shape()[0], rows * d, 1) } else { 1 };
     let out = floats!("rotary", x.dtype(), E => rotary_blocks::<E>(&flat, cos, sin, neighbours, inverse, heads, rows))?;
-    out.reshape(x.shape())
+    Ok(out.reshape(x.shape()))
 }
 
 /// Turns `x` `[.., positions, d]` by tables `[positions, d / 2]` of f32; f32, f16 or bf16, computed in f32.

@@ -3,7 +3,7 @@ use crate::blocks::{Choice, Need, choose, many_rows, shared};
 use crate::dispatch::floats;
 use crate::element::Floating;
 use crate::wrong::wrong;
-use pallas_rt::launch_parts;
+use pallas_rt::launch::launch_parts;
 use pallas_rt::prelude::*;
 
 /// `[.., n]` as `[rows, n]`.
@@ -14,7 +14,7 @@ use pallas_rt::prelude::*;
 pub(crate) fn rows(x: &Array) -> Result<Array> {
     match x.shape().split_last() {
         None => wrong("a row operation needs an array of at least one dimension".into()),
-        Some((&n, outer)) => x.reshape(&[outer.iter().product(), n]),
+        Some((&n, outer)) => Ok(x.reshape(&[outer.iter().product(), n])),
     }
 }
 
@@ -27,7 +27,7 @@ pub(crate) fn parameter(name: &str, x: &Array, n: usize) -> Result<Array> {
     if x.shape() != [n] {
         return wrong(format!("`{name}` has shape {:?}, rows have {n} elements", x.shape()));
     }
-    x.reshape(&[1, n])
+    Ok(x.reshape(&[1, n]))
 }
 
 /// Sums of f32 as the operands' type.

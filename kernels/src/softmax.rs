@@ -84,7 +84,7 @@ fn either(x: &Array, log: bool) -> Result<Array> {
         let (max, sum) = softmax_statistics::<E>(&flat, br, bc)?;
         softmax_apply::<E>(&flat, &max, &sum, log, br, bc)
     })?;
-    out.reshape(x.shape())
+    Ok(out.reshape(x.shape()))
 }
 
 /// Softmax over the last axis; f32, f16 or bf16, computed in f32.

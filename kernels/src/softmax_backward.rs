@@ -80,7 +80,7 @@ fn either(y: &Array, dy: &Array, log: bool) -> Result<Array> {
         let sum = softmax_backward_sums::<E>(&y2, &dy2, log, br, bc)?;
         softmax_backward_apply::<E>(&y2, &dy2, &sum, log, br, bc)
     })?;
-    dx.reshape(y.shape())
+    Ok(dx.reshape(y.shape()))
 }
 
 /// The gradient by x of `softmax(x)`, from its result and the gradient by that; f32, f16 or bf16, computed in f32.

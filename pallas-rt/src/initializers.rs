@@ -243,7 +243,7 @@ impl Initializer {
                 let around = |&n: &usize| (n.saturating_sub(1) / 2, n / 2);
                 let widths: Vec<(usize, usize)> = places.iter().map(around).chain([(0, 0); 2]).collect();
                 let ones = vec![1; places.len()];
-                middle.reshape(&[&ones[..], matrix].concat())?.pad(&widths, 0)
+                middle.reshape(&[&ones[..], matrix].concat()).pad(&widths, 0)
             }
         })
     }
@@ -289,7 +289,7 @@ fn orthogonal_of(key: Key, shape: &[usize], dtype: DType, column_axis: isize, at
     let columns = shape[axis];
     let others = [&shape[..axis], &shape[axis + 1..]].concat();
     let matrix = random::orthogonal(key, others.iter().product(), columns, &[], dtype);
-    Ok(matrix.reshape(&[&others[..], &[columns]].concat())?.moveaxis(-1, axis as isize))
+    Ok(matrix.reshape(&[&others[..], &[columns]].concat()).moveaxis(-1, axis as isize))
 }
 
 fn wrong(at: Loc, message: String, help: &str) -> Error {

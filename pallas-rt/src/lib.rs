@@ -57,7 +57,8 @@
 //! | [`spmd`], [`collective`] | exchanges between devices: as functions, and their engines |
 //! | [`distributed`] | meshes over several processes |
 //!
-//! [`jit`], [`grad`], [`vmap`] and the other transformations are here at the root. Kernels that are ready to call (attention,
+//! [`jit`], [`grad`], [`vmap`] and the other transformations are here at the root, with what programs write every day; types of
+//! results and options are in modules by subject. Kernels that are ready to call (attention,
 //! products, norms, losses) are the crate `pallas-kernels`.
 #![warn(clippy::print_stdout)]
 #![cfg_attr(not(feature = "graph"), allow(dead_code, unused_imports, reason = "traced arrays use the rest"))]
@@ -101,50 +102,22 @@ pub mod timeline {
 mod tests;
 pub mod tree;
 
-pub use array::{Array, Client};
+pub use array::{Array, Client, Extent};
 pub use exec::Cost;
 #[cfg(feature = "graph")]
 pub use jit::{
-    Arg, Argnums, AssociativeScan, Audit, AuditDifference, AuditOptions, AuditedConstraint, AuditedMesh,
-    AuditedParameter, AxisTraffic, BatchAxes, BoundedSize, CollectiveBudget, CollectiveCount, CollectiveUse,
-    ExchangeTotal, Exported, ExportedFunction, Finding, FindingKind, First, Function, JitDisabled, Jvp, LinearMap,
-    Lowered, MemoryAnalysis, MeshComparison, Miss, MissReason, Obstacle, Outcome as Traceable, PatternUse,
-    PlannedExchange, Policy, Provenance, ProvenanceStep, Scan, Severity, ShardedValue, Shardings, Source, StepPlan,
-    VmapMethod, WhyNot, associative_scan, audit, checkpoint, checkpoint_name, checkpoint_with, clear_sharding, cond,
-    custom_jvp, custom_root, custom_root_aux, custom_vjp, custom_vmap, disable_jit, eval_shape, fori_loop, grad,
-    grad_by, hessian, hessian_by, hessian_trees, in_out_shardings, jacfwd, jacfwd_by, jacfwd_trees, jacrev, jacrev_by,
-    jacrev_trees, jit, jit_bounded, jit_donating, jit_misses, jvp, linear_transpose, linearize, lower, make_jaxpr,
-    mark_sharding, partitioned, pmap, propagation_barrier, pure_callback, pure_callback_with, scan, shard_alike,
-    shard_as, shard_map, shard_map_axes, switch, value_and_grad, value_and_grad_aux, value_and_grad_by, vjp, vmap,
-    vmap_axes, vmap_axes_named, vmap_named, while_loop, with_sharding_constraint,
+    Arg, AssociativeScan, BatchAxes, BoundedSize, Policy, PureCallback, Scan, VmapMethod, associative_scan, audit,
+    checkpoint, checkpoint_name, clear_sharding, cond, custom_jvp, custom_root, custom_vjp, custom_vmap, disable_jit,
+    eval_shape, fori_loop, grad, hessian, in_out_shardings, jacfwd, jacrev, jit, jit_misses, jvp, linear_transpose,
+    linearize, lower, make_jaxpr, mark_sharding, partitioned, pmap, propagation_barrier, pure_callback, scan,
+    shard_alike, shard_as, shard_map, switch, value_and_grad, vjp, vmap, while_loop, with_sharding_constraint,
 };
 pub use lang::threefry;
-pub use launch::tune::{Candidate, Outcome, Tuning};
-pub use launch::{
-    Backward, Checked, Differentiable, Ended, Explained, Explanation, Results, calls_run, check, cost, explain, into,
-    launch_parts, may_gather, on,
-};
+pub use launch::{Differentiable, check, cost, explain, into, on};
 pub use nans::{NansDebugged, debug_nans};
 #[cfg(feature = "graph")]
-pub use ops::{Axes, Operand, accumulate, keep, promote_types, select};
-pub use pallas_codegen::interp::Loads;
-/// ```
-/// use pallas_rt::prelude::*;
-///
-/// #[kernel(grid = (2))]
-/// fn firsts(#[block([N] => [4], |i| (i,))] x: In<f32>, #[block([M] => [1], |i| (i,))] out: Out<f32>, #[dim] M: usize) {
-///     out.store(x.at(ds(0, 1)).load());
-/// }
-/// let x = Client::interpreter().full(&[8], 1.0f32)?;
-/// let (y, loads) = pallas_rt::loads(|| firsts(&x, 2));
-/// assert_eq!(y?.to_vec::<f32>()?, [1.0, 1.0]);
-/// assert_eq!(loads[&("firsts".into(), "x".into())], 2);
-/// # Ok::<(), Error>(())
-/// ```
-pub use pallas_codegen::interp::loads;
-pub use pallas_codegen::target::{Budget, Matrices, Profile, Target};
-#[cfg(feature = "wgsl")]
-pub use pallas_codegen::wgsl::{Counts, Iterations, PipelinedOperand, PlacedTile, Placement, Reach, Shader};
+pub use ops::keep;
+pub use pallas_codegen::target::Target;
 pub use pallas_device::disk::{DiskCache, disk_cache, set_disk_cache};
 pub use pallas_device::error::{CollectiveError, Error, KernelError, OperationError, Result};
 pub use pallas_device::{
@@ -161,7 +134,7 @@ pub use pallas_ir as ir;
 #[doc = include_str!("../../README.md")]
 pub struct Readme;
 
-/// Everything that kernels are written with.
+/// Everything that kernels are written with. Functions of arrays have [`array_prelude`]; a file may import both.
 pub mod prelude {
     pub use crate::lang::make::{
         cdiv, concat, debug_assert, debug_print, dot, dot_general, full, iota, maximum, minimum, num_programs,
@@ -174,6 +147,128 @@ pub mod prelude {
     pub use half::{bf16, f16};
     pub use pallas_ir::dtype::{Float, Int, Number, Real};
     pub use pallas_ir::{DType, Elem};
+}
+
+/// Everything that functions of arrays are written with.
+///
+/// No word in it hides one of [`prelude`], so a file may import both. Words that kernels have too, such as `select`, `zeros` and
+/// `full`, are those of [`ops`] for arrays:
+///
+/// ```
+/// use pallas_rt::array_prelude::*;
+/// use pallas_rt::prelude::*;
+///
+/// /// The rows' sums of what is at least `least`; `select`, `zeros`, `full`, `maximum` and `dot` are those of tiles here.
+/// #[kernel(grid = (1))]
+/// fn sums(
+///     #[block([2, 2] => [2, 2], |_| (0, 0))] x: In<f32>,
+///     #[block([2, 2] => [2, 2], |_| (0, 0))] out: Out<f32>,
+///     least: f32,
+/// ) {
+///     let x = x.load();
+///     let kept = select(x >= least, x, zeros::<f32>([2, 2]));
+///     out.store(maximum(dot(kept, full::<f32>([2, 2], 1.0)), 0.0));
+/// }
+/// let f = jit(|x: &Array| {
+///     let y = sums(x, 2.0)?;
+///     Ok::<_, Error>(ops::select(&y.gt(3.0), ops::zeros(&[2, 2], DType::F32), y))
+/// });
+/// let x = Array::from_slice(&[1.0f32, 2.0, 3.0, 4.0], &[2, 2])?;
+/// assert_eq!(f(&x)?.to_vec::<f32>()?, [2.0, 2.0, 0.0, 0.0]);
+/// # Ok::<(), Error>(())
+/// ```
+#[cfg(feature = "graph")]
+pub mod array_prelude {
+    pub use crate::tree::Tree;
+    pub use crate::{Arg, Array, Client, Error, Result, Tree};
+    pub use crate::{cond, fori_loop, grad, jit, keep, scan, value_and_grad, vmap, while_loop};
+    pub use crate::{ops, random};
+    pub use half::{bf16, f16};
+    pub use pallas_ir::{DType, Elem};
+}
+
+/// Audits of functions on meshes: findings, and the exchanges that were counted. [`audit()`] makes one.
+#[cfg(feature = "graph")]
+pub mod audit {
+    pub use crate::jit::{
+        Audit, AuditDifference, AuditOptions, AuditedConstraint, AuditedMesh, AuditedParameter, CollectiveBudget,
+        CollectiveCount, CollectiveUse, ExchangeTotal, Finding, FindingKind, PatternUse, Severity, Source,
+    };
+}
+
+/// Decisions of the compiler about a function: shardings and their provenance, exchanges, time and memory.
+#[cfg(feature = "graph")]
+pub mod plan {
+    pub use crate::jit::{
+        AxisTraffic, MemoryAnalysis, MeshComparison, Obstacle, PlannedExchange, Provenance, ProvenanceStep,
+        ShardedValue, Shardings, StepPlan, WhyNot,
+    };
+}
+
+/// Shaders of kernels: the text, where tiles are placed, and how memory is accessed; budgets and profiles of devices.
+pub mod shader {
+    pub use pallas_codegen::target::{Budget, Matrices, Profile};
+    #[cfg(feature = "wgsl")]
+    pub use pallas_codegen::wgsl::{Counts, Iterations, PipelinedOperand, PlacedTile, Placement, Reach, Shader};
+}
+
+/// Measurements that choose block sizes.
+pub mod tune {
+    pub use crate::launch::tune::{Candidate, Outcome, Tuning};
+}
+
+/// Loads that the strict interpreter counts.
+pub mod interpreter {
+    pub use pallas_codegen::interp::Loads;
+    /// ```
+    /// use pallas_rt::prelude::*;
+    ///
+    /// #[kernel(grid = (2))]
+    /// fn firsts(
+    ///     #[block([N] => [4], |i| (i,))] x: In<f32>,
+    ///     #[block([M] => [1], |i| (i,))] out: Out<f32>,
+    ///     #[dim] M: usize,
+    /// ) {
+    ///     out.store(x.at(ds(0, 1)).load());
+    /// }
+    /// let x = Client::interpreter().full(&[8], 1.0f32)?;
+    /// let (y, loads) = pallas_rt::interpreter::loads(|| firsts(&x, 2));
+    /// assert_eq!(y?.to_vec::<f32>()?, [1.0, 1.0]);
+    /// assert_eq!(loads[&("firsts".into(), "x".into())], 2);
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub use pallas_codegen::interp::loads;
+}
+
+/// Form of all transformations: a function goes in, something callable comes out, and options are methods of that.
+///
+/// ```
+/// use pallas_rt::{Arg, Array, grad, jit, vmap};
+/// let f = |x: &Array, w: &Array| (x * w).sum(..);
+/// let x = Array::from_slice(&[1.0f32, 2.0, 3.0, 4.0], &[2, 2])?;
+/// let w = Array::from_slice(&[5.0f32, 6.0], &[2])?;
+/// let slopes = vmap(grad(f).argnums(Arg::<1>)).in_axes([Some(0), None]);
+/// assert_eq!(jit(slopes)(&x, &w)?.to_vec::<f32>()?, [1.0, 2.0, 3.0, 4.0]);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+///
+/// - The function comes first. An argument without a useful default follows it, as in `shard_map(f, &mesh, in_specs, out_specs)`,
+///   so that rustc reports one that is missing. Whatever has a default is a method with JAX's name, and methods combine in any order.
+/// - [`Transformed`] is called like a function and is the [`Function`] that the next transformation takes. Stable Rust does not let a
+///   struct implement `Fn`, but a call dereferences what it calls; so `Transformed` dereferences to a boxed closure, which is made at
+///   the first call, and plain forms cost users no word. Where an `impl Fn` or one type for several functions is asked for,
+///   [`Transformed::into_fn`] gives the boxed closure.
+/// - Facts that types state are no options: a function that returns `(Array, Aux)` has auxiliary results (`has_aux` in JAX), and
+///   [`grad`](crate::grad()) takes it as it is.
+/// - Operations that run at once have their options in a struct with their name that runs them: `Scan::new().reverse(true).run(..)`,
+///   likewise [`AssociativeScan`](crate::AssociativeScan) and [`PureCallback`](crate::PureCallback).
+#[cfg(feature = "graph")]
+pub mod transform {
+    pub use crate::jit::{
+        Argnums, Checkpoint, Exported, ExportedFunction, Function, Grad, Jacobian, JacobianArgnums, Jit, JitDisabled,
+        Jvp, LinearMap, Loss, Lowered, Miss, MissReason, Outcome as Traceable, ShardMap, Solution, Transformation,
+        Transformed, ValueAndGrad, Vmap,
+    };
 }
 
 /// Names that expansions of `#[kernel]` use. Not part of the public interface.

@@ -1,5 +1,5 @@
 //! Collectives: what the devices of a mesh exchange inside of [`shard_map`](crate::shard_map), and the examples of a batch
-//! inside of [`vmap_named`](crate::vmap_named).
+//! inside of a [`vmap`](crate::vmap()) with an [`axis_name`](crate::transform::Transformed::axis_name).
 //!
 //! Each function names one axis of the mesh or several of them, `"data"` or `["data", "model"]`; the devices that differ
 //! along these axes alone are a *group*, in which a device has its number, [`axis_index`], the last axis fastest. The

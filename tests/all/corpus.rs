@@ -3,8 +3,8 @@
 //! `UPDATE_EXPECT=1 cargo test -p pallas --no-default-features --test all corpus` regenerates them. Older texts are
 //! also valid, so it is not necessary after every change of a kernel.
 use crate::shaders::{GROUPS, shipped};
-use pallas_rt::Explanation;
 use pallas_rt::ir::{Kernel, verify};
+use pallas_rt::launch::Explanation;
 use pallas_rt::prelude::*;
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -3,10 +3,10 @@
 use crate::support::{doubles, epsilon};
 use crate::validate::validate;
 use pallas_rt::__tests::HEADER_WORDS;
-use pallas_rt::Explanation;
-use pallas_rt::Shader;
 use pallas_rt::ir::{Kernel, OperandKind};
+use pallas_rt::launch::Explanation;
 use pallas_rt::prelude::*;
+use pallas_rt::shader::Shader;
 use pallas_rt::wgpu::{self, util::DeviceExt};
 use std::collections::BTreeMap;
 

@@ -6,8 +6,10 @@ use pallas_kernels::element::Floating;
 use pallas_kernels::flash_attention::{Causal, Options, flash_attention_blocks};
 use pallas_kernels::matmul::matmul_blocks;
 use pallas_rt::__tests::audit;
+use pallas_rt::Target;
+use pallas_rt::launch::Explanation;
 use pallas_rt::prelude::*;
-use pallas_rt::{Explanation, Matrices, Shader, Target};
+use pallas_rt::shader::{Matrices, Shader};
 
 /// A device with matrices of these sizes.
 fn with(half: Option<u32>, float: Option<u32>) -> Target {
@@ -149,7 +151,7 @@ fn narrow_attention<E: Floating, const BQ: usize, const BK: usize>(
 #[test]
 fn attention_by_matrices_is_valid_and_keeps_its_sums_in_registers() {
     fn check<E: Floating, const BQ: usize, const BK: usize>(target: &Target, d: usize) {
-        let x = Client::cpu().zeros(E::DTYPE, &[1, 1, 256, d]).expect("it fits");
+        let x = Client::cpu().zeros(&[1, 1, 256, d], E::DTYPE).expect("it fits");
         let o = Options { causal: Causal::FromStart, ..Options::default() }.operands(&x, &x).expect("they fit");
         let kernel = &explain(|| narrow_attention::<E, BQ, BK>([&x; 3], &o)).expect("it is explained").kernels[0];
         let (shader, found) = audit(&kernel.lowered, kernel.sequential, target, 0).expect("it has a shader");
@@ -174,7 +176,7 @@ fn attention_by_matrices_is_valid_and_keeps_its_sums_in_registers() {
 /// Products of fragments and barriers of a step, words of workgroup memory a multiply-add takes.
 #[test]
 fn a_matrix_product_takes_few_words_and_barriers() {
-    let zeros = |dtype| Client::cpu().zeros(dtype, &[1, 256, 256]).expect("it fits");
+    let zeros = |dtype| Client::cpu().zeros(&[1, 256, 256], dtype).expect("it fits");
     let check = |x: &Array,
                  call: &dyn Fn(&Array) -> Result<Array>,
                  (target, multiples): (&Target, u64),
@@ -203,7 +205,7 @@ fn a_matrix_product_takes_few_words_and_barriers() {
 
 #[test]
 fn without_matrices_the_shader_is_that_of_a_gpu() {
-    let zeros = |dtype| Client::cpu().zeros(dtype, &[1, 40, 40]).expect("it fits");
+    let zeros = |dtype| Client::cpu().zeros(&[1, 40, 40], dtype).expect("it fits");
     let check = |target: Target, f: &dyn Fn() -> Result<Array>| {
         let (_, coop) = shader(&target, 0, f);
         let (_, plain) = shader(&Target { matrices: None, ..target }, 0, f);

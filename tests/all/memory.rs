@@ -35,30 +35,29 @@ fn floats(x: &Array) -> Vec<f32> {
 #[test]
 fn outputs_keep_their_memory() {
     for client in clients() {
-        let (x, mut y) = (numbers(&client, 21), client.zeros(DType::F32, &[21]).expect("it fits"));
+        let (x, mut y) = (numbers(&client, 21), client.zeros(&[21], DType::F32).expect("it fits"));
         let before = place(&y);
         for _ in 0..3 {
             into([&mut y], || doubled(&x)).expect("it fits");
         }
         assert_eq!(floats(&y), floats(&doubled(&x).expect("it runs")), "{client:?}");
         assert_eq!(place(&y), before);
-        let mut r = client.zeros(DType::I32, &[21]).expect("it fits");
+        let mut r = client.zeros(&[21], DType::I32).expect("it fits");
         into([&mut y, &mut r], || split(&x)).expect("two outputs");
         let want: Vec<i32> = (0..21).map(|i| (f64::from(i) * 0.75) as i32).collect();
         assert_eq!(r.to_vec::<i32>(), Ok(want.clone()));
         assert_eq!(floats(&y), want.iter().map(|&i| i as f32).collect::<Vec<_>>());
         // A launch without programs writes the `empty` value; functions around kernels reshape; some call several.
-        let (nothing, mut none) = (numbers(&client, 0), client.zeros(DType::F32, &[0]).expect("it fits"));
+        let (nothing, mut none) = (numbers(&client, 0), client.zeros(&[0], DType::F32).expect("it fits"));
         into([&mut none], || doubled(&nothing)).expect("no elements");
-        let (a, mut c) =
-            (numbers(&client, 4).reshape(&[2, 2]).expect("2x2"), client.full(&[2, 2], 9.0f32).expect("2x2"));
+        let (a, mut c) = (numbers(&client, 4).reshape(&[2, 2]), client.full(&[2, 2], 9.0f32).expect("2x2"));
         let before = place(&c);
         into([&mut c], || matmul(&a, &a)).expect("it fits");
         assert_eq!((floats(&c), place(&c)), (floats(&matmul(&a, &a).expect("it runs")), before));
     }
     let cpu = Client::cpu();
-    let (x, g) = (numbers(&cpu, 10_000).reshape(&[2, 5000]).expect("two rows"), numbers(&cpu, 5000));
-    let mut y = cpu.zeros(DType::F32, &[2, 5000]).expect("it fits");
+    let (x, g) = (numbers(&cpu, 10_000).reshape(&[2, 5000]), numbers(&cpu, 5000));
+    let mut y = cpu.zeros(&[2, 5000], DType::F32).expect("it fits");
     into([&mut y], || softmax::softmax(&x)).expect("two kernels, one after the other");
     assert_eq!(floats(&y), floats(&softmax::softmax(&x).expect("it runs")));
     into([&mut y], || layer_norm(&x, &g, &g, 1e-5)).expect("three kernels");
@@ -69,7 +68,7 @@ fn outputs_keep_their_memory() {
 fn a_step_into_its_output_allocates_nothing() {
     for client in [Some(Client::cpu()), gpu()].into_iter().flatten() {
         let client = client.isolated().expect("the device is there");
-        let (x, mut y) = (numbers(&client, 1000), client.zeros(DType::F32, &[1000]).expect("it fits"));
+        let (x, mut y) = (numbers(&client, 1000), client.zeros(&[1000], DType::F32).expect("it fits"));
         doubled(&x).expect("the first launch may allocate scratch").block_until_ready().expect("it is done");
         let arrays = client.memory().in_use;
         into([&mut y], || doubled(&x)).expect("it fits");
@@ -87,7 +86,7 @@ fn a_step_into_its_output_allocates_nothing() {
 fn outputs_that_do_not_fit_are_refused() {
     for client in clients() {
         let x = numbers(&client, 6);
-        let zeros = |dtype, shape: &[usize]| client.zeros(dtype, shape).expect("it fits");
+        let zeros = |dtype, shape: &[usize]| client.zeros(shape, dtype).expect("it fits");
         let refused = |mut y: Array, words: &str| {
             let e = into([&mut y], || doubled(&x)).expect_err(words);
             assert!(e.code() == "output" && e.to_string().contains(words), "{e}");
@@ -103,7 +102,7 @@ fn outputs_that_do_not_fit_are_refused() {
         let e = into([&mut zeros(DType::F32, &[6]), &mut zeros(DType::F32, &[6])], || doubled(&x)).expect_err("two");
         assert!(e.to_string().contains("2 outputs for 1 results"), "{e}");
         let elsewhere = client.isolated().expect("the device is there");
-        let mut y = elsewhere.zeros(DType::F32, &[6]).expect("it fits");
+        let mut y = elsewhere.zeros(&[6], DType::F32).expect("it fits");
         let e = into([&mut y], || doubled(&x)).expect_err("two clients");
         let expected = format!("output 0 lives on {}, the call runs on {}", y.client().why(), x.client().why());
         assert!(e.code() == "foreign-client" && e.to_string().starts_with(&expected), "{e}");
@@ -121,7 +120,7 @@ fn outputs_that_do_not_fit_are_refused() {
 #[test]
 fn looking_at_a_call_writes_nothing() {
     let cpu = Client::cpu();
-    let (x, mut y) = (numbers(&cpu, 6), cpu.zeros(DType::F32, &[6]).expect("it fits"));
+    let (x, mut y) = (numbers(&cpu, 6), cpu.zeros(&[6], DType::F32).expect("it fits"));
     let found = explain(|| into([&mut y], || doubled(&x))).expect("it is explained");
     assert_eq!((found.kernels.len(), floats(&y)), (1, vec![0.0; 6]));
     let checked = check(|| into([&mut y], || doubled(&x))).expect("the executions agree");

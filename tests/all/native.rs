@@ -1,6 +1,6 @@
 //! Elementwise chains of shipped kernels run as machine code on the CPU, but for those that are listed.
 use crate::shaders::{FLOATS, GROUPS};
-use pallas_rt::Explanation;
+use pallas_rt::launch::Explanation;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 

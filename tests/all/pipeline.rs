@@ -1,7 +1,8 @@
 //! Operands fetched ahead of a sequential axis: the same results at every depth, and what `explain` says of it.
 use crate::support::{again, array, clients, close, gpu, values};
+use pallas_rt::Target;
 use pallas_rt::prelude::*;
-use pallas_rt::{Placement, Profile, Target};
+use pallas_rt::shader::{Placement, Profile};
 
 #[kernel(grid = (cdiv(M, BM), cdiv(N, BN), cdiv(K, BK)), semantics = (parallel, parallel, arbitrary))]
 fn product<const BM: usize, const BN: usize, const BK: usize, const A: usize, const B: usize>(
@@ -131,7 +132,7 @@ fn steps_fetched_ahead_as_on_a_graphics_card() {
 #[test]
 fn no_step_at_all_gives_the_empty_value() {
     for client in clients() {
-        let (a, b) = (client.zeros(DType::F32, &[20, 0]), client.zeros(DType::F32, &[0, 12]));
+        let (a, b) = (client.zeros(&[20, 0], DType::F32), client.zeros(&[0, 12], DType::F32));
         let (a, b) = (a.expect("no elements"), b.expect("no elements"));
         for out in [product::<16, 8, 8, 1, 1>(&a, &b), product::<16, 8, 8, 3, 2>(&a, &b)] {
             assert_eq!(out.and_then(|y| y.to_vec::<f32>()), Ok(vec![0.0; 240]), "{client:?}");
@@ -154,8 +155,8 @@ fn depths(placement: &Placement) -> Vec<(&str, Option<usize>, usize)> {
 fn explain_says_how_far_ahead_operands_are() {
     let client = Client::cpu();
     let (a, b) = (
-        client.zeros(DType::F32, &[256, 256]).expect("it fits"),
-        client.zeros(DType::F32, &[256, 256]).expect("it fits"),
+        client.zeros(&[256, 256], DType::F32).expect("it fits"),
+        client.zeros(&[256, 256], DType::F32).expect("it fits"),
     );
     let one = placed(16, Profile::Gpu, || product::<64, 64, 16, 1, 1>(&a, &b));
     let two = placed(16, Profile::Gpu, || product::<64, 64, 16, 2, 2>(&a, &b));
@@ -173,18 +174,18 @@ fn explain_says_how_far_ahead_operands_are() {
     assert_eq!(depths(&software), [("a", Some(3), 1), ("b", Some(3), 1)]);
     assert!(software.to_string().contains("more hides nothing on this kind of device"), "{software}");
     // By default, what only products read is one step ahead.
-    let x = client.zeros(DType::F32, &[1, 256, 256]).expect("it fits");
+    let x = client.zeros(&[1, 256, 256], DType::F32).expect("it fits");
     let usual =
         placed(16, Profile::Gpu, || pallas_kernels::matmul::matmul_blocks::<f32, f32>(&x, &x, |x| x, 64, 64, 16));
     assert_eq!(depths(&usual), [("a", None, 2), ("b", None, 2)]);
-    let total = placed(16, Profile::Gpu, || total(&client.zeros(DType::F32, &[64, 4])?));
+    let total = placed(16, Profile::Gpu, || total(&client.zeros(&[64, 4], DType::F32)?));
     assert_eq!(depths(&total), [("x", Some(3), 3)]);
 }
 
 #[test]
 fn fewer_steps_are_on_their_way_where_more_do_not_fit() {
     let client = Client::cpu();
-    let a = client.zeros(DType::F32, &[512, 512]).expect("it fits");
+    let a = client.zeros(&[512, 512], DType::F32).expect("it fits");
     let placement = placed(96, Profile::Gpu, || product::<128, 128, 64, 3, 3>(&a, &a));
     for operand in &placement.pipeline {
         assert!(operand.depth < 3 && operand.why == "deeper, its tiles do not fit", "{placement}");

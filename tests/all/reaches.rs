@@ -16,8 +16,9 @@ use pallas_kernels::splash_mask::{Mask, MaskInfo};
 use pallas_kernels::{
     cross_entropy, decode_attention, embedding, norm, norm_backward, softmax, softmax_backward, splash_attention,
 };
+use pallas_rt::launch::{Explained, Explanation};
 use pallas_rt::prelude::*;
-use pallas_rt::{Explained, Explanation, PlacedTile, Placement};
+use pallas_rt::shader::{PlacedTile, Placement};
 use std::collections::BTreeSet;
 
 /// A device and an element type, and what is done with each kernel.
@@ -35,13 +36,13 @@ impl Calls<'_> {
         kernels.iter().for_each(|kernel| (self.see)(kernel));
     }
     fn zeros(&self, shape: &[usize]) -> Array {
-        self.client.zeros(self.dtype, shape).expect("it fits")
+        self.client.zeros(shape, self.dtype).expect("it fits")
     }
     fn floats(&self, shape: &[usize]) -> Array {
-        self.client.zeros(DType::F32, shape).expect("it fits")
+        self.client.zeros(shape, DType::F32).expect("it fits")
     }
     fn numbers(&self, shape: &[usize]) -> Array {
-        self.client.zeros(DType::I32, shape).expect("it fits")
+        self.client.zeros(shape, DType::I32).expect("it fits")
     }
 
     fn all(&mut self) {
@@ -62,7 +63,7 @@ impl Calls<'_> {
             let (x, w) = (self.zeros(&[n, n]), self.zeros(&[n, n]));
             self.call(|| matmul_with(&x, &w, layout, |x| x));
             if self.dtype == DType::F32 {
-                let bytes = self.client.zeros(DType::I8, &[n, n]).expect("it fits");
+                let bytes = self.client.zeros(&[n, n], DType::I8).expect("it fits");
                 self.call(|| matmul_int8(&bytes, &bytes, layout));
             }
         }

@@ -260,7 +260,7 @@ mod on_a_gpu {
         assert_eq!(doubly(ones(&cpu, &[3])).and_then(|y| y.to_vec::<f32>()), Ok(vec![3.0; 3]));
         refused(
             &client,
-            client.zeros(DType::F64, &[3]),
+            client.zeros(&[3], DType::F64),
             "unsupported",
             &["element type f64", "32 bits", "Client::cpu()"],
         );
@@ -270,7 +270,7 @@ mod on_a_gpu {
     fn arrays_longer_than_a_binding() {
         let Some(client) = modest() else { return };
         let most = usize::try_from(client.target().max_binding_bytes).expect("128 MiB");
-        refused(&client, client.zeros(DType::U8, &[most + 1]), "limit", &["bytes in one array", "split the array"]);
+        refused(&client, client.zeros(&[most + 1], DType::U8), "limit", &["bytes in one array", "split the array"]);
     }
 }
 

@@ -18,8 +18,10 @@ use pallas_kernels::{
     cross_entropy, decode_attention, embedding, norm, norm_backward, softmax, softmax_backward, splash_attention,
 };
 use pallas_rt::__tests::{Audit, audit};
+use pallas_rt::Target;
+use pallas_rt::launch::Explanation;
 use pallas_rt::prelude::*;
-use pallas_rt::{Explanation, Matrices, Profile, Target};
+use pallas_rt::shader::{Matrices, Profile};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -151,7 +153,7 @@ fn call<R>(see: See<'_>, f: impl FnOnce() -> Result<R>) {
     see(&explain(f).expect("it is explained"));
 }
 fn zeros(dtype: DType, shape: &[usize]) -> Array {
-    Client::cpu().zeros(dtype, shape).expect("it fits")
+    Client::cpu().zeros(shape, dtype).expect("it fits")
 }
 
 fn products(see: See<'_>, dtype: DType) {

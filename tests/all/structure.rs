@@ -9,11 +9,12 @@ use pallas_kernels::flash_attention_backward::{block_sizes, flash_attention_back
 use pallas_kernels::{
     cross_entropy, flash_attention, matmul, norm, norm_backward, quantized_matmul, softmax, softmax_backward,
 };
+use pallas_rt::Target;
 use pallas_rt::prelude::*;
-use pallas_rt::{Counts, PlacedTile, Placement, Profile, Target};
+use pallas_rt::shader::{Counts, PlacedTile, Placement, Profile};
 
 fn zeros(dtype: DType, shape: &[usize]) -> Array {
-    Client::cpu().zeros(dtype, shape).expect("it fits")
+    Client::cpu().zeros(shape, dtype).expect("it fits")
 }
 
 /// The placements of the kernels that `f` calls on a GPU with so much workgroup memory: for arrays of any size, and for rows
@@ -60,7 +61,7 @@ fn turned(
 
 #[test]
 fn a_transposition_on_a_gpu_reads_and_writes_rows() {
-    let x = Client::cpu().zeros(DType::F32, &[64, 64]).expect("it fits");
+    let x = Client::cpu().zeros(&[64, 64], DType::F32).expect("it fits");
     for placement in placed(16, || turned(&x)) {
         assert_eq!(placement.barriers.len(), 1, "{placement}");
     }
@@ -229,8 +230,8 @@ fn gradients_of_flash_attention_on_a_gpu_share_workgroup_memory() {
     fn check<const OWN: usize, const PAST: usize>(kib: u64, head: usize) {
         let cpu = Client::cpu();
         assert_eq!(block_sizes(&gpu_target(kib), [64; 2], head), [OWN, PAST]);
-        let x = cpu.zeros(DType::F32, &[1, 1, 64, head]).expect("it fits");
-        let lse = cpu.zeros(DType::F32, &[1, 1, 64]).expect("it fits");
+        let x = cpu.zeros(&[1, 1, 64, head], DType::F32).expect("it fits");
+        let lse = cpu.zeros(&[1, 1, 64], DType::F32).expect("it fits");
         let options = Options { causal: Causal::FromStart, ..Options::default() };
         let call = || gradients_in_blocks::<f32>([&x; 3], [&x, &lse], &x, &options, [[OWN, PAST], [PAST, OWN]]);
         for placement in placed(kib, call) {
@@ -250,8 +251,8 @@ fn gradients_of_flash_attention_fit_on_a_software_adapter() {
     let target = Target { profile: Profile::SimtCpu, lanes: Some(8), ..gpu_target(32) };
     let client = Client::cpu_as(target);
     for head in [128, 136, 256] {
-        let x = client.zeros(DType::F32, &[1, 1, 64, head]).expect("it fits");
-        let lse = client.zeros(DType::F32, &[1, 1, 64]).expect("it fits");
+        let x = client.zeros(&[1, 1, 64, head], DType::F32).expect("it fits");
+        let lse = client.zeros(&[1, 1, 64], DType::F32).expect("it fits");
         let call = || flash_attention_backward([&x; 3], [&x, &lse], &x, &Options::default());
         for kernel in &explain(call).expect("it is explained").kernels {
             let shader = kernel.shader(&target, 0).unwrap_or_else(|e| panic!("heads of {head}: {e}"));

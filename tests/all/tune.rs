@@ -1,7 +1,8 @@
 //! Tuned block sizes: which candidate runs, what is remembered, and when it is not.
 use crate::support::apart_from_disk;
 use pallas_rt::prelude::*;
-use pallas_rt::{DiskCache, Outcome, Tuning, counters, set_disk_cache};
+use pallas_rt::tune::{Outcome, Tuning};
+use pallas_rt::{DiskCache, counters, set_disk_cache};
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -75,7 +76,7 @@ fn donated_arrays_and_given_outputs_serve_the_call_itself() {
     }
     for client in crate::support::clients() {
         let array = || client.array(&[1.0f32; 64], &[16, 4]).expect("it fits");
-        let mut y = client.zeros(DType::F32, &[16, 4]).expect("it fits");
+        let mut y = client.zeros(&[16, 4], DType::F32).expect("it fits");
         into([&mut y], || scaled_tuned::<f32>(array(), 2.0, |y| y, 1.0)).expect("it runs");
         assert_eq!(y.to_vec::<f32>(), Ok(vec![4.0; 64]));
         let z = scaled_tuned::<f32>(y, 2.0, |y| y, 1.0).and_then(|z| z.to_vec::<f32>());

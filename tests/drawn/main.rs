@@ -23,9 +23,10 @@ mod kernels {
 
 use draw::PROGRAMS;
 use pallas_rt::__tests::{Argument, Audit, Data, Machine, audit, walk};
+use pallas_rt::Target;
 use pallas_rt::ir::{Kernel, Literal};
 use pallas_rt::prelude::*;
-use pallas_rt::{Profile, Target};
+use pallas_rt::shader::Profile;
 use std::collections::HashSet;
 use std::sync::Arc;
 

@@ -66,15 +66,15 @@ pub enum Error {
         "{}shape {from:?} has {} elements, {to:?} has {}; help: a reshape keeps their number",
         line(*called),
         count(from),
-        count(to)
+        asked(to)
     )]
     Reshape {
         /// The user's line; [`Loc::NONE`] if it is not known.
         called: Loc,
         /// The array's shape.
         from: Vec<usize>,
-        /// The shape asked for.
-        to: Vec<usize>,
+        /// The shape asked for, in which -1 stands for as many elements as are left.
+        to: Vec<isize>,
     },
     /// An output given to [`into`](crate::into) that does not serve.
     #[error(
@@ -430,6 +430,15 @@ fn line(called: Loc) -> String {
 /// Number of elements for a message; saturates, since a message must not fail.
 fn count(shape: &[usize]) -> usize {
     shape.iter().fold(1, |n, &extent| n.saturating_mul(extent))
+}
+
+/// The number of elements of a shape that was asked for.
+fn asked(shape: &[isize]) -> String {
+    let known: Vec<usize> = shape.iter().filter_map(|&extent| usize::try_from(extent).ok()).collect();
+    match known.len() == shape.len() {
+        true => count(&known).to_string(),
+        false => format!("a multiple of {}, by one extent of -1", count(&known)),
+    }
 }
 
 /// A byte count as people read it: `640 B`, `1.50 MiB`.

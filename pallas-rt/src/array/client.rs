@@ -181,7 +181,7 @@ impl Client {
     /// # Errors
     /// [`Error::Unsupported`] for 64-bit elements on a GPU.
     #[cfg(feature = "graph")]
-    pub fn shape_dtype(&self, dtype: DType, shape: &[usize]) -> Result<Array> {
+    pub fn shape_dtype(&self, shape: &[usize], dtype: DType) -> Result<Array> {
         self.check_dtype(dtype)?;
         Ok(Array::without_elements(dtype, shape, self))
     }
@@ -191,7 +191,7 @@ impl Client {
     /// # Errors
     /// [`Error::Overflow`], [`Error::Memory`], [`Error::Unsupported`].
     #[track_caller]
-    pub fn zeros(&self, dtype: DType, shape: &[usize]) -> Result<Array> {
+    pub fn zeros(&self, shape: &[usize], dtype: DType) -> Result<Array> {
         startup::first_use("an array", Location::caller())?;
         self.check_dtype(dtype)?;
         Ok(Array::new(dtype, shape, Buffer::allocate(&self.0, host::byte_count(dtype, shape)?, true)?))
@@ -217,7 +217,7 @@ impl Client {
     /// # Errors
     /// As [`Client::zeros`].
     #[track_caller]
-    pub fn empty(&self, dtype: DType, shape: &[usize]) -> Result<Array> {
+    pub fn empty(&self, shape: &[usize], dtype: DType) -> Result<Array> {
         startup::first_use("an array", Location::caller())?;
         self.check_dtype(dtype)?;
         Ok(Array::new(dtype, shape, Buffer::allocate(&self.0, host::byte_count(dtype, shape)?, false)?))

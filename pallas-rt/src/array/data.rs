@@ -1,6 +1,7 @@
 //! Arrays: a shape, an element type and a buffer on a device.
 use super::blocks::Blocks;
 use super::host;
+use super::reshape::Extent;
 use crate::array::Client;
 use pallas_device::devices::memory;
 use pallas_device::error::{Error, Result};
@@ -100,8 +101,8 @@ impl Array {
     /// # Errors
     /// Those of [`Client::from_env`] and [`Client::zeros`].
     #[track_caller]
-    pub fn zeros(dtype: DType, shape: &[usize]) -> Result<Array> {
-        Client::from_env()?.zeros(dtype, shape)
+    pub fn zeros(shape: &[usize], dtype: DType) -> Result<Array> {
+        Client::from_env()?.zeros(shape, dtype)
     }
 
     /// The same value everywhere. See [`Client::full`].
@@ -148,7 +149,6 @@ impl Array {
     }
 
     /// Returns a poisoned array: the result that an operation would have, and the error that it has instead.
-    #[allow(dead_code, reason = "for operations that return no `Result`")]
     pub(crate) fn bad(error: Error, client: Client, dtype: DType, shape: &[usize]) -> Array {
         Array { shape: shape.into(), dtype, what: What::Bad(Arc::new(Bad { error, client })) }
     }
@@ -298,16 +298,6 @@ impl Array {
         matches!(self.what, What::Traced(_))
     }
 
-    /// The same elements, row-major, under another shape; no copy.
-    ///
-    /// # Errors
-    /// [`Error::Reshape`] if the number of elements differs; the error of a poisoned array.
-    #[cfg(not(feature = "graph"))]
-    #[track_caller]
-    pub fn reshape(&self, shape: &[usize]) -> Result<Array> {
-        self.with_shape(shape)
-    }
-
     /// The array under another shape, which has memory.
     #[track_caller]
     pub(crate) fn with_shape(&self, shape: &[usize]) -> Result<Array> {
@@ -317,7 +307,10 @@ impl Array {
             Ok(bytes) if bytes == buffer.len() => {
                 Ok(Array { shape: shape.into(), dtype: self.dtype, what: What::Here(buffer.clone()) })
             }
-            _ => Err(Error::Reshape { called: Loc::caller(), from: self.shape.to_vec(), to: shape.to_vec() }),
+            _ => {
+                let to = shape.iter().map(|extent| extent.number()).collect();
+                Err(Error::Reshape { called: Loc::caller(), from: self.shape.to_vec(), to })
+            }
         }
     }
 

@@ -1,14 +1,16 @@
 //! Arrays: a shape, an element type and a buffer on a device.
 //!
 //! - `axis`: numbers of axes; `host`: shapes and elements to bytes and back;
-//! - `client`: a device on which arrays are made; `data`: the array; `blocks`: one in several blocks; `wgpu`: arrays in wgpu buffers of the program's own;
-//! - `show`: how an array prints.
+//! - `client`: a device on which arrays are made; `data`: the array; `blocks`: one in several blocks; `wgpu`: arrays in wgpu
+//!   buffers of the program's own;
+//! - `reshape`: other shapes of the same elements; `show`: how an array prints.
 mod axis;
 mod blocks;
 #[allow(unsafe_code, reason = "sees a device's client as one of arrays")]
 mod client;
 mod data;
 mod host;
+mod reshape;
 mod show;
 #[cfg(test)]
 mod tests;
@@ -23,3 +25,4 @@ pub use client::Client;
 pub use data::Array;
 #[allow(unused_imports, reason = "for the tracer")]
 pub(crate) use data::{Traced, What};
+pub use reshape::Extent;

@@ -43,7 +43,7 @@ fn extents_of_zero_and_one_and_rank_zero() {
     let client = client();
     let scalar = client.array(&[7i32], &[]).expect("rank 0");
     assert_eq!((scalar.rank(), scalar.len(), scalar.to_vec()), (0, 1, Ok(vec![7i32])));
-    let empty = client.zeros(DType::F32, &[3, 0, usize::MAX]).expect("no elements");
+    let empty = client.zeros(&[3, 0, usize::MAX], DType::F32).expect("no elements");
     assert!(empty.is_empty());
     assert_eq!(empty.to_vec::<f32>(), Ok(vec![]));
     assert_eq!(client.full(&[2, 1, 1], 2.5f64).expect("two").to_vec(), Ok(vec![2.5f64, 2.5]));
@@ -55,12 +55,17 @@ fn what_does_not_fit_is_refused() {
     refused(client.array(&[1.0f32; 5], &[2, 3]), "length", "shape [2, 3] holds 6 elements, 5 were given");
     refused(client.array_from_bytes(DType::F16, &[2], &[0; 5]), "length", "holds 4 bytes, 5 were given");
     refused(client.array_from_bytes(DType::Bool, &[3], &[0, 1, 2]), "value", "byte 2 of a bool array is 2");
-    refused(client.zeros(DType::F32, &[1 << 40, 1 << 40]), "overflow", "address space");
-    refused(client.zeros(DType::F32, &[1 << 50]), "memory", "asked for");
+    refused(client.zeros(&[1 << 40, 1 << 40], DType::F32), "overflow", "address space");
+    refused(client.zeros(&[1 << 50], DType::F32), "memory", "asked for");
     refused(client.full(&[1 << 50], 1.0f32), "memory", "asked for");
     let x = client.array(&[1.0f32; 6], &[2, 3]).expect("six");
     refused(x.to_vec::<i32>(), "element-type", "the array's elements are f32, i32 was asked for");
-    refused(x.reshape(&[4]), "reshape", "shape [2, 3] has 6 elements, [4] has 4");
+    refused(x.reshape(&[4]).to_vec::<f32>(), "reshape", "shape [2, 3] has 6 elements, [4] has 4");
+    let open = x.reshape(&[-1, 4]).to_vec::<f32>();
+    refused(open, "reshape", "[-1, 4] has a multiple of 4, by one extent of -1");
+    refused(x.reshape(&[-1, -1]).to_vec::<f32>(), "reshape", "[-1, -1] has a multiple of 1");
+    assert_eq!((x.reshape(&[-1]).shape(), x.reshape(&[3, -1]).shape()), (&[6][..], &[3, 2][..]));
+    assert_eq!(x.reshape(&[4]).reshape(&[6]).to_vec::<f32>().expect_err("the first").code(), "reshape");
     refused(x.check_client(&Client::cpu(), &|| "operand `x`".into()), "foreign-client", "operand `x` lives on cpu");
     assert_eq!(x.check_client(&client, &|| "operand `x`".into()), Ok(()));
 }
@@ -68,7 +73,7 @@ fn what_does_not_fit_is_refused() {
 #[test]
 fn a_reshape_and_a_clone_share_memory() {
     let x = client().array(&[1u8, 2, 3, 4, 5, 6], &[2, 3]).expect("six");
-    let mut y = x.reshape(&[3, 2]).expect("six");
+    let mut y = x.reshape(&[3, 2]);
     assert_eq!(address(&x), address(&y));
     assert!(matches!(y.buffer_mut(), Ok(None)), "shared memory is not written");
     drop(x);
@@ -98,7 +103,7 @@ fn freed_memory_is_used_again_and_cleared_for_zeros() {
     assert_eq!(start as usize % 64, 0);
     drop(x);
     assert_eq!((client.memory().in_use, client.memory().peak, client.memory().kept), (0, 4 << 20, 4 << 20));
-    let x = client.zeros(DType::F32, &[1 << 20]).expect("4 MiB");
+    let x = client.zeros(&[1 << 20], DType::F32).expect("4 MiB");
     assert_eq!((address(&x), client.memory().kept), (start, 0));
     assert!(x.to_vec::<f32>().expect("on the host").iter().all(|&x| x == 0.0));
     drop(x);
@@ -113,10 +118,10 @@ fn the_memory_limit_refuses_and_nothing_is_lost() {
     let x = client.full(&[3 << 17], 1u8).expect("384 KiB");
     let expected =
         Error::Memory { asked: 768 << 10, limit: 1 << 20, in_use: 384 << 10, device: "cpu".into(), cause: None };
-    assert_eq!(client.zeros(DType::U8, &[3 << 18]).map(|_| ()), Err(expected));
+    assert_eq!(client.zeros(&[3 << 18], DType::U8).map(|_| ()), Err(expected));
     assert_eq!(client.memory().in_use, 384 << 10);
     drop(x);
-    assert!(client.zeros(DType::U8, &[3 << 18]).is_ok());
+    assert!(client.zeros(&[3 << 18], DType::U8).is_ok());
 }
 
 #[test]
@@ -213,7 +218,7 @@ fn arrays_without_memory_have_type_and_client() {
 fn outcomes(x: &Array) -> Vec<Result<()>> {
     let (client, other) = (x.client(), Client::interpreter());
     let own = || client.array(&[1.0f32; 4], &[4]).expect("it fits");
-    let fresh = || client.zeros(DType::F32, &[4]).expect("it fits");
+    let fresh = || client.zeros(&[4], DType::F32).expect("it fits");
     let (double, mut given) = (of_text(), x.clone());
     let prepared = double.prepare(client, &[4]).expect("the size fits");
     let mut outcomes = vec![
@@ -225,7 +230,7 @@ fn outcomes(x: &Array) -> Vec<Result<()>> {
         x.to_device(client).map(drop),
         x.to_device(&other).map(drop),
         x.block_until_ready(),
-        x.reshape(&[2, 2]).map(drop),
+        x.reshape(&[2, 2]).check().map(drop),
         x.copied().map(drop),
         x.clone().donate(DType::F32, &[4]).expect_err("it has no memory").to_bytes().map(drop),
         negated::<2>(x).map(drop),
@@ -273,9 +278,9 @@ fn functions_that_need_memory_refuse_traced_arrays() {
     let of = "of an array of f32[2, 3] that is being traced";
     refused(x.to_vec::<f32>(), "traced", &format!("elements {of}: read them from the result of the traced function"));
     #[cfg(not(feature = "graph"))]
-    refused(x.reshape(&[6]), "traced", &format!("reshape to [6] {of}"));
+    refused(x.reshape(&[6]).check(), "traced", &format!("reshape to [6] {of}"));
     #[cfg(feature = "graph")]
-    refused(x.reshape(&[6]), "traced", "outlived the function");
+    refused(x.reshape(&[6]).check(), "traced", "outlived the function");
     refused(x.to_device(&Client::interpreter()), "traced", &format!("copy to interpret {of}"));
     let row = traced(&Client::cpu(), &[6]);
     let calls_of_macro = line!() + 2;

@@ -34,7 +34,7 @@ use std::sync::atomic::Ordering;
 /// let client = Client::cpu();
 /// let double = Compiled::new(kernel)?.prepare(&client, &[3])?;
 /// let x = client.array(&[1.0f32, 2.0, 3.0], &[3])?;
-/// let mut y = client.zeros(DType::F32, &[3])?;
+/// let mut y = client.zeros(&[3], DType::F32)?;
 /// double.launch(&[&x], &[], &mut [&mut y])?;
 /// assert_eq!(y.to_vec::<f32>()?, [2.0, 4.0, 6.0]);
 /// # Ok::<(), pallas_rt::Error>(())

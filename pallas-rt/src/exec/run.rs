@@ -116,7 +116,7 @@ fn allocate(client: &Client, kernel: &Kernel, call: &mut Call<'_>) -> Result<Vec
             None if call.geometry.is_empty() => {
                 client.array_from_bytes(dtype, shape, &empty_bytes(*empty, shape.iter().product()))?
             }
-            None => client.empty(dtype, shape)?,
+            None => client.empty(shape, dtype)?,
         });
     }
     Ok(results)

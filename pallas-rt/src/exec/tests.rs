@@ -76,7 +76,7 @@ fn repeated_launches_allocate_nothing_and_see_their_own_operands() {
     let numbers = |seed: usize| (0..rows as usize * 16).map(|i| (i * seed % 17) as f32).collect::<Vec<f32>>();
     let operands = [1, 2, 3].map(numbers);
     let arrays = operands.each_ref().map(|x| client.array(x, &shape).expect("it fits"));
-    let mut results = [0; 2].map(|_| client.zeros(DType::F32, &shape).expect("it fits"));
+    let mut results = [0; 2].map(|_| client.zeros(&shape, DType::F32).expect("it fits"));
     for turn in 0..6 {
         let (i, j, out) = (turn % 3, (turn + 1) % 3, &mut results[turn % 2]);
         let scale = turn as f32 + 1.0;
@@ -129,7 +129,7 @@ fn a_donated_array_gives_its_memory_unless_it_is_shared() {
 fn sizes_and_arguments_that_do_not_fit_are_refused_in_words() {
     let client = Client::cpu();
     let sum = SUM.parse().map(Compiled::new).expect("it is tile IR").expect("it is well formed");
-    let zeros = |client: &Client, dtype, shape: &[usize]| client.zeros(dtype, shape).expect("it fits");
+    let zeros = |client: &Client, dtype, shape: &[usize]| client.zeros(shape, dtype).expect("it fits");
     let array = |dtype, shape: &[usize]| Argument::from(&zeros(&client, dtype, shape));
     let value = |dtype| Argument::Param(Literal::new(dtype, 1.0));
     let refused = |error: crate::Error, expected: &str| {

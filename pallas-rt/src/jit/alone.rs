@@ -21,7 +21,7 @@ pub(super) fn one_at_a_time(graph: &Graph, client: &Client, args: &[Array], each
         let args: Vec<Array> = e.args.iter().map(|a| made[a.index()].clone().expect("defined")).collect();
         let found = match &e.op {
             // What it shows is shown by the whole graph; its result stands for that.
-            op if op.is_effect() => vec![client.zeros(DType::I32, &[])?],
+            op if op.is_effect() => vec![client.zeros(&[], DType::I32)?],
             Op::Call(call) if !call.graphs().is_empty() || call.function().is_some() => {
                 called(call, client, &args, each)?
             }

@@ -20,7 +20,7 @@ impl<Args: Tree + 'static, F: Function<Args>> Lowered<Args, F> {
     /// ```
     /// use pallas_rt::prelude::*;
     /// use pallas_rt::lower;
-    /// let [x, w] = [[3, 5], [5, 7]].map(|shape| Client::cpu().shape_dtype(DType::F32, &shape));
+    /// let [x, w] = [[3, 5], [5, 7]].map(|shape| Client::cpu().shape_dtype(&shape, DType::F32));
     /// let cost = lower(|x: &Array, w: &Array| x.matmul(w))(&x?, &w?)?.cost_analysis();
     /// assert_eq!((cost.flops, cost.bytes_accessed), (2 * 3 * 5 * 7, 4 * (15 + 35 + 21)));
     /// # Ok::<(), Error>(())
@@ -37,7 +37,7 @@ impl<Args: Tree + 'static, F: Function<Args>> Lowered<Args, F> {
     /// ```
     /// use pallas_rt::prelude::*;
     /// use pallas_rt::lower;
-    /// let x = Client::cpu().shape_dtype(DType::F32, &[100, 200])?;
+    /// let x = Client::cpu().shape_dtype(&[100, 200], DType::F32)?;
     /// let memory = lower(|x: &Array| x.matmul(&x.t()).matmul(x))(&x)?.memory_analysis();
     /// assert_eq!((memory.argument_bytes, memory.output_bytes), (80_000, 80_000));
     /// assert_eq!(memory.temporary_bytes, 40_000);
@@ -332,7 +332,7 @@ mod tests {
     #[test]
     fn costs_are_those_of_xla() {
         let client = Client::cpu();
-        let shaped = |shape: &[usize]| client.shape_dtype(DType::F32, shape).expect("it fits");
+        let shaped = |shape: &[usize]| client.shape_dtype(shape, DType::F32).expect("it fits");
         let (x, w, image, taps) = (shaped(&[3, 5]), shaped(&[5, 7]), shaped(&[1, 8, 8, 3]), shaped(&[3, 3, 3, 4]));
         let of = |f: fn(&Array, &Array) -> Array, x: &Array, y: &Array| {
             let cost = lower(f)(x, y).expect("it traces").cost_analysis();
@@ -372,7 +372,7 @@ mod tests {
 
     #[test]
     fn the_arena_is_shown_step_by_step() {
-        let x = Client::cpu().shape_dtype(DType::F32, &[100, 200]).expect("it fits");
+        let x = Client::cpu().shape_dtype(&[100, 200], DType::F32).expect("it fits");
         let f = |x: &Array| x.matmul(&x.t()).matmul(x).matmul(&x.t()).matmul(x);
         let memory = lower(f)(&x).expect("it traces").memory_analysis();
         assert_eq!((memory.argument_bytes, memory.output_bytes, memory.steps), (80_000, 80_000, 4));

@@ -1,10 +1,7 @@
 //! Derivatives by chosen arguments.
-use super::function::{Function, Given};
-use super::gradient::gradient;
-use crate::array::Array;
+
 use crate::tree::{Structure, Tree};
 use pallas_device::error::Result;
-use pallas_ir::Loc;
 
 /// The argument of this number, from 0: `argnums` in JAX.
 #[derive(Clone, Copy, Debug, Default)]
@@ -71,50 +68,4 @@ tuples!(P 0 Q 1 R 2 S 3);
 pub(super) fn leaves_of(numbers: &[usize], structures: &[Structure]) -> Vec<usize> {
     let first = |n: usize| structures[..n].iter().map(Structure::leaves).sum::<usize>();
     numbers.iter().flat_map(|&n| first(n)..first(n) + structures[n].leaves()).collect()
-}
-
-/// As [`value_and_grad`](super::value_and_grad), by chosen arguments: the gradient is a tree like that argument, or a tuple
-/// of such trees.
-///
-/// # Errors
-/// As [`value_and_grad`](super::value_and_grad).
-///
-/// ```
-/// use pallas_rt::{Arg, Array, value_and_grad_by};
-/// let f = value_and_grad_by((Arg::<2>, Arg::<0>), |x: &Array, n: &Array, y: &Array| x * n * y * y);
-/// let number = |x: f32| Array::from_slice(&[x], &[]);
-/// let (value, (by_y, by_x)) = f(&number(2.0)?, &number(1.0)?, &number(3.0)?)?;
-/// assert_eq!([value, by_y, by_x].map(|x| x.to_vec::<f32>().unwrap()[0]), [18.0, 12.0, 9.0]);
-/// # Ok::<(), pallas_rt::Error>(())
-/// ```
-#[track_caller]
-pub fn value_and_grad_by<Args, P, F>(argnums: P, f: F) -> F::Boxed<Result<(Array, P::Picked)>>
-where
-    Args: Tree + 'static,
-    P: Argnums<Args>,
-    F: Function<Args, Out = Array>,
-{
-    let at = Loc::caller();
-    F::boxed(move |given: Given<'_, Args>| {
-        let picked = argnums.picked(&(given.tuple)());
-        gradient(&f, &given, &argnums.numbers(), &picked, at)
-    })
-}
-
-/// As [`grad`](super::grad), by chosen arguments; see [`value_and_grad_by`].
-///
-/// # Errors
-/// As [`value_and_grad`](super::value_and_grad).
-#[track_caller]
-pub fn grad_by<Args, P, F>(argnums: P, f: F) -> F::Boxed<Result<P::Picked>>
-where
-    Args: Tree + 'static,
-    P: Argnums<Args>,
-    F: Function<Args, Out = Array>,
-{
-    let at = Loc::caller();
-    F::boxed(move |given: Given<'_, Args>| {
-        let picked = argnums.picked(&(given.tuple)());
-        gradient(&f, &given, &argnums.numbers(), &picked, at).map(|(_, gradient)| gradient)
-    })
 }

@@ -148,7 +148,7 @@ pub(crate) fn find(names: &[&str], at: Loc) -> Result<BoundAxes> {
                 let found = format!("axis `{name}`, along which the body is not manual");
                 return wrong(
                     found,
-                    "name it among the axes of `shard_map_axes`, or leave what is along it to the compiler",
+                    "name it among the `axis_names` of the `shard_map`, or leave what is along it to the compiler",
                 );
             }
             let known: Vec<&str> = scopes.iter().flat_map(Scope::names).collect();

@@ -1,4 +1,4 @@
-//! The axes of a batch in the leaves of trees, as arguments of `vmap_axes`.
+//! The axes of a batch in the leaves of trees, as options of `vmap`.
 use crate::tree::{Mapped, Structure};
 
 /// Axes of a batch for the leaves of a tree: `Some(axis)`, where negative ones count from the end, or `None` for leaves
@@ -9,10 +9,10 @@ use crate::tree::{Mapped, Structure};
 /// a tree of the same structure ([`tree::map_to`](crate::tree::map_to)).
 ///
 /// ```
-/// use pallas_rt::{Array, vmap_axes};
+/// use pallas_rt::{Array, vmap};
 /// let f = |(w, b): &(Array, Array), x: &Array| w * x + b;
 /// // A bias for each example, which the weight and the input share.
-/// let f = vmap_axes(f, ((None, Some(0)), None), Some(0));
+/// let f = vmap(f).in_axes(((None, Some(0)), None));
 /// let (w, b) = (Array::from_slice(&[2.0f32], &[])?, Array::from_slice(&[1.0f32, 2.0], &[2])?);
 /// let y = f(&(w.clone(), b), &w)?;
 /// assert_eq!(y.to_vec::<f32>()?, [5.0, 6.0]);

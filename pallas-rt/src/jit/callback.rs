@@ -18,7 +18,7 @@ use pallas_ir::{At, Diag, Loc, Type};
 /// runs on a thread of its own. In a function that is being traced it is called at each run, elsewhere at once. Its results
 /// depend on its arguments alone, so it may be called more often than the function says, or not at all where nothing
 /// reads its results; on a mesh it is called once for devices that have the same arguments. In a [`vmap`](super::vmap())
-/// it is called for one example after the other; [`pure_callback_with`] states another method.
+/// it is called for one example after the other; [`PureCallback`] has other methods.
 ///
 /// Its floating-point results have no derivative: [`custom_jvp`](super::custom_jvp()) around the call states one. A function with a callback is not
 /// exported, and its StableHLO has a `custom_call` that no other compiler knows.
@@ -47,77 +47,92 @@ where
     O: Tree + Send + Sync + 'static,
     R: Outcome<Tree = O> + 'static,
 {
-    pure_callback_with(VmapMethod::Sequential, f, results, args)
+    PureCallback::new().run(f, results, args)
 }
 
-/// As [`pure_callback`], with a method for batches; `jax.pure_callback(.., vmap_method=..)`.
+/// Option of [`pure_callback()`]: the method for batches.
 ///
 /// With [`VmapMethod::ExpandDims`] and [`VmapMethod::BroadcastAll`] the function is called once in a
 /// [`vmap`](super::vmap()): its arguments and results have one axis more in front for each, also those of the tree `results`.
 ///
-/// # Errors
-/// As [`pure_callback`].
-///
 /// ```
-/// use pallas_rt::{Array, VmapMethod, pure_callback_with, vmap};
+/// use pallas_rt::{Array, PureCallback, VmapMethod, vmap};
 /// let sum = vmap(|x: &Array| {
-///     pure_callback_with(VmapMethod::ExpandDims, |x: &Array| x.sum([1]), &x.index(0), x)
+///     PureCallback::new().vmap_method(VmapMethod::ExpandDims).run(|x: &Array| x.sum([1]), &x.index(0), x)
 /// });
 /// let x = Array::from_slice(&[1.0f32, 2.0, 3.0, 4.0], &[2, 2])?;
 /// assert_eq!(sum(&x)?.to_vec::<f32>()?, [3.0, 7.0]); // of one call
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
-#[track_caller]
-pub fn pure_callback_with<A, O, R>(
-    method: VmapMethod,
-    f: impl Fn(&A) -> R + Send + Sync + 'static,
-    results: &O,
-    args: &A,
-) -> Result<O>
-where
-    A: Tree + Send + Sync + 'static,
-    O: Tree + Send + Sync + 'static,
-    R: Outcome<Tree = O> + 'static,
-{
-    let at = Loc::caller();
-    let (leaves, templates) = (tree::leaves(args), tree::leaves(results));
-    leaves.iter().chain(&templates).try_for_each(|x| x.check().map(drop))?;
-    let client = client_of(&leaves)?;
-    let takes: Vec<Type> = leaves.iter().map(type_of).collect();
-    let gives: Vec<Type> = templates.iter().map(type_of).collect();
-    // Compiled functions keep these trees: they have neither elements nor the client's memory.
-    let noted = client.noted();
-    let outline = |x: &Array| Ok(Array::without_elements(x.dtype(), x.shape(), &noted));
-    let (args, results) = (tree::map(args, outline)?, tree::map(results, outline)?);
-    let outline = results.clone();
-    let called = move |operands: &[(&Type, &[u8])], gives: &[Type]| {
-        let host = Client::cpu();
-        let arrays = operands.iter().map(|(ty, bytes)| host.array_from_bytes(ty.dtype, &ty.shape, bytes));
-        let own = || -> Result<O> {
-            let made = f(&tree::rebuild(&args, arrays.collect::<Result<Vec<Array>>>()?)?).tree()?;
-            tree::leaves(&made).iter().try_for_each(|x| x.check().map(drop))?;
-            Ok(made)
+#[derive(Clone, Debug, Default)]
+pub struct PureCallback {
+    vmap_method: VmapMethod,
+}
+
+impl PureCallback {
+    /// The option of [`pure_callback()`].
+    pub fn new() -> PureCallback {
+        PureCallback::default()
+    }
+
+    /// Chooses the method for batches.
+    #[must_use]
+    pub fn vmap_method(mut self, method: VmapMethod) -> PureCallback {
+        self.vmap_method = method;
+        self
+    }
+
+    /// Runs it; see [`pure_callback()`].
+    ///
+    /// # Errors
+    /// As [`pure_callback()`].
+    #[track_caller]
+    pub fn run<A, O, R>(self, f: impl Fn(&A) -> R + Send + Sync + 'static, results: &O, args: &A) -> Result<O>
+    where
+        A: Tree + Send + Sync + 'static,
+        O: Tree + Send + Sync + 'static,
+        R: Outcome<Tree = O> + 'static,
+    {
+        let at = Loc::caller();
+        let (leaves, templates) = (tree::leaves(args), tree::leaves(results));
+        leaves.iter().chain(&templates).try_for_each(|x| x.check().map(drop))?;
+        let client = client_of(&leaves)?;
+        let takes: Vec<Type> = leaves.iter().map(type_of).collect();
+        let gives: Vec<Type> = templates.iter().map(type_of).collect();
+        // Compiled functions keep these trees: they have neither elements nor the client's memory.
+        let noted = client.noted();
+        let outline = |x: &Array| Ok(Array::without_elements(x.dtype(), x.shape(), &noted));
+        let (args, results) = (tree::map(args, outline)?, tree::map(results, outline)?);
+        let outline = results.clone();
+        let called = move |operands: &[(&Type, &[u8])], gives: &[Type]| {
+            let host = Client::cpu();
+            let arrays = operands.iter().map(|(ty, bytes)| host.array_from_bytes(ty.dtype, &ty.shape, bytes));
+            let own = || -> Result<O> {
+                let made = f(&tree::rebuild(&args, arrays.collect::<Result<Vec<Array>>>()?)?).tree()?;
+                tree::leaves(&made).iter().try_for_each(|x| x.check().map(drop))?;
+                Ok(made)
+            };
+            let made = own().map_err(failed)?;
+            let made = like(&outline, &made, gives, "result of a callback", at).map_err(|error| match error {
+                Error::Operation(e) => e.diag,
+                other => failed(other),
+            })?;
+            made.iter().map(|x| x.to_bytes().map_err(failed)).collect()
         };
-        let made = own().map_err(failed)?;
-        let made = like(&outline, &made, gives, "result of a callback", at).map_err(|error| match error {
-            Error::Operation(e) => e.diag,
-            other => failed(other),
-        })?;
-        made.iter().map(|x| x.to_bytes().map_err(failed)).collect()
-    };
-    let function = HostFunction::new(move |operands, gives| apart(|| called(operands, gives)));
-    let callback = Callback { function, method, takes, gives };
-    let is_traced = leaves.iter().any(Array::is_traced) || leaves.is_empty() && is_tracing();
-    let made = if is_traced {
-        let all: Vec<&Array> = leaves.iter().collect();
-        apply_all(&all, at, &client, |graph, v| graph.push_all(callback, v))?
-    } else {
-        let given = leaves.iter().map(Array::to_bytes).collect::<Result<Vec<_>>>()?;
-        let made = self::called(&callback, &given.iter().map(|x| &x[..]).collect::<Vec<_>>(), at)?;
-        let made = made.iter().zip(&callback.gives);
-        made.map(|(bytes, ty)| client.array_from_bytes(ty.dtype, &ty.shape, bytes)).collect::<Result<_>>()?
-    };
-    tree::rebuild(&results, made)
+        let function = HostFunction::new(move |operands, gives| apart(|| called(operands, gives)));
+        let callback = Callback { function, method: self.vmap_method, takes, gives };
+        let is_traced = leaves.iter().any(Array::is_traced) || leaves.is_empty() && is_tracing();
+        let made = if is_traced {
+            let all: Vec<&Array> = leaves.iter().collect();
+            apply_all(&all, at, &client, |graph, v| graph.push_all(callback, v))?
+        } else {
+            let given = leaves.iter().map(Array::to_bytes).collect::<Result<Vec<_>>>()?;
+            let made = self::called(&callback, &given.iter().map(|x| &x[..]).collect::<Vec<_>>(), at)?;
+            let made = made.iter().zip(&callback.gives);
+            made.map(|(bytes, ty)| client.array_from_bytes(ty.dtype, &ty.shape, bytes)).collect::<Result<_>>()?
+        };
+        tree::rebuild(&results, made)
+    }
 }
 
 /// The results of a callback.

@@ -1,13 +1,13 @@
 //! `jit`: a function that is traced and compiled once for each kind of arguments.
-use super::axes;
 use super::compile::{Compilation, Input};
-use super::disabled::is_disabled;
-use super::function::{Function, Given};
+use super::function::Function;
 use super::hint;
+use super::jitted::Jit;
 use super::misses::{self, Miss, MissReason};
 use super::program::Program;
 use super::sharded::{Declared, declared, is_declared_as, kept};
 use super::trace::{Taken, TracedFunction, trace, type_of};
+use super::transformed::Transformed;
 use crate::array::Array;
 use crate::array::Client;
 use crate::sharding::Declaration;
@@ -41,10 +41,12 @@ pub(super) struct Form {
     /// By leaf, the statement that declares it.
     statements: Vec<Option<Declaration>>,
     client: Client,
-    pub program: Program,
+    program: Program,
     /// Arrays that the function mentions; they are the last parameters.
-    pub captured: Vec<Array>,
+    captured: Vec<Array>,
     about: misses::Compiled,
+    /// Number of leaves, the first ones, that results may take over the memory of.
+    donated: usize,
 }
 
 impl Form {
@@ -63,10 +65,11 @@ impl Form {
     ///
     /// # Errors
     /// Errors of the device.
-    pub(super) fn run(&self, args: &[Array], name: &dyn Fn() -> String) -> Result<Vec<Array>> {
-        let all: Vec<&Array> = args.iter().chain(&self.captured).collect();
-        let described = || (name(), format!("{} steps", self.program.kernels()));
-        timeline::span(timeline::Kind::Call, described, || self.program.run(&all))
+    pub(super) fn run(&self, mut donated: Vec<Array>, name: fn() -> &'static str) -> Result<Vec<Array>> {
+        let rest = donated.split_off(self.donated);
+        let rest: Vec<&Array> = rest.iter().chain(&self.captured).collect();
+        let described = || (name().into(), format!("{} steps", self.program.kernels()));
+        timeline::span(timeline::Kind::Call, described, || self.program.run_donating(donated, &rest))
     }
 }
 
@@ -77,8 +80,9 @@ impl Form {
 /// the function does besides computing its result happens when it is traced, not at each call; arrays that it captures
 /// keep the elements that they have then. It stays compiled for 256 kinds of arguments.
 /// [`counters`](crate::counters) counts traces and calls, and [`jit_misses`](super::jit_misses) has the reason for each
-/// compilation. [`Static`](crate::tree::Static) arguments are values that are no arrays; [`jit_donating`](super::jit_donating)
-/// lets results take over the memory of an argument, and [`disable_jit`](super::disable_jit) runs functions as they are.
+/// compilation. [`Static`](crate::tree::Static) arguments are values that are no arrays. Options let results take over the
+/// memory of an argument ([`donate_argnums`](Transformed::donate_argnums)) and compile once for all lengths up to a bound
+/// ([`bounded`](Transformed::bounded)); [`disable_jit`](super::disable_jit) runs functions as they are.
 ///
 /// # Errors
 /// The call returns the function's own error, the first mistake in what its result depends on, and errors of the device.
@@ -93,23 +97,8 @@ impl Form {
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
 #[track_caller]
-pub fn jit<Args: Tree + 'static, F: Function<Args>>(f: F) -> F::Boxed<Result<F::Out>> {
-    let cache = Cache::new(Loc::caller(), false);
-    F::boxed(move |given: Given<'_, Args>| call(&cache, &f, &given))
-}
-
-/// Calls a function in its compiled form, or as a part of the function that is being traced.
-pub(super) fn call<Args: Tree + 'static, F: Function<Args>>(
-    cache: &Cache<F::Out>,
-    f: &F,
-    given: &Given<'_, Args>,
-) -> Result<F::Out> {
-    let (args, structures) = (given.flat)();
-    if args.iter().any(Array::is_traced) || is_disabled() || axes::are_bound() {
-        return f.call(&(given.tuple)());
-    }
-    let entry = cache.entry(f, given.tuple, &args, structures)?;
-    tree::rebuild(&entry.out, entry.form.run(&args, &|| name(f))?)
+pub fn jit<Args: Tree + 'static, F: Function<Args>>(f: F) -> Transformed<Args, F, Jit> {
+    Transformed::new(f, Jit::default(), Loc::caller())
 }
 
 /// What a miss says besides the differences to other arguments.
@@ -139,25 +128,11 @@ impl<Out: Tree + Send + Sync + 'static> Cache<Out> {
         Cache { entries: RwLock::default(), of: Compiler { at, donates, is_hinted: AtomicBool::new(false) } }
     }
 
-    /// The compiled form for these arguments.
+    /// The compiled form for these arguments; if it is compiled, its miss says `extra`, too.
     ///
     /// # Errors
     /// The function's own error, the first mistake in what its result depends on, and errors of the device.
     pub(super) fn entry<Args: Tree + 'static>(
-        &self,
-        f: &impl Function<Args, Out = Out>,
-        tuple: &dyn Fn() -> Args,
-        args: &[Array],
-        structures: Vec<Structure>,
-    ) -> Result<Arc<Entry<Out>>> {
-        self.entry_with(f, tuple, args, structures, &Extra::default)
-    }
-
-    /// As [`entry`](Cache::entry); if it is compiled, its miss says this too.
-    ///
-    /// # Errors
-    /// As [`entry`](Cache::entry).
-    pub(super) fn entry_with<Args: Tree + 'static>(
         &self,
         f: &impl Function<Args, Out = Out>,
         tuple: &dyn Fn() -> Args,
@@ -210,7 +185,7 @@ impl<Out: Tree + Send + Sync + 'static> Cache<Out> {
         let begun = Instant::now();
         let (out, traced) = traced(f, tuple, &args, &client)?.split();
         let kind = Kind { args: &args, structures, client, about };
-        let names = Names { function: &|| name(f), paths: &|| tree::paths(tuple) };
+        let names = Names { function: name_of(f), paths: &|| tree::paths(tuple) };
         let form = self.of.compile(kind, traced, &names, begun, reasons, extra.hint)?;
         Ok(Entry { form, out })
     }
@@ -226,7 +201,7 @@ struct Kind<'a> {
 
 /// The names of a function and its arguments, for messages.
 struct Names<'a> {
-    function: &'a dyn Fn() -> String,
+    function: fn() -> &'static str,
     paths: &'a dyn Fn() -> Vec<String>,
 }
 
@@ -248,7 +223,7 @@ impl Compiler {
         JIT_COMPILES.fetch_add(1, Relaxed);
         let donated = if self.donates { structures[0].leaves() } else { 0 };
         let is_donated: Vec<bool> = (0..graph.params.len()).map(|i| i < donated).collect();
-        let described = || ((names.function)(), format!("{} equations", graph.equations.len()));
+        let described = || ((names.function)().into(), format!("{} equations", graph.equations.len()));
         let (graph, divided) = Declared::of(&graph, args.iter().chain(&captured), &|i| named(i, names.paths))?;
         let graph = Arc::new(graph.into_owned());
         let program = timeline::span(timeline::Kind::Compile, described, || {
@@ -263,7 +238,7 @@ impl Compiler {
         let mut statements = divided.statements;
         statements.truncate(args.len());
         let client = client.noted();
-        Ok(Form { structures, types, declared, statements, client, program, captured, about })
+        Ok(Form { structures, types, declared, statements, client, program, captured, about, donated })
     }
 }
 
@@ -319,7 +294,7 @@ pub(super) fn traced_as<Args: Tree + 'static, F: Function<Args>>(
     JIT_TRACES.fetch_add(1, Relaxed);
     timeline::span(
         timeline::Kind::Trace,
-        || (name(f), types(takes)),
+        || (F::name().into(), types(takes)),
         || {
             trace(client, takes, |params| {
                 let out = f.call(&tree::rebuild(tuple, params.iter().cloned())?)?;
@@ -335,7 +310,7 @@ fn types(takes: &[Taken]) -> String {
     takes.iter().map(|taken| taken.ty.to_string()).collect::<Vec<_>>().join(", ")
 }
 
-/// The path of a function, such as `model::step`, or of the function that a closure is in.
-pub(super) fn name<F>(_: &F) -> String {
-    std::any::type_name::<F>().into()
+/// The name of a function, made when a message needs it.
+fn name_of<Args: Tree + 'static, F: Function<Args>>(_: &F) -> fn() -> &'static str {
+    F::name
 }

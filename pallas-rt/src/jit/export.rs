@@ -21,15 +21,16 @@ const HEADER: &str = "pallas function 1 little-endian";
 const HEADER: &str = "pallas function 1 big-endian";
 
 /// A function that was traced for arguments of certain types, in a form that can be saved; `jax.export`.
-/// [`Lowered::export`](crate::Lowered::export) makes one.
+/// [`Lowered::export`](crate::transform::Lowered::export) makes one.
 ///
 /// It contains the operations and the elements of captured arrays, and no machine code: it is compiled for the machine that
 /// loads it.
 ///
 /// ```
 /// use pallas_rt::prelude::*;
-/// use pallas_rt::{Exported, lower};
-/// let shape = Client::cpu().shape_dtype(DType::F32, &[2])?;
+/// use pallas_rt::transform::Exported;
+/// use pallas_rt::{lower};
+/// let shape = Client::cpu().shape_dtype(&[2], DType::F32)?;
 /// let text = lower(|x: &Array| (x * 2.0, x.sum(..)))(&shape)?.export()?.to_text();
 ///
 /// let f = Exported::from_text(&text)?.compile(&Client::cpu())?;

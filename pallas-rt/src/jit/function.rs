@@ -40,7 +40,7 @@ pub trait Function<Args: Tree + 'static>: Send + Sync + 'static {
     /// The tree that it returns.
     type Out: Tree + Send + Sync + 'static;
     /// `Box<dyn Fn(&A, &B) -> R>`, with a reference for each tree.
-    type Boxed<R: 'static>: Send + Sync;
+    type Boxed<R: 'static>: Send + Sync + 'static;
     /// Calls it.
     ///
     /// # Errors
@@ -50,7 +50,7 @@ pub trait Function<Args: Tree + 'static>: Send + Sync + 'static {
     #[doc(hidden)]
     fn boxed<R: 'static>(f: impl Fn(Given<'_, Args>) -> R + Send + Sync + 'static) -> Self::Boxed<R>;
     /// `Box<dyn Fn(A, &B) -> R>`: the first tree is passed by value.
-    type Donating<R: 'static>: Send + Sync;
+    type Donating<R: 'static>: Send + Sync + 'static;
     /// Boxes a function whose first argument is dropped between two parts of it.
     #[doc(hidden)]
     fn donating<P, R: 'static>(
@@ -60,6 +60,11 @@ pub trait Function<Args: Tree + 'static>: Send + Sync + 'static {
     /// Calls a boxed function.
     #[doc(hidden)]
     fn call_boxed<R: 'static>(boxed: &Self::Boxed<R>, args: &Args) -> R;
+    /// The path of a function, such as `model::step`, or of the function that a closure is in.
+    #[doc(hidden)]
+    fn name() -> &'static str {
+        std::any::type_name::<Self>()
+    }
 }
 
 /// The arguments of a call: their leaves and the structure of each, or a tuple of them.

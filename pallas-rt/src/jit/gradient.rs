@@ -1,46 +1,49 @@
 //! Gradients of functions of trees.
-use super::argnums::leaves_of;
+use super::argnums::{Arg, Argnums, leaves_of};
 use super::compiled::{client_of, traced};
 use super::function::{Function, Given};
 use super::trace::{TracedFunction, apply_all, type_of};
+use super::transformed::{Transformation, Transformed, boxed};
 use crate::array::Array;
 use crate::array::Client;
 use crate::tree::{self, Tree};
 use pallas_device::error::{Error, Result};
 use pallas_graph::transform::{Refused, vjp_of};
 use pallas_ir::{At, Diag, Literal, Loc};
+use std::sync::Arc;
 
-/// The first of several trees.
-pub trait First: Tree {
-    /// Its type.
-    type First: Tree + 'static;
-    /// The tree.
-    fn first(&self) -> &Self::First;
+/// Result of a function that has a gradient: a number, or a pair of a number and another tree, which has no part in the gradient
+/// (`has_aux` in JAX).
+#[diagnostic::on_unimplemented(
+    message = "a function that returns `{Self}` has no gradient",
+    note = "it returns an array, which is one number, or a tuple of that and one more tree"
+)]
+pub trait Loss {
+    /// A gradient, with the other tree if there is one.
+    type Gradient<P: Tree + Send + Sync + 'static>: Tree + Send + Sync + 'static;
+    /// Puts both together.
+    fn beside<P: Tree + Send + Sync + 'static>(self, gradient: P) -> Self::Gradient<P>;
 }
 
-macro_rules! firsts {
-    ($($Rest:ident)*) => {
-        impl<First_: Tree + 'static, $($Rest: Tree),*> First for (First_, $($Rest,)*) {
-            type First = First_;
-            fn first(&self) -> &First_ {
-                &self.0
-            }
-        }
-    };
+impl Loss for Array {
+    type Gradient<P: Tree + Send + Sync + 'static> = P;
+    fn beside<P: Tree + Send + Sync + 'static>(self, gradient: P) -> P {
+        gradient
+    }
 }
-firsts!();
-firsts!(B);
-firsts!(B C);
-firsts!(B C D);
-firsts!(B C D E);
-firsts!(B C D E F);
-firsts!(B C D E F G);
-firsts!(B C D E F G H);
+
+impl<Aux: Tree + Send + Sync + 'static> Loss for (Array, Aux) {
+    type Gradient<P: Tree + Send + Sync + 'static> = (P, Aux);
+    fn beside<P: Tree + Send + Sync + 'static>(self, gradient: P) -> (P, Aux) {
+        (gradient, self.1)
+    }
+}
 
 /// A function's value and its gradient by the first argument: a tree like that argument.
 ///
 /// The function returns an array of rank 0 of a floating-point type, and the leaves of its first argument have such types
-/// too. Reverse mode, see [`vjp`](super::vjp).
+/// too. It may return a pair of that array and another tree, which has no part in the gradient: the value is then that pair.
+/// [`argnums`](Transformed::argnums) chooses other arguments. Reverse mode, see [`vjp`](super::vjp).
 ///
 /// # Errors
 /// The call returns an error if the function does not return one number, or a leaf has integers; and those of
@@ -48,34 +51,7 @@ firsts!(B C D E F G H);
 ///
 /// ```
 /// use pallas_rt::{Array, value_and_grad};
-/// let loss = value_and_grad(|w: &Array, x: &Array| (w * x).sum(..));
-/// let w = Array::from_slice(&[1.0f32, 2.0], &[2])?;
-/// let x = Array::from_slice(&[3.0f32, 4.0], &[2])?;
-/// let (value, gradient) = loss(&w, &x)?;
-/// assert_eq!((value.to_vec::<f32>()?, gradient.to_vec::<f32>()?), (vec![11.0], vec![3.0, 4.0]));
-/// # Ok::<(), pallas_rt::Error>(())
-/// ```
-#[track_caller]
-pub fn value_and_grad<Args, F>(f: F) -> F::Boxed<Result<(Array, Args::First)>>
-where
-    Args: First + 'static,
-    F: Function<Args, Out = Array>,
-{
-    let at = Loc::caller();
-    F::boxed(move |given: Given<'_, Args>| {
-        let first = (given.tuple)().first().clone();
-        gradient(&f, &given, &[0], &first, at)
-    })
-}
-
-/// As [`value_and_grad`], for a function that returns its value and another tree, which has no part in the gradient.
-///
-/// # Errors
-/// As [`value_and_grad`].
-///
-/// ```
-/// use pallas_rt::{Array, value_and_grad_aux};
-/// let loss = value_and_grad_aux(|w: &Array, x: &Array| {
+/// let loss = value_and_grad(|w: &Array, x: &Array| {
 ///     let outputs = w * x;
 ///     (outputs.sum(..), outputs)
 /// });
@@ -87,34 +63,113 @@ where
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
 #[track_caller]
-#[expect(clippy::type_complexity, reason = "all of it is what the call returns")]
-pub fn value_and_grad_aux<Args, Aux, F>(f: F) -> F::Boxed<Result<((Array, Aux), Args::First)>>
+pub fn value_and_grad<Args, F>(f: F) -> Transformed<Args, F, ValueAndGrad>
 where
-    Args: First + 'static,
-    Aux: Tree + Send + Sync + 'static,
-    F: Function<Args, Out = (Array, Aux)>,
+    Args: Tree + 'static,
+    F: Function<Args>,
+    F::Out: Loss,
 {
-    let at = Loc::caller();
-    F::boxed(move |given: Given<'_, Args>| {
-        let first = (given.tuple)().first().clone();
-        gradient(&f, &given, &[0], &first, at)
-    })
+    Transformed::new(f, ValueAndGrad(Arg), Loc::caller())
 }
 
-/// The result of a function, and the gradient of its first leaf by the arguments with these numbers, which are `picked`.
-pub(super) fn gradient<Args: Tree + 'static, F: Function<Args>, P: Tree>(
+/// A function's gradient by the first argument; see [`value_and_grad()`]. With a pair of a number and another tree, the call returns
+/// the gradient and that tree.
+///
+/// # Errors
+/// As [`value_and_grad()`].
+///
+/// ```
+/// use pallas_rt::{Array, grad};
+/// // The second derivative of x³ at 2.
+/// let second = grad(|x: &Array| grad(|x: &Array| x * x * x)(x));
+/// let x = Array::from_slice(&[2.0f32], &[])?;
+/// assert_eq!(second(&x)?.to_vec::<f32>()?, [12.0]);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+#[track_caller]
+pub fn grad<Args, F>(f: F) -> Transformed<Args, F, Grad>
+where
+    Args: Tree + 'static,
+    F: Function<Args>,
+    F::Out: Loss,
+{
+    Transformed::new(f, Grad(Arg), Loc::caller())
+}
+
+/// Option of [`grad()`]: the chosen arguments.
+#[derive(Clone, Debug)]
+pub struct Grad<P = Arg<0>>(P);
+
+/// Option of [`value_and_grad()`]: the chosen arguments.
+#[derive(Clone, Debug)]
+pub struct ValueAndGrad<P = Arg<0>>(P);
+
+impl<Args, F, P> Transformation<Args, F> for Grad<P>
+where
+    Args: Tree + 'static,
+    F: Function<Args>,
+    F::Out: Loss,
+    P: Argnums<Args>,
+{
+    type Out = <F::Out as Loss>::Gradient<P::Picked>;
+    type Call = F::Boxed<Result<Self::Out>>;
+    fn build(&self, f: &Arc<F>, at: Loc) -> Self::Call {
+        boxed(f, self, move |f, by, given| gradient(f, given, &by.0, at).map(|(out, gradient)| out.beside(gradient)))
+    }
+}
+
+impl<Args, F, P> Transformation<Args, F> for ValueAndGrad<P>
+where
+    Args: Tree + 'static,
+    F: Function<Args>,
+    P: Argnums<Args>,
+{
+    type Out = (F::Out, P::Picked);
+    type Call = F::Boxed<Result<Self::Out>>;
+    fn build(&self, f: &Arc<F>, at: Loc) -> Self::Call {
+        boxed(f, self, move |f, by, given| gradient(f, given, &by.0, at))
+    }
+}
+
+/// Option of [`grad()`].
+impl<Args: Tree + 'static, F: Function<Args>, P> Transformed<Args, F, Grad<P>> {
+    /// Chooses the arguments by which the gradient is: [`Arg`], or a tuple of up to four of them. The gradient is a tree like that
+    /// argument, or a tuple of such trees.
+    pub fn argnums<Q: Argnums<Args>>(self, argnums: Q) -> Transformed<Args, F, Grad<Q>> {
+        self.with(|_| Grad(argnums))
+    }
+}
+
+/// Option of [`value_and_grad()`].
+impl<Args: Tree + 'static, F: Function<Args>, P> Transformed<Args, F, ValueAndGrad<P>> {
+    /// Chooses the arguments by which the gradient is, as for [`grad()`].
+    ///
+    /// ```
+    /// use pallas_rt::{Arg, Array, value_and_grad};
+    /// let f = value_and_grad(|x: &Array, n: &Array, y: &Array| x * n * y * y).argnums((Arg::<2>, Arg::<0>));
+    /// let number = |x: f32| Array::from_slice(&[x], &[]);
+    /// let (value, (by_y, by_x)) = f(&number(2.0)?, &number(1.0)?, &number(3.0)?)?;
+    /// assert_eq!([value, by_y, by_x].map(|x| x.to_vec::<f32>().unwrap()[0]), [18.0, 12.0, 9.0]);
+    /// # Ok::<(), pallas_rt::Error>(())
+    /// ```
+    pub fn argnums<Q: Argnums<Args>>(self, argnums: Q) -> Transformed<Args, F, ValueAndGrad<Q>> {
+        self.with(|_| ValueAndGrad(argnums))
+    }
+}
+
+/// The result of a function, and the gradient of its first leaf by chosen arguments.
+fn gradient<Args: Tree + 'static, F: Function<Args>, P: Argnums<Args>>(
     f: &F,
     given: &Given<'_, Args>,
-    numbers: &[usize],
-    picked: &P,
+    argnums: &P,
     at: Loc,
-) -> Result<(F::Out, P)> {
+) -> Result<(F::Out, P::Picked)> {
     let ((args, structures), tuple) = ((given.flat)(), &(given.tuple)());
-    let wrt = leaves_of(numbers, &structures);
+    let wrt = leaves_of(&argnums.numbers(), &structures);
     let client = differentiable(&args, &wrt, at)?;
     let (returned, traced) = traced(f, tuple, &args, &client)?.split();
     let (outs, gradient) = backward(traced, &args, &wrt, &client, at)?;
-    Ok((tree::rebuild(&returned, outs)?, tree::rebuild(picked, gradient)?))
+    Ok((tree::rebuild(&returned, outs)?, tree::rebuild(&argnums.picked(tuple), gradient)?))
 }
 
 fn wrong(at: Loc, message: String, help: &str) -> Error {
@@ -169,27 +224,4 @@ fn backward(
 /// The error of a transformation.
 pub(super) fn refused(refused: Refused) -> Error {
     Error::operation(refused.at, refused.diag)
-}
-
-/// A function's gradient by the first argument; see [`value_and_grad`].
-///
-/// # Errors
-/// As [`value_and_grad`].
-///
-/// ```
-/// use pallas_rt::{Array, grad};
-/// // The second derivative of x³ at 2.
-/// let second = grad(|x: &Array| grad(|x: &Array| x * x * x)(x));
-/// let x = Array::from_slice(&[2.0f32], &[])?;
-/// assert_eq!(second(&x)?.to_vec::<f32>()?, [12.0]);
-/// # Ok::<(), pallas_rt::Error>(())
-/// ```
-#[track_caller]
-pub fn grad<Args, F>(f: F) -> F::Boxed<Result<Args::First>>
-where
-    Args: First + 'static,
-    F: Function<Args, Out = Array>,
-{
-    let both = value_and_grad(f);
-    F::boxed(move |given: Given<'_, Args>| F::call_boxed(&both, &(given.tuple)()).map(|(_, gradient)| gradient))
 }

@@ -22,7 +22,8 @@ use pallas_device::error::Result;
 /// The call returns the function's own error, and the first mistake in what its result depends on.
 ///
 /// ```
-/// use pallas_rt::{Array, make_jaxpr, select};
+/// use pallas_rt::ops::select;
+/// use pallas_rt::{Array, make_jaxpr};
 /// let text = make_jaxpr(|x: &Array| select(&x.gt(0.0), x, 0.5 * x));
 /// let expected = "\
 /// { lambda ; a:f32[2,3]. let

@@ -1,22 +1,24 @@
-//! All derivatives of arrays by an array: derivatives along every element, in one call.
+//! All derivatives of arrays by arrays: derivatives along every element, in one call.
 use super::argnums::{Arg, Argnums, leaves_of};
 use super::compiled::{client_of, traced};
 use super::function::{Function, Given};
-use super::gradient::{First, refused};
+use super::gradient::refused;
 use super::trace::{TracedFunction, apply_all, type_of};
+use super::transformed::{Transformation, Transformed, boxed};
 use crate::array::Array;
-use crate::tree::{self, Tree};
+use crate::tree::{self, Mapped, Tree};
 use pallas_device::error::{Error, Result};
 use pallas_graph::transform::{batched, jvp, vjp};
 use pallas_graph::{Graph, Var};
 use pallas_ir::structural::{Broadcast, Cast, Iota, Reshape, Transpose};
 use pallas_ir::{At, DType, Diag, Dim, Literal, Loc, ScalarOp, StructuralOp, Type};
+use std::sync::Arc;
 
 /// A function's Jacobian by the first argument, by forward mode: one pass over a batch of as many tangents as that
 /// array has elements. Cheaper than [`jacrev`] where results have more elements than the argument.
 ///
 /// The first argument is an array of a floating-point type; the function returns a tree of such arrays. Each becomes
-/// its derivatives, of the array's shape followed by the argument's.
+/// its derivatives, of the array's shape followed by the argument's. [`argnums`](Transformed::argnums) chooses other arguments.
 ///
 /// # Errors
 /// The call returns an error if the argument or a result has integers; and those of [`jit`](super::jit).
@@ -30,40 +32,8 @@ use pallas_ir::{At, DType, Diag, Dim, Literal, Loc, ScalarOp, StructuralOp, Type
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
 #[track_caller]
-pub fn jacfwd<Args, F>(f: F) -> F::Boxed<Result<F::Out>>
-where
-    Args: First<First = Array> + 'static,
-    F: Function<Args>,
-{
-    let at = Loc::caller();
-    F::boxed(move |given: Given<'_, Args>| {
-        jacobian(&f, &given, 0, at, "jacfwd", |graph, leaves, _| along_all(graph, leaves))
-    })
-}
-
-/// As [`jacfwd`], by the chosen argument, an array.
-///
-/// # Errors
-/// As [`jacfwd`].
-///
-/// ```
-/// use pallas_rt::{Arg, Array, jacfwd_by};
-/// let (n, x) = (Array::from_slice(&[3i32], &[])?, Array::from_slice(&[1.0f32, 2.0], &[2])?);
-/// let jacobian = jacfwd_by(Arg::<1>, |n: &Array, x: &Array| x * n)(&n, &x)?;
-/// assert_eq!(jacobian.to_vec::<f32>()?, [3.0, 0.0, 0.0, 3.0]);
-/// # Ok::<(), pallas_rt::Error>(())
-/// ```
-#[track_caller]
-pub fn jacfwd_by<const I: usize, Args, F>(_: Arg<I>, f: F) -> F::Boxed<Result<F::Out>>
-where
-    Args: Tree + 'static,
-    Arg<I>: Argnums<Args, Picked = Array>,
-    F: Function<Args>,
-{
-    let at = Loc::caller();
-    F::boxed(move |given: Given<'_, Args>| {
-        jacobian(&f, &given, I, at, "jacfwd", |graph, leaves, _| along_all(graph, leaves))
-    })
+pub fn jacfwd<Args: Tree + 'static, F: Function<Args>>(f: F) -> Transformed<Args, F, Jacobian> {
+    Transformed::new(f, Jacobian { mode: Mode::Forward, argnums: Arg }, Loc::caller())
 }
 
 /// A function's Jacobian by the first argument, by reverse mode: one pass for each array of the result, over a batch of
@@ -80,76 +50,131 @@ where
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
 #[track_caller]
-pub fn jacrev<Args, F>(f: F) -> F::Boxed<Result<F::Out>>
-where
-    Args: First<First = Array> + 'static,
-    F: Function<Args>,
-{
-    let at = Loc::caller();
-    F::boxed(move |given: Given<'_, Args>| {
-        jacobian(&f, &given, 0, at, "jacrev", |graph, leaves, _| back_from_all(graph, leaves))
-    })
-}
-
-/// As [`jacrev`], by the chosen argument, an array; see [`jacfwd_by`].
-///
-/// # Errors
-/// As [`jacrev`].
-#[track_caller]
-pub fn jacrev_by<const I: usize, Args, F>(_: Arg<I>, f: F) -> F::Boxed<Result<F::Out>>
-where
-    Args: Tree + 'static,
-    Arg<I>: Argnums<Args, Picked = Array>,
-    F: Function<Args>,
-{
-    let at = Loc::caller();
-    F::boxed(move |given: Given<'_, Args>| {
-        jacobian(&f, &given, I, at, "jacrev", |graph, leaves, _| back_from_all(graph, leaves))
-    })
+pub fn jacrev<Args: Tree + 'static, F: Function<Args>>(f: F) -> Transformed<Args, F, Jacobian> {
+    Transformed::new(f, Jacobian { mode: Mode::Reverse, argnums: Arg }, Loc::caller())
 }
 
 /// The second derivatives of a function by the first argument: forward mode over its gradient.
 ///
 /// The first argument is an array of a floating-point type, and the function returns one floating-point number. The
-/// result has the argument's shape twice.
+/// result has the argument's shape twice. By several arguments ([`argnums`](Transformed::argnums)) it is a tree like the tuple of
+/// them whose leaves are such tuples, of the arrays by both.
 ///
 /// # Errors
 /// As [`grad`](super::grad).
 ///
 /// ```
-/// use pallas_rt::{Array, hessian};
-/// let x = Array::from_slice(&[1.0f32, 2.0], &[2])?;
-/// let second = hessian(|x: &Array| (x * x * x).sum(..))(&x)?;
-/// assert_eq!(second.to_vec::<f32>()?, [6.0, 0.0, 0.0, 12.0]);
+/// use pallas_rt::{Arg, Array, hessian};
+/// let f = |x: &Array, y: &Array| (x * x * y).sum(..);
+/// let (x, y) = (Array::from_slice(&[3.0f32], &[1])?, Array::from_slice(&[5.0f32], &[1])?);
+/// assert_eq!(hessian(f)(&x, &y)?.to_vec::<f32>()?, [10.0]);
+/// let all = hessian(f).argnums((Arg::<0>, Arg::<1>))(&x, &y)?;
+/// let (xx, xy) = all.get("0").expect("of the first argument");
+/// assert_eq!((xx.to_vec::<f32>()?, xy.to_vec::<f32>()?), (vec![10.0], vec![6.0]));
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
 #[track_caller]
-pub fn hessian<Args, F>(f: F) -> F::Boxed<Result<Array>>
-where
-    Args: First<First = Array> + 'static,
-    F: Function<Args, Out = Array>,
-{
-    let at = Loc::caller();
-    F::boxed(move |given: Given<'_, Args>| jacobian(&f, &given, 0, at, "hessian", second))
+pub fn hessian<Args: Tree + 'static, F: Function<Args, Out = Array>>(f: F) -> Transformed<Args, F, Jacobian> {
+    Transformed::new(f, Jacobian { mode: Mode::Second, argnums: Arg }, Loc::caller())
 }
 
-/// As [`hessian`], by the chosen argument, an array; see [`jacfwd_by`].
-///
-/// # Errors
-/// As [`hessian`].
-#[track_caller]
-pub fn hessian_by<const I: usize, Args, F>(_: Arg<I>, f: F) -> F::Boxed<Result<Array>>
+/// Options of [`jacfwd()`], [`jacrev()`] and [`hessian()`].
+#[derive(Clone, Debug)]
+pub struct Jacobian<P = Arg<0>> {
+    mode: Mode,
+    argnums: P,
+}
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Mode {
+    Forward,
+    Reverse,
+    Second,
+}
+
+impl<Args, F, P> Transformation<Args, F> for Jacobian<P>
 where
     Args: Tree + 'static,
-    Arg<I>: Argnums<Args, Picked = Array>,
-    F: Function<Args, Out = Array>,
+    F: Function<Args>,
+    P: JacobianArgnums<Args, F::Out>,
 {
-    let at = Loc::caller();
-    F::boxed(move |given: Given<'_, Args>| jacobian(&f, &given, I, at, "hessian", second))
+    type Out = P::Jacobians;
+    type Call = F::Boxed<Result<P::Jacobians>>;
+    fn build(&self, f: &Arc<F>, at: Loc) -> Self::Call {
+        boxed(f, self, move |f, options, given| call(f, given, options, at))
+    }
+}
+
+/// Option of [`jacfwd()`], [`jacrev()`] and [`hessian()`].
+impl<Args: Tree + 'static, F: Function<Args>, P> Transformed<Args, F, Jacobian<P>> {
+    /// Chooses the arguments by which the derivatives are: an [`Arg`], which is an array, or a tuple of them, which may be trees.
+    ///
+    /// For a tuple, also one of a single argument, the Jacobians are a tree like the result whose leaves are tuples like the chosen
+    /// arguments. Each array in there has the shape of the result's array, then that of the argument's.
+    ///
+    /// ```
+    /// use pallas_rt::{Arg, Array, jacfwd};
+    /// let array = |x: &[f32]| Array::from_slice(x, &[x.len()]);
+    /// let f = |(w, b): &(Array, Array), x: &Array| (w * x + b, x.sum(..));
+    /// let all = jacfwd(f).argnums((Arg::<0>, Arg::<1>))(&(array(&[1.0, 2.0])?, array(&[0.5])?), &array(&[3.0, 4.0])?)?;
+    /// let ((by_w, by_b), by_x) = &all.leaves()[0];
+    /// assert_eq!(by_w.to_vec::<f32>()?, [3.0, 0.0, 0.0, 4.0]);
+    /// assert_eq!((by_b.shape(), by_x.to_vec::<f32>()?), (&[2, 1][..], vec![1.0, 0.0, 0.0, 2.0]));
+    /// # Ok::<(), pallas_rt::Error>(())
+    /// ```
+    pub fn argnums<Q: JacobianArgnums<Args, F::Out>>(self, argnums: Q) -> Transformed<Args, F, Jacobian<Q>> {
+        self.with(|Jacobian { mode, .. }| Jacobian { mode, argnums })
+    }
+}
+
+/// Arguments by which a function with a result of type `Out` has Jacobians: [`Arg`] of an array, or a tuple of [`Argnums`].
+pub trait JacobianArgnums<Args, Out>: Argnums<Args> {
+    /// Tree of the Jacobians.
+    type Jacobians: 'static;
+    /// Makes it of the Jacobians of each array of the tree `of`, which is the result or, for second derivatives, the arguments.
+    #[doc(hidden)]
+    fn grouped(out: &Out, picked: &Self::Picked, is_second: bool, all: Vec<Array>) -> Result<Self::Jacobians>;
+}
+
+impl<const I: usize, Args, Out: Tree + 'static> JacobianArgnums<Args, Out> for Arg<I>
+where
+    Arg<I>: Argnums<Args, Picked = Array>,
+{
+    type Jacobians = Out;
+    fn grouped(out: &Out, _: &Array, _: bool, all: Vec<Array>) -> Result<Out> {
+        tree::rebuild(out, all)
+    }
+}
+
+/// `impl JacobianArgnums<Args, Out> for (P,)`, `(P, Q)` and so on.
+macro_rules! tuples {
+    ($($P:ident)+) => {
+        impl<Args, Out: Tree, $($P: Argnums<Args>),+> JacobianArgnums<Args, Out> for ($($P,)+) {
+            type Jacobians = Mapped<Self::Picked>;
+            fn grouped(out: &Out, picked: &Self::Picked, is_second: bool, all: Vec<Array>) -> Result<Self::Jacobians> {
+                if is_second { grouped(picked, picked, all) } else { grouped(out, picked, all) }
+            }
+        }
+    };
+}
+tuples!(P);
+tuples!(P Q);
+tuples!(P Q R);
+tuples!(P Q R S);
+
+/// A tree like `of` whose leaves are trees like `picked`, of arrays in order.
+fn grouped<T: Tree, P: Tree>(of: &T, picked: &P, outs: Vec<Array>) -> Result<Mapped<P>> {
+    let count = tree::structure(picked).leaves();
+    let mut outs = outs.into_iter();
+    let mut one = || tree::rebuild(picked, outs.by_ref().take(count).collect::<Vec<_>>());
+    let mut all = (0..tree::structure(of).leaves()).map(|_| one()).collect::<Result<Vec<P>>>()?.into_iter();
+    let mapped = tree::map_to(of, |_| all.next());
+    let missing = || Error::Tree { called: Loc::caller(), message: "a tree whose leaves change".into() };
+    mapped.try_map(|leaf| leaf.clone().ok_or_else(missing))
 }
 
 /// The second derivatives of a graph by some of its parameters: of each pair of them.
-pub(super) fn second(graph: &Graph, leaves: &[usize], at: Loc) -> Result<Appends> {
+fn second(graph: &Graph, leaves: &[usize], at: Loc) -> Result<Appends> {
     let result = graph.gives().remove(0);
     if !result.shape.is_empty() {
         let message = format!("the second derivatives of a function that returns {result}");
@@ -166,43 +191,24 @@ pub(super) fn second(graph: &Graph, leaves: &[usize], at: Loc) -> Result<Appends
 }
 
 /// Appends the Jacobians of each of a graph's results by each of some parameters; takes variables for its parameters.
-pub(super) type Appends = Box<dyn FnOnce(&mut Graph, &[Var]) -> Result<Vec<Var>, Diag>>;
+type Appends = Box<dyn FnOnce(&mut Graph, &[Var]) -> Result<Vec<Var>, Diag>>;
 
-/// Calls a function's Jacobian by the argument with this number, an array. `made` makes it of the function's graph and the
-/// number of the parameter.
-fn jacobian<Args, F>(
-    f: &F,
-    given: &Given<'_, Args>,
-    number: usize,
-    at: Loc,
-    name: &'static str,
-    made: impl FnOnce(&Graph, &[usize], Loc) -> Result<Appends>,
-) -> Result<F::Out>
+/// The Jacobians of each array of a function's result by each of those of the chosen arguments.
+fn call<Args, F, P>(f: &F, given: &Given<'_, Args>, options: &Jacobian<P>, at: Loc) -> Result<P::Jacobians>
 where
     Args: Tree + 'static,
     F: Function<Args>,
+    P: JacobianArgnums<Args, F::Out>,
 {
-    let (returned, outs) = jacobians(f, given, &[number], at, name, made)?;
-    tree::rebuild(&returned, outs)
-}
-
-/// The result of a function, of which the structure is meant, and the Jacobians of each array of it by each of those of
-/// the arguments with these numbers.
-pub(super) fn jacobians<Args, F>(
-    f: &F,
-    given: &Given<'_, Args>,
-    numbers: &[usize],
-    at: Loc,
-    name: &'static str,
-    made: impl FnOnce(&Graph, &[usize], Loc) -> Result<Appends>,
-) -> Result<(F::Out, Vec<Array>)>
-where
-    Args: Tree + 'static,
-    F: Function<Args>,
-{
+    let Jacobian { mode, argnums } = options;
+    let name = match mode {
+        Mode::Forward => "jacfwd",
+        Mode::Reverse => "jacrev",
+        Mode::Second => "hessian",
+    };
     let ((args, structures), tuple) = ((given.flat)(), &(given.tuple)());
     args.iter().try_for_each(|x| x.check().map(drop))?;
-    let leaves = leaves_of(numbers, &structures);
+    let leaves = leaves_of(&argnums.numbers(), &structures);
     let wrong = |message: String, help: &str| Err(Error::operation(at, Diag::new(name, At::Op, message, help)));
     if let Some(x) = leaves.iter().map(|&leaf| &args[leaf]).find(|x| !x.dtype().is_float()) {
         let message = format!("`{name}` by an array of {}", type_of(x));
@@ -214,9 +220,14 @@ where
         let of = if path.is_empty() { String::new() } else { format!(" `{path}`") };
         return wrong(format!("`{name}` of a result{of} of {ty}"), "return floating-point arrays alone");
     }
-    let append = made(&graph, &leaves, at)?;
+    let append = match mode {
+        Mode::Forward => along_all(&graph, &leaves)?,
+        Mode::Reverse => back_from_all(&graph, &leaves)?,
+        Mode::Second => second(&graph, &leaves, at)?,
+    };
     let all: Vec<&Array> = args.iter().chain(&captured).collect();
-    Ok((returned, apply_all(&all, at, &client, append)?))
+    let found = apply_all(&all, at, &client, append)?;
+    P::grouped(&returned, &argnums.picked(tuple), *mode == Mode::Second, found)
 }
 
 fn by(graph: &Graph, leaves: &[usize]) -> Vec<bool> {
@@ -229,7 +240,7 @@ fn in_order<T: Clone>(leaves: &[usize], found: Vec<T>) -> Vec<T> {
 }
 
 /// Forward mode: each result's tangents along all elements of each parameter.
-pub(super) fn along_all(graph: &Graph, leaves: &[usize]) -> Result<Appends> {
+fn along_all(graph: &Graph, leaves: &[usize]) -> Result<Appends> {
     let gives = graph.gives();
     let one = |&leaf: &usize| {
         let forward = jvp(graph, &by(graph, &[leaf])).map_err(refused)?;
@@ -258,7 +269,7 @@ pub(super) fn along_all(graph: &Graph, leaves: &[usize]) -> Result<Appends> {
 }
 
 /// Reverse mode: the cotangents of each parameter from all elements of each result.
-pub(super) fn back_from_all(graph: &Graph, leaves: &[usize]) -> Result<Appends> {
+fn back_from_all(graph: &Graph, leaves: &[usize]) -> Result<Appends> {
     let backward = vjp(graph, &by(graph, leaves)).map_err(refused)?;
     let takes: Vec<Type> = leaves.iter().map(|&leaf| graph.takes().remove(leaf)).collect();
     let gives = graph.gives();

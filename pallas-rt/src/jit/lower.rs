@@ -29,7 +29,7 @@ use std::sync::atomic::Ordering::Relaxed;
 /// ```
 /// use pallas_rt::prelude::*;
 /// use pallas_rt::{eval_shape, tree};
-/// let x = Client::cpu().shape_dtype(DType::F32, &[1000, 1000])?;
+/// let x = Client::cpu().shape_dtype(&[1000, 1000], DType::F32)?;
 /// let out = eval_shape(|x: &Array| (x.matmul(x), x.sum(0)))(&x)?;
 /// assert_eq!(tree::types(&out).to_string(), "(f32[1000,1000], f32[1000])");
 /// # Ok::<(), Error>(())
@@ -76,7 +76,7 @@ where
 /// ```
 /// use pallas_rt::prelude::*;
 /// use pallas_rt::lower;
-/// let shape = Client::cpu().shape_dtype(DType::F32, &[2])?;
+/// let shape = Client::cpu().shape_dtype(&[2], DType::F32)?;
 /// let lowered = lower(|x: &Array| x.exp() * 2.0)(&shape)?;
 /// assert_eq!(lowered.to_jaxpr(), "{ lambda ; a:f32[2]. let b:f32[2] = exp a; c:f32[2] = mul b 2.0:f32[] in (c,) }");
 /// let f = lowered.compile()?;
@@ -185,7 +185,7 @@ impl<Args: Tree + 'static, F: Function<Args>> Lowered<Args, F> {
     /// fn twice(#[block([N] => [4], |i| (i,))] x: In<f32>, #[block([N] => [4], |i| (i,))] out: Out<f32>) {
     ///     out.store(x.load() * 2.0);
     /// }
-    /// let shape = Client::cpu().shape_dtype(DType::F32, &[10])?;
+    /// let shape = Client::cpu().shape_dtype(&[10], DType::F32)?;
     /// let lowered = lower(|x: &Array| twice(x))(&shape)?;
     /// assert!(lowered.to_stablehlo().contains("call_target_name = \"pallas.twice\""));
     /// let text = lowered.inline_kernels()?.to_stablehlo();

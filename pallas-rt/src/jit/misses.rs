@@ -94,7 +94,7 @@ pub enum MissReason {
         /// The client now.
         new: String,
     },
-    /// A function of [`jit_bounded`](crate::jit_bounded) is compiled for these lengths on their own.
+    /// A [bounded](crate::transform::Transformed::bounded) function is compiled for these lengths on their own.
     Alone {
         /// The length of each size.
         lengths: String,
@@ -138,7 +138,8 @@ impl fmt::Display for Miss {
 /// at most 1024. With `PALLAS_LOG_COMPILES=1` each is a line on standard error as well.
 ///
 /// ```
-/// use pallas_rt::{Array, MissReason, jit, jit_misses};
+/// use pallas_rt::transform::MissReason;
+/// use pallas_rt::{Array, jit, jit_misses};
 /// let double = jit(|x: &Array| x * 2.0);
 /// for n in [3, 3, 5] {
 ///     double(&Array::full(&[n], 1.0f32)?)?;

@@ -8,10 +8,11 @@
 //! - `function`: functions of up to eight trees;
 //! - `compiled`: `jit`, its cache and counters; `misses`: why it compiled; `hint`: advice about loops;
 //! - `bounded`: `jit` for all sizes up to a bound;
-//! - `donating`: `jit` of functions with a donated argument; `disabled`: calls without `jit`;
+//! - `transformed`: the form of transformations and their options;
+//! - `jitted`: calls of compiled functions, with a donated argument too; `disabled`: calls without `jit`;
 //! - `lower`: shapes of results, and compilation ahead of time; `export`: functions as files;
 //! - `gradient`: reverse mode; `linear`: tangents, and functions of tangents and cotangents;
-//! - `jacobian`: all derivatives of arrays by arrays, `jacobian_trees` by trees of them;
+//! - `jacobian`: all derivatives of arrays by arrays and by trees of them;
 //! - `vmap`: one call for many arguments, `batch_axes` of which axes;
 //! - `control`: loops and branches; `associative`: scans with an associative function;
 //! - `argnums`: derivatives by chosen arguments;
@@ -99,14 +100,13 @@ mod custom;
 mod custom_jvp;
 mod custom_vmap;
 mod disabled;
-mod donating;
 mod export;
 mod function;
 mod gradient;
 mod hint;
 mod inspect;
 mod jacobian;
-mod jacobian_trees;
+mod jitted;
 mod kernel;
 mod linear;
 mod lower;
@@ -123,20 +123,21 @@ mod sharded;
 #[cfg(test)]
 mod tests;
 mod trace;
+mod transformed;
 mod vmap;
 mod watch;
 
 pub use analysis::MemoryAnalysis;
-pub use argnums::{Arg, Argnums, grad_by, value_and_grad_by};
+pub use argnums::{Arg, Argnums};
 pub use associative::{AssociativeScan, associative_scan};
 pub use audit::{
     Audit, AuditDifference, AuditOptions, AuditedConstraint, AuditedMesh, AuditedParameter, ExchangeTotal, Finding,
     FindingKind, PatternUse, Severity, Source, audit,
 };
 pub use batch_axes::BatchAxes;
-pub use bounded::{BoundedSize, jit_bounded};
-pub use callback::{VmapMethod, pure_callback, pure_callback_with};
-pub use checkpoint::{Policy, checkpoint, checkpoint_name, checkpoint_with};
+pub use bounded::BoundedSize;
+pub use callback::{PureCallback, VmapMethod, pure_callback};
+pub use checkpoint::{Checkpoint, Policy, checkpoint, checkpoint_name};
 pub use compiled::jit;
 pub use control::{Scan, cond, fori_loop, scan, switch, while_loop};
 pub use custom::custom_vjp;
@@ -144,23 +145,22 @@ pub(crate) use custom::{Stated, StatedBackward};
 pub use custom_jvp::custom_jvp;
 pub use custom_vmap::custom_vmap;
 pub use disabled::{JitDisabled, disable_jit};
-pub use donating::jit_donating;
 pub use export::{Exported, ExportedFunction};
 pub use function::{Function, Outcome};
-pub use gradient::{First, grad, value_and_grad, value_and_grad_aux};
+pub use gradient::{Grad, Loss, ValueAndGrad, grad, value_and_grad};
 #[cfg(test)]
 pub(crate) use inspect::kernels;
 pub use inspect::make_jaxpr;
-pub use jacobian::{hessian, hessian_by, jacfwd, jacfwd_by, jacrev, jacrev_by};
-pub use jacobian_trees::{hessian_trees, jacfwd_trees, jacrev_trees};
+pub use jacobian::{Jacobian, JacobianArgnums, hessian, jacfwd, jacrev};
+pub use jitted::Jit;
 pub(crate) use kernel::kernel_call;
 pub use linear::{Jvp, LinearMap, jvp, linear_transpose, linearize, vjp};
 pub use lower::{Lowered, eval_shape, lower};
 pub use misses::{Miss, MissReason, jit_misses};
 pub use planning::{AxisTraffic, MeshComparison, PlannedExchange, StepPlan};
 pub use pmap::pmap;
-pub use root::{custom_root, custom_root_aux};
-pub use shard_map::{shard_map, shard_map_axes};
+pub use root::{Solution, custom_root};
+pub use shard_map::{ShardMap, shard_map};
 pub(crate) use sharded::division;
 pub use sharded::{
     CollectiveBudget, CollectiveCount, CollectiveUse, Obstacle, Provenance, ProvenanceStep, ShardedValue, Shardings,
@@ -168,5 +168,6 @@ pub use sharded::{
     with_sharding_constraint,
 };
 pub(crate) use trace::{apply, is_tracing, make, parts_on_mesh, states};
-pub use vmap::{vmap, vmap_axes, vmap_axes_named, vmap_named};
+pub use transformed::{Transformation, Transformed};
+pub use vmap::{Vmap, vmap};
 pub(crate) use watch::{Seen, Watch, watching};

@@ -90,7 +90,7 @@ impl Shardings {
     /// let f = move |x: &Array, w: &Array| {
     ///     with_sharding_constraint(x, &rows).matmul(&with_sharding_constraint(w, &inner))
     /// };
-    /// let [x, w] = [[8192, 4096], [4096, 4096]].map(|shape| Client::cpu().shape_dtype(DType::F32, &shape));
+    /// let [x, w] = [[8192, 4096], [4096, 4096]].map(|shape| Client::cpu().shape_dtype(&shape, DType::F32));
     /// let machine = Topology::new(200e12, 800e9)
     ///     .link("data", Link::switch(12e9, 5e-6))
     ///     .link("model", Link::ring(45e9, 1e-6));
@@ -107,7 +107,7 @@ impl Shardings {
         Ok(StepPlan::of(self.local(), self.mesh(), topology))
     }
 
-    /// The memory that a call takes on each device; see [`Lowered::memory_analysis`](crate::Lowered::memory_analysis).
+    /// The memory that a call takes on each device; see [`Lowered::memory_analysis`](crate::transform::Lowered::memory_analysis).
     pub fn memory_analysis(&self) -> MemoryAnalysis {
         planned(self.local(), &Client::cpu(), MemoryAnalysis::of)
     }

@@ -1,9 +1,11 @@
 //! Functions that every device calls on its element of the arguments' first axis.
 use super::axes;
-use super::compiled::{self, Cache, client_of};
+use super::compiled::client_of;
 use super::function::{Function, Given};
+use super::jitted::Jit;
 use super::shard_map::{Body, Manual, wrong};
 use super::trace::{Taken, type_of};
+use super::transformed::{Transformation, Transformed, boxed};
 use crate::sharding::{DimSharding, Mesh, Sharding};
 use crate::tree::{self, Tree};
 use pallas_device::error::Result;
@@ -42,33 +44,21 @@ where
     F: Function<Args>,
 {
     let at = Loc::caller();
-    let cache = Cache::new(at, false);
-    let own = mesh.clone();
-    let each: Each<Args, F> = Each(F::boxed(move |given: Given<'_, Args>| call(&f, &given, &own, at)));
-    F::boxed(move |given: Given<'_, Args>| compiled::call(&cache, &each, &given))
+    let each = Transformed::<Args, F, Each>::new(f, Each { mesh: mesh.clone() }, at);
+    Transformed::<Args, _, Jit>::new(each, Jit::default(), at).into_fn()
 }
 
 /// The function of all elements.
-struct Each<Args: Tree + 'static, F: Function<Args>>(F::Boxed<Result<F::Out>>);
+#[derive(Clone)]
+struct Each {
+    mesh: Arc<Mesh>,
+}
 
-impl<Args: Tree + 'static, F: Function<Args>> Function<Args> for Each<Args, F> {
+impl<Args: Tree + 'static, F: Function<Args>> Transformation<Args, F> for Each {
     type Out = F::Out;
-    type Boxed<R: 'static> = F::Boxed<R>;
-    type Donating<R: 'static> = F::Donating<R>;
-    fn call(&self, args: &Args) -> Result<F::Out> {
-        F::call_boxed(&self.0, args)
-    }
-    fn boxed<R: 'static>(f: impl Fn(Given<'_, Args>) -> R + Send + Sync + 'static) -> F::Boxed<R> {
-        F::boxed(f)
-    }
-    fn donating<P, R: 'static>(
-        prepare: impl Fn(Given<'_, Args>) -> P + Send + Sync + 'static,
-        run: impl Fn(P) -> R + Send + Sync + 'static,
-    ) -> F::Donating<R> {
-        F::donating(prepare, run)
-    }
-    fn call_boxed<R: 'static>(boxed: &F::Boxed<R>, args: &Args) -> R {
-        F::call_boxed(boxed, args)
+    type Call = F::Boxed<Result<F::Out>>;
+    fn build(&self, f: &Arc<F>, at: Loc) -> Self::Call {
+        boxed(f, self, move |f, options, given| call(f, given, &options.mesh, at))
     }
 }
 

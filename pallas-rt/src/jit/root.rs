@@ -19,7 +19,8 @@ use std::sync::Arc;
 /// by the arrays that `f` captures follow from the implicit function theorem: `tangent_solve` takes the linear function
 /// `g`, the derivative of `f` at the root, and `y`, and returns the `x` with `g(x) = y`. That is linear in `y`. For
 /// reverse mode it consists of operations that have a transpose, so it has no [`while_loop`](super::while_loop()). The
-/// guess has a derivative of zero. Derivatives up to the fourth are implicit; higher ones are those of `solve`.
+/// guess has a derivative of zero. `solve` may return a pair of the root and another tree, such as its number of steps, whose
+/// derivative is zero; the call then returns that pair (`has_aux` in JAX). Derivatives up to the fourth are implicit; higher ones are those of `solve`.
 ///
 /// # Errors
 /// The functions' own errors; a guess that is not of floating-point type; a residual, a root or a solution of another
@@ -43,32 +44,14 @@ use std::sync::Arc;
 /// assert!((slope[0] - 0.25).abs() < 1e-6 && (slope[1] - 1.0 / 6.0).abs() < 1e-6);
 /// # Ok::<(), Error>(())
 /// ```
-#[track_caller]
-pub fn custom_root<X, F, R, S, T>(f: F, guess: &X, solve: S, tangent_solve: T) -> Result<X>
-where
-    X: Tree + Send + Sync + 'static,
-    F: FnOnce(&X) -> R,
-    R: Outcome<Tree = X>,
-    S: Fn(&dyn Fn(&X) -> Result<X>, &X) -> Result<X> + Send + Sync + 'static,
-    T: Fn(&dyn Fn(&X) -> Result<X>, &X) -> Result<X> + Send + Sync + 'static,
-{
-    let solve = move |f: &dyn Fn(&X) -> Result<X>, guess: &X| Ok((solve(f, guess)?, ()));
-    custom_root_aux(f, guess, solve, tangent_solve).map(|(x, ())| x)
-}
-
-/// As [`custom_root`], where `solve` returns more than the root, such as its number of steps;
-/// `jax.lax.custom_root(.., has_aux=True)`.
 ///
-/// The second tree that `solve` returns has a derivative of zero.
-///
-/// # Errors
-/// As [`custom_root`].
+/// With the number of steps:
 ///
 /// ```
 /// use pallas_rt::prelude::*;
-/// use pallas_rt::{custom_root_aux, ops, while_loop};
+/// use pallas_rt::{custom_root, ops, while_loop};
 /// let a = Array::from_slice(&[2.0f32], &[])?;
-/// let (x, steps) = custom_root_aux(
+/// let (x, steps) = custom_root(
 ///     |x: &Array| x * x - &a,
 ///     &a,
 ///     |f, guess| {
@@ -85,13 +68,13 @@ where
 /// # Ok::<(), Error>(())
 /// ```
 #[track_caller]
-pub fn custom_root_aux<X, A, F, R, S, T>(f: F, guess: &X, solve: S, tangent_solve: T) -> Result<(X, A)>
+pub fn custom_root<X, O, F, R, S, T>(f: F, guess: &X, solve: S, tangent_solve: T) -> Result<O>
 where
     X: Tree + Send + Sync + 'static,
-    A: Tree + Send + Sync + 'static,
+    O: Solution<X>,
     F: FnOnce(&X) -> R,
     R: Outcome<Tree = X>,
-    S: Fn(&dyn Fn(&X) -> Result<X>, &X) -> Result<(X, A)> + Send + Sync + 'static,
+    S: Fn(&dyn Fn(&X) -> Result<X>, &X) -> Result<O> + Send + Sync + 'static,
     T: Fn(&dyn Fn(&X) -> Result<X>, &X) -> Result<X> + Send + Sync + 'static,
 {
     let at = Loc::caller();
@@ -112,6 +95,34 @@ where
     implicit(&Arc::new(function), &captured, guess)
 }
 
+/// Result of a solver: the root, or a pair of it and another tree (`has_aux` in JAX).
+pub trait Solution<X>: Tree + Send + Sync + 'static {
+    /// The root.
+    #[doc(hidden)]
+    fn root(&self) -> &X;
+    /// The same with another root and zeros beside it: its tangent.
+    #[doc(hidden)]
+    fn tangent(&self, root: X) -> Result<Self>;
+}
+
+impl<X: Tree + Send + Sync + 'static> Solution<X> for X {
+    fn root(&self) -> &X {
+        self
+    }
+    fn tangent(&self, root: X) -> Result<X> {
+        Ok(root)
+    }
+}
+
+impl<X: Tree + Send + Sync + 'static, Aux: Tree + Send + Sync + 'static> Solution<X> for (X, Aux) {
+    fn root(&self) -> &X {
+        &self.0
+    }
+    fn tangent(&self, root: X) -> Result<(X, Aux)> {
+        Ok((root, tree::map(&self.1, |x| Ok(x.zeros_like()))?))
+    }
+}
+
 /// A function whose root is sought, with the solvers.
 struct Rooted<S, T> {
     /// The types of its argument's arrays, which are its first parameters.
@@ -124,24 +135,25 @@ struct Rooted<S, T> {
 }
 
 /// The root, which depends on what the function captured. Its rule calls it again, for higher derivatives.
-fn implicit<X, A, S, T>(function: &Arc<Rooted<S, T>>, captured: &Vec<Array>, guess: &X) -> Result<(X, A)>
+fn implicit<X, O, S, T>(function: &Arc<Rooted<S, T>>, captured: &Vec<Array>, guess: &X) -> Result<O>
 where
     X: Tree + Send + Sync + 'static,
-    A: Tree + Send + Sync + 'static,
-    S: Fn(&dyn Fn(&X) -> Result<X>, &X) -> Result<(X, A)> + Send + Sync + 'static,
+    O: Solution<X>,
+    S: Fn(&dyn Fn(&X) -> Result<X>, &X) -> Result<O> + Send + Sync + 'static,
     T: Fn(&dyn Fn(&X) -> Result<X>, &X) -> Result<X> + Send + Sync + 'static,
 {
     let (of_value, of_rule) = (function.clone(), function.clone());
     let value = move |captured: &Vec<Array>, guess: &X| {
         let Rooted { types, graph, solve, at, .. } = &*of_value;
         let f = |x: &X| call(graph, x, captured, &[], types, *at);
-        let (x, aux) = solve(&f, guess)?;
-        like(guess, &x, types, "root", *at)?;
-        Ok::<_, Error>((x, aux))
+        let solution = solve(&f, guess)?;
+        like(guess, solution.root(), types, "root", *at)?;
+        Ok::<_, Error>(solution)
     };
     let rule = move |(captured, guess): &(Vec<Array>, X), (d_captured, _): &(Vec<Array>, X)| {
         let Rooted { types, graph, tangent_solve, at, .. } = &*of_rule;
-        let (root, aux) = implicit::<X, A, S, T>(&of_rule, captured, guess)?;
+        let solution = implicit::<X, O, S, T>(&of_rule, captured, guess)?;
+        let root = solution.root();
         let is_float = |i: usize| graph.ty(graph.params[i]).dtype.is_float();
         // The derivative of the function alone, by some of its parameters.
         let by = |which: &dyn Fn(usize) -> bool| {
@@ -152,15 +164,15 @@ where
         };
         let (by_captured, by_x) = (by(&|i| i >= types.len())?, by(&|i| i < types.len())?);
         let tangents: Vec<Array> = d_captured.iter().filter(|x| x.dtype().is_float()).cloned().collect();
-        let moved = call(&by_captured, &root, captured, &tangents, types, *at)?;
+        let moved = call(&by_captured, root, captured, &tangents, types, *at)?;
         let along = |dx: &X| {
-            let dx = like(&root, dx, types, "tangent of a root", *at)?;
-            call(&by_x, &root, captured, &dx, types, *at)
+            let dx = like(root, dx, types, "tangent of a root", *at)?;
+            call(&by_x, root, captured, &dx, types, *at)
         };
         let tangent = tangent_solve(&along, &tree::map(&moved, |x| Ok(-x))?)?;
-        like(&root, &tangent, types, "tangent of a root", *at)?;
-        let none = tree::map(&aux, |x| Ok(x.zeros_like()))?;
-        Ok::<_, Error>(((root, aux), (tangent, none)))
+        like(root, &tangent, types, "tangent of a root", *at)?;
+        let tangent = solution.tangent(tangent)?;
+        Ok::<_, Error>((solution, tangent))
     };
     custom_jvp_at(value, rule, function.at)(captured, guess)
 }

@@ -3,13 +3,14 @@ use super::axes::{self, AxisNames};
 use super::compiled::{client_of, traced_as};
 use super::function::{Function, Given};
 use super::trace::{Taken, TracedFunction, apply_all, states as array_states, type_of};
+use super::transformed::{Transformation, Transformed, boxed};
 use crate::array::Array;
 use crate::array::Client;
 use crate::sharding::{Mesh, NamedSharding, PartitionSpec, Sharding};
 use crate::tree::{self, Tree};
 use pallas_device::error::{Error, Result};
 use pallas_graph::Graph;
-use pallas_graph::call::ShardMap;
+use pallas_graph::call;
 use pallas_graph::manual::{finished, states_of};
 use pallas_graph::mesh::{State, States, invariant};
 use pallas_ir::{At, Diag, Loc, Type};
@@ -48,66 +49,69 @@ use std::sync::Arc;
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
 #[track_caller]
-pub fn shard_map<Args, F>(
+pub fn shard_map<Args: Tree + 'static, F: Function<Args>>(
     f: F,
     mesh: &Arc<Mesh>,
     in_specs: impl AsRef<[PartitionSpec]>,
     out_specs: impl AsRef<[PartitionSpec]>,
-) -> F::Boxed<Result<F::Out>>
-where
-    Args: Tree + 'static,
-    F: Function<Args>,
-{
-    let at = Loc::caller();
-    let (mesh, takes, gives) = (mesh.clone(), in_specs.as_ref().to_vec(), out_specs.as_ref().to_vec());
-    F::boxed(move |given: Given<'_, Args>| call(&f, &given, &Manual::new(&mesh, None, at)?, &takes, &gives, at))
+) -> Transformed<Args, F, ShardMap> {
+    let (in_specs, out_specs) = (in_specs.as_ref().to_vec(), out_specs.as_ref().to_vec());
+    let options = ShardMap { mesh: mesh.clone(), in_specs, out_specs, axis_names: None };
+    Transformed::new(f, options, Loc::caller())
 }
 
-/// As [`shard_map`], manual along some axes of the mesh alone; `jax.shard_map(.., axis_names=..)`.
-///
-/// Along the other axes, which are *automatic*, the body is a function like any other: arrays are whole, the compiler divides
-/// them as it finds from the arguments' shardings, from those of what reads the results, and from constraints
-/// ([`with_sharding_constraint`](super::with_sharding_constraint) by automatic axes) in the body, and it inserts the exchanges.
-/// Specs and collectives name manual axes alone.
-///
-/// A body may call a `shard_map` on the same mesh along axes that no body around is manual along; a [`shard_map`] without
-/// names is manual along all of them. Collectives in there name axes of both.
-///
-/// # Errors
-/// The call returns the errors of [`shard_map`], and one for an axis that the mesh does not have, for no axis, for one along
-/// which a body around is manual already, and for a spec or a collective that names an automatic axis. A loop or branch whose condition differs along a manual axis is an error when
-/// it runs if the compiler inserted exchanges in it.
-///
-/// ```
-/// use pallas_rt::sharding::{Mesh, P};
-/// use pallas_rt::spmd::psum;
-/// use pallas_rt::{Array, jit, shard_map_axes};
-/// use std::sync::Arc;
-/// let mesh = Arc::new(Mesh::new(&[("data", 2), ("model", 2)]).expect("a mesh"));
-/// // The sum over devices is ours; the compiler divides the product along `model`.
-/// let layer = |x: &Array, w: &Array| psum(&x.matmul(w), "data");
-/// let f = jit(shard_map_axes(layer, &mesh, "data", [P("data"), P(())], [P(())]));
-/// let x = Array::from_slice(&[1.0f32, 2.0, 3.0, 4.0], &[2, 2])?;
-/// let w = Array::from_slice(&[1.0f32, 0.0, 0.0, 1.0], &[2, 2])?;
-/// assert_eq!(f(&x, &w)?.to_vec::<f32>()?, [4.0, 6.0]);
-/// # Ok::<(), pallas_rt::Error>(())
-/// ```
-#[track_caller]
-pub fn shard_map_axes<Args, F>(
-    f: F,
-    mesh: &Arc<Mesh>,
-    axes: impl AxisNames,
-    in_specs: impl AsRef<[PartitionSpec]>,
-    out_specs: impl AsRef<[PartitionSpec]>,
-) -> F::Boxed<Result<F::Out>>
-where
-    Args: Tree + 'static,
-    F: Function<Args>,
-{
-    let at = Loc::caller();
-    let (mesh, takes, gives) = (mesh.clone(), in_specs.as_ref().to_vec(), out_specs.as_ref().to_vec());
-    let names: Vec<String> = axes.names().into_iter().map(String::from).collect();
-    F::boxed(move |given: Given<'_, Args>| call(&f, &given, &Manual::new(&mesh, Some(&names), at)?, &takes, &gives, at))
+/// Options of [`shard_map()`].
+#[derive(Clone, Debug)]
+pub struct ShardMap {
+    mesh: Arc<Mesh>,
+    in_specs: Vec<PartitionSpec>,
+    out_specs: Vec<PartitionSpec>,
+    axis_names: Option<Vec<String>>,
+}
+
+/// Option of [`shard_map()`].
+impl<Args: Tree + 'static, F: Function<Args>> Transformed<Args, F, ShardMap> {
+    /// Makes the body manual along these axes of the mesh alone.
+    ///
+    /// Along the other axes, which are *automatic*, the body is a function like any other: arrays are whole, the compiler divides
+    /// them as it finds from the arguments' shardings, from those of what reads the results, and from constraints
+    /// ([`with_sharding_constraint`](super::with_sharding_constraint) by automatic axes) in the body, and it inserts the exchanges.
+    /// Specs and collectives name manual axes alone.
+    ///
+    /// A body may call a `shard_map` on the same mesh along axes that no body around is manual along; a [`shard_map`] without
+    /// names is manual along all of them. Collectives in there name axes of both.
+    ///
+    /// # Errors
+    /// The call returns an error for an axis that the mesh does not have, for no axis, for one along
+    /// which a body around is manual already, and for a spec or a collective that names an automatic axis. A loop or branch whose
+    /// condition differs along a manual axis is an error when it runs if the compiler inserted exchanges in it.
+    ///
+    /// ```
+    /// use pallas_rt::sharding::{Mesh, P};
+    /// use pallas_rt::spmd::psum;
+    /// use pallas_rt::{Array, jit, shard_map};
+    /// use std::sync::Arc;
+    /// let mesh = Arc::new(Mesh::new(&[("data", 2), ("model", 2)]).expect("a mesh"));
+    /// // The sum over devices is ours; the compiler divides the product along `model`.
+    /// let layer = |x: &Array, w: &Array| psum(&x.matmul(w), "data");
+    /// let f = jit(shard_map(layer, &mesh, [P("data"), P(())], [P(())]).axis_names("data"));
+    /// let x = Array::from_slice(&[1.0f32, 2.0, 3.0, 4.0], &[2, 2])?;
+    /// let w = Array::from_slice(&[1.0f32, 0.0, 0.0, 1.0], &[2, 2])?;
+    /// assert_eq!(f(&x, &w)?.to_vec::<f32>()?, [4.0, 6.0]);
+    /// # Ok::<(), pallas_rt::Error>(())
+    /// ```
+    pub fn axis_names(self, axes: impl AxisNames) -> Self {
+        let names = axes.names().into_iter().map(String::from).collect();
+        self.with(|options| ShardMap { axis_names: Some(names), ..options })
+    }
+}
+
+impl<Args: Tree + 'static, F: Function<Args>> Transformation<Args, F> for ShardMap {
+    type Out = F::Out;
+    type Call = F::Boxed<Result<F::Out>>;
+    fn build(&self, f: &Arc<F>, at: Loc) -> Self::Call {
+        boxed(f, self, move |f, options, given| call(f, given, options, at))
+    }
 }
 
 /// A mesh, and the axes along which a body is manual.
@@ -153,7 +157,7 @@ impl Manual {
         Err(match around.contains(&true) {
             true => {
                 let message = "a `shard_map` inside of one that is manual along all axes".into();
-                wrong(at, message, "make the outer one manual along some axes alone: `shard_map_axes`")
+                wrong(at, message, "make the outer one manual along some axes alone: `axis_names`")
             }
             false => wrong(at, "a `shard_map` that is manual along no axis".into(), "name one axis at least"),
         })
@@ -183,7 +187,7 @@ impl Manual {
             let help = match self.around[axis] {
                 true => format!("a `shard_map` around it is: arrays are blocks along `{name}` already"),
                 false => format!(
-                    "name `{name}` among the axes of `shard_map_axes`, or divide the array outside: \
+                    "name `{name}` among the `axis_names`, or divide the array outside: \
                      `with_sharding_constraint`"
                 ),
             };
@@ -200,17 +204,16 @@ pub(super) fn wrong(at: Loc, message: String, help: &str) -> Error {
 fn call<Args: Tree + 'static, F: Function<Args>>(
     f: &F,
     given: &Given<'_, Args>,
-    manual: &Manual,
-    in_specs: &[PartitionSpec],
-    out_specs: &[PartitionSpec],
+    options: &ShardMap,
     at: Loc,
 ) -> Result<F::Out> {
+    let manual = &Manual::new(&options.mesh, options.axis_names.as_deref(), at)?;
     let tuple = (given.tuple)();
     let (args, structures) = (given.flat)();
-    let (takes, inside) = blocks(&args, &structures, &tree::paths(&tuple), manual, in_specs, at)?;
+    let (takes, inside) = blocks(&args, &structures, &tree::paths(&tuple), manual, &options.in_specs, at)?;
     let client = client_of(&args)?;
     let (out, body) = Body::trace(f, &tuple, &inside, manual, &client, at)?;
-    let gives = body.gives(&|| tree::paths(&out), manual, out_specs, at)?;
+    let gives = body.gives(&|| tree::paths(&out), manual, &options.out_specs, at)?;
     tree::rebuild(&out, body.call(takes, gives, &args, manual, at)?)
 }
 
@@ -306,7 +309,7 @@ impl Body {
             wrong(at, message, "combine it: `psum`")
         })?;
         takes.extend(self.captured.iter().map(|x| Sharding::replicated(x.shape().len())));
-        let map = ShardMap { mesh: mesh.clone(), manual: axes.clone(), takes, gives, body: self.graph };
+        let map = call::ShardMap { mesh: mesh.clone(), manual: axes.clone(), takes, gives, body: self.graph };
         let all: Vec<&Array> = args.iter().chain(&self.captured).collect();
         apply_all(&all, at, &self.client, |graph, v| graph.push_all(map, v))
     }

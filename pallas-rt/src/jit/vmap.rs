@@ -5,6 +5,7 @@ use super::compiled::{client_of, traced_as};
 use super::function::{Function, Given};
 use super::gradient::refused;
 use super::trace::{Taken, TracedFunction, apply_all, type_of};
+use super::transformed::{Transformation, Transformed, boxed};
 use crate::array::Client;
 use crate::array::{Array, axis_of};
 use crate::tree::{self, Structure, Tree};
@@ -22,7 +23,7 @@ use std::sync::Arc;
 /// Each operation becomes one operation on the whole batch, such as one product of matrices for many products of
 /// vectors: nothing is a loop, and what is the same for all examples is neither copied nor computed for each. Arrays that
 /// the function captures are the same for all examples, and so are the numbers of a captured key
-/// ([`random`](crate::random)); [`vmap_axes`] chooses the axes.
+/// ([`random`](crate::random)).
 ///
 /// A [`while_loop`](super::while_loop) runs until all examples are done, and a [`cond`](super::cond) or
 /// [`switch`](super::switch) that differs between examples computes all branches: what the function computes for an
@@ -41,142 +42,125 @@ use std::sync::Arc;
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
 #[track_caller]
-pub fn vmap<Args, F>(f: F) -> F::Boxed<Result<F::Out>>
-where
-    Args: Tree + 'static,
-    F: Function<Args>,
-{
-    let at = Loc::caller();
-    F::boxed(move |given: Given<'_, Args>| call(&f, &given, None, &Some(0).into(), None, at))
+pub fn vmap<Args: Tree + 'static, F: Function<Args>>(f: F) -> Transformed<Args, F, Vmap> {
+    let (in_axes, out_axes) = (Some(0).into(), Some(0).into());
+    Transformed::new(f, Vmap { in_axes, out_axes, axis_name: None, axis_size: None }, Loc::caller())
 }
 
-/// As [`vmap`], with a name for the axis of the batch, over which collectives ([`spmd`](crate::spmd)) in the function combine
-/// the examples; `jax.vmap(f, axis_name=..)`.
-///
-/// `psum` of a value adds those of all examples, `axis_index` is the number of the example, `all_gather` and `all_to_all`
-/// rearrange the batch. Collectives over several axes may name axes of `vmap`s and of a [`shard_map`](super::shard_map)
-/// together. [`vmap_axes_named`] chooses the axes of arguments and results.
-///
-/// # Errors
-/// The call returns the errors of [`vmap`], and one for a name that nothing binds, for a name that is an axis of the mesh of a
-/// `shard_map` around, for a batch without examples, for a collective in a loop or branch whose condition differs between the
-/// examples, and for `pvary` and `pcast`: examples have no states.
-///
-/// ```
-/// use pallas_rt::spmd::psum;
-/// use pallas_rt::{Array, vmap_named};
-/// let share = vmap_named(|x: &Array| x / psum(x, "batch"), "batch");
-/// let x = Array::from_slice(&[1.0f32, 3.0, 4.0], &[3])?;
-/// assert_eq!(share(&x)?.to_vec::<f32>()?, [0.125, 0.375, 0.5]);
-/// # Ok::<(), pallas_rt::Error>(())
-/// ```
-#[track_caller]
-pub fn vmap_named<Args, F>(f: F, axis: impl Into<String>) -> F::Boxed<Result<F::Out>>
-where
-    Args: Tree + 'static,
-    F: Function<Args>,
-{
-    let at = Loc::caller();
-    let axis = axis.into();
-    F::boxed(move |given: Given<'_, Args>| call(&f, &given, None, &Some(0).into(), Some(&axis), at))
+/// Options of [`vmap()`]; methods of [`Transformed`] set them.
+#[derive(Clone, Debug)]
+pub struct Vmap {
+    in_axes: BatchAxes,
+    out_axes: BatchAxes,
+    axis_name: Option<String>,
+    axis_size: Option<usize>,
 }
 
-/// As [`vmap_axes`], with a name for the axis of the batch, as [`vmap_named`].
-///
-/// # Errors
-/// The call returns the errors of both.
-///
-/// ```
-/// use pallas_rt::spmd::pmax;
-/// use pallas_rt::{Array, vmap_axes_named};
-/// // The same for all examples, so it needs no axis.
-/// let greatest = vmap_axes_named(|x: &Array| pmax(x, "column"), "column", [Some(1)], [None]);
-/// let x = Array::from_slice(&[1.0f32, 3.0, 4.0, 2.0], &[2, 2])?;
-/// assert_eq!(greatest(&x)?.to_vec::<f32>()?, [3.0, 4.0]);
-/// # Ok::<(), pallas_rt::Error>(())
-/// ```
-#[track_caller]
-pub fn vmap_axes_named<Args, F>(
-    f: F,
-    axis: impl Into<String>,
-    in_axes: impl Into<BatchAxes>,
-    out_axes: impl Into<BatchAxes>,
-) -> F::Boxed<Result<F::Out>>
-where
-    Args: Tree + 'static,
-    F: Function<Args>,
-{
-    let at = Loc::caller();
-    let axis = axis.into();
-    let (in_axes, out_axes) = (in_axes.into(), out_axes.into());
-    F::boxed(move |given: Given<'_, Args>| call(&f, &given, Some(&in_axes), &out_axes, Some(&axis), at))
+impl<Args: Tree + 'static, F: Function<Args>> Transformation<Args, F> for Vmap {
+    type Out = F::Out;
+    type Call = F::Boxed<Result<F::Out>>;
+    fn build(&self, f: &Arc<F>, at: Loc) -> Self::Call {
+        boxed(f, self, move |f, options, given| call(f, given, options, at))
+    }
 }
 
-/// As [`vmap`], with the axis of the batch for each argument and result; negative ones count from the end.
-///
-/// `in_axes` has one entry for each argument, which holds for all of its leaves, or has an entry for each of them: the
-/// axis, or `None` for what is the same for all examples. `out_axes` has one entry for all leaves of the result, or one for
-/// each: the axis, or `None` for a result that is the same for all examples. [`BatchAxes`] says what else both may be.
-///
-/// # Errors
-/// The call returns an error if there are more or fewer entries, if all of `in_axes` are `None`, if an array has no
-/// such axis, if arrays differ in the extent of theirs, or if a result for `None` depends on the example; and the
-/// errors of [`jit`](super::jit).
-///
-/// ```
-/// use pallas_rt::{Array, grad, jit, vmap_axes};
-/// // A gradient for each example.
-/// let loss = |w: &Array, x: &Array, y: &Array| ((w * x).sum(..) - y) * ((w * x).sum(..) - y);
-/// let each = jit(vmap_axes(grad(loss), [None, Some(0), Some(0)], [Some(0)]));
-/// let w = Array::from_slice(&[1.0f32, 2.0], &[2])?;
-/// let x = Array::from_slice(&[1.0f32, 1.0, 2.0, 0.0], &[2, 2])?;
-/// let y = Array::from_slice(&[2.0f32, 0.0], &[2])?;
-/// assert_eq!(each(&w, &x, &y)?.to_vec::<f32>()?, [2.0, 2.0, 8.0, 0.0]);
-/// # Ok::<(), pallas_rt::Error>(())
-/// ```
-#[track_caller]
-pub fn vmap_axes<Args, F>(
-    f: F,
-    in_axes: impl Into<BatchAxes>,
-    out_axes: impl Into<BatchAxes>,
-) -> F::Boxed<Result<F::Out>>
-where
-    Args: Tree + 'static,
-    F: Function<Args>,
-{
-    let at = Loc::caller();
-    let (in_axes, out_axes) = (in_axes.into(), out_axes.into());
-    F::boxed(move |given: Given<'_, Args>| call(&f, &given, Some(&in_axes), &out_axes, None, at))
+/// Options of [`vmap()`].
+impl<Args: Tree + 'static, F: Function<Args>> Transformed<Args, F, Vmap> {
+    /// Sets the axis of the batch for each argument; negative ones count from the end.
+    ///
+    /// There is one entry for each argument, which holds for all of its leaves, or has an entry for each of them: the axis, or
+    /// `None` for an argument that is the same for all examples. [`BatchAxes`] says what else it may be.
+    ///
+    /// # Errors
+    /// The call returns an error if there are more or fewer entries, if all are `None` and no
+    /// [`axis_size`](Transformed::axis_size) is given, if an array has no such axis, or if arrays differ in the extent of theirs.
+    ///
+    /// ```
+    /// use pallas_rt::{Array, grad, jit, vmap};
+    /// // A gradient for each example.
+    /// let loss = |w: &Array, x: &Array, y: &Array| ((w * x).sum(..) - y) * ((w * x).sum(..) - y);
+    /// let each = jit(vmap(grad(loss)).in_axes([None, Some(0), Some(0)]));
+    /// let w = Array::from_slice(&[1.0f32, 2.0], &[2])?;
+    /// let x = Array::from_slice(&[1.0f32, 1.0, 2.0, 0.0], &[2, 2])?;
+    /// let y = Array::from_slice(&[2.0f32, 0.0], &[2])?;
+    /// assert_eq!(each(&w, &x, &y)?.to_vec::<f32>()?, [2.0, 2.0, 8.0, 0.0]);
+    /// # Ok::<(), pallas_rt::Error>(())
+    /// ```
+    pub fn in_axes(self, axes: impl Into<BatchAxes>) -> Self {
+        self.with(|options| Vmap { in_axes: axes.into(), ..options })
+    }
+
+    /// Sets the axis of the batch of results: one entry for all leaves, or one for each; `None` for a result that is the same for
+    /// all examples.
+    ///
+    /// # Errors
+    /// The call returns an error if there are more or fewer entries, and if a result for `None` depends on the example.
+    pub fn out_axes(self, axes: impl Into<BatchAxes>) -> Self {
+        self.with(|options| Vmap { out_axes: axes.into(), ..options })
+    }
+
+    /// Names the axis of the batch, over which collectives ([`spmd`](crate::spmd)) in the function combine the examples.
+    ///
+    /// `psum` of a value adds those of all examples, `axis_index` is the number of the example, `all_gather` and `all_to_all`
+    /// rearrange the batch. Collectives over several axes may name axes of `vmap`s and of a [`shard_map`](super::shard_map)
+    /// together.
+    ///
+    /// # Errors
+    /// The call returns an error for a name that nothing binds, for a name that is an axis of the mesh of a
+    /// `shard_map` around, for a batch without examples, for a collective in a loop or branch whose condition differs between the
+    /// examples, and for `pvary` and `pcast`: examples have no states.
+    ///
+    /// ```
+    /// use pallas_rt::spmd::{pmax, psum};
+    /// use pallas_rt::{Array, vmap};
+    /// let share = vmap(|x: &Array| x / psum(x, "batch")).axis_name("batch");
+    /// let x = Array::from_slice(&[1.0f32, 3.0, 4.0], &[3])?;
+    /// assert_eq!(share(&x)?.to_vec::<f32>()?, [0.125, 0.375, 0.5]);
+    /// // The same for all examples, so it needs no axis.
+    /// let greatest = vmap(|x: &Array| pmax(x, "column")).axis_name("column").in_axes([Some(1)]).out_axes(None);
+    /// let x = Array::from_slice(&[1.0f32, 3.0, 4.0, 2.0], &[2, 2])?;
+    /// assert_eq!(greatest(&x)?.to_vec::<f32>()?, [3.0, 4.0]);
+    /// # Ok::<(), pallas_rt::Error>(())
+    /// ```
+    pub fn axis_name(self, name: impl Into<String>) -> Self {
+        self.with(|options| Vmap { axis_name: Some(name.into()), ..options })
+    }
+
+    /// States the number of examples, which a batch without a batched argument needs.
+    ///
+    /// # Errors
+    /// The call returns an error if a batched argument has another number of examples.
+    pub fn axis_size(self, size: usize) -> Self {
+        self.with(|options| Vmap { axis_size: Some(size), ..options })
+    }
 }
 
 fn wrong(at: Loc, message: String, help: &str) -> Error {
     Error::operation(at, Diag::new("vmap", At::Op, message, help))
 }
 
-/// Calls a function for a batch, whose axis may have a name; without `in_axes` all are 0.
+/// Calls a function for a batch.
 fn call<Args: Tree + 'static, F: Function<Args>>(
     f: &F,
     given: &Given<'_, Args>,
-    in_axes: Option<&BatchAxes>,
-    out_axes: &BatchAxes,
-    name: Option<&str>,
+    options: &Vmap,
     at: Loc,
 ) -> Result<F::Out> {
     let tuple = (given.tuple)();
     let (args, structures) = (given.flat)();
     args.iter().try_for_each(|x| x.check().map(drop))?;
-    let first = BatchAxes::from(Some(0));
-    let of_leaves = in_axes.unwrap_or(&first).of_leaves(&tree::structure(&tuple)).map_err(|found| {
+    let of_leaves = options.in_axes.of_leaves(&tree::structure(&tuple)).map_err(|found| {
         let help =
             "one for each argument: `Some(axis)`, `None` for one that is the same for all, or those of its leaves";
         wrong(at, format!("{found} in {} arguments", structures.len()), help)
     })?;
-    let batch = Batch::of(&args, &tree::paths(&tuple), &of_leaves, name, at)?;
+    let batch = Batch::of(&args, &tree::paths(&tuple), &of_leaves, options, at)?;
     let client = client_of(&args)?;
     let binding = batch.named.as_ref().map(|mesh| axes::bind(mesh, &[true], at)).transpose()?;
     let (returned, traced) = traced_as(f, &tuple, &batch.takes(&args), &client)?.split();
     drop(binding);
-    let results = Results { structure: tree::structure(&returned), paths: &|| tree::paths(&returned), axes: out_axes };
+    let axes = &options.out_axes;
+    let results = Results { structure: tree::structure(&returned), paths: &|| tree::paths(&returned), axes };
     tree::rebuild(&returned, batch.run(traced, &args, &results, &client, at)?)
 }
 
@@ -259,7 +243,7 @@ impl Batch {
     ///
     /// # Errors
     /// A leaf without such an axis; two with different extents; no leaf with an axis; a name that no axis can have.
-    fn of(args: &[Array], paths: &[String], axes: &[Option<isize>], name: Option<&str>, at: Loc) -> Result<Batch> {
+    fn of(args: &[Array], paths: &[String], axes: &[Option<isize>], options: &Vmap, at: Loc) -> Result<Batch> {
         let mut found = vec![];
         let mut first: Option<(usize, usize)> = None;
         for (i, (x, axis)) in args.iter().zip(axes).enumerate() {
@@ -270,7 +254,7 @@ impl Batch {
             let Ok(axis) = axis_of(asked, x.shape().len()) else {
                 let message = format!("`vmap` along axis {asked} of argument `{}` of {}", paths[i], type_of(x));
                 let help =
-                    "it has no such axis; `vmap_axes` takes `None` for an argument that is the same for all examples";
+                    "it has no such axis; `in_axes` takes `None` for an argument that is the same for all examples";
                 return Err(wrong(at, message, help));
             };
             let extent = x.shape()[axis];
@@ -285,13 +269,19 @@ impl Batch {
             }
             found.push(Some(axis));
         }
-        let Some((_, size)) = first else {
-            return Err(wrong(
-                at,
-                "`vmap` without a batched array".into(),
-                "give one of the arguments an axis: `Some(0)`",
-            ));
+        let size = match (first, options.axis_size) {
+            (Some((leaf, extent)), Some(size)) if size != extent => {
+                let message =
+                    format!("an `axis_size` of {size}, and argument `{}` of {}", paths[leaf], type_of(&args[leaf]));
+                return Err(wrong(at, message, "batched arguments have as many examples as `axis_size` says"));
+            }
+            (Some((_, size)), _) | (None, Some(size)) => size,
+            (None, None) => {
+                let help = "give one of the arguments an axis: `Some(0)`, or state the `axis_size`";
+                return Err(wrong(at, "`vmap` without a batched array".into(), help));
+            }
         };
+        let name = options.axis_name.as_deref();
         let named =
             name.map(|name| Mesh::of_batch(name, size)).transpose().map_err(|diag| Error::operation(at, diag))?;
         Ok(Batch { along: found, size, named: named.map(Arc::new) })

@@ -76,7 +76,7 @@ pub(super) fn watched(
                 see(Seen { compiled, geometry, client: client.clone(), called, times });
                 Ok(())
             })?;
-            graph.gives().iter().map(|ty| client.zeros(ty.dtype, &ty.shape)).collect()
+            graph.gives().iter().map(|ty| client.zeros(&ty.shape, ty.dtype)).collect()
         }
         Some(Watch::Check(judge)) if has_kernels(graph) => alone(graph, client, args, &mut |e, args, outputs| {
             let Some(call) = KernelCall::of_op(&e.op) else { return Ok(()) };

@@ -9,7 +9,7 @@ use pallas_ir::{At, DType, Diag, Dim, Elem, Literal};
     message = "expected a tile or a run-time scalar, found `{Self}`",
     label = "not a tile or scalar",
     note = "make a host value a run-time one by `scalar(x)`",
-    note = "this is a function on tiles; those on arrays are methods, `pallas_rt::select` and `pallas_rt::ops`"
+    note = "this is a function on tiles; those on arrays are methods and functions of `pallas_rt::ops`"
 )]
 pub trait Staged: Copy {
     /// Type of its elements.

@@ -69,7 +69,7 @@ fn count(
 fn programs_keep_to_their_own_blocks() {
     for client in clients() {
         let (x, y) = ones(&client).expect("they fit");
-        let zeros = client.zeros(DType::I32, &[16 * 8 * 512]).expect("it fits");
+        let zeros = client.zeros(&[16 * 8 * 512], DType::I32).expect("it fits");
         let counts = count(&x, &y, zeros).and_then(|y| y.to_vec::<i32>()).expect("it runs");
         assert!(counts.iter().all(|&n| n == 1), "{client:?}: {:?}", counts.iter().max());
     }

@@ -167,7 +167,7 @@ fn moving(#[block([4] => [4], |_| (0,))] x: In<f32>, #[block([2] => [1], |i| (i,
 }
 #[test]
 fn positions_of_tiles_are_inside_and_known() {
-    let x = Array::zeros(DType::F32, &[4]).expect("it fits");
+    let x = Array::zeros(&[4], DType::F32).expect("it fits");
     assert!(outside(&x, 3).is_ok());
     let error = outside(&x, 4).expect_err("one element too far").to_string();
     assert!(error.contains("lang/slices.rs:") && error.contains("axis 0"), "{error}");

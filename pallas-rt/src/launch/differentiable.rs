@@ -18,7 +18,8 @@ use std::convert::{Infallible as Stated, Infallible as StatedBackward};
 ///
 /// ```
 /// use pallas_rt::prelude::*;
-/// use pallas_rt::{Differentiable, Ended};
+/// use pallas_rt::launch::Ended;
+/// use pallas_rt::{Differentiable};
 ///
 /// #[kernel(grid = (cdiv(N, 8)))]
 /// fn squares(#[block([N] => [8], |i| (i,))] x: In<f32>, #[block([N] => [8], |i| (i,))] out: Out<f32>) {
@@ -99,7 +100,8 @@ impl Differentiable {
     /// other types than these.
     ///
     /// ```
-    /// use pallas_rt::{Array, Differentiable, Ended, grad};
+    /// use pallas_rt::launch::Ended;
+    /// use pallas_rt::{Array, Differentiable, grad};
     /// // The exponential is kept for the gradient, and made only then.
     /// fn softplus(x: &Array) -> pallas_rt::Result<Array> {
     ///     let (call, [inside]) = Differentiable::begin([x])?;

@@ -5,11 +5,11 @@ use super::bind::Sizes;
 use super::explain::{Explained, Explanation};
 use super::scope::{Purpose, purposed};
 use super::tune::Tuning;
-use pallas_device::Geometry;
 use crate::exec::{Compiled, Cost, estimate};
 #[cfg(feature = "graph")]
 use crate::jit::{Seen, Watch, watching};
 use crate::{Client, Result};
+use pallas_device::Geometry;
 #[cfg(test)]
 use pallas_ir::Kernel;
 use pallas_ir::Loc;
@@ -110,7 +110,7 @@ pub(crate) fn compiled<R>(f: impl FnOnce() -> Result<R>) -> Result<Vec<[Arc<Kern
 }
 
 /// The estimated work of every kernel that `f` calls, summed; in a function of [`jit`](crate::jit()) kernels of a loop count
-/// as often as it runs. [`Lowered::cost_analysis`](crate::Lowered::cost_analysis) has the work of other operations.
+/// as often as it runs. [`Lowered::cost_analysis`](crate::transform::Lowered::cost_analysis) has the work of other operations.
 ///
 /// # Errors
 /// What `f` returns.

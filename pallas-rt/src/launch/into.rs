@@ -59,7 +59,7 @@ tuples! { A B C D E F G H }
 ///     out.store(x.load() * 2.0);
 /// }
 /// let client = Client::cpu();
-/// let mut y = client.zeros(DType::F32, &[3])?;
+/// let mut y = client.zeros(&[3], DType::F32)?;
 /// for step in 0..10 {
 ///     let x = client.full(&[3], step as f32)?;
 ///     into([&mut y], || double(&x))?;

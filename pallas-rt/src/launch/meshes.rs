@@ -6,7 +6,7 @@ use crate::array::Array;
 /// of one computation: devices share programs of a grid axis and plain sums over one, and gather what else a kernel reads.
 ///
 /// ```
-/// use pallas_rt::launch_parts;
+/// use pallas_rt::launch::launch_parts;
 /// assert_eq!(launch_parts(), 1);
 /// ```
 pub fn launch_parts() -> usize {
@@ -20,7 +20,8 @@ pub fn launch_parts() -> usize {
 /// be divided as an argument is declared refuses it. It computes nothing, and shardings pass it.
 ///
 /// ```
-/// use pallas_rt::{Array, may_gather};
+/// use pallas_rt::launch::may_gather;
+/// use pallas_rt::{Array};
 /// let w = Array::from_slice(&[1.0f32, 2.0], &[2])?;
 /// assert_eq!(may_gather(&w).to_vec::<f32>()?, [1.0, 2.0]);
 /// # Ok::<(), pallas_rt::Error>(())

@@ -201,7 +201,7 @@ fn of_arrays(
     let is_traced = |argument: &Argument| matches!(argument, Argument::Array(array, _) if array.is_traced());
     if let (Purpose::Look(notes), false) = (&scope.purpose, arguments.iter().any(is_traced)) {
         notes.borrow_mut().add(&compiled, &sizes, &client, site.called);
-        let unwritten = |i: usize| client.zeros(kernel.operands[i].dtype, &geometry.shapes[i]);
+        let unwritten = |i: usize| client.zeros(&geometry.shapes[i], kernel.operands[i].dtype);
         return outputs(kernel).map(unwritten).collect();
     }
     let (params, arrays) = bind::by_operand(kernel, arguments);

@@ -99,7 +99,7 @@ pub fn on<R>(client: &Client, f: impl FnOnce() -> R) -> R {
 /// `into`. A function may then compute its result in another way than by a kernel.
 ///
 /// ```
-/// use pallas_rt::calls_run;
+/// use pallas_rt::launch::calls_run;
 /// assert!(calls_run());
 /// ```
 pub fn calls_run() -> bool {

@@ -26,7 +26,7 @@ pub fn cholesky(a: &Array) -> Array {
     let made = || {
         square("cholesky", a, at)?;
         let (flat, batch) = flattened(a)?;
-        unflattened(&FACTOR(&((&flat + flat.t()) * 0.5))?, &batch)
+        Ok(unflattened(&FACTOR(&((&flat + flat.t()) * 0.5))?, &batch))
     };
     or_bad(made(), a)
 }
@@ -63,6 +63,7 @@ static FACTOR: LazyLock<Unary> = LazyLock::new(|| {
             Ok((l, dl))
         },
     ))
+    .into_fn()
 });
 
 /// The left half of the columns, then the right half of what remains.

@@ -21,7 +21,7 @@ pub(super) fn orthogonalized(a: &Array) -> Result<(Array, Array)> {
     // Columns as rows, each followed by that of the orthogonal matrix; a zero column makes their number even.
     let half = n.div_ceil(2);
     let lines = ops::concatenate(&[a.t(), square], 2).pad(&[(0, 0), (0, 2 * half - n), (0, 0)], 0.0);
-    let pairs = lines.reshape(&[batch, 2, half, m + n])?;
+    let pairs = lines.reshape(&[batch, 2, half, m + n]);
     let small = if a.dtype() == DType::F64 { f64::EPSILON } else { f64::from(f32::EPSILON) };
     let sweep = ops::zeros(&[], DType::I32);
     let off = ops::full(&[], 1.0, a.dtype());
@@ -38,7 +38,7 @@ pub(super) fn orthogonalized(a: &Array) -> Result<(Array, Array)> {
             Ok::<_, crate::Error>((sweep + 1, off, pairs))
         },
     )?;
-    let lines = pairs.reshape(&[batch, 2 * half, m + n])?;
+    let lines = pairs.reshape(&[batch, 2 * half, m + n]);
     // The zero column is where no element of the orthogonal matrix is: it is sorted behind the others.
     let own = lines.index((.., .., m as i64..));
     let order = own.abs().max(2).eq(0.0).cast(DType::I32).argsort(1).index((.., ..n as i64));

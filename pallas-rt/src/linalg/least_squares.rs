@@ -30,7 +30,7 @@ pub fn pinv(a: &Array) -> Array {
     let made = || {
         matrix("pinv", a, at)?;
         let (flat, batch) = flattened(a)?;
-        unflattened(&PINV(&flat)?, &batch)
+        Ok(unflattened(&PINV(&flat)?, &batch))
     };
     or_bad(made(), a)
 }
@@ -60,6 +60,7 @@ static PINV: LazyLock<Unary> = LazyLock::new(|| {
             Ok((p, inner + left + right))
         },
     ))
+    .into_fn()
 });
 
 /// The solution of `a x = b` with the least sum of squared errors, and the shortest of several; `jnp.linalg.lstsq`, its

@@ -40,7 +40,7 @@ pub fn inv(a: &Array) -> Array {
     let made = || {
         let n = square("inv", a, at)?;
         let (flat, batch) = flattened(a)?;
-        unflattened(&SOLVE(&flat, &identity_like(a, n).broadcast_to(flat.shape()))?, &batch)
+        Ok(unflattened(&SOLVE(&flat, &identity_like(a, n).broadcast_to(flat.shape()))?, &batch))
     };
     or_bad(made(), a)
 }
@@ -65,7 +65,7 @@ pub fn slogdet(a: &Array) -> (Array, Array) {
         square("slogdet", a, at)?;
         let (flat, batch) = flattened(a)?;
         let (sign, log) = SLOGDET(&flat)?;
-        Ok((sign.reshape(&batch)?, log.reshape(&batch)?))
+        Ok((sign.reshape(&batch), log.reshape(&batch)))
     };
     pair_or_bad(made(), a)
 }
@@ -80,7 +80,7 @@ pub fn det(a: &Array) -> Array {
     let made = || {
         square("det", a, at)?;
         let (flat, batch) = flattened(a)?;
-        DET(&flat)?.reshape(&batch)
+        Ok(DET(&flat)?.reshape(&batch))
     };
     or_bad(made(), a)
 }
@@ -100,6 +100,7 @@ static SOLVE: LazyLock<Binary> = LazyLock::new(|| {
             Ok((x, dx))
         },
     ))
+    .into_fn()
 });
 
 static SLOGDET: LazyLock<Unary<(Array, Array)>> = LazyLock::new(|| {
@@ -115,6 +116,7 @@ static SLOGDET: LazyLock<Unary<(Array, Array)>> = LazyLock::new(|| {
             Ok(((sign.clone(), log), (sign.zeros_like(), slope)))
         },
     ))
+    .into_fn()
 });
 
 static DET: LazyLock<Unary> = LazyLock::new(|| {
@@ -129,6 +131,7 @@ static DET: LazyLock<Unary> = LazyLock::new(|| {
             Ok((det, slope))
         },
     ))
+    .into_fn()
 });
 
 /// The pivots of each matrix, and 1 or -1 for an even or odd permutation of its rows.

@@ -104,12 +104,12 @@ fn square(name: &'static str, x: &Array, at: Loc) -> Result<usize> {
 /// The matrices as a batch along one axis, and the axes of the batch before.
 fn flattened(x: &Array) -> Result<(Array, Vec<usize>)> {
     let (batch, matrix) = x.shape().split_at(x.shape().len() - 2);
-    let flat = x.reshape(&[&[batch.iter().product()], matrix].concat())?;
+    let flat = x.reshape(&[&[batch.iter().product()], matrix].concat());
     Ok((flat, batch.to_vec()))
 }
 
 /// The array with its first axis divided into those of a batch.
-fn unflattened(x: &Array, batch: &[usize]) -> Result<Array> {
+fn unflattened(x: &Array, batch: &[usize]) -> Array {
     x.reshape(&[batch, &x.shape()[1..]].concat())
 }
 

@@ -44,7 +44,7 @@ fn of_batch(
         let [m, n] = matrix(name, a, at)?;
         let (flat, batch) = flattened(a)?;
         let (q, r) = f(m, n)(&flat)?;
-        Ok((unflattened(&q, &batch)?, unflattened(&r, &batch)?))
+        Ok((unflattened(&q, &batch), unflattened(&r, &batch)))
     };
     pair_or_bad(made(), a)
 }
@@ -55,9 +55,11 @@ static REDUCED: LazyLock<Unary<(Array, Array)>> = LazyLock::new(|| {
         |a: &Array| reflected(a, a.shape()[2]),
         |(a,): &(Array,), (da,): &(Array,)| tangent(REDUCED(a)?, da),
     ))
+    .into_fn()
 });
 /// Of matrices of fewer rows than columns, and with all columns of `q`: derivatives go through the reflections.
-static COMPLETE: LazyLock<Unary<(Array, Array)>> = LazyLock::new(|| jit(|a: &Array| reflected(a, a.shape()[1])));
+static COMPLETE: LazyLock<Unary<(Array, Array)>> =
+    LazyLock::new(|| jit(|a: &Array| reflected(a, a.shape()[1])).into_fn());
 
 /// Factors and their tangents; S. Walter and L. Lehmann, "Algorithmic differentiation of linear algebra functions" (2010).
 #[allow(clippy::type_complexity, reason = "two pairs, as a rule returns them")]

@@ -56,7 +56,7 @@ fn of_batch(name: &'static str, a: &Array, at: Loc, complete: bool) -> Factors {
         let f = if complete && m != n { &*COMPLETE } else { &*REDUCED };
         let (flat, batch) = flattened(a)?;
         let (u, s, vt) = f(&flat)?;
-        Ok((unflattened(&u, &batch)?, unflattened(&s, &batch)?, unflattened(&vt, &batch)?))
+        Ok((unflattened(&u, &batch), unflattened(&s, &batch), unflattened(&vt, &batch)))
     };
     made().unwrap_or_else(|error: Error| {
         let again = || or_bad(Err(Error::Traced { message: error.to_string() }), a);
@@ -66,9 +66,10 @@ fn of_batch(name: &'static str, a: &Array, at: Loc, complete: bool) -> Factors {
 
 static REDUCED: LazyLock<Unary<Factors>> = LazyLock::new(|| {
     jit(custom_jvp(|a: &Array| factors(a, false), |(a,): &(Array,), (da,): &(Array,)| tangent(REDUCED(a)?, da)))
+        .into_fn()
 });
 /// Of matrices that are not square.
-static COMPLETE: LazyLock<Unary<Factors>> = LazyLock::new(|| jit(|a: &Array| factors(a, true)));
+static COMPLETE: LazyLock<Unary<Factors>> = LazyLock::new(|| jit(|a: &Array| factors(a, true)).into_fn());
 
 /// The factors of `[batch, m, n]`; `complete`: with square matrices of vectors.
 fn factors(a: &Array, complete: bool) -> Result<Factors> {

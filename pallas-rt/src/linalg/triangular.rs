@@ -81,12 +81,12 @@ pub(super) fn with_right_side(
     };
     let (a, _) = wide(a)?;
     let (column, _) = wide(&column)?;
-    let x = unflattened(&solve(&a, &column)?, &batch)?;
+    let x = unflattened(&solve(&a, &column)?, &batch);
     let mut shape = x.shape().to_vec();
     if is_vector {
         shape.pop();
     }
-    x.reshape(&shape)
+    Ok(x.reshape(&shape))
 }
 
 /// Each matrix with its rows and columns in reverse order: the lower triangle becomes the upper one.
@@ -104,6 +104,7 @@ pub(super) static LOWER: LazyLock<Binary> = LazyLock::new(|| {
             Ok((x, dx))
         },
     ))
+    .into_fn()
 });
 
 /// Solves with upper triangular matrices; see [`LOWER`].

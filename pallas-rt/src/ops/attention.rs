@@ -130,8 +130,8 @@ impl Attention {
         let [query, key, value] = all;
         let form = Form::of(all, at)?;
         let Form { batch, queries, keys, heads, shared, width, .. } = form;
-        let query_ = query.reshape(&[batch, queries, shared, heads / shared, width])?;
-        let key_ = key.reshape(&[batch, keys, shared, width])?;
+        let query_ = query.reshape(&[batch, queries, shared, heads / shared, width]);
+        let key_ = key.reshape(&[batch, keys, shared, width]);
         // Scores are `[batch, key heads, queries, heads that share one, keys]`.
         let scores = apply(&[&query_, &key_], at, |graph, v| {
             contract_wide(graph, v[0], v[1], vec![(0, 0), (2, 2)], vec![(4, 3)])
@@ -145,16 +145,16 @@ impl Attention {
             scores = select(&seen, scores, MASKED);
         }
         let shares = scores.softmax(-1).cast(value.dtype());
-        let value_ = value.reshape(&[batch, keys, shared, width])?;
+        let value_ = value.reshape(&[batch, keys, shared, width]);
         let made =
             apply(&[&shares, &value_], at, |graph, v| contract(graph, v[0], v[1], vec![(0, 0), (1, 2)], vec![(4, 1)]));
-        let mut made = made.transpose(&[0, 2, 1, 3, 4]).reshape(query.shape())?;
+        let mut made = made.transpose(&[0, 2, 1, 3, 4]).reshape(query.shape());
         if let Some(lengths) = &self.query_lengths {
-            let is_there = below(lengths, queries).reshape(&[batch, queries, 1, 1])?;
+            let is_there = below(lengths, queries).reshape(&[batch, queries, 1, 1]);
             let is_there = if query.rank() == 3 { is_there.squeeze(0) } else { is_there };
             made = made * is_there.cast(query.dtype());
         }
-        let residual = scores.logsumexp(-1).transpose(&[0, 2, 1, 3]).reshape(&query.shape()[..query.rank() - 1])?;
+        let residual = scores.logsumexp(-1).transpose(&[0, 2, 1, 3]).reshape(&query.shape()[..query.rank() - 1]);
         Ok((made, residual.cast(key.dtype()).stop_gradient()))
     }
 
@@ -168,7 +168,7 @@ impl Attention {
             }
             all.push(form.spread("mask", mask, at)?);
         }
-        let row = arange(0, queries as i32, 1, DType::I32).reshape(&[queries, 1, 1])?;
+        let row = arange(0, queries as i32, 1, DType::I32).reshape(&[queries, 1, 1]);
         let column = arange(0, keys as i32, 1, DType::I32);
         if self.is_causal {
             all.push(row.ge(&column));
@@ -187,7 +187,7 @@ impl Attention {
                         format!("lengths of {} {:?} for a batch of {batch}", lengths.dtype(), lengths.shape());
                     return Err(wrong(at, message, "i32, one for each sequence"));
                 }
-                all.push(below(lengths, count).reshape(&shape)?);
+                all.push(below(lengths, count).reshape(&shape));
             }
         }
         Ok(all.into_iter().reduce(|a, b| a & b))
@@ -259,6 +259,6 @@ impl Form {
         }
         let [batch, heads, queries, keys] = shape[..] else { unreachable!("four axes") };
         let [shared, group] = if heads == 1 { [1, 1] } else { [self.shared, self.heads / self.shared] };
-        Ok(x.reshape(&[batch, shared, group, queries, keys])?.transpose(&[0, 1, 3, 2, 4]))
+        Ok(x.reshape(&[batch, shared, group, queries, keys]).transpose(&[0, 1, 3, 2, 4]))
     }
 }

@@ -36,7 +36,8 @@ pub fn keep(axes: impl Into<Axes>) -> Axes {
 /// integers are computed in 32 bits, and others in the type of their operand.
 ///
 /// ```
-/// use pallas_rt::{Array, accumulate, ir::DType};
+/// use pallas_rt::ops::accumulate;
+/// use pallas_rt::{Array, ir::DType};
 /// let x = Array::from_slice(&[1e8f32, 1.0, -1e8], &[3])?;
 /// assert_eq!(x.sum(accumulate(0, DType::F64)).to_vec::<f64>()?, [1.0]);
 /// # Ok::<(), pallas_rt::Error>(())

@@ -72,7 +72,8 @@ impl Array {
     /// beyond the array is moved to the nearest place inside of it.
     ///
     /// ```
-    /// use pallas_rt::{Array, Operand};
+    /// use pallas_rt::ops::Operand;
+    /// use pallas_rt::{Array};
     /// let x = Array::from_slice(&[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0], &[2, 3])?;
     /// let column = Array::from_slice(&[1i32], &[])?;
     /// let window = x.dynamic_slice([Operand::from(0), (&column).into()], &[2, 2]);

@@ -200,7 +200,8 @@ pub(super) fn broadcast_shapes(shapes: &[Vec<usize>]) -> Result<Vec<usize>, Diag
 /// Elements of `yes` where `condition` is true, of `no` elsewhere; `jnp.where`.
 ///
 /// ```
-/// use pallas_rt::{Array, select};
+/// use pallas_rt::ops::select;
+/// use pallas_rt::{Array};
 /// let x = Array::from_slice(&[-1.0f32, 2.0], &[2])?;
 /// assert_eq!(select(&x.gt(0.0), &x, 0.0).to_vec::<f32>()?, [0.0, 2.0]);
 /// # Ok::<(), pallas_rt::Error>(())

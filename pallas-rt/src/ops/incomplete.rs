@@ -100,14 +100,17 @@ static LOWER: LazyLock<Binary> = LazyLock::new(|| {
     jit(custom_jvp(lower, |(a, x): &(Array, Array), (da, dx): &(Array, Array)| {
         Ok::<_, crate::Error>((a.gammainc(x), BY_ORDER(a, x)? * da + density(a, x) * dx))
     }))
+    .into_fn()
 });
 static UPPER: LazyLock<Binary> = LazyLock::new(|| {
     jit(custom_jvp(upper, |(a, x): &(Array, Array), (da, dx): &(Array, Array)| {
         Ok::<_, crate::Error>((a.gammaincc(x), -(BY_ORDER(a, x)? * da + density(a, x) * dx)))
     }))
+    .into_fn()
 });
-static BY_ORDER: LazyLock<Binary> = LazyLock::new(|| jit(|a: &Array, x: &Array| derived(a, x, Mode::Derivative)));
-static SAMPLE: LazyLock<Binary> = LazyLock::new(|| jit(|a: &Array, x: &Array| derived(a, x, Mode::OfSample)));
+static BY_ORDER: LazyLock<Binary> =
+    LazyLock::new(|| jit(|a: &Array, x: &Array| derived(a, x, Mode::Derivative)).into_fn());
+static SAMPLE: LazyLock<Binary> = LazyLock::new(|| jit(|a: &Array, x: &Array| derived(a, x, Mode::OfSample)).into_fn());
 static BETA: LazyLock<Ternary> = LazyLock::new(|| {
     jit(|a: &Array, b: &Array, x: &Array| {
         // The rule captures the parameters, so a derivative by them is refused.
@@ -121,6 +124,7 @@ static BETA: LazyLock<Ternary> = LazyLock::new(|| {
             },
         )(x)
     })
+    .into_fn()
 });
 
 /// The function that a sum computes.

@@ -17,7 +17,8 @@ use pallas_ir::DType;
 /// 64-bit types enabled.
 ///
 /// ```
-/// use pallas_rt::{ir::DType, promote_types};
+/// use pallas_rt::ops::promote_types;
+/// use pallas_rt::{ir::DType};
 /// assert_eq!(promote_types(DType::Bf16, DType::I64), DType::Bf16);
 /// assert_eq!(promote_types(DType::U8, DType::I8), DType::I16);
 /// assert_eq!(promote_types(DType::F16, DType::Bf16), DType::F32);

@@ -82,7 +82,7 @@ macro_rules! reductions {
 }
 reductions! {
     /// Sum over axes, which are dropped; [`keep`](crate::keep) keeps them. `bool` and narrow integers are summed in 32
-    /// bits, `f16` and `bf16` in `f32`, whose sum is rounded; [`accumulate`](crate::accumulate) names another type.
+    /// bits, `f16` and `bf16` in `f32`, whose sum is rounded; [`accumulate`](crate::ops::accumulate) names another type.
     sum |graph, v, axes| total(graph, ScalarOp::Add, v, axes);
     /// Product over axes, which are dropped; computed in the types of [`sum`](Array::sum).
     prod |graph, v, axes| total(graph, ScalarOp::Mul, v, axes);

@@ -1,7 +1,7 @@
 //! Operations that change shapes, types or positions.
 use super::axes::axis_of;
 use super::elementwise::{broadcast_shapes, cast};
-use crate::array::Array;
+use crate::array::{Array, Extent};
 use crate::jit::apply;
 use pallas_device::error::Result;
 use pallas_graph::{Graph, Var};
@@ -31,28 +31,32 @@ pub(super) fn reshape(graph: &mut Graph, v: Var, shape: &[usize]) -> Result<Var,
 }
 
 impl Array {
-    /// The same elements, row-major, under another shape; no copy. In a function that is being traced it is an operation of
-    /// that function.
+    /// The same elements, row-major, under another shape, in which one extent may be -1: as many as are left. No copy; in a
+    /// function that is being traced it is an operation of that function. Rank 0 is `x.reshape::<usize>(&[])`.
     ///
     /// # Errors
-    /// A shape with another number of elements: [`Error::Reshape`](crate::Error::Reshape), or
-    /// [`Error::Operation`](crate::Error::Operation) with the line if the array is traced; the error of a poisoned array.
+    /// A shape with another number of elements gives an array that holds [`Error::Reshape`](crate::Error::Reshape), or
+    /// [`Error::Operation`](crate::Error::Operation) if the array is traced.
     ///
     /// ```
     /// use pallas_rt::{Array, jit};
-    /// let rows = jit(|x: &Array| Ok::<_, pallas_rt::Error>(x.reshape(&[2, 2])?.sum(-1)));
+    /// let rows = jit(|x: &Array| x.reshape(&[-1, 2]).sum(-1));
     /// let x = Array::from_slice(&[1.0f32, 2.0, 3.0, 4.0], &[4])?;
     /// assert_eq!(rows(&x)?.to_vec::<f32>()?, [3.0, 7.0]);
+    /// let error = x.reshape(&[3, -1]).to_vec::<f32>().unwrap_err().to_string();
+    /// assert!(error.contains("shape [4] has 4 elements, [3, -1] has a multiple of 3"), "{error}");
     /// # Ok::<(), pallas_rt::Error>(())
     /// ```
     #[track_caller]
-    pub fn reshape(&self, shape: &[usize]) -> Result<Array> {
+    #[must_use]
+    pub fn reshape<E: Extent>(&self, shape: &[E]) -> Array {
         if !self.is_traced() {
-            return self.with_shape(shape);
+            return self.reshaped(shape);
         }
-        let made = apply(&[self], Loc::caller(), |graph, v| reshape(graph, v[0], shape));
-        made.check()?;
-        Ok(made)
+        match self.extents(shape) {
+            Ok(shape) => apply(&[self], Loc::caller(), |graph, v| reshape(graph, v[0], &shape)),
+            Err(error) => self.poisoned(error),
+        }
     }
 
     /// Axes in another order: axis `i` of the result is axis `axes[i]` of the array.
@@ -101,13 +105,13 @@ impl Array {
         })
     }
 
-    /// The number of elements along an axis, an i32 scalar. In a function of [`jit_bounded`](crate::jit_bounded) it is that
+    /// The number of elements along an axis, an i32 scalar. In a [bounded](crate::transform::Transformed::bounded) function it is that
     /// of each call. XLA's `get_dimension_size`.
     ///
     /// ```
-    /// use pallas_rt::{Array, BoundedSize, jit_bounded};
+    /// use pallas_rt::{Array, BoundedSize, jit};
     /// let sizes = [BoundedSize::new("n", 8).axis("0", 0)];
-    /// let mean = jit_bounded(sizes, |x: &Array| x.sum(..) / x.count(0));
+    /// let mean = jit(|x: &Array| x.sum(..) / x.count(0)).bounded(sizes);
     /// assert_eq!(mean(&Array::full(&[3], 2.0f32)?)?.to_vec::<f32>()?, [2.0]);
     /// # Ok::<(), pallas_rt::Error>(())
     /// ```

@@ -130,12 +130,14 @@ static LGAMMA: LazyLock<Unary> = LazyLock::new(|| {
         |x: &Array| in_single(x, lgamma),
         |(x,): &(Array,), (dx,): &(Array,)| (x.lgamma(), x.digamma() * dx),
     ))
+    .into_fn()
 });
 static DIGAMMA: LazyLock<Unary> = LazyLock::new(|| {
     jit(custom_jvp(
         |x: &Array| in_single(x, digamma),
         |(x,): &(Array,), (dx,): &(Array,)| (x.digamma(), in_single(x, trigamma) * dx),
     ))
+    .into_fn()
 });
 static ERF_INV: LazyLock<Unary> = LazyLock::new(|| {
     jit(custom_jvp(
@@ -149,18 +151,21 @@ static ERF_INV: LazyLock<Unary> = LazyLock::new(|| {
             (y, slope * dx)
         },
     ))
+    .into_fn()
 });
 static XLOGY: LazyLock<Binary> = LazyLock::new(|| {
     jit(custom_jvp(
         |x: &Array, y: &Array| zero_where(x, y, &(x * y.log())),
         |(x, y): &(Array, Array), (dx, dy): &(Array, Array)| (x.xlogy(y), y.log() * dx + x / y * dy),
     ))
+    .into_fn()
 });
 static XLOG1PY: LazyLock<Binary> = LazyLock::new(|| {
     jit(custom_jvp(
         |x: &Array, y: &Array| zero_where(x, y, &(x * y.log1p())),
         |(x, y): &(Array, Array), (dx, dy): &(Array, Array)| (x.xlog1py(y), y.log1p() * dx + x / (y + 1.0) * dy),
     ))
+    .into_fn()
 });
 
 /// 0 where x is 0 and y is no NaN.

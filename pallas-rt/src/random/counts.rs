@@ -121,6 +121,7 @@ static POISSON: LazyLock<Sampler> = LazyLock::new(|| {
         let large = by_rejection(key, &select(&is_small, 1e5, mean))?;
         Ok::<_, crate::Error>(select(&mean.eq(0.0), 0.0, select(&is_small, small, large)))
     })
+    .into_fn()
 });
 
 /// Poisson numbers: how many uniform numbers have a product above `exp(-mean)`.
@@ -183,6 +184,7 @@ static BINOMIAL: LazyLock<SamplerOfTwo> = LazyLock::new(|| {
         let count = select(&(&infinite & invalid.logical_not()), f64::INFINITY, count);
         Ok::<_, crate::Error>(select(&(is_low | wrong_trials | is_nan | infinite), &count, trials - &count))
     })
+    .into_fn()
 });
 
 /// Binomial numbers: how many distances between successes fit into the trials.

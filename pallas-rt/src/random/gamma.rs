@@ -46,7 +46,7 @@ fn drawn(name: &str, key: Key, a: &Operand, shape: &[usize], dtype: DType, f: &S
         if shape.contains(&0) {
             return Ok(a.clone());
         }
-        f(&key, &a.ravel())?.reshape(shape)
+        Ok(f(&key, &a.ravel())?.reshape(shape))
     };
     made().unwrap_or_else(|error| Array::bad(error, a.client().clone(), dtype, shape))
 }
@@ -60,6 +60,7 @@ static GAMMA: LazyLock<Sampler> = LazyLock::new(|| {
             Ok::<_, crate::Error>((y, slope * da))
         },
     ))
+    .into_fn()
 });
 static LOGGAMMA: LazyLock<Sampler> = LazyLock::new(|| {
     jit(custom_jvp(
@@ -73,6 +74,7 @@ static LOGGAMMA: LazyLock<Sampler> = LazyLock::new(|| {
             Ok::<_, crate::Error>((y, slope * da))
         },
     ))
+    .into_fn()
 });
 
 /// The smallest normal number.

@@ -43,7 +43,7 @@ fn dispatch(n: usize, by: f32) -> Dispatch {
 
 /// `y + dispatches * (x + by)` and the error flag.
 fn add(client: &Client, x: &Array, by: &[f32]) -> Result<(Array, [u32; 4])> {
-    let y = client.zeros(DType::F32, x.shape())?;
+    let y = client.zeros(x.shape(), DType::F32)?;
     let dispatches: Vec<Dispatch> = by.iter().map(|&by| dispatch(x.len(), by)).collect();
     let bindings = [(memory(x), false), (memory(&y), true)];
     let (sender, receiver) = mpsc::channel();
@@ -187,7 +187,7 @@ fn limits_are_checked_before_the_driver_sees_them() {
     let grid = [Dispatch { workgroups: [1, limits.max_workgroups_per_axis + 1, 1], uniform: vec![] }];
     assert!(refused(&job(ADD, &[], &grid)).contains("workgroups along an axis"));
     let too_long = usize::try_from(limits.max_binding_bytes).unwrap_or(usize::MAX >> 2) / 4 + 1;
-    let error = client.zeros(DType::F32, &[too_long]).map(|_| ()).expect_err("too long for a binding");
+    let error = client.zeros(&[too_long], DType::F32).map(|_| ()).expect_err("too long for a binding");
     assert_eq!(error.code(), "limit");
 
     let host = Client::cpu().array(&numbers(4), &[4]).expect("host memory");
@@ -199,8 +199,8 @@ fn limits_are_checked_before_the_driver_sees_them() {
 fn the_memory_limit_refuses_and_freed_buffers_are_used_again() {
     let Some(client) = gpu() else { return };
     client.set_memory_limit(3 << 20);
-    let held = client.zeros(DType::F32, &[1 << 19]).expect("2 of 3 MiB");
-    let error = client.zeros(DType::F32, &[1 << 19]).map(|_| ()).expect_err("4 of 3 MiB");
+    let held = client.zeros(&[1 << 19], DType::F32).expect("2 of 3 MiB");
+    let error = client.zeros(&[1 << 19], DType::F32).map(|_| ()).expect_err("4 of 3 MiB");
     assert!(error.to_string().contains("2.00 MiB asked for, 2.00 MiB of 3.00 MiB in use"), "{error}");
     let address = held.wgpu_buffer().ok().flatten().expect("on the GPU").clone();
     drop(held);
@@ -208,7 +208,7 @@ fn the_memory_limit_refuses_and_freed_buffers_are_used_again() {
     let again = client.full(&[1 << 19], 2.5f32).expect("the first one's memory");
     assert_eq!(again.wgpu_buffer(), Ok(Some(&address)));
     drop(again);
-    let zeros = client.zeros(DType::F32, &[1 << 19]).expect("cleared");
+    let zeros = client.zeros(&[1 << 19], DType::F32).expect("cleared");
     assert!(zeros.to_vec::<f32>().expect("reads").iter().all(|&x| x == 0.0), "reused memory is cleared");
     drop(zeros);
     client.release_kept_memory();
@@ -270,7 +270,7 @@ fn a_lost_device_answers_errors() {
     let _ = client.block_until_ready();
     lost(client.block_until_ready().expect_err("lost"));
     lost(x.to_vec::<f32>().expect_err("lost"));
-    lost(client.zeros(DType::F32, &[4]).map(|_| ()).expect_err("lost"));
+    lost(client.zeros(&[4], DType::F32).map(|_| ()).expect_err("lost"));
     lost(add(&client, &x, &[1.0]).map(|_| ()).expect_err("lost"));
     drop(x);
     let other = client.isolated().expect("the adapter is still there");

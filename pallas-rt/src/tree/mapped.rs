@@ -21,7 +21,7 @@ pub struct Mapped<L> {
 /// ```
 /// use pallas_rt::prelude::*;
 /// use pallas_rt::tree;
-/// let pair = (Array::zeros(DType::F32, &[3])?, vec![Array::zeros(DType::I32, &[2, 2])?]);
+/// let pair = (Array::zeros(&[3], DType::F32)?, vec![Array::zeros(&[2, 2], DType::I32)?]);
 /// let ranks = tree::map_to(&pair, |x| x.rank());
 /// assert_eq!(ranks.to_string(), "(1, [2])");
 /// assert_eq!(ranks.get("1[0]"), Some(&2));

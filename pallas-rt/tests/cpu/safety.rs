@@ -25,7 +25,7 @@ fn truths(
 #[test]
 fn any_byte_but_0_is_true() {
     let outputs = check(|client| {
-        let mut x = client.zeros(DType::Bool, &[64])?;
+        let mut x = client.zeros(&[64], DType::Bool)?;
         let buffer = x.buffer_mut().ok().flatten().expect("nobody shares it");
         let bytes = buffer.bytes_mut().expect("nothing failed").expect("host memory");
         bytes.iter_mut().zip(0..).for_each(|(byte, i)| *byte = i);
@@ -101,7 +101,7 @@ fn programs_that_certainly_meet_are_refused() {
     for client in [Client::cpu(), Client::interpreter()] {
         let x = |n: usize| client.full(&[n], 1.0f32).expect("it fits");
         let table = |entries: &[i32]| client.array(entries, &[entries.len()]).expect("it fits");
-        let rows = || client.zeros(DType::F32, &[9, 4]).expect("it fits");
+        let rows = || client.zeros(&[9, 4], DType::F32).expect("it fits");
         assert_eq!(refused(summed_in_place(x(9), 1, true)), "race");
         assert_eq!(refused(scattered(table(&[3, 8, 3]), x(3), rows(), 0, true)), "race");
         assert_eq!(refused(accumulated(x(2))), "race");
@@ -123,7 +123,7 @@ fn programs_that_may_meet_run_in_order() {
         let table: Vec<i32> = (0..n as i32).map(|i| i % 7).collect();
         let new: Vec<f32> = (0..n).map(|i| i as f32 + 1.0).collect();
         let (table, new) = (client.array(&table, &[n]).expect("it fits"), client.array(&new, &[n]).expect("it fits"));
-        let rows = scattered(&table, &new, client.zeros(DType::F32, &[7, 4]).expect("it fits"), 0, false);
+        let rows = scattered(&table, &new, client.zeros(&[7, 4], DType::F32).expect("it fits"), 0, false);
         let rows = rows.and_then(|y| y.to_vec::<f32>()).expect("it runs");
         assert!(rows.iter().all(|&row| row > (n - 8) as f32), "{rows:?}");
     }
@@ -176,7 +176,7 @@ fn long(
 
 #[test]
 fn extents_end_where_positions_do() {
-    let call = |n: usize| long(Client::cpu().zeros(DType::U8, &[n, 0]).expect("it is empty"));
+    let call = |n: usize| long(Client::cpu().zeros(&[n, 0], DType::U8).expect("it is empty"));
     assert_eq!(refused(call(2_200_000_000)), "extent");
     // The last block would begin inside of the i32 range and end beyond it.
     assert_eq!(refused(call(i32::MAX as usize)), "extent");

@@ -64,7 +64,7 @@ fn filled<E: Number>(
 fn a_fill_that_no_element_is_is_refused() {
     for client in [Client::interpreter(), Client::cpu()] {
         fn refused<E: Number>(client: &Client, fill: f64, empty: f64, expected: &str) {
-            let x = client.zeros(E::DTYPE, &[3]).expect("it fits");
+            let x = client.zeros(&[3], E::DTYPE).expect("it fits");
             let error = filled::<E>(&x, fill, empty).expect_err("there is no such element");
             assert!(error.to_string().contains(expected), "{error}; expected: {expected}");
             assert_eq!(error.code(), "literal");

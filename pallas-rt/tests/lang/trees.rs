@@ -270,7 +270,7 @@ fn sum(
 
 #[test]
 fn maps_over_leaves_return_trees_and_errors() {
-    let one = |x: &Array| x.reshape(&[1]);
+    let one = |x: &Array| Ok(x.reshape(&[1]));
     let a = tree::map(&model(), one).expect("one element each");
     let b = tree::map2(&a, &a, |x, y| sum(x, y)).expect("equal structures");
     assert_eq!(values(&b), (0..13).map(|i| 2.0 * i as f32).collect::<Vec<f32>>());
@@ -280,7 +280,7 @@ fn maps_over_leaves_return_trees_and_errors() {
     let mut calls = 0;
     let error = tree::map(&a, |x| {
         calls += 1;
-        if calls == 3 { x.reshape(&[2]) } else { Ok(x.clone()) }
+        if calls == 3 { Ok(x.reshape(&[2])) } else { Ok(x.clone()) }
     });
     assert_eq!((error.map(drop).map_err(|e| e.code()), calls), (Err("reshape"), 3));
     let [a, b, c, d, e, f, g, h] = std::array::from_fn(|i| leaf(i as f32));
@@ -313,7 +313,7 @@ fn deep_trees_need_no_deep_stack() {
         assert!(structure.to_string().ends_with(", after: [*] }"));
         tree::replace(&mut chain, (0..leaves.len()).map(|i| leaf(i as f32))).expect("as many leaves");
         assert_eq!(values(&chain), (0..leaves.len()).map(|i| i as f32).collect::<Vec<f32>>());
-        let sizes = tree::map(&chain, |x| x.reshape(&[1])).expect("one element each");
+        let sizes = tree::map(&chain, |x| Ok(x.reshape(&[1]))).expect("one element each");
         assert_eq!(tree::structure(&sizes), structure);
         let mut deepest = &mut chain;
         while deepest.next.is_some() {

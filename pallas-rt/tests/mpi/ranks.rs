@@ -4,7 +4,7 @@ use pallas_rt::collective::{AllGather, AllReduce};
 use pallas_rt::distributed::{Distributed, Local, Member, initialize, metric, self_check};
 use pallas_rt::ir::ScalarOp;
 use pallas_rt::sharding::{Mesh, NamedSharding, P, device_put};
-use pallas_rt::{Array, Client, Error, Result, counters, jit, shard_map, shard_map_axes, spmd, while_loop};
+use pallas_rt::{Array, Client, Error, Result, counters, jit, shard_map, spmd, while_loop};
 use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
@@ -157,15 +157,15 @@ fn partial() -> Result<String> {
     let numbers: Vec<f32> = (0..32).map(|i| (i % 7) as f32).collect();
     let x = device_put(&Client::cpu().array(&numbers, &[4, 8])?, &NamedSharding::new(&mesh(), P(("data", "model"))))?;
     let gram = |x: &Array| spmd::psum(&x.matmul(&x.transpose(&[1, 0])), "data");
-    let found = jit(shard_map_axes(gram, &mesh(), "data", [P("data")], [P(())]))(&x)?.to_vec::<f32>()?;
+    let found = jit(shard_map(gram, &mesh(), [P("data")], [P(())]).axis_names("data"))(&x)?.to_vec::<f32>()?;
     let product = |i: usize, j: usize| (0..8).map(|k| numbers[8 * i + k] * numbers[8 * j + k]).sum::<f32>();
     let expected = [[0, 0], [0, 1], [1, 0], [1, 1]].map(|[i, j]| product(i, j) + product(i + 2, j + 2));
     assert_eq!(found, expected);
     let nested = |x: &Array| {
         let inner = |x: &Array| spmd::psum(&x.sum(..), ["data", "model"]);
-        shard_map_axes(inner, &mesh(), "model", [P((None, "model"))], [P(())])(x)
+        shard_map(inner, &mesh(), [P((None, "model"))], [P(())]).axis_names("model")(x)
     };
-    let found = jit(shard_map_axes(nested, &mesh(), "data", [P("data")], [P(())]))(&x)?.to_vec::<f32>()?;
+    let found = jit(shard_map(nested, &mesh(), [P("data")], [P(())]).axis_names("data"))(&x)?.to_vec::<f32>()?;
     assert_eq!(found, [numbers.iter().sum::<f32>()]);
     Ok("its part".into())
 }

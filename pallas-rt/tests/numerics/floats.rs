@@ -55,7 +55,7 @@ fn roundings(client: &Client) -> Result<()> {
         is(&found, expected)?;
     }
     if client.kind() != DeviceKind::Gpu {
-        let (zero, first) = (client.zeros(DType::F16, &[1])?, client.array(&[0], &[1])?);
+        let (zero, first) = (client.zeros(&[1], DType::F16)?, client.array(&[0], &[1])?);
         is(&zero.at(&first).multiply(f32::MAX), &[NAN])?;
     }
     Ok(())
@@ -138,7 +138,7 @@ fn extremes(client: &Client) -> Result<()> {
         is(&smaller, &[NAN, NAN, 2.0])?;
     }
     for extreme in [most, least, x.max(0), x.min(0), y.max(0), y.min(0)] {
-        is(&extreme.reshape(&[])?, &[NAN])?;
+        is(&extreme.reshape::<usize>(&[]), &[NAN])?;
     }
     Ok(())
 }
@@ -184,6 +184,6 @@ fn subnormals(client: &Client) -> Result<()> {
         assert!((found - exact).abs() <= 2e-45 || !is_exact && *found == 0.0, "{found}, not {exact}");
     }
     // What is copied keeps them.
-    assert_eq!(x.reshape(&[1, 3])?.to_vec::<f32>()?, [1e-39, 1e-30, -1e-39]);
+    assert_eq!(x.reshape(&[1, 3]).to_vec::<f32>()?, [1e-39, 1e-30, -1e-39]);
     Ok(())
 }

@@ -1,11 +1,12 @@
 //! Folds and products: the types in which they accumulate.
 use super::{Line, is, is_near, supports};
 use pallas_rt::DeviceKind;
+use pallas_rt::ops::accumulate;
 use pallas_rt::ops::{self, Overlap, Padding, Windows};
 use pallas_rt::prelude::*;
 use pallas_rt::sharding::{Mesh, NamedSharding, P, device_put};
 use pallas_rt::spmd::psum;
-use pallas_rt::{accumulate, grad, jit, scan, shard_map};
+use pallas_rt::{grad, jit, scan, shard_map};
 use std::sync::Arc;
 
 pub(super) const LINES: &[Line] = &[

@@ -1,7 +1,8 @@
 //! Integers, and conversions to them.
 use super::{Line, supports};
+use pallas_rt::jit;
+use pallas_rt::ops::promote_types;
 use pallas_rt::prelude::*;
-use pallas_rt::{jit, promote_types};
 use std::ops::Range;
 
 pub(super) const LINES: &[Line] = &[

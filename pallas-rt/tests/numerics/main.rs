@@ -85,5 +85,5 @@ fn is_near(x: &Array, expected: &[f64], share: f64) -> Result<()> {
 
 /// Returns true if a device has an element type.
 fn supports(client: &Client, dtype: DType) -> bool {
-    client.zeros(dtype, &[1]).is_ok()
+    client.zeros(&[1], dtype).is_ok()
 }

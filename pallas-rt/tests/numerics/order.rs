@@ -65,12 +65,12 @@ fn quantiles(client: &Client) -> Result<()> {
 }
 
 fn sums_of_nothing(client: &Client) -> Result<()> {
-    let x = client.zeros(DType::F32, &[2, 0])?;
+    let x = client.zeros(&[2, 0], DType::F32)?;
     is(&x.sum(1), &[0.0; 2])?;
     is(&x.prod(1), &[1.0; 2])?;
     is(&x.mean(1), &[f64::NAN; 2])?;
     is(&x.logsumexp(1), &[f64::NEG_INFINITY; 2])?;
-    let truth = client.zeros(DType::Bool, &[2, 0])?;
+    let truth = client.zeros(&[2, 0], DType::Bool)?;
     assert_eq!(truth.any(1).to_vec::<bool>()?, [false; 2]);
     assert_eq!(truth.all(1).to_vec::<bool>()?, [true; 2]);
     Ok(())
@@ -78,7 +78,7 @@ fn sums_of_nothing(client: &Client) -> Result<()> {
 
 fn extremes_of_nothing(client: &Client) -> Result<()> {
     for dtype in [DType::F32, DType::I32, DType::Bool] {
-        let x = client.zeros(dtype, &[3, 0])?;
+        let x = client.zeros(&[3, 0], dtype)?;
         for (name, made) in [("max", x.max(1)), ("min", x.min(1)), ("max", x.max(..))] {
             let error = made.block_until_ready().expect_err("nothing has no largest element");
             assert!(error.code() == "empty" && error.to_string().contains(name), "{error}");
@@ -86,7 +86,7 @@ fn extremes_of_nothing(client: &Client) -> Result<()> {
         // Nothing along the other axis is folded.
         assert_eq!(x.max(0).shape(), [0]);
     }
-    let x = client.zeros(DType::F32, &[0])?;
+    let x = client.zeros(&[0], DType::F32)?;
     for (name, made) in [("argmax", x.argmax(0)), ("argmin", x.argmin(0)), ("nanmax", x.nanmax(0)), ("max", x.ptp(0))] {
         let error = made.block_until_ready().expect_err("nothing has no largest element");
         assert!(error.code() == "empty" && error.to_string().contains(name), "{error}");
@@ -95,7 +95,7 @@ fn extremes_of_nothing(client: &Client) -> Result<()> {
 }
 
 fn positions_in_nothing(client: &Client) -> Result<()> {
-    let nothing = client.zeros(DType::Bool, &[0, 3])?;
+    let nothing = client.zeros(&[0, 3], DType::Bool)?;
     assert_eq!(nothing.flatnonzero(2, -1).to_vec::<i32>()?, [-1; 2]);
     assert_eq!(nothing.argwhere(2, -1).to_vec::<i32>()?, [-1; 4]);
     for along in nothing.nonzero(2, -1) {

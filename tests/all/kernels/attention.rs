@@ -229,7 +229,7 @@ fn numbers_that_are_none_go_where_they_are_seen() {
 #[test]
 fn operands_that_do_not_fit_are_refused() {
     let cpu = Client::cpu();
-    let zeros = |dtype, shape: &[usize]| cpu.zeros(dtype, shape).expect("it fits");
+    let zeros = |dtype, shape: &[usize]| cpu.zeros(shape, dtype).expect("it fits");
     let q = zeros(DType::F32, &[2, 4, 5, 8]);
     let kv = zeros(DType::F32, &[2, 2, 7, 8]);
     let fails = |q: &Array, k: &Array, v: &Array, lengths: Option<&Array>, says: &str| {

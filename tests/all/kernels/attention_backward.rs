@@ -171,7 +171,7 @@ fn head_dimensions_there_and_back() {
 fn nothing_has_no_gradient() {
     for client in clients() {
         for [batch, heads, s, l] in [[0, 2, 5, 6], [2, 0, 5, 6], [2, 2, 0, 6], [2, 2, 5, 0]] {
-            let zeros = |dtype, shape: &[usize]| client.zeros(dtype, shape).expect("it fits");
+            let zeros = |dtype, shape: &[usize]| client.zeros(shape, dtype).expect("it fits");
             let (q, k) = (zeros(DType::F32, &[batch, heads, s, 8]), zeros(DType::F32, &[batch, heads / 2, l, 8]));
             let (own, theirs) = (zeros(DType::I32, &[batch, s]), zeros(DType::I32, &[batch, l]));
             let (bias, sinks) = (zeros(DType::F32, &[batch, heads, s, l]), zeros(DType::F32, &[heads]));
@@ -209,7 +209,7 @@ fn nothing_has_no_gradient() {
 #[test]
 fn operands_that_do_not_fit_are_refused() {
     let cpu = Client::cpu();
-    let zeros = |dtype, shape: &[usize]| cpu.zeros(dtype, shape).expect("it fits");
+    let zeros = |dtype, shape: &[usize]| cpu.zeros(shape, dtype).expect("it fits");
     let float = |shape: &[usize]| zeros(DType::F32, shape);
     let (q, kv, lse) = (float(&[2, 4, 5, 8]), float(&[2, 2, 7, 8]), float(&[2, 4, 5]));
     let bias = float(&[1, 1, 5, 7]);

@@ -24,7 +24,7 @@ fn want(dropout: Dropout<'static>) -> Vec<f64> {
 /// Operands q, k and v.
 fn operands(client: &Client) -> [Array; 3] {
     let unit: Vec<f32> = (0..BATCH * HEADS * N * N).map(|at| if at / N % N == at % N { 1.0 } else { 0.0 }).collect();
-    let zeros = client.zeros(DType::F32, &[BATCH, HEADS, N, N]).expect("it fits");
+    let zeros = client.zeros(&[BATCH, HEADS, N, N], DType::F32).expect("it fits");
     [zeros.clone(), zeros, client.array(&unit, &[BATCH, HEADS, N, N]).expect("it fits")]
 }
 
@@ -117,7 +117,7 @@ fn drops_as_many_as_it_should() {
     let n = 128;
     let cpu = Client::cpu();
     for rate in [0.02, 0.3, 0.75] {
-        let q = cpu.zeros(DType::F32, &[1, 1, n, n]).expect("it fits");
+        let q = cpu.zeros(&[1, 1, n, n], DType::F32).expect("it fits");
         let unit: Vec<f32> = (0..n * n).map(|at| if at / n == at % n { 1.0 } else { 0.0 }).collect();
         let unit = cpu.array(&unit, &[1, 1, n, n]).expect("it fits");
         let options = Options { dropout: Some(Dropout { rate, seed: SEED.into() }), ..Options::default() };

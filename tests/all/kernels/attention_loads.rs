@@ -6,7 +6,7 @@ use pallas_kernels::flash_attention::{Causal, Options, Window, flash_attention_i
 use pallas_kernels::flash_attention_backward::gradients_in_blocks;
 use pallas_kernels::flash_attention_bias::bias_gradient_in_blocks;
 use pallas_kernels::flash_attention_resident::resident_gradients;
-use pallas_rt::loads;
+use pallas_rt::interpreter::loads;
 use pallas_rt::prelude::*;
 
 const BATCH: usize = 2;

@@ -154,8 +154,8 @@ fn parts_of_a_sequence_at_their_positions_are_the_whole() {
 #[test]
 fn offsets_that_mean_nothing_are_refused() {
     let client = Client::cpu();
-    let x = client.zeros(DType::F32, &[1, 1, 4, 2]).expect("it fits");
-    let [two, three] = [2, 3].map(|n| client.zeros(DType::I32, &[n]).expect("it fits"));
+    let x = client.zeros(&[1, 1, 4, 2], DType::F32).expect("it fits");
+    let [two, three] = [2, 3].map(|n| client.zeros(&[n], DType::I32).expect("it fits"));
     let options = |offsets| Options { offsets: Some(offsets), ..Options::default() };
     let error = |options: &Options<'_>| {
         flash_attention_in_blocks::<f32>(&x, &x, &x, options, [B, B]).expect_err("a mistake").to_string()

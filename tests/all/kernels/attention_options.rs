@@ -352,7 +352,7 @@ fn blocks_that_no_query_sees_are_known() {
 #[test]
 fn whole_blocks_have_a_branch_where_it_is_worth_one() {
     for client in clients() {
-        let x = client.zeros(DType::F32, &[1, 1, 8, 4]).expect("it fits");
+        let x = client.zeros(&[1, 1, 8, 4], DType::F32).expect("it fits");
         let o = Options { causal: Causal::FromStart, ..Options::default() };
         let found = explain(|| flash_attention_in_blocks::<f32>(&x, &x, &x, &o, [B, B])).expect("it is explained");
         let products = found.kernels[0].lowered.to_string().matches(" = dot ").count();
@@ -367,8 +367,8 @@ fn sinks_without_keys() {
     for client in clients() {
         let float = |shape: &[usize]| array(&client, DType::F32, shape, &values(shape.iter().product(), 1));
         let (q, sinks) = (float(&[1, 2, 3, 4]), array(&client, DType::F32, &[2], &[2.0, -1.0]));
-        let none = client.zeros(DType::I32, &[1]).expect("it fits");
-        let numbers = |n: usize| client.zeros(DType::I32, &[1, n]).expect("it fits");
+        let none = client.zeros(&[1], DType::I32).expect("it fits");
+        let numbers = |n: usize| client.zeros(&[1, n], DType::I32).expect("it fits");
         let check = |keys: usize, options: &Options<'_>| {
             let k = float(&[1, 1, keys, 4]);
             let (out, lse) = flash_attention_in_blocks::<f32>(&q, &k, &k, options, [B, B]).expect("it runs");
@@ -388,7 +388,7 @@ fn sinks_without_keys() {
 #[test]
 fn options_that_do_not_fit_are_refused() {
     let cpu = Client::cpu();
-    let zeros = |dtype, shape: &[usize]| cpu.zeros(dtype, shape).expect("it fits");
+    let zeros = |dtype, shape: &[usize]| cpu.zeros(shape, dtype).expect("it fits");
     let (q, k) = (zeros(DType::F32, &[2, 4, 5, 8]), zeros(DType::F32, &[2, 2, 7, 8]));
     let fails = |options: Options<'_>, says: &str| {
         let forward = flash_attention_in_blocks::<f32>(&q, &k, &k, &options, [B, B]).map(|_| ());

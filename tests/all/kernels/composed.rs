@@ -11,7 +11,7 @@ use pallas_kernels::norm::{layer_norm, rms_norm};
 use pallas_kernels::rotary::{Pairs, rotary};
 use pallas_kernels::softmax::{log_softmax, softmax};
 use pallas_rt::prelude::*;
-use pallas_rt::{grad, jit, ops, vmap_axes};
+use pallas_rt::{grad, jit, ops, vmap};
 
 type F = fn(&[Array]) -> Result<Array>;
 
@@ -66,8 +66,8 @@ fn batches_with_operands_left_whole_are_their_examples() {
             let axes: Vec<Option<isize>> = (0..shapes.len()).map(|i| is_mapped(i).then_some(0)).collect();
             let loss = move |x: &Vec<Array>| f(x).map(|y| (y.square() + &y).sum(..));
             let failed = |e: Error| -> Array { panic!("{what} {axes:?}: {e}") };
-            let all = jit(vmap_axes(move |x: &Vec<Array>| f(x), [axes.clone()], Some(0)));
-            let slopes = jit(vmap_axes(grad(loss), [axes.clone()], Some(0)));
+            let all = jit(vmap(move |x: &Vec<Array>| f(x)).in_axes([axes.clone()]));
+            let slopes = jit(vmap(grad(loss)).in_axes([axes.clone()]));
             let found = doubles(&all(&operands).unwrap_or_else(failed));
             let slopes = slopes(&operands).unwrap_or_else(|e| panic!("{what} {axes:?}: {e}"));
             let slopes: Vec<Vec<f64>> = slopes.iter().map(doubles).collect();

@@ -88,7 +88,7 @@ fn gradients_are_the_same_every_time() {
 #[test]
 fn wrong_inputs() {
     let cpu = Client::cpu();
-    let zeros = |shape: &[usize]| cpu.zeros(DType::F32, shape).expect("it fits");
+    let zeros = |shape: &[usize]| cpu.zeros(shape, DType::F32).expect("it fits");
     let ids = |ids: &[i32]| cpu.array(ids, &[ids.len()]).expect("it fits");
     for (bad, message) in [([0, 3], "id 3 at position 1 is no row of a table of 3"), ([-1, 0], "id -1 at position 0")] {
         let e = embedding(&zeros(&[3, 2]), &ids(&bad)).expect_err("it is wrong").to_string();
@@ -100,5 +100,5 @@ fn wrong_inputs() {
     assert_eq!(embedding(&zeros(&[0, 2]), &ids(&[])).expect("nothing is asked for").shape(), [0, 2]);
     assert!(embedding(&zeros(&[3]), &ids(&[0])).is_err());
     assert!(embedding_backward(&zeros(&[3, 2]), &ids(&[0]), 3, None).is_err());
-    assert!(embedding(&cpu.zeros(DType::I32, &[3, 2]).expect("it fits"), &ids(&[0])).is_err());
+    assert!(embedding(&cpu.zeros(&[3, 2], DType::I32).expect("it fits"), &ids(&[0])).is_err());
 }

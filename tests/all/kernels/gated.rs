@@ -117,7 +117,7 @@ fn the_functions_that_choose_blocks() {
             Ok([gated(gate, up, by)?, dgate, dup])
         });
     }
-    let (a, b) = (cpu.zeros(DType::F32, &[2, 3]).expect("it fits"), cpu.zeros(DType::F32, &[3, 2]).expect("it fits"));
+    let (a, b) = (cpu.zeros(&[2, 3], DType::F32).expect("it fits"), cpu.zeros(&[3, 2], DType::F32).expect("it fits"));
     let error = gated(&a, &b, Gate::Silu).expect_err("it is refused").to_string();
     assert!(error.contains("`up` has shape [3, 2], `gate` [2, 3]"), "{error}");
 }

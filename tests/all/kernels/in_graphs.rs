@@ -278,7 +278,7 @@ fn plain_attention(x: &[Array], bias: bool, sinks: bool) -> Result<Array> {
     let p = scores.exp();
     let mut total = p.sum(pallas_rt::keep(-1));
     if sinks {
-        total = total + x[x.len() - 1].exp().reshape(&[1, x[0].shape()[1], 1, 1])?;
+        total = total + x[x.len() - 1].exp().reshape(&[1, x[0].shape()[1], 1, 1]);
     }
     let lse = total.log().ravel();
     Ok(ops::concatenate(&[&ops::einsum("bhsl,bhld->bhsd", &[&(p / total), &values]).ravel(), &lse], 0))

@@ -134,7 +134,7 @@ fn eight_bit_integers_are_summed_exactly() {
             let out = if m > 16 {
                 matmul_int8(&x, &y, layout)
             } else {
-                let batch = |x: &Array| x.reshape(&[1, x.shape()[0], x.shape()[1]]).expect("a batch of one");
+                let batch = |x: &Array| x.reshape(&[1, x.shape()[0], x.shape()[1]]);
                 blocks(&batch(&x), &batch(&y), layout)
             };
             assert_eq!(out.expect("it runs").to_vec::<i32>().expect("i32"), want, "{mkn:?} {layout:?} {client:?}");
@@ -143,5 +143,5 @@ fn eight_bit_integers_are_summed_exactly() {
     let cpu = Client::cpu();
     let x = cpu.array(&[1i8, 2], &[1, 2]).expect("it fits");
     assert!(matmul(&x, &x).is_err(), "two columns times one row");
-    assert!(matmul_int8(&cpu.zeros(DType::F32, &[1, 1]).expect("it fits"), &x, Layout::default()).is_err());
+    assert!(matmul_int8(&cpu.zeros(&[1, 1], DType::F32).expect("it fits"), &x, Layout::default()).is_err());
 }

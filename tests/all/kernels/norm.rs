@@ -31,7 +31,7 @@ fn check(client: &Client, dtype: DType, [r, n]: [usize; 2], x: &[f64], what: &st
         layer_norm_whole_rows::<E>(&x, &gamma, &beta, EPSILON, B)
             .and_then(|l| rms_norm_whole_rows::<E>(&x, &gamma, EPSILON, B).map(|r| [l, r]))
     });
-    let zeros = |dtype, shape: [usize; 2]| client.zeros(dtype, &shape);
+    let zeros = |dtype, shape: [usize; 2]| client.zeros(&shape, dtype);
     let swept = typed!(dtype, E => (|| {
         let (zero, no_shift) = (zeros(DType::F32, [r, 1])?, zeros(dtype, [1, n])?);
         let mean = row_moment::<E>(&x, &zero, 1, B, B)?;
@@ -83,9 +83,9 @@ fn the_functions_that_choose_blocks() {
         close(&out, &reference(&xs, &gs, None), n, K, &format!("RMS norm {n} {dtype}"));
     }
     let wrong = layer_norm(
-        &cpu.zeros(DType::F32, &[2, 3]).expect("it fits"),
-        &cpu.zeros(DType::F32, &[2]).expect("it fits"),
-        &cpu.zeros(DType::F32, &[3]).expect("it fits"),
+        &cpu.zeros(&[2, 3], DType::F32).expect("it fits"),
+        &cpu.zeros(&[2], DType::F32).expect("it fits"),
+        &cpu.zeros(&[3], DType::F32).expect("it fits"),
         EPSILON,
     );
     let error = wrong.expect_err("it is refused").to_string();

@@ -291,7 +291,7 @@ fn what_does_not_fit_is_an_error() {
     let requests = Requests { tables: &tables, lengths: &[9, 8], starts: &starts };
     let batch = Batch::new(&cache, 4, requests, BatchOptions::default()).expect("it is right");
 
-    let zeros = |dtype, shape: &[usize]| cpu.zeros(dtype, shape).expect("it fits");
+    let zeros = |dtype, shape: &[usize]| cpu.zeros(shape, dtype).expect("it fits");
     let attend = |q: &Array, cache: &PagedCache, says: &str| {
         let error = batch.attend(q, cache, &Options::default()).expect_err("it is refused").to_string();
         assert!(error.contains(says), "{error}\n expected: {says}");

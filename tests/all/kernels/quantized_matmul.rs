@@ -100,11 +100,11 @@ fn quantised_and_multiplied() {
 #[test]
 fn wrong_inputs() {
     let cpu = Client::cpu();
-    let zeros = |shape: &[usize]| cpu.zeros(DType::F32, shape).expect("it fits");
+    let zeros = |shape: &[usize]| cpu.zeros(shape, DType::F32).expect("it fits");
     let message = |x: Result<Quantized>| x.expect_err("it is wrong").to_string();
     assert!(message(quantize(&zeros(&[4, 4]), Bits::Four, Some(24))).contains("groups of 24 rows"));
     assert!(message(quantize(&zeros(&[4]), Bits::Eight, None)).contains("expected [k, n]"));
-    assert!(quantize(&cpu.zeros(DType::I32, &[4, 4]).expect("it fits"), Bits::Eight, None).is_err());
+    assert!(quantize(&cpu.zeros(&[4, 4], DType::I32).expect("it fits"), Bits::Eight, None).is_err());
     let w = quantize(&zeros(&[20, 4]), Bits::Four, Some(16)).expect("zeros are fine");
     assert_eq!(quantized_matmul(&zeros(&[2, 20]), &w).expect("it runs").to_vec::<f32>().expect("f32"), [0.0; 8]);
     assert_eq!(quantized_matmul(&zeros(&[0, 20]), &w).expect("it runs").shape(), [0, 4]);

@@ -74,7 +74,7 @@ fn there_and_back() {
         let table = doubles(&cos)[d / 2 + 5];
         assert!((table - angle.cos()).abs() < 1e-7, "{table}");
     }
-    let odd = cpu.zeros(DType::F32, &[2, 5]).expect("it fits");
+    let odd = cpu.zeros(&[2, 5], DType::F32).expect("it fits");
     let (cos, sin) = tables(&cpu, 0, 2, 4, 100.0).expect("it fits");
     assert!(rotary(&odd, &cos, &sin, Pairs::Halves).is_err(), "five elements are no pairs");
 }

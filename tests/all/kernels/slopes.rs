@@ -100,7 +100,7 @@ fn of_norms() -> Result<()> {
     let shape = [5, 6];
     let x = [operand(&shape, 1), operand(&[1, 6], 7), operand(&[1, 6], 8)];
     let dy = operand(&shape, 2);
-    let zero = dy.client().zeros(DType::F64, &[5, 1])?;
+    let zero = dy.client().zeros(&[5, 1], DType::F64)?;
     for centre in [true, false] {
         let shifted = |out: Array, beta: &Array| {
             // RMS norm has no shift: as if there were one, so that both have three gradients.

@@ -62,9 +62,9 @@ fn wrong_inputs() {
     let cpu = Client::cpu();
     for softmax in [softmax, log_softmax] {
         let integers =
-            softmax(&cpu.zeros(DType::I32, &[2, 3]).expect("it fits")).expect_err("it is refused").to_string();
+            softmax(&cpu.zeros(&[2, 3], DType::I32).expect("it fits")).expect_err("it is refused").to_string();
         assert!(integers.contains("takes f32, f16 or bf16, found i32"), "{integers}");
-        let scalar = softmax(&cpu.zeros(DType::F32, &[]).expect("it fits")).expect_err("it is refused").to_string();
+        let scalar = softmax(&cpu.zeros(&[], DType::F32).expect("it fits")).expect_err("it is refused").to_string();
         assert!(scalar.contains("at least one dimension"), "{scalar}");
     }
 }

@@ -48,7 +48,7 @@ fn every_extent_around_its_blocks() {
 #[test]
 fn wrong_inputs() {
     let cpu = Client::cpu();
-    let zeros = |dtype, shape: &[usize]| cpu.zeros(dtype, shape).expect("it fits");
+    let zeros = |dtype, shape: &[usize]| cpu.zeros(shape, dtype).expect("it fits");
     for backward in [softmax_backward, log_softmax_backward] {
         let fails = |y: &Array, dy: &Array| backward(y, dy).expect_err("it is refused").to_string();
         let shapes = fails(&zeros(DType::F32, &[2, 3]), &zeros(DType::F32, &[2, 4]));

@@ -8,7 +8,7 @@ use pallas_kernels::splash_attention::{
 };
 use pallas_kernels::splash_mask::{Mask, MaskInfo};
 use pallas_rt::DeviceKind;
-use pallas_rt::loads;
+use pallas_rt::interpreter::loads;
 use pallas_rt::prelude::*;
 
 /// The k of the tolerance.
@@ -265,7 +265,7 @@ fn masks_combine() {
 #[test]
 fn what_does_not_fit_is_refused() {
     let cpu = Client::cpu();
-    let zeros = |dtype, shape: &[usize]| cpu.zeros(dtype, shape).expect("it fits");
+    let zeros = |dtype, shape: &[usize]| cpu.zeros(shape, dtype).expect("it fits");
     let info = MaskInfo::new(&cpu, &vec![Mask::causal(); 4], [5, 7]).expect("it fits");
     let (q, kv) = (zeros(DType::F32, &[2, 4, 5, 8]), zeros(DType::F32, &[2, 2, 7, 8]));
     let fails = |q: &Array, k: &Array, v: &Array, options: Options, says: &str| {

@@ -60,7 +60,7 @@ fn check(what: &str, dtype: DType, given: &[Given], f: F) {
         let at = |by: f64, direction: usize| -> Vec<Array> {
             let one = |(i, given): (usize, &Given)| match given {
                 Floats(shape) => float(i + 1, shape, direction, by),
-                Whole(..) if direction == 1 => client.zeros(DType::I32, &[0]).expect("it fits"),
+                Whole(..) if direction == 1 => client.zeros(&[0], DType::I32).expect("it fits"),
                 Whole(numbers, shape) => client.array(numbers, shape).expect("it fits"),
             };
             given.iter().enumerate().map(one).collect()
@@ -137,7 +137,7 @@ fn of_rows() {
         ])
     });
     check("norms in blocks", f64, &norm, |x| {
-        let mean = row_moment::<f64>(&x[0], &x[0].client().zeros(DType::F64, &[5, 1])?, 1, B, B)?;
+        let mean = row_moment::<f64>(&x[0], &x[0].client().zeros(&[5, 1], DType::F64)?, 1, B, B)?;
         let variance = row_moment::<f64>(&x[0], &mean, 2, B, B)?;
         Ok(vec![normalise::<f64>(&x[0], &mean, &variance, &x[1], &x[2], EPSILON, B, B)?])
     });
@@ -302,7 +302,7 @@ fn of_attention_over_caches() {
     });
     check("writing quantised rows", DType::F32, &[Floats(&[3, 1, 4]), Floats(&[4, 1, 2])], |x| {
         let slots = x[0].client().array(&[2i32, 1, 0, 0, 3, 1], &[3, 2])?;
-        let pages = x[0].client().zeros(DType::I8, &[4, 1, 2, 4])?;
+        let pages = x[0].client().zeros(&[4, 1, 2, 4], DType::I8)?;
         paged_append_quantised::<f32>(&x[0], &slots, &pages, &x[1]).map(|(_, scales)| vec![scales])
     });
 }

@@ -1,8 +1,8 @@
 use pallas_rt::prelude::*;
-use pallas_rt::jit_donating;
+use pallas_rt::{Arg, jit};
 
 pub fn doubled(x: Array) -> Result<Array> {
-    let double = jit_donating(|x: &Array| x * 2.0);
+    let double = jit(|x: &Array| x * 2.0).donate_argnums(Arg::<0>);
     Ok(double(x)? + x)
 }
 

@@ -20,7 +20,7 @@
 //! derivatives of a typed body need no rule for `shard_map` itself. States are no part of `Type`, which kernels share: they
 //! follow from the parameters' by one walk, which the tracer takes as it appends (so that `grad` inside of a body sees casts,
 //! and mistakes have their line) and transformations take once more over what they made. The partitioner constrains operands
-//! and results to the specs and puts the body in place of the call. A body that leaves axes automatic (`shard_map_axes`) is
+//! and results to the specs and puts the body in place of the call. A body that leaves axes automatic (`axis_names`) is
 //! partitioned on its own, for a mesh of these axes alone (`shard/submesh`), and its exchanges become those of the whole mesh
 //! in the end: so nothing that the partitioner assumes about copies of a value can mix devices that differ along manual axes.
 //! What is known of operands and of readers of results goes into the body as declarations; shardings of its results are known

@@ -29,7 +29,8 @@ impl Audit {
     /// ```
     /// use pallas_rt::prelude::*;
     /// use pallas_rt::sharding::{Mesh, P};
-    /// use pallas_rt::{AuditOptions, audit, mark_sharding};
+    /// use pallas_rt::audit::AuditOptions;
+    /// use pallas_rt::{audit, mark_sharding};
     /// use std::sync::Arc;
     /// let mesh = Arc::new(Mesh::new(&[("data", 2)]).expect("a mesh"));
     /// let put = |spec| mark_sharding(&Array::full(&[4], 1.0f32)?, &mesh, spec);

@@ -76,7 +76,7 @@ impl AuditOptions {
         self
     }
 
-    /// The sizes that differ between calls, as [`jit_bounded`](crate::jit_bounded) takes them: the audit lists where the
+    /// The sizes that differ between calls, as [`bounded`](crate::transform::Transformed::bounded) takes them: the audit lists where the
     /// function reads their true lengths on the host.
     #[must_use]
     pub fn bounded(mut self, sizes: impl Into<Vec<BoundedSize>>) -> AuditOptions {
@@ -231,7 +231,7 @@ pub struct Finding {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ExchangeTotal {
-    /// The kind, as [`CollectiveUse::name`](crate::CollectiveUse::name) has it.
+    /// The kind, as [`CollectiveUse::name`](crate::audit::CollectiveUse::name) has it.
     pub kind: String,
     /// The axes, joined by commas.
     pub axes: String,
@@ -284,7 +284,8 @@ pub struct Audit {
 /// ```
 /// use pallas_rt::prelude::*;
 /// use pallas_rt::sharding::{Mesh, P, ShardingPolicy};
-/// use pallas_rt::{AuditOptions, audit, mark_sharding};
+/// use pallas_rt::audit::AuditOptions;
+/// use pallas_rt::{audit, mark_sharding};
 /// use std::sync::Arc;
 /// let mesh = Arc::new(Mesh::new(&[("data", 2), ("model", 4)]).expect("a mesh"));
 /// let (x, w) = (Array::full(&[8, 16], 1.0f32)?, Array::full(&[16, 32], 1.0f32)?);

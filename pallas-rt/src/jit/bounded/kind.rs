@@ -1,14 +1,15 @@
-//! Arguments of a kind: which ones it has, the function's trace for them, and a run as long as the bounds.
+//! Arguments of a kind: which ones it has, the function's trace for them, and runs as long as the bounds.
 use super::resize::{padding, resized};
-use super::{Kind, Ready};
+use super::{Kind, Length, Member};
 use crate::array::Array;
 use crate::jit::compiled::traced_as;
 use crate::jit::function::Function;
 use crate::jit::sharded::is_declared_as;
 use crate::jit::trace::{Taken, TracedFunction};
 use crate::sharding::placed_like;
-use crate::tree::{Structure, Tree};
+use crate::tree::{self, Structure, Tree};
 use pallas_device::error::Result;
+use pallas_device::timeline;
 use pallas_ir::{Literal, Type};
 
 impl<Out: Tree + Send + Sync + 'static> Kind<Out> {
@@ -40,18 +41,33 @@ impl<Out: Tree + Send + Sync + 'static> Kind<Out> {
         let takes: Vec<Taken> = types.into_iter().map(|ty| Taken::of_states(ty, None)).collect();
         traced_as(f, tuple, &takes, &self.client)
     }
+}
 
-    /// The results for the bounds.
-    pub(super) fn run(&self, ready: &Ready, args: &[Array], scalars: &[Array]) -> Result<Vec<Array>> {
-        let padded = |(x, ty): (&Array, &Type)| resized(x, &ty.shape, padding(ty));
-        let args = args.iter().zip(&self.types).map(padded).collect::<Result<Vec<Array>>>()?;
-        let all: Vec<&Array> = args.iter().chain(&ready.captured).chain(scalars).collect();
-        ready.program.run(&all)
+impl<Out: Tree + Send + Sync + 'static> Member<Out> {
+    /// Runs it on arguments as long as the bounds.
+    ///
+    /// # Errors
+    /// Memory; errors of the device.
+    pub(in crate::jit) fn run(self, name: fn() -> &'static str) -> Result<Out> {
+        let Member { kind, length, args } = self;
+        let (Length::Member { scalars, out, gives }, Some(ready)) = (&*length, kind.ready.get()) else {
+            unreachable!("a member has a family");
+        };
+        let padded = |(x, ty): (Array, &Type)| resized(&x, &ty.shape, padding(ty));
+        let run = || {
+            let mut donated = args.into_iter().zip(&kind.types).map(padded).collect::<Result<Vec<Array>>>()?;
+            let rest = donated.split_off(ready.donated);
+            let rest: Vec<&Array> = rest.iter().chain(&ready.captured).chain(scalars).collect();
+            ready.program.run_donating(donated, &rest)
+        };
+        let described = || (name().into(), format!("{} steps", ready.program.kernels()));
+        let results = timeline::span(timeline::Kind::Call, described, run)?;
+        tree::rebuild(out, results.into_iter().zip(gives).map(cut).collect::<Result<Vec<_>>>()?)
     }
 }
 
 /// A result for the bounds as one of this type. It is divided as before, if it had to be put together to be cut.
-pub(super) fn cut((x, ty): (Array, &Type)) -> Result<Array> {
+fn cut((x, ty): (Array, &Type)) -> Result<Array> {
     let y = resized(&x, &ty.shape, Literal::new(ty.dtype, 0.0))?;
     match x.placement().filter(|_| y.placement().is_none()) {
         Some(placement) => placed_like(&y, placement),

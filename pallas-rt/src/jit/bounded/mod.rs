@@ -1,6 +1,6 @@
-//! `jit_bounded`: one compilation for all sizes up to a bound.
+//! `jit(f).bounded(..)`: one compilation for all sizes up to a bound.
 //!
-//! **Sizes up to a bound.** `jit_bounded` (`jit/bounded`) traces the function for the bound and once for a shorter length, and
+//! It traces the function for the bound and once for a shorter length, and
 //! `pallas_graph::bounded` compares both graphs. What differs follows from the length: extents, numbers, starts of slices,
 //! steps of scans. So it is known for every value, also for those that gradients and batches brought in, and no operation has a
 //! rule for it; an earlier design with marks on arrays, which operations passed on, could not tell whether a cotangent's axis
@@ -15,9 +15,9 @@ mod resize;
 pub(super) use reads::{LengthRead, reads_of_lengths};
 
 use super::compile::{Compilation, Input};
-use super::compiled::{Cache, Extra, client_of, name, named};
-use super::disabled::is_disabled;
+use super::compiled::{Cache, Extra, client_of, named};
 use super::function::{Function, Given};
+use super::jitted::Prepared;
 use super::misses::{self, Miss, MissReason};
 use super::program::Program;
 use super::sharded::{Declared, declared};
@@ -25,10 +25,8 @@ use super::trace::{TracedFunction, type_of};
 use crate::array::Array;
 use crate::array::Client;
 use crate::tree::{self, Outline, Structure, Tree};
-use kind::cut;
 use pallas_device::error::{Error, Result};
-use pallas_device::timeline;
-use pallas_device::{JIT_CALLS, JIT_COMPILES};
+use pallas_device::{JIT_CALLS, JIT_COMPILES, timeline};
 use pallas_graph::bounded::{Family, Unlike};
 use pallas_graph::mesh::Placed;
 use pallas_ir::{At, Diag, Literal, Loc, Type};
@@ -43,7 +41,7 @@ const MOST_LENGTHS: usize = 4096;
 /// Lengths that are compiled on their own before a hint says so, and attempts to find what the lengths have in common.
 const HINT_AFTER: usize = 4;
 
-/// A size that differs between calls of a function of [`jit_bounded`]: its name, its bound, and the axes that have it.
+/// A size that differs between calls of a [bounded](crate::transform::Transformed::bounded) function: its name, its bound, and the axes that have it.
 ///
 /// ```
 /// use pallas_rt::BoundedSize;
@@ -72,52 +70,8 @@ impl BoundedSize {
     }
 }
 
-/// As [`jit`](super::jit), compiled once for all lengths of some axes up to a bound.
-///
-/// A call with a shorter array computes on one as long as the bound, in which the elements that are missing have no
-/// influence on those that are there; results have the shapes that the function gives them for the call's own. The
-/// function is traced once for each new length, and compiled for the first one alone: [`counters`](crate::counters) has
-/// both numbers. In the function `x.shape()` is the length of the trace, and [`Array::count`] the same as an array.
-///
-/// Each trace is compared with that for the bound. A function that computes something else for another length, such as one
-/// with a loop in Rust over the elements, or an operation at the end of such an axis (`concatenate` behind it, `flip`, a
-/// `#[kernel]` on it), is compiled for each length on its own; [`jit_misses`](super::jit_misses) says where the traces
-/// differ, and after a few lengths a hint is printed. Numbers computed in Rust from a length may differ.
-///
-/// On a mesh arrays are divided as long as the bound; a result is divided in the same way along the dimensions that the axes
-/// divide evenly for its own length.
-///
-/// Calls inside of other traced functions are traced with them, for their own shapes.
-///
-/// # Errors
-/// The call returns an error for a length over the bound, for arrays that have one size and differ in their lengths, for a
-/// path that the arguments do not have; and the errors of [`jit`](super::jit).
-///
-/// ```
-/// use pallas_rt::{Array, BoundedSize, counters, jit_bounded};
-/// let mean = jit_bounded([BoundedSize::new("n", 100).axis("0", 0)], |x: &Array| x.mean(..));
-/// let before = counters();
-/// for n in [3, 7, 50] {
-///     let x = Array::full(&[n], n as f32)?;
-///     assert_eq!(mean(&x)?.to_vec::<f32>()?, [n as f32]);
-/// }
-/// assert_eq!(counters().jit_compiles - before.jit_compiles, 1);
-/// let error = mean(&Array::full(&[101], 1.0f32)?).unwrap_err().to_string();
-/// assert!(error.contains("size `n` is 101, at most 100"), "{error}");
-/// # Ok::<(), pallas_rt::Error>(())
-/// ```
-#[track_caller]
-pub fn jit_bounded<Args: Tree + 'static, F: Function<Args>>(
-    sizes: impl Into<Vec<BoundedSize>>,
-    f: F,
-) -> F::Boxed<Result<F::Out>> {
-    let at = Loc::caller();
-    let bounded = Bounded::new(at, sizes.into());
-    F::boxed(move |given: Given<'_, Args>| bounded.call(&f, &given))
-}
-
 /// A function with sizes that differ between calls.
-struct Bounded<Out> {
+pub(super) struct Bounded<Out> {
     /// The line that made it.
     at: Loc,
     sizes: Vec<BoundedSize>,
@@ -127,6 +81,8 @@ struct Bounded<Out> {
     /// Number of lengths in `own`.
     alone: AtomicUsize,
     is_hinted: AtomicBool,
+    /// True if results may take over the memory of the first argument.
+    donates: bool,
 }
 
 /// Arguments that differ in their lengths alone.
@@ -144,11 +100,20 @@ struct Kind<Out> {
     lengths: RwLock<HashMap<Vec<usize>, Arc<Length<Out>>>>,
 }
 
+/// A call with lengths of a family.
+pub(super) struct Member<Out> {
+    kind: Arc<Kind<Out>>,
+    length: Arc<Length<Out>>,
+    args: Vec<Array>,
+}
+
 /// What is compiled for all lengths.
 struct Ready {
     family: Family,
     program: Program,
     captured: Vec<Array>,
+    /// Number of leaves, the first ones, that results may take over the memory of.
+    donated: usize,
 }
 
 /// What is known of one length of each size.
@@ -167,19 +132,27 @@ enum Length<Out> {
 }
 
 impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
-    fn new(at: Loc, sizes: Vec<BoundedSize>) -> Bounded<Out> {
+    pub(super) fn new(at: Loc, sizes: Vec<BoundedSize>, donates: bool) -> Bounded<Out> {
         Bounded {
             at,
             sizes,
             kinds: RwLock::default(),
-            own: Cache::new(at, false),
+            own: Cache::new(at, donates),
             alone: AtomicUsize::new(0),
             is_hinted: AtomicBool::new(false),
+            donates,
         }
     }
 
-    fn call<Args: Tree + 'static>(&self, f: &impl Function<Args, Out = Out>, given: &Given<'_, Args>) -> Result<Out> {
-        let (args, structures) = (given.flat)();
+    /// Finds or compiles the form for some arguments, or calls the function as a part of another (`is_inner`).
+    pub(super) fn prepare<Args: Tree + 'static>(
+        &self,
+        f: &impl Function<Args, Out = Out>,
+        given: &Given<'_, Args>,
+        args: Vec<Array>,
+        structures: Vec<Structure>,
+        is_inner: bool,
+    ) -> Result<Prepared<Out>> {
         args.iter().try_for_each(|x| x.check().map(drop))?;
         let known = {
             let all = self.kinds.read().unwrap_or_else(PoisonError::into_inner);
@@ -190,32 +163,25 @@ impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
             None => self.kind(&(given.tuple)(), &args, &structures)?,
         };
         let lengths = self.lengths(&kind, &args, || tree::paths(&(given.tuple)()))?;
-        if args.iter().any(Array::is_traced) || is_disabled() {
-            return f.call(&(given.tuple)());
+        if is_inner {
+            return f.call(&(given.tuple)()).map(Prepared::Done);
         }
         let known = kind.lengths.read().unwrap_or_else(PoisonError::into_inner).get(&lengths).cloned();
         let length = match known {
             Some(length) => length,
             None => self.learn(f, &(given.tuple)(), &kind, &lengths)?,
         };
-        match &*length {
-            Length::Member { scalars, out, gives } => {
-                JIT_CALLS.fetch_add(1, Relaxed);
-                let ready = kind.ready.get().expect("a member has a family");
-                let described = || (name(f), format!("{} steps", ready.program.kernels()));
-                let results = timeline::span(timeline::Kind::Call, described, || kind.run(ready, &args, scalars))?;
-                tree::rebuild(out, results.into_iter().zip(gives).map(cut).collect::<Result<Vec<_>>>()?)
-            }
-            Length::Alone(why) => {
-                let extra = || self.extra(&lengths, why);
-                let entry = self.own.entry_with(f, given.tuple, &args, structures, &extra)?;
-                tree::rebuild(&entry.out, entry.form.run(&args, &|| name(f))?)
-            }
+        if let Length::Alone(why) = &*length {
+            let extra = || self.extra(&lengths, why);
+            let entry = self.own.entry(f, given.tuple, &args, structures, &extra)?;
+            return Ok(Prepared::Ready { entry, args });
         }
+        JIT_CALLS.fetch_add(1, Relaxed);
+        Ok(Prepared::Bounded(Member { kind, length, args }))
     }
 
     fn wrong(&self, message: String, help: &str) -> Error {
-        Error::operation(self.at, Diag::new("jit_bounded", At::Op, message, help))
+        Error::operation(self.at, Diag::new("bounded", At::Op, message, help))
     }
 
     /// The kind of arguments.
@@ -412,13 +378,15 @@ impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
         captured.iter().try_for_each(|x| x.check_client(&kind.client, &|| "a captured array".into()))?;
         let begun = Instant::now();
         JIT_COMPILES.fetch_add(1, Relaxed);
+        let donated = if self.donates { kind.structures[0].leaves() } else { 0 };
         let described =
-            || (format!("jit_bounded at {}", self.at), format!("{} equations", family.graph().equations.len()));
+            || (format!("bounded function at {}", self.at), format!("{} equations", family.graph().equations.len()));
         let program = timeline::span(timeline::Kind::Compile, described, || {
             let own = args.iter().chain(&captured);
             let (graph, mut divided) = Declared::of(family.graph(), own, &|i| named(i, &|| tree::paths(tuple)))?;
             divided.shardings.resize(graph.params.len(), None);
-            let input = Input { declared: divided, ..Input::of_graph(graph.into_owned(), &kind.client) };
+            let is_donated = (0..graph.params.len()).map(|i| i < donated).collect();
+            let input = Input { declared: divided, is_donated, ..Input::of_graph(graph.into_owned(), &kind.client) };
             Compilation::new(input).into_program()
         })?;
         let (compile, temporary_bytes) = (begun.elapsed(), program.temporary_bytes());
@@ -429,7 +397,7 @@ impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
         };
         misses::record(Miss { at: self.at, reasons, trace, compile, temporary_bytes, hint: None });
         // Another thread may have been first.
-        let _ = kind.ready.set(Ready { family, program, captured });
+        let _ = kind.ready.set(Ready { family, program, captured, donated });
         Ok(())
     }
 

@@ -16,17 +16,17 @@ pub(in crate::jit) struct LengthRead {
     pub is_alone: bool,
 }
 
-/// The places where a function reads the true lengths of its arguments, found by traces as those of [`jit_bounded`].
+/// The places where a function reads the true lengths of its arguments, found by traces as those of a bounded function.
 ///
 /// # Errors
-/// Those of a call of a function of [`jit_bounded`].
+/// Those of a call of a bounded function.
 pub(in crate::jit) fn reads_of_lengths<Args: Tree + 'static, F: Function<Args>>(
     at: Loc,
     sizes: &[BoundedSize],
     f: &F,
     given: &Given<'_, Args>,
 ) -> Result<Vec<LengthRead>> {
-    let bounded: Bounded<F::Out> = Bounded::new(at, sizes.to_vec());
+    let bounded: Bounded<F::Out> = Bounded::new(at, sizes.to_vec(), false);
     let ((args, structures), tuple) = ((given.flat)(), (given.tuple)());
     let kind = bounded.kind(&tuple, &args, &structures)?;
     let lengths = bounded.lengths(&kind, &args, || tree::paths(&tuple))?;

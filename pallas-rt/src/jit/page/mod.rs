@@ -25,7 +25,7 @@ impl Shardings {
     /// let mesh = Arc::new(Mesh::new(&[("data", 2), ("model", 2)]).expect("a mesh"));
     /// let inner = NamedSharding::new(&mesh, P((None, "model")));
     /// let f = move |x: &Array| with_sharding_constraint(x, &inner).sum(1);
-    /// let x = Client::cpu().shape_dtype(DType::F32, &[8, 8])?;
+    /// let x = Client::cpu().shape_dtype(&[8, 8], DType::F32)?;
     /// let page = partitioned(f)(&x)?.to_html();
     /// assert!(page.contains("all_reduce") && page.ends_with("</html>\n"));
     /// std::fs::write(std::env::temp_dir().join("function.html"), page)?;

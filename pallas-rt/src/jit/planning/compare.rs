@@ -10,12 +10,13 @@ use std::fmt;
 /// ```
 /// use pallas_rt::prelude::*;
 /// use pallas_rt::sharding::{Link, Mesh, NamedSharding, P, Topology};
-/// use pallas_rt::{MeshComparison, partitioned, with_sharding_constraint};
+/// use pallas_rt::plan::MeshComparison;
+/// use pallas_rt::{partitioned, with_sharding_constraint};
 /// use std::sync::Arc;
 /// let machine = Topology::new(200e12, 800e9)
 ///     .link("data", Link::ring(45e9, 1e-6))
 ///     .link("model", Link::ring(45e9, 1e-6));
-/// let [x, w] = [[4096, 1024], [1024, 1024]].map(|shape| Client::cpu().shape_dtype(DType::F32, &shape));
+/// let [x, w] = [[4096, 1024], [1024, 1024]].map(|shape| Client::cpu().shape_dtype(&shape, DType::F32));
 /// let (x, w) = (x?, w?);
 /// let plan = |(data, model)| {
 ///     let mesh = Arc::new(Mesh::new(&[("data", data), ("model", model)]).expect("a mesh"));

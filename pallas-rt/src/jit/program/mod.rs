@@ -178,13 +178,12 @@ impl Program {
     /// As [`run`](Program::run). The first parameters are `donated`: what a step writes of them has no other owner, or is
     /// copied before.
     pub(super) fn run_donating(&self, donated: Vec<Array>, rest: &[&Array]) -> Result<Vec<Array>> {
-        if is_watching() {
+        if donated.is_empty() {
+            return self.run(rest);
+        }
+        if self.division.is_some() || is_watching() {
             let all: Vec<&Array> = donated.iter().chain(rest.iter().copied()).collect();
             return self.run(&all);
-        }
-        if let Some(division) = &self.division {
-            let all: Vec<&Array> = donated.iter().chain(rest.iter().copied()).collect();
-            return self.run_on_mesh(division, &all);
         }
         let fresh = self.fresh.iter().map(|&bytes| self.allocate(bytes)).collect::<Result<_>>()?;
         let mut shared = vec![];

@@ -1,8 +1,8 @@
 //! Values of a traced function that have one sharding, and barriers for shardings.
 use crate::array::Array;
-use pallas_device::error::{Error, Result};
 use crate::jit::trace::{apply, groups};
 use crate::tree::{self, Tree};
+use pallas_device::error::{Error, Result};
 use pallas_graph::mesh::{Flow, PropagationBarrier, ShardingGroup};
 use pallas_ir::{At, Diag, Loc};
 

@@ -1,8 +1,8 @@
 //! Functions whose values are on several meshes: they run on one of them if the others are views of the same devices.
 use super::{Declared, declared};
 use crate::array::Array;
-use pallas_device::error::{Error, Result};
 use crate::sharding::Mesh;
+use pallas_device::error::{Error, Result};
 use pallas_graph::mesh::Placed;
 use pallas_graph::shard::seen_from;
 use pallas_graph::{Graph, Op};

@@ -1,8 +1,9 @@
 //! Trees of shapes, compilation ahead of time, and functions as files.
 use super::{array, numbers};
 use crate::prelude::*;
+use crate::transform::Exported;
 use crate::tree::{self, Segment, Structure, Visitor, VisitorMut};
-use crate::{Exported, counters, eval_shape, grad, jit, lower, scan, switch, while_loop};
+use crate::{counters, eval_shape, grad, jit, lower, scan, switch, while_loop};
 use std::collections::HashMap;
 
 /// An array, or a list of arrays: the values of a map in Python. Written by hand, without a node of its own.
@@ -33,7 +34,7 @@ impl Tree for Value {
 /// As in `jax.tree.map(lambda x: x.shape, {"a": .., "b": [.., ..]})`.
 #[test]
 fn shapes_are_mapped_over_a_tree() {
-    let zeros = |shape: &[usize]| Client::cpu().zeros(DType::F32, shape).expect("it fits");
+    let zeros = |shape: &[usize]| Client::cpu().zeros(shape, DType::F32).expect("it fits");
     let values = [("b", Value::Many(vec![zeros(&[2, 2]), zeros(&[2])])), ("a", Value::One(zeros(&[3])))];
     let tree: HashMap<String, Value> = values.into_iter().map(|(key, value)| (key.to_string(), value)).collect();
     let text = |x: &Array| format!("({})", x.shape().iter().map(usize::to_string).collect::<Vec<_>>().join(", "));
@@ -63,7 +64,7 @@ fn shapes_are_mapped_over_a_tree() {
 #[test]
 fn shapes_of_results_are_known_without_a_run() {
     let client = Client::cpu();
-    let shape = |dtype, shape: &[usize]| client.shape_dtype(dtype, shape).expect("the CPU has all types");
+    let shape = |dtype, shape: &[usize]| client.shape_dtype(shape, dtype).expect("the CPU has all types");
     let before = (client.memory().in_use, counters().jit_compiles);
     let huge = shape(DType::F32, &[1 << 15, 1 << 15]);
     let f = |x: &(Array, Array), n: &Array| {
@@ -95,7 +96,7 @@ fn functions_are_compiled_ahead_of_time() {
         inner.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         (&x.0 * &by, x.1[0].sum(..))
     };
-    let shape = |n: usize| client.shape_dtype(DType::F32, &[n]).expect("the CPU has all types");
+    let shape = |n: usize| client.shape_dtype(&[n], DType::F32).expect("the CPU has all types");
     let line = line!() + 1;
     let lowered = lower(f)(&(shape(2), vec![shape(3)])).expect("it is traced");
     assert_eq!(tree::types(&lowered.results().expect("it is traced")).to_string(), "(f32[2], f32[])");
@@ -135,10 +136,10 @@ fn everything(x: &Array, n: &Array) -> Result<(Array, Vec<Array>)> {
     let (last, all) = scan(x, &(x.expand_dims(1) * 0.5), |c: &Array, x: &Array| ((c * &w).tanh() + x, c.sum(..)))?;
     let grown = while_loop(&last, |x: &Array| x.abs().sum(..).lt(100.0), |x: &Array| x * 2.0 + 1.0)?;
     let functions: [fn(&Array) -> Array; 2] =
-        [|x| (x * 3.0).flip(0).cumsum(0), |x| crate::select(&x.gt(0.0), x, f32::NEG_INFINITY)];
+        [|x| (x * 3.0).flip(0).cumsum(0), |x| crate::ops::select(&x.gt(0.0), x, f32::NEG_INFINITY)];
     let chosen = switch(n, &grown, functions)?;
     let summed = grad(|x: &Array| (x.softmax(0) * x).sum(..))(&shifted(&last, 0.75)?)?;
-    Ok((crate::select(&mask, chosen, f32::NAN), vec![all, summed, n + 1]))
+    Ok((crate::ops::select(&mask, chosen, f32::NAN), vec![all, summed, n + 1]))
 }
 
 #[test]

@@ -1,13 +1,12 @@
 //! Audits of functions on meshes.
 use super::super::compile::{Compilation, Input};
 use super::super::sharded::Declared;
+use crate::audit::{Audit, AuditOptions, FindingKind, Severity, Source};
 use crate::prelude::*;
 use crate::sharding::tests::draw::{self, Config, Dice};
 use crate::sharding::{Mesh, NamedSharding, P, ShardingPolicy, device_put};
-use crate::{
-    Audit, AuditOptions, BoundedSize, FindingKind, Function, Severity, Source, audit, checkpoint_name, jit, lower,
-    mark_sharding, with_sharding_constraint,
-};
+use crate::transform::Function;
+use crate::{BoundedSize, audit, checkpoint_name, jit, lower, mark_sharding, with_sharding_constraint};
 use pallas_graph::mesh::{Constraint, Placed, Sharding};
 use pallas_graph::{Graph, Op};
 use std::sync::Arc;
@@ -271,7 +270,7 @@ fn host_reads_of_true_lengths_are_listed() {
     let options = || AuditOptions::new().bounded([BoundedSize::new("rows", 16).axis("0", 0)]);
     let x = ones(&[5, 4]);
     let reads = |audit: &Audit| -> Vec<(Severity, String, Option<String>)> {
-        let of = |f: &crate::Finding| (f.severity, f.message.clone(), f.line.clone());
+        let of = |f: &crate::audit::Finding| (f.severity, f.message.clone(), f.line.clone());
         audit.of_kind(FindingKind::LengthRead).into_iter().map(of).collect()
     };
     // Folds of any length need no number of it.

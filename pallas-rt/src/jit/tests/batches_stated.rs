@@ -1,6 +1,6 @@
 //! Functions that state their batches, with JAX's numbers.
 use crate::prelude::*;
-use crate::{custom_vmap, grad, jit, jvp, vmap, vmap_axes};
+use crate::{custom_vmap, grad, jit, jvp, vmap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -31,12 +31,12 @@ fn rules_make_batches() {
     let two = Array::from_slice(&[2.0f32], &[]).expect("it fits");
     close(&f(&x, &two).expect("it runs"), &[1.682_942, 1.818_595, 0.282_24]);
     let inner = f.clone();
-    let batch = vmap_axes(move |x: &Array, y: &Array| inner(x, y), [Some(0), None], [Some(0)]);
+    let batch = vmap(move |x: &Array, y: &Array| inner(x, y)).in_axes([Some(0), None]);
     close(&batch(&x, &two).expect("it runs"), &[168.294_19, 181.859_48, 28.224]);
     let inner = f.clone();
     let rows = vmap(move |y: &Array| {
         let inner = inner.clone();
-        vmap_axes(move |x: &Array, y: &Array| inner(x, y), [Some(0), None], [Some(0)])(&counting(3), y)
+        vmap(move |x: &Array, y: &Array| inner(x, y)).in_axes([Some(0), None])(&counting(3), y)
     });
     close(
         &rows(&x).expect("it runs"),
@@ -99,7 +99,7 @@ fn a_rule_knows_its_batch() {
         },
     );
     let y = counting(2);
-    let found = vmap_axes(f, [Some(0), None], [Some(0)])(&Array::zeros(DType::F32, &[5, 2]).expect("it fits"), &y);
+    let found = vmap(f).in_axes([Some(0), None])(&Array::zeros(&[5, 2], DType::F32).expect("it fits"), &y);
     assert_eq!(found.expect("it runs").shape(), [5, 2]);
     assert_eq!(SIZE.load(Relaxed), 5);
 }
@@ -111,10 +111,10 @@ fn message(f: impl Fn(&Array) -> Result<Array>) -> String {
 #[test]
 fn wrong_rules_are_refused() {
     let short = custom_vmap(|x: &Array| x.clone(), |_: usize, _: &[bool], (x,): &(Array,)| x.sum(0).reshape(&[1]));
-    let found = message(vmap(short));
+    let found = message(vmap(short).into_fn());
     assert!(found.contains("[f32[1]] in place of [f32[3]]"), "{found}");
     let kept = counting(3);
     let captures = custom_vmap(|x: &Array| x.clone(), move |_: usize, _: &[bool], (x,): &(Array,)| x + &kept);
-    let found = message(vmap(captures));
+    let found = message(vmap(captures).into_fn());
     assert!(found.contains("captures an array") && found.contains("takes every array as an argument"), "{found}");
 }

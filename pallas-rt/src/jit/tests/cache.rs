@@ -2,7 +2,7 @@
 use super::{array, close, numbers};
 use crate::prelude::*;
 use crate::tree::Static;
-use crate::{disable_jit, grad, jit, jit_donating, jit_misses, vmap_axes};
+use crate::{Arg, disable_jit, grad, jit, jit_misses, vmap};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -147,7 +147,7 @@ fn statics_pass_through_transformations() {
     let x = array(&[3.0], &[]);
     close(&grad(power)(&x, &Static(3)).expect("it runs"), &[27.0]);
     close(&jit(grad(power))(&x, &Static(2)).expect("it runs"), &[6.0]);
-    let each = jit(vmap_axes(grad(power), [Some(0), None], [Some(0)]));
+    let each = jit(vmap(grad(power)).in_axes([Some(0), None]));
     close(&each(&array(&[1.0, 2.0], &[2]), &Static(3)).expect("it runs"), &[3.0, 12.0]);
 }
 
@@ -174,7 +174,7 @@ fn donated_memory_is_used_again() {
         let make = |x: f32, n: usize| client.array(&vec![x; n], &[n]).expect("it fits");
         let address = |x: &Array| x.buffer().expect("it has memory").as_ptr();
         // By the kernel that reads it last.
-        let step = jit_donating(|w: &(Array, Array), g: &Array| (&w.0 - 0.5 * g, &w.1 * 2.0 + g));
+        let step = jit(|w: &(Array, Array), g: &Array| (&w.0 - 0.5 * g, &w.1 * 2.0 + g)).donate_argnums(Arg::<0>);
         let g = make(2.0, 1000);
         let mut w = (make(1.0, 1000), make(3.0, 1000));
         let places = [address(&w.0), address(&w.1)];
@@ -188,22 +188,22 @@ fn donated_memory_is_used_again() {
         assert_eq!(found, wanted);
         assert_eq!((numbers(&w.0)[999], numbers(&w.1)[0]), (-2.0, 38.0));
         // By a later step.
-        let product = jit_donating(|x: &Array| x.matmul(x).matmul(x));
+        let product = jit(|x: &Array| x.matmul(x).matmul(x)).donate_argnums(Arg::<0>);
         let x = client.array(&[1.0f32, 1.0, 0.0, 1.0], &[2, 2]).expect("it fits");
         close(&product(x).expect("it runs"), &[1.0, 3.0, 0.0, 1.0]);
         // Another owner.
-        let double = jit_donating(|x: &Array| x * 2.0);
+        let double = jit(|x: &Array| x * 2.0).donate_argnums(Arg::<0>);
         let x = make(1.5, 1000);
         let (kept, place) = (x.clone(), address(&x));
         let y = double(x).expect("it runs");
         assert!(address(&y) != place && numbers(&kept) == [1.5; 1000] && numbers(&y) == [3.0; 1000]);
         // Both the same array, the array itself, and one of another size.
-        let twice = jit_donating(|x: &(Array, Array)| (&x.0 + &x.1, x.0.clone(), x.1.sum(..)));
+        let twice = jit(|x: &(Array, Array)| (&x.0 + &x.1, x.0.clone(), x.1.sum(..))).donate_argnums(Arg::<0>);
         let x = make(4.0, 1000);
         let (sum, same, total) = twice((x.clone(), x)).expect("it runs");
         assert_eq!((numbers(&sum)[0], numbers(&same)[5], numbers(&total)[0]), (8.0, 4.0, 4000.0));
         // Every other element is read after it would be overwritten.
-        let turned = jit_donating(|x: &Array| x.flip(0) + x);
+        let turned = jit(|x: &Array| x.flip(0) + x).donate_argnums(Arg::<0>);
         let x = client.array(&(0..1000).map(|i| i as f32).collect::<Vec<_>>(), &[1000]).expect("it fits");
         assert_eq!(numbers(&turned(x).expect("it runs")), [999.0; 1000]);
     }
@@ -212,7 +212,7 @@ fn donated_memory_is_used_again() {
 #[test]
 fn a_donating_step_needs_no_further_memory() {
     let client = Client::cpu();
-    let step = jit_donating(|x: &Array| (x * 0.5 + 1.0).tanh());
+    let step = jit(|x: &Array| (x * 0.5 + 1.0).tanh()).donate_argnums(Arg::<0>);
     let mut x = client.full(&[1 << 16], 0.5f32).expect("it fits");
     x = step(x).expect("it runs");
     let place = x.buffer().expect("it has memory").as_ptr();

@@ -3,9 +3,8 @@ use super::{array, numbers};
 use crate::prelude::*;
 use crate::sharding::{Mesh, NamedSharding, P, device_put};
 use crate::{
-    BoundedSize, VmapMethod, checkpoint, cond, custom_jvp, debug_nans, eval_shape, fori_loop, grad, jit, jit_bounded,
-    jit_donating, jvp, lower, make_jaxpr, pure_callback, pure_callback_with, scan, shard_map, vmap, vmap_axes,
-    while_loop,
+    Arg, BoundedSize, PureCallback, VmapMethod, checkpoint, cond, custom_jvp, debug_nans, eval_shape, fori_loop, grad,
+    jit, jvp, lower, make_jaxpr, pure_callback, scan, shard_map, vmap, while_loop,
 };
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -106,10 +105,11 @@ fn callbacks_run_in_loops_and_branches() {
     let each = jit(vmap(|x: &Array| cond(&x.sum(..).gt(9.0), x, squares, |x: &Array| x * 2.0)));
     assert_eq!(numbers(&each(&rows).expect("it runs")), [2.0, 4.0, 6.0, 16.0, 25.0, 36.0]);
     // Their memory is not that of a donated argument, which something reads later.
-    let donated = jit_donating(|x: &Array| {
+    let donated = jit(|x: &Array| {
         let y = x + 1.0;
         squares(&y).map(|z| z + y)
-    });
+    })
+    .donate_argnums(Arg::<0>);
     assert_eq!(numbers(&donated(array(&[1.0, 2.0], &[2])).expect("it runs")), [6.0, 12.0]);
 }
 
@@ -125,7 +125,7 @@ fn batches_are_called_by_their_method() {
                 shapes.lock().expect("nobody panicked").push((x.shape().to_vec(), y.shape().to_vec()));
                 x + y
             };
-            pure_callback_with(method, sum, x, &(x.clone(), y.clone()))
+            PureCallback::new().vmap_method(method).run(sum, x, &(x.clone(), y.clone()))
         }
     };
     let rows = array(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], &[3, 2]);
@@ -142,11 +142,11 @@ fn batches_are_called_by_their_method() {
         (e, 1, ([3, 2].to_vec(), [1, 2].to_vec()), 1, (vec![1, 3, 2], vec![4, 1, 2])),
         (b, 1, ([3, 2].to_vec(), [3, 2].to_vec()), 1, (vec![4, 3, 2], vec![4, 3, 2])),
     ] {
-        let mapped = vmap_axes(add(method), [Some(0), None], Some(0));
+        let mapped = vmap(add(method)).in_axes([Some(0), None]);
         assert_eq!(numbers(&mapped(&rows, &one).expect("it runs")), want);
         assert_eq!(std::mem::take(&mut *shapes.lock().expect("nobody panicked")), vec![seen; count], "{method}");
-        let inner = Arc::new(vmap_axes(add(method), [Some(0), None], Some(0)));
-        let mapped = jit(vmap_axes(move |x: &Array, y: &Array| inner(x, y), [None, Some(0)], Some(0)));
+        let inner = Arc::new(vmap(add(method)).in_axes([Some(0), None]));
+        let mapped = jit(vmap(move |x: &Array, y: &Array| inner(x, y)).in_axes([None, Some(0)]));
         let found = mapped(&rows, &others).expect("it runs");
         assert_eq!((found.shape(), numbers(&found)), (&[4, 3, 2][..], want_nested.clone()), "{method}");
         assert_eq!(
@@ -155,11 +155,13 @@ fn batches_are_called_by_their_method() {
             "{method}"
         );
         // No example at all.
-        let mapped = vmap_axes(add(method), [Some(0), None], Some(0));
+        let mapped = vmap(add(method)).in_axes([Some(0), None]);
         assert_eq!(mapped(&array(&[], &[0, 2]), &one).expect("it runs").shape(), [0, 2]);
         shapes.lock().expect("nobody panicked").clear();
     }
-    let wrong = vmap(|x: &Array| pure_callback_with(VmapMethod::ExpandDims, |x: &Array| x.sum(..), &x.index(0), x));
+    let wrong = vmap(|x: &Array| {
+        PureCallback::new().vmap_method(VmapMethod::ExpandDims).run(|x: &Array| x.sum(..), &x.index(0), x)
+    });
     let error = wrong(&rows).expect_err("one sum for three examples").to_string();
     assert!(error.contains("the result of a callback of f32[3] is f32[]"), "{error}");
 }
@@ -192,10 +194,10 @@ fn callbacks_take_and_give_all_kinds_of_arrays() {
     let x = array(&[1.0, 0.0, -2.0], &[3]);
     // Types of results by a shape alone; booleans, 16-bit floats, empty arrays.
     let like = (
-        client.shape_dtype(DType::Bool, &[3]).expect("a shape"),
+        client.shape_dtype(&[3], DType::Bool).expect("a shape"),
         vec![
-            client.shape_dtype(DType::Bf16, &[3]).expect("a shape"),
-            client.shape_dtype(DType::U8, &[0, 2]).expect("a shape"),
+            client.shape_dtype(&[3], DType::Bf16).expect("a shape"),
+            client.shape_dtype(&[0, 2], DType::U8).expect("a shape"),
         ],
     );
     let f = move |x: &Array| {
@@ -235,7 +237,7 @@ fn callbacks_have_stated_derivatives_alone() {
     let x = array(&[1.0, -2.0], &[2]);
     let sum = |x: &Array| squares(x).map(|y| y.sum(..));
     let first = |x: &Array| {
-        let place = pure_callback(|x: &Array| x.argmax(0), &Client::cpu().shape_dtype(DType::I32, &[])?, x)?;
+        let place = pure_callback(|x: &Array| x.argmax(0), &Client::cpu().shape_dtype(&[], DType::I32)?, x)?;
         Ok::<_, Error>(x.take(&place, 0))
     };
     // Integers have no tangents, so those of a callback are constants.
@@ -255,10 +257,7 @@ fn callbacks_have_stated_derivatives_alone() {
     let own = stated.clone();
     let loss = move |x: &Array| own(x).map(|y| y.sum(..));
     assert_eq!(numbers(&grad(loss.clone())(&x).expect("it has a gradient")), [2.0, -4.0]);
-    assert_eq!(
-        numbers(&jit(vmap(grad(loss.clone())))(&x.reshape(&[2, 1]).expect("it fits")).expect("a batch")),
-        [2.0, -4.0]
-    );
+    assert_eq!(numbers(&jit(vmap(grad(loss.clone())))(&x.reshape(&[2, 1])).expect("a batch")), [2.0, -4.0]);
     assert_eq!(numbers(&jit(grad(checkpoint(loss)))(&x).expect("it has a gradient")), [2.0, -4.0]);
     let looped = move |x: &Array| fori_loop(0..2, x, |_: &Array, x: &Array| stated(x)).map(|y| y.sum(..));
     assert_eq!(numbers(&jit(grad(looped))(&x).expect("it has a gradient")), [4.0, -32.0]);
@@ -377,7 +376,7 @@ fn texts_name_callbacks() {
 /// Each length has a callback of its own.
 #[test]
 fn callbacks_run_up_to_a_bound() {
-    let f = jit_bounded([BoundedSize::new("n", 8).axis("0", 0)], |x: &Array| squares(x).map(|y| y.sum(..)));
+    let f = jit(|x: &Array| squares(x).map(|y| y.sum(..))).bounded([BoundedSize::new("n", 8).axis("0", 0)]);
     for n in [8, 3, 5, 3] {
         let x = array(&vec![2.0; n], &[n]);
         assert_eq!(numbers(&f(&x).expect("it runs")), [4.0 * n as f32]);

@@ -12,7 +12,7 @@ fn inputs() -> Array {
 
 /// A recurrent net: all states and the last one.
 fn recurrent(w: &Array, xs: &Array) -> Result<(Array, Array), Error> {
-    let start = Client::cpu().zeros(DType::F32, &[3])?;
+    let start = Client::cpu().zeros(&[3], DType::F32)?;
     scan(&start, xs, |h: &Array, x: &Array| {
         let h = (h.matmul(w) + x).tanh();
         (h.clone(), h)
@@ -83,7 +83,7 @@ fn carried_values_may_change_places() {
 
 #[test]
 fn scans_of_nothing_return_what_they_took() {
-    let xs = Client::cpu().zeros(DType::F32, &[0, 3]).expect("it fits");
+    let xs = Client::cpu().zeros(&[0, 3], DType::F32).expect("it fits");
     let (last, all) = recurrent(&weights(), &xs).expect("it runs");
     close(&last, &[0.0; 3]);
     assert_eq!(all.shape(), [0, 3]);
@@ -125,7 +125,7 @@ fn second_derivatives_pass_through_scans() {
 fn scans_nest() {
     // The sum of all products x[i] x[j] is the square of the sum.
     let f = |x: &Array| {
-        let zero = Client::cpu().zeros(DType::F32, &[])?;
+        let zero = Client::cpu().zeros(&[], DType::F32)?;
         let (sum, ()) = scan(&zero, x, |sum: &Array, a: &Array| {
             let (sum, ()) = scan(sum, x, |sum: &Array, b: &Array| (sum + a * b, ()))?;
             Ok((sum, ()))
@@ -142,7 +142,7 @@ fn scans_nest() {
 #[test]
 fn scans_run_in_reverse() {
     let f = |x: &Array| {
-        let zero = Client::cpu().zeros(DType::F32, &[])?;
+        let zero = Client::cpu().zeros(&[], DType::F32)?;
         let (_, sums) = Scan::new().reverse(true).run(&zero, x, |sum: &Array, x: &Array| {
             let sum = sum + x;
             (sum.clone(), sum)
@@ -166,7 +166,7 @@ fn while_loops_end() {
             |(n, _): &(Array, Array)| n.gt(&limit),
             |(n, steps): &(Array, Array)| {
                 let is_odd = (n % 2).eq(1);
-                (crate::select(&is_odd, n * 3 + 1, n >> 1), steps + 1)
+                (crate::ops::select(&is_odd, n * 3 + 1, n >> 1), steps + 1)
             },
         )?;
         Ok::<_, Error>(steps)
@@ -313,7 +313,7 @@ fn loops_without_derivatives_have_gradients() {
     let (a, y, n) = steps(&x).expect("it runs");
     let want: Vec<f64> = numbers(&(a * y * n)).into_iter().map(f64::from).collect();
     close(&grad(f)(&x).expect("it runs"), &want);
-    close(&jit(crate::vmap(grad(f)))(&x.reshape(&[1, 2]).expect("it fits")).expect("it runs"), &want);
+    close(&jit(crate::vmap(grad(f)))(&x.reshape(&[1, 2])).expect("it runs"), &want);
     // As operands that are captured: the condition and what is rounded have none either.
     let g = move |x: &Array| {
         let w = x.clone();

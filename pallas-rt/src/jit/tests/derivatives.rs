@@ -2,8 +2,8 @@
 use super::{array, close};
 use crate::prelude::*;
 use crate::{
-    Arg, Policy, checkpoint_name, checkpoint_with, custom_jvp, grad, grad_by, hessian_by, jacfwd_by, jacrev_by, jit,
-    jvp, make_jaxpr, ops, scan, value_and_grad_by, vmap,
+    Arg, Policy, checkpoint, checkpoint_name, custom_jvp, grad, hessian, jacfwd, jacrev, jit, jvp, make_jaxpr, ops,
+    scan, value_and_grad, vmap,
 };
 
 #[test]
@@ -16,15 +16,15 @@ fn derivatives_are_by_chosen_arguments() {
     let n = Client::cpu().array(&[2i32], &[]).expect("it fits");
     let x = (number(3.0), vec![number(5.0), number(7.0)]);
     let y = number(0.5);
-    let (value, (by_y, by_x)) = value_and_grad_by((Arg::<2>, Arg::<1>), f)(&n, &x, &y).expect("it runs");
+    let (value, (by_y, by_x)) = value_and_grad(f).argnums((Arg::<2>, Arg::<1>))(&n, &x, &y).expect("it runs");
     close(&value, &[4.5 + 148.0]);
     close(&by_y, &[9.0]);
     close(&by_x.0, &[3.0]);
     close(&by_x.1[1], &[28.0]);
-    let one = jit(grad_by(Arg::<2>, f))(&n, &x, &y).expect("it runs");
+    let one = jit(grad(f).argnums(Arg::<2>))(&n, &x, &y).expect("it runs");
     close(&one, &[9.0]);
     let line = line!() + 1;
-    let wrong = grad_by(Arg::<0>, f);
+    let wrong = grad(f).argnums(Arg::<0>);
     let error = wrong(&n, &x, &y).expect_err("it has integers").to_string();
     assert!(
         error.contains("a gradient by an array of i32[]") && error.contains(&format!("{}:{line}", file!())),
@@ -33,12 +33,12 @@ fn derivatives_are_by_chosen_arguments() {
     // Jacobians.
     let g = |n: &Array, x: &Array| x * x * n;
     let x = array(&[1.0, 2.0], &[2]);
-    for found in [jacfwd_by(Arg::<1>, g)(&n, &x), jacrev_by(Arg::<1>, g)(&n, &x)] {
+    for found in [jacfwd(g).argnums(Arg::<1>)(&n, &x), jacrev(g).argnums(Arg::<1>)(&n, &x)] {
         close(&found.expect("it runs"), &[4.0, 0.0, 0.0, 8.0]);
     }
     let h = |n: &Array, x: &Array| (x * x * x * n).sum(..);
-    close(&hessian_by(Arg::<1>, h)(&n, &x).expect("it runs"), &[12.0, 0.0, 0.0, 24.0]);
-    let error = jacfwd_by(Arg::<0>, g)(&n, &x).expect_err("it has integers").to_string();
+    close(&hessian(h).argnums(Arg::<1>)(&n, &x).expect("it runs"), &[12.0, 0.0, 0.0, 24.0]);
+    let error = jacfwd(g).argnums(Arg::<0>)(&n, &x).expect_err("it has integers").to_string();
     assert!(error.contains("`jacfwd` by an array of i32[]"), "{error}");
 }
 
@@ -172,14 +172,14 @@ fn a_policy_decides_what_is_computed_twice() {
         let (of, name) = name.split_once(' ').expect("a function and a policy");
         let wanted: Vec<usize> = counts.split(' ').map(|n| n.parse().expect("a count")).collect();
         let f = losses.iter().find(|(name, _)| *name == of).expect("a function").1;
-        let plain = grad_by((Arg::<0>, Arg::<1>), f)(&w1, &w2, &x).expect("it runs");
+        let plain = grad(f).argnums((Arg::<0>, Arg::<1>))(&w1, &w2, &x).expect("it runs");
         let by = (Arg::<0>, Arg::<1>);
         let (text, found) = match policy(name) {
-            None => (make_jaxpr(grad_by(by, f))(&w1, &w2, &x), Ok(plain.clone())),
+            None => (make_jaxpr(grad(f).argnums(by))(&w1, &w2, &x), Ok(plain.clone())),
             Some(policy) => {
                 let g = |policy: &Policy| {
-                    let f = checkpoint_with(policy.clone(), f);
-                    grad_by(by, move |w1: &Array, w2: &Array, x: &Array| f(w1, w2, x))
+                    let f = checkpoint(f).policy(policy.clone());
+                    grad(move |w1: &Array, w2: &Array, x: &Array| f(w1, w2, x)).argnums(by)
                 };
                 (make_jaxpr(g(&policy))(&w1, &w2, &x), jit(g(&policy))(&w1, &w2, &x))
             }
@@ -213,9 +213,9 @@ fn policies_change_no_number() {
     for name in ["nothing", "everything", "only hidden", "names except hidden", "anything except hidden"] {
         let policy = policy(name).expect("a policy");
         let f = move |w: &Array, xs: &Array| {
-            let step = checkpoint_with(policy.clone(), |h: &Array, x: &Array, w: &Array| {
-                checkpoint_name(&(h * w + x), "hidden").tanh().sin()
-            });
+            let step =
+                checkpoint(|h: &Array, x: &Array, w: &Array| checkpoint_name(&(h * w + x), "hidden").tanh().sin())
+                    .policy(policy.clone());
             let (last, ()) = scan(&(w * 0.0), xs, |h: &Array, x: &Array| Ok::<_, Error>((step(h, x, w)?, ())))?;
             Ok::<_, Error>(last)
         };
@@ -225,7 +225,7 @@ fn policies_change_no_number() {
         };
         let each = {
             let f = f.clone();
-            jit(crate::vmap_axes(grad(f), [Some(0), None], [Some(0)]))
+            jit(crate::vmap(grad(f)).in_axes([Some(0), None]))
         };
         close(&jit(grad(f))(&array(&[0.7], &[]), &xs).expect("it runs"), &exact(&want.0));
         close(&jit(second)(&array(&[0.7], &[]), &xs).expect("it runs"), &exact(&want.1));

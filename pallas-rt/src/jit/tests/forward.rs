@@ -2,8 +2,7 @@
 use super::{array, close, numbers, said};
 use crate::prelude::*;
 use crate::{
-    cond, fori_loop, grad, hessian, jacfwd, jacrev, jit, jvp, linearize, scan, value_and_grad_aux, vjp, vmap,
-    while_loop,
+    cond, fori_loop, grad, hessian, jacfwd, jacrev, jit, jvp, linearize, scan, value_and_grad, vjp, vmap, while_loop,
 };
 
 fn scalar(x: f32) -> Array {
@@ -36,7 +35,7 @@ fn tangents_of_trees() {
     let dy: Vec<f64> = (0..2).map(|i| (1.0 - y[i] * y[i]) * dz[i]).collect();
     let primals = (layer(), x);
     let tangents = (direction, dx);
-    for f in [jvp(outputs), jvp(jit(outputs)), jit(jvp(outputs))] {
+    for f in [jvp(outputs), jvp(jit(outputs)), jit(jvp(outputs)).into_fn()] {
         let ((value, sum), (tangent, of_sum)) = f(&primals, &tangents).unwrap_or_else(|e| panic!("{e}"));
         close(&value, &y);
         close(&tangent, &dy);
@@ -71,7 +70,7 @@ fn tangents_pass_through_while_loops() {
         )
     };
     let (x, w) = (scalar(3.0), scalar(0.5));
-    for f in [jvp(f), jit(jvp(f))] {
+    for f in [jvp(f), jit(jvp(f)).into_fn()] {
         let ((value, steps), (tangent, of_steps)) =
             f(&(x.clone(), w.clone()), &(scalar(1.0), scalar(10.0))).unwrap_or_else(|e| panic!("{e}"));
         close(&value, &[27.5]);
@@ -194,7 +193,7 @@ fn both_jacobians_are_equal() {
 
 #[test]
 fn gradients_with_other_results() {
-    let f = value_and_grad_aux(|layer: &Layer, x: &Array| {
+    let f = value_and_grad(|layer: &Layer, x: &Array| {
         let (y, sum) = outputs(layer, x);
         (sum, vec![y.clone(), y.cast(DType::I32)])
     });
@@ -211,7 +210,7 @@ fn other_results_have_derivatives() {
     // x³, with x² beside it.
     let f = |x: &Array| (x * x * x, x * x);
     let of_both = grad(move |x: &Array| {
-        let ((_, square), slope) = value_and_grad_aux(f)(x)?;
+        let ((_, square), slope) = value_and_grad(f)(x)?;
         Ok::<_, Error>(square * 10.0 + slope)
     });
     close(&of_both(&scalar(2.0)).expect("it runs"), &[40.0 + 12.0]);
@@ -219,7 +218,7 @@ fn other_results_have_derivatives() {
 
 #[test]
 fn other_results_pass_through_scans() {
-    let f = value_and_grad_aux(|x: &Array| {
+    let f = value_and_grad(|x: &Array| {
         let (last, all) = scan(&x.sum(..), x, |h: &Array, x: &Array| ((h * x).sin(), h * 1.0))?;
         Ok::<_, Error>((last, all))
     });
@@ -251,9 +250,9 @@ type Transformation = (&'static str, u32, fn(Mapped) -> Mapped);
 
 /// The transformations of an elementwise function that are combined: each gives the function or its derivative.
 const TRANSFORMATIONS: [Transformation; 9] = [
-    ("jit", 0, |f| jit(f)),
-    ("vmap", 0, |f| vmap(f)),
-    ("grad", 1, |f| grad(move |x: &Array| f(x).map(|y| y.sum(..)))),
+    ("jit", 0, |f| jit(f).into_fn()),
+    ("vmap", 0, |f| vmap(f).into_fn()),
+    ("grad", 1, |f| grad(move |x: &Array| f(x).map(|y| y.sum(..))).into_fn()),
     ("jvp", 1, |f| {
         let f = jvp(f);
         Box::new(move |x| f(&(x.clone(),), &(x * 0.0 + 1.0,)).map(|(_, slope)| slope))

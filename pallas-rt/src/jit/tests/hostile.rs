@@ -2,7 +2,7 @@
 use super::{array, close, numbers};
 use crate::prelude::*;
 use crate::tree::Static;
-use crate::{BoundedSize, cond, fori_loop, grad, jit, jit_bounded, jit_donating, scan, vmap};
+use crate::{Arg, BoundedSize, cond, fori_loop, grad, jit, scan, vmap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ fn many_threads_compile_and_call_one_function() {
     let f = jit(|x: &(Array, Vec<Array>), n: &Static<usize>| {
         x.1.iter().fold(&x.0 * n.0 as f32, |sum, y| sum + y.sum(..)).tanh()
     });
-    let step = jit_donating(|x: &Array, by: &Array| x * 0.5 + by);
+    let step = jit(|x: &Array, by: &Array| x * 0.5 + by).donate_argnums(Arg::<0>);
     std::thread::scope(|scope| {
         for i in 0..32usize {
             let (f, step) = (&f, &step);
@@ -69,7 +69,7 @@ fn arrays_of_two_clients_are_refused_by_name() {
         jit(move |x: &Array| x + &captured)(&x),
         grad(|x: &Array, y: &Array| (x * y).sum(..))(&x, &away),
         vmap(|x: &Array, y: &Array| x * y)(&x, &away),
-        jit_donating(|x: &Array, y: &Array| x * y)(x.clone(), &away),
+        jit(|x: &Array, y: &Array| x * y).donate_argnums(Arg::<0>)(x.clone(), &away),
         scan(&x, &away, |x: &Array, y: &Array| (x * y, ())).map(|(x, ())| x),
     ];
     for (i, result) in results.into_iter().enumerate() {
@@ -121,7 +121,7 @@ fn clients_that_nobody_uses_are_freed() {
             let (last, _) = scan(x, x, |c: &Array, x: &Array| (c * x, ()))?;
             Ok::<_, Error>((last * scale).tanh())
         });
-        let bounded = jit_bounded([BoundedSize::new("n", 8).axis("0", 0)], |x: &Array| x.sum(0));
+        let bounded = jit(|x: &Array| x.sum(0)).bounded([BoundedSize::new("n", 8).axis("0", 0)]);
         let mut seen = vec![];
         for turn in 0..6 {
             let client = kind.isolated().expect("the host stays");

@@ -2,9 +2,8 @@
 use super::super::program::Program;
 use super::super::trace::{Taken, trace};
 use super::{array, close, numbers};
-use crate::{
-    Differentiable, Ended, checkpoint, custom_vjp, fori_loop, grad, jit, jvp, scan, value_and_grad, vmap, vmap_axes,
-};
+use crate::launch::Ended;
+use crate::{Differentiable, checkpoint, custom_vjp, fori_loop, grad, jit, jvp, scan, value_and_grad, vmap};
 use pallas_rt::prelude::*;
 
 #[kernel(grid = (cdiv(N, 4)))]
@@ -234,7 +233,7 @@ fn kernels_are_batched_by_one_more_axis_of_the_grid() {
     let (order, _) = slice(0);
     let shared: Vec<f64> =
         (0..2).flat_map(|i| doubles(numbers(&sums_of(&order, &slice(i).1).expect("it runs")))).collect();
-    let over_x = vmap_axes(f, [None, Some(0)], [Some(0)]);
+    let over_x = vmap(f).in_axes([None, Some(0)]);
     close(&over_x(&order, &x).expect("it runs"), &shared);
     let one_kernel = trace(&cpu, &[Taken::like(&orders), Taken::like(&x)], |params| {
         Ok(((), vec![vmap(f)(&params[0], &params[1])?]))
@@ -243,18 +242,18 @@ fn kernels_are_batched_by_one_more_axis_of_the_grid() {
 
     // Aliases, parameters, two axes, and functions with gradients of their own.
     let (a, b) = (array(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], &[2, 3]), array(&[10.0, 20.0, 30.0], &[3]));
-    let sums = vmap_axes(|a: &Array, b: &Array| added(&scaled(b, 2.0)?, a), [Some(0), None], [Some(0)]);
+    let sums = vmap(|a: &Array, b: &Array| added(&scaled(b, 2.0)?, a)).in_axes([Some(0), None]);
     close(&sums(&a, &b).expect("it runs"), &[21.0, 42.0, 63.0, 24.0, 45.0, 66.0]);
     close(&b, &[10.0, 20.0, 30.0]);
     let nested = vmap(|x: &Array| vmap(|x: &Array| scaled(x, 3.0))(x));
     let want: Vec<f64> = numbers(&x).iter().map(|&x| 3.0 * f64::from(x)).collect();
-    close(&nested(&x.reshape(&[5, 2, 3]).expect("it fits")).expect("it runs"), &want);
+    close(&nested(&x.reshape(&[5, 2, 3])).expect("it runs"), &want);
     let want: Vec<f64> = numbers(&a).iter().map(|&x| 3.0 * f64::from(x).powi(2)).collect();
     let each = vmap(grad(|x: &Array| cube(x).map(|y| y.sum(..))));
     close(&jit(each)(&a).expect("it runs"), &want);
     // The cotangent of an argument that all examples share is the sum of theirs.
     let shared = grad(|b: &Array, a: &Array| {
-        let each = vmap_axes(|b: &Array, a: &Array| cube(b).map(|y| y * a), [None, Some(0)], [Some(0)]);
+        let each = vmap(|b: &Array, a: &Array| cube(b).map(|y| y * a)).in_axes([None, Some(0)]);
         each(b, a).map(|y| y.sum(..))
     });
     let want: Vec<f64> = (0..3).map(|i| 3.0 * [100.0, 400.0, 900.0][i] * [5.0, 7.0, 9.0][i]).collect();

@@ -3,11 +3,12 @@
 use super::random::Dice;
 use super::{array, close, numbers};
 use crate::jit::kernels;
+use crate::ops::select;
 use crate::prelude::*;
-use crate::{jit, lower, ops, select, tree, value_and_grad};
+use crate::{jit, lower, ops, tree, value_and_grad};
 
 fn zeros(shape: &[usize]) -> Array {
-    Client::cpu().zeros(DType::F32, shape).expect("it fits")
+    Client::cpu().zeros(shape, DType::F32).expect("it fits")
 }
 
 #[derive(Clone, Tree)]
@@ -50,7 +51,7 @@ fn a_step_of_training_takes_few() {
     let layer = |[rows, columns]: [usize; 2]| Layer { w: zeros(&[rows, columns]), b: zeros(&[columns]) };
     let layers = || [[784, 512], [512, 512], [512, 10]].map(layer).to_vec();
     let state = State { layers: layers(), means: layers(), squares: layers(), t: zeros(&[]) };
-    let labels = Client::cpu().zeros(DType::I32, &[256]).expect("it fits");
+    let labels = Client::cpu().zeros(&[256], DType::I32).expect("it fits");
     let n = kernels(adamw)(&state, &zeros(&[256, 784]), &labels).expect("it compiles");
     assert!(n <= 14, "{n} launches");
 }
@@ -61,13 +62,11 @@ const HEADS: usize = 6;
 fn encoder_block(x: &Array, w: &Vec<Layer>, norms: &[Layer; 2]) -> Array {
     let (batch, length, hidden) = (x.shape()[0], x.shape()[1], x.shape()[2]);
     let dense = |x: &Array, layer: &Layer| x.matmul(&layer.w) + &layer.b;
-    let heads = |layer| {
-        dense(x, layer).reshape(&[batch, length, HEADS, hidden / HEADS]).expect("it fits").transpose(&[0, 2, 1, 3])
-    };
+    let heads = |layer| dense(x, layer).reshape(&[batch, length, HEADS, hidden / HEADS]).transpose(&[0, 2, 1, 3]);
     let norm = |x: Array, layer: &Layer| x.standardize(-1, 1e-12) * &layer.w + &layer.b;
     let [q, k, v] = [0, 1, 2].map(|i| heads(&w[i]));
     let scores = q.matmul(&k.transpose(&[0, 1, 3, 2])) * (1.0 / (hidden as f64 / HEADS as f64).sqrt());
-    let mixed = scores.softmax(-1).matmul(&v).transpose(&[0, 2, 1, 3]).reshape(x.shape()).expect("it fits");
+    let mixed = scores.softmax(-1).matmul(&v).transpose(&[0, 2, 1, 3]).reshape(x.shape());
     let x = norm(x + dense(&mixed, &w[3]), &norms[0]);
     norm(&x + dense(&dense(&x, &w[4]).gelu(), &w[5]), &norms[1])
 }
@@ -136,9 +135,7 @@ impl Written {
             0 => s,
             1 => {
                 let [rows, columns, _] = self.sizes;
-                let position = |n: usize, shape: &[usize]| {
-                    ops::arange(0, n as u32, 1, DType::I32).reshape(shape).expect("it fits")
-                };
+                let position = |n: usize, shape: &[usize]| ops::arange(0, n as u32, 1, DType::I32).reshape(shape);
                 select(&position(rows, &[rows, 1]).ge(position(columns, &[1, columns])), s, -1e30)
             }
             _ => select(&mask.gt(0.0), s, -1e30),
@@ -244,7 +241,7 @@ fn plans_say_why_kernels_are_apart() {
         ("a table of a gather", plan(|x, at| vec![x.exp().take(at, 0)])),
         ("a reshape of memory", {
             plan(|x, _| {
-                let flat = x.cumsum(0).reshape(&[36]).expect("it fits");
+                let flat = x.cumsum(0).reshape(&[36]);
                 vec![flat.clone(), flat.sin()]
             })
         }),
@@ -261,7 +258,7 @@ fn plans_say_why_kernels_are_apart() {
 
 /// The sizes of the blocks that programs have of the first result.
 fn blocks(f: fn(&Array) -> Array, shape: &[usize]) -> Vec<Vec<usize>> {
-    let x = Client::cpu().shape_dtype(DType::F32, shape).expect("it fits");
+    let x = Client::cpu().shape_dtype(shape, DType::F32).expect("it fits");
     let plan = lower(f)(&x).expect("it is traced").to_plan();
     let of = |line: &str| {
         let (_, sizes) = line.split_once("] block [")?;
@@ -395,7 +392,7 @@ fn moves_of_short_rows_share_kernels() {
 /// The elements of a short scan and those that it takes lie in one array each, of which programs divide the columns.
 #[test]
 fn associative_scans_of_few_rows_take_one() {
-    let x = Client::cpu().shape_dtype(DType::F32, &[3, 50_000]).expect("it fits");
+    let x = Client::cpu().shape_dtype(&[3, 50_000], DType::F32).expect("it fits");
     let linear = |a: &Array, b: &Array| {
         let combine = |(a, b): &(Array, Array), (c, d): &(Array, Array)| (a * c, c * b + d);
         crate::associative_scan(&(a.clone(), b.clone()), combine).map(|(_, h)| h)

@@ -207,7 +207,7 @@ fn use_deep<T: Tree + Send + Sync + 'static>(levels: usize, nested: impl Fn(&Arr
     let (all, structure) = tree::flatten(&deep);
     assert_eq!((all.len(), structure.leaves()), (count(levels), count(levels)));
     assert_eq!(structure.to_string().matches('*').count(), count(levels));
-    let mapped = tree::map2(&deep, &deep, |x, _| x.reshape(&[1])).expect("one element each");
+    let mapped = tree::map2(&deep, &deep, |x, _| Ok(x.reshape(&[1]))).expect("one element each");
     assert_eq!(tree::structure(&mapped), structure);
     let f = jit(|t: &T| tree::leaves(t).iter().fold(tree::leaves(t)[0].clone() * 0.0, |sum, x| sum + x));
     assert_eq!(numbers(&f(&deep).expect("it runs")), [count(levels) as f32]);

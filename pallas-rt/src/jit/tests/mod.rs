@@ -5,7 +5,7 @@
 //! other operations in their place, `forward`, `derivatives` and `vmap` the transformations, `jaxpr` and `stablehlo` the
 //! texts of functions, `prints` what they show, `reductions` long ones in stages, `panels` products of which a GPU sums a
 //! part at a time, `batches` what mapped functions take, `trees` batches and Jacobians leaf by leaf,
-//! `opposites` moves that undo each other, `transposes` those of linear functions, `roots` implicit derivatives, `rows` sums of rows at positions, `callbacks` functions of the host in traced ones,
+//! `opposites` moves that undo each other, `options` those of transformations, `transposes` those of linear functions, `roots` implicit derivatives, `rows` sums of rows at positions, `callbacks` functions of the host in traced ones,
 //! `programs` makes programs of graphs, `planning` costs on meshes and pages about them; `random` has laws of random
 //! graphs, `transformed` those of their derivatives and batches; `watched` what looks at functions.
 mod ahead;
@@ -31,6 +31,7 @@ mod memory;
 mod narrow;
 mod not_taken;
 mod opposites;
+mod options;
 mod panels;
 mod plain;
 mod planning;
@@ -136,7 +137,7 @@ fn gradients_are_differences() {
 }
 
 fn select_of(x: &Array) -> Array {
-    crate::select(&x.gt(0.1), x * 2.0, 0.5)
+    crate::ops::select(&x.gt(0.1), x * 2.0, 0.5)
 }
 
 #[test]
@@ -197,7 +198,7 @@ fn arrays_that_no_kernel_takes_are_planned_for_many_devices() {
     let mesh = std::sync::Arc::new(Mesh::new(&[("data", 256)]).expect("a mesh"));
     let rows = NamedSharding::new(&mesh, P("data"));
     let f = move |x: &Array| (crate::with_sharding_constraint(x, &rows) * 2.0).sum(1);
-    let x = Client::cpu().shape_dtype(DType::Bf16, &[1 << 20, 1 << 16]).expect("a shape");
+    let x = Client::cpu().shape_dtype(&[1 << 20, 1 << 16], DType::Bf16).expect("a shape");
     let machine = Topology::new(200e12, 800e9).link("data", Link::switch(12e9, 5e-6));
     let parts = crate::partitioned(f.clone())(&x).unwrap_or_else(|e| panic!("{e}"));
     parts.plan(&machine).unwrap_or_else(|e| panic!("{e}"));

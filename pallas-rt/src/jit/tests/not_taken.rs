@@ -3,7 +3,7 @@
 use super::{array, numbers};
 use crate::ops::{Mode, concatenate};
 use crate::prelude::*;
-use crate::{Arg, cond, fori_loop, grad_by, jit, switch, vmap_axes};
+use crate::{Arg, cond, fori_loop, grad, jit, switch, vmap};
 use std::sync::Arc;
 
 /// Numbers from a seed.
@@ -75,7 +75,7 @@ impl Body {
             Body::Product => x.matmul(w),
             Body::LogProduct => x.log().matmul(w),
             Body::Row => w.take_with(&x.index(0).floor().cast(DType::I32), 0, Mode::Clip),
-            Body::Window => w.dynamic_slice_in_dim(x.index(0).floor().cast(DType::I32), 1, 0).reshape(&[3])?,
+            Body::Window => w.dynamic_slice_in_dim(x.index(0).floor().cast(DType::I32), 1, 0).reshape(&[3]),
             Body::Joined => {
                 let joined = concatenate(&[x.clone(), w.index(0)], 0).log();
                 joined.index(..3) * joined.index(3..)
@@ -127,12 +127,12 @@ fn gradients_of_batches_are_those_of_each_element() {
         let shared = Arc::new(body.clone());
         let of = shared.clone();
         let one = move |x: &Array, w: &Array, s: &Array| of.of(x, w, s);
-        let all = vmap_axes(one, [Some(0), None, None], [Some(0)]);
+        let all = vmap(one).in_axes([Some(0), None, None]);
         let batch = move |x: &Array, w: &Array, s: &Array| -> Result<Array> { Ok(all(x, w, s)?.sum(..)) };
         let sum = move |x: &Array, w: &Array, s: &Array| -> Result<Array> { Ok(shared.of(x, w, s)?.sum(..)) };
-        let alone = grad_by((Arg::<0>, Arg::<1>, Arg::<2>), sum);
-        let got =
-            jit(grad_by((Arg::<0>, Arg::<1>, Arg::<2>), batch))(&x, &w, &s).unwrap_or_else(|e| panic!("{body:?}: {e}"));
+        let alone = grad(sum).argnums((Arg::<0>, Arg::<1>, Arg::<2>));
+        let got = jit(grad(batch).argnums((Arg::<0>, Arg::<1>, Arg::<2>)))(&x, &w, &s)
+            .unwrap_or_else(|e| panic!("{body:?}: {e}"));
         let mut want: Option<(Vec<Array>, Array, Array)> = None;
         for row in 0..4 {
             let (dx, dw, ds) = alone(&x.index(row), &w, &s).unwrap_or_else(|e| panic!("{e}"));

@@ -52,9 +52,7 @@ const CASES: &[Case] = &[
     Case("a product of a product", &[&[4, 7], &[7, 5], &[5, 6]], [2, 2], |x| {
         vec![x[0].matmul(&x[1]).tanh().matmul(&x[2])]
     }),
-    Case("reshaped operands", &[&[4, 7], &[35, 2]], [1, 1], |x| {
-        vec![x[0].matmul(&x[1].reshape(&[7, 10]).expect("it fits"))]
-    }),
+    Case("reshaped operands", &[&[4, 7], &[35, 2]], [1, 1], |x| vec![x[0].matmul(&x[1].reshape(&[7, 10]))]),
 ];
 
 fn arguments(shapes: &[&[usize]], client: &Client) -> Vec<Array> {

@@ -3,12 +3,13 @@
 use super::super::planning::StepPlan;
 use super::super::program::Program;
 use super::programs::{divided, planned};
+use crate::Arg;
 use crate::markup::tests::check_markup;
+use crate::plan::{MeshComparison, Shardings};
 use crate::prelude::*;
 use crate::sharding::tests::draw::{Config, Dice, draw};
 use crate::sharding::{Link, Mesh, NamedSharding, P, PartitionSpec, Topology};
-use crate::{Arg, Shardings};
-use crate::{MeshComparison, cond, grad_by, partitioned, scan, while_loop, with_sharding_constraint};
+use crate::{cond, grad, partitioned, scan, while_loop, with_sharding_constraint};
 use pallas_graph::fuse::{Plan, Work};
 use pallas_graph::shard::{Partitioned, inlined};
 use pallas_ir::Type;
@@ -20,7 +21,7 @@ fn mesh(axes: &[(&str, usize)]) -> Arc<Mesh> {
 }
 
 fn shaped(shape: &[usize]) -> Array {
-    Client::cpu().shape_dtype(DType::F32, shape).expect("it fits")
+    Client::cpu().shape_dtype(shape, DType::F32).expect("it fits")
 }
 
 /// A machine with equal rings along all axes of a mesh.
@@ -102,7 +103,7 @@ fn step(mesh: &Arc<Mesh>) -> impl Fn(&Array, &Array, &Array) -> Result<(Array, A
     move |x, w1, w2| {
         let (f, x) = (f.clone(), x.clone());
         let loss = move |w1: &Array, w2: &Array| f(&x, w1, w2).square().sum(..);
-        Ok((grad_by(Arg::<0>, loss.clone())(w1, w2)?, grad_by(Arg::<1>, loss)(w1, w2)?))
+        Ok((grad(loss.clone()).argnums(Arg::<0>)(w1, w2)?, grad(loss).argnums(Arg::<1>)(w1, w2)?))
     }
 }
 

@@ -219,7 +219,7 @@ fn interpreted_stages_read_nothing_outside() {
 
 /// The number of launches, and of programs of the first.
 fn launches(f: impl Fn(&Array) -> Array + Send + Sync + Clone + 'static, shape: &[usize]) -> (usize, usize) {
-    let x = Client::cpu().zeros(DType::F32, shape).expect("it fits");
+    let x = Client::cpu().zeros(shape, DType::F32).expect("it fits");
     let plan = lower(f.clone())(&x).expect("it is traced").to_plan();
     let first = plan.lines().find(|line| line.contains(" of ")).expect("a step");
     let extents = first.split(['[', ']']).nth(1).expect("extents of its grid");

@@ -1,7 +1,7 @@
 //! Implicit derivatives of roots.
 use super::{array, close, numbers};
 use crate::prelude::*;
-use crate::{custom_root, custom_root_aux, fori_loop, grad, jacfwd, jit, linalg, ops, vmap, while_loop};
+use crate::{custom_root, fori_loop, grad, jacfwd, jit, linalg, ops, vmap, while_loop};
 
 /// The positive root of `x^3 + x = a`.
 fn cubic(a: &Array) -> Result<Array> {
@@ -116,7 +116,7 @@ fn a_guess_has_no_derivative() {
 /// The square root of `a`, by Newton's method, and the steps that it takes.
 fn root(a: &Array) -> Result<(Array, (Array, Array))> {
     let own = a.clone();
-    custom_root_aux(
+    custom_root(
         move |x: &Array| x * x - &own,
         &a.ones_like(),
         |f, guess| {

@@ -100,7 +100,7 @@ fn sums_and_rows_that_others_read_are_there() {
 #[test]
 fn no_array_of_f32_is_as_large_as_the_sums() {
     let client = Client::cpu();
-    let shape = |dtype, shape: &[usize]| client.shape_dtype(dtype, shape).expect("a shape");
+    let shape = |dtype, shape: &[usize]| client.shape_dtype(shape, dtype).expect("a shape");
     for dtype in HALVES {
         let f = |rows: &Array, at: &Array| rows.segment_sum(at, 5000) * 2.0;
         let lowered = lower(f)(&shape(dtype, &[100, 64]), &shape(DType::I32, &[100])).expect("it is traced");

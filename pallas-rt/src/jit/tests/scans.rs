@@ -1,9 +1,9 @@
 //! Scans with several steps in one, with associative functions, and in place of loops that end by themselves.
 use super::{array, close, numbers};
+use crate::ops::select;
 use crate::prelude::*;
 use crate::{
-    AssociativeScan, Scan, associative_scan, grad, grad_by, jit, lower, make_jaxpr, ops, scan, select,
-    value_and_grad_aux, vmap, while_loop,
+    AssociativeScan, Scan, associative_scan, grad, jit, lower, make_jaxpr, ops, scan, value_and_grad, vmap, while_loop,
 };
 use std::cell::Cell;
 
@@ -124,7 +124,8 @@ fn associative_scans_in_turn_are_those_of_trees() {
                     let (a, b) = (drawn(&client, &shape, 1), drawn(&client, &shape, 5));
                     let (product, h) = jit(run(axis, reverse))(&a, &b).expect("it runs");
                     let slopes = [true, false].map(|both| {
-                        grad_by((crate::Arg::<0>, crate::Arg::<1>), loss(axis, reverse, both))(&a, &b).expect("it runs")
+                        grad(loss(axis, reverse, both)).argnums((crate::Arg::<0>, crate::Arg::<1>))(&a, &b)
+                            .expect("it runs")
                     });
                     (product, h, slopes)
                 });
@@ -195,7 +196,7 @@ fn a_masked_scan_stands_in_for_a_loop() {
         Ok::<_, Error>((y, steps))
     };
     let (derived, looped) = (
-        jit(value_and_grad_aux(masked)),
+        jit(value_and_grad(masked)),
         jit(move |w: &Array, x: &Array| while_loop(x, |y: &Array| y.lt(10.0), |y: &Array| next(w, y))),
     );
     let cases = [(1.5, 0.25), (1.25, 1.0), (2.0, 9.5), (1.5, 12.0)];
@@ -217,7 +218,7 @@ fn a_masked_scan_stands_in_for_a_loop() {
 #[test]
 fn stacks_that_nothing_reads_take_no_memory() {
     let client = Client::cpu();
-    let shape = |shape: &[usize]| client.shape_dtype(DType::F32, shape).expect("it fits");
+    let shape = |shape: &[usize]| client.shape_dtype(shape, DType::F32).expect("it fits");
     let loss = |w: &Array, xs: &Array| {
         let start = ops::zeros(&xs.shape()[1..], DType::F32);
         let (last, _) = scan(&start, xs, |h: &Array, x: &Array| {

@@ -8,8 +8,7 @@ use crate::prelude::*;
 use crate::sharding::tests::draw::{self, Config, Drawn};
 use crate::sharding::{Mesh, NamedSharding, P, PartitionSpec, Sharding, UNCONSTRAINED, device_put, dim};
 use crate::{
-    Arg, BoundedSize, grad, grad_by, jit, jit_bounded, jit_donating, jit_misses, lower, partitioned, random,
-    value_and_grad, vmap, with_sharding_constraint,
+    Arg, BoundedSize, grad, jit, jit_misses, lower, partitioned, random, value_and_grad, vmap, with_sharding_constraint,
 };
 use pallas_device::startup::Engine;
 use pallas_graph::Graph;
@@ -264,12 +263,12 @@ fn gradients_and_batches_are_those_of_one_device() {
         let f = divided.clone();
         let loss = move |w1: &Array, w2: &Array, x: &Array| f(x, w1, w2).square().mean(..);
         let (value, first) = value_and_grad(loss.clone())(w1, w2, x)?;
-        Ok::<_, Error>((value, first, grad_by(Arg::<1>, loss)(w1, w2, x)?))
+        Ok::<_, Error>((value, first, grad(loss).argnums(Arg::<1>)(w1, w2, x)?))
     });
     let one = jit(|w1: &Array, w2: &Array, x: &Array| {
         let loss = |w1: &Array, w2: &Array, x: &Array| x.matmul(w1).relu().matmul(w2).square().mean(..);
         let (value, first) = value_and_grad(loss)(w1, w2, x)?;
-        Ok::<_, Error>((value, first, grad_by(Arg::<1>, loss)(w1, w2, x)?))
+        Ok::<_, Error>((value, first, grad(loss).argnums(Arg::<1>)(w1, w2, x)?))
     });
     let ((v, a, b), (value, first, second)) =
         (step(&w1, &w2, &x).expect("it runs"), one(&w1, &w2, &x).expect("it runs"));
@@ -405,7 +404,7 @@ fn bounded_functions_on_meshes() {
     };
     let size = [BoundedSize::new("n", 8).axis("0", 0)];
     let plain = jit(f(w, None));
-    let bounded = jit_bounded(size, f(divided, Some(rows)));
+    let bounded = jit(f(divided, Some(rows))).bounded(size);
     let line = line!() - 1;
     for n in [8, 2, 6, 4, 2, 8] {
         let x = counted(n);
@@ -448,7 +447,7 @@ fn other_ways_to_compile() {
     let f = move |x: &Array| with_sharding_constraint(x, &rows) * 3.0;
     let x = || Client::cpu().array(&[1.0f32, 2.0, 3.0, 4.0], &[4]).expect("it fits");
     let ahead = lower(f.clone())(&x()).expect("it is traced").compile().expect("it compiles");
-    let donating = jit_donating(move |x: &Array| f(x));
+    let donating = jit(move |x: &Array| f(x)).donate_argnums(Arg::<0>);
     for y in [ahead(&x()).expect("it runs"), donating(x()).expect("it runs")] {
         assert_eq!(numbers(&y), [3.0, 6.0, 9.0, 12.0]);
         assert_eq!(y.sharding().expect("it is divided").parts(), [2]);

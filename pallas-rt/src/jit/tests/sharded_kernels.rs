@@ -6,7 +6,7 @@ use super::numbers;
 use super::programs::divided;
 use super::sharded::{Dice, difference, mesh, operand};
 use crate::sharding::{Mesh, NamedSharding, P, Sharding, device_put};
-use crate::{jit, ops, partitioned, shard_map_axes, with_sharding_constraint};
+use crate::{jit, ops, partitioned, shard_map, with_sharding_constraint};
 use pallas_device::startup::Engine;
 use pallas_graph::call::{Call, Closed};
 use pallas_graph::mesh::{Constraint, Placed};
@@ -321,7 +321,7 @@ fn sums_over_sequential_axes_are_parts_that_are_combined() {
             let ty = Type::new(DType::F32, [5, n]);
             let f = |x: &[Array]| {
                 let x = reciprocal(&x[0]);
-                let base = x.sum(1).reshape(&[5, 1])?;
+                let base = x.sum(1).reshape(&[5, 1]);
                 Ok([
                     vec![row_sums::<2, 4>(&x)?, row_maxima::<5, 2>(&x)?, biased_sums::<1, 3>(&x)?],
                     vec![sums_of_sums::<2, 3>(&x)?, sums_without_last::<2, 3>(&x)?, first_sums::<2, 3>(&x, &base)?],
@@ -423,7 +423,7 @@ fn declarations_that_a_kernel_cannot_follow_are_refused() {
     let remedied = jit(move |q: &Array, k: &Array| f(q, &with_sharding_constraint(k, &whole)));
     let gathered = jit(move |q: &Array, k: &Array| f(q, &(k * 1.0)));
     let want = numbers(&jit(f)(&x, &x).expect("it runs"));
-    for f in [&remedied as &dyn Fn(&Array, &Array) -> Result<Array>, &gathered] {
+    for f in [remedied.into_fn(), gathered.into_fn()] {
         let found = f(&put(&rows), &put(&rows)).expect("it runs");
         assert_eq!(numbers(&found), want);
         assert_eq!(found.sharding().expect("it is divided").parts(), [2, 1]);
@@ -445,23 +445,24 @@ fn kernels_in_partial_bodies() {
     let expected: Vec<f32> = halves.iter().flat_map(|x| numbers(&f(x).expect("it runs"))).collect();
     for spec in [P(()), P("x"), P((["x", "y"],)), P(("x", "y")), P((None, "y"))] {
         let x = device_put(&x, &NamedSharding::new(&mesh, spec)).expect("it is placed");
-        let y = jit(shard_map_axes(f, &mesh, "x", specs().0, specs().1))(&x).expect("it runs");
+        let y = jit(shard_map(f, &mesh, specs().0, specs().1).axis_names("x"))(&x).expect("it runs");
         assert!(is_close(&y, &expected));
     }
     let each = |x: &Array| positions::<4>(x);
-    let row = x.reshape(&[64]).expect("it fits");
+    let row = x.reshape(&[64]);
     let expected: Vec<f32> = [0, 32]
         .iter()
         .flat_map(|&i| numbers(&each(&row.index(crate::ops::between(i, i + 32))).expect("it runs")))
         .collect();
     let divided = device_put(&row, &NamedSharding::new(&mesh, P((["x", "y"],)))).expect("it is placed");
-    let y = jit(shard_map_axes(each, &mesh, "x", specs().0, specs().1))(&divided).expect("it runs");
+    let y = jit(shard_map(each, &mesh, specs().0, specs().1).axis_names("x"))(&divided).expect("it runs");
     assert!(is_close(&y, &expected));
     let own = mesh.clone();
     let declared = move |x: &Array| {
         let x = with_sharding_constraint(x, &NamedSharding::new(&own, P((None, "y"))));
         causal::<4>(&x, &x).map(|(out, _)| out + 1.0)
     };
-    let error = jit(shard_map_axes(declared, &mesh, "x", specs().0, specs().1))(&x).expect_err("a mistake").to_string();
+    let error =
+        jit(shard_map(declared, &mesh, specs().0, specs().1).axis_names("x"))(&x).expect_err("a mistake").to_string();
     assert!(error.contains("kernel `causal` cannot be divided"), "{error}");
 }

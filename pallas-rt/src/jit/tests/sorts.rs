@@ -45,7 +45,7 @@ fn arrays_of_any_size_are_sorted_with_little_memory() {
                 if target.max_loop_iterations.is_some() && shape.iter().max() > Some(&4000) {
                     continue;
                 }
-                let x = client.shape_dtype(DType::F32, &shape).expect("a shape");
+                let x = client.shape_dtype(&shape, DType::F32).expect("a shape");
                 let lowered = lower(f)(&x).expect("it is traced");
                 let plan = planned(lowered.graph(), &client).1;
                 shaders(&plan, &target, &format!("{name} of {shape:?}"));
@@ -61,7 +61,7 @@ fn many_sorts_are_divided() {
         let client = Client::cpu_as(target);
         for (rows, columns, times) in [(64, 64, 4), (64, 64, 12), (2, 1000, 12)] {
             let f = move |x: &Array, c: &Array| (0..times).fold(x.clone(), |x, _| x.sort(1) * c);
-            let shape = |shape: &[usize]| client.shape_dtype(DType::F32, shape).expect("a shape");
+            let shape = |shape: &[usize]| client.shape_dtype(shape, DType::F32).expect("a shape");
             let lowered = lower(f)(&shape(&[rows, columns]), &shape(&[])).expect("it is traced");
             let plan = planned(lowered.graph(), &client).1;
             for shader in shaders(&plan, &target, &format!("{times} sorts of [{rows}, {columns}]")) {

@@ -3,8 +3,9 @@
 use super::calls::graph_of;
 use super::random::{drawn, operands, run};
 use crate::lang::random as kernels;
+use crate::lower;
 use crate::prelude::*;
-use crate::{Lowered, lower};
+use crate::transform::Lowered;
 use pallas_graph::call::{Callback, Case, Closed, KernelCall, Sample, Scan, While};
 use pallas_graph::mesh::{
     AllGather, AllReduce, AllToAll, Collective, CollectiveKind, DeviceTable, Mesh, Pbroadcast, Permute, ReduceScatter,

@@ -246,7 +246,7 @@ const TURNS: &[(&str, Turn)] = &[
         ([h * &first + x, m + first], [h.exp(), x.clone()])
     }),
     ("elements in another order", |[h, m], [x, y]| {
-        let turned = h.t().reshape(h.shape()).expect("it has as many elements");
+        let turned = h.t().reshape(h.shape());
         ([turned * 0.5 + x, m * y], [h.clone(), m + y])
     }),
     ("products of two tiles", |[h, m], [x, y]| {

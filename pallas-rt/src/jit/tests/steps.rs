@@ -238,7 +238,7 @@ fn products_of_elements_are_made_at_once() {
         })?;
         Ok::<_, Error>(last.square().sum(..))
     };
-    let shape = |shape: &[usize]| Client::cpu().shape_dtype(DType::F32, shape).expect("it fits");
+    let shape = |shape: &[usize]| Client::cpu().shape_dtype(shape, DType::F32).expect("it fits");
     let (w, xs) = (shape(&[8, 8]), shape(&[20, 3, 8]));
     let plan = lower(net)(&w, &w, &xs).expect("it is traced").to_plan();
     let own = loops(&plan);
@@ -254,7 +254,7 @@ fn products_of_elements_are_made_at_once() {
 
 #[test]
 fn what_would_need_more_memory_stays_in_its_step() {
-    let shape = |shape: &[usize]| Client::cpu().shape_dtype(DType::F32, shape).expect("it fits");
+    let shape = |shape: &[usize]| Client::cpu().shape_dtype(shape, DType::F32).expect("it fits");
     // A table of all pairs in each step.
     let pairs = |xs: &Array| {
         Scan::new().run(&xs.index(0).expand_dims(1), xs, |h: &Array, x: &Array| {
@@ -280,7 +280,7 @@ fn what_would_need_more_memory_stays_in_its_step() {
 /// An element of a stack of states follows from the element of the hoisted product that it replaces.
 #[test]
 fn stacks_take_the_memory_of_hoisted_products() {
-    let shape = |shape: &[usize]| Client::cpu().shape_dtype(DType::F32, shape).expect("it fits");
+    let shape = |shape: &[usize]| Client::cpu().shape_dtype(shape, DType::F32).expect("it fits");
     let states = |w: &Array, xs: &Array| {
         let (_, all) = Scan::new().run(&(xs.index(0) * 0.0), xs, |h: &Array, x: &Array| {
             let h = (x.matmul(w) + h.matmul(w)).tanh();

@@ -155,7 +155,7 @@ impl IntoVec for (Array, Array) {
 fn direction(x: &[Array]) -> Vec<Array> {
     let along = |(i, x): (usize, &Array)| match x.dtype() {
         DType::F64 => operand(x.client(), x.shape(), 11 + i),
-        dtype => x.client().zeros(dtype, x.shape()).expect("it fits"),
+        dtype => x.client().zeros(x.shape(), dtype).expect("it fits"),
     };
     x.iter().enumerate().map(along).collect()
 }

@@ -1,8 +1,9 @@
 //! Transposes of linear functions.
 use super::{array, numbers};
 use crate::ops::by;
+use crate::ops::select;
 use crate::prelude::*;
-use crate::{cond, custom_jvp, fori_loop, jit, linear_transpose, ops, scan, select, tree, vjp, vmap, while_loop};
+use crate::{cond, custom_jvp, fori_loop, jit, linear_transpose, ops, scan, tree, vjp, vmap, while_loop};
 
 #[test]
 fn transposes_are_those_of_vjp() {

@@ -2,7 +2,7 @@
 use super::{array, close, numbers};
 use crate::prelude::*;
 use crate::tree::map_to;
-use crate::{Arg, BatchAxes, grad, hessian_by, hessian_trees, jacfwd_by, jacfwd_trees, jacrev_trees, jit, vmap_axes};
+use crate::{Arg, BatchAxes, grad, hessian, jacfwd, jacrev, jit, vmap};
 
 #[derive(Clone, Tree)]
 struct Model {
@@ -60,7 +60,8 @@ fn each_leaf_has_an_axis_of_its_own() {
             }];
         let want = [1.0, 3.0].map(|factor| apply(&example(&one, &all, factor), &x));
         for (form, axes) in forms.into_iter().enumerate() {
-            let (y, sum) = vmap_axes(apply, axes, [Some(1), Some(0)])(&batch, &x).unwrap_or_else(|e| panic!("{e}"));
+            let (y, sum) =
+                vmap(apply).in_axes(axes).out_axes([Some(1), Some(0)])(&batch, &x).unwrap_or_else(|e| panic!("{e}"));
             let rows = numbers(&y.t());
             let wanted: Vec<f32> = want.iter().flat_map(|(y, _)| numbers(y)).collect();
             assert_eq!(rows, wanted, "{all:?}, form {form}");
@@ -82,7 +83,7 @@ fn axes_of_leaves_differentiate_and_nest() {
     let batch = stacked(&one, &axes);
     // The gradient by a leaf that all examples share is the sum of theirs.
     let loss = move |model: &Model, x: &Array| {
-        vmap_axes(apply, (axes, None), Some(0))(model, x).map(|(y, sum)| (y * y_weights()).sum(..) + sum.sum(..))
+        vmap(apply).in_axes((axes, None))(model, x).map(|(y, sum)| (y * y_weights()).sum(..) + sum.sum(..))
     };
     let found = jit(grad(loss))(&batch, &x).expect("it has a gradient");
     let own = |factor: f32| {
@@ -109,7 +110,7 @@ fn y_weights() -> Array {
 fn wrong_axes_of_leaves_are_named() {
     let (one, x) = (model(0.25), array(&[0.5, -1.0, 2.0], &[3]));
     let refused = |axes: BatchAxes, words: &str| {
-        let message = vmap_axes(apply, axes, Some(0))(&one, &x).expect_err("it is wrong").to_string();
+        let message = vmap(apply).in_axes(axes)(&one, &x).expect_err("it is wrong").to_string();
         assert!(message.contains(words), "{message}");
     };
     refused((vec![Some(0), None], None, None).into(), "3 axes for 2 children with 5 arrays in 2 arguments");
@@ -130,17 +131,17 @@ fn jacobians_by_trees_are_those_by_arrays() {
     let by = |leaf: usize| {
         let g = move |w: &Array, b: &Array, x: &Array, n: &Array| f(&(w.clone(), b.clone()), n, x);
         match leaf {
-            0 => jacfwd_by(Arg::<0>, g)(&w, &b, &x, &n),
-            1 => jacfwd_by(Arg::<1>, g)(&w, &b, &x, &n),
-            _ => jacfwd_by(Arg::<2>, g)(&w, &b, &x, &n),
+            0 => jacfwd(g).argnums(Arg::<0>)(&w, &b, &x, &n),
+            1 => jacfwd(g).argnums(Arg::<1>)(&w, &b, &x, &n),
+            _ => jacfwd(g).argnums(Arg::<2>)(&w, &b, &x, &n),
         }
     };
     let want = [by(0), by(1), by(2)].map(|found| found.expect("it has a Jacobian"));
     // The last argument first.
     let picked = (Arg::<2>, Arg::<0>);
     for found in [
-        jacfwd_trees(picked, f)(&(w.clone(), b.clone()), &n, &x).expect("it has Jacobians"),
-        jacrev_trees(picked, f)(&(w.clone(), b.clone()), &n, &x).expect("it has Jacobians"),
+        jacfwd(f).argnums(picked)(&(w.clone(), b.clone()), &n, &x).expect("it has Jacobians"),
+        jacrev(f).argnums(picked)(&(w.clone(), b.clone()), &n, &x).expect("it has Jacobians"),
     ] {
         assert_eq!(found.paths(), ["0", "1[0]"]);
         for (k, (by_x, (by_w, by_b))) in found.leaves().iter().enumerate() {
@@ -151,7 +152,7 @@ fn jacobians_by_trees_are_those_by_arrays() {
             }
         }
     }
-    let wrong = jacrev_trees(Arg::<1>, f)(&(w.clone(), b.clone()), &n, &x).expect_err("integers").to_string();
+    let wrong = jacrev(f).argnums((Arg::<1>,))(&(w.clone(), b.clone()), &n, &x).expect_err("integers").to_string();
     assert!(wrong.contains("`jacrev` by an array of i32[]"), "{wrong}");
 }
 
@@ -159,16 +160,16 @@ fn jacobians_by_trees_are_those_by_arrays() {
 fn second_derivatives_by_trees_are_those_by_arrays() {
     let f = |(a, b): &(Array, Array), x: &Array| ((a * x).sin().sum(..) * b.exp()).sum(..) * x.sum(..);
     let (a, b, x) = (array(&[0.5, 1.0], &[2]), array(&[0.25], &[1]), array(&[-1.0, 0.75], &[2]));
-    let all = hessian_trees((Arg::<1>, Arg::<0>), f)(&(a.clone(), b.clone()), &x).expect("it has second derivatives");
+    let all = hessian(f).argnums((Arg::<1>, Arg::<0>))(&(a.clone(), b.clone()), &x).expect("it has second derivatives");
     assert_eq!(all.paths(), ["0", "1.0", "1.1"]);
     let doubles = |x: &Array| numbers(x).iter().map(|&x| f64::from(x)).collect::<Vec<f64>>();
     let g = move |a: &Array, b: &Array, x: &Array| f(&(a.clone(), b.clone()), x);
     let (xx, (_, xb)) = &all.leaves()[0];
-    close(xx, &doubles(&hessian_by(Arg::<2>, g)(&a, &b, &x).expect("it has second derivatives")));
+    close(xx, &doubles(&hessian(g).argnums(Arg::<2>)(&a, &b, &x).expect("it has second derivatives")));
     let (ax, (aa, ab)) = &all.leaves()[1];
-    close(aa, &doubles(&hessian_by(Arg::<0>, g)(&a, &b, &x).expect("it has second derivatives")));
+    close(aa, &doubles(&hessian(g).argnums(Arg::<0>)(&a, &b, &x).expect("it has second derivatives")));
     let (bx, (ba, bb)) = &all.leaves()[2];
-    close(bb, &doubles(&hessian_by(Arg::<1>, g)(&a, &b, &x).expect("it has second derivatives")));
+    close(bb, &doubles(&hessian(g).argnums(Arg::<1>)(&a, &b, &x).expect("it has second derivatives")));
     // They are symmetric.
     close(&bx.ravel(), &doubles(&xb.ravel()));
     close(&ba.ravel(), &doubles(&ab.ravel()));

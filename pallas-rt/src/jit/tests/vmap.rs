@@ -1,9 +1,8 @@
 //! One call for a batch, against one call for each example.
 use super::{array, close, numbers, said};
+use crate::ops::select;
 use crate::prelude::*;
-use crate::{
-    cond, fori_loop, grad, jacfwd, jit, jvp, scan, select, switch, value_and_grad, vmap, vmap_axes, while_loop,
-};
+use crate::{cond, fori_loop, grad, jacfwd, jit, jvp, scan, switch, value_and_grad, vmap, while_loop};
 use pallas_graph::transform::batched;
 use pallas_graph::{Graph, Op};
 use pallas_ir::structural::Dot;
@@ -37,7 +36,7 @@ fn gradients_of_each_example() {
     let xs = [[1.0, 2.0], [-0.5, 0.25], [0.0, -1.5]];
     let ys = [0.5, -1.0, 2.0];
     let (x, y) = (array(&xs.concat(), &[3, 2]), array(&ys, &[3]));
-    let each = jit(vmap_axes(value_and_grad(loss), [None, Some(0), Some(0)], [Some(0)]));
+    let each = jit(vmap(value_and_grad(loss)).in_axes([None, Some(0), Some(0)]));
     let (values, gradients) = each(&model, &x, &y).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!((gradients.layers[1].shape(), gradients.bias.shape()), (&[3, 2, 2][..], &[3, 2][..]));
     for i in 0..3 {
@@ -83,10 +82,9 @@ fn batches_nest() {
     let (a, b) = (array(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], &[2, 3]), array(&[1.0, 0.0, -1.0, 2.0, 0.5, 1.0], &[3, 2]));
     let want: Vec<f64> = numbers(&a.matmul(&b)).into_iter().map(f64::from).collect();
     let dot = |x: &Array, y: &Array| (x * y).sum(..);
-    let row = vmap_axes(dot, [None, Some(1)], [Some(0)]);
-    close(&vmap_axes(row, [Some(0), None], [Some(0)])(&a, &b).expect("it runs"), &want);
-    let outer =
-        vmap_axes(vmap_axes(|x: &Array, y: &Array| x * y, [None, Some(0)], [Some(0)]), [Some(0), None], [Some(0)]);
+    let row = vmap(dot).in_axes([None, Some(1)]);
+    close(&vmap(row).in_axes([Some(0), None])(&a, &b).expect("it runs"), &want);
+    let outer = vmap(vmap(|x: &Array, y: &Array| x * y).in_axes([None, Some(0)])).in_axes([Some(0), None]);
     let (x, y) = (array(&[1.0, 2.0], &[2]), array(&[3.0, 4.0, 5.0], &[3]));
     close(&jit(outer)(&x, &y).expect("it runs"), &[3.0, 4.0, 5.0, 6.0, 8.0, 10.0]);
     close(&vmap(vmap(vmap(|x: &Array| x + 1.0)))(&array(&[1.0, 2.0], &[1, 2, 1])).expect("it runs"), &[2.0, 3.0]);
@@ -99,17 +97,17 @@ fn axes_of_arguments_and_results() {
     let x = (array(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], &[2, 3]), array(&[0.0, 10.0, 20.0], &[1, 3]));
     let w = array(&[1.0, -1.0], &[2]);
     for axis in [1, -1] {
-        let each = vmap_axes(f, [Some(axis), None], [Some(1), None]);
+        let each = vmap(f).in_axes([Some(axis), None]).out_axes([Some(1), None]);
         let (y, twice) = each(&x, &w).unwrap_or_else(|e| panic!("{e}"));
         assert_eq!((y.shape(), twice.shape()), (&[2, 3][..], &[2][..]));
         close(&y, &[5.0, 17.0, 29.0, -5.0, 3.0, 11.0]);
         close(&twice, &[2.0, -2.0]);
     }
-    let (y, twice) = vmap_axes(f, [Some(1), None], [Some(-1)])(&x, &w).expect("it runs");
+    let (y, twice) = vmap(f).in_axes([Some(1), None]).out_axes([Some(-1)])(&x, &w).expect("it runs");
     close(&y, &[5.0, 17.0, 29.0, -5.0, 3.0, 11.0]);
     assert_eq!(twice.shape(), [2, 3]);
     close(&twice, &[2.0, 2.0, 2.0, -2.0, -2.0, -2.0]);
-    let (y, twice) = vmap_axes(f, [Some(1), None], [Some(0)])(&x, &w).expect("it runs");
+    let (y, twice) = vmap(f).in_axes([Some(1), None])(&x, &w).expect("it runs");
     close(&y, &[5.0, -5.0, 17.0, 3.0, 29.0, 11.0]);
     close(&twice, &[2.0, -2.0, 2.0, -2.0, 2.0, -2.0]);
     let none = array(&[], &[0, 2]);
@@ -147,11 +145,10 @@ fn while_loops_end_one_by_one() {
     assert_eq!(numbers(&found.1), want.iter().map(|(_, sum)| *sum).collect::<Vec<_>>());
     // One start with several limits, and several starts with one limit; a batch of batches.
     let limits = integers(&[1, 4, 26], &[3]);
-    let by_limit = vmap_axes(collatz, [None, Some(0)], [Some(0)])(&integers(&[27], &[]), &limits).expect("it runs");
+    let by_limit = vmap(collatz).in_axes([None, Some(0)])(&integers(&[27], &[]), &limits).expect("it runs");
     assert_eq!(by_limit.0.to_vec::<i32>(), Ok(vec![111, 109, 96]));
     let square = integers(&[27, 1, 6, 97], &[2, 2]);
-    let nested =
-        vmap(vmap_axes(collatz, [Some(0), None], [Some(0)]))(&square, &integers(&[1, 1], &[2])).expect("it runs");
+    let nested = vmap(vmap(collatz).in_axes([Some(0), None]))(&square, &integers(&[1, 1], &[2])).expect("it runs");
     assert_eq!(nested.0.to_vec::<i32>(), Ok(vec![111, 0, 8, 118]));
     // A condition that is the same for all: the values alone are batched.
     let powers = vmap(|x: &Array| {
@@ -198,7 +195,7 @@ fn branches_of_each_example() {
     close(&slopes, &[0.0, 0.0, -1.0, -1.0, 1.0, 0.25f64.cos(), 0.0, 0.0, 4.0, 4.0]);
     // One number for all.
     let (first, _) =
-        vmap_axes(f, [None, Some(0), None], [Some(0)])(&integers(&[1], &[]), &x, &array(&[1.0], &[])).expect("it runs");
+        vmap(f).in_axes([None, Some(0), None])(&integers(&[1], &[]), &x, &array(&[1.0], &[])).expect("it runs");
     close(&first, &numbers(&x).iter().map(|&x| f64::from(x).sin()).collect::<Vec<_>>());
 }
 
@@ -213,19 +210,18 @@ fn batches_in_loops_and_loops_in_batches() {
     };
     let (w, xs) = (array(&[0.5, -0.25], &[2]), array(&[0.1, 0.2, -0.3, 0.4, 0.5, -0.6], &[3, 2]));
     // The batch is axis 1 of the inputs, axis 0 of the weights.
-    let found = vmap_axes(recurrent, [Some(0), Some(1)], [Some(0)])(&w, &xs).expect("it runs");
+    let found = vmap(recurrent).in_axes([Some(0), Some(1)])(&w, &xs).expect("it runs");
     let columns = [[0.1, -0.3, 0.5], [0.2, 0.4, -0.6]];
     let one = |i: usize| recurrent(&array(&[[0.5, -0.25][i]], &[]), &array(&columns[i], &[3])).expect("it runs");
     let want: Vec<f64> = (0..2).map(|i| f64::from(numbers(&one(i))[0])).collect();
     close(&found, &want);
     // The same as a scan of elementwise operations, and its gradient.
     close(&recurrent(&w, &xs).expect("it runs"), &want);
-    let slopes = vmap_axes(grad(recurrent), [Some(0), Some(1)], [Some(0)])(&w, &xs).expect("it runs");
-    let sum =
-        move |w: &Array, xs: &Array| vmap_axes(recurrent, [Some(0), Some(1)], [Some(0)])(w, xs).map(|x| x.sum(..));
+    let slopes = vmap(grad(recurrent)).in_axes([Some(0), Some(1)])(&w, &xs).expect("it runs");
+    let sum = move |w: &Array, xs: &Array| vmap(recurrent).in_axes([Some(0), Some(1)])(w, xs).map(|x| x.sum(..));
     let of_sum = jit(grad(sum))(&w, &xs).expect("it runs");
     close(&slopes, &numbers(&of_sum).iter().map(|&x| f64::from(x)).collect::<Vec<_>>());
-    let (_, tangent) = jvp(vmap_axes(recurrent, [Some(0), Some(1)], [Some(0)]))(
+    let (_, tangent) = jvp(vmap(recurrent).in_axes([Some(0), Some(1)]))(
         &(w.clone(), xs.clone()),
         &(array(&[1.0, 1.0], &[2]), &xs * 0.0),
     )
@@ -235,11 +231,8 @@ fn batches_in_loops_and_loops_in_batches() {
     let f = jit(|x: &Array| {
         fori_loop(0..3, x, |_: &Array, h: &Array| {
             let x = x.clone();
-            vmap_axes(
-                move |h: &Array, at: &Array| cond(&at.gt(0.0), h, |h: &Array| h * 2.0, |h: &Array| h + x.sum(..)),
-                [Some(0), Some(0)],
-                [Some(0)],
-            )(h, h)
+            vmap(move |h: &Array, at: &Array| cond(&at.gt(0.0), h, |h: &Array| h * 2.0, |h: &Array| h + x.sum(..)))
+                .in_axes([Some(0), Some(0)])(h, h)
         })
     });
     close(&f(&array(&[1.0, -4.0], &[2])).expect("it runs"), &[8.0, -13.0]);
@@ -272,19 +265,19 @@ fn mistakes_of_batches_are_named() {
     let rank = f(&(x.clone(), scalar), &x);
     assert!(said(rank, at).contains("`vmap` along axis 0 of argument `0.1` of f32[]"));
     let at = line!() + 1;
-    let f = vmap_axes(|x: &Array, y: &Array| (x + 1.0, y + 1.0), [Some(0)], [Some(0)]);
+    let f = vmap(|x: &Array, y: &Array| (x + 1.0, y + 1.0)).in_axes([Some(0)]);
     assert!(said(f(&x, &y), at).contains("1 axes for 2 children with 2 arrays in 2 arguments"));
     let at = line!() + 1;
-    let f = vmap_axes(|x: &Array, y: &Array| (x + 1.0, y + 1.0), [None, None], [Some(0)]);
+    let f = vmap(|x: &Array, y: &Array| (x + 1.0, y + 1.0)).in_axes([None, None]);
     assert!(said(f(&x, &y), at).contains("without a batched array"));
     let at = line!() + 1;
-    let f = vmap_axes(|x: &Array, y: &Array| (x + 1.0, y + 1.0), [Some(0), None], [None, Some(0)]);
+    let f = vmap(|x: &Array, y: &Array| (x + 1.0, y + 1.0)).in_axes([Some(0), None]).out_axes([None, Some(0)]);
     assert!(said(f(&x, &y), at).contains("the result `0` depends on the example"));
     let at = line!() + 1;
-    let f = vmap_axes(|x: &Array, y: &Array| (x + 1.0, y + 1.0), [Some(0), None], [Some(1), Some(0)]);
+    let f = vmap(|x: &Array, y: &Array| (x + 1.0, y + 1.0)).in_axes([Some(0), None]).out_axes([Some(1), Some(0)]);
     assert!(said(f(&x, &y), at).contains("a batch along axis 1 of the result `0`, which has 1 axes"));
     let at = line!() + 1;
-    let f = vmap_axes(|x: &Array, y: &Array| (x + 1.0, y + 1.0), [Some(0), None], [Some(0); 3]);
+    let f = vmap(|x: &Array, y: &Array| (x + 1.0, y + 1.0)).in_axes([Some(0), None]).out_axes([Some(0); 3]);
     assert!(said(f(&x, &y), at).contains("3 axes for 2 children with 2 arrays in a result"));
     // More axes than an array can have, with the line of the operation.
     let at = line!() + 1;
@@ -308,7 +301,7 @@ fn batches_of_gathers_and_scatters_are_loops() {
         let axes = on.map(|on| on.then_some(0));
         let whole = |x: &Array, on: bool| if on { x.clone() } else { x.index(0) };
         let (xs, ats, ys) = (whole(&x, on[0]), whole(&at, on[1]), whole(&y, on[2]));
-        let all = jit(vmap_axes(f, axes, [Some(0)]))(&xs, &ats, &ys).unwrap_or_else(|e| panic!("{axes:?}: {e}"));
+        let all = jit(vmap(f).in_axes(axes))(&xs, &ats, &ys).unwrap_or_else(|e| panic!("{axes:?}: {e}"));
         for k in 0..3 {
             let one = f(&first(&x, on[0], k), &first(&at, on[1], k), &first(&y, on[2], k));
             for (all, one) in [(&all.0, &one.0), (&all.1, &one.1), (&all.2, &one.2)] {
@@ -331,7 +324,7 @@ fn batches_of_pads_have_the_value_of_each() {
     let bits = |x: &Array| numbers(x).iter().map(|y| y.to_bits()).collect::<Vec<_>>();
     let pad = |x: &Array, value: &Array| x.pad(&[(1, 2)], value);
     let all = vmap(pad)(&x, &values).expect("it runs");
-    let shared = vmap_axes(pad, [None, Some(0)], [Some(0)])(&x.index(0), &values).expect("it runs");
+    let shared = vmap(pad).in_axes([None, Some(0)])(&x.index(0), &values).expect("it runs");
     for k in 0..2 {
         assert_eq!(bits(&all.index(k)), bits(&pad(&x.index(k), &values.index(k))), "{k}");
         assert_eq!(bits(&shared.index(k)), bits(&pad(&x.index(0), &values.index(k))), "{k}");

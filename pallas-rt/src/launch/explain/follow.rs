@@ -1,8 +1,8 @@
 //! Programs of a grid, followed with their numbers: the blocks that each sees and its accesses in program order.
 //!
 //! Values that follow from program numbers and sizes are computed; data and parameters are unknown.
-use pallas_device::Geometry;
 use pallas_codegen::interp::{Datum, eval, walk};
+use pallas_device::Geometry;
 use pallas_ir::{BlockDim, DType, Inst, InstId, Kernel, Literal, Loc, Op, OperandId, RegionId, Semantics, Value, View};
 
 /// Most accesses of a program that are listed, and most instructions that are followed for one program.

@@ -12,7 +12,7 @@ mod tests;
 
 use super::tune::Tuning;
 use crate::Client;
-use pallas_device::{Geometry, SIZES, multiples};
+use crate::exec::SIZES;
 use crate::exec::{Compiled, Cost, estimate};
 #[cfg(feature = "wgsl")]
 use crate::{Error, Result};
@@ -20,6 +20,7 @@ use pallas_codegen::cpu::Executable;
 use pallas_codegen::target::{Profile, Target};
 #[cfg(feature = "wgsl")]
 use pallas_codegen::wgsl;
+use pallas_device::{Geometry, multiples};
 use pallas_ir::Kernel;
 #[cfg(feature = "wgsl")]
 use pallas_ir::Loc;

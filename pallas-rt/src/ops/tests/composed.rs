@@ -3,7 +3,7 @@ use super::cases::{Function, squares};
 use crate::initializers::{self, Distribution, Fan, Initializer};
 use crate::ops::{self, Attention, reverse};
 use crate::prelude::*;
-use crate::{Arg, grad, grad_by, random};
+use crate::{Arg, grad, random};
 
 macro_rules! cases {
     ($LIST:ident |$x:ident| $($name:expr => $value:expr;)*) => {
@@ -20,7 +20,7 @@ fn slope(x: &Array, f: fn(&Array) -> Array) -> Array {
 }
 /// The gradients by two arrays of a function that is one number.
 fn by_both(x: &[Array], f: fn(&Array, &Array) -> Array) -> (Array, Array) {
-    grad_by((Arg::<0>, Arg::<1>), f)(&x[0], &x[1]).expect("it has gradients")
+    grad(f).argnums((Arg::<0>, Arg::<1>))(&x[0], &x[1]).expect("it has gradients")
 }
 /// The gradients by two arrays of the sum of cubes.
 fn slopes(x: &[Array], f: fn(&Array, &Array) -> Array) -> (Array, Array) {
@@ -28,7 +28,7 @@ fn slopes(x: &[Array], f: fn(&Array, &Array) -> Array) -> (Array, Array) {
         let y = f(x, y);
         (&y * &y * &y).sum(..)
     };
-    grad_by((Arg::<0>, Arg::<1>), cubes)(&x[0], &x[1]).expect("it has gradients")
+    grad(cubes).argnums((Arg::<0>, Arg::<1>))(&x[0], &x[1]).expect("it has gradients")
 }
 
 /// The attention of the first three arrays.
@@ -102,7 +102,7 @@ cases! { COMPOSED |x|
             (&y * &y * &y).sum(..)
         };
         let all = (Arg::<0>, Arg::<1>, Arg::<2>, Arg::<3>);
-        let (q, k, v, bias) = grad_by(all, cubes)(&x[0], &x[1], &x[2], &x[3]).expect("it has gradients");
+        let (q, k, v, bias) = grad(cubes).argnums(all)(&x[0], &x[1], &x[2], &x[3]).expect("it has gradients");
         vec![q, k, v, bias]
     };
     "scipy.special.betainc" => x[0].betainc(&x[1], &x[2]);

@@ -2,7 +2,7 @@
 use super::reference::{Case, difference, parse};
 use crate::ops::{self, Convolution, Overlap, Padding, ScalarOp, Windows};
 use crate::prelude::*;
-use crate::{grad, jit, vmap_axes};
+use crate::{grad, jit, vmap};
 use std::collections::BTreeMap;
 
 const REFERENCE: &str = include_str!("convolution.txt");
@@ -171,10 +171,10 @@ fn batches_are_a_loop() {
         let own = f.clone();
         let x = |i: usize| batches[i].clone();
         let together = if count == 2 {
-            vmap_axes(move |x: &Array, y: &Array| own(&vec![x.clone(), y.clone()]), axes, [Some(0)])(&x(0), &x(1))
+            vmap(move |x: &Array, y: &Array| own(&vec![x.clone(), y.clone()])).in_axes(axes)(&x(0), &x(1))
         } else {
             let own = move |x: &Array, y: &Array, z: &Array| own(&vec![x.clone(), y.clone(), z.clone()]);
-            vmap_axes(own, axes, [Some(0)])(&x(0), &x(1), &x(2))
+            vmap(own).in_axes(axes)(&x(0), &x(1), &x(2))
         };
         let together = together.unwrap_or_else(|e| panic!("{}: {e}", case.name));
         let (first, second) = (f(&part(0)), f(&part(1)));

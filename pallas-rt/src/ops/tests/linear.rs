@@ -3,7 +3,7 @@ use super::cases::{Function, Made};
 use crate::linalg::{self, MatrixNorm, Triangle};
 use crate::ops::{self, Operand};
 use crate::prelude::*;
-use crate::{Arg, grad, grad_by};
+use crate::{Arg, grad};
 
 macro_rules! cases {
     ($LIST:ident |$x:ident| $($name:expr => $value:expr;)*) => {
@@ -25,7 +25,7 @@ fn slope(x: &Array, f: fn(&Array) -> Array) -> Array {
 }
 /// The gradients by two arrays.
 fn slopes(x: &Array, y: &Array, f: fn(&Array, &Array) -> Array) -> (Array, Array) {
-    grad_by((Arg::<0>, Arg::<1>), f)(x, y).expect("it has gradients")
+    grad(f).argnums((Arg::<0>, Arg::<1>))(x, y).expect("it has gradients")
 }
 fn cubed(x: &Array) -> Array {
     (x * x * x).sum(..)
@@ -58,10 +58,10 @@ cases! { LINEAR |x|
     "lax.dynamic_update_index_in_dim" => x[0].dynamic_update_index_in_dim(&x[1], &x[2], 1);
     "lax.dynamic_slice gradient" => {
         let at = x[2].clone();
-        grad_by((Arg::<0>, Arg::<1>), move |x: &Array, y: &Array| {
+        grad(move |x: &Array, y: &Array| {
             let updated = x.dynamic_update_slice(y, [&at, &at]).dynamic_slice([Operand::from(1), 1.into()], &[2, 2]);
             (x.dynamic_slice([&at, &at], &[2, 2]) * updated).sum(..)
-        })(&x[0], &x[1]).expect("it has gradients")
+        }).argnums((Arg::<0>, Arg::<1>))(&x[0], &x[1]).expect("it has gradients")
     };
     "linalg.cholesky" => linalg::cholesky(&gram(&x[0]));
     "linalg.cholesky indefinite" => linalg::cholesky(&x[0]);

@@ -2,7 +2,7 @@
 use super::{floats, key};
 use crate::prelude::*;
 use crate::random::{self, Key};
-use crate::{Arg, grad_by, jit, scan, vmap, vmap_axes};
+use crate::{Arg, grad, jit, scan, vmap};
 
 /// The array that a function draws of each key of a batch.
 type Draws = fn(Key) -> Array;
@@ -75,15 +75,15 @@ fn batches_of_keys_are_split_scanned_and_nested() {
     // Beside parameters of which each key has its own, with their derivative.
     let a = Client::cpu().array(&[0.5f32, 1.0, 2.0, 4.0, 8.0, 16.0], &[6]).expect("it fits");
     let draw = |key: &Key, a: &Array| random::gamma(key.clone(), a, &[], DType::F32);
-    let slopes = vmap(grad_by(Arg::<1>, draw))(&flat, &a).expect("a batch of gradients");
-    let one = grad_by(Arg::<1>, draw);
+    let slopes = vmap(grad(draw).argnums(Arg::<1>))(&flat, &a).expect("a batch of gradients");
+    let one = grad(draw).argnums(Arg::<1>);
     for i in 0..6 {
         let own = one(&flat.index(i), &a.index(i)).expect("a gradient");
         let (own, found) = (floats(&own)[0], floats(&slopes)[i]);
         assert!((own - found).abs() <= 1e-5 * own.abs(), "{own} {found}");
     }
     // The same key for all examples.
-    let same = vmap_axes(draw, (None, Some(0)), Some(0))(&key(9), &a).expect("a batch");
+    let same = vmap(draw).in_axes((None, Some(0)))(&key(9), &a).expect("a batch");
     let own = draw(&key(9), &a.index(2));
     assert_eq!(floats(&same)[2], floats(&own)[0]);
 }

@@ -36,7 +36,7 @@ const CONTINUOUS: &[Case] = &[
         |key| random::t(key, 2.5, &[COUNT], DType::F32),
         |x| {
             let tail = number(1.25).betainc(&number(0.5), &(2.5 / (x * x + 2.5))) / 2.0;
-            crate::select(&x.gt(0.0), 1.0 - &tail, &tail)
+            crate::ops::select(&x.gt(0.0), 1.0 - &tail, &tail)
         },
     ),
     ("lognormal 0.7", |key| random::lognormal(key, 0.7, &[COUNT], DType::F32), |x| (x.log() / 0.7).ndtr()),
@@ -50,7 +50,7 @@ const CONTINUOUS: &[Case] = &[
     (
         "triangular",
         |key| random::triangular(key, -1.0, 0.5, 2.0, &[COUNT], DType::F32),
-        |x| crate::select(&x.lt(0.5), (x + 1.0).square() / 4.5, 1.0 - (x - 2.0).square() / 4.5),
+        |x| crate::ops::select(&x.lt(0.5), (x + 1.0).square() / 4.5, 1.0 - (x - 2.0).square() / 4.5),
     ),
     (
         "wald 1.75",

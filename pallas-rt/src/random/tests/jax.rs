@@ -1,9 +1,10 @@
 //! Each line of `jax.txt`, computed at once and under `jit`.
 #![allow(clippy::print_stdout, reason = "how close numbers are")]
 use super::key;
+use crate::jit;
+use crate::ops::Operand;
 use crate::prelude::*;
 use crate::random::{self, Key};
-use crate::{Operand, jit};
 use pallas_ir::Literal;
 use std::collections::BTreeMap;
 

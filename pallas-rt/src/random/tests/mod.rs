@@ -5,9 +5,10 @@ mod distributions;
 mod jax;
 
 use crate::jit::kernels;
+use crate::ops::select;
 use crate::prelude::*;
 use crate::random::{self, Key};
-use crate::{grad, jit, select};
+use crate::{grad, jit};
 use pallas_ir::Loc;
 
 fn key(seed: i64) -> Key {

@@ -256,7 +256,7 @@ fn arrays_show_themselves() {
     };
     assert_eq!(numbers(&tiled), ['3', '1', '2', '0']);
     assert_eq!(numbers(&x), ['0']);
-    let shape = Client::cpu().shape_dtype(DType::F32, &[4]).expect("it fits");
+    let shape = Client::cpu().shape_dtype(&[4], DType::F32).expect("it fits");
     let text = visualize_array_sharding(&shape).expect_err("it has no place").to_string();
     assert!(text.contains("`partitioned(f)(..)`") && text.contains("pictures.rs"), "{text}");
 }

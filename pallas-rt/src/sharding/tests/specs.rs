@@ -35,7 +35,7 @@ fn specs_are_those_of_jax() {
     for (case, answer) in cases.iter().zip(&answers) {
         *seen.entry(case.fault).or_default() += 1;
         let named = case.sharding();
-        let x = Client::cpu().zeros(DType::F32, &case.shape).expect("it fits");
+        let x = Client::cpu().zeros(&case.shape, DType::F32).expect("it fits");
         match device_put(&x, &named) {
             Err(error) => {
                 let text = error.to_string();

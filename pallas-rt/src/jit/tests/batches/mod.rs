@@ -56,7 +56,7 @@ fn a_mapped_loss_takes_no_more_memory_and_work_than_a_batch() {
         let types = pair.types(&client).expect("it fits");
         let costs = |f: Result<(usize, u64)>| f.unwrap_or_else(|e| panic!("{}: {e}", pair.name));
         let (w, x) = &types;
-        let of = |memory: crate::MemoryAnalysis, cost: crate::Cost| (memory.temporary_bytes, cost.flops);
+        let of = |memory: crate::plan::MemoryAnalysis, cost: crate::Cost| (memory.temporary_bytes, cost.flops);
         let want = costs(lower(grad(pair.written()))(w, x).map(|f| of(f.memory_analysis(), f.cost_analysis())));
         let found = costs(lower(grad(pair.mapped()))(w, x).map(|f| of(f.memory_analysis(), f.cost_analysis())));
         println!("{:52} {:>11} {:>11} {:>13} {:>13}", pair.name, want.0, found.0, want.1, found.1);

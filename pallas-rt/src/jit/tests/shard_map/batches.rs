@@ -6,12 +6,12 @@ use super::{close, counting, mesh, message};
 use crate::prelude::*;
 use crate::sharding::P;
 use crate::spmd::{self, State, psum};
-use crate::{cond, custom_vjp, grad, jit, pmap, scan, shard_map, vmap, vmap_named, while_loop};
+use crate::{cond, custom_vjp, grad, jit, pmap, scan, shard_map, vmap, while_loop};
 
 #[test]
 fn mistakes_are_named() {
     let x = counting(&[3, 4]);
-    let of = |f: fn(&Array) -> Array| message(vmap_named(f, "i")(&x));
+    let of = |f: fn(&Array) -> Array| message(vmap(f).axis_name("i")(&x));
     let unknown = of(|x| psum(x, "rows"));
     assert!(unknown.contains("axis `rows`, which nothing binds") && unknown.contains("bound here: `i`"), "{unknown}");
     let unnamed = message(vmap(|x: &Array| psum(x, "i"))(&x));
@@ -22,22 +22,21 @@ fn mistakes_are_named() {
     assert!(state.contains("axis `i` of a batch"), "{state}");
     let long = of(|x| spmd::psum_scatter(x, "i", 0));
     assert!(long.contains("dimension 0 of f32[4] among 3"), "{long}");
-    let empty = message(vmap_named(|x: &Array| psum(x, "i"), "i")(&counting(&[0, 2])));
+    let empty = message(vmap(|x: &Array| psum(x, "i")).axis_name("i")(&counting(&[0, 2])));
     assert!(empty.contains("a batch without examples"), "{empty}");
-    let two = |x: &Array| vmap_named(|x: &Array| spmd::ppermute(x, ["i", "j"], &[(0, 1)]), "j")(x);
-    let two = message(vmap_named(two, "i")(&x));
+    let two = |x: &Array| vmap(|x: &Array| spmd::ppermute(x, ["i", "j"], &[(0, 1)])).axis_name("j")(x);
+    let two = message(vmap(two).axis_name("i")(&x));
     assert!(two.contains("one axis after the other"), "{two}");
 
     let waits = |x: &Array| while_loop(x, |x: &Array| x.sum(..).lt(100.0), |x: &Array| x + psum(x, "i") + 1.0);
-    let waits = message(vmap_named(waits, "i")(&x));
+    let waits = message(vmap(waits).axis_name("i")(&x));
     assert!(waits.contains("a collective over axis `i` in a loop whose condition differs along it"), "{waits}");
     let branches = |x: &Array| cond(&x.sum(..).lt(9.0), x, |x: &Array| psum(x, "i"), |x: &Array| x.clone());
-    let branches = message(vmap_named(branches, "i")(&x));
+    let branches = message(vmap(branches).axis_name("i")(&x));
     assert!(branches.contains("in branches whose condition differs along it"), "{branches}");
-    let greatest =
-        message(grad(|x: &Array| vmap_named(grad(|x: &Array| spmd::pmax(x, "i").sum(..)), "i")(x).map(|y| y.sum(..)))(
-            &x,
-        ));
+    let greatest = message(grad(|x: &Array| {
+        vmap(grad(|x: &Array| spmd::pmax(x, "i").sum(..))).axis_name("i")(x).map(|y| y.sum(..))
+    })(&x));
     assert!(greatest.contains("the derivative of `all_reduce`"), "{greatest}");
 }
 
@@ -46,11 +45,11 @@ fn mistakes_are_named() {
 fn a_name_has_one_meaning() {
     let data = mesh(&[("data", 2)]);
     let x = counting(&[4]);
-    let inside = |x: &Array| vmap_named(|x: &Array| psum(x, "data"), "data")(x);
+    let inside = |x: &Array| vmap(|x: &Array| psum(x, "data")).axis_name("data")(x);
     let inside = message(shard_map(inside, &data, [P("data")], [P("data")])(&x));
     assert!(inside.contains("`vmap` over axis `data`, which a `shard_map` around it binds"), "{inside}");
     let body = shard_map(|x: &Array| psum(x, "data"), &data, [P("data")], [P(())]);
-    let around = message(vmap_named(move |x: &Array| body(x), "data")(&counting(&[3, 4])));
+    let around = message(vmap(move |x: &Array| body(x)).axis_name("data")(&counting(&[3, 4])));
     assert!(around.contains("`shard_map` over axis `data`, which a `vmap` around it binds"), "{around}");
     // Names are free again afterwards, also after a mistake.
     let sum = shard_map(|x: &Array| psum(x, "data"), &data, [P("data")], [P(())]);
@@ -65,7 +64,7 @@ fn stated_derivatives_combine_examples() {
         |x: &Array| (psum(&(x * x), "i"), x.clone()),
         |x: &Array, ct: &Array| (x * psum(ct, "i") * 20.0,),
     );
-    let gradient = vmap_named(grad(move |x: &Array| scaled(x)), "i")(&counting(&[3])).expect("it runs");
+    let gradient = vmap(grad(move |x: &Array| scaled(x))).axis_name("i")(&counting(&[3])).expect("it runs");
     assert_eq!(numbers(&gradient), [0., 60., 120.]);
 }
 
@@ -87,7 +86,7 @@ fn body(seed: u64, x: &Array) -> Result<Array> {
             4 => spmd::pmean(&(&a * &a), axes),
             5 => spmd::all_gather(&a, axes, 1).sum(1) * scale,
             6 => spmd::all_gather_tiled(&(spmd::psum_scatter_tiled(&a, axes, 0) * scale), axes, 0),
-            7 => spmd::all_to_all_tiled(&a, axes, 0, 1).reshape(a.shape())?,
+            7 => spmd::all_to_all_tiled(&a, axes, 0, 1).reshape(a.shape()),
             8 => spmd::ppermute(&a, axes[0], &[(0, 1)]) + b,
             9 => spmd::all_to_all(&a.index(crate::ops::between(0, n as i64)), axes, 0, 1).sum(..) * a * 0.1,
             11 => {
@@ -122,7 +121,7 @@ fn examples_and_devices_compute_the_same() {
         let [blocks, examples] =
             [&[4usize, 4, 4][..], &[2, 2, 4, 4]].map(|shape| Client::cpu().array(&drawn, shape).expect("it fits"));
         let f = move |x: &Array| body(seed, x);
-        let two = move |x: &Array| vmap_named(move |x: &Array| vmap_named(f, "y")(x), "x")(x);
+        let two = move |x: &Array| vmap(move |x: &Array| vmap(f).axis_name("y")(x)).axis_name("x")(x);
         let same = |found: Result<Array>, expected: Result<Array>, what: &str| {
             let [found, expected] =
                 [found, expected].map(|y| numbers(&y.unwrap_or_else(|e| panic!("seed {seed}: {what}: {e}"))));
@@ -132,7 +131,7 @@ fn examples_and_devices_compute_the_same() {
         same(two(&examples), devices.clone(), "values");
         same(jit(two)(&examples), devices, "compiled");
         let loss = move |x: &Array| body(seed, x).map(|y| y.sum(..));
-        let inside = move |x: &Array| vmap_named(move |x: &Array| vmap_named(grad(loss), "y")(x), "x")(x);
+        let inside = move |x: &Array| vmap(move |x: &Array| vmap(grad(loss)).axis_name("y")(x)).axis_name("x")(x);
         same(inside(&examples), pmap(grad(loss), &mesh)(&blocks), "gradients inside");
         let all = pmap(f, &mesh);
         let around = grad(move |x: &Array| all(x).map(|y| y.sum(..)));

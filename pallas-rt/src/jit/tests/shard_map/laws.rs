@@ -4,7 +4,7 @@ use super::super::sharded::Dice;
 use super::mesh;
 use crate::sharding::{Mesh, P};
 use crate::spmd::{self, State};
-use crate::{cond, custom_jvp, grad, jit, jvp, ops, scan, shard_map, vjp, vmap_axes};
+use crate::{cond, custom_jvp, grad, jit, jvp, ops, scan, shard_map, vjp, vmap};
 use pallas_rt::prelude::*;
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ fn of_kernel(x: &Array) -> Result<Array> {
         |x: &Array| waves::<3>(x),
         |(x,): &(Array,), (dx,): &(Array,)| {
             let rows = x.shape()[0];
-            let program = (ops::arange(0.0, rows as f64, 1.0, DType::F32) / 3.0).floor().reshape(&[rows, 1])?;
+            let program = (ops::arange(0.0, rows as f64, 1.0, DType::F32) / 3.0).floor().reshape(&[rows, 1]);
             Ok::<_, Error>((waves::<3>(x)?, (x * 0.7 + program).cos() * 0.7 * dx))
         },
     );
@@ -74,7 +74,7 @@ pub(super) fn body(seed: u64, x: &Array, w: &Array, of: &[&'static str]) -> Resu
                 let part = spmd::psum_scatter_tiled(&a, axes, 0) * scale;
                 spmd::all_gather_invariant(&part, axes, 0)
             }
-            8 => spmd::all_to_all_tiled(&a, axes, 0, 1).reshape(a.shape())?,
+            8 => spmd::all_to_all_tiled(&a, axes, 0, 1).reshape(a.shape()),
             9 => {
                 let from = dice.below(n);
                 let pairs: Vec<_> = (0..n).filter(|&i| i != from).map(|i| (i, (i + 1) % n)).collect();
@@ -160,7 +160,7 @@ fn drawn(seed: u64, mesh: &Arc<Mesh>, specs: usize) -> impl Fn(&Array, &Array) -
         2 => (P((None, "x")), P("x")),
         _ => (P((["y", "x"],)), P("y")),
     };
-    shard_map(move |x: &Array, w: &Array| body(seed, x, w, &AXES), mesh, [x, w], [P(())])
+    shard_map(move |x: &Array, w: &Array| body(seed, x, w, &AXES), mesh, [x, w], [P(())]).into_fn()
 }
 
 /// A random body on the blocks of a mesh, with operands.
@@ -252,7 +252,7 @@ fn random_bodies_keep_the_laws() {
         near(dot(&reverse, &x2), dot(&forward, &x2), 1e-3, "second derivatives");
 
         let batch = crate::ops::stack(&[&x, &x2], 0);
-        let each = vmap_axes(f(), [Some(0), None], [Some(0)])(&batch, &w).expect("it runs");
+        let each = vmap(f()).in_axes([Some(0), None])(&batch, &w).expect("it runs");
         near(dot(&each.at(0).get(), &ct), dot(&value, &ct), 1e-5, "a batch");
         near(dot(&each.at(1).get(), &ct), dot(&f()(&x2, &w).expect("it runs"), &ct), 1e-5, "a batch");
     }

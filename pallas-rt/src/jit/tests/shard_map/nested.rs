@@ -6,7 +6,7 @@ use super::{counting, mesh, message};
 use crate::prelude::*;
 use crate::sharding::{Mesh, P, PartitionSpec};
 use crate::spmd::{self, psum};
-use crate::{grad, jit, jvp, pmap, shard_map, shard_map_axes, vmap_axes};
+use crate::{grad, jit, jvp, pmap, shard_map, vmap};
 use std::sync::Arc;
 
 fn two() -> Arc<Mesh> {
@@ -18,7 +18,7 @@ fn mixed(x: &Array) -> Result<Array> {
         let number = spmd::axis_index("x") * 10 + spmd::axis_index("y");
         w * psum(w, "x") + psum(&(w * w), "y").sum(..) + number.cast(DType::F32)
     };
-    let inner = shard_map_axes(inner, &two(), "y", [P((None, "y"))], [P((None, "y"))]);
+    let inner = shard_map(inner, &two(), [P((None, "y"))], [P((None, "y"))]).axis_names("y");
     Ok(inner(&(x * 2.0))? + psum(x, "x"))
 }
 
@@ -35,7 +35,7 @@ fn reduced(x: &Array, w: &Array) -> Result<Array> {
 fn captured(x: &Array, w: &Array) -> Result<Array> {
     let (total, x) = (psum(&x.sum(..), "x"), x.clone());
     let inner = move |w: &Array| w * &total + x.at((0, 0)).get() * spmd::axis_index("y").cast(DType::F32);
-    shard_map_axes(inner, &two(), "y", [P("y")], [P("y")])(w)
+    shard_map(inner, &two(), [P("y")], [P("y")]).axis_names("y")(w)
 }
 
 /// Our numbers for a line of `values.py`.
@@ -44,13 +44,13 @@ pub(super) fn ours(name: &str) -> Option<Vec<f32>> {
     let weights = counting(&[4, 6]).cos();
     let takes = || [P("x"), P(())];
     let out = match name {
-        "nested_mixed" => jit(shard_map_axes(mixed, &two(), "x", [P("x")], [P("x")]))(&square),
+        "nested_mixed" => jit(shard_map(mixed, &two(), [P("x")], [P("x")]).axis_names("x"))(&square),
         "nested_reduced" | "nested_value" => {
-            jit(shard_map_axes(reduced, &two(), "x", takes(), [P(())]))(&square, &weights)
+            jit(shard_map(reduced, &two(), takes(), [P(())]).axis_names("x"))(&square, &weights)
         }
-        "nested_captured" => jit(shard_map_axes(captured, &two(), "x", takes(), [P("x")]))(&square, &weights),
+        "nested_captured" => jit(shard_map(captured, &two(), takes(), [P("x")]).axis_names("x"))(&square, &weights),
         "nested_gradient" => {
-            let f = shard_map_axes(reduced, &two(), "x", takes(), [P(())]);
+            let f = shard_map(reduced, &two(), takes(), [P(())]).axis_names("x");
             let loss = grad(move |p: &(Array, Array)| f(&p.0, &p.1).map(|y| (&y * &y).sum(..) / 100.0));
             let (x, w) = jit(loss)(&(square, weights)).expect("it runs");
             return Some([numbers(&x), numbers(&w)].concat());
@@ -63,18 +63,18 @@ pub(super) fn ours(name: &str) -> Option<Vec<f32>> {
 #[test]
 fn mistakes_are_named() {
     let x = counting(&[4, 4]);
-    let of = |f: fn(&Array) -> Result<Array>| message(shard_map_axes(f, &two(), "x", [P("x")], [P("x")])(&x));
-    let again = of(|x| shard_map_axes(|x: &Array| x.clone(), &two(), "x", [P(())], [P(())])(x));
+    let of = |f: fn(&Array) -> Result<Array>| message(shard_map(f, &two(), [P("x")], [P("x")]).axis_names("x")(&x));
+    let again = of(|x| shard_map(|x: &Array| x.clone(), &two(), [P(())], [P(())]).axis_names("x")(x));
     assert!(again.contains("along axis `x` inside of one that is manual along it"), "{again}");
     let other = of(|x| shard_map(|x: &Array| x.clone(), &mesh(&[("y", 4)]), [P(())], [P(())])(x));
     assert!(other.contains("inside of one on"), "{other}");
-    let spec = of(|x| shard_map_axes(|x: &Array| x.clone(), &two(), "y", [P("x")], [P("x")])(x));
+    let spec = of(|x| shard_map(|x: &Array| x.clone(), &two(), [P("x")], [P("x")]).axis_names("y")(x));
     assert!(spec.contains("a spec names axis `x`") && spec.contains("around it is"), "{spec}");
-    let differs = of(|x| shard_map_axes(|x: &Array| x * spmd::axis_index("y"), &two(), "y", [P(())], [P(())])(x));
+    let differs = of(|x| shard_map(|x: &Array| x * spmd::axis_index("y"), &two(), [P(())], [P(())]).axis_names("y")(x));
     assert!(differs.contains("the result is varying over axis `y`"), "{differs}");
     // What varies along `x` in the inner body varies in the outer one.
-    let outer = |x: &Array| shard_map_axes(|x: &Array| x * 1.0, &two(), "y", [P(())], [P(())])(x);
-    let outer = message(shard_map_axes(outer, &two(), "x", [P("x")], [P(())])(&x));
+    let outer = |x: &Array| shard_map(|x: &Array| x * 1.0, &two(), [P(())], [P(())]).axis_names("y")(x);
+    let outer = message(shard_map(outer, &two(), [P("x")], [P(())]).axis_names("x")(&x));
     assert!(outer.contains("the result is varying over axis `x`"), "{outer}");
     let mapped = of(|x| pmap(|x: &Array| x.clone(), &two())(x));
     assert!(mapped.contains("a `pmap` inside of a `shard_map`"), "{mapped}");
@@ -105,8 +105,8 @@ fn random_nested_bodies_keep_the_laws() {
         let whole = || shard_map(f, &mesh, both.clone(), [P(())]);
         let parts = || {
             let (inner, own) = (inner.clone(), mesh.clone());
-            let f = move |x: &Array, w: &Array| shard_map_axes(f, &own, "y", inner.clone(), [P(())])(x, w);
-            shard_map_axes(f, &mesh, "x", outer.clone(), [P(())])
+            let f = move |x: &Array, w: &Array| shard_map(f, &own, inner.clone(), [P(())]).axis_names("y")(x, w);
+            shard_map(f, &mesh, outer.clone(), [P(())]).axis_names("x")
         };
         let same = |found: Result<Vec<Array>>, expected: Result<Vec<Array>>, what: &str| {
             let flat = |all: Result<Vec<Array>>| -> Vec<f32> {
@@ -129,7 +129,7 @@ fn random_nested_bodies_keep_the_laws() {
         let tangents = (dx.clone(), dw.clone());
         same(jvp(parts())(&all, &tangents).map(flat), jvp(whole())(&all, &tangents).map(flat), "tangents");
         let batch = crate::ops::stack(&[&x, &dx], 0);
-        let found = jit(vmap_axes(parts(), [Some(0), None], [Some(0)]))(&batch, &w).map(one);
-        same(found, vmap_axes(whole(), [Some(0), None], [Some(0)])(&batch, &w).map(one), "batches");
+        let found = jit(vmap(parts()).in_axes([Some(0), None]))(&batch, &w).map(one);
+        same(found, vmap(whole()).in_axes([Some(0), None])(&batch, &w).map(one), "batches");
     }
 }

@@ -4,7 +4,7 @@ use crate::prelude::*;
 use crate::sharding::P;
 use crate::spmd::{self, psum, pvary};
 use crate::tree;
-use crate::{cond, grad, jit, jvp, scan, shard_map, switch, vmap_axes_named, vmap_named, while_loop};
+use crate::{cond, grad, jit, jvp, scan, shard_map, switch, vmap, while_loop};
 use std::process::Command;
 
 /// A loop whose number of steps each device has for itself.
@@ -84,15 +84,16 @@ fn batch(name: &str) -> Option<Result<Vec<f32>>> {
     let nine = counting(&[3, 3]);
     let wide = counting(&[3, 6]);
     let line = || Client::cpu().array(&[0f32, 1.0, 2.0], &[3]);
-    let one = |f: fn(&Array) -> Array| jit(vmap_named(f, "i"))(&nine).map(flat);
-    let six = |f: fn(&Array) -> Array| jit(vmap_named(f, "i"))(&wide).map(flat);
-    let of_two =
-        |f: fn(&Array) -> Array| vmap_named(move |x: &Array| vmap_named(f, "j")(x), "i")(&counting(&[2, 3])).map(flat);
-    let gradient = |f: fn(&Array) -> Array| jit(vmap_named(grad(f), "i"))(&nine).map(flat);
+    let one = |f: fn(&Array) -> Array| jit(vmap(f).axis_name("i"))(&nine).map(flat);
+    let six = |f: fn(&Array) -> Array| jit(vmap(f).axis_name("i"))(&wide).map(flat);
+    let of_two = |f: fn(&Array) -> Array| {
+        vmap(move |x: &Array| vmap(f).axis_name("j")(x)).axis_name("i")(&counting(&[2, 3])).map(flat)
+    };
+    let gradient = |f: fn(&Array) -> Array| jit(vmap(grad(f)).axis_name("i"))(&nine).map(flat);
     Some(match name {
         "sums" => {
             let all = |x: &Array| (psum(x, "i"), spmd::pmean(x, "i"), spmd::pmax(x, "i"), spmd::pmin(x, "i"));
-            vmap_named(all, "i")(&nine).map(flat)
+            vmap(all).axis_name("i")(&nine).map(flat)
         }
         "sum_of_constant" => one(|x| x + psum(&crate::ops::full(&[], 2.0f32, DType::F32), "i")),
         "sum_of_truths" => one(|x| psum(&x.gt(4.0), "i").cast(DType::F32)),
@@ -111,56 +112,58 @@ fn batch(name: &str) -> Option<Result<Vec<f32>>> {
         "gradient_of_gathered" => {
             let weights = line().expect("it fits");
             let f = move |x: &Array| (spmd::all_gather(&(x * x), "i", 0) * &weights).sum(..);
-            jit(vmap_named(grad(f), "i"))(&nine).map(flat)
+            jit(vmap(grad(f)).axis_name("i"))(&nine).map(flat)
         }
         "gradient_of_scattered" => gradient(|x| spmd::psum_scatter(&x.sin(), "i", 0)),
         "gradient_of_permuted" => gradient(|x| (spmd::ppermute(&(x * x), "i", &[(0, 1), (1, 2), (2, 0)]) * x).sum(..)),
         "tangent" => {
             let f = |x: &Array| jvp(|x: &Array| spmd::pmean(&(x * x), "i"))(&(x.clone(),), &(x + 1.0,));
-            vmap_named(f, "i")(&nine).map(flat)
+            vmap(f).axis_name("i")(&nine).map(flat)
         }
         "carried" => {
             let step = |c: &Array, w: &Array| {
                 let number = spmd::axis_index("i").cast(DType::F32);
                 (c + psum(w, "i"), c * number)
             };
-            jit(vmap_named(move |x: &Array| scan(&x.at(0).get(), x, step), "i"))(&nine).map(flat)
+            jit(vmap(move |x: &Array| scan(&x.at(0).get(), x, step)).axis_name("i"))(&nine).map(flat)
         }
         "until" => {
             let f = |x: &Array| while_loop(x, |x: &Array| psum(x, "i").sum(..).lt(100.0), |x: &Array| x * 2.0);
-            jit(vmap_named(f, "i"))(&nine).map(flat)
+            jit(vmap(f).axis_name("i"))(&nine).map(flat)
         }
         "of_sum" => {
             let f = |x: &Array| {
                 let decides = psum(x, "i").sum(..).lt(9.0);
                 cond(&decides, x, |x: &Array| x.sin(), |x: &Array| x + spmd::pmax(x, "i"))
             };
-            jit(vmap_named(f, "i"))(&nine).map(flat)
+            jit(vmap(f).axis_name("i"))(&nine).map(flat)
         }
         "normalized" => one(|x| {
             let centred = x - spmd::pmean(x, "i");
             &centred / spmd::pmean(&(&centred * &centred), "i").sqrt()
         }),
         "around" => {
-            let f = vmap_named(|x: &Array| psum(&x.sin(), "i") * x, "i");
+            let f = vmap(|x: &Array| psum(&x.sin(), "i") * x).axis_name("i");
             jit(grad(move |x: &Array| f(x).map(|y| y.sum(..))))(&nine).map(flat)
         }
-        "unmapped" => vmap_axes_named(|x: &Array| psum(x, "i"), "i", [Some(1)], [None])(&nine).map(flat),
+        "unmapped" => {
+            vmap(|x: &Array| psum(x, "i")).axis_name("i").in_axes([Some(1)]).out_axes([None])(&nine).map(flat)
+        }
         "nested_sum" => of_two(|x| x + psum(x, ["i", "j"])),
         "nested_number" => of_two(|x| x * 0.0 + spmd::axis_index(["j", "i"]).cast(DType::F32)),
         "nested_other" => of_two(|x| psum(x, "i") + spmd::pmax(x, "j")),
         "same_name" => {
-            let inner = |x: &Array| vmap_named(|x: &Array| psum(x, "i"), "i")(x);
-            vmap_named(inner, "i")(&counting(&[2, 3])).map(flat)
+            let inner = |x: &Array| vmap(|x: &Array| psum(x, "i")).axis_name("i")(x);
+            vmap(inner).axis_name("i")(&counting(&[2, 3])).map(flat)
         }
         "in_a_body" => {
-            let block = |x: &Array| vmap_named(|x: &Array| psum(&psum(x, "x"), "i"), "i")(x);
+            let block = |x: &Array| vmap(|x: &Array| psum(&psum(x, "x"), "i")).axis_name("i")(x);
             jit(shard_map(block, &mesh(&[("x", 2), ("y", 2)]), [P("x")], [P(())]))(&counting(&[8])).map(flat)
         }
         "around_a_body" => {
             let body = |x: &Array| x * psum(&psum(x, "x"), "i");
             let body = shard_map(body, &mesh(&[("x", 2), ("y", 2)]), [P("x")], [P("x")]);
-            jit(vmap_named(move |x: &Array| body(x), "i"))(&counting(&[3, 4])).map(flat)
+            jit(vmap(move |x: &Array| body(x)).axis_name("i"))(&counting(&[3, 4])).map(flat)
         }
         _ => return None,
     })

@@ -6,7 +6,7 @@ use crate::ops::{Convolution, Padding, conv_general_dilated};
 use crate::prelude::*;
 use crate::random::Key;
 use crate::sharding::{Mesh, NamedSharding, P, PartitionSpec, device_put};
-use crate::{Arg, grad_by, in_out_shardings, jit, partitioned, random, with_sharding_constraint};
+use crate::{Arg, grad, in_out_shardings, jit, partitioned, random, with_sharding_constraint};
 use std::sync::Arc;
 
 fn put(x: &Array, mesh: &Arc<Mesh>, spec: PartitionSpec) -> Array {
@@ -59,16 +59,17 @@ fn gradients_of_convolutions_by_weights_send_parts() {
         let options = Convolution { padding: Padding::Same, dimension_numbers, ..Convolution::default() };
         conv_general_dilated(x, w, &options).square().sum(..)
     };
-    let f = grad_by(Arg::<1>, loss);
+    let f = grad(loss).argnums(Arg::<1>);
     for spec in [P((None, "space")), P(("data", "space")), P((None, "space", "data"))] {
         let divided = put(&x, &mesh, spec.clone());
-        let sent = partitioned(grad_by(Arg::<1>, loss))(&divided, &w).expect("it is traced").collectives();
+        let sent = partitioned(grad(loss).argnums(Arg::<1>))(&divided, &w).expect("it is traced").collectives();
         let whole = x.len() * 4;
         let bytes: usize = sent.iter().map(|one| one.bytes).sum();
         // Two all-reduces of weights at most, and rows at the edges of blocks.
         assert!(bytes <= 4 * w.len() * 4 + whole / 4, "{spec:?}: {bytes} bytes: {sent:?}");
         assert!(sent.iter().all(|one| one.name != "all_gather"), "{spec:?}: {sent:?}");
-        let (one, all) = (f(&x, &w).expect("it runs"), jit(grad_by(Arg::<1>, loss))(&divided, &w).expect("it runs"));
+        let (one, all) =
+            (f(&x, &w).expect("it runs"), jit(grad(loss).argnums(Arg::<1>))(&divided, &w).expect("it runs"));
         assert!(difference(&numbers(&one), &all, &mesh) < 1e-5, "{spec:?}");
     }
 }
@@ -85,8 +86,8 @@ fn gradients_by_weights_of_uneven_places() {
     };
     let (x, w) = (normal(4, &[2, 30, 6, 3]), normal(5, &[3, 3, 3, 4]));
     let uneven = move |x: &Array, w: &Array| loss(&with_sharding_constraint(x, &rows), w);
-    let one = grad_by(Arg::<1>, loss)(&x, &w).expect("it runs");
-    let all = jit(grad_by(Arg::<1>, uneven))(&x, &w).expect("it runs");
+    let one = grad(loss).argnums(Arg::<1>)(&x, &w).expect("it runs");
+    let all = jit(grad(uneven).argnums(Arg::<1>))(&x, &w).expect("it runs");
     assert!(difference(&numbers(&one), &all, &mesh) < 1e-5);
 }
 

@@ -2,9 +2,7 @@
 use super::{Dice, mesh};
 use crate::prelude::*;
 use crate::sharding::{Mesh, NamedSharding, P, PartitionSpec, ShardingPolicy, device_put, dim};
-use crate::{
-    clear_sharding, grad, in_out_shardings, jit, jit_donating, jit_misses, mark_sharding, with_sharding_constraint,
-};
+use crate::{Arg, clear_sharding, grad, in_out_shardings, jit, jit_misses, mark_sharding, with_sharding_constraint};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -184,7 +182,7 @@ fn equal_declarations_are_one_trace() {
                 let step = jit(body);
                 Box::new(move |x, w, b| step(&x, w, b))
             }
-            1 => jit_donating(body),
+            1 => jit(body).donate_argnums(Arg::<0>).into_fn(),
             _ => {
                 let step = jit(in_out_shardings(body, &mesh, inputs, P(())));
                 Box::new(move |x, w, b| step(&x, w, b))

@@ -7,7 +7,7 @@ use crate::jit::tests::shard_map::laws;
 use crate::jit::tests::stablehlo::{Numbers, check, divides_integers, write_numbers};
 use crate::prelude::*;
 use crate::sharding::{Mesh, NamedSharding, P, Placement, device_put, placed_like};
-use crate::{jit, partitioned, shard_map, shard_map_axes, spmd};
+use crate::{jit, partitioned, shard_map, spmd};
 use pallas_device::startup::Engine;
 use pallas_graph::shard::inlined;
 use pallas_ir::Type;
@@ -135,7 +135,7 @@ fn xla_runs_random_bodies() {
     let x = device_put(&arange(&[4, 8]), &NamedSharding::new(&mesh, P(("x", "y")))).expect("it is divided");
     let nothing = shard_map(|x: &Array| x + spmd::ppermute(x, "x", &[]), &mesh, [P("x")], [P("x")]);
     let products = |x: &Array| spmd::psum(&x.matmul(&x.transpose(&[1, 0])), "x");
-    let products = shard_map_axes(products, &mesh, "x", [P("x")], [P(())]);
+    let products = shard_map(products, &mesh, [P("x")], [P(())]).axis_names("x");
     let f = Arc::new(move |x: &Array| Ok::<_, Error>((nothing(x)?, products(x)?)));
     let text = partitioned({
         let f = f.clone();

@@ -13,7 +13,7 @@ mod steps;
 mod values;
 
 use crate::prelude::*;
-use crate::{grad, jit, vmap_axes};
+use crate::{grad, jit, vmap};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -103,7 +103,7 @@ fn disagreement(program: &Arc<Program>) -> Option<String> {
         let args: Vec<Array> = which.iter().map(|&i| input(&program.inputs[i], Some(BATCH))).collect();
         let (own, which) = (program.clone(), which.clone());
         let all = move |x: &Vec<Array>| run(&own, &replaced(&inputs, &which, x));
-        found = compare("batch", jit(vmap_axes(all, [Some(0)], [Some(0)]))(&args), want, depth);
+        found = compare("batch", jit(vmap(all).in_axes([Some(0)]))(&args), want, depth);
     }
     found
 }

@@ -6,7 +6,7 @@ mod tables;
 
 use pallas_rt::ir::DType;
 use pallas_rt::prelude::*;
-use pallas_rt::{Array, Client, grad, vmap_axes};
+use pallas_rt::{Array, Client, grad, vmap};
 use std::sync::Arc;
 
 /// A loss of weights and of the arrays of an example or a batch.
@@ -130,7 +130,7 @@ impl Pair {
     pub fn types(&self, client: &Client) -> Result<(Vec<Array>, Vec<Array>)> {
         let of = |all: &[(Vec<usize>, Fill)], batch: &[usize]| -> Result<Vec<Array>> {
             let dtype = |fill: &Fill| if let Fill::Floats(_) = fill { DType::F32 } else { DType::I32 };
-            all.iter().map(|(shape, fill)| client.shape_dtype(dtype(fill), &[batch, shape].concat())).collect()
+            all.iter().map(|(shape, fill)| client.shape_dtype(&[batch, shape].concat(), dtype(fill))).collect()
         };
         Ok((of(&self.weights, &[])?, of(&self.example, &[self.batch])?))
     }
@@ -140,7 +140,7 @@ impl Pair {
         let one = self.one.clone();
         move |w: &Vec<Array>, x: &Vec<Array>| {
             let one = one.clone();
-            let each = vmap_axes(move |w: &Vec<Array>, x: &Vec<Array>| one(w, x), [None, Some(0)], [Some(0)]);
+            let each = vmap(move |w: &Vec<Array>, x: &Vec<Array>| one(w, x)).in_axes([None, Some(0)]);
             Ok(each(w, x)?.mean(..))
         }
     }
@@ -157,7 +157,7 @@ impl Pair {
         move |w: &Vec<Array>, x: &Vec<Array>| {
             let one = one.clone();
             let slope = grad(move |w: &Vec<Array>, x: &Vec<Array>| one(w, x));
-            let all = vmap_axes(move |w: &Vec<Array>, x: &Vec<Array>| slope(w, x), [None, Some(0)], [Some(0)])(w, x)?;
+            let all = vmap(move |w: &Vec<Array>, x: &Vec<Array>| slope(w, x)).in_axes([None, Some(0)])(w, x)?;
             Ok(all.iter().map(|g| g.mean(0)).collect::<Vec<Array>>())
         }
     }

@@ -1,8 +1,9 @@
 //! Loops and branches.
 use super::{Drawn, Family, Fill, floats, loss, weights};
+use pallas_rt::ops::select;
 use pallas_rt::ops::zeros;
 use pallas_rt::prelude::*;
-use pallas_rt::{Array, cond, fori_loop, scan, select};
+use pallas_rt::{Array, cond, fori_loop, scan};
 
 /// Steps of a recurrent net over a first axis.
 fn recurrent(w: &[Array], xs: &Array, start: &Array) -> Result<Array> {

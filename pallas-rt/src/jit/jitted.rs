@@ -1,0 +1,168 @@
+//! Calls of compiled functions: the arguments that results may take the memory of, and the lengths that share a compilation.
+use super::argnums::Arg;
+use super::axes;
+use super::bounded::{Bounded, BoundedSize, Member};
+use super::compiled::{Cache, Entry, Extra};
+use super::disabled::is_disabled;
+use super::function::{Function, Given};
+use super::transformed::{Transformation, Transformed};
+use crate::array::Array;
+use crate::tree::{self, Tree};
+use pallas_device::error::Result;
+use pallas_ir::Loc;
+use std::sync::Arc;
+
+/// Options of [`jit()`](super::jit()); `DONATES` if results may take over the memory of the first argument.
+#[derive(Clone, Debug, Default)]
+pub struct Jit<const DONATES: bool = false> {
+    sizes: Vec<BoundedSize>,
+}
+
+/// Options of [`jit()`](super::jit()).
+impl<Args: Tree + 'static, F: Function<Args>, const DONATES: bool> Transformed<Args, F, Jit<DONATES>> {
+    /// Calls the function with its first argument by value: the argument is *donated*, so results may take over its memory.
+    ///
+    /// A result takes over the memory of an array of the same number of bytes which is not needed later. An array that has
+    /// another owner, such as a clone of it, keeps its elements; it is copied if a result takes its place. What is used after
+    /// it was donated is an error of rustc, which names both lines. To donate several arguments, pass a tuple of them.
+    ///
+    /// # Errors
+    /// Those of [`jit`](super::jit()). Donated arrays are dropped also by a call that fails.
+    ///
+    /// ```
+    /// use pallas_rt::{Arg, Array, jit};
+    /// let step = jit(|w: &Array, gradient: &Array| w - 0.1 * gradient).donate_argnums(Arg::<0>);
+    /// let gradient = Array::full(&[1000], 1.0f32)?;
+    /// let mut w = Array::full(&[1000], 1.0f32)?;
+    /// let address = w.buffer()?.as_ptr();
+    /// w = step(w, &gradient)?;
+    /// assert_eq!((w.to_vec::<f32>()?[0], w.buffer()?.as_ptr()), (0.9, address));
+    /// # Ok::<(), pallas_rt::Error>(())
+    /// ```
+    ///
+    /// ```compile_fail,E0382
+    /// use pallas_rt::{Arg, Array, jit};
+    /// let double = jit(|x: &Array| x * 2.0).donate_argnums(Arg::<0>);
+    /// let x = Array::full(&[2], 1.0f32)?;
+    /// let y = double(x)?;
+    /// let z = &x + &y;
+    /// # Ok::<(), pallas_rt::Error>(())
+    /// ```
+    pub fn donate_argnums(self, _: Arg<0>) -> Transformed<Args, F, Jit<true>> {
+        self.with(|Jit { sizes }| Jit { sizes })
+    }
+
+    /// Compiles once for all lengths of some axes up to a bound.
+    ///
+    /// A call with a shorter array computes on one as long as the bound, in which the elements that are missing have no
+    /// influence on those that are there; results have the shapes that the function gives them for the call's own. The
+    /// function is traced once for each new length, and compiled for the first one alone: [`counters`](crate::counters) has
+    /// both numbers. In the function `x.shape()` is the length of the trace, and [`Array::count`] the same as an array.
+    ///
+    /// Each trace is compared with that for the bound. A function that computes something else for another length, such as one
+    /// with a loop in Rust over the elements, or an operation at the end of such an axis (`concatenate` behind it, `flip`, a
+    /// `#[kernel]` on it), is compiled for each length on its own; [`jit_misses`](super::jit_misses) says where the traces
+    /// differ, and after a few lengths a hint is printed. Numbers computed in Rust from a length may differ.
+    ///
+    /// On a mesh arrays are divided as long as the bound; a result is divided in the same way along the dimensions that the axes
+    /// divide evenly for its own length.
+    ///
+    /// Calls inside of other traced functions are traced with them, for their own shapes.
+    ///
+    /// # Errors
+    /// The call returns an error for a length over the bound, for arrays that have one size and differ in their lengths, for a
+    /// path that the arguments do not have; and the errors of [`jit`](super::jit()).
+    ///
+    /// ```
+    /// use pallas_rt::{Array, BoundedSize, counters, jit};
+    /// let mean = jit(|x: &Array| x.mean(..)).bounded([BoundedSize::new("n", 100).axis("0", 0)]);
+    /// let before = counters();
+    /// for n in [3, 7, 50] {
+    ///     let x = Array::full(&[n], n as f32)?;
+    ///     assert_eq!(mean(&x)?.to_vec::<f32>()?, [n as f32]);
+    /// }
+    /// assert_eq!(counters().jit_compiles - before.jit_compiles, 1);
+    /// let error = mean(&Array::full(&[101], 1.0f32)?).unwrap_err().to_string();
+    /// assert!(error.contains("size `n` is 101, at most 100"), "{error}");
+    /// # Ok::<(), pallas_rt::Error>(())
+    /// ```
+    pub fn bounded(self, sizes: impl Into<Vec<BoundedSize>>) -> Self {
+        self.with(|_| Jit { sizes: sizes.into() })
+    }
+}
+
+impl<Args: Tree + 'static, F: Function<Args>> Transformation<Args, F> for Jit {
+    type Out = F::Out;
+    type Call = F::Boxed<Result<F::Out>>;
+    fn build(&self, f: &Arc<F>, at: Loc) -> Self::Call {
+        let (f, forms) = (f.clone(), Forms::new(at, &self.sizes, false));
+        F::boxed(move |given: Given<'_, Args>| forms.prepare(&*f, &given)?.run(F::name))
+    }
+}
+
+impl<Args: Tree + 'static, F: Function<Args>> Transformation<Args, F> for Jit<true> {
+    type Out = F::Out;
+    type Call = F::Donating<Result<F::Out>>;
+    fn build(&self, f: &Arc<F>, at: Loc) -> Self::Call {
+        let (f, forms) = (f.clone(), Forms::new(at, &self.sizes, true));
+        // The caller's own owners are dropped between both.
+        F::donating(
+            move |given: Given<'_, Args>| forms.prepare(&*f, &given),
+            |prepared: Result<Prepared<F::Out>>| prepared?.run(F::name),
+        )
+    }
+}
+
+/// Compiled forms of a function: for each kind of arguments, or for all lengths up to a bound.
+enum Forms<Out> {
+    Each(Cache<Out>),
+    Bounded(Box<Bounded<Out>>),
+}
+
+impl<Out: Tree + Send + Sync + 'static> Forms<Out> {
+    fn new(at: Loc, sizes: &[BoundedSize], donates: bool) -> Forms<Out> {
+        match sizes {
+            [] => Forms::Each(Cache::new(at, donates)),
+            _ => Forms::Bounded(Box::new(Bounded::new(at, sizes.to_vec(), donates))),
+        }
+    }
+
+    /// Finds or compiles the form for some arguments; calls the function itself as a part of one that is being traced.
+    fn prepare<Args: Tree + 'static>(
+        &self,
+        f: &impl Function<Args, Out = Out>,
+        given: &Given<'_, Args>,
+    ) -> Result<Prepared<Out>> {
+        let (args, structures) = (given.flat)();
+        let is_inner = args.iter().any(Array::is_traced) || is_disabled() || axes::are_bound();
+        match self {
+            Forms::Bounded(bounded) => bounded.prepare(f, given, args, structures, is_inner),
+            Forms::Each(_) if is_inner => f.call(&(given.tuple)()).map(Prepared::Done),
+            Forms::Each(cache) => {
+                let entry = cache.entry(f, given.tuple, &args, structures, &Extra::default)?;
+                Ok(Prepared::Ready { entry, args })
+            }
+        }
+    }
+}
+
+/// A call that has a form, before its first argument is dropped.
+pub(super) enum Prepared<Out> {
+    Done(Out),
+    Ready { entry: Arc<Entry<Out>>, args: Vec<Array> },
+    Bounded(Member<Out>),
+}
+
+impl<Out: Tree + Send + Sync + 'static> Prepared<Out> {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// Errors of the device.
+    fn run(self, name: fn() -> &'static str) -> Result<Out> {
+        match self {
+            Prepared::Done(out) => Ok(out),
+            Prepared::Ready { entry, args } => tree::rebuild(&entry.out, entry.form.run(args, name)?),
+            Prepared::Bounded(member) => member.run(name),
+        }
+    }
+}
