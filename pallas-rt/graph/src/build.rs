@@ -4,7 +4,7 @@ use crate::dynamic::Dynamic;
 use crate::graph::{Equation, Graph, Op, Var};
 use crate::mesh::{Annotation, Collective};
 use pallas_ir::emit::{Id, Term};
-use pallas_ir::structural::{Access, Broadcast, Cast};
+use pallas_ir::structural::{Broadcast, Cast};
 use pallas_ir::{At, DType, Diag, Dim, Emit, Facts, Literal, Loc, MAX_RANK, ScalarOp, StructuralOp, Type};
 use std::sync::Arc;
 
@@ -194,20 +194,6 @@ pub fn check_runs(graph: &Graph) -> Result<(), (Loc, Diag)> {
         }
     }
     Ok(())
-}
-
-/// The form of a structural operation on operands of these shapes.
-pub(crate) fn access<'a>(op: &StructuralOp, shapes: impl IntoIterator<Item = &'a [usize]>) -> Access {
-    let shapes: Vec<Vec<Dim>> = shapes.into_iter().map(dims).collect();
-    op.access(&shapes.iter().map(|shape| &shape[..]).collect::<Vec<_>>())
-}
-
-impl Graph {
-    /// The form of a structural operation; `None` for others.
-    pub(crate) fn access(&self, e: &Equation) -> Option<Access> {
-        let Op::Structural(op) = &e.op else { return None };
-        Some(access(op, e.args.iter().map(|&a| &self.ty(a).shape[..])))
-    }
 }
 
 /// Extents as the sizes that structural operations have.

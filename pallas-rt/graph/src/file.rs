@@ -93,7 +93,7 @@ impl Printer {
             Op::Annotation(annotation) => unreachable!("`simplify` drops {annotation}"),
             Op::Collective(op) => op.to_string(),
             Op::Call(call) => match call.saved() {
-                Some(saved) => format!("{}{}", call.name(), saved.print(self)),
+                Some((word, saved)) => format!("{word}{}", saved.print(self)),
                 None => unreachable!("`simplify` expands {}", call.name()),
             },
         }

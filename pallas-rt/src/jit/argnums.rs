@@ -1,7 +1,6 @@
 //! Derivatives by chosen arguments.
 
 use crate::tree::{Structure, Tree};
-use pallas_device::error::Result;
 
 /// The argument of this number, from 0: `argnums` in JAX.
 #[derive(Clone, Copy, Debug, Default)]

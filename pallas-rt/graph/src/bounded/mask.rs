@@ -180,10 +180,12 @@ impl<'a> Scope<'a> {
     fn structural(&mut self, op: &StructuralOp, i: usize, args: &mut [Var]) {
         let graph = self.graphs[0];
         let e = &graph.equations[i];
-        let Some(Type { dtype, shape }) = e.args.first().map(|&a| graph.ty(a).clone()) else { return };
+        let shapes: Vec<_> = e.args.iter().map(|&a| dims(&graph.ty(a).shape)).collect();
+        let shapes: Vec<&[_]> = shapes.iter().map(|s| &s[..]).collect();
+        let Some(dtype) = e.args.first().map(|&a| graph.ty(a).dtype) else { return };
         let zero = Literal::new(dtype, 0.0);
         if let StructuralOp::Pad(_) = op {
-            for axis in 0..shape.len() {
+            for axis in 0..shapes[0].len() {
                 let pads = |graph: &&Graph| match &graph.equations[i].op {
                     Op::Structural(StructuralOp::Pad(pad)) => pad.high[axis] != Dim::from(0i64),
                     _ => false,
@@ -193,7 +195,7 @@ impl<'a> Scope<'a> {
                 }
             }
         }
-        match graph.access(e).expect("it is structural") {
+        match op.access(&shapes) {
             Access::Contract { contract, .. } => {
                 for (a, b) in contract {
                     self.fill(e, args, 0, a, zero);
@@ -320,8 +322,11 @@ impl<'a> Scope<'a> {
 
 /// The extent of a gather's windows along an axis of its operand.
 fn window_of(graph: &Graph, i: usize, axis: usize) -> Option<Dim> {
-    let Access::Gather { windows, .. } = graph.access(&graph.equations[i])? else { return None };
-    Some(windows.axes[axis].size.clone())
+    let e = &graph.equations[i];
+    let Op::Structural(op) = &e.op else { return None };
+    let shapes: Vec<_> = e.args.iter().map(|&a| dims(&graph.ty(a).shape)).collect();
+    let shapes: Vec<&[_]> = shapes.iter().map(|s| &s[..]).collect();
+    if let Access::Gather { windows, .. } = op.access(&shapes) { Some(windows.axes[axis].size.clone()) } else { None }
 }
 
 /// What comes behind all elements in an order, behind equal ones too since sorts are stable.

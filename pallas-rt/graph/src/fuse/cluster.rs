@@ -14,7 +14,7 @@ use super::windowed;
 use super::windows;
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::StructuralOp;
-use pallas_ir::structural::Access;
+use pallas_ir::structural::{ArgReduce, Reduce};
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 /// Equations that share a kernel.
@@ -162,34 +162,38 @@ impl Grow<'_> {
         let mut longest = usize::MAX;
         // The axes along which a window moves, or that a convolution has whole.
         let (mut whole, mut moved) = (vec![false; shape.len()], vec![false; shape.len()]);
-        let (mut windowed, last) = (None, shape.len().wrapping_sub(1));
+        let mut windowed = None;
         while let Some(j) = stack.pop() {
-            let e = &graph.equations[j];
-            if !seen.insert(j) || seen.len() > 64 || is_alone(&e.op) {
+            if !seen.insert(j) || seen.len() > 64 {
                 continue;
             }
-            let own = &graph.ty(e.result()).shape;
-            let operands: Vec<&[usize]> = e.args.iter().map(|&v| &graph.ty(v).shape[..]).collect();
-            let access = graph.access(e);
-            if let (Some(Access::Nest(nest)), true) = (&access, own == shape) {
-                let mut axes = windowed::whole(nest, &operands);
-                if let Op::Structural(StructuralOp::Conv(conv)) = &e.op {
-                    axes[conv.out[1]] |= windowed::has_features_whole(conv, shape);
-                    windowed.get_or_insert(axes.clone());
+            let e = &graph.equations[j];
+            if let Some(axes) = windowed::whole(&e.op, shape).filter(|_| graph.ty(e.result()).shape == *shape) {
+                if is_dot(&e.op) && windowed.is_none() {
+                    windowed = Some(axes.clone());
                 }
                 whole.iter_mut().zip(axes).for_each(|(whole, own)| *whole |= own);
             }
-            match access {
-                _ if is_dot(&e.op) => {
-                    if has_rows_of(own, shape) {
+            match &e.op {
+                op if is_dot(op) => {
+                    if has_rows_of(&graph.ty(e.result()).shape, shape) {
                         has_dot = true;
                         longest = longest.min(self.whole_columns(e));
                     }
                 }
                 // Rows of another shape are whole in each program whatever this one's axes are.
-                Some(Access::Fold { axes, .. }) => has_rows |= operands[0] == shape && axes.contains(&last),
-                Some(Access::Arg { axis, .. }) => has_rows |= operands[0] == shape && axis == last,
-                Some(access) if let Some(axes) = moves::axes(&access, &operands, own) => {
+                Op::Structural(StructuralOp::Reduce(Reduce { axes, .. })) => {
+                    let of = &graph.ty(e.args[0]).shape;
+                    has_rows |= of == shape && axes.contains(&(of.len().wrapping_sub(1)));
+                }
+                Op::Structural(StructuralOp::ArgReduce(ArgReduce { axis, .. })) => {
+                    let of = &graph.ty(e.args[0]).shape;
+                    has_rows |= of == shape && axis + 1 == of.len();
+                }
+                Op::Structural(op)
+                    if let Some(axes) = e.args.first().and_then(|x| moves::axes(op, &graph.ty(*x).shape)) =>
+                {
+                    let own = &graph.ty(e.result()).shape;
                     let is_last = axes.contains(&own.len().wrapping_sub(1));
                     has_rows |= is_last || !moves::divides_columns(&axes, own, self.sizes);
                     let is_same = |axis: usize| axes.contains(&axis) || own[axis] == shape[axis];
@@ -198,10 +202,19 @@ impl Grow<'_> {
                     }
                 }
                 // Rows that are windows are copied as a whole.
-                Some(Access::Gather { windows, .. }) => {
-                    has_rows |= windows.inner().contains(&own.len().wrapping_sub(1));
+                Op::Structural(StructuralOp::Gather(op)) => {
+                    let rank = graph.ty(e.result()).shape.len();
+                    has_rows |= op.offset_dims.contains(&rank.wrapping_sub(1));
                 }
-                _ => stack.extend(e.args.iter().filter_map(|a| self.definitions[a.index()])),
+                Op::Dynamic(_) | Op::Collective(_) | Op::Call(_) | Op::Structural(StructuralOp::Scatter(_)) => {}
+                Op::Literal(_)
+                | Op::StopGradient
+                | Op::Barrier
+                | Op::Annotation(_)
+                | Op::Scalar(_)
+                | Op::Structural(_) => {
+                    stack.extend(e.args.iter().filter_map(|a| self.definitions[a.index()]));
+                }
             }
         }
         let columns = if has_rows { longest } else { self.sizes.product[1].min(WHOLE_COLUMNS) };

@@ -1,7 +1,9 @@
 //! The cuts of an operation's operands, from those of its result.
-use super::{moves, windowed};
 use crate::graph::{Equation, Graph, Op};
-use pallas_ir::structural::{Access, Pad, Piece, Windows};
+use pallas_ir::structural::{
+    ArgReduce, ArgSort, ArgTopK, Broadcast, Concat, Cumulative, Gather, Pad, Reduce, Reverse, Roll, Slice, Sort,
+    TakeAlong, Transpose,
+};
 use pallas_ir::{Dim, StructuralOp};
 
 /// The division of an axis of a value among the programs of a kernel.
@@ -51,59 +53,69 @@ pub(crate) fn operands(graph: &Graph, e: &Equation, cuts: &[Cut]) -> Option<Vec<
     let same = || vec![cuts.to_vec(); e.args.len()];
     // Axes along which elements move or meet are whole.
     let if_full = |axes: &[usize]| axes.iter().all(|&axis| cuts[axis] == Full).then(same);
-    let folded = |axes: &[usize]| match result.len() == shape(0).len() {
-        true => if_full(axes),
-        false => Some(vec![with_full(cuts, axes)]),
-    };
-    if let Op::Structural(StructuralOp::Pad(Pad { low, high })) = &e.op
-        && padded(low, high, cuts).is_some()
-    {
-        return Some(vec![cuts.to_vec(), vec![]]);
-    }
-    let access = match &e.op {
+    let op = match &e.op {
         Op::Literal(_) => return Some(vec![]),
         Op::StopGradient | Op::Barrier | Op::Annotation(_) | Op::Scalar(_) => return Some(same()),
-        Op::Structural(_) | Op::Dynamic(_) | Op::Collective(_) | Op::Call(_) => graph.access(e)?,
+        Op::Structural(op) => op,
+        Op::Dynamic(_) | Op::Collective(_) | Op::Call(_) => return None,
     };
-    let shapes: Vec<&[usize]> = (0..e.args.len()).map(shape).collect();
-    match access {
-        Access::Cast | Access::Bitcast | Access::Powi(_) => Some(same()),
-        Access::Iota { .. } => Some(vec![]),
-        Access::Flat => Some(vec![reshaped(shape(0), result, cuts)?]),
-        Access::Fold { axes, .. } => folded(&axes),
-        Access::Arg { axis, .. } => folded(&[axis]),
-        Access::Scan { axis, .. } | Access::Sort { axis, .. } => if_full(&[axis]),
-        Access::Map(pieces) => {
-            if_full(&moves::moved(&pieces, &shapes, result))?;
-            let piece = |i: usize| pieces.iter().find(|piece| piece.operand == i);
-            let own = |piece: &Piece| piece.index.iter().map(|index| index.axis.map_or(Full, |a| cuts[a])).collect();
-            Some((0..e.args.len()).map(|i| piece(i).map_or_else(Vec::new, own)).collect())
+    match op {
+        StructuralOp::Cast(_) | StructuralOp::Bitcast(_) | StructuralOp::Powi(_) => Some(same()),
+        StructuralOp::Iota(_) => Some(vec![]),
+        StructuralOp::Broadcast(Broadcast { dims, .. }) => {
+            let own = |(&n, &axis): (&usize, &usize)| if n == result[axis] { cuts[axis] } else { Full };
+            Some(vec![shape(0).iter().zip(dims).map(own).collect()])
         }
-        Access::Contract { batch, contract } => {
+        StructuralOp::Reduce(Reduce { axes, keep: false, .. }) => Some(vec![with_full(cuts, axes)]),
+        StructuralOp::ArgReduce(ArgReduce { axis, keep: false, .. }) => Some(vec![with_full(cuts, &[*axis])]),
+        StructuralOp::Reduce(Reduce { axes, .. }) | StructuralOp::Reverse(Reverse { axes }) => if_full(axes),
+        StructuralOp::ArgReduce(ArgReduce { axis, .. })
+        | StructuralOp::Cumulative(Cumulative { axis, .. })
+        | StructuralOp::Concat(Concat { axis })
+        | StructuralOp::ArgSort(ArgSort { axis, .. })
+        | StructuralOp::ArgTopK(ArgTopK { axis, .. })
+        | StructuralOp::Sort(Sort { axis })
+        | StructuralOp::TakeAlong(TakeAlong { axis })
+        | StructuralOp::Roll(Roll { axis, .. }) => if_full(&[*axis]),
+        StructuralOp::Gather(op) => gathered(op, [shape(0), shape(1)], result, cuts),
+        // It is a step of its own.
+        StructuralOp::Scatter(_) => None,
+        StructuralOp::Transpose(Transpose { axes }) => {
+            let mut own = vec![Full; axes.len()];
+            axes.iter().zip(cuts).for_each(|(&axis, &cut)| own[axis] = cut);
+            Some(vec![own])
+        }
+        StructuralOp::Dot(dot) => {
             let mut own = [vec![Full; shape(0).len()], vec![Full; shape(1).len()]];
             let mut rest = cuts.iter().copied();
             let mut next = || rest.next().expect("the result has batch and free axes");
-            for &(a, b) in &batch {
+            for &(a, b) in &dot.batch {
                 let cut = next();
                 (own[0][a], own[1][b]) = (cut, cut);
             }
             for side in [0, 1] {
-                let is_free = |&axis: &usize| batch.iter().chain(&contract).all(|pair| [pair.0, pair.1][side] != axis);
-                (0..shape(side).len()).filter(is_free).for_each(|axis| own[side][axis] = next());
+                dot.free(side, shape(side).len()).into_iter().for_each(|axis| own[side][axis] = next());
             }
             Some(own.into())
         }
-        Access::Nest(nest) => {
-            let whole = windowed::whole(&nest, &shapes);
-            if_full(&(0..cuts.len()).filter(|&axis| whole[axis]).collect::<Vec<_>>())?;
-            let own = |axes: Vec<Option<usize>>| axes.iter().map(|axis| axis.map_or(Full, |axis| cuts[axis])).collect();
-            Some(windowed::followed(&nest, &shapes).into_iter().map(own).collect())
+        StructuralOp::Conv(conv) => super::windowed::operands(conv, cuts),
+        StructuralOp::ReduceWindow(_) => {
+            let whole = super::windowed::whole(&e.op, result).expect("it has windows");
+            if_full(&(0..cuts.len()).filter(|&axis| whole[axis]).collect::<Vec<_>>())
         }
-        // Each element has an index of its own along one axis.
-        Access::Gather { windows, checked: true } => if_full(&moves::looked_up(&windows)),
-        Access::Gather { windows, checked: false } => gathered(&windows, [shape(0), shape(1)], result, cuts),
-        // It is a step of its own.
-        Access::Scatter { .. } => None,
+        StructuralOp::Reshape(_) => Some(vec![reshaped(shape(0), result, cuts)?]),
+        StructuralOp::Slice(Slice { start, .. }) => {
+            let moved = |&i: &usize| start[i] != 0 || result[i] != shape(0)[i];
+            if_full(&(0..cuts.len()).filter(moved).collect::<Vec<_>>())
+        }
+        StructuralOp::Pad(Pad { low, high }) => {
+            let none = |i: usize| low[i].as_number() == Some(0) && high[i].as_number() == Some(0);
+            if padded(low, high, cuts).is_some() {
+                return Some(vec![cuts.to_vec(), vec![]]);
+            }
+            if_full(&(0..cuts.len()).filter(|&i| !none(i)).collect::<Vec<_>>())?;
+            Some(vec![cuts.to_vec(), vec![]])
+        }
     }
 }
 
@@ -116,7 +128,8 @@ pub(super) fn padded(low: &[Dim], high: &[Dim], cuts: &[Cut]) -> Option<usize> {
 }
 
 /// The cuts of a gather's operand, whose addressed axes are whole, and of its indices, whose start vectors are.
-fn gathered(windows: &Windows, [x, index]: [&[usize]; 2], result: &[usize], cuts: &[Cut]) -> Option<Vec<Vec<Cut>>> {
+fn gathered(op: &Gather, [x, index]: [&[usize]; 2], result: &[usize], cuts: &[Cut]) -> Option<Vec<Vec<Cut>>> {
+    let windows = op.windows(index.len());
     let mut own = [vec![Full; x.len()], vec![Full; index.len()]];
     for (axis, window) in windows.axes.iter().enumerate() {
         let Some(from) = window.axis else { continue };

@@ -1,9 +1,10 @@
 //! Convolutions and windowed reductions: the axes along which a window moves are whole in each program.
 use super::blocks::Sizes;
 use super::cluster::Cluster;
-use super::cut::Cut::Grid;
-use crate::graph::Graph;
-use pallas_ir::structural::{Conv, Loop, Nest, Position, Role};
+use super::cut::Cut::{self, Full, Grid};
+use crate::graph::{Graph, Op};
+use pallas_ir::StructuralOp;
+use pallas_ir::structural::{Conv, ReduceWindow, WindowDim};
 
 /// Fewest batches that programs divide among them alone; with fewer they divide the output features too.
 const BATCHES: usize = 16;
@@ -12,44 +13,33 @@ const FEATURES: usize = 512;
 /// Rows of a convolution's products that fill a program's caches well enough.
 const ROWS: usize = 256;
 
-/// For each axis of the result of a nest, true if a program has it whole: it is not one axis of each operand that depends on it.
-pub(super) fn whole(nest: &Nest, operands: &[&[usize]]) -> Vec<bool> {
-    let followed = followed(nest, operands);
-    let depends = |position: &Position, axis: usize| position.terms.iter().any(|term| term.0 == axis);
-    let is_broken = |&(axis, _): &(usize, i64)| {
-        let all = nest.operands.iter().flatten().zip(followed.iter().flatten());
-        nest.axes[axis].extent != 1 && all.into_iter().any(|(own, to)| to.is_none() && depends(own, axis))
-    };
-    nest.result.iter().map(|position| position.terms.iter().any(is_broken)).collect()
+/// For each axis of the result of a windowed operation, true if a program has it whole; none for a shape of another
+/// rank than the result's.
+pub(super) fn whole(op: &Op, shape: &[usize]) -> Option<Vec<bool>> {
+    if let Op::Structural(StructuralOp::Conv(conv)) = op
+        && conv.out.len() == shape.len()
+    {
+        let mut whole = vec![true; shape.len()];
+        let [batch, feature] = [conv.out[0], conv.out[1]];
+        whole[batch] = conv.batch_groups > 1;
+        whole[feature] = conv.groups.max(conv.batch_groups) > 1;
+        whole[feature] |= !whole[batch] && shape[batch] >= BATCHES && shape[feature] <= FEATURES;
+        return Some(whole);
+    }
+    let Op::Structural(StructuralOp::ReduceWindow(ReduceWindow { size, windows, .. })) = op else { return None };
+    Some(size.iter().zip(windows).map(|(&n, window)| n != 1 || *window != WindowDim::PLAIN).collect())
 }
 
-/// By axis of each operand of a nest, the axis of the result that has the same positions.
-pub(super) fn followed(nest: &Nest, operands: &[&[usize]]) -> Vec<Vec<Option<usize>>> {
-    // A window of one element moves nothing. Products have the axes of their windows whole, whatever these are.
-    let is_one = |axis: usize| {
-        let Loop { extent, role } = nest.axes[axis];
-        extent == 1 && (role != Role::Windowed || nest.operands.len() == 1)
-    };
-    // Groups, whose terms stand in front, are among the attributes: blocks have all of them.
-    let single = |position: &Position| {
-        let last = position.terms.iter().rposition(|term| nest.axes[term.0].role == Role::Parallel)?;
-        let is_alone = (0..position.terms.len()).all(|i| i == last || is_one(position.terms[i].0));
-        is_alone.then(|| position.terms[last])
-    };
-    let of = |position: &Position, n: usize| {
-        let (axis, stride) = single(position)?;
-        let is_same = stride == 1 && position.offset == 0 && position.dilation == 1;
-        let to = nest.result.iter().position(|to| single(to).is_some_and(|term| term.0 == axis));
-        to.filter(|_| is_same && nest.axes[axis].extent == n as i64)
-    };
-    let all = nest.operands.iter().zip(operands);
-    all.map(|(own, shape)| own.iter().zip(*shape).map(|(position, &n)| of(position, n)).collect()).collect()
-}
-
-/// Returns true if programs have the output features of a convolution whole because its batches are enough for them.
-pub(super) fn has_features_whole(conv: &Conv, shape: &[usize]) -> bool {
-    let [batch, feature] = [conv.out[0], conv.out[1]];
-    conv.batch_groups == 1 && shape[batch] >= BATCHES && shape[feature] <= FEATURES
+/// The cuts of the operands of a convolution from those of its result.
+pub(super) fn operands(conv: &Conv, cuts: &[Cut]) -> Option<Vec<Vec<Cut>>> {
+    let [mut lhs, mut rhs] = [0; 2].map(|_| vec![Full; cuts.len()]);
+    let is_whole = |axis: usize| cuts[axis] == Full;
+    let fits = conv.out[2..].iter().all(|&axis| is_whole(axis))
+        && (conv.batch_groups == 1 || is_whole(conv.out[0]))
+        && (conv.groups.max(conv.batch_groups) == 1 || is_whole(conv.out[1]));
+    lhs[conv.lhs[0]] = cuts[conv.out[0]];
+    rhs[conv.rhs[0]] = cuts[conv.out[1]];
+    fits.then(|| vec![lhs, rhs])
 }
 
 /// Block sizes: as few batches as fill the caches, then as many features as leave a part for every program.

@@ -50,6 +50,9 @@ impl WindowRegions for DynamicSlice {
             build.add_blocked(n, role, size != n, &[(0, dim), (result, dim)]);
         }
     }
+    fn divides(&self, role: Role, _: bool) -> bool {
+        role == Role::Pass
+    }
     fn on_blocks(&self, graph: &mut Graph, _: &Arc<Mesh>, work: &Divided<'_>) -> Var {
         graph.fitting(DynamicSlice { size: work.gives.shape.clone() }, &work.args)
     }

@@ -4,8 +4,7 @@
 //! names no operation. A file here answers all that concern it: annotations those of [`Annotation`],
 //! collectives those of [`CollectiveKind`], operations on windows those of [`Dynamic`], calls those of [`Call`].
 //! A *function* stands for its equations, and is expanded before a plan is made; a *step* stays a call until it runs. The list
-//! is the only one; an operation that does not answer does not compile. Literals, `stop_gradient` and `optimization_barrier` are
-//! not in it: each is a kind of [`Op`] of its own, as annotations and calls are, and readers ask for kinds.
+//! is the only one; an operation that does not answer does not compile.
 mod prelude;
 mod samples;
 
@@ -57,7 +56,7 @@ macro_rules! ops {
         ops! { @ask Call; ($($Function)* $($Step)*) called: Called, rule: CallRule, states: CallStates, text: CallText }
         ops! { @names $($Annotation $name_of_annotation)* $($Collective $name_of_collective)* $($Window $name_of_window)* $($Function $name_of_function)* $($Step $name_of_step)* }
         ops! { @ask_some ($($Function)*) function_of: Expands }
-        ops! { @ask_some ($($Step)*) stays: Stays, linear: CallLinear, regions: CallRegions, step: CallStep, sized: CallSized, hlo: CallHlo, saved: Saved }
+        ops! { @ask_some ($($Step)*) stays: Stays, linear: CallLinear, regions: CallRegions, step: CallStep, sized: CallSized, hlo: CallHlo }
         ops! { @op Call; $($Function)* $($Step)* }
         ops! { @call $($Function)* $($Step)* }
         impl Sample {
@@ -76,6 +75,15 @@ macro_rules! ops {
                 match word {
                     $($name_of_window => Some($Window::parse(p, words).map(Into::into)),)*
                     $($name_of_step => Some($Step::parse(p, words).map(Into::into)),)*
+                    _ => None,
+                }
+            }
+        }
+        impl Call {
+            /// The word of a step in files, and its attributes there; `None` for a function.
+            pub(crate) fn saved(&self) -> Option<(&'static str, &dyn Saved)> {
+                match self {
+                    $(Self::$Step(op) => Some(($name_of_step, op)),)*
                     _ => None,
                 }
             }

@@ -8,11 +8,10 @@
 //! Uses have an order, since propagation visits them in order: the newest one last. Replacing all uses reverses them.
 use super::provenance::Origin;
 use super::view::{Definition, Kind, Node, NodeId, Program, Val};
-use crate::build::access;
 use crate::graph::Op;
 use crate::mesh::Sharding;
 use pallas_ir::structural::Access;
-use pallas_ir::{Loc, StructuralOp};
+use pallas_ir::{Dim, Loc, StructuralOp};
 use std::collections::{BTreeMap, HashMap};
 
 /// A place that reads a value.
@@ -479,8 +478,9 @@ pub(super) fn is_elementwise(program: &Program, node: &Node) -> bool {
         Kind::Constraint(_) | Kind::Barrier(_) => true,
         Kind::Op(Op::Scalar(_)) => true,
         Kind::Op(Op::Structural(op)) => {
-            let access = access(op, node.operands.iter().map(|&v| &program.ty(v).shape[..]));
-            matches!(access, Access::Cast | Access::Bitcast | Access::Powi(_))
+            let dims: Vec<Vec<Dim>> = node.operands.iter().map(|&v| program.ty(v).dims()).collect();
+            let dims: Vec<&[Dim]> = dims.iter().map(|dims| &dims[..]).collect();
+            matches!(op.access(&dims), Access::Cast | Access::Bitcast | Access::Powi(_))
         }
         Kind::Op(_) | Kind::Constant | Kind::Loop(_) | Kind::Branches(_) | Kind::Group(_) | Kind::Edge => false,
     }

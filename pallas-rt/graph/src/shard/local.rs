@@ -92,7 +92,7 @@ fn divides(op: &Op, rule: &Rule, types: &[&Type], factor: usize, axes: &[Axis]) 
         return role == Role::Pass && !matches!(op, Op::Structural(op) if is_moving(op));
     }
     match op {
-        Op::Dynamic(_) => role == Role::Pass || role == Role::Permute && has(result).is_some(),
+        Op::Dynamic(op) => op.regions().divides(role, has(result).is_some()),
         Op::Structural(op) => match op {
             StructuralOp::Dot(_) | StructuralOp::Reduce(_) => matches!(role, Role::Pass | Role::Reduce),
             StructuralOp::Gather(_) | StructuralOp::TakeAlong(_) => matches!(role, Role::Pass | Role::Reduce),

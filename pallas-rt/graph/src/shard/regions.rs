@@ -1,7 +1,7 @@
 //! Calls as the partitioner sees them.
 use super::local::Divided;
 use super::partition::Partition;
-use super::rule::{self, Rule};
+use super::rule::{self, Role, Rule};
 use super::united::Devices;
 use super::view::{Build, Kind, NodeId, Val};
 use crate::graph::{Graph, Var};
@@ -25,7 +25,9 @@ pub(crate) trait CallRegions {
 pub(crate) trait WindowRegions {
     /// Adds the factors of its dimensions to a rule.
     fn rule(&self, build: &mut rule::Build<'_>);
-    /// Appends it on blocks. Elements that move between these lie in dimensions that the result has.
+    /// Returns true if devices can divide a factor of this role, which the result has or has not.
+    fn divides(&self, role: Role, in_result: bool) -> bool;
+    /// Appends it on blocks.
     fn on_blocks(&self, graph: &mut Graph, mesh: &Arc<Mesh>, work: &Divided<'_>) -> Var;
 }
 

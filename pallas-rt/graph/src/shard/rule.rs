@@ -12,10 +12,9 @@ mod collective;
 mod nest;
 
 use super::view::{Kind, Val};
-use crate::build::access;
 use crate::graph::Op;
 use pallas_ir::structural::{Access, Index, Piece, Windows};
-use pallas_ir::{StructuralOp, Type};
+use pallas_ir::{Dim, StructuralOp, Type};
 use std::fmt::Write;
 
 /// The cost of dividing a factor.
@@ -190,7 +189,10 @@ impl<'a> Build<'a> {
     }
 
     fn structural(&mut self, op: &StructuralOp, asked: &Asked<'_>) -> Option<()> {
-        match access(op, self.shapes[..self.result()].iter().copied()) {
+        let dims: Vec<Vec<Dim>> =
+            self.shapes[..self.result()].iter().map(|s| s.iter().map(|&n| Dim::from(n)).collect()).collect();
+        let dims: Vec<&[Dim]> = dims.iter().map(|dims| &dims[..]).collect();
+        match op.access(&dims) {
             Access::Iota { .. } => return None,
             Access::Cast | Access::Bitcast | Access::Powi(_) => self.elementwise(),
             Access::Map(pieces) => self.map(&pieces, asked),

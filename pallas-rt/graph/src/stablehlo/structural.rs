@@ -1,8 +1,4 @@
 //! The StableHLO form of each structural operation.
-//!
-//! It does not follow from the access form: StableHLO has an operation of its own for most of them, with attributes that a
-//! compiler knows, and an access form would become slices and selections in their place. It is not in the operation's own file
-//! either, because pallas-ir knows no StableHLO.
 use super::operation::{Detail, Value};
 use super::writer::Writer;
 use super::{folds, indexed};

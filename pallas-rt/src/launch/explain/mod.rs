@@ -44,7 +44,7 @@ impl Explanation {
     /// fn doubled(#[block([N] => [8], |i| (i,))] x: In<f32>, #[block([N] => [8], |i| (i,))] out: Out<f32>) {
     ///     out.store(x.load() * 2.0);
     /// }
-    /// let x = Array::zeros(DType::F32, &[10])?;
+    /// let x = Array::zeros(&[10], DType::F32)?;
     /// assert!(explain(|| doubled(&x))?.stage("traced").starts_with("kernel doubled {"));
     /// # Ok::<(), Error>(())
     /// ```

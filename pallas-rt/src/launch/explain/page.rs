@@ -23,7 +23,7 @@ impl Explanation {
     /// fn doubled(#[block([N] => [8], |i| (i,))] x: In<f32>, #[block([N] => [8], |i| (i,))] out: Out<f32>) {
     ///     out.store(x.load() * 2.0);
     /// }
-    /// let x = Array::zeros(DType::F32, &[10])?;
+    /// let x = Array::zeros(&[10], DType::F32)?;
     /// let page = explain(|| doubled(&x))?.to_html();
     /// assert!(page.contains("reads x[0:8]") && page.ends_with("</html>\n"));
     /// std::fs::write(std::env::temp_dir().join("kernel.html"), page)?;

@@ -78,7 +78,7 @@ impl Explanation {
     /// fn doubled(#[block([N] => [8], |i| (i,))] x: In<f32>, #[block([N] => [8], |i| (i,))] out: Out<f32>) {
     ///     out.store(x.load() * 2.0);
     /// }
-    /// let x = Array::zeros(DType::F32, &[10])?;
+    /// let x = Array::zeros(&[10], DType::F32)?;
     /// let picture = explain(|| doubled(&x))?.to_svg();
     /// assert!(picture.starts_with("<svg") && picture.contains("[8:16]"));
     /// # Ok::<(), Error>(())

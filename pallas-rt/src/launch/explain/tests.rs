@@ -1,7 +1,8 @@
 //! Facts, pictures and pages of kernels of all kinds.
 use crate::markup::tests::check_markup;
 use crate::prelude::*;
-use crate::{Explanation, Result, Target};
+use crate::launch::Explanation;
+use crate::{Result, Target};
 use expect_test::expect_file;
 
 /// Attention with a running maximum, blocks of keys in order.

@@ -10,7 +10,7 @@
 //! operation concerns other dimensions, or windows that see all of their elements.
 use super::halo::{Plan, Read, Round, plan};
 use super::{Divided, Met, between, coordinate, iota, joined, number, spread};
-use crate::build::{access, dims};
+use crate::build::dims;
 use crate::graph::{Graph, Op, Var};
 use crate::mesh::axis::{Axis, size};
 use crate::mesh::{AllGather, Collective, CollectiveKind, DeviceTable, Mesh, Permute};
@@ -47,7 +47,9 @@ fn windowed(op: &StructuralOp, dim: usize) -> Option<(WindowDim, usize)> {
 /// result if nothing is left to do.
 pub(super) fn exchange(graph: &mut Graph, mesh: &Arc<Mesh>, work: &mut Divided<'_>) -> Option<Var> {
     let Op::Structural(op) = &work.op else { return None };
-    let (mut left, access) = (op.clone(), access(op, work.operands.iter().map(|(ty, _)| &ty.shape[..])));
+    let shapes: Vec<Vec<Dim>> = work.operands.iter().map(|(ty, _)| ty.dims()).collect();
+    let shapes: Vec<&[Dim]> = shapes.iter().map(|dims| &dims[..]).collect();
+    let (mut left, access) = (op.clone(), op.access(&shapes));
     let mut is_moved = false;
     for dim in 0..work.gives.shape.len() {
         let (extent, axes) = (work.result.0.shape[dim], work.result.1.dims[dim].axes.clone());
