@@ -186,28 +186,6 @@ impl fmt::Display for Mesh {
     }
 }
 
-impl std::str::FromStr for Mesh {
-    type Err = String;
-    /// Reads the text of a mesh back.
-    fn from_str(text: &str) -> Result<Mesh, String> {
-        let wrong = || format!("`{text}` is no mesh");
-        let inside = text.trim().strip_prefix("<[").and_then(|t| t.strip_suffix('>')).ok_or_else(wrong)?;
-        let (axes, devices) = inside.split_once(']').ok_or_else(wrong)?;
-        let axis = |axis: &str| -> Result<(String, usize), String> {
-            let (name, size) = axis.trim().rsplit_once('=').ok_or_else(wrong)?;
-            let name = name.strip_prefix('"').and_then(|name| name.strip_suffix('"')).ok_or_else(wrong)?;
-            Ok((name.to_string(), size.parse().map_err(|_| wrong())?))
-        };
-        let axes = axes.split(',').filter(|axis| !axis.trim().is_empty()).map(axis).collect::<Result<Vec<_>, _>>()?;
-        let axes: Vec<(&str, usize)> = axes.iter().map(|(name, size)| (&name[..], *size)).collect();
-        let devices = match devices.trim().strip_prefix(", device_ids=[").map(|ids| ids.strip_suffix(']')) {
-            None => return Mesh::new(&axes).map_err(|diag| diag.to_string()),
-            Some(ids) => ids.ok_or_else(wrong)?.split(',').map(|id| id.trim().parse().map_err(|_| wrong())),
-        };
-        Mesh::with_devices(&axes, devices.collect::<Result<_, _>>()?).map_err(|diag| diag.to_string())
-    }
-}
-
 fn wrong(found: String, help: &str) -> Diag {
     Diag::new("mesh", At::Op, found, help)
 }

@@ -7,10 +7,10 @@ mod fixed;
 mod variables;
 
 pub use backend::{ALLOWED, parse};
-pub use fixed::{current, engine, fix_exactly, first_use, first_use_by, require_spmd};
-pub use fixed::{enable_spmd, startup_config};
 #[cfg(feature = "mpi")]
 pub use fixed::fixed_by;
+pub use fixed::{current, engine, first_use, first_use_by, fix_exactly, require_spmd};
+pub use fixed::{enable_spmd, startup_config};
 
 use crate::disk::{self, DiskCache};
 use crate::error::{Error, Result};

@@ -1,7 +1,7 @@
 //! Facts, pictures and pages of kernels of all kinds.
+use crate::launch::Explanation;
 use crate::markup::tests::check_markup;
 use crate::prelude::*;
-use crate::launch::Explanation;
 use crate::{Result, Target};
 use expect_test::expect_file;
 
