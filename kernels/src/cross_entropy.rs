@@ -267,7 +267,7 @@ fn without_gradient(lse: Array) -> Result<Array> {
     if !lse.is_traced() {
         return Ok(lse);
     }
-    Ok(cross_entropy_lse(&lse.reshape(&[lse.len()]))?.reshape(lse.shape()))
+    Ok(cross_entropy_lse(lse.reshape(&[lse.len()]))?.reshape(lse.shape()))
 }
 
 /// Returns the rows of x. Refuses a `w` whose rows have another length.

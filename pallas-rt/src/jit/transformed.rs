@@ -68,6 +68,7 @@ impl<Args: Tree + 'static, F: Function<Args>, T: Transformation<Args, F>> Deref 
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl<Args, F, T> Function<Args> for Transformed<Args, F, T>
 where
     Args: Tree + 'static,
