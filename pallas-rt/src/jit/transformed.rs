@@ -34,28 +34,36 @@ pub struct Transformed<Args, F, T> {
     f: Arc<F>,
     options: T,
     at: Loc,
-    /// The closure, of a type that the options choose.
-    call: OnceLock<Box<dyn Any + Send + Sync>>,
+    /// The closure, of a type that the options choose; clones have one.
+    call: Arc<OnceLock<Box<dyn Any + Send + Sync>>>,
     args: PhantomData<fn(&Args)>,
+}
+
+/// A clone shares what was compiled.
+impl<Args, F, T: Clone> Clone for Transformed<Args, F, T> {
+    fn clone(&self) -> Self {
+        let Transformed { f, options, at, call, args } = self;
+        Transformed { f: f.clone(), options: options.clone(), at: *at, call: call.clone(), args: *args }
+    }
 }
 
 impl<Args, F, T> Transformed<Args, F, T> {
     /// The function with these options.
     pub(super) fn new(f: F, options: T, at: Loc) -> Self {
-        Transformed { f: Arc::new(f), options, at, call: OnceLock::new(), args: PhantomData }
+        Transformed { f: Arc::new(f), options, at, call: Arc::default(), args: PhantomData }
     }
 
     /// The same function with changed options.
     pub(super) fn with<U>(self, change: impl FnOnce(T) -> U) -> Transformed<Args, F, U> {
         let Transformed { f, options, at, .. } = self;
-        Transformed { f, options: change(options), at, call: OnceLock::new(), args: PhantomData }
+        Transformed { f, options: change(options), at, call: Arc::default(), args: PhantomData }
     }
 }
 
 impl<Args: Tree + 'static, F: Function<Args>, T: Transformation<Args, F>> Transformed<Args, F, T> {
-    /// Returns the boxed closure, such as `Box<dyn Fn(&Array) -> Result<Array> + Send + Sync>`.
+    /// Returns the boxed closure, such as `Box<dyn Fn(&Array) -> Result<Array> + Send + Sync>`; one of its own if there are clones.
     pub fn into_fn(self) -> T::Call {
-        let made = self.call.into_inner().and_then(|call| call.downcast().ok());
+        let made = Arc::into_inner(self.call).and_then(OnceLock::into_inner).and_then(|call| call.downcast().ok());
         made.map_or_else(|| self.options.build(&self.f, self.at), |call| *call)
     }
 }

@@ -6,6 +6,8 @@ use crate::{
     Arg, BoundedSize, Policy, checkpoint, checkpoint_name, counters, grad, hessian, jit, value_and_grad, vmap,
 };
 use pallas_device::timeline::Timeline;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A bounded function takes over the memory of its argument, at the bound; shorter ones are padded first, and keep no owner.
 #[test]
@@ -101,4 +103,24 @@ fn options_hold_in_further_transformations() {
         .map(|(x, w): (f64, f64)| (w * x).sin().exp() * (w * x).cos() * w)
         .collect();
     close(&found, &want);
+}
+
+#[test]
+fn clones_share_what_is_compiled() {
+    let traces = Arc::new(AtomicUsize::new(0));
+    let count = traces.clone();
+    let f = jit(move |x: &Array| {
+        count.fetch_add(1, Ordering::Relaxed);
+        x * 3.0
+    });
+    let (same, other) = (f.clone(), f.clone().donate_argnums(Arg::<0>));
+    let x = array(&[2.0], &[1]);
+    for y in [f(&x), same(&x), f(&x)] {
+        assert_eq!(numbers(&y.expect("it runs")), [6.0]);
+    }
+    assert_eq!(traces.load(Ordering::Relaxed), 1);
+    // Other options, and a closure of its own, are compiled anew.
+    assert_eq!(numbers(&same.into_fn()(&x).expect("it runs")), [6.0]);
+    assert_eq!(numbers(&other(x).expect("it runs")), [6.0]);
+    assert_eq!(traces.load(Ordering::Relaxed), 3);
 }
