@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release --example audit`
 //!
-//! A policy says how the model is to be divided, as text. The model is marked by it, audited against it, and audited again
+//! A policy says how the model is to be sharded, as text. The model is marked by it, audited against it, and audited again
 //! with a mark that somebody forgot. The exit code is 1 unless each answer is the right one.
 mod usage;
 
@@ -112,7 +112,7 @@ pub fn run() -> Result<bool> {
     };
 
     let of_evaluation = audit(evaluate(&mesh), options(&mesh)?)(&model, &batch)?;
-    answer("Is everything divided as the policy says?", of_evaluation.to_string(), of_evaluation.check().is_ok());
+    answer("Is everything sharded as the policy says?", of_evaluation.to_string(), of_evaluation.check().is_ok());
 
     let silent = subjects(&of_evaluation, FindingKind::Undeclared);
     answer("What is replicated only because nobody said anything?", silent.join(", "), silent == ["0.head"]);
@@ -120,7 +120,7 @@ pub fn run() -> Result<bool> {
     let inferred = of_evaluation.of_kind(FindingKind::SmallInferred);
     let texts: Vec<String> = inferred.iter().map(|finding| finding.to_string()).collect();
     answer(
-        "Which small arrays are divided by inference, and at what cost?",
+        "Which small arrays are sharded by inference, and at what cost?",
         texts.join("\n"),
         inferred.len() == LAYERS,
     );
@@ -130,7 +130,7 @@ pub fn run() -> Result<bool> {
     let position = |name: &str| values.iter().position(|value| value.name == name).expect("the model has one");
     let why = shardings.why(position("gelu"), "model")?;
     let is_by_policy = why.annotation.contains("declared by pattern `**.up`") || why.annotation.contains("`**.down`");
-    answer("Who decided that the inner activations are divided by `model`?", why.to_string(), is_by_policy);
+    answer("Who decided that the inner activations are sharded by `model`?", why.to_string(), is_by_policy);
 
     let why_not = shardings.why_not(position("sharding_constraint"), "model")?.to_string();
     let is_summed = why_not.contains("`model` divides dimension 0 of argument `0.layers[1].down`");
@@ -138,7 +138,7 @@ pub fn run() -> Result<bool> {
 
     let budget = shardings.budget();
     let allowed = budget.expect(&[("all_reduce", "model", LAYERS)]);
-    answer("What does it exchange?", budget.exchanges("model").to_string(), allowed.is_ok());
+    answer("What does it exchange?", budget.collectives("model").to_string(), allowed.is_ok());
 
     let of_training = audit(train(&mesh), options(&mesh)?)(&model, &batch)?;
     let differences = of_training.compare(&of_evaluation);

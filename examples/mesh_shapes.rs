@@ -3,7 +3,7 @@
 //! `cargo run --release --example mesh_shapes`, or `.. mesh_shapes FOLDER` to write the times as `meshes.svg` and the function on
 //! the best mesh as `block.html`.
 //!
-//! Batches are divided by `data` and `fsdp`, parameters by `fsdp` (gathered where they are needed: ZeRO-3) and by `model` (in
+//! Batches are sharded by `data` and `fsdp`, parameters by `fsdp` (gathered where they are needed: ZeRO-3) and by `model` (in
 //! the way of Megatron: heads of the attention, hidden numbers of the perceptron). The gradient of a block is planned on each mesh:
 //! exchanges, memory of a device, time of a step. The exit code is 1 unless the exchanges are those that these divisions need,
 //! and the block runs on eight virtual devices, 2 x 2 x 2, as it does on one.
@@ -59,8 +59,8 @@ impl Block {
         })
     }
 
-    /// The same, of which columns or rows are divided by `model`, and the others by `fsdp`.
-    fn divided(&self, put: &impl Fn(&Array, PartitionSpec) -> Array) -> Block {
+    /// The same, of which columns or rows are sharded by `model`, and the others by `fsdp`.
+    fn sharded(&self, put: &impl Fn(&Array, PartitionSpec) -> Array) -> Block {
         let columns = |w: &Array| put(w, P(("fsdp", "model")));
         let rows = |w: &Array| put(w, P(("model", "fsdp")));
         Block {
@@ -116,8 +116,8 @@ fn on_mesh(mesh: &Arc<Mesh>, sizes: Sizes) -> impl Fn(&Block, &Array) -> Result<
         let x = put(x, P((("data", "fsdp"), None, None)));
         let inner = put.clone();
         let loss = move |block: &Block| Ok::<_, Error>(forward(&block.gathered(&inner), &x, sizes)?.square().mean(..));
-        let (value, gradients) = value_and_grad(loss)(&block.divided(&put))?;
-        Ok((value, gradients.divided(&put)))
+        let (value, gradients) = value_and_grad(loss)(&block.sharded(&put))?;
+        Ok((value, gradients.sharded(&put)))
     }
 }
 
@@ -180,7 +180,7 @@ pub fn run(folder: Option<&Path>) -> Result<bool> {
         let found = partitioned(on_mesh(&mesh(data, fsdp, model), sizes))(&block, &x)?;
         let plan = found.plan(&machine)?;
         if !is_expected(&found, &plan) {
-            eprintln!("other exchanges than expected:\n{plan}");
+            eprintln!("other collectives than expected:\n{plan}");
             is_good = false;
         }
         plans.push(plan);
@@ -212,7 +212,7 @@ fn main() -> ExitCode {
     match run(folder.as_deref()) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => {
-            eprintln!("not as expected: exchanges along axes of more than one device, equal gradients");
+            eprintln!("not as expected: collectives along axes of more than one device, equal gradients");
             ExitCode::FAILURE
         }
         Err(error) => {

@@ -1,8 +1,8 @@
-//! Embeddings looked up by indices, both divided by the same axis of a mesh: who has it?
+//! Embeddings looked up by indices, both sharded by the same axis of a mesh: who has it?
 //!
 //! `cargo run --release --example priority`
 //!
-//! The weights are divided by features, the indices by examples, and the result of the lookup has both dimensions; one axis
+//! The weights are sharded by features, the indices by examples, and the result of the lookup has both dimensions; one axis
 //! divides only one of them. Without priorities propagation decides, as Shardy does; a priority lets the user decide. The
 //! exit code is 1 unless the winner of each case is the expected one.
 mod usage;
@@ -42,7 +42,7 @@ fn parts(weights: u32, indices: u32) -> Result<(Vec<usize>, String)> {
     let text = format!("{}\n{}", found.why(last, "model")?, found.why_not(last, "model")?);
     let y = jit(lookup)(&table, &ids)?;
     assert_eq!(y.to_vec::<f32>()?, expected, "a division changes no number");
-    Ok((y.sharding().expect("it is divided").parts(), text))
+    Ok((y.sharding().expect("it is sharded").parts(), text))
 }
 
 /// Runs it; returns false if a case has another winner.

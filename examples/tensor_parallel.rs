@@ -1,4 +1,4 @@
-//! A perceptron on a mesh of devices, divided in the way of Megatron (Shoeybi et al., 2019): columns of the first matrix,
+//! A perceptron on a mesh of devices, sharded in the way of Megatron (Shoeybi et al., 2019): columns of the first matrix,
 //! rows of the second one.
 //!
 //! `cargo run --release --example tensor_parallel`
@@ -10,7 +10,7 @@
 //!
 //! Three arrays are annotated; propagation decides about all others, and the partitioner inserts one exchange. Eight virtual
 //! devices share the processor. The exit code is 1 unless there is exactly one all-reduce over `model`, the result is
-//! divided by `data` alone, and it is that of one device.
+//! sharded by `data` alone, and it is that of one device.
 mod usage;
 
 use pallas_rt::plan::Shardings;
@@ -57,7 +57,7 @@ fn show(mesh: &Mesh, shardings: &Shardings) {
 }
 
 /// The perceptron with its three annotations.
-pub fn divided(mesh: &Arc<Mesh>) -> impl Fn(&Array, &Array, &Array) -> Array + Clone + use<> {
+pub fn sharded(mesh: &Arc<Mesh>) -> impl Fn(&Array, &Array, &Array) -> Array + Clone + use<> {
     let named = |spec| NamedSharding::new(mesh, spec);
     let (rows, columns, inner) = (named(P(("data", None))), named(P((None, "model"))), named(P(("model", None))));
     move |x: &Array, w1: &Array, w2: &Array| {
@@ -72,13 +72,13 @@ pub fn divided(mesh: &Arc<Mesh>) -> impl Fn(&Array, &Array, &Array) -> Array + C
 /// of a job shows what it finds.
 pub fn run(shows: bool) -> Result<bool> {
     let mesh = Arc::new(Mesh::new(&[("data", 2), ("model", 4)]).expect("axes with names of their own"));
-    let divided = divided(&mesh);
+    let sharded = sharded(&mesh);
     let [x, w1, w2] = operands();
-    let shardings = partitioned(divided.clone())(&x, &w1, &w2)?;
+    let shardings = partitioned(sharded.clone())(&x, &w1, &w2)?;
     if shows {
         show(&mesh, &shardings);
     }
-    let (found, whole) = (jit(divided)(&x, &w1, &w2)?, jit(plain)(&x, &w1, &w2)?);
+    let (found, whole) = (jit(sharded)(&x, &w1, &w2)?, jit(plain)(&x, &w1, &w2)?);
     let (a, b) = (found.to_vec::<f32>()?, whole.to_vec::<f32>()?);
     let worst = a.iter().zip(&b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
     if shows {
@@ -102,7 +102,7 @@ fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => {
             eprintln!(
-                "not as expected: one all-reduce over `model`, a result divided by `data`, a difference below 1e-5"
+                "not as expected: one all-reduce over `model`, a result sharded by `data`, a difference below 1e-5"
             );
             ExitCode::FAILURE
         }

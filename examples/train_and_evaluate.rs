@@ -7,7 +7,7 @@
 //! mpirun --oversubscribe -n 4 target/release/examples/train_and_evaluate
 //! ```
 //!
-//! Weights and their momenta are divided by rows over `fsdp` (ZeRO-3), images over both axes. The exit code is 1 unless 95% of
+//! Weights and their momenta are sharded by rows over `fsdp` (ZeRO-3), images over both axes. The exit code is 1 unless 95% of
 //! the held-out images are right, each function was traced once, training and evaluation agree about mesh and parameters, and a
 //! number of one device alone is refused.
 //!
@@ -34,7 +34,7 @@ const EPOCHS: usize = 12;
 const PIXELS: usize = 64;
 const GOAL: f64 = 0.95;
 
-/// How parameters and their momenta are divided.
+/// How parameters and their momenta are sharded.
 const POLICY: &str = r#"
 **.weights = [{"fsdp"}, {}]
 **.biases = replicated
@@ -84,13 +84,13 @@ fn evaluate(state: &State, x: &Array, labels: &Array) -> (Array, Array) {
     (loss(&state.network, x, labels), right.cast(DType::F32).mean(..))
 }
 
-/// Images and labels on the mesh, divided over both axes.
+/// Images and labels on the mesh, sharded over both axes.
 fn placed(images: &Images, chosen: &[usize], mesh: &Arc<Mesh>) -> Result<(Array, Array)> {
     let pixels: Vec<f32> = chosen.iter().flat_map(|&i| &images.pixels[i * PIXELS..][..PIXELS]).copied().collect();
     let labels: Vec<i32> = chosen.iter().map(|&i| images.labels[i]).collect();
     let x = Array::from_slice(&pixels, &[chosen.len(), PIXELS])?;
-    let divided = NamedSharding::new(mesh, P((["data", "fsdp"],)));
-    Ok((device_put(&x, &divided)?, device_put(&Array::from_slice(&labels, &[chosen.len()])?, &divided)?))
+    let sharded = NamedSharding::new(mesh, P((["data", "fsdp"],)));
+    Ok((device_put(&x, &sharded)?, device_put(&Array::from_slice(&labels, &[chosen.len()])?, &sharded)?))
 }
 
 /// A new network with weights as in He et al. (2015), marked by the policy.

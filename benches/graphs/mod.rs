@@ -164,8 +164,8 @@ fn fsdp_step(mut arrays: Arrays) -> Result<Program> {
         (0..4).map(|i| Ok((put(format!("up{i}"))?, put(format!("down{i}"))?))).collect::<Result<_>>()?;
     let mut state = Some(layers);
     let loss = move |layers: &Vec<(Array, Array)>, x: &Array, y: &Array| {
-        let divided = |x: Array| with_sharding_constraint(&x, &rows);
-        let of = |x: Array, (up, down): &(Array, Array)| divided(divided(x.matmul(up)).tanh().matmul(down));
+        let sharded = |x: Array| with_sharding_constraint(&x, &rows);
+        let of = |x: Array, (up, down): &(Array, Array)| sharded(sharded(x.matmul(up)).tanh().matmul(down));
         (layers.iter().fold(x.clone(), of) - y).square().mean(..)
     };
     let step = jit(move |layers: &Vec<(Array, Array)>, x: &Array, y: &Array| {

@@ -147,11 +147,11 @@ def fsdp_step(arrays):
     mesh = jax.make_mesh((8,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
     rows = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))
     arrays = {name: jax.device_put(x, rows) for name, x in arrays.items()}
-    divided = lambda x: jax.lax.with_sharding_constraint(x, rows)
+    sharded = lambda x: jax.lax.with_sharding_constraint(x, rows)
 
     def loss(layers, x, y):
         for up, down in layers:
-            x = divided(jnp.tanh(divided(x @ up)) @ down)
+            x = sharded(jnp.tanh(sharded(x @ up)) @ down)
         return ((x - y) ** 2).mean()
 
     def step(layers, x, y):

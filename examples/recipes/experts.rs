@@ -1,6 +1,6 @@
-//! A mixture of experts with a fixed capacity, as in GShard (Lepikhin et al., 2020): tokens are divided among devices, and so
+//! A mixture of experts with a fixed capacity, as in GShard (Lepikhin et al., 2020): tokens are sharded among devices, and so
 //! are experts. Products with one-hot masks dispatch tokens to their experts and combine what these return; in between the
-//! array is divided by experts in place of tokens, which is an all-to-all.
+//! array is sharded by experts in place of tokens, which is an all-to-all.
 use super::report::{agree, are, counted, normal};
 use pallas_rt::ops::einsum;
 use pallas_rt::prelude::*;
@@ -26,7 +26,7 @@ fn dispatch(x: &Array, router: &Array) -> Array {
     place * weight
 }
 
-/// The mixture. The last arguments say that an array of experts and groups of tokens is divided by groups, or by experts.
+/// The mixture. The last arguments say that an array of experts and groups of tokens is sharded by groups, or by experts.
 fn mixture(
     x: &Array,
     router: &Array,
@@ -45,7 +45,7 @@ pub fn run() -> Result<bool> {
     let mesh = Arc::new(Mesh::new(&[("expert", 4)]).expect("a name"));
     let named = |spec| NamedSharding::new(&mesh, spec);
     let (first, groups) = (named(P("expert")), named(P((None, "expert"))));
-    let divided = move |x: &Array, router: &Array, experts: &Array| {
+    let sharded = move |x: &Array, router: &Array, experts: &Array| {
         let by_groups = |x: &Array| with_sharding_constraint(x, &groups);
         let by_experts = |x: &Array| with_sharding_constraint(x, &first);
         let (x, experts) = (with_sharding_constraint(x, &first), with_sharding_constraint(experts, &first));
@@ -54,10 +54,10 @@ pub fn run() -> Result<bool> {
     };
     let (x, router) = (normal(1, &[GROUPS, TOKENS, WIDTH], 1.0), normal(2, &[WIDTH, EXPERTS], 1.0));
     let experts = normal(3, &[EXPERTS, WIDTH, WIDTH], 0.3);
-    let found = counted(&partitioned(divided.clone())(&x, &router, &experts)?);
+    let found = counted(&partitioned(sharded.clone())(&x, &router, &experts)?);
     let one = |x: &Array, router: &Array, experts: &Array| {
         mixture(x, router, experts, [&|x: &Array| x.clone(), &|x: &Array| x.clone()])
     };
-    let numbers = agree(&[&jit(divided)(&x, &router, &experts)?], &[&jit(one)(&x, &router, &experts)?])?;
+    let numbers = agree(&[&jit(sharded)(&x, &router, &experts)?], &[&jit(one)(&x, &router, &experts)?])?;
     Ok(are(&found, &[("all_to_all expert", 2)]) && numbers)
 }

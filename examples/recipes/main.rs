@@ -1,9 +1,9 @@
-//! The ways in which models are divided among devices, each as a program of its own. All of them compute what one device
+//! The ways in which models are sharded among devices, each as a program of its own. All of them compute what one device
 //! computes, and count their exchanges.
 //!
 //! `cargo run --release --example recipes` runs all, `.. recipes pipeline ring` those with these names.
 //!
-//! | recipe | what is divided | exchanges |
+//! | recipe | what is sharded | exchanges |
 //! |---|---|---|
 //! | `data_parallel` | the batch | a sum for each gradient |
 //! | `fsdp` | the batch, and each weight (ZeRO-3) | each weight is gathered where it is read, each gradient scattered |

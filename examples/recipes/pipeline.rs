@@ -48,10 +48,10 @@ fn piped(w: &Array, x: &Array) -> Result<Array> {
 /// Runs it, with its gradients.
 pub fn run() -> Result<bool> {
     let mesh = Arc::new(Mesh::new(&[("stage", LAYERS)]).expect("a name"));
-    let divided = || shard_map(piped, &mesh, [P("stage"), P(())], [P(())]);
+    let sharded = || shard_map(piped, &mesh, [P("stage"), P(())], [P(())]);
     let (w, x) = (normal(1, &[LAYERS, 16, 16], 0.3), normal(2, &[BATCHES, 8, 16], 1.0));
-    let found = counted(&partitioned(divided())(&w, &x)?);
-    let f = divided();
+    let found = counted(&partitioned(sharded())(&w, &x)?);
+    let f = sharded();
     let many = jit(value_and_grad(move |w: &Array, x: &Array| f(w, x).map(|y| (&y * &y).sum(..))));
     let one = jit(value_and_grad(|w: &Array, x: &Array| {
         let y = plain(w, x);

@@ -1,4 +1,4 @@
-//! Attention over positions that are divided among devices in a ring (Liu et al., 2023): queries stay, and blocks of keys and
+//! Attention over positions that are sharded among devices in a ring (Liu et al., 2023): queries stay, and blocks of keys and
 //! values go around. A device runs the shipped kernel on its queries and the block that it has, with the positions of both, and
 //! merges the results by their log-sum-exp. Backward the gradients of keys and values go around with them.
 use super::report::{agree, are, counted, normal};
@@ -84,13 +84,13 @@ fn ring() -> Attention {
 /// Runs it, with its gradients.
 pub fn run() -> Result<bool> {
     let mesh = Arc::new(Mesh::new(&[("seq", DEVICES)]).expect("a name"));
-    let divided = || -> Attention {
+    let sharded = || -> Attention {
         let attention = ring();
         let body = move |q: &Array, k: &Array, v: &Array| attention(q, k, v);
         shard_map(body, &mesh, [P((None, None, "seq"))], [P((None, None, "seq"))]).into_fn()
     };
     let [q, k, v] = [1, 2, 3].map(|seed| normal(seed, &[2, 2, DEVICES * 10, 16], 1.0));
-    let found = counted(&partitioned(divided())(&q, &k, &v)?);
+    let found = counted(&partitioned(sharded())(&q, &k, &v)?);
 
     let loss = |f: Attention| {
         let loss = move |qkv: &(Array, Array, Array)| f(&qkv.0, &qkv.1, &qkv.2).map(|y| (&y * &y).sum(..));
@@ -99,7 +99,7 @@ pub fn run() -> Result<bool> {
     let one: Attention =
         Box::new(|q, k, v| flash_attention(q, k, v, &Options { causal: Causal::FromStart, ..Options::default() }));
     let qkv = (q, k, v);
-    let (value, (dq, dk, dv)) = loss(divided())(&qkv)?;
+    let (value, (dq, dk, dv)) = loss(sharded())(&qkv)?;
     let (expected, (one_q, one_k, one_v)) = loss(one)(&qkv)?;
     let numbers = agree(&[&value, &dq, &dk, &dv], &[&expected, &one_q, &one_k, &one_v])?;
     Ok(are(&found, &[("collective_permute seq", 2 * (DEVICES - 1))]) && numbers)

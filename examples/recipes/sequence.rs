@@ -1,4 +1,4 @@
-//! Attention over positions that are divided among devices, as in DeepSpeed-Ulysses (Jacobs et al., 2023): in front of it
+//! Attention over positions that are sharded among devices, as in DeepSpeed-Ulysses (Jacobs et al., 2023): in front of it
 //! devices exchange positions for heads, and behind it heads for positions. In between each has whole sequences of some
 //! heads, on which the shipped kernel runs.
 use super::report::{agree, are, counted, normal};
@@ -22,7 +22,7 @@ fn attention(q: &Array, k: &Array, v: &Array) -> Result<Array> {
 /// Runs it, with its gradients.
 pub fn run() -> Result<bool> {
     let mesh = Arc::new(Mesh::new(&[("seq", 4)]).expect("a name"));
-    let divided = || {
+    let sharded = || {
         let body = |q: &Array, k: &Array, v: &Array| {
             let heads = |x: &Array| all_to_all_tiled(x, "seq", 1, 2);
             let whole = attention(&heads(q), &heads(k), &heads(v))?;
@@ -31,14 +31,14 @@ pub fn run() -> Result<bool> {
         shard_map(body, &mesh, [P((None, None, "seq"))], [P((None, None, "seq"))])
     };
     let [q, k, v] = [1, 2, 3].map(|seed| normal(seed, &[2, HEADS, POSITIONS, 16], 1.0));
-    let found = counted(&partitioned(divided())(&q, &k, &v)?);
+    let found = counted(&partitioned(sharded())(&q, &k, &v)?);
 
     let loss = |f: Attention| {
         let loss = move |qkv: &(Array, Array, Array)| f(&qkv.0, &qkv.1, &qkv.2).map(|y| (&y * &y).sum(..));
         jit(value_and_grad(loss))
     };
     let qkv = (q, k, v);
-    let (value, (dq, dk, dv)) = loss(divided().into_fn())(&qkv)?;
+    let (value, (dq, dk, dv)) = loss(sharded().into_fn())(&qkv)?;
     let (expected, (one_q, one_k, one_v)) = loss(Box::new(attention))(&qkv)?;
     let numbers = agree(&[&value, &dq, &dk, &dv], &[&expected, &one_q, &one_k, &one_v])?;
     Ok(are(&found, &[("all_to_all seq", 4)]) && numbers)

@@ -192,7 +192,7 @@ pub mod array_prelude {
 pub mod audit {
     pub use crate::jit::{
         Audit, AuditDifference, AuditOptions, AuditedConstraint, AuditedMesh, AuditedParameter, CollectiveBudget,
-        CollectiveCount, CollectiveUse, ExchangeTotal, Finding, FindingKind, PatternUse, Severity, Source,
+        CollectiveCount, CollectiveTotal, CollectiveUse, Finding, FindingKind, PatternUse, Severity, Source,
     };
 }
 
@@ -200,7 +200,7 @@ pub mod audit {
 #[cfg(feature = "graph")]
 pub mod plan {
     pub use crate::jit::{
-        AxisTraffic, MemoryAnalysis, MeshComparison, Obstacle, PlannedExchange, Provenance, ProvenanceStep,
+        AxisTraffic, MemoryAnalysis, MeshComparison, Obstacle, PlannedCollective, Provenance, ProvenanceStep,
         ShardedValue, Shardings, StepPlan, WhyNot,
     };
 }

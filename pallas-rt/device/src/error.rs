@@ -291,7 +291,7 @@ impl fmt::Display for CollectiveError {
         let CollectiveError { exchange, by, peer, found, .. } = self;
         write!(
             f,
-            "{exchange} on {by}: {peer} {found}; help: all devices take part in the same exchanges in the same order"
+            "{exchange} on {by}: {peer} {found}; help: all devices take part in the same collectives in the same order"
         )
     }
 }

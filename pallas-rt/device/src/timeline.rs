@@ -41,7 +41,7 @@ pub enum Kind {
     /// A kernel runs; on a GPU, its launch is prepared.
     Launch,
     /// Devices of a mesh exchange arrays.
-    Exchange,
+    Collective,
 }
 
 impl Kind {
@@ -51,7 +51,7 @@ impl Kind {
             Kind::Compile => "compile",
             Kind::Call => "call",
             Kind::Launch => "launch",
-            Kind::Exchange => "exchange",
+            Kind::Collective => "collective",
         }
     }
 }

@@ -1,6 +1,6 @@
-//! Operations that are the identity, and say how their operand is divided among devices.
+//! Operations that are the identity, and say how their operand is sharded among devices.
 //!
-//! They have one operand, and a result of its type. The tangent and the cotangent of one are divided as the value is: their
+//! They have one operand, and a result of its type. The tangent and the cotangent of one are sharded as the value is: their
 //! annotation is the same, in sharding groups of its own. Outside of propagation nothing is left of one: `simplify` drops them, so
 //! that files and plans have none.
 use crate::call::Name;

@@ -154,7 +154,7 @@ impl From<Call> for Op {
 /// Most bytes of an array: sums of them do not overflow.
 const MOST_BYTES: usize = 1 << 48;
 
-/// Refuses arrays that no graph has. A graph may be divided among devices, or planned for others: [`check_runs`] holds what
+/// Refuses arrays that no graph has. A graph may be sharded among devices, or planned for others: [`check_runs`] holds what
 /// one of them runs against the limits of kernels.
 pub(crate) fn within_limits(ty: &Type) -> Result<(), Diag> {
     if ty.shape.len() > MAX_RANK {

@@ -67,7 +67,7 @@ pub enum Op {
     Structural(StructuralOp),
     /// An operation on a window at positions that are operands.
     Dynamic(Dynamic),
-    /// The operand, of which it says how it is divided among devices.
+    /// The operand, of which it says how it is sharded among devices.
     Annotation(Annotation),
     /// An exchange among the devices that run this graph.
     Collective(Collective),

@@ -1,4 +1,4 @@
-//! Meshes of devices, how arrays are divided among them, and what each device gets in an exchange.
+//! Meshes of devices, how arrays are sharded among them, and what each device gets in an exchange.
 //!
 //! - [`Mesh`]: devices along named axes; [`Axis`]: an axis, or a part of one;
 //! - [`Sharding`]: the division of one array;

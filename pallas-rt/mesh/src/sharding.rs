@@ -44,7 +44,7 @@ impl DimSharding {
 }
 
 impl Sharding {
-    /// Not divided; propagation may divide every dimension.
+    /// Not sharded; propagation may divide every dimension.
     pub fn open(rank: usize) -> Sharding {
         Sharding { dims: vec![DimSharding { open: true, ..DimSharding::default() }; rank], ..Sharding::default() }
     }
@@ -115,7 +115,7 @@ impl Sharding {
         Sharding { dims, replicated, unreduced }
     }
 
-    /// Checks it for an array of a type: as many dimensions, no priority of a dimension that is closed and not divided, each
+    /// Checks it for an array of a type: as many dimensions, no priority of a dimension that is closed and not sharded, each
     /// axis once, parts of axes that go together.
     ///
     /// # Errors
@@ -132,7 +132,7 @@ impl Sharding {
         let wrong = |message: String, help: &str| Err(Diag::new("sharding", At::Op, message, help));
         if self.dims.len() != rank {
             let found = format!("a sharding of {} dimensions for an array of {array}", self.dims.len());
-            return wrong(found, "one entry for each dimension at most; those that are missing are not divided");
+            return wrong(found, "one entry for each dimension at most; those that are missing are not sharded");
         }
         let is_void = |dim: &DimSharding| dim.priority.is_some() && dim.axes.is_empty() && !dim.open;
         if let Some(dim) = self.dims.iter().position(is_void) {

@@ -102,7 +102,7 @@ impl Mesh {
     }
 }
 
-/// The part of an axis that is made of these; `None` if it ends inside of one that cannot be divided there.
+/// The part of an axis that is made of these; `None` if it ends inside of one that cannot be sharded there.
 fn part(axes: &[Axis], of: Axis) -> Option<Vec<Axis>> {
     let (mut skip, mut left, mut found) = (of.pre as usize, of.len(), vec![]);
     for &axis in axes {

@@ -39,7 +39,7 @@ pub(crate) enum What {
     /// Memory. Kernels may still be writing it.
     Here(Arc<Buffer>),
     /// Blocks on the devices of a mesh.
-    Divided(Arc<Blocks>),
+    Sharded(Arc<Blocks>),
     /// A value of a function that is being traced. Shared, so that arrays stay small.
     Traced(Arc<Traced>),
     /// The first mistake among the operations that led to this array.
@@ -127,8 +127,8 @@ impl Array {
 
     /// Returns an array whose blocks are on the devices of a mesh.
     #[cfg(feature = "graph")]
-    pub(crate) fn divided(dtype: DType, shape: &[usize], blocks: Arc<Blocks>) -> Array {
-        Array { shape: shape.into(), dtype, what: What::Divided(blocks) }
+    pub(crate) fn sharded(dtype: DType, shape: &[usize], blocks: Arc<Blocks>) -> Array {
+        Array { shape: shape.into(), dtype, what: What::Sharded(blocks) }
     }
 
     /// Returns an array for a value that is being traced.
@@ -188,7 +188,7 @@ impl Array {
     pub fn client(&self) -> &Client {
         match &self.what {
             What::Here(buffer) => Client::of(buffer.client()),
-            What::Divided(blocks) => blocks.client(),
+            What::Sharded(blocks) => blocks.client(),
             What::Traced(traced) => &traced.client,
             What::Bad(bad) => &bad.client,
         }
@@ -205,7 +205,7 @@ impl Array {
     /// The first mistake among the operations that led to a poisoned array.
     pub fn check(&self) -> Result<&Array> {
         match &self.what {
-            What::Here(_) | What::Divided(_) | What::Traced(_) => Ok(self),
+            What::Here(_) | What::Sharded(_) | What::Traced(_) => Ok(self),
             What::Bad(bad) => Err(bad.error.clone()),
         }
     }
@@ -217,7 +217,7 @@ impl Array {
     pub fn buffer(&self) -> Result<&Buffer> {
         match &self.what {
             What::Here(buffer) => Ok(buffer),
-            What::Divided(blocks) => blocks.whole().map(|buffer| &**buffer),
+            What::Sharded(blocks) => blocks.whole().map(|buffer| &**buffer),
             What::Traced(_) | What::Bad(_) => {
                 Err(self.missing(Loc::NONE, "memory", "read the result of the traced function"))
             }
@@ -237,7 +237,7 @@ impl Array {
         // The buffer is borrowed in its arm alone, so that the other one may borrow all of `self`.
         match self.what {
             What::Here(ref mut buffer) => Ok(Arc::get_mut(buffer)),
-            What::Divided(_) => Ok(None),
+            What::Sharded(_) => Ok(None),
             What::Traced(_) | What::Bad(_) => {
                 Err(self.missing(Loc::NONE, "memory", "write the result of the traced function"))
             }
@@ -327,7 +327,7 @@ impl Array {
     #[inline]
     pub(crate) fn check_argument(&self, kernel: &str, called: Loc) -> Result<()> {
         match &self.what {
-            What::Here(_) | What::Divided(_) => Ok(()),
+            What::Here(_) | What::Sharded(_) => Ok(()),
             What::Traced(_) | What::Bad(_) => Err(self.not_an_argument(kernel, called)),
         }
     }
@@ -392,7 +392,7 @@ impl Array {
     fn here(&self, at: Loc, tried: impl FnOnce() -> String, help: &str) -> Result<&Arc<Buffer>> {
         match &self.what {
             What::Here(buffer) => Ok(buffer),
-            What::Divided(blocks) => blocks.whole(),
+            What::Sharded(blocks) => blocks.whole(),
             What::Traced(_) | What::Bad(_) => Err(self.missing(at, &tried(), help)),
         }
     }

@@ -74,7 +74,7 @@ impl Member<'static> {
     /// first.
     ///
     /// # Errors
-    /// A process in no job; devices that cannot be divided evenly among the processes; a process that uses another mesh.
+    /// A process in no job; devices that cannot be sharded evenly among the processes; a process that uses another mesh.
     pub fn of_job(mesh: &Arc<Mesh>) -> Result<Member<'static>> {
         let Some(all) = processes() else {
             let what = "job of several processes".to_string();

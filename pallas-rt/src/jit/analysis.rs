@@ -227,7 +227,7 @@ pub(super) fn traffic(plan: &Plan, params: &[usize]) -> u64 {
             Work::Kernel { kernel, sizes, .. } => {
                 work(kernel, sizes).map_or(whole, |own| own.bytes_accessed.min(whole))
             }
-            Work::Exchange { .. } | Work::Print { .. } | Work::Callback { .. } => whole,
+            Work::Collective { .. } | Work::Print { .. } | Work::Callback { .. } => whole,
             Work::For { body, length, inputs: captured } => {
                 let counter = [size_of::<i32>()];
                 let all = [&counter[..], &inputs[..(*captured).min(inputs.len())], &outputs].concat();

@@ -121,8 +121,8 @@ fn shard(input: &Input, made: &mut Products, watch: &mut dyn Watch) -> Result<()
     let mesh = input.declared.mesh.as_ref().expect("it is on a mesh");
     let flat = made.flat.take().expect(IN_ORDER);
     let results = vec![None; flat.results.len()];
-    let divided = divide(&flat, mesh, &input.declared.shardings, &results, watch);
-    let (found, own) = divided.map_err(super::gradient::refused)?;
+    let sharded = divide(&flat, mesh, &input.declared.shardings, &results, watch);
+    let (found, own) = sharded.map_err(super::gradient::refused)?;
     made.sharded = Some(Arc::new(Sharded { flat, found, made: own }));
     Ok(())
 }

@@ -224,10 +224,10 @@ impl Compiler {
         let donated = if self.donates { structures[0].leaves() } else { 0 };
         let is_donated: Vec<bool> = (0..graph.params.len()).map(|i| i < donated).collect();
         let described = || ((names.function)().into(), format!("{} equations", graph.equations.len()));
-        let (graph, divided) = Declared::of(&graph, args.iter().chain(&captured), &|i| named(i, names.paths))?;
+        let (graph, sharded) = Declared::of(&graph, args.iter().chain(&captured), &|i| named(i, names.paths))?;
         let graph = Arc::new(graph.into_owned());
         let program = timeline::span(timeline::Kind::Compile, described, || {
-            let (declared, client) = (divided.clone(), client.clone());
+            let (declared, client) = (sharded.clone(), client.clone());
             Compilation::new(Input { graph: graph.clone(), declared, is_donated, client }).into_program()
         })?;
         let compile = begun.elapsed() - trace;
@@ -235,7 +235,7 @@ impl Compiler {
         let temporary_bytes = program.temporary_bytes();
         misses::record(Miss { at: self.at, reasons, trace, compile, temporary_bytes, hint });
         let (types, declared) = (args.iter().map(type_of).collect(), args.iter().map(declared).collect());
-        let mut statements = divided.statements;
+        let mut statements = sharded.statements;
         statements.truncate(args.len());
         let client = client.noted();
         Ok(Form { structures, types, declared, statements, client, program, captured, about, donated })
@@ -243,7 +243,7 @@ impl Compiler {
 }
 
 /// The arguments, each with the declaration that the one in its place had at the most similar call: one leaf that comes
-/// back divided otherwise takes nothing from the others.
+/// back sharded otherwise takes nothing from the others.
 fn with_kept_declarations(known: &[&Form], args: &[Array], structures: &[Structure]) -> Vec<Array> {
     let alike = |form: &&&Form| {
         let same = |(own, x): &(&Option<Placed>, &Array)| own.is_some() && is_declared_as(x, own.as_ref());

@@ -63,7 +63,7 @@ fn calls_host(graph: &Graph) -> bool {
     graph.equations.iter().any(|e| matches!(&e.op, Op::Call(call) if found(call)))
 }
 
-/// Returns true for a graph with a constraint on how a value is divided, which the text form does not have.
+/// Returns true for a graph with a constraint on how a value is sharded, which the text form does not have.
 fn is_constrained(graph: &Graph) -> bool {
     let inside = |op: &Op| matches!(op, Op::Call(call) if call.graphs().into_iter().any(is_constrained));
     graph.equations.iter().any(|e| e.op.placed().is_some() || inside(&e.op))
@@ -81,7 +81,7 @@ impl Exported {
         if is_constrained(graph) {
             let help = "export the function without `with_sharding_constraint`";
             return Err(wrong(format!(
-                "a function with constraints on how values are divided is not saved; help: {help}"
+                "a function with constraints on how values are sharded is not saved; help: {help}"
             )));
         }
         let bytes = |x: &Array| Ok((type_of(x), x.to_bytes()?));

@@ -64,7 +64,7 @@ impl<Args: Tree + 'static, F: Function<Args>, const DONATES: bool> Transformed<A
     /// `#[kernel]` on it), is compiled for each length on its own; [`jit_misses`](super::jit_misses) says where the traces
     /// differ, and after a few lengths a hint is printed. Numbers computed in Rust from a length may differ.
     ///
-    /// On a mesh arrays are divided as long as the bound; a result is divided in the same way along the dimensions that the axes
+    /// On a mesh arrays are sharded as long as the bound; a result is sharded in the same way along the dimensions that the axes
     /// divide evenly for its own length.
     ///
     /// Calls inside of other traced functions are traced with them, for their own shapes.

@@ -212,12 +212,12 @@ impl<Args: Tree + 'static, F: Function<Args>> Lowered<Args, F> {
     /// The function in a form that can be saved, and run where its Rust code is not known.
     ///
     /// # Errors
-    /// Arguments that are declared to be divided, constraints on how values are divided; captured arrays that are still traced, or whose memory cannot be read.
+    /// Arguments that are declared to be sharded, constraints on how values are sharded; captured arrays that are still traced, or whose memory cannot be read.
     pub fn export(&self) -> Result<Exported> {
         if let Some(i) = self.compilation.input.declared.shardings.iter().position(Option::is_some) {
             let what = self.paths.get(i).map_or("a captured array".into(), |path| format!("argument `{path}`"));
             let help = "lower it for arrays without a sharding";
-            let message = format!("{what} is declared to be divided, which a file does not hold");
+            let message = format!("{what} is declared to be sharded, which a file does not hold");
             return Err(Error::operation(self.at, Diag::new("export", At::Op, message, help)));
         }
         Exported::new(self.graph(), &self.paths, tree::paths(&self.out), &self.captured)

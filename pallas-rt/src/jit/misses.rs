@@ -78,7 +78,7 @@ pub enum MissReason {
         /// Its element type now.
         new: DType,
     },
-    /// A leaf is declared to be divided in another way.
+    /// A leaf is declared to be sharded in another way.
     Sharding {
         /// The leaf.
         path: String,

@@ -77,7 +77,7 @@
 //!    leaves in the body of a scan what its carried values need: the rest is computed for all steps at once, before or behind
 //!    the loop, and sums of gradients become one product. A scan is one kernel where that can hold its steps
 //!    (`ops/scan/stepped`): they are the innermost axis of the grid, and each program keeps its blocks of what is carried. That
-//!    needs a carried block to follow from the same block of the step before, so results are divided along as many of their
+//!    needs a carried block to follow from the same block of the step before, so results are sharded along as many of their
 //!    first axes as allow it; small bodies are one program. Other scans launch the kernels of their body for each step
 //!    (`ops/scan/plan`).
 //! 6. **`jit::program`** runs the plan: on the CPU as one `device::sequence`, actions on slots of memory that take one place in
@@ -131,7 +131,7 @@ pub use analysis::MemoryAnalysis;
 pub use argnums::{Arg, Argnums};
 pub use associative::{AssociativeScan, associative_scan};
 pub use audit::{
-    Audit, AuditDifference, AuditOptions, AuditedConstraint, AuditedMesh, AuditedParameter, ExchangeTotal, Finding,
+    Audit, AuditDifference, AuditOptions, AuditedConstraint, AuditedMesh, AuditedParameter, CollectiveTotal, Finding,
     FindingKind, PatternUse, Severity, Source, audit,
 };
 pub use batch_axes::BatchAxes;
@@ -157,7 +157,7 @@ pub(crate) use kernel::kernel_call;
 pub use linear::{Jvp, LinearMap, jvp, linear_transpose, linearize, vjp};
 pub use lower::{Lowered, eval_shape, lower};
 pub use misses::{Miss, MissReason, jit_misses};
-pub use planning::{AxisTraffic, MeshComparison, PlannedExchange, StepPlan};
+pub use planning::{AxisTraffic, MeshComparison, PlannedCollective, StepPlan};
 pub use pmap::pmap;
 pub use root::{Solution, custom_root};
 pub use shard_map::{ShardMap, shard_map};

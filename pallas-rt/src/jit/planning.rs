@@ -33,7 +33,7 @@ pub struct StepPlan {
     /// The least time for the work of a device: its operations or its traffic, whichever takes longer. Seconds.
     pub compute_seconds: f64,
     /// The exchanges, in the order in which devices do them.
-    pub exchanges: Vec<PlannedExchange>,
+    pub collectives: Vec<PlannedCollective>,
     /// The memory of each device.
     pub memory: MemoryAnalysis,
     /// Bytes of a device's memory, if the topology says so.
@@ -44,7 +44,7 @@ pub struct StepPlan {
 
 /// An exchange among the devices of a planned function.
 #[derive(Clone, Debug)]
-pub struct PlannedExchange {
+pub struct PlannedCollective {
     /// Its name: `all_reduce`, `all_gather` and so on.
     pub name: &'static str,
     /// The names of the axes along which devices exchange.
@@ -63,7 +63,7 @@ pub struct PlannedExchange {
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct AxisTraffic {
     /// Number of exchanges.
-    pub exchanges: usize,
+    pub collectives: usize,
     /// Bytes that each device sends.
     pub bytes: usize,
     /// Seconds.
@@ -116,7 +116,7 @@ impl Shardings {
 /// The exchanges of a graph.
 struct Found<'t> {
     topology: &'t Topology,
-    exchanges: Vec<PlannedExchange>,
+    collectives: Vec<PlannedCollective>,
     unknown_loops: usize,
 }
 
@@ -140,7 +140,7 @@ impl Found<'_> {
     }
 
     fn exchange(&mut self, op: &Collective, operand: &Type, times: usize, at: Loc) {
-        self.exchanges.push(PlannedExchange {
+        self.collectives.push(PlannedCollective {
             name: op.name(),
             axes: op.axes.iter().map(|axis| op.mesh.name(usize::from(axis.id)).to_string()).collect(),
             times,
@@ -158,7 +158,7 @@ impl StepPlan {
     }
 
     fn of_planned(graph: &Graph, plan: &Plan, mesh: &Arc<Mesh>, topology: &Topology) -> StepPlan {
-        let mut found = Found { topology, exchanges: vec![], unknown_loops: 0 };
+        let mut found = Found { topology, collectives: vec![], unknown_loops: 0 };
         found.graph(graph, 1);
         let params: Vec<usize> = graph.takes().iter().map(Type::bytes).collect();
         let work = Cost { bytes_accessed: traffic(plan, &params), ..scaled_cost(graph) };
@@ -166,7 +166,7 @@ impl StepPlan {
             mesh: mesh.clone(),
             work,
             compute_seconds: work.roofline_seconds(topology.flops(), topology.memory_bandwidth()),
-            exchanges: found.exchanges,
+            collectives: found.collectives,
             memory: MemoryAnalysis::of(graph, plan),
             memory_limit: topology.memory_bytes(),
             unknown_loops: found.unknown_loops,
@@ -174,18 +174,18 @@ impl StepPlan {
     }
 
     /// Seconds of all exchanges.
-    pub fn exchange_seconds(&self) -> f64 {
-        self.exchanges.iter().map(|exchange| exchange.seconds).sum()
+    pub fn collective_seconds(&self) -> f64 {
+        self.collectives.iter().map(|exchange| exchange.seconds).sum()
     }
 
     /// Seconds of a step in which devices do not compute while they exchange.
     pub fn seconds(&self) -> f64 {
-        self.compute_seconds + self.exchange_seconds()
+        self.compute_seconds + self.collective_seconds()
     }
 
     /// Seconds of a step in which devices compute all the time while they exchange: no order of the same work is faster.
     pub fn overlapped_seconds(&self) -> f64 {
-        self.compute_seconds.max(self.exchange_seconds())
+        self.compute_seconds.max(self.collective_seconds())
     }
 
     /// Bytes of a device's memory: arguments, results, and all other values where they are most.
@@ -201,9 +201,9 @@ impl StepPlan {
     /// The exchanges by the names of their axes.
     pub fn by_axes(&self) -> BTreeMap<Vec<String>, AxisTraffic> {
         let mut all: BTreeMap<Vec<String>, AxisTraffic> = BTreeMap::new();
-        for exchange in &self.exchanges {
+        for exchange in &self.collectives {
             let own = all.entry(exchange.axes.clone()).or_default();
-            own.exchanges += exchange.times;
+            own.collectives += exchange.times;
             own.bytes += exchange.bytes;
             own.seconds += exchange.seconds;
         }
@@ -212,8 +212,8 @@ impl StepPlan {
 
     /// The number of exchanges by their names and axes.
     pub fn count(&self, name: &str, axes: &[&str]) -> usize {
-        let is_it = |e: &&PlannedExchange| e.name == name && e.axes.iter().eq(axes);
-        self.exchanges.iter().filter(is_it).map(|exchange| exchange.times).sum()
+        let is_it = |e: &&PlannedCollective| e.name == name && e.axes.iter().eq(axes);
+        self.collectives.iter().filter(is_it).map(|exchange| exchange.times).sum()
     }
 }
 
@@ -235,10 +235,10 @@ impl fmt::Display for StepPlan {
         writeln!(f, "compute {compute} ({:.3e} operations, {traffic} read and written)", self.work.flops as f64)?;
         for (axes, own) in self.by_axes() {
             let (bytes, seconds) = (bytes_text(own.bytes), seconds_text(own.seconds));
-            writeln!(f, "exchanges along {}: {} with {bytes}, {seconds}", axes.join(" and "), own.exchanges)?;
+            writeln!(f, "collectives along {}: {} with {bytes}, {seconds}", axes.join(" and "), own.collectives)?;
         }
         let [step, least] = [self.seconds(), self.overlapped_seconds()].map(seconds_text);
-        writeln!(f, "step {step}, at least {least} if exchanges overlap with compute")?;
+        writeln!(f, "step {step}, at least {least} if collectives overlap with compute")?;
         match self.unknown_loops {
             0 => Ok(()),
             n => writeln!(f, "{n} loops of unknown length count as one step each"),

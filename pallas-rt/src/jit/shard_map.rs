@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 /// A function that every device of a mesh calls on its blocks of the arguments; `jax.shard_map`.
 ///
-/// `in_specs` says how the arguments are divided: one spec for all of them, one for each argument, or one for each array of
+/// `in_specs` says how the arguments are sharded: one spec for all of them, one for each argument, or one for each array of
 /// theirs. `out_specs` says how the blocks that the function returns are put together: one spec for all, or one for each
 /// array. In the function, arrays have the shapes of blocks, and devices exchange what the collectives of
 /// [`spmd`](crate::spmd) name; arrays that it captures are whole on every device.
@@ -163,7 +163,7 @@ impl Manual {
         })
     }
 
-    /// The states of a block of an array that is divided in this way: along axes of bodies around it, those of the array.
+    /// The states of a block of an array that is sharded in this way: along axes of bodies around it, those of the array.
     fn states_of(&self, sharding: &Sharding, array: Option<States>) -> States {
         let mut states = states_of(sharding, &self.mesh);
         let array = array.unwrap_or_else(|| invariant(&self.mesh));
@@ -173,11 +173,11 @@ impl Manual {
     }
 
     /// The sharding that a spec states for an array.
-    fn divided(&self, spec: &PartitionSpec, ty: &Type, at: Loc) -> Result<Sharding> {
+    fn sharded(&self, spec: &PartitionSpec, ty: &Type, at: Loc) -> Result<Sharding> {
         let sharding = NamedSharding::new(&self.mesh, spec.clone()).of(ty, at)?;
         if sharding.dims.iter().any(|dim| dim.open || dim.priority.is_some()) {
             let message = "an open dimension or a priority in a spec".into();
-            return Err(wrong(at, message, "blocks are divided as the spec says"));
+            return Err(wrong(at, message, "blocks are sharded as the spec says"));
         }
         let all = sharding.dims.iter().flat_map(|dim| &dim.axes).chain(&sharding.replicated).chain(&sharding.unreduced);
         let automatic = all.map(|axis| usize::from(axis.id)).find(|&axis| !self.axes[axis]);
@@ -220,7 +220,7 @@ fn call<Args: Tree + 'static, F: Function<Args>>(
 /// The shardings of the arguments, and the parameters of the body: their blocks.
 ///
 /// # Errors
-/// Another number of specs than arguments; a spec that an argument cannot have; dimensions that are not divided evenly.
+/// Another number of specs than arguments; a spec that an argument cannot have; dimensions that are not sharded evenly.
 fn blocks(
     args: &[Array],
     structures: &[tree::Structure],
@@ -245,7 +245,7 @@ fn blocks(
     let (mut takes, mut inside) = (vec![], vec![]);
     for ((x, spec), path) in args.iter().zip(specs).zip(paths) {
         let ty = type_of(x);
-        let sharding = manual.divided(spec, &ty, at)?;
+        let sharding = manual.sharded(spec, &ty, at)?;
         let uneven = ty.shape.iter().zip(sharding.parts()).position(|(&n, parts)| !n.is_multiple_of(parts));
         if let Some(dim) = uneven {
             let (n, parts) = (ty.shape[dim], sharding.parts()[dim]);
@@ -334,7 +334,7 @@ impl Body {
         };
         let paths = paths();
         let one = |i: usize| {
-            let sharding = manual.divided(specs[i], &blocks[i], at)?;
+            let sharding = manual.sharded(specs[i], &blocks[i], at)?;
             let named = manual.states_of(&sharding, Some(states[i].clone()));
             let of = if paths[i].is_empty() { String::new() } else { format!(" `{}`", paths[i]) };
             let axis =

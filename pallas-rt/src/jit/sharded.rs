@@ -3,7 +3,7 @@
 //! - `alike`: values that have one sharding, and barriers;
 //! - `views`: several meshes of the same devices;
 //! - `mark`: declarations for trees, by patterns of paths;
-//! - `provenance`: why a value is divided, and why not;
+//! - `provenance`: why a value is sharded, and why not;
 //! - `budget`: exchanges counted by kind and axis.
 mod alike;
 mod budget;
@@ -33,8 +33,8 @@ use pallas_ir::{At, Diag, Loc, Type};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// The array, of which a traced function says how it is divided among the devices of a mesh; outside of one, an array that
-/// is divided in this way. `jax.lax.with_sharding_constraint`.
+/// The array, of which a traced function says how it is sharded among the devices of a mesh; outside of one, an array that
+/// is sharded in this way. `jax.lax.with_sharding_constraint`.
 ///
 /// # Errors
 /// The result holds: an axis that the mesh does not have, an axis twice, more entries than dimensions, a dimension that its
@@ -71,7 +71,7 @@ fn with_constraint(x: &Array, sharding: &NamedSharding, at: Loc) -> Result<Array
 /// The declared division of the parameters of a graph.
 #[derive(Clone, Debug)]
 pub(super) struct Declared {
-    /// The mesh that parameters and annotations name; `None` if nothing is divided.
+    /// The mesh that parameters and annotations name; `None` if nothing is sharded.
     pub mesh: Option<Arc<Mesh>>,
     /// By parameter.
     pub shardings: Vec<Option<Sharding>>,
@@ -140,13 +140,13 @@ pub(super) fn is_declared_as(x: &Array, own: Option<&Placed>) -> bool {
     }
 }
 
-/// True if an array is divided as a declaration says, whose dimensions may be open or have priorities.
+/// True if an array is sharded as a declaration says, whose dimensions may be open or have priorities.
 fn lies_as(placement: &Placement, own: &Placed) -> bool {
     placement.seen_from(&own.mesh).is_some_and(|sharding| own.sharding.axes() == sharding.axes())
 }
 
 /// The argument as it is declared where a function is compiled anew: a result that takes the place of a declared argument
-/// keeps the declaration. If it is divided otherwise, that is declared, at the line of the first declaration.
+/// keeps the declaration. If it is sharded otherwise, that is declared, at the line of the first declaration.
 pub(super) fn kept(x: &Array, own: Option<&Placed>, statement: Option<&Declaration>) -> Array {
     let (Some(placement), Some(own), Some(statement)) = (x.placement(), own, statement) else { return x.clone() };
     if placement.declared.is_some() || placement.is_cleared {
@@ -157,7 +157,7 @@ pub(super) fn kept(x: &Array, own: Option<&Placed>, statement: Option<&Declarati
     let sharding = if own.sharding.axes() == found.axes() { own.sharding.clone() } else { found };
     let (mesh, declared) = (own.mesh.clone(), Some(statement.clone()));
     let placement = Placement { mesh, sharding, declared, ..placement.clone() };
-    Array::divided(x.dtype(), x.shape(), placement.blocks(blocks))
+    Array::sharded(x.dtype(), x.shape(), placement.blocks(blocks))
 }
 
 /// A function as it runs on a mesh; see [`partitioned`].
@@ -222,7 +222,7 @@ pub fn partitioned<Args: Tree + 'static, F: Function<Args>>(f: F) -> F::Boxed<Re
         let lowered: Lowered<Args, F> = Lowered::of(&f, &given, Loc::NONE)?;
         Shardings::of(&lowered.compilation, &lowered.paths)?.ok_or_else(|| {
             let help = "`device_put` an argument, or use `with_sharding_constraint`";
-            let diag = Diag::new("mesh", At::Op, "a function of which nothing is divided".into(), help);
+            let diag = Diag::new("mesh", At::Op, "a function of which nothing is sharded".into(), help);
             Error::operation(Loc::NONE, diag)
         })
     })
@@ -232,7 +232,7 @@ impl Shardings {
     /// The result of partitioning; `None` if nothing names a mesh.
     ///
     /// # Errors
-    /// A kernel that cannot be divided as declared.
+    /// A kernel that cannot be sharded as declared.
     pub(super) fn of(compilation: &Compilation, paths: &[String]) -> Result<Option<Shardings>> {
         let Declared { mesh, shardings: declared, statements } = &compilation.input.declared;
         let (Some(mesh), Some(sharded)) = (mesh.clone(), compilation.sharded()?) else { return Ok(None) };
@@ -275,9 +275,9 @@ impl Shardings {
     /// The exchanges of one call, those of loops and branches once.
     pub fn collectives(&self) -> Vec<CollectiveUse> {
         let mut all = vec![];
-        exchanges(&pallas_graph::simplify::simplify(&self.made().graph), Some(1), &mut all);
+        collectives(&pallas_graph::simplify::simplify(&self.made().graph), Some(1), &mut all);
         let mut written = vec![];
-        exchanges(&self.sharded.flat, Some(1), &mut written);
+        collectives(&self.sharded.flat, Some(1), &mut written);
         let written: HashSet<(&str, Loc)> = written.iter().map(|exchange| (exchange.name, exchange.at)).collect();
         for exchange in all.iter_mut().filter(|exchange| written.contains(&(exchange.name, exchange.at))) {
             exchange.cause = "the function says so";
@@ -332,7 +332,7 @@ impl Shardings {
 }
 
 /// Appends the exchanges of a graph that runs so many times for each call.
-fn exchanges(graph: &Graph, times: Option<usize>, all: &mut Vec<CollectiveUse>) {
+fn collectives(graph: &Graph, times: Option<usize>, all: &mut Vec<CollectiveUse>) {
     for e in &graph.equations {
         match &e.op {
             Op::Collective(op) if op.communicates() => all.push(CollectiveUse {
@@ -342,7 +342,7 @@ fn exchanges(graph: &Graph, times: Option<usize>, all: &mut Vec<CollectiveUse>) 
                 times,
                 cause: match op.form() {
                     Form::Fold(..) => "parts of a sum",
-                    // All devices receive a block where an array is divided in another way.
+                    // All devices receive a block where an array is sharded in another way.
                     Form::One(_) if op.sources().contains(&None) => "rows of neighbours",
                     _ => "another division",
                 },
@@ -355,7 +355,7 @@ fn exchanges(graph: &Graph, times: Option<usize>, all: &mut Vec<CollectiveUse>) 
                         Runs::Unknown => None,
                         Runs::Once | Runs::Never => times,
                     };
-                    exchanges(graph, times, all);
+                    collectives(graph, times, all);
                 }
             }
             _ => {}

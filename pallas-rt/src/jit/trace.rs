@@ -260,7 +260,7 @@ fn inside(x: &Array, at: Loc) -> Result<Var> {
 fn is_same(a: &Array, b: &Array) -> bool {
     match (a.what(), b.what()) {
         (What::Here(a_buffer), What::Here(b_buffer)) => Arc::ptr_eq(a_buffer, b_buffer) && type_of(a) == type_of(b),
-        (What::Divided(a), What::Divided(b)) => Arc::ptr_eq(a, b),
+        (What::Sharded(a), What::Sharded(b)) => Arc::ptr_eq(a, b),
         (What::Traced(a), What::Traced(b)) => (a.trace, a.value) == (b.trace, b.value),
         _ => false,
     }

@@ -16,8 +16,8 @@ pub fn launch_parts() -> usize {
     1
 }
 
-/// The array, for kernels that may have it gathered though it is declared to be divided: without this, a kernel that cannot
-/// be divided as an argument is declared refuses it. It computes nothing, and shardings pass it.
+/// The array, for kernels that may have it gathered though it is declared to be sharded: without this, a kernel that cannot
+/// be sharded as an argument is declared refuses it. It computes nothing, and shardings pass it.
 ///
 /// ```
 /// use pallas_rt::launch::may_gather;

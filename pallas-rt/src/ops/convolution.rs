@@ -242,8 +242,8 @@ fn line(graph: &mut Graph, name: &str, x: Var, y: Var, mode: Overlap, reverse: b
     }
     let dtype = promote_types(graph.ty(x).dtype, graph.ty(y).dtype);
     let dtype = if dtype.is_float() { dtype } else { DType::F32 };
-    let is_exchanged = n < m;
-    let (long, short) = if is_exchanged { (y, x) } else { (x, y) };
+    let is_collective = n < m;
+    let (long, short) = if is_collective { (y, x) } else { (x, y) };
     let (n, m) = (*n.max(m), *n.min(m));
     let (long, mut short) = (cast(graph, long, dtype)?, cast(graph, short, dtype)?);
     if reverse {
@@ -260,7 +260,7 @@ fn line(graph: &mut Graph, name: &str, x: Var, y: Var, mode: Overlap, reverse: b
     let made = convolution(graph, long, short, &options)?;
     let count = graph.ty(made).elements();
     let made = reshape(graph, made, &[count])?;
-    if is_exchanged && !reverse { flip(graph, made, vec![0]) } else { Ok(made) }
+    if is_collective && !reverse { flip(graph, made, vec![0]) } else { Ok(made) }
 }
 
 impl Array {

@@ -243,8 +243,8 @@ pub fn broadcast_shape(shapes: &[&[usize]]) -> crate::Result<Vec<usize>> {
 }
 
 impl Array {
-    /// The same number everywhere, in the array's shape and element type. Of an array that is divided among the devices of
-    /// a mesh, it is divided as well; in a traced function its readers decide, and `shard_alike` ties it to the array.
+    /// The same number everywhere, in the array's shape and element type. Of an array that is sharded among the devices of
+    /// a mesh, it is sharded as well; in a traced function its readers decide, and `shard_alike` ties it to the array.
     ///
     /// ```
     /// use pallas_rt::Array;
@@ -252,7 +252,7 @@ impl Array {
     /// use std::sync::Arc;
     /// let mesh = Arc::new(Mesh::new(&[("data", 2)]).expect("a mesh"));
     /// let w = device_put(&Array::full(&[4, 8], 1.0f32)?, &NamedSharding::new(&mesh, P("data")))?;
-    /// assert_eq!(w.zeros_like().sharding().expect("it is divided").parts(), [2, 1]);
+    /// assert_eq!(w.zeros_like().sharding().expect("it is sharded").parts(), [2, 1]);
     /// # Ok::<(), pallas_rt::Error>(())
     /// ```
     #[track_caller]
@@ -263,7 +263,7 @@ impl Array {
             let v = operands[0].var().expect("the first operand is an array");
             let ty = graph.ty(v).clone();
             let all = placed(graph, 1, operands[1], ty.dtype, &ty.shape)?;
-            // Nothing that the elements are computed from is divided.
+            // Nothing that the elements are computed from is sharded.
             match division {
                 Some(placed) => graph.push(Constraint(placed), &[all]),
                 None => Ok(all),

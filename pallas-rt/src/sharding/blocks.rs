@@ -28,7 +28,7 @@ pub(crate) struct Placement {
     pub receipts: Arc<[Receipt]>,
 }
 
-/// A statement of the user that an array is divided.
+/// A statement of the user that an array is sharded.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Declaration {
     /// The line that says so.
@@ -38,7 +38,7 @@ pub(crate) struct Declaration {
 }
 
 impl Placement {
-    /// The blocks of this process' devices by position, at which the array is divided in this way.
+    /// The blocks of this process' devices by position, at which the array is sharded in this way.
     pub(crate) fn blocks(self, blocks: Vec<Arc<Buffer>>) -> Arc<Blocks> {
         Arc::new(Blocks::new(blocks, Box::new(self), joined))
     }
@@ -86,7 +86,7 @@ pub(super) fn index(mesh: &Mesh, sharding: &Sharding, shape: &[usize], position:
 /// The positions of this process' devices, in ascending order.
 ///
 /// # Errors
-/// A mesh that cannot be divided among the processes.
+/// A mesh that cannot be sharded among the processes.
 pub(crate) fn positions(mesh: &Arc<Mesh>) -> Result<Vec<usize>> {
     match processes() {
         Some(all) => Ok(all.participant(mesh)?.positions().to_vec()),

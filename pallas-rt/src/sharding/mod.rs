@@ -1,4 +1,4 @@
-//! Arrays that are divided among the devices of a mesh.
+//! Arrays that are sharded among the devices of a mesh.
 //!
 //! - [`Mesh`]: devices along named axes; [`P`]: the axes that divide each dimension; [`NamedSharding`]: both together;
 //! - `blocks`: the blocks of an array, cut and put together;
@@ -7,7 +7,7 @@
 //! - `hlo`: shardings in XLA's text; `picture`: which devices hold each block, `show`: as text, `draw`: as SVG;
 //! - `topology`: the time of an exchange on a machine.
 //!
-//! A function of `jit` whose arguments are declared to be divided, or that says how its values are, runs on the mesh: see
+//! A function of `jit` whose arguments are declared to be sharded, or that says how its values are, runs on the mesh: see
 //! [`with_sharding_constraint`](crate::with_sharding_constraint).
 mod alike;
 mod blocks;

@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// An array with the same elements, divided among the devices of a mesh, which is declared: functions of `jit` divide their
+/// An array with the same elements, sharded among the devices of a mesh, which is declared: functions of `jit` divide their
 /// argument like it. `jax.device_put`. All processes of a job give the same elements, which are compared by a hash.
 ///
 /// # Errors
@@ -58,7 +58,7 @@ pub(crate) fn placed(x: &Array, sharding: &NamedSharding, declaration: Declarati
         is_cleared: false,
         receipts: [].into(),
     };
-    Ok(Array::divided(ty.dtype, &ty.shape, placement.blocks(blocks)))
+    Ok(Array::sharded(ty.dtype, &ty.shape, placement.blocks(blocks)))
 }
 
 /// An array with the division of another one, along the dimensions that axes divide evenly, which is no declaration.
@@ -75,10 +75,10 @@ pub(crate) fn placed_like(x: &Array, like: &Placement) -> Result<Array> {
     }
     let blocks = cut(x.client(), &like.mesh, &sharding, &ty, x.buffer()?)?;
     let placement = Placement { sharding, ty: ty.clone(), declared: None, is_cleared: false, ..like.clone() };
-    Ok(Array::divided(ty.dtype, &ty.shape, placement.blocks(blocks)))
+    Ok(Array::sharded(ty.dtype, &ty.shape, placement.blocks(blocks)))
 }
 
-/// An array of a shape that is declared to be divided among the devices of a mesh, from the blocks that a function makes:
+/// An array of a shape that is declared to be sharded among the devices of a mesh, from the blocks that a function makes:
 /// it is called once for each different block, with the indices of its elements along each dimension of the array, and the
 /// whole array is nowhere. All blocks have the element type and the client of the first one.
 /// `jax.make_array_from_callback`.
@@ -163,7 +163,7 @@ fn from_callback(shape: &[usize], sharding: &NamedSharding, make: MakeBlock<'_>,
         receipts: [].into(),
     };
     let blocks = placement.blocks(by_position.into_iter().map(|number| buffers[number].clone()).collect());
-    Ok(Array::divided(expected.dtype, shape, blocks))
+    Ok(Array::sharded(expected.dtype, shape, blocks))
 }
 
 /// The memory of an array, shared with it; that of an array on a mesh is copied.
@@ -197,15 +197,15 @@ impl std::ops::Deref for Shard {
 impl Array {
     pub(crate) fn placement(&self) -> Option<&Placement> {
         match self.what() {
-            What::Divided(blocks) => Some(Placement::of(blocks)),
+            What::Sharded(blocks) => Some(Placement::of(blocks)),
             What::Here(_) | What::Traced(_) | What::Bad(_) => None,
         }
     }
 
-    /// The blocks of an array that is divided; none of another one.
+    /// The blocks of an array that is sharded; none of another one.
     pub(crate) fn blocks(&self) -> &[Arc<Buffer>] {
         match self.what() {
-            What::Divided(blocks) => &blocks.blocks,
+            What::Sharded(blocks) => &blocks.blocks,
             What::Here(_) | What::Traced(_) | What::Bad(_) => &[],
         }
     }
@@ -233,7 +233,7 @@ impl Array {
     /// # Ok::<(), pallas_rt::Error>(())
     /// ```
     pub fn addressable_shards(&self) -> Result<Vec<Shard>> {
-        let (What::Divided(blocks), Some(Placement { mesh, sharding, .. })) = (self.what(), self.placement()) else {
+        let (What::Sharded(blocks), Some(Placement { mesh, sharding, .. })) = (self.what(), self.placement()) else {
             self.buffer()?;
             let index = self.shape().iter().map(|&n| 0..n).collect();
             return Ok(vec![Shard { device: 0, index, replica_id: 0, data: self.clone() }]);

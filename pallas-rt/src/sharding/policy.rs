@@ -1,4 +1,4 @@
-//! Shardings by the paths of a tree's leaves: how a model is divided, as data of its user.
+//! Shardings by the paths of a tree's leaves: how a model is sharded, as data of its user.
 use super::spec::{AxisSpec, DimSpec, PartitionSpec, Which};
 use pallas_device::error::{Error, Result};
 use pallas_ir::{At, Diag, Loc};

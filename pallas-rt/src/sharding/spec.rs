@@ -272,7 +272,7 @@ macro_rules! tuples {
 }
 tuples! { A; A B; A B C; A B C D; A B C D E; A B C D E F; A B C D E F G; A B C D E F G H; }
 
-/// The axes that divide each dimension of an array; dimensions behind the last entry are not divided.
+/// The axes that divide each dimension of an array; dimensions behind the last entry are not sharded.
 /// `jax.sharding.PartitionSpec`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PartitionSpec(pub(super) Vec<DimSpec>);

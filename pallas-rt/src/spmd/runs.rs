@@ -29,11 +29,11 @@ impl BoundAxes {
                 (1..n).try_fold(all, |all, _| merged(graph, all, 0))
             }
             (Form::Fold(_, Piece::Part), &[x]) => {
-                let parts = self.divided(graph, x)?;
+                let parts = self.sharded(graph, x)?;
                 self.runs.iter().try_fold(parts, |x, run| run.push(graph, kind.clone(), &[x]))
             }
             (Form::Stack(Piece::Part), &[x]) => {
-                let mut parts = self.divided(graph, x)?;
+                let mut parts = self.sharded(graph, x)?;
                 for (dim, run) in self.runs.iter().enumerate() {
                     let own = moved(graph, parts, dim, 0)?;
                     let own = run.push(graph, kind.clone(), &[own])?;
@@ -75,7 +75,7 @@ impl BoundAxes {
     }
 
     /// The first dimension, as long as the group, as one for each run of axes.
-    fn divided(&self, graph: &mut Graph, v: Var) -> Result<Var, Diag> {
+    fn sharded(&self, graph: &mut Graph, v: Var) -> Result<Var, Diag> {
         let shape = graph.ty(v).shape.clone();
         let runs: Vec<usize> = self.runs.iter().map(Run::members).collect();
         reshaped(graph, v, &[&runs, &shape[1..]].concat())

@@ -111,7 +111,7 @@ fn the_example_runs() {
     }
 }
 
-/// Fifty steps of training, divided as in FSDP and Megatron: the same bits as in one process, and the numbers of one device.
+/// Fifty steps of training, sharded as in FSDP and Megatron: the same bits as in one process, and the numbers of one device.
 #[test]
 fn training_has_the_bits_of_one_process() {
     if !is_installed() {

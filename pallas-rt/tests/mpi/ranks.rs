@@ -170,7 +170,7 @@ fn partial() -> Result<String> {
     Ok("its part".into())
 }
 
-/// Self-check, reads of divided arrays, and metrics.
+/// Self-check, reads of sharded arrays, and metrics.
 fn whole(job: &Distributed) -> Result<String> {
     // Devices in an order that is not row-major.
     let devices = vec![3, 0, 6, 5, 2, 7, 1, 4];

@@ -1,4 +1,4 @@
-//! A perceptron that is trained for fifty steps: rows of matrices divided as in FSDP, columns as in Megatron.
+//! A perceptron that is trained for fifty steps: rows of matrices sharded as in FSDP, columns as in Megatron.
 use pallas_rt::ir::DType;
 use pallas_rt::sharding::{Mesh, NamedSharding, P, device_put};
 use pallas_rt::{Array, Result, jit, random, value_and_grad};

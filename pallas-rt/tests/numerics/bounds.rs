@@ -56,7 +56,7 @@ impl Expected {
         let off = x.len() as f64 * unit(DType::F32) * exact.abs();
         Expected { exact, off: off + unit(dtype) * (exact.abs() + off) + least(dtype) }
     }
-    fn divided(self, n: usize, dtype: DType) -> Expected {
+    fn sharded(self, n: usize, dtype: DType) -> Expected {
         let (exact, off) = (self.exact / n as f64, self.off / n as f64);
         Expected { exact, off: off + 2.0 * unit(DType::F32) * exact.abs() + unit(dtype) * exact.abs() + least(dtype) }
     }
@@ -101,7 +101,7 @@ fn case(client: &Client, dice: &mut Dice, longest: f64) -> Result<()> {
     check(&what("sum"), &x.sum(0), &of(&sum))?;
     check(&what("turned sum"), &x.t().sum(1), &of(&sum))?;
     check(&what("sum of all"), &x.sum(..), &[sum(&own)])?;
-    check(&what("mean"), &x.mean(0), &of(&|x| sum(x).divided(rows, dtype)))?;
+    check(&what("mean"), &x.mean(0), &of(&|x| sum(x).sharded(rows, dtype)))?;
     check(&what("product"), &x.prod(0), &of(&product))?;
     // Prefixes are checked in quadratic time, and a GPU has little memory for tiles.
     if rows <= if client.kind() == DeviceKind::Gpu { 300 } else { 2000 } {

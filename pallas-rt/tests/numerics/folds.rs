@@ -180,8 +180,8 @@ fn mesh(client: &Client) -> Result<()> {
         let x = client.full(&[6400, 2], 0.1f32)?.cast(dtype);
         let sum = jit(|x: &Array| x.sum(0));
         let whole = super::numbers(&sum(&x)?)?;
-        let divided = device_put(&x, &NamedSharding::new(&mesh, P("data")))?;
-        is(&sum(&divided)?, &whole)?;
+        let sharded = device_put(&x, &NamedSharding::new(&mesh, P("data")))?;
+        is(&sum(&sharded)?, &whole)?;
         // One element of each device: in 16 bits each step would be rounded.
         let x = client.full(&[16], 1.0078125f32)?.cast(dtype);
         let total = shard_map(|x: &Array| psum(x, "data"), &mesh, [P("data")], [P(())]);

@@ -44,7 +44,7 @@ trait Known: Int {
     const ALL: &'static [(Self, Self)];
     fn wrapped(x: Self, y: Self) -> [Self; 3];
     fn shifted(x: Self, y: Self) -> [Self; 2];
-    fn divided(x: Self, y: Self) -> [Self; 2];
+    fn sharded(x: Self, y: Self) -> [Self; 2];
 }
 macro_rules! known {
     ($($T:ident $bits:literal [$($more:expr),*];)*) => {$(
@@ -67,7 +67,7 @@ macro_rules! known {
                 let by = if (0..$bits).contains(&by) { by } else { $bits };
                 [(x << by) as $T, (x >> by) as $T]
             }
-            fn divided(x: Self, y: Self) -> [Self; 2] {
+            fn sharded(x: Self, y: Self) -> [Self; 2] {
                 if y == 0 { [!0, x] } else { [x.wrapping_div(y), x.wrapping_rem(y)] }
             }
         }
@@ -95,7 +95,7 @@ fn of<E: Known>(client: &Client, which: Range<usize>) -> Result<()> {
     let results: Vec<[E; 7]> = E::ALL
         .iter()
         .map(|&(x, y)| {
-            let ([a, b, c], [d, e], [f, g]) = (E::wrapped(x, y), E::shifted(x, y), E::divided(x, y));
+            let ([a, b, c], [d, e], [f, g]) = (E::wrapped(x, y), E::shifted(x, y), E::sharded(x, y));
             [a, b, c, d, e, f, g]
         })
         .collect();

@@ -9,7 +9,7 @@ use pallas_kernels::flash_attention_resident::resident_gradients;
 use pallas_rt::prelude::*;
 use std::ops::Range;
 
-/// Blocks of queries and of keys, and where the sequences are divided: in the middle of blocks, in unequal parts.
+/// Blocks of queries and of keys, and where the sequences are sharded: in the middle of blocks, in unequal parts.
 const B: usize = 4;
 const QUERIES: [usize; 4] = [0, 3, 4, 13];
 const KEYS: [usize; 4] = [0, 6, 7, 15];

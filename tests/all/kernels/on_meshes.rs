@@ -1,4 +1,4 @@
-//! Shipped kernels on meshes of virtual devices, against the same calls on one device: each operand divided along each of
+//! Shipped kernels on meshes of virtual devices, against the same calls on one device: each operand sharded along each of
 //! its dimensions, and lengths and blocks of all kinds on two to seven devices. Gradients, too.
 mod cases;
 
@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 /// Kernels that no division of an operand reaches, which run whole on each device: data decide which blocks of `parts` a
 /// program combines, the results of `norm_backward_parts` have unlike blocks, and those of parts of classes are not called.
-const NEVER_DIVIDED: [&str; 4] =
+const NEVER_SHARDED: [&str; 4] =
     ["combine_splits", "cross_entropy_dx_of_parts", "cross_entropy_resident", "norm_backward_parts"];
 
 /// Differences that other orders of sums may make, of numbers of about 1.
@@ -31,7 +31,7 @@ fn numbers(x: &Array) -> Vec<f32> {
 }
 
 /// The array on a mesh of so many devices, padded along a dimension to a length that they divide.
-fn divided(x: &Array, dim: usize, devices: usize) -> Array {
+fn sharded(x: &Array, dim: usize, devices: usize) -> Array {
     let mesh = Arc::new(Mesh::new(&[("x", devices)]).expect("a mesh"));
     let missing = x.shape()[dim].next_multiple_of(devices) - x.shape()[dim];
     let widths: Vec<(usize, usize)> = (0..x.shape().len()).map(|d| (0, if d == dim { missing } else { 0 })).collect();
@@ -47,7 +47,7 @@ fn divided(x: &Array, dim: usize, devices: usize) -> Array {
 /// The results of a function, and the kernels of which each device runs a part.
 type Outcome = (Vec<Array>, BTreeSet<String>);
 
-/// Calls a function with one of its arguments divided along a dimension. What is declared for a kernel that cannot follow is
+/// Calls a function with one of its arguments sharded along a dimension. What is declared for a kernel that cannot follow is
 /// refused; an operation in front of the kernel is the remedy.
 fn on_mesh<F>(f: F, args: &[Array], which: usize, dim: usize, devices: usize) -> Result<Outcome>
 where
@@ -73,7 +73,7 @@ where
 {
     let mut own = args.to_vec();
     let n = own[which].shape()[dim];
-    own[which] = divided(&own[which], dim, devices);
+    own[which] = sharded(&own[which], dim, devices);
     // The function gets arrays of the lengths that it should, so that blocks of devices are not of equal lengths.
     let cut = move |x: &Vec<Array>| {
         let mut x = x.clone();
@@ -116,7 +116,7 @@ fn shipped() -> BTreeSet<String> {
 }
 
 #[test]
-fn shipped_kernels_with_each_dimension_divided() {
+fn shipped_kernels_with_each_dimension_sharded() {
     let mut seen: BTreeSet<String> = BTreeSet::new();
     for (name, args, f) in inlined::cases().into_iter().chain(cases::more()) {
         let want = f(&args).unwrap_or_else(|e| panic!("{name}: {e}"));
@@ -132,7 +132,7 @@ fn shipped_kernels_with_each_dimension_divided() {
         }
     }
     let never: Vec<String> = shipped().into_iter().filter(|name| !seen.contains(name)).collect();
-    assert_eq!(never, NEVER_DIVIDED, "divided are {seen:?}");
+    assert_eq!(never, NEVER_SHARDED, "sharded are {seen:?}");
 }
 
 /// A kernel in blocks of a size, the operand and the dimension of its length, and that one's block.
@@ -234,14 +234,14 @@ fn lengths_blocks_and_devices_of_all_kinds() {
             for devices in [2, 3, 4, 7] {
                 let what = format!("{name}: {n} on {devices} devices");
                 let (found, kernels) = on_mesh(f, &args, which, dim, devices).unwrap_or_else(|e| panic!("{what}: {e}"));
-                assert!(n == 1 || kernels.contains(kernel), "{what}: divided are {kernels:?}");
+                assert!(n == 1 || kernels.contains(kernel), "{what}: sharded are {kernels:?}");
                 close(&what, &found, &want);
             }
         }
     }
 }
 
-/// Queries and keys of one sequence are divided by rows, heads or batch elements; kernels of gradients are divided like those
+/// Queries and keys of one sequence are sharded by rows, heads or batch elements; kernels of gradients are sharded like those
 /// of values.
 #[test]
 fn gradients_of_attention_on_meshes() {
@@ -277,7 +277,7 @@ fn attention_by_batch_elements_or_heads_needs_no_exchange() {
     let want = attention(&queries_and_keys()).expect("it runs");
     for dim in 0..2 {
         for devices in [2, 4] {
-            let args: Vec<Array> = queries_and_keys().iter().map(|x| divided(x, dim, devices)).collect();
+            let args: Vec<Array> = queries_and_keys().iter().map(|x| sharded(x, dim, devices)).collect();
             let found = partitioned(attention)(&args).expect("it is traced");
             assert!(found.collectives().is_empty(), "dimension {dim}: {:?}", found.collectives());
             close("attention", &[jit(attention)(&args).expect("it runs")], std::slice::from_ref(&want));
@@ -292,7 +292,7 @@ fn queries_and_keys() -> Vec<Array> {
     [([4, 4, 19, 8], 1), ([4, 4, 23, 8], 2), ([4, 4, 23, 8], 3)].map(|(shape, seed)| array(&shape, seed)).to_vec()
 }
 
-/// Bytes that each device sends for a function of divided arguments, and the exchanges.
+/// Bytes that each device sends for a function of sharded arguments, and the exchanges.
 #[track_caller]
 fn sent<F>(f: F, args: &[Array]) -> (usize, String)
 where
@@ -329,7 +329,7 @@ fn gradients_of_norms_and_losses_send_sums() {
         let want = f(&args).unwrap_or_else(|e| panic!("{name}: {e}"));
         for devices in [2, 4, 8] {
             let own = args.iter().enumerate().map(|(i, x)| match i {
-                0 | 4 => divided(x, 0, devices),
+                0 | 4 => sharded(x, 0, devices),
                 _ => x.clone(),
             });
             let own: Vec<Array> = own.collect();
@@ -349,10 +349,10 @@ fn loss_of_classes(x: &[Array]) -> Result<Array> {
     Ok(cross_entropy(&x[0], &x[3], &labels, &Default::default())?.0.mean(..))
 }
 
-/// Classifiers that are divided by classes or by features, with and without divided rows, and queries that are divided: the
-/// kernels gather what they need, though it is declared to be divided.
+/// Classifiers that are sharded by classes or by features, with and without sharded rows, and queries that are sharded: the
+/// kernels gather what they need, though it is declared to be sharded.
 #[test]
-fn divided_classifiers_and_queries() {
+fn sharded_classifiers_and_queries() {
     let args = vec![array(&[8, 8, 32], 1), array(&[1], 2), array(&[1], 3), array(&[24, 32], 4)];
     let f = |x: &Vec<Array>| {
         let (value, gradients) = value_and_grad(|x: &Vec<Array>| loss_of_classes(x))(x)?;
@@ -360,7 +360,7 @@ fn divided_classifiers_and_queries() {
     };
     let want = f(&args).expect("it runs");
     let mesh = Arc::new(Mesh::new(&[("data", 2), ("model", 4)]).expect("a mesh"));
-    let put = |x: &Array, spec| device_put(x, &NamedSharding::new(&mesh, spec)).expect("it is divided");
+    let put = |x: &Array, spec| device_put(x, &NamedSharding::new(&mesh, spec)).expect("it is sharded");
     for w in [P("model"), P("data"), P((None, "model")), P((["data", "model"],)), P(("model", "data"))] {
         for x in [P("data"), P((["data", "model"],)), P(())] {
             let own = vec![put(&args[0], x.clone()), args[1].clone(), args[2].clone(), put(&args[3], w.clone())];
@@ -387,7 +387,7 @@ fn divided_classifiers_and_queries() {
 #[test]
 fn short_contractions_send_parts_of_the_product() {
     for devices in [2, 4] {
-        let args = vec![divided(&array(&[48, 64], 1), 1, devices), divided(&array(&[64, 40], 2), 0, devices)];
+        let args = vec![sharded(&array(&[48, 64], 1), 1, devices), sharded(&array(&[64, 40], 2), 0, devices)];
         let f = |x: &Vec<Array>| Ok(vec![matmul(&x[0], &x[1])?]);
         let (bytes, text) = sent(f, &args);
         assert!(text.lines().all(|line| line.starts_with("all_reduce")) && bytes <= 2 * 4 * 48 * 40, "{bytes}: {text}");

@@ -62,7 +62,7 @@ pub struct Started {
 impl Started {
     /// The state that this engine gave it.
     pub(super) fn state<T: 'static>(self) -> (Arc<ResolvedCollective>, u64, T) {
-        let state = self.state.downcast().expect("an engine finishes the exchanges that it started");
+        let state = self.state.downcast().expect("an engine finishes the collectives that it started");
         (self.collective, self.step, *state)
     }
 }

@@ -154,7 +154,7 @@ impl Processes {
     /// This process' part of a mesh. All processes ask for it at the same time when it is used first.
     ///
     /// # Errors
-    /// Devices that cannot be divided evenly among the processes; a process that uses another mesh.
+    /// Devices that cannot be sharded evenly among the processes; a process that uses another mesh.
     pub fn participant(self: &Arc<Self>, mesh: &Arc<Mesh>) -> Result<Arc<Participant>> {
         let lock = || self.participants.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(participant) = lock().get(&**mesh) {

@@ -260,7 +260,7 @@ impl Failure {
     /// The state of a device, in words.
     fn of(&self, peer: usize) -> Blame {
         let found = match (self.ended.get(&peer), self.last.get(&peer)) {
-            (Some(End::Finished), _) => "has finished, and takes part in no more exchanges".to_string(),
+            (Some(End::Finished), _) => "has finished, and takes part in no more collectives".to_string(),
             (Some(End::Failed(message)), _) => format!("has failed: {message}"),
             (Some(End::Panicked(message)), _) => format!("panicked: {message}"),
             (None, Some((ticket, _))) if self.waiting.contains(&peer) => format!("waits in {ticket}"),

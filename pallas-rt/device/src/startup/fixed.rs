@@ -102,7 +102,7 @@ pub fn startup_config() -> Option<&'static StartupConfig> {
     FIXED.get().map(|fixed| &fixed.config)
 }
 
-/// Fixes a configuration in which arrays may be divided among devices, if none is fixed.
+/// Fixes a configuration in which arrays may be sharded among devices, if none is fixed.
 ///
 /// # Errors
 /// [`Error::Settled`] if SPMD was off at the first use, such as an array made before: it names that and its line.
@@ -115,7 +115,7 @@ pub fn enable_spmd() -> Result<()> {
     require_spmd(at, usize::MAX)
 }
 
-/// Checks that arrays may be divided among so many devices (`usize::MAX`: any number).
+/// Checks that arrays may be sharded among so many devices (`usize::MAX`: any number).
 ///
 /// # Errors
 /// SPMD is off, or a mesh has more devices than there are.
@@ -124,7 +124,7 @@ pub fn require_spmd(at: &Location<'_>, devices: usize) -> Result<()> {
     let fixed = FIXED.get().expect("it has been fixed");
     if !fixed.config.spmd {
         let by = format!("the first use, with SPMD off: {}", fixed.by);
-        return Err(Error::Settled { what: "that arrays are not divided among devices", by });
+        return Err(Error::Settled { what: "that arrays are not sharded among devices", by });
     }
     match fixed.config.devices {
         Some(limit) if devices != usize::MAX && devices > limit => Err(Error::Limit {

@@ -58,11 +58,11 @@ pub struct StartupConfig {
     pub backend: String,
     /// The engine on which the devices of a mesh run: `PALLAS_ENGINE` is `lockstep` or `threads`.
     pub engine: Engine,
-    /// Number of processes among which devices are divided: 1, or that of an MPI job.
+    /// Number of processes among which devices are sharded: 1, or that of an MPI job.
     pub processes: usize,
     /// The most devices that a mesh may have, `PALLAS_DEVICES`; `None` if it is not limited.
     pub devices: Option<usize>,
-    /// True if arrays may be divided among devices: `PALLAS_SPMD` is `1`, the default, or `0`.
+    /// True if arrays may be sharded among devices: `PALLAS_SPMD` is `1`, the default, or `0`.
     pub spmd: bool,
     /// The place of compiled kernels, and the processes that write them.
     pub cache: DiskCache,

@@ -260,7 +260,7 @@ impl Work {
             sum(body.fresh.iter().copied().chain(copies.map(|((_, ty), _)| ty.bytes())))
         };
         match self {
-            Work::Kernel { .. } | Work::Exchange { .. } | Work::Print { .. } | Work::Callback { .. } => 0,
+            Work::Kernel { .. } | Work::Collective { .. } | Work::Print { .. } | Work::Callback { .. } => 0,
             Work::For { body, length: _, inputs } => ALIGNMENT + turning(body, 1 + inputs) + body.arena,
             Work::While { condition, body, inputs, .. } => {
                 sum(condition.fresh.iter().copied()) + turning(body, *inputs) + condition.arena.max(body.arena)

@@ -69,7 +69,7 @@ pub enum Work {
         branches: Vec<Plan>,
     },
     /// An exchange among devices: its only input, or none, and its only output.
-    Exchange {
+    Collective {
         /// The operation.
         op: Collective,
         /// The type of the output.
@@ -97,7 +97,7 @@ pub enum Work {
 
 /// The step of a collective.
 fn exchange(graph: &Graph, e: &Equation, op: &Collective) -> Lowered {
-    let work = Work::Exchange { op: op.clone(), ty: graph.ty(e.result()).clone(), at: e.loc };
+    let work = Work::Collective { op: op.clone(), ty: graph.ty(e.result()).clone(), at: e.loc };
     Lowered { work, inputs: e.args.clone(), outputs: e.results.clone(), in_place: vec![None] }
 }
 

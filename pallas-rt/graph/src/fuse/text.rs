@@ -45,7 +45,7 @@ impl Plan {
                 Work::For { body, length, .. } => (format!("for {length} steps"), vec![body]),
                 Work::While { condition, body, .. } => ("while".into(), vec![condition, body]),
                 Work::Case { branches } => ("case".into(), branches.iter().collect()),
-                Work::Exchange { op, .. } => (op.to_string(), vec![]),
+                Work::Collective { op, .. } => (op.to_string(), vec![]),
                 Work::Print { .. } => ("debug_print".into(), vec![]),
                 Work::Callback { .. } => ("pure_callback".into(), vec![]),
             };
@@ -77,7 +77,7 @@ impl Plan {
                 Work::For { body, .. } => body.kernels(all),
                 Work::While { condition, body, .. } => [condition, body].iter().for_each(|plan| plan.kernels(all)),
                 Work::Case { branches } => branches.iter().for_each(|plan| plan.kernels(all)),
-                Work::Exchange { .. } | Work::Print { .. } | Work::Callback { .. } => {}
+                Work::Collective { .. } | Work::Print { .. } | Work::Callback { .. } => {}
             }
         }
     }

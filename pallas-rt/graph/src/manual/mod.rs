@@ -62,7 +62,7 @@ pub struct Typing {
     casts: HashMap<(Var, States), Var>,
 }
 
-/// The states of the blocks of an array that is divided in this way.
+/// The states of the blocks of an array that is sharded in this way.
 pub fn states_of(sharding: &Sharding, mesh: &Mesh) -> States {
     let mut states = invariant(mesh);
     sharding.dims.iter().flat_map(|dim| &dim.axes).for_each(|axis| states[usize::from(axis.id)] = State::Varying);

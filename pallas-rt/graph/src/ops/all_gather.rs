@@ -29,7 +29,7 @@ impl CollectiveRule for AllGather {
     }
 }
 
-impl Exchanged for AllGather {
+impl CollectiveHlo for AllGather {
     fn stablehlo(&self, w: &mut Writer, op: &Collective, args: &[Value], gives: &Type) -> Value {
         let row = w.reshape(&args[0], &[&[1], &args[0].ty.shape[..]].concat());
         let detail = w.groups(op, Parts::Gathered);

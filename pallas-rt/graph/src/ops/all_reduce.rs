@@ -36,7 +36,7 @@ impl CollectiveRule for AllReduce {
     }
 }
 
-impl Exchanged for AllReduce {
+impl CollectiveHlo for AllReduce {
     fn stablehlo(&self, w: &mut Writer, op: &Collective, args: &[Value], gives: &Type) -> Value {
         let region = combines(w, self.0, gives.dtype);
         let detail = w.groups(op, Parts::Combined);

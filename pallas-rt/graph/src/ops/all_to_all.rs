@@ -27,9 +27,9 @@ impl CollectiveRule for AllToAll {
     }
 }
 
-impl Exchanged for AllToAll {
+impl CollectiveHlo for AllToAll {
     fn stablehlo(&self, w: &mut Writer, op: &Collective, args: &[Value], gives: &Type) -> Value {
-        let detail = w.groups(op, Parts::Exchanged);
+        let detail = w.groups(op, Parts::CollectiveHlo);
         w.op("all_to_all", &[&args[0]], detail, gives.clone())
     }
 }

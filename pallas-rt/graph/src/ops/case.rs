@@ -207,7 +207,7 @@ impl CallRegions for Case {
                 captured.push(*v);
             }
         });
-        let index = to.divided(node.operands[0], &Sharding::replicated(0));
+        let index = to.sharded(node.operands[0], &Sharding::replicated(0));
         let args = [vec![index], to.outside(&captured)].concat();
         let takes: Vec<Type> = args[1..].iter().map(|&v| to.graph().ty(v).clone()).collect();
         let branch = |(mut graph, own): (Graph, Vec<Val>)| {

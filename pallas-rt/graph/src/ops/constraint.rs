@@ -1,4 +1,4 @@
-//! The value is divided among devices as a sharding says.
+//! The value is sharded among devices as a sharding says.
 use super::prelude::annotation::*;
 use crate::mesh::DimSharding;
 

@@ -30,7 +30,7 @@ impl CollectiveRule for DeviceTable {
     }
 }
 
-impl Exchanged for DeviceTable {
+impl CollectiveHlo for DeviceTable {
     /// The entry of a table of all devices, at the number of the partition.
     fn stablehlo(&self, w: &mut Writer, op: &Collective, _: &[Value], _: &Type) -> Value {
         let mesh = &op.mesh;

@@ -20,7 +20,7 @@ use crate::fuse::CallStep;
 use crate::graph::Op;
 use crate::manual::{AnnotationStates, CallStates};
 use crate::shard::{AnnotationRegions, CallRegions, WindowRegions};
-use crate::stablehlo::{AnnotationHlo, CallHlo, Exchanged};
+use crate::stablehlo::{AnnotationHlo, CallHlo, CollectiveHlo};
 use crate::text::CallText;
 use crate::transform::{CallLinear, CallRule, CollectiveRule, WindowRule};
 use pallas_ir::DType;
@@ -48,7 +48,7 @@ macro_rules! ops {
         ops! { @ask Annotation; ($($Annotation)*) data: Annotates, states: AnnotationStates, regions: AnnotationRegions, text: AnnotationHlo }
         ops! { @op Annotation; $($Annotation)* }
         ops! { @enum "The result of each device in a group of `k`." CollectiveKind; $($Collective)* }
-        ops! { @ask CollectiveKind; ($($Collective)*) kind: Kind, rule: CollectiveRule, text: Exchanged }
+        ops! { @ask CollectiveKind; ($($Collective)*) kind: Kind, rule: CollectiveRule, text: CollectiveHlo }
         ops! { @enum "An operation on a window of an array at positions that are operands." Dynamic; $($Window)* }
         ops! { @ask Dynamic; ($($Window)*) data: Windowed, rule: WindowRule, regions: WindowRegions, saved: Saved }
         ops! { @op Dynamic; $($Window)* }

@@ -40,7 +40,7 @@ impl CollectiveRule for Pbroadcast {
     }
 }
 
-impl Exchanged for Pbroadcast {
+impl CollectiveHlo for Pbroadcast {
     /// The first device of a group is the source.
     fn stablehlo(&self, w: &mut Writer, op: &Collective, args: &[Value], gives: &Type) -> Value {
         let mut groups = op.groups();

@@ -59,7 +59,7 @@ impl CollectiveRule for Pcast {
     }
 }
 
-impl Exchanged for Pcast {
+impl CollectiveHlo for Pcast {
     fn stablehlo(&self, _: &mut Writer, _: &Collective, args: &[Value], _: &Type) -> Value {
         args[0].clone()
     }

@@ -35,7 +35,7 @@ impl CollectiveRule for Permute {
     }
 }
 
-impl Exchanged for Permute {
+impl CollectiveHlo for Permute {
     fn stablehlo(&self, w: &mut Writer, op: &Collective, args: &[Value], gives: &Type) -> Value {
         let of_group = |group: Vec<usize>| {
             let pair = |(to, from): (usize, &Option<usize>)| from.map(|from| [group[from], group[to]]);

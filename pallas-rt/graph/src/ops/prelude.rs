@@ -37,7 +37,7 @@ pub(in crate::ops) mod window {
     pub(in crate::ops) use crate::graph::{Graph, Var};
     pub(in crate::ops) use crate::mesh::Mesh;
     pub(in crate::ops) use crate::shard::WindowRegions;
-    pub(in crate::ops) use crate::shard::local::{Divided, update};
+    pub(in crate::ops) use crate::shard::local::{Sharded, update};
     pub(in crate::ops) use crate::shard::rule::{Build, Role};
     pub(in crate::ops) use crate::transform::{OwnWindows, WindowRule};
     pub(in crate::ops) use pallas_ir::{DType, Type};
@@ -48,7 +48,7 @@ pub(in crate::ops) mod collective {
     pub(in crate::ops) use crate::collective::{Collective, CollectiveKind, Kind};
     pub(in crate::ops) use crate::graph::{Graph, Var};
     pub(in crate::ops) use crate::mesh::Form;
-    pub(in crate::ops) use crate::stablehlo::{Exchanged, Parts, Value, Writer};
+    pub(in crate::ops) use crate::stablehlo::{CollectiveHlo, Parts, Value, Writer};
     pub(in crate::ops) use crate::transform::CollectiveRule;
     pub(in crate::ops) use pallas_ir::{DType, Type};
 }

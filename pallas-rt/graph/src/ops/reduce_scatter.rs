@@ -30,7 +30,7 @@ impl CollectiveRule for ReduceScatter {
     }
 }
 
-impl Exchanged for ReduceScatter {
+impl CollectiveHlo for ReduceScatter {
     fn stablehlo(&self, w: &mut Writer, op: &Collective, args: &[Value], gives: &Type) -> Value {
         let region = combines(w, self.0, gives.dtype);
         let detail = w.groups(op, Parts::Scattered);

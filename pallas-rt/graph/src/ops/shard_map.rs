@@ -18,9 +18,9 @@ pub struct ShardMap {
     pub mesh: Arc<Mesh>,
     /// By axis of the mesh, true if it is manual. The shardings name manual axes alone.
     pub manual: Vec<bool>,
-    /// By operand, how it is divided: evenly.
+    /// By operand, how it is sharded: evenly.
     pub takes: Vec<Sharding>,
-    /// By result, how it is divided.
+    /// By result, how it is sharded.
     pub gives: Vec<Sharding>,
     /// The graph, which takes and gives blocks.
     pub body: Graph,

@@ -174,7 +174,7 @@ impl CallRegions for While {
         let node = &to.program.nodes[id];
         let carried: Vec<Sharding> = node.results.iter().map(|&v| to.wanted(v)).collect();
         let with = |values: &[Val]| values.iter().copied().zip(carried.iter().cloned()).collect::<Vec<_>>();
-        let inits: Vec<Var> = with(&node.operands).iter().map(|(v, s)| to.divided(*v, s)).collect();
+        let inits: Vec<Var> = with(&node.operands).iter().map(|(v, s)| to.sharded(*v, s)).collect();
         let [first, second] = [&node.regions[0], &node.regions[1]];
         let holds = vec![(first.results[0], Sharding::replicated(0))];
         let (condition, of_condition) = to.region(first, &with(&first.params), &holds);

@@ -1,4 +1,4 @@
-//! One list of axes for each factor of an operation, so that operands and results are divided alike.
+//! One list of axes for each factor of an operation, so that operands and results are sharded alike.
 //!
 //! ```text
 //! all agree                                   that list
@@ -6,7 +6,7 @@
 //! else                                        one after the other the lists that most elements have
 //! ```
 //!
-//! Axes of factors that cannot be divided go to one that can, if all arrays have it: work is shared instead of repeated.
+//! Axes of factors that cannot be sharded go to one that can, if all arrays have it: work is shared instead of repeated.
 use super::rule::{Role, Rule, gcd};
 use super::split::Split;
 use crate::mesh::axis::{Axis, is_strict_prefix, overlap, prefix, push, size};
@@ -39,8 +39,8 @@ fn agreed(splits: &[Split], rule: &Rule) -> Option<Vec<Vec<Axis>>> {
     for (f, factor) in rule.factors.iter().enumerate() {
         let mut lists = splits.iter().filter_map(|split| split.get(f)).map(|part| &part.axes);
         let first = lists.next().cloned().unwrap_or_default();
-        let is_divided = !first.is_empty() && factor.role == Role::Replicate;
-        if is_divided || lists.any(|list| *list != first) || overlap(&first, &seen) {
+        let is_sharded = !first.is_empty() && factor.role == Role::Replicate;
+        if is_sharded || lists.any(|list| *list != first) || overlap(&first, &seen) {
             return None;
         }
         seen.extend(&first);
@@ -104,7 +104,7 @@ impl Candidate {
 }
 
 /// Takes the best list, shortens or drops those that it excludes, and so on. A factor behind another one of its dimension
-/// waits until that one is divided completely.
+/// waits until that one is sharded completely.
 fn by_elements(splits: &[Split], rule: &Rule, elements: &[usize], mesh: &Mesh) -> Vec<Vec<Axis>> {
     let mut candidates: Vec<Candidate> = vec![];
     for (factor, part) in splits.iter().flat_map(|split| &split.parts) {
@@ -146,7 +146,7 @@ fn by_elements(splits: &[Split], rule: &Rule, elements: &[usize], mesh: &Mesh) -
     }
 }
 
-/// Divides factors that all arrays have by axes of one that cannot be divided.
+/// Divides factors that all arrays have by axes of one that cannot be sharded.
 fn move_to_batch(mut left: Vec<Axis>, factor: usize, axes: &mut [Vec<Axis>], rule: &Rule, arrays: &[usize]) {
     let is_everywhere = |f: usize| arrays.iter().all(|&t| rule.tensors[t].iter().flatten().any(|&own| own == f));
     if !is_everywhere(factor) {

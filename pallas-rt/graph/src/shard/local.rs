@@ -1,8 +1,8 @@
 //! Operations on blocks.
 //!
-//! - `flat`: reshapes of dimensions that are divided unevenly;
+//! - `flat`: reshapes of dimensions that are sharded unevenly;
 //! - `halo`: the rows that devices need of each other's blocks, in rounds; `window`: operations that move elements;
-//! - `lookup`: operations that address a divided operand by data.
+//! - `lookup`: operations that address a sharded operand by data.
 mod flat;
 mod halo;
 mod lookup;
@@ -19,8 +19,8 @@ use pallas_ir::structural::{Broadcast, Conv, Iota, Pad, Reshape, Scatter, Slice,
 use pallas_ir::{DType, Dim, Literal, ScalarOp, StructuralOp, Type};
 use std::sync::Arc;
 
-/// An operation whose operands and result are divided compatibly.
-pub(crate) struct Divided<'a> {
+/// An operation whose operands and result are sharded compatibly.
+pub(crate) struct Sharded<'a> {
     pub op: Op,
     /// The blocks of the operands.
     pub args: Vec<Var>,
@@ -46,7 +46,7 @@ pub(super) fn monoid(op: &Op, dtype: DType) -> ScalarOp {
 }
 
 /// Keeps the axes that the operation on blocks can have. Blocks of factors that share a dimension have equal sizes, but for
-/// windows, which see the elements that they need; what is not added up is not divided where it is folded.
+/// windows, which see the elements that they need; what is not added up is not sharded where it is folded.
 pub(super) fn restrict(axes: &mut [Vec<Axis>], rule: &Rule, op: &Op, types: &[&Type]) {
     let is_reshape = matches!(op, Op::Structural(StructuralOp::Reshape(_)));
     for (f, factor) in rule.factors.iter().enumerate() {
@@ -69,7 +69,7 @@ pub(super) fn restrict(axes: &mut [Vec<Axis>], rule: &Rule, op: &Op, types: &[&T
     }
 }
 
-/// Behind a factor that is not divided completely, blocks would not be adjacent elements.
+/// Behind a factor that is not sharded completely, blocks would not be adjacent elements.
 fn clear_behind(axes: &mut [Vec<Axis>], rule: &Rule) {
     loop {
         let dims = rule.tensors.iter().flatten().flat_map(|dim| dim.windows(2));
@@ -146,7 +146,7 @@ pub(super) fn coordinate(graph: &mut Graph, mesh: &Arc<Mesh>, axes: &[Axis]) -> 
 }
 
 /// Appends an operation on blocks; returns its result.
-pub(super) fn operation(graph: &mut Graph, mesh: &Arc<Mesh>, mut work: Divided<'_>) -> Var {
+pub(super) fn operation(graph: &mut Graph, mesh: &Arc<Mesh>, mut work: Sharded<'_>) -> Var {
     mask(graph, mesh, &mut work);
     let mut is_own = None;
     match &work.op {
@@ -185,7 +185,7 @@ pub(super) fn operation(graph: &mut Graph, mesh: &Arc<Mesh>, mut work: Divided<'
 }
 
 /// The operation with the extents of blocks among its attributes.
-fn on_blocks(graph: &Graph, work: &Divided<'_>) -> Op {
+fn on_blocks(graph: &Graph, work: &Sharded<'_>) -> Op {
     let shape: Vec<Dim> = work.gives.dims();
     match &work.op {
         Op::Structural(StructuralOp::Broadcast(broadcast)) => {
@@ -248,7 +248,7 @@ pub(super) fn met(graph: &mut Graph, mesh: &Arc<Mesh>, block: Var, axes: &[Axis]
 }
 
 /// Replaces what lies beyond the array in the last blocks of operands, where it would be added up.
-fn mask(graph: &mut Graph, mesh: &Arc<Mesh>, work: &mut Divided<'_>) {
+fn mask(graph: &mut Graph, mesh: &Arc<Mesh>, work: &mut Sharded<'_>) {
     let folded: Vec<(usize, usize)> = match &work.op {
         Op::Structural(StructuralOp::Dot(dot)) => dot.contract.iter().flat_map(|&(i, j)| [(0, i), (1, j)]).collect(),
         Op::Structural(StructuralOp::Reduce(reduce)) => reduce.axes.iter().map(|&axis| (0, axis)).collect(),
@@ -318,12 +318,12 @@ pub(super) fn iota(graph: &mut Graph, dim: usize, ty: &Type, coordinate: Option<
 pub(super) fn joined(graph: &mut Graph, parts: Var, counts: &[usize], shape: &[usize]) -> Var {
     let block = graph.ty(parts).shape[1..].to_vec();
     let rank = block.len();
-    let divided: Vec<usize> = (0..rank).filter(|&dim| counts[dim] > 1).collect();
-    let split: Vec<usize> = divided.iter().map(|&dim| counts[dim]).chain(block.iter().copied()).collect();
+    let sharded: Vec<usize> = (0..rank).filter(|&dim| counts[dim] > 1).collect();
+    let split: Vec<usize> = sharded.iter().map(|&dim| counts[dim]).chain(block.iter().copied()).collect();
     let x = reshaped(graph, parts, &split);
     // Each count in front of its dimension.
     let order: Vec<usize> = (0..rank)
-        .flat_map(|dim| divided.iter().position(|&d| d == dim).into_iter().chain([divided.len() + dim]))
+        .flat_map(|dim| sharded.iter().position(|&d| d == dim).into_iter().chain([sharded.len() + dim]))
         .collect();
     let x = if order.is_sorted() { x } else { graph.fitting(StructuralOp::from(Transpose { axes: order }), &[x]) };
     let whole: Vec<usize> = block.iter().zip(counts).map(|(n, k)| n * k).collect();

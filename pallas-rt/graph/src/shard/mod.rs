@@ -18,9 +18,9 @@
 //! The behaviour is Shardy's (<https://github.com/openxla/shardy>), as measured from the version that JAX 0.12.0.1 contains;
 //! where its published source differs, the measurement decides.
 //!
-//! **Meshes.** A graph may say how its values are divided among the devices of a mesh (`pallas_graph::mesh`): annotations are
+//! **Meshes.** A graph may say how its values are sharded among the devices of a mesh (`pallas_graph::mesh`): annotations are
 //! operations that are the identity, so transformations treat them like any other, and `simplify` drops them where a function
-//! runs on one device. A function of `jit` whose arguments are declared to be divided, or that has annotations, is partitioned
+//! runs on one device. A function of `jit` whose arguments are declared to be sharded, or that has annotations, is partitioned
 //! (`pallas_graph::shard`) between tracing and fusion:
 //!
 //! ```text
@@ -32,20 +32,20 @@
 //! factors that dimensions share off an operation's access form, so no operation has a sharding rule of its own. `import`
 //! copies constants for each use and puts an edge behind each result of a loop or branch; `propagate` visits operations in
 //! Shardy's order, by the user's priorities and five stages. `partition` then makes operations compatible one by one: `agree`
-//! decides how their factors are divided, `reshard` moves values from one sharding to another (as Shardy does before it
+//! decides how their factors are sharded, `reshard` moves values from one sharding to another (as Shardy does before it
 //! optimises collectives; `reshard/parts` then replaces permutes of whole blocks, axes arrive before slices where that needs no
-//! permute, and a dimension that is whole before or after is padded as the other sharding needs it while it is divided, so that
+//! permute, and a dimension that is whole before or after is padded as the other sharding needs it while it is sharded, so that
 //! axes in between divide it evenly), and `local` writes operations on blocks; sums of parts stay uncombined until something
 //! reads them, so that they may be scattered instead of reduced and only the part is added up that a device keeps, and a value
-//! that one operation alone reads goes to that one's sharding directly. Operations that move elements along a divided dimension
+//! that one operation alone reads goes to that one's sharding directly. Operations that move elements along a sharded dimension
 //! get the rows of other devices in rounds (`local/halo`: a colouring of the pairs of senders and receivers with as few colours
-//! as possible), then read them by position (`local/window`), and so do reshapes of unevenly divided dimensions, whose blocks
-//! are rows of consecutive elements (`local/flat`); those that address a divided operand by data look at their own rows
+//! as possible), then read them by position (`local/window`), and so do reshapes of unevenly sharded dimensions, whose blocks
+//! are rows of consecutive elements (`local/flat`); those that address a sharded operand by data look at their own rows
 //! (`local/lookup`). A scan stays a scan. What lies beyond an array in a last block is arbitrary, and replaced only where it
 //! would be added up.
 //!
-//! Two kinds of operations are divided otherwise than their rule says: positions of extremes (`partition/selected`), of which
-//! devices exchange candidates, and convolutions whose second operand is divided along places (`partition/convolved`), which
+//! Two kinds of operations are sharded otherwise than their rule says: positions of extremes (`partition/selected`), of which
+//! devices exchange candidates, and convolutions whose second operand is sharded along places (`partition/convolved`), which
 //! give parts of sums.
 pub(crate) mod agree;
 mod import;

@@ -1,8 +1,8 @@
 //! From a program with shardings to one graph that every device runs on its blocks.
 //!
-//! Every value has a block on each device: its shape is that of the array, each dimension divided and rounded up. What lies
+//! Every value has a block on each device: its shape is that of the array, each dimension sharded and rounded up. What lies
 //! beyond the array in a last block is arbitrary, and `local` replaces it where an operation adds it up. Operations are
-//! made compatible one by one: `agree` decides how their factors are divided, operands are resharded to that, sums of which
+//! made compatible one by one: `agree` decides how their factors are sharded, operands are resharded to that, sums of which
 //! devices have parts are reduced over the devices, and results are resharded to what propagation found.
 mod control;
 mod convolved;
@@ -12,7 +12,7 @@ mod selected;
 pub(crate) use control::captured_first;
 
 use super::agree::{agree, agree_reshape, sharding_of};
-use super::local::{self, Divided};
+use super::local::{self, Sharded};
 use super::propagate::Propagation;
 use super::rule::{Role, Rule};
 use super::split::Split;
@@ -25,7 +25,7 @@ use pallas_ir::{Literal, Loc, ScalarOp, StructuralOp, Type};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// One graph for every device of a mesh, and how the global arrays are divided.
+/// One graph for every device of a mesh, and how the global arrays are sharded.
 #[derive(Clone, Debug)]
 pub struct Partitioned {
     /// The graph on blocks.
@@ -42,7 +42,7 @@ pub struct Partitioned {
     pub results_of_maps: HashMap<usize, Vec<Sharding>>,
 }
 
-/// An exchange of a value, after which it is divided in another way.
+/// An exchange of a value, after which it is sharded in another way.
 #[derive(Clone, Debug)]
 pub struct Reshard {
     /// The value of the program.
@@ -58,7 +58,7 @@ pub struct Reshard {
 /// Choices of the partitioner on which no result depends.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// The number where a dimension that is divided unevenly extends beyond the array: tests take one that would be noticed.
+    /// The number where a dimension that is sharded unevenly extends beyond the array: tests take one that would be noticed.
     pub padding: f64,
     /// Number of bytes that a device sends in the time in which a collective starts. Where two collectives send that much
     /// less than one, they take its place.
@@ -75,7 +75,7 @@ impl Default for Options {
 /// Partitions what propagation found for a mesh.
 ///
 /// # Errors
-/// The first kernel that an operand or a result is declared to be divided for along a dimension that it cannot divide.
+/// The first kernel that an operand or a result is declared to be sharded for along a dimension that it cannot divide.
 pub fn partition(found: &Propagation, mesh: &Arc<Mesh>) -> Result<Partitioned, Refused> {
     partition_with(found, mesh, Options::default())
 }
@@ -112,7 +112,7 @@ pub fn partition_with(found: &Propagation, mesh: &Arc<Mesh>, options: Options) -
         .map(|(i, &v)| {
             let shape = &program.ty(v).shape;
             let wanted = found.result(i).map_or(Sharding::replicated(shape.len()), |s| at_boundary(s, shape, mesh));
-            (to.divided(v, &wanted), wanted)
+            (to.sharded(v, &wanted), wanted)
         })
         .collect();
     let mut graph = to.scopes.pop().expect("the program's own").graph;
@@ -157,7 +157,7 @@ pub(crate) struct Block {
     /// Devices along these axes have parts, which are to be combined.
     pub(crate) partial: Option<(Vec<Axis>, ScalarOp)>,
     /// The sharding that the value is said to have. It is moved to that where several operations read it; a single one
-    /// may need it divided in another way, for which the way may be shorter.
+    /// may need it sharded in another way, for which the way may be shorter.
     pub(crate) said: Option<Sharding>,
 }
 
@@ -274,7 +274,7 @@ impl Partition<'_> {
     fn settled(&mut self, v: Val) -> Block {
         let block = self.block(v);
         let Some(said) = block.said.clone() else { return self.combined(v, block) };
-        let var = self.divided_once(v, &said);
+        let var = self.sharded_once(v, &said);
         self.define(v, var, said);
         self.block(v)
     }
@@ -344,10 +344,10 @@ impl Partition<'_> {
         let mut shardings: Vec<Sharding> = node.operands.iter().map(|&v| self.block(v).known().clone()).collect();
         shardings.push(wanted);
         let axes = self.factor_axes(&all, &shardings, rule, op);
-        let divided = |t: usize| sharding_of(rule, t, &shardings[t], &axes);
-        let args: Vec<Var> = node.operands.iter().enumerate().map(|(t, &v)| self.divided(v, &divided(t))).collect();
-        let own = divided(node.operands.len());
-        let operands = node.operands.iter().enumerate().map(|(t, &v)| (self.program.ty(v), divided(t))).collect();
+        let sharded = |t: usize| sharding_of(rule, t, &shardings[t], &axes);
+        let args: Vec<Var> = node.operands.iter().enumerate().map(|(t, &v)| self.sharded(v, &sharded(t))).collect();
+        let own = sharded(node.operands.len());
+        let operands = node.operands.iter().enumerate().map(|(t, &v)| (self.program.ty(v), sharded(t))).collect();
         let gives = self.block_type(node.results[0], &own);
         let mut parts: Vec<Axis> = (rule.factors.iter().zip(&axes))
             .filter(|(factor, _)| factor.role == Role::Reduce)
@@ -356,7 +356,7 @@ impl Partition<'_> {
         axis::merge(&mut parts);
         let result = (self.program.ty(node.results[0]), own.clone());
         let combine = local::monoid(op, gives.dtype);
-        let work = Divided { op: op.clone(), args, operands, result, gives, parts: parts.clone() };
+        let work = Sharded { op: op.clone(), args, operands, result, gives, parts: parts.clone() };
         let mesh = self.mesh;
         let var = local::operation(self.graph(), mesh, work);
         let partial = (!parts.is_empty()).then_some((parts, combine));
@@ -387,7 +387,7 @@ impl Partition<'_> {
         axes
     }
 
-    /// Constants that were copied for propagation and are divided alike become one again.
+    /// Constants that were copied for propagation and are sharded alike become one again.
     fn equal_constant(&mut self, node: &Node, op: &Op, wanted: &Sharding) -> Option<Val> {
         let is_expansion = matches!(op, Op::Structural(StructuralOp::Broadcast(_)))
             && node.operands.first().is_some_and(|&v| self.program.rank(v) == 0);
@@ -425,7 +425,7 @@ impl Partition<'_> {
                 let var = local::iota(self.graph(), iota.axis, &ty, first);
                 self.define(node.results[0], var, wanted);
             }
-            // A value stays as it is divided.
+            // A value stays as it is sharded.
             Op::Barrier => {
                 let Block { var, sharding, .. } = self.settled(node.operands[0]);
                 let var = self.graph().fitting(Op::Barrier, &[var]);
@@ -438,13 +438,13 @@ impl Partition<'_> {
     /// Appends an operation on whole operands.
     pub(crate) fn whole(&mut self, node: &Node, op: Op) {
         let whole = |p: &Self, v: Val| Sharding::replicated(p.program.rank(v));
-        let args: Vec<Var> = node.operands.iter().map(|&v| self.divided(v, &whole(self, v))).collect();
+        let args: Vec<Var> = node.operands.iter().map(|&v| self.sharded(v, &whole(self, v))).collect();
         let made = self.graph().fitting_all(op, &args);
         for (&v, var) in node.results.iter().zip(made) {
             let whole = whole(self, v);
             self.define(v, var, whole);
             let wanted = self.wanted(v);
-            let var = self.divided(v, &wanted);
+            let var = self.sharded(v, &wanted);
             self.define(v, var, wanted);
         }
     }

@@ -109,7 +109,7 @@ pub enum Reason {
         /// The annotation that says so.
         origin: Option<Origin>,
     },
-    /// The other array must not be divided by the axis.
+    /// The other array must not be sharded by the axis.
     Replicated {
         /// The annotation that says so.
         origin: Option<Origin>,
@@ -131,9 +131,9 @@ pub enum Reason {
         /// Number of positions.
         extent: usize,
     },
-    /// An operand of an elementwise operation is divided no further than the result.
+    /// An operand of an elementwise operation is sharded no further than the result.
     Result,
-    /// The axis would lie behind a part of this dimension that is not divided completely, where blocks are no adjacent
+    /// The axis would lie behind a part of this dimension that is not sharded completely, where blocks are no adjacent
     /// elements.
     Behind {
         /// The dimension of the other array.
@@ -295,11 +295,11 @@ impl Propagation {
 
     fn reason(&self, step: &Step, splits: &[Split], j: usize, i: usize, axis: Axis) -> Reason {
         let Step { slots, rule, directions, .. } = step;
-        let divided = |t: usize| {
+        let sharded = |t: usize| {
             let dims = self.state(slots[t]).map_or(&[][..], |s| &s.dims);
             dims.iter().position(|dim| mentions(&dim.axes, axis))
         };
-        let dim = divided(j).unwrap_or_default();
+        let dim = sharded(j).unwrap_or_default();
         let carries = |(_, part): &&(usize, Part)| mentions(&part.axes, axis);
         let Some((f, wanted)) = splits[j].parts.iter().find(carries).map(|(f, part)| (*f, part.axes.clone())) else {
             // It lies behind what the dimension's factors hold.
@@ -328,7 +328,7 @@ impl Propagation {
         if mentions(&splits[i].replicated, axis) || mentions(&splits[i].unreduced, axis) {
             return Reason::Replicated { origin: self.origin(slots[i]) };
         }
-        if let Some(dim) = divided(i) {
+        if let Some(dim) = sharded(i) {
             return Reason::Taken { dim };
         }
         let common = agreed(splits, rule.operands, f, directions[f]);

@@ -1,5 +1,5 @@
 //! Calls as the partitioner sees them.
-use super::local::Divided;
+use super::local::Sharded;
 use super::partition::Partition;
 use super::rule::{self, Role, Rule};
 use super::united::Devices;
@@ -28,7 +28,7 @@ pub(crate) trait WindowRegions {
     /// Returns true if devices can divide a factor of this role, which the result has or has not.
     fn divides(&self, role: Role, in_result: bool) -> bool;
     /// Appends it on blocks.
-    fn on_blocks(&self, graph: &mut Graph, mesh: &Arc<Mesh>, work: &Divided<'_>) -> Var;
+    fn on_blocks(&self, graph: &mut Graph, mesh: &Arc<Mesh>, work: &Sharded<'_>) -> Var;
 }
 
 /// An annotation as propagation sees it. No method has a default.

@@ -30,7 +30,7 @@ pub enum Step {
     AllToAll {
         /// The axes that move.
         axes: Vec<Axis>,
-        /// The dimension that they divided.
+        /// The dimension that they sharded.
         from: usize,
         /// The dimension that they divide from now on.
         to: usize,
@@ -198,7 +198,7 @@ fn elements_moved(shape: &[usize], old: &[Vec<Axis>], steps: &Steps) -> usize {
     sent.sum()
 }
 
-/// The steps for an array of which a dimension has another extent while it is divided.
+/// The steps for an array of which a dimension has another extent while it is sharded.
 fn resized(shape: &[usize], extents: &[usize], from: &Sharding, old: &[Vec<Axis>], steps: Steps) -> Steps {
     let (mut before, mut current, mut all) = (closed(old, &from.unreduced), shape.to_vec(), vec![]);
     let mut resize = |wanted: Vec<usize>, sharding: &Sharding, all: &mut Steps| {
@@ -208,8 +208,8 @@ fn resized(shape: &[usize], extents: &[usize], from: &Sharding, old: &[Vec<Axis>
         }
     };
     for (step, after) in steps {
-        let is_divided = |dim: usize| !before.dims[dim].axes.is_empty() || !after.dims[dim].axes.is_empty();
-        let wanted = (0..shape.len()).map(|dim| if is_divided(dim) { extents[dim] } else { shape[dim] }).collect();
+        let is_sharded = |dim: usize| !before.dims[dim].axes.is_empty() || !after.dims[dim].axes.is_empty();
+        let wanted = (0..shape.len()).map(|dim| if is_sharded(dim) { extents[dim] } else { shape[dim] }).collect();
         resize(wanted, &before, &mut all);
         all.push((step, after.clone()));
         before = after;
@@ -218,7 +218,7 @@ fn resized(shape: &[usize], extents: &[usize], from: &Sharding, old: &[Vec<Axis>
     all
 }
 
-/// The axes of a slice, by dimension, and those of a sum, divided so that those of both are equal or do not overlap.
+/// The axes of a slice, by dimension, and those of a sum, sharded so that those of both are equal or do not overlap.
 pub(super) fn slice_of_sum(lists: &[Vec<Axis>], summed: &[Axis]) -> (Vec<Vec<Axis>>, Vec<Axis>) {
     let lists: Vec<Vec<Axis>> = lists.iter().map(|list| moves::aligned(list, summed)).collect();
     let summed = moves::aligned(summed, &lists.concat());

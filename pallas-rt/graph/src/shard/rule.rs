@@ -5,7 +5,7 @@
 //! reshape of [8, 6] to [48]:    ([i, j])->([ij]) {i=8, j=6}
 //! ```
 //!
-//! Dimensions that share a factor can be divided by the same axes without communication, or with the communication that
+//! Dimensions that share a factor can be sharded by the same axes without communication, or with the communication that
 //! the factor's [`Role`] names. A rule is the projection of an operation's access form, by sizes alone: a shift that keeps
 //! an extent is a pass-through although elements move, as in Shardy. [`partition`](super) looks at the access form again.
 mod collective;
@@ -26,7 +26,7 @@ pub enum Role {
     Reduce,
     /// Elements move between neighbouring blocks.
     Permute,
-    /// The operation cannot be divided along it.
+    /// The operation cannot be sharded along it.
     Replicate,
 }
 
@@ -89,7 +89,7 @@ pub(super) fn rule(asked: &Asked<'_>) -> Option<Rule> {
 }
 
 impl Rule {
-    /// The rule of arrays of one shape that are divided alike.
+    /// The rule of arrays of one shape that are sharded alike.
     pub(super) fn identity(shape: &[usize], operands: usize) -> Rule {
         let shapes = vec![shape; operands + 1];
         let mut build = Build::new(&shapes, operands);

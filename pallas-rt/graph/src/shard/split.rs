@@ -82,7 +82,7 @@ impl Split {
         }
     }
 
-    /// The sharding whose dimensions have these factors. Axes behind a factor that is not divided completely are dropped.
+    /// The sharding whose dimensions have these factors. Axes behind a factor that is not sharded completely are dropped.
     pub fn join(&self, dims: &[Vec<usize>], factors: &[Factor]) -> Sharding {
         let dims = dims.iter().map(|own| {
             let (mut dim, mut is_closed) = (DimSharding::default(), false);

@@ -59,7 +59,7 @@ pub(super) fn aggressive(
                 continue;
             }
             if i < operands && is_elementwise {
-                // An operand is divided no further than the result.
+                // An operand is sharded no further than the result.
                 for result in &splits[operands..] {
                     if let Some(part) = result.get(f).filter(|part| is_strict_prefix(&part.axes, &axes)) {
                         axes.clone_from(&part.axes);

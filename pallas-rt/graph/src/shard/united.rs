@@ -60,12 +60,12 @@ fn inlined(graph: &mut Graph, local: &Graph, mesh: &Mesh, devices: &[usize], ope
 
 /// The devices that an equation connects by exchanges in the graphs that it calls, as numbers in the list.
 fn components(e: &Equation, mesh: &Mesh, devices: &[usize]) -> Vec<Vec<usize>> {
-    let mut exchanges = vec![];
+    let mut collectives = vec![];
     if let Op::Call(call) = &e.op {
-        call.graphs().into_iter().for_each(|graph| collect(graph, &mut exchanges));
+        call.graphs().into_iter().for_each(|graph| collect(graph, &mut collectives));
     }
     let mut component: Vec<usize> = (0..devices.len()).collect();
-    for op in exchanges {
+    for op in collectives {
         for (k, &device) in devices.iter().enumerate() {
             let first = mesh.group(device, &op.axes)[0];
             let first = devices.iter().position(|&d| d == first).expect("members of a group are together");

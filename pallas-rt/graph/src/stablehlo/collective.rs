@@ -8,7 +8,7 @@ use crate::mesh::Collective;
 use pallas_ir::Type;
 
 /// The operation of StableHLO for a collective. No method has a default.
-pub(crate) trait Exchanged {
+pub(crate) trait CollectiveHlo {
     /// Writes it; its operand, if it has one, is `args[0]`.
     fn stablehlo(&self, w: &mut Writer, op: &Collective, args: &[Value], gives: &Type) -> Value;
 }

@@ -214,7 +214,7 @@ fn exchange(groups: &[Vec<usize>], parts: Parts, channel: usize) -> Vec<String> 
         Parts::Combined | Parts::First => {}
         Parts::Gathered => all.push(integer("all_gather_dim", 0)),
         Parts::Scattered => all.push(integer("scatter_dimension", 0)),
-        Parts::Exchanged => {
+        Parts::CollectiveHlo => {
             all.extend([integer("concat_dimension", 0), integer("split_count", members), integer("split_dimension", 0)])
         }
     }

@@ -19,7 +19,7 @@ mod writer;
 use crate::graph::{Graph, Op};
 use crate::mesh::{Mesh, Sharding};
 use crate::simplify::inlined;
-pub(crate) use collective::Exchanged;
+pub(crate) use collective::CollectiveHlo;
 pub(crate) use control::CallHlo;
 pub(crate) use folds::combines;
 use operation::Function;

@@ -63,7 +63,7 @@ pub(crate) enum Parts {
     /// Parts, combined.
     Scattered,
     /// Parts, one behind the other.
-    Exchanged,
+    CollectiveHlo,
     /// The array of the first member.
     First,
 }
@@ -71,7 +71,7 @@ pub(crate) enum Parts {
 impl Parts {
     /// Returns true if the groups are numbers of devices by an attribute; for others they always are.
     pub(super) fn says_devices(self) -> bool {
-        !matches!(self, Parts::Exchanged | Parts::First)
+        !matches!(self, Parts::CollectiveHlo | Parts::First)
     }
 }
 
@@ -129,7 +129,7 @@ pub(crate) enum Detail {
         pairs: Vec<[usize; 2]>,
         channel: usize,
     },
-    /// Shardy's texts of how operands and results of a body on blocks are divided, and its axes.
+    /// Shardy's texts of how operands and results of a body on blocks are sharded, and its axes.
     Manual {
         takes: Vec<String>,
         gives: Vec<String>,

@@ -114,9 +114,9 @@ fn collectives_are_those_of_shardy() {
     let plain = Config { open: true, priorities: true, operations: 14, ..Config::default() };
     let still = Config { still: true, ..plain };
     // Percent of the programs that agree, and percent of bytes that may be more. Shardy's bytes are those of its text: where
-    // dimensions are divided unevenly, what its steps exchange to realign blocks is not in it: a gather by two axes in two
+    // dimensions are sharded unevenly, what its steps exchange to realign blocks is not in it: a gather by two axes in two
     // steps sends the padding of the first as well. Where operations move elements
-    // themselves, the text does not show what they exchange: a sum over windows or a convolution along a divided dimension is
+    // themselves, the text does not show what they exchange: a sum over windows or a convolution along a sharded dimension is
     // there as it was, and bytes are not compared.
     let kinds = [
         ("still", 97, Some(0.0), still),
@@ -150,7 +150,7 @@ fn collectives_are_those_of_shardy() {
             }
         }
         println!(
-            "{name}: agreement: {agreed} of {total} programs; {} collectives of {} bytes, Shardy {} of {}; {rows} exchanges \
+            "{name}: agreement: {agreed} of {total} programs; {} collectives of {} bytes, Shardy {} of {}; {rows} collectives \
              of rows; Shardy failed on {failures}",
             count[0], bytes[0], count[1], bytes[1]
         );
@@ -201,6 +201,6 @@ fn programs_are_partitioned_alike_each_time() {
     // Another thread hashes with other keys.
     let other = std::thread::scope(|scope| scope.spawn(|| texts(&all)).join().expect("it ends"));
     assert!(first == other && first == texts(&all));
-    let exchanges = first.iter().filter(|text| text.contains("collective_permute")).count();
-    assert!(exchanges > 0, "programs exchange something");
+    let collectives = first.iter().filter(|text| text.contains("collective_permute")).count();
+    assert!(collectives > 0, "programs exchange something");
 }

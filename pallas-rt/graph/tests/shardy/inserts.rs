@@ -11,8 +11,8 @@ use pallas_graph::{Graph, Op};
 /// A reshard that exchanges something: a slice of each device alone is none.
 fn reshard(shape: &[usize], from: &Sharding, to: &Sharding, mesh: &Mesh) -> Option<String> {
     let [from, to] = [from, to].map(|sharding| Sharding::closed(sharding.axes()).normal(mesh));
-    let is_exchange = sequence(shape, &from, &to).iter().any(|(step, _)| !matches!(step, Step::AllSlice(_)));
-    is_exchange.then(|| format!("{shape:?} {} -> {}", from.text(mesh), to.text(mesh)))
+    let is_collective = sequence(shape, &from, &to).iter().any(|(step, _)| !matches!(step, Step::AllSlice(_)));
+    is_collective.then(|| format!("{shape:?} {} -> {}", from.text(mesh), to.text(mesh)))
 }
 
 fn sum(axes: &[Axis], mesh: &Mesh) -> String {

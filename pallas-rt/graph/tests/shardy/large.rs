@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use transformer::Transformer;
 
 /// The number of exchanges of each kind for so many layers.
-fn exchanges(layers: usize) -> BTreeMap<String, usize> {
+fn collectives(layers: usize) -> BTreeMap<String, usize> {
     let Transformer { graph, declared, results, mesh, .. } = Transformer::new(layers);
     let found = propagate(Program::of(&graph), &declared, &results);
     let made = partition(&found, &mesh).expect("no kernel");
@@ -33,6 +33,6 @@ fn each_layer_exchanges_the_same() {
         // Weights are gathered where they are used: six a layer. Sums over heads and over hidden features are two.
         let expected =
             BTreeMap::from([("all_gather data".to_string(), 6 * layers), ("all_reduce model".to_string(), 2 * layers)]);
-        assert_eq!(exchanges(layers), expected);
+        assert_eq!(collectives(layers), expected);
     }
 }

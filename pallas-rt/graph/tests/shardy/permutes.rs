@@ -1,4 +1,4 @@
-//! Exchanges of operations that move elements along a divided dimension, against what XLA compiles.
+//! Exchanges of operations that move elements along a sharded dimension, against what XLA compiles.
 use crate::count;
 use crate::draw::Dice;
 use crate::oracle::{ask, python};
@@ -11,7 +11,7 @@ use pallas_ir::{DType, Dim, Literal, StructuralOp, Type};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A slice, pad or reversal of an array of which one dimension is divided.
+/// A slice, pad or reversal of an array of which one dimension is sharded.
 struct Case {
     name: &'static str,
     graph: Graph,
@@ -82,9 +82,9 @@ fn neighbours_exchange_in_no_more_permutes_than_those_of_xla() {
         (0..2).for_each(|i| (row[i], row[2 + i]) = (row[i] + own[i], row[2 + i] + theirs[i]));
         agreed += usize::from(own == theirs);
         let others = case.mesh.axis(0).size as usize - 1;
-        let exchanges = |[permutes, gathers]: [usize; 2]| permutes + gathers * others;
-        fewer += usize::from(exchanges(own) < exchanges(theirs));
-        if own[0] > theirs[0] && exchanges(own) > exchanges(theirs) {
+        let collectives = |[permutes, gathers]: [usize; 2]| permutes + gathers * others;
+        fewer += usize::from(collectives(own) < collectives(theirs));
+        if own[0] > theirs[0] && collectives(own) > collectives(theirs) {
             shown.push(format!("permutes, gathers: {own:?}, XLA {theirs:?}\n{text}"));
         }
     }
@@ -92,6 +92,6 @@ fn neighbours_exchange_in_no_more_permutes_than_those_of_xla() {
         println!("{name}: {p} permutes and {g} gathers, XLA {q} and {h}");
     }
     let total = cases.len() - failures;
-    println!("agreement: {agreed} of {total} with XLA, and {fewer} need fewer exchanges; XLA failed on {failures}");
+    println!("agreement: {agreed} of {total} with XLA, and {fewer} need fewer collectives; XLA failed on {failures}");
     assert!(shown.is_empty(), "{} have more: {}", shown.len(), shown[..shown.len().min(3)].join("\n"));
 }

@@ -145,7 +145,7 @@ fn groups_of_called_graphs_are_apart() {
     let drawn = Drawn { results: vec![None; graph.results.len()], graph, mesh: mesh.clone(), params };
     let found = propagate(Program::of(&drawn.graph), &drawn.params, &drawn.results);
     let pairs: Vec<Vec<Vec<usize>>> = (0..4)
-        .map(|pair| [2 * pair, 2 * pair + 1].map(|i| found.result(i).expect("it is divided").parts()).to_vec())
+        .map(|pair| [2 * pair, 2 * pair + 1].map(|i| found.result(i).expect("it is sharded").parts()).to_vec())
         .collect();
     let alike = |parts: [usize; 2]| vec![parts.to_vec(); 2];
     assert_eq!(pairs, [alike([2, 1]), alike([1, 4]), alike([4, 1]), alike([1, 2])], "{}", drawn.text());
@@ -157,7 +157,7 @@ fn groups_of_called_graphs_are_apart() {
     }
 }
 
-/// Weights divided by features and indices divided by examples want one axis for two dimensions of what is looked up. The
+/// Weights sharded by features and indices sharded by examples want one axis for two dimensions of what is looked up. The
 /// stronger priority has it, as in Shardy, which also says who has it without one.
 #[test]
 fn priorities_of_a_lookup_are_those_of_shardy() {
@@ -181,7 +181,7 @@ fn priorities_of_a_lookup_are_those_of_shardy() {
     let own: Vec<Option<Sharding>> = (all.iter())
         .map(|drawn| propagate(Program::of(&drawn.graph), &drawn.params, &drawn.results).result(0).cloned())
         .collect();
-    let parts = |s: &Option<Sharding>| s.as_ref().expect("it is divided").parts();
+    let parts = |s: &Option<Sharding>| s.as_ref().expect("it is sharded").parts();
     let [examples, features] = [vec![4, 1, 1], vec![1, 1, 4]];
     let with: Vec<Vec<usize>> = own[1..].iter().map(parts).collect();
     assert_eq!(with, [examples.clone(), features.clone(), examples, features]);

@@ -200,8 +200,8 @@ impl Structural for Dot {
             let cast = |x: E<'g>, from: DType, to: DType| if from == to { x } else { x.apply(Cast { to }, &[x]) };
             let factor = cast(args[other].value, args[other].dtype, self.acc);
             // Axis 1 by axis 0 is the product of two matrices; one by an array of another rank is exchanged.
-            let is_exchanged = self.batch.is_empty() && contract == [(1, 0)] && ranks[other] != 2;
-            let made = if is_exchanged {
+            let is_collective = self.batch.is_empty() && contract == [(1, 0)] && ranks[other] != 2;
+            let made = if is_collective {
                 cotangent.apply(Dot { batch, contract: vec![(0, 1)], acc: self.acc }, &[factor, cotangent])
             } else {
                 cotangent.apply(Dot { batch, contract, acc: self.acc }, &[cotangent, factor])
@@ -213,7 +213,7 @@ impl Structural for Dot {
             contracted.sort_unstable();
             let mut now: Vec<usize> =
                 self.batch.iter().map(|p| of(p, own)).chain(mine).chain(contracted.iter().map(|p| p.1)).collect();
-            if is_exchanged {
+            if is_collective {
                 now.rotate_right(contracted.len());
             }
             let axes =

@@ -58,7 +58,7 @@ impl Audit {
             let Some(q) = other.parameters.iter().find(is_same) else { continue };
             let text = |p: &super::AuditedParameter| {
                 let declared = p.declared.as_deref().unwrap_or("undeclared");
-                let found = p.found.as_deref().map_or(String::new(), |found| format!(", divided as {found}"));
+                let found = p.found.as_deref().map_or(String::new(), |found| format!(", sharded as {found}"));
                 format!("{} {declared}{found}", p.ty)
             };
             add(&format!("`{}`", p.path), text(p), text(q));

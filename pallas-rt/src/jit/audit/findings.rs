@@ -83,14 +83,14 @@ impl Audit {
             let is_bound = |text: &String| is_whole(text) && !text.contains('?');
             let wanted = p.intended.as_ref().or(p.declared.as_ref());
             if wanted.is_some_and(is_bound) && !is_whole(found) {
-                let message = format!("it is to be replicated, and divided as {found}");
-                self.add(Severity::Error, FindingKind::DividedThoughReplicated, &p.path, message, p.line.clone());
+                let message = format!("it is to be replicated, and sharded as {found}");
+                self.add(Severity::Error, FindingKind::ShardedThoughReplicated, &p.path, message, p.line.clone());
             } else if let Some(declared) = &p.declared
                 && let Some(said) = axes(declared)
                 // Parts of axes are no spec, and were not declared.
                 && axes(found).is_none_or(|is| said.iter().zip(&is).any(|(said, is)| !is.starts_with(said)))
             {
-                let message = format!("declared is {declared}, and it is divided as {found}");
+                let message = format!("declared is {declared}, and it is sharded as {found}");
                 self.add(Severity::Error, FindingKind::PlacedOtherwise, &p.path, message, p.line.clone());
             }
         }
@@ -141,7 +141,7 @@ impl Audit {
                 cost = self.costs(&without.unwrap_or_default());
             }
             let found = p.found.clone().unwrap_or_default();
-            let message = format!("{} of {} bytes is divided as {found} by propagation alone: {cost}", p.ty, p.bytes);
+            let message = format!("{} of {} bytes is sharded as {found} by propagation alone: {cost}", p.ty, p.bytes);
             self.add(Severity::Warning, FindingKind::SmallInferred, &p.path, message, p.line.clone());
         }
     }
@@ -149,7 +149,7 @@ impl Audit {
     /// The exchanges of the function that it would not have, or have less of, with another table.
     fn costs(&self, without: &BTreeMap<(&'static str, String), (usize, usize)>) -> String {
         let mut rows: BTreeMap<(String, String), [(usize, usize); 2]> = BTreeMap::new();
-        for one in &self.exchanges {
+        for one in &self.collectives {
             rows.entry((one.kind.clone(), one.axes.clone())).or_default()[0] = (one.count, one.bytes);
         }
         for ((kind, axes), &row) in without {
@@ -162,6 +162,6 @@ impl Audit {
                 format!("{n} {kind} over {axes} of {} bytes, {m} of {} if it is replicated", with.1, without.1)
             })
             .collect();
-        if texts.is_empty() { "the same exchanges as if it were replicated".into() } else { texts.join(", ") }
+        if texts.is_empty() { "the same collectives as if it were replicated".into() } else { texts.join(", ") }
     }
 }

@@ -1,7 +1,9 @@
 //! The declarations of a function, and the facts that are held against them.
 use super::super::compile::{Compilation, Input};
 use super::super::sharded::{Declared, Shardings};
-use super::{Audit, AuditOptions, AuditedConstraint, AuditedMesh, AuditedParameter, ExchangeTotal, PatternUse, Source};
+use super::{
+    Audit, AuditOptions, AuditedConstraint, AuditedMesh, AuditedParameter, CollectiveTotal, PatternUse, Source,
+};
 use crate::sharding::{Mesh, Sharding, ShardingPolicy, matches};
 use pallas_device::error::Result;
 use pallas_graph::call::Named;
@@ -31,10 +33,10 @@ struct Traced<'a> {
 }
 
 impl Audit {
-    /// The audit of a graph whose parameters are declared to be divided in this way.
+    /// The audit of a graph whose parameters are declared to be sharded in this way.
     ///
     /// # Errors
-    /// A kernel that cannot be divided as declared.
+    /// A kernel that cannot be sharded as declared.
     pub(in crate::jit) fn of(
         compilation: &Compilation,
         paths: &[String],
@@ -53,9 +55,9 @@ impl Audit {
             parameters: traced.parameters(paths, found.as_ref(), options),
             constraints: traced.constraints(found.as_ref(), options),
             patterns: vec![],
-            exchanges: table
+            collectives: table
                 .into_iter()
-                .map(|((kind, axes), (count, bytes))| ExchangeTotal { kind: kind.into(), axes, count, bytes })
+                .map(|((kind, axes), (count, bytes))| CollectiveTotal { kind: kind.into(), axes, count, bytes })
                 .collect(),
             findings: vec![],
         };
@@ -144,12 +146,12 @@ impl<'a> Traced<'a> {
             let ty = self.view.ty(p);
             let statement = self.params[i].as_ref();
             let placed = found.map(|found| &found.made().params[i]);
-            let is_divided = placed.is_some_and(|s| !s.is_replicated());
+            let is_sharded = placed.is_some_and(|s| !s.is_replicated());
             let says_nothing = |s: &Sharding| s.dims.iter().all(|dim| dim.open && dim.axes.is_empty());
             let source = match statement.map(|s| &s.sharding).filter(|s| !says_nothing(s)) {
                 Some(s) if s.is_replicated() && s.dims.iter().all(|dim| !dim.open) => Source::ExplicitlyReplicated,
                 Some(_) => Source::Explicit,
-                None if is_divided => Source::Inferred,
+                None if is_sharded => Source::Inferred,
                 None => Source::Silent,
             };
             let inferred = || {

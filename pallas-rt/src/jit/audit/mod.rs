@@ -194,8 +194,8 @@ pub enum FindingKind {
     WrongSpec,
     /// An owned array that is replicated because nothing is declared.
     Undeclared,
-    /// An array that is to be replicated is divided.
-    DividedThoughReplicated,
+    /// An array that is to be replicated is sharded.
+    ShardedThoughReplicated,
     /// The compiled function divides an array in another way than declared.
     PlacedOtherwise,
     /// A small array that propagation alone divides.
@@ -230,7 +230,7 @@ pub struct Finding {
 /// The exchanges of one kind over the same axes.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct ExchangeTotal {
+pub struct CollectiveTotal {
     /// The kind, as [`CollectiveUse::name`](crate::audit::CollectiveUse::name) has it.
     pub kind: String,
     /// The axes, joined by commas.
@@ -269,17 +269,17 @@ pub struct Audit {
     /// The patterns of the policy.
     pub patterns: Vec<PatternUse>,
     /// The exchanges of the compiled function.
-    pub exchanges: Vec<ExchangeTotal>,
+    pub collectives: Vec<CollectiveTotal>,
     /// Everything that is wrong, the heaviest first.
     pub findings: Vec<Finding>,
 }
 
-/// Traces a function and reports how its arguments and values are divided, against a policy, the launch configuration and
+/// Traces a function and reports how its arguments and values are sharded, against a policy, the launch configuration and
 /// what partitioning makes of it.
 ///
 /// # Errors
 /// The call returns the function's own error, the first mistake in what its result depends on, and that of a kernel which
-/// cannot be divided as declared; what the audit finds is no error of the call, see [`Audit::check`].
+/// cannot be sharded as declared; what the audit finds is no error of the call, see [`Audit::check`].
 ///
 /// ```
 /// use pallas_rt::prelude::*;

@@ -78,8 +78,8 @@ impl fmt::Display for Audit {
             table(f, &self.patterns.iter().map(row).collect::<Vec<_>>())?;
         }
         if self.is_compiled {
-            writeln!(f, "exchanges")?;
-            let row = |one: &super::ExchangeTotal| {
+            writeln!(f, "collectives")?;
+            let row = |one: &super::CollectiveTotal| {
                 vec![
                     one.count.to_string(),
                     one.kind.clone(),
@@ -87,7 +87,7 @@ impl fmt::Display for Audit {
                     format!("{} bytes", one.bytes),
                 ]
             };
-            table(f, &self.exchanges.iter().map(row).collect::<Vec<_>>())?;
+            table(f, &self.collectives.iter().map(row).collect::<Vec<_>>())?;
         }
         let count = |severity| self.findings.iter().filter(|f| f.severity == severity).count();
         let [errors, warnings, notes] = [Severity::Error, Severity::Warning, Severity::Note].map(count);

@@ -66,7 +66,7 @@ impl<Out: Tree + Send + Sync + 'static> Member<Out> {
     }
 }
 
-/// A result for the bounds as one of this type. It is divided as before, if it had to be put together to be cut.
+/// A result for the bounds as one of this type. It is sharded as before, if it had to be put together to be cut.
 fn cut((x, ty): (Array, &Type)) -> Result<Array> {
     let y = resized(&x, &ty.shape, Literal::new(ty.dtype, 0.0))?;
     match x.placement().filter(|_| y.placement().is_none()) {

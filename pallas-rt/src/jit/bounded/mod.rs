@@ -383,10 +383,10 @@ impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
             || (format!("bounded function at {}", self.at), format!("{} equations", family.graph().equations.len()));
         let program = timeline::span(timeline::Kind::Compile, described, || {
             let own = args.iter().chain(&captured);
-            let (graph, mut divided) = Declared::of(family.graph(), own, &|i| named(i, &|| tree::paths(tuple)))?;
-            divided.shardings.resize(graph.params.len(), None);
+            let (graph, mut sharded) = Declared::of(family.graph(), own, &|i| named(i, &|| tree::paths(tuple)))?;
+            sharded.shardings.resize(graph.params.len(), None);
             let is_donated = (0..graph.params.len()).map(|i| i < donated).collect();
-            let input = Input { declared: divided, is_donated, ..Input::of_graph(graph.into_owned(), &kind.client) };
+            let input = Input { declared: sharded, is_donated, ..Input::of_graph(graph.into_owned(), &kind.client) };
             Compilation::new(input).into_program()
         })?;
         let (compile, temporary_bytes) = (begun.elapsed(), program.temporary_bytes());

@@ -33,7 +33,7 @@ enum Kind {
     Elementwise,
     Other,
     /// The number of the exchange in the list of all.
-    Exchange(usize),
+    Collective(usize),
 }
 
 /// The facts that the page shows about the graph.
@@ -58,10 +58,10 @@ pub(super) fn name(op: &Op) -> String {
 }
 
 /// Number of exchanges in a graph, and in those that it calls.
-fn count_exchanges(graph: &Graph) -> usize {
+fn count_collectives(graph: &Graph) -> usize {
     let of = |op: &Op| match op {
         Op::Collective(op) => usize::from(op.communicates()),
-        Op::Call(call) => call.graphs().into_iter().map(count_exchanges).sum(),
+        Op::Call(call) => call.graphs().into_iter().map(count_collectives).sum(),
         _ => 0,
     };
     graph.equations.iter().map(|e| of(&e.op)).sum()
@@ -93,7 +93,7 @@ pub(super) fn draw<'g>(graph: &'g Graph, context: &Context<'_>, mut next: usize)
             for (i, &graph) in graphs.iter().enumerate() {
                 let part = if graphs.len() == 1 { "Body".into() } else { format!("Graph {i}") };
                 inside.push((format!("{part} of {} at {}", call.name(), e.loc), graph, next));
-                next += count_exchanges(graph);
+                next += count_collectives(graph);
             }
         }
         // Numbers, positions, and what follows from them alone.
@@ -104,7 +104,7 @@ pub(super) fn draw<'g>(graph: &'g Graph, context: &Context<'_>, mut next: usize)
         let sharding = context.shardings.get(&(name.clone(), e.loc)).cloned().flatten();
         let kind = match &e.op {
             Op::Scalar(_) | Op::Structural(StructuralOp::Cast(_)) => Kind::Elementwise,
-            Op::Collective(op) if op.communicates() => Kind::Exchange(number),
+            Op::Collective(op) if op.communicates() => Kind::Collective(number),
             _ => Kind::Other,
         };
         // An operation joins the elementwise ones that it continues if it reads nothing that they do not read.
@@ -188,7 +188,7 @@ fn boxes(nodes: &[Node], kept: &[usize], results: &BTreeSet<usize>) -> String {
         let node = &nodes[i];
         let [x, y] = corner.map(|c| c + margin);
         let fill = match (node.kind, &node.sharding) {
-            (Kind::Exchange(_), _) => "#ffd9a0".to_string(),
+            (Kind::Collective(_), _) => "#ffd9a0".to_string(),
             (_, Some(sharding)) => {
                 let at = colors.iter().position(|other| other == sharding).unwrap_or_else(|| {
                     colors.push(sharding);
@@ -200,12 +200,12 @@ fn boxes(nodes: &[Node], kept: &[usize], results: &BTreeSet<usize>) -> String {
         };
         let (radius, stroke) = match node.kind {
             Kind::Argument => (0.0, "#556"),
-            Kind::Exchange(_) => (size.height / 2.0, "#b05a00"),
+            Kind::Collective(_) => (size.height / 2.0, "#b05a00"),
             Kind::Elementwise | Kind::Other => (5.0, "#556"),
         };
         let place = if node.at == Loc::NONE { String::new() } else { format!(" at {}", node.at) };
         let tip = format!("{}{place}", texts.join("\n"));
-        if let Kind::Exchange(number) = node.kind {
+        if let Kind::Collective(number) = node.kind {
             svg.raw(format!("<a href=\"#exchange-{number}\">"));
         }
         let style = format!("rx=\"{:.1}\" fill=\"{fill}\" stroke=\"{stroke}\"", radius.min(16.0));
@@ -216,7 +216,7 @@ fn boxes(nodes: &[Node], kept: &[usize], results: &BTreeSet<usize>) -> String {
             let style = format!("{weight} font-size=\"{FONT}\" pointer-events=\"none\"");
             svg.text(at, Anchor::Middle, &style, &shortened(text, MOST_CHARACTERS));
         }
-        if matches!(node.kind, Kind::Exchange(_)) {
+        if matches!(node.kind, Kind::Collective(_)) {
             svg.raw("</a>");
         }
     }

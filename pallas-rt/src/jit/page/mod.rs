@@ -36,8 +36,8 @@ impl Shardings {
         let used = used(mesh, &values);
         let mut body = format!(
             "<h1>A function on the mesh <code>{}</code></h1>\n\
-             <p>{} devices, {} values divided in {} ways, {} exchanges.</p>\n\
-             <nav><a href=\"#exchanges\">Exchanges</a><a href=\"#graph\">Graph</a><a href=\"#shardings\">Shardings</a>\
+             <p>{} devices, {} values sharded in {} ways, {} collectives.</p>\n\
+             <nav><a href=\"#collectives\">Exchanges</a><a href=\"#graph\">Graph</a><a href=\"#shardings\">Shardings</a>\
              <a href=\"#values\">Values</a></nav>\n",
             escaped(&mesh.to_string()),
             mesh.devices(),
@@ -45,7 +45,7 @@ impl Shardings {
             used.len(),
             collectives.len(),
         );
-        exchanges(&mut body, &collectives);
+        list_collectives(&mut body, &collectives);
         self.graphs(&mut body, &values);
         shardings(&mut body, mesh, &values, &used);
         table(&mut body, mesh, &values, &used, |i, value| self.reasons(i, value));
@@ -62,7 +62,7 @@ impl Shardings {
     /// The graph, then those that it calls.
     fn graphs(&self, page: &mut String, values: &[ShardedValue]) {
         let mesh = self.mesh();
-        let short = |value: &ShardedValue| divided(mesh, value).replace('"', "");
+        let short = |value: &ShardedValue| sharded(mesh, value).replace('"', "");
         let mut shardings: HashMap<(String, Loc), Option<String>> = HashMap::new();
         for value in values {
             let text = short(value);
@@ -75,7 +75,7 @@ impl Shardings {
         let arguments: Vec<(String, String)> = arguments.map(|value| (title(value), short(value))).collect();
         page.push_str(
             "<h2 id=\"graph\">The graph that every device runs</h2>\n<p class=\"note\">Types are those of a device's \
-             blocks, shardings those of the whole arrays. Round boxes are exchanges. Elementwise operations that follow each \
+             blocks, shardings those of the whole arrays. Round boxes are collectives. Elementwise operations that follow each \
              other are one box; numbers and positions are left out.</p>\n",
         );
         let local = simplify::simplify(self.local());
@@ -101,7 +101,7 @@ fn section(page: &mut String, graph: &Graph, context: &Context<'_>, first: usize
 }
 
 /// The axes that divide a value. That others may divide it further does not matter any more.
-fn divided(mesh: &Mesh, value: &ShardedValue) -> String {
+fn sharded(mesh: &Mesh, value: &ShardedValue) -> String {
     let unreduced = value.sharding.unreduced.clone();
     Sharding { unreduced, ..Sharding::closed(value.sharding.axes()) }.text(mesh)
 }
@@ -109,7 +109,7 @@ fn divided(mesh: &Mesh, value: &ShardedValue) -> String {
 /// The divisions of values, in the order in which they occur; each has a picture.
 fn used(mesh: &Mesh, values: &[ShardedValue]) -> Vec<String> {
     let mut all: Vec<String> = vec![];
-    for text in values.iter().map(|value| divided(mesh, value)) {
+    for text in values.iter().map(|value| sharded(mesh, value)) {
         if !all.contains(&text) {
             all.push(text);
         }
@@ -123,8 +123,8 @@ fn line(at: Loc) -> String {
 }
 
 /// The exchanges along each set of axes, and the list of all.
-fn exchanges(page: &mut String, all: &[CollectiveUse]) {
-    page.push_str("<h2 id=\"exchanges\">Exchanges</h2>\n");
+fn list_collectives(page: &mut String, all: &[CollectiveUse]) {
+    page.push_str("<h2 id=\"collectives\">Exchanges</h2>\n");
     if all.is_empty() {
         page.push_str("<p>There are none.</p>\n");
         return;
@@ -136,7 +136,7 @@ fn exchanges(page: &mut String, all: &[CollectiveUse]) {
         *own = (own.0 + times, own.1 + times * exchange.bytes);
     }
     page.push_str("<p>Bytes are those that each device sends. Scans do all their steps, loops of unknown length one, and branches all of them.</p>\n<table>");
-    page.push_str("<tr><th>axes</th><th class=\"number\">exchanges</th><th class=\"number\">bytes</th></tr>\n");
+    page.push_str("<tr><th>axes</th><th class=\"number\">collectives</th><th class=\"number\">bytes</th></tr>\n");
     for (axes, (count, bytes)) in totals {
         let (axes, bytes) = (escaped(&axes), bytes_text(bytes));
         writeln!(page, "<tr><td>{axes}</td><td class=\"number\">{count}</td><td class=\"number\">{bytes}</td></tr>")
@@ -164,7 +164,7 @@ fn exchanges(page: &mut String, all: &[CollectiveUse]) {
 fn shardings(page: &mut String, mesh: &Mesh, values: &[ShardedValue], used: &[String]) {
     page.push_str("<h2 id=\"shardings\">Shardings</h2>\n<div class=\"pictures\">\n");
     for (number, text) in used.iter().enumerate() {
-        let value = values.iter().find(|value| divided(mesh, value) == *text).expect("a value has it");
+        let value = values.iter().find(|value| sharded(mesh, value) == *text).expect("a value has it");
         let Ok(picture) = Picture::new(mesh, &value.sharding, &value.ty.shape) else { continue };
         let (hlo, ty) = (to_hlo_sharding(mesh, &value.sharding), value.ty.to_string());
         writeln!(
@@ -193,7 +193,7 @@ fn table(
          <th>block</th><th>line</th></tr>\n",
     );
     for (i, value) in values.iter().enumerate() {
-        let (text, own) = (value.sharding.text(mesh), divided(mesh, value));
+        let (text, own) = (value.sharding.text(mesh), sharded(mesh, value));
         let number = used.iter().position(|other| *other == own).expect("its division is used");
         let block = pallas_ir::Type::new(value.ty.dtype, value.sharding.local(&value.ty.shape));
         let reasons = reasons(i, value);

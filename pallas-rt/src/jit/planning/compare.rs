@@ -75,15 +75,16 @@ impl StepPlan {
 /// The rows of a table, one for each mesh.
 impl fmt::Display for MeshComparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let head = ["mesh", "step", "compute", "exchanges", "sent by a device", "memory of a device"].map(String::from);
+        let head =
+            ["mesh", "step", "compute", "collectives", "sent by a device", "memory of a device"].map(String::from);
         let row = |plan: &StepPlan| {
             let memory = bytes_text(plan.memory_bytes());
             [
                 axes(&plan.mesh),
                 seconds_text(plan.seconds()),
                 seconds_text(plan.compute_seconds),
-                seconds_text(plan.exchange_seconds()),
-                bytes_text(plan.exchanges.iter().map(|exchange| exchange.bytes).sum()),
+                seconds_text(plan.collective_seconds()),
+                bytes_text(plan.collectives.iter().map(|exchange| exchange.bytes).sum()),
                 if plan.fits() { memory } else { format!("{memory}, does not fit") },
             ]
         };
@@ -137,7 +138,10 @@ fn bars(plans: &[StepPlan]) -> String {
         let by_axes = plan.by_axes();
         let parts = std::iter::once(("compute".to_string(), plan.compute_seconds)).chain(kinds.iter().map(|axes| {
             let own = by_axes.get(axes).copied().unwrap_or_default();
-            (format!("{} exchanges along {}, {}", own.exchanges, axes.join(", "), bytes_text(own.bytes)), own.seconds)
+            (
+                format!("{} collectives along {}, {}", own.collectives, axes.join(", "), bytes_text(own.bytes)),
+                own.seconds,
+            )
         }));
         let mut x = left;
         for (part, (name, seconds)) in parts.enumerate().filter(|(_, (_, seconds))| *seconds > 0.0) {

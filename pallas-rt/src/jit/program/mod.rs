@@ -228,7 +228,7 @@ impl Program {
         self.results.iter().map(result).collect()
     }
 
-    /// Runs it on the blocks of arrays; those that are divided in another way are cut anew.
+    /// Runs it on the blocks of arrays; those that are sharded in another way are cut anew.
     fn run_on_mesh(&self, division: &Division, args: &[&Array]) -> Result<Vec<Array>> {
         let Division { mesh, params, results, positions, .. } = division;
         let blocks = args.iter().zip(params).map(|(x, sharding)| self.blocks(mesh, x, sharding));
@@ -257,14 +257,14 @@ impl Program {
             let (mesh, sharding) = (mesh.clone(), sharding.clone());
             let receipts = with_those_of(receipts, args);
             let placement = Placement { mesh, sharding, ty: ty.clone(), declared: None, is_cleared: false, receipts };
-            Array::divided(ty.dtype, &ty.shape, placement.blocks(devices.clone().map(of).collect()))
+            Array::sharded(ty.dtype, &ty.shape, placement.blocks(devices.clone().map(of).collect()))
         };
         Ok(results.iter().enumerate().map(result).collect())
     }
 
     /// The blocks of an array under a sharding.
     fn blocks(&self, mesh: &Arc<Mesh>, x: &Array, sharding: &Sharding) -> Result<Vec<Arc<Buffer>>> {
-        if let (What::Divided(blocks), Some(placement)) = (x.what(), x.placement())
+        if let (What::Sharded(blocks), Some(placement)) = (x.what(), x.placement())
             && (placement.mesh == *mesh && placement.sharding.axes() == sharding.axes()
                 || placement.seen_from(mesh).is_some_and(|own| own.axes() == sharding.axes()))
             && let Some(own) = placement.blocks_on(mesh, &blocks.blocks)
@@ -294,7 +294,7 @@ impl Program {
 /// Launches in a plan, those of loops and branches once.
 fn launches(plan: &Plan) -> u64 {
     let of_step = |step: &fuse::Step| match &step.work {
-        fuse::Work::Kernel { .. } | fuse::Work::Exchange { .. } => 1,
+        fuse::Work::Kernel { .. } | fuse::Work::Collective { .. } => 1,
         fuse::Work::Print { .. } | fuse::Work::Callback { .. } => 1,
         fuse::Work::For { body, .. } => launches(body),
         fuse::Work::While { condition, body, .. } => launches(condition) + launches(body),

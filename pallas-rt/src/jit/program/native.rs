@@ -153,7 +153,7 @@ impl Lower<'_> {
                     let branches = branches.into_iter().map(branch).collect::<Result<_>>()?;
                     actions.push(Action::branches(inputs[0].0, branches));
                 }
-                Work::Exchange { op, ty, at } => {
+                Work::Collective { op, ty, at } => {
                     let collective = Arc::new(resolved(&op, &ty, at));
                     let ((to, bytes), number) = (outputs[0], self.builder.exchange());
                     actions.push(Action::Start { from: inputs.first().copied(), to, bytes, collective, number });

@@ -87,7 +87,7 @@ pub(super) fn receipts(graph: &Graph, position: usize, engine: Engine) -> Vec<(A
         }
         let receipt = |i: usize| {
             let e = &graph.equations[i];
-            let Op::Collective(op) = &e.op else { unreachable!("only exchanges are found") };
+            let Op::Collective(op) = &e.op else { unreachable!("only collectives are found") };
             Receipt::of(op, position, engine, e.loc)
         };
         (found.into_iter().map(receipt).collect(), reads.into_iter().collect())
@@ -127,7 +127,7 @@ mod tests {
 
     /// Each device's result of a branch whose number it has from a table: of 3, the sum of two, the product or the
     /// difference; branches that exchange add the sum of all devices' to it.
-    fn chosen(numbers: &[i32], exchanges: bool, engine: Engine) -> Result<Vec<f32>, Error> {
+    fn chosen(numbers: &[i32], collectives: bool, engine: Engine) -> Result<Vec<f32>, Error> {
         let mesh = Arc::new(Mesh::new(&[("x", numbers.len())]).expect("a mesh"));
         let block = Type::new(DType::F32, [1]);
         let collective = |kind| Collective { kind, mesh: mesh.clone(), axes: mesh.axes() };
@@ -135,7 +135,7 @@ mod tests {
             let mut graph = Graph::default();
             let x = graph.param(block.clone());
             let mut y = graph.push(op, &[x, x]).expect("it fits");
-            if exchanges {
+            if collectives {
                 let sum = graph.push(collective(AllReduce(ScalarOp::Add).into()), &[y]).expect("it fits");
                 y = graph.push(ScalarOp::Add, &[y, sum]).expect("it fits");
             }

@@ -83,7 +83,7 @@ impl Steps {
                 fuse::Work::While { condition, captured, body, .. } => {
                     Work::While { condition: inner(*condition)?, captured, body: inner(*body)? }
                 }
-                fuse::Work::Exchange { .. } => unreachable!("`Program::for_mesh` refuses other devices than CPUs"),
+                fuse::Work::Collective { .. } => unreachable!("`Program::for_mesh` refuses other devices than CPUs"),
                 fuse::Work::Print { print, ty, at } => Work::Print { print, ty, at },
                 fuse::Work::Callback { callback, at } => Work::Callback { callback, at },
                 fuse::Work::Case { branches } => {

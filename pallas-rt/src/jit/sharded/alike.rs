@@ -19,10 +19,10 @@ use pallas_ir::{At, Diag, Loc};
 /// use std::sync::Arc;
 /// let mesh = Arc::new(Mesh::new(&[("data", 2)]).expect("a mesh"));
 /// let x = device_put(&Array::full(&[4], 1.0f32)?, &NamedSharding::new(&mesh, P("data")))?;
-/// // Nothing is computed from `x` and `y` together, but both are divided.
+/// // Nothing is computed from `x` and `y` together, but both are sharded.
 /// let f = jit(|x: &Array, y: &Array| -> Result<(Array, Array)> { shard_alike(&(x + 1.0), &(y + 1.0)) });
 /// let (_, y) = f(&x, &Array::full(&[4], 2.0f32)?)?;
-/// assert_eq!(y.sharding().expect("it is divided").parts(), [2]);
+/// assert_eq!(y.sharding().expect("it is sharded").parts(), [2]);
 /// # Ok::<(), Error>(())
 /// ```
 #[track_caller]

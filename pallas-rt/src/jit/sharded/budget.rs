@@ -82,8 +82,8 @@ impl CollectiveBudget {
     }
 
     /// The exchanges of every kind over an axis.
-    pub fn exchanges(&self, axis: &str) -> CollectiveCount {
-        self.counted("exchanges", axis, |_| true)
+    pub fn collectives(&self, axis: &str) -> CollectiveCount {
+        self.counted("collectives", axis, |_| true)
     }
 
     /// The exchanges of a kind, as [`CollectiveUse::name`] has it, over an axis.
@@ -106,7 +106,7 @@ impl CollectiveBudget {
     /// # Errors
     /// An axis that the mesh does not have.
     pub fn bytes(&self, axis: &str) -> Result<usize> {
-        let count = self.exchanges(axis);
+        let count = self.collectives(axis);
         match count.wrong {
             None => Ok(count.found.iter().map(|one| one.bytes * one.times.unwrap_or(1)).sum()),
             Some(wrong) => Err(wrong_budget(wrong, "name an axis of the mesh")),

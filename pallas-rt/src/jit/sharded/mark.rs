@@ -10,12 +10,12 @@ use pallas_graph::mesh::Placed;
 use pallas_ir::{At, Diag, Loc};
 use std::sync::Arc;
 
-/// The tree, with arrays that are declared to be divided: by one [`P`](crate::sharding::P) all of them, by a
+/// The tree, with arrays that are declared to be sharded: by one [`P`](crate::sharding::P) all of them, by a
 /// [`ShardingPolicy`] each by the first pattern that matches its path; arrays that no pattern matches stay as they are.
-/// Outside of traced functions arrays are divided at once, as by [`device_put`](crate::sharding::device_put); a traced
+/// Outside of traced functions arrays are sharded at once, as by [`device_put`](crate::sharding::device_put); a traced
 /// array gets a constraint. PyTorch/XLA's `mark_sharding`.
 ///
-/// An array that is declared to be divided in this way already stays as it is; `P(())` declares that it is replicated,
+/// An array that is declared to be sharded in this way already stays as it is; `P(())` declares that it is replicated,
 /// which is not the same as no declaration.
 ///
 /// # Errors
@@ -36,7 +36,7 @@ use std::sync::Arc;
 /// let layer = || -> Result<Layer> { Ok(Layer { weight: Array::full(&[8, 8], 1.0f32)?, bias: Array::full(&[8], 0.0f32)? }) };
 /// let policy = ShardingPolicy::new().rule("[*].weight", P((None, "model"))).rule("[*].bias", P(()));
 /// let layers = mark_sharding(&vec![layer()?, layer()?], &mesh, &policy)?;
-/// assert_eq!(layers[1].weight.sharding().expect("it is divided").parts(), [1, 4]);
+/// assert_eq!(layers[1].weight.sharding().expect("it is sharded").parts(), [1, 4]);
 /// let layers = mark_sharding(&layers, &mesh, &policy)?;
 /// let other = ShardingPolicy::new().rule("[*].weight", P("model"));
 /// let error = mark_sharding(&layers, &mesh, &other).err().expect("another spec").to_string();
@@ -83,7 +83,7 @@ impl ShardingPolicy {
 /// let inputs = ShardingPolicy::new().rule("0", P("data")).rule("1", P((None, "model")));
 /// let f = jit(in_out_shardings(|x: &Array, w: &Array| x.matmul(w), &mesh, inputs, P("data")));
 /// let y = f(&Array::full(&[4, 8], 1.0f32)?, &Array::full(&[8, 8], 1.0f32)?)?;
-/// assert_eq!(y.sharding().expect("it is divided").parts(), [2, 1]);
+/// assert_eq!(y.sharding().expect("it is sharded").parts(), [2, 1]);
 /// # Ok::<(), Error>(())
 /// ```
 #[track_caller]
@@ -136,7 +136,7 @@ pub fn clear_sharding<T: Tree>(tree: &T) -> Result<T> {
         Ok(match x.placement() {
             Some(placement) if !placement.is_cleared => {
                 let placement = Placement { declared: None, is_cleared: true, ..placement.clone() };
-                Array::divided(x.dtype(), x.shape(), placement.blocks(x.blocks().to_vec()))
+                Array::sharded(x.dtype(), x.shape(), placement.blocks(x.blocks().to_vec()))
             }
             _ => x.clone(),
         })

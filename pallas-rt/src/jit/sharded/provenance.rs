@@ -1,4 +1,4 @@
-//! The reasons why a value is divided by an axis, and why it is not.
+//! The reasons why a value is sharded by an axis, and why it is not.
 use super::{Shardings, operation};
 use pallas_device::error::{Error, Result};
 use pallas_graph::mesh::{Axis, Flow, names};
@@ -105,13 +105,13 @@ impl Shardings {
     /// assert_eq!((why.dim, why.steps.len()), (0, 2));
     /// assert!(why.annotation.starts_with("argument `0`"));
     /// let text = found.why_not(sum, "model")?.to_string();
-    /// assert!(text.contains("nothing that is connected with it is divided by `model`"));
+    /// assert!(text.contains("nothing that is connected with it is sharded by `model`"));
     /// # Ok::<(), Error>(())
     /// ```
     pub fn why(&self, value: usize, axis: &str) -> Result<Provenance> {
         let (v, axis) = self.asked(value, axis)?;
         let Some(dim) = self.dim(v, axis) else {
-            let found = format!("{} is not divided by `{}`", self.described(v), self.name(axis));
+            let found = format!("{} is not sharded by `{}`", self.described(v), self.name(axis));
             return Err(wrong(found, "`why_not` names the obstacle"));
         };
         let chain = self.found().chain(v, axis.id);
@@ -270,7 +270,7 @@ impl Shardings {
                 Flow::Both => "a barrier".into(),
             },
             Reason::Closed { dim, origin } => format!("dimension {dim} is closed by {}", said(*origin)),
-            Reason::Replicated { origin } => format!("it is not to be divided by `{name}`: {}", said(*origin)),
+            Reason::Replicated { origin } => format!("it is not to be sharded by `{name}`: {}", said(*origin)),
             Reason::Taken { dim } => {
                 let Slot::Value(v) = stop.to else { return format!("`{name}` divides dimension {dim} already") };
                 let chain = self.found().chain(v, axis.id);
@@ -284,10 +284,10 @@ impl Shardings {
                 format!("{} divides the same dimension by {}", self.slot(*with), names(axes, &self.mesh))
             }
             Reason::Extent { extent } => format!("`{name}` does not divide {extent} positions evenly"),
-            Reason::Result => "an operand is divided no further than the result of the operation".into(),
+            Reason::Result => "an operand is sharded no further than the result of the operation".into(),
             Reason::Behind { dim } => {
                 format!(
-                    "blocks of dimension {dim} would not be adjacent elements: its slower part is not divided completely"
+                    "blocks of dimension {dim} would not be adjacent elements: its slower part is not sharded completely"
                 )
             }
         }
@@ -320,10 +320,10 @@ impl fmt::Display for WhyNot {
         let WhyNot { value, axis, dim, obstacles } = self;
         match dim {
             Some(dim) => write!(f, "{value}: `{axis}` divides dimension {dim}")?,
-            None => write!(f, "{value}: not divided by `{axis}`")?,
+            None => write!(f, "{value}: not sharded by `{axis}`")?,
         }
         if obstacles.is_empty() && dim.is_none() {
-            return write!(f, "\n  nothing that is connected with it is divided by `{axis}`");
+            return write!(f, "\n  nothing that is connected with it is sharded by `{axis}`");
         }
         for Obstacle { from, to, operation, at: line, reason } in obstacles {
             write!(f, "\n  between {from} and {to}, at {operation}{}: {reason}", at(*line))?;

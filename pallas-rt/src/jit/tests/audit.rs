@@ -37,7 +37,7 @@ struct Declaring {
 impl Declaring {
     fn audit(&self, options: &AuditOptions) -> Audit {
         let input = Input { declared: self.declared.clone(), ..Input::of_graph(self.graph.clone(), &Client::cpu()) };
-        Audit::of(&Compilation::new(input), &self.paths, "cpu", options).expect("it can be divided")
+        Audit::of(&Compilation::new(input), &self.paths, "cpu", options).expect("it can be sharded")
     }
 
     /// The same program with each of its declarations made weaker in each way: an open dimension, an axis less, no
@@ -122,7 +122,7 @@ fn a_weaker_declaration_fails_the_audit() {
     let mut count = check("evaluate", &declaring(example::evaluate(&mesh), &args), true);
     count += check("train", &declaring(example::train(&mesh), &args), false);
     let [x, w1, w2] = tensor_parallel::operands();
-    count += check("tensor_parallel", &declaring(tensor_parallel::divided(&mesh), &(x, w1, w2)), true);
+    count += check("tensor_parallel", &declaring(tensor_parallel::sharded(&mesh), &(x, w1, w2)), true);
     assert!(count > 40, "{count} weaker declarations");
     let mut drawn = 0;
     let plain = Config { priorities: true, operations: 8, ..Config::default() };
@@ -155,7 +155,7 @@ fn findings_name_what_is_wrong() {
     let f = move |x: &Array, w: &Array, b: &Array, lost: &Array| {
         let y = x.matmul(w) + b;
         let y = checkpoint_name(&with_sharding_constraint(&y.tanh(), &named), "y");
-        // A fold along a dimension that is divided adds up parts; a sort needs all of it.
+        // A fold along a dimension that is sharded adds up parts; a sort needs all of it.
         y.sort(1) + lost.sum(..)
     };
     let (x, w) = (put(&[8, 16], P("data")), put(&[16, 8], P((None, "model"))));
@@ -214,13 +214,13 @@ fn meshes_are_compared_with_the_launch_configuration() {
 
 /// A policy that says `replicated` of an array that nobody has marked: propagation divides it.
 #[test]
-fn arrays_that_are_to_be_replicated_are_not_divided() {
+fn arrays_that_are_to_be_replicated_are_not_sharded() {
     let mesh = mesh();
     let x = mark_sharding(&ones(&[8, 8]), &mesh, P("data")).expect("it is placed");
     let options = || AuditOptions::new().policy(ShardingPolicy::new().rule("1", P(())));
     let audited = |y: &Array| audit(|x: &Array, y: &Array| x + y, options())(&x, y).expect("it is traced");
     let found = audited(&ones(&[8, 8]));
-    assert_eq!(subjects(&found, FindingKind::DividedThoughReplicated), ["1"], "{found}");
+    assert_eq!(subjects(&found, FindingKind::ShardedThoughReplicated), ["1"], "{found}");
     let marked = mark_sharding(&ones(&[8, 8]), &mesh, P(())).expect("it is placed");
     let found = audited(&marked);
     found.check().expect("it is marked");

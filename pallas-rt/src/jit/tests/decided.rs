@@ -28,7 +28,7 @@ fn an_axis_is_traced_back_to_its_annotation() {
     let place = format!("decided.rs:{line}");
     assert_eq!(found.find(&place), (2..values.len()).collect::<Vec<_>>());
     assert_eq!((found.find("1"), found.find("cided.rs:1")), (vec![1], vec![]));
-    let why = found.why(sum, "model").expect("it is divided");
+    let why = found.why(sum, "model").expect("it is sharded");
     assert_eq!(why.dim, 0);
     let operations: Vec<&str> = why.steps.iter().map(|step| &step.operation[..]).collect();
     assert_eq!(operations, ["reduce", "tanh", "dot"], "{why}");
@@ -37,7 +37,7 @@ fn an_axis_is_traced_back_to_its_annotation() {
     let text = why.to_string();
     assert!(text.contains("through dot") && text.contains("(round 2, stage"), "{text}");
     let text = found.why(sum, "data").expect_err("it is summed").to_string();
-    assert!(text.contains("is not divided by `data`"), "{text}");
+    assert!(text.contains("is not sharded by `data`"), "{text}");
     let not = found.why_not(sum, "data").expect("an answer");
     assert_eq!(not.obstacles.len(), 1, "{not}");
     assert!(not.obstacles[0].reason.starts_with("`data` divides dimension 0 of tanh f32[8,32]"), "{not}");
@@ -82,10 +82,10 @@ fn budgets_list_what_exceeds_them() {
     // Each of three steps adds up the parts of a product.
     let f = |x: &Array, w: &Array| -> Result<Array> { repeated(3, x, |x| x.matmul(w)) };
     let budget = partitioned(f)(&x, &w).expect("it is traced").budget();
-    assert!(budget.exchanges("model") > 0 && budget.exchanges("model") < 4);
+    assert!(budget.collectives("model") > 0 && budget.collectives("model") < 4);
     assert_ne!(budget.all_reduce("rows"), 0, "no axis has this name");
     assert!(budget.bytes("rows").is_err());
-    let all = budget.exchanges("model");
+    let all = budget.collectives("model");
     let bytes: usize = all.found.iter().map(|one| one.bytes * one.times.expect("a scan")).sum();
     assert_eq!(budget.bytes("model").expect("an axis"), bytes);
     assert!(all.found.iter().any(|one| one.times == Some(3)), "{all}");
@@ -116,7 +116,7 @@ fn groups_of_called_functions_are_apart() {
         Ok((b, d))
     };
     let check = |name: &str, (b, d): (Array, Array)| {
-        let parts = |x: &Array| x.sharding().expect("it is divided").parts();
+        let parts = |x: &Array| x.sharding().expect("it is sharded").parts();
         assert_eq!((parts(&b), parts(&d)), (vec![2, 1], vec![1, 4]), "{name}");
     };
     check("jit", jit(twice)(&a, &ones(&[8, 8]), &c, &ones(&[8, 8])).expect("it runs"));
@@ -162,17 +162,17 @@ fn repeated(steps: usize, x: &Array, f: impl Fn(&Array) -> Array) -> Result<Arra
     Ok(x)
 }
 
-/// A file does not hold how values are divided.
+/// A file does not hold how values are sharded.
 #[test]
-fn saved_functions_are_not_divided() {
+fn saved_functions_are_not_sharded() {
     let mesh = mesh();
     let named = NamedSharding::new(&mesh, P(("data", "model")));
     let own = named.clone();
     let f = move |x: &Array| with_sharding_constraint(&(x * 2.0), &own).tanh();
     let x = ones(&[8, 16]);
     let error = crate::lower(f.clone())(&x).expect("it is traced").export().expect_err("it is refused").to_string();
-    assert!(error.contains("a function with constraints on how values are divided is not saved"), "{error}");
+    assert!(error.contains("a function with constraints on how values are sharded is not saved"), "{error}");
     let placed = device_put(&x, &named).expect("it is placed");
     let error = crate::lower(f)(&placed).expect("it is traced").export().expect_err("it is refused").to_string();
-    assert!(error.contains("argument `0` is declared to be divided"), "{error}");
+    assert!(error.contains("argument `0` is declared to be sharded"), "{error}");
 }

@@ -61,7 +61,7 @@ fn blocks_without_elements() {
     let mesh = Arc::new(Mesh::new(&[("a", 2)]).expect("a mesh"));
     let put = |shape: &[usize]| {
         let x = Client::cpu().full(shape, 1.0f32).expect("it fits");
-        device_put(&x, &NamedSharding::new(&mesh, P("a"))).expect("it is divided")
+        device_put(&x, &NamedSharding::new(&mesh, P("a"))).expect("it is sharded")
     };
     close(&jit(|x: &Array| x.sum(..))(&put(&[0, 4])).expect("it runs"), &[0.0]);
     close(&jit(|x: &Array| x.sum(0))(&put(&[0, 4])).expect("it runs"), &[0.0; 4]);

@@ -403,7 +403,7 @@ fn associative_scans_of_few_rows_take_one() {
 /// Pads along all axes, of arrays that one program would take long for, have many; other operations follow them.
 #[test]
 fn large_pads_divide_among_programs() {
-    let mut divided = 0;
+    let mut sharded = 0;
     for seed in 0..24 {
         let mut dice = Dice(seed);
         let shape = [[60, 70, 9], [1, 18, 4562], [7, 5, 3], [20_011, 1, 2]][dice.below(4)];
@@ -423,7 +423,7 @@ fn large_pads_divide_among_programs() {
             let own = is_inside.then(|| x[(from[0] * shape[1] + from[1]) * shape[2] + from[2]] + 1.0);
             assert_eq!(y, own.unwrap_or(-2.0) * 2.0, "{seed}: {shape:?} by {widths:?}, element {i}");
         }
-        divided += usize::from(lower(f)(&given).expect("it is traced").to_plan().contains("kernel pad"));
+        sharded += usize::from(lower(f)(&given).expect("it is traced").to_plan().contains("kernel pad"));
     }
-    assert!(divided > 4, "{divided}");
+    assert!(sharded > 4, "{sharded}");
 }

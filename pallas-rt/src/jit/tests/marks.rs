@@ -62,7 +62,7 @@ fn a_policy_marks_what_its_patterns_match() {
     // The pattern is part of the provenance.
     let found = partitioned(|m: &Named| m.layers[0].up.sum(0))(&marked).expect("it is traced");
     let up = found.find("0.layers[0].up");
-    let why = found.why(up[0], "model").expect("it is divided");
+    let why = found.why(up[0], "model").expect("it is sharded");
     assert!(why.annotation.contains("by pattern `layers[*].up`") && why.at.file.ends_with("marks.rs"), "{why}");
     // A replicated array stays replicated, and one without a declaration is divided by what a function does with it.
     let rows = device_put(&Client::cpu().full(&[8], 1.0f32).expect("it fits"), &NamedSharding::new(&mesh, P("data")));
@@ -106,7 +106,7 @@ fn marking_again_needs_the_same_spec() {
     }
     // What a function placed is no declaration.
     let placed = jit(|x: &Array| x * 2.0)(&marked).expect("it runs");
-    assert_eq!(placed.sharding().expect("it is divided").parts(), [4, 1]);
+    assert_eq!(placed.sharding().expect("it is sharded").parts(), [4, 1]);
     mark_sharding(&placed, &mesh, P("data")).expect("nothing is declared");
     let text = mark_sharding(&x, &mesh, P("rows")).expect_err("no such axis").to_string();
     assert!(text.contains("array ``: `rows` is no axis") && text.contains("marks.rs"), "{text}");
@@ -127,7 +127,7 @@ fn traced_arrays_are_marked_and_cleared() {
     let graph = lower(f.clone())(&x).expect("it is traced").to_jaxpr();
     assert_eq!(graph.matches("sharding_constraint").count(), 2, "{graph}");
     let y = jit(f)(&x).expect("it runs");
-    assert_eq!(y.sharding().expect("it is divided").parts(), [4, 1]);
+    assert_eq!(y.sharding().expect("it is sharded").parts(), [4, 1]);
     // The constraint that was cleared is an operation that nothing reads.
     let shardings = partitioned({
         let named = NamedSharding::new(&mesh, P("data"));
@@ -151,7 +151,7 @@ fn arguments_and_results_of_functions_are_declared() {
     assert_eq!(found.budget().all_gather("model"), 1);
     let f = jit(in_out_shardings(|x: &Array| x * 2.0, &mesh, P("data"), ShardingPolicy::new()));
     let y = f(&x).expect("it runs");
-    assert_eq!((numbers(&y), y.sharding().expect("it is divided").parts()), (vec![2.0; 32], vec![2, 1]));
+    assert_eq!((numbers(&y), y.sharding().expect("it is sharded").parts()), (vec![2.0; 32], vec![2, 1]));
     let f = jit(in_out_shardings(|x: &Array| x * 2.0, &mesh, P((None, None, "data")), ShardingPolicy::new()));
     let text = f(&x).expect_err("three entries").to_string();
     assert!(text.contains("array `0`: a spec of 3 entries"), "{text}");

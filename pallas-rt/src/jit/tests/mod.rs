@@ -191,7 +191,7 @@ fn arrays_that_no_kernel_takes_are_refused() {
     assert!(wide.to_vec::<f32>().expect_err("2^40 elements").to_string().contains("more than 2^31 - 1 elements"));
 }
 
-/// Arrays that no device has are divided: the limit of kernels belongs to what a device runs.
+/// Arrays that no device has are sharded: the limit of kernels belongs to what a device runs.
 #[test]
 fn arrays_that_no_kernel_takes_are_planned_for_many_devices() {
     use crate::sharding::{Link, Mesh, NamedSharding, P, Topology};

@@ -2,7 +2,7 @@
 //! formulas; and pages about functions.
 use super::super::planning::StepPlan;
 use super::super::program::Program;
-use super::programs::{divided, planned};
+use super::programs::{planned, sharded};
 use crate::Arg;
 use crate::markup::tests::check_markup;
 use crate::plan::{MeshComparison, Shardings};
@@ -33,7 +33,7 @@ fn rings(mesh: &Mesh) -> Topology {
 fn sent(plan: &Plan, times: usize, all: &mut BTreeMap<Vec<String>, usize>) {
     for step in &plan.steps {
         match &step.work {
-            Work::Exchange { op, ty, .. } if op.communicates() => {
+            Work::Collective { op, ty, .. } if op.communicates() => {
                 // The operand by the result: parts for the members are gathered or left out.
                 let k = op.members();
                 let operand = match op.name() {
@@ -50,7 +50,7 @@ fn sent(plan: &Plan, times: usize, all: &mut BTreeMap<Vec<String>, usize>) {
                 sent(body, times, all);
             }
             Work::Case { branches } => branches.iter().for_each(|branch| sent(branch, times, all)),
-            Work::Kernel { .. } | Work::Exchange { .. } | Work::Print { .. } | Work::Callback { .. } => {}
+            Work::Kernel { .. } | Work::Collective { .. } | Work::Print { .. } | Work::Callback { .. } => {}
         }
     }
 }
@@ -60,13 +60,13 @@ fn sent(plan: &Plan, times: usize, all: &mut BTreeMap<Vec<String>, usize>) {
 fn random_programs_send_what_is_planned() {
     let plain = Config { open: true, operations: 12, ..Config::default() };
     let kinds = [plain, Config { uneven: true, control: true, windows: true, groups: true, kernels: true, ..plain }];
-    let mut exchanges = 0;
+    let mut collectives = 0;
     for (i, config) in kinds.into_iter().enumerate() {
         let mut dice = Dice(70 + i as u64);
         for _ in 0..40 {
             let drawn = draw(&mut dice, &config);
             let graph = inlined(&drawn.graph);
-            let (_, partitioned) = divided(&graph, &drawn.mesh, &drawn.params).expect("no declaration is a kernel's");
+            let (_, partitioned) = sharded(&graph, &drawn.mesh, &drawn.params).expect("no declaration is a kernel's");
             let Partitioned { graph: local, .. } = partitioned;
             let found = StepPlan::of(&local, &drawn.mesh, &rings(&drawn.mesh));
             let mut counted = BTreeMap::new();
@@ -80,10 +80,10 @@ fn random_programs_send_what_is_planned() {
             let program =
                 Program::for_mesh(&drawn.graph, &drawn.mesh, &drawn.params, &Client::cpu()).expect("it compiles");
             assert_eq!(found.memory.temporary_bytes, program.temporary_bytes());
-            exchanges += found.exchanges.len();
+            collectives += found.collectives.len();
         }
     }
-    assert!(exchanges > 100, "{exchanges}");
+    assert!(collectives > 100, "{collectives}");
 }
 
 /// A perceptron in the way of Megatron: columns of the first matrix, rows of the second one, over `model`.
@@ -126,15 +126,15 @@ fn a_perceptron_by_formulas() {
     assert_eq!(plan.count("all_reduce", &["data"]), 0);
     let close = |found: f64, expected: f64| assert!((found / expected - 1.0).abs() < 1e-6, "{found} {expected}");
     let half = (model / 2) as f64;
-    close(plan.exchange_seconds(), bytes as f64 / (2.0 * link) + 2.0 * half * latency);
+    close(plan.collective_seconds(), bytes as f64 / (2.0 * link) + 2.0 * half * latency);
     // Two products, and a comparison and a choice for each hidden number.
     assert_eq!(plan.work.flops, (2 * 2 * rows * width * columns + 2 * rows * columns) as u64);
     // Operands and results once, what is between them twice, and the parts of sums twice more.
     let values = [rows * width, width * columns, columns * width, 2 * rows * columns, 3 * rows * width];
     assert_eq!(plan.work.bytes_accessed, 4 * values.iter().sum::<usize>() as u64);
     close(plan.compute_seconds, (plan.work.flops as f64 / flops).max(plan.work.bytes_accessed as f64 / bandwidth));
-    close(plan.seconds(), plan.compute_seconds + plan.exchange_seconds());
-    close(plan.overlapped_seconds(), plan.compute_seconds.max(plan.exchange_seconds()));
+    close(plan.seconds(), plan.compute_seconds + plan.collective_seconds());
+    close(plan.overlapped_seconds(), plan.compute_seconds.max(plan.collective_seconds()));
     let arguments = 4 * (rows * width + 2 * width * columns);
     assert_eq!((plan.memory.argument_bytes, plan.memory.output_bytes), (arguments, 4 * rows * width));
     assert!(plan.fits());
@@ -143,7 +143,7 @@ fn a_perceptron_by_formulas() {
     assert_eq!(found.memory_analysis(), plan.memory);
     check_markup(&plan.to_svg());
     let text = plan.to_string();
-    assert!(text.contains("exchanges along model: 1 with 240.00 KiB"), "{text}");
+    assert!(text.contains("collectives along model: 1 with 240.00 KiB"), "{text}");
 }
 
 /// The rankings of the guide's page `planning`, each with its numbers by hand.
@@ -217,7 +217,7 @@ fn loops_multiply_what_is_in_them() {
     let axis = vec!["a<b\">&'".to_string()];
     let [first, second] = [one, many].map(|plan| plan.by_axes()[&axis]);
     // In the scan, in the other loop and in the branch.
-    assert_eq!((first.exchanges, second.exchanges), (3, 14), "{many}");
+    assert_eq!((first.collectives, second.collectives), (3, 14), "{many}");
     assert_eq!(first.bytes * 14, second.bytes * 3);
     assert!((first.seconds * 14.0 / (second.seconds * 3.0) - 1.0).abs() < 1e-9);
     // The product of 4 rows and 8 x 2 numbers, twice in each step.

@@ -21,7 +21,7 @@ pub(in crate::jit) fn planned(graph: &Graph, client: &Client) -> (Graph, Plan) {
 }
 
 /// The shardings of a graph without calls of functions, and what partitioning makes of it.
-pub(in crate::jit) fn divided(
+pub(in crate::jit) fn sharded(
     flat: &Graph,
     mesh: &Arc<Mesh>,
     declared: &[Option<Sharding>],
@@ -29,7 +29,7 @@ pub(in crate::jit) fn divided(
     divide(flat, mesh, declared, &vec![None; flat.results.len()], &mut ()).map_err(refused)
 }
 
-/// A graph whose parameters are declared to be divided so.
+/// A graph whose parameters are declared to be sharded so.
 fn on_mesh(graph: &Graph, mesh: &Arc<Mesh>, declared: &[Option<Sharding>], client: &Client) -> Input {
     let (mesh, statements) = (Some(mesh.clone()), vec![None; declared.len()]);
     let declared = Declared { mesh, shardings: declared.to_vec(), statements };

@@ -2,7 +2,7 @@
 #![allow(clippy::print_stdout, reason = "how many programs agree")]
 use super::super::program::Program;
 use super::numbers;
-use super::programs::divided;
+use super::programs::sharded;
 use crate::lang::random::gpu;
 use crate::prelude::*;
 use crate::sharding::tests::draw::{self, Config, Drawn};
@@ -18,7 +18,7 @@ use pallas_ir::Type;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-mod exchanges;
+mod collectives;
 mod laws;
 mod monoids;
 mod retraces;
@@ -50,7 +50,7 @@ pub(super) fn operand(dice: &mut Dice, ty: &Type) -> Array {
 
 /// The greatest difference between blocks and the parts of the whole array that they are, relative to the largest element.
 pub(super) fn difference(whole: &[f32], array: &Array, mesh: &Mesh) -> f32 {
-    let (shape, sharding) = (array.shape(), array.sharding().expect("it is divided"));
+    let (shape, sharding) = (array.shape(), array.sharding().expect("it is sharded"));
     let local = sharding.local(shape);
     let scale = whole.iter().fold(1.0f32, |m, x| if x.is_finite() { m.max(x.abs()) } else { m });
     let mut worst = 0.0f32;
@@ -144,7 +144,7 @@ fn random_programs_on_meshes_are_those_on_one_device() {
             let drawn = draw::draw(&mut dice, &config);
             total += 1;
             if config.kernels {
-                let (_, made) = divided(&inlined(&drawn.graph), &drawn.mesh, &drawn.params).expect("it is partitioned");
+                let (_, made) = sharded(&inlined(&drawn.graph), &drawn.mesh, &drawn.params).expect("it is partitioned");
                 shards += made.graph.to_string().matches("_shard sizes").count();
             }
             let worst = run(&drawn, &mut dice);
@@ -176,7 +176,7 @@ fn random_programs_on_meshes_of_other_clients() {
     let clients: Vec<Client> = [Client::interpreter()].into_iter().chain(gpu()).collect();
     for (i, client) in clients.iter().enumerate() {
         let mut dice = Dice(950 + i as u64);
-        let mut exchanges = 0;
+        let mut collectives = 0;
         for _ in 0..count().div_ceil(5) {
             let drawn = draw::draw(&mut dice, &config);
             let args: Vec<Array> = drawn.graph.takes().iter().map(|ty| operand(&mut dice, ty)).collect();
@@ -188,16 +188,16 @@ fn random_programs_on_meshes_of_other_clients() {
             let (whole, found) = (on(&Client::cpu()), on(client));
             for (a, b) in whole.iter().zip(&found) {
                 assert_eq!(a.sharding(), b.sharding());
-                exchanges += usize::from(b.placement().is_some_and(|placement| !placement.receipts.is_empty()));
+                collectives += usize::from(b.placement().is_some_and(|placement| !placement.receipts.is_empty()));
                 let worst = difference(&numbers(a), b, &drawn.mesh);
                 assert!(worst < 2e-4, "{client:?}: {worst}\n{}", drawn.text());
             }
         }
-        assert!(exchanges > 0);
+        assert!(collectives > 0);
     }
 }
 
-/// Two products, of which the first is divided by columns and the second by rows.
+/// Two products, of which the first is sharded by columns and the second by rows.
 fn mlp(mesh: &Arc<Mesh>) -> impl Fn(&Array, &Array, &Array) -> Array + Clone + use<> {
     let named = |spec| NamedSharding::new(mesh, spec);
     let (rows, columns, inner) = (named(P("data")), named(P((None, "model"))), named(P("model")));
@@ -226,7 +226,7 @@ fn a_perceptron_needs_one_exchange() {
     let y = jit(f)(&x, &w1, &w2).expect("it runs");
     let whole = jit(|x: &Array, w1: &Array, w2: &Array| x.matmul(w1).relu().matmul(w2))(&x, &w1, &w2).expect("it runs");
     assert!(difference(&numbers(&whole), &y, &mesh) < 1e-5);
-    assert_eq!(y.sharding().expect("it is divided").parts(), [2, 1]);
+    assert_eq!(y.sharding().expect("it is sharded").parts(), [2, 1]);
 }
 
 /// Weights over one axis of two that divide the batch: a gradient is scattered along that one, and the parts are added up
@@ -241,7 +241,7 @@ fn gradients_of_large_weights_are_scattered_first() {
     for (n, expected) in [(16, [0, 1, 0]), (256, [1, 0, 1])] {
         let drawn = |seed, shape: [usize; 2]| random::normal(random::key(seed), &shape, DType::F32);
         let (w, x) = (drawn(1, [n, n]), drawn(2, [16, n]));
-        let put = |x: &Array, spec| device_put(x, &NamedSharding::new(&mesh, spec)).expect("it is divided");
+        let put = |x: &Array, spec| device_put(x, &NamedSharding::new(&mesh, spec)).expect("it is sharded");
         let (own, batch) = (put(&w, P("fsdp")), put(&x, P((["data", "fsdp"],))));
         let found = partitioned(step)(&own, &batch).expect("it is traced");
         let count = |name: &str, axes: &[&str]| {
@@ -258,9 +258,9 @@ fn gradients_of_large_weights_are_scattered_first() {
 fn gradients_and_batches_are_those_of_one_device() {
     let mesh = mesh(&[("data", 2), ("model", 4)]);
     let [x, w1, w2] = mlp_operands();
-    let divided = mlp(&mesh);
+    let sharded = mlp(&mesh);
     let step = jit(move |w1: &Array, w2: &Array, x: &Array| {
-        let f = divided.clone();
+        let f = sharded.clone();
         let loss = move |w1: &Array, w2: &Array, x: &Array| f(x, w1, w2).square().mean(..);
         let (value, first) = value_and_grad(loss.clone())(w1, w2, x)?;
         Ok::<_, Error>((value, first, grad(loss).argnums(Arg::<1>)(w1, w2, x)?))
@@ -274,14 +274,14 @@ fn gradients_and_batches_are_those_of_one_device() {
         (step(&w1, &w2, &x).expect("it runs"), one(&w1, &w2, &x).expect("it runs"));
     assert!((numbers(&v)[0] - numbers(&value)[0]).abs() < 1e-5);
     assert!(difference(&numbers(&first), &a, &mesh) < 1e-5 && difference(&numbers(&second), &b, &mesh) < 1e-5);
-    // The gradient of what is divided by columns is divided by columns.
-    assert_eq!(a.sharding().expect("it is divided").parts(), [1, 4]);
+    // The gradient of what is sharded by columns is sharded by columns.
+    assert_eq!(a.sharding().expect("it is sharded").parts(), [1, 4]);
     // A batch of constraints says nothing about the batch.
     let rows = NamedSharding::new(&mesh, P("model"));
     let scaled = jit(vmap(move |x: &Array| with_sharding_constraint(x, &rows).exp()));
     let y = scaled(&x).expect("it runs");
     assert!(difference(&numbers(&x.exp()), &y, &mesh) < 1e-6);
-    assert_eq!(y.sharding().expect("it is divided").parts(), [1, 4]);
+    assert_eq!(y.sharding().expect("it is sharded").parts(), [1, 4]);
 }
 
 /// Each device makes the numbers of its own block, whatever the mesh.
@@ -302,7 +302,7 @@ fn random_numbers_are_those_of_one_device() {
             let sharding = NamedSharding::new(&mesh, P(("x", "y")));
             let found = jit(move |x: &Array| with_sharding_constraint(&(draw() + x), &sharding))(&zero);
             let (found, whole) = (found.expect("it runs"), jit(move |x: &Array| draw() + x)(&zero).expect("it runs"));
-            assert_eq!(found.sharding().expect("it is divided").parts(), [axes[0].1, axes[1].1]);
+            assert_eq!(found.sharding().expect("it is sharded").parts(), [axes[0].1, axes[1].1]);
             assert_eq!(numbers(&found), numbers(&whole));
         }
     }
@@ -344,7 +344,7 @@ fn shardy_reads_the_text_of_a_function() {
 
 /// Propagation divides an open dimension, and leaves a closed one alone.
 #[test]
-fn open_dimensions_are_divided_further() {
+fn open_dimensions_are_sharded_further() {
     let mesh = mesh(&[("data", 2), ("model", 4)]);
     let x = Client::cpu().array(&(0..64).map(|i| i as f32).collect::<Vec<_>>(), &[8, 8]).expect("it fits");
     let rows = device_put(&x, &NamedSharding::new(&mesh, P("data"))).expect("it is placed");
@@ -353,7 +353,7 @@ fn open_dimensions_are_divided_further() {
         let f = move |x: &Array| with_sharding_constraint(x, &named) + 1.0;
         let y = jit(f)(&rows).expect("it runs");
         assert_eq!(numbers(&y), numbers(&(&x + 1.0)));
-        y.sharding().expect("it is divided").parts()
+        y.sharding().expect("it is sharded").parts()
     };
     assert_eq!(with(P((UNCONSTRAINED, "model"))), [2, 4]);
     assert_eq!(with(P((None, "model"))), [1, 4]);
@@ -364,7 +364,7 @@ fn open_dimensions_are_divided_further() {
     let columns = device_put(&x, &NamedSharding::new(&mesh, P((None, "model")))).expect("it is placed");
     let y = jit(|x: &Array, y: &Array| x + y)(&open, &columns).expect("it runs");
     assert_eq!(numbers(&y), numbers(&(&x + &x)));
-    assert_eq!(y.sharding().expect("it is divided").parts(), [2, 4]);
+    assert_eq!(y.sharding().expect("it is sharded").parts(), [2, 4]);
 }
 
 /// Two declarations want one axis for different dimensions of the sum; the stronger priority has it.
@@ -377,14 +377,14 @@ fn priorities_decide_between_declarations() {
         let (a, b) = (put(P(dim("model").priority(rows))), put(P((None, dim("model").priority(columns)))));
         let y = jit(|a: &Array, b: &Array| a + b)(&a, &b).expect("it runs");
         assert_eq!(numbers(&y), numbers(&(&x + &x)));
-        y.sharding().expect("it is divided").parts()
+        y.sharding().expect("it is sharded").parts()
     };
     assert_eq!(parts(0, 1), [4, 1]);
     assert_eq!(parts(1, 0), [1, 4]);
     assert_eq!(parts(7, 3), [1, 4]);
 }
 
-/// One compilation for all lengths on a mesh: arguments, values and captured arrays are divided as long as the bound.
+/// One compilation for all lengths on a mesh: arguments, values and captured arrays are sharded as long as the bound.
 #[test]
 fn bounded_functions_on_meshes() {
     let mesh = mesh(&[("data", 2), ("model", 2)]);
@@ -394,7 +394,7 @@ fn bounded_functions_on_meshes() {
         Client::cpu().array(&all, &[n, 4]).expect("it fits")
     };
     let (w, rows) = (counted(4), NamedSharding::new(&mesh, P("data")));
-    let divided = put(&w, P((None, "model")));
+    let sharded = put(&w, P((None, "model")));
     let f = |w: Array, rows: Option<NamedSharding>| {
         move |x: &Array| {
             let y = x.matmul(&w).tanh();
@@ -404,7 +404,7 @@ fn bounded_functions_on_meshes() {
     };
     let size = [BoundedSize::new("n", 8).axis("0", 0)];
     let plain = jit(f(w, None));
-    let bounded = jit(f(divided, Some(rows))).bounded(size);
+    let bounded = jit(f(sharded, Some(rows))).bounded(size);
     let line = line!() - 1;
     for n in [8, 2, 6, 4, 2, 8] {
         let x = counted(n);
@@ -450,7 +450,7 @@ fn other_ways_to_compile() {
     let donating = jit(move |x: &Array| f(x)).donate_argnums(Arg::<0>);
     for y in [ahead(&x()).expect("it runs"), donating(x()).expect("it runs")] {
         assert_eq!(numbers(&y), [3.0, 6.0, 9.0, 12.0]);
-        assert_eq!(y.sharding().expect("it is divided").parts(), [2]);
+        assert_eq!(y.sharding().expect("it is sharded").parts(), [2]);
     }
 }
 

@@ -1,9 +1,9 @@
-//! Kernels on meshes of virtual devices, against the same kernels on one device: divided along their parallel grid axes,
+//! Kernels on meshes of virtual devices, against the same kernels on one device: sharded along their parallel grid axes,
 //! in whole blocks, for lengths and blocks that fit the devices and others.
 use super::super::program::Program;
 use super::super::trace::{Taken, trace};
 use super::numbers;
-use super::programs::divided;
+use super::programs::sharded;
 use super::sharded::{Dice, difference, mesh, operand};
 use crate::sharding::{Mesh, NamedSharding, P, Sharding, device_put};
 use crate::{jit, ops, partitioned, shard_map, with_sharding_constraint};
@@ -211,7 +211,7 @@ fn with_local_ids(graph: &Graph, mesh: &Arc<Mesh>, args: &[Array]) -> f32 {
     let args: Vec<&Array> = args.iter().collect();
     let one = Program::new(graph, &cpu).expect("it compiles").run(&args).expect("it runs");
     let inlined = pallas_graph::shard::inlined(graph);
-    let (found, mut parts) = divided(&inlined, mesh, &vec![None; args.len()]).expect("it is not refused");
+    let (found, mut parts) = sharded(&inlined, mesh, &vec![None; args.len()]).expect("it is not refused");
     let local = |kernel: &mut Kernel| {
         let offsets = OperandId(kernel.operands.len() as u32 - 1);
         for inst in &mut kernel.insts {
@@ -220,7 +220,7 @@ fn with_local_ids(graph: &Graph, mesh: &Arc<Mesh>, args: &[Array]) -> f32 {
             }
         }
     };
-    assert!(each_shard(&mut parts.graph, &local) > 0, "no kernel is divided");
+    assert!(each_shard(&mut parts.graph, &local) > 0, "no kernel is sharded");
     let all = Program::of_partitioned(Engine::Lockstep, &inlined, (found, parts), &cpu).expect("it compiles");
     let all = all.run(&args).expect("it runs");
     one.iter().zip(&all).map(|(a, b)| difference(&numbers(a), b, mesh)).fold(0.0, f32::max)
@@ -362,7 +362,7 @@ fn sums_over_sequential_axes_are_parts_that_are_combined() {
 
 /// A kernel that devices divide needs no exchange where blocks fit, and whole blocks of its neighbours where they do not.
 #[test]
-fn a_divided_kernel_stays_where_its_blocks_are() {
+fn a_sharded_kernel_stays_where_its_blocks_are() {
     let mesh = mesh(&[("x", 4)]);
     let named = NamedSharding::new(&mesh, P("x"));
     let with = |n: usize| {
@@ -383,11 +383,11 @@ fn a_divided_kernel_stays_where_its_blocks_are() {
         let x = device_put(&x, &named).expect("it is placed");
         let found = jit(|x: &Array| positions::<16>(x))(&x).expect("a declaration that the kernel follows");
         assert_eq!(numbers(&found), want, "{n} elements on each of 4 devices");
-        assert_eq!(found.sharding().expect("it is divided").parts(), [4]);
+        assert_eq!(found.sharding().expect("it is sharded").parts(), [4]);
     }
 }
 
-/// A dimension that a kernel reads whole, and that is declared to be divided.
+/// A dimension that a kernel reads whole, and that is declared to be sharded.
 #[test]
 fn declarations_that_a_kernel_cannot_follow_are_refused() {
     let mesh = mesh(&[("x", 2)]);
@@ -405,9 +405,9 @@ fn declarations_that_a_kernel_cannot_follow_are_refused() {
         })(&x, &x),
     ];
     let parts = [
-        "kernel `causal` cannot be divided along dimension 1 of `q`, which is declared to be divided by \"x\": each \
+        "kernel `causal` cannot be sharded along dimension 1 of `q`, which is declared to be sharded by \"x\": each \
          program reads or writes the same part of it",
-        "dimension 0 of `k`, which is declared to be divided by \"x\": programs along grid axis 1 run in order, and are \
+        "dimension 0 of `k`, which is declared to be sharded by \"x\": programs along grid axis 1 run in order, and are \
          not proven to compute a plain sum",
         "dimension 0 of `k`",
         "dimension 1 of `out`",
@@ -426,11 +426,11 @@ fn declarations_that_a_kernel_cannot_follow_are_refused() {
     for f in [remedied.into_fn(), gathered.into_fn()] {
         let found = f(&put(&rows), &put(&rows)).expect("it runs");
         assert_eq!(numbers(&found), want);
-        assert_eq!(found.sharding().expect("it is divided").parts(), [2, 1]);
+        assert_eq!(found.sharding().expect("it is sharded").parts(), [2, 1]);
     }
 }
 
-/// In a body that leaves axes automatic a kernel is divided along them. It may have to be whole, unless the body declares
+/// In a body that leaves axes automatic a kernel is sharded along them. It may have to be whole, unless the body declares
 /// otherwise.
 #[test]
 fn kernels_in_partial_bodies() {
@@ -454,8 +454,8 @@ fn kernels_in_partial_bodies() {
         .iter()
         .flat_map(|&i| numbers(&each(&row.index(crate::ops::between(i, i + 32))).expect("it runs")))
         .collect();
-    let divided = device_put(&row, &NamedSharding::new(&mesh, P((["x", "y"],)))).expect("it is placed");
-    let y = jit(shard_map(each, &mesh, specs().0, specs().1).axis_names("x"))(&divided).expect("it runs");
+    let sharded = device_put(&row, &NamedSharding::new(&mesh, P((["x", "y"],)))).expect("it is placed");
+    let y = jit(shard_map(each, &mesh, specs().0, specs().1).axis_names("x"))(&sharded).expect("it runs");
     assert!(is_close(&y, &expected));
     let own = mesh.clone();
     let declared = move |x: &Array| {
@@ -464,5 +464,5 @@ fn kernels_in_partial_bodies() {
     };
     let error =
         jit(shard_map(declared, &mesh, specs().0, specs().1).axis_names("x"))(&x).expect_err("a mistake").to_string();
-    assert!(error.contains("kernel `causal` cannot be divided"), "{error}");
+    assert!(error.contains("kernel `causal` cannot be sharded"), "{error}");
 }

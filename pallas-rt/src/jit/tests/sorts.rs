@@ -56,7 +56,7 @@ fn arrays_of_any_size_are_sorted_with_little_memory() {
 
 /// Sorts one after the other: a program's loops are no longer than those of one sort of many elements.
 #[test]
-fn many_sorts_are_divided() {
+fn many_sorts_are_sharded() {
     for target in targets() {
         let client = Client::cpu_as(target);
         for (rows, columns, times) in [(64, 64, 4), (64, 64, 12), (2, 1000, 12)] {

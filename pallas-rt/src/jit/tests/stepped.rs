@@ -113,7 +113,7 @@ fn programs_divide_what_is_carried() {
             }
         }
     }
-    // Large arrays too are divided, if no operation moves elements from one program to another.
+    // Large arrays too are sharded, if no operation moves elements from one program to another.
     let (init, arrays) = operands(150, 150, 5, &Client::cpu());
     // Another carried value, whose blocks each program computes from its own, changes nothing.
     let is_one = |step: fn(&Array, &Array) -> Array| {

@@ -169,7 +169,7 @@ fn drawn_bodies_nest_in_batches() {
     }
 }
 
-/// Operands are divided along drawn dimensions, also that of the steps.
+/// Operands are sharded along drawn dimensions, also that of the steps.
 #[test]
 fn drawn_bodies_on_meshes_are_their_steps() {
     let mesh = mesh(&[("x", 2), ("y", 2)]);
@@ -190,9 +190,9 @@ fn drawn_bodies_on_meshes_are_their_steps() {
             let spec: PartitionSpec = format!("[{spec}]").parse().expect("a spec");
             device_put(x, &NamedSharding::new(&mesh, spec)).expect("it is placed")
         };
-        let divided: Vec<Array> = all.iter().map(put).collect();
+        let sharded: Vec<Array> = all.iter().map(put).collect();
         let about = format!("{seed}: reverse {reverse}, {body:?}");
-        let found = jit(run(&body, 1, reverse))(&divided).unwrap_or_else(|e| panic!("{about}: {e}"));
+        let found = jit(run(&body, 1, reverse))(&sharded).unwrap_or_else(|e| panic!("{about}: {e}"));
         let want = jit(run(&body, 100, reverse))(&all).expect("it runs");
         equal(&found, &want, 2e-5, &about);
         let slope = |unroll: usize, all: &Vec<Array>| {
@@ -200,7 +200,7 @@ fn drawn_bodies_on_meshes_are_their_steps() {
             jit(grad(move |all: &Vec<Array>| Ok::<_, Error>(loss(&f(all)?))))(all)
                 .unwrap_or_else(|e| panic!("{about}: {e}"))
         };
-        equal(&slope(1, &divided), &slope(100, &all), 8e-5, &format!("gradient of {about}"));
+        equal(&slope(1, &sharded), &slope(100, &all), 8e-5, &format!("gradient of {about}"));
     }
 }
 

@@ -136,9 +136,9 @@ fn tangents_of_random_graphs_are_differences() {
             verify(part).unwrap_or_else(|e| panic!("seed {seed}: {e}\n{part}"));
         }
         let stored = run(&known, &client, &args).expect("it runs").split_off(values.len());
-        let divided = run(&rest, &client, &[&stored[..], &directions].concat()).expect("it runs");
+        let sharded = run(&rest, &client, &[&stored[..], &directions].concat()).expect("it runs");
         let is_same = |(a, b): (&Array, &Array)| agree(a, b);
-        assert!(divided.iter().zip(tangents).all(is_same), "seed {seed}\n{graph}\n{known}\n{rest}");
+        assert!(sharded.iter().zip(tangents).all(is_same), "seed {seed}\n{graph}\n{known}\n{rest}");
 
         let backward = vjp(&graph, &on).unwrap_or_else(|e| panic!("seed {seed}: {e:?}\n{graph}"));
         let back = run(&backward, &client, &[&args[..], &cotangents].concat())

@@ -72,22 +72,22 @@ fn drawn(dice: &mut Dice, fault: &'static str) -> Option<Case> {
         let names: Vec<String> = taken.iter().map(|&axis| mesh[axis].0.clone()).collect();
         spec.push((!names.is_empty()).then_some(names));
     }
-    let divided: Vec<usize> = (0..rank).filter(|&d| spec[d].is_some()).collect();
+    let sharded: Vec<usize> = (0..rank).filter(|&d| spec[d].is_some()).collect();
     match fault {
         "unknown" if rank > 0 => spec[dice.below(rank)] = Some(vec!["other".into()]),
-        "twice" if !divided.is_empty() && rank > 0 => {
-            let axis = spec[*dice.pick(&divided)].as_ref().expect("it is divided")[0].clone();
+        "twice" if !sharded.is_empty() && rank > 0 => {
+            let axis = spec[*dice.pick(&sharded)].as_ref().expect("it is sharded")[0].clone();
             spec[dice.below(rank)].get_or_insert_default().push(axis);
         }
         "rank" => spec.resize(rank + 1 + dice.below(2), None),
         "divides" => {
             let parts = |d: &usize| {
-                let axes = spec[*d].as_ref().expect("it is divided");
+                let axes = spec[*d].as_ref().expect("it is sharded");
                 axes.iter()
                     .map(|axis| mesh.iter().find(|(name, _)| name == axis).expect("an axis").1)
                     .product::<usize>()
             };
-            let uneven: Vec<usize> = divided.iter().copied().filter(|d| parts(d) > 1).collect();
+            let uneven: Vec<usize> = sharded.iter().copied().filter(|d| parts(d) > 1).collect();
             if uneven.is_empty() {
                 return None;
             }

@@ -41,7 +41,7 @@ fn rows_of(kernel: &Kernel, inst: &Inst) -> Option<Reduce> {
     let is_long = |axis: &usize| shape[*axis] != 1;
     let outer = op.axes.iter().filter(|axis| **axis != last).copied().filter(is_long).min()?;
     // An axis that stays lies between those that are folded.
-    let is_divided = (outer..last).any(|axis| is_long(&axis) && !op.axes.contains(&axis));
-    let least = if is_divided { ROW } else { LONG_ROW };
+    let is_sharded = (outer..last).any(|axis| is_long(&axis) && !op.axes.contains(&axis));
+    let least = if is_sharded { ROW } else { LONG_ROW };
     (shape[last] >= least && !shape.contains(&0)).then(|| Reduce::keeping(op.op, vec![last]))
 }

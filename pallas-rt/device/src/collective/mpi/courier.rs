@@ -90,7 +90,7 @@ impl Courier {
             match request {
                 Request::Exchange(envelope, reply) => {
                     let describe = || (envelope.ticket.kind.clone(), envelope.ticket.to_string());
-                    let all = timeline::span(timeline::Kind::Exchange, describe, || {
+                    let all = timeline::span(timeline::Kind::Collective, describe, || {
                         self.exchange(&envelope, &reply, requests)
                     });
                     // A program that dropped the exchange does not want the messages.
@@ -245,7 +245,7 @@ impl Courier {
             Notice::Finished { sent } => {
                 // Its last messages may still be on their way.
                 let is_over = is_missing(from) && self.received[from] >= sent[self.rank];
-                is_over.then(|| (from, "has finished, and takes part in no more exchanges".to_string()))
+                is_over.then(|| (from, "has finished, and takes part in no more collectives".to_string()))
             }
             Notice::Left => None,
         });

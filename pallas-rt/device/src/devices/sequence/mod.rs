@@ -74,10 +74,10 @@ pub enum Action {
     For { length: usize, counter: Slot, turning: Turning, body: Vec<Action> },
     /// Runs the body as long as the condition leaves true, a byte that is not zero, in `holds`. Each device
     /// has a number of steps of its own; if it exchanges something, those of a group have the same one.
-    While { condition: Vec<Action>, holds: Slot, turning: Turning, body: Vec<Action>, exchanges: bool },
+    While { condition: Vec<Action>, holds: Slot, turning: Turning, body: Vec<Action>, collectives: bool },
     /// Runs the branch of this number, an i32; the last one if there is none. Each device has its own number; if
     /// a branch exchanges something, those of a group have the same one.
-    Case { index: Slot, branches: Vec<Vec<Action>>, exchanges: bool },
+    Case { index: Slot, branches: Vec<Vec<Action>>, collectives: bool },
     /// Begins an exchange of the contents of a slot, which may be missing; `number` is its own in the sequence.
     Start { from: Option<(Slot, usize)>, to: Slot, bytes: usize, collective: Arc<ResolvedCollective>, number: usize },
     /// Waits for the exchange of this number, whose results are in the slot then.
@@ -91,22 +91,22 @@ pub enum Action {
 impl Action {
     /// Runs the body as long as the condition leaves true in `holds`.
     pub fn conditional(condition: Vec<Action>, holds: Slot, turning: Turning, body: Vec<Action>) -> Action {
-        let exchanges = condition.iter().chain(&body).any(Action::exchanges);
-        Action::While { condition, holds, turning, body, exchanges }
+        let collectives = condition.iter().chain(&body).any(Action::collectives);
+        Action::While { condition, holds, turning, body, collectives }
     }
 
     /// Runs the branch of the number in `index`.
     pub fn branches(index: Slot, branches: Vec<Vec<Action>>) -> Action {
-        let exchanges = branches.iter().flatten().any(Action::exchanges);
-        Action::Case { index, branches, exchanges }
+        let collectives = branches.iter().flatten().any(Action::collectives);
+        Action::Case { index, branches, collectives }
     }
 
     /// Returns true if devices have to take it together.
-    fn exchanges(&self) -> bool {
+    fn collectives(&self) -> bool {
         match self {
             Action::Start { collective, .. } => collective.communicates(),
-            Action::For { body, .. } => body.iter().any(Action::exchanges),
-            Action::While { exchanges, .. } | Action::Case { exchanges, .. } => *exchanges,
+            Action::For { body, .. } => body.iter().any(Action::collectives),
+            Action::While { collectives, .. } | Action::Case { collectives, .. } => *collectives,
             // What it waits for began in the same list.
             Action::Finish { .. } => false,
             Action::Launch(_) | Action::Copy { .. } | Action::Fill { .. } => false,
@@ -138,7 +138,7 @@ pub struct Turning {
 #[derive(Default)]
 pub struct Builder {
     slots: usize,
-    exchanges: usize,
+    collectives: usize,
     /// Slots in the arena, each with its offset.
     homes: Vec<(Slot, usize)>,
 }
@@ -148,7 +148,7 @@ pub struct Sequence {
     actions: Vec<Action>,
     devices: Devices,
     /// Number of its exchanges.
-    exchanges: usize,
+    collectives: usize,
     /// Slots, and bytes of the arena, of each device.
     slots: usize,
     homes: Vec<(Slot, usize)>,
@@ -212,8 +212,8 @@ impl Builder {
 
     /// The number of another exchange.
     pub fn exchange(&mut self) -> usize {
-        self.exchanges += 1;
-        self.exchanges - 1
+        self.collectives += 1;
+        self.collectives - 1
     }
 
     /// Launches a kernel with a geometry that has programs. The executable is one of the CPU's.
@@ -234,7 +234,7 @@ impl Builder {
     /// The sequence of these actions for these devices. The first slots are, in order, the memory that each run is given
     /// for a device.
     pub fn finish(self, actions: Vec<Action>, arena: usize, devices: Devices) -> Sequence {
-        let Builder { slots, exchanges, homes } = self;
+        let Builder { slots, collectives, homes } = self;
         let count = devices.count();
         let mut all = Sums { devices: count, ..Sums::default() };
         all.add(&actions, count, true);
@@ -242,7 +242,7 @@ impl Builder {
         Sequence {
             actions,
             devices,
-            exchanges,
+            collectives,
             slots,
             homes,
             arena,

@@ -58,7 +58,7 @@ impl<'a> Running<'a> {
             Devices::Here { are_threads: true, agreement, .. } | Devices::Some { agreement, .. } => Some(agreement),
             Devices::One | Devices::Here { are_threads: false, .. } => None,
         };
-        let started = (0..sequence.exchanges).map(|_| None).collect();
+        let started = (0..sequence.collectives).map(|_| None).collect();
         let (slots, devices) = (sequence.slots, participant.positions().len());
         let active = (0..devices).collect();
         let (decision, counts, launches) = (None, false, 0);
@@ -191,7 +191,7 @@ impl<'a> Running<'a> {
                     }
                     self.leave(turning);
                 }
-                Action::While { condition, holds, turning, body, exchanges: false } => {
+                Action::While { condition, holds, turning, body, collectives: false } => {
                     self.enter(turning);
                     let counts = std::mem::replace(&mut self.counts, true);
                     let all = self.active.clone();
@@ -209,7 +209,7 @@ impl<'a> Running<'a> {
                     (self.active, self.counts) = (all, counts);
                     self.leave(turning);
                 }
-                Action::While { condition, holds, turning, body, exchanges: true } => {
+                Action::While { condition, holds, turning, body, collectives: true } => {
                     self.enter(turning);
                     let counts = std::mem::replace(&mut self.counts, true);
                     let (all, outer) = (self.active.clone(), self.decision.take());
@@ -229,7 +229,7 @@ impl<'a> Running<'a> {
                     (self.active, self.decision, self.counts) = (all, outer, counts);
                     self.leave(turning);
                 }
-                Action::Case { index, branches, exchanges: false } => {
+                Action::Case { index, branches, collectives: false } => {
                     let last = branches.len() as i32 - 1;
                     let all = self.active.clone();
                     // Before any branch runs, which may overwrite the number.
@@ -245,7 +245,7 @@ impl<'a> Running<'a> {
                     }
                     (self.active, self.counts) = (all, counts);
                 }
-                Action::Case { index, branches, exchanges: true } => {
+                Action::Case { index, branches, collectives: true } => {
                     let last = branches.len() as i32 - 1;
                     let numbers = self
                         .numbers(|running, device| running.start(device, *index).cast::<i32>().read().clamp(0, last))?;

@@ -62,7 +62,7 @@ impl Partition<'_> {
                 args.push(self.unread(v, shares.is_empty()));
                 continue;
             }
-            let mut var = self.divided(v, &own[t]);
+            let mut var = self.sharded(v, &own[t]);
             for (dim, i, to) in regroups(t, &Share::elements) {
                 let whole = shares[i].tiled.size;
                 var = self.regrouped(var, &Regroup { dim, axes: &of_shares[i], whole, to });
@@ -145,7 +145,7 @@ impl Partition<'_> {
                 let kernel = &call.kernel;
                 let name = &kernel.operand(tiling.operands[t]).name;
                 let message = format!(
-                    "kernel `{}` cannot be divided along dimension {dim} of `{name}`, which is declared to be divided \
+                    "kernel `{}` cannot be sharded along dimension {dim} of `{name}`, which is declared to be sharded \
                      by {}: {reason}",
                     kernel.name,
                     names(axes, self.mesh)

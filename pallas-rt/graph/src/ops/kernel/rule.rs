@@ -25,7 +25,7 @@ impl Build<'_> {
             // Numbers may be equal by chance.
             (tiling.is_read[t] && tiling.dims[t][dim].is_err() && !size.names().is_empty()).then_some(size)
         };
-        // An operand that no program reads may be divided in any way.
+        // An operand that no program reads may be sharded in any way.
         let axis_of = |(t, dim): Place| tiling.dims[t][dim].as_ref().ok().filter(|_| tiling.is_read[t]);
         let mut seen: Vec<Place> = vec![];
         for &place in &places {

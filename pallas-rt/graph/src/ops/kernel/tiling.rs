@@ -12,7 +12,7 @@
 //!
 //! Devices divide the programs of a parallel grid axis if one dimension of each result has a block for each of them, and those
 //! of a sequential grid axis if the kernel is proven to be a plain sum over them: devices then have parts of the results, which
-//! are combined after the kernel. Arrays that have a block of that size for each program are divided alike, in whole blocks; all
+//! are combined after the kernel. Arrays that have a block of that size for each program are sharded alike, in whole blocks; all
 //! others are whole on every device, which finds its blocks by the global program ids.
 //!
 //! A kernel's rule is read off its index maps, for the sizes of the call (`shard/kernel`): a grid axis of parallel programs is
@@ -20,8 +20,8 @@
 //! the body is proven to be a plain sum (`kernel/sum`), also one whose steps pass over windows of the accumulator in a loop;
 //! everything else needs replication, with a reason as text. An operand that no program reads shares no factor with others, and
 //! is replaced by zeros. The kernel for a device is another kernel (`kernel/local`), so that no backend knows of it: it has the
-//! sizes of blocks, and one prefetch more with the number of the device's first program along each divided axis, from which
-//! ids, masks and loads beyond the array follow. What a user declared to be divided and a kernel cannot divide is refused
+//! sizes of blocks, and one prefetch more with the number of the device's first program along each sharded axis, from which
+//! ids, masks and loads beyond the array follow. What a user declared to be sharded and a kernel cannot divide is refused
 //! (`partition/kernel`), unless a barrier that lets shardings pass both ways says that it may be gathered
 //! (`launch::may_gather`).
 mod index;

@@ -70,7 +70,7 @@ pub(super) fn view(scan: &Scan, build: &mut Build<'_>, args: &[Val], gives: &[Ty
     build.program.nodes[node].results[1..].to_vec()
 }
 
-/// A scan stays one: its arrays are whole along the first axis, and its elements divided as the body divides them.
+/// A scan stays one: its arrays are whole along the first axis, and its elements sharded as the body divides them.
 pub(super) fn localized(scan: &Scan, to: &mut Partition<'_>, id: NodeId) {
     let node = &to.program.nodes[id];
     let view = &to.program.calls[to.program.call_number(id).expect("it has regions")];
@@ -86,8 +86,8 @@ pub(super) fn localized(scan: &Scan, to: &mut Partition<'_>, id: NodeId) {
         replicated: vec![],
         unreduced: vec![],
     };
-    let inits: Vec<Var> = with(&node.operands[own.clone()]).iter().map(|(v, s)| to.divided(*v, s)).collect();
-    let arrays: Vec<Var> = arrays.iter().zip(&elements).map(|(&v, (_, s))| to.divided(v, &stacks(s))).collect();
+    let inits: Vec<Var> = with(&node.operands[own.clone()]).iter().map(|(v, s)| to.sharded(*v, s)).collect();
+    let arrays: Vec<Var> = arrays.iter().zip(&elements).map(|(&v, (_, s))| to.sharded(v, &stacks(s))).collect();
     // Without the nodes that the scan itself stands for.
     let nodes = region.nodes.iter().copied().filter(|id| !view.implied.contains(id)).collect();
     let body = Region { params: vec![], nodes, results: vec![] };
@@ -104,7 +104,7 @@ pub(super) fn localized(scan: &Scan, to: &mut Partition<'_>, id: NodeId) {
     for ((&v, var), sharding) in node.results[1..].iter().zip(made).zip(shardings) {
         to.define(v, var, sharding);
         let wanted = to.wanted(v);
-        let var = to.divided(v, &wanted);
+        let var = to.sharded(v, &wanted);
         to.define(v, var, wanted);
     }
 }

@@ -27,12 +27,12 @@ pub(super) fn localized(map: &ShardMap, to: &mut Partition<'_>, node: &Node) {
         return;
     }
     let takes = node.operands.iter().zip(&map.takes);
-    let args: Vec<Var> = takes.map(|(&v, sharding)| to.divided(v, &sharding.normal(to.mesh))).collect();
+    let args: Vec<Var> = takes.map(|(&v, sharding)| to.sharded(v, &sharding.normal(to.mesh))).collect();
     let made = to.graph().inline(&inlined(&without_casts(&map.body)), &args);
     for ((&v, var), gives) in node.results.iter().zip(made).zip(&map.gives) {
         to.define(v, var, gives.normal(to.mesh));
         let wanted = to.wanted(v);
-        let var = to.divided(v, &wanted);
+        let var = to.sharded(v, &wanted);
         to.define(v, var, wanted);
     }
 }
@@ -53,7 +53,7 @@ fn partial(map: &ShardMap, to: &mut Partition<'_>, node: &Node) -> Result<(), Re
     let (_, made) = divide(&body, &auto.mesh, &some(own), &some(wanted), &mut ())
         .or_else(|_| divide(&body, &auto.mesh, &vec![None; takes.len()], &vec![None; gives.len()], &mut ()))?;
     let operands = node.operands.iter().zip(&map.takes).zip(&made.params);
-    let args: Vec<Var> = operands.map(|((&v, manual), own)| to.divided(v, &auto.around(manual, own))).collect();
+    let args: Vec<Var> = operands.map(|((&v, manual), own)| to.sharded(v, &auto.around(manual, own))).collect();
     let vars = to.graph().inline(&auto.outer_graph(&made.graph), &args);
     let shardings: Vec<Sharding> =
         map.gives.iter().zip(&made.results).map(|(manual, own)| auto.around(manual, own)).collect();

@@ -1,4 +1,4 @@
-//! Reshapes whose blocks do not consist of the operand's blocks, because dimensions that are split or merged are divided
+//! Reshapes whose blocks do not consist of the operand's blocks, because dimensions that are split or merged are sharded
 //! unevenly.
 //!
 //! ```text
@@ -10,7 +10,7 @@
 //! them, some of the next, and all of the others, each block is a row of consecutive elements. Devices then exchange those
 //! that they lack, as they do for a slice.
 use super::halo::Read;
-use super::{Divided, reshaped, window};
+use super::{Sharded, reshaped, window};
 use crate::graph::{Graph, Var};
 use crate::mesh::Mesh;
 use crate::mesh::axis::{Axis, push, size};
@@ -128,7 +128,7 @@ pub(super) fn restrict(axes: &mut [Vec<Axis>], rule: &Rule, types: &[&Type]) {
 }
 
 /// The block of a reshape.
-pub(super) fn reshape(graph: &mut Graph, mesh: &Arc<Mesh>, work: &Divided<'_>) -> Var {
+pub(super) fn reshape(graph: &mut Graph, mesh: &Arc<Mesh>, work: &Sharded<'_>) -> Var {
     let sides = [(work.operands[0].0, &work.operands[0].1), (work.result.0, &work.result.1)];
     let groups = groups(&sides[0].0.shape, &sides[1].0.shape);
     let block = graph.ty(work.args[0]).shape.clone();

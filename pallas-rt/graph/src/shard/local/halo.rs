@@ -9,7 +9,7 @@
 //! The number of rounds is the least possible one: the most blocks that a device sends or receives.
 use std::ops::Range;
 
-/// The elements of an operand that rows of a result are, along a divided dimension: row `j` of the device with coordinate
+/// The elements of an operand that rows of a result are, along a sharded dimension: row `j` of the device with coordinate
 /// `t` is the element `offset + step * t + stride * j`, if it is in `within`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Read {

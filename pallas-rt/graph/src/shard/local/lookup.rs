@@ -1,4 +1,4 @@
-//! Operations that address a divided operand by data: lookups, scatters, updates of windows.
+//! Operations that address a sharded operand by data: lookups, scatters, updates of windows.
 //!
 //! ```text
 //! gather    each device looks up the rows that it has, and has zeros for others: parts of a sum
@@ -6,7 +6,7 @@
 //!           a sum
 //! update    each device writes the part of the window that falls into its block
 //! ```
-use super::{Divided, between, coordinate, iota, number, spread, until};
+use super::{Sharded, between, coordinate, iota, number, spread, until};
 use crate::build::dims;
 use crate::graph::{Graph, Var};
 use crate::mesh::Mesh;
@@ -15,7 +15,7 @@ use pallas_ir::structural::{Pad, Reduce, Windows};
 use pallas_ir::{DType, Literal, ScalarOp, StructuralOp, Type};
 use std::sync::Arc;
 
-/// A divided dimension that starts address.
+/// A sharded dimension that starts address.
 struct Addressed {
     /// The position of its start in a vector.
     start: usize,
@@ -24,8 +24,8 @@ struct Addressed {
     block: usize,
 }
 
-/// The divided dimensions of operand 0 that are addressed, and that windows do not have.
-fn addressed(graph: &Graph, work: &Divided<'_>, windows: &Windows) -> Vec<Addressed> {
+/// The sharded dimensions of operand 0 that are addressed, and that windows do not have.
+fn addressed(graph: &Graph, work: &Sharded<'_>, windows: &Windows) -> Vec<Addressed> {
     let (ty, sharding) = &work.operands[0];
     let block = &graph.ty(work.args[0]).shape;
     let of = |dim: usize| {
@@ -38,8 +38,8 @@ fn addressed(graph: &Graph, work: &Divided<'_>, windows: &Windows) -> Vec<Addres
 }
 
 /// Starts of a gather in each device's own block, and for each element of the result whether the block has it; `None` if no
-/// addressed dimension is divided.
-pub(super) fn own_rows(graph: &mut Graph, mesh: &Arc<Mesh>, work: &mut Divided<'_>, windows: &Windows) -> Option<Var> {
+/// addressed dimension is sharded.
+pub(super) fn own_rows(graph: &mut Graph, mesh: &Arc<Mesh>, work: &mut Sharded<'_>, windows: &Windows) -> Option<Var> {
     let mut is_own: Option<Var> = None;
     let all = addressed(graph, work, windows);
     for Addressed { start, axes, extent, block } in &all {
@@ -97,7 +97,7 @@ fn of_start(graph: &mut Graph, shape: &[usize], windows: &Windows, start: usize)
 pub(super) fn scatter(
     graph: &mut Graph,
     mesh: &Arc<Mesh>,
-    work: &mut Divided<'_>,
+    work: &mut Sharded<'_>,
     windows: &Windows,
     op: Option<ScalarOp>,
 ) {
@@ -131,8 +131,8 @@ pub(super) fn scatter(
 }
 
 /// The block of operand 0 with the part of a window that falls into it, if a dimension that the window has a part of is
-/// divided. Which dimensions those are follows from whole arrays: a block may be as long as a window by chance.
-pub(crate) fn update(graph: &mut Graph, mesh: &Arc<Mesh>, work: &Divided<'_>) -> Option<Var> {
+/// sharded. Which dimensions those are follows from whole arrays: a block may be as long as a window by chance.
+pub(crate) fn update(graph: &mut Graph, mesh: &Arc<Mesh>, work: &Sharded<'_>) -> Option<Var> {
     let (ty, sharding) = &work.operands[0];
     let whole = &work.operands[1].0.shape;
     let is_partial = |dim: usize| whole[dim] != ty.shape[dim] && size(&sharding.dims[dim].axes) > 1;
@@ -170,6 +170,6 @@ pub(crate) fn update(graph: &mut Graph, mesh: &Arc<Mesh>, work: &Divided<'_>) ->
     let padded = graph.fitting(StructuralOp::from(Pad { low: dims(&low), high: dims(&high) }), &[part, fill]);
     let new = graph.window(padded, &window, &from);
     let old = graph.window(x, &window, &to);
-    let merged = graph.fitting(ScalarOp::Select, &[is_there.expect("a dimension is divided"), new, old]);
+    let merged = graph.fitting(ScalarOp::Select, &[is_there.expect("a dimension is sharded"), new, old]);
     Some(graph.with_window(x, merged, &to))
 }

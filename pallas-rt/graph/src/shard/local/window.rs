@@ -1,4 +1,4 @@
-//! Operations that move elements along a divided dimension: slices, pads, reversals, concatenations, convolutions and folds
+//! Operations that move elements along a sharded dimension: slices, pads, reversals, concatenations, convolutions and folds
 //! of windows.
 //!
 //! ```text
@@ -9,7 +9,7 @@
 //! The access form of the operation says which rows each dimension reads, one dimension after the other. What is left of the
 //! operation concerns other dimensions, or windows that see all of their elements.
 use super::halo::{Plan, Read, Round, plan};
-use super::{Divided, Met, between, coordinate, iota, joined, number, spread};
+use super::{Met, Sharded, between, coordinate, iota, joined, number, spread};
 use crate::build::dims;
 use crate::graph::{Graph, Op, Var};
 use crate::mesh::axis::{Axis, size};
@@ -43,9 +43,9 @@ fn windowed(op: &StructuralOp, dim: usize) -> Option<(WindowDim, usize)> {
     }
 }
 
-/// Brings each device the rows that it needs along divided dimensions, and makes the operation one on these. Returns the
+/// Brings each device the rows that it needs along sharded dimensions, and makes the operation one on these. Returns the
 /// result if nothing is left to do.
-pub(super) fn exchange(graph: &mut Graph, mesh: &Arc<Mesh>, work: &mut Divided<'_>) -> Option<Var> {
+pub(super) fn exchange(graph: &mut Graph, mesh: &Arc<Mesh>, work: &mut Sharded<'_>) -> Option<Var> {
     let Op::Structural(op) = &work.op else { return None };
     let shapes: Vec<Vec<Dim>> = work.operands.iter().map(|(ty, _)| ty.dims()).collect();
     let shapes: Vec<&[Dim]> = shapes.iter().map(|dims| &dims[..]).collect();
@@ -143,7 +143,7 @@ fn is_identity(op: &StructuralOp) -> bool {
 
 /// The operands of an operation that moves elements along a dimension of its result, as far as devices read them; `None` if
 /// every element stays in its place.
-fn moved(pieces: &[Piece], work: &Divided<'_>, dim: usize, extent: usize) -> Option<Vec<Source>> {
+fn moved(pieces: &[Piece], work: &Sharded<'_>, dim: usize, extent: usize) -> Option<Vec<Source>> {
     let mut sources: Vec<Source> = vec![];
     for piece in pieces {
         let Some(index) = piece.index.iter().find(|index| index.axis == Some(dim)) else { continue };
@@ -180,7 +180,7 @@ struct Seen {
 }
 
 /// The rows that windows read along a dimension; `None` if each is an element that stays in its place.
-fn seen(op: &StructuralOp, work: &Divided<'_>, dim: usize, window: WindowDim, from: usize) -> Option<Seen> {
+fn seen(op: &StructuralOp, work: &Sharded<'_>, dim: usize, window: WindowDim, from: usize) -> Option<Seen> {
     let ty = work.operands[0].0;
     let (extent, places, count) = (ty.shape[from], work.result.0.shape[dim], work.gives.shape[dim]);
     let (size, fill) = match op {

@@ -21,7 +21,7 @@ impl Partition<'_> {
             self.param(*v, sharding.clone());
         }
         self.nodes(region);
-        let made: Vec<Var> = results.iter().map(|(v, sharding)| self.divided(*v, sharding)).collect();
+        let made: Vec<Var> = results.iter().map(|(v, sharding)| self.sharded(*v, sharding)).collect();
         let Scope { mut graph, captured, .. } = self.scopes.pop().expect("the region's own");
         graph.results = made;
         (graph, captured)

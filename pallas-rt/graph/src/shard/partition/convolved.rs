@@ -1,4 +1,4 @@
-//! Convolutions whose second operand is divided along places, as the gradient by a convolution's weights has it.
+//! Convolutions whose second operand is sharded along places, as the gradient by a convolution's weights has it.
 //!
 //! ```text
 //! dw[k] = Σ_i x[stride · i + k - low] · dy[i]      devices divide i: each reads the rows of x that its own rows of dy meet,
@@ -14,7 +14,7 @@ use pallas_ir::structural::{Conv, WindowDim};
 use pallas_ir::{Literal, ScalarOp, StructuralOp};
 
 impl Partition<'_> {
-    /// Defines the result of a convolution both of whose operands are divided alike along places, by parts of its sums; returns
+    /// Defines the result of a convolution both of whose operands are sharded alike along places, by parts of its sums; returns
     /// false if it is no such one.
     pub(super) fn convolved(&mut self, node: &Node, op: &Op) -> bool {
         let Op::Structural(StructuralOp::Conv(conv)) = op else { return false };
@@ -37,7 +37,7 @@ impl Partition<'_> {
         }
         let along = |i: usize| of_dy.dims[conv.rhs[2 + i]].axes.clone();
         let mut parts: Vec<Axis> = places.iter().flat_map(|&i| along(i)).collect();
-        // Features that both have are added up as well, and those of one operand stay divided.
+        // Features that both have are added up as well, and those of one operand stay sharded.
         let [own, other] = [&of_x.dims[conv.lhs[1]].axes, &of_dy.dims[conv.rhs[1]].axes];
         let is_even = x_type.shape[conv.lhs[1]].is_multiple_of(size(own));
         let contracted = if own == other && is_even { own.clone() } else { vec![] };
@@ -60,7 +60,7 @@ impl Partition<'_> {
             x_wanted.dims[conv.lhs[2 + i]].axes = along(i);
             dy_wanted.dims[conv.rhs[2 + i]].axes = along(i);
         }
-        let (mut x, mut dy) = (self.divided(x, &x_wanted), self.divided(dy, &dy_wanted));
+        let (mut x, mut dy) = (self.sharded(x, &x_wanted), self.sharded(dy, &dy_wanted));
         let mut windows = conv.windows.clone();
         for &i in &places {
             let (axes, mesh) = (along(i), self.mesh);

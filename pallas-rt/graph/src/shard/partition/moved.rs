@@ -20,16 +20,16 @@ impl Partition<'_> {
     }
 
     /// The block of a value under a sharding.
-    pub(crate) fn divided(&mut self, v: Val, wanted: &Sharding) -> Var {
+    pub(crate) fn sharded(&mut self, v: Val, wanted: &Sharding) -> Var {
         // Other readers need it in this form as well.
         if self.found.count_readers(v) > 1 {
             self.settled(v);
         }
-        self.divided_once(v, wanted)
+        self.sharded_once(v, wanted)
     }
 
     /// The same for a value that nothing else reads as it is.
-    pub(super) fn divided_once(&mut self, v: Val, wanted: &Sharding) -> Var {
+    pub(super) fn sharded_once(&mut self, v: Val, wanted: &Sharding) -> Var {
         let mut block = self.block(v);
         let mut shape = self.program.ty(v).shape.clone();
         let mut steps = reshard::reshard(&shape, &block.sharding, wanted);

@@ -1,4 +1,4 @@
-//! Positions of the largest or smallest elements along a divided dimension.
+//! Positions of the largest or smallest elements along a sharded dimension.
 //!
 //! ```text
 //! x: f32[rows, 8000 of 4 devices]   arg_top_k(x) k(2):  each device finds its own two; all see the eight elements with their
@@ -52,7 +52,7 @@ impl Selection {
 }
 
 impl Partition<'_> {
-    /// Defines the result of an operation that selects positions along a dimension which is divided; returns false if it is
+    /// Defines the result of an operation that selects positions along a dimension which is sharded; returns false if it is
     /// no such one, or if devices would send no less than their elements.
     pub(super) fn selected(&mut self, node: &Node, op: &Op) -> bool {
         let Some(&x) = node.operands.first() else { return false };

@@ -12,7 +12,7 @@ const MOST_ROUNDS: usize = 8;
 
 /// The difference between the sharding that an array has and the one that it is to have. It is empty at the end.
 ///
-/// Axes are divided in such a way that those of both lists are equal or do not overlap.
+/// Axes are sharded in such a way that those of both lists are equal or do not overlap.
 pub(super) struct Difference<'a> {
     shape: &'a [usize],
     /// By dimension, the axes that divide it now, without those with which both shardings begin.

@@ -1,4 +1,4 @@
-//! A transformer of many layers, divided among the devices of a mesh of 64 x 64.
+//! A transformer of many layers, sharded among the devices of a mesh of 64 x 64.
 use pallas_graph::mesh::{Axis, Mesh, Sharding};
 use pallas_graph::{Graph, Op, Var};
 use pallas_ir::structural::{Broadcast, Dot, Reduce, Reshape, Transpose};
@@ -11,7 +11,7 @@ const WIDTH: usize = 1024;
 const HEADS: usize = 64;
 const HIDDEN: usize = 4096;
 
-/// A transformer whose weights are divided along both axes of a mesh: parameters by `data` (ZeRO-3), heads and hidden
+/// A transformer whose weights are sharded along both axes of a mesh: parameters by `data` (ZeRO-3), heads and hidden
 /// features by `model`.
 pub(crate) struct Transformer {
     pub(crate) graph: Graph,

@@ -181,7 +181,7 @@ fn dot(a: &Array, b: &Array) -> f64 {
     numbers(a).iter().zip(numbers(b)).map(|(a, b)| f64::from(*a) * f64::from(b)).sum()
 }
 
-/// Blocks of 4 x 4, however the arrays are divided.
+/// Blocks of 4 x 4, however the arrays are sharded.
 fn whole(specs: usize) -> [Vec<usize>; 2] {
     match specs {
         0 => [vec![8, 8], vec![4, 4]],

@@ -80,9 +80,9 @@ fn groups_lie_along_the_named_axes() {
     assert_eq!(numbers(&all)[..6], [0., 3., 1., 4., 2., 5.]);
 }
 
-/// A perceptron divided by hand, its gradients by hand in the body and around it, and the whole computation on one device.
+/// A perceptron sharded by hand, its gradients by hand in the body and around it, and the whole computation on one device.
 #[test]
-fn a_divided_perceptron_has_its_gradients() {
+fn a_sharded_perceptron_has_its_gradients() {
     let mesh = mesh(&[("data", 2), ("model", 2)]);
     let wave = |shape: &[usize]| (counting(shape) * 0.7).sin();
     let (x, up, down) = (wave(&[4, 6]), wave(&[6, 8]) * 0.3, wave(&[8, 6]) * 0.2);
@@ -96,8 +96,8 @@ fn a_divided_perceptron_has_its_gradients() {
     let weights = (up.clone(), down.clone());
     let (value, (d_up, d_down)) = around(&weights, &x).expect("it runs");
 
-    let divided = shard_map(block, &mesh, specs(), [P(())]);
-    let outside = jit(value_and_grad(move |w: &(Array, Array), x: &Array| divided(x, &w.0, &w.1)));
+    let sharded = shard_map(block, &mesh, specs(), [P(())]);
+    let outside = jit(value_and_grad(move |w: &(Array, Array), x: &Array| sharded(x, &w.0, &w.1)));
     let (found, (found_up, found_down)) = outside(&weights, &x).expect("it runs");
     assert!(close(&numbers(&found), &numbers(&value)));
     assert!(close(&numbers(&found_up), &numbers(&d_up)));
@@ -131,7 +131,7 @@ fn exchanges_are_those_of_the_body() {
 }
 
 #[test]
-fn divided_arguments_and_other_results_go_together() {
+fn sharded_arguments_and_other_results_go_together() {
     let mesh = mesh(&[("data", 2), ("model", 2)]);
     let x = device_put(&counting(&[4, 4]), &NamedSharding::new(&mesh, P((None, "model")))).expect("it fits");
     let f = shard_map(|x: &Array| x * 2.0, &mesh, [P("data")], [P("data")]);

@@ -93,7 +93,7 @@ fn random_nested_bodies_keep_the_laws() {
             let drawn: Vec<f32> = (0..n).map(|_| dice.below(2001) as f32 / 1000.0 - 1.0).collect();
             Client::cpu().array(&drawn, shape).expect("it fits")
         };
-        // Blocks of 4 x 4: x is divided along `x` outside, and w along `y` inside, or x along both.
+        // Blocks of 4 x 4: x is sharded along `x` outside, and w along `y` inside, or x along both.
         let shapes: [&[usize]; 2] = if is_row { [&[8, 4], &[4, 8]] } else { [&[8, 8], &[4, 4]] };
         let [x, dx] = [0; 2].map(|_| array(shapes[0]));
         let [w, dw] = [0; 2].map(|_| array(shapes[1]));

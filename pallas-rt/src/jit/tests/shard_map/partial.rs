@@ -71,26 +71,26 @@ pub(super) fn ours(name: &str) -> Option<Vec<f32>> {
     })
 }
 
-/// Automatic axes divide the body as its operands are divided, and only what needs devices along them is exchanged.
+/// Automatic axes divide the body as its operands are sharded, and only what needs devices along them is exchanged.
 #[test]
 fn automatic_axes_divide_the_body() {
     let mesh = two();
     let x = put(&counting(&[4, 4]), &mesh, P(("x", "y")));
-    let exchanges = |found: &crate::plan::Shardings| found.collectives().iter().map(|c| c.name).collect::<Vec<_>>();
+    let collectives = |found: &crate::plan::Shardings| found.collectives().iter().map(|c| c.name).collect::<Vec<_>>();
     let f = shard_map(|x: &Array| psum(&(x * 2.0).sin(), "x"), &mesh, [P("x")], [P(())]).axis_names("x");
     let found = partitioned(f)(&x).expect("it is traced");
-    assert_eq!(exchanges(&found), ["all_reduce"]);
+    assert_eq!(collectives(&found), ["all_reduce"]);
     // The product of the columns of x and the rows of w is a sum over `y`; what follows keeps the division that the body's
     // result has.
     let w = put(&counting(&[4, 4]), &mesh, P(("y", None)));
     let f = shard_map(|x: &Array, w: &Array| x.matmul(w), &mesh, [P("x"), P(())], [P("x")]).axis_names("x");
     let found = partitioned(f)(&x, &w).expect("it is traced");
-    assert_eq!(exchanges(&found), ["all_reduce"]);
+    assert_eq!(collectives(&found), ["all_reduce"]);
     let f = shard_map(|x: &Array| x * 2.0, &mesh, [P("x")], [P("x")]).axis_names("x");
     let g = shard_map(|x: &Array| x + 1.0, &mesh, [P("x")], [P("x")]).axis_names("x");
     let chain = move |x: &Array| g(&f(x)?.sin()).map(|y| y * 3.0);
     let found = partitioned(chain)(&x).expect("it is traced");
-    assert_eq!(exchanges(&found), Vec::<&str>::new());
+    assert_eq!(collectives(&found), Vec::<&str>::new());
     let all = |x: &Array| ((x * 2.0).sin() + 1.0) * 3.0;
     let f = shard_map(|x: &Array| x * 2.0, &mesh, [P("x")], [P("x")]).axis_names("x");
     let g = shard_map(|x: &Array| x + 1.0, &mesh, [P("x")], [P("x")]).axis_names("x");
@@ -174,10 +174,10 @@ fn random_partial_bodies_keep_the_laws() {
         };
         let [x, dx] = [0; 2].map(|_| array(&[8, 4]));
         let [w, dw] = [0; 2].map(|_| array(&[4, 4]));
-        let divided = [P(()), P((None, "y")), P("y"), P(("x", "y"))];
+        let sharded = [P(()), P((None, "y")), P("y"), P(("x", "y"))];
         let [of_x, of_w] = if is_uneven { [0, 0] } else { [seed as usize % 4, seed as usize / 4 % 3] };
-        let [x2, dx2] = [&x, &dx].map(|x| put(x, &two, divided[of_x].clone()));
-        let [w2, dw2] = [&w, &dw].map(|x| put(x, &two, divided[of_w].clone()));
+        let [x2, dx2] = [&x, &dx].map(|x| put(x, &two, sharded[of_x].clone()));
+        let [w2, dw2] = [&w, &dw].map(|x| put(x, &two, sharded[of_w].clone()));
         let named = [P("y"), P((None, "y"))].map(|spec| NamedSharding::new(&two, spec));
         let specs = || [P("x"), P(())];
         let f = move |x: &Array, w: &Array| body(seed, x, w, &["x"]);

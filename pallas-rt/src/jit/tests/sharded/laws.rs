@@ -1,4 +1,4 @@
-//! Every structural operation on divided operands is the one on whole operands.
+//! Every structural operation on sharded operands is the one on whole operands.
 use super::draw::{Config, Dice, sharding};
 use super::{count, difference, mesh, operand, with_garbage};
 use crate::jit::program::Program;
@@ -22,7 +22,7 @@ struct Case {
     types: Vec<Type>,
 }
 
-/// The operation on operands and with a result that are divided at random, also unevenly, against one device.
+/// The operation on operands and with a result that are sharded at random, also unevenly, against one device.
 fn check(case: &Case, mesh: &Arc<Mesh>, dice: &mut Dice) -> Result<usize, String> {
     let config = Config { uneven: true, ..Config::default() };
     let mut graph = Graph::default();
@@ -48,8 +48,8 @@ fn check(case: &Case, mesh: &Arc<Mesh>, dice: &mut Dice) -> Result<usize, String
     let values: Vec<&Array> = values.iter().collect();
     let whole = Program::new(&graph, &Client::cpu()).expect("it compiles").run(&values).expect("it runs");
     let program = with_garbage(&graph, mesh, &vec![None; values.len()]);
-    let divided = program.run(&values).expect("it runs");
-    let each = whole.iter().zip(&divided).map(|(whole, divided)| difference(&numbers(whole), divided, mesh));
+    let sharded = program.run(&values).expect("it runs");
+    let each = whole.iter().zip(&sharded).map(|(whole, sharded)| difference(&numbers(whole), sharded, mesh));
     let worst = each.fold(0.0, f32::max);
     // Sums of few numbers of 16 bits.
     let is_narrow = case.types.iter().any(|ty| ty.dtype.is_float() && ty.dtype.bytes() == 2);

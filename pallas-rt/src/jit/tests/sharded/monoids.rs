@@ -1,4 +1,4 @@
-//! Reductions of every element type by every monoid along divided dimensions, on every engine, against one device.
+//! Reductions of every element type by every monoid along sharded dimensions, on every engine, against one device.
 use super::{gpu, mesh};
 use crate::jit::program::Program;
 use crate::ops::Between;
@@ -59,9 +59,9 @@ fn every_monoid_of_every_type_on_every_engine() {
     assert!(count > 100, "{count}");
 }
 
-/// Functions of arrays that reduce truth values, or look rows of them up, along dimensions that are divided.
+/// Functions of arrays that reduce truth values, or look rows of them up, along dimensions that are sharded.
 #[test]
-fn functions_of_truths_along_divided_dimensions() {
+fn functions_of_truths_along_sharded_dimensions() {
     type F = fn(&Array) -> Array;
     let functions: &[(&str, F)] = &[
         ("any", |x| x.is_nan().any(0)),

@@ -11,7 +11,7 @@ const STEPS: usize = 50;
 /// A step with inputs, weights and a bias.
 type Step = Box<dyn Fn(Array, &Array, &Array) -> Result<Array>>;
 
-/// Declared arguments say what is divided, and results that come back do not compile the function again.
+/// Declared arguments say what is sharded, and results that come back do not compile the function again.
 #[test]
 fn what_a_function_placed_is_no_declaration() {
     let mesh = mesh(&[("batch", 1), ("model", 2)]);
@@ -71,8 +71,8 @@ fn replaced_weights_keep_the_declaration() {
     assert_eq!(traces.load(Relaxed), 2, "no declaration is compiled already");
 }
 
-/// A leaf that comes back divided otherwise than its argument was declared takes the declaration from no other leaf: each
-/// leaf stays divided at least as it was, whichever leaves the function moves, also when another argument changes its shape.
+/// A leaf that comes back sharded otherwise than its argument was declared takes the declaration from no other leaf: each
+/// leaf stays sharded at least as it was, whichever leaves the function moves, also when another argument changes its shape.
 #[test]
 fn declarations_survive_leaf_by_leaf() {
     const LEAVES: usize = 4;
@@ -148,8 +148,8 @@ fn operations_at_once_follow_their_operands() {
 }
 
 /// The spellings of one division of a matrix by columns on a mesh of 1 x 2, and of none.
-fn spelled(dice: &mut Dice, is_divided: bool) -> PartitionSpec {
-    match (is_divided, dice.below(4)) {
+fn spelled(dice: &mut Dice, is_sharded: bool) -> PartitionSpec {
+    match (is_sharded, dice.below(4)) {
         (true, 0) => P((None, "model")),
         (true, 1) => P(("batch", "model")),
         (true, 2) => P((None, ["model"])),

@@ -2,7 +2,7 @@
 use super::draw::{self, Config, Dice};
 use super::{count, operand};
 use crate::jit::program::Program;
-use crate::jit::tests::programs::divided;
+use crate::jit::tests::programs::sharded;
 use crate::jit::tests::shard_map::laws;
 use crate::jit::tests::stablehlo::{Numbers, check, divides_integers, write_numbers};
 use crate::prelude::*;
@@ -61,7 +61,7 @@ fn xla_runs_random_programs_on_meshes() {
                 continue;
             }
             let graph = inlined(&drawn.graph);
-            let (_, made) = divided(&graph, &drawn.mesh, &drawn.params).expect("it is partitioned");
+            let (_, made) = sharded(&graph, &drawn.mesh, &drawn.params).expect("it is partitioned");
             let args: Vec<Array> = args
                 .iter()
                 .zip(&made.params)
@@ -74,7 +74,7 @@ fn xla_runs_random_programs_on_meshes() {
                         is_cleared: false,
                         receipts: [].into(),
                     };
-                    placed_like(x, &like).expect("it is divided")
+                    placed_like(x, &like).expect("it is sharded")
                 })
                 .collect();
             let args: Vec<&Array> = args.iter().collect();
@@ -132,7 +132,7 @@ fn xla_runs_random_bodies() {
         written += 1;
     }
     // A permute that moves nothing, and a body that leaves an axis to the partitioner.
-    let x = device_put(&arange(&[4, 8]), &NamedSharding::new(&mesh, P(("x", "y")))).expect("it is divided");
+    let x = device_put(&arange(&[4, 8]), &NamedSharding::new(&mesh, P(("x", "y")))).expect("it is sharded");
     let nothing = shard_map(|x: &Array| x + spmd::ppermute(x, "x", &[]), &mesh, [P("x")], [P("x")]);
     let products = |x: &Array| spmd::psum(&x.matmul(&x.transpose(&[1, 0])), "x");
     let products = shard_map(products, &mesh, [P("x")], [P(())]).axis_names("x");

@@ -12,7 +12,7 @@
 //! Sizes, program ids and numbers of programs stay those of the whole arrays, and elements beyond these are what they were:
 //! fill when they are read, and invalid. Programs beyond the last one do nothing. A sum over a sequential axis begins and
 //! ends with the device's own steps. Dimensions that are whole on each device have blocks at the global ids; those that are
-//! divided count from the first block of the device.
+//! sharded count from the first block of the device.
 use super::{Tiled, Tiling};
 use crate::ops::KernelCall;
 use pallas_ir::structural::{Broadcast, Iota};
@@ -173,17 +173,17 @@ impl<'a> Rewrite<'a> {
             self.b.kernel_mut().operands[id.index()].dims.fill(Dim::from(1usize));
         }
         let Some(map) = old.operand(id).map else { return };
-        // A divided dimension has the block of the device's own id, others that of the global one.
+        // A sharded dimension has the block of the device's own id, others that of the global one.
         let params = old.region(map).params.clone();
         let mut own = params.clone();
-        let is_divided = |dim: &usize| axes[*dim].is_some();
+        let is_sharded = |dim: &usize| axes[*dim].is_some();
         let mut read: Vec<Value> = old
             .region(map)
             .yields
             .iter()
             .copied()
             .enumerate()
-            .filter(|(dim, _)| !is_divided(dim))
+            .filter(|(dim, _)| !is_sharded(dim))
             .map(|(_, v)| v)
             .collect();
         old.walk(map, &mut |_, inst| {

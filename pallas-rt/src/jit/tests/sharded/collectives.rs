@@ -1,4 +1,4 @@
-//! Messages of devices for operations along divided dimensions: parts of results, and no operands.
+//! Messages of devices for operations along sharded dimensions: parts of results, and no operands.
 use super::{difference, mesh};
 use crate::initializers::{self, Initializer};
 use crate::jit::tests::numbers;
@@ -10,7 +10,7 @@ use crate::{Arg, grad, in_out_shardings, jit, partitioned, random, with_sharding
 use std::sync::Arc;
 
 fn put(x: &Array, mesh: &Arc<Mesh>, spec: PartitionSpec) -> Array {
-    device_put(x, &NamedSharding::new(mesh, spec)).expect("it is divided")
+    device_put(x, &NamedSharding::new(mesh, spec)).expect("it is sharded")
 }
 
 fn normal(seed: i64, shape: &[usize]) -> Array {
@@ -22,7 +22,7 @@ fn normal(seed: i64, shape: &[usize]) -> Array {
 fn selections_send_candidates() {
     let mesh = mesh(&[("data", 2), ("model", 4)]);
     let logits = normal(3, &[6, 4000]);
-    let divided = put(&logits, &mesh, P(("data", "model")));
+    let sharded = put(&logits, &mesh, P(("data", "model")));
     type F = fn(&Array) -> Array;
     let functions: [(&str, F, usize); 5] = [
         ("argmax", |x| x.argmax(-1), 1),
@@ -32,11 +32,11 @@ fn selections_send_candidates() {
         ("categorical", |x| random::categorical(random::key(5), x, -1), 1),
     ];
     for (name, f, count) in functions {
-        let sent = partitioned(f)(&divided).expect("it is traced").collectives();
+        let sent = partitioned(f)(&sharded).expect("it is traced").collectives();
         let bytes: usize = sent.iter().map(|one| one.bytes).sum();
         // Three rows of a device, of each the elements and positions of four devices, and their sum for the elements.
         assert!(bytes <= 3 * count * 4 * 4 * 4, "{name} sends {bytes} bytes: {sent:?}");
-        let (one, all) = (jit(f)(&logits).expect("it runs"), jit(f)(&divided).expect("it runs"));
+        let (one, all) = (jit(f)(&logits).expect("it runs"), jit(f)(&sharded).expect("it runs"));
         assert_eq!(numbers(&one.cast(DType::F32)), numbers(&all.cast(DType::F32)), "{name}");
     }
     // The first of ties, a NaN, and elements of which all are the least.
@@ -49,7 +49,7 @@ fn selections_send_candidates() {
     }
 }
 
-/// Of a convolution whose places are divided, the gradient by the weights is added up over devices, and their edges are sent.
+/// Of a convolution whose places are sharded, the gradient by the weights is added up over devices, and their edges are sent.
 #[test]
 fn gradients_of_convolutions_by_weights_send_parts() {
     let mesh = mesh(&[("data", 2), ("space", 4)]);
@@ -61,15 +61,15 @@ fn gradients_of_convolutions_by_weights_send_parts() {
     };
     let f = grad(loss).argnums(Arg::<1>);
     for spec in [P((None, "space")), P(("data", "space")), P((None, "space", "data"))] {
-        let divided = put(&x, &mesh, spec.clone());
-        let sent = partitioned(grad(loss).argnums(Arg::<1>))(&divided, &w).expect("it is traced").collectives();
+        let sharded = put(&x, &mesh, spec.clone());
+        let sent = partitioned(grad(loss).argnums(Arg::<1>))(&sharded, &w).expect("it is traced").collectives();
         let whole = x.len() * 4;
         let bytes: usize = sent.iter().map(|one| one.bytes).sum();
         // Two all-reduces of weights at most, and rows at the edges of blocks.
         assert!(bytes <= 4 * w.len() * 4 + whole / 4, "{spec:?}: {bytes} bytes: {sent:?}");
         assert!(sent.iter().all(|one| one.name != "all_gather"), "{spec:?}: {sent:?}");
         let (one, all) =
-            (f(&x, &w).expect("it runs"), jit(grad(loss).argnums(Arg::<1>))(&divided, &w).expect("it runs"));
+            (f(&x, &w).expect("it runs"), jit(grad(loss).argnums(Arg::<1>))(&sharded, &w).expect("it runs"));
         assert!(difference(&numbers(&one), &all, &mesh) < 1e-5, "{spec:?}");
     }
 }
@@ -106,17 +106,17 @@ fn grouped_convolutions_send_nothing() {
                 Convolution { feature_group_count: groups, padding, dimension_numbers, ..Convolution::default() };
             conv_general_dilated(x, k, &options)
         };
-        let divided = put(&x, &mesh, spec.clone());
-        let sent = partitioned(f)(&divided, &k).expect("it is traced").collectives();
+        let sharded = put(&x, &mesh, spec.clone());
+        let sent = partitioned(f)(&sharded, &k).expect("it is traced").collectives();
         assert!(sent.is_empty(), "{groups} groups by {spec:?}: {sent:?}");
-        let (one, all) = (jit(f)(&x, &k).expect("it runs"), jit(f)(&divided, &k).expect("it runs"));
+        let (one, all) = (jit(f)(&x, &k).expect("it runs"), jit(f)(&sharded, &k).expect("it runs"));
         assert!(difference(&numbers(&one), &all, &mesh) < 1e-5, "{groups} groups by {spec:?}");
     }
 }
 
-/// A function that makes weights from a key, and declares how its results are divided, makes each block where it lies.
+/// A function that makes weights from a key, and declares how its results are sharded, makes each block where it lies.
 #[test]
-fn initial_weights_are_made_divided() {
+fn initial_weights_are_made_sharded() {
     let mesh = mesh(&[("data", 2), ("model", 4)]);
     let all: [fn() -> Initializer; 6] = [
         initializers::ones,
@@ -137,7 +137,7 @@ fn initial_weights_are_made_divided() {
         let declared = in_out_shardings(make, &mesh, P(()), spec());
         let found = jit(declared)(&random::key(3)).expect("it runs");
         let parts: &[usize] = if i == 5 { &[4, 1, 1] } else { &[2, 4] };
-        assert_eq!(found.sharding().expect("it is divided").parts(), parts);
+        assert_eq!(found.sharding().expect("it is sharded").parts(), parts);
         assert_eq!(numbers(&found), numbers(&make(&random::key(3))), "{i}");
     }
 }
