@@ -167,7 +167,7 @@ impl Store {
 
     /// Writes an entry, or replaces it, as one step.
     pub fn write(&self, key: &Key, body: &[u8]) {
-        let size = body.len() as u64;
+        let size = space(body.len() as u64);
         if size > self.limit || !self.may_write() || self.try_write(key, body).is_err() {
             return;
         }
@@ -230,7 +230,7 @@ impl Store {
                     let _ = fs::remove_file(&path);
                 }
             } else if about.is_file() && Key::names(&name) {
-                entries.push((modified, about.len(), path));
+                entries.push((modified, space(about.len()), path));
             }
         }
         let mut total: u64 = entries.iter().map(|(_, size, _)| size).sum();
@@ -249,6 +249,11 @@ impl Store {
             }
         }
     }
+}
+
+/// Bytes of the blocks that hold a file of this length, for file systems with blocks of 4 KiB.
+fn space(bytes: u64) -> u64 {
+    bytes.next_multiple_of(4096)
 }
 
 /// Time since a file was last written or used.
@@ -352,7 +357,7 @@ mod tests {
     #[test]
     fn the_oldest_entries_go_and_what_killed_writers_left() {
         let folder = Folder::new("oldest");
-        let store = Store::new(folder.0.clone(), 4000);
+        let store = Store::new(folder.0.clone(), 20_000);
         let dated = |path: &Path, seconds: u64| {
             let file = File::options().append(true).open(path).expect("it is there");
             file.set_modified(SystemTime::now() - Duration::from_secs(seconds)).expect("times can be set");
@@ -379,7 +384,7 @@ mod tests {
         assert!(folder.0.join(format!("{UNFINISHED}1-0-3")).exists(), "its writer may still live");
         assert!(folder.0.join(format!("{UNFINISHED}letter")).exists(), "not ours");
         assert!(theirs.exists(), "no entry");
-        store.write(&key("large"), &[7; 5000]);
+        store.write(&key("large"), &[7; 21_000]);
         assert_eq!(store.read(&key("large")), None, "larger than all that may be kept");
     }
 
