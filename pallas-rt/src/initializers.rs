@@ -26,14 +26,14 @@ const OF_TRUNCATED: f64 = 0.879_625_661_034_239_8;
 /// A distribution of weights; see the [module](self).
 #[derive(Clone, Debug)]
 pub struct Initializer {
-    kind: Kind,
+    kind: InitializerKind,
     in_axes: Vec<isize>,
     out_axes: Vec<isize>,
     batch_axes: Vec<isize>,
 }
 
 #[derive(Clone, Debug)]
-enum Kind {
+enum InitializerKind {
     Constant(f64),
     Uniform(f64),
     Normal(f64),
@@ -67,12 +67,12 @@ pub enum Distribution {
     Uniform,
 }
 
-fn of(kind: Kind) -> Initializer {
+fn of(kind: InitializerKind) -> Initializer {
     Initializer { kind, in_axes: vec![-2], out_axes: vec![-1], batch_axes: vec![] }
 }
 
 fn scaled(scale: f64, mode: Fan, distribution: Distribution) -> Initializer {
-    of(Kind::Scaled { scale, mode, distribution })
+    of(InitializerKind::Scaled { scale, mode, distribution })
 }
 
 /// Zeros.
@@ -90,25 +90,25 @@ pub fn ones() -> Initializer {
 /// The same number everywhere.
 #[must_use]
 pub fn constant(value: f64) -> Initializer {
-    of(Kind::Constant(value))
+    of(InitializerKind::Constant(value))
 }
 
 /// Uniform numbers in [0, `scale`); JAX's default is 0.01.
 #[must_use]
 pub fn uniform(scale: f64) -> Initializer {
-    of(Kind::Uniform(scale))
+    of(InitializerKind::Uniform(scale))
 }
 
 /// Normal numbers with this standard deviation; JAX's default is 0.01.
 #[must_use]
 pub fn normal(deviation: f64) -> Initializer {
-    of(Kind::Normal(deviation))
+    of(InitializerKind::Normal(deviation))
 }
 
 /// Normal numbers between `lower` and `upper`, times `deviation`; JAX's defaults are -2, 2 and 0.01.
 #[must_use]
 pub fn truncated_normal(deviation: f64, lower: f64, upper: f64) -> Initializer {
-    of(Kind::Truncated { deviation, lower, upper })
+    of(InitializerKind::Truncated { deviation, lower, upper })
 }
 
 /// Numbers with a variance of `scale` divided by the number that `mode` names.
@@ -160,14 +160,14 @@ pub fn he_normal() -> Initializer {
 /// JAX's defaults are 1 and -1.
 #[must_use]
 pub fn orthogonal(scale: f64, column_axis: isize) -> Initializer {
-    of(Kind::Orthogonal { scale, column_axis })
+    of(InitializerKind::Orthogonal { scale, column_axis })
 }
 
 /// Kernels of convolutions over one to three axes, which come first: an orthogonal matrix in their middle, and zeros; the
 /// last axis is at least as long as the one before.
 #[must_use]
 pub fn delta_orthogonal(scale: f64, column_axis: isize) -> Initializer {
-    of(Kind::DeltaOrthogonal { scale, column_axis })
+    of(InitializerKind::DeltaOrthogonal { scale, column_axis })
 }
 
 impl Initializer {
@@ -210,13 +210,13 @@ impl Initializer {
             random::uniform_between(key, shape, dtype, low, 1.0).erf_inv() * factor
         };
         Ok(match self.kind {
-            Kind::Constant(value) => random::parameter("constant", &key, &value.into(), shape, dtype, at),
-            Kind::Uniform(scale) => random::uniform(key, shape, dtype) * scale,
-            Kind::Normal(deviation) => normal(key, rounded(deviation)),
-            Kind::Truncated { deviation, lower, upper } => {
+            InitializerKind::Constant(value) => random::parameter("constant", &key, &value.into(), shape, dtype, at),
+            InitializerKind::Uniform(scale) => random::uniform(key, shape, dtype) * scale,
+            InitializerKind::Normal(deviation) => normal(key, rounded(deviation)),
+            InitializerKind::Truncated { deviation, lower, upper } => {
                 random::truncated_normal(key, lower, upper, shape, dtype) * deviation
             }
-            Kind::Scaled { scale, mode, distribution } => {
+            InitializerKind::Scaled { scale, mode, distribution } => {
                 let variance = rounded(scale / self.divisor(shape, mode, at)?);
                 match distribution {
                     Distribution::TruncatedNormal => {
@@ -230,8 +230,10 @@ impl Initializer {
                     }
                 }
             }
-            Kind::Orthogonal { scale, column_axis } => orthogonal_of(key, shape, dtype, column_axis, at)? * scale,
-            Kind::DeltaOrthogonal { scale, column_axis } => {
+            InitializerKind::Orthogonal { scale, column_axis } => {
+                orthogonal_of(key, shape, dtype, column_axis, at)? * scale
+            }
+            InitializerKind::DeltaOrthogonal { scale, column_axis } => {
                 let rank = shape.len();
                 if !(3..=5).contains(&rank) || shape[rank - 1] < shape[rank - 2] {
                     let help = "one to three axes, then inputs, then outputs, which are no fewer";

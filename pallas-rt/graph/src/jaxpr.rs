@@ -29,7 +29,7 @@ impl Graph {
     /// # Ok::<(), pallas_ir::Diag>(())
     /// ```
     pub fn to_jaxpr(&self, constants: usize) -> String {
-        Printer::new(self).page(constants)
+        JaxprPrinter::new(self).page(constants)
     }
 }
 
@@ -42,7 +42,7 @@ struct Line {
     args: Vec<String>,
 }
 
-struct Printer<'g> {
+struct JaxprPrinter<'g> {
     graph: &'g Graph,
     /// By variable, the literal that it is everywhere.
     literals: Vec<Option<Literal>>,
@@ -53,11 +53,11 @@ struct Printer<'g> {
     next: usize,
 }
 
-impl<'g> Printer<'g> {
-    fn new(graph: &'g Graph) -> Printer<'g> {
+impl<'g> JaxprPrinter<'g> {
+    fn new(graph: &'g Graph) -> JaxprPrinter<'g> {
         let n = graph.types.len();
         let mut printer =
-            Printer { graph, literals: vec![None; n], is_read: vec![false; n], names: vec![None; n], next: 0 };
+            JaxprPrinter { graph, literals: vec![None; n], is_read: vec![false; n], names: vec![None; n], next: 0 };
         for e in &graph.equations {
             let of_broadcast = || printer.literals[e.args[0].index()];
             let is_broadcast = matches!(e.op, Op::Structural(StructuralOp::Broadcast(_)));

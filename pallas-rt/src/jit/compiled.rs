@@ -184,7 +184,7 @@ impl<Out: Tree + Send + Sync + 'static> Cache<Out> {
         reasons.extend(extra.reason);
         let begun = Instant::now();
         let (out, traced) = traced(f, tuple, &args, &client)?.split();
-        let kind = Kind { args: &args, structures, client, about };
+        let kind = CallKind { args: &args, structures, client, about };
         let names = Names { function: name_of(f), paths: &|| tree::paths(tuple) };
         let form = self.of.compile(kind, traced, &names, begun, reasons, extra.hint)?;
         Ok(Entry { form, out })
@@ -192,7 +192,7 @@ impl<Out: Tree + Send + Sync + 'static> Cache<Out> {
 }
 
 /// The arguments that a function is compiled for.
-struct Kind<'a> {
+struct CallKind<'a> {
     args: &'a [Array],
     structures: Vec<Structure>,
     client: Client,
@@ -209,14 +209,14 @@ impl Compiler {
     /// Compiles a function that began to be traced at this time.
     fn compile(
         &self,
-        kind: Kind<'_>,
+        kind: CallKind<'_>,
         traced: TracedFunction<()>,
         names: &Names<'_>,
         begun: Instant,
         reasons: Vec<MissReason>,
         hint: Option<String>,
     ) -> Result<Form> {
-        let Kind { args, structures, client, about } = kind;
+        let CallKind { args, structures, client, about } = kind;
         let TracedFunction { graph, captured, .. } = traced;
         captured.iter().try_for_each(|x| x.check_client(&client, &|| "a captured array".into()))?;
         let trace = begun.elapsed();

@@ -33,7 +33,7 @@ use std::sync::Arc;
 /// ```
 #[track_caller]
 pub fn jacfwd<Args: Tree + 'static, F: Function<Args>>(f: F) -> Transformed<Args, F, Jacobian> {
-    Transformed::new(f, Jacobian { mode: Mode::Forward, argnums: Arg }, Loc::caller())
+    Transformed::new(f, Jacobian { mode: JacobianMode::Forward, argnums: Arg }, Loc::caller())
 }
 
 /// A function's Jacobian by the first argument, by reverse mode: one pass for each array of the result, over a batch of
@@ -51,7 +51,7 @@ pub fn jacfwd<Args: Tree + 'static, F: Function<Args>>(f: F) -> Transformed<Args
 /// ```
 #[track_caller]
 pub fn jacrev<Args: Tree + 'static, F: Function<Args>>(f: F) -> Transformed<Args, F, Jacobian> {
-    Transformed::new(f, Jacobian { mode: Mode::Reverse, argnums: Arg }, Loc::caller())
+    Transformed::new(f, Jacobian { mode: JacobianMode::Reverse, argnums: Arg }, Loc::caller())
 }
 
 /// The second derivatives of a function by the first argument: forward mode over its gradient.
@@ -75,18 +75,18 @@ pub fn jacrev<Args: Tree + 'static, F: Function<Args>>(f: F) -> Transformed<Args
 /// ```
 #[track_caller]
 pub fn hessian<Args: Tree + 'static, F: Function<Args, Out = Array>>(f: F) -> Transformed<Args, F, Jacobian> {
-    Transformed::new(f, Jacobian { mode: Mode::Second, argnums: Arg }, Loc::caller())
+    Transformed::new(f, Jacobian { mode: JacobianMode::Second, argnums: Arg }, Loc::caller())
 }
 
 /// Options of [`jacfwd()`], [`jacrev()`] and [`hessian()`].
 #[derive(Clone, Debug)]
 pub struct Jacobian<P = Arg<0>> {
-    mode: Mode,
+    mode: JacobianMode,
     argnums: P,
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
-enum Mode {
+enum JacobianMode {
     Forward,
     Reverse,
     Second,
@@ -202,9 +202,9 @@ where
 {
     let Jacobian { mode, argnums } = options;
     let name = match mode {
-        Mode::Forward => "jacfwd",
-        Mode::Reverse => "jacrev",
-        Mode::Second => "hessian",
+        JacobianMode::Forward => "jacfwd",
+        JacobianMode::Reverse => "jacrev",
+        JacobianMode::Second => "hessian",
     };
     let ((args, structures), tuple) = ((given.flat)(), &(given.tuple)());
     args.iter().try_for_each(|x| x.check().map(drop))?;
@@ -221,13 +221,13 @@ where
         return wrong(format!("`{name}` of a result{of} of {ty}"), "return floating-point arrays alone");
     }
     let append = match mode {
-        Mode::Forward => along_all(&graph, &leaves)?,
-        Mode::Reverse => back_from_all(&graph, &leaves)?,
-        Mode::Second => second(&graph, &leaves, at)?,
+        JacobianMode::Forward => along_all(&graph, &leaves)?,
+        JacobianMode::Reverse => back_from_all(&graph, &leaves)?,
+        JacobianMode::Second => second(&graph, &leaves, at)?,
     };
     let all: Vec<&Array> = args.iter().chain(&captured).collect();
     let found = apply_all(&all, at, &client, append)?;
-    P::grouped(&returned, &argnums.picked(tuple), *mode == Mode::Second, found)
+    P::grouped(&returned, &argnums.picked(tuple), *mode == JacobianMode::Second, found)
 }
 
 fn by(graph: &Graph, leaves: &[usize]) -> Vec<bool> {

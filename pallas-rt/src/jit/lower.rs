@@ -234,7 +234,7 @@ impl<Args: Tree + 'static, F: Function<Args>> Lowered<Args, F> {
         let Lowered { at, outline, structures, types, paths, compilation, captured, out, .. } = self;
         let client = compilation.input.client.clone();
         let program = compilation.into_program()?;
-        let kind = Kind { at, outline, structures, types, paths, client };
+        let kind = ArgumentsKind { at, outline, structures, types, paths, client };
         Ok(F::boxed(move |given: Given<'_, Args>| {
             let (args, structures) = (given.flat)();
             kind.check(&given, &args, &structures)?;
@@ -245,7 +245,7 @@ impl<Args: Tree + 'static, F: Function<Args>> Lowered<Args, F> {
 }
 
 /// The arguments that a function is compiled for.
-struct Kind {
+struct ArgumentsKind {
     at: Loc,
     outline: Outline,
     structures: Vec<Structure>,
@@ -254,7 +254,7 @@ struct Kind {
     client: Client,
 }
 
-impl Kind {
+impl ArgumentsKind {
     /// Refuses others.
     fn check<Args: Tree + 'static>(
         &self,

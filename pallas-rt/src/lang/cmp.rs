@@ -2,7 +2,7 @@
 //!
 //! Handles implement neither `PartialEq` nor `PartialOrd`, whose results would have to be host truth values; helper
 //! functions, which no macro rewrites, call the methods: `t.gt(0.0)`.
-use super::decide::{AtRunTime, AtTrace, Elementwise, Key, Truth};
+use super::decide::{AtRunTime, AtTrace, DecisionKey, Elementwise, Truth};
 use super::operand::{Choice, Staged, host_constant};
 use super::operators::elementwise;
 use super::tile::{Scalar, Tile};
@@ -153,13 +153,13 @@ pub trait Logic<R, Out, When>: Sized {
 /// `a && b` in a region with this decision.
 #[track_caller]
 #[inline]
-pub fn and<L: Logic<R, Out, When>, R, Out, When>(_: Key<When>, left: L, right: Option<R>) -> Out {
+pub fn and<L: Logic<R, Out, When>, R, Out, When>(_: DecisionKey<When>, left: L, right: Option<R>) -> Out {
     left.and(right)
 }
 /// `a || b` in a region with this decision.
 #[track_caller]
 #[inline]
-pub fn or<L: Logic<R, Out, When>, R, Out, When>(_: Key<When>, left: L, right: Option<R>) -> Out {
+pub fn or<L: Logic<R, Out, When>, R, Out, When>(_: DecisionKey<When>, left: L, right: Option<R>) -> Out {
     left.or(right)
 }
 impl Logic<bool, bool, AtTrace> for bool {

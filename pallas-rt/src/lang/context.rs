@@ -31,7 +31,7 @@ pub(crate) struct Mistake {
     pub loc: Loc,
 }
 
-enum Mode {
+enum ContextMode {
     Trace(Builder),
     Eager(Eager),
 }
@@ -45,7 +45,7 @@ struct Eager {
 
 struct Context {
     generation: u32,
-    mode: Mode,
+    mode: ContextMode,
     /// Ids of the open regions, outermost first. A value is usable while the region that computed it is open.
     open: Vec<u32>,
     /// Id of the region that was opened last.
@@ -76,12 +76,12 @@ pub(crate) fn tracing() -> bool {
 /// # Errors
 /// The first mistake of the body.
 pub(crate) fn trace(builder: Builder, entered: Loc, f: impl FnOnce()) -> Result<Builder, Mistake> {
-    let (context, panic) = run(Mode::Trace(builder), entered, f);
+    let (context, panic) = run(ContextMode::Trace(builder), entered, f);
     match (context.mistake, panic, context.mode) {
         (Some(mistake), ..) => Err(mistake),
         (None, Some(panic), _) => resume_unwind(panic),
-        (None, None, Mode::Trace(builder)) => Ok(builder),
-        (None, None, Mode::Eager(_)) => unreachable!("the mode does not change"),
+        (None, None, ContextMode::Trace(builder)) => Ok(builder),
+        (None, None, ContextMode::Eager(_)) => unreachable!("the mode does not change"),
     }
 }
 
@@ -90,8 +90,10 @@ pub(crate) fn trace(builder: Builder, entered: Loc, f: impl FnOnce()) -> Result<
 /// # Errors
 /// The step's first fault, or a mistake of the body as a fault.
 pub(crate) fn eager(machine: Machine, entered: Loc, f: impl FnOnce()) -> Result<Machine, Fault> {
-    let (context, panic) = run(Mode::Eager(Eager { machine, values: vec![], fault: None }), entered, f);
-    let Mode::Eager(Eager { machine, fault, .. }) = context.mode else { unreachable!("the mode does not change") };
+    let (context, panic) = run(ContextMode::Eager(Eager { machine, values: vec![], fault: None }), entered, f);
+    let ContextMode::Eager(Eager { machine, fault, .. }) = context.mode else {
+        unreachable!("the mode does not change")
+    };
     match (fault, context.mistake, panic) {
         (Some(fault), ..) => Err(fault),
         (None, Some(m), _) => Err(machine.fault_at(m.diag.code, m.loc, m.diag.to_string())),
@@ -101,8 +103,8 @@ pub(crate) fn eager(machine: Machine, entered: Loc, f: impl FnOnce()) -> Result<
 }
 
 /// Runs a body. After its first error tiles have no shape, so later panics may be consequences of it.
-fn run(mode: Mode, entered: Loc, f: impl FnOnce()) -> (Context, Option<Box<dyn Any + Send>>) {
-    let outer_tracing = TRACING.replace(matches!(mode, Mode::Trace(_)));
+fn run(mode: ContextMode, entered: Loc, f: impl FnOnce()) -> (Context, Option<Box<dyn Any + Send>>) {
+    let outer_tracing = TRACING.replace(matches!(mode, ContextMode::Trace(_)));
     let generation = GENERATION.fetch_add(1, Ordering::Relaxed);
     let outer = CURRENT.replace(Some(Context { generation, mode, open: vec![0], regions: 0, mistake: None, entered }));
     let panic = catch_unwind(AssertUnwindSafe(f)).err();
@@ -149,8 +151,8 @@ impl Context {
     fn emit(&mut self, op: Op, args: &[Handle], loc: Loc) -> Option<Value> {
         let args = self.resolve(args, loc)?;
         match &mut self.mode {
-            Mode::Eager(eager) => eager.accumulated(&op, &args, loc),
-            Mode::Trace(builder) => builder.append(op, &args, loc).unwrap_or_else(|diag| {
+            ContextMode::Eager(eager) => eager.accumulated(&op, &args, loc),
+            ContextMode::Trace(builder) => builder.append(op, &args, loc).unwrap_or_else(|diag| {
                 self.blame(diag, loc);
                 None
             }),
@@ -158,8 +160,8 @@ impl Context {
     }
     fn kernel(&self) -> &Kernel {
         match &self.mode {
-            Mode::Trace(builder) => builder.kernel(),
-            Mode::Eager(eager) => eager.machine.kernel(),
+            ContextMode::Trace(builder) => builder.kernel(),
+            ContextMode::Eager(eager) => eager.machine.kernel(),
         }
     }
     fn ty(&self, h: Handle) -> Option<Type> {
@@ -167,8 +169,8 @@ impl Context {
             return None;
         }
         Some(match &self.mode {
-            Mode::Trace(builder) => builder.kernel().ty(h.value).clone(),
-            Mode::Eager(eager) => eager.values[h.value.index()].ty.clone(),
+            ContextMode::Trace(builder) => builder.kernel().ty(h.value).clone(),
+            ContextMode::Eager(eager) => eager.values[h.value.index()].ty.clone(),
         })
     }
 }
@@ -290,8 +292,8 @@ pub(crate) fn owns(generation: u32) -> bool {
 /// Number of instructions of the trace, used by [`named`].
 pub fn so_far() -> usize {
     with(|c| match &c.mode {
-        Mode::Trace(builder) => builder.kernel().insts.len(),
-        Mode::Eager(_) => 0,
+        ContextMode::Trace(builder) => builder.kernel().insts.len(),
+        ContextMode::Eager(_) => 0,
     })
     .unwrap_or(0)
 }
@@ -301,7 +303,7 @@ pub fn so_far() -> usize {
 /// `let sum = x.sum(1);` becomes `let sum = named("sum", so_far(), x.sum(1));`, whatever the type of the value is.
 pub fn named<T>(name: &str, before: usize, value: T) -> T {
     with(|c| {
-        let Mode::Trace(builder) = &mut c.mode else { return };
+        let ContextMode::Trace(builder) = &mut c.mode else { return };
         let kernel = builder.kernel_mut();
         if kernel.insts.len() > before
             && let Some(&[result]) = kernel.insts.last().map(|inst| &inst.results[..])
@@ -323,7 +325,7 @@ pub(crate) fn decide(h: Handle, what: &str) -> i64 {
     let loc = Loc::caller();
     let value = with(|c| {
         let value = c.resolve(&[h], loc)?[0];
-        let Mode::Eager(eager) = &mut c.mode else { return None };
+        let ContextMode::Eager(eager) = &mut c.mode else { return None };
         let decided = eager.machine.integer(&eager.values[value.index()], what, loc);
         eager.sound(decided)
     });
@@ -333,7 +335,7 @@ pub(crate) fn decide(h: Handle, what: &str) -> i64 {
 /// Counts the iterations that an eager `while` has begun; exceeding the limit is a fault.
 pub(crate) fn count_turns(turns: u64, loc: Loc) {
     with(|c| {
-        if let Mode::Eager(eager) = &mut c.mode {
+        if let ContextMode::Eager(eager) = &mut c.mode {
             let turn = eager.machine.turn(turns, loc);
             eager.sound(turn);
         }
@@ -343,8 +345,8 @@ pub(crate) fn count_turns(turns: u64, loc: Loc) {
 /// Returns true if this operation can be executed: eager loops stop after a fault.
 pub(crate) fn healthy() -> bool {
     with(|c| match &c.mode {
-        Mode::Eager(eager) => eager.fault.is_none() && c.mistake.is_none(),
-        Mode::Trace(_) => true,
+        ContextMode::Eager(eager) => eager.fault.is_none() && c.mistake.is_none(),
+        ContextMode::Trace(_) => true,
     })
     .unwrap_or(false)
 }
@@ -359,7 +361,7 @@ pub(crate) struct Mark {
 /// Opens a region of eager execution; [`close`] ends it.
 pub(crate) fn open() -> Mark {
     with(|c| {
-        let Mode::Eager(eager) = &c.mode else { return Mark::default() };
+        let ContextMode::Eager(eager) = &c.mode else { return Mark::default() };
         let mark = Mark { regions: c.open.len(), values: eager.values.len() };
         c.open_region();
         mark
@@ -375,7 +377,7 @@ pub(crate) fn close(mark: Mark, keep: &mut [Handle], again: bool) {
         let kept: Vec<Option<Datum>> = keep
             .iter()
             .map(|h| match &c.mode {
-                Mode::Eager(eager) if h.value != POISON && c.holds(h) && h.value.index() >= mark.values => {
+                ContextMode::Eager(eager) if h.value != POISON && c.holds(h) && h.value.index() >= mark.values => {
                     Some(eager.values[h.value.index()].clone())
                 }
                 _ => None,
@@ -385,7 +387,7 @@ pub(crate) fn close(mark: Mark, keep: &mut [Handle], again: bool) {
         if again {
             c.open_region();
         }
-        let Mode::Eager(eager) = &mut c.mode else { return };
+        let ContextMode::Eager(eager) = &mut c.mode else { return };
         eager.values.truncate(mark.values);
         let values: Vec<Option<Value>> = kept.into_iter().map(|datum| datum.map(|d| eager.push(d))).collect();
         for (h, value) in keep.iter_mut().zip(values) {
@@ -409,7 +411,7 @@ pub(crate) fn types(of: &[Handle], loc: Loc) -> Vec<Type> {
 /// Opens a region of the trace whose parameters have these types, after an optional i32 index, and the names of `like`.
 pub(crate) fn begin(index: bool, types: Vec<Type>, like: &[Handle]) -> Vec<Handle> {
     with(|c| {
-        let Mode::Trace(builder) = &mut c.mode else { return vec![] };
+        let ContextMode::Trace(builder) = &mut c.mode else { return vec![] };
         let index: Vec<Type> = index.then(|| Type::scalar(DType::I32)).into_iter().collect();
         let params = builder.begin(&[&index[..], &types].concat());
         // A variable that a loop carries keeps its name.
@@ -427,11 +429,11 @@ pub(crate) fn end(yields: &[Handle], loc: Loc) -> RegionId {
     with(|c| {
         let yields = c.resolve(yields, loc);
         match &mut c.mode {
-            Mode::Trace(b) => {
+            ContextMode::Trace(b) => {
                 c.open.pop();
                 b.end(&yields.unwrap_or_default())
             }
-            Mode::Eager(_) => RegionId(0),
+            ContextMode::Eager(_) => RegionId(0),
         }
     })
     .unwrap_or(RegionId(0))
@@ -448,7 +450,7 @@ pub(crate) fn nest(
         let args = c.resolve(args, loc);
         let failed = vec![NOTHING; results];
         // After a mistake regions may lack their yields: nothing more is appended.
-        let (Some(args), None, Mode::Trace(b)) = (args, &c.mistake, &mut c.mode) else { return failed };
+        let (Some(args), None, ContextMode::Trace(b)) = (args, &c.mistake, &mut c.mode) else { return failed };
         match f(b, &args) {
             Ok(values) => values.into_iter().map(|v| c.handle(v)).collect(),
             Err(diag) => {

@@ -223,7 +223,7 @@ impl<T: Sync> Steady<AtRunTime> for T {}
 
 /// A variable that a region only reads.
 #[derive(Debug)]
-pub struct Held<'a, When, T>(pub Key<When>, pub &'a T);
+pub struct Held<'a, When, T>(pub DecisionKey<When>, pub &'a T);
 
 impl<'a, When, T: RefUnwindSafe> Held<'a, When, T> {
     /// Borrows the variable.
@@ -259,26 +259,26 @@ impl<T> Drop for HostValuesStayTheSameWhereDecidedAtRunTime<T> {
 }
 
 /// Identifies a region's decision in the expansion.
-pub type Key<When> = PhantomData<When>;
+pub type DecisionKey<When> = PhantomData<When>;
 
 /// A variable that a region changes.
 pub type Slot<'a, When> = &'a mut (dyn Changes<When> + 'a);
 
 /// Marks a variable as changed by the region.
-pub fn slot<'a, When, T: Changes<When> + 'a>(_: Key<When>, x: &'a mut T) -> Slot<'a, When> {
+pub fn slot<'a, When, T: Changes<When> + 'a>(_: DecisionKey<When>, x: &'a mut T) -> Slot<'a, When> {
     x
 }
 /// Returns the value that a side of an `if` yields.
 #[inline]
-pub fn gives<When, T: Gives<When>>(_: Key<When>, x: T) -> T {
+pub fn gives<When, T: Gives<When>>(_: DecisionKey<When>, x: T) -> T {
     x
 }
 /// Called before a `break`, `continue` or `return` that leaves the region.
 #[inline]
-pub fn leaves_region<When: MayLeave>(_: Key<When>) {}
+pub fn leaves_region<When: MayLeave>(_: DecisionKey<When>) {}
 /// Called before the first assignment to a variable that is declared outside of the region.
 #[inline]
-pub fn first_value<When: MayDefer>(_: Key<When>) {}
+pub fn first_value<When: MayDefer>(_: DecisionKey<When>) {}
 /// Diverges if `P` is uninhabited, so that the compiler, including the borrow checker, treats the code after it as
 /// dead.
 #[inline]

@@ -1,6 +1,6 @@
 //! The region object of a staged `while`.
 use super::context::{self, Handle, Mark};
-use super::decide::{Condition, Decision, Key, Slot};
+use super::decide::{Condition, Decision, DecisionKey, Slot};
 use super::stage::{read, turn, write};
 use pallas_ir::{Loc, RegionId};
 use std::marker::PhantomData;
@@ -25,7 +25,7 @@ impl<When: Decision> While<When> {
         While { rounds: 0, mark, init: vec![], test: None, tested: None, loc, when: PhantomData }
     }
     /// Identifies the decision.
-    pub fn key(&self) -> Key<When> {
+    pub fn key(&self) -> DecisionKey<When> {
         PhantomData
     }
     /// `Some` if the loop is recorded.

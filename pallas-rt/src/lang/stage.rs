@@ -7,7 +7,7 @@
 //! while tracing, both sides run once, and the variables that they change are carried through the region.
 use super::cmp::Left;
 use super::context::{self, Handle, Mark};
-use super::decide::{AtRunTime, Bound, Changes, Condition, Decision, Gives, Key, Slot};
+use super::decide::{AtRunTime, Bound, Changes, Condition, Decision, DecisionKey, Gives, Slot};
 pub use super::repeat::While;
 use super::tile::Scalar;
 use pallas_ir::{DType, Literal, Loc, RegionId};
@@ -63,7 +63,7 @@ impl<When: Decision> If<When> {
         If { condition, side, before: vec![], value: vec![], then: None, mark: Mark::default(), loc, when: PhantomData }
     }
     /// Names the decision.
-    pub fn key(&self) -> Key<When> {
+    pub fn key(&self) -> DecisionKey<When> {
         PhantomData
     }
     /// `Some` if both sides are recorded.
@@ -193,7 +193,7 @@ impl For {
         For { range, at: -1, count, init: vec![], mark: Mark::default(), loc: Loc::caller() }
     }
     /// Names the decision.
-    pub fn key(&self) -> Key<AtRunTime> {
+    pub fn key(&self) -> DecisionKey<AtRunTime> {
         PhantomData
     }
     /// The next iteration's index; while tracing there is one iteration.

@@ -158,7 +158,7 @@ fn first(kernel: &Kernel, extents: Vec<i64>, grid: Vec<i64>) -> Option<Found> {
     let mut follow =
         Follow { kernel, extents, grid, program: vec![], values: vec![], memory: vec![], found: None, budget: BUDGET };
     for lane in products(&numbers) {
-        follow.memory = vec![Memory::default(); kernel.operands.len()];
+        follow.memory = vec![OperandFacts::default(); kernel.operands.len()];
         // All steps of few, else those along the innermost axis up to the fourth, whatever happens between, and the last.
         for step in ends(steps, STEPS) {
             if step >= STEPS {
@@ -189,7 +189,7 @@ fn products(numbers: &[Vec<i64>]) -> Vec<Vec<i64>> {
 
 /// Facts about the memory of an operand.
 #[derive(Clone, Copy, Default)]
-struct Memory {
+struct OperandFacts {
     /// Something may have been stored to it.
     written: bool,
     /// The first `if` of which this program did not take the side that stores to it.
@@ -204,7 +204,7 @@ struct Follow<'k> {
     /// The program's numbers; `None`: any.
     program: Vec<Option<i64>>,
     values: Vec<Known>,
-    memory: Vec<Memory>,
+    memory: Vec<OperandFacts>,
     found: Option<Found>,
     budget: usize,
 }

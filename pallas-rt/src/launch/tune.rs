@@ -93,7 +93,7 @@ struct Stored {
 
 /// The identity of a call: equal calls have the same candidates, on the same device.
 #[derive(Clone, PartialEq, Eq, Hash)]
-struct Call {
+struct TunedCall {
     name: &'static str,
     at: Loc,
     instance: TypeId,
@@ -103,11 +103,11 @@ struct Call {
     device: (DeviceKind, usize),
 }
 
-type Entry = Arc<Mutex<Option<Arc<Tuning>>>>;
-static TUNED: LazyLock<Mutex<HashMap<Call, Entry>>> = LazyLock::new(Mutex::default);
+type TuningEntry = Arc<Mutex<Option<Arc<Tuning>>>>;
+static TUNED: LazyLock<Mutex<HashMap<TunedCall, TuningEntry>>> = LazyLock::new(Mutex::default);
 thread_local! {
     /// The last tuned calls, which need not be looked up.
-    static RECENT: Recent<(Call, Arc<Tuning>)> = Recent::default();
+    static RECENT: Recent<(TunedCall, Arc<Tuning>)> = Recent::default();
 }
 
 /// The number of the candidate that is fastest for this call; `run` launches one. The first such call times all.
@@ -132,7 +132,7 @@ fn chosen(candidates: &Candidates<'_>, run: &dyn Fn(usize) -> Result<()>, instan
         |_| format!("an operand of kernel `{}`", candidates.name),
         &scope::current(),
     )?;
-    let same = |(call, tuning): &(Call, Arc<Tuning>)| call.is(candidates, &client).then(|| tuning.clone());
+    let same = |(call, tuning): &(TunedCall, Arc<Tuning>)| call.is(candidates, &client).then(|| tuning.clone());
     let tuning = match RECENT.with(|recent| recent.find(instance, same)) {
         Some(tuning) => tuning,
         None => known(candidates, &client, run, instance)?,
@@ -200,9 +200,9 @@ fn shapes(candidates: &Candidates<'_>) -> Vec<(DType, Vec<usize>)> {
     candidates.arrays.iter().map(|array| (array.dtype(), array.shape().to_vec())).collect()
 }
 
-fn call(candidates: &Candidates<'_>, client: &Client, instance: TypeId) -> Option<Call> {
+fn call(candidates: &Candidates<'_>, client: &Client, instance: TypeId) -> Option<TunedCall> {
     let device = client.device();
-    Some(Call {
+    Some(TunedCall {
         name: candidates.name,
         at: candidates.at,
         instance,
@@ -213,7 +213,7 @@ fn call(candidates: &Candidates<'_>, client: &Client, instance: TypeId) -> Optio
     })
 }
 
-impl Call {
+impl TunedCall {
     /// Returns true if a call of the same instance is equal to this one.
     fn is(&self, candidates: &Candidates<'_>, client: &Client) -> bool {
         let device = client.device();

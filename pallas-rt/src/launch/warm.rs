@@ -15,7 +15,7 @@ use std::any::TypeId;
 use std::sync::{Arc, Weak};
 
 /// A call as it was, and what it came to.
-struct Seen {
+struct WarmCall {
     given: Vec<i64>,
     outer: Vec<u64>,
     fixed: Vec<Key>,
@@ -25,12 +25,12 @@ struct Seen {
 }
 
 thread_local! {
-    static SEEN: Recent<Seen> = Recent::default();
+    static SEEN: Recent<WarmCall> = Recent::default();
 }
 
 /// Returns the sizes and the kernel of an equal call.
 pub(super) fn recall(site: &Site<'_>, arguments: &[Argument], instance: TypeId) -> Option<(Arc<Sizes>, Compiled)> {
-    let same = |seen: &Seen| {
+    let same = |seen: &WarmCall| {
         let compiled = seen.equals(site).then(|| seen.compiled.upgrade())?.map(Compiled)?;
         seen.sizes.fit(compiled.traced(), arguments).then(|| (seen.sizes.clone(), compiled))
     };
@@ -42,10 +42,10 @@ pub(super) fn remember(site: &Site<'_>, instance: TypeId, sizes: &Arc<Sizes>, co
     let Some(fixed) = site.fixed.iter().map(|key| key.kept()).collect() else { return };
     let given = site.given.iter().map(|(_, n)| *n).collect();
     let (outer, sizes, compiled) = (site.outer.to_vec(), sizes.clone(), Arc::downgrade(&compiled.0));
-    SEEN.with(|seen| seen.keep(instance, Seen { given, outer, fixed, sizes, compiled }));
+    SEEN.with(|seen| seen.keep(instance, WarmCall { given, outer, fixed, sizes, compiled }));
 }
 
-impl Seen {
+impl WarmCall {
     /// Returns true if a call of the same kernel with equal arrays has the same spec and the same trace.
     fn equals(&self, site: &Site<'_>) -> bool {
         self.outer == site.outer

@@ -2,7 +2,7 @@
 use super::Axes;
 use super::axes::axis_of;
 use super::elementwise::{Meets, meet};
-use super::formula::{Kind, evaluate, formulas};
+use super::formula::{FormulaKind, evaluate, formulas};
 use super::index::{Item, index};
 use super::reduce::{mean, variance};
 use crate::array::Array;
@@ -92,7 +92,7 @@ impl Array {
                 index(graph, v[0], &items)
             };
             let (a, b) = (half((..n / 2).into())?, half((n / 2..).into())?);
-            evaluate(graph, Kind::Float, [Meets::Var(a), Meets::Var(b)], |[a, b], _| a * b.logistic())
+            evaluate(graph, FormulaKind::Float, [Meets::Var(a), Meets::Var(b)], |[a, b], _| a * b.logistic())
         })
     }
 
@@ -105,7 +105,7 @@ impl Array {
         apply(&[self], Loc::caller(), |graph, v| {
             let (centre, spread) = (mean(graph, v[0], &axes)?, variance(graph, v[0], &axes)?);
             let centred = meet(graph, ScalarOp::Sub, &[Meets::Var(v[0]), Meets::Var(centre)])?;
-            evaluate(graph, Kind::Float, [Meets::Var(centred), Meets::Var(spread)], |[x, var], _| {
+            evaluate(graph, FormulaKind::Float, [Meets::Var(centred), Meets::Var(spread)], |[x, var], _| {
                 x * (var + epsilon).rsqrt()
             })
         })

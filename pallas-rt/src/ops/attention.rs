@@ -128,8 +128,8 @@ impl Attention {
 
     fn computed(&self, all: [&Array; 3], at: Loc) -> Result<(Array, Array)> {
         let [query, key, value] = all;
-        let form = Form::of(all, at)?;
-        let Form { batch, queries, keys, heads, shared, width, .. } = form;
+        let form = Extents::of(all, at)?;
+        let Extents { batch, queries, keys, heads, shared, width, .. } = form;
         let query_ = query.reshape(&[batch, queries, shared, heads / shared, width]);
         let key_ = key.reshape(&[batch, keys, shared, width]);
         // Scores are `[batch, key heads, queries, heads that share one, keys]`.
@@ -159,8 +159,8 @@ impl Attention {
     }
 
     /// True where a query looks at a key, in the axes of scores; `None` if each looks at all.
-    fn seen(&self, form: &Form, at: Loc) -> Result<Option<Array>> {
-        let &Form { batch, queries, keys, .. } = form;
+    fn seen(&self, form: &Extents, at: Loc) -> Result<Option<Array>> {
+        let &Extents { batch, queries, keys, .. } = form;
         let mut all = vec![];
         if let Some(mask) = &self.mask {
             if mask.dtype() != DType::Bool {
@@ -204,7 +204,7 @@ fn wrong(at: Loc, message: String, help: &str) -> Error {
 }
 
 /// The extents of an attention.
-struct Form {
+struct Extents {
     batch: usize,
     queries: usize,
     keys: usize,
@@ -214,8 +214,8 @@ struct Form {
     width: usize,
 }
 
-impl Form {
-    fn of([query, key, value]: [&Array; 3], at: Loc) -> Result<Form> {
+impl Extents {
+    fn of([query, key, value]: [&Array; 3], at: Loc) -> Result<Extents> {
         for x in [query, key, value] {
             x.check()?;
         }
@@ -244,7 +244,7 @@ impl Form {
         if shared == 0 || heads % shared != 0 {
             return Err(wrong(at, text(), "as many heads as key heads, or a multiple of them"));
         }
-        Ok(Form { batch, queries, keys, heads, shared, width })
+        Ok(Extents { batch, queries, keys, heads, shared, width })
     }
 
     /// A bias or mask in the axes of scores.

@@ -2,7 +2,7 @@
 use super::arrange::{moved, ravel};
 use super::axes::axis_of;
 use super::elementwise::{Meets, cast, meet};
-use super::formula::{Kind, evaluate};
+use super::formula::{FormulaKind, evaluate};
 use super::product::matmul;
 use super::promote::promote_types;
 use super::shape::{reshape, transpose};
@@ -168,7 +168,7 @@ fn cross(graph: &mut Graph, a: Var, b: Var) -> Result<Var, Diag> {
     }
     let mut all = vec![];
     for operands in parts {
-        let made = evaluate(graph, Kind::Number, operands, |[a, b, c, d], _| a * b - c * d)?;
+        let made = evaluate(graph, FormulaKind::Number, operands, |[a, b, c, d], _| a * b - c * d)?;
         let shape = graph.ty(made).shape.clone();
         all.push(reshape(graph, made, &[&shape[..], &[1]].concat())?);
     }

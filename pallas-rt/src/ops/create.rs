@@ -1,7 +1,7 @@
 //! New arrays. In a function that is being traced they are operations of that function, and take no memory of their
 //! own; elsewhere they are on the client of `Client::from_env`.
 use super::elementwise::{Meets, Operand, broadcast_shapes, cast, meet, on_operands, placed};
-use super::formula::{Kind, evaluate};
+use super::formula::{FormulaKind, evaluate};
 use super::shape::reshape;
 use crate::array::Array;
 use crate::jit::{apply, division};
@@ -80,7 +80,7 @@ pub fn arange(start: impl Into<f64>, stop: impl Into<f64>, step: impl Into<f64>,
         let count = count.max(0.0) as usize;
         if dtype.is_float() {
             let at = steps(graph, count, dtype)?;
-            let numbers = evaluate(graph, Kind::Any, [Meets::Var(at)], |[x], _| x * step + start)?;
+            let numbers = evaluate(graph, FormulaKind::Any, [Meets::Var(at)], |[x], _| x * step + start)?;
             return cast(graph, numbers, dtype);
         }
         if [start, step].iter().any(|x| x.fract() != 0.0) {
@@ -100,7 +100,7 @@ pub fn arange(start: impl Into<f64>, stop: impl Into<f64>, step: impl Into<f64>,
 fn spaced(graph: &mut Graph, start: f64, stop: f64, count: usize, dtype: DType) -> Result<Var, Diag> {
     let at = steps(graph, count, dtype)?;
     let last = count.saturating_sub(1) as f64;
-    evaluate(graph, Kind::Float, [Meets::Var(at)], |[i], _| {
+    evaluate(graph, FormulaKind::Float, [Meets::Var(at)], |[i], _| {
         let part = i / last.max(1.0);
         let between = (part.like(1.0) - part) * start + part * stop;
         // The end itself, not what rounding leaves of it.
@@ -130,7 +130,7 @@ pub fn logspace(start: impl Into<f64>, stop: impl Into<f64>, count: usize, base:
     let (start, stop) = (start.into(), stop.into());
     apply(&[], Loc::caller(), |graph, _| {
         let exponents = spaced(graph, start, stop, count, dtype)?;
-        let powers = evaluate(graph, Kind::Float, [Meets::Var(exponents)], |[x], _| x.like(base).pow(x))?;
+        let powers = evaluate(graph, FormulaKind::Float, [Meets::Var(exponents)], |[x], _| x.like(base).pow(x))?;
         cast(graph, powers, dtype)
     })
 }
@@ -147,7 +147,7 @@ pub fn geomspace(start: impl Into<f64>, stop: impl Into<f64>, count: usize, dtyp
             return Err(Diag::new("geomspace", At::Op, message, "two numbers of one sign, neither of them 0"));
         }
         let exponents = spaced(graph, 0.0, (stop / start).ln(), count, dtype)?;
-        let numbers = evaluate(graph, Kind::Float, [Meets::Var(exponents)], |[x], _| x.exp() * start)?;
+        let numbers = evaluate(graph, FormulaKind::Float, [Meets::Var(exponents)], |[x], _| x.exp() * start)?;
         cast(graph, numbers, dtype)
     })
 }
@@ -212,7 +212,7 @@ macro_rules! windows {
             apply(&[], Loc::caller(), |graph, _| {
                 let at = steps(graph, count, DType::F32)?;
                 let $last = count.saturating_sub(1) as f64;
-                evaluate(graph, Kind::Float, [Meets::Var(at)], |[$i], _| if count == 1 { $i + 1.0 } else { $value })
+                evaluate(graph, FormulaKind::Float, [Meets::Var(at)], |[$i], _| if count == 1 { $i + 1.0 } else { $value })
             })
         }
     )*};

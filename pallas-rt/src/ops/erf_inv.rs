@@ -1,6 +1,6 @@
 //! The inverse of the error function.
 use super::elementwise::Meets;
-use super::formula::{Kind, evaluate};
+use super::formula::{FormulaKind, evaluate};
 use pallas_graph::{Graph, Var};
 use pallas_ir::{DType, Diag, E};
 
@@ -15,7 +15,7 @@ struct Piece {
 /// Appends `erf⁻¹(x) = x·p(w)` with `w = -ln(1 - x²)` of f32 or f64, by polynomials for pieces of `w` (M. Giles,
 /// "Approximating the erfinv function", GPU Computing Gems 2, 2011), as XLA does, to the bit.
 pub(crate) fn erf_inv(graph: &mut Graph, x: Var) -> Result<Var, Diag> {
-    evaluate(graph, Kind::Any, [Meets::Var(x)], |[x], dtype| {
+    evaluate(graph, FormulaKind::Any, [Meets::Var(x)], |[x], dtype| {
         let pieces: &[Piece] = if dtype == DType::F64 { &DOUBLE } else { &SINGLE };
         let w = -(x * -x).log1p();
         let root = w.sqrt();

@@ -8,7 +8,7 @@ use std::cell::RefCell;
 
 /// The element type in which a formula is computed.
 #[derive(Clone, Copy, PartialEq)]
-pub(super) enum Kind {
+pub(super) enum FormulaKind {
     /// That in which the operands meet.
     Any,
     /// The same, but i32 for truth values.
@@ -19,7 +19,7 @@ pub(super) enum Kind {
 
 /// A formula of operands that have one shape and one element type, which it gets as well.
 pub(super) fn formula<const N: usize>(
-    kind: Kind,
+    kind: FormulaKind,
     operands: [Operand; N],
     at: Loc,
     f: impl for<'g> Fn([E<'g>; N], DType) -> E<'g>,
@@ -33,13 +33,13 @@ pub(super) fn formula<const N: usize>(
 /// Appends a formula; see [`formula`].
 pub(super) fn evaluate<const N: usize>(
     graph: &mut Graph,
-    kind: Kind,
+    kind: FormulaKind,
     operands: [Meets; N],
     f: impl for<'g> Fn([E<'g>; N], DType) -> E<'g>,
 ) -> Result<Var, Diag> {
     let dtype = match (kind, common_type(graph, &operands)) {
-        (Kind::Number, DType::Bool) => DType::I32,
-        (Kind::Float, dtype) if !dtype.is_float() => DType::F32,
+        (FormulaKind::Number, DType::Bool) => DType::I32,
+        (FormulaKind::Float, dtype) if !dtype.is_float() => DType::F32,
         (_, dtype) => dtype,
     };
     let shape = common_shape(graph, &operands)?;
@@ -53,11 +53,11 @@ pub(super) fn evaluate<const N: usize>(
     Ok(Var(result.0))
 }
 
-/// Methods of [`Array`] that are formulas: `Kind name(operands; arguments) |values, dtype| value`.
+/// Methods of [`Array`] that are formulas: `FormulaKind name(operands; arguments) |values, dtype| value`.
 macro_rules! formulas {
     ($(
         $(#[$doc:meta])+
-        $Kind:ident $name:ident($x:ident $(, $other:ident)* $(; $($arg:ident: $Arg:ty),+)?) $(as $dtype:ident)?
+        $FormulaKind:ident $name:ident($x:ident $(, $other:ident)* $(; $($arg:ident: $Arg:ty),+)?) $(as $dtype:ident)?
         => $value:expr;
     )*) => {
         impl $crate::array::Array {$(
@@ -69,7 +69,7 @@ macro_rules! formulas {
             ) -> $crate::array::Array {
                 let operands = [$crate::ops::Operand::from(self) $(, $other.into())*];
                 let at = pallas_ir::Loc::caller();
-                let kind = $crate::ops::formula::Kind::$Kind;
+                let kind = $crate::ops::formula::FormulaKind::$FormulaKind;
                 $crate::ops::formula::formula(kind, operands, at, |[$x $(, $other)*], _dtype| {
                     $(let $dtype = _dtype;)?
                     $value

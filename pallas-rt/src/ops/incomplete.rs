@@ -3,6 +3,7 @@
 //! Sums of series and continued fractions, as in XLA and Cephes: each element goes on until it has converged, and keeps
 //! its sum from there on, so no element depends on another.
 use super::promote::promote_types;
+use super::special::Binary;
 use super::{broadcast_arrays, select};
 use crate::array::Array;
 use crate::jit::while_loop;
@@ -11,7 +12,6 @@ use pallas_device::error::Result;
 use pallas_ir::DType;
 use std::sync::LazyLock;
 
-type Binary = Box<dyn Fn(&Array, &Array) -> Result<Array> + Send + Sync>;
 type Ternary = Box<dyn Fn(&Array, &Array, &Array) -> Result<Array> + Send + Sync>;
 
 /// The largest number of terms of a continued fraction of the gamma function.
@@ -109,8 +109,9 @@ static UPPER: LazyLock<Binary> = LazyLock::new(|| {
     .into_fn()
 });
 static BY_ORDER: LazyLock<Binary> =
-    LazyLock::new(|| jit(|a: &Array, x: &Array| derived(a, x, Mode::Derivative)).into_fn());
-static SAMPLE: LazyLock<Binary> = LazyLock::new(|| jit(|a: &Array, x: &Array| derived(a, x, Mode::OfSample)).into_fn());
+    LazyLock::new(|| jit(|a: &Array, x: &Array| derived(a, x, SumMode::Derivative)).into_fn());
+static SAMPLE: LazyLock<Binary> =
+    LazyLock::new(|| jit(|a: &Array, x: &Array| derived(a, x, SumMode::OfSample)).into_fn());
 static BETA: LazyLock<Ternary> = LazyLock::new(|| {
     jit(|a: &Array, b: &Array, x: &Array| {
         // The rule captures the parameters, so a derivative by them is refused.
@@ -129,7 +130,7 @@ static BETA: LazyLock<Ternary> = LazyLock::new(|| {
 
 /// The function that a sum computes.
 #[derive(Clone, Copy, PartialEq)]
-enum Mode {
+enum SumMode {
     Value,
     /// The derivative by the order.
     Derivative,
@@ -167,8 +168,8 @@ fn lower(a: &Array, x: &Array) -> Result<Array> {
     let (ax, underflows) = factor(a, x);
     let wrong = outside(a, x);
     let enabled = not(&(x.eq(0.0) | &wrong | underflows | x.eq(infinity) | a.eq(infinity)));
-    let rest = fraction(&ax, x, a, &(&enabled & &by_fraction), Mode::Value)?;
-    let sum = series(&ax, x, a, &(&enabled & not(&by_fraction)), Mode::Value)?;
+    let rest = fraction(&ax, x, a, &(&enabled & &by_fraction), SumMode::Value)?;
+    let sum = series(&ax, x, a, &(&enabled & not(&by_fraction)), SumMode::Value)?;
     let mut y = select(&by_fraction, 1.0 - rest, sum);
     for (is, value) in [(a.eq(infinity), 0.0), (x.eq(0.0), 0.0), (x.eq(infinity), 1.0), (wrong, f64::NAN)] {
         y = select(&is, value, y);
@@ -182,8 +183,8 @@ fn upper(a: &Array, x: &Array) -> Result<Array> {
     let (ax, underflows) = factor(a, x);
     let wrong = outside(a, x);
     let enabled = not(&(&wrong | underflows | x.eq(infinity) | a.eq(0.0) | a.eq(infinity)));
-    let sum = series(&ax, x, a, &(&enabled & &by_series), Mode::Value)?;
-    let rest = fraction(&ax, x, a, &(&enabled & not(&by_series)), Mode::Value)?;
+    let sum = series(&ax, x, a, &(&enabled & &by_series), SumMode::Value)?;
+    let rest = fraction(&ax, x, a, &(&enabled & not(&by_series)), SumMode::Value)?;
     let mut y = select(&by_series, 1.0 - sum, rest);
     for (is, value) in [(a.eq(infinity), 1.0), (x.eq(infinity) | a.eq(0.0), 0.0), (wrong, f64::NAN)] {
         y = select(&is, value, y);
@@ -199,7 +200,7 @@ fn outside(a: &Array, x: &Array) -> Array {
 }
 
 /// The derivative of the lower function by its order, or that of a sample.
-fn derived(a: &Array, x: &Array, mode: Mode) -> Result<Array> {
+fn derived(a: &Array, x: &Array, mode: SumMode) -> Result<Array> {
     let by_fraction = x.gt(1.0) & x.gt(a);
     let (ax, underflows) = factor(a, x);
     let wrong = x.lt(0.0) | a.le(0.0) | a.is_nan() | x.is_nan();
@@ -211,7 +212,7 @@ fn derived(a: &Array, x: &Array, mode: Mode) -> Result<Array> {
 }
 
 /// The power series of the lower function, where `enabled`.
-fn series(ax: &Array, x: &Array, a: &Array, enabled: &Array, mode: Mode) -> Result<Array> {
+fn series(ax: &Array, x: &Array, a: &Array, enabled: &Array, mode: SumMode) -> Result<Array> {
     let [epsilon, ..] = limits(x.dtype());
     let (zero, one) = (a.zeros_like(), a.ones_like());
     let first = vec![enabled.clone(), a.clone(), one.clone(), one, zero.clone(), zero];
@@ -225,7 +226,7 @@ fn series(ax: &Array, x: &Array, a: &Array, enabled: &Array, mode: Mode) -> Resu
             let dsum = dsum + &dc;
             let c = c * (x / &r);
             let sum = sum + &c;
-            let change = if mode == Mode::Value { &c / &sum } else { (&dc / &dsum).abs() };
+            let change = if mode == SumMode::Value { &c / &sum } else { (&dc / &dsum).abs() };
             let goes_on = enabled & change.gt(epsilon);
             [vec![goes_on], kept(enabled, &[r, c, sum, dc, dsum], &state[1..])].concat()
         },
@@ -233,14 +234,14 @@ fn series(ax: &Array, x: &Array, a: &Array, enabled: &Array, mode: Mode) -> Resu
     let (sum, dsum) = (&all[3], &all[5]);
     let slope = || x.log() - (a + 1.0).digamma();
     Ok(match mode {
-        Mode::Value => sum * ax / a,
-        Mode::Derivative => ax * (sum * slope() + dsum) / a,
-        Mode::OfSample => -(dsum + sum * slope()) * x / a,
+        SumMode::Value => sum * ax / a,
+        SumMode::Derivative => ax * (sum * slope() + dsum) / a,
+        SumMode::OfSample => -(dsum + sum * slope()) * x / a,
     })
 }
 
 /// The continued fraction of the upper function, where `enabled`.
-fn fraction(ax: &Array, x: &Array, a: &Array, enabled: &Array, mode: Mode) -> Result<Array> {
+fn fraction(ax: &Array, x: &Array, a: &Array, enabled: &Array, mode: SumMode) -> Result<Array> {
     let [epsilon, ..] = limits(x.dtype());
     let (zero, one) = (x.zeros_like(), x.ones_like());
     let y = 1.0 - a;
@@ -285,7 +286,7 @@ fn fraction(ax: &Array, x: &Array, a: &Array, enabled: &Array, mode: Mode) -> Re
             // Large terms are made smaller together, which changes no ratio.
             let is_large = p.abs().gt(1.0 / epsilon);
             let scaled = |x: &Array| select(&is_large, x * epsilon, x);
-            let still = if mode == Mode::Value { nearer.gt(epsilon) } else { turn.gt(epsilon) };
+            let still = if mode == SumMode::Value { nearer.gt(epsilon) } else { turn.gt(epsilon) };
             let next =
                 [vec![sum, y, z], [&p, &q, p1, q1, dp1, dq1, &dp, &dq].map(scaled).to_vec(), vec![next_slope]].concat();
             [vec![enabled & still, n], kept(enabled, &next, &state[2..])].concat()
@@ -294,9 +295,9 @@ fn fraction(ax: &Array, x: &Array, a: &Array, enabled: &Array, mode: Mode) -> Re
     let (sum, dsum) = (&all[2], &all[13]);
     let slope = || x.log() - a.digamma();
     Ok(match mode {
-        Mode::Value => sum * ax,
-        Mode::Derivative => ax * (sum * slope() + dsum),
-        Mode::OfSample => -((dsum + sum * slope()) * x),
+        SumMode::Value => sum * ax,
+        SumMode::Derivative => ax * (sum * slope() + dsum),
+        SumMode::OfSample => -((dsum + sum * slope()) * x),
     })
 }
 

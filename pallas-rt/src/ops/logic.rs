@@ -1,6 +1,6 @@
 //! Comparisons and logical functions.
 use super::elementwise::{Meets, Operand, cast, on_operands};
-use super::formula::{Kind, evaluate, formulas};
+use super::formula::{FormulaKind, evaluate, formulas};
 use super::reduce::reduce;
 use crate::array::Array;
 use crate::jit::apply;
@@ -74,8 +74,9 @@ impl Array {
     #[must_use]
     pub fn allclose(&self, other: impl Into<Operand>, relative: f64, absolute: f64) -> Array {
         on_operands(&[self.into(), other.into()], Loc::caller(), |graph, operands| {
-            let is_close =
-                evaluate(graph, Kind::Float, [operands[0], operands[1]], |[x, y], _| close(x, y, relative, absolute))?;
+            let is_close = evaluate(graph, FormulaKind::Float, [operands[0], operands[1]], |[x, y], _| {
+                close(x, y, relative, absolute)
+            })?;
             everywhere(graph, is_close)
         })
     }
@@ -88,7 +89,8 @@ impl Array {
             if graph.ty(v[0]).shape != graph.ty(v[1]).shape {
                 return Ok(graph.literal(Literal::new(DType::Bool, 0.0)));
             }
-            let is_equal = evaluate(graph, Kind::Any, [Meets::Var(v[0]), Meets::Var(v[1])], |[x, y], _| x.eq(y))?;
+            let is_equal =
+                evaluate(graph, FormulaKind::Any, [Meets::Var(v[0]), Meets::Var(v[1])], |[x, y], _| x.eq(y))?;
             everywhere(graph, is_equal)
         })
     }
@@ -102,7 +104,8 @@ impl Array {
             if super::elementwise::broadcast_shapes(&shapes).is_err() {
                 return Ok(graph.literal(Literal::new(DType::Bool, 0.0)));
             }
-            let is_equal = evaluate(graph, Kind::Any, [Meets::Var(v[0]), Meets::Var(v[1])], |[x, y], _| x.eq(y))?;
+            let is_equal =
+                evaluate(graph, FormulaKind::Any, [Meets::Var(v[0]), Meets::Var(v[1])], |[x, y], _| x.eq(y))?;
             everywhere(graph, is_equal)
         })
     }

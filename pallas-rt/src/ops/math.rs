@@ -126,14 +126,14 @@ impl Array {
 
     #[track_caller]
     fn rounded_to_zero(&self) -> Array {
-        super::formula::formula(super::formula::Kind::Float, [self.into()], Loc::caller(), |[x], _| x.trunc())
+        super::formula::formula(super::formula::FormulaKind::Float, [self.into()], Loc::caller(), |[x], _| x.trunc())
     }
 
     /// True where the sign bit is set: below zero, and for -0.
     #[track_caller]
     #[must_use]
     pub fn signbit(&self) -> Array {
-        super::formula::formula(super::formula::Kind::Number, [self.into()], Loc::caller(), |[x], dtype| {
+        super::formula::formula(super::formula::FormulaKind::Number, [self.into()], Loc::caller(), |[x], dtype| {
             sign_bit(x, dtype)
         })
     }

@@ -1,7 +1,7 @@
 //! Quantiles of sorted elements.
 use super::Axes;
 use super::elementwise::{Meets, Operand, cast, meet, on_operands, splat};
-use super::formula::{Kind, evaluate};
+use super::formula::{FormulaKind, evaluate};
 use super::reduce::reduce;
 use super::shape::{reshape, transpose};
 use super::sort::{sorted, taken};
@@ -126,10 +126,10 @@ impl Quantile<'_> {
         };
         let lines = sorted(graph, lines, outer.len())?;
         let place =
-            evaluate(graph, Kind::Any, [Meets::Var(q), Meets::Var(numbers)], |[q, n], _| q * (n - n.like(1.0)))?;
+            evaluate(graph, FormulaKind::Any, [Meets::Var(q), Meets::Var(numbers)], |[q, n], _| q * (n - n.like(1.0)))?;
         let mut neighbour = |op: ScalarOp| {
             let near = graph.push(op, &[place])?;
-            let held = evaluate(graph, Kind::Any, [Meets::Var(near), Meets::Var(numbers)], |[at, n], _| {
+            let held = evaluate(graph, FormulaKind::Any, [Meets::Var(near), Meets::Var(numbers)], |[at, n], _| {
                 at.minimum(n - n.like(1.0)).maximum(n.zero())
             })?;
             let at = cast(graph, held, DType::I32)?;
@@ -144,11 +144,14 @@ impl Quantile<'_> {
             Between::Linear => {
                 let low = cast(graph, low, wide)?;
                 let high = cast(graph, high, wide)?;
-                evaluate(graph, Kind::Any, [Meets::Var(low), Meets::Var(high), all[2]], |[low, high, weight], _| {
-                    low * (weight.like(1.0) - weight) + high * weight
-                })?
+                evaluate(
+                    graph,
+                    FormulaKind::Any,
+                    [Meets::Var(low), Meets::Var(high), all[2]],
+                    |[low, high, weight], _| low * (weight.like(1.0) - weight) + high * weight,
+                )?
             }
-            Between::Midpoint => evaluate(graph, Kind::Any, [all[0], all[1]], |[a, b], _| (a + b) * 0.5)?,
+            Between::Midpoint => evaluate(graph, FormulaKind::Any, [all[0], all[1]], |[a, b], _| (a + b) * 0.5)?,
             Between::Nearest => {
                 let is_low = meet(graph, ScalarOp::Le, &[all[2], Meets::Float(0.5)])?;
                 graph.push(ScalarOp::Select, &[is_low, low, high])?

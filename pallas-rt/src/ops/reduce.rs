@@ -1,7 +1,7 @@
 //! Reductions.
 use super::axes::{Axes, axis_of};
 use super::elementwise::{Meets, cast, meet};
-use super::formula::{Kind, evaluate};
+use super::formula::{FormulaKind, evaluate};
 use super::shape::reshape;
 use crate::array::Array;
 use crate::jit::apply;
@@ -166,7 +166,7 @@ pub(super) fn without_nan(graph: &mut Graph, v: Var, number: f64) -> Result<Var,
     if !graph.ty(v).dtype.is_float() {
         return Ok(v);
     }
-    evaluate(graph, Kind::Any, [Meets::Var(v)], |[x], _| x.is_nan().select(x.like(number), x))
+    evaluate(graph, FormulaKind::Any, [Meets::Var(v)], |[x], _| x.is_nan().select(x.like(number), x))
 }
 
 /// Appends truth values: true where elements are not NaN.
@@ -199,7 +199,7 @@ fn nan_variance(graph: &mut Graph, v: Var, axes: &Axes) -> Result<Var, Diag> {
     rounded_once(graph, v, |graph, v| {
         let centre = nan_mean(graph, v, &super::keep(axes.clone()))?;
         // Before they are squared: the derivative of a square at NaN is NaN.
-        let distances = evaluate(graph, Kind::Float, [Meets::Var(v), Meets::Var(centre)], |[x, mean], _| {
+        let distances = evaluate(graph, FormulaKind::Float, [Meets::Var(v), Meets::Var(centre)], |[x, mean], _| {
             x.is_nan().select(x.zero(), x - mean)
         })?;
         let squares = graph.push(ScalarOp::Mul, &[distances, distances])?;
@@ -214,12 +214,13 @@ fn logsumexp(graph: &mut Graph, v: Var, axes: &Axes) -> Result<Var, Diag> {
     rounded_once(graph, v, |graph, v| {
         let most = reduce(graph, ScalarOp::Maximum, v, &super::keep(axes.clone()))?;
         // An infinity minus itself would be NaN.
-        let most = evaluate(graph, Kind::Float, [Meets::Var(most)], |[x], _| x.is_finite().select(x, x.zero()))?;
+        let most = evaluate(graph, FormulaKind::Float, [Meets::Var(most)], |[x], _| x.is_finite().select(x, x.zero()))?;
         let most = graph.push(Op::StopGradient, &[most])?;
-        let e = evaluate(graph, Kind::Float, [Meets::Var(v), Meets::Var(most)], |[x, most], _| (x - most).exp())?;
+        let e =
+            evaluate(graph, FormulaKind::Float, [Meets::Var(v), Meets::Var(most)], |[x, most], _| (x - most).exp())?;
         let sum = reduce(graph, ScalarOp::Add, e, axes)?;
         let most = reshape(graph, most, &graph.ty(sum).shape.clone())?;
-        evaluate(graph, Kind::Float, [Meets::Var(sum), Meets::Var(most)], |[sum, most], _| sum.log() + most)
+        evaluate(graph, FormulaKind::Float, [Meets::Var(sum), Meets::Var(most)], |[sum, most], _| sum.log() + most)
     })
 }
 

@@ -1,7 +1,7 @@
 //! Running folds, differences, and reductions with more arguments.
 use super::axes::{Along, Axes, axis_of};
 use super::elementwise::{Meets, cast, meet};
-use super::formula::{Kind, evaluate};
+use super::formula::{FormulaKind, evaluate};
 use super::index::{Item, index};
 use super::reduce::{has_elements, reduce, total, without_nan};
 use super::shape::{reshape, transpose};
@@ -144,7 +144,7 @@ impl Array {
             let axis = axis_of(axis, graph.ty(v[0]).shape.len())?;
             let (after, before) = (between(graph, v[0], axis, 1, None)?, between(graph, v[0], axis, 0, Some(-1))?);
             let pairs = [Meets::Var(after), Meets::Var(before)];
-            let areas = evaluate(graph, Kind::Float, pairs, |[a, b], _| (a + b) * (distance * 0.5))?;
+            let areas = evaluate(graph, FormulaKind::Float, pairs, |[a, b], _| (a + b) * (distance * 0.5))?;
             reduce(graph, ScalarOp::Add, areas, &(axis as isize).into())
         })
     }
@@ -171,8 +171,8 @@ impl Array {
                 }
             };
             let pair = [Meets::Var(v[0]), Meets::Var(wide)];
-            let products = evaluate(graph, Kind::Float, pair, |[x, weight], _| x * weight)?;
-            let weights = evaluate(graph, Kind::Float, [pair[1], pair[0]], |[weight, _], _| weight)?;
+            let products = evaluate(graph, FormulaKind::Float, pair, |[x, weight], _| x * weight)?;
+            let weights = evaluate(graph, FormulaKind::Float, [pair[1], pair[0]], |[weight, _], _| weight)?;
             let sum = reduce(graph, ScalarOp::Add, products, &axes)?;
             let all = reduce(graph, ScalarOp::Add, weights, &axes)?;
             meet(graph, ScalarOp::Div, &[Meets::Var(sum), Meets::Var(all)])
@@ -186,7 +186,7 @@ impl Array {
     pub fn vector_norm(&self, order: f64, axes: impl Into<Axes>) -> Array {
         let axes = axes.into();
         apply(&[self], Loc::caller(), |graph, v| {
-            let size = evaluate(graph, Kind::Float, [Meets::Var(v[0])], |[x], _| x.abs())?;
+            let size = evaluate(graph, FormulaKind::Float, [Meets::Var(v[0])], |[x], _| x.abs())?;
             if order.is_infinite() {
                 if order < 0.0 {
                     return reduce(graph, ScalarOp::Minimum, size, &axes);
@@ -201,9 +201,9 @@ impl Array {
                 let count = total(graph, ScalarOp::Add, truth, &axes)?;
                 return cast(graph, count, dtype);
             }
-            let powers = evaluate(graph, Kind::Float, [Meets::Var(size)], |[x], _| x.pow(x.like(order)))?;
+            let powers = evaluate(graph, FormulaKind::Float, [Meets::Var(size)], |[x], _| x.pow(x.like(order)))?;
             let sum = reduce(graph, ScalarOp::Add, powers, &axes)?;
-            evaluate(graph, Kind::Float, [Meets::Var(sum)], |[x], _| x.pow(x.like(1.0 / order)))
+            evaluate(graph, FormulaKind::Float, [Meets::Var(sum)], |[x], _| x.pow(x.like(1.0 / order)))
         })
     }
 
@@ -228,7 +228,7 @@ impl Array {
             let spread = meet(graph, ScalarOp::Sqrt, &[Meets::Var(diagonal)])?;
             let column = reshape(graph, spread, &[graph.ty(spread).elements(), 1])?;
             let operands = [Meets::Var(all), Meets::Var(column), Meets::Var(spread)];
-            evaluate(graph, Kind::Float, operands, |[x, a, b], _| {
+            evaluate(graph, FormulaKind::Float, operands, |[x, a, b], _| {
                 (x / a / b).maximum(x.like(-1.0)).minimum(x.like(1.0))
             })
         })
@@ -262,7 +262,8 @@ impl Array {
             let mut value = graph.broadcast(first, &shape)?;
             for i in 1..count {
                 let operands = [Meets::Var(value), Meets::Var(x), Meets::Var(coefficient(graph, i)?)];
-                value = evaluate(graph, Kind::Any, operands, |[value, x, coefficient], _| value * x + coefficient)?;
+                value =
+                    evaluate(graph, FormulaKind::Any, operands, |[value, x, coefficient], _| value * x + coefficient)?;
             }
             Ok(value)
         })

@@ -2,7 +2,7 @@
 use super::arrange::{position, ravel};
 use super::create::positions;
 use super::elementwise::{Meets, cast, meet};
-use super::formula::{Kind, evaluate};
+use super::formula::{FormulaKind, evaluate};
 use super::join::concatenated;
 use super::promote::promote_types;
 use super::reduce::total;
@@ -132,9 +132,10 @@ impl Array {
             let down = search(graph, turned, v, side)?;
             let (first, last) = (position(graph, edges, 0, 0)?, position(graph, edges, 0, -1)?);
             // NaN is the last of sorted edges.
-            let ascends = evaluate(graph, Kind::Any, [Meets::Var(last), Meets::Var(first)], |[last, first], _| {
-                last.ge(first) | last.ne(last)
-            })?;
+            let ascends =
+                evaluate(graph, FormulaKind::Any, [Meets::Var(last), Meets::Var(first)], |[last, first], _| {
+                    last.ge(first) | last.ne(last)
+                })?;
             let down = meet(graph, ScalarOp::Sub, &[Meets::Int(n as i64), Meets::Var(down)])?;
             meet(graph, ScalarOp::Select, &[Meets::Var(ascends), Meets::Var(up), Meets::Var(down)])
         })
@@ -201,13 +202,13 @@ impl Array {
                 position(graph, y, 0, -1)?,
             ];
             let inner = [at, x0, y0, x1, y1].map(Meets::Var);
-            let inner = evaluate(graph, Kind::Any, inner, |[at, x0, y0, x1, y1], _| {
+            let inner = evaluate(graph, FormulaKind::Any, inner, |[at, x0, y0, x1, y1], _| {
                 let (dx, is_point) = (x1 - x0, x1.eq(x0));
                 let slope = (at - x0) / is_point.select(dx.like(1.0), dx);
                 is_point.select(y0, y0 + slope * (y1 - y0))
             })?;
             let all = [inner, at, ends[0], ends[1], ends[2], ends[3]].map(Meets::Var);
-            let value = evaluate(graph, Kind::Any, all, |[y, at, first, before, last, after], _| {
+            let value = evaluate(graph, FormulaKind::Any, all, |[y, at, first, before, last, after], _| {
                 at.lt(first).select(before, at.gt(last).select(after, y))
             })?;
             reshape(graph, value, &shape)

@@ -1,7 +1,7 @@
 //! Functions of `jax.scipy.special` with stated derivatives.
 use super::elementwise::Operand;
 use super::erf_inv::erf_inv;
-use super::formula::{Kind, formula};
+use super::formula::{FormulaKind, formula};
 use super::select;
 use crate::array::Array;
 use crate::jit::apply;
@@ -13,7 +13,7 @@ use std::sync::LazyLock;
 
 /// A function of one array, and one of two arrays that broadcast.
 type Unary = Box<dyn Fn(&Array) -> Result<Array> + Send + Sync>;
-type Binary = Box<dyn Fn(&Array, &Array) -> Result<Array> + Send + Sync>;
+pub(super) type Binary = Box<dyn Fn(&Array, &Array) -> Result<Array> + Send + Sync>;
 
 /// The array as floating-point numbers: integers and truth values as f32.
 fn float(x: &Array) -> Array {
@@ -22,7 +22,7 @@ fn float(x: &Array) -> Array {
 
 /// A formula of one array of floats.
 fn of_one(x: &Array, f: impl for<'g> Fn(E<'g>) -> E<'g>) -> Array {
-    formula(Kind::Float, [x.into()], Loc::caller(), |[x], _| f(x))
+    formula(FormulaKind::Float, [x.into()], Loc::caller(), |[x], _| f(x))
 }
 
 /// The result of a compiled function, or an array that holds its error.
@@ -33,8 +33,8 @@ fn called(f: &Unary, x: &Array) -> Array {
 
 /// The same for two arrays, which get one shape and type.
 fn called_with(f: &Binary, x: &Array, y: impl Into<Operand>) -> Array {
-    let zero = formula(Kind::Float, [x.into(), y.into()], Loc::caller(), |[_, y], _| y);
-    let x = formula(Kind::Float, [x.into(), (&zero).into()], Loc::caller(), |[x, _], _| x);
+    let zero = formula(FormulaKind::Float, [x.into(), y.into()], Loc::caller(), |[_, y], _| y);
+    let x = formula(FormulaKind::Float, [x.into(), (&zero).into()], Loc::caller(), |[x, _], _| x);
     f(&x, &zero).unwrap_or_else(|error| Array::bad(error, x.client().clone(), x.dtype(), x.shape()))
 }
 

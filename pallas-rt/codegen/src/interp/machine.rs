@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// One operand's memory and what is known about its elements.
-pub(super) struct Memory {
+pub(super) struct OperandMemory {
     pub(super) shape: Vec<usize>,
     data: Data,
     /// Not yet written (outputs, scratch).
@@ -45,7 +45,7 @@ pub struct Machine {
     /// Extents of the dimensions, by `DimId`.
     pub(super) sizes: Vec<i64>,
     params: Vec<Option<Literal>>,
-    pub(super) memory: Vec<Memory>,
+    pub(super) memory: Vec<OperandMemory>,
     /// Program ids of the current step.
     pub(super) program: Vec<i64>,
     /// Parallel program, counted from 1.
@@ -81,7 +81,7 @@ impl Machine {
     /// A machine about to run `kernel` with these dimension sizes (by `DimId`), grid extents and operands.
     pub fn new(kernel: Arc<Kernel>, sizes: Vec<i64>, grid: Vec<i64>, arguments: Vec<Argument>) -> Machine {
         let mut params = vec![];
-        let mut memory: Vec<Memory> = vec![];
+        let mut memory: Vec<OperandMemory> = vec![];
         for (operand, argument) in kernel.operands.iter().zip(arguments) {
             let (shape, data, param) = match argument {
                 Argument::Array(shape, data) => (shape, Some(data), None),
@@ -92,7 +92,7 @@ impl Machine {
             let unwritten = vec![data.is_none(); n];
             let data = data.unwrap_or_else(|| Data::zeros(operand.dtype, n));
             params.push(param);
-            memory.push(Memory {
+            memory.push(OperandMemory {
                 shape,
                 data,
                 unwritten,

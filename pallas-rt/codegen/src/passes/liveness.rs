@@ -13,7 +13,7 @@ pub(crate) struct Live {
 /// The lives of all values. A value that enters a loop from outside lasts until the loop ends; carried values and
 /// results of regions live through the whole region.
 pub(crate) fn lives(kernel: &Kernel) -> Vec<Live> {
-    let mut order = Order {
+    let mut order = RegionOrder {
         start: vec![0; kernel.insts.len()],
         end: vec![0; kernel.insts.len()],
         live: vec![Live { from: usize::MAX, to: 0 }; kernel.values.len()],
@@ -23,13 +23,13 @@ pub(crate) fn lives(kernel: &Kernel) -> Vec<Live> {
     order.live
 }
 
-struct Order {
+struct RegionOrder {
     start: Vec<usize>,
     end: Vec<usize>,
     live: Vec<Live>,
 }
 
-impl Order {
+impl RegionOrder {
     fn number(&mut self, kernel: &Kernel, region: RegionId, at: &mut usize) {
         for &i in &kernel.region(region).insts {
             *at += 1;

@@ -113,7 +113,7 @@ fn fit(buffers: &mut [Buffer], lives: &[Option<Life>], cell: Option<Cell>, share
 }
 
 fn lives(buffers: &[Buffer], nodes: &[Node]) -> Vec<Option<Life>> {
-    let mut walk = Walk { now: 0, nests: 0, sides: vec![], loops: vec![], lives: vec![None; buffers.len()] };
+    let mut walk = ArenaWalk { now: 0, nests: 0, sides: vec![], loops: vec![], lives: vec![None; buffers.len()] };
     walk.nodes(nodes);
     for (life, buffer) in walk.lives.iter_mut().zip(buffers) {
         if buffer.scratch && life.is_some() {
@@ -123,7 +123,7 @@ fn lives(buffers: &[Buffer], nodes: &[Node]) -> Vec<Option<Life>> {
     walk.lives
 }
 
-struct Walk {
+struct ArenaWalk {
     now: usize,
     nests: usize,
     sides: Vec<(usize, usize)>,
@@ -131,7 +131,7 @@ struct Walk {
     lives: Vec<Option<Life>>,
 }
 
-impl Walk {
+impl ArenaWalk {
     fn nodes(&mut self, nodes: &[Node]) {
         for node in nodes {
             self.now += 1;

@@ -39,7 +39,7 @@ pub(crate) type Given = BTreeMap<Var, Var>;
 /// Puts long reductions into stages.
 pub(crate) fn staged<'g>(graph: &'g Graph, sizes: &Sizes) -> Staged<'g> {
     let is_long = |e: &Equation| match reduced(e) {
-        Some((axes, _)) => Split::of(&graph.ty(e.args[0]).shape, axes, sizes).is_some(),
+        Some((axes, _)) => SplitFold::of(&graph.ty(e.args[0]).shape, axes, sizes).is_some(),
         None => false,
     };
     if !graph.equations.iter().any(is_long) {
@@ -79,7 +79,7 @@ fn reduced(e: &Equation) -> Option<(&[usize], bool)> {
 
 /// The first stage of a reduction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Split {
+struct SplitFold {
     /// The axis that becomes parts. Those inside of it are folded too, those outside of it in a later stage.
     axis: usize,
     /// Number of parts.
@@ -88,9 +88,9 @@ struct Split {
     part: usize,
 }
 
-impl Split {
+impl SplitFold {
     /// None if all is folded at once.
-    fn of(shape: &[usize], axes: &[usize], sizes: &Sizes) -> Option<Split> {
+    fn of(shape: &[usize], axes: &[usize], sizes: &Sizes) -> Option<SplitFold> {
         let extent = |axes: &mut dyn Iterator<Item = usize>| axes.map(|axis| shape[axis]).product::<usize>();
         let folded = extent(&mut axes.iter().copied());
         let last = axes.iter().max()?;
@@ -118,7 +118,7 @@ impl Split {
         let part = (most / inside).max(1);
         // Equal parts, if there are such of about that size.
         let part = (part.div_ceil(2)..=part).rev().find(|&part| n.is_multiple_of(part)).unwrap_or(part);
-        Some(Split { axis, parts: n.div_ceil(part), part: part.min(n) })
+        Some(SplitFold { axis, parts: n.div_ceil(part), part: part.min(n) })
     }
 
     /// The operand with the parts along an axis of their own, before that of the elements of each.
@@ -160,7 +160,7 @@ fn reshaped(graph: &mut Graph, v: Var, shape: &[usize]) -> Var {
 /// Appends a reduction, whose axes are dropped.
 fn fold(graph: &mut Graph, op: ScalarOp, axes: &[usize], v: Var, sizes: &Sizes, given: &mut Given) -> Var {
     let reduce = |axes| StructuralOp::from(Reduce::dropping(op, axes));
-    let Some(split) = Split::of(&graph.ty(v).shape, axes, sizes) else {
+    let Some(split) = SplitFold::of(&graph.ty(v).shape, axes, sizes) else {
         return graph.fitting(reduce(axes.to_vec()), &[v]);
     };
     let (now, later): (Vec<usize>, Vec<usize>) = axes.iter().partition(|&&axis| axis >= split.axis);
@@ -180,7 +180,7 @@ fn fold(graph: &mut Graph, op: ScalarOp, axes: &[usize], v: Var, sizes: &Sizes, 
 /// Appends the position of an extreme element, whose axis is dropped: that of the first extreme part, and within it.
 fn position(graph: &mut Graph, op: &ArgReduce, v: Var, sizes: &Sizes, given: &mut Given) -> Var {
     let axis = op.axis;
-    let Some(split) = Split::of(&graph.ty(v).shape, &[axis], sizes) else {
+    let Some(split) = SplitFold::of(&graph.ty(v).shape, &[axis], sizes) else {
         return graph.fitting(StructuralOp::from(ArgReduce { keep: false, ..op.clone() }), &[v]);
     };
     let worst = if op.max { ScalarOp::Maximum } else { ScalarOp::Minimum };

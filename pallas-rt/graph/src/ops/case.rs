@@ -4,7 +4,7 @@ use super::samples::{Sample, Sampled, unary};
 use crate::manual::varying_over;
 use crate::mesh::Sharding;
 use crate::shard::view::{CallView, Kind};
-use crate::stablehlo::{Detail, Region, position};
+use crate::stablehlo::{Detail, HloRegion, position};
 use crate::transform::{agrees, batched_branch, choose, inlined, vjp};
 use pallas_ir::{DType, Literal, ScalarOp};
 use std::collections::BTreeMap;
@@ -286,7 +286,7 @@ impl CallHlo for Case {
     fn stablehlo(&self, p: &mut Printer, args: &[Value], gives: &[Type]) -> Vec<Value> {
         let (low, high) = (position(&mut p.w, 0), position(&mut p.w, self.branches.len() - 1));
         let index = p.w.op("clamp", &[&low, &args[0], &high], Detail::None, Type::scalar(DType::I32));
-        let branches: Vec<Region> =
+        let branches: Vec<HloRegion> =
             self.branches.iter().map(|graph| p.region(&[], |p, _| p.graph(graph, &args[1..]))).collect();
         p.w.operation("case", &[&index], branches, Detail::None, gives)
     }

@@ -6,7 +6,7 @@ use super::prelude::*;
 use super::samples::{Sample, Sampled};
 use crate::mesh::{Mesh, Sharding, names};
 use crate::shard::view;
-use crate::stablehlo::{Detail, Region};
+use crate::stablehlo::{Detail, HloRegion};
 use pallas_ir::{At, DType};
 use std::sync::Arc;
 
@@ -209,7 +209,7 @@ impl CallHlo for ShardMap {
         let outer = p.w.turn(vec![]);
         let made = p.graph(&self.body, &params);
         p.w.end("sdy.return", &made);
-        let body = Region { params, lines: p.w.turn(outer) };
+        let body = HloRegion { params, lines: p.w.turn(outer) };
         let texts = |all: &[Sharding]| all.iter().map(|sharding| sharding.text(&self.mesh)).collect();
         let manual: Vec<_> = self.mesh.axes().into_iter().zip(&self.manual).filter(|(_, is)| **is).collect();
         let axes = names(&manual.into_iter().map(|(axis, _)| axis).collect::<Vec<_>>(), &self.mesh);

@@ -103,7 +103,7 @@ pub fn partition_with(found: &Propagation, mesh: &Arc<Mesh>, options: Options) -
             found.sharding(p).map_or(Sharding::replicated(shape.len()), |s| at_boundary(s, shape, mesh))
         })
         .collect();
-    to.scopes.push(Scope::default());
+    to.scopes.push(OpenGraph::default());
     for (&p, sharding) in program.body.params.iter().zip(&params) {
         to.param(p, sharding.clone());
     }
@@ -170,7 +170,7 @@ impl Block {
 
 /// A graph under construction, and the values that are in it.
 #[derive(Default)]
-struct Scope {
+struct OpenGraph {
     graph: Graph,
     blocks: HashMap<Val, Block>,
     /// Values from outside, in the order of their parameters.
@@ -183,7 +183,7 @@ pub(crate) struct Partition<'a> {
     pub(crate) mesh: &'a Arc<Mesh>,
     options: Options,
     /// Innermost last.
-    scopes: Vec<Scope>,
+    scopes: Vec<OpenGraph>,
     /// Constants that were made, by operation, operands and sharding.
     known: HashMap<(usize, Op, Vec<Val>, Sharding), Val>,
     /// The first mistake.
@@ -250,7 +250,7 @@ impl Partition<'_> {
         }
         // Parts of a sum are combined before a body reads it.
         self.block_in(v, depth - 1);
-        let inner: Vec<Scope> = self.scopes.drain(depth..).collect();
+        let inner: Vec<OpenGraph> = self.scopes.drain(depth..).collect();
         let outer = self.settled(v);
         self.scopes.extend(inner);
         let ty = self.block_type(v, &outer.sharding);

@@ -180,7 +180,7 @@ fn mentions(axes: &[Axis], axis: Axis) -> bool {
 }
 
 /// The arrays of a step in the final state.
-struct Step {
+struct FinalStep {
     via: Via,
     slots: Vec<Slot>,
     rule: Rule,
@@ -254,23 +254,23 @@ impl Propagation {
         }
     }
 
-    fn steps_at_the_end(&self) -> Vec<Step> {
-        let mut all: Vec<Step> = vec![];
+    fn steps_at_the_end(&self) -> Vec<FinalStep> {
+        let mut all: Vec<FinalStep> = vec![];
         for &id in &self.order {
             let Some((slots, rule)) = self.around(id) else { continue };
             let directions = rule.factors.iter().map(|f| self.direction(id, f.role, f.is_blocked)).collect();
-            all.push(Step { via: Via::Node(id), slots, rule: (*rule).clone(), directions });
+            all.push(FinalStep { via: Via::Node(id), slots, rule: (*rule).clone(), directions });
         }
         for (i, &v) in self.program().body.results.iter().enumerate() {
             let rule = Rule::identity(&self.program().ty(v).shape, 1);
             let directions = vec![Direction::Both; rule.factors.len()];
-            all.push(Step { via: Via::Return(i), slots: vec![Slot::Value(v), Slot::Result(i)], rule, directions });
+            all.push(FinalStep { via: Via::Return(i), slots: vec![Slot::Value(v), Slot::Result(i)], rule, directions });
         }
         all
     }
 
     /// The obstacle for an axis on its way from one array of a step to another; `None` if it got there.
-    fn stop(&self, step: &Step, from: Slot, to: Slot, axis: Axis) -> Option<Stop> {
+    fn stop(&self, step: &FinalStep, from: Slot, to: Slot, axis: Axis) -> Option<Stop> {
         let rule = &step.rule;
         let splits: Vec<Split> = (step.slots.iter().zip(&rule.tensors))
             .map(|(&slot, dims)| Split::of(dims, self.state(slot), &rule.factors, false))
@@ -293,8 +293,8 @@ impl Propagation {
         factor.and_then(|f| splits[i].get(f)).is_some_and(|part| mentions(&part.axes, axis))
     }
 
-    fn reason(&self, step: &Step, splits: &[Split], j: usize, i: usize, axis: Axis) -> Reason {
-        let Step { slots, rule, directions, .. } = step;
+    fn reason(&self, step: &FinalStep, splits: &[Split], j: usize, i: usize, axis: Axis) -> Reason {
+        let FinalStep { slots, rule, directions, .. } = step;
         let sharded = |t: usize| {
             let dims = self.state(slots[t]).map_or(&[][..], |s| &s.dims);
             dims.iter().position(|dim| mentions(&dim.axes, axis))

@@ -52,19 +52,19 @@ fn is_elementwise(op: &Op) -> bool {
 
 /// Adjacent elements of an array: the first one and the number along each axis.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-struct Part {
+struct SlicePart {
     start: Vec<usize>,
     size: Vec<usize>,
 }
 
 /// How the part of a value is made.
-enum Made {
+enum MadeSlice {
     /// It is a variable.
     Is(Var),
     /// A broadcast has fewer elements.
     Repeats(Var, Broadcast),
     /// An elementwise operation on parts.
-    Of(Op, Vec<Made>),
+    Of(Op, Vec<MadeSlice>),
 }
 
 struct Slices {
@@ -78,39 +78,39 @@ const MOST: usize = 64;
 
 impl Slices {
     /// What a slice of adjacent elements is, if no array that is larger is needed for it.
-    fn sliced(&self, e: &Equation) -> Option<Made> {
+    fn sliced(&self, e: &Equation) -> Option<MadeSlice> {
         let Op::Structural(StructuralOp::Slice(op)) = &e.op else { return None };
         if op.stride.iter().any(|&n| n != 1) {
             return None;
         }
         let start = op.start.iter().map(|&n| usize::try_from(n).ok()).collect::<Option<_>>()?;
-        let part = Part { start, size: self.to.graph.ty(e.result()).shape.clone() };
+        let part = SlicePart { start, size: self.to.graph.ty(e.result()).shape.clone() };
         self.part(e.args[0], &part, &mut { MOST })
     }
 
-    fn part(&self, v: Var, part: &Part, left: &mut usize) -> Option<Made> {
+    fn part(&self, v: Var, part: &SlicePart, left: &mut usize) -> Option<MadeSlice> {
         *left = left.checked_sub(1)?;
         let shape = &self.to.graph.ty(v).shape;
         if *shape == part.size {
-            return Some(Made::Is(v));
+            return Some(MadeSlice::Is(v));
         }
         let Equation { op, args, .. } = self.to.definition(v)?;
         match op {
             op if is_elementwise(op) && self.is_sliced.get(v.index()) != Some(&false) => {
                 let is_same = |&a: &Var| self.to.graph.ty(a).shape == *shape;
                 let parts = args.iter().map(|a| self.part(*a, part, left).filter(|_| is_same(a)));
-                Some(Made::Of(op.clone(), parts.collect::<Option<_>>()?))
+                Some(MadeSlice::Of(op.clone(), parts.collect::<Option<_>>()?))
             }
             Op::Structural(StructuralOp::Broadcast(op)) => {
                 let rank = self.to.graph.ty(args[0]).shape.len();
                 let is_whole = op.dims[..rank].iter().all(|&axis| shape[axis] == part.size[axis]);
                 let op = Broadcast { to: dims(&part.size), dims: op.dims.clone() };
-                is_whole.then_some(Made::Repeats(args[0], op))
+                is_whole.then_some(MadeSlice::Repeats(args[0], op))
             }
             Op::Structural(StructuralOp::Pad(pad)) => {
                 let low = pad.low.iter().map(|n| usize::try_from(n.as_number()?).ok()).collect::<Option<Vec<_>>>()?;
                 let is_padded = low == part.start && self.to.graph.ty(args[0]).shape == part.size;
-                is_padded.then_some(Made::Is(args[0]))
+                is_padded.then_some(MadeSlice::Is(args[0]))
             }
             Op::Structural(StructuralOp::Concat(concat)) => {
                 let mut starts = vec![0; shape.len()];
@@ -118,18 +118,18 @@ impl Slices {
                     let own = &self.to.graph.ty(a).shape;
                     let is_it = starts == part.start && *own == part.size;
                     starts[concat.axis] += own[concat.axis];
-                    is_it.then_some(Made::Is(a))
+                    is_it.then_some(MadeSlice::Is(a))
                 })
             }
             _ => None,
         }
     }
 
-    fn make(&mut self, made: Made) -> Var {
+    fn make(&mut self, made: MadeSlice) -> Var {
         match made {
-            Made::Is(v) => v,
-            Made::Repeats(v, op) => self.to.append(StructuralOp::from(op), &[v]),
-            Made::Of(op, parts) => {
+            MadeSlice::Is(v) => v,
+            MadeSlice::Repeats(v, op) => self.to.append(StructuralOp::from(op), &[v]),
+            MadeSlice::Of(op, parts) => {
                 let args: Vec<Var> = parts.into_iter().map(|part| self.make(part)).collect();
                 self.to.append(op, &args)
             }
@@ -137,12 +137,12 @@ impl Slices {
     }
 
     /// Appends what the result of an equation is made of.
-    fn put(&mut self, made: Made, e: &Equation) {
+    fn put(&mut self, made: MadeSlice, e: &Equation) {
         let (op, args) = match made {
             // The variable that others read; later passes drop it.
-            Made::Is(v) => (StructuralOp::from(Reshape { to: dims(&self.to.graph.ty(v).shape) }).into(), vec![v]),
-            Made::Repeats(v, op) => (StructuralOp::from(op).into(), vec![v]),
-            Made::Of(op, parts) => (op, parts.into_iter().map(|part| self.make(part)).collect()),
+            MadeSlice::Is(v) => (StructuralOp::from(Reshape { to: dims(&self.to.graph.ty(v).shape) }).into(), vec![v]),
+            MadeSlice::Repeats(v, op) => (StructuralOp::from(op).into(), vec![v]),
+            MadeSlice::Of(op, parts) => (op, parts.into_iter().map(|part| self.make(part)).collect()),
         };
         self.to.push(Equation { op, args, ..e.clone() });
     }

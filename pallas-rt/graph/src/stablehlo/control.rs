@@ -1,6 +1,6 @@
 //! Calls.
 use super::Printer;
-use super::operation::{Detail, Region, Value};
+use super::operation::{Detail, HloRegion, Value};
 use crate::call::Call;
 use crate::graph::Graph;
 use pallas_ir::Type;
@@ -38,11 +38,15 @@ impl Printer {
     }
 
     /// A region that takes values of these types; see [`Writer::region`](super::writer::Writer::region).
-    pub(crate) fn region(&mut self, takes: &[Type], write: impl FnOnce(&mut Self, &[Value]) -> Vec<Value>) -> Region {
+    pub(crate) fn region(
+        &mut self,
+        takes: &[Type],
+        write: impl FnOnce(&mut Self, &[Value]) -> Vec<Value>,
+    ) -> HloRegion {
         let params = self.w.params(takes);
         let outer = self.w.turn(vec![]);
         let made = write(self, &params);
         self.w.end("return", &made);
-        Region { params, lines: self.w.turn(outer) }
+        HloRegion { params, lines: self.w.turn(outer) }
     }
 }

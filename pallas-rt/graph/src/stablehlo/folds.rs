@@ -1,5 +1,5 @@
 //! Reductions, whole or by windows: a region has the operation that combines two elements.
-use super::operation::{Detail, Region, Value};
+use super::operation::{Detail, HloRegion, Value};
 use super::position;
 use super::scalar::scalar;
 use super::writer::Writer;
@@ -7,7 +7,7 @@ use pallas_ir::structural::{ArgReduce, Cumulative, Reduce, ReduceWindow, WindowD
 use pallas_ir::{DType, Literal, ScalarOp, Type};
 
 /// The region of an operation of two elements.
-pub(crate) fn combines(w: &mut Writer, op: ScalarOp, dtype: DType) -> Region {
+pub(crate) fn combines(w: &mut Writer, op: ScalarOp, dtype: DType) -> HloRegion {
     w.region(&[Type::scalar(dtype), Type::scalar(dtype)], |w, args| vec![scalar(w, op, args)])
 }
 

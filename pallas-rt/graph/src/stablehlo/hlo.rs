@@ -1,6 +1,6 @@
 //! HLO, XLA's own text. Its computations read nothing from outside, so what a body of a loop or a branch reads there is part
 //! of the tuple that it takes; an operation with several results gives a tuple.
-use super::operation::{Detail, Function, Line, Operation, Parts, Region, Value, decimal, element};
+use super::operation::{Detail, Function, HloRegion, Line, Operation, Parts, Value, decimal, element};
 use super::structural::{letters, size};
 use pallas_ir::structural::{Conv, Gather, Scatter, WindowDim};
 use pallas_ir::{Literal, Type};
@@ -39,7 +39,7 @@ impl Hlo {
 
     /// Writes a computation. With `captured` it takes one tuple of these values and the region's parameters; if it `passes`
     /// the captured values on, it gives them in front of its results.
-    fn computation(&mut self, head: &str, region: &Region, captured: Option<&[Value]>, passes: bool) {
+    fn computation(&mut self, head: &str, region: &HloRegion, captured: Option<&[Value]>, passes: bool) {
         let mut all: Instructions = vec![];
         let takes: Vec<String>;
         match captured {
@@ -90,7 +90,7 @@ impl Hlo {
     }
 
     /// Writes a region as a computation of its own; returns its name.
-    fn region(&mut self, region: &Region, captured: Option<&[Value]>, passes: bool) -> String {
+    fn region(&mut self, region: &HloRegion, captured: Option<&[Value]>, passes: bool) -> String {
         let own = format!("%{}", self.fresh("region"));
         self.computation(&own, region, captured, passes);
         own
@@ -208,7 +208,7 @@ fn part(x: &Value, of: &str, i: usize) -> (String, String) {
 }
 
 /// The values that a region reads from outside, by their names.
-fn free(region: &Region) -> BTreeMap<(usize, Option<usize>), Value> {
+fn free(region: &HloRegion) -> BTreeMap<(usize, Option<usize>), Value> {
     let key = |x: &Value| (x.id, x.part);
     let mut own: Vec<(usize, Option<usize>)> = region.params.iter().map(key).collect();
     let mut found = BTreeMap::new();

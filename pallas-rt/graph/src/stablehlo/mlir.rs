@@ -1,5 +1,5 @@
 //! StableHLO's text, in MLIR's generic form.
-use super::operation::{Detail, Function, Line, Operation, Parts, Region, Value, decimal, element};
+use super::operation::{Detail, Function, HloRegion, Line, Operation, Parts, Value, decimal, element};
 use crate::mesh::Mesh;
 use pallas_ir::structural::{Conv, Dot, Gather, Scatter, WindowDim};
 use pallas_ir::{Literal, Type};
@@ -82,7 +82,7 @@ fn operation(text: &mut String, op: &Operation, depth: usize) {
     }
 }
 
-fn region(text: &mut String, region: &Region, depth: usize) {
+fn region(text: &mut String, region: &HloRegion, depth: usize) {
     let margin = "  ".repeat(depth + 1);
     *text += "{\n";
     if !region.params.is_empty() {

@@ -23,7 +23,7 @@ pub(crate) use collective::CollectiveHlo;
 pub(crate) use control::CallHlo;
 pub(crate) use folds::combines;
 use operation::Function;
-pub(crate) use operation::{Detail, Line, Parts, Region, Value};
+pub(crate) use operation::{Detail, HloRegion, Line, Parts, Value};
 use pallas_ir::{DType, Literal, StructuralOp, Type};
 use std::collections::HashMap;
 pub(crate) use writer::{AnnotationHlo, Writer};
@@ -152,7 +152,7 @@ impl Printer {
         let outer = self.w.turn(vec![]);
         let made = self.graph(graph, &params);
         self.w.end("func.return", &made);
-        let body = Region { params, lines: self.w.turn(outer) };
+        let body = HloRegion { params, lines: self.w.turn(outer) };
         Function { is_public, name, gives: graph.gives(), shardings: [vec![], vec![]], body }
     }
 

@@ -20,7 +20,7 @@ pub(crate) struct Operation {
     /// StableHLO's name, or one with the name of its dialect in front.
     pub name: &'static str,
     pub args: Vec<Value>,
-    pub regions: Vec<Region>,
+    pub regions: Vec<HloRegion>,
     pub detail: Detail,
     pub results: Vec<Value>,
     /// The number of the equation that it stands for, in texts with shardings.
@@ -37,7 +37,7 @@ pub(crate) enum Line {
 
 /// Operations with parameters; the last one returns values.
 #[derive(Debug)]
-pub(crate) struct Region {
+pub(crate) struct HloRegion {
     pub params: Vec<Value>,
     pub lines: Vec<Line>,
 }
@@ -50,7 +50,7 @@ pub(crate) struct Function {
     pub gives: Vec<Type>,
     /// By parameter and by result, Shardy's text of its sharding, if there is one.
     pub shardings: [Vec<Option<String>>; 2],
-    pub body: Region,
+    pub body: HloRegion,
 }
 
 /// The pieces that members of a group exchange; parts lie along the first dimension.

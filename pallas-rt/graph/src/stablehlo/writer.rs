@@ -1,5 +1,5 @@
 //! Makes operations of StableHLO, with new values as their results.
-use super::operation::{Detail, Line, Operation, Region, Value};
+use super::operation::{Detail, HloRegion, Line, Operation, Value};
 use pallas_ir::{DType, Literal, Type};
 
 /// The operation of Shardy for an annotation. No method has a default.
@@ -61,7 +61,7 @@ impl Writer {
         &mut self,
         name: &'static str,
         args: &[&Value],
-        regions: Vec<Region>,
+        regions: Vec<HloRegion>,
         detail: Detail,
         gives: &[Type],
     ) -> Vec<Value> {
@@ -81,12 +81,16 @@ impl Writer {
     }
 
     /// A region that takes values of these types and returns what `write` makes of them.
-    pub(crate) fn region(&mut self, takes: &[Type], write: impl FnOnce(&mut Self, &[Value]) -> Vec<Value>) -> Region {
+    pub(crate) fn region(
+        &mut self,
+        takes: &[Type],
+        write: impl FnOnce(&mut Self, &[Value]) -> Vec<Value>,
+    ) -> HloRegion {
         let params = self.params(takes);
         let outer = self.turn(vec![]);
         let made = write(self, &params);
         self.end("return", &made);
-        Region { params, lines: self.turn(outer) }
+        HloRegion { params, lines: self.turn(outer) }
     }
 
     /// An array with the same number everywhere.

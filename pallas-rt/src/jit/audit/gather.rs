@@ -22,7 +22,7 @@ struct Statement {
 }
 
 /// A function before it is partitioned.
-struct Traced<'a> {
+struct TracedFunction<'a> {
     view: View,
     declared: &'a Declared,
     mesh: Option<Arc<Mesh>>,
@@ -45,7 +45,7 @@ impl Audit {
     ) -> Result<Audit> {
         let Input { graph, declared, .. } = &compilation.input;
         let flat = inlined(graph);
-        let traced = Traced::of(graph, &flat, declared, options);
+        let traced = TracedFunction::of(graph, &flat, declared, options);
         let found = if options.is_before { None } else { Shardings::of(compilation, paths)? };
         let table = found.as_ref().map(|found| found.budget().table()).unwrap_or_default();
         let mut audit = Audit {
@@ -95,8 +95,8 @@ pub(super) fn line(at: Loc) -> Option<String> {
     (at != Loc::NONE).then(|| at.to_string())
 }
 
-impl<'a> Traced<'a> {
-    fn of(graph: &Graph, flat: &Graph, declared: &'a Declared, options: &AuditOptions) -> Traced<'a> {
+impl<'a> TracedFunction<'a> {
+    fn of(graph: &Graph, flat: &Graph, declared: &'a Declared, options: &AuditOptions) -> TracedFunction<'a> {
         let view = View::of(flat);
         let mut on: HashMap<Val, Vec<NodeId>> = HashMap::new();
         let all: Vec<NodeId> = view.preorder().into_iter().filter(|&id| sharding(&view, id).is_some()).collect();
@@ -123,7 +123,7 @@ impl<'a> Traced<'a> {
         let left = all.into_iter().filter(|id| !of_params.contains(id));
         let constraints = numbered(left.map(|id| (id, names.get(&view.nodes[id].loc).cloned())).collect());
         let mesh = declared.mesh.clone().or_else(|| options.mesh.clone());
-        Traced { view, declared, mesh, params, constraints }
+        TracedFunction { view, declared, mesh, params, constraints }
     }
 
     fn text(&self, sharding: &Sharding) -> String {

@@ -1,6 +1,6 @@
 //! Arguments of a kind: which ones it has, the function's trace for them, and runs as long as the bounds.
 use super::resize::{padding, resized};
-use super::{Kind, Length, Member};
+use super::{BoundedKind, Length, Member};
 use crate::array::Array;
 use crate::jit::compiled::traced_as;
 use crate::jit::function::Function;
@@ -12,7 +12,7 @@ use pallas_device::error::Result;
 use pallas_device::timeline;
 use pallas_ir::{Literal, Type};
 
-impl<Out: Tree + Send + Sync + 'static> Kind<Out> {
+impl<Out: Tree + Send + Sync + 'static> BoundedKind<Out> {
     /// Returns true for arguments of this kind, whatever their lengths are.
     pub(super) fn fits(&self, structures: &[Structure], args: &[Array]) -> bool {
         let is_bounded = |leaf: usize, axis: usize| self.places.iter().any(|(l, a, _)| (*l, *a) == (leaf, axis));

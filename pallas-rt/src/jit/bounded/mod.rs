@@ -75,7 +75,7 @@ pub(super) struct Bounded<Out> {
     /// The line that made it.
     at: Loc,
     sizes: Vec<BoundedSize>,
-    kinds: RwLock<Vec<Arc<Kind<Out>>>>,
+    kinds: RwLock<Vec<Arc<BoundedKind<Out>>>>,
     /// What is compiled for its lengths alone.
     own: Cache<Out>,
     /// Number of lengths in `own`.
@@ -86,7 +86,7 @@ pub(super) struct Bounded<Out> {
 }
 
 /// Arguments that differ in their lengths alone.
-struct Kind<Out> {
+struct BoundedKind<Out> {
     structures: Vec<Structure>,
     /// The types of the leaves for the bounds.
     types: Vec<Type>,
@@ -102,7 +102,7 @@ struct Kind<Out> {
 
 /// A call with lengths of a family.
 pub(super) struct Member<Out> {
-    kind: Arc<Kind<Out>>,
+    kind: Arc<BoundedKind<Out>>,
     length: Arc<Length<Out>>,
     args: Vec<Array>,
 }
@@ -188,7 +188,12 @@ impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
     ///
     /// # Errors
     /// A declared axis that they do not have.
-    fn kind<Args: Tree>(&self, tuple: &Args, args: &[Array], structures: &[Structure]) -> Result<Arc<Kind<Out>>> {
+    fn kind<Args: Tree>(
+        &self,
+        tuple: &Args,
+        args: &[Array],
+        structures: &[Structure],
+    ) -> Result<Arc<BoundedKind<Out>>> {
         let client = client_of(args)?;
         let paths = tree::paths(tuple);
         let mut places: Vec<(usize, usize, usize)> = vec![];
@@ -233,7 +238,7 @@ impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
         let (ready, lengths) = (OnceLock::new(), RwLock::default());
         let declared = args.iter().map(declared).collect();
         let client = client.noted();
-        let kind = Arc::new(Kind { structures, types, client, places, declared, about, ready, lengths });
+        let kind = Arc::new(BoundedKind { structures, types, client, places, declared, about, ready, lengths });
         if !args.iter().any(Array::is_traced) {
             let mut all = self.kinds.write().unwrap_or_else(PoisonError::into_inner);
             all.retain(|kind| kind.client.is_used());
@@ -249,7 +254,7 @@ impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
     ///
     /// # Errors
     /// One over its bound; two that differ.
-    fn lengths(&self, kind: &Kind<Out>, args: &[Array], paths: impl Fn() -> Vec<String>) -> Result<Vec<usize>> {
+    fn lengths(&self, kind: &BoundedKind<Out>, args: &[Array], paths: impl Fn() -> Vec<String>) -> Result<Vec<usize>> {
         let mut found: Vec<Option<(usize, usize)>> = vec![None; self.sizes.len()];
         for &(leaf, axis, number) in &kind.places {
             let (size, n) = (&self.sizes[number], args[leaf].shape()[axis]);
@@ -278,7 +283,7 @@ impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
         &self,
         f: &impl Function<Args, Out = Out>,
         tuple: &Args,
-        kind: &Arc<Kind<Out>>,
+        kind: &Arc<BoundedKind<Out>>,
         lengths: &[usize],
     ) -> Result<Arc<Length<Out>>> {
         let begun = Instant::now();
@@ -332,7 +337,7 @@ impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
         &self,
         f: &impl Function<Args, Out = Out>,
         tuple: &Args,
-        kind: &Kind<Out>,
+        kind: &BoundedKind<Out>,
         lengths: &[usize],
         own: &TracedFunction<Out>,
     ) -> Result<std::result::Result<(Family, Vec<Array>), Unlike>> {
@@ -368,7 +373,7 @@ impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
     /// Compiles a family.
     fn compile<Args: Tree>(
         &self,
-        kind: &Arc<Kind<Out>>,
+        kind: &Arc<BoundedKind<Out>>,
         family: Family,
         captured: Vec<Array>,
         tuple: &Args,

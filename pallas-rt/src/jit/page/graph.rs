@@ -15,7 +15,7 @@ const MOST_CHARACTERS: usize = 44;
 
 /// A box: an argument, an operation, or elementwise operations that follow each other.
 struct Node {
-    kind: Kind,
+    kind: NodeKind,
     /// By name of an operation, how often it is in the box.
     names: BTreeMap<String, usize>,
     /// Lines below the name.
@@ -28,7 +28,7 @@ struct Node {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Kind {
+enum NodeKind {
     Argument,
     Elementwise,
     Other,
@@ -79,7 +79,7 @@ pub(super) fn draw<'g>(graph: &'g Graph, context: &Context<'_>, mut next: usize)
         };
         let lines = vec![graph.ty(p).to_string()];
         let (names, reads) = ([(name, 1)].into(), BTreeSet::new());
-        nodes.push(Node { kind: Kind::Argument, names, lines, at: Loc::NONE, reads, sharding });
+        nodes.push(Node { kind: NodeKind::Argument, names, lines, at: Loc::NONE, reads, sharding });
         made.insert(p, i);
     }
     for e in &graph.equations {
@@ -103,15 +103,16 @@ pub(super) fn draw<'g>(graph: &'g Graph, context: &Context<'_>, mut next: usize)
         let name = name(&e.op);
         let sharding = context.shardings.get(&(name.clone(), e.loc)).cloned().flatten();
         let kind = match &e.op {
-            Op::Scalar(_) | Op::Structural(StructuralOp::Cast(_)) => Kind::Elementwise,
-            Op::Collective(op) if op.communicates() => Kind::Collective(number),
-            _ => Kind::Other,
+            Op::Scalar(_) | Op::Structural(StructuralOp::Cast(_)) => NodeKind::Elementwise,
+            Op::Collective(op) if op.communicates() => NodeKind::Collective(number),
+            _ => NodeKind::Other,
         };
         // An operation joins the elementwise ones that it continues if it reads nothing that they do not read.
         let is_continued = |&&node: &&usize| {
-            nodes[node].kind == Kind::Elementwise && reads.iter().all(|r| *r == node || nodes[node].reads.contains(r))
+            nodes[node].kind == NodeKind::Elementwise
+                && reads.iter().all(|r| *r == node || nodes[node].reads.contains(r))
         };
-        let joined = (kind == Kind::Elementwise).then(|| reads.iter().next_back().filter(is_continued)).flatten();
+        let joined = (kind == NodeKind::Elementwise).then(|| reads.iter().next_back().filter(is_continued)).flatten();
         let own = match joined.copied() {
             Some(node) => {
                 let own: &mut Node = &mut nodes[node];
@@ -137,7 +138,8 @@ pub(super) fn draw<'g>(graph: &'g Graph, context: &Context<'_>, mut next: usize)
     // Arguments that nothing reads are left out.
     let read: BTreeSet<usize> =
         nodes.iter().flat_map(|node| node.reads.iter().copied()).chain(results.iter().copied()).collect();
-    let kept: Vec<usize> = (0..nodes.len()).filter(|i| nodes[*i].kind != Kind::Argument || read.contains(i)).collect();
+    let kept: Vec<usize> =
+        (0..nodes.len()).filter(|i| nodes[*i].kind != NodeKind::Argument || read.contains(i)).collect();
     let svg = if kept.len() > MOST_BOXES { Err(kept.len()) } else { Ok(boxes(&nodes, &kept, &results)) };
     Drawn { svg, inside }
 }
@@ -188,7 +190,7 @@ fn boxes(nodes: &[Node], kept: &[usize], results: &BTreeSet<usize>) -> String {
         let node = &nodes[i];
         let [x, y] = corner.map(|c| c + margin);
         let fill = match (node.kind, &node.sharding) {
-            (Kind::Collective(_), _) => "#ffd9a0".to_string(),
+            (NodeKind::Collective(_), _) => "#ffd9a0".to_string(),
             (_, Some(sharding)) => {
                 let at = colors.iter().position(|other| other == sharding).unwrap_or_else(|| {
                     colors.push(sharding);
@@ -199,13 +201,13 @@ fn boxes(nodes: &[Node], kept: &[usize], results: &BTreeSet<usize>) -> String {
             (_, None) => "#f2f2f5".to_string(),
         };
         let (radius, stroke) = match node.kind {
-            Kind::Argument => (0.0, "#556"),
-            Kind::Collective(_) => (size.height / 2.0, "#b05a00"),
-            Kind::Elementwise | Kind::Other => (5.0, "#556"),
+            NodeKind::Argument => (0.0, "#556"),
+            NodeKind::Collective(_) => (size.height / 2.0, "#b05a00"),
+            NodeKind::Elementwise | NodeKind::Other => (5.0, "#556"),
         };
         let place = if node.at == Loc::NONE { String::new() } else { format!(" at {}", node.at) };
         let tip = format!("{}{place}", texts.join("\n"));
-        if let Kind::Collective(number) = node.kind {
+        if let NodeKind::Collective(number) = node.kind {
             svg.raw(format!("<a href=\"#exchange-{number}\">"));
         }
         let style = format!("rx=\"{:.1}\" fill=\"{fill}\" stroke=\"{stroke}\"", radius.min(16.0));
@@ -216,7 +218,7 @@ fn boxes(nodes: &[Node], kept: &[usize], results: &BTreeSet<usize>) -> String {
             let style = format!("{weight} font-size=\"{FONT}\" pointer-events=\"none\"");
             svg.text(at, Anchor::Middle, &style, &shortened(text, MOST_CHARACTERS));
         }
-        if matches!(node.kind, Kind::Collective(_)) {
+        if matches!(node.kind, NodeKind::Collective(_)) {
             svg.raw("</a>");
         }
     }

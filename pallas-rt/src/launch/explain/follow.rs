@@ -10,7 +10,7 @@ const MOST: usize = 48;
 const BUDGET: usize = 20_000;
 
 /// One program.
-pub(super) struct Program {
+pub(super) struct FollowedProgram {
     /// Its numbers, by grid axis.
     pub ids: Vec<i64>,
     /// By operand, the first element of its block in each dimension of the array; `None` if data chooses it.
@@ -50,9 +50,9 @@ pub(super) fn order(kernel: &Kernel, geometry: &Geometry, most: i64) -> (Vec<Vec
 }
 
 /// Follows a program.
-pub(super) fn follow(kernel: &Kernel, geometry: &Geometry, ids: Vec<i64>) -> Program {
+pub(super) fn follow(kernel: &Kernel, geometry: &Geometry, ids: Vec<i64>) -> FollowedProgram {
     let values = vec![None; kernel.values.len()];
-    let program = Program { ids, blocks: vec![], accesses: vec![], is_cut: false };
+    let program = FollowedProgram { ids, blocks: vec![], accesses: vec![], is_cut: false };
     let mut follow = Follow { kernel, geometry, program, values, is_conditional: false, budget: BUDGET };
     for operand in &kernel.operands {
         let numbers: Vec<Known> = follow.program.ids.iter().map(|&n| int(n)).collect();
@@ -84,7 +84,7 @@ fn int(n: i64) -> Known {
 struct Follow<'k> {
     kernel: &'k Kernel,
     geometry: &'k Geometry,
-    program: Program,
+    program: FollowedProgram,
     /// By [`Value`].
     values: Vec<Known>,
     is_conditional: bool,

@@ -1,6 +1,6 @@
 //! Kernels as one page of HTML, on which a slider goes through the programs of each grid.
 use super::facts::{Row, joined, percent};
-use super::follow::{Access, Program};
+use super::follow::{Access, FollowedProgram};
 use super::picture::{Card, Programs};
 use super::{Explained, Explanation};
 use crate::markup::{escaped, page};
@@ -91,7 +91,7 @@ impl Explained {
         body.push_str("<h3>Reads and writes, in order</h3>\n<ol class=\"steps\">\n");
         self.steps(first).iter().for_each(|step| body.push_str(&format!("<li>{}</li>\n", escaped(step))));
         body.push_str("</ol>\n");
-        let of = |p: &Program| {
+        let of = |p: &FollowedProgram| {
             let ids = p.ids.iter().map(|&n| Some(n)).collect::<Vec<_>>();
             let places: Vec<_> = [ids].into_iter().chain(p.blocks.clone()).collect();
             json!({"at": tuple(&p.ids), "places": places, "steps": self.steps(p)})
@@ -101,7 +101,7 @@ impl Explained {
     }
 
     /// The accesses of a program in words.
-    fn steps(&self, program: &Program) -> Vec<String> {
+    fn steps(&self, program: &FollowedProgram) -> Vec<String> {
         let cut = program.is_cut.then(|| "and more".to_string());
         program.accesses.iter().map(|access| self.step(access)).chain(cut).collect()
     }

@@ -3,7 +3,7 @@
 //! An array is drawn two dimensions at a time: the last two as a table, those in front of them as smaller tables above it. In
 //! every table the block of one program is marked, which the page moves.
 use super::facts::{Row, joined};
-use super::follow::{Program, follow, order};
+use super::follow::{FollowedProgram, follow, order};
 use super::{Explained, Explanation};
 use crate::markup::bytes_text;
 use crate::markup::svg::{Anchor, Svg, color, fits, fitted, shortened, width};
@@ -32,7 +32,7 @@ pub(super) struct Card {
 }
 
 /// A drawn array; the grid is one, whose blocks are programs.
-struct Shape {
+struct DrawnArray {
     /// Its position among the places of a program on the page.
     number: usize,
     name: String,
@@ -47,7 +47,7 @@ struct Shape {
 
 /// The programs of a kernel that are drawn, and the number of all.
 pub(super) struct Programs {
-    pub drawn: Vec<Program>,
+    pub drawn: Vec<FollowedProgram>,
     pub total: i64,
 }
 
@@ -125,9 +125,9 @@ impl Explained {
         cards
     }
 
-    fn grid_shape(&self, programs: &Programs) -> Shape {
-        let ids = |p: &Program| p.ids.iter().map(|&n| Some(n)).collect();
-        Shape {
+    fn grid_shape(&self, programs: &Programs) -> DrawnArray {
+        let ids = |p: &FollowedProgram| p.ids.iter().map(|&n| Some(n)).collect();
+        DrawnArray {
             number: 0,
             name: "grid".into(),
             notes: programs.left_out().into_iter().collect(),
@@ -138,7 +138,7 @@ impl Explained {
         }
     }
 
-    fn shape(&self, i: usize, operand: &Operand, row: &Row, programs: &Programs) -> Shape {
+    fn shape(&self, i: usize, operand: &Operand, row: &Row, programs: &Programs) -> DrawnArray {
         let mut notes = vec![format!("{} {}", row.kind, row.array)];
         // Programs read single elements of a table, and have no block of it.
         let is_table = operand.kind == OperandKind::Prefetch;
@@ -152,7 +152,7 @@ impl Explained {
             BlockDim::Element { .. } => None,
             dim => Some(dim.size() as i64),
         };
-        Shape {
+        DrawnArray {
             number: i + 1,
             name: operand.name.clone(),
             notes,
@@ -166,7 +166,7 @@ impl Explained {
 
 /// Two dimensions of a shape as a table, or one as a strip.
 struct Table<'s> {
-    shape: &'s Shape,
+    shape: &'s DrawnArray,
     /// Rows and columns.
     dims: [Option<usize>; 2],
     /// The first and the last position of each side that is drawn: those of blocks outside of the array as well.
@@ -175,7 +175,7 @@ struct Table<'s> {
     size: [f64; 2],
 }
 
-impl Shape {
+impl DrawnArray {
     fn card(&self) -> Card {
         let mut svg = Svg::default();
         let (mut y, mut wide) = (14.0, width(&self.name, 14.0));
@@ -231,7 +231,7 @@ impl Shape {
 }
 
 impl<'s> Table<'s> {
-    fn new(shape: &'s Shape, dims: [Option<usize>; 2], corner: [f64; 2], largest: [f64; 2]) -> Table<'s> {
+    fn new(shape: &'s DrawnArray, dims: [Option<usize>; 2], corner: [f64; 2], largest: [f64; 2]) -> Table<'s> {
         let ends = dims.map(|dim| shape.ends(dim));
         let [rows, columns] = ends.map(|[low, high]| (high - low) as f64);
         let size = match dims {

@@ -1,5 +1,5 @@
 //! The loops around a chain's vectors.
-use super::super::plan::step::{Along, Chain, Input, Link, Operation, Source};
+use super::super::plan::step::{Chain, Input, Link, Operation, SinkAlong, Source};
 use super::asm::{Gpr, Jump, Mem, Operand, Reg};
 use super::links::{Rotation, rotations};
 use super::steps::steps;
@@ -277,7 +277,7 @@ impl<'c> Compiler<'c> {
             is_held(link.dtype).then_some(())?;
             compiler.pointers[results - length - 1 + k] = Some(free.next()?);
         }
-        for (k, sink) in chain.sinks.iter().enumerate().filter(|(_, s)| s.along == Along::Columns) {
+        for (k, sink) in chain.sinks.iter().enumerate().filter(|(_, s)| s.along == SinkAlong::Columns) {
             is_held(sink.dtype).then_some(())?;
             compiler.pointers[folds - length - 1 + k] = Some(free.next()?);
         }
@@ -320,7 +320,7 @@ impl<'c> Compiler<'c> {
         }
         self.walk(first)?;
         // Without folds two independent vectors.
-        let folds = self.chain.sinks.iter().any(|s| s.along == Along::Rows);
+        let folds = self.chain.sinks.iter().any(|s| s.along == SinkAlong::Rows);
         let unroll = match few {
             Some(_) => 1,
             None if folds => order.running,
@@ -350,7 +350,7 @@ impl<'c> Compiler<'c> {
     /// Registers for the running results of folds.
     fn start_folds(&mut self, unroll: i32) -> Option<()> {
         for sink in &self.chain.sinks {
-            if sink.along == Along::Columns {
+            if sink.along == SinkAlong::Columns {
                 self.folded.push(None);
                 continue;
             }

@@ -20,14 +20,14 @@ struct Found<'a> {
     /// Tiles that may refer to arrays which the kernel does not write.
     loaded: HashSet<Value>,
     /// Gathers of these, and what reads their results.
-    gathered: HashMap<Value, Uses>,
+    gathered: HashMap<Value, GatherUses>,
     /// Tiles whose elements may lie in another order than their own: another shape of one is a copy.
     turned: HashSet<Value>,
 }
 
 /// The steps that read a gather's result.
 #[derive(Clone, Copy, Default)]
-struct Uses {
+struct GatherUses {
     products: bool,
     chains: bool,
     /// The same memory in another shape or order.
@@ -37,13 +37,13 @@ struct Uses {
     is_filled: bool,
 }
 
-impl Uses {
+impl GatherUses {
     /// Those who read windows of an array where they lie, if there are no others.
     fn readers(self) -> Option<Readers> {
         match self {
-            Uses { others: true, .. } => None,
-            Uses { chains: true, products: false, views: false, .. } => Some(Readers::Chains),
-            Uses { products: true, chains: false, is_filled: false, .. } => Some(Readers::Products),
+            GatherUses { others: true, .. } => None,
+            GatherUses { chains: true, products: false, views: false, .. } => Some(Readers::Chains),
+            GatherUses { products: true, chains: false, is_filled: false, .. } => Some(Readers::Products),
             _ => None,
         }
     }
@@ -79,13 +79,13 @@ impl Found<'_> {
                 let v = self.root(read);
                 let Some(uses) = self.gathered.get(&v).copied() else { continue };
                 let uses = match step {
-                    Step::Dot(dot) if !is_rolled && self.is_right_side(dot, v) => Uses { products: true, ..uses },
+                    Step::Dot(dot) if !is_rolled && self.is_right_side(dot, v) => GatherUses { products: true, ..uses },
                     Step::Chain(chain) if !is_rolled && read == v && self.is_in_rows(chain, v) => {
-                        Uses { chains: true, ..uses }
+                        GatherUses { chains: true, ..uses }
                     }
-                    Step::Reshape { from, .. } if !self.turned.contains(from) => Uses { views: true, ..uses },
-                    Step::Restride { .. } => Uses { views: true, ..uses },
-                    _ => Uses { others: true, ..uses },
+                    Step::Reshape { from, .. } if !self.turned.contains(from) => GatherUses { views: true, ..uses },
+                    Step::Restride { .. } => GatherUses { views: true, ..uses },
+                    _ => GatherUses { others: true, ..uses },
                 };
                 self.gathered.insert(v, uses);
             }
@@ -95,7 +95,8 @@ impl Found<'_> {
                     self.loaded.insert(*to);
                 }
                 Step::Gather(gather) if self.loaded.contains(&self.root(gather.from)) => {
-                    self.gathered.insert(gather.to, Uses { is_filled: gather.fill.is_some(), ..Uses::default() });
+                    self.gathered
+                        .insert(gather.to, GatherUses { is_filled: gather.fill.is_some(), ..GatherUses::default() });
                 }
                 _ => {}
             }

@@ -8,7 +8,7 @@
 //! Here a loop is recognised: its turns consist of chains, products, accesses at positions that move by the same distance from
 //! turn to turn, and branches that are taken in one turn at most. Where everything lies is known when the loop runs
 //! (`run/rolled`).
-use super::step::{Along, Block, Chain, Dot, Link, Operation, Place, Source, Step};
+use super::step::{Block, Chain, Dot, Link, Operation, Place, SinkAlong, Source, Step};
 use crate::cpu::convert;
 use crate::cpu::gemm::narrow;
 use crate::cpu::jit::{Codes, Piece};
@@ -137,7 +137,7 @@ impl<'k> Turn<'k> {
                 Step::Chain(_) | Step::Sweep(_) => {
                     for chain in chains(step) {
                         let is_small = chain.shape.iter().product::<usize>() <= ELEMENTS;
-                        let has_rows = chain.sinks.iter().all(|sink| sink.along == Along::Rows);
+                        let has_rows = chain.sinks.iter().all(|sink| sink.along == SinkAlong::Rows);
                         (is_small && has_rows).then_some(())?;
                         read.extend(chain.reads());
                     }

@@ -117,7 +117,7 @@ pub(crate) struct Link {
 
 /// The direction in which a sink folds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Along {
+pub(crate) enum SinkAlong {
     /// Each row: its result is there with the row's last element.
     Rows,
     /// Each column: its result is there with the last row.
@@ -127,7 +127,7 @@ pub(crate) enum Along {
 /// A fold of rows or columns of an operand or of a link's results, while they are in the first level cache.
 #[derive(Debug)]
 pub(crate) struct Sink {
-    pub along: Along,
+    pub along: SinkAlong,
     pub op: ScalarOp,
     pub fold: Fold,
     pub start: Literal,

@@ -6,7 +6,7 @@
 //!
 //! Every chain of a sweep reads only its own rows of what the others make, since all have the same axes but the last; folded
 //! columns are there when all rows have been seen, and end the sweep.
-use super::step::{Along, Block, Chain, Step, Sweep};
+use super::step::{Block, Chain, SinkAlong, Step, Sweep};
 use super::uses::Uses;
 use pallas_ir::{Kernel, OperandId, Value};
 use std::collections::{HashMap, HashSet};
@@ -14,7 +14,7 @@ use std::collections::{HashMap, HashSet};
 /// Turns runs of chains into sweeps.
 pub(super) fn gather(kernel: &Kernel, roots: &[Value], block: &mut Block) {
     block.steps.iter_mut().flat_map(Step::blocks_mut).for_each(|b| gather(kernel, roots, b));
-    let mut open = Open { kernel, roots, loaded: HashMap::new(), gathered: Gathered::default() };
+    let mut open = OpenSweeps { kernel, roots, loaded: HashMap::new(), gathered: Gathered::default() };
     for step in std::mem::take(&mut block.steps) {
         match step {
             Step::Chain(chain) => {
@@ -58,7 +58,7 @@ fn mark_passing(kernel: &Kernel, roots: &[Value], block: &mut Block) {
 }
 
 /// The sweeps of a block that have been formed so far.
-struct Open<'k> {
+struct OpenSweeps<'k> {
     kernel: &'k Kernel,
     roots: &'k [Value],
     /// Tiles loaded so far, and the operands that they are loaded from.
@@ -92,7 +92,7 @@ impl Gathered {
     }
 }
 
-impl Open<'_> {
+impl OpenSweeps<'_> {
     fn push(&mut self, chain: Chain) {
         let gathered = &mut self.gathered;
         for root in chain.reads().map(|v| self.roots[v.index()]) {
@@ -103,7 +103,7 @@ impl Open<'_> {
             }
         }
         gathered.made.extend(chain.defines());
-        gathered.columns.extend(chain.sinks.iter().filter(|s| s.along == Along::Columns).map(|s| s.to));
+        gathered.columns.extend(chain.sinks.iter().filter(|s| s.along == SinkAlong::Columns).map(|s| s.to));
         gathered.chains.push(chain);
     }
     /// Returns true if a step reads a value that one of the chains defines.

@@ -2,7 +2,7 @@
 //!
 //! Strips are read and written in place where their elements are adjacent. Chains over tiles with gaps between rows, or with
 //! stretched operands, run in windows: a part of one long row, or several short rows, which are copied side by side.
-use super::super::plan::step::{Along, Chain, Input, Sink, Source};
+use super::super::plan::step::{Chain, Input, Sink, SinkAlong, Source};
 use super::super::rows::{copy_row, copy_rows, repeat_each, repeat_first};
 use super::super::strips::{STRIP, slice, slice_mut};
 use super::super::tile::{Tile, stream};
@@ -53,14 +53,14 @@ impl Reaches {
 }
 
 /// Strip buffers: those that chains use in turn, then those that keep what they hold.
-pub(super) struct Buffers {
+pub(super) struct StripBuffers {
     pub(super) start: *mut u8,
     pub(super) pitch: usize,
     /// The first one that is free to keep.
     pub(super) held: usize,
 }
 
-impl Buffers {
+impl StripBuffers {
     pub(super) fn at(&self, i: usize) -> *mut u8 {
         self.start.wrapping_add(i * self.pitch)
     }
@@ -89,7 +89,7 @@ impl<'a> Run<'a> {
         reaches.sinks.clear();
         for sink in &chain.sinks {
             let to = self.define(sink.to).start;
-            if sink.along == Along::Columns {
+            if sink.along == SinkAlong::Columns {
                 // SAFETY: the folded value has an element a column; rows are added to it.
                 unsafe { copy_row((&raw const sink.start.bits).cast(), 0, to, 1, reaches.inner, sink.dtype.bytes()) };
             }
@@ -108,7 +108,7 @@ impl<'a> Run<'a> {
     }
 
     /// Finds the strips of everything in a chain.
-    pub(super) fn prepare(&self, chain: &Chain, reaches: &mut Reaches, buffers: &mut Buffers) {
+    pub(super) fn prepare(&self, chain: &Chain, reaches: &mut Reaches, buffers: &mut StripBuffers) {
         let long = reaches.inner >= LONG;
         let inputs = chain.inputs.iter().enumerate();
         reaches.inputs.clear();
@@ -140,7 +140,14 @@ impl<'a> Run<'a> {
     }
 
     /// The method of reading an input's strips, and its element type.
-    fn reach(&self, chain: &Chain, input: Input, own: *mut u8, long: bool, buffers: &mut Buffers) -> (Reach, DType) {
+    fn reach(
+        &self,
+        chain: &Chain,
+        input: Input,
+        own: *mut u8,
+        long: bool,
+        buffers: &mut StripBuffers,
+    ) -> (Reach, DType) {
         let n = STRIP.min(chain.shape.iter().product());
         let mut everywhere = |x: *const u8, dtype: DType| {
             let buffer = buffers.keep();
@@ -350,7 +357,7 @@ impl Strips<'_> {
         let start: *const u8 = (&raw const sink.start.bits).cast();
         // SAFETY: the strip holds the window's rows side by side; windows that continue a row have one.
         unsafe {
-            if sink.along == Along::Columns {
+            if sink.along == SinkAlong::Columns {
                 return sink.fold.columns(x, [w.rows, w.cols], bytes, to.add(w.col * bytes));
             }
             let to = to.add(w.row * bytes);

@@ -18,14 +18,14 @@ use std::ops::Range;
 const LANES: usize = 16;
 /// Buffers that products reuse: parts of both operands, and of the result.
 #[derive(Debug)]
-pub(super) struct Buffers<T> {
+pub(super) struct ProductBuffers<T> {
     parts: [Vec<T>; 2],
     sums: Vec<T>,
 }
 
-impl<T> Default for Buffers<T> {
+impl<T> Default for ProductBuffers<T> {
     fn default() -> Self {
-        Buffers { parts: [vec![], vec![]], sums: vec![] }
+        ProductBuffers { parts: [vec![], vec![]], sums: vec![] }
     }
 }
 
@@ -140,7 +140,7 @@ impl<'a> Matrices<'a> {
         operands: [*const T; 2],
         to: *mut T,
         add: bool,
-        buffers: &mut Buffers<T>,
+        buffers: &mut ProductBuffers<T>,
         multiply: &mut dyn FnMut(Extents, Matrix<T>, Matrix<T>, Target<T>),
     ) {
         let (nest, whole, sizes) = (self.nest, self.whole, self.sizes);

@@ -61,7 +61,7 @@ struct Buffers {
     wide: [Vec<Aligned>; 2],
     packing: Packing<f32>,
     /// Parts of the matrices of a convolution.
-    parts: matrices::Buffers<f32>,
+    parts: matrices::ProductBuffers<f32>,
     int8: Packing<i32>,
     /// Right sides of the products of a loop.
     fixed: Vec<Aligned>,

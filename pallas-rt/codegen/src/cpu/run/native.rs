@@ -1,7 +1,7 @@
 //! Chains in machine code: where their operands lie, row by row.
 use super::super::jit::{Code, Codes, Form, Place, Rows};
 use super::super::line::{AHEAD, FETCHED, fetch};
-use super::super::plan::step::{Along, Chain, Input};
+use super::super::plan::step::{Chain, Input, SinkAlong};
 use super::super::tile::Tile;
 use super::Run;
 use super::chain::{Reaches, row_offset};
@@ -164,7 +164,7 @@ impl Run<'_> {
             place(tile, row, bytes, None);
         }
         places.extend(chain.sinks.iter().zip(&reaches.sinks).map(|(s, &start)| {
-            let row = if s.along == Along::Rows { s.dtype.bytes() as isize } else { 0 };
+            let row = if s.along == SinkAlong::Rows { s.dtype.bytes() as isize } else { 0 };
             Place::new(start, row)
         }));
         // Memory is what rows of whole vectors wait for that go past the caches; woven, they took a fifth longer.

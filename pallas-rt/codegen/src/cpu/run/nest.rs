@@ -19,7 +19,7 @@ use super::super::gemm::{self, Extents, Matrix, Number, Packing, Target};
 use super::super::plan::step::Nested;
 use super::super::strips::{slice, slice_mut};
 use super::super::tile::{self, Tile};
-use super::matrices::{Buffers, Matrices};
+use super::matrices::{Matrices, ProductBuffers};
 use super::{Run, Stop, layout, room};
 use pallas_ir::DType;
 use std::ops::Range;
@@ -114,7 +114,7 @@ impl Run<'_> {
 
     fn of_type<T: Number>(&mut self, nested: &Nested, compute: DType) -> Result<(), Stop> {
         let mut packing = Packing::default();
-        self.products::<T>(nested, compute, &mut Buffers::default(), &mut |extents, a, b, c| {
+        self.products::<T>(nested, compute, &mut ProductBuffers::default(), &mut |extents, a, b, c| {
             // SAFETY: the caller's.
             unsafe { gemm::dot(gemm::fastest(), extents, a, b, c, &mut packing) }
         })
@@ -126,7 +126,7 @@ impl Run<'_> {
         &mut self,
         nested: &Nested,
         compute: DType,
-        buffers: &mut Buffers<T>,
+        buffers: &mut ProductBuffers<T>,
         multiply: &mut dyn FnMut(Extents, Matrix<T>, Matrix<T>, Target<T>),
     ) -> Result<(), Stop> {
         let (to, bytes) = (nested.to, compute.bytes());

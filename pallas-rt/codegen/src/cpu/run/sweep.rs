@@ -2,7 +2,7 @@
 use super::super::jit::Codes;
 use super::super::plan::step::Chain;
 use super::super::strips::STRIP;
-use super::chain::{Buffers, Reaches, Strips};
+use super::chain::{Reaches, StripBuffers, Strips};
 use super::native;
 use super::weave::Woven;
 use super::{Run, Stop, room};
@@ -21,7 +21,7 @@ impl<'a> Run<'a> {
         let held: usize = chains.iter().map(|c| c.inputs.len()).sum();
         let bound: usize = chains.iter().map(|c| c.inputs.len() + c.sinks.len()).sum();
         let start = room(&mut self.buffers.strips, pitch * (shared + held + bound))?;
-        let mut buffers = Buffers { start, pitch, held: shared };
+        let mut buffers = StripBuffers { start, pitch, held: shared };
         let mut reaches = std::mem::take(&mut self.buffers.reaches);
         reaches.resize_with(chains.len().max(reaches.len()), Reaches::default);
         let widest = chains.iter().filter_map(|c| c.shape.last().copied()).max().unwrap_or(1);

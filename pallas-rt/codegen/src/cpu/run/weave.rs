@@ -7,7 +7,7 @@
 //! sum over axis 0 of x: f32[24080, 9] 1008 sums, of which each column adds up its own in the end
 //! ```
 use super::super::jit::{Code, Form, Place, Rows};
-use super::super::plan::step::{Along, Chain, Sink};
+use super::super::plan::step::{Chain, Sink, SinkAlong};
 use super::super::rows::{copy_rows, repeat_each, repeat_first};
 use super::super::strips::STRIP;
 use super::native::{Lines, VECTOR, WIDE, columns};
@@ -61,7 +61,7 @@ impl Weave {
         // What is folded into 16 bits is rounded at every step.
         let folds = chain.sinks.iter().all(|sink| {
             let is_extreme = matches!(sink.op, ScalarOp::Maximum | ScalarOp::Minimum);
-            sink.along == Along::Columns && (is_extreme || !matches!(sink.dtype, DType::F16 | DType::Bf16))
+            sink.along == SinkAlong::Columns && (is_extreme || !matches!(sink.dtype, DType::F16 | DType::Bf16))
         });
         let is_short = n > 0 && (n <= FEW || n < RAGGED && !n.is_multiple_of(8));
         let is_one = chain.sinks.is_empty() || group == all;

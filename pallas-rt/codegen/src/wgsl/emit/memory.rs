@@ -15,20 +15,20 @@ use std::cell::RefCell;
 #[derive(Default)]
 pub(super) struct Known {
     /// Axis, coordinate, and what came out.
-    along: Vec<(usize, String, Along)>,
+    along: Vec<(usize, String, Coordinate)>,
     /// Numbers of elements, and the name of the four from there on.
     fours: Vec<(String, String)>,
 }
 
 impl Known {
-    fn find(&self, axis: usize, coord: &str) -> Option<&Along> {
+    fn find(&self, axis: usize, coord: &str) -> Option<&Coordinate> {
         self.along.iter().find(|(a, c, _)| *a == axis && *c == coord).map(|(.., found)| found)
     }
 }
 
 /// One coordinate of an access.
 #[derive(Clone)]
-struct Along {
+struct Coordinate {
     /// The position along the axis, an `i32`.
     position: String,
     /// Its share of the element's number.
@@ -39,7 +39,7 @@ struct Along {
 
 /// An access to an array: its operand, the view, the view's starts.
 #[derive(Clone, Copy)]
-struct Access<'a> {
+struct ArrayAccess<'a> {
     of: OperandId,
     view: &'a View,
     starts: &'a [Value],
@@ -63,7 +63,7 @@ impl Emit<'_> {
     pub(super) fn load(&mut self, from: OperandId, view: &View, masked: bool, inst: &Inst) {
         let result = inst.results[0];
         let (starts, rest) = inst.args.split_at(view.dynamic());
-        let access = Access { of: from, view, starts };
+        let access = ArrayAccess { of: from, view, starts };
         let known = RefCell::new(Known::default());
         let read = |e: &mut Self, at: &At| {
             let x = e.read(access, at, &mut known.borrow_mut());
@@ -92,7 +92,7 @@ impl Emit<'_> {
     pub(super) fn store(&mut self, to: OperandId, view: &View, masked: bool, inst: &Inst) {
         let value = inst.args[0];
         let (starts, rest) = inst.args[1..].split_at(view.dynamic());
-        let access = Access { of: to, view, starts };
+        let access = ArrayAccess { of: to, view, starts };
         let mask = masked.then(|| rest[0]);
         if self.registers(value) {
             return self.step(|e| {
@@ -134,14 +134,14 @@ impl Emit<'_> {
     /// A test that coordinate `c` along a kept axis of a view lies inside of the array.
     pub(super) fn inside(&mut self, of: OperandId, view: &View, axis: usize, inst: &Inst, c: &str) -> String {
         let kept: Vec<usize> = (0..view.axes.len()).filter(|&a| view.axes[a].kept).collect();
-        let access = Access { of, view, starts: &inst.args };
+        let access = ArrayAccess { of, view, starts: &inst.args };
         let (p, safe) = self.position(access, kept[axis], c);
         if safe { "true".into() } else { format!("({p} >= 0 && {p} < {})", module::extent(self.k, of, kept[axis])) }
     }
 
     /// The element of an array that a view has at a position; what lies outside is the operand's fill.
-    fn read(&mut self, access: Access<'_>, at: &At, known: &mut Known) -> String {
-        let Access { of, view, .. } = access;
+    fn read(&mut self, access: ArrayAccess<'_>, at: &At, known: &mut Known) -> String {
+        let ArrayAccess { of, view, .. } = access;
         let fill = self.literal(lower::fill(self.k, of));
         if let Some(buffer) = self.plan.scratches[of.index()] {
             let dtype = self.k.operand(of).dtype;
@@ -209,7 +209,7 @@ impl Emit<'_> {
     pub(super) fn fetched(&mut self, v: Value, at: &At) -> String {
         let inst = self.k.inst(self.plan.defined[v.index()].expect("a fetched value has a definition"));
         let Op::Load { from, view, .. } = &inst.op else { return self.computed(inst, at) };
-        let access = Access { of: *from, view, starts: &inst.args[..view.dynamic()] };
+        let access = ArrayAccess { of: *from, view, starts: &inst.args[..view.dynamic()] };
         let mut known = self.known.remove(&v).unwrap_or_default();
         let x = self.read(access, at, &mut known);
         self.known.insert(v, known);
@@ -226,7 +226,7 @@ impl Emit<'_> {
                 self.hoist(of, &self.moved(&index, at), &self.moved(&index, other));
             }
             (Inline::Fetch, Op::Load { from, view, .. }) => {
-                let access = Access { of: *from, view, starts: &inst.args[..view.dynamic()] };
+                let access = ArrayAccess { of: *from, view, starts: &inst.args[..view.dynamic()] };
                 let mut known = self.known.remove(&v).unwrap_or_default();
                 let base = |at: &At| self.four(access, at).map_or_else(|| at.clone(), |(base, _)| base);
                 let (at, other) = (base(at), base(other));
@@ -270,7 +270,7 @@ impl Emit<'_> {
     }
 
     /// Writes the element of `value` at a position where the view has it.
-    fn write(&mut self, access: Access<'_>, value: Value, mask: Option<Value>, at: &At, known: &mut Known) {
+    fn write(&mut self, access: ArrayAccess<'_>, value: Value, mask: Option<Value>, at: &At, known: &mut Known) {
         let of = access.of;
         let x = self.element(value, at);
         let mask = mask.map(|m| self.element(m, at));
@@ -294,7 +294,7 @@ impl Emit<'_> {
         self.guarded([inside, mask], |e| e.write_element(of, &number, &x));
     }
     /// Writes four neighbours at once.
-    fn write_four(&mut self, access: Access<'_>, value: Value, base: &At, places: &[At], known: &mut Known) {
+    fn write_four(&mut self, access: ArrayAccess<'_>, value: Value, base: &At, places: &[At], known: &mut Known) {
         let of = access.of;
         let elements: Vec<String> = places.iter().map(|at| self.element(value, at)).collect();
         let along = self.along_all(access, base, known);
@@ -319,7 +319,7 @@ impl Emit<'_> {
     }
 
     /// Copies an array's vectors to a buffer of such: false where one of the two has none.
-    fn load_fours(&mut self, access: Access<'_>, result: Value) -> bool {
+    fn load_fours(&mut self, access: ArrayAccess<'_>, result: Value) -> bool {
         let Home::Buffer(buffer) = self.plan.homes[result.index()] else { return false };
         let (dtype, shape) = (self.k.ty(result).dtype, self.k.ty(result).shape.clone());
         let parts: Vec<At> = (0..FOUR).map(|part| self.linear_fours(&shape, part)).collect();
@@ -334,7 +334,7 @@ impl Emit<'_> {
     }
 
     /// Records an access to an array.
-    fn reach_array(&mut self, access: Access<'_>, at: &At, width: usize, write: bool) {
+    fn reach_array(&mut self, access: ArrayAccess<'_>, at: &At, width: usize, write: bool) {
         if !self.written {
             return;
         }
@@ -351,8 +351,8 @@ impl Emit<'_> {
     }
     /// The position of the four neighbours that a position is one of, and which: where they lie together in the array, all
     /// inside or all outside.
-    fn four(&self, access: Access<'_>, at: &At) -> Option<(At, usize)> {
-        let Access { of, view, starts } = access;
+    fn four(&self, access: ArrayAccess<'_>, at: &At) -> Option<(At, usize)> {
+        let ArrayAccess { of, view, starts } = access;
         if !self.in_fours(of) || self.plan.scratches[of.index()].is_some() {
             return None;
         }
@@ -371,7 +371,7 @@ impl Emit<'_> {
     }
     /// Whose the element of an array at one of a thread's own positions is, and whether several threads have that position:
     /// where blocks lie side by side, a step that stores another block than the last did meets nobody else's elements.
-    fn keeper(&self, access: Access<'_>, at: &At) -> Option<(Owner, bool)> {
+    fn keeper(&self, access: ArrayAccess<'_>, at: &At) -> Option<(Owner, bool)> {
         let (mut coords, mut starts) = (at.coords.iter(), access.starts.iter());
         let mut classes = vec![];
         for axis in &access.view.axes {
@@ -393,7 +393,7 @@ impl Emit<'_> {
     }
 
     /// The position along an axis of an array of coordinate `c` of a view, and whether it is known to lie inside.
-    fn position(&self, access: Access<'_>, axis: usize, c: &str) -> (String, bool) {
+    fn position(&self, access: ArrayAccess<'_>, axis: usize, c: &str) -> (String, bool) {
         let v = access.view.axes[axis];
         let before = access.view.axes[..axis].iter().filter(|x| x.dynamic).count();
         let mut terms = vec![];
@@ -427,7 +427,7 @@ impl Emit<'_> {
         (text, safe)
     }
     /// What an access computes along every axis; lines are written once for each coordinate.
-    fn along_all(&mut self, access: Access<'_>, at: &At, known: &mut Known) -> Vec<Along> {
+    fn along_all(&mut self, access: ArrayAccess<'_>, at: &At, known: &mut Known) -> Vec<Coordinate> {
         let mut coords = at.coords.iter();
         (0..access.view.axes.len())
             .map(|a| {
@@ -442,7 +442,7 @@ impl Emit<'_> {
             })
             .collect()
     }
-    fn compute_along(&mut self, access: Access<'_>, a: usize, c: &str) -> Along {
+    fn compute_along(&mut self, access: ArrayAccess<'_>, a: usize, c: &str) -> Coordinate {
         let (text, safe) = self.position(access, a, c);
         let n = self.fresh("");
         let simple = text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
@@ -464,11 +464,11 @@ impl Emit<'_> {
                 format!("o{n}")
             }
         };
-        Along { position, offset, inside }
+        Coordinate { position, offset, inside }
     }
 }
 
-fn tests(along: &[Along]) -> Option<String> {
+fn tests(along: &[Coordinate]) -> Option<String> {
     let tests: Vec<&str> = along.iter().filter_map(|a| a.inside.as_deref()).collect();
     match &tests[..] {
         [] => None,
@@ -477,13 +477,13 @@ fn tests(along: &[Along]) -> Option<String> {
     }
 }
 /// The number of the element, row-major.
-fn number(along: &[Along]) -> String {
+fn number(along: &[Coordinate]) -> String {
     let terms: Vec<&str> = along.iter().map(|a| a.offset.as_str()).filter(|o| *o != "0").collect();
     if terms.is_empty() { "0u".into() } else { format!("u32({})", terms.join(" + ")) }
 }
 /// Coordinates of a buffer that are in bounds.
-fn clamped(along: &[Along], inside: Option<&str>) -> At {
-    let coord = |a: &Along| match (a.position.as_str(), inside) {
+fn clamped(along: &[Coordinate], inside: Option<&str>) -> At {
+    let coord = |a: &Coordinate| match (a.position.as_str(), inside) {
         ("0", _) => Coord::text("0u"),
         (p, None) => Coord::text(format!("u32({p})")),
         (p, Some(test)) => Coord::text(format!("select(0u, u32({p}), {test})")),
@@ -491,7 +491,7 @@ fn clamped(along: &[Along], inside: Option<&str>) -> At {
     At { coords: along.iter().map(coord).collect(), flat: None }
 }
 /// Whether a view shows all of a scratch buffer in place.
-fn whole(k: &pallas_ir::Kernel, access: Access<'_>) -> bool {
+fn whole(k: &pallas_ir::Kernel, access: ArrayAccess<'_>) -> bool {
     let shape = k.operand(access.of).block_shape();
     debug_assert!(k.operand(access.of).kind == OperandKind::Scratch, "only scratch has buffers");
     access.view.axes.len() == shape.len()

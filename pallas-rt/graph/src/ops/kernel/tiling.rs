@@ -73,7 +73,7 @@ impl Tiling {
         let sizes: Vec<(&str, i64)> = kernel.dims.iter().map(|d| &d.name[..]).zip(call.sizes.iter().copied()).collect();
         let programs = |axis: &pallas_ir::Axis| axis.extent.evaluate(&sizes).map_or(0, |n| n.max(0) as usize);
         let grid: Vec<usize> = kernel.grid.iter().map(programs).collect();
-        let found: Vec<Vec<Result<Cut, String>>> =
+        let found: Vec<Vec<Result<BlockedDim, String>>> =
             operands.iter().map(|&id| cuts(kernel, id, &grid, &call.sizes)).collect();
         let all = All { kernel, operands: &operands, takes: call.takes.len(), shapes, grid, found };
         let axes: Vec<Result<Tiled, String>> = (0..kernel.grid.len()).map(|axis| all.axis(axis)).collect();
@@ -100,13 +100,13 @@ fn reads(kernel: &Kernel, operand: OperandId) -> bool {
 
 /// A dimension with one block for each program along a grid axis.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Cut {
+struct BlockedDim {
     axis: usize,
     block: usize,
 }
 
 /// The cut of each dimension of an operand, or what it has instead.
-fn cuts(kernel: &Kernel, id: OperandId, grid: &[usize], sizes: &[i64]) -> Vec<Result<Cut, String>> {
+fn cuts(kernel: &Kernel, id: OperandId, grid: &[usize], sizes: &[i64]) -> Vec<Result<BlockedDim, String>> {
     let operand = kernel.operand(id);
     let whole = || Err("each program reads or writes the same part of it".to_string());
     if operand.kind == OperandKind::Prefetch {
@@ -118,7 +118,7 @@ fn cuts(kernel: &Kernel, id: OperandId, grid: &[usize], sizes: &[i64]) -> Vec<Re
         (Index::Data, _) => Err("data decide which of its blocks a program has".into()),
         (Index::Number(_), _) => whole(),
         (_, BlockDim::Element { .. }) => Err("its blocks are at positions of elements, and may overlap".into()),
-        (Index::Id(axis), block) => Ok(Cut { axis, block: block.size() }),
+        (Index::Id(axis), block) => Ok(BlockedDim { axis, block: block.size() }),
         (Index::Computed, _) => Err("its block index is more than one program id".into()),
     };
     indices.into_iter().zip(&operand.block).map(cut).collect()
@@ -132,7 +132,7 @@ struct All<'a> {
     takes: usize,
     shapes: Vec<&'a [usize]>,
     grid: Vec<usize>,
-    found: Vec<Vec<Result<Cut, String>>>,
+    found: Vec<Vec<Result<BlockedDim, String>>>,
 }
 
 impl All<'_> {
@@ -234,8 +234,8 @@ impl All<'_> {
     /// The grid axis of each dimension of an array, or the reason why devices cannot divide it.
     fn dims(&self, t: usize, axes: &[Result<Tiled, String>]) -> Vec<Result<usize, String>> {
         let mut seen = vec![];
-        let dim = |(dim, cut): (usize, &Result<Cut, String>)| {
-            let Cut { axis, block } = cut.clone()?;
+        let dim = |(dim, cut): (usize, &Result<BlockedDim, String>)| {
+            let BlockedDim { axis, block } = cut.clone()?;
             let tiled = axes[axis].clone()?;
             if (self.shapes[t][dim], block) != (tiled.size, tiled.block) {
                 return Err(format!(

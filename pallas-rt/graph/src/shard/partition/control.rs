@@ -2,7 +2,7 @@
 //!
 //! A body reads blocks of values from outside as parameters that are captured. What a loop carries has one sharding, that of
 //! its results: initial values, and what the body gives, are resharded to it.
-use super::{Partition, Scope};
+use super::{OpenGraph, Partition};
 use crate::graph::{Graph, Var};
 use crate::mesh::Sharding;
 use crate::shard::view::{Region, Val};
@@ -16,13 +16,13 @@ impl Partition<'_> {
         params: &[(Val, Sharding)],
         results: &[(Val, Sharding)],
     ) -> (Graph, Vec<Val>) {
-        self.scopes.push(Scope::default());
+        self.scopes.push(OpenGraph::default());
         for (v, sharding) in params {
             self.param(*v, sharding.clone());
         }
         self.nodes(region);
         let made: Vec<Var> = results.iter().map(|(v, sharding)| self.sharded(*v, sharding)).collect();
-        let Scope { mut graph, captured, .. } = self.scopes.pop().expect("the region's own");
+        let OpenGraph { mut graph, captured, .. } = self.scopes.pop().expect("the region's own");
         graph.results = made;
         (graph, captured)
     }

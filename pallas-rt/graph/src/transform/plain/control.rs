@@ -1,5 +1,5 @@
 //! Branches and loops of a kernel. What they store to is a value that they give.
-use super::{Key, Plain, Scope, counter};
+use super::{Key, OpenGraph, Plain, counter};
 use crate::call::{Case, While};
 use crate::dead::without_dead;
 use crate::graph::{Graph, Var};
@@ -49,8 +49,8 @@ impl Plain<'_> {
         &mut self,
         takes: &[Type],
         write: impl FnOnce(&mut Self, &[Var]) -> Result<Vec<Var>, Diag>,
-    ) -> Result<(Scope, Vec<Var>), Diag> {
-        let mut scope = Scope::default();
+    ) -> Result<(OpenGraph, Vec<Var>), Diag> {
+        let mut scope = OpenGraph::default();
         scope.graph.at = self.at;
         let params: Vec<Var> = takes.iter().map(|ty| scope.graph.var(ty.clone())).collect();
         self.scopes.push(scope);
@@ -72,7 +72,7 @@ impl Plain<'_> {
         let condition = self.scope(&takes, |own, state| Ok(vec![condition(own, state)?]))?;
         let body = self.scope(&takes, body)?;
         let mut operands = vec![];
-        let mut closed = |own: &mut Self, (scope, params): (Scope, Vec<Var>)| -> (Graph, usize) {
+        let mut closed = |own: &mut Self, (scope, params): (OpenGraph, Vec<Var>)| -> (Graph, usize) {
             operands.extend(scope.captured.iter().map(|(key, _)| own.get(*key)));
             let params = scope.captured.iter().map(|(_, v)| *v).chain(params).collect();
             (Graph { params, ..scope.graph }, scope.captured.len())
@@ -104,7 +104,7 @@ impl Plain<'_> {
         }
         let operands: Vec<Var> = keys.iter().map(|&key| self.get(key)).collect();
         let types: Vec<Type> = operands.iter().map(|&v| self.graph().ty(v).clone()).collect();
-        let closed = |scope: Scope| {
+        let closed = |scope: OpenGraph| {
             let mut graph = scope.graph;
             for (key, ty) in keys.iter().zip(&types) {
                 let own = scope.captured.iter().find(|(of, _)| of == key).map(|(_, v)| *v);

@@ -62,7 +62,7 @@ enum Key {
 
 /// A graph under construction: the whole function, a branch, or a part of a loop.
 #[derive(Default)]
-struct Scope {
+struct OpenGraph {
     graph: Graph,
     found: HashMap<Key, Var>,
     /// What it reads from outside, with the parameters that these are.
@@ -75,7 +75,7 @@ struct Plain<'a> {
     sizes: Sizes,
     ranges: Ranges,
     /// Innermost last.
-    scopes: Vec<Scope>,
+    scopes: Vec<OpenGraph>,
     /// The number of the next [`Key::Own`].
     next: u32,
     /// The line that is translated.
@@ -87,7 +87,7 @@ fn plain(call: &KernelCall) -> Result<Graph, Diag> {
     let kernel = &*call.kernel;
     let sizes = sizes(call);
     let ranges = Ranges::of(kernel, &sizes);
-    let mut own = Plain { kernel, sizes, ranges, scopes: vec![Scope::default()], next: 0, at: Loc::NONE };
+    let mut own = Plain { kernel, sizes, ranges, scopes: vec![OpenGraph::default()], next: 0, at: Loc::NONE };
     own.function(call).map_err(|diag| {
         let message = format!("kernel `{}` as plain operations: {} ({})", kernel.name, diag.message, own.at);
         Diag::new("plain-kernel", At::Op, message, &*diag.help)

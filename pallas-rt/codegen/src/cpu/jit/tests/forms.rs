@@ -1,6 +1,6 @@
 //! Folds, results in the place of operands or past the caches, and as many operands as there are pointers.
 use super::super::super::fold;
-use super::super::super::plan::step::{Along, Sink};
+use super::super::super::plan::step::{Sink, SinkAlong};
 use super::*;
 
 #[test]
@@ -13,7 +13,7 @@ fn folds_agree_with_loops() {
     for (op, dtype) in floats.into_iter().chain(halves.into_iter().flatten()) {
         let start = op.neutral(dtype).expect("the shape rule admits monoids only");
         let fold = fold::fold(op, dtype);
-        let sink = Sink { along: Along::Rows, op, fold, start, of: Source::Input(0), dtype, to: Value(9) };
+        let sink = Sink { along: SinkAlong::Rows, op, fold, start, of: Source::Input(0), dtype, to: Value(9) };
         let chain = Chain {
             shape: vec![ROWS, COLUMNS],
             inputs: vec![Input::Value(Value(0))],
@@ -79,7 +79,7 @@ fn folds_of_columns_agree_with_loops() {
             continue;
         };
         let fold = fold::fold(op, dtype);
-        let sink = Sink { along: Along::Columns, op, fold, start, of: Source::Input(0), dtype, to: Value(9) };
+        let sink = Sink { along: SinkAlong::Columns, op, fold, start, of: Source::Input(0), dtype, to: Value(9) };
         let inputs = vec![Input::Value(Value(0))];
         let chain = Chain { shape: vec![ROWS, COLUMNS], inputs, sinks: vec![sink], widest: 4, ..Chain::default() };
         for (columns, wide) in (1..=COLUMNS).flat_map(|columns| [(columns, false), (columns, true)]) {
@@ -240,7 +240,7 @@ fn many_operands_are_added() {
         to: Value(9),
     };
     let mut chain = chain_of(values(count), links);
-    chain.sinks = vec![sink(Along::Rows), sink(Along::Columns)];
+    chain.sinks = vec![sink(SinkAlong::Rows), sink(SinkAlong::Columns)];
     for (columns, beyond) in (1..=COLUMNS).flat_map(|columns| processors().map(|beyond| (columns, beyond))) {
         // Small whole numbers: every order of adding gives the same.
         let number = |i: usize, at: usize| ((at * 7 + i * 3) % 11) as f32;

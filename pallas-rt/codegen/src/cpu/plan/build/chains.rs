@@ -1,6 +1,6 @@
 //! Elementwise instructions -> chains, with the folds of their rows.
 use super::super::super::{convert, fold, strips};
-use super::super::step::{Along, Chain, Input, Link, Operation, Sink, Source, Step};
+use super::super::step::{Chain, Input, Link, Operation, Sink, SinkAlong, Source, Step};
 use super::Build;
 use pallas_ir::scalar::Ty;
 use pallas_ir::{DType, Inst, Literal, ScalarOp, Value};
@@ -127,9 +127,9 @@ impl Build<'_> {
         let (shape, dtype) = (self.shape(from), self.dtype(from));
         let Some((&columns, outer)) = shape.split_last().filter(|_| !shape.contains(&0)) else { return false };
         let along = if *axes == [outer.len()] {
-            Along::Rows
+            SinkAlong::Rows
         } else if !outer.is_empty() && axes.iter().copied().eq(0..outer.len()) && columns >= LEAST_COLUMNS {
-            Along::Columns
+            SinkAlong::Columns
         } else {
             return false;
         };
