@@ -152,13 +152,23 @@ pub fn is_recording() -> bool {
 
 /// Runs a function, and records how long it took. What describes it is only made for a timeline.
 pub fn span<R>(kind: Kind, describe: impl FnOnce() -> (String, String), run: impl FnOnce() -> R) -> R {
-    let start = is_recording().then(|| ORIGIN.elapsed());
+    let start = now();
     let result = run();
+    since(start, kind, describe);
+    result
+}
+
+/// The time, if spans are recorded.
+pub fn now() -> Option<Duration> {
+    is_recording().then(|| ORIGIN.elapsed())
+}
+
+/// Records what has run since that time, if spans were recorded then.
+pub fn since(start: Option<Duration>, kind: Kind, describe: impl FnOnce() -> (String, String)) {
     if let Some(start) = start {
         let duration = ORIGIN.elapsed() - start;
         record(kind, describe(), start, duration);
     }
-    result
 }
 
 /// Records a function that began and has ended.

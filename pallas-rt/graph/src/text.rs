@@ -53,13 +53,26 @@ impl Call {
 
 impl fmt::Display for Graph {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let typed = |v: &Var| format!("{v}:{}", self.ty(*v));
-        let list = |vars: &[Var], one: &dyn Fn(&Var) -> String| vars.iter().map(one).collect::<Vec<_>>().join(", ");
-        writeln!(f, "{{ lambda {} .", list(&self.params, &typed))?;
-        for Equation { op, args, results, .. } in &self.equations {
-            let args = list(args, &Var::to_string);
-            writeln!(f, "    {} = {op}{}{args}", list(results, &typed), if args.is_empty() { "" } else { " " })?;
-        }
-        write!(f, "  in {} }}", list(&self.results, &Var::to_string))
+        writeln!(f, "{{ lambda {} .", list(&self.params, |v| self.typed(v)))?;
+        self.equations.iter().try_for_each(|e| writeln!(f, "    {}", self.line(e)))?;
+        write!(f, "  in {} }}", list(&self.results, Var::to_string))
     }
+}
+
+impl Graph {
+    /// The text of an equation.
+    pub(crate) fn line(&self, Equation { op, args, results, .. }: &Equation) -> String {
+        let args = list(args, Var::to_string);
+        let space = if args.is_empty() { "" } else { " " };
+        format!("{} = {op}{space}{args}", list(results, |v| self.typed(v)))
+    }
+
+    fn typed(&self, v: &Var) -> String {
+        format!("{v}:{}", self.ty(*v))
+    }
+}
+
+/// Variables in a row, each as `one` writes it.
+pub(crate) fn list<'a>(vars: impl IntoIterator<Item = &'a Var>, one: impl FnMut(&'a Var) -> String) -> String {
+    vars.into_iter().map(one).collect::<Vec<_>>().join(", ")
 }

@@ -19,6 +19,7 @@ use std::panic::Location;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// The block sizes for a client's device; unit tests pass their own.
 #[cfg(not(test))]
@@ -112,7 +113,7 @@ const STAGES: &[Stage] = &[
 
 fn inline(input: &Input, made: &mut Products, watch: &mut dyn Watch) -> Result<()> {
     let flat = inlined(&input.graph);
-    watch.made("inline", Made::Graph(&flat));
+    watch.made("inline", &flat);
     made.flat = Some(Arc::new(flat));
     Ok(())
 }
@@ -129,7 +130,7 @@ fn shard(input: &Input, made: &mut Products, watch: &mut dyn Watch) -> Result<()
 
 fn simplify(input: &Input, made: &mut Products, watch: &mut dyn Watch) -> Result<()> {
     let simplified = simplify_watched(made.local(input), watch);
-    watch.made("simplify", Made::Graph(&simplified));
+    watch.made("simplify", &simplified);
     made.simplified = Some(Arc::new(simplified));
     Ok(())
 }
@@ -137,10 +138,10 @@ fn simplify(input: &Input, made: &mut Products, watch: &mut dyn Watch) -> Result
 fn unite(input: &Input, made: &mut Products, watch: &mut dyn Watch) -> Result<()> {
     let mesh = input.declared.mesh.as_ref().expect("it is on a mesh");
     let all = united(made.simplified.as_ref().expect(IN_ORDER), mesh);
-    watch.made("unite", Made::Graph(&all));
+    watch.made("unite", &all);
     check(&all)?;
     let all = simplify_watched(&all, watch);
-    watch.made("simplify", Made::Graph(&all));
+    watch.made("simplify", &all);
     made.united = Some(Arc::new(all));
     Ok(())
 }
@@ -192,11 +193,11 @@ impl Compilation {
 
     fn run(&self, made: &mut Products, end: usize) -> Result<()> {
         let mut watch = made.watcher.take().unwrap_or_else(|| Watcher::of(&self.input.graph));
+        watch.began = timeline::now();
         while made.done < end {
             let stage = &STAGES[made.done];
             if (stage.when)(&self.input) {
-                let described = || (stage.name.into(), String::new());
-                timeline::span(timeline::Kind::Compile, described, || (stage.run)(&self.input, made, &mut watch))?;
+                (stage.run)(&self.input, made, &mut watch)?;
             }
             made.done += 1;
         }
@@ -266,6 +267,8 @@ struct Watcher {
     /// The number of the next text, and the last one that was written.
     next: usize,
     last: String,
+    /// The time when the stage that runs began, for a timeline.
+    began: Option<Duration>,
 }
 
 /// The folder for the texts of graphs and plans.
@@ -276,25 +279,30 @@ impl Watcher {
     fn of(graph: &Graph) -> Watcher {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let dump = DUMPS.as_deref().map(|folder| (folder, NUMBER.fetch_add(1, Relaxed)));
-        let mut watcher = Watcher { dump, next: 0, last: String::new() };
-        watcher.made("traced", Made::Graph(graph));
+        let mut watcher = Watcher { dump, next: 0, last: String::new(), began: None };
+        watcher.made("traced", graph);
         watcher
     }
 }
 
 impl Watch for Watcher {
-    fn made(&mut self, stage: &'static str, program: Made<'_>) {
-        debug_assert_eq!(program.verify(), Ok(()), "after {stage}");
-        let Some((folder, number)) = self.dump else { return };
-        let text = program.to_string();
-        if text == self.last {
-            return;
+    fn made(&mut self, stage: &'static str, program: &dyn Made) {
+        timeline::since(self.began, timeline::Kind::Compile, || (stage.into(), String::new()));
+        // Random tests in release builds verify as well.
+        if cfg!(any(debug_assertions, test)) {
+            assert_eq!(program.verify(), Ok(()), "after {stage}:\n{program}");
         }
-        let file = folder.join(format!("{number:04}.{:02}.{stage}.txt", self.next));
-        self.next += 1;
-        if let Err(error) = std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&file, &text)) {
-            eprintln!("PALLAS_DUMP: {}: {error}", file.display());
+        if let Some((folder, number)) = self.dump {
+            let text = program.to_string();
+            if text != self.last {
+                let file = folder.join(format!("{number:04}.{:02}.{stage}.txt", self.next));
+                self.next += 1;
+                if let Err(error) = std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&file, &text)) {
+                    eprintln!("PALLAS_DUMP: {}: {error}", file.display());
+                }
+                self.last = text;
+            }
         }
-        self.last = text;
+        self.began = timeline::now();
     }
 }

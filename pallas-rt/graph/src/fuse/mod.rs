@@ -16,6 +16,7 @@
 //! Long reductions are folds of parts, and of what those give (`stages`). `order` finds circles of clusters, and `apart`
 //! has the reasons why equations do not share a kernel. `memory` packs the values that are no results into one arena;
 //! `schedule` and `rematerialize` keep it small. `donate` lets results take over the memory of parameters.
+//! `shown` has the texts of clusters, steps and memory, and verifies them.
 //! A cluster holds at most one `dot`, so that its blocks suit that one; on a GPU it sums a panel at a time (`panels`).
 pub(crate) mod alone;
 mod apart;
@@ -36,6 +37,7 @@ mod plan;
 mod rematerialize;
 mod scatter;
 mod schedule;
+mod shown;
 pub(crate) mod stages;
 mod text;
 mod windowed;

@@ -9,12 +9,13 @@ use super::memory::{self, Held, Region};
 use super::padded;
 use super::rematerialize::Planned;
 use super::schedule::{Steps, depth_first};
+use super::shown::{Memory, Scheduled};
 use super::stages::{Given, Staged, staged};
 use super::{donate, scatter, windows};
 use crate::call::{Callback, Print, has_effect};
 use crate::graph::{Equation, Graph, Op, Var};
 use crate::mesh::Collective;
-use crate::watch::{Made, Watch};
+use crate::watch::Watch;
 use pallas_ir::{Kernel, Literal, Loc, StructuralOp, Type};
 use std::sync::Arc;
 
@@ -153,17 +154,17 @@ pub fn plan(graph: &Graph, is_donated: &[bool], sizes: &Sizes) -> Plan {
     plan_watched(graph, is_donated, sizes, &mut ())
 }
 
-/// The plan of [`plan`]; shows the graph in stages, each graph that is planned, and the plan.
+/// The plan of [`plan`]; shows the graph in stages, each graph that is planned with its clusters, steps and memory, and the plan.
 pub fn plan_watched(graph: &Graph, is_donated: &[bool], sizes: &Sizes, watch: &mut dyn Watch) -> Plan {
     let Staged { graph, given } = staged(graph, sizes);
-    watch.made("stages", Made::Graph(&graph));
+    watch.made("stages", &*graph);
     let graph = copied(&graph);
     debug_assert_eq!(crate::verify(&graph), Ok(()));
-    watch.made("copies", Made::Graph(&graph));
-    let (mut best, mut others) = planned(&graph, &given, is_donated, sizes);
+    watch.made("copies", &*graph);
+    let (mut best, mut others) = planned(&graph, &given, is_donated, sizes, watch);
     if let Some(graph) = &others.of_readers {
-        watch.made("readers", Made::Graph(graph));
-        let (plan, next) = planned(graph, &given, is_donated, sizes);
+        watch.made("readers", graph);
+        let (plan, next) = planned(graph, &given, is_donated, sizes, watch);
         if plan.steps.len() <= best.steps.len() && plan.arena <= best.arena {
             (best, others) = (plan, next);
         }
@@ -171,14 +172,14 @@ pub fn plan_watched(graph: &Graph, is_donated: &[bool], sizes: &Sizes, watch: &m
     let mut other = others.again;
     for _ in 0..MOST_TURNS {
         let Some(graph) = other else { break };
-        watch.made("rematerialize", Made::Graph(&graph));
-        let (plan, next) = planned(&graph, &given, is_donated, sizes);
+        watch.made("rematerialize", &graph);
+        let (plan, next) = planned(&graph, &given, is_donated, sizes, watch);
         if plan.arena > best.arena - best.arena / GAIN {
             break;
         }
         (best, other) = (plan, next.again);
     }
-    watch.made("plan", Made::Plan(&best));
+    watch.made("plan", &best);
     best
 }
 
@@ -196,10 +197,11 @@ const MOST_TURNS: usize = 4;
 pub(super) const GAIN: usize = 16;
 
 /// The plan, and the graph with cheap values that are computed again, if it may need less memory.
-fn planned(graph: &Graph, given: &Given, is_donated: &[bool], sizes: &Sizes) -> (Plan, Others) {
+fn planned(graph: &Graph, given: &Given, is_donated: &[bool], sizes: &Sizes, watch: &mut dyn Watch) -> (Plan, Others) {
     let definitions = graph.definitions();
     let found = clusters(graph, given, sizes);
     let planner = Planner { graph, definitions: &definitions, found: &found };
+    watch.made("clusters", &planner);
     let is_free = |v| planner.has_one_reader(v, is_donated);
     let step = |cluster: usize| {
         let cluster = &found.all[cluster];
@@ -226,6 +228,7 @@ fn planned(graph: &Graph, given: &Given, is_donated: &[bool], sizes: &Sizes) -> 
     let mut all: Vec<_> = order.into_iter().zip(lowered).map(Some).collect();
     let next = |&at: &usize| all[at].take().expect("each step comes once");
     let (order, mut lowered): (Vec<usize>, Vec<Lowered>) = schedule.iter().map(next).unzip();
+    watch.made("schedule", &Scheduled(&planner, &order, &lowered));
     let other = Planned {
         graph,
         definitions: &definitions,
@@ -239,6 +242,7 @@ fn planned(graph: &Graph, given: &Given, is_donated: &[bool], sizes: &Sizes) -> 
     };
     let others = Others { again: other.with_values_made_again(), of_readers: other.with_values_of_readers() };
     donate::share(graph, &mut lowered, is_donated, sizes.arena, &stored_as);
+    watch.made("donate", &Scheduled(&planner, &order, &lowered));
     let apart = |(&cluster, step): (&usize, &Lowered)| {
         let inputs: Vec<Option<Apart>> = step.inputs.iter().map(|&v| planner.apart(cluster, v)).collect();
         let changed = step.in_place.iter().enumerate().filter_map(|(k, v)| Some((k, planner.apart(cluster, (*v)?))));
@@ -246,21 +250,23 @@ fn planned(graph: &Graph, given: &Given, is_donated: &[bool], sizes: &Sizes) -> 
     };
     let apart: Vec<_> = order.iter().zip(&lowered).map(apart).collect();
     let mut plan = memory::places(graph, lowered, is_donated, &stored_as);
+    watch.made("memory", &Memory(&plan));
     for (step, apart) in plan.steps.iter_mut().zip(apart) {
         (step.apart, step.in_place) = apart;
     }
     (plan, others)
 }
 
-struct Planner<'g> {
-    graph: &'g Graph,
-    definitions: &'g [Option<usize>],
-    found: &'g Clusters,
+/// The clusters of a graph.
+pub(super) struct Planner<'g> {
+    pub graph: &'g Graph,
+    pub definitions: &'g [Option<usize>],
+    pub found: &'g Clusters,
 }
 
 impl Planner<'_> {
     /// The value whose memory a value has: a reshape that belongs to no cluster has its operand's.
-    fn stored_as(&self, mut v: Var) -> Var {
+    pub(super) fn stored_as(&self, mut v: Var) -> Var {
         while let Some(i) = self.definitions[v.index()]
             && is_alias(self.graph, self.definitions, &self.graph.equations[i])
             && self.found.owner[i].is_none()
@@ -290,7 +296,7 @@ impl Planner<'_> {
     }
 
     /// The cluster that computes a value.
-    fn cluster_of(&self, v: Var) -> Option<usize> {
+    pub(super) fn cluster_of(&self, v: Var) -> Option<usize> {
         self.found.owner[self.definitions[self.stored_as(v).index()]?]
     }
 

@@ -40,15 +40,6 @@ impl Plan {
                 writeln!(f, "{indent}{to} = copy {from}")?;
             }
             write!(f, "{indent}{} = ", list(&step.outputs))?;
-            let (text, bodies): (String, Vec<&Plan>) = match &step.work {
-                Work::Kernel { kernel, sizes, .. } => (format!("{} {sizes:?}", kernel.name), vec![]),
-                Work::For { body, length, .. } => (format!("for {length} steps"), vec![body]),
-                Work::While { condition, body, .. } => ("while".into(), vec![condition, body]),
-                Work::Case { branches } => ("case".into(), branches.iter().collect()),
-                Work::Collective { op, .. } => (op.to_string(), vec![]),
-                Work::Print { .. } => ("debug_print".into(), vec![]),
-                Work::Callback { .. } => ("pure_callback".into(), vec![]),
-            };
             let input = |(place, apart): (&Place, &Option<Apart>)| match apart {
                 Some(apart) => format!("{place} ({apart})"),
                 None => place.to_string(),
@@ -57,8 +48,8 @@ impl Plan {
             let changed =
                 step.in_place.iter().map(|(k, apart)| format!("in place {}", input((&step.outputs[*k], apart))));
             inputs.extend(changed);
-            writeln!(f, "{text} of {}", inputs.join(", "))?;
-            bodies.into_iter().try_for_each(|body| body.steps(f, depth + 1))?;
+            writeln!(f, "{} of {}", step.work.name(), inputs.join(", "))?;
+            step.work.bodies().into_iter().try_for_each(|body| body.steps(f, depth + 1))?;
         }
         let results: Vec<String> = self.results.iter().map(|(place, ty)| format!("{place}: {ty}")).collect();
         writeln!(f, "{indent}in {}", results.join(", "))
@@ -67,18 +58,13 @@ impl Plan {
     /// Every kernel's text once, in the order of the steps.
     fn kernels(&self, all: &mut Vec<String>) {
         for step in &self.steps {
-            match &step.work {
-                Work::Kernel { kernel, .. } => {
-                    let text = kernel.to_string();
-                    if !all.contains(&text) {
-                        all.push(text);
-                    }
+            if let Work::Kernel { kernel, .. } = &step.work {
+                let text = kernel.to_string();
+                if !all.contains(&text) {
+                    all.push(text);
                 }
-                Work::For { body, .. } => body.kernels(all),
-                Work::While { condition, body, .. } => [condition, body].iter().for_each(|plan| plan.kernels(all)),
-                Work::Case { branches } => branches.iter().for_each(|plan| plan.kernels(all)),
-                Work::Collective { .. } | Work::Print { .. } | Work::Callback { .. } => {}
             }
+            step.work.bodies().into_iter().for_each(|plan| plan.kernels(all));
         }
     }
 }

@@ -13,7 +13,7 @@
 //! - [`seen_from()`]: constraints on several meshes of the same devices, all on one of them;
 //! - `agree`: one division of each factor of an operation; [`reshard`]: from one sharding to another; `local`: operations on
 //!   blocks; [`partition()`]: the graph that every device runs; `submesh`: bodies of `shard_map` that leave axes automatic;
-//!   [`united()`]: one graph for all devices. [`divide`] does all of this but the last.
+//!   [`united()`]: one graph for all devices; `text`: the view and its shardings as text, verified. [`divide`] does all of this but the last.
 //!
 //! The behaviour is Shardy's (<https://github.com/openxla/shardy>), as measured from the version that JAX 0.12.0.1 contains;
 //! where its published source differs, the measurement decides.
@@ -61,6 +61,7 @@ mod seen;
 pub mod split;
 mod strategy;
 pub(crate) mod submesh;
+mod text;
 pub(crate) mod united;
 pub mod view;
 

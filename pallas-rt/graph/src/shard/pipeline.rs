@@ -1,11 +1,12 @@
 //! From a graph and declared shardings to blocks.
 use super::partition::{Partitioned, partition};
-use super::propagate::{Propagation, propagate};
+use super::propagate::Propagation;
+use super::text::Sharded;
 use super::view::Program;
 use crate::graph::Graph;
 use crate::mesh::{Mesh, Sharding};
 use crate::refused::Refused;
-use crate::watch::{Made, Watch};
+use crate::watch::Watch;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -26,10 +27,14 @@ pub fn divide(
     let mut known = HashMap::new();
     let mut round = 0;
     loop {
-        let found = propagate(Program::with_results(graph, &known), params, results);
-        watch.made("propagate", Made::Sharded(&found, mesh));
+        let program = Program::with_results(graph, &known);
+        watch.made("view", &program);
+        let mut found = Propagation::of(program, params, results);
+        watch.made("import", &Sharded(&found, mesh));
+        found.rounds();
+        watch.made("propagate", &Sharded(&found, mesh));
         let made = partition(&found, mesh)?;
-        watch.made("localize", Made::Graph(&made.graph));
+        watch.made("localize", &made.graph);
         round += 1;
         // Shardings of a body's results are found when the body is partitioned: each round takes them past one more body.
         if made.results_of_maps == known || round == MOST_ROUNDS {

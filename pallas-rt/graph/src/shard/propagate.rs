@@ -41,23 +41,7 @@ pub struct Propagation {
 
 /// Propagates the shardings of a program's parameters, results and constraints.
 pub fn propagate(program: Program, params: &[Option<Sharding>], results: &[Option<Sharding>]) -> Propagation {
-    let flow = import(program, params, results);
-    let program = &flow.program;
-    let rules = rules(program).into_iter().map(|rule| rule.map(Arc::new)).collect();
-    let is_elementwise = program.nodes.iter().map(|node| is_elementwise(program, node)).collect();
-    let (order, nodes) = (program.preorder(), program.nodes.len());
-    let mut all = Propagation {
-        declared: [params.to_vec(), results.to_vec()],
-        rules,
-        is_elementwise,
-        order,
-        stack: vec![],
-        is_waiting: vec![false; nodes],
-        causes: Causes::default(),
-        stage: 0,
-        round: 0,
-        flow,
-    };
+    let mut all = Propagation::of(program, params, results);
     all.rounds();
     all
 }
@@ -74,6 +58,27 @@ pub fn rules(program: &Program) -> Vec<Option<Rule>> {
 }
 
 impl Propagation {
+    /// The program before any sharding is propagated: with those that are stated.
+    pub(super) fn of(program: Program, params: &[Option<Sharding>], results: &[Option<Sharding>]) -> Propagation {
+        let flow = import(program, params, results);
+        let program = &flow.program;
+        let rules = rules(program).into_iter().map(|rule| rule.map(Arc::new)).collect();
+        let is_elementwise = program.nodes.iter().map(|node| is_elementwise(program, node)).collect();
+        let (order, nodes) = (program.preorder(), program.nodes.len());
+        Propagation {
+            declared: [params.to_vec(), results.to_vec()],
+            rules,
+            is_elementwise,
+            order,
+            stack: vec![],
+            is_waiting: vec![false; nodes],
+            causes: Causes::default(),
+            stage: 0,
+            round: 0,
+            flow,
+        }
+    }
+
     /// The program, with copies of constants and edges.
     pub fn program(&self) -> &Program {
         &self.flow.program
@@ -117,7 +122,7 @@ impl Propagation {
     }
 
     /// One round for each priority. What has a later one is held back as replicated axes until its round.
-    fn rounds(&mut self) {
+    pub(super) fn rounds(&mut self) {
         let values = self.flow.shardings.len();
         let mut later: Vec<(u32, usize, Sharding)> = vec![];
         for i in 0..values + self.flow.results.len() {

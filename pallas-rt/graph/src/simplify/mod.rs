@@ -20,7 +20,7 @@ pub use crate::inline::inline as inlined;
 
 use crate::dead::without_dead;
 use crate::graph::{Graph, Op};
-use crate::watch::{Made, Watch};
+use crate::watch::Watch;
 
 /// A pass: from a graph to an equal one.
 pub type Pass = fn(Graph) -> Graph;
@@ -80,7 +80,7 @@ fn called(graph: &Graph) -> Graph {
 fn passed(passes: &[(&'static str, Pass)], graph: Graph, watch: &mut dyn Watch) -> Graph {
     passes.iter().fold(graph, |graph, (name, pass)| {
         let graph = pass(graph);
-        watch.made(name, Made::Graph(&graph));
+        watch.made(name, &graph);
         graph
     })
 }

@@ -296,9 +296,7 @@ fn launches(plan: &Plan) -> u64 {
     let of_step = |step: &fuse::Step| match &step.work {
         fuse::Work::Kernel { .. } | fuse::Work::Collective { .. } => 1,
         fuse::Work::Print { .. } | fuse::Work::Callback { .. } => 1,
-        fuse::Work::For { body, .. } => launches(body),
-        fuse::Work::While { condition, body, .. } => launches(condition) + launches(body),
-        fuse::Work::Case { branches } => branches.iter().map(launches).sum(),
+        work => work.bodies().into_iter().map(launches).sum(),
     };
     plan.steps.iter().map(of_step).sum()
 }

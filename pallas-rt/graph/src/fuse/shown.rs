@@ -1,0 +1,224 @@
+//! The products of planning as text, and the rules that they keep.
+use super::memory::{Held, Region};
+use super::plan::{Lowered, Place, Plan, Planner, Work};
+use crate::graph::Var;
+use crate::text::list;
+use crate::watch::Made;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+/// For each cluster its grid, the values that others read of it, its equations, and why it does not compute what it reads.
+impl fmt::Display for Planner<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let live = self.found.all.iter().enumerate().filter(|(_, cluster)| !cluster.members.is_empty());
+        for (i, cluster) in live {
+            writeln!(f, "cluster {i} over {:?} gives {}", cluster.extents, list(&cluster.outs, Var::to_string))?;
+            for &member in &cluster.members {
+                writeln!(f, "    {}", self.graph.line(&self.graph.equations[member]))?;
+            }
+            for (v, apart) in &cluster.apart {
+                writeln!(f, "    reads {v}: {apart}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Made for Planner<'_> {
+    /// No equation is in two clusters, and clusters give what others read of them.
+    fn verify(&self) -> Result<(), String> {
+        for (i, cluster) in self.found.all.iter().enumerate() {
+            if let Some(member) = cluster.members.iter().find(|&&member| self.found.owner[member] != Some(i)) {
+                return Err(format!("equation {member} is in cluster {i} and in {:?}", self.found.owner[*member]));
+            }
+            for &v in cluster.members.iter().flat_map(|&member| &self.graph.equations[member].args) {
+                let (stored, source) = (self.stored_as(v), self.cluster_of(v).filter(|source| *source != i));
+                if let Some(source) = source.filter(|source| !self.found.all[*source].outs.contains(&stored)) {
+                    return Err(format!("cluster {i} reads {stored}, which cluster {source} does not give"));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The clusters that steps compute, and the steps, both in one order.
+pub(super) struct Scheduled<'a>(pub &'a Planner<'a>, pub &'a [usize], pub &'a [Lowered]);
+
+/// A line for each step: `%4 = add_exp [8] of %2; %4 takes over param0; cluster 1`.
+impl fmt::Display for Scheduled<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let &Scheduled(planner, order, steps) = self;
+        for (cluster, Lowered { work, inputs, outputs, in_place }) in order.iter().zip(steps) {
+            write!(f, "{} = {} of {}", list(outputs, Var::to_string), work.name(), list(inputs, Var::to_string))?;
+            for (v, before) in outputs.iter().zip(in_place).filter_map(|(v, before)| Some((v, (*before)?))) {
+                let before = planner.stored_as(before);
+                let param = planner.graph.params.iter().position(|&p| p == before);
+                write!(f, "; {v} takes over {}", param.map_or(before.to_string(), |i| Place::Param(i).to_string()))?;
+            }
+            writeln!(f, "; cluster {cluster}")?;
+        }
+        writeln!(f, "in {}", list(&planner.graph.results, Var::to_string))
+    }
+}
+
+impl Made for Scheduled<'_> {
+    /// Steps and the caller read what is there.
+    fn verify(&self) -> Result<(), String> {
+        let &Scheduled(planner, _, steps) = self;
+        let mut made: BTreeSet<Var> = planner.graph.params.iter().copied().collect();
+        let is_missing = |made: &BTreeSet<Var>, v: Var| !made.contains(&planner.stored_as(v));
+        for (at, step) in steps.iter().enumerate() {
+            let mut read = step.inputs.iter().chain(step.in_place.iter().flatten());
+            if let Some(v) = read.find(|v| is_missing(&made, **v)) {
+                return Err(format!("step {at} reads {v} before it is made"));
+            }
+            made.extend(&step.outputs);
+        }
+        let missing = planner.graph.results.iter().find(|v| is_missing(&made, **v));
+        missing.map_or(Ok(()), |v| Err(format!("no step makes the result {v}")))
+    }
+}
+
+/// The memory of a plan.
+pub(super) struct Memory<'a>(pub &'a Plan);
+
+/// A line for each value in the arena, with its bytes and the steps that need it; then the places of the results.
+impl fmt::Display for Memory<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "arena {} bytes", self.0.arena)?;
+        for Held { region: Region { offset, bytes }, first, last, ty } in &self.0.held {
+            let ty = ty.as_ref().map_or("inside of the step".into(), ToString::to_string);
+            writeln!(f, "{offset}..{} in steps {first}..={last}: {ty}", offset + bytes)?;
+        }
+        self.0.results.iter().enumerate().try_for_each(|(i, (place, ty))| writeln!(f, "result {i} in {place}: {ty}"))
+    }
+}
+
+impl Made for Memory<'_> {
+    fn verify(&self) -> Result<(), String> {
+        self.0.verify()
+    }
+}
+
+impl Made for Plan {
+    /// What is needed in one step lies apart in the arena, and steps use regions that are theirs then.
+    fn verify(&self) -> Result<(), String> {
+        let mut held: Vec<&Held> = self.held.iter().collect();
+        held.sort_by_key(|one| one.first);
+        let end = |one: &Held| one.region.offset + one.region.bytes;
+        let mut lives: BTreeMap<Region, Vec<(usize, usize)>> = BTreeMap::new();
+        for (i, a) in held.iter().enumerate() {
+            let at_once = held[i + 1..].iter().take_while(|b| b.first <= a.last);
+            if let Some(b) = at_once.into_iter().find(|b| a.region.offset < end(b) && b.region.offset < end(a)) {
+                return Err(format!("step {} needs {a:?} and {b:?}, which overlap", b.first));
+            }
+            if end(a) > self.arena {
+                return Err(format!("{a:?} does not fit into {} bytes", self.arena));
+            }
+            lives.entry(a.region).or_default().push((a.first, a.last));
+        }
+        for (at, step) in self.steps.iter().enumerate() {
+            for place in step.inputs.iter().chain(&step.outputs) {
+                let Place::Temporary(i) = *place else { continue };
+                let region = self.temporary[i];
+                let mut lives = lives.get(&region).into_iter().flatten();
+                if region.bytes > 0 && !lives.any(|(first, last)| (first..=last).contains(&&at)) {
+                    return Err(format!("step {at} uses {place}, which nothing holds then"));
+                }
+            }
+            step.work.bodies().into_iter().try_for_each(Made::verify)?;
+        }
+        Ok(())
+    }
+}
+
+impl Work {
+    /// The plans that it runs.
+    pub fn bodies(&self) -> Vec<&Plan> {
+        match self {
+            Work::For { body, .. } => vec![body],
+            Work::While { condition, body, .. } => vec![condition, body],
+            Work::Case { branches } => branches.iter().collect(),
+            Work::Kernel { .. } | Work::Collective { .. } | Work::Print { .. } | Work::Callback { .. } => vec![],
+        }
+    }
+
+    /// Its name in texts.
+    pub(super) fn name(&self) -> String {
+        match self {
+            Work::Kernel { kernel, sizes, .. } => format!("{} {sizes:?}", kernel.name),
+            Work::For { length, .. } => format!("for {length} steps"),
+            Work::While { .. } => "while".into(),
+            Work::Case { .. } => "case".into(),
+            Work::Collective { op, .. } => op.to_string(),
+            Work::Print { .. } => "debug_print".into(),
+            Work::Callback { .. } => "pure_callback".into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::cluster::clusters;
+    use super::super::stages::Given;
+    use super::super::{Sizes, plan};
+    use super::*;
+    use crate::graph::Graph;
+    use pallas_ir::structural::Dot;
+    use pallas_ir::{DType, StructuralOp, Type};
+
+    /// Four products in a row, which have a kernel each.
+    fn products() -> Graph {
+        let mut graph = Graph::default();
+        let x = graph.param(Type::new(DType::F32, [8, 8]));
+        let dot = || StructuralOp::Dot(Dot::matmul(DType::F32));
+        let y = (0..4).fold(x, |y, _| graph.push(dot(), &[y, x]).expect("it fits"));
+        graph.results.push(y);
+        graph
+    }
+
+    fn says(found: Result<(), String>, part: &str) {
+        assert!(found.as_ref().is_err_and(|message| message.contains(part)), "{found:?}");
+    }
+
+    #[test]
+    fn values_in_the_arena_are_checked() {
+        let good = || plan(&products(), &[], &Sizes::TEST);
+        assert_eq!((good().verify(), good().held.len()), (Ok(()), 3));
+        let mut overlapping = good();
+        overlapping.held[1].region.offset = overlapping.held[0].region.offset + 8;
+        says(overlapping.verify(), "overlap");
+        let mut short = good();
+        short.held[0].last -= 1;
+        says(short.verify(), "step 1 uses temporary0, which nothing holds then");
+        says(Plan { arena: 8, ..good() }.verify(), "does not fit into 8 bytes");
+    }
+
+    #[test]
+    fn clusters_and_the_order_of_steps_are_checked() {
+        let graph = products();
+        let definitions = graph.definitions();
+        let mut found = clusters(&graph, &Given::default(), &Sizes::TEST);
+        let planner = Planner { graph: &graph, definitions: &definitions, found: &found };
+        assert_eq!(planner.verify(), Ok(()));
+        let order: Vec<usize> = found.owner.iter().flatten().copied().collect();
+        let step = |i: usize| {
+            let (inputs, outputs) = (graph.equations[i].args.clone(), graph.equations[i].results.clone());
+            Lowered { work: Work::Case { branches: vec![] }, inputs, outputs, in_place: vec![None] }
+        };
+        let of = |steps: &[usize]| {
+            let steps: Vec<Lowered> = steps.iter().map(|&i| step(i)).collect();
+            Scheduled(&planner, &order, &steps).verify()
+        };
+        assert_eq!(of(&[0, 1, 2, 3]), Ok(()));
+        says(of(&[0, 2, 1, 3]), "step 1 reads %2 before it is made");
+        says(of(&[0, 1, 2]), "no step makes the result %4");
+        let first = order[0];
+        let outs = std::mem::take(&mut found.all[first].outs);
+        says(Planner { graph: &graph, definitions: &definitions, found: &found }.verify(), "does not give");
+        found.all[first].outs = outs;
+        found.owner[3] = Some(first);
+        says(Planner { graph: &graph, definitions: &definitions, found: &found }.verify(), "equation 3 is in cluster");
+    }
+}

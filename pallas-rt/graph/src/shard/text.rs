@@ -1,0 +1,110 @@
+//! Programs and their shardings as text, and the rules that they keep.
+use super::propagate::{Propagation, rules};
+use super::view::{Definition, Kind, Program, Val};
+use crate::mesh::Mesh;
+use crate::watch::Made;
+use std::collections::HashSet;
+use std::fmt;
+
+/// The shardings that are stated or found for the values of a program.
+pub(super) struct Sharded<'a>(pub &'a Propagation, pub &'a Mesh);
+
+/// A line for each value, with the factors of its operation: `%2: f32[8] = reduce %1 ([i, j])->([i]) {i=8, j=16}`.
+impl fmt::Display for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rules = rules(self);
+        let factors = |v| self.definer(v).and_then(|node| Some(rules[node].as_ref()?.text(0)));
+        values(f, self, |v| factors(v).unwrap_or_default())
+    }
+}
+
+/// A line for each value, with its sharding: `%3: f32[8,16] = dot %1, %2 [{"x"}, {}]`.
+impl fmt::Display for Sharded<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Sharded(found, mesh) = self;
+        writeln!(f, "mesh {mesh}")?;
+        values(f, found.program(), |v| found.sharding(v).map_or("unknown".into(), |s| s.text(mesh)))
+    }
+}
+
+fn values(f: &mut fmt::Formatter<'_>, program: &Program, end: impl Fn(Val) -> String) -> fmt::Result {
+    for (i, (ty, definition)) in program.types.iter().zip(&program.definitions).enumerate() {
+        let name = match *definition {
+            Definition::Param(i) => format!("parameter {i}"),
+            Definition::Argument(node, region, i) => format!("argument {i} of region {region} of node {node}"),
+            Definition::Result(node, _) => {
+                let name = match &program.nodes[node].kind {
+                    Kind::Op(op) => op.to_string(),
+                    Kind::Constant => "zeros".into(),
+                    Kind::Loop(_) => "while".into(),
+                    Kind::Branches(_) => "case".into(),
+                    Kind::Constraint(_) => "sharding_constraint".into(),
+                    Kind::Group(_) => "sharding_group".into(),
+                    Kind::Barrier(_) => "propagation_barrier".into(),
+                    Kind::Edge => "data_flow_edge".into(),
+                };
+                let operands = program.nodes[node].operands.iter().map(|v| format!("%{}", v.0));
+                format!("{name} {}", operands.collect::<Vec<_>>().join(", ")).trim_end().into()
+            }
+        };
+        let line = format!("%{i}: {ty} = {name} {}", end(Val(i as u32)));
+        writeln!(f, "{}", line.trim_end())?;
+    }
+    Ok(())
+}
+
+impl Made for Program {
+    /// Nodes read values that are made before them; regions and the program return values that are made.
+    fn verify(&self) -> Result<(), String> {
+        let mut made: HashSet<Val> = self.body.params.iter().copied().collect();
+        let order = self.preorder();
+        for &id in &order {
+            let node = &self.nodes[id];
+            if let Some(v) = node.operands.iter().find(|v| !made.contains(v)) {
+                return Err(format!("node {id} reads %{} before it is made", v.0));
+            }
+            made.extend(node.regions.iter().flat_map(|region| &region.params).chain(&node.results));
+        }
+        let regions = order.iter().flat_map(|&id| &self.nodes[id].regions).chain([&self.body]);
+        let missing = regions.flat_map(|region| &region.results).find(|v| !made.contains(v));
+        missing.map_or(Ok(()), |v| Err(format!("%{} is returned, but not made", v.0)))
+    }
+}
+
+impl Made for Sharded<'_> {
+    /// Each value has a sharding that its type and the mesh allow.
+    fn verify(&self) -> Result<(), String> {
+        let Sharded(found, mesh) = self;
+        found.program().verify()?;
+        found.program().types.iter().enumerate().try_for_each(|(i, ty)| {
+            let sharding = found.sharding(Val(i as u32));
+            sharding.map_or(Ok(()), |s| s.verify(mesh, ty).map_err(|diag| format!("%{i}: {diag}")))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::Graph;
+    use crate::mesh::Sharding;
+    use pallas_ir::{DType, ScalarOp, Type};
+
+    #[test]
+    fn nodes_and_shardings_are_checked() {
+        let mut graph = Graph::default();
+        let x = graph.param(Type::new(DType::F32, [8]));
+        let y = graph.push(ScalarOp::Exp, &[x]).expect("it fits");
+        graph.results = vec![graph.push(ScalarOp::Sin, &[y]).expect("it fits")];
+        let mut program = Program::of(&graph);
+        assert_eq!(program.verify(), Ok(()));
+        assert!(program.to_string().contains("%1: f32[8] = exp %0 ([i])->([i]) {i=8}\n"), "{program}");
+        let mesh = Mesh::new(&[("x", 2)]).expect("a mesh");
+        let stated = |rank| [Some(Sharding { replicated: vec![mesh.axis(0)], ..Sharding::open(rank) })];
+        let verify = |rank| Sharded(&Propagation::of(program.clone(), &stated(rank), &[None]), &mesh).verify();
+        assert_eq!(verify(1), Ok(()));
+        assert!(verify(2).is_err_and(|message| message.contains("%0: ")));
+        program.body.nodes.swap(0, 1);
+        assert_eq!(program.verify(), Err("node 1 reads %1 before it is made".into()));
+    }
+}
