@@ -30,8 +30,8 @@ def run():
     x = jnp.linspace(-3.0, 3.0, 30)
     y = jnp.sin(2 * x) + 0.3 * jax.random.normal(jax.random.key(3), (30,))
     p = jnp.array([0.0, 0.0, -1.0])
-    step = jax.jit(lambda p, x, y: p - 0.01 * jax.grad(loss)(p, x, y))
+    slope = jax.jit(jax.grad(loss))
     for _ in range(30):
-        p = step(p, x, y)
+        p = p - 0.01 * slope(p, x, y)
     mean, variance = predict(p, x, y, jnp.linspace(-2.0, 4.0, 7))
     return p, mean, variance

@@ -27,9 +27,9 @@ pub fn run() -> Result<Vec<Array>> {
     let x = ops::linspace(-3, 3, 30, F32);
     let y = (2 * &x).sin() + 0.3 * random::normal(random::key(3), &[30], F32);
     let mut p = ops::array([0.0, 0.0, -1.0]);
-    let step = jit(|p: &Array, x: &Array, y: &Array| Ok::<_, Error>(p - 0.01 * grad(loss)(p, x, y)?));
+    let slope = jit(grad(loss));
     for _ in 0..30 {
-        p = step(&p, &x, &y)?;
+        p = &p - 0.01 * slope(&p, &x, &y)?;
     }
     let (mean, variance) = jit(predict)(&p, &x, &y, &ops::linspace(-2, 4, 7, F32))?;
     Ok(vec![p, mean, variance])

@@ -21,7 +21,7 @@ fn loss(gru: &Gru, xs: &Array, y: &Array) -> Result<Array> {
 
 fn clipped(gru: &Gru, xs: &Array, y: &Array) -> Result<(Array, Gru)> {
     let slope = grad(loss)(gru, xs, y)?;
-    let squares = tree::leaves(&slope).iter().fold(ops::zeros(&[], F32), |sum, g| sum + g.square().sum(..));
+    let squares = tree::leaves(&slope).iter().fold(ops::array(0.0), |sum, g| sum + g.square().sum(..));
     let norm = squares.sqrt();
     let slope = tree::map(&slope, |g| Ok(g / norm.maximum(1)))?;
     Ok((norm, slope))
@@ -34,5 +34,5 @@ pub fn run() -> Result<Vec<Array>> {
     let (xs, ys) = (normal(d, &[16, 10, 3]), normal(e, &[16]));
     let each = jit(vmap(clipped).in_axes((None, 0, 0)));
     let (norms, slopes) = each(&gru, &xs, &ys)?;
-    Ok([norms].into_iter().chain(tree::leaves(&slopes).iter().map(|g| g.mean(0))).collect())
+    Ok(vec![norms, slopes.x.mean(0), slopes.h.mean(0), slopes.out.mean(0)])
 }

@@ -23,15 +23,13 @@ def sample(q, key, x):
     p = jax.random.normal(a, (2,))
     new_q, new_p = jax.lax.fori_loop(0, 8, leap, (q, p))
     log_u = jnp.log(jax.random.uniform(b))
-    return jnp.where(log_u < total(q, p, x) - total(new_q, new_p, x), new_q, q)
+    q = jnp.where(log_u < total(q, p, x) - total(new_q, new_p, x), new_q, q)
+    return q, q
 
 
 def chain(key, x):
-    def step(q, key):
-        q = sample(q, key, x)
-        return q, q
-
-    return jax.lax.scan(step, jnp.zeros(2), jax.random.split(key, 20))[1]
+    keys = jax.random.split(key, 20)
+    return jax.lax.scan(lambda q, key: sample(q, key, x), jnp.zeros(2), keys)[1]
 
 
 def run():

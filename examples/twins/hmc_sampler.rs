@@ -11,7 +11,7 @@ fn total(q: &Array, p: &Array, x: &Array) -> Array {
     energy(q, x) + 0.5 * p.square().sum(..)
 }
 
-fn sample(q: &Array, key: &Key, x: &Array) -> Result<Array> {
+fn sample(q: &Array, key: &Key, x: &Array) -> Result<(Array, Array)> {
     let leap = |_: &Array, (q, p): &(Array, Array)| {
         let p = p - 0.02 * grad(energy)(q, x)?;
         let q = q + 0.04 * &p;
@@ -22,16 +22,13 @@ fn sample(q: &Array, key: &Key, x: &Array) -> Result<Array> {
     let p = random::normal(a, &[2], F32);
     let (new_q, new_p) = fori_loop(0..8, &(q.clone(), p.clone()), leap)?;
     let log_u = random::uniform(b, &[], F32).log();
-    Ok(ops::select(&log_u.lt(total(q, &p, x) - total(&new_q, &new_p, x)), new_q, q))
+    let q = ops::select(&log_u.lt(total(q, &p, x) - total(&new_q, &new_p, x)), new_q, q);
+    Ok((q.clone(), q))
 }
 
 fn chain(key: &Key, x: &Array) -> Result<Array> {
     let keys = random::split_batch(key.clone(), &[20]);
-    let (_, qs) = scan(&ops::zeros(&[2], F32), &keys, |q: &Array, key: &Key| {
-        let q = sample(q, key, x)?;
-        Ok::<_, Error>((q.clone(), q))
-    })?;
-    Ok(qs)
+    Ok(scan(&ops::zeros(&[2], F32), &keys, |q: &Array, key: &Key| sample(q, key, x))?.1)
 }
 
 pub fn run() -> Result<Vec<Array>> {

@@ -5,7 +5,7 @@
 //!
 //! | program | shows |
 //! |---|---|
-//! | `logistic_regression` | `jit` of a step with `value_and_grad` |
+//! | `logistic_regression` | `jit` of `value_and_grad`, a loop of steps |
 //! | `kalman_filter` | a gradient through `scan`, with results beside the number |
 //! | `gru_per_example_gradients` | `vmap` of `grad`, a struct of weights |
 //! | `gaussian_process` | factors of matrices in a gradient |
