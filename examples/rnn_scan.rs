@@ -24,7 +24,7 @@ const ROW: usize = 8;
 const STATE: usize = 64;
 const CLASSES: usize = 10;
 const EPOCHS: usize = 20;
-const RATE: f32 = 0.02;
+const RATE: f64 = 0.02;
 const GOAL: f32 = 0.94;
 
 #[derive(Clone, Tree)]

@@ -184,6 +184,7 @@ pub mod array_prelude {
     pub use crate::{cond, fori_loop, grad, jit, keep, scan, value_and_grad, vmap, while_loop};
     pub use crate::{ops, random};
     pub use half::{bf16, f16};
+    pub use pallas_ir::DType::*;
     pub use pallas_ir::{DType, Elem};
 }
 
@@ -247,7 +248,7 @@ pub mod interpreter {
 /// let f = |x: &Array, w: &Array| (x * w).sum(..);
 /// let x = Array::from_slice(&[1.0f32, 2.0, 3.0, 4.0], &[2, 2])?;
 /// let w = Array::from_slice(&[5.0f32, 6.0], &[2])?;
-/// let slopes = vmap(grad(f).argnums(Arg::<1>)).in_axes([Some(0), None]);
+/// let slopes = vmap(grad(f).argnums(Arg::<1>)).in_axes((0, None));
 /// assert_eq!(jit(slopes)(&x, &w)?.to_vec::<f32>()?, [1.0, 2.0, 3.0, 4.0]);
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```

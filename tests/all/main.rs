@@ -47,6 +47,7 @@
 //! | gradients of gradients of shipped functions, against differences of gradients, on the interpreter, and in batches | `tests/all/kernels/second.rs` |
 //! | `mean(vmap(loss))` under `grad` against the same loss written for a batch: values, temporaries and work of 60 drawn pairs; `PALLAS_BATCHES` is their number, `PALLAS_BATCHES_SEED` draws other sizes; the bench `batches` times them | `pallas-rt/src/jit/tests/batches`, `benches/batches.rs` |
 //! | training, and other functions in examples, against what JAX computes (`examples/train_digits/reference.py`, `examples/reference.py`) | `tests/all/examples.rs` |
+//! | five programs beside the same ones in JAX: lengths of the sources, and numbers if `PALLAS_JAX` is a Python with JAX | `tests/all/twins.rs` |
 //! | the guides' code | `pallas-rt/guide` (the language), `kernels/guide` (when to use which kernel), as doctests |
 //!
 //! GPU tests run on the first adapter there is that is not OpenGL's; those of `lang` on the first one of OpenGL, too. Vulkan's
@@ -90,6 +91,8 @@ mod structure;
 mod support;
 mod tidy;
 mod tune;
+#[cfg(feature = "graph")]
+mod twins;
 mod validate;
 mod warm;
 mod words;

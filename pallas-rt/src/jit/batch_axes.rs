@@ -6,13 +6,14 @@ use crate::tree::{Mapped, Structure};
 ///
 /// It is one of both, which holds for all leaves; or a list or tuple with an entry for each child of the tree (argument,
 /// element, or field in the order of its declaration), each of which is again any of these; or an entry for each leaf; or
-/// a tree of the same structure ([`tree::map_to`](crate::tree::map_to)).
+/// a tree of the same structure ([`tree::map_to`](crate::tree::map_to)). A number is an axis, too: `(None, 0)` is
+/// `(None, Some(0))`.
 ///
 /// ```
 /// use pallas_rt::{Array, vmap};
 /// let f = |(w, b): &(Array, Array), x: &Array| w * x + b;
 /// // A bias for each example, which the weight and the input share.
-/// let f = vmap(f).in_axes(((None, Some(0)), None));
+/// let f = vmap(f).in_axes(((None, 0), None));
 /// let (w, b) = (Array::from_slice(&[2.0f32], &[])?, Array::from_slice(&[1.0f32, 2.0], &[2])?);
 /// let y = f(&(w.clone(), b), &w)?;
 /// assert_eq!(y.to_vec::<f32>()?, [5.0, 6.0]);
@@ -32,6 +33,11 @@ enum Given {
 impl From<Option<isize>> for BatchAxes {
     fn from(axis: Option<isize>) -> BatchAxes {
         BatchAxes(Given::All(axis))
+    }
+}
+impl From<isize> for BatchAxes {
+    fn from(axis: isize) -> BatchAxes {
+        Some(axis).into()
     }
 }
 impl<T: Into<BatchAxes>, const N: usize> From<[T; N]> for BatchAxes {

@@ -167,7 +167,7 @@ pub use sharded::{
     WhyNot, clear_sharding, in_out_shardings, mark_sharding, partitioned, propagation_barrier, shard_alike, shard_as,
     with_sharding_constraint,
 };
-pub(crate) use trace::{apply, is_tracing, make, parts_on_mesh, states};
+pub(crate) use trace::{apply, innermost_client, is_tracing, make, parts_on_mesh, states};
 pub use transformed::{Transformation, Transformed};
 pub use vmap::{Vmap, vmap};
 pub(crate) use watch::{Seen, Watch, watching};

@@ -348,7 +348,7 @@ fn apply_one(args: &[&Array], at: Loc, equations: Equations<'_, Var>) -> Array {
 }
 
 /// The client of the innermost function that is being traced.
-fn innermost_client() -> Option<Client> {
+pub(crate) fn innermost_client() -> Option<Client> {
     TRACES.with_borrow(|traces| traces.last().map(|trace| trace.client.clone()))
 }
 

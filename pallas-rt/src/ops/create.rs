@@ -3,12 +3,12 @@
 use super::elementwise::{Meets, Operand, broadcast_shapes, cast, meet, on_operands, placed};
 use super::formula::{FormulaKind, evaluate};
 use super::shape::reshape;
-use crate::array::Array;
-use crate::jit::{apply, division};
+use crate::array::{Array, Client};
+use crate::jit::{apply, division, innermost_client};
 use pallas_graph::mesh::Constraint;
 use pallas_graph::{Graph, Var};
 use pallas_ir::structural::Iota;
-use pallas_ir::{At, DType, Diag, Dim, Loc, ScalarOp, StructuralOp};
+use pallas_ir::{At, DType, Diag, Dim, Elem, Loc, ScalarOp, StructuralOp};
 use std::borrow::Borrow;
 
 /// Appends coordinates along an axis, rounded to an element type that does not hold them.
@@ -29,6 +29,62 @@ pub(super) fn positions(graph: &mut Graph, shape: &[usize], axis: usize, dtype: 
 /// Appends coordinates along one axis, of a type that a formula of floats takes: f32, or f64 for f64.
 fn steps(graph: &mut Graph, count: usize, dtype: DType) -> Result<Var, Diag> {
     positions(graph, &[count], 0, if dtype == DType::F64 { DType::F64 } else { DType::F32 })
+}
+
+/// Numbers in nested arrays of Rust, the argument of [`array`]. They are f32, i32 or bool, so that rustc infers the type of literals.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no nested array of numbers",
+    note = "elements are f32, i32 or bool; `Array::from_slice` takes other types and slices"
+)]
+pub trait Nested {
+    /// Type of the numbers.
+    type Number: Elem;
+    /// Extents, from the outermost array to the innermost.
+    fn shape() -> Vec<usize>;
+    /// Appends the numbers in row-major order.
+    fn collect(&self, to: &mut Vec<Self::Number>);
+}
+macro_rules! nested {
+    ($($T:ty)*) => {$(
+        impl Nested for $T {
+            type Number = $T;
+            fn shape() -> Vec<usize> {
+                vec![]
+            }
+            fn collect(&self, to: &mut Vec<$T>) {
+                to.push(*self);
+            }
+        }
+    )*};
+}
+nested!(f32 i32 bool);
+
+impl<T: Nested, const N: usize> Nested for [T; N] {
+    type Number = T::Number;
+    fn shape() -> Vec<usize> {
+        [vec![N], T::shape()].concat()
+    }
+    fn collect(&self, to: &mut Vec<T::Number>) {
+        self.iter().for_each(|x| x.collect(to));
+    }
+}
+
+/// An array of some numbers of f32, i32 or bool, rows in rows; literals without a suffix are f32 or i32.
+///
+/// ```
+/// use pallas_rt::ops;
+/// let x = ops::array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]);
+/// assert_eq!((x.shape(), x.sum(1).to_vec::<f32>()?), (&[2, 3][..], vec![6.0, 15.0]));
+/// assert_eq!(ops::array(3).to_vec::<i32>()?, [3]);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+#[track_caller]
+#[must_use]
+pub fn array<T: Nested>(numbers: T) -> Array {
+    let (mut all, shape) = (vec![], T::shape());
+    numbers.collect(&mut all);
+    let made = innermost_client().map_or_else(Client::from_env, Ok).and_then(|client| client.array(&all, &shape));
+    made.unwrap_or_else(|error| Array::bad(error, Client::cpu(), T::Number::DTYPE, &shape))
 }
 
 /// The same number everywhere, converted to an element type.

@@ -242,7 +242,8 @@ macro_rules! surface {
                 elementwise(ScalarOp::$Op, &[self.into(), other.into()], Loc::caller())
             }
         }
-        surface! { @left $Op $name $Trait f64 f32 i32 i64 }
+        // One type of floats and one of integers, so that rustc infers that of a literal: `(0.5 * &x).exp()`.
+        surface! { @left $Op $name $Trait f64 i32 }
     };
     (@left $Op:ident $name:ident $Trait:ident $($N:ty)*) => {$(
         impl std::ops::$Trait<&Array> for $N {

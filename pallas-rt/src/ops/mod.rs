@@ -52,8 +52,8 @@ pub use attention::{Attention, dot_product_attention};
 pub use axes::{Along, Axes, accumulate, keep, reverse};
 pub use convolution::{Convolution, Overlap, conv, conv_general_dilated, conv_transpose};
 pub use create::{
-    Indexing, arange, bartlett, blackman, broadcast_shape, full, geomspace, hamming, hanning, indices, linspace,
-    logspace, meshgrid, ones, zeros,
+    Indexing, Nested, arange, array, bartlett, blackman, broadcast_shape, full, geomspace, hamming, hanning, indices,
+    linspace, logspace, meshgrid, ones, zeros,
 };
 pub use einsum::einsum;
 pub use elementwise::{Operand, select};

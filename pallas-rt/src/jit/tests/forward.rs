@@ -49,7 +49,7 @@ fn tangents_of_trees() {
 
 #[test]
 fn results_without_a_tangent_have_zeros() {
-    let f = jvp(|x: &Array| (x.cast(DType::I32), x.shape()[0] as f32 * (x * 0.0 + 1.0).cast(DType::F32), x.argmax(0)));
+    let f = jvp(|x: &Array| (x.cast(DType::I32), x.shape()[0] as f64 * (x * 0.0 + 1.0).cast(DType::F32), x.argmax(0)));
     let x = array(&[1.5, 2.5], &[2]);
     let ((whole, _, at), (tangent, other, of_at)) = f(&(x.clone(),), &(x,)).expect("it runs");
     assert_eq!((whole.to_vec::<i32>(), at.to_vec::<i32>()), (Ok(vec![1, 2]), Ok(vec![1])));

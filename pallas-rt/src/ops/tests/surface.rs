@@ -7,7 +7,7 @@ use std::path::Path;
 
 const TABLE: &str = include_str!("../surface.md");
 /// Names whose functions are no operations on arrays: they have no cases.
-const OF_THE_HOST: &[&str] = &["broadcast_shapes", "promote_types", "size"];
+const OF_THE_HOST: &[&str] = &["array", "broadcast_shapes", "promote_types", "size"];
 
 /// A line of the table: JAX's names, and the name here or the reason for its exclusion.
 struct Line {
