@@ -125,7 +125,7 @@ pub use pallas_device::{
 };
 pub use pallas_macros::{Tree, kernel};
 #[cfg(feature = "gpu")]
-pub use {pallas_device::GpuCounters, wgpu};
+pub use {pallas_device::devices::GpuCounters, wgpu};
 
 pub use pallas_ir as ir;
 

@@ -8,7 +8,7 @@ use syn::visit::{self, Visit};
 /// Modules of these crates, lowest first: each imports only those before it.
 const LAYERS: &[(&str, &[&str])] = &[("pallas-codegen", CODEGEN), ("pallas-device", DEVICE), ("pallas-rt", RUNTIME)];
 const CODEGEN: &[&str] = &["raw", "interp", "passes", "cpu", "target", "wgsl"];
-const DEVICE: &[&str] = &["error", "timeline", "collective", "disk", "startup", "devices"];
+const DEVICE: &[&str] = &["counted", "error", "timeline", "collective", "disk", "startup", "devices"];
 const RUNTIME: &[&str] = &[
     "markup",
     "collective",

@@ -11,14 +11,14 @@
 #![cfg_attr(not(feature = "mesh"), allow(dead_code, unused_imports, reason = "programs on meshes use the rest"))]
 #[cfg(feature = "mesh")]
 pub mod collective;
+#[cfg(debug_assertions)]
+pub mod counted;
 pub mod devices;
 pub mod disk;
 pub mod error;
 pub mod startup;
 pub mod timeline;
 
-#[cfg(feature = "gpu")]
-pub use devices::GpuCounters;
 pub use devices::{
     Buffer, BufferMut, ByOperand, CACHE_HITS, CacheLimits, Client, Counters, Device, DeviceKind, Executable, Geometry,
     JIT_CALLS, JIT_COMPILES, JIT_TRACES, LAUNCHES, Launch, Lru, MemoryStats, Source, TRACES, counters, inputs,

@@ -122,16 +122,6 @@ impl Client {
         Client(pallas_device::Client::cpu_as(target))
     }
 
-    /// A client of a device that the program already has. Arrays can share its memory ([`Array::from_wgpu`],
-    /// [`Array::wgpu_buffer`]), and kernels are submitted to its queue.
-    ///
-    /// The device's callbacks are not changed. A lost device is detected at the next read-back. Kernels are limited by
-    /// the limits that the device was requested with: request those of the adapter.
-    #[cfg(feature = "gpu")]
-    pub fn from_wgpu(device: wgpu::Device, queue: wgpu::Queue) -> Client {
-        Client(pallas_device::Client::from_wgpu(device, queue))
-    }
-
     /// Another client of the same device, with its own memory, limit and caches. Arrays of one cannot be used with the
     /// other.
     ///

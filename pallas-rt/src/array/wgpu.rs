@@ -4,6 +4,17 @@ use crate::array::Client;
 use pallas_device::error::Result;
 use pallas_ir::DType;
 
+impl Client {
+    /// A client of a device that the program already has. Arrays can share its memory ([`Array::from_wgpu`],
+    /// [`Array::wgpu_buffer`]), and kernels are submitted to its queue.
+    ///
+    /// The device's callbacks are not changed. A lost device is detected at the next read-back. Kernels are limited by
+    /// the limits that the device was requested with: request those of the adapter.
+    pub fn from_wgpu(device: wgpu::Device, queue: wgpu::Queue) -> Client {
+        pallas_device::Client::from_wgpu(device, queue).into()
+    }
+}
+
 impl Array {
     /// Returns an array in a buffer of the user's own. The buffer must belong to the device of `client` (see
     /// [`Client::from_wgpu`]), have the usages STORAGE, COPY_SRC and COPY_DST, and be long enough: the array's bytes

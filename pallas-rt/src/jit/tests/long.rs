@@ -7,7 +7,7 @@ use super::{array, numbers};
 use crate::prelude::*;
 use crate::tree;
 use crate::{grad, jit, vmap};
-use pallas_device::devices::sequence::counted::VISITED;
+use pallas_device::counted::VISITED;
 use pallas_graph::transform::{batched, jvp, vjp};
 use pallas_graph::{Graph, verify};
 use std::collections::{BTreeMap, HashMap};

@@ -275,7 +275,7 @@ impl Sums {
     fn add(&mut self, actions: &[Action], times: usize, is_certain: bool) {
         for action in actions {
             #[cfg(debug_assertions)]
-            counted::VISITED.with(|visited| visited.set(visited.get() + 1));
+            crate::counted::VISITED.with(|visited| visited.set(visited.get() + 1));
             match action {
                 Action::Launch(launch) => {
                     let (executable, grid) = (&launch.executable, &launch.geometry.parallel);
@@ -435,14 +435,4 @@ fn uses(buffer: &Buffer) -> &Uses {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // A run that panicked leaves its frame in order: the next one sets all slots that it reads.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Counters of tests.
-/// A count for tests: it shows that work is linear.
-#[cfg(debug_assertions)]
-pub mod counted {
-    thread_local! {
-        /// Number of actions that [`Sums`](super::Sums) visited.
-        pub static VISITED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
-    }
 }
