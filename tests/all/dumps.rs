@@ -39,7 +39,7 @@ fn each_stage_runs_once_and_is_shown() {
     let mesh = Arc::new(Mesh::new(&[("x", 2)]).expect("a mesh"));
     let x = Array::full(&[4, 8], 1.0f32).expect("it fits");
     let rows = device_put(&x, &NamedSharding::new(&mesh, P("x"))).expect("it is sharded");
-    let lowered = lower(|x: &Array| x.sum(0) * 2.0)(&rows).expect("it is traced");
+    let lowered = lower(|x: &Array| (x * 2.0).sum(0))(&rows).expect("it is traced");
     let (plan, memory) = (lowered.to_plan(), lowered.memory_analysis());
     assert_eq!(memory.output_bytes, 32);
     let f = lowered.compile().expect("it compiles");

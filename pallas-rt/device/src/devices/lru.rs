@@ -114,7 +114,8 @@ impl<K: Clone + Eq + Hash, V: Clone> Lru<K, V> {
     }
 
     /// Number of entries.
-    pub fn len(&self) -> usize {
+    #[cfg(test)]
+    fn len(&self) -> usize {
         self.entries().slots.len()
     }
 
