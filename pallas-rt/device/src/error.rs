@@ -76,7 +76,7 @@ pub enum Error {
         /// The shape asked for, in which -1 stands for as many elements as are left.
         to: Vec<isize>,
     },
-    /// An output given to [`into`](crate::into) that does not serve.
+    /// An output given to `into` that does not serve.
     #[error(
         "output {index} cannot be written: {message}; help: give an array of the result's element type, shape and \
          client that nobody else holds"

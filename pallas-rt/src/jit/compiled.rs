@@ -66,7 +66,8 @@ impl Form {
     /// # Errors
     /// Errors of the device.
     pub(super) fn run(&self, mut donated: Vec<Array>, name: fn() -> &'static str) -> Result<Vec<Array>> {
-        let rest = donated.split_off(self.donated);
+        // `split_off` would allocate a second list.
+        let rest = if self.donated == 0 { std::mem::take(&mut donated) } else { donated.split_off(self.donated) };
         let rest: Vec<&Array> = rest.iter().chain(&self.captured).collect();
         let described = || (name().into(), format!("{} steps", self.program.kernels()));
         timeline::span(timeline::Kind::Call, described, || self.program.run_donating(donated, &rest))

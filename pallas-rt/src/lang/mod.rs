@@ -18,10 +18,8 @@ macro_rules! tuples {
     };
 }
 
-#[doc(hidden)]
 pub mod cmp;
 pub(crate) mod context;
-#[doc(hidden)]
 pub mod decide;
 #[cfg(test)]
 mod loops;
@@ -38,7 +36,6 @@ mod rows;
 mod sizes;
 #[cfg(test)]
 mod slices;
-#[doc(hidden)]
 pub mod stage;
 pub mod threefry;
 pub mod tile;

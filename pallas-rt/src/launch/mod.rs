@@ -86,7 +86,6 @@ mod meshes;
 mod nans;
 mod recent;
 mod scope;
-#[doc(hidden)]
 pub mod spec;
 mod timing;
 mod trace;
@@ -117,7 +116,6 @@ use std::sync::Arc;
 /// # Errors
 /// Shapes, element types or sizes that do not fit the spec; a mistake of the body; on the interpreter any fault; device
 /// trouble.
-#[doc(hidden)]
 pub fn launch<F: Fn(&Frame), const N: usize, const OUTPUTS: usize>(
     site: Site<'_>,
     arguments: [Argument; N],
@@ -135,7 +133,6 @@ fn all<const OUTPUTS: usize>(outputs: Result<Vec<Array>>) -> Result<[Array; OUTP
 }
 
 /// Returns the result of a kernel that was called at this line.
-#[doc(hidden)]
 pub fn called_at<T>(loc: Loc, result: Result<T>) -> Result<T> {
     result.map_err(|error| error.called_at(loc))
 }

@@ -24,14 +24,14 @@ pub trait Collectives: Send + Sync {
     /// Begins an exchange: the operands are taken, and may be overwritten afterwards. The step is on the ticket.
     ///
     /// # Errors
-    /// [`Error::Collective`](crate::Error::Collective) if another participant is at a different exchange, or takes part in no
+    /// [`Error::Collective`](crate::error::Error::Collective) if another participant is at a different exchange, or takes part in no
     /// more.
     fn start(&self, collective: &Arc<ResolvedCollective>, step: u64, operands: &[&[u8]]) -> Result<Started>;
 
     /// Waits for an exchange, and writes the results.
     ///
     /// # Errors
-    /// [`Error::Collective`](crate::Error::Collective) if a participant of a group does not take part in it. The results are not
+    /// [`Error::Collective`](crate::error::Error::Collective) if a participant of a group does not take part in it. The results are not
     /// written then.
     fn finish(&self, started: Started, results: &mut [&mut [u8]]) -> Result<()>;
 

@@ -10,7 +10,7 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 
 /// Memory of a client. A dropped buffer's memory is kept for the next allocation of its size.
 ///
-/// Shared buffers are read-only; writing needs a [`BufferMut`], which an [`Array`](crate::Array) with a single owner gives.
+/// Shared buffers are read-only; writing needs a [`BufferMut`], which an `Array` with a single owner gives.
 ///
 /// ```
 /// use pallas_rt::Client;

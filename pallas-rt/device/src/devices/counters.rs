@@ -25,11 +25,11 @@ pub struct Counters {
     pub launches: u64,
     /// Calls that found their compiled kernel in the cache. A thread's most recent calls do not look there.
     pub cache_hits: u64,
-    /// Functions traced by [`jit`](crate::jit) and the transformations of functions.
+    /// Functions traced by `jit` and the transformations of functions.
     pub jit_traces: u64,
-    /// Functions compiled by [`jit`](crate::jit).
+    /// Functions compiled by `jit`.
     pub jit_compiles: u64,
-    /// Calls of functions of [`jit`](crate::jit), but for those inside of functions that are being traced.
+    /// Calls of functions of `jit`, but for those inside of functions that are being traced.
     pub jit_calls: u64,
     /// Compiled kernels and pipelines evicted from their cache because of its [limits](crate::CacheLimits).
     pub cache_evictions: u64,

@@ -34,7 +34,7 @@ pub enum Engine {
     Lockstep,
     /// All in one process, each on a thread of its own.
     Threads,
-    /// Some in each process of an MPI job (feature `mpi`); [`initialize`](crate::distributed::initialize) chooses it.
+    /// Some in each process of an MPI job (feature `mpi`); `distributed::initialize` chooses it.
     Mpi,
 }
 
@@ -136,7 +136,7 @@ impl StartupConfig {
     /// [`Error::Environment`] for a backend that names no device. [`Error::Settled`] if another one is fixed: it names the first use
     /// and its line. [`Error::File`] for a cache folder
     /// that others can write to. [`Error::Unsupported`] for [`Engine::Mpi`] without
-    /// [`initialize`](crate::distributed::initialize).
+    /// `distributed::initialize`.
     #[track_caller]
     pub fn apply(self) -> Result<()> {
         if parse(&self.backend).is_none() {

@@ -24,7 +24,7 @@ fn bounded_functions_donate() {
             let (y, total) = step((x, sum.clone()), &g).unwrap_or_else(|e| panic!("{e}"));
             assert_eq!((numbers(&y), numbers(&total)), (vec![0.0; n], vec![0.25 + 2.0 * n as f32]));
             assert_eq!(numbers(&sum), [0.25], "it has another owner");
-            assert_eq!(address(&y) == place, n == 1000, "{n}");
+            assert!(n < 1000 || address(&y) == place, "it is in the place of what was donated");
         }
         let long = (array(&[0.0; 1001], &[1001]), array(&[0.0], &[1]));
         let error = step(long, &array(&[0.0; 1001], &[1001])).expect_err("it is too long").to_string();

@@ -204,7 +204,7 @@ fn drawn(dice: &mut Dice) -> Case {
             types.extend(is_update.then(|| f32(&part)));
             types.extend((0..rank).map(|_| i32(&[])));
             let op: Op = if is_update { DynamicUpdateSlice.into() } else { DynamicSlice { size: part }.into() };
-            Case { op: op.into(), types }
+            Case { op, types }
         }
         9 => {
             let k = 1 + dice.below(n.min(3));
