@@ -135,7 +135,7 @@ impl Pool {
         let mut offer = Offer { pool: self, args: vec![] };
         let Some(op) = draw(&mut offer) else { return };
         let args = offer.args;
-        self.push(op, &args);
+        self.push(op.into(), &args);
     }
 
     /// An elementwise operation of values that are broadcast to the first one's shape if they are not of it.
@@ -157,7 +157,7 @@ impl Pool {
             };
             args.push((v, exact));
         }
-        self.push(op, &args);
+        self.push(op.into(), &args);
     }
 
     /// A fold of many 16-bit floats, whose sum is the same in every order: their numbers lie on a grid, so that f32 holds
