@@ -262,7 +262,7 @@ pub mod interpreter {
 /// - Facts that types state are no options: a function that returns `(Array, Aux)` has auxiliary results (`has_aux` in JAX), and
 ///   [`grad`](crate::grad()) takes it as it is.
 /// - Operations that run at once have their options in a struct with their name that runs them: `Scan::new().reverse(true).run(..)`,
-///   likewise [`AssociativeScan`](crate::AssociativeScan) and [`PureCallback`](crate::PureCallback).
+///   likewise [`AssociativeScan`] and [`PureCallback`].
 #[cfg(feature = "graph")]
 pub mod transform {
     pub use crate::jit::{
