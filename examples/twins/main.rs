@@ -19,6 +19,7 @@ mod logistic_regression;
 mod usage;
 
 use pallas_rt::{Array, Result};
+use std::process::ExitCode;
 
 /// A program; it returns its results.
 type Twin = fn() -> Result<Vec<Array>>;
@@ -32,9 +33,25 @@ pub const TWINS: &[(&str, Twin)] = &[
     ("hmc_sampler", hmc_sampler::run),
 ];
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
     usage::read(include_str!("main.rs"), &[]);
     let names: Vec<String> = std::env::args().skip(1).collect();
+    if let Some(unknown) = names.iter().find(|name| TWINS.iter().all(|(own, _)| own != name)) {
+        let all: Vec<&str> = TWINS.iter().map(|(own, _)| *own).collect();
+        eprintln!("there is no program `{unknown}`: {}", all.join(", "));
+        return ExitCode::FAILURE;
+    }
+    match print(&names) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Prints the results of the programs with these names, of all if there are none.
+fn print(names: &[String]) -> Result<()> {
     for (name, run) in TWINS.iter().filter(|(name, _)| names.is_empty() || names.iter().any(|own| own == name)) {
         println!("== {name}");
         for x in run()? {

@@ -348,11 +348,13 @@ impl Error {
         Error::Kernel(Box::new(KernelError { kernel, loc, called: Loc::NONE, context, diag }))
     }
     /// An error of an operation that was called at this line.
+    #[doc(hidden)]
     pub fn operation(called: Loc, diag: Diag) -> Self {
         Error::Operation(Box::new(OperationError { called, diag }))
     }
 
     /// Returns the same error for a kernel or an operation that was called at this line, unless it knows its line.
+    #[doc(hidden)]
     pub fn called_at(mut self, loc: Loc) -> Self {
         let called = match &mut self {
             Error::Kernel(e) => &mut e.called,

@@ -1,6 +1,7 @@
 //! Devices, their memory and queues, what is kept on disk, and engines that exchange arrays among devices.
 //!
-//! `pallas-rt` exports what users see; nothing else here is theirs to import. No module knows an array's type, a graph or a
+//! `pallas-rt` exports what users see; nothing else here is theirs to import, and methods for it alone are hidden from
+//! documentation. No module knows an array's type, a graph or a
 //! kernel of a user. Modules, each after those that it depends on:
 //!
 //! - `error`, `timeline`: errors; what was traced, compiled and launched when;

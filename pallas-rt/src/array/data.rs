@@ -229,7 +229,7 @@ impl Array {
     /// # Errors
     /// [`Error::Traced`] if it is traced; the error of a poisoned array.
     pub fn buffer_mut(&mut self) -> Result<Option<BufferMut<'_>>> {
-        Ok(self.own_buffer()?.map(BufferMut))
+        Ok(self.own_buffer()?.map(BufferMut::new))
     }
 
     /// As [`buffer_mut`](Array::buffer_mut). Whoever replaces the memory keeps its length.

@@ -54,6 +54,7 @@ pub struct ResolvedCollective {
 
 impl ResolvedCollective {
     /// An exchange along axes, of a name for messages and a form for each member of a group, whose results have the type `gives`.
+    #[doc(hidden)]
     pub fn new(
         name: &str,
         mesh: &Arc<Mesh>,
@@ -92,6 +93,7 @@ impl ResolvedCollective {
 
     /// The same exchange of arrays whose dimensions lie in memory in this order.
     #[must_use]
+    #[doc(hidden)]
     pub fn with_layout(mut self, layout: Vec<usize>) -> ResolvedCollective {
         self.ticket.layout = layout;
         self
@@ -99,6 +101,7 @@ impl ResolvedCollective {
 
     /// The exchange with another name on its ticket.
     #[must_use]
+    #[doc(hidden)]
     pub fn named(mut self, kind: &str) -> ResolvedCollective {
         self.ticket.kind = kind.to_string();
         self
@@ -145,11 +148,13 @@ impl ResolvedCollective {
     }
 
     /// Returns true if devices exchange something.
+    #[doc(hidden)]
     pub fn communicates(&self) -> bool {
         !matches!(self.form(0), Form::Number(_)) && self.groups[0].len() > 1
     }
 
     /// Fills the result of a group's member from the operands of all, in the order of their numbers.
+    #[doc(hidden)]
     pub fn fill<'a>(&self, number: usize, operand: impl Fn(usize) -> &'a [u8], result: &mut [u8]) {
         let members = self.groups[0].len();
         let bytes = result.len();
@@ -178,6 +183,7 @@ impl ResolvedCollective {
     }
 
     /// Fills the results of all devices from the operands of all; those of sums are added up once a group.
+    #[doc(hidden)]
     pub fn fill_all(&self, operands: &[&[u8]], results: &mut [&mut [u8]]) {
         for group in &self.groups {
             for (number, &member) in group.iter().enumerate() {

@@ -24,6 +24,7 @@ pub struct Ticket {
 
 impl Ticket {
     /// The first part in which another ticket differs, as a statement about its owner; `None` if they are equal.
+    #[doc(hidden)]
     pub fn difference(&self, other: &Ticket) -> Option<String> {
         let part = if self.kind != other.kind {
             "kind"
@@ -44,6 +45,7 @@ impl Ticket {
     }
 
     /// Its text without the line.
+    #[doc(hidden)]
     pub fn without_line(self) -> String {
         Ticket { line: String::new(), ..self }.to_string()
     }

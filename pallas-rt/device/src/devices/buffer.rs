@@ -34,11 +34,13 @@ impl RefUnwindSafe for Buffer {}
 
 impl Buffer {
     /// Allocates `len` bytes: zeros if `zeroed`, else with unspecified contents.
+    #[doc(hidden)]
     pub fn allocate(client: &Client, len: usize, zeroed: bool) -> Result<Buffer> {
         Buffer::new(client, len, if zeroed { First::Zeros } else { First::Any })
     }
 
     /// Allocates `len` bytes, which the host writes.
+    #[doc(hidden)]
     pub fn for_host(client: &Client, len: usize) -> Result<Buffer> {
         Buffer::new(client, len, First::Host)
     }
@@ -55,6 +57,7 @@ impl Buffer {
     }
 
     /// Allocates a buffer with these bytes.
+    #[doc(hidden)]
     pub fn holding(client: &Client, bytes: &[u8]) -> Result<Buffer> {
         let mut buffer = Buffer::for_host(client, bytes.len())?;
         buffer.write(bytes)?;
@@ -88,6 +91,7 @@ impl Buffer {
     }
 
     /// See [`BufferMut::bytes_mut`].
+    #[doc(hidden)]
     pub fn bytes_mut(&mut self) -> Result<Option<&mut [u8]>> {
         match &mut self.storage {
             Storage::Host(memory) => memory.block_mut().bytes_mut(self.len).map(Some),
@@ -103,6 +107,7 @@ impl Buffer {
     }
 
     /// See [`BufferMut::as_mut_ptr`].
+    #[doc(hidden)]
     pub fn as_mut_ptr(&mut self) -> *mut u8 {
         if let Some(block) = self.block() {
             block.uses().wait_for_all();
@@ -136,6 +141,7 @@ impl Buffer {
     ///
     /// # Errors
     /// The error of the last of these kernels; a lost device.
+    #[doc(hidden)]
     pub fn wait(&self) -> Result<()> {
         match &self.storage {
             Storage::Host(memory) => memory.block().uses().wait_for_writes(),
@@ -144,6 +150,7 @@ impl Buffer {
     }
 
     /// A copy of the bytes, from the device if they are not in host memory. Waits for the kernels that write them.
+    #[doc(hidden)]
     pub fn contents(&self) -> Result<Cow<'_, [u8]>> {
         match &self.storage {
             Storage::Host(memory) => memory.block().bytes(self.len).map(Cow::Borrowed),
@@ -152,6 +159,7 @@ impl Buffer {
     }
 
     /// Overwrites all bytes with those of a buffer of the same client and length, without waiting on the host.
+    #[doc(hidden)]
     pub fn copy_from(&mut self, other: &Buffer) -> Result<()> {
         assert!(self.len == other.len, "{other:?} into {self:?}");
         self.copy_part(other, 0)
@@ -159,6 +167,7 @@ impl Buffer {
 
     /// Overwrites all bytes with as many of a buffer of the same client, which begin at a multiple of 4, without waiting on
     /// the host.
+    #[doc(hidden)]
     pub fn copy_part(&mut self, other: &Buffer, start: usize) -> Result<()> {
         let end = start + self.len;
         assert!(end <= other.len && start.is_multiple_of(4), "bytes {start}.. of {other:?} into {self:?}");
@@ -186,6 +195,7 @@ impl Buffer {
     }
 
     /// Overwrites the first bytes.
+    #[doc(hidden)]
     pub fn write(&mut self, bytes: &[u8]) -> Result<()> {
         assert!(bytes.len() <= self.len, "{} bytes into a buffer of {}", bytes.len(), self.len);
         match &mut self.storage {
@@ -206,10 +216,23 @@ impl Buffer {
 /// std::mem::swap(&mut **x.buffer_mut()?.unwrap(), &mut **y.buffer_mut()?.unwrap());
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
+///
+/// ```compile_fail,E0616
+/// use pallas_rt::Client;
+/// let (mut x, mut y) = (Client::cpu().array(&[1i32, 2], &[2])?, Client::cpu().array(&[1i32], &[1])?);
+/// std::mem::swap(x.buffer_mut()?.unwrap().0, y.buffer_mut()?.unwrap().0);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
 #[derive(Debug)]
-pub struct BufferMut<'a>(pub &'a mut Buffer);
+pub struct BufferMut<'a>(&'a mut Buffer);
 
 impl<'a> BufferMut<'a> {
+    /// The memory of an array that has a single owner.
+    #[doc(hidden)]
+    pub fn new(buffer: &'a mut Buffer) -> BufferMut<'a> {
+        BufferMut(buffer)
+    }
+
     /// The bytes in place for writing, if they are in host memory. Waits for the kernels that use them.
     ///
     /// # Errors

@@ -41,18 +41,21 @@ impl Client {
     /// The client for what is compiled for it and kept: it does not count as a use. Programs have memory of the client, so they
     /// would keep it for ever.
     #[cfg(feature = "mesh")]
+    #[doc(hidden)]
     pub fn noted(&self) -> Client {
         Client { held: None, ..self.clone() }
     }
 
     /// The client for arrays of users.
     #[cfg(feature = "mesh")]
+    #[doc(hidden)]
     pub fn counted(&self) -> Client {
         Client { held: self.origin.life.upgrade(), ..self.clone() }
     }
 
     /// Returns true if a user has the client or an array of it.
     #[cfg(feature = "mesh")]
+    #[doc(hidden)]
     pub fn is_used(&self) -> bool {
         self.origin.life.strong_count() > 0
     }
@@ -68,6 +71,7 @@ impl Client {
     }
 
     /// The same client, chosen for another reason.
+    #[doc(hidden)]
     pub fn because(self, why: &str) -> Self {
         let Origin { runtime, life, .. } = &*self.origin;
         let origin = Origin { runtime: runtime.clone(), why: why.into(), life: life.clone() };
@@ -118,6 +122,7 @@ impl Client {
     }
 
     /// Returns an error if tiles and scratch of a kernel exceed the memory limit.
+    #[doc(hidden)]
     pub fn check_room(&self, kernel: &str, bytes: u64) -> Result<()> {
         if self.has_room(bytes) {
             return Ok(());
@@ -129,6 +134,7 @@ impl Client {
 
     /// Returns true if a launch that takes `bytes` besides its arrays is within the memory limit. On the host, bytes
     /// that fit the cache of a thread are not counted.
+    #[doc(hidden)]
     pub fn has_room(&self, bytes: u64) -> bool {
         const SMALL: u64 = 16 << 20;
         let uncounted = if self.kind() == DeviceKind::Gpu { 0 } else { SMALL };
@@ -145,6 +151,7 @@ impl Client {
     /// # Errors
     /// Those of `f`, and of the submission.
     #[cfg(feature = "mesh")]
+    #[doc(hidden)]
     pub fn program<T>(&self, f: impl FnOnce() -> Result<T>) -> Result<T> {
         /// Ends it if `f` panics, too.
         struct Open<'a>(&'a Client);
@@ -164,11 +171,13 @@ impl Client {
     }
 
     /// The runtime of this client's kernels.
+    #[doc(hidden)]
     pub fn runtime(&self) -> &Arc<dyn Runtime> {
         &self.origin.runtime
     }
 
     /// Returns an error for element types that the device does not support.
+    #[doc(hidden)]
     pub fn check_dtype(&self, dtype: DType) -> Result<()> {
         let is_64_bit = matches!(dtype, DType::F64 | DType::I64 | DType::U64);
         if !is_64_bit || self.target().has_64_bit {

@@ -36,9 +36,11 @@ pub struct Device {
 
 impl Device {
     /// [`Device::api`] of OpenGL adapters.
+    #[doc(hidden)]
     pub const GL: &str = "GL";
 
     /// The host with one of its two executors.
+    #[doc(hidden)]
     pub fn host(kind: DeviceKind) -> Self {
         let target = Target::host();
         Device {

@@ -90,6 +90,7 @@ impl DiskCache {
 
     /// The same folder for a process that only reads it.
     #[cfg(feature = "mpi")]
+    #[doc(hidden)]
     pub fn read_only(self) -> DiskCache {
         match self {
             DiskCache::Off => DiskCache::Off,

@@ -75,12 +75,14 @@ impl Client {
     }
 
     /// The runtime, on a GPU.
+    #[doc(hidden)]
     pub fn gpu_runtime(&self) -> Option<Arc<Gpu>> {
         let runtime: Arc<dyn Any + Send + Sync> = self.runtime().clone();
         runtime.downcast().ok()
     }
 
     /// Wraps a user's wgpu buffer as `bytes` bytes of memory for an array of this shape.
+    #[doc(hidden)]
     pub fn adopt(&self, buffer: wgpu::Buffer, bytes: usize, shape: &[usize]) -> Result<Buffer> {
         let Some(gpu) = self.gpu_runtime() else {
             return Err(Error::Unsupported {
