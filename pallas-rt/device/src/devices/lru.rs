@@ -1,6 +1,6 @@
 //! A cache with limits that evicts the least recently used entries.
 use super::counters::EVICTIONS;
-use std::collections::HashMap;
+use lru::LruCache;
 use std::hash::Hash;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -47,9 +47,7 @@ pub struct Lru<K, V> {
 }
 
 struct Entries<K, V> {
-    slots: HashMap<K, (u64, V)>,
-    /// Number of lookups, used as the time of a use.
-    now: u64,
+    slots: LruCache<K, V>,
     /// Insertions since all values were weighed.
     unweighed: usize,
 }
@@ -57,27 +55,18 @@ struct Entries<K, V> {
 impl<K: Clone + Eq + Hash, V: Clone> Lru<K, V> {
     /// A cache without entries, whose values have this number of bytes.
     pub fn new(weigh: fn(&V) -> u64) -> Self {
-        Lru { entries: Mutex::new(Entries { slots: HashMap::new(), now: 0, unweighed: 0 }), weigh }
+        Lru { entries: Mutex::new(Entries { slots: LruCache::unbounded(), unweighed: 0 }), weigh }
     }
 
     /// Returns the value of a key, and marks it as used.
     pub fn get(&self, key: &K) -> Option<V> {
-        let mut entries = self.entries();
-        entries.now += 1;
-        let now = entries.now;
-        let (used, value) = entries.slots.get_mut(key)?;
-        *used = now;
-        Some(value.clone())
+        self.entries().slots.get(key).cloned()
     }
 
     /// Inserts a value unless the key already has one. Returns the value that is kept.
     pub fn insert(&self, key: K, value: V) -> V {
         let mut entries = self.entries();
-        entries.now += 1;
-        let now = entries.now;
-        let kept = entries.slots.entry(key).or_insert((now, value));
-        kept.0 = now;
-        let kept = kept.1.clone();
+        let kept = entries.slots.get_or_insert(key, || value).clone();
         self.shrink(&mut entries);
         kept
     }
@@ -85,10 +74,9 @@ impl<K: Clone + Eq + Hash, V: Clone> Lru<K, V> {
     /// Drops the entries for which `keep` is false.
     #[cfg(feature = "mesh")]
     pub fn retain(&self, keep: impl Fn(&K) -> bool) {
-        let mut gone = vec![];
         let mut entries = self.entries();
-        let keys: Vec<K> = entries.slots.keys().filter(|key| !keep(key)).cloned().collect();
-        gone.extend(keys.iter().map(|key| entries.slots.remove_entry(key)));
+        let keys: Vec<K> = entries.slots.iter().map(|(key, _)| key).filter(|key| !keep(key)).cloned().collect();
+        let gone: Vec<_> = keys.iter().map(|key| entries.slots.pop_entry(key)).collect();
         drop(entries);
         // Values are dropped without the lock.
         drop(gone);
@@ -103,11 +91,10 @@ impl<K: Clone + Eq + Hash, V: Clone> Lru<K, V> {
         let mut bytes = 0;
         if weighed {
             entries.unweighed = 0;
-            bytes = entries.slots.values().map(|(_, v)| (self.weigh)(v)).sum();
+            bytes = entries.slots.iter().map(|(_, v)| (self.weigh)(v)).sum();
         }
         while entries.slots.len() > 1 && (entries.slots.len() > limits.kernels || bytes > limits.bytes) {
-            let oldest = entries.slots.iter().min_by_key(|(_, (used, _))| *used).map(|(key, _)| key.clone());
-            let Some((_, value)) = oldest.and_then(|key| entries.slots.remove(&key)) else { return };
+            let Some((_, value)) = entries.slots.pop_lru() else { return };
             bytes = bytes.saturating_sub((self.weigh)(&value));
             EVICTIONS.fetch_add(1, Relaxed);
         }
