@@ -2,7 +2,8 @@
 use crate::call::Call;
 use crate::dynamic::Dynamic;
 use crate::graph::{Equation, Graph, Op, Var};
-use crate::mesh::{Annotation, Collective};
+use crate::identity::Identity;
+use crate::mesh::Collective;
 use pallas_ir::emit::{Id, Term};
 use pallas_ir::structural::{Broadcast, Cast};
 use pallas_ir::{At, DType, Diag, Dim, Emit, Facts, Literal, Loc, MAX_RANK, ScalarOp, StructuralOp, Type};
@@ -143,7 +144,7 @@ macro_rules! kinds {
     };
 }
 
-kinds! { Scalar(ScalarOp), Structural(StructuralOp), Dynamic(Dynamic), Annotation(Annotation), Collective(Collective) }
+kinds! { Scalar(ScalarOp), Structural(StructuralOp), Dynamic(Dynamic), Identity(Identity), Collective(Collective) }
 
 impl From<Call> for Op {
     fn from(call: Call) -> Op {
@@ -213,7 +214,7 @@ pub(crate) fn infer(op: &Op, args: &[&Type]) -> Result<Vec<Type>, Diag> {
         Op::Literal(x) if args.is_empty() => Ok(Type::scalar(x.dtype)),
         Op::Literal(_) => Err(Diag::new("arity", At::Op, format!("a literal has {} operands", args.len()), "")),
         Op::Collective(op) => op.infer(args),
-        Op::StopGradient | Op::Barrier | Op::Annotation(_) => match args {
+        Op::Identity(_) => match args {
             [x] => Ok((*x).clone()),
             _ => Err(Diag::new("arity", At::Op, format!("{op} of {} operands", args.len()), "")),
         },

@@ -5,7 +5,7 @@
 //! Kernel   = "kernel" lines, then as many lines of tile IR
 //! Graph    = "graph", then "param" Var Type,* Equation* "result" Var*
 //! Equation = "let" (Var Type)* "=" Op "of" Var*
-//! Op       = "literal" dtype number | "stop_gradient" | "optimization_barrier" | "scalar" name | "structural" text
+//! Op       = "literal" dtype number | "optimization_barrier" | "scalar" name | "structural" text
 //!          | "dynamic_slice" n* | "dynamic_update_slice" | "scan" graph captured carried length forward|reverse
 //!          | "while" graph graph n n | "case" graph* | "debug_print" "x" the label's bytes in hex, n*
 //!          | "kernel" kernel "sizes" n* "params" (dtype number)*
@@ -15,6 +15,7 @@
 //! graph is mentioned once, so that what a text stands for is no larger than the text.
 //! Lines of the user's are not in it, nor what [`simplify()`](crate::simplify::simplify) expands.
 use crate::graph::{Equation, Graph, Op, Var};
+use crate::identity::OptimizationBarrier;
 use crate::simplify::simplify;
 use crate::verify::verify_equations;
 use pallas_ir::{DType, Kernel, Literal, ScalarOp, StructuralOp, Type};
@@ -86,11 +87,10 @@ impl Printer {
     fn op(&mut self, op: &Op) -> String {
         match op {
             Op::Literal(x) => format!("literal {}", number(x)),
-            Op::StopGradient | Op::Barrier => op.to_string(),
             Op::Scalar(op) => format!("scalar {op}"),
             Op::Structural(op) => format!("structural {op}"),
             Op::Dynamic(op) => format!("{}{}", op.name(), op.saved().print(self)),
-            Op::Annotation(annotation) => unreachable!("`simplify` drops {annotation}"),
+            Op::Identity(op) => op.to_string(),
             Op::Collective(op) => op.to_string(),
             Op::Call(call) => match call.saved() {
                 Some((word, saved)) => format!("{word}{}", saved.print(self)),
@@ -262,8 +262,7 @@ impl Parser<'_> {
         let mut words = Words(rest.split_whitespace());
         let op: Op = match name {
             "literal" => Op::Literal(words.literal()?),
-            "stop_gradient" => Op::StopGradient,
-            "optimization_barrier" => Op::Barrier,
+            "optimization_barrier" => OptimizationBarrier.into(),
             "scalar" => words.value::<ScalarOp>("an operation")?.into(),
             "structural" => return Ok(rest.parse::<StructuralOp>()?.into()),
             other => match Op::parse(other, self, &mut words) {

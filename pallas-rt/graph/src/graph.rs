@@ -3,10 +3,11 @@
 //! ```text
 //! Graph    = "{ lambda" Var:Type,* "." Equation* "in" Var,* "}"
 //! Equation = Var:Type,* "=" Op Var,*
-//! Op       = Literal | "stop_gradient" | "optimization_barrier" | elementwise operation | structural operation          the last two of pallas-ir
-//!          | Dynamic | Annotation | Collective | Call
+//! Op       = Literal | elementwise operation | structural operation          the last two of pallas-ir
+//!          | Dynamic | Identity | Collective | Call
 //! Dynamic  = "dynamic_slice" sizes | "dynamic_update_slice"                                    positions are operands
-//! Annotation = "sharding_constraint" Mesh Sharding | "sharding_group" number | "propagation_barrier" direction        see `mesh`
+//! Identity = "stop_gradient" | "optimization_barrier"
+//!          | "sharding_constraint" Mesh Sharding | "sharding_group" number | "propagation_barrier" direction      see `mesh`
 //! Collective = "all_gather" | "all_to_all" | "all_reduce" op | "reduce_scatter" op | "collective_permute" sources
 //!          | "collective_broadcast" number | "device_table" numbers | "pcast" states
 //! Call     = "scan" Graph | "while" Graph Graph | "case" Graph,* | "kernel" Kernel             see `call`
@@ -21,10 +22,10 @@
 //!
 //! Operations of graphs have StableHLO's forms: a reduction drops its axes, a broadcast names the result's axis of each operand
 //! axis, elementwise operands have equal shapes. `ops/` translates NumPy's rules into them.
-use crate::annotation::Change;
 use crate::call::Call;
 use crate::dynamic::Dynamic;
-use crate::mesh::{Annotation, Collective};
+use crate::identity::{Change, Identity};
+use crate::mesh::Collective;
 use pallas_ir::{Literal, Loc, ScalarOp, StructuralOp, Type};
 use std::fmt;
 use std::sync::Arc;
@@ -57,18 +58,14 @@ impl fmt::Debug for Var {
 pub enum Op {
     /// A number, of rank 0.
     Literal(Literal),
-    /// The operand, which derivatives take for a constant.
-    StopGradient,
-    /// The operand, which is not known to be equal to it: what is computed from one and from the other stays apart.
-    Barrier,
     /// An elementwise operation.
     Scalar(ScalarOp),
     /// An operation that moves, folds or contracts elements.
     Structural(StructuralOp),
     /// An operation on a window at positions that are operands.
     Dynamic(Dynamic),
-    /// The operand, of which it says how it is sharded among devices.
-    Annotation(Annotation),
+    /// The operand, about which it says something: its derivative, how it is sharded among devices.
+    Identity(Identity),
     /// An exchange among the devices that run this graph.
     Collective(Collective),
     /// A call of other graphs; it alone has several results.
@@ -129,7 +126,7 @@ impl Op {
     /// The same where the sharding groups of its graph begin with this number.
     pub(crate) fn in_groups_from(&self, first: u32) -> Op {
         match self {
-            Op::Annotation(annotation) => annotation.data().changed(Change::GroupsFrom(first)).into(),
+            Op::Identity(op) => op.data().changed(Change::GroupsFrom(first)).into(),
             _ => self.clone(),
         }
     }
@@ -149,7 +146,7 @@ impl Graph {
     /// Number of its sharding groups: one more than the greatest number of one.
     pub fn groups(&self) -> u32 {
         let group = |e: &Equation| match &e.op {
-            Op::Annotation(annotation) => annotation.data().group(),
+            Op::Identity(op) => op.data().group(),
             _ => None,
         };
         self.equations.iter().filter_map(group).max().map_or(0, |group| group + 1)

@@ -171,11 +171,9 @@ impl<'g> JaxprPrinter<'g> {
     fn primitive(&self, e: &Equation, args: &mut [String]) -> (String, Vec<String>) {
         let op = match &e.op {
             Op::Literal(_) => unreachable!("a literal has no line"),
-            Op::StopGradient => return ("stop_gradient".into(), vec![]),
-            Op::Barrier => return ("optimization_barrier".into(), vec![]),
-            Op::Annotation(annotation) => {
-                let (name, param) = annotation.data().jaxpr();
-                return (name.into(), vec![param]);
+            Op::Identity(op) => {
+                let (name, param) = op.data().jaxpr();
+                return (name.into(), param.into_iter().collect());
             }
             Op::Collective(op) => return (op.name().into(), vec![format!("axes=({})", names(&op.axes, &op.mesh))]),
             Op::Dynamic(op) => {

@@ -21,7 +21,6 @@
 //! The crate depends on pallas-ir and pallas-mesh alone, so no part of it can ask for a device.
 #![forbid(unsafe_code)]
 #![warn(clippy::print_stdout)]
-mod annotation;
 pub mod bounded;
 mod build;
 pub mod call;
@@ -31,6 +30,7 @@ mod dynamic;
 pub mod file;
 pub mod fuse;
 pub mod graph;
+mod identity;
 mod inline;
 mod jaxpr;
 pub mod manual;
@@ -48,5 +48,6 @@ mod watch;
 pub use build::check_runs;
 pub use dynamic::{Dynamic, DynamicSlice, DynamicUpdateSlice, WindowAccess};
 pub use graph::{Equation, Graph, Op, Var};
+pub use identity::{Identity, OptimizationBarrier, StopGradient};
 pub use verify::verify;
 pub use watch::{Made, Watch};

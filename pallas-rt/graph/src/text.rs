@@ -15,12 +15,10 @@ impl fmt::Display for Op {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Op::Literal(x) => fmt::Display::fmt(x, f),
-            Op::StopGradient => f.write_str("stop_gradient"),
-            Op::Barrier => f.write_str("optimization_barrier"),
             Op::Scalar(op) => fmt::Display::fmt(op, f),
             Op::Structural(op) => fmt::Display::fmt(op, f),
             Op::Dynamic(op) => fmt::Display::fmt(op, f),
-            Op::Annotation(annotation) => fmt::Display::fmt(annotation, f),
+            Op::Identity(op) => fmt::Display::fmt(op, f),
             Op::Collective(op) => fmt::Display::fmt(op, f),
             Op::Call(call) => {
                 write!(f, "{}{}", call.name(), call.text().attributes())?;

@@ -165,7 +165,7 @@ fn count(graph: &Graph, times: u64, is_scaled: bool, total: &mut Cost) {
     let mut cost = Cost::default();
     for e in &graph.equations {
         match &e.op {
-            Op::Literal(_) | Op::StopGradient | Op::Barrier | Op::Annotation(_) | Op::Collective(_) => {}
+            Op::Literal(_) | Op::Identity(_) | Op::Collective(_) => {}
             Op::Scalar(op) => {
                 cost.add(*op, elements(graph.ty(e.result())));
                 cost.bytes_accessed += all_bytes(graph, e);

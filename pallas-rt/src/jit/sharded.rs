@@ -386,6 +386,7 @@ fn operation(kind: &Kind) -> Option<String> {
         Kind::Constraint(_) => "sharding_constraint".into(),
         Kind::Loop(_) => "while".into(),
         Kind::Branches(_) => "case".into(),
+        Kind::OptimizationBarrier => "optimization_barrier".into(),
         Kind::Constant | Kind::Group(_) | Kind::Barrier(_) | Kind::Edge => return None,
     })
 }

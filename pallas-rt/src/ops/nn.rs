@@ -6,13 +6,13 @@ use super::reduce::reduce;
 use super::{Axes, keep};
 use crate::array::Array;
 use crate::jit::apply;
-use pallas_graph::{Graph, Op, Var};
+use pallas_graph::{Graph, StopGradient, Var};
 use pallas_ir::{DType, Diag, Loc, ScalarOp};
 
 /// An array minus its largest elements along axes, which no derivative passes.
 fn shifted(graph: &mut Graph, v: Var, axes: &Axes) -> Result<Var, Diag> {
     let most = reduce(graph, ScalarOp::Maximum, v, &keep(axes.clone()))?;
-    let most = graph.push(Op::StopGradient, &[most])?;
+    let most = graph.push(StopGradient, &[most])?;
     meet(graph, ScalarOp::Sub, &[Meets::Var(v), Meets::Var(most)])
 }
 
@@ -48,7 +48,7 @@ impl Array {
     #[track_caller]
     #[must_use]
     pub fn stop_gradient(&self) -> Array {
-        apply(&[self], Loc::caller(), |graph, v| graph.push(Op::StopGradient, v))
+        apply(&[self], Loc::caller(), |graph, v| graph.push(StopGradient, v))
     }
 
     /// A new last axis of `classes` elements: 1 at the position that an integer names, 0 elsewhere.

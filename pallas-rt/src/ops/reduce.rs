@@ -5,7 +5,7 @@ use super::formula::{FormulaKind, evaluate};
 use super::shape::reshape;
 use crate::array::Array;
 use crate::jit::apply;
-use pallas_graph::{Graph, Op, Var};
+use pallas_graph::{Graph, StopGradient, Var};
 use pallas_ir::structural::{ArgReduce, Reduce};
 use pallas_ir::{At, DType, Diag, Loc, ScalarOp, StructuralOp};
 
@@ -215,7 +215,7 @@ fn logsumexp(graph: &mut Graph, v: Var, axes: &Axes) -> Result<Var, Diag> {
         let most = reduce(graph, ScalarOp::Maximum, v, &super::keep(axes.clone()))?;
         // An infinity minus itself would be NaN.
         let most = evaluate(graph, FormulaKind::Float, [Meets::Var(most)], |[x], _| x.is_finite().select(x, x.zero()))?;
-        let most = graph.push(Op::StopGradient, &[most])?;
+        let most = graph.push(StopGradient, &[most])?;
         let e =
             evaluate(graph, FormulaKind::Float, [Meets::Var(v), Meets::Var(most)], |[x, most], _| (x - most).exp())?;
         let sum = reduce(graph, ScalarOp::Add, e, axes)?;

@@ -1,7 +1,7 @@
 //! Equations on arrays of one shape, and random bits for each of its elements.
 use crate::lang::threefry::{self, Words};
 use crate::ops::Operand;
-use pallas_graph::{Graph, Op, Var};
+use pallas_graph::{Graph, StopGradient, Var};
 use pallas_ir::structural::{Bitcast, Broadcast, Cast, Iota, Reshape, Slice};
 use pallas_ir::{At, DType, Diag, Dim, Literal, ScalarOp, StructuralOp};
 
@@ -80,7 +80,7 @@ impl<'g> Lanes<'g> {
 
     /// A value that derivatives take for a constant.
     pub(super) fn constant_for_derivatives(&mut self, v: Var) -> Made {
-        self.graph.push(Op::StopGradient, &[v])
+        self.graph.push(StopGradient, &[v])
     }
 
     /// An operand of a floating-point type, at every element. Arrays are taken from `vars`, in order.

@@ -136,7 +136,7 @@ impl<'a> Scope<'a> {
                 e.results.iter().zip(made).for_each(|(r, v)| self.made[r.index()] = Some(v));
                 return Ok(());
             }
-            Op::Scalar(_) | Op::StopGradient | Op::Barrier | Op::Annotation(_) => {}
+            Op::Scalar(_) | Op::Identity(_) => {}
             Op::Collective(_) => return Err(Unlike::new(e.loc, "an exchange among devices")),
         }
         let v = self.to.fitting(e.op.clone(), &args);

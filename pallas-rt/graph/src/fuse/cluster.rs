@@ -207,12 +207,7 @@ impl Grow<'_> {
                     has_rows |= op.offset_dims.contains(&rank.wrapping_sub(1));
                 }
                 Op::Dynamic(_) | Op::Collective(_) | Op::Call(_) | Op::Structural(StructuralOp::Scatter(_)) => {}
-                Op::Literal(_)
-                | Op::StopGradient
-                | Op::Barrier
-                | Op::Annotation(_)
-                | Op::Scalar(_)
-                | Op::Structural(_) => {
+                Op::Literal(_) | Op::Identity(_) | Op::Scalar(_) | Op::Structural(_) => {
                     stack.extend(e.args.iter().filter_map(|a| self.definitions[a.index()]));
                 }
             }

@@ -55,7 +55,7 @@ pub(crate) fn operands(graph: &Graph, e: &Equation, cuts: &[Cut]) -> Option<Vec<
     let if_full = |axes: &[usize]| axes.iter().all(|&axis| cuts[axis] == Full).then(same);
     let op = match &e.op {
         Op::Literal(_) => return Some(vec![]),
-        Op::StopGradient | Op::Barrier | Op::Annotation(_) | Op::Scalar(_) => return Some(same()),
+        Op::Identity(_) | Op::Scalar(_) => return Some(same()),
         Op::Structural(op) => op,
         Op::Dynamic(_) | Op::Collective(_) | Op::Call(_) => return None,
     };

@@ -107,7 +107,7 @@ fn name(graph: &Graph, cluster: &Cluster) -> String {
 /// be taken for arrays of one axis.
 fn flat(graph: &Graph, definitions: &[Option<usize>], cluster: &Cluster) -> Option<usize> {
     let is_pointwise = |e: &Equation| match &e.op {
-        Op::Literal(_) | Op::StopGradient | Op::Barrier | Op::Annotation(_) | Op::Scalar(_) => true,
+        Op::Literal(_) | Op::Identity(_) | Op::Scalar(_) => true,
         Op::Structural(StructuralOp::Cast(_) | StructuralOp::Powi(_) | StructuralOp::Bitcast(_)) => true,
         Op::Structural(_) | Op::Dynamic(_) | Op::Collective(_) | Op::Call(_) => false,
     };
@@ -270,7 +270,7 @@ impl Lower<'_> {
         let block = dims(&self.block(e.result(), cuts));
         match &e.op {
             Op::Literal(x) => self.emit(TileOp::Const(*x), &[], e.loc),
-            Op::StopGradient | Op::Barrier | Op::Annotation(_) => args[0],
+            Op::Identity(_) => args[0],
             Op::Scalar(op) => self.emit(TileOp::Scalar(*op), args, e.loc),
             // A scalar fits every shape, that of a flat block too.
             Op::Structural(StructuralOp::Broadcast(_)) if self.graph.ty(e.args[0]).is_scalar() => {

@@ -215,7 +215,7 @@ fn planned(graph: &Graph, given: &Given, is_donated: &[bool], sizes: &Sizes, wat
             Op::Structural(StructuralOp::Scatter(_)) => scatter::lower(graph, &definitions, cluster, sizes),
             Op::Collective(op) => exchange(graph, first, op),
             Op::Structural(_) if let Some(pad) = padded::lower(graph, &definitions, first, sizes) => pad,
-            Op::Literal(_) | Op::StopGradient | Op::Barrier | Op::Annotation(_) | Op::Scalar(_) | Op::Structural(_) => {
+            Op::Literal(_) | Op::Identity(_) | Op::Scalar(_) | Op::Structural(_) => {
                 lower(graph, &definitions, cluster, sizes)
             }
         }

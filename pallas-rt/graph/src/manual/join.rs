@@ -53,7 +53,7 @@ impl Typing {
 fn is_linear(op: &Op, states: &[State]) -> bool {
     let all_parts = states.iter().all(|&state| state == State::Unreduced);
     match op {
-        Op::StopGradient | Op::Barrier => all_parts,
+        Op::Identity(_) => all_parts,
         Op::Scalar(ScalarOp::Add | ScalarOp::Sub | ScalarOp::Neg) => all_parts,
         Op::Scalar(ScalarOp::Mul) => {
             matches!(states, [State::Unreduced, State::Reduced] | [State::Reduced, State::Unreduced])

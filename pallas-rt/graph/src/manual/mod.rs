@@ -42,8 +42,8 @@ use pallas_ir::{At, Diag, ScalarOp};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The states of an annotation's values. No method has a default.
-pub(crate) trait AnnotationStates {
+/// The states of an identity's values. No method has a default.
+pub(crate) trait IdentityStates {
     /// Defines the states of its result; `None` for a statement about whole arrays, which a body does not have.
     fn typed(&self, typing: &mut Typing, to: &mut Graph, e: &mut Equation) -> Option<Result<(), Diag>>;
 }
@@ -233,16 +233,16 @@ impl Typing {
             }
             Op::Collective(op) if self.is_of(&op) => self.collective(to, &mut e, &op).map_err(refused),
             Op::Call(call) => self.call(to, &mut e, &call),
-            Op::Annotation(annotation) => {
+            Op::Identity(op) => {
                 let of_arrays = || {
-                    let found = format!("`{}` inside of `shard_map`", annotation.data().jaxpr().0);
+                    let found = format!("`{}` inside of `shard_map`", op.data().jaxpr().0);
                     let help = "a body works on blocks: constrain operands or results of the `shard_map`, or name axes that it leaves \
                                 automatic";
                     Err(wrong(found, help))
                 };
-                annotation.states().typed(self, to, &mut e).unwrap_or_else(of_arrays).map_err(refused)
+                op.states().typed(self, to, &mut e).unwrap_or_else(of_arrays).map_err(refused)
             }
-            Op::StopGradient | Op::Barrier | Op::Scalar(_) | Op::Structural(_) | Op::Dynamic(_) | Op::Collective(_) => {
+            Op::Scalar(_) | Op::Structural(_) | Op::Dynamic(_) | Op::Collective(_) => {
                 self.join(to, &mut e).map_err(refused)
             }
         };

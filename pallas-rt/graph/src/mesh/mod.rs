@@ -1,15 +1,15 @@
 //! Meshes of devices, and what a graph says about arrays on them.
 //!
 //! - [`Mesh`], [`Axis`], [`Sharding`], [`Form`]: those of crate `pallas-mesh`;
-//! - [`Annotation`]: what a graph says about the sharding of a value, by a [`Placed`] or a [`Flow`];
+//! - [`Constraint`], [`ShardingGroup`], [`PropagationBarrier`]: statements about the sharding of a value;
 //! - [`Collective`]: what devices exchange; [`State`]: whether they have equal values inside of a `shard_map`.
 mod flow;
 mod state;
 
-pub use crate::annotation::{Annotation, Constraint, PropagationBarrier, ShardingGroup};
 pub use crate::collective::{
     AllGather, AllReduce, AllToAll, Collective, CollectiveKind, DeviceTable, Pbroadcast, Pcast, Permute, ReduceScatter,
 };
+pub use crate::identity::{Constraint, PropagationBarrier, ShardingGroup};
 pub use flow::Flow;
 pub use pallas_mesh::{Axis, DimSharding, Form, Mesh, Piece, Placed, Sharding, axis, difference, names, size};
 pub use state::{State, States, invariant};

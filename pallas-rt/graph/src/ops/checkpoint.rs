@@ -4,6 +4,7 @@ use super::samples::{Sample, Sampled, product};
 use super::{Closed, Named};
 use crate::dead::without_dead;
 use crate::graph::Op;
+use crate::identity::OptimizationBarrier;
 use crate::inline::expanded;
 use crate::transform::vjp;
 use pallas_ir::{DType, StructuralOp};
@@ -129,7 +130,7 @@ impl CallRule for Checkpoint {
         let kept: Vec<(Var, Var)> = stored.into_iter().zip(params).filter(|(_, p)| is_read[p.index()]).collect();
         backward.params.extend(kept.iter().map(|(_, p)| *p));
 
-        let mut args: Vec<Var> = back.e.args.iter().map(|&arg| back.to.fitting(Op::Barrier, &[arg])).collect();
+        let mut args: Vec<Var> = back.e.args.iter().map(|&arg| back.to.fitting(OptimizationBarrier, &[arg])).collect();
         args.extend(back.cotangents_of_floats());
         if !kept.is_empty() {
             let types: Vec<Type> = kept.iter().map(|(v, _)| graph.ty(*v).clone()).collect();

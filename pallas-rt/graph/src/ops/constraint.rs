@@ -1,18 +1,24 @@
 //! The value is sharded among devices as a sharding says.
-use super::prelude::annotation::*;
+use super::prelude::identity::*;
 use crate::mesh::DimSharding;
 
 /// `jax.lax.with_sharding_constraint`: the value has this sharding.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Constraint(pub Placed);
 
-impl Annotates for Constraint {
+impl IdentityData for Constraint {
     fn attributes(&self) -> String {
         let Placed { mesh, sharding } = &self.0;
         format!("mesh{mesh} sharding<{}>", sharding.text(mesh))
     }
-    fn jaxpr(&self) -> (&'static str, String) {
-        ("sharding_constraint", format!("sharding={}", self.0.sharding.text(&self.0.mesh)))
+    fn jaxpr(&self) -> (&'static str, Option<String>) {
+        ("sharding_constraint", Some(format!("sharding={}", self.0.sharding.text(&self.0.mesh))))
+    }
+    fn has_tangent(&self) -> bool {
+        true
+    }
+    fn is_kept(&self) -> bool {
+        false
     }
     fn placed(&self) -> Option<&Placed> {
         Some(&self.0)
@@ -20,7 +26,7 @@ impl Annotates for Constraint {
     fn group(&self) -> Option<u32> {
         None
     }
-    fn changed(&self, by: Change) -> Annotation {
+    fn changed(&self, by: Change) -> Identity {
         let mut placed = self.0.clone();
         match by {
             Change::GroupsFrom(_) => {}
@@ -31,7 +37,7 @@ impl Annotates for Constraint {
     }
 }
 
-impl AnnotationStates for Constraint {
+impl IdentityStates for Constraint {
     /// It may divide blocks along axes that the body leaves automatic.
     fn typed(&self, typing: &mut Typing, _: &mut Graph, e: &mut Equation) -> Option<Result<(), Diag>> {
         typing.is_automatic(&self.0).then(|| {
@@ -42,14 +48,17 @@ impl AnnotationStates for Constraint {
     }
 }
 
-impl AnnotationRegions for Constraint {
-    fn kind(&self) -> Kind {
-        Kind::Constraint(self.0.sharding.normal(&self.0.mesh))
+impl IdentityRegions for Constraint {
+    fn kind(&self) -> Option<Kind> {
+        Some(Kind::Constraint(self.0.sharding.normal(&self.0.mesh)))
     }
 }
 
-impl AnnotationHlo for Constraint {
+impl IdentityHlo for Constraint {
     fn stablehlo(&self, w: &mut Writer, x: &Value) -> Value {
+        if !w.with_shardings {
+            return x.clone();
+        }
         let detail = Detail::Sharding(self.0.sharding.text(&self.0.mesh));
         w.op("sdy.sharding_constraint", &[x], detail, x.ty.clone())
     }

@@ -1,7 +1,7 @@
 //! Operations, one file each: everything that one means to the graph, its transformations, the partitioner, plans and texts.
 //!
 //! A reader declares what it asks of an operation, as a trait without default methods, and calls it through the enums below; it
-//! names no operation. A file here answers all that concern it: annotations those of [`Annotation`],
+//! names no operation. A file here answers all that concern it: identities those of [`Identity`],
 //! collectives those of [`CollectiveKind`], operations on windows those of [`Dynamic`], calls those of [`Call`].
 //! A *function* stands for its equations, and is expanded before a plan is made; a *step* stays a call until it runs. The list
 //! is the only one; an operation that does not answer does not compile.
@@ -10,7 +10,6 @@ mod samples;
 
 pub use samples::Sample;
 
-use crate::annotation::Annotates;
 use crate::bounded::CallSized;
 use crate::call::{Called, Expands, Name, Stays};
 use crate::collective::Kind;
@@ -18,9 +17,10 @@ use crate::dynamic::Windowed;
 use crate::file::{Parser, Saved, Words};
 use crate::fuse::CallStep;
 use crate::graph::Op;
-use crate::manual::{AnnotationStates, CallStates};
-use crate::shard::{AnnotationRegions, CallRegions, WindowRegions};
-use crate::stablehlo::{AnnotationHlo, CallHlo, CollectiveHlo};
+use crate::identity::IdentityData;
+use crate::manual::{CallStates, IdentityStates};
+use crate::shard::{CallRegions, IdentityRegions, WindowRegions};
+use crate::stablehlo::{CallHlo, CollectiveHlo, IdentityHlo};
 use crate::text::CallText;
 use crate::transform::{CallLinear, CallRule, CollectiveRule, WindowRule};
 use pallas_ir::DType;
@@ -28,14 +28,14 @@ use samples::Sampled;
 
 macro_rules! ops {
     (
-        annotations { $($annotation:ident: $Annotation:ident, $name_of_annotation:literal;)* }
+        identities { $($identity:ident: $Identity:ident, $name_of_identity:literal;)* }
         collectives { $($collective:ident: $Collective:ident, $name_of_collective:literal;)* }
         windows { $($window:ident: $Window:ident, $name_of_window:literal;)* }
         functions { $($function:ident: $Function:ident, $name_of_function:literal;)* }
         steps { $($step:ident: $Step:ident, $name_of_step:literal;)* }
     ) => {
-        $(mod $annotation;
-        pub use $annotation::$Annotation;)*
+        $(mod $identity;
+        pub use $identity::$Identity;)*
         $(mod $collective;
         pub use $collective::$Collective;)*
         $(mod $window;
@@ -44,9 +44,9 @@ macro_rules! ops {
         pub use $function::$Function;)*
         $(pub(crate) mod $step;
         pub use $step::$Step;)*
-        ops! { @enum "A statement about the sharding of the operand, which is the result." Annotation; $($Annotation)* }
-        ops! { @ask Annotation; ($($Annotation)*) data: Annotates, states: AnnotationStates, regions: AnnotationRegions, text: AnnotationHlo }
-        ops! { @op Annotation; $($Annotation)* }
+        ops! { @enum "The operand, and a statement about it." Identity; $($Identity)* }
+        ops! { @ask Identity; ($($Identity)*) data: IdentityData, states: IdentityStates, regions: IdentityRegions, text: IdentityHlo }
+        ops! { @op Identity; $($Identity)* }
         ops! { @enum "The result of each device in a group of `k`." CollectiveKind; $($Collective)* }
         ops! { @ask CollectiveKind; ($($Collective)*) kind: Kind, rule: CollectiveRule, text: CollectiveHlo }
         ops! { @enum "An operation on a window of an array at positions that are operands." Dynamic; $($Window)* }
@@ -54,7 +54,7 @@ macro_rules! ops {
         ops! { @op Dynamic; $($Window)* }
         ops! { @enum "A call of other graphs." Call; $($Function)* $($Step)* }
         ops! { @ask Call; ($($Function)* $($Step)*) called: Called, rule: CallRule, states: CallStates, text: CallText }
-        ops! { @names $($Annotation $name_of_annotation)* $($Collective $name_of_collective)* $($Window $name_of_window)* $($Function $name_of_function)* $($Step $name_of_step)* }
+        ops! { @names $($Identity $name_of_identity)* $($Collective $name_of_collective)* $($Window $name_of_window)* $($Function $name_of_function)* $($Step $name_of_step)* }
         ops! { @ask_some ($($Function)*) function_of: Expands }
         ops! { @ask_some ($($Step)*) stays: Stays, linear: CallLinear, regions: CallRegions, step: CallStep, sized: CallSized, hlo: CallHlo }
         ops! { @op Call; $($Function)* $($Step)* }
@@ -149,10 +149,12 @@ macro_rules! ops {
 
 // `cargo fmt` does not find the modules that the macro declares; `.ci/run` lists their files.
 ops! {
-    annotations {
+    identities {
         constraint: Constraint, "sharding_constraint";
+        optimization_barrier: OptimizationBarrier, "optimization_barrier";
         propagation_barrier: PropagationBarrier, "propagation_barrier";
         sharding_group: ShardingGroup, "sharding_group";
+        stop_gradient: StopGradient, "stop_gradient";
     }
     collectives {
         all_gather: AllGather, "all_gather";

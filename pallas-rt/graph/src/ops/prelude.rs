@@ -1,4 +1,4 @@
-//! Imports of the files of calls; `annotation`, `collective` and `window` have those of the others.
+//! Imports of the files of calls; `identity`, `collective` and `window` have those of the others.
 pub(super) use crate::bounded::{CallSized, Part, Scope};
 pub(super) use crate::call::{Call, Called, Expands, Name, Runs, Stage, Stays, takes, wrong};
 pub(super) use crate::file::{self, Saved};
@@ -19,14 +19,15 @@ pub(super) use crate::transform::{
 };
 pub(super) use pallas_ir::{Diag, Loc, Type};
 
-pub(in crate::ops) mod annotation {
-    pub(in crate::ops) use crate::annotation::{Annotates, Annotation, Change};
+pub(in crate::ops) mod identity {
+    pub(in crate::ops) use crate::call::Name;
     pub(in crate::ops) use crate::graph::{Equation, Graph};
-    pub(in crate::ops) use crate::manual::{AnnotationStates, Typing};
+    pub(in crate::ops) use crate::identity::{Change, Identity, IdentityData};
+    pub(in crate::ops) use crate::manual::{IdentityStates, Typing};
     pub(in crate::ops) use crate::mesh::Placed;
-    pub(in crate::ops) use crate::shard::AnnotationRegions;
+    pub(in crate::ops) use crate::shard::IdentityRegions;
     pub(in crate::ops) use crate::shard::view::Kind;
-    pub(in crate::ops) use crate::stablehlo::{AnnotationHlo, Detail, Value, Writer};
+    pub(in crate::ops) use crate::stablehlo::{Detail, IdentityHlo, Value, Writer};
     pub(in crate::ops) use pallas_ir::Diag;
 }
 

@@ -1,17 +1,23 @@
 //! Shardings pass the value in some directions alone.
-use super::prelude::annotation::*;
+use super::prelude::identity::*;
 use crate::mesh::Flow;
 
 /// Shardings go through the value in these directions alone.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct PropagationBarrier(pub Flow);
 
-impl Annotates for PropagationBarrier {
+impl IdentityData for PropagationBarrier {
     fn attributes(&self) -> String {
         format!("direction({})", self.0.name())
     }
-    fn jaxpr(&self) -> (&'static str, String) {
-        ("propagation_barrier", format!("direction={}", self.0.name()))
+    fn jaxpr(&self) -> (&'static str, Option<String>) {
+        ("propagation_barrier", Some(format!("direction={}", self.0.name())))
+    }
+    fn has_tangent(&self) -> bool {
+        true
+    }
+    fn is_kept(&self) -> bool {
+        false
     }
     fn placed(&self) -> Option<&Placed> {
         None
@@ -19,28 +25,29 @@ impl Annotates for PropagationBarrier {
     fn group(&self) -> Option<u32> {
         None
     }
-    fn changed(&self, _: Change) -> Annotation {
+    fn changed(&self, _: Change) -> Identity {
         self.clone().into()
     }
 }
 
-impl AnnotationStates for PropagationBarrier {
+impl IdentityStates for PropagationBarrier {
     /// One that stops nothing says nothing about devices.
     fn typed(&self, typing: &mut Typing, to: &mut Graph, e: &mut Equation) -> Option<Result<(), Diag>> {
         (self.0 == Flow::Both).then(|| typing.join(to, e))
     }
 }
 
-impl AnnotationRegions for PropagationBarrier {
-    fn kind(&self) -> Kind {
-        Kind::Barrier(self.0)
+impl IdentityRegions for PropagationBarrier {
+    fn kind(&self) -> Option<Kind> {
+        Some(Kind::Barrier(self.0))
     }
 }
 
-impl AnnotationHlo for PropagationBarrier {
+impl IdentityHlo for PropagationBarrier {
     fn stablehlo(&self, w: &mut Writer, x: &Value) -> Value {
         // Shardy's numbers.
         let number = match self.0 {
+            _ if !w.with_shardings => return x.clone(),
             Flow::None => 0,
             Flow::Forward => 1,
             Flow::Backward => 2,

@@ -1,17 +1,23 @@
 //! The value has the sharding of other values, whichever it is.
-use super::prelude::annotation::*;
+use super::prelude::identity::*;
 
 /// The values of a group have one sharding. Numbers are those of a graph alone: graphs that it calls, also bodies of loops, have
 /// groups of their own.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct ShardingGroup(pub u32);
 
-impl Annotates for ShardingGroup {
+impl IdentityData for ShardingGroup {
     fn attributes(&self) -> String {
         format!("group({})", self.0)
     }
-    fn jaxpr(&self) -> (&'static str, String) {
-        ("shard_alike", format!("group={}", self.0))
+    fn jaxpr(&self) -> (&'static str, Option<String>) {
+        ("shard_alike", Some(format!("group={}", self.0)))
+    }
+    fn has_tangent(&self) -> bool {
+        true
+    }
+    fn is_kept(&self) -> bool {
+        false
     }
     fn placed(&self) -> Option<&Placed> {
         None
@@ -19,26 +25,28 @@ impl Annotates for ShardingGroup {
     fn group(&self) -> Option<u32> {
         Some(self.0)
     }
-    fn changed(&self, by: Change) -> Annotation {
+    fn changed(&self, by: Change) -> Identity {
         if let Change::GroupsFrom(first) = by { ShardingGroup(first + self.0).into() } else { self.clone().into() }
     }
 }
 
-impl AnnotationStates for ShardingGroup {
+impl IdentityStates for ShardingGroup {
     fn typed(&self, _: &mut Typing, _: &mut Graph, _: &mut Equation) -> Option<Result<(), Diag>> {
         None
     }
 }
 
-impl AnnotationRegions for ShardingGroup {
-    fn kind(&self) -> Kind {
-        Kind::Group(self.0)
+impl IdentityRegions for ShardingGroup {
+    fn kind(&self) -> Option<Kind> {
+        Some(Kind::Group(self.0))
     }
 }
 
-impl AnnotationHlo for ShardingGroup {
+impl IdentityHlo for ShardingGroup {
     fn stablehlo(&self, w: &mut Writer, x: &Value) -> Value {
-        w.operation("sdy.sharding_group", &[x], vec![], Detail::Group(self.0), &[]);
+        if w.with_shardings {
+            w.operation("sdy.sharding_group", &[x], vec![], Detail::Group(self.0), &[]);
+        }
         x.clone()
     }
 }

@@ -210,13 +210,7 @@ impl Copies {
                     (false, false) => None,
                 }
             }
-            Op::Scalar(_)
-            | Op::StopGradient
-            | Op::Barrier
-            | Op::Dynamic(_)
-            | Op::Call(_)
-            | Op::Annotation(_)
-            | Op::Collective(_) => None,
+            Op::Scalar(_) | Op::Dynamic(_) | Op::Call(_) | Op::Identity(_) | Op::Collective(_) => None,
         }
     }
 
@@ -294,7 +288,7 @@ impl Flow {
     fn add_edges(&mut self) {
         for id in self.program.preorder() {
             let node = &self.program.nodes[id];
-            if !matches!(node.kind, Kind::Loop(_) | Kind::Branches(_) | Kind::Op(Op::Barrier)) {
+            if !matches!(node.kind, Kind::Loop(_) | Kind::Branches(_) | Kind::OptimizationBarrier) {
                 continue;
             }
             let results = node.results.clone();
@@ -330,6 +324,7 @@ impl Flow {
             | Kind::Branches(_)
             | Kind::Group(_)
             | Kind::Barrier(_)
+            | Kind::OptimizationBarrier
             | Kind::Edge => None,
         }
     }
@@ -482,6 +477,12 @@ pub(super) fn is_elementwise(program: &Program, node: &Node) -> bool {
             let dims: Vec<&[Dim]> = dims.iter().map(|dims| &dims[..]).collect();
             matches!(op.access(&dims), Access::Cast | Access::Bitcast | Access::Powi(_))
         }
-        Kind::Op(_) | Kind::Constant | Kind::Loop(_) | Kind::Branches(_) | Kind::Group(_) | Kind::Edge => false,
+        Kind::Op(_)
+        | Kind::Constant
+        | Kind::Loop(_)
+        | Kind::Branches(_)
+        | Kind::Group(_)
+        | Kind::OptimizationBarrier
+        | Kind::Edge => false,
     }
 }

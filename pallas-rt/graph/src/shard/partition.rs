@@ -18,6 +18,7 @@ use super::rule::{Role, Rule};
 use super::split::Split;
 use super::view::{Kind, Node, NodeId, Program, Region, Val};
 use crate::graph::{Graph, Op, Var};
+use crate::identity::OptimizationBarrier;
 use crate::mesh::axis::{self, Axis};
 use crate::mesh::{Collective, CollectiveKind, Mesh, Sharding};
 use crate::refused::Refused;
@@ -320,6 +321,12 @@ impl Partition<'_> {
                     self.say(result, block);
                 }
             }
+            // A value stays as it is sharded.
+            Kind::OptimizationBarrier => {
+                let Block { var, sharding, .. } = self.settled(node.operands[0]);
+                let var = self.graph().fitting(OptimizationBarrier, &[var]);
+                self.define(node.results[0], var, sharding);
+            }
             Kind::Loop(number) | Kind::Branches(number) => {
                 let call = &self.program.calls[*number].call;
                 call.regions().expect("it stays").localized(self, id);
@@ -424,12 +431,6 @@ impl Partition<'_> {
                 let first = (!axes.is_empty()).then(|| self.coordinate(&axes));
                 let var = local::iota(self.graph(), iota.axis, &ty, first);
                 self.define(node.results[0], var, wanted);
-            }
-            // A value stays as it is sharded.
-            Op::Barrier => {
-                let Block { var, sharding, .. } = self.settled(node.operands[0]);
-                let var = self.graph().fitting(Op::Barrier, &[var]);
-                self.define(node.results[0], var, sharding);
             }
             _ => self.whole(node, op.clone()),
         }

@@ -375,7 +375,7 @@ impl Propagation {
             let edge = |node: NodeId, i: usize| self.flow.edges.get(&(node, i)).copied();
             let reader = match self.flow.uses[v.index()][k] {
                 Use::Operand(node, i) => match self.flow.program.nodes[node].kind {
-                    Kind::Loop(_) | Kind::Op(Op::Barrier) => edge(node, i),
+                    Kind::Loop(_) | Kind::OptimizationBarrier => edge(node, i),
                     _ => Some(node),
                 },
                 Use::Yield(node, 0, _) if matches!(self.flow.program.nodes[node].kind, Kind::Loop(_)) => None,

@@ -31,8 +31,8 @@ pub(crate) trait WindowRegions {
     fn on_blocks(&self, graph: &mut Graph, mesh: &Arc<Mesh>, work: &Sharded<'_>) -> Var;
 }
 
-/// An annotation as propagation sees it. No method has a default.
-pub(crate) trait AnnotationRegions {
-    /// The kind of its node; groups have numbers of the whole program.
-    fn kind(&self) -> Kind;
+/// An identity as propagation sees it. No method has a default.
+pub(crate) trait IdentityRegions {
+    /// The kind of its node, `None` if it has none; groups have numbers of the whole program.
+    fn kind(&self) -> Option<Kind>;
 }

@@ -74,13 +74,12 @@ pub(super) fn rule(asked: &Asked<'_>) -> Option<Rule> {
     let mut build = Build::new(&shapes, operands);
     match asked.kind {
         Kind::Constraint(_) | Kind::Barrier(_) | Kind::Edge => build.elementwise(),
-        Kind::Constant | Kind::Loop(_) | Kind::Branches(_) | Kind::Group(_) => return None,
+        Kind::Constant | Kind::OptimizationBarrier | Kind::Loop(_) | Kind::Branches(_) | Kind::Group(_) => return None,
         Kind::Op(op) => match op {
             Op::Call(call) => return call.regions()?.rule(),
             Op::Collective(op) if asked.operands.len() == 1 => build.collective(op),
-            Op::Literal(_) | Op::Annotation(_) | Op::Collective(_) => return None,
-            Op::Scalar(_) | Op::StopGradient => build.elementwise(),
-            Op::Barrier => return None,
+            Op::Literal(_) | Op::Identity(_) | Op::Collective(_) => return None,
+            Op::Scalar(_) => build.elementwise(),
             Op::Dynamic(op) => op.regions().rule(&mut build),
             Op::Structural(op) => build.structural(op, asked)?,
         },

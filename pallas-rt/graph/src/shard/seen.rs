@@ -1,6 +1,6 @@
 //! Graphs whose constraints are on several meshes, as ones on one of them.
-use crate::annotation::Change;
 use crate::graph::{Graph, Op};
+use crate::identity::Change;
 use crate::mesh::{Mesh, Placed};
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ pub fn seen_from(graph: &Graph, mesh: &Arc<Mesh>) -> Option<Graph> {
     let mut to = graph.clone();
     for e in &mut to.equations {
         e.op = match &e.op {
-            Op::Annotation(annotation) => match annotation.data().placed() {
+            Op::Identity(op) => match op.data().placed() {
                 Some(placed) if placed.mesh != *mesh => {
                     let sharding = mesh.sharding_of(&placed.mesh, &placed.sharding)?;
-                    annotation.data().changed(Change::Placed(Placed { mesh: mesh.clone(), sharding })).into()
+                    op.data().changed(Change::Placed(Placed { mesh: mesh.clone(), sharding })).into()
                 }
                 _ => continue,
             },

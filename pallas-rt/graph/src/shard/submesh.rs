@@ -3,9 +3,9 @@
 //! The body is partitioned for the mesh of its automatic axes alone. So nothing that the partitioner does can mix devices that
 //! differ along manual axes: along these, values of a body differ without a sharding that says so. In the end each exchange
 //! over automatic axes is one of the whole mesh, in the groups of equal coordinates along the manual axes.
-use crate::annotation::Change;
 use crate::call::ShardMap;
 use crate::graph::{Graph, Op};
+use crate::identity::Change;
 use crate::mesh::{Axis, Collective, DimSharding, Mesh, Placed, Sharding};
 use crate::refused::Refused;
 use pallas_ir::{At, Diag};
@@ -83,10 +83,10 @@ impl Submesh {
                 Refused { at: e.loc, diag: Diag::new("shard_map", At::Op, message, help) }
             };
             let op = match &e.op {
-                Op::Annotation(annotation) => match annotation.data().placed() {
+                Op::Identity(op) => match op.data().placed() {
                     Some(placed) if placed.mesh == self.whole => {
                         let sharding = self.inner_sharding(&placed.sharding).ok_or_else(refused)?;
-                        annotation.data().changed(Change::Placed(Placed { mesh: self.mesh.clone(), sharding })).into()
+                        op.data().changed(Change::Placed(Placed { mesh: self.mesh.clone(), sharding })).into()
                     }
                     _ => continue,
                 },

@@ -41,6 +41,7 @@ fn values(f: &mut fmt::Formatter<'_>, program: &Program, end: impl Fn(Val) -> St
                     Kind::Constraint(_) => "sharding_constraint".into(),
                     Kind::Group(_) => "sharding_group".into(),
                     Kind::Barrier(_) => "propagation_barrier".into(),
+                    Kind::OptimizationBarrier => "optimization_barrier".into(),
                     Kind::Edge => "data_flow_edge".into(),
                 };
                 let operands = program.nodes[node].operands.iter().map(|v| format!("%{}", v.0));

@@ -3,9 +3,9 @@
 //! Bodies of loops and branches are regions that read values from outside directly, and a scan is a `while` that reads and
 //! writes windows of its arrays. Order counts: nodes and uses are those of the text that [`Graph::to_stablehlo`] prints, so
 //! that propagation takes the decisions that it takes on that text.
-use crate::annotation::Change;
 use crate::call::Call;
 use crate::graph::{Graph, Op, Var};
+use crate::identity::Change;
 use crate::mesh::{Flow, Sharding};
 use pallas_ir::structural::Reshape;
 use pallas_ir::{DType, Literal, Loc, StructuralOp, Type};
@@ -56,6 +56,8 @@ pub enum Kind {
     Group(u32),
     /// The operand; shardings go through it in some directions.
     Barrier(Flow),
+    /// The operand, which is not known to be equal to it; nothing propagates through it.
+    OptimizationBarrier,
     /// The operand, a result of a loop or branch. Its sharding is that of all values that the result may come from.
     Edge,
 }
@@ -261,24 +263,22 @@ impl Build<'_> {
 
     fn equation(&mut self, op: &Op, args: Vec<Val>, gives: Vec<Type>, loc: Loc) -> Vec<Val> {
         let kind = match op {
-            Op::StopGradient => return args,
             // The text has no operation for what changes nothing.
             Op::Structural(StructuralOp::Reshape(_) | StructuralOp::Cast(_))
                 if *self.program.ty(args[0]) == gives[0] =>
             {
                 return args;
             }
-            Op::Annotation(annotation) => {
-                match annotation.data().changed(Change::GroupsFrom(self.first)).regions().kind() {
-                    kind @ Kind::Group(_) => {
-                        self.push(kind, args.clone(), vec![], loc);
-                        return args;
-                    }
-                    kind => kind,
+            Op::Identity(op) => match op.data().changed(Change::GroupsFrom(self.first)).regions().kind() {
+                None => return args,
+                Some(kind @ Kind::Group(_)) => {
+                    self.push(kind, args.clone(), vec![], loc);
+                    return args;
                 }
-            }
+                Some(kind) => kind,
+            },
             Op::Call(call) => return self.call(call, &args, &gives, loc),
-            Op::Literal(_) | Op::Barrier | Op::Scalar(_) | Op::Structural(_) | Op::Dynamic(_) | Op::Collective(_) => {
+            Op::Literal(_) | Op::Scalar(_) | Op::Structural(_) | Op::Dynamic(_) | Op::Collective(_) => {
                 Kind::Op(op.clone())
             }
         };

@@ -192,7 +192,7 @@ impl<'g> Joins<'g> {
 
 fn is_elementwise(op: &Op) -> bool {
     use StructuralOp::{Bitcast, Cast, Powi};
-    matches!(op, Op::Scalar(_) | Op::StopGradient | Op::Barrier | Op::Structural(Cast(_) | Powi(_) | Bitcast(_)))
+    matches!(op, Op::Scalar(_) | Op::Identity(_) | Op::Structural(Cast(_) | Powi(_) | Bitcast(_)))
 }
 
 struct Pass<'g> {

@@ -26,7 +26,7 @@ use operation::Function;
 pub(crate) use operation::{Detail, HloRegion, Line, Parts, Value};
 use pallas_ir::{DType, Literal, StructuralOp, Type};
 use std::collections::HashMap;
-pub(crate) use writer::{AnnotationHlo, Writer};
+pub(crate) use writer::{IdentityHlo, Writer};
 
 impl Graph {
     /// The graph as a StableHLO module of this name, in MLIR's generic form: `@main` takes the parameters and returns the
@@ -178,8 +178,6 @@ impl Printer {
         let w = &mut self.w;
         vec![match op {
             Op::Literal(x) => w.constant(*x, &[]),
-            Op::StopGradient => args[0].clone(),
-            Op::Barrier => w.unary("optimization_barrier", &args[0]),
             Op::Scalar(op) => scalar::scalar(w, *op, args),
             Op::Structural(StructuralOp::Broadcast(op)) => {
                 let made = structural::broadcast(w, op, &args[0], &gives[0]);
@@ -192,10 +190,7 @@ impl Printer {
                 let detail = op.size().map_or(Detail::None, |size| Detail::Sizes(size.to_vec()));
                 w.op(op.name(), &args.iter().collect::<Vec<_>>(), detail, gives[0].clone())
             }
-            Op::Annotation(annotation) => match w.with_shardings {
-                true => annotation.text().stablehlo(w, &args[0]),
-                false => args[0].clone(),
-            },
+            Op::Identity(op) => op.text().stablehlo(w, &args[0]),
             Op::Collective(op) => op.kind.text().stablehlo(w, op, args, &gives[0]),
             Op::Call(call) => return self.call(call, args, gives),
         }]

@@ -2,9 +2,9 @@
 use super::operation::{Detail, HloRegion, Line, Operation, Value};
 use pallas_ir::{DType, Literal, Type};
 
-/// The operation of Shardy for an annotation. No method has a default.
-pub(crate) trait AnnotationHlo {
-    /// Writes it for this operand; returns its result.
+/// The operation of StableHLO or Shardy for an identity. No method has a default.
+pub(crate) trait IdentityHlo {
+    /// Writes it for this operand; returns its result, which is the operand if there is no operation for it.
     fn stablehlo(&self, w: &mut Writer, x: &Value) -> Value;
 }
 

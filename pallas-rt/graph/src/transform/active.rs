@@ -40,11 +40,10 @@ pub(super) fn active(graph: &Graph, on: &[bool]) -> Vec<bool> {
         tests::VISITED.with(|visited| visited.set(visited.get() + 1));
         let args: Vec<bool> = e.args.iter().map(|a| active[a.index()]).collect();
         let found = match &e.op {
-            Op::Literal(_) | Op::StopGradient => vec![false; e.results.len()],
+            Op::Literal(_) => vec![false],
+            Op::Identity(op) => vec![args[0] && op.data().has_tangent()],
             Op::Scalar(op) => vec![args.iter().zip(&SLOPES[*op as usize]).any(|(on, slope)| *on && *slope)],
-            Op::Barrier | Op::Structural(_) | Op::Dynamic(_) | Op::Annotation(_) | Op::Collective(_) => {
-                vec![args.contains(&true)]
-            }
+            Op::Structural(_) | Op::Dynamic(_) | Op::Collective(_) => vec![args.contains(&true)],
             Op::Call(call) => flags(Question::Active, call, &args, || call.rule().active(&args)),
         };
         e.results.iter().zip(found).for_each(|(r, found)| active[r.index()] = found && is_float(r.index()));

@@ -13,11 +13,11 @@ use super::active::active;
 use super::batch_call::{Batch, choose};
 use super::rule::{made, structural};
 use super::{Refused, collective, memo, within_limits};
-use crate::annotation::Change;
 use crate::build::dims;
 use crate::call::Stage;
 use crate::dynamic::{Dynamic, WindowAccess};
 use crate::graph::{Equation, Graph, Op, Var};
+use crate::identity::{Change, StopGradient};
 use crate::inline::expanded;
 use crate::mesh::{Collective, Mesh};
 use pallas_ir::structural::{self as ops, Broadcast};
@@ -181,7 +181,7 @@ pub(crate) fn stretched(to: &mut Graph, v: Var, size: usize) -> Var {
 
 /// A value whose cotangent is that of the elements for which `which` is true, zero for others.
 fn guarded(to: &mut Graph, which: Var, v: Var) -> Var {
-    let fixed = to.fitting(Op::StopGradient, &[v]);
+    let fixed = to.fitting(StopGradient, &[v]);
     choose(to, which, v, fixed)
 }
 
@@ -292,7 +292,7 @@ impl Batched<'_> {
         }
         let result = match &e.op {
             Op::Literal(_) => unreachable!("it has no operand"),
-            Op::StopGradient | Op::Barrier | Op::Scalar(_) => {
+            Op::Scalar(_) => {
                 let to = self.to.get_mut();
                 args.iter_mut().zip(&has).filter(|(_, has)| !**has).for_each(|(v, _)| *v = stretched(to, *v, size));
                 to.fitting(e.op.clone(), &args)
@@ -304,7 +304,7 @@ impl Batched<'_> {
                 let result = structural(&self.to, &args, &types, |args| op.batched(args, &batch).map(made));
                 result.expect("it has an operand")
             }
-            Op::Annotation(annotation) => self.to.get_mut().fitting(annotation.data().changed(Change::Batched), &args),
+            Op::Identity(op) => self.to.get_mut().fitting(op.data().changed(Change::Batched), &args),
             Op::Collective(op) if axis.is_of(op) => {
                 let operand = args.first().map(|&x| (x, has[0]));
                 let (result, has) = collective::along(self.to.get_mut(), op, operand, size);

@@ -108,8 +108,7 @@ fn tangents(graph: &Graph, on: &[bool], apart: bool) -> Result<WithTangents, Ref
 /// numbers from `groups` on.
 fn through(to: &mut RefCell<Graph>, e: &Equation, given: &[Option<Var>], groups: u32) -> Option<Var> {
     match &e.op {
-        Op::Literal(_) | Op::StopGradient => None,
-        Op::Barrier => given[0].map(|tangent| to.get_mut().fitting(Op::Barrier, &[tangent])),
+        Op::Literal(_) => None,
         Op::Scalar(op) => {
             let to = &*to;
             let args: Vec<E<'_>> = e.args.iter().map(|&v| value(to, v)).collect();
@@ -129,7 +128,8 @@ fn through(to: &mut RefCell<Graph>, e: &Equation, given: &[Option<Var>], groups:
             // Both the window and the update are linear in the arrays.
             Some(to.fitting(op.clone(), &args))
         }
-        Op::Annotation(_) => given[0].map(|tangent| to.get_mut().fitting(e.op.in_groups_from(groups), &[tangent])),
+        Op::Identity(op) if !op.data().has_tangent() => None,
+        Op::Identity(_) => given[0].map(|tangent| to.get_mut().fitting(e.op.in_groups_from(groups), &[tangent])),
         Op::Collective(_) => given[0].map(|tangent| to.get_mut().fitting(e.op.clone(), &[tangent])),
         Op::Call(_) => unreachable!("calls have a rule of their own"),
     }

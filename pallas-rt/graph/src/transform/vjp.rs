@@ -116,10 +116,10 @@ impl Back {
     /// The cotangents of those operands of an equation that are `on`; `None` for zero.
     fn through(&mut self, e: &Equation, on: &[bool], cotangent: Var) -> Vec<Option<Var>> {
         match &e.op {
-            Op::Literal(_) | Op::StopGradient => vec![None; e.args.len()],
-            Op::Barrier => vec![Some(cotangent)],
+            Op::Literal(_) => vec![],
+            Op::Identity(op) if !op.data().has_tangent() => vec![None],
             // As the value, so its cotangent.
-            Op::Annotation(_) => vec![Some(self.to.get_mut().fitting(e.op.in_groups_from(self.groups), &[cotangent]))],
+            Op::Identity(_) => vec![Some(self.to.get_mut().fitting(e.op.in_groups_from(self.groups), &[cotangent]))],
             Op::Collective(op) => vec![op.kind.rule().transposed(self.to.get_mut(), op, cotangent)],
             Op::Scalar(op) => {
                 let value = |v: Var| value(&self.to, v);

@@ -5,9 +5,9 @@ mod kernels;
 pub(crate) mod operations;
 
 use pallas_graph::mesh::{
-    Annotation, Constraint, DimSharding, Flow, Mesh, Placed, PropagationBarrier, Sharding, ShardingGroup, size,
+    Constraint, DimSharding, Flow, Mesh, Placed, PropagationBarrier, Sharding, ShardingGroup, size,
 };
-use pallas_graph::{Graph, Op, Var};
+use pallas_graph::{Graph, Identity, Op, Var};
 use pallas_ir::structural::{Broadcast, Cumulative, Iota, Reduce, Reverse, Sort, Transpose};
 use pallas_ir::{DType, Dim, Literal, ScalarOp, StructuralOp, Type};
 use std::sync::Arc;
@@ -241,7 +241,7 @@ impl Drawing<'_> {
     fn finish(&mut self) {
         let graph = &mut self.drawn.graph;
         let mut is_read = vec![false; graph.types.len()];
-        let groups = |op: &Op| matches!(op, Op::Annotation(Annotation::ShardingGroup(_)));
+        let groups = |op: &Op| matches!(op, Op::Identity(Identity::ShardingGroup(_)));
         graph.equations.iter().filter(|e| !groups(&e.op)).flat_map(|e| &e.args).for_each(|v| is_read[v.index()] = true);
         let made = graph.equations.iter().filter(|e| !groups(&e.op)).flat_map(|e| e.results.clone());
         graph.results = made.filter(|v| !is_read[v.index()] && graph.types[v.index()].dtype == DType::F32).collect();

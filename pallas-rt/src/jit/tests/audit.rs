@@ -8,7 +8,7 @@ use crate::sharding::{Mesh, NamedSharding, P, ShardingPolicy, device_put};
 use crate::transform::Function;
 use crate::{BoundedSize, audit, checkpoint_name, jit, lower, mark_sharding, with_sharding_constraint};
 use pallas_graph::mesh::{Constraint, Placed, Sharding};
-use pallas_graph::{Graph, Op};
+use pallas_graph::{Graph, StopGradient};
 use std::sync::Arc;
 
 #[path = "../../../../examples/audit.rs"]
@@ -58,7 +58,7 @@ impl Declaring {
                 let mut program = self.clone();
                 let placed = |sharding| Constraint(Placed { mesh: mesh.clone(), sharding });
                 // The identity, which says nothing.
-                program.graph.equations[k].op = weaker.map_or(Op::StopGradient, |sharding| placed(sharding).into());
+                program.graph.equations[k].op = weaker.map_or(StopGradient.into(), |sharding| placed(sharding).into());
                 all.push((format!("{name} of the constraint at {}", e.loc), program));
             }
         }

@@ -61,13 +61,7 @@ fn sums(graph: &Graph) -> bool {
     graph.equations.iter().any(|e| match &e.op {
         Op::Structural(op) => matches!(op, Conv(_) | Cumulative(_) | Dot(_) | Reduce(_) | ReduceWindow(_)),
         Op::Call(call) => call.graphs().into_iter().any(sums),
-        Op::Literal(_)
-        | Op::StopGradient
-        | Op::Barrier
-        | Op::Scalar(_)
-        | Op::Dynamic(_)
-        | Op::Annotation(_)
-        | Op::Collective(_) => false,
+        Op::Literal(_) | Op::Scalar(_) | Op::Dynamic(_) | Op::Identity(_) | Op::Collective(_) => false,
     })
 }
 
@@ -78,7 +72,7 @@ fn add_operations(graph: &Graph, to: &mut BTreeMap<String, usize>) {
             Op::Literal(_) => "literal".into(),
             Op::Structural(op) => op.name().into(),
             Op::Call(call) => call.name().into(),
-            Op::StopGradient | Op::Barrier | Op::Scalar(_) | Op::Dynamic(_) | Op::Annotation(_) | Op::Collective(_) => {
+            Op::Scalar(_) | Op::Dynamic(_) | Op::Identity(_) | Op::Collective(_) => {
                 e.op.to_string().split(' ').next().unwrap_or_default().into()
             }
         };

@@ -11,7 +11,7 @@ use pallas_graph::mesh::{
     AllGather, AllReduce, AllToAll, Collective, CollectiveKind, DeviceTable, Mesh, Pbroadcast, Permute, ReduceScatter,
 };
 use pallas_graph::transform::vjp;
-use pallas_graph::{Graph, Op, Var};
+use pallas_graph::{Graph, Op, OptimizationBarrier, Var};
 use pallas_ir::scalar::Ty;
 use pallas_ir::{Literal, ScalarOp, StructuralOp, Type};
 use std::collections::{BTreeMap, BTreeSet};
@@ -130,7 +130,7 @@ fn calls() -> Vec<(String, Graph)> {
         made("scan-empty", &[&scalar, &nothing], empty.into()),
         made("while", &[&scalar, &scalar], repeat.into()),
         made("case", &[&index, &line], Case { branches }.into()),
-        made("barrier", &[&line], Op::Barrier),
+        made("barrier", &[&line], OptimizationBarrier.into()),
         twice,
     ];
     // Kernels and functions of the host are no operations of XLA's.

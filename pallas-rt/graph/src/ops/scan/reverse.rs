@@ -1,6 +1,7 @@
 //! Reverse mode of a scan.
 use super::Scan;
-use crate::graph::{Equation, Graph, Op, Var};
+use crate::graph::{Equation, Graph, Var};
+use crate::identity::OptimizationBarrier;
 use crate::refused::Refused;
 use crate::transform::{self, Backward, carried, is_float, is_remade, or_zeros, sources};
 use pallas_ir::{Literal, ScalarOp, Type};
@@ -97,7 +98,7 @@ impl Split {
         }
         let (mut forward, mut backward) = (vec![], vec![]);
         for e in &both.equations {
-            let is_again = e.op == Op::Barrier && !is_needed[e.result().index()];
+            let is_again = e.op == OptimizationBarrier.into() && !is_needed[e.result().index()];
             if is_again || e.args.iter().any(|a| is_back[a.index()]) {
                 e.results.iter().for_each(|r| is_back[r.index()] = true);
                 backward.push(e.clone());

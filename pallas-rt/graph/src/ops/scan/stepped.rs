@@ -20,6 +20,7 @@ use crate::fuse::lower::lower as lower_cluster;
 use crate::fuse::stages::staged;
 use crate::fuse::{Lowered, Sizes, Work};
 use crate::graph::{Equation, Graph, Op, Var};
+use crate::identity::OptimizationBarrier;
 use pallas_ir::{
     Axis, BlockDim, Builder, DType, Dim, InstId, Kernel, Loc, Op as TileOp, Operand, OperandId, OperandKind, RegionId,
     ScalarOp, Semantics, StructuralOp, Type, Value, View,
@@ -67,7 +68,7 @@ fn with_own_results(body: &Graph) -> Graph {
     let mut body = body.clone();
     for i in 0..body.results.len() {
         if body.params.contains(&body.results[i]) {
-            body.results[i] = body.fitting(Op::Barrier, &[body.results[i]]);
+            body.results[i] = body.fitting(OptimizationBarrier, &[body.results[i]]);
         }
     }
     body

@@ -94,7 +94,8 @@ impl<'b> Marks<'b> {
     fn moves(&self, e: &Equation) -> bool {
         use StructuralOp as S;
         match &e.op {
-            Op::Literal(_) | Op::StopGradient | Op::Scalar(_) => true,
+            Op::Literal(_) | Op::Scalar(_) => true,
+            Op::Identity(op) => !op.data().is_kept(),
             Op::Structural(S::Dot(_)) => self.product(e).is_some_and(|n| n <= PRODUCT),
             Op::Structural(op) => matches!(
                 op,
@@ -111,7 +112,7 @@ impl<'b> Marks<'b> {
                     | S::Reverse(_)
                     | S::Iota(_)
             ),
-            Op::Barrier | Op::Dynamic(_) | Op::Annotation(_) | Op::Collective(_) | Op::Call(_) => false,
+            Op::Dynamic(_) | Op::Collective(_) | Op::Call(_) => false,
         }
     }
 

@@ -28,7 +28,8 @@ use super::units::units;
 use crate::build::dims;
 use crate::call::Scan;
 use crate::dead::without_dead;
-use crate::graph::{Equation, Graph, Op, Var};
+use crate::graph::{Equation, Graph, Var};
+use crate::identity::OptimizationBarrier;
 use crate::inline::inline;
 use marks::Marks;
 use pallas_ir::StructuralOp;
@@ -128,7 +129,7 @@ fn merged(scan: &Scan, args: &[Var]) -> (Scan, Vec<Var>) {
 fn divided(scan: &Scan) -> Option<Divided> {
     let passes = [without_dead, units, products, cancel, common, without_dead];
     let body = passes.iter().fold(inline(&scan.body), |body, pass| pass(body));
-    if body.equations.iter().any(|e| e.op == Op::Barrier) {
+    if body.equations.iter().any(|e| e.op == OptimizationBarrier.into()) {
         return None;
     }
     [true, false].into_iter().find_map(|everywhere| Marks::new(scan, &body, everywhere)?.divide())

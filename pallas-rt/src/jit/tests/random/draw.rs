@@ -1,7 +1,7 @@
 //! Random graphs: values that fit operations of the registry, and what keeps floats small.
 use crate::prelude::*;
 use pallas_graph::mesh::{Constraint, Flow, Mesh, Placed, PropagationBarrier, Sharding, ShardingGroup};
-use pallas_graph::{DynamicSlice, DynamicUpdateSlice, Graph, Op, Var, verify};
+use pallas_graph::{DynamicSlice, DynamicUpdateSlice, Graph, Op, OptimizationBarrier, StopGradient, Var, verify};
 use pallas_ir::scalar::Ty;
 use pallas_ir::structural::{Broadcast, Cast, Cumulative, Draw, Reduce, Reshape, Slice};
 use pallas_ir::{Literal, ScalarOp, StructuralOp, Type};
@@ -120,8 +120,8 @@ impl Pool {
                 let x = self.any(&|_| true).expect("there are parameters");
                 let op = match self.dice.below(4) {
                     0 | 1 => annotation(self.graph.ty(x.0).shape.len(), self.dice.below(3)),
-                    2 if !self.smooth => Op::StopGradient,
-                    _ => Op::Barrier,
+                    2 if !self.smooth => StopGradient.into(),
+                    _ => OptimizationBarrier.into(),
                 };
                 return self.push(op, &[x]);
             }
@@ -231,13 +231,7 @@ impl Pool {
             Op::Structural(op) => {
                 matches!(op, ArgReduce(_) | ArgSort(_) | ArgTopK(_) | Bitcast(_) | Cast(_) | Powi(_))
             }
-            Op::Literal(_)
-            | Op::StopGradient
-            | Op::Barrier
-            | Op::Dynamic(_)
-            | Op::Annotation(_)
-            | Op::Collective(_)
-            | Op::Call(_) => false,
+            Op::Literal(_) | Op::Dynamic(_) | Op::Identity(_) | Op::Collective(_) | Op::Call(_) => false,
         };
         let floats = args.iter().filter(|(v, _)| self.graph.ty(*v).dtype.is_float());
         let exact = floats.clone().all(|(_, exact)| *exact);
@@ -282,13 +276,7 @@ impl Pool {
                 false
             }
             Op::Structural(_) => true,
-            Op::Literal(_)
-            | Op::StopGradient
-            | Op::Barrier
-            | Op::Dynamic(_)
-            | Op::Annotation(_)
-            | Op::Collective(_)
-            | Op::Call(_) => true,
+            Op::Literal(_) | Op::Dynamic(_) | Op::Identity(_) | Op::Collective(_) | Op::Call(_) => true,
         };
         self.made.push((small, exact && moved));
     }
@@ -332,13 +320,7 @@ fn is_smooth_op(op: &Op) -> bool {
         Op::Structural(op) => {
             matches!(op, StructuralOp::Dot(_) | StructuralOp::Transpose(_) | StructuralOp::Reshape(_))
         }
-        Op::Literal(_)
-        | Op::StopGradient
-        | Op::Barrier
-        | Op::Dynamic(_)
-        | Op::Annotation(_)
-        | Op::Collective(_)
-        | Op::Call(_) => true,
+        Op::Literal(_) | Op::Dynamic(_) | Op::Identity(_) | Op::Collective(_) | Op::Call(_) => true,
     }
 }
 

@@ -1,0 +1,48 @@
+//! The value is not known to be its operand.
+use super::prelude::identity::*;
+
+/// `jax.lax.optimization_barrier`: what is computed from the operand and from the result stays apart.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct OptimizationBarrier;
+
+impl IdentityData for OptimizationBarrier {
+    fn attributes(&self) -> String {
+        String::new()
+    }
+    fn jaxpr(&self) -> (&'static str, Option<String>) {
+        (self.name(), None)
+    }
+    fn has_tangent(&self) -> bool {
+        true
+    }
+    fn is_kept(&self) -> bool {
+        true
+    }
+    fn placed(&self) -> Option<&Placed> {
+        None
+    }
+    fn group(&self) -> Option<u32> {
+        None
+    }
+    fn changed(&self, _: Change) -> Identity {
+        OptimizationBarrier.into()
+    }
+}
+
+impl IdentityStates for OptimizationBarrier {
+    fn typed(&self, typing: &mut Typing, to: &mut Graph, e: &mut Equation) -> Option<Result<(), Diag>> {
+        Some(typing.join(to, e))
+    }
+}
+
+impl IdentityRegions for OptimizationBarrier {
+    fn kind(&self) -> Option<Kind> {
+        Some(Kind::OptimizationBarrier)
+    }
+}
+
+impl IdentityHlo for OptimizationBarrier {
+    fn stablehlo(&self, w: &mut Writer, x: &Value) -> Value {
+        w.unary("optimization_barrier", x)
+    }
+}

@@ -1,0 +1,48 @@
+//! The derivative of the value is zero.
+use super::prelude::identity::*;
+
+/// `jax.lax.stop_gradient`: derivatives take the operand for a constant.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct StopGradient;
+
+impl IdentityData for StopGradient {
+    fn attributes(&self) -> String {
+        String::new()
+    }
+    fn jaxpr(&self) -> (&'static str, Option<String>) {
+        (self.name(), None)
+    }
+    fn has_tangent(&self) -> bool {
+        false
+    }
+    fn is_kept(&self) -> bool {
+        false
+    }
+    fn placed(&self) -> Option<&Placed> {
+        None
+    }
+    fn group(&self) -> Option<u32> {
+        None
+    }
+    fn changed(&self, _: Change) -> Identity {
+        StopGradient.into()
+    }
+}
+
+impl IdentityStates for StopGradient {
+    fn typed(&self, typing: &mut Typing, to: &mut Graph, e: &mut Equation) -> Option<Result<(), Diag>> {
+        Some(typing.join(to, e))
+    }
+}
+
+impl IdentityRegions for StopGradient {
+    fn kind(&self) -> Option<Kind> {
+        None
+    }
+}
+
+impl IdentityHlo for StopGradient {
+    fn stablehlo(&self, _: &mut Writer, x: &Value) -> Value {
+        x.clone()
+    }
+}
