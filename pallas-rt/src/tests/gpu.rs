@@ -297,7 +297,7 @@ fn opengl_is_taken_by_name_only() {
 /// The same text, where there is no Vulkan driver.
 #[test]
 fn opengl_is_taken_by_name_only_where_nothing_else_is() {
-    again("device::gpu::tests::opengl_is_taken_by_name_only", &[("VK_DRIVER_FILES", "/nonexistent")]);
+    again("tests::gpu::opengl_is_taken_by_name_only", &[("VK_DRIVER_FILES", "/nonexistent")]);
 }
 
 #[test]
