@@ -1,6 +1,6 @@
 //! The nodes of a tree without its leaves' contents, to find where two trees differ.
-use super::visit::{Steps, Visitor, Wanted, text};
-use super::{Structure, Tree};
+use super::structure::Structure;
+use super::visit::{Steps, Tree, Visitor, Wanted, text};
 
 /// The nodes of a tree in preorder, each with the number of its path and without its children.
 #[derive(Clone, Debug)]

@@ -1,6 +1,5 @@
 //! The structure of a tree: everything but its leaves, flat, so that it is compared without following pointers.
-use super::Tree;
-use super::visit::{Visitor, Wanted};
+use super::visit::{Tree, Visitor, Wanted};
 use std::fmt;
 use std::hash::{Hash, Hasher};
 

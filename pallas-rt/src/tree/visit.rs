@@ -3,10 +3,57 @@
 //! A walk visits children recursively, but only a few levels deep: beyond them a child is put off, and so is everything
 //! that comes after it, until the recursion has returned. Deep trees therefore need no deep stack, and nodes are still
 //! visited in order.
-use super::Tree;
 use super::structure::{Fixed, Kind, Structure};
 use crate::array::Array;
 use std::fmt::{self, Write};
+
+/// A value whose leaves are arrays. The [module](crate::tree) has an example.
+///
+/// `#[derive(Tree)]` implements it for structs and enums whose fields are trees. A field with `#[tree(fixed)]` is no
+/// leaf but a part of the structure, like the variant of an enum, the length of a `Vec` and the keys of a map; it
+/// implements `Clone`, `Hash` and `Debug`. Two fixed values are equal if their `Hash` writes equal bytes.
+/// `#[tree(crate = path)]` on the type is the path of `pallas_rt`, if that is renamed.
+///
+/// An implementation by hand calls [`Visitor::node`] once, then [`Visitor::child`] for each child; `visit_mut` passes
+/// the same children in the same order:
+///
+/// ```
+/// use pallas_rt::prelude::*;
+/// use pallas_rt::tree::{self, Kind, Segment, Visitor, VisitorMut};
+///
+/// #[derive(Clone)]
+/// struct Pair(Array, Array);
+///
+/// static PAIR: Kind = Kind { path: concat!(module_path!(), "::Pair"), name: "Pair", fields: None, fixed: &[] };
+///
+/// impl Tree for Pair {
+///     fn visit<'a>(&'a self, to: &mut Visitor<'a>) {
+///         to.node(&PAIR, 2, &[]);
+///         to.child(Segment::Position(0), &self.0);
+///         to.child(Segment::Position(1), &self.1);
+///     }
+///     fn visit_mut<'a>(&'a mut self, to: &mut VisitorMut<'a>) {
+///         to.child(&mut self.0);
+///         to.child(&mut self.1);
+///     }
+/// }
+/// let x = Client::cpu().full(&[2], 1.0f32)?;
+/// assert_eq!(tree::structure(&Pair(x.clone(), x)).to_string(), "Pair(*, *)");
+/// # Ok::<(), Error>(())
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no tree of arrays",
+    label = "neither an array nor a container of trees",
+    note = "write `#[derive(Clone, Tree)]` at the type if its fields are trees",
+    note = "mark a field that is no array `#[tree(fixed)]`: its value becomes part of the structure"
+)]
+pub trait Tree: Clone {
+    /// Describes the topmost node and passes its children to the visitor.
+    fn visit<'a>(&'a self, to: &mut Visitor<'a>);
+
+    /// Passes the same children in the same order, to be changed.
+    fn visit_mut<'a>(&'a mut self, to: &mut VisitorMut<'a>);
+}
 
 /// Most levels of recursion.
 const DEPTH: usize = 32;
