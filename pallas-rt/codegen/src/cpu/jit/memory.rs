@@ -1,5 +1,5 @@
 //! The memory that machine code lies in.
-use super::{Place, Rows};
+use super::form::{Place, Rows};
 use memmap2::{Mmap, MmapMut};
 
 /// Machine code of chains.

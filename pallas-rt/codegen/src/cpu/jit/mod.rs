@@ -9,8 +9,9 @@
 //!
 //! Vectors have 16 elements where rows are long and the processor has AVX-512.
 //!
-//! [`vector`], [`math`] and [`integer`] know operations, [`types`] element types, [`asm`] their encoding, [`links`] the order of a chain, [`code`] the loops
-//! around it, [`steps`] from row to row, [`product`] small products, [`turns`] loops whose turns are chains and products, [`memory`] where code lies. It is made when a chain first runs,
+//! [`vector`], [`math`] and [`integer`] know operations, [`types`] element types, [`asm`] their encoding, [`links`] the order of a chain
+//! and [`rotations`] in it, [`code`] the loops around it with the state of a [`compiler`] in a [`frame`], [`steps`] from row to
+//! row, [`product`] small products, [`turns`] loops whose turns are chains and products, [`memory`] where code lies, [`form`] the layouts it is for. It is made when a chain first runs,
 //! for the way its operands lie then; what has no code (other processors, other operations) runs strip by strip.
 //!
 //! - Elementwise chains and the folds of their rows run as machine code where the processor has AVX2 and every operation has
@@ -34,6 +35,11 @@ mod asm;
 #[cfg(target_arch = "x86_64")]
 mod code;
 #[cfg(target_arch = "x86_64")]
+mod compiler;
+mod form;
+#[cfg(target_arch = "x86_64")]
+mod frame;
+#[cfg(target_arch = "x86_64")]
 mod integer;
 #[cfg(target_arch = "x86_64")]
 mod links;
@@ -46,6 +52,8 @@ mod missing;
 #[cfg(target_arch = "x86_64")]
 mod product;
 #[cfg(target_arch = "x86_64")]
+mod rotations;
+#[cfg(target_arch = "x86_64")]
 mod steps;
 #[cfg(all(test, target_arch = "x86_64"))]
 #[allow(unsafe_code, reason = "runs machine code")]
@@ -57,111 +65,11 @@ mod types;
 #[cfg(target_arch = "x86_64")]
 mod vector;
 
+pub(super) use form::{Form, Piece, Place, Product, Rows, Work};
 pub(super) use missing::missing;
 
 use super::plan::step::Chain;
-use pallas_ir::DType;
 use std::sync::OnceLock;
-
-/// The memory of an operand, whose row `r` begins `r * row` bytes after `start`.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub(super) struct Place {
-    pub(super) start: *mut u8,
-    pub(super) row: isize,
-    /// Bytes from where it begins in a turn of a loop to where it begins in the next one.
-    pub(super) turn: isize,
-}
-
-/// The layout of a chain's operands in memory.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Form {
-    /// Inputs (by bit) that have one element a row; the others' are adjacent.
-    pub(super) single: u64,
-    /// Results (by bit, in the order of their links) that go past the caches: whole vectors at multiples of one.
-    pub(super) streamed: u64,
-    /// Inputs (by bit) whose next row is fetched from afar while this one is computed.
-    pub(super) ahead: u64,
-    /// The length of rows if they are short: they have no loops over columns then.
-    pub(super) few: Option<usize>,
-    /// True if rows are long enough for wide vectors, where the processor has them.
-    pub(super) wide: bool,
-    /// True if wide vectors are read from memory in halves: caches bring these sooner.
-    pub(super) halves: bool,
-    /// True if the length of rows is a multiple of the vector's, also of a wide one's if rows are long enough.
-    pub(super) whole: bool,
-}
-
-/// Part of a turn of a loop.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Piece {
-    pub(super) work: Work,
-    /// Places (by bit) that begin elsewhere in the next turn; all from the 64th on.
-    pub(super) moving: u64,
-}
-
-/// The work of a piece.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Work {
-    /// Rows of the chain of this number.
-    Rows {
-        chain: usize,
-        form: Form,
-        rows: usize,
-        columns: usize,
-    },
-    Product(Product),
-}
-
-/// `C = A · B` or `C = A · B + D`, of floats, with sums in `f32`. Its places are those of A, B, C and D.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Product {
-    pub(super) rows: usize,
-    pub(super) columns: usize,
-    pub(super) terms: usize,
-    /// Element types of A, B, C and D.
-    pub(super) types: [DType; 4],
-    /// Bytes between rows of A, and between its columns.
-    pub(super) a: [isize; 2],
-    /// Bytes between rows of B, whose columns are adjacent, as those of C and D are.
-    pub(super) b: isize,
-    /// True if each row of B has whole vectors, whatever they hold behind the last column.
-    pub(super) padded: bool,
-    pub(super) c: isize,
-    /// Bytes between rows of D; `None` if there is none.
-    pub(super) d: Option<isize>,
-}
-
-impl Product {
-    pub(super) fn places(&self) -> usize {
-        3 + usize::from(self.d.is_some())
-    }
-}
-
-/// Returns true if a bit of a word is set; false for bits past its end.
-#[cfg(target_arch = "x86_64")]
-fn bit(word: u64, at: usize) -> bool {
-    at < 64 && word >> at & 1 == 1
-}
-
-/// Some rows of chains. Of each chain the elements of a row, then places: of inputs that are values, results of links,
-/// folds.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Rows<'a> {
-    pub(super) places: &'a [Place],
-    pub(super) from: usize,
-    pub(super) to: usize,
-}
-
-impl Place {
-    /// The elements of a chain's rows, before its places.
-    pub(super) fn columns(n: usize) -> Place {
-        Place::new(std::ptr::without_provenance_mut(n), 0)
-    }
-    pub(super) fn new(start: *mut u8, row: isize) -> Place {
-        Place { start, row, turn: 0 }
-    }
-}
 
 /// The code of chains for each of the first forms they were met in; `None` where there is none.
 #[derive(Debug)]

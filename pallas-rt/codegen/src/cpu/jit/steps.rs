@@ -1,9 +1,10 @@
 //! Rows of a chain one after the other: where each operand's row begins stays in a register, to which the distance of rows
 //! is added. Short rows would take longer to find than to compute.
 use super::super::plan::step::Chain;
-use super::Place;
 use super::asm::{Gpr, Mem};
-use super::code::{Compiler, END, KEPT_END, KEPT_ROW, LIMIT, ROW, SPARE, entry, kept, values};
+use super::compiler::{Compiler, values};
+use super::form::Place;
+use super::frame::{END, KEPT_END, KEPT_ROW, LIMIT, ROW, SPARE, entry, kept};
 
 /// Registers for that. Two of them are arguments, which are on the stack, too.
 const STEPPED: [Gpr; 9] = [Gpr::Rbx, Gpr::Rcx, Gpr::R8, Gpr::R9, Gpr::R10, Gpr::R11, Gpr::R12, END, ROW];
