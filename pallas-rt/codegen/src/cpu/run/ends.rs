@@ -4,17 +4,9 @@ use super::super::gemm::{Extents, Matrix};
 use super::super::plan::step::{Affine, Dot};
 use super::super::rows::copy_row;
 use super::super::tile::{MAX_RANK, Tile};
-use super::Run;
+use super::state::{End, Run};
 use pallas_ir::{DType, Literal, Value};
 use std::ops::Range;
-
-/// A tile that goes on behind its array's end: the extents inside of it, and what is read behind it.
-#[derive(Clone, Copy)]
-pub(super) struct End {
-    pub(super) of: Value,
-    pub(super) extents: [usize; MAX_RANK],
-    pub(super) fill: Option<Literal>,
-}
 
 /// The extents of a product, and those of the elements of its operands that exist.
 #[derive(Clone, Copy)]

@@ -5,8 +5,7 @@ use super::super::plan::step::Indexed;
 use super::super::positions::Positions;
 use super::super::rows::copy_row;
 use super::super::tile::{self, MAX_RANK, Nest, Tile};
-use super::Run;
-use super::ends::End;
+use super::state::{End, Run};
 use pallas_ir::structural::Windows;
 use pallas_ir::{Literal, Value};
 

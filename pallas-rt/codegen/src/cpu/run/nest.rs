@@ -16,11 +16,14 @@ use super::super::boxes::{self, Linear, RESULT, Ranges};
 use super::super::convert;
 use super::super::finite::is_finite;
 use super::super::gemm::{self, Extents, Matrix, Number, Packing, Target};
+use super::super::launch::Stop;
 use super::super::plan::step::Nested;
 use super::super::strips::{slice, slice_mut};
 use super::super::tile::{self, Tile};
+use super::layout;
 use super::matrices::{Matrices, ProductBuffers};
-use super::{Run, Stop, layout, room};
+use super::room::room;
+use super::state::Run;
 use pallas_ir::DType;
 use std::ops::Range;
 

@@ -1,26 +1,14 @@
 //! Windows that are read where they lie.
 use super::super::gemm::narrow::{self, Kernel, Pages};
+use super::super::launch::Stop;
 use super::super::line;
 use super::super::plan::step::{Chain, Dot, Indexed, Readers};
 use super::super::rows::copy_row;
 use super::super::tile::Tile;
 use super::indexed::Walk;
-use super::{Buffers, Run, Stop};
+use super::spacing::Kept;
+use super::state::{Buffers, Run};
 use pallas_ir::{DType, Literal, Value};
-
-/// Windows of an array that were not copied.
-#[derive(Default)]
-pub(super) struct Kept {
-    /// The tile that they would be copied to.
-    of: Option<Value>,
-    /// Elements of a window, which are adjacent; those of a row where operations read them.
-    elements: usize,
-    pub(super) starts: Vec<*const u8>,
-    /// A row of elements of no array.
-    filled: Vec<u64>,
-    /// True if caches may not hold the array.
-    pub(super) is_far: bool,
-}
 
 impl Buffers {
     /// Forgets the windows of another launch.

@@ -2,11 +2,13 @@
 #![warn(clippy::wildcard_enum_match_arm)]
 use super::super::convert;
 use super::super::gemm::{self, Extents, Matrix, Number, Packing, Target};
+use super::super::launch::Stop;
 use super::super::plan::step::Dot;
 use super::super::strips::{slice, slice_mut};
 use super::super::tile::{self, MAX_RANK, Tile};
 use super::ends::{self, Inside};
-use super::{Run, Stop, room};
+use super::room::room;
+use super::state::Run;
 use half::bf16;
 use pallas_ir::{DType, OperandId, Value};
 

@@ -9,17 +9,16 @@ use super::super::plan::rolled::{Rolled, chains};
 use super::super::plan::step::{Block, Chain, Dot, Input, Step};
 use super::super::strips::{slice, slice_mut};
 use super::super::tile::{self, Tile};
-use super::chain::{Reaches, row_offset};
-use super::native::{Lines, columns, first_even, lines};
-use super::{Run, room};
+use super::chain::Reaches;
+use super::room::room;
+use super::spacing::{Lines, VECTOR, columns, first_even, lines, row_offset};
+use super::state::Run;
 use pallas_ir::{DType, Value};
 
 /// Fewest turns that are worth it.
 const LEAST: i64 = 8;
 /// Most groups of equally spaced rows of a chain.
 const GROUPS: usize = 16;
-/// Elements of a vector.
-const VECTOR: usize = 8;
 
 /// A turn: its pieces, and the places of their operands.
 #[derive(Default)]

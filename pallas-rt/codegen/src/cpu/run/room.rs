@@ -1,5 +1,5 @@
 //! Memory that grows.
-use super::Stop;
+use super::super::launch::Stop;
 
 /// 64 bytes, aligned so that vectors do not cross cache lines.
 #[derive(Clone, Copy, Debug)]

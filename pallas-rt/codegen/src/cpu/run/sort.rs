@@ -1,8 +1,10 @@
 //! Sorted lines.
+use super::super::launch::Stop;
 use super::super::rows;
 use super::super::sort::{self, Bits, Rule};
 use super::super::tile::{Nest, Tile};
-use super::{Aligned, Buffers, Run, Stop, room};
+use super::room::{Aligned, room};
+use super::state::{Buffers, Run};
 use crate::raw;
 use pallas_ir::Value;
 use pallas_ir::structural::Order;

@@ -1,5 +1,6 @@
 //! Rows of 16-bit floats added up at positions given by data, from zeros on. Each row of the result is written once: zeros
 //! where there is none to add, a copy of one, or a sum made in f32 and rounded.
+use super::super::launch::Stop;
 use super::super::line::{AHEAD, FETCHED, fetch};
 use super::super::plan::step::Indexed;
 use super::super::rows::copy_row;
@@ -7,7 +8,7 @@ use super::super::strips::compiled;
 use super::super::tile::{MAX_RANK, Nest, Tile};
 use super::indexed::Walk;
 use super::sort::elements;
-use super::{Run, Stop};
+use super::state::Run;
 use half::{bf16, f16};
 use pallas_ir::DType;
 use pallas_ir::dtype::Half;

@@ -10,7 +10,7 @@ use super::super::jit::{Code, Form, Place, Rows};
 use super::super::plan::step::{Chain, Sink, SinkAlong};
 use super::super::rows::{copy_rows, repeat_each, repeat_first};
 use super::super::strips::STRIP;
-use super::native::{Lines, VECTOR, WIDE, columns};
+use super::spacing::{Lines, VECTOR, WIDE, columns};
 use pallas_ir::{DType, ScalarOp};
 use std::ops::Range;
 
