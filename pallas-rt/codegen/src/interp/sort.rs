@@ -1,6 +1,5 @@
 //! Sorted lines, by comparing elements.
-use super::datum::{Data, Datum, positions as coordinates};
-use super::eval::{flatten_with, strides};
+use super::datum::{Data, Datum, flatten_with, positions as coordinates, strides};
 use pallas_ir::structural::Order;
 use pallas_ir::{DType, Literal, Type};
 use std::cmp::Ordering;
