@@ -18,6 +18,8 @@ pub(crate) mod liveness;
 pub(crate) mod lower;
 #[cfg(any(feature = "wgsl", test))]
 mod peel;
+#[cfg(any(feature = "wgsl", test))]
+mod placement;
 pub mod positions;
 #[cfg(any(feature = "wgsl", test))]
 mod promote;
@@ -37,7 +39,9 @@ mod tests;
 pub(crate) mod variables;
 
 #[cfg(any(feature = "wgsl", test))]
-pub use staged::{PLACEMENT, PlacementPass, Staged};
+pub use placement::{PLACEMENT, PlacementPass};
+#[cfg(any(feature = "wgsl", test))]
+pub use staged::Staged;
 
 use pallas_ir::{Access, Dim, Inst, Kernel, StructuralOp};
 
