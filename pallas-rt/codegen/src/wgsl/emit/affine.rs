@@ -1,7 +1,7 @@
 //! Affine nests: a loop over the folded positions for each element of the result.
-use super::Emit;
-use super::element::{At, Coord, convert, coordinate};
-use crate::wgsl::types::{name, wrap};
+use super::emitter::Emit;
+use super::position::{At, Coord, coordinate};
+use crate::wgsl::types::{convert, name, wrap};
 use pallas_ir::structural::Nest;
 use pallas_ir::{DType, Inst, ScalarOp};
 

@@ -1,6 +1,6 @@
 //! Operations on tiles.
-use super::Emit;
-use super::element::{At, Coord, coordinate, moved, offset};
+use super::emitter::Emit;
+use super::position::{At, Coord, coordinate, moved, offset};
 use crate::wgsl::place::{row_major, views};
 use crate::wgsl::types::{cast, name, pack, unpack, wrap};
 use pallas_ir::structural::Piece;

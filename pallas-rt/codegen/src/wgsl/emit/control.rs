@@ -1,5 +1,6 @@
 //! Branches, loops, and what is handed from one region to another.
-use super::{Emit, TRIPS};
+use super::counts::TRIPS;
+use super::emitter::Emit;
 use crate::wgsl::place::Home;
 use crate::wgsl::types::name;
 use pallas_ir::{Inst, Value};

@@ -1,6 +1,6 @@
 //! Folds of lines: reductions, running sums, positions of the largest.
-use super::Emit;
-use super::element::{At, Coord, coordinate, offset};
+use super::emitter::Emit;
+use super::position::{At, Coord, coordinate, offset};
 use crate::wgsl::place::layout::Along;
 use crate::wgsl::place::matrices::Cell;
 use crate::wgsl::place::{Buffer, Home};

@@ -1,6 +1,6 @@
 //! Windows of tiles at positions given by data, element by element.
-use super::Emit;
-use super::element::{At, Coord, coordinate};
+use super::emitter::Emit;
+use super::position::{At, Coord, coordinate};
 use crate::wgsl::types::name;
 use pallas_ir::structural::{WindowAxis, Windows};
 use pallas_ir::{Inst, ScalarOp, Value};

@@ -1,5 +1,5 @@
 //! Lines of text, the steps and nodes they are part of, and what they cost.
-use super::Emit;
+use super::emitter::Emit;
 use crate::wgsl::sync::{Memory, Nest, Node, Owner, Step, Touch};
 
 impl Emit<'_> {

@@ -2,8 +2,8 @@
 //!
 //! In each round every thread finds the places of its positions by binary search in the neighbouring run, so all
 //! elements of a round move independently of each other.
-use super::Emit;
-use super::element::{At, Coord};
+use super::emitter::Emit;
+use super::position::{At, Coord};
 use crate::wgsl::place::matrices::Cell;
 use crate::wgsl::place::{Buffer, row_major};
 use crate::wgsl::types::name;

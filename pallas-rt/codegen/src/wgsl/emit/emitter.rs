@@ -1,0 +1,103 @@
+//! The state of an emission, and what comes of it.
+use super::super::place::Plan;
+use super::super::profile::Numbers;
+use super::super::reach::Access;
+use super::super::sync::{Node, Step};
+use super::counts::{Counts, Iterations};
+use super::position::Known;
+use pallas_ir::{Kernel, OperandId, Value};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A kernel's body as nodes, before barriers.
+pub(in crate::wgsl) struct Emitted {
+    pub(in crate::wgsl) nodes: Vec<Node>,
+    /// Bits of constants that WGSL has no literal for.
+    pub(in crate::wgsl) constants: Vec<u32>,
+    /// WGSL functions the text calls.
+    pub(in crate::wgsl) helpers: BTreeSet<&'static str>,
+    /// Register tiles that are read across threads and have no copy.
+    pub(in crate::wgsl) wanted: BTreeSet<Value>,
+    /// Register tiles that threads read their own elements of; others with a copy are read there alone.
+    pub(in crate::wgsl) held: BTreeSet<Value>,
+    /// What a thread executes, in the profile's prices.
+    pub(in crate::wgsl) work: f64,
+    /// Lines of text.
+    pub(in crate::wgsl) lines: usize,
+    pub(in crate::wgsl) iterations: Iterations,
+    /// Threads agree on scalars that one of them reads.
+    pub(in crate::wgsl) agrees: bool,
+    /// True if steps of loops are checked, with errors reported by the error flag.
+    pub(in crate::wgsl) checks: bool,
+    /// The workgroup runs in lockstep.
+    pub(in crate::wgsl) lockstep: bool,
+    /// Every access, in the order of the text.
+    pub(in crate::wgsl) accesses: Vec<Access>,
+    /// Arrays that are read or written four elements at a time.
+    pub(in crate::wgsl) fours: BTreeSet<OperandId>,
+    /// Buffers of vectors that words are written to one by one.
+    pub(in crate::wgsl) singles: BTreeSet<usize>,
+    /// What a thread does in one step of the innermost sequential axis.
+    pub(in crate::wgsl) step: Counts,
+    /// Emission stopped: the program costs more than it may.
+    pub(in crate::wgsl) stopped: bool,
+}
+
+/// Writes the steps of a kernel.
+pub(super) struct Emit<'k> {
+    pub(super) k: &'k Kernel,
+    pub(super) plan: &'k mut Plan,
+    pub(super) numbers: &'k Numbers,
+    /// Loop iterations after which the driver silently stops an invocation.
+    pub(super) limit: Option<u32>,
+    /// Nodes of the open regions.
+    pub(super) open: Vec<Vec<Node>>,
+    pub(super) step: Option<Step>,
+    pub(super) depth: usize,
+    pub(super) constants: Vec<u32>,
+    pub(super) helpers: BTreeSet<&'static str>,
+    pub(super) wanted: BTreeSet<Value>,
+    pub(super) held: BTreeSet<Value>,
+    pub(super) fresh: usize,
+    /// Loop iterations of an invocation since the counter was last moved; leaving a loop counts as one.
+    pub(super) spent: u64,
+    /// Sequential axes whose loops are not open yet.
+    pub(super) axes_left: usize,
+    /// Iterations counted in each open loop, and outside of all.
+    pub(super) counted: Vec<u64>,
+    pub(super) iterations: Iterations,
+    /// What a thread executes; in one step, once the innermost axis' loop is closed.
+    pub(super) counts: Counts,
+    pub(super) per_step: Option<Counts>,
+    /// Operands of a product are being read.
+    pub(super) product: bool,
+    /// Dimensions that are multiples of four.
+    pub(super) multiples: u64,
+    /// Threads agree on scalars that one of them reads.
+    pub(super) agrees: bool,
+    /// True if steps of loops are checked.
+    pub(super) checks: bool,
+    /// The workgroup is one subgroup, which runs in lockstep.
+    pub(super) lockstep: bool,
+    /// Arrays that are read or written four elements at a time.
+    pub(super) fours: BTreeSet<OperandId>,
+    /// Buffers of vectors that words are written to one by one.
+    pub(super) singles: BTreeSet<usize>,
+    /// Coordinates of fetched loads that have been computed where the present line sees them.
+    pub(super) known: BTreeMap<Value, Known>,
+    /// Indices of workgroup memory, and the names of the four words there.
+    pub(super) tiles: Vec<(String, String)>,
+    /// There will be a text.
+    pub(super) written: bool,
+    /// Accesses so far.
+    pub(super) accesses: Vec<Access>,
+    /// Elements that threads stride over here.
+    pub(super) strided: Option<usize>,
+    /// The user's line.
+    pub(super) at_line: u32,
+    /// How often the present line runs.
+    pub(super) trips: f64,
+    pub(super) work: f64,
+    pub(super) lines: usize,
+    /// The most `work` and `lines` may cost.
+    pub(super) budget: f64,
+}
