@@ -13,7 +13,7 @@ impl Emit<'_> {
         let folded = nest.folded();
         let inner: Vec<usize> = folded.iter().map(|&axis| nest.axes[axis].extent as usize).collect();
         let count = nest.terms();
-        self.helpers.extend(nest.op.wgsl_helper());
+        self.out.helpers.extend(nest.op.wgsl_helper());
         self.fill(result, |e, at| {
             let sum = e.fresh("sum");
             e.line(format!("var {sum}: {} = {start};", name(dtype)));

@@ -134,7 +134,7 @@ impl Emit<'_> {
             _ => self.plan.copies[tile.index()],
         };
         let Some(buffer) = buffer else {
-            self.wanted.insert(tile);
+            self.out.wanted.insert(tile);
             return None;
         };
         let strides = &self.plan.buffers[buffer].strides;

@@ -95,13 +95,13 @@ impl Emit<'_> {
             Home::Buffer(b) => self.get(dtype, b, at),
             Home::Registers | Home::Fragments => {
                 if let Some(i) = self.register_at(v, at) {
-                    self.held.insert(v);
+                    self.out.held.insert(v);
                     return self.register(v, i);
                 }
                 match self.plan.copies[v.index()] {
                     Some(b) => self.get(dtype, b, at),
                     None => {
-                        self.wanted.insert(v);
+                        self.out.wanted.insert(v);
                         zero(dtype)
                     }
                 }
@@ -166,7 +166,7 @@ impl Emit<'_> {
     pub(super) fn reach(&mut self, of: Memory, at: Vec<(String, usize)>, size: (usize, usize, usize), write: bool) {
         let (threads, trips, product) = (self.strided.unwrap_or(usize::MAX), self.trips, self.product);
         let ((width, bytes, run), line) = (size, self.at_line);
-        self.accesses.push(Reached { of, line, write, at, width, bytes, run, threads, trips, product });
+        self.out.accesses.push(Reached { of, line, write, at, width, bytes, run, threads, trips, product });
     }
     /// The index of the four words of workgroup memory that an element is one of, and which.
     pub(super) fn four_of(&self, buffer: usize, at: &At) -> Option<(String, usize)> {
@@ -210,7 +210,7 @@ impl Emit<'_> {
         let to = self.word(buffer, &index);
         let cell = self.plan.buffers[buffer].cell;
         if cell == Cell::Four {
-            self.singles.insert(buffer);
+            self.out.singles.insert(buffer);
         }
         let word = match cell {
             Cell::Word | Cell::Four => to_word(dtype, x),
@@ -318,7 +318,7 @@ impl Emit<'_> {
     /// A row's expression for the operands' elements.
     pub(super) fn expression(&mut self, op: ScalarOp, inst: &Inst, at: &At) -> String {
         let result = self.k.ty(inst.results[0]).clone();
-        self.helpers.extend(op.wgsl_helper());
+        self.out.helpers.extend(op.wgsl_helper());
         let open = op.row().operands.iter().position(|(_, t)| *t == pallas_ir::scalar::Ty::T).unwrap_or(0);
         let dtype = self.k.ty(inst.args[open]).dtype;
         let mut args = vec![];

@@ -9,6 +9,7 @@ use pallas_ir::{Kernel, OperandId, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A kernel's body as nodes, before barriers.
+#[derive(Default)]
 pub(in crate::wgsl) struct Emitted {
     pub(in crate::wgsl) nodes: Vec<Node>,
     /// Bits of constants that WGSL has no literal for.
@@ -28,9 +29,9 @@ pub(in crate::wgsl) struct Emitted {
     pub(in crate::wgsl) agrees: bool,
     /// True if steps of loops are checked, with errors reported by the error flag.
     pub(in crate::wgsl) checks: bool,
-    /// The workgroup runs in lockstep.
+    /// The workgroup is one subgroup, which runs in lockstep.
     pub(in crate::wgsl) lockstep: bool,
-    /// Every access, in the order of the text.
+    /// Every access, in the order of the text; those that are written alike as one in the end.
     pub(in crate::wgsl) accesses: Vec<Access>,
     /// Arrays that are read or written four elements at a time.
     pub(in crate::wgsl) fours: BTreeSet<OperandId>,
@@ -47,16 +48,14 @@ pub(super) struct Emit<'k> {
     pub(super) k: &'k Kernel,
     pub(super) plan: &'k mut Plan,
     pub(super) numbers: &'k Numbers,
+    /// What comes of it, as far as it is emitted.
+    pub(super) out: Emitted,
     /// Loop iterations after which the driver silently stops an invocation.
     pub(super) limit: Option<u32>,
     /// Nodes of the open regions.
     pub(super) open: Vec<Vec<Node>>,
     pub(super) step: Option<Step>,
     pub(super) depth: usize,
-    pub(super) constants: Vec<u32>,
-    pub(super) helpers: BTreeSet<&'static str>,
-    pub(super) wanted: BTreeSet<Value>,
-    pub(super) held: BTreeSet<Value>,
     pub(super) fresh: usize,
     /// Loop iterations of an invocation since the counter was last moved; leaving a loop counts as one.
     pub(super) spent: u64,
@@ -64,7 +63,6 @@ pub(super) struct Emit<'k> {
     pub(super) axes_left: usize,
     /// Iterations counted in each open loop, and outside of all.
     pub(super) counted: Vec<u64>,
-    pub(super) iterations: Iterations,
     /// What a thread executes; in one step, once the innermost axis' loop is closed.
     pub(super) counts: Counts,
     pub(super) per_step: Option<Counts>,
@@ -72,32 +70,18 @@ pub(super) struct Emit<'k> {
     pub(super) product: bool,
     /// Dimensions that are multiples of four.
     pub(super) multiples: u64,
-    /// Threads agree on scalars that one of them reads.
-    pub(super) agrees: bool,
-    /// True if steps of loops are checked.
-    pub(super) checks: bool,
-    /// The workgroup is one subgroup, which runs in lockstep.
-    pub(super) lockstep: bool,
-    /// Arrays that are read or written four elements at a time.
-    pub(super) fours: BTreeSet<OperandId>,
-    /// Buffers of vectors that words are written to one by one.
-    pub(super) singles: BTreeSet<usize>,
     /// Coordinates of fetched loads that have been computed where the present line sees them.
     pub(super) known: BTreeMap<Value, Known>,
     /// Indices of workgroup memory, and the names of the four words there.
     pub(super) tiles: Vec<(String, String)>,
     /// There will be a text.
     pub(super) written: bool,
-    /// Accesses so far.
-    pub(super) accesses: Vec<Access>,
     /// Elements that threads stride over here.
     pub(super) strided: Option<usize>,
     /// The user's line.
     pub(super) at_line: u32,
     /// How often the present line runs.
     pub(super) trips: f64,
-    pub(super) work: f64,
-    pub(super) lines: usize,
-    /// The most `work` and `lines` may cost.
+    /// The most that work and lines may cost.
     pub(super) budget: f64,
 }

@@ -71,31 +71,25 @@ impl Emit<'_> {
         if self.registers(value) {
             return self.step(|e| {
                 let owner = e.owner(value);
-                if let Some(test) = &owner {
-                    e.line(format!("if ({test}) {{"));
-                    e.depth += 1;
-                }
-                let mut known = Known::default();
-                let places = e.positions(value);
-                let mut rest = &places[..];
-                while let Some(at) = rest.first() {
-                    let four = (rest.len() >= FOUR && mask.is_none()).then(|| e.four(access, at)).flatten();
-                    let step = match four {
-                        Some((base, 0)) => {
-                            e.write_four(access, value, &base, &rest[..FOUR], &mut known);
-                            FOUR
-                        }
-                        _ => {
-                            e.write(access, value, mask, at, &mut known);
-                            1
-                        }
-                    };
-                    rest = &rest[step..];
-                }
-                if owner.is_some() {
-                    e.depth -= 1;
-                    e.line("}");
-                }
+                e.guarded([owner, None], |e| {
+                    let mut known = Known::default();
+                    let places = e.positions(value);
+                    let mut rest = &places[..];
+                    while let Some(at) = rest.first() {
+                        let four = (rest.len() >= FOUR && mask.is_none()).then(|| e.four(access, at)).flatten();
+                        let step = match four {
+                            Some((base, 0)) => {
+                                e.write_four(access, value, &base, &rest[..FOUR], &mut known);
+                                FOUR
+                            }
+                            _ => {
+                                e.write(access, value, mask, at, &mut known);
+                                1
+                            }
+                        };
+                        rest = &rest[step..];
+                    }
+                });
             });
         }
         let shape = self.k.ty(value).shape.clone();
@@ -285,11 +279,7 @@ impl Emit<'_> {
         if tests.is_empty() {
             return body(self);
         }
-        self.line(format!("if ({}) {{", tests.join(" && ")));
-        self.depth += 1;
-        body(self);
-        self.depth -= 1;
-        self.line("}");
+        self.braces(format!("if ({}) {{", tests.join(" && ")), body);
     }
 
     /// Copies an array's vectors to a buffer of such: false where one of the two has none.

@@ -44,7 +44,7 @@ use emitter::Emit;
 use names::word;
 use pallas_ir::{DType, Inst, InstId, Kernel, Literal, Op, RegionId, Value};
 use position::At;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// Emits a kernel's body, unless it costs more than `budget`; adds buffers for partial results to the plan. What is not
 /// `written` has neither text nor accesses: counts alone, and what steps touch.
@@ -56,67 +56,44 @@ pub(super) fn body(
     (budget, written): (f64, bool),
 ) -> Emitted {
     let threads = plan.threads() as u32;
+    let out = Emitted {
+        iterations: Iterations { axes: vec![0; task.sequential], ..Iterations::default() },
+        lockstep: task.target.lanes.is_some_and(|lanes| threads <= lanes),
+        ..Emitted::default()
+    };
     let mut e = Emit {
         k,
         plan,
         numbers,
+        out,
         limit: task.target.max_loop_iterations,
         open: vec![vec![]],
         step: None,
         depth: 2,
-        constants: vec![],
-        helpers: BTreeSet::new(),
-        wanted: BTreeSet::new(),
-        held: BTreeSet::new(),
         fresh: 0,
         spent: 0,
         axes_left: task.sequential,
         counted: vec![0],
-        iterations: Iterations { axes: vec![0; task.sequential], ..Iterations::default() },
         counts: Counts::default(),
         per_step: None,
         product: false,
         known: BTreeMap::new(),
         tiles: vec![],
         multiples: task.multiples,
-        agrees: false,
-        checks: false,
-        lockstep: task.target.lanes.is_some_and(|lanes| threads <= lanes),
-        fours: BTreeSet::new(),
-        singles: BTreeSet::new(),
         written,
-        accesses: vec![],
         strided: None,
         at_line: 0,
         trips: 1.0,
-        work: 0.0,
-        lines: 0,
         budget,
     };
     e.classes();
     e.region(k.body);
     e.charge();
-    e.iterations.outside = e.counted[0];
+    e.out.iterations.outside = e.counted[0];
     let stopped = e.stopped();
+    let accesses = if stopped { vec![] } else { reach::merged(e.out.accesses) };
     let nodes = e.open.pop().expect("the body is open");
-    Emitted {
-        nodes,
-        constants: e.constants,
-        helpers: e.helpers,
-        wanted: e.wanted,
-        held: e.held,
-        work: e.work,
-        lines: e.lines,
-        iterations: e.iterations,
-        agrees: e.agrees,
-        checks: e.checks,
-        lockstep: e.lockstep,
-        accesses: if stopped { vec![] } else { reach::merged(e.accesses) },
-        fours: e.fours,
-        singles: e.singles,
-        step: e.per_step.unwrap_or(e.counts),
-        stopped,
-    }
+    Emitted { nodes, accesses, step: e.per_step.unwrap_or(e.counts), stopped, ..e.out }
 }
 
 impl Emit<'_> {
@@ -138,16 +115,14 @@ impl Emit<'_> {
     }
     /// A scalar that thread 0 computes from memory and shares with all threads.
     fn agree(&mut self, v: Value, x: impl FnOnce(&mut Self) -> String) {
-        self.agrees = true;
+        self.out.agrees = true;
         let dtype = self.k.ty(v).dtype;
         self.step(|e| {
-            e.line("if (thread == 0u) {");
-            e.depth += 1;
-            let x = x(e);
-            e.line(format!("agreed = {};", to_word(dtype, &x)));
-            e.depth -= 1;
-            e.line("}");
-            if e.lockstep {
+            e.braces("if (thread == 0u) {", |e| {
+                let x = x(e);
+                e.line(format!("agreed = {};", to_word(dtype, &x)));
+            });
+            if e.out.lockstep {
                 e.line("subgroupBarrier();");
                 e.define(v, &from_word(dtype, "agreed"));
                 e.line("subgroupBarrier();");
@@ -170,9 +145,9 @@ impl Emit<'_> {
                     return format!("f32({value:?})");
                 }
                 let bits = value.to_bits();
-                let i = self.constants.iter().position(|&b| b == bits).unwrap_or_else(|| {
-                    self.constants.push(bits);
-                    self.constants.len() - 1
+                let i = self.out.constants.iter().position(|&b| b == bits).unwrap_or_else(|| {
+                    self.out.constants.push(bits);
+                    self.out.constants.len() - 1
                 });
                 format!("bitcast<f32>({})", word(names::constant_word(self.k, i)))
             }
@@ -222,7 +197,7 @@ impl Emit<'_> {
     }
     /// What a program costs, so far: every thread's work, and the text.
     fn cost(&self) -> f64 {
-        cost(self.work, self.lines, self.plan, self.numbers)
+        cost(self.out.work, self.out.lines, self.plan, self.numbers)
     }
     fn stopped(&self) -> bool {
         self.cost() > self.budget

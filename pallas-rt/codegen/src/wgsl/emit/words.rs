@@ -57,7 +57,7 @@ impl Emit<'_> {
     }
     /// The name of four elements, from a multiple of four on; zeros where a guard is false.
     pub(super) fn elements_at(&mut self, of: OperandId, number: &str, guard: Option<&str>) -> String {
-        self.fours.insert(self.k.memory_of(of));
+        self.out.fours.insert(self.k.memory_of(of));
         let (name, array) = (self.fresh("w"), names::array(self.k, of));
         let at = format!("{number} / {FOUR}u");
         let four = if self.is_written(of) { format!("four_{array}({at})") } else { format!("{array}[{at}]") };
@@ -95,7 +95,7 @@ impl Emit<'_> {
     }
     /// Writes four elements of an array, from a multiple of four on.
     pub(super) fn write_elements(&mut self, of: OperandId, number: &str, elements: &[String]) {
-        self.fours.insert(self.k.memory_of(of));
+        self.out.fours.insert(self.k.memory_of(of));
         let (array, dtype) = (names::array(self.k, of), self.k.operand(of).dtype);
         let bits: Vec<String> = elements.iter().map(|x| pack(dtype, x)).collect();
         let width = 8 * dtype.bytes();
