@@ -1,5 +1,5 @@
 //! Loops over lines of single elements, or of rows, at positions given by data.
-use super::strips::compiled;
+use super::strips::{compiled, sized};
 use crate::raw;
 
 /// Rows ahead whose memory is fetched, and bytes of each: their places are not in order.
@@ -150,8 +150,6 @@ impl Line {
     }
 }
 
-type Move<T> = unsafe fn(line: Line, from: *const T, to: *mut T);
-
 #[inline(always)]
 unsafe fn read<T: Copy>(line: Line, from: *const T, to: *mut T) {
     let last = line.last.max(0);
@@ -196,8 +194,8 @@ unsafe fn write<T: Copy>(line: Line, from: *const T, to: *mut T) {
     unsafe { line.each(|i, place| to.offset(place).write(from.offset(i * line.moved).read())) }
 }
 
-compiled! { fastest_read<T: Copy>() -> Move<T> = read(line: Line, from: *const T, to: *mut T) }
-compiled! { fastest_write<T: Copy>() -> Move<T> = write(line: Line, from: *const T, to: *mut T) }
+compiled! { fastest_read<T: Copy>() = read(line: Line, from: *const T, to: *mut T) }
+compiled! { fastest_write<T: Copy>() = write(line: Line, from: *const T, to: *mut T) }
 
 /// Copies a row; a short one without a call.
 ///
@@ -255,33 +253,7 @@ unsafe fn read_rows(line: Line, from: *const u8, to: *mut u8, bytes: Bytes) {
         unsafe { copy_row(row(i), to.offset(i * line.moved * bytes.element as isize), bytes.row) };
     }
 }
-compiled! {
-    fastest_rows<>() -> unsafe fn(Line, *const u8, *mut u8, Bytes)
-        = read_rows(line: Line, from: *const u8, to: *mut u8, bytes: Bytes)
-}
-
-macro_rules! sized {
-    ($bytes:expr, $T:ident => $body:expr) => {
-        match $bytes {
-            1 => {
-                type $T = u8;
-                $body
-            }
-            2 => {
-                type $T = u16;
-                $body
-            }
-            4 => {
-                type $T = u32;
-                $body
-            }
-            _ => {
-                type $T = u64;
-                $body
-            }
-        }
-    };
-}
+compiled! { fastest_rows<>() = read_rows(line: Line, from: *const u8, to: *mut u8, bytes: Bytes) }
 
 /// Reads the elements of a line from an operand; a position outside of it is moved to the nearest one inside.
 ///

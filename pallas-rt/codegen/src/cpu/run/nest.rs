@@ -18,7 +18,6 @@ use super::super::finite::is_finite;
 use super::super::gemm::{self, Extents, Matrix, Number, Packing, Target};
 use super::super::launch::Stop;
 use super::super::plan::step::Nested;
-use super::super::strips::{slice, slice_mut};
 use super::super::tile::{self, Tile};
 use super::layout;
 use super::matrices::{Matrices, ProductBuffers};
@@ -210,12 +209,8 @@ impl Run<'_> {
             }
         }
         if is_rounded {
-            let dtype = self.ty(to).dtype;
             // SAFETY: both hold the result, which is no array's memory.
-            unsafe {
-                let sums = [slice(compute, tile.start, total)];
-                convert::cast(compute, dtype)(&sums, slice_mut(dtype, out.start, total), total);
-            }
+            unsafe { convert::elements([compute, self.ty(to).dtype], tile.start, out.start, total) };
         }
         if is_copied {
             // SAFETY: both hold the result; the buffer is not its memory.

@@ -4,7 +4,6 @@ use super::super::convert;
 use super::super::gemm::{self, Extents, Matrix, Number, Packing, Target};
 use super::super::launch::Stop;
 use super::super::plan::step::Dot;
-use super::super::strips::{slice, slice_mut};
 use super::super::tile::{self, MAX_RANK, Tile};
 use super::ends::{self, Inside};
 use super::room::room;
@@ -58,7 +57,12 @@ impl Run<'_> {
         let bytes = [dot.a, dot.b].iter().all(|&v| self.ty(v).dtype == DType::I8);
         match (dtype, gemm::pairs::kernel_i8()) {
             // Sums of 16-bit floats are kept in f32 and rounded once.
-            (DType::F32 | DType::F16 | DType::Bf16, _) => self.floats(dot),
+            (DType::F32 | DType::F16 | DType::Bf16, _) => {
+                let mut packing = std::mem::take(&mut self.buffers.packing);
+                let done = self.floats(dot, &mut packing);
+                self.buffers.packing = packing;
+                done
+            }
             (DType::I32, Some(kernel)) if bytes => {
                 let mut packing = std::mem::take(&mut self.buffers.int8);
                 let outcome = self.outcome(dot, DType::I32)?;
@@ -93,8 +97,7 @@ impl Run<'_> {
     }
 
     /// Sums in f32. A few rows are multiplied with the other side as it lies, in its own type.
-    fn floats(&mut self, dot: &Dot) -> Result<(), Stop> {
-        let mut packing = std::mem::take(&mut self.buffers.packing);
+    fn floats(&mut self, dot: &Dot, packing: &mut Packing<f32>) -> Result<(), Stop> {
         let outcome = self.outcome(dot, DType::F32)?;
         let (few, other, bits) =
             if outcome.turned { (1, dot.a, gemm::narrow::ALL) } else { (outcome.extents.m, dot.b, dot.bits) };
@@ -106,46 +109,34 @@ impl Run<'_> {
         let is_tiny = m * n * k <= gemm::tiny::MOST
             && (outcome.batch.iter().product::<usize>() > 1 || m > 1 && n > 1 && k <= gemm::tiny::SHORT);
         if all_bits && is_tiny {
-            self.buffers.packing = packing;
             return self.tiny(dot, outcome);
         }
         if dot.high.is_some() {
             let both =
                 gemm::narrow::halves_kernel().expect("the plan has halves where the machine has a kernel for both");
-            let done = self.products_of_both(
-                dot,
-                &outcome,
-                DType::F32,
-                [DType::F32, DType::U8],
-                |extents, [a, b, high], c| {
-                    // SAFETY: the caller's.
-                    unsafe { gemm::narrow::halves(both, extents, [a.cast(), high.cast()], b, c, &mut packing) }
-                },
-            );
-            self.buffers.packing = packing;
-            return done;
+            let operands = [DType::F32, DType::U8];
+            return self.products_of_both(dot, &outcome, DType::F32, operands, |extents, [a, b, high], c| {
+                // SAFETY: the caller's.
+                unsafe { gemm::narrow::halves(both, extents, [a.cast(), high.cast()], b, c, packing) }
+            });
         }
         let left = self.ty(dot.a).dtype;
         let has_few_columns = all_bits && !outcome.turned && n <= gemm::narrow::FEW_COLUMNS && m > gemm::narrow::ROWS;
         if let Some(kernel) = gemm::narrow::kernel(left, gemm::narrow::ALL).filter(|_| has_few_columns) {
-            let done = self.product(dot, &outcome, DType::F32, [left, DType::F32], |extents, a, b, c| {
+            return self.product(dot, &outcome, DType::F32, [left, DType::F32], |extents, a, b, c| {
                 // SAFETY: the caller's.
-                unsafe { gemm::narrow::few_columns(kernel, extents, a, b.cast(), c, &mut packing) }
+                unsafe { gemm::narrow::few_columns(kernel, extents, a, b.cast(), c, packing) }
             });
-            self.buffers.packing = packing;
-            return done;
         }
         let is_bf16 = [dot.a, dot.b].iter().all(|&v| self.ty(v).dtype == DType::Bf16);
         let in_pairs = is_bf16 && all_bits && gemm::pairs::pay(few, n, k, self.has_columns_side_by_side(dot));
         if let Some(kernel) = gemm::pairs::kernel_bf16().filter(|_| in_pairs) {
-            let done = self.product(dot, &outcome, DType::F32, [DType::Bf16; 2], |extents, a, b, c| {
+            return self.product(dot, &outcome, DType::F32, [DType::Bf16; 2], |extents, a, b, c| {
                 // SAFETY: the caller's; the machine has the kernel, or it had not been chosen.
-                unsafe { gemm::pairs::dot::<bf16>(kernel, extents, a.cast(), b.cast(), c, &mut packing) }
+                unsafe { gemm::pairs::dot::<bf16>(kernel, extents, a.cast(), b.cast(), c, packing) }
             });
-            self.buffers.packing = packing;
-            return done;
         }
-        let done = match gemm::narrow::kernel(dtype, bits).filter(|_| few <= gemm::narrow::ROWS) {
+        match gemm::narrow::kernel(dtype, bits).filter(|_| few <= gemm::narrow::ROWS) {
             Some(kernel) => {
                 let operands = if outcome.turned { [dtype, DType::F32] } else { [DType::F32, dtype] };
                 self.product(dot, &outcome, DType::F32, operands, |extents, a, b, c| {
@@ -158,20 +149,18 @@ impl Run<'_> {
                     // SAFETY: the caller's.
                     unsafe {
                         if is_near {
-                            gemm::dot(gemm::kernel(), extents, a.cast(), b.cast(), c, &mut packing)
+                            gemm::dot(gemm::kernel(), extents, a.cast(), b.cast(), c, packing)
                         } else {
-                            gemm::narrow::dot(kernel, extents, a.cast(), b, c, &mut packing)
+                            gemm::narrow::dot(kernel, extents, a.cast(), b, c, packing)
                         }
                     }
                 })
             }
             None => self.product(dot, &outcome, DType::F32, [DType::F32; 2], |extents, a, b, c| {
                 // SAFETY: the caller's.
-                unsafe { gemm::dot(gemm::kernel(), extents, a.cast(), b.cast(), c, &mut packing) }
+                unsafe { gemm::dot(gemm::kernel(), extents, a.cast(), b.cast(), c, packing) }
             }),
-        };
-        self.buffers.packing = packing;
-        done
+        }
     }
 
     /// A batch of products of a few elements: those along its last axes, if they are equally spaced, in one call.
@@ -327,13 +316,7 @@ impl Run<'_> {
         if let Some(out) = rounded {
             let (dtype, total) = (self.ty(dot.to).dtype, self.ty(dot.to).elements());
             // SAFETY: both hold the result; the buffer is no slot.
-            unsafe {
-                convert::cast(compute, dtype)(
-                    &[slice(compute, tile.start, total)],
-                    slice_mut(dtype, out.start, total),
-                    total,
-                )
-            };
+            unsafe { convert::elements([compute, dtype], tile.start, out.start, total) };
         }
     }
 
@@ -375,7 +358,7 @@ impl Run<'_> {
         };
         let start = room(&mut self.buffers.wide[buffer], total * to.bytes())?;
         // SAFETY: both buffers hold every element.
-        unsafe { convert::cast(dtype, to)(&[slice(dtype, copy.start, total)], slice_mut(to, start, total), total) };
+        unsafe { convert::elements([dtype, to], copy.start, start, total) };
         Ok(Tile { start, ..copy.placed(&order) })
     }
 }

@@ -7,7 +7,6 @@ use super::super::convert;
 use super::super::jit::{Form, Piece, Place, Product, Work};
 use super::super::plan::rolled::{Rolled, chains};
 use super::super::plan::step::{Block, Chain, Dot, Input, Step};
-use super::super::strips::{slice, slice_mut};
 use super::super::tile::{self, Tile};
 use super::chain::Reaches;
 use super::room::room;
@@ -111,14 +110,8 @@ impl<'a> Run<'a> {
             // SAFETY: each buffer holds every element, the last one with those that fill vectors.
             unsafe {
                 tile::copy(&tile, &Tile::contiguous(own, &shape), &shape, dtype.bytes());
-                let (own, wide) = (slice(dtype, own, terms * columns), slice_mut(DType::F32, wide, terms * columns));
-                convert::cast(dtype, DType::F32)(&[own], wide, terms * columns);
-                tile::copy(
-                    &Tile::contiguous(self.buffers.wide[1].as_mut_ptr().cast(), &shape),
-                    &rows,
-                    &shape,
-                    DType::F32.bytes(),
-                );
+                convert::elements([dtype, DType::F32], own, wide, terms * columns);
+                tile::copy(&Tile::contiguous(wide, &shape), &rows, &shape, DType::F32.bytes());
             }
             turn.places[place].start = to;
             to = to.wrapping_add(bytes(&right));

@@ -156,7 +156,7 @@ unsafe fn rounded<T: Half>(from: *const f32, to: *mut T, n: usize) {
     (0..n).for_each(|i| unsafe { to.add(i).write(T::round(*from.add(i))) });
 }
 
-compiled! { fastest_copy<T: Half>() -> unsafe fn(*const T, *mut T, usize) = copied(from: *const T, to: *mut T, n: usize) }
-compiled! { fastest_first<T: Half>() -> unsafe fn(*const T, *mut f32, usize) = started(from: *const T, to: *mut f32, n: usize) }
-compiled! { fastest_more<T: Half>() -> unsafe fn(*const T, *mut f32, usize) = added(from: *const T, to: *mut f32, n: usize) }
-compiled! { fastest_round<T: Half>() -> unsafe fn(*const f32, *mut T, usize) = rounded(from: *const f32, to: *mut T, n: usize) }
+compiled! { fastest_copy<T: Half>() = copied(from: *const T, to: *mut T, n: usize) }
+compiled! { fastest_first<T: Half>() = started(from: *const T, to: *mut f32, n: usize) }
+compiled! { fastest_more<T: Half>() = added(from: *const T, to: *mut f32, n: usize) }
+compiled! { fastest_round<T: Half>() = rounded(from: *const f32, to: *mut T, n: usize) }
