@@ -1,7 +1,7 @@
 //! The loops around a chain's vectors.
 use super::super::plan::step::{Chain, Link, Operation, SinkAlong};
 use super::asm::{Gpr, Jump, Mem, Operand};
-use super::compiler::{Compiler, Folded, slots, values};
+use super::compiler::{Compiler, Folded, slots};
 use super::form::{Form, Place, bit};
 use super::frame::{
     ARGUMENTS, COLUMN, COLUMNS, END, KEPT_ROW, LEFT, LIMIT, POOL, ROW, SPARE, enter, entry, first_lanes, kept, leave,
@@ -105,7 +105,7 @@ impl Compiler<'_> {
             self.w.asm.mov_store(kept(COLUMNS), SPARE);
         }
         let first = self.length + 1;
-        for (place, input) in values(self.chain).enumerate() {
+        for (place, (input, _)) in self.chain.values().enumerate() {
             let Some(slot) = self.slots[input] else { continue };
             let from = self.start(first + place);
             let x = match self.types[input]? {
@@ -175,9 +175,11 @@ impl Compiler<'_> {
                 self.point(first + place, to);
             }
         }
-        let far = values(self.chain).position(|input| bit(self.form.ahead, input) && !bit(self.form.single, input));
-        if let Some((place, at)) = far.and_then(|place| Some((place, self.pointers[place]?))) {
-            let input = values(self.chain).nth(place)?;
+        let is_far = |input: usize| bit(self.form.ahead, input) && !bit(self.form.single, input);
+        let far = self.chain.values().enumerate().find(|(_, (input, _))| is_far(*input));
+        if let Some((place, input, at)) =
+            far.and_then(|(place, (input, _))| Some((place, input, self.pointers[place]?)))
+        {
             self.ahead = Some(self.types[input]?.bytes() as i32);
             let field = entry(first + place, std::mem::offset_of!(Place, row));
             self.w.asm.mov_load(SPARE, kept(0));

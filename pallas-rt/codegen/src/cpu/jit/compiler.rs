@@ -1,5 +1,5 @@
 //! The state of the compiler of a row: where the operands of its chain are.
-use super::super::plan::step::{Chain, Input, SinkAlong, Source};
+use super::super::plan::step::{Chain, SinkAlong, Source};
 use super::asm::{Gpr, Operand, Reg};
 use super::form::{Form, Place, bit};
 use super::frame::{KEPT_ROW, POINTERS, SPARE, entry, kept};
@@ -18,12 +18,7 @@ pub(super) struct Folded {
 
 /// Stack slots that a chain needs.
 pub(super) fn slots(chain: &Chain, form: Form) -> usize {
-    values(chain).filter(|&i| bit(form.single, i)).count()
-}
-
-/// Indices of inputs that are values, in the order of places.
-pub(super) fn values(chain: &Chain) -> impl Iterator<Item = usize> {
-    (0..chain.inputs.len()).filter(|&i| matches!(chain.inputs[i], Input::Value(_)))
+    chain.values().filter(|(i, _)| bit(form.single, *i)).count()
 }
 
 /// Writes a row of one chain.
@@ -75,9 +70,8 @@ impl<'c> Compiler<'c> {
         let rotations = rotations(chain, &uses[1]);
         let mut rotated = vec![false; chain.links.len()];
         rotations.iter().flatten().flat_map(|r| r.parts).for_each(|link| rotated[link] = true);
-        let results = length + 1 + values(chain).count();
-        let outputs = chain.links.iter().filter(|l| l.output.is_some());
-        let folds = results + outputs.clone().count();
+        let results = length + 1 + chain.values().count();
+        let folds = results + chain.outputs().count();
         let mut compiler = Compiler {
             chain,
             form,
@@ -99,7 +93,7 @@ impl<'c> Compiler<'c> {
         let mut free = POINTERS.into_iter();
         let is_held = |dtype| in_four_bytes(dtype) || in_fewer_bytes(dtype);
         let mut slot = 0;
-        for (place, input) in values(chain).enumerate() {
+        for (place, (input, _)) in chain.values().enumerate() {
             is_held(compiler.types[input]?).then_some(())?;
             if bit(form.single, input) {
                 compiler.slots[input] = Some(slot);
@@ -108,7 +102,7 @@ impl<'c> Compiler<'c> {
                 compiler.pointers[place] = Some(free.next()?);
             }
         }
-        for (k, link) in outputs.enumerate() {
+        for (k, (_, link)) in chain.outputs().enumerate() {
             is_held(link.dtype).then_some(())?;
             compiler.pointers[results - length - 1 + k] = Some(free.next()?);
         }

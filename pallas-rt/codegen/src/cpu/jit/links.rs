@@ -1,7 +1,7 @@
 //! The links of a chain on a vector, and what becomes of their results.
 use super::super::plan::step::{Input, Operation, Source};
 use super::asm::{Gpr, Mem, Operand, Reg};
-use super::compiler::{Compiler, Folded, values};
+use super::compiler::{Compiler, Folded};
 use super::form::bit;
 use super::frame::{COLUMN, SPARE};
 use super::rotations::{Rotation, constant};
@@ -168,7 +168,7 @@ impl Compiler<'_> {
         if let Some(offset) = self.slots[input] {
             return Some(Operand::Mem(Mem { base: Gpr::Rsp, index: None, offset }));
         }
-        let place = values(self.chain).position(|value| value == input)?;
+        let place = self.chain.values().position(|(value, _)| value == input)?;
         let dtype = self.types[input]?;
         let from = self.element(place, dtype, at.k);
         let is_vector = !in_fewer_bytes(dtype) && at.part.is_none();

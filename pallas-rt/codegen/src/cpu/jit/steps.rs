@@ -2,7 +2,7 @@
 //! is added. Short rows would take longer to find than to compute.
 use super::super::plan::step::Chain;
 use super::asm::{Gpr, Mem};
-use super::compiler::{Compiler, values};
+use super::compiler::Compiler;
 use super::form::Place;
 use super::frame::{END, KEPT_END, KEPT_ROW, LIMIT, ROW, SPARE, entry, kept};
 
@@ -11,8 +11,7 @@ const STEPPED: [Gpr; 9] = [Gpr::Rbx, Gpr::Rcx, Gpr::R8, Gpr::R9, Gpr::R10, Gpr::
 
 /// True if there is a register for each place of the chain.
 pub(super) fn steps(chain: &Chain) -> bool {
-    let results = chain.links.iter().filter(|l| l.output.is_some()).count();
-    values(chain).count() + results + chain.sinks.len() <= STEPPED.len()
+    chain.places() - 1 <= STEPPED.len()
 }
 
 impl Compiler<'_> {

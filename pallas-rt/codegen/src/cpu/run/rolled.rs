@@ -143,11 +143,7 @@ impl<'a> Run<'a> {
                 }
                 Step::Chain(_) | Step::Sweep(_) => {
                     for chain in chains(step) {
-                        let inputs = chain.inputs.iter().filter_map(|input| match input {
-                            Input::Value(v) => Some(self.tile(*v).stretched(self.shape(*v))),
-                            Input::Constant(_) => None,
-                        });
-                        let inputs: Vec<Tile> = inputs.collect();
+                        let inputs: Vec<Tile> = chain.reads().map(|v| self.tile(v).stretched(self.shape(v))).collect();
                         self.results(chain, &mut reaches, false);
                         turn.chain(chain, &inputs, &reaches.results, &reaches.sinks, |i| match chain.inputs[i] {
                             Input::Value(v) => self.bytes(v),
@@ -252,10 +248,10 @@ impl<'a> Turn<'a> {
     ) -> Option<()> {
         let number = self.chains.len();
         self.chains.push(chain);
-        let values = (0..chain.inputs.len()).filter(|&i| matches!(chain.inputs[i], Input::Value(_)));
-        let inputs: Vec<(usize, &Tile, usize)> = values.zip(inputs).map(|(i, tile)| (i, tile, bytes(i))).collect();
-        let links = chain.links.iter().filter(|link| link.output.is_some());
-        let outputs: Vec<(&Tile, usize)> = links.zip(results).map(|(link, tile)| (tile, link.dtype.bytes())).collect();
+        let inputs: Vec<(usize, &Tile, usize)> =
+            chain.values().zip(inputs).map(|((i, _), tile)| (i, tile, bytes(i))).collect();
+        let outputs: Vec<(&Tile, usize)> =
+            chain.outputs().zip(results).map(|((_, link), tile)| (tile, link.dtype.bytes())).collect();
         let tiles = || inputs.iter().map(|input| input.1).chain(outputs.iter().map(|output| output.0));
         let axis = tiles().map(|tile| first_even(tile, &chain.shape)).max().unwrap_or(0);
         let outer = chain.shape.len().saturating_sub(1);
@@ -305,12 +301,7 @@ impl Piece {
     /// The number of its places.
     fn places(&self, chains: &[&Chain]) -> usize {
         match self.work {
-            Work::Rows { chain, .. } => {
-                let chain = chains[chain];
-                let values = chain.inputs.iter().filter(|input| matches!(input, Input::Value(_)));
-                let outputs = chain.links.iter().filter(|link| link.output.is_some());
-                1 + values.count() + outputs.count() + chain.sinks.len()
-            }
+            Work::Rows { chain, .. } => chains[chain].places(),
             Work::Product(product) => product.places(),
         }
     }

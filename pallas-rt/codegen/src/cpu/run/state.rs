@@ -30,15 +30,7 @@ pub(super) struct End {
 pub(super) struct Buffers {
     pub(super) arena: Vec<Aligned>,
     pub(super) strips: Vec<Aligned>,
-    /// Memory of the operands and results of chains.
-    pub(super) reaches: Vec<Reaches>,
-    pub(super) places: Vec<Place>,
-    pub(super) forms: Vec<Form>,
-    pub(super) lies: Vec<Option<Lie>>,
-    pub(super) spread: Vec<Spread>,
-    pub(super) bound: Vec<Bound>,
-    /// Places of woven rows.
-    pub(super) woven: Vec<Place>,
+    pub(super) layouts: Layouts,
     /// Operands of a product in another order, and its result before it is rounded.
     pub(super) operands: [Vec<Aligned>; 3],
     /// Operands of a product in another type.
@@ -52,6 +44,19 @@ pub(super) struct Buffers {
     pub(super) pages: Vec<Kept>,
     /// Tiles in place that go on behind the array's end.
     pub(super) ends: Vec<End>,
+}
+
+/// Where the operands and results of the chains of a sweep lie.
+#[derive(Default)]
+pub(super) struct Layouts {
+    pub(super) reaches: Vec<Reaches>,
+    pub(super) places: Vec<Place>,
+    pub(super) forms: Vec<Form>,
+    pub(super) lies: Vec<Option<Lie>>,
+    pub(super) spread: Vec<Spread>,
+    pub(super) bound: Vec<Bound>,
+    /// Places of woven rows.
+    pub(super) woven: Vec<Place>,
 }
 
 /// Bytes of an array whose parts are out of the cache before anybody reads them.

@@ -9,7 +9,7 @@ use super::chain::{LONG, Reach, Reaches, StripBuffers, Strips};
 use super::native::{self, Lie, Spread};
 use super::room::room;
 use super::spacing::{Lines, VECTOR, WIDE, columns, first_even, lines};
-use super::state::{Operand, Run};
+use super::state::{Layouts, Operand, Run};
 use super::weave::{Bound, Weave, Woven};
 use pallas_ir::{DType, Literal};
 
@@ -31,21 +31,19 @@ impl<'a> Run<'a> {
         let bound: usize = chains.iter().map(|c| c.inputs.len() + c.sinks.len()).sum();
         let start = room(&mut self.buffers.strips, pitch * (shared + held + bound))?;
         let mut buffers = StripBuffers { start, pitch, held: shared };
-        let mut reaches = std::mem::take(&mut self.buffers.reaches);
+        let mut layouts = std::mem::take(&mut self.buffers.layouts);
+        let Layouts { reaches, places, forms, lies, spread, bound, woven } = &mut layouts;
         reaches.resize_with(chains.len().max(reaches.len()), Reaches::default);
         let widest = chains.iter().filter_map(|c| c.shape.last().copied()).max().unwrap_or(1);
         let mut height = (STRIP / widest).max(1);
-        let (mut places, mut lies) = (std::mem::take(&mut self.buffers.places), std::mem::take(&mut self.buffers.lies));
-        let mut spread = std::mem::take(&mut self.buffers.spread);
-        let (mut bound, mut own) = (std::mem::take(&mut self.buffers.bound), std::mem::take(&mut self.buffers.woven));
         bound.clear();
         places.clear();
         lies.clear();
         spread.clear();
         let mut first = shared + held;
-        for (chain, reaches) in chains.iter().zip(&mut reaches) {
+        for (chain, reaches) in chains.iter().zip(reaches.iter_mut()) {
             self.results(chain, reaches, height == 1);
-            let mut lie = self.lay(chain, reaches, rows, (&mut places, &mut spread, &mut bound));
+            let mut lie = self.lay(chain, reaches, rows, (places, spread, bound));
             if let Some(lie) = &mut lie {
                 let weave = lie.weave.and_then(|weave| weave.with_buffers(chain, &mut first));
                 lie.weave = weave.filter(|weave| weave.codes(chain).is_some());
@@ -54,14 +52,14 @@ impl<'a> Run<'a> {
         }
         // Rows of several chains that lie in one place are computed one by one, all in the same way.
         let singly = height == 1 && chains.len() > 1;
-        if !singly || !native::row_by_row(chains, codes, &lies, &mut self.buffers.forms, &places, rows) {
+        if !singly || !native::row_by_row(chains, codes, lies, forms, places, rows) {
             // Code needs no buffers for strips: tiles of as many rows again stay in the first level cache.
             let together = match chains {
                 [_] => rows,
                 _ if singly => 1,
                 _ => 4 * height,
             };
-            for ((chain, reaches), lie) in chains.iter().zip(&mut reaches).zip(&mut lies) {
+            for ((chain, reaches), lie) in chains.iter().zip(reaches.iter_mut()).zip(lies.iter_mut()) {
                 *lie = lie.filter(|lie| {
                     !singly && (lie.weave.is_some() || native::code(chain, *lie, rows, together).is_some())
                 });
@@ -76,17 +74,17 @@ impl<'a> Run<'a> {
             {
                 (end, height, one.inner) = (1, 1, chain.shape.iter().product());
             }
-            let woven = Woven { start, pitch, bound: &bound };
+            let weaver = Woven { start, pitch, bound };
             let weave = |lie: &Option<native::Lie>| lie.and_then(|lie| lie.weave);
-            for (chain, lie) in chains.iter().zip(&lies) {
-                weave(lie).into_iter().for_each(|weave| woven.begin(chain, weave));
+            for (chain, lie) in chains.iter().zip(&*lies) {
+                weave(lie).into_iter().for_each(|weave| weaver.begin(chain, weave));
             }
             for from in (0..end).step_by(together) {
                 let to = end.min(from + together);
-                for ((chain, reaches), lie) in chains.iter().zip(&reaches).zip(&lies) {
+                for ((chain, reaches), lie) in chains.iter().zip(&*reaches).zip(&*lies) {
                     if let (Some(lie), Some(weave)) = (*lie, weave(lie)) {
                         let memory = (&mut places[..], &spread[..]);
-                        native::run_woven(&woven, (chain, lie, weave), memory, from..to, rows, &mut own);
+                        native::run_woven(&weaver, (chain, lie, weave), memory, from..to, rows, woven);
                         continue;
                     }
                     let code = lie.and_then(|lie| Some((native::code(chain, lie, rows, together)?, lie)));
@@ -101,16 +99,11 @@ impl<'a> Run<'a> {
                     }
                 }
             }
-            for ((chain, reaches), lie) in chains.iter().zip(&reaches).zip(&lies) {
-                weave(lie).into_iter().for_each(|weave| woven.end(chain, weave, &reaches.sinks));
+            for ((chain, reaches), lie) in chains.iter().zip(&*reaches).zip(&*lies) {
+                weave(lie).into_iter().for_each(|weave| weaver.end(chain, weave, &reaches.sinks));
             }
         }
-        self.buffers.bound = bound;
-        self.buffers.woven = own;
-        self.buffers.reaches = reaches;
-        self.buffers.places = places;
-        self.buffers.lies = lies;
-        self.buffers.spread = spread;
+        self.buffers.layouts = layouts;
         Ok(())
     }
 
@@ -226,15 +219,10 @@ impl<'a> Run<'a> {
         (places, spread, bound): (&mut Vec<Place>, &mut Vec<Spread>, &mut Vec<Bound>),
     ) -> Option<Lie> {
         let columns = columns(chain);
-        let inputs = chain.inputs.iter().enumerate().filter_map(|(i, input)| match input {
-            Input::Value(v) => {
-                let tile = self.tile(*v).stretched(self.shape(*v));
-                Some((i, tile, self.bytes(*v), self.buffers.number_kept(*v)))
-            }
-            Input::Constant(_) => None,
-        });
-        let links = chain.links.iter().enumerate().filter(|(_, l)| l.output.is_some());
-        let outputs = links.zip(&reaches.results).map(|((i, link), tile)| (i, *tile, link.dtype.bytes()));
+        let inputs = chain
+            .values()
+            .map(|(i, v)| (i, self.tile(v).stretched(self.shape(v)), self.bytes(v), self.buffers.number_kept(v)));
+        let outputs = chain.outputs().zip(&reaches.results).map(|((i, link), tile)| (i, *tile, link.dtype.bytes()));
 
         let first = places.len();
         let (form, flat) = (Form::default(), chain.sinks.is_empty());

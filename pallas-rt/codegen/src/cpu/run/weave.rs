@@ -160,7 +160,7 @@ impl Woven<'_> {
         own: &mut Vec<Place>,
     ) {
         let n = columns(chain);
-        let sinks = 1 + chain.reads().count() + chain.links.iter().filter(|link| link.output.is_some()).count();
+        let sinks = chain.places() - chain.sinks.len();
         own.clear();
         own.extend(&places[..sinks]);
         own.extend(self.folds(chain, weave).map(|(_, to)| Place::new(to, 0)));
