@@ -70,6 +70,16 @@ fn verified(stage: &str, kernel: &Kernel) {
     }
 }
 
+/// Number of uses of each value by instructions and yields.
+pub(crate) fn uses(kernel: &Kernel) -> Vec<usize> {
+    let mut uses = vec![0; kernel.values.len()];
+    kernel.walk(kernel.body, &mut |_, inst| {
+        let yields = inst.regions.iter().flat_map(|&r| &kernel.region(r).yields);
+        inst.args.iter().chain(yields).for_each(|v| uses[v.index()] += 1);
+    });
+    uses
+}
+
 /// The access form of an instruction's operation.
 pub fn access(kernel: &Kernel, op: &StructuralOp, inst: &Inst) -> Access {
     let dims: Vec<Vec<Dim>> = inst.args.iter().map(|&v| kernel.ty(v).dims()).collect();

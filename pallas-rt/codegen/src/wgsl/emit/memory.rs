@@ -8,7 +8,7 @@ use crate::wgsl::place::views::{self, Inline};
 use crate::wgsl::reach;
 use crate::wgsl::sync::{Memory, Node, Owner};
 use crate::wgsl::types::{to_word, zero};
-use pallas_ir::{Inst, Op, OperandId, OperandKind, Value, View};
+use pallas_ir::{Inst, Op, OperandId, Value, View};
 use std::cell::RefCell;
 
 /// An access to an array: its operand, the view, the view's starts.
@@ -113,7 +113,7 @@ impl Emit<'_> {
         let fill = self.literal(lower::fill(self.k, of));
         if let Some(buffer) = self.plan.scratches[of.index()] {
             let dtype = self.k.operand(of).dtype;
-            if whole(self.k, access) {
+            if lower::is_whole(self.k, of, view) {
                 return self.get(dtype, buffer, at);
             }
             let along = self.along_all(access, at, known);
@@ -243,7 +243,7 @@ impl Emit<'_> {
         let x = self.element(value, at);
         let mask = mask.map(|m| self.element(m, at));
         if let Some(buffer) = self.plan.scratches[of.index()] {
-            let (at, inside) = if whole(self.k, access) {
+            let (at, inside) = if lower::is_whole(self.k, of, access.view) {
                 (at.clone(), None)
             } else {
                 let along = self.along_all(access, at, known);
@@ -453,11 +453,4 @@ fn clamped(along: &[Coordinate], inside: Option<&str>) -> At {
         (p, Some(test)) => Coord::text(format!("select(0u, u32({p}), {test})")),
     };
     At { coords: along.iter().map(coord).collect(), flat: None }
-}
-/// Whether a view shows all of a scratch buffer in place.
-fn whole(k: &pallas_ir::Kernel, access: ArrayAccess<'_>) -> bool {
-    let shape = k.operand(access.of).block_shape();
-    debug_assert!(k.operand(access.of).kind == OperandKind::Scratch, "only scratch has buffers");
-    access.view.axes.len() == shape.len()
-        && access.view.axes.iter().zip(&shape).all(|(v, &n)| *v == pallas_ir::ViewAxis::whole(n))
 }

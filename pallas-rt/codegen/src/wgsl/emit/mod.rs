@@ -222,22 +222,14 @@ impl Emit<'_> {
             Op::Scalar(op) => self.elementwise(*op, inst),
             Op::Structural(op) => self.structural(op, inst),
             Op::ProgramId(axis) => self.define(inst.results[0], &format!("id{axis}")),
-            Op::NumPrograms(axis) => {
-                let n = word(names::grid_word(*axis));
-                self.define(inst.results[0], &format!("i32({n})"));
-            }
+            Op::NumPrograms(axis) => self.define(inst.results[0], &format!("i32({})", word(names::grid_word(*axis)))),
             Op::NumSteps(axis) => {
-                let n = word(names::steps_word(self.k, *axis));
-                self.define(inst.results[0], &format!("i32({n})"));
+                self.define(inst.results[0], &format!("i32({})", word(names::steps_word(self.k, *axis))));
             }
-            Op::Extent(dim) => {
-                let n = names::dim(self.k, dim.index());
-                self.define(inst.results[0], &n);
-            }
+            Op::Extent(dim) => self.define(inst.results[0], &names::dim(self.k, dim.index())),
             Op::Param(o) => {
                 let bits = word(names::param_word(self.k, *o));
-                let x = unpack(self.k.operand(*o).dtype, &bits);
-                self.define(inst.results[0], &x);
+                self.define(inst.results[0], &unpack(self.k.operand(*o).dtype, &bits));
             }
             Op::Prefetch(o) => self.prefetch(*o, inst),
             Op::Load { from, view, masked } => self.load(*from, view, *masked, inst),

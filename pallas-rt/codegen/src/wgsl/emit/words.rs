@@ -25,22 +25,15 @@ impl Emit<'_> {
     pub(super) fn in_fours(&self, of: OperandId) -> bool {
         self.plan.fours && names::fours(self.k, of, self.multiples)
     }
-    /// Whether the array's words may be atomic.
-    fn narrow_output(&self, of: OperandId) -> bool {
-        self.is_written(of) && self.k.operand(of).dtype.bytes() < 4
-    }
-    /// Whether the array may be one of words after all.
-    fn is_written(&self, of: OperandId) -> bool {
-        names::written(self.k, of)
-    }
 
     /// Element `number` of an array that is in bounds.
     pub(super) fn fetch(&self, of: OperandId, number: &str) -> String {
         let (array, dtype) = (names::array(self.k, of), self.k.operand(of).dtype);
-        let read = |i: String| match (self.in_fours(of), self.narrow_output(of)) {
-            (true, _) => format!("read_{array}({i})"),
-            (_, true) => format!("atomicLoad(&{array}[{i}])"),
-            _ => format!("{array}[{i}]"),
+        let read = |i: String| match self.in_fours(of) {
+            true => format!("read_{array}({i})"),
+            // Words of several elements that are written are atomic.
+            false if dtype.bytes() < 4 && names::written(self.k, of) => format!("atomicLoad(&{array}[{i}])"),
+            false => format!("{array}[{i}]"),
         };
         match dtype.bytes() {
             4 => unpack(dtype, &read(number.to_string())),
@@ -60,7 +53,7 @@ impl Emit<'_> {
         self.out.fours.insert(self.k.memory_of(of));
         let (name, array) = (self.fresh("w"), names::array(self.k, of));
         let at = format!("{number} / {FOUR}u");
-        let four = if self.is_written(of) { format!("four_{array}({at})") } else { format!("{array}[{at}]") };
+        let four = if names::written(self.k, of) { format!("four_{array}({at})") } else { format!("{array}[{at}]") };
         match guard {
             Some(test) => {
                 let vector = vector(self.k.operand(of).dtype.bytes());

@@ -11,6 +11,7 @@ pub(super) mod views;
 
 use super::profile::Numbers;
 use crate::passes::simplify::used;
+use crate::passes::uses;
 use crate::target::Matrices;
 use layout::Layout;
 use matrices::{Cell, Cooperative, Fragments};
@@ -382,13 +383,8 @@ fn spreads(k: &Kernel, id: InstId) -> bool {
     match &inst.op {
         Op::Structural(op) => match access(k, op, inst) {
             Access::Map(pieces) => pieces.len() == 1,
-            Access::Flat
-            | Access::Gather { .. }
-            | Access::Scatter { .. }
-            | Access::Nest(_)
-            | Access::Scan { .. }
-            | Access::Sort { .. }
-            | Access::Arg { .. } => false,
+            Access::Flat | Access::Gather { .. } | Access::Scatter { .. } | Access::Nest(_) => false,
+            Access::Scan { .. } | Access::Sort { .. } | Access::Arg { .. } => false,
             _ => true,
         },
         _ => true,
@@ -420,13 +416,7 @@ fn staged(k: &Kernel, inline: &[Option<Inline>]) -> Vec<bool> {
 
 /// Products whose only use, in the same region, adds them to another tile of their type.
 fn fused(k: &Kernel, inline: &[Option<Inline>]) -> Vec<bool> {
-    let mut uses = vec![0; k.values.len()];
-    for inst in &k.insts {
-        inst.args.iter().for_each(|v| uses[v.index()] += 1);
-    }
-    for r in &k.regions {
-        r.yields.iter().for_each(|v| uses[v.index()] += 1);
-    }
+    let uses = uses(k);
     let mut fused = vec![false; k.values.len()];
     for r in &k.regions {
         let mut products = vec![];
