@@ -9,10 +9,8 @@
 //!
 //! Vectors have 16 elements where rows are long and the processor has AVX-512.
 //!
-//! [`vector`], [`math`] and [`integer`] know operations, [`types`] element types, [`asm`] their encoding, [`links`] the order of a chain
-//! and [`rotations`] in it, [`code`] the loops around it with the state of a [`compiler`] in a [`frame`], [`steps`] from row to
-//! row, [`product`] small products, [`turns`] loops whose turns are chains and products, [`memory`] where code lies, [`form`] the layouts it is for. It is made when a chain first runs,
-//! for the way its operands lie then; what has no code (other processors, other operations) runs strip by strip.
+//! [`x86`] writes it, for the layouts of [`form`]; [`missing`](mod@missing) says what has none. It is made when a chain first runs, for the way its operands
+//! lie then; what has no code (other processors, other operations) runs strip by strip.
 //!
 //! - Elementwise chains and the folds of their rows run as machine code where the processor has AVX2 and every operation has
 //!   instructions (`cpu/jit`), strip by strip through functions of the operation table otherwise. Vectors have 16 elements
@@ -26,50 +24,29 @@
 //!   times the size of this crate. Rows of a strided block are groups, each with its own place; a fold of rows and of axes
 //!   outside of them begins with the rows (`cpu/plan/folds`). A store does not end a chain: what follows it in the same shape
 //!   is computed while the stored value is in a register. A loop in a kernel whose turns are chains and products of a few
-//!   elements, as the steps of a scan are, is one function (`cpu/plan/rolled`, `cpu/run/rolled`, `cpu/jit/turns`): all turns
+//!   elements, as the steps of a scan are, is one function (`cpu/plan/rolled`, `cpu/run/rolled`, `jit/x86/turns`): all turns
 //!   but the first and the last, if their positions move by the same distance from turn to turn and no branch is taken in them.
 //!   Short rows that lie side by side in memory are one row there (`cpu/run/weave`): an operand that has one element for each
 //!   row, or one row for all, is copied to a strip first, and folds of columns have a partial result for each row of the strip.
-#[cfg(target_arch = "x86_64")]
-mod asm;
-#[cfg(target_arch = "x86_64")]
-mod code;
-#[cfg(target_arch = "x86_64")]
-mod compiler;
+#[cfg(not(target_arch = "x86_64"))]
+#[allow(unsafe_code, reason = "as where there is code")]
+mod elsewhere;
 mod form;
-#[cfg(target_arch = "x86_64")]
-mod frame;
-#[cfg(target_arch = "x86_64")]
-mod integer;
-#[cfg(target_arch = "x86_64")]
-mod links;
-#[cfg(target_arch = "x86_64")]
-mod math;
-#[cfg(target_arch = "x86_64")]
-#[allow(unsafe_code, reason = "runs machine code")]
-mod memory;
 mod missing;
 #[cfg(target_arch = "x86_64")]
-mod product;
-#[cfg(target_arch = "x86_64")]
-mod rotations;
-#[cfg(target_arch = "x86_64")]
-mod steps;
-#[cfg(all(test, target_arch = "x86_64"))]
-#[allow(unsafe_code, reason = "runs machine code")]
-mod tests;
-#[cfg(target_arch = "x86_64")]
-mod turns;
-#[cfg(target_arch = "x86_64")]
-mod types;
-#[cfg(target_arch = "x86_64")]
-mod vector;
+mod x86;
 
 pub(super) use form::{Form, Piece, Place, Product, Rows, Work};
+pub(super) use machine::Code;
 pub(super) use missing::missing;
 
 use super::plan::step::Chain;
+#[cfg(not(target_arch = "x86_64"))]
+use elsewhere as machine;
+use machine::{compile, compile_turns};
 use std::sync::OnceLock;
+#[cfg(target_arch = "x86_64")]
+use x86 as machine;
 
 /// The code of chains for each of the first forms they were met in; `None` where there is none.
 #[derive(Debug)]
@@ -103,51 +80,4 @@ impl Codes<Piece> {
     pub(super) fn turns(&self, chains: &[&Chain], pieces: &[Piece]) -> Option<&Code> {
         self.of(pieces, || compile_turns(chains, pieces))
     }
-}
-
-#[cfg(target_arch = "x86_64")]
-pub(super) use memory::Code;
-#[cfg(target_arch = "x86_64")]
-fn has_code() -> bool {
-    // What tests compare with, and a way around a suspected mistake.
-    let off = std::env::var_os("PALLAS_CPU_NATIVE").is_some_and(|v| v == "0");
-    !off && super::strips::has_avx2() && is_x86_feature_detected!("f16c")
-}
-#[cfg(target_arch = "x86_64")]
-fn compile(chains: &[Chain], forms: &[Form]) -> Option<Code> {
-    let here = vector::Beyond::here();
-    // A few elements take one vector of any width.
-    let wide =
-        here.wide && forms.iter().any(|form| form.wide) && forms.iter().all(|form| form.wide || form.few.is_some());
-    has_code().then(|| code::compile(chains, forms, vector::Beyond { wide, ..here })).flatten()
-}
-#[cfg(target_arch = "x86_64")]
-fn compile_turns(chains: &[&Chain], pieces: &[Piece]) -> Option<Code> {
-    has_code()
-        .then(|| turns::compile(chains, pieces, vector::Beyond { wide: false, ..vector::Beyond::here() }))
-        .flatten()
-}
-
-/// There is none for this processor.
-#[cfg(not(target_arch = "x86_64"))]
-#[derive(Debug)]
-pub enum Code {}
-#[cfg(not(target_arch = "x86_64"))]
-impl Code {
-    /// Runs the code over rows.
-    ///
-    /// # Safety
-    /// None: it can't be called.
-    #[allow(unsafe_code, reason = "as where there is code")]
-    pub(super) unsafe fn run(&self, _: Rows<'_>) {
-        match *self {}
-    }
-}
-#[cfg(not(target_arch = "x86_64"))]
-fn compile(_: &[Chain], _: &[Form]) -> Option<Code> {
-    None
-}
-#[cfg(not(target_arch = "x86_64"))]
-fn compile_turns(_: &[&Chain], _: &[Piece]) -> Option<Code> {
-    None
 }

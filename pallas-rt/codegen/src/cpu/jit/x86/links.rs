@@ -1,8 +1,8 @@
 //! The links of a chain on a vector, and what becomes of their results.
-use super::super::plan::step::{Input, Operation, Source};
+use super::super::super::plan::step::{Input, Operation, Source};
+use super::super::form::bit;
 use super::asm::{Gpr, Mem, Operand, Reg};
 use super::compiler::{Compiler, Folded};
-use super::form::bit;
 use super::frame::{COLUMN, SPARE};
 use super::rotations::{Rotation, constant};
 use super::types::{Part, held, in_fewer_bytes};

@@ -1,6 +1,6 @@
 //! The frame of a function: its registers, its stack, and the masks that its constants begin with.
+use super::super::form::Place;
 use super::asm::{Gpr, Mem};
-use super::form::Place;
 use super::vector::Writer;
 
 /// Assignment of registers. The first three are the function's arguments.

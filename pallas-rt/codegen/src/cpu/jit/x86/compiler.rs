@@ -1,7 +1,7 @@
 //! The state of the compiler of a row: where the operands of its chain are.
-use super::super::plan::step::{Chain, SinkAlong, Source};
+use super::super::super::plan::step::{Chain, SinkAlong, Source};
+use super::super::form::{Form, Place, bit};
 use super::asm::{Gpr, Operand, Reg};
-use super::form::{Form, Place, bit};
 use super::frame::{KEPT_ROW, POINTERS, SPARE, entry, kept};
 use super::rotations::{Rotation, rotations};
 use super::types::{in_fewer_bytes, in_four_bytes};

@@ -1,8 +1,8 @@
 //! The loops around a chain's vectors.
-use super::super::plan::step::{Chain, Link, Operation, SinkAlong};
+use super::super::super::plan::step::{Chain, Link, Operation, SinkAlong};
+use super::super::form::{Form, Place, bit};
 use super::asm::{Gpr, Jump, Mem, Operand};
 use super::compiler::{Compiler, Folded, slots};
-use super::form::{Form, Place, bit};
 use super::frame::{
     ARGUMENTS, COLUMN, COLUMNS, END, KEPT_ROW, LEFT, LIMIT, POOL, ROW, SPARE, enter, entry, first_lanes, kept, leave,
 };

@@ -1,5 +1,5 @@
 //! Links of a chain that rotate bits, which are one instruction.
-use super::super::plan::step::{Chain, Input, Link, Operation, Source};
+use super::super::super::plan::step::{Chain, Input, Link, Operation, Source};
 use pallas_ir::{DType, Literal, ScalarOp};
 
 /// A link that is `x << by | x >> (32 - by)`: one instruction, or fewer than those.

@@ -1,9 +1,9 @@
 //! Rows of a chain one after the other: where each operand's row begins stays in a register, to which the distance of rows
 //! is added. Short rows would take longer to find than to compute.
-use super::super::plan::step::Chain;
+use super::super::super::plan::step::Chain;
+use super::super::form::Place;
 use super::asm::{Gpr, Mem};
 use super::compiler::Compiler;
-use super::form::Place;
 use super::frame::{END, KEPT_END, KEPT_ROW, LIMIT, ROW, SPARE, entry, kept};
 
 /// Registers for that. Two of them are arguments, which are on the stack, too.

@@ -5,11 +5,11 @@
 //!     for each piece: the rows of a chain, or a product
 //!     for each place that moves: start += turn
 //! ```
-use super::super::plan::step::Chain;
+use super::super::super::plan::step::Chain;
+use super::super::form::{Piece, Place, Work};
 use super::asm::{Jump, Mem};
 use super::code::{FEW, Order, in_some_order};
 use super::compiler::{Compiler, slots};
-use super::form::{Piece, Place, Work};
 use super::frame::{KEPT_END, KEPT_ROW, LIMIT, SPARE, enter, entry, kept, leave};
 use super::memory::Code;
 use super::product::product;

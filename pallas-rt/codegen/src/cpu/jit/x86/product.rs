@@ -5,8 +5,8 @@
 //!     for each term: b = B[term, columns]; for each row: sums[row] += A[row, term] * b
 //!     C[rows, columns] = sums + D[rows, columns]
 //! ```
+use super::super::form::{Place, Product};
 use super::asm::{Binary, Fma, Gpr, Mem, Operand, Reg};
-use super::form::{Place, Product};
 use super::frame::{LEFT, POINTERS, entry, first_lanes};
 use super::types::{Part, in_fewer_bytes};
 use super::vector::Writer;
