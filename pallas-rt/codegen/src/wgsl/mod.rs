@@ -92,7 +92,7 @@ pub struct Shader {
 /// # Errors
 /// An element type that adapters do not support; scratch larger than workgroup memory; a target that runs no shaders.
 pub fn emit(kernel: &Kernel, sequential: usize, target: &Target, multiples: u64) -> Result<Shader, Diag> {
-    emit_task(Task { kernel, sequential, resumed: false, target, multiples })
+    Ok(written(place(Task { kernel, sequential, resumed: false, target, multiples })?, target))
 }
 
 /// Emits a kernel that [`resume`](crate::passes::resume) gave ranges: its scratch outlives a dispatch.
@@ -100,11 +100,7 @@ pub fn emit(kernel: &Kernel, sequential: usize, target: &Target, multiples: u64)
 /// # Errors
 /// As [`emit`].
 pub fn emit_resumed(kernel: &Kernel, sequential: usize, target: &Target, multiples: u64) -> Result<Shader, Diag> {
-    emit_task(Task { kernel, sequential, resumed: true, target, multiples })
-}
-
-fn emit_task(task: Task<'_>) -> Result<Shader, Diag> {
-    Ok(written(place(task)?, task.target))
+    Ok(written(place(Task { kernel, sequential, resumed: true, target, multiples })?, target))
 }
 
 /// The cheapest placement.

@@ -18,7 +18,6 @@ mod nest;
 mod pages;
 mod product;
 mod rolled;
-mod room;
 mod shape;
 mod sort;
 mod spacing;
@@ -37,8 +36,7 @@ use super::strips::{Strip, slice, slice_mut};
 use super::tile::{self, MAX_RANK, Tile};
 use crate::interp::{Datum, walk};
 use pallas_ir::Value;
-use room::room;
-use state::{Buffers, Run};
+use state::{Buffers, Run, room};
 use std::cell::Cell;
 use std::sync::PoisonError;
 

@@ -21,8 +21,7 @@ use super::super::plan::step::Nested;
 use super::super::tile::{self, Tile};
 use super::layout;
 use super::matrices::{Matrices, ProductBuffers};
-use super::room::room;
-use super::state::Run;
+use super::state::{Run, room};
 use pallas_ir::DType;
 use std::ops::Range;
 

@@ -6,8 +6,7 @@ use super::super::launch::Stop;
 use super::super::plan::step::Dot;
 use super::super::tile::{self, MAX_RANK, Tile};
 use super::ends::{self, Inside};
-use super::room::room;
-use super::state::Run;
+use super::state::{Run, room};
 use half::bf16;
 use pallas_ir::{DType, OperandId, Value};
 

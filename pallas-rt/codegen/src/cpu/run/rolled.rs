@@ -9,9 +9,8 @@ use super::super::plan::rolled::{Rolled, chains};
 use super::super::plan::step::{Block, Chain, Dot, Input, Step};
 use super::super::tile::{self, Tile};
 use super::chain::Reaches;
-use super::room::room;
 use super::spacing::{Lines, VECTOR, columns, first_even, lines, row_offset};
-use super::state::Run;
+use super::state::{Run, room};
 use pallas_ir::{DType, Value};
 
 /// Fewest turns that are worth it.

@@ -4,9 +4,8 @@ use super::super::fold::{self, Fold};
 use super::super::launch::Stop;
 use super::super::plan::step::{Affine, Part};
 use super::super::tile::{self, MAX_RANK, Nest, Tile};
-use super::room::room;
 use super::spacing::VECTOR;
-use super::state::Run;
+use super::state::{Run, room};
 use pallas_ir::{Literal, Value};
 
 impl Run<'_> {

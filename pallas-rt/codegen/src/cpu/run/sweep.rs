@@ -7,9 +7,8 @@ use super::super::strips::STRIP;
 use super::super::tile::Tile;
 use super::chain::{LONG, Reach, Reaches, StripBuffers, Strips};
 use super::native::{self, Lie, Spread};
-use super::room::room;
 use super::spacing::{Lines, VECTOR, WIDE, columns, first_even, lines};
-use super::state::{Layouts, Operand, Run};
+use super::state::{Layouts, Operand, Run, room};
 use super::weave::{Bound, Weave, Woven};
 use pallas_ir::{DType, Literal};
 

@@ -1,6 +1,5 @@
 //! Branches, loops, and what is handed from one region to another.
-use super::counts::TRIPS;
-use super::emitter::Emit;
+use super::emitter::{Emit, TRIPS};
 use crate::wgsl::place::Home;
 use crate::wgsl::types::name;
 use pallas_ir::{Inst, Value};

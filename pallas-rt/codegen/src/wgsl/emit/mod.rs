@@ -5,13 +5,12 @@
 //! then gives it a copy in memory and emission runs again.
 //!
 //! [`element`] reads one element of any value; [`compute`], [`product`], [`cooperate`], [`fold`] and [`sort`] the operations; [`memory`] loads and stores, [`words`] how elements lie in words; [`control`]
-//! branches, loops and copies between values; [`lines`] text; [`counts`] what it costs; [`position`] where elements are, and [`names`] of arrays and sizes;
+//! branches, loops and copies between values; [`lines`] text and its cost; [`position`] where elements are, and [`names`] of arrays and sizes;
 //! [`emitter`] is the state of all these, [`module`] what stands around the body.
 mod affine;
 mod compute;
 mod control;
 mod cooperate;
-mod counts;
 mod element;
 mod emitter;
 mod fold;
@@ -25,9 +24,8 @@ mod product;
 mod sort;
 mod words;
 
-pub use counts::{Counts, Iterations};
-pub(super) use counts::{TRIPS, cost};
-pub(super) use emitter::Emitted;
+pub use emitter::{Counts, Iterations};
+pub(super) use emitter::{Emitted, TRIPS, cost};
 pub(super) use module::module;
 pub use names::HEADER_WORDS;
 pub(super) use names::{arrays, extents, fours};

@@ -17,7 +17,7 @@ use layout::Layout;
 use matrices::{Cell, Cooperative, Fragments};
 use pallas_ir::{Access, InstId, Kernel, Op, OperandId, OperandKind, ScalarOp, Value};
 use std::collections::BTreeMap;
-use views::{Inline, access, is_product};
+use views::{Inline, access, is_product, read_by_products};
 
 /// The storage of a tile.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -393,24 +393,14 @@ fn spreads(k: &Kernel, id: InstId) -> bool {
 
 /// Loads that only products read: brought to memory by all threads together.
 fn staged(k: &Kernel, inline: &[Option<Inline>]) -> Vec<bool> {
-    let (mut only_products, mut staged) = (vec![true; k.values.len()], vec![false; k.values.len()]);
-    let mut order = vec![];
-    k.walk(k.body, &mut |id, _| order.push(id));
-    for r in &k.regions {
-        r.yields.iter().for_each(|v| only_products[v.index()] = false);
-    }
-    for id in order.into_iter().rev() {
-        let inst = k.inst(id);
-        let view = |v: &Value| inline[v.index()] == Some(Inline::View) && only_products[v.index()];
-        let passes = is_product(k, inst) || inst.results.first().is_some_and(view);
-        if !passes {
-            inst.args.iter().for_each(|v| only_products[v.index()] = false);
-        }
-        // All instructions that read it come after it, and have been visited.
+    let is_view = |v: Value| inline[v.index()] == Some(Inline::View);
+    let only_products = read_by_products(k, vec![true; k.values.len()], is_view);
+    let mut staged = vec![false; k.values.len()];
+    k.walk(k.body, &mut |_, inst| {
         if let (Op::Load { .. }, [v]) = (&inst.op, &inst.results[..]) {
             staged[v.index()] = only_products[v.index()];
         }
-    }
+    });
     staged
 }
 

@@ -2,12 +2,11 @@
 use super::super::super::plan::step::{Chain, Link, Operation, SinkAlong};
 use super::super::form::{Form, Place, bit};
 use super::asm::{Gpr, Jump, Mem, Operand};
-use super::compiler::{Compiler, Folded, slots};
+use super::compiler::{Compiler, Folded, slots, steps};
 use super::frame::{
     ARGUMENTS, COLUMN, COLUMNS, END, KEPT_ROW, LEFT, LIMIT, POOL, ROW, SPARE, enter, entry, first_lanes, kept, leave,
 };
 use super::memory::Code;
-use super::steps::steps;
 use super::types::{Part, held, in_fewer_bytes};
 use super::vector::{Beyond, Writer};
 use pallas_ir::{DType, ScalarOp};

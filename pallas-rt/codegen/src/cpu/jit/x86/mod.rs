@@ -1,8 +1,7 @@
 //! Machine code for x86-64.
 //!
 //! [`vector`], [`math`] and [`integer`] know operations, [`types`] element types, [`asm`] their encoding, [`links`] the order of
-//! a chain and [`rotations`] in it, [`code`] the loops around it with the state of a [`compiler`] in a [`frame`], [`steps`] from
-//! row to row, [`product`] small products, [`turns`] loops whose turns are chains and products, [`memory`] where code lies.
+//! a chain and [`rotations`] in it, [`code`] the loops around it with the state of a [`compiler`] in a [`frame`], [`product`] small products, [`turns`] loops whose turns are chains and products, [`memory`] where code lies.
 mod asm;
 mod code;
 mod compiler;
@@ -14,7 +13,6 @@ mod math;
 mod memory;
 mod product;
 mod rotations;
-mod steps;
 #[cfg(test)]
 #[allow(unsafe_code, reason = "runs machine code")]
 mod tests;
