@@ -95,9 +95,14 @@ impl Tile {
         sizes.iter_mut().zip(&order).for_each(|(size, &axis)| *size = shape[axis]);
         (self.axes(&order), sizes)
     }
+    /// The address of an element at this distance from the first.
+    #[inline]
+    pub(super) fn element(&self, elements: isize, bytes: usize) -> *mut u8 {
+        self.start.wrapping_offset(elements.wrapping_mul(bytes as isize))
+    }
     /// Moves the first element.
     pub(super) fn offset(self, elements: isize, bytes: usize) -> Tile {
-        Tile { start: self.start.wrapping_offset(elements.wrapping_mul(bytes as isize)), ..self }
+        Tile { start: self.element(elements, bytes), ..self }
     }
 }
 
@@ -263,8 +268,7 @@ unsafe fn copy_transposed(from: &Tile, to: &Tile, nest: &Nest<2>, bytes: usize) 
     (others.shape[i], others.shape[j]) = (1, 1);
     let [from_row, to_row] = [nest.strides[0][j], nest.strides[1][i]];
     others.each(|[f, t]| {
-        let place = |tile: &Tile, elements: isize| tile.start.wrapping_offset(elements * bytes as isize);
-        let (from, to) = (place(from, f), place(to, t));
+        let (from, to) = (from.element(f, bytes), to.element(t, bytes));
         // SAFETY: the caller's; the stride of columns that are adjacent is positive, or there is one row.
         unsafe {
             let is_done = bytes == 4

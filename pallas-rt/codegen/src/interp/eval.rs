@@ -3,7 +3,7 @@ use super::datum::{Data, Datum, flatten, flatten_with, positions, strides};
 use super::indexed::{gather, scatter};
 pub use super::lanes::{lane, scalar};
 use super::lanes::{pick, stretch};
-use super::sort::sorted;
+use super::sort::{ascending, sorted};
 use pallas_ir::structural::{Access, Index, Nest, Piece};
 use pallas_ir::{DType, Diag, Literal, ScalarOp, StructuralOp, Type};
 use std::cmp::Ordering;
@@ -13,15 +13,13 @@ use std::cmp::Ordering;
 /// # Errors
 /// A fault of the data: an index out of range or poisoned.
 pub fn structural(op: &StructuralOp, args: &[&Datum], ty: Type) -> Result<Datum, Diag> {
-    let dims: Vec<_> = args.iter().map(|a| a.ty.dims()).collect();
-    let dims: Vec<_> = dims.iter().map(|d| &d[..]).collect();
     // Folds are computed with their axes, of extent 1; without them the elements are in the same order.
     let folded = |axes: &[usize]| {
         let mut shape = args[0].ty.shape.clone();
         axes.iter().for_each(|&axis| shape[axis] = 1);
         Type { shape, ..ty }
     };
-    Ok(match op.access(&dims) {
+    Ok(match access(op, args) {
         Access::Map(pieces) => {
             let shapes: Vec<&[usize]> = args.iter().map(|a| &a.ty.shape[..]).collect();
             let at: Vec<_> = positions(&ty.shape).map(|p| source(&pieces, &shapes, &p)).collect();
@@ -50,6 +48,12 @@ pub fn structural(op: &StructuralOp, args: &[&Datum], ty: Type) -> Result<Datum,
         }
         Access::Powi(exponent) => powi(args[0], exponent),
     })
+}
+
+/// The access form of an operation on these operands.
+pub(super) fn access(op: &StructuralOp, args: &[&Datum]) -> Access {
+    let dims: Vec<_> = args.iter().map(|a| a.ty.dims()).collect();
+    op.access(&dims.iter().map(|d| &d[..]).collect::<Vec<_>>())
 }
 
 /// Returns the operand and the position of an element of an [`Access::Map`].
@@ -210,9 +214,7 @@ fn arg(max: bool, x: &Datum, axis: usize, ty: Type) -> Datum {
                 let (a, b) = (a.as_f64(), b.as_f64());
                 return !b.is_nan() && (a.is_nan() || a.partial_cmp(&b) == better);
             }
-            // Compared as integers, since f64 cannot represent all 64-bit values.
-            let unsigned = x.ty.dtype == DType::U64;
-            Some(if unsigned { a.bits.cmp(&b.bits) } else { a.as_i64().cmp(&b.as_i64()) }) == better
+            Some(ascending(a, b)) == better
         };
         let best = (1..n).fold(0, |best, k| if wins(k, best) { k } else { best });
         data.set(i, Literal::int(DType::I32, best as i64));

@@ -36,7 +36,7 @@ fn compare(order: Order, a: Literal, b: Literal) -> Ordering {
     }
 }
 
-fn ascending(a: Literal, b: Literal) -> Ordering {
+pub(super) fn ascending(a: Literal, b: Literal) -> Ordering {
     if a.dtype.is_float() {
         let (a, b) = (a.as_f64(), b.as_f64());
         return a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()));

@@ -59,9 +59,7 @@ fn overflow(machine: &Machine, op: &Op, args: &[&Datum], result: &Datum, loc: Lo
 
 /// Returns true for operations that add or multiply elements.
 fn computes(op: &StructuralOp, args: &[&Datum]) -> bool {
-    let dims: Vec<_> = args.iter().map(|a| a.ty.dims()).collect();
-    let dims: Vec<_> = dims.iter().map(|d| &d[..]).collect();
-    match op.access(&dims) {
+    match eval::access(op, args) {
         Access::Contract { .. } | Access::Powi(_) => true,
         Access::Fold { op, .. } | Access::Scan { op, .. } => matches!(op, ScalarOp::Add | ScalarOp::Mul),
         Access::Nest(nest) => matches!(nest.op, ScalarOp::Add | ScalarOp::Mul),

@@ -232,9 +232,8 @@ impl Run<'_> {
                 let loops = nest.loops(part, &order, |axis| [0, RESULT].map(|array| nest.strides[array][axis]));
                 let first = [0, RESULT].map(|array| nest.first(array, part));
                 loops.each(first, &mut |[x, y], inner| {
-                    let at = |start: *mut u8, elements: isize| start.wrapping_offset(elements * bytes as isize);
                     // SAFETY: the checks hold for these elements; the result has every position of the parallel axes.
-                    unsafe { (nested.fold.loops)(at(tile.start, x), at(out.start, y), inner) };
+                    unsafe { (nested.fold.loops)(tile.element(x, bytes), out.element(y, bytes), inner) };
                 });
             });
         }

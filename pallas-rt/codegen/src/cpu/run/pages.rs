@@ -136,10 +136,11 @@ impl Run<'_> {
         let kept = self.buffers.kept(self.plan.roots[dot.b.index()]).expect("the windows were not copied");
         let starts = std::mem::take(&mut kept.starts);
         let pages = Pages { starts: &starts, ..pages };
-        let done = self.product(dot, &outcome, DType::F32, [DType::F32, self.ty(dot.b).dtype], |extents, a, _, c| {
-            // SAFETY: the caller's; the pages lie in an array that no launch writes meanwhile.
-            unsafe { narrow::paged(kernel, extents, a.cast(), pages, c, &mut packing) }
-        });
+        let done =
+            self.product(dot, &outcome, DType::F32, [DType::F32, self.ty(dot.b).dtype], |extents, [a, ..], c| {
+                // SAFETY: the caller's; the pages lie in an array that no launch writes meanwhile.
+                unsafe { narrow::paged(kernel, extents, a.cast(), pages, c, &mut packing) }
+            });
         let kept = self.buffers.kept(self.plan.roots[dot.b.index()]).expect("they are there still");
         kept.starts = starts;
         self.buffers.packing = packing;

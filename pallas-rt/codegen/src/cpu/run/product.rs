@@ -65,7 +65,7 @@ impl Run<'_> {
             (DType::I32, Some(kernel)) if bytes => {
                 let mut packing = std::mem::take(&mut self.buffers.int8);
                 let outcome = self.outcome(dot, DType::I32)?;
-                let done = self.product(dot, &outcome, DType::I32, [DType::I8; 2], |extents, a, b, c| {
+                let done = self.product(dot, &outcome, DType::I32, [DType::I8; 2], |extents, [a, b, _], c| {
                     // SAFETY: the caller's; the machine has the kernel, or it had not been chosen.
                     unsafe { gemm::pairs::dot::<i8>(kernel, extents, a.cast(), b.cast(), c, &mut packing) }
                 });
@@ -89,7 +89,7 @@ impl Run<'_> {
     fn of_one_type<T: Number>(&mut self, dot: &Dot, compute: DType) -> Result<(), Stop> {
         let mut packing = Packing::<T>::default();
         let outcome = self.outcome(dot, compute)?;
-        self.product(dot, &outcome, compute, [compute; 2], |extents, a, b, c| {
+        self.product(dot, &outcome, compute, [compute; 2], |extents, [a, b, _], c| {
             // SAFETY: the caller's.
             unsafe { gemm::dot(gemm::fastest(), extents, a.cast(), b.cast(), c, &mut packing) }
         })
@@ -114,7 +114,7 @@ impl Run<'_> {
             let both =
                 gemm::narrow::halves_kernel().expect("the plan has halves where the machine has a kernel for both");
             let operands = [DType::F32, DType::U8];
-            return self.products_of_both(dot, &outcome, DType::F32, operands, |extents, [a, b, high], c| {
+            return self.product(dot, &outcome, DType::F32, operands, |extents, [a, b, high], c| {
                 // SAFETY: the caller's.
                 unsafe { gemm::narrow::halves(both, extents, [a.cast(), high.cast()], b, c, packing) }
             });
@@ -122,7 +122,7 @@ impl Run<'_> {
         let left = self.ty(dot.a).dtype;
         let has_few_columns = all_bits && !outcome.turned && n <= gemm::narrow::FEW_COLUMNS && m > gemm::narrow::ROWS;
         if let Some(kernel) = gemm::narrow::kernel(left, gemm::narrow::ALL).filter(|_| has_few_columns) {
-            return self.product(dot, &outcome, DType::F32, [left, DType::F32], |extents, a, b, c| {
+            return self.product(dot, &outcome, DType::F32, [left, DType::F32], |extents, [a, b, _], c| {
                 // SAFETY: the caller's.
                 unsafe { gemm::narrow::few_columns(kernel, extents, a, b.cast(), c, packing) }
             });
@@ -130,7 +130,7 @@ impl Run<'_> {
         let is_bf16 = [dot.a, dot.b].iter().all(|&v| self.ty(v).dtype == DType::Bf16);
         let in_pairs = is_bf16 && all_bits && gemm::pairs::pay(few, n, k, self.has_columns_side_by_side(dot));
         if let Some(kernel) = gemm::pairs::kernel_bf16().filter(|_| in_pairs) {
-            return self.product(dot, &outcome, DType::F32, [DType::Bf16; 2], |extents, a, b, c| {
+            return self.product(dot, &outcome, DType::F32, [DType::Bf16; 2], |extents, [a, b, _], c| {
                 // SAFETY: the caller's; the machine has the kernel, or it had not been chosen.
                 unsafe { gemm::pairs::dot::<bf16>(kernel, extents, a.cast(), b.cast(), c, packing) }
             });
@@ -138,7 +138,7 @@ impl Run<'_> {
         match gemm::narrow::kernel(dtype, bits).filter(|_| few <= gemm::narrow::ROWS) {
             Some(kernel) => {
                 let operands = if outcome.turned { [dtype, DType::F32] } else { [DType::F32, dtype] };
-                self.product(dot, &outcome, DType::F32, operands, |extents, a, b, c| {
+                self.product(dot, &outcome, DType::F32, operands, |extents, [a, b, _], c| {
                     let Extents { m, n, k } = extents;
                     let is_near = operands == [DType::F32; 2]
                         && b.col == 1
@@ -155,7 +155,7 @@ impl Run<'_> {
                     }
                 })
             }
-            None => self.product(dot, &outcome, DType::F32, [DType::F32; 2], |extents, a, b, c| {
+            None => self.product(dot, &outcome, DType::F32, [DType::F32; 2], |extents, [a, b, _], c| {
                 // SAFETY: the caller's.
                 unsafe { gemm::dot(gemm::kernel(), extents, a.cast(), b.cast(), c, packing) }
             }),
@@ -239,24 +239,12 @@ impl Run<'_> {
         Ok(Outcome { extents, part, batch, tile, ldc, turned, rounded, add })
     }
 
-    /// One `multiply` for each batch index, of operands as these types and a result as `compute`, which is `T`.
+    /// One `multiply` for each batch index, of operands as these types and a result as `compute`, which is `T`. The third
+    /// matrix is what the high halves of bytes are multiplied with, or the first one again.
     ///
     /// The matrices that `multiply` is called with have these extents and strides, counted in elements of their types;
     /// its result overlaps neither operand.
     pub(super) fn product<T>(
-        &mut self,
-        dot: &Dot,
-        outcome: &Outcome,
-        compute: DType,
-        operands: [DType; 2],
-        mut multiply: impl FnMut(Extents, Matrix<u8>, Matrix<u8>, Target<T>),
-    ) -> Result<(), Stop> {
-        self.products_of_both(dot, outcome, compute, operands, |extents, [a, b, _], c| multiply(extents, a, b, c))
-    }
-
-    /// As [`product`](Run::product), with what the high halves of bytes are multiplied with as the third matrix: the first
-    /// one, if they are not alone.
-    fn products_of_both<T>(
         &mut self,
         dot: &Dot,
         outcome: &Outcome,

@@ -133,8 +133,10 @@ impl Emit<'_> {
             && let Some((base, part)) = self.four_of(buffer, at)
         {
             let mut first = At { coords: at.coords.clone(), flat: None };
-            if let Some(along) = first.coords.last_mut() {
-                *along = base_of(along);
+            if let Some(along) = first.coords.last_mut()
+                && let Some((base, _)) = along.part.take()
+            {
+                *along = Coord::text(base);
             }
             self.reach_buffer(buffer, &first, FOUR, false);
             let name = self.tiles_at(&base);
@@ -342,10 +344,6 @@ impl Emit<'_> {
     }
 }
 
-/// The coordinate of the first of four neighbours.
-fn base_of(c: &Coord) -> Coord {
-    c.part.as_ref().map_or_else(|| c.clone(), |(base, _)| Coord::text(base))
-}
 /// A position's distance from the first element of a buffer.
 fn distance(b: &Buffer, coords: &[Coord]) -> String {
     let (mut coords, mut strides) = (coords.to_vec(), b.strides.clone());

@@ -63,24 +63,17 @@ impl Emit<'_> {
     fn fold_spread(&mut self, op: ScalarOp, axes: &[usize], result: Value, x: Value) {
         let shape = self.k.ty(x).shape.clone();
         let dtype = self.k.ty(result).dtype;
-        let class = |e: &Self, a: usize| {
-            let (v, axis) = e.plan.source(e.k, x, a)?;
-            e.plan.layout.axes[v.index()][axis]
-        };
-        let classes: Vec<Option<usize>> = axes.iter().map(|&a| class(self, a)).collect();
+        let layout = &self.plan.layout;
         // A line's threads: the folded axes must not lie along the direction of a kept one.
-        let kept: Vec<_> = self.plan.layout.axes[result.index()]
-            .iter()
-            .flatten()
-            .map(|&c| self.plan.layout.classes[c].along)
-            .collect();
-        let classes: Vec<Option<usize>> =
-            classes.into_iter().map(|c| c.filter(|&c| !kept.contains(&self.plan.layout.classes[c].along))).collect();
-        let shares: Vec<usize> = axes
-            .iter()
-            .zip(&classes)
-            .map(|(&a, c)| c.map_or(shape[a], |c| self.plan.layout.classes[c].repeats()))
-            .collect();
+        let along = |c: usize| layout.classes[c].along;
+        let kept: Vec<Along> = layout.axes[result.index()].iter().flatten().map(|&c| along(c)).collect();
+        let class = |&a: &usize| {
+            let (v, axis) = self.plan.source(self.k, x, a)?;
+            layout.axes[v.index()][axis].filter(|&c| !kept.contains(&along(c)))
+        };
+        let classes: Vec<Option<usize>> = axes.iter().map(class).collect();
+        let share = |(&a, c): (&usize, &Option<usize>)| c.map_or(shape[a], |c| layout.classes[c].repeats());
+        let shares: Vec<usize> = axes.iter().zip(&classes).map(share).collect();
         let count: usize = shares.iter().product();
         let start = self.literal(op.neutral(dtype).expect("the shape rule admits monoids only"));
         let unrolled = axes.iter().all(|&a| self.plan.source(self.k, x, a).is_some_and(|(v, _)| self.registers(v)))

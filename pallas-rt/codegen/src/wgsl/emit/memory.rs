@@ -204,9 +204,8 @@ impl Emit<'_> {
                     let kept = view.axes[a].kept;
                     let c = if kept { coords.next().expect("one per kept axis") } else { &zero };
                     let same = !kept || others.next().is_some_and(|o| o.text == c.text);
-                    if same && known.find(a, &c.text).is_none() {
-                        let along = self.compute_along(access, a, &c.text);
-                        known.along.push((a, c.text.clone(), along));
+                    if same {
+                        self.along_axis(access, a, &c.text, &mut known);
                     }
                 }
                 self.known.insert(v, known);
@@ -396,17 +395,16 @@ impl Emit<'_> {
         (0..access.view.axes.len())
             .map(|a| {
                 let kept = access.view.axes[a].kept;
-                let c = if kept { coords.next().expect("one per kept axis").text.clone() } else { "0u".into() };
-                if let Some(found) = known.find(a, &c) {
-                    return found.clone();
-                }
-                let along = self.compute_along(access, a, &c);
-                known.along.push((a, c, along.clone()));
-                along
+                let c = if kept { &coords.next().expect("one per kept axis").text } else { "0u" };
+                self.along_axis(access, a, c, known)
             })
             .collect()
     }
-    fn compute_along(&mut self, access: ArrayAccess<'_>, a: usize, c: &str) -> Coordinate {
+    fn along_axis(&mut self, access: ArrayAccess<'_>, a: usize, c: &str, known: &mut Known) -> Coordinate {
+        let found = known.along.iter().find(|(axis, coord, _)| *axis == a && coord == c);
+        if let Some((.., found)) = found {
+            return found.clone();
+        }
         let (text, safe) = self.position(access, a, c);
         let n = self.fresh("");
         let simple = text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
@@ -428,7 +426,9 @@ impl Emit<'_> {
                 format!("o{n}")
             }
         };
-        Coordinate { position, offset, inside }
+        let along = Coordinate { position, offset, inside };
+        known.along.push((a, c.into(), along.clone()));
+        along
     }
 }
 

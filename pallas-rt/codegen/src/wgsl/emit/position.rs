@@ -38,12 +38,6 @@ pub(super) struct Known {
     pub(super) fours: Vec<(String, String)>,
 }
 
-impl Known {
-    pub(super) fn find(&self, axis: usize, coord: &str) -> Option<&Coordinate> {
-        self.along.iter().find(|(a, c, _)| *a == axis && *c == coord).map(|(.., found)| found)
-    }
-}
-
 /// One coordinate of an access.
 #[derive(Clone)]
 pub(super) struct Coordinate {
