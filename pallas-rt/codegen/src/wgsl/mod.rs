@@ -3,8 +3,8 @@
 //! One workgroup per program. [`mod@place`] decides where every tile lives and which threads hold it, with the numbers of a
 //! [`profile`]; [`emit`] writes the text; [`arena`] gives memory its addresses; [`sync`] finds where threads must meet,
 //! [`settle`] where they meet less often, [`races`] whether they do, [`reach`] what neighbouring threads touch at once;
-//! [`choose`] runs these for several grids of threads and keeps the cheapest, which is [`placed`]; [`pipeline`] and [`report`] tell
-//! what was decided. [`types`] are element types as WGSL sees them.
+//! [`choose`] runs these for several grids of threads and keeps the cheapest, which is [`placed`]; [`pipeline`] and [`report`]
+//! tell what was decided. [`types`] are element types as WGSL sees them.
 //!
 //! - `wgsl/` (feature `wgsl`, which `gpu` includes, and unit tests) emits the lowered form as a shader for a `Target`:
 //!   1. Passes: first and last steps move out of the innermost sequential loop (`passes/peel`), scratch becomes values

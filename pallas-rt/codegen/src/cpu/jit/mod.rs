@@ -9,8 +9,8 @@
 //!
 //! Vectors have 16 elements where rows are long and the processor has AVX-512.
 //!
-//! [`x86`] writes it, for the layouts of [`form`]; [`missing`](mod@missing) says what has none. It is made when a chain first runs, for the way its operands
-//! lie then; what has no code (other processors, other operations) runs strip by strip.
+//! [`x86`] writes it, for the layouts of [`form`]; [`missing`](mod@missing) says what has none. It is made when a chain
+//! first runs, for the way its operands lie then; what has no code (other processors, other operations) runs strip by strip.
 //!
 //! - Elementwise chains and the folds of their rows run as machine code where the processor has AVX2 and every operation has
 //!   instructions (`cpu/jit`), strip by strip through functions of the operation table otherwise. Vectors have 16 elements

@@ -387,7 +387,7 @@ impl<'k> Build<'k> {
                 let mask = masked.then(|| rest[0]);
                 let store = Step::Store { value: inst.args[0], to: place(*to, view, starts), mask };
                 self.ready(starts);
-                if !masked && self.here().chain.as_ref().is_some_and(|g| g.links(inst.args[0])) {
+                if !masked && self.here().chain.as_ref().is_some_and(|g| g.link(inst.args[0]).is_some()) {
                     self.here().late.push(store);
                     return;
                 }

@@ -1,10 +1,10 @@
 //! Runs programs of a plan.
 //!
 //! [`memory`] loads and stores; [`chain`] elementwise loops, [`native`] the same in machine code, [`rolled`] turns of
-//! loops too; [`shape`] reductions and moved elements; [`indexed`] windows at positions given by data, [`pages`] those that products read; [`product`] contractions,
-//! [`ends`] what arrays that end lack of them;
-//! [`nest`] convolutions and windows, in the order in memory that [`layout`] finds; [`sort`] sorted lines. [`state`] is what a thread
-//! has at hand, [`spacing`] where rows lie. This file holds control flow.
+//! loops too; [`shape`] reductions and moved elements; [`indexed`] windows at positions given by data, [`pages`] those that
+//! products read; [`product`] contractions, [`ends`] what arrays that end lack of them; [`nest`] convolutions and windows, in
+//! the order in memory that [`layout`] finds; [`sort`] sorted lines. [`state`] is what a thread has at hand, [`spacing`] where
+//! rows lie. This file holds control flow.
 mod chain;
 mod ends;
 #[cfg(guarded)]

@@ -107,10 +107,9 @@ impl Run<'_> {
         let is_float = matches!(self.ty(dot.to).dtype, DType::F32 | DType::F16 | DType::Bf16);
         let is_plain = dot.high.is_none() && shape.iter().all(|&n| n > 1) && elements.is_multiple_of(row);
         (is_all && lies && is_float && is_plain).then_some(())?;
-        let m: usize = dot.free[0].iter().map(|&axis| self.shape(dot.a)[axis]).product();
         let pages = Pages { starts: &[], are_columns: dot.contract[1] == [inner] };
         let kernel = narrow::kernel(self.ty(dot.b).dtype, dot.bits)?;
-        narrow::reads_pages(kernel, m, row, pages.are_columns).then_some((kernel, pages))
+        narrow::reads_pages(kernel, self.extents_of(dot).m, row, pages.are_columns).then_some((kernel, pages))
     }
 
     /// Copies the windows of a chain's operands that were not.

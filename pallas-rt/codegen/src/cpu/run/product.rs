@@ -200,12 +200,9 @@ impl Run<'_> {
     /// Finds the memory of a product computed as `compute`; the tile that it is added to is already there.
     pub(super) fn outcome(&mut self, dot: &Dot, compute: DType) -> Result<Outcome, Stop> {
         let (to, bytes) = (dot.to, compute.bytes());
-        let (shape_a, shape_b) = (self.shape(dot.a), self.shape(dot.b));
-        let extent = |axes: &[usize], shape: &[usize]| axes.iter().map(|&a| shape[a]).product::<usize>();
-        let (m, n) = (extent(&dot.free[0], shape_a), extent(&dot.free[1], shape_b));
-        let k = extent(&dot.contract[0], shape_a);
-        let inside = self.inside(dot, Extents { m, n, k });
-        let batch: Vec<usize> = dot.batch[0].iter().map(|&axis| shape_a[axis]).collect();
+        let inside = self.inside(dot);
+        let [m, n] = inside.whole;
+        let batch: Vec<usize> = dot.batch[0].iter().map(|&axis| self.shape(dot.a)[axis]).collect();
         let is_empty = |operand: OperandId| std::mem::take(&mut self.state.operands[operand.index()].is_empty);
         let add = dot.init.is_some() && !dot.begins.is_some_and(is_empty);
         let out = match dot.init {

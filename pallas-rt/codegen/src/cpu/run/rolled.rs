@@ -4,6 +4,7 @@
 //! computed. What moves by the same distance from the second turn to the third one, and as far as it should to the last but
 //! one, moves so in all of them. The code of these chains and products does them all.
 use super::super::convert;
+use super::super::gemm::Extents;
 use super::super::jit::{Form, Piece, Place, Product, Work};
 use super::super::plan::rolled::{Rolled, chains};
 use super::super::plan::step::{Block, Chain, Dot, Input, Step};
@@ -172,10 +173,8 @@ impl<'a> Run<'a> {
         // A rounded product is not the product that something is added to before it is rounded.
         (types.into_iter().all(is_float) && (!has_init || types[2] == DType::F32)).then_some(())?;
         let (shape_a, shape_b) = (self.shape(dot.a), self.shape(dot.b));
-        let extent = |axes: &[usize], shape: &[usize]| axes.iter().map(|&a| shape[a]).product::<usize>();
-        let (rows, columns) = (extent(&dot.free[0], shape_a), extent(&dot.free[1], shape_b));
-        let terms = extent(&dot.contract[0], shape_a);
-        let is_one = extent(&dot.batch[0], shape_a) == 1;
+        let Extents { m: rows, n: columns, k: terms } = self.extents_of(dot);
+        let is_one = dot.batch[0].iter().all(|&axis| shape_a[axis] == 1);
         (is_one && rows * columns * terms != 0).then_some(())?;
         let (a, b) = (self.tile(dot.a), self.tile(dot.b));
         let init = dot.init.map(|init| self.tile(init));

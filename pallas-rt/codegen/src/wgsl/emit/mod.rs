@@ -4,9 +4,10 @@
 //! executes, so that thread grids can be compared. A register tile read across threads is reported as *wanted*: placement
 //! then gives it a copy in memory and emission runs again.
 //!
-//! [`element`] reads one element of any value; [`compute`], [`product`], [`cooperate`], [`fold`] and [`sort`] the operations; [`memory`] loads and stores, [`words`] how elements lie in words; [`control`]
-//! branches, loops and copies between values; [`lines`] text and its cost; [`position`] where elements are, and [`names`] of arrays and sizes;
-//! [`emitter`] is the state of all these, [`module`] what stands around the body.
+//! [`element`] reads one element of any value; [`compute`], [`product`], [`cooperate`], [`fold`] and [`sort`] the operations;
+//! [`memory`] loads and stores, [`words`] how elements lie in words; [`control`] branches, loops and copies between values;
+//! [`lines`] text and its cost; [`position`] where elements are, and [`names`] of arrays and sizes; [`emitter`] is the state
+//! of all these, [`module`] what stands around the body.
 mod affine;
 mod compute;
 mod control;

@@ -1,7 +1,8 @@
 //! Machine code for x86-64.
 //!
 //! [`vector`], [`math`] and [`integer`] know operations, [`types`] element types, [`asm`] their encoding, [`links`] the order of
-//! a chain and [`rotations`] in it, [`code`] the loops around it with the state of a [`compiler`] in a [`frame`], [`product`] small products, [`turns`] loops whose turns are chains and products, [`memory`] where code lies.
+//! a chain and [`rotations`] in it, [`code`] the loops around it with the state of a [`compiler`] in a [`frame`], [`product`]
+//! small products, [`turns`] loops whose turns are chains and products, [`memory`] where code lies.
 mod asm;
 mod code;
 mod compiler;
