@@ -12,7 +12,8 @@
 //! 3. If two programs certainly touch one element, by accesses without a condition or mask, and one of them stores, the
 //!    launch is refused with the interpreter's `race`.
 //! 4. Otherwise programs that rule 1 does not prove disjoint run in order, on one thread.
-use super::{Launch, Stop, run};
+use super::launch::{Launch, Stop};
+use super::run;
 use crate::interp::{Datum, Fault, eval};
 use crate::passes::lower;
 use pallas_ir::{

@@ -265,8 +265,6 @@ pub(super) fn each_row<const N: usize>(inner: &Inner<N>, mut f: impl FnMut([isiz
     }
 }
 
-type Copy2<T> = unsafe fn(*const T, *mut T, &Inner<2>);
-
 /// Copies the elements of loops.
 ///
 /// # Safety
@@ -324,7 +322,7 @@ unsafe fn copy_run<T: Copy>(from: *const T, to: *mut T, n: usize) {
         }
     }
 }
-compiled! { fastest_copy<T: Copy>() -> Copy2<T> = copy(from: *const T, to: *mut T, inner: &Inner<2>) }
+compiled! { fastest_copy<T: Copy>() = copy(from: *const T, to: *mut T, inner: &Inner<2>) }
 
 /// Copies elements of loops that begin at these distances.
 ///
@@ -335,8 +333,6 @@ pub(super) unsafe fn copy_loops<T: Copy>(loops: &Loops<2>, from: *const T, to: *
     // SAFETY: the caller's.
     loops.each(first, &mut |[x, y], inner| unsafe { run(from.offset(x), to.offset(y), inner) });
 }
-
-type Add2<T> = unsafe fn(*const T, *mut T, &Inner<2>);
 
 /// `to[..] += from[..]`.
 ///
@@ -355,7 +351,7 @@ unsafe fn add<T: Number>(from: *const T, to: *mut T, inner: &Inner<2>) {
         }
     });
 }
-compiled! { fastest_add<T: Number>() -> Add2<T> = add(from: *const T, to: *mut T, inner: &Inner<2>) }
+compiled! { fastest_add<T: Number>() = add(from: *const T, to: *mut T, inner: &Inner<2>) }
 
 /// Adds elements of loops that begin at these distances.
 ///
@@ -366,8 +362,6 @@ pub(super) unsafe fn add_loops<T: Number>(loops: &Loops<2>, from: *const T, to: 
     // SAFETY: the caller's.
     loops.each(first, &mut |[x, y], inner| unsafe { run(from.offset(x), to.offset(y), inner) });
 }
-
-type Steps<T> = unsafe fn(*const T, *const T, *mut T, &Inner<3>);
 
 /// `c[..] += a[..] · b[..]`.
 ///
@@ -396,9 +390,7 @@ unsafe fn steps<T: Number>(a: *const T, b: *const T, c: *mut T, inner: &Inner<3>
         }
     });
 }
-compiled! {
-    fastest_steps<T: Number>() -> Steps<T> = steps(a: *const T, b: *const T, c: *mut T, inner: &Inner<3>)
-}
+compiled! { fastest_steps<T: Number>() = steps(a: *const T, b: *const T, c: *mut T, inner: &Inner<3>) }
 
 /// Adds the products of loops that begin at these distances to the result.
 ///

@@ -1,6 +1,6 @@
 //! Conversions between element types as strips: Rust's `as`; floats saturate into integers, `bool` is `x != 0`.
 #![warn(clippy::wildcard_enum_match_arm)]
-use super::strips::{Strip, compiled, typed};
+use super::strips::{Strip, compiled, slice, slice_mut, typed};
 use half::{bf16, f16};
 use pallas_ir::dtype::Half;
 use pallas_ir::{DType, Elem, Slice, SliceMut};
@@ -45,11 +45,20 @@ unsafe fn body<S: Elem, T: From<S>>(args: &[Slice<'_>], out: SliceMut<'_>, n: us
         *y = T::from(x);
     }
 }
-compiled! { fastest<S: Elem, T: From<S>>() -> Strip = body(args: &[Slice<'_>], out: SliceMut<'_>, n: usize) }
+compiled! { fastest<S: Elem, T: From<S>>() = body(args: &[Slice<'_>], out: SliceMut<'_>, n: usize) }
 
 /// The conversion of strips of `from` to strips of `to`.
 pub(super) fn cast(from: DType, to: DType) -> Strip {
     typed!(from, S => typed!(to, T => fastest::<S, T>()))
+}
+
+/// Converts elements in memory from one type to another.
+///
+/// # Safety
+/// Both hold `n` elements of their types, aligned, and do not overlap.
+pub(super) unsafe fn elements([from, to]: [DType; 2], source: *const u8, target: *mut u8, n: usize) {
+    // SAFETY: the caller's.
+    unsafe { cast(from, to)(&[slice(from, source, n)], slice_mut(to, target, n), n) };
 }
 
 /// Bits read as another type of the same size; never `bool`.

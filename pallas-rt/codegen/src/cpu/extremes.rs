@@ -116,8 +116,10 @@ pub(super) type Extremes =
 pub(super) fn extremes(dtype: DType) -> Extremes {
     typed!(dtype, T => fastest_extremes::<T>())
 }
-compiled! { fastest_extremes<T: Ordered>() -> Extremes =
-extremes_of(max: bool, x: *const u8, by: [isize; 2], n: usize, columns: usize, to: *mut i32) }
+compiled! {
+    fastest_extremes<T: Ordered>()
+        = extremes_of(max: bool, x: *const u8, by: [isize; 2], n: usize, columns: usize, to: *mut i32)
+}
 
 #[inline(always)]
 unsafe fn extremes_of<T: Ordered>(max: bool, x: *const u8, by: [isize; 2], n: usize, columns: usize, to: *mut i32) {

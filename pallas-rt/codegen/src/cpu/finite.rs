@@ -58,7 +58,4 @@ unsafe fn row<W: Word>(x: *const W, by: isize, n: usize, bits: W, found: &mut bo
         };
     }
 }
-compiled! {
-    fastest_row<W: Word>() -> unsafe fn(*const W, isize, usize, W, &mut bool)
-        = row(x: *const W, by: isize, n: usize, bits: W, found: &mut bool)
-}
+compiled! { fastest_row<W: Word>() = row(x: *const W, by: isize, n: usize, bits: W, found: &mut bool) }

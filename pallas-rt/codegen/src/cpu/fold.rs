@@ -15,27 +15,27 @@ pub(super) struct Fold {
     ///
     /// # Safety
     /// The rows are readable, `out` has `rows` elements and overlaps them not; `start` is one element.
-    pub(super) rows: Rows,
+    pub(super) rows: unsafe fn(x: *const u8, row: isize, rows: usize, n: usize, start: *const u8, out: *mut u8),
     /// `out[i] = out[i] ∘ x[i]` for `n` adjacent elements.
     ///
     /// # Safety
     /// Both have `n` elements and do not overlap.
-    pub(super) into: Into,
+    pub(super) into: unsafe fn(x: *const u8, n: usize, out: *mut u8),
     /// `out[..] = out[..] ∘ x[..]` at the positions of loops.
     ///
     /// # Safety
     /// Both have elements at these positions, and do not overlap.
-    pub(super) loops: InLoops,
+    pub(super) loops: unsafe fn(x: *const u8, out: *mut u8, inner: &Inner<2>),
     /// `out[place(i)] = out[place(i)] ∘ x[i]` for the elements of a line, in order; those outside of `out` are skipped.
     ///
     /// # Safety
     /// As [`line::scatter`](super::line::scatter).
-    pub(super) at: At,
+    pub(super) at: unsafe fn(line: Line, x: *const u8, out: *mut u8),
     /// As `at`, for a line of rows of so many adjacent elements instead of single ones; the line has one row of positions.
     ///
     /// # Safety
     /// As `at`, for rows at each place, which overlap nowhere.
-    pub(super) rows_at: RowsAt,
+    pub(super) rows_at: unsafe fn(line: Line, row: usize, x: *const u8, out: *mut u8),
     /// Inclusive running fold of `n` elements at strides (in elements).
     ///
     /// # Safety
@@ -77,12 +77,6 @@ impl Fold {
         }
     }
 }
-
-type Rows = unsafe fn(x: *const u8, row: isize, rows: usize, n: usize, start: *const u8, out: *mut u8);
-type InLoops = unsafe fn(x: *const u8, out: *mut u8, inner: &Inner<2>);
-type Into = unsafe fn(x: *const u8, n: usize, out: *mut u8);
-type At = unsafe fn(line: Line, x: *const u8, out: *mut u8);
-type RowsAt = unsafe fn(line: Line, row: usize, x: *const u8, out: *mut u8);
 
 /// Folds a row in `LANES` independent running results: a long row has many, so that none waits for its last step; a short
 /// one few, since they are folded in turn at its end.
@@ -253,19 +247,17 @@ unsafe fn scan<O: Lane<(T, T), Out = T>, T: Elem, const FLUSHES: bool>(
 }
 
 compiled! {
-    fastest_rows<O: Lane<(T, T), Out = T>, T: Elem>() -> Rows
+    fastest_rows<O: Lane<(T, T), Out = T>, T: Elem>()
         = rows(x: *const u8, row: isize, count: usize, n: usize, start: *const u8, out: *mut u8)
 }
 compiled! {
-    fastest_in_loops<O: Lane<(T, T), Out = T>, T: Elem>() -> InLoops
-        = in_loops(x: *const u8, out: *mut u8, inner: &Inner<2>)
+    fastest_in_loops<O: Lane<(T, T), Out = T>, T: Elem>() = in_loops(x: *const u8, out: *mut u8, inner: &Inner<2>)
 }
-compiled! { fastest_into<O: Lane<(T, T), Out = T>, T: Elem>() -> Into = into(x: *const u8, n: usize, out: *mut u8) }
+compiled! { fastest_into<O: Lane<(T, T), Out = T>, T: Elem>() = into(x: *const u8, n: usize, out: *mut u8) }
 compiled! {
-    fastest_rows_at<O: Lane<(T, T), Out = T>, T: Elem>() -> RowsAt
-        = rows_at(line: Line, row: usize, x: *const u8, out: *mut u8)
+    fastest_rows_at<O: Lane<(T, T), Out = T>, T: Elem>() = rows_at(line: Line, row: usize, x: *const u8, out: *mut u8)
 }
-compiled! { fastest_at<O: Lane<(T, T), Out = T>, T: Elem>() -> At = at(line: Line, x: *const u8, out: *mut u8) }
+compiled! { fastest_at<O: Lane<(T, T), Out = T>, T: Elem>() = at(line: Line, x: *const u8, out: *mut u8) }
 
 /// The larger or the smaller of two 16-bit floats, by their bits: sixteen fit a vector, of which wider ones take two and more.
 struct Extreme<const MAX: bool>;

@@ -1,5 +1,5 @@
 //! Loops over lines of single elements, or of rows, at positions given by data.
-use super::strips::compiled;
+use super::strips::{compiled, sized};
 use crate::raw;
 
 /// Rows ahead whose memory is fetched, and bytes of each: their places are not in order.
@@ -150,8 +150,6 @@ impl Line {
     }
 }
 
-type Move<T> = unsafe fn(line: Line, from: *const T, to: *mut T);
-
 #[inline(always)]
 unsafe fn read<T: Copy>(line: Line, from: *const T, to: *mut T) {
     let last = line.last.max(0);
@@ -196,8 +194,8 @@ unsafe fn write<T: Copy>(line: Line, from: *const T, to: *mut T) {
     unsafe { line.each(|i, place| to.offset(place).write(from.offset(i * line.moved).read())) }
 }
 
-compiled! { fastest_read<T: Copy>() -> Move<T> = read(line: Line, from: *const T, to: *mut T) }
-compiled! { fastest_write<T: Copy>() -> Move<T> = write(line: Line, from: *const T, to: *mut T) }
+compiled! { fastest_read<T: Copy>() = read(line: Line, from: *const T, to: *mut T) }
+compiled! { fastest_write<T: Copy>() = write(line: Line, from: *const T, to: *mut T) }
 
 /// Copies a row; a short one without a call.
 ///
@@ -231,57 +229,24 @@ unsafe fn in_pieces<P: Copy>(from: *const u8, to: *mut u8, bytes: usize) {
     }
 }
 
-/// Bytes of an element and of a row.
-#[derive(Clone, Copy)]
-struct Bytes {
-    element: usize,
-    row: usize,
-}
-
 #[inline(always)]
-unsafe fn read_rows(line: Line, from: *const u8, to: *mut u8, bytes: Bytes) {
+unsafe fn read_rows(line: Line, from: *const u8, to: *mut u8, element: usize, bytes: usize) {
     // SAFETY: the caller's, for rows of the line.
     let row = |i: isize| unsafe {
         let place = line.place(i, line.position(i).clamp(0, line.last.max(0)));
-        from.wrapping_offset(place * bytes.element as isize)
+        from.wrapping_offset(place * element as isize)
     };
     let n = line.n as isize;
-    let is_far = line.is_far(bytes.element);
+    let is_far = line.is_far(element);
     for i in 0..n {
         if is_far && i + AHEAD < n {
-            fetch(row(i + AHEAD), bytes.row.min(FETCHED));
+            fetch(row(i + AHEAD), bytes.min(FETCHED));
         }
         // SAFETY: the caller's; positions are held inside of the operand.
-        unsafe { copy_row(row(i), to.offset(i * line.moved * bytes.element as isize), bytes.row) };
+        unsafe { copy_row(row(i), to.offset(i * line.moved * element as isize), bytes) };
     }
 }
-compiled! {
-    fastest_rows<>() -> unsafe fn(Line, *const u8, *mut u8, Bytes)
-        = read_rows(line: Line, from: *const u8, to: *mut u8, bytes: Bytes)
-}
-
-macro_rules! sized {
-    ($bytes:expr, $T:ident => $body:expr) => {
-        match $bytes {
-            1 => {
-                type $T = u8;
-                $body
-            }
-            2 => {
-                type $T = u16;
-                $body
-            }
-            4 => {
-                type $T = u32;
-                $body
-            }
-            _ => {
-                type $T = u64;
-                $body
-            }
-        }
-    };
-}
+compiled! { fastest_rows<>() = read_rows(line: Line, from: *const u8, to: *mut u8, element: usize, bytes: usize) }
 
 /// Reads the elements of a line from an operand; a position outside of it is moved to the nearest one inside.
 ///
@@ -299,7 +264,7 @@ pub(super) unsafe fn gather(line: Line, from: *const u8, to: *mut u8, bytes: usi
 /// As [`gather`], for rows at each place.
 pub(super) unsafe fn gather_rows(line: Line, from: *const u8, to: *mut u8, bytes: usize, row: usize) {
     // SAFETY: the caller's.
-    unsafe { fastest_rows()(line, from, to, Bytes { element: bytes, row: row * bytes }) }
+    unsafe { fastest_rows()(line, from, to, bytes, row * bytes) }
 }
 
 /// Writes the elements of a line to an operand in order; those whose position is outside of it are skipped.

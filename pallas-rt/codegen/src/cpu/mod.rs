@@ -50,6 +50,8 @@ mod fold;
 #[allow(unsafe_code, reason = "micro-kernels over raw matrices")]
 mod gemm;
 mod jit;
+#[allow(unsafe_code, reason = "addresses of the caller's; programs share the memory of a launch")]
+mod launch;
 #[allow(unsafe_code, reason = "strided memory")]
 mod line;
 mod plan;
@@ -69,41 +71,14 @@ pub mod team;
 #[allow(unsafe_code, reason = "copies between raw tiles")]
 mod tile;
 
-use crate::interp::Fault;
-use pallas_ir::{Kernel, Literal};
-use shares::Shares;
+pub use launch::{INLINE_WORK, Launch, Memory, Stop};
 pub use sizes::Sizes;
-use std::sync::atomic::{AtomicI64, Ordering};
+
+use launch::Outcome;
+use pallas_ir::Kernel;
+use shares::Shares;
 use std::sync::{Arc, Mutex, PoisonError};
 use team::Threads;
-
-/// An operand's memory during a launch.
-#[derive(Clone, Copy, Debug)]
-pub struct Memory<'a> {
-    /// First element; null for operands without memory.
-    pub(crate) ptr: *mut u8,
-    /// The array's extents.
-    pub(crate) shape: &'a [usize],
-}
-
-#[allow(unsafe_code, reason = "an address of the caller's")]
-impl<'a> Memory<'a> {
-    /// The memory of an array of this shape; a null address for an operand without memory.
-    ///
-    /// # Safety
-    /// Until the launch ends the memory is as [`Executable::run`] asks.
-    pub unsafe fn new(ptr: *mut u8, shape: &'a [usize]) -> Memory<'a> {
-        Memory { ptr, shape }
-    }
-}
-
-// SAFETY: programs of a launch share the memory of its operands; inputs are only read, and programs that run at the
-// same time touch different elements of memory that is written ([`apart`]).
-#[allow(unsafe_code, reason = "see above")]
-unsafe impl Send for Memory<'_> {}
-// SAFETY: as above.
-#[allow(unsafe_code, reason = "see above")]
-unsafe impl Sync for Memory<'_> {}
 
 /// A kernel ready to run on this machine.
 pub struct Executable {
@@ -119,15 +94,6 @@ struct Prepared {
     sizes: Box<[i64]>,
     grid: Box<[i64]>,
     states: run::States,
-}
-
-/// The reason why a launch ended early.
-#[derive(Debug)]
-pub enum Stop {
-    /// The kernel is wrong.
-    Fault(Fault),
-    /// The system cannot provide this many bytes of memory for tiles.
-    Memory(usize),
 }
 
 /// The numbering of the programs of a grid in which only those that differ in some axes may run at the same time: by
@@ -162,24 +128,6 @@ impl Order {
         (0..count).map(move |k| first + place(&self.inner, k))
     }
 }
-
-/// A launch: sizes by `DimId`, extents of the (parallel) grid and of sequential axes, memory and parameters by `OperandId`.
-#[derive(Debug)]
-pub struct Launch<'a> {
-    /// Size of each dimension.
-    pub sizes: &'a [i64],
-    /// Programs along each axis.
-    pub grid: &'a [i64],
-    /// Steps along each sequential axis of the traced grid.
-    pub steps: &'a [i64],
-    /// Memory of inputs, prefetches and outputs.
-    pub memory: &'a [Memory<'a>],
-    /// Values of parameters.
-    pub params: &'a [Option<Literal>],
-}
-
-/// Below this many elementary operations a launch runs on the caller's thread.
-pub const INLINE_WORK: usize = 40_000;
 
 impl Executable {
     /// Compiles a lowered kernel. Verifies it in every build, since programs access raw memory by its types.
@@ -289,43 +237,5 @@ impl Executable {
                 last.insert(Arc::new(prepared)).clone()
             }
         }
-    }
-}
-
-/// The outcome of the programs of a launch.
-#[derive(Debug)]
-struct Outcome {
-    /// The first program that failed so far. Later ones need not run.
-    failed: AtomicI64,
-    fault: Mutex<Option<Stop>>,
-    /// Lines that programs printed.
-    log: Mutex<Vec<(i64, Vec<String>)>>,
-}
-
-impl Outcome {
-    fn new() -> Outcome {
-        Outcome { failed: AtomicI64::new(i64::MAX), fault: Mutex::default(), log: Mutex::default() }
-    }
-    /// True if the result of a program still matters.
-    fn wants(&self, program: i64) -> bool {
-        program < self.failed.load(Ordering::Relaxed)
-    }
-    fn printed(&self, program: i64, lines: Vec<String>) {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner).push((program, lines));
-    }
-    fn failed(&self, program: i64, stop: Stop) {
-        let mut first = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.failed.fetch_min(program, Ordering::Relaxed) > program {
-            *first = Some(stop);
-        }
-    }
-    /// All lines in the order of programs, or the first fault.
-    fn finish(self) -> Result<Vec<String>, Stop> {
-        if let Some(fault) = self.fault.into_inner().unwrap_or_else(PoisonError::into_inner) {
-            return Err(fault);
-        }
-        let mut log = self.log.into_inner().unwrap_or_else(PoisonError::into_inner);
-        log.sort_by_key(|(p, _)| *p);
-        Ok(log.into_iter().flat_map(|(_, lines)| lines).collect())
     }
 }

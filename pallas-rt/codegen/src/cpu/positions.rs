@@ -51,9 +51,7 @@ unsafe fn leave(positions: Positions, outside: &mut bool) {
     };
     *outside = all != 0 || last < 0;
 }
-compiled! {
-    fastest_leave<>() -> unsafe fn(Positions, &mut bool) = leave(positions: Positions, outside: &mut bool)
-}
+compiled! { fastest_leave<>() = leave(positions: Positions, outside: &mut bool) }
 
 #[cfg(test)]
 mod tests {

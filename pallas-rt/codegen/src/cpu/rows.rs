@@ -1,5 +1,5 @@
 //! Copies of rows: between strides, of one element, of several elements in turn.
-use super::strips::compiled;
+use super::strips::{compiled, sized};
 
 /// Copies `n` elements of `bytes` between strides (in elements).
 ///
@@ -32,13 +32,10 @@ pub(super) unsafe fn copy_row(
     }
     // SAFETY: the caller's.
     unsafe {
-        match bytes {
-            _ if from_stride == 1 && to_stride == 1 => std::ptr::copy(from, to, n * bytes),
-            1 => each::<u8>(from, from_stride, to, to_stride, n),
-            2 => each::<u16>(from, from_stride, to, to_stride, n),
-            4 => each::<u32>(from, from_stride, to, to_stride, n),
-            _ => each::<u64>(from, from_stride, to, to_stride, n),
+        if from_stride == 1 && to_stride == 1 {
+            return std::ptr::copy(from, to, n * bytes);
         }
+        sized!(bytes, T => each::<T>(from, from_stride, to, to_stride, n))
     }
 }
 
@@ -69,10 +66,7 @@ pub(super) unsafe fn copy_rows(
             }
             _ if inner == [0, 1] && n > 0 && outer[1] == n as isize => repeat_each(from, outer[0], to, rows, n, bytes),
             _ if inner == [1, 1] => fastest_pieces()(from, from_row, to, to_row, rows, n * bytes),
-            1 => fastest_strided::<u8>()(from.cast(), to.cast(), inner, outer, [rows, n]),
-            2 => fastest_strided::<u16>()(from.cast(), to.cast(), inner, outer, [rows, n]),
-            4 => fastest_strided::<u32>()(from.cast(), to.cast(), inner, outer, [rows, n]),
-            _ => fastest_strided::<u64>()(from.cast(), to.cast(), inner, outer, [rows, n]),
+            _ => sized!(bytes, T => fastest_strided::<T>()(from.cast(), to.cast(), inner, outer, [rows, n])),
         }
     }
 }
@@ -107,8 +101,9 @@ unsafe fn pieces(from: *const u8, from_row: isize, to: *mut u8, to_row: isize, r
         }
     }
 }
-compiled! { fastest_pieces<>() -> unsafe fn(*const u8, isize, *mut u8, isize, usize, usize) =
-pieces(from: *const u8, from_row: isize, to: *mut u8, to_row: isize, rows: usize, bytes: usize) }
+compiled! {
+    fastest_pieces<>() = pieces(from: *const u8, from_row: isize, to: *mut u8, to_row: isize, rows: usize, bytes: usize)
+}
 
 /// Copies rows element by element; one that repeats fills vectors.
 ///
@@ -130,8 +125,10 @@ unsafe fn strided<T: Copy>(from: *const T, to: *mut T, inner: [isize; 2], outer:
         }
     }
 }
-compiled! { fastest_strided<T: Copy>() -> unsafe fn(*const T, *mut T, [isize; 2], [isize; 2], [usize; 2]) =
-strided(from: *const T, to: *mut T, inner: [isize; 2], outer: [isize; 2], size: [usize; 2]) }
+compiled! {
+    fastest_strided<T: Copy>()
+        = strided(from: *const T, to: *mut T, inner: [isize; 2], outer: [isize; 2], size: [usize; 2])
+}
 
 /// Writes `n` copies of `x`.
 ///
@@ -142,7 +139,7 @@ unsafe fn repeat<T: Copy>(x: T, to: *mut T, n: usize) {
     // SAFETY: the caller's.
     (0..n).for_each(|i| unsafe { to.add(i).write(x) });
 }
-compiled! { fastest_repeat<T: Copy>() -> unsafe fn(T, *mut T, usize) = repeat(x: T, to: *mut T, n: usize) }
+compiled! { fastest_repeat<T: Copy>() = repeat(x: T, to: *mut T, n: usize) }
 
 /// Copies `n` elements, of which the first one is the last one in memory.
 ///
@@ -153,7 +150,7 @@ unsafe fn reversed<T: Copy>(from: *const T, to: *mut T, n: usize) {
     // SAFETY: the caller's.
     (0..n).for_each(|i| unsafe { to.add(i).write(from.sub(i).read()) });
 }
-compiled! { fastest_reversed<T: Copy>() -> unsafe fn(*const T, *mut T, usize) = reversed(from: *const T, to: *mut T, n: usize) }
+compiled! { fastest_reversed<T: Copy>() = reversed(from: *const T, to: *mut T, n: usize) }
 
 /// Copies `n` elements, between which others lie.
 ///
@@ -164,7 +161,7 @@ unsafe fn halved<T: Copy>(from: *const T, to: *mut T, n: usize) {
     // SAFETY: the caller's.
     (0..n).for_each(|i| unsafe { to.add(i).write(from.add(2 * i).read()) });
 }
-compiled! { fastest_halved<T: Copy>() -> unsafe fn(*const T, *mut T, usize) = halved(from: *const T, to: *mut T, n: usize) }
+compiled! { fastest_halved<T: Copy>() = halved(from: *const T, to: *mut T, n: usize) }
 
 /// Fills memory with copies of the bytes that it begins with.
 ///
@@ -193,17 +190,11 @@ pub(super) unsafe fn repeat_each(
     bytes: usize,
 ) {
     // SAFETY: the caller's.
-    unsafe {
-        match bytes {
-            1 => fastest_repeat_each::<u8>()(from.cast(), stride, to.cast(), count, times),
-            2 => fastest_repeat_each::<u16>()(from.cast(), stride, to.cast(), count, times),
-            4 => fastest_repeat_each::<u32>()(from.cast(), stride, to.cast(), count, times),
-            _ => fastest_repeat_each::<u64>()(from.cast(), stride, to.cast(), count, times),
-        }
-    }
+    unsafe { sized!(bytes, T => fastest_repeat_each::<T>()(from.cast(), stride, to.cast(), count, times)) }
 }
-compiled! { fastest_repeat_each<T: Copy>() -> unsafe fn(*const T, isize, *mut T, usize, usize) =
-copies(from: *const T, stride: isize, to: *mut T, count: usize, times: usize) }
+compiled! {
+    fastest_repeat_each<T: Copy>() = copies(from: *const T, stride: isize, to: *mut T, count: usize, times: usize)
+}
 
 /// # Safety
 /// See [`repeat_each`].

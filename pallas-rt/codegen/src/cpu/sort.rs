@@ -6,6 +6,7 @@
 use super::team::both;
 use pallas_ir::DType;
 use pallas_ir::structural::Order;
+use smallvec::SmallVec;
 
 /// The bits of an element, and a key.
 pub(super) trait Bits: Copy + Ord + Send + Sync + 'static {
@@ -178,11 +179,11 @@ fn radix<T: Copy>(bits: u32, source: impl Fn(usize) -> T, key: impl Fn(T) -> u64
     // A digit that all keys share moves nothing.
     let first = if n > 0 { key(source(0)) } else { 0 };
     let moves = |d: &usize| counts[*d][digit(first, *d)] as usize != n;
-    let moving: Vec32 = Vec32::collect((0..digits).filter(moves));
-    if moving.len == 0 {
+    let moving: SmallVec<[usize; DIGITS]> = (0..digits).filter(moves).collect();
+    if moving.is_empty() {
         return target.iter_mut().enumerate().for_each(|(i, to)| *to = source(i));
     }
-    for (turn, d) in moving.iter().enumerate() {
+    for (turn, &d) in moving.iter().enumerate() {
         let counts = &mut counts[d];
         let mut sum = 0;
         for count in &mut counts[..1 << width] {
@@ -194,32 +195,13 @@ fn radix<T: Copy>(bits: u32, source: impl Fn(usize) -> T, key: impl Fn(T) -> u64
             *at += 1;
         };
         // The last turn writes the target.
-        let to_target = (moving.len - turn) % 2 == 1;
+        let to_target = (moving.len() - turn) % 2 == 1;
         match (turn, to_target) {
             (0, true) => (0..n).for_each(|i| place(target, source(i))),
             (0, false) => (0..n).for_each(|i| place(other, source(i))),
             (_, true) => other.iter().for_each(|&x| place(target, x)),
             (_, false) => target.iter().for_each(|&x| place(other, x)),
         }
-    }
-}
-
-/// A few small numbers.
-struct Vec32 {
-    items: [usize; DIGITS],
-    len: usize,
-}
-impl Vec32 {
-    fn collect(of: impl Iterator<Item = usize>) -> Vec32 {
-        let mut all = Vec32 { items: [0; DIGITS], len: 0 };
-        for item in of {
-            all.items[all.len] = item;
-            all.len += 1;
-        }
-        all
-    }
-    fn iter(&self) -> impl Iterator<Item = usize> {
-        self.items.into_iter().take(self.len)
     }
 }
 

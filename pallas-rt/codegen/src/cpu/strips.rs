@@ -13,8 +13,9 @@ pub(super) type Strip = unsafe fn(&[Slice<'_>], SliceMut<'_>, usize);
 
 /// `fn $pick` returns the loop `$body`, compiled for AVX2 where the processor supports it.
 macro_rules! compiled {
-    ($pick:ident<$($G:ident: $bound:path),*>() -> $Loop:ty = $body:ident($($arg:ident: $ty:ty),*)) => {
-        fn $pick<$($G: $bound),*>() -> $Loop {
+    ($(#[$doc:meta])* $visible:vis $pick:ident<$($G:ident: $bound:path),*>() = $body:ident($($arg:ident: $ty:ty),*)) => {
+        $(#[$doc])*
+        $visible fn $pick<$($G: $bound),*>() -> unsafe fn($($ty),*) {
             #[cfg(target_arch = "x86_64")]
             {
                 #[target_feature(enable = "avx2,fma")]
@@ -44,6 +45,13 @@ macro_rules! typed {
 }
 pub(super) use typed;
 
+/// Expands `$body` with `$T` for an integer of so many bytes.
+macro_rules! sized {
+    ($bytes:expr, $T:ident => $body:expr) => { sized!(@ $bytes, $T => $body; 1 u8, 2 u16, 4 u32, _ u64) };
+    (@ $bytes:expr, $T:ident => $body:expr; $($n:tt $R:ty),*) => { match $bytes { $($n => { type $T = $R; $body })* } };
+}
+pub(super) use sized;
+
 #[inline(always)]
 unsafe fn body<O: Lane<A>, A: Args>(args: &[Slice<'_>], out: SliceMut<'_>, n: usize) {
     let (args, out) = (A::strips(args, n), &mut <O::Out as Elem>::of_mut(out)[..n]);
@@ -51,7 +59,7 @@ unsafe fn body<O: Lane<A>, A: Args>(args: &[Slice<'_>], out: SliceMut<'_>, n: us
         *y = O::fast(A::at(args, i));
     }
 }
-compiled! { fastest<O: Lane<A>, A: Args>() -> Strip = body(args: &[Slice<'_>], out: SliceMut<'_>, n: usize) }
+compiled! { fastest<O: Lane<A>, A: Args>() = body(args: &[Slice<'_>], out: SliceMut<'_>, n: usize) }
 
 /// True if this machine has AVX2 with fused multiply-add.
 pub(super) fn has_avx2() -> bool {

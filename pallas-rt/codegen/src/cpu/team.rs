@@ -35,7 +35,7 @@ pub struct Pool;
 impl Threads for Pool {
     /// Waking the pool costs 10 µs.
     fn least_work(&self) -> usize {
-        super::INLINE_WORK
+        super::launch::INLINE_WORK
     }
 
     fn share(&self, threads: usize, work: Work<'_>) {

@@ -4,7 +4,7 @@ pub(super) use pallas_ir::MAX_RANK;
 
 use super::gemm;
 use super::rows::{SHORT, copy_rows};
-use super::strips::compiled;
+use super::strips::{compiled, sized};
 use smallvec::SmallVec;
 use std::cmp::Reverse;
 
@@ -95,9 +95,14 @@ impl Tile {
         sizes.iter_mut().zip(&order).for_each(|(size, &axis)| *size = shape[axis]);
         (self.axes(&order), sizes)
     }
+    /// The address of an element at this distance from the first.
+    #[inline]
+    pub(super) fn element(&self, elements: isize, bytes: usize) -> *mut u8 {
+        self.start.wrapping_offset(elements.wrapping_mul(bytes as isize))
+    }
     /// Moves the first element.
     pub(super) fn offset(self, elements: isize, bytes: usize) -> Tile {
-        Tile { start: self.start.wrapping_offset(elements.wrapping_mul(bytes as isize)), ..self }
+        Tile { start: self.element(elements, bytes), ..self }
     }
 }
 
@@ -243,7 +248,7 @@ unsafe fn transpose<T: Copy>(from: *const T, from_row: isize, to: *mut T, to_row
     }
 }
 compiled! {
-    fastest_transpose<T: Copy>() -> unsafe fn(*const T, isize, *mut T, isize, usize, usize)
+    fastest_transpose<T: Copy>()
         = transpose(from: *const T, from_row: isize, to: *mut T, to_row: isize, rows: usize, columns: usize)
 }
 
@@ -263,26 +268,15 @@ unsafe fn copy_transposed(from: &Tile, to: &Tile, nest: &Nest<2>, bytes: usize) 
     (others.shape[i], others.shape[j]) = (1, 1);
     let [from_row, to_row] = [nest.strides[0][j], nest.strides[1][i]];
     others.each(|[f, t]| {
-        macro_rules! of {
-            ($T:ty) => {{
-                // SAFETY: the caller's.
-                unsafe {
-                    let (from, to) = (from.start.cast::<$T>().offset(f), to.start.cast::<$T>().offset(t));
-                    fastest_transpose::<$T>()(from, from_row, to, to_row, rows, columns)
-                }
-            }};
-        }
-        match bytes {
-            1 => of!(u8),
-            2 => of!(u16),
-            // SAFETY: the caller's; the stride of columns that are adjacent is positive, or there is one row.
-            4 if to_row > 0
-                && unsafe {
-                    let (from, to) = (from.start.cast::<u32>().offset(f), to.start.cast::<u32>().offset(t));
-                    gemm::transpose(from, from_row, to, to_row as usize, [rows, columns])
-                } => {}
-            4 => of!(u32),
-            _ => of!(u64),
+        let (from, to) = (from.element(f, bytes), to.element(t, bytes));
+        // SAFETY: the caller's; the stride of columns that are adjacent is positive, or there is one row.
+        unsafe {
+            let is_done = bytes == 4
+                && to_row > 0
+                && gemm::transpose(from.cast(), from_row, to.cast(), to_row as usize, [rows, columns]);
+            if !is_done {
+                sized!(bytes, T => fastest_transpose::<T>()(from.cast(), from_row, to.cast(), to_row, rows, columns));
+            }
         }
     });
     true

@@ -1,8 +1,7 @@
 //! Typed elements with a poison bit each: what the strict interpreter computes on.
 #![warn(clippy::wildcard_enum_match_arm)]
-use super::undefined::Origin;
 use half::{bf16, f16};
-use pallas_ir::{DType, Elem, Literal, Slice, SliceMut, Type};
+use pallas_ir::{DType, Elem, Literal, Loc, Slice, SliceMut, Type};
 use std::sync::Arc;
 
 macro_rules! data {
@@ -163,6 +162,17 @@ pub struct Datum {
     pub origin: Option<Arc<Origin>>,
 }
 
+/// The place that an undefined element comes from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Origin {
+    /// In words.
+    pub what: String,
+    /// The way to correct it.
+    pub help: String,
+    /// The line of the load.
+    pub loc: Loc,
+}
+
 impl Datum {
     /// A value without poison.
     pub fn new(ty: Type, data: Data) -> Datum {
@@ -219,4 +229,14 @@ pub fn unflatten(mut flat: usize, shape: &[usize]) -> Vec<usize> {
 /// The row-major position of coordinates.
 pub fn flatten(at: &[usize], shape: &[usize]) -> usize {
     at.iter().zip(shape).fold(0, |flat, (x, n)| flat * n + x)
+}
+
+/// Elements between neighbours along each axis of `shape`, row-major.
+pub(super) fn strides(shape: &[usize]) -> Vec<usize> {
+    (0..shape.len()).map(|i| shape[i + 1..].iter().product()).collect()
+}
+
+/// The position of coordinates whose axes have these strides.
+pub(super) fn flatten_with(at: &[usize], step: &[usize]) -> usize {
+    at.iter().zip(step).map(|(i, s)| i * s).sum()
 }

@@ -1,121 +1,25 @@
-//! The results of pure operations: the reference lanes of the scalar table and the access forms of the structural
-//! registry, with poison.
-use super::datum::{Data, Datum, flatten, positions};
+//! The results of structural operations by their access forms, with poison; those of scalar ones are in [`super::lanes`].
+use super::datum::{Data, Datum, flatten, flatten_with, positions, strides};
 use super::indexed::{gather, scatter};
+pub use super::lanes::{lane, scalar};
+use super::lanes::{pick, stretch};
+use super::sort::{ascending, sorted};
 use pallas_ir::structural::{Access, Index, Nest, Piece};
-use pallas_ir::{Args, DType, Diag, Elem, Lane, Literal, ScalarOp, Slice, StructuralOp, Type, Visit};
+use pallas_ir::{DType, Diag, Literal, ScalarOp, StructuralOp, Type};
 use std::cmp::Ordering;
-
-/// Applies a scalar operation's reference to each element; unit axes and scalars stretch.
-///
-/// Poison in any operand poisons the element, except that `select` takes it only from the mask and the chosen side.
-pub fn scalar(op: ScalarOp, args: &[&Datum], ty: Type) -> Datum {
-    let n = ty.elements();
-    let spread: Vec<Datum> = args.iter().map(|a| stretch(a, &ty.shape)).collect();
-    let strips: Vec<Slice<'_>> = spread.iter().map(|a| a.data.slice()).collect();
-    // The dtype that `T` stands for is that of the first operand whose type the row leaves open.
-    let open = op.row().operands.iter().position(|(_, t)| *t == pallas_ir::scalar::Ty::T);
-    let dtype = args[open.unwrap_or(0)].ty.dtype;
-    let data = op.visit(dtype, Reference { strips: &strips, n }).expect("types were inferred");
-    let poisoned = |i: usize| {
-        if op == ScalarOp::Select {
-            let chosen = if spread[0].data.get(i).as_i64() != 0 { 1 } else { 2 };
-            spread[0].is_poison(i) || spread[chosen].is_poison(i)
-        } else {
-            spread.iter().any(|a| a.is_poison(i))
-        }
-    };
-    let poison = if spread.iter().any(|a| a.poison.is_some()) { (0..n).map(poisoned).collect() } else { vec![] };
-    Datum::new(ty, data).with_poison(poison)
-}
-
-/// The first element of an i32 sum, difference, product or negation that has no i32, with its number.
-pub(super) fn overflow(op: ScalarOp, args: &[&Datum], ty: &Type) -> Option<(usize, i64)> {
-    let exact: fn(i64, i64) -> i64 = match op {
-        ScalarOp::Add => |a, b| a + b,
-        ScalarOp::Sub => |a, b| a - b,
-        ScalarOp::Mul => |a, b| a * b,
-        ScalarOp::Neg => |a, _| -a,
-        _ => return None,
-    };
-    let Type { dtype: DType::I32, shape } = ty else { return None };
-    let args: Vec<Datum> = args.iter().map(|a| stretch(a, shape)).collect();
-    let number = |i: usize| {
-        let of = |a: &Datum| a.data.get(i).as_i64();
-        exact(of(&args[0]), args.get(1).map_or(0, of))
-    };
-    let defined = |i: &usize| !args.iter().any(|a| a.is_poison(*i));
-    (0..ty.elements()).filter(defined).map(|i| (i, number(i))).find(|(_, n)| i32::try_from(*n).is_err())
-}
-
-struct Reference<'a> {
-    strips: &'a [Slice<'a>],
-    n: usize,
-}
-impl Visit for Reference<'_> {
-    type Out = Data;
-    fn visit<O: Lane<A>, A: Args>(self) -> Data {
-        let strips = A::strips(self.strips, self.n);
-        let mut out = Data::zeros(<O::Out as Elem>::DTYPE, self.n);
-        let elements = <O::Out as Elem>::of_mut(out.slice_mut());
-        for (i, y) in elements.iter_mut().enumerate() {
-            *y = O::reference(A::at(strips, i));
-        }
-        out
-    }
-}
-
-/// One element by a scalar operation's reference.
-pub fn lane(op: ScalarOp, args: &[Literal]) -> Literal {
-    let args: Vec<Datum> = args.iter().map(|&x| Datum::scalar(x)).collect();
-    let refs: Vec<&Datum> = args.iter().collect();
-    let dtype = op.infer(&refs.iter().map(|a| a.ty.dtype).collect::<Vec<_>>()).expect("types were inferred");
-    scalar(op, &refs, Type::scalar(dtype)).data.get(0)
-}
-
-/// `x` repeated along unit axes (or everywhere, for a scalar) to `shape`.
-fn stretch(x: &Datum, shape: &[usize]) -> Datum {
-    if x.ty.shape == shape {
-        return x.clone();
-    }
-    let from = &x.ty.shape;
-    let at: Vec<usize> = positions(shape)
-        .map(|p| {
-            let p: Vec<usize> = from.iter().zip(&p).map(|(&n, &i)| if n == 1 { 0 } else { i }).collect();
-            flatten(&p, from)
-        })
-        .collect();
-    pick(&[x], Type::new(x.ty.dtype, shape), at.into_iter().map(|i| (0, i)))
-}
-
-/// A value whose elements come from these (operand, position) pairs.
-pub(super) fn pick(args: &[&Datum], ty: Type, from: impl Iterator<Item = (usize, usize)>) -> Datum {
-    let from: Vec<(usize, usize)> = from.collect();
-    let mut data = Data::zeros(ty.dtype, from.len());
-    if let [x] = args {
-        data = x.data.gather(from.iter().map(|&(_, i)| Some(i)), Literal::new(ty.dtype, 0.0));
-    } else {
-        from.iter().enumerate().for_each(|(to, &(k, i))| data.set(to, args[k].data.get(i)));
-    }
-    let dirty = args.iter().any(|a| a.poison.is_some());
-    let poison = if dirty { from.iter().map(|&(k, i)| args[k].is_poison(i)).collect() } else { vec![] };
-    Datum::new(ty, data).with_poison(poison)
-}
 
 /// Applies a structural operation.
 ///
 /// # Errors
 /// A fault of the data: an index out of range or poisoned.
 pub fn structural(op: &StructuralOp, args: &[&Datum], ty: Type) -> Result<Datum, Diag> {
-    let dims: Vec<_> = args.iter().map(|a| a.ty.dims()).collect();
-    let dims: Vec<_> = dims.iter().map(|d| &d[..]).collect();
     // Folds are computed with their axes, of extent 1; without them the elements are in the same order.
     let folded = |axes: &[usize]| {
         let mut shape = args[0].ty.shape.clone();
         axes.iter().for_each(|&axis| shape[axis] = 1);
         Type { shape, ..ty }
     };
-    Ok(match op.access(&dims) {
+    Ok(match access(op, args) {
         Access::Map(pieces) => {
             let shapes: Vec<&[usize]> = args.iter().map(|a| &a.ty.shape[..]).collect();
             let at: Vec<_> = positions(&ty.shape).map(|p| source(&pieces, &shapes, &p)).collect();
@@ -129,7 +33,7 @@ pub fn structural(op: &StructuralOp, args: &[&Datum], ty: Type) -> Result<Datum,
         Access::Arg { max, axis } => Datum { ty: ty.clone(), ..arg(max, args[0], axis, folded(&[axis])) },
         Access::Gather { windows, checked } => gather(&windows, checked, args[0], args[1], ty)?,
         Access::Scatter { windows, op } => scatter(&windows, op, args[0], args[1], args[2])?,
-        Access::Sort { axis, order, positions } => super::sort::sorted(args[0], axis, order, positions, ty),
+        Access::Sort { axis, order, positions } => sorted(args[0], axis, order, positions, ty),
         Access::Iota { axis } => {
             let mut data = Data::zeros(ty.dtype, ty.elements());
             for (i, p) in positions(&ty.shape).enumerate() {
@@ -144,6 +48,12 @@ pub fn structural(op: &StructuralOp, args: &[&Datum], ty: Type) -> Result<Datum,
         }
         Access::Powi(exponent) => powi(args[0], exponent),
     })
+}
+
+/// The access form of an operation on these operands.
+pub(super) fn access(op: &StructuralOp, args: &[&Datum]) -> Access {
+    let dims: Vec<_> = args.iter().map(|a| a.ty.dims()).collect();
+    op.access(&dims.iter().map(|d| &d[..]).collect::<Vec<_>>())
 }
 
 /// Returns the operand and the position of an element of an [`Access::Map`].
@@ -220,10 +130,6 @@ fn contract_data(a: &Data, b: &Data, pairs: &[(usize, usize)], ks: &[(usize, usi
     }
 }
 
-pub(super) fn strides(shape: &[usize]) -> Vec<usize> {
-    (0..shape.len()).map(|i| shape[i + 1..].iter().product()).collect()
-}
-
 /// Folds whole slices at a time: step `k` combines element `k` of every group at once.
 fn fold(op: ScalarOp, x: &Datum, axes: &[usize], ty: Type) -> Datum {
     let extents: Vec<usize> = axes.iter().map(|&a| x.ty.shape[a]).collect();
@@ -275,10 +181,6 @@ fn nest(nest: &Nest, args: &[&Datum], ty: Type) -> Datum {
     Datum::new(ty, sum.data).with_poison(sum.poison.unwrap_or_default())
 }
 
-pub(super) fn flatten_with(at: &[usize], step: &[usize]) -> usize {
-    at.iter().zip(step).map(|(i, s)| i * s).sum()
-}
-
 fn scan(op: ScalarOp, x: &Datum, axis: usize, reverse: bool) -> Datum {
     let (shape, step) = (&x.ty.shape, strides(&x.ty.shape));
     let mut out = x.clone();
@@ -312,9 +214,7 @@ fn arg(max: bool, x: &Datum, axis: usize, ty: Type) -> Datum {
                 let (a, b) = (a.as_f64(), b.as_f64());
                 return !b.is_nan() && (a.is_nan() || a.partial_cmp(&b) == better);
             }
-            // Compared as integers, since f64 cannot represent all 64-bit values.
-            let unsigned = x.ty.dtype == DType::U64;
-            Some(if unsigned { a.bits.cmp(&b.bits) } else { a.as_i64().cmp(&b.as_i64()) }) == better
+            Some(ascending(a, b)) == better
         };
         let best = (1..n).fold(0, |best, k| if wins(k, best) { k } else { best });
         data.set(i, Literal::int(DType::I32, best as i64));

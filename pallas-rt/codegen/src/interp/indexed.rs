@@ -1,6 +1,6 @@
 //! Windows of arrays at positions given by data: what is read from them, and what is combined with them.
 use super::datum::{Data, Datum, flatten, positions};
-use super::eval::{lane, pick};
+use super::lanes::{lane, pick};
 use pallas_ir::structural::{WindowAxis, Windows};
 use pallas_ir::{At, Diag, Literal, ScalarOp, Type};
 

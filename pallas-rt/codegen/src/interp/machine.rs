@@ -2,10 +2,9 @@
 //!
 //! Every class of wrong access is found here: poison reaching an output, blocks out of range, illegal revisits, races
 //! between parallel programs, outputs that stay unwritten.
-use super::datum::{Data, Datum, flatten, positions};
+use super::datum::{Data, Datum, Origin, flatten, positions};
 use super::fault::Fault;
 use super::loads;
-use super::undefined::{Origin, unwritten_help};
 use pallas_ir::{BlockDim, Dim, Frame, Kernel, Literal, Loc, OperandId, OperandKind, Semantics, Type, View};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -442,7 +441,7 @@ impl Machine {
             } else if let Some(at) = self.memory[i].unwritten.iter().position(|&u| u) {
                 let output = OperandId(i as u32);
                 let message = format!("{} is written by no program", self.place(output, at));
-                let help = unwritten_help(&kernel, output);
+                let help = self.unwritten_help(output);
                 self.program.clear();
                 return Err(self.fault("unwritten", Loc::NONE, message, &help));
             }

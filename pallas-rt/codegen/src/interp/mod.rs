@@ -1,14 +1,15 @@
 //! The strict interpreter: the meaning of a kernel, with every fault named.
 //!
-//! [`datum`] typed elements with poison; [`eval`] what pure operations compute; [`undefined`] where poison comes from;
-//! [`values`] overflow and NaN; [`sort`] sorted lines; [`machine`] memory; [`decisions`]
-//! values that decide; [`sharing`] who may touch what; [`walk`] the tile IR. Eager execution of a kernel's Rust body uses the
-//! same machine through [`walk::step`].
+//! [`datum`] typed elements with poison; [`eval`] what pure operations compute, scalar ones in [`lanes`]; [`undefined`] where
+//! poison comes from; [`values`] overflow and NaN; [`sort`] sorted lines; [`machine`] memory; [`decisions`] values that decide;
+//! [`sharing`] who may touch what; [`walk`] the tile IR. Eager execution of a kernel's Rust body uses the same machine through
+//! [`walk::step`].
 pub mod datum;
 mod decisions;
 pub mod eval;
 mod fault;
 mod indexed;
+mod lanes;
 mod loads;
 pub(crate) mod machine;
 mod sharing;

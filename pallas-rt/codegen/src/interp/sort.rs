@@ -1,6 +1,5 @@
 //! Sorted lines, by comparing elements.
-use super::datum::{Data, Datum, positions as coordinates};
-use super::eval::{flatten_with, strides};
+use super::datum::{Data, Datum, flatten_with, positions as coordinates, strides};
 use pallas_ir::structural::Order;
 use pallas_ir::{DType, Literal, Type};
 use std::cmp::Ordering;
@@ -37,7 +36,7 @@ fn compare(order: Order, a: Literal, b: Literal) -> Ordering {
     }
 }
 
-fn ascending(a: Literal, b: Literal) -> Ordering {
+pub(super) fn ascending(a: Literal, b: Literal) -> Ordering {
     if a.dtype.is_float() {
         let (a, b) = (a.as_f64(), b.as_f64());
         return a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()));

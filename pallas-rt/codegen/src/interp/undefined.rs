@@ -1,20 +1,9 @@
 //! Messages about undefined elements: the place that each comes from, and the way to correct it.
-use super::datum::{Datum, unflatten};
+use super::datum::{Datum, Origin, unflatten};
 use super::fault::Fault;
 use super::machine::Machine;
-use pallas_ir::{Inst, Kernel, Loc, Op, OperandId, OperandKind};
+use pallas_ir::{Inst, Loc, Op, OperandId, OperandKind};
 use std::sync::Arc;
-
-/// The place that an undefined element comes from.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Origin {
-    /// In words.
-    pub what: String,
-    /// The way to correct it.
-    pub help: String,
-    /// The line of the load.
-    pub loc: Loc,
-}
 
 impl Machine {
     /// Describes the undefined element `i` of a loaded tile, which lies `at` this position of its operand.
@@ -70,19 +59,20 @@ impl Machine {
             None => ("an undefined value".into(), "initialise it, or declare a `fill`".into()),
         }
     }
-}
 
-/// Returns the hint for an output of which elements stay unwritten: its stores, if all of them are conditional.
-pub(super) fn unwritten_help(kernel: &Kernel, output: OperandId) -> String {
-    let stores = |inst: &Inst| matches!(inst.op, Op::Store { to, .. } if to == output);
-    let body = kernel.region(kernel.body).insts.iter().map(|&i| kernel.inst(i));
-    let mut places = vec![];
-    kernel.walk(kernel.body, &mut |i, inst| places.extend(stores(inst).then(|| kernel.loc(i))));
-    let always = body.filter(|inst| stores(inst)).count();
-    match places.first() {
-        Some(at) if always == 0 && *at != Loc::NONE => {
-            format!("the store at {at} depends on a condition or a loop: store in the other case as well")
+    /// Returns the hint for an output of which elements stay unwritten: its stores, if all of them are conditional.
+    pub(super) fn unwritten_help(&self, output: OperandId) -> String {
+        let kernel = &*self.kernel;
+        let stores = |inst: &Inst| matches!(inst.op, Op::Store { to, .. } if to == output);
+        let body = kernel.region(kernel.body).insts.iter().map(|&i| kernel.inst(i));
+        let mut places = vec![];
+        kernel.walk(kernel.body, &mut |i, inst| places.extend(stores(inst).then(|| kernel.loc(i))));
+        let always = body.filter(|inst| stores(inst)).count();
+        match places.first() {
+            Some(at) if always == 0 && *at != Loc::NONE => {
+                format!("the store at {at} depends on a condition or a loop: store in the other case as well")
+            }
+            _ => "check the grid's extents and the index map".to_string(),
         }
-        _ => "check the grid's extents and the index map".to_string(),
     }
 }

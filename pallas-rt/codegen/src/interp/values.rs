@@ -2,6 +2,7 @@
 use super::datum::{Datum, flatten, unflatten};
 use super::eval;
 use super::fault::Fault;
+use super::lanes;
 use super::machine::Machine;
 use pallas_ir::{Access, DType, Loc, Op, ScalarOp, StructuralOp, Type};
 
@@ -32,7 +33,7 @@ fn overflow(machine: &Machine, op: &Op, args: &[&Datum], result: &Datum, loc: Lo
     let wide: Vec<Datum> = args.iter().map(|x| x.cast(DType::I64)).collect();
     let wide: Vec<&Datum> = wide.iter().collect();
     let exact = match op {
-        Op::Scalar(op @ (Add | Sub | Mul | Neg | Abs | Fma)) => eval::scalar(*op, &wide, wide_type),
+        Op::Scalar(op @ (Add | Sub | Mul | Neg | Abs | Fma)) => lanes::scalar(*op, &wide, wide_type),
         Op::Structural(op) if computes(op, args) => match eval::structural(op, &wide, wide_type) {
             Ok(exact) => exact,
             Err(_) => return Ok(()),
@@ -58,9 +59,7 @@ fn overflow(machine: &Machine, op: &Op, args: &[&Datum], result: &Datum, loc: Lo
 
 /// Returns true for operations that add or multiply elements.
 fn computes(op: &StructuralOp, args: &[&Datum]) -> bool {
-    let dims: Vec<_> = args.iter().map(|a| a.ty.dims()).collect();
-    let dims: Vec<_> = dims.iter().map(|d| &d[..]).collect();
-    match op.access(&dims) {
+    match eval::access(op, args) {
         Access::Contract { .. } | Access::Powi(_) => true,
         Access::Fold { op, .. } | Access::Scan { op, .. } => matches!(op, ScalarOp::Add | ScalarOp::Mul),
         Access::Nest(nest) => matches!(nest.op, ScalarOp::Add | ScalarOp::Mul),

@@ -1,10 +1,11 @@
 //! Interprets the tile IR, instruction by instruction, on a [`Machine`].
-use super::datum::Datum;
+use super::datum::{Datum, unflatten};
 use super::eval;
 use super::fault::Fault;
+use super::lanes;
 use super::machine::Machine;
 use super::values;
-use pallas_ir::{DType, Inst, InstId, Kernel, Literal, Loc, Op, RegionId, Value};
+use pallas_ir::{DType, Inst, InstId, Kernel, Literal, Loc, Op, RegionId, Type, Value};
 use std::sync::Arc;
 
 /// The oracle's order of parallel programs is random but fixed, so that a failure repeats.
@@ -137,19 +138,19 @@ pub fn step(
     machine: &mut Machine,
     op: &Op,
     args: &[&Datum],
-    ty: Option<pallas_ir::Type>,
+    ty: Option<Type>,
     loc: Loc,
 ) -> Result<Option<Datum>, Fault> {
     let int = |x: i64| Datum::scalar(Literal::int(DType::I32, x));
     let typed = || ty.clone().expect("the operation has a result");
     let loaded = args.iter().any(|a| a.loaded) || matches!(op, Op::Param(_) | Op::Prefetch(_) | Op::Load { .. });
     if let (Op::Scalar(op), false) = (op, loaded)
-        && let Some((i, n)) = eval::overflow(*op, args, &typed())
+        && let Some((i, n)) = lanes::overflow(*op, args, &typed())
     {
         let at = if args.iter().all(|a| a.ty.is_scalar()) {
             String::new()
         } else {
-            format!(" at {:?}", super::datum::unflatten(i, &typed().shape))
+            format!(" at {:?}", unflatten(i, &typed().shape))
         };
         let message = format!("a position{at} is {n}, which no i32 is: it wraps around");
         let help = "positions end at 2^31 - 1; for numbers that shall wrap around, `.cast::<u32>()` first";
@@ -157,7 +158,7 @@ pub fn step(
     }
     let result = match op {
         Op::Const(x) => Datum::scalar(*x),
-        Op::Scalar(op) => eval::scalar(*op, args, typed()),
+        Op::Scalar(op) => lanes::scalar(*op, args, typed()),
         Op::Structural(op) => {
             let located =
                 |d: pallas_ir::Diag| machine.fault_at(d.code, loc, format!("{}\n  help: {}", d.message, d.help));
@@ -185,7 +186,7 @@ pub fn step(
                 return Err(machine.undefined(args[0], "the condition of this assertion", loc));
             }
             if let Some(i) = (0..args[0].data.len()).find(|&i| args[0].data.get(i).as_i64() == 0) {
-                let at = super::datum::unflatten(i, &args[0].ty.shape);
+                let at = unflatten(i, &args[0].ty.shape);
                 return Err(machine.fault_at("assert", loc, format!("assertion failed at {at:?}: {message}")));
             }
             return Ok(None);

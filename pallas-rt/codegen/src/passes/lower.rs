@@ -200,6 +200,12 @@ pub(crate) fn by_data(kernel: &Kernel, operand: OperandId) -> bool {
     found
 }
 
+/// Returns true if a view shows all of a scratch buffer in place.
+pub(crate) fn is_whole(kernel: &Kernel, scratch: OperandId, view: &View) -> bool {
+    let shape = kernel.operand(scratch).block_shape();
+    view.axes.iter().copied().eq(shape.into_iter().map(ViewAxis::whole))
+}
+
 /// The value loads see outside of an array on the backends.
 pub(crate) fn fill(kernel: &Kernel, operand: OperandId) -> Literal {
     let operand = kernel.operand(operand);

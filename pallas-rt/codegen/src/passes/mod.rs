@@ -18,6 +18,8 @@ pub(crate) mod liveness;
 pub(crate) mod lower;
 #[cfg(any(feature = "wgsl", test))]
 mod peel;
+#[cfg(any(feature = "wgsl", test))]
+mod placement;
 pub mod positions;
 #[cfg(any(feature = "wgsl", test))]
 mod promote;
@@ -37,7 +39,9 @@ mod tests;
 pub(crate) mod variables;
 
 #[cfg(any(feature = "wgsl", test))]
-pub use staged::{PLACEMENT, PlacementPass, Staged};
+pub use placement::{PLACEMENT, PlacementPass};
+#[cfg(any(feature = "wgsl", test))]
+pub use staged::Staged;
 
 use pallas_ir::{Access, Dim, Inst, Kernel, StructuralOp};
 
@@ -64,6 +68,16 @@ fn verified(stage: &str, kernel: &Kernel) {
     {
         panic!("after {stage}: {violation}\n{kernel}");
     }
+}
+
+/// Number of uses of each value by instructions and yields.
+pub(crate) fn uses(kernel: &Kernel) -> Vec<usize> {
+    let mut uses = vec![0; kernel.values.len()];
+    kernel.walk(kernel.body, &mut |_, inst| {
+        let yields = inst.regions.iter().flat_map(|&r| &kernel.region(r).yields);
+        inst.args.iter().chain(yields).for_each(|v| uses[v.index()] += 1);
+    });
+    uses
 }
 
 /// The access form of an instruction's operation.

@@ -7,10 +7,11 @@
 //!
 //! Reads before the first store give zeros; the strict interpreter has reported them before. Placement wants values: it
 //! keeps them in registers, where scratch would be memory that threads must meet around.
+use super::lower::is_whole;
 use super::rewrite::Rewrite;
 use super::staged::Staged;
 use pallas_ir::{
-    Builder, Inst, Kernel, Literal, Loc, Op, OperandId, OperandKind, RegionId, ScalarOp, Type, Value, View, ViewAxis,
+    Builder, Inst, Kernel, Literal, Loc, Op, OperandId, OperandKind, RegionId, ScalarOp, Type, Value,
     structural::Broadcast,
 };
 
@@ -36,16 +37,12 @@ fn promotable(kernel: &Kernel) -> Vec<OperandId> {
     let mut whole: Vec<bool> = (0..kernel.operands.len()).map(|i| scratch(OperandId(i as u32))).collect();
     kernel.walk(kernel.body, &mut |_, inst| match &inst.op {
         Op::Load { from: id, view, .. } | Op::Store { to: id, view, .. } => {
-            whole[id.index()] &= is_whole(view, &buffer_type(kernel, *id).shape);
+            whole[id.index()] &= is_whole(kernel, *id, view);
         }
         Op::Valid { of, .. } => whole[of.index()] = false,
         _ => {}
     });
     (0..).map(OperandId).zip(whole).filter(|(_, whole)| *whole).map(|(id, _)| id).collect()
-}
-
-fn is_whole(view: &View, shape: &[usize]) -> bool {
-    view.axes.iter().zip(shape).all(|(axis, &n)| *axis == ViewAxis::whole(n)) && view.axes.len() == shape.len()
 }
 
 fn buffer_type(kernel: &Kernel, id: OperandId) -> Type {

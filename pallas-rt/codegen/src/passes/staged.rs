@@ -1,8 +1,7 @@
-//! The passes before a GPU's placement, as one list.
-use super::{peel, promote, sink_reductions, software_pipeline, verified};
+//! What the passes before a GPU's placement read and change.
 use pallas_ir::{Kernel, OperandId, Value};
 
-/// A lowered kernel, how it will run, and what the passes of [`PLACEMENT`] record of it.
+/// A lowered kernel, how it will run, and what the passes of [`PLACEMENT`](super::PLACEMENT) record of it.
 #[derive(Clone, Debug)]
 pub struct Staged {
     /// The kernel.
@@ -23,33 +22,10 @@ pub struct Staged {
     pub fetched: Vec<(OperandId, usize)>,
 }
 
-/// A pass before placement: its name, and what it does.
-pub type PlacementPass = (&'static str, fn(&mut Staged));
-
-/// From the lowered form to what placement reads.
-pub const PLACEMENT: &[PlacementPass] = &[
-    ("peel", peel::peel),
-    ("promote", promote::promote),
-    ("sink_reductions", sink_reductions::sink_reductions),
-    ("software_pipeline", software_pipeline::software_pipeline),
-];
-
 impl Staged {
     /// A kernel that runs whole, with tiles in registers and a tile of each operand at once.
     pub fn new(kernel: Kernel, sequential: usize) -> Staged {
         let (kept, carried, fetched) = Default::default();
         Staged { kernel, sequential, resumed: false, has_registers: true, kept, depth: 1, carried, fetched }
-    }
-
-    /// Runs a pass. Debug builds verify what it makes.
-    pub fn run(&mut self, (name, pass): PlacementPass) {
-        pass(self);
-        verified(name, &self.kernel);
-    }
-
-    /// The form that placement reads.
-    pub(crate) fn placed(mut self) -> Staged {
-        PLACEMENT.iter().for_each(|pass| self.run(*pass));
-        self
     }
 }

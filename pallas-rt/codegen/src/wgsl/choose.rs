@@ -1,46 +1,15 @@
 //! The cheapest placement: every thread grid of the profile is emitted, and what a program costs is compared.
-use super::arena::{self, Sizes};
-use super::emit::{self, Emitted};
+use super::arena;
+use super::emit;
 use super::place::matrices::Cell;
 use super::place::{Analysis, Home, Pad, Plan};
+use super::placed::{Addresses, Placed, Task};
 use super::profile::Numbers;
-use super::sync::{self, Memory, Ranges, Space};
-use super::{pipeline, pressure, races, reach, settle};
+use super::{pipeline, pressure, races, reach, settle, sync};
 use crate::passes::Staged;
 use crate::target::Target;
 use pallas_ir::{Kernel, OperandId, Value};
 use std::collections::BTreeMap;
-
-/// A kernel that is placed, emitted and has its barriers.
-pub(super) struct Placed {
-    pub(super) kernel: Kernel,
-    pub(super) plan: Plan,
-    pub(super) emitted: Emitted,
-    pub(super) sizes: Sizes,
-    /// Registers of tiles a thread holds at once.
-    pub(super) registers: usize,
-    /// Sequential axes.
-    pub(super) sequential: usize,
-    /// Registers the profile grants one tile.
-    pub(super) most_registers: usize,
-    /// Operands fetched ahead, each to its depth; and those that were to be, if all fitted.
-    pub(super) fetched: Vec<(OperandId, usize)>,
-    pub(super) wanted: Vec<(OperandId, usize)>,
-    cost: f64,
-}
-
-/// The input of placement: the lowered kernel and how it will run.
-#[derive(Clone, Copy)]
-pub(super) struct Task<'k> {
-    pub(super) kernel: &'k Kernel,
-    /// Sequential axes: its outermost loops.
-    pub(super) sequential: usize,
-    /// Scratch keeps its contents between dispatches: it is global memory.
-    pub(super) resumed: bool,
-    pub(super) target: &'k Target,
-    /// A bit for each dimension of the kernel: 1 where its extent is a multiple of four.
-    pub(super) multiples: u64,
-}
 
 /// The cheapest placement, by cooperative matrices if some product has them and all tiles that fit without still do.
 /// None: the user's scratch does not fit.
@@ -255,29 +224,5 @@ fn fit(task: Task<'_>, k: &Kernel, mut plan: Plan, numbers: &Numbers, want: Want
             wanted: vec![],
             cost,
         });
-    }
-}
-
-/// Addresses of a plan's memory.
-pub(super) struct Addresses<'a> {
-    pub(super) k: &'a Kernel,
-    pub(super) plan: &'a Plan,
-}
-
-impl Ranges for Addresses<'_> {
-    fn range(&self, memory: Memory) -> (Space, usize, usize) {
-        match memory {
-            Memory::Buffer(b) => {
-                let b = &self.plan.buffers[b];
-                (if b.outside { Space::Scratch } else { Space::Workgroup(b.cell) }, b.at, b.at + b.words)
-            }
-            Memory::Array(id) => (Space::Array(id), 0, 1),
-        }
-    }
-    fn name(&self, memory: Memory) -> String {
-        match memory {
-            Memory::Buffer(b) => self.plan.buffers[b].name.clone(),
-            Memory::Array(id) => self.k.operand(OperandId(id)).name.clone(),
-        }
     }
 }

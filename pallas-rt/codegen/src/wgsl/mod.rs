@@ -3,7 +3,8 @@
 //! One workgroup per program. [`mod@place`] decides where every tile lives and which threads hold it, with the numbers of a
 //! [`profile`]; [`emit`] writes the text; [`arena`] gives memory its addresses; [`sync`] finds where threads must meet,
 //! [`settle`] where they meet less often, [`races`] whether they do, [`reach`] what neighbouring threads touch at once;
-//! [`choose`] runs these for several grids of threads and keeps the cheapest. [`types`] are element types as WGSL sees them.
+//! [`choose`] runs these for several grids of threads and keeps the cheapest, which is [`placed`]; [`pipeline`] and [`report`]
+//! tell what was decided. [`types`] are element types as WGSL sees them.
 //!
 //! - `wgsl/` (feature `wgsl`, which `gpu` includes, and unit tests) emits the lowered form as a shader for a `Target`:
 //!   1. Passes: first and last steps move out of the innermost sequential loop (`passes/peel`), scratch becomes values
@@ -39,6 +40,7 @@ mod choose;
 mod emit;
 mod pipeline;
 mod place;
+mod placed;
 mod pressure;
 mod profile;
 mod races;
@@ -48,11 +50,14 @@ mod settle;
 mod sync;
 mod types;
 
-use crate::target::{Profile, Target};
-use choose::{Addresses, Placed, Task};
-pub use emit::Iterations;
-use pallas_ir::{At, DType, Diag, Kernel, Op, OperandId, OperandKind};
+pub use emit::{Counts, HEADER_WORDS, Iterations};
+pub use pipeline::PipelinedOperand;
 pub use reach::Reach;
+pub use report::{PlacedTile, Placement};
+
+use crate::target::{Profile, Target};
+use pallas_ir::{At, DType, Diag, Kernel, Op, OperandId, OperandKind};
+use placed::{Addresses, Placed, Task};
 
 /// A kernel as WGSL, and what a launch must provide.
 #[derive(Clone, Debug)]
@@ -81,95 +86,13 @@ pub struct Shader {
     pub placement: Placement,
 }
 
-/// The decisions of placement, in readable form.
-#[derive(Clone, Debug)]
-pub struct Placement {
-    /// The target that the shader is for.
-    pub target: Target,
-    /// Rows and columns of threads.
-    pub grid: (u32, u32),
-    /// Tiles and scratch that have a home, in the order of the tile IR.
-    pub tiles: Vec<PlacedTile>,
-    /// The reason of every barrier, in the order of the text.
-    pub barriers: Vec<String>,
-    /// What 32 neighbouring threads reach in an access, by line.
-    pub reaches: Vec<Reach>,
-    /// Registers a thread needs for tiles at once, at most.
-    pub registers: usize,
-    /// What a thread does in one step of the innermost sequential axis, or in all if there is none.
-    pub step: Counts,
-    /// Bytes of workgroup memory.
-    pub workgroup_bytes: usize,
-    /// Operands whose blocks are fetched ahead of the innermost sequential axis, or were to be.
-    pub pipeline: Vec<PipelinedOperand>,
-}
-
-/// The depth to which an operand is fetched ahead, and the reason.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct PipelinedOperand {
-    /// Its name.
-    pub name: String,
-    /// `buffered` in its spec.
-    pub asked: Option<usize>,
-    /// Sequential steps whose tiles are on their way at once: 1 fetches none ahead.
-    pub depth: usize,
-    /// Why so many.
-    pub why: &'static str,
-}
-
-/// Operations that a thread executes; both sides of branches are counted.
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub struct Counts {
-    /// Multiply-adds of products.
-    pub fma: f64,
-    /// Products of fragments by cooperative matrices: a subgroup's.
-    pub fragments: f64,
-    /// Words of workgroup memory that products read.
-    pub product_words: f64,
-    /// Elements of arrays read and written.
-    pub global: f64,
-    /// Barriers.
-    pub barriers: f64,
-}
-
-impl Counts {
-    /// The operations executed since `before`, divided by the number of times.
-    fn since(self, before: Counts, times: f64) -> Counts {
-        Counts {
-            fma: (self.fma - before.fma) / times,
-            fragments: (self.fragments - before.fragments) / times,
-            product_words: (self.product_words - before.product_words) / times,
-            global: (self.global - before.global) / times,
-            barriers: (self.barriers - before.barriers) / times,
-        }
-    }
-}
-
-/// A tile and its home.
-#[derive(Clone, Debug)]
-pub struct PlacedTile {
-    /// Value and name.
-    pub name: String,
-    /// Element type and extents.
-    pub ty: String,
-    /// A description of its storage.
-    pub home: String,
-    /// Why there.
-    pub why: &'static str,
-    /// Bytes of workgroup memory it takes.
-    pub workgroup_bytes: usize,
-}
-
-/// Leading words of the uniform: first program, number of programs.
-pub const HEADER_WORDS: usize = 4;
-
 /// Emits a lowered kernel whose outermost loops run over `sequential` axes of the grid. `multiples` has a bit for each
 /// dimension of the kernel, in order: 1 where its extent is a multiple of four.
 ///
 /// # Errors
 /// An element type that adapters do not support; scratch larger than workgroup memory; a target that runs no shaders.
 pub fn emit(kernel: &Kernel, sequential: usize, target: &Target, multiples: u64) -> Result<Shader, Diag> {
-    emit_task(Task { kernel, sequential, resumed: false, target, multiples })
+    Ok(written(place(Task { kernel, sequential, resumed: false, target, multiples })?, target))
 }
 
 /// Emits a kernel that [`resume`](crate::passes::resume) gave ranges: its scratch outlives a dispatch.
@@ -177,11 +100,7 @@ pub fn emit(kernel: &Kernel, sequential: usize, target: &Target, multiples: u64)
 /// # Errors
 /// As [`emit`].
 pub fn emit_resumed(kernel: &Kernel, sequential: usize, target: &Target, multiples: u64) -> Result<Shader, Diag> {
-    emit_task(Task { kernel, sequential, resumed: true, target, multiples })
-}
-
-fn emit_task(task: Task<'_>) -> Result<Shader, Diag> {
-    Ok(written(place(task)?, task.target))
+    Ok(written(place(Task { kernel, sequential, resumed: true, target, multiples })?, target))
 }
 
 /// The cheapest placement.

@@ -1,8 +1,20 @@
 //! The number of steps that operands are fetched ahead: the requested depth, the actual depth, and the reason.
-use super::PipelinedOperand;
-use super::choose::{Placed, Task};
+use super::placed::{Placed, Task};
 use crate::target::Target;
 use pallas_ir::OperandId;
+
+/// The depth to which an operand is fetched ahead, and the reason.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PipelinedOperand {
+    /// Its name.
+    pub name: String,
+    /// `buffered` in its spec.
+    pub asked: Option<usize>,
+    /// Sequential steps whose tiles are on their way at once: 1 fetches none ahead.
+    pub depth: usize,
+    /// Why so many.
+    pub why: &'static str,
+}
 
 /// Tiles that do not fit: words of tiles moved to global memory, and registers that spill.
 pub(super) fn misfit(placed: &Placed, target: &Target) -> (usize, usize) {

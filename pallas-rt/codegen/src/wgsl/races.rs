@@ -1,5 +1,5 @@
 //! The race checker: for every two accesses in conflict, is there a way from one to the other without a barrier?
-use super::sync::{Node, Ranges, Step, Touch, conflict, reasons};
+use super::sync::{Node, Ranges, Step, Touch, conflict, keep, reasons};
 use std::collections::BTreeSet;
 
 /// Every pair of accesses in conflict that a way without barrier leads between: what must be empty.
@@ -46,18 +46,6 @@ pub(super) fn prune(nodes: &mut Vec<Node>, r: &dyn Ranges) {
         stand[i] = graph.race_through(i, &stand);
     }
     keep(nodes, &mut stand.into_iter());
-}
-
-/// Takes out the barriers that do not stand, said of each in the order of the text.
-fn keep(nodes: &mut Vec<Node>, stand: &mut dyn Iterator<Item = bool>) {
-    nodes.retain_mut(|node| match node {
-        Node::Barrier(_) => stand.next().expect("one for each barrier"),
-        Node::Nest(nest) => {
-            nest.parts.iter_mut().for_each(|(_, part)| keep(part, stand));
-            true
-        }
-        Node::Text(_) | Node::Step(_) => true,
-    });
 }
 
 #[derive(Clone, Copy)]

@@ -5,7 +5,6 @@
 //! matter. [`remedies`] lengthens the rows of buffers, or has their columns change places, until threads stop waiting for each
 //! other's banks.
 use super::place::{Buffer, Pad, Plan, Swizzle, layout::Along, padded};
-use super::report::counted;
 use super::sync::Memory;
 use pallas_ir::{Kernel, OperandId};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -79,6 +78,11 @@ impl fmt::Display for Reach {
             (false, Some(n)) => write!(f, "{n} words of one bank"),
         }
     }
+}
+
+/// So many of what is called this.
+pub(super) fn counted<N: fmt::Display + PartialEq + From<u8>>(n: N, what: &str) -> String {
+    format!("{n} {what}{}", if n == N::from(1) { "" } else { "s" })
 }
 
 /// Accesses that are written alike, as one.

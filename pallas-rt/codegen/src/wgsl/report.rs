@@ -1,12 +1,53 @@
 //! The decisions of placement, formatted as a table.
-use super::choose::Placed;
+use super::emit::Counts;
+use super::pipeline::{PipelinedOperand, pipelined};
 use super::place::matrices::{Cell, Fragments};
 use super::place::views::Inline;
 use super::place::{Home, Plan};
-use super::{Counts, PlacedTile, Placement, pipeline, reach, sync};
+use super::placed::Placed;
+use super::reach::{Reach, counted, reaches};
+use super::sync;
 use crate::target::Target;
 use pallas_ir::{Op, OperandId, OperandKind, Value};
 use std::fmt;
+
+/// The decisions of placement, in readable form.
+#[derive(Clone, Debug)]
+pub struct Placement {
+    /// The target that the shader is for.
+    pub target: Target,
+    /// Rows and columns of threads.
+    pub grid: (u32, u32),
+    /// Tiles and scratch that have a home, in the order of the tile IR.
+    pub tiles: Vec<PlacedTile>,
+    /// The reason of every barrier, in the order of the text.
+    pub barriers: Vec<String>,
+    /// What 32 neighbouring threads reach in an access, by line.
+    pub reaches: Vec<Reach>,
+    /// Registers a thread needs for tiles at once, at most.
+    pub registers: usize,
+    /// What a thread does in one step of the innermost sequential axis, or in all if there is none.
+    pub step: Counts,
+    /// Bytes of workgroup memory.
+    pub workgroup_bytes: usize,
+    /// Operands whose blocks are fetched ahead of the innermost sequential axis, or were to be.
+    pub pipeline: Vec<PipelinedOperand>,
+}
+
+/// A tile and its home.
+#[derive(Clone, Debug)]
+pub struct PlacedTile {
+    /// Value and name.
+    pub name: String,
+    /// Element type and extents.
+    pub ty: String,
+    /// A description of its storage.
+    pub home: String,
+    /// Why there.
+    pub why: &'static str,
+    /// Bytes of workgroup memory it takes.
+    pub workgroup_bytes: usize,
+}
 
 pub(super) fn placement(placed: &Placed, target: &Target) -> Placement {
     let Placed { kernel: k, plan, emitted, sizes, registers, .. } = placed;
@@ -44,11 +85,11 @@ pub(super) fn placement(placed: &Placed, target: &Target) -> Placement {
         grid: plan.grid,
         tiles,
         barriers: sync::reasons(&emitted.nodes),
-        reaches: reach::reaches(k, plan, &emitted.accesses),
+        reaches: reaches(k, plan, &emitted.accesses),
         registers: *registers,
         step: Counts { barriers: sync::barriers_of_step(&emitted.nodes, placed.sequential), ..emitted.step },
         workgroup_bytes: sizes.workgroup_bytes(),
-        pipeline: pipeline::pipelined(placed, target),
+        pipeline: pipelined(placed, target),
     }
 }
 
@@ -110,11 +151,6 @@ fn tile(placed: &Placed, v: Value) -> Option<(String, &'static str, usize)> {
     })
 }
 
-/// So many of what is called this.
-pub(super) fn counted<N: fmt::Display + PartialEq + From<u8>>(n: N, what: &str) -> String {
-    format!("{n} {what}{}", if n == N::from(1) { "" } else { "s" })
-}
-
 impl fmt::Display for Placement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ((rows, columns), used, most) = (self.grid, self.workgroup_bytes, self.target.workgroup_bytes);
@@ -149,7 +185,7 @@ impl fmt::Display for Placement {
             writeln!(f, "  {reach}")?;
         }
         for operand in &self.pipeline {
-            let super::PipelinedOperand { name, asked, depth, why } = operand;
+            let PipelinedOperand { name, asked, depth, why } = operand;
             let asked = asked.map_or(String::new(), |asked| format!(", {asked} asked for"));
             writeln!(f, "pipeline: `{name}` buffered {depth}{asked}: {why}")?;
         }

@@ -1,5 +1,5 @@
 //! Steps that may as well come later move to where fewer barriers are needed.
-use super::sync::{Memory, Node, Ranges, Touch, conflict, insert};
+use super::sync::{Memory, Node, Ranges, Touch, conflict, insert, keep};
 
 /// Moves steps that float down to where fewer barriers are needed: behind one that is there anyway, say.
 pub(super) fn settle(nodes: &mut Vec<Node>, trips: f64, r: &dyn Ranges) {
@@ -8,7 +8,7 @@ pub(super) fn settle(nodes: &mut Vec<Node>, trips: f64, r: &dyn Ranges) {
     floating(nodes, &mut found);
     for what in found {
         let mut moved = nodes.clone();
-        strip(&mut moved);
+        keep(&mut moved, &mut std::iter::repeat(false));
         while sink(&mut moved, what, r) {
             let mut tried = moved.clone();
             insert(&mut tried, r);
@@ -16,16 +16,6 @@ pub(super) fn settle(nodes: &mut Vec<Node>, trips: f64, r: &dyn Ranges) {
                 best = weight(&tried, trips);
                 *nodes = tried;
             }
-        }
-    }
-}
-
-/// Takes all barriers out.
-fn strip(nodes: &mut Vec<Node>) {
-    nodes.retain(|n| !matches!(n, Node::Barrier(_)));
-    for node in nodes {
-        if let Node::Nest(nest) = node {
-            nest.parts.iter_mut().for_each(|(_, part)| strip(part));
         }
     }
 }

@@ -207,6 +207,18 @@ fn walk(nodes: &mut Vec<Node>, state: &mut State, r: &dyn Ranges) {
     }
 }
 
+/// Takes out the barriers that do not stand, said of each in the order of the text.
+pub(super) fn keep(nodes: &mut Vec<Node>, stand: &mut dyn Iterator<Item = bool>) {
+    nodes.retain_mut(|node| match node {
+        Node::Barrier(_) => stand.next().expect("one for each barrier"),
+        Node::Nest(nest) => {
+            nest.parts.iter_mut().for_each(|(_, part)| keep(part, stand));
+            true
+        }
+        Node::Text(_) | Node::Step(_) => true,
+    });
+}
+
 /// The reason of every barrier, in the order of the text.
 pub(super) fn reasons(nodes: &[Node]) -> Vec<String> {
     let of = |n: &Node| match n {

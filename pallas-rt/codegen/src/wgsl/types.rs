@@ -112,6 +112,15 @@ pub(super) fn cast(from: DType, to: DType, x: &str) -> String {
     }
 }
 
+/// Zero, or false.
+pub(super) fn zero(dtype: DType) -> String {
+    if dtype == DType::Bool { "false".into() } else { format!("{}(0)", name(dtype)) }
+}
+/// Conversion to a type that it may have already.
+pub(super) fn convert(from: DType, to: DType, x: &str) -> String {
+    if from == to { x.to_string() } else { cast(from, to, x) }
+}
+
 /// A coordinate that no compiler computes with: it would refuse a shader that divides by a position known to be 0.
 pub(super) fn at_run_time(coordinate: &str) -> String {
     let without_types = coordinate.replace("u32", "").replace("i32", "").replace('u', "");

@@ -1,6 +1,6 @@
 //! The portable micro-kernel: arrays of sums that the compiler keeps in vector registers.
 use super::super::strips::compiled;
-use super::{Kernel, Matrix, MicroFn, Target};
+use super::{Kernel, Matrix, Target};
 
 /// Arithmetic of products of an element type, whose default is the empty sum: integers wrap around; for booleans the
 /// sum is `or` and the product `and`.
@@ -40,7 +40,7 @@ pub(crate) fn fastest<T: Number>() -> Kernel<T> {
     Kernel { name: "compiled", run: run::<T>(), ..portable() }
 }
 
-compiled! { run<T: Number>() -> MicroFn<T> = rows(r: usize, k: usize, a: Matrix<T>, b: Matrix<T>, c: Target<T>) }
+compiled! { run<T: Number>() = rows(r: usize, k: usize, a: Matrix<T>, b: Matrix<T>, c: Target<T>) }
 
 /// # Safety
 /// See [`super::MicroFn`].

@@ -14,18 +14,12 @@ pub(crate) struct Batch {
     pub apart: [isize; 3],
 }
 
-type TinyFn<T> = unsafe fn(Batch, Extents, Matrix<T>, Matrix<T>, Target<T>);
-
-/// `C (+)= A · B` for each of a batch, compiled for this machine's vectors.
-///
-/// # Safety
-/// A, B and C hold the extents at these strides; C overlaps neither A nor B.
-pub(crate) fn fastest<T: Number>() -> TinyFn<T> {
-    run::<T>()
-}
 compiled! {
-    run<T: Number>() -> TinyFn<T>
-        = each(batch: Batch, extents: Extents, a: Matrix<T>, b: Matrix<T>, c: Target<T>)
+    /// `C (+)= A · B` for each of a batch, compiled for this machine's vectors.
+    ///
+    /// # Safety
+    /// A, B and C hold the extents at these strides; C overlaps neither A nor B.
+    pub(crate) fastest<T: Number>() = each(batch: Batch, extents: Extents, a: Matrix<T>, b: Matrix<T>, c: Target<T>)
 }
 
 /// # Safety

@@ -1,7 +1,8 @@
 //! What has no machine code, and why: for those who write kernels, and for tests.
 use super::super::plan::Plan;
 use super::super::plan::step::{Block, Chain, Input, Link, Operation, Sink, Source, Step};
-use super::{Form, compile};
+use super::compile;
+use super::form::Form;
 use pallas_ir::Value;
 
 /// For each chain of the plan without code what keeps it from having some, where rows are whole vectors.

@@ -9,9 +9,8 @@
 //!
 //! Vectors have 16 elements where rows are long and the processor has AVX-512.
 //!
-//! [`vector`], [`math`] and [`integer`] know operations, [`types`] element types, [`asm`] their encoding, [`links`] the order of a chain, [`code`] the loops
-//! around it, [`steps`] from row to row, [`product`] small products, [`turns`] loops whose turns are chains and products, [`memory`] where code lies. It is made when a chain first runs,
-//! for the way its operands lie then; what has no code (other processors, other operations) runs strip by strip.
+//! [`x86`] writes it, for the layouts of [`form`]; [`missing`](mod@missing) says what has none. It is made when a chain
+//! first runs, for the way its operands lie then; what has no code (other processors, other operations) runs strip by strip.
 //!
 //! - Elementwise chains and the folds of their rows run as machine code where the processor has AVX2 and every operation has
 //!   instructions (`cpu/jit`), strip by strip through functions of the operation table otherwise. Vectors have 16 elements
@@ -25,143 +24,29 @@
 //!   times the size of this crate. Rows of a strided block are groups, each with its own place; a fold of rows and of axes
 //!   outside of them begins with the rows (`cpu/plan/folds`). A store does not end a chain: what follows it in the same shape
 //!   is computed while the stored value is in a register. A loop in a kernel whose turns are chains and products of a few
-//!   elements, as the steps of a scan are, is one function (`cpu/plan/rolled`, `cpu/run/rolled`, `cpu/jit/turns`): all turns
+//!   elements, as the steps of a scan are, is one function (`cpu/plan/rolled`, `cpu/run/rolled`, `jit/x86/turns`): all turns
 //!   but the first and the last, if their positions move by the same distance from turn to turn and no branch is taken in them.
 //!   Short rows that lie side by side in memory are one row there (`cpu/run/weave`): an operand that has one element for each
 //!   row, or one row for all, is copied to a strip first, and folds of columns have a partial result for each row of the strip.
-#[cfg(target_arch = "x86_64")]
-mod asm;
-#[cfg(target_arch = "x86_64")]
-mod code;
-#[cfg(target_arch = "x86_64")]
-mod integer;
-#[cfg(target_arch = "x86_64")]
-mod links;
-#[cfg(target_arch = "x86_64")]
-mod math;
-#[cfg(target_arch = "x86_64")]
-#[allow(unsafe_code, reason = "runs machine code")]
-mod memory;
+#[cfg(not(target_arch = "x86_64"))]
+#[allow(unsafe_code, reason = "as where there is code")]
+mod elsewhere;
+mod form;
 mod missing;
 #[cfg(target_arch = "x86_64")]
-mod product;
-#[cfg(target_arch = "x86_64")]
-mod steps;
-#[cfg(all(test, target_arch = "x86_64"))]
-#[allow(unsafe_code, reason = "runs machine code")]
-mod tests;
-#[cfg(target_arch = "x86_64")]
-mod turns;
-#[cfg(target_arch = "x86_64")]
-mod types;
-#[cfg(target_arch = "x86_64")]
-mod vector;
+mod x86;
 
+pub(super) use form::{Form, Piece, Place, Product, Rows, Work};
+pub(super) use machine::Code;
 pub(super) use missing::missing;
 
 use super::plan::step::Chain;
-use pallas_ir::DType;
+#[cfg(not(target_arch = "x86_64"))]
+use elsewhere as machine;
+use machine::{compile, compile_turns};
 use std::sync::OnceLock;
-
-/// The memory of an operand, whose row `r` begins `r * row` bytes after `start`.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub(super) struct Place {
-    pub(super) start: *mut u8,
-    pub(super) row: isize,
-    /// Bytes from where it begins in a turn of a loop to where it begins in the next one.
-    pub(super) turn: isize,
-}
-
-/// The layout of a chain's operands in memory.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Form {
-    /// Inputs (by bit) that have one element a row; the others' are adjacent.
-    pub(super) single: u64,
-    /// Results (by bit, in the order of their links) that go past the caches: whole vectors at multiples of one.
-    pub(super) streamed: u64,
-    /// Inputs (by bit) whose next row is fetched from afar while this one is computed.
-    pub(super) ahead: u64,
-    /// The length of rows if they are short: they have no loops over columns then.
-    pub(super) few: Option<usize>,
-    /// True if rows are long enough for wide vectors, where the processor has them.
-    pub(super) wide: bool,
-    /// True if wide vectors are read from memory in halves: caches bring these sooner.
-    pub(super) halves: bool,
-    /// True if the length of rows is a multiple of the vector's, also of a wide one's if rows are long enough.
-    pub(super) whole: bool,
-}
-
-/// Part of a turn of a loop.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Piece {
-    pub(super) work: Work,
-    /// Places (by bit) that begin elsewhere in the next turn; all from the 64th on.
-    pub(super) moving: u64,
-}
-
-/// The work of a piece.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Work {
-    /// Rows of the chain of this number.
-    Rows {
-        chain: usize,
-        form: Form,
-        rows: usize,
-        columns: usize,
-    },
-    Product(Product),
-}
-
-/// `C = A · B` or `C = A · B + D`, of floats, with sums in `f32`. Its places are those of A, B, C and D.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Product {
-    pub(super) rows: usize,
-    pub(super) columns: usize,
-    pub(super) terms: usize,
-    /// Element types of A, B, C and D.
-    pub(super) types: [DType; 4],
-    /// Bytes between rows of A, and between its columns.
-    pub(super) a: [isize; 2],
-    /// Bytes between rows of B, whose columns are adjacent, as those of C and D are.
-    pub(super) b: isize,
-    /// True if each row of B has whole vectors, whatever they hold behind the last column.
-    pub(super) padded: bool,
-    pub(super) c: isize,
-    /// Bytes between rows of D; `None` if there is none.
-    pub(super) d: Option<isize>,
-}
-
-impl Product {
-    pub(super) fn places(&self) -> usize {
-        3 + usize::from(self.d.is_some())
-    }
-}
-
-/// Returns true if a bit of a word is set; false for bits past its end.
 #[cfg(target_arch = "x86_64")]
-fn bit(word: u64, at: usize) -> bool {
-    at < 64 && word >> at & 1 == 1
-}
-
-/// Some rows of chains. Of each chain the elements of a row, then places: of inputs that are values, results of links,
-/// folds.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Rows<'a> {
-    pub(super) places: &'a [Place],
-    pub(super) from: usize,
-    pub(super) to: usize,
-}
-
-impl Place {
-    /// The elements of a chain's rows, before its places.
-    pub(super) fn columns(n: usize) -> Place {
-        Place::new(std::ptr::without_provenance_mut(n), 0)
-    }
-    pub(super) fn new(start: *mut u8, row: isize) -> Place {
-        Place { start, row, turn: 0 }
-    }
-}
+use x86 as machine;
 
 /// The code of chains for each of the first forms they were met in; `None` where there is none.
 #[derive(Debug)]
@@ -195,51 +80,4 @@ impl Codes<Piece> {
     pub(super) fn turns(&self, chains: &[&Chain], pieces: &[Piece]) -> Option<&Code> {
         self.of(pieces, || compile_turns(chains, pieces))
     }
-}
-
-#[cfg(target_arch = "x86_64")]
-pub(super) use memory::Code;
-#[cfg(target_arch = "x86_64")]
-fn has_code() -> bool {
-    // What tests compare with, and a way around a suspected mistake.
-    let off = std::env::var_os("PALLAS_CPU_NATIVE").is_some_and(|v| v == "0");
-    !off && super::strips::has_avx2() && is_x86_feature_detected!("f16c")
-}
-#[cfg(target_arch = "x86_64")]
-fn compile(chains: &[Chain], forms: &[Form]) -> Option<Code> {
-    let here = vector::Beyond::here();
-    // A few elements take one vector of any width.
-    let wide =
-        here.wide && forms.iter().any(|form| form.wide) && forms.iter().all(|form| form.wide || form.few.is_some());
-    has_code().then(|| code::compile(chains, forms, vector::Beyond { wide, ..here })).flatten()
-}
-#[cfg(target_arch = "x86_64")]
-fn compile_turns(chains: &[&Chain], pieces: &[Piece]) -> Option<Code> {
-    has_code()
-        .then(|| turns::compile(chains, pieces, vector::Beyond { wide: false, ..vector::Beyond::here() }))
-        .flatten()
-}
-
-/// There is none for this processor.
-#[cfg(not(target_arch = "x86_64"))]
-#[derive(Debug)]
-pub enum Code {}
-#[cfg(not(target_arch = "x86_64"))]
-impl Code {
-    /// Runs the code over rows.
-    ///
-    /// # Safety
-    /// None: it can't be called.
-    #[allow(unsafe_code, reason = "as where there is code")]
-    pub(super) unsafe fn run(&self, _: Rows<'_>) {
-        match *self {}
-    }
-}
-#[cfg(not(target_arch = "x86_64"))]
-fn compile(_: &[Chain], _: &[Form]) -> Option<Code> {
-    None
-}
-#[cfg(not(target_arch = "x86_64"))]
-fn compile_turns(_: &[&Chain], _: &[Piece]) -> Option<Code> {
-    None
 }

@@ -8,6 +8,7 @@ use super::super::gemm::narrow;
 use super::casts;
 use super::filled;
 use super::step::{Affine, Block, Dot, Fixed, Indexed, Nested, Operation, Part, Place, Step};
+use crate::passes;
 use pallas_ir::structural::Piece;
 use pallas_ir::{
     Access, DType, Dim, Inst, InstId, Kernel, Literal, Loc, Op, OperandId, RegionId, ScalarOp, StructuralOp, Value,
@@ -61,12 +62,7 @@ struct Open {
 
 impl<'k> Build<'k> {
     pub(super) fn new(kernel: &'k Kernel, sizes: &'static Sizes) -> Self {
-        let mut uses = vec![0; kernel.values.len()];
-        let mut count = |v: &Value| uses[v.index()] += 1;
-        kernel.walk(kernel.body, &mut |_, inst| {
-            inst.args.iter().for_each(&mut count);
-            inst.regions.iter().for_each(|&r| kernel.region(r).yields.iter().for_each(&mut count));
-        });
+        let mut uses = passes::uses(kernel);
         let (cast, base) = (casts::in_products(kernel), vec![None; kernel.values.len()]);
         // What takes the other bits away is not needed then.
         cast.iter().flatten().filter_map(|source| source.masked).for_each(|v| uses[v.index()] -= 1);
@@ -264,10 +260,8 @@ impl<'k> Build<'k> {
 
     fn structural(&mut self, op: &StructuralOp, id: InstId, inst: &Inst) {
         let to = inst.results[0];
-        let dims: Vec<Vec<Dim>> = inst.args.iter().map(|&v| self.kernel.ty(v).dims()).collect();
-        let dims: Vec<&[Dim]> = dims.iter().map(|d| &d[..]).collect();
         let from = || *inst.args.first().expect("the operation has an operand");
-        let step = match op.access(&dims) {
+        let step = match passes::access(self.kernel, op, inst) {
             Access::Cast if self.cast[to.index()].is_some() || self.is_summed[to.index()] => return,
             Access::Cast => return self.elementwise(Operation::Cast, &inst.args, to),
             Access::Bitcast => return self.elementwise(Operation::Bitcast, &inst.args, to),
@@ -382,7 +376,7 @@ impl<'k> Build<'k> {
                 Step::Load {
                     from: place(*from, view, starts),
                     mask: masked.then(|| (rest[0], rest[1])),
-                    fill: crate::passes::lower::fill(self.kernel, *from),
+                    fill: passes::lower::fill(self.kernel, *from),
                     in_place: false,
                     open: 0,
                     to: inst.results[0],
@@ -393,7 +387,7 @@ impl<'k> Build<'k> {
                 let mask = masked.then(|| rest[0]);
                 let store = Step::Store { value: inst.args[0], to: place(*to, view, starts), mask };
                 self.ready(starts);
-                if !masked && self.here().chain.as_ref().is_some_and(|g| g.links(inst.args[0])) {
+                if !masked && self.here().chain.as_ref().is_some_and(|g| g.link(inst.args[0]).is_some()) {
                     self.here().late.push(store);
                     return;
                 }

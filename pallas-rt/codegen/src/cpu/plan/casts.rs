@@ -2,6 +2,7 @@
 //! lie in memory, and what is read once need not be written as f32 before.
 use super::super::gemm::narrow;
 use crate::passes::rewrite::Rewrite;
+use crate::passes::uses;
 use pallas_ir::{DType, Inst, Kernel, Op, ScalarOp, StructuralOp, Type, Value};
 use std::collections::HashMap;
 
@@ -24,11 +25,9 @@ fn widened(kernel: &Kernel, inst: &Inst) -> Option<Value> {
 
 /// The kernel with casts behind transposes: where a cast's only use is one, elements change places before they grow.
 pub(super) fn behind_transposes(kernel: &Kernel) -> Option<Kernel> {
-    let (mut uses, mut source) = (vec![0; kernel.values.len()], vec![None; kernel.values.len()]);
+    let (uses, mut source) = (uses(kernel), vec![None; kernel.values.len()]);
     let mut turned = vec![false; kernel.values.len()];
     kernel.walk(kernel.body, &mut |_, inst| {
-        inst.args.iter().for_each(|v| uses[v.index()] += 1);
-        inst.regions.iter().flat_map(|&r| &kernel.region(r).yields).for_each(|v| uses[v.index()] += 1);
         if let Some(from) = widened(kernel, inst) {
             source[inst.results[0].index()] = Some((from, inst.op.clone()));
         }

@@ -4,6 +4,7 @@
 //! %3 = concat axis(0) %1, %2; store @y y[0:8, ..] %3    ->    store @y y[0:5, ..] %1; store @y y[5:8, ..] %2
 //! ```
 use crate::passes::rewrite::Rewrite;
+use crate::passes::uses;
 use pallas_ir::{Inst, Kernel, Op, StructuralOp, Value, View};
 
 /// Fewest elements of a tile's rows: shorter ones are stored together.
@@ -12,10 +13,8 @@ const ROW: usize = 16;
 /// The kernel with such stores; `None` if it has none.
 pub(super) fn apart(kernel: &Kernel) -> Option<Kernel> {
     let mut concats: Vec<Option<&Inst>> = vec![None; kernel.values.len()];
-    let mut uses = vec![0; kernel.values.len()];
+    let uses = uses(kernel);
     for inst in &kernel.insts {
-        let yields = inst.regions.iter().flat_map(|&r| &kernel.region(r).yields);
-        inst.args.iter().chain(yields).for_each(|v| uses[v.index()] += 1);
         if matches!(inst.op, Op::Structural(StructuralOp::Concat(_))) {
             concats[inst.results[0].index()] = Some(inst);
         }

@@ -24,6 +24,7 @@ mod text;
 mod uses;
 
 use super::Sizes;
+use crate::passes::access;
 use pallas_ir::{Access, DType, Kernel, Op, OperandId, OperandKind, RegionId, StructuralOp, Value};
 use std::sync::Arc;
 use step::{Block, Fixed};
@@ -111,8 +112,7 @@ fn work(kernel: &Kernel, region: RegionId) -> usize {
             }
             Op::Structural(StructuralOp::ArgSort(_) | StructuralOp::ArgTopK(_) | StructuralOp::Sort(_)) => SORTED,
             Op::Structural(op @ (StructuralOp::Conv(_) | StructuralOp::ReduceWindow(_))) => {
-                let dims: Vec<_> = inst.args.iter().map(|&v| kernel.ty(v).dims()).collect();
-                match op.access(&dims.iter().map(|d| &d[..]).collect::<Vec<_>>()) {
+                match access(kernel, op, inst) {
                     Access::Nest(nest) => nest.terms(),
                     _ => 1,
                 }

@@ -53,11 +53,23 @@ impl Chain {
     pub(super) fn is_of(&self, shape: &[usize]) -> bool {
         shape.strip_prefix(&self.shape[..]).is_some_and(|rest| rest.iter().all(|n| *n == 1))
     }
-    pub(crate) fn reads(&self) -> impl Iterator<Item = Value> {
-        self.inputs.iter().filter_map(|i| match i {
-            Input::Value(v) => Some(*v),
+    /// The inputs that are no constants, with their numbers.
+    pub(crate) fn values(&self) -> impl Iterator<Item = (usize, Value)> + Clone {
+        self.inputs.iter().enumerate().filter_map(|(i, input)| match input {
+            Input::Value(v) => Some((i, *v)),
             Input::Constant(_) => None,
         })
+    }
+    pub(crate) fn reads(&self) -> impl Iterator<Item = Value> {
+        self.values().map(|(_, v)| v)
+    }
+    /// The links whose results leave the chain, with their numbers.
+    pub(crate) fn outputs(&self) -> impl Iterator<Item = (usize, &Link)> + Clone {
+        self.links.iter().enumerate().filter(|(_, link)| link.output.is_some())
+    }
+    /// The number of places of its machine code: of the length of rows, inputs, results and folds.
+    pub(crate) fn places(&self) -> usize {
+        1 + self.values().count() + self.outputs().count() + self.sinks.len()
     }
     pub(super) fn defines(&self) -> impl Iterator<Item = Value> {
         self.links.iter().filter_map(|l| l.output).chain(self.sinks.iter().map(|s| s.to))

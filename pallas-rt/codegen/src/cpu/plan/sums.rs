@@ -10,6 +10,7 @@
 //! out): there the copy at the end has nothing to do.
 use super::Plan;
 use super::step::{Block, Fixed, Place, Step};
+use crate::passes::lower::is_whole;
 use pallas_ir::{Kernel, Op, OperandId, OperandKind, ScalarOp, Value};
 use std::collections::{HashMap, HashSet};
 
@@ -198,11 +199,8 @@ impl Known<'_> {
 
     /// True if a place is the whole of a scratch operand.
     fn is_scratch(&self, place: &Place) -> bool {
-        let operand = self.kernel.operand(place.operand);
-        let whole = |(axis, n): (&pallas_ir::ViewAxis, &usize)| {
-            (axis.offset, axis.dynamic, axis.size, axis.stride, axis.kept) == (0, false, *n, 1, true)
-        };
-        operand.kind == OperandKind::Scratch && place.view.axes.iter().zip(&operand.block_shape()).all(whole)
+        let is_scratch = self.kernel.operand(place.operand).kind == OperandKind::Scratch;
+        is_scratch && is_whole(self.kernel, place.operand, &place.view)
     }
 
     fn shape(&self, place: &Place) -> Vec<usize> {

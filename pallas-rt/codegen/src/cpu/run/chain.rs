@@ -2,12 +2,12 @@
 //!
 //! Strips are read and written in place where their elements are adjacent. Chains over tiles with gaps between rows, or with
 //! stretched operands, run in windows: a part of one long row, or several short rows, which are copied side by side.
-use super::super::plan::step::{Chain, Input, Sink, SinkAlong, Source};
+use super::super::plan::step::{Chain, Sink, SinkAlong, Source};
 use super::super::rows::{copy_row, copy_rows, repeat_each, repeat_first};
 use super::super::strips::{STRIP, slice, slice_mut};
 use super::super::tile::{Tile, stream};
-use super::{Operand, Run};
-use pallas_ir::{DType, Literal, Slice};
+use super::spacing::row_offset;
+use pallas_ir::{DType, Slice};
 
 /// The method of reading a strip of an operand.
 #[derive(Clone, Copy)]
@@ -33,9 +33,9 @@ pub(super) enum Reach {
 #[derive(Default)]
 pub(super) struct Reaches {
     /// Operands and their element types.
-    inputs: Vec<(Reach, DType)>,
+    pub(super) inputs: Vec<(Reach, DType)>,
     /// Results of links.
-    outputs: Vec<Reach>,
+    pub(super) outputs: Vec<Reach>,
     /// First elements of folded rows.
     pub(super) sinks: Vec<*mut u8>,
     /// Elements of a row.
@@ -64,7 +64,7 @@ impl StripBuffers {
     pub(super) fn at(&self, i: usize) -> *mut u8 {
         self.start.wrapping_add(i * self.pitch)
     }
-    fn keep(&mut self) -> *mut u8 {
+    pub(super) fn keep(&mut self) -> *mut u8 {
         self.held += 1;
         self.at(self.held - 1)
     }
@@ -80,122 +80,7 @@ struct Window {
 }
 
 /// Shorter rows share a strip with others.
-const LONG: usize = STRIP / 2;
-
-impl<'a> Run<'a> {
-    /// Finds the memory of the results and folds of a chain; `singly`: its rows are computed one by one.
-    pub(super) fn results(&mut self, chain: &Chain, reaches: &mut Reaches, singly: bool) {
-        reaches.inner = chain.shape.last().copied().unwrap_or(1);
-        reaches.sinks.clear();
-        for sink in &chain.sinks {
-            let to = self.define(sink.to).start;
-            if sink.along == SinkAlong::Columns {
-                // SAFETY: the folded value has an element a column; rows are added to it.
-                unsafe { copy_row((&raw const sink.start.bits).cast(), 0, to, 1, reaches.inner, sink.dtype.bytes()) };
-            }
-            reaches.sinks.push(to);
-        }
-        reaches.results.clear();
-        for link in &chain.links {
-            let Some(v) = link.output else { continue };
-            let mut tile = self.define(v);
-            if link.passing && singly && reaches.inner >= LONG {
-                tile.strides[..chain.shape.len() - 1].fill(0);
-                self.state.tiles[v.index()] = tile;
-            }
-            reaches.results.push(tile);
-        }
-    }
-
-    /// Finds the strips of everything in a chain.
-    pub(super) fn prepare(&self, chain: &Chain, reaches: &mut Reaches, buffers: &mut StripBuffers) {
-        let long = reaches.inner >= LONG;
-        let inputs = chain.inputs.iter().enumerate();
-        reaches.inputs.clear();
-        reaches.inputs.extend(inputs.map(|(i, x)| self.reach(chain, *x, buffers.at(chain.buffers + i), long, buffers)));
-        let mut results = reaches.results.iter();
-        let outputs = chain.links.iter().map(|link| {
-            let own = buffers.at(link.buffer);
-            let Some(&tile) = link.output.and_then(|_| results.next()) else { return Reach::Held(own) };
-            match (tile.is_contiguous(&chain.shape), link.aside) {
-                (true, aside) if aside || self.in_large_array(tile.start) => {
-                    Reach::Late { start: tile.start, buffer: own, streams: !aside }
-                }
-                (true, _) => Reach::Straight(tile.start),
-                // Tiles that are aimed have adjacent elements in a row.
-                (false, false) if long => Reach::Row(tile),
-                (false, _) => Reach::Rows(tile, own),
-            }
-        });
-        reaches.outputs.clear();
-        reaches.outputs.extend(outputs);
-    }
-
-    pub(super) fn in_large_array(&self, start: *mut u8) -> bool {
-        let holds = |o: &Operand| {
-            let bytes = o.bytes * o.shape.iter().product::<usize>();
-            (o.start as usize..o.start as usize + bytes).contains(&(start as usize))
-        };
-        self.state.operands.iter().any(|o| o.is_large && holds(o))
-    }
-
-    /// The method of reading an input's strips, and its element type.
-    fn reach(
-        &self,
-        chain: &Chain,
-        input: Input,
-        own: *mut u8,
-        long: bool,
-        buffers: &mut StripBuffers,
-    ) -> (Reach, DType) {
-        let n = STRIP.min(chain.shape.iter().product());
-        let mut everywhere = |x: *const u8, dtype: DType| {
-            let buffer = buffers.keep();
-            // SAFETY: the buffer holds a strip; an element lies there.
-            unsafe { copy_row(x, 0, buffer, 1, n, dtype.bytes()) };
-            (Reach::Held(buffer), dtype)
-        };
-        let v = match input {
-            Input::Constant(Literal { dtype, bits }) => return everywhere((&raw const bits).cast(), dtype),
-            Input::Value(v) => v,
-        };
-        let (tile, dtype) = (self.tile(v).stretched(self.shape(v)), self.ty(v).dtype);
-        let last = chain.shape.len().wrapping_sub(1);
-        let reach = if tile.is_contiguous(&chain.shape) {
-            Reach::Straight(tile.start)
-        } else if tile.is_splat(&chain.shape) {
-            return everywhere(tile.start, dtype);
-        } else if long && tile.strides[last] == 1 {
-            Reach::Row(tile)
-        } else if long && tile.strides[last] == 0 {
-            Reach::Spread(tile, own)
-        } else if !long && (0..last).all(|a| chain.shape[a] == 1 || tile.strides[a] == 0) {
-            let buffer = buffers.keep();
-            for r in 0..STRIP / chain.shape[last] {
-                // SAFETY: the buffer holds a strip, the tile a row.
-                unsafe {
-                    let to = buffer.add(r * chain.shape[last] * dtype.bytes());
-                    copy_row(tile.start, tile.strides[last], to, 1, chain.shape[last], dtype.bytes());
-                }
-            }
-            Reach::Repeated(buffer)
-        } else {
-            Reach::Rows(tile, own)
-        };
-        (reach, dtype)
-    }
-}
-
-/// Elements from a tile's first to the first of a row; rows count over all axes but the last.
-pub(super) fn row_offset(tile: &Tile, shape: &[usize], mut row: usize) -> isize {
-    let mut offset = 0;
-    for axis in (1..shape.len().saturating_sub(1)).rev() {
-        offset += (row % shape[axis]) as isize * tile.strides[axis];
-        row /= shape[axis];
-    }
-    // What is left counts along the first axis; tiles of two axes need no division.
-    if shape.len() > 1 { offset + row as isize * tile.strides[0] } else { offset }
-}
+pub(super) const LONG: usize = STRIP / 2;
 
 /// A chain with everything in its place.
 #[derive(Clone, Copy)]

@@ -4,17 +4,9 @@ use super::super::gemm::{Extents, Matrix};
 use super::super::plan::step::{Affine, Dot};
 use super::super::rows::copy_row;
 use super::super::tile::{MAX_RANK, Tile};
-use super::Run;
+use super::state::{End, Run};
 use pallas_ir::{DType, Literal, Value};
 use std::ops::Range;
-
-/// A tile that goes on behind its array's end: the extents inside of it, and what is read behind it.
-#[derive(Clone, Copy)]
-pub(super) struct End {
-    pub(super) of: Value,
-    pub(super) extents: [usize; MAX_RANK],
-    pub(super) fill: Option<Literal>,
-}
 
 /// The extents of a product, and those of the elements of its operands that exist.
 #[derive(Clone, Copy)]
@@ -65,9 +57,15 @@ impl Run<'_> {
         extents
     }
 
-    /// The part of a product with these extents whose operands exist.
-    pub(super) fn inside(&self, dot: &Dot, extents: Extents) -> Inside {
-        let Extents { m, n, k } = extents;
+    /// The extents of a product.
+    pub(super) fn extents_of(&self, dot: &Dot) -> Extents {
+        let of = |v: Value, axes: &[usize]| axes.iter().map(|&axis| self.shape(v)[axis]).product();
+        Extents { m: of(dot.a, &dot.free[0]), n: of(dot.b, &dot.free[1]), k: of(dot.a, &dot.contract[0]) }
+    }
+
+    /// The part of a product whose operands exist.
+    pub(super) fn inside(&self, dot: &Dot) -> Inside {
+        let extents @ Extents { m, n, k } = self.extents_of(dot);
         let mut inside = Inside { whole: [m, n], extents, terms: [k; 2] };
         if self.buffers.ends.is_empty() {
             return inside;

@@ -1,6 +1,6 @@
 //! Guarded memory for `tests/sanitize.sh` (`--cfg guarded`): every operand and every tile ends at an inaccessible page.
 //! Sanitizers do not instrument machine code; here it faults at the first byte past the end.
-use super::super::{Launch, Memory};
+use super::super::launch::{Launch, Memory};
 use crate::raw;
 use pallas_ir::{Kernel, OperandKind};
 use std::collections::HashMap;

@@ -5,8 +5,7 @@ use super::super::plan::step::Indexed;
 use super::super::positions::Positions;
 use super::super::rows::copy_row;
 use super::super::tile::{self, MAX_RANK, Nest, Tile};
-use super::Run;
-use super::ends::End;
+use super::state::{End, Run};
 use pallas_ir::structural::Windows;
 use pallas_ir::{Literal, Value};
 
@@ -245,9 +244,8 @@ impl Run<'_> {
                 return;
             }
         }
-        let start = |tile: &Tile, elements: isize| tile.start.wrapping_offset(elements * bytes as isize);
         let copy = |from: isize, to: isize| {
-            let (from, to) = (start(&x, from), start(&out, to));
+            let (from, to) = (x.element(from, bytes), out.element(to, bytes));
             // SAFETY: starts are held where the window lies inside of the operand; the positions are the result's, which
             // overlaps no operand.
             unsafe {
@@ -262,7 +260,7 @@ impl Run<'_> {
         };
         let lined = |row: usize| {
             walk.lines(|own, from, to| {
-                let (from, to) = (start(&x, from), start(&out, to));
+                let (from, to) = (x.element(from, bytes), out.element(to, bytes));
                 // SAFETY: as for `copy`.
                 unsafe {
                     match row {
@@ -274,14 +272,14 @@ impl Run<'_> {
         };
         if !walk.row.is_some_and(lined) {
             // SAFETY: the shape rule admits i32 only.
-            unsafe { walk.each(false, |from| fetch(start(&x, from), walk.near(bytes)), copy) };
+            unsafe { walk.each(false, |from| fetch(x.element(from, bytes), walk.near(bytes)), copy) };
         }
         if let Some(Literal { bits, .. }) = step.fill {
             let bits: *const u8 = (&raw const bits).cast();
             let all = (taken != written).then(|| self.walk(step, x, (out, written)));
             let all = all.as_ref().unwrap_or(&walk);
             all.outside(|at| {
-                let to = start(&out, at);
+                let to = out.element(at, bytes);
                 // SAFETY: the result holds its windows; the bits begin with an element.
                 unsafe {
                     match all.row {
@@ -301,9 +299,8 @@ impl Run<'_> {
         // SAFETY: the result is where the operand is, or overlaps it nowhere.
         unsafe { tile::copy(&x, &out, self.shape(step.to), bytes) };
         let walk = self.walk(step, out, (own, self.shape(updates)));
-        let start = |tile: &Tile, elements: isize| tile.start.wrapping_offset(elements * bytes as isize);
         let put = |to: isize, from: isize| {
-            let (from, to) = (start(&own, from), start(&out, to));
+            let (from, to) = (own.element(from, bytes), out.element(to, bytes));
             // SAFETY: a window that would leave the operand is skipped; the positions are the updates', which the result
             // does not overlap.
             unsafe {
@@ -324,7 +321,7 @@ impl Run<'_> {
             }
         };
         let lined = |lined, to, from| {
-            let (from, to) = (start(&own, from), start(&out, to));
+            let (from, to) = (own.element(from, bytes), out.element(to, bytes));
             // SAFETY: as for `put`.
             unsafe {
                 match (fold, walk.row) {
@@ -339,6 +336,6 @@ impl Run<'_> {
             return;
         }
         // SAFETY: the shape rule admits i32 only.
-        unsafe { walk.each(true, |to| fetch(start(&out, to), walk.near(bytes)), put) };
+        unsafe { walk.each(true, |to| fetch(out.element(to, bytes), walk.near(bytes)), put) };
     }
 }

@@ -1,10 +1,9 @@
 //! Loads and stores, clipped to the array.
-use super::super::Memory;
+use super::super::launch::Memory;
 use super::super::plan::step::Place;
 use super::super::rows;
 use super::super::tile::{self, MAX_RANK, Tile};
-use super::ends::End;
-use super::{Run, truth};
+use super::state::{End, Run, truth};
 use crate::raw;
 use pallas_ir::{DType, Literal, OperandId, Value};
 

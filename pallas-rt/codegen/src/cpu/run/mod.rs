@@ -1,10 +1,10 @@
 //! Runs programs of a plan.
 //!
 //! [`memory`] loads and stores; [`chain`] elementwise loops, [`native`] the same in machine code, [`rolled`] turns of
-//! loops too; [`shape`] reductions and moved elements; [`indexed`] windows at positions given by data, [`pages`] those that products read; [`product`] contractions,
-//! [`ends`] what arrays that end lack of them;
-//! [`nest`] convolutions and windows, in the order in memory that [`layout`] finds; [`sort`] sorted lines. This file holds a thread's state and
-//! control flow.
+//! loops too; [`shape`] reductions and moved elements; [`indexed`] windows at positions given by data, [`pages`] those that
+//! products read; [`product`] contractions, [`ends`] what arrays that end lack of them; [`nest`] convolutions and windows, in
+//! the order in memory that [`layout`] finds; [`sort`] sorted lines. [`state`] is what a thread has at hand, [`spacing`] where
+//! rows lie. This file holds control flow.
 mod chain;
 mod ends;
 #[cfg(guarded)]
@@ -18,63 +18,31 @@ mod nest;
 mod pages;
 mod product;
 mod rolled;
-mod room;
 mod shape;
 mod sort;
+mod spacing;
+mod state;
 mod summed;
 mod sweep;
 mod weave;
 
 pub(super) use memory::element;
-use room::{Aligned, room};
+pub(super) use state::States;
 
-use super::jit::{Form, Place};
-use super::plan::{
-    Plan,
-    step::{Block, Fixed, Step},
-};
-use super::strips::{slice, slice_mut};
+use super::launch::{Launch, Outcome, Stop};
+use super::plan::Plan;
+use super::plan::step::{Block, Step};
+use super::strips::{Strip, slice, slice_mut};
 use super::tile::{self, MAX_RANK, Tile};
-use super::{Launch, Outcome, Stop, gemm::Packing};
-use crate::interp::{Data, Datum, Fault, walk};
-use pallas_ir::{DType, Literal, Loc, OperandKind, Type, Value};
+use crate::interp::{Datum, walk};
+use pallas_ir::Value;
+use state::{Buffers, Run, room};
 use std::cell::Cell;
-use std::sync::{Mutex, PoisonError};
+use std::sync::PoisonError;
 
-/// Buffers that a thread keeps between launches.
-#[derive(Default)]
-struct Buffers {
-    arena: Vec<Aligned>,
-    strips: Vec<Aligned>,
-    /// Memory of the operands and results of chains.
-    reaches: Vec<chain::Reaches>,
-    places: Vec<Place>,
-    forms: Vec<Form>,
-    lies: Vec<Option<native::Lie>>,
-    spread: Vec<native::Spread>,
-    bound: Vec<weave::Bound>,
-    /// Places of woven rows.
-    woven: Vec<Place>,
-    /// Operands of a product in another order, and its result before it is rounded.
-    operands: [Vec<Aligned>; 3],
-    /// Operands of a product in another type.
-    wide: [Vec<Aligned>; 2],
-    packing: Packing<f32>,
-    /// Parts of the matrices of a convolution.
-    parts: matrices::ProductBuffers<f32>,
-    int8: Packing<i32>,
-    /// Right sides of the products of a loop.
-    fixed: Vec<Aligned>,
-    pages: Vec<pages::Kept>,
-    /// Tiles in place that go on behind the array's end.
-    ends: Vec<ends::End>,
-}
 thread_local! {
     static BUFFERS: Cell<Option<Box<Buffers>>> = const { Cell::new(None) };
 }
-
-/// Bytes of an array whose parts are out of the cache before anybody reads them.
-const LARGE: usize = 8 << 20;
 
 /// Addresses that differ by a multiple of this are easily confused: a load waits for a store to another array.
 const PAGE: usize = 4096;
@@ -133,221 +101,12 @@ pub(super) fn programs(
     BUFFERS.set(Some(buffers));
 }
 
-/// Converts a `bool` from outside to 0 or 1.
-fn truth(x: Literal) -> Literal {
-    if x.dtype == DType::Bool { Literal::bool(x.bits != 0) } else { x }
-}
-
-/// States that no thread is using, kept for the next launch with equal sizes and grid.
-pub(super) type States = Mutex<Vec<State>>;
-
-/// State of a thread that runs programs of a launch; much of it is reused by the next launch.
-#[derive(Default)]
-pub(super) struct State {
-    /// Index of the program along each axis.
-    ids: Vec<i64>,
-    /// Memory of the operands, by operand.
-    operands: Vec<Operand>,
-    /// The memory of each value.
-    tiles: Vec<Tile>,
-    /// Each value's own memory: its slot, or the scalar's cell.
-    homes: Vec<Tile>,
-    /// True if the next definition of a value keeps the memory assigned to it.
-    aimed: Vec<bool>,
-    /// Scalars.
-    cells: Vec<u64>,
-    tables: Vec<Vec<u64>>,
-    /// The start of the arena; null before the first launch.
-    arena: *mut u8,
-    #[cfg(guarded)]
-    guards: Vec<guard::Guarded>,
-}
-
-// SAFETY: pointers to arenas and operands are resolved anew before each launch; the others point to the state's own
-// vectors.
-unsafe impl Send for State {}
-
-/// An operand's memory and extents.
-#[derive(Default)]
-struct Operand {
-    start: *mut u8,
-    shape: Vec<usize>,
-    strides: [isize; MAX_RANK],
-    /// Bytes of an element.
-    bytes: usize,
-    /// True if parts of it are out of the cache before anybody reads them.
-    is_large: bool,
-    /// The memory of scratch, which may lie elsewhere for a while.
-    home: *mut u8,
-    /// True for scratch whose elements the next product sets.
-    is_empty: bool,
-}
-
-impl State {
-    /// Computes everything that depends on sizes and grid.
-    fn prepare(&mut self, plan: &Plan, launch: &Launch<'_>) {
-        let kernel = &plan.kernel;
-        self.ids = vec![0; launch.grid.len()];
-        self.operands.resize_with(kernel.operands.len(), Operand::default);
-        for (own, declared) in self.operands.iter_mut().zip(&kernel.operands) {
-            own.bytes = declared.dtype.bytes();
-        }
-        self.cells = vec![0; kernel.values.len()];
-        self.aimed = vec![false; kernel.values.len()];
-        for &(v, ref fixed) in &plan.fixed {
-            let int = |x: i64| Literal::int(kernel.ty(v).dtype, x).bits;
-            self.cells[v.index()] = match *fixed {
-                Fixed::Constant(x) => truth(x).bits,
-                Fixed::Programs(axis) => int(launch.grid[axis]),
-                Fixed::Steps(axis) => int(launch.steps[axis]),
-                Fixed::Extent(dim) => int(launch.sizes[dim.index()]),
-            };
-        }
-        let tables = plan.tables.iter().map(|&(dtype, count)| {
-            let mut bytes: Vec<u8> = (0..count).flat_map(|i| Literal::int(dtype, i as i64).to_bytes()).collect();
-            bytes.resize(bytes.len().next_multiple_of(8).max(8), 0);
-            bytes.as_chunks::<8>().0.iter().map(|b| u64::from_le_bytes(*b)).collect()
-        });
-        self.tables = tables.collect();
-    }
-
-    /// Sets the memory and parameters of a launch. Slots are resolved anew only if the arena has moved.
-    fn place(&mut self, plan: &Plan, launch: &Launch<'_>, arena: *mut u8) {
-        #[cfg(guarded)]
-        self.guards.clear();
-        if self.arena != arena || cfg!(guarded) {
-            self.arena = arena;
-            self.homes = (0..self.cells.len()).map(|v| self.home(plan, v)).collect();
-            self.tiles.clone_from(&self.homes);
-        }
-        for (i, declared) in plan.kernel.operands.iter().enumerate() {
-            let own = &mut self.operands[i];
-            let shape = (declared.kind != OperandKind::Scratch).then(|| launch.memory[i].shape);
-            let is_new = own.shape.is_empty() || shape.is_some_and(|shape| own.shape != shape);
-            if is_new {
-                own.shape = shape.map_or_else(|| declared.block_shape(), <[usize]>::to_vec);
-            }
-            // Scratch may have lain elsewhere.
-            if is_new || shape.is_none() {
-                own.strides = Tile::contiguous(own.start, &own.shape).strides;
-            }
-            let bytes = own.bytes * own.shape.iter().product::<usize>();
-            own.is_large = bytes >= LARGE;
-            let start = match shape {
-                Some(_) => launch.memory[i].ptr,
-                None => self.own(plan.scratch[i], bytes),
-            };
-            let own = &mut self.operands[i];
-            (own.start, own.home, own.is_empty) = (start, start, false);
-        }
-        for &(v, o) in &plan.params {
-            self.cells[v.index()] = launch.params[o.index()].map_or(0, |x| truth(x).bits);
-        }
-    }
-
-    fn home(&mut self, plan: &Plan, v: usize) -> Tile {
-        let ty = &plan.kernel.values[v];
-        match plan.slots[v] {
-            Some(slot) => Tile::contiguous(self.own(slot, ty.bytes()), &ty.shape),
-            // SAFETY: one cell a value.
-            None => Tile { start: unsafe { self.cells.as_mut_ptr().add(v) }.cast(), strides: [0; MAX_RANK] },
-        }
-    }
-
-    /// Returns memory of this many bytes in the arena; a mapping of their own where memory is guarded.
-    #[allow(unused_variables, reason = "the arena has room for the bytes, and a mapping needs no place")]
-    fn own(&mut self, place: usize, bytes: usize) -> *mut u8 {
-        #[cfg(guarded)]
-        {
-            let own = guard::Guarded::new(bytes);
-            let start = own.start;
-            self.guards.push(own);
-            start
-        }
-        // SAFETY: slots and scratch are inside of the arena.
-        #[cfg(not(guarded))]
-        unsafe {
-            self.arena.add(place)
-        }
-    }
-}
-
-/// The execution of a program.
-struct Run<'a> {
-    plan: &'a Plan,
-    launch: &'a Launch<'a>,
-    state: State,
-    buffers: &'a mut Buffers,
-    log: Vec<String>,
-}
-
 impl<'a> Run<'a> {
     fn enter(&mut self, p: i64) {
         let mut rest = p;
         for (id, n) in self.state.ids.iter_mut().zip(self.launch.grid).rev() {
             (*id, rest) = (rest % n, rest / n);
         }
-    }
-
-    // ---- values
-
-    fn ty(&self, v: Value) -> &'a Type {
-        self.plan.kernel.ty(v)
-    }
-    fn shape(&self, v: Value) -> &'a [usize] {
-        &self.ty(v).shape
-    }
-    fn bytes(&self, v: Value) -> usize {
-        self.ty(v).dtype.bytes()
-    }
-    fn tile(&self, v: Value) -> Tile {
-        self.state.tiles[v.index()]
-    }
-    /// The memory of a result: its own, unless it was redirected.
-    fn define(&mut self, v: Value) -> Tile {
-        if std::mem::take(&mut self.state.aimed[v.index()]) {
-            return self.tile(v);
-        }
-        let own = self.state.homes[v.index()];
-        self.state.tiles[v.index()] = own;
-        own
-    }
-    /// A scalar's bits.
-    fn bits(&self, v: Value) -> u64 {
-        let start = self.tile(v).start;
-        // SAFETY: a scalar's tile holds one element of its type.
-        unsafe {
-            match self.bytes(v) {
-                1 => u64::from(start.read()),
-                2 => u64::from(start.cast::<u16>().read()),
-                4 => u64::from(start.cast::<u32>().read()),
-                _ => start.cast::<u64>().read(),
-            }
-        }
-    }
-    fn int(&self, v: Value) -> i64 {
-        Literal { dtype: self.ty(v).dtype, bits: self.bits(v) }.as_i64()
-    }
-    fn set(&mut self, v: Value, bits: u64) {
-        let own = self.define(v);
-        // SAFETY: scalars own a cell of eight bytes; little-endian machines read any width at its start.
-        unsafe { own.start.cast::<u64>().write(bits) };
-    }
-    fn set_int(&mut self, v: Value, x: i64) {
-        self.set(v, Literal::int(self.ty(v).dtype, x).bits);
-    }
-    /// A copy, for printing.
-    fn datum(&self, v: Value) -> Datum {
-        let ty = self.ty(v);
-        let mut bytes = vec![0; ty.bytes()];
-        let to = Tile::contiguous(bytes.as_mut_ptr(), &ty.shape);
-        // SAFETY: `bytes` holds the tile. (Its rows may be unaligned, so elements are copied as bytes.)
-        unsafe { tile::copy_bytes(&self.tile(v), &to, &ty.shape, ty.dtype.bytes()) };
-        Datum::new(ty.clone(), Data::from_bytes(ty.dtype, &bytes))
-    }
-    fn fault(&self, code: &'static str, loc: Loc, message: String) -> Stop {
-        let kernel = self.plan.kernel.name.clone();
-        Stop::Fault(Fault { code, kernel, program: self.state.ids.clone(), loc, message, help: String::new() })
     }
 
     // ---- steps
@@ -408,7 +167,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    fn scalar(&mut self, strip: super::strips::Strip, args: &[Value], to: Value) {
+    fn scalar(&mut self, strip: Strip, args: &[Value], to: Value) {
         let out = self.define(to);
         // SAFETY: scalars' tiles hold one element each; the result's cell is its own.
         unsafe {

@@ -16,11 +16,12 @@ use super::super::boxes::{self, Linear, RESULT, Ranges};
 use super::super::convert;
 use super::super::finite::is_finite;
 use super::super::gemm::{self, Extents, Matrix, Number, Packing, Target};
+use super::super::launch::Stop;
 use super::super::plan::step::Nested;
-use super::super::strips::{slice, slice_mut};
 use super::super::tile::{self, Tile};
+use super::layout;
 use super::matrices::{Matrices, ProductBuffers};
-use super::{Run, Stop, layout, room};
+use super::state::{Run, room};
 use pallas_ir::DType;
 use std::ops::Range;
 
@@ -207,12 +208,8 @@ impl Run<'_> {
             }
         }
         if is_rounded {
-            let dtype = self.ty(to).dtype;
             // SAFETY: both hold the result, which is no array's memory.
-            unsafe {
-                let sums = [slice(compute, tile.start, total)];
-                convert::cast(compute, dtype)(&sums, slice_mut(dtype, out.start, total), total);
-            }
+            unsafe { convert::elements([compute, self.ty(to).dtype], tile.start, out.start, total) };
         }
         if is_copied {
             // SAFETY: both hold the result; the buffer is not its memory.
@@ -235,9 +232,8 @@ impl Run<'_> {
                 let loops = nest.loops(part, &order, |axis| [0, RESULT].map(|array| nest.strides[array][axis]));
                 let first = [0, RESULT].map(|array| nest.first(array, part));
                 loops.each(first, &mut |[x, y], inner| {
-                    let at = |start: *mut u8, elements: isize| start.wrapping_offset(elements * bytes as isize);
                     // SAFETY: the checks hold for these elements; the result has every position of the parallel axes.
-                    unsafe { (nested.fold.loops)(at(tile.start, x), at(out.start, y), inner) };
+                    unsafe { (nested.fold.loops)(tile.element(x, bytes), out.element(y, bytes), inner) };
                 });
             });
         }

@@ -1,26 +1,14 @@
 //! Windows that are read where they lie.
 use super::super::gemm::narrow::{self, Kernel, Pages};
+use super::super::launch::Stop;
 use super::super::line;
 use super::super::plan::step::{Chain, Dot, Indexed, Readers};
 use super::super::rows::copy_row;
 use super::super::tile::Tile;
 use super::indexed::Walk;
-use super::{Buffers, Run, Stop};
+use super::spacing::Kept;
+use super::state::{Buffers, Run};
 use pallas_ir::{DType, Literal, Value};
-
-/// Windows of an array that were not copied.
-#[derive(Default)]
-pub(super) struct Kept {
-    /// The tile that they would be copied to.
-    of: Option<Value>,
-    /// Elements of a window, which are adjacent; those of a row where operations read them.
-    elements: usize,
-    pub(super) starts: Vec<*const u8>,
-    /// A row of elements of no array.
-    filled: Vec<u64>,
-    /// True if caches may not hold the array.
-    pub(super) is_far: bool,
-}
 
 impl Buffers {
     /// Forgets the windows of another launch.
@@ -119,10 +107,9 @@ impl Run<'_> {
         let is_float = matches!(self.ty(dot.to).dtype, DType::F32 | DType::F16 | DType::Bf16);
         let is_plain = dot.high.is_none() && shape.iter().all(|&n| n > 1) && elements.is_multiple_of(row);
         (is_all && lies && is_float && is_plain).then_some(())?;
-        let m: usize = dot.free[0].iter().map(|&axis| self.shape(dot.a)[axis]).product();
         let pages = Pages { starts: &[], are_columns: dot.contract[1] == [inner] };
         let kernel = narrow::kernel(self.ty(dot.b).dtype, dot.bits)?;
-        narrow::reads_pages(kernel, m, row, pages.are_columns).then_some((kernel, pages))
+        narrow::reads_pages(kernel, self.extents_of(dot).m, row, pages.are_columns).then_some((kernel, pages))
     }
 
     /// Copies the windows of a chain's operands that were not.
@@ -148,10 +135,11 @@ impl Run<'_> {
         let kept = self.buffers.kept(self.plan.roots[dot.b.index()]).expect("the windows were not copied");
         let starts = std::mem::take(&mut kept.starts);
         let pages = Pages { starts: &starts, ..pages };
-        let done = self.product(dot, &outcome, DType::F32, [DType::F32, self.ty(dot.b).dtype], |extents, a, _, c| {
-            // SAFETY: the caller's; the pages lie in an array that no launch writes meanwhile.
-            unsafe { narrow::paged(kernel, extents, a.cast(), pages, c, &mut packing) }
-        });
+        let done =
+            self.product(dot, &outcome, DType::F32, [DType::F32, self.ty(dot.b).dtype], |extents, [a, ..], c| {
+                // SAFETY: the caller's; the pages lie in an array that no launch writes meanwhile.
+                unsafe { narrow::paged(kernel, extents, a.cast(), pages, c, &mut packing) }
+            });
         let kept = self.buffers.kept(self.plan.roots[dot.b.index()]).expect("they are there still");
         kept.starts = starts;
         self.buffers.packing = packing;

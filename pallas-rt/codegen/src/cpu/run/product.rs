@@ -2,11 +2,11 @@
 #![warn(clippy::wildcard_enum_match_arm)]
 use super::super::convert;
 use super::super::gemm::{self, Extents, Matrix, Number, Packing, Target};
+use super::super::launch::Stop;
 use super::super::plan::step::Dot;
-use super::super::strips::{slice, slice_mut};
 use super::super::tile::{self, MAX_RANK, Tile};
 use super::ends::{self, Inside};
-use super::{Run, Stop, room};
+use super::state::{Run, room};
 use half::bf16;
 use pallas_ir::{DType, OperandId, Value};
 
@@ -56,11 +56,16 @@ impl Run<'_> {
         let bytes = [dot.a, dot.b].iter().all(|&v| self.ty(v).dtype == DType::I8);
         match (dtype, gemm::pairs::kernel_i8()) {
             // Sums of 16-bit floats are kept in f32 and rounded once.
-            (DType::F32 | DType::F16 | DType::Bf16, _) => self.floats(dot),
+            (DType::F32 | DType::F16 | DType::Bf16, _) => {
+                let mut packing = std::mem::take(&mut self.buffers.packing);
+                let done = self.floats(dot, &mut packing);
+                self.buffers.packing = packing;
+                done
+            }
             (DType::I32, Some(kernel)) if bytes => {
                 let mut packing = std::mem::take(&mut self.buffers.int8);
                 let outcome = self.outcome(dot, DType::I32)?;
-                let done = self.product(dot, &outcome, DType::I32, [DType::I8; 2], |extents, a, b, c| {
+                let done = self.product(dot, &outcome, DType::I32, [DType::I8; 2], |extents, [a, b, _], c| {
                     // SAFETY: the caller's; the machine has the kernel, or it had not been chosen.
                     unsafe { gemm::pairs::dot::<i8>(kernel, extents, a.cast(), b.cast(), c, &mut packing) }
                 });
@@ -84,15 +89,14 @@ impl Run<'_> {
     fn of_one_type<T: Number>(&mut self, dot: &Dot, compute: DType) -> Result<(), Stop> {
         let mut packing = Packing::<T>::default();
         let outcome = self.outcome(dot, compute)?;
-        self.product(dot, &outcome, compute, [compute; 2], |extents, a, b, c| {
+        self.product(dot, &outcome, compute, [compute; 2], |extents, [a, b, _], c| {
             // SAFETY: the caller's.
             unsafe { gemm::dot(gemm::fastest(), extents, a.cast(), b.cast(), c, &mut packing) }
         })
     }
 
     /// Sums in f32. A few rows are multiplied with the other side as it lies, in its own type.
-    fn floats(&mut self, dot: &Dot) -> Result<(), Stop> {
-        let mut packing = std::mem::take(&mut self.buffers.packing);
+    fn floats(&mut self, dot: &Dot, packing: &mut Packing<f32>) -> Result<(), Stop> {
         let outcome = self.outcome(dot, DType::F32)?;
         let (few, other, bits) =
             if outcome.turned { (1, dot.a, gemm::narrow::ALL) } else { (outcome.extents.m, dot.b, dot.bits) };
@@ -104,49 +108,37 @@ impl Run<'_> {
         let is_tiny = m * n * k <= gemm::tiny::MOST
             && (outcome.batch.iter().product::<usize>() > 1 || m > 1 && n > 1 && k <= gemm::tiny::SHORT);
         if all_bits && is_tiny {
-            self.buffers.packing = packing;
             return self.tiny(dot, outcome);
         }
         if dot.high.is_some() {
             let both =
                 gemm::narrow::halves_kernel().expect("the plan has halves where the machine has a kernel for both");
-            let done = self.products_of_both(
-                dot,
-                &outcome,
-                DType::F32,
-                [DType::F32, DType::U8],
-                |extents, [a, b, high], c| {
-                    // SAFETY: the caller's.
-                    unsafe { gemm::narrow::halves(both, extents, [a.cast(), high.cast()], b, c, &mut packing) }
-                },
-            );
-            self.buffers.packing = packing;
-            return done;
+            let operands = [DType::F32, DType::U8];
+            return self.product(dot, &outcome, DType::F32, operands, |extents, [a, b, high], c| {
+                // SAFETY: the caller's.
+                unsafe { gemm::narrow::halves(both, extents, [a.cast(), high.cast()], b, c, packing) }
+            });
         }
         let left = self.ty(dot.a).dtype;
         let has_few_columns = all_bits && !outcome.turned && n <= gemm::narrow::FEW_COLUMNS && m > gemm::narrow::ROWS;
         if let Some(kernel) = gemm::narrow::kernel(left, gemm::narrow::ALL).filter(|_| has_few_columns) {
-            let done = self.product(dot, &outcome, DType::F32, [left, DType::F32], |extents, a, b, c| {
+            return self.product(dot, &outcome, DType::F32, [left, DType::F32], |extents, [a, b, _], c| {
                 // SAFETY: the caller's.
-                unsafe { gemm::narrow::few_columns(kernel, extents, a, b.cast(), c, &mut packing) }
+                unsafe { gemm::narrow::few_columns(kernel, extents, a, b.cast(), c, packing) }
             });
-            self.buffers.packing = packing;
-            return done;
         }
         let is_bf16 = [dot.a, dot.b].iter().all(|&v| self.ty(v).dtype == DType::Bf16);
         let in_pairs = is_bf16 && all_bits && gemm::pairs::pay(few, n, k, self.has_columns_side_by_side(dot));
         if let Some(kernel) = gemm::pairs::kernel_bf16().filter(|_| in_pairs) {
-            let done = self.product(dot, &outcome, DType::F32, [DType::Bf16; 2], |extents, a, b, c| {
+            return self.product(dot, &outcome, DType::F32, [DType::Bf16; 2], |extents, [a, b, _], c| {
                 // SAFETY: the caller's; the machine has the kernel, or it had not been chosen.
-                unsafe { gemm::pairs::dot::<bf16>(kernel, extents, a.cast(), b.cast(), c, &mut packing) }
+                unsafe { gemm::pairs::dot::<bf16>(kernel, extents, a.cast(), b.cast(), c, packing) }
             });
-            self.buffers.packing = packing;
-            return done;
         }
-        let done = match gemm::narrow::kernel(dtype, bits).filter(|_| few <= gemm::narrow::ROWS) {
+        match gemm::narrow::kernel(dtype, bits).filter(|_| few <= gemm::narrow::ROWS) {
             Some(kernel) => {
                 let operands = if outcome.turned { [dtype, DType::F32] } else { [DType::F32, dtype] };
-                self.product(dot, &outcome, DType::F32, operands, |extents, a, b, c| {
+                self.product(dot, &outcome, DType::F32, operands, |extents, [a, b, _], c| {
                     let Extents { m, n, k } = extents;
                     let is_near = operands == [DType::F32; 2]
                         && b.col == 1
@@ -156,20 +148,18 @@ impl Run<'_> {
                     // SAFETY: the caller's.
                     unsafe {
                         if is_near {
-                            gemm::dot(gemm::kernel(), extents, a.cast(), b.cast(), c, &mut packing)
+                            gemm::dot(gemm::kernel(), extents, a.cast(), b.cast(), c, packing)
                         } else {
-                            gemm::narrow::dot(kernel, extents, a.cast(), b, c, &mut packing)
+                            gemm::narrow::dot(kernel, extents, a.cast(), b, c, packing)
                         }
                     }
                 })
             }
-            None => self.product(dot, &outcome, DType::F32, [DType::F32; 2], |extents, a, b, c| {
+            None => self.product(dot, &outcome, DType::F32, [DType::F32; 2], |extents, [a, b, _], c| {
                 // SAFETY: the caller's.
-                unsafe { gemm::dot(gemm::kernel(), extents, a.cast(), b.cast(), c, &mut packing) }
+                unsafe { gemm::dot(gemm::kernel(), extents, a.cast(), b.cast(), c, packing) }
             }),
-        };
-        self.buffers.packing = packing;
-        done
+        }
     }
 
     /// A batch of products of a few elements: those along its last axes, if they are equally spaced, in one call.
@@ -210,12 +200,9 @@ impl Run<'_> {
     /// Finds the memory of a product computed as `compute`; the tile that it is added to is already there.
     pub(super) fn outcome(&mut self, dot: &Dot, compute: DType) -> Result<Outcome, Stop> {
         let (to, bytes) = (dot.to, compute.bytes());
-        let (shape_a, shape_b) = (self.shape(dot.a), self.shape(dot.b));
-        let extent = |axes: &[usize], shape: &[usize]| axes.iter().map(|&a| shape[a]).product::<usize>();
-        let (m, n) = (extent(&dot.free[0], shape_a), extent(&dot.free[1], shape_b));
-        let k = extent(&dot.contract[0], shape_a);
-        let inside = self.inside(dot, Extents { m, n, k });
-        let batch: Vec<usize> = dot.batch[0].iter().map(|&axis| shape_a[axis]).collect();
+        let inside = self.inside(dot);
+        let [m, n] = inside.whole;
+        let batch: Vec<usize> = dot.batch[0].iter().map(|&axis| self.shape(dot.a)[axis]).collect();
         let is_empty = |operand: OperandId| std::mem::take(&mut self.state.operands[operand.index()].is_empty);
         let add = dot.init.is_some() && !dot.begins.is_some_and(is_empty);
         let out = match dot.init {
@@ -249,24 +236,12 @@ impl Run<'_> {
         Ok(Outcome { extents, part, batch, tile, ldc, turned, rounded, add })
     }
 
-    /// One `multiply` for each batch index, of operands as these types and a result as `compute`, which is `T`.
+    /// One `multiply` for each batch index, of operands as these types and a result as `compute`, which is `T`. The third
+    /// matrix is what the high halves of bytes are multiplied with, or the first one again.
     ///
     /// The matrices that `multiply` is called with have these extents and strides, counted in elements of their types;
     /// its result overlaps neither operand.
     pub(super) fn product<T>(
-        &mut self,
-        dot: &Dot,
-        outcome: &Outcome,
-        compute: DType,
-        operands: [DType; 2],
-        mut multiply: impl FnMut(Extents, Matrix<u8>, Matrix<u8>, Target<T>),
-    ) -> Result<(), Stop> {
-        self.products_of_both(dot, outcome, compute, operands, |extents, [a, b, _], c| multiply(extents, a, b, c))
-    }
-
-    /// As [`product`](Run::product), with what the high halves of bytes are multiplied with as the third matrix: the first
-    /// one, if they are not alone.
-    fn products_of_both<T>(
         &mut self,
         dot: &Dot,
         outcome: &Outcome,
@@ -325,13 +300,7 @@ impl Run<'_> {
         if let Some(out) = rounded {
             let (dtype, total) = (self.ty(dot.to).dtype, self.ty(dot.to).elements());
             // SAFETY: both hold the result; the buffer is no slot.
-            unsafe {
-                convert::cast(compute, dtype)(
-                    &[slice(compute, tile.start, total)],
-                    slice_mut(dtype, out.start, total),
-                    total,
-                )
-            };
+            unsafe { convert::elements([compute, dtype], tile.start, out.start, total) };
         }
     }
 
@@ -373,7 +342,7 @@ impl Run<'_> {
         };
         let start = room(&mut self.buffers.wide[buffer], total * to.bytes())?;
         // SAFETY: both buffers hold every element.
-        unsafe { convert::cast(dtype, to)(&[slice(dtype, copy.start, total)], slice_mut(to, start, total), total) };
+        unsafe { convert::elements([dtype, to], copy.start, start, total) };
         Ok(Tile { start, ..copy.placed(&order) })
     }
 }

@@ -4,22 +4,20 @@
 //! computed. What moves by the same distance from the second turn to the third one, and as far as it should to the last but
 //! one, moves so in all of them. The code of these chains and products does them all.
 use super::super::convert;
+use super::super::gemm::Extents;
 use super::super::jit::{Form, Piece, Place, Product, Work};
 use super::super::plan::rolled::{Rolled, chains};
 use super::super::plan::step::{Block, Chain, Dot, Input, Step};
-use super::super::strips::{slice, slice_mut};
 use super::super::tile::{self, Tile};
-use super::chain::{Reaches, row_offset};
-use super::native::{Lines, columns, first_even, lines};
-use super::{Run, room};
+use super::chain::Reaches;
+use super::spacing::{Lines, VECTOR, columns, first_even, lines, row_offset};
+use super::state::{Run, room};
 use pallas_ir::{DType, Value};
 
 /// Fewest turns that are worth it.
 const LEAST: i64 = 8;
 /// Most groups of equally spaced rows of a chain.
 const GROUPS: usize = 16;
-/// Elements of a vector.
-const VECTOR: usize = 8;
 
 /// A turn: its pieces, and the places of their operands.
 #[derive(Default)]
@@ -112,14 +110,8 @@ impl<'a> Run<'a> {
             // SAFETY: each buffer holds every element, the last one with those that fill vectors.
             unsafe {
                 tile::copy(&tile, &Tile::contiguous(own, &shape), &shape, dtype.bytes());
-                let (own, wide) = (slice(dtype, own, terms * columns), slice_mut(DType::F32, wide, terms * columns));
-                convert::cast(dtype, DType::F32)(&[own], wide, terms * columns);
-                tile::copy(
-                    &Tile::contiguous(self.buffers.wide[1].as_mut_ptr().cast(), &shape),
-                    &rows,
-                    &shape,
-                    DType::F32.bytes(),
-                );
+                convert::elements([dtype, DType::F32], own, wide, terms * columns);
+                tile::copy(&Tile::contiguous(wide, &shape), &rows, &shape, DType::F32.bytes());
             }
             turn.places[place].start = to;
             to = to.wrapping_add(bytes(&right));
@@ -151,11 +143,7 @@ impl<'a> Run<'a> {
                 }
                 Step::Chain(_) | Step::Sweep(_) => {
                     for chain in chains(step) {
-                        let inputs = chain.inputs.iter().filter_map(|input| match input {
-                            Input::Value(v) => Some(self.tile(*v).stretched(self.shape(*v))),
-                            Input::Constant(_) => None,
-                        });
-                        let inputs: Vec<Tile> = inputs.collect();
+                        let inputs: Vec<Tile> = chain.reads().map(|v| self.tile(v).stretched(self.shape(v))).collect();
                         self.results(chain, &mut reaches, false);
                         turn.chain(chain, &inputs, &reaches.results, &reaches.sinks, |i| match chain.inputs[i] {
                             Input::Value(v) => self.bytes(v),
@@ -185,10 +173,8 @@ impl<'a> Run<'a> {
         // A rounded product is not the product that something is added to before it is rounded.
         (types.into_iter().all(is_float) && (!has_init || types[2] == DType::F32)).then_some(())?;
         let (shape_a, shape_b) = (self.shape(dot.a), self.shape(dot.b));
-        let extent = |axes: &[usize], shape: &[usize]| axes.iter().map(|&a| shape[a]).product::<usize>();
-        let (rows, columns) = (extent(&dot.free[0], shape_a), extent(&dot.free[1], shape_b));
-        let terms = extent(&dot.contract[0], shape_a);
-        let is_one = extent(&dot.batch[0], shape_a) == 1;
+        let Extents { m: rows, n: columns, k: terms } = self.extents_of(dot);
+        let is_one = dot.batch[0].iter().all(|&axis| shape_a[axis] == 1);
         (is_one && rows * columns * terms != 0).then_some(())?;
         let (a, b) = (self.tile(dot.a), self.tile(dot.b));
         let init = dot.init.map(|init| self.tile(init));
@@ -260,10 +246,10 @@ impl<'a> Turn<'a> {
     ) -> Option<()> {
         let number = self.chains.len();
         self.chains.push(chain);
-        let values = (0..chain.inputs.len()).filter(|&i| matches!(chain.inputs[i], Input::Value(_)));
-        let inputs: Vec<(usize, &Tile, usize)> = values.zip(inputs).map(|(i, tile)| (i, tile, bytes(i))).collect();
-        let links = chain.links.iter().filter(|link| link.output.is_some());
-        let outputs: Vec<(&Tile, usize)> = links.zip(results).map(|(link, tile)| (tile, link.dtype.bytes())).collect();
+        let inputs: Vec<(usize, &Tile, usize)> =
+            chain.values().zip(inputs).map(|((i, _), tile)| (i, tile, bytes(i))).collect();
+        let outputs: Vec<(&Tile, usize)> =
+            chain.outputs().zip(results).map(|((_, link), tile)| (tile, link.dtype.bytes())).collect();
         let tiles = || inputs.iter().map(|input| input.1).chain(outputs.iter().map(|output| output.0));
         let axis = tiles().map(|tile| first_even(tile, &chain.shape)).max().unwrap_or(0);
         let outer = chain.shape.len().saturating_sub(1);
@@ -313,12 +299,7 @@ impl Piece {
     /// The number of its places.
     fn places(&self, chains: &[&Chain]) -> usize {
         match self.work {
-            Work::Rows { chain, .. } => {
-                let chain = chains[chain];
-                let values = chain.inputs.iter().filter(|input| matches!(input, Input::Value(_)));
-                let outputs = chain.links.iter().filter(|link| link.output.is_some());
-                1 + values.count() + outputs.count() + chain.sinks.len()
-            }
+            Work::Rows { chain, .. } => chains[chain].places(),
             Work::Product(product) => product.places(),
         }
     }

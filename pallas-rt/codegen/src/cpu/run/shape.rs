@@ -1,10 +1,11 @@
 //! Reductions, and elements that move.
 use super::super::extremes;
 use super::super::fold::{self, Fold};
+use super::super::launch::Stop;
 use super::super::plan::step::{Affine, Part};
 use super::super::tile::{self, MAX_RANK, Nest, Tile};
-use super::native::VECTOR;
-use super::{Run, Stop, room};
+use super::spacing::VECTOR;
+use super::state::{Run, room};
 use pallas_ir::{Literal, Value};
 
 impl Run<'_> {

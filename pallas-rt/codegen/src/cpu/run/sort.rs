@@ -1,8 +1,9 @@
 //! Sorted lines.
+use super::super::launch::Stop;
 use super::super::rows;
 use super::super::sort::{self, Bits, Rule};
 use super::super::tile::{Nest, Tile};
-use super::{Aligned, Buffers, Run, Stop, room};
+use super::state::{Aligned, Buffers, Run, room};
 use crate::raw;
 use pallas_ir::Value;
 use pallas_ir::structural::Order;

@@ -1,5 +1,6 @@
 //! Rows of 16-bit floats added up at positions given by data, from zeros on. Each row of the result is written once: zeros
 //! where there is none to add, a copy of one, or a sum made in f32 and rounded.
+use super::super::launch::Stop;
 use super::super::line::{AHEAD, FETCHED, fetch};
 use super::super::plan::step::Indexed;
 use super::super::rows::copy_row;
@@ -7,7 +8,7 @@ use super::super::strips::compiled;
 use super::super::tile::{MAX_RANK, Nest, Tile};
 use super::indexed::Walk;
 use super::sort::elements;
-use super::{Run, Stop};
+use super::state::Run;
 use half::{bf16, f16};
 use pallas_ir::DType;
 use pallas_ir::dtype::Half;
@@ -155,7 +156,7 @@ unsafe fn rounded<T: Half>(from: *const f32, to: *mut T, n: usize) {
     (0..n).for_each(|i| unsafe { to.add(i).write(T::round(*from.add(i))) });
 }
 
-compiled! { fastest_copy<T: Half>() -> unsafe fn(*const T, *mut T, usize) = copied(from: *const T, to: *mut T, n: usize) }
-compiled! { fastest_first<T: Half>() -> unsafe fn(*const T, *mut f32, usize) = started(from: *const T, to: *mut f32, n: usize) }
-compiled! { fastest_more<T: Half>() -> unsafe fn(*const T, *mut f32, usize) = added(from: *const T, to: *mut f32, n: usize) }
-compiled! { fastest_round<T: Half>() -> unsafe fn(*const f32, *mut T, usize) = rounded(from: *const f32, to: *mut T, n: usize) }
+compiled! { fastest_copy<T: Half>() = copied(from: *const T, to: *mut T, n: usize) }
+compiled! { fastest_first<T: Half>() = started(from: *const T, to: *mut f32, n: usize) }
+compiled! { fastest_more<T: Half>() = added(from: *const T, to: *mut f32, n: usize) }
+compiled! { fastest_round<T: Half>() = rounded(from: *const f32, to: *mut T, n: usize) }

@@ -1,11 +1,19 @@
-//! Chains over the same rows, a few rows at a time, each in machine code or in strips.
-use super::super::jit::Codes;
-use super::super::plan::step::Chain;
+//! Chains over the same rows, a few rows at a time: where their operands lie, and each in machine code or in strips.
+use super::super::jit::{Codes, Form, Place};
+use super::super::launch::Stop;
+use super::super::plan::step::{Chain, Input, SinkAlong};
+use super::super::rows::copy_row;
 use super::super::strips::STRIP;
-use super::chain::{Reaches, StripBuffers, Strips};
-use super::native;
-use super::weave::Woven;
-use super::{Run, Stop, room};
+use super::super::tile::Tile;
+use super::chain::{LONG, Reach, Reaches, StripBuffers, Strips};
+use super::native::{self, Lie, Spread};
+use super::spacing::{Lines, VECTOR, WIDE, columns, first_even, lines};
+use super::state::{Layouts, Operand, Run, room};
+use super::weave::{Bound, Weave, Woven};
+use pallas_ir::{DType, Literal};
+
+/// Fewest elements of a group of rows that is worth a call of machine code.
+const WORTH: usize = 64;
 
 impl<'a> Run<'a> {
     /// Runs chains over the same rows, each in machine code or in strips: all of a row at a time, or of a few rows.
@@ -22,21 +30,19 @@ impl<'a> Run<'a> {
         let bound: usize = chains.iter().map(|c| c.inputs.len() + c.sinks.len()).sum();
         let start = room(&mut self.buffers.strips, pitch * (shared + held + bound))?;
         let mut buffers = StripBuffers { start, pitch, held: shared };
-        let mut reaches = std::mem::take(&mut self.buffers.reaches);
+        let mut layouts = std::mem::take(&mut self.buffers.layouts);
+        let Layouts { reaches, places, forms, lies, spread, bound, woven } = &mut layouts;
         reaches.resize_with(chains.len().max(reaches.len()), Reaches::default);
         let widest = chains.iter().filter_map(|c| c.shape.last().copied()).max().unwrap_or(1);
         let mut height = (STRIP / widest).max(1);
-        let (mut places, mut lies) = (std::mem::take(&mut self.buffers.places), std::mem::take(&mut self.buffers.lies));
-        let mut spread = std::mem::take(&mut self.buffers.spread);
-        let (mut bound, mut own) = (std::mem::take(&mut self.buffers.bound), std::mem::take(&mut self.buffers.woven));
         bound.clear();
         places.clear();
         lies.clear();
         spread.clear();
         let mut first = shared + held;
-        for (chain, reaches) in chains.iter().zip(&mut reaches) {
+        for (chain, reaches) in chains.iter().zip(reaches.iter_mut()) {
             self.results(chain, reaches, height == 1);
-            let mut lie = self.lay(chain, reaches, rows, (&mut places, &mut spread, &mut bound));
+            let mut lie = self.lay(chain, reaches, rows, (places, spread, bound));
             if let Some(lie) = &mut lie {
                 let weave = lie.weave.and_then(|weave| weave.with_buffers(chain, &mut first));
                 lie.weave = weave.filter(|weave| weave.codes(chain).is_some());
@@ -45,14 +51,14 @@ impl<'a> Run<'a> {
         }
         // Rows of several chains that lie in one place are computed one by one, all in the same way.
         let singly = height == 1 && chains.len() > 1;
-        if !singly || !native::row_by_row(chains, codes, &lies, &mut self.buffers.forms, &places, rows) {
+        if !singly || !native::row_by_row(chains, codes, lies, forms, places, rows) {
             // Code needs no buffers for strips: tiles of as many rows again stay in the first level cache.
             let together = match chains {
                 [_] => rows,
                 _ if singly => 1,
                 _ => 4 * height,
             };
-            for ((chain, reaches), lie) in chains.iter().zip(&mut reaches).zip(&mut lies) {
+            for ((chain, reaches), lie) in chains.iter().zip(reaches.iter_mut()).zip(lies.iter_mut()) {
                 *lie = lie.filter(|lie| {
                     !singly && (lie.weave.is_some() || native::code(chain, *lie, rows, together).is_some())
                 });
@@ -67,17 +73,17 @@ impl<'a> Run<'a> {
             {
                 (end, height, one.inner) = (1, 1, chain.shape.iter().product());
             }
-            let woven = Woven { start, pitch, bound: &bound };
+            let weaver = Woven { start, pitch, bound };
             let weave = |lie: &Option<native::Lie>| lie.and_then(|lie| lie.weave);
-            for (chain, lie) in chains.iter().zip(&lies) {
-                weave(lie).into_iter().for_each(|weave| woven.begin(chain, weave));
+            for (chain, lie) in chains.iter().zip(&*lies) {
+                weave(lie).into_iter().for_each(|weave| weaver.begin(chain, weave));
             }
             for from in (0..end).step_by(together) {
                 let to = end.min(from + together);
-                for ((chain, reaches), lie) in chains.iter().zip(&reaches).zip(&lies) {
+                for ((chain, reaches), lie) in chains.iter().zip(&*reaches).zip(&*lies) {
                     if let (Some(lie), Some(weave)) = (*lie, weave(lie)) {
                         let memory = (&mut places[..], &spread[..]);
-                        native::run_woven(&woven, (chain, lie, weave), memory, from..to, rows, &mut own);
+                        native::run_woven(&weaver, (chain, lie, weave), memory, from..to, rows, woven);
                         continue;
                     }
                     let code = lie.and_then(|lie| Some((native::code(chain, lie, rows, together)?, lie)));
@@ -92,16 +98,196 @@ impl<'a> Run<'a> {
                     }
                 }
             }
-            for ((chain, reaches), lie) in chains.iter().zip(&reaches).zip(&lies) {
-                weave(lie).into_iter().for_each(|weave| woven.end(chain, weave, &reaches.sinks));
+            for ((chain, reaches), lie) in chains.iter().zip(&*reaches).zip(&*lies) {
+                weave(lie).into_iter().for_each(|weave| weaver.end(chain, weave, &reaches.sinks));
             }
         }
-        self.buffers.bound = bound;
-        self.buffers.woven = own;
-        self.buffers.reaches = reaches;
-        self.buffers.places = places;
-        self.buffers.lies = lies;
-        self.buffers.spread = spread;
+        self.buffers.layouts = layouts;
         Ok(())
+    }
+
+    /// Finds the memory of the results and folds of a chain; `singly`: its rows are computed one by one.
+    pub(super) fn results(&mut self, chain: &Chain, reaches: &mut Reaches, singly: bool) {
+        reaches.inner = chain.shape.last().copied().unwrap_or(1);
+        reaches.sinks.clear();
+        for sink in &chain.sinks {
+            let to = self.define(sink.to).start;
+            if sink.along == SinkAlong::Columns {
+                // SAFETY: the folded value has an element a column; rows are added to it.
+                unsafe { copy_row((&raw const sink.start.bits).cast(), 0, to, 1, reaches.inner, sink.dtype.bytes()) };
+            }
+            reaches.sinks.push(to);
+        }
+        reaches.results.clear();
+        for link in &chain.links {
+            let Some(v) = link.output else { continue };
+            let mut tile = self.define(v);
+            if link.passing && singly && reaches.inner >= LONG {
+                tile.strides[..chain.shape.len() - 1].fill(0);
+                self.state.tiles[v.index()] = tile;
+            }
+            reaches.results.push(tile);
+        }
+    }
+
+    /// Finds the strips of everything in a chain.
+    pub(super) fn prepare(&self, chain: &Chain, reaches: &mut Reaches, buffers: &mut StripBuffers) {
+        let long = reaches.inner >= LONG;
+        let inputs = chain.inputs.iter().enumerate();
+        reaches.inputs.clear();
+        reaches.inputs.extend(inputs.map(|(i, x)| self.reach(chain, *x, buffers.at(chain.buffers + i), long, buffers)));
+        let mut results = reaches.results.iter();
+        let outputs = chain.links.iter().map(|link| {
+            let own = buffers.at(link.buffer);
+            let Some(&tile) = link.output.and_then(|_| results.next()) else { return Reach::Held(own) };
+            match (tile.is_contiguous(&chain.shape), link.aside) {
+                (true, aside) if aside || self.in_large_array(tile.start) => {
+                    Reach::Late { start: tile.start, buffer: own, streams: !aside }
+                }
+                (true, _) => Reach::Straight(tile.start),
+                // Tiles that are aimed have adjacent elements in a row.
+                (false, false) if long => Reach::Row(tile),
+                (false, _) => Reach::Rows(tile, own),
+            }
+        });
+        reaches.outputs.clear();
+        reaches.outputs.extend(outputs);
+    }
+
+    pub(super) fn in_large_array(&self, start: *mut u8) -> bool {
+        let holds = |o: &Operand| {
+            let bytes = o.bytes * o.shape.iter().product::<usize>();
+            (o.start as usize..o.start as usize + bytes).contains(&(start as usize))
+        };
+        self.state.operands.iter().any(|o| o.is_large && holds(o))
+    }
+
+    /// The method of reading an input's strips, and its element type.
+    fn reach(
+        &self,
+        chain: &Chain,
+        input: Input,
+        own: *mut u8,
+        long: bool,
+        buffers: &mut StripBuffers,
+    ) -> (Reach, DType) {
+        let n = STRIP.min(chain.shape.iter().product());
+        let mut everywhere = |x: *const u8, dtype: DType| {
+            let buffer = buffers.keep();
+            // SAFETY: the buffer holds a strip; an element lies there.
+            unsafe { copy_row(x, 0, buffer, 1, n, dtype.bytes()) };
+            (Reach::Held(buffer), dtype)
+        };
+        let v = match input {
+            Input::Constant(Literal { dtype, bits }) => return everywhere((&raw const bits).cast(), dtype),
+            Input::Value(v) => v,
+        };
+        let (tile, dtype) = (self.tile(v).stretched(self.shape(v)), self.ty(v).dtype);
+        let last = chain.shape.len().wrapping_sub(1);
+        let reach = if tile.is_contiguous(&chain.shape) {
+            Reach::Straight(tile.start)
+        } else if tile.is_splat(&chain.shape) {
+            return everywhere(tile.start, dtype);
+        } else if long && tile.strides[last] == 1 {
+            Reach::Row(tile)
+        } else if long && tile.strides[last] == 0 {
+            Reach::Spread(tile, own)
+        } else if !long && (0..last).all(|a| chain.shape[a] == 1 || tile.strides[a] == 0) {
+            let buffer = buffers.keep();
+            for r in 0..STRIP / chain.shape[last] {
+                // SAFETY: the buffer holds a strip, the tile a row.
+                unsafe {
+                    let to = buffer.add(r * chain.shape[last] * dtype.bytes());
+                    copy_row(tile.start, tile.strides[last], to, 1, chain.shape[last], dtype.bytes());
+                }
+            }
+            Reach::Repeated(buffer)
+        } else {
+            Reach::Rows(tile, own)
+        };
+        (reach, dtype)
+    }
+
+    /// Returns the layout of a chain, given results and folds, if machine code supports it. Appends the operands'
+    /// memory, and those of them whose groups of rows have to be found.
+    pub(super) fn lay(
+        &self,
+        chain: &Chain,
+        reaches: &Reaches,
+        rows: usize,
+        (places, spread, bound): (&mut Vec<Place>, &mut Vec<Spread>, &mut Vec<Bound>),
+    ) -> Option<Lie> {
+        let columns = columns(chain);
+        let inputs = chain
+            .values()
+            .map(|(i, v)| (i, self.tile(v).stretched(self.shape(v)), self.bytes(v), self.buffers.number_kept(v)));
+        let outputs = chain.outputs().zip(&reaches.results).map(|((i, link), tile)| (i, *tile, link.dtype.bytes()));
+
+        let first = places.len();
+        let (form, flat) = (Form::default(), chain.sinks.is_empty());
+        let mut lie = Lie { form, flat, first, group: rows, spread: [spread.len(); 2], weave: None };
+        places.push(Place::columns(columns));
+        // Rows along one axis are equally spaced.
+        let axis = if chain.shape.len() <= 2 {
+            0
+        } else {
+            let tiles = inputs.clone().map(|(_, tile, ..)| tile).chain(outputs.clone().map(|(_, tile, _)| tile));
+            tiles.map(|tile| first_even(&tile, &chain.shape)).max().unwrap_or(0)
+        };
+        if axis > 0 {
+            lie.group = chain.shape[axis..chain.shape.len() - 1].iter().product();
+            (lie.group * columns >= WORTH).then_some(())?;
+        }
+        lie.weave = Weave::of(chain, lie.group, rows, bound);
+        let mut place = |tile: Tile, row: isize, bytes: usize, windows: Option<usize>| {
+            if axis > 0 || windows.is_some() {
+                spread.push(Spread { place: places.len(), tile, bytes, windows });
+            }
+            places.push(Place::new(tile.start, row));
+        };
+        let side_by_side = |l: Lines| l.row == columns as isize && l.step == 1;
+        for (k, (i, tile, bytes, windows)) in inputs.enumerate() {
+            let l = lines(&tile, &chain.shape, axis);
+            // Of one column (and one row) it does not matter.
+            let l = if columns == 1 { Lines { step: if l.row == 0 && rows > 1 { 0 } else { 1 }, ..l } } else { l };
+            lie.flat &= side_by_side(l) || (l.row == 0 && l.step == 0);
+            lie.weave = lie.weave.and_then(|weave| weave.with((i, 1 + k), l, columns, bytes, bound));
+            match l.step {
+                0 => lie.form.single |= 1u64.checked_shl(i as u32)?,
+                1 if self.in_large_array(tile.start) => lie.form.ahead |= 1u64.checked_shl(i as u32).unwrap_or(0),
+                1 => {}
+                _ => return None,
+            }
+            if windows.is_some() {
+                (lie.group, lie.flat, lie.weave) = (1, false, None);
+            }
+            place(tile, l.row * bytes as isize, bytes, windows);
+        }
+        for (at, (i, tile, bytes)) in outputs.enumerate() {
+            let l = lines(&tile, &chain.shape, axis);
+            let l = if columns == 1 { Lines { step: 1, ..l } } else { l };
+            lie.flat &= side_by_side(l);
+            lie.weave = lie.weave.filter(|_| side_by_side(l));
+            if l.step != 1 {
+                return None;
+            }
+            let (vector, row) = (8 * bytes, l.row * bytes as isize);
+            let outer = chain.shape.iter().zip(tile.strides).rev().skip(1).filter(|(n, _)| **n != 1);
+            let even = (tile.start as usize).is_multiple_of(vector) && outer.into_iter().all(|(_, s)| s % 8 == 0);
+            let aligned = even && row % vector as isize == 0 && matches!(bytes, 2 | 4);
+            if aligned && !chain.links[i].aside && self.in_large_array(tile.start) {
+                lie.form.streamed |= 1u64.checked_shl(at as u32).unwrap_or(0);
+            }
+            place(tile, row, bytes, None);
+        }
+        places.extend(chain.sinks.iter().zip(&reaches.sinks).map(|(s, &start)| {
+            let row = if s.along == SinkAlong::Rows { s.dtype.bytes() as isize } else { 0 };
+            Place::new(start, row)
+        }));
+        // Memory is what rows of whole vectors wait for that go past the caches; woven, they took a fifth longer.
+        lie.weave = lie.weave.filter(|_| lie.form.streamed == 0 || columns < WIDE);
+        lie.spread[1] = spread.len();
+        // Strips are faster than a few elements at a time.
+        (axis == 0 || lie.flat || lie.weave.is_some() || columns >= VECTOR).then_some(lie)
     }
 }

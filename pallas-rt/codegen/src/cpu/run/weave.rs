@@ -10,7 +10,7 @@ use super::super::jit::{Code, Form, Place, Rows};
 use super::super::plan::step::{Chain, Sink, SinkAlong};
 use super::super::rows::{copy_rows, repeat_each, repeat_first};
 use super::super::strips::STRIP;
-use super::native::{Lines, VECTOR, WIDE, columns};
+use super::spacing::{Lines, VECTOR, WIDE, columns};
 use pallas_ir::{DType, ScalarOp};
 use std::ops::Range;
 
@@ -160,7 +160,7 @@ impl Woven<'_> {
         own: &mut Vec<Place>,
     ) {
         let n = columns(chain);
-        let sinks = 1 + chain.reads().count() + chain.links.iter().filter(|link| link.output.is_some()).count();
+        let sinks = chain.places() - chain.sinks.len();
         own.clear();
         own.extend(&places[..sinks]);
         own.extend(self.folds(chain, weave).map(|(_, to)| Place::new(to, 0)));

@@ -1,7 +1,7 @@
 //! Affine nests: a loop over the folded positions for each element of the result.
-use super::Emit;
-use super::element::{At, Coord, convert, coordinate};
-use crate::wgsl::types::{name, wrap};
+use super::emitter::Emit;
+use super::position::{At, Coord, coordinate};
+use crate::wgsl::types::{convert, name, wrap};
 use pallas_ir::structural::Nest;
 use pallas_ir::{DType, Inst, ScalarOp};
 
@@ -13,7 +13,7 @@ impl Emit<'_> {
         let folded = nest.folded();
         let inner: Vec<usize> = folded.iter().map(|&axis| nest.axes[axis].extent as usize).collect();
         let count = nest.terms();
-        self.helpers.extend(nest.op.wgsl_helper());
+        self.out.helpers.extend(nest.op.wgsl_helper());
         self.fill(result, |e, at| {
             let sum = e.fresh("sum");
             e.line(format!("var {sum}: {} = {start};", name(dtype)));

@@ -1,6 +1,6 @@
 //! Operations on tiles.
-use super::Emit;
-use super::element::{At, Coord, coordinate, moved, offset};
+use super::emitter::Emit;
+use super::position::{At, Coord, coordinate, moved, offset};
 use crate::wgsl::place::{row_major, views};
 use crate::wgsl::types::{cast, name, pack, unpack, wrap};
 use pallas_ir::structural::Piece;
@@ -14,14 +14,11 @@ impl Emit<'_> {
             return self.define(result, &x);
         }
         if let Some(side) = inst.args.iter().position(|v| self.plan.fused[v.index()]) {
-            return self.accumulate(inst, side);
+            // `x + a·b`: the product starts from `x`.
+            let product = self.k.inst(self.plan.defined[inst.args[side].index()].expect("a product has a definition"));
+            return self.contract(result, product, Some(inst.args[1 - side]));
         }
         self.materialise(inst);
-    }
-    /// `x + a·b`: the product starts from `x`.
-    fn accumulate(&mut self, inst: &Inst, side: usize) {
-        let product = self.k.inst(self.plan.defined[inst.args[side].index()].expect("a product has a definition"));
-        self.contract(inst.results[0], product, Some(inst.args[1 - side]));
     }
 
     pub(super) fn structural(&mut self, op: &StructuralOp, inst: &Inst) {

@@ -1,5 +1,5 @@
 //! Branches, loops, and what is handed from one region to another.
-use super::{Emit, TRIPS};
+use super::emitter::{Emit, TRIPS};
 use crate::wgsl::place::Home;
 use crate::wgsl::types::name;
 use pallas_ir::{Inst, Value};
@@ -38,10 +38,10 @@ impl Emit<'_> {
         self.declare(carried);
         self.assign(carried, &inst.args[3..]);
         let k = self.fresh("k");
-        self.helpers.insert(TURNS);
+        self.out.helpers.insert(TURNS);
         self.line(format!("let trips{k} = turns({lo}, {hi}, {step});"));
         if self.plan.constant(self.k, inst.args[2]).is_none_or(|step| step < 1) {
-            self.checks = true;
+            self.out.checks = true;
             let line = self.at_line.max(1);
             self.line(format!("if ({step} < 1) {{"));
             self.line(format!("    atomicStore(&error_flag[1], {line}u);"));
@@ -104,16 +104,16 @@ impl Emit<'_> {
     /// Which sequential axis the loop that opens runs over, if any: loops over axes are the outermost.
     fn open_loop(&mut self) -> Option<usize> {
         self.counted.push(0);
-        let axis = (self.axes_left > 0).then(|| self.iterations.axes.len() - self.axes_left);
+        let axis = (self.axes_left > 0).then(|| self.out.iterations.axes.len() - self.axes_left);
         self.axes_left -= usize::from(axis.is_some());
         axis
     }
     fn close_loop(&mut self, axis: Option<usize>, trips: Option<u64>) {
         let own = self.counted.pop().expect("opened");
         match (axis, trips) {
-            (Some(axis), _) => self.iterations.axes[axis] = own,
+            (Some(axis), _) => self.out.iterations.axes[axis] = own,
             (None, Some(n)) => *self.counted.last_mut().expect("the body is open") += own.saturating_mul(n),
-            (None, None) => self.iterations.more = true,
+            (None, None) => self.out.iterations.more = true,
         }
     }
     /// Trips of a loop between constants.

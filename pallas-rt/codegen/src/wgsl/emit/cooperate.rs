@@ -2,8 +2,8 @@
 //!
 //! Everything here is in uniform control flow with all threads of a subgroup active, whatever the extents of arrays are:
 //! what lies outside of them is in workgroup memory as the operand's fill. A subgroup knows its fragments by its number.
-use super::Emit;
-use super::element::{Coord, offset};
+use super::emitter::Emit;
+use super::position::{Coord, offset};
 use super::product::Product;
 use crate::wgsl::place::Home;
 use crate::wgsl::place::matrices::{Cell, Cooperative, Fragments, is_zero};
@@ -134,7 +134,7 @@ impl Emit<'_> {
             _ => self.plan.copies[tile.index()],
         };
         let Some(buffer) = buffer else {
-            self.wanted.insert(tile);
+            self.out.wanted.insert(tile);
             return None;
         };
         let strides = &self.plan.buffers[buffer].strides;

@@ -1,39 +1,14 @@
 //! One element of any value, at a position of whoever reads it.
-use super::Emit;
+use super::emitter::Emit;
+use super::position::{At, Coord, FOUR, PARTS, coordinate, moved, offset, stretch};
 use crate::wgsl::place::layout::Along;
 use crate::wgsl::place::matrices::Cell;
 use crate::wgsl::place::{Buffer, Home, Swizzle, row_major, views};
 use crate::wgsl::reach::Access as Reached;
 use crate::wgsl::sync::{Memory, Owner};
-use crate::wgsl::types::{at_run_time, cast, counted, from_word, name, to_word, wrap};
-use pallas_ir::{Access, Dim, Inst, Op, ScalarOp, Value, structural::Index};
-
-/// Neighbours that are read and written at once.
-pub(super) const FOUR: usize = 4;
-/// Components of a vector.
-pub(super) const PARTS: [&str; FOUR] = ["x", "y", "z", "w"];
-
-/// A coordinate: its text and, where a thread's own elements are meant, the class and which of them.
-#[derive(Clone, PartialEq, Debug)]
-pub(super) struct Coord {
-    pub(super) text: String,
-    pub(super) own: Option<(usize, usize)>,
-    /// A multiple of four and what is added to it, where that is known.
-    pub(super) part: Option<(String, usize)>,
-}
-
-impl Coord {
-    pub(super) fn text(text: impl Into<String>) -> Coord {
-        Coord { text: text.into(), own: None, part: None }
-    }
-}
-
-/// A position: coordinates and, if it strides over a whole shape, the name of the element's number.
-#[derive(Clone, Debug)]
-pub(super) struct At {
-    pub(super) coords: Vec<Coord>,
-    pub(super) flat: Option<(String, Vec<usize>)>,
-}
+use crate::wgsl::types::{at_run_time, counted, from_word, name, to_word, wrap, zero};
+use pallas_ir::structural::Index;
+use pallas_ir::{Access, DType, Inst, Op, ScalarOp, Value};
 
 impl Emit<'_> {
     /// Positions of a tile's registers, in their order.
@@ -120,13 +95,13 @@ impl Emit<'_> {
             Home::Buffer(b) => self.get(dtype, b, at),
             Home::Registers | Home::Fragments => {
                 if let Some(i) = self.register_at(v, at) {
-                    self.held.insert(v);
+                    self.out.held.insert(v);
                     return self.register(v, i);
                 }
                 match self.plan.copies[v.index()] {
                     Some(b) => self.get(dtype, b, at),
                     None => {
-                        self.wanted.insert(v);
+                        self.out.wanted.insert(v);
                         zero(dtype)
                     }
                 }
@@ -150,7 +125,7 @@ impl Emit<'_> {
         }
         Some(i)
     }
-    pub(super) fn get(&mut self, dtype: pallas_ir::DType, buffer: usize, at: &At) -> String {
+    pub(super) fn get(&mut self, dtype: DType, buffer: usize, at: &At) -> String {
         let (index, owner) = self.index(buffer, at);
         self.touch(Memory::Buffer(buffer), owner, false);
         let outside = self.plan.buffers[buffer].outside;
@@ -158,8 +133,10 @@ impl Emit<'_> {
             && let Some((base, part)) = self.four_of(buffer, at)
         {
             let mut first = At { coords: at.coords.clone(), flat: None };
-            if let Some(along) = first.coords.last_mut() {
-                *along = base_of(along);
+            if let Some(along) = first.coords.last_mut()
+                && let Some((base, _)) = along.part.take()
+            {
+                *along = Coord::text(base);
             }
             self.reach_buffer(buffer, &first, FOUR, false);
             let name = self.tiles_at(&base);
@@ -191,7 +168,7 @@ impl Emit<'_> {
     pub(super) fn reach(&mut self, of: Memory, at: Vec<(String, usize)>, size: (usize, usize, usize), write: bool) {
         let (threads, trips, product) = (self.strided.unwrap_or(usize::MAX), self.trips, self.product);
         let ((width, bytes, run), line) = (size, self.at_line);
-        self.accesses.push(Reached { of, line, write, at, width, bytes, run, threads, trips, product });
+        self.out.accesses.push(Reached { of, line, write, at, width, bytes, run, threads, trips, product });
     }
     /// The index of the four words of workgroup memory that an element is one of, and which.
     pub(super) fn four_of(&self, buffer: usize, at: &At) -> Option<(String, usize)> {
@@ -226,7 +203,7 @@ impl Emit<'_> {
     pub(super) fn put(&mut self, v: Value, buffer: usize, at: &At, x: &str) {
         self.put_word(self.k.ty(v).dtype, buffer, at, x);
     }
-    pub(super) fn put_word(&mut self, dtype: pallas_ir::DType, buffer: usize, at: &At, x: &str) {
+    pub(super) fn put_word(&mut self, dtype: DType, buffer: usize, at: &At, x: &str) {
         let (index, owner) = self.index(buffer, at);
         self.touch(Memory::Buffer(buffer), owner, true);
         let outside = self.plan.buffers[buffer].outside;
@@ -235,7 +212,7 @@ impl Emit<'_> {
         let to = self.word(buffer, &index);
         let cell = self.plan.buffers[buffer].cell;
         if cell == Cell::Four {
-            self.singles.insert(buffer);
+            self.out.singles.insert(buffer);
         }
         let word = match cell {
             Cell::Word | Cell::Four => to_word(dtype, x),
@@ -343,7 +320,7 @@ impl Emit<'_> {
     /// A row's expression for the operands' elements.
     pub(super) fn expression(&mut self, op: ScalarOp, inst: &Inst, at: &At) -> String {
         let result = self.k.ty(inst.results[0]).clone();
-        self.helpers.extend(op.wgsl_helper());
+        self.out.helpers.extend(op.wgsl_helper());
         let open = op.row().operands.iter().position(|(_, t)| *t == pallas_ir::scalar::Ty::T).unwrap_or(0);
         let dtype = self.k.ty(inst.args[open]).dtype;
         let mut args = vec![];
@@ -367,37 +344,6 @@ impl Emit<'_> {
     }
 }
 
-/// A position of a tile whose unit axes stretch, as a position of the tile.
-pub(super) fn stretch(own: &[usize], at: &At) -> At {
-    let coord = |(n, c): (&usize, &Coord)| if *n == 1 { Coord::text("0u") } else { c.clone() };
-    At { coords: own.iter().zip(&at.coords).map(coord).collect(), flat: None }
-}
-/// The coordinate of the first of four neighbours.
-fn base_of(c: &Coord) -> Coord {
-    c.part.as_ref().map_or_else(|| c.clone(), |(base, _)| Coord::text(base))
-}
-fn number(d: &Dim) -> i64 {
-    d.as_number().expect("sizes are numbers")
-}
-/// One coordinate of a moved position.
-pub(super) fn moved(i: &Index, coords: &[Coord]) -> Coord {
-    let (stride, offset) = (number(&i.stride), number(&i.offset));
-    match i.axis {
-        None => Coord::text(format!("{offset}u")),
-        Some(a) if stride == 1 && offset == 0 => coords[a].clone(),
-        Some(a) => Coord::text(format!("u32({offset} + {stride} * i32({}))", coords[a].text)),
-    }
-}
-/// `Σ coordinate · stride`.
-pub(super) fn offset(coords: &[Coord], strides: &[usize]) -> String {
-    let terms: Vec<String> = coords
-        .iter()
-        .zip(strides)
-        .filter(|(c, _)| c.text != "0u")
-        .map(|(c, s)| if *s == 1 { c.text.clone() } else { format!("{} * {s}u", c.text) })
-        .collect();
-    if terms.is_empty() { "0u".into() } else { terms.join(" + ") }
-}
 /// A position's distance from the first element of a buffer.
 fn distance(b: &Buffer, coords: &[Coord]) -> String {
     let (mut coords, mut strides) = (coords.to_vec(), b.strides.clone());
@@ -419,20 +365,4 @@ fn distance(b: &Buffer, coords: &[Coord]) -> String {
         *column = Coord::text(format!("({inner} ^ ({group} % {period}u * {unit}u))"));
     }
     offset(&coords, &strides)
-}
-/// Coordinate along an axis of row-major position `e`.
-pub(super) fn coordinate(shape: &[usize], axis: usize, e: &str) -> String {
-    let step: usize = shape[axis + 1..].iter().product();
-    let outer: usize = shape[..axis].iter().product();
-    if shape[axis] == 1 {
-        return "0u".into();
-    }
-    let scaled = if step == 1 { e.to_string() } else { format!("({e} / {}u)", step.max(1)) };
-    if outer == 1 { scaled } else { format!("({scaled} % {}u)", shape[axis].max(1)) }
-}
-pub(super) fn zero(dtype: pallas_ir::DType) -> String {
-    if dtype == pallas_ir::DType::Bool { "false".into() } else { format!("{}(0)", name(dtype)) }
-}
-pub(super) fn convert(from: pallas_ir::DType, to: pallas_ir::DType, x: &str) -> String {
-    if from == to { x.to_string() } else { cast(from, to, x) }
 }

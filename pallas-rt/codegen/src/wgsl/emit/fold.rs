@@ -1,13 +1,11 @@
 //! Folds of lines: reductions, running sums, positions of the largest.
-use super::Emit;
-use super::element::{At, Coord, coordinate, offset};
+use super::emitter::Emit;
+use super::position::{At, Coord, coordinate, offset};
 use crate::wgsl::place::layout::Along;
-use crate::wgsl::place::matrices::Cell;
 use crate::wgsl::place::{Buffer, Home};
 use crate::wgsl::sync::Memory;
 use crate::wgsl::types::{from_word, name, to_word, wrap};
 use pallas_ir::{DType, Inst, ScalarOp, Value};
-use std::fmt::Write;
 
 /// The function that combines what the threads of a subgroup have.
 fn subgroup(op: ScalarOp, dtype: DType) -> Option<&'static str> {
@@ -31,7 +29,7 @@ fn first_round(count: usize) -> usize {
 impl Emit<'_> {
     /// `next` folded with `sum`.
     pub(super) fn combine(&mut self, op: ScalarOp, dtype: DType, sum: &str, next: &str) -> String {
-        self.helpers.extend(op.wgsl_helper());
+        self.out.helpers.extend(op.wgsl_helper());
         self.pay(self.numbers.operation);
         wrap(dtype, &op.wgsl(&[sum, next], name(dtype)))
     }
@@ -65,24 +63,17 @@ impl Emit<'_> {
     fn fold_spread(&mut self, op: ScalarOp, axes: &[usize], result: Value, x: Value) {
         let shape = self.k.ty(x).shape.clone();
         let dtype = self.k.ty(result).dtype;
-        let class = |e: &Self, a: usize| {
-            let (v, axis) = e.plan.source(e.k, x, a)?;
-            e.plan.layout.axes[v.index()][axis]
-        };
-        let classes: Vec<Option<usize>> = axes.iter().map(|&a| class(self, a)).collect();
+        let layout = &self.plan.layout;
         // A line's threads: the folded axes must not lie along the direction of a kept one.
-        let kept: Vec<_> = self.plan.layout.axes[result.index()]
-            .iter()
-            .flatten()
-            .map(|&c| self.plan.layout.classes[c].along)
-            .collect();
-        let classes: Vec<Option<usize>> =
-            classes.into_iter().map(|c| c.filter(|&c| !kept.contains(&self.plan.layout.classes[c].along))).collect();
-        let shares: Vec<usize> = axes
-            .iter()
-            .zip(&classes)
-            .map(|(&a, c)| c.map_or(shape[a], |c| self.plan.layout.classes[c].repeats()))
-            .collect();
+        let along = |c: usize| layout.classes[c].along;
+        let kept: Vec<Along> = layout.axes[result.index()].iter().flatten().map(|&c| along(c)).collect();
+        let class = |&a: &usize| {
+            let (v, axis) = self.plan.source(self.k, x, a)?;
+            layout.axes[v.index()][axis].filter(|&c| !kept.contains(&along(c)))
+        };
+        let classes: Vec<Option<usize>> = axes.iter().map(class).collect();
+        let share = |(&a, c): (&usize, &Option<usize>)| c.map_or(shape[a], |c| layout.classes[c].repeats());
+        let shares: Vec<usize> = axes.iter().zip(&classes).map(share).collect();
         let count: usize = shares.iter().product();
         let start = self.literal(op.neutral(dtype).expect("the shape rule admits monoids only"));
         let unrolled = axes.iter().all(|&a| self.plan.source(self.k, x, a).is_some_and(|(v, _)| self.registers(v)))
@@ -126,17 +117,15 @@ impl Emit<'_> {
                         e.line(format!("{sum} = {next};"));
                     }
                 } else if count > 0 {
-                    e.line(format!("for (var k = 0u; k < {count}u; k++) {{"));
-                    e.depth += 1;
                     e.spent += count as u64 + 1;
                     let at = position(e, &|i| (coordinate(&shares, i, "k"), None));
-                    e.times(count as f64, |e| {
-                        let next = e.element(x, &at);
-                        let next = e.combine(op, dtype, sum, &next);
-                        e.line(format!("{sum} = {next};"));
+                    e.braces(format!("for (var k = 0u; k < {count}u; k++) {{"), |e| {
+                        e.times(count as f64, |e| {
+                            let next = e.element(x, &at);
+                            let next = e.combine(op, dtype, sum, &next);
+                            e.line(format!("{sum} = {next};"));
+                        });
                     });
-                    e.depth -= 1;
-                    e.line("}");
                 }
             }
         });
@@ -155,7 +144,7 @@ impl Emit<'_> {
     ) {
         let ty = self.k.ty(result).clone();
         let count: usize = threads.iter().map(|t| t.1).product();
-        if let Some(all) = subgroup(op, ty.dtype).filter(|_| self.lockstep && count == self.plan.threads()) {
+        if let Some(all) = subgroup(op, ty.dtype).filter(|_| self.out.lockstep && count == self.plan.threads()) {
             for (i, x) in names.iter().enumerate() {
                 let sum = self.register(result, i);
                 self.line(format!("let {sum} = {all}({x});"));
@@ -166,17 +155,8 @@ impl Emit<'_> {
         let (line, own, step, words) = self.partial_places(result, threads);
         let buffer = self.plan.buffers.len();
         let name_of = format!("partial_{}", result.0);
-        self.plan.buffers.push(Buffer {
-            name: name_of.clone(),
-            shape: vec![],
-            strides: vec![],
-            pad: None,
-            cell: Cell::Word,
-            words: places.len() * words,
-            outside: false,
-            scratch: false,
-            at: 0,
-        });
+        let words_of_all = places.len() * words;
+        self.plan.buffers.push(Buffer { name: name_of.clone(), words: words_of_all, ..Buffer::default() });
         // Register `i` of all threads, then the next one: neighbours write neighbours.
         let coords = |i: usize, t: &str| {
             let own = [(format!("{i}u"), words), (t.to_string(), step)];
@@ -210,24 +190,22 @@ impl Emit<'_> {
                 e.touch(Memory::Buffer(buffer), None, false);
                 e.touch(Memory::Buffer(buffer), None, true);
                 let first = owner.iter().cloned().chain([format!("{own} < {left}u")]).collect::<Vec<_>>();
-                e.line(format!("if ({}) {{", first.join(" && ")));
-                e.depth += 1;
-                for i in 0..places.len() {
-                    let sum = e.fresh("sum");
-                    e.reach(Memory::Buffer(buffer), coords(i, &own), (1, 4, usize::MAX), false);
-                    let (mine, next) = (word(e, i, &own), from_word(ty.dtype, &word(e, i, "t")));
-                    e.line(format!("var {sum}: {} = {};", name(ty.dtype), from_word(ty.dtype, &mine)));
-                    e.spent += (count / left) as u64 + 1;
-                    e.times((count / left) as f64, |e| {
-                        let next = e.combine(op, ty.dtype, &sum, &next);
-                        let head = format!("for (var t = {own} + {left}u; t < {count}u; t += {left}u)");
-                        e.line(format!("{head} {{ {sum} = {next}; }}"));
-                        e.pay(e.numbers.workgroup);
-                    });
-                    e.line(format!("{mine} = {};", to_word(ty.dtype, &sum)));
-                }
-                e.depth -= 1;
-                e.line("}");
+                e.braces(format!("if ({}) {{", first.join(" && ")), |e| {
+                    for i in 0..places.len() {
+                        let sum = e.fresh("sum");
+                        e.reach(Memory::Buffer(buffer), coords(i, &own), (1, 4, usize::MAX), false);
+                        let (mine, next) = (word(e, i, &own), from_word(ty.dtype, &word(e, i, "t")));
+                        e.line(format!("var {sum}: {} = {};", name(ty.dtype), from_word(ty.dtype, &mine)));
+                        e.spent += (count / left) as u64 + 1;
+                        e.times((count / left) as f64, |e| {
+                            let next = e.combine(op, ty.dtype, &sum, &next);
+                            let head = format!("for (var t = {own} + {left}u; t < {count}u; t += {left}u)");
+                            e.line(format!("{head} {{ {sum} = {next}; }}"));
+                            e.pay(e.numbers.workgroup);
+                        });
+                        e.line(format!("{mine} = {};", to_word(ty.dtype, &sum)));
+                    }
+                });
             });
         }
         self.step(|e| {
@@ -302,18 +280,16 @@ impl Emit<'_> {
         }
         self.each(lines, |e| {
             e.line(format!("var sum = {start};"));
-            e.line(format!("for (var k = 0u; k < {n}u; k++) {{"));
-            e.depth += 1;
             let mut at = At { flat: None, ..e.linear(&outer) };
             at.coords[axis] = Coord::text(if reverse { format!("({n}u - 1u - k)") } else { "k".into() });
-            e.times(n as f64, |e| {
-                let next = e.element(x, &at);
-                let next = e.combine(op, dtype, "sum", &next);
-                e.line(format!("sum = {next};"));
-                e.put(result, buffer, &at, "sum");
+            e.braces(format!("for (var k = 0u; k < {n}u; k++) {{"), |e| {
+                e.times(n as f64, |e| {
+                    let next = e.element(x, &at);
+                    let next = e.combine(op, dtype, "sum", &next);
+                    e.line(format!("sum = {next};"));
+                    e.put(result, buffer, &at, "sum");
+                });
             });
-            e.depth -= 1;
-            e.line("}");
         });
         self.inner(n, lines);
     }
@@ -325,18 +301,16 @@ impl Emit<'_> {
             if name(dtype) == "f32" { "!is_nan_bits(top) && (is_nan_bits(y) || y SIGN top)" } else { "y SIGN top" };
         let wins = wins.replace("SIGN", sign);
         self.fill(result, |e, at| {
-            let mut text = String::new();
             let along = |e: &mut Self, k: &str| {
                 let mut coords = at.coords.clone();
                 coords[axis] = Coord::text(k);
                 e.element(x, &At { coords, flat: None })
             };
             let (first, next) = (along(e, "0u"), along(e, "k"));
-            writeln!(text, "var best = 0; var top = {first};").expect("text");
-            writeln!(text, "for (var k = 1u; k < {n}u; k++) {{").expect("text");
-            writeln!(text, "    let y = {next}; if ({wins}) {{ best = i32(k); top = y; }}").expect("text");
-            write!(text, "}}").expect("text");
-            e.line(text);
+            e.line(format!("var best = 0; var top = {first};"));
+            e.braces(format!("for (var k = 1u; k < {n}u; k++) {{"), |e| {
+                e.line(format!("let y = {next}; if ({wins}) {{ best = i32(k); top = y; }}"));
+            });
             "best".into()
         });
         let elements = self.k.ty(result).elements();

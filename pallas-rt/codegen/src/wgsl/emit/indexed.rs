@@ -1,6 +1,6 @@
 //! Windows of tiles at positions given by data, element by element.
-use super::Emit;
-use super::element::{At, Coord, coordinate};
+use super::emitter::Emit;
+use super::position::{At, Coord, coordinate};
 use crate::wgsl::types::name;
 use pallas_ir::structural::{WindowAxis, Windows};
 use pallas_ir::{Inst, ScalarOp, Value};
@@ -66,49 +66,45 @@ impl Emit<'_> {
             if shape.contains(&0) {
                 return value;
             }
-            e.line(format!("for (var {u} = 0u; {u} < {count}u; {u}++) {{"));
-            e.depth += 1;
-            e.scope(|e| {
-                e.times(count as f64, |e| {
-                    let along = |axis| Coord::text(coordinate(&positions, axis, &u));
-                    let position: Vec<Coord> = (0..positions.len()).map(along).collect();
-                    let starts = e.starts(windows, index, &position);
-                    let mut from = vec![Coord::text("0u"); shape.len()];
-                    let mut tests = vec![];
-                    for (window, own) in windows.axes.iter().zip(&at.coords) {
-                        let parallel = |axis| windows.index.iter().position(|&i| i == axis);
-                        if let Some(position_of) = window.axis.and_then(parallel) {
-                            tests.push(format!("{} == {}", own.text, position[position_of].text));
-                            continue;
-                        }
-                        let size = window.axis.map_or(1, |axis| shape[axis]);
-                        let offset = match window.start {
-                            Some(k) => {
-                                tests.push(format!("{} >= 0 && {0} <= {}", starts[k], last[k]));
-                                format!("(i32({}) - {})", own.text, starts[k])
+            e.braces(format!("for (var {u} = 0u; {u} < {count}u; {u}++) {{"), |e| {
+                e.scope(|e| {
+                    e.times(count as f64, |e| {
+                        let along = |axis| Coord::text(coordinate(&positions, axis, &u));
+                        let position: Vec<Coord> = (0..positions.len()).map(along).collect();
+                        let starts = e.starts(windows, index, &position);
+                        let mut from = vec![Coord::text("0u"); shape.len()];
+                        let mut tests = vec![];
+                        for (window, own) in windows.axes.iter().zip(&at.coords) {
+                            let parallel = |axis| windows.index.iter().position(|&i| i == axis);
+                            if let Some(position_of) = window.axis.and_then(parallel) {
+                                tests.push(format!("{} == {}", own.text, position[position_of].text));
+                                continue;
                             }
-                            None => format!("i32({})", own.text),
-                        };
-                        tests.push(format!("{offset} >= 0 && {offset} < {size}"));
-                        if let Some(axis) = window.axis {
-                            from[axis] = Coord::text(format!("u32({offset})"));
+                            let size = window.axis.map_or(1, |axis| shape[axis]);
+                            let offset = match window.start {
+                                Some(k) => {
+                                    tests.push(format!("{} >= 0 && {0} <= {}", starts[k], last[k]));
+                                    format!("(i32({}) - {})", own.text, starts[k])
+                                }
+                                None => format!("i32({})", own.text),
+                            };
+                            tests.push(format!("{offset} >= 0 && {offset} < {size}"));
+                            if let Some(axis) = window.axis {
+                                from[axis] = Coord::text(format!("u32({offset})"));
+                            }
                         }
-                    }
-                    for (&axis, own) in windows.index.iter().zip(position) {
-                        from[axis] = own;
-                    }
-                    let test = if tests.is_empty() { "true".into() } else { tests.join(" && ") };
-                    e.line(format!("if ({test}) {{"));
-                    e.depth += 1;
-                    let update = e.element(updates, &At { coords: from, flat: None });
-                    let next = op.map_or(update.clone(), |op| e.combine(op, dtype, &value, &update));
-                    e.line(format!("{value} = {next};"));
-                    e.depth -= 1;
-                    e.line("}");
+                        for (&axis, own) in windows.index.iter().zip(position) {
+                            from[axis] = own;
+                        }
+                        let test = if tests.is_empty() { "true".into() } else { tests.join(" && ") };
+                        e.braces(format!("if ({test}) {{"), |e| {
+                            let update = e.element(updates, &At { coords: from, flat: None });
+                            let next = op.map_or(update.clone(), |op| e.combine(op, dtype, &value, &update));
+                            e.line(format!("{value} = {next};"));
+                        });
+                    })
                 });
             });
-            e.depth -= 1;
-            e.line("}");
             value
         });
         let elements = self.k.ty(result).elements();

@@ -1,11 +1,11 @@
 //! Lines of text, the steps and nodes they are part of, and what they cost.
-use super::Emit;
+use super::emitter::Emit;
 use crate::wgsl::sync::{Memory, Nest, Node, Owner, Step, Touch};
 
 impl Emit<'_> {
     pub(super) fn line(&mut self, text: impl AsRef<str>) {
         let text = text.as_ref();
-        self.lines += text.lines().count();
+        self.out.lines += text.lines().count();
         if !self.written {
             return;
         }
@@ -28,6 +28,14 @@ impl Emit<'_> {
             to.push_str(l);
             to.push('\n');
         }
+    }
+    /// Lines between braces, of which the head has the first one.
+    pub(super) fn braces(&mut self, head: impl AsRef<str>, body: impl FnOnce(&mut Self)) {
+        self.line(head);
+        self.depth += 1;
+        body(self);
+        self.depth -= 1;
+        self.line("}");
     }
     pub(super) fn nodes(&mut self) -> &mut Vec<Node> {
         self.open.last_mut().expect("a region is open")
@@ -72,7 +80,7 @@ impl Emit<'_> {
         format!("{stem}{}", self.fresh)
     }
     pub(super) fn pay(&mut self, price: f64) {
-        self.work += price * self.trips;
+        self.out.work += price * self.trips;
     }
     /// Runs `body` as what happens `trips` times.
     pub(super) fn times(&mut self, trips: f64, body: impl FnOnce(&mut Self)) {
@@ -89,13 +97,11 @@ impl Emit<'_> {
         let threads = self.plan.threads();
         self.spent += n.div_ceil(threads) as u64 + 1;
         self.step(|e| {
-            e.line(format!("for (var e = thread; e < {n}u; e += {threads}u) {{"));
-            e.depth += 1;
-            e.strided = Some(n);
-            e.times(n.div_ceil(threads) as f64, body);
-            e.strided = None;
-            e.depth -= 1;
-            e.line("}");
+            e.braces(format!("for (var e = thread; e < {n}u; e += {threads}u) {{"), |e| {
+                e.strided = Some(n);
+                e.times(n.div_ceil(threads) as f64, body);
+                e.strided = None;
+            });
         });
     }
     /// Iterations per element of the surrounding `each`.

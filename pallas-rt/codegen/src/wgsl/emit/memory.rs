@@ -1,41 +1,15 @@
 //! Loads and stores: positions in arrays, and what lies outside of them.
-use super::Emit;
-use super::element::{At, Coord, FOUR, stretch, zero};
-use super::module;
+use super::emitter::Emit;
+use super::names;
+use super::position::{At, Coord, Coordinate, FOUR, Known, stretch};
 use crate::passes::lower;
 use crate::wgsl::place::Home;
 use crate::wgsl::place::views::{self, Inline};
 use crate::wgsl::reach;
 use crate::wgsl::sync::{Memory, Node, Owner};
-use crate::wgsl::types::to_word;
-use pallas_ir::{Inst, Op, OperandId, OperandKind, Value, View};
+use crate::wgsl::types::{to_word, zero};
+use pallas_ir::{Inst, Op, OperandId, Value, View};
 use std::cell::RefCell;
-
-/// What accesses to an array have computed.
-#[derive(Default)]
-pub(super) struct Known {
-    /// Axis, coordinate, and what came out.
-    along: Vec<(usize, String, Coordinate)>,
-    /// Numbers of elements, and the name of the four from there on.
-    fours: Vec<(String, String)>,
-}
-
-impl Known {
-    fn find(&self, axis: usize, coord: &str) -> Option<&Coordinate> {
-        self.along.iter().find(|(a, c, _)| *a == axis && *c == coord).map(|(.., found)| found)
-    }
-}
-
-/// One coordinate of an access.
-#[derive(Clone)]
-struct Coordinate {
-    /// The position along the axis, an `i32`.
-    position: String,
-    /// Its share of the element's number.
-    offset: String,
-    /// A test that it lies inside; None: it always does.
-    inside: Option<String>,
-}
 
 /// An access to an array: its operand, the view, the view's starts.
 #[derive(Clone, Copy)]
@@ -50,7 +24,7 @@ impl Emit<'_> {
         let mut at = "0".to_string();
         let mut some = vec![];
         for (a, &v) in inst.args.iter().enumerate() {
-            let n = module::extent(self.k, of, a);
+            let n = names::extent(self.k, of, a);
             at = format!("({at} * {n} + clamp({}, 0, max({n} - 1, 0)))", self.scalar(v));
             some.push(format!("{n} > 0"));
         }
@@ -81,7 +55,7 @@ impl Emit<'_> {
             self.fill(result, read);
         }
         // Every thread's elements of an array that nothing writes.
-        let constant = !masked && !module::written(self.k, from) && self.plan.scratches[from.index()].is_none();
+        let constant = !masked && !names::written(self.k, from) && self.plan.scratches[from.index()].is_none();
         if let (true, Home::Buffer(_), Some(Node::Step(step))) =
             (constant, self.plan.homes[result.index()], self.nodes().last_mut())
         {
@@ -97,31 +71,25 @@ impl Emit<'_> {
         if self.registers(value) {
             return self.step(|e| {
                 let owner = e.owner(value);
-                if let Some(test) = &owner {
-                    e.line(format!("if ({test}) {{"));
-                    e.depth += 1;
-                }
-                let mut known = Known::default();
-                let places = e.positions(value);
-                let mut rest = &places[..];
-                while let Some(at) = rest.first() {
-                    let four = (rest.len() >= FOUR && mask.is_none()).then(|| e.four(access, at)).flatten();
-                    let step = match four {
-                        Some((base, 0)) => {
-                            e.write_four(access, value, &base, &rest[..FOUR], &mut known);
-                            FOUR
-                        }
-                        _ => {
-                            e.write(access, value, mask, at, &mut known);
-                            1
-                        }
-                    };
-                    rest = &rest[step..];
-                }
-                if owner.is_some() {
-                    e.depth -= 1;
-                    e.line("}");
-                }
+                e.guarded([owner, None], |e| {
+                    let mut known = Known::default();
+                    let places = e.positions(value);
+                    let mut rest = &places[..];
+                    while let Some(at) = rest.first() {
+                        let four = (rest.len() >= FOUR && mask.is_none()).then(|| e.four(access, at)).flatten();
+                        let step = match four {
+                            Some((base, 0)) => {
+                                e.write_four(access, value, &base, &rest[..FOUR], &mut known);
+                                FOUR
+                            }
+                            _ => {
+                                e.write(access, value, mask, at, &mut known);
+                                1
+                            }
+                        };
+                        rest = &rest[step..];
+                    }
+                });
             });
         }
         let shape = self.k.ty(value).shape.clone();
@@ -136,7 +104,7 @@ impl Emit<'_> {
         let kept: Vec<usize> = (0..view.axes.len()).filter(|&a| view.axes[a].kept).collect();
         let access = ArrayAccess { of, view, starts: &inst.args };
         let (p, safe) = self.position(access, kept[axis], c);
-        if safe { "true".into() } else { format!("({p} >= 0 && {p} < {})", module::extent(self.k, of, kept[axis])) }
+        if safe { "true".into() } else { format!("({p} >= 0 && {p} < {})", names::extent(self.k, of, kept[axis])) }
     }
 
     /// The element of an array that a view has at a position; what lies outside is the operand's fill.
@@ -145,7 +113,7 @@ impl Emit<'_> {
         let fill = self.literal(lower::fill(self.k, of));
         if let Some(buffer) = self.plan.scratches[of.index()] {
             let dtype = self.k.operand(of).dtype;
-            if whole(self.k, access) {
+            if lower::is_whole(self.k, of, view) {
                 return self.get(dtype, buffer, at);
             }
             let along = self.along_all(access, at, known);
@@ -155,7 +123,7 @@ impl Emit<'_> {
             return inside.map_or(x.clone(), |test| format!("select({fill}, {x}, {test})"));
         }
         debug_assert!(view.axes.len() == self.k.operand(of).dims.len(), "a lowered view has all of the array's axes");
-        if module::written(self.k, of) {
+        if names::written(self.k, of) {
             let owner = self.keeper(access, at).filter(|(_, replicas)| !replicas);
             self.touch(Memory::Array(self.k.memory_of(of).0), owner.map(|(owner, _)| owner), false);
         }
@@ -168,7 +136,7 @@ impl Emit<'_> {
         let inside = tests(&along);
         let number = number(&along);
         // What another program writes is read by nobody else, not even to be dropped; an element that nobody writes may be.
-        let guard = inside.as_deref().filter(|_| module::written(self.k, of));
+        let guard = inside.as_deref().filter(|_| names::written(self.k, of));
         let held = inside.as_ref().filter(|_| guard.is_none());
         let number = held.map_or(number.clone(), |test| format!("select(0u, {number}, {test})"));
         let x = match four {
@@ -236,9 +204,8 @@ impl Emit<'_> {
                     let kept = view.axes[a].kept;
                     let c = if kept { coords.next().expect("one per kept axis") } else { &zero };
                     let same = !kept || others.next().is_some_and(|o| o.text == c.text);
-                    if same && known.find(a, &c.text).is_none() {
-                        let along = self.compute_along(access, a, &c.text);
-                        known.along.push((a, c.text.clone(), along));
+                    if same {
+                        self.along_axis(access, a, &c.text, &mut known);
                     }
                 }
                 self.known.insert(v, known);
@@ -275,7 +242,7 @@ impl Emit<'_> {
         let x = self.element(value, at);
         let mask = mask.map(|m| self.element(m, at));
         if let Some(buffer) = self.plan.scratches[of.index()] {
-            let (at, inside) = if whole(self.k, access) {
+            let (at, inside) = if lower::is_whole(self.k, of, access.view) {
                 (at.clone(), None)
             } else {
                 let along = self.along_all(access, at, known);
@@ -311,11 +278,7 @@ impl Emit<'_> {
         if tests.is_empty() {
             return body(self);
         }
-        self.line(format!("if ({}) {{", tests.join(" && ")));
-        self.depth += 1;
-        body(self);
-        self.depth -= 1;
-        self.line("}");
+        self.braces(format!("if ({}) {{", tests.join(" && ")), body);
     }
 
     /// Copies an array's vectors to a buffer of such: false where one of the two has none.
@@ -339,7 +302,7 @@ impl Emit<'_> {
             return;
         }
         let (k, of, axes) = (self.k, access.of, &access.view.axes);
-        let extent = |a: usize| module::size(k, of, a).map_or(reach::UNKNOWN, |n| n as usize);
+        let extent = |a: usize| names::size(k, of, a).map_or(reach::UNKNOWN, |n| n as usize);
         let stride = |a: usize| (a + 1..axes.len()).map(extent).product::<usize>();
         let kept = (0..axes.len()).filter(|&a| axes[a].kept);
         let step = |a: usize| axes[a].stride.unsigned_abs() as usize * stride(a);
@@ -367,7 +330,7 @@ impl Emit<'_> {
     }
 
     fn multiple(&self, v: Value, n: usize) -> bool {
-        module::multiple(self.k, &self.plan.defined, v, n as i64, self.multiples)
+        names::multiple(self.k, &self.plan.defined, v, n as i64, self.multiples)
     }
     /// Whose the element of an array at one of a thread's own positions is, and whether several threads have that position:
     /// where blocks lie side by side, a step that stores another block than the last did meets nobody else's elements.
@@ -407,7 +370,7 @@ impl Emit<'_> {
             terms.push(if v.stride == 1 { format!("i32({c})") } else { format!("i32({c}) * {}", v.stride) });
         }
         let start = if v.dynamic { self.plan.constant(self.k, access.starts[before]) } else { Some(0) };
-        let extent = module::size(self.k, access.of, axis);
+        let extent = names::size(self.k, access.of, axis);
         let within = |start: i64, n: i64| {
             let first = start + v.offset;
             let last = first + (v.size as i64 - 1) * v.stride;
@@ -432,17 +395,16 @@ impl Emit<'_> {
         (0..access.view.axes.len())
             .map(|a| {
                 let kept = access.view.axes[a].kept;
-                let c = if kept { coords.next().expect("one per kept axis").text.clone() } else { "0u".into() };
-                if let Some(found) = known.find(a, &c) {
-                    return found.clone();
-                }
-                let along = self.compute_along(access, a, &c);
-                known.along.push((a, c, along.clone()));
-                along
+                let c = if kept { &coords.next().expect("one per kept axis").text } else { "0u" };
+                self.along_axis(access, a, c, known)
             })
             .collect()
     }
-    fn compute_along(&mut self, access: ArrayAccess<'_>, a: usize, c: &str) -> Coordinate {
+    fn along_axis(&mut self, access: ArrayAccess<'_>, a: usize, c: &str, known: &mut Known) -> Coordinate {
+        let found = known.along.iter().find(|(axis, coord, _)| *axis == a && coord == c);
+        if let Some((.., found)) = found {
+            return found.clone();
+        }
         let (text, safe) = self.position(access, a, c);
         let n = self.fresh("");
         let simple = text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
@@ -451,12 +413,12 @@ impl Emit<'_> {
         }
         let position = if simple { text } else { format!("p{n}") };
         let inside = (!safe).then(|| {
-            let extent = module::extent(self.k, access.of, a);
+            let extent = names::extent(self.k, access.of, a);
             // As unsigned numbers, negative positions are beyond any extent.
             self.line(format!("let in{n} = u32({position}) < u32({extent});"));
             format!("in{n}")
         });
-        let offset = match module::stride(self.k, access.of, a).as_deref() {
+        let offset = match names::stride(self.k, access.of, a).as_deref() {
             _ if position == "0" => "0".into(),
             None => position.clone(),
             Some(stride) => {
@@ -464,7 +426,9 @@ impl Emit<'_> {
                 format!("o{n}")
             }
         };
-        Coordinate { position, offset, inside }
+        let along = Coordinate { position, offset, inside };
+        known.along.push((a, c.into(), along.clone()));
+        along
     }
 }
 
@@ -489,11 +453,4 @@ fn clamped(along: &[Coordinate], inside: Option<&str>) -> At {
         (p, Some(test)) => Coord::text(format!("select(0u, u32({p}), {test})")),
     };
     At { coords: along.iter().map(coord).collect(), flat: None }
-}
-/// Whether a view shows all of a scratch buffer in place.
-fn whole(k: &pallas_ir::Kernel, access: ArrayAccess<'_>) -> bool {
-    let shape = k.operand(access.of).block_shape();
-    debug_assert!(k.operand(access.of).kind == OperandKind::Scratch, "only scratch has buffers");
-    access.view.axes.len() == shape.len()
-        && access.view.axes.iter().zip(&shape).all(|(v, &n)| *v == pallas_ir::ViewAxis::whole(n))
 }

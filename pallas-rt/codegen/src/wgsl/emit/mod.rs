@@ -4,156 +4,46 @@
 //! executes, so that thread grids can be compared. A register tile read across threads is reported as *wanted*: placement
 //! then gives it a copy in memory and emission runs again.
 //!
-//! [`element`] reads one element of any value; [`compute`], [`product`], [`cooperate`], [`fold`] and [`sort`] the operations; [`memory`] loads and stores, [`words`] how elements lie in words; [`control`]
-//! branches, loops and copies between values; [`lines`] text and its cost; [`module`] what stands around the body.
+//! [`element`] reads one element of any value; [`compute`], [`product`], [`cooperate`], [`fold`] and [`sort`] the operations;
+//! [`memory`] loads and stores, [`words`] how elements lie in words; [`control`] branches, loops and copies between values;
+//! [`lines`] text and its cost; [`position`] where elements are, and [`names`] of arrays and sizes; [`emitter`] is the state
+//! of all these, [`module`] what stands around the body.
 mod affine;
 mod compute;
 mod control;
 mod cooperate;
 mod element;
+mod emitter;
 mod fold;
 mod indexed;
 mod lines;
 mod memory;
 mod module;
+mod names;
+mod position;
 mod product;
 mod sort;
 mod words;
 
-use super::choose::Task;
+pub use emitter::{Counts, Iterations};
+pub(super) use emitter::{Emitted, TRIPS, cost};
+pub(super) use module::module;
+pub use names::HEADER_WORDS;
+pub(super) use names::{arrays, extents, fours};
+
 use super::place::layout::Along;
 use super::place::views::Inline;
 use super::place::{Home, Plan};
+use super::placed::Task;
 use super::profile::Numbers;
-use super::sync::{Node, Step};
+use super::reach;
 use super::types::{from_word, name, to_word, unpack};
-use super::{Counts, reach};
 use crate::passes::simplify::pure;
-use element::At;
-use pallas_ir::{DType, Inst, InstId, Kernel, Literal, Op, OperandId, RegionId, Value};
-use std::collections::{BTreeMap, BTreeSet};
-
-pub(super) use module::{arrays, extents, fours, module};
-
-/// A kernel's body as nodes, before barriers.
-pub(super) struct Emitted {
-    pub(super) nodes: Vec<Node>,
-    /// Bits of constants that WGSL has no literal for.
-    pub(super) constants: Vec<u32>,
-    /// WGSL functions the text calls.
-    pub(super) helpers: BTreeSet<&'static str>,
-    /// Register tiles that are read across threads and have no copy.
-    pub(super) wanted: BTreeSet<Value>,
-    /// Register tiles that threads read their own elements of; others with a copy are read there alone.
-    pub(super) held: BTreeSet<Value>,
-    /// What a thread executes, in the profile's prices.
-    pub(super) work: f64,
-    /// Lines of text.
-    pub(super) lines: usize,
-    pub(super) iterations: Iterations,
-    /// Threads agree on scalars that one of them reads.
-    pub(super) agrees: bool,
-    /// True if steps of loops are checked, with errors reported by the error flag.
-    pub(super) checks: bool,
-    /// The workgroup runs in lockstep.
-    pub(super) lockstep: bool,
-    /// Every access, in the order of the text.
-    pub(super) accesses: Vec<reach::Access>,
-    /// Arrays that are read or written four elements at a time.
-    pub(super) fours: BTreeSet<OperandId>,
-    /// Buffers of vectors that words are written to one by one.
-    pub(super) singles: BTreeSet<usize>,
-    /// What a thread does in one step of the innermost sequential axis.
-    pub(super) step: Counts,
-    /// Emission stopped: the program costs more than it may.
-    pub(super) stopped: bool,
-}
-
-/// Loop iterations of a thread, at most.
-#[derive(Clone, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize)]
-pub struct Iterations {
-    /// Outside of the loops over sequential axes.
-    pub outside: u64,
-    /// In one step of each sequential axis, outermost first, without the steps of the next one.
-    pub axes: Vec<u64>,
-    /// There are loops besides whose trips depend on data.
-    pub more: bool,
-}
-
-impl Iterations {
-    /// In `counts` steps of the sequential axes.
-    pub fn total(&self, counts: &[i64]) -> u64 {
-        let nested = |inner: u64, (own, n): (&u64, &i64)| own.saturating_add(inner).saturating_mul(*n as u64);
-        self.axes.iter().zip(counts).rev().fold(0, nested).saturating_add(self.outside)
-    }
-}
-
-/// What a program costs whose threads do this work each, in a text of so many lines.
-pub(super) fn cost(work: f64, lines: usize, plan: &Plan, numbers: &Numbers) -> f64 {
-    work * plan.threads() as f64 / numbers.parallel + lines as f64 * numbers.line
-}
-
-/// Loop trips assumed where they are known at launch only.
-pub(super) const TRIPS: f64 = 8.0;
-
-pub(super) struct Emit<'k> {
-    k: &'k Kernel,
-    plan: &'k mut Plan,
-    numbers: &'k Numbers,
-    /// Loop iterations after which the driver silently stops an invocation.
-    limit: Option<u32>,
-    /// Nodes of the open regions.
-    open: Vec<Vec<Node>>,
-    step: Option<Step>,
-    depth: usize,
-    constants: Vec<u32>,
-    helpers: BTreeSet<&'static str>,
-    wanted: BTreeSet<Value>,
-    held: BTreeSet<Value>,
-    fresh: usize,
-    /// Loop iterations of an invocation since the counter was last moved; leaving a loop counts as one.
-    spent: u64,
-    /// Sequential axes whose loops are not open yet.
-    axes_left: usize,
-    /// Iterations counted in each open loop, and outside of all.
-    counted: Vec<u64>,
-    iterations: Iterations,
-    /// What a thread executes; in one step, once the innermost axis' loop is closed.
-    counts: Counts,
-    per_step: Option<Counts>,
-    /// Operands of a product are being read.
-    product: bool,
-    /// Dimensions that are multiples of four.
-    multiples: u64,
-    /// Threads agree on scalars that one of them reads.
-    agrees: bool,
-    /// True if steps of loops are checked.
-    checks: bool,
-    /// The workgroup is one subgroup, which runs in lockstep.
-    lockstep: bool,
-    /// Arrays that are read or written four elements at a time.
-    fours: BTreeSet<OperandId>,
-    /// Buffers of vectors that words are written to one by one.
-    singles: BTreeSet<usize>,
-    /// Coordinates of fetched loads that have been computed where the present line sees them.
-    known: BTreeMap<Value, memory::Known>,
-    /// Indices of workgroup memory, and the names of the four words there.
-    tiles: Vec<(String, String)>,
-    /// There will be a text.
-    written: bool,
-    /// Accesses so far.
-    accesses: Vec<reach::Access>,
-    /// Elements that threads stride over here.
-    strided: Option<usize>,
-    /// The user's line.
-    at_line: u32,
-    /// How often the present line runs.
-    trips: f64,
-    work: f64,
-    lines: usize,
-    /// The most `work` and `lines` may cost.
-    budget: f64,
-}
+use emitter::Emit;
+use names::word;
+use pallas_ir::{DType, Inst, InstId, Kernel, Literal, Op, RegionId, Value};
+use position::At;
+use std::collections::BTreeMap;
 
 /// Emits a kernel's body, unless it costs more than `budget`; adds buffers for partial results to the plan. What is not
 /// `written` has neither text nor accesses: counts alone, and what steps touch.
@@ -165,67 +55,44 @@ pub(super) fn body(
     (budget, written): (f64, bool),
 ) -> Emitted {
     let threads = plan.threads() as u32;
+    let out = Emitted {
+        iterations: Iterations { axes: vec![0; task.sequential], ..Iterations::default() },
+        lockstep: task.target.lanes.is_some_and(|lanes| threads <= lanes),
+        ..Emitted::default()
+    };
     let mut e = Emit {
         k,
         plan,
         numbers,
+        out,
         limit: task.target.max_loop_iterations,
         open: vec![vec![]],
         step: None,
         depth: 2,
-        constants: vec![],
-        helpers: BTreeSet::new(),
-        wanted: BTreeSet::new(),
-        held: BTreeSet::new(),
         fresh: 0,
         spent: 0,
         axes_left: task.sequential,
         counted: vec![0],
-        iterations: Iterations { axes: vec![0; task.sequential], ..Iterations::default() },
         counts: Counts::default(),
         per_step: None,
         product: false,
         known: BTreeMap::new(),
         tiles: vec![],
         multiples: task.multiples,
-        agrees: false,
-        checks: false,
-        lockstep: task.target.lanes.is_some_and(|lanes| threads <= lanes),
-        fours: BTreeSet::new(),
-        singles: BTreeSet::new(),
         written,
-        accesses: vec![],
         strided: None,
         at_line: 0,
         trips: 1.0,
-        work: 0.0,
-        lines: 0,
         budget,
     };
     e.classes();
     e.region(k.body);
     e.charge();
-    e.iterations.outside = e.counted[0];
+    e.out.iterations.outside = e.counted[0];
     let stopped = e.stopped();
+    let accesses = if stopped { vec![] } else { reach::merged(e.out.accesses) };
     let nodes = e.open.pop().expect("the body is open");
-    Emitted {
-        nodes,
-        constants: e.constants,
-        helpers: e.helpers,
-        wanted: e.wanted,
-        held: e.held,
-        work: e.work,
-        lines: e.lines,
-        iterations: e.iterations,
-        agrees: e.agrees,
-        checks: e.checks,
-        lockstep: e.lockstep,
-        accesses: if stopped { vec![] } else { reach::merged(e.accesses) },
-        fours: e.fours,
-        singles: e.singles,
-        step: e.per_step.unwrap_or(e.counts),
-        stopped,
-    }
+    Emitted { nodes, accesses, step: e.per_step.unwrap_or(e.counts), stopped, ..e.out }
 }
 
 impl Emit<'_> {
@@ -247,16 +114,14 @@ impl Emit<'_> {
     }
     /// A scalar that thread 0 computes from memory and shares with all threads.
     fn agree(&mut self, v: Value, x: impl FnOnce(&mut Self) -> String) {
-        self.agrees = true;
+        self.out.agrees = true;
         let dtype = self.k.ty(v).dtype;
         self.step(|e| {
-            e.line("if (thread == 0u) {");
-            e.depth += 1;
-            let x = x(e);
-            e.line(format!("agreed = {};", to_word(dtype, &x)));
-            e.depth -= 1;
-            e.line("}");
-            if e.lockstep {
+            e.braces("if (thread == 0u) {", |e| {
+                let x = x(e);
+                e.line(format!("agreed = {};", to_word(dtype, &x)));
+            });
+            if e.out.lockstep {
                 e.line("subgroupBarrier();");
                 e.define(v, &from_word(dtype, "agreed"));
                 e.line("subgroupBarrier();");
@@ -279,11 +144,11 @@ impl Emit<'_> {
                     return format!("f32({value:?})");
                 }
                 let bits = value.to_bits();
-                let i = self.constants.iter().position(|&b| b == bits).unwrap_or_else(|| {
-                    self.constants.push(bits);
-                    self.constants.len() - 1
+                let i = self.out.constants.iter().position(|&b| b == bits).unwrap_or_else(|| {
+                    self.out.constants.push(bits);
+                    self.out.constants.len() - 1
                 });
-                format!("bitcast<f32>({})", module::word(module::constant_word(self.k, i)))
+                format!("bitcast<f32>({})", word(names::constant_word(self.k, i)))
             }
             DType::U8 | DType::U16 | DType::U32 | DType::U64 => format!("{}u", x.as_i64() as u32),
             DType::I8 | DType::I16 | DType::I32 | DType::I64 => match x.as_i64() as i32 {
@@ -331,7 +196,7 @@ impl Emit<'_> {
     }
     /// What a program costs, so far: every thread's work, and the text.
     fn cost(&self) -> f64 {
-        cost(self.work, self.lines, self.plan, self.numbers)
+        cost(self.out.work, self.out.lines, self.plan, self.numbers)
     }
     fn stopped(&self) -> bool {
         self.cost() > self.budget
@@ -356,22 +221,14 @@ impl Emit<'_> {
             Op::Scalar(op) => self.elementwise(*op, inst),
             Op::Structural(op) => self.structural(op, inst),
             Op::ProgramId(axis) => self.define(inst.results[0], &format!("id{axis}")),
-            Op::NumPrograms(axis) => {
-                let n = module::word(module::grid_word(*axis));
-                self.define(inst.results[0], &format!("i32({n})"));
-            }
+            Op::NumPrograms(axis) => self.define(inst.results[0], &format!("i32({})", word(names::grid_word(*axis)))),
             Op::NumSteps(axis) => {
-                let n = module::word(module::steps_word(self.k, *axis));
-                self.define(inst.results[0], &format!("i32({n})"));
+                self.define(inst.results[0], &format!("i32({})", word(names::steps_word(self.k, *axis))));
             }
-            Op::Extent(dim) => {
-                let n = module::dim(self.k, dim.index());
-                self.define(inst.results[0], &n);
-            }
+            Op::Extent(dim) => self.define(inst.results[0], &names::dim(self.k, dim.index())),
             Op::Param(o) => {
-                let bits = module::word(module::param_word(self.k, *o));
-                let x = unpack(self.k.operand(*o).dtype, &bits);
-                self.define(inst.results[0], &x);
+                let bits = word(names::param_word(self.k, *o));
+                self.define(inst.results[0], &unpack(self.k.operand(*o).dtype, &bits));
             }
             Op::Prefetch(o) => self.prefetch(*o, inst),
             Op::Load { from, view, masked } => self.load(*from, view, *masked, inst),

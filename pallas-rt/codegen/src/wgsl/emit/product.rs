@@ -1,10 +1,10 @@
 //! Products of tiles: in registers, a thread computes its elements of the result step by step; in memory, one by one; in
 //! accumulators, [`cooperate`](super::cooperate) has subgroups compute them.
 #![warn(clippy::wildcard_enum_match_arm)]
-use super::Emit;
-use super::element::{At, Coord, FOUR, convert, coordinate, zero};
+use super::emitter::Emit;
+use super::position::{At, Coord, FOUR, coordinate};
 use crate::wgsl::place::{Home, views};
-use crate::wgsl::types::{name, wrap};
+use crate::wgsl::types::{convert, name, wrap, zero};
 use pallas_ir::{Access, DType, Inst, Op, Value};
 
 /// Most steps of a product's inner loop written out in one trip.

@@ -2,8 +2,8 @@
 //!
 //! In each round every thread finds the places of its positions by binary search in the neighbouring run, so all
 //! elements of a round move independently of each other.
-use super::Emit;
-use super::element::{At, Coord};
+use super::emitter::Emit;
+use super::position::{At, Coord};
 use crate::wgsl::place::matrices::Cell;
 use crate::wgsl::place::{Buffer, row_major};
 use crate::wgsl::types::name;
@@ -100,11 +100,11 @@ impl Emit<'_> {
         self.pay(self.numbers.operation);
         match (name(self.k.ty(sorting.x).dtype), sorting.order) {
             ("f32", Order::Largest) => {
-                self.helpers.insert(TOTAL);
+                self.out.helpers.insert(TOTAL);
                 format!("total_key({x})")
             }
             ("f32", _) => {
-                self.helpers.insert(WEAK);
+                self.out.helpers.insert(WEAK);
                 format!("weak_key({x})")
             }
             ("bool", _) => format!("select(0u, 1u, {x})"),
@@ -126,19 +126,17 @@ impl Emit<'_> {
             e.line(format!("let {first} = {k} / {RANKED}u * {RANKED}u;"));
             e.line(format!("let {end} = min({first} + {RANKED}u, {n}u);"));
             e.line(format!("var {place} = {first};"));
-            e.line(format!("for (var {i} = {first}; {i} < {end}; {i}++) {{"));
-            e.depth += 1;
-            e.times(RANKED as f64, |e| {
+            e.braces(format!("for (var {i} = {first}; {i} < {end}; {i}++) {{"), |e| {
                 e.scope(|e| {
-                    let key = e.key(sorting, &sorting.along(&at, &i));
-                    let before = sorting.before();
-                    e.line(format!("let {other} = {key};"));
-                    e.line(format!("let is_before = {other} {before} {own} || ({other} == {own} && {i} < {k});"));
-                    e.line(format!("{place} += select(0u, 1u, is_before);"));
+                    e.times(RANKED as f64, |e| {
+                        let key = e.key(sorting, &sorting.along(&at, &i));
+                        let before = sorting.before();
+                        e.line(format!("let {other} = {key};"));
+                        e.line(format!("let is_before = {other} {before} {own} || ({other} == {own} && {i} < {k});"));
+                        e.line(format!("{place} += select(0u, 1u, is_before);"));
+                    })
                 });
             });
-            e.depth -= 1;
-            e.line("}");
             e.put_word(DType::I32, to, &sorting.along(&at, &place), &format!("i32({k})"));
         });
     }
@@ -167,25 +165,23 @@ impl Emit<'_> {
             e.line(format!("let {base} = select({first}, {second}, {is_first});"));
             e.line(format!("var {low} = {base};"));
             e.line(format!("var {high} = select({second}, min({second} + {run}u, {n}u), {is_first});"));
-            e.line(format!("for (var {i} = 0u; {i} < {rounds}u && {low} < {high}; {i}++) {{"));
-            e.depth += 1;
-            e.times(rounds as f64, |e| {
+            e.braces(format!("for (var {i} = 0u; {i} < {rounds}u && {low} < {high}; {i}++) {{"), |e| {
                 e.scope(|e| {
-                    e.line(format!("let {middle} = ({low} + {high}) / 2u;"));
-                    let position = e.get(DType::I32, from, &sorting.along(&at, &middle));
-                    e.line(format!("let {at_other} = {};", sorting.kept(&position)));
-                    let key = e.key(sorting, &sorting.along(&at, &at_other));
-                    let before = sorting.before();
-                    e.line(format!("let {other} = {key};"));
-                    e.line(format!("if ({other} {before} {own} || (!{is_first} && {other} == {own})) {{"));
-                    e.line(format!("    {low} = {middle} + 1u;"));
-                    e.line("} else {");
-                    e.line(format!("    {high} = {middle};"));
-                    e.line("}");
+                    e.times(rounds as f64, |e| {
+                        e.line(format!("let {middle} = ({low} + {high}) / 2u;"));
+                        let position = e.get(DType::I32, from, &sorting.along(&at, &middle));
+                        e.line(format!("let {at_other} = {};", sorting.kept(&position)));
+                        let key = e.key(sorting, &sorting.along(&at, &at_other));
+                        let before = sorting.before();
+                        e.line(format!("let {other} = {key};"));
+                        e.line(format!("if ({other} {before} {own} || (!{is_first} && {other} == {own})) {{"));
+                        e.line(format!("    {low} = {middle} + 1u;"));
+                        e.line("} else {");
+                        e.line(format!("    {high} = {middle};"));
+                        e.line("}");
+                    })
                 });
             });
-            e.depth -= 1;
-            e.line("}");
             e.line(format!("let {place} = {k} + {low} - {base} - select({run}u, 0u, {is_first});"));
             e.put_word(DType::I32, to, &sorting.along(&at, &place), &format!("i32({mine})"));
         });

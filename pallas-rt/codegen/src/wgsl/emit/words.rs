@@ -4,9 +4,9 @@
 //! elements are written one by one as well: their neighbours may be another thread's, so it is one of words then, and
 //! these are atomic where elements are narrower. What it is follows from all of the text: `read_`, `write_` and `four_`
 //! functions hide it.
-use super::Emit;
-use super::element::{FOUR, PARTS};
-use super::module;
+use super::emitter::Emit;
+use super::names;
+use super::position::{FOUR, PARTS};
 use crate::wgsl::types::{pack, unpack};
 use pallas_ir::{Kernel, OperandId};
 use std::fmt::Write;
@@ -23,24 +23,17 @@ fn vector(bytes: usize) -> &'static str {
 impl Emit<'_> {
     /// Whether an array may be read and written four elements at a time.
     pub(super) fn in_fours(&self, of: OperandId) -> bool {
-        self.plan.fours && module::fours(self.k, of, self.multiples)
-    }
-    /// Whether the array's words may be atomic.
-    fn narrow_output(&self, of: OperandId) -> bool {
-        self.is_written(of) && self.k.operand(of).dtype.bytes() < 4
-    }
-    /// Whether the array may be one of words after all.
-    fn is_written(&self, of: OperandId) -> bool {
-        module::written(self.k, of)
+        self.plan.fours && names::fours(self.k, of, self.multiples)
     }
 
     /// Element `number` of an array that is in bounds.
     pub(super) fn fetch(&self, of: OperandId, number: &str) -> String {
-        let (array, dtype) = (module::array(self.k, of), self.k.operand(of).dtype);
-        let read = |i: String| match (self.in_fours(of), self.narrow_output(of)) {
-            (true, _) => format!("read_{array}({i})"),
-            (_, true) => format!("atomicLoad(&{array}[{i}])"),
-            _ => format!("{array}[{i}]"),
+        let (array, dtype) = (names::array(self.k, of), self.k.operand(of).dtype);
+        let read = |i: String| match self.in_fours(of) {
+            true => format!("read_{array}({i})"),
+            // Words of several elements that are written are atomic.
+            false if dtype.bytes() < 4 && names::written(self.k, of) => format!("atomicLoad(&{array}[{i}])"),
+            false => format!("{array}[{i}]"),
         };
         match dtype.bytes() {
             4 => unpack(dtype, &read(number.to_string())),
@@ -57,10 +50,10 @@ impl Emit<'_> {
     }
     /// The name of four elements, from a multiple of four on; zeros where a guard is false.
     pub(super) fn elements_at(&mut self, of: OperandId, number: &str, guard: Option<&str>) -> String {
-        self.fours.insert(self.k.memory_of(of));
-        let (name, array) = (self.fresh("w"), module::array(self.k, of));
+        self.out.fours.insert(self.k.memory_of(of));
+        let (name, array) = (self.fresh("w"), names::array(self.k, of));
         let at = format!("{number} / {FOUR}u");
-        let four = if self.is_written(of) { format!("four_{array}({at})") } else { format!("{array}[{at}]") };
+        let four = if names::written(self.k, of) { format!("four_{array}({at})") } else { format!("{array}[{at}]") };
         match guard {
             Some(test) => {
                 let vector = vector(self.k.operand(of).dtype.bytes());
@@ -86,7 +79,7 @@ impl Emit<'_> {
 
     /// Writes element `number` of an array.
     pub(super) fn write_element(&mut self, of: OperandId, number: &str, x: &str) {
-        let (array, dtype) = (module::array(self.k, of), self.k.operand(of).dtype);
+        let (array, dtype) = (names::array(self.k, of), self.k.operand(of).dtype);
         let bits = pack(dtype, x);
         self.line(match dtype.bytes() == 4 && !self.in_fours(of) {
             true => format!("{array}[{number}] = {bits};"),
@@ -95,8 +88,8 @@ impl Emit<'_> {
     }
     /// Writes four elements of an array, from a multiple of four on.
     pub(super) fn write_elements(&mut self, of: OperandId, number: &str, elements: &[String]) {
-        self.fours.insert(self.k.memory_of(of));
-        let (array, dtype) = (module::array(self.k, of), self.k.operand(of).dtype);
+        self.out.fours.insert(self.k.memory_of(of));
+        let (array, dtype) = (names::array(self.k, of), self.k.operand(of).dtype);
         let bits: Vec<String> = elements.iter().map(|x| pack(dtype, x)).collect();
         let width = 8 * dtype.bytes();
         let word = |bits: &[String]| {
@@ -112,11 +105,11 @@ impl Emit<'_> {
 
 /// What an array is bound as, and the functions that `text` reads and writes it by; `fours`: in vectors as well.
 pub(super) fn binding(k: &Kernel, id: OperandId, fours: bool, text: &str) -> (String, String) {
-    let (name, bytes) = (module::array(k, id), k.operand(id).dtype.bytes());
+    let (name, bytes) = (names::array(k, id), k.operand(id).dtype.bytes());
     let called = |function: &str| text.contains(&format!("{function}_{name}("));
     let fours = fours || called("four") || called("write_four");
     // Neighbours in a vector, or in a word, may be another thread's.
-    let single = module::written(k, id) && (!fours || called("write"));
+    let single = names::written(k, id) && (!fours || called("write"));
     let atomic = bytes < 4 && single;
     let vectors = fours && !single && bytes > 1;
     let (vector, words) = (vector(bytes), bytes.max(1));

@@ -11,12 +11,13 @@ pub(super) mod views;
 
 use super::profile::Numbers;
 use crate::passes::simplify::used;
+use crate::passes::uses;
 use crate::target::Matrices;
 use layout::Layout;
 use matrices::{Cell, Cooperative, Fragments};
 use pallas_ir::{Access, InstId, Kernel, Op, OperandId, OperandKind, ScalarOp, Value};
 use std::collections::BTreeMap;
-use views::{Inline, access, is_product};
+use views::{Inline, access, is_product, read_by_products};
 
 /// The storage of a tile.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -382,13 +383,8 @@ fn spreads(k: &Kernel, id: InstId) -> bool {
     match &inst.op {
         Op::Structural(op) => match access(k, op, inst) {
             Access::Map(pieces) => pieces.len() == 1,
-            Access::Flat
-            | Access::Gather { .. }
-            | Access::Scatter { .. }
-            | Access::Nest(_)
-            | Access::Scan { .. }
-            | Access::Sort { .. }
-            | Access::Arg { .. } => false,
+            Access::Flat | Access::Gather { .. } | Access::Scatter { .. } | Access::Nest(_) => false,
+            Access::Scan { .. } | Access::Sort { .. } | Access::Arg { .. } => false,
             _ => true,
         },
         _ => true,
@@ -397,36 +393,20 @@ fn spreads(k: &Kernel, id: InstId) -> bool {
 
 /// Loads that only products read: brought to memory by all threads together.
 fn staged(k: &Kernel, inline: &[Option<Inline>]) -> Vec<bool> {
-    let (mut only_products, mut staged) = (vec![true; k.values.len()], vec![false; k.values.len()]);
-    let mut order = vec![];
-    k.walk(k.body, &mut |id, _| order.push(id));
-    for r in &k.regions {
-        r.yields.iter().for_each(|v| only_products[v.index()] = false);
-    }
-    for id in order.into_iter().rev() {
-        let inst = k.inst(id);
-        let view = |v: &Value| inline[v.index()] == Some(Inline::View) && only_products[v.index()];
-        let passes = is_product(k, inst) || inst.results.first().is_some_and(view);
-        if !passes {
-            inst.args.iter().for_each(|v| only_products[v.index()] = false);
-        }
-        // All instructions that read it come after it, and have been visited.
+    let is_view = |v: Value| inline[v.index()] == Some(Inline::View);
+    let only_products = read_by_products(k, vec![true; k.values.len()], is_view);
+    let mut staged = vec![false; k.values.len()];
+    k.walk(k.body, &mut |_, inst| {
         if let (Op::Load { .. }, [v]) = (&inst.op, &inst.results[..]) {
             staged[v.index()] = only_products[v.index()];
         }
-    }
+    });
     staged
 }
 
 /// Products whose only use, in the same region, adds them to another tile of their type.
 fn fused(k: &Kernel, inline: &[Option<Inline>]) -> Vec<bool> {
-    let mut uses = vec![0; k.values.len()];
-    for inst in &k.insts {
-        inst.args.iter().for_each(|v| uses[v.index()] += 1);
-    }
-    for r in &k.regions {
-        r.yields.iter().for_each(|v| uses[v.index()] += 1);
-    }
+    let uses = uses(k);
     let mut fused = vec![false; k.values.len()];
     for r in &k.regions {
         let mut products = vec![];

@@ -73,11 +73,8 @@ impl Search<'_> {
     }
     /// Marks loads that only products read, and what is made of them element by element on the way.
     fn fetches(&mut self) {
-        let mut order = vec![];
-        self.k.walk(self.k.body, &mut |id, _| order.push(id));
         let mut fetch = vec![false; self.k.values.len()];
-        for &id in &order {
-            let inst = self.k.inst(id);
+        self.k.walk(self.k.body, &mut |_, inst| {
             let ready = |v: &Value| fetch[v.index()] || self.pure(*v).is_some();
             let one = |op: &StructuralOp| matches!(access(self.k, op, inst), Access::Cast);
             let fetched = match &inst.op {
@@ -91,17 +88,8 @@ impl Search<'_> {
                 let own = fetched && !self.k.ty(result).is_scalar() && self.inline[result.index()].is_none();
                 fetch[result.index()] = own || view && inst.args.iter().all(ready);
             }
-        }
-        for r in &self.k.regions {
-            r.yields.iter().for_each(|v| fetch[v.index()] = false);
-        }
-        for id in order.into_iter().rev() {
-            let inst = self.k.inst(id);
-            let passes = is_product(self.k, inst) || inst.results.first().is_some_and(|v| fetch[v.index()]);
-            if !passes {
-                inst.args.iter().for_each(|v| fetch[v.index()] = false);
-            }
-        }
+        });
+        let fetch = read_by_products(self.k, fetch, |_| true);
         for (inline, _) in self.inline.iter_mut().zip(fetch).filter(|(inline, fetch)| *fetch && inline.is_none()) {
             *inline = Some(Inline::Fetch);
         }
@@ -177,6 +165,22 @@ pub(in crate::wgsl) fn keep_turned(k: &Kernel, inline: &mut [Option<Inline>], de
     let found: Vec<usize> = inline.iter().enumerate().filter_map(turned).collect();
     found.iter().for_each(|v| inline[*v] = None);
     !found.is_empty()
+}
+
+/// Of the marked values, those that products alone read, or that make others of these which `passes` accepts.
+pub(super) fn read_by_products(k: &Kernel, mut marked: Vec<bool>, passes: impl Fn(Value) -> bool) -> Vec<bool> {
+    for r in &k.regions {
+        r.yields.iter().for_each(|v| marked[v.index()] = false);
+    }
+    let mut order = vec![];
+    k.walk(k.body, &mut |id, _| order.push(id));
+    for inst in order.into_iter().rev().map(|id| k.inst(id)) {
+        let is_kept = inst.results.first().is_some_and(|&v| marked[v.index()] && passes(v));
+        if !is_kept && !is_product(k, inst) {
+            inst.args.iter().for_each(|v| marked[v.index()] = false);
+        }
+    }
+    marked
 }
 
 /// Returns true if an instruction is a product.

@@ -6,7 +6,6 @@ use super::{DEEP, FEW_COLUMNS};
 /// Rows whose sums are in registers together: a sum waits for itself.
 const ROWS: usize = 4;
 
-type ThinFn = unsafe fn(Extents, Matrix<f32>, Matrix<f32>, Target<f32>);
 /// Rows of the right side, filled up to a vector.
 type Right = [[f32; FEW_COLUMNS]; DEEP];
 
@@ -16,16 +15,12 @@ pub(super) fn pays(Extents { n, k, .. }: Extents, col: isize) -> bool {
     col == 1 && k < DEEP && n <= FEW_COLUMNS && !matches!(n, 3 | 7)
 }
 
-/// `C (+)= A · B` where [`pays`] says so, compiled for this machine's vectors.
-///
-/// # Safety
-/// A, B and C hold the extents at these strides; C overlaps neither A nor B.
-pub(super) fn fastest() -> ThinFn {
-    run()
-}
 compiled! {
-    run<>() -> ThinFn
-        = all(extents: Extents, a: Matrix<f32>, b: Matrix<f32>, c: Target<f32>)
+    /// `C (+)= A · B` where [`pays`] says so, compiled for this machine's vectors.
+    ///
+    /// # Safety
+    /// A, B and C hold the extents at these strides; C overlaps neither A nor B.
+    pub(super) fastest<>() = all(extents: Extents, a: Matrix<f32>, b: Matrix<f32>, c: Target<f32>)
 }
 
 /// # Safety

@@ -34,15 +34,10 @@ impl Growing {
     }
     /// Operands that are no constants, and folds.
     fn places(&self) -> usize {
-        let values = self.chain.inputs.iter().filter(|input| matches!(input, Input::Value(_)));
-        values.count() + self.chain.sinks.len()
-    }
-    /// True if a link computes a value.
-    pub(super) fn links(&self, v: Value) -> bool {
-        self.link(v).is_some()
+        self.chain.values().count() + self.chain.sinks.len()
     }
     /// The link that computes a value.
-    fn link(&self, v: Value) -> Option<usize> {
+    pub(super) fn link(&self, v: Value) -> Option<usize> {
         self.made.get(&v).copied().flatten()
     }
 }

@@ -1,55 +1,16 @@
 //! The links of a chain on a vector, and what becomes of their results.
-use super::super::plan::step::{Chain, Input, Link, Operation, Source};
+use super::super::super::plan::step::{Input, Operation, Source};
+use super::super::form::bit;
 use super::asm::{Gpr, Mem, Operand, Reg};
-use super::bit;
-use super::code::{COLUMN, Compiler, Folded, SPARE, values};
+use super::compiler::{Compiler, Folded};
+use super::frame::{COLUMN, SPARE};
+use super::rotations::{Rotation, constant};
 use super::types::{Part, held, in_fewer_bytes};
-use pallas_ir::{DType, Literal, ScalarOp};
+use pallas_ir::{DType, ScalarOp};
 use std::ops::Range;
 
 /// Bytes of a cache line.
 const LINE: i32 = 64;
-
-/// A link that is `x << by | x >> (32 - by)`: one instruction, or fewer than those.
-#[derive(Clone, Copy)]
-pub(super) struct Rotation {
-    of: Source,
-    by: u32,
-    /// The links that shift, which nothing else reads.
-    pub(super) parts: [usize; 2],
-}
-
-/// The links of a chain that are rotations; `uses` lists the uses of each link.
-pub(super) fn rotations(chain: &Chain, uses: &[usize]) -> Vec<Option<Rotation>> {
-    let shift = |source: Source| {
-        let Source::Link(at) = source else { return None };
-        let link = &chain.links[at];
-        let Operation::Scalar(op @ (ScalarOp::Shl | ScalarOp::Shr)) = link.op else { return None };
-        let by = constant(chain, link.args[1].0)?.bits as u32;
-        let alone = uses[at] == 1 && link.output.is_none() && link.dtype == DType::U32;
-        alone.then_some((at, op, link.args[0].0, by))
-    };
-    let rotation = |link: &Link| {
-        let (Operation::Scalar(ScalarOp::BitOr), [a, b]) = (link.op, &link.args[..]) else { return None };
-        let (a, b) = (shift(a.0)?, shift(b.0)?);
-        let (left, right) = if a.1 == ScalarOp::Shl { (a, b) } else { (b, a) };
-        let both = left.1 == ScalarOp::Shl && right.1 == ScalarOp::Shr && left.2 == right.2;
-        let whole = (1..32).contains(&left.3) && left.3.checked_add(right.3) == Some(32);
-        (both && whole).then_some(Rotation { of: left.2, by: left.3, parts: [left.0, right.0] })
-    };
-    chain.links.iter().map(rotation).collect()
-}
-
-/// A link's operand that is a number everywhere.
-fn constant(chain: &Chain, source: Source) -> Option<Literal> {
-    match source {
-        Source::Input(i) => match chain.inputs[i] {
-            Input::Constant(x) => Some(x),
-            Input::Value(_) => None,
-        },
-        Source::Link(_) => None,
-    }
-}
 
 /// A vector of elements on their way.
 struct Lanes {
@@ -170,20 +131,11 @@ impl Compiler<'_> {
     fn fold_into_columns(&mut self, sink: usize, at: &Lanes, x: Operand) -> Option<()> {
         let (op, dtype) = (self.chain.sinks[sink].op, self.chain.sinks[sink].dtype);
         let to = self.element(self.folds - self.length - 1 + sink, dtype, at.k);
-        let old = self.load(dtype, to, at.part)?;
+        let old = self.w.load_vector(dtype, to, at.part)?;
         let new = self.w.scalar(op, dtype, &[Operand::Reg(old), x])?;
-        self.put(dtype, to, at.part, new, false)?;
+        self.w.store_vector(dtype, to, at.part, new, false)?;
         [old, new].into_iter().for_each(|r| self.w.free(r));
         Some(())
-    }
-
-    /// A vector, or the elements that are left of a row.
-    fn load(&mut self, dtype: DType, from: Mem, part: Option<Part>) -> Option<Reg> {
-        self.w.load_vector(dtype, from, part)
-    }
-
-    fn put(&mut self, dtype: DType, to: Mem, part: Option<Part>, x: Reg, streams: bool) -> Option<()> {
-        self.w.store_vector(dtype, to, part, x, streams)
     }
 
     /// One use less; frees registers that hold what has none.
@@ -216,7 +168,7 @@ impl Compiler<'_> {
         if let Some(offset) = self.slots[input] {
             return Some(Operand::Mem(Mem { base: Gpr::Rsp, index: None, offset }));
         }
-        let place = values(self.chain).position(|value| value == input)?;
+        let place = self.chain.values().position(|(value, _)| value == input)?;
         let dtype = self.types[input]?;
         let from = self.element(place, dtype, at.k);
         let is_vector = !in_fewer_bytes(dtype) && at.part.is_none();
@@ -224,7 +176,7 @@ impl Compiler<'_> {
         if is_vector && !in_halves && at.left[0][input] == 1 {
             return Some(Operand::Mem(from));
         }
-        let r = if in_halves { self.w.load_halves(from)? } else { self.load(dtype, from, at.part)? };
+        let r = if in_halves { self.w.load_halves(from)? } else { self.w.load_vector(dtype, from, at.part)? };
         at.inputs[input] = Some(r);
         Some(Operand::Reg(r))
     }
@@ -238,6 +190,6 @@ impl Compiler<'_> {
     fn store(&mut self, link: usize, place: usize, at: &Lanes, x: Reg) -> Option<()> {
         let dtype = self.chain.links[link].dtype;
         let to = self.element(place, dtype, at.k);
-        self.put(dtype, to, at.part, x, bit(self.form.streamed, place + self.length + 1 - self.results))
+        self.w.store_vector(dtype, to, at.part, x, bit(self.form.streamed, place + self.length + 1 - self.results))
     }
 }

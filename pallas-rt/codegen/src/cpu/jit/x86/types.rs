@@ -182,7 +182,7 @@ impl Writer {
     /// A vector from memory, or a part of one.
     pub(super) fn load_vector(&mut self, dtype: DType, from: Mem, part: Option<Part>) -> Option<Reg> {
         match (in_fewer_bytes(dtype), part) {
-            (true, None) => self.load_narrow(dtype, from),
+            (true, None) => self.widened(dtype, Operand::Mem(from)),
             (true, Some(_)) if self.beyond.wide => self.load_narrow_tail(dtype, from),
             (true, Some(part)) => self.load_narrow_part(dtype, from, part),
             (false, None) => self.load(Operand::Mem(from)),
@@ -228,11 +228,7 @@ impl Writer {
         }
         Some(())
     }
-    /// A vector of elements of fewer than four bytes.
-    pub(super) fn load_narrow(&mut self, dtype: DType, from: Mem) -> Option<Reg> {
-        self.widened(dtype, Operand::Mem(from))
-    }
-    /// .. of those that are left of a row; the others are 0.
+    /// The elements of fewer than four bytes that are left of a row; the others are 0.
     fn load_narrow_tail(&mut self, dtype: DType, from: Mem) -> Option<Reg> {
         let x = self.take()?;
         match self.widening(dtype)? {
@@ -344,28 +340,16 @@ impl Writer {
     }
     /// Elements of fewer than four bytes but `f16`, each in the lowest bytes of its lane.
     fn lowered(&mut self, dtype: DType, x: Reg) -> Option<Reg> {
-        match dtype {
-            DType::Bf16 => {
-                let low = self.take()?;
-                self.asm.shift(Shift::Right, low, x, 16);
-                Some(low)
-            }
-            DType::Bool => {
-                let one = self.word(1);
-                self.binary(Binary::And, Operand::Reg(x), one)
-            }
-            DType::F32
-            | DType::F64
-            | DType::I8
-            | DType::U8
-            | DType::F16
-            | DType::I16
-            | DType::U16
-            | DType::I32
-            | DType::U32
-            | DType::I64
-            | DType::U64 => self.load(Operand::Reg(x)),
+        if dtype == DType::Bf16 {
+            let low = self.take()?;
+            self.asm.shift(Shift::Right, low, x, 16);
+            return Some(low);
         }
+        if dtype == DType::Bool {
+            let one = self.word(1);
+            return self.binary(Binary::And, Operand::Reg(x), one);
+        }
+        self.load(Operand::Reg(x))
     }
     /// The first ones.
     fn store_narrow_part(&mut self, dtype: DType, to: Mem, x: Reg, part: Part) -> Option<()> {

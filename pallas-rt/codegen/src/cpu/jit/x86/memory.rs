@@ -1,5 +1,5 @@
 //! The memory that machine code lies in.
-use super::{Place, Rows};
+use super::super::form::{Place, Rows};
 use memmap2::{Mmap, MmapMut};
 
 /// Machine code of chains.
@@ -19,7 +19,7 @@ impl Code {
     ///
     /// # Safety
     /// Every place is one of the chain in the form that the code was made for; operands overlap as the chain says.
-    pub(in super::super) unsafe fn run(&self, rows: Rows<'_>) {
+    pub(in crate::cpu) unsafe fn run(&self, rows: Rows<'_>) {
         // SAFETY: the memory holds a function of this signature, written by `compile`.
         let function: extern "sysv64" fn(*const Place, usize, usize) =
             unsafe { std::mem::transmute(self.memory.as_ptr()) };
@@ -29,7 +29,7 @@ impl Code {
     ///
     /// # Safety
     /// Every place is one of the pieces that the code was made for, in each of these turns; operands overlap as chains say.
-    pub(in super::super) unsafe fn run_turns(&self, places: &mut [Place], turns: usize) {
+    pub(in crate::cpu) unsafe fn run_turns(&self, places: &mut [Place], turns: usize) {
         // SAFETY: the memory holds a function of this signature, written by `compile_turns`.
         let function: extern "sysv64" fn(*mut Place, usize, usize) =
             unsafe { std::mem::transmute(self.memory.as_ptr()) };

@@ -1,12 +1,12 @@
 //! Code against strips, bit by bit: every operation that has code, in every form of operands, for all lengths of a tail.
 mod forms;
 
-use super::super::convert;
-use super::super::plan::step::{Chain, Input, Link, Operation, Source};
-use super::super::strips::{Strip, slice, slice_mut, strip};
+use super::super::super::convert;
+use super::super::super::plan::step::{Chain, Input, Link, Operation, Source};
+use super::super::super::strips::{Strip, slice, slice_mut, strip};
+use super::super::{Code, Codes, Form, Place, Rows};
 use super::code::compile;
 use super::vector::Beyond;
-use super::{Code, Codes, Form, Place, Rows};
 use pallas_ir::scalar::Ty;
 use pallas_ir::{DType, Literal, ScalarOp, Value};
 
@@ -282,7 +282,7 @@ fn agrees(chain: &Chain, types: &[DType], what: &str) -> bool {
 
 #[test]
 fn operations_agree_with_strips() {
-    if !super::super::strips::has_avx2() {
+    if !super::super::super::strips::has_avx2() {
         return;
     }
     let mut compiled = vec![];
@@ -303,7 +303,7 @@ fn operations_agree_with_strips() {
 
 #[test]
 fn choices_agree_with_strips() {
-    if !super::super::strips::has_avx2() {
+    if !super::super::super::strips::has_avx2() {
         return;
     }
     for dtype in TYPES {
@@ -316,7 +316,7 @@ fn choices_agree_with_strips() {
 /// Masks that choose at once, later, together with others and again.
 #[test]
 fn masks_agree_with_strips() {
-    if !super::super::strips::has_avx2() {
+    if !super::super::super::strips::has_avx2() {
         return;
     }
     use ScalarOp::{BitAnd, BitOr, BitXor, Eq, Gt, Le, Ne, Select};
@@ -340,7 +340,7 @@ fn masks_agree_with_strips() {
 
 #[test]
 fn casts_agree_with_strips() {
-    if !super::super::strips::has_avx2() {
+    if !super::super::super::strips::has_avx2() {
         return;
     }
     for (from, to) in TYPES.into_iter().flat_map(|from| TYPES.map(|to| (from, to))) {
@@ -359,7 +359,7 @@ fn casts_agree_with_strips() {
 
 #[test]
 fn shifts_by_constants_agree_with_strips() {
-    if !super::super::strips::has_avx2() {
+    if !super::super::super::strips::has_avx2() {
         return;
     }
     let wide = [ScalarOp::Shl, ScalarOp::Shr].into_iter().flat_map(|op| [(op, DType::U32), (op, DType::I32)]);
@@ -376,7 +376,7 @@ fn shifts_by_constants_agree_with_strips() {
 /// With the instruction for it and without, and where shifts only look like parts of a rotation.
 #[test]
 fn rotations_agree_with_strips() {
-    if !super::super::strips::has_avx2() {
+    if !super::super::super::strips::has_avx2() {
         return;
     }
     let u32s = |sources: [Source; 2]| sources.map(|s| (s, DType::U32)).to_vec();
@@ -407,7 +407,7 @@ fn rotations_agree_with_strips() {
 /// Vectors of a long chain are computed abreast: rounds of random bits, as kernels draw them.
 #[test]
 fn long_chains_agree_with_strips() {
-    if !super::super::strips::has_avx2() {
+    if !super::super::super::strips::has_avx2() {
         return;
     }
     let (mut inputs, mut links) = (values(2), vec![]);

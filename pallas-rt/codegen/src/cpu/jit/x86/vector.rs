@@ -2,7 +2,6 @@
 use super::asm::{Asm, Binary, Fma, Gpr, Mem, Operand, Predicate, Reg, Rounding, Unary};
 use pallas_ir::{DType, ScalarOp};
 use std::cmp::Reverse;
-use std::collections::HashMap;
 
 /// The sign bit of a float.
 const SIGN: u32 = 1 << 31;
@@ -14,9 +13,6 @@ type Words = [u32; 16];
 #[derive(Default)]
 pub(super) struct Constants {
     words: Vec<Words>,
-    /// Position of each constant that is the same in all elements, and of the others.
-    numbers: HashMap<u32, usize>,
-    others: Vec<usize>,
     /// Number of instructions that read each constant.
     uses: Vec<usize>,
     /// Elements of a vector.
@@ -33,25 +29,15 @@ impl Constants {
     }
     /// The same number in all elements.
     pub(super) fn number(&mut self, word: u32) -> Mem {
-        let next = self.words.len();
-        let at = *self.numbers.entry(word).or_insert(next);
-        self.used(at, [word; 16])
+        self.vector([word; 16])
     }
-    /// Numbers that are not all the same: a vector has few of them.
+    /// Numbers that need not be the same.
     pub(super) fn vector(&mut self, words: Words) -> Mem {
-        let found = self.others.iter().copied().find(|&at| self.words[at] == words);
-        let at = found.unwrap_or(self.words.len());
-        if found.is_none() {
-            self.others.push(at);
-        }
-        self.used(at, words)
-    }
-    /// The constant at a position, which may be the next one.
-    fn used(&mut self, at: usize, words: Words) -> Mem {
-        if at == self.words.len() {
+        let at = self.words.iter().position(|known| *known == words).unwrap_or_else(|| {
             self.words.push(words);
             self.uses.push(0);
-        }
+            self.words.len() - 1
+        });
         self.uses[at] += 1;
         Mem { base: Gpr::R15, index: None, offset: (at * self.lanes * 4) as i32 }
     }
@@ -122,8 +108,9 @@ impl Writer {
     }
     /// Constants worth the registers that were never needed, most used first.
     pub(super) fn worth_pinning(&self) -> Vec<u32> {
-        let Constants { words, numbers, uses, .. } = &self.constants;
-        let mut places: Vec<usize> = numbers.values().copied().collect();
+        let Constants { words, uses, .. } = &self.constants;
+        let is_number = |at: &usize| words[*at] == [words[*at][0]; 16];
+        let mut places: Vec<usize> = (0..words.len()).filter(is_number).collect();
         places.sort_by_key(|&at| (Reverse(uses[at]), at));
         places.into_iter().take(self.spare).map(|at| words[at][0]).collect()
     }

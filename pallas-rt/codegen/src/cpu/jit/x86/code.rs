@@ -1,57 +1,15 @@
 //! The loops around a chain's vectors.
-use super::super::plan::step::{Chain, Input, Link, Operation, SinkAlong, Source};
-use super::asm::{Gpr, Jump, Mem, Operand, Reg};
-use super::links::{Rotation, rotations};
-use super::steps::steps;
-use super::types::{Part, held, in_fewer_bytes, in_four_bytes};
+use super::super::super::plan::step::{Chain, Link, Operation, SinkAlong};
+use super::super::form::{Form, Place, bit};
+use super::asm::{Gpr, Jump, Mem, Operand};
+use super::compiler::{Compiler, Folded, slots, steps};
+use super::frame::{
+    ARGUMENTS, COLUMN, COLUMNS, END, KEPT_ROW, LEFT, LIMIT, POOL, ROW, SPARE, enter, entry, first_lanes, kept, leave,
+};
+use super::memory::Code;
+use super::types::{Part, held, in_fewer_bytes};
 use super::vector::{Beyond, Writer};
-use super::{Code, Form, Place, bit};
 use pallas_ir::{DType, ScalarOp};
-
-/// Assignment of registers. The first three are the function's arguments.
-const FRAME: Gpr = Gpr::Rdi;
-pub(super) const ROW: Gpr = Gpr::Rsi;
-pub(super) const END: Gpr = Gpr::Rdx;
-pub(super) const COLUMN: Gpr = Gpr::Rax;
-pub(super) const LIMIT: Gpr = Gpr::R13;
-/// Behind the last whole vector: the elements that are left of the row.
-pub(super) const LEFT: Gpr = LIMIT;
-/// In a row's loop: where the next row of an input begins.
-pub(super) const SPARE: Gpr = Gpr::R14;
-const POOL: Gpr = Gpr::R15;
-/// Beginnings of rows. The last ones take the place of arguments, which no vector needs.
-pub(super) const POINTERS: [Gpr; 10] =
-    [Gpr::Rbx, Gpr::Rcx, Gpr::R8, Gpr::R9, Gpr::R10, Gpr::R11, Gpr::R12, END, ROW, FRAME];
-/// The caller's, below its frame.
-const SAVED: [Gpr; 5] = [Gpr::Rbx, Gpr::R12, Gpr::R13, Gpr::R14, Gpr::R15];
-/// Below them: the arguments, and the elements of a row.
-const ARGUMENTS: [Gpr; 3] = [FRAME, ROW, END];
-pub(super) const KEPT_ROW: usize = 1;
-pub(super) const KEPT_END: usize = 2;
-const COLUMNS: usize = ARGUMENTS.len();
-/// And the caller's word of control.
-const CONTROL: usize = COLUMNS + 1;
-/// Floats are rounded to the nearest, nothing traps, and subnormal operands and results are zeros: on some processors each
-/// of them costs a hundred cycles. XLA computes so too.
-const FLUSHING: u32 = 0x1f80 | 1 << 15 | 1 << 6;
-
-/// The stack slot of an argument, or of what is behind them.
-pub(super) fn kept(i: usize) -> Mem {
-    Mem { base: Gpr::Rbp, index: None, offset: -8 * (SAVED.len() + 1 + i) as i32 }
-}
-
-/// A field of a place.
-pub(super) fn entry(place: usize, field: usize) -> Mem {
-    Mem { base: FRAME, index: None, offset: (place * size_of::<Place>() + field) as i32 }
-}
-
-/// A fold in registers.
-pub(super) struct Folded {
-    pub(super) op: ScalarOp,
-    pub(super) start: Operand,
-    /// Negated if the fold is a maximum.
-    pub(super) running: Vec<Reg>,
-}
 
 /// Code for chains whose operands lie like this; `None` where something has no instructions here.
 pub(super) fn compile(chains: &[Chain], forms: &[Form], beyond: Beyond) -> Option<Code> {
@@ -138,169 +96,7 @@ fn function(chains: &[Chain], forms: &[Form], order: Order, mut w: Writer) -> Op
     Some(leave(w))
 }
 
-/// Stack slots that a chain needs.
-pub(super) fn slots(chain: &Chain, form: Form) -> usize {
-    values(chain).filter(|&i| bit(form.single, i)).count()
-}
-
-/// The beginning of a function, with so many stack slots: what runs one after the other uses them anew.
-pub(super) fn enter(w: &mut Writer, slots: Option<usize>) {
-    masks(w);
-    let stack = slots.unwrap_or(0) as i32 * w.bytes();
-    let asm = &mut w.asm;
-    asm.push(Gpr::Rbp);
-    asm.mov(Gpr::Rbp, Gpr::Rsp);
-    SAVED.into_iter().for_each(|r| asm.push(r));
-    asm.lea(Gpr::Rsp, Mem { base: Gpr::Rsp, index: None, offset: -stack - 8 * (CONTROL + 1) as i32 });
-    asm.and_number(Gpr::Rsp, -64);
-    ARGUMENTS.into_iter().enumerate().for_each(|(i, r)| asm.mov_store(kept(i), r));
-    asm.constants(POOL);
-    asm.store_control(kept(CONTROL));
-    let flushing = w.constants.number(FLUSHING);
-    w.asm.load_control(flushing);
-    w.pin();
-}
-
-/// The end of a function.
-pub(super) fn leave(mut w: Writer) -> (Vec<u8>, Vec<u32>) {
-    let asm = &mut w.asm;
-    asm.load_control(kept(CONTROL));
-    asm.zero_upper();
-    asm.lea(Gpr::Rsp, Mem { base: Gpr::Rbp, index: None, offset: -8 * SAVED.len() as i32 });
-    SAVED.into_iter().rev().for_each(|r| asm.pop(r));
-    asm.pop(Gpr::Rbp);
-    asm.ret();
-    let (constants, pinned) = (w.constants.bytes(), w.worth_pinning());
-    (w.asm.finish(&constants), pinned)
-}
-
-/// Masks of the first lanes, none of them to all but one, where the constants begin.
-fn masks(w: &mut Writer) {
-    (0..w.lanes() as usize).for_each(|n| _ = first_lanes(w, n));
-}
-
-/// A mask of the first ones of the lanes.
-pub(super) fn first_lanes(w: &mut Writer, n: usize) -> Mem {
-    w.constants.vector(std::array::from_fn(|lane| if lane < n { !0 } else { 0 }))
-}
-
-/// Indices of inputs that are values, in the order of places.
-pub(super) fn values(chain: &Chain) -> impl Iterator<Item = usize> {
-    (0..chain.inputs.len()).filter(|&i| matches!(chain.inputs[i], Input::Value(_)))
-}
-
-/// Writes a row of one chain.
-pub(super) struct Compiler<'c> {
-    pub(super) chain: &'c Chain,
-    pub(super) form: Form,
-    pub(super) w: Writer,
-    /// Index among the places of the row's length; behind it are inputs.
-    pub(super) length: usize,
-    /// Rows, and elements of a row, if code is for so many.
-    pub(super) extents: Option<[usize; 2]>,
-    /// Index among the places of the first result, and of the first fold.
-    pub(super) results: usize,
-    pub(super) folds: usize,
-    /// The pointer of each place that is walked along, inputs first.
-    pub(super) pointers: Vec<Option<Gpr>>,
-    /// The pointer of every place, if they step from row to row.
-    pub(super) stepped: &'static [Gpr],
-    /// Bytes of an element of the input whose next row is fetched.
-    pub(super) ahead: Option<i32>,
-    /// Stack slots of inputs with one element a row.
-    pub(super) slots: Vec<Option<i32>>,
-    /// Running results of each sink that folds rows.
-    pub(super) folded: Vec<Option<Folded>>,
-    /// Uses of each input and link in a vector.
-    pub(super) uses: [Vec<usize>; 2],
-    /// Links that are rotations, and those that are parts of one.
-    pub(super) rotations: Vec<Option<Rotation>>,
-    pub(super) rotated: Vec<bool>,
-    /// The element type of each input, inferred from its uses.
-    pub(super) types: Vec<Option<DType>>,
-}
-
-impl<'c> Compiler<'c> {
-    pub(super) fn new(chain: &'c Chain, form: Form, w: Writer, length: usize) -> Option<Self> {
-        let mut uses = [vec![0; chain.inputs.len()], vec![0; chain.links.len()]];
-        let sources = chain.links.iter().flat_map(|l| &l.args).copied();
-        let sources = sources.chain(chain.sinks.iter().map(|s| (s.of, s.dtype)));
-        let mut types = vec![None; chain.inputs.len()];
-        for (source, dtype) in sources {
-            match source {
-                Source::Input(i) => {
-                    uses[0][i] += 1;
-                    types[i] = Some(dtype);
-                }
-                Source::Link(l) => uses[1][l] += 1,
-            }
-        }
-        let rotations = rotations(chain, &uses[1]);
-        let mut rotated = vec![false; chain.links.len()];
-        rotations.iter().flatten().flat_map(|r| r.parts).for_each(|link| rotated[link] = true);
-        let results = length + 1 + values(chain).count();
-        let outputs = chain.links.iter().filter(|l| l.output.is_some());
-        let folds = results + outputs.clone().count();
-        let mut compiler = Compiler {
-            chain,
-            form,
-            w,
-            length,
-            extents: None,
-            results,
-            folds,
-            pointers: vec![None; folds + chain.sinks.len() - length - 1],
-            stepped: &[],
-            ahead: None,
-            slots: vec![None; chain.inputs.len()],
-            folded: vec![],
-            rotations,
-            rotated,
-            types,
-            uses,
-        };
-        let mut free = POINTERS.into_iter();
-        let is_held = |dtype| in_four_bytes(dtype) || in_fewer_bytes(dtype);
-        let mut slot = 0;
-        for (place, input) in values(chain).enumerate() {
-            let dtype = compiler.types[input]?;
-            if bit(form.single, input) {
-                is_held(dtype).then_some(())?;
-                compiler.slots[input] = Some(slot);
-                slot += compiler.w.bytes();
-            } else {
-                is_held(dtype).then_some(())?;
-                compiler.pointers[place] = Some(free.next()?);
-            }
-        }
-        for (k, link) in outputs.enumerate() {
-            is_held(link.dtype).then_some(())?;
-            compiler.pointers[results - length - 1 + k] = Some(free.next()?);
-        }
-        for (k, sink) in chain.sinks.iter().enumerate().filter(|(_, s)| s.along == SinkAlong::Columns) {
-            is_held(sink.dtype).then_some(())?;
-            compiler.pointers[folds - length - 1 + k] = Some(free.next()?);
-        }
-        Some(compiler)
-    }
-
-    /// The number of places so far.
-    pub(super) fn end(&self) -> usize {
-        self.folds + self.chain.sinks.len()
-    }
-
-    /// `to` = where this row of a place begins.
-    pub(super) fn point(&mut self, place: usize, to: Gpr) {
-        let at = |field: usize| entry(place, field);
-        if let Some([1, _]) = self.extents {
-            return self.w.asm.mov_load(to, at(std::mem::offset_of!(Place, start)));
-        }
-        self.w.asm.mov_load(SPARE, kept(KEPT_ROW));
-        self.w.asm.mul_load(SPARE, at(std::mem::offset_of!(Place, row)));
-        self.w.asm.add_load(SPARE, at(std::mem::offset_of!(Place, start)));
-        self.w.asm.mov(to, SPARE);
-    }
-
+impl Compiler<'_> {
     pub(super) fn row(&mut self, order: Order) -> Option<()> {
         let few = self.extents.map(|[_, columns]| columns).filter(|columns| *columns <= FEW).or(self.form.few);
         if few.is_none() {
@@ -308,7 +104,7 @@ impl<'c> Compiler<'c> {
             self.w.asm.mov_store(kept(COLUMNS), SPARE);
         }
         let first = self.length + 1;
-        for (place, input) in values(self.chain).enumerate() {
+        for (place, (input, _)) in self.chain.values().enumerate() {
             let Some(slot) = self.slots[input] else { continue };
             let from = self.start(first + place);
             let x = match self.types[input]? {
@@ -378,9 +174,11 @@ impl<'c> Compiler<'c> {
                 self.point(first + place, to);
             }
         }
-        let far = values(self.chain).position(|input| bit(self.form.ahead, input) && !bit(self.form.single, input));
-        if let Some((place, at)) = far.and_then(|place| Some((place, self.pointers[place]?))) {
-            let input = values(self.chain).nth(place)?;
+        let is_far = |input: usize| bit(self.form.ahead, input) && !bit(self.form.single, input);
+        let far = self.chain.values().enumerate().find(|(_, (input, _))| is_far(*input));
+        if let Some((place, input, at)) =
+            far.and_then(|(place, (input, _))| Some((place, input, self.pointers[place]?)))
+        {
             self.ahead = Some(self.types[input]?.bytes() as i32);
             let field = entry(first + place, std::mem::offset_of!(Place, row));
             self.w.asm.mov_load(SPARE, kept(0));

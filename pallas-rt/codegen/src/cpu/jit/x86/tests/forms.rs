@@ -1,11 +1,11 @@
 //! Folds, results in the place of operands or past the caches, and as many operands as there are pointers.
-use super::super::super::fold;
-use super::super::super::plan::step::{Sink, SinkAlong};
+use super::super::super::super::fold;
+use super::super::super::super::plan::step::{Sink, SinkAlong};
 use super::*;
 
 #[test]
 fn folds_agree_with_loops() {
-    if !super::super::super::strips::has_avx2() {
+    if !super::super::super::super::strips::has_avx2() {
         return;
     }
     let halves = [DType::F16, DType::Bf16].map(|dtype| [ScalarOp::Maximum, ScalarOp::Minimum].map(|op| (op, dtype)));
@@ -68,7 +68,7 @@ fn bytes_of(x: &[f32], dtype: DType) -> Vec<u32> {
 
 #[test]
 fn folds_of_columns_agree_with_loops() {
-    if !super::super::super::strips::has_avx2() {
+    if !super::super::super::super::strips::has_avx2() {
         return;
     }
     use ScalarOp::{Add, BitOr, Maximum, Minimum, Mul};
@@ -118,7 +118,7 @@ fn folds_of_columns_agree_with_loops() {
 
 #[test]
 fn results_may_take_the_place_of_operands_or_stream() {
-    if !super::super::super::strips::has_avx2() {
+    if !super::super::super::super::strips::has_avx2() {
         return;
     }
     // x = exp(x) * 2, in place.
@@ -180,7 +180,7 @@ fn results_may_take_the_place_of_operands_or_stream() {
 
 #[test]
 fn bools_choose_by_row_and_by_element() {
-    if !super::super::super::strips::has_avx2() {
+    if !super::super::super::super::strips::has_avx2() {
         return;
     }
     let args = vec![(Source::Input(0), DType::Bool), (Source::Input(1), DType::F32), (Source::Input(2), DType::F32)];
@@ -221,7 +221,7 @@ fn bools_choose_by_row_and_by_element() {
 /// The last pointers take the place of what the loop over rows needs.
 #[test]
 fn many_operands_are_added() {
-    if !super::super::super::strips::has_avx2() {
+    if !super::super::super::super::strips::has_avx2() {
         return;
     }
     let (count, dtype) = (8, DType::F32);

@@ -5,12 +5,15 @@
 //!     for each piece: the rows of a chain, or a product
 //!     for each place that moves: start += turn
 //! ```
-use super::super::plan::step::Chain;
+use super::super::super::plan::step::Chain;
+use super::super::form::{Piece, Place, Work};
 use super::asm::{Jump, Mem};
-use super::code::{self, Compiler, FEW, KEPT_END, KEPT_ROW, LIMIT, Order, SPARE, entry, kept};
+use super::code::{FEW, Order, in_some_order};
+use super::compiler::{Compiler, slots};
+use super::frame::{KEPT_END, KEPT_ROW, LIMIT, SPARE, enter, entry, kept, leave};
+use super::memory::Code;
 use super::product::product;
 use super::vector::{Beyond, Writer};
-use super::{Code, Piece, Place, Work};
 
 /// Most vectors of links and products in a turn: each has instructions of its own.
 const MOST: usize = 2048;
@@ -25,15 +28,15 @@ pub(super) fn compile(chains: &[&Chain], pieces: &[Piece], beyond: Beyond) -> Op
         Work::Product(product) => product.vectors(),
     };
     (pieces.iter().map(vectors).sum::<usize>() <= MOST).then_some(())?;
-    code::in_some_order(beyond, |order, w| function(chains, pieces, order, w))
+    in_some_order(beyond, |order, w| function(chains, pieces, order, w))
 }
 
 fn function(chains: &[&Chain], pieces: &[Piece], order: Order, mut w: Writer) -> Option<(Vec<u8>, Vec<u32>)> {
-    let slots = pieces.iter().filter_map(|piece| match piece.work {
-        Work::Rows { chain, form, .. } => Some(code::slots(chains[chain], form)),
+    let needed = pieces.iter().filter_map(|piece| match piece.work {
+        Work::Rows { chain, form, .. } => Some(slots(chains[chain], form)),
         Work::Product(_) => None,
     });
-    code::enter(&mut w, slots.max());
+    enter(&mut w, needed.max());
     let (next, done) = (w.asm.label(), w.asm.label());
     w.asm.mov_load(SPARE, kept(KEPT_END));
     w.asm.clear(LIMIT);
@@ -67,7 +70,7 @@ fn function(chains: &[&Chain], pieces: &[Piece], order: Order, mut w: Writer) ->
     w.asm.compare_numbers(LIMIT, SPARE);
     w.asm.jump_if(Jump::Less, next);
     w.asm.here(done);
-    Some(code::leave(w))
+    Some(leave(w))
 }
 
 /// Adds to an argument, which is in the spare register then.

@@ -5,11 +5,11 @@
 //!     for each term: b = B[term, columns]; for each row: sums[row] += A[row, term] * b
 //!     C[rows, columns] = sums + D[rows, columns]
 //! ```
+use super::super::form::{Place, Product};
 use super::asm::{Binary, Fma, Gpr, Mem, Operand, Reg};
-use super::code::{LEFT, POINTERS, entry, first_lanes};
+use super::frame::{LEFT, POINTERS, entry, first_lanes};
 use super::types::{Part, in_fewer_bytes};
 use super::vector::Writer;
-use super::{Place, Product};
 use pallas_ir::DType;
 
 /// Elements of a vector: products are too small for wide ones.

@@ -1,0 +1,177 @@
+//! The state of the compiler of a row: where the operands of its chain are.
+//!
+//! Of a chain alone, where each operand's row begins stays in a register, to which the distance of rows is added. Short rows
+//! would take longer to find than to compute.
+use super::super::super::plan::step::{Chain, SinkAlong, Source};
+use super::super::form::{Form, Place, bit};
+use super::asm::{Gpr, Mem, Operand, Reg};
+use super::frame::{END, KEPT_END, KEPT_ROW, LIMIT, POINTERS, ROW, SPARE, entry, kept};
+use super::rotations::{Rotation, rotations};
+use super::types::{in_fewer_bytes, in_four_bytes};
+use super::vector::Writer;
+use pallas_ir::{DType, ScalarOp};
+
+/// A fold in registers.
+pub(super) struct Folded {
+    pub(super) op: ScalarOp,
+    pub(super) start: Operand,
+    /// Negated if the fold is a maximum.
+    pub(super) running: Vec<Reg>,
+}
+
+/// Stack slots that a chain needs.
+pub(super) fn slots(chain: &Chain, form: Form) -> usize {
+    chain.values().filter(|(i, _)| bit(form.single, *i)).count()
+}
+
+/// Registers for the beginnings of rows that step from one to the next. Two of them are arguments, which are on the stack, too.
+const STEPPED: [Gpr; 9] = [Gpr::Rbx, Gpr::Rcx, Gpr::R8, Gpr::R9, Gpr::R10, Gpr::R11, Gpr::R12, END, ROW];
+
+/// True if there is a register for each place of the chain.
+pub(super) fn steps(chain: &Chain) -> bool {
+    chain.places() - 1 <= STEPPED.len()
+}
+
+/// Writes a row of one chain.
+pub(super) struct Compiler<'c> {
+    pub(super) chain: &'c Chain,
+    pub(super) form: Form,
+    pub(super) w: Writer,
+    /// Index among the places of the row's length; behind it are inputs.
+    pub(super) length: usize,
+    /// Rows, and elements of a row, if code is for so many.
+    pub(super) extents: Option<[usize; 2]>,
+    /// Index among the places of the first result, and of the first fold.
+    pub(super) results: usize,
+    pub(super) folds: usize,
+    /// The pointer of each place that is walked along, inputs first.
+    pub(super) pointers: Vec<Option<Gpr>>,
+    /// The pointer of every place, if they step from row to row.
+    pub(super) stepped: &'static [Gpr],
+    /// Bytes of an element of the input whose next row is fetched.
+    pub(super) ahead: Option<i32>,
+    /// Stack slots of inputs with one element a row.
+    pub(super) slots: Vec<Option<i32>>,
+    /// Running results of each sink that folds rows.
+    pub(super) folded: Vec<Option<Folded>>,
+    /// Uses of each input and link in a vector.
+    pub(super) uses: [Vec<usize>; 2],
+    /// Links that are rotations, and those that are parts of one.
+    pub(super) rotations: Vec<Option<Rotation>>,
+    pub(super) rotated: Vec<bool>,
+    /// The element type of each input, inferred from its uses.
+    pub(super) types: Vec<Option<DType>>,
+}
+
+impl<'c> Compiler<'c> {
+    pub(super) fn new(chain: &'c Chain, form: Form, w: Writer, length: usize) -> Option<Self> {
+        let mut uses = [vec![0; chain.inputs.len()], vec![0; chain.links.len()]];
+        let sources = chain.links.iter().flat_map(|l| &l.args).copied();
+        let sources = sources.chain(chain.sinks.iter().map(|s| (s.of, s.dtype)));
+        let mut types = vec![None; chain.inputs.len()];
+        for (source, dtype) in sources {
+            match source {
+                Source::Input(i) => {
+                    uses[0][i] += 1;
+                    types[i] = Some(dtype);
+                }
+                Source::Link(l) => uses[1][l] += 1,
+            }
+        }
+        let rotations = rotations(chain, &uses[1]);
+        let mut rotated = vec![false; chain.links.len()];
+        rotations.iter().flatten().flat_map(|r| r.parts).for_each(|link| rotated[link] = true);
+        let results = length + 1 + chain.values().count();
+        let folds = results + chain.outputs().count();
+        let mut compiler = Compiler {
+            chain,
+            form,
+            w,
+            length,
+            extents: None,
+            results,
+            folds,
+            pointers: vec![None; folds + chain.sinks.len() - length - 1],
+            stepped: &[],
+            ahead: None,
+            slots: vec![None; chain.inputs.len()],
+            folded: vec![],
+            rotations,
+            rotated,
+            types,
+            uses,
+        };
+        let mut free = POINTERS.into_iter();
+        let is_held = |dtype| in_four_bytes(dtype) || in_fewer_bytes(dtype);
+        let mut slot = 0;
+        for (place, (input, _)) in chain.values().enumerate() {
+            is_held(compiler.types[input]?).then_some(())?;
+            if bit(form.single, input) {
+                compiler.slots[input] = Some(slot);
+                slot += compiler.w.bytes();
+            } else {
+                compiler.pointers[place] = Some(free.next()?);
+            }
+        }
+        for (k, (_, link)) in chain.outputs().enumerate() {
+            is_held(link.dtype).then_some(())?;
+            compiler.pointers[results - length - 1 + k] = Some(free.next()?);
+        }
+        for (k, sink) in chain.sinks.iter().enumerate().filter(|(_, s)| s.along == SinkAlong::Columns) {
+            is_held(sink.dtype).then_some(())?;
+            compiler.pointers[folds - length - 1 + k] = Some(free.next()?);
+        }
+        Some(compiler)
+    }
+
+    /// The number of places so far.
+    pub(super) fn end(&self) -> usize {
+        self.folds + self.chain.sinks.len()
+    }
+
+    /// `to` = where this row of a place begins.
+    pub(super) fn point(&mut self, place: usize, to: Gpr) {
+        let at = |field: usize| entry(place, field);
+        if let Some([1, _]) = self.extents {
+            return self.w.asm.mov_load(to, at(std::mem::offset_of!(Place, start)));
+        }
+        self.w.asm.mov_load(SPARE, kept(KEPT_ROW));
+        self.w.asm.mul_load(SPARE, at(std::mem::offset_of!(Place, row)));
+        self.w.asm.add_load(SPARE, at(std::mem::offset_of!(Place, start)));
+        self.w.asm.mov(to, SPARE);
+    }
+
+    /// Lets pointers step from row to row, and sets them to the first one.
+    pub(super) fn start_steps(&mut self) {
+        let stepped = &STEPPED[..self.end() - self.length - 1];
+        for (place, &to) in stepped.iter().enumerate() {
+            self.point(self.length + 1 + place, to);
+        }
+        for (pointer, &to) in self.pointers.iter_mut().zip(stepped).filter(|(pointer, _)| pointer.is_some()) {
+            *pointer = Some(to);
+        }
+        self.stepped = stepped;
+    }
+
+    /// To the next row; the flags say whether there is one.
+    pub(super) fn step(&mut self) {
+        for (place, &pointer) in self.stepped.iter().enumerate() {
+            self.w.asm.add_load(pointer, entry(self.length + 1 + place, std::mem::offset_of!(Place, row)));
+        }
+        self.w.asm.mov_load(SPARE, kept(KEPT_ROW));
+        self.w.asm.lea(SPARE, Mem { base: SPARE, index: None, offset: 1 });
+        self.w.asm.mov_store(kept(KEPT_ROW), SPARE);
+        self.w.asm.mov_load(LIMIT, kept(KEPT_END));
+        self.w.asm.compare_numbers(SPARE, LIMIT);
+    }
+
+    /// The beginning of this row of a place: in a register of its own, or in a spare one.
+    pub(super) fn start(&mut self, place: usize) -> Mem {
+        let stepped = self.stepped.get(place - self.length - 1);
+        let base = stepped.copied().unwrap_or_else(|| {
+            self.point(place, LIMIT);
+            LIMIT
+        });
+        Mem { base, index: None, offset: 0 }
+    }
+}

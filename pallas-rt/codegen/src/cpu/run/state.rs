@@ -1,0 +1,287 @@
+//! The state of a thread that runs programs: its buffers, the memory of values and operands, and scalars.
+use super::super::gemm::Packing;
+use super::super::jit::{Form, Place};
+use super::super::launch::{Launch, Stop};
+use super::super::plan::Plan;
+use super::super::plan::step::Fixed;
+use super::super::tile::{self, MAX_RANK, Tile};
+use super::chain::Reaches;
+#[cfg(guarded)]
+use super::guard::Guarded;
+use super::matrices::ProductBuffers;
+use super::native::{Lie, Spread};
+use super::spacing::Kept;
+use super::weave::Bound;
+use crate::interp::{Data, Datum, Fault};
+use pallas_ir::{DType, Literal, Loc, OperandKind, Type, Value};
+use std::sync::Mutex;
+
+/// 64 bytes, aligned so that vectors do not cross cache lines.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+pub(super) struct Aligned([u64; 8]);
+
+/// Grows the buffer to at least `bytes` bytes; its contents are lost if it grows.
+pub(super) fn room(buffer: &mut Vec<Aligned>, bytes: usize) -> Result<*mut u8, Stop> {
+    let lines = bytes.div_ceil(64).max(1);
+    if buffer.len() < lines {
+        buffer.clear();
+        buffer.try_reserve_exact(lines).map_err(|_| Stop::Memory(bytes))?;
+        buffer.resize(lines, Aligned([0; 8]));
+    }
+    Ok(buffer.as_mut_ptr().cast())
+}
+
+/// A tile that goes on behind its array's end: the extents inside of it, and what is read behind it.
+#[derive(Clone, Copy)]
+pub(super) struct End {
+    pub(super) of: Value,
+    pub(super) extents: [usize; MAX_RANK],
+    pub(super) fill: Option<Literal>,
+}
+
+/// Buffers that a thread keeps between launches.
+#[derive(Default)]
+pub(super) struct Buffers {
+    pub(super) arena: Vec<Aligned>,
+    pub(super) strips: Vec<Aligned>,
+    pub(super) layouts: Layouts,
+    /// Operands of a product in another order, and its result before it is rounded.
+    pub(super) operands: [Vec<Aligned>; 3],
+    /// Operands of a product in another type.
+    pub(super) wide: [Vec<Aligned>; 2],
+    pub(super) packing: Packing<f32>,
+    /// Parts of the matrices of a convolution.
+    pub(super) parts: ProductBuffers<f32>,
+    pub(super) int8: Packing<i32>,
+    /// Right sides of the products of a loop.
+    pub(super) fixed: Vec<Aligned>,
+    pub(super) pages: Vec<Kept>,
+    /// Tiles in place that go on behind the array's end.
+    pub(super) ends: Vec<End>,
+}
+
+/// Where the operands and results of the chains of a sweep lie.
+#[derive(Default)]
+pub(super) struct Layouts {
+    pub(super) reaches: Vec<Reaches>,
+    pub(super) places: Vec<Place>,
+    pub(super) forms: Vec<Form>,
+    pub(super) lies: Vec<Option<Lie>>,
+    pub(super) spread: Vec<Spread>,
+    pub(super) bound: Vec<Bound>,
+    /// Places of woven rows.
+    pub(super) woven: Vec<Place>,
+}
+
+/// Bytes of an array whose parts are out of the cache before anybody reads them.
+const LARGE: usize = 8 << 20;
+
+/// Converts a `bool` from outside to 0 or 1.
+pub(super) fn truth(x: Literal) -> Literal {
+    if x.dtype == DType::Bool { Literal::bool(x.bits != 0) } else { x }
+}
+
+/// States that no thread is using, kept for the next launch with equal sizes and grid.
+pub(in super::super) type States = Mutex<Vec<State>>;
+
+/// State of a thread that runs programs of a launch; much of it is reused by the next launch.
+#[derive(Default)]
+pub(in super::super) struct State {
+    /// Index of the program along each axis.
+    pub(super) ids: Vec<i64>,
+    /// Memory of the operands, by operand.
+    pub(super) operands: Vec<Operand>,
+    /// The memory of each value.
+    pub(super) tiles: Vec<Tile>,
+    /// Each value's own memory: its slot, or the scalar's cell.
+    pub(super) homes: Vec<Tile>,
+    /// True if the next definition of a value keeps the memory assigned to it.
+    pub(super) aimed: Vec<bool>,
+    /// Scalars.
+    pub(super) cells: Vec<u64>,
+    pub(super) tables: Vec<Vec<u64>>,
+    /// The start of the arena; null before the first launch.
+    pub(super) arena: *mut u8,
+    #[cfg(guarded)]
+    pub(super) guards: Vec<Guarded>,
+}
+
+// SAFETY: pointers to arenas and operands are resolved anew before each launch; the others point to the state's own
+// vectors.
+unsafe impl Send for State {}
+
+/// An operand's memory and extents.
+#[derive(Default)]
+pub(super) struct Operand {
+    pub(super) start: *mut u8,
+    pub(super) shape: Vec<usize>,
+    pub(super) strides: [isize; MAX_RANK],
+    /// Bytes of an element.
+    pub(super) bytes: usize,
+    /// True if parts of it are out of the cache before anybody reads them.
+    pub(super) is_large: bool,
+    /// The memory of scratch, which may lie elsewhere for a while.
+    pub(super) home: *mut u8,
+    /// True for scratch whose elements the next product sets.
+    pub(super) is_empty: bool,
+}
+
+impl State {
+    /// Computes everything that depends on sizes and grid.
+    pub(super) fn prepare(&mut self, plan: &Plan, launch: &Launch<'_>) {
+        let kernel = &plan.kernel;
+        self.ids = vec![0; launch.grid.len()];
+        self.operands.resize_with(kernel.operands.len(), Operand::default);
+        for (own, declared) in self.operands.iter_mut().zip(&kernel.operands) {
+            own.bytes = declared.dtype.bytes();
+        }
+        self.cells = vec![0; kernel.values.len()];
+        self.aimed = vec![false; kernel.values.len()];
+        for &(v, ref fixed) in &plan.fixed {
+            let int = |x: i64| Literal::int(kernel.ty(v).dtype, x).bits;
+            self.cells[v.index()] = match *fixed {
+                Fixed::Constant(x) => truth(x).bits,
+                Fixed::Programs(axis) => int(launch.grid[axis]),
+                Fixed::Steps(axis) => int(launch.steps[axis]),
+                Fixed::Extent(dim) => int(launch.sizes[dim.index()]),
+            };
+        }
+        let tables = plan.tables.iter().map(|&(dtype, count)| {
+            let mut bytes: Vec<u8> = (0..count).flat_map(|i| Literal::int(dtype, i as i64).to_bytes()).collect();
+            bytes.resize(bytes.len().next_multiple_of(8).max(8), 0);
+            bytes.as_chunks::<8>().0.iter().map(|b| u64::from_le_bytes(*b)).collect()
+        });
+        self.tables = tables.collect();
+    }
+
+    /// Sets the memory and parameters of a launch. Slots are resolved anew only if the arena has moved.
+    pub(super) fn place(&mut self, plan: &Plan, launch: &Launch<'_>, arena: *mut u8) {
+        #[cfg(guarded)]
+        self.guards.clear();
+        if self.arena != arena || cfg!(guarded) {
+            self.arena = arena;
+            self.homes = (0..self.cells.len()).map(|v| self.home(plan, v)).collect();
+            self.tiles.clone_from(&self.homes);
+        }
+        for (i, declared) in plan.kernel.operands.iter().enumerate() {
+            let own = &mut self.operands[i];
+            let shape = (declared.kind != OperandKind::Scratch).then(|| launch.memory[i].shape);
+            let is_new = own.shape.is_empty() || shape.is_some_and(|shape| own.shape != shape);
+            if is_new {
+                own.shape = shape.map_or_else(|| declared.block_shape(), <[usize]>::to_vec);
+            }
+            // Scratch may have lain elsewhere.
+            if is_new || shape.is_none() {
+                own.strides = Tile::contiguous(own.start, &own.shape).strides;
+            }
+            let bytes = own.bytes * own.shape.iter().product::<usize>();
+            own.is_large = bytes >= LARGE;
+            let start = match shape {
+                Some(_) => launch.memory[i].ptr,
+                None => self.own(plan.scratch[i], bytes),
+            };
+            let own = &mut self.operands[i];
+            (own.start, own.home, own.is_empty) = (start, start, false);
+        }
+        for &(v, o) in &plan.params {
+            self.cells[v.index()] = launch.params[o.index()].map_or(0, |x| truth(x).bits);
+        }
+    }
+
+    fn home(&mut self, plan: &Plan, v: usize) -> Tile {
+        let ty = &plan.kernel.values[v];
+        match plan.slots[v] {
+            Some(slot) => Tile::contiguous(self.own(slot, ty.bytes()), &ty.shape),
+            // SAFETY: one cell a value.
+            None => Tile { start: unsafe { self.cells.as_mut_ptr().add(v) }.cast(), strides: [0; MAX_RANK] },
+        }
+    }
+
+    /// Returns memory of this many bytes in the arena; a mapping of their own where memory is guarded.
+    #[allow(unused_variables, reason = "the arena has room for the bytes, and a mapping needs no place")]
+    fn own(&mut self, place: usize, bytes: usize) -> *mut u8 {
+        #[cfg(guarded)]
+        {
+            let own = Guarded::new(bytes);
+            let start = own.start;
+            self.guards.push(own);
+            start
+        }
+        // SAFETY: slots and scratch are inside of the arena.
+        #[cfg(not(guarded))]
+        unsafe {
+            self.arena.add(place)
+        }
+    }
+}
+
+/// The execution of a program.
+pub(super) struct Run<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) launch: &'a Launch<'a>,
+    pub(super) state: State,
+    pub(super) buffers: &'a mut Buffers,
+    pub(super) log: Vec<String>,
+}
+
+impl<'a> Run<'a> {
+    pub(super) fn ty(&self, v: Value) -> &'a Type {
+        self.plan.kernel.ty(v)
+    }
+    pub(super) fn shape(&self, v: Value) -> &'a [usize] {
+        &self.ty(v).shape
+    }
+    pub(super) fn bytes(&self, v: Value) -> usize {
+        self.ty(v).dtype.bytes()
+    }
+    pub(super) fn tile(&self, v: Value) -> Tile {
+        self.state.tiles[v.index()]
+    }
+    /// The memory of a result: its own, unless it was redirected.
+    pub(super) fn define(&mut self, v: Value) -> Tile {
+        if std::mem::take(&mut self.state.aimed[v.index()]) {
+            return self.tile(v);
+        }
+        let own = self.state.homes[v.index()];
+        self.state.tiles[v.index()] = own;
+        own
+    }
+    /// A scalar's bits.
+    pub(super) fn bits(&self, v: Value) -> u64 {
+        let start = self.tile(v).start;
+        // SAFETY: a scalar's tile holds one element of its type.
+        unsafe {
+            match self.bytes(v) {
+                1 => u64::from(start.read()),
+                2 => u64::from(start.cast::<u16>().read()),
+                4 => u64::from(start.cast::<u32>().read()),
+                _ => start.cast::<u64>().read(),
+            }
+        }
+    }
+    pub(super) fn int(&self, v: Value) -> i64 {
+        Literal { dtype: self.ty(v).dtype, bits: self.bits(v) }.as_i64()
+    }
+    pub(super) fn set(&mut self, v: Value, bits: u64) {
+        let own = self.define(v);
+        // SAFETY: scalars own a cell of eight bytes; little-endian machines read any width at its start.
+        unsafe { own.start.cast::<u64>().write(bits) };
+    }
+    pub(super) fn set_int(&mut self, v: Value, x: i64) {
+        self.set(v, Literal::int(self.ty(v).dtype, x).bits);
+    }
+    /// A copy, for printing.
+    pub(super) fn datum(&self, v: Value) -> Datum {
+        let ty = self.ty(v);
+        let mut bytes = vec![0; ty.bytes()];
+        let to = Tile::contiguous(bytes.as_mut_ptr(), &ty.shape);
+        // SAFETY: `bytes` holds the tile. (Its rows may be unaligned, so elements are copied as bytes.)
+        unsafe { tile::copy_bytes(&self.tile(v), &to, &ty.shape, ty.dtype.bytes()) };
+        Datum::new(ty.clone(), Data::from_bytes(ty.dtype, &bytes))
+    }
+    pub(super) fn fault(&self, code: &'static str, loc: Loc, message: String) -> Stop {
+        let kernel = self.plan.kernel.name.clone();
+        Stop::Fault(Fault { code, kernel, program: self.state.ids.clone(), loc, message, help: String::new() })
+    }
+}

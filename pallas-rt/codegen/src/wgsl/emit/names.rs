@@ -1,0 +1,170 @@
+//! Names of arrays and dimensions in a shader, and the words of the uniform.
+use super::position::FOUR;
+use pallas_ir::{Dim, InstId, Kernel, Op, OperandId, OperandKind, ScalarOp, Value};
+
+// ---- words of the uniform: header, grid, steps, dimensions, extents of arrays, parameters, constants
+
+/// Leading words of the uniform: first program, number of programs.
+pub const HEADER_WORDS: usize = 4;
+
+pub(super) fn word(i: usize) -> String {
+    format!("word({i}u)")
+}
+pub(super) fn grid_word(axis: usize) -> usize {
+    HEADER_WORDS + axis
+}
+pub(super) fn steps_word(k: &Kernel, axis: usize) -> usize {
+    grid_word(k.grid.len()) + axis
+}
+pub(super) fn dim_word(k: &Kernel, dim: usize) -> usize {
+    steps_word(k, k.steps.len()) + dim
+}
+pub(super) fn extent_word(k: &Kernel, i: usize) -> usize {
+    dim_word(k, k.dims.len()) + i
+}
+pub(super) fn param_word(k: &Kernel, operand: OperandId) -> usize {
+    extent_word(k, extents(k).len()) + operand.index()
+}
+pub(super) fn constant_word(k: &Kernel, i: usize) -> usize {
+    extent_word(k, extents(k).len()) + k.operands.len() + i
+}
+
+// ---- dimensions
+
+/// A dimension: its number, or the name the text gives it.
+pub(super) fn dim(k: &Kernel, i: usize) -> String {
+    k.dims[i].size.map_or_else(|| format!("dim_{}", ident(&k.dims[i].name, i)), |n| format!("i32({n})"))
+}
+/// The user's name where WGSL takes it, else the number.
+fn ident(name: &str, i: usize) -> String {
+    let plain = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    if plain { name.to_string() } else { i.to_string() }
+}
+/// An array's size along an axis, bound as far as it is known while tracing.
+fn bound(k: &Kernel, of: OperandId, axis: usize) -> Dim {
+    let known: Vec<(&str, i64)> = k.dims.iter().filter_map(|d| Some((d.name.as_str(), d.size?))).collect();
+    k.operand(of).dims[axis].bind(&known)
+}
+/// An array's size along an axis, if it is known while tracing.
+pub(super) fn size(k: &Kernel, of: OperandId, axis: usize) -> Option<i64> {
+    bound(k, of, axis).as_number()
+}
+/// An array's size along an axis, as text.
+pub(super) fn extent(k: &Kernel, of: OperandId, axis: usize) -> String {
+    let size = bound(k, of, axis);
+    if let Some(n) = size.as_number() {
+        return format!("i32({n})");
+    }
+    if let Some(name) = size.as_name() {
+        return dim(k, k.dims.iter().position(|d| d.name == name).expect("dimensions are declared"));
+    }
+    let known = extents(k).iter().position(|&(id, a)| bound(k, id, a) == size);
+    format!("extent_{}", known.expect("the list has every such size"))
+}
+/// Sizes of arrays that are neither numbers nor dimensions, each by the first array and axis that has it. The launch computes
+/// them: their terms may need more than an i32.
+pub(in crate::wgsl) fn extents(k: &Kernel) -> Vec<(OperandId, usize)> {
+    let mut found: Vec<(Dim, (OperandId, usize))> = vec![];
+    for (id, operand) in k.arrays() {
+        for axis in 0..operand.dims.len() {
+            let size = bound(k, id, axis);
+            let simple = size.as_number().is_some() || size.as_name().is_some();
+            if !simple && found.iter().all(|(known, _)| *known != size) {
+                found.push((size, (id, axis)));
+            }
+        }
+    }
+    found.into_iter().map(|(_, place)| place).collect()
+}
+/// The distance between neighbours along an axis of an array; None: 1.
+pub(super) fn stride(k: &Kernel, of: OperandId, axis: usize) -> Option<String> {
+    let (mut number, mut names) = (1, vec![]);
+    for a in axis + 1..k.operand(of).dims.len() {
+        match size(k, of, a) {
+            Some(n) => number *= n,
+            None => names.push(extent(k, of, a)),
+        }
+    }
+    if number != 1 {
+        names.push(number.to_string());
+    }
+    (!names.is_empty()).then(|| if names.len() == 1 { names[0].clone() } else { format!("({})", names.join(" * ")) })
+}
+
+/// Whether a dimension is known to be a multiple of four; bits of `multiples` say so of those known at launch only.
+struct Multiple<'k>(&'k Kernel, u64);
+impl pallas_ir::dim::Fold for Multiple<'_> {
+    type Out = bool;
+    fn number(&mut self, n: i64) -> bool {
+        n % FOUR as i64 == 0
+    }
+    fn name(&mut self, name: &str) -> bool {
+        let i = self.0.dims.iter().position(|d| d.name == name).expect("dimensions are declared");
+        self.0.dims[i].size.map_or(i < 64 && self.1 >> i & 1 == 1, |n| self.number(n))
+    }
+    fn add(&mut self, a: bool, b: bool) -> bool {
+        a && b
+    }
+    fn mul(&mut self, a: bool, b: bool) -> bool {
+        a || b
+    }
+    fn cdiv(&mut self, _: bool, _: bool) -> bool {
+        false
+    }
+    fn min(&mut self, a: bool, b: bool) -> bool {
+        a && b
+    }
+    fn max(&mut self, a: bool, b: bool) -> bool {
+        a && b
+    }
+}
+/// Whether a scalar is known to be a multiple of `n`; of what is known at launch only, `multiples` tells whether four is.
+pub(super) fn multiple(k: &Kernel, defined: &[Option<InstId>], v: Value, n: i64, multiples: u64) -> bool {
+    let Some(id) = defined[v.index()] else { return false };
+    let inst = k.inst(id);
+    let of = |v: &Value| multiple(k, defined, *v, n, multiples);
+    match &inst.op {
+        Op::Const(x) => x.as_i64() % n == 0,
+        Op::Scalar(ScalarOp::Mul) => inst.args.iter().any(of),
+        Op::Scalar(ScalarOp::Add | ScalarOp::Sub) => inst.args.iter().all(of),
+        Op::Extent(dim) => {
+            let i = dim.index();
+            let four = || FOUR as i64 % n == 0 && i < 64 && multiples >> i & 1 == 1;
+            k.dims[i].size.map_or_else(four, |size| size % n == 0)
+        }
+        _ => false,
+    }
+}
+/// Whether an array may be bound as vectors of four elements: its rows are whole vectors, and so are those of whoever shares
+/// its memory.
+pub(in crate::wgsl) fn fours(k: &Kernel, of: OperandId, multiples: u64) -> bool {
+    let memory = k.memory_of(of);
+    k.arrays().filter(|(id, _)| k.memory_of(*id) == memory).all(|(id, o)| {
+        let rows = o.dims.len().checked_sub(1).map(|last| bound(k, id, last));
+        o.dtype.bytes() <= FOUR && rows.is_some_and(|n| n.fold(&mut Multiple(k, multiples)))
+    })
+}
+
+// ---- arrays
+
+/// The name of an array.
+pub(super) fn array(k: &Kernel, id: OperandId) -> String {
+    let id = k.memory_of(id);
+    format!("array_{}", ident(&k.operand(id).name, id.index()))
+}
+/// Whether a kernel writes to an operand's memory.
+pub(super) fn written(k: &Kernel, id: OperandId) -> bool {
+    matches!(k.operand(k.memory_of(id)).kind, OperandKind::Output { .. })
+}
+/// Arrays in the order of their bindings, and whether they are written: an aliased input is its output's, and one that
+/// nothing reads takes none.
+pub(in crate::wgsl) fn arrays(k: &Kernel) -> Vec<(OperandId, bool)> {
+    let mut touched = vec![false; k.operands.len()];
+    k.walk(k.body, &mut |_, inst| {
+        if let Op::Load { from: id, .. } | Op::Store { to: id, .. } | Op::Prefetch(id) = &inst.op {
+            touched[k.memory_of(*id).index()] = true;
+        }
+    });
+    let bound = |id: &OperandId| k.memory_of(*id) == *id && (touched[id.index()] || written(k, *id));
+    k.arrays().filter(|(id, _)| bound(id)).map(|(id, _)| (id, written(k, id))).collect()
+}
