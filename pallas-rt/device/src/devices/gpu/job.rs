@@ -1,15 +1,13 @@
 //! One launch: a shader, its bindings, its dispatches.
-use super::commands::Check;
+use super::commands::{Check, ERROR_WORDS, look};
+use super::device::Gpu;
 use super::memory::{Memory, binding};
-use super::runtime::Gpu;
 use crate::Buffer;
-use crate::devices::runtime::{DeviceMemory, Runtime};
+use crate::devices::runtime::Runtime;
+use crate::devices::storage::DeviceMemory;
 use crate::error::{Error, Result};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-
-/// Words of the error flag. All zero: no error; their meaning is the shader's.
-pub(super) const ERROR_WORDS: usize = 4;
 
 /// A shader and what it runs on. Everything is in group 0:
 ///
@@ -48,6 +46,17 @@ pub struct Dispatch {
     pub uniform: Vec<u8>,
 }
 
+impl ShaderJob<'_> {
+    /// Its storage bindings in order, from binding 1: whether each is written. Arrays, then scratch, then the error flag.
+    pub(super) fn storage(&self) -> impl Iterator<Item = bool> {
+        let own = usize::from(self.scratch_bytes > 0) + usize::from(self.error_flag);
+        self.bindings.iter().map(|&(_, written)| written).chain(std::iter::repeat_n(true, own))
+    }
+
+    /// Bytes of the error flag.
+    pub(super) const ERROR_BYTES: u64 = ERROR_WORDS as u64 * 4;
+}
+
 impl Gpu {
     /// Submits a job. Returns without waiting for it, unless it has an error flag, which is passed to `check`; that of a
     /// launch in a program at the end of the program.
@@ -69,13 +78,11 @@ impl Gpu {
         let action = format!("run kernel `{}`", job.label);
         let group = self.attempt(&action, || self.group(job, &pipeline, &uniforms, scratch.as_ref(), flag.as_ref()))?;
         self.encode(&action, |encoder| record(encoder, job, &pipeline, &group, &uniforms, flag.as_ref()))?;
-        self.pipelines.dispatches.fetch_add(job.dispatches.len() as u64, Relaxed);
+        self.counts.dispatches.fetch_add(job.dispatches.len() as u64, Relaxed);
         // Frees what finished work held; never waits.
         self.poll(wgpu::PollType::Poll)?;
         if let Some(Flag { own: Some((memory, check)), .. }) = flag {
-            let bytes = memory.read(ERROR_WORDS * 4)?;
-            let word = |i: usize| u32::from_le_bytes(bytes[4 * i..4 * i + 4].try_into().expect("four bytes"));
-            check(std::array::from_fn(word))?;
+            look(check, &memory.read(ERROR_WORDS * 4)?)?;
         }
         Ok(())
     }
