@@ -1,7 +1,6 @@
 //! Arrays: a shape, an element type and a buffer on a device.
 use super::blocks::Blocks;
 use super::host;
-use super::reshape::Extent;
 use crate::array::Client;
 use pallas_device::devices::memory;
 use pallas_device::error::{Error, Result};
@@ -298,22 +297,6 @@ impl Array {
         matches!(self.what, What::Traced(_))
     }
 
-    /// The array under another shape, which has memory.
-    #[track_caller]
-    pub(crate) fn with_shape(&self, shape: &[usize]) -> Result<Array> {
-        let help = "reshape an argument or the result of the traced function";
-        let buffer = self.here(Loc::NONE, || format!("reshape to {shape:?}"), help)?;
-        match host::byte_count(self.dtype, shape) {
-            Ok(bytes) if bytes == buffer.len() => {
-                Ok(Array { shape: shape.into(), dtype: self.dtype, what: What::Here(buffer.clone()) })
-            }
-            _ => {
-                let to = shape.iter().map(|extent| extent.number()).collect();
-                Err(Error::Reshape { called: Loc::caller(), from: self.shape.to_vec(), to })
-            }
-        }
-    }
-
     /// Refuses an array of another client; `what` names it in the message.
     pub(crate) fn check_client(&self, client: &Client, what: &dyn Fn() -> String) -> Result<()> {
         if self.client() == client {
@@ -389,7 +372,7 @@ impl Array {
     }
 
     /// The memory; `at` is the user's line, `tried` and `help` explain the request, for the message about a traced array.
-    fn here(&self, at: Loc, tried: impl FnOnce() -> String, help: &str) -> Result<&Arc<Buffer>> {
+    pub(super) fn here(&self, at: Loc, tried: impl FnOnce() -> String, help: &str) -> Result<&Arc<Buffer>> {
         match &self.what {
             What::Here(buffer) => Ok(buffer),
             What::Sharded(blocks) => blocks.whole(),
