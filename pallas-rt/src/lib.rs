@@ -215,7 +215,7 @@ pub mod shader {
 
 /// Measurements that choose block sizes.
 pub mod tune {
-    pub use crate::launch::tune::{Candidate, Outcome, Tuning};
+    pub use crate::launch::tuning::{Candidate, Outcome, Tuning};
 }
 
 /// Loads that the strict interpreter counts.
@@ -289,7 +289,8 @@ pub mod __private {
         Argument, BlockDim, Declared, DeclaredOperand, Frame, Input, Kind, ParamValue, Site, Size, arg, array, element,
         indices, param, whole,
     };
-    pub use crate::launch::tune::{Candidates, tune};
+    pub use crate::launch::tune::tune;
+    pub use crate::launch::tuning::Candidates;
     pub use crate::launch::{called_at, launch};
     pub use crate::{Array, Error};
     pub use pallas_ir::{Allow, DType, Elem, Loc, Semantics};

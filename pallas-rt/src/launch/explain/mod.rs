@@ -10,7 +10,7 @@ mod picture;
 #[cfg(test)]
 mod tests;
 
-use super::tune::Tuning;
+use super::tuning::Tuning;
 use crate::Client;
 use crate::exec::SIZES;
 use crate::exec::{Compiled, Cost, estimate};
