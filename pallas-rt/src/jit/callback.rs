@@ -1,8 +1,8 @@
 //! Functions of the host as operations.
-use super::compiled::client_of;
 use super::function::Outcome;
 use super::linear::like;
 use super::trace::{apply_all, is_tracing, type_of};
+use super::traced::client_of;
 use crate::array::Array;
 use crate::array::Client;
 use crate::tree::{self, Tree};

@@ -1,7 +1,7 @@
 //! Functions whose values are computed again on the way back.
-use super::compiled::{client_of, traced};
 use super::function::{Function, Given};
 use super::trace::{TracedFunction, apply_all};
+use super::traced::{client_of, traced};
 use super::transformed::{Transformation, Transformed, boxed};
 use crate::array::Array;
 use crate::tree::{self, Tree};

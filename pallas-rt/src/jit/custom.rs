@@ -1,10 +1,10 @@
 //! Functions with a reverse-mode derivative of their own.
-use super::compiled::{client_of, traced};
 use super::control::{Part, sharing};
 use super::function::{Function, Given, Outcome};
 use super::linear::like;
 use super::rules;
 use super::trace::{Open, Taken, TracedFunction, apply_all, trace, type_of};
+use super::traced::{client_of, traced};
 use crate::array::Array;
 use crate::array::Client;
 use crate::tree::{self, Tree};

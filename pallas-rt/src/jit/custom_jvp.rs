@@ -1,11 +1,11 @@
 //! Functions with a forward-mode derivative of their own.
-use super::compiled::{client_of, traced};
 use super::control::{Part, sharing};
 use super::custom::without_rule;
 use super::function::{Function, Given, Outcome};
 use super::linear::like;
 use super::rules;
 use super::trace::{Taken, TracedFunction, append, apply_all, trace, type_of};
+use super::traced::{client_of, traced};
 use crate::array::Array;
 use crate::array::Client;
 use crate::tree::{self, Tree};

@@ -1,9 +1,9 @@
 //! Functions whose batches are stated.
-use super::compiled::{client_of, traced};
 use super::custom::without_rule;
 use super::function::{Function, Given, Outcome};
 use super::rules;
 use super::trace::{Taken, apply_all, trace};
+use super::traced::{client_of, traced};
 use crate::array::Array;
 use crate::array::Client;
 use crate::tree::{self, Tree};

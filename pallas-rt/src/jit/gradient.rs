@@ -1,14 +1,15 @@
 //! Gradients of functions of trees.
 use super::argnums::{Arg, Argnums, leaves_of};
-use super::compiled::{client_of, traced};
+use super::compile::refused;
 use super::function::{Function, Given};
 use super::trace::{TracedFunction, apply_all, type_of};
+use super::traced::{client_of, traced};
 use super::transformed::{Transformation, Transformed, boxed};
 use crate::array::Array;
 use crate::array::Client;
 use crate::tree::{self, Tree};
 use pallas_device::error::{Error, Result};
-use pallas_graph::transform::{Refused, vjp_of};
+use pallas_graph::transform::vjp_of;
 use pallas_ir::{At, Diag, Literal, Loc};
 use std::sync::Arc;
 
@@ -219,9 +220,4 @@ fn backward(
     let found = outs.split_off(graph.results.len());
     let place = |i: &usize| flags[..*i].iter().filter(|on| **on).count();
     Ok((outs, wrt.iter().map(|i| found[place(i)].clone()).collect()))
-}
-
-/// The error of a transformation.
-pub(super) fn refused(refused: Refused) -> Error {
-    Error::operation(refused.at, refused.diag)
 }

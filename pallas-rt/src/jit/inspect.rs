@@ -1,7 +1,7 @@
 //! Functions as text.
-use super::compiled::{client_of, traced};
 use super::function::{Function, Given};
 use super::trace::TracedFunction;
+use super::traced::{client_of, traced};
 use crate::array::Client;
 use crate::tree::{self, Tree};
 use pallas_device::error::Result;

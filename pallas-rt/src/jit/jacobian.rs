@@ -1,9 +1,9 @@
 //! All derivatives of arrays by arrays: derivatives along every element, in one call.
 use super::argnums::{Arg, Argnums, leaves_of};
-use super::compiled::{client_of, traced};
+use super::compile::refused;
 use super::function::{Function, Given};
-use super::gradient::refused;
 use super::trace::{TracedFunction, apply_all, type_of};
+use super::traced::{client_of, traced};
 use super::transformed::{Transformation, Transformed, boxed};
 use crate::array::Array;
 use crate::tree::{self, Mapped, Tree};

@@ -1,8 +1,8 @@
 //! Forward mode, and the linear functions that a function leaves at a point: of tangents and of cotangents.
-use super::compiled::{client_of, traced};
+use super::compile::refused;
 use super::function::{Function, Given};
-use super::gradient::refused;
 use super::trace::{TracedFunction, apply_all, type_of};
+use super::traced::{client_of, traced};
 use crate::array::Array;
 use crate::array::Client;
 use crate::tree::{self, Tree};

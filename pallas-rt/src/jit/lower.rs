@@ -1,10 +1,10 @@
 //! Functions that are traced, and compiled, before they are called.
 use super::compile::{Compilation, Input};
-use super::compiled::{client_of, named, traced};
 use super::export::Exported;
 use super::function::{Function, Given};
 use super::sharded::Declared;
 use super::trace::{TracedFunction, type_of};
+use super::traced::{client_of, named, traced};
 use crate::array::Array;
 use crate::array::Client;
 use crate::tree::{self, Outline, Structure, Tree};

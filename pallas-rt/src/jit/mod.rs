@@ -6,10 +6,11 @@
 //!
 //! - `trace`: the graphs that are being traced, and the operations on arrays that append to them;
 //! - `function`: functions of up to eight trees;
-//! - `compiled`: `jit`, its cache and counters; `misses`: why it compiled; `hint`: advice about loops;
+//! - `traced`: functions of trees, traced for arguments;
+//! - `compiled`: `jit`, with a donated argument too; `cache`: what it compiled; `misses`: why; `hint`: advice about loops;
 //! - `bounded`: `jit` for all sizes up to a bound;
 //! - `transformed`: the form of transformations and their options;
-//! - `jitted`: calls of compiled functions, with a donated argument too; `disabled`: calls without `jit`;
+//! - `disabled`: calls without `jit`;
 //! - `lower`: shapes of results, and compilation ahead of time; `export`: functions as files;
 //! - `gradient`: reverse mode; `linear`: tangents, and functions of tangents and cotangents;
 //! - `jacobian`: all derivatives of arrays by arrays and by trees of them;
@@ -35,7 +36,7 @@
 //! let y = step(&w, &x)?;
 //! ```
 //!
-//! 1. **`jit::compiled`**: leaves and structure of the arguments are compared with those of earlier calls. An equal one goes to
+//! 1. **`jit::cache`**: leaves and structure of the arguments are compared with those of earlier calls. An equal one goes to
 //!    6. Else `jit::misses` records the differences to the most similar call.
 //! 2. **`jit::trace`**: the function runs once, on *traced* arrays, which are numbers of values in the innermost graph of the
 //!    thread. Each operation (`ops/`) appends equations; if its operands are not traced it makes a graph of its own, which is
@@ -91,6 +92,7 @@ mod audit;
 pub(crate) mod axes;
 mod batch_axes;
 mod bounded;
+mod cache;
 mod callback;
 mod checkpoint;
 mod compile;
@@ -106,7 +108,6 @@ mod gradient;
 mod hint;
 mod inspect;
 mod jacobian;
-mod jitted;
 mod kernel;
 mod linear;
 mod lower;
@@ -123,6 +124,7 @@ mod sharded;
 #[cfg(test)]
 mod tests;
 mod trace;
+mod traced;
 mod transformed;
 mod vmap;
 mod watch;
@@ -138,7 +140,7 @@ pub use batch_axes::BatchAxes;
 pub use bounded::BoundedSize;
 pub use callback::{PureCallback, VmapMethod, pure_callback};
 pub use checkpoint::{Checkpoint, Policy, checkpoint, checkpoint_name};
-pub use compiled::jit;
+pub use compiled::{Jit, jit};
 pub use control::{Scan, cond, fori_loop, scan, switch, while_loop};
 pub use custom::custom_vjp;
 pub(crate) use custom::{Stated, StatedBackward};
@@ -152,7 +154,6 @@ pub use gradient::{Grad, Loss, ValueAndGrad, grad, value_and_grad};
 pub(crate) use inspect::kernels;
 pub use inspect::make_jaxpr;
 pub use jacobian::{Jacobian, JacobianArgnums, hessian, jacfwd, jacrev};
-pub use jitted::Jit;
 pub(crate) use kernel::kernel_call;
 pub use linear::{Jvp, LinearMap, jvp, linear_transpose, linearize, vjp};
 pub use lower::{Lowered, eval_shape, lower};

@@ -1,10 +1,10 @@
 //! Functions that every device calls on its element of the arguments' first axis.
 use super::axes;
-use super::compiled::client_of;
+use super::compiled::Jit;
 use super::function::{Function, Given};
-use super::jitted::Jit;
 use super::shard_map::{Body, Manual, wrong};
 use super::trace::{Taken, type_of};
+use super::traced::client_of;
 use super::transformed::{Transformation, Transformed, boxed};
 use crate::sharding::{DimSharding, Mesh, Sharding};
 use crate::tree::{self, Tree};

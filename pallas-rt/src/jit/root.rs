@@ -1,10 +1,10 @@
 //! Roots with an implicit derivative.
-use super::compiled::client_of;
+use super::compile::refused;
 use super::custom_jvp::custom_jvp_at;
 use super::function::Outcome;
-use super::gradient::refused;
 use super::linear::like;
 use super::trace::{Taken, TracedFunction, apply_all, trace, type_of};
+use super::traced::client_of;
 use crate::array::Array;
 use crate::tree::{self, Tree};
 use pallas_device::error::{Error, Result};

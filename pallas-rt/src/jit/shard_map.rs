@@ -1,8 +1,8 @@
 //! Functions of blocks, which every device of a mesh runs.
 use super::axes::{self, AxisNames};
-use super::compiled::{client_of, traced_as};
 use super::function::{Function, Given};
 use super::trace::{Taken, TracedFunction, apply_all, states as array_states, type_of};
+use super::traced::{client_of, traced_as};
 use super::transformed::{Transformation, Transformed, boxed};
 use crate::array::Array;
 use crate::array::Client;

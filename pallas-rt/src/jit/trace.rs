@@ -1,8 +1,8 @@
 //! The graphs that are being traced on this thread, and operations on arrays: appended to a graph where an operand is
 //! traced, else run at once.
 use super::axes;
+use super::compile::refused;
 use super::compile::{Compilation, Input};
-use super::gradient::refused;
 use super::program::Program;
 use super::sharded::{Declared, Followed, followed};
 use crate::array::Client;

@@ -1,10 +1,10 @@
 //! One call for many arguments: a function of one example becomes a function of a batch.
 use super::axes;
 use super::batch_axes::BatchAxes;
-use super::compiled::{client_of, traced_as};
+use super::compile::refused;
 use super::function::{Function, Given};
-use super::gradient::refused;
 use super::trace::{Taken, TracedFunction, apply_all, type_of};
+use super::traced::{client_of, traced_as};
 use super::transformed::{Transformation, Transformed, boxed};
 use crate::array::Client;
 use crate::array::{Array, axis_of};

@@ -2,10 +2,10 @@
 use super::resize::{padding, resized};
 use super::{BoundedKind, Length, Member};
 use crate::array::Array;
-use crate::jit::compiled::traced_as;
 use crate::jit::function::Function;
 use crate::jit::sharded::is_declared_as;
 use crate::jit::trace::{Taken, TracedFunction};
+use crate::jit::traced::traced_as;
 use crate::sharding::placed_like;
 use crate::tree::{self, Structure, Tree};
 use pallas_device::error::Result;

@@ -14,14 +14,15 @@ mod resize;
 
 pub(super) use reads::{LengthRead, reads_of_lengths};
 
+use super::cache::{Cache, Extra};
 use super::compile::{Compilation, Input};
-use super::compiled::{Cache, Extra, client_of, named};
+use super::compiled::Prepared;
 use super::function::{Function, Given};
-use super::jitted::Prepared;
 use super::misses::{self, Miss, MissReason};
 use super::program::Program;
 use super::sharded::{Declared, declared};
 use super::trace::{TracedFunction, type_of};
+use super::traced::{client_of, named};
 use crate::array::Array;
 use crate::array::Client;
 use crate::tree::{self, Outline, Structure, Tree};
