@@ -5,10 +5,9 @@
 use super::program::Program;
 use super::sharded::Declared;
 use crate::array::Client;
-use pallas_device::DeviceKind;
 use pallas_device::error::{Error, Result};
 use pallas_device::startup::{self, Engine};
-use pallas_device::timeline;
+use pallas_device::{DeviceKind, timeline};
 #[cfg(not(test))]
 use pallas_graph::fuse::Sizes;
 use pallas_graph::fuse::{Plan, plan_watched};

@@ -3,8 +3,7 @@
 use super::axes;
 use super::function::Outcome;
 use super::trace::{Taken, TracedFunction, apply_all, states, trace, type_of};
-use crate::array::Array;
-use crate::array::Client;
+use crate::array::{Array, Client};
 use crate::tree::{self, Structure, Tree};
 use pallas_device::error::{Error, Result};
 use pallas_graph::call::{Case, While};

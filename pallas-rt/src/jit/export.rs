@@ -2,8 +2,7 @@
 use super::compile::{Compilation, Input};
 use super::program::Program;
 use super::trace::type_of;
-use crate::array::Array;
-use crate::array::Client;
+use crate::array::{Array, Client};
 use crate::tree::{self, Tree};
 use pallas_device::JIT_COMPILES;
 use pallas_device::error::{Error, Result};

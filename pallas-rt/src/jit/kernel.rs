@@ -1,8 +1,7 @@
 //! Kernels as operations of a function that is being traced.
 use super::program::keep;
 use super::trace::{apply_all, type_of};
-use crate::array::Array;
-use crate::array::Client;
+use crate::array::{Array, Client};
 use crate::exec::Compiled;
 use pallas_device::error::Result;
 use pallas_device::{Geometry, outputs};

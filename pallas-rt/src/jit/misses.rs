@@ -1,8 +1,7 @@
 //! Calls of jitted functions that had to trace and compile, and why.
 use super::sharded::declared;
 use super::trace::type_of;
-use crate::array::Array;
-use crate::array::Client;
+use crate::array::{Array, Client};
 use crate::tree::Outline;
 use pallas_graph::mesh::Placed;
 use pallas_ir::{DType, Loc, Type};

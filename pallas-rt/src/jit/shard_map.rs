@@ -4,15 +4,13 @@ use super::function::{Function, Given};
 use super::trace::{Taken, TracedFunction, apply_all, states as array_states, type_of};
 use super::traced::{client_of, traced_as};
 use super::transformed::{Transformation, Transformed, boxed};
-use crate::array::Array;
-use crate::array::Client;
+use crate::array::{Array, Client};
 use crate::sharding::{Mesh, NamedSharding, PartitionSpec, Sharding};
 use crate::tree::{self, Tree};
 use pallas_device::error::{Error, Result};
-use pallas_graph::Graph;
-use pallas_graph::call;
 use pallas_graph::manual::{finished, states_of};
 use pallas_graph::mesh::{State, States, invariant};
+use pallas_graph::{Graph, call};
 use pallas_ir::{At, Diag, Loc, Type};
 use std::sync::Arc;
 

@@ -1,12 +1,10 @@
 //! The graphs that are being traced on this thread, and operations on arrays: appended to a graph where an operand is
 //! traced, else run at once.
 use super::axes;
-use super::compile::refused;
-use super::compile::{Compilation, Input};
+use super::compile::{Compilation, Input, refused};
 use super::program::Program;
 use super::sharded::{Declared, Followed, followed};
-use crate::array::Client;
-use crate::array::{Array, Traced, What};
+use crate::array::{Array, Client, Traced, What};
 use pallas_device::Lru;
 use pallas_device::error::{Error, Result};
 use pallas_graph::manual::Typing;

@@ -3,9 +3,8 @@ use super::function::Function;
 use super::trace::{Taken, TracedFunction, trace};
 use crate::array::{Array, Client};
 use crate::tree::{self, Tree};
-use pallas_device::JIT_TRACES;
 use pallas_device::error::Result;
-use pallas_device::timeline;
+use pallas_device::{JIT_TRACES, timeline};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// The name of a parameter in messages: an argument by its path, or an array that the function captures.

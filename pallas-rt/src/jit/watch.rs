@@ -2,8 +2,7 @@
 use super::alone::one_at_a_time;
 use super::program::compiled;
 use super::trace::type_of;
-use crate::array::Array;
-use crate::array::Client;
+use crate::array::{Array, Client};
 use crate::exec::{self, Compiled};
 use crate::nans;
 use pallas_device::error::{Error, Result};

@@ -3,8 +3,7 @@ use super::bind::Sizes;
 use super::run;
 use super::spec::Body;
 use crate::exec::{Call, Compiled};
-use crate::nans;
-use crate::{Array, Client, Error, Result};
+use crate::{Array, Client, Error, Result, nans};
 use pallas_ir::{At, Diag};
 
 /// Runs a call, and if a result has NaN and no argument has, once more on the strict interpreter, which looks for the

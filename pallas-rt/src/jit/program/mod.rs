@@ -7,8 +7,7 @@ mod steps;
 
 use super::compile::{Input, Products};
 use super::watch::{is_watching, watched};
-use crate::array::Client;
-use crate::array::{Array, What};
+use crate::array::{Array, Client, What};
 use crate::exec::Compiled;
 use crate::sharding::{Mesh, Placement, Receipt, Sharding, cut, positions};
 use native::Native;

@@ -12,8 +12,7 @@ mod tests;
 
 use super::tuning::Tuning;
 use crate::Client;
-use crate::exec::SIZES;
-use crate::exec::{Compiled, Cost, estimate};
+use crate::exec::{Compiled, Cost, SIZES, estimate};
 #[cfg(feature = "wgsl")]
 use crate::{Error, Result};
 use pallas_codegen::cpu::Executable;
