@@ -153,7 +153,7 @@ impl<Out: Tree + Send + Sync + 'static> Cache<Out> {
         };
         reasons.extend(extra.reason);
         let begun = Instant::now();
-        let (out, traced) = traced(f, tuple, &args, &client)?.split();
+        let (out, traced, _) = traced(f, tuple, &args)?;
         let kind = CallKind { args: &args, structures, client, about };
         let names = Names { function: name_of(f), paths: &|| tree::paths(tuple) };
         let form = self.of.compile(kind, traced, &names, begun, reasons, extra.hint)?;
@@ -180,7 +180,7 @@ impl Compiler {
     fn compile(
         &self,
         kind: CallKind<'_>,
-        traced: TracedFunction<()>,
+        traced: TracedFunction,
         names: &Names<'_>,
         begun: Instant,
         reasons: Vec<MissReason>,

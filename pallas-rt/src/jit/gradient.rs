@@ -3,7 +3,7 @@ use super::argnums::{Arg, Argnums, leaves_of};
 use super::compile::refused;
 use super::function::{Function, Given};
 use super::trace::{TracedFunction, apply_all, type_of};
-use super::traced::{client_of, traced};
+use super::traced::traced;
 use super::transformed::{Transformation, Transformed, boxed};
 use crate::array::{Array, Client};
 use crate::tree::{self, Tree};
@@ -166,27 +166,22 @@ fn gradient<Args: Tree + 'static, F: Function<Args>, P: Argnums<Args>>(
 ) -> Result<(F::Out, P::Picked)> {
     let ((args, structures), tuple) = ((given.flat)(), &(given.tuple)());
     let wrt = leaves_of(&argnums.numbers(), &structures);
-    let client = differentiable(&args, &wrt, at)?;
-    let (returned, traced) = traced(f, tuple, &args, &client)?.split();
+    differentiable(&args, &wrt, at)?;
+    let (out, traced, client) = traced(f, tuple, &args)?;
     let (outs, gradient) = backward(traced, &args, &wrt, &client, at)?;
-    Ok((tree::rebuild(&returned, outs)?, tree::rebuild(&argnums.picked(tuple), gradient)?))
+    Ok((tree::rebuild(&out, outs)?, tree::rebuild(&argnums.picked(tuple), gradient)?))
 }
 
 fn wrong(at: Loc, message: String, help: &str) -> Error {
     Error::operation(at, Diag::new("grad", At::Op, message, help))
 }
 
-/// The client of arguments whose leaves with these numbers are differentiated by.
-///
-/// # Errors
-/// A leaf without derivatives; an argument that holds an error; arguments on several clients.
-fn differentiable(args: &[Array], wrt: &[usize], at: Loc) -> Result<Client> {
+/// Refuses arguments whose leaves with these numbers have no derivatives, or one of which holds an error.
+fn differentiable(args: &[Array], wrt: &[usize], at: Loc) -> Result<()> {
     args.iter().try_for_each(|x| x.check().map(drop))?;
-    if let Some(x) = wrt.iter().map(|&i| &args[i]).find(|x| !x.dtype().is_float()) {
-        let message = format!("a gradient by an array of {}", type_of(x));
-        return Err(wrong(at, message, "gradients are by floating-point arrays: pass others in another argument"));
-    }
-    client_of(args)
+    let Some(x) = wrt.iter().map(|&i| &args[i]).find(|x| !x.dtype().is_float()) else { return Ok(()) };
+    let message = format!("a gradient by an array of {}", type_of(x));
+    Err(wrong(at, message, "gradients are by floating-point arrays: pass others in another argument"))
 }
 
 /// The results of a function, and the gradient of the first one by the leaves with these numbers.
@@ -194,7 +189,7 @@ fn differentiable(args: &[Array], wrt: &[usize], at: Loc) -> Result<Client> {
 /// # Errors
 /// A first result that is not one number; an operation without derivative; errors of the device.
 fn backward(
-    traced: TracedFunction<()>,
+    traced: TracedFunction,
     args: &[Array],
     wrt: &[usize],
     client: &Client,

@@ -1,8 +1,6 @@
 //! Functions as text.
 use super::function::{Function, Given};
-use super::trace::TracedFunction;
-use super::traced::{client_of, traced};
-use crate::array::Client;
+use super::traced::traced;
 use crate::tree::{self, Tree};
 use pallas_device::error::Result;
 
@@ -36,28 +34,18 @@ use pallas_device::error::Result;
 /// ```
 pub fn make_jaxpr<Args: Tree + 'static, F: Function<Args>>(f: F) -> F::Boxed<Result<String>> {
     F::boxed(move |given: Given<'_, Args>| {
-        let (function, _) = function(&f, &given)?;
+        let tuple = (given.tuple)();
+        let (_, function, _) = traced(&f, &tuple, &tree::leaves(&tuple))?;
         Ok(function.graph.to_jaxpr(function.captured.len()))
     })
-}
-
-/// Traces a function for given arguments, on their client.
-fn function<Args: Tree + 'static, F: Function<Args>>(
-    f: &F,
-    given: &Given<'_, Args>,
-) -> Result<(TracedFunction<F::Out>, Client)> {
-    let tuple = (given.tuple)();
-    let args = tree::leaves(&tuple);
-    args.iter().try_for_each(|x| x.check().map(drop))?;
-    let client = client_of(&args)?;
-    Ok((traced(f, &tuple, &args, &client)?, client))
 }
 
 /// The number of kernels of a compiled function.
 #[cfg(test)]
 pub(crate) fn kernels<Args: Tree + 'static, F: Function<Args>>(f: F) -> F::Boxed<Result<usize>> {
     F::boxed(move |given: Given<'_, Args>| {
-        let (function, client) = function(&f, &given)?;
+        let tuple = (given.tuple)();
+        let (_, function, client) = traced(&f, &tuple, &tree::leaves(&tuple))?;
         let input = super::compile::Input::of_graph(function.graph, &client);
         Ok(super::compile::Compilation::new(input).into_program()?.kernels())
     })

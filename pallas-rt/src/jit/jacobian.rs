@@ -3,7 +3,7 @@ use super::argnums::{Arg, Argnums, leaves_of};
 use super::compile::refused;
 use super::function::{Function, Given};
 use super::trace::{TracedFunction, apply_all, type_of};
-use super::traced::{client_of, traced};
+use super::traced::traced;
 use super::transformed::{Transformation, Transformed, boxed};
 use crate::array::Array;
 use crate::tree::{self, Mapped, Tree};
@@ -214,9 +214,8 @@ where
         let message = format!("`{name}` by an array of {}", type_of(x));
         return wrong(message, "derivatives are by floating-point arrays: pass others in another argument");
     }
-    let client = client_of(&args)?;
-    let TracedFunction { returned, graph, captured, .. } = traced(f, tuple, &args, &client)?;
-    if let Some((ty, path)) = graph.gives().iter().zip(tree::paths(&returned)).find(|(ty, _)| !ty.dtype.is_float()) {
+    let (out, TracedFunction { graph, captured, .. }, client) = traced(f, tuple, &args)?;
+    if let Some((ty, path)) = graph.gives().iter().zip(tree::paths(&out)).find(|(ty, _)| !ty.dtype.is_float()) {
         let of = if path.is_empty() { String::new() } else { format!(" `{path}`") };
         return wrong(format!("`{name}` of a result{of} of {ty}"), "return floating-point arrays alone");
     }
@@ -227,7 +226,7 @@ where
     };
     let all: Vec<&Array> = args.iter().chain(&captured).collect();
     let found = apply_all(&all, at, &client, append)?;
-    P::grouped(&returned, &argnums.picked(tuple), *mode == JacobianMode::Second, found)
+    P::grouped(&out, &argnums.picked(tuple), *mode == JacobianMode::Second, found)
 }
 
 fn by(graph: &Graph, leaves: &[usize]) -> Vec<bool> {

@@ -2,7 +2,7 @@
 use super::compile::refused;
 use super::function::{Function, Given};
 use super::trace::{TracedFunction, apply_all, type_of};
-use super::traced::{client_of, traced};
+use super::traced::traced;
 use crate::array::{Array, Client};
 use crate::tree::{self, Tree};
 use pallas_device::error::{Error, Result};
@@ -44,8 +44,7 @@ where
         let args = tree::leaves(primals);
         args.iter().try_for_each(|x| x.check().map(drop))?;
         let tangents = floats(like(primals, tangents, &types(&args), "tangent", at)?);
-        let client = client_of(&args)?;
-        let TracedFunction { returned, graph, captured, .. } = traced(&f, primals, &args, &client)?;
+        let (out, TracedFunction { graph, captured, .. }, client) = traced(&f, primals, &args)?;
         let forward = transform::jvp(&graph, &floats_of(&graph, args.len())).map_err(refused)?;
         let all: Vec<&Array> = args.iter().chain(&captured).chain(&tangents).collect();
         let gives = graph.gives();
@@ -56,7 +55,7 @@ where
             Ok(outs)
         })?;
         let tangents = outs.split_off(gives.len());
-        Ok((tree::rebuild(&returned, outs)?, tree::rebuild(&returned, tangents)?))
+        Ok((tree::rebuild(&out, outs)?, tree::rebuild(&out, tangents)?))
     })
 }
 
@@ -87,18 +86,16 @@ where
     F::boxed(move |given: Given<'_, Args>| {
         let tuple = (given.tuple)();
         let args = tree::leaves(&tuple);
-        args.iter().try_for_each(|x| x.check().map(drop))?;
-        let client = client_of(&args)?;
-        let TracedFunction { returned, graph, captured, .. } = traced(&f, &tuple, &args, &client)?;
+        let (out, TracedFunction { graph, captured, .. }, client) = traced(&f, &tuple, &args)?;
         let parts = transform::linearize(&graph, &floats_of(&graph, args.len())).map_err(refused)?;
         let (gives, takes) = (graph.gives(), types(&args));
         let all: Vec<&Array> = args.iter().chain(&captured).collect();
         let (value, rest) = Rest::new(&all, parts, gives.len(), at, &client)?;
-        let value = tree::rebuild(&returned, value)?;
+        let value = tree::rebuild(&out, value)?;
         let map = move |tangents: &Args| {
             let tangents = floats(like(&tuple, tangents, &takes, "tangent", at)?);
             let found = rest.call(&tangents, |graph, found| with_integers(graph, &gives, found))?;
-            tree::rebuild(&returned, found)
+            tree::rebuild(&out, found)
         };
         Ok((value, Box::new(map) as LinearMap<Args, F::Out>))
     })
@@ -134,17 +131,15 @@ where
     F::boxed(move |given: Given<'_, Args>| {
         let tuple = (given.tuple)();
         let args = tree::leaves(&tuple);
-        args.iter().try_for_each(|x| x.check().map(drop))?;
-        let client = client_of(&args)?;
-        let TracedFunction { returned, graph, captured, .. } = traced(&f, &tuple, &args, &client)?;
+        let (out, TracedFunction { graph, captured, .. }, client) = traced(&f, &tuple, &args)?;
         let backward = transform::vjp(&graph, &first(&graph, args.len())).map_err(refused)?;
         let gives = graph.gives();
         let parts = transform::split(&backward, graph.params.len(), gives.len());
         let all: Vec<&Array> = args.iter().chain(&captured).collect();
         let (value, rest) = Rest::new(&all, parts, gives.len(), at, &client)?;
-        let value = tree::rebuild(&returned, value)?;
+        let value = tree::rebuild(&out, value)?;
         let map = move |cotangent: &F::Out| {
-            let given = floats(like(&returned, cotangent, &gives, "cotangent", at)?);
+            let given = floats(like(&out, cotangent, &gives, "cotangent", at)?);
             let found = rest.call(&given, |_, found| found)?;
             tree::rebuild(&tuple, found)
         };
@@ -194,8 +189,7 @@ where
         let args = tree::leaves(&tuple);
         args.iter().try_for_each(|x| x.check().map(drop))?;
         of_floats(&types(&args), "an argument")?;
-        let client = client_of(&args)?;
-        let TracedFunction { returned, graph, captured, .. } = traced(&f, &tuple, &args, &client)?;
+        let (out, TracedFunction { graph, captured, .. }, client) = traced(&f, &tuple, &args)?;
         let (gives, by) = (graph.gives(), first(&graph, args.len()));
         of_floats(&gives, "a result")?;
         if let Some(NotLinear { at: line, op, ty }) = transform::not_linear(&graph, &by, 0, true) {
@@ -213,7 +207,7 @@ where
         let all: Vec<&Array> = args.iter().chain(&captured).collect();
         let (_, rest) = Rest::new(&all, (known, waiting), 0, at, &client)?;
         let map = move |cotangent: &F::Out| {
-            let given = like(&returned, cotangent, &gives, "cotangent", at)?;
+            let given = like(&out, cotangent, &gives, "cotangent", at)?;
             tree::rebuild(&tuple, rest.call(&given, |_, found| found)?)
         };
         Ok(Box::new(map) as LinearMap<F::Out, Args>)

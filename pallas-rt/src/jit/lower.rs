@@ -4,7 +4,7 @@ use super::export::Exported;
 use super::function::{Function, Given};
 use super::sharded::Declared;
 use super::trace::{TracedFunction, type_of};
-use super::traced::{client_of, named, traced};
+use super::traced::{named, traced};
 use crate::array::{Array, Client};
 use crate::tree::{self, Outline, Structure, Tree};
 use pallas_device::JIT_COMPILES;
@@ -37,11 +37,9 @@ pub fn eval_shape<Args: Tree + 'static, F: Function<Args>>(f: F) -> F::Boxed<Res
     F::boxed(move |given: Given<'_, Args>| {
         let tuple = (given.tuple)();
         let args = tree::leaves(&tuple);
-        args.iter().try_for_each(|x| x.check().map(drop))?;
-        let client = client_of(&args)?;
-        let TracedFunction { returned, graph, .. } = traced(&f, &tuple, &args, &client)?;
+        let (out, TracedFunction { graph, .. }, client) = traced(&f, &tuple, &args)?;
         let without = |ty: &Type| Array::without_elements(ty.dtype, &ty.shape, &client);
-        tree::rebuild(&returned, graph.gives().iter().map(without))
+        tree::rebuild(&out, graph.gives().iter().map(without))
     })
 }
 
@@ -90,7 +88,7 @@ pub fn lower<Args: Tree + 'static, F: Function<Args>>(f: F) -> F::Boxed<Result<L
 
 /// The input of a function's compilation, and the arrays that it captures.
 fn parts(
-    traced: TracedFunction<()>,
+    traced: TracedFunction,
     args: &[Array],
     paths: &[String],
     client: Client,
@@ -111,9 +109,7 @@ impl<Args: Tree + 'static, F: Function<Args>> Lowered<Args, F> {
     pub(super) fn of(f: &F, given: &Given<'_, Args>, at: Loc) -> Result<Self> {
         let tuple = (given.tuple)();
         let (args, structures) = (given.flat)();
-        args.iter().try_for_each(|x| x.check().map(drop))?;
-        let client = client_of(&args)?;
-        let (out, traced) = traced(f, &tuple, &args, &client)?.split();
+        let (out, traced, client) = traced(f, &tuple, &args)?;
         let paths = tree::paths(&tuple);
         let (compilation, captured) = parts(traced, &args, &paths, client)?;
         Ok(Lowered {

@@ -43,7 +43,7 @@
 //!    compiled by the same way and kept, so no operation has a second implementation. One without operands (`arange`, `zeros`)
 //!    belongs to the function that is being traced, if there is one. Arrays from outside become further parameters. A mistake
 //!    is an array that carries it. What calls a user's closure is generic and short; the rest works on the leaves of its
-//!    results (`TracedFunction::split`), and operations hand over their equations behind a pointer, so that it is compiled once
+//!    results (`TracedFunction`), and operations hand over their equations behind a pointer, so that it is compiled once
 //!    and not for each closure of a program.
 //!
 //!    ```text

@@ -79,17 +79,16 @@ where
 {
     let at = Loc::caller();
     let args = tree::leaves(guess);
-    args.iter().try_for_each(|x| x.check().map(drop))?;
+    let client = client_of(&args)?;
     let types: Vec<Type> = args.iter().map(type_of).collect();
     if let Some(ty) = types.iter().find(|ty| !ty.dtype.is_float()) {
         let message = format!("the guess of a root of {ty}");
         return Err(Error::operation(at, Diag::new("root", At::Op, message, "roots are of floating-point types")));
     }
-    let client = client_of(&args)?;
     let takes: Vec<Taken> = args.iter().map(Taken::like).collect();
     let TracedFunction { graph, captured, .. } = trace(&client, &takes, |params| {
         let x = tree::rebuild(guess, params.iter().cloned())?;
-        Ok(((), like(&x, &f(&x).tree()?, &types, "residual", at)?))
+        like(&x, &f(&x).tree()?, &types, "residual", at)
     })?;
     let function = Rooted { types, graph, solve, tangent_solve, at };
     implicit(&Arc::new(function), &captured, guess)

@@ -208,8 +208,8 @@ fn call<Args: Tree + 'static, F: Function<Args>>(
     let manual = &Manual::new(&options.mesh, options.axis_names.as_deref(), at)?;
     let tuple = (given.tuple)();
     let (args, structures) = (given.flat)();
-    let (takes, inside) = blocks(&args, &structures, &tree::paths(&tuple), manual, &options.in_specs, at)?;
     let client = client_of(&args)?;
+    let (takes, inside) = blocks(&args, &structures, &tree::paths(&tuple), manual, &options.in_specs, at)?;
     let (out, body) = Body::trace(f, &tuple, &inside, manual, &client, at)?;
     let gives = body.gives(&|| tree::paths(&out), manual, &options.out_specs, at)?;
     tree::rebuild(&out, body.call(takes, gives, &args, manual, at)?)
@@ -227,7 +227,6 @@ fn blocks(
     in_specs: &[PartitionSpec],
     at: Loc,
 ) -> Result<(Vec<Sharding>, Vec<Taken>)> {
-    args.iter().try_for_each(|x| x.check().map(drop))?;
     let leaves: Vec<usize> = structures.iter().map(tree::Structure::leaves).collect();
     let specs: Vec<&PartitionSpec> = match in_specs {
         [spec] => vec![spec; args.len()],
@@ -280,9 +279,8 @@ impl Body {
         at: Loc,
     ) -> Result<(F::Out, Body)> {
         let binding = axes::bind(&manual.mesh, &manual.axes, at)?;
-        let (out, traced) = traced_as(f, tuple, inside, client)?.split();
+        let (out, TracedFunction { graph, captured, states }) = traced_as(f, tuple, inside, client)?;
         drop(binding);
-        let TracedFunction { graph, captured, states, .. } = traced;
         let states = states.into_iter().flatten().collect();
         Ok((out, Body { graph, captured, states, client: client.clone() }))
     }

@@ -74,22 +74,12 @@ thread_local! {
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
 /// A function that was traced.
-pub(super) struct TracedFunction<R> {
-    /// The value that it returned besides its results.
-    pub returned: R,
+pub(super) struct TracedFunction {
     /// Its graph. Captured arrays are its last parameters.
     pub graph: Graph,
     pub captured: Vec<Array>,
     /// By result, its states; `None` outside of a `shard_map`.
     pub states: Vec<Option<States>>,
-}
-
-impl<R> TracedFunction<R> {
-    /// What it returned, and the rest, whose type is that of every function.
-    pub(super) fn split(self) -> (R, TracedFunction<()>) {
-        let TracedFunction { returned, graph, captured, states } = self;
-        (returned, TracedFunction { returned: (), graph, captured, states })
-    }
 }
 
 /// A trace that has begun. It is closed also if the function returns an error or panics, with all that began inside of it.
@@ -133,7 +123,7 @@ impl Open {
     ///
     /// # Errors
     /// The first mistake in what the results depend on; a trace that is not the innermost one.
-    pub(super) fn end(self, results: &[Array]) -> Result<TracedFunction<()>> {
+    pub(super) fn end(self, results: &[Array]) -> Result<TracedFunction> {
         if TRACES.with_borrow(|traces| traces.last().is_none_or(|innermost| innermost.id != self.id)) {
             let message = "a call ends while one that began inside of it, or around it, is still open; help: end calls in the \
                            reverse order of their beginnings";
@@ -144,7 +134,7 @@ impl Open {
         on_axis_of(done.parts);
         let captured = done.captured.into_iter().map(|(array, _)| array).collect();
         let states = results.iter().map(|&r| done.typing.as_ref().map(|typing| typing.states(r))).collect();
-        Ok(TracedFunction { returned: (), graph: Graph { results, ..done.graph }, captured, states })
+        Ok(TracedFunction { graph: Graph { results, ..done.graph }, captured, states })
     }
 }
 
@@ -174,29 +164,37 @@ pub(crate) fn parts_on_mesh() -> usize {
     TRACES.with_borrow(|traces| traces.iter().map(|trace| trace.parts).max().unwrap_or(1))
 }
 
-/// Traces a function of these arrays; it returns its results and something else.
+/// Traces a function of these arrays.
 ///
 /// # Errors
 /// The function's error, or the first mistake in what its results depend on.
-pub(super) fn trace<R>(
+pub(super) fn trace(
+    client: &Client,
+    takes: &[Taken],
+    f: impl FnOnce(&[Array]) -> Result<Vec<Array>>,
+) -> Result<TracedFunction> {
+    trace_boxed(client, takes, Box::new(f))
+}
+
+/// As [`trace`], for a function that returns something beside its results.
+pub(super) fn trace_with<R>(
     client: &Client,
     takes: &[Taken],
     f: impl FnOnce(&[Array]) -> Result<(R, Vec<Array>)>,
-) -> Result<TracedFunction<R>> {
+) -> Result<(R, TracedFunction)> {
     let mut returned = None;
-    let results = |params: &[Array]| {
+    let traced = trace(client, takes, |params| {
         let (own, results) = f(params)?;
         returned = Some(own);
         Ok(results)
-    };
-    let TracedFunction { returned: (), graph, captured, states } = trace_leaves(client, takes, Box::new(results))?;
-    Ok(TracedFunction { returned: returned.expect("the function returned"), graph, captured, states })
+    })?;
+    Ok((returned.expect("the function returned"), traced))
 }
 
 /// A function of arrays, behind a pointer: what calls it is compiled once, not for each closure of a program.
 type OfArrays<'a> = Box<dyn FnOnce(&[Array]) -> Result<Vec<Array>> + 'a>;
 
-fn trace_leaves(client: &Client, takes: &[Taken], f: OfArrays<'_>) -> Result<TracedFunction<()>> {
+fn trace_boxed(client: &Client, takes: &[Taken], f: OfArrays<'_>) -> Result<TracedFunction> {
     let (open, params) = Open::begin(client, takes);
     open.end(&f(&params)?)
 }
@@ -271,7 +269,7 @@ type Appends<'a> = Box<dyn FnOnce(&mut Graph) -> Result<Vec<Var>, Diag> + 'a>;
 ///
 /// # Errors
 /// A mistake; inside of a `shard_map`, values of devices that do not go together.
-pub(super) fn append(at: Loc, f: Appends<'_>) -> Result<Vec<Array>> {
+fn append(at: Loc, f: Appends<'_>) -> Result<Vec<Array>> {
     TRACES.with_borrow_mut(|traces| {
         let Trace { id, graph, client, typing, .. } = traces.last_mut().expect("a function is being traced");
         graph.at = at;

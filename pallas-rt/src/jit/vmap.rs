@@ -147,20 +147,19 @@ fn call<Args: Tree + 'static, F: Function<Args>>(
 ) -> Result<F::Out> {
     let tuple = (given.tuple)();
     let (args, structures) = (given.flat)();
-    args.iter().try_for_each(|x| x.check().map(drop))?;
+    let client = client_of(&args)?;
     let of_leaves = options.in_axes.of_leaves(&tree::structure(&tuple)).map_err(|found| {
         let help =
             "one for each argument: `Some(axis)`, `None` for one that is the same for all, or those of its leaves";
         wrong(at, format!("{found} in {} arguments", structures.len()), help)
     })?;
     let batch = Batch::of(&args, &tree::paths(&tuple), &of_leaves, options, at)?;
-    let client = client_of(&args)?;
     let binding = batch.named.as_ref().map(|mesh| axes::bind(mesh, &[true], at)).transpose()?;
-    let (returned, traced) = traced_as(f, &tuple, &batch.takes(&args), &client)?.split();
+    let (out, traced) = traced_as(f, &tuple, &batch.takes(&args), &client)?;
     drop(binding);
     let axes = &options.out_axes;
-    let results = Results { structure: tree::structure(&returned), paths: &|| tree::paths(&returned), axes };
-    tree::rebuild(&returned, batch.run(traced, &args, &results, &client, at)?)
+    let results = Results { structure: tree::structure(&out), paths: &|| tree::paths(&out), axes };
+    tree::rebuild(&out, batch.run(traced, &args, &results, &client, at)?)
 }
 
 /// A batch of examples.
@@ -198,7 +197,7 @@ impl Batch {
     /// Axes that the results do not have; an operation without batching rule; errors of the device.
     fn run(
         &self,
-        traced: TracedFunction<()>,
+        traced: TracedFunction,
         args: &[Array],
         results: &Results<'_>,
         client: &Client,

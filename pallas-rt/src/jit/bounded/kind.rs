@@ -35,7 +35,7 @@ impl<Out: Tree + Send + Sync + 'static> BoundedKind<Out> {
         f: &impl Function<Args, Out = Out>,
         tuple: &Args,
         lengths: &[usize],
-    ) -> Result<TracedFunction<Out>> {
+    ) -> Result<(Out, TracedFunction)> {
         let mut types = self.types.clone();
         self.places.iter().for_each(|&(leaf, axis, size)| types[leaf].shape[axis] = lengths[size]);
         let takes: Vec<Taken> = types.into_iter().map(|ty| Taken::of_states(ty, None)).collect();

@@ -287,7 +287,7 @@ impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
         lengths: &[usize],
     ) -> Result<Arc<Length<Out>>> {
         let begun = Instant::now();
-        let own = kind.trace(f, tuple, lengths)?;
+        let (out, own) = kind.trace(f, tuple, lengths)?;
         let trace = begun.elapsed();
         let why = match kind.ready.get() {
             Some(_) => None,
@@ -312,7 +312,7 @@ impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
         let length = match member {
             Ok(scalars) => Length::Member {
                 scalars: scalars.into_iter().map(|x| scalar(&kind.client, x)).collect::<Result<_>>()?,
-                out: own.returned,
+                out,
                 gives: own.graph.gives(),
             },
             Err(why) => {
@@ -339,7 +339,7 @@ impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
         tuple: &Args,
         kind: &BoundedKind<Out>,
         lengths: &[usize],
-        own: &TracedFunction<Out>,
+        own: &TracedFunction,
     ) -> Result<std::result::Result<(Family, Vec<Array>), Unlike>> {
         let bounds: Vec<usize> = self.sizes.iter().map(|size| size.most).collect();
         let mut samples = vec![];
@@ -353,7 +353,7 @@ impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
                 (own.graph.clone(), own.captured.clone())
             } else {
                 match kind.trace(f, tuple, &sizes) {
-                    Ok(traced) => (traced.graph, traced.captured),
+                    Ok((_, traced)) => (traced.graph, traced.captured),
                     Err(error) => {
                         let what = format!("the function fails for {}: {error}", self.describe(&sizes));
                         return Ok(Err(Unlike { at: Loc::NONE, what }));

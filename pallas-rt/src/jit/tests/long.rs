@@ -40,7 +40,7 @@ fn timed<R>(f: impl FnOnce() -> R) -> (R, Duration) {
 }
 
 fn graph_of(f: impl Fn(&Array) -> Array, x: &Array) -> Graph {
-    let traced = trace(x.client(), &[Taken::like(x)], |x| Ok(((), vec![f(&x[0])])));
+    let traced = trace(x.client(), &[Taken::like(x)], |x| Ok(vec![f(&x[0])]));
     traced.unwrap_or_else(|e| panic!("{e}")).graph
 }
 
