@@ -142,14 +142,9 @@ fn interpreted(call: &KernelCall, args: &[Array], finds_nans: bool) -> Result<Ve
     })
 }
 
-/// The position of the first NaN of an array.
-fn first_nan(x: &Array) -> Result<Option<usize>> {
-    if x.dtype().is_float() { Ok(nans::first(x.dtype(), &x.to_bytes()?)) } else { Ok(None) }
-}
-
 /// Returns true if one of these arrays has NaN.
 fn has_nan<'a>(mut xs: impl Iterator<Item = &'a Array>) -> Result<bool> {
-    xs.try_fold(false, |found, x| Ok(found || first_nan(x)?.is_some()))
+    xs.try_fold(false, |found, x| Ok(found || nans::first(x)?.is_some()))
 }
 
 /// Looks for the first operation that makes NaN of operands without NaN, if a result has NaN and no argument has.
@@ -161,10 +156,7 @@ fn search(graph: &Graph, client: &Client, args: &[&Array], results: &[Array]) ->
         return Ok(());
     }
     let found = alone(graph, client, args, &mut |e, args, outputs| {
-        let mut made = vec![];
-        for x in outputs {
-            made.push(first_nan(x)?);
-        }
+        let made = outputs.iter().map(nans::first).collect::<Result<Vec<_>>>()?;
         let Some((output, at)) = made.iter().enumerate().find_map(|(k, at)| Some((k, (*at)?))) else { return Ok(()) };
         if has_nan(args.iter())? {
             return Ok(());

@@ -21,9 +21,12 @@ pub(super) fn execute(
     let again = run::copied(&call)?;
     let at = call.at;
     let outputs = run::execute(client, compiled, call, sizes, body)?;
-    let is_given = |array: &Option<(Array, bool)>| array.as_ref().map_or(Ok(false), |(array, _)| has_nan(array));
+    let is_given = |array: &Option<(Array, bool)>| {
+        array.as_ref().map_or(Ok(false), |(array, _)| nans::first(array).map(|at| at.is_some()))
+    };
     let given = again.arrays.iter().map(is_given).collect::<Result<Vec<bool>>>()?;
-    let Some(output) = outputs.iter().map(has_nan).collect::<Result<Vec<bool>>>()?.iter().position(|&nan| nan) else {
+    let Some(output) = outputs.iter().map(nans::first).collect::<Result<Vec<_>>>()?.iter().position(Option::is_some)
+    else {
         return Ok(outputs);
     };
     if given.contains(&true) || again.params.iter().flatten().any(|x| x.dtype.is_float() && x.as_f64().is_nan()) {
@@ -33,9 +36,4 @@ pub(super) fn execute(
     let message = format!("result {output} has NaN, which the strict interpreter does not make");
     let help = "the device rounds or overflows otherwise than the interpreter: compare with `check`";
     Err(Error::kernel(&compiled.traced().name, at, "", Diag::new("nan", At::Op, message, help)))
-}
-
-/// Returns true if an element is NaN.
-fn has_nan(array: &Array) -> Result<bool> {
-    Ok(array.dtype().is_float() && nans::first(array.dtype(), &array.to_bytes()?).is_some())
 }
