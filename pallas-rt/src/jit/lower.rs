@@ -48,12 +48,7 @@ pub struct Lowered<Args, F: Function<Args>>
 where
     Args: Tree + 'static,
 {
-    at: Loc,
-    outline: Outline,
-    structures: Vec<Structure>,
-    /// The paths of the leaves of the arguments.
-    pub(super) paths: Vec<String>,
-    types: Vec<Type>,
+    pub(super) arguments: ArgumentsKind,
     pub(super) compilation: Compilation,
     captured: Vec<Array>,
     /// A result, of which only the structure matters.
@@ -91,14 +86,13 @@ fn parts(
     traced: TracedFunction,
     args: &[Array],
     paths: &[String],
-    client: Client,
+    client: &Client,
 ) -> Result<(Compilation, Vec<Array>)> {
     let TracedFunction { graph, captured, .. } = traced;
-    captured.iter().try_for_each(|x| x.check_client(&client, &|| "a captured array".into()))?;
+    captured.iter().try_for_each(|x| x.check_client(client, &|| "a captured array".into()))?;
     let own = args.iter().chain(&captured);
     let (graph, declared) = Declared::of(&graph, own, &|i| named(i, &|| paths.to_vec()))?;
-    let graph = graph.into_owned().into();
-    let compilation = Compilation::new(Input { graph, declared, is_donated: vec![], client });
+    let compilation = Compilation::new(Input { declared, ..Input::of_graph(graph.into_owned(), client) });
     // A declaration that cannot be followed is refused here.
     compilation.sharded()?;
     Ok((compilation, captured))
@@ -111,18 +105,10 @@ impl<Args: Tree + 'static, F: Function<Args>> Lowered<Args, F> {
         let (args, structures) = (given.flat)();
         let (out, traced, client) = traced(f, &tuple, &args)?;
         let paths = tree::paths(&tuple);
-        let (compilation, captured) = parts(traced, &args, &paths, client)?;
-        Ok(Lowered {
-            at,
-            outline: Outline::of(&tuple),
-            structures,
-            paths,
-            types: args.iter().map(type_of).collect(),
-            compilation,
-            captured,
-            out,
-            function: PhantomData,
-        })
+        let (compilation, captured) = parts(traced, &args, &paths, &client)?;
+        let (outline, types) = (Outline::of(&tuple), args.iter().map(type_of).collect());
+        let arguments = ArgumentsKind { at, outline, structures, types, paths, client };
+        Ok(Lowered { arguments, compilation, captured, out, function: PhantomData })
     }
 
     /// The traced function.
@@ -210,12 +196,13 @@ impl<Args: Tree + 'static, F: Function<Args>> Lowered<Args, F> {
     /// Arguments that are declared to be sharded, constraints on how values are sharded; captured arrays that are still traced, or whose memory cannot be read.
     pub fn export(&self) -> Result<Exported> {
         if let Some(i) = self.compilation.input.declared.shardings.iter().position(Option::is_some) {
-            let what = self.paths.get(i).map_or("a captured array".into(), |path| format!("argument `{path}`"));
+            let what =
+                self.arguments.paths.get(i).map_or("a captured array".into(), |path| format!("argument `{path}`"));
             let help = "lower it for arrays without a sharding";
             let message = format!("{what} is declared to be sharded, which a file does not hold");
-            return Err(Error::operation(self.at, Diag::new("export", At::Op, message, help)));
+            return Err(Error::operation(self.arguments.at, Diag::new("export", At::Op, message, help)));
         }
-        Exported::new(self.graph(), &self.paths, tree::paths(&self.out), &self.captured)
+        Exported::new(self.graph(), &self.arguments.paths, tree::paths(&self.out), &self.captured)
     }
 
     /// Compiles it. The result is called as the function is, with arguments of these types alone: it is never traced
@@ -226,13 +213,11 @@ impl<Args: Tree + 'static, F: Function<Args>> Lowered<Args, F> {
     /// the leaf.
     pub fn compile(self) -> Result<F::Boxed<Result<F::Out>>> {
         JIT_COMPILES.fetch_add(1, Relaxed);
-        let Lowered { at, outline, structures, types, paths, compilation, captured, out, .. } = self;
-        let client = compilation.input.client.clone();
+        let Lowered { arguments, compilation, captured, out, .. } = self;
         let program = compilation.into_program()?;
-        let kind = ArgumentsKind { at, outline, structures, types, paths, client };
         Ok(F::boxed(move |given: Given<'_, Args>| {
             let (args, structures) = (given.flat)();
-            kind.check(&given, &args, &structures)?;
+            arguments.check(&given, &args, &structures)?;
             let all: Vec<&Array> = args.iter().chain(&captured).collect();
             tree::rebuild(&out, program.run(&all)?)
         }))
@@ -240,12 +225,13 @@ impl<Args: Tree + 'static, F: Function<Args>> Lowered<Args, F> {
 }
 
 /// The arguments that a function is compiled for.
-struct ArgumentsKind {
+pub(super) struct ArgumentsKind {
     at: Loc,
     outline: Outline,
     structures: Vec<Structure>,
     types: Vec<Type>,
-    paths: Vec<String>,
+    /// By leaf.
+    pub(super) paths: Vec<String>,
     client: Client,
 }
 

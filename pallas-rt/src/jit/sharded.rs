@@ -220,7 +220,7 @@ pub struct CollectiveUse {
 pub fn partitioned<Args: Tree + 'static, F: Function<Args>>(f: F) -> F::Boxed<Result<Shardings>> {
     F::boxed(move |given: Given<'_, Args>| {
         let lowered: Lowered<Args, F> = Lowered::of(&f, &given, Loc::NONE)?;
-        Shardings::of(&lowered.compilation, &lowered.paths)?.ok_or_else(|| {
+        Shardings::of(&lowered.compilation, &lowered.arguments.paths)?.ok_or_else(|| {
             let help = "`device_put` an argument, or use `with_sharding_constraint`";
             let diag = Diag::new("mesh", At::Op, "a function of which nothing is sharded".into(), help);
             Error::operation(Loc::NONE, diag)
