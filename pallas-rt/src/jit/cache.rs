@@ -4,8 +4,8 @@ use super::function::Function;
 use super::hint;
 use super::misses::{self, Miss, MissReason};
 use super::program::Program;
-use super::sharded::{Declared, declared, is_declared_as, kept};
-use super::trace::{TracedFunction, type_of};
+use super::sharded::{Declared, is_declared_as, kept};
+use super::trace::TracedFunction;
 use super::traced::{client_of, named, traced};
 use crate::array::{Array, Client};
 use crate::sharding::Declaration;
@@ -32,16 +32,12 @@ pub(super) struct Entry<Out> {
 pub(super) struct Form {
     /// By argument.
     structures: Vec<Structure>,
-    types: Vec<Type>,
-    /// By leaf, its declared sharding.
-    declared: Vec<Option<Placed>>,
+    about: misses::Compiled,
     /// By leaf, the statement that declares it.
     statements: Vec<Option<Declaration>>,
-    client: Client,
     program: Program,
     /// Arrays that the function mentions; they are the last parameters.
     captured: Vec<Array>,
-    about: misses::Compiled,
     /// Number of leaves, the first ones, that results may take over the memory of.
     donated: usize,
 }
@@ -49,13 +45,13 @@ pub(super) struct Form {
 impl Form {
     /// Returns true for arguments of this kind.
     fn fits(&self, args: &[Array], structures: &[Structure]) -> bool {
-        let same = |(ty, x): (&Type, &Array)| {
-            ty.dtype == x.dtype() && ty.shape.iter().eq(x.shape()) && *x.client() == self.client
-        };
+        let misses::Compiled { types, declared, client, .. } = &self.about;
+        let same =
+            |(ty, x): (&Type, &Array)| ty.dtype == x.dtype() && ty.shape.iter().eq(x.shape()) && x.client() == client;
         self.structures == structures
-            && self.types.len() == args.len()
-            && self.types.iter().zip(args).all(same)
-            && self.declared.iter().zip(args).all(|(own, x)| is_declared_as(x, own.as_ref()))
+            && types.len() == args.len()
+            && types.iter().zip(args).all(same)
+            && declared.iter().zip(args).all(|(own, x)| is_declared_as(x, own.as_ref()))
     }
 
     /// Runs it.
@@ -116,7 +112,7 @@ impl<Out: Tree + Send + Sync + 'static> Cache<Out> {
         let known = {
             let all = self.entries.read().unwrap_or_else(PoisonError::into_inner);
             let fitting = all.iter().filter(|e| e.form.fits(args, &structures));
-            fitting.max_by_key(|e| e.form.declared.iter().flatten().count()).cloned()
+            fitting.max_by_key(|e| e.form.about.declared.iter().flatten().count()).cloned()
         };
         match known {
             Some(entry) => Ok(entry),
@@ -124,7 +120,7 @@ impl<Out: Tree + Send + Sync + 'static> Cache<Out> {
                 let entry = Arc::new(self.compile(f, &tuple(), args, structures, extra())?);
                 let mut all = self.entries.write().unwrap_or_else(PoisonError::into_inner);
                 // Functions may live as long as the process.
-                all.retain(|entry| entry.form.client.is_used());
+                all.retain(|entry| entry.form.about.client.is_used());
                 if all.len() == MOST_KINDS {
                     all.remove(0);
                 }
@@ -204,11 +200,9 @@ impl Compiler {
         let hint = hint::repeated(&graph).filter(|_| !self.is_hinted.swap(true, Relaxed)).or(hint);
         let temporary_bytes = program.temporary_bytes();
         misses::record(Miss { at: self.at, reasons, trace, compile, temporary_bytes, hint });
-        let (types, declared) = (args.iter().map(type_of).collect(), args.iter().map(declared).collect());
         let mut statements = sharded.statements;
         statements.truncate(args.len());
-        let client = client.noted();
-        Ok(Form { structures, types, declared, statements, client, program, captured, about, donated })
+        Ok(Form { structures, about, statements, program, captured, donated })
     }
 }
 
@@ -217,11 +211,11 @@ impl Compiler {
 fn with_kept_declarations(known: &[&Form], args: &[Array], structures: &[Structure]) -> Vec<Array> {
     let alike = |form: &&&Form| {
         let same = |(own, x): &(&Option<Placed>, &Array)| own.is_some() && is_declared_as(x, own.as_ref());
-        form.declared.iter().zip(args).filter(same).count()
+        form.about.declared.iter().zip(args).filter(same).count()
     };
     let similar = known.iter().filter(|form| form.structures == structures).max_by_key(alike);
     let Some(similar) = similar else { return args.to_vec() };
-    let own = similar.declared.iter().zip(&similar.statements);
+    let own = similar.about.declared.iter().zip(&similar.statements);
     args.iter().zip(own).map(|(x, (own, statement))| kept(x, own.as_ref(), statement.as_ref())).collect()
 }
 

@@ -156,10 +156,10 @@ pub fn jit_misses() -> Vec<Miss> {
 /// Arguments for which a function is compiled.
 pub(super) struct Compiled {
     outline: Outline,
-    types: Vec<Type>,
+    pub types: Vec<Type>,
     /// By leaf; none for functions that do not run on meshes.
-    declared: Vec<Option<Placed>>,
-    client: Client,
+    pub declared: Vec<Option<Placed>>,
+    pub client: Client,
 }
 
 impl Compiled {
