@@ -5,12 +5,13 @@ use super::function::{Function, Given};
 use super::trace::{TracedFunction, apply_all, type_of};
 use super::traced::traced;
 use super::transformed::{Transformation, Transformed, boxed};
+use super::vmap::repeated;
 use crate::array::Array;
 use crate::tree::{self, Mapped, Tree};
 use pallas_device::error::{Error, Result};
 use pallas_graph::transform::{batched, jvp, vjp};
 use pallas_graph::{Graph, Var};
-use pallas_ir::structural::{Broadcast, Cast, Iota, Reshape, Transpose};
+use pallas_ir::structural::{Cast, Iota, Reshape, Transpose};
 use pallas_ir::{At, DType, Diag, Dim, Literal, Loc, ScalarOp, StructuralOp, Type};
 use std::sync::Arc;
 
@@ -256,7 +257,7 @@ fn along_all(graph: &Graph, leaves: &[usize]) -> Result<Appends> {
             let tangents = to.inline(forward, &[vars, &[basis]].concat()).split_off(gives.len());
             let mut results = vec![];
             for ((v, &has), ty) in tangents.into_iter().zip(&has[gives.len()..]).zip(&gives) {
-                let v = if has { v } else { stretched(to, v, by.elements())? };
+                let v = if has { v } else { repeated(to, v, 0, by.elements())? };
                 let axes = (1..=ty.shape.len()).chain([0]).collect();
                 let v = to.push(StructuralOp::from(Transpose { axes }), &[v])?;
                 results.push(reshaped(to, v, &[&ty.shape[..], &by.shape].concat())?);
@@ -287,7 +288,7 @@ fn back_from_all(graph: &Graph, leaves: &[usize]) -> Result<Appends> {
                 args.push(if k == i { basis(to, ty)? } else { to.splat(Literal::new(ty.dtype, 0.0), &ty.shape) });
             }
             for ((v, has), by) in to.inline(back, &args).into_iter().zip(has).zip(&takes) {
-                let v = if *has { v } else { stretched(to, v, gives[i].elements())? };
+                let v = if *has { v } else { repeated(to, v, 0, gives[i].elements())? };
                 results.push(reshaped(to, v, &[&gives[i].shape[..], &by.shape].concat())?);
             }
         }
@@ -310,11 +311,4 @@ fn basis(to: &mut Graph, ty: &Type) -> Result<Var, Diag> {
 
 fn reshaped(to: &mut Graph, v: Var, shape: &[usize]) -> Result<Var, Diag> {
     to.push(StructuralOp::from(Reshape { to: shape.iter().map(|&n| Dim::from(n)).collect() }), &[v])
-}
-
-/// A variable repeated along a new axis in front.
-fn stretched(to: &mut Graph, v: Var, size: usize) -> Result<Var, Diag> {
-    let shape = [&[size], &to.ty(v).shape[..]].concat();
-    let op = Broadcast { dims: (1..shape.len()).collect(), to: shape.iter().map(|&n| Dim::from(n)).collect() };
-    to.push(StructuralOp::from(op), &[v])
 }

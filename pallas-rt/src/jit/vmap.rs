@@ -329,7 +329,7 @@ fn moved(to: &mut Graph, v: Var, axes: Vec<usize>) -> Result<Var, Diag> {
 }
 
 /// A variable repeated along a new axis.
-fn repeated(to: &mut Graph, v: Var, axis: usize, size: usize) -> Result<Var, Diag> {
+pub(super) fn repeated(to: &mut Graph, v: Var, axis: usize, size: usize) -> Result<Var, Diag> {
     let mut shape = to.ty(v).shape.clone();
     shape.insert(axis, size);
     let dims = (0..shape.len()).filter(|&a| a != axis).collect();
