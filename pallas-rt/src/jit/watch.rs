@@ -67,8 +67,9 @@ pub(super) fn watched(
     run: impl FnOnce() -> Result<Vec<Array>>,
 ) -> Result<Vec<Array>> {
     let watch = WATCH.with_borrow(Option::clone);
+    let has_kernels = || graph.any_op(&|op| KernelCall::of_op(op).is_some());
     match watch.as_deref() {
-        Some(Watch::Look(see)) if has_kernels(graph) => {
+        Some(Watch::Look(see)) if has_kernels() => {
             kernels(graph, 1, &mut |call, called, times| {
                 let compiled = compiled(&call.kernel);
                 let geometry = compiled.geometry(&call.sizes)?;
@@ -77,7 +78,7 @@ pub(super) fn watched(
             })?;
             graph.gives().iter().map(|ty| client.zeros(&ty.shape, ty.dtype)).collect()
         }
-        Some(Watch::Check(judge)) if has_kernels(graph) => alone(graph, client, args, &mut |e, args, outputs| {
+        Some(Watch::Check(judge)) if has_kernels() => alone(graph, client, args, &mut |e, args, outputs| {
             let Some(call) = KernelCall::of_op(&e.op) else { return Ok(()) };
             let reference = interpreted(call, args, false).map_err(|error| error.called_at(e.loc))?;
             judge(&call.kernel, &reference, outputs).map_err(|error| error.called_at(e.loc))
@@ -95,11 +96,6 @@ pub(super) fn watched(
 fn alone(graph: &Graph, client: &Client, args: &[&Array], each: &mut super::alone::Each<'_>) -> Result<Vec<Array>> {
     let args: Vec<Array> = args.iter().copied().cloned().collect();
     watching(None, || nans::without(|| one_at_a_time(graph, client, &args, each)))
-}
-
-fn has_kernels(graph: &Graph) -> bool {
-    let called = |e: &Equation| matches!(&e.op, Op::Call(call) if call.graphs().into_iter().any(has_kernels));
-    graph.equations.iter().any(|e| KernelCall::of_op(&e.op).is_some() || called(e))
 }
 
 /// Calls `f` for each kernel of a graph with the line of its call and the number of its launches.
