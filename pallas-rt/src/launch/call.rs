@@ -8,6 +8,7 @@ use crate::{Array, Client, Error, Result};
 use pallas_device::outputs;
 use pallas_ir::{At, Diag, Loc};
 use std::any::TypeId;
+use std::cell::LazyCell;
 use std::sync::Arc;
 
 /// Runs a kernel on the client of its arrays, and returns its outputs in order.
@@ -107,15 +108,18 @@ fn of_arrays(
         let params = params.into_iter().flatten().collect();
         return crate::jit::kernel_call(&compiled, geometry, params, &arrays, &client, site.called);
     }
+    // The interpreter alone runs the body.
+    let frame = LazyCell::new(|| trace::frame(&sizes));
+    let run_body = || body.run(&frame);
     let mut call = Call { geometry, at: site.at, called: site.called, params: &params, arrays, lent: vec![] };
     let Purpose::Check(agreed) = &scope.purpose else {
         call.lent = into::take(&scope.lent, &compiled, &client, geometry)?;
         let run = if crate::nans::is_on() { nans::execute } else { run::execute };
-        return run(&client, &compiled, call, &sizes, body);
+        return run(&client, &compiled, call, &run_body);
     };
-    let reference = run::interpret(&Client::interpreter(), kernel, run::copied(&call)?, &sizes, body, false)?;
+    let reference = run::interpret(&Client::interpreter(), kernel, run::copied(&call)?, &run_body, false)?;
     call.lent = into::take(&scope.lent, &compiled, &client, geometry)?;
-    let outputs = run::execute(&client, &compiled, call, &sizes, body)?;
+    let outputs = run::execute(&client, &compiled, call, &run_body)?;
     compare::compare(kernel, &reference, &outputs)?;
     agreed.set(agreed.get() + 1);
     Ok(outputs)

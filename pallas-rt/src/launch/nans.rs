@@ -1,7 +1,5 @@
 //! The search for the operation of a kernel that makes NaN.
-use super::bind::Sizes;
 use super::run;
-use super::spec::Body;
 use crate::exec::{Call, Compiled};
 use crate::{Array, Client, Error, Result, nans};
 use pallas_ir::{At, Diag};
@@ -11,16 +9,10 @@ use pallas_ir::{At, Diag};
 ///
 /// # Errors
 /// `nan` with the operation, its program and line; what the call returns.
-pub(super) fn execute(
-    client: &Client,
-    compiled: &Compiled,
-    call: Call<'_>,
-    sizes: &Sizes,
-    body: &dyn Body,
-) -> Result<Vec<Array>> {
+pub(super) fn execute(client: &Client, compiled: &Compiled, call: Call<'_>, body: &dyn Fn()) -> Result<Vec<Array>> {
     let again = run::copied(&call)?;
     let at = call.at;
-    let outputs = run::execute(client, compiled, call, sizes, body)?;
+    let outputs = run::execute(client, compiled, call, body)?;
     let is_given = |array: &Option<(Array, bool)>| {
         array.as_ref().map_or(Ok(false), |(array, _)| nans::first(array).map(|at| at.is_some()))
     };
@@ -32,7 +24,7 @@ pub(super) fn execute(
     if given.contains(&true) || again.params.iter().flatten().any(|x| x.dtype.is_float() && x.as_f64().is_nan()) {
         return Ok(outputs);
     }
-    nans::without(|| run::interpret(&Client::interpreter(), compiled.traced(), again, sizes, body, true))?;
+    nans::without(|| run::interpret(&Client::interpreter(), compiled.traced(), again, body, true))?;
     let message = format!("result {output} has NaN, which the strict interpreter does not make");
     let help = "the device rounds or overflows otherwise than the interpreter: compare with `check`";
     Err(Error::kernel(&compiled.traced().name, at, "", Diag::new("nan", At::Op, message, help)))

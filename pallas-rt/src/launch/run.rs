@@ -1,8 +1,5 @@
 //! Runs of a call. On the strict interpreter the body runs as Rust, once per program, and every operation is computed
 //! immediately.
-use super::bind::Sizes;
-use super::spec::Body;
-use super::trace;
 use crate::exec::{self, Arrays, Call, Compiled};
 use crate::lang::context;
 use crate::{Array, Client, DeviceKind, Result};
@@ -13,15 +10,9 @@ use std::sync::Arc;
 const SEED: u64 = 0x5eed;
 
 /// Runs a call: its body as Rust on the interpreter, its compiled kernel elsewhere.
-pub(super) fn execute(
-    client: &Client,
-    compiled: &Compiled,
-    call: Call<'_>,
-    sizes: &Sizes,
-    body: &dyn Body,
-) -> Result<Vec<Array>> {
+pub(super) fn execute(client: &Client, compiled: &Compiled, call: Call<'_>, body: &dyn Fn()) -> Result<Vec<Array>> {
     if client.kind() == DeviceKind::Interpreter {
-        return interpret(client, compiled.traced(), call, sizes, body, false);
+        return interpret(client, compiled.traced(), call, body, false);
     }
     exec::run(compiled, client, call)
 }
@@ -40,11 +31,9 @@ pub(super) fn interpret(
     client: &Client,
     kernel: &Arc<Kernel>,
     call: Call<'_>,
-    sizes: &Sizes,
-    body: &dyn Body,
+    body: &dyn Fn(),
     finds_nans: bool,
 ) -> Result<Vec<Array>> {
-    let frame = trace::frame(sizes);
     let at = call.at;
     exec::interpret(client, kernel, call, |mut machine| {
         machine.finds_nans = finds_nans;
@@ -52,7 +41,7 @@ pub(super) fn interpret(
             machine.begin_lane();
             for program in steps {
                 machine.begin_step(program);
-                machine = context::eager(machine, at, || body.run(&frame))?;
+                machine = context::eager(machine, at, body)?;
             }
         }
         Ok(machine)
