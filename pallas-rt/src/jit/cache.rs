@@ -98,9 +98,9 @@ impl<Out: Tree + Send + Sync + 'static> Cache<Out> {
     ///
     /// # Errors
     /// The function's own error, the first mistake in what its result depends on, and errors of the device.
-    pub(super) fn entry<Args: Tree + 'static>(
+    pub(super) fn entry<Args: Tree + 'static, F: Function<Args, Out = Out>>(
         &self,
-        f: &impl Function<Args, Out = Out>,
+        f: &F,
         tuple: &dyn Fn() -> Args,
         args: &[Array],
         structures: Vec<Structure>,
@@ -130,9 +130,9 @@ impl<Out: Tree + Send + Sync + 'static> Cache<Out> {
         }
     }
 
-    fn compile<Args: Tree + 'static>(
+    fn compile<Args: Tree + 'static, F: Function<Args, Out = Out>>(
         &self,
-        f: &impl Function<Args, Out = Out>,
+        f: &F,
         tuple: &Args,
         args: &[Array],
         structures: Vec<Structure>,
@@ -150,47 +150,40 @@ impl<Out: Tree + Send + Sync + 'static> Cache<Out> {
         reasons.extend(extra.reason);
         let begun = Instant::now();
         let (out, traced, _) = traced(f, tuple, &args)?;
-        let kind = CallKind { args: &args, structures, client, about };
-        let names = Names { function: name_of(f), paths: &|| tree::paths(tuple) };
-        let form = self.of.compile(kind, traced, &names, begun, reasons, extra.hint)?;
+        let paths = &|| tree::paths(tuple);
+        let call = FirstCall { args: &args, structures, client, about, name: F::name, paths, begun, reasons };
+        let form = self.of.compile(call, traced, extra.hint)?;
         Ok(Entry { form, out })
     }
 }
 
-/// The arguments that a function is compiled for.
-struct CallKind<'a> {
+/// A call that a function is compiled for.
+struct FirstCall<'a> {
     args: &'a [Array],
     structures: Vec<Structure>,
     client: Client,
     about: misses::Compiled,
-}
-
-/// The names of a function and its arguments, for messages.
-struct Names<'a> {
-    function: fn() -> &'static str,
+    /// The names of the function and of its arguments, for messages.
+    name: fn() -> &'static str,
     paths: &'a dyn Fn() -> Vec<String>,
+    /// The time when the function began to be traced.
+    begun: Instant,
+    /// The reasons to compile it.
+    reasons: Vec<MissReason>,
 }
 
 impl Compiler {
-    /// Compiles a function that began to be traced at this time.
-    fn compile(
-        &self,
-        kind: CallKind<'_>,
-        traced: TracedFunction,
-        names: &Names<'_>,
-        begun: Instant,
-        reasons: Vec<MissReason>,
-        hint: Option<String>,
-    ) -> Result<Form> {
-        let CallKind { args, structures, client, about } = kind;
+    /// Compiles a function that was traced.
+    fn compile(&self, call: FirstCall<'_>, traced: TracedFunction, hint: Option<String>) -> Result<Form> {
+        let FirstCall { args, structures, client, about, name, paths, begun, reasons } = call;
         let TracedFunction { graph, captured, .. } = traced;
         captured.iter().try_for_each(|x| x.check_client(&client, &|| "a captured array".into()))?;
         let trace = begun.elapsed();
         JIT_COMPILES.fetch_add(1, Relaxed);
         let donated = if self.donates { structures[0].leaves() } else { 0 };
         let is_donated: Vec<bool> = (0..graph.params.len()).map(|i| i < donated).collect();
-        let described = || ((names.function)().into(), format!("{} equations", graph.equations.len()));
-        let (graph, sharded) = Declared::of(&graph, args.iter().chain(&captured), &|i| named(i, names.paths))?;
+        let described = || (name().into(), format!("{} equations", graph.equations.len()));
+        let (graph, sharded) = Declared::of(&graph, args.iter().chain(&captured), &|i| named(i, paths))?;
         let graph = Arc::new(graph.into_owned());
         let program = timeline::span(timeline::Kind::Compile, described, || {
             let (declared, client) = (sharded.clone(), client.clone());
@@ -217,9 +210,4 @@ fn with_kept_declarations(known: &[&Form], args: &[Array], structures: &[Structu
     let Some(similar) = similar else { return args.to_vec() };
     let own = similar.about.declared.iter().zip(&similar.statements);
     args.iter().zip(own).map(|(x, (own, statement))| kept(x, own.as_ref(), statement.as_ref())).collect()
-}
-
-/// The name of a function, made when a message needs it.
-fn name_of<Args: Tree + 'static, F: Function<Args>>(_: &F) -> fn() -> &'static str {
-    F::name
 }
