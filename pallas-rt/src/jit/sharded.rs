@@ -163,12 +163,10 @@ pub(super) fn kept(x: &Array, own: Option<&Placed>, statement: Option<&Declarati
 /// A function as it runs on a mesh; see [`partitioned`].
 pub struct Shardings {
     mesh: Arc<Mesh>,
-    declared: Vec<Option<Sharding>>,
+    declared: Declared,
     sharded: Arc<Sharded>,
     /// The paths of the leaves of the arguments. Captured arrays follow them among the parameters.
     paths: Vec<String>,
-    /// By parameter, the statement that declares it.
-    statements: Vec<Option<Declaration>>,
     values: Vec<Listed>,
 }
 
@@ -234,11 +232,10 @@ impl Shardings {
     /// # Errors
     /// A kernel that cannot be sharded as declared.
     pub(super) fn of(compilation: &Compilation, paths: &[String]) -> Result<Option<Shardings>> {
-        let Declared { mesh, shardings: declared, statements } = &compilation.input.declared;
-        let (Some(mesh), Some(sharded)) = (mesh.clone(), compilation.sharded()?) else { return Ok(None) };
-        let (paths, statements, declared) = (paths.to_vec(), statements.clone(), declared.clone());
-        let values = listed(sharded.found.program(), &paths);
-        Ok(Some(Shardings { mesh, declared, sharded, paths, statements, values }))
+        let declared = compilation.input.declared.clone();
+        let (Some(mesh), Some(sharded)) = (declared.mesh.clone(), compilation.sharded()?) else { return Ok(None) };
+        let (paths, values) = (paths.to_vec(), listed(sharded.found.program(), paths));
+        Ok(Some(Shardings { mesh, declared, sharded, paths, values }))
     }
 
     /// The shardings of all values.
@@ -306,7 +303,7 @@ impl Shardings {
     /// ```
     pub fn to_shardy_text(&self) -> String {
         let results = vec![None; self.sharded.flat.results.len()];
-        self.sharded.flat.to_shardy("main", &self.mesh, &self.declared, &results)
+        self.sharded.flat.to_shardy("main", &self.mesh, &self.declared.shardings, &results)
     }
 
     /// The program that every device runs on its blocks, as a module of StableHLO for XLA, which takes devices for partitions.
