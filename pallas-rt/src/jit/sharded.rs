@@ -379,7 +379,7 @@ fn listed(program: &View, paths: &[String]) -> Vec<Listed> {
 /// The name of an operation; `None` for what the user did not write.
 fn operation(kind: &Kind) -> Option<String> {
     Some(match kind {
-        Kind::Op(op) => op.to_string().split([' ', '(']).next().unwrap_or_default().to_string(),
+        Kind::Op(op) => op.name(),
         Kind::Constraint(_) => "sharding_constraint".into(),
         Kind::Loop(_) => "while".into(),
         Kind::Branches(_) => "case".into(),

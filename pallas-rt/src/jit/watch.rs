@@ -177,12 +177,9 @@ fn search(graph: &Graph, client: &Client, args: &[&Array], results: &[Array]) ->
 /// The message about an equation that makes NaN.
 fn made_by(e: &Equation, args: &[Array], output: &Array, at: usize) -> Result<Diag> {
     let element = pallas_codegen::interp::datum::unflatten(at, output.shape());
-    let name = match &e.op {
-        Op::Call(call) => match KernelCall::of_op(&e.op) {
-            Some(call) => format!("kernel `{}`", call.kernel.name),
-            None => format!("`{}`", call.name()),
-        },
-        op => format!("`{}`", op.to_string().split(' ').next().unwrap_or_default()),
+    let name = match KernelCall::of_op(&e.op) {
+        Some(call) => format!("kernel `{}`", call.kernel.name),
+        None => format!("`{}`", e.op.name()),
     };
     let operands = match &e.op {
         Op::Scalar(_) => {
