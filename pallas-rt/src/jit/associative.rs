@@ -219,7 +219,7 @@ impl<T: Tree, R: Outcome<Tree = T>, F: Fn(&T, &T) -> R> Running<'_, T, F> {
 
     fn each(&self, all: &[Array], f: impl Fn(&mut Graph, Var, usize) -> Result<Var, Diag>) -> Result<Vec<Array>> {
         let one = |(x, &axis): (&Array, &usize)| {
-            Ok(apply_all(&[x], self.at, x.client(), |graph, v| Ok(vec![f(graph, v[0], axis)?]))?.remove(0))
+            Ok(apply_all(&[x], self.at, |graph, v| Ok(vec![f(graph, v[0], axis)?]))?.remove(0))
         };
         all.iter().zip(self.axes).map(one).collect()
     }
@@ -231,7 +231,7 @@ impl<T: Tree, R: Outcome<Tree = T>, F: Fn(&T, &T) -> R> Running<'_, T, F> {
         f: impl Fn(&mut Graph, &[Var], usize) -> Result<Var, Diag>,
     ) -> Result<Vec<Array>> {
         let one = |((a, b), &axis): ((&Array, &Array), &usize)| {
-            Ok(apply_all(&[a, b], self.at, a.client(), |graph, v| Ok(vec![f(graph, v, axis)?]))?.remove(0))
+            Ok(apply_all(&[a, b], self.at, |graph, v| Ok(vec![f(graph, v, axis)?]))?.remove(0))
         };
         a.iter().zip(b).zip(self.axes).map(one).collect()
     }

@@ -76,10 +76,10 @@ fn call<Args: Tree + 'static, F: Function<Args>>(
     if !args.iter().any(Array::is_traced) {
         return f.call(&tuple);
     }
-    let (out, TracedFunction { graph, captured, .. }, client) = traced(f, &tuple, &args)?;
+    let (out, TracedFunction { graph, captured, .. }, _) = traced(f, &tuple, &args)?;
     let all: Vec<&Array> = args.iter().chain(&captured).collect();
     let call = call::Checkpoint { graph, policy: options.policy.clone() };
-    let results = apply_all(&all, at, &client, |to, v| to.push_all(call, v))?;
+    let results = apply_all(&all, at, |to, v| to.push_all(call, v))?;
     tree::rebuild(&out, results)
 }
 

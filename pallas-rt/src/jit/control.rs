@@ -84,7 +84,7 @@ impl Scan {
             results.extend(tree::leaves(&y));
             Ok((y, results))
         })?;
-        let (last, stacks) = self.call(traced, &carried, &arrays, length, &client, at)?;
+        let (last, stacks) = self.call(traced, &carried, &arrays, length, at)?;
         Ok((tree::rebuild(init, last)?, tree::rebuild(&y, stacks)?))
     }
 
@@ -126,14 +126,13 @@ impl Scan {
         carried: &[Array],
         arrays: &[Array],
         length: usize,
-        client: &Client,
         at: Loc,
     ) -> Result<(Vec<Array>, Vec<Array>)> {
         let TracedFunction { graph, captured, .. } = step;
         let body = captured_first(graph, carried.len() + arrays.len());
         let args: Vec<&Array> = captured.iter().chain(carried).chain(arrays).collect();
         let call = call::Scan { body, captured: captured.len(), carried: carried.len(), length, reverse: self.reverse };
-        let mut results = apply_all(&args, at, client, |graph, v| graph.push_scan(call, v, self.unroll))?;
+        let mut results = apply_all(&args, at, |graph, v| graph.push_scan(call, v, self.unroll))?;
         let stacks = results.split_off(carried.len());
         Ok((results, stacks))
     }
@@ -259,17 +258,11 @@ where
         Ok(vec![goes_on])
     })?;
     let body = trace(&client, &takes, |params| carries(init, &step(&given(params)?).tree()?, at))?;
-    tree::rebuild(init, repeat(condition, body, &carried, &client, at)?)
+    tree::rebuild(init, repeat(condition, body, &carried, at)?)
 }
 
 /// Calls a loop whose condition and step were traced.
-fn repeat(
-    condition: TracedFunction,
-    body: TracedFunction,
-    carried: &[Array],
-    client: &Client,
-    at: Loc,
-) -> Result<Vec<Array>> {
+fn repeat(condition: TracedFunction, body: TracedFunction, carried: &[Array], at: Loc) -> Result<Vec<Array>> {
     let args: Vec<&Array> = condition.captured.iter().chain(&body.captured).chain(carried).collect();
     let call = While {
         condition_captured: condition.captured.len(),
@@ -277,7 +270,7 @@ fn repeat(
         condition: captured_first(condition.graph, carried.len()),
         body: captured_first(body.graph, carried.len()),
     };
-    apply_all(&args, at, client, |graph, v| graph.push_all(call, v))
+    apply_all(&args, at, |graph, v| graph.push_all(call, v))
 }
 
 /// Calls one of two functions: the first if `condition`, a bool scalar, is true; `lax.cond`. Both are traced, and return
@@ -402,7 +395,7 @@ fn branches<A: Tree, T: Tree>(
     let (graphs, captured) = sharing(traced.into_iter().map(|branch| Part::of(branch, takes)).collect());
     let args: Vec<&Array> = [number].into_iter().chain(&captured).chain(&operands).collect();
     let case = Case { branches: graphs };
-    let results = apply_all(&args, at, &client, |graph, v| graph.push_all(case, v))?;
+    let results = apply_all(&args, at, |graph, v| graph.push_all(case, v))?;
     tree::rebuild(&outs[0], results)
 }
 

@@ -68,7 +68,7 @@ where
         let kept = takes.len() - primal.graph.results.len();
         let (primal, with_residuals) = (Part::of(primal, args.len()), Part::of(with_residuals, args.len()));
         let types: Vec<Type> = args.iter().map(type_of).collect();
-        let function = Stating { client: client.clone(), args, primal, forward: with_residuals };
+        let function = Stating { args, primal, forward: with_residuals };
         let derivative = trace(&client, &takes, |params| {
             let (of_residuals, of_results) = params.split_at(kept);
             let residuals = tree::rebuild(&residuals, of_residuals.iter().cloned())?;
@@ -137,7 +137,6 @@ fn takes(primal: &TracedFunction, forward: &TracedFunction) -> Vec<Taken> {
 
 /// A function with a stated derivative, as far as it is traced.
 struct Stating {
-    client: Client,
     args: Vec<Array>,
     /// From the arguments to the results.
     primal: Part,
@@ -148,13 +147,13 @@ struct Stating {
 impl Stating {
     /// Appends the call; returns its results. `has_tangents`: forward mode differentiates the function.
     fn call(self, backward: TracedFunction, has_tangents: bool, at: Loc) -> Result<Vec<Array>> {
-        let Stating { client, args, primal, forward } = self;
+        let Stating { args, primal, forward } = self;
         let takes = forward.graph.results.len();
         let (graphs, captured) = sharing(vec![primal, forward, Part::of(backward, takes)]);
         let [primal, forward, backward] = graphs.try_into().expect("three functions");
         let custom = CustomVjp { captured: captured.len(), known: 0, has_tangents, primal, forward, backward };
         let all: Vec<&Array> = captured.iter().chain(&args).collect();
-        apply_all(&all, at, &client, |graph, v| graph.push_all(custom, v))
+        apply_all(&all, at, |graph, v| graph.push_all(custom, v))
     }
 }
 
@@ -211,8 +210,8 @@ impl Stated {
         };
         let (takes, kept) = (takes(&primal, &both), residuals.len());
         let (primal, forward) = (Part::of(primal, args.len()), Part::of(both, args.len()));
-        let function = Stating { forward, client, args, primal };
-        let (open, mut residuals) = Open::begin(&function.client, &takes);
+        let function = Stating { forward, args, primal };
+        let (open, mut residuals) = Open::begin(&client, &takes);
         let cotangents = residuals.split_off(kept);
         Ok((StatedBackward { open, function }, residuals, cotangents))
     }

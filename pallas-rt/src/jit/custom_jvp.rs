@@ -6,7 +6,7 @@ use super::linear::like;
 use super::rules;
 use super::trace::{Taken, TracedFunction, apply_all, make, trace, type_of};
 use super::traced::traced;
-use crate::array::{Array, Client};
+use crate::array::Array;
 use crate::tree::{self, Tree};
 use pallas_device::error::{Error, Result};
 use pallas_graph::call::CustomJvp;
@@ -84,7 +84,7 @@ where
             results.extend(tangents);
             Ok(results)
         })?;
-        tree::rebuild(&out, call(primal, both, &args, &client, at)?)
+        tree::rebuild(&out, call(primal, both, &args, at)?)
     })
 }
 
@@ -92,7 +92,7 @@ where
 ///
 /// # Errors
 /// Tangents that are not linear in those of the arguments; errors of the device.
-fn call(primal: TracedFunction, rule: TracedFunction, args: &[Array], client: &Client, at: Loc) -> Result<Vec<Array>> {
+fn call(primal: TracedFunction, rule: TracedFunction, args: &[Array], at: Loc) -> Result<Vec<Array>> {
     let results = primal.graph.results.len();
     let takes = args.len() + args.iter().filter(|x| x.dtype().is_float()).count();
     let linear: Vec<bool> = (0..rule.graph.params.len()).map(|i| (args.len()..takes).contains(&i)).collect();
@@ -108,5 +108,5 @@ fn call(primal: TracedFunction, rule: TracedFunction, args: &[Array], client: &C
     let [primal, rule] = graphs.try_into().expect("two functions");
     let call = CustomJvp { captured: captured.len(), primal, rule };
     let all: Vec<&Array> = captured.iter().chain(args).collect();
-    apply_all(&all, at, client, |graph, v| graph.push_all(call, v))
+    apply_all(&all, at, |graph, v| graph.push_all(call, v))
 }

@@ -71,7 +71,7 @@ where
         let rule = BatchRule::new(move |batch| stated.batched(batch));
         let all: Vec<&Array> = args.iter().chain(&function.captured).collect();
         let call = CustomVmap { graph: function.graph, rule };
-        tree::rebuild(&out, apply_all(&all, at, &client, |graph, v| graph.push_all(call, v))?)
+        tree::rebuild(&out, apply_all(&all, at, |graph, v| graph.push_all(call, v))?)
     })
 }
 

@@ -5,7 +5,7 @@ use super::function::{Function, Given};
 use super::trace::{TracedFunction, apply_all, type_of};
 use super::traced::traced;
 use super::transformed::{Transformation, Transformed, boxed};
-use crate::array::{Array, Client};
+use crate::array::Array;
 use crate::tree::{self, Tree};
 use pallas_device::error::{Error, Result};
 use pallas_graph::transform::vjp_of;
@@ -167,8 +167,8 @@ fn gradient<Args: Tree + 'static, F: Function<Args>, P: Argnums<Args>>(
     let ((args, structures), tuple) = ((given.flat)(), &(given.tuple)());
     let wrt = leaves_of(&argnums.numbers(), &structures);
     differentiable(&args, &wrt, at)?;
-    let (out, traced, client) = traced(f, tuple, &args)?;
-    let (outs, gradient) = backward(traced, &args, &wrt, &client, at)?;
+    let (out, traced, _) = traced(f, tuple, &args)?;
+    let (outs, gradient) = backward(traced, &args, &wrt, at)?;
     Ok((tree::rebuild(&out, outs)?, tree::rebuild(&argnums.picked(tuple), gradient)?))
 }
 
@@ -188,13 +188,7 @@ fn differentiable(args: &[Array], wrt: &[usize], at: Loc) -> Result<()> {
 ///
 /// # Errors
 /// A first result that is not one number; an operation without derivative; errors of the device.
-fn backward(
-    traced: TracedFunction,
-    args: &[Array],
-    wrt: &[usize],
-    client: &Client,
-    at: Loc,
-) -> Result<(Vec<Array>, Vec<Array>)> {
+fn backward(traced: TracedFunction, args: &[Array], wrt: &[usize], at: Loc) -> Result<(Vec<Array>, Vec<Array>)> {
     let TracedFunction { graph, captured, .. } = traced;
     let result = graph.gives().remove(0);
     if !result.shape.is_empty() || !result.dtype.is_float() {
@@ -206,7 +200,7 @@ fn backward(
     let backward = vjp_of(&graph, &flags, &of_first).map_err(refused)?;
     let all: Vec<&Array> = args.iter().chain(&captured).collect();
     let one = Literal::new(result.dtype, 1.0);
-    let mut outs = apply_all(&all, at, client, |graph, vars| {
+    let mut outs = apply_all(&all, at, |graph, vars| {
         let one = graph.literal(one);
         Ok(graph.inline(&backward, &[vars, &[one]].concat()))
     })?;

@@ -215,7 +215,7 @@ where
         let message = format!("`{name}` by an array of {}", type_of(x));
         return wrong(message, "derivatives are by floating-point arrays: pass others in another argument");
     }
-    let (out, TracedFunction { graph, captured, .. }, client) = traced(f, tuple, &args)?;
+    let (out, TracedFunction { graph, captured, .. }, _) = traced(f, tuple, &args)?;
     if let Some((ty, path)) = graph.gives().iter().zip(tree::paths(&out)).find(|(ty, _)| !ty.dtype.is_float()) {
         let of = if path.is_empty() { String::new() } else { format!(" `{path}`") };
         return wrong(format!("`{name}` of a result{of} of {ty}"), "return floating-point arrays alone");
@@ -226,7 +226,7 @@ where
         JacobianMode::Second => second(&graph, &leaves, at)?,
     };
     let all: Vec<&Array> = args.iter().chain(&captured).collect();
-    let found = apply_all(&all, at, &client, append)?;
+    let found = apply_all(&all, at, append)?;
     P::grouped(&out, &argnums.picked(tuple), *mode == JacobianMode::Second, found)
 }
 

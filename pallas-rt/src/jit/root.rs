@@ -180,7 +180,6 @@ where
 fn call<X: Tree>(graph: &Graph, x: &X, captured: &[Array], further: &[Array], types: &[Type], at: Loc) -> Result<X> {
     let own = like(x, x, types, "argument of a function whose root is sought", at)?;
     let all: Vec<&Array> = own.iter().chain(captured).chain(further).collect();
-    let client = client_of(&own)?;
-    let outs = apply_all(&all, at, &client, |to, vars| Ok(to.inline(graph, vars)))?;
+    let outs = apply_all(&all, at, |to, vars| Ok(to.inline(graph, vars)))?;
     tree::rebuild(x, outs)
 }

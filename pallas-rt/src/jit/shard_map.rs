@@ -262,7 +262,6 @@ pub(super) struct Body {
     captured: Vec<Array>,
     /// By result.
     states: Vec<States>,
-    client: Client,
 }
 
 impl Body {
@@ -282,7 +281,7 @@ impl Body {
         let (out, TracedFunction { graph, captured, states }) = traced_as(f, tuple, inside, client)?;
         drop(binding);
         let states = states.into_iter().flatten().collect();
-        Ok((out, Body { graph, captured, states, client: client.clone() }))
+        Ok((out, Body { graph, captured, states }))
     }
 
     /// Calls it on each device.
@@ -307,7 +306,7 @@ impl Body {
         takes.extend(self.captured.iter().map(|x| Sharding::replicated(x.shape().len())));
         let map = call::ShardMap { mesh: mesh.clone(), manual: axes.clone(), takes, gives, body: self.graph };
         let all: Vec<&Array> = args.iter().chain(&self.captured).collect();
-        apply_all(&all, at, &self.client, |graph, v| graph.push_all(map, v))
+        apply_all(&all, at, |graph, v| graph.push_all(map, v))
     }
 
     /// The shardings of the results.

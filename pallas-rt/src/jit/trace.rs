@@ -336,11 +336,7 @@ pub(crate) fn apply(
 }
 
 fn apply_one(args: &[&Array], at: Loc, equations: Equations<'_, Var>) -> Array {
-    let client = match args.first() {
-        Some(x) => Ok(x.client().clone()),
-        None => innermost_client().map_or_else(Client::from_env, Ok),
-    };
-    first(client.and_then(|client| apply_boxed(args, at, &client, one(equations))), args)
+    first(apply_boxed(args, at, one(equations)), args)
 }
 
 /// The client of the innermost function that is being traced.
@@ -371,17 +367,24 @@ fn append_to_innermost(args: &[&Array], at: Loc, equations: Equations<'_, Vec<Va
 /// As [`apply`], with several results.
 ///
 /// # Errors
-/// A mistake; the error that an operand holds.
+/// A mistake; the error that an operand holds; operands on several clients.
 pub(super) fn apply_all(
     args: &[&Array],
     at: Loc,
-    client: &Client,
     equations: impl FnOnce(&mut Graph, &[Var]) -> Result<Vec<Var>, Diag>,
 ) -> Result<Vec<Array>> {
-    apply_boxed(args, at, client, Box::new(equations))
+    apply_boxed(args, at, Box::new(equations))
 }
 
-fn apply_boxed(args: &[&Array], at: Loc, client: &Client, equations: Equations<'_, Vec<Var>>) -> Result<Vec<Array>> {
+fn apply_boxed(args: &[&Array], at: Loc, equations: Equations<'_, Vec<Var>>) -> Result<Vec<Array>> {
+    let chosen;
+    let client = match args.first() {
+        Some(x) => x.client(),
+        None => {
+            chosen = innermost_client().map_or_else(Client::from_env, Ok)?;
+            &chosen
+        }
+    };
     args.iter().try_for_each(|x| x.check().map(drop))?;
     args.iter().try_for_each(|x| x.check_client(client, &|| "an operand".into())).map_err(|e| e.called_at(at))?;
     if args.iter().any(|x| x.is_traced()) || args.is_empty() && is_tracing() {

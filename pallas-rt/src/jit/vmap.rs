@@ -6,7 +6,7 @@ use super::function::{Function, Given};
 use super::trace::{Taken, TracedFunction, apply_all, type_of};
 use super::traced::{client_of, traced_as};
 use super::transformed::{Transformation, Transformed, boxed};
-use crate::array::{Array, Client, axis_of};
+use crate::array::{Array, axis_of};
 use crate::tree::{self, Structure, Tree};
 use pallas_device::error::{Error, Result};
 use pallas_graph::mesh::Mesh;
@@ -159,7 +159,7 @@ fn call<Args: Tree + 'static, F: Function<Args>>(
     drop(binding);
     let axes = &options.out_axes;
     let results = Results { structure: tree::structure(&out), paths: &|| tree::paths(&out), axes };
-    tree::rebuild(&out, batch.run(traced, &args, &results, &client, at)?)
+    tree::rebuild(&out, batch.run(traced, &args, &results, at)?)
 }
 
 /// A batch of examples.
@@ -195,14 +195,7 @@ impl Batch {
     ///
     /// # Errors
     /// Axes that the results do not have; an operation without batching rule; errors of the device.
-    fn run(
-        &self,
-        traced: TracedFunction,
-        args: &[Array],
-        results: &Results<'_>,
-        client: &Client,
-        at: Loc,
-    ) -> Result<Vec<Array>> {
+    fn run(&self, traced: TracedFunction, args: &[Array], results: &Results<'_>, at: Loc) -> Result<Vec<Array>> {
         let Batch { along, size, named } = self;
         let TracedFunction { graph, captured, .. } = traced;
         let which: Vec<bool> = (0..graph.params.len()).map(|i| along.get(i).is_some_and(Option::is_some)).collect();
@@ -213,7 +206,7 @@ impl Batch {
         .map_err(refused)?;
         let places = results.places(&graph, &has, at)?;
         let all: Vec<&Array> = args.iter().chain(&captured).collect();
-        apply_all(&all, at, client, |to, vars| {
+        apply_all(&all, at, |to, vars| {
             let mut vars = vars.to_vec();
             for (v, axis) in vars.iter_mut().zip(along) {
                 if let Some(axis) = *axis {

@@ -106,7 +106,7 @@ fn of_arrays(
     if arrays.iter().flatten().any(|(array, _)| array.is_traced()) {
         let arrays: Vec<Array> = arrays.into_iter().flatten().map(|(array, _)| array).collect();
         let params = params.into_iter().flatten().collect();
-        return crate::jit::kernel_call(&compiled, geometry, params, &arrays, &client, site.called);
+        return crate::jit::kernel_call(&compiled, geometry, params, &arrays, site.called);
     }
     // The interpreter alone runs the body.
     let frame = LazyCell::new(|| trace::frame(&sizes));
