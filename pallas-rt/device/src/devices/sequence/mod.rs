@@ -17,7 +17,7 @@ use super::cpu::Native;
 use super::host::Host;
 use super::ledger::Ledger;
 use super::memory::{ALIGNMENT, Block};
-use super::queue::Uses;
+use super::queue::{Start, Uses};
 use super::runtime::{ByOperand, Executable, Geometry};
 use crate::collective::{Collectives, Lockstep, ResolvedCollective, on_threads};
 use crate::error::Result;
@@ -178,14 +178,6 @@ struct Frame {
     /// The memory in which the homes lie.
     _arena: Option<Buffer>,
 }
-
-/// Start of a slot's memory.
-#[derive(Clone, Copy)]
-struct Start(*mut u8);
-// SAFETY: an address; the queue defines who may use the memory, and when.
-unsafe impl Send for Start {}
-// SAFETY: as above.
-unsafe impl Sync for Start {}
 
 impl Builder {
     /// A slot without memory of its own.
