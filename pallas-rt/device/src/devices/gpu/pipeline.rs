@@ -4,11 +4,11 @@ use super::job::ShaderJob;
 use crate::devices::runtime::Runtime;
 use crate::disk::{self, Key};
 use crate::error::{Error, Result};
+use crate::timeline;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::Write;
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{LazyLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Identifies a pipeline on a device: its text, whether it is trusted, and what it binds.
 fn fingerprint(job: &ShaderJob) -> u128 {
@@ -34,7 +34,11 @@ impl Gpu {
         let start = Instant::now();
         let pipeline = self.compile(job)?;
         self.counts.compiled.fetch_add(1, Relaxed);
-        log_compile(job, key, &self.device().id(), start.elapsed());
+        timeline::log_compiled(|| {
+            let (device, ms) = (self.device().id(), start.elapsed().as_secs_f64() * 1e3);
+            let (lines, key) = (job.wgsl.lines().count(), key as u64);
+            format!("compiled {} for {device} in {ms:.1} ms ({lines} lines, {key:016x})", job.label)
+        });
         Ok(slot.insert(pipeline).clone())
     }
 
@@ -143,17 +147,4 @@ pub(super) fn experimental() -> wgpu::ExperimentalFeatures {
     // SAFETY: we know that these features may have bugs. Of them shaders use cooperative matrices alone, in control flow
     // that all threads of a workgroup share, within arrays whose ends we know.
     unsafe { wgpu::ExperimentalFeatures::enabled() }
-}
-
-/// With `PALLAS_LOG_COMPILES=1`, a line on standard error for each compiled pipeline.
-fn log_compile(job: &ShaderJob, key: u128, device: &str, took: Duration) {
-    static WANTED: LazyLock<bool> =
-        LazyLock::new(|| std::env::var("PALLAS_LOG_COMPILES").is_ok_and(|value| value == "1"));
-    if *WANTED {
-        let (ms, lines) = (took.as_secs_f64() * 1e3, job.wgsl.lines().count());
-        let line =
-            format!("pallas: compiled {} for {device} in {ms:.1} ms ({lines} lines, {:016x})", job.label, key as u64);
-        // A closed standard error is no reason to fail a launch.
-        let _ = writeln!(std::io::stderr(), "{line}");
-    }
 }
