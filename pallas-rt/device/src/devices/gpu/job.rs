@@ -71,17 +71,19 @@ impl Gpu {
         self.alive()?;
         let _turn = self.turn();
         self.check(job)?;
-        let pipeline = self.pipeline(job)?;
-        let scratch = (job.scratch_bytes > 0).then(|| self.buffer(job.scratch_bytes, false)).transpose()?;
-        let uniforms = Uniforms::new(self, job)?;
-        let flag = job.error_flag.then(|| Flag::new(self, check)).transpose()?;
+        let resources = Resources {
+            pipeline: self.pipeline(job)?,
+            scratch: (job.scratch_bytes > 0).then(|| self.buffer(job.scratch_bytes, false)).transpose()?,
+            uniforms: Uniforms::new(self, job)?,
+            flag: job.error_flag.then(|| Flag::new(self, check)).transpose()?,
+        };
         let action = format!("run kernel `{}`", job.label);
-        let group = self.attempt(&action, || self.group(job, &pipeline, &uniforms, scratch.as_ref(), flag.as_ref()))?;
-        self.encode(&action, |encoder| record(encoder, job, &pipeline, &group, &uniforms, flag.as_ref()))?;
+        let group = self.attempt(&action, || self.group(job, &resources))?;
+        self.encode(&action, |encoder| record(encoder, job, &group, &resources))?;
         self.counts.dispatches.fetch_add(job.dispatches.len() as u64, Relaxed);
         // Frees what finished work held; never waits.
         self.poll(wgpu::PollType::Poll)?;
-        if let Some(Flag { own: Some((memory, check)), .. }) = flag {
+        if let Some(Flag { own: Some((memory, check)), .. }) = resources.flag {
             look(check, &memory.read(ERROR_WORDS * 4)?)?;
         }
         Ok(())
@@ -129,22 +131,16 @@ impl Gpu {
     }
 
     /// The bindings of a job.
-    fn group(
-        &self,
-        job: &ShaderJob,
-        pipeline: &wgpu::ComputePipeline,
-        uniforms: &Uniforms,
-        scratch: Option<&Memory>,
-        flag: Option<&Flag>,
-    ) -> wgpu::BindGroup {
-        let resources = std::iter::once(at(&uniforms.buffer, uniforms.offset, uniforms.size))
+    fn group(&self, job: &ShaderJob, resources: &Resources) -> wgpu::BindGroup {
+        let Resources { pipeline, scratch, uniforms, flag } = resources;
+        let bound = std::iter::once(at(&uniforms.buffer, uniforms.offset, uniforms.size))
             .chain(job.bindings.iter().map(|(array, _)| {
                 binding(array.wgpu().expect("checked: the array lives on this device"), array.len() as u64)
             }))
-            .chain(scratch.map(|memory| binding(memory.wgpu(), job.scratch_bytes)))
-            .chain(flag.map(|flag| at(&flag.buffer, flag.offset, ShaderJob::ERROR_BYTES)));
+            .chain(scratch.iter().map(|memory| binding(memory.wgpu(), job.scratch_bytes)))
+            .chain(flag.iter().map(|flag| at(&flag.buffer, flag.offset, ShaderJob::ERROR_BYTES)));
         let entry = |(i, resource)| wgpu::BindGroupEntry { binding: i as u32, resource };
-        let entries: Vec<_> = resources.enumerate().map(entry).collect();
+        let entries: Vec<_> = bound.enumerate().map(entry).collect();
         self.wgpu.create_bind_group(&wgpu::BindGroupDescriptor {
             label: Some(job.label),
             layout: &pipeline.get_bind_group_layout(0),
@@ -154,14 +150,8 @@ impl Gpu {
 }
 
 /// Records the dispatches of a job.
-fn record(
-    encoder: &mut wgpu::CommandEncoder,
-    job: &ShaderJob,
-    pipeline: &wgpu::ComputePipeline,
-    group: &wgpu::BindGroup,
-    uniforms: &Uniforms,
-    flag: Option<&Flag>,
-) {
+fn record(encoder: &mut wgpu::CommandEncoder, job: &ShaderJob, group: &wgpu::BindGroup, resources: &Resources) {
+    let Resources { pipeline, uniforms, flag, .. } = resources;
     if let Some(Flag { own: Some((memory, _)), .. }) = flag {
         // It may have served before.
         encoder.clear_buffer(memory.wgpu(), 0, None);
@@ -181,6 +171,14 @@ fn record(
 /// Binds bytes of a buffer.
 fn at(buffer: &wgpu::Buffer, offset: u64, bytes: u64) -> wgpu::BindingResource<'_> {
     wgpu::BindingResource::Buffer(wgpu::BufferBinding { buffer, offset, size: wgpu::BufferSize::new(bytes) })
+}
+
+/// The pipeline of a launch, and its memory besides arrays.
+struct Resources {
+    pipeline: wgpu::ComputePipeline,
+    scratch: Option<Memory>,
+    uniforms: Uniforms,
+    flag: Option<Flag>,
 }
 
 /// The error flag of a launch.
