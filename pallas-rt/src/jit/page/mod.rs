@@ -47,7 +47,7 @@ impl Shardings {
         list_collectives(&mut body, &collectives);
         self.graphs(&mut body, &values);
         shardings(&mut body, mesh, &values, &used);
-        table(&mut body, mesh, &values, &used, |i, value| self.reasons(i, value));
+        self.table(&mut body, &values, &used);
         page(&format!("A function on the mesh {mesh}"), &body)
     }
 
@@ -79,6 +79,36 @@ impl Shardings {
         );
         let local = simplify::simplify(self.local());
         section(page, &local, &Context { arguments: &arguments, shardings: &shardings }, 0);
+    }
+
+    /// All values with their shardings; `reasons` has those of a value in words.
+    fn table(&self, page: &mut String, values: &[ShardedValue], used: &[String]) {
+        let mesh = self.mesh();
+        page.push_str(
+            "<h2 id=\"values\">Values</h2>\n<table><tr><th>value</th><th>array</th><th>sharding, and where it comes from</th>\
+             <th>block</th><th>line</th></tr>\n",
+        );
+        for (i, value) in values.iter().enumerate() {
+            let (text, own) = (value.sharding.text(mesh), sharded(mesh, value));
+            let number = used.iter().position(|other| *other == own).expect("its division is used");
+            let block = pallas_ir::Type::new(value.ty.dtype, value.sharding.local(&value.ty.shape));
+            let reasons = self.reasons(i, value);
+            let why = match reasons.is_empty() {
+                true => String::new(),
+                false => {
+                    format!("<details><summary>why</summary><pre>{}</pre></details>", escaped(&reasons.join("\n\n")))
+                }
+            };
+            *page += &format!(
+                "<tr><td>{}</td><td class=\"code\">{}</td><td class=\"code\"><a href=\"#sharding-{number}\">{}</a>{why}</td>\
+                 <td class=\"code\">{block}</td><td class=\"code\">{}</td></tr>\n",
+                escaped(&title(value)),
+                value.ty,
+                escaped(&text),
+                line(value.at),
+            );
+        }
+        page.push_str("</table>\n");
     }
 }
 
@@ -173,39 +203,6 @@ fn shardings(page: &mut String, mesh: &Mesh, values: &[ShardedValue], used: &[St
         );
     }
     page.push_str("</div>\n");
-}
-
-/// All values with their shardings; `reasons` has those of a value in words.
-fn table(
-    page: &mut String,
-    mesh: &Mesh,
-    values: &[ShardedValue],
-    used: &[String],
-    reasons: impl Fn(usize, &ShardedValue) -> Vec<String>,
-) {
-    page.push_str(
-        "<h2 id=\"values\">Values</h2>\n<table><tr><th>value</th><th>array</th><th>sharding, and where it comes from</th>\
-         <th>block</th><th>line</th></tr>\n",
-    );
-    for (i, value) in values.iter().enumerate() {
-        let (text, own) = (value.sharding.text(mesh), sharded(mesh, value));
-        let number = used.iter().position(|other| *other == own).expect("its division is used");
-        let block = pallas_ir::Type::new(value.ty.dtype, value.sharding.local(&value.ty.shape));
-        let reasons = reasons(i, value);
-        let why = match reasons.is_empty() {
-            true => String::new(),
-            false => format!("<details><summary>why</summary><pre>{}</pre></details>", escaped(&reasons.join("\n\n"))),
-        };
-        *page += &format!(
-            "<tr><td>{}</td><td class=\"code\">{}</td><td class=\"code\"><a href=\"#sharding-{number}\">{}</a>{why}</td>\
-             <td class=\"code\">{block}</td><td class=\"code\">{}</td></tr>\n",
-            escaped(&title(value)),
-            value.ty,
-            escaped(&text),
-            line(value.at),
-        );
-    }
-    page.push_str("</table>\n");
 }
 
 /// The operation that makes a value, or the path of an argument.
