@@ -55,8 +55,7 @@ fn looked<R>(f: impl FnOnce() -> Result<R>) -> Result<Vec<Note>> {
 /// # Errors
 /// What `f` returns.
 pub fn explain<R>(f: impl FnOnce() -> Result<R>) -> Result<Explanation> {
-    let describe = |note: Note| Explained::new(&note.compiled, note.geometry, &note.client, note.tuning);
-    Ok(Explanation { kernels: looked(f)?.into_iter().map(describe).collect() })
+    Ok(Explanation { kernels: looked(f)?.into_iter().map(Explained::new).collect() })
 }
 
 /// The tile IR of every kernel that `f` calls, as traced, without running them.
