@@ -50,7 +50,6 @@ const NO_TRACE: u32 = u32::MAX;
 
 /// A value of a function that is being traced; its elements do not exist yet.
 #[derive(Clone)]
-#[allow(dead_code, reason = "read by the tracer")]
 pub(crate) struct Traced {
     /// The trace that it belongs to.
     pub trace: u32,
@@ -131,7 +130,6 @@ impl Array {
     }
 
     /// Returns an array for a value that is being traced.
-    #[allow(dead_code, reason = "for the tracer")]
     pub(crate) fn traced(dtype: DType, shape: &[usize], traced: Traced) -> Array {
         Array { shape: shape.into(), dtype, what: What::Traced(Arc::new(traced)) }
     }
@@ -153,7 +151,6 @@ impl Array {
     }
 
     /// The contents.
-    #[allow(dead_code, reason = "for the tracer")]
     pub(crate) fn what(&self) -> &What {
         &self.what
     }
@@ -344,7 +341,6 @@ impl Array {
     }
 
     /// Its memory if it has no other owner, else the array itself; with `wanted` a copy of the memory instead.
-    #[allow(dead_code, reason = "for functions with donated arguments")]
     pub(crate) fn into_buffer(self, wanted: bool) -> Result<std::result::Result<Buffer, Array>> {
         self.buffer()?;
         let Array { shape, dtype, what } = self;
