@@ -11,7 +11,7 @@
 //! - `bounded`: `jit` for all sizes up to a bound;
 //! - `transformed`: the form of transformations and their options;
 //! - `disabled`: calls without `jit`;
-//! - `lower`: shapes of results, and compilation ahead of time; `export`: functions as files;
+//! - `lower`: shapes of results, functions as text, and compilation ahead of time; `export`: functions as files;
 //! - `gradient`: reverse mode; `linear`: tangents, and functions of tangents and cotangents;
 //! - `jacobian`: all derivatives of arrays by arrays and by trees of them;
 //! - `vmap`: one call for many arguments, `batch_axes` of which axes;
@@ -22,7 +22,7 @@
 //! - `root`: roots with an implicit derivative;
 //! - `sharded`: functions on a mesh; `audit`: what they declare against what is intended and what was found; `planning`: their cost on one that need not be there; `page`: all of that as HTML;
 //! - `shard_map` and `pmap`: functions of the blocks on each device; `axes`: the axes that are bound in them;
-//! - `inspect`: functions as text; `analysis`: their cost and memory; `print`: arrays that are shown at each call;
+//! - `analysis`: the cost and memory of functions; `print`: arrays that are shown at each call;
 //! - `callback`: functions of the host as operations;
 //! - `program`: a plan with its memory, ready to run; `watch`: what looks at the programs that run; `alone`: a graph one
 //!   operation at a time.
@@ -106,7 +106,6 @@ mod export;
 mod function;
 mod gradient;
 mod hint;
-mod inspect;
 mod jacobian;
 mod kernel;
 mod linear;
@@ -150,13 +149,12 @@ pub use disabled::{JitDisabled, disable_jit};
 pub use export::{Exported, ExportedFunction};
 pub use function::{Function, Outcome};
 pub use gradient::{Grad, Loss, ValueAndGrad, grad, value_and_grad};
-#[cfg(test)]
-pub(crate) use inspect::kernels;
-pub use inspect::make_jaxpr;
 pub use jacobian::{Jacobian, JacobianArgnums, hessian, jacfwd, jacrev};
 pub(crate) use kernel::kernel_call;
 pub use linear::{Jvp, LinearMap, jvp, linear_transpose, linearize, vjp};
-pub use lower::{Lowered, eval_shape, lower};
+#[cfg(test)]
+pub(crate) use lower::kernels;
+pub use lower::{Lowered, eval_shape, lower, make_jaxpr};
 pub use misses::{Miss, MissReason, jit_misses};
 pub use planning::{AxisTraffic, MeshComparison, PlannedCollective, StepPlan};
 pub use pmap::pmap;
