@@ -64,6 +64,21 @@
 #![cfg_attr(not(feature = "graph"), allow(dead_code, unused_imports, reason = "traced arrays use the rest"))]
 extern crate self as pallas_rt;
 
+/// `tuples! { macro }` -> `macro! { A a 0 } macro! { A a 0, B b 1 } ..`, up to eight: a type parameter, a variable and an
+/// index for each element.
+macro_rules! tuples {
+    ($implement:ident) => {
+        $implement! { A a 0 }
+        $implement! { A a 0, B b 1 }
+        $implement! { A a 0, B b 1, C c 2 }
+        $implement! { A a 0, B b 1, C c 2, D d 3 }
+        $implement! { A a 0, B b 1, C c 2, D d 3, E e 4 }
+        $implement! { A a 0, B b 1, C c 2, D d 3, E e 4, F f 5 }
+        $implement! { A a 0, B b 1, C c 2, D d 3, E e 4, F f 5, G g 6 }
+        $implement! { A a 0, B b 1, C c 2, D d 3, E e 4, F f 5, G g 6, H h 7 }
+    };
+}
+
 mod array;
 #[cfg(feature = "graph")]
 pub mod collective;
@@ -215,7 +230,7 @@ pub mod shader {
 
 /// Measurements that choose block sizes.
 pub mod tune {
-    pub use crate::launch::tune::{Candidate, Outcome, Tuning};
+    pub use crate::launch::tuning::{Candidate, Outcome, Tuning};
 }
 
 /// Loads that the strict interpreter counts.
@@ -289,7 +304,8 @@ pub mod __private {
         Argument, BlockDim, Declared, DeclaredOperand, Frame, Input, Kind, ParamValue, Site, Size, arg, array, element,
         indices, param, whole,
     };
-    pub use crate::launch::tune::{Candidates, tune};
+    pub use crate::launch::tune::tune;
+    pub use crate::launch::tuning::Candidates;
     pub use crate::launch::{called_at, launch};
     pub use crate::{Array, Error};
     pub use pallas_ir::{Allow, DType, Elem, Loc, Semantics};

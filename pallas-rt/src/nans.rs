@@ -1,6 +1,7 @@
 //! The switch for NaN: whether results are looked at.
+use crate::array::Array;
 use pallas_codegen::interp::Data;
-use pallas_ir::DType;
+use pallas_device::error::Result;
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::LazyLock;
@@ -71,8 +72,11 @@ pub(crate) fn without<R>(f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// Returns the position of the first NaN among elements.
-pub(crate) fn first(dtype: DType, bytes: &[u8]) -> Option<usize> {
-    let data = dtype.is_float().then(|| Data::from_bytes(dtype, bytes))?;
-    (0..data.len()).find(|&i| data.get(i).as_f64().is_nan())
+/// Returns the position of the first NaN among the elements of an array.
+pub(crate) fn first(x: &Array) -> Result<Option<usize>> {
+    if !x.dtype().is_float() {
+        return Ok(None);
+    }
+    let data = Data::from_bytes(x.dtype(), &x.to_bytes()?);
+    Ok((0..data.len()).find(|&i| data.get(i).as_f64().is_nan()))
 }

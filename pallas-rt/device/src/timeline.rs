@@ -29,6 +29,16 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+/// With `PALLAS_LOG_COMPILES=1`, writes a line on standard error about something that was compiled.
+pub fn log_compiled(line: impl FnOnce() -> String) {
+    static WANTED: LazyLock<bool> =
+        LazyLock::new(|| std::env::var("PALLAS_LOG_COMPILES").is_ok_and(|value| value == "1"));
+    if *WANTED {
+        // A closed standard error is no reason to fail a call.
+        let _ = writeln!(std::io::stderr(), "pallas: {}", line());
+    }
+}
+
 /// What takes the time of a [`Span`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {

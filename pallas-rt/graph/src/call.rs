@@ -120,9 +120,15 @@ pub fn has_effect(op: &Op) -> bool {
 }
 
 impl Graph {
+    /// Returns true if `is` holds for an operation of the graph, or of one that it calls.
+    pub fn any_op(&self, is: &dyn Fn(&Op) -> bool) -> bool {
+        let inside = |op: &Op| matches!(op, Op::Call(call) if call.graphs().iter().any(|graph| graph.any_op(is)));
+        self.equations.iter().any(|e| is(&e.op) || inside(&e.op))
+    }
+
     /// Returns true if an operation does more than computing its results.
     pub(crate) fn has_effect(&self) -> bool {
-        self.equations.iter().any(|e| has_effect(&e.op))
+        self.any_op(&Op::is_effect)
     }
 }
 

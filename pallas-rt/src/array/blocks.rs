@@ -21,7 +21,6 @@ pub(crate) struct Blocks {
 
 impl Blocks {
     /// Blocks, at least one, that `join` puts together.
-    #[allow(dead_code, reason = "for functions on meshes")]
     pub(crate) fn new(blocks: Vec<Arc<Buffer>>, about: Box<About>, join: fn(&Blocks) -> Result<Buffer>) -> Blocks {
         Blocks { blocks, about, join, whole: OnceLock::new() }
     }

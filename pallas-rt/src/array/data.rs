@@ -1,7 +1,6 @@
 //! Arrays: a shape, an element type and a buffer on a device.
 use super::blocks::Blocks;
 use super::host;
-use super::reshape::Extent;
 use crate::array::Client;
 use pallas_device::devices::memory;
 use pallas_device::error::{Error, Result};
@@ -51,7 +50,6 @@ const NO_TRACE: u32 = u32::MAX;
 
 /// A value of a function that is being traced; its elements do not exist yet.
 #[derive(Clone)]
-#[allow(dead_code, reason = "read by the tracer")]
 pub(crate) struct Traced {
     /// The trace that it belongs to.
     pub trace: u32,
@@ -132,7 +130,6 @@ impl Array {
     }
 
     /// Returns an array for a value that is being traced.
-    #[allow(dead_code, reason = "for the tracer")]
     pub(crate) fn traced(dtype: DType, shape: &[usize], traced: Traced) -> Array {
         Array { shape: shape.into(), dtype, what: What::Traced(Arc::new(traced)) }
     }
@@ -154,7 +151,6 @@ impl Array {
     }
 
     /// The contents.
-    #[allow(dead_code, reason = "for the tracer")]
     pub(crate) fn what(&self) -> &What {
         &self.what
     }
@@ -298,22 +294,6 @@ impl Array {
         matches!(self.what, What::Traced(_))
     }
 
-    /// The array under another shape, which has memory.
-    #[track_caller]
-    pub(crate) fn with_shape(&self, shape: &[usize]) -> Result<Array> {
-        let help = "reshape an argument or the result of the traced function";
-        let buffer = self.here(Loc::NONE, || format!("reshape to {shape:?}"), help)?;
-        match host::byte_count(self.dtype, shape) {
-            Ok(bytes) if bytes == buffer.len() => {
-                Ok(Array { shape: shape.into(), dtype: self.dtype, what: What::Here(buffer.clone()) })
-            }
-            _ => {
-                let to = shape.iter().map(|extent| extent.number()).collect();
-                Err(Error::Reshape { called: Loc::caller(), from: self.shape.to_vec(), to })
-            }
-        }
-    }
-
     /// Refuses an array of another client; `what` names it in the message.
     pub(crate) fn check_client(&self, client: &Client, what: &dyn Fn() -> String) -> Result<()> {
         if self.client() == client {
@@ -361,7 +341,6 @@ impl Array {
     }
 
     /// Its memory if it has no other owner, else the array itself; with `wanted` a copy of the memory instead.
-    #[allow(dead_code, reason = "for functions with donated arguments")]
     pub(crate) fn into_buffer(self, wanted: bool) -> Result<std::result::Result<Buffer, Array>> {
         self.buffer()?;
         let Array { shape, dtype, what } = self;
@@ -389,7 +368,7 @@ impl Array {
     }
 
     /// The memory; `at` is the user's line, `tried` and `help` explain the request, for the message about a traced array.
-    fn here(&self, at: Loc, tried: impl FnOnce() -> String, help: &str) -> Result<&Arc<Buffer>> {
+    pub(super) fn here(&self, at: Loc, tried: impl FnOnce() -> String, help: &str) -> Result<&Arc<Buffer>> {
         match &self.what {
             What::Here(buffer) => Ok(buffer),
             What::Sharded(blocks) => blocks.whole(),

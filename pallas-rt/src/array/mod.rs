@@ -17,12 +17,9 @@ mod tests;
 #[cfg(feature = "gpu")]
 mod wgpu;
 
-#[allow(unused_imports, reason = "for operations on arrays, which a build may lack")]
 pub(crate) use axis::axis_of;
-#[allow(unused_imports, reason = "for the tracer")]
 pub(crate) use blocks::Blocks;
 pub use client::Client;
 pub use data::Array;
-#[allow(unused_imports, reason = "for the tracer")]
 pub(crate) use data::{Traced, What};
 pub use reshape::Extent;

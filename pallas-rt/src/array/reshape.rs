@@ -1,5 +1,6 @@
 //! Reshapes of arrays.
-use super::Array;
+use super::data::Array;
+use super::host;
 use pallas_device::error::{Error, Result};
 use pallas_ir::Loc;
 
@@ -35,6 +36,20 @@ impl Array {
             Err(error) => Err(error),
         };
         made.unwrap_or_else(|error| self.poisoned(error))
+    }
+
+    /// The array under another shape, which has memory.
+    #[track_caller]
+    pub(crate) fn with_shape(&self, shape: &[usize]) -> Result<Array> {
+        let help = "reshape an argument or the result of the traced function";
+        let buffer = self.here(Loc::NONE, || format!("reshape to {shape:?}"), help)?;
+        match host::byte_count(self.dtype(), shape) {
+            Ok(bytes) if bytes == buffer.len() => Ok(Array::sharing(self.dtype(), shape, buffer.clone())),
+            _ => {
+                let to = shape.iter().map(|extent| extent.number()).collect();
+                Err(Error::Reshape { called: Loc::caller(), from: self.shape().to_vec(), to })
+            }
+        }
     }
 
     /// The shape in which -1 stands for as many elements as are left.

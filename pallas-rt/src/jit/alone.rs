@@ -1,7 +1,6 @@
 //! Graphs one operation at a time.
 use super::trace::run_single;
-use crate::array::Array;
-use crate::array::Client;
+use crate::array::{Array, Client};
 use pallas_device::error::{Error, Result};
 use pallas_graph::call::{Call, Scan, While};
 use pallas_graph::{Equation, Graph, Op, Var};

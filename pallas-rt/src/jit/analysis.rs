@@ -8,7 +8,7 @@ use pallas_graph::call::{Call, KernelCall, Runs};
 use pallas_graph::fuse::{Held, Place, Plan, Region, Work};
 use pallas_graph::graph::{Equation, Op};
 use pallas_ir::structural::Nest;
-use pallas_ir::{Access, Dim, Kernel, ScalarOp, StructuralOp, Type};
+use pallas_ir::{Access, Dim, Kernel, StructuralOp, Type};
 use std::fmt::{self, Write};
 use std::sync::Arc;
 
@@ -26,9 +26,7 @@ impl<Args: Tree + 'static, F: Function<Args>> Lowered<Args, F> {
     /// # Ok::<(), Error>(())
     /// ```
     pub fn cost_analysis(&self) -> Cost {
-        let mut cost = Cost::default();
-        count(self.graph(), 1, false, &mut cost);
-        cost
+        cost_of(self.graph(), false)
     }
 
     /// Returns the memory that a call takes on its client, and when: `jax.jit(f).lower(..).compile().memory_analysis()`.
@@ -153,15 +151,8 @@ impl fmt::Display for MemoryAnalysis {
     }
 }
 
-/// The work of a graph in which scans do all their steps.
-pub(super) fn scaled_cost(graph: &Graph) -> Cost {
-    let mut cost = Cost::default();
-    count(graph, 1, true, &mut cost);
-    cost
-}
-
-/// Adds the work of a graph that runs so many times; bodies of scans run once more for each step if `is_scaled`, else once.
-fn count(graph: &Graph, times: u64, is_scaled: bool, total: &mut Cost) {
+/// The work of a graph; bodies of scans run once for each step if `is_scaled`, else once.
+pub(super) fn cost_of(graph: &Graph, is_scaled: bool) -> Cost {
     let mut cost = Cost::default();
     for e in &graph.equations {
         match &e.op {
@@ -178,9 +169,7 @@ fn count(graph: &Graph, times: u64, is_scaled: bool, total: &mut Cost) {
             Op::Call(call) => match &**call {
                 Call::KernelCall(KernelCall { kernel, sizes, .. }) => {
                     if let Some(own) = work(kernel, sizes) {
-                        cost.flops += own.flops;
-                        cost.transcendentals += own.transcendentals;
-                        cost.bytes_accessed += own.bytes_accessed;
+                        cost.add_times(1, own);
                     }
                 }
                 // A `shard_map` on each device.
@@ -191,15 +180,13 @@ fn count(graph: &Graph, times: u64, is_scaled: bool, total: &mut Cost) {
                             Runs::Times(n) if is_scaled => n as u64,
                             Runs::Times(_) | Runs::Once | Runs::Unknown => 1,
                         };
-                        count(graph, times, is_scaled, &mut cost);
+                        cost.add_times(times, cost_of(graph, is_scaled));
                     }
                 }
             },
         }
     }
-    total.flops += times * cost.flops;
-    total.transcendentals += times * cost.transcendentals;
-    total.bytes_accessed += times * cost.bytes_accessed;
+    cost
 }
 
 /// The work of a kernel with these sizes; `None` for sizes that no launch can have.
@@ -260,7 +247,6 @@ fn structural(graph: &Graph, e: &Equation, op: &StructuralOp, cost: &mut Cost) {
     let mut bytes = all_bytes(graph, e);
     // The number that a fold begins with is an operand of XLA's.
     let start = result.dtype.bytes() as u64;
-    let folded = |op: ScalarOp, times: u64, cost: &mut Cost| cost.add(op, times);
     match (op, op.access(&dims)) {
         (StructuralOp::Cast(_) | StructuralOp::Bitcast(_), _) => cost.flops += elements(result),
         (StructuralOp::Powi(power), _) => {
@@ -271,7 +257,7 @@ fn structural(graph: &Graph, e: &Equation, op: &StructuralOp, cost: &mut Cost) {
         (_, Access::Scatter { op, .. }) => {
             let updates = graph.ty(e.args[2]);
             bytes = 3 * updates.bytes() as u64 + graph.ty(e.args[1]).bytes() as u64;
-            op.into_iter().for_each(|op| folded(op, elements(updates), cost));
+            op.into_iter().for_each(|op| cost.add(op, elements(updates)));
         }
         (_, Access::Contract { contract, .. }) => {
             let of = operand.expect("a product has operands");
@@ -279,17 +265,17 @@ fn structural(graph: &Graph, e: &Equation, op: &StructuralOp, cost: &mut Cost) {
             cost.flops += 2 * elements(result) * inner;
         }
         (_, Access::Fold { op, .. }) => {
-            folded(op, operand.map_or(0, elements).saturating_sub(elements(result)), cost);
+            cost.add(op, operand.map_or(0, elements).saturating_sub(elements(result)));
             bytes += start;
         }
         (_, Access::Scan { op, axis, .. }) => {
             // XLA sees windows that end at each element.
-            folded(op, elements(result) * (result.shape[axis] as u64).saturating_sub(1), cost);
+            cost.add(op, elements(result) * (result.shape[axis] as u64).saturating_sub(1));
             bytes += start;
         }
         (_, Access::Nest(nest)) if e.args.len() == 2 => cost.flops += 2 * inside(&nest, graph, e),
         (_, Access::Nest(nest)) => {
-            folded(nest.op, elements(result) * (nest.terms() as u64).saturating_sub(1), cost);
+            cost.add(nest.op, elements(result) * (nest.terms() as u64).saturating_sub(1));
             bytes += start;
         }
         (_, Access::Arg { .. }) => cost.flops += operand.map_or(0, elements),

@@ -22,7 +22,7 @@ pub trait Argnums<Args>: Clone + Send + Sync + 'static {
 
 /// `impl Argnums<(A, B, ..)> for Arg<0>`, `Arg<1>` and so on, for tuples of a length.
 macro_rules! picks {
-    ($($A:ident $i:tt)*) => { picks!(@each [$($A)*] $($A $i)*); };
+    ($($A:ident $a:ident $i:tt),*) => { picks!(@each [$($A)*] $($A $i)*); };
     (@each $all:tt $($A:ident $i:tt)*) => { $(picks!(@one $all $A $i);)* };
     (@one [$($All:ident)*] $A:ident $i:tt) => {
         impl<$($All: Tree + Send + Sync + 'static),*> Argnums<($($All,)*)> for Arg<$i> {
@@ -36,16 +36,9 @@ macro_rules! picks {
         }
     };
 }
-picks!(A 0);
-picks!(A 0 B 1);
-picks!(A 0 B 1 C 2);
-picks!(A 0 B 1 C 2 D 3);
-picks!(A 0 B 1 C 2 D 3 E 4);
-picks!(A 0 B 1 C 2 D 3 E 4 F 5);
-picks!(A 0 B 1 C 2 D 3 E 4 F 5 G 6);
-picks!(A 0 B 1 C 2 D 3 E 4 F 5 G 6 H 7);
+tuples! { picks }
 
-macro_rules! tuples {
+macro_rules! several {
     ($($P:ident $i:tt)*) => {
         impl<Args, $($P: Argnums<Args>),*> Argnums<Args> for ($($P,)*) {
             type Picked = ($($P::Picked,)*);
@@ -58,10 +51,10 @@ macro_rules! tuples {
         }
     };
 }
-tuples!(P 0);
-tuples!(P 0 Q 1);
-tuples!(P 0 Q 1 R 2);
-tuples!(P 0 Q 1 R 2 S 3);
+several!(P 0);
+several!(P 0 Q 1);
+several!(P 0 Q 1 R 2);
+several!(P 0 Q 1 R 2 S 3);
 
 /// The numbers of the leaves of some arguments.
 pub(super) fn leaves_of(numbers: &[usize], structures: &[Structure]) -> Vec<usize> {

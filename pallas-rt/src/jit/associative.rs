@@ -90,7 +90,7 @@ impl AssociativeScan {
             return tree::rebuild(xs, scan.in_turn(&leaves, length, self.reverse)?);
         }
         let turned = |all: Vec<Array>| match self.reverse {
-            true => scan.each(&all, reversed),
+            true => scan.each([&all], reversed),
             false => Ok(all),
         };
         let found = scan.as_tree(turned(leaves)?, length)?;
@@ -168,7 +168,7 @@ impl<T: Tree, R: Outcome<Tree = T>, F: Fn(&T, &T) -> R> Running<'_, T, F> {
         let first = self.with_axes(&first, |x, axis| x.expand_dims(axis));
         let rest = self.with_axes(&rest, |x, axis| x.moveaxis(0, axis));
         let (a, b) = if reverse { (&rest, &first) } else { (&first, &rest) };
-        self.joined(a, b, concatenated)
+        self.each([a, b], concatenated)
     }
 
     fn with_axes(&self, all: &[Array], f: impl Fn(&Array, isize) -> Array) -> Vec<Array> {
@@ -194,9 +194,9 @@ impl<T: Tree, R: Outcome<Tree = T>, F: Fn(&T, &T) -> R> Running<'_, T, F> {
             let mut even = self.part(&own, 0, 1, 1)?;
             if evens > 1 {
                 let next = self.combined(before, self.part(&own, 2, evens - 1, 2)?)?;
-                even = self.joined(&even, &next, concatenated)?;
+                even = self.each([&even, &next], concatenated)?;
             }
-            all = self.joined(&even, &all, interleaved)?;
+            all = self.each([&even, &all], interleaved)?;
         }
         Ok(all)
     }
@@ -209,31 +209,25 @@ impl<T: Tree, R: Outcome<Tree = T>, F: Fn(&T, &T) -> R> Running<'_, T, F> {
 
     /// `count` elements from `start` on, with a stride.
     fn part(&self, all: &[Array], start: usize, count: usize, stride: usize) -> Result<Vec<Array>> {
-        self.each(all, |graph, v, axis| {
-            let mut shape = graph.ty(v).shape.clone();
+        self.each([all], |graph, v, axis| {
+            let mut shape = graph.ty(v[0]).shape.clone();
             let (mut starts, mut strides) = (vec![0; shape.len()], vec![1; shape.len()]);
             (shape[axis], starts[axis], strides[axis]) = (count, start as i64, stride as i64);
-            graph.push(StructuralOp::from(Slice { start: starts, size: dims(&shape), stride: strides }), &[v])
+            graph.push(StructuralOp::from(Slice { start: starts, size: dims(&shape), stride: strides }), v)
         })
     }
 
-    fn each(&self, all: &[Array], f: impl Fn(&mut Graph, Var, usize) -> Result<Var, Diag>) -> Result<Vec<Array>> {
-        let one = |(x, &axis): (&Array, &usize)| {
-            Ok(apply_all(&[x], self.at, x.client(), |graph, v| Ok(vec![f(graph, v[0], axis)?]))?.remove(0))
-        };
-        all.iter().zip(self.axes).map(one).collect()
-    }
-
-    fn joined(
+    /// Appends an operation on the leaves in each place of these lists, which has the axis of that place.
+    fn each<const N: usize>(
         &self,
-        a: &[Array],
-        b: &[Array],
+        lists: [&[Array]; N],
         f: impl Fn(&mut Graph, &[Var], usize) -> Result<Var, Diag>,
     ) -> Result<Vec<Array>> {
-        let one = |((a, b), &axis): ((&Array, &Array), &usize)| {
-            Ok(apply_all(&[a, b], self.at, a.client(), |graph, v| Ok(vec![f(graph, v, axis)?]))?.remove(0))
+        let one = |(i, &axis): (usize, &usize)| {
+            let leaves = lists.map(|list| &list[i]);
+            Ok(apply_all(&leaves, self.at, |graph, v| Ok(vec![f(graph, v, axis)?]))?.remove(0))
         };
-        a.iter().zip(b).zip(self.axes).map(one).collect()
+        self.axes.iter().enumerate().map(one).collect()
     }
 }
 
@@ -241,8 +235,8 @@ fn dims(shape: &[usize]) -> Vec<Dim> {
     shape.iter().map(|&n| Dim::from(n)).collect()
 }
 
-fn reversed(graph: &mut Graph, v: Var, axis: usize) -> Result<Var, Diag> {
-    graph.push(StructuralOp::from(Reverse { axes: vec![axis] }), &[v])
+fn reversed(graph: &mut Graph, v: &[Var], axis: usize) -> Result<Var, Diag> {
+    graph.push(StructuralOp::from(Reverse { axes: vec![axis] }), v)
 }
 
 fn concatenated(graph: &mut Graph, v: &[Var], axis: usize) -> Result<Var, Diag> {

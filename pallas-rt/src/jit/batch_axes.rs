@@ -61,24 +61,16 @@ impl From<Mapped<Option<isize>>> for BatchAxes {
     }
 }
 
-macro_rules! tuples {
-    ($($T:ident)+) => {
+macro_rules! tuple {
+    ($($T:ident $t:ident $i:tt),+) => {
         impl<$($T: Into<BatchAxes>),+> From<($($T,)+)> for BatchAxes {
-            #[allow(non_snake_case, reason = "a name for each type")]
-            fn from(($($T,)+): ($($T,)+)) -> BatchAxes {
-                BatchAxes(Given::Each(vec![$($T.into()),+]))
+            fn from(($($t,)+): ($($T,)+)) -> BatchAxes {
+                BatchAxes(Given::Each(vec![$($t.into()),+]))
             }
         }
     };
 }
-tuples!(A);
-tuples!(A B);
-tuples!(A B C);
-tuples!(A B C D);
-tuples!(A B C D E);
-tuples!(A B C D E F);
-tuples!(A B C D E F G);
-tuples!(A B C D E F G H);
+tuples! { tuple }
 
 impl BatchAxes {
     /// The axis of each leaf of a tree.

@@ -1,10 +1,9 @@
 //! Functions of the host as operations.
-use super::compiled::client_of;
 use super::function::Outcome;
 use super::linear::like;
 use super::trace::{apply_all, is_tracing, type_of};
-use crate::array::Array;
-use crate::array::Client;
+use super::traced::client_of;
+use crate::array::{Array, Client};
 use crate::tree::{self, Tree};
 use pallas_device::error::{Error, Result, panic_message};
 pub use pallas_graph::call::VmapMethod;
@@ -124,7 +123,7 @@ impl PureCallback {
         let is_traced = leaves.iter().any(Array::is_traced) || leaves.is_empty() && is_tracing();
         let made = if is_traced {
             let all: Vec<&Array> = leaves.iter().collect();
-            apply_all(&all, at, &client, |graph, v| graph.push_all(callback, v))?
+            apply_all(&all, at, |graph, v| graph.push_all(callback, v))?
         } else {
             let given = leaves.iter().map(Array::to_bytes).collect::<Result<Vec<_>>>()?;
             let made = self::called(&callback, &given.iter().map(|x| &x[..]).collect::<Vec<_>>(), at)?;

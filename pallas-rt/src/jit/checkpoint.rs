@@ -1,7 +1,7 @@
 //! Functions whose values are computed again on the way back.
-use super::compiled::{client_of, traced};
 use super::function::{Function, Given};
 use super::trace::{TracedFunction, apply_all};
+use super::traced::traced;
 use super::transformed::{Transformation, Transformed, boxed};
 use crate::array::Array;
 use crate::tree::{self, Tree};
@@ -76,12 +76,11 @@ fn call<Args: Tree + 'static, F: Function<Args>>(
     if !args.iter().any(Array::is_traced) {
         return f.call(&tuple);
     }
-    let client = client_of(&args)?;
-    let TracedFunction { returned, graph, captured, .. } = traced(f, &tuple, &args, &client)?;
+    let (out, TracedFunction { graph, captured, .. }, _) = traced(f, &tuple, &args)?;
     let all: Vec<&Array> = args.iter().chain(&captured).collect();
     let call = call::Checkpoint { graph, policy: options.policy.clone() };
-    let results = apply_all(&all, at, &client, |to, v| to.push_all(call, v))?;
-    tree::rebuild(&returned, results)
+    let results = apply_all(&all, at, |to, v| to.push_all(call, v))?;
+    tree::rebuild(&out, results)
 }
 
 /// The array itself, under a name by which a [`Policy`] knows it; `jax.ad_checkpoint.checkpoint_name`. What is computed

@@ -5,15 +5,15 @@
 use super::program::Program;
 use super::sharded::Declared;
 use crate::array::Client;
-use pallas_device::DeviceKind;
 use pallas_device::error::{Error, Result};
 use pallas_device::startup::{self, Engine};
-use pallas_device::timeline;
+use pallas_device::{DeviceKind, timeline};
 #[cfg(not(test))]
 use pallas_graph::fuse::Sizes;
 use pallas_graph::fuse::{Plan, plan_watched};
 use pallas_graph::shard::{Partitioned, Propagation, divide, inlined, united};
 use pallas_graph::simplify::simplify_watched;
+use pallas_graph::transform::Refused;
 use pallas_graph::{Graph, Made, Watch, check_runs};
 use std::panic::Location;
 use std::path::{Path, PathBuf};
@@ -123,7 +123,7 @@ fn shard(input: &Input, made: &mut Products, watch: &mut dyn Watch) -> Result<()
     let flat = made.flat.take().expect(IN_ORDER);
     let results = vec![None; flat.results.len()];
     let sharded = divide(&flat, mesh, &input.declared.shardings, &results, watch);
-    let (found, own) = sharded.map_err(super::gradient::refused)?;
+    let (found, own) = sharded.map_err(refused)?;
     made.sharded = Some(Arc::new(Sharded { flat, found, made: own }));
     Ok(())
 }
@@ -157,6 +157,11 @@ fn plan(input: &Input, made: &mut Products, watch: &mut dyn Watch) -> Result<()>
 /// Refuses a graph with an array that no kernel takes.
 fn check(graph: &Graph) -> Result<()> {
     check_runs(graph).map_err(|(at, diag)| Error::operation(at, diag))
+}
+
+/// The error of a transformation.
+pub(super) fn refused(refused: Refused) -> Error {
+    Error::operation(refused.at, refused.diag)
 }
 
 const IN_ORDER: &str = "stages run in order";

@@ -1,78 +1,17 @@
-//! `jit`: a function that is traced and compiled once for each kind of arguments.
-use super::compile::{Compilation, Input};
-use super::function::Function;
-use super::hint;
-use super::jitted::Jit;
-use super::misses::{self, Miss, MissReason};
-use super::program::Program;
-use super::sharded::{Declared, declared, is_declared_as, kept};
-use super::trace::{Taken, TracedFunction, trace, type_of};
-use super::transformed::Transformed;
+//! `jit`: a function that is traced and compiled once for each kind of arguments; the arguments that results may take the
+//! memory of, and the lengths that share a compilation.
+use super::argnums::Arg;
+use super::axes;
+use super::bounded::{Bounded, BoundedSize, Member};
+use super::cache::{Cache, Entry, Extra};
+use super::disabled::is_disabled;
+use super::function::{Function, Given};
+use super::transformed::{Transformation, Transformed};
 use crate::array::Array;
-use crate::array::Client;
-use crate::sharding::Declaration;
-use crate::tree::{self, Outline, Structure, Tree};
+use crate::tree::{self, Tree};
 use pallas_device::error::Result;
-use pallas_device::timeline;
-use pallas_device::{JIT_CALLS, JIT_COMPILES, JIT_TRACES};
-use pallas_graph::mesh::Placed;
-use pallas_ir::{Loc, Type};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Instant;
-
-/// Kinds of arguments for which a function stays compiled; the oldest makes room.
-const MOST_KINDS: usize = 256;
-
-/// A compiled function for one kind of arguments.
-pub(super) struct Entry<Out> {
-    pub form: Form,
-    /// A result, of which only the structure matters.
-    pub out: Out,
-}
-
-/// What is compiled for one kind of arguments.
-pub(super) struct Form {
-    /// By argument.
-    structures: Vec<Structure>,
-    types: Vec<Type>,
-    /// By leaf, its declared sharding.
-    declared: Vec<Option<Placed>>,
-    /// By leaf, the statement that declares it.
-    statements: Vec<Option<Declaration>>,
-    client: Client,
-    program: Program,
-    /// Arrays that the function mentions; they are the last parameters.
-    captured: Vec<Array>,
-    about: misses::Compiled,
-    /// Number of leaves, the first ones, that results may take over the memory of.
-    donated: usize,
-}
-
-impl Form {
-    /// Returns true for arguments of this kind.
-    fn fits(&self, args: &[Array], structures: &[Structure]) -> bool {
-        let same = |(ty, x): (&Type, &Array)| {
-            ty.dtype == x.dtype() && ty.shape.iter().eq(x.shape()) && *x.client() == self.client
-        };
-        self.structures == structures
-            && self.types.len() == args.len()
-            && self.types.iter().zip(args).all(same)
-            && self.declared.iter().zip(args).all(|(own, x)| is_declared_as(x, own.as_ref()))
-    }
-
-    /// Runs it.
-    ///
-    /// # Errors
-    /// Errors of the device.
-    pub(super) fn run(&self, mut donated: Vec<Array>, name: fn() -> &'static str) -> Result<Vec<Array>> {
-        // `split_off` would allocate a second list.
-        let rest = if self.donated == 0 { std::mem::take(&mut donated) } else { donated.split_off(self.donated) };
-        let rest: Vec<&Array> = rest.iter().chain(&self.captured).collect();
-        let described = || (name().into(), format!("{} steps", self.program.kernels()));
-        timeline::span(timeline::Kind::Call, described, || self.program.run_donating(donated, &rest))
-    }
-}
+use pallas_ir::Loc;
+use std::sync::Arc;
 
 /// A function that is traced once for each structure, element types and shapes of its arguments, and then runs as a whole:
 /// operations share kernels, and intermediate results share memory.
@@ -102,216 +41,157 @@ pub fn jit<Args: Tree + 'static, F: Function<Args>>(f: F) -> Transformed<Args, F
     Transformed::new(f, Jit::default(), Loc::caller())
 }
 
-/// What a miss says besides the differences to other arguments.
-#[derive(Default)]
-pub(super) struct Extra {
-    pub reason: Option<MissReason>,
-    pub hint: Option<String>,
+/// Options of [`jit()`](super::jit()); `DONATES` if results may take over the memory of the first argument.
+#[derive(Clone, Debug, Default)]
+pub struct Jit<const DONATES: bool = false> {
+    sizes: Vec<BoundedSize>,
 }
 
-/// The compiled forms of a function.
-pub(super) struct Cache<Out> {
-    entries: RwLock<Vec<Arc<Entry<Out>>>>,
-    of: Compiler,
-}
-
-/// What a function is compiled with, whatever it is.
-struct Compiler {
-    /// The line that made it.
-    at: Loc,
-    /// Results may take over the memory of the first argument.
-    donates: bool,
-    is_hinted: AtomicBool,
-}
-
-impl<Out: Tree + Send + Sync + 'static> Cache<Out> {
-    pub(super) fn new(at: Loc, donates: bool) -> Cache<Out> {
-        Cache { entries: RwLock::default(), of: Compiler { at, donates, is_hinted: AtomicBool::new(false) } }
-    }
-
-    /// The compiled form for these arguments; if it is compiled, its miss says `extra`, too.
+/// Options of [`jit()`](super::jit()).
+impl<Args: Tree + 'static, F: Function<Args>, const DONATES: bool> Transformed<Args, F, Jit<DONATES>> {
+    /// Calls the function with its first argument by value: the argument is *donated*, so results may take over its memory.
+    ///
+    /// A result takes over the memory of an array of the same number of bytes which is not needed later. An array that has
+    /// another owner, such as a clone of it, keeps its elements; it is copied if a result takes its place. What is used after
+    /// it was donated is an error of rustc, which names both lines. To donate several arguments, pass a tuple of them.
     ///
     /// # Errors
-    /// The function's own error, the first mistake in what its result depends on, and errors of the device.
-    pub(super) fn entry<Args: Tree + 'static>(
-        &self,
-        f: &impl Function<Args, Out = Out>,
-        tuple: &dyn Fn() -> Args,
-        args: &[Array],
-        structures: Vec<Structure>,
-        extra: &dyn Fn() -> Extra,
-    ) -> Result<Arc<Entry<Out>>> {
-        args.iter().try_for_each(|x| x.check().map(drop))?;
-        JIT_CALLS.fetch_add(1, Relaxed);
-        // Of several, the one with the most declarations: a result fits one without any, too.
-        let known = {
-            let all = self.entries.read().unwrap_or_else(PoisonError::into_inner);
-            let fitting = all.iter().filter(|e| e.form.fits(args, &structures));
-            fitting.max_by_key(|e| e.form.declared.iter().flatten().count()).cloned()
-        };
-        match known {
-            Some(entry) => Ok(entry),
-            None => {
-                let entry = Arc::new(self.compile(f, &tuple(), args, structures, extra())?);
-                let mut all = self.entries.write().unwrap_or_else(PoisonError::into_inner);
-                // Functions may live as long as the process.
-                all.retain(|entry| entry.form.client.is_used());
-                if all.len() == MOST_KINDS {
-                    all.remove(0);
-                }
-                all.push(entry.clone());
-                Ok(entry)
-            }
+    /// Those of [`jit`](super::jit()). Donated arrays are dropped also by a call that fails.
+    ///
+    /// ```
+    /// use pallas_rt::{Arg, Array, jit};
+    /// let step = jit(|w: &Array, gradient: &Array| w - 0.1 * gradient).donate_argnums(Arg::<0>);
+    /// let gradient = Array::full(&[1000], 1.0f32)?;
+    /// let mut w = Array::full(&[1000], 1.0f32)?;
+    /// let address = w.buffer()?.as_ptr();
+    /// w = step(w, &gradient)?;
+    /// assert_eq!((w.to_vec::<f32>()?[0], w.buffer()?.as_ptr()), (0.9, address));
+    /// # Ok::<(), pallas_rt::Error>(())
+    /// ```
+    ///
+    /// ```compile_fail,E0382
+    /// use pallas_rt::{Arg, Array, jit};
+    /// let double = jit(|x: &Array| x * 2.0).donate_argnums(Arg::<0>);
+    /// let x = Array::full(&[2], 1.0f32)?;
+    /// let y = double(x)?;
+    /// let z = &x + &y;
+    /// # Ok::<(), pallas_rt::Error>(())
+    /// ```
+    pub fn donate_argnums(self, _: Arg<0>) -> Transformed<Args, F, Jit<true>> {
+        self.with(|Jit { sizes }| Jit { sizes })
+    }
+
+    /// Compiles once for all lengths of some axes up to a bound.
+    ///
+    /// A call with a shorter array computes on one as long as the bound, in which the elements that are missing have no
+    /// influence on those that are there; results have the shapes that the function gives them for the call's own. The
+    /// function is traced once for each new length, and compiled for the first one alone: [`counters`](crate::counters) has
+    /// both numbers. In the function `x.shape()` is the length of the trace, and [`Array::count`] the same as an array.
+    ///
+    /// Each trace is compared with that for the bound. A function that computes something else for another length, such as one
+    /// with a loop in Rust over the elements, or an operation at the end of such an axis (`concatenate` behind it, `flip`, a
+    /// `#[kernel]` on it), is compiled for each length on its own; [`jit_misses`](super::jit_misses) says where the traces
+    /// differ, and after a few lengths a hint is printed. Numbers computed in Rust from a length may differ.
+    ///
+    /// On a mesh arrays are sharded as long as the bound; a result is sharded in the same way along the dimensions that the axes
+    /// divide evenly for its own length.
+    ///
+    /// Calls inside of other traced functions are traced with them, for their own shapes.
+    ///
+    /// # Errors
+    /// The call returns an error for a length over the bound, for arrays that have one size and differ in their lengths, for a
+    /// path that the arguments do not have; and the errors of [`jit`](super::jit()).
+    ///
+    /// ```
+    /// use pallas_rt::{Array, BoundedSize, counters, jit};
+    /// let mean = jit(|x: &Array| x.mean(..)).bounded([BoundedSize::new("n", 100).axis("0", 0)]);
+    /// let before = counters();
+    /// for n in [3, 7, 50] {
+    ///     let x = Array::full(&[n], n as f32)?;
+    ///     assert_eq!(mean(&x)?.to_vec::<f32>()?, [n as f32]);
+    /// }
+    /// assert_eq!(counters().jit_compiles - before.jit_compiles, 1);
+    /// let error = mean(&Array::full(&[101], 1.0f32)?).unwrap_err().to_string();
+    /// assert!(error.contains("size `n` is 101, at most 100"), "{error}");
+    /// # Ok::<(), pallas_rt::Error>(())
+    /// ```
+    pub fn bounded(self, sizes: impl Into<Vec<BoundedSize>>) -> Self {
+        self.with(|_| Jit { sizes: sizes.into() })
+    }
+}
+
+impl<Args: Tree + 'static, F: Function<Args>> Transformation<Args, F> for Jit {
+    type Out = F::Out;
+    type Call = F::Boxed<Result<F::Out>>;
+    fn build(&self, f: &Arc<F>, at: Loc) -> Self::Call {
+        let (f, forms) = (f.clone(), Forms::new(at, &self.sizes, false));
+        F::boxed(move |given: Given<'_, Args>| forms.prepare(&*f, &given)?.run(F::name))
+    }
+}
+
+impl<Args: Tree + 'static, F: Function<Args>> Transformation<Args, F> for Jit<true> {
+    type Out = F::Out;
+    type Call = F::Donating<Result<F::Out>>;
+    fn build(&self, f: &Arc<F>, at: Loc) -> Self::Call {
+        let (f, forms) = (f.clone(), Forms::new(at, &self.sizes, true));
+        // The caller's own owners are dropped between both.
+        F::donating(
+            move |given: Given<'_, Args>| forms.prepare(&*f, &given),
+            |prepared: Result<Prepared<F::Out>>| prepared?.run(F::name),
+        )
+    }
+}
+
+/// Compiled forms of a function: for each kind of arguments, or for all lengths up to a bound.
+enum Forms<Out> {
+    Each(Cache<Out>),
+    Bounded(Box<Bounded<Out>>),
+}
+
+impl<Out: Tree + Send + Sync + 'static> Forms<Out> {
+    fn new(at: Loc, sizes: &[BoundedSize], donates: bool) -> Forms<Out> {
+        match sizes {
+            [] => Forms::Each(Cache::new(at, donates)),
+            _ => Forms::Bounded(Box::new(Bounded::new(at, sizes.to_vec(), donates))),
         }
     }
 
-    fn compile<Args: Tree + 'static>(
+    /// Finds or compiles the form for some arguments; calls the function itself as a part of one that is being traced.
+    fn prepare<Args: Tree + 'static>(
         &self,
         f: &impl Function<Args, Out = Out>,
-        tuple: &Args,
-        args: &[Array],
-        structures: Vec<Structure>,
-        extra: Extra,
-    ) -> Result<Entry<Out>> {
-        let client = client_of(args)?;
-        let (args, about, mut reasons) = {
-            let all = self.entries.read().unwrap_or_else(PoisonError::into_inner);
-            let known: Vec<&Form> = all.iter().map(|entry| &entry.form).collect();
-            let args = with_kept_declarations(&known, args, &structures);
-            let about = misses::Compiled::of(Outline::of(tuple), &args, &client);
-            let reasons = misses::reasons(&about, &mut known.iter().rev().map(|form| &form.about));
-            (args, about, reasons)
-        };
-        reasons.extend(extra.reason);
-        let begun = Instant::now();
-        let (out, traced) = traced(f, tuple, &args, &client)?.split();
-        let kind = CallKind { args: &args, structures, client, about };
-        let names = Names { function: name_of(f), paths: &|| tree::paths(tuple) };
-        let form = self.of.compile(kind, traced, &names, begun, reasons, extra.hint)?;
-        Ok(Entry { form, out })
+        given: &Given<'_, Args>,
+    ) -> Result<Prepared<Out>> {
+        let (args, structures) = (given.flat)();
+        let is_inner = args.iter().any(Array::is_traced) || is_disabled() || axes::are_bound();
+        match self {
+            Forms::Bounded(bounded) => bounded.prepare(f, given, args, structures, is_inner),
+            Forms::Each(_) if is_inner => f.call(&(given.tuple)()).map(Prepared::Done),
+            Forms::Each(cache) => {
+                let entry = cache.entry(f, given.tuple, &args, structures, &Extra::default)?;
+                Ok(Prepared::Ready { entry, args })
+            }
+        }
     }
 }
 
-/// The arguments that a function is compiled for.
-struct CallKind<'a> {
-    args: &'a [Array],
-    structures: Vec<Structure>,
-    client: Client,
-    about: misses::Compiled,
+/// A call that has a form, before its first argument is dropped.
+pub(super) enum Prepared<Out> {
+    Done(Out),
+    Ready { entry: Arc<Entry<Out>>, args: Vec<Array> },
+    Bounded(Member<Out>),
 }
 
-/// The names of a function and its arguments, for messages.
-struct Names<'a> {
-    function: fn() -> &'static str,
-    paths: &'a dyn Fn() -> Vec<String>,
-}
-
-impl Compiler {
-    /// Compiles a function that began to be traced at this time.
-    fn compile(
-        &self,
-        kind: CallKind<'_>,
-        traced: TracedFunction<()>,
-        names: &Names<'_>,
-        begun: Instant,
-        reasons: Vec<MissReason>,
-        hint: Option<String>,
-    ) -> Result<Form> {
-        let CallKind { args, structures, client, about } = kind;
-        let TracedFunction { graph, captured, .. } = traced;
-        captured.iter().try_for_each(|x| x.check_client(&client, &|| "a captured array".into()))?;
-        let trace = begun.elapsed();
-        JIT_COMPILES.fetch_add(1, Relaxed);
-        let donated = if self.donates { structures[0].leaves() } else { 0 };
-        let is_donated: Vec<bool> = (0..graph.params.len()).map(|i| i < donated).collect();
-        let described = || ((names.function)().into(), format!("{} equations", graph.equations.len()));
-        let (graph, sharded) = Declared::of(&graph, args.iter().chain(&captured), &|i| named(i, names.paths))?;
-        let graph = Arc::new(graph.into_owned());
-        let program = timeline::span(timeline::Kind::Compile, described, || {
-            let (declared, client) = (sharded.clone(), client.clone());
-            Compilation::new(Input { graph: graph.clone(), declared, is_donated, client }).into_program()
-        })?;
-        let compile = begun.elapsed() - trace;
-        let hint = hint::repeated(&graph).filter(|_| !self.is_hinted.swap(true, Relaxed)).or(hint);
-        let temporary_bytes = program.temporary_bytes();
-        misses::record(Miss { at: self.at, reasons, trace, compile, temporary_bytes, hint });
-        let (types, declared) = (args.iter().map(type_of).collect(), args.iter().map(declared).collect());
-        let mut statements = sharded.statements;
-        statements.truncate(args.len());
-        let client = client.noted();
-        Ok(Form { structures, types, declared, statements, client, program, captured, about, donated })
+impl<Out: Tree + Send + Sync + 'static> Prepared<Out> {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// Errors of the device.
+    fn run(self, name: fn() -> &'static str) -> Result<Out> {
+        match self {
+            Prepared::Done(out) => Ok(out),
+            Prepared::Ready { entry, args } => tree::rebuild(&entry.out, entry.form.run(args, name)?),
+            Prepared::Bounded(member) => member.run(name),
+        }
     }
-}
-
-/// The arguments, each with the declaration that the one in its place had at the most similar call: one leaf that comes
-/// back sharded otherwise takes nothing from the others.
-fn with_kept_declarations(known: &[&Form], args: &[Array], structures: &[Structure]) -> Vec<Array> {
-    let alike = |form: &&&Form| {
-        let same = |(own, x): &(&Option<Placed>, &Array)| own.is_some() && is_declared_as(x, own.as_ref());
-        form.declared.iter().zip(args).filter(same).count()
-    };
-    let similar = known.iter().filter(|form| form.structures == structures).max_by_key(alike);
-    let Some(similar) = similar else { return args.to_vec() };
-    let own = similar.declared.iter().zip(&similar.statements);
-    args.iter().zip(own).map(|(x, (own, statement))| kept(x, own.as_ref(), statement.as_ref())).collect()
-}
-
-/// The name of a parameter in messages: an argument by its path, or an array that the function captures.
-pub(super) fn named(i: usize, paths: &dyn Fn() -> Vec<String>) -> String {
-    let paths = paths();
-    match paths.get(i) {
-        Some(path) => format!("argument `{path}`"),
-        None => format!("captured array {}", i - paths.len()),
-    }
-}
-
-/// The client of arguments.
-///
-/// # Errors
-/// Arguments on several clients.
-pub(super) fn client_of(args: &[Array]) -> Result<Client> {
-    let client = args.first().map_or_else(Client::from_env, |x| Ok(x.client().clone()))?;
-    args.iter().enumerate().try_for_each(|(i, x)| x.check_client(&client, &|| format!("leaf {i} of the arguments")))?;
-    Ok(client)
-}
-
-/// Traces a function of trees.
-pub(super) fn traced<Args: Tree + 'static, F: Function<Args>>(
-    f: &F,
-    tuple: &Args,
-    args: &[Array],
-    client: &Client,
-) -> Result<TracedFunction<F::Out>> {
-    traced_as(f, tuple, &args.iter().map(Taken::like).collect::<Vec<Taken>>(), client)
-}
-
-/// Traces a function of trees like `tuple`, whose leaves are these.
-pub(super) fn traced_as<Args: Tree + 'static, F: Function<Args>>(
-    f: &F,
-    tuple: &Args,
-    takes: &[Taken],
-    client: &Client,
-) -> Result<TracedFunction<F::Out>> {
-    JIT_TRACES.fetch_add(1, Relaxed);
-    timeline::span(
-        timeline::Kind::Trace,
-        || (F::name().into(), types(takes)),
-        || {
-            trace(client, takes, |params| {
-                let out = f.call(&tree::rebuild(tuple, params.iter().cloned())?)?;
-                let results = tree::leaves(&out);
-                Ok((out, results))
-            })
-        },
-    )
-}
-
-/// The types of parameters in words.
-fn types(takes: &[Taken]) -> String {
-    takes.iter().map(|taken| taken.ty.to_string()).collect::<Vec<_>>().join(", ")
-}
-
-/// The name of a function, made when a message needs it.
-fn name_of<Args: Tree + 'static, F: Function<Args>>(_: &F) -> fn() -> &'static str {
-    F::name
 }

@@ -2,9 +2,8 @@
 //! steps.
 use super::axes;
 use super::function::Outcome;
-use super::trace::{Taken, TracedFunction, apply_all, states, trace, type_of};
-use crate::array::Array;
-use crate::array::Client;
+use super::trace::{Taken, TracedFunction, apply_all, states, trace, trace_with, type_of};
+use crate::array::{Array, Client};
 use crate::tree::{self, Structure, Tree};
 use pallas_device::error::{Error, Result};
 use pallas_graph::call::{Case, While};
@@ -77,7 +76,7 @@ impl Scan {
         let client = client_of(carried.iter().chain(&arrays))?;
         let length = self.steps(&arrays, &|| tree::paths(xs), at)?;
         let takes = elements(&carried, &arrays);
-        let traced = trace(&client, &takes, |params| {
+        let (y, traced) = trace_with(&client, &takes, |params| {
             let (c, x) = params.split_at(carried.len());
             let x = tree::rebuild(xs, x.iter().cloned())?;
             let (c, y) = step(&tree::rebuild(init, c.iter().cloned())?, &x).tree()?;
@@ -85,8 +84,7 @@ impl Scan {
             results.extend(tree::leaves(&y));
             Ok((y, results))
         })?;
-        let (y, traced) = traced.split();
-        let (last, stacks) = self.call(traced, &carried, &arrays, length, &client, at)?;
+        let (last, stacks) = self.call(traced, &carried, &arrays, length, at)?;
         Ok((tree::rebuild(init, last)?, tree::rebuild(&y, stacks)?))
     }
 
@@ -124,18 +122,17 @@ impl Scan {
     /// Calls the step that was traced; returns what the last one carries, and the stacks.
     fn call(
         &self,
-        step: TracedFunction<()>,
+        step: TracedFunction,
         carried: &[Array],
         arrays: &[Array],
         length: usize,
-        client: &Client,
         at: Loc,
     ) -> Result<(Vec<Array>, Vec<Array>)> {
         let TracedFunction { graph, captured, .. } = step;
         let body = captured_first(graph, carried.len() + arrays.len());
         let args: Vec<&Array> = captured.iter().chain(carried).chain(arrays).collect();
         let call = call::Scan { body, captured: captured.len(), carried: carried.len(), length, reverse: self.reverse };
-        let mut results = apply_all(&args, at, client, |graph, v| graph.push_scan(call, v, self.unroll))?;
+        let mut results = apply_all(&args, at, |graph, v| graph.push_scan(call, v, self.unroll))?;
         let stacks = results.split_off(carried.len());
         Ok((results, stacks))
     }
@@ -258,20 +255,14 @@ where
     let condition = trace(&client, &takes, |params| {
         let goes_on = condition(&given(params)?).tree()?;
         is_scalar_bool(&goes_on, "while", "while_loop", at)?;
-        Ok(((), vec![goes_on]))
+        Ok(vec![goes_on])
     })?;
-    let body = trace(&client, &takes, |params| Ok(((), carries(init, &step(&given(params)?).tree()?, at)?)))?;
-    tree::rebuild(init, repeat(condition, body, &carried, &client, at)?)
+    let body = trace(&client, &takes, |params| carries(init, &step(&given(params)?).tree()?, at))?;
+    tree::rebuild(init, repeat(condition, body, &carried, at)?)
 }
 
 /// Calls a loop whose condition and step were traced.
-fn repeat(
-    condition: TracedFunction<()>,
-    body: TracedFunction<()>,
-    carried: &[Array],
-    client: &Client,
-    at: Loc,
-) -> Result<Vec<Array>> {
+fn repeat(condition: TracedFunction, body: TracedFunction, carried: &[Array], at: Loc) -> Result<Vec<Array>> {
     let args: Vec<&Array> = condition.captured.iter().chain(&body.captured).chain(carried).collect();
     let call = While {
         condition_captured: condition.captured.len(),
@@ -279,7 +270,7 @@ fn repeat(
         condition: captured_first(condition.graph, carried.len()),
         body: captured_first(body.graph, carried.len()),
     };
-    apply_all(&args, at, client, |graph, v| graph.push_all(call, v))
+    apply_all(&args, at, |graph, v| graph.push_all(call, v))
 }
 
 /// Calls one of two functions: the first if `condition`, a bool scalar, is true; `lax.cond`. Both are traced, and return
@@ -369,30 +360,31 @@ fn branches<A: Tree, T: Tree>(
     let client = client_of([number].into_iter().chain(&operands))?;
     let takes: Vec<Taken> = operands.iter().map(Taken::like).collect();
     let one = |branch: Branch<'_, A, T>| {
-        trace(&client, &takes, |params| {
+        trace_with(&client, &takes, |params| {
             let out = branch(&tree::rebuild(args, params.iter().cloned())?)?;
             let results = tree::leaves(&out);
             Ok((out, results))
         })
     };
-    let traced = all.into_iter().map(one).collect::<Result<Vec<_>>>()?;
+    let (outs, traced): (Vec<T>, Vec<TracedFunction>) =
+        all.into_iter().map(one).collect::<Result<Vec<_>>>()?.into_iter().unzip();
     let Some(first) = traced.first() else {
         return Err(refused("a switch without functions".into(), "give at least one"));
     };
     for (i, other) in traced.iter().enumerate().skip(1) {
-        let [a, b] = [first, other].map(|branch| tree::structure(&branch.returned));
+        let [a, b] = [&outs[0], &outs[i]].map(|out| tree::structure(out));
         if a != b {
             let message = format!("{} returns {a}, {} {b}", name(0), name(i));
             return Err(refused(message, "all branches return equal trees"));
         }
         let (a, b) = (first.graph.gives(), other.graph.gives());
         if let Some(leaf) = a.iter().zip(&b).position(|(a, b)| a != b) {
-            let path = result(&tree::paths(&first.returned)[leaf]);
+            let path = result(&tree::paths(&outs[0])[leaf]);
             let message = format!("{path} is {} in {} and {} in {}", a[leaf], name(0), b[leaf], name(i));
             return Err(refused(message, "all branches return arrays of equal types"));
         }
         if let Some(leaf) = (0..a.len()).find(|&leaf| first.states[leaf] != other.states[leaf]) {
-            let path = result(&tree::paths(&first.returned)[leaf]);
+            let path = result(&tree::paths(&outs[0])[leaf]);
             let text = |states: &Option<_>| states.as_deref().map_or(String::new(), axes::text);
             let (a, b) = (text(&first.states[leaf]), text(&other.states[leaf]));
             let message = format!("{path} is {a} in {} and {b} in {}", name(0), name(i));
@@ -400,14 +392,10 @@ fn branches<A: Tree, T: Tree>(
         }
     }
     let takes = takes.len();
-    let (outs, parts): (Vec<T>, Vec<Part>) = traced
-        .into_iter()
-        .map(|TracedFunction { returned, graph, captured, .. }| (returned, Part { graph, own: takes, captured }))
-        .unzip();
-    let (graphs, captured) = sharing(parts);
+    let (graphs, captured) = sharing(traced.into_iter().map(|branch| Part::of(branch, takes)).collect());
     let args: Vec<&Array> = [number].into_iter().chain(&captured).chain(&operands).collect();
     let case = Case { branches: graphs };
-    let results = apply_all(&args, at, &client, |graph, v| graph.push_all(case, v))?;
+    let results = apply_all(&args, at, |graph, v| graph.push_all(case, v))?;
     tree::rebuild(&outs[0], results)
 }
 
@@ -419,6 +407,13 @@ pub(super) struct Part {
     pub own: usize,
     /// The arrays that it captures.
     pub captured: Vec<Array>,
+}
+
+impl Part {
+    /// A function with this number of own parameters.
+    pub(super) fn of(function: TracedFunction, own: usize) -> Part {
+        Part { graph: function.graph, own, captured: function.captured }
+    }
 }
 
 /// The graphs of functions with the arrays that any of them captures as their first parameters, and these arrays.

@@ -1,12 +1,11 @@
 //! Functions with a reverse-mode derivative of their own.
-use super::compiled::{client_of, traced};
 use super::control::{Part, sharing};
 use super::function::{Function, Given, Outcome};
 use super::linear::like;
 use super::rules;
 use super::trace::{Open, Taken, TracedFunction, apply_all, trace, type_of};
-use crate::array::Array;
-use crate::array::Client;
+use super::traced::{client_of, traced};
+use crate::array::{Array, Client};
 use crate::tree::{self, Tree};
 use pallas_device::error::{Error, Result};
 use pallas_graph::Graph;
@@ -57,28 +56,25 @@ where
     F::boxed(move |given: Given<'_, Args>| {
         let tuple = (given.tuple)();
         let args = tree::leaves(&tuple);
-        args.iter().try_for_each(|x| x.check().map(drop))?;
         let rule = (at, std::any::type_name::<(F, Forward, Backward)>());
         if let Some(out) = without_rule(&f, &tuple, &args, rule)? {
             return Ok(out);
         }
-        let client = client_of(&args)?;
-        let primal = traced(&f, &tuple, &args, &client)?;
+        let (own, primal, client) = traced(&f, &tuple, &args)?;
         let _open = rules::open(rule);
-        let with_residuals = traced(&forward, &tuple, &args, &client)?;
-        let (out, residuals) = with_residuals.returned.clone();
-        agrees(&primal.returned, &out, &primal.graph, &with_residuals.graph, at)?;
+        let ((out, residuals), with_residuals, _) = traced(&forward, &tuple, &args)?;
+        agrees(&own, &out, &primal.graph, &with_residuals.graph, at)?;
         let takes = takes(&primal, &with_residuals);
         let kept = takes.len() - primal.graph.results.len();
-        let (primal, with_residuals) = (part(primal, args.len()), part(with_residuals, args.len()));
+        let (primal, with_residuals) = (Part::of(primal, args.len()), Part::of(with_residuals, args.len()));
         let types: Vec<Type> = args.iter().map(type_of).collect();
-        let function = Stating { client: client.clone(), args, primal, forward: with_residuals };
+        let function = Stating { args, primal, forward: with_residuals };
         let derivative = trace(&client, &takes, |params| {
             let (of_residuals, of_results) = params.split_at(kept);
             let residuals = tree::rebuild(&residuals, of_residuals.iter().cloned())?;
             let of_results = tree::rebuild(&out, of_results.iter().cloned())?;
             let found = backward(&residuals, &of_results).tree()?;
-            Ok(((), like(&tuple, &found, &types, "cotangent", at)?))
+            like(&tuple, &found, &types, "cotangent", at)
         })?;
         let results = function.call(derivative, false, at)?;
         tree::rebuild(&out, results)
@@ -87,12 +83,16 @@ where
 
 /// The results of a call that needs no rule: nothing is traced, neither an argument nor what the function captures, or the
 /// rule is being traced inside of itself.
+///
+/// # Errors
+/// The error that an argument holds; the function's own.
 pub(super) fn without_rule<Args: Tree + 'static, F: Function<Args>>(
     f: &F,
     tuple: &Args,
     args: &[Array],
     rule: (Loc, &'static str),
 ) -> Result<Option<F::Out>> {
+    args.iter().try_for_each(|x| x.check().map(drop))?;
     if rules::is_nested(rule) {
         return f.call(tuple).map(Some);
     }
@@ -124,7 +124,7 @@ fn agrees<T: Tree>(own: &T, by_forward: &T, function: &Graph, forward: &Graph, a
 }
 
 /// The arrays that the derivative takes: the residuals, then a cotangent of each result.
-fn takes<P, F>(primal: &TracedFunction<P>, forward: &TracedFunction<F>) -> Vec<Taken> {
+fn takes(primal: &TracedFunction, forward: &TracedFunction) -> Vec<Taken> {
     let of = |states: &[Option<States>], types: Vec<Type>| -> Vec<Taken> {
         types.into_iter().zip(states).map(|(ty, states)| Taken::of_states(ty, states.clone())).collect()
     };
@@ -137,7 +137,6 @@ fn takes<P, F>(primal: &TracedFunction<P>, forward: &TracedFunction<F>) -> Vec<T
 
 /// A function with a stated derivative, as far as it is traced.
 struct Stating {
-    client: Client,
     args: Vec<Array>,
     /// From the arguments to the results.
     primal: Part,
@@ -147,19 +146,15 @@ struct Stating {
 
 impl Stating {
     /// Appends the call; returns its results. `has_tangents`: forward mode differentiates the function.
-    fn call(self, backward: TracedFunction<()>, has_tangents: bool, at: Loc) -> Result<Vec<Array>> {
-        let Stating { client, args, primal, forward } = self;
+    fn call(self, backward: TracedFunction, has_tangents: bool, at: Loc) -> Result<Vec<Array>> {
+        let Stating { args, primal, forward } = self;
         let takes = forward.graph.results.len();
-        let (graphs, captured) = sharing(vec![primal, forward, part(backward, takes)]);
+        let (graphs, captured) = sharing(vec![primal, forward, Part::of(backward, takes)]);
         let [primal, forward, backward] = graphs.try_into().expect("three functions");
         let custom = CustomVjp { captured: captured.len(), known: 0, has_tangents, primal, forward, backward };
         let all: Vec<&Array> = captured.iter().chain(&args).collect();
-        apply_all(&all, at, &client, |graph, v| graph.push_all(custom, v))
+        apply_all(&all, at, |graph, v| graph.push_all(custom, v))
     }
-}
-
-fn part<R>(function: TracedFunction<R>, own: usize) -> Part {
-    Part { graph: function.graph, own, captured: function.captured }
 }
 
 /// A call that is being traced and will state its gradient; see [`Differentiable`](crate::Differentiable).
@@ -167,8 +162,8 @@ pub(crate) struct Stated {
     open: Open,
     client: Client,
     args: Vec<Array>,
-    /// The function without its gradient, where that is another one.
-    primal: Option<TracedFunction<Vec<Array>>>,
+    /// The results of the function without its gradient, and that function, where it is another one.
+    primal: Option<(Vec<Array>, TracedFunction)>,
 }
 
 /// The derivative of such a call, which is being traced.
@@ -187,8 +182,7 @@ impl Stated {
 
     /// Ends the function without residuals, which has these results, and begins the one with them; returns its arguments.
     pub(crate) fn begin_forward(self, results: &[Array]) -> Result<(Stated, Vec<Array>)> {
-        let TracedFunction { graph, captured, states, .. } = self.open.end(results)?;
-        let primal = TracedFunction { returned: results.to_vec(), graph, captured, states };
+        let primal = (results.to_vec(), self.open.end(results)?);
         let (stated, inside) = Stated::begin(self.args)?;
         Ok((Stated { primal: Some(primal), ..stated }, inside))
     }
@@ -203,19 +197,21 @@ impl Stated {
     ) -> Result<(StatedBackward, Vec<Array>, Vec<Array>)> {
         let Stated { open, client, args, primal } = self;
         let both = open.end(&[results, residuals].concat())?;
-        if let Some(primal) = &primal {
-            agrees(&primal.returned, &results.to_vec(), &primal.graph, &both.graph, at)?;
-        }
-        let primal = primal.unwrap_or_else(|| {
-            let mut graph = both.graph.clone();
-            graph.results.truncate(results.len());
-            let (captured, states) = (both.captured.clone(), both.states.clone());
-            TracedFunction { returned: vec![], graph, captured, states }
-        });
+        let primal = match primal {
+            Some((own, primal)) => {
+                agrees(&own, &results.to_vec(), &primal.graph, &both.graph, at)?;
+                primal
+            }
+            None => {
+                let mut graph = both.graph.clone();
+                graph.results.truncate(results.len());
+                TracedFunction { graph, captured: both.captured.clone(), states: both.states.clone() }
+            }
+        };
         let (takes, kept) = (takes(&primal, &both), residuals.len());
-        let (primal, forward) = (part(primal, args.len()), part(both, args.len()));
-        let function = Stating { forward, client, args, primal };
-        let (open, mut residuals) = Open::begin(&function.client, &takes);
+        let (primal, forward) = (Part::of(primal, args.len()), Part::of(both, args.len()));
+        let function = Stating { forward, args, primal };
+        let (open, mut residuals) = Open::begin(&client, &takes);
         let cotangents = residuals.split_off(kept);
         Ok((StatedBackward { open, function }, residuals, cotangents))
     }

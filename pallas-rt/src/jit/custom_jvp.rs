@@ -1,13 +1,12 @@
 //! Functions with a forward-mode derivative of their own.
-use super::compiled::{client_of, traced};
 use super::control::{Part, sharing};
 use super::custom::without_rule;
 use super::function::{Function, Given, Outcome};
 use super::linear::like;
 use super::rules;
-use super::trace::{Taken, TracedFunction, append, apply_all, trace, type_of};
+use super::trace::{Taken, TracedFunction, apply_all, make, trace, type_of};
+use super::traced::traced;
 use crate::array::Array;
-use crate::array::Client;
 use crate::tree::{self, Tree};
 use pallas_device::error::{Error, Result};
 use pallas_graph::call::CustomJvp;
@@ -59,13 +58,11 @@ where
     F::boxed(move |given: Given<'_, Args>| {
         let tuple = (given.tuple)();
         let args = tree::leaves(&tuple);
-        args.iter().try_for_each(|x| x.check().map(drop))?;
         let name = (at, std::any::type_name::<(F, Rule)>());
         if let Some(out) = without_rule(&f, &tuple, &args, name)? {
             return Ok(out);
         }
-        let client = client_of(&args)?;
-        let (out, primal) = traced(&f, &tuple, &args, &client)?.split();
+        let (out, primal, client) = traced(&f, &tuple, &args)?;
         let gives = primal.graph.gives();
         let types: Vec<Type> = args.iter().map(type_of).collect();
         let floats = args.iter().filter(|x| x.dtype().is_float());
@@ -75,19 +72,19 @@ where
             let (primals, tangents) = params.split_at(types.len());
             let mut tangents = tangents.iter().cloned();
             let tangent = |ty: &Type| match ty.dtype.is_float() {
-                true => Ok(tangents.next().expect("one for each argument of floats")),
-                false => zeros(ty, at),
+                true => tangents.next().expect("one for each argument of floats"),
+                false => make(&[], at, |graph, _| Ok(graph.splat(Literal::new(ty.dtype, 0.0), &ty.shape))),
             };
-            let tangents = types.iter().map(tangent).collect::<Result<Vec<Array>>>()?;
+            let tangents: Vec<Array> = types.iter().map(tangent).collect();
             let (value, tangent) =
                 rule(&tree::rebuild(&tuple, primals.iter().cloned())?, &tree::rebuild(&tuple, tangents)?).tree()?;
             let mut results = like(&out, &value, &gives, "result of the rule", at)?;
             let mut tangents = like(&out, &tangent, &gives, "tangent", at)?;
             tangents.retain(|x| x.dtype().is_float());
             results.extend(tangents);
-            Ok(((), results))
+            Ok(results)
         })?;
-        tree::rebuild(&out, call(primal, both, &args, &client, at)?)
+        tree::rebuild(&out, call(primal, both, &args, at)?)
     })
 }
 
@@ -95,13 +92,7 @@ where
 ///
 /// # Errors
 /// Tangents that are not linear in those of the arguments; errors of the device.
-fn call(
-    primal: TracedFunction<()>,
-    rule: TracedFunction<()>,
-    args: &[Array],
-    client: &Client,
-    at: Loc,
-) -> Result<Vec<Array>> {
+fn call(primal: TracedFunction, rule: TracedFunction, args: &[Array], at: Loc) -> Result<Vec<Array>> {
     let results = primal.graph.results.len();
     let takes = args.len() + args.iter().filter(|x| x.dtype().is_float()).count();
     let linear: Vec<bool> = (0..rule.graph.params.len()).map(|i| (args.len()..takes).contains(&i)).collect();
@@ -113,17 +104,9 @@ fn call(
         let help = "a tangent is a sum of the arguments' tangents, each times what depends on arguments alone";
         return Err(Error::operation(at, Diag::new("not-linear", At::Op, message, help)));
     }
-    let part = |graph, own, captured| Part { graph, own, captured };
-    let parts = vec![part(primal.graph, args.len(), primal.captured), part(rule.graph, takes, rule.captured)];
-    let (graphs, captured) = sharing(parts);
+    let (graphs, captured) = sharing(vec![Part::of(primal, args.len()), Part::of(rule, takes)]);
     let [primal, rule] = graphs.try_into().expect("two functions");
     let call = CustomJvp { captured: captured.len(), primal, rule };
     let all: Vec<&Array> = captured.iter().chain(args).collect();
-    apply_all(&all, at, client, |graph, v| graph.push_all(call, v))
-}
-
-/// Zeros in the innermost function that is being traced.
-fn zeros(ty: &Type, at: Loc) -> Result<Array> {
-    let made = append(at, Box::new(|graph| Ok(vec![graph.splat(Literal::new(ty.dtype, 0.0), &ty.shape)])));
-    Ok(made?.remove(0))
+    apply_all(&all, at, |graph, v| graph.push_all(call, v))
 }

@@ -1,11 +1,10 @@
 //! Functions whose batches are stated.
-use super::compiled::{client_of, traced};
 use super::custom::without_rule;
 use super::function::{Function, Given, Outcome};
 use super::rules;
-use super::trace::{Taken, apply_all, trace};
-use crate::array::Array;
-use crate::array::Client;
+use super::trace::{Taken, apply_all, trace_with};
+use super::traced::traced;
+use crate::array::{Array, Client};
 use crate::tree::{self, Tree};
 use pallas_device::error::{Error, Result};
 use pallas_graph::call::{BatchRule, Batched, CustomVmap};
@@ -52,13 +51,11 @@ where
     F::boxed(move |given: Given<'_, Args>| {
         let tuple = (given.tuple)();
         let args = tree::leaves(&tuple);
-        args.iter().try_for_each(|x| x.check().map(drop))?;
         let name = (at, std::any::type_name::<(F, Rule)>());
         if let Some(out) = without_rule(&f, &tuple, &args, name)? {
             return Ok(out);
         }
-        let client = client_of(&args)?;
-        let (out, function) = traced(&f, &tuple, &args, &client)?.split();
+        let (out, function, client) = traced(&f, &tuple, &args)?;
         // Compiled functions keep these trees: they have neither elements nor the client's memory.
         let noted = client.noted();
         let outline = |x: &Array| Ok(Array::without_elements(x.dtype(), x.shape(), &noted));
@@ -74,7 +71,7 @@ where
         let rule = BatchRule::new(move |batch| stated.batched(batch));
         let all: Vec<&Array> = args.iter().chain(&function.captured).collect();
         let call = CustomVmap { graph: function.graph, rule };
-        tree::rebuild(&out, apply_all(&all, at, &client, |graph, v| graph.push_all(call, v))?)
+        tree::rebuild(&out, apply_all(&all, at, |graph, v| graph.push_all(call, v))?)
     })
 }
 
@@ -107,7 +104,7 @@ where
         let takes: Vec<Taken> = batch.takes.iter().map(|ty| Taken::of_states(ty.clone(), None)).collect();
         let own = takes.len() - self.captured;
         let _open = rules::open(self.name);
-        let made = trace(&self.client, &takes, |params| {
+        let made = trace_with(&self.client, &takes, |params| {
             let args = tree::rebuild(&self.args, params[..own].iter().cloned())?;
             let made = (self.rule)(batch.size, &batch.has[..own], &args).tree()?;
             let [expected, found] = [tree::structure(&self.out), tree::structure(&made)];
@@ -119,7 +116,7 @@ where
             let has = leaves.iter().zip(&self.gives).map(|(x, ty)| x.shape().len() > ty.shape.len()).collect();
             Ok((has, leaves))
         });
-        let (has, made): (Vec<bool>, _) = made.map_err(refused)?.split();
+        let (has, made): (Vec<bool>, _) = made.map_err(refused)?;
         if !made.captured.is_empty() {
             let message = "the rule of a `custom_vmap` captures an array".to_string();
             return Err(Refused { at, diag: wrong(message) });

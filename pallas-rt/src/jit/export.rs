@@ -2,8 +2,7 @@
 use super::compile::{Compilation, Input};
 use super::program::Program;
 use super::trace::type_of;
-use crate::array::Array;
-use crate::array::Client;
+use crate::array::{Array, Client};
 use crate::tree::{self, Tree};
 use pallas_device::JIT_COMPILES;
 use pallas_device::error::{Error, Result};
@@ -51,34 +50,18 @@ fn wrong(message: impl Into<String>) -> Error {
     Error::File { path: "an exported function".into(), message: message.into() }
 }
 
-/// Returns true for a graph with a `shard_map`.
-fn maps(graph: &Graph) -> bool {
-    let found = |call: &Call| call.mesh().is_some() || call.graphs().into_iter().any(maps);
-    graph.equations.iter().any(|e| matches!(&e.op, Op::Call(call) if found(call)))
-}
-
-/// Returns true for a graph that calls a function of the host.
-fn calls_host(graph: &Graph) -> bool {
-    let found = |call: &Call| Callback::of(call).is_some() || call.graphs().into_iter().any(calls_host);
-    graph.equations.iter().any(|e| matches!(&e.op, Op::Call(call) if found(call)))
-}
-
-/// Returns true for a graph with a constraint on how a value is sharded, which the text form does not have.
-fn is_constrained(graph: &Graph) -> bool {
-    let inside = |op: &Op| matches!(op, Op::Call(call) if call.graphs().into_iter().any(is_constrained));
-    graph.equations.iter().any(|e| e.op.placed().is_some() || inside(&e.op))
-}
-
 impl Exported {
     /// A function whose last parameters stand for captured arrays.
     pub(super) fn new(graph: &Graph, inputs: &[String], outputs: Vec<String>, captured: &[Array]) -> Result<Exported> {
-        if maps(graph) {
+        let calls = |is: &dyn Fn(&Call) -> bool| graph.any_op(&|op| matches!(op, Op::Call(call) if is(call)));
+        if calls(&|call| call.mesh().is_some()) {
             return Err(wrong("a function with a `shard_map`, which runs on its mesh alone, is not saved"));
         }
-        if calls_host(graph) {
+        if calls(&|call| Callback::of(call).is_some()) {
             return Err(wrong("a function with a `pure_callback`, which this process alone has, is not saved"));
         }
-        if is_constrained(graph) {
+        // The text form has no constraints on how values are sharded.
+        if graph.any_op(&|op| op.placed().is_some()) {
             let help = "export the function without `with_sharding_constraint`";
             return Err(wrong(format!(
                 "a function with constraints on how values are sharded is not saved; help: {help}"

@@ -128,11 +128,4 @@ macro_rules! functions {
         }
     };
 }
-functions!(A a 0);
-functions!(A a 0, B b 1);
-functions!(A a 0, B b 1, C c 2);
-functions!(A a 0, B b 1, C c 2, D d 3);
-functions!(A a 0, B b 1, C c 2, D d 3, E e 4);
-functions!(A a 0, B b 1, C c 2, D d 3, E e 4, F f 5);
-functions!(A a 0, B b 1, C c 2, D d 3, E e 4, F f 5, G g 6);
-functions!(A a 0, B b 1, C c 2, D d 3, E e 4, F f 5, G g 6, H h 7);
+tuples! { functions }

@@ -1,14 +1,14 @@
 //! Gradients of functions of trees.
 use super::argnums::{Arg, Argnums, leaves_of};
-use super::compiled::{client_of, traced};
+use super::compile::refused;
 use super::function::{Function, Given};
 use super::trace::{TracedFunction, apply_all, type_of};
+use super::traced::traced;
 use super::transformed::{Transformation, Transformed, boxed};
 use crate::array::Array;
-use crate::array::Client;
 use crate::tree::{self, Tree};
 use pallas_device::error::{Error, Result};
-use pallas_graph::transform::{Refused, vjp_of};
+use pallas_graph::transform::vjp_of;
 use pallas_ir::{At, Diag, Literal, Loc};
 use std::sync::Arc;
 
@@ -166,40 +166,29 @@ fn gradient<Args: Tree + 'static, F: Function<Args>, P: Argnums<Args>>(
 ) -> Result<(F::Out, P::Picked)> {
     let ((args, structures), tuple) = ((given.flat)(), &(given.tuple)());
     let wrt = leaves_of(&argnums.numbers(), &structures);
-    let client = differentiable(&args, &wrt, at)?;
-    let (returned, traced) = traced(f, tuple, &args, &client)?.split();
-    let (outs, gradient) = backward(traced, &args, &wrt, &client, at)?;
-    Ok((tree::rebuild(&returned, outs)?, tree::rebuild(&argnums.picked(tuple), gradient)?))
+    differentiable(&args, &wrt, at)?;
+    let (out, traced, _) = traced(f, tuple, &args)?;
+    let (outs, gradient) = backward(traced, &args, &wrt, at)?;
+    Ok((tree::rebuild(&out, outs)?, tree::rebuild(&argnums.picked(tuple), gradient)?))
 }
 
 fn wrong(at: Loc, message: String, help: &str) -> Error {
     Error::operation(at, Diag::new("grad", At::Op, message, help))
 }
 
-/// The client of arguments whose leaves with these numbers are differentiated by.
-///
-/// # Errors
-/// A leaf without derivatives; an argument that holds an error; arguments on several clients.
-fn differentiable(args: &[Array], wrt: &[usize], at: Loc) -> Result<Client> {
+/// Refuses arguments whose leaves with these numbers have no derivatives, or one of which holds an error.
+fn differentiable(args: &[Array], wrt: &[usize], at: Loc) -> Result<()> {
     args.iter().try_for_each(|x| x.check().map(drop))?;
-    if let Some(x) = wrt.iter().map(|&i| &args[i]).find(|x| !x.dtype().is_float()) {
-        let message = format!("a gradient by an array of {}", type_of(x));
-        return Err(wrong(at, message, "gradients are by floating-point arrays: pass others in another argument"));
-    }
-    client_of(args)
+    let Some(x) = wrt.iter().map(|&i| &args[i]).find(|x| !x.dtype().is_float()) else { return Ok(()) };
+    let message = format!("a gradient by an array of {}", type_of(x));
+    Err(wrong(at, message, "gradients are by floating-point arrays: pass others in another argument"))
 }
 
 /// The results of a function, and the gradient of the first one by the leaves with these numbers.
 ///
 /// # Errors
 /// A first result that is not one number; an operation without derivative; errors of the device.
-fn backward(
-    traced: TracedFunction<()>,
-    args: &[Array],
-    wrt: &[usize],
-    client: &Client,
-    at: Loc,
-) -> Result<(Vec<Array>, Vec<Array>)> {
+fn backward(traced: TracedFunction, args: &[Array], wrt: &[usize], at: Loc) -> Result<(Vec<Array>, Vec<Array>)> {
     let TracedFunction { graph, captured, .. } = traced;
     let result = graph.gives().remove(0);
     if !result.shape.is_empty() || !result.dtype.is_float() {
@@ -211,7 +200,7 @@ fn backward(
     let backward = vjp_of(&graph, &flags, &of_first).map_err(refused)?;
     let all: Vec<&Array> = args.iter().chain(&captured).collect();
     let one = Literal::new(result.dtype, 1.0);
-    let mut outs = apply_all(&all, at, client, |graph, vars| {
+    let mut outs = apply_all(&all, at, |graph, vars| {
         let one = graph.literal(one);
         Ok(graph.inline(&backward, &[vars, &[one]].concat()))
     })?;
@@ -219,9 +208,4 @@ fn backward(
     let found = outs.split_off(graph.results.len());
     let place = |i: &usize| flags[..*i].iter().filter(|on| **on).count();
     Ok((outs, wrt.iter().map(|i| found[place(i)].clone()).collect()))
-}
-
-/// The error of a transformation.
-pub(super) fn refused(refused: Refused) -> Error {
-    Error::operation(refused.at, refused.diag)
 }

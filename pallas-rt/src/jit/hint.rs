@@ -23,9 +23,8 @@ pub(super) fn repeated(graph: &Graph) -> Option<String> {
     let ((at, op, _), count) = many.max_by_key(|((at, op, _), count)| {
         (*count, std::cmp::Reverse((at.file, at.line, at.column, op.to_string())))
     })?;
-    let name = op.to_string();
-    let name = name.split_whitespace().next().unwrap_or_default();
     Some(format!(
-        "`{name}` at {at} is traced {count} times; help: a loop as `scan` or `fori_loop` is traced and compiled once"
+        "`{}` at {at} is traced {count} times; help: a loop as `scan` or `fori_loop` is traced and compiled once",
+        op.name()
     ))
 }

@@ -1,16 +1,17 @@
 //! All derivatives of arrays by arrays: derivatives along every element, in one call.
 use super::argnums::{Arg, Argnums, leaves_of};
-use super::compiled::{client_of, traced};
+use super::compile::refused;
 use super::function::{Function, Given};
-use super::gradient::refused;
 use super::trace::{TracedFunction, apply_all, type_of};
+use super::traced::traced;
 use super::transformed::{Transformation, Transformed, boxed};
+use super::vmap::repeated;
 use crate::array::Array;
 use crate::tree::{self, Mapped, Tree};
 use pallas_device::error::{Error, Result};
 use pallas_graph::transform::{batched, jvp, vjp};
 use pallas_graph::{Graph, Var};
-use pallas_ir::structural::{Broadcast, Cast, Iota, Reshape, Transpose};
+use pallas_ir::structural::{Cast, Iota, Reshape, Transpose};
 use pallas_ir::{At, DType, Diag, Dim, Literal, Loc, ScalarOp, StructuralOp, Type};
 use std::sync::Arc;
 
@@ -214,9 +215,8 @@ where
         let message = format!("`{name}` by an array of {}", type_of(x));
         return wrong(message, "derivatives are by floating-point arrays: pass others in another argument");
     }
-    let client = client_of(&args)?;
-    let TracedFunction { returned, graph, captured, .. } = traced(f, tuple, &args, &client)?;
-    if let Some((ty, path)) = graph.gives().iter().zip(tree::paths(&returned)).find(|(ty, _)| !ty.dtype.is_float()) {
+    let (out, TracedFunction { graph, captured, .. }, _) = traced(f, tuple, &args)?;
+    if let Some((ty, path)) = graph.gives().iter().zip(tree::paths(&out)).find(|(ty, _)| !ty.dtype.is_float()) {
         let of = if path.is_empty() { String::new() } else { format!(" `{path}`") };
         return wrong(format!("`{name}` of a result{of} of {ty}"), "return floating-point arrays alone");
     }
@@ -226,8 +226,8 @@ where
         JacobianMode::Second => second(&graph, &leaves, at)?,
     };
     let all: Vec<&Array> = args.iter().chain(&captured).collect();
-    let found = apply_all(&all, at, &client, append)?;
-    P::grouped(&returned, &argnums.picked(tuple), *mode == JacobianMode::Second, found)
+    let found = apply_all(&all, at, append)?;
+    P::grouped(&out, &argnums.picked(tuple), *mode == JacobianMode::Second, found)
 }
 
 fn by(graph: &Graph, leaves: &[usize]) -> Vec<bool> {
@@ -257,7 +257,7 @@ fn along_all(graph: &Graph, leaves: &[usize]) -> Result<Appends> {
             let tangents = to.inline(forward, &[vars, &[basis]].concat()).split_off(gives.len());
             let mut results = vec![];
             for ((v, &has), ty) in tangents.into_iter().zip(&has[gives.len()..]).zip(&gives) {
-                let v = if has { v } else { stretched(to, v, by.elements())? };
+                let v = if has { v } else { repeated(to, v, 0, by.elements())? };
                 let axes = (1..=ty.shape.len()).chain([0]).collect();
                 let v = to.push(StructuralOp::from(Transpose { axes }), &[v])?;
                 results.push(reshaped(to, v, &[&ty.shape[..], &by.shape].concat())?);
@@ -288,7 +288,7 @@ fn back_from_all(graph: &Graph, leaves: &[usize]) -> Result<Appends> {
                 args.push(if k == i { basis(to, ty)? } else { to.splat(Literal::new(ty.dtype, 0.0), &ty.shape) });
             }
             for ((v, has), by) in to.inline(back, &args).into_iter().zip(has).zip(&takes) {
-                let v = if *has { v } else { stretched(to, v, gives[i].elements())? };
+                let v = if *has { v } else { repeated(to, v, 0, gives[i].elements())? };
                 results.push(reshaped(to, v, &[&gives[i].shape[..], &by.shape].concat())?);
             }
         }
@@ -311,11 +311,4 @@ fn basis(to: &mut Graph, ty: &Type) -> Result<Var, Diag> {
 
 fn reshaped(to: &mut Graph, v: Var, shape: &[usize]) -> Result<Var, Diag> {
     to.push(StructuralOp::from(Reshape { to: shape.iter().map(|&n| Dim::from(n)).collect() }), &[v])
-}
-
-/// A variable repeated along a new axis in front.
-fn stretched(to: &mut Graph, v: Var, size: usize) -> Result<Var, Diag> {
-    let shape = [&[size], &to.ty(v).shape[..]].concat();
-    let op = Broadcast { dims: (1..shape.len()).collect(), to: shape.iter().map(|&n| Dim::from(n)).collect() };
-    to.push(StructuralOp::from(op), &[v])
 }

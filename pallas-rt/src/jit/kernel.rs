@@ -2,7 +2,6 @@
 use super::program::keep;
 use super::trace::{apply_all, type_of};
 use crate::array::Array;
-use crate::array::Client;
 use crate::exec::Compiled;
 use pallas_device::error::Result;
 use pallas_device::{Geometry, outputs};
@@ -18,7 +17,6 @@ pub(crate) fn kernel_call(
     geometry: &Geometry,
     params: Vec<Literal>,
     arrays: &[Array],
-    client: &Client,
     at: Loc,
 ) -> Result<Vec<Array>> {
     let kernel = compiled.traced();
@@ -32,5 +30,5 @@ pub(crate) fn kernel_call(
     };
     keep(compiled);
     let args: Vec<&Array> = arrays.iter().collect();
-    apply_all(&args, at, client, |graph, v| graph.push_all(call, v))
+    apply_all(&args, at, |graph, v| graph.push_all(call, v))
 }

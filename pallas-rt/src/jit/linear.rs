@@ -1,10 +1,9 @@
 //! Forward mode, and the linear functions that a function leaves at a point: of tangents and of cotangents.
-use super::compiled::{client_of, traced};
+use super::compile::refused;
 use super::function::{Function, Given};
-use super::gradient::refused;
 use super::trace::{TracedFunction, apply_all, type_of};
+use super::traced::traced;
 use crate::array::Array;
-use crate::array::Client;
 use crate::tree::{self, Tree};
 use pallas_device::error::{Error, Result};
 use pallas_graph::transform::{self, NotLinear};
@@ -45,19 +44,18 @@ where
         let args = tree::leaves(primals);
         args.iter().try_for_each(|x| x.check().map(drop))?;
         let tangents = floats(like(primals, tangents, &types(&args), "tangent", at)?);
-        let client = client_of(&args)?;
-        let TracedFunction { returned, graph, captured, .. } = traced(&f, primals, &args, &client)?;
+        let (out, TracedFunction { graph, captured, .. }, _) = traced(&f, primals, &args)?;
         let forward = transform::jvp(&graph, &floats_of(&graph, args.len())).map_err(refused)?;
         let all: Vec<&Array> = args.iter().chain(&captured).chain(&tangents).collect();
         let gives = graph.gives();
-        let mut outs = apply_all(&all, at, &client, |graph, vars| {
+        let mut outs = apply_all(&all, at, |graph, vars| {
             let mut outs = graph.inline(&forward, vars);
             let tangents = outs.split_off(gives.len());
             outs.extend(with_integers(graph, &gives, tangents));
             Ok(outs)
         })?;
         let tangents = outs.split_off(gives.len());
-        Ok((tree::rebuild(&returned, outs)?, tree::rebuild(&returned, tangents)?))
+        Ok((tree::rebuild(&out, outs)?, tree::rebuild(&out, tangents)?))
     })
 }
 
@@ -88,18 +86,16 @@ where
     F::boxed(move |given: Given<'_, Args>| {
         let tuple = (given.tuple)();
         let args = tree::leaves(&tuple);
-        args.iter().try_for_each(|x| x.check().map(drop))?;
-        let client = client_of(&args)?;
-        let TracedFunction { returned, graph, captured, .. } = traced(&f, &tuple, &args, &client)?;
+        let (out, TracedFunction { graph, captured, .. }, _) = traced(&f, &tuple, &args)?;
         let parts = transform::linearize(&graph, &floats_of(&graph, args.len())).map_err(refused)?;
         let (gives, takes) = (graph.gives(), types(&args));
         let all: Vec<&Array> = args.iter().chain(&captured).collect();
-        let (value, rest) = Rest::new(&all, parts, gives.len(), at, &client)?;
-        let value = tree::rebuild(&returned, value)?;
+        let (value, rest) = Rest::new(&all, parts, gives.len(), at)?;
+        let value = tree::rebuild(&out, value)?;
         let map = move |tangents: &Args| {
             let tangents = floats(like(&tuple, tangents, &takes, "tangent", at)?);
             let found = rest.call(&tangents, |graph, found| with_integers(graph, &gives, found))?;
-            tree::rebuild(&returned, found)
+            tree::rebuild(&out, found)
         };
         Ok((value, Box::new(map) as LinearMap<Args, F::Out>))
     })
@@ -135,17 +131,15 @@ where
     F::boxed(move |given: Given<'_, Args>| {
         let tuple = (given.tuple)();
         let args = tree::leaves(&tuple);
-        args.iter().try_for_each(|x| x.check().map(drop))?;
-        let client = client_of(&args)?;
-        let TracedFunction { returned, graph, captured, .. } = traced(&f, &tuple, &args, &client)?;
+        let (out, TracedFunction { graph, captured, .. }, _) = traced(&f, &tuple, &args)?;
         let backward = transform::vjp(&graph, &first(&graph, args.len())).map_err(refused)?;
         let gives = graph.gives();
         let parts = transform::split(&backward, graph.params.len(), gives.len());
         let all: Vec<&Array> = args.iter().chain(&captured).collect();
-        let (value, rest) = Rest::new(&all, parts, gives.len(), at, &client)?;
-        let value = tree::rebuild(&returned, value)?;
+        let (value, rest) = Rest::new(&all, parts, gives.len(), at)?;
+        let value = tree::rebuild(&out, value)?;
         let map = move |cotangent: &F::Out| {
-            let given = floats(like(&returned, cotangent, &gives, "cotangent", at)?);
+            let given = floats(like(&out, cotangent, &gives, "cotangent", at)?);
             let found = rest.call(&given, |_, found| found)?;
             tree::rebuild(&tuple, found)
         };
@@ -195,8 +189,7 @@ where
         let args = tree::leaves(&tuple);
         args.iter().try_for_each(|x| x.check().map(drop))?;
         of_floats(&types(&args), "an argument")?;
-        let client = client_of(&args)?;
-        let TracedFunction { returned, graph, captured, .. } = traced(&f, &tuple, &args, &client)?;
+        let (out, TracedFunction { graph, captured, .. }, _) = traced(&f, &tuple, &args)?;
         let (gives, by) = (graph.gives(), first(&graph, args.len()));
         of_floats(&gives, "a result")?;
         if let Some(NotLinear { at: line, op, ty }) = transform::not_linear(&graph, &by, 0, true) {
@@ -212,9 +205,9 @@ where
         // The value at the arguments is not needed.
         known.results.drain(..gives.len());
         let all: Vec<&Array> = args.iter().chain(&captured).collect();
-        let (_, rest) = Rest::new(&all, (known, waiting), 0, at, &client)?;
+        let (_, rest) = Rest::new(&all, (known, waiting), 0, at)?;
         let map = move |cotangent: &F::Out| {
-            let given = like(&returned, cotangent, &gives, "cotangent", at)?;
+            let given = like(&out, cotangent, &gives, "cotangent", at)?;
             tree::rebuild(&tuple, rest.call(&given, |_, found| found)?)
         };
         Ok(Box::new(map) as LinearMap<F::Out, Args>)
@@ -225,27 +218,20 @@ where
 struct Rest {
     graph: Graph,
     stored: Vec<Array>,
-    client: Client,
     at: Loc,
 }
 
 impl Rest {
     /// Computes the results of a graph whose second part waits, and what that part needs.
-    fn new(
-        args: &[&Array],
-        (known, graph): (Graph, Graph),
-        results: usize,
-        at: Loc,
-        client: &Client,
-    ) -> Result<(Vec<Array>, Rest)> {
-        let mut made = apply_all(args, at, client, |graph, vars| Ok(graph.inline(&known, vars)))?;
+    fn new(args: &[&Array], (known, graph): (Graph, Graph), results: usize, at: Loc) -> Result<(Vec<Array>, Rest)> {
+        let mut made = apply_all(args, at, |graph, vars| Ok(graph.inline(&known, vars)))?;
         let stored = made.split_off(results);
-        Ok((made, Rest { graph, stored, client: client.clone(), at }))
+        Ok((made, Rest { graph, stored, at }))
     }
 
     fn call(&self, further: &[Array], results: impl FnOnce(&mut Graph, Vec<Var>) -> Vec<Var>) -> Result<Vec<Array>> {
         let all: Vec<&Array> = self.stored.iter().chain(further).collect();
-        apply_all(&all, self.at, &self.client, |graph, vars| {
+        apply_all(&all, self.at, |graph, vars| {
             let found = graph.inline(&self.graph, vars);
             Ok(results(graph, found))
         })

@@ -1,12 +1,11 @@
-//! Functions that are traced, and compiled, before they are called.
+//! Functions that are traced, printed and compiled before they are called.
 use super::compile::{Compilation, Input};
-use super::compiled::{client_of, named, traced};
 use super::export::Exported;
 use super::function::{Function, Given};
 use super::sharded::Declared;
 use super::trace::{TracedFunction, type_of};
-use crate::array::Array;
-use crate::array::Client;
+use super::traced::{named, traced};
+use crate::array::{Array, Client};
 use crate::tree::{self, Outline, Structure, Tree};
 use pallas_device::JIT_COMPILES;
 use pallas_device::error::{Error, Result};
@@ -38,11 +37,45 @@ pub fn eval_shape<Args: Tree + 'static, F: Function<Args>>(f: F) -> F::Boxed<Res
     F::boxed(move |given: Given<'_, Args>| {
         let tuple = (given.tuple)();
         let args = tree::leaves(&tuple);
-        args.iter().try_for_each(|x| x.check().map(drop))?;
-        let client = client_of(&args)?;
-        let TracedFunction { returned, graph, .. } = traced(&f, &tuple, &args, &client)?;
+        let (out, TracedFunction { graph, .. }, client) = traced(&f, &tuple, &args)?;
         let without = |ty: &Type| Array::without_elements(ty.dtype, &ty.shape, &client);
-        tree::rebuild(&returned, graph.gives().iter().map(without))
+        tree::rebuild(&out, graph.gives().iter().map(without))
+    })
+}
+
+/// The text of a function for arguments like given ones, in the style of JAX 0.12; `jax.make_jaxpr`.
+///
+/// The function is traced, and neither simplified nor compiled; elements of the arguments do not matter. The text differs
+/// from JAX's by design:
+///
+/// - Functions of `jax.numpy` that JAX traces on their own (`jit[name=_where ..]`) are inlined.
+/// - Operands of an elementwise operation have equal shapes, so a broadcast is always to the full shape. JAX lets axes of
+///   extent 1 stretch.
+/// - `expand_dims` is a `reshape`, and `select` takes a number by way of a `broadcast_in_dim`.
+/// - Operations that JAX has no primitive for have their own names: `gelu`, `silu`, `softplus`, `trunc`, `is_nan`,
+///   `mul_add`, `roll`, `take_along`, `argsort`, `arg_top_k`. Random numbers are the operations of their generator.
+///
+/// # Errors
+/// The call returns the function's own error, and the first mistake in what its result depends on.
+///
+/// ```
+/// use pallas_rt::ops::select;
+/// use pallas_rt::{Array, make_jaxpr};
+/// let text = make_jaxpr(|x: &Array| select(&x.gt(0.0), x, 0.5 * x));
+/// let expected = "\
+/// { lambda ; a:f32[2,3]. let
+///     b:bool[2,3] = gt a 0.0:f32[]
+///     c:f32[2,3] = mul 0.5:f32[] a
+///     d:f32[2,3] = select_n b c a
+///   in (d,) }";
+/// assert_eq!(text(&Array::full(&[2, 3], 1.0f32)?)?, expected);
+/// # Ok::<(), pallas_rt::Error>(())
+/// ```
+pub fn make_jaxpr<Args: Tree + 'static, F: Function<Args>>(f: F) -> F::Boxed<Result<String>> {
+    F::boxed(move |given: Given<'_, Args>| {
+        let tuple = (given.tuple)();
+        let (_, function, _) = traced(&f, &tuple, &tree::leaves(&tuple))?;
+        Ok(function.graph.to_jaxpr(function.captured.len()))
     })
 }
 
@@ -51,12 +84,7 @@ pub struct Lowered<Args, F: Function<Args>>
 where
     Args: Tree + 'static,
 {
-    at: Loc,
-    outline: Outline,
-    structures: Vec<Structure>,
-    /// The paths of the leaves of the arguments.
-    pub(super) paths: Vec<String>,
-    types: Vec<Type>,
+    pub(super) arguments: ArgumentsKind,
     pub(super) compilation: Compilation,
     captured: Vec<Array>,
     /// A result, of which only the structure matters.
@@ -91,17 +119,16 @@ pub fn lower<Args: Tree + 'static, F: Function<Args>>(f: F) -> F::Boxed<Result<L
 
 /// The input of a function's compilation, and the arrays that it captures.
 fn parts(
-    traced: TracedFunction<()>,
+    traced: TracedFunction,
     args: &[Array],
     paths: &[String],
-    client: Client,
+    client: &Client,
 ) -> Result<(Compilation, Vec<Array>)> {
     let TracedFunction { graph, captured, .. } = traced;
-    captured.iter().try_for_each(|x| x.check_client(&client, &|| "a captured array".into()))?;
+    captured.iter().try_for_each(|x| x.check_client(client, &|| "a captured array".into()))?;
     let own = args.iter().chain(&captured);
     let (graph, declared) = Declared::of(&graph, own, &|i| named(i, &|| paths.to_vec()))?;
-    let graph = graph.into_owned().into();
-    let compilation = Compilation::new(Input { graph, declared, is_donated: vec![], client });
+    let compilation = Compilation::new(Input { declared, ..Input::of_graph(graph.into_owned(), client) });
     // A declaration that cannot be followed is refused here.
     compilation.sharded()?;
     Ok((compilation, captured))
@@ -112,22 +139,12 @@ impl<Args: Tree + 'static, F: Function<Args>> Lowered<Args, F> {
     pub(super) fn of(f: &F, given: &Given<'_, Args>, at: Loc) -> Result<Self> {
         let tuple = (given.tuple)();
         let (args, structures) = (given.flat)();
-        args.iter().try_for_each(|x| x.check().map(drop))?;
-        let client = client_of(&args)?;
-        let (out, traced) = traced(f, &tuple, &args, &client)?.split();
+        let (out, traced, client) = traced(f, &tuple, &args)?;
         let paths = tree::paths(&tuple);
-        let (compilation, captured) = parts(traced, &args, &paths, client)?;
-        Ok(Lowered {
-            at,
-            outline: Outline::of(&tuple),
-            structures,
-            paths,
-            types: args.iter().map(type_of).collect(),
-            compilation,
-            captured,
-            out,
-            function: PhantomData,
-        })
+        let (compilation, captured) = parts(traced, &args, &paths, &client)?;
+        let (outline, types) = (Outline::of(&tuple), args.iter().map(type_of).collect());
+        let arguments = ArgumentsKind { at, outline, structures, types, paths, client };
+        Ok(Lowered { arguments, compilation, captured, out, function: PhantomData })
     }
 
     /// The traced function.
@@ -215,12 +232,13 @@ impl<Args: Tree + 'static, F: Function<Args>> Lowered<Args, F> {
     /// Arguments that are declared to be sharded, constraints on how values are sharded; captured arrays that are still traced, or whose memory cannot be read.
     pub fn export(&self) -> Result<Exported> {
         if let Some(i) = self.compilation.input.declared.shardings.iter().position(Option::is_some) {
-            let what = self.paths.get(i).map_or("a captured array".into(), |path| format!("argument `{path}`"));
+            let what =
+                self.arguments.paths.get(i).map_or("a captured array".into(), |path| format!("argument `{path}`"));
             let help = "lower it for arrays without a sharding";
             let message = format!("{what} is declared to be sharded, which a file does not hold");
-            return Err(Error::operation(self.at, Diag::new("export", At::Op, message, help)));
+            return Err(Error::operation(self.arguments.at, Diag::new("export", At::Op, message, help)));
         }
-        Exported::new(self.graph(), &self.paths, tree::paths(&self.out), &self.captured)
+        Exported::new(self.graph(), &self.arguments.paths, tree::paths(&self.out), &self.captured)
     }
 
     /// Compiles it. The result is called as the function is, with arguments of these types alone: it is never traced
@@ -231,13 +249,11 @@ impl<Args: Tree + 'static, F: Function<Args>> Lowered<Args, F> {
     /// the leaf.
     pub fn compile(self) -> Result<F::Boxed<Result<F::Out>>> {
         JIT_COMPILES.fetch_add(1, Relaxed);
-        let Lowered { at, outline, structures, types, paths, compilation, captured, out, .. } = self;
-        let client = compilation.input.client.clone();
+        let Lowered { arguments, compilation, captured, out, .. } = self;
         let program = compilation.into_program()?;
-        let kind = ArgumentsKind { at, outline, structures, types, paths, client };
         Ok(F::boxed(move |given: Given<'_, Args>| {
             let (args, structures) = (given.flat)();
-            kind.check(&given, &args, &structures)?;
+            arguments.check(&given, &args, &structures)?;
             let all: Vec<&Array> = args.iter().chain(&captured).collect();
             tree::rebuild(&out, program.run(&all)?)
         }))
@@ -245,12 +261,13 @@ impl<Args: Tree + 'static, F: Function<Args>> Lowered<Args, F> {
 }
 
 /// The arguments that a function is compiled for.
-struct ArgumentsKind {
+pub(super) struct ArgumentsKind {
     at: Loc,
     outline: Outline,
     structures: Vec<Structure>,
     types: Vec<Type>,
-    paths: Vec<String>,
+    /// By leaf.
+    pub(super) paths: Vec<String>,
     client: Client,
 }
 
@@ -287,4 +304,15 @@ impl<Args: Tree + 'static, F: Function<Args>> std::fmt::Debug for Lowered<Args, 
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.to_jaxpr())
     }
+}
+
+/// The number of kernels of a compiled function.
+#[cfg(test)]
+pub(crate) fn kernels<Args: Tree + 'static, F: Function<Args>>(f: F) -> F::Boxed<Result<usize>> {
+    F::boxed(move |given: Given<'_, Args>| {
+        let tuple = (given.tuple)();
+        let (_, function, client) = traced(&f, &tuple, &tree::leaves(&tuple))?;
+        let input = Input::of_graph(function.graph, &client);
+        Ok(Compilation::new(input).into_program()?.kernels())
+    })
 }

@@ -1,15 +1,14 @@
 //! Calls of jitted functions that had to trace and compile, and why.
 use super::sharded::declared;
 use super::trace::type_of;
-use crate::array::Array;
-use crate::array::Client;
+use crate::array::{Array, Client};
 use crate::tree::Outline;
+use pallas_device::timeline;
 use pallas_graph::mesh::Placed;
 use pallas_ir::{DType, Loc, Type};
 use std::collections::VecDeque;
 use std::fmt;
-use std::io::Write;
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// Misses that are kept.
@@ -157,10 +156,10 @@ pub fn jit_misses() -> Vec<Miss> {
 /// Arguments for which a function is compiled.
 pub(super) struct Compiled {
     outline: Outline,
-    types: Vec<Type>,
+    pub types: Vec<Type>,
     /// By leaf; none for functions that do not run on meshes.
-    declared: Vec<Option<Placed>>,
-    client: Client,
+    pub declared: Vec<Option<Placed>>,
+    pub client: Client,
 }
 
 impl Compiled {
@@ -218,12 +217,7 @@ pub(super) fn reasons(new: &Compiled, known: &mut dyn Iterator<Item = &Compiled>
 
 /// Keeps a miss, and prints it if that is wanted. A hint is logged in any case.
 pub(super) fn record(miss: Miss) {
-    static WANTED: LazyLock<bool> =
-        LazyLock::new(|| std::env::var("PALLAS_LOG_COMPILES").is_ok_and(|value| value == "1"));
-    // A closed standard error is no reason to fail a call.
-    if *WANTED {
-        let _ = writeln!(std::io::stderr(), "pallas: {miss}");
-    }
+    timeline::log_compiled(|| miss.to_string());
     if let Some(hint) = &miss.hint {
         log::warn!("jit at {}: {hint}", miss.at);
     }

@@ -6,11 +6,12 @@
 //!
 //! - `trace`: the graphs that are being traced, and the operations on arrays that append to them;
 //! - `function`: functions of up to eight trees;
-//! - `compiled`: `jit`, its cache and counters; `misses`: why it compiled; `hint`: advice about loops;
+//! - `traced`: functions of trees, traced for arguments;
+//! - `compiled`: `jit`, with a donated argument too; `cache`: what it compiled; `misses`: why; `hint`: advice about loops;
 //! - `bounded`: `jit` for all sizes up to a bound;
 //! - `transformed`: the form of transformations and their options;
-//! - `jitted`: calls of compiled functions, with a donated argument too; `disabled`: calls without `jit`;
-//! - `lower`: shapes of results, and compilation ahead of time; `export`: functions as files;
+//! - `disabled`: calls without `jit`;
+//! - `lower`: shapes of results, functions as text, and compilation ahead of time; `export`: functions as files;
 //! - `gradient`: reverse mode; `linear`: tangents, and functions of tangents and cotangents;
 //! - `jacobian`: all derivatives of arrays by arrays and by trees of them;
 //! - `vmap`: one call for many arguments, `batch_axes` of which axes;
@@ -21,7 +22,7 @@
 //! - `root`: roots with an implicit derivative;
 //! - `sharded`: functions on a mesh; `audit`: what they declare against what is intended and what was found; `planning`: their cost on one that need not be there; `page`: all of that as HTML;
 //! - `shard_map` and `pmap`: functions of the blocks on each device; `axes`: the axes that are bound in them;
-//! - `inspect`: functions as text; `analysis`: their cost and memory; `print`: arrays that are shown at each call;
+//! - `analysis`: the cost and memory of functions; `print`: arrays that are shown at each call;
 //! - `callback`: functions of the host as operations;
 //! - `program`: a plan with its memory, ready to run; `watch`: what looks at the programs that run; `alone`: a graph one
 //!   operation at a time.
@@ -35,14 +36,14 @@
 //! let y = step(&w, &x)?;
 //! ```
 //!
-//! 1. **`jit::compiled`**: leaves and structure of the arguments are compared with those of earlier calls. An equal one goes to
+//! 1. **`jit::cache`**: leaves and structure of the arguments are compared with those of earlier calls. An equal one goes to
 //!    6. Else `jit::misses` records the differences to the most similar call.
 //! 2. **`jit::trace`**: the function runs once, on *traced* arrays, which are numbers of values in the innermost graph of the
 //!    thread. Each operation (`ops/`) appends equations; if its operands are not traced it makes a graph of its own, which is
 //!    compiled by the same way and kept, so no operation has a second implementation. One without operands (`arange`, `zeros`)
 //!    belongs to the function that is being traced, if there is one. Arrays from outside become further parameters. A mistake
 //!    is an array that carries it. What calls a user's closure is generic and short; the rest works on the leaves of its
-//!    results (`TracedFunction::split`), and operations hand over their equations behind a pointer, so that it is compiled once
+//!    results (`TracedFunction`), and operations hand over their equations behind a pointer, so that it is compiled once
 //!    and not for each closure of a program.
 //!
 //!    ```text
@@ -91,6 +92,7 @@ mod audit;
 pub(crate) mod axes;
 mod batch_axes;
 mod bounded;
+mod cache;
 mod callback;
 mod checkpoint;
 mod compile;
@@ -104,9 +106,7 @@ mod export;
 mod function;
 mod gradient;
 mod hint;
-mod inspect;
 mod jacobian;
-mod jitted;
 mod kernel;
 mod linear;
 mod lower;
@@ -123,6 +123,7 @@ mod sharded;
 #[cfg(test)]
 mod tests;
 mod trace;
+mod traced;
 mod transformed;
 mod vmap;
 mod watch;
@@ -138,7 +139,7 @@ pub use batch_axes::BatchAxes;
 pub use bounded::BoundedSize;
 pub use callback::{PureCallback, VmapMethod, pure_callback};
 pub use checkpoint::{Checkpoint, Policy, checkpoint, checkpoint_name};
-pub use compiled::jit;
+pub use compiled::{Jit, jit};
 pub use control::{Scan, cond, fori_loop, scan, switch, while_loop};
 pub use custom::custom_vjp;
 pub(crate) use custom::{Stated, StatedBackward};
@@ -148,14 +149,12 @@ pub use disabled::{JitDisabled, disable_jit};
 pub use export::{Exported, ExportedFunction};
 pub use function::{Function, Outcome};
 pub use gradient::{Grad, Loss, ValueAndGrad, grad, value_and_grad};
-#[cfg(test)]
-pub(crate) use inspect::kernels;
-pub use inspect::make_jaxpr;
 pub use jacobian::{Jacobian, JacobianArgnums, hessian, jacfwd, jacrev};
-pub use jitted::Jit;
 pub(crate) use kernel::kernel_call;
 pub use linear::{Jvp, LinearMap, jvp, linear_transpose, linearize, vjp};
-pub use lower::{Lowered, eval_shape, lower};
+#[cfg(test)]
+pub(crate) use lower::kernels;
+pub use lower::{Lowered, eval_shape, lower, make_jaxpr};
 pub use misses::{Miss, MissReason, jit_misses};
 pub use planning::{AxisTraffic, MeshComparison, PlannedCollective, StepPlan};
 pub use pmap::pmap;

@@ -6,7 +6,7 @@ mod compare;
 
 pub use compare::MeshComparison;
 
-use super::analysis::{MemoryAnalysis, scaled_cost, traffic};
+use super::analysis::{MemoryAnalysis, cost_of, traffic};
 use super::compile::planned;
 use super::sharded::Shardings;
 use crate::array::Client;
@@ -161,7 +161,7 @@ impl StepPlan {
         let mut found = Found { topology, collectives: vec![], unknown_loops: 0 };
         found.graph(graph, 1);
         let params: Vec<usize> = graph.takes().iter().map(Type::bytes).collect();
-        let work = Cost { bytes_accessed: traffic(plan, &params), ..scaled_cost(graph) };
+        let work = Cost { bytes_accessed: traffic(plan, &params), ..cost_of(graph, true) };
         StepPlan {
             mesh: mesh.clone(),
             work,

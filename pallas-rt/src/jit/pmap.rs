@@ -1,10 +1,10 @@
 //! Functions that every device calls on its element of the arguments' first axis.
 use super::axes;
-use super::compiled::client_of;
+use super::compiled::Jit;
 use super::function::{Function, Given};
-use super::jitted::Jit;
 use super::shard_map::{Body, Manual, wrong};
 use super::trace::{Taken, type_of};
+use super::traced::client_of;
 use super::transformed::{Transformation, Transformed, boxed};
 use crate::sharding::{DimSharding, Mesh, Sharding};
 use crate::tree::{self, Tree};
@@ -70,7 +70,7 @@ fn call<Args: Tree + 'static, F: Function<Args>>(
 ) -> Result<F::Out> {
     let tuple = (given.tuple)();
     let (args, _) = (given.flat)();
-    args.iter().try_for_each(|x| x.check().map(drop))?;
+    let client = client_of(&args)?;
     if axes::manual().is_some() {
         let help = "call a `shard_map` there, along axes that the outer one leaves";
         return Err(wrong(at, "a `pmap` inside of a `shard_map`".into(), help));
@@ -94,7 +94,6 @@ fn call<Args: Tree + 'static, F: Function<Args>>(
         inside.push(Taken::of_states(element, Some(states_of(&sharding, mesh))));
         takes.push(sharding);
     }
-    let client = client_of(&args)?;
     let (out, mut body) = Body::trace(f, &tuple, &inside, &manual, &client, at)?;
     body.graph = of_blocks(&body.graph, args.len());
     let gives = body.graph.gives().iter().map(|ty| along_first(ty.shape.len())).collect();

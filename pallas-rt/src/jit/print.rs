@@ -1,7 +1,6 @@
 //! Arrays that are shown when a function runs, also one that is traced.
 use super::trace::{is_tracing, make, type_of};
-use crate::array::Array;
-use crate::array::Client;
+use crate::array::{Array, Client};
 use pallas_device::error::Result;
 use pallas_graph::call::Print;
 use pallas_ir::{Loc, Type};

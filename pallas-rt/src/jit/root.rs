@@ -1,10 +1,10 @@
 //! Roots with an implicit derivative.
-use super::compiled::client_of;
+use super::compile::refused;
 use super::custom_jvp::custom_jvp_at;
 use super::function::Outcome;
-use super::gradient::refused;
 use super::linear::like;
 use super::trace::{Taken, TracedFunction, apply_all, trace, type_of};
+use super::traced::client_of;
 use crate::array::Array;
 use crate::tree::{self, Tree};
 use pallas_device::error::{Error, Result};
@@ -79,17 +79,16 @@ where
 {
     let at = Loc::caller();
     let args = tree::leaves(guess);
-    args.iter().try_for_each(|x| x.check().map(drop))?;
+    let client = client_of(&args)?;
     let types: Vec<Type> = args.iter().map(type_of).collect();
     if let Some(ty) = types.iter().find(|ty| !ty.dtype.is_float()) {
         let message = format!("the guess of a root of {ty}");
         return Err(Error::operation(at, Diag::new("root", At::Op, message, "roots are of floating-point types")));
     }
-    let client = client_of(&args)?;
     let takes: Vec<Taken> = args.iter().map(Taken::like).collect();
     let TracedFunction { graph, captured, .. } = trace(&client, &takes, |params| {
         let x = tree::rebuild(guess, params.iter().cloned())?;
-        Ok(((), like(&x, &f(&x).tree()?, &types, "residual", at)?))
+        like(&x, &f(&x).tree()?, &types, "residual", at)
     })?;
     let function = Rooted { types, graph, solve, tangent_solve, at };
     implicit(&Arc::new(function), &captured, guess)
@@ -181,7 +180,6 @@ where
 fn call<X: Tree>(graph: &Graph, x: &X, captured: &[Array], further: &[Array], types: &[Type], at: Loc) -> Result<X> {
     let own = like(x, x, types, "argument of a function whose root is sought", at)?;
     let all: Vec<&Array> = own.iter().chain(captured).chain(further).collect();
-    let client = client_of(&own)?;
-    let outs = apply_all(&all, at, &client, |to, vars| Ok(to.inline(graph, vars)))?;
+    let outs = apply_all(&all, at, |to, vars| Ok(to.inline(graph, vars)))?;
     tree::rebuild(x, outs)
 }

@@ -1,18 +1,16 @@
 //! Functions of blocks, which every device of a mesh runs.
 use super::axes::{self, AxisNames};
-use super::compiled::{client_of, traced_as};
 use super::function::{Function, Given};
 use super::trace::{Taken, TracedFunction, apply_all, states as array_states, type_of};
+use super::traced::{client_of, traced_as};
 use super::transformed::{Transformation, Transformed, boxed};
-use crate::array::Array;
-use crate::array::Client;
+use crate::array::{Array, Client};
 use crate::sharding::{Mesh, NamedSharding, PartitionSpec, Sharding};
 use crate::tree::{self, Tree};
 use pallas_device::error::{Error, Result};
-use pallas_graph::Graph;
-use pallas_graph::call;
 use pallas_graph::manual::{finished, states_of};
 use pallas_graph::mesh::{State, States, invariant};
+use pallas_graph::{Graph, call};
 use pallas_ir::{At, Diag, Loc, Type};
 use std::sync::Arc;
 
@@ -210,8 +208,8 @@ fn call<Args: Tree + 'static, F: Function<Args>>(
     let manual = &Manual::new(&options.mesh, options.axis_names.as_deref(), at)?;
     let tuple = (given.tuple)();
     let (args, structures) = (given.flat)();
-    let (takes, inside) = blocks(&args, &structures, &tree::paths(&tuple), manual, &options.in_specs, at)?;
     let client = client_of(&args)?;
+    let (takes, inside) = blocks(&args, &structures, &tree::paths(&tuple), manual, &options.in_specs, at)?;
     let (out, body) = Body::trace(f, &tuple, &inside, manual, &client, at)?;
     let gives = body.gives(&|| tree::paths(&out), manual, &options.out_specs, at)?;
     tree::rebuild(&out, body.call(takes, gives, &args, manual, at)?)
@@ -229,7 +227,6 @@ fn blocks(
     in_specs: &[PartitionSpec],
     at: Loc,
 ) -> Result<(Vec<Sharding>, Vec<Taken>)> {
-    args.iter().try_for_each(|x| x.check().map(drop))?;
     let leaves: Vec<usize> = structures.iter().map(tree::Structure::leaves).collect();
     let specs: Vec<&PartitionSpec> = match in_specs {
         [spec] => vec![spec; args.len()],
@@ -265,7 +262,6 @@ pub(super) struct Body {
     captured: Vec<Array>,
     /// By result.
     states: Vec<States>,
-    client: Client,
 }
 
 impl Body {
@@ -282,11 +278,10 @@ impl Body {
         at: Loc,
     ) -> Result<(F::Out, Body)> {
         let binding = axes::bind(&manual.mesh, &manual.axes, at)?;
-        let (out, traced) = traced_as(f, tuple, inside, client)?.split();
+        let (out, TracedFunction { graph, captured, states }) = traced_as(f, tuple, inside, client)?;
         drop(binding);
-        let TracedFunction { graph, captured, states, .. } = traced;
         let states = states.into_iter().flatten().collect();
-        Ok((out, Body { graph, captured, states, client: client.clone() }))
+        Ok((out, Body { graph, captured, states }))
     }
 
     /// Calls it on each device.
@@ -311,7 +306,7 @@ impl Body {
         takes.extend(self.captured.iter().map(|x| Sharding::replicated(x.shape().len())));
         let map = call::ShardMap { mesh: mesh.clone(), manual: axes.clone(), takes, gives, body: self.graph };
         let all: Vec<&Array> = args.iter().chain(&self.captured).collect();
-        apply_all(&all, at, &self.client, |graph, v| graph.push_all(map, v))
+        apply_all(&all, at, |graph, v| graph.push_all(map, v))
     }
 
     /// The shardings of the results.

@@ -163,12 +163,10 @@ pub(super) fn kept(x: &Array, own: Option<&Placed>, statement: Option<&Declarati
 /// A function as it runs on a mesh; see [`partitioned`].
 pub struct Shardings {
     mesh: Arc<Mesh>,
-    declared: Vec<Option<Sharding>>,
+    declared: Declared,
     sharded: Arc<Sharded>,
     /// The paths of the leaves of the arguments. Captured arrays follow them among the parameters.
     paths: Vec<String>,
-    /// By parameter, the statement that declares it.
-    statements: Vec<Option<Declaration>>,
     values: Vec<Listed>,
 }
 
@@ -220,7 +218,7 @@ pub struct CollectiveUse {
 pub fn partitioned<Args: Tree + 'static, F: Function<Args>>(f: F) -> F::Boxed<Result<Shardings>> {
     F::boxed(move |given: Given<'_, Args>| {
         let lowered: Lowered<Args, F> = Lowered::of(&f, &given, Loc::NONE)?;
-        Shardings::of(&lowered.compilation, &lowered.paths)?.ok_or_else(|| {
+        Shardings::of(&lowered.compilation, &lowered.arguments.paths)?.ok_or_else(|| {
             let help = "`device_put` an argument, or use `with_sharding_constraint`";
             let diag = Diag::new("mesh", At::Op, "a function of which nothing is sharded".into(), help);
             Error::operation(Loc::NONE, diag)
@@ -234,11 +232,10 @@ impl Shardings {
     /// # Errors
     /// A kernel that cannot be sharded as declared.
     pub(super) fn of(compilation: &Compilation, paths: &[String]) -> Result<Option<Shardings>> {
-        let Declared { mesh, shardings: declared, statements } = &compilation.input.declared;
-        let (Some(mesh), Some(sharded)) = (mesh.clone(), compilation.sharded()?) else { return Ok(None) };
-        let (paths, statements, declared) = (paths.to_vec(), statements.clone(), declared.clone());
-        let values = listed(sharded.found.program(), &paths);
-        Ok(Some(Shardings { mesh, declared, sharded, paths, statements, values }))
+        let declared = compilation.input.declared.clone();
+        let (Some(mesh), Some(sharded)) = (declared.mesh.clone(), compilation.sharded()?) else { return Ok(None) };
+        let (paths, values) = (paths.to_vec(), listed(sharded.found.program(), paths));
+        Ok(Some(Shardings { mesh, declared, sharded, paths, values }))
     }
 
     /// The shardings of all values.
@@ -306,7 +303,7 @@ impl Shardings {
     /// ```
     pub fn to_shardy_text(&self) -> String {
         let results = vec![None; self.sharded.flat.results.len()];
-        self.sharded.flat.to_shardy("main", &self.mesh, &self.declared, &results)
+        self.sharded.flat.to_shardy("main", &self.mesh, &self.declared.shardings, &results)
     }
 
     /// The program that every device runs on its blocks, as a module of StableHLO for XLA, which takes devices for partitions.
@@ -382,7 +379,7 @@ fn listed(program: &View, paths: &[String]) -> Vec<Listed> {
 /// The name of an operation; `None` for what the user did not write.
 fn operation(kind: &Kind) -> Option<String> {
     Some(match kind {
-        Kind::Op(op) => op.to_string().split([' ', '(']).next().unwrap_or_default().to_string(),
+        Kind::Op(op) => op.name(),
         Kind::Constraint(_) => "sharding_constraint".into(),
         Kind::Loop(_) => "while".into(),
         Kind::Branches(_) => "case".into(),

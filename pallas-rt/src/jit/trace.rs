@@ -1,12 +1,10 @@
 //! The graphs that are being traced on this thread, and operations on arrays: appended to a graph where an operand is
 //! traced, else run at once.
 use super::axes;
-use super::compile::{Compilation, Input};
-use super::gradient::refused;
+use super::compile::{Compilation, Input, refused};
 use super::program::Program;
 use super::sharded::{Declared, Followed, followed};
-use crate::array::Client;
-use crate::array::{Array, Traced, What};
+use crate::array::{Array, Client, Traced, What};
 use pallas_device::Lru;
 use pallas_device::error::{Error, Result};
 use pallas_graph::manual::Typing;
@@ -76,22 +74,12 @@ thread_local! {
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
 /// A function that was traced.
-pub(super) struct TracedFunction<R> {
-    /// The value that it returned besides its results.
-    pub returned: R,
+pub(super) struct TracedFunction {
     /// Its graph. Captured arrays are its last parameters.
     pub graph: Graph,
     pub captured: Vec<Array>,
     /// By result, its states; `None` outside of a `shard_map`.
     pub states: Vec<Option<States>>,
-}
-
-impl<R> TracedFunction<R> {
-    /// What it returned, and the rest, whose type is that of every function.
-    pub(super) fn split(self) -> (R, TracedFunction<()>) {
-        let TracedFunction { returned, graph, captured, states } = self;
-        (returned, TracedFunction { returned: (), graph, captured, states })
-    }
 }
 
 /// A trace that has begun. It is closed also if the function returns an error or panics, with all that began inside of it.
@@ -135,7 +123,7 @@ impl Open {
     ///
     /// # Errors
     /// The first mistake in what the results depend on; a trace that is not the innermost one.
-    pub(super) fn end(self, results: &[Array]) -> Result<TracedFunction<()>> {
+    pub(super) fn end(self, results: &[Array]) -> Result<TracedFunction> {
         if TRACES.with_borrow(|traces| traces.last().is_none_or(|innermost| innermost.id != self.id)) {
             let message = "a call ends while one that began inside of it, or around it, is still open; help: end calls in the \
                            reverse order of their beginnings";
@@ -146,7 +134,7 @@ impl Open {
         on_axis_of(done.parts);
         let captured = done.captured.into_iter().map(|(array, _)| array).collect();
         let states = results.iter().map(|&r| done.typing.as_ref().map(|typing| typing.states(r))).collect();
-        Ok(TracedFunction { returned: (), graph: Graph { results, ..done.graph }, captured, states })
+        Ok(TracedFunction { graph: Graph { results, ..done.graph }, captured, states })
     }
 }
 
@@ -176,29 +164,37 @@ pub(crate) fn parts_on_mesh() -> usize {
     TRACES.with_borrow(|traces| traces.iter().map(|trace| trace.parts).max().unwrap_or(1))
 }
 
-/// Traces a function of these arrays; it returns its results and something else.
+/// Traces a function of these arrays.
 ///
 /// # Errors
 /// The function's error, or the first mistake in what its results depend on.
-pub(super) fn trace<R>(
+pub(super) fn trace(
+    client: &Client,
+    takes: &[Taken],
+    f: impl FnOnce(&[Array]) -> Result<Vec<Array>>,
+) -> Result<TracedFunction> {
+    trace_boxed(client, takes, Box::new(f))
+}
+
+/// As [`trace`], for a function that returns something beside its results.
+pub(super) fn trace_with<R>(
     client: &Client,
     takes: &[Taken],
     f: impl FnOnce(&[Array]) -> Result<(R, Vec<Array>)>,
-) -> Result<TracedFunction<R>> {
+) -> Result<(R, TracedFunction)> {
     let mut returned = None;
-    let results = |params: &[Array]| {
+    let traced = trace(client, takes, |params| {
         let (own, results) = f(params)?;
         returned = Some(own);
         Ok(results)
-    };
-    let TracedFunction { returned: (), graph, captured, states } = trace_leaves(client, takes, Box::new(results))?;
-    Ok(TracedFunction { returned: returned.expect("the function returned"), graph, captured, states })
+    })?;
+    Ok((returned.expect("the function returned"), traced))
 }
 
 /// A function of arrays, behind a pointer: what calls it is compiled once, not for each closure of a program.
 type OfArrays<'a> = Box<dyn FnOnce(&[Array]) -> Result<Vec<Array>> + 'a>;
 
-fn trace_leaves(client: &Client, takes: &[Taken], f: OfArrays<'_>) -> Result<TracedFunction<()>> {
+fn trace_boxed(client: &Client, takes: &[Taken], f: OfArrays<'_>) -> Result<TracedFunction> {
     let (open, params) = Open::begin(client, takes);
     open.end(&f(&params)?)
 }
@@ -273,7 +269,7 @@ type Appends<'a> = Box<dyn FnOnce(&mut Graph) -> Result<Vec<Var>, Diag> + 'a>;
 ///
 /// # Errors
 /// A mistake; inside of a `shard_map`, values of devices that do not go together.
-pub(super) fn append(at: Loc, f: Appends<'_>) -> Result<Vec<Array>> {
+fn append(at: Loc, f: Appends<'_>) -> Result<Vec<Array>> {
     TRACES.with_borrow_mut(|traces| {
         let Trace { id, graph, client, typing, .. } = traces.last_mut().expect("a function is being traced");
         graph.at = at;
@@ -340,11 +336,7 @@ pub(crate) fn apply(
 }
 
 fn apply_one(args: &[&Array], at: Loc, equations: Equations<'_, Var>) -> Array {
-    let client = match args.first() {
-        Some(x) => Ok(x.client().clone()),
-        None => innermost_client().map_or_else(Client::from_env, Ok),
-    };
-    first(client.and_then(|client| apply_boxed(args, at, &client, one(equations))), args)
+    first(apply_boxed(args, at, one(equations)), args)
 }
 
 /// The client of the innermost function that is being traced.
@@ -375,17 +367,24 @@ fn append_to_innermost(args: &[&Array], at: Loc, equations: Equations<'_, Vec<Va
 /// As [`apply`], with several results.
 ///
 /// # Errors
-/// A mistake; the error that an operand holds.
+/// A mistake; the error that an operand holds; operands on several clients.
 pub(super) fn apply_all(
     args: &[&Array],
     at: Loc,
-    client: &Client,
     equations: impl FnOnce(&mut Graph, &[Var]) -> Result<Vec<Var>, Diag>,
 ) -> Result<Vec<Array>> {
-    apply_boxed(args, at, client, Box::new(equations))
+    apply_boxed(args, at, Box::new(equations))
 }
 
-fn apply_boxed(args: &[&Array], at: Loc, client: &Client, equations: Equations<'_, Vec<Var>>) -> Result<Vec<Array>> {
+fn apply_boxed(args: &[&Array], at: Loc, equations: Equations<'_, Vec<Var>>) -> Result<Vec<Array>> {
+    let chosen;
+    let client = match args.first() {
+        Some(x) => x.client(),
+        None => {
+            chosen = innermost_client().map_or_else(Client::from_env, Ok)?;
+            &chosen
+        }
+    };
     args.iter().try_for_each(|x| x.check().map(drop))?;
     args.iter().try_for_each(|x| x.check_client(client, &|| "an operand".into())).map_err(|e| e.called_at(at))?;
     if args.iter().any(|x| x.is_traced()) || args.is_empty() && is_tracing() {

@@ -1,12 +1,11 @@
 //! One call for many arguments: a function of one example becomes a function of a batch.
 use super::axes;
 use super::batch_axes::BatchAxes;
-use super::compiled::{client_of, traced_as};
+use super::compile::refused;
 use super::function::{Function, Given};
-use super::gradient::refused;
 use super::trace::{Taken, TracedFunction, apply_all, type_of};
+use super::traced::{client_of, traced_as};
 use super::transformed::{Transformation, Transformed, boxed};
-use crate::array::Client;
 use crate::array::{Array, axis_of};
 use crate::tree::{self, Structure, Tree};
 use pallas_device::error::{Error, Result};
@@ -148,20 +147,19 @@ fn call<Args: Tree + 'static, F: Function<Args>>(
 ) -> Result<F::Out> {
     let tuple = (given.tuple)();
     let (args, structures) = (given.flat)();
-    args.iter().try_for_each(|x| x.check().map(drop))?;
+    let client = client_of(&args)?;
     let of_leaves = options.in_axes.of_leaves(&tree::structure(&tuple)).map_err(|found| {
         let help =
             "one for each argument: `Some(axis)`, `None` for one that is the same for all, or those of its leaves";
         wrong(at, format!("{found} in {} arguments", structures.len()), help)
     })?;
     let batch = Batch::of(&args, &tree::paths(&tuple), &of_leaves, options, at)?;
-    let client = client_of(&args)?;
     let binding = batch.named.as_ref().map(|mesh| axes::bind(mesh, &[true], at)).transpose()?;
-    let (returned, traced) = traced_as(f, &tuple, &batch.takes(&args), &client)?.split();
+    let (out, traced) = traced_as(f, &tuple, &batch.takes(&args), &client)?;
     drop(binding);
     let axes = &options.out_axes;
-    let results = Results { structure: tree::structure(&returned), paths: &|| tree::paths(&returned), axes };
-    tree::rebuild(&returned, batch.run(traced, &args, &results, &client, at)?)
+    let results = Results { structure: tree::structure(&out), paths: &|| tree::paths(&out), axes };
+    tree::rebuild(&out, batch.run(traced, &args, &results, at)?)
 }
 
 /// A batch of examples.
@@ -197,14 +195,7 @@ impl Batch {
     ///
     /// # Errors
     /// Axes that the results do not have; an operation without batching rule; errors of the device.
-    fn run(
-        &self,
-        traced: TracedFunction<()>,
-        args: &[Array],
-        results: &Results<'_>,
-        client: &Client,
-        at: Loc,
-    ) -> Result<Vec<Array>> {
+    fn run(&self, traced: TracedFunction, args: &[Array], results: &Results<'_>, at: Loc) -> Result<Vec<Array>> {
         let Batch { along, size, named } = self;
         let TracedFunction { graph, captured, .. } = traced;
         let which: Vec<bool> = (0..graph.params.len()).map(|i| along.get(i).is_some_and(Option::is_some)).collect();
@@ -215,7 +206,7 @@ impl Batch {
         .map_err(refused)?;
         let places = results.places(&graph, &has, at)?;
         let all: Vec<&Array> = args.iter().chain(&captured).collect();
-        apply_all(&all, at, client, |to, vars| {
+        apply_all(&all, at, |to, vars| {
             let mut vars = vars.to_vec();
             for (v, axis) in vars.iter_mut().zip(along) {
                 if let Some(axis) = *axis {
@@ -331,7 +322,7 @@ fn moved(to: &mut Graph, v: Var, axes: Vec<usize>) -> Result<Var, Diag> {
 }
 
 /// A variable repeated along a new axis.
-fn repeated(to: &mut Graph, v: Var, axis: usize, size: usize) -> Result<Var, Diag> {
+pub(super) fn repeated(to: &mut Graph, v: Var, axis: usize, size: usize) -> Result<Var, Diag> {
     let mut shape = to.ty(v).shape.clone();
     shape.insert(axis, size);
     let dims = (0..shape.len()).filter(|&a| a != axis).collect();

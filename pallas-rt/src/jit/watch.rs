@@ -2,8 +2,7 @@
 use super::alone::one_at_a_time;
 use super::program::compiled;
 use super::trace::type_of;
-use crate::array::Array;
-use crate::array::Client;
+use crate::array::{Array, Client};
 use crate::exec::{self, Compiled};
 use crate::nans;
 use pallas_device::error::{Error, Result};
@@ -68,8 +67,9 @@ pub(super) fn watched(
     run: impl FnOnce() -> Result<Vec<Array>>,
 ) -> Result<Vec<Array>> {
     let watch = WATCH.with_borrow(Option::clone);
+    let has_kernels = || graph.any_op(&|op| KernelCall::of_op(op).is_some());
     match watch.as_deref() {
-        Some(Watch::Look(see)) if has_kernels(graph) => {
+        Some(Watch::Look(see)) if has_kernels() => {
             kernels(graph, 1, &mut |call, called, times| {
                 let compiled = compiled(&call.kernel);
                 let geometry = compiled.geometry(&call.sizes)?;
@@ -78,7 +78,7 @@ pub(super) fn watched(
             })?;
             graph.gives().iter().map(|ty| client.zeros(&ty.shape, ty.dtype)).collect()
         }
-        Some(Watch::Check(judge)) if has_kernels(graph) => alone(graph, client, args, &mut |e, args, outputs| {
+        Some(Watch::Check(judge)) if has_kernels() => alone(graph, client, args, &mut |e, args, outputs| {
             let Some(call) = KernelCall::of_op(&e.op) else { return Ok(()) };
             let reference = interpreted(call, args, false).map_err(|error| error.called_at(e.loc))?;
             judge(&call.kernel, &reference, outputs).map_err(|error| error.called_at(e.loc))
@@ -96,11 +96,6 @@ pub(super) fn watched(
 fn alone(graph: &Graph, client: &Client, args: &[&Array], each: &mut super::alone::Each<'_>) -> Result<Vec<Array>> {
     let args: Vec<Array> = args.iter().copied().cloned().collect();
     watching(None, || nans::without(|| one_at_a_time(graph, client, &args, each)))
-}
-
-fn has_kernels(graph: &Graph) -> bool {
-    let called = |e: &Equation| matches!(&e.op, Op::Call(call) if call.graphs().into_iter().any(has_kernels));
-    graph.equations.iter().any(|e| KernelCall::of_op(&e.op).is_some() || called(e))
 }
 
 /// Calls `f` for each kernel of a graph with the line of its call and the number of its launches.
@@ -143,14 +138,9 @@ fn interpreted(call: &KernelCall, args: &[Array], finds_nans: bool) -> Result<Ve
     })
 }
 
-/// The position of the first NaN of an array.
-fn first_nan(x: &Array) -> Result<Option<usize>> {
-    if x.dtype().is_float() { Ok(nans::first(x.dtype(), &x.to_bytes()?)) } else { Ok(None) }
-}
-
 /// Returns true if one of these arrays has NaN.
 fn has_nan<'a>(mut xs: impl Iterator<Item = &'a Array>) -> Result<bool> {
-    xs.try_fold(false, |found, x| Ok(found || first_nan(x)?.is_some()))
+    xs.try_fold(false, |found, x| Ok(found || nans::first(x)?.is_some()))
 }
 
 /// Looks for the first operation that makes NaN of operands without NaN, if a result has NaN and no argument has.
@@ -162,10 +152,7 @@ fn search(graph: &Graph, client: &Client, args: &[&Array], results: &[Array]) ->
         return Ok(());
     }
     let found = alone(graph, client, args, &mut |e, args, outputs| {
-        let mut made = vec![];
-        for x in outputs {
-            made.push(first_nan(x)?);
-        }
+        let made = outputs.iter().map(nans::first).collect::<Result<Vec<_>>>()?;
         let Some((output, at)) = made.iter().enumerate().find_map(|(k, at)| Some((k, (*at)?))) else { return Ok(()) };
         if has_nan(args.iter())? {
             return Ok(());
@@ -190,12 +177,9 @@ fn search(graph: &Graph, client: &Client, args: &[&Array], results: &[Array]) ->
 /// The message about an equation that makes NaN.
 fn made_by(e: &Equation, args: &[Array], output: &Array, at: usize) -> Result<Diag> {
     let element = pallas_codegen::interp::datum::unflatten(at, output.shape());
-    let name = match &e.op {
-        Op::Call(call) => match KernelCall::of_op(&e.op) {
-            Some(call) => format!("kernel `{}`", call.kernel.name),
-            None => format!("`{}`", call.name()),
-        },
-        op => format!("`{}`", op.to_string().split(' ').next().unwrap_or_default()),
+    let name = match KernelCall::of_op(&e.op) {
+        Some(call) => format!("kernel `{}`", call.kernel.name),
+        None => format!("`{}`", e.op.name()),
     };
     let operands = match &e.op {
         Op::Scalar(_) => {

@@ -155,7 +155,7 @@ impl<T: Carry, const N: usize> Carry for [T; N] {
     }
 }
 macro_rules! carry_tuple {
-    ($($T:ident $i:tt),*) => {
+    ($($T:ident $t:ident $i:tt),*) => {
         impl<$($T: Carry),*> Carry for ($($T,)*) {
             fn collect(&self, out: &mut Vec<Handle>) { $(self.$i.collect(out);)* }
             fn assign(&mut self, from: &mut dyn Iterator<Item = Handle>) { $(self.$i.assign(from);)* }

@@ -1,29 +1,16 @@
 //! The language: what a kernel's body is written with.
 //!
-//! [`context`] has the running kernel, and executes or records every operation; [`tile`] has tiles and scalars; [`cmp`]
-//! comparisons and logic; [`decide`] the time at which conditions are decided, [`stage`] control flow, [`repeat`] its
-//! `while`; [`refs`] blocks of operands; [`threefry`] random numbers.
-
-/// `tuples! { macro }` -> `macro! { A 0 } macro! { A 0, B 1 } ..`: a type parameter and an index for each element.
-macro_rules! tuples {
-    ($implement:ident) => {
-        $implement! { A 0 }
-        $implement! { A 0, B 1 }
-        $implement! { A 0, B 1, C 2 }
-        $implement! { A 0, B 1, C 2, D 3 }
-        $implement! { A 0, B 1, C 2, D 3, E 4 }
-        $implement! { A 0, B 1, C 2, D 3, E 4, F 5 }
-        $implement! { A 0, B 1, C 2, D 3, E 4, F 5, G 6 }
-        $implement! { A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7 }
-    };
-}
-
+//! [`context`] has the running kernel, and executes or records every operation; [`tile`] has tiles and scalars; [`operand`]
+//! what stands beside them; [`operators`] the rows of the scalar table; [`refs`] blocks of operands; [`make`] free functions,
+//! [`methods`] those of tiles; [`cmp`] comparisons and logic; [`decide`] the time at which conditions are decided, [`stage`]
+//! control flow, [`repeat`] its `while`; [`threefry`] random numbers.
 pub mod cmp;
 pub(crate) mod context;
 pub mod decide;
 #[cfg(test)]
 mod loops;
 pub mod make;
+mod methods;
 pub mod operand;
 pub mod operators;
 #[cfg(test)]

@@ -127,7 +127,7 @@ impl<A: AxisIndex> BlockIndex for A {
     }
 }
 macro_rules! tuple_index {
-    ($($A:ident $i:tt),*) => {
+    ($($A:ident $a:ident $i:tt),*) => {
         impl<$($A: AxisIndex),*> BlockIndex for ($($A,)*) {
             #[track_caller]
             fn spans(self) -> Vec<Span> {
@@ -410,7 +410,7 @@ impl<A: Choice<i32>> ElementIndex for A {
     }
 }
 macro_rules! element_index {
-    ($($A:ident $i:tt),*) => {
+    ($($A:ident $a:ident $i:tt),*) => {
         impl<$($A: Choice<i32>),*> ElementIndex for ($($A,)*) {
             #[track_caller]
             fn handles(self) -> Vec<Handle> {

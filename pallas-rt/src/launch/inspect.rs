@@ -1,21 +1,19 @@
 //! Looking at kernels without running them, and running them twice: `explain`, `cost`, `check`.
 //!
 //! Each runs a closure in its own scope, so it also works for a function that calls several kernels.
-use super::bind::Sizes;
 use super::explain::{Explained, Explanation};
+use super::notes::{Note, Notes};
 use super::scope::{Purpose, purposed};
-use super::tune::Tuning;
-use crate::exec::{Compiled, Cost, estimate};
+use crate::Result;
+use crate::exec::{Cost, estimate};
 #[cfg(feature = "graph")]
 use crate::jit::{Seen, Watch, watching};
-use crate::{Client, Result};
-use pallas_device::Geometry;
 #[cfg(test)]
 use pallas_ir::Kernel;
-use pallas_ir::Loc;
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::rc::Rc;
+#[cfg(test)]
 use std::sync::Arc;
 
 /// The result of `check`: the launches that were compared.
@@ -30,32 +28,6 @@ impl fmt::Display for Checked {
             1 => f.write_str("1 kernel agrees with the interpreter"),
             n => write!(f, "{n} kernels agree with the interpreter"),
         }
-    }
-}
-
-/// The calls that were recorded instead of run.
-#[derive(Default)]
-pub(super) struct Notes {
-    calls: Vec<Note>,
-    /// The selection of the next call's block sizes.
-    pub tuning: Option<Arc<Tuning>>,
-}
-
-struct Note {
-    compiled: Compiled,
-    geometry: Geometry,
-    client: Client,
-    called: Loc,
-    tuning: Option<Arc<Tuning>>,
-    /// Number of launches.
-    times: u64,
-}
-
-impl Notes {
-    /// Records a call that does not run.
-    pub(super) fn add(&mut self, compiled: &Compiled, sizes: &Arc<Sizes>, client: &Client, called: Loc) {
-        let (compiled, geometry, client) = (compiled.clone(), sizes.geometry.clone(), client.clone());
-        self.calls.push(Note { compiled, geometry, client, called, tuning: self.tuning.take(), times: 1 });
     }
 }
 
@@ -83,8 +55,7 @@ fn looked<R>(f: impl FnOnce() -> Result<R>) -> Result<Vec<Note>> {
 /// # Errors
 /// What `f` returns.
 pub fn explain<R>(f: impl FnOnce() -> Result<R>) -> Result<Explanation> {
-    let describe = |note: Note| Explained::new(&note.compiled, note.geometry, &note.client, note.tuning);
-    Ok(Explanation { kernels: looked(f)?.into_iter().map(describe).collect() })
+    Ok(Explanation { kernels: looked(f)?.into_iter().map(Explained::new).collect() })
 }
 
 /// The tile IR of every kernel that `f` calls, as traced, without running them.

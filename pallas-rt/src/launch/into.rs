@@ -29,22 +29,18 @@ impl<const N: usize> Results for [Array; N] {
         self.into()
     }
 }
-/// `impl Results for (Array, Array)` and so on, up to eight.
-macro_rules! tuples {
-    ($first:ident $($rest:ident)*) => {
-        impl Results for (Array, $(tuples!(@ $rest),)*) {
-            #[allow(non_snake_case, reason = "named after their position")]
+/// `impl Results for (Array,)`, `(Array, Array)` and so on, up to eight.
+macro_rules! results {
+    (@ $A:ident) => { Array };
+    ($($A:ident $a:ident $i:tt),*) => {
+        impl Results for ($(results!(@ $A),)*) {
             fn arrays(self) -> Vec<Array> {
-                let ($first, $($rest,)*) = self;
-                vec![$first, $($rest),*]
+                vec![$(self.$i),*]
             }
         }
-        tuples! { $($rest)* }
     };
-    (@ $x:ident) => { Array };
-    () => {};
 }
-tuples! { A B C D E F G H }
+tuples! { results }
 
 /// Runs `f` and leaves its results in `outputs`, whose memory they use: a step that runs many times allocates once.
 ///

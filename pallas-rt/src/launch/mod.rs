@@ -1,12 +1,13 @@
-//! Calls of `#[kernel]` functions. Every call goes through [`launch`].
+//! Calls of `#[kernel]` functions. Every call goes through [`launch`] ([`call`]).
 //!
 //! [`spec`] describes a kernel as the expansion passes it; [`key`] compares `#[fixed]` values; [`bind`] determines sizes
-//! from arrays, with every check that needs numbers; [`scope`] stores the purpose of calls; [`trace`] records tile IR;
-//! [`early`] finds reads of memory that nothing wrote; [`cache`] keeps compiled kernels by call; [`warm`] and [`recent`]
-//! recognise a thread's most recent calls, for which none of this is repeated; [`eager`] runs the body on the interpreter;
-//! [`into`](mod@into) writes outputs to the user's arrays; [`tune`](mod@tune) selects block sizes by measurement
-//! ([`timing`]); [`inspect`] has explain, check and cost, and [`mod@explain`] the texts and pages of a kernel; [`compare`] compares two executions; [`nans`](mod@nans)
-//! searches for NaN; [`differentiable`] is for functions of kernels that state their gradient.
+//! from arrays, with every check that needs numbers; [`notes`] records calls that do not run, and [`scope`] stores the purpose
+//! of calls; [`trace`] records tile IR; [`early`] finds reads of memory that nothing wrote; [`cache`] keeps compiled kernels by
+//! call; [`warm`] and [`recent`] recognise a thread's most recent calls, for which none of this is repeated; [`run`] runs a
+//! kernel, on the interpreter its body; [`into`](mod@into) writes outputs to the user's arrays; [`compare`] compares two
+//! executions; [`nans`](mod@nans) searches for NaN; [`tune`](mod@tune) selects block sizes by measurement ([`timing`]), and
+//! [`tuning`] is its outcome; [`inspect`] has explain, check and cost, and [`mod@explain`] the texts and pages of a kernel;
+//! [`differentiable`] is for functions of kernels that state their gradient.
 //!
 //! # The way of one call
 //!
@@ -74,9 +75,9 @@
 //!    user's array (`launch::into`).
 mod bind;
 mod cache;
+mod call;
 mod compare;
 mod differentiable;
-mod eager;
 mod early;
 mod explain;
 mod inspect;
@@ -84,14 +85,18 @@ mod into;
 pub(crate) mod key;
 mod meshes;
 mod nans;
+mod notes;
 mod recent;
+mod run;
 mod scope;
 pub mod spec;
 mod timing;
 mod trace;
 pub(crate) mod tune;
+pub(crate) mod tuning;
 mod warm;
 
+pub use call::{called_at, launch};
 pub use differentiable::{Backward, Differentiable, Ended};
 pub use explain::{Explained, Explanation};
 #[cfg(test)]
@@ -100,159 +105,3 @@ pub use inspect::{Checked, check, cost, explain};
 pub use into::{Results, into};
 pub use meshes::{launch_parts, may_gather};
 pub use scope::{calls_run, on};
-
-use crate::exec::{self, Call, Compiled};
-use crate::lang::context;
-use crate::{Array, Client, DeviceKind, Error, Result};
-use pallas_device::outputs;
-use pallas_ir::{At, Diag, Loc};
-use scope::{Purpose, Scope};
-use spec::{Argument, Body, Declared, Frame, Kind, Maps, Site};
-use std::any::TypeId;
-use std::sync::Arc;
-
-/// Runs a kernel on the client of its arrays, and returns its outputs in order.
-///
-/// # Errors
-/// Shapes, element types or sizes that do not fit the spec; a mistake of the body; on the interpreter any fault; device
-/// trouble.
-pub fn launch<F: Fn(&Frame), const N: usize, const OUTPUTS: usize>(
-    site: Site<'_>,
-    arguments: [Argument; N],
-    spec: &Declared,
-    maps: Maps<'_>,
-    body: &F,
-) -> Result<[Array; OUTPUTS]> {
-    // The body's type has every generic argument around it, those of the kernel's `impl` block too.
-    all(instance(&site, arguments.into(), spec, maps, body, typeid::of::<F>()))
-}
-
-/// The outputs of a call. Apart from [`launch`], so that it is compiled once for each count.
-fn all<const OUTPUTS: usize>(outputs: Result<Vec<Array>>) -> Result<[Array; OUTPUTS]> {
-    outputs.map(|outputs| outputs.try_into().expect("the macro counts the outputs"))
-}
-
-/// Returns the result of a kernel that was called at this line.
-pub fn called_at<T>(loc: Loc, result: Result<T>) -> Result<T> {
-    result.map_err(|error| error.called_at(loc))
-}
-
-/// Runs the call, or makes it an operation of the function that is being traced, if an argument is a value of that one. The
-/// error of a poisoned array is returned as it is: this call is not its cause.
-fn instance(
-    site: &Site<'_>,
-    arguments: Vec<Argument>,
-    spec: &Declared,
-    maps: Maps<'_>,
-    body: &dyn Body,
-    instance: TypeId,
-) -> Result<Vec<Array>> {
-    for argument in &arguments {
-        if let Argument::Array(array, _) = argument
-            && !(cfg!(feature = "graph") && array.is_traced())
-        {
-            array.check_argument(site.name, site.called)?;
-        }
-    }
-    called_at(site.called, of_arrays(site, arguments, spec, maps, body, instance))
-}
-
-fn of_arrays(
-    site: &Site<'_>,
-    arguments: Vec<Argument>,
-    spec: &Declared,
-    maps: Maps<'_>,
-    body: &dyn Body,
-    instance: TypeId,
-) -> Result<Vec<Array>> {
-    if let Some(outer) = context::inside() {
-        let message = format!("kernel `{}` is called inside of the kernel made at {outer}", site.name);
-        let help = "call a helper function over tiles instead; kernels are called with arrays";
-        return Err(Error::kernel(site.name, site.at, "", Diag::new("nested-kernel", At::Op, message, help)));
-    }
-    let scope = scope::current();
-    let arrays = arguments.iter().filter_map(|argument| match argument {
-        Argument::Array(array, _) => Some(array),
-        Argument::Param(_) => None,
-    });
-    let what = |at: usize| {
-        let operand = spec.operands.iter().filter(|o| matches!(o.kind, Kind::Input | Kind::Prefetch)).nth(at);
-        format!("`{}` of kernel `{}`", operand.map_or("", |o| o.name), site.name)
-    };
-    let client = client_of(arrays, what, &scope)?;
-    let (sizes, compiled) = match warm::recall(site, &arguments, instance) {
-        Some(known) => known,
-        None => {
-            let spec = spec.spec(site.outer);
-            let sizes = Arc::new(bind::bind(site, &spec, &arguments)?);
-            let call = cache::Call::new(site, &spec, &sizes, instance);
-            let compiled = cache::compiled(site, &call, || trace::trace(site, &spec, &sizes, maps, body))?;
-            let positions = compiled.check_positions(&sizes.geometry);
-            positions.map_err(|diag| Error::kernel(site.name, site.at, "", diag))?;
-            warm::remember(site, instance, &sizes, &compiled);
-            (sizes, compiled)
-        }
-    };
-    let (kernel, geometry) = (compiled.traced(), &sizes.geometry);
-    // A call in a function that is being traced is looked at when that function runs.
-    let is_traced = |argument: &Argument| matches!(argument, Argument::Array(array, _) if array.is_traced());
-    if let (Purpose::Look(notes), false) = (&scope.purpose, arguments.iter().any(is_traced)) {
-        notes.borrow_mut().add(&compiled, &sizes, &client, site.called);
-        let unwritten = |i: usize| client.zeros(&geometry.shapes[i], kernel.operands[i].dtype);
-        return outputs(kernel).map(unwritten).collect();
-    }
-    let (params, arrays) = bind::by_operand(kernel, arguments);
-    #[cfg(feature = "graph")]
-    if arrays.iter().flatten().any(|(array, _)| array.is_traced()) {
-        let arrays: Vec<Array> = arrays.into_iter().flatten().map(|(array, _)| array).collect();
-        let params = params.into_iter().flatten().collect();
-        return crate::jit::kernel_call(&compiled, geometry, params, &arrays, &client, site.called);
-    }
-    let mut call = Call { geometry, at: site.at, called: site.called, params: &params, arrays, lent: vec![] };
-    let Purpose::Check(agreed) = &scope.purpose else {
-        call.lent = into::take(&scope.lent, &compiled, &client, geometry)?;
-        let run = if crate::nans::is_on() { nans::execute } else { execute };
-        return run(&client, &compiled, call, &sizes, body);
-    };
-    let interpreter = Client::interpreter();
-    let copied = |(array, _): &(Array, bool)| Ok((array.to_device(&interpreter)?, false));
-    let copies = call.arrays.iter().map(|array| array.as_ref().map(copied).transpose()).collect::<Result<Vec<_>>>()?;
-    let reference = Call { geometry, at: site.at, called: site.called, params: &params, arrays: copies, lent: vec![] };
-    let reference = eager::run(&interpreter, kernel, reference, &sizes, body, false)?;
-    call.lent = into::take(&scope.lent, &compiled, &client, geometry)?;
-    let outputs = execute(&client, &compiled, call, &sizes, body)?;
-    compare::compare(kernel, &reference, &outputs)?;
-    agreed.set(agreed.get() + 1);
-    Ok(outputs)
-}
-
-/// Runs a call: its body as Rust on the interpreter, its compiled kernel elsewhere.
-fn execute(
-    client: &Client,
-    compiled: &Compiled,
-    call: Call<'_>,
-    sizes: &bind::Sizes,
-    body: &dyn Body,
-) -> Result<Vec<Array>> {
-    if client.kind() == DeviceKind::Interpreter {
-        return eager::run(client, compiled.traced(), call, sizes, body, false);
-    }
-    exec::run(compiled, client, call)
-}
-
-/// Returns the client of a call's arrays, which must be one, and equal to the chosen one if there is one; without
-/// arrays the chosen one, else the process's default. `what` names the array at a position in an error.
-fn client_of<'a>(
-    arrays: impl Iterator<Item = &'a Array>,
-    what: impl Fn(usize) -> String,
-    scope: &Scope,
-) -> Result<Client> {
-    let mut client = scope.client.clone();
-    for (at, array) in arrays.enumerate() {
-        match &client {
-            Some(client) => array.check_client(client, &|| what(at))?,
-            None => client = Some(array.client().clone()),
-        }
-    }
-    client.map_or_else(Client::from_env, Ok)
-}

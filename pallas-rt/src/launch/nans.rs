@@ -1,10 +1,7 @@
 //! The search for the operation of a kernel that makes NaN.
-use super::bind::Sizes;
-use super::eager;
-use super::spec::Body;
-use crate::exec::{Arrays, Call, Compiled};
-use crate::nans;
-use crate::{Array, Client, Error, Result};
+use super::run;
+use crate::exec::{Call, Compiled};
+use crate::{Array, Client, Error, Result, nans};
 use pallas_ir::{At, Diag};
 
 /// Runs a call, and if a result has NaN and no argument has, once more on the strict interpreter, which looks for the
@@ -12,42 +9,23 @@ use pallas_ir::{At, Diag};
 ///
 /// # Errors
 /// `nan` with the operation, its program and line; what the call returns.
-pub(super) fn execute(
-    client: &Client,
-    compiled: &Compiled,
-    call: Call<'_>,
-    sizes: &Sizes,
-    body: &dyn Body,
-) -> Result<Vec<Array>> {
-    let interpreter = Client::interpreter();
-    let copied = |(array, _): &(Array, bool)| Ok((array.to_device(&interpreter)?, false));
-    let copies: Arrays =
-        call.arrays.iter().map(|array| array.as_ref().map(copied).transpose()).collect::<Result<_>>()?;
-    let again = Call {
-        geometry: call.geometry,
-        at: call.at,
-        called: call.called,
-        params: call.params,
-        arrays: copies,
-        lent: vec![],
-    };
+pub(super) fn execute(client: &Client, compiled: &Compiled, call: Call<'_>, body: &dyn Fn()) -> Result<Vec<Array>> {
+    let again = run::copied(&call)?;
     let at = call.at;
-    let outputs = super::execute(client, compiled, call, sizes, body)?;
-    let is_given = |array: &Option<(Array, bool)>| array.as_ref().map_or(Ok(false), |(array, _)| has_nan(array));
+    let outputs = run::execute(client, compiled, call, body)?;
+    let is_given = |array: &Option<(Array, bool)>| {
+        array.as_ref().map_or(Ok(false), |(array, _)| nans::first(array).map(|at| at.is_some()))
+    };
     let given = again.arrays.iter().map(is_given).collect::<Result<Vec<bool>>>()?;
-    let Some(output) = outputs.iter().map(has_nan).collect::<Result<Vec<bool>>>()?.iter().position(|&nan| nan) else {
+    let Some(output) = outputs.iter().map(nans::first).collect::<Result<Vec<_>>>()?.iter().position(Option::is_some)
+    else {
         return Ok(outputs);
     };
     if given.contains(&true) || again.params.iter().flatten().any(|x| x.dtype.is_float() && x.as_f64().is_nan()) {
         return Ok(outputs);
     }
-    nans::without(|| eager::run(&interpreter, compiled.traced(), again, sizes, body, true))?;
+    nans::without(|| run::interpret(&Client::interpreter(), compiled.traced(), again, body, true))?;
     let message = format!("result {output} has NaN, which the strict interpreter does not make");
     let help = "the device rounds or overflows otherwise than the interpreter: compare with `check`";
     Err(Error::kernel(&compiled.traced().name, at, "", Diag::new("nan", At::Op, message, help)))
-}
-
-/// Returns true if an element is NaN.
-fn has_nan(array: &Array) -> Result<bool> {
-    Ok(array.dtype().is_float() && nans::first(array.dtype(), &array.to_bytes()?).is_some())
 }

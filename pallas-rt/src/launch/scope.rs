@@ -3,7 +3,7 @@
 //!
 //! `explain`, `cost`, `check`, `into`, `on` and the tuner set the scope of a thread while they run a closure. A call
 //! reads it once, at its start, and passes it on; no module below `launch` reads it.
-use super::inspect::Notes;
+use super::notes::Notes;
 use crate::{Array, Client};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

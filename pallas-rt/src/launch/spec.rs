@@ -85,21 +85,17 @@ pub enum Size {
 
 impl Size {
     fn dim(&self, outer: &[u64]) -> Dim {
-        let [a, b] = match self {
-            Size::Number(n) => return Dim::from(*n),
-            Size::Name(name) => return Dim::name(name),
-            Size::Outer(at) => return Dim::from(outer[*at] as i64),
-            Size::Add(two) | Size::Sub(two) | Size::Mul(two) | Size::Cdiv(two) | Size::Min(two) | Size::Max(two) => {
-                two.each_ref().map(|size| size.dim(outer))
-            }
-        };
+        let of = |two: &[Size; 2], f: fn(&Dim, &Dim) -> Dim| f(&two[0].dim(outer), &two[1].dim(outer));
         match self {
-            Size::Add(_) => &a + &b,
-            Size::Sub(_) => &a - &b,
-            Size::Cdiv(_) => a.cdiv(&b),
-            Size::Min(_) => a.min(&b),
-            Size::Max(_) => a.max(&b),
-            Size::Mul(_) | Size::Number(_) | Size::Name(_) | Size::Outer(_) => &a * &b,
+            Size::Number(n) => Dim::from(*n),
+            Size::Name(name) => Dim::name(name),
+            Size::Outer(at) => Dim::from(outer[*at] as i64),
+            Size::Add(two) => of(two, |a, b| a + b),
+            Size::Sub(two) => of(two, |a, b| a - b),
+            Size::Mul(two) => of(two, |a, b| a * b),
+            Size::Cdiv(two) => of(two, Dim::cdiv),
+            Size::Min(two) => of(two, Dim::min),
+            Size::Max(two) => of(two, Dim::max),
         }
     }
 }

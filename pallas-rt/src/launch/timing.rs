@@ -1,6 +1,6 @@
 //! Timing of candidates: each runs once to compile, then they alternate. The shortest run counts, and slow candidates
 //! are dropped early.
-use super::tune::{Candidate, Candidates, Outcome, sizes};
+use super::tuning::{Candidate, Candidates, Outcome, sizes};
 use crate::{Client, Error, Result};
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};

@@ -43,6 +43,18 @@ pub(crate) fn seconds_text(seconds: f64) -> String {
     }
 }
 
+/// Rows of cells in columns: each is two spaces and its cells, which are as wide as the widest of their column.
+pub(crate) fn columns(rows: &[Vec<String>]) -> String {
+    let count = rows.first().map_or(0, Vec::len);
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..count).map(width).collect();
+    let line = |row: &Vec<String>| {
+        let cells: String = row.iter().zip(&widths).map(|(cell, width)| format!("  {cell:<width$}")).collect();
+        format!("{}\n", cells.trim_end())
+    };
+    rows.iter().map(line).collect()
+}
+
 /// The look of all pages.
 const STYLE: &str = "
 body { font: 15px/1.45 system-ui, sans-serif; color: #223; background: #fff; margin: 0 auto; max-width: 1240px; padding: 8px 24px 60px; }

@@ -104,8 +104,8 @@ impl Tree for () {
 }
 
 /// `impl Tree for (A,)`, `(A, B)` and so on, up to eight.
-macro_rules! tuples {
-    ($($name:ident $at:tt)*) => {
+macro_rules! tuple {
+    ($($name:ident $item:ident $at:tt),*) => {
         impl<$($name: Tree),*> Tree for ($($name,)*) {
             fn visit<'a>(&'a self, to: &mut Visitor<'a>) {
                 to.tuple([$($at),*].len());
@@ -117,11 +117,4 @@ macro_rules! tuples {
         }
     };
 }
-tuples! { A 0 }
-tuples! { A 0 B 1 }
-tuples! { A 0 B 1 C 2 }
-tuples! { A 0 B 1 C 2 D 3 }
-tuples! { A 0 B 1 C 2 D 3 E 4 }
-tuples! { A 0 B 1 C 2 D 3 E 4 F 5 }
-tuples! { A 0 B 1 C 2 D 3 E 4 F 5 G 6 }
-tuples! { A 0 B 1 C 2 D 3 E 4 F 5 G 6 H 7 }
+tuples! { tuple }

@@ -8,7 +8,6 @@ pub(crate) struct Outline {
     nodes: Vec<(usize, Structure)>,
     steps: Steps<String>,
     /// The path of each leaf.
-    #[cfg_attr(not(feature = "graph"), allow(dead_code, reason = "for the reasons of a compilation"))]
     leaves: Vec<usize>,
 }
 
@@ -21,7 +20,6 @@ pub(crate) struct Difference {
     /// The node of the second tree in words.
     pub new: String,
     /// True if nothing but values of fixed fields differs.
-    #[cfg_attr(not(feature = "graph"), allow(dead_code, reason = "for the reasons of a compilation"))]
     pub is_fixed: bool,
 }
 

@@ -1,7 +1,7 @@
 //! Bytes on a device.
 use super::client::Client;
 use super::memory::Block;
-use super::runtime::{DeviceMemory, First, Storage};
+use super::storage::{DeviceMemory, First, Storage};
 use crate::error::Result;
 use std::borrow::Cow;
 use std::fmt;

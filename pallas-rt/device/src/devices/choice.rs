@@ -1,9 +1,11 @@
 //! The choice of a device: by name, by environment, or the best one.
 use super::client::Client;
 use super::gpu;
+use super::host::Host;
 use super::name::{Device, DeviceKind};
 use crate::error::{Error, Result};
 use crate::startup::{ALLOWED, parse, startup_config};
+use pallas_codegen::target::Target;
 use std::sync::LazyLock;
 
 const VARIABLE: &str = "PALLAS_DEVICE";
@@ -13,6 +15,16 @@ static CPU: LazyLock<Client> = LazyLock::new(|| Client::on_host(DeviceKind::Cpu,
 static INTERPRETER: LazyLock<Client> = LazyLock::new(|| Client::on_host(DeviceKind::Interpreter, ASKED));
 
 impl Client {
+    fn on_host(kind: DeviceKind, why: &str) -> Client {
+        Client::new(Host::new(Device::host(kind)), why)
+    }
+
+    /// The CPU with the [`target`](Client::target) of another device, which need not be present.
+    pub fn cpu_as(target: Target) -> Client {
+        let device = Device { target, ..Device::host(DeviceKind::Cpu) };
+        Client::new(Host::new(device), "with the target of another device")
+    }
+
     /// The native CPU backend, which is always available.
     pub fn cpu() -> Client {
         CPU.clone()

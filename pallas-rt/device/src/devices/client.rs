@@ -1,5 +1,4 @@
 //! A client: one device with its memory.
-use super::host::Host;
 use super::ledger::MemoryStats;
 use super::name::{Device, DeviceKind};
 use super::runtime::Runtime;
@@ -58,16 +57,6 @@ impl Client {
     #[doc(hidden)]
     pub fn is_used(&self) -> bool {
         self.origin.life.strong_count() > 0
-    }
-
-    pub(super) fn on_host(kind: DeviceKind, why: &str) -> Self {
-        Client::new(Host::new(Device::host(kind)), why)
-    }
-
-    /// The CPU with the [`target`](Client::target) of another device, which need not be present.
-    pub fn cpu_as(target: Target) -> Self {
-        let device = Device { target, ..Device::host(DeviceKind::Cpu) };
-        Client::new(Host::new(device), "with the target of another device")
     }
 
     /// The same client, chosen for another reason.

@@ -4,7 +4,7 @@ use super::client::Client;
 use super::host::Host;
 use super::ledger::Ledger;
 use super::memory::Block;
-use super::queue::Uses;
+use super::queue::{Start, Uses};
 use super::runtime::{ByOperand, Executable, Geometry, Launch, described, outputs};
 use super::source::Source;
 use crate::error::{Error, Result};
@@ -100,11 +100,6 @@ fn reads(kernel: &Kernel) -> impl Iterator<Item = usize> + '_ {
         OperandKind::Scratch | OperandKind::Param => false,
     })
 }
-
-/// Start of an operand's memory; null if it has none.
-struct Start(*mut u8);
-// SAFETY: an address; `Queue::add` defines who may use it, and when.
-unsafe impl Send for Start {}
 
 /// Runs every program on these threads.
 ///

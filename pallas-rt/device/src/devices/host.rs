@@ -1,13 +1,14 @@
 //! The host as a device: memory that is reserved in the ledger and kept for reuse, for the CPU and the interpreter.
 use super::cpu::Native;
 use super::interpreter::Traced;
-use super::ledger::{Ledger, Reservation};
+use super::ledger::Ledger;
 use super::memory::{Block, physical_bytes};
 use super::name::{Device, DeviceKind};
 use super::queue::Queue;
 use super::reuse::{Stock, size_class};
-use super::runtime::{Executable, First, Runtime, Storage};
+use super::runtime::{Executable, Runtime};
 use super::source::Source;
+use super::storage::{First, HostMemory, Storage};
 use crate::error::Result;
 use std::sync::Arc;
 
@@ -57,7 +58,7 @@ impl Runtime for Host {
                 Block::zeroed(class).ok_or_else(|| ledger.refused(class as u64, "out of memory".into()))?
             }
         };
-        Ok(Storage::Host(HostMemory { held: Some((reservation, block)), stock: stock.clone() }))
+        Ok(Storage::Host(HostMemory::new(reservation, block, stock)))
     }
 
     fn release_kept_memory(&self) {
@@ -73,31 +74,5 @@ impl Runtime for Host {
             DeviceKind::Interpreter => Box::new(Traced(source)),
             DeviceKind::Cpu | DeviceKind::Gpu => Box::new(Native::new(source)),
         }
-    }
-}
-
-/// A block of host memory and its reservation. A dropped block is kept for the next allocation of its size.
-pub struct HostMemory {
-    /// `None` only during the drop.
-    held: Option<(Reservation, Block)>,
-    stock: Arc<Stock<Block>>,
-}
-
-impl HostMemory {
-    pub(super) fn block(&self) -> &Block {
-        &self.held.as_ref().expect("there until it is dropped").1
-    }
-
-    pub(super) fn block_mut(&mut self) -> &mut Block {
-        &mut self.held.as_mut().expect("there until it is dropped").1
-    }
-}
-
-impl Drop for HostMemory {
-    fn drop(&mut self) {
-        let Some((reservation, block)) = self.held.take() else { return };
-        // The memory kept for reuse is limited by what is not reserved.
-        drop(reservation);
-        self.stock.give(block);
     }
 }

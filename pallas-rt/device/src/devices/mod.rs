@@ -6,11 +6,12 @@
 //! - `queue`: launches of the CPU that continue after their call returns; `memory`: host blocks, and elements as bytes;
 //! - `counters`: counts of traces, compilations and launches; `lru`: a cache with limits;
 //! - `source`: a traced kernel with its lowered form, from disk if it is stored there;
-//! - `runtime`: the trait that every kind of device implements;
-//! - `cpu`, `interpreter`: kernels compiled for them; `host`: the runtime and the memory of both;
+//! - `storage`: the memory of buffers;
+//! - `runtime`: the trait that every kind of device implements; `client`: one device with its memory; `buffer`: bytes on a
+//!   device;
+//! - `cpu`, `interpreter`: kernels compiled for them; `host`: the runtime of both;
 //! - `gpu`: the wgpu runtime, or, in a build without it, functions that return errors;
-//! - `client`: one device with its memory; `choice`: the device by name, by environment, or the best one;
-//! - `buffer`: bytes on a device;
+//! - `choice`: the device by name, by environment, or the best one;
 //! - `sequence`: many launches of the CPU as one.
 #[allow(unsafe_code, reason = "the interpreter overwrites outputs")]
 mod buffer;
@@ -41,6 +42,7 @@ mod runtime;
 #[allow(unsafe_code, reason = "work goes on that uses raw memory")]
 pub mod sequence;
 pub mod source;
+mod storage;
 
 pub use buffer::{Buffer, BufferMut};
 pub use client::Client;

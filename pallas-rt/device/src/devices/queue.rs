@@ -235,6 +235,14 @@ fn panicked(kernel: &str, panic: &(dyn Any + Send)) -> Error {
     Error::kernel(kernel, Loc::NONE, "", Diag::new("panic", At::Op, message, "report it, with the kernel"))
 }
 
+/// Start of the memory of an operand or a slot; null without memory.
+#[derive(Clone, Copy)]
+pub(super) struct Start(pub(super) *mut u8);
+// SAFETY: an address; `Queue::add` defines who may use the memory, and when.
+unsafe impl Send for Start {}
+// SAFETY: as above.
+unsafe impl Sync for Start {}
+
 /// The launches that use a block of memory.
 #[derive(Default)]
 pub(super) struct Uses {

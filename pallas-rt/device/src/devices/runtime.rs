@@ -1,9 +1,10 @@
 //! The trait that devices implement: memory, and launches of kernels.
+use super::buffer::Buffer;
 use super::client::Client;
-use super::host::HostMemory;
 use super::ledger::Ledger;
 use super::name::Device;
 use super::source::Source;
+use super::storage::{First, Storage};
 use crate::error::Result;
 use pallas_ir::{At, Diag, Kernel, Literal, Loc, Operand, OperandKind, Semantics};
 use smallvec::SmallVec;
@@ -79,38 +80,6 @@ pub trait Executable: Any + Send + Sync {
     unsafe fn run(&self, client: &Client, launch: &Launch<'_>) -> Result<()>;
 }
 
-/// First contents of new memory.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum First {
-    /// Anything: a launch writes it.
-    Any,
-    /// Anything: the host writes it at once, and should not have to wait for launches of the memory's previous owner.
-    Host,
-    /// Zeros.
-    Zeros,
-}
-
-/// The memory of a buffer.
-pub enum Storage {
-    /// Bytes that the host can address.
-    Host(HostMemory),
-    /// Memory of a device that is accessed through a driver.
-    Device(Box<dyn DeviceMemory>),
-}
-
-/// Memory that the host accesses by copying.
-pub trait DeviceMemory: Any + Send + Sync {
-    /// Copies the first `bytes` bytes to the host, after all work launched so far.
-    fn read(&self, bytes: usize) -> Result<Vec<u8>>;
-
-    /// Overwrites the bytes from the start, after all work launched so far.
-    fn write(&self, bytes: &[u8]) -> Result<()>;
-
-    /// Overwrites the first `bytes` bytes with those of other memory of the same device, which begin at `start`, a multiple
-    /// of 4, without waiting on the host.
-    fn copy_from(&self, other: &dyn DeviceMemory, start: usize, bytes: usize) -> Result<()>;
-}
-
 /// The geometry of a launch: calls with equal geometry differ only in their arrays and parameters.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Geometry {
@@ -171,7 +140,7 @@ pub struct Launch<'a> {
     /// Values of parameters, by operand.
     pub params: &'a [Option<Literal>],
     /// Memory of arrays, by operand; an input that an output aliases has the memory of the output.
-    pub buffers: &'a [Option<&'a super::Buffer>],
+    pub buffers: &'a [Option<&'a Buffer>],
 }
 
 /// The name and the grid of a launch, for a timeline.

@@ -305,8 +305,8 @@ pub fn audit<Args: Tree + 'static, F: Function<Args>>(f: F, options: AuditOption
             [] => vec![],
             _ => reads_of_lengths(Loc::NONE, &options.sizes, &f, &given)?,
         };
-        let mut audit =
-            Audit::of(&lowered.compilation, &lowered.paths, &lowered.compilation.input.client.why(), &options)?;
+        let (compilation, paths) = (&lowered.compilation, &lowered.arguments.paths);
+        let mut audit = Audit::of(compilation, paths, &compilation.input.client.why(), &options)?;
         audit.length_findings(reads);
         Ok(audit)
     })

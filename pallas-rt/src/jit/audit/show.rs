@@ -1,5 +1,6 @@
 //! Audits as text.
 use super::{Audit, Finding, Severity, Source};
+use crate::markup::columns;
 use std::fmt;
 
 impl fmt::Display for Severity {
@@ -31,19 +32,6 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Lines of cells below each other.
-fn table(f: &mut fmt::Formatter<'_>, rows: &[Vec<String>]) -> fmt::Result {
-    let columns = rows.first().map_or(0, Vec::len);
-    let width = |k: usize| rows.iter().map(|row| row[k].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..columns).map(width).collect();
-    for row in rows {
-        let cells = row.iter().zip(&widths).map(|(cell, &width)| format!("{cell:width$}"));
-        writeln!(f, "  {}", cells.collect::<Vec<_>>().join("  ").trim_end())?;
-    }
-    Ok(())
-}
-
-/// The mesh, a line for each argument, constraint, pattern and kind of exchange, and the findings.
 impl fmt::Display for Audit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".into());
@@ -64,18 +52,18 @@ impl fmt::Display for Audit {
             let source = format!("{}{by}", p.source);
             vec![p.path.clone(), p.ty.clone(), dash(&p.declared), dash(&p.found), source, dash(&p.line)]
         }));
-        table(f, &rows)?;
+        f.write_str(&columns(&rows))?;
         if !self.constraints.is_empty() {
             writeln!(f, "constraints")?;
             let row = |c: &super::AuditedConstraint| {
                 vec![c.name.clone(), c.ty.clone(), c.declared.clone(), dash(&c.found), c.line.clone()]
             };
-            table(f, &self.constraints.iter().map(row).collect::<Vec<_>>())?;
+            f.write_str(&columns(&self.constraints.iter().map(row).collect::<Vec<_>>()))?;
         }
         if !self.patterns.is_empty() {
             writeln!(f, "policy")?;
             let row = |p: &super::PatternUse| vec![p.pattern.clone(), p.spec.clone(), p.matched.join(", ")];
-            table(f, &self.patterns.iter().map(row).collect::<Vec<_>>())?;
+            f.write_str(&columns(&self.patterns.iter().map(row).collect::<Vec<_>>()))?;
         }
         if self.is_compiled {
             writeln!(f, "collectives")?;
@@ -87,7 +75,7 @@ impl fmt::Display for Audit {
                     format!("{} bytes", one.bytes),
                 ]
             };
-            table(f, &self.collectives.iter().map(row).collect::<Vec<_>>())?;
+            f.write_str(&columns(&self.collectives.iter().map(row).collect::<Vec<_>>()))?;
         }
         let count = |severity| self.findings.iter().filter(|f| f.severity == severity).count();
         let [errors, warnings, notes] = [Severity::Error, Severity::Warning, Severity::Note].map(count);

@@ -2,10 +2,10 @@
 use super::resize::{padding, resized};
 use super::{BoundedKind, Length, Member};
 use crate::array::Array;
-use crate::jit::compiled::traced_as;
 use crate::jit::function::Function;
 use crate::jit::sharded::is_declared_as;
 use crate::jit::trace::{Taken, TracedFunction};
+use crate::jit::traced::traced_as;
 use crate::sharding::placed_like;
 use crate::tree::{self, Structure, Tree};
 use pallas_device::error::Result;
@@ -19,13 +19,13 @@ impl<Out: Tree + Send + Sync + 'static> BoundedKind<Out> {
         let fits = |(leaf, (ty, x)): (usize, (&Type, &Array))| {
             let shape = x.shape();
             ty.dtype == x.dtype()
-                && *x.client() == self.client
+                && *x.client() == self.about.client
                 && ty.shape.len() == shape.len()
                 && (0..shape.len()).all(|axis| ty.shape[axis] == shape[axis] || is_bounded(leaf, axis))
         };
         self.structures == structures
-            && self.types.len() == args.len()
-            && self.types.iter().zip(args).enumerate().all(fits)
+            && self.about.types.len() == args.len()
+            && self.about.types.iter().zip(args).enumerate().all(fits)
             && self.declared.iter().zip(args).all(|(own, x)| is_declared_as(x, own.as_ref()))
     }
 
@@ -35,11 +35,11 @@ impl<Out: Tree + Send + Sync + 'static> BoundedKind<Out> {
         f: &impl Function<Args, Out = Out>,
         tuple: &Args,
         lengths: &[usize],
-    ) -> Result<TracedFunction<Out>> {
-        let mut types = self.types.clone();
+    ) -> Result<(Out, TracedFunction)> {
+        let mut types = self.about.types.clone();
         self.places.iter().for_each(|&(leaf, axis, size)| types[leaf].shape[axis] = lengths[size]);
         let takes: Vec<Taken> = types.into_iter().map(|ty| Taken::of_states(ty, None)).collect();
-        traced_as(f, tuple, &takes, &self.client)
+        traced_as(f, tuple, &takes, &self.about.client)
     }
 }
 
@@ -55,7 +55,7 @@ impl<Out: Tree + Send + Sync + 'static> Member<Out> {
         };
         let padded = |(x, ty): (Array, &Type)| resized(&x, &ty.shape, padding(ty));
         let run = || {
-            let mut donated = args.into_iter().zip(&kind.types).map(padded).collect::<Result<Vec<Array>>>()?;
+            let mut donated = args.into_iter().zip(&kind.about.types).map(padded).collect::<Result<Vec<Array>>>()?;
             let rest = donated.split_off(ready.donated);
             let rest: Vec<&Array> = rest.iter().chain(&ready.captured).chain(scalars).collect();
             ready.program.run_donating(donated, &rest)

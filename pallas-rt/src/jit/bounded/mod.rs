@@ -14,16 +14,16 @@ mod resize;
 
 pub(super) use reads::{LengthRead, reads_of_lengths};
 
+use super::cache::{Cache, Extra};
 use super::compile::{Compilation, Input};
-use super::compiled::{Cache, Extra, client_of, named};
+use super::compiled::Prepared;
 use super::function::{Function, Given};
-use super::jitted::Prepared;
 use super::misses::{self, Miss, MissReason};
 use super::program::Program;
 use super::sharded::{Declared, declared};
 use super::trace::{TracedFunction, type_of};
-use crate::array::Array;
-use crate::array::Client;
+use super::traced::{client_of, named};
+use crate::array::{Array, Client};
 use crate::tree::{self, Outline, Structure, Tree};
 use pallas_device::error::{Error, Result};
 use pallas_device::{JIT_CALLS, JIT_COMPILES, timeline};
@@ -88,13 +88,11 @@ pub(super) struct Bounded<Out> {
 /// Arguments that differ in their lengths alone.
 struct BoundedKind<Out> {
     structures: Vec<Structure>,
-    /// The types of the leaves for the bounds.
-    types: Vec<Type>,
-    client: Client,
     /// (leaf, axis, number of the size)
     places: Vec<(usize, usize, usize)>,
     /// By leaf, its declared sharding.
     declared: Vec<Option<Placed>>,
+    /// The types of the leaves are those for the bounds.
     about: misses::Compiled,
     ready: OnceLock<Ready>,
     lengths: RwLock<HashMap<Vec<usize>, Arc<Length<Out>>>>,
@@ -233,15 +231,14 @@ impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
         }
         let mut types: Vec<Type> = args.iter().map(type_of).collect();
         places.iter().for_each(|&(leaf, axis, size)| types[leaf].shape[axis] = self.sizes[size].most);
-        let about = misses::Compiled::of_types(Outline::of(tuple), types.clone(), &client);
+        let about = misses::Compiled::of_types(Outline::of(tuple), types, &client);
         let structures = structures.to_vec();
         let (ready, lengths) = (OnceLock::new(), RwLock::default());
         let declared = args.iter().map(declared).collect();
-        let client = client.noted();
-        let kind = Arc::new(BoundedKind { structures, types, client, places, declared, about, ready, lengths });
+        let kind = Arc::new(BoundedKind { structures, places, declared, about, ready, lengths });
         if !args.iter().any(Array::is_traced) {
             let mut all = self.kinds.write().unwrap_or_else(PoisonError::into_inner);
-            all.retain(|kind| kind.client.is_used());
+            all.retain(|kind| kind.about.client.is_used());
             if all.len() == MOST_KINDS {
                 all.remove(0);
             }
@@ -287,7 +284,7 @@ impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
         lengths: &[usize],
     ) -> Result<Arc<Length<Out>>> {
         let begun = Instant::now();
-        let own = kind.trace(f, tuple, lengths)?;
+        let (out, own) = kind.trace(f, tuple, lengths)?;
         let trace = begun.elapsed();
         let why = match kind.ready.get() {
             Some(_) => None,
@@ -311,8 +308,8 @@ impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
         };
         let length = match member {
             Ok(scalars) => Length::Member {
-                scalars: scalars.into_iter().map(|x| scalar(&kind.client, x)).collect::<Result<_>>()?,
-                out: own.returned,
+                scalars: scalars.into_iter().map(|x| scalar(&kind.about.client, x)).collect::<Result<_>>()?,
+                out,
                 gives: own.graph.gives(),
             },
             Err(why) => {
@@ -339,7 +336,7 @@ impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
         tuple: &Args,
         kind: &BoundedKind<Out>,
         lengths: &[usize],
-        own: &TracedFunction<Out>,
+        own: &TracedFunction,
     ) -> Result<std::result::Result<(Family, Vec<Array>), Unlike>> {
         let bounds: Vec<usize> = self.sizes.iter().map(|size| size.most).collect();
         let mut samples = vec![];
@@ -353,7 +350,7 @@ impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
                 (own.graph.clone(), own.captured.clone())
             } else {
                 match kind.trace(f, tuple, &sizes) {
-                    Ok(traced) => (traced.graph, traced.captured),
+                    Ok((_, traced)) => (traced.graph, traced.captured),
                     Err(error) => {
                         let what = format!("the function fails for {}: {error}", self.describe(&sizes));
                         return Ok(Err(Unlike { at: Loc::NONE, what }));
@@ -380,7 +377,7 @@ impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
         trace: Duration,
     ) -> Result<()> {
         let args = tree::leaves(tuple);
-        captured.iter().try_for_each(|x| x.check_client(&kind.client, &|| "a captured array".into()))?;
+        captured.iter().try_for_each(|x| x.check_client(&kind.about.client, &|| "a captured array".into()))?;
         let begun = Instant::now();
         JIT_COMPILES.fetch_add(1, Relaxed);
         let donated = if self.donates { kind.structures[0].leaves() } else { 0 };
@@ -391,7 +388,8 @@ impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
             let (graph, mut sharded) = Declared::of(family.graph(), own, &|i| named(i, &|| tree::paths(tuple)))?;
             sharded.shardings.resize(graph.params.len(), None);
             let is_donated = (0..graph.params.len()).map(|i| i < donated).collect();
-            let input = Input { declared: sharded, is_donated, ..Input::of_graph(graph.into_owned(), &kind.client) };
+            let input =
+                Input { declared: sharded, is_donated, ..Input::of_graph(graph.into_owned(), &kind.about.client) };
             Compilation::new(input).into_program()
         })?;
         let (compile, temporary_bytes) = (begun.elapsed(), program.temporary_bytes());

@@ -30,7 +30,7 @@ pub(in crate::jit) fn reads_of_lengths<Args: Tree + 'static, F: Function<Args>>(
     let ((args, structures), tuple) = ((given.flat)(), (given.tuple)());
     let kind = bounded.kind(&tuple, &args, &structures)?;
     let lengths = bounded.lengths(&kind, &args, || tree::paths(&tuple))?;
-    let own = kind.trace(f, &tuple, &lengths)?;
+    let (_, own) = kind.trace(f, &tuple, &lengths)?;
     let alone = |why: Unlike| LengthRead { at: why.at, what: why.what, is_alone: true };
     let family = match bounded.family(f, &tuple, &kind, &lengths, &own)? {
         Ok((family, _)) => family,

@@ -52,11 +52,6 @@ pub(super) struct Drawn<'g> {
     pub inside: Vec<(String, &'g Graph, usize)>,
 }
 
-/// The name of an operation.
-pub(super) fn name(op: &Op) -> String {
-    op.to_string().split([' ', '(']).next().unwrap_or_default().to_string()
-}
-
 /// Number of exchanges in a graph, and in those that it calls.
 fn count_collectives(graph: &Graph) -> usize {
     let of = |op: &Op| match op {
@@ -100,7 +95,7 @@ pub(super) fn draw<'g>(graph: &'g Graph, context: &Context<'_>, mut next: usize)
         if reads.is_empty() && !matches!(e.op, Op::Call(_)) {
             continue;
         }
-        let name = name(&e.op);
+        let name = e.op.name();
         let sharding = context.shardings.get(&(name.clone(), e.loc)).cloned().flatten();
         let kind = match &e.op {
             Op::Scalar(_) | Op::Structural(StructuralOp::Cast(_)) => NodeKind::Elementwise,

@@ -11,7 +11,6 @@ use graph::{Context, Drawn, draw};
 use pallas_graph::{Graph, simplify};
 use pallas_ir::Loc;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fmt::Write;
 
 impl Shardings {
     /// One page of HTML, which needs no script and no other file: the exchanges with their bytes, causes and lines, the graph that
@@ -48,7 +47,7 @@ impl Shardings {
         list_collectives(&mut body, &collectives);
         self.graphs(&mut body, &values);
         shardings(&mut body, mesh, &values, &used);
-        table(&mut body, mesh, &values, &used, |i, value| self.reasons(i, value));
+        self.table(&mut body, &values, &used);
         page(&format!("A function on the mesh {mesh}"), &body)
     }
 
@@ -81,21 +80,51 @@ impl Shardings {
         let local = simplify::simplify(self.local());
         section(page, &local, &Context { arguments: &arguments, shardings: &shardings }, 0);
     }
+
+    /// All values with their shardings; `reasons` has those of a value in words.
+    fn table(&self, page: &mut String, values: &[ShardedValue], used: &[String]) {
+        let mesh = self.mesh();
+        page.push_str(
+            "<h2 id=\"values\">Values</h2>\n<table><tr><th>value</th><th>array</th><th>sharding, and where it comes from</th>\
+             <th>block</th><th>line</th></tr>\n",
+        );
+        for (i, value) in values.iter().enumerate() {
+            let (text, own) = (value.sharding.text(mesh), sharded(mesh, value));
+            let number = used.iter().position(|other| *other == own).expect("its division is used");
+            let block = pallas_ir::Type::new(value.ty.dtype, value.sharding.local(&value.ty.shape));
+            let reasons = self.reasons(i, value);
+            let why = match reasons.is_empty() {
+                true => String::new(),
+                false => {
+                    format!("<details><summary>why</summary><pre>{}</pre></details>", escaped(&reasons.join("\n\n")))
+                }
+            };
+            *page += &format!(
+                "<tr><td>{}</td><td class=\"code\">{}</td><td class=\"code\"><a href=\"#sharding-{number}\">{}</a>{why}</td>\
+                 <td class=\"code\">{block}</td><td class=\"code\">{}</td></tr>\n",
+                escaped(&title(value)),
+                value.ty,
+                escaped(&text),
+                line(value.at),
+            );
+        }
+        page.push_str("</table>\n");
+    }
 }
 
 /// A graph, of which the first exchange has this number, and those that it calls.
 fn section(page: &mut String, graph: &Graph, context: &Context<'_>, first: usize) {
     let Drawn { svg, inside } = draw(graph, context, first);
     match svg {
-        Ok(svg) => writeln!(page, "<div class=\"graph\">\n{svg}</div>").expect("a string"),
-        Err(boxes) => writeln!(
-            page,
-            "<p class=\"note\">{boxes} boxes are too many to draw; <code>to_local_text</code> has all operations.</p>"
-        )
-        .expect("a string"),
+        Ok(svg) => *page += &format!("<div class=\"graph\">\n{svg}</div>\n"),
+        Err(boxes) => {
+            *page += &format!(
+                "<p class=\"note\">{boxes} boxes are too many to draw; <code>to_local_text</code> has all operations.</p>\n"
+            )
+        }
     }
     for (title, graph, first) in inside {
-        writeln!(page, "<h3>{}</h3>", escaped(&title)).expect("a string");
+        *page += &format!("<h3>{}</h3>\n", escaped(&title));
         section(page, graph, &Context { arguments: &[], ..*context }, first);
     }
 }
@@ -139,8 +168,8 @@ fn list_collectives(page: &mut String, all: &[CollectiveUse]) {
     page.push_str("<tr><th>axes</th><th class=\"number\">collectives</th><th class=\"number\">bytes</th></tr>\n");
     for (axes, (count, bytes)) in totals {
         let (axes, bytes) = (escaped(&axes), bytes_text(bytes));
-        writeln!(page, "<tr><td>{axes}</td><td class=\"number\">{count}</td><td class=\"number\">{bytes}</td></tr>")
-            .expect("a string");
+        *page +=
+            &format!("<tr><td>{axes}</td><td class=\"number\">{count}</td><td class=\"number\">{bytes}</td></tr>\n");
     }
     page.push_str(
         "</table>\n<h3>All of them</h3>\n<table><tr><th class=\"number\"></th><th>exchange</th><th>axes</th>\
@@ -150,12 +179,10 @@ fn list_collectives(page: &mut String, all: &[CollectiveUse]) {
         let CollectiveUse { name, axes, bytes, cause, at, times, .. } = exchange;
         let times = times.map_or("?".into(), |n| n.to_string());
         let (axes, bytes, at) = (escaped(&axes.join(", ")), bytes_text(*bytes), line(*at));
-        writeln!(
-            page,
+        *page += &format!(
             "<tr id=\"exchange-{number}\"><td class=\"number\">{number}</td><td class=\"code\">{name}</td><td>{axes}</td>\
-             <td class=\"number\">{times}</td><td class=\"number\">{bytes}</td><td>{cause}</td><td class=\"code\">{at}</td></tr>"
-        )
-        .expect("a string");
+             <td class=\"number\">{times}</td><td class=\"number\">{bytes}</td><td>{cause}</td><td class=\"code\">{at}</td></tr>\n"
+        );
     }
     page.push_str("</table>\n");
 }
@@ -167,52 +194,15 @@ fn shardings(page: &mut String, mesh: &Mesh, values: &[ShardedValue], used: &[St
         let value = values.iter().find(|value| sharded(mesh, value) == *text).expect("a value has it");
         let Ok(picture) = Picture::new(mesh, &value.sharding, &value.ty.shape) else { continue };
         let (hlo, ty) = (to_hlo_sharding(mesh, &value.sharding), value.ty.to_string());
-        writeln!(
-            page,
+        *page += &format!(
             "<section id=\"sharding-{number}\"><h3><code>{}</code></h3>\n<p class=\"note\">of {ty}, <code>{}</code></p>\n\
-             {}</section>",
+             {}</section>\n",
             escaped(text),
             escaped(&hlo),
             picture.to_svg(),
-        )
-        .expect("a string");
+        );
     }
     page.push_str("</div>\n");
-}
-
-/// All values with their shardings; `reasons` has those of a value in words.
-fn table(
-    page: &mut String,
-    mesh: &Mesh,
-    values: &[ShardedValue],
-    used: &[String],
-    reasons: impl Fn(usize, &ShardedValue) -> Vec<String>,
-) {
-    page.push_str(
-        "<h2 id=\"values\">Values</h2>\n<table><tr><th>value</th><th>array</th><th>sharding, and where it comes from</th>\
-         <th>block</th><th>line</th></tr>\n",
-    );
-    for (i, value) in values.iter().enumerate() {
-        let (text, own) = (value.sharding.text(mesh), sharded(mesh, value));
-        let number = used.iter().position(|other| *other == own).expect("its division is used");
-        let block = pallas_ir::Type::new(value.ty.dtype, value.sharding.local(&value.ty.shape));
-        let reasons = reasons(i, value);
-        let why = match reasons.is_empty() {
-            true => String::new(),
-            false => format!("<details><summary>why</summary><pre>{}</pre></details>", escaped(&reasons.join("\n\n"))),
-        };
-        writeln!(
-            page,
-            "<tr><td>{}</td><td class=\"code\">{}</td><td class=\"code\"><a href=\"#sharding-{number}\">{}</a>{why}</td>\
-             <td class=\"code\">{block}</td><td class=\"code\">{}</td></tr>",
-            escaped(&title(value)),
-            value.ty,
-            escaped(&text),
-            line(value.at),
-        )
-        .expect("a string");
-    }
-    page.push_str("</table>\n");
 }
 
 /// The operation that makes a value, or the path of an argument.

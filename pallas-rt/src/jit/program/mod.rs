@@ -7,8 +7,7 @@ mod steps;
 
 use super::compile::{Input, Products};
 use super::watch::{is_watching, watched};
-use crate::array::Client;
-use crate::array::{Array, What};
+use crate::array::{Array, Client, What};
 use crate::exec::Compiled;
 use crate::sharding::{Mesh, Placement, Receipt, Sharding, cut, positions};
 use native::Native;
@@ -156,23 +155,10 @@ impl Program {
     /// # Errors
     /// Memory, a fault of the interpreter, device errors.
     pub(super) fn run(&self, args: &[&Array]) -> Result<Vec<Array>> {
-        watched(&self.graph, &self.client, args, || self.run_unwatched(args))
-    }
-
-    fn run_unwatched(&self, args: &[&Array]) -> Result<Vec<Array>> {
-        if let Some(division) = &self.division {
-            return self.run_on_mesh(division, args);
-        }
-        let mut params = args.iter().map(|x| x.buffer().map(Param::Shared)).collect::<Result<Vec<_>>>()?;
-        let fresh = self.fresh.iter().map(|&bytes| self.allocate(bytes)).collect::<Result<_>>()?;
-        let fresh = self.execute(&mut params, fresh)?;
-        let fresh: Vec<_> = fresh.into_iter().map(|buffer| Arc::new(buffer.expect(HELD))).collect();
-        let result = |(place, ty): &(Place, Type)| match place {
-            Place::Param(i) => args[*i].with_shape(&ty.shape),
-            Place::Fresh(i) => Ok(Array::sharing(ty.dtype, &ty.shape, fresh[*i].clone())),
-            Place::Temporary(_) => unreachable!("a result outlives the call"),
-        };
-        self.results.iter().map(result).collect()
+        watched(&self.graph, &self.client, args, || match &self.division {
+            Some(division) => self.run_on_mesh(division, args),
+            None => self.run_here(vec![], args),
+        })
     }
 
     /// As [`run`](Program::run). The first parameters are `donated`: what a step writes of them has no other owner, or is
@@ -185,9 +171,14 @@ impl Program {
             let all: Vec<&Array> = donated.iter().chain(rest.iter().copied()).collect();
             return self.run(&all);
         }
+        self.run_here(donated, rest)
+    }
+
+    /// Runs it on whole arrays.
+    fn run_here(&self, donated: Vec<Array>, rest: &[&Array]) -> Result<Vec<Array>> {
         let fresh = self.fresh.iter().map(|&bytes| self.allocate(bytes)).collect::<Result<_>>()?;
         let mut shared = vec![];
-        let mut params = vec![];
+        let mut params = Vec::with_capacity(donated.len() + rest.len());
         for (i, array) in donated.into_iter().enumerate() {
             let buffer = match array.into_buffer(self.changed[i])? {
                 Ok(own) => Param::Own(Some(own)),

@@ -2,8 +2,7 @@
 use super::super::callback::called;
 use super::super::print::show;
 use super::{HELD, Param, compiled};
-use crate::array::Array;
-use crate::array::Client;
+use crate::array::{Array, Client};
 use crate::exec::Prepared;
 use pallas_device::Buffer;
 use pallas_device::error::Result;

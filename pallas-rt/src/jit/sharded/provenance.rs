@@ -234,7 +234,7 @@ impl Shardings {
     fn annotation(&self, origin: Option<Origin>) -> (String, Loc) {
         match origin {
             Some(Origin::Param(i)) => {
-                let statement = self.statements.get(i).cloned().flatten();
+                let statement = self.declared.statements.get(i).cloned().flatten();
                 let pattern = statement.as_ref().and_then(|s| s.pattern.as_ref());
                 let pattern = pattern.map_or(String::new(), |pattern| format!(" by pattern `{pattern}`"));
                 (format!("argument `{}`, declared{pattern}", self.path(i)), statement.map_or(Loc::NONE, |s| s.at))

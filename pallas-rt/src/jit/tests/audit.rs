@@ -92,7 +92,7 @@ fn weaker(sharding: &Sharding, mesh: &Mesh) -> Vec<(String, Option<Sharding>)> {
 fn declaring<Args: Tree + 'static, F: Function<Args>>(f: F, args: &Args) -> Declaring {
     let lowered = F::call_boxed(&lower(f), args).expect("it is traced");
     let declared = lowered.compilation.input.declared.clone();
-    Declaring { graph: lowered.graph().clone(), declared, paths: lowered.paths.clone() }
+    Declaring { graph: lowered.graph().clone(), declared, paths: lowered.arguments.paths.clone() }
 }
 
 /// The declarations of a program, taken as a policy, are kept by it; with any weaker declaration they are not.

@@ -1,7 +1,6 @@
 //! Texts of functions against JAX's, which `jaxpr.py` wrote to `jaxpr.txt`.
 use super::array;
-use crate::ops::Mode;
-use crate::ops::select;
+use crate::ops::{Mode, select};
 use crate::prelude::*;
 use crate::{keep, make_jaxpr, random};
 use std::collections::BTreeMap;

@@ -175,9 +175,8 @@ fn a_checkpoint_stores_arguments_alone() {
     close(&jit(grad(again))(&w, &xs).expect("it runs"), &want);
     // Temporary memory of both.
     let temporary = |f: &dyn Fn(&Array, &Array) -> Result<Array>| {
-        let traced = trace(&Client::cpu(), &[Taken::like(&w), Taken::like(&xs)], |params| {
-            Ok(((), vec![f(&params[0], &params[1])?]))
-        });
+        let traced =
+            trace(&Client::cpu(), &[Taken::like(&w), Taken::like(&xs)], |params| Ok(vec![f(&params[0], &params[1])?]));
         let program = Program::new(&traced.expect("it traces").graph, &Client::cpu()).expect("it compiles");
         program.temporary_bytes()
     };
@@ -235,9 +234,8 @@ fn kernels_are_batched_by_one_more_axis_of_the_grid() {
         (0..2).flat_map(|i| doubles(numbers(&sums_of(&order, &slice(i).1).expect("it runs")))).collect();
     let over_x = vmap(f).in_axes([None, Some(0)]);
     close(&over_x(&order, &x).expect("it runs"), &shared);
-    let one_kernel = trace(&cpu, &[Taken::like(&orders), Taken::like(&x)], |params| {
-        Ok(((), vec![vmap(f)(&params[0], &params[1])?]))
-    });
+    let one_kernel =
+        trace(&cpu, &[Taken::like(&orders), Taken::like(&x)], |params| Ok(vec![vmap(f)(&params[0], &params[1])?]));
     assert_eq!(Program::new(&one_kernel.expect("it traces").graph, &cpu).expect("it compiles").kernels(), 1);
 
     // Aliases, parameters, two axes, and functions with gradients of their own.

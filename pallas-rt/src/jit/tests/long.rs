@@ -5,8 +5,7 @@ use super::super::program::Program;
 use super::super::trace::{Taken, trace};
 use super::{array, numbers};
 use crate::prelude::*;
-use crate::tree;
-use crate::{grad, jit, vmap};
+use crate::{grad, jit, tree, vmap};
 use pallas_device::counted::VISITED;
 use pallas_graph::transform::{batched, jvp, vjp};
 use pallas_graph::{Graph, verify};
@@ -41,7 +40,7 @@ fn timed<R>(f: impl FnOnce() -> R) -> (R, Duration) {
 }
 
 fn graph_of(f: impl Fn(&Array) -> Array, x: &Array) -> Graph {
-    let traced = trace(x.client(), &[Taken::like(x)], |x| Ok(((), vec![f(&x[0])])));
+    let traced = trace(x.client(), &[Taken::like(x)], |x| Ok(vec![f(&x[0])]));
     traced.unwrap_or_else(|e| panic!("{e}")).graph
 }
 

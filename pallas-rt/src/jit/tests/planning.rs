@@ -3,13 +3,12 @@
 use super::super::planning::StepPlan;
 use super::super::program::Program;
 use super::programs::{planned, sharded};
-use crate::Arg;
 use crate::markup::tests::check_markup;
 use crate::plan::{MeshComparison, Shardings};
 use crate::prelude::*;
 use crate::sharding::tests::draw::{Config, Dice, draw};
 use crate::sharding::{Link, Mesh, NamedSharding, P, PartitionSpec, Topology};
-use crate::{cond, grad, partitioned, scan, while_loop, with_sharding_constraint};
+use crate::{Arg, cond, grad, partitioned, scan, while_loop, with_sharding_constraint};
 use pallas_graph::fuse::{Plan, Work};
 use pallas_graph::shard::{Partitioned, inlined};
 use pallas_ir::Type;

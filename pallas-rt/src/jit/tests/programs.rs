@@ -1,6 +1,5 @@
 //! Programs, plans and blocks of graphs that tests have made.
-use super::super::compile::{Compilation, Input, Sharded};
-use super::super::gradient::refused;
+use super::super::compile::{Compilation, Input, Sharded, refused};
 use super::super::program::Program;
 use super::super::sharded::Declared;
 use crate::array::Client;

@@ -175,7 +175,7 @@ fn constrained(
     f: impl Fn(&[Array]) -> Result<Vec<Array>>,
 ) -> Graph {
     let taken: Vec<Taken> = takes.iter().map(|ty| Taken::of_states(ty.clone(), None)).collect();
-    let inner = trace(&Client::cpu(), &taken, |params| Ok(((), f(params)?))).expect("it is traced").graph;
+    let inner = trace(&Client::cpu(), &taken, |params| f(params)).expect("it is traced").graph;
     let mut graph = Graph::default();
     let args: Vec<_> = (takes.iter().zip(shardings))
         .map(|(ty, sharding)| {

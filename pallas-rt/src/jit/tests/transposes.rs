@@ -1,7 +1,6 @@
 //! Transposes of linear functions.
 use super::{array, numbers};
-use crate::ops::by;
-use crate::ops::select;
+use crate::ops::{by, select};
 use crate::prelude::*;
 use crate::{cond, custom_jvp, fori_loop, jit, linear_transpose, ops, scan, tree, vjp, vmap, while_loop};
 

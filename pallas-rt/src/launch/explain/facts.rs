@@ -1,7 +1,7 @@
 //! The facts about a kernel that fit on one screen.
 use super::{Explained, Explanation};
 use crate::exec::{Cost, estimate_each};
-use crate::markup::bytes_text;
+use crate::markup::{bytes_text, columns};
 use pallas_ir::{BlockDim, InstId, Loc, Op, Operand, OperandKind, Semantics};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -230,13 +230,9 @@ impl Explained {
     fn facts(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "kernel `{}`, {}", self.name, self.grid_text())?;
         let head = Row::HEAD.map(String::from);
-        let rows: Vec<[String; 7]> = std::iter::once(head).chain(self.rows().iter().map(Row::cells)).collect();
-        let widths: [usize; 7] =
-            std::array::from_fn(|c| rows.iter().map(|row| row[c].chars().count()).max().unwrap_or(0));
-        for row in &rows {
-            let cells: String = row.iter().zip(widths).map(|(cell, width)| format!("  {cell:<width$}")).collect();
-            writeln!(f, "{}", cells.trim_end())?;
-        }
+        let rows: Vec<Vec<String>> =
+            std::iter::once(head).chain(self.rows().iter().map(Row::cells)).map(Vec::from).collect();
+        f.write_str(&columns(&rows))?;
         writeln!(f, "  {}\n  {}\n  {}", self.memory_text(), self.cost_text(), self.bound_text())?;
         for (share, operation, at) in self.times() {
             writeln!(f, "  about {:>4} of the time: {operation:<12} {}:{}", percent(share), at.file, at.line)?;

@@ -10,10 +10,9 @@ mod picture;
 #[cfg(test)]
 mod tests;
 
-use super::tune::Tuning;
-use crate::Client;
-use crate::exec::SIZES;
-use crate::exec::{Compiled, Cost, estimate};
+use super::notes::Note;
+use super::tuning::Tuning;
+use crate::exec::{Cost, SIZES, estimate};
 #[cfg(feature = "wgsl")]
 use crate::{Error, Result};
 use pallas_codegen::cpu::Executable;
@@ -82,12 +81,8 @@ pub struct Explained {
 }
 
 impl Explained {
-    pub(super) fn new(
-        compiled: &Compiled,
-        geometry: Geometry,
-        client: &Client,
-        tuning: Option<Arc<Tuning>>,
-    ) -> Explained {
+    pub(super) fn new(note: Note) -> Explained {
+        let Note { compiled, geometry, client, tuning, .. } = note;
         let kernel = compiled.traced();
         // For a call on the CPU the shader is that of a device with WebGPU's limits.
         let is_on_cpu = client.target().profile == Profile::Cpu;

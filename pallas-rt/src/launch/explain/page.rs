@@ -6,7 +6,6 @@ use super::{Explained, Explanation};
 use crate::markup::{escaped, page};
 use pallas_ir::Loc;
 use serde_json::json;
-use std::fmt::Write;
 
 /// Moves the marks of a kernel to the program of its slider, and lists what that reads and writes.
 const SCRIPT: &str = include_str!("page.js");
@@ -33,7 +32,7 @@ impl Explanation {
         let title = format!("Kernels: {}", joined(self.kernels.iter().map(|k| &k.name), ", "));
         let mut body = String::new();
         self.kernels.iter().for_each(|kernel| kernel.section(&mut body));
-        write!(body, "<script>\n{SCRIPT}</script>\n").expect("a string");
+        body += &format!("<script>\n{SCRIPT}</script>\n");
         page(&title, &body)
     }
 }
@@ -42,8 +41,7 @@ impl Explained {
     fn section(&self, body: &mut String) {
         let programs = self.programs();
         let facts = [self.grid_text(), self.memory_text(), self.cost_text(), self.bound_text()];
-        write!(body, "<section class=\"kernel\">\n<h1>Kernel <code>{}</code></h1>\n", escaped(&self.name))
-            .expect("a string");
+        *body += &format!("<section class=\"kernel\">\n<h1>Kernel <code>{}</code></h1>\n", escaped(&self.name));
         facts.iter().for_each(|fact| body.push_str(&format!("<p class=\"fact\">{}</p>\n", escaped(fact))));
         body.push_str("<h2>Operands</h2>\n");
         table(body, &Row::HEAD, self.rows().iter().map(|row| row.cells().to_vec()));
@@ -58,7 +56,7 @@ impl Explained {
         body.push_str("<h2>Stages</h2>\n");
         for (stage, text) in self.own_stages() {
             let (stage, text) = (escaped(&stage), escaped(&text));
-            writeln!(body, "<details><summary>{stage}</summary><pre>{text}</pre></details>").expect("a string");
+            *body += &format!("<details><summary>{stage}</summary><pre>{text}</pre></details>\n");
         }
         body.push_str("</section>\n");
     }
@@ -70,21 +68,19 @@ impl Explained {
                 body.push_str("<p class=\"note\">No program runs: outputs hold their <code>empty</code> values.</p>\n")
             }
             [first, rest @ ..] => {
-                writeln!(
-                    body,
+                *body += &format!(
                     "<p class=\"control\"><button type=\"button\" class=\"back\">previous</button> \
                      <input type=\"range\" min=\"0\" max=\"{}\" value=\"0\" aria-label=\"program\"/> \
-                     <button type=\"button\" class=\"on\">next</button> <output>program {}</output></p>",
+                     <button type=\"button\" class=\"on\">next</button> <output>program {}</output></p>\n",
                     rest.len(),
                     tuple(&first.ids)
-                )
-                .expect("a string");
+                );
             }
         }
         body.push_str("<div class=\"pictures\">\n");
         for Card { svg, size: [wide, high] } in self.cards(programs) {
             let card = svg.finish(wide + 4.0, high + 4.0, &self.name);
-            writeln!(body, "<section>{card}</section>").expect("a string");
+            *body += &format!("<section>{card}</section>\n");
         }
         body.push_str("</div>\n");
         let Some(first) = programs.drawn.first() else { return };
@@ -97,7 +93,7 @@ impl Explained {
             json!({"at": tuple(&p.ids), "places": places, "steps": self.steps(p)})
         };
         let data = json!(programs.drawn.iter().map(of).collect::<Vec<_>>()).to_string().replace('<', "\\u003c");
-        writeln!(body, "<script type=\"application/json\">{data}</script>").expect("a string");
+        *body += &format!("<script type=\"application/json\">{data}</script>\n");
     }
 
     /// The accesses of a program in words.
@@ -135,10 +131,10 @@ fn tuple(ids: &[i64]) -> String {
 fn table(body: &mut String, head: &[&str], rows: impl Iterator<Item = Vec<String>>) {
     let cells =
         |cells: Vec<&str>, tag: &str| joined(cells.iter().map(|c| format!("<{tag}>{}</{tag}>", escaped(c))), "");
-    writeln!(body, "<div class=\"wide\"><table><tr>{}</tr>", cells(head.to_vec(), "th")).expect("a string");
+    *body += &format!("<div class=\"wide\"><table><tr>{}</tr>\n", cells(head.to_vec(), "th"));
     for row in rows {
         let row = cells(row.iter().map(String::as_str).collect(), "td");
-        writeln!(body, "<tr>{row}</tr>").expect("a string");
+        *body += &format!("<tr>{row}</tr>\n");
     }
     body.push_str("</table></div>\n");
 }

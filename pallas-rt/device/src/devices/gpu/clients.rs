@@ -1,8 +1,9 @@
 //! The clients of this process's adapters, and clients of a user's own device.
 use super::adapter::{FOUND, MATRICES, adapter, describe, wanted};
+use super::counters::GpuCounters;
+use super::device::Gpu;
 use super::memory::Memory;
-use super::pipeline::{GpuCounters, experimental};
-use super::runtime::Gpu;
+use super::pipeline::experimental;
 use super::turn::Turn;
 use crate::error::{Error, Result};
 use crate::{Buffer, Client};
@@ -71,7 +72,7 @@ impl Client {
 
     /// Counts of pipelines and dispatches of this client so far; zeros if it is no GPU.
     pub fn gpu_counters(&self) -> GpuCounters {
-        self.gpu_runtime().map(|gpu| gpu.pipelines.counters()).unwrap_or_default()
+        self.gpu_runtime().map(|gpu| gpu.counts.read()).unwrap_or_default()
     }
 
     /// The runtime, on a GPU.

@@ -6,10 +6,9 @@
 //!
 //! An upload comes before all commands of its submission, also before those that were recorded earlier. So whatever uploads
 //! submits first, and the uniform bytes of the launches lie in memory that was taken before the first of them.
-use super::job::ERROR_WORDS;
+use super::device::Gpu;
 use super::memory::Memory;
-use super::runtime::Gpu;
-use crate::devices::runtime::DeviceMemory;
+use crate::devices::storage::DeviceMemory;
 use crate::error::Result;
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::Relaxed;
@@ -26,8 +25,17 @@ const FLAGS: usize = MOST * FLAG;
 /// Distance between error flags: the alignment of bindings is at most this.
 const FLAG: usize = 256;
 
+/// Words of the error flag. All zero: no error; their meaning is the shader's.
+pub(super) const ERROR_WORDS: usize = 4;
+
 /// Looks at the error flag of a launch.
 pub type Check = Box<dyn FnOnce([u32; ERROR_WORDS]) -> Result<()> + Send>;
+
+/// Passes the words of an error flag to its check.
+pub(super) fn look(check: Check, flag: &[u8]) -> Result<()> {
+    let word = |i: usize| u32::from_le_bytes(flag[4 * i..4 * i + 4].try_into().expect("four bytes"));
+    check(std::array::from_fn(word))
+}
 
 /// The programs that threads run.
 #[derive(Default)]
@@ -164,8 +172,7 @@ impl Gpu {
         for (memory, checks) in self.programs.own(|program| std::mem::take(&mut program.flags)).unwrap_or_default() {
             let bytes = memory.read(checks.len() * FLAG)?;
             for (check, words) in checks.into_iter().zip(bytes.chunks_exact(FLAG)) {
-                let word = |i: usize| u32::from_le_bytes(words[4 * i..4 * i + 4].try_into().expect("four bytes"));
-                check(std::array::from_fn(word))?;
+                look(check, words)?;
             }
         }
         Ok(())
@@ -190,6 +197,6 @@ impl Gpu {
     }
 
     fn count(&self) {
-        self.pipelines.submissions.fetch_add(1, Relaxed);
+        self.counts.submissions.fetch_add(1, Relaxed);
     }
 }

@@ -1,15 +1,13 @@
 //! One launch: a shader, its bindings, its dispatches.
-use super::commands::Check;
+use super::commands::{Check, ERROR_WORDS, look};
+use super::device::Gpu;
 use super::memory::{Memory, binding};
-use super::runtime::Gpu;
 use crate::Buffer;
-use crate::devices::runtime::{DeviceMemory, Runtime};
+use crate::devices::runtime::Runtime;
+use crate::devices::storage::DeviceMemory;
 use crate::error::{Error, Result};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-
-/// Words of the error flag. All zero: no error; their meaning is the shader's.
-pub(super) const ERROR_WORDS: usize = 4;
 
 /// A shader and what it runs on. Everything is in group 0:
 ///
@@ -48,6 +46,17 @@ pub struct Dispatch {
     pub uniform: Vec<u8>,
 }
 
+impl ShaderJob<'_> {
+    /// Its storage bindings in order, from binding 1: whether each is written. Arrays, then scratch, then the error flag.
+    pub(super) fn storage(&self) -> impl Iterator<Item = bool> {
+        let own = usize::from(self.scratch_bytes > 0) + usize::from(self.error_flag);
+        self.bindings.iter().map(|&(_, written)| written).chain(std::iter::repeat_n(true, own))
+    }
+
+    /// Bytes of the error flag.
+    pub(super) const ERROR_BYTES: u64 = ERROR_WORDS as u64 * 4;
+}
+
 impl Gpu {
     /// Submits a job. Returns without waiting for it, unless it has an error flag, which is passed to `check`; that of a
     /// launch in a program at the end of the program.
@@ -62,20 +71,20 @@ impl Gpu {
         self.alive()?;
         let _turn = self.turn();
         self.check(job)?;
-        let pipeline = self.pipeline(job)?;
-        let scratch = (job.scratch_bytes > 0).then(|| self.buffer(job.scratch_bytes, false)).transpose()?;
-        let uniforms = Uniforms::new(self, job)?;
-        let flag = job.error_flag.then(|| Flag::new(self, check)).transpose()?;
+        let resources = Resources {
+            pipeline: self.pipeline(job)?,
+            scratch: (job.scratch_bytes > 0).then(|| self.buffer(job.scratch_bytes, false)).transpose()?,
+            uniforms: Uniforms::new(self, job)?,
+            flag: job.error_flag.then(|| Flag::new(self, check)).transpose()?,
+        };
         let action = format!("run kernel `{}`", job.label);
-        let group = self.attempt(&action, || self.group(job, &pipeline, &uniforms, scratch.as_ref(), flag.as_ref()))?;
-        self.encode(&action, |encoder| record(encoder, job, &pipeline, &group, &uniforms, flag.as_ref()))?;
-        self.pipelines.dispatches.fetch_add(job.dispatches.len() as u64, Relaxed);
+        let group = self.attempt(&action, || self.group(job, &resources))?;
+        self.encode(&action, |encoder| record(encoder, job, &group, &resources))?;
+        self.counts.dispatches.fetch_add(job.dispatches.len() as u64, Relaxed);
         // Frees what finished work held; never waits.
         self.poll(wgpu::PollType::Poll)?;
-        if let Some(Flag { own: Some((memory, check)), .. }) = flag {
-            let bytes = memory.read(ERROR_WORDS * 4)?;
-            let word = |i: usize| u32::from_le_bytes(bytes[4 * i..4 * i + 4].try_into().expect("four bytes"));
-            check(std::array::from_fn(word))?;
+        if let Some(Flag { own: Some((memory, check)), .. }) = resources.flag {
+            look(check, &memory.read(ERROR_WORDS * 4)?)?;
         }
         Ok(())
     }
@@ -122,22 +131,16 @@ impl Gpu {
     }
 
     /// The bindings of a job.
-    fn group(
-        &self,
-        job: &ShaderJob,
-        pipeline: &wgpu::ComputePipeline,
-        uniforms: &Uniforms,
-        scratch: Option<&Memory>,
-        flag: Option<&Flag>,
-    ) -> wgpu::BindGroup {
-        let resources = std::iter::once(at(&uniforms.buffer, uniforms.offset, uniforms.size))
+    fn group(&self, job: &ShaderJob, resources: &Resources) -> wgpu::BindGroup {
+        let Resources { pipeline, scratch, uniforms, flag } = resources;
+        let bound = std::iter::once(at(&uniforms.buffer, uniforms.offset, uniforms.size))
             .chain(job.bindings.iter().map(|(array, _)| {
                 binding(array.wgpu().expect("checked: the array lives on this device"), array.len() as u64)
             }))
-            .chain(scratch.map(|memory| binding(memory.wgpu(), job.scratch_bytes)))
-            .chain(flag.map(|flag| at(&flag.buffer, flag.offset, ShaderJob::ERROR_BYTES)));
+            .chain(scratch.iter().map(|memory| binding(memory.wgpu(), job.scratch_bytes)))
+            .chain(flag.iter().map(|flag| at(&flag.buffer, flag.offset, ShaderJob::ERROR_BYTES)));
         let entry = |(i, resource)| wgpu::BindGroupEntry { binding: i as u32, resource };
-        let entries: Vec<_> = resources.enumerate().map(entry).collect();
+        let entries: Vec<_> = bound.enumerate().map(entry).collect();
         self.wgpu.create_bind_group(&wgpu::BindGroupDescriptor {
             label: Some(job.label),
             layout: &pipeline.get_bind_group_layout(0),
@@ -147,14 +150,8 @@ impl Gpu {
 }
 
 /// Records the dispatches of a job.
-fn record(
-    encoder: &mut wgpu::CommandEncoder,
-    job: &ShaderJob,
-    pipeline: &wgpu::ComputePipeline,
-    group: &wgpu::BindGroup,
-    uniforms: &Uniforms,
-    flag: Option<&Flag>,
-) {
+fn record(encoder: &mut wgpu::CommandEncoder, job: &ShaderJob, group: &wgpu::BindGroup, resources: &Resources) {
+    let Resources { pipeline, uniforms, flag, .. } = resources;
     if let Some(Flag { own: Some((memory, _)), .. }) = flag {
         // It may have served before.
         encoder.clear_buffer(memory.wgpu(), 0, None);
@@ -174,6 +171,14 @@ fn record(
 /// Binds bytes of a buffer.
 fn at(buffer: &wgpu::Buffer, offset: u64, bytes: u64) -> wgpu::BindingResource<'_> {
     wgpu::BindingResource::Buffer(wgpu::BufferBinding { buffer, offset, size: wgpu::BufferSize::new(bytes) })
+}
+
+/// The pipeline of a launch, and its memory besides arrays.
+struct Resources {
+    pipeline: wgpu::ComputePipeline,
+    scratch: Option<Memory>,
+    uniforms: Uniforms,
+    flag: Option<Flag>,
 }
 
 /// The error flag of a launch.

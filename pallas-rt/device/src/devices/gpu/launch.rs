@@ -1,14 +1,13 @@
 //! Kernels on a wgpu device: shaders of their lowered form, and the dispatches of a launch.
-use super::job::{Dispatch, ERROR_WORDS, ShaderJob};
+use super::commands::ERROR_WORDS;
+use super::job::{Dispatch, ShaderJob};
 use super::program::Program;
 use crate::devices::client::Client;
 use crate::devices::counters::SHADERS;
-use crate::devices::runtime::multiples;
-use crate::devices::runtime::{Executable, Geometry, Launch, described};
+use crate::devices::runtime::{Executable, Geometry, Launch, described, multiples};
 use crate::devices::source::Source;
-use crate::disk;
 use crate::error::{Error, Result};
-use crate::timeline;
+use crate::{disk, timeline};
 use pallas_codegen::interp::walk::step_refused;
 use pallas_codegen::passes::resume::resume;
 use pallas_codegen::target::Target;

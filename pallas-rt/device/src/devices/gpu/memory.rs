@@ -2,10 +2,11 @@
 //!
 //! Elements lie in a buffer as on the host: 32-bit types a word each, smaller ones packed, little-endian. A buffer is a
 //! multiple of 16 bytes, so that shaders may view it as `vec4`s.
-use super::runtime::{Caught, Gpu};
+use super::device::{Caught, Gpu};
 use crate::devices::ledger::Reservation;
 use crate::devices::reuse::{Reusable, size_class};
-use crate::devices::runtime::{DeviceMemory, Runtime};
+use crate::devices::runtime::Runtime;
+use crate::devices::storage::DeviceMemory;
 use crate::error::{Error, Result};
 use std::any::Any;
 use std::sync::{Arc, mpsc};

@@ -1,15 +1,19 @@
 //! The wgpu runtime: adapters, memory, pipelines, dispatch; in `launch`, kernels as shaders.
 //!
 //! - `adapter`: which adapters there are and what they can do;
-//! - `runtime`: one device and its queue, and the translation of its errors; `turn`: one thread at a time on OpenGL;
+//! - `device`: one device and its queue, and the translation of its errors; `counters`: counts of what it did; `turn`: one
+//!   thread at a time on OpenGL;
 //! - `memory`: buffers, uploads, read-back;
 //! - `pipeline`: shader text to compiled pipelines, cached;
 //! - `job`: bindings and dispatches of one launch; `commands`: what is submitted together;
 //! - `launch`: shaders of a kernel and their dispatches; `program`: a shader as stored on disk;
+//! - `runtime`: the device as one of all kinds;
 //! - `clients`: the clients of this process' adapters, and those around a user's own device.
 mod adapter;
 mod clients;
 mod commands;
+mod counters;
+mod device;
 #[allow(unsafe_code, reason = "jobs trust their caller with the shader")]
 mod job;
 #[allow(unsafe_code, reason = "launches trust their caller with memory")]
@@ -24,6 +28,6 @@ mod turn;
 pub(super) use adapter::devices;
 pub(super) use clients::{best, client, fresh_client};
 pub use commands::Check;
+pub use counters::GpuCounters;
+pub use device::Gpu;
 pub use job::{Dispatch, ShaderJob};
-pub use pipeline::GpuCounters;
-pub use runtime::Gpu;

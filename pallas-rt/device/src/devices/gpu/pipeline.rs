@@ -1,60 +1,14 @@
 //! Shader text to compiled pipelines, cached. The only `unsafe` of `gpu`.
-use super::job::{ERROR_WORDS, ShaderJob};
-use super::runtime::{Caught, Gpu};
-use crate::devices::lru::Lru;
+use super::device::{Caught, Gpu, Slot};
+use super::job::ShaderJob;
 use crate::devices::runtime::Runtime;
 use crate::disk::{self, Key};
 use crate::error::{Error, Result};
+use crate::timeline;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::Write;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
-use std::time::{Duration, Instant};
-
-/// Counts of pipelines and dispatches of a GPU client so far.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[non_exhaustive]
-pub struct GpuCounters {
-    /// Pipelines made; those that this client had already do not count.
-    pub pipelines_compiled: u64,
-    /// Pipelines among them that the driver made of a binary from disk.
-    pub binaries_reused: u64,
-    /// Dispatches submitted.
-    pub dispatches: u64,
-    /// Submissions to the queue, of launches, copies and clears; a jitted function's launches share one.
-    pub submissions: u64,
-}
-
-/// The compiled pipelines of a device by [`fingerprint`].
-pub(super) struct Pipelines {
-    ready: Lru<u128, Slot>,
-    compiled: AtomicU64,
-    reused: AtomicU64,
-    pub(super) dispatches: AtomicU64,
-    pub(super) submissions: AtomicU64,
-}
-
-/// Locked while compiling: threads that want the same pipeline wait for it, others do not.
-type Slot = Arc<Mutex<Option<wgpu::ComputePipeline>>>;
-
-impl Default for Pipelines {
-    fn default() -> Pipelines {
-        // The cache of kernels counts the bytes of pipelines, so they count 0 here.
-        let zero = AtomicU64::default;
-        Pipelines { ready: Lru::new(|_| 0), compiled: zero(), reused: zero(), dispatches: zero(), submissions: zero() }
-    }
-}
-
-impl Pipelines {
-    pub(super) fn counters(&self) -> GpuCounters {
-        GpuCounters {
-            pipelines_compiled: self.compiled.load(Relaxed),
-            binaries_reused: self.reused.load(Relaxed),
-            dispatches: self.dispatches.load(Relaxed),
-            submissions: self.submissions.load(Relaxed),
-        }
-    }
-}
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
 
 /// Identifies a pipeline on a device: its text, whether it is trusted, and what it binds.
 fn fingerprint(job: &ShaderJob) -> u128 {
@@ -72,16 +26,19 @@ impl Gpu {
     /// The pipeline of a job: compiled at its first use, then cached. A refused shader is not cached.
     pub(super) fn pipeline(&self, job: &ShaderJob) -> Result<wgpu::ComputePipeline> {
         let key = fingerprint(job);
-        let ready = &self.pipelines.ready;
-        let slot = ready.get(&key).unwrap_or_else(|| ready.insert(key, Slot::default()));
+        let slot = self.pipelines.get(&key).unwrap_or_else(|| self.pipelines.insert(key, Slot::default()));
         let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(pipeline) = &*slot {
             return Ok(pipeline.clone());
         }
         let start = Instant::now();
         let pipeline = self.compile(job)?;
-        self.pipelines.compiled.fetch_add(1, Relaxed);
-        log_compile(job, key, &self.device().id(), start.elapsed());
+        self.counts.compiled.fetch_add(1, Relaxed);
+        timeline::log_compiled(|| {
+            let (device, ms) = (self.device().id(), start.elapsed().as_secs_f64() * 1e3);
+            let (lines, key) = (job.wgsl.lines().count(), key as u64);
+            format!("compiled {} for {device} in {ms:.1} ms ({lines} lines, {key:016x})", job.label)
+        });
         Ok(slot.insert(pipeline).clone())
     }
 
@@ -95,7 +52,7 @@ impl Gpu {
         if let (Some((store, key)), Some(made)) = (kept, binary.and_then(|binary| binary.get_data())) {
             // A driver that takes nothing of a binary makes its own.
             if stored.is_some_and(|stored| stored == made) {
-                self.pipelines.reused.fetch_add(1, Relaxed);
+                self.counts.reused.fetch_add(1, Relaxed);
                 store.hit(&key);
             } else {
                 store.write(&key, &made);
@@ -185,33 +142,9 @@ impl Gpu {
     }
 }
 
-impl ShaderJob<'_> {
-    /// Its storage bindings in order, from binding 1: whether each is written. Arrays, then scratch, then the error flag.
-    pub(super) fn storage(&self) -> impl Iterator<Item = bool> {
-        let own = usize::from(self.scratch_bytes > 0) + usize::from(self.error_flag);
-        self.bindings.iter().map(|&(_, written)| written).chain(std::iter::repeat_n(true, own))
-    }
-
-    /// Bytes of the error flag.
-    pub(super) const ERROR_BYTES: u64 = ERROR_WORDS as u64 * 4;
-}
-
 /// Leave to use wgpu's experimental features, for devices whose cooperative matrices kernels use.
 pub(super) fn experimental() -> wgpu::ExperimentalFeatures {
     // SAFETY: we know that these features may have bugs. Of them shaders use cooperative matrices alone, in control flow
     // that all threads of a workgroup share, within arrays whose ends we know.
     unsafe { wgpu::ExperimentalFeatures::enabled() }
-}
-
-/// With `PALLAS_LOG_COMPILES=1`, a line on standard error for each compiled pipeline.
-fn log_compile(job: &ShaderJob, key: u128, device: &str, took: Duration) {
-    static WANTED: LazyLock<bool> =
-        LazyLock::new(|| std::env::var("PALLAS_LOG_COMPILES").is_ok_and(|value| value == "1"));
-    if *WANTED {
-        let (ms, lines) = (took.as_secs_f64() * 1e3, job.wgsl.lines().count());
-        let line =
-            format!("pallas: compiled {} for {device} in {ms:.1} ms ({lines} lines, {:016x})", job.label, key as u64);
-        // A closed standard error is no reason to fail a launch.
-        let _ = writeln!(std::io::stderr(), "{line}");
-    }
 }

@@ -17,7 +17,7 @@ use super::cpu::Native;
 use super::host::Host;
 use super::ledger::Ledger;
 use super::memory::{ALIGNMENT, Block};
-use super::queue::Uses;
+use super::queue::{Start, Uses};
 use super::runtime::{ByOperand, Executable, Geometry};
 use crate::collective::{Collectives, Lockstep, ResolvedCollective, on_threads};
 use crate::error::Result;
@@ -153,16 +153,7 @@ pub struct Sequence {
     slots: usize,
     homes: Vec<(Slot, usize)>,
     arena: usize,
-    /// The length of its run, in elementary operations.
-    work: usize,
-    /// Launches of a run, without those whose number is not known before.
-    launches: u64,
-    /// Bytes of the tiles of the launch that needs most.
-    tiles: u64,
-    /// True if a team shares at least two of its launches.
-    shared: bool,
-    /// True if it shows values or calls functions of the host: a call returns when all of that is done.
-    shows: bool,
+    sums: Sums,
     /// For runs in the queue, which come one after another.
     queued: OnceLock<Mutex<Frame>>,
     /// For runs within their calls: what none of them uses now.
@@ -187,14 +178,6 @@ struct Frame {
     /// The memory in which the homes lie.
     _arena: Option<Buffer>,
 }
-
-/// Start of a slot's memory.
-#[derive(Clone, Copy)]
-struct Start(*mut u8);
-// SAFETY: an address; the queue defines who may use the memory, and when.
-unsafe impl Send for Start {}
-// SAFETY: as above.
-unsafe impl Sync for Start {}
 
 impl Builder {
     /// A slot without memory of its own.
@@ -236,24 +219,10 @@ impl Builder {
     pub fn finish(self, actions: Vec<Action>, arena: usize, devices: Devices) -> Sequence {
         let Builder { slots, collectives, homes } = self;
         let count = devices.count();
-        let mut all = Sums { devices: count, ..Sums::default() };
-        all.add(&actions, count, true);
-        let Sums { work, launches, shared, tiles, shows, .. } = all;
-        Sequence {
-            actions,
-            devices,
-            collectives,
-            slots,
-            homes,
-            arena,
-            work,
-            launches,
-            tiles,
-            shared: shared > 1,
-            shows,
-            queued: OnceLock::new(),
-            idle: Mutex::default(),
-        }
+        let mut sums = Sums { devices: count, ..Sums::default() };
+        sums.add(&actions, count, true);
+        let (queued, idle) = (OnceLock::new(), Mutex::default());
+        Sequence { actions, devices, collectives, slots, homes, arena, sums, queued, idle }
     }
 }
 
@@ -262,11 +231,15 @@ impl Builder {
 struct Sums {
     /// Number of devices in this process.
     devices: usize,
+    /// The length of a run, in elementary operations.
     work: usize,
+    /// Launches of a run, without those whose number is not known before.
     launches: u64,
     /// Launches that several threads can share.
     shared: u64,
+    /// Bytes of the tiles of the launch that needs most.
     tiles: u64,
+    /// True if it shows values or calls functions of the host: a call returns when all of that is done.
     shows: bool,
 }
 
@@ -330,23 +303,24 @@ impl Sequence {
     /// The buffers are of this client and have the lengths for which the sequence was made. The caller has exclusive access
     /// to those that are not only [`Access::Read`].
     pub unsafe fn run(self: &Arc<Self>, client: &Client, memory: &[(&Buffer, Access)]) -> Result<()> {
-        if self.tiles > 0 {
-            client.check_room("a jitted function", self.tiles)?;
+        if self.sums.tiles > 0 {
+            client.check_room("a jitted function", self.sums.tiles)?;
         }
         let first: SmallVec<[Start; 16]> = memory.iter().map(|(buffer, _)| Start(buffer.start())).collect();
         let reads = || memory.iter().filter(|(_, access)| *access != Access::Write).map(|(buffer, _)| uses(buffer));
         let writes = || memory.iter().filter(|(_, access)| *access != Access::Read).map(|(buffer, _)| uses(buffer));
-        let is_little = self.work < pallas_codegen::cpu::INLINE_WORK && !memory.iter().any(|(b, _)| uses(b).is_busy());
+        let is_little =
+            self.sums.work < pallas_codegen::cpu::INLINE_WORK && !memory.iter().any(|(b, _)| uses(b).is_busy());
         let ledger = client.runtime().ledger();
         // Other processes have the same exchanges in the same order: that of the calls.
         let is_shared = matches!(self.devices, Devices::Some { .. });
-        if rayon_core::current_thread_index().is_some() || self.shows || is_little || is_shared {
+        if rayon_core::current_thread_index().is_some() || self.sums.shows || is_little || is_shared {
             memory.iter().for_each(|(buffer, _)| uses(buffer).wait_for_all());
             reads().try_for_each(Uses::wait_for_writes)?;
             writes().for_each(Uses::forget_outcome);
             let idle = lock(&self.idle).pop();
             let mut frame = idle.map_or_else(|| self.frame(client), Ok)?;
-            LAUNCHES.fetch_add(self.launches, Relaxed);
+            LAUNCHES.fetch_add(self.sums.launches, Relaxed);
             // SAFETY: no launch uses the blocks, and the caller has exclusive access to those that are written.
             let done = unsafe { self.execute(&mut frame, &first, ledger, &Pool) };
             lock(&self.idle).push(frame);
@@ -356,14 +330,14 @@ impl Sequence {
             // If another thread was faster, this frame is dropped.
             let _ = self.queued.set(Mutex::new(self.frame(client)?));
         }
-        LAUNCHES.fetch_add(self.launches, Relaxed);
+        LAUNCHES.fetch_add(self.sums.launches, Relaxed);
         let (sequence, ledger) = (self.clone(), ledger.clone());
         let work = move || {
             let mut frame = lock(sequence.queued.get().expect("it is there"));
             // SAFETY: the queue runs it after every launch before it has finished, and blocks wait for it before they are
             // read, written or freed.
             let mut execute = |on: &dyn Threads| unsafe { sequence.execute(&mut frame, &first, &ledger, on) };
-            if sequence.shared { team::with(|team| execute(team)) } else { execute(&Pool) }
+            if sequence.sums.shared > 1 { team::with(|team| execute(team)) } else { execute(&Pool) }
         };
         let (reads, writes): (SmallVec<[&Uses; 16]>, SmallVec<[&Uses; 16]>) = (reads().collect(), writes().collect());
         let runtime: &dyn Any = &**client.runtime();

@@ -1,8 +1,9 @@
 //! A run of a sequence.
-use super::{Action, Devices, HostCall, Launching, Sequence, Slot, Start, Turning, lock, rayon_threads};
+use super::{Action, Devices, HostCall, Launching, Sequence, Slot, Turning, lock, rayon_threads};
 use crate::collective::{Collectives, ResolvedCollective, Started};
 use crate::devices::cpu;
 use crate::devices::ledger::Ledger;
+use crate::devices::queue::Start;
 use crate::devices::runtime::described;
 use crate::error::{Error, Result};
 use crate::timeline;

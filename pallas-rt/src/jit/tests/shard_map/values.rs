@@ -3,8 +3,7 @@ use super::{close, counting, mesh};
 use crate::prelude::*;
 use crate::sharding::P;
 use crate::spmd::{self, psum, pvary};
-use crate::tree;
-use crate::{cond, grad, jit, jvp, scan, shard_map, switch, vmap, while_loop};
+use crate::{cond, grad, jit, jvp, scan, shard_map, switch, tree, vmap, while_loop};
 use std::process::Command;
 
 /// A loop whose number of steps each device has for itself.

@@ -1,7 +1,6 @@
 //! Loops and branches.
 use super::{Drawn, Family, Fill, floats, loss, weights};
-use pallas_rt::ops::select;
-use pallas_rt::ops::zeros;
+use pallas_rt::ops::{select, zeros};
 use pallas_rt::prelude::*;
 use pallas_rt::{Array, cond, fori_loop, scan};
 

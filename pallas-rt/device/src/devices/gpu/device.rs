@@ -1,0 +1,150 @@
+//! One wgpu device and its queue, and how its errors become ours.
+use super::commands::Programs;
+use super::counters::Counts;
+use super::memory::Block;
+use super::turn::Turn;
+use crate::devices::ledger::Ledger;
+use crate::devices::lru::Lru;
+use crate::devices::memory::physical_bytes;
+use crate::devices::name::Device;
+use crate::devices::reuse::Stock;
+use crate::error::{Error, Result};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+/// The runtime of one device. Every method may be called from several threads.
+pub struct Gpu {
+    pub(super) device: Device,
+    pub(super) wgpu: wgpu::Device,
+    pub(super) queue: wgpu::Queue,
+    pub(super) ledger: Arc<Ledger>,
+    pub(super) stock: Stock<Block>,
+    /// The compiled pipelines, by the fingerprint of their job.
+    pub(super) pipelines: Lru<u128, Slot>,
+    pub(super) counts: Counts,
+    pub(super) programs: Programs,
+    pub(super) trouble: Arc<Trouble>,
+    /// Held while the fields above are dropped.
+    last: Option<Turn>,
+}
+
+/// Locked while compiling: threads that want the same pipeline wait for it, others do not.
+pub(super) type Slot = Arc<Mutex<Option<wgpu::ComputePipeline>>>;
+
+impl Drop for Gpu {
+    fn drop(&mut self) {
+        self.last = self.turn();
+    }
+}
+
+/// Errors that the driver reports outside of our calls.
+#[derive(Default)]
+pub(super) struct Trouble {
+    /// Why the device is gone.
+    pub(super) lost: OnceLock<String>,
+    /// The first error that no scope caught, until somebody waits and gets it.
+    pub(super) stray: Mutex<Option<String>>,
+}
+
+/// An error that wgpu reported during a call.
+pub(super) enum Caught {
+    /// The device has no memory for it.
+    Memory(String),
+    /// Anything else: a refused shader, an invalid binding.
+    Refused(String),
+}
+
+impl Gpu {
+    /// A runtime around a device of the user's own, whose callbacks stay the user's.
+    pub(super) fn around(device: Device, wgpu: wgpu::Device, queue: wgpu::Queue) -> Gpu {
+        // A software adapter's memory is the host's; how much a graphics card has, no interface says.
+        let limit = if device.software { physical_bytes() } else { u64::MAX };
+        let ledger = Ledger::new(device.to_string(), limit);
+        let stock = Stock::new(ledger.clone());
+        // The cache of kernels counts the bytes of pipelines, so they count 0 here.
+        let pipelines = Lru::new(|_| 0);
+        let (counts, programs, trouble) = (Counts::default(), Programs::default(), Arc::default());
+        Gpu { device, wgpu, queue, ledger, stock, pipelines, counts, programs, trouble, last: None }
+    }
+
+    /// A runtime that owns its device: the driver's reports go to us, where wgpu would panic.
+    pub(super) fn owning(device: Device, wgpu: wgpu::Device, queue: wgpu::Queue) -> Gpu {
+        let gpu = Gpu::around(device, wgpu, queue);
+        let trouble = gpu.trouble.clone();
+        gpu.wgpu.on_uncaptured_error(Arc::new(move |error| {
+            trouble.stray.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error.to_string());
+        }));
+        let trouble = gpu.trouble.clone();
+        gpu.wgpu.set_device_lost_callback(move |reason, message| {
+            trouble.lost.get_or_init(|| format!("{reason:?} {message}").trim().to_string());
+        });
+        gpu
+    }
+
+    /// Waits for this thread's turn to call wgpu, on an adapter that allows one thread at a time.
+    pub(super) fn turn(&self) -> Option<Turn> {
+        (self.device.api == Device::GL).then(Turn::take)
+    }
+
+    /// Refuses to go on without a device.
+    pub(super) fn alive(&self) -> Result<()> {
+        match self.trouble.lost.get() {
+            None => Ok(()),
+            Some(message) => Err(Error::DeviceLost { device: self.device.to_string(), message: message.clone() }),
+        }
+    }
+
+    /// Remembers that the device is gone, and says so.
+    pub(super) fn lose(&self, message: String) -> Error {
+        let message = self.trouble.lost.get_or_init(|| message).clone();
+        Error::DeviceLost { device: self.device.to_string(), message }
+    }
+
+    /// Runs wgpu calls and returns the first error they reported on this thread.
+    pub(super) fn capture<T>(&self, calls: impl FnOnce() -> T) -> std::result::Result<T, Caught> {
+        let _turn = self.turn();
+        let memory = self.wgpu.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
+        let internal = self.wgpu.push_error_scope(wgpu::ErrorFilter::Internal);
+        let validation = self.wgpu.push_error_scope(wgpu::ErrorFilter::Validation);
+        let value = calls();
+        // On native platforms the reports are there when the call returns; nothing is waited for.
+        let validation = pollster::block_on(validation.pop());
+        let internal = pollster::block_on(internal.pop());
+        if let Some(error) = pollster::block_on(memory.pop()) {
+            return Err(Caught::Memory(error.to_string()));
+        }
+        match validation.or(internal) {
+            Some(error) => Err(Caught::Refused(error.to_string().trim().to_string())),
+            None => Ok(value),
+        }
+    }
+
+    /// As [`Gpu::capture`], for calls where an error has no better name than what was being done.
+    pub(super) fn attempt<T>(&self, action: &str, calls: impl FnOnce() -> T) -> Result<T> {
+        self.alive()?;
+        self.capture(calls).map_err(|caught| match caught {
+            Caught::Memory(cause) => self.ledger.refused(0, format!("no memory to {action}: {cause}")),
+            Caught::Refused(message) => self.failure(action, message),
+        })
+    }
+
+    /// The driver's words about something it refused; a lost device explains any of them.
+    pub(super) fn failure(&self, action: &str, message: String) -> Error {
+        match self.alive() {
+            Err(lost) => lost,
+            Ok(()) => Error::Driver { action: action.into(), device: self.device.to_string(), message },
+        }
+    }
+
+    /// Lets wgpu do its housekeeping, waiting as `kind` says.
+    pub(super) fn poll(&self, kind: wgpu::PollType) -> Result<()> {
+        self.alive()?;
+        let _turn = self.turn();
+        // wgpu panics where polling meets a lost device; it holds no lock of ours then.
+        match catch_unwind(AssertUnwindSafe(|| self.wgpu.poll(kind))) {
+            Ok(Ok(_)) => self.alive(),
+            Ok(Err(error)) => Err(self.failure("wait for its work", error.to_string())),
+            Err(_) => Err(self.lose("it failed while its work was waited for".into())),
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! The compiled forms of a function, one for each kind of arguments.
+use super::compile::{Compilation, Input};
+use super::function::Function;
+use super::hint;
+use super::misses::{self, Miss, MissReason};
+use super::program::Program;
+use super::sharded::{Declared, is_declared_as, kept};
+use super::trace::TracedFunction;
+use super::traced::{client_of, named, traced};
+use crate::array::{Array, Client};
+use crate::sharding::Declaration;
+use crate::tree::{self, Outline, Structure, Tree};
+use pallas_device::error::Result;
+use pallas_device::{JIT_CALLS, JIT_COMPILES, timeline};
+use pallas_graph::mesh::Placed;
+use pallas_ir::{Loc, Type};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Instant;
+
+/// Kinds of arguments for which a function stays compiled; the oldest makes room.
+const MOST_KINDS: usize = 256;
+
+/// A compiled function for one kind of arguments.
+pub(super) struct Entry<Out> {
+    pub form: Form,
+    /// A result, of which only the structure matters.
+    pub out: Out,
+}
+
+/// What is compiled for one kind of arguments.
+pub(super) struct Form {
+    /// By argument.
+    structures: Vec<Structure>,
+    about: misses::Compiled,
+    /// By leaf, the statement that declares it.
+    statements: Vec<Option<Declaration>>,
+    program: Program,
+    /// Arrays that the function mentions; they are the last parameters.
+    captured: Vec<Array>,
+    /// Number of leaves, the first ones, that results may take over the memory of.
+    donated: usize,
+}
+
+impl Form {
+    /// Returns true for arguments of this kind.
+    fn fits(&self, args: &[Array], structures: &[Structure]) -> bool {
+        let misses::Compiled { types, declared, client, .. } = &self.about;
+        let same =
+            |(ty, x): (&Type, &Array)| ty.dtype == x.dtype() && ty.shape.iter().eq(x.shape()) && x.client() == client;
+        self.structures == structures
+            && types.len() == args.len()
+            && types.iter().zip(args).all(same)
+            && declared.iter().zip(args).all(|(own, x)| is_declared_as(x, own.as_ref()))
+    }
+
+    /// Runs it.
+    ///
+    /// # Errors
+    /// Errors of the device.
+    pub(super) fn run(&self, mut donated: Vec<Array>, name: fn() -> &'static str) -> Result<Vec<Array>> {
+        // `split_off` would allocate a second list.
+        let rest = if self.donated == 0 { std::mem::take(&mut donated) } else { donated.split_off(self.donated) };
+        let rest: Vec<&Array> = rest.iter().chain(&self.captured).collect();
+        let described = || (name().into(), format!("{} steps", self.program.kernels()));
+        timeline::span(timeline::Kind::Call, described, || self.program.run_donating(donated, &rest))
+    }
+}
+
+/// What a miss says besides the differences to other arguments.
+#[derive(Default)]
+pub(super) struct Extra {
+    pub reason: Option<MissReason>,
+    pub hint: Option<String>,
+}
+
+/// The compiled forms of a function.
+pub(super) struct Cache<Out> {
+    entries: RwLock<Vec<Arc<Entry<Out>>>>,
+    of: Compiler,
+}
+
+/// What a function is compiled with, whatever it is.
+struct Compiler {
+    /// The line that made it.
+    at: Loc,
+    /// Results may take over the memory of the first argument.
+    donates: bool,
+    is_hinted: AtomicBool,
+}
+
+impl<Out: Tree + Send + Sync + 'static> Cache<Out> {
+    pub(super) fn new(at: Loc, donates: bool) -> Cache<Out> {
+        Cache { entries: RwLock::default(), of: Compiler { at, donates, is_hinted: AtomicBool::new(false) } }
+    }
+
+    /// The compiled form for these arguments; if it is compiled, its miss says `extra`, too.
+    ///
+    /// # Errors
+    /// The function's own error, the first mistake in what its result depends on, and errors of the device.
+    pub(super) fn entry<Args: Tree + 'static, F: Function<Args, Out = Out>>(
+        &self,
+        f: &F,
+        tuple: &dyn Fn() -> Args,
+        args: &[Array],
+        structures: Vec<Structure>,
+        extra: &dyn Fn() -> Extra,
+    ) -> Result<Arc<Entry<Out>>> {
+        args.iter().try_for_each(|x| x.check().map(drop))?;
+        JIT_CALLS.fetch_add(1, Relaxed);
+        // Of several, the one with the most declarations: a result fits one without any, too.
+        let known = {
+            let all = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+            let fitting = all.iter().filter(|e| e.form.fits(args, &structures));
+            fitting.max_by_key(|e| e.form.about.declared.iter().flatten().count()).cloned()
+        };
+        match known {
+            Some(entry) => Ok(entry),
+            None => {
+                let entry = Arc::new(self.compile(f, &tuple(), args, structures, extra())?);
+                let mut all = self.entries.write().unwrap_or_else(PoisonError::into_inner);
+                // Functions may live as long as the process.
+                all.retain(|entry| entry.form.about.client.is_used());
+                if all.len() == MOST_KINDS {
+                    all.remove(0);
+                }
+                all.push(entry.clone());
+                Ok(entry)
+            }
+        }
+    }
+
+    fn compile<Args: Tree + 'static, F: Function<Args, Out = Out>>(
+        &self,
+        f: &F,
+        tuple: &Args,
+        args: &[Array],
+        structures: Vec<Structure>,
+        extra: Extra,
+    ) -> Result<Entry<Out>> {
+        let client = client_of(args)?;
+        let (args, about, mut reasons) = {
+            let all = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+            let known: Vec<&Form> = all.iter().map(|entry| &entry.form).collect();
+            let args = with_kept_declarations(&known, args, &structures);
+            let about = misses::Compiled::of(Outline::of(tuple), &args, &client);
+            let reasons = misses::reasons(&about, &mut known.iter().rev().map(|form| &form.about));
+            (args, about, reasons)
+        };
+        reasons.extend(extra.reason);
+        let begun = Instant::now();
+        let (out, traced, _) = traced(f, tuple, &args)?;
+        let paths = &|| tree::paths(tuple);
+        let call = FirstCall { args: &args, structures, client, about, name: F::name, paths, begun, reasons };
+        let form = self.of.compile(call, traced, extra.hint)?;
+        Ok(Entry { form, out })
+    }
+}
+
+/// A call that a function is compiled for.
+struct FirstCall<'a> {
+    args: &'a [Array],
+    structures: Vec<Structure>,
+    client: Client,
+    about: misses::Compiled,
+    /// The names of the function and of its arguments, for messages.
+    name: fn() -> &'static str,
+    paths: &'a dyn Fn() -> Vec<String>,
+    /// The time when the function began to be traced.
+    begun: Instant,
+    /// The reasons to compile it.
+    reasons: Vec<MissReason>,
+}
+
+impl Compiler {
+    /// Compiles a function that was traced.
+    fn compile(&self, call: FirstCall<'_>, traced: TracedFunction, hint: Option<String>) -> Result<Form> {
+        let FirstCall { args, structures, client, about, name, paths, begun, reasons } = call;
+        let TracedFunction { graph, captured, .. } = traced;
+        captured.iter().try_for_each(|x| x.check_client(&client, &|| "a captured array".into()))?;
+        let trace = begun.elapsed();
+        JIT_COMPILES.fetch_add(1, Relaxed);
+        let donated = if self.donates { structures[0].leaves() } else { 0 };
+        let is_donated: Vec<bool> = (0..graph.params.len()).map(|i| i < donated).collect();
+        let described = || (name().into(), format!("{} equations", graph.equations.len()));
+        let (graph, sharded) = Declared::of(&graph, args.iter().chain(&captured), &|i| named(i, paths))?;
+        let graph = Arc::new(graph.into_owned());
+        let program = timeline::span(timeline::Kind::Compile, described, || {
+            let (declared, client) = (sharded.clone(), client.clone());
+            Compilation::new(Input { graph: graph.clone(), declared, is_donated, client }).into_program()
+        })?;
+        let compile = begun.elapsed() - trace;
+        let hint = hint::repeated(&graph).filter(|_| !self.is_hinted.swap(true, Relaxed)).or(hint);
+        let temporary_bytes = program.temporary_bytes();
+        misses::record(Miss { at: self.at, reasons, trace, compile, temporary_bytes, hint });
+        let mut statements = sharded.statements;
+        statements.truncate(args.len());
+        Ok(Form { structures, about, statements, program, captured, donated })
+    }
+}
+
+/// The arguments, each with the declaration that the one in its place had at the most similar call: one leaf that comes
+/// back sharded otherwise takes nothing from the others.
+fn with_kept_declarations(known: &[&Form], args: &[Array], structures: &[Structure]) -> Vec<Array> {
+    let alike = |form: &&&Form| {
+        let same = |(own, x): &(&Option<Placed>, &Array)| own.is_some() && is_declared_as(x, own.as_ref());
+        form.about.declared.iter().zip(args).filter(same).count()
+    };
+    let similar = known.iter().filter(|form| form.structures == structures).max_by_key(alike);
+    let Some(similar) = similar else { return args.to_vec() };
+    let own = similar.about.declared.iter().zip(&similar.statements);
+    args.iter().zip(own).map(|(x, (own, statement))| kept(x, own.as_ref(), statement.as_ref())).collect()
+}

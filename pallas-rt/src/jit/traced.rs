@@ -1,0 +1,69 @@
+//! Functions of trees, traced for the arguments of a call.
+use super::function::Function;
+use super::trace::{Taken, TracedFunction, trace_with};
+use crate::array::{Array, Client};
+use crate::tree::{self, Tree};
+use pallas_device::error::Result;
+use pallas_device::{JIT_TRACES, timeline};
+use std::sync::atomic::Ordering::Relaxed;
+
+/// The name of a parameter in messages: an argument by its path, or an array that the function captures.
+pub(super) fn named(i: usize, paths: &dyn Fn() -> Vec<String>) -> String {
+    let paths = paths();
+    match paths.get(i) {
+        Some(path) => format!("argument `{path}`"),
+        None => format!("captured array {}", i - paths.len()),
+    }
+}
+
+/// The client of arguments.
+///
+/// # Errors
+/// The error that an argument holds; arguments on several clients.
+pub(super) fn client_of(args: &[Array]) -> Result<Client> {
+    args.iter().try_for_each(|x| x.check().map(drop))?;
+    let client = args.first().map_or_else(Client::from_env, |x| Ok(x.client().clone()))?;
+    args.iter().enumerate().try_for_each(|(i, x)| x.check_client(&client, &|| format!("leaf {i} of the arguments")))?;
+    Ok(client)
+}
+
+/// Traces a function of trees for arguments with these leaves; returns its result, of which only the structure matters, and
+/// their client too.
+///
+/// # Errors
+/// Those of [`client_of`]; the function's own, and the first mistake in what its results depend on.
+pub(super) fn traced<Args: Tree + 'static, F: Function<Args>>(
+    f: &F,
+    tuple: &Args,
+    args: &[Array],
+) -> Result<(F::Out, TracedFunction, Client)> {
+    let client = client_of(args)?;
+    let (out, traced) = traced_as(f, tuple, &args.iter().map(Taken::like).collect::<Vec<Taken>>(), &client)?;
+    Ok((out, traced, client))
+}
+
+/// Traces a function of trees like `tuple`, whose leaves are these.
+pub(super) fn traced_as<Args: Tree + 'static, F: Function<Args>>(
+    f: &F,
+    tuple: &Args,
+    takes: &[Taken],
+    client: &Client,
+) -> Result<(F::Out, TracedFunction)> {
+    JIT_TRACES.fetch_add(1, Relaxed);
+    timeline::span(
+        timeline::Kind::Trace,
+        || (F::name().into(), types(takes)),
+        || {
+            trace_with(client, takes, |params| {
+                let out = f.call(&tree::rebuild(tuple, params.iter().cloned())?)?;
+                let results = tree::leaves(&out);
+                Ok((out, results))
+            })
+        },
+    )
+}
+
+/// The types of parameters in words.
+fn types(takes: &[Taken]) -> String {
+    takes.iter().map(|taken| taken.ty.to_string()).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,171 @@
+//! Methods of tiles and scalars that change shapes or select parts, and the operations whose files declare a method.
+use super::context;
+use super::make::iota;
+use super::operand::{Axes, Choice, Shape, dims};
+use super::refs::{BlockIndex, Span};
+use super::tile::{Scalar, Tile, structural};
+use pallas_ir::dtype::{Bool, Int, Number};
+use pallas_ir::{Elem, ScalarOp, diag, structural as ops};
+
+impl<T: Elem> Tile<T> {
+    /// The last two axes exchanged.
+    #[track_caller]
+    #[must_use]
+    pub fn t(self) -> Tile<T> {
+        let rank = self.rank();
+        let mut axes: Vec<usize> = (0..rank.max(2)).collect();
+        axes.swap(rank.max(2) - 2, rank.max(2) - 1);
+        self.transpose(axes)
+    }
+    /// A new axis of extent 1 in front of axis `axis`.
+    #[track_caller]
+    #[must_use]
+    pub fn expand(self, axis: usize) -> Tile<T> {
+        let mut shape = self.shape();
+        if axis > shape.len() {
+            return Tile::new(context::blame(diag::new_axis(axis, shape.len())));
+        }
+        shape.insert(axis, 1);
+        self.reshape(shape)
+    }
+    /// Without an axis of extent 1.
+    #[track_caller]
+    #[must_use]
+    pub fn squeeze(self, axis: usize) -> Tile<T> {
+        let mut shape = self.shape();
+        if shape.get(axis) != Some(&1) && context::type_of(self.handle).is_some() {
+            return Tile::new(context::blame(diag::kept_axis(axis, format_args!("{shape:?}"))));
+        }
+        if axis < shape.len() {
+            shape.remove(axis);
+        }
+        self.reshape(shape)
+    }
+    /// `size` elements from `start` along each axis.
+    #[track_caller]
+    #[must_use]
+    pub fn slice(self, start: impl Shape, size: impl Shape) -> Tile<T> {
+        let every = vec![1; size.sizes().len()];
+        self.strided_slice(start, size, every)
+    }
+    /// Every `stride`-th of the elements from `start`, `size` of them along each axis.
+    #[track_caller]
+    #[must_use]
+    pub fn strided_slice(self, start: impl Shape, size: impl Shape, stride: impl Shape) -> Tile<T> {
+        let signed = |shape: Vec<usize>| shape.into_iter().map(|n| n as i64).collect();
+        let (start, stride) = (signed(start.sizes()), signed(stride.sizes()));
+        Tile::new(structural(ops::Slice { start, size: dims(&size), stride }, &[self.handle]))
+    }
+    /// The part that an index selects, as that of a block: `a..b` and `ds(a, n)` keep elements of an axis, `..` all of it, and
+    /// a number drops the axis. Positions are known while tracing.
+    ///
+    /// ```
+    /// use pallas_rt::prelude::*;
+    ///
+    /// #[kernel(grid = (1))]
+    /// fn middle(#[block([2, 6] => [2, 6], |_| (0, 0))] x: In<f32>, #[block([4] => [4], |_| (0,))] out: Out<f32>) {
+    ///     out.store(x.load().exp().at((1, 1..5)).ln());
+    /// }
+    /// let x = Array::from_slice(&[0.0f32, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0], &[2, 6])?;
+    /// let rounded: Vec<f32> = middle(&x)?.to_vec::<f32>()?.iter().map(|x| x.round()).collect();
+    /// assert_eq!(rounded, [7.0, 8.0, 9.0, 10.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn at(self, index: impl BlockIndex) -> Tile<T> {
+        let Some(ty) = context::type_of(self.handle) else { return self };
+        let spans = index.spans();
+        if spans.len() > ty.shape.len() {
+            return Tile::new(context::blame(diag::view_rank(spans.len(), ty.shape.len())));
+        }
+        let (mut start, mut size, mut stride, mut kept) = (vec![], vec![], vec![], vec![]);
+        for (axis, &extent) in ty.shape.iter().enumerate() {
+            let (first, count, every) = match spans.get(axis) {
+                None | Some(Span::All) => (0, extent, 1),
+                Some(&Span::Fixed(at)) => (at, 1, 1),
+                Some(&Span::Slice(first, count, every)) => (first as i64, count, every as i64),
+                Some(Span::At(_) | Span::From(..)) => return Tile::new(context::blame(diag::tile_position(axis))),
+            };
+            start.push(first);
+            size.push(count);
+            stride.push(every);
+            if !matches!(spans.get(axis), Some(Span::Fixed(_))) {
+                kept.push(count);
+            }
+        }
+        let dropped = kept.len() < size.len();
+        let part = Tile::new(structural(ops::Slice { start, size: dims(&size), stride }, &[self.handle]));
+        if dropped { part.reshape(kept) } else { part }
+    }
+    /// The one element of a tile with one element.
+    #[track_caller]
+    #[must_use]
+    pub fn item(self) -> Scalar<T> {
+        Scalar::new(structural(ops::Reshape { to: vec![] }, &[self.handle]))
+    }
+}
+/// A method declared in an operation's file -> the method.
+macro_rules! tile_method {
+    ([$(#[$doc:meta])+] $name:ident $Class:ident ($($arg:ident: $Kind:ident),*) $Element:ident { $op:expr }) => {
+        impl<T: Elem> Tile<T> {
+            $(#[$doc])+
+            #[track_caller]
+            #[must_use]
+            pub fn $name(self $(, $arg: argument! { $Kind })*) -> Tile<$Element>
+            where
+                T: $Class,
+            {
+                $(argument! { $Kind $arg self })*
+                let operands = [Some(self.handle) $(, argument! { $Kind $arg })*];
+                Tile::new(structural($op, &operands.into_iter().flatten().collect::<Vec<_>>()))
+            }
+        }
+    };
+}
+/// A kind of argument -> its type; its conversion to an attribute or an operand; the operand, if it is one.
+macro_rules! argument {
+    (Axis) => { usize };
+    (Axes) => { impl Axes };
+    (Size) => { usize };
+    (Sizes) => { impl Shape };
+    (Offset) => { i64 };
+    (Index) => { Tile<i32> };
+    (Value) => { impl Choice<T> };
+    (Axes $arg:ident $tile:expr) => { let $arg = $arg.axes($tile.rank()); };
+    (Size $arg:ident $tile:expr) => { let $arg = pallas_ir::Dim::from($arg as i64); };
+    (Sizes $arg:ident $tile:expr) => { let $arg = dims(&$arg); };
+    (Index $arg:ident $tile:expr) => { let $arg = $arg.handle; };
+    (Value $arg:ident $tile:expr) => { let $arg = $arg.choice(); };
+    ($Kind:ident $arg:ident $tile:expr) => {};
+    (Index $arg:ident) => { Some($arg) };
+    (Value $arg:ident) => { Some($arg) };
+    ($Kind:ident $arg:ident) => { None };
+}
+pallas_ir::for_each_structural_method! { tile_method }
+
+impl<I: Int> Tile<I> {
+    /// A last axis of `depth` marking each index: 1 at its position, 0 elsewhere. The tile's last axis has extent 1.
+    #[track_caller]
+    #[must_use]
+    pub fn one_hot<T: Number>(self, depth: usize) -> Tile<T> {
+        let mut shape = vec![1; self.rank()];
+        if let Some(last) = shape.last_mut() {
+            *last = depth;
+        }
+        let axis = shape.len().saturating_sub(1);
+        self.eq(iota::<I>(shape, axis)).cast()
+    }
+}
+impl<T: Elem> Scalar<T> {
+    /// The scalar as a tile without axes, which fits where all dimensions were dropped.
+    pub fn tile(self) -> Tile<T> {
+        Tile::new(self.handle)
+    }
+    /// A tile of this value.
+    #[track_caller]
+    #[must_use]
+    pub fn broadcast(self, shape: impl Shape) -> Tile<T> {
+        Tile::new(structural(ops::Broadcast::to(dims(&shape)), &[self.handle]))
+    }
+}

@@ -1,0 +1,143 @@
+//! A call of a kernel: from its arguments to its outputs.
+use super::scope::{self, Purpose, Scope};
+use super::spec::{Argument, Body, Declared, Frame, Kind, Maps, Site};
+use super::{bind, cache, compare, into, nans, run, trace, warm};
+use crate::exec::Call;
+use crate::lang::context;
+use crate::{Array, Client, Error, Result};
+use pallas_device::outputs;
+use pallas_ir::{At, Diag, Loc};
+use std::any::TypeId;
+use std::cell::LazyCell;
+use std::sync::Arc;
+
+/// Runs a kernel on the client of its arrays, and returns its outputs in order.
+///
+/// # Errors
+/// Shapes, element types or sizes that do not fit the spec; a mistake of the body; on the interpreter any fault; device
+/// trouble.
+pub fn launch<F: Fn(&Frame), const N: usize, const OUTPUTS: usize>(
+    site: Site<'_>,
+    arguments: [Argument; N],
+    spec: &Declared,
+    maps: Maps<'_>,
+    body: &F,
+) -> Result<[Array; OUTPUTS]> {
+    // The body's type has every generic argument around it, those of the kernel's `impl` block too.
+    all(instance(&site, arguments.into(), spec, maps, body, typeid::of::<F>()))
+}
+
+/// The outputs of a call. Apart from [`launch`], so that it is compiled once for each count.
+fn all<const OUTPUTS: usize>(outputs: Result<Vec<Array>>) -> Result<[Array; OUTPUTS]> {
+    outputs.map(|outputs| outputs.try_into().expect("the macro counts the outputs"))
+}
+
+/// Returns the result of a kernel that was called at this line.
+pub fn called_at<T>(loc: Loc, result: Result<T>) -> Result<T> {
+    result.map_err(|error| error.called_at(loc))
+}
+
+/// Runs the call, or makes it an operation of the function that is being traced, if an argument is a value of that one. The
+/// error of a poisoned array is returned as it is: this call is not its cause.
+fn instance(
+    site: &Site<'_>,
+    arguments: Vec<Argument>,
+    spec: &Declared,
+    maps: Maps<'_>,
+    body: &dyn Body,
+    instance: TypeId,
+) -> Result<Vec<Array>> {
+    for argument in &arguments {
+        if let Argument::Array(array, _) = argument
+            && !(cfg!(feature = "graph") && array.is_traced())
+        {
+            array.check_argument(site.name, site.called)?;
+        }
+    }
+    called_at(site.called, of_arrays(site, arguments, spec, maps, body, instance))
+}
+
+fn of_arrays(
+    site: &Site<'_>,
+    arguments: Vec<Argument>,
+    spec: &Declared,
+    maps: Maps<'_>,
+    body: &dyn Body,
+    instance: TypeId,
+) -> Result<Vec<Array>> {
+    if let Some(outer) = context::inside() {
+        let message = format!("kernel `{}` is called inside of the kernel made at {outer}", site.name);
+        let help = "call a helper function over tiles instead; kernels are called with arrays";
+        return Err(Error::kernel(site.name, site.at, "", Diag::new("nested-kernel", At::Op, message, help)));
+    }
+    let scope = scope::current();
+    let arrays = arguments.iter().filter_map(|argument| match argument {
+        Argument::Array(array, _) => Some(array),
+        Argument::Param(_) => None,
+    });
+    let what = |at: usize| {
+        let operand = spec.operands.iter().filter(|o| matches!(o.kind, Kind::Input | Kind::Prefetch)).nth(at);
+        format!("`{}` of kernel `{}`", operand.map_or("", |o| o.name), site.name)
+    };
+    let client = client_of(arrays, what, &scope)?;
+    let (sizes, compiled) = match warm::recall(site, &arguments, instance) {
+        Some(known) => known,
+        None => {
+            let spec = spec.spec(site.outer);
+            let sizes = Arc::new(bind::bind(site, &spec, &arguments)?);
+            let call = cache::Call::new(site, &spec, &sizes, instance);
+            let compiled = cache::compiled(site, &call, || trace::trace(site, &spec, &sizes, maps, body))?;
+            let positions = compiled.check_positions(&sizes.geometry);
+            positions.map_err(|diag| Error::kernel(site.name, site.at, "", diag))?;
+            warm::remember(site, instance, &sizes, &compiled);
+            (sizes, compiled)
+        }
+    };
+    let (kernel, geometry) = (compiled.traced(), &sizes.geometry);
+    // A call in a function that is being traced is looked at when that function runs.
+    let is_traced = |argument: &Argument| matches!(argument, Argument::Array(array, _) if array.is_traced());
+    if let (Purpose::Look(notes), false) = (&scope.purpose, arguments.iter().any(is_traced)) {
+        notes.borrow_mut().add(&compiled, &sizes, &client, site.called);
+        let unwritten = |i: usize| client.zeros(&geometry.shapes[i], kernel.operands[i].dtype);
+        return outputs(kernel).map(unwritten).collect();
+    }
+    let (params, arrays) = bind::by_operand(kernel, arguments);
+    #[cfg(feature = "graph")]
+    if arrays.iter().flatten().any(|(array, _)| array.is_traced()) {
+        let arrays: Vec<Array> = arrays.into_iter().flatten().map(|(array, _)| array).collect();
+        let params = params.into_iter().flatten().collect();
+        return crate::jit::kernel_call(&compiled, geometry, params, &arrays, site.called);
+    }
+    // The interpreter alone runs the body.
+    let frame = LazyCell::new(|| trace::frame(&sizes));
+    let run_body = || body.run(&frame);
+    let mut call = Call { geometry, at: site.at, called: site.called, params: &params, arrays, lent: vec![] };
+    let Purpose::Check(agreed) = &scope.purpose else {
+        call.lent = into::take(&scope.lent, &compiled, &client, geometry)?;
+        let run = if crate::nans::is_on() { nans::execute } else { run::execute };
+        return run(&client, &compiled, call, &run_body);
+    };
+    let reference = run::interpret(&Client::interpreter(), kernel, run::copied(&call)?, &run_body, false)?;
+    call.lent = into::take(&scope.lent, &compiled, &client, geometry)?;
+    let outputs = run::execute(&client, &compiled, call, &run_body)?;
+    compare::compare(kernel, &reference, &outputs)?;
+    agreed.set(agreed.get() + 1);
+    Ok(outputs)
+}
+
+/// Returns the client of a call's arrays, which must be one, and equal to the chosen one if there is one; without
+/// arrays the chosen one, else the process's default. `what` names the array at a position in an error.
+pub(super) fn client_of<'a>(
+    arrays: impl Iterator<Item = &'a Array>,
+    what: impl Fn(usize) -> String,
+    scope: &Scope,
+) -> Result<Client> {
+    let mut client = scope.client.clone();
+    for (at, array) in arrays.enumerate() {
+        match &client {
+            Some(client) => array.check_client(client, &|| what(at))?,
+            None => client = Some(array.client().clone()),
+        }
+    }
+    client.map_or_else(Client::from_env, Ok)
+}
