@@ -3,8 +3,7 @@
 //! They have one operand, and a result of its type. The tangent and the cotangent of one are sharded as the value is: their
 //! annotation is the same, in sharding groups of its own. Outside of propagation nothing is left of one: `simplify` drops them, so
 //! that files and plans have none.
-use crate::call::Name;
-use crate::graph::Op;
+use crate::graph::{Equation, Graph, Name, Op};
 use crate::mesh::Placed;
 pub use crate::ops::{Annotation, Constraint, PropagationBarrier, ShardingGroup};
 use std::fmt;
@@ -34,9 +33,28 @@ pub(crate) enum Change {
 }
 
 impl Op {
+    /// The same where the sharding groups of its graph begin with this number.
+    pub(crate) fn in_groups_from(&self, first: u32) -> Op {
+        match self {
+            Op::Annotation(annotation) => annotation.data().changed(Change::GroupsFrom(first)).into(),
+            _ => self.clone(),
+        }
+    }
+
     /// The sharding that the operation demands of its operand, if it demands one.
     pub fn placed(&self) -> Option<&Placed> {
         if let Op::Annotation(annotation) = self { annotation.data().placed() } else { None }
+    }
+}
+
+impl Graph {
+    /// Number of its sharding groups: one more than the greatest number of one.
+    pub fn groups(&self) -> u32 {
+        let group = |e: &Equation| match &e.op {
+            Op::Annotation(annotation) => annotation.data().group(),
+            _ => None,
+        };
+        self.equations.iter().filter_map(group).max().map_or(0, |group| group + 1)
     }
 }
 

@@ -21,7 +21,6 @@
 //!
 //! Operations of graphs have StableHLO's forms: a reduction drops its axes, a broadcast names the result's axis of each operand
 //! axis, elementwise operands have equal shapes. `ops/` translates NumPy's rules into them.
-use crate::annotation::Change;
 use crate::call::Call;
 use crate::dynamic::Dynamic;
 use crate::mesh::{Annotation, Collective};
@@ -75,6 +74,12 @@ pub enum Op {
     Call(Arc<Call>),
 }
 
+/// The name of an operation in texts, from the list in `ops`.
+pub(crate) trait Name {
+    /// The name.
+    fn name(&self) -> &'static str;
+}
+
 /// One operation on variables.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Equation {
@@ -126,14 +131,6 @@ impl Graph {
 }
 
 impl Op {
-    /// The same where the sharding groups of its graph begin with this number.
-    pub(crate) fn in_groups_from(&self, first: u32) -> Op {
-        match self {
-            Op::Annotation(annotation) => annotation.data().changed(Change::GroupsFrom(first)).into(),
-            _ => self.clone(),
-        }
-    }
-
     /// Returns true for an operation of a few instructions for each element.
     pub(crate) fn is_light(&self) -> bool {
         match self {
@@ -146,15 +143,6 @@ impl Op {
 }
 
 impl Graph {
-    /// Number of its sharding groups: one more than the greatest number of one.
-    pub fn groups(&self) -> u32 {
-        let group = |e: &Equation| match &e.op {
-            Op::Annotation(annotation) => annotation.data().group(),
-            _ => None,
-        };
-        self.equations.iter().filter_map(group).max().map_or(0, |group| group + 1)
-    }
-
     /// The type of a variable.
     pub fn ty(&self, v: Var) -> &Type {
         &self.types[v.index()]

@@ -1,6 +1,7 @@
 //! Calls as steps of a plan.
-use super::blocks::Sizes;
-use super::plan::{Lowered, Plan, Work, plan};
+use super::pipeline::plan;
+use super::plan::{Lowered, Plan};
+use super::sizes::Sizes;
 use crate::graph::{Equation, Graph, Var};
 
 /// A call as a step of a plan. No method has a default.
@@ -25,11 +26,5 @@ impl Lowering<'_> {
     /// The plan of a graph that the call runs; parameters for which `is_donated` is true may be written.
     pub(crate) fn plan(&self, graph: &Graph, is_donated: &[bool]) -> Plan {
         plan(graph, is_donated, self.sizes)
-    }
-
-    /// A step that reads all operands, and has results of its own.
-    pub(crate) fn step(&self, work: Work) -> Lowered {
-        let (inputs, outputs) = (self.e.args.clone(), self.e.results.clone());
-        Lowered { work, inputs, in_place: vec![None; outputs.len()], outputs }
     }
 }

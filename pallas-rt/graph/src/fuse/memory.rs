@@ -1,34 +1,13 @@
 //! Where values are stored: in the memory of parameters, of results, or in regions of one arena.
+use super::cluster::Clusters;
 use super::donate;
-use super::plan::{Lowered, Place, Plan, Step, Work};
-use crate::graph::{Graph, Var};
+use super::plan::{Held, Lowered, Place, Plan, Region, Step, Work};
+use crate::graph::Var;
 use pallas_ir::Type;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Every region begins at a multiple of this: a cache line, and the widest vector.
 pub const ALIGNMENT: usize = 64;
-
-/// A part of the arena.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Region {
-    /// Its first byte.
-    pub offset: usize,
-    /// Its bytes.
-    pub bytes: usize,
-}
-
-/// A value in the arena.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Held {
-    /// Where it lies.
-    pub region: Region,
-    /// The step that makes it.
-    pub first: usize,
-    /// The last step that needs it.
-    pub last: usize,
-    /// Its type; `None` for what a loop or a branch needs inside.
-    pub ty: Option<Type>,
-}
 
 /// A region and the steps, from the first to the last, during which it is used.
 struct Life {
@@ -37,13 +16,9 @@ struct Life {
     last: usize,
 }
 
-/// The steps with memory for each value. `stored_as` returns the value whose memory a value has.
-pub(super) fn places(
-    graph: &Graph,
-    lowered: Vec<Lowered>,
-    is_donated: &[bool],
-    stored_as: &dyn Fn(Var) -> Var,
-) -> Plan {
+/// The steps with memory for each value.
+pub(super) fn places(found: &Clusters<'_>, lowered: Vec<Lowered>, is_donated: &[bool]) -> Plan {
+    let (graph, stored_as) = (found.graph, |v| found.stored_as(v));
     let params = graph.params.iter().enumerate();
     let mut place: BTreeMap<Var, Place> = params.map(|(i, &p)| (p, Place::Param(i))).collect();
     let outlives: BTreeSet<Var> = graph.results.iter().map(|&r| stored_as(r)).collect();

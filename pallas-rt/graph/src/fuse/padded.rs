@@ -6,9 +6,8 @@
 //!
 //! Within a cluster an axis that is padded is whole in each program. As a step of its own a pad reads blocks that begin in
 //! front of the array or end behind it, where loads give the number that it is padded with.
-use super::blocks::Sizes;
-use super::lower::wrapping;
 use super::plan::{Lowered, Work};
+use super::sizes::Sizes;
 use crate::build::dims;
 use crate::graph::{Equation, Graph, Op};
 use pallas_ir::structural::Pad;
@@ -104,7 +103,7 @@ pub(super) fn lower(graph: &Graph, definitions: &[Option<usize>], e: &Equation, 
     let tile = b.emit(TileOp::Load { from: x, view: view.clone(), masked: false }, &[], e.loc).expect("a whole block");
     b.effect(TileOp::Store { to: out, view, masked: false }, &[tile], e.loc).expect("a whole block");
     Some(Lowered {
-        work: Work::Kernel { kernel: wrapping(b.finish()), sizes: vec![], params: vec![] },
+        work: Work::launch(b.finish(), vec![]),
         inputs: vec![e.args[0]],
         outputs: e.results.clone(),
         in_place: vec![None],

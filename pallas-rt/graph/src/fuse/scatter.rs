@@ -4,10 +4,10 @@
 //! other blocks do not fit its own, and skips them. Blocks divide the operand evenly, so that none leaves it.
 //! On a CPU an operand with the same number everywhere is made by the kernel, and so are sums of rows of 16-bit floats
 //! ([`Rounded`]).
-use super::blocks::Sizes;
-use super::cluster::{Cluster, is_free};
-use super::lower::wrapping;
+use super::cluster::Cluster;
+use super::kinds::is_free;
 use super::plan::{Lowered, Work};
+use super::sizes::Sizes;
 use crate::build::dims;
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::structural::{Broadcast, Cast, Iota, Windows};
@@ -182,7 +182,7 @@ pub(super) fn lower(graph: &Graph, definitions: &[Option<usize>], cluster: &Clus
     let view = View::whole(&blocks);
     b.effect(TileOp::Store { to, view, masked: false }, &[made], e.loc).expect("a whole block");
     Lowered {
-        work: Work::Kernel { kernel: wrapping(b.finish()), sizes: vec![], params: vec![] },
+        work: Work::launch(b.finish(), vec![]),
         inputs: if is_empty { vec![] } else { vec![e.args[1], from] },
         outputs: vec![result],
         in_place: vec![constant.is_none().then_some(e.args[0])],

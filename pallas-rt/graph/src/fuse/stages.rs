@@ -10,7 +10,7 @@
 //! time. Here a long axis becomes parts of adjacent elements: the programs of one kernel fold parts, and another kernel
 //! folds their results. The parts depend on shapes and the device alone, so an operation by itself folds in the same order
 //! as within a function.
-use super::blocks::Sizes;
+use super::sizes::Sizes;
 use crate::build::dims;
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::structural::{ArgReduce, Pad, Reduce, Reshape, TakeAlong};

@@ -1,7 +1,6 @@
 //! Kernels that read or write a window of an array at positions that are operands.
-use super::blocks::Sizes;
-use super::lower::wrapping;
 use super::plan::{Lowered, Work};
+use super::sizes::Sizes;
 use crate::build::dims;
 use crate::dynamic::{Dynamic, WindowAccess};
 use crate::graph::{Equation, Graph, Op, Var};
@@ -106,12 +105,7 @@ pub(super) fn lower(
     // What is written replaces a part of the array, which is the first input as well.
     let in_place = vec![(arrays > 1).then_some(e.args[0])];
     let inputs = e.args[arrays - 1..arrays].iter().copied().chain(read).collect();
-    Lowered {
-        work: Work::Kernel { kernel: wrapping(b.finish()), sizes: vec![], params: vec![] },
-        inputs,
-        outputs: e.results.clone(),
-        in_place,
-    }
+    Lowered { work: Work::launch(b.finish(), vec![]), inputs, outputs: e.results.clone(), in_place }
 }
 
 /// Where a window begins along an axis.

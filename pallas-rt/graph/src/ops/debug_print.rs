@@ -2,7 +2,7 @@
 use super::prelude::*;
 use super::samples::{Sample, Sampled};
 use crate::mesh::invariant;
-use crate::stablehlo::{Line, position};
+use crate::stablehlo::Line;
 use pallas_ir::{DType, Literal};
 
 /// `jax.debug.print`: shows its operand. Its result, an i32 scalar that nothing reads and no step writes, stands for the effect.
@@ -145,7 +145,7 @@ impl Saved for Print {
 impl CallHlo for Print {
     fn stablehlo(&self, p: &mut Printer, args: &[Value], _: &[Type]) -> Vec<Value> {
         p.w.line(Line::Comment(self.label.clone(), args[0].clone()));
-        vec![position(&mut p.w, 0)]
+        vec![p.w.position(0)]
     }
 }
 

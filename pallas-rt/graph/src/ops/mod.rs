@@ -12,12 +12,12 @@ pub use samples::Sample;
 
 use crate::annotation::Annotates;
 use crate::bounded::CallSized;
-use crate::call::{Called, Expands, Name, Stays};
+use crate::call::{Called, Expands, Stays};
 use crate::collective::Kind;
 use crate::dynamic::Windowed;
 use crate::file::{Parser, Saved, Words};
 use crate::fuse::CallStep;
-use crate::graph::Op;
+use crate::graph::{Name, Op};
 use crate::manual::{AnnotationStates, CallStates};
 use crate::shard::{AnnotationRegions, CallRegions, WindowRegions};
 use crate::stablehlo::{AnnotationHlo, CallHlo, CollectiveHlo};

@@ -1,9 +1,9 @@
 //! Imports of the files of calls; `annotation`, `collective` and `window` have those of the others.
 pub(super) use crate::bounded::{CallSized, Part, Scope};
-pub(super) use crate::call::{Call, Called, Expands, Name, Runs, Stage, Stays, takes, wrong};
+pub(super) use crate::call::{Call, Called, Expands, Runs, Stage, Stays, takes, wrong};
 pub(super) use crate::file::{self, Saved};
 pub(super) use crate::fuse::{CallStep, Lowered, Lowering, Work};
-pub(super) use crate::graph::{Equation, Graph, Var};
+pub(super) use crate::graph::{Equation, Graph, Name, Var};
 pub(super) use crate::manual::{CallStates, Made, Typing};
 pub(super) use crate::mesh::States;
 pub(super) use crate::refused::Refused;
@@ -36,9 +36,9 @@ pub(in crate::ops) mod window {
     pub(in crate::ops) use crate::file::{self, Saved};
     pub(in crate::ops) use crate::graph::{Graph, Var};
     pub(in crate::ops) use crate::mesh::Mesh;
-    pub(in crate::ops) use crate::shard::WindowRegions;
-    pub(in crate::ops) use crate::shard::local::{Sharded, update};
+    pub(in crate::ops) use crate::shard::local::update;
     pub(in crate::ops) use crate::shard::rule::{Build, Role};
+    pub(in crate::ops) use crate::shard::{Sharded, WindowRegions};
     pub(in crate::ops) use crate::transform::{OwnWindows, WindowRule};
     pub(in crate::ops) use pallas_ir::{DType, Type};
     pub(in crate::ops) use std::sync::Arc;

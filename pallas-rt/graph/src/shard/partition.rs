@@ -12,8 +12,9 @@ mod selected;
 pub(crate) use control::captured_first;
 
 use super::agree::{agree, agree_reshape, sharding_of};
-use super::local::{self, Sharded};
+use super::local;
 use super::propagate::Propagation;
+use super::regions::Sharded;
 use super::rule::{Role, Rule};
 use super::split::Split;
 use super::view::{Kind, Node, NodeId, Program, Region, Val};

@@ -1,11 +1,10 @@
-//! Calls as the partitioner sees them.
-use super::local::Sharded;
+//! Operations as the partitioner sees them.
 use super::partition::Partition;
 use super::rule::{self, Role, Rule};
 use super::united::Devices;
 use super::view::{Build, Kind, NodeId, Val};
-use crate::graph::{Graph, Var};
-use crate::mesh::Mesh;
+use crate::graph::{Graph, Op, Var};
+use crate::mesh::{Axis, Mesh, Sharding};
 use pallas_ir::{Loc, Type};
 use std::sync::Arc;
 
@@ -19,6 +18,21 @@ pub(crate) trait CallRegions {
     fn localized(&self, to: &mut Partition<'_>, node: NodeId);
     /// Appends the call for several devices, which exchange something in it; the results of each.
     fn united(&self, to: &mut Graph, of: &Devices<'_>) -> Vec<Vec<Var>>;
+}
+
+/// An operation whose operands and result are sharded compatibly.
+pub(crate) struct Sharded<'a> {
+    pub op: Op,
+    /// The blocks of the operands.
+    pub args: Vec<Var>,
+    /// The type of each whole operand, and its sharding.
+    pub operands: Vec<(&'a Type, Sharding)>,
+    /// The same of the result.
+    pub result: (&'a Type, Sharding),
+    /// The type of the result's block.
+    pub gives: Type,
+    /// Axes along which devices have parts of the result, which are combined afterwards.
+    pub parts: Vec<Axis>,
 }
 
 /// An operation on a window as the partitioner sees it. No method has a default.

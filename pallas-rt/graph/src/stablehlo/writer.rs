@@ -99,6 +99,11 @@ impl Writer {
         Value { splat: Some(x), ..made }
     }
 
+    /// An `i32` scalar.
+    pub(crate) fn position(&mut self, n: usize) -> Value {
+        self.constant(Literal::int(DType::I32, n as i64), &[])
+    }
+
     /// A number of the type and shape of a value.
     pub(crate) fn like(&mut self, value: &Value, x: f64) -> Value {
         self.constant(Literal::new(value.ty.dtype, x), &value.ty.shape)

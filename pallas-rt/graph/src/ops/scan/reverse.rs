@@ -30,7 +30,7 @@ pub(super) fn vjp(scan: &Scan, mut back: Backward<'_>) -> Result<Vec<Option<Var>
         let all = range.filter(|&i| flags[i]).map(|i| (i, both.ty(both.params[i]).clone()));
         all.filter(|(_, ty)| is_float(ty)).collect()
     };
-    let fixed = scan.captured + scan.carried;
+    let fixed = scan.fixed();
     let (sums, states) = (types(0..scan.captured), types(scan.captured..fixed));
     let mut args: Vec<Var> = split.captured.iter().map(|&i| e.args[i]).collect();
     for (i, ty) in &states {
@@ -120,7 +120,7 @@ impl Split {
             let parameter = both.params[..known].iter().position(|&p| p == v);
             match (parameter, definition(v)) {
                 (Some(i), _) if i < scan.captured => split.captured.push(i),
-                (Some(i), _) if i >= scan.captured + scan.carried => split.arrays.push(i),
+                (Some(i), _) if i >= scan.fixed() => split.arrays.push(i),
                 (None, Some(e)) if is_remade(&e.op) => split.remade.push(e.clone()),
                 _ => split.stored.push(v),
             }
@@ -168,7 +168,7 @@ impl Split {
             let active = range.filter(|&i| flags[i] && is_float(both.ty(both.params[i])));
             active.map(|_| *made.next().expect("one for each active parameter")).collect()
         };
-        let fixed = scan.captured + scan.carried;
+        let fixed = scan.fixed();
         let (captured, carried, arrays) =
             (of_params(0..scan.captured), of_params(scan.captured..fixed), of_params(fixed..flags.len()));
         graph.results = carried;

@@ -10,10 +10,11 @@
 //! them, some of the next, and all of the others, each block is a row of consecutive elements. Devices then exchange those
 //! that they lack, as they do for a slice.
 use super::halo::Read;
-use super::{Sharded, reshaped, window};
+use super::window;
 use crate::graph::{Graph, Var};
 use crate::mesh::Mesh;
 use crate::mesh::axis::{Axis, push, size};
+use crate::shard::regions::Sharded;
 use crate::shard::rule::{Role, Rule};
 use pallas_ir::Type;
 use std::ops::Range;
@@ -147,11 +148,11 @@ pub(super) fn reshape(graph: &mut Graph, mesh: &Arc<Mesh>, work: &Sharded<'_>) -
         {
             let reads = from.reads(&to);
             if from.block != to.block || reads.iter().any(|read| read.offset != 0) {
-                x = reshaped(graph, x, &counts);
+                x = graph.reshape(x, &counts);
                 x = window::read(graph, mesh, x, dim, &from.axes, to.block, reads);
                 counts[dim] = to.block;
             }
         }
     }
-    reshaped(graph, x, &work.gives.shape)
+    graph.reshape(x, &work.gives.shape)
 }

@@ -6,11 +6,12 @@
 //!           a sum
 //! update    each device writes the part of the window that falls into its block
 //! ```
-use super::{Sharded, between, coordinate, iota, number, spread, until};
+use super::pieces::{between, coordinate, iota, spread, until};
 use crate::build::dims;
 use crate::graph::{Graph, Var};
 use crate::mesh::Mesh;
 use crate::mesh::axis::{Axis, size};
+use crate::shard::regions::Sharded;
 use pallas_ir::structural::{Pad, Reduce, Windows};
 use pallas_ir::{DType, Literal, ScalarOp, StructuralOp, Type};
 use std::sync::Arc;
@@ -77,7 +78,7 @@ pub(super) fn own_rows(graph: &mut Graph, mesh: &Arc<Mesh>, work: &mut Sharded<'
 /// Positions in the block of the device with a coordinate along some axes.
 fn in_block(graph: &mut Graph, mesh: &Arc<Mesh>, positions: Var, axes: &[Axis], block: usize) -> Var {
     let coordinate = coordinate(graph, mesh, axes);
-    let block = number(graph, block as i64);
+    let block = graph.int(block as i64);
     let first = graph.fitting(ScalarOp::Mul, &[coordinate, block]);
     let shape = graph.ty(positions).shape.clone();
     let first = spread(graph, first, &shape, &[]);
@@ -121,7 +122,7 @@ pub(super) fn scatter(
     }
     if let Some(op) = op.filter(|_| !work.parts.is_empty()) {
         let coordinate = coordinate(graph, mesh, &work.parts);
-        let zero = number(graph, 0);
+        let zero = graph.int(0);
         let is_first = graph.fitting(ScalarOp::Eq, &[coordinate, zero]);
         let Type { dtype, shape } = graph.ty(work.args[0]).clone();
         let is_first = spread(graph, is_first, &shape, &[]);
@@ -143,12 +144,12 @@ pub(crate) fn update(graph: &mut Graph, mesh: &Arc<Mesh>, work: &Sharded<'_>) ->
     let (x, part) = (work.args[0], work.args[1]);
     let (block, own) = (graph.ty(x).shape.clone(), graph.ty(part).shape.clone());
     let window: Vec<usize> = own.iter().zip(&block).map(|(m, n)| *m.min(n)).collect();
-    let zero = number(graph, 0);
+    let zero = graph.int(0);
     // Where the window begins in the block, and which of its elements is there.
     let (mut to, mut from, mut is_there) = (work.args[2..].to_vec(), vec![zero; own.len()], None);
     let (mut low, mut high) = (vec![0; own.len()], vec![0; own.len()]);
     for &dim in &partial {
-        let mut scalar = |n: usize| number(graph, n as i64);
+        let mut scalar = |n: usize| graph.int(n as i64);
         let [last, most, size] = [ty.shape[dim] - whole[dim], block[dim] - window[dim], window[dim]].map(&mut scalar);
         let start = graph.fitting(ScalarOp::Clamp, &[to[dim], zero, last]);
         let local = in_block(graph, mesh, start, &sharding.dims[dim].axes, block[dim]);

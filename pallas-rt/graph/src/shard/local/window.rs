@@ -9,11 +9,12 @@
 //! The access form of the operation says which rows each dimension reads, one dimension after the other. What is left of the
 //! operation concerns other dimensions, or windows that see all of their elements.
 use super::halo::{Plan, Read, Round, plan};
-use super::{Met, Sharded, between, coordinate, iota, joined, number, spread};
+use super::pieces::{between, coordinate, iota, joined, spread};
 use crate::build::dims;
 use crate::graph::{Graph, Op, Var};
 use crate::mesh::axis::{Axis, size};
 use crate::mesh::{AllGather, Collective, CollectiveKind, DeviceTable, Mesh, Permute};
+use crate::shard::regions::Sharded;
 use pallas_ir::structural::{Access, Concat, Gather, Piece, WindowDim};
 use pallas_ir::{DType, Dim, Literal, ScalarOp, StructuralOp, Type};
 use std::sync::Arc;
@@ -82,8 +83,9 @@ pub(super) fn exchange(graph: &mut Graph, mesh: &Arc<Mesh>, work: &mut Sharded<'
     is_done.then(|| work.args[0])
 }
 
-/// The elements of the device with coordinate `t` from `count * t` on, as many as that: those beyond the extent are arbitrary.
-pub(super) fn regrouped(
+/// A block with another number of elements along a dimension, which these axes divide: `[extent, count]` are the whole
+/// array's and the new one. Those beyond the extent are arbitrary.
+pub(crate) fn regrouped(
     graph: &mut Graph,
     mesh: &Arc<Mesh>,
     block: Var,
@@ -91,6 +93,9 @@ pub(super) fn regrouped(
     axes: &[Axis],
     [extent, count]: [usize; 2],
 ) -> Var {
+    if graph.ty(block).shape[dim] == count {
+        return block;
+    }
     let own = Read { offset: 0, step: count as i64, stride: 1, within: 0..extent as i64 };
     read(graph, mesh, block, dim, axes, count, vec![own])
 }
@@ -110,8 +115,21 @@ pub(super) fn read(
     Rows { dim, count, sources: &sources, fill: None }.read(graph, mesh, axes)
 }
 
-/// The rows that each device reads, with zeros beyond the array.
-pub(super) fn rows_or_zeros(graph: &mut Graph, mesh: &Arc<Mesh>, block: Var, axes: &[Axis], met: &Met) -> Var {
+/// Rows that devices read of an array along a dimension.
+pub(in crate::shard) struct Met {
+    pub dim: usize,
+    /// Elements of the whole array along it.
+    pub extent: usize,
+    /// Number of rows of each device.
+    pub count: usize,
+    /// The first row of the first device.
+    pub offset: i64,
+    /// Distance between the first rows of neighbours.
+    pub step: i64,
+}
+
+/// The rows that each device reads; zeros in place of those that the array does not have.
+pub(in crate::shard) fn met(graph: &mut Graph, mesh: &Arc<Mesh>, block: Var, axes: &[Axis], met: &Met) -> Var {
     let &Met { dim, extent, count, offset, step } = met;
     let reads = vec![Read { offset, step, stride: 1, within: 0..extent as i64 }];
     let fill = Some(graph.literal(Literal::new(graph.ty(block).dtype, 0.0)));
@@ -312,7 +330,7 @@ impl Rows<'_> {
             };
             let rows = if read.stride == 1 { own } else { scaled(graph, own, read.stride) };
             let step = scaled(graph, device, read.step);
-            let offset = number(graph, read.offset);
+            let offset = graph.int(read.offset);
             let first = graph.fitting(ScalarOp::Add, &[step, offset]);
             let first = spread(graph, first, &[self.count], &[]);
             let element = graph.fitting(ScalarOp::Add, &[rows, first]);
@@ -356,7 +374,7 @@ impl Rows<'_> {
             }
             Plan::Rounds { keeps_own, rounds } => {
                 if *keeps_own {
-                    let extent = number(graph, own as i64);
+                    let extent = graph.int(own as i64);
                     let first = graph.fitting(ScalarOp::Mul, &[device, extent]);
                     add(block, own, Some(first));
                 }
@@ -366,7 +384,7 @@ impl Rows<'_> {
                     };
                     let mut payload = block;
                     if *rows < own {
-                        let zero = number(graph, 0);
+                        let zero = graph.int(0);
                         let mut starts = vec![zero; shape.len()];
                         starts[dim] = table(graph, sent);
                         let size = replaced(&shape, dim, *rows);
