@@ -1,7 +1,6 @@
 //! Operators: `a < b` becomes `Cmp(&a).lt(&b)`, `a && b` keeps its short circuit, a size on the left is borrowed.
-use super::Rewrite;
+use super::state::{Kind, Rewrite};
 use super::tokens::{bare, braced, call, first};
-use super::variables::Kind;
 use crate::ast::assigns;
 use proc_macro2::Span;
 use quote::{quote, quote_spanned};
