@@ -187,8 +187,7 @@ impl<'g> JaxprPrinter<'g> {
             Op::Structural(StructuralOp::Conv(op)) => return windows::conv(op, self.graph, e),
             Op::Structural(op) => op,
         };
-        let operand = |i: usize| &self.graph.ty(e.args[i]).shape;
-        structural(op, self.graph.ty(e.result()), &operand).unwrap_or_else(|| own(op))
+        structural(op, self.graph, e).unwrap_or_else(|| own(op))
     }
 
     fn page(mut self, constants: usize) -> String {
@@ -309,8 +308,8 @@ impl Page {
 
 /// A scalar operation: JAX's primitive with the same meaning, else the operation's own name.
 fn scalar(op: ScalarOp, dtype: DType, args: &mut [String]) -> (String, Vec<String>) {
-    let (mut name, mut params) = (op.name().to_string(), vec![]);
-    let renamed = match op.name() {
+    let mut params = vec![];
+    let name = match op.name() {
         "minimum" => "min",
         "maximum" => "max",
         "bitand" => "and",
@@ -342,16 +341,12 @@ fn scalar(op: ScalarOp, dtype: DType, args: &mut [String]) -> (String, Vec<Strin
         }
         other => other,
     };
-    name.replace_range(.., renamed);
-    (name, params)
+    (name.into(), params)
 }
 
 /// A structural operation that JAX has as well.
-fn structural<'a>(
-    op: &StructuralOp,
-    ty: &Type,
-    operand: &dyn Fn(usize) -> &'a Vec<usize>,
-) -> Option<(String, Vec<String>)> {
+fn structural(op: &StructuralOp, graph: &Graph, e: &Equation) -> Option<(String, Vec<String>)> {
+    let ty = graph.ty(e.result());
     let made = |name: &str, params: &[(&str, String)]| {
         Some((name.to_string(), params.iter().map(|(key, value)| format!("{key}={value}")).collect()))
     };
@@ -362,7 +357,7 @@ fn structural<'a>(
         }
         StructuralOp::Bitcast(_) => made("bitcast_convert_type", &[("new_dtype", dtype(ty.dtype).into())]),
         StructuralOp::Powi(op) => made("integer_pow", &[("y", op.exponent.to_string())]),
-        StructuralOp::Broadcast(Broadcast { dims, .. }) => match &dims[..operand(0).len()] {
+        StructuralOp::Broadcast(Broadcast { dims, .. }) => match &dims[..graph.ty(e.args[0]).shape.len()] {
             [] => made("broadcast_in_dim", &[]),
             dims => made("broadcast_in_dim", &[("broadcast_dimensions", tuple(dims))]),
         },

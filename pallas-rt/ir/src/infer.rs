@@ -11,12 +11,8 @@ impl Type {
     pub fn check(&self) -> Result<(), Diag> {
         if self.shape.len() > MAX_RANK {
             let message = format!("a tile of {self} has {} axes", self.shape.len());
-            return Err(Diag::new(
-                "tile-rank",
-                At::Op,
-                message,
-                format!("at most {MAX_RANK}: merge some by `reshape`"),
-            ));
+            let help = format!("at most {MAX_RANK}: merge some by `reshape`");
+            return Err(Diag::new("tile-rank", At::Op, message, help));
         }
         if !self.is_indexable() {
             let message = format!("a tile of {self} has more than 2^31 - 1 elements");

@@ -2,10 +2,11 @@
 use super::cluster::Cluster;
 use super::cut::Cut;
 use super::lower::Lower;
+use super::parts::{blocked, operand};
 use crate::build::dims;
 use crate::graph::{Graph, Var};
 use pallas_ir::structural::Broadcast;
-use pallas_ir::{BlockDim, DType, Literal, Loc, Op as TileOp, Operand, OperandKind, ScalarOp, Value, View};
+use pallas_ir::{DType, Literal, Loc, Op as TileOp, OperandKind, ScalarOp, Type, Value, View};
 use std::collections::BTreeSet;
 
 /// The members of a cluster that compute its product's operands.
@@ -38,16 +39,9 @@ impl Lower<'_> {
         let e = &self.graph.equations[product];
         let (v, cuts) = (e.result(), self.own_cuts(e.result()));
         let (block, dtype) = (self.block(v, &cuts), self.graph.ty(v).dtype);
-        let sum = self.b.operand(Operand {
-            name: format!("a{}", self.b.kernel().operands.len()),
-            kind: OperandKind::Scratch,
-            dtype,
-            dims: dims(&block),
-            block: block.iter().copied().map(BlockDim::Blocked).collect(),
-            map: None,
-            fill: None,
-            buffered: None,
-        });
+        let name = format!("a{}", self.b.kernel().operands.len());
+        let ty = Type::new(dtype, &block[..]);
+        let sum = self.b.operand(operand(name, OperandKind::Scratch, &ty, blocked(&block), None));
         let load = TileOp::Load { from: sum, view: View::whole(&block), masked: false };
         let store = |to: &mut Self, value| {
             let store = TileOp::Store { to: sum, view: View::whole(&block), masked: false };

@@ -38,6 +38,7 @@ mod moves;
 mod order;
 mod padded;
 mod panels;
+mod parts;
 mod pipeline;
 mod plan;
 mod rematerialize;

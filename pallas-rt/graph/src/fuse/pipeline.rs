@@ -96,7 +96,7 @@ fn step(found: &Clusters<'_>, cluster: usize, is_donated: &[bool], sizes: &Sizes
     let (graph, definitions, cluster) = (found.graph, &found.definitions, &found.all[cluster]);
     let e = &graph.equations[found.named_by(cluster)];
     match &e.op {
-        Op::Dynamic(op) => windows::lower(graph, definitions, e, op, sizes),
+        Op::Dynamic(op) => windows::lower(found, e, op, sizes),
         Op::Call(call) => {
             let step = call.step().unwrap_or_else(|| unreachable!("`simplify` expands {}", call.name()));
             step.lower(&Lowering { graph, e, sizes, is_free: &|v| found.has_one_reader(v, is_donated) })

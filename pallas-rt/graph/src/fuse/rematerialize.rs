@@ -62,9 +62,9 @@ impl Planned<'_> {
                 waits || self.is_kept_param(s)
             };
             let heavy = usize::from(wait.reads.len() == 1);
-            let mut chain = Chain { found: self.found, is_there: &is_there, equations: vec![], reads: vec![], heavy };
-            if !kept.contains(&v) && chain.makes(v) {
-                let Chain { equations, reads, .. } = chain;
+            if !kept.contains(&v)
+                && let Some((equations, reads)) = self.chain(v, heavy, &is_there)
+            {
                 saved += wait.bytes;
                 kept.extend(reads);
                 again.insert(v, equations);
@@ -88,16 +88,19 @@ impl Planned<'_> {
             let read: BTreeSet<Var> = self.steps.read(self.schedule[at]).filter(|&other| other != v).collect();
             let is_small = |s: Var| self.found.graph.ty(s).bytes() <= SMALL && waits.contains_key(&s);
             let is_there = |s: Var| (read.contains(&s) || is_small(s)) && !again.contains_key(&s);
-            let mut chain =
-                Chain { found: self.found, is_there: &is_there, equations: vec![], reads: vec![], heavy: 0 };
-            if chain.makes(v) {
-                let Chain { equations, reads, .. } = chain;
+            if let Some((equations, reads)) = self.chain(v, 0, &is_there) {
                 kept.extend(reads);
                 again.insert(v, equations);
                 reader.insert(v, cluster);
             }
         }
         (!again.is_empty()).then(|| self.rewritten(&again, &|cluster, v| reader.get(&v) == Some(&cluster)))
+    }
+
+    /// The equations that make a value of those that are there, at most so many of them more than light, and what they read.
+    fn chain(&self, v: Var, heavy: usize, is_there: &dyn Fn(Var) -> bool) -> Option<(Vec<usize>, Vec<Var>)> {
+        let mut chain = Chain { found: self.found, is_there, equations: vec![], reads: vec![], heavy };
+        chain.makes(v).then_some((chain.equations, chain.reads))
     }
 
     /// Returns true for a cluster without products, which would read what it makes for each of their blocks.

@@ -35,13 +35,11 @@ pub(in crate::ops) mod window {
     pub(in crate::ops) use crate::dynamic::{Dynamic, WindowAccess, Windowed};
     pub(in crate::ops) use crate::file::{self, Saved};
     pub(in crate::ops) use crate::graph::{Graph, Var};
-    pub(in crate::ops) use crate::mesh::Mesh;
     pub(in crate::ops) use crate::shard::local::update;
     pub(in crate::ops) use crate::shard::rule::{Build, Role};
     pub(in crate::ops) use crate::shard::{Sharded, WindowRegions};
     pub(in crate::ops) use crate::transform::{OwnWindows, WindowRule};
     pub(in crate::ops) use pallas_ir::{DType, Type};
-    pub(in crate::ops) use std::sync::Arc;
 }
 
 pub(in crate::ops) mod collective {

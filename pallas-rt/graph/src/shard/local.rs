@@ -11,6 +11,7 @@ mod pieces;
 mod window;
 
 pub(crate) use lookup::update;
+pub(crate) use pieces::Group;
 pub(super) use pieces::{Cut, coordinate, cropped, cut, extended, iota, joined, parted, sliced, until};
 pub(crate) use window::regrouped;
 pub(super) use window::{Met, met};
@@ -18,11 +19,9 @@ pub(super) use window::{Met, met};
 use super::regions::Sharded;
 use super::rule::{Role, Rule};
 use crate::graph::{Graph, Op, Var};
-use crate::mesh::Mesh;
 use crate::mesh::axis::{Axis, size};
 use pallas_ir::structural::{Broadcast, Conv, Scatter, Slice};
 use pallas_ir::{DType, Dim, Literal, ScalarOp, StructuralOp, Type};
-use std::sync::Arc;
 
 /// The monoid by which parts of an operation's result are combined.
 pub(super) fn monoid(op: &Op, dtype: DType) -> ScalarOp {
@@ -129,28 +128,28 @@ fn is_moving(op: &StructuralOp) -> bool {
 }
 
 /// Appends an operation on blocks; returns its result.
-pub(super) fn operation(graph: &mut Graph, mesh: &Arc<Mesh>, mut work: Sharded<'_>) -> Var {
-    mask(graph, mesh, &mut work);
+pub(super) fn operation(graph: &mut Graph, mut work: Sharded<'_>) -> Var {
+    mask(graph, &mut work);
     let mut is_own = None;
     match &work.op {
         Op::Structural(StructuralOp::Gather(gather)) => {
             let windows = gather.windows(work.operands[1].0.shape.len());
-            is_own = lookup::own_rows(graph, mesh, &mut work, &windows);
+            is_own = lookup::own_rows(graph, &mut work, &windows);
         }
         Op::Structural(StructuralOp::TakeAlong(take)) => {
             let windows = take.gather(work.operands[0].0.shape.len()).windows(work.operands[1].0.shape.len());
-            is_own = lookup::own_rows(graph, mesh, &mut work, &windows);
+            is_own = lookup::own_rows(graph, &mut work, &windows);
         }
         Op::Structural(StructuralOp::Scatter(scatter)) => {
             let [x, index, updates] = [0, 1, 2].map(|i| work.operands[i].0);
             let windows = scatter.windows(x.shape.len(), index.shape.len(), &updates.dims());
             let op = scatter.op;
-            lookup::scatter(graph, mesh, &mut work, &windows, op);
+            lookup::scatter(graph, &mut work, &windows, op);
         }
-        Op::Dynamic(op) => return op.regions().on_blocks(graph, mesh, &work),
-        Op::Structural(StructuralOp::Reshape(_)) => return flat::reshape(graph, mesh, &work),
+        Op::Dynamic(op) => return op.regions().on_blocks(graph, &work),
+        Op::Structural(StructuralOp::Reshape(_)) => return flat::reshape(graph, &work),
         Op::Structural(op) if is_moving(op) => {
-            if let Some(made) = window::exchange(graph, mesh, &mut work) {
+            if let Some(made) = window::exchange(graph, &mut work) {
                 return made;
             }
         }
@@ -197,7 +196,7 @@ fn on_blocks(graph: &Graph, work: &Sharded<'_>) -> Op {
 }
 
 /// Replaces what lies beyond the array in the last blocks of operands, where it would be added up.
-fn mask(graph: &mut Graph, mesh: &Arc<Mesh>, work: &mut Sharded<'_>) {
+fn mask(graph: &mut Graph, work: &mut Sharded<'_>) {
     let folded: Vec<(usize, usize)> = match &work.op {
         Op::Structural(StructuralOp::Dot(dot)) => dot.contract.iter().flat_map(|&(i, j)| [(0, i), (1, j)]).collect(),
         Op::Structural(StructuralOp::Reduce(reduce)) => reduce.axes.iter().map(|&axis| (0, axis)).collect(),
@@ -211,7 +210,7 @@ fn mask(graph: &mut Graph, mesh: &Arc<Mesh>, work: &mut Sharded<'_>) {
             continue;
         }
         let neutral = monoid(&work.op, ty.dtype).neutral(ty.dtype).expect("it combines parts");
-        let coordinate = coordinate(graph, mesh, axes);
+        let coordinate = coordinate(graph, work.mesh, axes);
         work.args[operand] = until(graph, work.args[operand], dim, coordinate, ty.shape[dim], neutral);
     }
 }

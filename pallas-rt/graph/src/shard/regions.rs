@@ -22,6 +22,7 @@ pub(crate) trait CallRegions {
 
 /// An operation whose operands and result are sharded compatibly.
 pub(crate) struct Sharded<'a> {
+    pub mesh: &'a Arc<Mesh>,
     pub op: Op,
     /// The blocks of the operands.
     pub args: Vec<Var>,
@@ -42,7 +43,7 @@ pub(crate) trait WindowRegions {
     /// Returns true if devices can divide a factor of this role, which the result has or has not.
     fn divides(&self, role: Role, in_result: bool) -> bool;
     /// Appends it on blocks.
-    fn on_blocks(&self, graph: &mut Graph, mesh: &Arc<Mesh>, work: &Sharded<'_>) -> Var;
+    fn on_blocks(&self, graph: &mut Graph, work: &Sharded<'_>) -> Var;
 }
 
 /// An annotation as propagation sees it. No method has a default.

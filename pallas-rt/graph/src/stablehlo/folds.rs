@@ -89,12 +89,8 @@ fn without_cuts(w: &mut Writer, windows: &[WindowDim], x: &Value) -> Option<(Val
         start.push(if n > 0 { from } else { 0 });
         limit.push(if n > 0 { to } else { 0 });
     }
-    let shape: Vec<usize> = start.iter().zip(&limit).map(|(from, to)| (to - from) as usize).collect();
-    if shape == x.ty.shape {
-        return Some((x.clone(), windows));
-    }
-    let detail = Detail::Slice { stride: vec![1; start.len()], start, limit };
-    Some((w.op("slice", &[x], detail, Type::new(x.ty.dtype, shape)), windows))
+    let is_whole = start.iter().zip(&limit).zip(&x.ty.shape).all(|((from, to), &n)| to - from == n as i64);
+    Some((if is_whole { x.clone() } else { w.part(x, start, limit) }, windows))
 }
 
 /// Windows of the whole axis, which begin or end outside of it.

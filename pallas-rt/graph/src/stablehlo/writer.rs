@@ -138,6 +138,13 @@ impl Writer {
         self.op("select", &[condition, a, b], Detail::None, a.ty.clone())
     }
 
+    /// The elements of an array from `start` up to `limit` along each axis.
+    pub(crate) fn part(&mut self, x: &Value, start: Vec<i64>, limit: Vec<i64>) -> Value {
+        let shape: Vec<usize> = start.iter().zip(&limit).map(|(from, to)| (to - from) as usize).collect();
+        let detail = Detail::Slice { stride: vec![1; start.len()], start, limit };
+        self.op("slice", &[x], detail, Type::new(x.ty.dtype, shape))
+    }
+
     /// The value with another shape of as many elements.
     pub(crate) fn reshape(&mut self, x: &Value, shape: &[usize]) -> Value {
         if x.ty.shape == shape {

@@ -3,8 +3,7 @@ use super::{Scan, stepped};
 use crate::fuse::{CallStep, Lowered, Lowering, Work};
 use crate::graph::{Graph, Var};
 use crate::simplify::simplify;
-use pallas_ir::structural::Reshape;
-use pallas_ir::{DType, Literal, ScalarOp, StructuralOp, Type};
+use pallas_ir::{DType, ScalarOp, Type};
 use std::collections::BTreeSet;
 
 impl CallStep for Scan {
@@ -81,27 +80,23 @@ fn looped(scan: &Scan, heirs: &[Option<usize>]) -> Graph {
     let arrays: Vec<Var> = own.iter().zip(heirs).map(of).collect();
 
     let position = if scan.reverse {
-        let last = graph.literal(Literal::new(DType::I32, scan.length as f64 - 1.0));
+        let last = graph.int(scan.length as i64 - 1);
         graph.fitting(ScalarOp::Sub, &[last, counter])
     } else {
         counter
     };
-    let zero = graph.literal(Literal::new(DType::I32, 0.0));
+    let zero = graph.int(0);
     let positions = |rank: usize| [vec![position], vec![zero; rank]].concat();
-    let reshape = |graph: &mut Graph, v: Var, shape: &[usize]| {
-        let to = crate::build::dims(shape);
-        graph.fitting(StructuralOp::from(Reshape { to }), &[v])
-    };
     let mut args = [captured, carried].concat();
     for (&array, ty) in arrays.iter().zip(elements) {
         let size = [&[1], &ty.shape[..]].concat();
         let slice = graph.window(array, &size, &positions(ty.shape.len()));
-        args.push(reshape(&mut graph, slice, &ty.shape));
+        args.push(graph.reshape(slice, &ty.shape));
     }
     let made = graph.inline(&scan.body, &args);
     graph.results = made[..scan.carried].to_vec();
     for ((&stack, &element), ty) in stacks.iter().zip(&made[scan.carried..]).zip(&gives[scan.carried..]) {
-        let row = reshape(&mut graph, element, &[&[1], &ty.shape[..]].concat());
+        let row = graph.reshape(element, &[&[1], &ty.shape[..]].concat());
         let updated = graph.with_window(stack, row, &positions(ty.shape.len()));
         graph.results.push(updated);
     }

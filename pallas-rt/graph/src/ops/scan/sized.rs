@@ -5,7 +5,7 @@ use crate::build::dims;
 use crate::call::{Call, has_effect};
 use crate::graph::Var;
 use pallas_ir::structural::Broadcast;
-use pallas_ir::{DType, Literal, ScalarOp, StructuralOp, Type};
+use pallas_ir::{DType, ScalarOp, StructuralOp, Type};
 
 impl CallSized for Scan {
     /// Checks that a call is the same scan of another length.
@@ -36,7 +36,7 @@ impl CallSized for Scan {
         // One more value is carried: the number of the step.
         let end = *scalars.entry(length).or_insert_with(|| body.var(Type::scalar(DType::I32)));
         let step = body.var(Type::scalar(DType::I32));
-        let one = body.literal(Literal::int(DType::I32, if self.reverse { -1 } else { 1 }));
+        let one = body.int(if self.reverse { -1 } else { 1 });
         let next = body.fitting(ScalarOp::Add, &[step, one]);
         let exists = body.fitting(ScalarOp::Lt, &[step, end]);
         for k in 0..self.carried {
@@ -52,7 +52,7 @@ impl CallSized for Scan {
         body.params.insert(last, step);
         body.results.insert(self.carried, next);
         body.params.splice(0..0, scalars.values().copied());
-        let first = scope.to.literal(Literal::int(DType::I32, if self.reverse { self.length as i64 - 1 } else { 0 }));
+        let first = scope.to.int(if self.reverse { self.length as i64 - 1 } else { 0 });
         let (carried, arrays) = rest.split_at(self.carried);
         let operands = [&scope.given(&scalars)[..], captured, carried, &[first], arrays].concat();
         let (captured, carried) = (self.captured + scalars.len(), self.carried + 1);

@@ -7,6 +7,13 @@ use pallas_ir::structural::{Broadcast, Cast, Iota, Pad, Slice, Transpose};
 use pallas_ir::{DType, Literal, ScalarOp, StructuralOp, Type};
 use std::sync::Arc;
 
+/// Devices that differ along some axes of a mesh alone.
+#[derive(Clone, Copy)]
+pub(crate) struct Group<'a> {
+    pub mesh: &'a Arc<Mesh>,
+    pub axes: &'a [Axis],
+}
+
 /// The coordinate of the device along axes of a mesh, an i32 scalar.
 pub(in crate::shard) fn coordinate(graph: &mut Graph, mesh: &Arc<Mesh>, axes: &[Axis]) -> Var {
     let table = (0..size(axes) as i32).collect();
