@@ -197,10 +197,7 @@ impl Poly {
                 None => product,
             });
         }
-        match sum {
-            Some(s) => s,
-            None => f.number(0),
-        }
+        sum.unwrap_or_else(|| f.number(0))
     }
     fn names(&self, all: &mut Vec<String>) {
         for atom in self.0.keys().flatten() {

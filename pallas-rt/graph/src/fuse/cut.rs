@@ -115,11 +115,8 @@ pub(crate) fn operands(graph: &Graph, e: &Equation, cuts: &[Cut]) -> Option<Vec<
         }
         StructuralOp::Pad(Pad { low, high }) => {
             let none = |i: usize| low[i].as_number() == Some(0) && high[i].as_number() == Some(0);
-            if padded(low, high, cuts).is_some() {
-                return Some(vec![cuts.to_vec(), vec![]]);
-            }
-            if_full(&(0..cuts.len()).filter(|&i| !none(i)).collect::<Vec<_>>())?;
-            Some(vec![cuts.to_vec(), vec![]])
+            let is_full = || (0..cuts.len()).all(|i| none(i) || cuts[i] == Full);
+            (padded(low, high, cuts).is_some() || is_full()).then(|| vec![cuts.to_vec(), vec![]])
         }
     }
 }

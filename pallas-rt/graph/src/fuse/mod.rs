@@ -12,7 +12,7 @@
 //! same operations on blocks ([`lower`]), whose sizes are those of `blocks`.
 //!
 //! Literals, arrays with the same number everywhere, and `iota` belong to no cluster: they are made wherever they are used
-//! ([`kinds`]). Calls (`control`) and windows at positions known when they run are steps of their own ([`Work`]); `windows` has kernels for
+//! ([`kinds`]). Calls and windows at positions known when they run are steps of their own ([`Work`]); `windows` has kernels for
 //! windows. A scatter is one too (`scatter`): it changes its operand in place; and so is a large pad along many axes (`padded`). `alone` makes their clusters.
 //!
 //! Long reductions are folds of parts, and of what those give (`stages`). `order` finds circles of clusters, and `apart`
@@ -24,7 +24,6 @@ mod alone;
 mod apart;
 mod blocks;
 pub(crate) mod cluster;
-mod control;
 mod copies;
 pub(crate) mod cut;
 mod donate;
@@ -52,9 +51,9 @@ mod windowed;
 mod windows;
 
 pub use apart::Apart;
-pub(crate) use control::{CallStep, Lowering};
 pub use cut::Cut;
 pub use memory::{ALIGNMENT, moved};
+pub(crate) use pipeline::{CallStep, Lowering};
 pub use pipeline::{plan, plan_watched};
 pub(crate) use plan::Lowered;
 pub use plan::{Held, Place, Plan, Region, Step, Work};

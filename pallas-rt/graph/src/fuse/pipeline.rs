@@ -1,7 +1,6 @@
 //! From a graph to its plan, in stages.
 use super::apart::Apart;
 use super::cluster::Clusters;
-use super::control::Lowering;
 use super::copies::copied;
 use super::grow::clusters;
 use super::lower::lower;
@@ -12,7 +11,7 @@ use super::shown::{Memory, Scheduled};
 use super::sizes::Sizes;
 use super::stages::{Given, Staged, staged};
 use super::{donate, memory, padded, scatter, windows};
-use crate::graph::{Graph, Op};
+use crate::graph::{Equation, Graph, Op, Var};
 use crate::watch::Watch;
 use pallas_ir::StructuralOp;
 
@@ -109,5 +108,30 @@ fn step(found: &Clusters<'_>, cluster: usize, is_donated: &[bool], sizes: &Sizes
         Op::Literal(_) | Op::StopGradient | Op::Barrier | Op::Annotation(_) | Op::Scalar(_) | Op::Structural(_) => {
             lower(graph, definitions, cluster, sizes)
         }
+    }
+}
+
+/// A call as a step of a plan. No method has a default.
+pub(crate) trait CallStep {
+    /// Its step. Values that a loop carries are changed in place.
+    fn lower(&self, from: &Lowering<'_>) -> Lowered;
+}
+
+/// The inputs for the step of a call.
+pub(crate) struct Lowering<'a> {
+    /// The graph that the call stands in.
+    pub graph: &'a Graph,
+    /// The call's equation.
+    pub e: &'a Equation,
+    /// The numbers of the device.
+    pub sizes: &'a Sizes,
+    /// True for an operand that the program owns and that nothing else reads.
+    pub is_free: &'a dyn Fn(Var) -> bool,
+}
+
+impl Lowering<'_> {
+    /// The plan of a graph that the call runs; parameters for which `is_donated` is true may be written.
+    pub(crate) fn plan(&self, graph: &Graph, is_donated: &[bool]) -> Plan {
+        plan(graph, is_donated, self.sizes)
     }
 }

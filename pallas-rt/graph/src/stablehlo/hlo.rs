@@ -270,12 +270,9 @@ fn opcode(name: &str) -> String {
 
 fn attributes(op: &Operation) -> Vec<String> {
     match &op.detail {
-        Detail::None | Detail::Constant(_) => vec![],
-        // HLO is written without annotations.
-        Detail::Sharding(_) | Detail::Group(_) | Detail::Flow(_) => vec![],
-        Detail::Numbers(_) => vec![],
-        // Bodies on blocks are texts with shardings alone.
-        Detail::Manual { .. } => vec![],
+        Detail::None | Detail::Constant(_) | Detail::Numbers(_) => vec![],
+        // HLO is written without annotations, and bodies on blocks are texts with shardings alone.
+        Detail::Sharding(_) | Detail::Group(_) | Detail::Flow(_) | Detail::Manual { .. } => vec![],
         Detail::Groups { groups, parts, channel } => {
             let groups: Vec<String> = groups.iter().map(|group| list(group)).collect();
             let mut all = vec![format!("channel_id={channel}, replica_groups={}", list(&groups))];

@@ -167,9 +167,7 @@ fn attributes(op: &Operation) -> Vec<String> {
         Detail::Call(name) => vec![format!("callee = @{name}")],
         Detail::Sharding(sharding) => vec![format!("sharding = {}", attribute(sharding))],
         Detail::Group(group) => vec![format!("group_id = {group} : i64")],
-        Detail::Flow(number) => {
-            vec![format!("allowed_direction = {number} : i32")]
-        }
+        Detail::Flow(number) => vec![format!("allowed_direction = {number} : i32")],
         Detail::Groups { groups, parts, channel } => exchange(groups, *parts, *channel),
         Detail::Pairs { pairs, channel } => {
             // MLIR infers a rank of 1 from an empty list.

@@ -11,7 +11,7 @@ pub(super) fn vjp(scan: &Scan, mut back: Backward<'_>) -> Result<Vec<Option<Var>
     let (e, on, cotangents) = (back.e, back.on, back.cotangents);
     let flags = carried(&scan.body, on, scan.captured, scan.carried);
     let both = transform::vjp(&scan.body, &flags)?;
-    let mut split = Split::new(&both, scan);
+    let mut split = Split::new(scan, &both);
 
     // Forwards: the same scan with more stacks.
     let stored: Vec<Type> = split.stored.iter().map(|&v| stacked(both.ty(v), scan.length)).collect();
@@ -47,7 +47,7 @@ pub(super) fn vjp(scan: &Scan, mut back: Backward<'_>) -> Result<Vec<Option<Var>
     }
     args.extend(&stored);
     args.extend(split.arrays.iter().map(|&i| e.args[i]));
-    let body = split.backward(&both, scan, &flags, &states, &sums);
+    let body = split.backward(&flags, &states, &sums);
     let back = Scan {
         body,
         captured: split.captured.len(),
@@ -70,7 +70,9 @@ fn stacked(ty: &Type, length: usize) -> Type {
 }
 
 /// The derivative of a scan's body, divided into what does not depend on cotangents and what does.
-struct Split {
+struct Split<'a> {
+    scan: &'a Scan,
+    both: &'a Graph,
     forward: Vec<Equation>,
     backward: Vec<Equation>,
     /// Equations that the second part has as well: see [`is_remade`].
@@ -82,8 +84,8 @@ struct Split {
     stored: Vec<Var>,
 }
 
-impl Split {
-    fn new(both: &Graph, scan: &Scan) -> Split {
+impl<'a> Split<'a> {
+    fn new(scan: &'a Scan, both: &'a Graph) -> Split<'a> {
         let known = scan.body.params.len();
         let mut is_back = vec![false; both.types.len()];
         both.params[known..].iter().for_each(|p| is_back[p.index()] = true);
@@ -106,8 +108,8 @@ impl Split {
             }
         }
         let definitions = both.definitions();
-        let mut split =
-            Split { forward, remade: vec![], captured: vec![], arrays: vec![], stored: vec![], backward: vec![] };
+        let (remade, captured, arrays, stored) = (vec![], vec![], vec![], vec![]);
+        let mut split = Split { scan, both, forward, backward: vec![], remade, captured, arrays, stored };
         let mut seen = vec![false; both.types.len()];
         let cotangents = &both.results[scan.body.results.len()..];
         let used = backward.iter().flat_map(|e| &e.args).chain(cotangents);
@@ -130,14 +132,8 @@ impl Split {
     }
 
     /// The body of the scan backwards.
-    fn backward(
-        &self,
-        both: &Graph,
-        scan: &Scan,
-        flags: &[bool],
-        states: &[(usize, Type)],
-        sums: &[(usize, Type)],
-    ) -> Graph {
+    fn backward(&self, flags: &[bool], states: &[(usize, Type)], sums: &[(usize, Type)]) -> Graph {
+        let Split { scan, both, .. } = *self;
         let n = scan.body.results.len();
         let mut graph = Graph { types: both.types.clone(), ..Graph::default() };
         graph.params.extend(self.captured.iter().map(|&i| both.params[i]));
