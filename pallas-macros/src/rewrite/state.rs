@@ -53,7 +53,7 @@ pub(super) struct Var {
     pub(super) size: bool,
 }
 
-/// What opens a region.
+/// The statement that opens a region.
 #[derive(PartialEq, Clone, Copy)]
 pub(super) enum Kind {
     If,
@@ -64,7 +64,7 @@ pub(super) enum Kind {
 /// An `if`, `for` or `while` that may be staged.
 pub(super) struct Region {
     pub(super) kind: Kind,
-    /// How many variables stand outside of it.
+    /// Number of variables outside of it.
     pub(super) start: usize,
     pub(super) carried: BTreeMap<String, Ident>,
     pub(super) seen: BTreeMap<String, Ident>,
@@ -74,7 +74,7 @@ pub(super) struct Region {
     pub(super) key: Ident,
 }
 
-/// What a jump can lead out of.
+/// A frame that a jump can lead out of.
 pub(super) enum Frame {
     Loop(Loop),
     /// A closure: nothing leads out of it but `return`.
@@ -86,11 +86,11 @@ pub(super) enum Frame {
 /// A loop or a labelled block.
 pub(super) struct Loop {
     pub(super) label: Option<Lifetime>,
-    /// Whether the label is one that the expansion needs.
+    /// True if the label is one that the expansion needs.
     pub(super) made: bool,
     /// A region of its own, if it may be staged.
     pub(super) staged: Option<Kind>,
-    /// How many regions stand outside of it, its own among them.
+    /// Number of regions outside of it, its own among them.
     pub(super) regions: usize,
     pub(super) block: bool,
 }

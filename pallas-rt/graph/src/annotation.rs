@@ -33,7 +33,7 @@ pub(crate) enum Change {
 }
 
 impl Op {
-    /// The same where the sharding groups of its graph begin with this number.
+    /// The operation in a graph whose sharding groups begin with this number.
     pub(crate) fn in_groups_from(&self, first: u32) -> Op {
         match self {
             Op::Annotation(annotation) => annotation.data().changed(Change::GroupsFrom(first)).into(),

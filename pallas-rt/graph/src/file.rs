@@ -138,7 +138,7 @@ impl<'a> Words<'a> {
     pub(crate) fn rest<T: std::str::FromStr>(&mut self, what: &str) -> Result<Vec<T>, String> {
         self.all(|words| words.value(what))
     }
-    /// What is read until no word is left.
+    /// Reads until no word is left.
     fn all<T>(&mut self, mut read: impl FnMut(&mut Self) -> Result<T, String>) -> Result<Vec<T>, String> {
         let mut all = vec![];
         while self.0.clone().next().is_some() {

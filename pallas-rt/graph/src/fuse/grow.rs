@@ -349,7 +349,7 @@ impl Grow<'_, '_> {
     }
 }
 
-/// What members of a cluster may be computed by several programs: not much beside what each computes alone.
+/// Limits of the members of a cluster that several programs compute: not much beside what each computes alone.
 struct Repeated {
     /// Elements of one in a program of blocks of 1.
     most: usize,

@@ -1,7 +1,8 @@
 //! From a graph to a few tile kernels.
 //!
 //! ```text
-//! Graph --stages, copies, grow, merge--> equations that share a kernel --lower--> ir::Kernel each --schedule, memory--> their order, and where values are stored
+//! Graph --stages, copies, grow, merge--> equations that share a kernel --lower--> ir::Kernel each
+//!       --schedule, memory--> their order, and where values are stored
 //! ```
 //!
 //! `pipeline` has these stages in order; `plan` the plan that they make, `cluster` the clusters, `sizes` the numbers of the device.
@@ -13,7 +14,8 @@
 //!
 //! Literals, arrays with the same number everywhere, and `iota` belong to no cluster: they are made wherever they are used
 //! ([`kinds`]). Calls and windows at positions known when they run are steps of their own ([`Work`]); `windows` has kernels for
-//! windows. A scatter is one too (`scatter`): it changes its operand in place; and so is a large pad along many axes (`padded`). `alone` makes their clusters.
+//! windows. A scatter is one too (`scatter`): it changes its operand in place; and so is a large pad along many axes (`padded`). `alone` makes their clusters,
+//! and `parts` has the parts that their kernels share.
 //!
 //! Long reductions are folds of parts, and of what those give (`stages`). `order` finds circles of clusters, and `apart`
 //! has the reasons why equations do not share a kernel. `memory` packs the values that are no results into one arena;

@@ -182,7 +182,7 @@ pub struct Region {
 /// A value in the arena.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Held {
-    /// Where it lies.
+    /// Its place in the arena.
     pub region: Region,
     /// The step that makes it.
     pub first: usize,

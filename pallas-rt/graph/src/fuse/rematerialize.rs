@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Most operations that make a value again.
 const MOST: usize = 8;
-/// What is computed again must save at least this part of the arena.
+/// Values that are computed again save at least this part of the arena.
 pub(super) const GAIN: usize = 16;
 /// Bytes that take no time to read.
 const SMALL: usize = 1 << 10;
