@@ -363,7 +363,7 @@ impl Kernel {
             rewrite.declare(d);
             rewrite.dims.insert(d.to_string());
         }
-        rewrite.block(&mut block);
+        rewrite.visit_block_mut(&mut block);
         errors.extend(std::mem::take(&mut rewrite.errors));
         let lets = dims.iter().map(|d| {
             let (ident, text) = (dim_ident(d), d.to_string());

@@ -1,7 +1,6 @@
 //! Operators: `a < b` becomes `Cmp(&a).lt(&b)`, `a && b` keeps its short circuit, a size on the left is borrowed.
-use super::Rewrite;
+use super::state::{Kind, Rewrite};
 use super::tokens::{bare, braced, call, first};
-use super::variables::Kind;
 use crate::ast::assigns;
 use proc_macro2::Span;
 use quote::{quote, quote_spanned};
@@ -22,7 +21,7 @@ impl Rewrite {
         if !host && matches!(b.op, BinOp::And(_) | BinOp::Or(_)) && !effectless(&b.right) {
             return self.short_circuit(b, e);
         }
-        let borrowed = arithmetic(&b.op) && self.is_size(&b.left) && !self.is_size(&b.right);
+        let borrowed = !compares(&b.op) && self.is_size(&b.left) && !self.is_size(&b.right);
         self.visit_expr_mut(&mut b.left);
         self.visit_expr_mut(&mut b.right);
         if borrowed && !matches!(bare(&b.right), Expr::Lit(_)) {
@@ -37,13 +36,14 @@ impl Rewrite {
         let (l, r) = (bare(&b.left), bare(&b.right));
         let sp = b.op.span();
         let m = Span::mixed_site();
-        let name = match b.op {
-            BinOp::Lt(_) => "lt",
-            BinOp::Le(_) => "le",
-            BinOp::Gt(_) => "gt",
-            BinOp::Ge(_) => "ge",
-            BinOp::Eq(_) => "eq",
-            BinOp::Ne(_) => "ne",
+        // The method, and that of the comparison turned round.
+        let names = match b.op {
+            BinOp::Lt(_) => ["lt", "gt"],
+            BinOp::Le(_) => ["le", "ge"],
+            BinOp::Gt(_) => ["gt", "lt"],
+            BinOp::Ge(_) => ["ge", "le"],
+            BinOp::Eq(_) => ["eq"; 2],
+            BinOp::Ne(_) => ["ne"; 2],
             BinOp::And(_) | BinOp::Or(_) => {
                 let (lf, rf) = if matches!(b.op, BinOp::And(_)) { ("left_and", "and") } else { ("left_or", "or") };
                 let (lf, rf) = (Ident::new(lf, sp), Ident::new(rf, sp));
@@ -68,33 +68,18 @@ impl Rewrite {
             matches!(e, Expr::Lit(_))
                 || matches!(e, Expr::Unary(u) if matches!((&u.op, &*u.expr), (UnOp::Neg(_), Expr::Lit(_))))
         };
-        let (l, r, name) = if lit(l) && !lit(r) {
-            (
-                r,
-                l,
-                match name {
-                    "lt" => "gt",
-                    "le" => "ge",
-                    "gt" => "lt",
-                    "ge" => "le",
-                    x => x,
-                },
-            )
-        } else {
-            (l, r, name)
-        };
-        let f = Ident::new(name, sp);
-        let ml = first(l);
-        let mr = first(r);
+        let is_turned = lit(l) && !lit(r);
+        let (l, r) = if is_turned { (r, l) } else { (l, r) };
+        let f = Ident::new(names[usize::from(is_turned)], sp);
+        let (ml, mr) = (first(l), first(r));
         let root = self.at(sp);
         let cmp = self.path(ml, quote!(Cmp));
         let lhs = quote_spanned!(ml=> #cmp(&(#l)));
         let rhs = quote_spanned!(mr=> &(#r));
-        let mut args = proc_macro2::Group::new(proc_macro2::Delimiter::Parenthesis, rhs);
-        args.set_span(sp);
+        let compared = call(sp, quote_spanned!(sp=> #lhs.#f), rhs);
         *e = braced(
             sp,
-            quote_spanned!(sp=> #[allow(unused_imports, reason = "staged values compare without")] use #root::HostCmp as _; #lhs.#f #args),
+            quote_spanned!(sp=> #[allow(unused_imports, reason = "staged values compare without")] use #root::HostCmp as _; #compared),
         );
     }
     /// `&&` and `||` whose right side may do more than compute: only the right side is inside the region.
@@ -142,20 +127,8 @@ fn unbraced(e: &Expr) -> &Expr {
     }
 }
 
-fn arithmetic(op: &BinOp) -> bool {
-    matches!(
-        op,
-        BinOp::Add(_)
-            | BinOp::Sub(_)
-            | BinOp::Mul(_)
-            | BinOp::Div(_)
-            | BinOp::Rem(_)
-            | BinOp::BitAnd(_)
-            | BinOp::BitOr(_)
-            | BinOp::BitXor(_)
-            | BinOp::Shl(_)
-            | BinOp::Shr(_)
-    )
+fn compares(op: &BinOp) -> bool {
+    matches!(op, BinOp::Lt(_) | BinOp::Le(_) | BinOp::Gt(_) | BinOp::Ge(_) | BinOp::Eq(_) | BinOp::Ne(_))
 }
 
 /// Returns true if evaluating an expression of run-time values can neither fault nor change anything, so that it may be

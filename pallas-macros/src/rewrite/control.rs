@@ -1,7 +1,6 @@
 //! `if`, `for`, `while`: the user's blocks stay in place between the steps of a region object.
-use super::Rewrite;
+use super::state::{Kind, Rewrite};
 use super::tokens::{bare, braced, call, first, last};
-use super::variables::Kind;
 use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};
 use syn::spanned::Spanned;

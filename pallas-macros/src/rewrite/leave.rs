@@ -1,31 +1,10 @@
 //! `break`, `continue`, `return`: they leave an `if` or `while` only where the host decides it, and never a staged `for`.
-use super::variables::Kind;
-use super::{Rewrite, tokens::first};
+use super::state::{Frame, Kind, Loop, Region, Rewrite};
+use super::tokens::first;
 use proc_macro2::{Span, TokenStream};
 use quote::quote;
 use syn::spanned::Spanned;
 use syn::{Expr, Label, Lifetime, parse_quote_spanned};
-
-/// What a jump can lead out of.
-pub(super) enum Frame {
-    Loop(Loop),
-    /// A closure: nothing leads out of it but `return`.
-    Closure {
-        regions: usize,
-    },
-}
-
-/// A loop or a labelled block.
-pub(super) struct Loop {
-    label: Option<Lifetime>,
-    /// Whether the label is one that the expansion needs.
-    made: bool,
-    /// A region of its own, if it may be staged.
-    staged: Option<Kind>,
-    /// How many regions stand outside of it, its own among them.
-    regions: usize,
-    block: bool,
-}
 
 impl Rewrite {
     /// Enters a loop; if it may be staged, its region is the innermost.
@@ -100,7 +79,7 @@ impl Rewrite {
         }
         let here = Span::mixed_site().located_at(span);
         let path = self.path(here, quote!(leaves_region));
-        let check = |r: &super::variables::Region| {
+        let check = |r: &Region| {
             let mut key = r.key.clone();
             key.set_span(here);
             quote!(#path(#key);)

@@ -1,26 +1,24 @@
 //! Rewrites staged control flow and comparisons of a kernel body; every other expression stays as the user wrote it.
 //!
 //! [`control`] rewrites regions, [`leave`] jumps out of them, [`patterns`] matches of numbers, [`compare`] operators;
-//! [`variables`] finds the variables that regions carry, [`names`] the names of values; this file traverses the body.
+//! [`state`] has what is open, [`variables`] finds the variables that regions carry, [`names`] the names of values; this file traverses the body.
 mod compare;
 mod control;
 mod leave;
 mod names;
 mod patterns;
+mod state;
 mod tokens;
 mod variables;
 
+pub(crate) use state::Rewrite;
 pub(crate) use tokens::{dim_ident, idents, named};
 
-use leave::Frame;
-use proc_macro2::{Span, TokenStream};
-use quote::{ToTokens, quote_spanned};
-use std::collections::HashSet;
+use quote::ToTokens;
 use syn::punctuated::Punctuated;
 use syn::visit_mut::{self, VisitMut};
 use syn::{Block, Expr, Pat, Stmt, Token, parse_quote_spanned};
-use tokens::{each_ident, respan};
-use variables::{Region, Var};
+use tokens::each_ident;
 
 /// Macros of the standard library that take expressions, which are rewritten like any other.
 const STD: [&str; 13] = [
@@ -38,54 +36,6 @@ const STD: [&str; 13] = [
     "panic",
     "dbg",
 ];
-
-/// The rewriting visitor: which variables there are, and which regions and loops are open.
-pub(crate) struct Rewrite {
-    /// `::pallas_rt::__private`, or where the user says it is.
-    root: TokenStream,
-    /// Names of host values: const generics and `#[fixed]` parameters.
-    host: Vec<String>,
-    vars: Vec<Var>,
-    regions: Vec<Region>,
-    frames: Vec<Frame>,
-    /// Counts the names that the expansion makes.
-    made: usize,
-    pub(crate) errors: Vec<syn::Error>,
-    /// The type that a `let` wants of its `if`.
-    expect: Option<syn::Type>,
-    pub(crate) dims: HashSet<String>,
-    /// Names of host values of type `usize`.
-    pub(crate) sizes: HashSet<String>,
-}
-
-impl Rewrite {
-    pub(crate) fn new(root: TokenStream, host: Vec<String>) -> Self {
-        Rewrite {
-            root,
-            host,
-            vars: vec![],
-            regions: vec![],
-            frames: vec![],
-            made: 0,
-            errors: vec![],
-            expect: None,
-            dims: HashSet::new(),
-            sizes: HashSet::new(),
-        }
-    }
-    /// The root path at a span: `Location::caller()` and rustc's carets follow it.
-    fn at(&self, span: Span) -> TokenStream {
-        respan(self.root.clone(), span)
-    }
-    /// An item under the root, at a span.
-    fn path(&self, span: Span, item: TokenStream) -> TokenStream {
-        let (root, item) = (self.at(span), respan(item, span));
-        quote_spanned!(span=> #root::#item)
-    }
-    pub(crate) fn block(&mut self, b: &mut Block) {
-        self.visit_block_mut(b)
-    }
-}
 
 impl VisitMut for Rewrite {
     fn visit_type_mut(&mut self, _: &mut syn::Type) {}

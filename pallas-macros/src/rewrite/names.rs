@@ -1,5 +1,5 @@
 //! Values are called in IR and shaders as the variables they are first given to.
-use super::Rewrite;
+use super::state::Rewrite;
 use super::tokens::{bare, call, first, last};
 use quote::{quote, quote_spanned};
 use syn::{Expr, Pat};

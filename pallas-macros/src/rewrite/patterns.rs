@@ -15,7 +15,7 @@
 //!     if number0 == 0 && number1 == 1 { a } else { let n = whole0; b }
 //! } }
 //! ```
-use super::Rewrite;
+use super::state::Rewrite;
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
 use std::collections::BTreeSet;

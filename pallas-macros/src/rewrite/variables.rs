@@ -2,46 +2,12 @@
 //!
 //! A region *carries* the `mut` variables that it assigns or borrows mutably, and *freezes* every other one that it
 //! mentions: a shared borrow, so that a mutation nobody sees here is rustc's error.
-use super::Rewrite;
+use super::state::{Kind, Region, Rewrite, Var};
 use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};
 use std::collections::{BTreeMap, HashSet};
 use syn::visit::{self, Visit};
 use syn::{BinOp, Expr, Ident, Pat};
-
-/// A variable in scope.
-pub(super) struct Var {
-    pub(super) name: String,
-    /// Declared without a value.
-    pub(super) late: bool,
-    /// Declared without `mut`.
-    fixed: bool,
-    /// Declared with `mut`. A parameter is neither `fixed` nor `mutable`.
-    mutable: bool,
-    /// A host `usize`, as far as its declaration shows.
-    pub(super) size: bool,
-}
-
-/// What opens a region.
-#[derive(PartialEq, Clone, Copy)]
-pub(super) enum Kind {
-    If,
-    For,
-    While,
-}
-
-/// An `if`, `for` or `while` that may be staged.
-pub(super) struct Region {
-    pub(super) kind: Kind,
-    /// How many variables stand outside of it.
-    pub(super) start: usize,
-    carried: BTreeMap<String, Ident>,
-    seen: BTreeMap<String, Ident>,
-    /// Assigned without being `mut`.
-    unmut: HashSet<String>,
-    /// The name of its key in the expansion.
-    pub(super) key: Ident,
-}
 
 impl Rewrite {
     pub(crate) fn declare(&mut self, i: &Ident) {

@@ -5,7 +5,7 @@ use crate::graph::{Equation, Graph, Op, Var};
 use crate::identity::Identity;
 use crate::mesh::Collective;
 use pallas_ir::emit::{Id, Term};
-use pallas_ir::structural::{Broadcast, Cast};
+use pallas_ir::structural::{Broadcast, Cast, Reshape};
 use pallas_ir::{At, DType, Diag, Dim, Emit, Facts, Literal, Loc, MAX_RANK, ScalarOp, StructuralOp, Type};
 use std::sync::Arc;
 
@@ -85,6 +85,16 @@ impl Graph {
     /// Appends a number of rank 0.
     pub fn literal(&mut self, x: Literal) -> Var {
         self.fitting(Op::Literal(x), &[])
+    }
+
+    /// Appends an i32 of rank 0.
+    pub(crate) fn int(&mut self, n: i64) -> Var {
+        self.literal(Literal::int(DType::I32, n))
+    }
+
+    /// Appends a reshape, unless the variable has the shape.
+    pub(crate) fn reshape(&mut self, v: Var, shape: &[usize]) -> Var {
+        if self.ty(v).shape == shape { v } else { self.fitting(StructuralOp::from(Reshape { to: dims(shape) }), &[v]) }
     }
 
     /// Appends an array with the same number everywhere.

@@ -34,7 +34,7 @@
 //! use; `vmap` adds an axis to its grid (`ops/kernel/batch`). `Lowered::inline_kernels` puts plain operations in place of
 //! kernels (`transform/plain`), for texts that other compilers take: the grid is a `while` that carries outputs and scratch,
 //! blocks are windows of arrays, which are padded by as much as blocks may overhang.
-use crate::graph::{Equation, Graph, Op};
+use crate::graph::{Equation, Graph, Name, Op};
 use crate::mesh::Mesh;
 pub use crate::ops::checkpoint::Policy;
 pub use crate::ops::custom_vmap::{BatchRule, BatchRuleResult, Batched};
@@ -45,12 +45,6 @@ pub use crate::ops::{
 };
 use pallas_ir::{At, Diag, Type};
 use std::sync::Arc;
-
-/// The name of an operation in texts, from the list in `ops`.
-pub(crate) trait Name {
-    /// The name.
-    fn name(&self) -> &'static str;
-}
 
 /// Properties of every call. No method has a default.
 pub(crate) trait Called: Name {

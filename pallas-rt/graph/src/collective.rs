@@ -3,7 +3,7 @@
 //! Every device has an operand of the same type. Those that differ along the collective's axes alone form a *group*; in it
 //! a device has a number, its coordinate along these axes. Parts for or from the members of a group lie along a first axis,
 //! so what is exchanged is always whole pieces of memory.
-use crate::call::Name;
+use crate::graph::Name;
 use crate::mesh::{Axis, Form, Mesh, Piece, names, size};
 pub use crate::ops::{
     AllGather, AllReduce, AllToAll, CollectiveKind, DeviceTable, Pbroadcast, Pcast, Permute, ReduceScatter,

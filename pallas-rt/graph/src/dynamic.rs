@@ -3,8 +3,7 @@
 //! Positions are operands, an i32 scalar for each axis. As in XLA a window lies inside of its array: a position is moved
 //! to the nearest one where it does. Types, plans, texts and graphs for all sizes follow from the [`WindowAccess`] of an operation, which
 //! is linear in its arrays.
-use crate::call::Name;
-use crate::graph::{Equation, Graph, Var};
+use crate::graph::{Equation, Graph, Name, Var};
 pub use crate::ops::{Dynamic, DynamicSlice, DynamicUpdateSlice};
 use pallas_ir::{At, DType, Diag, Type};
 use std::fmt;

@@ -136,9 +136,13 @@ impl<'a> Words<'a> {
         word.parse().map_err(|_| format!("expected {what}, found `{word}`"))
     }
     pub(crate) fn rest<T: std::str::FromStr>(&mut self, what: &str) -> Result<Vec<T>, String> {
+        self.all(|words| words.value(what))
+    }
+    /// Reads until no word is left.
+    fn all<T>(&mut self, mut read: impl FnMut(&mut Self) -> Result<T, String>) -> Result<Vec<T>, String> {
         let mut all = vec![];
         while self.0.clone().next().is_some() {
-            all.push(self.value(what)?);
+            all.push(read(self)?);
         }
         Ok(all)
     }
@@ -219,19 +223,14 @@ impl Parser<'_> {
             match words.word("a line").map_err(place)? {
                 "param" if !is_begun => {
                     is_begun = true;
-                    while words.0.clone().next().is_some() {
-                        graph.params.push(words.typed().and_then(&mut define).map_err(place)?);
-                    }
+                    graph.params = words.all(|words| words.typed().and_then(&mut define)).map_err(place)?;
                 }
                 "let" if is_begun => {
                     let body = line.trim_start().strip_prefix("let").unwrap_or_default();
                     let (results, rest) = body.split_once('=').ok_or_else(|| place("expected `=`".into()))?;
                     let (op, args) = rest.rsplit_once(" of").ok_or_else(|| place("expected `of`".into()))?;
                     let mut words = Words(results.split_whitespace());
-                    let mut results = vec![];
-                    while words.0.clone().next().is_some() {
-                        results.push(words.typed().and_then(&mut define).map_err(place)?);
-                    }
+                    let results = words.all(|words| words.typed().and_then(&mut define)).map_err(place)?;
                     let args = Words(args.split_whitespace()).rest("a variable").map_err(place)?;
                     let args: Vec<Var> = args.into_iter().map(Var).collect();
                     let op = self.op(op.trim()).map_err(place)?;

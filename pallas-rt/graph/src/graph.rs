@@ -24,7 +24,7 @@
 //! axis, elementwise operands have equal shapes. `ops/` translates NumPy's rules into them.
 use crate::call::Call;
 use crate::dynamic::Dynamic;
-use crate::identity::{Change, Identity};
+use crate::identity::Identity;
 use crate::mesh::Collective;
 use pallas_ir::{Literal, Loc, ScalarOp, StructuralOp, Type};
 use std::fmt;
@@ -70,6 +70,12 @@ pub enum Op {
     Collective(Collective),
     /// A call of other graphs; it alone has several results.
     Call(Arc<Call>),
+}
+
+/// The name of an operation in texts, from the list in `ops`.
+pub(crate) trait Name {
+    /// The name.
+    fn name(&self) -> &'static str;
 }
 
 /// One operation on variables.
@@ -123,14 +129,6 @@ impl Graph {
 }
 
 impl Op {
-    /// The same where the sharding groups of its graph begin with this number.
-    pub(crate) fn in_groups_from(&self, first: u32) -> Op {
-        match self {
-            Op::Identity(op) => op.data().changed(Change::GroupsFrom(first)).into(),
-            _ => self.clone(),
-        }
-    }
-
     /// Returns true for an operation of a few instructions for each element.
     pub(crate) fn is_light(&self) -> bool {
         match self {
@@ -143,15 +141,6 @@ impl Op {
 }
 
 impl Graph {
-    /// Number of its sharding groups: one more than the greatest number of one.
-    pub fn groups(&self) -> u32 {
-        let group = |e: &Equation| match &e.op {
-            Op::Identity(op) => op.data().group(),
-            _ => None,
-        };
-        self.equations.iter().filter_map(group).max().map_or(0, |group| group + 1)
-    }
-
     /// The type of a variable.
     pub fn ty(&self, v: Var) -> &Type {
         &self.types[v.index()]

@@ -3,8 +3,7 @@
 //!
 //! They have one operand, and a result of its type. Those with a derivative are on the tangent and on the cotangent too, in
 //! sharding groups of their own.
-use crate::call::Name;
-use crate::graph::Op;
+use crate::graph::{Equation, Graph, Name, Op};
 use crate::mesh::Placed;
 pub use crate::ops::{Constraint, Identity, OptimizationBarrier, PropagationBarrier, ShardingGroup, StopGradient};
 use std::fmt;
@@ -38,9 +37,28 @@ pub(crate) enum Change {
 }
 
 impl Op {
+    /// The operation in a graph whose sharding groups begin with this number.
+    pub(crate) fn in_groups_from(&self, first: u32) -> Op {
+        match self {
+            Op::Identity(op) => op.data().changed(Change::GroupsFrom(first)).into(),
+            _ => self.clone(),
+        }
+    }
+
     /// The sharding that the operation demands of its operand, if it demands one.
     pub fn placed(&self) -> Option<&Placed> {
         if let Op::Identity(op) = self { op.data().placed() } else { None }
+    }
+}
+
+impl Graph {
+    /// Number of its sharding groups: one more than the greatest number of one.
+    pub fn groups(&self) -> u32 {
+        let group = |e: &Equation| match &e.op {
+            Op::Identity(op) => op.data().group(),
+            _ => None,
+        };
+        self.equations.iter().filter_map(group).max().map_or(0, |group| group + 1)
     }
 }
 

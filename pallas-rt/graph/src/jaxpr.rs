@@ -118,31 +118,26 @@ impl<'g> JaxprPrinter<'g> {
         if matches!(e.op, Op::Literal(_)) || is_unread_splat {
             return vec![];
         }
-        let mut args = vec![];
-        for i in 0..e.args.len() {
-            args.push(match self.literal(e, i) {
-                Some(x) => literal(x),
-                None => self.name(e.args[i]),
-            });
-        }
-        let mut lines = vec![];
+        let operand = |i: usize| match self.literal(e, i) {
+            Some(x) => literal(x),
+            None => self.name(e.args[i]),
+        };
+        let mut args: Vec<String> = (0..e.args.len()).map(operand).collect();
         if let Some((dropping, back)) = self.dropped(e) {
             // The type that the reduction has without its axes.
             let name = self.fresh();
             let (primitive, params) = self.primitive(&dropping, &mut args);
             let shape: Vec<usize> = back.iter().map(|&axis| self.graph.ty(e.result()).shape[axis]).collect();
             let ty = Type::new(self.graph.ty(e.result()).dtype, shape);
-            lines.push(Line { binder: format!("{name}:{ty}"), name: primitive, params, args });
+            let first = Line { binder: format!("{name}:{ty}"), name: primitive, params, args };
             let params = vec![format!("broadcast_dimensions={}", tuple(&back))];
             let binder = self.bound(e.result());
-            lines.push(Line { binder, name: "broadcast_in_dim".into(), params, args: vec![name] });
-            return lines;
+            return vec![first, Line { binder, name: "broadcast_in_dim".into(), params, args: vec![name] }];
         }
         let (name, mut params) = self.primitive(e, &mut args);
         let binders: Vec<String> = e.results.iter().map(|&r| self.bound(r)).collect();
         params.iter_mut().for_each(|param| indexed::named(param, || self.fresh()));
-        lines.push(Line { binder: binders.join(" "), name, params, args });
-        lines
+        vec![Line { binder: binders.join(" "), name, params, args }]
     }
 
     /// The binder of a result; a result that nothing reads has no name.
@@ -180,13 +175,15 @@ impl<'g> JaxprPrinter<'g> {
                 let param = op.size().map(|size| format!("slice_sizes={}", tuple(size)));
                 return (op.name().into(), param.into_iter().collect());
             }
-            Op::Call(call) => return (call.name().into(), call.jaxpr_params()),
+            Op::Call(call) => {
+                let text = |graph: &Graph| graph.to_jaxpr(0).replace('\n', "\n      ");
+                return (call.name().into(), call.text().jaxpr(&text));
+            }
             Op::Scalar(op) => return scalar(*op, self.graph.ty(e.args[0]).dtype, args),
             Op::Structural(StructuralOp::Conv(op)) => return windows::conv(op, self.graph, e),
             Op::Structural(op) => op,
         };
-        let operand = |i: usize| &self.graph.ty(e.args[i]).shape;
-        structural(op, self.graph.ty(e.result()), &operand).unwrap_or_else(|| own(op))
+        structural(op, self.graph, e).unwrap_or_else(|| own(op))
     }
 
     fn page(mut self, constants: usize) -> String {
@@ -307,8 +304,8 @@ impl Page {
 
 /// A scalar operation: JAX's primitive with the same meaning, else the operation's own name.
 fn scalar(op: ScalarOp, dtype: DType, args: &mut [String]) -> (String, Vec<String>) {
-    let (mut name, mut params) = (op.name().to_string(), vec![]);
-    let renamed = match op.name() {
+    let mut params = vec![];
+    let name = match op.name() {
         "minimum" => "min",
         "maximum" => "max",
         "bitand" => "and",
@@ -340,16 +337,12 @@ fn scalar(op: ScalarOp, dtype: DType, args: &mut [String]) -> (String, Vec<Strin
         }
         other => other,
     };
-    name.replace_range(.., renamed);
-    (name, params)
+    (name.into(), params)
 }
 
 /// A structural operation that JAX has as well.
-fn structural<'a>(
-    op: &StructuralOp,
-    ty: &Type,
-    operand: &dyn Fn(usize) -> &'a Vec<usize>,
-) -> Option<(String, Vec<String>)> {
+fn structural(op: &StructuralOp, graph: &Graph, e: &Equation) -> Option<(String, Vec<String>)> {
+    let ty = graph.ty(e.result());
     let made = |name: &str, params: &[(&str, String)]| {
         Some((name.to_string(), params.iter().map(|(key, value)| format!("{key}={value}")).collect()))
     };
@@ -360,7 +353,7 @@ fn structural<'a>(
         }
         StructuralOp::Bitcast(_) => made("bitcast_convert_type", &[("new_dtype", dtype(ty.dtype).into())]),
         StructuralOp::Powi(op) => made("integer_pow", &[("y", op.exponent.to_string())]),
-        StructuralOp::Broadcast(Broadcast { dims, .. }) => match &dims[..operand(0).len()] {
+        StructuralOp::Broadcast(Broadcast { dims, .. }) => match &dims[..graph.ty(e.args[0]).shape.len()] {
             [] => made("broadcast_in_dim", &[]),
             dims => made("broadcast_in_dim", &[("broadcast_dimensions", tuple(dims))]),
         },

@@ -1,5 +1,4 @@
 //! Graphs as text.
-use crate::call::Call;
 use crate::graph::{Equation, Graph, Op, Var};
 use std::fmt;
 
@@ -38,14 +37,6 @@ impl Op {
             Op::Call(call) => call.name().into(),
             op => op.to_string().split([' ', '(']).next().unwrap_or_default().into(),
         }
-    }
-}
-
-impl Call {
-    /// Parameters in the style of jaxprs, sorted by name.
-    pub(crate) fn jaxpr_params(&self) -> Vec<String> {
-        let text = |graph: &Graph| graph.to_jaxpr(0).replace('\n', "\n      ");
-        self.text().jaxpr(&text)
     }
 }
 

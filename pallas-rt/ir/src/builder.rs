@@ -180,7 +180,7 @@ impl Builder {
                 return Err(Diag::new("for-bound", At::Op, format!("a bound of `for` is i32[], found {ty}"), ""));
             }
         }
-        let types = self.carried(init, body, loc)?;
+        let types = self.carried(init, body)?;
         let args = [lo, hi, step].into_iter().chain(init.iter().copied()).collect();
         Ok(self.nest(Op::For { reverse }, args, types, vec![body], loc))
     }
@@ -200,10 +200,10 @@ impl Builder {
             let message = format!("a condition is bool[], found {first:?}");
             return Err(Diag::new("condition", At::Op, message, ""));
         }
-        let types = self.carried(init, body, loc)?;
+        let types = self.carried(init, body)?;
         Ok(self.nest(Op::While, init.to_vec(), types, vec![condition, body], loc))
     }
-    fn carried(&self, init: &[Value], body: RegionId, _: Loc) -> Result<Vec<Type>, Diag> {
+    fn carried(&self, init: &[Value], body: RegionId) -> Result<Vec<Type>, Diag> {
         let start: Vec<Type> = init.iter().map(|&v| self.kernel.ty(v).clone()).collect();
         let end = self.types(body);
         if let Some((a, b)) = start.iter().zip(&end).find(|(a, b)| a != b) {

@@ -35,6 +35,12 @@ impl<'a> Cursor<'a> {
     pub(crate) fn new(text: &'a str) -> Self {
         Cursor { text, at: 0, depth: 0 }
     }
+    /// Reads all of a text.
+    pub(crate) fn whole<T>(text: &'a str, read: impl FnOnce(&mut Self) -> Parsed<T>) -> Parsed<T> {
+        let cursor = &mut Cursor::new(text);
+        let found = read(cursor)?;
+        if cursor.is_done() { Ok(found) } else { cursor.error("expected the end") }
+    }
     /// What is left, from the next token on. Reading a token moves behind it, so that an error points at a token's end.
     fn rest(&self) -> &'a str {
         self.text[self.at..].trim_start()

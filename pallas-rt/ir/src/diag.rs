@@ -41,7 +41,7 @@ impl std::error::Error for Diag {}
 
 /// `[BQ, D]`
 pub fn shape(dims: &[crate::Dim]) -> String {
-    format!("[{}]", dims.iter().map(|d| d.to_string()).collect::<Vec<_>>().join(", "))
+    format!("[{}]", crate::structural::list(dims))
 }
 
 /// `1 axis`, `2 axes`
@@ -127,12 +127,8 @@ pub fn tile_position(axis: usize) -> Diag {
 
 /// A range that ends before it begins.
 pub fn view_reversed(start: usize, end: usize) -> Diag {
-    Diag::new(
-        "misuse",
-        At::Op,
-        format!("{start}..{end} ends before it begins"),
-        "a range is `first..end`, without `end`",
-    )
+    let message = format!("{start}..{end} ends before it begins");
+    Diag::new("misuse", At::Op, message, "a range is `first..end`, without `end`")
 }
 
 /// A mask of another shape than the block it masks.

@@ -197,9 +197,14 @@ impl Poly {
                 None => product,
             });
         }
-        match sum {
-            Some(s) => s,
-            None => f.number(0),
+        sum.unwrap_or_else(|| f.number(0))
+    }
+    fn names(&self, all: &mut Vec<String>) {
+        for atom in self.0.keys().flatten() {
+            match atom {
+                Atom::Name(name) => all.push(name.clone()),
+                Atom::Cdiv(a, b) | Atom::Min(a, b) | Atom::Max(a, b) => [a, b].iter().for_each(|p| p.names(all)),
+            }
         }
     }
     fn terms(&self) -> usize {
@@ -260,24 +265,11 @@ impl Dim {
     }
     /// Every name it mentions.
     pub fn names(&self) -> Vec<String> {
-        struct Names(Vec<String>);
-        impl Fold for Names {
-            type Out = ();
-            fn number(&mut self, _: i64) {}
-            fn name(&mut self, name: &str) {
-                self.0.push(name.into());
-            }
-            fn add(&mut self, (): (), (): ()) {}
-            fn mul(&mut self, (): (), (): ()) {}
-            fn cdiv(&mut self, (): (), (): ()) {}
-            fn min(&mut self, (): (), (): ()) {}
-            fn max(&mut self, (): (), (): ()) {}
-        }
-        let mut names = Names(vec![]);
+        let mut names = vec![];
         if let Size::Symbolic(p) = &self.0 {
-            p.fold(&mut names);
+            p.names(&mut names);
         }
-        names.0
+        names
     }
     /// The name, if it is nothing else.
     pub fn as_name(&self) -> Option<String> {

@@ -8,36 +8,27 @@ pub use half::bf16 as Bf16;
 #[cfg(feature = "half")]
 pub use half::f16 as F16;
 
-/// Bits of an IEEE binary16 (the `half` feature puts `half::f16` here).
+/// Declares a type of bits alone, for builds without the `half` feature.
 #[cfg(not(feature = "half"))]
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub struct F16(u16);
-/// Bits of a bfloat16 (the `half` feature puts `half::bf16` here).
-#[cfg(not(feature = "half"))]
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub struct Bf16(u16);
-#[cfg(not(feature = "half"))]
-impl F16 {
-    /// From bits.
-    pub const fn from_bits(bits: u16) -> Self {
-        F16(bits)
-    }
-    /// The bits.
-    pub const fn to_bits(self) -> u16 {
-        self.0
-    }
+macro_rules! bits {
+    ($($Half:ident $name:literal),*) => {$(
+        #[doc = concat!("Bits of ", $name, " (the `half` feature puts that of `half` here).")]
+        #[derive(Clone, Copy, PartialEq, Debug, Default)]
+        pub struct $Half(u16);
+        impl $Half {
+            /// From bits.
+            pub const fn from_bits(bits: u16) -> Self {
+                $Half(bits)
+            }
+            /// The bits.
+            pub const fn to_bits(self) -> u16 {
+                self.0
+            }
+        }
+    )*};
 }
 #[cfg(not(feature = "half"))]
-impl Bf16 {
-    /// From bits.
-    pub const fn from_bits(bits: u16) -> Self {
-        Bf16(bits)
-    }
-    /// The bits.
-    pub const fn to_bits(self) -> u16 {
-        self.0
-    }
-}
+bits! { F16 "an IEEE binary16", Bf16 "a bfloat16" }
 
 /// A storage type whose arithmetic is done in `f32`, rounded once per operation.
 pub trait Half: Copy {

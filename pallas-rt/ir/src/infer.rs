@@ -11,12 +11,8 @@ impl Type {
     pub fn check(&self) -> Result<(), Diag> {
         if self.shape.len() > MAX_RANK {
             let message = format!("a tile of {self} has {} axes", self.shape.len());
-            return Err(Diag::new(
-                "tile-rank",
-                At::Op,
-                message,
-                format!("at most {MAX_RANK}: merge some by `reshape`"),
-            ));
+            let help = format!("at most {MAX_RANK}: merge some by `reshape`");
+            return Err(Diag::new("tile-rank", At::Op, message, help));
         }
         if !self.is_indexable() {
             let message = format!("a tile of {self} has more than 2^31 - 1 elements");
@@ -52,15 +48,10 @@ pub fn infer(kernel: &Kernel, op: &Op, args: &[&Type]) -> Result<Option<Type>, D
             let shape = shape(args, |dims, facts| op.infer(dims, facts))?;
             Type::new(op.dtype(&dtypes(args))?, shape)
         }
-        Op::ProgramId(axis) | Op::NumPrograms(axis) => {
-            if *axis >= kernel.grid.len() {
-                return Err(diag::grid_axis(*axis, kernel.grid.len()));
-            }
-            Type::scalar(DType::I32)
-        }
-        Op::NumSteps(axis) => {
-            if *axis >= kernel.steps.len() {
-                return Err(diag::grid_axis(*axis, kernel.steps.len()));
+        Op::ProgramId(axis) | Op::NumPrograms(axis) | Op::NumSteps(axis) => {
+            let axes = if let Op::NumSteps(_) = op { kernel.steps.len() } else { kernel.grid.len() };
+            if *axis >= axes {
+                return Err(diag::grid_axis(*axis, axes));
             }
             Type::scalar(DType::I32)
         }

@@ -1,6 +1,6 @@
 //! A constant of any element type, compared bit by bit.
 #![warn(clippy::wildcard_enum_match_arm)]
-use crate::DType;
+use crate::dtype::{Bf16, DType, Half};
 use std::fmt;
 
 /// A constant: its type and its bits, zero-extended.
@@ -19,7 +19,7 @@ impl Literal {
             DType::F32 => u64::from((x as f32).to_bits()),
             DType::F64 => x.to_bits(),
             DType::F16 => u64::from(f16_bits(x)),
-            DType::Bf16 => u64::from(bf16_bits(x as f32)),
+            DType::Bf16 => u64::from(Bf16::round(x as f32).to_bits()),
             DType::Bool => u64::from(x != 0.0),
             DType::I8 => u64::from(x as i8 as u8),
             DType::U8 => u64::from(x as u8),
@@ -97,15 +97,6 @@ impl Literal {
     pub fn to_bytes(self) -> Vec<u8> {
         self.bits.to_le_bytes()[..self.dtype.bytes()].to_vec()
     }
-}
-
-/// bfloat16 bits, to nearest even.
-fn bf16_bits(x: f32) -> u16 {
-    let b = x.to_bits();
-    if x.is_nan() {
-        return (b >> 16) as u16 | 0x40;
-    }
-    (b.wrapping_add(0x7fff + ((b >> 16) & 1)) >> 16) as u16
 }
 
 /// binary16 bits, to nearest even, rounded once from the double.

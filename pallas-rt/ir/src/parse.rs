@@ -10,18 +10,15 @@ impl FromStr for Kernel {
     fn from_str(text: &str) -> Result<Kernel, ParseError> {
         let mut parser = Parser { kernel: Kernel::default(), values: HashMap::new() };
         parser.kernel.regions.push(Region::default());
-        let cursor = &mut Cursor::new(text);
-        parser.kernel(cursor)?;
-        if cursor.is_done() { Ok(parser.kernel) } else { cursor.error("expected the end") }
+        Cursor::whole(text, |c| parser.kernel(c))?;
+        Ok(parser.kernel)
     }
 }
 
 impl FromStr for Dim {
     type Err = ParseError;
     fn from_str(text: &str) -> Result<Dim, ParseError> {
-        let cursor = &mut Cursor::new(text);
-        let dim = dim(cursor)?;
-        if cursor.is_done() { Ok(dim) } else { cursor.error("expected the end") }
+        Cursor::whole(text, dim)
     }
 }
 

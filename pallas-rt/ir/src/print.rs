@@ -18,26 +18,8 @@
 //! Axis    = "dyn +"? offset ":" size (":" stride)? "drop"?
 //! ```
 use crate::kernel::*;
+use crate::structural::list;
 use std::fmt::{self, Display, Formatter};
-
-/// Two spaces per level.
-struct Indent(usize);
-impl Display for Indent {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        write!(f, "{:1$}", "", self.0 * 2)
-    }
-}
-
-/// `a, b, c`
-struct List<'a, T>(&'a [T]);
-impl<T: Display> Display for List<'_, T> {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        for (i, x) in self.0.iter().enumerate() {
-            write!(f, "{}{x}", if i == 0 { "" } else { ", " })?;
-        }
-        Ok(())
-    }
-}
 
 impl Display for Kernel {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -113,7 +95,7 @@ impl Display for View {
             Frame::Block => "block",
             Frame::Array => "array",
         };
-        write!(f, "{frame}[{}]", List(&self.axes))
+        write!(f, "{frame}[{}]", list(&self.axes))
     }
 }
 
@@ -126,9 +108,9 @@ impl Kernel {
             OperandKind::Scratch => "scratch",
             OperandKind::Param => "param",
         };
-        write!(f, "  {kind} {}: {}[{}]", operand.name, operand.dtype, List(&operand.dims))?;
+        write!(f, "  {kind} {}: {}[{}]", operand.name, operand.dtype, list(&operand.dims))?;
         if !operand.block.is_empty() {
-            write!(f, " block [{}]", List(&operand.block))?;
+            write!(f, " block [{}]", list(&operand.block))?;
         }
         if let Some(fill) = operand.fill {
             write!(f, " fill {fill}")?;
@@ -159,13 +141,13 @@ impl Kernel {
             self.print_inst(inst, level + 1, f)?;
         }
         if !region.yields.is_empty() {
-            writeln!(f, "{}yield {}", Indent(level + 1), List(&region.yields))?;
+            writeln!(f, "{}yield {}", "  ".repeat(level + 1), list(&region.yields))?;
         }
-        write!(f, "{}}}", Indent(level))
+        write!(f, "{}}}", "  ".repeat(level))
     }
     fn print_inst(&self, id: InstId, level: usize, f: &mut Formatter<'_>) -> fmt::Result {
         let inst = self.inst(id);
-        write!(f, "{}{}", Indent(level), self.inst_text(inst))?;
+        write!(f, "{}{}", "  ".repeat(level), self.inst_text(inst))?;
         for (i, &region) in inst.regions.iter().enumerate() {
             if i == 1 && inst.op == Op::If {
                 write!(f, " else")?;
@@ -182,7 +164,7 @@ impl Kernel {
         }
         text += &self.op_text(&inst.op);
         if !inst.args.is_empty() {
-            text += &format!(" {}", List(&inst.args));
+            text += &format!(" {}", list(&inst.args));
         }
         text
     }

@@ -285,7 +285,7 @@ impl<'a> Scope<'a> {
     /// An extent less a constant, an i32 scalar.
     fn less(&mut self, number: usize, by: i64) -> Var {
         let n = self.scalar(number);
-        let by = self.to.literal(Literal::int(DType::I32, by));
+        let by = self.to.int(by);
         self.to.fitting(ScalarOp::Sub, &[n, by])
     }
 

@@ -2,7 +2,7 @@
 use super::mask::Scope;
 use crate::graph::{Equation, Var};
 use pallas_ir::structural::{Concat, Pad, Reverse};
-use pallas_ir::{DType, Dim, Literal, ScalarOp, StructuralOp, Type};
+use pallas_ir::{Dim, Literal, ScalarOp, StructuralOp, Type};
 
 impl Scope<'_> {
     /// The result of an operation that depends on where an axis ends; `None` if this one does not.
@@ -19,10 +19,7 @@ impl Scope<'_> {
                         if start.is_some() {
                             (rest.start[axis], rest.size[axis]) = (0, whole[axis].clone());
                         }
-                        at.push(match start {
-                            Some(number) => self.scalar(*number),
-                            None => self.to.literal(Literal::int(DType::I32, 0)),
-                        });
+                        at.push(self.scalar_or(*start, 0));
                     }
                     let part = self.to.fitting(StructuralOp::from(rest), &args[..1]);
                     let size = self.graphs[0].ty(e.result()).shape.clone();
@@ -45,10 +42,7 @@ impl Scope<'_> {
                         if low.is_some() {
                             (rest.low[axis], rest.high[axis]) = (Dim::from(0i64), Dim::from(0i64));
                         }
-                        at.push(match low {
-                            Some(number) => self.scalar(*number),
-                            None => self.to.literal(Literal::int(DType::I32, 0)),
-                        });
+                        at.push(self.scalar_or(*low, 0));
                     }
                     let part = self.to.fitting(StructuralOp::from(rest), &[x, args[1]]);
                     let whole = self.spread(args[1], &self.graphs[0].ty(e.result()).shape);
@@ -82,20 +76,25 @@ impl Scope<'_> {
         all.iter().map(|samples| self.masking.table.extent(samples, self.masking.sizes)).collect()
     }
 
+    /// The entry of the table with this number; the constant if there is none.
+    fn scalar_or(&mut self, number: Option<usize>, constant: usize) -> Var {
+        match number {
+            Some(number) => self.scalar(number),
+            None => self.to.int(constant as i64),
+        }
+    }
+
     /// Each operand behind the elements of those before it.
     fn concat(&mut self, e: &Equation, axis: usize, args: &[Var]) -> Var {
         let Type { dtype, shape } = self.graphs[0].ty(e.result()).clone();
         let mut all = self.to.splat(Literal::new(dtype, 0.0), &shape);
-        let zero = self.to.literal(Literal::int(DType::I32, 0));
+        let zero = self.to.int(0);
         let mut first = zero;
         for (&old, &v) in e.args.iter().zip(args) {
             let mut at = vec![zero; shape.len()];
             at[axis] = first;
             all = self.to.with_window(all, v, &at);
-            let n = match self.extent(old, axis) {
-                Some(number) => self.scalar(number),
-                None => self.to.literal(Literal::int(DType::I32, self.graphs[0].ty(old).shape[axis] as i64)),
-            };
+            let n = self.scalar_or(self.extent(old, axis), self.graphs[0].ty(old).shape[axis]);
             first = self.to.fitting(ScalarOp::Add, &[first, n]);
         }
         all
@@ -109,8 +108,8 @@ impl Scope<'_> {
         high[axis] = Dim::from(shape[axis]);
         let pad = Pad { low: vec![Dim::from(0i64); shape.len()], high };
         let wide = self.to.fitting(StructuralOp::from(pad), &[v, zero]);
-        let mut at = vec![self.to.literal(Literal::int(DType::I32, 0)); shape.len()];
-        let (n, bound) = (self.scalar(number), self.to.literal(Literal::int(DType::I32, shape[axis] as i64)));
+        let mut at = vec![self.to.int(0); shape.len()];
+        let (n, bound) = (self.scalar(number), self.to.int(shape[axis] as i64));
         at[axis] = self.to.fitting(ScalarOp::Sub, &[bound, n]);
         self.to.window(wide, &shape, &at)
     }

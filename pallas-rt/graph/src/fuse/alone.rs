@@ -1,51 +1,36 @@
 //! Steps that share their work with no other: of one operation, or of a scatter with the casts around it.
 use super::apart::Apart;
-use super::cluster::{Cluster, Clusters, Grow};
+use super::cluster::Cluster;
+use super::grow::Grow;
+use super::kinds::is_alone;
 use super::order::Order;
 use super::padded;
 use super::scatter::{self, Rounded};
 use crate::graph::{Equation, Op, Var};
 use pallas_ir::StructuralOp;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-/// Returns true for an operation that shares its step with no other: its operands and results are in memory.
-pub(crate) fn is_alone(op: &Op) -> bool {
-    matches!(op, Op::Dynamic(_) | Op::Collective(_) | Op::Call(_) | Op::Structural(StructuralOp::Scatter(_)))
-}
-
-impl Clusters {
-    /// The equation whose operation says what the step of a cluster is.
-    pub(super) fn named_by(&self, cluster: &Cluster) -> usize {
-        let [first, last] =
-            [cluster.members.first(), cluster.members.last()].map(|i| *i.expect("a cluster has members"));
-        self.sums.get(&last).map_or(first, |sum| sum.scatter)
-    }
-}
-
-impl Grow<'_> {
+impl Grow<'_, '_> {
     /// Returns true for the last equation of a step that shares its work with no other.
     pub(super) fn is_alone(&self, i: usize) -> bool {
         let e = &self.graph.equations[i];
         is_alone(&e.op)
             || self.found.sums.contains_key(&i)
-            || padded::is_apart(self.graph, &self.definitions, e, self.sizes)
+            || padded::is_apart(self.graph, &self.found.definitions, e, self.sizes)
     }
 
     /// The cluster of the last equation of such a step.
     pub(super) fn alone(&self, root: usize, order: &mut Order) -> Cluster {
         let sum = self.found.sums.get(&root);
         for part in sum.map_or(vec![], |sum| vec![sum.scatter, sum.widen]) {
-            order.merge(self, part, root);
+            order.merge(part, root);
         }
         let e = &self.graph.equations[sum.map_or(root, |sum| sum.scatter)];
         Cluster {
             members: sum.map_or(BTreeSet::from([root]), |sum| sum.members().into()),
             outs: self.graph.equations[root].results.iter().copied().collect(),
-            cuts: BTreeMap::new(),
-            extents: vec![],
-            product: None,
-            panels: vec![],
             apart: self.read_by(e).into_iter().map(|arg| (arg, Apart::Alone)).collect(),
+            ..Cluster::default()
         }
     }
 
@@ -57,7 +42,7 @@ impl Grow<'_> {
             Op::Structural(StructuralOp::Pad(_)) => return e.args[..1].to_vec(),
             _ => return e.args.clone(),
         }
-        let mut all = scatter::reads(self.graph, &self.definitions, e, self.sizes);
+        let mut all = scatter::reads(self.graph, &self.found.definitions, e, self.sizes);
         let of = |sum: &&Rounded| self.graph.equations[sum.scatter].result() == e.result();
         if let (Some(sum), Some(updates)) = (self.found.sums.values().find(of), all.last_mut()) {
             *updates = self.graph.equations[sum.widen].args[0];

@@ -1,89 +1,15 @@
 //! Block sizes.
 use super::cluster::Cluster;
 use super::cut::{self, Cut, Cut::Grid, whole};
+use super::sizes::{CACHED, LINE, Sizes};
 use super::windowed;
 use crate::graph::{Equation, Graph, Op};
 use pallas_ir::{Dim, StructuralOp};
 
-/// The numbers of a device that block sizes depend on.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Sizes {
-    /// Programs that run at the same time.
-    pub programs: usize,
-    /// Elements of the largest tile of a program without a product.
-    pub tile: usize,
-    /// Fewest adjacent elements of rows of which a program folds columns.
-    pub columns: usize,
-    /// Elements of the largest tile in which a program folds columns of an array that no cache holds.
-    pub folded: usize,
-    /// Most adjacent elements of rows of which it folds parts of columns.
-    pub adjacent: usize,
-    /// Most rows and columns of a product's block.
-    pub product: [usize; 2],
-    /// Most elements that a product sums at a time; `None` if a program has all of them.
-    pub panel: Option<usize>,
-    /// Most elements of the block of an array that a program of a scatter changes.
-    pub scattered: usize,
-    /// Most elements that a program puts in order, those of each of its sorts counted.
-    pub sorted: usize,
-    /// Most arrays of kernels that are merged.
-    pub operands: usize,
-    /// Multiply-adds of a product that is not worth dividing among programs.
-    pub small: usize,
-    /// Most steps of a scan in one kernel.
-    pub steps: usize,
-    /// Bytes of an arena from which on values are computed again instead of kept, where that makes it smaller.
-    pub arena: usize,
-}
-
-/// Elements of an array that a core's caches hold, and adjacent ones of its rows that a program reads at least.
-const CACHED: usize = 1 << 18;
-const LINES: usize = 64;
 /// Elements of the largest tile that is only read, once.
 const STREAMED: usize = 1 << 19;
-/// Elements of a vector of a core, and of a line of its caches.
+/// Elements of a vector of a core.
 const VECTOR: usize = 8;
-pub(super) const LINE: usize = 16;
-
-impl Sizes {
-    /// Those of unit tests: of a small device without panels.
-    #[cfg(test)]
-    pub(super) const TEST: Sizes = Sizes {
-        programs: 2,
-        tile: 1 << 12,
-        columns: 1,
-        folded: 1 << 12,
-        adjacent: 64,
-        product: [64; 2],
-        panel: None,
-        scattered: usize::MAX,
-        sorted: usize::MAX,
-        operands: usize::MAX,
-        small: 0,
-        steps: usize::MAX,
-        arena: usize::MAX,
-    };
-
-    /// A block of about this size with which the last of the programs along an axis has as much to do as the others: it
-    /// computes a whole block whatever lies inside of the array. A GPU has blocks that its threads divide evenly.
-    pub(super) fn even(&self, extent: usize, block: usize, least: usize, unit: usize) -> usize {
-        if self.panel.is_some() || block >= extent {
-            return block;
-        }
-        let parts = if self.programs == 1 && block <= least { extent / block } else { extent.div_ceil(block) };
-        // A few parts that are not as many as run at the same time would leave some of them idle.
-        let parts = if parts < 4 * self.programs { parts.next_multiple_of(self.programs) } else { parts };
-        let even = extent.div_ceil(parts);
-        let whole = even.next_multiple_of(unit).min(extent);
-        if whole <= block.max(2 * least) { whole } else { even }
-    }
-
-    /// Elements of the largest tile of a program that folds columns of an array of so many elements, and the most adjacent
-    /// ones that it needs: longer rows are read faster from memory.
-    pub(super) fn of_columns(&self, elements: usize) -> [usize; 2] {
-        if elements > CACHED { [self.folded, self.adjacent] } else { [self.tile, LINES] }
-    }
-}
 
 /// The block size along each axis of a cluster's grid, whose extents are these.
 pub(super) fn blocks(graph: &Graph, cluster: &Cluster, extents: &[usize], sizes: &Sizes) -> Vec<usize> {
@@ -120,7 +46,6 @@ fn of_elements(graph: &Graph, cluster: &Cluster, extents: &[usize], sizes: &Size
         }
     }
     let members = || cluster.members.iter().map(|&i| &graph.equations[i]);
-    let sorted: usize = members().map(|e| sorted(graph, e, &cluster.cuts[&e.result()])).sum();
     // A fold alone reads everything once and needs no cache: a program takes longer than its steps.
     let is_fold = cluster.members.len() == 1 && folded > 0;
     let mut tile = if columns.is_empty() && !is_fold { sizes.tile } else { sizes.of_columns(folded)[0] };
@@ -136,7 +61,7 @@ fn of_elements(graph: &Graph, cluster: &Cluster, extents: &[usize], sizes: &Size
         let elements = members().map(|e| graph.ty(e.result()).elements()).max().unwrap_or(0);
         tile = tile.max((elements / (8 * sizes.programs)).min(STREAMED));
     }
-    let mut most = (sizes.sorted / sorted.max(1)).max(1);
+    let mut most = (sizes.sorted / cluster.sorted(graph).max(1)).max(1);
     let mut blocks = vec![1; extents.len()];
     // Axes of columns so far, and their adjacent elements.
     let (mut columns, mut adjacent) = (columns.into_iter().peekable(), 1);
@@ -186,18 +111,6 @@ fn is_local(e: &Equation) -> bool {
 /// Elements of a column of a gather's operand that is short: programs that have it whole have long pieces of its rows.
 const SHORT_COLUMN: usize = 128;
 
-/// Elements that an equation puts in order in a program of blocks of 1; 0 if it is no sort. Such a program needs memory
-/// for two positions of each, and its loops grow with them.
-pub(super) fn sorted(graph: &Graph, e: &Equation, cuts: &[Cut]) -> usize {
-    use StructuralOp::{ArgSort, ArgTopK, Sort};
-    match (&e.op, cut::operands(graph, e, cuts)) {
-        (Op::Structural(Sort(_) | ArgSort(_) | ArgTopK(_)), Some(operands)) => {
-            whole(&graph.ty(e.args[0]).shape, &operands[0])
-        }
-        _ => 0,
-    }
-}
-
 /// Columns from which on a program needs none of another axis: fewer leave vectors of a core partly empty.
 const FEW_COLUMNS: usize = 16;
 
@@ -216,7 +129,7 @@ fn of_product(graph: &Graph, cluster: &Cluster, product: usize, extents: &[usize
     let dot = match &e.op {
         Op::Structural(StructuralOp::Dot(dot)) => dot,
         Op::Structural(StructuralOp::Conv(conv)) => {
-            return windowed::blocks(graph, cluster, product, conv, extents, sizes);
+            return windowed::blocks(graph, e, conv, cuts, extents, sizes);
         }
         _ => unreachable!("a product is a dot or a convolution"),
     };
@@ -344,27 +257,4 @@ fn in_block(shape: &[usize], cuts: &[Cut], blocks: &[usize]) -> usize {
         cut.least(extent).saturating_mul(times).min(extent)
     };
     cuts.iter().zip(shape).map(along).product()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn programs_have_about_as_much_to_do() {
-        let even = |extent, block, least, unit| Sizes::TEST.even(extent, block, least, unit);
-        // As many as run at the same time, or a multiple of that, and no block that is mostly outside of the array.
-        assert_eq!(even(4096, 4096, 1, 16), 4096);
-        assert_eq!(even(4104, 4096, 1, 16), 2064);
-        assert_eq!(even(3 * 4096, 4096, 1, 16), 3072);
-        assert_eq!(even(100_000, 4096, 1, 16), 4000);
-        assert_eq!(even(72, 64, 64, 8), 40);
-        // One core needs no second program for what is left of columns.
-        let one = Sizes { programs: 1, ..Sizes::TEST };
-        assert_eq!(one.even(72, 64, 64, 8), 72);
-        assert_eq!(one.even(200, 64, 64, 8), 72);
-        // Threads of a GPU divide blocks.
-        let gpu = Sizes { panel: Some(16), ..Sizes::TEST };
-        assert_eq!(gpu.even(4104, 4096, 1, 16), 4096);
-    }
 }

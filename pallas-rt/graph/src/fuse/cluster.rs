@@ -1,24 +1,15 @@
 //! Clusters: equations that share a kernel.
-use super::alone::is_alone;
 use super::apart::Apart;
-use super::blocks::{Sizes, sorted};
-use super::cut::{self, Cut, Cut::Full, Cut::Grid, whole};
-use super::merge::merge;
-use super::moves;
-use super::order::Order;
-use super::padded;
+use super::cut::{self, Cut, whole};
+use super::kinds::is_alias;
 use super::panels;
 use super::scatter::Rounded;
-use super::stages::Given;
-use super::windowed;
-use super::windows;
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::StructuralOp;
-use pallas_ir::structural::{ArgReduce, Reduce};
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Equations that share a kernel.
-#[derive(Debug)]
+#[derive(Default, Debug)]
 pub(crate) struct Cluster {
     /// Their numbers.
     pub members: BTreeSet<usize>,
@@ -40,15 +31,24 @@ impl Cluster {
     /// The cuts of each operand of a member whose result has these cuts.
     pub(super) fn operands(&self, graph: &Graph, e: &Equation, cuts: &[Cut]) -> Option<Vec<Vec<Cut>>> {
         let mut operands = cut::operands(graph, e, cuts)?;
-        if self.product.is_some_and(|i| graph.equations[i].result() == e.result()) {
-            panels::divide(graph, e, self, &mut operands);
+        let is_product = self.product.is_some_and(|i| graph.equations[i].result() == e.result());
+        if is_product && !self.panels.is_empty() {
+            panels::divide(graph, e, self.extents.len(), &mut operands);
         }
         Some(operands)
     }
+
+    /// Elements that its programs put in order.
+    pub(super) fn sorted(&self, graph: &Graph) -> usize {
+        let members = self.members.iter().map(|&i| &graph.equations[i]);
+        members.map(|e| sorted(graph, e, &self.cuts[&e.result()])).sum()
+    }
 }
 
-/// The clusters of a graph.
-pub(super) struct Clusters {
+/// A graph in clusters.
+pub(super) struct Clusters<'g> {
+    pub graph: &'g Graph,
+    pub definitions: Vec<Option<usize>>,
     pub all: Vec<Cluster>,
     /// By equation, the number of its cluster.
     pub owner: Vec<Option<usize>>,
@@ -56,401 +56,55 @@ pub(super) struct Clusters {
     pub sums: BTreeMap<usize, Rounded>,
 }
 
-/// Most equations of a cluster: the passes over a kernel's body take more than linear time.
-pub(super) const MOST: usize = 300;
-/// Longest last axis that a program has whole if rows are folded, or if it is the columns of a product.
-const WHOLE_ROW: usize = 1 << 15;
-const WHOLE_COLUMNS: usize = 512;
-/// .. if each element is the sum of at most so many, on a CPU: writing it and reading it again to fold it, as a softmax of
-/// scores does, would take longer than the product.
-const LONG_COLUMNS: usize = 1 << 12;
-const SHORT_SUM: usize = 256;
-/// Most elements of a value that programs compute again instead of reading it.
-pub(crate) const SMALL: usize = 8;
-/// Most elements that programs fold again instead of reading the result, which would take a launch.
-const FOLDED: usize = 256;
-/// Most members of a cluster that each of several programs computes, although none of them is small.
-const REPEATED: usize = 16;
+impl Clusters<'_> {
+    /// The equation whose operation says what the step of a cluster is.
+    pub(super) fn named_by(&self, cluster: &Cluster) -> usize {
+        let [first, last] =
+            [cluster.members.first(), cluster.members.last()].map(|i| *i.expect("a cluster has members"));
+        self.sums.get(&last).map_or(first, |sum| sum.scatter)
+    }
 
-/// Returns true for an equation that is made wherever it is used: a literal, a broadcast literal, or `iota`.
-pub(crate) fn is_free(graph: &Graph, definitions: &[Option<usize>], e: &Equation) -> bool {
-    let is_literal = |v: Var| definitions[v.index()].is_some_and(|i| matches!(graph.equations[i].op, Op::Literal(_)));
-    matches!(e.op, Op::Literal(_) | Op::Structural(StructuralOp::Iota(_)))
-        || matches!(e.op, Op::Structural(StructuralOp::Broadcast(_))) && is_literal(e.args[0])
+    /// The value whose memory a value has: a reshape that belongs to no cluster has its operand's.
+    pub(super) fn stored_as(&self, mut v: Var) -> Var {
+        while let Some(i) = self.definitions[v.index()]
+            && is_alias(self.graph, &self.definitions, &self.graph.equations[i])
+            && self.owner[i].is_none()
+        {
+            v = self.graph.equations[i].args[0];
+        }
+        v
+    }
+
+    /// Returns true if one cluster reads the memory of a value, and only once, and it is not a result's or the caller's.
+    pub(super) fn has_one_reader(&self, v: Var, is_donated: &[bool]) -> bool {
+        let stored = self.stored_as(v);
+        let is = |other: &&Var| self.stored_as(**other) == stored;
+        let params = self.graph.params.iter().zip(is_donated);
+        let is_kept = params.filter(|(_, donated)| !**donated).any(|(p, _)| *p == stored);
+        let owned = self.graph.equations.iter().zip(&self.owner).filter(|(_, owner)| owner.is_some());
+        let reads = owned.flat_map(|(e, _)| &e.args).filter(is).take(2).count();
+        !is_kept && reads == 1 && !self.graph.results.iter().any(|r| is(&r))
+    }
+
+    /// Why a cluster does not compute a value that it reads from memory, and that another cluster computes.
+    pub(super) fn apart(&self, cluster: usize, v: Var) -> Option<Apart> {
+        let stored = self.stored_as(v);
+        self.cluster_of(stored)?;
+        let apart = self.all[cluster].apart.iter();
+        apart.filter(|(own, _)| self.stored_as(**own) == stored).map(|(_, apart)| *apart).next_back()
+    }
+
+    /// The cluster that computes a value.
+    pub(super) fn cluster_of(&self, v: Var) -> Option<usize> {
+        self.owner[self.definitions[self.stored_as(v).index()]?]
+    }
 }
 
-/// Returns true if the result can have the operand's memory. What is made wherever it is used has none.
-pub(super) fn is_alias(graph: &Graph, definitions: &[Option<usize>], e: &Equation) -> bool {
-    let of_free = |v: &Var| definitions[v.index()].is_some_and(|i| is_free(graph, definitions, &graph.equations[i]));
-    matches!(e.op, Op::Structural(StructuralOp::Reshape(_))) && !e.args.iter().any(of_free)
-}
-
-/// Returns true for a reduction of a small array to few elements.
-pub(super) fn is_short_fold(graph: &Graph, e: &Equation) -> bool {
-    let has = |v: Var, most: usize| graph.ty(v).elements() <= most;
-    let is_fold = matches!(e.op, Op::Structural(StructuralOp::Reduce(_)));
-    is_fold && has(e.args[0], FOLDED) && has(e.result(), SMALL)
-}
-
-fn is_dot(op: &Op) -> bool {
-    matches!(op, Op::Structural(StructuralOp::Dot(_) | StructuralOp::Conv(_)))
-}
-
-/// Grows clusters from the last equation to the first, until every one that takes work belongs to one.
-/// `given` has what a stage of a reduction gives to the next one, with the result of its kernel.
-pub(super) fn clusters(graph: &Graph, given: &Given, sizes: &Sizes) -> Clusters {
-    let mut grow = Grow {
-        graph,
-        given,
-        sizes,
-        definitions: graph.definitions(),
-        uses: graph.uses(),
-        is_stored: vec![false; graph.types.len()],
-        found: Clusters { all: vec![], owner: vec![None; graph.equations.len()], sums: Rounded::all(graph, sizes) },
+/// Elements that an equation puts in order in a program of blocks of 1; 0 if it is no sort. Such a program needs memory
+/// for two positions of each, and its loops grow with them.
+pub(super) fn sorted(graph: &Graph, e: &Equation, cuts: &[Cut]) -> usize {
+    let Op::Structural(StructuralOp::Sort(_) | StructuralOp::ArgSort(_) | StructuralOp::ArgTopK(_)) = &e.op else {
+        return 0;
     };
-    // Positions that are known are part of a window's kernel.
-    let is_read = |e: &Equation, v: Var| {
-        !matches!(e.op, Op::Dynamic(_)) || windows::literal(graph, &grow.definitions, v).is_none()
-    };
-    let alone =
-        graph.equations.iter().filter(|e| is_alone(&e.op) || padded::is_apart(graph, &grow.definitions, e, sizes));
-    let read = alone.flat_map(|e| grow.read_by(e).into_iter().filter(|&v| is_read(e, v)));
-    let read_from_memory: Vec<Var> = read.collect();
-    graph.results.iter().chain(&read_from_memory).for_each(|v| grow.is_stored[v.index()] = true);
-    let mut order = Order::new(graph.equations.len());
-    for root in (0..graph.equations.len()).rev() {
-        let e = &graph.equations[root];
-        let is_stored = grow.is_stored[e.result().index()];
-        let is_free = is_free(graph, &grow.definitions, e);
-        if grow.found.owner[root].is_none() && !is_alias(graph, &grow.definitions, e) && (is_stored || !is_free) {
-            let cluster = grow.from(root, &mut order);
-            let id = grow.found.all.len();
-            cluster.members.iter().for_each(|&i| grow.found.owner[i] = Some(id));
-            grow.found.all.push(cluster);
-        }
-    }
-    merge(&mut grow, &mut order);
-    grow.found
-}
-
-pub(super) struct Grow<'g> {
-    pub graph: &'g Graph,
-    given: &'g Given,
-    pub sizes: &'g Sizes,
-    pub definitions: Vec<Option<usize>>,
-    uses: Vec<Vec<usize>>,
-    /// By variable: true for results and for operands that an operation alone reads from memory.
-    is_stored: Vec<bool>,
-    pub found: Clusters,
-}
-
-/// The tiling of an equation from which a cluster grows.
-struct Root {
-    cuts: Vec<Cut>,
-    extents: Vec<usize>,
-    /// True if it is computed from a `dot` of its shape.
-    has_dot: bool,
-}
-
-impl Grow<'_> {
-    /// Each axis is divided among programs but the last one, if rows are folded or if it is the columns of a product.
-    fn root(&self, i: usize) -> Root {
-        let graph = self.graph;
-        let shape = &graph.ty(graph.equations[i].result()).shape;
-        // What lies behind it, up to operations of another kind.
-        let (mut stack, mut seen, mut has_dot, mut has_rows) = (vec![i], BTreeSet::new(), false, false);
-        let mut longest = usize::MAX;
-        // The axes along which a window moves, or that a convolution has whole.
-        let (mut whole, mut moved) = (vec![false; shape.len()], vec![false; shape.len()]);
-        let mut windowed = None;
-        while let Some(j) = stack.pop() {
-            if !seen.insert(j) || seen.len() > 64 {
-                continue;
-            }
-            let e = &graph.equations[j];
-            if let Some(axes) = windowed::whole(&e.op, shape).filter(|_| graph.ty(e.result()).shape == *shape) {
-                if is_dot(&e.op) && windowed.is_none() {
-                    windowed = Some(axes.clone());
-                }
-                whole.iter_mut().zip(axes).for_each(|(whole, own)| *whole |= own);
-            }
-            match &e.op {
-                op if is_dot(op) => {
-                    if has_rows_of(&graph.ty(e.result()).shape, shape) {
-                        has_dot = true;
-                        longest = longest.min(self.whole_columns(e));
-                    }
-                }
-                // Rows of another shape are whole in each program whatever this one's axes are.
-                Op::Structural(StructuralOp::Reduce(Reduce { axes, .. })) => {
-                    let of = &graph.ty(e.args[0]).shape;
-                    has_rows |= of == shape && axes.contains(&(of.len().wrapping_sub(1)));
-                }
-                Op::Structural(StructuralOp::ArgReduce(ArgReduce { axis, .. })) => {
-                    let of = &graph.ty(e.args[0]).shape;
-                    has_rows |= of == shape && axis + 1 == of.len();
-                }
-                Op::Structural(op)
-                    if let Some(axes) = e.args.first().and_then(|x| moves::axes(op, &graph.ty(*x).shape)) =>
-                {
-                    let own = &graph.ty(e.result()).shape;
-                    let is_last = axes.contains(&own.len().wrapping_sub(1));
-                    has_rows |= is_last || !moves::divides_columns(&axes, own, self.sizes);
-                    let is_same = |axis: usize| axes.contains(&axis) || own[axis] == shape[axis];
-                    if own.len() == shape.len() && (0..own.len()).all(is_same) {
-                        axes.iter().for_each(|&axis| moved[axis] = true);
-                    }
-                }
-                // Rows that are windows are copied as a whole.
-                Op::Structural(StructuralOp::Gather(op)) => {
-                    let rank = graph.ty(e.result()).shape.len();
-                    has_rows |= op.offset_dims.contains(&rank.wrapping_sub(1));
-                }
-                Op::Dynamic(_) | Op::Collective(_) | Op::Call(_) | Op::Structural(StructuralOp::Scatter(_)) => {}
-                Op::Literal(_) | Op::Identity(_) | Op::Scalar(_) | Op::Structural(_) => {
-                    stack.extend(e.args.iter().filter_map(|a| self.definitions[a.index()]));
-                }
-            }
-        }
-        let columns = if has_rows { longest } else { self.sizes.product[1].min(WHOLE_COLUMNS) };
-        // Programs divide the columns alone, or have as much of the rows and of what moves as a tile holds, so that all that
-        // moves along the other axes shares their kernel.
-        let is_held = |axis: usize| moved[axis] || axis + 1 == shape.len();
-        let (held, others): (Vec<usize>, Vec<usize>) = (0..shape.len()).partition(|&axis| is_held(axis));
-        let [held, others] = [held, others].map(|axes| axes.iter().map(|&axis| shape[axis]).product::<usize>());
-        let holds = held <= self.sizes.tile && others >= self.sizes.programs;
-        if !has_dot && (!has_rows || holds) {
-            whole.iter_mut().zip(moved).for_each(|(whole, moved)| *whole |= moved);
-        }
-        let (mut cuts, mut extents) = (vec![], vec![]);
-        for (axis, &n) in shape.iter().enumerate() {
-            let is_row = axis + 1 == shape.len() && if has_dot { n <= columns } else { has_rows && n <= WHOLE_ROW };
-            let is_whole = windowed.as_ref().map_or(is_row || whole[axis], |axes| axes[axis]);
-            cuts.push(if n == 1 || is_whole { Full } else { Grid(extents.len() as u8) });
-            if cuts[axis] != Full {
-                extents.push(n);
-            }
-        }
-        Root { cuts, extents, has_dot }
-    }
-
-    /// Most columns of a product that a program has whole if rows are folded.
-    fn whole_columns(&self, e: &Equation) -> usize {
-        let Op::Structural(StructuralOp::Dot(dot)) = &e.op else { return WHOLE_COLUMNS };
-        let of = &self.graph.ty(e.args[0]).shape;
-        let summed: usize = dot.contract.iter().map(|p| of[p.0]).product();
-        if self.sizes.panel.is_none() && summed <= SHORT_SUM { LONG_COLUMNS } else { WHOLE_COLUMNS }
-    }
-
-    /// Returns true for the cuts that a product would have alone, also with whole rows, which are folded then.
-    fn is_own(&self, product: usize, cuts: &[Cut]) -> bool {
-        let own = self.root(product).cuts;
-        let columns = self.graph.ty(self.graph.equations[product].result()).shape.last();
-        let has_whole_rows = columns.is_some_and(|&n| n <= self.whole_columns(&self.graph.equations[product]))
-            && cuts.last() == Some(&Full);
-        let rows = if has_whole_rows { own.len() - 1 } else { own.len() };
-        own.len() == cuts.len() && is_renumbered(&own[..rows], &cuts[..rows])
-    }
-
-    /// The cluster of an equation.
-    fn from(&self, root: usize, order: &mut Order) -> Cluster {
-        let graph = self.graph;
-        if self.is_alone(root) {
-            return self.alone(root, order);
-        }
-        let mut own = self.root(root);
-        if cut::operands(graph, &graph.equations[root], &own.cuts).is_none() {
-            // What moves elements along an axis has it whole; at worst there is one program.
-            own = self.narrowed(root, own);
-        }
-        let result = graph.equations[root].result();
-        let mut cluster = Cluster {
-            members: BTreeSet::new(),
-            outs: BTreeSet::from([result]),
-            cuts: BTreeMap::new(),
-            extents: own.extents,
-            product: None,
-            panels: vec![],
-            apart: BTreeMap::new(),
-        };
-        let mut repeated = Repeated { most: whole(&graph.ty(result).shape, &own.cuts), left: REPEATED };
-        // The cuts that members ask of a value. Equations are visited after all their users, so that all are known then.
-        let mut wanted: BTreeMap<Var, BTreeSet<Vec<Cut>>> = BTreeMap::from([(result, BTreeSet::from([own.cuts]))]);
-        // What is computed for operands of the product.
-        let mut in_front: BTreeSet<Var> = BTreeSet::new();
-        let mut next = BinaryHeap::from([root]);
-        while let Some(i) = next.pop() {
-            if next.peek() == Some(&i) {
-                continue;
-            }
-            let e = &graph.equations[i];
-            let wanted_cuts = &wanted[&e.result()];
-            let cuts = wanted_cuts.first().expect("someone asks for it").clone();
-            let mut joins = || {
-                Apart::unless(cluster.members.len() < MOST, Apart::Full)?;
-                Apart::unless(wanted_cuts.len() == 1, Apart::Cuts)?;
-                let sorts = sorted(graph, e, &cuts);
-                let others = || cluster.members.iter().map(|&m| &graph.equations[m]);
-                let others = || others().map(|e| sorted(graph, e, &cluster.cuts[&e.result()])).sum::<usize>();
-                Apart::unless(sorts == 0 || others() == 0 || others() + sorts <= self.sizes.sorted, Apart::Sorts)?;
-                Apart::unless(self.given.get(&e.result()).is_none_or(|own| *own == result), Apart::Stage)?;
-                self.joins(&cluster, i, &cuts, &in_front, &mut repeated)?;
-                Apart::unless(!order.closes_circle(self, i, root), Apart::Circle)
-            };
-            let operands = if i == root { Ok(()) } else { joins() };
-            let operands = operands.and_then(|()| cut::operands(graph, e, &cuts).ok_or(Apart::Cuts));
-            let mut operands = match operands {
-                Ok(operands) => operands,
-                Err(apart) => {
-                    assert!(i != root, "{} is computed in some way", e.op);
-                    cluster.apart.insert(e.result(), apart);
-                    continue;
-                }
-            };
-            if is_dot(&e.op) {
-                cluster.product = Some(i);
-                cluster.panels = panels::extents(graph, e, self.sizes);
-                panels::divide(graph, e, &cluster, &mut operands);
-            }
-            if is_dot(&e.op) || in_front.contains(&e.result()) {
-                in_front.extend(&e.args);
-            }
-            if self.is_stored(&cluster, i) {
-                debug_assert!(covers(cluster.extents.len(), &cuts), "several programs store one block of {}", e.op);
-                cluster.outs.insert(e.result());
-            }
-            cluster.members.insert(i);
-            if i != root {
-                order.merge(self, i, root);
-            }
-            cluster.cuts.insert(e.result(), cuts);
-            for (i, (&arg, cuts)) in e.args.iter().zip(operands).enumerate() {
-                wanted.entry(arg).or_default().insert(cuts);
-                // Each program would compute the whole table.
-                if i == 0 && matches!(e.op, Op::Structural(StructuralOp::Gather(_))) {
-                    cluster.apart.insert(arg, Apart::Table);
-                    continue;
-                }
-                let Some(d) = self.definitions[arg.index()] else { continue };
-                if self.is_alone(d) {
-                    cluster.apart.insert(arg, Apart::Alone);
-                } else if !is_free(graph, &self.definitions, &graph.equations[d]) {
-                    next.push(d);
-                }
-            }
-        }
-        cluster
-    }
-
-    /// The equations that an equation reads from.
-    pub(super) fn operands(&self, i: usize) -> impl Iterator<Item = usize> {
-        self.graph.equations[i].args.iter().filter_map(|a| self.definitions[a.index()])
-    }
-
-    /// The equations that read from an equation.
-    pub(super) fn users(&self, i: usize) -> impl Iterator<Item = usize> {
-        self.graph.equations[i].results.iter().flat_map(|r| self.uses[r.index()].iter().copied())
-    }
-
-    /// The root with as many of its axes divided as its operation allows.
-    fn narrowed(&self, root: usize, own: Root) -> Root {
-        let e = &self.graph.equations[root];
-        let shape = &self.graph.ty(e.result()).shape;
-        let mut cuts = vec![Full; own.cuts.len()];
-        let mut extents = vec![];
-        for axis in 0..cuts.len() {
-            if own.cuts[axis] != Full {
-                cuts[axis] = Grid(extents.len() as u8);
-                match cut::operands(self.graph, e, &cuts) {
-                    Some(_) => extents.push(shape[axis]),
-                    None => cuts[axis] = Full,
-                }
-            }
-        }
-        Root { cuts, extents, ..own }
-    }
-
-    /// Returns true if a result is computed from few elements, so that every program may compute it again.
-    fn is_small(&self, e: &Equation) -> bool {
-        let mut values = e.args.iter().chain(&e.results).map(|&v| self.graph.ty(v));
-        !is_dot(&e.op) && values.all(|ty| ty.shape.iter().product::<usize>() <= SMALL)
-    }
-
-    /// Returns true if others than the cluster read an equation's result.
-    pub(super) fn is_stored(&self, cluster: &Cluster, i: usize) -> bool {
-        let result = self.graph.equations[i].result();
-        self.is_stored[result.index()] || self.uses[result.index()].iter().any(|user| !cluster.members.contains(user))
-    }
-
-    /// Why an equation that the cluster asks for under these cuts does not become a member, whether or not that closes a
-    /// circle.
-    fn joins(
-        &self,
-        cluster: &Cluster,
-        i: usize,
-        cuts: &[Cut],
-        in_front: &BTreeSet<Var>,
-        repeated: &mut Repeated,
-    ) -> Result<(), Apart> {
-        let e = &self.graph.equations[i];
-        let is_stored = self.is_stored(cluster, i);
-        let is_alias = is_alias(self.graph, &self.definitions, e);
-        let is_broadcast = matches!(e.op, Op::Structural(StructuralOp::Broadcast(_)));
-        let is_cheap = is_alias || is_broadcast || self.is_small(e);
-        Apart::unless(self.found.owner[i].is_none(), Apart::Taken)?;
-        Apart::unless(!is_alias || !is_stored, Apart::Alias)?;
-        // A product has the blocks that it would have alone.
-        Apart::unless(!is_dot(&e.op) || cluster.product.is_none(), Apart::Product)?;
-        Apart::unless(!is_dot(&e.op) || self.is_own(i, cuts), Apart::Cuts)?;
-        // What follows another product belongs to that one.
-        let follows = in_front.contains(&e.result()) && !is_cheap && self.root(i).has_dot;
-        Apart::unless(!follows, Apart::Product)?;
-        // A program whose block does not mention an axis of the grid computes what others along it compute as well, and
-        // would store to their block.
-        let is_in_front = in_front.contains(&e.result());
-        // In front of a product in panels, it would be computed again for each panel that it does not belong to.
-        let once = if is_in_front { cluster.panels.len() } else { 0 };
-        if covers(cluster.extents.len() + once, cuts) || !is_stored && is_cheap {
-            return Ok(());
-        }
-        let elements = whole(&self.graph.ty(e.result()).shape, cuts);
-        // A product does more with each element of its operands.
-        let most = if is_in_front { repeated.most.max(self.sizes.tile) } else { repeated.most };
-        let is_little = e.op.is_light() && elements <= most || once == 0 && is_short_fold(self.graph, e);
-        Apart::unless(!is_stored && is_little && repeated.left > 0, Apart::Repeated)?;
-        repeated.left -= 1;
-        Ok(())
-    }
-}
-
-/// What members of a cluster may be computed by several programs: not much beside what each computes alone.
-struct Repeated {
-    /// Elements of one in a program of blocks of 1.
-    most: usize,
-    /// Members that may still be such.
-    left: usize,
-}
-
-/// Returns true for a shape whose axes are those of another one in some order, with the same last one.
-fn has_rows_of(shape: &[usize], other: &[usize]) -> bool {
-    let sorted = |shape: &[usize]| {
-        let mut shape = shape.to_vec();
-        shape.sort_unstable();
-        shape
-    };
-    shape.last() == other.last() && sorted(shape) == sorted(other)
-}
-
-/// Returns true for cuts that are others along axes of the grid with other numbers, each once.
-fn is_renumbered(cuts: &[Cut], others: &[Cut]) -> bool {
-    let mut seen = BTreeSet::new();
-    cuts.iter().zip(others).all(|(own, other)| match (own, other) {
-        (Grid(_), Grid(k)) => seen.insert(*k),
-        _ => own == other,
-    })
-}
-
-/// Returns true if no two programs of a grid with so many axes have the same block of a value with these cuts.
-pub(crate) fn covers(axes: usize, cuts: &[Cut]) -> bool {
-    (0..axes).all(|k| cuts.iter().any(|cut| cut.axis() == Some(k as u8)))
+    cut::operands(graph, e, cuts).map_or(0, |operands| whole(&graph.ty(e.args[0]).shape, &operands[0]))
 }

@@ -7,8 +7,7 @@
 //! Clusters that read one broadcast would store it, though its operand is smaller and computing it again is free. Within a
 //! cluster `lower` makes equal ones once. A single element that follows from a short fold, such as the last stage of a long
 //! one, is computed again as well: what a few numbers give costs less than a kernel that waits for it.
-use super::alone::is_alone;
-use super::cluster::{is_free, is_short_fold};
+use super::kinds::{is_alone, is_free, is_short_fold};
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::StructuralOp;
 use std::borrow::Cow;

@@ -45,6 +45,11 @@ pub(crate) fn whole(shape: &[usize], cuts: &[Cut]) -> usize {
     shape.iter().zip(cuts).map(|(&n, cut)| cut.least(n)).product()
 }
 
+/// Returns true if no two programs of a grid with so many axes have the same block of a value with these cuts.
+pub(crate) fn covers(axes: usize, cuts: &[Cut]) -> bool {
+    (0..axes).all(|k| cuts.iter().any(|cut| cut.axis() == Some(k as u8)))
+}
+
 /// The cuts of each operand of an equation whose result has these cuts, or `None` if blocks of the result do not follow
 /// from blocks of the operands.
 pub(crate) fn operands(graph: &Graph, e: &Equation, cuts: &[Cut]) -> Option<Vec<Vec<Cut>>> {
@@ -110,11 +115,8 @@ pub(crate) fn operands(graph: &Graph, e: &Equation, cuts: &[Cut]) -> Option<Vec<
         }
         StructuralOp::Pad(Pad { low, high }) => {
             let none = |i: usize| low[i].as_number() == Some(0) && high[i].as_number() == Some(0);
-            if padded(low, high, cuts).is_some() {
-                return Some(vec![cuts.to_vec(), vec![]]);
-            }
-            if_full(&(0..cuts.len()).filter(|&i| !none(i)).collect::<Vec<_>>())?;
-            Some(vec![cuts.to_vec(), vec![]])
+            let is_full = || (0..cuts.len()).all(|i| none(i) || cuts[i] == Full);
+            (padded(low, high, cuts).is_some() || is_full()).then(|| vec![cuts.to_vec(), vec![]])
         }
     }
 }

@@ -1,4 +1,5 @@
 //! Results in the memory of donated parameters, and values in the memory of large temporaries.
+use super::cluster::Clusters;
 use super::plan::{Lowered, Work};
 use crate::graph::{Graph, Var};
 use pallas_ir::{Kernel, OperandId, OperandKind, may_share};
@@ -9,16 +10,9 @@ use std::sync::Arc;
 const PART: usize = 16;
 
 /// Lets results take over the memory of donated parameters that the same kernel reads last, block by block, and values that
-/// of large temporaries (`arena` is [`super::blocks::Sizes::arena`]).
-///
-/// `stored_as` returns the value whose memory a value has.
-pub(super) fn share(
-    graph: &Graph,
-    steps: &mut [Lowered],
-    is_donated: &[bool],
-    arena: usize,
-    stored_as: &dyn Fn(Var) -> Var,
-) {
+/// of large temporaries (`arena` is [`super::Sizes::arena`]).
+pub(super) fn share(found: &Clusters<'_>, steps: &mut [Lowered], is_donated: &[bool], arena: usize) {
+    let (graph, stored_as) = (found.graph, |v| found.stored_as(v));
     let results: BTreeSet<Var> = graph.results.iter().map(|&r| stored_as(r)).collect();
     let donated = graph.params.iter().zip(is_donated).filter(|(_, donated)| **donated).map(|(p, _)| (*p, true));
     let made = steps.iter().flat_map(|step| &step.outputs).map(|&v| stored_as(v));

@@ -1,18 +1,19 @@
 //! A cluster as a tile kernel: its equations again, on blocks.
-use super::blocks::{LINE, Sizes, blocks};
-use super::cluster::{Cluster, is_free};
+use super::blocks::blocks;
+use super::cluster::Cluster;
 use super::cut::{self, Cut, Cut::Full, Cut::Grid, Cut::Parts};
+use super::kinds::is_free;
 use super::panels;
 use super::plan::{Lowered, Work};
+use super::sizes::{LINE, Sizes};
 use crate::build::dims;
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::structural::{Broadcast, Iota, Reduce, Reshape, Slice};
 use pallas_ir::{
-    Axis, BlockDim, Builder, DType, Dim, Kernel, Literal, Loc, Op as TileOp, Operand, OperandId, OperandKind, ScalarOp,
+    Axis, BlockDim, Builder, DType, Dim, Literal, Loc, Op as TileOp, Operand, OperandId, OperandKind, ScalarOp,
     Semantics, StructuralOp, Type, Value, View,
 };
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 /// The kernel of a cluster, with blocks for this device. Extents of axes that programs share are dimensions of the kernel,
 /// so a kernel serves arrays of any length along them.
@@ -68,15 +69,8 @@ pub(crate) fn lower(graph: &Graph, definitions: &[Option<usize>], cluster: &Clus
     }
     // A value is read once for each of its cuts.
     let inputs = to.inputs.iter().map(|(v, _)| *v).collect();
-    let work = Work::Kernel { kernel: wrapping(to.b.finish()), sizes, params: vec![] };
+    let work = Work::launch(to.b.finish(), sizes);
     Lowered { work, inputs, in_place: vec![None; outputs.len()], outputs }
-}
-
-/// A kernel of operations on arrays, whose integers wrap around as NumPy's do.
-pub(super) fn wrapping(mut kernel: Kernel) -> Arc<Kernel> {
-    let is_narrow = |ty: &Type| ty.dtype.bytes() < 4 && !ty.dtype.is_float() && ty.dtype != DType::Bool;
-    kernel.allow.overflow = kernel.values.iter().any(is_narrow);
-    Arc::new(kernel)
 }
 
 /// The names of a cluster's operations, each once, joined to that of a kernel; at most four of those that compute.

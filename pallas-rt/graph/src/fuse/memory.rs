@@ -1,49 +1,25 @@
 //! Where values are stored: in the memory of parameters, of results, or in regions of one arena.
+use super::cluster::Clusters;
 use super::donate;
-use super::plan::{Lowered, Place, Plan, Step, Work};
-use crate::graph::{Graph, Var};
+use super::plan::{Held, Lowered, Place, Plan, Region, Step, Work};
+use crate::graph::Var;
 use pallas_ir::Type;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Every region begins at a multiple of this: a cache line, and the widest vector.
 pub const ALIGNMENT: usize = 64;
 
-/// A part of the arena.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Region {
-    /// Its first byte.
-    pub offset: usize,
-    /// Its bytes.
-    pub bytes: usize,
-}
-
-/// A value in the arena.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Held {
-    /// Where it lies.
-    pub region: Region,
-    /// The step that makes it.
-    pub first: usize,
-    /// The last step that needs it.
-    pub last: usize,
-    /// Its type; `None` for what a loop or a branch needs inside.
-    pub ty: Option<Type>,
-}
-
 /// A region and the steps, from the first to the last, during which it is used.
 struct Life {
     bytes: usize,
     first: usize,
     last: usize,
+    ty: Option<Type>,
 }
 
-/// The steps with memory for each value. `stored_as` returns the value whose memory a value has.
-pub(super) fn places(
-    graph: &Graph,
-    lowered: Vec<Lowered>,
-    is_donated: &[bool],
-    stored_as: &dyn Fn(Var) -> Var,
-) -> Plan {
+/// The steps with memory for each value.
+pub(super) fn places(found: &Clusters<'_>, lowered: Vec<Lowered>, is_donated: &[bool]) -> Plan {
+    let (graph, stored_as) = (found.graph, |v| found.stored_as(v));
     let params = graph.params.iter().enumerate();
     let mut place: BTreeMap<Var, Place> = params.map(|(i, &p)| (p, Place::Param(i))).collect();
     let outlives: BTreeSet<Var> = graph.results.iter().map(|&r| stored_as(r)).collect();
@@ -71,7 +47,7 @@ pub(super) fn places(
     let mut spare = donate::Spare::new(graph, is_donated, |p| {
         (!outlives.contains(&p) && !heirs.contains_key(&p)).then(|| last_use.get(&p).copied())
     });
-    let (mut steps, mut fresh, mut lives, mut types) = (vec![], vec![], vec![], vec![]);
+    let (mut steps, mut fresh, mut lives) = (vec![], vec![], vec![]);
     for (at, step) in lowered.into_iter().enumerate() {
         let mut copies = vec![];
         for (&v, before) in step.outputs.iter().zip(&step.in_place) {
@@ -82,8 +58,7 @@ pub(super) fn places(
                     let bytes = graph.ty(v).bytes();
                     let last = std::iter::successors(Some(v), |v| heirs.get(v).copied()).last().unwrap_or(v);
                     let own = if !outlives.contains(&last) {
-                        lives.push(Life { bytes, first: at, last: at });
-                        types.push(graph.ty(v).clone());
+                        lives.push(Life { bytes, first: at, last: at, ty: Some(graph.ty(v).clone()) });
                         Place::Temporary(lives.len() - 1)
                     } else if let Some(param) = spare.take(bytes, at) {
                         Place::Param(param)
@@ -106,15 +81,11 @@ pub(super) fn places(
         steps.push(Step { work: step.work, copies, inputs, outputs, apart, in_place, scratch: None });
     }
     let values = lives.len();
-    let scratch = |(at, step): (usize, &Step)| Life { bytes: step.work.scratch(), first: at, last: at };
+    let scratch = |(at, step): (usize, &Step)| Life { bytes: step.work.scratch(), first: at, last: at, ty: None };
     lives.extend(steps.iter().enumerate().map(scratch));
     let (mut regions, arena) = packed(&lives);
-    let mut types = types.into_iter();
-    let held = lives.iter().zip(&regions).map(|(life, &region)| {
-        let Life { first, last, .. } = *life;
-        Held { region, first, last, ty: types.next() }
-    });
-    let held = held.filter(|held| held.region.bytes > 0).collect();
+    let held = lives.into_iter().zip(&regions).filter(|(life, _)| life.bytes > 0);
+    let held = held.map(|(Life { first, last, ty, .. }, &region)| Held { region, first, last, ty }).collect();
     for (step, region) in steps.iter_mut().zip(regions.split_off(values)) {
         step.scratch = Some(region).filter(|region| region.bytes > 0);
     }
@@ -285,7 +256,7 @@ mod tests {
 
     #[test]
     fn regions_of_one_step_lie_apart_and_fill_the_gaps() {
-        let life = |bytes, first, last| Life { bytes, first, last };
+        let life = |bytes, first, last| Life { bytes, first, last, ty: None };
         // A chain of values, each read by the next step: two regions are enough.
         let chain: Vec<Life> = (0..6).map(|i| life(1000, i, i + 1)).collect();
         assert_eq!(packed(&chain).1, 1024 + 1000);

@@ -11,25 +11,25 @@
 //! ```
 //! A program that has whole sums, as on a CPU, also multiplies what it computed by a product if that is the largest array
 //! of the next one: writing and reading it would take longer than the products.
-use super::blocks::sorted;
-use super::cluster::{Cluster, Grow, MOST};
+use super::cluster::Cluster;
 use super::cut::Cut;
+use super::grow::{Grow, MOST};
 use super::order::Order;
 use crate::graph::{Op, Var};
 use pallas_ir::StructuralOp;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Merges as many as there are.
-pub(super) fn merge(grow: &mut Grow<'_>, order: &mut Order) {
+pub(super) fn merge(grow: &mut Grow<'_, '_>, order: &mut Order) {
     let mut clusters: Vec<Option<Cluster>> = std::mem::take(&mut grow.found.all).into_iter().map(Some).collect();
     for reader in 0..clusters.len() {
         let Some(mut own) = clusters[reader].take() else { continue };
-        while let Some(made) = makers(grow, &own)
+        while let Some(made) = makers(grow, order, &own)
             .into_iter()
             .find(|&i| clusters[i].as_ref().is_some_and(|other| are_one(grow, order, other, &own)))
         {
             let other = clusters[made].take().expect("it was there");
-            order.merge(grow, root(order, &other), root(order, &own));
+            order.merge(root(order, &other), root(order, &own));
             own = joined(grow, other, own);
             own.members.iter().for_each(|&i| grow.found.owner[i] = Some(reader));
         }
@@ -54,30 +54,28 @@ fn root(order: &Order, cluster: &Cluster) -> usize {
 }
 
 /// The clusters whose results a cluster reads.
-fn makers(grow: &Grow<'_>, own: &Cluster) -> BTreeSet<usize> {
-    let from = own.members.iter().flat_map(|&i| grow.operands(i)).filter(|i| !own.members.contains(i));
-    from.filter_map(|i| grow.found.owner[i]).collect()
+fn makers(grow: &Grow<'_, '_>, order: &Order, own: &Cluster) -> BTreeSet<usize> {
+    let from = own.members.iter().flat_map(|&i| order.sources(i)).filter(|i| !own.members.contains(i));
+    from.filter_map(|&i| grow.found.owner[i]).collect()
 }
 
 /// True if the programs of two clusters, of which one reads from the other, have the same blocks, and can be one.
-fn are_one(grow: &Grow<'_>, order: &Order, made: &Cluster, own: &Cluster) -> bool {
+fn are_one(grow: &Grow<'_, '_>, order: &Order, made: &Cluster, own: &Cluster) -> bool {
     let is_plain = |cluster: &Cluster| !cluster.cuts.is_empty() && cluster.panels.is_empty();
     is_plain(made)
         && is_plain(own)
         && (own.product.is_none() || multiplies(grow, made, own))
         && made.extents == own.extents
         && made.members.len() + own.members.len() <= MOST
-        && (sorts(grow, made) == 0
-            || sorts(grow, own) == 0
-            || sorts(grow, made) + sorts(grow, own) <= grow.sizes.sorted)
+        && may_sort(grow, made, own)
         && operands(grow, made, own) <= grow.sizes.operands
         && reads_own_blocks(grow, made, own)
-        && !order.closes_circle(grow, root(order, made), root(order, own))
+        && !order.closes_circle(root(order, made), root(order, own))
 }
 
 /// True if the product of a cluster multiplies what another one makes of a product, and that is larger than all else it
 /// reads and writes.
-fn multiplies(grow: &Grow<'_>, made: &Cluster, own: &Cluster) -> bool {
+fn multiplies(grow: &Grow<'_, '_>, made: &Cluster, own: &Cluster) -> bool {
     let (None, Some(_), Some(product)) = (grow.sizes.panel, made.product, own.product) else { return false };
     let e = &grow.graph.equations[product];
     let elements = |v: Var| grow.graph.ty(v).elements();
@@ -87,22 +85,22 @@ fn multiplies(grow: &Grow<'_>, made: &Cluster, own: &Cluster) -> bool {
     matches!(e.op, Op::Structural(StructuralOp::Dot(_))) && (is_largest(a, b) || is_largest(b, a))
 }
 
+/// True if a program may put in order what those of both clusters do.
+fn may_sort(grow: &Grow<'_, '_>, made: &Cluster, own: &Cluster) -> bool {
+    let [a, b] = [made, own].map(|cluster| cluster.sorted(grow.graph));
+    a == 0 || b == 0 || a + b <= grow.sizes.sorted
+}
+
 /// Arrays that the kernel of two clusters would read and write, at most.
-fn operands(grow: &Grow<'_>, made: &Cluster, own: &Cluster) -> usize {
+fn operands(grow: &Grow<'_, '_>, made: &Cluster, own: &Cluster) -> usize {
     let members = || made.members.iter().chain(&own.members);
     let args = members().flat_map(|&i| &grow.graph.equations[i].args);
     let is_outside = |v: &&Var| !made.cuts.contains_key(*v) && !own.cuts.contains_key(*v);
     args.filter(is_outside).collect::<BTreeSet<_>>().len() + made.outs.len() + own.outs.len()
 }
 
-/// Elements that the programs of a cluster put in order.
-fn sorts(grow: &Grow<'_>, cluster: &Cluster) -> usize {
-    let members = cluster.members.iter().map(|&i| &grow.graph.equations[i]);
-    members.map(|e| sorted(grow.graph, e, &cluster.cuts[&e.result()])).sum()
-}
-
 /// True if programs of a cluster read of another one's results only what the same program of that one computes.
-fn reads_own_blocks(grow: &Grow<'_>, made: &Cluster, own: &Cluster) -> bool {
+fn reads_own_blocks(grow: &Grow<'_, '_>, made: &Cluster, own: &Cluster) -> bool {
     own.members.iter().map(|&i| &grow.graph.equations[i]).all(|e| {
         let operands = own.operands(grow.graph, e, &own.cuts[&e.result()]).expect("a member has cuts");
         e.args.iter().zip(operands).all(|(arg, cuts)| made.cuts.get(arg).is_none_or(|own| *own == cuts))
@@ -110,7 +108,7 @@ fn reads_own_blocks(grow: &Grow<'_>, made: &Cluster, own: &Cluster) -> bool {
 }
 
 /// Two clusters as one.
-fn joined(grow: &Grow<'_>, made: Cluster, own: Cluster) -> Cluster {
+fn joined(grow: &Grow<'_, '_>, made: Cluster, own: Cluster) -> Cluster {
     let members: BTreeSet<usize> = made.members.into_iter().chain(own.members).collect();
     let cuts: BTreeMap<Var, Vec<Cut>> = made.cuts.into_iter().chain(own.cuts).collect();
     let apart = own.apart.into_iter().chain(made.apart).filter(|(v, _)| !cuts.contains_key(v)).collect();

@@ -1,5 +1,5 @@
 //! Axes along which operations move elements, or let them meet.
-use super::blocks::Sizes;
+use super::sizes::Sizes;
 use pallas_ir::structural::{ArgSort, ArgTopK, Concat, Cumulative, Pad, Reverse, Roll, Slice, Sort, TakeAlong};
 use pallas_ir::{Dim, StructuralOp};
 

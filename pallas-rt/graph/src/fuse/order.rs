@@ -2,7 +2,7 @@
 //!
 //! Pearce and Kelly, "A Dynamic Topological Sort Algorithm for Directed Acyclic Graphs" (2006), with merged nodes in place
 //! of new edges.
-use super::cluster::Grow;
+use crate::graph::Graph;
 use std::collections::BTreeSet;
 
 /// Clusters, and equations that belong to none yet, each after those that it reads from.
@@ -13,13 +13,30 @@ pub(super) struct Order {
     members: Vec<Vec<usize>>,
     /// By root, its place in the order.
     place: Vec<usize>,
+    /// By equation, those that it reads from, and those that read from it.
+    sources: Vec<Vec<usize>>,
+    readers: Vec<Vec<usize>>,
 }
 
 impl Order {
     /// That of the equations of a graph.
-    pub(super) fn new(equations: usize) -> Order {
-        let all = || 0..equations;
-        Order { node: all().collect(), members: all().map(|i| vec![i]).collect(), place: all().collect() }
+    pub(super) fn new(graph: &Graph) -> Order {
+        let (definitions, uses) = (graph.definitions(), graph.uses());
+        let all = || 0..graph.equations.len();
+        let sources = graph.equations.iter().map(|e| e.args.iter().filter_map(|v| definitions[v.index()]).collect());
+        let readers = graph.equations.iter().map(|e| e.results.iter().flat_map(|v| uses[v.index()].clone()).collect());
+        Order {
+            node: all().collect(),
+            members: all().map(|i| vec![i]).collect(),
+            place: all().collect(),
+            sources: sources.collect(),
+            readers: readers.collect(),
+        }
+    }
+
+    /// The equations that an equation reads from.
+    pub(super) fn sources(&self, i: usize) -> &[usize] {
+        &self.sources[i]
     }
 
     /// The root of the cluster of an equation, or the equation itself.
@@ -29,22 +46,22 @@ impl Order {
 
     /// Returns true if a cluster would depend on itself by way of others with this equation, or with that one's cluster, from
     /// which it reads.
-    pub(super) fn closes_circle(&self, grow: &Grow<'_>, i: usize, root: usize) -> bool {
-        self.following(grow, i, root).is_none()
+    pub(super) fn closes_circle(&self, i: usize, root: usize) -> bool {
+        self.following(i, root).is_none()
     }
 
     /// What follows from an equation or its cluster and comes before another cluster; `None` if that one follows from some of
     /// it.
-    fn following(&self, grow: &Grow<'_>, i: usize, root: usize) -> Option<BTreeSet<usize>> {
+    fn following(&self, i: usize, root: usize) -> Option<BTreeSet<usize>> {
         let mut found = BTreeSet::new();
         let is_before = |&next: &usize| self.place[next] < self.place[root];
-        let users = self.members[i].iter().flat_map(|&i| grow.users(i)).map(|user| self.node[user]);
-        let mut stack: Vec<usize> = users.filter(|&next| next != i && is_before(&next)).collect();
+        let readers = self.members[i].iter().flat_map(|&i| &self.readers[i]).map(|&reader| self.node[reader]);
+        let mut stack: Vec<usize> = readers.filter(|&next| next != i && is_before(&next)).collect();
         while let Some(node) = stack.pop() {
             if !found.insert(node) {
                 continue;
             }
-            for next in self.members[node].iter().flat_map(|&i| grow.users(i)).map(|user| self.node[user]) {
+            for next in self.members[node].iter().flat_map(|&i| &self.readers[i]).map(|&reader| self.node[reader]) {
                 if next == root {
                     return None;
                 }
@@ -57,11 +74,11 @@ impl Order {
     }
 
     /// What a cluster follows from and that comes after an equation.
-    fn leading(&self, grow: &Grow<'_>, i: usize, root: usize) -> BTreeSet<usize> {
+    fn leading(&self, i: usize, root: usize) -> BTreeSet<usize> {
         let mut found = BTreeSet::new();
         let mut stack = vec![root];
         while let Some(node) = stack.pop() {
-            for next in self.members[node].iter().flat_map(|&i| grow.operands(i)).map(|from| self.node[from]) {
+            for next in self.members[node].iter().flat_map(|&i| &self.sources[i]).map(|&from| self.node[from]) {
                 if next != root && self.place[next] > self.place[i] && found.insert(next) {
                     stack.push(next);
                 }
@@ -71,11 +88,11 @@ impl Order {
     }
 
     /// Makes an equation, or all of a cluster, members of a cluster that reads from it, which closes no circle.
-    pub(super) fn merge(&mut self, grow: &Grow<'_>, i: usize, root: usize) {
-        let following = self.following(grow, i, root).expect("no circle is closed");
+    pub(super) fn merge(&mut self, i: usize, root: usize) {
+        let following = self.following(i, root).expect("no circle is closed");
         if !following.is_empty() {
             // What leads to the cluster comes first, then the cluster, then what follows from the new member.
-            let leading = self.leading(grow, i, root);
+            let leading = self.leading(i, root);
             let by_place = |nodes: BTreeSet<usize>| {
                 let mut nodes: Vec<usize> = nodes.into_iter().collect();
                 nodes.sort_by_key(|&node| self.place[node]);

@@ -6,16 +6,12 @@
 //!
 //! Within a cluster an axis that is padded is whole in each program. As a step of its own a pad reads blocks that begin in
 //! front of the array or end behind it, where loads give the number that it is padded with.
-use super::blocks::Sizes;
-use super::lower::wrapping;
+use super::parts::{blocked, copy, divide, operand, own_block};
 use super::plan::{Lowered, Work};
-use crate::build::dims;
+use super::sizes::Sizes;
 use crate::graph::{Equation, Graph, Op};
 use pallas_ir::structural::Pad;
-use pallas_ir::{
-    Axis, BlockDim, Builder, Dim, Literal, Loc, Op as TileOp, Operand, OperandKind, ScalarOp, Semantics, StructuralOp,
-    Type, View,
-};
+use pallas_ir::{BlockDim, Builder, Dim, Literal, Loc, Operand, OperandKind, ScalarOp, StructuralOp, Type};
 
 /// Such a pad: elements in front of and behind each axis, and their value.
 struct Padding {
@@ -59,8 +55,7 @@ pub(super) fn lower(graph: &Graph, definitions: &[Option<usize>], e: &Equation, 
     }
     let counts: Vec<usize> = to.shape.iter().zip(&blocks).map(|(n, block)| n.div_ceil(*block)).collect();
     let mut b = Builder::new("pad");
-    b.kernel_mut().grid =
-        counts.iter().map(|&n| Axis { extent: Dim::from(n), semantics: Semantics::Parallel }).collect();
+    divide(&mut b, counts.iter().copied());
     let ids = vec![Type::scalar(pallas_ir::DType::I32); blocks.len()];
     let ids_of_block = b.begin(&ids);
     let starts: Vec<_> = ids_of_block
@@ -78,33 +73,14 @@ pub(super) fn lower(graph: &Graph, definitions: &[Option<usize>], e: &Equation, 
         low: low[axis],
         high: high[axis] + counts[axis] * blocks[axis] - to.shape[axis],
     };
-    let x = b.operand(Operand {
-        name: "x".into(),
-        kind: OperandKind::Input,
-        dtype: from.dtype,
-        dims: dims(&from.shape),
-        block: (0..blocks.len()).map(padded).collect(),
-        map: Some(starts),
-        fill: Some(value),
-        buffered: None,
-    });
-    let params = b.begin(&ids);
-    let own = b.end(&params);
-    let out = b.operand(Operand {
-        name: "padded".into(),
-        kind: OperandKind::Output { empty: Literal::new(to.dtype, 0.0), alias: None },
-        dtype: to.dtype,
-        dims: dims(&to.shape),
-        block: blocks.iter().map(|&n| BlockDim::Blocked(n)).collect(),
-        map: Some(own),
-        fill: None,
-        buffered: None,
-    });
-    let view = View::whole(&blocks);
-    let tile = b.emit(TileOp::Load { from: x, view: view.clone(), masked: false }, &[], e.loc).expect("a whole block");
-    b.effect(TileOp::Store { to: out, view, masked: false }, &[tile], e.loc).expect("a whole block");
+    let block = (0..blocks.len()).map(padded).collect();
+    let x = b.operand(Operand { fill: Some(value), ..operand("x", OperandKind::Input, from, block, Some(starts)) });
+    let own = own_block(&mut b, blocks.len());
+    let kind = OperandKind::Output { empty: Literal::new(to.dtype, 0.0), alias: None };
+    let out = b.operand(operand("padded", kind, to, blocked(&blocks), Some(own)));
+    copy(&mut b, e, [x, out], &blocks);
     Some(Lowered {
-        work: Work::Kernel { kernel: wrapping(b.finish()), sizes: vec![], params: vec![] },
+        work: Work::launch(b.finish(), vec![]),
         inputs: vec![e.args[0]],
         outputs: e.results.clone(),
         in_place: vec![None],

@@ -1,22 +1,9 @@
-//! The order of steps, and where values are stored.
+//! Plans: the steps that compute a graph, and the memory that its values are in.
 use super::apart::Apart;
-use super::blocks::Sizes;
-use super::cluster::{Clusters, clusters, is_alias};
-use super::control::Lowering;
-use super::copies::copied;
-use super::lower::lower;
-use super::memory::{self, Held, Region};
-use super::padded;
-use super::rematerialize::Planned;
-use super::schedule::{Steps, depth_first};
-use super::shown::{Memory, Scheduled};
-use super::stages::{Given, Staged, staged};
-use super::{donate, scatter, windows};
-use crate::call::{Callback, Print, has_effect};
-use crate::graph::{Equation, Graph, Op, Var};
+use crate::call::{Callback, Print};
+use crate::graph::{Equation, Var};
 use crate::mesh::Collective;
-use crate::watch::Watch;
-use pallas_ir::{Kernel, Literal, Loc, StructuralOp, Type};
+use pallas_ir::{DType, Kernel, Literal, Loc, Type};
 use std::sync::Arc;
 
 /// Memory that a value is in.
@@ -96,10 +83,36 @@ pub enum Work {
     },
 }
 
-/// The step of a collective.
-fn exchange(graph: &Graph, e: &Equation, op: &Collective) -> Lowered {
-    let work = Work::Collective { op: op.clone(), ty: graph.ty(e.result()).clone(), at: e.loc };
-    Lowered { work, inputs: e.args.clone(), outputs: e.results.clone(), in_place: vec![None] }
+impl Work {
+    /// The launch of a kernel of operations on arrays, whose integers wrap around as NumPy's do.
+    pub(super) fn launch(mut kernel: Kernel, sizes: Vec<i64>) -> Work {
+        let is_narrow = |ty: &Type| ty.dtype.bytes() < 4 && !ty.dtype.is_float() && ty.dtype != DType::Bool;
+        kernel.allow.overflow = kernel.values.iter().any(is_narrow);
+        Work::Kernel { kernel: Arc::new(kernel), sizes, params: vec![] }
+    }
+
+    /// The plans that it runs.
+    pub fn bodies(&self) -> Vec<&Plan> {
+        match self {
+            Work::For { body, .. } => vec![body],
+            Work::While { condition, body, .. } => vec![condition, body],
+            Work::Case { branches } => branches.iter().collect(),
+            Work::Kernel { .. } | Work::Collective { .. } | Work::Print { .. } | Work::Callback { .. } => vec![],
+        }
+    }
+
+    /// Its name in texts.
+    pub(super) fn name(&self) -> String {
+        match self {
+            Work::Kernel { kernel, sizes, .. } => format!("{} {sizes:?}", kernel.name),
+            Work::For { length, .. } => format!("for {length} steps"),
+            Work::While { .. } => "while".into(),
+            Work::Case { .. } => "case".into(),
+            Work::Collective { op, .. } => op.to_string(),
+            Work::Print { .. } => "debug_print".into(),
+            Work::Callback { .. } => "pure_callback".into(),
+        }
+    }
 }
 
 /// A step with the values that it reads and writes.
@@ -111,6 +124,14 @@ pub(crate) struct Lowered {
     pub outputs: Vec<Var>,
     /// By output, the value that its memory holds before the step.
     pub in_place: Vec<Option<Var>>,
+}
+
+impl Lowered {
+    /// The step of an equation that reads all of its operands, and has results of its own.
+    pub(crate) fn of(e: &Equation, work: Work) -> Lowered {
+        let outputs = e.results.clone();
+        Lowered { work, inputs: e.args.clone(), in_place: vec![None; outputs.len()], outputs }
+    }
 }
 
 /// One step of a plan.
@@ -149,176 +170,24 @@ pub struct Plan {
     pub results: Vec<(Place, Type)>,
 }
 
-/// Plans a graph for a device. Memory of the parameters for which `is_donated` is true may be written.
-pub fn plan(graph: &Graph, is_donated: &[bool], sizes: &Sizes) -> Plan {
-    plan_watched(graph, is_donated, sizes, &mut ())
+/// A part of the arena.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Region {
+    /// Its first byte.
+    pub offset: usize,
+    /// Its bytes.
+    pub bytes: usize,
 }
 
-/// The plan of [`plan`]; shows the graph in stages, each graph that is planned with its clusters, steps and memory, and the plan.
-pub fn plan_watched(graph: &Graph, is_donated: &[bool], sizes: &Sizes, watch: &mut dyn Watch) -> Plan {
-    let Staged { graph, given } = staged(graph, sizes);
-    watch.made("stages", &*graph);
-    let graph = copied(&graph);
-    debug_assert_eq!(crate::verify(&graph), Ok(()));
-    watch.made("copies", &*graph);
-    let (mut best, mut others) = planned(&graph, &given, is_donated, sizes, watch);
-    if let Some(graph) = &others.of_readers {
-        watch.made("readers", graph);
-        let (plan, next) = planned(graph, &given, is_donated, sizes, watch);
-        if plan.steps.len() <= best.steps.len() && plan.arena <= best.arena {
-            (best, others) = (plan, next);
-        }
-    }
-    let mut other = others.again;
-    for _ in 0..MOST_TURNS {
-        let Some(graph) = other else { break };
-        watch.made("rematerialize", &graph);
-        let (plan, next) = planned(&graph, &given, is_donated, sizes, watch);
-        if plan.arena > best.arena - best.arena / GAIN {
-            break;
-        }
-        (best, other) = (plan, next.again);
-    }
-    watch.made("plan", &best);
-    best
-}
-
-/// Graphs that compute the same, in which values are made again.
-struct Others {
-    /// To keep less memory.
-    again: Option<Graph>,
-    /// By kernels that read all that is needed.
-    of_readers: Option<Graph>,
-}
-
-/// Times that a graph is planned again with values that are computed again.
-const MOST_TURNS: usize = 4;
-/// What is computed again must save at least this part of the arena.
-pub(super) const GAIN: usize = 16;
-
-/// The plan, and the graph with cheap values that are computed again, if it may need less memory.
-fn planned(graph: &Graph, given: &Given, is_donated: &[bool], sizes: &Sizes, watch: &mut dyn Watch) -> (Plan, Others) {
-    let definitions = graph.definitions();
-    let found = clusters(graph, given, sizes);
-    let planner = Planner { graph, definitions: &definitions, found: &found };
-    watch.made("clusters", &planner);
-    let is_free = |v| planner.has_one_reader(v, is_donated);
-    let step = |cluster: usize| {
-        let cluster = &found.all[cluster];
-        let first = &graph.equations[found.named_by(cluster)];
-        match &first.op {
-            Op::Dynamic(op) => windows::lower(graph, &definitions, first, op, sizes),
-            Op::Call(call) => {
-                let step = call.step().unwrap_or_else(|| unreachable!("`simplify` expands {}", call.name()));
-                step.lower(&Lowering { graph, e: first, sizes, is_free: &is_free })
-            }
-            Op::Structural(StructuralOp::Scatter(_)) => scatter::lower(graph, &definitions, cluster, sizes),
-            Op::Collective(op) => exchange(graph, first, op),
-            Op::Structural(_) if let Some(pad) = padded::lower(graph, &definitions, first, sizes) => pad,
-            Op::Literal(_) | Op::Identity(_) | Op::Scalar(_) | Op::Structural(_) => {
-                lower(graph, &definitions, cluster, sizes)
-            }
-        }
-    };
-    let order = planner.order();
-    let lowered: Vec<Lowered> = order.iter().map(|&cluster| step(cluster)).collect();
-    let stored_as = |v| planner.stored_as(v);
-    let steps = Steps::new(graph, &lowered, is_donated, &stored_as);
-    let schedule = steps.order();
-    let mut all: Vec<_> = order.into_iter().zip(lowered).map(Some).collect();
-    let next = |&at: &usize| all[at].take().expect("each step comes once");
-    let (order, mut lowered): (Vec<usize>, Vec<Lowered>) = schedule.iter().map(next).unzip();
-    watch.made("schedule", &Scheduled(&planner, &order, &lowered));
-    let other = Planned {
-        graph,
-        definitions: &definitions,
-        found: &found,
-        is_donated,
-        sizes,
-        stored_as: &stored_as,
-        steps: &steps,
-        schedule: &schedule,
-        order: &order,
-    };
-    let others = Others { again: other.with_values_made_again(), of_readers: other.with_values_of_readers() };
-    donate::share(graph, &mut lowered, is_donated, sizes.arena, &stored_as);
-    watch.made("donate", &Scheduled(&planner, &order, &lowered));
-    let apart = |(&cluster, step): (&usize, &Lowered)| {
-        let inputs: Vec<Option<Apart>> = step.inputs.iter().map(|&v| planner.apart(cluster, v)).collect();
-        let changed = step.in_place.iter().enumerate().filter_map(|(k, v)| Some((k, planner.apart(cluster, (*v)?))));
-        (inputs, changed.collect())
-    };
-    let apart: Vec<_> = order.iter().zip(&lowered).map(apart).collect();
-    let mut plan = memory::places(graph, lowered, is_donated, &stored_as);
-    watch.made("memory", &Memory(&plan));
-    for (step, apart) in plan.steps.iter_mut().zip(apart) {
-        (step.apart, step.in_place) = apart;
-    }
-    (plan, others)
-}
-
-/// The clusters of a graph.
-pub(super) struct Planner<'g> {
-    pub graph: &'g Graph,
-    pub definitions: &'g [Option<usize>],
-    pub found: &'g Clusters,
-}
-
-impl Planner<'_> {
-    /// The value whose memory a value has: a reshape that belongs to no cluster has its operand's.
-    pub(super) fn stored_as(&self, mut v: Var) -> Var {
-        while let Some(i) = self.definitions[v.index()]
-            && is_alias(self.graph, self.definitions, &self.graph.equations[i])
-            && self.found.owner[i].is_none()
-        {
-            v = self.graph.equations[i].args[0];
-        }
-        v
-    }
-
-    /// Returns true if one cluster reads the memory of a value, and only once, and it is not a result's or the caller's.
-    fn has_one_reader(&self, v: Var, is_donated: &[bool]) -> bool {
-        let stored = self.stored_as(v);
-        let is = |other: &&Var| self.stored_as(**other) == stored;
-        let params = self.graph.params.iter().zip(is_donated);
-        let is_kept = params.filter(|(_, donated)| !**donated).any(|(p, _)| *p == stored);
-        let owned = self.graph.equations.iter().zip(&self.found.owner).filter(|(_, owner)| owner.is_some());
-        let reads = owned.flat_map(|(e, _)| &e.args).filter(is).take(2).count();
-        !is_kept && reads == 1 && !self.graph.results.iter().any(|r| is(&r))
-    }
-
-    /// Why a cluster does not compute a value that it reads from memory, and that another cluster computes.
-    fn apart(&self, cluster: usize, v: Var) -> Option<Apart> {
-        let stored = self.stored_as(v);
-        self.cluster_of(stored)?;
-        let apart = self.found.all[cluster].apart.iter();
-        apart.filter(|(own, _)| self.stored_as(**own) == stored).map(|(_, apart)| *apart).next_back()
-    }
-
-    /// The cluster that computes a value.
-    pub(super) fn cluster_of(&self, v: Var) -> Option<usize> {
-        self.found.owner[self.definitions[self.stored_as(v).index()]?]
-    }
-
-    /// The clusters that a cluster reads from, in the order of its equations and operands.
-    fn sources(&self, cluster: usize) -> Vec<usize> {
-        let members = &self.found.all[cluster].members;
-        let args = members.iter().flat_map(|&i| &self.graph.equations[i].args);
-        let mut all: Vec<usize> = vec![];
-        for source in args.filter_map(|&arg| self.cluster_of(arg)) {
-            if source != cluster && !all.contains(&source) {
-                all.push(source);
-            }
-        }
-        all
-    }
-
-    /// Each cluster after those that it reads from, depth first from the equations with effects in their order, then from
-    /// the results: what is computed is read soon.
-    fn order(&self) -> Vec<usize> {
-        let effects = self.graph.equations.iter().zip(&self.found.owner).filter(|(e, _)| has_effect(&e.op));
-        let effects = effects.filter_map(|(_, owner)| *owner);
-        let results = self.graph.results.iter().filter_map(|&r| self.cluster_of(r));
-        depth_first(effects.chain(results), self.found.all.len(), |cluster| self.sources(cluster))
-    }
+/// A value in the arena.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Held {
+    /// Its place in the arena.
+    pub region: Region,
+    /// The step that makes it.
+    pub first: usize,
+    /// The last step that needs it.
+    pub last: usize,
+    /// Its type; `None` for what a loop or a branch needs inside.
+    pub ty: Option<Type>,
 }

@@ -5,27 +5,26 @@
 //! be an `exp` or the like if there is a single reader: it takes less time than writing a large array and reading it.
 //!
 //! Light operations on what the only reader reads anyway are always its own.
-use super::alone::is_alone;
-use super::blocks::Sizes;
-use super::cluster::{Clusters, is_alias, is_short_fold};
+use super::cluster::Clusters;
+use super::kinds::{is_alias, is_alone, is_dot, is_short_fold};
 use super::schedule::Steps;
+use super::sizes::Sizes;
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::StructuralOp;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Most operations that make a value again.
 const MOST: usize = 8;
+/// Values that are computed again save at least this part of the arena.
+pub(super) const GAIN: usize = 16;
 /// Bytes that take no time to read.
 const SMALL: usize = 1 << 10;
 
 /// What a plan knows of a graph.
 pub(super) struct Planned<'p> {
-    pub graph: &'p Graph,
-    pub definitions: &'p [Option<usize>],
-    pub found: &'p Clusters,
+    pub found: &'p Clusters<'p>,
     pub is_donated: &'p [bool],
     pub sizes: &'p Sizes,
-    pub stored_as: &'p dyn Fn(Var) -> Var,
     pub steps: &'p Steps,
     /// The numbers of the steps in their order, and the clusters in that order.
     pub schedule: &'p [usize],
@@ -63,17 +62,16 @@ impl Planned<'_> {
                 waits || self.is_kept_param(s)
             };
             let heavy = usize::from(wait.reads.len() == 1);
-            let mut chain = Chain { planned: self, is_there: &is_there, equations: vec![], reads: vec![], heavy };
-            if !kept.contains(&v) && chain.makes(v) {
-                let Chain { equations, reads, .. } = chain;
+            if !kept.contains(&v)
+                && let Some((equations, reads)) = self.chain(v, heavy, &is_there)
+            {
                 saved += wait.bytes;
                 kept.extend(reads);
                 again.insert(v, equations);
             }
         }
         let late: BTreeSet<usize> = self.order.iter().skip(peak + 1).copied().collect();
-        (saved >= bytes / super::plan::GAIN && saved > 0)
-            .then(|| self.rewritten(&again, &|cluster, _| late.contains(&cluster)))
+        (saved >= bytes / GAIN && saved > 0).then(|| self.rewritten(&again, &|cluster, _| late.contains(&cluster)))
     }
 
     /// The graph in which kernels make values that they alone read of what they read anyway; `None` if there are none.
@@ -88,11 +86,9 @@ impl Planned<'_> {
                 continue;
             }
             let read: BTreeSet<Var> = self.steps.read(self.schedule[at]).filter(|&other| other != v).collect();
-            let is_small = |s: Var| self.graph.ty(s).bytes() <= SMALL && waits.contains_key(&s);
+            let is_small = |s: Var| self.found.graph.ty(s).bytes() <= SMALL && waits.contains_key(&s);
             let is_there = |s: Var| (read.contains(&s) || is_small(s)) && !again.contains_key(&s);
-            let mut chain = Chain { planned: self, is_there: &is_there, equations: vec![], reads: vec![], heavy: 0 };
-            if chain.makes(v) {
-                let Chain { equations, reads, .. } = chain;
+            if let Some((equations, reads)) = self.chain(v, 0, &is_there) {
                 kept.extend(reads);
                 again.insert(v, equations);
                 reader.insert(v, cluster);
@@ -101,11 +97,18 @@ impl Planned<'_> {
         (!again.is_empty()).then(|| self.rewritten(&again, &|cluster, v| reader.get(&v) == Some(&cluster)))
     }
 
+    /// The equations that make a value of those that are there, at most so many of them more than light, and what they read.
+    fn chain(&self, v: Var, heavy: usize, is_there: &dyn Fn(Var) -> bool) -> Option<(Vec<usize>, Vec<Var>)> {
+        let mut chain = Chain { found: self.found, is_there, equations: vec![], reads: vec![], heavy };
+        chain.makes(v).then_some((chain.equations, chain.reads))
+    }
+
     /// Returns true for a cluster without products, which would read what it makes for each of their blocks.
     fn makes_elements(&self, cluster: usize) -> bool {
-        let own = self.found.owner.iter().zip(&self.graph.equations).filter(|(owner, _)| **owner == Some(cluster));
+        let own =
+            self.found.owner.iter().zip(&self.found.graph.equations).filter(|(owner, _)| **owner == Some(cluster));
         let mut ops = own.map(|(_, e)| &e.op);
-        !ops.any(|op| is_alone(op) || matches!(op, Op::Structural(StructuralOp::Dot(_) | StructuralOp::Conv(_))))
+        !ops.any(|op| is_alone(op) || is_dot(op))
     }
 
     /// The values in memory; those of no bytes of the arena stay to the end.
@@ -126,19 +129,19 @@ impl Planned<'_> {
 
     /// Returns true if a parameter has this value at all times.
     fn is_kept_param(&self, v: Var) -> bool {
-        let number = self.graph.params.iter().position(|&p| p == v);
+        let number = self.found.graph.params.iter().position(|&p| p == v);
         number.is_some_and(|i| self.is_donated.get(i) != Some(&true))
     }
 
     /// The graph in which kernels make their own.
     fn rewritten(&self, again: &BTreeMap<Var, Vec<usize>>, makes: &dyn Fn(usize, Var) -> bool) -> Graph {
-        let mut made = Graph { equations: vec![], ..self.graph.clone() };
+        let mut made = self.found.graph.with(vec![]);
         let mut own: BTreeMap<(usize, Var), Var> = BTreeMap::new();
-        for (i, e) in self.graph.equations.iter().enumerate() {
+        for (i, e) in self.found.graph.equations.iter().enumerate() {
             let mut e = e.clone();
             if let Some(cluster) = self.found.owner[i] {
                 for arg in &mut e.args {
-                    let stored = (self.stored_as)(*arg);
+                    let stored = self.found.stored_as(*arg);
                     if let Some(equations) = again.get(&stored).filter(|_| makes(cluster, stored)) {
                         *arg = self.made_for(&mut made, cluster, *arg, equations, &mut own);
                     }
@@ -161,17 +164,17 @@ impl Planned<'_> {
         if let Some(&known) = own.get(&(cluster, v)) {
             return known;
         }
-        let definition = self.definitions[v.index()].expect("it is no parameter");
+        let definition = self.found.definitions[v.index()].expect("it is no parameter");
         let mut equations = equations;
         let view = [definition];
-        if (self.stored_as)(v) != v {
-            self.made_for(made, cluster, self.graph.equations[definition].args[0], equations, own);
+        if self.found.stored_as(v) != v {
+            self.made_for(made, cluster, self.found.graph.equations[definition].args[0], equations, own);
             equations = &view;
         }
         for &i in equations {
-            let e = &self.graph.equations[i];
+            let e = &self.found.graph.equations[i];
             let args = e.args.iter().map(|&v| own.get(&(cluster, v)).copied().unwrap_or(v)).collect();
-            let result = made.var(self.graph.ty(e.result()).clone());
+            let result = made.var(self.found.graph.ty(e.result()).clone());
             made.equations.push(Equation { args, results: vec![result], ..e.clone() });
             own.insert((cluster, e.result()), result);
         }
@@ -181,7 +184,7 @@ impl Planned<'_> {
 
 /// Light equations that make a value of others.
 struct Chain<'p> {
-    planned: &'p Planned<'p>,
+    found: &'p Clusters<'p>,
     /// Returns true for values that are in memory when this one is needed.
     is_there: &'p dyn Fn(Var) -> bool,
     equations: Vec<usize>,
@@ -193,13 +196,13 @@ struct Chain<'p> {
 impl Chain<'_> {
     /// Finds the equations, each after those that it reads from.
     fn makes(&mut self, v: Var) -> bool {
-        let Some(i) = self.planned.definitions[v.index()] else { return false };
-        let e = &self.planned.graph.equations[i];
+        let Some(i) = self.found.definitions[v.index()] else { return false };
+        let e = &self.found.graph.equations[i];
         if self.equations.contains(&i) {
             return true;
         }
         let is_broadcast = matches!(e.op, Op::Structural(StructuralOp::Broadcast(_)));
-        if !e.op.is_light() && !is_broadcast && !is_short_fold(self.planned.graph, e) {
+        if !e.op.is_light() && !is_broadcast && !is_short_fold(self.found.graph, e) {
             let Some(left) = self.heavy.checked_sub(1).filter(|_| matches!(e.op, Op::Scalar(_))) else { return false };
             self.heavy = left;
         }
@@ -215,16 +218,16 @@ impl Chain<'_> {
 
     /// Returns true for a value that is there, or that is made wherever it is used.
     fn has(&mut self, v: Var) -> bool {
-        let stored = (self.planned.stored_as)(v);
+        let stored = self.found.stored_as(v);
         if (self.is_there)(stored) {
             self.reads.push(stored);
             return true;
         }
         let is_free = |i: usize| {
-            let e = &self.planned.graph.equations[i];
-            self.planned.found.owner[i].is_none() && !is_alias(self.planned.graph, self.planned.definitions, e)
+            let e = &self.found.graph.equations[i];
+            self.found.owner[i].is_none() && !is_alias(self.found.graph, &self.found.definitions, e)
         };
-        self.planned.definitions[v.index()].is_some_and(is_free)
+        self.found.definitions[v.index()].is_some_and(is_free)
     }
 }
 

@@ -4,16 +4,17 @@
 //! other blocks do not fit its own, and skips them. Blocks divide the operand evenly, so that none leaves it.
 //! On a CPU an operand with the same number everywhere is made by the kernel, and so are sums of rows of 16-bit floats
 //! ([`Rounded`]).
-use super::blocks::Sizes;
-use super::cluster::{Cluster, is_free};
-use super::lower::wrapping;
+use super::cluster::Cluster;
+use super::kinds::is_free;
+use super::parts::{divide, operand};
 use super::plan::{Lowered, Work};
+use super::sizes::Sizes;
 use crate::build::dims;
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::structural::{Broadcast, Cast, Iota, Windows};
 use pallas_ir::{
-    Axis, BlockDim, Builder, DType, Dim, Literal, Loc, Op as TileOp, Operand, OperandId, OperandKind, ScalarOp,
-    Semantics, StructuralOp, Type, Value, View,
+    BlockDim, Builder, DType, Literal, Loc, Op as TileOp, OperandId, OperandKind, ScalarOp, StructuralOp, Type, Value,
+    View,
 };
 use std::collections::BTreeMap;
 
@@ -51,7 +52,7 @@ impl Rounded {
         let fits = op.op == Some(ScalarOp::Add)
             && is_rounded
             && graph.ty(graph.equations[widen].args[0]).dtype == narrow
-            && operand(graph, definitions, e) == Some(Literal::new(x.dtype, 0.0))
+            && everywhere(graph, definitions, e) == Some(Literal::new(x.dtype, 0.0))
             && windows.are_rows(&x.shape)
             && x.shape.last().is_some_and(|&n| n >= ROUNDED);
         (fits && updates.elements() > 0).then_some(Rounded { widen, scatter, round })
@@ -72,7 +73,7 @@ impl Rounded {
 }
 
 /// The element that an operand of a scatter has everywhere, if its kernel can make it.
-fn operand(graph: &Graph, definitions: &[Option<usize>], e: &Equation) -> Option<Literal> {
+fn everywhere(graph: &Graph, definitions: &[Option<usize>], e: &Equation) -> Option<Literal> {
     let made = &graph.equations[definitions[e.args[0].index()]?];
     if !is_free(graph, definitions, made) {
         return None;
@@ -83,7 +84,7 @@ fn operand(graph: &Graph, definitions: &[Option<usize>], e: &Equation) -> Option
 
 /// The operands of a scatter that its step reads from memory.
 pub(super) fn reads(graph: &Graph, definitions: &[Option<usize>], e: &Equation, sizes: &Sizes) -> Vec<Var> {
-    let is_made = sizes.panel.is_none() && operand(graph, definitions, e).is_some();
+    let is_made = sizes.panel.is_none() && everywhere(graph, definitions, e).is_some();
     e.args[usize::from(is_made)..].to_vec()
 }
 
@@ -97,7 +98,7 @@ pub(super) fn lower(graph: &Graph, definitions: &[Option<usize>], cluster: &Clus
     let (e, op) = scatter.expect("its cluster has it");
     let [x, index, updates] = [0, 1, 2].map(|i| graph.ty(e.args[i]));
     let windows = op.windows(x.shape.len(), index.shape.len(), &updates.dims());
-    let constant = operand(graph, definitions, e).filter(|_| sizes.panel.is_none());
+    let constant = everywhere(graph, definitions, e).filter(|_| sizes.panel.is_none());
     let filled = constant.map_or(0, |_| x.elements());
     let blocks = blocks(x, updates, &windows, filled, sizes);
     let widen = members().find(|other| other.result() == e.args[2]);
@@ -105,8 +106,7 @@ pub(super) fn lower(graph: &Graph, definitions: &[Option<usize>], cluster: &Clus
     let result = cluster.outs.first().copied().unwrap_or(e.result());
     let mut b = Builder::new("scatter");
     let axes: Vec<usize> = (0..blocks.len()).filter(|&axis| blocks[axis] != x.shape[axis]).collect();
-    let counts = axes.iter().map(|&axis| x.shape[axis] / blocks[axis]);
-    b.kernel_mut().grid = counts.map(|n| Axis { extent: Dim::from(n), semantics: Semantics::Parallel }).collect();
+    divide(&mut b, axes.iter().map(|&axis| x.shape[axis] / blocks[axis]));
     // The grid's axis along which each axis of an operand is divided, and its block.
     let grid = |axis: usize| axes.iter().position(|&a| a == axis);
     let of_x: Vec<_> = (0..blocks.len()).map(|axis| (grid(axis), blocks[axis])).collect();
@@ -139,16 +139,8 @@ pub(super) fn lower(graph: &Graph, definitions: &[Option<usize>], cluster: &Clus
         let ids = b.begin(&vec![Type::scalar(DType::I32); axes.len()]);
         let zero = b.int(0, Loc::NONE);
         let map = b.end(&cuts.iter().map(|(k, _)| k.map_or(zero, |k| ids[k])).collect::<Vec<_>>());
-        b.operand(Operand {
-            name: name.into(),
-            kind,
-            dtype: ty.dtype,
-            dims: dims(&ty.shape),
-            block: cuts.iter().map(|&(_, n)| BlockDim::Blocked(n)).collect(),
-            map: Some(map),
-            fill: None,
-            buffered: None,
-        });
+        let block = cuts.iter().map(|&(_, n)| BlockDim::Blocked(n)).collect();
+        b.operand(operand(name, kind, ty, block, Some(map)));
     }
     let load = |b: &mut Builder, i: u32, cuts: &[(Option<usize>, usize)]| {
         let view = View::whole(&cuts.iter().map(|&(_, n)| n).collect::<Vec<_>>());
@@ -182,7 +174,7 @@ pub(super) fn lower(graph: &Graph, definitions: &[Option<usize>], cluster: &Clus
     let view = View::whole(&blocks);
     b.effect(TileOp::Store { to, view, masked: false }, &[made], e.loc).expect("a whole block");
     Lowered {
-        work: Work::Kernel { kernel: wrapping(b.finish()), sizes: vec![], params: vec![] },
+        work: Work::launch(b.finish(), vec![]),
         inputs: if is_empty { vec![] } else { vec![e.args[1], from] },
         outputs: vec![result],
         in_place: vec![constant.is_none().then_some(e.args[0])],

@@ -3,9 +3,10 @@
 //! As XLA's memory schedulers do, steps are put into several orders by different rules, and the one that needs the fewest
 //! bytes is taken: the given one, a depth-first one that computes first what needs most (Sethi and Ullman, "The Generation
 //! of Optimal Code for Arithmetic Expressions", 1970), and one that takes the step next that frees most.
+use super::cluster::Clusters;
 use super::plan::Lowered;
 use crate::call::has_effect;
-use crate::graph::{Graph, Var};
+use crate::graph::Var;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const GAIN: usize = 16;
 
 /// Steps in a given order, by their numbers, and what decides whether they may be in another one.
+#[derive(Default)]
 pub(super) struct Steps {
     /// By step, those that come before it.
     before: Vec<Vec<usize>>,
@@ -34,27 +36,14 @@ pub(super) struct Steps {
 impl Steps {
     /// Each step comes after those that make what it reads, and steps with effects stay in their order. What is read
     /// before its memory is taken over is so in every order.
-    pub(super) fn new(
-        graph: &Graph,
-        lowered: &[Lowered],
-        is_donated: &[bool],
-        stored_as: &dyn Fn(Var) -> Var,
-    ) -> Steps {
+    pub(super) fn new(found: &Clusters<'_>, lowered: &[Lowered], is_donated: &[bool]) -> Steps {
+        let graph = found.graph;
+        let stored_as = |v| found.stored_as(v);
         let n = lowered.len();
         let none = || vec![vec![]; n];
         let scratch = lowered.iter().map(|step| step.work.scratch()).collect();
         let (before, makes, reads, takes_over) = (none(), none(), none(), none());
-        let mut steps = Steps {
-            before,
-            makes,
-            reads,
-            takes_over,
-            scratch,
-            maker: vec![],
-            bytes: vec![],
-            vars: vec![],
-            readers: vec![],
-        };
+        let mut steps = Steps { before, makes, reads, takes_over, scratch, ..Steps::default() };
         let outlives: BTreeSet<Var> = graph.results.iter().map(|&r| stored_as(r)).collect();
         // Parameters are values as well, of no bytes, for the order of their readers.
         let mut values: BTreeMap<Var, usize> = BTreeMap::new();
@@ -88,8 +77,7 @@ impl Steps {
                 steps.before[*last].extend(others);
             }
         }
-        let definitions = graph.definitions();
-        let has_effect = |step: &Lowered| match step.outputs.first().and_then(|v| definitions[v.index()]) {
+        let has_effect = |step: &Lowered| match step.outputs.first().and_then(|v| found.definitions[v.index()]) {
             Some(i) => has_effect(&graph.equations[i].op),
             None => false,
         };
@@ -228,12 +216,30 @@ impl Steps {
     }
 }
 
+/// The clusters that a cluster reads from, in the order of its equations and operands.
+fn sources(found: &Clusters<'_>, cluster: usize) -> Vec<usize> {
+    let members = &found.all[cluster].members;
+    let args = members.iter().flat_map(|&i| &found.graph.equations[i].args);
+    let mut all: Vec<usize> = vec![];
+    for source in args.filter_map(|&arg| found.cluster_of(arg)) {
+        if source != cluster && !all.contains(&source) {
+            all.push(source);
+        }
+    }
+    all
+}
+
+/// Each cluster after those that it reads from, depth first from the equations with effects in their order, then from
+/// the results: what is computed is read soon.
+pub(super) fn given(found: &Clusters<'_>) -> Vec<usize> {
+    let effects = found.graph.equations.iter().zip(&found.owner).filter(|(e, _)| has_effect(&e.op));
+    let effects = effects.filter_map(|(_, owner)| *owner);
+    let results = found.graph.results.iter().filter_map(|&r| found.cluster_of(r));
+    depth_first(effects.chain(results), found.all.len(), |cluster| sources(found, cluster))
+}
+
 /// What the roots follow from, `count` at most, each after its `sources`, which come in their order.
-pub(super) fn depth_first(
-    roots: impl Iterator<Item = usize>,
-    count: usize,
-    sources: impl Fn(usize) -> Vec<usize>,
-) -> Vec<usize> {
+fn depth_first(roots: impl Iterator<Item = usize>, count: usize, sources: impl Fn(usize) -> Vec<usize>) -> Vec<usize> {
     #[derive(Clone, Copy, PartialEq)]
     enum State {
         New,
@@ -263,6 +269,7 @@ pub(super) fn depth_first(
 mod tests {
     use super::super::{Sizes, plan};
     use super::*;
+    use crate::graph::Graph;
     use pallas_ir::structural::Dot;
     use pallas_ir::{DType, StructuralOp, Type};
 

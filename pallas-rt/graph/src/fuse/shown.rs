@@ -1,6 +1,6 @@
 //! The products of planning as text, and the rules that they keep.
-use super::memory::{Held, Region};
-use super::plan::{Lowered, Place, Plan, Planner, Work};
+use super::cluster::Clusters;
+use super::plan::{Held, Lowered, Place, Plan, Region};
 use crate::graph::Var;
 use crate::text::list;
 use crate::watch::Made;
@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// For each cluster its grid, the values that others read of it, its equations, and why it does not compute what it reads.
-impl fmt::Display for Planner<'_> {
+impl fmt::Display for Clusters<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let live = self.found.all.iter().enumerate().filter(|(_, cluster)| !cluster.members.is_empty());
+        let live = self.all.iter().enumerate().filter(|(_, cluster)| !cluster.members.is_empty());
         for (i, cluster) in live {
             writeln!(f, "cluster {i} over {:?} gives {}", cluster.extents, list(&cluster.outs, Var::to_string))?;
             for &member in &cluster.members {
@@ -24,16 +24,16 @@ impl fmt::Display for Planner<'_> {
     }
 }
 
-impl Made for Planner<'_> {
+impl Made for Clusters<'_> {
     /// No equation is in two clusters, and clusters give what others read of them.
     fn verify(&self) -> Result<(), String> {
-        for (i, cluster) in self.found.all.iter().enumerate() {
-            if let Some(member) = cluster.members.iter().find(|&&member| self.found.owner[member] != Some(i)) {
-                return Err(format!("equation {member} is in cluster {i} and in {:?}", self.found.owner[*member]));
+        for (i, cluster) in self.all.iter().enumerate() {
+            if let Some(member) = cluster.members.iter().find(|&&member| self.owner[member] != Some(i)) {
+                return Err(format!("equation {member} is in cluster {i} and in {:?}", self.owner[*member]));
             }
             for &v in cluster.members.iter().flat_map(|&member| &self.graph.equations[member].args) {
                 let (stored, source) = (self.stored_as(v), self.cluster_of(v).filter(|source| *source != i));
-                if let Some(source) = source.filter(|source| !self.found.all[*source].outs.contains(&stored)) {
+                if let Some(source) = source.filter(|source| !self.all[*source].outs.contains(&stored)) {
                     return Err(format!("cluster {i} reads {stored}, which cluster {source} does not give"));
                 }
             }
@@ -43,31 +43,31 @@ impl Made for Planner<'_> {
 }
 
 /// The clusters that steps compute, and the steps, both in one order.
-pub(super) struct Scheduled<'a>(pub &'a Planner<'a>, pub &'a [usize], pub &'a [Lowered]);
+pub(super) struct Scheduled<'a>(pub &'a Clusters<'a>, pub &'a [usize], pub &'a [Lowered]);
 
 /// A line for each step: `%4 = add_exp [8] of %2; %4 takes over param0; cluster 1`.
 impl fmt::Display for Scheduled<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let &Scheduled(planner, order, steps) = self;
+        let &Scheduled(found, order, steps) = self;
         for (cluster, Lowered { work, inputs, outputs, in_place }) in order.iter().zip(steps) {
             write!(f, "{} = {} of {}", list(outputs, Var::to_string), work.name(), list(inputs, Var::to_string))?;
             for (v, before) in outputs.iter().zip(in_place).filter_map(|(v, before)| Some((v, (*before)?))) {
-                let before = planner.stored_as(before);
-                let param = planner.graph.params.iter().position(|&p| p == before);
+                let before = found.stored_as(before);
+                let param = found.graph.params.iter().position(|&p| p == before);
                 write!(f, "; {v} takes over {}", param.map_or(before.to_string(), |i| Place::Param(i).to_string()))?;
             }
             writeln!(f, "; cluster {cluster}")?;
         }
-        writeln!(f, "in {}", list(&planner.graph.results, Var::to_string))
+        writeln!(f, "in {}", list(&found.graph.results, Var::to_string))
     }
 }
 
 impl Made for Scheduled<'_> {
     /// Steps and the caller read what is there.
     fn verify(&self) -> Result<(), String> {
-        let &Scheduled(planner, _, steps) = self;
-        let mut made: BTreeSet<Var> = planner.graph.params.iter().copied().collect();
-        let is_missing = |made: &BTreeSet<Var>, v: Var| !made.contains(&planner.stored_as(v));
+        let &Scheduled(found, _, steps) = self;
+        let mut made: BTreeSet<Var> = found.graph.params.iter().copied().collect();
+        let is_missing = |made: &BTreeSet<Var>, v: Var| !made.contains(&found.stored_as(v));
         for (at, step) in steps.iter().enumerate() {
             let mut read = step.inputs.iter().chain(step.in_place.iter().flatten());
             if let Some(v) = read.find(|v| is_missing(&made, **v)) {
@@ -75,7 +75,7 @@ impl Made for Scheduled<'_> {
             }
             made.extend(&step.outputs);
         }
-        let missing = planner.graph.results.iter().find(|v| is_missing(&made, **v));
+        let missing = found.graph.results.iter().find(|v| is_missing(&made, **v));
         missing.map_or(Ok(()), |v| Err(format!("no step makes the result {v}")))
     }
 }
@@ -133,34 +133,10 @@ impl Made for Plan {
     }
 }
 
-impl Work {
-    /// The plans that it runs.
-    pub fn bodies(&self) -> Vec<&Plan> {
-        match self {
-            Work::For { body, .. } => vec![body],
-            Work::While { condition, body, .. } => vec![condition, body],
-            Work::Case { branches } => branches.iter().collect(),
-            Work::Kernel { .. } | Work::Collective { .. } | Work::Print { .. } | Work::Callback { .. } => vec![],
-        }
-    }
-
-    /// Its name in texts.
-    pub(super) fn name(&self) -> String {
-        match self {
-            Work::Kernel { kernel, sizes, .. } => format!("{} {sizes:?}", kernel.name),
-            Work::For { length, .. } => format!("for {length} steps"),
-            Work::While { .. } => "while".into(),
-            Work::Case { .. } => "case".into(),
-            Work::Collective { op, .. } => op.to_string(),
-            Work::Print { .. } => "debug_print".into(),
-            Work::Callback { .. } => "pure_callback".into(),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::cluster::clusters;
+    use super::super::grow::clusters;
+    use super::super::plan::Work;
     use super::super::stages::Given;
     use super::super::{Sizes, plan};
     use super::*;
@@ -198,10 +174,8 @@ mod tests {
     #[test]
     fn clusters_and_the_order_of_steps_are_checked() {
         let graph = products();
-        let definitions = graph.definitions();
         let mut found = clusters(&graph, &Given::default(), &Sizes::TEST);
-        let planner = Planner { graph: &graph, definitions: &definitions, found: &found };
-        assert_eq!(planner.verify(), Ok(()));
+        assert_eq!(found.verify(), Ok(()));
         let order: Vec<usize> = found.owner.iter().flatten().copied().collect();
         let step = |i: usize| {
             let (inputs, outputs) = (graph.equations[i].args.clone(), graph.equations[i].results.clone());
@@ -209,16 +183,16 @@ mod tests {
         };
         let of = |steps: &[usize]| {
             let steps: Vec<Lowered> = steps.iter().map(|&i| step(i)).collect();
-            Scheduled(&planner, &order, &steps).verify()
+            Scheduled(&found, &order, &steps).verify()
         };
         assert_eq!(of(&[0, 1, 2, 3]), Ok(()));
         says(of(&[0, 2, 1, 3]), "step 1 reads %2 before it is made");
         says(of(&[0, 1, 2]), "no step makes the result %4");
         let first = order[0];
         let outs = std::mem::take(&mut found.all[first].outs);
-        says(Planner { graph: &graph, definitions: &definitions, found: &found }.verify(), "does not give");
+        says(found.verify(), "does not give");
         found.all[first].outs = outs;
         found.owner[3] = Some(first);
-        says(Planner { graph: &graph, definitions: &definitions, found: &found }.verify(), "equation 3 is in cluster");
+        says(found.verify(), "equation 3 is in cluster");
     }
 }

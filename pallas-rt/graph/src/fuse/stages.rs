@@ -10,10 +10,10 @@
 //! time. Here a long axis becomes parts of adjacent elements: the programs of one kernel fold parts, and another kernel
 //! folds their results. The parts depend on shapes and the device alone, so an operation by itself folds in the same order
 //! as within a function.
-use super::blocks::Sizes;
+use super::sizes::Sizes;
 use crate::build::dims;
 use crate::graph::{Equation, Graph, Op, Var};
-use pallas_ir::structural::{ArgReduce, Pad, Reduce, Reshape, TakeAlong};
+use pallas_ir::structural::{ArgReduce, Pad, Reduce, TakeAlong};
 use pallas_ir::{DType, Literal, MAX_RANK, ScalarOp, StructuralOp};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -59,7 +59,7 @@ pub(crate) fn staged<'g>(graph: &'g Graph, sizes: &Sizes) -> Staged<'g> {
             _ => unreachable!("{} folds no axes", e.op),
         };
         if keeps {
-            reshaped(&mut to, folded, &graph.ty(e.result()).shape);
+            to.reshape(folded, &graph.ty(e.result()).shape);
         }
         let last = to.equations.last_mut().expect("a reduction in stages has equations");
         last.results = e.results.clone();
@@ -141,7 +141,7 @@ impl SplitFold {
             v = graph.cast(v, to);
         }
         shape.splice(self.axis..=self.axis, [self.parts, self.part]);
-        reshaped(graph, v, &shape)
+        graph.reshape(v, &shape)
     }
 }
 
@@ -151,10 +151,6 @@ fn is_widening(graph: &Graph, e: &Equation) -> bool {
     let is_float = |dtype: Option<DType>| dtype.is_some_and(DType::is_float);
     let is_cast = matches!(e.op, Op::Structural(StructuralOp::Cast(_)));
     is_cast && is_float(from) && to == Some(DType::F32) && from != Some(DType::F64)
-}
-
-fn reshaped(graph: &mut Graph, v: Var, shape: &[usize]) -> Var {
-    graph.fitting(StructuralOp::from(Reshape { to: dims(shape) }), &[v])
 }
 
 /// Appends a reduction, whose axes are dropped.
@@ -189,14 +185,14 @@ fn position(graph: &mut Graph, op: &ArgReduce, v: Var, sizes: &Sizes, given: &mu
     let within = graph.fitting(StructuralOp::from(ArgReduce { axis: axis + 1, keep: true, ..op.clone() }), &[x]);
     let extremes = graph.fitting(StructuralOp::from(TakeAlong { axis: axis + 1 }), &[x, within]);
     given.extend([(within, extremes), (extremes, extremes)]);
-    let [within, extremes] = [within, extremes].map(|v| reshaped(graph, v, &kept));
+    let [within, extremes] = [within, extremes].map(|v| graph.reshape(v, &kept));
     let part = position(graph, op, extremes, sizes, given);
     // Of the position within the part, the own element; the axis has the extent 1 meanwhile.
     let result = graph.ty(part).shape.clone();
     let one = [&result[..axis], &[1], &result[axis..]].concat();
-    let which = reshaped(graph, part, &one);
+    let which = graph.reshape(part, &one);
     let within = graph.fitting(StructuralOp::from(TakeAlong { axis }), &[within, which]);
-    let within = reshaped(graph, within, &result);
+    let within = graph.reshape(within, &result);
     let length = graph.splat(Literal::new(DType::I32, split.part as f64), &result);
     let first = graph.fitting(ScalarOp::Mul, &[part, length]);
     graph.fitting(ScalarOp::Add, &[first, within])

@@ -1,7 +1,6 @@
 //! Plans as text.
 use super::apart::Apart;
-use super::memory::Region;
-use super::plan::{Place, Plan, Work};
+use super::plan::{Place, Plan, Region, Work};
 use std::fmt;
 
 impl fmt::Display for Place {

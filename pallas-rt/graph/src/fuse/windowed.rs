@@ -1,8 +1,7 @@
 //! Convolutions and windowed reductions: the axes along which a window moves are whole in each program.
-use super::blocks::Sizes;
-use super::cluster::Cluster;
 use super::cut::Cut::{self, Full, Grid};
-use crate::graph::{Graph, Op};
+use super::sizes::Sizes;
+use crate::graph::{Equation, Graph, Op};
 use pallas_ir::StructuralOp;
 use pallas_ir::structural::{Conv, ReduceWindow, WindowDim};
 
@@ -42,17 +41,16 @@ pub(super) fn operands(conv: &Conv, cuts: &[Cut]) -> Option<Vec<Vec<Cut>>> {
     fits.then(|| vec![lhs, rhs])
 }
 
-/// Block sizes: as few batches as fill the caches, then as many features as leave a part for every program.
+/// Block sizes of a convolution whose result has these cuts: as few batches as fill the caches, then as many features as leave a part for every program.
 pub(super) fn blocks(
     graph: &Graph,
-    cluster: &Cluster,
-    product: usize,
+    e: &Equation,
     conv: &Conv,
+    cuts: &[Cut],
     extents: &[usize],
     sizes: &Sizes,
 ) -> Vec<usize> {
-    let e = &graph.equations[product];
-    let (shape, cuts) = (&graph.ty(e.result()).shape, &cluster.cuts[&e.result()]);
+    let shape = &graph.ty(e.result()).shape;
     let window: usize = conv.rhs[1..].iter().map(|&axis| graph.ty(e.args[1]).shape[axis]).product();
     let is_small = shape.iter().product::<usize>() * window < sizes.small;
     let mut blocks = vec![1; extents.len()];

@@ -1,23 +1,17 @@
 //! Kernels that read or write a window of an array at positions that are operands.
-use super::blocks::Sizes;
-use super::lower::wrapping;
+use super::cluster::Clusters;
+use super::parts::{blocked, copy, divide, operand, own_block};
 use super::plan::{Lowered, Work};
-use crate::build::dims;
+use super::sizes::Sizes;
 use crate::dynamic::{Dynamic, WindowAccess};
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::{
-    Axis, BlockDim, Builder, DType, Dim, Literal, Loc, Op as TileOp, Operand, OperandKind, ScalarOp, Semantics, Type,
-    Value, View,
+    BlockDim, Builder, DType, Literal, Loc, Op as TileOp, Operand, OperandId, OperandKind, ScalarOp, Type, Value,
 };
 
 /// The step of a dynamic operation: each program copies a block of the window.
-pub(super) fn lower(
-    graph: &Graph,
-    definitions: &[Option<usize>],
-    e: &Equation,
-    op: &Dynamic,
-    sizes: &Sizes,
-) -> Lowered {
+pub(super) fn lower(found: &Clusters<'_>, e: &Equation, op: &Dynamic, sizes: &Sizes) -> Lowered {
+    let (graph, definitions) = (found.graph, &found.definitions);
     let whole = graph.ty(e.args[0]);
     let part = graph.ty(op.part(e));
     let (window, arrays) = (&part.shape, op.arrays());
@@ -32,37 +26,24 @@ pub(super) fn lower(
     let blocks = blocks(window, sizes.tile);
     let mut b = Builder::new(op.name());
     let counts = window.iter().zip(&blocks).map(|(&n, &block)| n / block);
-    b.kernel_mut().grid = counts.map(|n| Axis { extent: Dim::from(n), semantics: Semantics::Parallel }).collect();
+    divide(&mut b, counts);
     let ids = vec![Type::scalar(DType::I32); window.len()];
-    let operand = |b: &mut Builder, name: String, kind, ty: &Type, block, map| {
-        b.operand(Operand {
-            name,
-            kind,
-            dtype: ty.dtype,
-            dims: dims(&ty.shape),
-            block,
-            map,
-            fill: None,
-            buffered: None,
-        })
-    };
     // Parts of the window, and of the array: these begin at the position.
-    let in_window: Vec<BlockDim> = blocks.iter().map(|&n| BlockDim::Blocked(n)).collect();
+    let in_window = blocked(&blocks);
     let in_array: Vec<BlockDim> = blocks.iter().map(|&size| BlockDim::Element { size, low: 0, high: 0 }).collect();
     let output = |alias| OperandKind::Output { empty: Literal::new(whole.dtype, 0.0), alias };
-    let params = b.begin(&ids);
-    let of_window = b.end(&params);
-    let x = operand(&mut b, "x".into(), OperandKind::Input, whole, in_array.clone(), None);
+    let of_window = Some(own_block(&mut b, blocks.len()));
+    let x = b.operand(operand("x", OperandKind::Input, whole, in_array.clone(), None));
     let (from, positions) = match op.access() {
         WindowAccess::Read(_) => {
             let positions = positions(&mut b, &starts);
-            operand(&mut b, "window".into(), output(None), part, in_window, Some(of_window));
+            b.operand(operand("window", output(None), part, in_window, of_window));
             (x, positions)
         }
         WindowAccess::Write => {
-            let from = operand(&mut b, "window".into(), OperandKind::Input, part, in_window, Some(of_window));
+            let from = b.operand(operand("window", OperandKind::Input, part, in_window, of_window));
             let positions = positions(&mut b, &starts);
-            operand(&mut b, "updated".into(), output(Some(x)), whole, in_array.clone(), None);
+            b.operand(operand("updated", output(Some(x)), whole, in_array.clone(), None));
             (from, positions)
         }
     };
@@ -94,10 +75,8 @@ pub(super) fn lower(
             b.kernel_mut().operands[i].map = Some(made);
         }
     }
-    let to = pallas_ir::OperandId(b.kernel().operands.len() as u32 - 1);
-    let view = View::whole(&blocks);
-    let tile = b.emit(TileOp::Load { from, view: view.clone(), masked: false }, &[], e.loc).expect("a whole block");
-    b.effect(TileOp::Store { to, view, masked: false }, &[tile], e.loc).expect("a whole block");
+    let to = OperandId(b.kernel().operands.len() as u32 - 1);
+    copy(&mut b, e, [from, to], &blocks);
 
     let read = starts.iter().filter_map(|start| match start {
         Start::Known(_) => None,
@@ -106,12 +85,7 @@ pub(super) fn lower(
     // What is written replaces a part of the array, which is the first input as well.
     let in_place = vec![(arrays > 1).then_some(e.args[0])];
     let inputs = e.args[arrays - 1..arrays].iter().copied().chain(read).collect();
-    Lowered {
-        work: Work::Kernel { kernel: wrapping(b.finish()), sizes: vec![], params: vec![] },
-        inputs,
-        outputs: e.results.clone(),
-        in_place,
-    }
+    Lowered { work: Work::launch(b.finish(), vec![]), inputs, outputs: e.results.clone(), in_place }
 }
 
 /// Where a window begins along an axis.
@@ -131,17 +105,10 @@ pub(super) fn literal(graph: &Graph, definitions: &[Option<usize>], v: Var) -> O
 }
 
 /// The operands that hold the positions that are computed, by axis.
-fn positions(b: &mut Builder, starts: &[Start]) -> Vec<Option<pallas_ir::OperandId>> {
-    let position = |axis: usize| Operand {
-        name: format!("position{axis}"),
-        kind: OperandKind::Prefetch,
-        dtype: DType::I32,
-        dims: vec![],
-        block: vec![],
-        map: None,
-        fill: None,
-        buffered: None,
-    };
+fn positions(b: &mut Builder, starts: &[Start]) -> Vec<Option<OperandId>> {
+    let kind = OperandKind::Prefetch;
+    let position =
+        |axis: usize| operand(format!("position{axis}"), kind.clone(), &Type::scalar(DType::I32), vec![], None);
     let is_read = |start: &Start| matches!(start, Start::Read(_));
     starts.iter().enumerate().map(|(axis, start)| is_read(start).then(|| b.operand(position(axis)))).collect()
 }

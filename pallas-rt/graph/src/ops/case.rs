@@ -4,7 +4,7 @@ use super::samples::{Sample, Sampled, unary};
 use crate::manual::varying_over;
 use crate::mesh::Sharding;
 use crate::shard::view::{CallView, Kind};
-use crate::stablehlo::{Detail, HloRegion, position};
+use crate::stablehlo::{Detail, HloRegion};
 use crate::transform::{agrees, batched_branch, choose, inlined, vjp};
 use pallas_ir::{DType, Literal, ScalarOp};
 use std::collections::BTreeMap;
@@ -238,7 +238,7 @@ impl CallStep for Case {
     fn lower(&self, from: &Lowering<'_>) -> Lowered {
         let branch = |graph: &Graph| from.plan(graph, &vec![false; graph.params.len()]);
         let work = Work::Case { branches: self.branches.iter().map(branch).collect() };
-        from.step(work)
+        Lowered::of(from.e, work)
     }
 }
 
@@ -284,7 +284,7 @@ impl Saved for Case {
 impl CallHlo for Case {
     /// The number of the branch is held in range: StableHLO takes the last branch for a negative one.
     fn stablehlo(&self, p: &mut Printer, args: &[Value], gives: &[Type]) -> Vec<Value> {
-        let (low, high) = (position(&mut p.w, 0), position(&mut p.w, self.branches.len() - 1));
+        let (low, high) = (p.w.position(0), p.w.position(self.branches.len() - 1));
         let index = p.w.op("clamp", &[&low, &args[0], &high], Detail::None, Type::scalar(DType::I32));
         let branches: Vec<HloRegion> =
             self.branches.iter().map(|graph| p.region(&[], |p, _| p.graph(graph, &args[1..]))).collect();

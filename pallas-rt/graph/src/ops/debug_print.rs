@@ -2,8 +2,8 @@
 use super::prelude::*;
 use super::samples::{Sample, Sampled};
 use crate::mesh::invariant;
-use crate::stablehlo::{Line, position};
-use pallas_ir::{DType, Literal};
+use crate::stablehlo::Line;
+use pallas_ir::DType;
 
 /// `jax.debug.print`: shows its operand. Its result, an i32 scalar that nothing reads and no step writes, stands for the effect.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -98,7 +98,7 @@ impl CallRegions for Print {
     fn united(&self, to: &mut Graph, of: &Devices<'_>) -> Vec<Vec<Var>> {
         match of.is_first() {
             true => vec![to.fitting_all(self.clone(), &of.taken(0..1))],
-            false => vec![vec![to.literal(Literal::int(DType::I32, 0))]],
+            false => vec![vec![to.int(0)]],
         }
     }
 }
@@ -145,7 +145,7 @@ impl Saved for Print {
 impl CallHlo for Print {
     fn stablehlo(&self, p: &mut Printer, args: &[Value], _: &[Type]) -> Vec<Value> {
         p.w.line(Line::Comment(self.label.clone(), args[0].clone()));
-        vec![position(&mut p.w, 0)]
+        vec![p.w.position(0)]
     }
 }
 

@@ -53,7 +53,7 @@ impl WindowRegions for DynamicSlice {
     fn divides(&self, role: Role, _: bool) -> bool {
         role == Role::Pass
     }
-    fn on_blocks(&self, graph: &mut Graph, _: &Arc<Mesh>, work: &Sharded<'_>) -> Var {
+    fn on_blocks(&self, graph: &mut Graph, work: &Sharded<'_>) -> Var {
         graph.fitting(DynamicSlice { size: work.gives.shape.clone() }, &work.args)
     }
 }

@@ -56,8 +56,8 @@ impl WindowRegions for DynamicUpdateSlice {
     fn divides(&self, role: Role, in_result: bool) -> bool {
         role == Role::Pass || in_result
     }
-    fn on_blocks(&self, graph: &mut Graph, mesh: &Arc<Mesh>, work: &Sharded<'_>) -> Var {
-        update(graph, mesh, work).unwrap_or_else(|| graph.fitting(DynamicUpdateSlice, &work.args))
+    fn on_blocks(&self, graph: &mut Graph, work: &Sharded<'_>) -> Var {
+        update(graph, work).unwrap_or_else(|| graph.fitting(DynamicUpdateSlice, &work.args))
     }
 }
 

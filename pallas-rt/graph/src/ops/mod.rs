@@ -11,12 +11,12 @@ mod samples;
 pub use samples::Sample;
 
 use crate::bounded::CallSized;
-use crate::call::{Called, Expands, Name, Stays};
+use crate::call::{Called, Expands, Stays};
 use crate::collective::Kind;
 use crate::dynamic::Windowed;
 use crate::file::{Parser, Saved, Words};
 use crate::fuse::CallStep;
-use crate::graph::Op;
+use crate::graph::{Name, Op};
 use crate::identity::IdentityData;
 use crate::manual::{CallStates, IdentityStates};
 use crate::shard::{CallRegions, IdentityRegions, WindowRegions};

@@ -32,7 +32,7 @@ impl CollectiveRule for Pbroadcast {
         let ty = to.ty(cotangent).clone();
         let sum = to.fitting(op.like(AllReduce(ScalarOp::Add)), &[cotangent]);
         let number = to.fitting(op.like(DeviceTable((0..op.members() as i32).collect())), &[]);
-        let source = to.literal(Literal::int(DType::I32, self.0 as i64));
+        let source = to.int(self.0 as i64);
         let is_source = to.fitting(ScalarOp::Eq, &[number, source]);
         let is_source = to.broadcast(is_source, &ty.shape).expect("a scalar stretches");
         let zeros = to.splat(Literal::new(ty.dtype, 0.0), &ty.shape);

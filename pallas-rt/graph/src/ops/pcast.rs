@@ -42,7 +42,7 @@ fn dual(state: State) -> State {
 fn of_first(to: &mut Graph, op: &Collective, x: Var) -> Var {
     let ty = to.ty(x).clone();
     let number = to.fitting(op.like(DeviceTable((0..op.members() as i32).collect())), &[]);
-    let zero = to.literal(Literal::int(DType::I32, 0));
+    let zero = to.int(0);
     let is_first = to.fitting(ScalarOp::Eq, &[number, zero]);
     let is_first = to.broadcast(is_first, &ty.shape).expect("a scalar stretches");
     let zeros = to.splat(Literal::new(ty.dtype, 0.0), &ty.shape);

@@ -1,9 +1,9 @@
 //! Imports of the files of calls; `identity`, `collective` and `window` have those of the others.
 pub(super) use crate::bounded::{CallSized, Part, Scope};
-pub(super) use crate::call::{Call, Called, Expands, Name, Runs, Stage, Stays, takes, wrong};
+pub(super) use crate::call::{Call, Called, Expands, Runs, Stage, Stays, takes, wrong};
 pub(super) use crate::file::{self, Saved};
 pub(super) use crate::fuse::{CallStep, Lowered, Lowering, Work};
-pub(super) use crate::graph::{Equation, Graph, Var};
+pub(super) use crate::graph::{Equation, Graph, Name, Var};
 pub(super) use crate::manual::{CallStates, Made, Typing};
 pub(super) use crate::mesh::States;
 pub(super) use crate::refused::Refused;
@@ -20,8 +20,7 @@ pub(super) use crate::transform::{
 pub(super) use pallas_ir::{Diag, Loc, Type};
 
 pub(in crate::ops) mod identity {
-    pub(in crate::ops) use crate::call::Name;
-    pub(in crate::ops) use crate::graph::{Equation, Graph};
+    pub(in crate::ops) use crate::graph::{Equation, Graph, Name};
     pub(in crate::ops) use crate::identity::{Change, Identity, IdentityData};
     pub(in crate::ops) use crate::manual::{IdentityStates, Typing};
     pub(in crate::ops) use crate::mesh::Placed;
@@ -36,13 +35,11 @@ pub(in crate::ops) mod window {
     pub(in crate::ops) use crate::dynamic::{Dynamic, WindowAccess, Windowed};
     pub(in crate::ops) use crate::file::{self, Saved};
     pub(in crate::ops) use crate::graph::{Graph, Var};
-    pub(in crate::ops) use crate::mesh::Mesh;
-    pub(in crate::ops) use crate::shard::WindowRegions;
-    pub(in crate::ops) use crate::shard::local::{Sharded, update};
+    pub(in crate::ops) use crate::shard::local::update;
     pub(in crate::ops) use crate::shard::rule::{Build, Role};
+    pub(in crate::ops) use crate::shard::{Sharded, WindowRegions};
     pub(in crate::ops) use crate::transform::{OwnWindows, WindowRule};
     pub(in crate::ops) use pallas_ir::{DType, Type};
-    pub(in crate::ops) use std::sync::Arc;
 }
 
 pub(in crate::ops) mod collective {

@@ -218,7 +218,7 @@ impl CallRegions for Callback {
 
 impl CallStep for Callback {
     fn lower(&self, from: &Lowering<'_>) -> Lowered {
-        from.step(Work::Callback { callback: self.clone(), at: from.e.loc })
+        Lowered::of(from.e, Work::Callback { callback: self.clone(), at: from.e.loc })
     }
 }
 

@@ -9,7 +9,7 @@ mod unroll;
 
 use super::prelude::*;
 use super::samples::{Sample, Sampled};
-use crate::stablehlo::{Detail, position};
+use crate::stablehlo::Detail;
 use crate::transform::{carried, fixpoint, swapped, widened};
 use pallas_ir::{DType, Literal, ScalarOp};
 
@@ -36,11 +36,6 @@ pub struct Scan {
 }
 
 impl Scan {
-    /// The scan of as many steps of another body.
-    pub(crate) fn with_body(&self, body: Graph, captured: usize, carried: usize) -> Scan {
-        Scan { body, captured, carried, ..*self }
-    }
-
     /// Operands that are no arrays.
     fn fixed(&self) -> usize {
         self.captured + self.carried
@@ -77,15 +72,6 @@ impl Called for Scan {
         }
         let stack = |ty: &Type| Type::new(ty.dtype, [&[self.length], &ty.shape[..]].concat());
         Ok(gives[..self.carried].iter().cloned().chain(gives[self.carried..].iter().map(stack)).collect())
-    }
-}
-
-impl Stays for Scan {
-    fn has_effect(&self) -> bool {
-        false
-    }
-    fn without_unread(&self, e: &Equation, is_read: &[bool]) -> Option<Equation> {
-        dead::without_unread(self, e, is_read)
     }
 }
 
@@ -162,40 +148,6 @@ impl CallStates for Scan {
     }
 }
 
-impl CallRegions for Scan {
-    fn rule(&self) -> Option<Rule> {
-        None
-    }
-    fn view(&self, build: &mut Build<'_>, args: &[Val], gives: &[Type], loc: Loc) -> Vec<Val> {
-        shard::view(self, build, args, gives, loc)
-    }
-    fn localized(&self, to: &mut Partition<'_>, id: NodeId) {
-        shard::localized(self, to, id);
-    }
-    fn united(&self, to: &mut Graph, of: &Devices<'_>) -> Vec<Vec<Var>> {
-        shard::united(self, to, of)
-    }
-}
-
-impl CallStep for Scan {
-    fn lower(&self, from: &Lowering<'_>) -> Lowered {
-        plan::lower(self, from)
-    }
-}
-
-impl CallSized for Scan {
-    fn agree(&self, other: &Call, _: bool) -> Result<(), String> {
-        sized::agree(self, other)
-    }
-    fn numbers(&self) -> Vec<usize> {
-        vec![self.length]
-    }
-    fn masked(&self, scope: &mut Scope<'_>, mut parts: Vec<Part>, numbers: &[Option<usize>], args: &[Var]) -> Vec<Var> {
-        let (body, scalars) = parts.remove(0);
-        sized::masked(self, scope, body, scalars, numbers[0], args)
-    }
-}
-
 impl CallText for Scan {
     fn attributes(&self) -> String {
         let Scan { captured, carried, length, reverse, .. } = self;
@@ -240,21 +192,21 @@ impl CallHlo for Scan {
         if self.length == 0 {
             return [carried, &stacks].concat();
         }
-        let state = [&[position(&mut p.w, 0)], carried, &stacks].concat();
+        let state = [&[p.w.position(0)], carried, &stacks].concat();
         let types: Vec<Type> = state.iter().map(|x| x.ty.clone()).collect();
         let condition = p.region(&types, |p, x| {
-            let length = position(&mut p.w, self.length);
+            let length = p.w.position(self.length);
             vec![p.w.compare("LT", &x[0], &length)]
         });
         let body = p.region(&types, |p, x| {
             let (carried, stacks) = x[1..].split_at(self.carried);
             let at = if self.reverse {
-                let last = position(&mut p.w, self.length - 1);
+                let last = p.w.position(self.length - 1);
                 p.w.binary("subtract", &last, &x[0])
             } else {
                 x[0].clone()
             };
-            let zero = position(&mut p.w, 0);
+            let zero = p.w.position(0);
             let start = |rank: usize| [vec![&at], vec![&zero; rank]].concat();
             let mut operands = [captured, carried].concat();
             for array in arrays {
@@ -271,7 +223,7 @@ impl CallHlo for Scan {
                 let to = [vec![stack, &row], start(rank)].concat();
                 *value = p.w.op("dynamic_update_slice", &to, Detail::None, stack.ty.clone());
             }
-            let one = position(&mut p.w, 1);
+            let one = p.w.position(1);
             let next = p.w.binary("add", &x[0], &one);
             made.insert(0, next);
             made

@@ -1,38 +1,27 @@
 //! Operations on blocks.
 //!
+//! - `pieces`: positions along blocks, and blocks that are cut and joined;
 //! - `flat`: reshapes of dimensions that are sharded unevenly;
 //! - `halo`: the rows that devices need of each other's blocks, in rounds; `window`: operations that move elements;
 //! - `lookup`: operations that address a sharded operand by data.
 mod flat;
 mod halo;
 mod lookup;
+mod pieces;
 mod window;
 
 pub(crate) use lookup::update;
+pub(crate) use pieces::Group;
+pub(super) use pieces::{Cut, coordinate, cropped, cut, extended, iota, joined, parted, sliced, until};
+pub(crate) use window::regrouped;
+pub(super) use window::{Met, met};
 
+use super::regions::Sharded;
 use super::rule::{Role, Rule};
-use crate::build::dims;
 use crate::graph::{Graph, Op, Var};
 use crate::mesh::axis::{Axis, size};
-use crate::mesh::{Collective, DeviceTable, Mesh, Sharding};
-use pallas_ir::structural::{Broadcast, Conv, Iota, Pad, Reshape, Scatter, Slice, Transpose};
+use pallas_ir::structural::{Broadcast, Conv, Scatter, Slice};
 use pallas_ir::{DType, Dim, Literal, ScalarOp, StructuralOp, Type};
-use std::sync::Arc;
-
-/// An operation whose operands and result are sharded compatibly.
-pub(crate) struct Sharded<'a> {
-    pub op: Op,
-    /// The blocks of the operands.
-    pub args: Vec<Var>,
-    /// The type of each whole operand, and its sharding.
-    pub operands: Vec<(&'a Type, Sharding)>,
-    /// The same of the result.
-    pub result: (&'a Type, Sharding),
-    /// The type of the result's block.
-    pub gives: Type,
-    /// Axes along which devices have parts of the result, which are combined afterwards.
-    pub parts: Vec<Axis>,
-}
 
 /// The monoid by which parts of an operation's result are combined.
 pub(super) fn monoid(op: &Op, dtype: DType) -> ScalarOp {
@@ -138,36 +127,29 @@ fn is_moving(op: &StructuralOp) -> bool {
     matches!(op, Slice(_) | Pad(_) | Reverse(_) | Roll(_) | Concat(_) | Conv(_) | ReduceWindow(_))
 }
 
-/// The coordinate of the device along axes of a mesh, an i32 scalar.
-pub(super) fn coordinate(graph: &mut Graph, mesh: &Arc<Mesh>, axes: &[Axis]) -> Var {
-    let table = (0..size(axes) as i32).collect();
-    let op = Collective { kind: DeviceTable(table).into(), mesh: mesh.clone(), axes: axes.to_vec() };
-    graph.fitting(op, &[])
-}
-
 /// Appends an operation on blocks; returns its result.
-pub(super) fn operation(graph: &mut Graph, mesh: &Arc<Mesh>, mut work: Sharded<'_>) -> Var {
-    mask(graph, mesh, &mut work);
+pub(super) fn operation(graph: &mut Graph, mut work: Sharded<'_>) -> Var {
+    mask(graph, &mut work);
     let mut is_own = None;
     match &work.op {
         Op::Structural(StructuralOp::Gather(gather)) => {
             let windows = gather.windows(work.operands[1].0.shape.len());
-            is_own = lookup::own_rows(graph, mesh, &mut work, &windows);
+            is_own = lookup::own_rows(graph, &mut work, &windows);
         }
         Op::Structural(StructuralOp::TakeAlong(take)) => {
             let windows = take.gather(work.operands[0].0.shape.len()).windows(work.operands[1].0.shape.len());
-            is_own = lookup::own_rows(graph, mesh, &mut work, &windows);
+            is_own = lookup::own_rows(graph, &mut work, &windows);
         }
         Op::Structural(StructuralOp::Scatter(scatter)) => {
             let [x, index, updates] = [0, 1, 2].map(|i| work.operands[i].0);
             let windows = scatter.windows(x.shape.len(), index.shape.len(), &updates.dims());
             let op = scatter.op;
-            lookup::scatter(graph, mesh, &mut work, &windows, op);
+            lookup::scatter(graph, &mut work, &windows, op);
         }
-        Op::Dynamic(op) => return op.regions().on_blocks(graph, mesh, &work),
-        Op::Structural(StructuralOp::Reshape(_)) => return flat::reshape(graph, mesh, &work),
+        Op::Dynamic(op) => return op.regions().on_blocks(graph, &work),
+        Op::Structural(StructuralOp::Reshape(_)) => return flat::reshape(graph, &work),
         Op::Structural(op) if is_moving(op) => {
-            if let Some(made) = window::exchange(graph, mesh, &mut work) {
+            if let Some(made) = window::exchange(graph, &mut work) {
                 return made;
             }
         }
@@ -213,42 +195,8 @@ fn on_blocks(graph: &Graph, work: &Sharded<'_>) -> Op {
     }
 }
 
-/// A block with another number of elements along a dimension, which these axes divide: `[extent, count]` are the whole array's
-/// and the new one.
-pub(crate) fn regrouped(
-    graph: &mut Graph,
-    mesh: &Arc<Mesh>,
-    block: Var,
-    dim: usize,
-    axes: &[Axis],
-    [extent, count]: [usize; 2],
-) -> Var {
-    if graph.ty(block).shape[dim] == count {
-        return block;
-    }
-    window::regrouped(graph, mesh, block, dim, axes, [extent, count])
-}
-
-/// Rows that devices read of an array along a dimension.
-pub(super) struct Met {
-    pub dim: usize,
-    /// Elements of the whole array along it.
-    pub extent: usize,
-    /// Number of rows of each device.
-    pub count: usize,
-    /// The first row of the first device.
-    pub offset: i64,
-    /// Distance between the first rows of neighbours.
-    pub step: i64,
-}
-
-/// The rows that each device reads; zeros in place of those that the array does not have.
-pub(super) fn met(graph: &mut Graph, mesh: &Arc<Mesh>, block: Var, axes: &[Axis], met: &Met) -> Var {
-    window::rows_or_zeros(graph, mesh, block, axes, met)
-}
-
 /// Replaces what lies beyond the array in the last blocks of operands, where it would be added up.
-fn mask(graph: &mut Graph, mesh: &Arc<Mesh>, work: &mut Sharded<'_>) {
+fn mask(graph: &mut Graph, work: &mut Sharded<'_>) {
     let folded: Vec<(usize, usize)> = match &work.op {
         Op::Structural(StructuralOp::Dot(dot)) => dot.contract.iter().flat_map(|&(i, j)| [(0, i), (1, j)]).collect(),
         Op::Structural(StructuralOp::Reduce(reduce)) => reduce.axes.iter().map(|&axis| (0, axis)).collect(),
@@ -262,180 +210,7 @@ fn mask(graph: &mut Graph, mesh: &Arc<Mesh>, work: &mut Sharded<'_>) {
             continue;
         }
         let neutral = monoid(&work.op, ty.dtype).neutral(ty.dtype).expect("it combines parts");
-        let coordinate = coordinate(graph, mesh, axes);
+        let coordinate = coordinate(graph, work.mesh, axes);
         work.args[operand] = until(graph, work.args[operand], dim, coordinate, ty.shape[dim], neutral);
     }
-}
-
-/// An i32 scalar.
-fn number(graph: &mut Graph, n: i64) -> Var {
-    graph.literal(Literal::int(DType::I32, n))
-}
-
-/// An array of this shape whose dimensions `at` are those of `x`.
-fn spread(graph: &mut Graph, x: Var, shape: &[usize], at: &[usize]) -> Var {
-    if graph.ty(x).shape == shape {
-        return x;
-    }
-    graph.fitting(StructuralOp::from(Broadcast { to: dims(shape), dims: at.to_vec() }), &[x])
-}
-
-/// Returns true for each number of an array that is in a range.
-fn between(graph: &mut Graph, x: Var, first: i64, end: i64) -> Var {
-    let shape = graph.ty(x).shape.clone();
-    let [first, end] = [first, end].map(|n| graph.splat(Literal::int(DType::I32, n), &shape));
-    let is_behind = graph.fitting(ScalarOp::Ge, &[x, first]);
-    let is_before = graph.fitting(ScalarOp::Lt, &[x, end]);
-    graph.fitting(ScalarOp::BitAnd, &[is_behind, is_before])
-}
-
-/// A block, with a number in place of the elements at positions from `end` on along a dimension.
-pub(super) fn until(graph: &mut Graph, x: Var, dim: usize, coordinate: Var, end: usize, with: Literal) -> Var {
-    let shape = graph.ty(x).shape.clone();
-    let ty = Type::new(DType::I32, &shape[..]);
-    let position = iota(graph, dim, &ty, Some(coordinate));
-    let end = graph.splat(Literal::int(DType::I32, end as i64), &shape);
-    let is_there = graph.fitting(ScalarOp::Lt, &[position, end]);
-    let other = graph.splat(with, &shape);
-    graph.fitting(ScalarOp::Select, &[is_there, x, other])
-}
-
-/// The positions along a dimension of the block with this coordinate.
-pub(super) fn iota(graph: &mut Graph, dim: usize, ty: &Type, coordinate: Option<Var>) -> Var {
-    let own = graph.fitting(StructuralOp::from(Iota { shape: ty.dims(), axis: dim, dtype: ty.dtype }), &[]);
-    let Some(coordinate) = coordinate else { return own };
-    let size = graph.literal(Literal::int(DType::I32, ty.shape[dim] as i64));
-    let mut first = graph.fitting(ScalarOp::Mul, &[coordinate, size]);
-    if ty.dtype != DType::I32 {
-        first = graph.fitting(StructuralOp::from(pallas_ir::structural::Cast { to: ty.dtype }), &[first]);
-    }
-    let first = graph.broadcast(first, &ty.shape).expect("a scalar stretches");
-    graph.fitting(ScalarOp::Add, &[own, first])
-}
-
-/// Blocks of all members of a group, which lie along a first axis, as one block of this shape: along each dimension that
-/// many of them follow each other. What lies beyond the shape is dropped.
-pub(super) fn joined(graph: &mut Graph, parts: Var, counts: &[usize], shape: &[usize]) -> Var {
-    let block = graph.ty(parts).shape[1..].to_vec();
-    let rank = block.len();
-    let sharded: Vec<usize> = (0..rank).filter(|&dim| counts[dim] > 1).collect();
-    let split: Vec<usize> = sharded.iter().map(|&dim| counts[dim]).chain(block.iter().copied()).collect();
-    let x = reshaped(graph, parts, &split);
-    // Each count in front of its dimension.
-    let order: Vec<usize> = (0..rank)
-        .flat_map(|dim| sharded.iter().position(|&d| d == dim).into_iter().chain([sharded.len() + dim]))
-        .collect();
-    let x = if order.is_sorted() { x } else { graph.fitting(StructuralOp::from(Transpose { axes: order }), &[x]) };
-    let whole: Vec<usize> = block.iter().zip(counts).map(|(n, k)| n * k).collect();
-    let x = reshaped(graph, x, &whole);
-    cropped(graph, x, shape)
-}
-
-/// A block without what lies beyond this shape.
-pub(super) fn cropped(graph: &mut Graph, x: Var, shape: &[usize]) -> Var {
-    let rank = shape.len();
-    if graph.ty(x).shape == shape {
-        return x;
-    }
-    let op = Slice { start: vec![0; rank], size: dims(shape), stride: vec![1; rank] };
-    graph.fitting(StructuralOp::from(op), &[x])
-}
-
-/// A block as parts for the members of a group, along a first axis: each of these dimensions is cut into so many.
-pub(super) fn parted(graph: &mut Graph, x: Var, cuts: &[(usize, usize)]) -> Var {
-    let shape = graph.ty(x).shape.clone();
-    let count = |dim: usize| cuts.iter().find(|cut| cut.0 == dim).map(|cut| cut.1);
-    let (mut split, mut front, mut behind) = (vec![], vec![], vec![]);
-    for (dim, &n) in shape.iter().enumerate() {
-        if let Some(k) = count(dim) {
-            front.push(split.len());
-            split.push(k);
-        }
-        behind.push(split.len());
-        split.push(n / count(dim).unwrap_or(1));
-    }
-    let own: Vec<usize> = behind.iter().map(|&axis| split[axis]).collect();
-    let x = reshaped(graph, x, &split);
-    let order = [front, behind].concat();
-    let x = if order.is_sorted() { x } else { graph.fitting(StructuralOp::from(Transpose { axes: order }), &[x]) };
-    let members = cuts.iter().map(|cut| cut.1).product();
-    reshaped(graph, x, &[&[members], &own[..]].concat())
-}
-
-/// A block with `padding` behind it where this shape is larger.
-pub(super) fn extended(graph: &mut Graph, x: Var, shape: &[usize], padding: f64) -> Var {
-    let ty = graph.ty(x).clone();
-    let missing: Vec<usize> = shape.iter().zip(&ty.shape).map(|(n, own)| n.saturating_sub(*own)).collect();
-    if missing.iter().all(|&n| n == 0) {
-        return x;
-    }
-    let padding = graph.literal(Literal::new(ty.dtype, padding));
-    let op = Pad { low: dims(&vec![0; missing.len()]), high: dims(&missing) };
-    graph.fitting(StructuralOp::from(op), &[x, padding])
-}
-
-/// The part of a block that belongs to the device, of this shape: along each dimension the one at its coordinate. `padding`
-/// is where it extends beyond the block.
-pub(super) fn sliced(
-    graph: &mut Graph,
-    x: Var,
-    coordinates: &[Option<Var>],
-    shape: &[usize],
-    lists: &[Vec<Axis>],
-    padding: f64,
-) -> Var {
-    // The last parts may extend beyond the block.
-    let whole: Vec<usize> = shape.iter().zip(lists).map(|(n, list)| n * size(list)).collect();
-    let x = extended(graph, x, &whole, padding);
-    let starts: Vec<Var> = (coordinates.iter().zip(shape))
-        .map(|(coordinate, &n)| match coordinate {
-            Some(coordinate) => {
-                let size = graph.literal(Literal::int(DType::I32, n as i64));
-                graph.fitting(ScalarOp::Mul, &[*coordinate, size])
-            }
-            None => graph.literal(Literal::int(DType::I32, 0)),
-        })
-        .collect();
-    graph.window(x, shape, &starts)
-}
-
-/// A dimension, or each part of one, is cut into parts.
-pub(super) struct Cut {
-    pub parts: usize,
-    /// The number of the part that is kept, an i32 scalar; `None`: all are.
-    pub kept: Option<Var>,
-}
-
-/// What is kept of a block whose dimensions are cut into parts, these into parts again, and so on.
-pub(super) fn cut(graph: &mut Graph, x: Var, cuts: &[Vec<Cut>]) -> Var {
-    if cuts.iter().flatten().all(|cut| cut.kept.is_none()) {
-        return x;
-    }
-    let zero = graph.literal(Literal::int(DType::I32, 0));
-    let shape = graph.ty(x).shape.clone();
-    let (mut split, mut taken, mut starts, mut whole) = (vec![], vec![], vec![], vec![]);
-    for (&n, cuts) in shape.iter().zip(cuts) {
-        let (mut left, mut kept) = (n, n);
-        for cut in cuts {
-            left /= cut.parts;
-            split.push(cut.parts);
-            taken.push(if cut.kept.is_some() { 1 } else { cut.parts });
-            starts.push(cut.kept.unwrap_or(zero));
-            kept /= if cut.kept.is_some() { cut.parts } else { 1 };
-        }
-        split.push(left);
-        taken.push(left);
-        starts.push(zero);
-        whole.push(kept);
-    }
-    let x = reshaped(graph, x, &split);
-    let x = graph.window(x, &taken, &starts);
-    reshaped(graph, x, &whole)
-}
-
-pub(super) fn reshaped(graph: &mut Graph, x: Var, shape: &[usize]) -> Var {
-    if graph.ty(x).shape == shape {
-        return x;
-    }
-    graph.fitting(StructuralOp::from(Reshape { to: dims(shape) }), &[x])
 }

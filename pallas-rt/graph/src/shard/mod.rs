@@ -71,7 +71,7 @@ pub use partition::{Options, Partitioned, Reshard, partition, partition_with};
 pub use pipeline::divide;
 pub use propagate::{Propagation, propagate, rules};
 pub use provenance::{Cause, Chain, Origin, Reason, Slot, Stop, Via};
-pub(crate) use regions::{CallRegions, IdentityRegions, WindowRegions};
+pub(crate) use regions::{CallRegions, IdentityRegions, Sharded, WindowRegions};
 pub use rule::{Factor, Role, Rule};
 pub use seen::seen_from;
 pub use united::united;

@@ -12,8 +12,9 @@ mod selected;
 pub(crate) use control::captured_first;
 
 use super::agree::{agree, agree_reshape, sharding_of};
-use super::local::{self, Sharded};
+use super::local;
 use super::propagate::Propagation;
+use super::regions::Sharded;
 use super::rule::{Role, Rule};
 use super::split::Split;
 use super::view::{Kind, Node, NodeId, Program, Region, Val};
@@ -363,9 +364,8 @@ impl Partition<'_> {
         axis::merge(&mut parts);
         let result = (self.program.ty(node.results[0]), own.clone());
         let combine = local::monoid(op, gives.dtype);
-        let work = Sharded { op: op.clone(), args, operands, result, gives, parts: parts.clone() };
-        let mesh = self.mesh;
-        let var = local::operation(self.graph(), mesh, work);
+        let work = Sharded { mesh: self.mesh, op: op.clone(), args, operands, result, gives, parts: parts.clone() };
+        let var = local::operation(self.graph(), work);
         let partial = (!parts.is_empty()).then_some((parts, combine));
         self.say(node.results[0], Block { var, sharding: own, partial, said: None });
     }

@@ -1,11 +1,10 @@
-//! Calls as the partitioner sees them.
-use super::local::Sharded;
+//! Operations as the partitioner sees them.
 use super::partition::Partition;
 use super::rule::{self, Role, Rule};
 use super::united::Devices;
 use super::view::{Build, Kind, NodeId, Val};
-use crate::graph::{Graph, Var};
-use crate::mesh::Mesh;
+use crate::graph::{Graph, Op, Var};
+use crate::mesh::{Axis, Mesh, Sharding};
 use pallas_ir::{Loc, Type};
 use std::sync::Arc;
 
@@ -21,6 +20,22 @@ pub(crate) trait CallRegions {
     fn united(&self, to: &mut Graph, of: &Devices<'_>) -> Vec<Vec<Var>>;
 }
 
+/// An operation whose operands and result are sharded compatibly.
+pub(crate) struct Sharded<'a> {
+    pub mesh: &'a Arc<Mesh>,
+    pub op: Op,
+    /// The blocks of the operands.
+    pub args: Vec<Var>,
+    /// The type of each whole operand, and its sharding.
+    pub operands: Vec<(&'a Type, Sharding)>,
+    /// The same of the result.
+    pub result: (&'a Type, Sharding),
+    /// The type of the result's block.
+    pub gives: Type,
+    /// Axes along which devices have parts of the result, which are combined afterwards.
+    pub parts: Vec<Axis>,
+}
+
 /// An operation on a window as the partitioner sees it. No method has a default.
 pub(crate) trait WindowRegions {
     /// Adds the factors of its dimensions to a rule.
@@ -28,7 +43,7 @@ pub(crate) trait WindowRegions {
     /// Returns true if devices can divide a factor of this role, which the result has or has not.
     fn divides(&self, role: Role, in_result: bool) -> bool;
     /// Appends it on blocks.
-    fn on_blocks(&self, graph: &mut Graph, mesh: &Arc<Mesh>, work: &Sharded<'_>) -> Var;
+    fn on_blocks(&self, graph: &mut Graph, work: &Sharded<'_>) -> Var;
 }
 
 /// An identity as propagation sees it. No method has a default.

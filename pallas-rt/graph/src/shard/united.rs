@@ -8,11 +8,12 @@
 //! An exchange becomes slices, concatenations and sums, in the order of the devices, as it has in all engines. What all devices
 //! compute from the same values is there once after [`simplify`](crate::simplify::simplify). Devices that exchange something in a loop or a branch have one for all of them;
 //! its condition is the same on all. Others have loops and branches of their own.
+use crate::build::dims;
 use crate::call::{Call, Stage};
 use crate::graph::{Equation, Graph, Op, Var};
 use crate::mesh::{Collective, Form, Mesh, Piece};
-use pallas_ir::structural::{Concat, Reshape, Slice};
-use pallas_ir::{DType, Dim, Literal, ScalarOp, StructuralOp};
+use pallas_ir::structural::{Concat, Slice};
+use pallas_ir::{Literal, ScalarOp, StructuralOp};
 use std::collections::HashMap;
 
 /// The graph of all devices of a mesh, from that of one. Its parameters are those of the first device, then those of the second
@@ -209,7 +210,7 @@ fn exchanged(
                 }
                 Form::One(Some(source)) => operand(source),
                 Form::One(None) => graph.splat(Literal::new(gives.dtype, 0.0), &gives.shape),
-                Form::Number(n) => graph.literal(Literal::int(DType::I32, n.into())),
+                Form::Number(n) => graph.int(n.into()),
                 Form::Own => args[member][0],
             };
             results[member] = Some(own);
@@ -218,15 +219,10 @@ fn exchanged(
     results.into_iter().map(|own| vec![own.expect("each device is in a group")]).collect()
 }
 
-fn dims(shape: &[usize]) -> Vec<Dim> {
-    shape.iter().copied().map(Dim::from).collect()
-}
-
 /// Arrays of one type along a new first axis.
 fn stacked(graph: &mut Graph, parts: Vec<Var>) -> Var {
     let shape = [&[1], &graph.ty(parts[0]).shape[..]].concat();
-    let parts: Vec<Var> =
-        parts.into_iter().map(|x| graph.fitting(StructuralOp::from(Reshape { to: dims(&shape) }), &[x])).collect();
+    let parts: Vec<Var> = parts.into_iter().map(|x| graph.reshape(x, &shape)).collect();
     if let [one] = parts[..] { one } else { graph.fitting(StructuralOp::from(Concat { axis: 0 }), &parts) }
 }
 
@@ -237,7 +233,7 @@ fn part(graph: &mut Graph, x: Var, number: usize) -> Var {
     let start: Vec<i64> = start.map(|n| n as i64).collect();
     let op = Slice { start, size: dims(&size), stride: vec![1; shape.len()] };
     let x = graph.fitting(StructuralOp::from(op), &[x]);
-    graph.fitting(StructuralOp::from(Reshape { to: dims(&shape[1..]) }), &[x])
+    graph.reshape(x, &shape[1..])
 }
 
 /// Arrays combined by a monoid, in order, in the type that accumulates them.

@@ -1,6 +1,5 @@
 //! Reductions, whole or by windows: a region has the operation that combines two elements.
 use super::operation::{Detail, HloRegion, Value};
-use super::position;
 use super::scalar::scalar;
 use super::writer::Writer;
 use pallas_ir::structural::{ArgReduce, Cumulative, Reduce, ReduceWindow, WindowDim};
@@ -31,7 +30,7 @@ pub(super) fn reduce(w: &mut Writer, op: &Reduce, x: &Value, gives: &Type) -> Va
 pub(super) fn arg_reduce(w: &mut Writer, op: &ArgReduce, x: &Value, gives: &Type) -> Value {
     let dtype = x.ty.dtype;
     let ends = if op.max { Literal::lowest(dtype) } else { Literal::highest(dtype) };
-    let (start, zero) = (w.constant(ends, &[]), position(w, 0));
+    let (start, zero) = (w.constant(ends, &[]), w.position(0));
     let positions = w.op("iota", &[], Detail::Axis(op.axis), Type::new(DType::I32, &x.ty.shape[..]));
     let [value, number] = [dtype, DType::I32].map(Type::scalar);
     let takes = [value.clone(), number.clone(), value.clone(), number.clone()];
@@ -90,12 +89,8 @@ fn without_cuts(w: &mut Writer, windows: &[WindowDim], x: &Value) -> Option<(Val
         start.push(if n > 0 { from } else { 0 });
         limit.push(if n > 0 { to } else { 0 });
     }
-    let shape: Vec<usize> = start.iter().zip(&limit).map(|(from, to)| (to - from) as usize).collect();
-    if shape == x.ty.shape {
-        return Some((x.clone(), windows));
-    }
-    let detail = Detail::Slice { stride: vec![1; start.len()], start, limit };
-    Some((w.op("slice", &[x], detail, Type::new(x.ty.dtype, shape)), windows))
+    let is_whole = start.iter().zip(&limit).zip(&x.ty.shape).all(|((from, to), &n)| to - from == n as i64);
+    Some((if is_whole { x.clone() } else { w.part(x, start, limit) }, windows))
 }
 
 /// Windows of the whole axis, which begin or end outside of it.

@@ -1,6 +1,6 @@
 //! HLO, XLA's own text. Its computations read nothing from outside, so what a body of a loop or a branch reads there is part
 //! of the tuple that it takes; an operation with several results gives a tuple.
-use super::operation::{Detail, Function, HloRegion, Line, Operation, Parts, Value, decimal, element};
+use super::operation::{Detail, Function, HloRegion, Line, Operation, Parts, Value, decimal, element, escaped};
 use super::structural::{letters, size};
 use pallas_ir::structural::{Conv, Gather, Scatter, WindowDim};
 use pallas_ir::{Literal, Type};
@@ -72,9 +72,7 @@ impl Hlo {
             [x] if !passes => (name(x), array(&x.ty)),
             several => {
                 let parts: Vec<&Value> = several.iter().collect();
-                let root = format!("%{}", self.fresh("tuple"));
-                all.push((root.clone(), format!("{} tuple({})", tuple(&parts), names(&parts))));
-                (root, tuple(&parts))
+                (self.tuple(&parts, &mut all), tuple(&parts))
             }
         };
         let mut text = format!("{head} ({}) -> {gives} {{\n", takes.join(", "));
@@ -272,12 +270,9 @@ fn opcode(name: &str) -> String {
 
 fn attributes(op: &Operation) -> Vec<String> {
     match &op.detail {
-        Detail::None | Detail::Constant(_) => vec![],
-        // HLO is written without annotations.
-        Detail::Sharding(_) | Detail::Group(_) | Detail::Flow(_) => vec![],
-        Detail::Numbers(_) => vec![],
-        // Bodies on blocks are texts with shardings alone.
-        Detail::Manual { .. } => vec![],
+        Detail::None | Detail::Constant(_) | Detail::Numbers(_) => vec![],
+        // HLO is written without annotations, and bodies on blocks are texts with shardings alone.
+        Detail::Sharding(_) | Detail::Group(_) | Detail::Flow(_) | Detail::Manual { .. } => vec![],
         Detail::Groups { groups, parts, channel } => {
             let groups: Vec<String> = groups.iter().map(|group| list(group)).collect();
             let mut all = vec![format!("channel_id={channel}, replica_groups={}", list(&groups))];
@@ -321,9 +316,9 @@ fn attributes(op: &Operation) -> Vec<String> {
         Detail::Sort(axis) => vec![format!("dimensions={{{axis}}}, is_stable=true")],
         Detail::Call(name) => vec![format!("to_apply=%{name}")],
         Detail::Kernel { name, config, .. } => vec![
-            format!("custom_call_target=\"pallas.{}\"", escaped(name)),
+            format!("custom_call_target=\"pallas.{}\"", escaped(name, code)),
             "api_version=API_VERSION_STATUS_RETURNING".into(),
-            format!("backend_config=\"{}\"", escaped(config)),
+            format!("backend_config=\"{}\"", escaped(config, code)),
         ],
     }
 }
@@ -379,11 +374,7 @@ fn scatter(op: &Scatter) -> String {
     )
 }
 
-/// Text in a string, other bytes in octal.
-fn escaped(text: &str) -> String {
-    let byte = |b: u8| match b {
-        b'"' | b'\\' | ..b' ' | 0x7f.. => format!("\\{b:03o}"),
-        _ => char::from(b).to_string(),
-    };
-    text.bytes().map(byte).collect()
+/// A byte of a string in octal.
+fn code(b: u8) -> String {
+    format!("\\{b:03o}")
 }

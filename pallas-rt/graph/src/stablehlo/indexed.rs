@@ -81,8 +81,5 @@ pub(super) fn positions_in_order(w: &mut Writer, order: Order, x: &Value, axis: 
     if made.ty == *gives {
         return made;
     }
-    let rank = gives.shape.len();
-    let limit = gives.shape.iter().map(|&n| n as i64).collect();
-    let detail = Detail::Slice { start: vec![0; rank], limit, stride: vec![1; rank] };
-    w.op("slice", &[&made], detail, gives.clone())
+    w.part(&made, vec![0; gives.shape.len()], gives.shape.iter().map(|&n| n as i64).collect())
 }

@@ -1,5 +1,5 @@
 //! StableHLO's text, in MLIR's generic form.
-use super::operation::{Detail, Function, HloRegion, Line, Operation, Parts, Value, decimal, element};
+use super::operation::{Detail, Function, HloRegion, Line, Operation, Parts, Value, decimal, element, escaped};
 use crate::mesh::Mesh;
 use pallas_ir::structural::{Conv, Dot, Gather, Scatter, WindowDim};
 use pallas_ir::{Literal, Type};
@@ -75,8 +75,9 @@ fn operation(text: &mut String, op: &Operation, depth: usize) {
         write!(text, " {{{}}}", attributes.join(", ")).expect("a string");
     }
     let takes: Vec<String> = op.args.iter().map(|x| tensor(&x.ty)).collect();
-    let gives: Vec<Type> = op.results.iter().map(|x| x.ty.clone()).collect();
-    write!(text, " : ({}) -> {}", takes.join(", "), results(&gives)).expect("a string");
+    let gives: Vec<String> = op.results.iter().map(|x| tensor(&x.ty)).collect();
+    let gives = if let [one] = &gives[..] { one.clone() } else { format!("({})", gives.join(", ")) };
+    write!(text, " : ({}) -> {gives}", takes.join(", ")).expect("a string");
     if let Some(label) = op.label {
         write!(text, " loc(\"v{label}\")").expect("a string");
     }
@@ -100,14 +101,6 @@ fn name(x: &Value) -> String {
 /// `%0: tensor<2xf32>, %1: tensor<i32>`
 fn typed(values: &[Value]) -> String {
     values.iter().map(|x| format!("{}: {}", name(x), tensor(&x.ty))).collect::<Vec<_>>().join(", ")
-}
-
-/// The results of an operation or a function: a type, or several in parentheses.
-fn results(types: &[Type]) -> String {
-    match types {
-        [ty] => tensor(ty),
-        all => format!("({})", all.iter().map(tensor).collect::<Vec<_>>().join(", ")),
-    }
 }
 
 /// MLIR's text of an array's type.
@@ -174,9 +167,7 @@ fn attributes(op: &Operation) -> Vec<String> {
         Detail::Call(name) => vec![format!("callee = @{name}")],
         Detail::Sharding(sharding) => vec![format!("sharding = {}", attribute(sharding))],
         Detail::Group(group) => vec![format!("group_id = {group} : i64")],
-        Detail::Flow(number) => {
-            vec![format!("allowed_direction = {number} : i32")]
-        }
+        Detail::Flow(number) => vec![format!("allowed_direction = {number} : i32")],
         Detail::Groups { groups, parts, channel } => exchange(groups, *parts, *channel),
         Detail::Pairs { pairs, channel } => {
             // MLIR infers a rank of 1 from an empty list.
@@ -194,8 +185,8 @@ fn attributes(op: &Operation) -> Vec<String> {
         Detail::Kernel { name, config, rule } => {
             let mut all = vec![
                 "api_version = 2 : i32".to_string(),
-                format!("backend_config = \"{}\"", escaped(config)),
-                format!("call_target_name = \"pallas.{}\"", escaped(name)),
+                format!("backend_config = \"{}\"", escaped(config, code)),
+                format!("call_target_name = \"pallas.{}\"", escaped(name, code)),
             ];
             all.extend(rule.iter().map(|rule| format!("sdy.sharding_rule = #sdy.op_sharding_rule<{rule}, custom>")));
             all
@@ -288,11 +279,7 @@ fn scatter(op: &Scatter) -> String {
     )
 }
 
-/// Text in an MLIR string.
-fn escaped(text: &str) -> String {
-    let byte = |b: u8| match b {
-        b'"' | b'\\' | ..b' ' | 0x7f.. => format!("\\{b:02X}"),
-        _ => char::from(b).to_string(),
-    };
-    text.bytes().map(byte).collect()
+/// A byte of a string in hexadecimal.
+fn code(b: u8) -> String {
+    format!("\\{b:02X}")
 }

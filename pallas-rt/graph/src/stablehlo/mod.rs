@@ -24,7 +24,7 @@ pub(crate) use control::CallHlo;
 pub(crate) use folds::combines;
 use operation::Function;
 pub(crate) use operation::{Detail, HloRegion, Line, Parts, Value};
-use pallas_ir::{DType, Literal, StructuralOp, Type};
+use pallas_ir::{StructuralOp, Type};
 use std::collections::HashMap;
 pub(crate) use writer::{IdentityHlo, Writer};
 
@@ -195,9 +195,4 @@ impl Printer {
             Op::Call(call) => return self.call(call, args, gives),
         }]
     }
-}
-
-/// An `i32` scalar.
-pub(crate) fn position(w: &mut Writer, n: usize) -> Value {
-    w.constant(Literal::int(DType::I32, n as i64), &[])
 }

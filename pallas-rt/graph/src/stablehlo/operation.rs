@@ -179,3 +179,12 @@ pub(crate) fn decimal(x: Literal) -> Option<String> {
         _ => Some(text),
     }
 }
+
+/// Text in a string, with `code` in place of bytes that need one.
+pub(super) fn escaped(text: &str, code: fn(u8) -> String) -> String {
+    let byte = |b: u8| match b {
+        b'"' | b'\\' | ..b' ' | 0x7f.. => code(b),
+        _ => char::from(b).to_string(),
+    };
+    text.bytes().map(byte).collect()
+}

@@ -105,14 +105,13 @@ fn roll(w: &mut Writer, op: &Roll, x: &Value) -> Value {
     if first == 0 {
         return x.clone();
     }
-    let mut part = |start: i64, size: i64| {
-        let (mut starts, mut shape) = (vec![0; x.ty.shape.len()], x.ty.shape.clone());
-        (starts[op.axis], shape[op.axis]) = (start, size as usize);
-        let gives = Type::new(x.ty.dtype, shape);
-        let op = Slice { start: starts, size: gives.dims(), stride: vec![1; x.ty.shape.len()] };
-        slice(w, &op, x, &gives)
+    let mut part = |from: i64, to: i64| {
+        let mut limit: Vec<i64> = x.ty.shape.iter().map(|&n| n as i64).collect();
+        let mut start = vec![0; limit.len()];
+        (start[op.axis], limit[op.axis]) = (from, to);
+        w.part(x, start, limit)
     };
-    let (front, back) = (part(n - first, first), part(0, n - first));
+    let (front, back) = (part(n - first, n), part(0, n - first));
     w.op("concatenate", &[&front, &back], Detail::Axis(op.axis), x.ty.clone())
 }
 

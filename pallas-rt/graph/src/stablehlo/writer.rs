@@ -99,6 +99,11 @@ impl Writer {
         Value { splat: Some(x), ..made }
     }
 
+    /// An `i32` scalar.
+    pub(crate) fn position(&mut self, n: usize) -> Value {
+        self.constant(Literal::int(DType::I32, n as i64), &[])
+    }
+
     /// A number of the type and shape of a value.
     pub(crate) fn like(&mut self, value: &Value, x: f64) -> Value {
         self.constant(Literal::new(value.ty.dtype, x), &value.ty.shape)
@@ -131,6 +136,13 @@ impl Writer {
 
     pub(crate) fn select(&mut self, condition: &Value, a: &Value, b: &Value) -> Value {
         self.op("select", &[condition, a, b], Detail::None, a.ty.clone())
+    }
+
+    /// The elements of an array from `start` up to `limit` along each axis.
+    pub(crate) fn part(&mut self, x: &Value, start: Vec<i64>, limit: Vec<i64>) -> Value {
+        let shape: Vec<usize> = start.iter().zip(&limit).map(|(from, to)| (to - from) as usize).collect();
+        let detail = Detail::Slice { stride: vec![1; start.len()], start, limit };
+        self.op("slice", &[x], detail, Type::new(x.ty.dtype, shape))
     }
 
     /// The value with another shape of as many elements.

@@ -317,7 +317,7 @@ impl Batched<'_> {
                 let (to, arrays) = (self.to.get_mut(), op.arrays());
                 let unlike = args.iter_mut().zip(&has).take(arrays).filter(|(_, has)| !**has);
                 unlike.for_each(|(v, _)| *v = stretched(to, *v, size));
-                args.insert(arrays, to.literal(Literal::int(DType::I32, 0)));
+                args.insert(arrays, to.int(0));
                 to.fitting(op.rule().along(size), &args)
             }
             Op::Call(call) => {
@@ -360,7 +360,7 @@ fn windows(to: &mut Graph, op: &Dynamic, args: &[Var], has: &[bool], size: usize
             let own = if has[arrays.len() + axis] { own } else { stretched(to, own, size) };
             let own = to.fitting(ScalarOp::Maximum, &[own, first]);
             let own = to.fitting(ScalarOp::Minimum, &[own, last]);
-            to.fitting(StructuralOp::from(ops::Reshape { to: dims(&[size, 1]) }), &[own])
+            to.reshape(own, &[size, 1])
         })
         .collect();
     own.index = match columns[..] {

@@ -255,6 +255,6 @@ fn monoid(name: &str, op: crate::ScalarOp, args: &[DType]) -> Result<DType, Diag
 }
 
 /// `1, 2, 3`
-fn list<T: Display>(items: &[T]) -> String {
+pub(crate) fn list<T: Display>(items: &[T]) -> String {
     items.iter().map(T::to_string).collect::<Vec<_>>().join(", ")
 }

@@ -113,7 +113,7 @@ impl Partition<'_> {
         let first = |(share, axes): (&Share, &Vec<Axis>)| {
             let coordinate = self.coordinate(axes);
             let graph = self.graph();
-            let programs = graph.literal(Literal::int(pallas_ir::DType::I32, share.programs() as i64));
+            let programs = graph.int(share.programs() as i64);
             let first = graph.fitting(ScalarOp::Mul, &[coordinate, programs]);
             graph.fitting(StructuralOp::from(Reshape { to: vec![Dim::from(1usize)] }), &[first])
         };
@@ -127,8 +127,8 @@ impl Partition<'_> {
     /// A block with another number of elements along a dimension than the even division gives, or again that many.
     fn regrouped(&mut self, var: Var, regroup: &Regroup<'_>) -> Var {
         let &Regroup { dim, axes, whole, to } = regroup;
-        let mesh = self.mesh;
-        blocks::regrouped(self.graph(), mesh, var, dim, axes, [whole, to])
+        let group = blocks::Group { mesh: self.mesh, axes };
+        blocks::regrouped(self.graph(), group, var, dim, [whole, to])
     }
 
     /// The mistake of a declaration that divides an array along a dimension that the kernel cannot divide. What propagation

@@ -1,49 +1,54 @@
 //! What of a scan is needed where some of its results are not read.
 use super::Scan;
-use crate::call::has_effect;
+use crate::call::{Stays, has_effect};
 use crate::dead::without_dead;
 use crate::graph::Equation;
 
-/// A scan without the stacks that are not read, and without carried values that nothing which is read depends on.
-pub(super) fn without_unread(scan: &Scan, e: &Equation, is_read: &[bool]) -> Option<Equation> {
-    let body = &scan.body;
-    let mut live = vec![false; body.types.len()];
-    body.results.iter().zip(is_read).filter(|(_, read)| **read).for_each(|(r, _)| live[r.index()] = true);
-    let carried = scan.captured..scan.captured + scan.carried;
-    loop {
-        for e in body.equations.iter().rev() {
-            if has_effect(&e.op) || e.results.iter().any(|r| live[r.index()]) {
-                e.args.iter().for_each(|a| live[a.index()] = true);
+impl Stays for Scan {
+    fn has_effect(&self) -> bool {
+        false
+    }
+    /// A scan without the stacks that are not read, and without carried values that nothing which is read depends on.
+    fn without_unread(&self, e: &Equation, is_read: &[bool]) -> Option<Equation> {
+        let body = &self.body;
+        let mut live = vec![false; body.types.len()];
+        body.results.iter().zip(is_read).filter(|(_, read)| **read).for_each(|(r, _)| live[r.index()] = true);
+        let carried = self.captured..self.fixed();
+        loop {
+            for e in body.equations.iter().rev() {
+                if has_effect(&e.op) || e.results.iter().any(|r| live[r.index()]) {
+                    e.args.iter().for_each(|a| live[a.index()] = true);
+                }
+            }
+            // What the next step reads.
+            let next = body.params[carried.clone()].iter().zip(&body.results);
+            let next: Vec<usize> =
+                next.filter(|(p, r)| live[p.index()] && !live[r.index()]).map(|(_, r)| r.index()).collect();
+            if next.is_empty() {
+                break;
+            }
+            next.into_iter().for_each(|r| live[r] = true);
+        }
+        let mut is_kept = is_read.to_vec();
+        for (kept, p) in is_kept.iter_mut().zip(&body.params[carried]) {
+            *kept |= live[p.index()];
+        }
+        // An equation has a result.
+        if !is_kept.contains(&false) || !is_kept.contains(&true) {
+            return None;
+        }
+        let (mut e, mut scan) = (e.clone(), self.clone());
+        for k in (0..is_kept.len()).rev().filter(|&k| !is_kept[k]) {
+            e.results.remove(k);
+            scan.body.results.remove(k);
+            if k < scan.carried {
+                e.args.remove(scan.captured + k);
+                scan.body.params.remove(scan.captured + k);
+                scan.carried -= 1;
             }
         }
-        // What the next step reads.
-        let next = body.params[carried.clone()].iter().zip(&body.results);
-        let next: Vec<usize> =
-            next.filter(|(p, r)| live[p.index()] && !live[r.index()]).map(|(_, r)| r.index()).collect();
-        if next.is_empty() {
-            break;
-        }
-        next.into_iter().for_each(|r| live[r] = true);
+        scan.body = without_dead(std::mem::take(&mut scan.body));
+        e.op = scan.into();
+        Some(e)
     }
-    let mut is_kept = is_read.to_vec();
-    for (kept, p) in is_kept.iter_mut().zip(&body.params[carried]) {
-        *kept |= live[p.index()];
-    }
-    // An equation has a result.
-    if !is_kept.contains(&false) || !is_kept.contains(&true) {
-        return None;
-    }
-    let (mut e, mut scan) = (e.clone(), scan.clone());
-    for k in (0..is_kept.len()).rev().filter(|&k| !is_kept[k]) {
-        e.results.remove(k);
-        scan.body.results.remove(k);
-        if k < scan.carried {
-            e.args.remove(scan.captured + k);
-            scan.body.params.remove(scan.captured + k);
-            scan.carried -= 1;
-        }
-    }
-    scan.body = without_dead(std::mem::take(&mut scan.body));
-    e.op = scan.into();
-    Some(e)
 }

@@ -1,39 +1,40 @@
 //! A scan as a step: a kernel that makes all its steps, or a loop that changes what it carries in place.
 use super::{Scan, stepped};
-use crate::fuse::{Lowered, Lowering, Work, plan};
+use crate::fuse::{CallStep, Lowered, Lowering, Work};
 use crate::graph::{Graph, Var};
 use crate::simplify::simplify;
-use pallas_ir::structural::Reshape;
-use pallas_ir::{DType, Literal, ScalarOp, StructuralOp, Type};
+use pallas_ir::{DType, ScalarOp, Type};
 use std::collections::BTreeSet;
 
-/// The step. Values that the loop carries are changed in place, and stacks take over the memory of arrays that nothing else
-/// needs and whose elements are read before theirs are known.
-pub(super) fn lower(scan: &Scan, from: &Lowering<'_>) -> Lowered {
-    let Lowering { e, sizes, is_free, .. } = *from;
-    if let Some(lowered) = stepped::lower(e, scan, sizes) {
-        return lowered;
-    }
-    let outputs = e.results.clone();
-    let captured = &e.args[..scan.captured];
-    let (carried, arrays) = e.args[scan.captured..].split_at(scan.carried);
-    let heirs = heirs(scan, |j| is_free(arrays[j]));
-    let mut in_place: Vec<Option<Var>> = carried.iter().copied().map(Some).collect();
-    // Every element of a stack is written.
-    in_place.resize(outputs.len(), None);
-    let mut inputs = captured.to_vec();
-    for (&array, heir) in arrays.iter().zip(&heirs) {
-        match heir {
-            Some(stack) => in_place[scan.carried + stack] = Some(array),
-            None => inputs.push(array),
+impl CallStep for Scan {
+    /// The step. Values that the loop carries are changed in place, and stacks take over the memory of arrays that nothing else
+    /// needs and whose elements are read before theirs are known.
+    fn lower(&self, from: &Lowering<'_>) -> Lowered {
+        let Lowering { e, sizes, is_free, .. } = *from;
+        if let Some(lowered) = stepped::lower(e, self, sizes) {
+            return lowered;
         }
+        let outputs = e.results.clone();
+        let captured = &e.args[..self.captured];
+        let (carried, arrays) = e.args[self.captured..].split_at(self.carried);
+        let heirs = heirs(self, |j| is_free(arrays[j]));
+        let mut in_place: Vec<Option<Var>> = carried.iter().copied().map(Some).collect();
+        // Every element of a stack is written.
+        in_place.resize(outputs.len(), None);
+        let mut inputs = captured.to_vec();
+        for (&array, heir) in arrays.iter().zip(&heirs) {
+            match heir {
+                Some(stack) => in_place[self.carried + stack] = Some(array),
+                None => inputs.push(array),
+            }
+        }
+        // A body that no step calls may read elements that are not there.
+        let body = if self.length == 0 { Graph::default() } else { looped(self, &heirs) };
+        let is_donated: Vec<bool> = (0..body.params.len()).map(|i| i > inputs.len()).collect();
+        let body = Box::new(from.plan(&simplify(&body), &is_donated));
+        let work = Work::For { body, length: self.length, inputs: inputs.len() };
+        Lowered { work, inputs, outputs, in_place }
     }
-    // A body that no step calls may read elements that are not there.
-    let body = if scan.length == 0 { Graph::default() } else { looped(scan, &heirs) };
-    let is_donated: Vec<bool> = (0..body.params.len()).map(|i| i > inputs.len()).collect();
-    let body = Box::new(plan(&simplify(&body), &is_donated, sizes));
-    let work = Work::For { body, length: scan.length, inputs: inputs.len() };
-    Lowered { work, inputs, outputs, in_place }
 }
 
 /// By array of a scan, the stack whose elements are written where the array's were, if it is free to be written.
@@ -41,7 +42,7 @@ pub(super) fn lower(scan: &Scan, from: &Lowering<'_>) -> Lowered {
 /// An element of such a stack has the type of the array's, and follows from it: so it is read before.
 fn heirs(scan: &Scan, is_free: impl Fn(usize) -> bool) -> Vec<Option<usize>> {
     let body = &scan.body;
-    let (params, stacks) = (&body.params[scan.captured + scan.carried..], &body.results[scan.carried..]);
+    let (params, stacks) = (&body.params[scan.fixed()..], &body.results[scan.carried..]);
     let mut is_taken = vec![false; stacks.len()];
     let heir = |(j, &param): (usize, &Var)| {
         if scan.length == 0 || !is_free(j) {
@@ -66,7 +67,7 @@ fn heirs(scan: &Scan, is_free: impl Fn(usize) -> bool) -> Vec<Option<usize>> {
 fn looped(scan: &Scan, heirs: &[Option<usize>]) -> Graph {
     let takes = scan.body.takes();
     let gives = scan.body.gives();
-    let (fixed, elements) = takes.split_at(scan.captured + scan.carried);
+    let (fixed, elements) = takes.split_at(scan.fixed());
     let long = |ty: &Type| Type::new(ty.dtype, [&[scan.length], &ty.shape[..]].concat());
     let mut graph = Graph::default();
     let counter = graph.param(Type::scalar(DType::I32));
@@ -79,27 +80,23 @@ fn looped(scan: &Scan, heirs: &[Option<usize>]) -> Graph {
     let arrays: Vec<Var> = own.iter().zip(heirs).map(of).collect();
 
     let position = if scan.reverse {
-        let last = graph.literal(Literal::new(DType::I32, scan.length as f64 - 1.0));
+        let last = graph.int(scan.length as i64 - 1);
         graph.fitting(ScalarOp::Sub, &[last, counter])
     } else {
         counter
     };
-    let zero = graph.literal(Literal::new(DType::I32, 0.0));
+    let zero = graph.int(0);
     let positions = |rank: usize| [vec![position], vec![zero; rank]].concat();
-    let reshape = |graph: &mut Graph, v: Var, shape: &[usize]| {
-        let to = crate::build::dims(shape);
-        graph.fitting(StructuralOp::from(Reshape { to }), &[v])
-    };
     let mut args = [captured, carried].concat();
     for (&array, ty) in arrays.iter().zip(elements) {
         let size = [&[1], &ty.shape[..]].concat();
         let slice = graph.window(array, &size, &positions(ty.shape.len()));
-        args.push(reshape(&mut graph, slice, &ty.shape));
+        args.push(graph.reshape(slice, &ty.shape));
     }
     let made = graph.inline(&scan.body, &args);
     graph.results = made[..scan.carried].to_vec();
     for ((&stack, &element), ty) in stacks.iter().zip(&made[scan.carried..]).zip(&gives[scan.carried..]) {
-        let row = reshape(&mut graph, element, &[&[1], &ty.shape[..]].concat());
+        let row = graph.reshape(element, &[&[1], &ty.shape[..]].concat());
         let updated = graph.with_window(stack, row, &positions(ty.shape.len()));
         graph.results.push(updated);
     }

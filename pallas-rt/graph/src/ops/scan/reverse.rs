@@ -12,7 +12,7 @@ pub(super) fn vjp(scan: &Scan, mut back: Backward<'_>) -> Result<Vec<Option<Var>
     let (e, on, cotangents) = (back.e, back.on, back.cotangents);
     let flags = carried(&scan.body, on, scan.captured, scan.carried);
     let both = transform::vjp(&scan.body, &flags)?;
-    let mut split = Split::new(&both, scan);
+    let mut split = Split::new(scan, &both);
 
     // Forwards: the same scan with more stacks.
     let stored: Vec<Type> = split.stored.iter().map(|&v| stacked(both.ty(v), scan.length)).collect();
@@ -31,7 +31,7 @@ pub(super) fn vjp(scan: &Scan, mut back: Backward<'_>) -> Result<Vec<Option<Var>
         let all = range.filter(|&i| flags[i]).map(|i| (i, both.ty(both.params[i]).clone()));
         all.filter(|(_, ty)| is_float(ty)).collect()
     };
-    let fixed = scan.captured + scan.carried;
+    let fixed = scan.fixed();
     let (sums, states) = (types(0..scan.captured), types(scan.captured..fixed));
     let mut args: Vec<Var> = split.captured.iter().map(|&i| e.args[i]).collect();
     for (i, ty) in &states {
@@ -48,7 +48,7 @@ pub(super) fn vjp(scan: &Scan, mut back: Backward<'_>) -> Result<Vec<Option<Var>
     }
     args.extend(&stored);
     args.extend(split.arrays.iter().map(|&i| e.args[i]));
-    let body = split.backward(&both, scan, &flags, &states, &sums);
+    let body = split.backward(&flags, &states, &sums);
     let back = Scan {
         body,
         captured: split.captured.len(),
@@ -71,7 +71,9 @@ fn stacked(ty: &Type, length: usize) -> Type {
 }
 
 /// The derivative of a scan's body, divided into what does not depend on cotangents and what does.
-struct Split {
+struct Split<'a> {
+    scan: &'a Scan,
+    both: &'a Graph,
     forward: Vec<Equation>,
     backward: Vec<Equation>,
     /// Equations that the second part has as well: see [`is_remade`].
@@ -83,8 +85,8 @@ struct Split {
     stored: Vec<Var>,
 }
 
-impl Split {
-    fn new(both: &Graph, scan: &Scan) -> Split {
+impl<'a> Split<'a> {
+    fn new(scan: &'a Scan, both: &'a Graph) -> Split<'a> {
         let known = scan.body.params.len();
         let mut is_back = vec![false; both.types.len()];
         both.params[known..].iter().for_each(|p| is_back[p.index()] = true);
@@ -107,8 +109,8 @@ impl Split {
             }
         }
         let definitions = both.definitions();
-        let mut split =
-            Split { forward, remade: vec![], captured: vec![], arrays: vec![], stored: vec![], backward: vec![] };
+        let (remade, captured, arrays, stored) = (vec![], vec![], vec![], vec![]);
+        let mut split = Split { scan, both, forward, backward: vec![], remade, captured, arrays, stored };
         let mut seen = vec![false; both.types.len()];
         let cotangents = &both.results[scan.body.results.len()..];
         let used = backward.iter().flat_map(|e| &e.args).chain(cotangents);
@@ -121,7 +123,7 @@ impl Split {
             let parameter = both.params[..known].iter().position(|&p| p == v);
             match (parameter, definition(v)) {
                 (Some(i), _) if i < scan.captured => split.captured.push(i),
-                (Some(i), _) if i >= scan.captured + scan.carried => split.arrays.push(i),
+                (Some(i), _) if i >= scan.fixed() => split.arrays.push(i),
                 (None, Some(e)) if is_remade(&e.op) => split.remade.push(e.clone()),
                 _ => split.stored.push(v),
             }
@@ -131,14 +133,8 @@ impl Split {
     }
 
     /// The body of the scan backwards.
-    fn backward(
-        &self,
-        both: &Graph,
-        scan: &Scan,
-        flags: &[bool],
-        states: &[(usize, Type)],
-        sums: &[(usize, Type)],
-    ) -> Graph {
+    fn backward(&self, flags: &[bool], states: &[(usize, Type)], sums: &[(usize, Type)]) -> Graph {
+        let Split { scan, both, .. } = *self;
         let n = scan.body.results.len();
         let mut graph = Graph { types: both.types.clone(), ..Graph::default() };
         graph.params.extend(self.captured.iter().map(|&i| both.params[i]));
@@ -169,7 +165,7 @@ impl Split {
             let active = range.filter(|&i| flags[i] && is_float(both.ty(both.params[i])));
             active.map(|_| *made.next().expect("one for each active parameter")).collect()
         };
-        let fixed = scan.captured + scan.carried;
+        let fixed = scan.fixed();
         let (captured, carried, arrays) =
             (of_params(0..scan.captured), of_params(scan.captured..fixed), of_params(fixed..flags.len()));
         graph.results = carried;

@@ -13,9 +13,9 @@
 //! compute the block of a carried value from the same block of the step before, whatever the others do.
 use super::Scan;
 use crate::build::dims;
-use crate::fuse::alone::is_alone;
-use crate::fuse::cluster::{Cluster, SMALL, covers, is_free};
-use crate::fuse::cut::{self, Cut, Cut::Full, Cut::Grid, whole};
+use crate::fuse::cluster::Cluster;
+use crate::fuse::cut::{self, Cut, Cut::Full, Cut::Grid, covers, whole};
+use crate::fuse::kinds::{SMALL, is_alone, is_free};
 use crate::fuse::lower::lower as lower_cluster;
 use crate::fuse::stages::staged;
 use crate::fuse::{Lowered, Sizes, Work};
@@ -26,7 +26,7 @@ use pallas_ir::{
     ScalarOp, Semantics, StructuralOp, Type, Value, View,
 };
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Most equations of a step.
@@ -92,13 +92,9 @@ fn cluster(body: &Graph, scan: &Scan, axes: usize, sizes: &Sizes) -> Option<Clus
     };
     let mut wanted: BTreeMap<Var, Vec<Cut>> = body.results.iter().map(|&r| (r, cuts(r))).collect();
     let mut own = Cluster {
-        members: BTreeSet::new(),
         outs: body.results.iter().copied().collect(),
-        cuts: BTreeMap::new(),
         extents: body.ty(body.results[0]).shape[..axes].to_vec(),
-        product: None,
-        panels: vec![],
-        apart: BTreeMap::new(),
+        ..Cluster::default()
     };
     let (mut elements, mut products) = (0, 0);
     for (i, e) in body.equations.iter().enumerate().rev() {
@@ -153,7 +149,7 @@ struct Stepped<'s> {
 
 impl Stepped<'_> {
     fn is_array(&self, operand: usize) -> bool {
-        operand >= self.scan.captured + self.scan.carried
+        operand >= self.scan.fixed()
     }
 
     /// The kernel of all steps.

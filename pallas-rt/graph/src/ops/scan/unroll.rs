@@ -20,7 +20,7 @@ impl Graph {
         if unroll < 2 {
             return self.push_all(scan, args);
         }
-        let fixed = scan.captured + scan.carried;
+        let fixed = scan.fixed();
         let (blocks, rest) = (scan.length / unroll, scan.length % unroll);
         let long = blocks * unroll;
         // The steps that are made last are those of the first elements in a scan from the end.

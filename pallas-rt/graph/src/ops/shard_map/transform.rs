@@ -9,14 +9,12 @@
 //! shard_map (residuals.., dy..) -> (dx..)      backwards
 //! ```
 use super::ShardMap;
-use crate::build::dims;
 use crate::graph::{Graph, Var};
 use crate::manual::{finished, states_of, typed};
 use crate::mesh::{Axis, Collective, DimSharding, Pcast, Sharding, State, States};
 use crate::refused::Refused;
 use crate::transform::{Backward, BatchAxis, batched_at_least, is_float, or_zeros, split, vjp_of};
-use pallas_ir::structural::Reshape;
-use pallas_ir::{At, Diag, Loc, StructuralOp, Type};
+use pallas_ir::{At, Diag, Loc, Type};
 
 /// A call with this body, whose casts are made explicit.
 fn call(map: &ShardMap, body: &Graph, takes: Vec<Sharding>, gives: Vec<Sharding>) -> Result<ShardMap, Refused> {
@@ -75,7 +73,7 @@ pub(super) fn vjp(map: &ShardMap, mut back: Backward<'_>) -> Result<Vec<Option<V
     for (&v, states) in residuals.iter().zip(&found) {
         let plain = recast(&mut first, v, states, map, |state| (state, outside(state)));
         let shape = [&[1], &first.ty(v).shape[..]].concat();
-        let boxed = reshaped(&mut first, plain, &shape);
+        let boxed = first.reshape(plain, &shape);
         first.results.push(boxed);
     }
     let changed = call(map, &first, map.takes.clone(), [&map.gives[..], &shardings].concat())?;
@@ -136,7 +134,7 @@ fn boxed(block: &Type, states: &[State], map: &ShardMap) -> Sharding {
 /// Defines a variable as the only element of a first axis, in the states that it has inside.
 fn unboxed(to: &mut Graph, x: Var, v: Var, states: &[State], map: &ShardMap) {
     let shape = to.ty(x).shape[1..].to_vec();
-    let x = reshaped(to, x, &shape);
+    let x = to.reshape(x, &shape);
     recast(to, x, states, map, |state| (outside(state), state));
     to.equations.last_mut().expect("it was just appended").results = vec![v];
 }
@@ -162,8 +160,4 @@ fn recast(to: &mut Graph, v: Var, states: &[State], map: &ShardMap, of: impl Fn(
         }
     }
     v
-}
-
-fn reshaped(to: &mut Graph, v: Var, shape: &[usize]) -> Var {
-    to.fitting(StructuralOp::from(Reshape { to: dims(shape) }), &[v])
 }

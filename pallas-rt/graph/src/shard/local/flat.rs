@@ -10,23 +10,21 @@
 //! them, some of the next, and all of the others, each block is a row of consecutive elements. Devices then exchange those
 //! that they lack, as they do for a slice.
 use super::halo::Read;
-use super::{Sharded, reshaped, window};
+use super::pieces::Group;
+use super::window;
 use crate::graph::{Graph, Var};
-use crate::mesh::Mesh;
 use crate::mesh::axis::{Axis, push, size};
+use crate::shard::regions::Sharded;
 use crate::shard::rule::{Role, Rule};
 use pallas_ir::Type;
 use std::ops::Range;
-use std::sync::Arc;
 
 /// The most runs of elements that are looked up one by one: beyond it, an operand is gathered.
 const MOST_RUNS: usize = 32;
 
-/// Dimensions of the operand and of the result that have equally many elements: the fewest that do.
-type Group = [Range<usize>; 2];
-
-/// The groups of a reshape, in order. A dimension of extent 1 belongs to the group around it, or is one on its own.
-fn groups(from: &[usize], to: &[usize]) -> Vec<Group> {
+/// The groups of a reshape, in order: dimensions of the operand and of the result that have equally many elements, the fewest
+/// that do. A dimension of extent 1 belongs to the group around it, or is one on its own.
+fn groups(from: &[usize], to: &[usize]) -> Vec<[Range<usize>; 2]> {
     let (mut groups, mut i, mut j) = (vec![], 0, 0);
     while i < from.len() || j < to.len() {
         let first = [i, j];
@@ -128,7 +126,7 @@ pub(super) fn restrict(axes: &mut [Vec<Axis>], rule: &Rule, types: &[&Type]) {
 }
 
 /// The block of a reshape.
-pub(super) fn reshape(graph: &mut Graph, mesh: &Arc<Mesh>, work: &Sharded<'_>) -> Var {
+pub(super) fn reshape(graph: &mut Graph, work: &Sharded<'_>) -> Var {
     let sides = [(work.operands[0].0, &work.operands[0].1), (work.result.0, &work.result.1)];
     let groups = groups(&sides[0].0.shape, &sides[1].0.shape);
     let block = graph.ty(work.args[0]).shape.clone();
@@ -147,11 +145,11 @@ pub(super) fn reshape(graph: &mut Graph, mesh: &Arc<Mesh>, work: &Sharded<'_>) -
         {
             let reads = from.reads(&to);
             if from.block != to.block || reads.iter().any(|read| read.offset != 0) {
-                x = reshaped(graph, x, &counts);
-                x = window::read(graph, mesh, x, dim, &from.axes, to.block, reads);
+                x = graph.reshape(x, &counts);
+                x = window::read(graph, Group { mesh: work.mesh, axes: &from.axes }, x, dim, to.block, reads);
                 counts[dim] = to.block;
             }
         }
     }
-    reshaped(graph, x, &work.gives.shape)
+    graph.reshape(x, &work.gives.shape)
 }

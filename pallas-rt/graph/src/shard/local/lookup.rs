@@ -6,11 +6,12 @@
 //!           a sum
 //! update    each device writes the part of the window that falls into its block
 //! ```
-use super::{Sharded, between, coordinate, iota, number, spread, until};
+use super::pieces::{between, coordinate, iota, spread, until};
 use crate::build::dims;
 use crate::graph::{Graph, Var};
 use crate::mesh::Mesh;
 use crate::mesh::axis::{Axis, size};
+use crate::shard::regions::Sharded;
 use pallas_ir::structural::{Pad, Reduce, Windows};
 use pallas_ir::{DType, Literal, ScalarOp, StructuralOp, Type};
 use std::sync::Arc;
@@ -39,7 +40,7 @@ fn addressed(graph: &Graph, work: &Sharded<'_>, windows: &Windows) -> Vec<Addres
 
 /// Starts of a gather in each device's own block, and for each element of the result whether the block has it; `None` if no
 /// addressed dimension is sharded.
-pub(super) fn own_rows(graph: &mut Graph, mesh: &Arc<Mesh>, work: &mut Sharded<'_>, windows: &Windows) -> Option<Var> {
+pub(super) fn own_rows(graph: &mut Graph, work: &mut Sharded<'_>, windows: &Windows) -> Option<Var> {
     let mut is_own: Option<Var> = None;
     let all = addressed(graph, work, windows);
     for Addressed { start, axes, extent, block } in &all {
@@ -49,7 +50,7 @@ pub(super) fn own_rows(graph: &mut Graph, mesh: &Arc<Mesh>, work: &mut Sharded<'
         let bound = |graph: &mut Graph, n: usize| graph.splat(Literal::int(DType::I32, n as i64), &shape);
         let [zero, last] = [0, extent - 1].map(|n| bound(graph, n));
         let held = graph.fitting(ScalarOp::Clamp, &[starts, zero, last]);
-        let local = in_block(graph, mesh, held, axes, *block);
+        let local = in_block(graph, work.mesh, held, axes, *block);
         let is_here = between(graph, local, 0, *block as i64);
         let last = bound(graph, block - 1);
         let local = graph.fitting(ScalarOp::Clamp, &[local, zero, last]);
@@ -62,10 +63,7 @@ pub(super) fn own_rows(graph: &mut Graph, mesh: &Arc<Mesh>, work: &mut Sharded<'
             }
             None => local,
         };
-        is_own = Some(match is_own {
-            Some(other) => graph.fitting(ScalarOp::BitAnd, &[other, is_here]),
-            None => is_here,
-        });
+        is_own = Some(both(graph, is_own, is_here));
     }
     let mut is_own = is_own?;
     if let Some(vector) = windows.vector {
@@ -74,10 +72,15 @@ pub(super) fn own_rows(graph: &mut Graph, mesh: &Arc<Mesh>, work: &mut Sharded<'
     Some(spread(graph, is_own, &work.gives.shape, &windows.index))
 }
 
+/// The conjunction of what held so far, if there is something, and a further condition.
+fn both(graph: &mut Graph, so_far: Option<Var>, further: Var) -> Var {
+    so_far.map_or(further, |other| graph.fitting(ScalarOp::BitAnd, &[other, further]))
+}
+
 /// Positions in the block of the device with a coordinate along some axes.
 fn in_block(graph: &mut Graph, mesh: &Arc<Mesh>, positions: Var, axes: &[Axis], block: usize) -> Var {
     let coordinate = coordinate(graph, mesh, axes);
-    let block = number(graph, block as i64);
+    let block = graph.int(block as i64);
     let first = graph.fitting(ScalarOp::Mul, &[coordinate, block]);
     let shape = graph.ty(positions).shape.clone();
     let first = spread(graph, first, &shape, &[]);
@@ -94,25 +97,19 @@ fn of_start(graph: &mut Graph, shape: &[usize], windows: &Windows, start: usize)
 
 /// Makes a scatter one on each device's blocks. `parts` are the axes along which devices have other updates, whose results
 /// are combined: then one of them alone has the operand's elements.
-pub(super) fn scatter(
-    graph: &mut Graph,
-    mesh: &Arc<Mesh>,
-    work: &mut Sharded<'_>,
-    windows: &Windows,
-    op: Option<ScalarOp>,
-) {
+pub(super) fn scatter(graph: &mut Graph, work: &mut Sharded<'_>, windows: &Windows, op: Option<ScalarOp>) {
     let (ty, sharding) = work.operands[1].clone();
     // What lies beyond the indices addresses nothing.
     for (dim, own) in sharding.dims.iter().enumerate() {
         if !ty.shape[dim].is_multiple_of(size(&own.axes)) {
-            let coordinate = coordinate(graph, mesh, &own.axes);
+            let coordinate = coordinate(graph, work.mesh, &own.axes);
             work.args[1] = until(graph, work.args[1], dim, coordinate, ty.shape[dim], Literal::int(DType::I32, -1));
         }
     }
     // A window that lies beyond the block is left out, as one beyond the operand.
     for Addressed { start, axes, block, .. } in addressed(graph, work, windows) {
         let starts = work.args[1];
-        let local = in_block(graph, mesh, starts, &axes, block);
+        let local = in_block(graph, work.mesh, starts, &axes, block);
         let shape = graph.ty(starts).shape.clone();
         work.args[1] = match of_start(graph, &shape, windows, start) {
             Some(of_start) => graph.fitting(ScalarOp::Select, &[of_start, local, starts]),
@@ -120,8 +117,8 @@ pub(super) fn scatter(
         };
     }
     if let Some(op) = op.filter(|_| !work.parts.is_empty()) {
-        let coordinate = coordinate(graph, mesh, &work.parts);
-        let zero = number(graph, 0);
+        let coordinate = coordinate(graph, work.mesh, &work.parts);
+        let zero = graph.int(0);
         let is_first = graph.fitting(ScalarOp::Eq, &[coordinate, zero]);
         let Type { dtype, shape } = graph.ty(work.args[0]).clone();
         let is_first = spread(graph, is_first, &shape, &[]);
@@ -132,7 +129,7 @@ pub(super) fn scatter(
 
 /// The block of operand 0 with the part of a window that falls into it, if a dimension that the window has a part of is
 /// sharded. Which dimensions those are follows from whole arrays: a block may be as long as a window by chance.
-pub(crate) fn update(graph: &mut Graph, mesh: &Arc<Mesh>, work: &Sharded<'_>) -> Option<Var> {
+pub(crate) fn update(graph: &mut Graph, work: &Sharded<'_>) -> Option<Var> {
     let (ty, sharding) = &work.operands[0];
     let whole = &work.operands[1].0.shape;
     let is_partial = |dim: usize| whole[dim] != ty.shape[dim] && size(&sharding.dims[dim].axes) > 1;
@@ -143,15 +140,15 @@ pub(crate) fn update(graph: &mut Graph, mesh: &Arc<Mesh>, work: &Sharded<'_>) ->
     let (x, part) = (work.args[0], work.args[1]);
     let (block, own) = (graph.ty(x).shape.clone(), graph.ty(part).shape.clone());
     let window: Vec<usize> = own.iter().zip(&block).map(|(m, n)| *m.min(n)).collect();
-    let zero = number(graph, 0);
+    let zero = graph.int(0);
     // Where the window begins in the block, and which of its elements is there.
     let (mut to, mut from, mut is_there) = (work.args[2..].to_vec(), vec![zero; own.len()], None);
     let (mut low, mut high) = (vec![0; own.len()], vec![0; own.len()]);
     for &dim in &partial {
-        let mut scalar = |n: usize| number(graph, n as i64);
+        let mut scalar = |n: usize| graph.int(n as i64);
         let [last, most, size] = [ty.shape[dim] - whole[dim], block[dim] - window[dim], window[dim]].map(&mut scalar);
         let start = graph.fitting(ScalarOp::Clamp, &[to[dim], zero, last]);
-        let local = in_block(graph, mesh, start, &sharding.dims[dim].axes, block[dim]);
+        let local = in_block(graph, work.mesh, start, &sharding.dims[dim].axes, block[dim]);
         to[dim] = graph.fitting(ScalarOp::Clamp, &[local, zero, most]);
         let first = graph.fitting(ScalarOp::Sub, &[to[dim], local]);
         // The window is surrounded by as many elements as it may be beyond the block.
@@ -161,10 +158,7 @@ pub(crate) fn update(graph: &mut Graph, mesh: &Arc<Mesh>, work: &Sharded<'_>) ->
         let first = spread(graph, first, &window, &[]);
         let element = graph.fitting(ScalarOp::Add, &[position, first]);
         let is_in = between(graph, element, 0, own[dim] as i64);
-        is_there = Some(match is_there {
-            Some(other) => graph.fitting(ScalarOp::BitAnd, &[other, is_in]),
-            None => is_in,
-        });
+        is_there = Some(both(graph, is_there, is_in));
     }
     let fill = graph.literal(Literal::new(ty.dtype, 0.0));
     let padded = graph.fitting(StructuralOp::from(Pad { low: dims(&low), high: dims(&high) }), &[part, fill]);

@@ -9,14 +9,14 @@
 //! The access form of the operation says which rows each dimension reads, one dimension after the other. What is left of the
 //! operation concerns other dimensions, or windows that see all of their elements.
 use super::halo::{Plan, Read, Round, plan};
-use super::{Met, Sharded, between, coordinate, iota, joined, number, spread};
+use super::pieces::{Group, between, coordinate, iota, joined, spread};
 use crate::build::dims;
 use crate::graph::{Graph, Op, Var};
-use crate::mesh::axis::{Axis, size};
-use crate::mesh::{AllGather, Collective, CollectiveKind, DeviceTable, Mesh, Permute};
+use crate::mesh::axis::size;
+use crate::mesh::{AllGather, Collective, CollectiveKind, DeviceTable, Permute};
+use crate::shard::regions::Sharded;
 use pallas_ir::structural::{Access, Concat, Gather, Piece, WindowDim};
 use pallas_ir::{DType, Dim, Literal, ScalarOp, StructuralOp, Type};
-use std::sync::Arc;
 
 /// Returns true if blocks can be had of what an operation moves along a dimension of its result, which has this extent and
 /// is in so many parts.
@@ -45,7 +45,7 @@ fn windowed(op: &StructuralOp, dim: usize) -> Option<(WindowDim, usize)> {
 
 /// Brings each device the rows that it needs along sharded dimensions, and makes the operation one on these. Returns the
 /// result if nothing is left to do.
-pub(super) fn exchange(graph: &mut Graph, mesh: &Arc<Mesh>, work: &mut Sharded<'_>) -> Option<Var> {
+pub(super) fn exchange(graph: &mut Graph, work: &mut Sharded<'_>) -> Option<Var> {
     let Op::Structural(op) = &work.op else { return None };
     let shapes: Vec<Vec<Dim>> = work.operands.iter().map(|(ty, _)| ty.dims()).collect();
     let shapes: Vec<&[Dim]> = shapes.iter().map(|dims| &dims[..]).collect();
@@ -53,6 +53,7 @@ pub(super) fn exchange(graph: &mut Graph, mesh: &Arc<Mesh>, work: &mut Sharded<'
     let mut is_moved = false;
     for dim in 0..work.gives.shape.len() {
         let (extent, axes) = (work.result.0.shape[dim], work.result.1.dims[dim].axes.clone());
+        let group = Group { mesh: work.mesh, axes: &axes };
         if size(&axes) == 1 {
             continue;
         }
@@ -62,14 +63,14 @@ pub(super) fn exchange(graph: &mut Graph, mesh: &Arc<Mesh>, work: &mut Sharded<'
                 let fill = Some(graph.literal(seen.fill));
                 let extent = work.operands[0].0.shape[from];
                 let sources = [Source { block: work.args[0], extent, reads: vec![seen.read] }];
-                let rows = Rows { dim: from, count: seen.count, sources: &sources, fill };
-                work.args[0] = rows.read(graph, mesh, &axes);
+                let rows = Rows { group, dim: from, count: seen.count, sources: &sources, fill };
+                work.args[0] = rows.read(graph);
                 see(&mut left, dim, seen.window);
             }
         } else if let Access::Map(pieces) = &access {
             if let Some(sources) = moved(pieces, work, dim, extent) {
                 let fill = pieces.iter().find(|piece| piece.index.is_empty()).map(|piece| work.args[piece.operand]);
-                work.args[0] = Rows { dim, count, sources: &sources, fill }.read(graph, mesh, &axes);
+                work.args[0] = Rows { group, dim, count, sources: &sources, fill }.read(graph);
                 is_moved = true;
             }
             if is_still(&mut left, dim) {
@@ -82,40 +83,48 @@ pub(super) fn exchange(graph: &mut Graph, mesh: &Arc<Mesh>, work: &mut Sharded<'
     is_done.then(|| work.args[0])
 }
 
-/// The elements of the device with coordinate `t` from `count * t` on, as many as that: those beyond the extent are arbitrary.
-pub(super) fn regrouped(
+/// A block with another number of elements along a dimension, which a group divides: `[extent, count]` are the whole
+/// array's and the new one. Those beyond the extent are arbitrary.
+pub(crate) fn regrouped(
     graph: &mut Graph,
-    mesh: &Arc<Mesh>,
+    group: Group<'_>,
     block: Var,
     dim: usize,
-    axes: &[Axis],
     [extent, count]: [usize; 2],
 ) -> Var {
+    if graph.ty(block).shape[dim] == count {
+        return block;
+    }
     let own = Read { offset: 0, step: count as i64, stride: 1, within: 0..extent as i64 };
-    read(graph, mesh, block, dim, axes, count, vec![own])
+    read(graph, group, block, dim, count, vec![own])
 }
 
 /// As many rows of the blocks of all devices, which follow each other; those that are not read are arbitrary.
-pub(super) fn read(
-    graph: &mut Graph,
-    mesh: &Arc<Mesh>,
-    block: Var,
-    dim: usize,
-    axes: &[Axis],
-    count: usize,
-    reads: Vec<Read>,
-) -> Var {
-    let extent = graph.ty(block).shape[dim] * size(axes);
+pub(super) fn read(graph: &mut Graph, group: Group<'_>, block: Var, dim: usize, count: usize, reads: Vec<Read>) -> Var {
+    let extent = graph.ty(block).shape[dim] * size(group.axes);
     let sources = [Source { block, extent, reads }];
-    Rows { dim, count, sources: &sources, fill: None }.read(graph, mesh, axes)
+    Rows { group, dim, count, sources: &sources, fill: None }.read(graph)
 }
 
-/// The rows that each device reads, with zeros beyond the array.
-pub(super) fn rows_or_zeros(graph: &mut Graph, mesh: &Arc<Mesh>, block: Var, axes: &[Axis], met: &Met) -> Var {
+/// Rows that devices read of an array along a dimension.
+pub(in crate::shard) struct Met {
+    pub dim: usize,
+    /// Elements of the whole array along it.
+    pub extent: usize,
+    /// Number of rows of each device.
+    pub count: usize,
+    /// The first row of the first device.
+    pub offset: i64,
+    /// Distance between the first rows of neighbours.
+    pub step: i64,
+}
+
+/// The rows that each device reads; zeros in place of those that the array does not have.
+pub(in crate::shard) fn met(graph: &mut Graph, group: Group<'_>, block: Var, met: &Met) -> Var {
     let &Met { dim, extent, count, offset, step } = met;
     let reads = vec![Read { offset, step, stride: 1, within: 0..extent as i64 }];
     let fill = Some(graph.literal(Literal::new(graph.ty(block).dtype, 0.0)));
-    Rows { dim, count, sources: &[Source { block, extent, reads }], fill }.read(graph, mesh, axes)
+    Rows { group, dim, count, sources: &[Source { block, extent, reads }], fill }.read(graph)
 }
 
 /// Takes the movement along a dimension from an operation; returns true if that was all it did.
@@ -232,6 +241,8 @@ struct Source {
 
 /// Rows along a dimension that each device reads from its own blocks and from those of others.
 struct Rows<'a> {
+    /// The devices that exchange them.
+    group: Group<'a>,
     dim: usize,
     /// Number of rows.
     count: usize,
@@ -250,15 +261,15 @@ struct Held {
 }
 
 impl Rows<'_> {
-    /// Exchanges rows among the devices along some axes; returns the rows of each device.
-    fn read(&self, graph: &mut Graph, mesh: &Arc<Mesh>, axes: &[Axis]) -> Var {
-        let device = coordinate(graph, mesh, axes);
+    /// Exchanges rows among the devices; returns the rows of each device.
+    fn read(&self, graph: &mut Graph) -> Var {
+        let device = coordinate(graph, self.group.mesh, self.group.axes);
         let (mut parts, mut held, mut is_own) = (vec![], vec![], true);
         for source in self.sources {
             let block = graph.ty(source.block).shape[self.dim];
-            let plan = plan(&source.reads, self.count, source.extent, block, size(axes));
+            let plan = plan(&source.reads, self.count, source.extent, block, size(self.group.axes));
             is_own &= plan == Plan::Rounds { keeps_own: true, rounds: vec![] };
-            held.push(self.collect(graph, mesh, axes, source.block, device, &plan, &mut parts));
+            held.push(self.collect(graph, source.block, device, &plan, &mut parts));
         }
         let shape = match self.sources {
             [source, ..] => [&graph.ty(source.block).shape[..]].concat(),
@@ -282,22 +293,14 @@ impl Rows<'_> {
                 take(graph, all, index, self.dim)
             }
         };
-        match self.fill {
-            Some(fill) => {
-                let is_read = positions.iter().flatten().map(|(_, is_read)| *is_read).collect::<Vec<_>>();
-                let is_read = is_read.into_iter().reduce(|a, b| graph.fitting(ScalarOp::BitOr, &[a, b]));
-                let shape = graph.ty(rows).shape.clone();
-                let fill = spread(graph, fill, &shape, &[]);
-                match is_read {
-                    Some(is_read) => {
-                        let is_read = spread(graph, is_read, &shape, &[self.dim]);
-                        graph.fitting(ScalarOp::Select, &[is_read, rows, fill])
-                    }
-                    None => fill,
-                }
-            }
-            None => rows,
-        }
+        let Some(fill) = self.fill else { return rows };
+        let is_read: Vec<Var> = positions.iter().flatten().map(|(_, is_read)| *is_read).collect();
+        let is_read = is_read.into_iter().reduce(|a, b| graph.fitting(ScalarOp::BitOr, &[a, b]));
+        let shape = graph.ty(rows).shape.clone();
+        let fill = spread(graph, fill, &shape, &[]);
+        let Some(is_read) = is_read else { return fill };
+        let is_read = spread(graph, is_read, &shape, &[self.dim]);
+        graph.fitting(ScalarOp::Select, &[is_read, rows, fill])
     }
 
     /// By source and by its read: the element that each row is, and whether the row is read.
@@ -312,7 +315,7 @@ impl Rows<'_> {
             };
             let rows = if read.stride == 1 { own } else { scaled(graph, own, read.stride) };
             let step = scaled(graph, device, read.step);
-            let offset = number(graph, read.offset);
+            let offset = graph.int(read.offset);
             let first = graph.fitting(ScalarOp::Add, &[step, offset]);
             let first = spread(graph, first, &[self.count], &[]);
             let element = graph.fitting(ScalarOp::Add, &[rows, first]);
@@ -323,22 +326,12 @@ impl Rows<'_> {
     }
 
     /// Exchanges rows of one source, and appends what each device then has to `parts`.
-    #[allow(clippy::too_many_arguments, reason = "the state of one exchange")]
-    fn collect(
-        &self,
-        graph: &mut Graph,
-        mesh: &Arc<Mesh>,
-        axes: &[Axis],
-        block: Var,
-        device: Var,
-        plan: &Plan,
-        parts: &mut Vec<Var>,
-    ) -> Vec<Held> {
+    fn collect(&self, graph: &mut Graph, block: Var, device: Var, plan: &Plan, parts: &mut Vec<Var>) -> Vec<Held> {
         let shape = graph.ty(block).shape.clone();
         let (dim, own) = (self.dim, shape[self.dim]);
         let mut at: usize = parts.iter().map(|&part| graph.ty(part).shape[dim]).sum();
         let exchange = |graph: &mut Graph, kind: CollectiveKind, args: &[Var]| {
-            graph.fitting(Collective { kind, mesh: mesh.clone(), axes: axes.to_vec() }, args)
+            graph.fitting(Collective { kind, mesh: self.group.mesh.clone(), axes: self.group.axes.to_vec() }, args)
         };
         let mut held = vec![];
         let mut add = |part: Var, count: usize, first: Option<Var>| {
@@ -349,14 +342,14 @@ impl Rows<'_> {
         match plan {
             Plan::Gather => {
                 let all = exchange(graph, AllGather.into(), &[block]);
-                let (mut counts, devices) = (vec![1; shape.len()], size(axes));
+                let (mut counts, devices) = (vec![1; shape.len()], size(self.group.axes));
                 counts[dim] = devices;
                 let all = joined(graph, all, &counts, &replaced(&shape, dim, own * devices));
                 add(all, own * devices, None);
             }
             Plan::Rounds { keeps_own, rounds } => {
                 if *keeps_own {
-                    let extent = number(graph, own as i64);
+                    let extent = graph.int(own as i64);
                     let first = graph.fitting(ScalarOp::Mul, &[device, extent]);
                     add(block, own, Some(first));
                 }
@@ -366,7 +359,7 @@ impl Rows<'_> {
                     };
                     let mut payload = block;
                     if *rows < own {
-                        let zero = number(graph, 0);
+                        let zero = graph.int(0);
                         let mut starts = vec![zero; shape.len()];
                         starts[dim] = table(graph, sent);
                         let size = replaced(&shape, dim, *rows);

@@ -76,7 +76,7 @@ impl Partition<'_> {
             let seen = stride * (taps as i64 - 1) + spacing * (block as i64 - 1) + 1;
             let read =
                 local::Met { dim: from, extent, count: seen as usize, offset: -low, step: spacing * block as i64 };
-            x = local::met(self.graph(), mesh, x, &axes, &read);
+            x = local::met(self.graph(), local::Group { mesh, axes: &axes }, x, &read);
             windows[i] = WindowDim { low: 0, high: 0, ..windows[i] };
         }
         let made = self.graph().fitting(StructuralOp::from(Conv { windows, ..conv.clone() }), &[x, dy]);

@@ -95,7 +95,7 @@ impl Partition<'_> {
                 let sources = reshard::sources(self.mesh, &block.sharding, after).into_iter().map(Some).collect();
                 self.exchange(Permute(sources), &self.mesh.axes(), &[block.var])
             }
-            Step::Reshape(_) => local::reshaped(self.graph(), block.var, &local),
+            Step::Reshape(_) => self.graph().reshape(block.var, &local),
             Step::Resize(_) => {
                 let padding = self.options.padding;
                 let var = local::extended(self.graph(), block.var, &local, padding);

@@ -7,12 +7,11 @@
 //!
 //! Equal elements keep their order, because devices lie in the order of their positions, so the first of ties is the same.
 use super::{Block, Partition};
-use crate::build::dims;
 use crate::graph::{Op, Var};
 use crate::mesh::axis::size;
 use crate::shard::local;
 use crate::shard::view::Node;
-use pallas_ir::structural::{ArgReduce, ArgTopK, Reshape, TakeAlong};
+use pallas_ir::structural::{ArgReduce, ArgTopK, TakeAlong};
 use pallas_ir::{DType, Literal, ScalarOp, StructuralOp};
 
 /// The positions that an operation selects along an axis.
@@ -78,7 +77,7 @@ impl Partition<'_> {
         let elements = self.graph().fitting(StructuralOp::from(TakeAlong { axis }), &[var, positions]);
         let shape = self.graph().ty(positions).shape.clone();
         let graph = self.graph();
-        let block = graph.literal(Literal::int(DType::I32, own as i64));
+        let block = graph.int(own as i64);
         let first = graph.fitting(ScalarOp::Mul, &[coordinate, block]);
         let first = graph.broadcast(first, &shape).expect("a scalar stretches");
         let positions = graph.fitting(ScalarOp::Add, &[positions, first]);
@@ -99,7 +98,7 @@ impl Partition<'_> {
             result.dims.remove(axis);
             let mut without = graph.ty(found).shape.clone();
             without.remove(axis);
-            found = graph.fitting(StructuralOp::from(Reshape { to: dims(&without) }), &[found]);
+            found = graph.reshape(found, &without);
         }
         self.say(node.results[0], Block { var: found, sharding: result, partial: None, said: None });
         true

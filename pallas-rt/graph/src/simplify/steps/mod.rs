@@ -25,15 +25,12 @@ use super::cancel::cancel;
 use super::common::common;
 use super::products::products;
 use super::units::units;
-use crate::build::dims;
 use crate::call::Scan;
 use crate::dead::without_dead;
 use crate::graph::{Equation, Graph, Var};
 use crate::identity::OptimizationBarrier;
 use crate::inline::inline;
 use marks::Marks;
-use pallas_ir::StructuralOp;
-use pallas_ir::structural::Reshape;
 
 /// The parts before, within and after the loop. Variables are those of its body.
 struct Divided {
@@ -83,17 +80,15 @@ pub(super) fn steps(graph: Graph) -> Graph {
 
 /// The results of a scan of one step.
 fn single(to: &mut Graph, scan: &Scan, args: &[Var]) -> Vec<Var> {
-    let reshaped =
-        |to: &mut Graph, v: Var, shape: &[usize]| to.fitting(StructuralOp::from(Reshape { to: dims(shape) }), &[v]);
     let mut args = args.to_vec();
     for v in &mut args[scan.captured + scan.carried..] {
         let shape = to.ty(*v).shape[1..].to_vec();
-        *v = reshaped(to, *v, &shape);
+        *v = to.reshape(*v, &shape);
     }
     let mut made = to.inline(&inline(&without_dead(scan.body.clone())), &args);
     for v in &mut made[scan.carried..] {
         let shape = [&[1], &to.ty(*v).shape[..]].concat();
-        *v = reshaped(to, *v, &shape);
+        *v = to.reshape(*v, &shape);
     }
     made
 }

@@ -349,7 +349,7 @@ impl Plain<'_> {
     }
 
     fn int(&mut self, n: i64) -> Var {
-        self.graph().literal(Literal::int(DType::I32, n))
+        self.graph().int(n)
     }
 
     fn splat(&mut self, x: Literal, shape: &[usize]) -> Var {

@@ -1,0 +1,121 @@
+//! The kernel of a product in panels, and of what its cluster computes before and after it.
+use super::cluster::Cluster;
+use super::cut::Cut;
+use super::lower::Lower;
+use super::parts::{blocked, operand};
+use crate::build::dims;
+use crate::graph::{Graph, Var};
+use pallas_ir::structural::Broadcast;
+use pallas_ir::{DType, Literal, Loc, Op as TileOp, OperandKind, ScalarOp, Type, Value, View};
+use std::collections::BTreeSet;
+
+/// The members of a cluster that compute its product's operands.
+fn in_front(graph: &Graph, definitions: &[Option<usize>], cluster: &Cluster, product: usize) -> BTreeSet<usize> {
+    let (mut found, mut stack) = (BTreeSet::new(), graph.equations[product].args.clone());
+    while let Some(v) = stack.pop() {
+        if let Some(i) = definitions[v.index()].filter(|i| cluster.members.contains(i))
+            && found.insert(i)
+        {
+            stack.extend(&graph.equations[i].args);
+        }
+    }
+    found
+}
+
+impl Lower<'_> {
+    /// The axes of the grid along which panels lie.
+    fn axes(&self) -> std::ops::Range<usize> {
+        self.extents.len() - self.cluster.panels.len()..self.extents.len()
+    }
+
+    /// Returns true if panels reach beyond the end of an axis with this cut.
+    pub(super) fn is_ragged(&self, cut: &Cut) -> bool {
+        let of_panels = cut.axis().map(usize::from).filter(|k| self.axes().contains(k));
+        of_panels.is_some_and(|k| !self.extents[k].is_multiple_of(self.blocks[k]))
+    }
+
+    /// All members, of which the product sums panel after panel.
+    pub(super) fn in_panels(&mut self, product: usize, outputs: &[Var]) {
+        let e = &self.graph.equations[product];
+        let (v, cuts) = (e.result(), self.own_cuts(e.result()));
+        let (block, dtype) = (self.block(v, &cuts), self.graph.ty(v).dtype);
+        let name = format!("a{}", self.b.kernel().operands.len());
+        let ty = Type::new(dtype, &block[..]);
+        let sum = self.b.operand(operand(name, OperandKind::Scratch, &ty, blocked(&block), None));
+        let load = TileOp::Load { from: sum, view: View::whole(&block), masked: false };
+        let store = |to: &mut Self, value| {
+            let store = TileOp::Store { to: sum, view: View::whole(&block), masked: false };
+            to.b.effect(store, &[value], e.loc).expect("a block of its type");
+        };
+
+        self.when(
+            |_, _| None,
+            |to| {
+                let zero = to.b.constant(Literal::new(dtype, 0.0), e.loc);
+                let zeros = to.structural(Broadcast::to(dims(&block)), &[zero], e.loc);
+                store(to, zeros);
+            },
+        );
+        let front = in_front(self.graph, self.definitions, self.cluster, product);
+        front.iter().for_each(|&i| self.member(i, outputs));
+        let operand_cuts = self.operand_cuts(e);
+        let operands = self.operands(e, &operand_cuts);
+        let whole: Vec<Value> =
+            (0..2).map(|side| self.within(e.args[side], operands[side], &operand_cuts[side])).collect();
+        let part = self.equation(e, &whole, &cuts);
+        let old = self.emit(load.clone(), &[], e.loc);
+        // Products of truths are true where any of them is.
+        let add = if dtype == DType::Bool { ScalarOp::BitOr } else { ScalarOp::Add };
+        let next = self.b.scalar(add, &[old, part], e.loc);
+        store(self, next);
+        let last = |to: &mut Self, axis| {
+            let count = to.emit(TileOp::NumPrograms(axis), &[], e.loc);
+            let one = to.b.int(1, e.loc);
+            Some(to.b.scalar(ScalarOp::Sub, &[count, one], e.loc))
+        };
+        self.when(last, |to| {
+            let value = to.emit(load, &[], e.loc);
+            to.define(v, cuts, value, outputs, e.loc);
+            let members = &to.cluster.members;
+            members.iter().filter(|i| **i != product && !front.contains(i)).for_each(|&i| to.member(i, outputs));
+        });
+    }
+
+    /// Instructions of one panel alone, whose number along each axis is given, or 0.
+    fn when(&mut self, number: impl Fn(&mut Self, usize) -> Option<Value>, then: impl FnOnce(&mut Self)) {
+        let mut is_now: Option<Value> = None;
+        for axis in self.axes() {
+            let at = self.emit(TileOp::ProgramId(axis), &[], Loc::NONE);
+            let number = number(self, axis).unwrap_or_else(|| self.b.int(0, Loc::NONE));
+            let here = self.b.scalar(ScalarOp::Eq, &[at, number], Loc::NONE);
+            is_now = Some(match is_now {
+                Some(others) => self.b.scalar(ScalarOp::BitAnd, &[others, here], Loc::NONE),
+                None => here,
+            });
+        }
+        self.b.begin(&[]);
+        then(self);
+        let then = self.b.end(&[]);
+        self.b.begin(&[]);
+        let other = self.b.end(&[]);
+        let is_now = is_now.expect("there are panels");
+        self.b.emit_if(is_now, then, other, Loc::NONE).expect("it has no results");
+    }
+
+    /// An operand's block with zeros behind the end of the contracted axes. What is loaded has them: see `declare`.
+    fn within(&mut self, v: Var, mut value: Value, cuts: &[Cut]) -> Value {
+        if !self.is_made_here(v) {
+            return value;
+        }
+        let (block, dtype) = (self.block(v, cuts), self.graph.ty(v).dtype);
+        for (axis, &cut) in cuts.iter().enumerate() {
+            if self.is_ragged(&cut) {
+                let k = usize::from(cut.axis().expect("it is divided"));
+                let end = self.b.extent(&self.names[k], Loc::NONE);
+                let zero = self.b.constant(Literal::new(dtype, 0.0), Loc::NONE);
+                value = self.until(end, [value, zero], (&block, axis, cut), Loc::NONE);
+            }
+        }
+        value
+    }
+}

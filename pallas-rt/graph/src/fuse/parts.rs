@@ -1,0 +1,41 @@
+//! Parts of the kernels that are steps of their own.
+use crate::build::dims;
+use crate::graph::Equation;
+use pallas_ir::{
+    Axis, BlockDim, Builder, DType, Dim, Op as TileOp, Operand, OperandId, OperandKind, RegionId, Semantics, Type, View,
+};
+
+/// Gives a kernel a grid of this many programs along each axis, which run in any order.
+pub(super) fn divide(b: &mut Builder, counts: impl IntoIterator<Item = usize>) {
+    let axis = |n| Axis { extent: Dim::from(n), semantics: Semantics::Parallel };
+    b.kernel_mut().grid = counts.into_iter().map(axis).collect();
+}
+
+/// The map by which a program of a grid with so many axes has the block of its own numbers.
+pub(super) fn own_block(b: &mut Builder, axes: usize) -> RegionId {
+    let ids = b.begin(&vec![Type::scalar(DType::I32); axes]);
+    b.end(&ids)
+}
+
+/// Blocks of these extents.
+pub(super) fn blocked(extents: &[usize]) -> Vec<BlockDim> {
+    extents.iter().copied().map(BlockDim::Blocked).collect()
+}
+
+/// An operand of a type in blocks, without a fill.
+pub(super) fn operand(
+    name: impl Into<String>,
+    kind: OperandKind,
+    ty: &Type,
+    block: Vec<BlockDim>,
+    map: Option<RegionId>,
+) -> Operand {
+    Operand { name: name.into(), kind, dtype: ty.dtype, dims: dims(&ty.shape), block, map, fill: None, buffered: None }
+}
+
+/// Appends the copy of one operand's block, which has these extents, to that of another.
+pub(super) fn copy(b: &mut Builder, e: &Equation, [from, to]: [OperandId; 2], extents: &[usize]) {
+    let view = View::whole(extents);
+    let tile = b.emit(TileOp::Load { from, view: view.clone(), masked: false }, &[], e.loc).expect("a whole block");
+    b.effect(TileOp::Store { to, view, masked: false }, &[tile], e.loc).expect("a whole block");
+}
