@@ -65,6 +65,7 @@ mod emulation;
 mod ends;
 mod examples;
 mod faults;
+mod imports;
 mod kernels;
 #[cfg(feature = "graph")]
 mod layouts;

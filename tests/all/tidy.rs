@@ -1,9 +1,8 @@
 //! The rules for sources, as tests. Exceptions are data at the top of this file; one that is no longer needed fails as
 //! well.
-use std::collections::{BTreeMap, BTreeSet};
+use super::imports::{Crate, Imports, parsed};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
-use syn::visit::{self, Visit};
 
 /// Modules of these crates, lowest first: each imports only those before it.
 const LAYERS: &[(&str, &[&str])] = &[("pallas-codegen", CODEGEN), ("pallas-device", DEVICE), ("pallas-rt", RUNTIME)];
@@ -77,196 +76,6 @@ pub(super) fn name(path: &Path) -> String {
     path.strip_prefix(root()).unwrap_or(path).to_string_lossy().replace('\\', "/")
 }
 
-/// Crates of the workspace: name and folder of sources.
-fn crates() -> Vec<(String, PathBuf)> {
-    let manifests = files(&root(), &["toml"]).into_iter().filter(|f| f.ends_with("Cargo.toml"));
-    let with_library = manifests.filter(|f| f.with_file_name("src").join("lib.rs").exists());
-    let named = |manifest: PathBuf| {
-        let text = text(&manifest);
-        let name = text.lines().find_map(|l| l.strip_prefix("name = \"")).expect("a package has a name");
-        (name.trim_end_matches('"').to_string(), manifest.with_file_name("src"))
-    };
-    let found: Vec<_> = with_library.map(named).collect();
-    assert!(found.len() >= 4, "{found:?}");
-    found
-}
-
-/// The paths and macros that a file names, without tests.
-struct Imports {
-    /// The module that the visited code is in.
-    module: Vec<String>,
-    /// Paths from the crate's root; those of other crates begin with `::`.
-    paths: BTreeSet<Vec<String>>,
-    macros: BTreeSet<String>,
-    /// Modules of the file that are compiled for tests only.
-    tests: BTreeSet<Vec<String>>,
-    /// Modules written in the file itself.
-    inline: BTreeSet<String>,
-    gpu_feature: bool,
-}
-
-fn is_test(attributes: &[syn::Attribute]) -> bool {
-    attributes.iter().any(|a| {
-        let text = match &a.meta {
-            syn::Meta::List(list) if a.path().is_ident("cfg") => list.tokens.to_string(),
-            _ => String::new(),
-        };
-        text == "test" || text.starts_with("all (test") || a.path().is_ident("test")
-    })
-}
-
-impl Imports {
-    fn of(file: &Path, module: Vec<String>) -> Imports {
-        let parsed = syn::parse_file(&text(file)).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
-        let (paths, macros, tests, inline) = Default::default();
-        let mut found = Imports { module, paths, macros, tests, inline, gpu_feature: false };
-        found.visit_file(&parsed);
-        found
-    }
-    /// Adds a path as written, converted to a path from the crate's root.
-    fn add(&mut self, segments: Vec<String>) {
-        let mut at: Vec<String> = match segments[0].as_str() {
-            "self" | "super" => self.module.clone(),
-            _ => vec![],
-        };
-        let mut rest = segments.into_iter().peekable();
-        if rest.next_if(|s| s == "crate" || s == "self").is_none()
-            && at.is_empty()
-            && rest.peek().is_some_and(|s| s != "super")
-        {
-            // A crate, or an item of this module. The import of such an item is visited by itself.
-            at.push(String::from("::"));
-        }
-        while rest.next_if(|s| s == "super").is_some() {
-            at.pop();
-        }
-        at.extend(rest);
-        self.paths.insert(at);
-    }
-    fn tree(&mut self, before: &[String], tree: &syn::UseTree) {
-        let and = |name: &dyn ToString| [before, &[name.to_string()]].concat();
-        match tree {
-            syn::UseTree::Path(p) => self.tree(&and(&p.ident), &p.tree),
-            syn::UseTree::Name(n) => self.add(and(&n.ident)),
-            syn::UseTree::Rename(n) => self.add(and(&n.ident)),
-            syn::UseTree::Glob(_) => self.add(and(&"*")),
-            syn::UseTree::Group(g) => g.items.iter().for_each(|t| self.tree(before, t)),
-        }
-    }
-}
-impl<'a> Visit<'a> for Imports {
-    fn visit_item(&mut self, item: &'a syn::Item) {
-        let attributes = match item {
-            syn::Item::Fn(f) => &f.attrs,
-            syn::Item::Impl(i) => &i.attrs,
-            syn::Item::Use(u) => &u.attrs,
-            syn::Item::Mod(m) => &m.attrs,
-            syn::Item::Struct(s) => &s.attrs,
-            _ => return visit::visit_item(self, item),
-        };
-        if !is_test(attributes) {
-            visit::visit_item(self, item);
-        } else if let syn::Item::Mod(m) = item {
-            self.tests.insert([&self.module[..], &[m.ident.to_string()]].concat());
-        }
-    }
-    fn visit_item_mod(&mut self, m: &'a syn::ItemMod) {
-        self.inline.extend(m.content.as_ref().map(|_| m.ident.to_string()));
-        self.module.push(m.ident.to_string());
-        visit::visit_item_mod(self, m);
-        self.module.pop();
-    }
-    fn visit_item_use(&mut self, u: &'a syn::ItemUse) {
-        self.tree(&[], &u.tree);
-        visit::visit_item_use(self, u);
-    }
-    fn visit_path(&mut self, path: &'a syn::Path) {
-        self.add(path.segments.iter().map(|s| s.ident.to_string()).collect());
-        visit::visit_path(self, path);
-    }
-    fn visit_macro(&mut self, m: &'a syn::Macro) {
-        self.macros.extend(m.path.segments.last().map(|s| s.ident.to_string()));
-        // Paths in the arguments of a macro: `crate :: cpu :: run`.
-        let text = m.tokens.to_string().replace(" :: ", "::");
-        let is_name = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
-        for word in text.split(|c: char| !is_name(c)).filter(|w| w.starts_with("crate::") || w.starts_with("super::")) {
-            self.add(word.split("::").filter(|s| !s.is_empty()).map(String::from).collect());
-        }
-        visit::visit_macro(self, m);
-    }
-    fn visit_attribute(&mut self, a: &'a syn::Attribute) {
-        if let syn::Meta::List(list) = &a.meta {
-            self.gpu_feature |= list.tokens.to_string().contains("feature = \"gpu\"");
-        }
-        visit::visit_attribute(self, a);
-    }
-}
-
-/// The modules of a crate, without tests.
-struct Crate {
-    modules: BTreeMap<PathBuf, Imports>,
-    /// Names that `lib.rs` re-exports -> their paths; its inline modules, which re-export as well.
-    root: BTreeMap<String, Vec<String>>,
-    inline: BTreeSet<String>,
-    /// True if `lib.rs` is compiled differently with wgpu.
-    gpu_feature: bool,
-}
-
-impl Crate {
-    fn read(src: &Path) -> Crate {
-        let module = |file: &Path| -> Vec<String> {
-            let inside = file.strip_prefix(src).expect("inside").with_extension("");
-            let parts: Vec<String> = inside.iter().map(|p| p.to_string_lossy().into_owned()).collect();
-            parts.into_iter().filter(|p| !matches!(p.as_str(), "mod" | "lib")).collect()
-        };
-        let mut modules: BTreeMap<PathBuf, Imports> =
-            files(src, &["rs"]).into_iter().map(|f| (f.clone(), Imports::of(&f, module(&f)))).collect();
-        let tests: BTreeSet<Vec<String>> = modules.values().flat_map(|m| m.tests.clone()).collect();
-        modules.retain(|_, m| !tests.iter().any(|t| m.module.starts_with(t)));
-        // `pub use array::{Array, ..}`: a file that names `crate::Array` imports `array`.
-        let mut names = BTreeMap::new();
-        let lib = modules.remove(&src.join("lib.rs")).expect("a library");
-        for path in lib.paths {
-            let path: Vec<String> = path.into_iter().filter(|s| s != "::").collect();
-            if let [.., last] = &path[..]
-                && path.len() > 1
-            {
-                names.insert(last.clone(), path);
-            }
-        }
-        Crate { modules, root: names, inline: lib.inline, gpu_feature: lib.gpu_feature }
-    }
-    /// The module of a path: the names of its folders or files from the root.
-    fn target(&self, path: &[String]) -> Vec<String> {
-        match path {
-            [first, ..] if self.modules.values().any(|m| m.module.first() == Some(first)) => path.to_vec(),
-            [first, rest @ ..] if self.inline.contains(first) => self.target(rest),
-            [first, ..] => self.root.get(first).map_or(vec![], |to| to.clone()),
-            [] => vec![],
-        }
-    }
-    /// Imports between parts of a folder, which are names of folders or files in it, with the files that have them.
-    fn imports(&self, folder: &[String], parts: &BTreeSet<String>) -> BTreeMap<(String, String), BTreeSet<String>> {
-        let mut found: BTreeMap<(String, String), BTreeSet<String>> = BTreeMap::new();
-        let part = |module: &[String]| {
-            let own = module.strip_prefix(folder)?.first()?;
-            parts.contains(own).then(|| own.clone())
-        };
-        for (file, imports) in &self.modules {
-            let Some(from) = part(&imports.module) else { continue };
-            for to in imports.paths.iter().filter_map(|path| part(&self.target(path))).filter(|to| *to != from) {
-                found.entry((from.clone(), to)).or_default().insert(name(file));
-            }
-        }
-        found
-    }
-}
-
-/// The workspace's crates, read once.
-fn parsed() -> &'static BTreeMap<String, (PathBuf, Crate)> {
-    static PARSED: OnceLock<BTreeMap<String, (PathBuf, Crate)>> = OnceLock::new();
-    PARSED.get_or_init(|| crates().into_iter().map(|(name, src)| (name, (src.clone(), Crate::read(&src)))).collect())
-}
 /// The modules of pallas-device and pallas-rt, with their files.
 fn runtime() -> impl Iterator<Item = (&'static PathBuf, &'static Imports)> {
     ["pallas-device", "pallas-rt"].into_iter().flat_map(|krate| &parsed()[krate].1.modules)
@@ -301,31 +110,6 @@ fn build_folders_are_no_sources() {
     }
     assert_eq!(files(&dir, &["rs"]), [dir.join("deep/kept.rs")]);
     std::fs::remove_dir_all(&dir).expect("it was made here");
-}
-
-#[test]
-fn imports_are_read_from_use_and_paths() {
-    let src = Path::new(env!("CARGO_TARGET_TMPDIR")).join("imports");
-    let write = |file: &str, text: &str| {
-        let path = src.join(file);
-        std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder for tests");
-        std::fs::write(path, text).expect("a file for tests");
-    };
-    write(
-        "lib.rs",
-        "mod a; mod b; mod c; pub use a::{deep::Thing, other}; pub mod prelude { pub use crate::c::Name; }",
-    );
-    write("a/mod.rs", "mod deep; fn f() { let _ = vec![crate::b::x()]; }");
-    write("a/deep.rs", "use super::super::c; #[cfg(test)] mod tests { use crate::prelude::Name; }");
-    write("b/mod.rs", "use {crate::Thing, std::vec}; #[cfg(test)] mod tests;");
-    write("b/tests.rs", "use crate::c;");
-    write("c/mod.rs", "fn f(x: crate::prelude::Name) -> c::b::X {}");
-    let all = Crate::read(&src);
-    let parts = ["a", "b", "c"].map(String::from).into();
-    let edge = |(from, to): &(String, String)| format!("{from} -> {to}");
-    let found: Vec<String> = all.imports(&[], &parts).keys().map(edge).collect();
-    assert_eq!(found, ["a -> b", "a -> c", "b -> a"]);
-    std::fs::remove_dir_all(&src).expect("it was made here");
 }
 
 #[test]
@@ -379,6 +163,17 @@ fn folders_import_each_other_in_no_circle() {
         }
     }
     assert!(nested.is_empty(), "imported no more: take it out of UPWARD: {nested:?}");
+}
+
+/// Files of a folder are read in an order: at most three of them import each other.
+#[test]
+fn files_import_each_other_in_small_circles() {
+    let of_crate = |(krate, (_, all)): (&String, &(PathBuf, Crate))| {
+        let large = all.circles().into_iter().filter(|circle| circle.len() > 3);
+        large.map(|circle| format!("{krate}: {}\n", circle.join(" "))).collect::<String>()
+    };
+    let large: String = parsed().iter().map(of_crate).collect();
+    assert!(large.is_empty(), "{large}");
 }
 
 #[test]

@@ -1,6 +1,5 @@
 //! A scan in three parts.
 use super::Divided;
-use crate::call::Scan;
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::structural::{Dot, Reduce};
 use pallas_ir::{ScalarOp, StructuralOp};
@@ -8,9 +7,10 @@ use pallas_ir::{ScalarOp, StructuralOp};
 impl Divided {
     /// Appends the parts, and returns the results of the scan.
     pub(super) fn append(self, to: &mut Graph, args: &[Var]) -> Vec<Var> {
-        let scan = &self.scan;
+        let mut scan = self.scan;
+        let (of_carried, of_stacks) = (scan.carried, scan.body.results.len() - scan.carried);
         let (captured, rest) = args.split_at(scan.captured);
-        let (inits, arrays) = rest.split_at(scan.carried);
+        let (inits, arrays) = rest.split_at(of_carried);
         let mut made: Vec<Option<Var>> = vec![None; self.within.types.len()];
         let given = captured.iter().chain(arrays);
         self.params.iter().zip(given).for_each(|(p, &v)| made[p.index()] = Some(v));
@@ -27,14 +27,14 @@ impl Divided {
             })
             .collect();
         let stored = self.within.results[carried..].to_vec();
-        let step = Scan { body: self.within, captured: self.captured, carried, ..*scan };
-        let found = to.fitting_all(step, &args);
+        (scan.body, scan.captured, scan.carried) = (self.within, self.captured, carried);
+        let found = to.fitting_all(scan, &args);
         stored.iter().zip(&found[carried..]).for_each(|(v, &own)| made[v.index()] = Some(own));
 
         let args: Vec<Var> = self.late.iter().map(|v| value(&made, v)).collect();
         let all = to.inline(&self.after, &args);
-        let (stacks, mut of) = all.split_at(scan.body.results.len() - scan.carried);
-        let mut results: Vec<Option<Var>> = vec![None; scan.carried];
+        let (stacks, mut of) = all.split_at(of_stacks);
+        let mut results: Vec<Option<Var>> = vec![None; of_carried];
         self.inits.iter().zip(&found).for_each(|(&k, &v)| results[k] = Some(v));
         for (k, path, count) in &self.sums {
             let (own, rest) = of.split_at(*count);
