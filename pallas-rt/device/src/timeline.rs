@@ -20,13 +20,14 @@
 //!
 //! With `PALLAS_TIMELINE=FILE` in the environment a process writes every span to that file as it ends.
 use crate::error::{Error, Result};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::cell::Cell;
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 /// With `PALLAS_LOG_COMPILES=1`, writes a line on standard error about something that was compiled.
@@ -95,7 +96,7 @@ impl Timeline {
     pub fn start() -> Timeline {
         let spans: Arc<Mutex<Vec<Span>>> = Arc::default();
         let _ = *ORIGIN;
-        lock(&RECORDS).push(spans.clone());
+        RECORDS.lock().push(spans.clone());
         RECORDING.fetch_add(1, Ordering::Release);
         Timeline { spans }
     }
@@ -103,14 +104,14 @@ impl Timeline {
     /// Returns the spans that ended since the start, in the order of their ends. Launches that still run are missing:
     /// wait for the results first.
     pub fn stop(self) -> Vec<Span> {
-        std::mem::take(&mut *lock(&self.spans))
+        std::mem::take(&mut *self.spans.lock())
     }
 }
 
 impl Drop for Timeline {
     fn drop(&mut self) {
         RECORDING.fetch_sub(1, Ordering::Release);
-        lock(&RECORDS).retain(|spans| !Arc::ptr_eq(spans, &self.spans));
+        RECORDS.lock().retain(|spans| !Arc::ptr_eq(spans, &self.spans));
     }
 }
 
@@ -186,10 +187,10 @@ fn record(kind: Kind, (name, detail): (String, String), start: Duration, duratio
     let span = Span { kind, name, detail, start, duration, thread: thread() };
     if let Some(file) = &*FILE {
         // An error on the way leaves the program alone.
-        let _ = append(&mut *lock(file), &event(&span));
+        let _ = append(&mut *file.lock(), &event(&span));
     }
-    for spans in lock(&RECORDS).iter() {
-        lock(spans).push(span.clone());
+    for spans in RECORDS.lock().iter() {
+        spans.lock().push(span.clone());
     }
 }
 
@@ -237,10 +238,6 @@ fn thread() -> u64 {
         own.set(Some(number));
         number
     })
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -8,7 +8,8 @@ use pallas_codegen::passes::positions;
 use pallas_device::error::{Error, Result};
 use pallas_device::{Executable, Geometry, Source, inputs};
 use pallas_ir::{At, Diag, Dim, Kernel, Literal, Loc, Operand, OperandId, OperandKind};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use parking_lot::Mutex;
+use std::sync::{Arc, OnceLock};
 
 /// A kernel that runs on every client. Each kind of device compiles it at its first launch there; clones share the
 /// compiled forms. The [module](crate::exec) has an example.
@@ -172,13 +173,13 @@ impl Compiled {
         let kernel = self.traced();
         let own = (kernel.insts.len() + kernel.values.len() + kernel.operands.len()) as u64 * 160;
         let devices = self.0.devices.iter().filter_map(OnceLock::get).map(|form| form.bytes()).sum::<u64>();
-        let sharing = self.0.sharing.lock().unwrap_or_else(PoisonError::into_inner);
+        let sharing = self.0.sharing.lock();
         own + devices + sharing.iter().map(|(_, compiled)| compiled.bytes()).sum::<u64>()
     }
 
     /// The same kernel with outputs that alias inputs.
     pub(super) fn sharing(&self, pairs: Pairs) -> Compiled {
-        let mut sharing = self.0.sharing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sharing = self.0.sharing.lock();
         if let Some((_, found)) = sharing.iter().find(|(p, _)| *p == pairs) {
             return found.clone();
         }

@@ -14,8 +14,9 @@ use pallas_device::error::Result;
 use pallas_device::{JIT_CALLS, JIT_COMPILES, timeline};
 use pallas_graph::mesh::Placed;
 use pallas_ir::{Loc, Type};
+use parking_lot::RwLock;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
 
 /// Kinds of arguments for which a function stays compiled; the oldest makes room.
@@ -110,7 +111,7 @@ impl<Out: Tree + Send + Sync + 'static> Cache<Out> {
         JIT_CALLS.fetch_add(1, Relaxed);
         // Of several, the one with the most declarations: a result fits one without any, too.
         let known = {
-            let all = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+            let all = self.entries.read();
             let fitting = all.iter().filter(|e| e.form.fits(args, &structures));
             fitting.max_by_key(|e| e.form.about.declared.iter().flatten().count()).cloned()
         };
@@ -118,7 +119,7 @@ impl<Out: Tree + Send + Sync + 'static> Cache<Out> {
             Some(entry) => Ok(entry),
             None => {
                 let entry = Arc::new(self.compile(f, &tuple(), args, structures, extra())?);
-                let mut all = self.entries.write().unwrap_or_else(PoisonError::into_inner);
+                let mut all = self.entries.write();
                 // Functions may live as long as the process.
                 all.retain(|entry| entry.form.about.client.is_used());
                 if all.len() == MOST_KINDS {
@@ -140,7 +141,7 @@ impl<Out: Tree + Send + Sync + 'static> Cache<Out> {
     ) -> Result<Entry<Out>> {
         let client = client_of(args)?;
         let (args, about, mut reasons) = {
-            let all = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+            let all = self.entries.read();
             let known: Vec<&Form> = all.iter().map(|entry| &entry.form).collect();
             let args = with_kept_declarations(&known, args, &structures);
             let about = misses::Compiled::of(Outline::of(tuple), &args, &client);

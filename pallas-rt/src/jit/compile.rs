@@ -15,10 +15,11 @@ use pallas_graph::shard::{Partitioned, Propagation, divide, inlined, united};
 use pallas_graph::simplify::simplify_watched;
 use pallas_graph::transform::Refused;
 use pallas_graph::{Graph, Made, Watch, check_runs};
+use parking_lot::{Mutex, MutexGuard};
 use std::panic::Location;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 /// The block sizes for a client's device; unit tests pass their own.
@@ -188,7 +189,7 @@ impl Compilation {
     /// # Errors
     /// A declaration that divides what a kernel cannot divide; with "unite", an array that is too large for a kernel.
     fn until(&self, stage: &str) -> Result<MutexGuard<'_, Products>> {
-        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut made = self.made.lock();
         let end = 1 + STAGES.iter().position(|one| one.name == stage).expect("a stage of the list");
         if made.done < end {
             timeline::compiling(|| self.run(&mut made, end))?;
@@ -254,7 +255,7 @@ impl Compilation {
         timeline::compiling(|| {
             check(self.until("shard")?.local(&self.input))?;
             drop(self.until("plan")?);
-            let made = self.made.into_inner().unwrap_or_else(PoisonError::into_inner);
+            let made = self.made.into_inner();
             Program::of(self.input, made, engine)
         })
     }

@@ -6,9 +6,9 @@ use crate::tree::Outline;
 use pallas_device::timeline;
 use pallas_graph::mesh::Placed;
 use pallas_ir::{DType, Loc, Type};
+use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// Misses that are kept.
@@ -150,7 +150,7 @@ impl fmt::Display for Miss {
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
 pub fn jit_misses() -> Vec<Miss> {
-    MISSES.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+    MISSES.lock().iter().cloned().collect()
 }
 
 /// Arguments for which a function is compiled.
@@ -221,7 +221,7 @@ pub(super) fn record(miss: Miss) {
     if let Some(hint) = &miss.hint {
         log::warn!("jit at {}: {hint}", miss.at);
     }
-    let mut all = MISSES.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut all = MISSES.lock();
     if all.len() == MOST {
         all.pop_front();
     }

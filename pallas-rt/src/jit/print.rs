@@ -5,7 +5,7 @@ use pallas_device::error::Result;
 use pallas_graph::call::Print;
 use pallas_ir::{Loc, Type};
 #[cfg(test)]
-use std::sync::{Mutex, PoisonError};
+use parking_lot::Mutex;
 
 /// Lines that were shown.
 #[cfg(test)]
@@ -52,7 +52,7 @@ pub(super) fn show(print: &Print, ty: &Type, bytes: &[u8], at: Loc) -> Result<()
         let x = Client::cpu().array_from_bytes(own.dtype, &own.shape, &bytes[i * size..(i + 1) * size])?;
         let line = format!("{at}: {} = {x}", print.label);
         #[cfg(test)]
-        SHOWN.lock().unwrap_or_else(PoisonError::into_inner).push(line.clone());
+        SHOWN.lock().push(line.clone());
         pallas_codegen::interp::print(&[line]);
     }
     Ok(())

@@ -8,10 +8,11 @@ use crate::Result;
 use crate::exec::Compiled;
 use pallas_device::{CACHE_HITS, Lru, TRACES, startup};
 use pallas_ir::{DType, Kernel, Loc};
+use parking_lot::Mutex;
 use std::any::TypeId;
 use std::collections::HashMap;
+use std::sync::LazyLock;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{LazyLock, Mutex, PoisonError};
 
 /// Identifies a trace: equal calls have equal traces.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -43,7 +44,7 @@ static LAST_TRACED: LazyLock<Mutex<HashMap<TypeId, Traced>>> = LazyLock::new(Mut
 
 /// A warning, once for each kernel, that the value of a `#[fixed]` argument changes from call to call.
 fn changing(call: &Call, fixed: &[(&'static str, &'static str)], uncomparable: Option<usize>) -> Option<String> {
-    let mut all = LAST_TRACED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut all = LAST_TRACED.lock();
     let new = || Traced { last: call.clone(), changing: None, warned: false };
     let traced = all.entry(call.instance).or_insert_with(new);
     let last = std::mem::replace(&mut traced.last, call.clone());

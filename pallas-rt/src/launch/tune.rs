@@ -11,10 +11,11 @@ use super::{inspect, timing};
 use crate::{Array, Client, DeviceKind, Error, Result};
 use pallas_device::disk;
 use pallas_ir::{At, DType, Diag, Loc};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::any::TypeId;
 use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock};
 
 const TIMED: &str = "the fastest, timed by this process";
 const STORED: &str = "the fastest, timed earlier";
@@ -105,9 +106,9 @@ fn known(
 ) -> Result<Arc<Tuning>> {
     // Some `#[fixed]` value can't be compared: the candidates' traces decide, each time.
     let Some(call) = call(candidates, client, instance) else { return decide(candidates, client, run).map(Arc::new) };
-    let entry = TUNED.lock().unwrap_or_else(PoisonError::into_inner).entry(call.clone()).or_default().clone();
+    let entry = TUNED.lock().entry(call.clone()).or_default().clone();
     // Held while timing: who makes the same call meanwhile waits for its outcome.
-    let mut known = entry.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut known = entry.lock();
     let tuning = match &*known {
         Some(tuning) => tuning.clone(),
         None => Arc::new(decide(candidates, client, run)?),
@@ -300,7 +301,7 @@ mod tests {
             done.send(()).expect("it is waited for");
         });
         seen.recv().expect("the first calls are right");
-        let locked = TUNED.lock().expect("nobody panicked");
+        let locked = TUNED.lock();
         go.send(()).expect("it waits");
         let alone = seen.recv_timeout(Duration::from_secs(20));
         drop(locked);

@@ -20,8 +20,9 @@ use pallas_ir::{
     Axis, BlockDim, DType, Frame, Inst, Kernel, Literal, Loc, Op, OperandId, OperandKind, RegionId, Semantics, Value,
     View,
 };
+use parking_lot::Mutex;
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// Maximum number of blocks that are evaluated, and of pairs of blocks that are compared.
 const MOST: usize = 1 << 16;
@@ -103,7 +104,7 @@ impl Apart {
             let extents = launch.memory.iter().flat_map(|m| m.shape).map(|&n| n as i64);
             launch.sizes.iter().copied().chain(extents).collect()
         };
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.last.lock();
         if let Some((_, apart)) = last.as_ref().filter(|(sizes, _)| !by_data && *sizes == key()) {
             return Ok(*apart);
         }

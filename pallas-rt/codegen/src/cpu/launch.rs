@@ -1,8 +1,8 @@
 //! A launch: what it is given, and what becomes of it.
 use crate::interp::Fault;
 use pallas_ir::Literal;
+use parking_lot::Mutex;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 /// A launch: sizes by `DimId`, extents of the (parallel) grid and of sequential axes, memory and parameters by `OperandId`.
 #[derive(Debug)]
@@ -75,20 +75,20 @@ impl Outcome {
         program < self.failed.load(Ordering::Relaxed)
     }
     pub(super) fn printed(&self, program: i64, lines: Vec<String>) {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner).push((program, lines));
+        self.log.lock().push((program, lines));
     }
     pub(super) fn failed(&self, program: i64, stop: Stop) {
-        let mut first = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut first = self.fault.lock();
         if self.failed.fetch_min(program, Ordering::Relaxed) > program {
             *first = Some(stop);
         }
     }
     /// All lines in the order of programs, or the first fault.
     pub(super) fn finish(self) -> Result<Vec<String>, Stop> {
-        if let Some(fault) = self.fault.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(fault) = self.fault.into_inner() {
             return Err(fault);
         }
-        let mut log = self.log.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut log = self.log.into_inner();
         log.sort_by_key(|(p, _)| *p);
         Ok(log.into_iter().flat_map(|(_, lines)| lines).collect())
     }

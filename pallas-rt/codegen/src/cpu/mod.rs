@@ -76,8 +76,9 @@ pub use sizes::Sizes;
 
 use launch::Outcome;
 use pallas_ir::Kernel;
+use parking_lot::Mutex;
 use shares::Shares;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use team::Threads;
 
 /// A kernel ready to run on this machine.
@@ -229,7 +230,7 @@ impl Executable {
 
     /// The state that launches over these sizes and this grid share: of the last launch, or nothing yet.
     fn prepared(&self, sizes: &[i64], grid: &[i64]) -> Arc<Prepared> {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.last.lock();
         match &*last {
             Some(prepared) if *prepared.sizes == *sizes && *prepared.grid == *grid => prepared.clone(),
             _ => {

@@ -3,12 +3,13 @@
 //!
 //! A member of a team spins until there is work, and leaves after a while without any; the next launch calls it again. The caller never
 //! waits for a member that has not begun: on a busy machine that may take milliseconds.
+use parking_lot::Mutex;
 use std::any::Any;
 use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Below this many elementary operations a launch takes about as long as sharing it.
@@ -165,7 +166,7 @@ impl Threads for Team {
         });
         work(0);
         drop(done);
-        if let Some(panic) = shared.panic.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        if let Some(panic) = shared.panic.lock().take() {
             resume_unwind(panic);
         }
     }
@@ -189,7 +190,7 @@ impl Shared {
                     let work = unsafe { (*self.work.get()).expect("the number is odd") };
                     // A panic in the pool would end the process.
                     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| work(thread))) {
-                        self.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(panic);
+                        self.panic.lock().get_or_insert(panic);
                     }
                 }
                 since = Instant::now();

@@ -5,11 +5,12 @@ use super::ticket::Ticket;
 use crate::error::{CollectiveError, Error, Result};
 use pallas_ir::{At, Diag, Loc};
 use pallas_mesh::{Axis, Form, Mesh, Piece};
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::Receiver;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 /// Messages of one exchange to other processes, each of which sends one as well.
 #[cfg_attr(not(feature = "mpi"), allow(dead_code, reason = "jobs are MPI's"))]
@@ -156,7 +157,7 @@ impl Processes {
     /// # Errors
     /// Devices that cannot be sharded evenly among the processes; a process that uses another mesh.
     pub fn participant(self: &Arc<Self>, mesh: &Arc<Mesh>) -> Result<Arc<Participant>> {
-        let lock = || self.participants.lock().unwrap_or_else(PoisonError::into_inner);
+        let lock = || self.participants.lock();
         if let Some(participant) = lock().get(&**mesh) {
             return Ok(participant.clone());
         }

@@ -4,8 +4,9 @@
 //! any more: that is counted, so no timer is needed, and no slow device is taken for a lost one. The first failure ends all
 //! exchanges: each device that waits, or comes later, gets an error that names a peer.
 use super::ticket::Ticket;
+use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// The end of a device's program.
 #[derive(Clone, Debug, PartialEq)]
@@ -79,10 +80,6 @@ impl Rendezvous {
         Rendezvous { devices, state: Mutex::default(), bell: Condvar::new() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// A device brings its operand to the collective of a group; `number` is its own there, `round` that of the collective.
     pub(super) fn arrive(
         &self,
@@ -91,7 +88,7 @@ impl Rendezvous {
         ticket: &Ticket,
         operand: Arc<[u8]>,
     ) -> Result<(), Blame> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.last.insert(device, (ticket.clone(), group.to_vec()));
         if state.failure.is_none() {
             let fresh = || Gathering { ticket: ticket.clone(), here: vec![None; group.len()], left: group.len() };
@@ -120,7 +117,7 @@ impl Rendezvous {
         ticket: &Ticket,
     ) -> Result<Operands, Blame> {
         let key = (group.to_vec(), round);
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         loop {
             let table = state.tables.get_mut(&key).expect("the device has arrived");
             // All came before the failure of any.
@@ -146,14 +143,14 @@ impl Rendezvous {
                 let cause = Cause::Stuck(state.last_of_chain(missing[0]));
                 self.fail(&mut state, cause);
             } else {
-                state = self.bell.wait(state).unwrap_or_else(PoisonError::into_inner);
+                self.bell.wait(&mut state);
             }
         }
     }
 
     /// A device takes part in no more exchanges.
     pub(super) fn end(&self, device: usize, end: End) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let fails = end != End::Finished;
         state.ended.insert(device, end);
         let expected = |(group, round): &Table| {
@@ -174,7 +171,7 @@ impl Rendezvous {
 
     /// The error of a device that has ended well, if others have failed.
     pub(super) fn blame(&self, device: usize) -> Option<Blame> {
-        let state = self.lock();
+        let state = self.state.lock();
         let failure = state.failure.as_ref()?;
         let culprit = failure.culprit(device);
         // Others waited for a device that is to blame itself.

@@ -5,10 +5,11 @@ use super::resolved::ResolvedCollective;
 use super::workers::on_each;
 use crate::error::{CollectiveError, Error, Result, panic_message};
 use pallas_ir::Loc;
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
 
 /// A device's place in a rendezvous.
 struct Seat<'r> {
@@ -56,7 +57,7 @@ impl Collectives for Seat<'_> {
             return Ok(started(Begun::Done(result)));
         }
         let round = {
-            let mut rounds = self.rounds.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut rounds = self.rounds.lock();
             let next = rounds.entry(group.to_vec()).or_default();
             *next += 1;
             *next
@@ -106,14 +107,14 @@ pub fn on_threads<T: Send>(
                 (End::Panicked(message.clone()), Err(ended(position, position, format!("panicked: {message}"))))
             }
         };
-        *results[position].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+        *results[position].lock() = Some(result);
         rendezvous.end(position, end);
     };
     let refused = |e: std::io::Error| Error::File { path: "threads of devices".into(), message: e.to_string() };
     let panics = on_each(devices, &run).map_err(refused)?;
     assert!(panics.is_empty(), "panics of devices are caught");
     let result = |(position, result): (usize, Mutex<Option<Result<T>>>)| {
-        let result = result.into_inner().unwrap_or_else(PoisonError::into_inner).expect("every device has ended");
+        let result = result.into_inner().expect("every device has ended");
         match (result, rendezvous.blame(position)) {
             (Ok(_), Some((peer, found))) => Err(ended(position, peer, found)),
             (result, _) => result,

@@ -1,10 +1,10 @@
 //! Threads that last as long as the process, one for each device. They are not rayon's: a device that waits for others
 //! blocks its thread, and rayon would have it run another device's work meanwhile.
+use parking_lot::Mutex;
 use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Mutex, PoisonError};
 
 /// The work of a thread in one run.
 type Job = Box<dyn FnOnce() + Send>;
@@ -29,7 +29,7 @@ pub(super) fn on_each(n: usize, work: &(dyn Fn(usize) + Sync)) -> std::io::Resul
     }
     let (done, ends) = channel();
     {
-        let mut workers = WORKERS.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut workers = WORKERS.lock();
         while workers.len() < n {
             let (jobs, taken) = channel();
             std::thread::Builder::new().name(format!("device {}", workers.len())).spawn(move || serve(&taken))?;

@@ -1,7 +1,8 @@
 //! Accounting of a device's memory, and its limit.
 use crate::error::{Error, Result};
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Memory of a client, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -67,7 +68,7 @@ impl Ledger {
 
     /// A thread that panicked while booking left the numbers consistent: each is written in one step.
     fn account(&self) -> MutexGuard<'_, MemoryStats> {
-        self.account.lock().unwrap_or_else(PoisonError::into_inner)
+        self.account.lock()
     }
 }
 

@@ -1,9 +1,9 @@
 //! A cache with limits that evicts the least recently used entries.
 use super::counters::EVICTIONS;
 use lru::LruCache;
+use parking_lot::Mutex;
 use std::hash::Hash;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Limits of the compiled kernels that this process keeps; see [`set_cache_limits`]. A kernel that was evicted is compiled
 /// again when it is called.
@@ -36,7 +36,7 @@ static LIMITS: Mutex<CacheLimits> = Mutex::new(CacheLimits::DEFAULT);
 /// set_cache_limits(CacheLimits { bytes: 256 << 20, ..CacheLimits::default() });
 /// ```
 pub fn set_cache_limits(limits: CacheLimits) {
-    *LIMITS.lock().unwrap_or_else(PoisonError::into_inner) = limits;
+    *LIMITS.lock() = limits;
 }
 
 /// Values by key.
@@ -60,12 +60,12 @@ impl<K: Clone + Eq + Hash, V: Clone> Lru<K, V> {
 
     /// Returns the value of a key, and marks it as used.
     pub fn get(&self, key: &K) -> Option<V> {
-        self.entries().slots.get(key).cloned()
+        self.entries.lock().slots.get(key).cloned()
     }
 
     /// Inserts a value unless the key already has one. Returns the value that is kept.
     pub fn insert(&self, key: K, value: V) -> V {
-        let mut entries = self.entries();
+        let mut entries = self.entries.lock();
         let kept = entries.slots.get_or_insert(key, || value).clone();
         self.shrink(&mut entries);
         kept
@@ -74,7 +74,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Lru<K, V> {
     /// Drops the entries for which `keep` is false.
     #[cfg(feature = "mesh")]
     pub fn retain(&self, keep: impl Fn(&K) -> bool) {
-        let mut entries = self.entries();
+        let mut entries = self.entries.lock();
         let keys: Vec<K> = entries.slots.iter().map(|(key, _)| key).filter(|key| !keep(key)).cloned().collect();
         let gone: Vec<_> = keys.iter().map(|key| entries.slots.pop_entry(key)).collect();
         drop(entries);
@@ -84,7 +84,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Lru<K, V> {
 
     /// Evicts entries until the limits hold, except the one used last.
     fn shrink(&self, entries: &mut Entries<K, V>) {
-        let limits = *LIMITS.lock().unwrap_or_else(PoisonError::into_inner);
+        let limits = *LIMITS.lock();
         // Computing the size reads every entry: it is done after as many insertions as keep that in proportion to them.
         entries.unweighed += 1;
         let weighed = entries.slots.len() > limits.kernels || entries.unweighed >= (entries.slots.len() / 2).max(8);
@@ -103,12 +103,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Lru<K, V> {
     /// Number of entries.
     #[cfg(test)]
     fn len(&self) -> usize {
-        self.entries().slots.len()
-    }
-
-    /// A panic elsewhere leaves all entries complete, so a poisoned lock can be used.
-    fn entries(&self) -> MutexGuard<'_, Entries<K, V>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+        self.entries.lock().slots.len()
     }
 }
 

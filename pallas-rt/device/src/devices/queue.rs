@@ -8,11 +8,12 @@
 //! A thread that waits runs launches that nobody has begun: a short launch ends before another thread would have woken up.
 use crate::error::{Error, Result, panic_message};
 use pallas_ir::{At, Diag, Loc};
+use parking_lot::{Condvar, Mutex};
 use std::any::Any;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::thread::ThreadId;
 
 /// Number of a launch, from 1. Launches finish in the order of their numbers.
@@ -86,7 +87,7 @@ impl Queue {
         let needs = reads.iter().filter_map(|uses| uses.outcome()).collect();
         let outcome = Outcome::default();
         let job = Job { kernel: kernel.into(), work: Box::new(work), needs, outcome: outcome.clone() };
-        let mut state = self.0.state();
+        let mut state = self.0.state.lock();
         state.last += 1;
         for uses in reads {
             uses.note(&self.0, &uses.used, state.last);
@@ -117,32 +118,27 @@ impl Queue {
     /// # Errors
     /// The first error among them that no `wait` has returned before.
     pub(super) fn wait(&self) -> Result<()> {
-        let last = self.0.state().last;
+        let last = self.0.state.lock().last;
         self.0.wait(last);
-        self.0.state().error.take().map_or(Ok(()), Err)
+        self.0.state.lock().error.take().map_or(Ok(()), Err)
     }
 }
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        self.0.state().closed = true;
+        self.0.state.lock().closed = true;
         self.0.added.notify_one();
     }
 }
 
 impl Shared {
-    /// A panic elsewhere leaves all jobs complete, so a poisoned lock can be used.
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Waits until few launches are unfinished. What runs launches itself never waits for its own.
     fn wait_for_room(&self) {
-        let last = self.state().last;
+        let last = self.state.lock().last;
         if last < self.done.load(Ordering::Acquire) + MOST_AHEAD {
             return;
         }
-        let runner = *self.runner.lock().unwrap_or_else(PoisonError::into_inner);
+        let runner = *self.runner.lock();
         if runner != Some(std::thread::current().id()) {
             self.wait(last + 1 - MOST_AHEAD);
         }
@@ -150,14 +146,14 @@ impl Shared {
 
     /// Runs launches until none is left or, if it `waits` for more, until the queue is closed as well.
     fn work(&self, waits: bool) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         loop {
             if let Some(job) = state.begin() {
                 drop(state);
                 self.run(job);
-                state = self.state();
+                state = self.state.lock();
             } else if !state.jobs.is_empty() || waits && !state.closed {
-                state = self.added.wait(state).unwrap_or_else(PoisonError::into_inner);
+                self.added.wait(&mut state);
             } else {
                 state.running = false;
                 return;
@@ -168,14 +164,14 @@ impl Shared {
     /// Runs a launch that was begun.
     fn run(&self, job: Job) {
         let Job { kernel, work, needs, outcome } = job;
-        let runner = |is| *self.runner.lock().unwrap_or_else(PoisonError::into_inner) = is;
+        let runner = |is| *self.runner.lock() = is;
         runner(Some(std::thread::current().id()));
         let result = match needs.iter().find_map(|needed| needed.get()) {
             Some(error) => Err(error.clone()),
             None => catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(panicked(&kernel, &*panic))),
         };
         runner(None);
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if let Err(error) = result {
             state.error.get_or_insert_with(|| error.clone());
             outcome.get_or_init(|| error);
@@ -207,14 +203,14 @@ impl Shared {
             }
             return;
         }
-        let mut state = self.state();
+        let mut state = self.state.lock();
         while !self.has_ended(ticket) {
             if let Some(job) = state.begin() {
                 drop(state);
                 self.run(job);
-                state = self.state();
+                state = self.state.lock();
             } else {
-                state = self.ended.wait(state).unwrap_or_else(PoisonError::into_inner);
+                self.ended.wait(&mut state);
             }
         }
     }
@@ -293,12 +289,12 @@ impl Uses {
     }
 
     fn set_outcome(&self, outcome: Option<Outcome>) {
-        *self.outcome.lock().unwrap_or_else(PoisonError::into_inner) = outcome;
+        *self.outcome.lock() = outcome;
     }
 
     fn outcome(&self) -> Option<Outcome> {
         self.queue.get()?;
-        self.outcome.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.outcome.lock().clone()
     }
 }
 
@@ -381,7 +377,7 @@ mod tests {
                         let (x, ran, inside) = (Uses::default(), ran.clone(), inside.clone());
                         add(queue, &[], &[&x], move || {
                             assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "another one runs");
-                            ran.lock().map_err(|_| failure())?.push((thread, i));
+                            ran.lock().push((thread, i));
                             inside.fetch_sub(1, Ordering::SeqCst);
                             Ok(())
                         });
@@ -394,7 +390,7 @@ mod tests {
             }
         });
         assert_eq!(queue.wait(), Ok(()));
-        let ran = ran.lock().expect("nothing panicked");
+        let ran = ran.lock();
         for thread in 0..4 {
             let own: Vec<i32> = ran.iter().filter(|(t, _)| *t == thread).map(|(_, i)| *i).collect();
             assert_eq!(own, (0..200).collect::<Vec<_>>());

@@ -3,9 +3,10 @@
 //! A fresh 64 MB output costs three times a reused one: its pages fault in one by one. On a GPU a fresh buffer is
 //! cleared first. So freed blocks are kept, but never so many that the total passes the most that was ever in use.
 use super::ledger::Ledger;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A block of memory of some size class.
 pub(crate) trait Reusable {
@@ -95,7 +96,7 @@ impl<B: Reusable> Stock<B> {
 
     /// A panic elsewhere leaves a map of whole blocks.
     fn blocks(&self) -> MutexGuard<'_, BTreeMap<u64, Vec<B>>> {
-        self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
+        self.blocks.lock()
     }
 }
 

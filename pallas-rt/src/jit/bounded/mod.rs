@@ -30,9 +30,10 @@ use pallas_device::{JIT_CALLS, JIT_COMPILES, timeline};
 use pallas_graph::bounded::{Family, Unlike};
 use pallas_graph::mesh::Placed;
 use pallas_ir::{At, Diag, Literal, Loc, Type};
+use parking_lot::RwLock;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// Kinds of arguments for which a function stays compiled, and lengths that are known of each.
@@ -153,7 +154,7 @@ impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
     ) -> Result<Prepared<Out>> {
         args.iter().try_for_each(|x| x.check().map(drop))?;
         let known = {
-            let all = self.kinds.read().unwrap_or_else(PoisonError::into_inner);
+            let all = self.kinds.read();
             all.iter().rev().find(|kind| kind.fits(&structures, &args)).cloned()
         };
         let kind = match known {
@@ -164,7 +165,7 @@ impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
         if is_inner {
             return f.call(&(given.tuple)()).map(Prepared::Done);
         }
-        let known = kind.lengths.read().unwrap_or_else(PoisonError::into_inner).get(&lengths).cloned();
+        let known = kind.lengths.read().get(&lengths).cloned();
         let length = match known {
             Some(length) => length,
             None => self.learn(f, &(given.tuple)(), &kind, &lengths)?,
@@ -237,7 +238,7 @@ impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
         let declared = args.iter().map(declared).collect();
         let kind = Arc::new(BoundedKind { structures, places, declared, about, ready, lengths });
         if !args.iter().any(Array::is_traced) {
-            let mut all = self.kinds.write().unwrap_or_else(PoisonError::into_inner);
+            let mut all = self.kinds.write();
             all.retain(|kind| kind.about.client.is_used());
             if all.len() == MOST_KINDS {
                 all.remove(0);
@@ -318,7 +319,7 @@ impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
             }
         };
         let length = Arc::new(length);
-        let mut all = kind.lengths.write().unwrap_or_else(PoisonError::into_inner);
+        let mut all = kind.lengths.write();
         if all.len() == MOST_LENGTHS {
             all.clear();
         }
@@ -394,7 +395,7 @@ impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
         })?;
         let (compile, temporary_bytes) = (begun.elapsed(), program.temporary_bytes());
         let reasons = {
-            let all = self.kinds.read().unwrap_or_else(PoisonError::into_inner);
+            let all = self.kinds.read();
             let others = all.iter().rev().filter(|other| other.ready.get().is_some());
             misses::reasons(&kind.about, &mut others.map(|other| &other.about))
         };

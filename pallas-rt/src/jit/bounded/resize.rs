@@ -3,8 +3,9 @@ use crate::array::Array;
 use crate::exec::{Argument, Compiled};
 use pallas_device::error::Result;
 use pallas_ir::{DType, Kernel, Literal};
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::LazyLock;
 
 /// The array with this shape: elements beyond the array's are `fill`, elements beyond the shape are dropped.
 ///
@@ -34,7 +35,7 @@ pub(super) fn resized(x: &Array, shape: &[usize], fill: Literal) -> Result<Array
 
 fn kernel(dtype: DType, fill: Literal) -> Result<Compiled> {
     static ALL: LazyLock<Mutex<HashMap<Literal, Compiled>>> = LazyLock::new(Mutex::default);
-    let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut all = ALL.lock();
     if let Some(known) = all.get(&fill) {
         return Ok(known.clone());
     }

@@ -9,8 +9,9 @@ use pallas_device::error::Result;
 use pallas_graph::call::{Callback, Print};
 use pallas_graph::fuse::{self, Place, Plan};
 use pallas_ir::{DType, Literal, Loc, Type};
+use parking_lot::Mutex;
 use smallvec::SmallVec;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// The steps of a plan, each of which launches a kernel, or runs others.
 pub(super) struct Steps {
@@ -105,7 +106,7 @@ impl Steps {
     /// # Errors
     /// Memory, a fault of the interpreter, device errors.
     pub(super) fn execute(&self, params: &mut [Param<'_>], fresh: Vec<Option<Buffer>>) -> Result<Vec<Option<Buffer>>> {
-        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let idle = self.idle.lock().pop();
         let temporary = match idle {
             Some(buffers) => buffers,
             None => self.temporary.iter().map(|&bytes| self.allocate(bytes)).collect::<Result<_>>()?,
@@ -116,7 +117,7 @@ impl Steps {
         }
         let Memory { fresh, temporary, .. } = memory;
         // After an error the buffers are dropped, since one of them may be missing.
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(temporary);
+        self.idle.lock().push(temporary);
         Ok(fresh)
     }
 

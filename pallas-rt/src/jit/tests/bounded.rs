@@ -8,7 +8,7 @@ use crate::transform::Miss;
 use crate::{
     BoundedSize, checkpoint, cond, fori_loop, grad, jit, jit_misses, keep, random, scan, value_and_grad, vmap,
 };
-use std::sync::{Mutex, PoisonError};
+use parking_lot::Mutex;
 
 /// A function of `x`, `[n, 3]`, and weights `[3, 3]`, which gives `[n, 3]`.
 type Rows = fn(&Array, &Array) -> Result<Array>;
@@ -189,7 +189,7 @@ fn compare(
         Ok::<_, Error>((f(x, w)?, gradient))
     };
     let own = jit(both);
-    let _alone = ALONE_HERE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = ALONE_HERE.lock();
     let (all, line) = (jit(both).bounded(size()), line!());
     let mut compiled = 0;
     for &n in lengths {
@@ -262,7 +262,7 @@ fn functions_of_functions_are_compiled_once() {
 /// Calls a function of a matrix `[n, m]` and one `[n, 2]` with two sizes, and returns the reasons for its compilations.
 fn with_two_sizes<T: crate::tree::Tree + Send + Sync + 'static>(f: fn(&(Array,), &Array) -> Result<T>) -> Vec<String> {
     let sizes = [BoundedSize::new("n", 6).axis("0.0", 0).axis("1", 0), BoundedSize::new("m", 5).axis("0", 1)];
-    let _alone = ALONE_HERE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = ALONE_HERE.lock();
     let own = jit(f);
     let (all, line) = (jit(f).bounded(sizes), line!());
     let last = jit_misses().pop();

@@ -38,7 +38,6 @@ use crate::interp::{Datum, walk};
 use pallas_ir::Value;
 use state::{Buffers, Run, room};
 use std::cell::Cell;
-use std::sync::PoisonError;
 
 thread_local! {
     static BUFFERS: Cell<Option<Box<Buffers>>> = const { Cell::new(None) };
@@ -72,7 +71,7 @@ pub(super) fn programs(
         Ok(start) => apart(start),
         Err(stop) => return outcome.failed(first, stop),
     };
-    let mut state = states.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
+    let mut state = states.lock().pop().unwrap_or_default();
     if state.arena.is_null() {
         state.prepare(plan, launch);
     }
@@ -97,7 +96,7 @@ pub(super) fn programs(
     // A process can have some tens of thousands of mappings only.
     #[cfg(guarded)]
     run.state.guards.clear();
-    states.lock().unwrap_or_else(PoisonError::into_inner).push(run.state);
+    states.lock().push(run.state);
     BUFFERS.set(Some(buffers));
 }
 

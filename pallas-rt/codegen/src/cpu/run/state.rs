@@ -14,7 +14,7 @@ use super::spacing::Kept;
 use super::weave::Bound;
 use crate::interp::{Data, Datum, Fault};
 use pallas_ir::{DType, Literal, Loc, OperandKind, Type, Value};
-use std::sync::Mutex;
+use parking_lot::Mutex;
 
 /// 64 bytes, aligned so that vectors do not cross cache lines.
 #[derive(Clone, Copy, Debug)]

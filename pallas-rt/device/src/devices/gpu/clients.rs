@@ -7,16 +7,17 @@ use super::pipeline::experimental;
 use super::turn::Turn;
 use crate::error::{Error, Result};
 use crate::{Buffer, Client};
+use parking_lot::Mutex;
 use std::any::Any;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// The shared client of each adapter in use.
 static CLIENTS: Mutex<BTreeMap<(bool, usize), Client>> = Mutex::new(BTreeMap::new());
 
 /// The shared client of the adapter `index`, of OpenGL if `gl`; a new one if its device has been lost.
 pub(crate) fn client(gl: bool, index: usize, why: &str) -> Result<Client> {
-    let mut clients = CLIENTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut clients = CLIENTS.lock();
     if let Some(client) = clients.get(&(gl, index)).filter(|client| !client.runtime().is_lost()) {
         return Ok(client.clone().because(why));
     }

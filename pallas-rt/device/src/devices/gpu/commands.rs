@@ -10,9 +10,10 @@ use super::device::Gpu;
 use super::memory::Memory;
 use crate::devices::storage::DeviceMemory;
 use crate::error::Result;
+use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, ThreadId};
 
 /// Commands after which a part of a program is submitted, so that the device has work early.
@@ -65,7 +66,7 @@ struct Recorded {
 impl Programs {
     /// What `f` returns for the program of this thread; `None` if it runs none.
     fn own<T>(&self, f: impl FnOnce(&mut Program) -> T) -> Option<T> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock();
         all.get_mut(&thread::current().id()).map(f)
     }
 }
@@ -74,7 +75,7 @@ impl Gpu {
     /// Begins a program on this thread.
     #[cfg(feature = "mesh")]
     pub(super) fn begin(&self) {
-        let mut all = self.programs.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.programs.0.lock();
         all.entry(thread::current().id()).or_default().depth += 1;
     }
 
@@ -85,7 +86,7 @@ impl Gpu {
     #[cfg(feature = "mesh")]
     pub(super) fn end(&self) -> Result<()> {
         let submitted = self.checked();
-        let mut all = self.programs.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.programs.0.lock();
         let me = thread::current().id();
         if let Some(program) = all.get_mut(&me) {
             program.depth -= 1;

@@ -9,8 +9,9 @@ use crate::devices::memory::physical_bytes;
 use crate::devices::name::Device;
 use crate::devices::reuse::Stock;
 use crate::error::{Error, Result};
+use parking_lot::Mutex;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 /// The runtime of one device. Every method may be called from several threads.
 pub struct Gpu {
@@ -72,7 +73,7 @@ impl Gpu {
         let gpu = Gpu::around(device, wgpu, queue);
         let trouble = gpu.trouble.clone();
         gpu.wgpu.on_uncaptured_error(Arc::new(move |error| {
-            trouble.stray.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error.to_string());
+            trouble.stray.lock().get_or_insert(error.to_string());
         }));
         let trouble = gpu.trouble.clone();
         gpu.wgpu.set_device_lost_callback(move |reason, message| {

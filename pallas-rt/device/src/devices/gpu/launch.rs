@@ -13,8 +13,9 @@ use pallas_codegen::passes::resume::resume;
 use pallas_codegen::target::Target;
 use pallas_codegen::wgsl::{self, HEADER_WORDS, Iterations};
 use pallas_ir::{At, Diag, Kernel, Literal, Loc, OperandKind};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
 
 /// Maximum bytes of scratch of one dispatch; a launch that needs more is split into several.
 const SCRATCH_BYTES: u64 = 64 << 20;
@@ -45,7 +46,7 @@ impl Executable for Shaders {
 
     fn bytes(&self) -> u64 {
         // A driver's pipeline takes about ten times the bytes of its text.
-        let forms = self.forms.lock().unwrap_or_else(PoisonError::into_inner);
+        let forms = self.forms.lock();
         forms.iter().map(|(_, program)| program.text.len() as u64 * 11).sum()
     }
 
@@ -129,7 +130,7 @@ impl Shaders {
 
     /// Returns the shader of a form: from memory, from disk, or emitted.
     fn shader(&self, sequential: usize, form: Form) -> Result<Arc<Program>> {
-        let mut forms = self.forms.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut forms = self.forms.lock();
         if let Some((_, found)) = forms.iter().find(|(f, _)| *f == form) {
             return Ok(found.clone());
         }

@@ -6,7 +6,6 @@ use crate::disk::{self, Key};
 use crate::error::{Error, Result};
 use crate::timeline;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
@@ -27,7 +26,7 @@ impl Gpu {
     pub(super) fn pipeline(&self, job: &ShaderJob) -> Result<wgpu::ComputePipeline> {
         let key = fingerprint(job);
         let slot = self.pipelines.get(&key).unwrap_or_else(|| self.pipelines.insert(key, Slot::default()));
-        let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slot = slot.lock();
         if let Some(pipeline) = &*slot {
             return Ok(pipeline.clone());
         }

@@ -7,7 +7,7 @@ use crate::devices::runtime::{Executable, Runtime};
 use crate::devices::source::Source;
 use crate::devices::storage::{First, Storage};
 use crate::error::Result;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 impl Runtime for Gpu {
     fn device(&self) -> &Device {
@@ -30,7 +30,7 @@ impl Runtime for Gpu {
     fn wait(&self) -> Result<()> {
         self.flush()?;
         self.poll(wgpu::PollType::wait_indefinitely())?;
-        match self.trouble.stray.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        match self.trouble.stray.lock().take() {
             None => Ok(()),
             Some(message) => Err(self.failure("run earlier work", message)),
         }

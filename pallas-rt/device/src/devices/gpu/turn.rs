@@ -1,7 +1,7 @@
 //! Turns: the devices of an OpenGL adapter share one context, and wgpu panics in a thread that waits for the context
 //! for more than a few seconds, for example while another thread compiles a shader. Threads therefore take turns before
 //! they call wgpu.
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use parking_lot::{Condvar, Mutex};
 use std::thread::{self, ThreadId};
 
 /// The thread that has the turn, and how many times it has taken it.
@@ -11,16 +11,13 @@ static FREE: Condvar = Condvar::new();
 /// A thread's turn, until it is dropped. A thread may take nested turns.
 pub(super) struct Turn(());
 
-fn owner() -> MutexGuard<'static, Option<(ThreadId, usize)>> {
-    OWNER.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Turn {
     /// Waits until no other thread has a turn.
     pub(super) fn take() -> Turn {
         let me = thread::current().id();
         let other = |owner: &mut Option<(ThreadId, usize)>| owner.is_some_and(|(id, _)| id != me);
-        let mut owner = FREE.wait_while(owner(), other).unwrap_or_else(PoisonError::into_inner);
+        let mut owner = OWNER.lock();
+        FREE.wait_while(&mut owner, other);
         owner.get_or_insert((me, 0)).1 += 1;
         Turn(())
     }
@@ -28,7 +25,7 @@ impl Turn {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        let mut owner = owner();
+        let mut owner = OWNER.lock();
         match &mut *owner {
             Some((_, taken)) if *taken > 1 => *taken -= 1,
             _ => *owner = None,

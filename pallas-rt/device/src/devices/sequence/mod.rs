@@ -23,11 +23,12 @@ use crate::collective::{Collectives, Lockstep, ResolvedCollective, on_threads};
 use crate::error::Result;
 use pallas_codegen::cpu::team::{self, Alone, Pool, Threads};
 use pallas_ir::{Kernel, Literal};
+use parking_lot::Mutex;
 use running::Running;
 use smallvec::SmallVec;
 use std::any::Any;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 /// A place in the table of a run: the start of some memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -318,12 +319,12 @@ impl Sequence {
             memory.iter().for_each(|(buffer, _)| uses(buffer).wait_for_all());
             reads().try_for_each(Uses::wait_for_writes)?;
             writes().for_each(Uses::forget_outcome);
-            let idle = lock(&self.idle).pop();
+            let idle = self.idle.lock().pop();
             let mut frame = idle.map_or_else(|| self.frame(client), Ok)?;
             LAUNCHES.fetch_add(self.sums.launches, Relaxed);
             // SAFETY: no launch uses the blocks, and the caller has exclusive access to those that are written.
             let done = unsafe { self.execute(&mut frame, &first, ledger, &Pool) };
-            lock(&self.idle).push(frame);
+            self.idle.lock().push(frame);
             return done;
         }
         if self.queued.get().is_none() {
@@ -333,7 +334,7 @@ impl Sequence {
         LAUNCHES.fetch_add(self.sums.launches, Relaxed);
         let (sequence, ledger) = (self.clone(), ledger.clone());
         let work = move || {
-            let mut frame = lock(sequence.queued.get().expect("it is there"));
+            let mut frame = sequence.queued.get().expect("it is there").lock();
             // SAFETY: the queue runs it after every launch before it has finished, and blocks wait for it before they are
             // read, written or freed.
             let mut execute = |on: &dyn Threads| unsafe { sequence.execute(&mut frame, &first, &ledger, on) };
@@ -388,7 +389,7 @@ impl Sequence {
             Devices::Here { count, are_threads: true, .. } => {
                 let tables: Vec<_> = frame.table.chunks_mut(self.slots.max(1)).map(Mutex::new).collect();
                 let each = on_threads(*count, &|participant| {
-                    let mut table = lock(&tables[participant.positions()[0]]);
+                    let mut table = tables[participant.positions()[0]].lock();
                     run(&mut table, participant, &Alone)
                 })?;
                 each.into_iter().collect()
@@ -404,9 +405,4 @@ fn rayon_threads() -> usize {
 
 fn uses(buffer: &Buffer) -> &Uses {
     buffer.block().map(Block::uses).expect("memory of the host")
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A run that panicked leaves its frame in order: the next one sets all slots that it reads.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,5 +1,5 @@
 //! A run of a sequence.
-use super::{Action, Devices, HostCall, Launching, Sequence, Slot, Turning, lock, rayon_threads};
+use super::{Action, Devices, HostCall, Launching, Sequence, Slot, Turning, rayon_threads};
 use crate::collective::{Collectives, ResolvedCollective, Started};
 use crate::devices::cpu;
 use crate::devices::ledger::Ledger;
@@ -9,9 +9,10 @@ use crate::error::{Error, Result};
 use crate::timeline;
 use pallas_codegen::cpu::team::{self, Alone, Threads};
 use pallas_codegen::raw;
+use parking_lot::Mutex;
 use smallvec::SmallVec;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
 
 /// Numbers of devices.
 type Active = SmallVec<[usize; 8]>;
@@ -115,14 +116,14 @@ impl<'a> Running<'a> {
             for device in taken {
                 if let Err(error) = one(device, &Alone) {
                     // That of the first device counts, as in turn.
-                    let mut failed = lock(&failed);
+                    let mut failed = failed.lock();
                     if failed.as_ref().is_none_or(|(first, _)| device < *first) {
                         *failed = Some((device, error));
                     }
                 }
             }
         });
-        lock(&failed).take().map_or(Ok(()), |(_, error)| Err(error))
+        failed.lock().take().map_or(Ok(()), |(_, error)| Err(error))
     }
 
     /// # Safety
