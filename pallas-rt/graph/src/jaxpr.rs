@@ -192,7 +192,11 @@ impl<'g> JaxprPrinter<'g> {
         let captured: Vec<String> = captured.iter().map(|&v| self.binder(v)).collect();
         let params: Vec<String> = params.iter().map(|&v| self.binder(v)).collect();
         let lines: Vec<Line> = graph.equations.iter().flat_map(|e| self.lines(e)).collect();
-        let results: Vec<String> = graph.results.iter().map(|&v| self.result(v)).collect();
+        let result = |&v: &Var| match self.literals[v.index()].filter(|_| self.is_scalar(v)) {
+            Some(x) => literal(x),
+            None => self.name(v),
+        };
+        let results: Vec<String> = graph.results.iter().map(result).collect();
         let end = if results.len() == 1 { ",)" } else { ")" };
 
         let flat: Vec<String> = lines.iter().map(Line::flat).collect();
@@ -223,14 +227,6 @@ impl<'g> JaxprPrinter<'g> {
         page.fill(&results, ",", 4);
         page.write(end);
         page.text + " }"
-    }
-
-    /// A result of the graph.
-    fn result(&mut self, v: Var) -> String {
-        match self.literals[v.index()].filter(|_| self.is_scalar(v)) {
-            Some(x) => literal(x),
-            None => self.name(v),
-        }
     }
 }
 

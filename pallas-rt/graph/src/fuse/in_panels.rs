@@ -88,10 +88,8 @@ impl Lower<'_> {
             let at = self.emit(TileOp::ProgramId(axis), &[], Loc::NONE);
             let number = number(self, axis).unwrap_or_else(|| self.b.int(0, Loc::NONE));
             let here = self.b.scalar(ScalarOp::Eq, &[at, number], Loc::NONE);
-            is_now = Some(match is_now {
-                Some(others) => self.b.scalar(ScalarOp::BitAnd, &[others, here], Loc::NONE),
-                None => here,
-            });
+            let both = |others| self.b.scalar(ScalarOp::BitAnd, &[others, here], Loc::NONE);
+            is_now = Some(is_now.map_or(here, both));
         }
         self.b.begin(&[]);
         then(self);

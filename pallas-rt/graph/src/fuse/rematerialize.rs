@@ -59,7 +59,9 @@ impl Planned<'_> {
             let is_there = |s: Var| {
                 let waits_longer = |wait: &Wait| wait.bytes == 0 || wait.reads.last().is_some_and(|&at| at >= late);
                 let waits = !again.contains_key(&s) && waits.get(&s).is_some_and(waits_longer);
-                waits || self.is_kept_param(s)
+                // A parameter that is not donated has its value at all times.
+                let param = self.found.graph.params.iter().position(|&p| p == s);
+                waits || param.is_some_and(|i| self.is_donated.get(i) != Some(&true))
             };
             let heavy = usize::from(wait.reads.len() == 1);
             if !kept.contains(&v)
@@ -125,12 +127,6 @@ impl Planned<'_> {
             }
         }
         waits
-    }
-
-    /// Returns true if a parameter has this value at all times.
-    fn is_kept_param(&self, v: Var) -> bool {
-        let number = self.found.graph.params.iter().position(|&p| p == v);
-        number.is_some_and(|i| self.is_donated.get(i) != Some(&true))
     }
 
     /// The graph in which kernels make their own.

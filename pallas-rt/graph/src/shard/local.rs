@@ -157,13 +157,9 @@ pub(super) fn operation(graph: &mut Graph, mut work: Sharded<'_>) -> Var {
     }
     let op = on_blocks(graph, &work);
     let made = graph.fitting(op, &work.args);
-    match is_own {
-        Some(is_own) => {
-            let zero = graph.splat(Literal::new(work.gives.dtype, 0.0), &work.gives.shape);
-            graph.fitting(ScalarOp::Select, &[is_own, made, zero])
-        }
-        None => made,
-    }
+    let Some(is_own) = is_own else { return made };
+    let zero = graph.splat(Literal::new(work.gives.dtype, 0.0), &work.gives.shape);
+    graph.fitting(ScalarOp::Select, &[is_own, made, zero])
 }
 
 /// The operation with the extents of blocks among its attributes.

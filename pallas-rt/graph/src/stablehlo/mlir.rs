@@ -87,7 +87,9 @@ fn region(text: &mut String, region: &HloRegion, depth: usize) {
     let margin = "  ".repeat(depth + 1);
     *text += "{\n";
     if !region.params.is_empty() {
-        writeln!(text, "{margin}^bb0({}):", typed(&region.params)).expect("a string");
+        let typed = |x: &Value| format!("{}: {}", name(x), tensor(&x.ty));
+        let params: Vec<String> = region.params.iter().map(typed).collect();
+        writeln!(text, "{margin}^bb0({}):", params.join(", ")).expect("a string");
     }
     lines(text, &region.lines, depth + 1);
     write!(text, "{margin}}}").expect("a string");
@@ -96,11 +98,6 @@ fn region(text: &mut String, region: &HloRegion, depth: usize) {
 /// `%3`, or `%3#1` for one of several results.
 fn name(x: &Value) -> String {
     x.part.map_or_else(|| format!("%{}", x.id), |part| format!("%{}#{part}", x.id))
-}
-
-/// `%0: tensor<2xf32>, %1: tensor<i32>`
-fn typed(values: &[Value]) -> String {
-    values.iter().map(|x| format!("{}: {}", name(x), tensor(&x.ty))).collect::<Vec<_>>().join(", ")
 }
 
 /// MLIR's text of an array's type.

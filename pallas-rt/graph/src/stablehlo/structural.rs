@@ -66,10 +66,7 @@ fn power(w: &mut Writer, op: &Powi, x: &Value) -> Value {
     let (mut made, mut square, mut left) = (None, x.clone(), op.exponent.unsigned_abs());
     while left > 0 {
         if left & 1 == 1 {
-            made = Some(match made {
-                None => square.clone(),
-                Some(made) => w.binary("multiply", &made, &square),
-            });
+            made = Some(made.map_or_else(|| square.clone(), |made| w.binary("multiply", &made, &square)));
         }
         left >>= 1;
         if left > 0 {

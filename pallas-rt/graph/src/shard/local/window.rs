@@ -380,10 +380,8 @@ impl Rows<'_> {
         for (positions, held) in positions.iter().zip(held) {
             for &(element, is_read) in positions {
                 let Some(own) = self.index_in(graph, element, held) else { continue };
-                index = Some(match index {
-                    Some(other) => graph.fitting(ScalarOp::Select, &[is_read, own, other]),
-                    None => own,
-                });
+                let select = |other| graph.fitting(ScalarOp::Select, &[is_read, own, other]);
+                index = Some(index.map_or(own, select));
             }
         }
         index.expect("some rows are there")
