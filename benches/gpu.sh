@@ -12,7 +12,7 @@ export PALLAS_DEVICE=gpu PALLAS_REQUIRE_GPU=1
 mkdir -p target
 cargo run --quiet --release --example devices | tee target/gpu-devices.txt
 failed=
-cargo test --test all 2>&1 | tee target/gpu-tests.txt || failed=1
+cargo test --test product 2>&1 | tee target/gpu-tests.txt || failed=1
 cargo bench --bench kernels | tee target/gpu-kernels.txt
 cargo bench --bench adapter -- --json "$@" | tee target/gpu-adapter.jsonl
 plain=

@@ -6,7 +6,7 @@
 # A patch begins with two lines, the diff follows:
 #
 #   Breaks: one sentence
-#   Caught by: ARGUMENTS           those of `cargo test`, after variables if it needs some: `PALLAS_PROFILE=gpu --test all`
+#   Caught by: ARGUMENTS           those of `cargo test`, after variables if it needs some: `PALLAS_PROFILE=gpu --test product`
 #   Caught by: script PATH         or a script that must fail
 #
 # It is applied to a copy of the committed and changed files of this tree, in target/mutants; all mutants share a build folder

@@ -11,7 +11,7 @@ mod program;
 mod source;
 #[cfg(feature = "graph")]
 mod tangents;
-#[path = "../all/validate.rs"]
+#[path = "../product/validate.rs"]
 mod validate;
 /// The programs, as kernels.
 #[allow(warnings, clippy::all, reason = "random programs declare and compare things for no reason")]

@@ -7,7 +7,7 @@
 //! kernel. `unsafe_code` is denied in the workspace; the modules below allow it, and `clippy::undocumented_unsafe_blocks` keeps
 //! a reason at each block. `pallas-ir`, `pallas-graph`, `pallas-macros`, `kernels`, `array/` (but `array/client`), `tree/`, `jit/`, `ops/`,
 //! `random/`, `interp/`, `passes/`, `launch/`, `lang/` (but one test, `lang/random/hostile/run`) and `wgsl/` have none. Nothing
-//! public takes an address (`tests/all/tidy.rs`).
+//! public takes an address (`tests/product/tidy.rs`).
 //!
 //! **What a CPU program trusts**, and who proves it before the first step:
 //!
@@ -57,7 +57,7 @@
 //! | `cpu/strips`, `cpu/convert`, `cpu/fold`, `cpu/extremes`, `cpu/finite`, `cpu/line`, `cpu/positions`, `cpu/boxes` | raw rows as slices of an element type; elements and rows at positions given by data, which are held inside of the operand or skipped; loops compiled for AVX2 | callers pass rows of a tile; a result's strip overlaps no operand but exactly itself, and then it is computed aside (`plan/place::set_aside`). Loops for AVX2 are handed out where the processor has it |
 //! | `cpu/gemm` | micro-kernels | extents are those of the types that `infer` gave; operands that are no matrix are copied; panels at the edge are packed with zeros, and partial results go through a buffer of whole ones. Kernels are listed only where the processor runs them, and for AMX where the system gives this process its registers too; `gemm/tests` compares all of them with plain loops |
 //! | `cpu/jit/x86/memory` | runs machine code | code is written by `code::compile` for one chain and form, into memory that is executable only after it cannot be written; it is never read from disk. It addresses nothing but the places of its chain, for the rows it is given; `x86/tests` and the random kernels compare it with the strips |
-//! | `devices/gpu/pipeline` | shaders without the driver's checks, pipeline caches | positions are clipped and indices clamped in the text itself; `tests/all/validate.rs` looks at every shipped shader. A cache is the driver's own data, kept with a tag of this user's under the driver's and adapter's name |
+//! | `devices/gpu/pipeline` | shaders without the driver's checks, pipeline caches | positions are clipped and indices clamped in the text itself; `tests/product/validate.rs` looks at every shipped shader. A cache is the driver's own data, kept with a tag of this user's under the driver's and adapter's name |
 //! | `array/client` | a device's client seen as a client of arrays | it is a transparent struct of that one field |
 //! | `disk/own` | asks whose process this is | `geteuid` takes nothing and touches no memory |
 //!

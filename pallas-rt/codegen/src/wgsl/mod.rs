@@ -29,12 +29,12 @@
 //!   that subgroups can compute together, and the sums that can stay in accumulators, whose elements cannot be accessed.
 //!   Factors are in workgroup memory of their own element type (`Cell`), results are read from copies there, and
 //!   `emit/cooperate` writes both, in control flow that is uniform across threads. Tests run the same text on adapters without
-//!   matrices, with the matrix functions replaced (`tests/all/emulation.rs`). The baseline profile is the same algorithm
+//!   matrices, with the matrix functions replaced (`tests/product/emulation.rs`). The baseline profile is the same algorithm
 //!   without registers, as a reference in tests.
 //!
 //! - No thread writes one component of a vector that other threads see: Metal and D3D write whole vectors, so neighbours'
 //!   writes would be lost. Buffers that words are written to one by one are arrays of words (`wgsl`'s `Cell`);
-//!   `tests/all/validate.rs` looks at every shipped shader.
+//!   `tests/product/validate.rs` looks at every shipped shader.
 mod arena;
 mod choose;
 mod emit;

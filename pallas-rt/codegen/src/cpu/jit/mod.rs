@@ -19,7 +19,7 @@
 //!   vectors in halves, which caches bring sooner, and not narrow ones. Both widths give the same bits, but for the order of
 //!   sums, and for subnormal numbers: machine code sets the processor to flush them to zero while it runs, and restores its
 //!   word of control (Rust code may not run under another). `Explained::without_code` says which chains have none, and why;
-//!   `tests/all/native.rs` lists those of shipped kernels. Why an own assembler of some fifty instruction forms: strips stop at
+//!   `tests/product/native.rs` lists those of shipped kernels. Why an own assembler of some fifty instruction forms: strips stop at
 //!   half the speed of a fused loop (layer norm 4096x1024: 1.6 ms against 0.53), Cranelift has no 256-bit vectors, LLVM is 100
 //!   times the size of this crate. Rows of a strided block are groups, each with its own place; a fold of rows and of axes
 //!   outside of them begins with the rows (`cpu/plan/folds`). A store does not end a chain: what follows it in the same shape

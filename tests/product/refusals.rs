@@ -100,7 +100,7 @@ fn arrays_of_another_client() {
             &client,
             added::<4>(&x, &y),
             "foreign-client",
-            &["tests/all/refusals.rs:", "`y` of kernel `added` lives on", "to_device"],
+            &["tests/product/refusals.rs:", "`y` of kernel `added` lives on", "to_device"],
         );
     }
 }

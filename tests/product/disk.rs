@@ -366,7 +366,7 @@ fn a_shader_that_the_driver_refuses_names_kernel_and_line() {
     }
     assert_eq!(spoilt, 1);
     let said = said();
-    for words in ["shader ", "kernel `times`", "tests/all/disk.rs:", "f32", "help: "] {
+    for words in ["shader ", "kernel `times`", "tests/product/disk.rs:", "f32", "help: "] {
         assert!(said.contains(words), "`{words}` is not in: {said}");
     }
 }

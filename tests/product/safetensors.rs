@@ -66,7 +66,7 @@ fn damaged_files_are_refused() {
     assert_eq!(data::load(&Client::cpu(), no_bool).expect_err("2 is no bool").code(), "value");
 }
 
-/// Mutations in CI; `PALLAS_MUTATIONS=100000 cargo test -p pallas --no-default-features --test all hostile -- --nocapture`
+/// Mutations in CI; `PALLAS_MUTATIONS=100000 cargo test -p pallas --no-default-features --test product hostile -- --nocapture`
 /// makes more.
 const FEW: u64 = 1500;
 

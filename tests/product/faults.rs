@@ -82,7 +82,8 @@ fn scratch_before_its_first_store() {
     let e = uninitialised(ten()).expect_err("no element is above 100").to_string();
     let line = BEGUN_BY_DATA;
     assert!(e.contains("comes from element [0] of scratch `sum`, which this program has not stored"), "{e}");
-    assert!(e.contains(&format!("loaded at tests/all/faults.rs:{line}:")) && e.contains("help: store to `sum`"), "{e}");
+    assert!(e.contains(&format!("loaded at tests/product/faults.rs:{line}:")), "{e}");
+    assert!(e.contains("help: store to `sum`"), "{e}");
     for (name, found) in [("never", never_begun(ten())), ("late", begun_late(ten()))] {
         let e = found.expect_err(name);
         assert!(
@@ -175,7 +176,7 @@ fn unwritten_output() {
     let (code, text, line) = (e.code(), e.to_string(), line!() - 17);
     assert!(code == "unwritten" && text.contains("element [0] of `out` (block [0]) is written by no program"), "{e}");
     assert!(text.contains(&format!("faults.rs:{line}:")) && !text.contains("program ["), "the kernel's line: {e}");
-    assert!(text.contains(&format!("the store at tests/all/faults.rs:{}:", line + 3)), "{e}");
+    assert!(text.contains(&format!("the store at tests/product/faults.rs:{}:", line + 3)), "{e}");
     assert!(text.contains("depends on a condition"), "{e}");
     assert_eq!(verdict(all_written(ten())), "ok");
 }
@@ -493,7 +494,7 @@ fn check_tells_of_rust_code_that_counts() {
 fn a_fault_names_kernel_program_and_line() {
     let line = 19;
     let text = edge_summed::<4>(ten()).expect_err("poison").to_string();
-    assert!(text.contains(&format!("tests/all/faults.rs:{line}:")), "{text}");
+    assert!(text.contains(&format!("tests/product/faults.rs:{line}:")), "{text}");
     assert!(text.contains("`edge_summed`") && text.contains("program [2]") && text.contains("fill"), "{text}");
     assert!(text.contains("comes from outside of `x`, whose shape is [10]: element [2] of the loaded tile"), "{text}");
 }

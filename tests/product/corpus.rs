@@ -1,6 +1,6 @@
 //! Texts of the shipped kernels in small blocks: the corpus of hostile input (`lang::random::hostile` of pallas-rt).
 //!
-//! `UPDATE_EXPECT=1 cargo test -p pallas --no-default-features --test all corpus` regenerates them. Older texts are
+//! `UPDATE_EXPECT=1 cargo test -p pallas --no-default-features --test product corpus` regenerates them. Older texts are
 //! also valid, so it is not necessary after every change of a kernel.
 use crate::shaders::{GROUPS, shipped};
 use pallas_rt::ir::{Kernel, verify};
