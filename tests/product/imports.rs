@@ -19,6 +19,9 @@ fn crates() -> Vec<(String, PathBuf)> {
     found
 }
 
+/// The names of a module's folders and file from the crate's root.
+type Module = Vec<String>;
+
 /// The paths and macros that a file names, without tests.
 pub(super) struct Imports {
     /// The module that the visited code is in.
@@ -54,7 +57,7 @@ impl Imports {
         found
     }
     /// A path as written, converted to a path from the crate's root.
-    fn from_root(&self, segments: &[String]) -> Vec<String> {
+    fn path_from_root(&self, segments: &[String]) -> Vec<String> {
         let mut at: Vec<String> = match segments[0].as_str() {
             "self" | "super" => self.module.clone(),
             _ => vec![],
@@ -74,7 +77,7 @@ impl Imports {
         at
     }
     fn add(&mut self, segments: &[String]) {
-        let path = self.from_root(segments);
+        let path = self.path_from_root(segments);
         self.paths.insert(path);
     }
     /// Adds the paths of a `use`; those of a `pub use` by the names that they get too.
@@ -91,7 +94,7 @@ impl Imports {
         if exports {
             // A path of a child: `deep::Thing`.
             let is_from_root = matches!(path[0].as_str(), "crate" | "self" | "super");
-            let full = if is_from_root { self.from_root(&path) } else { [&self.module[..], &path].concat() };
+            let full = if is_from_root { self.path_from_root(&path) } else { [&self.module[..], &path].concat() };
             self.exports.insert(name, full);
         }
         self.add(&path);
@@ -221,11 +224,11 @@ impl Crate {
         }
     }
     /// Imports between the files of each folder, its `mod.rs` among them, by the names of their modules.
-    fn between_files(&self) -> BTreeMap<Vec<String>, BTreeSet<(Vec<String>, Vec<String>)>> {
+    fn between_files(&self) -> BTreeMap<Module, BTreeSet<(Module, Module)>> {
         let is_folder = |module: &[String]| {
             self.modules.values().any(|m| m.module.len() > module.len() && m.module.starts_with(module))
         };
-        let mut found: BTreeMap<Vec<String>, BTreeSet<_>> = BTreeMap::new();
+        let mut found: BTreeMap<Module, BTreeSet<_>> = BTreeMap::new();
         for from in self.modules.values() {
             for path in &from.paths {
                 let path = match path.split_first() {
