@@ -36,6 +36,11 @@ pub struct Scan {
 }
 
 impl Scan {
+    /// The scan of as many steps of another body.
+    pub(crate) fn with_body(&self, body: Graph, captured: usize, carried: usize) -> Scan {
+        Scan { body, captured, carried, ..*self }
+    }
+
     /// Operands that are no arrays.
     fn fixed(&self) -> usize {
         self.captured + self.carried

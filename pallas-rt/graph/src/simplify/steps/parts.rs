@@ -1,6 +1,5 @@
 //! A scan in three parts.
 use super::Divided;
-use crate::call::Scan;
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::structural::{Dot, Reduce};
 use pallas_ir::{ScalarOp, StructuralOp};
@@ -27,7 +26,7 @@ impl Divided {
             })
             .collect();
         let stored = self.within.results[carried..].to_vec();
-        let step = Scan { body: self.within, captured: self.captured, carried, ..*scan };
+        let step = scan.with_body(self.within, self.captured, carried);
         let found = to.fitting_all(step, &args);
         stored.iter().zip(&found[carried..]).for_each(|(v, &own)| made[v.index()] = Some(own));
 
