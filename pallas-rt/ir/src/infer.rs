@@ -28,9 +28,8 @@ impl Type {
 /// A [`Diag`] at the operation or at the argument to blame.
 pub fn infer(kernel: &Kernel, op: &Op, args: &[&Type]) -> Result<Option<Type>, Diag> {
     let fixed = match op {
-        Op::Const(_) | Op::ProgramId(_) | Op::NumPrograms(_) | Op::NumSteps(_) | Op::Extent(_) | Op::Param(_) => {
-            Some(0)
-        }
+        Op::ProgramId(_) | Op::NumPrograms(_) | Op::NumSteps(_) => Some(0),
+        Op::Const(_) | Op::Extent(_) | Op::Param(_) => Some(0),
         Op::DebugPrint(_) | Op::DebugAssert(_) => Some(1),
         _ => None,
     };
