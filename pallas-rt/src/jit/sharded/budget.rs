@@ -43,7 +43,7 @@ impl Shardings {
     /// let (x, w) = (put(&[8, 16], P(("data", "model")))?, put(&[16, 8], P("model"))?);
     /// let budget = partitioned(|x: &Array, w: &Array| x.matmul(w))(&x, &w)?.budget();
     /// assert_eq!(budget.all_reduce("model"), 1);
-    /// assert_eq!(budget.exchanges("data"), 0);
+    /// assert_eq!(budget.collectives("data"), 0);
     /// // 4 x 8 sums of four bytes among four devices.
     /// assert_eq!(budget.bytes("model")?, 2 * 3 * 4 * 8);
     /// let text = budget.expect(&[("all_reduce", "model", 0)]).expect_err("there is one").to_string();
