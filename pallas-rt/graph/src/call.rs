@@ -46,60 +46,63 @@ pub use crate::ops::{
 use pallas_ir::{At, Diag, Type};
 use std::sync::Arc;
 
-/// Properties of every call. No method has a default.
+/// What every call states of itself: its graphs and its types. No method has a default.
 pub(crate) trait Called: Name {
-    /// The graphs that it calls, and how often.
+    /// Returns the graphs that the call refers to, each with the number of times it runs.
     fn graphs(&self) -> Vec<(Runs, &Graph)>;
-    /// The same call of other graphs, which take and give the same types.
+    /// Returns the call with its graphs replaced, in the order of `graphs`. The new graphs take and give the same
+    /// types.
     fn with_graphs(&self, graphs: Vec<Graph>) -> Call;
-    /// The types of the results.
+    /// Returns the types of the results for operands of types `args`, or an error if the graphs do not take these.
     fn infer(&self, args: &[&Type]) -> Result<Vec<Type>, Diag>;
 }
 
-/// Properties of every function.
+/// Implemented by functions: calls that a graph can stand in for at some stage of compilation.
 pub(crate) trait Expands {
-    /// The graph whose equations stand in place of the call at a stage; `None` if the call stays.
+    /// Returns the graph whose equations replace the call at stage `at`; `None` if the call stays.
     fn expands(&self, at: Stage) -> Option<&Graph>;
 }
 
-/// Properties of every step.
+/// Implemented by steps: calls that stay in the plan, where they run as one step.
 pub(crate) trait Stays {
-    /// Returns true if it does more than computing its results, besides what its graphs do.
+    /// Returns true if the call itself, apart from its graphs, does more than compute its results: it prints, for
+    /// example.
     fn has_effect(&self) -> bool;
-    /// Its equation without what only results that nothing reads need; `None` if all of it is needed, or nothing.
+    /// Returns the call's equation without the parts that only unread results need; `is_read` says for each result
+    /// whether something reads it. `None` if there is nothing to leave out, or nothing is read at all.
     fn without_unread(&self, e: &Equation, is_read: &[bool]) -> Option<Equation>;
 }
 
-/// Number of runs of a graph for one call.
+/// How often a graph runs for each run of the call that refers to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Runs {
-    /// Once, or as one of several branches.
+    /// Once; or at most once, as one of several branches.
     Once,
-    /// So many times.
+    /// This number of times.
     Times(usize),
-    /// As often as a condition says.
+    /// A number of times that a condition decides at run time.
     Unknown,
-    /// It stands for a derivative.
+    /// Never: it only states a derivative.
     Never,
 }
 
-/// A stage at which calls are expanded.
+/// A stage of compilation at which calls may be replaced by the equations of a graph.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stage {
-    /// Before forward mode.
+    /// Before forward-mode differentiation.
     Forward,
-    /// Before reverse mode.
+    /// Before reverse-mode differentiation.
     Reverse,
-    /// When no more derivatives are made.
+    /// After all derivatives are taken.
     Plan,
 }
 
-/// A broken rule of a call.
+/// Returns the diagnostic for a call that breaks a rule of its operation.
 pub(crate) fn wrong(call: &dyn Called, message: String) -> Diag {
     Diag::new(call.name(), At::Op, message, "see the operation's definition")
 }
 
-/// That a graph takes these operands.
+/// Checks that the parameters of a called graph have the types of the operands `given`.
 pub(crate) fn takes(call: &dyn Called, graph: &Graph, given: &[&Type]) -> Result<(), Diag> {
     let takes = graph.takes();
     if takes.iter().eq(given.iter().copied()) {
@@ -108,48 +111,48 @@ pub(crate) fn takes(call: &dyn Called, graph: &Graph, given: &[&Type]) -> Result
     Err(wrong(call, format!("a body of {takes:?} is called with {given:?}")))
 }
 
-/// Returns true for an operation that does more than computing its results, also if it does so in a graph that it calls.
+/// Returns true if the operation, or one in a graph that it calls, does more than compute its results.
 pub fn has_effect(op: &Op) -> bool {
     op.is_effect() || matches!(op, Op::Call(call) if call.graphs().iter().any(|graph| graph.has_effect()))
 }
 
 impl Graph {
-    /// Returns true if `is` holds for an operation of the graph, or of one that it calls.
+    /// Returns true if `is` holds for any operation of the graph, or of a graph that it calls at any depth.
     pub fn any_op(&self, is: &dyn Fn(&Op) -> bool) -> bool {
         let inside = |op: &Op| matches!(op, Op::Call(call) if call.graphs().iter().any(|graph| graph.any_op(is)));
         self.equations.iter().any(|e| is(&e.op) || inside(&e.op))
     }
 
-    /// Returns true if an operation does more than computing its results.
+    /// Returns true if any operation of the graph, at any depth of calls, does more than compute its results.
     pub(crate) fn has_effect(&self) -> bool {
         self.any_op(&Op::is_effect)
     }
 }
 
 impl Op {
-    /// Returns true if the operation itself does more than computing its results.
+    /// Returns true if the operation itself, apart from the graphs that it calls, does more than compute its results.
     pub fn is_effect(&self) -> bool {
         matches!(self, Op::Call(call) if call.stays().is_some_and(|step| step.has_effect()))
     }
 }
 
 impl Call {
-    /// The name in texts.
+    /// Returns the name of the operation in texts, such as `scan`.
     pub fn name(&self) -> &'static str {
         self.called().name()
     }
 
-    /// The graphs that it calls, and how often.
+    /// Returns the graphs that the call refers to, each with the number of times it runs.
     pub fn runs(&self) -> Vec<(Runs, &Graph)> {
         self.called().graphs()
     }
 
-    /// The graphs that it calls.
+    /// Returns the graphs that the call refers to.
     pub fn graphs(&self) -> Vec<&Graph> {
         self.runs().into_iter().map(|(_, graph)| graph).collect()
     }
 
-    /// The graph that stands for the call in a plan; `None` for a step.
+    /// Returns the graph that replaces the call in a plan; `None` for a call that stays, as a loop does.
     pub fn function(&self) -> Option<&Graph> {
         self.expands(Stage::Plan)
     }
@@ -159,13 +162,14 @@ impl Call {
         ShardMap::of(self).map(|map| &map.mesh)
     }
 
-    /// The same call of other graphs, which take and give the same types.
+    /// Returns the call with `f` applied to each of its graphs; the new graphs take and give the same types.
     #[must_use]
     pub fn map(&self, f: impl Fn(&Graph) -> Graph) -> Call {
         self.called().with_graphs(self.graphs().into_iter().map(f).collect())
     }
 
-    /// As [`map`](Call::map), where a graph may have none.
+    /// Returns the call with `f` applied to each of its graphs, where `f` may fail ([`map`](Call::map) for one that
+    /// cannot).
     ///
     /// # Errors
     /// The first error of `f`.
@@ -173,12 +177,12 @@ impl Call {
         Ok(self.called().with_graphs(self.graphs().into_iter().map(f).collect::<Result<_, E>>()?))
     }
 
-    /// The types of the results.
+    /// Returns the types of the results for operands of types `args`.
     pub(crate) fn infer(&self, args: &[&Type]) -> Result<Vec<Type>, Diag> {
         self.called().infer(args)
     }
 
-    /// The graph whose equations stand in place of the call at a stage; `None` if the call stays.
+    /// Returns the graph whose equations replace the call at stage `at`; `None` if the call stays.
     pub(crate) fn expands(&self, at: Stage) -> Option<&Graph> {
         self.function_of()?.expands(at)
     }
