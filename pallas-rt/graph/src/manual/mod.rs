@@ -1,4 +1,4 @@
-//! Bodies of `shard_map`: graphs that every device runs on its blocks.
+//! Types the bodies of `shard_map` (graphs that every device runs on its blocks): which values differ between devices.
 //!
 //! A value has a [`State`] along each axis of the mesh. [`Typing`] finds the states of a graph's values in the order of its
 //! equations, and makes them explicit: where an invariant value meets a varying one, it inserts a [`Pcast`] in
