@@ -27,7 +27,8 @@ impl Graph {
     /// of its operand is put between two casts ([`StructuralOp::accumulator`]).
     ///
     /// # Errors
-    /// Operands that do not fit the operation; more than 8 axes, 2^31 - 1 elements along one, or 2^48 bytes.
+    /// Operands that do not fit the operation; an array with more than 8 axes, 2^31 - 1 elements along one, or 2^48
+    /// bytes.
     pub fn push(&mut self, op: impl Into<Op>, args: &[Var]) -> Result<Var, Diag> {
         let results = self.push_all(op, args)?;
         Ok(results[0])

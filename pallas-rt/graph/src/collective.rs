@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// A collective: an operation that combines or moves the arrays of a group of devices.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Collective {
-    /// What each device gets as its result.
+    /// The kind of collective, which decides what each device gets.
     pub kind: CollectiveKind,
     /// The mesh.
     pub mesh: Arc<Mesh>,
@@ -23,7 +23,7 @@ pub struct Collective {
     pub axes: Vec<Axis>,
 }
 
-/// What every kind of collective states of itself. No method has a default.
+/// Properties of every kind of collective. No method has a default.
 pub(crate) trait Kind: Name {
     /// Returns the attributes that follow the name in texts, with a space in front of each.
     fn attributes(&self) -> String;

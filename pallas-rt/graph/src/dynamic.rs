@@ -18,7 +18,7 @@ pub enum WindowAccess<'a> {
     Write,
 }
 
-/// What every operation on a window states of itself. No method has a default.
+/// Properties of every operation on a window: the elements that it reads and writes. No method has a default.
 pub(crate) trait Windowed: Name {
     /// Returns which elements the operation reads and writes.
     fn access(&self) -> WindowAccess<'_>;

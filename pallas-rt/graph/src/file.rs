@@ -87,6 +87,7 @@ impl Printer {
         self.kernel_count - 1
     }
 
+    /// Returns the text of an operation, after writing the graphs and kernels that it refers to.
     fn op(&mut self, op: &Op) -> String {
         match op {
             Op::Literal(x) => format!("literal {}", number(x)),
@@ -261,6 +262,7 @@ impl Parser<'_> {
         Ok(graph)
     }
 
+    /// Reads an operation with its attributes.
     fn op(&mut self, text: &str) -> Result<Op, String> {
         let (name, rest) = text.split_once(' ').unwrap_or((text, ""));
         let mut words = Words(rest.split_whitespace());

@@ -17,11 +17,12 @@
 //! ```
 //!
 //! Operations have the forms of StableHLO. Operands of an elementwise operation have equal shapes, so every broadcast is
-//! an equation of its own. A literal has rank 0. Every variable is defined once, by an equation or as a parameter, before
-//! it is used. The order of equations and of results is definite: the same function gives the same graph.
+//! an equation of its own. A literal has rank 0. Every variable is defined once, by an equation or as a parameter,
+//! before it is used. Tracing is deterministic: the same function gives the same equations and results in the same
+//! order.
 //!
-//! Operations of graphs have StableHLO's forms: a reduction drops its axes, a broadcast names the result's axis of each operand
-//! axis, elementwise operands have equal shapes. `ops/` translates NumPy's rules into them.
+//! For example, a reduction drops its axes, and a broadcast names the axis of the result for each axis of its operand.
+//! `pallas_rt::ops` translates NumPy's rules into these forms.
 use crate::call::Call;
 use crate::dynamic::Dynamic;
 use crate::identity::Identity;
@@ -60,9 +61,9 @@ pub enum Op {
     Literal(Literal),
     /// An elementwise operation.
     Scalar(ScalarOp),
-    /// An operation that moves, folds or contracts elements.
+    /// A structural operation, which moves, reduces or contracts elements.
     Structural(StructuralOp),
-    /// An operation on a window at positions that are operands.
+    /// An operation on a window of an array, whose position is given by operands.
     Dynamic(Dynamic),
     /// An operation that returns its operand, and states something about it: that it has no derivative, how it is
     /// sharded.
@@ -79,7 +80,7 @@ pub(crate) trait Name {
     fn name(&self) -> &'static str;
 }
 
-/// One operation on variables.
+/// One operation applied to variables, with the variables that it defines.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Equation {
     /// The operation.
@@ -99,7 +100,7 @@ impl Equation {
     }
 }
 
-/// A function of arrays.
+/// A function of arrays, as equations over variables.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Graph {
     /// The type of each variable.

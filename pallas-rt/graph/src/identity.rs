@@ -8,7 +8,8 @@ use crate::mesh::Placed;
 pub use crate::ops::{Constraint, Identity, OptimizationBarrier, PropagationBarrier, ShardingGroup, StopGradient};
 use std::fmt;
 
-/// What every identity states of itself. No method has a default.
+/// Properties of every identity operation: texts, derivative, and the sharding that it demands. No method has a
+/// default.
 pub(crate) trait IdentityData: Name {
     /// Returns the attributes that follow the name in texts; empty if there are none.
     fn attributes(&self) -> String;

@@ -1,4 +1,4 @@
-//! Graphs as text in the style of JAX 0.12's jaxprs.
+//! Writes graphs as text in the style of JAX 0.12's jaxprs.
 #![warn(clippy::wildcard_enum_match_arm)]
 mod indexed;
 mod python;
@@ -56,6 +56,7 @@ struct JaxprPrinter<'g> {
 }
 
 impl<'g> JaxprPrinter<'g> {
+    /// Finds the variables that are printed as literals, and those that are read, which need names.
     fn new(graph: &'g Graph) -> JaxprPrinter<'g> {
         let n = graph.types.len();
         let mut printer =

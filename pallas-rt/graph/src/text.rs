@@ -2,7 +2,7 @@
 use crate::graph::{Equation, Graph, Op, Var};
 use std::fmt;
 
-/// How a call is written in texts of a graph. No method has a default.
+/// The text of a call in graphs and in jaxprs. No method has a default.
 pub(crate) trait CallText {
     /// Returns the attributes that follow the name, with a space in front of each; called graphs are written after
     /// them.

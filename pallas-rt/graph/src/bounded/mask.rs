@@ -4,10 +4,10 @@
 //! ```text
 //! x[i, k] · y[k, j], k < n      select(k < n, x, 0) · select(k < n, y, 0)
 //! fold, reversed running fold   select(.., x, the neutral element)
-//! sort, argmax                  what comes last
+//! sort, argmax                  select(.., x, the value that is ordered last)
 //! gather, dynamic_slice         the start is at most n - the window's extent, where the operand's extent is n
 //! scatter                       updates that do not exist start outside of the operand
-//! scan of n steps               further steps leave the carried values as they are
+//! scan of n steps               steps from n on leave the carried values unchanged
 //! pad, concatenate, reverse     positions after the existing elements are computed from their number (`moved`)
 //! ```
 use super::{Table, Unlike, called};
@@ -19,7 +19,7 @@ use pallas_ir::structural::{Access, Broadcast, Iota, Order, Position, Role, Wind
 use pallas_ir::{DType, Dim, Literal, ScalarOp, StructuralOp, Type};
 use std::collections::{BTreeMap, HashMap};
 
-/// What the masking of a graph shares with that of the graphs that it calls.
+/// The data that the masking of a graph shares with that of the graphs that it calls.
 pub(crate) struct Masking<'a> {
     /// The extents and constants that depend on the sizes.
     pub table: &'a Table,
@@ -32,11 +32,11 @@ pub(crate) type Part = (Graph, BTreeMap<usize, Var>);
 
 /// Masking of calls in a graph for all sizes up to bounds. No method has a default.
 pub(crate) trait CallSized {
-    /// Checks that `other` is the same call traced for another size. `is_same_type` is true if both have operands of
+    /// Checks that `other` is the same call, traced for another size. `is_same_type` is true if both have operands of
     /// the same types.
     ///
     /// # Errors
-    /// The difference.
+    /// The difference between the calls, as text.
     fn agree(&self, other: &Call, is_same_type: bool) -> Result<(), String>;
     /// Returns the integer attributes that may depend on the size, such as the number of steps.
     fn numbers(&self) -> Vec<usize>;
@@ -80,6 +80,7 @@ impl<'a> Masking<'a> {
 }
 
 impl<'a> Scope<'a> {
+    /// Returns a masked graph with the parameters of the samples and no equations.
     fn new(masking: &'a Masking<'a>, graphs: &'a [&'a Graph]) -> Scope<'a> {
         let made = vec![None; graphs[0].types.len()];
         let (to, scalars, exists) = (Graph::default(), BTreeMap::new(), HashMap::new());
@@ -219,7 +220,7 @@ impl<'a> Scope<'a> {
                 self.fill(e, args, 0, axis, op.neutral(dtype).expect("it is a monoid"));
             }
             Access::Nest(nest) => {
-                // Elements of several operands are multiplied and added.
+                // With several operands the elements are multiplied and then added, so zero is neutral.
                 let neutral =
                     if nest.operands.len() > 1 { zero } else { nest.op.neutral(dtype).expect("it is a monoid") };
                 for (operand, positions) in nest.operands.iter().enumerate() {

@@ -1,11 +1,11 @@
 //! One graph for all sizes up to a bound.
 //!
-//! A function is traced for the bounds, and for each size once for a smaller one. The traces differ in what depends on
-//! the sizes: extents and numbers. So they tell which axes have how many elements that exist, whatever the function and
-//! the transformations in it do, and nothing of it has to be declared for an operation. [`Family::graph`] computes the
-//! results for any sizes up to the bounds at the start of arrays that have the bounds as extents: the elements that do
-//! not exist have no influence, since they are replaced where an operation would mix them with others (`mask`). The
-//! numbers that depend on the sizes are further parameters.
+//! A function is traced for the bounds, and once more for each size, with that size alone smaller. The traces differ
+//! only in extents and constants that depend on the sizes, so comparing them shows how the number of existing elements
+//! along each axis depends on the sizes, and operations need not declare anything for it. [`Family::graph`] computes
+//! the results for any sizes up to the bounds. Its arrays have the bounds as extents, and the elements that exist are
+//! at their start. The other elements have no influence: they are replaced where an operation would mix them with
+//! existing ones (`mask`). Constants that depend on the sizes become parameters.
 //!
 //! ```text
 //! for 8:         { lambda %0:f32[8] . %1:f32[] = reduce(add) %0  %2:f32[] = 8.0  %3:f32[] = div %1, %2 in %3 }
@@ -14,8 +14,9 @@
 //!                    x = select (iota < n), %0, 0.0  %1:f32[] = reduce(add) x  %3:f32[] = div %1, %2 in %3 }
 //! ```
 //!
-//! A function may do other things for other sizes, such as a loop in Rust over the elements of an axis. So each size is
-//! traced once, and [`Family::scalars`] finds out whether its graph is that of the family (`agree`).
+//! A function may do something else for other sizes, such as a loop in Rust over the elements of an axis. So the
+//! function is traced once for each combination of sizes, and [`Family::scalars`] checks that its graph belongs to the
+//! family (`agree`).
 mod agree;
 mod mask;
 mod moved;

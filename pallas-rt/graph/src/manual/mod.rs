@@ -10,24 +10,28 @@
 //! { lambda %0 %1 . %3 = pcast "data" %0   %2 = mul %3 %1  in %2 }
 //! ```
 //!
-//! The states are those of `jax.typeof(x).manual_axis_type`, as measured from JAX 0.12.0.1. Two differences: an operation that is
-//! not linear in parts of a sum is refused also where JAX admits it (a concatenation of parts with whole values), and so is a
-//! collective in a loop or branch whose condition differs between the devices that would meet in it.
+//! The states are those of `jax.typeof(x).manual_axis_type`, as measured from JAX 0.12.0.1. Two differences: an
+//! operation that is not linear in parts of a sum is refused also where JAX admits it (a concatenation of parts with
+//! whole values), and so is a collective in a loop or branch whose condition differs between the devices of its group.
 //!
-//! A `shard_map` is a call of a graph of blocks (`call::ShardMap`). `manual` types that graph: each value has a state along
-//! each axis of the mesh, invariant, varying, unreduced or reduced, and where an invariant value meets a varying one, a cast
-//! (`Pcast`) stands in front. Devices do nothing for a cast; it is there because its transpose is the sum over devices, so
-//! derivatives of a typed body need no rule for `shard_map` itself. States are no part of `Type`, which kernels share: they
-//! follow from the parameters' by one walk, which the tracer takes as it appends (so that `grad` inside of a body sees casts,
-//! and mistakes have their line) and transformations take once more over what they made. The partitioner constrains operands
-//! and results to the specs and puts the body in place of the call. A body that leaves axes automatic (`axis_names`) is
-//! partitioned on its own, for a mesh of these axes alone (`shard/submesh`), and its exchanges become those of the whole mesh
-//! in the end: so nothing that the partitioner assumes about copies of a value can mix devices that differ along manual axes.
-//! What is known of operands and of readers of results goes into the body as declarations; shardings of its results are known
-//! when it is partitioned, so `shard::divide` propagates and partitions again with them, up to four times. Of a `shard_map`
-//! inside of a body, each of both has states along its own axes: a walk types the axes of one of them, and passes through the
-//! bodies inside (`Typing` has the mask). For the outer one's mesh of automatic axes the inner one is a `shard_map` like any
-//! other.
+//! A `shard_map` is a call of a graph of blocks (`call::ShardMap`). Along each axis of the mesh, a value in it is
+//! invariant (equal on all devices), varying (it may differ), unreduced (the devices have parts of a sum) or reduced
+//! (the dual of unreduced: the state of cotangents of unreduced values). Devices do nothing for a cast.
+//! +
+//! States are no part of `Type`, which kernels share. They follow from those of the parameters in one pass over the
+//! equations. The tracer makes it as it appends, so that `grad` inside of a body sees casts and mistakes have their
+//! line; transformations make it again for the bodies that they produce.
+//! +
+//! The partitioner constrains operands and results to the specs, and puts the body in place of the call. A body that
+//! leaves axes automatic (`axis_names`) is partitioned on its own, for a mesh of these axes alone (`shard/submesh`),
+//! and its collectives become those of the whole mesh in the end. So nothing that the partitioner assumes about copies
+//! of a value can mix devices that differ along manual axes. What is known of the operands and of the readers of
+//! results is declared inside of the body. The shardings of its results are only known after it is partitioned, so
+//! `shard::divide` propagates and partitions again with them, up to four times.
+//! +
+//! A `shard_map` inside of a body has states along its own manual axes: a pass types the axes of one of the two, and
+//! also visits the bodies inside (`Typing` has the mask). For the outer body's mesh of automatic axes, the inner
+//! `shard_map` is one like any other.
 mod calls;
 mod join;
 
@@ -150,7 +154,7 @@ impl Typing {
         Typing { mesh: mesh.clone(), manual: manual.to_vec(), states: vec![], constants: vec![], casts: HashMap::new() }
     }
 
-    /// The mesh.
+    /// Returns the mesh along whose axes values have states.
     pub fn mesh(&self) -> &Arc<Mesh> {
         &self.mesh
     }
@@ -190,7 +194,7 @@ impl Typing {
         let admits = |from: State, to: State| match (from, to) {
             (from, to) if from == to => true,
             (State::Invariant | State::Reduced, State::Varying) => true,
-            // Nobody asks for the cotangent of a constant.
+            // The cotangent of a constant is never needed.
             (State::Invariant, State::Reduced) => is_constant,
             _ => false,
         };
@@ -262,7 +266,7 @@ impl Typing {
         op.mesh == self.mesh && op.axes.iter().any(|axis| self.manual[usize::from(axis.id)])
     }
 
-    /// Returns true if the mesh has automatic axes and the sharding uses no others.
+    /// Returns true if the mesh has automatic axes and the sharding uses only these.
     pub(crate) fn is_automatic(&self, placed: &Placed) -> bool {
         let Sharding { dims, replicated, unreduced } = &placed.sharding;
         let mut all = dims.iter().flat_map(|dim| &dim.axes).chain(replicated).chain(unreduced);

@@ -3,7 +3,7 @@ use super::prelude::*;
 use super::samples::{Sample, Sampled, product};
 use pallas_ir::DType;
 
-/// A call of a graph that means the same as the graph's equations in place of the call.
+/// A call of an ordinary function: it means the same as the graph's equations in place of the call.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Closed(pub Graph);
 

@@ -33,10 +33,11 @@ pub struct Batched {
     pub takes: Vec<Type>,
 }
 
-/// What a [`BatchRule`] returns: the graph that computes the results for the whole batch, and for each result true if
+/// The result of a [`BatchRule`]: the graph that computes the results for the whole batch, and for each result true if
 /// it has the axis of examples in front.
 pub type BatchRuleResult = Result<(Graph, Vec<bool>), Refused>;
 
+/// The functions that a [`BatchRule`] can hold.
 trait Rule: Fn(&Batched) -> BatchRuleResult + Send + Sync {}
 
 impl<F: Fn(&Batched) -> BatchRuleResult + Send + Sync> Rule for F {}

@@ -17,7 +17,7 @@ use std::sync::Arc;
 /// outputs, both in the order in which the kernel lists them.
 #[derive(Clone, PartialEq, Debug)]
 pub struct KernelCall {
-    /// The kernel, in its traced form.
+    /// The kernel as it was traced, before any pass.
     pub kernel: Arc<Kernel>,
     /// For each named dimension of the kernel, its extent.
     pub sizes: Vec<i64>,

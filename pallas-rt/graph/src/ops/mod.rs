@@ -68,7 +68,7 @@ macro_rules! ops {
                 all.into_iter().flatten().collect()
             }
 
-            /// The names of all operations that can have samples.
+            /// The names of all operations that can have samples: those on windows, and calls.
             pub const NAMES: &[&str] = &[$($name_of_window,)* $($name_of_function,)* $($name_of_step),*];
         }
         impl Op {

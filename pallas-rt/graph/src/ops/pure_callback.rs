@@ -15,7 +15,7 @@ use std::sync::Arc;
 pub struct Callback {
     /// The function to call.
     pub function: HostFunction,
-    /// How a batch of examples is passed to the function.
+    /// The way in which a batch of examples is passed to the function.
     pub method: VmapMethod,
     /// The types of the operands.
     pub takes: Vec<Type>,
@@ -34,7 +34,7 @@ impl Callback {
     }
 }
 
-/// How a callback is called for a batch of examples; the `vmap_method` of `jax.pure_callback`.
+/// The ways to call a callback for a batch of examples; the `vmap_method` of `jax.pure_callback`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum VmapMethod {
     /// One call for each example, in a loop.
@@ -114,7 +114,7 @@ impl Callback {
     }
 }
 
-/// Refuses the derivative of a function of the host.
+/// Returns the error for a derivative of a callback.
 fn no_derivative(at: Loc) -> Refused {
     let help =
         "state it by `custom_jvp` around the callback, or give the callback the `stop_gradient` of its arguments";

@@ -1,4 +1,4 @@
-//! `vmap`: turns a graph that computes one example into a graph that computes a whole batch of examples.
+//! `vmap`: makes a graph for a whole batch of examples from a graph for one example.
 //!
 //! A `vmap` whose axis has a name makes a mesh of it too (`Mesh::of_batch`), with the examples as its devices.
 //! Collectives over that mesh are the operations that devices use, with the same derivatives, except that a sum is its
@@ -31,9 +31,6 @@ use std::cell::RefCell;
 /// The parameters for which `which` is true have an additional first axis of extent `size`; so do the results that
 /// depend on one of them. Values that depend on none of them are computed once.
 ///
-/// The parameters for which `which` is true have one axis of extent `size` more, in front; so have the results that
-/// depend on one of them. Other values are computed once.
-///
 /// Each operation becomes the operation on the whole axis, by the rule that pallas-ir states for it: a dot becomes one
 /// dot, and an operand without the axis stays as it is wherever the operation allows that. A window at positions that
 /// differ between elements becomes a gather or a scatter. A `while` whose condition differs between elements runs until
@@ -49,7 +46,8 @@ pub fn batched(graph: &Graph, which: &[bool], size: usize) -> Result<(Graph, Vec
     batched_at_least(graph, which, BatchAxis { size, named: None }, &vec![false; graph.results.len()])
 }
 
-/// Calls [`batched`]; if `all` is true, every result gets the axis, also one that depends on no batched parameter.
+/// Batches a graph like [`batched`]; if `all` is true, every result gets the axis, also one that depends on no batched
+/// parameter.
 pub(crate) fn batched_for(
     graph: &Graph,
     which: &[bool],
@@ -63,7 +61,7 @@ pub(crate) fn batched_for(
 /// operations on the whole batch.
 ///
 /// # Errors
-/// As for [`batched`]; a collective over the axis in a loop or branch whose condition differs between the elements.
+/// Those of [`batched`]; a collective over the axis in a loop or branch whose condition differs between the elements.
 ///
 /// # Panics
 /// If `which` has not one entry for each parameter.
@@ -102,8 +100,8 @@ impl BatchAxis<'_> {
     }
 }
 
-/// Calls [`batched`] along `axis`; each result for which `all` is true gets the axis even if it depends on no batched
-/// parameter.
+/// Batches a graph like [`batched`], along `axis`; each result for which `all` is true gets the axis even if it depends
+/// on no batched parameter.
 pub(crate) fn batched_at_least(
     graph: &Graph,
     which: &[bool],
@@ -122,7 +120,7 @@ pub(crate) fn batched_at_least(
 ///
 /// ```text
 /// operand with the axis x        select(taken, x, stop_gradient(x))
-/// operand without it w           select(any(taken), w, stop_gradient(w)), where it meets none with the axis
+/// operand without it w           select(any(taken), w, stop_gradient(w)), if no operand has the axis
 /// x + w, and other elementwise    w is repeated along the axis, then treated like x
 /// gather(w, x), and others        the result y is treated like x: w's cotangent sums it over the axis
 /// dot(x, w)                       y as for gather; dot(select(taken, x, 0), w), so that zeros meet finite numbers
@@ -403,7 +401,7 @@ pub(crate) struct OwnWindows<'a> {
     /// The array operands; those for which `has` is true have the batch axis in front.
     pub(crate) arrays: &'a [Var],
     pub(crate) has: &'a [bool],
-    /// The size of the batch.
+    /// Extent of the batch axis.
     size: usize,
     /// The axes of an array (without the batch axis) along which the window is shorter than the array, so that it has a
     /// position.

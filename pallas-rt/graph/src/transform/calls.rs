@@ -10,12 +10,12 @@ pub(crate) trait CallRule {
     /// Appends the call together with its tangents; returns the tangents of its results, `None` for zero.
     ///
     /// # Errors
-    /// It has no such derivative.
+    /// A call without forward-mode derivative, or one that cannot be differentiated with these tangents.
     fn jvp(&self, forward: Forward<'_>) -> Result<Vec<Option<Var>>, Refused>;
     /// Appends the backward pass of the call; returns the cotangents of its operands, `None` for zero.
     ///
     /// # Errors
-    /// It has no such derivative.
+    /// A call without reverse-mode derivative, or one that cannot be differentiated by these operands.
     fn vjp(&self, back: Backward<'_>) -> Result<Vec<Option<Var>>, Refused>;
     /// Appends the call for all elements of a batch at once; returns the results, and for each true if it has the batch
     /// axis.

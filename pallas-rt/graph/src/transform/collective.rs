@@ -1,4 +1,4 @@
-//! Derivatives and batches of the collectives inside of a `shard_map` or a `vmap`.
+//! Derivatives and batching of collectives inside of a `shard_map` or a `vmap`.
 use super::Refused;
 use super::batch::stretched;
 use crate::build::dims;

@@ -31,14 +31,11 @@ pub fn jvp(graph: &Graph, on: &[bool]) -> Result<Graph, Refused> {
 /// (residuals). The second one takes these values and the tangents. Loops and branches are computed again in the second
 /// one.
 ///
-/// The first graph takes the parameters, and gives the results and values that the second one needs; that one takes
-/// these values and the tangents. Loops and branches are computed again in the second one.
-///
 /// # Errors
-/// As [`jvp`].
+/// Those of [`jvp`].
 ///
 /// # Panics
-/// As [`jvp`].
+/// If `on` has not one entry for each parameter, or is true for one that has no floating-point type.
 pub fn linearize(graph: &Graph, on: &[bool]) -> Result<(Graph, Graph), Refused> {
     let both = with_results(tangents(graph, on, true)?)?;
     Ok(split(&both, graph.params.len(), graph.results.len()))

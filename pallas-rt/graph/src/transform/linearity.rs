@@ -26,8 +26,8 @@ pub(crate) trait CallLinear {
     fn linearity(&self, of: &mut Analysis, e: &Equation, args: &[Linearity]) -> Vec<Linearity>;
 }
 
-/// How a value depends on the chosen parameters. The analysis of a loop joins the states of a carried value before and
-/// after a step, upwards in this lattice:
+/// The dependence of a value on the chosen parameters. The analysis of a loop joins the states of a carried value
+/// before and after a step, upwards in this lattice:
 ///
 /// ```text
 ///          wrong
@@ -41,7 +41,7 @@ pub(crate) enum Linearity {
     Zero,
     Constant,
     Linear,
-    /// Not linear, because of the operation at this index of [`Analysis::wrong`].
+    /// Not linear, because of the operation at this index of `wrong` in [`Analysis`].
     Wrong(usize),
 }
 
@@ -101,6 +101,7 @@ impl Analysis {
         graph.results.iter().map(|r| kinds[r.index()]).collect()
     }
 
+    /// Returns the linearity of an equation's results, given that of its operands.
     fn equation(&mut self, graph: &Graph, e: &Equation, args: &[Linearity]) -> Vec<Linearity> {
         let n = e.results.len();
         if let Op::Call(call) = &e.op {

@@ -5,16 +5,18 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// What the flags say: which results have a derivative, or which have the batch axis (with the address of its mesh, 0
-/// without).
+/// The meaning of cached flags: which results have a derivative, or which have the batch axis (with the address of its
+/// mesh, 0 without).
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Question {
     Active,
     Batched(usize),
 }
 
+/// The key of cached flags: the question, the address of the call, and the flags of its operands.
 type Key = (Question, *const Call, Vec<bool>);
 
+/// The cache of one thread.
 #[derive(Default)]
 struct Memo {
     /// Number of open scopes.
@@ -24,6 +26,7 @@ struct Memo {
 }
 
 thread_local! {
+    /// The cache of this thread, which is empty while no scope is open.
     static MEMO: RefCell<Memo> = RefCell::default();
 }
 

@@ -173,6 +173,8 @@ struct Tile {
 }
 
 impl Tile {
+    /// Appends an instruction and returns its result. If it exceeds a limit of tiles, records the error in `wrong` and
+    /// returns any value.
     fn push(&mut self, op: TileOp, args: &[Value]) -> Value {
         match self.b.emit(op, args, self.at) {
             Ok(v) => v,

@@ -51,7 +51,7 @@ pub(super) struct Tiled {
     pub sum: Option<Sum>,
 }
 
-/// How devices can divide the operands and results of a kernel by the programs of its grid.
+/// The ways in which devices can divide the operands and results of a kernel by the programs of its grid.
 #[derive(Clone, Debug)]
 pub(super) struct Tiling {
     /// The kernel's inputs and prefetches, followed by its outputs; the other fields use this order.

@@ -9,7 +9,7 @@ impl Stays for Scan {
         false
     }
     /// Returns the scan without the stacks that are not read, and without carried values that no read result depends
-    /// on; `None` if it needs all of them.
+    /// on; `None` if all of it is needed, or nothing.
     fn without_unread(&self, e: &Equation, is_read: &[bool]) -> Option<Equation> {
         let body = &self.body;
         let mut live = vec![false; body.types.len()];

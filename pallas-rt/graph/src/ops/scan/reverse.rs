@@ -94,8 +94,8 @@ impl<'a> Split<'a> {
         let known = scan.body.params.len();
         let mut is_back = vec![false; both.types.len()];
         both.params[known..].iter().for_each(|p| is_back[p.index()] = true);
-        // Equations behind a barrier, which a checkpoint computes again, belong to the backward part unless a result
-        // needs them.
+        // Equations that follow a barrier, which a checkpoint computes again, belong to the backward part unless a
+        // result needs them.
         let mut is_needed = vec![false; both.types.len()];
         both.results[..scan.body.results.len()].iter().for_each(|r| is_needed[r.index()] = true);
         for e in both.equations.iter().rev() {

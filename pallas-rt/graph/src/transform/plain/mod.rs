@@ -65,7 +65,7 @@ enum Key {
 struct OpenGraph {
     graph: Graph,
     found: HashMap<Key, Var>,
-    /// What the graph reads from the graphs around it, each with the parameter that stands for it.
+    /// The values read from the graphs around it, each with the parameter that stands for it.
     captured: Vec<(Key, Var)>,
 }
 

@@ -126,9 +126,8 @@ fn is_within((a, b): Range, (low, high): Range) -> bool {
     low <= a && b <= high
 }
 
-/// Returns the block indices to which the indices of an index map can be clamped along an axis of `n` elements: those
-/// of blocks with elements of the array, and one more on each side. Blocks further outside have no elements of the
-/// array either.
+/// Returns the range to which block indices can be clamped along an axis of `n` elements: the blocks with elements of
+/// the array, and one more on each side. Blocks further outside have no elements of the array either.
 pub(super) fn held(block: BlockDim, n: usize) -> Range {
     let n = n as i64;
     match block {

@@ -105,6 +105,7 @@ struct Rewrite<'a> {
 }
 
 impl<'a> Rewrite<'a> {
+    /// Begins to rewrite a kernel, with the added operand for the ids of first programs, under a name that is free.
     fn new(kernel: &Kernel, tiling: &'a Tiling, shares: &'a [Share]) -> Rewrite<'a> {
         let mut b = Builder::edit(kernel.clone());
         let mut name = "offsets".to_string();
@@ -124,6 +125,7 @@ impl<'a> Rewrite<'a> {
         Rewrite { b, tiling, shares, offsets }
     }
 
+    /// Rewrites grid, operands and body, and returns the kernel of a device.
     fn finish(mut self) -> Kernel {
         let old = self.b.kernel().clone();
         self.b.kernel_mut().name.push_str("_shard");

@@ -49,6 +49,7 @@ struct Proof<'k> {
 }
 
 impl<'k> Proof<'k> {
+    /// Collects the definitions and uses of all values in the kernel's body.
     fn new(kernel: &'k Kernel, axis: usize) -> Proof<'k> {
         let (mut made_by, mut uses) = (HashMap::new(), HashMap::new());
         kernel.walk(kernel.body, &mut |id, inst| {
@@ -184,8 +185,8 @@ impl<'k> Proof<'k> {
         count
     }
 
-    /// Returns the comparison behind a condition that holds only in the first step (then true) or only in the last one
-    /// (false).
+    /// Returns the comparison that a condition consists of, with true if it holds only in the first step, false if only
+    /// in the last one; `None` for other conditions.
     fn test(&self, condition: Value) -> Option<(InstId, bool)> {
         let (id, inst) = self.maker(condition)?;
         if inst.op != Op::Scalar(ScalarOp::Eq) || self.uses[&condition] != 1 {
