@@ -437,8 +437,8 @@ fn structural(op: &StructuralOp, graph: &Graph, e: &Equation) -> Option<(String,
     }
 }
 
-/// Returns the name and parameters of an operation that JAX lacks: `roll axis(1) shift(2)` is printed as `roll[axis=1
-/// shift=2]`.
+/// Returns the name and parameters of an operation that JAX lacks: for `roll axis(1) shift(2)` the printed equation has
+/// `roll[axis=1 shift=2]`.
 fn own(op: &StructuralOp) -> (String, Vec<String>) {
     let text = op.to_string();
     let attributes = text.strip_prefix(op.name()).unwrap_or(&text);

@@ -17,18 +17,18 @@
 //! A `shard_map` is a call of a graph of blocks (`call::ShardMap`). Along each axis of the mesh, a value in it is
 //! invariant (equal on all devices), varying (it may differ), unreduced (the devices have parts of a sum) or reduced
 //! (the dual of unreduced: the state of cotangents of unreduced values). Devices do nothing for a cast.
-//! +
+//!
 //! States are no part of `Type`, which kernels share. They follow from those of the parameters in one pass over the
 //! equations. The tracer makes it as it appends, so that `grad` inside of a body sees casts and mistakes have their
 //! line; transformations make it again for the bodies that they produce.
-//! +
+//!
 //! The partitioner constrains operands and results to the specs, and puts the body in place of the call. A body that
 //! leaves axes automatic (`axis_names`) is partitioned on its own, for a mesh of these axes alone (`shard/submesh`),
 //! and its collectives become those of the whole mesh in the end. So nothing that the partitioner assumes about copies
 //! of a value can mix devices that differ along manual axes. What is known of the operands and of the readers of
 //! results is declared inside of the body. The shardings of its results are only known after it is partitioned, so
 //! `shard::divide` propagates and partitions again with them, up to four times.
-//! +
+//!
 //! A `shard_map` inside of a body has states along its own manual axes: a pass types the axes of one of the two, and
 //! also visits the bodies inside (`Typing` has the mask). For the outer body's mesh of automatic axes, the inner
 //! `shard_map` is one like any other.

@@ -96,7 +96,7 @@ impl CallRule for CustomVjp {
     }
     /// Appends a call of the stated derivative, and replaces the original call by `forward`, which also gives the
     /// residuals.
-    /// +
+    ///
     /// If the function has tangents, both are calls with stated gradients themselves, so that second-order reverse mode
     /// works.
     fn vjp(&self, mut back: Backward<'_>) -> Result<Vec<Option<Var>>, Refused> {

@@ -127,8 +127,7 @@ pub(crate) fn batched_at_least(
 /// scan(x, w), and other calls     w is repeated along the axis, then treated like x
 /// ```
 ///
-/// If no derivative is taken, these selects have two equal sides and `simplify` drops them, except `select(taken, x,
-/// 0)`.
+/// If no derivative is taken, both sides are equal and `simplify` drops all selects but `select(taken, x, 0)`.
 pub(crate) fn batched_branch(graph: &Graph, which: &[bool], axis: BatchAxis<'_>) -> Result<Graph, Refused> {
     let graph = expanded(graph, &|call| call.expands(Stage::Reverse));
     Ok(with_axis(&graph, which, axis, &vec![true; graph.results.len()], true)?.0)

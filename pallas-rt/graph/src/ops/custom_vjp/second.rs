@@ -31,8 +31,9 @@ pub(super) fn with_residuals(custom: &CustomVjp) -> CustomVjp {
     CustomVjp { primal: custom.forward.clone(), forward, backward, ..custom.clone() }
 }
 
-/// Returns the stated gradient as a function that states a gradient itself. Its operands are `captured.., residuals..,
-/// arguments.., a cotangent of each result..`, of which the residuals count as captured.
+/// Returns the stated gradient as a function that states a gradient itself. Its operands, of which the residuals count
+/// as captured, are
+/// `captured.., residuals.., arguments.., a cotangent of each result..`.
 ///
 /// # Errors
 /// A kernel in either graph that has no tangent.
