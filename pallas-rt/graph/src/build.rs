@@ -1,4 +1,4 @@
-//! Appends equations; every type comes from the rules of pallas-ir.
+//! Methods that append equations to a graph; the types of results follow from the rules of pallas-ir.
 use crate::call::Call;
 use crate::dynamic::Dynamic;
 use crate::graph::{Equation, Graph, Op, Var};
@@ -10,24 +10,25 @@ use pallas_ir::{At, DType, Diag, Dim, Emit, Facts, Literal, Loc, MAX_RANK, Scala
 use std::sync::Arc;
 
 impl Graph {
-    /// A variable that nothing defines yet.
+    /// Adds a variable of a type, which no equation defines yet.
     pub fn var(&mut self, ty: Type) -> Var {
         self.types.push(ty);
         Var(self.types.len() as u32 - 1)
     }
 
-    /// Appends a parameter.
+    /// Adds a parameter of a type.
     pub fn param(&mut self, ty: Type) -> Var {
         let v = self.var(ty);
         self.params.push(v);
         v
     }
 
-    /// Appends an equation; between two casts, if its fold accumulates in another type than its operand's
-    /// ([`StructuralOp::accumulator`]).
+    /// Appends an equation with one result, and returns the result. A fold that accumulates in another type than that
+    /// of its operand is put between two casts ([`StructuralOp::accumulator`]).
     ///
     /// # Errors
-    /// Operands that do not fit the operation; more than 8 axes, 2^31 - 1 elements along one, or 2^48 bytes.
+    /// Operands that do not fit the operation; an array with more than 8 axes, 2^31 - 1 elements along one, or 2^48
+    /// bytes.
     pub fn push(&mut self, op: impl Into<Op>, args: &[Var]) -> Result<Var, Diag> {
         let results = self.push_all(op, args)?;
         Ok(results[0])
@@ -36,7 +37,7 @@ impl Graph {
     /// Appends an equation, and returns all of its results.
     ///
     /// # Errors
-    /// As [`push`](Graph::push).
+    /// Those of [`push`](Graph::push).
     pub fn push_all(&mut self, op: impl Into<Op>, args: &[Var]) -> Result<Vec<Var>, Diag> {
         let op = op.into();
         let types: Vec<&Type> = args.iter().map(|&v| self.ty(v)).collect();
@@ -45,7 +46,8 @@ impl Graph {
         Ok(self.define(op, args, gives))
     }
 
-    /// Appends the casts around a fold that accumulates in another type, and the fold; `None` for other operations.
+    /// Appends a fold between casts to its accumulator's type and back; `None`, and nothing is appended, for operations
+    /// that need no cast.
     fn accumulated(&mut self, op: &Op, args: &[Var]) -> Option<Var> {
         let (Op::Structural(fold), &[x]) = (op, args) else { return None };
         let own = self.ty(x).dtype;
@@ -55,6 +57,7 @@ impl Graph {
         Some(self.cast(y, own))
     }
 
+    /// Appends an equation whose results have the types `gives`.
     fn define(&mut self, op: Op, args: &[Var], gives: Vec<Type>) -> Vec<Var> {
         if let Some(result) = self.accumulated(&op, args) {
             return vec![result];
@@ -64,12 +67,13 @@ impl Graph {
         results
     }
 
-    /// Appends an equation whose operands are known to fit, of whatever size: transformations check it in the end.
+    /// Appends an equation with one result whose operands are known to fit. Its size is not checked: transformations
+    /// check the whole graph at their end.
     pub(crate) fn fitting(&mut self, op: impl Into<Op>, args: &[Var]) -> Var {
         self.fitting_all(op, args)[0]
     }
 
-    /// Appends an equation whose operands are known to fit, and returns all of its results.
+    /// Appends an equation whose operands are known to fit, without checking its size, and returns all of its results.
     pub(crate) fn fitting_all(&mut self, op: impl Into<Op>, args: &[Var]) -> Vec<Var> {
         let op = op.into();
         let types: Vec<&Type> = args.iter().map(|&v| self.ty(v)).collect();
@@ -77,17 +81,17 @@ impl Graph {
         self.define(op, args, gives)
     }
 
-    /// Appends a conversion, unless the variable has the type.
+    /// Appends a conversion to an element type, unless `v` has that type.
     pub(crate) fn cast(&mut self, v: Var, to: DType) -> Var {
         if self.ty(v).dtype == to { v } else { self.fitting(StructuralOp::from(Cast { to }), &[v]) }
     }
 
-    /// Appends a number of rank 0.
+    /// Appends a constant of rank 0.
     pub fn literal(&mut self, x: Literal) -> Var {
         self.fitting(Op::Literal(x), &[])
     }
 
-    /// Appends an i32 of rank 0.
+    /// Appends an i32 constant of rank 0.
     pub(crate) fn int(&mut self, n: i64) -> Var {
         self.literal(Literal::int(DType::I32, n))
     }
@@ -97,16 +101,16 @@ impl Graph {
         if self.ty(v).shape == shape { v } else { self.fitting(StructuralOp::from(Reshape { to: dims(shape) }), &[v]) }
     }
 
-    /// Appends an array with the same number everywhere.
+    /// Appends an array that has the constant `x` everywhere.
     pub fn splat(&mut self, x: Literal, shape: &[usize]) -> Var {
         let v = self.literal(x);
         if shape.is_empty() { v } else { self.fitting(StructuralOp::from(Broadcast::to(dims(shape))), &[v]) }
     }
 
-    /// Appends what makes `shape` of a variable as NumPy does: axes are added in front, and axes of extent 1 stretched.
+    /// Appends a broadcast of `v` to `shape` by NumPy's rule: axes are added in front, and axes of extent 1 stretched.
     ///
     /// # Errors
-    /// An axis of another extent.
+    /// An axis of `v` that has neither extent 1 nor that of `shape`.
     pub fn broadcast(&mut self, v: Var, shape: &[usize]) -> Result<Var, Diag> {
         let own = self.ty(v).shape.clone();
         if own == shape {
@@ -120,13 +124,13 @@ impl Graph {
         self.push(StructuralOp::from(op), &[v])
     }
 
-    /// Appends the equations of another graph, with these variables as its parameters; returns its results. Its sharding
-    /// groups stay apart from those that are there.
+    /// Appends the equations of another graph, with `args` as its parameters, and returns its results. Its sharding
+    /// groups are renumbered so that they differ from those of this graph.
     pub fn inline(&mut self, other: &Graph, args: &[Var]) -> Vec<Var> {
         self.inline_apart(other, args, 0)
     }
 
-    /// As [`inline`](Graph::inline); its sharding groups have numbers from `least` on.
+    /// Inlines a graph like [`inline`](Graph::inline), with its sharding groups numbered from at least `least`.
     pub(crate) fn inline_apart(&mut self, other: &Graph, args: &[Var], least: u32) -> Vec<Var> {
         let first = if other.groups() == 0 { 0 } else { self.groups().max(least) };
         let mut names: Vec<Option<Var>> = vec![None; other.types.len()];
@@ -162,11 +166,11 @@ impl From<Call> for Op {
     }
 }
 
-/// Most bytes of an array: sums of them do not overflow.
+/// Maximum size of an array in bytes; sums of such sizes do not overflow.
 const MOST_BYTES: usize = 1 << 48;
 
-/// Refuses arrays that no graph has. A graph may be sharded among devices, or planned for others: [`check_runs`] holds what
-/// one of them runs against the limits of kernels.
+/// Refuses array types that no graph may have: too many axes, elements along an axis, or bytes. The limits are wider
+/// than those of kernels, since an array may be sharded among devices; [`check_runs`] checks what one device runs.
 pub(crate) fn within_limits(ty: &Type) -> Result<(), Diag> {
     if ty.shape.len() > MAX_RANK {
         let message = format!("an array of {ty} has {} axes", ty.shape.len());
@@ -184,10 +188,10 @@ pub(crate) fn within_limits(ty: &Type) -> Result<(), Diag> {
     Ok(())
 }
 
-/// Checks that kernels take all arrays of a graph that a device is to run: positions in them are i32.
+/// Checks that all arrays of a graph that one device runs are small enough for kernels, whose positions are i32.
 ///
 /// # Errors
-/// The first array that is larger, with the line that makes it.
+/// The first array that is too large, with the line that makes it.
 pub fn check_runs(graph: &Graph) -> Result<(), (Loc, Diag)> {
     let fits = |v: &Var, at: Loc| {
         let ty = graph.ty(*v);
@@ -207,12 +211,12 @@ pub fn check_runs(graph: &Graph) -> Result<(), (Loc, Diag)> {
     Ok(())
 }
 
-/// Extents as the sizes that structural operations have.
+/// Converts extents to the symbolic sizes that structural operations take.
 pub(crate) fn dims(shape: &[usize]) -> Vec<Dim> {
     shape.iter().map(|&n| Dim::from(n)).collect()
 }
 
-/// The types of an operation's results.
+/// Returns the types of an operation's results for operands of types `args`.
 ///
 /// # Errors
 /// Operands that do not fit the operation.
@@ -251,7 +255,8 @@ pub(crate) fn infer(op: &Op, args: &[&Type]) -> Result<Vec<Type>, Diag> {
     one.map(|ty| vec![ty])
 }
 
-/// Rules of pallas-ir append to a graph. What they let stretch is broadcast here.
+/// Lets the derivative and batching rules of pallas-ir append to a graph. Operands that such a rule lets stretch are
+/// broadcast here.
 impl Emit for Graph {
     fn emit(&mut self, op: Term, args: &[Id]) -> Id {
         let args: Vec<Var> = args.iter().map(|a| Var(a.0)).collect();

@@ -3,37 +3,44 @@
 //! The operands of a called graph are its parameters, so it mentions no variable of its caller. Each call has a file of its own
 //! in `ops`.
 //!
-//! **Calls.** An equation may call other graphs or a kernel (`pallas_graph::call`); it alone has several results. The body of a
-//! `scan` or a `while` is a graph whose captured arrays are parameters, so transformations and passes treat it like any other
-//! graph. A `pure_callback` is a call of a function of the host, which a program makes between its launches on a thread of its
-//! own; the program then runs within its call, so that the function may launch kernels and wait for them. `debug_print` is a
-//! call without results that anyone reads; passes keep it (`call::has_effect`), and the order of steps begins with such
-//! equations. A call is a step of its own: its file in `ops` plans its bodies, and the values that a loop carries are changed
-//! in place. A step may ask for that (`in_place`): its output has the memory of an operand that nothing reads later and that
-//! the program owns, else a copy is made first. So the stacks of a scan, which `dynamic_update_slice` writes a row at a time,
-//! are never copied; nor is what a `scatter` adds to, if nothing reads it later. A stack takes over the memory of an array of
-//! its type that nothing else needs, if its elements follow from those of the array, as states follow from products that were
-//! made for all steps (`ops/scan/plan`); an output of a kernel takes over that of an operand that is read last there, block by
-//! block before it is written (`fuse/donate`, `ir/src/share.rs`). On a CPU the kernel of a scatter makes an operand that is the
-//! same everywhere, and a sum of rows of 16-bit floats (`fuse/scatter`: a scatter onto f32 zeros between two casts) is one
-//! step, which writes each row of the result once and has no f32 array (`cpu/run/summed`). A gather is computed with its
-//! neighbours: programs divide its index rows, and read the operand where it is; on a CPU it also fills what it finds outside
-//! (`cpu/plan/filled`). A `#[kernel]` call with a traced argument is bound and traced at once, so that mistakes are found
-//! there, and becomes a call with its sizes; at the launch nothing is looked up. Derivatives that a user states are graphs as
-//! well (`custom_vjp`), traced when the function is called; `simplify` puts their equations in place of the call. A rule that
-//! calls its own function is traced inside of itself up to the fourth order (`jit/rules`). A stated gradient of kernels, which
-//! have tangents and no transpose, has a gradient of its own by the symmetry of second derivatives (`ops/custom_vjp/second`). A
-//! branch whose number differs between the examples of a batch runs for all of them, and cotangents of the examples that take
-//! another one are selected away before they meet a slope that may be no number (`transform/batch`). The reverse of a scan is a
-//! scan in the other direction: its body is the derivative of the body without what does not depend on cotangents, which the
-//! forward scan stores. `simplify/steps` takes out of a scan what its carried values do not depend on and what they do not
-//! need, and computes that for all steps at once: products of elements, and the sums of gradients of captured values, which
-//! become one product each. `checkpoint` stores what its policy names and puts barriers in front of what the derivative
-//! computes again, and the division of a scan's body sends what follows a barrier to the way back. A kernel has forward mode
-//! without a rule (`ops/kernel/jvp`): a second kernel with tangents of its operands and operations, by the rules that graphs
-//! use; `vmap` adds an axis to its grid (`ops/kernel/batch`). `Lowered::inline_kernels` puts plain operations in place of
-//! kernels (`transform/plain`), for texts that other compilers take: the grid is a `while` that carries outputs and scratch,
-//! blocks are windows of arrays, which are padded by as much as blocks may overhang.
+//! - **Captured values.** The body of a `scan` or a `while` is a graph whose captured arrays are parameters, so
+//!   transformations and passes treat it like any other graph.
+//! - **Host.** A `pure_callback` calls a function of the host between two launches, on a thread of its own; the
+//!   program goes on when the function returns, so the function may launch kernels and wait for them. `debug_print` is
+//!   a call whose result nothing reads: passes keep it (`call::has_effect`), and the order of steps begins with such
+//!   equations.
+//! - **Memory.** A call that is a step plans its bodies in its file in `ops`, and the values that a loop carries are
+//!   updated in place. A step may ask for the memory of an operand for its output (`in_place`); a copy is made first
+//!   unless the program owns the operand and nothing reads it later. So the stacks of a scan, to which
+//!   `dynamic_update_slice` writes a row at a time, are never copied; nor is the operand of a `scatter`, if nothing
+//!   reads it later. A stack takes over the memory of an array of its type that nothing else needs, if its elements
+//!   are computed from those of the array (`ops/scan/plan`). An output of a kernel takes over the memory of an operand
+//!   that is read last there, if each block is read before it is written (`fuse/donate`, `ir/src/share.rs`).
+//! - **Gather and scatter on a CPU.** The kernel of a scatter makes an operand that has the same number everywhere
+//!   itself. A sum of rows of 16-bit floats (`fuse/scatter`: a scatter onto f32 zeros between two casts) is one step,
+//!   which writes each row of the result once and needs no f32 array (`cpu/run/summed`). A gather is fused with the
+//!   operations around it: programs divide its index rows and read the operand in place, and fill what lies outside
+//!   (`cpu/plan/filled`).
+//! - **Kernels.** A `#[kernel]` call with a traced argument is bound and traced at once, so that mistakes are found at
+//!   that line, and becomes a call with its sizes; the launch looks up nothing. A kernel has forward mode without a
+//!   stated rule (`ops/kernel/jvp`): a second kernel with tangents of its operands and operations, by the rules that
+//!   graphs use. `vmap` adds an axis to its grid (`ops/kernel/batch`). `Lowered::inline_kernels` replaces kernels by
+//!   plain operations (`transform/plain`), for texts that other compilers take: the grid is a `while` that carries
+//!   outputs and scratch, blocks are windows of padded arrays.
+//! - **Stated derivatives.** They are graphs too (`custom_vjp`), traced when the function is called; `simplify` puts
+//!   their equations in place of the call. A rule that calls its own function is traced inside of itself up to the
+//!   fourth order (`jit/rules`). A stated gradient made of kernels, which have tangents and no transpose, has a
+//!   gradient by the symmetry of second derivatives (`ops/custom_vjp/second`).
+//! - **Branches in a batch.** A branch whose index differs between the examples of a batch runs for all of them.
+//!   Cotangents of the examples that take another branch are cleared by `select` before they are multiplied by a slope
+//!   that may be NaN (`transform/batch`).
+//! - **Scans.** The reverse of a scan is a scan in the other direction: its body is the part of the body's derivative
+//!   that depends on cotangents; the forward scan stores what that part reads. `simplify/steps` takes out of a scan
+//!   what carried values do not depend on and what they do not need, and computes it for all steps at once:
+//!   elementwise products, and the sums of gradients of captured values, which become one product each.
+//! - **Checkpoints.** `checkpoint` stores the values that its policy selects, and puts barriers in front of what the
+//!   derivative computes again; when the body of a scan is split, equations after a barrier belong to the backward
+//!   scan.
 use crate::graph::{Equation, Graph, Name, Op};
 use crate::mesh::Mesh;
 pub use crate::ops::checkpoint::Policy;
@@ -46,60 +53,63 @@ pub use crate::ops::{
 use pallas_ir::{At, Diag, Type};
 use std::sync::Arc;
 
-/// Properties of every call. No method has a default.
+/// Properties of every call: its graphs and its types. No method has a default.
 pub(crate) trait Called: Name {
-    /// The graphs that it calls, and how often.
+    /// Returns the graphs that the call refers to, each with the number of times it runs.
     fn graphs(&self) -> Vec<(Runs, &Graph)>;
-    /// The same call of other graphs, which take and give the same types.
+    /// Returns the call with its graphs replaced, in the order of `graphs`. The new graphs take and give the same
+    /// types.
     fn with_graphs(&self, graphs: Vec<Graph>) -> Call;
-    /// The types of the results.
+    /// Returns the types of the results for operands of types `args`, or an error if the graphs do not take these.
     fn infer(&self, args: &[&Type]) -> Result<Vec<Type>, Diag>;
 }
 
-/// Properties of every function.
+/// Implemented by functions: calls that a graph can stand in for at some stage of compilation.
 pub(crate) trait Expands {
-    /// The graph whose equations stand in place of the call at a stage; `None` if the call stays.
+    /// Returns the graph whose equations replace the call at stage `at`; `None` if the call stays.
     fn expands(&self, at: Stage) -> Option<&Graph>;
 }
 
-/// Properties of every step.
+/// Implemented by steps: calls that stay in the plan, where they run as one step.
 pub(crate) trait Stays {
-    /// Returns true if it does more than computing its results, besides what its graphs do.
+    /// Returns true if the call itself, apart from its graphs, does more than compute its results: it prints, for
+    /// example.
     fn has_effect(&self) -> bool;
-    /// Its equation without what only results that nothing reads need; `None` if all of it is needed, or nothing.
+    /// Returns the call's equation without the parts that only unread results need; `is_read` says for each result
+    /// whether something reads it. `None` if there is nothing to leave out, or nothing is read at all.
     fn without_unread(&self, e: &Equation, is_read: &[bool]) -> Option<Equation>;
 }
 
-/// Number of runs of a graph for one call.
+/// Number of times that a graph runs for each run of the call that refers to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Runs {
-    /// Once, or as one of several branches.
+    /// Once; or at most once, as one of several branches.
     Once,
-    /// So many times.
+    /// This number of times.
     Times(usize),
-    /// As often as a condition says.
+    /// A number of times that a condition decides at run time.
     Unknown,
-    /// It stands for a derivative.
+    /// Never: it only states a derivative.
     Never,
 }
 
-/// A stage at which calls are expanded.
+/// A stage of compilation at which calls may be replaced by the equations of a graph.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stage {
-    /// Before forward mode.
+    /// Before forward-mode differentiation.
     Forward,
-    /// Before reverse mode.
+    /// Before reverse-mode differentiation.
     Reverse,
-    /// When no more derivatives are made.
+    /// After all derivatives are taken.
     Plan,
 }
 
-/// A broken rule of a call.
+/// Returns the diagnostic for a call that breaks a rule of its operation.
 pub(crate) fn wrong(call: &dyn Called, message: String) -> Diag {
     Diag::new(call.name(), At::Op, message, "see the operation's definition")
 }
 
-/// That a graph takes these operands.
+/// Checks that the parameters of a called graph have the types of the operands `given`.
 pub(crate) fn takes(call: &dyn Called, graph: &Graph, given: &[&Type]) -> Result<(), Diag> {
     let takes = graph.takes();
     if takes.iter().eq(given.iter().copied()) {
@@ -108,64 +118,65 @@ pub(crate) fn takes(call: &dyn Called, graph: &Graph, given: &[&Type]) -> Result
     Err(wrong(call, format!("a body of {takes:?} is called with {given:?}")))
 }
 
-/// Returns true for an operation that does more than computing its results, also if it does so in a graph that it calls.
+/// Returns true if the operation, or one in a graph that it calls, does more than compute its results.
 pub fn has_effect(op: &Op) -> bool {
     op.is_effect() || matches!(op, Op::Call(call) if call.graphs().iter().any(|graph| graph.has_effect()))
 }
 
 impl Graph {
-    /// Returns true if `is` holds for an operation of the graph, or of one that it calls.
+    /// Returns true if `is` holds for any operation of the graph, or of a graph that it calls at any depth.
     pub fn any_op(&self, is: &dyn Fn(&Op) -> bool) -> bool {
         let inside = |op: &Op| matches!(op, Op::Call(call) if call.graphs().iter().any(|graph| graph.any_op(is)));
         self.equations.iter().any(|e| is(&e.op) || inside(&e.op))
     }
 
-    /// Returns true if an operation does more than computing its results.
+    /// Returns true if any operation of the graph, at any depth of calls, does more than compute its results.
     pub(crate) fn has_effect(&self) -> bool {
         self.any_op(&Op::is_effect)
     }
 }
 
 impl Op {
-    /// Returns true if the operation itself does more than computing its results.
+    /// Returns true if the operation itself, apart from the graphs that it calls, does more than compute its results.
     pub fn is_effect(&self) -> bool {
         matches!(self, Op::Call(call) if call.stays().is_some_and(|step| step.has_effect()))
     }
 }
 
 impl Call {
-    /// The name in texts.
+    /// Returns the name of the operation in texts, such as `scan`.
     pub fn name(&self) -> &'static str {
         self.called().name()
     }
 
-    /// The graphs that it calls, and how often.
+    /// Returns the graphs that the call refers to, each with the number of times it runs.
     pub fn runs(&self) -> Vec<(Runs, &Graph)> {
         self.called().graphs()
     }
 
-    /// The graphs that it calls.
+    /// Returns the graphs that the call refers to.
     pub fn graphs(&self) -> Vec<&Graph> {
         self.runs().into_iter().map(|(_, graph)| graph).collect()
     }
 
-    /// The graph that stands for the call in a plan; `None` for a step.
+    /// Returns the graph that replaces the call in a plan; `None` for a call that stays, as a loop does.
     pub fn function(&self) -> Option<&Graph> {
         self.expands(Stage::Plan)
     }
 
-    /// The mesh whose devices run its graphs on their blocks; `None` for a call on whole arrays.
+    /// Returns the mesh whose devices run the call's graphs on their blocks; `None` for a call on whole arrays.
     pub fn mesh(&self) -> Option<&Arc<Mesh>> {
         ShardMap::of(self).map(|map| &map.mesh)
     }
 
-    /// The same call of other graphs, which take and give the same types.
+    /// Returns the call with `f` applied to each of its graphs; the new graphs take and give the same types.
     #[must_use]
     pub fn map(&self, f: impl Fn(&Graph) -> Graph) -> Call {
         self.called().with_graphs(self.graphs().into_iter().map(f).collect())
     }
 
-    /// As [`map`](Call::map), where a graph may have none.
+    /// Returns the call with `f` applied to each of its graphs, where `f` may fail ([`map`](Call::map) for one that
+    /// cannot).
     ///
     /// # Errors
     /// The first error of `f`.
@@ -173,12 +184,12 @@ impl Call {
         Ok(self.called().with_graphs(self.graphs().into_iter().map(f).collect::<Result<_, E>>()?))
     }
 
-    /// The types of the results.
+    /// Returns the types of the results for operands of types `args`.
     pub(crate) fn infer(&self, args: &[&Type]) -> Result<Vec<Type>, Diag> {
         self.called().infer(args)
     }
 
-    /// The graph whose equations stand in place of the call at a stage; `None` if the call stays.
+    /// Returns the graph whose equations replace the call at stage `at`; `None` if the call stays.
     pub(crate) fn expands(&self, at: Stage) -> Option<&Graph> {
         self.function_of()?.expands(at)
     }

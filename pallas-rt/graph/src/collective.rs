@@ -1,8 +1,8 @@
-//! Operations by which the devices of a mesh exchange arrays.
+//! Collectives: operations by which the devices of a mesh exchange arrays.
 //!
-//! Every device has an operand of the same type. Those that differ along the collective's axes alone form a *group*; in it
-//! a device has a number, its coordinate along these axes. Parts for or from the members of a group lie along a first axis,
-//! so what is exchanged is always whole pieces of memory.
+//! Every device has an operand of the same type. Devices whose coordinates differ only along the collective's axes form
+//! a *group*. A device's *number* in its group is its coordinate along these axes. Parts for or from the members of a
+//! group are listed along the array's first axis, so that each part is contiguous in memory.
 use crate::graph::Name;
 use crate::mesh::{Axis, Form, Mesh, Piece, names, size};
 pub use crate::ops::{
@@ -12,10 +12,10 @@ use pallas_ir::{At, DType, Diag, ScalarOp, Type};
 use std::fmt;
 use std::sync::Arc;
 
-/// An operation on the arrays of a group of devices.
+/// A collective: an operation that combines or moves the arrays of a group of devices.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Collective {
-    /// The result of each device.
+    /// The kind of collective, which decides what each device gets.
     pub kind: CollectiveKind,
     /// The mesh.
     pub mesh: Arc<Mesh>,
@@ -25,28 +25,28 @@ pub struct Collective {
 
 /// Properties of every kind of collective. No method has a default.
 pub(crate) trait Kind: Name {
-    /// The attributes behind the name in texts, with a space in front of each.
+    /// Returns the attributes that follow the name in texts, with a space in front of each.
     fn attributes(&self) -> String;
-    /// The result of the member with this number. The variant is the same for all numbers.
+    /// Returns what the group's member with this number gets. The variant is the same for all numbers.
     fn form(&self, number: usize) -> Form;
-    /// Checks the attributes for groups of `members` devices. The error is the mistake and its remedy.
+    /// Checks the attributes for groups of `members` devices. The error is the mistake and how to correct it.
     fn check(&self, members: usize) -> Result<(), (String, &'static str)>;
-    /// The same for arrays of an element type.
+    /// Returns the kind to use for arrays of an element type: `add` of bools becomes `or`.
     fn of_elements(&self, dtype: DType) -> CollectiveKind;
 }
 
 impl CollectiveKind {
-    /// The name of the operation, as in StableHLO.
+    /// Returns the name of the operation, as in StableHLO.
     pub fn name(&self) -> &'static str {
         self.kind().name()
     }
 
-    /// The result of the member with this number. The variant is the same for all numbers.
+    /// Returns what the group's member with this number gets. The variant is the same for all numbers.
     pub fn form(&self, number: usize) -> Form {
         self.kind().form(number)
     }
 
-    /// The same for arrays of an element type: `add` of truth values is `or`.
+    /// Returns the kind to use for arrays of an element type: `add` of bools becomes `or`.
     #[must_use]
     pub fn of_elements(&self, dtype: DType) -> CollectiveKind {
         self.kind().of_elements(dtype)
@@ -54,63 +54,66 @@ impl CollectiveKind {
 }
 
 impl Collective {
-    /// Number of devices in a group.
+    /// Returns the number of devices in a group.
     pub fn members(&self) -> usize {
         size(&self.axes)
     }
 
-    /// The name of the operation, as in StableHLO.
+    /// Returns the name of the operation, as in StableHLO.
     pub fn name(&self) -> &'static str {
         self.kind.name()
     }
 
-    /// The all-gather among all devices of a mesh.
+    /// Returns the all-gather among all devices of a mesh.
     pub fn gathering(mesh: &Arc<Mesh>) -> Collective {
         Collective { kind: AllGather.into(), mesh: mesh.clone(), axes: mesh.axes() }
     }
 
-    /// Another collective of the same groups.
+    /// Returns a collective of another kind among the same groups.
     pub(crate) fn like(&self, kind: impl Into<CollectiveKind>) -> Collective {
         Collective { kind: kind.into(), ..self.clone() }
     }
 
-    /// The devices of each group, in the order of their numbers in it.
+    /// Returns the groups, each as its devices in the order of their numbers in it.
     pub(crate) fn groups(&self) -> Vec<Vec<usize>> {
         let mesh = &self.mesh;
         let first = (0..mesh.devices()).filter(|&position| mesh.index(position, &self.axes) == 0);
         first.map(|p| mesh.group(p, &self.axes).into_iter().map(|p| mesh.device(p)).collect()).collect()
     }
 
-    /// The result of the first member of a group; its variant is that of all members.
+    /// Returns what the first member of a group gets; its variant is that of all members.
     pub fn form(&self) -> Form {
         self.kind.form(0)
     }
 
-    /// By member of a group, its result.
+    /// Returns for each member of a group what it gets.
     pub fn forms(&self) -> Vec<Form> {
         (0..self.members()).map(|number| self.kind.form(number)).collect()
     }
 
-    /// By member, the one whose operand it gets; for a collective where each gets one operand.
+    /// Returns for each member the number of the member whose operand it gets, if each gets one operand; `None` for a
+    /// member that gets zeros, and for collectives of other forms.
     pub fn sources(&self) -> Vec<Option<usize>> {
         let of = |number| if let Form::One(source) = self.kind.form(number) { source } else { None };
         (0..self.members()).map(of).collect()
     }
 
-    /// Returns true if the operand has a first axis of parts for the members, and if the result has one of parts from them.
+    /// Returns two bools: whether the operand's first axis lists parts for the members, and whether the result's first
+    /// axis lists parts from them.
     pub(crate) fn parts(&self) -> (bool, bool) {
         self.form().parts()
     }
 
-    /// Returns true if devices exchange something.
+    /// Returns true if devices send anything to each other.
     pub fn communicates(&self) -> bool {
         self.form().communicates()
     }
 
-    /// The type of the result.
+    /// Returns the type of the result for operands of types `args`.
     ///
     /// # Errors
-    /// Another number of operands, or operands without an axis for the members, or elements that the operation does not combine.
+    /// A wrong number of operands, an operand without a first axis for the members, or an element type that the
+    /// operation cannot combine.
     pub fn infer(&self, args: &[&Type]) -> Result<Type, Diag> {
         let wrong = |message: String, help: &str| Diag::new(self.name(), At::Op, message, help);
         let (k, form) = (self.members(), self.form());
@@ -139,13 +142,13 @@ impl Collective {
         }
     }
 
-    /// Bytes that a device sends, if it sends each part once to each member that needs it.
+    /// Returns the number of bytes that each device sends, if it sends each part once to each member that needs it.
     pub fn bytes_sent(&self, operand: &Type) -> usize {
         let (bytes, k) = (operand.bytes(), self.members());
         match self.form() {
             Form::Stack(Piece::Whole) => bytes * (k - 1),
             Form::Stack(Piece::Part) | Form::Fold(_, Piece::Part) => bytes / k * (k - 1),
-            // A reduce-scatter and an all-gather.
+            // An all-reduce is a reduce-scatter followed by an all-gather.
             Form::Fold(_, Piece::Whole) => 2 * bytes.div_ceil(k) * (k - 1),
             Form::One(_) => bytes,
             Form::Number(_) | Form::Own => 0,

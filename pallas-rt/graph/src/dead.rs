@@ -1,4 +1,4 @@
-//! Drops the equations that no result depends on, and that have no effect; of scans, stacks and carried values as well.
+//! Drops equations that no result depends on and that have no effect, and unread stacks and carried values of scans.
 //!
 //! ```text
 //! { lambda %0:f32[2] . %1:f32[2] = exp %0  %2:f32[2] = neg %0  in %2 }
@@ -10,7 +10,7 @@
 use crate::call::has_effect;
 use crate::graph::{Graph, Op};
 
-/// The graph without them.
+/// Returns the graph without equations that nothing needs.
 pub(crate) fn without_dead(mut graph: Graph) -> Graph {
     let mut live = vec![false; graph.types.len()];
     graph.results.iter().for_each(|r| live[r.index()] = true);

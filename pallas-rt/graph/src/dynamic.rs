@@ -1,55 +1,56 @@
-//! Operations on a window of an array at positions that are known when they run.
+//! Operations on a window of an array whose position is computed at run time (`dynamic_slice`, `dynamic_update_slice`).
 //!
-//! Positions are operands, an i32 scalar for each axis. As in XLA a window lies inside of its array: a position is moved
-//! to the nearest one where it does. Types, plans, texts and graphs for all sizes follow from the [`WindowAccess`] of an operation, which
-//! is linear in its arrays.
+//! Positions are operands, an i32 scalar for each axis. As in XLA, they are clamped so that the window lies inside of
+//! the array. Types, plans, texts and graphs for all sizes follow from the [`WindowAccess`] of an operation, which is
+//! linear in its arrays.
 use crate::graph::{Equation, Graph, Name, Var};
 pub use crate::ops::{Dynamic, DynamicSlice, DynamicUpdateSlice};
 use pallas_ir::{At, DType, Diag, Type};
 use std::fmt;
 
-/// The elements that an operation on a window reads and writes.
+/// The elements that an operation on a window reads and writes, and the order of its operands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WindowAccess<'a> {
-    /// The result is the window of this size of the first operand; then the positions.
+    /// The result is the window of this size of the first operand. The positions follow it.
     Read(&'a [usize]),
-    /// The result is the first operand, whose window has the elements of the second one; then the positions.
+    /// The result is the first operand with its window replaced by the elements of the second operand. The positions
+    /// follow both.
     Write,
 }
 
-/// Properties of every operation on a window. No method has a default.
+/// Properties of every operation on a window: the elements that it reads and writes. No method has a default.
 pub(crate) trait Windowed: Name {
-    /// The elements that it reads and writes.
+    /// Returns which elements the operation reads and writes.
     fn access(&self) -> WindowAccess<'_>;
 }
 
 impl Dynamic {
-    /// The name in texts.
+    /// Returns the name of the operation in texts.
     pub fn name(&self) -> &'static str {
         self.data().name()
     }
 
-    /// The elements that it reads and writes.
+    /// Returns which elements the operation reads and writes.
     pub fn access(&self) -> WindowAccess<'_> {
         self.data().access()
     }
 
-    /// The size of the window, if the operation states it.
+    /// Returns the size of the window of an operation that reads; `None` for one that writes.
     pub(crate) fn size(&self) -> Option<&[usize]> {
         if let WindowAccess::Read(size) = self.access() { Some(size) } else { None }
     }
 
-    /// Operands in front of the positions.
+    /// Returns the number of array operands; the positions follow them.
     pub fn arrays(&self) -> usize {
         if self.access() == WindowAccess::Write { 2 } else { 1 }
     }
 
-    /// The variable that has the elements of the window.
+    /// Returns the variable that holds the window's elements: the result of a read, the second operand of a write.
     pub fn part(&self, e: &Equation) -> Var {
         if self.access() == WindowAccess::Write { e.args[1] } else { e.result() }
     }
 
-    /// The type of the result.
+    /// Returns the type of the result for operands of types `args`.
     pub(crate) fn infer(&self, args: &[&Type]) -> Result<Type, Diag> {
         let rank = args.first().map_or(0, |x| x.shape.len());
         let expected = self.arrays() + rank;
@@ -86,12 +87,12 @@ impl fmt::Display for Dynamic {
 }
 
 impl Graph {
-    /// Appends the window of this size of an array that it is known to fit.
+    /// Appends a read of the window of this size at `starts`, which is known to fit the array.
     pub(crate) fn window(&mut self, x: Var, size: &[usize], starts: &[Var]) -> Var {
         self.fitting(DynamicSlice { size: size.to_vec() }, &[&[x], starts].concat())
     }
 
-    /// Appends the array with a window that has the elements of `part`, which is known to fit.
+    /// Appends `x` with its window at `starts` replaced by `part`, which is known to fit.
     pub(crate) fn with_window(&mut self, x: Var, part: Var, starts: &[Var]) -> Var {
         self.fitting(DynamicUpdateSlice, &[&[x, part], starts].concat())
     }

@@ -11,9 +11,10 @@
 //!          | "kernel" kernel "sizes" n* "params" (dtype number)*
 //! ```
 //!
-//! Kernels and graphs are numbered in their own order, and mentioned after they stand there, so that none contains itself. A
-//! graph is mentioned once, so that what a text stands for is no larger than the text.
-//! Lines of the user's are not in it, nor what [`simplify()`](crate::simplify::simplify) expands.
+//! Kernels and graphs are numbered separately, in the order in which they stand in the text. An equation can only refer
+//! to earlier ones, so that none contains itself. A graph is referred to at most once, so that the graph that a text
+//! describes is no larger than the text. Lines of the user's program are not saved, and functions that
+//! [`simplify()`](crate::simplify::simplify) expands are saved expanded.
 use crate::graph::{Equation, Graph, Op, Var};
 use crate::identity::OptimizationBarrier;
 use crate::simplify::simplify;
@@ -22,28 +23,29 @@ use pallas_ir::{DType, Kernel, Literal, ScalarOp, StructuralOp, Type};
 use std::fmt::{Display, Write};
 use std::sync::Arc;
 
-/// Variables of one graph in a text at most.
+/// Maximum number of variables of one graph in a text.
 const MOST: usize = 1 << 22;
-/// Most graphs inside of each other: passes walk over them recursively.
+/// Maximum nesting depth of graphs in a text, since passes walk over nested graphs recursively.
 const DEEPEST: usize = 256;
 
-/// A graph, simplified, as text that [`parse`] reads.
+/// Simplifies a graph and writes it as text that [`parse`] reads.
 pub fn print(graph: &Graph) -> String {
     let mut printer = Printer::default();
     printer.graph(&simplify(graph));
     printer.kernels + &printer.graphs
 }
 
-/// An operation in a file. No method has a default.
+/// Operations that files can hold: how they are written and read. No method has a default.
 pub(crate) trait Saved {
-    /// The words behind its name, with a space in front of each.
+    /// Returns the words that follow the operation's name, with a space in front of each.
     fn print(&self, p: &mut Printer) -> String;
-    /// Reads what [`print`](Saved::print) wrote.
+    /// Reads an operation from the words that [`print`](Saved::print) wrote.
     fn parse(p: &mut Parser<'_>, words: &mut Words<'_>) -> Result<Self, String>
     where
         Self: Sized;
 }
 
+/// The text under construction: kernels and graphs written so far.
 #[derive(Default)]
 pub(crate) struct Printer {
     kernels: String,
@@ -52,17 +54,18 @@ pub(crate) struct Printer {
     graph_count: usize,
 }
 
+/// Returns all items as text, with a space in front of each.
 pub(crate) fn joined<T: Display>(all: impl IntoIterator<Item = T>) -> String {
     all.into_iter().map(|x| format!(" {x}")).collect()
 }
 
-/// A number behind its type.
+/// Returns a constant as text: its element type, then the number.
 pub(crate) fn number(x: &Literal) -> String {
     format!("{} {x}", x.dtype)
 }
 
 impl Printer {
-    /// Writes a graph after those that it calls; returns its number.
+    /// Writes a graph, after the graphs that it calls; returns its index in the text.
     pub(crate) fn graph(&mut self, graph: &Graph) -> usize {
         let typed = |v: &Var| format!("{} {}", v.0, graph.ty(*v));
         let mut text = format!("graph\nparam{}\n", joined(graph.params.iter().map(typed)));
@@ -76,7 +79,7 @@ impl Printer {
         self.graph_count - 1
     }
 
-    /// Writes a kernel; returns its number.
+    /// Writes a kernel; returns its index in the text.
     pub(crate) fn kernel(&mut self, kernel: &Kernel) -> usize {
         let text = kernel.to_string();
         self.kernels += &format!("kernel {}\n{}\n", text.lines().count(), text.trim_end());
@@ -84,6 +87,7 @@ impl Printer {
         self.kernel_count - 1
     }
 
+    /// Returns the text of an operation, after writing the graphs and kernels that it refers to.
     fn op(&mut self, op: &Op) -> String {
         match op {
             Op::Literal(x) => format!("literal {}", number(x)),
@@ -115,16 +119,17 @@ pub fn parse(text: &str) -> Result<Graph, String> {
     }
 }
 
+/// A text that is being read, with the kernels and graphs read so far.
 pub(crate) struct Parser<'a> {
     lines: std::iter::Enumerate<std::str::Lines<'a>>,
     kernels: Vec<Arc<Kernel>>,
-    /// Graphs that no call has yet, each with the number of graphs inside of each other.
+    /// Graphs read so far, each with its nesting depth; `None` for one that a call already refers to.
     graphs: Vec<Option<(Graph, usize)>>,
-    /// The number of graphs inside of each other in the one that is read.
+    /// Nesting depth of the graph that is being read.
     depth: usize,
 }
 
-/// The words of a line.
+/// The words of a line that are not read yet.
 pub(crate) struct Words<'a>(std::str::SplitWhitespace<'a>);
 
 impl<'a> Words<'a> {
@@ -138,7 +143,7 @@ impl<'a> Words<'a> {
     pub(crate) fn rest<T: std::str::FromStr>(&mut self, what: &str) -> Result<Vec<T>, String> {
         self.all(|words| words.value(what))
     }
-    /// Reads until no word is left.
+    /// Applies `read` until no word is left, and returns what it read.
     fn all<T>(&mut self, mut read: impl FnMut(&mut Self) -> Result<T, String>) -> Result<Vec<T>, String> {
         let mut all = vec![];
         while self.0.clone().next().is_some() {
@@ -157,7 +162,7 @@ impl<'a> Words<'a> {
             word => Err(format!("expected `{wanted}`, found `{word}`")),
         }
     }
-    /// A variable with its type.
+    /// Reads a variable followed by its type.
     fn typed(&mut self) -> Result<(Var, Type), String> {
         let v = self.value("a variable").map(Var)?;
         let word = self.word("a type")?;
@@ -166,7 +171,7 @@ impl<'a> Words<'a> {
     }
 }
 
-/// `f32[2,3]`
+/// Reads a type such as `f32[2,3]`; `None` if the text is none.
 pub fn type_of(text: &str) -> Option<Type> {
     let (dtype, shape) = text.strip_suffix(']')?.split_once('[')?;
     let extent = |n: &str| n.trim().parse::<usize>().ok();
@@ -175,6 +180,7 @@ pub fn type_of(text: &str) -> Option<Type> {
 }
 
 impl Parser<'_> {
+    /// Reads the graph or kernel that begins with this line.
     fn item(&mut self, line: &str) -> Result<(), String> {
         if line == "graph" {
             self.depth = 1;
@@ -182,7 +188,7 @@ impl Parser<'_> {
             if self.depth > DEEPEST {
                 return Err(format!("more than {DEEPEST} graphs stand inside of each other"));
             }
-            // Those that it calls were verified where they stand.
+            // The graphs that it calls were verified when they were read.
             verify_equations(&graph)?;
             self.graphs.push(Some((graph, self.depth)));
             return Ok(());
@@ -201,7 +207,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// The graph of the next lines.
+    /// Reads the graph on the lines after `graph`, up to its `result` line.
     fn graph(&mut self) -> Result<Graph, String> {
         let mut types: Vec<Option<Type>> = vec![];
         let mut define = |(v, ty): (Var, Type)| {
@@ -238,7 +244,7 @@ impl Parser<'_> {
                 }
                 "result" if is_begun => {
                     graph.results = words.rest("a variable").map_err(place)?.into_iter().map(Var).collect();
-                    // Numbers that the passes left out define nothing.
+                    // Variables that passes removed define nothing, so any type will do.
                     let scalar = || Type::scalar(DType::F32);
                     graph.types = types.into_iter().map(|ty| ty.unwrap_or_else(scalar)).collect();
                     return Ok(graph);
@@ -248,7 +254,7 @@ impl Parser<'_> {
         }
     }
 
-    /// The graph of a number, for the call that mentions it.
+    /// Takes the graph at an index of the text for the one call that refers to it.
     pub(crate) fn graph_of(&mut self, number: usize) -> Result<Graph, String> {
         let found = self.graphs.get_mut(number).ok_or_else(|| format!("there is no graph {number} above"))?;
         let (graph, own) = found.take().ok_or_else(|| format!("graph {number} is mentioned twice"))?;
@@ -256,6 +262,7 @@ impl Parser<'_> {
         Ok(graph)
     }
 
+    /// Reads an operation with its attributes.
     fn op(&mut self, text: &str) -> Result<Op, String> {
         let (name, rest) = text.split_once(' ').unwrap_or((text, ""));
         let mut words = Words(rest.split_whitespace());
@@ -275,7 +282,7 @@ impl Parser<'_> {
         }
     }
 
-    /// The kernel of a number.
+    /// Returns the kernel at an index of the text.
     pub(crate) fn kernel_of(&self, number: usize) -> Result<Arc<Kernel>, String> {
         self.kernels.get(number).cloned().ok_or_else(|| format!("there is no kernel {number} above"))
     }
@@ -285,7 +292,7 @@ impl Parser<'_> {
 mod tests {
     use super::{DEEPEST, parse};
 
-    /// Graphs of which each branches between so many of the one above.
+    /// Text of graphs, each of which branches `mentions` ways to the graph before it.
     fn branches(levels: usize, mentions: usize) -> String {
         let mut text = "graph\nparam 0 f32[2]\nlet 1 f32[2] = scalar sin of 0\nresult 1\n".to_string();
         for level in 0..levels {

@@ -17,11 +17,12 @@
 //! ```
 //!
 //! Operations have the forms of StableHLO. Operands of an elementwise operation have equal shapes, so every broadcast is
-//! an equation of its own. A literal has rank 0. Every variable is defined once, by an equation or as a parameter, before
-//! it is used. The order of equations and of results is definite: the same function gives the same graph.
+//! an equation of its own. A literal has rank 0. Every variable is defined once, by an equation or as a parameter,
+//! before it is used. Tracing is deterministic: the same function gives the same equations and results in the same
+//! order.
 //!
-//! Operations of graphs have StableHLO's forms: a reduction drops its axes, a broadcast names the result's axis of each operand
-//! axis, elementwise operands have equal shapes. `ops/` translates NumPy's rules into them.
+//! For example, a reduction drops its axes, and a broadcast names the axis of the result for each axis of its operand.
+//! `pallas_rt::ops` translates NumPy's rules into these forms.
 use crate::call::Call;
 use crate::dynamic::Dynamic;
 use crate::identity::Identity;
@@ -35,7 +36,7 @@ use std::sync::Arc;
 pub struct Var(pub u32);
 
 impl Var {
-    /// Its position in the tables of a graph.
+    /// Returns the variable's index in tables that have an entry for each variable of a graph.
     pub fn index(self) -> usize {
         self.0 as usize
     }
@@ -56,49 +57,50 @@ impl fmt::Debug for Var {
 /// An operation on arrays.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Op {
-    /// A number, of rank 0.
+    /// A constant of rank 0, without operands.
     Literal(Literal),
     /// An elementwise operation.
     Scalar(ScalarOp),
-    /// An operation that moves, folds or contracts elements.
+    /// A structural operation, which moves, reduces or contracts elements.
     Structural(StructuralOp),
-    /// An operation on a window at positions that are operands.
+    /// An operation on a window of an array, whose position is given by operands.
     Dynamic(Dynamic),
-    /// The operand, about which it says something: its derivative, how it is sharded among devices.
+    /// An operation that returns its operand, and states something about it: that it has no derivative, how it is
+    /// sharded.
     Identity(Identity),
-    /// An exchange among the devices that run this graph.
+    /// A collective among the devices that run this graph.
     Collective(Collective),
-    /// A call of other graphs; it alone has several results.
+    /// A call of other graphs. Only calls may have several results.
     Call(Arc<Call>),
 }
 
-/// The name of an operation in texts, from the list in `ops`.
+/// Gives operations their names in texts; implemented by the list in `ops`.
 pub(crate) trait Name {
-    /// The name.
+    /// Returns the name of the operation in texts.
     fn name(&self) -> &'static str;
 }
 
-/// One operation on variables.
+/// One operation applied to variables, with the variables that it defines.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Equation {
     /// The operation.
     pub op: Op,
-    /// Its operands.
+    /// The operands.
     pub args: Vec<Var>,
-    /// The variables it defines: one, unless the operation is a call.
+    /// The variables that the equation defines: one, unless the operation is a call.
     pub results: Vec<Var>,
-    /// The user's line.
+    /// The line of the user's program that the equation comes from.
     pub loc: Loc,
 }
 
 impl Equation {
-    /// The variable that an operation with one result defines.
+    /// Returns the variable that an equation with one result defines.
     pub fn result(&self) -> Var {
         self.results[0]
     }
 }
 
-/// A function of arrays.
+/// A function of arrays, as equations over variables.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Graph {
     /// The type of each variable.
@@ -109,19 +111,19 @@ pub struct Graph {
     pub equations: Vec<Equation>,
     /// The results, in order; a variable may be several of them.
     pub results: Vec<Var>,
-    /// The line that equations get when they are appended.
+    /// The line of the user's program that newly appended equations get.
     pub at: Loc,
 }
 
 impl Default for Graph {
-    /// A graph without parameters, equations and results.
+    /// Returns a graph without parameters, equations and results.
     fn default() -> Graph {
         Graph { types: vec![], params: vec![], equations: vec![], results: vec![], at: Loc::NONE }
     }
 }
 
 impl Graph {
-    /// A graph of the same variables with other equations.
+    /// Returns a graph with the same variables, parameters and results, and with `equations` in place of its own.
     pub(crate) fn with(&self, equations: Vec<Equation>) -> Graph {
         let Graph { types, params, equations: _, results, at } = self;
         Graph { types: types.clone(), params: params.clone(), equations, results: results.clone(), at: *at }
@@ -129,7 +131,7 @@ impl Graph {
 }
 
 impl Op {
-    /// Returns true for an operation of a few instructions for each element.
+    /// Returns true for an operation that costs only a few instructions for each element.
     pub(crate) fn is_light(&self) -> bool {
         match self {
             Op::Scalar(ScalarOp::Rem) => false,
@@ -141,36 +143,36 @@ impl Op {
 }
 
 impl Graph {
-    /// The type of a variable.
+    /// Returns the type of a variable.
     pub fn ty(&self, v: Var) -> &Type {
         &self.types[v.index()]
     }
 
-    /// The types of the parameters.
+    /// Returns the types of the parameters.
     pub fn takes(&self) -> Vec<Type> {
         self.params.iter().map(|&v| self.ty(v).clone()).collect()
     }
 
-    /// The types of the results.
+    /// Returns the types of the results.
     pub fn gives(&self) -> Vec<Type> {
         self.results.iter().map(|&v| self.ty(v).clone()).collect()
     }
 
-    /// By variable, the number of the equation that defines it.
+    /// Returns for each variable the index of the equation that defines it; `None` for a parameter.
     pub fn definitions(&self) -> Vec<Option<usize>> {
         let mut all = vec![None; self.types.len()];
         self.equations.iter().enumerate().for_each(|(i, e)| e.results.iter().for_each(|r| all[r.index()] = Some(i)));
         all
     }
 
-    /// By variable, how often equations and the results read it.
+    /// Returns for each variable how often equations and the list of results read it.
     pub(crate) fn reads(&self) -> Vec<usize> {
         let mut all = vec![0; self.types.len()];
         self.equations.iter().flat_map(|e| &e.args).chain(&self.results).for_each(|v| all[v.index()] += 1);
         all
     }
 
-    /// By variable, the numbers of the equations that read it, in order, each once.
+    /// Returns for each variable the indices of the equations that read it, in order, each once.
     pub fn uses(&self) -> Vec<Vec<usize>> {
         let mut all: Vec<Vec<usize>> = vec![vec![]; self.types.len()];
         for (i, e) in self.equations.iter().enumerate() {

@@ -1,43 +1,44 @@
-//! Operations that are the identity, and say something about their operand: about its derivative, its sharding among devices, or
-//! what the compiler may assume.
+//! Identities: operations that return their operand, and state something about it: its derivative, its sharding among
+//! devices, or what the compiler may assume.
 //!
-//! They have one operand, and a result of its type. Those with a derivative are on the tangent and on the cotangent too, in
-//! sharding groups of their own.
+//! An identity has one operand, and a result of the operand's type. If it has a derivative, it is applied to the
+//! tangent and to the cotangent too, where sharding groups get numbers of their own.
 use crate::graph::{Equation, Graph, Name, Op};
 use crate::mesh::Placed;
 pub use crate::ops::{Constraint, Identity, OptimizationBarrier, PropagationBarrier, ShardingGroup, StopGradient};
 use std::fmt;
 
-/// Properties of every identity. No method has a default.
+/// Properties of every identity operation: texts, derivative, and the sharding that it demands. No method has a
+/// default.
 pub(crate) trait IdentityData: Name {
-    /// The attributes behind the name in texts; empty if it has none.
+    /// Returns the attributes that follow the name in texts; empty if there are none.
     fn attributes(&self) -> String;
-    /// JAX's name, and its parameter if it has one.
+    /// Returns JAX's name of the operation, and its parameter if it has one.
     fn jaxpr(&self) -> (&'static str, Option<String>);
-    /// True if its tangent is that of the operand; otherwise it has none.
+    /// Returns true if the tangent of the result is that of the operand; false if it is zero.
     fn has_tangent(&self) -> bool;
-    /// True if it stays in plans and files; otherwise simplification drops it.
+    /// Returns true if the operation stays in plans and files; false if simplification drops it.
     fn is_kept(&self) -> bool;
-    /// The sharding that it demands of its operand, if it demands one.
+    /// Returns the sharding that the operation demands of its operand, if it demands one.
     fn placed(&self) -> Option<&Placed>;
-    /// The sharding group that its operand belongs to, if it names one.
+    /// Returns the number of the sharding group that the operand belongs to, if the operation names one.
     fn group(&self) -> Option<u32>;
-    /// The same after a change.
+    /// Returns the operation after a change of the graph or value that it belongs to.
     fn changed(&self, by: Change) -> Identity;
 }
 
-/// A change of the graph that an identity is in, or of the value that it is on.
+/// A change of the graph that contains an identity, or of the value that it is applied to.
 pub(crate) enum Change {
-    /// The groups of the graph begin with this number.
+    /// Sharding groups are renumbered: this number is added to each.
     GroupsFrom(u32),
-    /// What demands a sharding demands this one.
+    /// An identity that demands a sharding is to demand this one.
     Placed(Placed),
-    /// There are several values, along a first axis about which nothing is said.
+    /// The value gets a batch axis in front, about whose sharding nothing is stated.
     Batched,
 }
 
 impl Op {
-    /// The operation in a graph whose sharding groups begin with this number.
+    /// Returns the operation with its sharding group renumbered for a graph whose groups begin at `first`.
     pub(crate) fn in_groups_from(&self, first: u32) -> Op {
         match self {
             Op::Identity(op) => op.data().changed(Change::GroupsFrom(first)).into(),
@@ -45,14 +46,14 @@ impl Op {
         }
     }
 
-    /// The sharding that the operation demands of its operand, if it demands one.
+    /// Returns the sharding that the operation demands of its operand, if it demands one.
     pub fn placed(&self) -> Option<&Placed> {
         if let Op::Identity(op) = self { op.data().placed() } else { None }
     }
 }
 
 impl Graph {
-    /// Number of its sharding groups: one more than the greatest number of one.
+    /// Returns the number of sharding groups: one more than the greatest group number, 0 if there are none.
     pub fn groups(&self) -> u32 {
         let group = |e: &Equation| match &e.op {
             Op::Identity(op) => op.data().group(),

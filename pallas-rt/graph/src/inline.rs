@@ -1,4 +1,4 @@
-//! Puts the equations of called graphs in place of their calls, where no more derivatives are made.
+//! Inlines functions: replaces calls by the equations of the called graphs.
 //!
 //! ```text
 //! { lambda %0:f32[2] . %1:f32[2] = call { lambda %0:f32[2] . %1:f32[2] = exp %0 in %1 } %0  in %1 }
@@ -7,12 +7,14 @@
 use crate::call::{Call, Stage};
 use crate::graph::{Equation, Graph, Op, Var};
 
-/// The graph with the equations of called functions in place of their calls. Loops, branches and kernels stay.
+/// Returns the graph with every function inlined, for use after all derivatives are taken. Loops, branches and kernels
+/// stay.
 pub fn inline(graph: &Graph) -> Graph {
     expanded(graph, &|call| call.expands(Stage::Plan))
 }
 
-/// The graph with the equations of some called graphs in place of their calls, also inside of these.
+/// Returns the graph with each call replaced by the equations of the graph that `of` gives for it, also inside of such
+/// graphs; calls for which `of` gives `None` stay.
 pub(crate) fn expanded(graph: &Graph, of: &dyn Fn(&Call) -> Option<&Graph>) -> Graph {
     let called = |e: &Equation| match &e.op {
         Op::Call(call) => of(call).is_some(),

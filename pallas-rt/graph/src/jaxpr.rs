@@ -1,4 +1,4 @@
-//! Graphs as text in the style of JAX 0.12's jaxprs.
+//! Writes graphs as text in the style of JAX 0.12's jaxprs.
 #![warn(clippy::wildcard_enum_match_arm)]
 mod indexed;
 mod python;
@@ -10,13 +10,13 @@ use pallas_ir::structural::{ArgReduce, Broadcast, Cumulative, Dot, Iota, Pad, Re
 use pallas_ir::{DType, Dim, Literal, ScalarOp, StructuralOp, Type};
 use python::{dtype, literal, tuple};
 
-/// Columns of a page.
+/// Maximum number of columns of a printed line.
 const WIDTH: usize = 80;
 
 impl Graph {
-    /// The graph in the style of JAX 0.12: primitives have JAX's names, parameters are in brackets, and literals stand
-    /// where they are used. The last `constants` parameters are printed before the semicolon, as values that a function
-    /// captured.
+    /// Prints the graph in the style of JAX 0.12: primitives have JAX's names, parameters are in brackets, and literals
+    /// stand where they are used. The last `constants` parameters are printed before the semicolon, as values that a
+    /// function captured.
     ///
     /// ```
     /// use pallas_graph::Graph;
@@ -33,27 +33,30 @@ impl Graph {
     }
 }
 
-/// An equation as JAX prints it.
+/// An equation in the form in which JAX prints it.
 struct Line {
-    /// `b:f32[2]`
+    /// The variables that it defines, with their types: `b:f32[2]`.
     binder: String,
     name: String,
     params: Vec<String>,
     args: Vec<String>,
 }
 
+/// The state of printing one graph.
 struct JaxprPrinter<'g> {
     graph: &'g Graph,
-    /// By variable, the literal that it is everywhere.
+    /// For each variable, the number that all its elements are known to be.
     literals: Vec<Option<Literal>>,
-    /// By variable: an equation that is printed reads it, or it is a result.
+    /// For each variable, true if a printed equation reads it or it is a result.
     is_read: Vec<bool>,
+    /// For each variable, its name, once it has one.
     names: Vec<Option<String>>,
-    /// Number of names.
+    /// Number of names given so far.
     next: usize,
 }
 
 impl<'g> JaxprPrinter<'g> {
+    /// Finds the variables that are printed as literals, and those that are read, which need names.
     fn new(graph: &'g Graph) -> JaxprPrinter<'g> {
         let n = graph.types.len();
         let mut printer =
@@ -79,8 +82,8 @@ impl<'g> JaxprPrinter<'g> {
         self.graph.ty(v).is_scalar()
     }
 
-    /// The literal that stands for an operand. An elementwise operation takes one beside an array of any shape; a
-    /// selection takes arrays of one shape.
+    /// Returns the literal printed in place of operand `i`. In elementwise operations it may stand beside an array of
+    /// any shape, except in a selection, which takes arrays of one shape.
     fn literal(&self, e: &Equation, i: usize) -> Option<Literal> {
         let own = |v: Var| self.literals[v.index()];
         let stretches = matches!(&e.op, Op::Scalar(op) if *op != ScalarOp::Select);
@@ -88,7 +91,7 @@ impl<'g> JaxprPrinter<'g> {
         own(e.args[i]).filter(|_| self.is_scalar(e.args[i]) || stretches && has_array)
     }
 
-    /// The name of a variable: a, b, .. z, ba, bb and so on, in the order in which they are printed.
+    /// Returns the name of a variable: a, b, .. z, ba, bb and so on, in the order in which variables are printed.
     fn name(&mut self, v: Var) -> String {
         if self.names[v.index()].is_none() {
             self.names[v.index()] = Some(self.fresh());
@@ -96,6 +99,7 @@ impl<'g> JaxprPrinter<'g> {
         self.names[v.index()].clone().expect("it was made")
     }
 
+    /// Returns the next unused name.
     fn fresh(&mut self) -> String {
         let (mut n, mut letters) = (self.next, vec![]);
         self.next += 1;
@@ -112,7 +116,7 @@ impl<'g> JaxprPrinter<'g> {
         format!("{}:{}", self.name(v), self.graph.ty(v))
     }
 
-    /// The lines of an equation: two for a reduction that keeps its axes, none for a literal.
+    /// Returns the printed lines of an equation: two for a reduction that keeps its axes, none for a literal.
     fn lines(&mut self, e: &Equation) -> Vec<Line> {
         let is_unread_splat = e.results.iter().any(|r| self.literals[r.index()].is_some() && !self.is_read[r.index()]);
         if matches!(e.op, Op::Literal(_)) || is_unread_splat {
@@ -124,7 +128,7 @@ impl<'g> JaxprPrinter<'g> {
         };
         let mut args: Vec<String> = (0..e.args.len()).map(operand).collect();
         if let Some((dropping, back)) = self.dropped(e) {
-            // The type that the reduction has without its axes.
+            // The type of the reduction before its axes are added again.
             let name = self.fresh();
             let (primitive, params) = self.primitive(&dropping, &mut args);
             let shape: Vec<usize> = back.iter().map(|&axis| self.graph.ty(e.result()).shape[axis]).collect();
@@ -140,12 +144,13 @@ impl<'g> JaxprPrinter<'g> {
         vec![Line { binder: binders.join(" "), name, params, args }]
     }
 
-    /// The binder of a result; a result that nothing reads has no name.
+    /// Returns the binder of a result, `name:type`; a result that nothing reads has `_` as its name.
     fn bound(&mut self, v: Var) -> String {
         if self.is_read[v.index()] { self.binder(v) } else { format!("_:{}", self.graph.ty(v)) }
     }
 
-    /// For a reduction that keeps its axes: the one that drops them, and the axes that stay.
+    /// Splits a reduction that keeps its axes with extent 1, as JAX has none: returns one that drops them, and the axes
+    /// that are left. `None` for other equations.
     fn dropped(&self, e: &Equation) -> Option<(Equation, Vec<usize>)> {
         let rank = self.graph.ty(*e.args.first()?).shape.len();
         let (op, axes) = if let Op::Structural(StructuralOp::Reduce(op @ Reduce { keep: true, axes, .. })) = &e.op {
@@ -162,7 +167,7 @@ impl<'g> JaxprPrinter<'g> {
         Some((Equation { op: Op::Structural(op), ..e.clone() }, back))
     }
 
-    /// JAX's name of an operation and its parameters; the arguments are put into JAX's order.
+    /// Returns JAX's name of an operation and its parameters, and puts the arguments into JAX's order.
     fn primitive(&self, e: &Equation, args: &mut [String]) -> (String, Vec<String>) {
         let op = match &e.op {
             Op::Literal(_) => unreachable!("a literal has no line"),
@@ -186,6 +191,7 @@ impl<'g> JaxprPrinter<'g> {
         structural(op, self.graph, e).unwrap_or_else(|| own(op))
     }
 
+    /// Returns the whole text: on one line if it fits, otherwise with a line for each equation.
     fn page(mut self, constants: usize) -> String {
         let graph = self.graph;
         let (params, captured) = graph.params.split_at(graph.params.len().saturating_sub(constants));
@@ -243,7 +249,7 @@ impl Line {
         format!("{}{} {}", self.head(), self.params(), self.args.join(" "))
     }
 
-    /// Writes the line: parameters that do not fit in it have a line each.
+    /// Writes the line; parameters that do not fit on it get a line each.
     fn write(&self, page: &mut Page) {
         page.write(&self.head());
         let params = self.params();
@@ -263,7 +269,7 @@ impl Line {
     }
 }
 
-/// A page that is being written.
+/// Text under construction, with the column at which it ends.
 struct Page {
     text: String,
     column: usize,
@@ -281,8 +287,8 @@ impl Page {
         self.column = indent;
     }
 
-    /// Items with spaces between them, which become ends of lines where a page is full: JAX's printer asks only whether
-    /// the space fits.
+    /// Writes items with spaces between them, and breaks the line where no space fits. As in JAX's printer, an item
+    /// itself may extend beyond the width.
     fn fill(&mut self, items: &[String], separator: &str, indent: usize) {
         for (i, item) in items.iter().enumerate() {
             if i > 0 {
@@ -298,7 +304,8 @@ impl Page {
     }
 }
 
-/// A scalar operation: JAX's primitive with the same meaning, else the operation's own name.
+/// Returns the name and parameters of an elementwise operation: those of JAX's primitive with the same meaning, or the
+/// operation's own name if JAX has none.
 fn scalar(op: ScalarOp, dtype: DType, args: &mut [String]) -> (String, Vec<String>) {
     let mut params = vec![];
     let name = match op.name() {
@@ -336,7 +343,7 @@ fn scalar(op: ScalarOp, dtype: DType, args: &mut [String]) -> (String, Vec<Strin
     (name.into(), params)
 }
 
-/// A structural operation that JAX has as well.
+/// Returns the name and parameters of JAX's primitive for a structural operation; `None` if JAX has none.
 fn structural(op: &StructuralOp, graph: &Graph, e: &Equation) -> Option<(String, Vec<String>)> {
     let ty = graph.ty(e.result());
     let made = |name: &str, params: &[(&str, String)]| {
@@ -430,7 +437,8 @@ fn structural(op: &StructuralOp, graph: &Graph, e: &Equation) -> Option<(String,
     }
 }
 
-/// An operation that JAX lacks: `roll axis(1) shift(2)` becomes `roll[axis=1 shift=2]`.
+/// Returns the name and parameters of an operation that JAX lacks: for `roll axis(1) shift(2)` the printed equation has
+/// `roll[axis=1 shift=2]`.
 fn own(op: &StructuralOp) -> (String, Vec<String>) {
     let text = op.to_string();
     let attributes = text.strip_prefix(op.name()).unwrap_or(&text);

@@ -9,11 +9,11 @@
 //! - [`graph`]: the graph; [`build`](Graph::push) appends to it, `text`, `jaxpr` and `stablehlo` print it, [`verify`] checks it,
 //!   [`file`](mod@file) prints and reads it;
 //! - [`call`]: loops and branches, which call other graphs (`unroll`: several steps in one), and functions of the host (`callback`); [`Dynamic`]: windows at
-//!   positions known when they run;
+//!   positions that are computed at run time;
 //! - [`ops`]: operations that have a file each;
 //! - [`transform`]: from a graph to its derivatives, or to its results for a batch;
 //! - [`bounded`]: from graphs of a function for several sizes to one for all sizes up to a bound;
-//! - [`mesh`]: devices, and what a graph says about the division of arrays among them; [`shard`]: from a graph for one
+//! - [`mesh`]: devices, and what a graph says about the sharding of arrays among them; [`shard`]: from a graph for one
 //!   device to one program for all devices of a mesh;
 //! - [`simplify`]: from a graph to an equal one with fewer equations;
 //! - [`fuse`]: which equations share a kernel, the kernels, their order, and where values are stored.

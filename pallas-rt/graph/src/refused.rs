@@ -1,11 +1,12 @@
-//! Mistakes that transformations and the partitioner find.
+//! The error of transformations and the partitioner.
 use pallas_ir::{Diag, Loc};
 
-/// A transformation that an equation does not admit, or a declaration that the partitioner cannot follow.
+/// The error for an equation that a transformation does not support, or a declared sharding that the partitioner cannot
+/// follow.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Refused {
-    /// The user's line of the equation.
+    /// The line of the user's program that the equation comes from.
     pub at: Loc,
-    /// The mistake, and the way out.
+    /// The mistake, and how to correct it.
     pub diag: Diag,
 }

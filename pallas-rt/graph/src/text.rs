@@ -1,12 +1,13 @@
-//! Graphs as text.
+//! Writes graphs as text, for messages and dumps.
 use crate::graph::{Equation, Graph, Op, Var};
 use std::fmt;
 
-/// The texts of a call. No method has a default.
+/// The text of a call in graphs and in jaxprs. No method has a default.
 pub(crate) trait CallText {
-    /// The attributes behind the name, with a space in front of each; called graphs follow.
+    /// Returns the attributes that follow the name, with a space in front of each; called graphs are written after
+    /// them.
     fn attributes(&self) -> String;
-    /// Parameters in the style of jaxprs, sorted by name; `text` writes a called graph.
+    /// Returns the parameters in the style of jaxprs, sorted by name; `text` writes a called graph.
     fn jaxpr(&self, text: &dyn Fn(&Graph) -> String) -> Vec<String>;
 }
 
@@ -21,7 +22,7 @@ impl fmt::Display for Op {
             Op::Collective(op) => fmt::Display::fmt(op, f),
             Op::Call(call) => {
                 write!(f, "{}{}", call.name(), call.text().attributes())?;
-                // The called graphs stand deeper.
+                // Called graphs are indented.
                 call.graphs()
                     .into_iter()
                     .try_for_each(|graph| write!(f, "\n      {}", graph.to_string().replace('\n', "\n      ")))
@@ -31,7 +32,7 @@ impl fmt::Display for Op {
 }
 
 impl Op {
-    /// The name in messages.
+    /// Returns the name of the operation in messages, without attributes.
     pub fn name(&self) -> String {
         match self {
             Op::Call(call) => call.name().into(),
@@ -49,19 +50,20 @@ impl fmt::Display for Graph {
 }
 
 impl Graph {
-    /// The text of an equation.
+    /// Returns the text of an equation.
     pub(crate) fn line(&self, Equation { op, args, results, .. }: &Equation) -> String {
         let args = list(args, Var::to_string);
         let space = if args.is_empty() { "" } else { " " };
         format!("{} = {op}{space}{args}", list(results, |v| self.typed(v)))
     }
 
+    /// Returns a variable with its type: `%0:f32[2]`.
     fn typed(&self, v: &Var) -> String {
         format!("{v}:{}", self.ty(*v))
     }
 }
 
-/// Variables in a row, each as `one` writes it.
+/// Returns the variables with commas between them, each as `one` writes it.
 pub(crate) fn list<'a>(vars: impl IntoIterator<Item = &'a Var>, one: impl FnMut(&'a Var) -> String) -> String {
     vars.into_iter().map(one).collect::<Vec<_>>().join(", ")
 }

@@ -1,10 +1,10 @@
-//! The rules that every graph keeps.
+//! Checks the rules that every graph has to keep.
 use crate::build::infer;
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::Type;
 
-/// Checks that variables are defined once and before they are used, that types are those of the operations, and
-/// that a fold which rounds at each step has operands of a type that accumulates.
+/// Checks a graph and the graphs that it calls: variables are defined once and before they are used, results have the
+/// types that the operations give, and a fold that rounds at each step accumulates in a wide enough type.
 ///
 /// # Errors
 /// The first rule that is broken, with its equation.
@@ -19,7 +19,7 @@ pub fn verify(graph: &Graph) -> Result<(), String> {
     Ok(())
 }
 
-/// As [`verify()`], for a graph that calls none but verified ones.
+/// Checks the rules of [`verify()`] for the equations of this graph alone, without the graphs that it calls.
 pub(crate) fn verify_equations(graph: &Graph) -> Result<(), String> {
     let mut defined = vec![false; graph.types.len()];
     let define = |defined: &mut Vec<bool>, v: Var| match defined.get_mut(v.index()) {

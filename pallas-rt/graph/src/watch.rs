@@ -1,23 +1,23 @@
-//! Programs between the stages of the compiler, for those who print, time or verify them.
+//! Observes the programs between the stages of the compiler, to print, time or verify them.
 //!
-//! `divide`, `simplify` and `plan` are loops over stages of their own: they hand what each stage made to a [`Watch`].
+//! `divide`, `simplify` and `plan` each run a list of stages, and pass the program that a stage made to a [`Watch`].
 use crate::graph::Graph;
 use std::fmt;
 
-/// Sees the program that each stage makes.
+/// Gets the program that each stage of the compiler makes.
 pub trait Watch {
-    /// A stage made this.
+    /// Called after the stage named `stage` made `program`.
     fn made(&mut self, stage: &'static str, program: &dyn Made);
 }
 
-/// Sees nothing.
+/// Ignores all programs.
 impl Watch for () {
     fn made(&mut self, _: &'static str, _: &dyn Made) {}
 }
 
-/// A program that a stage made. Its `Display` is its text, which costs nothing until someone reads it.
+/// A program that a stage made. Its text is written only if its `Display` is used, so unread texts cost nothing.
 pub trait Made: fmt::Display {
-    /// Checks what can be checked.
+    /// Checks the rules of the program's form.
     ///
     /// # Errors
     /// The first rule that the program breaks.

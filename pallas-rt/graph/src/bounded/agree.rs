@@ -1,7 +1,8 @@
-//! Whether two graphs are those of one function for other sizes.
+//! Checks that two graphs come from one function, traced for different sizes.
 //!
-//! An operation agrees if it makes an element of the smaller result from the same elements of its operands as in the
-//! larger one, or from elements that `mask` makes neutral: what exists of an array is always at its start.
+//! Two operations agree if each element of the smaller result is computed from the same elements of the operands as in
+//! the larger one, or from elements that `mask` makes neutral. The elements that exist are always at the start of an
+//! array.
 use super::Unlike;
 use crate::build::dims;
 use crate::dynamic::{Dynamic, WindowAccess};
@@ -9,7 +10,7 @@ use crate::graph::{Equation, Graph, Op};
 use pallas_ir::structural::{Access, Nest, Piece, Windows};
 use pallas_ir::{Dim, Loc, StructuralOp, Type};
 
-/// Checks that `other` is the graph of the same function for other sizes than `bound`, which is for the bounds.
+/// Checks that `other` is the graph of the same function as `bound`, which was traced for the bounds, for other sizes.
 ///
 /// # Errors
 /// The first difference.
@@ -35,7 +36,8 @@ pub(super) fn agree(bound: &Graph, other: &Graph) -> Result<(), Unlike> {
     }
 }
 
-/// Returns true if both operations are of one kind, and their operands and results too.
+/// Returns true if both equations have the same kind of operation, and operands and results of the same element types
+/// and ranks, with no extent larger in `b`.
 fn is_like(bound: &Graph, a: &Equation, other: &Graph, b: &Equation) -> bool {
     let kinds = match (&a.op, &b.op) {
         (Op::Literal(a), Op::Literal(b)) => a.dtype == b.dtype,
@@ -51,7 +53,7 @@ fn is_like(bound: &Graph, a: &Equation, other: &Graph, b: &Equation) -> bool {
     kinds && a.args.iter().chain(&a.results).all(same)
 }
 
-/// Checks the attributes of operations of one kind on operands of these types.
+/// Checks that two operations of the same kind agree in their attributes, on operands of these types.
 fn operation(a: &Op, a_types: &[Type], b: &Op, b_types: &[Type]) -> Result<(), String> {
     match (a, b) {
         (Op::Structural(a), Op::Structural(b)) => structural(a, a_types, b, b_types),
@@ -64,6 +66,7 @@ fn operation(a: &Op, a_types: &[Type], b: &Op, b_types: &[Type]) -> Result<(), S
     }
 }
 
+/// Checks that two structural operations agree: by their access forms, or because `mask` handles the difference.
 fn structural(a: &StructuralOp, a_types: &[Type], b: &StructuralOp, b_types: &[Type]) -> Result<(), String> {
     let shapes = |types: &[Type]| -> Vec<Vec<Dim>> { types.iter().map(|ty| dims(&ty.shape)).collect() };
     let (a_shapes, b_shapes) = (shapes(a_types), shapes(b_types));
@@ -78,7 +81,7 @@ fn structural(a: &StructuralOp, a_types: &[Type], b: &StructuralOp, b_types: &[T
         }
         _ if matches!(a, StructuralOp::Pad(_) | StructuralOp::Slice(_)) => is_movable(a, b),
         _ if a.without_sizes() != b.without_sizes() => false,
-        // `mask` takes the end from the sizes.
+        // `mask` computes from the sizes where the elements end.
         _ if matches!(a, StructuralOp::Concat(_) | StructuralOp::Reverse(_)) => true,
         (Access::Map(a), Access::Map(b)) => {
             a.len() == b.len() && a.iter().zip(&b).all(|(a, b)| is_same_piece(a, &a_result, b, &b_result))
@@ -95,14 +98,14 @@ fn structural(a: &StructuralOp, a_types: &[Type], b: &StructuralOp, b_types: &[T
                 let (of_a, of_b) = (&a.axes[axis].size, &b.axes[axis].size);
                 let (of_operand, of_other) = (&a_args[0][axis], &b_args[0][axis]);
                 match a.axes[axis].start {
-                    // A window of one element is inside or outside as a whole, wherever the end is.
+                    // A window of one element is either inside or outside, whatever the extent is.
                     Some(_) => of_operand == of_other || of_a.as_number() == Some(1),
                     None => of_a == of_b || (of_a == of_operand && of_b == of_other),
                 }
             };
             is_same_windows(&a, a_args[0], &b, b_args[0]) && (0..a.axes.len()).all(is_safe)
         }
-        // The attributes are equal, and nothing else of them has sizes.
+        // The attributes are equal, and nothing else in these operations depends on sizes.
         _ => true,
     };
     match does {
@@ -111,7 +114,7 @@ fn structural(a: &StructuralOp, a_types: &[Type], b: &StructuralOp, b_types: &[T
     }
 }
 
-/// Whether `mask` can find the place of a pad or a slice, which may depend on the sizes.
+/// Returns true if `mask` can compute where a pad or a slice starts, if that depends on the sizes.
 fn is_movable(a: &StructuralOp, b: &StructuralOp) -> bool {
     let is_place = |n: &Dim| n.as_number().is_some_and(|n| n >= 0);
     match (a, b) {
@@ -126,7 +129,7 @@ fn is_movable(a: &StructuralOp, b: &StructuralOp) -> bool {
     }
 }
 
-/// The same elements, up to the end of the result.
+/// Returns true if both pieces read the same elements of the same operand, up to the end of the result.
 fn is_same_piece(a: &Piece, a_result: &[Dim], b: &Piece, b_result: &[Dim]) -> bool {
     let is_bound = |((a_axis, a_low, a_high), (b_axis, b_low, b_high)): (&(usize, Dim, Dim), &(usize, Dim, Dim))| {
         let is_end = *a_high == a_result[*a_axis] && *b_high == b_result[*b_axis];
@@ -138,14 +141,14 @@ fn is_same_piece(a: &Piece, a_result: &[Dim], b: &Piece, b_result: &[Dim]) -> bo
         && a.bounds.iter().zip(&b.bounds).all(is_bound)
 }
 
-/// The same positions; the loops may have other extents.
+/// Returns true if both loop nests read the same positions and combine them alike; their loops may have other extents.
 fn is_same_nest(a: &Nest, b: &Nest) -> bool {
     let roles = |nest: &Nest| nest.axes.iter().map(|axis| axis.role).collect::<Vec<_>>();
     roles(a) == roles(b) && a.operands == b.operands && a.result == b.result && a.op == b.op
 }
 
-/// The same windows of operands. A window along the whole of an axis may have another size in another operand; one at
-/// given starts may be shorter by as much as the operand, so that the last start is the same.
+/// Returns true if both operations read or write the same windows. A window that spans an axis may have another size if
+/// the axis has; a window with a given start may be shorter by as much as the axis, so that its last start is the same.
 fn is_same_windows(a: &Windows, a_operand: &[Dim], b: &Windows, b_operand: &[Dim]) -> bool {
     let fits = |axis: usize| {
         let (of_a, of_b) = (&a.axes[axis], &b.axes[axis]);
@@ -157,8 +160,9 @@ fn is_same_windows(a: &Windows, a_operand: &[Dim], b: &Windows, b_operand: &[Dim
     a.index == b.index && a.vector == b.vector && (0..a.axes.len()).all(fits)
 }
 
-/// Windows at given starts: as long in both, or shorter by as much as the array is. A window that is written has
-/// elements that do not exist, so these may not come to lie where there are others.
+/// Checks that two operations on dynamic windows agree: the windows are equally long, or span the axis, or (reading
+/// only) are shorter by as much as the array. A window that is written may not contain elements that do not exist, as
+/// these would overwrite others.
 fn dynamic(a: &Dynamic, a_types: &[Type], b: &Dynamic, b_types: &[Type]) -> Result<(), String> {
     let window = |op: &Dynamic, types: &[Type]| match op.access() {
         WindowAccess::Read(size) => size.to_vec(),
@@ -177,8 +181,9 @@ fn dynamic(a: &Dynamic, a_types: &[Type], b: &Dynamic, b_types: &[Type]) -> Resu
     }
 }
 
-/// Whether a reshape leaves what exists at the start of each axis: operand and result fall into groups of axes with
-/// equal numbers of elements, and within a group only the outermost axis may differ.
+/// Returns true if a reshape keeps the elements that exist at the start of each axis. That holds if operand and result
+/// split into groups of axes with equal numbers of elements, and in each group only the outermost axis differs between
+/// the sizes. `a` and `b` are the operand's shapes for both sizes, `a_to` and `b_to` those of the result.
 fn keeps_starts([a, a_to]: [&[i64]; 2], [b, b_to]: [&[i64]; 2]) -> bool {
     if a == b && a_to == b_to {
         return true;
@@ -190,7 +195,7 @@ fn keeps_starts([a, a_to]: [&[i64]; 2], [b, b_to]: [&[i64]; 2]) -> bool {
     while i < a.len() || k < a_to.len() {
         let (i_first, k_first) = (i, k);
         let (mut from, mut to) = (1, 1);
-        // A group is as short as possible, and not empty on either side where both have axes left.
+        // Makes each group as short as possible, with at least one axis on either side while both have axes left.
         loop {
             if from <= to && i < a.len() && (from < to || i == i_first) {
                 from *= a[i];

@@ -1,13 +1,14 @@
-//! The graph for the bounds, in which elements that do not exist have no influence on those that do.
+//! Masks the graph for the bounds so that the padding elements, which do not exist for smaller sizes, cannot influence
+//! those that exist.
 //!
 //! ```text
 //! x[i, k] · y[k, j], k < n      select(k < n, x, 0) · select(k < n, y, 0)
 //! fold, reversed running fold   select(.., x, the neutral element)
-//! sort, argmax                  what comes last
+//! sort, argmax                  select(.., x, the value that is ordered last)
 //! gather, dynamic_slice         the start is at most n - the window's extent, where the operand's extent is n
 //! scatter                       updates that do not exist start outside of the operand
-//! scan of n steps               further steps leave the carried values as they are
-//! pad, concatenate, reverse     places behind elements that exist follow from their number
+//! scan of n steps               steps from n on leave the carried values unchanged
+//! pad, concatenate, reverse     positions after the existing elements are computed from their number (`moved`)
 //! ```
 use super::{Table, Unlike, called};
 use crate::build::dims;
@@ -18,46 +19,48 @@ use pallas_ir::structural::{Access, Broadcast, Iota, Order, Position, Role, Wind
 use pallas_ir::{DType, Dim, Literal, ScalarOp, StructuralOp, Type};
 use std::collections::{BTreeMap, HashMap};
 
-/// What is the same for a graph and the graphs that it calls.
+/// The data that the masking of a graph shares with that of the graphs that it calls.
 pub(crate) struct Masking<'a> {
+    /// The extents and constants that depend on the sizes.
     pub table: &'a Table,
-    /// The sizes of each sample.
+    /// For each sample, the sizes for which it was traced.
     pub sizes: &'a [&'a [usize]],
 }
 
-/// A called graph for all sizes, and by entry of the table the parameter that stands for it.
+/// A called graph after masking, and the parameters of its table entries by their index in the table.
 pub(crate) type Part = (Graph, BTreeMap<usize, Var>);
 
-/// A call in a graph for all sizes. No method has a default.
+/// Masking of calls in a graph for all sizes up to bounds. No method has a default.
 pub(crate) trait CallSized {
-    /// Checks that another call is the same for another size; `is_same_type` if the operands are those of both.
+    /// Checks that `other` is the same call, traced for another size. `is_same_type` is true if both have operands of
+    /// the same types.
     ///
     /// # Errors
-    /// The difference.
+    /// The difference between the calls, as text.
     fn agree(&self, other: &Call, is_same_type: bool) -> Result<(), String>;
-    /// The numbers among the attributes that may depend on the size.
+    /// Returns the integer attributes that may depend on the size, such as the number of steps.
     fn numbers(&self) -> Vec<usize>;
-    /// Appends the call of the parts for all sizes, each with the parameters that stand for entries of the table. `numbers` has
-    /// the entry of each number, if it depends on the size.
+    /// Appends the call for all sizes. `parts` are its masked graphs, each with the parameters for its table entries.
+    /// `numbers` has the table index of each integer attribute; `None` for one that is constant.
     fn masked(&self, scope: &mut Scope<'_>, parts: Vec<Part>, numbers: &[Option<usize>], args: &[Var]) -> Vec<Var>;
 }
 
-/// A graph under construction.
+/// A masked graph under construction.
 pub(crate) struct Scope<'a> {
     pub(super) masking: &'a Masking<'a>,
-    /// The samples of the graph.
+    /// The graph to mask, in each sample.
     pub(super) graphs: &'a [&'a Graph],
     pub(crate) to: Graph,
-    /// By variable of the samples, that of the new graph.
+    /// For each variable of the samples, the variable in `to` that stands for it.
     made: Vec<Option<Var>>,
-    /// The parameters that stand for entries of the table, by their numbers.
+    /// The parameters for entries of the table, by index of the entry.
     scalars: BTreeMap<usize, Var>,
-    /// By the number of an extent, a shape and its axis: true where an element exists.
+    /// Masks made so far, true where an element exists; by index of the extent, shape, and axis.
     exists: HashMap<(usize, Vec<usize>, usize), Var>,
 }
 
 impl<'a> Masking<'a> {
-    /// The graph whose last parameters are all entries of the table.
+    /// Returns the masked graph of the whole function; its last parameters stand for all entries of the table.
     pub(super) fn whole(&self, graphs: &[&Graph]) -> Result<Graph, Unlike> {
         let mut scope = Scope::new(self, graphs);
         let types = self.table.types();
@@ -69,13 +72,15 @@ impl<'a> Masking<'a> {
         Ok(graph.0)
     }
 
-    /// The graph, and the parameters by the numbers of the entries that they stand for; these are not among its own.
+    /// Returns the masked form of a called graph, and the parameters for the table entries that it uses, which are not
+    /// yet among its own parameters.
     fn part(&self, graphs: &[&Graph]) -> Result<(Graph, BTreeMap<usize, Var>), Unlike> {
         Scope::new(self, graphs).graph()
     }
 }
 
 impl<'a> Scope<'a> {
+    /// Returns a masked graph with the parameters of the samples and no equations.
     fn new(masking: &'a Masking<'a>, graphs: &'a [&'a Graph]) -> Scope<'a> {
         let made = vec![None; graphs[0].types.len()];
         let (to, scalars, exists) = (Graph::default(), BTreeMap::new(), HashMap::new());
@@ -86,6 +91,7 @@ impl<'a> Scope<'a> {
         scope
     }
 
+    /// Masks all equations; returns the graph, and the parameters for the table entries that it uses.
     fn graph(mut self) -> Result<(Graph, BTreeMap<usize, Var>), Unlike> {
         for i in 0..self.graphs[0].equations.len() {
             self.equation(i)?;
@@ -98,18 +104,19 @@ impl<'a> Scope<'a> {
         self.made[old.index()].expect("defined before its use")
     }
 
-    /// The parameter for an entry of the table.
+    /// Returns the parameter for entry `number` of the table.
     pub(crate) fn scalar(&mut self, number: usize) -> Var {
         let ty = &self.masking.table.types()[number];
         *self.scalars.entry(number).or_insert_with(|| self.to.var(ty.clone()))
     }
 
-    /// The number of elements along an axis of a variable; `None` if it does not depend on the sizes.
+    /// Returns the table index of the extent of `v` along an axis; `None` if it does not depend on the sizes.
     pub(super) fn extent(&self, v: Var, axis: usize) -> Option<usize> {
         let samples: Vec<usize> = self.graphs.iter().map(|graph| graph.ty(v).shape[axis]).collect();
         self.masking.table.extent(&samples, self.masking.sizes)
     }
 
+    /// Appends the masked form of equation `i`.
     fn equation(&mut self, i: usize) -> Result<(), Unlike> {
         let e = &self.graphs[0].equations[i];
         self.to.at = e.loc;
@@ -144,7 +151,7 @@ impl<'a> Scope<'a> {
         Ok(())
     }
 
-    /// Replaces what does not exist of an operand along an axis.
+    /// Replaces the elements of operand `operand` that do not exist along an axis by `with`.
     fn fill(&mut self, e: &Equation, args: &mut [Var], operand: usize, axis: usize, with: Literal) {
         if let Some(number) = self.extent(e.args[operand], axis) {
             let with = self.to.literal(with);
@@ -152,7 +159,8 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// The variable with a scalar behind the elements that exist along an axis.
+    /// Returns `v` with the scalar `with` in place of the elements after the existing ones along an axis. `number` is
+    /// the table index of their number.
     pub(super) fn filled(&mut self, v: Var, number: usize, axis: usize, with: Var) -> Var {
         let shape = self.to.ty(v).shape.clone();
         let exists = self.exists(number, &shape, axis);
@@ -160,7 +168,8 @@ impl<'a> Scope<'a> {
         self.to.fitting(ScalarOp::Select, &[exists, v, other])
     }
 
-    /// True where an element exists in an array of this shape, along the axis alone.
+    /// Returns a mask of a shape: true for the elements that exist along `axis`. `number` is the table index of their
+    /// number.
     fn exists(&mut self, number: usize, shape: &[usize], axis: usize) -> Var {
         let key = (number, shape.to_vec(), axis);
         if let Some(&v) = self.exists.get(&key) {
@@ -177,6 +186,7 @@ impl<'a> Scope<'a> {
         v
     }
 
+    /// Replaces operand elements that do not exist where structural equation `i` would mix them with existing ones.
     fn structural(&mut self, op: &StructuralOp, i: usize, args: &mut [Var]) {
         let graph = self.graphs[0];
         let e = &graph.equations[i];
@@ -210,7 +220,7 @@ impl<'a> Scope<'a> {
                 self.fill(e, args, 0, axis, op.neutral(dtype).expect("it is a monoid"));
             }
             Access::Nest(nest) => {
-                // Elements of several operands are multiplied and added.
+                // With several operands the elements are multiplied and then added, so zero is neutral.
                 let neutral =
                     if nest.operands.len() > 1 { zero } else { nest.op.neutral(dtype).expect("it is a monoid") };
                 for (operand, positions) in nest.operands.iter().enumerate() {
@@ -246,7 +256,7 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// Replaces the starts that do not exist.
+    /// Replaces the start positions of a gather or scatter that do not exist.
     fn fill_starts(&mut self, e: &Equation, args: &mut [Var], windows: &Windows, with: impl Fn(DType) -> Literal) {
         let Type { dtype, shape } = self.graphs[0].ty(e.args[1]);
         for axis in (0..shape.len()).filter(|axis| windows.vector != Some(*axis)) {
@@ -254,13 +264,13 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// Moves starts to the last ones at which a window lies inside of what exists.
+    /// Limits the start positions of a gather to those at which the whole window exists.
     fn clamp(&mut self, i: usize, args: &mut [Var], windows: &Windows) {
         let e = &self.graphs[0].equations[i];
         let ty = self.graphs[0].ty(e.args[1]).clone();
         for (axis, window) in windows.axes.iter().enumerate() {
             let (Some(k), Some(number)) = (window.start, self.extent(e.args[0], axis)) else { continue };
-            // A window that is shorter by as much as the operand has the same last start.
+            // If the window shrinks with the operand, the last start is the same for all sizes.
             if self.graphs.iter().any(|graph| window_of(graph, i, axis) != Some(window.size.clone())) {
                 continue;
             }
@@ -282,18 +292,19 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// An extent less a constant, an i32 scalar.
+    /// Returns the extent at a table index minus `by`, as an i32 scalar.
     fn less(&mut self, number: usize, by: i64) -> Var {
         let n = self.scalar(number);
         let by = self.to.int(by);
         self.to.fitting(ScalarOp::Sub, &[n, by])
     }
 
-    /// A scalar everywhere in a shape.
+    /// Broadcasts a scalar to a shape.
     pub(super) fn spread(&mut self, v: Var, shape: &[usize]) -> Var {
         if shape.is_empty() { v } else { self.to.fitting(StructuralOp::from(Broadcast::to(dims(shape))), &[v]) }
     }
 
+    /// Limits the positions of a dynamic window to those at which the whole window exists.
     fn dynamic(&mut self, op: &Dynamic, e: &Equation, args: &mut [Var]) {
         let graph = self.graphs[0];
         let part = op.part(e);
@@ -307,6 +318,7 @@ impl<'a> Scope<'a> {
         }
     }
 
+    /// Appends the masked form of a call, after masking the graphs that it calls.
     fn call(&mut self, call: &Call, i: usize, args: Vec<Var>) -> Result<Vec<Var>, Unlike> {
         let called = called(self.graphs, i);
         let parts = called.iter().map(|graphs| self.masking.part(graphs)).collect::<Result<Vec<_>, _>>()?;
@@ -314,13 +326,13 @@ impl<'a> Scope<'a> {
         Ok(sized.masked(self, parts, &numbers, &args))
     }
 
-    /// The values of entries in this graph.
+    /// Returns this graph's variables for the table entries that are keys of `scalars`, to pass them to a called graph.
     pub(crate) fn given(&mut self, scalars: &BTreeMap<usize, Var>) -> Vec<Var> {
         scalars.keys().map(|&number| self.scalar(number)).collect()
     }
 }
 
-/// The extent of a gather's windows along an axis of its operand.
+/// Returns the extent of the windows of gather equation `i` along an axis of its operand; `None` if it is no gather.
 fn window_of(graph: &Graph, i: usize, axis: usize) -> Option<Dim> {
     let e = &graph.equations[i];
     let Op::Structural(op) = &e.op else { return None };
@@ -329,7 +341,8 @@ fn window_of(graph: &Graph, i: usize, axis: usize) -> Option<Dim> {
     if let Access::Gather { windows, .. } = op.access(&shapes) { Some(windows.axes[axis].size.clone()) } else { None }
 }
 
-/// What comes behind all elements in an order, behind equal ones too since sorts are stable.
+/// Returns a value that a sort places after all others; since sorts are stable, it stays after equal existing elements
+/// too.
 fn last(order: Order, dtype: DType) -> Literal {
     match order {
         Order::Ascending if dtype.is_float() => Literal::new(dtype, f64::NAN),

@@ -1,11 +1,11 @@
 //! One graph for all sizes up to a bound.
 //!
-//! A function is traced for the bounds, and for each size once for a smaller one. The traces differ in what depends on
-//! the sizes: extents and numbers. So they tell which axes have how many elements that exist, whatever the function and
-//! the transformations in it do, and nothing of it has to be declared for an operation. [`Family::graph`] computes the
-//! results for any sizes up to the bounds at the start of arrays that have the bounds as extents: the elements that do
-//! not exist have no influence, since they are replaced where an operation would mix them with others (`mask`). The
-//! numbers that depend on the sizes are further parameters.
+//! A function is traced for the bounds, and once more for each size, with that size alone smaller. The traces differ
+//! only in extents and constants that depend on the sizes, so comparing them shows how the number of existing elements
+//! along each axis depends on the sizes, and operations need not declare anything for it. [`Family::graph`] computes
+//! the results for any sizes up to the bounds. Its arrays have the bounds as extents, and the elements that exist are
+//! at their start. The other elements have no influence: they are replaced where an operation would mix them with
+//! existing ones (`mask`). Constants that depend on the sizes become parameters.
 //!
 //! ```text
 //! for 8:         { lambda %0:f32[8] . %1:f32[] = reduce(add) %0  %2:f32[] = 8.0  %3:f32[] = div %1, %2 in %3 }
@@ -14,8 +14,9 @@
 //!                    x = select (iota < n), %0, 0.0  %1:f32[] = reduce(add) x  %3:f32[] = div %1, %2 in %3 }
 //! ```
 //!
-//! A function may do other things for other sizes, such as a loop in Rust over the elements of an axis. So each size is
-//! traced once, and [`Family::scalars`] finds out whether its graph is that of the family (`agree`).
+//! A function may do something else for other sizes, such as a loop in Rust over the elements of an axis. So the
+//! function is traced once for each combination of sizes, and [`Family::scalars`] checks that its graph belongs to the
+//! family (`agree`).
 mod agree;
 mod mask;
 mod moved;
@@ -29,12 +30,13 @@ pub(crate) use mask::{CallSized, Part, Scope};
 use pallas_ir::{DType, Literal, Loc, StructuralOp, Type};
 use std::collections::HashMap;
 
-/// A graph that is not that of the family.
+/// The error for a graph that cannot be computed by the family's one graph, since it differs in more than extents and
+/// constants.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Unlike {
-    /// The user's line of the first difference, if an operation differs.
+    /// The user's line of the first operation that differs; `Loc::NONE` if none does.
     pub at: Loc,
-    /// The difference.
+    /// The difference, as text.
     pub what: String,
 }
 
@@ -44,36 +46,37 @@ impl Unlike {
     }
 }
 
-/// The graphs of one function for all sizes up to bounds.
+/// The graphs of one function for all sizes up to bounds, with the one masked graph that stands for all of them.
 pub struct Family {
-    /// Sizes and the graph for them: first the bounds, then with each size smaller once.
+    /// The traced sizes, each with its graph: first all sizes at their bounds, then one sample for each size, where
+    /// that size alone is smaller.
     samples: Vec<(Vec<usize>, Graph)>,
     table: Table,
     masked: Graph,
 }
 
-/// An extent that depends on the sizes, or another attribute that does.
+/// An extent, or another integer attribute, as a linear function of the sizes.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Extent {
-    /// Its value for the bounds.
+    /// Its value if all sizes are at their bounds.
     bound: usize,
-    /// For each size, by how much it grows with the size.
+    /// For each size, by how much the extent grows if the size grows by 1.
     slopes: Vec<usize>,
 }
 
-/// What differs between the samples: each entry is a parameter of the masked graph.
+/// The extents and constants that differ between the samples; each entry is a parameter of the masked graph.
 #[derive(Default)]
 struct Table {
     extents: Vec<Extent>,
-    /// The values of a literal in the samples.
+    /// For each constant that differs, its values in the samples.
     literals: Vec<Vec<Literal>>,
-    /// By literal, the lines that have it.
+    /// For each constant that differs, the lines of the user's program that contain it.
     lines: Vec<Vec<Loc>>,
     extent_numbers: HashMap<Extent, usize>,
     literal_numbers: HashMap<Vec<Literal>, usize>,
 }
 
-/// The called graphs' equations in place of their calls, at every depth, without what nothing reads.
+/// Inlines all functions that the graph calls, also in the bodies of loops and branches, and drops what nothing reads.
 fn flat(graph: &Graph) -> Graph {
     let mut graph = without_dead(inlined(graph));
     for e in &mut graph.equations {
@@ -84,7 +87,8 @@ fn flat(graph: &Graph) -> Graph {
     graph
 }
 
-/// Calls `f` for graphs and for the graphs that their equations call, each time for those at the same place.
+/// Calls `f` for the samples of a graph, and then for the samples of each graph that they call: a graph's samples are
+/// the graphs at the same position, one for each sample.
 fn each(graphs: &[&Graph], f: &mut dyn FnMut(&[&Graph]) -> Result<(), Unlike>) -> Result<(), Unlike> {
     f(graphs)?;
     for i in 0..graphs[0].equations.len() {
@@ -95,7 +99,7 @@ fn each(graphs: &[&Graph], f: &mut dyn FnMut(&[&Graph]) -> Result<(), Unlike>) -
     Ok(())
 }
 
-/// The graphs that equation `i` calls, each with those of the other graphs at the same place.
+/// Returns the graphs that equation `i` calls: for each called graph, one in each sample.
 fn called<'a>(graphs: &[&'a Graph], i: usize) -> Vec<Vec<&'a Graph>> {
     let of = |graph: &&'a Graph| match &graph.equations[i].op {
         Op::Call(call) => call.graphs(),
@@ -106,16 +110,20 @@ fn called<'a>(graphs: &[&'a Graph], i: usize) -> Vec<Vec<&'a Graph>> {
 }
 
 impl Table {
-    /// The number of what has these extents in the samples; `None` if they are equal.
+    /// Returns the table's index of the extent that has these values in the samples; `None` if it is the same in all of
+    /// them.
     fn extent(&self, samples: &[usize], sizes: &[&[usize]]) -> Option<usize> {
         self.extent_numbers.get(&Extent::of(samples, sizes)?).copied()
     }
 
-    /// The number of a literal with these values in the samples; `None` if they are equal.
+    /// Returns the table's index of the constant that has these values in the samples; `None` if it is the same in all
+    /// of them.
     fn literal(&self, samples: &[Literal]) -> Option<usize> {
         self.literal_numbers.get(samples).copied()
     }
 
+    /// Adds an extent to the table, unless it is the same in all samples or already listed. `samples` are its values
+    /// and `sizes` the sizes of each sample; an extent that is not linear in the sizes is an error.
     fn add_extent(&mut self, at: Loc, samples: &[usize], sizes: &[&[usize]]) -> Result<(), Unlike> {
         if samples.iter().all(|n| *n == samples[0]) {
             return Ok(());
@@ -130,6 +138,7 @@ impl Table {
         Ok(())
     }
 
+    /// Adds a constant of line `at` to the table, unless its values `samples` are the same in all samples.
     fn add_literal(&mut self, at: Loc, samples: Vec<Literal>) {
         if samples.iter().all(|x| *x == samples[0]) {
             return;
@@ -144,7 +153,8 @@ impl Table {
         }
     }
 
-    /// The types of the parameters that stand for the entries.
+    /// Returns the types of the parameters that stand for the table's entries: first the extents, as i32, then the
+    /// constants.
     fn types(&self) -> Vec<Type> {
         let extents = self.extents.iter().map(|_| Type::scalar(DType::I32));
         extents.chain(self.literals.iter().map(|x| Type::scalar(x[0].dtype))).collect()
@@ -152,8 +162,8 @@ impl Table {
 }
 
 impl Extent {
-    /// The extent with these values in the samples; `None` if it is constant, or does not grow with the sizes in
-    /// proportion.
+    /// Returns the linear function of the sizes that has the values `samples` at the samples' `sizes`; `None` if it is
+    /// constant or no such function exists.
     fn of(samples: &[usize], sizes: &[&[usize]]) -> Option<Extent> {
         let mut slopes = vec![];
         for (k, (&extent, own)) in samples.iter().zip(sizes).enumerate().skip(1) {
@@ -163,26 +173,26 @@ impl Extent {
         slopes.iter().any(|slope| *slope > 0).then_some(Extent { bound: samples[0], slopes })
     }
 
-    /// Its value for sizes.
+    /// Returns the extent for these sizes.
     fn at(&self, bounds: &[usize], sizes: &[usize]) -> i64 {
         let less = self.slopes.iter().zip(bounds.iter().zip(sizes)).map(|(slope, (most, n))| slope * (most - n));
         self.bound as i64 - less.sum::<usize>() as i64
     }
 }
 
-/// The variables that a graph defines, each with the line of its equation.
+/// Returns the variables that a graph defines, each with the line of its equation; `Loc::NONE` for parameters.
 fn defined(graph: &Graph) -> impl Iterator<Item = (crate::Var, Loc)> {
     let made = graph.equations.iter().flat_map(|e| e.results.iter().map(|&r| (r, e.loc)));
     graph.params.iter().map(|&p| (p, Loc::NONE)).chain(made)
 }
 
 impl Family {
-    /// The family of graphs of a function: the first one for the bounds, and then one for each size, which is smaller
-    /// there and nowhere else.
+    /// Makes the family of a function from its traced graphs. The first sample has all sizes at their bounds; then each
+    /// size has one sample, in which that size alone is smaller.
     ///
     /// # Errors
-    /// Graphs that differ in more than extents and numbers, and an operation that puts elements behind those of an axis
-    /// whose extent depends on the sizes, or knows its end in another way.
+    /// Graphs that differ in more than extents and constants; an operation that depends on where an axis of variable
+    /// extent ends, and that has no masked form.
     pub fn new(samples: Vec<(Vec<usize>, Graph)>) -> Result<Family, Unlike> {
         let samples: Vec<(Vec<usize>, Graph)> =
             samples.into_iter().map(|(sizes, graph)| (sizes, flat(&graph))).collect();
@@ -212,22 +222,23 @@ impl Family {
         Ok(Family { masked, table, samples })
     }
 
-    /// The graph for all sizes up to the bounds. Its parameters are those of the graph for the bounds, then
-    /// [`scalars`](Family::scalars).
+    /// Returns the graph for all sizes up to the bounds. Its parameters are those of the graph for the bounds, followed
+    /// by one for each of the [`scalars`](Family::scalars).
     pub fn graph(&self) -> &Graph {
         &self.masked
     }
 
-    /// The numbers that depend on the sizes, with the lines that compute with them: the value for the bounds, then the one for
-    /// each size that is smaller.
+    /// Returns the constants that depend on the sizes: for each, the lines of the user's program that compute with it,
+    /// and its values in the samples.
     pub fn numbers(&self) -> impl Iterator<Item = (&[Loc], &[Literal])> {
         self.table.lines.iter().zip(&self.table.literals).map(|(lines, values)| (&lines[..], &values[..]))
     }
 
-    /// The values of the parameters for these sizes, of which `graph` is the graph.
+    /// Returns the values of the additional parameters of [`graph`](Family::graph) for these sizes. `graph` is the
+    /// function's graph as traced for them.
     ///
     /// # Errors
-    /// A graph that [`graph`](Family::graph) does not compute.
+    /// A traced graph that [`graph`](Family::graph) does not compute.
     pub fn scalars(&self, sizes: &[usize], graph: &Graph) -> Result<Vec<Literal>, Unlike> {
         let graph = flat(graph);
         let (bounds, first) = &self.samples[0];
@@ -274,14 +285,14 @@ impl Family {
     }
 }
 
-/// The attributes of operations at the same place that may depend on the sizes, besides extents: the steps of a scan, the
-/// starts of a slice, the elements that a pad puts in front.
+/// Returns the integer attributes of equation `i` that may depend on the sizes, besides extents: steps of a scan,
+/// starts of a slice, elements that a pad adds in front. For each attribute there is one value for each sample.
 fn numbers(graphs: &[&Graph], i: usize) -> Vec<Vec<usize>> {
     let of = |graph: &&Graph| match &graph.equations[i].op {
         Op::Call(call) => call.sized().map_or(vec![], |sized| sized.numbers()),
         Op::Structural(StructuralOp::Slice(slice)) => slice.start.iter().map(|&start| start as usize).collect(),
         Op::Structural(StructuralOp::Pad(pad)) => {
-            // Those below zero are equal.
+            // Negative padding is the same in all samples.
             pad.low.iter().map(|low| low.as_number().unwrap_or(0) as usize).collect()
         }
         _ => vec![],
@@ -290,7 +301,7 @@ fn numbers(graphs: &[&Graph], i: usize) -> Vec<Vec<usize>> {
     (0..all[0].len()).map(|k| all.iter().map(|numbers| numbers[k]).collect()).collect()
 }
 
-/// The values of literals at the same place.
+/// Returns the values of the constant that equation `i` is, one for each sample; `None` if it is no literal.
 fn literals(graphs: &[&Graph], i: usize) -> Option<Vec<Literal>> {
     let of = |graph: &&Graph| if let Op::Literal(x) = graph.equations[i].op { Some(x) } else { None };
     graphs.iter().map(of).collect()

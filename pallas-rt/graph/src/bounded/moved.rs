@@ -1,18 +1,20 @@
-//! Operations whose results lie where the elements that exist end: slices from there, pads, `concatenate`, `reverse`.
+//! Masked forms of operations that depend on where the existing elements of an axis end: slices, pads, `concatenate`,
+//! `reverse`.
 use super::mask::Scope;
 use crate::graph::{Equation, Var};
 use pallas_ir::structural::{Concat, Pad, Reverse};
 use pallas_ir::{Dim, Literal, ScalarOp, StructuralOp, Type};
 
 impl Scope<'_> {
-    /// The result of an operation that depends on where an axis ends; `None` if this one does not.
+    /// Appends the masked form of structural equation `i` if it depends on where an axis ends; `None` if it does not.
     pub(super) fn moved(&mut self, op: &StructuralOp, i: usize, args: &[Var]) -> Option<Var> {
         let e = &self.graphs[0].equations[i];
         match op {
             StructuralOp::Slice(slice) => {
                 let starts = self.numbers(i);
                 starts.iter().any(Option::is_some).then(|| {
-                    // A constant part first, then the window at a place that depends on the sizes.
+                    // Slices the axes with constant starts, then takes a window at the positions that depend on the
+                    // sizes.
                     let (mut rest, whole) = (slice.clone(), self.to.ty(args[0]).dims());
                     let mut at = vec![];
                     for (axis, start) in starts.iter().enumerate() {
@@ -35,7 +37,8 @@ impl Scope<'_> {
                             x = self.filled(x, number, axis, args[1]);
                         }
                     }
-                    // What is in front by a constant number first, then all of it at a place that depends on the sizes.
+                    // Pads the axes with constant amounts, then writes the result at the positions that depend on the
+                    // sizes.
                     let StructuralOp::Pad(mut rest) = op.clone() else { unreachable!("it is a pad") };
                     let mut at = vec![];
                     for (axis, low) in lows.iter().enumerate() {
@@ -70,13 +73,13 @@ impl Scope<'_> {
         }
     }
 
-    /// The entries of the table that attributes of equation `i` are.
+    /// Returns for each integer attribute of equation `i` its index in the table; `None` for one that is constant.
     pub(super) fn numbers(&self, i: usize) -> Vec<Option<usize>> {
         let all = super::numbers(self.graphs, i);
         all.iter().map(|samples| self.masking.table.extent(samples, self.masking.sizes)).collect()
     }
 
-    /// The entry of the table with this number; the constant if there is none.
+    /// Returns the parameter for a table index, or the constant if there is no index.
     fn scalar_or(&mut self, number: Option<usize>, constant: usize) -> Var {
         match number {
             Some(number) => self.scalar(number),
@@ -84,7 +87,7 @@ impl Scope<'_> {
         }
     }
 
-    /// Each operand behind the elements of those before it.
+    /// Appends a concatenation along `axis` that writes each operand after the existing elements of those before it.
     fn concat(&mut self, e: &Equation, axis: usize, args: &[Var]) -> Var {
         let Type { dtype, shape } = self.graphs[0].ty(e.result()).clone();
         let mut all = self.to.splat(Literal::new(dtype, 0.0), &shape);
@@ -100,7 +103,8 @@ impl Scope<'_> {
         all
     }
 
-    /// The variable whose last elements along an axis are the first ones.
+    /// Returns `v` with its last elements along an axis moved to the start; `number` is the table index of how many
+    /// these are.
     fn moved_to_front(&mut self, v: Var, number: usize, axis: usize) -> Var {
         let Type { dtype, shape } = self.to.ty(v).clone();
         let zero = self.to.literal(Literal::new(dtype, 0.0));

@@ -1,4 +1,4 @@
-//! Loops, branches, functions and kernels inside of `shard_map`.
+//! The states of calls (loops, branches, functions and kernels) inside of a `shard_map`.
 use super::{Typing, common, finished, text, typed, wrong};
 use crate::call::Call;
 use crate::graph::{Equation, Graph, Op};
@@ -6,26 +6,28 @@ use crate::mesh::{Mesh, State, States};
 use crate::refused::Refused;
 use pallas_ir::{Diag, Loc};
 
-/// A call of typed graphs.
+/// A call whose graphs have explicit casts, with the states of its operands and results.
 pub(crate) struct Made {
     /// The call.
     pub call: Call,
-    /// The states that the operands need.
+    /// The states to which the operands have to be cast.
     pub takes: Vec<States>,
     /// The states of the results.
     pub gives: Vec<States>,
 }
 
-/// A call inside of `shard_map`. No method has a default.
+/// The rule for the states of a call inside of a `shard_map`. No method has a default.
 pub(crate) trait CallStates {
-    /// The call of typed graphs, from its equation and the states of the operands.
+    /// Returns the call with explicit casts in its graphs. `e` is its equation, and `own` the states that its operands
+    /// have.
     ///
     /// # Errors
-    /// States that it does not admit.
+    /// States that the call does not admit.
     fn typed(&self, typing: &Typing, e: &Equation, own: Vec<States>) -> Result<Made, Refused>;
 }
 
 impl Typing {
+    /// Casts the operands of a call, replaces it by the call of typed graphs, and defines the states of its results.
     pub(super) fn call(&mut self, to: &mut Graph, e: &mut Equation, call: &Call) -> Result<(), Refused> {
         let own: Vec<States> = e.args.iter().map(|&x| self.states(x)).collect();
         let made = call.states().typed(self, e, own)?;
@@ -41,11 +43,12 @@ impl Typing {
         Ok(())
     }
 
+    /// Returns a called graph with explicit casts, and the states of its results, for parameters in these states.
     pub(crate) fn typed(&self, graph: &Graph, params: &[States]) -> Result<(Graph, Vec<States>), Refused> {
         typed(graph, self.mesh(), &self.manual, params)
     }
 
-    /// A graph whose results, which are in the states `found`, are cast to others.
+    /// Returns the graph with its results cast from the states `found` to `wanted`. `what` names the value in messages.
     pub(crate) fn cast_results(
         &self,
         mut graph: Graph,
@@ -59,20 +62,21 @@ impl Typing {
         Ok(graph)
     }
 
-    /// The mistake that a value is in another state along an axis than it has to be.
+    /// Returns the diagnostic for a value that is in another state along an axis than it has to be; `what` names the
+    /// value.
     pub(crate) fn unlike(&self, what: &str, axis: usize, found: State, wanted: State) -> Diag {
         let (found, wanted, axis) = (text(found), text(wanted), self.mesh().name(axis));
         let message = format!("{what}: a value that is {found} over axis `{axis}` in place of one that is {wanted}");
         wrong(message, "`psum` combines the values of devices; `pcast` changes what is known of a value")
     }
 
-    /// A call whose results all are in one state, which follows from those of all operands.
+    /// Returns a call whose results are all in one state, the common one of its operands.
     pub(crate) fn joined_call(&self, call: impl Into<Call>, e: &Equation) -> Result<Made, Refused> {
         let (takes, gives) = self.joined(e).map_err(|diag| Refused { at: e.loc, diag })?;
         Ok(Made { call: call.into(), takes, gives: vec![gives; e.results.len()] })
     }
 
-    /// The states of values that are carried from step to step, from those before and after a step.
+    /// Joins the states of carried values after a step into those before it, and returns true if that changed `before`.
     pub(crate) fn carried(
         &self,
         before: &mut [States],
@@ -90,7 +94,9 @@ impl Typing {
         Ok(changed)
     }
 
-    /// The axes over which a condition differs, where the graphs that depend on it have no collective.
+    /// Returns the axes along which a condition differs between devices; `states` are those of the condition. Refuses
+    /// one that differs along an axis over which the graphs it decides about have a collective, as some devices would
+    /// not take part.
     pub(crate) fn deciding(
         &self,
         what: &str,
@@ -120,7 +126,7 @@ fn refused(at: Loc, message: String, help: &str) -> Refused {
     Refused { at, diag: wrong(message, help) }
 }
 
-/// The states of a value that differs over some axes besides.
+/// Returns the states of a value that additionally differs between devices along `axes`.
 pub(crate) fn varying_over(states: &[State], axes: &[usize]) -> States {
     let one = |(axis, &state): (usize, &State)| match state {
         State::Invariant | State::Reduced if axes.contains(&axis) => State::Varying,
@@ -129,7 +135,7 @@ pub(crate) fn varying_over(states: &[State], axes: &[usize]) -> States {
     states.iter().enumerate().map(one).collect()
 }
 
-/// Marks the axes of a mesh along which a graph has collectives.
+/// Sets `used` for the axes of a mesh along which a graph has collectives, at any depth of calls.
 fn communicates(graph: &Graph, mesh: &Mesh, used: &mut [bool]) {
     for e in &graph.equations {
         match &e.op {

@@ -1,11 +1,11 @@
-//! Operations that every device does with its own values.
+//! The states of operations that each device computes from its own values.
 use super::{Typing, text, wrong};
 use crate::graph::{Equation, Graph, Op};
 use crate::mesh::{State, States, invariant};
 use pallas_ir::{Diag, ScalarOp, StructuralOp};
 
 impl Typing {
-    /// An operation whose result has the common states of its operands.
+    /// Casts the operands of an equation to common states, which its result then has.
     pub(crate) fn join(&mut self, to: &mut Graph, e: &mut Equation) -> Result<(), Diag> {
         let is_constant = match &e.op {
             Op::Structural(StructuralOp::Iota(_)) => true,
@@ -19,12 +19,13 @@ impl Typing {
         Ok(())
     }
 
+    /// Returns the diagnostic for an operation that cannot combine values in `state` with the others along an axis.
     fn mixed(&self, op: &Op, axis: usize, state: State) -> Diag {
         let found = format!("`{}` of {} and other values over axis `{}`", op.name(), text(state), self.mesh.name(axis));
         wrong(found, "reduce parts of a sum first, `psum`, or cast the other operand, `pcast`")
     }
 
-    /// The states that the operands need, and those of the results.
+    /// Returns the states to which the operands have to be cast, and those of the results.
     pub(super) fn joined(&self, e: &Equation) -> Result<(Vec<States>, States), Diag> {
         let mut operands: Vec<States> = e.args.iter().map(|&x| self.states(x)).collect();
         let mut gives = invariant(&self.mesh);
@@ -49,7 +50,8 @@ impl Typing {
     }
 }
 
-/// True if an operation on parts of sums, on every device, makes parts of the operation's result on the sums.
+/// Returns true if an operation may be applied to parts of sums (unreduced values) on each device: the sum of its
+/// results is its result for the sums. `states` are those of the operands along one axis.
 fn is_linear(op: &Op, states: &[State]) -> bool {
     let all_parts = states.iter().all(|&state| state == State::Unreduced);
     match op {

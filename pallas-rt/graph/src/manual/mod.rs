@@ -1,4 +1,4 @@
-//! Bodies of `shard_map`: graphs that every device runs on its blocks.
+//! Types the bodies of `shard_map` (graphs that every device runs on its blocks): which values differ between devices.
 //!
 //! A value has a [`State`] along each axis of the mesh. [`Typing`] finds the states of a graph's values in the order of its
 //! equations, and makes them explicit: where an invariant value meets a varying one, it inserts a [`Pcast`] in
@@ -10,24 +10,28 @@
 //! { lambda %0 %1 . %3 = pcast "data" %0   %2 = mul %3 %1  in %2 }
 //! ```
 //!
-//! The states are those of `jax.typeof(x).manual_axis_type`, as measured from JAX 0.12.0.1. Two differences: an operation that is
-//! not linear in parts of a sum is refused also where JAX admits it (a concatenation of parts with whole values), and so is a
-//! collective in a loop or branch whose condition differs between the devices that would meet in it.
+//! The states are those of `jax.typeof(x).manual_axis_type`, as measured from JAX 0.12.0.1. Two differences: an
+//! operation that is not linear in parts of a sum is refused also where JAX admits it (a concatenation of parts with
+//! whole values), and so is a collective in a loop or branch whose condition differs between the devices of its group.
 //!
-//! A `shard_map` is a call of a graph of blocks (`call::ShardMap`). `manual` types that graph: each value has a state along
-//! each axis of the mesh, invariant, varying, unreduced or reduced, and where an invariant value meets a varying one, a cast
-//! (`Pcast`) stands in front. Devices do nothing for a cast; it is there because its transpose is the sum over devices, so
-//! derivatives of a typed body need no rule for `shard_map` itself. States are no part of `Type`, which kernels share: they
-//! follow from the parameters' by one walk, which the tracer takes as it appends (so that `grad` inside of a body sees casts,
-//! and mistakes have their line) and transformations take once more over what they made. The partitioner constrains operands
-//! and results to the specs and puts the body in place of the call. A body that leaves axes automatic (`axis_names`) is
-//! partitioned on its own, for a mesh of these axes alone (`shard/submesh`), and its exchanges become those of the whole mesh
-//! in the end: so nothing that the partitioner assumes about copies of a value can mix devices that differ along manual axes.
-//! What is known of operands and of readers of results goes into the body as declarations; shardings of its results are known
-//! when it is partitioned, so `shard::divide` propagates and partitions again with them, up to four times. Of a `shard_map`
-//! inside of a body, each of both has states along its own axes: a walk types the axes of one of them, and passes through the
-//! bodies inside (`Typing` has the mask). For the outer one's mesh of automatic axes the inner one is a `shard_map` like any
-//! other.
+//! A `shard_map` is a call of a graph of blocks (`call::ShardMap`). Along each axis of the mesh, a value in it is
+//! invariant (equal on all devices), varying (it may differ), unreduced (the devices have parts of a sum) or reduced
+//! (the dual of unreduced: the state of cotangents of unreduced values). Devices do nothing for a cast.
+//!
+//! States are no part of `Type`, which kernels share. They follow from those of the parameters in one pass over the
+//! equations. The tracer makes it as it appends, so that `grad` inside of a body sees casts and mistakes have their
+//! line; transformations make it again for the bodies that they produce.
+//!
+//! The partitioner constrains operands and results to the specs, and puts the body in place of the call. A body that
+//! leaves axes automatic (`axis_names`) is partitioned on its own, for a mesh of these axes alone (`shard/submesh`),
+//! and its collectives become those of the whole mesh in the end. So nothing that the partitioner assumes about copies
+//! of a value can mix devices that differ along manual axes. What is known of the operands and of the readers of
+//! results is declared inside of the body. The shardings of its results are only known after it is partitioned, so
+//! `shard::divide` propagates and partitions again with them, up to four times.
+//!
+//! A `shard_map` inside of a body has states along its own manual axes: a pass types the axes of one of the two, and
+//! also visits the bodies inside (`Typing` has the mask). For the outer body's mesh of automatic axes, the inner
+//! `shard_map` is one like any other.
 mod calls;
 mod join;
 
@@ -42,34 +46,37 @@ use pallas_ir::{At, Diag, ScalarOp};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The states of an identity's values. No method has a default.
+/// The states of an identity operation's operand and result in a body of `shard_map`. No method has a default.
 pub(crate) trait IdentityStates {
-    /// Defines the states of its result; `None` for a statement about whole arrays, which a body does not have.
+    /// Defines the states of the result of the identity `e`; `None` for a statement about whole arrays, which is
+    /// refused in a body of `shard_map`.
     fn typed(&self, typing: &mut Typing, to: &mut Graph, e: &mut Equation) -> Option<Result<(), Diag>>;
 }
 
-/// The states of a graph's values, as far as it is written.
+/// The states of the values of a graph of blocks that is under construction.
 #[derive(Clone, Debug)]
 pub struct Typing {
     mesh: Arc<Mesh>,
-    /// By axis, true if it is manual. Along other axes every value is invariant, and their collectives belong to another body.
+    /// For each axis of the mesh, true if it is manual. Along other axes every value is invariant, and collectives over
+    /// them belong to another body.
     manual: Vec<bool>,
-    /// By variable.
+    /// For each variable, its states; `None` if they are not defined yet.
     states: Vec<Option<States>>,
-    /// Variables that depend on literals alone.
+    /// For each variable, true if it depends on literals alone.
     constants: Vec<bool>,
-    /// The same values in other states.
+    /// Casts made so far: by variable and wanted states, the variable in these states.
     casts: HashMap<(Var, States), Var>,
 }
 
-/// The states of the blocks of an array that is sharded in this way.
+/// Returns the states of the blocks of an array with this sharding: varying along each axis that shards a dimension.
 pub fn states_of(sharding: &Sharding, mesh: &Mesh) -> States {
     let mut states = invariant(mesh);
     sharding.dims.iter().flat_map(|dim| &dim.axes).for_each(|axis| states[usize::from(axis.id)] = State::Varying);
     states
 }
 
-/// The graph with explicit casts along manual axes, and the states of its results, if its parameters are in these states.
+/// Returns the graph with explicit casts along manual axes, and the states of its results. `manual` says for each axis
+/// of the mesh whether it is manual; `params` are the states of the graph's parameters.
 ///
 /// # Errors
 /// An operation that the states of its operands do not admit.
@@ -89,10 +96,10 @@ pub fn typed(
     Ok((to, results))
 }
 
-/// Casts the results of a typed graph, which are in the states `found`, to others.
+/// Casts the results of a typed graph from the states `found` to the states `wanted`.
 ///
 /// # Errors
-/// The number of a result that no cast puts into its state, and the axis.
+/// The index of a result that no cast puts into its wanted states, and the mesh axis along which it fails.
 pub fn finished(
     graph: &mut Graph,
     mesh: &Arc<Mesh>,
@@ -108,7 +115,7 @@ pub fn finished(
     Ok(())
 }
 
-/// The graph as devices run it: casts are no operations.
+/// Returns the graph as devices run it: without `Pcast`s, which compute nothing.
 #[must_use]
 pub fn without_casts(graph: &Graph) -> Graph {
     let mut to = graph.with(vec![]);
@@ -129,7 +136,8 @@ pub fn without_casts(graph: &Graph) -> Graph {
     to
 }
 
-/// The states of one value that is read in place of both; the axis of states that do not go together.
+/// Returns the states of a value that may come from either of two values (the carried value of a loop, the result of
+/// branches). The error is the axis along which the states `a` and `b` cannot be joined.
 pub(crate) fn common(a: &[State], b: &[State]) -> Result<States, usize> {
     let one = |(axis, (&a, &b)): (usize, (&State, &State))| match (a, b) {
         (a, b) if a == b => Ok(a),
@@ -141,17 +149,17 @@ pub(crate) fn common(a: &[State], b: &[State]) -> Result<States, usize> {
 }
 
 impl Typing {
-    /// The states of no value, in bodies that are manual along these axes.
+    /// Returns a typing without values, for bodies in which the axes of the mesh with `manual` true are manual.
     pub fn new(mesh: &Arc<Mesh>, manual: &[bool]) -> Typing {
         Typing { mesh: mesh.clone(), manual: manual.to_vec(), states: vec![], constants: vec![], casts: HashMap::new() }
     }
 
-    /// The mesh.
+    /// Returns the mesh along whose axes values have states.
     pub fn mesh(&self) -> &Arc<Mesh> {
         &self.mesh
     }
 
-    /// States the states of a variable.
+    /// Records the states of a variable.
     pub fn define(&mut self, v: Var, states: States) {
         self.define_as(v, states, false);
     }
@@ -164,7 +172,7 @@ impl Typing {
         (self.states[v.index()], self.constants[v.index()]) = (Some(states), is_constant);
     }
 
-    /// The states of a variable.
+    /// Returns the states of a variable; invariant along all axes if none are recorded.
     pub fn states(&self, v: Var) -> States {
         self.states.get(v.index()).cloned().flatten().unwrap_or_else(|| invariant(&self.mesh))
     }
@@ -173,10 +181,10 @@ impl Typing {
         self.constants.get(v.index()).copied().unwrap_or(false)
     }
 
-    /// The same value in other states, by an equation if they differ.
+    /// Returns a variable with the value of `v` in the states `wanted`, and appends the `Pcast`s that are needed.
     ///
     /// # Errors
-    /// The axis along which no cast leads from one to the other.
+    /// The axis along which no cast leads from the states of `v` to `wanted`.
     fn cast(&mut self, to: &mut Graph, v: Var, wanted: &[State]) -> Result<Var, usize> {
         let own = self.states(v);
         if own == wanted {
@@ -186,7 +194,7 @@ impl Typing {
         let admits = |from: State, to: State| match (from, to) {
             (from, to) if from == to => true,
             (State::Invariant | State::Reduced, State::Varying) => true,
-            // Nobody asks for the cotangent of a constant.
+            // The cotangent of a constant is never needed.
             (State::Invariant, State::Reduced) => is_constant,
             _ => false,
         };
@@ -213,12 +221,13 @@ impl Typing {
         Ok(made)
     }
 
+    /// Appends a `Pcast` of `v` along `axes`, from one state to another.
     fn push_cast(&mut self, to: &mut Graph, v: Var, axes: Vec<Axis>, from: State, state: State) -> Var {
         let kind = Pcast { from, to: state }.into();
         to.fitting(Collective { kind, mesh: self.mesh.clone(), axes }, &[v])
     }
 
-    /// Appends an equation, with casts of its operands in front.
+    /// Appends an equation after the casts that its operands need, and defines the states of its results.
     ///
     /// # Errors
     /// States of operands that the operation does not admit.
@@ -252,19 +261,20 @@ impl Typing {
         Ok(())
     }
 
-    /// Returns true for a collective over manual axes.
+    /// Returns true for a collective of this mesh over at least one manual axis.
     fn is_of(&self, op: &Collective) -> bool {
         op.mesh == self.mesh && op.axes.iter().any(|axis| self.manual[usize::from(axis.id)])
     }
 
-    /// Returns true for a sharding by other axes than the manual ones.
+    /// Returns true if the mesh has automatic axes and the sharding uses only these.
     pub(crate) fn is_automatic(&self, placed: &Placed) -> bool {
         let Sharding { dims, replicated, unreduced } = &placed.sharding;
         let mut all = dims.iter().flat_map(|dim| &dim.axes).chain(replicated).chain(unreduced);
         placed.mesh == self.mesh && self.manual.contains(&false) && all.all(|axis| !self.manual[usize::from(axis.id)])
     }
 
-    /// A collective of the mesh.
+    /// Defines the states of the result of a collective over manual axes, and casts its operand to the states that it
+    /// needs.
     fn collective(&mut self, to: &mut Graph, e: &mut Equation, op: &Collective) -> Result<(), Diag> {
         let ids = op.axes.iter().map(|axis| usize::from(axis.id));
         let ids: Vec<usize> = ids.filter(|&axis| self.manual[axis]).collect();
@@ -276,7 +286,7 @@ impl Typing {
         let gives = match (&op.kind, op.form()) {
             (CollectiveKind::Pcast(Pcast { from, to: state }), _) => {
                 for &axis in &ids {
-                    // Generated equations cast cotangents that are alike on all devices.
+                    // Derivatives may cast a cotangent that is equal on all devices.
                     match (states[axis], from) {
                         (own, from) if own == *from => {}
                         (State::Invariant, State::Varying) => states[axis] = State::Varying,
@@ -328,7 +338,7 @@ impl Typing {
     }
 }
 
-/// The words for values in a state.
+/// Returns the word for a state in messages.
 pub(crate) fn text(state: State) -> &'static str {
     match state {
         State::Invariant => "equal",

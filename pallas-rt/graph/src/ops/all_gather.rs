@@ -1,10 +1,11 @@
-//! Each device has the arrays of all.
+//! `all_gather`: every device gets the arrays of all members of its group.
 use super::ReduceScatter;
 use super::prelude::collective::*;
 use crate::mesh::Piece;
 use pallas_ir::ScalarOp;
 
-/// `T[..] -> T[k, ..]`: the operands of all.
+/// `T[..] -> T[k, ..]` in a group of `k` devices: the operands of all members along a new first axis, in the order of
+/// their numbers.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct AllGather;
 

@@ -1,11 +1,12 @@
-//! Each device has what the arrays of all give together.
+//! `all_reduce`: every device gets the sum, or another reduction, of the arrays of its group.
 use super::Pcast;
 use super::prelude::collective::*;
 use crate::mesh::{Piece, State};
 use crate::stablehlo::combines;
 use pallas_ir::ScalarOp;
 
-/// `T[..] -> T[..]`: the operands combined by a monoid, in the order of the numbers.
+/// `T[..] -> T[..]`: the operands of all members of a group, combined by this monoid in the order of the members'
+/// numbers.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct AllReduce(pub ScalarOp);
 
@@ -27,9 +28,9 @@ impl Kind for AllReduce {
 impl CollectiveRule for AllReduce {
     fn transposed(&self, to: &mut Graph, op: &Collective, cotangent: Var) -> Option<Var> {
         let op = match op.mesh.is_batch() {
-            // Examples of a batch have no states: each has the sum of the cotangents of all.
+            // Values have no states along a batch axis, so each example gets the sum of all cotangents.
             true => op.clone(),
-            // Its operand varies, and its result is the same everywhere.
+            // On devices the result is invariant and the operand varying: the transpose of a sum is a cast.
             false => op.like(Pcast { from: State::Invariant, to: State::Varying }),
         };
         Some(to.fitting(op, &[cotangent]))

@@ -1,8 +1,9 @@
-//! Each device sends each other one a part of its array.
+//! `all_to_all`: every device sends each member of its group a part of its array.
 use super::prelude::collective::*;
 use crate::mesh::Piece;
 
-/// `T[k, ..] -> T[k, ..]`: of each operand the part that has the device's number.
+/// `T[k, ..] -> T[k, ..]` in a group of `k` devices: row `i` of the result is the part at the device's number of member
+/// `i`'s operand.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct AllToAll;
 

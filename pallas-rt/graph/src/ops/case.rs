@@ -1,4 +1,4 @@
-//! `lax.switch`: one of several graphs.
+//! `case`: a call of one of several graphs, chosen at run time, as `jax.lax.switch`.
 use super::prelude::*;
 use super::samples::{Sample, Sampled, unary};
 use crate::manual::varying_over;
@@ -9,8 +9,8 @@ use crate::transform::{agrees, batched_branch, choose, inlined, vjp};
 use pallas_ir::{DType, Literal, ScalarOp};
 use std::collections::BTreeMap;
 
-/// `lax.switch`: calls the branch whose number the first operand is, an i32 scalar; the first or the last one for a
-/// number out of range. All branches have the other operands as parameters, and results of equal types.
+/// A call of the branch at the index that the first operand gives, an i32 scalar (`lax.switch`); an index out of range
+/// is clamped. All branches take the other operands, and give results of equal types.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Case {
     /// The branches, at least one.
@@ -69,11 +69,12 @@ impl CallRule for Case {
         let (found, n) = (forward.outputs(&found), forward.e.results.len());
         Ok(forward.replaced(Case { branches }.into(), args, &[n], found))
     }
-    /// Each branch computes its own results again: what it needs of them is not stored.
+    /// Appends a `case` whose branches compute the cotangents. Each branch computes its forward values again, as
+    /// nothing is stored.
     fn vjp(&self, mut back: Backward<'_>) -> Result<Vec<Option<Var>>, Refused> {
         let backward = |branch: &Graph| {
             let mut both = vjp(branch, &back.on[1..])?;
-            // What it shows is shown by the branch itself.
+            // Prints were made by the forward branch already.
             both.equations.retain(|e| !e.op.is_effect());
             let results = both.results[branch.results.len()..].to_vec();
             Ok(Graph { results, ..both })
@@ -81,7 +82,7 @@ impl CallRule for Case {
         let branches = self.branches.iter().map(backward).collect::<Result<Vec<_>, Refused>>()?;
         let args = [&back.e.args[..], &back.cotangents_of_floats()].concat();
         let mut found = back.to.fitting_all(Case { branches }, &args).into_iter();
-        // `vjp` gives zeros for integers that are asked for; none is.
+        // The index, operand 0, is an integer and has no cotangent.
         Ok(back.on.iter().enumerate().map(|(i, &on)| if on && i > 0 { found.next() } else { None }).collect())
     }
     fn batched(&self, batch: Batch<'_>) -> Result<Vec<(Var, bool)>, Refused> {
@@ -99,18 +100,19 @@ impl CallRule for Case {
         found.into_iter().map(|found| found || has[0]).collect()
     }
     fn guards_from(&self, has: &[bool]) -> Option<usize> {
-        // Branches of which each element takes its own select themselves.
+        // If the index differs between elements, the branches clear the cotangents themselves.
         (!has[0]).then_some(0)
     }
 }
 
-/// By position, true if one of the lists has it.
+/// Combines lists of bools by `or`, position by position.
 fn any_of(lists: impl Iterator<Item = Vec<bool>>) -> Vec<bool> {
     let both = |a: Vec<bool>, b: Vec<bool>| a.iter().zip(&b).map(|(a, b)| a | b).collect();
     lists.reduce(both).expect("it has a branch")
 }
 
-/// All branches run, and each element takes the results of its own.
+/// Batches a `case` whose index differs between elements: runs all branches, and selects for each element the results
+/// of its own.
 fn of_each(case: &Case, batch: Batch<'_>) -> Result<Vec<(Var, bool)>, Refused> {
     let Batch { to, args, has, axis, taken: outer } = batch;
     agrees("branches", &case.branches, axis, to.at)?;
@@ -121,7 +123,7 @@ fn of_each(case: &Case, batch: Batch<'_>) -> Result<Vec<(Var, bool)>, Refused> {
     };
     let mut found: Option<Vec<Var>> = None;
     for (i, branch) in case.branches.iter().enumerate().rev() {
-        // Lower numbers take the first branch, higher ones the last.
+        // Indices below 0 take the first branch, those that are too large the last one.
         let mut taken = match i {
             _ if i == last && i == 0 => to.splat(Literal::int(DType::Bool, 1), &[axis.size]),
             0 => compare(to, ScalarOp::Le, 0),
@@ -200,7 +202,7 @@ impl CallRegions for Case {
                 to.region(region, &[], &results)
             })
             .collect();
-        // Every branch takes what one of them reads.
+        // Every branch takes the values that any of them reads.
         let mut captured: Vec<Val> = vec![];
         made.iter().flat_map(|(_, own)| own).for_each(|v| {
             if !captured.contains(v) {
@@ -282,7 +284,7 @@ impl Saved for Case {
 }
 
 impl CallHlo for Case {
-    /// The number of the branch is held in range: StableHLO takes the last branch for a negative one.
+    /// Writes a StableHLO `case` with the index clamped, because StableHLO takes the last branch for a negative index.
     fn stablehlo(&self, p: &mut Printer, args: &[Value], gives: &[Type]) -> Vec<Value> {
         let (low, high) = (p.w.position(0), p.w.position(self.branches.len() - 1));
         let index = p.w.op("clamp", &[&low, &args[0], &high], Detail::None, Type::scalar(DType::I32));

@@ -1,4 +1,4 @@
-//! `jax.checkpoint`: a graph of whose values reverse mode stores some, and computes the others again.
+//! `checkpoint`: trades memory for time in reverse mode by computing values of a graph again, as `jax.checkpoint`.
 use super::prelude::*;
 use super::samples::{Sample, Sampled, product};
 use super::{Closed, Named};
@@ -9,33 +9,35 @@ use crate::inline::expanded;
 use crate::transform::vjp;
 use pallas_ir::{DType, StructuralOp};
 
-/// `jax.checkpoint`: a graph of whose values reverse mode stores those that a policy names, and computes the others again.
+/// A call of a graph for which reverse mode stores only the values that a policy selects, and computes the others again
+/// (`jax.checkpoint`).
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Checkpoint {
-    /// The graph.
+    /// The function to call.
     pub graph: Graph,
-    /// The values that are stored.
+    /// Which values of the graph are stored.
     pub policy: Policy,
 }
 
-/// A rule for the values inside of a [`Checkpoint`] that are stored for the derivative; `jax.checkpoint_policies`.
-/// Operands of the checkpoint are stored in any case.
+/// A rule that selects the values inside of a [`Checkpoint`] that are stored for the derivative, as in
+/// `jax.checkpoint_policies`. Operands of the checkpoint are always stored.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Policy {
-    /// `nothing_saveable`.
+    /// `nothing_saveable`: no value.
     #[default]
     Nothing,
-    /// `everything_saveable`: what the derivative needs.
+    /// `everything_saveable`: every value that the derivative needs.
     Everything,
-    /// `dots_saveable`: results of contractions.
+    /// `dots_saveable`: results of matrix products and other contractions.
     Dots,
-    /// `dots_with_no_batch_dims_saveable`: results of contractions without an axis that both operands and the result share.
+    /// `dots_with_no_batch_dims_saveable`: results of contractions without a batch axis, which both operands and the
+    /// result share.
     DotsWithoutBatch,
-    /// `save_only_these_names`: values with these names.
+    /// `save_only_these_names`: values that `checkpoint_name` gave one of these names.
     OnlyNames(Vec<String>),
-    /// `save_any_names_but_these`: values with other names.
+    /// `save_any_names_but_these`: values that `checkpoint_name` gave any other name.
     NamesExcept(Vec<String>),
-    /// `save_anything_except_these_names`: all values but those with these names.
+    /// `save_anything_except_these_names`: all values, named or not, but those with these names.
     AnythingExcept(Vec<String>),
 }
 
@@ -60,6 +62,7 @@ impl Policy {
 }
 
 impl Checkpoint {
+    /// Returns a checkpoint of another graph with the same policy.
     fn with(&self, graph: Graph) -> Checkpoint {
         Checkpoint { graph, policy: self.policy.clone() }
     }
@@ -79,7 +82,7 @@ impl Called for Checkpoint {
 }
 
 impl Expands for Checkpoint {
-    /// Forward mode differentiates the values in place; without derivatives nothing is computed again.
+    /// Expands the graph in forward mode and if no derivatives are taken, since nothing is computed again there.
     fn expands(&self, at: Stage) -> Option<&Graph> {
         matches!(at, Stage::Forward | Stage::Plan).then_some(&self.graph)
     }
@@ -101,8 +104,9 @@ impl CallRule for Checkpoint {
     fn jvp(&self, _: Forward<'_>) -> Result<Vec<Option<Var>>, Refused> {
         unreachable!("it is expanded before")
     }
-    /// The derivative takes the values that the policy stores, which the call gives as well from now on, and computes the
-    /// others again from the operands, behind barriers so that they stay apart from the first time.
+    /// Appends a derivative that takes the values that the policy stores, which the forward call gives as additional
+    /// results, and computes the others again from the operands. Barriers around the operands keep these equations from
+    /// being merged with the forward ones.
     fn vjp(&self, mut back: Backward<'_>) -> Result<Vec<Option<Var>>, Refused> {
         let graph = expanded(&self.graph, &|call| call.expands(Stage::Reverse));
         let both = vjp(&graph, back.on)?;
@@ -122,7 +126,7 @@ impl CallRule for Checkpoint {
         backward.equations.iter_mut().flat_map(|e| &mut e.args).for_each(rename);
         backward.results.iter_mut().for_each(rename);
         let mut backward = without_dead(backward);
-        // What the derivative does not need is not stored.
+        // Stores only those values that the derivative reads.
         let mut is_read = vec![false; backward.types.len()];
         let read = backward.equations.iter().flat_map(|e| &e.args).chain(&backward.results);
         read.for_each(|v| is_read[v.index()] = true);
@@ -162,7 +166,8 @@ impl CallStates for Checkpoint {
 }
 
 impl Checkpoint {
-    /// The values that the policy stores. Arrays that depend on no operand are made again.
+    /// Returns the values that the policy stores. Values that depend on no operand are never stored, but computed
+    /// again.
     fn stored(&self, graph: &Graph) -> Vec<Var> {
         let mut depends = vec![false; graph.types.len()];
         graph.params.iter().for_each(|p| depends[p.index()] = true);

@@ -1,9 +1,9 @@
-//! A graph, as if its equations stood in place of the call.
+//! A call of a plain function: the same as its equations in place of the call.
 use super::prelude::*;
 use super::samples::{Sample, Sampled, product};
 use pallas_ir::DType;
 
-/// A graph, as if its equations stood in place of the call.
+/// A call of an ordinary function: it means the same as the graph's equations in place of the call.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Closed(pub Graph);
 

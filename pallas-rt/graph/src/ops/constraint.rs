@@ -1,8 +1,8 @@
-//! The value is sharded among devices as a sharding says.
+//! `sharding_constraint`: demands a sharding of a value.
 use super::prelude::identity::*;
 use crate::mesh::DimSharding;
 
-/// `jax.lax.with_sharding_constraint`: the value has this sharding.
+/// The operand, which is demanded to have this sharding (`jax.lax.with_sharding_constraint`).
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Constraint(pub Placed);
 
@@ -38,7 +38,7 @@ impl IdentityData for Constraint {
 }
 
 impl IdentityStates for Constraint {
-    /// It may divide blocks along axes that the body leaves automatic.
+    /// Admits the constraint in a body only if it shards blocks along automatic axes alone.
     fn typed(&self, typing: &mut Typing, _: &mut Graph, e: &mut Equation) -> Option<Result<(), Diag>> {
         typing.is_automatic(&self.0).then(|| {
             let states = typing.states(e.args[0]);

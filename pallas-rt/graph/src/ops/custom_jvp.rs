@@ -1,4 +1,4 @@
-//! `jax.custom_jvp`: a graph whose tangents are stated.
+//! `custom_jvp`: a function whose tangents the user states, as in JAX.
 use super::Closed;
 use super::prelude::*;
 use super::samples::{Sample, Sampled, product};
@@ -6,7 +6,7 @@ use crate::dead::without_dead;
 use crate::transform::{is_float, jvp, no_tangents, or_zeros, vjp_of};
 use pallas_ir::DType;
 
-/// A graph whose tangents are stated: `jax.custom_jvp`.
+/// A call of a function whose tangents are stated by another graph, as in `jax.custom_jvp`.
 ///
 /// ```text
 /// operands     captured.., arguments..
@@ -16,11 +16,12 @@ use pallas_ir::DType;
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct CustomJvp {
-    /// Operands that are no arguments.
+    /// Number of operands, the first ones, that the function captures: they are no arguments, and have no stated
+    /// tangent.
     pub captured: usize,
     /// The function itself.
     pub primal: Graph,
-    /// The same with tangents, in which the rule is linear.
+    /// The function together with its tangents, in which it is linear.
     pub rule: Graph,
 }
 
@@ -63,7 +64,8 @@ impl CallRule for CustomJvp {
     fn active(&self, on: &[bool]) -> Vec<bool> {
         vec![on.contains(&true); self.primal.results.len()]
     }
-    /// The rule computes the results too; `common` lets both share them.
+    /// Appends the rule after the call. The rule computes the results too; the pass `common` lets both share these
+    /// equations.
     fn jvp(&self, mut forward: Forward<'_>) -> Result<Vec<Option<Var>>, Refused> {
         let e = forward.e;
         no_tangents(&forward.on()[..self.captured], e)?;
@@ -73,7 +75,7 @@ impl CallRule for CustomJvp {
         let mut tangents = made.into_iter();
         Ok(floats.into_iter().map(|is| if is { tangents.next() } else { None }).collect())
     }
-    /// The stated tangents are linear in those of the arguments: their derivative by these is their transpose.
+    /// Appends the transpose of the rule, which is linear in the tangents of the arguments.
     fn vjp(&self, mut back: Backward<'_>) -> Result<Vec<Option<Var>>, Refused> {
         no_tangents(&back.on[..self.captured], back.e)?;
         let Backward { e, on, .. } = back;

@@ -1,4 +1,4 @@
-//! `jax.custom_vjp`: a graph whose reverse-mode derivative is stated.
+//! `custom_vjp`: a function whose reverse-mode derivative the user states, as in JAX.
 mod second;
 
 use super::Closed;
@@ -10,7 +10,7 @@ use crate::transform::vjp;
 use pallas_ir::{At, Literal, ScalarOp, StructuralOp};
 use pallas_ir::{DType, structural::Reduce};
 
-/// A graph whose derivative is stated: `jax.custom_vjp`.
+/// A call of a function whose reverse-mode derivative is stated by two more graphs, as in `jax.custom_vjp`.
 ///
 /// ```text
 /// operands     captured.., arguments..
@@ -19,22 +19,24 @@ use pallas_ir::{DType, structural::Reduce};
 /// backward     (captured.., residuals.., a cotangent of each result..) -> (a cotangent of each argument..)
 /// ```
 ///
-/// Cotangents of results and arguments that are no floats are zeros, which nothing reads.
+/// Results and arguments that are no floats have zeros as their cotangents, which nothing reads.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct CustomVjp {
-    /// Operands that are no arguments.
+    /// Number of operands, the first ones, that the function captures: they are no arguments, and have no stated
+    /// derivative.
     pub captured: usize,
-    /// Number of those, the last ones, that follow from the arguments: the stated derivative by these includes the way through
-    /// them.
+    /// Number of captured operands, the last ones, that are computed from the arguments. The stated derivative by the
+    /// arguments already includes their contribution.
     pub known: usize,
-    /// True if forward mode differentiates the function itself; otherwise there is none, because the stated derivative
-    /// need not be the function's own.
+    /// True if forward mode differentiates `primal`. If false, forward mode is refused, because the stated derivative
+    /// need not be that of `primal`.
     pub has_tangents: bool,
     /// The function itself.
     pub primal: Graph,
-    /// The same, and what the derivative needs.
+    /// The function with additional results: the residuals that `backward` needs.
     pub forward: Graph,
-    /// The derivative.
+    /// The stated derivative: cotangents of the arguments from captured values, residuals and cotangents of the
+    /// results.
     pub backward: Graph,
 }
 
@@ -92,9 +94,11 @@ impl CallRule for CustomVjp {
         let help = "use reverse mode: `grad`, `vjp`, `jacrev`";
         Err(Refused { at: forward.e.loc, diag: Diag::new("custom-tangent", At::Op, message, help) })
     }
-    /// The stated derivative. What it needs of the values before is computed in place of the call.
+    /// Appends a call of the stated derivative, and replaces the original call by `forward`, which also gives the
+    /// residuals.
     ///
-    /// Where the function has tangents, both are functions with gradients again, so that reverse mode of reverse mode passes.
+    /// If the function has tangents, both are calls with stated gradients themselves, so that second-order reverse mode
+    /// works.
     fn vjp(&self, mut back: Backward<'_>) -> Result<Vec<Option<Var>>, Refused> {
         let Backward { e, on, .. } = back;
         if on[..self.captured - self.known].contains(&true) {
@@ -104,7 +108,7 @@ impl CallRule for CustomVjp {
             return Err(Refused { at: e.loc, diag: Diag::new("custom-captured", At::Op, message, help) });
         }
         let types = self.forward.gives().split_off(e.results.len());
-        // Kernels have tangents of any order; a gradient of a gradient of a gradient is not theirs.
+        // Kernels have tangents of any order, but a stated gradient only for the first two orders of reverse mode.
         let gradient = (self.has_tangents && self.known == 0).then(|| second::gradient(self).ok()).flatten();
         let (forward, arguments): (Call, &[Var]) = match gradient {
             Some(_) => (second::with_residuals(self).into(), &e.args[self.captured..]),
@@ -117,12 +121,12 @@ impl CallRule for CustomVjp {
         let found = on.iter().enumerate().map(|(i, &on)| Some(made[i.checked_sub(self.captured)?]).filter(|_| on));
         Ok(found.collect())
     }
-    /// The results all have the axis.
+    /// Batches the call so that all its results have the batch axis.
     fn batched(&self, batch: Batch<'_>) -> Result<Vec<(Var, bool)>, Refused> {
         let Batch { to, args, has, axis, .. } = batch;
         let call: Call = match self.with_axis(has, axis) {
             Ok(batched) => batched.into(),
-            // Nobody may ask for its derivative.
+            // The derivative of a gradient may never be needed, so its failure to batch is no error yet.
             Err(_) if self.known > 0 => {
                 let all = vec![true; self.primal.results.len()];
                 Closed(batched_at_least(&self.primal, has, axis, &all)?.0).into()
@@ -142,7 +146,7 @@ impl CallRule for CustomVjp {
 impl CallStates for CustomVjp {
     fn typed(&self, typing: &Typing, e: &Equation, takes: Vec<States>) -> Result<Made, Refused> {
         match self.with_states(typing, takes.clone(), e.loc) {
-            // Nobody may ask for the derivative of a gradient: what does not go together there is no mistake yet.
+            // The derivative of a gradient may never be needed, so states that do not fit there are no error yet.
             Err(_) if self.known > 0 => Closed(self.primal.clone()).typed(typing, e, takes),
             made => made,
         }
@@ -150,7 +154,8 @@ impl CallStates for CustomVjp {
 }
 
 impl CustomVjp {
-    /// The call with an axis in front of all results. The cotangent of an argument without it is the sum over it.
+    /// Returns the call with a batch axis in front of all results. An argument without the axis has as its cotangent
+    /// the sum over the axis.
     fn with_axis(&self, has: &[bool], axis: BatchAxis<'_>) -> Result<CustomVjp, Refused> {
         let results = self.primal.results.len();
         let all = vec![true; results];
@@ -173,6 +178,8 @@ impl CustomVjp {
         Ok(CustomVjp { primal, forward, backward, ..*self })
     }
 
+    /// Types the three graphs for operands in the states `takes`, and casts so that the stated derivative fits the
+    /// function.
     fn with_states(&self, typing: &Typing, takes: Vec<States>, at: Loc) -> Result<Made, Refused> {
         let (primal, mut gives) = typing.typed(&self.primal, &takes)?;
         let of_primal = gives.clone();
@@ -196,7 +203,8 @@ impl CustomVjp {
     }
 }
 
-/// The remedy for the cotangent of argument `i` in another state than its argument, over the axis of this name.
+/// Returns the help text for a stated cotangent of argument `i` that is in another state than the argument, over the
+/// mesh axis named `axis`.
 fn of_cotangent(i: usize, axis: &str, found: State, wanted: State) -> String {
     match (found, wanted) {
         (State::Varying, State::Invariant) => format!(

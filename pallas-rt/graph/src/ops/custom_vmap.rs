@@ -1,4 +1,4 @@
-//! `jax.custom_batching.custom_vmap`: a graph whose batches are stated.
+//! `custom_vmap`: a function whose batched form the user states, as `jax.custom_batching.custom_vmap`.
 use super::prelude::*;
 use super::samples::{Sample, Sampled, product};
 use crate::transform::{batched, jvp, stretched, wider};
@@ -7,55 +7,61 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// A graph whose results for a batch a rule makes. Reverse mode differentiates the graph itself.
+/// A call of a graph whose batched form is made by a stated rule. Reverse mode differentiates the graph itself.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct CustomVmap {
-    /// The graph.
+    /// The function for one example.
     pub graph: Graph,
-    /// The rule for batches.
+    /// The rule that makes the function for a batch.
     pub rule: BatchRule,
 }
 
-/// A function from the batch to a graph for it, and by result true if it has the axis in front. The graph takes the operands
-/// of the call, those of the batch with an axis more in front. The rule is equal to its clones alone.
+/// A Rust function that is given a batch and returns the graph for it, with a bool for each result: true if it has the
+/// batch axis in front. The graph takes the operands of the call, of which batched ones have an additional first axis.
+/// Two rules are equal only if one is a clone of the other.
 #[derive(Clone)]
 pub struct BatchRule(Arc<dyn Rule>);
 
-/// The batch that a rule is asked for.
+/// The batch for which a [`BatchRule`] makes a graph.
 #[derive(Clone, Debug)]
 pub struct Batched {
     /// Number of examples.
     pub size: usize,
-    /// By operand, true if it has an axis of examples in front.
+    /// For each operand, true if it has the axis of examples in front.
     pub has: Vec<bool>,
-    /// The types of the operands, with that axis.
+    /// The types of the operands, including that axis.
     pub takes: Vec<Type>,
 }
 
-/// The result of a rule.
+/// The result of a [`BatchRule`]: the graph that computes the results for the whole batch, and for each result true if
+/// it has the axis of examples in front.
 pub type BatchRuleResult = Result<(Graph, Vec<bool>), Refused>;
 
+/// The functions that a [`BatchRule`] can hold.
 trait Rule: Fn(&Batched) -> BatchRuleResult + Send + Sync {}
 
 impl<F: Fn(&Batched) -> BatchRuleResult + Send + Sync> Rule for F {}
 
 impl BatchRule {
-    /// The rule that a function states.
+    /// Makes a rule from a Rust function.
     pub fn new(rule: impl Fn(&Batched) -> BatchRuleResult + Send + Sync + 'static) -> BatchRule {
         BatchRule(Arc::new(rule))
     }
 
-    /// The rule of the graph with tangents of the parameters that are `on`: the tangents of what this rule makes.
+    /// Returns the rule for the call with tangents of the parameters that are `on`: it differentiates the graphs that
+    /// this rule makes.
     fn with_tangents(&self, on: &[bool]) -> BatchRule {
         let (rule, on) = (self.clone(), on.to_vec());
         BatchRule::new(move |batch| rule.tangents(batch, &on))
     }
 
+    /// Returns the graph of this rule for a batch, with tangents of the parameters that are `on`, which follow the
+    /// operands in `batch`.
     fn tangents(&self, batch: &Batched, on: &[bool]) -> BatchRuleResult {
         let n = on.len();
         let mut graph = Graph::default();
         let params: Vec<Var> = batch.takes.iter().map(|ty| graph.param(ty.clone())).collect();
-        // An operand has the axis if its tangent has it, and the other way round.
+        // An operand and its tangent get the batch axis if either of them has it.
         let of_tangents = on.iter().enumerate().filter(|(_, on)| **on).map(|(i, _)| i);
         let mut pairs: Vec<(usize, usize)> = of_tangents.zip(n..).collect();
         let has = |i: usize| batch.has[i] || pairs.iter().any(|&(own, tangent)| own == i && batch.has[tangent]);
@@ -130,7 +136,7 @@ impl CallRule for CustomVmap {
         let graph = jvp(&self.graph, &on)?;
         let args = forward.operands();
         let n = forward.e.results.len();
-        // Each result of floats has a tangent, also a zero.
+        // Every result of floats gets a tangent, even if it is zero.
         let floats: Vec<bool> = self.graph.gives().iter().map(|ty| ty.dtype.is_float()).collect();
         let found = forward.outputs(&floats);
         let call = CustomVmap { graph, rule: self.rule.with_tangents(&on) };
@@ -155,7 +161,7 @@ impl CallRule for CustomVmap {
             return Err(Refused { at, diag: Diag::new("custom-vmap", At::Op, message, help) });
         }
         let made = to.inline(&graph, args);
-        // A rule may leave results without the axis whose operands have it: examples then are alike.
+        // A rule may return a result without the axis if it is the same for all examples.
         Ok(made.into_iter().zip(flags).collect())
     }
     fn differs(&self, _: &[bool], _: BatchAxis<'_>) -> Vec<bool> {

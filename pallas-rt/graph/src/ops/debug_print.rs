@@ -1,16 +1,17 @@
-//! `jax.debug.print`: shows a value at each call.
+//! `debug_print`: prints a value each time it is computed, as `jax.debug.print`.
 use super::prelude::*;
 use super::samples::{Sample, Sampled};
 use crate::mesh::invariant;
 use crate::stablehlo::Line;
 use pallas_ir::DType;
 
-/// `jax.debug.print`: shows its operand. Its result, an i32 scalar that nothing reads and no step writes, stands for the effect.
+/// A call that prints its operand (`jax.debug.print`). Its result, an i32 scalar, exists only because every equation
+/// needs one: nothing reads it, and no step writes it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Print {
-    /// The text in front of the elements.
+    /// The text to print before the elements.
     pub label: String,
-    /// Extents of the axes of batches, which the operand has in front: each of their elements is shown on its own.
+    /// Extents of the batch axes, which the operand has in front. Each element of the batches is printed separately.
     pub batches: Vec<usize>,
 }
 
@@ -94,7 +95,7 @@ impl CallRegions for Print {
     fn localized(&self, to: &mut Partition<'_>, id: NodeId) {
         to.whole(&to.program.nodes[id], self.clone().into());
     }
-    /// The first device shows it.
+    /// Prints on the first device only.
     fn united(&self, to: &mut Graph, of: &Devices<'_>) -> Vec<Vec<Var>> {
         match of.is_first() {
             true => vec![to.fitting_all(self.clone(), &of.taken(0..1))],
@@ -150,7 +151,7 @@ impl CallHlo for Print {
 }
 
 impl Sampled for Print {
-    /// It would show something.
+    /// Returns no samples, since tests should print nothing.
     fn samples(_: DType) -> Vec<Sample> {
         vec![]
     }

@@ -1,8 +1,8 @@
-//! Each device has a number of its own.
+//! `device_table`: every device gets its own entry of a table of constants.
 use super::prelude::collective::*;
 use crate::stablehlo::Detail;
 
-/// `-> i32[]`: the entry that has the device's number.
+/// `-> i32[]`: the table's entry at the device's number in its group. There is no operand.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct DeviceTable(pub Vec<i32>);
 
@@ -31,7 +31,7 @@ impl CollectiveRule for DeviceTable {
 }
 
 impl CollectiveHlo for DeviceTable {
-    /// The entry of a table of all devices, at the number of the partition.
+    /// Writes a table for all devices, from which a device reads the entry at its partition id.
     fn stablehlo(&self, w: &mut Writer, op: &Collective, _: &[Value], _: &Type) -> Value {
         let mesh = &op.mesh;
         let mut of_devices = vec![0; mesh.devices()];

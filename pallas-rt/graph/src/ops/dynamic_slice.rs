@@ -1,11 +1,11 @@
-//! A window of an array.
+//! `dynamic_slice`: reads a window of an array.
 use super::DynamicUpdateSlice;
 use super::prelude::window::*;
 use crate::build::dims;
 use pallas_ir::StructuralOp;
 use pallas_ir::structural::Gather;
 
-/// The window of this size of the operand, at positions that are operands; `jax.lax.dynamic_slice`.
+/// The window of this size of the first operand, at positions that are the other operands (`jax.lax.dynamic_slice`).
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct DynamicSlice {
     /// Extents of the window.
@@ -19,7 +19,7 @@ impl Windowed for DynamicSlice {
 }
 
 impl WindowRule for DynamicSlice {
-    /// Zeros but for the window.
+    /// Returns the cotangent of the array: zeros everywhere but in the window.
     fn transposed(&self, cotangent: Var, zeros: Var, _: &Type) -> Vec<(Dynamic, Vec<Var>)> {
         vec![(DynamicUpdateSlice.into(), vec![zeros, cotangent])]
     }
@@ -42,7 +42,7 @@ impl WindowRule for DynamicSlice {
 }
 
 impl WindowRegions for DynamicSlice {
-    /// A dimension of which the window has a part is whole.
+    /// Adds the sharding factors. A dimension that the window does not span must be whole on each device.
     fn rule(&self, build: &mut Build<'_>) {
         let (x, result) = (build.shapes[0], build.result());
         for (dim, (&n, &size)) in x.iter().zip(&self.size).enumerate() {

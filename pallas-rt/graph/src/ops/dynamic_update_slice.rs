@@ -1,11 +1,11 @@
-//! An array with a window that is replaced.
+//! `dynamic_update_slice`: replaces a window of an array.
 use super::DynamicSlice;
 use super::prelude::window::*;
 use pallas_ir::StructuralOp;
 use pallas_ir::structural::Scatter;
 
-/// The first operand with a window that has the elements of the second one, at positions that are operands;
-/// `jax.lax.dynamic_update_slice`.
+/// The first operand with a window replaced by the second operand, at positions that are the other operands
+/// (`jax.lax.dynamic_update_slice`).
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct DynamicUpdateSlice;
 
@@ -16,7 +16,8 @@ impl Windowed for DynamicUpdateSlice {
 }
 
 impl WindowRule for DynamicUpdateSlice {
-    /// What the window replaces has no cotangent.
+    /// Returns the cotangents: zeros in the window for the array that was overwritten, the window itself for the
+    /// update.
     fn transposed(&self, cotangent: Var, zeros: Var, window: &Type) -> Vec<(Dynamic, Vec<Var>)> {
         let of_part = DynamicSlice { size: window.shape.clone() };
         vec![(DynamicUpdateSlice.into(), vec![cotangent, zeros]), (of_part.into(), vec![cotangent])]
@@ -41,7 +42,8 @@ impl WindowRule for DynamicUpdateSlice {
 }
 
 impl WindowRegions for DynamicUpdateSlice {
-    /// Elements of the window move to the blocks that it falls into.
+    /// Adds the sharding factors. Along an axis that the window does not span, its elements are sent to the blocks that
+    /// contain them.
     fn rule(&self, build: &mut Build<'_>) {
         let (x, part, result) = (build.shapes[0], build.shapes[1], build.result());
         for (dim, (&n, &m)) in x.iter().zip(part).enumerate() {

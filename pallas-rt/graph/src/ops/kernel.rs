@@ -1,4 +1,4 @@
-//! A tile kernel with its sizes.
+//! A call of a tile kernel from a graph.
 mod batch;
 mod blocks;
 mod jvp;
@@ -13,37 +13,38 @@ use pallas_ir::{At, DType, Kernel, Literal, Operand, OperandId, OperandKind};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// A tile kernel with its sizes. The operands are its inputs and prefetches in the order of its own operands, the results
-/// its outputs.
+/// A call of a tile kernel with known sizes. The operands are the kernel's inputs and prefetches, the results its
+/// outputs, both in the order in which the kernel lists them.
 #[derive(Clone, PartialEq, Debug)]
 pub struct KernelCall {
-    /// The kernel, in its traced form.
+    /// The kernel as it was traced, before any pass.
     pub kernel: Arc<Kernel>,
-    /// Extents of its dimensions.
+    /// For each named dimension of the kernel, its extent.
     pub sizes: Vec<i64>,
-    /// Values of its parameters, in order.
+    /// Values of the kernel's scalar parameters, in order.
     pub params: Vec<Literal>,
-    /// The types of its inputs and prefetches.
+    /// The types of the inputs and prefetches.
     pub takes: Vec<Type>,
-    /// The types of its outputs.
+    /// The types of the outputs.
     pub gives: Vec<Type>,
 }
 
-/// Kernels hold no floats but as bits.
+/// Kernels store floats only as bits, so equality is reflexive.
 impl Eq for KernelCall {}
 
 impl Hash for KernelCall {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        // Kernels that differ in more are rare.
+        // Hashing more is not worth it: kernels that agree in all of this rarely differ.
         (&self.kernel.name, self.kernel.insts.len(), &self.sizes, &self.params, &self.takes).hash(state);
     }
 }
 
-/// The input whose memory an operand takes over.
+/// Returns the input whose memory an output takes over; `None` if there is none.
 fn alias_of(operand: &Operand) -> Option<OperandId> {
     if let OperandKind::Output { alias, .. } = operand.kind { alias } else { None }
 }
 
+/// Returns true for an operand that a call passes an array for: an input or a prefetch.
 fn is_read(operand: &Operand) -> bool {
     matches!(operand.kind, OperandKind::Input | OperandKind::Prefetch)
 }
@@ -103,7 +104,7 @@ impl CallRule for KernelCall {
     }
     fn batched(&self, batch: Batch<'_>) -> Result<Vec<(Var, bool)>, Refused> {
         let Batch { to, args, has, axis, .. } = batch;
-        // What an output takes over has the axis, since the output has it.
+        // An input that an output aliases needs the axis, since the output has it.
         let mut wanted = has.to_vec();
         let operands = &self.kernel.operands;
         for alias in operands.iter().filter_map(alias_of) {
@@ -117,7 +118,7 @@ impl CallRule for KernelCall {
     fn differs(&self, _: &[bool], _: BatchAxis<'_>) -> Vec<bool> {
         vec![true; self.gives.len()]
     }
-    /// It has no reverse mode.
+    /// Leaves operands as they are, since reverse mode is refused.
     fn guards_from(&self, has: &[bool]) -> Option<usize> {
         Some(has.len())
     }
@@ -226,7 +227,8 @@ impl Saved for KernelCall {
 }
 
 impl CallHlo for KernelCall {
-    /// With its text, its sizes and its parameters as the configuration, and its sharding rule for Shardy.
+    /// Writes a custom call, whose configuration is the kernel's text, sizes and parameters, with the kernel's sharding
+    /// rule for Shardy.
     fn stablehlo(&self, p: &mut Printer, args: &[Value], gives: &[Type]) -> Vec<Value> {
         let config = format!("sizes{:?} params{:?}\n{}", self.sizes, self.params, self.kernel);
         let rule = p.w.with_shardings.then(|| Rule::of_kernel(self).text(0));

@@ -1,10 +1,11 @@
-//! Operations, one file each: everything that one means to the graph, its transformations, the partitioner, plans and texts.
+//! Operations, one file each. A file has everything that the graph, its transformations, the partitioner, plans and
+//! texts need to know of its operation.
 //!
-//! A reader declares what it asks of an operation, as a trait without default methods, and calls it through the enums below; it
-//! names no operation. A file here answers all that concern it: identities those of [`Identity`],
-//! collectives those of [`CollectiveKind`], operations on windows those of [`Dynamic`], calls those of [`Call`].
-//! A *function* stands for its equations, and is expanded before a plan is made; a *step* stays a call until it runs. The list
-//! is the only one; an operation that does not answer does not compile.
+//! A module that reads operations declares what it asks of them as a trait without default methods, and calls it
+//! through the enums below; it names no operation. Each file here implements the traits of its group: those of
+//! [`Identity`], of [`CollectiveKind`] for collectives, of [`Dynamic`] for operations on windows, or of [`Call`]. A
+//! call is either a *function*, which is replaced by its equations before a plan is made, or a *step*, which stays a
+//! call until it runs. The list below is the only one; an operation that lacks a trait does not compile.
 mod prelude;
 mod samples;
 
@@ -60,17 +61,18 @@ macro_rules! ops {
         ops! { @op Call; $($Function)* $($Step)* }
         ops! { @call $($Function)* $($Step)* }
         impl Sample {
-            /// Examples of every operation that has some, on which its laws are tried, with operands of this type.
+            /// Returns the examples of all operations on which tests check their laws (derivatives, batching), with
+            /// operands of this element type.
             pub fn all(dtype: DType) -> Vec<Sample> {
                 let all = [$($Window::samples(dtype),)* $($Function::samples(dtype),)* $($Step::samples(dtype)),*];
                 all.into_iter().flatten().collect()
             }
 
-            /// The names of all operations that can have samples.
+            /// The names of all operations that can have samples: those on windows, and calls.
             pub const NAMES: &[&str] = &[$($name_of_window,)* $($name_of_function,)* $($name_of_step),*];
         }
         impl Op {
-            /// Reads the operation of this word from a file; `None` if there is none.
+            /// Reads the operation with this name from a file; `None` if no operation has the name.
             pub(crate) fn parse(word: &str, p: &mut Parser<'_>, words: &mut Words<'_>) -> Option<Result<Op, String>> {
                 match word {
                     $($name_of_window => Some($Window::parse(p, words).map(Into::into)),)*
@@ -80,7 +82,8 @@ macro_rules! ops {
             }
         }
         impl Call {
-            /// The word of a step in files, and its attributes there; `None` for a function.
+            /// Returns a step's name in files, and the writer of its attributes; `None` for a function, which is not
+            /// saved.
             pub(crate) fn saved(&self) -> Option<(&'static str, &dyn Saved)> {
                 match self {
                     $(Self::$Step(op) => Some(($name_of_step, op)),)*
@@ -97,7 +100,7 @@ macro_rules! ops {
             fn from(op: $Op) -> $Enum { $Enum::$Op(op) }
         })*
     };
-    // What all operations of an enum answer.
+    // Traits that all operations of an enum implement.
     (@ask $Enum:ident; $all:tt $($get:ident: $Trait:ident),*) => {
         $(ops! { @ask_one $Enum $get $Trait $all })*
     };
@@ -108,13 +111,14 @@ macro_rules! ops {
             }
         }
     };
-    // What functions or steps alone answer.
+    // Traits that only functions or only steps implement.
     (@ask_some $some:tt $($get:ident: $Trait:ident),*) => {
         $(ops! { @ask_one_of_some $get $Trait $some })*
     };
     (@ask_one_of_some $get:ident $Trait:ident ($($Op:ident)*)) => {
         impl Call {
-            /// `None` for a call of the other kind.
+            /// Returns the call as a `dyn` of the trait that only functions, or only steps, implement; `None` for the
+            /// other kind.
             pub(crate) fn $get(&self) -> Option<&dyn $Trait> {
                 match self { $(Self::$Op(op) => Some(op),)* _ => None }
             }
@@ -134,12 +138,12 @@ macro_rules! ops {
     };
     (@call $($Op:ident)*) => {
         $(impl $Op {
-            /// The call, if it is one of these.
+            /// Returns the call if it is of this kind.
             pub fn of(call: &Call) -> Option<&$Op> {
                 if let Call::$Op(op) = call { Some(op) } else { None }
             }
 
-            /// The call, if the operation is one of these.
+            /// Returns the operation if it is a call of this kind.
             pub fn of_op(op: &Op) -> Option<&$Op> {
                 if let Op::Call(call) = op { $Op::of(call) } else { None }
             }

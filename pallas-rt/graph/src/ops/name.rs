@@ -1,19 +1,19 @@
-//! `checkpoint_name`: the identity of one value, which policies of checkpoints know by its name.
+//! `checkpoint_name`: gives a value a name, by which checkpoint policies select it.
 use super::prelude::*;
 use super::samples::{Sample, Sampled};
 use pallas_ir::DType;
 
-/// `checkpoint_name`: the identity of one value, which policies of checkpoints know by its name.
+/// The identity of one value with a name, by which checkpoint policies select the value (`checkpoint_name`).
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Named {
     /// The name.
     pub name: String,
-    /// The identity.
+    /// The graph that the call stands for: one parameter, which is its result.
     pub graph: Graph,
 }
 
 impl Named {
-    /// The identity of values of a type.
+    /// Makes the call that names a value of type `ty`.
     pub fn new(name: impl Into<String>, ty: Type) -> Named {
         let mut graph = Graph::default();
         graph.results = vec![graph.param(ty)];
@@ -22,7 +22,7 @@ impl Named {
 }
 
 impl Called for Named {
-    /// The identity is no graph of its own.
+    /// Returns none, since the identity is not written as a called graph.
     fn graphs(&self) -> Vec<(Runs, &Graph)> {
         vec![]
     }

@@ -1,7 +1,8 @@
-//! The value is not known to be its operand.
+//! `optimization_barrier`: keeps the compiler from identifying a value with its operand.
 use super::prelude::identity::*;
 
-/// `jax.lax.optimization_barrier`: what is computed from the operand and from the result stays apart.
+/// The operand as a value that the compiler does not know to be equal to it, so that equations on the two are never
+/// merged (`jax.lax.optimization_barrier`).
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct OptimizationBarrier;
 

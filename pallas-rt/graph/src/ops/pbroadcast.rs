@@ -1,10 +1,10 @@
-//! Each device has the array of one of them.
+//! `pbroadcast`: every device gets the array of one member of its group.
 use super::prelude::collective::*;
 use super::{AllReduce, DeviceTable};
 use crate::stablehlo::Detail;
 use pallas_ir::{Literal, ScalarOp};
 
-/// `T[..] -> T[..]`: the operand of the device with this number; `lax.pbroadcast`.
+/// `T[..] -> T[..]`: the operand of the group's member with this number (`jax.lax.pbroadcast`).
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Pbroadcast(pub usize);
 
@@ -27,7 +27,7 @@ impl Kind for Pbroadcast {
 }
 
 impl CollectiveRule for Pbroadcast {
-    /// The sum of all cotangents, on that device alone.
+    /// Appends the sum of the cotangents of all members, on the source alone, and zeros on the others.
     fn transposed(&self, to: &mut Graph, op: &Collective, cotangent: Var) -> Option<Var> {
         let ty = to.ty(cotangent).clone();
         let sum = to.fitting(op.like(AllReduce(ScalarOp::Add)), &[cotangent]);
@@ -41,7 +41,7 @@ impl CollectiveRule for Pbroadcast {
 }
 
 impl CollectiveHlo for Pbroadcast {
-    /// The first device of a group is the source.
+    /// Writes the groups with the source first, since StableHLO broadcasts from the first device of a group.
     fn stablehlo(&self, w: &mut Writer, op: &Collective, args: &[Value], gives: &Type) -> Value {
         let mut groups = op.groups();
         groups.iter_mut().for_each(|group| group[..=self.0].rotate_right(1));

@@ -1,11 +1,11 @@
-//! A value in another state.
+//! `pcast`: a change of the state of a value inside of a `shard_map`.
 use super::prelude::collective::*;
 use super::{AllReduce, DeviceTable};
 use crate::mesh::State;
 use pallas_ir::{Literal, ScalarOp};
 
-/// `T[..] -> T[..]`: the operand, as a value in another state. It stands in a [`ShardMap`](crate::call::ShardMap) alone, where
-/// derivatives need it; devices do nothing for it.
+/// `T[..] -> T[..]`: the operand, regarded as a value in another state (varying, invariant, unreduced or reduced). It
+/// occurs only in a [`ShardMap`](crate::call::ShardMap), where derivatives need it; devices do nothing for it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Pcast {
     /// The state of the operand.
@@ -29,7 +29,7 @@ impl Kind for Pcast {
     }
 }
 
-/// The state of a cotangent, from that of its value.
+/// Returns the state that the cotangent of a value in a state has.
 fn dual(state: State) -> State {
     match state {
         State::Unreduced => State::Reduced,
@@ -38,7 +38,8 @@ fn dual(state: State) -> State {
     }
 }
 
-/// The value on the first device of each group, and zeros on the others: parts of the value that all of them have.
+/// Appends parts whose sum is `x`, a value that is equal on all devices: `x` on the first device of each group, zeros
+/// on others.
 fn of_first(to: &mut Graph, op: &Collective, x: Var) -> Var {
     let ty = to.ty(x).clone();
     let number = to.fitting(op.like(DeviceTable((0..op.members() as i32).collect())), &[]);

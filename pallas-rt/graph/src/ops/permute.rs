@@ -1,8 +1,9 @@
-//! Each device has the array of another one.
+//! `permute`: every device gets the array of another member of its group.
 use super::prelude::collective::*;
 use crate::stablehlo::Detail;
 
-/// `T[..] -> T[..]`: by number, the device whose operand the device with this number gets; zeros where there is none.
+/// `T[..] -> T[..]`: for each member of a group, the number of the member whose operand it gets; `None` for one that
+/// gets zeros.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Permute(pub Vec<Option<usize>>);
 

@@ -1,4 +1,5 @@
-//! Imports of the files of calls; `identity`, `collective` and `window` have those of the others.
+//! Imports that the files of calls share; the modules `identity`, `collective` and `window` have those of the other
+//! groups.
 pub(super) use crate::bounded::{CallSized, Part, Scope};
 pub(super) use crate::call::{Call, Called, Expands, Runs, Stage, Stays, takes, wrong};
 pub(super) use crate::file::{self, Saved};

@@ -1,8 +1,8 @@
-//! Shardings pass the value in some directions alone.
+//! `propagation_barrier`: limits the directions in which shardings propagate through a value.
 use super::prelude::identity::*;
 use crate::mesh::Flow;
 
-/// Shardings go through the value in these directions alone.
+/// The operand, through which shardings propagate only in these directions.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct PropagationBarrier(pub Flow);
 
@@ -31,7 +31,7 @@ impl IdentityData for PropagationBarrier {
 }
 
 impl IdentityStates for PropagationBarrier {
-    /// One that stops nothing says nothing about devices.
+    /// Admits the barrier in a body of `shard_map` only if it blocks no direction.
     fn typed(&self, typing: &mut Typing, to: &mut Graph, e: &mut Equation) -> Option<Result<(), Diag>> {
         (self.0 == Flow::Both).then(|| typing.join(to, e))
     }
@@ -45,7 +45,7 @@ impl IdentityRegions for PropagationBarrier {
 
 impl IdentityHlo for PropagationBarrier {
     fn stablehlo(&self, w: &mut Writer, x: &Value) -> Value {
-        // Shardy's numbers.
+        // The numbers by which Shardy's attribute encodes directions.
         let number = match self.0 {
             _ if !w.with_shardings => return x.clone(),
             Flow::None => 0,

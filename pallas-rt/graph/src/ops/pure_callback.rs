@@ -1,4 +1,4 @@
-//! `jax.pure_callback`: a function of the host.
+//! `pure_callback`: a call of a Rust function on the host from a graph, as in JAX.
 use super::Scan;
 use super::prelude::*;
 use super::samples::{Sample, Sampled};
@@ -9,12 +9,13 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// `jax.pure_callback`: results that a function of the host computes from the elements of the operands. It has no derivative.
+/// A call of a Rust function on the host, which computes the results from the elements of the operands
+/// (`jax.pure_callback`). It has no derivative.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Callback {
-    /// The function.
+    /// The function to call.
     pub function: HostFunction,
-    /// The operands of a call for a batch.
+    /// The way in which a batch of examples is passed to the function.
     pub method: VmapMethod,
     /// The types of the operands.
     pub takes: Vec<Type>,
@@ -23,27 +24,27 @@ pub struct Callback {
 }
 
 impl Callback {
-    /// Calls the function on the bytes of the operands.
+    /// Calls the function on the bytes of the operands, and returns the bytes of each result.
     ///
     /// # Errors
-    /// The function's own.
+    /// The error that the function returns.
     pub fn call(&self, operands: &[&[u8]]) -> Result<Vec<Vec<u8>>, Diag> {
         let operands: Vec<(&Type, &[u8])> = self.takes.iter().zip(operands.iter().copied()).collect();
         (self.function.0)(&operands, &self.gives)
     }
 }
 
-/// Calls of a callback for a batch of examples; the `vmap_method` of `jax.pure_callback`.
+/// The ways to call a callback for a batch of examples; the `vmap_method` of `jax.pure_callback`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum VmapMethod {
     /// One call for each example, in a loop.
     #[default]
     Sequential,
-    /// One call for all examples. Operands and results have an axis more in front, which has the size 1 for operands that
+    /// One call for all examples. Operands and results have an additional first axis; its extent is 1 for operands that
     /// all examples share.
     ExpandDims,
-    /// One call for all examples. Operands and results have an axis more in front, along which operands that all examples
-    /// share are repeated.
+    /// One call for all examples. Operands and results have an additional first axis, along which operands that all
+    /// examples share are repeated.
     BroadcastAll,
 }
 
@@ -57,21 +58,22 @@ impl fmt::Display for VmapMethod {
     }
 }
 
-/// A function from the types and bytes of arrays, and the types of results, to the bytes of results. It is equal to its clones
-/// alone.
+/// A Rust function that gets the types and bytes of arrays and the types of its results, and returns the bytes of the
+/// results. Two are equal only if one is a clone of the other.
 #[derive(Clone)]
 pub struct HostFunction(Arc<Host>);
 
 type Host = dyn Fn(&[(&Type, &[u8])], &[Type]) -> Result<Vec<Vec<u8>>, Diag> + Send + Sync;
 
 impl HostFunction {
-    /// A function whose results depend on its arguments alone.
+    /// Wraps a function whose results depend only on its arguments.
     pub fn new(
         f: impl Fn(&[(&Type, &[u8])], &[Type]) -> Result<Vec<Vec<u8>>, Diag> + Send + Sync + 'static,
     ) -> HostFunction {
         HostFunction(Arc::new(f))
     }
 
+    /// Returns the address of the function, by which it is compared and hashed.
     fn address(&self) -> usize {
         Arc::as_ptr(&self.0).cast::<()>() as usize
     }
@@ -95,11 +97,11 @@ impl fmt::Debug for HostFunction {
 }
 
 impl Callback {
-    /// A loop that calls the function for one example after the other.
+    /// Appends a scan that calls the function for one example after the other.
     fn one_by_one(&self, batch: Batch<'_>) -> Vec<Var> {
         let Batch { to, args, has, axis, .. } = batch;
         let (mut body, mut own) = (Graph { at: to.at, ..Graph::default() }, vec![Var(0); args.len()]);
-        // Those that are the same for all come first.
+        // Operands that all examples share are captured by the scan, so they come first.
         let of = |wanted: bool| (0..args.len()).filter(move |&i| has[i] == wanted);
         let order: Vec<usize> = of(false).chain(of(true)).collect();
         for &i in &order {
@@ -112,7 +114,7 @@ impl Callback {
     }
 }
 
-/// Refuses the derivative of a function of the host.
+/// Returns the error for a derivative of a callback.
 fn no_derivative(at: Loc) -> Refused {
     let help =
         "state it by `custom_jvp` around the callback, or give the callback the `stop_gradient` of its arguments";
@@ -183,7 +185,7 @@ impl CallRule for Callback {
     fn differs(&self, has: &[bool], _: BatchAxis<'_>) -> Vec<bool> {
         vec![has.contains(&true); self.gives.len()]
     }
-    /// It has no reverse mode.
+    /// Leaves operands as they are, since reverse mode is refused.
     fn guards_from(&self, has: &[bool]) -> Option<usize> {
         Some(has.len())
     }

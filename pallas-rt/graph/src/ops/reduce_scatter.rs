@@ -1,11 +1,12 @@
-//! Each device has a part of what the arrays of all give together.
+//! `reduce_scatter`: every device gets its part of the sum, or another reduction, of the arrays of its group.
 use super::AllGather;
 use super::prelude::collective::*;
 use crate::mesh::Piece;
 use crate::stablehlo::combines;
 use pallas_ir::ScalarOp;
 
-/// `T[k, ..] -> T[..]`: of each operand the part that has the device's number, combined by a monoid in the order of the numbers.
+/// `T[k, ..] -> T[..]` in a group of `k` devices: the parts at the device's number along the first axis of each
+/// member's operand, combined by this monoid in the order of the members' numbers.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct ReduceScatter(pub ScalarOp);
 

@@ -1,45 +1,46 @@
-//! Examples of operations, on which their laws are tried.
+//! Examples of operations, on which tests check their laws: derivatives, batching, sharding.
 use super::prelude::*;
 use crate::graph::Op;
 use pallas_ir::{DType, ScalarOp};
 
-/// An operation, and what holds for it.
+/// An example of an operation, with the derivatives that it has.
 #[derive(Clone, Debug)]
 pub struct Sample {
     /// The operation.
     pub op: Op,
     /// The types of its operands.
     pub takes: Vec<Type>,
-    /// True if it has forward mode.
+    /// True if the operation supports forward mode.
     pub has_tangents: bool,
-    /// True if it has reverse mode.
+    /// True if the operation supports reverse mode.
     pub has_gradient: bool,
 }
 
 impl Sample {
-    /// An operation with both modes of differentiation.
+    /// Returns a sample of an operation that supports both modes of differentiation, on operands of types `takes`.
     pub(super) fn of(op: impl Into<Op>, takes: &[Type]) -> Sample {
         Sample { op: op.into(), takes: takes.to_vec(), has_tangents: true, has_gradient: true }
     }
 
-    /// The same without reverse mode.
+    /// Returns the sample marked as not supporting reverse mode.
     pub(super) fn without_gradient(self) -> Sample {
         Sample { has_gradient: false, ..self }
     }
 
-    /// The same without forward mode.
+    /// Returns the sample marked as not supporting forward mode.
     pub(super) fn without_tangents(self) -> Sample {
         Sample { has_tangents: false, ..self }
     }
 }
 
-/// Examples of an operation. No method has a default.
+/// Gives examples of an operation. No method has a default.
 pub(super) trait Sampled {
-    /// Some whose operands of floating-point types have elements of this type; none for one that cannot be tried alone.
+    /// Returns examples whose floating-point operands have elements of type `dtype`; none for an operation that cannot
+    /// run alone.
     fn samples(dtype: DType) -> Vec<Sample>;
 }
 
-/// `(x, y) -> sin(x) y`.
+/// Returns the graph `(x, y) -> sin(x) y` for arrays of a type, for use in samples.
 pub(super) fn product(ty: &Type) -> Graph {
     let mut graph = Graph::default();
     let [x, y] = [0, 1].map(|_| graph.param(ty.clone()));
@@ -48,7 +49,7 @@ pub(super) fn product(ty: &Type) -> Graph {
     graph
 }
 
-/// `x -> op(x)`.
+/// Returns the graph `x -> op(x)` for arrays of a type, for use in samples.
 pub(super) fn unary(op: ScalarOp, ty: &Type) -> Graph {
     let mut graph = Graph::default();
     let x = graph.param(ty.clone());

@@ -1,4 +1,4 @@
-//! `lax.scan`: a loop over the first axis of arrays.
+//! `scan`: a loop over the first axis of arrays, as `jax.lax.scan`.
 mod dead;
 mod plan;
 mod reverse;
@@ -13,8 +13,8 @@ use crate::stablehlo::Detail;
 use crate::transform::{carried, fixpoint, swapped, widened};
 use pallas_ir::{DType, Literal, ScalarOp};
 
-/// `lax.scan`: calls `body` once for each step. Values from step to step are *carried*; of arrays it reads and makes
-/// an element of the first axis in each step.
+/// A loop that calls `body` once for each element of the first axis of its array operands (`lax.scan`). Values that a
+/// step hands to the next one are *carried*; values that each step gives are collected along a first axis, as *stacks*.
 ///
 /// ```text
 /// operands     captured.., carried.., arrays..
@@ -23,25 +23,26 @@ use pallas_ir::{DType, Literal, ScalarOp};
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Scan {
-    /// One step.
+    /// The graph of one step.
     pub body: Graph,
-    /// Operands that are the same in each step.
+    /// Number of operands, the first ones, that are the same in each step.
     pub captured: usize,
-    /// Operands that a step replaces.
+    /// Number of operands after those that each step replaces.
     pub carried: usize,
-    /// Steps.
+    /// Number of steps: the extent of the first axis of arrays and stacks.
     pub length: usize,
-    /// True if the last element comes first.
+    /// True if the steps run from the last element to the first.
     pub reverse: bool,
 }
 
 impl Scan {
-    /// Operands that are no arrays.
+    /// Returns the number of operands before the arrays: captured and carried ones.
     fn fixed(&self) -> usize {
         self.captured + self.carried
     }
 
-    /// The parameters of the body that have the axis of a batch: a carried value has it in all steps if it has it in one.
+    /// Returns which parameters of the body have the batch axis, if the operands for which `has` is true do. A carried
+    /// value has it in all steps if it gets it in one.
     fn batched_params(&self, has: &[bool], axis: BatchAxis<'_>) -> Vec<bool> {
         fixpoint(has, self.captured, self.carried, |on| differing(&self.body, on, axis))
     }
@@ -79,7 +80,7 @@ impl CallRule for Scan {
     fn active(&self, on: &[bool]) -> Vec<bool> {
         let on = carried(&self.body, on, self.captured, self.carried);
         let mut found = active(&self.body, &on);
-        // A scan without steps gives what it took.
+        // A scan without steps returns the initial carried values.
         found.iter_mut().zip(&on[self.captured..]).take(self.carried).for_each(|(found, on)| *found |= on);
         found
     }
@@ -102,7 +103,8 @@ impl CallRule for Scan {
     fn vjp(&self, back: Backward<'_>) -> Result<Vec<Option<Var>>, Refused> {
         reverse::vjp(self, back)
     }
-    /// The axis of steps is first in arrays and stacks, so there the axis of elements is the second one.
+    /// Batches the body. In arrays and stacks the axis of steps stays the first one, so the batch axis becomes the
+    /// second.
     fn batched(&self, batch: Batch<'_>) -> Result<Vec<(Var, bool)>, Refused> {
         let Batch { to, args, has, axis, .. } = batch;
         let (flags, fixed) = (self.batched_params(has, axis), self.fixed());
@@ -183,7 +185,8 @@ impl Saved for Scan {
 }
 
 impl CallHlo for Scan {
-    /// A `while` over the number of the step, the carried values and the stacks; the arrays are read from outside.
+    /// Writes a `while` over the index of the step, the carried values and the stacks, whose body reads the arrays from
+    /// outside.
     fn stablehlo(&self, p: &mut Printer, args: &[Value], gives: &[Type]) -> Vec<Value> {
         let (captured, rest) = args.split_at(self.captured);
         let (carried, arrays) = rest.split_at(self.carried);

@@ -1,4 +1,4 @@
-//! `jax.shard_map`: a graph that every device of a mesh runs on its blocks of arrays.
+//! `shard_map`: a graph that every device of a mesh runs on its blocks of arrays, as `jax.shard_map`.
 mod blocks;
 mod transform;
 
@@ -10,34 +10,34 @@ use crate::stablehlo::{Detail, HloRegion};
 use pallas_ir::{At, DType};
 use std::sync::Arc;
 
-/// `jax.shard_map`: a graph on the blocks that the devices of a mesh have of the operands. Collectives in the graph are those
-/// of the mesh. Along axes that are not manual the body is a graph like any other: the partitioner divides it.
+/// A call of a graph that every device of a mesh runs on its blocks of the operands (`jax.shard_map`), with explicit
+/// collectives over the mesh. Along axes that are not manual, the partitioner shards the body like any other graph.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct ShardMap {
     /// The mesh.
     pub mesh: Arc<Mesh>,
-    /// By axis of the mesh, true if it is manual. The shardings name manual axes alone.
+    /// For each axis of the mesh, true if it is manual. The shardings `takes` and `gives` use only manual axes.
     pub manual: Vec<bool>,
-    /// By operand, how it is sharded: evenly.
+    /// For each operand, its sharding, which divides its dimensions evenly.
     pub takes: Vec<Sharding>,
-    /// By result, how it is sharded.
+    /// For each result, its sharding.
     pub gives: Vec<Sharding>,
-    /// The graph, which takes and gives blocks.
+    /// The graph that devices run; it takes and gives blocks.
     pub body: Graph,
 }
 
 impl ShardMap {
-    /// Returns true if some axes are left to the partitioner.
+    /// Returns true if some axes of the mesh are automatic: the partitioner shards the body along them.
     pub fn is_partial(&self) -> bool {
         self.manual.contains(&false)
     }
 
-    /// The type of the whole array of which a device has this block.
+    /// Returns the type of the whole array, from that of a device's block.
     fn whole(block: &Type, sharding: &Sharding) -> Type {
         Type::new(block.dtype, block.shape.iter().zip(sharding.parts()).map(|(n, parts)| n * parts).collect::<Vec<_>>())
     }
 
-    /// The names of the manual axes, with `separator` between them.
+    /// Returns the names of the manual axes, with commas between them.
     fn manual_names(&self) -> String {
         let names = (0..self.mesh.rank()).filter(|&axis| self.manual[axis]).map(|axis| self.mesh.name(axis));
         names.collect::<Vec<_>>().join(", ")
@@ -132,7 +132,7 @@ impl CallLinear for ShardMap {
 }
 
 impl CallStates for ShardMap {
-    /// Along its own axes the body is typed already.
+    /// Types the body along the axes of the outer `shard_map`; along its own manual axes it is typed already.
     fn typed(&self, typing: &Typing, e: &Equation, takes: Vec<States>) -> Result<Made, Refused> {
         if self.mesh != *typing.mesh() {
             let message = "a `shard_map` inside of one on another mesh".to_string();
@@ -151,7 +151,7 @@ impl CallRegions for ShardMap {
     fn view(&self, build: &mut Build<'_>, args: &[Val], gives: &[Type], loc: Loc) -> Vec<Val> {
         let constrained = |b: &mut Build<'_>, x: Val, sharding: &Sharding| {
             let mut sharding = sharding.normal(&self.mesh);
-            // Automatic axes may divide blocks further.
+            // Propagation may shard the blocks further along automatic axes.
             sharding.dims.iter_mut().for_each(|dim| dim.open |= self.is_partial());
             let ty = b.program.ty(x).clone();
             let node = b.push(view::Kind::Constraint(sharding), vec![x], vec![ty], loc);
@@ -198,7 +198,7 @@ impl Saved for ShardMap {
 }
 
 impl CallHlo for ShardMap {
-    /// A body on blocks. Without shardings, the text has no mesh.
+    /// Writes a `sdy.manual_computation`; in a text without shardings, which has no mesh, a custom call.
     fn stablehlo(&self, p: &mut Printer, args: &[Value], gives: &[Type]) -> Vec<Value> {
         let all: Vec<&Value> = args.iter().collect();
         if !p.w.with_shardings {
@@ -219,7 +219,7 @@ impl CallHlo for ShardMap {
 }
 
 impl Sampled for ShardMap {
-    /// It runs on a mesh alone.
+    /// Returns no samples, since a `shard_map` runs only on a mesh.
     fn samples(_: DType) -> Vec<Sample> {
         vec![]
     }

@@ -1,8 +1,8 @@
-//! The value has the sharding of other values, whichever it is.
+//! `sharding_group`: demands that values have the same sharding, whichever it is.
 use super::prelude::identity::*;
 
-/// The values of a group have one sharding. Numbers are those of a graph alone: graphs that it calls, also bodies of loops, have
-/// groups of their own.
+/// The operand, which is demanded to have the same sharding as all other values of the group with this number. Numbers
+/// belong to one graph: the graphs that it calls, also bodies of loops, have groups of their own.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct ShardingGroup(pub u32);
 

@@ -1,7 +1,7 @@
-//! The derivative of the value is zero.
+//! `stop_gradient`: makes the derivative of a value zero.
 use super::prelude::identity::*;
 
-/// `jax.lax.stop_gradient`: derivatives take the operand for a constant.
+/// The operand, which derivatives treat as a constant (`jax.lax.stop_gradient`).
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct StopGradient;
 

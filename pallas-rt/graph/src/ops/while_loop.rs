@@ -1,4 +1,4 @@
-//! `lax.while_loop`: a graph that is called as long as a condition holds.
+//! `while_loop`: a loop that runs as long as a condition holds, as `jax.lax.while_loop`.
 mod batch;
 
 use super::prelude::*;
@@ -11,28 +11,28 @@ use crate::stablehlo::Detail;
 use crate::transform::carried;
 use pallas_ir::{At, DType, ScalarOp};
 
-/// `lax.while_loop`: calls `body` as long as `condition` is true.
+/// A loop that calls `body` on the carried values as long as `condition` of them is true (`lax.while_loop`).
 ///
 /// ```text
 /// operands     captured by the condition.., captured by the body.., carried..
-/// condition    (captured by it.., carried..) -> bool[]
-/// body         (captured by it.., carried..) -> (carried..)
+/// condition    (captured by the condition.., carried..) -> bool[]
+/// body         (captured by the body.., carried..) -> (carried..)
 /// results      carried..
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct While {
-    /// True for one more step.
+    /// The condition; if it gives true, one more step runs.
     pub condition: Graph,
-    /// One step.
+    /// The graph of one step.
     pub body: Graph,
-    /// Operands of the condition that are the same in each step.
+    /// Number of operands that the condition captures: they are the same in each step.
     pub condition_captured: usize,
-    /// Operands of the body that are the same in each step.
+    /// Number of operands that the body captures: they are the same in each step.
     pub body_captured: usize,
 }
 
 impl While {
-    /// Operands that are not carried.
+    /// Returns the number of operands before the carried ones.
     fn fixed(&self) -> usize {
         self.condition_captured + self.body_captured
     }
@@ -101,7 +101,7 @@ impl CallRule for While {
         for (&p, _) in self.condition.params[first..].iter().zip(&on[fixed..]).filter(|(_, on)| **on) {
             condition.param(self.condition.ty(p).clone());
         }
-        // The condition's captured values have no tangents.
+        // Values that the condition captures need no tangents.
         let all = [vec![false; first], on.clone()].concat();
         let args = forward.grouped_operands(&all, &[first + fixed, first + fixed + n]);
         let body_captured = fixed + on[..fixed].iter().filter(|on| **on).count();
@@ -122,7 +122,7 @@ impl CallRule for While {
         let carried = batch::carried(self, has, axis);
         if batch::varies(self, has, &carried, axis) { vec![true; carried.len()] } else { carried }
     }
-    /// It has no reverse mode.
+    /// Leaves operands as they are, since reverse mode is refused.
     fn guards_from(&self, has: &[bool]) -> Option<usize> {
         Some(has.len())
     }
@@ -195,7 +195,7 @@ impl CallRegions for While {
         let (first, fixed, carried) = (self.condition_captured, self.fixed(), self.body.results.len());
         let kinds = [0..first, first..fixed, fixed..fixed + carried];
         let mut condition = of.body(&self.condition, &[first, carried]);
-        // It is the same on all of them.
+        // The condition is the same on all devices, so one result is enough.
         condition.results.truncate(1);
         let own = While {
             condition,

@@ -1,4 +1,4 @@
-//! The values that have a derivative by some of the parameters.
+//! Finds the values of a graph that have a derivative by some of its parameters (*active* values).
 use super::memo::{Question, flags};
 use super::rule::value;
 use crate::graph::{Graph, Op};
@@ -7,9 +7,11 @@ use pallas_ir::{E, ScalarOp, Type};
 use std::cell::RefCell;
 use std::sync::LazyLock;
 
-/// By scalar operation and operand, true if the operation's slope by the operand is not 0 everywhere, as that of `floor` is.
+/// For each scalar operation and operand, true if the derivative by the operand is not 0 everywhere, as it is for
+/// `floor`.
 static SLOPES: LazyLock<Vec<Vec<bool>>> = LazyLock::new(|| ScalarOp::ALL.iter().map(|op| slopes(*op)).collect());
 
+/// Returns for each operand of a scalar operation whether the derivative by it is not 0 everywhere.
 fn slopes(op: ScalarOp) -> Vec<bool> {
     let row = op.row();
     let Some(float) = row.class.dtypes().iter().copied().find(|dtype| dtype.is_float()) else {
@@ -27,8 +29,8 @@ fn slopes(op: ScalarOp) -> Vec<bool> {
     (0..args.len()).map(slope).collect()
 }
 
-/// By variable, true if it depends on one of the parameters for which `on` is true, all along values of floating-point
-/// types and operations with a derivative.
+/// Returns for each variable whether it is active: it depends on a parameter for which `on` is true through values of
+/// floating-point types and operations with a derivative.
 pub(super) fn active(graph: &Graph, on: &[bool]) -> Vec<bool> {
     let is_float = |i: usize| graph.types[i].dtype.is_float();
     let mut active = vec![false; graph.types.len()];
@@ -51,19 +53,22 @@ pub(super) fn active(graph: &Graph, on: &[bool]) -> Vec<bool> {
     active
 }
 
-/// The results of a graph that are active.
+/// Returns for each result of a graph whether it is active.
 pub(crate) fn of_graph(graph: &Graph, on: &[bool]) -> Vec<bool> {
     let active = active(graph, on);
     graph.results.iter().map(|r| active[r.index()]).collect()
 }
 
-/// The flags of a loop body's parameters: a carried value that is active after some step is active before it as well.
-/// The carried values are `n` parameters from position `first`, and the first results.
+/// Returns which parameters of a loop body are active in some step, if those with `on` true are in the first: a carried
+/// value that a step makes active is so in the next. The carried values are the `n` parameters from index `first` on,
+/// and the first `n` results.
 pub(crate) fn carried(body: &Graph, on: &[bool], first: usize, n: usize) -> Vec<bool> {
     fixpoint(on, first, n, |on| of_graph(body, on))
 }
 
-/// As [`carried`], for flags of results that follow from flags of parameters.
+/// Extends the flags of a loop body's parameters to carried values: repeats `of`, which gives the flags of the results,
+/// until no carried value gets a new one. The carried values are the `n` parameters from index `first` on, and the
+/// first `n` results.
 pub(crate) fn fixpoint(on: &[bool], first: usize, n: usize, of: impl Fn(&[bool]) -> Vec<bool>) -> Vec<bool> {
     let mut on = on.to_vec();
     loop {
@@ -88,7 +93,8 @@ mod tests {
         pub(super) static VISITED: Cell<usize> = const { Cell::new(0) };
     }
 
-    /// `(w, x, number) -> y`, by loops in loops and branches whose carried value becomes active in the second step.
+    /// Graph `(w, x, number) -> y` with `levels` nested loops and branches; each carried value becomes active in the
+    /// second step.
     fn nested(levels: usize) -> Graph {
         let mut graph = Graph::default();
         let [w, x] = [0, 1].map(|_| graph.param(Type::scalar(DType::F32)));
@@ -111,7 +117,8 @@ mod tests {
         graph
     }
 
-    /// The equations that are looked at grow at most with the square of the levels, not twofold with each.
+    /// The number of visited equations grows at most with the square of the nesting depth; it does not double with each
+    /// level.
     #[test]
     fn loops_in_loops_are_looked_at_once() {
         let visited = |levels: usize| {

@@ -1,14 +1,15 @@
-//! Many operands at once: a function of one element of an axis becomes a function of the whole axis.
+//! `vmap`: makes a graph for a whole batch of examples from a graph for one example.
 //!
-//! The axis of a `vmap` with a name is a mesh too (`Mesh::of_batch`), whose devices are the examples: collectives over it are
-//! the same operations, with the same derivatives but that of a sum, since examples have no states. `transform/batch` puts
-//! operations on the whole batch in their place, so they never leave the graph of the mapped function.
+//! A `vmap` whose axis has a name makes a mesh of it too (`Mesh::of_batch`), with the examples as its devices.
+//! Collectives over that mesh are the operations that devices use, with the same derivatives, except that a sum is its
+//! own transpose (values have no state such as `State::Varying` along a batch). `transform/batch` replaces them by
+//! operations on the whole batch, so they never leave the graph of the mapped function.
 //!
-//! Batching (`transform/batch`) adds the axis in front of the values that depend on an example, and leaves all others as they
-//! are: where one operand of a `dot` alone has it, it is a free axis of the product, so that the gradient of shared weights is
-//! one product that contracts it. `simplify/units` computes without the axes of one element that a row or a single image has,
-//! and `simplify/products` makes a product of a sum of products, `simplify/vectors` elementwise operations of products that
-//! multiply no matrices: so a mapped function shares kernels as one written for the batch does.
+//! Values that depend on an example get the batch axis in front; all others stay as they are. If only one operand of a
+//! `dot` has the axis, it is a free axis of the product, so that the gradient of shared weights is one product that
+//! contracts the batch. Three passes then make a mapped function share kernels as one written for the batch does:
+//! `simplify/units` drops axes of extent 1, `simplify/products` merges a sum of products into one product, and
+//! `simplify/vectors` makes elementwise operations of products without matrices.
 use super::active::active;
 use super::batch_call::{Batch, choose};
 use super::rule::{made, structural};
@@ -24,16 +25,17 @@ use pallas_ir::structural::{self as ops, Broadcast};
 use pallas_ir::{DType, Dim, Literal, ScalarOp, StructuralOp, Type};
 use std::cell::RefCell;
 
-/// A graph that computes a graph's results for each element of an axis at once, and for each result true if it has that
-/// axis.
+/// Returns a graph that computes the results of `graph` for each element of an axis at once, and for each result true
+/// if it has that axis.
 ///
-/// The parameters for which `which` is true have one axis of extent `size` more, in front; so have the results that
-/// depend on one of them. Other values are computed once.
+/// The parameters for which `which` is true have an additional first axis of extent `size`; so do the results that
+/// depend on one of them. Values that depend on none of them are computed once.
 ///
 /// Each operation becomes the operation on the whole axis, by the rule that pallas-ir states for it: a dot becomes one
-/// dot, and an operand without the axis stays as it is wherever the operation allows that. A window at positions that differ
-/// between elements becomes a gather or a scatter. A `while` whose condition differs runs until all elements are done, and
-/// keeps the values of those that are by `select`; a `case` whose number differs runs all branches and chooses by `select`.
+/// dot, and an operand without the axis stays as it is wherever the operation allows that. A window at positions that
+/// differ between elements becomes a gather or a scatter. A `while` whose condition differs between elements runs until
+/// all are done, and keeps the values of finished elements by `select`; a `case` whose branch index differs runs all
+/// branches and chooses by `select`.
 ///
 /// # Errors
 /// Values with more axes or elements than an array can have.
@@ -44,7 +46,8 @@ pub fn batched(graph: &Graph, which: &[bool], size: usize) -> Result<(Graph, Vec
     batched_at_least(graph, which, BatchAxis { size, named: None }, &vec![false; graph.results.len()])
 }
 
-/// As [`batched`]; if `all` is true, all results have the axis.
+/// Batches a graph like [`batched`]; if `all` is true, every result gets the axis, also one that depends on no batched
+/// parameter.
 pub(crate) fn batched_for(
     graph: &Graph,
     which: &[bool],
@@ -54,10 +57,11 @@ pub(crate) fn batched_for(
     batched_at_least(graph, which, BatchAxis { size, named: None }, &vec![all; graph.results.len()])
 }
 
-/// As [`batched`], along an axis with a name ([`Mesh::of_batch`]): collectives over it become operations on the whole batch.
+/// Batches a graph like [`batched`], along an axis with a name ([`Mesh::of_batch`]): collectives over it become
+/// operations on the whole batch.
 ///
 /// # Errors
-/// As for [`batched`]; a collective over the axis in a loop or branch whose condition differs between the elements.
+/// Those of [`batched`]; a collective over the axis in a loop or branch whose condition differs between the elements.
 ///
 /// # Panics
 /// If `which` has not one entry for each parameter.
@@ -66,22 +70,22 @@ pub fn batched_along(graph: &Graph, which: &[bool], axis: &Mesh) -> Result<(Grap
     batched_at_least(graph, which, axis, &vec![false; graph.results.len()])
 }
 
-/// The axis that a graph gets.
+/// The axis along which a graph is batched.
 #[derive(Clone, Copy)]
 pub(crate) struct BatchAxis<'a> {
-    /// Its extent.
+    /// Extent of the axis: the number of examples.
     pub size: usize,
-    /// Its name, as a mesh.
+    /// The mesh that stands for the axis in collectives; `None` for an axis without a name.
     pub named: Option<&'a Mesh>,
 }
 
 impl BatchAxis<'_> {
-    /// Returns true for a collective over the axis.
+    /// Returns true if `op` is a collective over the batch axis.
     pub(super) fn is_of(&self, op: &Collective) -> bool {
         self.named.is_some_and(|mesh| *op.mesh == *mesh)
     }
 
-    /// Returns true if an operation depends on the axis by its name, also in a graph that it calls.
+    /// Returns true if the operation, or one in a graph that it calls, is a collective over the batch axis.
     pub(super) fn is_in(&self, op: &Op) -> bool {
         match op {
             Op::Collective(op) => self.is_of(op),
@@ -90,13 +94,14 @@ impl BatchAxis<'_> {
         }
     }
 
-    /// Returns true if a graph depends on the axis by its name.
+    /// Returns true if the graph contains a collective over the batch axis, at any depth of calls.
     pub(super) fn is_in_graph(&self, graph: &Graph) -> bool {
         graph.equations.iter().any(|e| self.is_in(&e.op))
     }
 }
 
-/// As [`batched`]; results for which `all` is true have the axis in any case.
+/// Batches a graph like [`batched`], along `axis`; each result for which `all` is true gets the axis even if it depends
+/// on no batched parameter.
 pub(crate) fn batched_at_least(
     graph: &Graph,
     which: &[bool],
@@ -106,28 +111,30 @@ pub(crate) fn batched_at_least(
     with_axis(graph, which, axis, all, false)
 }
 
-/// A branch that runs for the whole axis though some elements take another one. Its last parameter is a truth value for
-/// each element: true if it takes this branch. All results have the axis.
+/// Batches a branch of a `case` that only some elements take, so that it runs for the whole axis. Its last parameter is
+/// a bool for each element, true if the element takes this branch. All results have the axis.
 ///
-/// Results of the branch for the other elements are dropped, and may be no number: the root of -1. Their cotangents are
-/// zero, but a zero times the slope of such a root is NaN. So cotangents are selected, not multiplied, wherever a sum over
-/// the axis follows or an operand ends:
+/// The branch's results for the other elements are dropped, and may be NaN, as the root of -1 is. Their cotangents are
+/// zero, but zero times the slope of such a root is NaN too. So cotangents are cleared by `select` wherever a sum over
+/// the axis follows, and at the operands of the branch:
 ///
 /// ```text
 /// operand with the axis x        select(taken, x, stop_gradient(x))
-/// operand without it w           select(any(taken), w, stop_gradient(w)), where it meets none with the axis
-/// x + w, and other scalar ones   w is repeated along the axis, then as x
-/// gather(w, x), and others       its result y as x: the sum over the axis that w's cotangent is has zeros for the others
-/// dot(x, w)                      likewise, and dot(select(taken, x, 0), w), so that zeros are multiplied by finite numbers
-/// scan(x, w), and other calls    w is repeated along the axis, then as x
+/// operand without it w           select(any(taken), w, stop_gradient(w)), if no operand has the axis
+/// x + w, and other elementwise    w is repeated along the axis, then treated like x
+/// gather(w, x), and others        the result y is treated like x: w's cotangent sums it over the axis
+/// dot(x, w)                       y as for gather; dot(select(taken, x, 0), w), so that zeros meet finite numbers
+/// scan(x, w), and other calls     w is repeated along the axis, then treated like x
 /// ```
 ///
-/// Without derivatives all but the select of zeros have equal sides, and `simplify` drops them.
+/// If no derivative is taken, both sides are equal and `simplify` drops all selects but `select(taken, x, 0)`.
 pub(crate) fn batched_branch(graph: &Graph, which: &[bool], axis: BatchAxis<'_>) -> Result<Graph, Refused> {
     let graph = expanded(graph, &|call| call.expands(Stage::Reverse));
     Ok(with_axis(&graph, which, axis, &vec![true; graph.results.len()], true)?.0)
 }
 
+/// Batches a graph; each result for which `all` is true gets the axis in any case. If `is_branch` is true, adds the
+/// parameter and the selects of [`batched_branch`].
 fn with_axis(
     graph: &Graph,
     which: &[bool],
@@ -164,12 +171,12 @@ fn with_axis(
     Ok((to, has))
 }
 
-/// The type with the axis in front.
+/// Returns `ty` with an axis of extent `size` added in front.
 pub(crate) fn wider(ty: &Type, size: usize) -> Type {
     Type::new(ty.dtype, [&[size], &ty.shape[..]].concat())
 }
 
-/// A variable repeated along a new axis in front.
+/// Repeats a variable along a new first axis of extent `size`.
 pub(crate) fn stretched(to: &mut Graph, v: Var, size: usize) -> Var {
     let shape = wider(to.ty(v), size).shape;
     let op = match shape.len() {
@@ -179,30 +186,32 @@ pub(crate) fn stretched(to: &mut Graph, v: Var, size: usize) -> Var {
     to.fitting(StructuralOp::from(op), &[v])
 }
 
-/// A value whose cotangent is that of the elements for which `which` is true, zero for others.
+/// Returns the value of `v`, with a cotangent that is zero for the elements for which `which` is false.
 fn guarded(to: &mut Graph, which: Var, v: Var) -> Var {
     let fixed = to.fitting(StopGradient, &[v]);
     choose(to, which, v, fixed)
 }
 
-/// A graph that is made from another one.
+/// A batched graph under construction, made from the unbatched one.
 struct Batched<'a> {
     to: RefCell<Graph>,
     axis: BatchAxis<'a>,
-    /// By variable of the old graph, that of the new one.
+    /// For each variable of the unbatched graph, the variable in `to` that stands for it.
     made: Vec<Option<Var>>,
-    /// By variable of the old graph, true if it has the axis.
+    /// For each variable of the unbatched graph, true if its batched value has the axis.
     has: Vec<bool>,
+    /// The elements that take this branch; `None` if the graph is no branch.
     taken: Option<Taken>,
 }
 
-/// The elements of a batch that take a branch.
+/// The elements of a batch that take the branch under construction.
 struct Taken {
-    /// A truth value for each of them.
+    /// A bool for each element: true if it takes the branch.
     which: Var,
-    /// By variable of the old graph, true if it has a derivative.
+    /// For each variable of the unbatched branch, true if it has a derivative by a parameter.
     active: Vec<bool>,
-    /// By variable of the old graph, for a parameter without the axis, that of a cotangent of 0 if no element takes the branch.
+    /// For each parameter of the branch that lacks the batch axis: its value with a cotangent that is 0 if no element
+    /// takes the branch. Indexed by variable of the unbatched branch.
     shared: Vec<Option<Var>>,
 }
 
@@ -216,7 +225,7 @@ impl Batched<'_> {
         self.has[old.index()] = has;
     }
 
-    /// Lets the parameters of a branch have cotangents of the elements that take it alone.
+    /// Adds the bool parameter of a branch, and clears the parameters' cotangents for the elements that do not take it.
     fn guard_params(&mut self, graph: &Graph) {
         let to = self.to.get_mut();
         to.at = graph.at;
@@ -236,13 +245,14 @@ impl Batched<'_> {
         self.taken = Some(Taken { which, active, shared });
     }
 
-    /// For a branch: operands without the axis, so that no cotangent of an element that takes another branch is added up.
-    /// Returns true if those of the result have to be selected for that.
+    /// In a branch, changes an equation's operands so that elements that take another branch add nothing to a cotangent
+    /// that is summed over the axis. Returns true if the cotangent of the equation's result has to be cleared by
+    /// `select` as well.
     fn guard_operands(&mut self, graph: &Graph, e: &Equation, args: &mut [Var], has: &mut [bool]) -> bool {
         let Some(Taken { which, active, shared }) = &self.taken else { return false };
         let (which, to, size) = (*which, self.to.get_mut(), self.axis.size);
         let is_shared = |i: usize, has: &[bool]| !has[i] && active[e.args[i].index()];
-        // Operands from this one on meet others that have the axis.
+        // From this operand on, operands are combined with others that have the axis.
         let first = match &e.op {
             _ if !has.contains(&true) => args.len(),
             Op::Call(call) => match call.rule().guards_from(has) {
@@ -277,6 +287,7 @@ impl Batched<'_> {
         }
     }
 
+    /// Appends the batched form of an equation of the unbatched graph.
     fn equation(&mut self, graph: &Graph, e: &Equation) -> Result<(), Refused> {
         let mut args: Vec<Var> = e.args.iter().map(|&a| self.var(a)).collect();
         let mut has: Vec<bool> = e.args.iter().map(|a| self.has[a.index()]).collect();
@@ -336,7 +347,8 @@ impl Batched<'_> {
     }
 }
 
-/// A window of each element at its own positions: a gather or a scatter. Operands for which `has` is true have the axis.
+/// Appends a read or write of one window for each element of a batch, at positions that differ between elements: a
+/// gather or a scatter. Operands for which `has` is true have the batch axis in front.
 fn windows(to: &mut Graph, op: &Dynamic, args: &[Var], has: &[bool], size: usize) -> Var {
     let (arrays, positions) = args.split_at(op.arrays());
     let shape = |to: &Graph, i: usize| to.ty(arrays[i]).shape[usize::from(has[i])..].to_vec();
@@ -345,7 +357,7 @@ fn windows(to: &mut Graph, op: &Dynamic, args: &[Var], has: &[bool], size: usize
         WindowAccess::Write => shape(to, 1),
     };
     let shape = shape(to, 0);
-    // A window that is as long as the array lies at its start.
+    // A window that is as long as the array can only start at 0.
     let moved: Vec<usize> = (0..shape.len()).filter(|&axis| window[axis] < shape[axis]).collect();
     let mut own = OwnWindows { arrays, has, size, moved: &moved, index: arrays[0] };
     if moved.is_empty() {
@@ -370,33 +382,35 @@ fn windows(to: &mut Graph, op: &Dynamic, args: &[Var], has: &[bool], size: usize
     op.rule().batched(to, own)
 }
 
-/// Derivatives and batches of an operation on a window. No method has a default.
+/// Derivatives and batching of an operation on a window (dynamic slice or update). No method has a default.
 pub(crate) trait WindowRule {
-    /// By array, the operation that gives its cotangent from that of the result, and the operands in front of the positions.
-    /// `window` is the type of the last array, and `zeros` has it.
+    /// Returns for each array operand the operation that computes its cotangent, with the operands that go in front of
+    /// the positions. `cotangent` is that of the result; `window` is the type of the last array operand, and `zeros` is
+    /// an array of zeros of that type.
     fn transposed(&self, cotangent: Var, zeros: Var, window: &Type) -> Vec<(Dynamic, Vec<Var>)>;
-    /// The operation on arrays with an axis of this size in front, of which the window has all.
+    /// Returns the operation on arrays with an additional first axis of extent `size`, all of which the window covers.
     fn along(&self, size: usize) -> Dynamic;
-    /// Appends the operation with a window of its own for each element of a batch.
+    /// Appends the operation with a separate window for each element of a batch.
     fn batched(&self, to: &mut Graph, own: OwnWindows<'_>) -> Var;
 }
 
-/// Windows at different positions in the elements of a batch.
+/// The windows of a batched operation whose positions differ between the elements of the batch.
 #[derive(Clone, Copy)]
 pub(crate) struct OwnWindows<'a> {
-    /// The arrays; those for which `has` is true have the batch's axis in front.
+    /// The array operands; those for which `has` is true have the batch axis in front.
     pub(crate) arrays: &'a [Var],
     pub(crate) has: &'a [bool],
-    /// The size of the batch.
+    /// Extent of the batch axis.
     size: usize,
-    /// The axes of an element along which the window is shorter than the array.
+    /// The axes of an array (without the batch axis) along which the window is shorter than the array, so that it has a
+    /// position.
     pub(crate) moved: &'a [usize],
-    /// The positions along these, of shape `[size, moved]`.
+    /// The positions of the windows along the axes in `moved`, of shape `[size, moved.len()]`.
     pub(crate) index: Var,
 }
 
 impl OwnWindows<'_> {
-    /// An array with the axis of the batch.
+    /// Returns array operand `i` with the batch axis, repeated along it if it lacks the axis.
     pub(crate) fn with_axis(&self, to: &mut Graph, i: usize) -> Var {
         if self.has[i] { self.arrays[i] } else { stretched(to, self.arrays[i], self.size) }
     }

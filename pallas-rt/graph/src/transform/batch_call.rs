@@ -1,4 +1,4 @@
-//! Parts of the rules of calls for many operands at once.
+//! Helpers with which calls state their batching.
 use super::batch::{BatchAxis, stretched};
 use super::memo::{Question, flags};
 use super::{Refused, collective};
@@ -8,21 +8,23 @@ use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::structural::{Broadcast, Transpose};
 use pallas_ir::{At, Diag, Loc, ScalarOp, StructuralOp};
 
-/// A call of many operands at once.
+/// A call that is batched along an axis.
 pub(crate) struct Batch<'a> {
-    /// The graph to which it is appended.
+    /// The batched graph, to which the call is appended.
     pub to: &'a mut Graph,
-    /// Its operands.
+    /// The operands in the batched graph.
     pub args: &'a [Var],
-    /// By operand, true if it has the axis in front; one has it, or the call depends on it by name.
+    /// For each operand, true if it has the batch axis in front. At least one has it, or the call contains a collective
+    /// over the axis.
     pub has: &'a [bool],
-    /// The axis.
+    /// The batch axis.
     pub axis: BatchAxis<'a>,
-    /// In a branch, a truth value for each element: true if it takes the branch.
+    /// In a branch of a batched `case`, a bool for each element: true if the element takes the branch.
     pub taken: Option<Var>,
 }
 
-/// The results of a graph that differ between elements if the parameters do for which `on` is true.
+/// Returns for each result of a graph whether it differs between the elements of a batch, if the parameters for which
+/// `on` is true do.
 pub(crate) fn differing(graph: &Graph, on: &[bool], axis: BatchAxis<'_>) -> Vec<bool> {
     let mut differs = vec![false; graph.types.len()];
     graph.params.iter().zip(on).for_each(|(p, &on)| differs[p.index()] = on);
@@ -43,7 +45,8 @@ pub(crate) fn differing(graph: &Graph, on: &[bool], axis: BatchAxis<'_>) -> Vec<
     graph.results.iter().map(|r| differs[r.index()]).collect()
 }
 
-/// Refuses a collective over the axis where a condition differs between the elements: not all of them take part in it.
+/// Refuses a collective over the batch axis in graphs that a condition decides about which differs between the
+/// elements: not all elements would take part in it. `what` names the loop or branches in messages.
 pub(crate) fn agrees<'g>(
     what: &str,
     graphs: impl IntoIterator<Item = &'g Graph>,
@@ -59,7 +62,8 @@ pub(crate) fn agrees<'g>(
     Err(Refused { at, diag: Diag::new("vmap", At::Op, message, help) })
 }
 
-/// Returns true if the elements of the axis exchange something in a graph.
+/// Returns true if a graph contains a collective over the batch axis that moves data between its elements, at any
+/// depth.
 fn communicates(graph: &Graph, axis: BatchAxis<'_>) -> bool {
     let of = |e: &Equation| match &e.op {
         Op::Collective(op) => axis.is_of(op) && op.communicates(),
@@ -69,20 +73,20 @@ fn communicates(graph: &Graph, axis: BatchAxis<'_>) -> bool {
     graph.equations.iter().any(of)
 }
 
-/// The variables, repeated along the axis where `wanted` is true and `has` is not.
+/// Returns the variables, repeated along a new first axis where `wanted` is true and `has` is false.
 pub(crate) fn widened(to: &mut Graph, args: &[Var], has: &[bool], wanted: &[bool], size: usize) -> Vec<Var> {
     let all = args.iter().zip(has.iter().zip(wanted));
     all.map(|(&v, (&has, &wanted))| if wanted && !has { stretched(to, v, size) } else { v }).collect()
 }
 
-/// The first two axes exchanged.
+/// Transposes the first two axes.
 pub(crate) fn swapped(to: &mut Graph, v: Var) -> Var {
     let axes = [1, 0].into_iter().chain(2..to.ty(v).shape.len()).collect();
     to.fitting(StructuralOp::from(Transpose { axes }), &[v])
 }
 
-/// Appends the equations of a graph; as a call if it has sharding groups, since equations that follow may have the numbers
-/// that are free now.
+/// Appends the equations of a graph. A graph with sharding groups is appended as a call, since equations appended later
+/// may use the same group numbers.
 pub(crate) fn inlined(to: &mut Graph, graph: &Graph, args: &[Var]) -> Vec<Var> {
     match graph.groups() {
         0 => to.inline(graph, args),
@@ -90,7 +94,8 @@ pub(crate) fn inlined(to: &mut Graph, graph: &Graph, args: &[Var]) -> Vec<Var> {
     }
 }
 
-/// For each element `yes` or `no`.
+/// Selects `yes` where `which` is true, otherwise `no`. `which` is a bool scalar, or has one bool for each element of
+/// the first axis.
 pub(crate) fn choose(to: &mut Graph, which: Var, yes: Var, no: Var) -> Var {
     let shape = to.ty(yes).shape.clone();
     let which = match (shape.len(), to.ty(which).is_scalar()) {

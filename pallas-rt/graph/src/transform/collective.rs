@@ -1,4 +1,4 @@
-//! Derivatives and batches of the collectives inside of a `shard_map` or a `vmap`.
+//! Derivatives and batching of collectives inside of a `shard_map` or a `vmap`.
 use super::Refused;
 use super::batch::stretched;
 use crate::build::dims;
@@ -7,13 +7,14 @@ use crate::mesh::{Collective, Form, Piece};
 use pallas_ir::structural::{Concat, Iota, Reduce, Slice, Transpose};
 use pallas_ir::{At, DType, Diag, Literal, Loc, ScalarOp, StructuralOp};
 
-/// The derivative of a collective. No method has a default.
+/// The derivative of each kind of collective. No method has a default.
 pub(crate) trait CollectiveRule {
-    /// The cotangent of its operand, from that of its result; `None` if it has no operand.
+    /// Appends the transpose: returns the cotangent of the operand from that of the result; `None` for a collective
+    /// without operand.
     fn transposed(&self, to: &mut Graph, op: &Collective, cotangent: Var) -> Option<Var>;
 }
 
-/// Refuses a collective that has no derivative.
+/// Refuses a collective that has no derivative: a fold by another operation than addition.
 pub(super) fn linear(op: &Collective, at: Loc) -> Result<(), Refused> {
     match op.form() {
         Form::Fold(monoid, _) if monoid != ScalarOp::Add => {
@@ -25,7 +26,8 @@ pub(super) fn linear(op: &Collective, at: Loc) -> Result<(), Refused> {
     }
 }
 
-/// The collective of many operands, along a first axis, at once: parts for the devices stay in front.
+/// Appends a collective between devices on operands with a batch axis in front. The axis of parts for or from the
+/// devices stays the first one, so the batch axis is moved after it.
 pub(super) fn batched(to: &mut Graph, op: &Collective, x: Var) -> Var {
     let parts_first = |to: &mut Graph, x: Var| {
         let axes: Vec<usize> = [1, 0].into_iter().chain(2..to.ty(x).shape.len()).collect();
@@ -37,7 +39,7 @@ pub(super) fn batched(to: &mut Graph, op: &Collective, x: Var) -> Var {
     if gives_parts { parts_first(to, made) } else { made }
 }
 
-/// Returns true if the result of a collective over the axis of a batch differs between its elements.
+/// Returns true if the result of a collective over a batch axis may differ between the elements of the batch.
 pub(super) fn differs_along(op: &Collective, operand_differs: bool) -> bool {
     match op.form() {
         Form::Stack(Piece::Whole) | Form::Fold(_, Piece::Whole) => false,
@@ -47,8 +49,8 @@ pub(super) fn differs_along(op: &Collective, operand_differs: bool) -> bool {
     }
 }
 
-/// The result of a collective over the axis of a batch of `size` elements, as an operation on all of them, and true if it has
-/// that axis. The operand comes with true if it has it.
+/// Appends the operations on the whole batch that replace a collective over the batch axis of `size` elements. Returns
+/// the result, and true if it has the batch axis; `operand` comes with the same bool.
 pub(super) fn along(to: &mut Graph, op: &Collective, operand: Option<(Var, bool)>, size: usize) -> (Var, bool) {
     let differs = differs_along(op, operand.is_some_and(|(_, has)| has));
     let Some((x, has)) = operand else { return (numbers(to, op), differs) };
@@ -68,14 +70,14 @@ pub(super) fn along(to: &mut Graph, op: &Collective, operand: Option<(Var, bool)
         }
     };
     let result = match op.form() {
-        // The parts of the result are the elements of the operand.
+        // The first axis of the result lists the operands of all elements: it is the operand's batch axis.
         Form::Stack(Piece::Whole) => of_all(to),
         Form::Stack(Piece::Part) => {
             let all = of_all(to);
             let axes = [1, 0].into_iter().chain(2..to.ty(all).shape.len()).collect();
             to.fitting(StructuralOp::from(Transpose { axes }), &[all])
         }
-        // The parts of the sum are the elements of the result.
+        // With `Piece::Part`, the first axis left by the fold, of parts, becomes the batch axis of the result.
         Form::Fold(monoid, _) => reduced(to, monoid),
         Form::One(_) if differs => {
             let all = of_all(to);
@@ -87,7 +89,7 @@ pub(super) fn along(to: &mut Graph, op: &Collective, operand: Option<(Var, bool)
     (result, differs)
 }
 
-/// The entries of a table.
+/// Appends the entries of a device table as one array, with an entry for each element of the batch.
 fn numbers(to: &mut Graph, op: &Collective) -> Var {
     let number =
         |k| if let Form::Number(n) = op.kind.form(k) { n } else { unreachable!("only a table has no operand") };
@@ -100,11 +102,12 @@ fn numbers(to: &mut Graph, op: &Collective) -> Var {
     to.fitting(StructuralOp::from(Concat { axis: 0 }), &each)
 }
 
-/// For each number the element of the first axis at its source; zeros where there is none.
+/// Rearranges the first axis of `x`: element `i` of the result is element `sources[i]` of `x`, or zeros if that is
+/// `None`.
 fn permuted(to: &mut Graph, x: Var, sources: &[Option<usize>]) -> Var {
     let ty = to.ty(x).clone();
     let mut parts = vec![];
-    // Sources that follow each other are one part.
+    // A run of consecutive sources is one slice.
     for run in sources.chunk_by(|a, b| a.map(|a| a + 1) == *b) {
         let size = [&[run.len()], &ty.shape[1..]].concat();
         parts.push(match run[0] {

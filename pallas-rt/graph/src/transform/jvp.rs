@@ -1,4 +1,4 @@
-//! Forward mode.
+//! Forward-mode differentiation: Jacobian-vector products of graphs.
 use super::rule::{made, structural, value};
 use super::split::split;
 use super::{Refused, collective, memo, within_limits};
@@ -8,8 +8,8 @@ use crate::inline::expanded;
 use pallas_ir::{E, Literal};
 use std::cell::RefCell;
 
-/// The Jacobian-vector product: a graph that computes a graph's results, and from tangents of the parameters for which
-/// `on` is true the tangents of its results.
+/// Returns the Jacobian-vector product of a graph: a graph that computes its results, and also the tangents of the
+/// results from tangents of the parameters for which `on` is true.
 ///
 /// Its parameters are those of the graph, then a tangent for each parameter that is `on`; its results are those of the
 /// graph, then a tangent for each result of a floating-point type, zeros for one that depends on no tangent. Each
@@ -24,23 +24,25 @@ pub fn jvp(graph: &Graph, on: &[bool]) -> Result<Graph, Refused> {
     with_results(tangents(graph, on, false)?)
 }
 
-/// As [`jvp`], divided: a graph that computes the results, and one that computes the tangents of results from tangents
-/// of parameters.
+/// Splits the Jacobian-vector product ([`jvp`]) into two graphs: one that computes the results, and a linear one that
+/// computes the tangents of the results from tangents of the parameters.
 ///
-/// The first graph takes the parameters, and gives the results and values that the second one needs; that one takes
-/// these values and the tangents. Loops and branches are computed again in the second one.
+/// The first graph takes the parameters, and gives the results followed by the values that the second one needs
+/// (residuals). The second one takes these values and the tangents. Loops and branches are computed again in the second
+/// one.
 ///
 /// # Errors
-/// As [`jvp`].
+/// Those of [`jvp`].
 ///
 /// # Panics
-/// As [`jvp`].
+/// If `on` has not one entry for each parameter, or is true for one that has no floating-point type.
 pub fn linearize(graph: &Graph, on: &[bool]) -> Result<(Graph, Graph), Refused> {
     let both = with_results(tangents(graph, on, true)?)?;
     Ok(split(&both, graph.params.len(), graph.results.len()))
 }
 
-/// The graph with tangents of those results that have floating-point types.
+/// Appends the tangents of the results of floating-point types to the graph's results, zeros for a tangent that is
+/// zero.
 fn with_results(tangents: WithTangents) -> Result<Graph, Refused> {
     let WithTangents { graph: mut to, of_results, .. } = tangents;
     for (r, tangent) in to.results.clone().into_iter().zip(of_results) {
@@ -53,15 +55,18 @@ fn with_results(tangents: WithTangents) -> Result<Graph, Refused> {
     Ok(to)
 }
 
-/// A graph that computes tangents besides its own values. Tangents are further parameters; results are its own alone.
+/// A graph that computes tangents beside its values. The tangents that it takes are additional parameters; its results
+/// are values alone.
 struct WithTangents {
     graph: Graph,
+    /// For each parameter of the original graph, the parameter that is its tangent.
     of_params: Vec<Option<Var>>,
-    /// `None` for zero.
+    /// For each result, its tangent; `None` for zero.
     of_results: Vec<Option<Var>>,
 }
 
-/// If `apart` is true, no value of the graph depends on a tangent: calls with tangents are not those without.
+/// Returns the graph with tangents. If `apart` is true, no value depends on a tangent: a call with tangents is appended
+/// beside the original call, so that the graph can be split into values and tangents.
 fn tangents(graph: &Graph, on: &[bool], apart: bool) -> Result<WithTangents, Refused> {
     assert_eq!(on.len(), graph.params.len(), "one entry for each parameter");
     let _memo = memo::scope();
@@ -81,7 +86,7 @@ fn tangents(graph: &Graph, on: &[bool], apart: bool) -> Result<WithTangents, Ref
     };
     let of_params = graph.params.iter().zip(on).map(param).collect();
     let mut to = RefCell::new(to);
-    // Those of tangents follow those of values.
+    // Sharding groups of tangents have the numbers after those of values.
     let groups = graph.groups();
     for e in &graph.equations {
         let given: Vec<Option<Var>> = e.args.iter().map(|a| found[a.index()]).collect();
@@ -104,8 +109,8 @@ fn tangents(graph: &Graph, on: &[bool], apart: bool) -> Result<WithTangents, Ref
     Ok(WithTangents { graph: to.into_inner(), of_params, of_results })
 }
 
-/// The tangent of an equation's result, from those of its operands; `None` for zero. Sharding groups of tangents have
-/// numbers from `groups` on.
+/// Returns the tangent of an equation's result, from `given`, the tangents of its operands; `None` stands for zero.
+/// Sharding groups of tangents have numbers from `groups` on.
 fn through(to: &mut RefCell<Graph>, e: &Equation, given: &[Option<Var>], groups: u32) -> Option<Var> {
     match &e.op {
         Op::Literal(_) => None,
@@ -135,13 +140,13 @@ fn through(to: &mut RefCell<Graph>, e: &Equation, given: &[Option<Var>], groups:
     }
 }
 
-/// The tangent of a value, zeros if there is none.
+/// Returns `tangent`, or zeros of the type of `of` if there is none.
 fn or_zeros(to: &mut Graph, tangent: Option<Var>, of: Var) -> Var {
     let ty = to.ty(of).clone();
     tangent.unwrap_or_else(|| to.splat(Literal::new(ty.dtype, 0.0), &ty.shape))
 }
 
-/// The values of groups that end at these positions, each group followed by its tangents.
+/// Splits the values into groups that end at the positions `ends`, and lists each group followed by its tangents.
 fn grouped(values: &[Var], tangents: &[Option<Var>], ends: &[usize]) -> Vec<Var> {
     let mut all = vec![];
     let mut start = 0;
@@ -153,27 +158,28 @@ fn grouped(values: &[Var], tangents: &[Option<Var>], ends: &[usize]) -> Vec<Var>
     all
 }
 
-/// A call in forward mode, which appends itself.
+/// A call that is differentiated in forward mode; the methods append it with its tangents.
 pub(crate) struct Forward<'a> {
-    /// The graph with tangents, as far as it is made.
+    /// The graph with tangents, up to this call.
     pub to: &'a mut Graph,
     /// The call's equation.
     pub e: &'a Equation,
-    /// By operand, its tangent; at least one has some.
+    /// For each operand, its tangent; at least one operand has one.
     pub given: &'a [Option<Var>],
-    /// True if the call with tangents stands behind the one without.
+    /// True if the call with tangents is appended after the original call; false if it replaces the original.
     apart: bool,
-    /// The first number of sharding groups of inlined equations.
+    /// The number from which on sharding groups of inlined equations are numbered.
     groups: u32,
 }
 
 impl Forward<'_> {
-    /// By operand, true if it has a tangent.
+    /// Returns for each operand whether it has a tangent.
     pub(crate) fn on(&self) -> Vec<bool> {
         has(self.given)
     }
 
-    /// Appends a call that gives tangents as well. Groups of operands and results end at `ends`.
+    /// Appends `call`, which computes the original results and their tangents `found`, and returns `found`. `ends` are
+    /// the positions at which groups of results end; each group is followed by its tangents.
     pub(crate) fn replaced(
         self,
         call: Call,
@@ -194,39 +200,44 @@ impl Forward<'_> {
         found
     }
 
-    /// Appends the call as it is.
+    /// Appends the call without tangents.
     pub(crate) fn kept(self) {
         self.to.equations.push(self.e.clone());
     }
 
-    /// Appends the call as it is, and the equations of a graph behind it; returns their results.
+    /// Appends the call without tangents, and after it the equations of `graph` on `args`; returns the results of
+    /// `graph`.
     pub(crate) fn inlined(self, graph: &Graph, args: &[Var]) -> Vec<Var> {
         self.to.equations.push(self.e.clone());
         self.to.inline_apart(graph, args, self.groups)
     }
 
-    /// The tangents of the operands of floating-point types from number `first` on, zeros where there are none.
+    /// Returns the tangents of the operands of floating-point types, beginning with operand `first`; zeros for those
+    /// that have none.
     pub(crate) fn tangents_of_floats(&mut self, first: usize) -> Vec<Var> {
         let all = self.e.args.iter().zip(self.given).skip(first);
         let floats: Vec<_> = all.filter(|(v, _)| self.to.ty(**v).dtype.is_float()).collect();
         floats.into_iter().map(|(&v, tangent)| or_zeros(self.to, *tangent, v)).collect()
     }
 
-    /// Appends a call of a function that gives tangents as well.
+    /// Appends a call of the derivative of a called function, which also gives tangents; returns the tangents of the
+    /// results.
     pub(crate) fn function(mut self, graph: &Graph) -> Result<Vec<Option<Var>>, Refused> {
         let (body, found) = self.body(graph)?;
         let (found, args, gives) = (self.outputs(&found), self.operands(), self.e.results.len());
         Ok(self.replaced(Closed(body).into(), args, &[gives], found))
     }
 
-    /// A graph of all operands with tangents of those that have some, and by result true if it has one.
+    /// Returns the derivative of a called graph, whose parameters are all operands followed by tangents of those that
+    /// have some, and for each result whether it has a tangent.
     pub(crate) fn body(&self, graph: &Graph) -> Result<(Graph, Vec<bool>), Refused> {
         let WithTangents { mut graph, of_results, .. } = tangents(graph, &self.on(), false)?;
         graph.results = grouped(&graph.results, &of_results, &[of_results.len()]);
         Ok((graph, has(&of_results)))
     }
 
-    /// Branches with tangents of the parameters that are `on`, and by result true if one of them gives it a tangent: then all do.
+    /// Returns branches with tangents of the parameters that are `on`, and for each result whether it has a tangent. If
+    /// one branch gives a result a tangent, all branches do.
     pub(crate) fn branches(&self, branches: &[Graph], on: &[bool]) -> Result<(Vec<Graph>, Vec<bool>), Refused> {
         let mut made = branches.iter().map(|branch| tangents(branch, on, false)).collect::<Result<Vec<_>, _>>()?;
         let n = self.e.results.len();
@@ -241,21 +252,22 @@ impl Forward<'_> {
         Ok((made.into_iter().map(|branch| branch.graph).collect(), found))
     }
 
-    /// The operands, followed by the tangents of those that have some.
+    /// Returns the operands, followed by the tangents of those that have some.
     pub(crate) fn operands(&self) -> Vec<Var> {
         grouped(&self.e.args, self.given, &[self.e.args.len()])
     }
 
-    /// The operands in groups that end at `ends`, each followed by tangents of those that are `on`, zeros where there are none.
+    /// Returns the operands in groups that end at `ends`, each group followed by the tangents of those operands that
+    /// are `on`; zeros for tangents that do not exist.
     pub(crate) fn grouped_operands(&mut self, on: &[bool], ends: &[usize]) -> Vec<Var> {
         let all = self.e.args.iter().zip(self.given).zip(on);
         let tangents: Vec<_> = all.map(|((&v, given), on)| on.then(|| or_zeros(self.to, *given, v))).collect();
         grouped(&self.e.args, &tangents, ends)
     }
 
-    /// The body of a loop with tangents of the parameters that are `on`, and by result true if it has one. Groups of parameters
-    /// and of results end at `takes` and `gives`; the carried values are parameters from position `first`, and the first group of
-    /// results.
+    /// Returns the body of a loop with tangents of the parameters that are `on`, and for each result whether it has a
+    /// tangent. Groups of parameters and of results end at `takes` and `gives`. The carried values are the parameters
+    /// from position `first` on, and the first group of results.
     pub(crate) fn loop_body(
         &self,
         body: &Graph,
@@ -274,13 +286,14 @@ impl Forward<'_> {
         Ok((graph, has(&of_results)))
     }
 
-    /// For each result with a tangent a variable.
+    /// Returns a new variable for the tangent of each result for which `has` is true.
     pub(crate) fn outputs(&mut self, has: &[bool]) -> Vec<Option<Var>> {
         let one = |(&r, has): (&Var, &bool)| has.then(|| self.to.var(self.to.ty(r).clone()));
         self.e.results.iter().zip(has).map(one).collect()
     }
 }
 
+/// Returns for each tangent whether there is one.
 fn has(tangents: &[Option<Var>]) -> Vec<bool> {
     tangents.iter().map(Option::is_some).collect()
 }

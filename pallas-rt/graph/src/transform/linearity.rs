@@ -1,4 +1,4 @@
-//! Check that a graph is linear in some of its parameters, read off the tangents of its operations.
+//! Checks that a graph is linear in some of its parameters, which follows from the tangents of its operations.
 use super::rule::{made, structural, value};
 use crate::call::{Call, Stage};
 use crate::graph::{Equation, Graph, Op, Var};
@@ -9,23 +9,25 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A result of a graph that is not linear in the parameters.
+/// The error for a result of a graph that is not linear in the chosen parameters.
 pub struct NotLinear {
-    /// The line of the operation, or of the graph.
+    /// The line of the operation that is not linear, or of the graph.
     pub at: Loc,
-    /// The name of the operation that makes it so; `None` for a result that does not depend on the parameters.
+    /// The name of the operation that is not linear; `None` for a result that does not depend on the parameters at all.
     pub op: Option<String>,
     /// The type of the result.
     pub ty: Type,
 }
 
-/// The linearity of a call that stays one. No method has a default.
+/// The linearity of calls that stay in a plan, such as loops. No method has a default.
 pub(crate) trait CallLinear {
-    /// The linearity of its results, of which at least one operand depends on the parameters.
+    /// Returns how each result depends on the parameters; `args` says it for the operands, at least one of which
+    /// depends on them.
     fn linearity(&self, of: &mut Analysis, e: &Equation, args: &[Linearity]) -> Vec<Linearity>;
 }
 
-/// A value as a function of the parameters. A loop joins what a carried value is before and after a step.
+/// The dependence of a value on the chosen parameters. The analysis of a loop joins the states of a carried value
+/// before and after a step, upwards in this lattice:
 ///
 /// ```text
 ///          wrong
@@ -39,17 +41,18 @@ pub(crate) enum Linearity {
     Zero,
     Constant,
     Linear,
-    /// Not linear, by the mistake of this number.
+    /// Not linear, because of the operation at this index of `wrong` in [`Analysis`].
     Wrong(usize),
 }
 
-/// The first result of a graph, from number `first` on, that is not linear in the parameters for which `on` is true.
+/// Returns the first result of a graph, from index `first` on, that is not linear in the parameters for which `on` is
+/// true.
 ///
-/// An operation is linear in operands if its tangent by them has none of these operands in it, and if it has no other term
-/// besides: `dx * y` is, `dx * dx` and `dx + y` are not. Terms that are zero for sure are none, nor is NaN, which lookups give
-/// for elements that do not exist. Loops, branches and functions with stated derivatives count as linear unless `inside` asks
-/// for their graphs: a solver that goes on until it has converged is linear by what it computes and not by its steps. Kernels
-/// and functions of the host are linear only if `inside` is false.
+/// An operation is linear in some operands if its tangent by them does not contain these operands, and if it has no
+/// term without them: `x * y` is linear in `x`; `x * x` and `x + y` are not. A term that is certainly zero is ignored,
+/// as is NaN, which lookups give for elements that do not exist. Loops, branches and functions with stated derivatives
+/// count as linear if `inside` is false; if it is true, their graphs are analyzed. (An iterative solver is linear in
+/// what it computes, not in its steps.) Kernels and host functions are linear only if `inside` is false.
 pub fn not_linear(graph: &Graph, on: &[bool], first: usize, inside: bool) -> Option<NotLinear> {
     let mut analysis = Analysis { inside, wrong: vec![], known: HashMap::new() };
     let params: Vec<Linearity> =
@@ -68,25 +71,25 @@ pub fn not_linear(graph: &Graph, on: &[bool], first: usize, inside: bool) -> Opt
     })
 }
 
-/// A walk over a graph.
+/// A linearity analysis of a graph.
 pub(crate) struct Analysis {
     inside: bool,
-    /// Lines and names of operations that are not linear.
+    /// Lines and names of the operations found not to be linear.
     wrong: Vec<(Loc, String)>,
-    /// The linearity of results of calls, by those of their operands. A loop asks for its body more than once, so without these
-    /// loops in loops would cost twice as much for each level.
+    /// The linearity of the results of calls analyzed before, by the call and the linearity of its operands. A loop
+    /// analyzes its body more than once, so nested loops would take exponential time without these.
     known: HashMap<(*const Call, Vec<Linearity>), Vec<Linearity>>,
 }
 
 impl Analysis {
-    /// Notes that an operation is not linear.
+    /// Records that an operation is not linear, and returns that state.
     pub(crate) fn wrong(&mut self, e: &Equation) -> Linearity {
         let text = e.op.to_string();
         self.wrong.push((e.loc, text.split_whitespace().next().unwrap_or_default().to_string()));
         Linearity::Wrong(self.wrong.len() - 1)
     }
 
-    /// The linearity of a graph's results.
+    /// Returns the linearity of a graph's results, given that of its parameters.
     pub(crate) fn graph(&mut self, graph: &Graph, params: &[Linearity]) -> Vec<Linearity> {
         let mut kinds = vec![Linearity::Constant; graph.types.len()];
         graph.params.iter().zip(params).for_each(|(p, &kind)| kinds[p.index()] = kind);
@@ -98,6 +101,7 @@ impl Analysis {
         graph.results.iter().map(|r| kinds[r.index()]).collect()
     }
 
+    /// Returns the linearity of an equation's results, given that of its operands.
     fn equation(&mut self, graph: &Graph, e: &Equation, args: &[Linearity]) -> Vec<Linearity> {
         let n = e.results.len();
         if let Op::Call(call) = &e.op {
@@ -122,6 +126,7 @@ impl Analysis {
         vec![kind; n]
     }
 
+    /// Returns the linearity of a call's results: by the graph of a function, or by the rule of the call.
     fn call(&mut self, graph: &Graph, e: &Equation, call: &Call, args: &[Linearity]) -> Vec<Linearity> {
         let function = call.expands(Stage::Plan);
         let is_transparent = |graph: &&Graph| call.expands(Stage::Forward).is_some() || graph.equations.is_empty();
@@ -142,7 +147,9 @@ impl Analysis {
         }
     }
 
-    /// The linearity of the results of a loop whose body takes such values; `carried` are the numbers of those that a step replaces.
+    /// Returns the linearity of the results of a loop: repeats `step`, the analysis of the body, until the state of the
+    /// carried values no longer changes. `args` are the states that the body takes, `carried` the indices of the
+    /// carried values among them.
     pub(crate) fn turns(
         &mut self,
         e: &Equation,
@@ -162,7 +169,7 @@ impl Analysis {
         }
     }
 
-    /// The linearity of values that come from one of two places.
+    /// Returns the linearity of values that come from either of two sources: branches, or before and after a step.
     pub(crate) fn joined(&mut self, e: &Equation, a: &[Linearity], b: &[Linearity]) -> Vec<Linearity> {
         let mut one = |(&a, &b): (&Linearity, &Linearity)| match (a, b) {
             (wrong @ Linearity::Wrong(_), _) | (_, wrong @ Linearity::Wrong(_)) => wrong,
@@ -178,14 +185,14 @@ fn first_wrong(kinds: &[Linearity]) -> Option<Linearity> {
     kinds.iter().copied().find(|kind| matches!(kind, Linearity::Wrong(_)))
 }
 
-/// Returns true if an operation without operands that depend on the parameters gives zeros for sure.
+/// Returns true if an operation certainly gives zeros, where no operand depends on the parameters.
 fn is_zero(graph: &Graph, e: &Equation, args: &[Linearity]) -> bool {
     match &e.op {
         // NaN stands for elements that do not exist.
         Op::Literal(x) => *x == Literal::new(x.dtype, 0.0) || x.as_f64().is_nan(),
         Op::Scalar(ScalarOp::Mul) => args.contains(&Linearity::Zero),
         Op::Identity(op) if !op.data().has_tangent() => args.contains(&Linearity::Zero),
-        // A linear function of zeros.
+        // A linear function of zeros gives zeros.
         _ => {
             let linear = |&kind: &Linearity| if kind == Linearity::Zero { Linearity::Linear } else { kind };
             let is_float = |v: &Var| graph.ty(*v).dtype.is_float();
@@ -216,8 +223,8 @@ fn is_linear(graph: &Graph, e: &Equation, args: &[Linearity]) -> bool {
     }
 }
 
-/// The same, read off the tangents; `tangent` appends the one for an equation with these operands, this result and these
-/// tangents of operands.
+/// Returns true if an equation is linear in the operands that depend on the parameters, by its tangent for each of
+/// these. `tangent` appends the tangent for given operands, result and tangents of operands.
 fn by_tangents(
     graph: &Graph,
     e: &Equation,
@@ -241,12 +248,12 @@ fn by_tangents(
         }
         params.iter().zip(&mut reads).for_each(|(p, reads)| *reads |= used[p.index()]);
     }
-    // What is no factor is a term.
+    // An operand that the tangents do not read is no factor of the result, so it is added as a term.
     let is_term = |i: usize| graph.ty(e.args[i]).dtype.is_float() && !linear.contains(&i) && !reads[i];
     (0..e.args.len()).all(|i| !is_term(i) || args[i] == Linearity::Zero)
 }
 
-/// By variable, true if a result depends on it.
+/// Returns for each variable whether `result` depends on it.
 fn needed(graph: &Graph, result: Var) -> Vec<bool> {
     let mut needed = vec![false; graph.types.len()];
     needed[result.index()] = true;

@@ -1,35 +1,39 @@
-//! Flags of the results of calls, kept while a transformation runs: a loop asks for those of its body more than once, so without
-//! them loops in loops would cost twice as much for each level.
+//! Caches flags of the results of calls while a transformation runs. A loop analyzes its body more than once, so
+//! without the cache nested loops would take exponential time.
 use crate::call::Call;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The request: the derivative of results, or the axis of a batch with the place of its name in memory.
+/// The meaning of cached flags: which results have a derivative, or which have the batch axis (with the address of its
+/// mesh, 0 without).
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Question {
     Active,
     Batched(usize),
 }
 
+/// The key of cached flags: the question, the address of the call, and the flags of its operands.
 type Key = (Question, *const Call, Vec<bool>);
 
+/// The cache of one thread.
 #[derive(Default)]
 struct Memo {
-    /// Scopes that are open.
+    /// Number of open scopes.
     depth: usize,
-    /// The call is kept, so that no other one gets its place in memory.
+    /// Flags found so far. The call is stored too, so that no other call can get its address.
     known: HashMap<Key, (Arc<Call>, Vec<bool>)>,
 }
 
 thread_local! {
+    /// The cache of this thread, which is empty while no scope is open.
     static MEMO: RefCell<Memo> = RefCell::default();
 }
 
-/// Answers are kept while it exists.
+/// Guard during whose lifetime the cache keeps flags; the last one clears it.
 pub(super) struct Scope(());
 
-/// Begins to keep answers.
+/// Opens a scope in which the cache keeps flags.
 pub(super) fn scope() -> Scope {
     MEMO.with_borrow_mut(|memo| memo.depth += 1);
     Scope(())
@@ -45,7 +49,7 @@ impl Drop for Scope {
     }
 }
 
-/// The flags of a call's results for these flags of its operands.
+/// Returns the flags of a call's results for the flags `on` of its operands; calls `answer` if they are not cached.
 pub(super) fn flags(
     question: Question,
     call: &Arc<Call>,

@@ -1,15 +1,15 @@
-//! From a graph to others that compute its derivatives, or its results for many operands at once.
+//! Transformations of a graph into others that compute its derivatives, or its results for a whole batch.
 //!
-//! - `active`: which values depend on which parameters in a way that has a derivative;
+//! - `active`: which values have a derivative by which parameters;
 //! - `jvp`: forward mode;
-//! - `batch`: many operands at once, along an axis more;
+//! - `batch`: batching, along an additional first axis;
 //! - `vjp`: reverse mode;
-//! - `calls`: what every call has rules for, `batch_call`: what those for many operands are made of;
-//! - `collective`: what devices exchange, in all three;
+//! - `calls`: the trait by which calls state these three; `batch_call`: helpers for their batching;
+//! - `collective`: derivatives and batching of collectives;
 //! - `plain`: plain operations in place of kernels;
-//! - `memo`: what a transformation found out about calls;
-//! - `linearity`: whether stated tangents are linear;
-//! - `split`: what a linear function stores, and the linear function.
+//! - `memo`: a cache of what a transformation found out about calls;
+//! - `linearity`: checks whether stated tangents are linear;
+//! - `split`: splits a derivative into the part that computes residuals and the linear part that uses them.
 mod active;
 mod batch;
 mod batch_call;
@@ -44,7 +44,7 @@ pub use vjp::{vjp, vjp_of};
 use crate::build;
 use crate::graph::Graph;
 
-/// Refuses a graph with arrays that no kernel takes: the axes or the size of what a rule appends may exceed the limits.
+/// Refuses a graph with an array that has more axes or elements than a graph may have, as a transformation may produce.
 fn within_limits(graph: &Graph) -> Result<(), Refused> {
     let of = |e: &crate::graph::Equation| {
         e.results

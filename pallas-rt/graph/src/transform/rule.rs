@@ -1,4 +1,4 @@
-//! Calls of the rules of operations, which pallas-ir states.
+//! Calls the derivative and batching rules that pallas-ir states for operations, with variables of a graph.
 use crate::build::dims;
 use crate::graph::{Graph, Var};
 use pallas_ir::emit::Id;
@@ -6,17 +6,18 @@ use pallas_ir::structural::Arg;
 use pallas_ir::{E, Type};
 use std::cell::RefCell;
 
-/// A variable as a value in a rule.
+/// Wraps a variable as an expression, which rules of pallas-ir take; what they make of it is appended to `to`.
 pub(super) fn value(to: &RefCell<Graph>, v: Var) -> E<'_> {
     E { to, id: Id(v.0) }
 }
 
-/// The variable of a value that a rule made.
+/// Returns the variable of an expression that a rule made.
 pub(super) fn made(x: E<'_>) -> Var {
     Var(x.id.0)
 }
 
-/// Calls a rule of a structural operation. `types` are those that the operation has for operands.
+/// Calls a rule of a structural operation on the variables `args`. `types` are the types that the rule is told, which
+/// for a batched operation lack the batch axis.
 pub(super) fn structural<'g, R>(
     to: &'g RefCell<Graph>,
     args: &[Var],

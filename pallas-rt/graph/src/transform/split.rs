@@ -1,13 +1,13 @@
-//! Divides a graph into what is known early and the rest.
+//! Splits a graph into a part that depends only on its first parameters, and the rest.
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::StructuralOp;
 
-/// Divides a graph at a parameter: the first graph computes everything that does not depend on the parameters from
-/// number `known` on, the second one the rest.
+/// Splits a graph in two: the first one computes everything that depends only on the first `known` parameters, the
+/// second one the rest.
 ///
-/// The first `results` results of the graph depend on earlier parameters alone. The first graph takes those parameters,
-/// and gives those results and the values that the second one needs; the second one takes these values and the later
-/// parameters, and gives the other results. Numbers are written in both, and so are reshapes and broadcasts.
+/// The first `results` results must depend only on these parameters. The first graph takes them, and gives those
+/// results followed by the values that the second graph needs. The second graph takes these values and the later
+/// parameters, and gives the other results. Constants, reshapes and broadcasts that both need are computed in both.
 ///
 /// # Panics
 /// If one of the first results depends on a later parameter.
@@ -50,13 +50,14 @@ pub fn split(graph: &Graph, known: usize, results: usize) -> (Graph, Graph) {
     (first, second)
 }
 
-/// Returns true for an operation that is done again where its result is needed: its operand is no larger, and may be known
-/// there anyway.
+/// Returns true for an operation that is computed again where its result is needed, instead of storing the result: its
+/// operand is no larger, and may be stored anyway.
 pub(crate) fn is_remade(op: &Op) -> bool {
     matches!(op, Op::Literal(_) | Op::Structural(StructuralOp::Broadcast(_) | StructuralOp::Reshape(_)))
 }
 
-/// The values that such operations make a value of, the first one first, and the value itself.
+/// Returns `v` and the values from which it is computed by operations that are computed again ([`is_remade`]), in the
+/// order in which they are computed.
 pub(crate) fn sources<'g>(v: Var, definition: impl Fn(Var) -> Option<&'g Equation>) -> Vec<Var> {
     let mut found = vec![v];
     let of = |v: Var| definition(v).filter(|e| is_remade(&e.op)).and_then(|e| e.args.first().copied());

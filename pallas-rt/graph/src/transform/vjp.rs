@@ -1,4 +1,4 @@
-//! Reverse mode.
+//! Reverse-mode differentiation: vector-Jacobian products of graphs.
 use super::active::active;
 use super::calls::Backward;
 use super::rule::{made, structural, value};
@@ -12,20 +12,21 @@ use pallas_ir::{E, Literal, ScalarOp, StructuralOp};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
-/// The vector-Jacobian product: a graph that computes a graph's results, and from cotangents of its results those of the
-/// parameters for which `wrt` is true.
+/// Returns the vector-Jacobian product of a graph: a graph that computes its results, and from cotangents of the
+/// results the cotangents of the parameters for which `wrt` is true.
 ///
 /// Its parameters are those of the graph, then a cotangent for each result of a floating-point type; its results are
-/// those of the graph, then a cotangent for each parameter asked for, zeros for one that no result depends on. Values that
-/// both directions need are computed once.
+/// those of the graph, then a cotangent for each parameter with `wrt` true, zeros for one that no result depends on.
+/// Values that both directions need are computed once.
 ///
-/// Equations are followed backwards, each by the rule of its operation. The tangent of an elementwise operation is linear
-/// and concerns each element alone, so applied to a cotangent it is its own transpose; a structural operation states its
-/// transpose; one that is not linear has a tangent, whose equations are followed backwards in turn. The method is that of
-/// Radul et al., "You Only Linearize Once" (2022), without partial evaluation of the whole graph.
+/// Equations are visited backwards, each by the rule of its operation. The tangent of an elementwise operation is
+/// linear and acts on each element separately, so applied to a cotangent it is its own transpose; a structural
+/// operation states its transpose; one that is not linear states a tangent, whose equations are visited backwards too.
+/// The method is that of Radul et al., "You Only Linearize Once" (2022), without partial evaluation of the whole graph.
 ///
 /// # Errors
-/// A loop whose number of steps is not known; a derivative with more axes or elements than an array can have.
+/// A loop whose number of steps is unknown before it runs; a derivative with more axes or elements than an array can
+/// have.
 ///
 /// # Panics
 /// If `wrt` has not one entry for each parameter.
@@ -33,10 +34,11 @@ pub fn vjp(graph: &Graph, wrt: &[bool]) -> Result<Graph, Refused> {
     vjp_of(graph, wrt, &vec![true; graph.results.len()])
 }
 
-/// As [`vjp`], with cotangents of the results for which `of` is true; those of others are zero.
+/// Returns the vector-Jacobian product like [`vjp`], but takes cotangents only of the results for which `of` is true;
+/// those of other results are zero.
 ///
 /// # Errors
-/// As [`vjp`].
+/// Those of [`vjp`].
 ///
 /// # Panics
 /// If `wrt` has not one entry for each parameter, or `of` not one for each result.
@@ -45,7 +47,7 @@ pub fn vjp_of(graph: &Graph, wrt: &[bool], of: &[bool]) -> Result<Graph, Refused
     assert_eq!(wrt.len(), graph.params.len(), "one entry for each parameter");
     let _memo = memo::scope();
     let graph = expanded(graph, &|call| call.expands(Stage::Reverse));
-    // The derivative of what nothing reads would be of no use, and hard to find in a scan.
+    // Equations that nothing reads need no derivative, and in a scan they would be hard to remove later.
     let graph = &without_dead(graph);
     let active = active(graph, wrt);
     let cotangents = vec![None; graph.types.len()];
@@ -57,7 +59,7 @@ pub fn vjp_of(graph: &Graph, wrt: &[bool], of: &[bool]) -> Result<Graph, Refused
         }
     }
     for (at, e) in graph.equations.iter().enumerate().rev() {
-        // What depends on no parameter in a way that has a derivative passes no cotangent on.
+        // A value without a derivative by any parameter passes on no cotangent.
         let cotangent = |r: &Var| back.cotangents[r.index()].filter(|_| active[r.index()]);
         let cotangents: Vec<Option<Var>> = e.results.iter().map(cotangent).collect();
         let on: Vec<bool> = e.args.iter().map(|a| active[a.index()]).collect();
@@ -86,22 +88,23 @@ pub fn vjp_of(graph: &Graph, wrt: &[bool], of: &[bool]) -> Result<Graph, Refused
         let cotangent = cotangents[p.index()].filter(|_| active[p.index()]).unwrap_or_else(|| zeros(&mut to));
         to.results.push(cotangent);
     }
-    // Rules write the cotangents of all operands, also of those that nothing asks for.
+    // Rules compute the cotangents of all operands, also of those that are not needed.
     let to = without_dead(to);
     within_limits(&to)?;
     Ok(to)
 }
 
-/// A graph that is continued backwards.
+/// A graph that is extended by the backward pass.
 struct Back {
     to: RefCell<Graph>,
-    /// By variable, the sum of the cotangents found so far.
+    /// For each variable, the sum of the cotangents found so far; `None` for zero.
     cotangents: Vec<Option<Var>>,
-    /// Number of sharding groups of the values; those of cotangents follow.
+    /// Number of sharding groups of the values; groups of cotangents are numbered from here on.
     groups: u32,
 }
 
 impl Back {
+    /// Adds a cotangent to the sum of those found for variable `v`.
     fn add(&mut self, v: Var, cotangent: Var) {
         if self.cotangents.len() <= v.index() {
             self.cotangents.resize(v.index() + 1, None);
@@ -113,12 +116,12 @@ impl Back {
         self.cotangents[v.index()] = Some(sum);
     }
 
-    /// The cotangents of those operands of an equation that are `on`; `None` for zero.
+    /// Appends the cotangents of an equation's operands that are `on`, from that of its result; `None` for zero.
     fn through(&mut self, e: &Equation, on: &[bool], cotangent: Var) -> Vec<Option<Var>> {
         match &e.op {
             Op::Literal(_) => vec![],
             Op::Identity(op) if !op.data().has_tangent() => vec![None],
-            // As the value, so its cotangent.
+            // The identity states of the cotangent what it states of the value.
             Op::Identity(_) => vec![Some(self.to.get_mut().fitting(e.op.in_groups_from(self.groups), &[cotangent]))],
             Op::Collective(op) => vec![op.kind.rule().transposed(self.to.get_mut(), op, cotangent)],
             Op::Scalar(op) => {
@@ -152,7 +155,7 @@ impl Back {
         }
     }
 
-    /// Runs a rule of a structural operation on the operands and the result of an equation.
+    /// Runs `f`, a derivative rule of a structural operation, on the operands and the result of equation `e`.
     fn rule<'g>(
         &'g self,
         e: &Equation,
@@ -163,8 +166,8 @@ impl Back {
         found.into_iter().map(|found| found.map(made)).collect()
     }
 
-    /// The cotangent of operand `i` of an operation that is not linear in it: writes the tangent for a placeholder, and
-    /// follows its equations backwards.
+    /// Returns the cotangent of operand `i` of an operation that is not linear in it: appends the tangent for a
+    /// placeholder in place of the operand's tangent, and then transposes its equations by visiting them backwards.
     fn turned(&mut self, op: &StructuralOp, e: &Equation, i: usize, cotangent: Var) -> Option<Var> {
         let (placeholder, first) = {
             let to = self.to.get_mut();
@@ -178,7 +181,8 @@ impl Back {
         })[0]?;
         let to = self.to.get_mut();
         let mut on = BTreeSet::from([placeholder]);
-        // What does not depend on the placeholder stays.
+        // Equations that do not depend on the placeholder are no part of the linear function: they are kept as they
+        // are.
         let (mut linear, written) = (vec![], to.equations.split_off(first));
         for written in written {
             if written.args.iter().any(|a| on.contains(a)) {

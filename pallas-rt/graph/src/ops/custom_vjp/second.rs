@@ -1,13 +1,13 @@
-//! Reverse mode through the reverse mode of a function that states its gradient and has tangents.
+//! Second-order reverse mode: the gradient of a stated gradient, for a function that also has tangents.
 //!
-//! The stated gradient `G(x, c) = J(x)ᵀ c` is often a kernel, which has tangents and no transpose. None is needed: the
-//! derivative of `⟨G(x, c), u⟩ = ⟨c, J(x) u⟩` by `x` is a product with a symmetric matrix, so it is the tangent of `G` along
-//! `u`; by `c` it is the tangent of the function along `u`.
+//! The stated gradient `G(x, c) = J(x)ᵀ c` is often a kernel, which has tangents and no transpose. No transpose is
+//! needed: the derivative of `⟨G(x, c), u⟩ = ⟨c, J(x) u⟩` by `x` is a product with a symmetric matrix (second
+//! derivatives), so it is the tangent of `G` along `u`; by `c` it is the tangent of the function along `u`.
 //!
 //! ```text
 //! function     y, r = forward(x)                residuals r: what the stated gradient needs
 //! gradient     g = backward(r, c)
-//! its own      y', r' = jvp(forward)(x; u)      of c: y'      of x: jvp(backward)(r, c; r')
+//! second       y', r' = jvp(forward)(x; u)      of c: y'      of x: jvp(backward)(r, c; r')
 //! ```
 use super::CustomVjp;
 use crate::dead::without_dead;
@@ -16,7 +16,7 @@ use crate::refused::Refused;
 use crate::transform::{is_float, jvp};
 use pallas_ir::{Literal, Type};
 
-/// The function with its residuals as results, whose gradient is that of the function alone.
+/// Returns the function with its residuals as additional results; its gradient ignores the cotangents of the residuals.
 pub(super) fn with_residuals(custom: &CustomVjp) -> CustomVjp {
     let (results, captured) = (custom.primal.results.len(), custom.captured);
     let of_residuals = custom.forward.gives().split_off(results);
@@ -25,17 +25,18 @@ pub(super) fn with_residuals(custom: &CustomVjp) -> CustomVjp {
     let mut backward = Graph::default();
     let own = params(&mut backward, &custom.backward.takes()[..captured + of_residuals.len()]);
     let of_results = params(&mut backward, &custom.primal.gives());
-    // Whoever asks for a derivative through a residual finds it in the gradient: see `gradient`.
+    // Cotangents of residuals are unused: `gradient` attributes their contribution to the arguments.
     params(&mut backward, &of_residuals);
     backward.results = backward.inline(&custom.backward, &[own, of_results].concat());
     CustomVjp { primal: custom.forward.clone(), forward, backward, ..custom.clone() }
 }
 
-/// The stated gradient as a function with a gradient of its own: of the operands
-/// `captured.., residuals.., arguments.., a cotangent of each result..`, of which the residuals count as captured.
+/// Returns the stated gradient as a function that states a gradient itself. Its operands, of which the residuals count
+/// as captured, are
+/// `captured.., residuals.., arguments.., a cotangent of each result..`.
 ///
 /// # Errors
-/// A kernel without tangents.
+/// A kernel in either graph that has no tangent.
 pub(super) fn gradient(custom: &CustomVjp) -> Result<CustomVjp, Refused> {
     let CustomVjp { captured, forward, backward, .. } = custom;
     let (captured, results) = (*captured, custom.primal.gives());
@@ -43,7 +44,7 @@ pub(super) fn gradient(custom: &CustomVjp) -> Result<CustomVjp, Refused> {
     let residuals = forward.gives().split_off(results.len());
     let outer = backward.takes()[..captured].to_vec();
 
-    // Its results are the cotangents of the arguments.
+    // The results of `primal` are the cotangents of the arguments.
     let mut primal = Graph::default();
     let own = params(&mut primal, &[&outer[..], &residuals].concat());
     let of_arguments = params(&mut primal, &arguments);
@@ -92,6 +93,7 @@ pub(super) fn gradient(custom: &CustomVjp) -> Result<CustomVjp, Refused> {
     })
 }
 
+/// Adds a parameter of each type.
 fn params(graph: &mut Graph, types: &[Type]) -> Vec<Var> {
     types.iter().map(|ty| graph.param(ty.clone())).collect()
 }

@@ -1,4 +1,4 @@
-//! A kernel for many operands at once: one more axis of its grid, and still one launch.
+//! Batches a kernel call by an additional grid axis, so that it stays one launch.
 use crate::build::dims;
 use crate::call::KernelCall;
 use pallas_ir::{
@@ -7,8 +7,8 @@ use pallas_ir::{
 };
 use std::sync::Arc;
 
-/// The call with the operands for which `has` is true, and all results, along an axis more in front. Each program has one
-/// element of that axis; operands without it are the same for all.
+/// Returns the call for a batch of `size` elements: operands for which `has` is true, and all results, have an
+/// additional first axis. Each program computes one element of the batch; operands without the axis are shared by all.
 pub(super) fn kernel(call: &KernelCall, has: &[bool], size: usize) -> KernelCall {
     let wider = |ty: &Type| Type::new(ty.dtype, [&[size], &ty.shape[..]].concat());
     let takes = call.takes.iter().zip(has).map(|(ty, has)| if *has { wider(ty) } else { ty.clone() }).collect();
@@ -28,6 +28,8 @@ pub(super) fn kernel(call: &KernelCall, has: &[bool], size: usize) -> KernelCall
     }
 }
 
+/// Returns the kernel with the batch as its first grid axis, and with an additional first axis in the operands that are
+/// `wide`.
 fn widened(kernel: &Kernel, wide: &[bool], size: usize) -> Kernel {
     let maps: Vec<RegionId> = kernel.operands.iter().filter_map(|operand| operand.map).collect();
     let mut own = kernel.clone();
@@ -39,7 +41,7 @@ fn widened(kernel: &Kernel, wide: &[bool], size: usize) -> Kernel {
     own.grid.insert(0, Axis { extent: Dim::from(size), semantics: Semantics::Parallel });
     let mut b = Builder::edit(own);
     let id = Type::scalar(DType::I32);
-    // The element of a program: a parameter of each map, and the first value of the body.
+    // The index in the batch of a program's element: a parameter of each map, and the first value of the body.
     let of_body = b.value(id.clone());
     let mut elements: Vec<(RegionId, Value)> = vec![(kernel.body, of_body)];
     for &map in &maps {
@@ -78,7 +80,8 @@ fn widened(kernel: &Kernel, wide: &[bool], size: usize) -> Kernel {
     b.finish()
 }
 
-/// Gives the reads of prefetched operands that have the axis its element as their first index.
+/// Makes a region's reads of prefetched operands that are `wide` take `element`, the index in the batch, as their first
+/// index.
 fn prefetches(kernel: &mut Kernel, region: RegionId, wide: &[bool], element: Value) {
     let mut found = vec![];
     kernel.walk(region, &mut |id, inst| {

@@ -1,4 +1,4 @@
-//! Kernels on blocks.
+//! The partitioner's part for kernels: appends the call that each device runs, with its operands cut into whole blocks.
 //!
 //! ```text
 //! x: 250 rows of each of 4 devices --gather, slice--> 256 rows, 32 whole blocks --kernel--> 256 rows --> 250 rows
@@ -18,17 +18,21 @@ use crate::shard::view::{Node, NodeId, Val};
 use pallas_ir::structural::{Concat, Reshape};
 use pallas_ir::{At, Diag, Dim, Literal, ScalarOp, StructuralOp};
 
-/// The parts of a dimension, and the elements of each.
+/// A change of how the elements along a sharded dimension are distributed: from even parts to whole blocks of the
+/// kernel, or back.
 struct Regroup<'a> {
+    /// The dimension.
     dim: usize,
+    /// The mesh axes that shard the dimension.
     axes: &'a [Axis],
-    /// Elements of the whole array along it.
+    /// Number of elements of the whole array along the dimension.
     whole: usize,
+    /// Number of elements that each device has afterwards.
     to: usize,
 }
 
 impl Partition<'_> {
-    /// Appends a kernel on blocks, from its node.
+    /// Appends the call of a kernel on the blocks that each device has. `id` is the call's node.
     pub(super) fn kernel(&mut self, id: NodeId, call: &KernelCall) {
         let node = &self.program.nodes[id];
         let tiling = Tiling::of(call);
@@ -96,8 +100,8 @@ impl Partition<'_> {
         }
     }
 
-    /// An array in place of an operand that no program reads, made without an exchange: it has the type of the whole operand,
-    /// or one element.
+    /// Returns an array in place of an operand that no program reads, made without a collective: of the operand's whole
+    /// type if `is_whole`, otherwise with one element.
     fn unread(&mut self, v: Val, is_whole: bool) -> Var {
         let ty = self.program.ty(v).clone();
         let block = self.block(v);
@@ -108,7 +112,7 @@ impl Partition<'_> {
         }
     }
 
-    /// By share, the number of the device's first program.
+    /// Returns an i32 array with the global id of the device's first program for each share.
     fn offsets(&mut self, shares: &[Share], axes: &[Vec<Axis>]) -> Var {
         let first = |(share, axes): (&Share, &Vec<Axis>)| {
             let coordinate = self.coordinate(axes);
@@ -124,15 +128,15 @@ impl Partition<'_> {
         }
     }
 
-    /// A block with another number of elements along a dimension than the even division gives, or again that many.
+    /// Appends the collectives that redistribute a dimension's elements among the devices, as `regroup` says.
     fn regrouped(&mut self, var: Var, regroup: &Regroup<'_>) -> Var {
         let &Regroup { dim, axes, whole, to } = regroup;
         let group = blocks::Group { mesh: self.mesh, axes };
         blocks::regrouped(self.graph(), group, var, dim, [whole, to])
     }
 
-    /// The mistake of a declaration that divides an array along a dimension that the kernel cannot divide. What propagation
-    /// alone divides is gathered instead.
+    /// Returns the error for a sharding that a user declared along a dimension which the kernel cannot divide.
+    /// Shardings that only propagation found are gathered instead, without an error.
     fn refusal(&self, node: &Node, call: &KernelCall, tiling: &Tiling) -> Option<Refused> {
         for (t, &v) in node.operands.iter().chain(&node.results).enumerate() {
             let declared = self.found.declared(v, t >= node.operands.len()).filter(|_| tiling.is_read[t]);
@@ -160,7 +164,7 @@ impl Partition<'_> {
     }
 }
 
-/// The grid axes that devices divide, and by which axes of the mesh.
+/// Returns the grid axes that are divided among devices, and for each the mesh axes by which.
 fn shares(tiling: &Tiling, rule: &Rule, axes: &[Vec<Axis>]) -> (Vec<Share>, Vec<Vec<Axis>>) {
     let own = |axis: usize| {
         let tiled = tiling.axes[axis].clone()?;

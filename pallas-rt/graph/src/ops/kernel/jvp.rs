@@ -1,7 +1,7 @@
 //! Forward mode of kernels: a kernel that computes tangents beside its values, from the rules of its tile operations.
 //!
 //! ```text
-//! in x                    in x, in d_x                  block, map and padding are the operand's own
+//! in x                    in x, in d_x                  d_x has block, map and padding of x
 //! scratch s               scratch s, scratch d_s
 //! %2 = load @x            %2 = load @x; %5 = load @d_x
 //! %3 = mul %2, %2         %3 = mul %2, %2; %8 = add (mul %5, %2), (mul %2, %5)
@@ -19,18 +19,18 @@ use pallas_ir::{
 use std::cell::RefCell;
 use std::sync::Arc;
 
-/// A call that computes tangents too.
+/// A kernel call that computes tangents beside its results.
 pub(super) struct Tangents {
-    /// The call. Tangents follow its operands, and its results.
+    /// The call. The tangents follow its operands, and its results.
     pub(super) call: KernelCall,
-    /// By operand of the call, whether it takes a tangent: those that are `on`, and those whose memory an output with a
-    /// tangent takes over.
+    /// For each operand of the original call, true if the new call takes its tangent: operands that are `on`, and those
+    /// whose memory becomes that of an output with a tangent.
     pub(super) takes: Vec<bool>,
-    /// By result, whether it has a tangent.
+    /// For each result of the original call, true if the new call gives its tangent.
     pub(super) gives: Vec<bool>,
 }
 
-/// The call with tangents of the operands for which `on` is true; `None` if no result depends on them.
+/// Returns the call with tangents of the operands for which `on` is true; `None` if no result depends on them.
 ///
 /// # Errors
 /// An operation that has no tangent, with its line.
@@ -68,11 +68,14 @@ pub(super) fn kernel(call: &KernelCall, on: &[bool]) -> Result<Option<Tangents>,
     Ok(Some(Tangents { call, takes, gives }))
 }
 
-/// Which values and which memory depend on the operands with tangents.
+/// The values and operands of a kernel that depend on the operands with tangents.
 struct Active<'a> {
     kernel: &'a Kernel,
+    /// For each value of the kernel, true if it depends on an operand with a tangent.
     values: Vec<bool>,
+    /// For each operand, true if its memory depends on an operand with a tangent.
     operands: Vec<bool>,
+    /// True if the current pass over the kernel marked anything; passes are repeated until none does.
     is_changed: bool,
 }
 
@@ -89,7 +92,7 @@ impl Active<'_> {
         }
     }
 
-    /// An output and the input that it aliases are one memory.
+    /// Marks an output and the input that it aliases together, since they share memory.
     fn aliases(&mut self) {
         for (i, operand) in self.kernel.operands.iter().enumerate() {
             if let OperandKind::Output { alias: Some(input), .. } = operand.kind {
@@ -100,6 +103,7 @@ impl Active<'_> {
         }
     }
 
+    /// Marks the values and operands that a region's instructions make dependent.
     fn region(&mut self, region: RegionId) {
         let kernel = self.kernel;
         for &id in &kernel.region(region).insts {
@@ -149,7 +153,8 @@ impl Active<'_> {
         }
     }
 
-    /// Values that one another become: the later lists' are active where one of the earlier lists' is.
+    /// Marks values that flow into one another, position by position: those of the later lists where any list has a
+    /// marked one.
     fn joined(&mut self, lists: &[&[Value]]) {
         for i in 0..lists[0].len() {
             let active = lists.iter().any(|list| self.values[list[i].index()]);
@@ -158,16 +163,18 @@ impl Active<'_> {
     }
 }
 
-/// A kernel under construction, to which rules append.
+/// A kernel under construction, to which derivative rules append tile operations.
 struct Tile {
     b: Builder,
-    /// The line of what is appended.
+    /// The line that appended instructions get.
     at: Loc,
-    /// The first operation that exceeds a limit of tiles.
+    /// The error of the first operation whose tile exceeds a limit.
     wrong: Option<Diag>,
 }
 
 impl Tile {
+    /// Appends an instruction and returns its result. If it exceeds a limit of tiles, records the error in `wrong` and
+    /// returns any value.
     fn push(&mut self, op: TileOp, args: &[Value]) -> Value {
         match self.b.emit(op, args, self.at) {
             Ok(v) => v,
@@ -183,7 +190,7 @@ impl Tile {
         self.stretched(v, shape)
     }
 
-    /// The value with unit axes stretched, or a scalar everywhere.
+    /// Broadcasts `v` to a shape: its axes of extent 1 are stretched, and a scalar is repeated.
     fn stretched(&mut self, v: Value, shape: &[usize]) -> Value {
         let own = &self.b.kernel().ty(v).shape;
         if own == shape {
@@ -209,19 +216,20 @@ impl Emit for Tile {
     }
 }
 
-/// A kernel that is being differentiated.
+/// A kernel whose forward-mode derivative is being made.
 struct Forward<'a> {
     kernel: &'a Kernel,
     to: RefCell<Tile>,
-    /// By value of the kernel, whether it depends on an operand with a tangent.
+    /// For each value of the kernel, whether it depends on an operand with a tangent.
     is_active: &'a [bool],
-    /// By value of the kernel, its tangent; `None` for zero.
+    /// For each value of the kernel, its tangent; `None` for zero.
     found: Vec<Option<Value>>,
-    /// By operand, the one with its tangent.
+    /// For each operand, the operand that holds its tangent.
     operands: Vec<Option<OperandId>>,
 }
 
-/// The kernel with tangents of these operands behind its own.
+/// Returns the kernel with a tangent operand for each operand that is active, after the original operands. `values` and
+/// `operands` say which are active.
 fn differentiated(kernel: &Kernel, values: &[bool], operands: &[bool]) -> Result<Kernel, Diag> {
     let mut own = kernel.clone();
     own.name.push_str("_jvp");
@@ -257,21 +265,22 @@ fn differentiated(kernel: &Kernel, values: &[bool], operands: &[bool]) -> Result
 }
 
 impl Forward<'_> {
-    /// The tangent of a value, zeros if there is none.
+    /// Returns the tangent of a value, or zeros if there is none.
     fn or_zeros(&mut self, v: Value) -> Value {
         let ty = self.kernel.ty(v);
         let found = self.found[v.index()];
         found.unwrap_or_else(|| self.to.get_mut().splat(Literal::new(ty.dtype, 0.0), &ty.shape))
     }
 
-    /// The values, then the tangents of those that are active.
+    /// Returns the values, followed by the tangents of those that are active.
     fn with_tangents(&mut self, values: &[Value], is_active: &[bool]) -> Vec<Value> {
         let tangents: Vec<Value> =
             values.iter().zip(is_active).filter(|(_, on)| **on).map(|(&v, _)| self.or_zeros(v)).collect();
         [values, &tangents].concat()
     }
 
-    /// The values, then fresh ones for the tangents of those that are active.
+    /// Returns the values, followed by new values for the tangents of those that are active, which become their
+    /// tangents.
     fn with_fresh(&mut self, values: &[Value]) -> Vec<Value> {
         let mut all = values.to_vec();
         for &v in values.iter().filter(|v| self.is_active[v.index()]) {
@@ -282,7 +291,7 @@ impl Forward<'_> {
         all
     }
 
-    /// The region with tangents of its active parameters, and of the yields that `gives` names.
+    /// Returns a region with tangents of its active parameters, and of the yielded values for which `gives` is true.
     fn nested(&mut self, region: RegionId, gives: &[bool]) -> Result<RegionId, Diag> {
         self.to.get_mut().b.begin(&[]);
         let params = self.with_fresh(&self.kernel.region(region).params);
@@ -310,6 +319,7 @@ impl Forward<'_> {
         Diag::new("kernel-tangent", At::Op, message, help)
     }
 
+    /// Appends an instruction, and the one that computes the tangent of its result.
     fn inst(&mut self, id: InstId) -> Result<(), Diag> {
         let kernel = self.kernel;
         let Inst { op, args, results, regions } = kernel.inst(id);
@@ -359,7 +369,7 @@ impl Forward<'_> {
                         let op = TileOp::Load { from, view: view.clone(), masked: false };
                         Some(self.to.get_mut().push(op, args))
                     }
-                    // Constant memory, and a number in its place where the mask is false.
+                    // The memory has no tangent, so only elements that `other` replaces have one.
                     (None, Some(other)) => self.found[other.index()].map(|tangent| {
                         let to = self.to.get_mut();
                         let zero = to.splat(Literal::new(kernel.ty(other).dtype, 0.0), &[]);
@@ -388,12 +398,12 @@ impl Forward<'_> {
         Ok(())
     }
 
-    /// Loops carry tangents, branches give them.
+    /// Appends a loop that also carries tangents, or a branch that also gives them.
     fn control(&mut self, id: InstId) -> Result<(), Diag> {
         let kernel = self.kernel;
         let Inst { op, args, results, regions } = kernel.inst(id);
         let gives: Vec<bool> = results.iter().map(|r| self.is_active[r.index()]).collect();
-        // Bounds of a loop, and conditions, are no floats.
+        // The bounds of a loop and conditions are no floats, so they have no tangents.
         let (first, bodies) = match op {
             TileOp::For { .. } => (3, vec![gives.clone()]),
             TileOp::While => (0, vec![[&[false], &gives[..]].concat(), gives.clone()]),

@@ -1,11 +1,11 @@
-//! The sharding rule of kernels, read off their blocks and their grid.
+//! The sharding rule of a kernel, which follows from its blocks and its grid.
 use super::KernelCall;
 use super::tiling::Tiling;
 use crate::shard::rule::{Build, Place, Role, Rule};
 use pallas_ir::Dim;
 
 impl Rule {
-    /// The rule of a kernel, read off its blocks and its grid.
+    /// Returns the sharding rule of a kernel call, which follows from the kernel's blocks and its grid.
     pub fn of_kernel(call: &KernelCall) -> Rule {
         let shapes: Vec<&[usize]> = call.takes.iter().chain(&call.gives).map(|ty| &ty.shape[..]).collect();
         let mut build = Build::new(&shapes, call.takes.len());
@@ -15,14 +15,15 @@ impl Rule {
 }
 
 impl Build<'_> {
-    /// A factor for each grid axis that devices can divide, and for each size that dimensions which they cannot divide have.
+    /// Adds a factor for each grid axis that devices can divide, and one for each named extent shared by dimensions
+    /// that they cannot.
     fn kernel(&mut self, call: &KernelCall) {
         let tiling = Tiling::of(call);
         let places: Vec<Place> =
             (tiling.dims.iter().enumerate()).flat_map(|(t, dims)| (0..dims.len()).map(move |dim| (t, dim))).collect();
         let size_of = |(t, dim): Place| -> Option<&Dim> {
             let size = &call.kernel.operand(tiling.operands[t]).dims[dim];
-            // Numbers may be equal by chance.
+            // Extents that are plain numbers may be equal by chance.
             (tiling.is_read[t] && tiling.dims[t][dim].is_err() && !size.names().is_empty()).then_some(size)
         };
         // An operand that no program reads may be sharded in any way.

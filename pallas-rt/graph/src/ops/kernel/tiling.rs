@@ -1,4 +1,5 @@
-//! The division of a kernel among devices, as its blocks and its grid allow it.
+//! Finds how devices can divide a kernel: which grid axes they can split, and which array dimensions are sharded with
+//! them.
 //!
 //! ```text
 //! kernel scores {
@@ -19,9 +20,10 @@
 //! a factor if it cuts one dimension of each result, and its shards are whole blocks; an axis of sequential programs is one if
 //! the body is proven to be a plain sum (`kernel/sum`), also one whose steps pass over windows of the accumulator in a loop;
 //! everything else needs replication, with a reason as text. An operand that no program reads shares no factor with others, and
-//! is replaced by zeros. The kernel for a device is another kernel (`kernel/local`), so that no backend knows of it: it has the
-//! sizes of blocks, and one prefetch more with the number of the device's first program along each sharded axis, from which
-//! ids, masks and loads beyond the array follow. What a user declared to be sharded and a kernel cannot divide is refused
+//! is replaced by zeros. The kernel for a device is another kernel (`tiling/local`), so that no backend knows of
+//! sharding: its arrays have the sizes of the device's blocks, and an additional prefetch operand has the global id of
+//! the device's first program along each sharded axis, from which ids, masks and loads beyond the array follow. What a
+//! user declared to be sharded and a kernel cannot divide is refused
 //! (`partition/kernel`), unless a barrier that lets shardings pass both ways says that it may be gathered
 //! (`launch::may_gather`).
 mod index;
@@ -35,35 +37,37 @@ use index::{Index, block_indices};
 use pallas_ir::{BlockDim, Kernel, Op, Operand, OperandId, OperandKind, Semantics};
 use sum::{Sum, plain_sum};
 
-/// A grid axis whose programs devices can divide.
+/// A grid axis whose programs devices can divide among them, and the array dimensions that it cuts into blocks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Tiled {
-    /// Elements of the dimensions that it tiles.
+    /// Number of elements of each dimension that the axis cuts.
     pub size: usize,
-    /// Elements of a block.
+    /// Number of elements of a block along that dimension.
     pub block: usize,
-    /// Number of programs.
+    /// Number of programs along the grid axis; each has one block.
     pub programs: usize,
-    /// The sum over the programs that the kernel computes, if the axis is sequential: devices have parts of the results.
+    /// For a sequential axis, the sum over its programs that the kernel is proven to compute: devices that divide it
+    /// have partial results. `None` for a parallel axis.
     pub sum: Option<Sum>,
 }
 
-/// The division of operands and results by the programs of a kernel.
+/// The ways in which devices can divide the operands and results of a kernel by the programs of its grid.
 #[derive(Clone, Debug)]
 pub(super) struct Tiling {
-    /// The inputs and prefetches, then the outputs.
+    /// The kernel's inputs and prefetches, followed by its outputs; the other fields use this order.
     pub operands: Vec<OperandId>,
-    /// By operand, then by result, and by dimension: the grid axis whose programs divide it, or the reason why devices
-    /// cannot.
+    /// For each operand and each dimension, the grid axis whose programs cut it, or the reason why devices cannot shard
+    /// the dimension.
     pub dims: Vec<Vec<Result<usize, String>>>,
-    /// By grid axis.
+    /// For each grid axis, how devices can divide it; `None` if they cannot.
     pub axes: Vec<Option<Tiled>>,
-    /// By operand and result, false for one that no program reads: it stands for an option that a kernel does without.
+    /// For each operand, false for an input that no program reads, such as an optional argument that this kernel does
+    /// not use.
     pub is_read: Vec<bool>,
 }
 
 impl Tiling {
-    /// The tiling of a kernel with its sizes.
+    /// Returns the tiling of the call's kernel, for the sizes of the call.
     pub(super) fn of(call: &KernelCall) -> Tiling {
         let kernel = &*call.kernel;
         let is_result = |o: &Operand| matches!(o.kind, OperandKind::Output { .. });
@@ -83,7 +87,7 @@ impl Tiling {
     }
 }
 
-/// Returns true if a program reads an operand, or a result has its memory.
+/// Returns true if a program reads the operand, or an output has its memory.
 fn reads(kernel: &Kernel, operand: OperandId) -> bool {
     let mut found = kernel.memory_of(operand) != operand;
     let maps = kernel.operands.iter().filter_map(|operand| operand.map);
@@ -98,14 +102,14 @@ fn reads(kernel: &Kernel, operand: OperandId) -> bool {
     found
 }
 
-/// A dimension with one block for each program along a grid axis.
+/// An array dimension that is cut into one block for each program along a grid axis.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct BlockedDim {
     axis: usize,
     block: usize,
 }
 
-/// The cut of each dimension of an operand, or what it has instead.
+/// Returns for each dimension of an operand the grid axis that cuts it and the block size, or the reason why none does.
 fn cuts(kernel: &Kernel, id: OperandId, grid: &[usize], sizes: &[i64]) -> Vec<Result<BlockedDim, String>> {
     let operand = kernel.operand(id);
     let whole = || Err("each program reads or writes the same part of it".to_string());
@@ -124,11 +128,11 @@ fn cuts(kernel: &Kernel, id: OperandId, grid: &[usize], sizes: &[i64]) -> Vec<Re
     indices.into_iter().zip(&operand.block).map(cut).collect()
 }
 
-/// All operands and results, with what is known of them.
+/// The kernel with all its operands, from which the divisible grid axes are found.
 struct All<'a> {
     kernel: &'a Kernel,
     operands: &'a [OperandId],
-    /// Number of operands; results are behind them.
+    /// Number of inputs and prefetches; the outputs follow them in `operands`.
     takes: usize,
     shapes: Vec<&'a [usize]>,
     grid: Vec<usize>,
@@ -140,7 +144,7 @@ impl All<'_> {
         &self.kernel.operand(self.operands[t]).name
     }
 
-    /// The dimensions of an array that a grid axis cuts, with their sizes and blocks.
+    /// Returns the dimensions of array `t` that a grid axis cuts, each with its extent and block size.
     fn cut_by(&self, t: usize, axis: usize) -> Vec<(usize, [usize; 2])> {
         let own = self.found[t].iter().enumerate();
         own.filter_map(|(dim, cut)| match cut {
@@ -150,7 +154,7 @@ impl All<'_> {
         .collect()
     }
 
-    /// The division along a grid axis, or the reason why there is none.
+    /// Returns how devices can divide a grid axis, or the reason why they cannot.
     fn axis(&self, axis: usize) -> Result<Tiled, String> {
         let programs = self.grid[axis];
         if self.grid.contains(&0) {
@@ -184,14 +188,15 @@ impl All<'_> {
         Ok(Tiled { size, block, programs, sum: None })
     }
 
-    /// The division of the terms of a sum.
+    /// Returns how devices can divide a sequential axis over which the kernel computes a sum, or the reason why they
+    /// cannot.
     fn summed(&self, axis: usize) -> Result<Tiled, String> {
         let Some(sum) = plain_sum(self.kernel, axis) else {
             return Err(format!(
                 "programs along grid axis {axis} run in order, and are not proven to compute a plain sum"
             ));
         };
-        // What a result has from an input would be added up as well.
+        // Blocks that no program writes keep an input's elements, which would be added once for each device.
         if let Some(t) = (self.takes..self.operands.len()).find(|&t| !self.is_written(t, axis)) {
             return Err(format!("programs along other axes than {axis} do not write all blocks of `{}`", self.name(t)));
         }
@@ -203,7 +208,8 @@ impl All<'_> {
         Ok(Tiled { size, block, programs: self.grid[axis], sum: Some(sum) })
     }
 
-    /// Returns true if each block of a result belongs to programs along other axes than this one, and is one of its own.
+    /// Returns true if programs write every block of result `t`, whatever their id along `axis`, and the result has no
+    /// alias.
     fn is_written(&self, t: usize, axis: usize) -> bool {
         let operand = self.kernel.operand(self.operands[t]);
         let is_covered = |dim: usize| {
@@ -216,7 +222,8 @@ impl All<'_> {
         matches!(operand.kind, OperandKind::Output { alias: None, .. }) && (0..operand.block.len()).all(is_covered)
     }
 
-    /// A result that takes over an input has its blocks where that has them.
+    /// Checks that a result which takes over the memory of an input has dimension `dim` cut by `axis` exactly as that
+    /// input has.
     fn check_alias(&self, t: usize, axis: usize, dim: usize) -> Result<(), String> {
         let OperandKind::Output { alias: Some(input), .. } = self.kernel.operand(self.operands[t]).kind else {
             return Ok(());
@@ -231,7 +238,8 @@ impl All<'_> {
         }
     }
 
-    /// The grid axis of each dimension of an array, or the reason why devices cannot divide it.
+    /// Returns for each dimension of array `t` the grid axis by which devices can shard it, or the reason why they
+    /// cannot.
     fn dims(&self, t: usize, axes: &[Result<Tiled, String>]) -> Vec<Result<usize, String>> {
         let mut seen = vec![];
         let dim = |(dim, cut): (usize, &Result<BlockedDim, String>)| {
@@ -253,7 +261,7 @@ impl All<'_> {
     }
 }
 
-/// Checks that a program has each block of a dimension.
+/// Checks that there are as many programs as blocks along a dimension: one program for each block.
 fn covered(axis: usize, programs: usize, [size, block]: [usize; 2]) -> Result<(), String> {
     let blocks = size.div_ceil(block.max(1));
     match block > 0 && blocks == programs {

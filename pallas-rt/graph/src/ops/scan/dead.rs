@@ -1,4 +1,4 @@
-//! What of a scan is needed where some of its results are not read.
+//! Removes the parts of a scan that only unread results need.
 use super::Scan;
 use crate::call::{Stays, has_effect};
 use crate::dead::without_dead;
@@ -8,7 +8,8 @@ impl Stays for Scan {
     fn has_effect(&self) -> bool {
         false
     }
-    /// A scan without the stacks that are not read, and without carried values that nothing which is read depends on.
+    /// Returns the scan without the stacks that are not read, and without carried values that no read result depends
+    /// on; `None` if all of it is needed, or nothing.
     fn without_unread(&self, e: &Equation, is_read: &[bool]) -> Option<Equation> {
         let body = &self.body;
         let mut live = vec![false; body.types.len()];
@@ -20,7 +21,7 @@ impl Stays for Scan {
                     e.args.iter().for_each(|a| live[a.index()] = true);
                 }
             }
-            // What the next step reads.
+            // A carried value that the body reads is needed from the step before.
             let next = body.params[carried.clone()].iter().zip(&body.results);
             let next: Vec<usize> =
                 next.filter(|(p, r)| live[p.index()] && !live[r.index()]).map(|(_, r)| r.index()).collect();
@@ -33,7 +34,7 @@ impl Stays for Scan {
         for (kept, p) in is_kept.iter_mut().zip(&body.params[carried]) {
             *kept |= live[p.index()];
         }
-        // An equation has a result.
+        // An equation must keep at least one result.
         if !is_kept.contains(&false) || !is_kept.contains(&true) {
             return None;
         }

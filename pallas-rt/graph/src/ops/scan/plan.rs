@@ -1,4 +1,4 @@
-//! A scan as a step: a kernel that makes all its steps, or a loop that changes what it carries in place.
+//! Lowers a scan to a step of a plan: one kernel for all steps, or a loop that updates carried values in place.
 use super::{Scan, stepped};
 use crate::fuse::{CallStep, Lowered, Lowering, Work};
 use crate::graph::{Graph, Var};
@@ -7,8 +7,9 @@ use pallas_ir::{DType, ScalarOp, Type};
 use std::collections::BTreeSet;
 
 impl CallStep for Scan {
-    /// The step. Values that the loop carries are changed in place, and stacks take over the memory of arrays that nothing else
-    /// needs and whose elements are read before theirs are known.
+    /// Lowers the scan to one kernel if possible, otherwise to a loop. The loop updates carried values in place. A
+    /// stack takes over the memory of an array that nothing else reads, if each of its elements is written after the
+    /// array's element is read.
     fn lower(&self, from: &Lowering<'_>) -> Lowered {
         let Lowering { e, sizes, is_free, .. } = *from;
         if let Some(lowered) = stepped::lower(e, self, sizes) {
@@ -28,7 +29,7 @@ impl CallStep for Scan {
                 None => inputs.push(array),
             }
         }
-        // A body that no step calls may read elements that are not there.
+        // A body that never runs may read elements that do not exist.
         let body = if self.length == 0 { Graph::default() } else { looped(self, &heirs) };
         let is_donated: Vec<bool> = (0..body.params.len()).map(|i| i > inputs.len()).collect();
         let body = Box::new(from.plan(&simplify(&body), &is_donated));
@@ -37,9 +38,11 @@ impl CallStep for Scan {
     }
 }
 
-/// By array of a scan, the stack whose elements are written where the array's were, if it is free to be written.
+/// Returns for each array of a scan the index of the stack that takes over its memory; `None` if there is none.
+/// `is_free` says whether the memory of an array may be overwritten.
 ///
-/// An element of such a stack has the type of the array's, and follows from it: so it is read before.
+/// Such a stack has elements of the array's type, which are computed from the array's element of the same step, so that
+/// the element is read before it is overwritten.
 fn heirs(scan: &Scan, is_free: impl Fn(usize) -> bool) -> Vec<Option<usize>> {
     let body = &scan.body;
     let (params, stacks) = (&body.params[scan.fixed()..], &body.results[scan.carried..]);
@@ -62,8 +65,9 @@ fn heirs(scan: &Scan, is_free: impl Fn(usize) -> bool) -> Vec<Option<usize>> {
     params.iter().enumerate().map(heir).collect()
 }
 
-/// A scan's step on whole arrays: it takes its number, the captured values, the arrays without heirs, the carried values and
-/// the stacks, and gives the next carried values and stacks. Each array with an heir comes as that stack.
+/// Returns the step of a scan as a graph on whole arrays. It takes the index of the step, the captured values, the
+/// arrays without heirs, the carried values and the stacks, and gives the next carried values and stacks. An array with
+/// an heir is read from that stack.
 fn looped(scan: &Scan, heirs: &[Option<usize>]) -> Graph {
     let takes = scan.body.takes();
     let gives = scan.body.gives();

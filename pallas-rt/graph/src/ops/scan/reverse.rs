@@ -1,4 +1,4 @@
-//! Reverse mode of a scan.
+//! Reverse-mode differentiation of a scan.
 use super::Scan;
 use crate::graph::{Equation, Graph, Var};
 use crate::identity::OptimizationBarrier;
@@ -6,15 +6,16 @@ use crate::refused::Refused;
 use crate::transform::{self, Backward, carried, is_float, is_remade, or_zeros, sources};
 use pallas_ir::{Literal, ScalarOp, Type};
 
-/// A scan forwards that stores what its steps need on the way back, and a scan in the other direction. That one carries
-/// the cotangents of the carried values, and the sums of those of the captured ones.
+/// Makes the forward scan store the values that the derivative of its steps needs, and appends a scan in the other
+/// direction for the cotangents. That scan carries the cotangents of the carried values and the sums of the cotangents
+/// of captured values. Returns the cotangents of the operands.
 pub(super) fn vjp(scan: &Scan, mut back: Backward<'_>) -> Result<Vec<Option<Var>>, Refused> {
     let (e, on, cotangents) = (back.e, back.on, back.cotangents);
     let flags = carried(&scan.body, on, scan.captured, scan.carried);
     let both = transform::vjp(&scan.body, &flags)?;
     let mut split = Split::new(scan, &both);
 
-    // Forwards: the same scan with more stacks.
+    // The forward scan gets additional stacks for the stored values.
     let stored: Vec<Type> = split.stored.iter().map(|&v| stacked(both.ty(v), scan.length)).collect();
     let results = [&both.results[..scan.body.results.len()], &split.stored[..]].concat();
     let forward = Graph {
@@ -26,7 +27,7 @@ pub(super) fn vjp(scan: &Scan, mut back: Backward<'_>) -> Result<Vec<Option<Var>
     let stored = back.gives_more(Scan { body: forward, ..*scan }, stored);
     let to = back.to;
 
-    // Backwards.
+    // The scan in the other direction.
     let types = |range: std::ops::Range<usize>| -> Vec<(usize, Type)> {
         let all = range.filter(|&i| flags[i]).map(|i| (i, both.ty(both.params[i]).clone()));
         all.filter(|(_, ty)| is_float(ty)).collect()
@@ -65,32 +66,36 @@ pub(super) fn vjp(scan: &Scan, mut back: Backward<'_>) -> Result<Vec<Option<Var>
     Ok(found)
 }
 
-/// The type of a stack of values.
+/// Returns the type of a stack of `length` values of a type.
 fn stacked(ty: &Type, length: usize) -> Type {
     Type::new(ty.dtype, [&[length], &ty.shape[..]].concat())
 }
 
-/// The derivative of a scan's body, divided into what does not depend on cotangents and what does.
+/// The derivative of a scan's body, split into equations that do not depend on cotangents (`forward`) and those that
+/// do.
 struct Split<'a> {
     scan: &'a Scan,
     both: &'a Graph,
     forward: Vec<Equation>,
     backward: Vec<Equation>,
-    /// Equations that the second part has as well: see [`is_remade`].
+    /// Equations of the forward part that the backward part computes again: see [`is_remade`].
     remade: Vec<Equation>,
-    /// Values of the first part that the second one uses: numbers of captured parameters and of arrays, and variables that
-    /// are stored for it.
+    /// Indices of the captured parameters that the backward part reads.
     captured: Vec<usize>,
+    /// Indices of the array parameters that the backward part reads.
     arrays: Vec<usize>,
+    /// Other values of the forward part that the backward part reads, which the forward scan stores.
     stored: Vec<Var>,
 }
 
 impl<'a> Split<'a> {
+    /// Splits `both`, the vector-Jacobian product of the scan's body.
     fn new(scan: &'a Scan, both: &'a Graph) -> Split<'a> {
         let known = scan.body.params.len();
         let mut is_back = vec![false; both.types.len()];
         both.params[known..].iter().for_each(|p| is_back[p.index()] = true);
-        // What is computed again belongs to the way back, unless a result needs it.
+        // Equations that follow a barrier, which a checkpoint computes again, belong to the backward part unless a
+        // result needs them.
         let mut is_needed = vec![false; both.types.len()];
         both.results[..scan.body.results.len()].iter().for_each(|r| is_needed[r.index()] = true);
         for e in both.equations.iter().rev() {
@@ -132,7 +137,8 @@ impl<'a> Split<'a> {
         split
     }
 
-    /// The body of the scan backwards.
+    /// Returns the body of the backward scan. `flags` says which parameters of the scan's body are differentiated;
+    /// `states` are the carried ones among them and `sums` the captured ones, with their types.
     fn backward(&self, flags: &[bool], states: &[(usize, Type)], sums: &[(usize, Type)]) -> Graph {
         let Split { scan, both, .. } = *self;
         let n = scan.body.results.len();
@@ -150,7 +156,7 @@ impl<'a> Split<'a> {
         graph.params.extend(&self.stored);
         graph.params.extend(self.arrays.iter().map(|&i| both.params[i]));
         graph.equations.extend(self.remade.iter().cloned());
-        // A carried value of floats that is not active has no cotangent.
+        // The cotangent of a carried value that is not differentiated is zero.
         for (i, cotangent) in of_results[..scan.carried].iter().enumerate() {
             if let (Some(v), false) = (cotangent, flags[scan.captured + i]) {
                 let ty = both.ty(*v);
@@ -159,7 +165,7 @@ impl<'a> Split<'a> {
             }
         }
         graph.equations.extend(self.backward.iter().cloned());
-        // One for each parameter that is active, in order.
+        // `both` gives one cotangent for each differentiated parameter, in order.
         let mut made = both.results[n..].iter();
         let mut of_params = |range: std::ops::Range<usize>| -> Vec<Var> {
             let active = range.filter(|&i| flags[i] && is_float(both.ty(both.params[i])));
@@ -178,7 +184,7 @@ impl<'a> Split<'a> {
     }
 }
 
-/// Lets the last equation define another variable.
+/// Makes the last equation define variable `to` in place of `from`.
 fn rename(graph: &mut Graph, from: Var, to: Var) {
     let last = graph.equations.last_mut().expect("it was just appended");
     assert_eq!(last.results, [from]);

@@ -1,4 +1,4 @@
-//! A scan on a mesh: as a `while` for propagation, and on blocks.
+//! Sharding of a scan: its view as a `while` for propagation, and the scan of blocks that each device runs.
 use super::Scan;
 use crate::dynamic::{DynamicSlice, DynamicUpdateSlice};
 use crate::graph::{Graph, Var};
@@ -15,7 +15,8 @@ impl CallRegions for Scan {
         None
     }
 
-    /// A `while` whose carried values are the number of the step, the scan's own, and the stacks.
+    /// Shows propagation a `while` whose carried values are the index of the step, the scan's own carried values, and
+    /// the stacks.
     fn view(&self, build: &mut Build<'_>, args: &[Val], gives: &[Type], loc: Loc) -> Vec<Val> {
         let (captured, rest) = args.split_at(self.captured);
         let (carried, arrays) = rest.split_at(self.carried);
@@ -77,7 +78,8 @@ impl CallRegions for Scan {
         build.program.nodes[node].results[1..].to_vec()
     }
 
-    /// A scan stays one: its arrays are whole along the first axis, and its elements sharded as the body divides them.
+    /// Appends the scan that each device runs. Its arrays are whole along the first axis, and their elements are
+    /// sharded as in the body.
     fn localized(&self, to: &mut Partition<'_>, id: NodeId) {
         let node = &to.program.nodes[id];
         let view = &to.program.calls[to.program.call_number(id).expect("it has regions")];
@@ -95,7 +97,7 @@ impl CallRegions for Scan {
         };
         let inits: Vec<Var> = with(&node.operands[own.clone()]).iter().map(|(v, s)| to.sharded(*v, s)).collect();
         let arrays: Vec<Var> = arrays.iter().zip(&elements).map(|(&v, (_, s))| to.sharded(v, &stacks(s))).collect();
-        // Without the nodes that the scan itself stands for.
+        // Leaves out the nodes of the view that the scan itself implies.
         let nodes = region.nodes.iter().copied().filter(|id| !view.implied.contains(id)).collect();
         let body = Region { params: vec![], nodes, results: vec![] };
         let params = [with(&region.params[own.clone()]), elements].concat();
@@ -116,7 +118,8 @@ impl CallRegions for Scan {
         }
     }
 
-    /// The scan of several devices: operands and results of one kind after another, and of each kind those of all devices.
+    /// Appends one scan that computes those of several devices. Operands and results stay grouped by kind; each kind
+    /// lists the values of all devices.
     fn united(&self, to: &mut Graph, of: &Devices<'_>) -> Vec<Vec<Var>> {
         let (captured, fixed) = (self.captured, self.fixed());
         let kinds = [0..captured, captured..fixed, fixed..self.body.params.len()];
@@ -131,12 +134,12 @@ impl CallRegions for Scan {
     }
 }
 
-/// The arrays that a scan reads, their elements in the body, and the elements of its stacks there.
+/// Returns the arrays that a scan reads, their elements in the body, and the elements that the body adds to stacks.
 fn parts(scan: &Scan, to: &Partition<'_>, view: &CallView, region: &Region) -> [Vec<Val>; 3] {
     let program = to.program;
     let operand = |v: Val, i: usize| {
         let mut node = &program.nodes[program.definer(v).expect("an operation of the scan")];
-        // What is said about a value stands between.
+        // Skips constraints and barriers on the value.
         while let Kind::Constraint(_) | Kind::Barrier(_) = node.kind {
             node = &program.nodes[program.definer(node.operands[0]).expect("an operation of the scan")];
         }

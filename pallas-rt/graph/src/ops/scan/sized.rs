@@ -1,4 +1,5 @@
-//! A scan in a graph for all sizes: further steps than exist leave the carried values as they are.
+//! A scan in a graph for all sizes up to bounds: steps beyond the number that exists leave the carried values
+//! unchanged.
 use super::Scan;
 use crate::bounded::{CallSized, Part, Scope};
 use crate::build::dims;
@@ -8,7 +9,7 @@ use pallas_ir::structural::Broadcast;
 use pallas_ir::{DType, ScalarOp, StructuralOp, Type};
 
 impl CallSized for Scan {
-    /// Checks that a call is the same scan of another length.
+    /// Checks that another call is the same scan, possibly with another length.
     fn agree(&self, other: &Call, _: bool) -> Result<(), String> {
         let b = Scan::of(other)
             .filter(|b| (self.captured, self.carried, self.reverse) == (b.captured, b.carried, b.reverse));
@@ -23,7 +24,7 @@ impl CallSized for Scan {
         vec![self.length]
     }
 
-    /// A loop, of whose steps the first `length` exist.
+    /// Appends a scan with the steps of the bound, of which those from the actual length on change nothing.
     fn masked(&self, scope: &mut Scope<'_>, mut parts: Vec<Part>, numbers: &[Option<usize>], args: &[Var]) -> Vec<Var> {
         let (mut body, mut scalars) = parts.remove(0);
         let (captured, rest) = args.split_at(self.captured);
@@ -33,7 +34,7 @@ impl CallSized for Scan {
             let call = Scan { body, captured: self.captured + scalars.len(), ..*self };
             return scope.to.fitting_all(call, &operands);
         };
-        // One more value is carried: the number of the step.
+        // Carries the index of the step too.
         let end = *scalars.entry(length).or_insert_with(|| body.var(Type::scalar(DType::I32)));
         let step = body.var(Type::scalar(DType::I32));
         let one = body.int(if self.reverse { -1 } else { 1 });

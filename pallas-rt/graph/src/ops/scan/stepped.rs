@@ -1,4 +1,5 @@
-//! A scan as one kernel: its steps are the innermost axis of the grid, and a program keeps what it carries.
+//! Lowers a scan to a single kernel: its steps are the innermost grid axis, and carried values stay in scratch between
+//! them.
 //!
 //! ```text
 //! scan { lambda h x . h' = tanh (add h x) in h', h' } h, xs
@@ -9,8 +10,9 @@
 //!          if t is the last one { store h' }
 //! ```
 //!
-//! That takes one launch in place of several for each step, and reads and writes each array once. It needs a program to
-//! compute the block of a carried value from the same block of the step before, whatever the others do.
+//! This takes one launch in place of several for each step, and reads and writes each array once. It requires that each
+//! program can compute its block of a carried value from the same block of the previous step, without the blocks of
+//! other programs.
 use super::Scan;
 use crate::build::dims;
 use crate::fuse::cluster::Cluster;
@@ -29,12 +31,12 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Most equations of a step.
+/// Maximum number of equations in the body of such a scan.
 const MOST: usize = 100;
-/// Multiply-adds of the products of a step that a single program computes.
+/// Maximum number of multiply-adds per step in the products that a single program computes.
 const PRODUCT: usize = 1 << 16;
 
-/// The step of a scan whose body a kernel can hold.
+/// Lowers a scan equation to one kernel for all steps; `None` if its body does not fit into a kernel.
 pub(super) fn lower(e: &Equation, scan: &Scan, sizes: &Sizes) -> Option<Lowered> {
     let body = with_own_results(&scan.body);
     let is_long = || matches!(staged(&body, sizes).graph, Cow::Owned(_));
@@ -42,7 +44,7 @@ pub(super) fn lower(e: &Equation, scan: &Scan, sizes: &Sizes) -> Option<Lowered>
     if !(1..=sizes.steps).contains(&scan.length) || body.equations.len() > MOST || alone || is_long() {
         return None;
     }
-    // As many axes as all operations allow are divided among programs.
+    // Divides as many axes among programs as all operations of the body allow.
     let common = common_axes(&body)?;
     let cluster = (0..=common).rev().find_map(|axes| cluster(&body, scan, axes, sizes))?;
     let tile = (sizes.tile / 4).max(1);
@@ -63,7 +65,7 @@ pub(super) fn lower(e: &Equation, scan: &Scan, sizes: &Sizes) -> Option<Lowered>
     })
 }
 
-/// The body with an equation for each result: a parameter is no result.
+/// Returns the body with an equation for each result, since a kernel cannot have a parameter as its output.
 fn with_own_results(body: &Graph) -> Graph {
     let mut body = body.clone();
     for i in 0..body.results.len() {
@@ -74,7 +76,7 @@ fn with_own_results(body: &Graph) -> Graph {
     body
 }
 
-/// How many axes, from the first one, all results have in common.
+/// Returns the number of leading axes that have the same extents in all results; `None` if there are no results.
 fn common_axes(body: &Graph) -> Option<usize> {
     let shapes: Vec<&[usize]> = body.results.iter().map(|&r| &body.ty(r).shape[..]).collect();
     let first = shapes.first()?;
@@ -82,8 +84,8 @@ fn common_axes(body: &Graph) -> Option<usize> {
     Some((0..first.len()).take_while(is_common).count())
 }
 
-/// The body as a cluster whose results are divided along their first axes, if each program then computes what it carries
-/// from its own block.
+/// Returns the body as a cluster whose results are cut along their first `axes` axes, if each program can then compute
+/// what it carries from its own block, within the limits of size; `None` otherwise.
 fn cluster(body: &Graph, scan: &Scan, axes: usize, sizes: &Sizes) -> Option<Cluster> {
     let definitions = body.definitions();
     let cuts = |v: Var| -> Vec<Cut> {
@@ -104,7 +106,7 @@ fn cluster(body: &Graph, scan: &Scan, axes: usize, sizes: &Sizes) -> Option<Clus
         }
         let operands = cut::operands(body, e, &cuts)?;
         let shape = &body.ty(e.result()).shape;
-        // What does not mention an axis of the grid would be computed by all programs along it.
+        // A value that is not cut by a grid axis would be computed again by all programs along it.
         if !covers(own.extents.len(), &cuts) && whole(shape, &cuts) > SMALL {
             return None;
         }
@@ -126,7 +128,7 @@ fn cluster(body: &Graph, scan: &Scan, axes: usize, sizes: &Sizes) -> Option<Clus
     (carried.all(|same| same) && fits).then_some(own)
 }
 
-/// Multiply-adds of an equation; `None` for a convolution.
+/// Returns the number of multiply-adds of an equation; `None` for a convolution, which such a kernel cannot contain.
 fn products_of(body: &Graph, e: &Equation) -> Option<usize> {
     match &e.op {
         Op::Structural(StructuralOp::Dot(dot)) => {
@@ -138,28 +140,29 @@ fn products_of(body: &Graph, e: &Equation) -> Option<usize> {
     }
 }
 
-/// The kernel of a step, and how its operands are those of the scan.
+/// Makes the kernel of all steps from the kernel of one, with the correspondence of their operands.
 struct Stepped<'s> {
     scan: &'s Scan,
-    /// By input of the kernel, the operand of the scan.
+    /// For each input of the step's kernel, the operand of the scan that it comes from.
     inputs: &'s [usize],
-    /// By result of the scan, the output of the kernel.
+    /// For each result of the scan, the output of the step's kernel that it comes from.
     results: &'s [usize],
 }
 
 impl Stepped<'_> {
+    /// Returns true if an operand of the scan has a slice for each step, rather than being captured or carried.
     fn is_array(&self, operand: usize) -> bool {
         operand >= self.scan.fixed()
     }
 
-    /// The kernel of all steps.
+    /// Returns the kernel of all steps.
     fn kernel(&self, step: &Kernel) -> Kernel {
         let Scan { carried, length, .. } = *self.scan;
         let (count, axis) = (self.inputs.len(), step.grid.len());
         let mut b = Builder::edit(step.clone());
         let semantics = if carried == 0 { Semantics::Parallel } else { Semantics::Arbitrary };
         b.kernel_mut().grid.push(Axis { extent: Dim::from(length), semantics });
-        // A step may give a carried value that the next one does not read.
+        // The next step need not read a carried value, so its store may be lost.
         b.kernel_mut().allow.lost_store = carried > 0;
         b.kernel_mut().operands.clear();
         for (operand, &from) in step.operands.iter().zip(self.inputs) {
@@ -170,7 +173,8 @@ impl Stepped<'_> {
             let own = self.operand(&mut b, step, &step.operands[count + from], k >= carried);
             b.operand(own);
         }
-        // By carried value that is read, the first value of all steps, and the memory between them.
+        // For each carried value that steps read: the operand with its initial value, and the scratch that holds it
+        // between steps.
         let mut kept: BTreeMap<usize, (OperandId, OperandId)> = BTreeMap::new();
         for (i, &from) in self.inputs.iter().enumerate() {
             if let Some(k) = from.checked_sub(self.scan.captured).filter(|&k| k < carried) {
@@ -192,7 +196,8 @@ impl Stepped<'_> {
         b.finish()
     }
 
-    /// An operand of all steps.
+    /// Returns an operand of the kernel of all steps; if `is_array`, with a first axis of steps, of which a program
+    /// sees one.
     fn operand(&self, b: &mut Builder, step: &Kernel, operand: &Operand, is_array: bool) -> Operand {
         let mut own = operand.clone();
         own.map = Some(self.map(b, step, operand, is_array));
@@ -203,7 +208,8 @@ impl Stepped<'_> {
         own
     }
 
-    /// The map of an operand of a step, whose indices are program ids and zeros, with the step in front if it is an array.
+    /// Returns the index map of an operand: the indices of the step's kernel, which are program ids and zeros, with the
+    /// index of the step in front if `is_array`.
     fn map(&self, b: &mut Builder, step: &Kernel, operand: &Operand, is_array: bool) -> RegionId {
         let old = step.region(operand.map.expect("operands of a cluster have maps"));
         let ids = b.begin(&vec![Type::scalar(DType::I32); step.grid.len() + 1]);
@@ -220,7 +226,7 @@ impl Stepped<'_> {
         b.end(&yields)
     }
 
-    /// Loads come first, since stores replace what they read.
+    /// Writes the body of all steps. Loads come before stores, since the stores replace carried values that are loaded.
     fn body(&self, b: &mut Builder, step: &Kernel, axis: usize, kept: &BTreeMap<usize, (OperandId, OperandId)>) {
         let Scan { carried, length, .. } = *self.scan;
         b.begin(&[]);
@@ -267,7 +273,7 @@ impl Stepped<'_> {
         b.replace(step.body, &[]);
     }
 
-    /// Instructions of one step alone.
+    /// Appends an `if` that runs the instructions of `then` in one step only.
     fn when(&self, b: &mut Builder, at: Value, step: usize, then: &dyn Fn(&mut Builder)) {
         let step = b.int(step as i64, Loc::NONE);
         let is_now = b.scalar(ScalarOp::Eq, &[at, step], Loc::NONE);

@@ -1,4 +1,4 @@
-//! Scans with several steps in one.
+//! Unrolls scans: several steps become one.
 use super::Scan;
 use crate::build::dims;
 use crate::graph::{Graph, Var};
@@ -6,15 +6,15 @@ use pallas_ir::structural::{Concat, Reshape, Slice};
 use pallas_ir::{Diag, StructuralOp, Type};
 
 impl Graph {
-    /// Appends a scan that makes `unroll` steps in each of its own, and the remaining steps after it; without a loop if
-    /// there are as many. Returns the results of the scan.
+    /// Appends a scan with `unroll` steps merged into each step, followed by the remaining steps as plain equations.
+    /// There is no loop if `unroll` is at least the number of steps. Returns the results of the scan.
     ///
     /// ```text
     /// scan(length 7, unroll 3)  ->  scan(length 2) of (body, body, body); body
     /// ```
     ///
     /// # Errors
-    /// As [`push`](Graph::push).
+    /// Those of [`push`](Graph::push).
     pub fn push_scan(&mut self, scan: Scan, args: &[Var], unroll: usize) -> Result<Vec<Var>, Diag> {
         let unroll = unroll.min(scan.length);
         if unroll < 2 {
@@ -23,7 +23,7 @@ impl Graph {
         let fixed = scan.fixed();
         let (blocks, rest) = (scan.length / unroll, scan.length % unroll);
         let long = blocks * unroll;
-        // The steps that are made last are those of the first elements in a scan from the end.
+        // In a reverse scan the remaining steps, which run last, take the first elements.
         let (main, after) = if scan.reverse { (rest, 0) } else { (0, long) };
         let part = |graph: &mut Graph, first: usize, n: usize| {
             args[fixed..].iter().map(|&v| rows(graph, v, first, n)).collect::<Result<Vec<Var>, Diag>>()
@@ -67,7 +67,8 @@ impl Graph {
     }
 }
 
-/// Steps of a scan over `n` elements of arrays, one after the other.
+/// Appends the first `n` steps of a scan as plain equations; `arrays` have `n` elements along their first axis. Returns
+/// the carried values and the stacks.
 fn steps(
     graph: &mut Graph,
     scan: &Scan,
@@ -105,7 +106,7 @@ fn steps(
     Ok(carried)
 }
 
-/// Elements of the first axis.
+/// Appends a slice of `n` elements along the first axis of `v`, beginning with `first`.
 fn rows(graph: &mut Graph, v: Var, first: usize, n: usize) -> Result<Var, Diag> {
     let mut shape = graph.ty(v).shape.clone();
     if (first, n) == (0, shape[0]) {

@@ -1,4 +1,4 @@
-//! The body of a `shard_map` on blocks.
+//! The partitioner's part for `shard_map`: puts its body, which works on blocks already, in place of the call.
 use super::ShardMap;
 use crate::graph::Var;
 use crate::manual::without_casts;
@@ -11,12 +11,12 @@ use crate::shard::view::Node;
 use crate::simplify::inlined;
 use pallas_ir::Literal;
 
-/// The body of a `shard_map` stands in place of the call: it works on blocks.
+/// Appends the body of a `shard_map` in place of the call, with operands and results resharded to its shardings.
 pub(super) fn localized(map: &ShardMap, to: &mut Partition<'_>, node: &Node) {
     if map.is_partial() {
         if let Err(refused) = partial(map, to, node) {
             to.refuse(refused);
-            // What follows needs values, which nobody runs.
+            // After an error, later nodes still need values, which never run.
             for (&v, manual) in node.results.iter().zip(&map.gives) {
                 let sharding = manual.normal(to.mesh);
                 let ty = to.block_type(v, &sharding);
@@ -37,7 +37,8 @@ pub(super) fn localized(map: &ShardMap, to: &mut Partition<'_>, node: &Node) {
     }
 }
 
-/// A body that leaves axes automatic is partitioned for the mesh of these, with what is known about operands and results.
+/// Partitions a body with automatic axes for the mesh of these axes, from what is known about operands and results
+/// outside of it, and appends it.
 fn partial(map: &ShardMap, to: &mut Partition<'_>, node: &Node) -> Result<(), Refused> {
     let auto = Submesh::of(to.mesh, &map.manual);
     let body = auto.inner_graph(&inlined(&without_casts(&map.body)))?;
@@ -49,7 +50,8 @@ fn partial(map: &ShardMap, to: &mut Partition<'_>, node: &Node) -> Result<(), Re
         .map(|((&v, manual), ty)| auto.within(manual, &to.wanted(v), &ty.shape))
         .collect();
     let some = |all: Vec<Sharding>| all.into_iter().map(Some).collect::<Vec<_>>();
-    // Nobody declared what was found outside: a kernel that cannot follow it is no mistake.
+    // Shardings found outside are not declared, so if a kernel cannot follow them, the body is partitioned without
+    // them.
     let (_, made) = divide(&body, &auto.mesh, &some(own), &some(wanted), &mut ())
         .or_else(|_| divide(&body, &auto.mesh, &vec![None; takes.len()], &vec![None; gives.len()], &mut ()))?;
     let operands = node.operands.iter().zip(&map.takes).zip(&made.params);

@@ -1,7 +1,7 @@
-//! Bodies of `shard_map`: derivatives, and many operands at once.
+//! Derivatives and batching of a `shard_map` and its body.
 //!
-//! Blocks of values of the body that a derivative needs leave it along a new first axis, which the devices divide along which
-//! they differ:
+//! The derivative needs values of the forward body (residuals). They leave it with a new first axis, which is sharded
+//! by the mesh axes along which the devices' values differ:
 //!
 //! ```text
 //! shard_map (x..) -> (y..)                     the call
@@ -16,7 +16,7 @@ use crate::refused::Refused;
 use crate::transform::{Backward, BatchAxis, batched_at_least, is_float, or_zeros, split, vjp_of};
 use pallas_ir::{At, Diag, Loc, Type};
 
-/// A call with this body, whose casts are made explicit.
+/// Returns a `shard_map` like `map` with another body and other shardings, and makes the body's casts explicit.
 fn call(map: &ShardMap, body: &Graph, takes: Vec<Sharding>, gives: Vec<Sharding>) -> Result<ShardMap, Refused> {
     let of = |all: &[Sharding]| all.iter().map(|sharding| states_of(sharding, &map.mesh)).collect::<Vec<_>>();
     let (mut body, found) = typed(body, &map.mesh, &map.manual, &of(&takes))?;
@@ -30,7 +30,8 @@ fn call(map: &ShardMap, body: &Graph, takes: Vec<Sharding>, gives: Vec<Sharding>
     Ok(ShardMap { mesh: map.mesh.clone(), manual: map.manual.clone(), takes, gives, body })
 }
 
-/// The call with a body that has tangents after the operands and results that have some.
+/// Returns the call with a body that also computes tangents. `on` says which operands have a tangent, `of` which
+/// results; tangents follow all operands, and all results, with the same shardings.
 pub(super) fn with_tangents(map: &ShardMap, body: &Graph, on: &[bool], of: &[bool]) -> Result<ShardMap, Refused> {
     let more = |all: &[Sharding], which: &[bool]| {
         let tangents = all.iter().zip(which).filter(|(_, on)| **on).map(|(sharding, _)| sharding.clone());
@@ -39,7 +40,8 @@ pub(super) fn with_tangents(map: &ShardMap, body: &Graph, on: &[bool], of: &[boo
     call(map, body, more(&map.takes, on), more(&map.gives, of))
 }
 
-/// The call for many operands at once, and for each result true if it has the axis.
+/// Returns the call for a whole batch, and for each result true if it has the batch axis, which is in front and not
+/// sharded.
 pub(super) fn batched(map: &ShardMap, has: &[bool], axis: BatchAxis<'_>) -> Result<(ShardMap, Vec<bool>), Refused> {
     let (body, flags) = batched_at_least(&map.body, has, axis, &vec![false; map.gives.len()])?;
     let wider = |all: &[Sharding], has: &[bool]| {
@@ -52,7 +54,8 @@ pub(super) fn batched(map: &ShardMap, has: &[bool], axis: BatchAxis<'_>) -> Resu
     Ok((call(map, &body, wider(&map.takes, has), wider(&map.gives, &flags))?, flags))
 }
 
-/// The cotangents of the operands of the call, which gives residuals as well from now on.
+/// Appends the derivative of the call; returns the cotangents of its operands. The forward call is replaced by one that
+/// also gives the residuals.
 pub(super) fn vjp(map: &ShardMap, mut back: Backward<'_>) -> Result<Vec<Option<Var>>, Refused> {
     let Backward { e, on, cotangents, .. } = back;
     let of: Vec<bool> =
@@ -64,7 +67,7 @@ pub(super) fn vjp(map: &ShardMap, mut back: Backward<'_>) -> Result<Vec<Option<V
     let kept = second.params.len() - of.iter().filter(|of| **of).count();
     debug_assert_eq!(stored.len(), kept);
 
-    // The states of what leaves the first body.
+    // Finds the states of the residuals, which leave the first body.
     let of_params: Vec<States> = map.takes.iter().map(|sharding| states_of(sharding, &map.mesh)).collect();
     let given: Vec<Option<usize>> = stored.iter().map(|v| first.params.iter().position(|p| p == v)).collect();
     let residuals: Vec<Var> = stored.iter().zip(&given).filter(|(_, given)| given.is_none()).map(|(v, _)| *v).collect();
@@ -82,7 +85,7 @@ pub(super) fn vjp(map: &ShardMap, mut back: Backward<'_>) -> Result<Vec<Option<V
     let outside = back.gives_more(changed, types);
     let to = back.to;
 
-    // The second body takes operands of the call as they are, and residuals out of their first axis.
+    // The second body takes operands of the call as they are, and drops the added first axis of residuals.
     let mut params = vec![];
     let (mut args, mut takes) = (vec![], vec![]);
     let mut front = Graph { equations: vec![], ..second.clone() };
@@ -122,7 +125,8 @@ pub(super) fn vjp(map: &ShardMap, mut back: Backward<'_>) -> Result<Vec<Option<V
     Ok(on.iter().map(|&on| if on { made.next() } else { None }).collect())
 }
 
-/// The division of residuals along a first axis: by the axes along which devices differ.
+/// Returns the sharding of a residual with an added first axis, which is sharded by the mesh axes along which devices
+/// differ.
 fn boxed(block: &Type, states: &[State], map: &ShardMap) -> Sharding {
     let differs = |state: State| matches!(state, State::Varying | State::Unreduced);
     let axes: Vec<Axis> = (0..states.len()).filter(|&i| differs(states[i])).map(|i| map.mesh.axis(i)).collect();
@@ -131,7 +135,7 @@ fn boxed(block: &Type, states: &[State], map: &ShardMap) -> Sharding {
     sharding
 }
 
-/// Defines a variable as the only element of a first axis, in the states that it has inside.
+/// Defines `v` as residual `x` without its added first axis, cast to the states that it had inside of the body.
 fn unboxed(to: &mut Graph, x: Var, v: Var, states: &[State], map: &ShardMap) {
     let shape = to.ty(x).shape[1..].to_vec();
     let x = to.reshape(x, &shape);
@@ -139,7 +143,7 @@ fn unboxed(to: &mut Graph, x: Var, v: Var, states: &[State], map: &ShardMap) {
     to.equations.last_mut().expect("it was just appended").results = vec![v];
 }
 
-/// The state in which a residual leaves a body.
+/// Returns the state that a residual has outside of a body for its state inside.
 fn outside(state: State) -> State {
     match state {
         State::Unreduced => State::Varying,
@@ -148,7 +152,8 @@ fn outside(state: State) -> State {
     }
 }
 
-/// A value in other states, where the state outside of a body is not that inside; `of` has both.
+/// Casts `v` along the axes where it is unreduced or reduced; `of` gives the states before and after the cast for such
+/// a state.
 fn recast(to: &mut Graph, v: Var, states: &[State], map: &ShardMap, of: impl Fn(State) -> (State, State)) -> Var {
     let mut v = v;
     for state in [State::Unreduced, State::Reduced] {

@@ -1,4 +1,4 @@
-//! A `while` of many operands at once.
+//! Batches a `while`.
 use super::While;
 use crate::graph::{Graph, Var};
 use crate::ops::prelude::*;
@@ -6,6 +6,8 @@ use crate::transform::{agrees, choose, fixpoint, inlined, widened};
 use pallas_ir::structural::Reduce;
 use pallas_ir::{ScalarOp, StructuralOp};
 
+/// Appends the loop for a batch: with one condition if it is the same for all elements, otherwise with a condition for
+/// each.
 pub(super) fn batched(call: &While, batch: Batch<'_>) -> Result<Vec<(Var, bool)>, Refused> {
     let carried = carried(call, batch.has, batch.axis);
     match varies(call, batch.has, &carried, batch.axis) {
@@ -14,18 +16,18 @@ pub(super) fn batched(call: &While, batch: Batch<'_>) -> Result<Vec<(Var, bool)>
     }
 }
 
-/// The carried values that have the axis if the condition does not.
+/// Returns which carried values have the batch axis, as long as the condition does not have it.
 pub(super) fn carried(call: &While, has: &[bool], axis: BatchAxis<'_>) -> Vec<bool> {
     let (first, n) = (call.body_captured, call.body.results.len());
     fixpoint(&has[call.condition_captured..], first, n, |on| differing(&call.body, on, axis))[first..].to_vec()
 }
 
-/// Returns true if the condition differs between elements.
+/// Returns true if the condition differs between the elements of the batch, if the carried values in `carried` do.
 pub(super) fn varies(call: &While, has: &[bool], carried: &[bool], axis: BatchAxis<'_>) -> bool {
     differing(&call.condition, &[&has[..call.condition_captured], carried].concat(), axis)[0]
 }
 
-/// A `while` whose condition is the same for all elements.
+/// Appends a `while` whose condition is the same for all elements of the batch.
 fn all(call: &While, batch: Batch<'_>, carried: &[bool]) -> Result<Vec<(Var, bool)>, Refused> {
     let Batch { to, args, has, axis, .. } = batch;
     let (before, fixed) = has.split_at(call.condition_captured);
@@ -37,11 +39,12 @@ fn all(call: &While, batch: Batch<'_>, carried: &[bool]) -> Result<Vec<(Var, boo
     Ok(made.into_iter().zip(carried.iter().copied()).collect())
 }
 
-/// A `while` whose condition differs between elements. It carries the condition of each one as well.
+/// Appends a `while` whose condition differs between the elements. It also carries a bool for each element, true as
+/// long as the element's condition holds, and stops when none is true.
 ///
 /// ```text
 /// condition    (values.., goes on) -> any(goes on)
-/// body         (captured.., values.., goes on) -> (select(goes on, body(values), values).., condition(them))
+/// body         (captured.., values.., goes on) -> (new = select(goes on, body(values), values).., condition(new))
 /// ```
 fn any(call: &While, batch: Batch<'_>) -> Result<Vec<(Var, bool)>, Refused> {
     let Batch { to, args, has, axis, .. } = batch;

@@ -1,4 +1,4 @@
-//! Loads and stores of a kernel: windows of arrays with their margins.
+//! Translates a kernel's loads and stores to dynamic windows of arrays that are padded by margins.
 use super::ranges::{reaches, starts, view_axes};
 use super::{Key, Plain, counter};
 use crate::build::dims;
@@ -7,14 +7,14 @@ use crate::graph::Var;
 use pallas_ir::structural::{Iota, Reshape, Slice};
 use pallas_ir::{DType, Diag, Frame, Inst, Literal, OperandId, OperandKind, ScalarOp, StructuralOp, Type, Value, View};
 
-/// The adjacent elements of an array, with its margins, that contain those of a view.
+/// The smallest window of a padded array that contains the elements of a view.
 struct Window {
     starts: Vec<Var>,
     sizes: Vec<usize>,
 }
 
 impl Plain<'_> {
-    /// The position in the array of a view's first element along each axis.
+    /// Returns the position of a view's first element in the whole array, without margins, along each axis.
     fn positions(&mut self, of: OperandId, view: &View, args: &[Value]) -> Result<Vec<Var>, Diag> {
         let is_block = view.frame == Frame::Block && self.kernel.operand(of).map.is_some();
         let mut all = vec![];
@@ -35,6 +35,7 @@ impl Plain<'_> {
         Ok(all)
     }
 
+    /// Returns the window of the padded array that contains a view's elements.
     fn window(&mut self, of: OperandId, view: &View, args: &[Value], is_store: bool) -> Result<Window, Diag> {
         let positions = self.positions(of, view, args)?;
         let mut starts = vec![];
@@ -45,7 +46,7 @@ impl Plain<'_> {
         Ok(Window { starts, sizes: reaches(self.kernel, of, view, is_store) })
     }
 
-    /// The elements of a window. One as large as its array is the array, wherever it starts.
+    /// Returns the elements of a window. A window as large as its array is the array itself.
     fn read(&mut self, memory: Var, window: &Window) -> Result<Var, Diag> {
         if self.graph().ty(memory).shape == window.sizes {
             return Ok(memory);
@@ -61,6 +62,8 @@ impl Plain<'_> {
         self.push(StructuralOp::from(Reshape { to: dims(shape) }), &[x])
     }
 
+    /// Translates a load of a view; `args` are the translated arguments of the instruction, of which a masked load has
+    /// two for mask and replacement at the end.
     pub(super) fn load(
         &mut self,
         from: OperandId,
@@ -81,7 +84,7 @@ impl Plain<'_> {
         }
         let shape = view.shape();
         x = self.reshaped(x, &shape)?;
-        // What is stored outside of an output is in its margins, where loads see `fill`.
+        // Stores outside of an output went into its margins, but loads must see `fill` there.
         let is_input = self.kernel.operand(from).kind == OperandKind::Input;
         if !is_input && self.ranges.margins[from.index()].iter().any(|margin| *margin != (0, 0)) {
             let inside = self.inside(from, view, &inst.args)?;
@@ -100,6 +103,8 @@ impl Plain<'_> {
         Ok(x)
     }
 
+    /// Translates a store to a view. For strides above 1 and masks, the window's old elements are kept where nothing is
+    /// stored.
     pub(super) fn store(
         &mut self,
         to: OperandId,
@@ -145,7 +150,7 @@ impl Plain<'_> {
         Ok(())
     }
 
-    /// Each element along an axis this many times.
+    /// Repeats each element `times` times along an axis.
     fn repeated(&mut self, x: Var, axis: usize, times: usize) -> Result<Var, Diag> {
         let mut shape = self.graph().ty(x).shape.clone();
         let mut apart = shape.clone();
@@ -156,13 +161,13 @@ impl Plain<'_> {
         self.reshaped(x, &shape)
     }
 
-    /// The position of each element along an axis.
+    /// Returns an array of a shape that has each element's index along an axis.
     fn along(&mut self, axis: usize, shape: &[usize]) -> Result<Var, Diag> {
         self.push(StructuralOp::from(Iota { shape: dims(shape), axis, dtype: DType::I32 }), &[])
     }
 
-    /// For each axis of the array, its axis in what a view loads, if it has one, and which positions along it lie inside of
-    /// the array, as a tile with other axes of extent 1.
+    /// Returns for each axis of the array which positions of a view lie inside of the array, as a bool tile whose other
+    /// axes have extent 1, and the axis of the loaded tile that it is about; `None` for an axis that the load drops.
     fn inside(&mut self, of: OperandId, view: &View, args: &[Value]) -> Result<Vec<(Option<usize>, Var)>, Diag> {
         let positions = self.positions(of, view, args)?;
         let rank = view.shape().len();
@@ -189,12 +194,13 @@ impl Plain<'_> {
         Ok(all)
     }
 
+    /// Returns a bool tile for the query of valid elements along one axis of a loaded view.
     pub(super) fn valid(&mut self, of: OperandId, view: &View, axis: usize, inst: &Inst) -> Result<Var, Diag> {
         let inside = self.inside(of, view, &inst.args)?;
         Ok(inside.into_iter().find(|(at, _)| *at == Some(axis)).expect("an axis of the view").1)
     }
 
-    /// An element of a table. Indices are held inside of it, as `dynamic_slice` does.
+    /// Reads an element of a prefetched table. Indices are clamped to the table, as `dynamic_slice` does.
     pub(super) fn prefetched(&mut self, of: OperandId, args: &[Var]) -> Result<Var, Diag> {
         let table = self.get(Key::Memory(of));
         let Type { dtype, shape } = self.graph().ty(table).clone();

@@ -1,4 +1,4 @@
-//! Branches and loops of a kernel. What they store to is a value that they give.
+//! Translates a kernel's branches and loops to plain operations. Memory that they store to becomes a result of theirs.
 use super::{Key, OpenGraph, Plain, counter};
 use crate::call::{Case, While};
 use crate::dead::without_dead;
@@ -8,7 +8,7 @@ use pallas_ir::{DType, Diag, Inst, Op as TileOp, OperandId, RegionId, ScalarOp, 
 use std::collections::BTreeSet;
 
 impl Plain<'_> {
-    /// The operands that these regions store to, in order.
+    /// Returns the operands that these regions store to, in order.
     pub(super) fn stored(&self, regions: &[RegionId]) -> Vec<OperandId> {
         let mut all = BTreeSet::new();
         for &region in regions {
@@ -21,19 +21,22 @@ impl Plain<'_> {
         all.into_iter().collect()
     }
 
+    /// Returns the variables with the current elements of these operands.
     fn memories(&mut self, of: &[OperandId]) -> Vec<Var> {
         of.iter().map(|&id| self.get(Key::Memory(id))).collect()
     }
 
+    /// Sets the variables `to` as the current elements of these operands.
     fn define_memories(&mut self, of: &[OperandId], to: &[Var]) {
         of.iter().zip(to).for_each(|(&id, &x)| self.define(Key::Memory(id), x));
     }
 
+    /// Sets the variables `to` for these values of the kernel.
     fn define_values(&mut self, of: &[pallas_ir::Value], to: &[Var]) {
         of.iter().zip(to).for_each(|(&v, &x)| self.define(Key::Value(v), x));
     }
 
-    /// Values of the innermost scope that scopes inside of it can read.
+    /// Returns a key for each variable of the innermost graph, by which graphs inside of it can read the variable.
     fn named(&mut self, values: &[Var]) -> Vec<Key> {
         let name = |&v: &Var| {
             self.next += 1;
@@ -44,7 +47,8 @@ impl Plain<'_> {
         values.iter().map(name).collect()
     }
 
-    /// A scope with parameters of these types after what it captures, and results that `write` makes.
+    /// Returns a new graph whose results `write` makes, and its parameters of types `takes`. What it captures from
+    /// outside is listed in the [`OpenGraph`], and not yet among its parameters.
     fn scope(
         &mut self,
         takes: &[Type],
@@ -61,7 +65,7 @@ impl Plain<'_> {
         Ok((scope, params))
     }
 
-    /// A loop over these values, as long as a condition on them holds; returns the last ones.
+    /// Appends a `while` over the carried values, as long as `condition` of them holds; returns their last values.
     pub(super) fn repeat(
         &mut self,
         carried: &[Var],
@@ -84,7 +88,7 @@ impl Plain<'_> {
         self.graph().push_all(call, &operands)
     }
 
-    /// `if`: the second branch of a `case` is the one for true.
+    /// Translates `if` to a `case` whose second branch is the one for true.
     pub(super) fn branch(&mut self, inst: &Inst, condition: Var) -> Result<(), Diag> {
         let stored = self.stored(&inst.regions);
         let mut scopes = vec![];
@@ -122,7 +126,8 @@ impl Plain<'_> {
         Ok(())
     }
 
-    /// `for`: a loop over the number of turns.
+    /// Translates `for` to a loop over the index of the iteration; in a `reverse` loop the last index of the kernel's
+    /// loop comes first.
     pub(super) fn counted(&mut self, inst: &Inst, reverse: bool, args: &[Var]) -> Result<(), Diag> {
         let region = inst.regions[0];
         let params = &self.kernel.region(region).params;
@@ -178,7 +183,8 @@ impl Plain<'_> {
         Ok(())
     }
 
-    /// The number of turns of a loop whose bounds are known when it runs.
+    /// Computes the number of iterations of a loop whose bounds are computed. `args` are its start, its end and its
+    /// step.
     fn turns(&mut self, args: &[Var]) -> Result<Var, Diag> {
         let distance = self.push(ScalarOp::Sub, &[args[1], args[0]])?;
         let before = self.plus(distance, -1)?;
@@ -188,7 +194,7 @@ impl Plain<'_> {
         self.push(ScalarOp::Select, &[is_any, turns, zero])
     }
 
-    /// `while`: the condition is computed before the loop, and at the end of each turn.
+    /// Translates `while` to a loop that computes the condition before the first iteration and at the end of each.
     pub(super) fn conditional(&mut self, inst: &Inst, args: &[Var]) -> Result<(), Diag> {
         let [condition, body] = [inst.regions[0], inst.regions[1]];
         let stored = self.stored(&inst.regions);

@@ -1,4 +1,4 @@
-//! Kernels as plain operations, for compilers and devices that know no kernel.
+//! Replaces kernels by plain operations, for compilers and devices that know no kernels.
 //!
 //! ```text
 //! grid 4 parallel              while step < 4, carrying the outputs and the scratch
@@ -7,10 +7,10 @@
 //! store @out %2                  out = dynamic_update_slice out, %2, 8 · step
 //! ```
 //!
-//! Programs run one after the other, along the parallel axes of the grid first. An array of which blocks may overhang is
-//! padded by the elements that they overhang: a window that `dynamic_slice` moves inside of the padded array then has
-//! elements of the padding where its block has elements outside of the array. `ranges` finds the blocks for which that is
-//! not needed, `access` has loads and stores, `control` branches and loops. An assertion leaves nothing.
+//! Programs run one after the other; the sequential axes of the grid are the innermost ones. If blocks may extend
+//! beyond an array, the array is padded by as many elements (its margins), so that the windows of `dynamic_slice` and
+//! `dynamic_update_slice` always lie inside of it. `ranges` finds the blocks that need no padding, `access` has loads
+//! and stores, `control` branches and loops. Assertions are dropped.
 mod access;
 mod control;
 mod ranges;
@@ -28,11 +28,11 @@ use pallas_ir::{
 use ranges::{Ranges, Sizes, held};
 use std::collections::HashMap;
 
-/// The graph with plain operations in place of every kernel, also in the graphs that it calls: each kernel is a function
-/// that is called.
+/// Returns the graph with plain operations in place of every kernel, also in the graphs that it calls: each kernel
+/// becomes a call of a function.
 ///
 /// # Errors
-/// An operation that has no such form, by the kernel's name and the line.
+/// An operation that cannot be expressed by plain operations, with the kernel's name and the line.
 pub fn without_kernels(graph: &Graph) -> Result<Graph, Refused> {
     let mut own = graph.clone();
     for e in &mut own.equations {
@@ -45,44 +45,44 @@ pub fn without_kernels(graph: &Graph) -> Result<Graph, Refused> {
     Ok(own)
 }
 
-/// A thing that a region may read from the regions around it.
+/// Something that a region may read from the regions around it; the key of its variable in an [`OpenGraph`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Key {
     /// A value of the kernel.
     Value(Value),
-    /// The elements of an operand, with its margins.
+    /// The elements of an operand, padded by its margins.
     Memory(OperandId),
     /// The index of the program along an axis of the grid.
     Program(usize),
-    /// The position of a block's first element along an axis.
+    /// The position of the first element of an operand's block along an axis.
     Origin(OperandId, usize),
-    /// A value that the kernel does not have.
+    /// A value of the translation itself, which the kernel does not have.
     Own(u32),
 }
 
-/// A graph under construction: the whole function, a branch, or a part of a loop.
+/// A graph under construction: the whole function, a branch, or the condition or body of a loop.
 #[derive(Default)]
 struct OpenGraph {
     graph: Graph,
     found: HashMap<Key, Var>,
-    /// What it reads from outside, with the parameters that these are.
+    /// The values read from the graphs around it, each with the parameter that stands for it.
     captured: Vec<(Key, Var)>,
 }
 
-/// The translation of one call.
+/// The translation of one kernel call into plain operations.
 struct Plain<'a> {
     kernel: &'a Kernel,
     sizes: Sizes,
     ranges: Ranges,
-    /// Innermost last.
+    /// The graphs under construction, the innermost last.
     scopes: Vec<OpenGraph>,
-    /// The number of the next [`Key::Own`].
+    /// The index of the next [`Key::Own`].
     next: u32,
-    /// The line that is translated.
+    /// The line that is being translated, for messages.
     at: Loc,
 }
 
-/// The function that a call of a kernel computes.
+/// Returns the function that a call of a kernel computes, as a graph of plain operations.
 fn plain(call: &KernelCall) -> Result<Graph, Diag> {
     let kernel = &*call.kernel;
     let sizes = sizes(call);
@@ -94,7 +94,7 @@ fn plain(call: &KernelCall) -> Result<Graph, Diag> {
     })
 }
 
-/// The sizes of a call, and the values that follow from them.
+/// Returns the sizes of a call, and the values in the kernel that are constants for these sizes.
 fn sizes(call: &KernelCall) -> Sizes {
     let kernel = &*call.kernel;
     let names: Vec<(&str, i64)> = kernel.dims.iter().map(|d| &*d.name).zip(call.sizes.iter().copied()).collect();
@@ -120,6 +120,7 @@ fn sizes(call: &KernelCall) -> Sizes {
 }
 
 impl Plain<'_> {
+    /// Returns the graph of the whole call: its parameters are the call's operands, its results the kernel's outputs.
     fn function(&mut self, call: &KernelCall) -> Result<Graph, Diag> {
         let kernel = self.kernel;
         let mut takes = call.takes.iter();
@@ -134,7 +135,7 @@ impl Plain<'_> {
                 }
                 OperandKind::Output { alias: Some(alias), .. } => given[alias],
                 OperandKind::Output { empty, .. } => self.splat(*empty, &self.sizes.shapes[id.index()].clone()),
-                // Its first elements are undefined.
+                // The initial elements of scratch are undefined.
                 OperandKind::Scratch => {
                     self.splat(Literal::int(operand.dtype, 0), &self.sizes.shapes[id.index()].clone())
                 }
@@ -159,7 +160,8 @@ impl Plain<'_> {
         Ok(without_dead(scope.graph))
     }
 
-    /// An array with its margins, in which loads see what they see outside of the array.
+    /// Pads an operand's array by its margins with the operand's fill, so that loads beyond the array read what they
+    /// should.
     fn padded(&mut self, id: OperandId, x: Var) -> Result<Var, Diag> {
         let margins = &self.ranges.margins[id.index()];
         if margins.iter().all(|margin| *margin == (0, 0)) {
@@ -172,7 +174,7 @@ impl Plain<'_> {
         self.push(StructuralOp::from(op), &[x, fill])
     }
 
-    /// Runs the body for each program.
+    /// Translates the body for all programs: a `while` over program indices, unless there is only one.
     fn programs(&mut self) -> Result<(), Diag> {
         let kernel = self.kernel;
         let total = self.sizes.grid.iter().try_fold(1i64, |product, &n| product.checked_mul(n));
@@ -208,7 +210,7 @@ impl Plain<'_> {
         }
     }
 
-    /// The body of the program with this number; `None`: the only one.
+    /// Translates the body for the program at `number` in the order of execution; `None` if it is the only program.
     fn program(&mut self, number: Option<Var>) -> Result<(), Diag> {
         let kernel = self.kernel;
         // Sequential axes are innermost, so that the programs that share scratch follow each other.
@@ -246,7 +248,8 @@ impl Plain<'_> {
         self.region(kernel.body).map(drop)
     }
 
-    /// The position of a block's first element.
+    /// Computes the position of a block's first element along an axis of extent `n`. `index` is the value that the
+    /// index map yields as `v`.
     fn origin(&mut self, block: BlockDim, n: usize, v: Value, index: Var) -> Result<Var, Diag> {
         let (low, high) = held(block, n);
         let mut index = index;
@@ -261,13 +264,14 @@ impl Plain<'_> {
         }
     }
 
-    /// Translates a region; returns what it yields.
+    /// Translates a region, and returns the variables that it yields.
     fn region(&mut self, region: RegionId) -> Result<Vec<Var>, Diag> {
         let region = self.kernel.region(region);
         region.insts.iter().try_for_each(|&id| self.inst(id))?;
         Ok(region.yields.iter().map(|&v| self.get(Key::Value(v))).collect())
     }
 
+    /// Translates an instruction of the kernel.
     fn inst(&mut self, id: InstId) -> Result<(), Diag> {
         let kernel = self.kernel;
         let inst = kernel.inst(id);
@@ -307,7 +311,7 @@ impl Plain<'_> {
         Ok(())
     }
 
-    /// What a load sees outside of an array.
+    /// Returns the number that loads read outside of an operand's array.
     fn fill(&self, id: OperandId) -> Literal {
         let operand = self.kernel.operand(id);
         operand.fill.unwrap_or(Literal::new(operand.dtype, 0.0))
@@ -321,7 +325,7 @@ impl Plain<'_> {
         self.scopes.last_mut().expect("a scope is open").found.insert(key, v);
     }
 
-    /// A variable of the innermost scope.
+    /// Returns the variable for `key` in the innermost graph; what outer graphs define becomes a parameter of it.
     fn get(&mut self, key: Key) -> Var {
         if let Key::Value(v) = key
             && let Some(&x) = self.sizes.known.get(&v)
@@ -331,6 +335,8 @@ impl Plain<'_> {
         self.get_in(self.scopes.len() - 1, key)
     }
 
+    /// Returns the variable for `key` in the graph at `depth`, with a new parameter in each graph down to it that has
+    /// none.
     fn get_in(&mut self, depth: usize, key: Key) -> Var {
         if let Some(&v) = self.scopes[depth].found.get(&key) {
             return v;
@@ -356,7 +362,7 @@ impl Plain<'_> {
         self.graph().splat(x, shape)
     }
 
-    /// The operation of an integer and a number, which is left out where it changes nothing.
+    /// Appends the operation of integer `x` and the number `n`; returns `x` itself for a product or quotient by 1.
     fn by(&mut self, op: ScalarOp, x: Var, n: i64) -> Result<Var, Diag> {
         if n == 1 && matches!(op, ScalarOp::Mul | ScalarOp::Div) {
             return Ok(x);
@@ -369,13 +375,13 @@ impl Plain<'_> {
         if n == 0 { Ok(x) } else { self.by(ScalarOp::Add, x, n) }
     }
 
-    /// The elements stretched to a shape with axes of as many elements, or of one.
+    /// Broadcasts `x` to a shape: axis `i` of `x` becomes `axes[i]` of the result, and has its extent or 1.
     fn stretched(&mut self, x: Var, shape: &[usize], axes: Vec<usize>) -> Result<Var, Diag> {
         self.push(StructuralOp::from(Broadcast { to: dims(shape), dims: axes }), &[x])
     }
 }
 
-/// The type of an integer that counts.
+/// Returns the type of loop counters and program indices: an i32 scalar.
 fn counter() -> Type {
     Type::scalar(DType::I32)
 }

@@ -1,31 +1,33 @@
-//! Bounds of the integers in a kernel, by which most blocks are known to lie inside of their arrays.
+//! Bounds of the integers in a kernel, which show that most blocks lie inside of their arrays and need no padding.
 use pallas_ir::{BlockDim, Frame, InstId, Kernel, Literal, Op as TileOp, OperandId, RegionId, ScalarOp, Value, View};
 use std::collections::HashMap;
 
-/// The least and the greatest value of an integer.
+/// The least and the greatest value that an integer may have, both inclusive.
 pub(super) type Range = (i64, i64);
 
-/// The sizes of a call.
+/// The grid and shapes of a kernel call, with the values that are constant for them.
 pub(super) struct Sizes {
-    /// Extents of the grid.
+    /// Number of programs along each grid axis.
     pub(super) grid: Vec<i64>,
-    /// By operand, the extents of its array; of scratch those of its block.
+    /// For each operand, the shape of its array; of scratch, that of its block.
     pub(super) shapes: Vec<Vec<usize>>,
-    /// Values that are the same in all programs.
+    /// Scalar values of the kernel that are the same constant in all programs.
     pub(super) known: HashMap<Value, Literal>,
 }
 
-/// What is known of the integers of a kernel.
+/// Bounds of the i32 scalars of a kernel, and of the positions that its accesses may touch.
 pub(super) struct Ranges {
-    /// By value of an i32 scalar.
+    /// Bounds of the i32 scalars that are known.
     values: HashMap<Value, Range>,
-    /// By operand with an index map, the position of its block's first element along each axis.
+    /// For each operand with an index map, the bounds of its block's first position along each axis.
     pub(super) origins: Vec<Option<Vec<Range>>>,
-    /// By operand, and by axis of its array, the elements in front of it and after it that accesses may touch.
+    /// For each operand and each axis of its array, how many elements before its start and after its end accesses may
+    /// touch.
     pub(super) margins: Vec<Vec<(usize, usize)>>,
 }
 
 impl Ranges {
+    /// Computes the bounds for a kernel and sizes.
     pub(super) fn of(kernel: &Kernel, sizes: &Sizes) -> Ranges {
         let margins = sizes.shapes.iter().map(|shape| vec![(0, 0); shape.len()]).collect();
         let mut own = Ranges { values: HashMap::new(), origins: vec![None; kernel.operands.len()], margins };
@@ -53,17 +55,17 @@ impl Ranges {
         own
     }
 
-    /// The range of an index, if it is known.
+    /// Returns the bounds of an i32 scalar, if they are known.
     pub(super) fn of_value(&self, v: Value) -> Option<Range> {
         self.values.get(&v).copied()
     }
 
-    /// The one value that an integer has.
+    /// Returns the value of an integer whose two bounds are equal; `None` if they differ or are unknown.
     pub(super) fn point(&self, v: Value) -> Option<i64> {
         self.of_value(v).filter(|(a, b)| a == b).map(|(a, _)| a)
     }
 
-    /// Bounds beyond i32 are no bounds, since integers wrap around.
+    /// Records the bounds of a value. Bounds that exceed i32 are dropped, since integers wrap around.
     fn set(&mut self, v: Value, range: Option<Range>) {
         if let Some(range) = range.filter(|range| is_within(*range, (i32::MIN.into(), i32::MAX.into()))) {
             self.values.insert(v, range);
@@ -76,6 +78,7 @@ impl Ranges {
         }
     }
 
+    /// Derives the bounds of an instruction's results, and the margins that its access needs.
     fn inst(&mut self, kernel: &Kernel, sizes: &Sizes, id: InstId) {
         let inst = kernel.inst(id);
         match &inst.op {
@@ -96,7 +99,7 @@ impl Ranges {
         inst.regions.iter().for_each(|&r| self.region(kernel, sizes, r));
     }
 
-    /// Widens the margins of an array by an access.
+    /// Widens an operand's margins so that they contain the positions of an access.
     fn access(&mut self, kernel: &Kernel, sizes: &Sizes, of: OperandId, view: &View, args: &[Value], is_store: bool) {
         let reaches = reaches(kernel, of, view, is_store);
         for (axis, start) in starts(kernel, of, view, args).into_iter().enumerate() {
@@ -123,8 +126,8 @@ fn is_within((a, b): Range, (low, high): Range) -> bool {
     low <= a && b <= high
 }
 
-/// The indices of blocks that have elements of an array of this extent, and the next one on each side. A block at an index
-/// beyond has no element either, so indices are held in this range.
+/// Returns the range to which block indices can be clamped along an axis of `n` elements: the blocks with elements of
+/// the array, and one more on each side. Blocks further outside have no elements of the array either.
 pub(super) fn held(block: BlockDim, n: usize) -> Range {
     let n = n as i64;
     match block {
@@ -134,7 +137,7 @@ pub(super) fn held(block: BlockDim, n: usize) -> Range {
     }
 }
 
-/// The position of a block's first element, from what an index map gives.
+/// Returns the position of a block's first element for the index that an index map yields.
 fn position(block: BlockDim, index: i64) -> i64 {
     match block {
         BlockDim::Squeezed => index,
@@ -143,7 +146,7 @@ fn position(block: BlockDim, index: i64) -> i64 {
     }
 }
 
-/// The bounds of an operation's result.
+/// Returns the bounds of an operation's result from those of its operands; `None` if they are unknown.
 fn combined(op: ScalarOp, args: &[Range]) -> Option<Range> {
     let (a, b) = (args[0], *args.get(1)?);
     let products = [a.0 * b.0, a.0 * b.1, a.1 * b.0, a.1 * b.1];
@@ -153,20 +156,21 @@ fn combined(op: ScalarOp, args: &[Range]) -> Option<Range> {
         ScalarOp::Mul => (*products.iter().min()?, *products.iter().max()?),
         ScalarOp::Minimum => (a.0.min(b.0), a.1.min(b.1)),
         ScalarOp::Maximum => (a.0.max(b.0), a.1.max(b.1)),
-        // By a positive number of a number that is not negative, so that rounding has one direction.
+        // Only for a dividend that is not negative and a positive divisor, so that division always rounds down.
         ScalarOp::Div if a.0 >= 0 && b.0 > 0 => (a.0 / b.1, a.1 / b.0),
         ScalarOp::Rem if a.0 >= 0 && b.0 > 0 => (0, a.1.min(b.1 - 1)),
         _ => return None,
     })
 }
 
-/// The start of a view along an axis of the array, relative to the block or to the array.
+/// The start of a view along an axis of the array: a constant plus a computed value, relative to the block or to the
+/// array.
 pub(super) struct Start {
     pub(super) offset: i64,
     pub(super) value: Option<Value>,
 }
 
-/// By axis of the array, the start of a view whose dynamic starts are the first of `args`.
+/// Returns for each axis of the array the start of a view. The first elements of `args` are the view's computed starts.
 pub(super) fn starts(kernel: &Kernel, of: OperandId, view: &View, args: &[Value]) -> Vec<Start> {
     let (mut axes, mut args) = (view.axes.iter(), args.iter());
     let block = &kernel.operand(of).block;
@@ -180,15 +184,15 @@ pub(super) fn starts(kernel: &Kernel, of: OperandId, view: &View, args: &[Value]
     block.iter().map(start).collect()
 }
 
-/// By axis of the array, its position in the view, if the view has it.
+/// Returns for each axis of the array the index of its entry in the view; `None` for an axis that the block squeezes.
 pub(super) fn view_axes(kernel: &Kernel, of: OperandId, view: &View) -> Vec<Option<usize>> {
     let mut next = 0..;
     let block = &kernel.operand(of).block;
     block.iter().map(|b| if view.frame == Frame::Block && !b.kept() { None } else { next.next() }).collect()
 }
 
-/// By axis of the array, the number of adjacent elements that contain those of a view. A store with a stride has the
-/// elements after its last one too, so that it has as many for each element.
+/// Returns for each axis of the array the number of adjacent elements that contain those of a view. For a store with a
+/// stride, the gap after the last element counts too, so that each element has a full stride.
 pub(super) fn reaches(kernel: &Kernel, of: OperandId, view: &View, is_store: bool) -> Vec<usize> {
     let reach = |axis: Option<usize>| {
         let Some(axis) = axis.map(|axis| view.axes[axis]) else { return 1 };

@@ -1,21 +1,22 @@
-//! Block indices as a kernel's index maps compute them, for known sizes.
+//! Evaluates a kernel's index maps symbolically, for known sizes.
 use pallas_ir::{Inst, Kernel, Op, RegionId, ScalarOp, Value};
 use std::collections::HashMap;
 
-/// The index of a program's block along a dimension.
+/// The index of a program's block along a dimension, as far as it is known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Index {
-    /// The same for all programs.
+    /// This number, the same in all programs.
     Number(i64),
     /// The id of the program along a grid axis.
     Id(usize),
-    /// Something else that follows from program ids and sizes.
+    /// Something else that is computed from program ids and sizes.
     Computed,
-    /// It depends on a prefetch or a parameter.
+    /// A value that depends on the elements of a prefetch or on a scalar parameter.
     Data,
 }
 
-/// The index along each dimension that a map gives, on a grid of so many programs.
+/// Returns the block index that `map` gives along each dimension. `grid` has the number of programs along each grid
+/// axis.
 pub(super) fn block_indices(kernel: &Kernel, map: RegionId, grid: &[usize], sizes: &[i64]) -> Vec<Index> {
     let region = kernel.region(map);
     let mut known: HashMap<Value, Index> = HashMap::new();
@@ -30,6 +31,7 @@ pub(super) fn block_indices(kernel: &Kernel, map: RegionId, grid: &[usize], size
     region.yields.iter().map(|v| known[v]).collect()
 }
 
+/// Returns the index that an instruction computes from the `known` ones.
 fn of(kernel: &Kernel, inst: &Inst, known: &HashMap<Value, Index>, grid: &[usize], sizes: &[i64]) -> Index {
     let args: Vec<Index> = inst.args.iter().map(|v| known.get(v).copied().unwrap_or(Index::Data)).collect();
     let reads_data = |region: &RegionId| {
@@ -50,10 +52,10 @@ fn of(kernel: &Kernel, inst: &Inst, known: &HashMap<Value, Index>, grid: &[usize
     }
 }
 
-/// Sums, products and quotients that are a number or a program id.
+/// Returns the index that an operation of two indices gives, if it is a number or a program id.
 fn binary(op: ScalarOp, a: Index, b: Index, grid: &[usize]) -> Index {
     use Index::{Computed, Id, Number};
-    // The id lies in 0..n.
+    // True if all ids along the axis are in 0..n.
     let is_below = |axis: usize, n: i64| grid[axis] as i64 <= n;
     let checked = |n: Option<i64>| n.filter(|&n| i32::try_from(n).is_ok()).map_or(Computed, Number);
     match (op, a, b) {
@@ -65,7 +67,7 @@ fn binary(op: ScalarOp, a: Index, b: Index, grid: &[usize]) -> Index {
         (ScalarOp::Minimum, Number(a), Number(b)) => Number(a.min(b)),
         (ScalarOp::Maximum, Number(a), Number(b)) => Number(a.max(b)),
         (ScalarOp::Add, Id(axis), Number(0)) | (ScalarOp::Add, Number(0), Id(axis)) => Id(axis),
-        // The only id along an axis is 0.
+        // If an axis has one program, its id is 0.
         (ScalarOp::Add, Id(axis), Id(other)) if grid[other] == 1 => Id(axis),
         (ScalarOp::Add, Id(other), Id(axis)) if grid[other] == 1 => Id(axis),
         (ScalarOp::Sub, Id(axis), Number(0)) => Id(axis),

@@ -1,4 +1,4 @@
-//! A kernel for the blocks of one device.
+//! Makes the kernel that each device runs on its blocks of sharded arrays.
 //!
 //! ```text
 //! in x: f32[1000] block [8]            in x: f32[256] block [8]               a whole number of blocks
@@ -9,10 +9,10 @@
 //! %x = load @x block[0:8]              %x = select (%i · 8 + iota < 1000) (load @x block[0:8]) fill
 //! ```
 //!
-//! Sizes, program ids and numbers of programs stay those of the whole arrays, and elements beyond these are what they were:
-//! fill when they are read, and invalid. Programs beyond the last one do nothing. A sum over a sequential axis begins and
-//! ends with the device's own steps. Dimensions that are whole on each device have blocks at the global ids; those that are
-//! sharded count from the first block of the device.
+//! In the body, sizes, program ids and numbers of programs stay those of the whole arrays. Elements beyond the whole
+//! array are read as fill, and are invalid, as before. Programs beyond the last global one do nothing. A sum over a
+//! sequential axis begins and ends with the device's own steps. Dimensions that are whole on each device are indexed by
+//! global program ids; sharded dimensions count from the device's first block.
 use super::{Tiled, Tiling};
 use crate::ops::KernelCall;
 use pallas_ir::structural::{Broadcast, Iota};
@@ -22,41 +22,41 @@ use pallas_ir::{
 };
 use std::sync::Arc;
 
-/// A grid axis that devices divide.
+/// A grid axis whose programs are divided among devices.
 #[derive(Clone, Debug)]
 pub(in crate::ops::kernel) struct Share {
-    /// The grid axis.
+    /// Index of the grid axis.
     pub axis: usize,
-    /// Its blocks.
+    /// The blocks and programs along the axis, of all devices together.
     pub tiled: Tiled,
-    /// Number of parts.
+    /// Number of parts into which the programs are divided.
     pub parts: usize,
 }
 
 impl Share {
-    /// Programs of each device.
+    /// Returns the number of programs of each device along the axis, rounded up.
     pub(in crate::ops::kernel) fn programs(&self) -> usize {
         self.tiled.programs.div_ceil(self.parts)
     }
 
-    /// Elements of each device.
+    /// Returns the number of elements of each device along a dimension that the axis cuts: a whole number of blocks.
     pub(in crate::ops::kernel) fn elements(&self) -> usize {
         self.programs() * self.tiled.block
     }
 
-    /// Returns true if elements of the last devices lie beyond the array.
+    /// Returns true if elements of the last devices lie beyond the end of the whole array.
     fn is_ragged(&self) -> bool {
         self.elements() * self.parts > self.tiled.size
     }
 
-    /// Returns true if programs of the last devices have no block.
+    /// Returns true if programs of the last devices have no block, because the programs do not divide evenly.
     fn is_idle(&self) -> bool {
         self.programs() * self.parts > self.tiled.programs
     }
 }
 
-/// The call on blocks. It has one operand more, the last one: by share, the number of the device's first program. Operands
-/// that no program reads have one element.
+/// Returns the call that a device runs on its blocks. It has an additional last operand: for each share, the global id
+/// of the device's first program. Operands that no program reads are passed as arrays of one element.
 pub(in crate::ops::kernel) fn local(call: &KernelCall, tiling: &Tiling, shares: &[Share]) -> KernelCall {
     let share_of = |dim: &Result<usize, String>| {
         let axis = dim.as_ref().ok()?;
@@ -81,26 +81,31 @@ pub(in crate::ops::kernel) fn local(call: &KernelCall, tiling: &Tiling, shares: 
     }
 }
 
-/// The values of a share that are known in the body.
+/// The position of a program along a shared grid axis, as values of the body.
 #[derive(Clone, Copy)]
 struct Position {
-    /// The id among the device's programs, and the first one of them.
+    /// The id among the device's programs.
     own: Value,
+    /// The global id of the device's first program.
     first: Value,
-    /// Elements from the first one of the block to the end of the array, if a block may extend beyond it.
+    /// Number of elements from the start of the program's block to the end of the whole array; `None` if no block
+    /// extends beyond the end.
     left: Option<Value>,
-    /// The first and the last of the device's own ids, for sums.
+    /// The first and the last id among the device's programs, if the axis is summed over.
     ends: Option<[Value; 2]>,
 }
 
+/// A kernel that is being rewritten for the blocks of one device.
 struct Rewrite<'a> {
     b: Builder,
     tiling: &'a Tiling,
     shares: &'a [Share],
+    /// The added prefetch operand: for each share, the global id of the device's first program.
     offsets: OperandId,
 }
 
 impl<'a> Rewrite<'a> {
+    /// Begins to rewrite a kernel, with the added operand for the ids of first programs, under a name that is free.
     fn new(kernel: &Kernel, tiling: &'a Tiling, shares: &'a [Share]) -> Rewrite<'a> {
         let mut b = Builder::edit(kernel.clone());
         let mut name = "offsets".to_string();
@@ -120,6 +125,7 @@ impl<'a> Rewrite<'a> {
         Rewrite { b, tiling, shares, offsets }
     }
 
+    /// Rewrites grid, operands and body, and returns the kernel of a device.
     fn finish(mut self) -> Kernel {
         let old = self.b.kernel().clone();
         self.b.kernel_mut().name.push_str("_shard");
@@ -133,7 +139,7 @@ impl<'a> Rewrite<'a> {
         self.b.finish()
     }
 
-    /// Appends instructions to no region; returns them.
+    /// Returns the instructions that `write` appends, which are not yet part of any region.
     fn list<T>(&mut self, write: impl FnOnce(&mut Self) -> T) -> (Vec<InstId>, T) {
         self.b.begin(&[]);
         let made = write(self);
@@ -151,14 +157,15 @@ impl<'a> Rewrite<'a> {
         self.b.scalar(op, args, Loc::NONE)
     }
 
-    /// The number of the device's first program.
+    /// Reads the global id of the device's first program along a shared axis.
     fn first(&mut self, share: usize) -> Value {
         let slot = self.b.int(share as i64, Loc::NONE);
         let offsets = self.offsets;
         self.emit(Op::Prefetch(offsets), &[slot])
     }
 
-    /// The size of an operand's block on a device, and its index map.
+    /// Sets operand `t`'s array to the extents that one device has, and rewrites its index map for the device's program
+    /// ids.
     fn operand(&mut self, old: &Kernel, t: usize) {
         let id = self.tiling.operands[t];
         let axes: Vec<Option<usize>> = (self.tiling.dims[t].iter())
@@ -173,7 +180,7 @@ impl<'a> Rewrite<'a> {
             self.b.kernel_mut().operands[id.index()].dims.fill(Dim::from(1usize));
         }
         let Some(map) = old.operand(id).map else { return };
-        // A sharded dimension has the block of the device's own id, others that of the global one.
+        // A sharded dimension is indexed by the id among the device's programs, others by the global id.
         let params = old.region(map).params.clone();
         let mut own = params.clone();
         let is_sharded = |dim: &usize| axes[*dim].is_some();
@@ -209,13 +216,15 @@ impl<'a> Rewrite<'a> {
         region.params = own;
     }
 
-    /// Gives the last instruction another result than the one that it has.
+    /// Makes the last instruction define `result` in place of the value `made`.
     fn define_as(&mut self, made: Value, result: Value) {
         let inst = self.b.kernel_mut().insts.last_mut().expect("an instruction was appended");
         assert_eq!(inst.results, [made]);
         inst.results = vec![result];
     }
 
+    /// Rewrites the body: ids, loads and sums for the device's programs, in a branch that programs without a block
+    /// skip.
     fn body(&mut self, old: &Kernel) {
         let (mut start, positions) = self.list(Rewrite::positions);
         for region in regions(old, old.body) {
@@ -241,7 +250,8 @@ impl<'a> Rewrite<'a> {
         self.b.kernel_mut().regions[body].insts = start;
     }
 
-    /// The body for programs beyond the last block: something stands in the blocks of results, too.
+    /// Appends the body of programs without a block: it stores each result's `empty` value, so that its blocks are
+    /// initialized.
     fn idle(&mut self, old: &Kernel) {
         for (i, operand) in old.operands.iter().enumerate() {
             let OperandKind::Output { empty, .. } = operand.kind else { continue };
@@ -256,6 +266,7 @@ impl<'a> Rewrite<'a> {
         }
     }
 
+    /// Appends the instructions that compute the program's position along each shared axis.
     fn positions(&mut self) -> Vec<Position> {
         let shares = self.shares;
         let of = |(i, share): (usize, &Share)| {
@@ -275,7 +286,7 @@ impl<'a> Rewrite<'a> {
         shares.iter().enumerate().map(of).collect()
     }
 
-    /// The body for programs that have a block.
+    /// Appends an `if` that runs region `then` in programs that have a block, and `other` in the rest.
     fn guard(&mut self, positions: &[Position], then: RegionId, other: RegionId) {
         let zero = self.b.int(0, Loc::NONE);
         let mut all: Option<Value> = None;
@@ -289,7 +300,7 @@ impl<'a> Rewrite<'a> {
         self.b.emit_if(condition, then, other, Loc::NONE).expect("sides without results");
     }
 
-    /// The first and the last step of a sum are those of the device.
+    /// Makes the tests for the first and the last step of a sum true in the device's own first and last step.
     fn tests(&mut self, share: &Share, position: &Position) {
         let (Some(sum), Some(ends)) = (&share.tiled.sum, position.ends) else { return };
         for (test, end) in [Some(sum.first), sum.last].into_iter().zip(ends) {
@@ -299,7 +310,8 @@ impl<'a> Rewrite<'a> {
         }
     }
 
-    /// The neutral element in place of terms of steps that no device has.
+    /// Replaces the term that instruction `add` adds to a sum by the neutral element in steps beyond the last global
+    /// one; returns the instructions for that.
     fn term(&mut self, old: &Kernel, add: InstId, positions: &[Position]) -> Vec<InstId> {
         let shares = self.shares;
         let idle = shares.iter().zip(positions).filter(|(share, _)| share.is_idle());
@@ -321,7 +333,7 @@ impl<'a> Rewrite<'a> {
         list
     }
 
-    /// Instructions of a region that ask for ids, or touch a block that may extend beyond its array.
+    /// Rewrites a region's instructions that ask for program ids, or access a block that may extend beyond its array.
     fn region(&mut self, old: &Kernel, region: RegionId, positions: &[Position]) {
         let mut list = vec![];
         for &id in &old.region(region).insts {
@@ -357,7 +369,8 @@ impl<'a> Rewrite<'a> {
         self.b.kernel_mut().regions[region.index()].insts = list;
     }
 
-    /// The axes of a view along which it may extend beyond the array.
+    /// Returns the axes of a view along which it may extend beyond the whole array. `starts` are the view's dynamic
+    /// starts.
     fn limits(&self, old: &Kernel, of: OperandId, view: &View, starts: &[Value], positions: &[Position]) -> Vec<Limit> {
         let Some(t) = self.tiling.operands.iter().position(|&id| id == of) else { return vec![] };
         let kept_dims = (0..old.operand(of).block.len()).filter(|&dim| old.operand(of).block[dim].kept());
@@ -375,7 +388,8 @@ impl<'a> Rewrite<'a> {
         limits
     }
 
-    /// A loaded tile, with fill in place of the elements beyond the array.
+    /// Returns instructions that replace the elements of loaded tile `id` that lie beyond the whole array by the
+    /// operand's fill.
     fn limited(&mut self, old: &Kernel, id: InstId, from: OperandId, limits: Vec<Limit>) -> Vec<InstId> {
         let result = old.inst(id).results[0];
         let rank = old.ty(result).shape.len();
@@ -387,6 +401,7 @@ impl<'a> Rewrite<'a> {
         })
     }
 
+    /// Returns instructions that make mask `id` false for elements beyond the whole array.
     fn valid(&mut self, old: &Kernel, id: InstId, limits: Vec<Limit>) -> Vec<InstId> {
         let result = old.inst(id).results[0];
         let rank = old.ty(result).shape.len();
@@ -396,7 +411,8 @@ impl<'a> Rewrite<'a> {
         })
     }
 
-    /// Instructions that change the result of one: `write` is called so many times, with the value so far.
+    /// Returns instructions that change the result of instruction `id`: `write` is called `times` times, with its index
+    /// and the value so far. Later instructions read the changed value.
     fn after(
         &mut self,
         id: InstId,
@@ -416,7 +432,8 @@ impl<'a> Rewrite<'a> {
         list
     }
 
-    /// For each position along an axis of a view of this rank, true if it lies in the array.
+    /// Returns a bool for each position along an axis of a view: true if it lies inside of the whole array. `rank` is
+    /// that of the loaded tile.
     fn is_there(&mut self, limit: &Limit, rank: usize) -> Value {
         let mut first = self.b.int(limit.offset, Loc::NONE);
         if let Some(start) = limit.start {
@@ -438,19 +455,19 @@ impl<'a> Rewrite<'a> {
     }
 }
 
-/// An axis of a view that may extend beyond its array.
+/// An axis of a view along which it may extend beyond the end of the whole array.
 struct Limit {
-    /// Elements from the first one of the block to the end of the array.
+    /// Number of elements from the start of the block to the end of the whole array.
     left: Value,
     start: Option<Value>,
     offset: i64,
     stride: i64,
     size: usize,
-    /// Its position in the shape of what is loaded, unless it is dropped.
+    /// The axis in the loaded tile; `None` if the load drops it.
     kept: Option<usize>,
 }
 
-/// A region and all regions in it.
+/// Returns a region and all regions nested in it.
 fn regions(kernel: &Kernel, region: RegionId) -> Vec<RegionId> {
     let mut all = vec![region];
     kernel.walk(region, &mut |_, inst| all.extend(&inst.regions));

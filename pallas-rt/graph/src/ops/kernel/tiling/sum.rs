@@ -1,4 +1,4 @@
-//! Kernels that compute a plain sum, maximum or minimum over a sequential grid axis.
+//! Recognizes kernels that compute a plain sum, maximum or minimum over a sequential grid axis.
 //!
 //! ```text
 //! if program_id(k) == 0 { store @acc neutral }
@@ -6,29 +6,30 @@
 //! if program_id(k) == num_programs(k) - 1 { store @out (load @acc) }
 //! ```
 //!
-//! A step may be in a loop that passes over windows of the accumulator: it loads, adds to and stores one and the same window.
-//! Parts of such steps may be computed by different devices, and combined. Nothing else is believed to be a sum: an online
-//! softmax scales what it has summed, and a bias in the last step would be added once for each part.
+//! The addition may be in a loop over windows of the accumulator, if each pass loads, adds to and stores the same
+//! window. Different devices may compute parts of such a sum, which are combined afterwards. No other kernel is taken
+//! for a sum: an online softmax rescales what it has summed, and a bias added in the last step would be added once by
+//! each device.
 use pallas_ir::{
     Inst, InstId, Kernel, Literal, Op, OperandId, OperandKind, RegionId, ScalarOp, Semantics, StructuralOp,
 };
 use pallas_ir::{Value, View};
 use std::collections::HashMap;
 
-/// The places of a sum over a grid axis in the body of a kernel.
+/// A sum over a grid axis, with the instructions of the kernel that compute it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(in crate::ops::kernel) struct Sum {
-    /// The monoid: `add`, `maximum` or `minimum`.
+    /// The operation that combines terms: `add`, `maximum` or `minimum`.
     pub op: ScalarOp,
-    /// The test for the first step.
+    /// The comparison that is true in the first step.
     pub first: InstId,
-    /// The test for the last step, if there is one.
+    /// The comparison that is true in the last step, if there is one.
     pub last: Option<InstId>,
-    /// The operations that add terms, which are their arguments of these positions.
+    /// The instructions that add a term, each with the position of the term among its arguments.
     pub terms: Vec<(InstId, usize)>,
 }
 
-/// The sum over a sequential axis that is all that a kernel computes; `None` if that is not proven.
+/// Returns the sum over a sequential grid axis, if the kernel is proven to compute nothing else; `None` otherwise.
 pub(super) fn plain_sum(kernel: &Kernel, axis: usize) -> Option<Sum> {
     let is_sequential = |axis: &pallas_ir::Axis| axis.semantics == Semantics::Arbitrary;
     if kernel.grid.iter().filter(|axis| is_sequential(axis)).count() != 1 {
@@ -37,16 +38,18 @@ pub(super) fn plain_sum(kernel: &Kernel, axis: usize) -> Option<Sum> {
     Proof::new(kernel, axis).all()
 }
 
+/// The search for a sum over `axis` in a kernel's body.
 struct Proof<'k> {
     kernel: &'k Kernel,
     axis: usize,
-    /// The definition of each value.
+    /// For each value, the instruction that defines it.
     made_by: HashMap<Value, InstId>,
-    /// Number of places that read a value.
+    /// For each value, the number of instructions and yields that read it.
     uses: HashMap<Value, usize>,
 }
 
 impl<'k> Proof<'k> {
+    /// Collects the definitions and uses of all values in the kernel's body.
     fn new(kernel: &'k Kernel, axis: usize) -> Proof<'k> {
         let (mut made_by, mut uses) = (HashMap::new(), HashMap::new());
         kernel.walk(kernel.body, &mut |id, inst| {
@@ -57,15 +60,19 @@ impl<'k> Proof<'k> {
         Proof { kernel, axis, made_by, uses }
     }
 
+    /// Returns the instruction that defines a value; `None` for a parameter of a region.
     fn maker(&self, v: Value) -> Option<(InstId, &'k Inst)> {
         self.made_by.get(&v).map(|&id| (id, self.kernel.inst(id)))
     }
 
+    /// Finds the sum: the first step's stores of neutral elements, the additions of all steps, and the last step's
+    /// stores of the result; `None` if the body does anything else.
     fn all(&self) -> Option<Sum> {
         let kernel = self.kernel;
         let (mut first, mut last) = (None, None);
         let (mut before, mut behind, mut steps) = (vec![], vec![], vec![]);
-        // What the steps read is loaded after the first test, and what the last one stores in its own region.
+        // `of_steps`: the instructions from the first test on, which must contain the accumulator's loads. `of_last`:
+        // the region of the last test, which must contain the loads of what it stores.
         let (mut of_steps, mut of_last): (&[InstId], &[InstId]) = (&[], &[]);
         let body = &kernel.region(kernel.body).insts;
         for (at, &id) in body.iter().enumerate() {
@@ -87,7 +94,7 @@ impl<'k> Proof<'k> {
                         return None;
                     }
                 }
-                // Steps follow the first test, and the last one follows them.
+                // Additions stand after the first test and before the last one.
                 Op::Store { .. } if last.is_none() && first.is_some() => steps.push((inst, None)),
                 Op::For { .. } if self.stores(inst) > 0 && last.is_none() && first.is_some() => {
                     self.looped(inst, &mut steps)?;
@@ -145,7 +152,8 @@ impl<'k> Proof<'k> {
         (is_all && !reads_others && given.iter().all(is_output)).then_some(Sum { op, first: first?, last, terms })
     }
 
-    /// Collects the steps of a loop, each with the instructions of its turn.
+    /// Collects the stores in a loop over windows of accumulators, each with the instructions of the loop body it is
+    /// in.
     fn looped(&self, inst: &Inst, steps: &mut Vec<(&'k Inst, Option<&'k [InstId]>)>) -> Option<()> {
         let kernel = self.kernel;
         let turn = &kernel.region(inst.regions[0]).insts[..];
@@ -160,7 +168,7 @@ impl<'k> Proof<'k> {
         Some(())
     }
 
-    /// The window of an operand that a value is, if one of these instructions loads it.
+    /// Returns the window of an operand that value `v` was loaded from, if one of the instructions `among` loads it.
     fn window(&self, v: Value, among: &[InstId]) -> Option<Window<'k>> {
         let (id, inst) = self.maker(v)?;
         match &inst.op {
@@ -169,7 +177,7 @@ impl<'k> Proof<'k> {
         }
     }
 
-    /// Stores in the regions of an instruction.
+    /// Returns the number of stores in the regions of an instruction.
     fn stores(&self, inst: &Inst) -> usize {
         let mut count = 0;
         let mut add = |_: InstId, inst: &Inst| count += usize::from(matches!(inst.op, Op::Store { .. }));
@@ -177,7 +185,8 @@ impl<'k> Proof<'k> {
         count
     }
 
-    /// The comparison by which a condition holds in the first step, then true, or in the last one.
+    /// Returns the comparison that a condition consists of, with true if it holds only in the first step, false if only
+    /// in the last one; `None` for other conditions.
     fn test(&self, condition: Value) -> Option<(InstId, bool)> {
         let (id, inst) = self.maker(condition)?;
         if inst.op != Op::Scalar(ScalarOp::Eq) || self.uses[&condition] != 1 {
@@ -197,7 +206,7 @@ impl<'k> Proof<'k> {
         (last.op == Op::Scalar(ScalarOp::Sub) && counts(last.args[0]) && is(last.args[1], 1)).then_some((id, false))
     }
 
-    /// The number that a value is everywhere.
+    /// Returns the constant that all elements of a value are; `None` if it is no constant.
     fn number(&self, v: Value) -> Option<Literal> {
         match self.maker(v)?.1 {
             Inst { op: Op::Const(x), .. } => Some(*x),
@@ -208,7 +217,7 @@ impl<'k> Proof<'k> {
         }
     }
 
-    /// The operand of which a value is the whole block, if one of these instructions loads it.
+    /// Returns the operand whose whole block value `v` is, if one of the instructions `among` loads it.
     fn loads(&self, v: Value, among: &[InstId]) -> Option<OperandId> {
         let (id, inst) = self.maker(v)?;
         match &inst.op {
@@ -219,7 +228,7 @@ impl<'k> Proof<'k> {
         }
     }
 
-    /// The value before casts to the type that it has.
+    /// Returns the value before any casts to the type that it already has.
     fn without_casts(&self, v: Value) -> Value {
         match self.maker(v) {
             Some((_, Inst { op: Op::Structural(StructuralOp::Cast(cast)), args, .. }))
@@ -232,10 +241,10 @@ impl<'k> Proof<'k> {
     }
 }
 
-/// A window of an operand: the operand, the view, and its starts that are computed.
+/// A window of an operand: the operand, the view of it, and the view's computed starts.
 type Window<'k> = (OperandId, &'k View, &'k [Value]);
 
-/// The window that a store writes, and the value.
+/// Returns the window that a store writes, and the stored value; `None` for other instructions and masked stores.
 fn stored(inst: &Inst) -> Option<(Window<'_>, Value)> {
     match (&inst.op, &inst.args[..]) {
         (Op::Store { to, view, masked: false }, [value, starts @ ..]) => Some(((*to, view, starts), *value)),
@@ -243,7 +252,7 @@ fn stored(inst: &Inst) -> Option<(Window<'_>, Value)> {
     }
 }
 
-/// The operand whose whole block a store writes, and the value.
+/// Returns the operand whose whole block a store writes, and the stored value; `None` for other instructions.
 fn whole_store(kernel: &Kernel, inst: &Inst) -> Option<(OperandId, Value)> {
     match &inst.op {
         Op::Store { to, view, masked: false } if is_whole(kernel, *to, view) => Some((*to, inst.args[0])),
@@ -251,6 +260,7 @@ fn whole_store(kernel: &Kernel, inst: &Inst) -> Option<(OperandId, Value)> {
     }
 }
 
+/// Returns true if a view is the whole block of its operand.
 fn is_whole(kernel: &Kernel, of: OperandId, view: &View) -> bool {
     *view == View::whole(&kernel.operand(of).block_shape())
 }
