@@ -1,4 +1,4 @@
-//! A cluster as a tile kernel: its equations again, on blocks.
+//! Conversion of a cluster to a tile kernel, in which its equations are operations on blocks.
 use super::blocks::blocks;
 use super::cluster::Cluster;
 use super::cut::{self, Cut, Cut::Full, Cut::Grid, Cut::Parts};
@@ -15,13 +15,13 @@ use pallas_ir::{
 };
 use std::collections::BTreeMap;
 
-/// The kernel of a cluster, with blocks for this device. Extents of axes that programs share are dimensions of the kernel,
-/// so a kernel serves arrays of any length along them.
+/// Converts a cluster to a kernel with blocks for this device. Extents of axes that are shared among programs are
+/// symbolic dimensions of the kernel, so one kernel serves arrays of any length along them.
 pub(crate) fn lower(graph: &Graph, definitions: &[Option<usize>], cluster: &Cluster, sizes: &Sizes) -> Lowered {
     let flat = flat(graph, definitions, cluster);
     let (is_flat, mut extents) = (flat.is_some(), flat.map_or_else(|| cluster.extents.clone(), |n| vec![n]));
     let mut blocks = match extents[..] {
-        // The cuts of its members are those of the axes that it had.
+        // The cuts of the members belong to the axes before flattening.
         [n] if is_flat => vec![sizes.even(n, n.clamp(1, sizes.tile), 1, LINE)],
         _ => blocks(graph, cluster, &extents, sizes),
     };
@@ -73,7 +73,7 @@ pub(crate) fn lower(graph: &Graph, definitions: &[Option<usize>], cluster: &Clus
     Lowered { work, inputs, in_place: vec![None; outputs.len()], outputs }
 }
 
-/// The names of a cluster's operations, each once, joined to that of a kernel; at most four of those that compute.
+/// Returns a kernel's name: the names of the cluster's operations, each once, at most four of those that compute.
 fn name(graph: &Graph, cluster: &Cluster) -> String {
     let mut words: Vec<String> = vec![];
     for &i in &cluster.members {
@@ -97,8 +97,8 @@ fn name(graph: &Graph, cluster: &Cluster) -> String {
     }
 }
 
-/// The number of elements if all members work element by element on one shape, and none on positions: then all arrays can
-/// be taken for arrays of one axis.
+/// Returns the number of elements if all members work element by element on one shape, and none on positions: then all
+/// arrays can be treated as arrays of one axis.
 fn flat(graph: &Graph, definitions: &[Option<usize>], cluster: &Cluster) -> Option<usize> {
     let is_pointwise = |e: &Equation| match &e.op {
         Op::Literal(_) | Op::Identity(_) | Op::Scalar(_) => true,
@@ -120,36 +120,41 @@ fn flat(graph: &Graph, definitions: &[Option<usize>], cluster: &Cluster) -> Opti
     is_flat.then(|| first.iter().product())
 }
 
+/// State of the conversion of a cluster to a kernel.
 pub(super) struct Lower<'g> {
     pub graph: &'g Graph,
     pub definitions: &'g [Option<usize>],
     pub cluster: &'g Cluster,
-    /// All arrays have one axis.
+    /// True if all arrays are treated as arrays of one axis.
     is_flat: bool,
-    /// Names of the dimensions along the axes of the grid.
+    /// By axis of the grid, the name of the kernel's dimension along it.
     pub names: Vec<String>,
-    /// Extents and block sizes along the axes of the grid.
+    /// By axis of the grid, the extent of the arrays along it.
     pub extents: Vec<usize>,
+    /// By axis of the grid, the size of a block along it.
     pub blocks: Vec<usize>,
     pub b: Builder,
-    /// Blocks that are computed or loaded.
+    /// By value and cuts, the block that was computed or loaded.
     made: BTreeMap<(Var, Vec<Cut>), Value>,
-    /// Broadcasts of blocks.
+    /// Broadcasts of blocks so far: the operation, its operand, its result.
     broadcasts: Vec<(Broadcast, Value, Value)>,
+    /// The kernel's inputs in order, each with its cuts.
     inputs: Vec<(Var, Vec<Cut>)>,
 }
 
 impl Lower<'_> {
+    /// Returns the shape of a value in the kernel.
     fn shape(&self, v: Var) -> Vec<usize> {
         let shape = &self.graph.ty(v).shape;
         if self.is_flat && !shape.is_empty() { vec![shape.iter().product()] } else { shape.clone() }
     }
 
-    /// The cuts of what a member defines.
+    /// Returns the cuts of a value that a member defines.
     pub(super) fn own_cuts(&self, v: Var) -> Vec<Cut> {
         if self.is_flat { vec![Grid(0)] } else { self.cluster.cuts[&v].clone() }
     }
 
+    /// Returns the cuts of each operand of a member.
     pub(super) fn operand_cuts(&self, e: &Equation) -> Vec<Vec<Cut>> {
         if self.is_flat {
             let cuts = |&v: &Var| if self.graph.ty(v).is_scalar() { vec![] } else { vec![Grid(0)] };
@@ -158,6 +163,7 @@ impl Lower<'_> {
         self.cluster.operands(self.graph, e, &self.cluster.cuts[&e.result()]).expect("a member has cuts")
     }
 
+    /// Returns the shape of a program's block of a value with these cuts.
     pub(super) fn block(&self, v: Var, cuts: &[Cut]) -> Vec<usize> {
         let extent = |(n, cut): (usize, &Cut)| match cut {
             Grid(k) => self.blocks[*k as usize],
@@ -171,11 +177,13 @@ impl Lower<'_> {
         self.definitions[v.index()].map(|i| &self.graph.equations[i])
     }
 
+    /// Returns true if the kernel computes a value instead of reading it.
     pub(super) fn is_made_here(&self, v: Var) -> bool {
         let is_member = self.definitions[v.index()].is_some_and(|i| self.cluster.members.contains(&i));
         is_member || self.definition(v).is_some_and(|e| is_free(self.graph, self.definitions, e))
     }
 
+    /// Declares an input of the kernel for a value with these cuts, unless the kernel computes it or has the input.
     fn declare_input(&mut self, v: Var, cuts: &[Cut]) {
         let key = (v, cuts.to_vec());
         if !self.is_made_here(v) && !self.inputs.contains(&key) {
@@ -184,6 +192,7 @@ impl Lower<'_> {
         }
     }
 
+    /// Declares an operand of the kernel for a value with these cuts: its dimensions, block, index map and fill.
     fn declare(&mut self, v: Var, cuts: &[Cut], kind: OperandKind) {
         let dims = self.shape(v).into_iter().zip(cuts).map(|(n, cut)| match cut {
             Grid(k) => Dim::name(&self.names[*k as usize]),
@@ -218,7 +227,7 @@ impl Lower<'_> {
         self.emit(TileOp::Structural(op.into()), args, loc)
     }
 
-    /// The scalar of which a value is a broadcast that is made here.
+    /// If the kernel makes a value as the broadcast of a scalar, returns the scalar.
     fn spread(&self, v: Var) -> Option<Var> {
         let e = self.definition(v).filter(|_| self.is_made_here(v))?;
         let is_spread =
@@ -226,8 +235,8 @@ impl Lower<'_> {
         is_spread.then(|| e.args[0])
     }
 
-    /// The operands of an equation. Beside a block an elementwise operation takes a scalar as it is: as a block of equal
-    /// elements it would occupy memory or a register for each of them.
+    /// Returns the blocks that are a member's operands. An elementwise operation gets a broadcast scalar as a scalar if
+    /// another operand is a block: a block of equal elements would occupy memory or a register for each of them.
     pub(super) fn operands(&mut self, e: &Equation, cuts: &[Vec<Cut>]) -> Vec<Value> {
         let has_block = e.args.iter().any(|&arg| self.spread(arg).is_none());
         let takes_scalars = matches!(e.op, Op::Scalar(_)) && has_block;
@@ -238,7 +247,7 @@ impl Lower<'_> {
         e.args.iter().zip(cuts).map(operand).collect()
     }
 
-    /// The block of a value under these cuts: computed, loaded, or made here.
+    /// Returns the block of a value with these cuts, which is computed or loaded on first use.
     fn value(&mut self, v: Var, cuts: &[Cut]) -> Value {
         let key = (v, cuts.to_vec());
         if let Some(&value) = self.made.get(&key) {
@@ -259,14 +268,14 @@ impl Lower<'_> {
         value
     }
 
-    /// An equation on blocks. Shapes among its attributes become those of blocks.
+    /// Appends an equation on blocks; shapes among its attributes become shapes of blocks.
     pub(super) fn equation(&mut self, e: &Equation, args: &[Value], cuts: &[Cut]) -> Value {
         let block = dims(&self.block(e.result(), cuts));
         match &e.op {
             Op::Literal(x) => self.emit(TileOp::Const(*x), &[], e.loc),
             Op::Identity(_) => args[0],
             Op::Scalar(op) => self.emit(TileOp::Scalar(*op), args, e.loc),
-            // A scalar fits every shape, that of a flat block too.
+            // A scalar can be broadcast to any shape, also to a flattened block.
             Op::Structural(StructuralOp::Broadcast(_)) if self.graph.ty(e.args[0]).is_scalar() => {
                 self.broadcast(Broadcast::to(block), args[0], e.loc)
             }
