@@ -168,10 +168,10 @@ fn packed_by_time(lives: &[Life]) -> (Vec<Region>, usize) {
     (regions, arena)
 }
 
-/// As [`packed`], in time that grows with the square of the number of lives.
+/// Places regions in the order of their size, the largest first, each in the smallest gap that holds it. The time grows with
+/// the square of the number of lives.
 ///
-/// The largest come first, each into the smallest gap that holds it: Pisarchyk and Lee, "Efficient Memory Management for
-/// Deep Neural Net Inference" (2020), greedy by size.
+/// Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference" (2020), greedy by size.
 fn packed_by_size(lives: &[Life]) -> (Vec<Region>, usize) {
     let mut regions: Vec<Region> = lives.iter().map(|life| Region { offset: 0, bytes: life.bytes }).collect();
     let mut order: Vec<usize> = (0..lives.len()).filter(|&i| lives[i].bytes > 0).collect();
