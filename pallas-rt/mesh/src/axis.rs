@@ -19,12 +19,12 @@ pub enum Prefix {
     No,
     /// The list is a prefix of the other one, and shorter.
     Strict,
-    /// The lists are equal.
+    /// Both lists are equal.
     Equal,
 }
 
 impl Axis {
-    /// Number of coordinates.
+    /// Returns the size of the axis or the part, its number of coordinates.
     pub fn len(self) -> usize {
         self.size as usize
     }

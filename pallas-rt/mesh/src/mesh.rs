@@ -11,7 +11,7 @@ use std::fmt;
 pub struct Mesh {
     pub(crate) names: Vec<String>,
     pub(crate) sizes: Vec<usize>,
-    /// Number of devices.
+    /// Number of devices: the product of the sizes.
     pub(crate) count: usize,
     /// By position, the number of the device; empty if each device has the number of its position.
     pub(crate) devices: Vec<usize>,
@@ -105,12 +105,12 @@ impl Mesh {
         self.is_batch
     }
 
-    /// Number of axes.
+    /// Returns the number of axes.
     pub fn rank(&self) -> usize {
         self.sizes.len()
     }
 
-    /// Number of devices, the product of the sizes of the axes.
+    /// Returns the number of devices, the product of the sizes of the axes.
     pub fn devices(&self) -> usize {
         self.count
     }

@@ -27,12 +27,12 @@ pub struct Sharding {
     pub unreduced: Vec<Axis>,
 }
 
-/// A sharding on a mesh.
+/// A sharding together with the mesh that its axes belong to.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Placed {
-    /// The mesh.
+    /// The mesh that the axes belong to.
     pub mesh: Arc<Mesh>,
-    /// The sharding.
+    /// The sharding by axes of the mesh.
     pub sharding: Sharding,
 }
 

@@ -11,7 +11,8 @@ use pallas_ir::StructuralOp;
 use std::collections::BTreeSet;
 
 impl Grow<'_, '_> {
-    /// Returns true for the last equation of a step that shares its work with no other.
+    /// Returns true for the last equation of a step that forms a cluster by itself: an operation, or a scatter with
+    /// casts.
     pub(super) fn is_alone(&self, i: usize) -> bool {
         let e = &self.graph.equations[i];
         is_alone(&e.op)

@@ -13,7 +13,7 @@ pub enum Apart {
     Cuts,
     /// Several programs would compute it again and that is too much work, or other kernels read it too.
     Repeated,
-    /// Another kernel computes it already.
+    /// Another kernel computes the value already.
     Taken,
     /// It is the table of a gather, which may read any part of it.
     Table,

@@ -61,8 +61,8 @@ pub(super) fn copied(graph: &Graph) -> Cow<'_, Graph> {
     Cow::Owned(to)
 }
 
-/// Returns the equations that compute the single element of a broadcast from short folds, in order; none if there are too
-/// many, or if it does not depend on a fold.
+/// Returns the equations that compute the single element of a broadcast from short folds, in order; none if there are
+/// too many, or if it does not depend on a fold.
 fn single(graph: &Graph, definitions: &[Option<usize>], broadcast: &Equation) -> Vec<usize> {
     let (mut again, mut stack, mut has_fold) = (BTreeSet::new(), broadcast.args.clone(), false);
     while let Some(v) = stack.pop() {

@@ -132,8 +132,8 @@ pub(super) fn padded(low: &[Dim], high: &[Dim], cuts: &[Cut]) -> Option<usize> {
     all.next().is_none().then_some(axis)
 }
 
-/// Returns the cuts of a gather's operand and of its indices: axes that indices address are whole, and so is the axis of
-/// the components of an index; `None` if windows along an addressed axis are split.
+/// Returns the cuts of a gather's operand and of its indices: axes that indices address are whole, and so is the axis
+/// of the components of an index; `None` if windows along an addressed axis are split.
 fn gathered(op: &Gather, [x, index]: [&[usize]; 2], result: &[usize], cuts: &[Cut]) -> Option<Vec<Vec<Cut>>> {
     let windows = op.windows(index.len());
     let mut own = [vec![Full; x.len()], vec![Full; index.len()]];
@@ -157,8 +157,9 @@ fn with_full(cuts: &[Cut], axes: &[usize]) -> Vec<Cut> {
     (0..cuts.len() + axes.len()).map(next).collect()
 }
 
-/// Returns the cuts of an array from those of its reshaped form: unchanged axes keep theirs, an axis that becomes two is
-/// split into parts if the first of these is split, and all other axes are whole; `None` if the reshaped form splits others.
+/// Returns the cuts of an array from those of its reshaped form: unchanged axes keep theirs, an axis that becomes two
+/// is split into parts if the first of these is split, and all other axes are whole; `None` if the reshaped form splits
+/// others.
 fn reshaped(from: &[usize], to: &[usize], cuts: &[Cut]) -> Option<Vec<Cut>> {
     if from.contains(&0) {
         // Without elements, no groups of axes correspond to each other.

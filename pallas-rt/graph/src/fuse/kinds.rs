@@ -13,21 +13,22 @@ pub(crate) fn is_alone(op: &Op) -> bool {
     matches!(op, Op::Dynamic(_) | Op::Collective(_) | Op::Call(_) | Op::Structural(StructuralOp::Scatter(_)))
 }
 
-/// Returns true for an equation that is computed wherever it is used, without memory: a literal, a broadcast literal, or
-/// `iota`.
+/// Returns true for an equation that is computed wherever it is used, without memory: a literal, a broadcast literal,
+/// or `iota`.
 pub(crate) fn is_free(graph: &Graph, definitions: &[Option<usize>], e: &Equation) -> bool {
     let is_literal = |v: Var| definitions[v.index()].is_some_and(|i| matches!(graph.equations[i].op, Op::Literal(_)));
     matches!(e.op, Op::Literal(_) | Op::Structural(StructuralOp::Iota(_)))
         || matches!(e.op, Op::Structural(StructuralOp::Broadcast(_))) && is_literal(e.args[0])
 }
 
-/// Returns true for a reshape whose result can have the operand's memory; a value without memory ([`is_free`]) has none.
+/// Returns true for a reshape whose result can have the operand's memory; a value without memory ([`is_free`]) has
+/// none.
 pub(super) fn is_alias(graph: &Graph, definitions: &[Option<usize>], e: &Equation) -> bool {
     let of_free = |v: &Var| definitions[v.index()].is_some_and(|i| is_free(graph, definitions, &graph.equations[i]));
     matches!(e.op, Op::Structural(StructuralOp::Reshape(_))) && !e.args.iter().any(of_free)
 }
 
-/// Returns true for a reduction of a small array to few elements.
+/// Returns true for a reduction of at most [`FOLDED`] elements to at most [`SMALL`].
 pub(super) fn is_short_fold(graph: &Graph, e: &Equation) -> bool {
     let has = |v: Var, most: usize| graph.ty(v).elements() <= most;
     let is_fold = matches!(e.op, Op::Structural(StructuralOp::Reduce(_)));

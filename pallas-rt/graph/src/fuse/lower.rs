@@ -319,7 +319,7 @@ impl Lower<'_> {
         }
     }
 
-    /// A broadcast, the same for all who ask for an equal one.
+    /// Appends a broadcast of a block; equal broadcasts share one value.
     fn broadcast(&mut self, op: Broadcast, x: Value, loc: Loc) -> Value {
         if let Some((.., made)) = self.broadcasts.iter().find(|(other, of, _)| (other, *of) == (&op, x)) {
             return *made;
@@ -329,8 +329,8 @@ impl Lower<'_> {
         made
     }
 
-    /// If programs fold one part each, along other axes too: the array that is divided into parts, with its cuts, and the
-    /// axis.
+    /// If each program folds exactly one part of an array that a reshape splits into parts, returns the array before
+    /// the reshape, its cuts, and the axis that is split.
     fn single_part(&self, e: &Equation, op: &Reduce) -> Option<(Var, Vec<Cut>, usize)> {
         let is_reshape = |e: &&Equation| matches!(e.op, Op::Structural(StructuralOp::Reshape(_)));
         let parts = self.definition(e.args[0]).filter(|_| self.is_made_here(e.args[0])).filter(is_reshape)?;
@@ -340,8 +340,8 @@ impl Lower<'_> {
         (!op.keep && op.axes.contains(&(axis + 1))).then(|| (parts.args[0], cuts, axis))
     }
 
-    /// A fold of one part where it lies, without an axis of their number: rows, then what they give, so that each is folded
-    /// as it is computed.
+    /// Appends the fold of a program's one part without the axis of parts: first along rows, then over their results,
+    /// so that each row is folded as it is computed.
     fn fold_part(&mut self, e: &Equation, op: &Reduce, part: (Var, &[Cut], usize), block: Vec<Dim>) -> Value {
         let (v, cuts, axis) = part;
         let axes = op.axes.iter().map(|&a| if a > axis { a - 1 } else { a });
@@ -353,7 +353,8 @@ impl Lower<'_> {
         self.structural(Reshape { to: block }, &[folded], e.loc)
     }
 
-    /// The position of a block's first element along an axis with this cut; none if it is whole.
+    /// Appends the position of a block's first element along an axis with this cut; `None` if the block has the whole
+    /// axis.
     fn first(&mut self, cut: Cut, loc: Loc) -> Option<Value> {
         let k = cut.axis()?;
         let id = self.emit(TileOp::ProgramId(k as usize), &[], loc);
@@ -361,8 +362,8 @@ impl Lower<'_> {
         Some(self.b.scalar(ScalarOp::Mul, &[id, size], loc))
     }
 
-    /// The number with which members fill up the last part of an array that the kernel reads, if they all take one: loads put
-    /// it there.
+    /// Returns the number with which the kernel's members fill up the last part of an array, if all of them take the
+    /// same one: then loads fill with it, and the members need not.
     fn padding(&self, v: Var, cuts: &[Cut]) -> Option<Literal> {
         // Products in panels read zeros there.
         if self.is_made_here(v) || !self.cluster.panels.is_empty() {
@@ -384,7 +385,7 @@ impl Lower<'_> {
         found
     }
 
-    /// A block of parts of which the last one is filled up: the padding in place of what lies outside of the operand.
+    /// Appends the pad that fills up the last part of an axis: the padding replaces elements outside of the operand.
     fn filled(&mut self, e: &Equation, axis: usize, args: &[Value], cuts: &[Cut]) -> Value {
         if self.padding(e.args[0], cuts).is_some() {
             return args[0];
@@ -394,7 +395,7 @@ impl Lower<'_> {
         self.until(end, [args[0], args[1]], (&block, axis, cuts[axis]), e.loc)
     }
 
-    /// The elements of a block in front of this end of an axis, and another value behind it.
+    /// Appends a block with `other` in place of the elements at positions from `end` on along an axis.
     pub(super) fn until(
         &mut self,
         end: Value,
@@ -411,7 +412,7 @@ impl Lower<'_> {
         self.b.scalar(ScalarOp::Select, &[is_inside, value, other], loc)
     }
 
-    /// A member, and its store if others read it.
+    /// Appends a member, and stores its result if it is one of `outputs`.
     pub(super) fn member(&mut self, i: usize, outputs: &[Var]) {
         let e = &self.graph.equations[i];
         if self.spread(e.result()).is_some() && !outputs.contains(&e.result()) {
@@ -423,7 +424,7 @@ impl Lower<'_> {
         self.define(e.result(), own, value, outputs, e.loc);
     }
 
-    /// The block of a member's value, which is stored if others read it.
+    /// Records the block that a member computed for a value, and stores it if the value is one of `outputs`.
     pub(super) fn define(&mut self, v: Var, cuts: Vec<Cut>, value: Value, outputs: &[Var], loc: Loc) {
         let Some(at) = outputs.iter().position(|&out| out == v) else {
             self.made.insert((v, cuts), value);

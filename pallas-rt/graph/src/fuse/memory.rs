@@ -168,8 +168,8 @@ fn packed_by_time(lives: &[Life]) -> (Vec<Region>, usize) {
     (regions, arena)
 }
 
-/// Places regions in the order of their size, the largest first, each in the smallest gap that holds it. The time grows with
-/// the square of the number of lives.
+/// Places regions in the order of their size, the largest first, each in the smallest gap that holds it. The time grows
+/// with the square of the number of lives.
 ///
 /// Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference" (2020), greedy by size.
 fn packed_by_size(lives: &[Life]) -> (Vec<Region>, usize) {

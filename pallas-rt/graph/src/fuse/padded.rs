@@ -38,7 +38,7 @@ fn padding(graph: &Graph, definitions: &[Option<usize>], e: &Equation, sizes: &S
     (from.elements() > 0 && to.elements() > sizes.tile && programs < sizes.programs).then_some(padding)
 }
 
-/// Returns true for a pad that is a step of its own.
+/// Returns true for a pad that shares no kernel with other equations.
 pub(super) fn is_apart(graph: &Graph, definitions: &[Option<usize>], e: &Equation, sizes: &Sizes) -> bool {
     padding(graph, definitions, e, sizes).is_some()
 }

@@ -112,7 +112,7 @@ fn step(found: &Clusters<'_>, cluster: usize, is_donated: &[bool], sizes: &Sizes
     }
 }
 
-/// A call as a step of a plan. No method has a default.
+/// The plan's step for a call that is no function, such as a loop. No method has a default.
 pub(crate) trait CallStep {
     /// Returns the call's step, in which values that a loop carries are updated in place.
     fn lower(&self, from: &Lowering<'_>) -> Lowered;
@@ -122,7 +122,7 @@ pub(crate) trait CallStep {
 pub(crate) struct Lowering<'a> {
     /// The graph that contains the call.
     pub graph: &'a Graph,
-    /// The call's equation.
+    /// The equation of the call.
     pub e: &'a Equation,
     /// The limits of the device.
     pub sizes: &'a Sizes,

@@ -22,7 +22,7 @@ pub enum Place {
 pub enum Work {
     /// Launches a kernel.
     Kernel {
-        /// The kernel.
+        /// The kernel that is launched.
         kernel: Arc<Kernel>,
         /// Extents of the kernel's symbolic dimensions, in order.
         sizes: Vec<i64>,
@@ -61,7 +61,7 @@ pub enum Work {
     Collective {
         /// The collective.
         op: Collective,
-        /// The type of the output.
+        /// The type of the collective's output.
         ty: Type,
         /// The user's source line that traced the collective.
         at: Loc,
@@ -70,7 +70,7 @@ pub enum Work {
     Print {
         /// The label that is printed, and the axes of batches that the input has.
         print: Print,
-        /// The type of the input.
+        /// The type of the value that is printed.
         ty: Type,
         /// The user's source line that traced the print.
         at: Loc,
@@ -163,7 +163,7 @@ pub struct Step {
 /// The steps that compute a graph, and the memory that they use.
 #[derive(Debug)]
 pub struct Plan {
-    /// The steps, in order.
+    /// The steps, in the order in which they run.
     pub steps: Vec<Step>,
     /// Size in bytes of each [`Place::Fresh`].
     pub fresh: Vec<usize>,

@@ -252,8 +252,8 @@ mod tests {
     const N: usize = 1 << 10;
     const BYTES: usize = 4 * N;
 
-    /// An element of each of eight arrays, then others of them at a position that depends on these. `last` is the last
-    /// operation of those that make them.
+    /// Returns a graph that reads an element of each of eight arrays, then another one of each at a position that
+    /// depends on the first ones. `last` is the last operation that makes the arrays.
     fn read_twice(last: ScalarOp) -> Result<Graph, Diag> {
         let mut graph = Graph::default();
         let (x, first) = (graph.param(Type::new(DType::F32, [N])), graph.param(Type::scalar(DType::I32)));
@@ -281,7 +281,7 @@ mod tests {
         Sizes { arena, ..Sizes::TEST }
     }
 
-    /// Exponentials divided by their sum, for which all programs wait.
+    /// Returns a graph of exponentials divided by their sum, for which all programs have to wait.
     fn softmax(n: usize) -> Result<Graph, Diag> {
         let mut graph = Graph::default();
         let x = graph.param(Type::new(DType::F32, [n]));
@@ -301,7 +301,8 @@ mod tests {
         assert!(arena(usize::MAX) >= 4 * n, "{} bytes", arena(usize::MAX));
     }
 
-    /// Shares of a sum are folded, and whoever needs that reads what they are shares of.
+    /// Shares of a sum are read by a fold and by the equations after it, and the latter compute them again from the
+    /// exponentials, which they read anyway.
     #[test]
     fn what_the_reader_reads_makes_a_value() {
         let n = 1 << 18;

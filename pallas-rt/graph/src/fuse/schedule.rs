@@ -311,7 +311,7 @@ mod tests {
         }
     }
 
-    /// Random numbers: Knuth's multiplier and the high bits.
+    /// Returns a pseudorandom number below `n`: the high bits of a sequence with Knuth's multiplier.
     fn below(state: &mut u64, n: usize) -> usize {
         *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (*state >> 33) as usize % n
@@ -350,7 +350,7 @@ mod tests {
         assert_eq!(steps.peak(&steps.order()), 300);
     }
 
-    /// `a_1 b_1 (a_2 b_2 (a_3 b_3 .. x))`: the weights are products themselves, and each is the first operand.
+    /// The products `a_1 b_1 (a_2 b_2 (a_3 b_3 .. x))`, in which each weight is a product itself and the first operand.
     #[test]
     fn products_of_weights_are_made_when_they_are_needed() {
         const N: usize = 64;

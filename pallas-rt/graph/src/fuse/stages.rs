@@ -84,7 +84,7 @@ fn reduced(e: &Equation) -> Option<(&[usize], bool)> {
 struct SplitFold {
     /// The axis that is split. Folded axes after it are folded with it, those before it in a later stage.
     axis: usize,
-    /// Number of parts.
+    /// Number of parts into which the axis is split.
     parts: usize,
     /// Elements of a part along the axis; the last part may have fewer.
     part: usize,
@@ -210,7 +210,7 @@ mod tests {
 
     const SIZES: Sizes = Sizes { programs: 4, columns: 16, ..Sizes::TEST };
 
-    /// The number of programs of each launch.
+    /// Returns the number of programs of each launch of a plan.
     fn programs(plan: &Plan) -> Vec<i64> {
         let of = |work: &Work| {
             let Work::Kernel { kernel, sizes, .. } = work else { panic!("{work:?}") };
@@ -251,7 +251,8 @@ mod tests {
             }
         }
     }
-    /// Softmax of all elements, twice: both read the sum's parts, and neither waits for a kernel that adds them up.
+    /// Softmax of all elements, twice: readers of the sum add up its parts themselves, and none waits for a kernel that
+    /// does.
     #[test]
     fn what_reads_a_last_stage_adds_up_its_parts() {
         const N: usize = 1 << 18;

@@ -9,7 +9,7 @@ use pallas_ir::structural::{Conv, ReduceWindow, WindowDim};
 const BATCHES: usize = 16;
 /// Longest feature axis that each program has whole.
 const FEATURES: usize = 512;
-/// Rows of a convolution's products that fill a program's caches well enough.
+/// Rows of the matrix products of a convolution that are enough to make good use of a program's caches.
 const ROWS: usize = 256;
 
 /// Returns by axis of the result of a windowed operation true if each program has it whole; `None` for other

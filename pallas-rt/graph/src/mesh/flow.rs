@@ -3,9 +3,9 @@
 /// The directions in which shardings propagate through a barrier.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Flow {
-    /// From the operand to the result.
+    /// From the barrier's operand to its result.
     Forward,
-    /// From the result to the operand.
+    /// From the barrier's result to its operand.
     Backward,
     /// In no direction.
     None,

@@ -16,7 +16,7 @@ pub enum State {
     Reduced,
 }
 
-/// The state of a value along each axis of a mesh.
+/// By axis of a mesh, the state of a value.
 pub type States = Vec<State>;
 
 impl State {

@@ -40,7 +40,7 @@ pub(super) struct Flow {
     pub origins: Vec<Option<Origin>>,
     /// By result of the program, its sharding so far.
     pub results: Vec<Option<Sharding>>,
-    /// By result of the program, true if its sharding is declared.
+    /// By result of the program, true if the user declared its sharding.
     pub declared_results: Vec<bool>,
     /// By result of a loop, branch or barrier (node and number), its edge.
     pub edges: HashMap<(NodeId, usize), NodeId>,

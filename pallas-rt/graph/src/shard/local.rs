@@ -129,7 +129,8 @@ fn is_moving(op: &StructuralOp) -> bool {
     matches!(op, Slice(_) | Pad(_) | Reverse(_) | Roll(_) | Concat(_) | Conv(_) | ReduceWindow(_))
 }
 
-/// Appends an operation on blocks; returns its result.
+/// Appends an operation on blocks, with the transfers of rows between devices that it needs; returns the block of its
+/// result.
 pub(super) fn operation(graph: &mut Graph, mut work: Sharded<'_>) -> Var {
     mask(graph, &mut work);
     let mut is_own = None;

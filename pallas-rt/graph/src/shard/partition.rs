@@ -28,16 +28,16 @@ use pallas_ir::{Literal, Loc, ScalarOp, StructuralOp, Type};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// One graph for every device of a mesh, and how the global arrays are sharded.
+/// The graph that every device of a mesh runs, with the shardings of its whole parameters and results.
 #[derive(Clone, Debug)]
 pub struct Partitioned {
     /// The graph that each device runs on its blocks.
     pub graph: Graph,
-    /// The mesh.
+    /// The mesh of the devices.
     pub mesh: Arc<Mesh>,
-    /// The shardings of the parameters.
+    /// The shardings of the parameters, in order.
     pub params: Vec<Sharding>,
-    /// The shardings of the results.
+    /// The shardings of the results, in order.
     pub results: Vec<Sharding>,
     /// The reshards for which devices communicate, in the order of the program.
     pub reshards: Vec<Reshard>,
@@ -50,9 +50,9 @@ pub struct Partitioned {
 pub struct Reshard {
     /// The value, one of the [`Program`]'s.
     pub value: Val,
-    /// The sharding before.
+    /// The sharding of the value before.
     pub from: Sharding,
-    /// The sharding after.
+    /// The sharding of the value afterwards.
     pub to: Sharding,
     /// The user's source line of the operation that reads the result.
     pub at: Loc,

@@ -69,7 +69,7 @@ pub struct Cause {
 /// The steps along which an axis came from an annotation to a value.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Chain {
-    /// The steps, the last one first.
+    /// The steps of propagation, the last one first.
     pub causes: Vec<Cause>,
     /// The annotation at which the steps begin; `None` if it isn't known.
     pub origin: Option<Origin>,
@@ -78,7 +78,7 @@ pub struct Chain {
 /// A link between two arrays, one sharded by an axis and the other not, with the reason.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stop {
-    /// The link between both arrays.
+    /// The link between both arrays along which the axis could have come.
     pub via: Via,
     /// The array that is sharded by the axis.
     pub from: Slot,
@@ -117,7 +117,7 @@ pub enum Reason {
     },
     /// The axis, or a part of it, already shards another dimension of `to`.
     Taken {
-        /// That dimension.
+        /// The dimension that is sharded already.
         dim: usize,
     },
     /// The arrays of the operation are sharded by different axes along the corresponding dimensions.

@@ -27,13 +27,13 @@ pub(crate) struct Sharded<'a> {
     pub mesh: &'a Arc<Mesh>,
     /// The operation on whole arrays.
     pub op: Op,
-    /// The blocks of the operands.
+    /// The device's blocks of the operands.
     pub args: Vec<Var>,
     /// The type and the sharding of each whole operand.
     pub operands: Vec<(&'a Type, Sharding)>,
     /// The type and the sharding of the whole result.
     pub result: (&'a Type, Sharding),
-    /// The type of the result's block.
+    /// The type of the device's block of the result.
     pub gives: Type,
     /// Axes along which devices get partial results, which are combined afterwards.
     pub parts: Vec<Axis>,

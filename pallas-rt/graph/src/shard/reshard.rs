@@ -31,7 +31,7 @@ pub enum Step {
     /// The last axes of one dimension become the last axes of another one. Devices along these axes swap parts of their
     /// blocks.
     AllToAll {
-        /// The axes that move.
+        /// The axes that are moved to another dimension.
         axes: Vec<Axis>,
         /// The dimension that they shard before the step.
         from: usize,
@@ -52,7 +52,7 @@ pub enum Step {
 pub type Steps = Vec<(Step, Sharding)>;
 
 impl Step {
-    /// The text of the step, with axes as Shardy writes them: `all_to_all {"x"}: 0->1`.
+    /// Returns the text of the step, with axes in Shardy's syntax: `all_to_all {"x"}: 0->1`.
     pub fn text(&self, mesh: &Mesh) -> String {
         let by_dimension = |lists: &[Vec<Axis>]| {
             let lists = lists.iter().map(|axes| format!("{{{}}}", names(axes, mesh)));

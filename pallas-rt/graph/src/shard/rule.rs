@@ -457,7 +457,8 @@ fn is_backward(index: &Index) -> bool {
     index.stride.as_number().is_some_and(|stride| stride < 0)
 }
 
-/// Returns true if every operand is a slice, or all are one array and slices of it: joining them moves elements only.
+/// Returns true if a concatenation only moves elements of one array: each operand is a slice, or all are one array and
+/// its slices.
 fn are_slices(asked: &Asked<'_>) -> bool {
     let source = |i: usize| asked.sliced[i].unwrap_or(asked.operands[i]);
     let all = 0..asked.operands.len();

@@ -40,12 +40,12 @@ pub enum Definition {
     Argument(NodeId, usize, usize),
 }
 
-/// The operation of a node.
+/// The kind of a node: the operation that it does.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Kind {
     /// The operation of an equation.
     Op(Op),
-    /// An array of zeros.
+    /// An array of zeros, without an equation of the graph.
     Constant,
     /// A loop, whose regions are the condition and the body; their parameters are the carried values. The field is an
     /// index into [`Program::calls`].
@@ -69,13 +69,13 @@ pub enum Kind {
 /// One operation of a [`Program`].
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// The operation.
+    /// The operation that the node does.
     pub kind: Kind,
-    /// Its operands.
+    /// The operands, in order.
     pub operands: Vec<Val>,
-    /// Its results.
+    /// The results, in order.
     pub results: Vec<Val>,
-    /// The regions of a loop or branch.
+    /// The regions of a loop or branch; none for other nodes.
     pub regions: Vec<Region>,
     /// The user's source line that traced the operation.
     pub loc: Loc,
@@ -88,11 +88,11 @@ pub struct Node {
 /// A list of nodes with parameters and results: the program's body, or that of a loop or a branch.
 #[derive(Clone, Debug, Default)]
 pub struct Region {
-    /// The parameters.
+    /// The region's parameters, in order.
     pub params: Vec<Val>,
-    /// The nodes, in order.
+    /// The region's nodes, each after those whose results it reads.
     pub nodes: Vec<NodeId>,
-    /// The results.
+    /// The values that the region returns.
     pub results: Vec<Val>,
 }
 
@@ -118,9 +118,9 @@ impl CallView {
 /// A graph in the form of StableHLO, as nodes in nested regions.
 #[derive(Clone, Debug, Default)]
 pub struct Program {
-    /// The type of each value.
+    /// By value, its type.
     pub types: Vec<Type>,
-    /// The definition of each value.
+    /// By value, the place that defines it.
     pub definitions: Vec<Definition>,
     /// All nodes, by [`NodeId`]; the regions say which of them are in use.
     pub nodes: Vec<Node>,
@@ -170,7 +170,7 @@ impl Program {
         id
     }
 
-    /// The type of a value.
+    /// Returns the type of a value.
     pub fn ty(&self, v: Val) -> &Type {
         &self.types[v.index()]
     }

@@ -25,7 +25,7 @@ use crate::watch::Watch;
 /// A pass, which returns a graph equal to its argument.
 pub type Pass = fn(Graph) -> Graph;
 
-/// All passes by name, in the order in which they run.
+/// All passes with their names, in the order in which they run.
 pub const PASSES: &[(&str, Pass)] = &[
     ("inline", |graph| inlined(&graph)),
     ("stacks", stacks::stacks),

@@ -79,7 +79,7 @@ struct Moved<'a> {
     known: &'a mut HashMap<(Op, Var), Var>,
     /// By variable of the old graph, number of equations that read it.
     uses: &'a [usize],
-    /// By variable, the moved one; `None` before it is made.
+    /// By variable that was visited, its moved form; `None` before that is made.
     values: HashMap<Var, Option<Var>>,
     /// Number of elementwise operations that are repeated, because others read their unmoved results too.
     repeated: usize,
@@ -211,7 +211,7 @@ mod tests {
         graph.equations.iter().filter(|e| f(e)).count()
     }
 
-    /// `y + move y` of `y = x - move x`, with the first move inside.
+    /// Returns the graph of `y + second(y)` with `y = x - first(x)`, for two moves.
     fn twice(shape: &[usize], first: StructuralOp, second: StructuralOp) -> Graph {
         let mut graph = Graph::default();
         let x = graph.param(Type::new(DType::F32, shape.to_vec()));
@@ -251,7 +251,7 @@ mod tests {
         }
     }
 
-    /// `move back f(move x, y)`: where only the move reads it, any operation is moved with it.
+    /// Operations that only a move reads are all done on its operands instead, in `move back f(move x, y)`.
     #[test]
     fn elementwise_operations_go_on_as_their_operands_lie() {
         let transpose = |axes: &[usize]| StructuralOp::from(Transpose { axes: axes.to_vec() });

@@ -7,7 +7,7 @@ use super::writer::Writer;
 use crate::mesh::Collective;
 use pallas_ir::Type;
 
-/// The operation of StableHLO for a collective. No method has a default.
+/// Translation of a kind of collective to StableHLO. No method has a default.
 pub(crate) trait CollectiveHlo {
     /// Appends the operation with a result of type `gives`; returns the result. The operand, if there is one, is
     /// `args[0]`.

@@ -87,7 +87,7 @@ pub(crate) enum Detail {
     Constant(Literal),
     /// The elements of a constant `i32` array of rank 1.
     Numbers(Vec<i32>),
-    /// The axis of `concatenate` and `iota`.
+    /// The axis of a `concatenate` or an `iota`.
     Axis(usize),
     /// The operand's axis for each axis of the result, or the axes that are permuted, reversed or reduced.
     Axes(Vec<usize>),

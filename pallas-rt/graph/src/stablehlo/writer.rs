@@ -27,7 +27,7 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// Appends an entry.
+    /// Appends an operation or a comment.
     pub(crate) fn line(&mut self, line: Line) {
         self.lines.push(line);
     }

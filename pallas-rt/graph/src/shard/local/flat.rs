@@ -53,7 +53,7 @@ fn groups(from: &[usize], to: &[usize]) -> Vec<[Range<usize>; 2]> {
 struct Row {
     /// The axes that shard the dimension.
     axes: Vec<Axis>,
-    /// Number of elements in a block.
+    /// Number of elements in a block of the dimension.
     block: usize,
     /// Length of the runs of consecutive elements; each run begins in a new block.
     run: usize,

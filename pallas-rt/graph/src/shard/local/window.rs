@@ -244,7 +244,7 @@ fn see(op: &mut StructuralOp, dim: usize, window: WindowDim) {
 struct Source {
     /// The device's block of the operand.
     block: Var,
-    /// The extent of the whole operand along the dimension.
+    /// Extent of the whole operand along the dimension.
     extent: usize,
     /// The rows that each device reads.
     reads: Vec<Read>,

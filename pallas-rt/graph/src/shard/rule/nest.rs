@@ -86,7 +86,7 @@ impl Build<'_> {
         factors.iter().for_each(|(size, role, places)| self.add_wide(*size, *role, places));
     }
 
-    /// Adds a factor unless its size is 1.
+    /// Adds a factor that these dimensions share, unless its size is 1.
     fn add_wide(&mut self, size: usize, role: Role, places: &[Place]) {
         if size > 1 {
             self.add(size, role, places);

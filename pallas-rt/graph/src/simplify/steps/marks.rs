@@ -24,7 +24,7 @@ const BYTES: usize = 64 << 20;
 enum When {
     /// Before the loop, for all steps: the value depends on captured values and arrays alone.
     Before,
-    /// In the loop.
+    /// In the loop, step by step.
     Within,
     /// After the loop, for all steps: the carried values do not need the value.
     After,
@@ -51,7 +51,7 @@ pub(super) struct Marks<'b> {
     when: Vec<When>,
     /// By variable that is computed before the loop, true if it differs between steps.
     differs: Vec<bool>,
-    /// By variable, true if it depends on no parameter.
+    /// By variable that is computed before the loop, true if it depends on no parameter of the body.
     constant: Vec<bool>,
     /// The carried values that are sums.
     sums: Vec<Sum>,
