@@ -15,9 +15,9 @@ pub struct Axis {
 /// Relation of a list of axes to the beginning of another list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Prefix {
-    /// The list is no prefix of the other one.
+    /// The first list is no prefix of the second one.
     No,
-    /// The list is a prefix of the other one, and shorter.
+    /// The first list is a prefix of the second one, and shorter.
     Strict,
     /// Both lists are equal.
     Equal,
@@ -61,7 +61,8 @@ impl Axis {
         other.contains(self) && self.pre == other.pre
     }
 
-    /// Returns true if both are parts of one axis, and have a part of size 2 or more in common.
+    /// Returns true if both are parts of one axis whose ranges from `pre` to [`next`](Axis::next) overlap by more than
+    /// an end.
     pub fn overlaps(self, other: Axis) -> bool {
         self.id == other.id && self.pre < other.next() && other.pre < self.next()
     }

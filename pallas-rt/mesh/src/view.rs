@@ -87,7 +87,7 @@ impl Mesh {
         let minor: usize = other.sizes[axis + 1..].iter().product();
         let (mut left, mut step, mut fastest) = (other.sizes[axis], 1, vec![]);
         while left > 1 {
-            // The move by so many steps changes one coordinate alone.
+            // A move by `step` positions along the other mesh's axis has to change a single coordinate.
             let to = positions[step * minor];
             let mut moved = (0..self.rank()).filter(|&own| self.coordinate(to, self.axis(own)) > 0);
             let (Some(own), None) = (moved.next(), moved.next()) else { return None };

@@ -35,7 +35,8 @@ impl Grow<'_, '_> {
         }
     }
 
-    /// Returns the values that such a step reads from memory.
+    /// Returns the values that a step of its own reads from memory, from its equation (that of the scatter, if it has
+    /// casts).
     pub(super) fn read_by(&self, e: &Equation) -> Vec<Var> {
         match e.op {
             Op::Structural(StructuralOp::Scatter(_)) => {}

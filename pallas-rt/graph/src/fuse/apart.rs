@@ -7,21 +7,21 @@ pub enum Apart {
     /// The value's operation is a step of its own: a loop, a branch, a kernel of the user, a scatter, or a window at a
     /// position that is only known at run time.
     Alone,
-    /// The kernel would compute two products.
+    /// With the value, the kernel would compute two products.
     Product,
     /// Members of the kernel need different blocks of the value, or its operation cannot compute these blocks.
     Cuts,
-    /// Several programs would compute it again and that is too much work, or other kernels read it too.
+    /// Several programs would compute the value again and that is too much work, or other kernels read it too.
     Repeated,
     /// Another kernel computes the value already.
     Taken,
-    /// It is the table of a gather, which may read any part of it.
+    /// The value is the table of a gather, which may read any part of it.
     Table,
-    /// It is a reshape of a value that is in memory anyway.
+    /// The value is a reshape of another one that is in memory anyway.
     Alias,
-    /// Two kernels would need each other's results.
+    /// If the kernel computed the value, two kernels would need each other's results.
     Circle,
-    /// The kernel has as many operations as it may have.
+    /// The kernel has as many operations as it may have, without the value's.
     Full,
     /// The kernel's sorts already order as many elements as a program may.
     Sorts,

@@ -11,13 +11,13 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Equations that share a kernel, and how their values are split among its programs.
 #[derive(Default, Debug)]
 pub(crate) struct Cluster {
-    /// The indices of the equations in the graph.
+    /// The indices of the cluster's equations in the graph.
     pub members: BTreeSet<usize>,
     /// The members' results that equations outside of the cluster read.
     pub outs: BTreeSet<Var>,
-    /// By result of a member, its cuts.
+    /// By result of a member, how each of its axes is split among programs.
     pub cuts: BTreeMap<Var, Vec<Cut>>,
-    /// Extents of the axes of the grid.
+    /// Extents of the axes of the kernel's grid, in positions of arrays.
     pub extents: Vec<usize>,
     /// The member that is a product (`dot` or a convolution); of several ones the first, which decides the blocks.
     pub product: Option<usize>,

@@ -27,7 +27,7 @@ pub(super) fn copied(graph: &Graph) -> Cow<'_, Graph> {
             continue;
         }
         let (from, to) = (graph.ty(e.args[0]).elements(), graph.ty(e.result()).elements());
-        // Copies of each single element, as of the words of a random key, would fill kernels, which take so many equations.
+        // Copies for many readers, as of the words of a random key, would fill kernels, whose size is limited.
         let again =
             if from > 1 || uses[e.result().index()].len() > MOST[1] { vec![] } else { single(graph, &definitions, e) };
         if from < to && (from > 1 || !again.is_empty()) {

@@ -77,7 +77,7 @@ pub(super) fn clusters<'g>(graph: &'g Graph, given: &Given, sizes: &Sizes) -> Cl
     grow.found
 }
 
-/// State of the growth of clusters.
+/// State while the equations of a graph are grouped in clusters.
 pub(super) struct Grow<'g, 's> {
     pub graph: &'g Graph,
     given: &'s Given,
@@ -86,7 +86,7 @@ pub(super) struct Grow<'g, 's> {
     uses: Vec<Vec<usize>>,
     /// By variable, true if it is in memory anyway: results, and operands of operations that form a step of their own.
     is_stored: Vec<bool>,
-    /// The clusters so far.
+    /// The clusters that were found so far.
     pub found: Clusters<'g>,
 }
 
@@ -94,7 +94,7 @@ pub(super) struct Grow<'g, 's> {
 struct Root {
     /// By axis of the result, its cut.
     cuts: Vec<Cut>,
-    /// Extents of the axes of the grid.
+    /// Extents of the axes of the grid, in positions of arrays.
     extents: Vec<usize>,
     /// True if the result is computed from a product of its shape.
     has_dot: bool,
@@ -162,8 +162,8 @@ impl Grow<'_, '_> {
             }
         }
         let columns = if has_rows { longest } else { self.sizes.product[1].min(WHOLE_COLUMNS) };
-        // Programs have the axes whole along which elements move only if a tile can hold these and the rows, and enough
-        // programs are left; then everything that moves along them shares the kernel.
+        // Programs have axes whole along which elements move if programs split the columns, or if a tile can hold these
+        // axes and the rows and enough programs are left. Then all that moves along other axes shares the kernel too.
         let is_held = |axis: usize| moved[axis] || axis + 1 == shape.len();
         let (held, others): (Vec<usize>, Vec<usize>) = (0..shape.len()).partition(|&axis| is_held(axis));
         let [held, others] = [held, others].map(|axes| axes.iter().map(|&axis| shape[axis]).product::<usize>());
@@ -357,9 +357,9 @@ impl Grow<'_, '_> {
 
 /// Limits for members of a cluster that several programs compute again: little beside what each computes alone.
 struct Repeated {
-    /// Most elements of such a member in a program, if blocks have one position along each axis of the grid.
+    /// Most elements of a repeated member in a program, if blocks have one position along each axis of the grid.
     most: usize,
-    /// Number of such members that may still be added.
+    /// Number of repeated members that may still be added.
     left: usize,
 }
 

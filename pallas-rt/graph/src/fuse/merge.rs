@@ -110,7 +110,7 @@ fn reads_own_blocks(grow: &Grow<'_, '_>, made: &Cluster, own: &Cluster) -> bool 
     })
 }
 
-/// Returns two clusters as one.
+/// Returns the cluster of the members of two clusters, with the blocks of both.
 fn joined(grow: &Grow<'_, '_>, made: Cluster, own: Cluster) -> Cluster {
     let members: BTreeSet<usize> = made.members.into_iter().chain(own.members).collect();
     let cuts: BTreeMap<Var, Vec<Cut>> = made.cuts.into_iter().chain(own.cuts).collect();

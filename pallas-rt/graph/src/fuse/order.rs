@@ -21,7 +21,7 @@ pub(super) struct Order {
 }
 
 impl Order {
-    /// Returns the order of a graph's equations, each on its own.
+    /// Returns the order in which a graph's equations stand, each as a node of its own.
     pub(super) fn new(graph: &Graph) -> Order {
         let (definitions, uses) = (graph.definitions(), graph.uses());
         let all = || 0..graph.equations.len();

@@ -43,7 +43,8 @@ pub(super) fn is_apart(graph: &Graph, definitions: &[Option<usize>], e: &Equatio
     padding(graph, definitions, e, sizes).is_some()
 }
 
-/// Returns the step of such a pad, in which each program makes a block of the result; `None` for other equations.
+/// Returns the step of a pad that shares no kernel, in which each program makes a block of the result; `None` for other
+/// equations.
 pub(super) fn lower(graph: &Graph, definitions: &[Option<usize>], e: &Equation, sizes: &Sizes) -> Option<Lowered> {
     let Padding { low, high, value } = padding(graph, definitions, e, sizes)?;
     let (from, to) = (graph.ty(e.args[0]), graph.ty(e.result()));

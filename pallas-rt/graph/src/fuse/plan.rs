@@ -54,7 +54,7 @@ pub enum Work {
     /// Runs one of several plans. The first input is the plan's number, an i32 of rank 0; the plan's parameters are the
     /// other inputs.
     Case {
-        /// The plans, by number.
+        /// The plan of each branch, by number.
         branches: Vec<Plan>,
     },
     /// Runs a collective among devices, with at most one input and exactly one output.
@@ -180,20 +180,20 @@ pub struct Plan {
 /// A range of bytes in the arena.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Region {
-    /// Offset of the first byte.
+    /// Offset in the arena of the first byte.
     pub offset: usize,
-    /// Number of bytes.
+    /// Number of bytes of the range.
     pub bytes: usize,
 }
 
 /// A value in the arena, with the steps during which it is kept.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Held {
-    /// The bytes that it occupies.
+    /// The bytes of the arena that the value occupies.
     pub region: Region,
-    /// The number of the step that makes it.
+    /// The number of the step that makes the value.
     pub first: usize,
-    /// The number of the last step that needs it.
+    /// The number of the last step that needs the value.
     pub last: usize,
     /// Type of the value; `None` for the arena that the plan inside a loop or a branch uses.
     pub ty: Option<Type>,

@@ -38,9 +38,9 @@ pub(super) struct Planned<'p> {
 struct Wait {
     /// Bytes of the value in the arena; 0 if it is kept anyway.
     bytes: usize,
-    /// Index of the step that makes it.
+    /// Index of the step that makes the value.
     made: usize,
-    /// Indices of the steps that read it.
+    /// Indices of the steps that read the value.
     reads: Vec<usize>,
 }
 
@@ -197,7 +197,7 @@ struct Chain<'p> {
     is_there: &'p dyn Fn(Var) -> bool,
     /// The equations found so far, each after those that it reads from.
     equations: Vec<usize>,
-    /// The values that these equations read.
+    /// The values in memory that the equations found so far read.
     reads: Vec<Var>,
     /// Number of operations that may still be more than light.
     heavy: usize,

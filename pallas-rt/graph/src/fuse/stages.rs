@@ -191,7 +191,7 @@ fn position(graph: &mut Graph, op: &ArgReduce, v: Var, sizes: &Sizes, given: &mu
     given.extend([(within, extremes), (extremes, extremes)]);
     let [within, extremes] = [within, extremes].map(|v| graph.reshape(v, &kept));
     let part = position(graph, op, extremes, sizes, given);
-    // For each element, the position within the part that won; the axis has extent 1 meanwhile.
+    // For each element, the position within the part that won; the axis is kept with extent 1 until then.
     let result = graph.ty(part).shape.clone();
     let one = [&result[..axis], &[1], &result[axis..]].concat();
     let which = graph.reshape(part, &one);
@@ -236,7 +236,7 @@ mod tests {
             (&[64, 1 << 18], &[1], &[64 * 64, 1]),
             // Columns twice.
             (&[1 << 15, 64], &[0], &[512, 8, 1]),
-            // The outer axis waits for the last stage; or it is the one that is divided.
+            // The outer axis waits for the last stage; or it is the one that is split.
             (&[3, 1 << 16], &[0, 1], &[3 * 16, 1]),
             (&[1 << 16, 8], &[0, 1], &[128, 1]),
         ];

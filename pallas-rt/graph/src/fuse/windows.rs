@@ -90,9 +90,9 @@ pub(super) fn lower(found: &Clusters<'_>, e: &Equation, op: &Dynamic, sizes: &Si
 
 /// The position at which a window begins along an axis.
 enum Start {
-    /// This constant, which is clamped so that the window fits.
+    /// A constant, which is clamped so that the window fits.
     Known(i64),
-    /// The value of this variable, clamped so that the window fits.
+    /// The value of a variable, clamped so that the window fits.
     Read(Var),
 }
 

@@ -7,7 +7,7 @@ pub enum Flow {
     Forward,
     /// From the barrier's result to its operand.
     Backward,
-    /// In no direction.
+    /// In no direction: the barrier stops all shardings.
     None,
     /// In both directions, so the barrier stops nothing. But a sharding that is declared before the barrier does not
     /// oblige a kernel after it, which may have the array gathered. Shardy has no such barrier.

@@ -84,7 +84,7 @@ fn shorten(axes: &mut Vec<Axis>, others: &[Axis]) -> bool {
 
 /// A list of axes that a factor could get.
 struct Candidate {
-    /// The factor.
+    /// The factor that could get the axes.
     factor: usize,
     /// The axes, a prefix of those that some array has for the factor.
     axes: Vec<Axis>,

@@ -32,7 +32,7 @@ pub(super) struct Flow {
     pub program: Program,
     /// By value, the places that read it, the newest last.
     pub uses: Vec<Vec<Use>>,
-    /// By value, its cell.
+    /// By value, its cell, named by one of the values that share the cell.
     pub cell: Vec<Val>,
     /// By cell, its sharding so far; `None` if nothing is known.
     pub shardings: Vec<Option<Sharding>>,
@@ -188,6 +188,7 @@ impl Copies {
         self.kinds.get(v.index()).copied().flatten() == Some(Constant::Expression)
     }
 
+    /// Returns the kind of constant that a node's result is; `None` if it is none.
     fn kind_of(&self, program: &Program, node: &Node) -> Option<Constant> {
         let all = || !node.operands.is_empty() && node.operands.iter().all(|&v| self.is_expression(v));
         let Kind::Op(op) = &node.kind else {
@@ -225,6 +226,7 @@ impl Copies {
         }
     }
 
+    /// Makes a copy of a constant; `known` has the copies made for the same use so far.
     fn copy(&mut self, program: &mut Program, v: Val, kind: Constant, known: &mut HashMap<Val, Val>) -> Val {
         if program.rank(v) == 0 {
             return v;
@@ -272,7 +274,7 @@ impl Flow {
         self.uses[v.index()].push(place);
     }
 
-    /// Makes a node with one operand and a result like it, with the location of `behind`; no region contains it yet.
+    /// Makes a node with one operand and a result of its type, at the location of node `behind`; no region contains it.
     fn node(&mut self, kind: Kind, operand: Val, behind: Option<NodeId>) -> (NodeId, Val) {
         let ty = self.program.ty(operand).clone();
         let (loc, label) = behind
@@ -318,6 +320,7 @@ impl Flow {
         self.shardings[self.cell[v.index()].index()].as_ref()
     }
 
+    /// Returns the sharding of a constraint; `None` for other nodes.
     fn constraint(&self, node: NodeId) -> Option<&Sharding> {
         match &self.program.nodes[node].kind {
             Kind::Constraint(sharding) => Some(sharding),
@@ -431,6 +434,7 @@ impl Flow {
         self.groups = groups;
     }
 
+    /// Gives the members of a sharding group one initial sharding, or open constraints if their annotations differ.
     fn begin_with_one(&mut self, group: &mut [Val]) {
         let says = |s: &&Sharding| s.dims.iter().any(|dim| !dim.open || !dim.axes.is_empty());
         let said: Vec<(Sharding, Option<Origin>)> = (group.iter().map(|v| self.cell[v.index()].index()))

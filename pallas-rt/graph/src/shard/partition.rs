@@ -48,7 +48,7 @@ pub struct Partitioned {
 /// A change of a value's sharding for which devices communicate.
 #[derive(Clone, Debug)]
 pub struct Reshard {
-    /// The value, one of the [`Program`]'s.
+    /// The value of the [`Program`] whose sharding changes.
     pub value: Val,
     /// The sharding of the value before.
     pub from: Sharding,

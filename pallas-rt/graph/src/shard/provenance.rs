@@ -309,7 +309,7 @@ impl Propagation {
         let dim = sharded(j).unwrap_or_default();
         let carries = |(_, part): &&(usize, Part)| mentions(&part.axes, axis);
         let Some((f, wanted)) = splits[j].parts.iter().find(carries).map(|(f, part)| (*f, part.axes.clone())) else {
-            // It lies behind what the dimension's factors hold.
+            // The axis comes after the axes of the dimension's factors.
             return Reason::Missing { dim };
         };
         let Some(part) = splits[i].get(f) else { return Reason::Missing { dim } };

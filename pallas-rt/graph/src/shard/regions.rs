@@ -23,7 +23,7 @@ pub(crate) trait CallRegions {
 
 /// An operation whose operands and result are sharded compatibly, to be done on blocks.
 pub(crate) struct Sharded<'a> {
-    /// The mesh.
+    /// The mesh of the devices.
     pub mesh: &'a Arc<Mesh>,
     /// The operation on whole arrays.
     pub op: Op,

@@ -61,9 +61,9 @@ pub(crate) type Place = (usize, usize);
 
 /// An operation whose sharding rule is to be made.
 pub(super) struct Asked<'a> {
-    /// The operation.
+    /// The operation whose rule is to be made.
     pub kind: &'a Kind,
-    /// Its operands.
+    /// The operation's operands.
     pub operands: &'a [Val],
     /// The types of its operands, then of its results.
     pub types: Vec<&'a Type>,

@@ -95,7 +95,7 @@ fn collect<'g>(graph: &'g Graph, all: &mut Vec<&'g Collective>) {
 /// Appends an equation for devices that communicate in it, or for a single device; returns the results by device.
 fn applied(graph: &mut Graph, e: &Equation, mesh: &Mesh, devices: &[usize], args: &[Vec<Var>]) -> Vec<Vec<Var>> {
     let Op::Call(call) = &e.op else { return vec![graph.fitting_all(e.op.clone(), &args[0])] };
-    // Branches of an engine's own test have some.
+    // Bodies of branches may have functions that are not expanded yet.
     if let Some(one) = call.expands(Stage::Reverse) {
         return inlined(graph, one, mesh, devices, args);
     }

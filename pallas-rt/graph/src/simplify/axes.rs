@@ -45,7 +45,7 @@ struct Joins<'g> {
 }
 
 impl<'g> Joins<'g> {
-    /// Makes a class of its own for each axis.
+    /// Puts each axis of a graph's variables into a class of its own.
     fn of(graph: &'g Graph) -> Self {
         let mut all = 0;
         let mut first = |rank| {
@@ -372,7 +372,7 @@ mod tests {
         };
         assert_eq!(shapes(&[9, 4, 5], reversed(&[0, 1])), vec![vec![36, 5]; 2]);
         assert_eq!(shapes(&[9, 4, 1], reversed(&[1, 2])), vec![vec![9, 4]; 2]);
-        // Of what a reshape divides, other axes are told apart.
+        // After a reshape that splits an axis, a fold tells other axes apart.
         let divided = |graph: &mut Graph, x: Var| {
             let x = add(graph, ScalarOp::Exp, &[x]);
             let x = add(graph, StructuralOp::from(Reshape { to: dims(&[9, 2, 2, 5]) }), &[x]);

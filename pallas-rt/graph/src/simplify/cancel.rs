@@ -250,6 +250,7 @@ impl Simpler {
         }
     }
 
+    /// Simplifies a product of transposed operands, and of 16-bit floats that are cast to f32.
     fn dot(&self, e: &Equation, op: &Dot) -> Option<Simple> {
         let (mut op, mut args, mut is_simpler) = (op.clone(), e.args.clone(), false);
         let narrow = |v: Var| match self.structural(v)? {

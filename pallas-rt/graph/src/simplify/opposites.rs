@@ -71,9 +71,9 @@ fn are_opposite(a: &Op, b: &Op, shape: &[usize]) -> bool {
 
 /// The attempt to replace a move of a value by moves of the values from which it is computed.
 struct Moved<'a> {
-    /// The graph that is written.
+    /// The graph that the pass writes.
     to: &'a mut Rewrite,
-    /// The move.
+    /// The move whose operand's operands could be moved instead.
     op: &'a Op,
     /// By move and variable, the moved variable if it exists already.
     known: &'a mut HashMap<(Op, Var), Var>,
@@ -95,17 +95,17 @@ struct Moved<'a> {
 
 /// The way in which a moved variable is made.
 enum Source {
-    /// It is the moved form of another variable of its shape.
+    /// As the moved form of another variable, which has the same shape.
     Is(Var),
-    /// It is another broadcast of a variable.
+    /// As another broadcast of this variable.
     Broadcast(Broadcast, Var),
-    /// The moved variable exists: it is this one.
+    /// As this variable, which exists already.
     Known(Var),
-    /// The variable is the result of the opposite move of this one, which is the moved variable.
+    /// As this variable, of which the variable is the opposite move.
     Undone(Var),
-    /// It is an elementwise operation on moved operands.
+    /// As the result of this elementwise operation, on moved operands.
     Made(Box<Equation>),
-    /// A move of the variable has to be added.
+    /// By a move of the variable itself, which is added.
     Added,
 }
 

@@ -15,7 +15,7 @@ use pallas_ir::{DType, ScalarOp, StructuralOp};
 /// Fewest elements along the axes that only one factor has: a sum over less is folded while it is multiplied.
 const FEW: usize = 8;
 
-/// Replaces the sums of a graph that are products.
+/// Replaces sums of products in a graph by matrix products.
 pub(super) fn products(mut graph: Graph) -> Graph {
     let uses = graph.reads();
     let equations = std::mem::take(&mut graph.equations);
@@ -36,7 +36,7 @@ pub(super) fn products(mut graph: Graph) -> Graph {
     to.graph
 }
 
-/// The pass, with the graph that it writes.
+/// The pass that replaces sums of products, with the graph that it writes.
 struct Sums {
     graph: Graph,
     /// By variable, the index of its equation in the new graph.
@@ -47,7 +47,7 @@ struct Sums {
 
 /// A factor of a product, without broadcasts.
 struct Factor {
-    /// The value that is repeated.
+    /// The value before it was broadcast.
     value: Var,
     /// By axis of the value with more than one element, the axis of the product that it is.
     axes: Vec<usize>,

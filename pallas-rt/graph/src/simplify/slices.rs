@@ -61,15 +61,15 @@ struct SlicePart {
 
 /// The way in which a slice of a value is computed.
 enum MadeSlice {
-    /// It is this variable.
+    /// The slice is this variable.
     Is(Var),
-    /// It is a smaller broadcast of this variable.
+    /// The slice is a smaller broadcast of this variable.
     Repeats(Var, Broadcast),
-    /// It is an elementwise operation on slices.
+    /// The slice is the result of an elementwise operation on slices.
     Of(Op, Vec<MadeSlice>),
 }
 
-/// The pass, with the graph that it writes.
+/// The pass that computes slices alone, with the graph that it writes.
 struct Slices {
     to: Rewrite,
     /// By variable of the old graph, the result of [`are_sliced`].

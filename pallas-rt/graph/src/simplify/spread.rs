@@ -15,7 +15,8 @@ use pallas_ir::{ScalarOp, StructuralOp};
 /// Fewest elements of the select's result for each element that is computed instead.
 const MANY: usize = 8;
 
-/// Rewrites the elementwise operations of a graph on such selects.
+/// Rewrites elementwise operations of a graph on selects between broadcasts, so that they are computed before the
+/// broadcasts.
 pub(super) fn spread(graph: Graph) -> Graph {
     let uses = graph.reads();
     each(graph, |to, e| chosen(to, e, &uses))
@@ -70,8 +71,8 @@ fn chosen(to: &mut Rewrite, e: &Equation, uses: &[usize]) -> Option<Var> {
     Some(to.append(ScalarOp::Select, &[which, sides[0], sides[1]]))
 }
 
-/// Returns the equation that defines a value, behind reshapes that keep the shape, which passes write for replaced
-/// equations.
+/// Returns the equation that defines a value, looking through reshapes that keep the shape, which passes write for
+/// replaced equations.
 fn definition(to: &Rewrite, v: Var) -> Option<&Equation> {
     let made = to.definition(v)?;
     match made.op {

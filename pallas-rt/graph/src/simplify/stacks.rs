@@ -14,7 +14,7 @@ use pallas_ir::structural::Broadcast;
 use pallas_ir::{Literal, StructuralOp};
 use std::collections::HashMap;
 
-/// Removes such arrays from the scans of a graph.
+/// Removes scanned arrays and stacked results with equal elements from the scans of a graph.
 pub(super) fn stacks(mut graph: Graph) -> Graph {
     capture_equal_elements(&mut graph);
     merge_equal_stacks(&mut graph);

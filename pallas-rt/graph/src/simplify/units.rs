@@ -8,7 +8,7 @@
 //! dot (reshape x) w              reshape (dot x w), if the axes are in neither batch nor sum
 //! dot (reshape x) (reshape w)    dot x w, over the other axes
 //! transpose (reshape x)          reshape (transpose x)
-//! gather x (reshape i)           gather x i, if the axis is that of vectors of one start; likewise a scatter
+//! gather x (reshape i)           gather x i, if the axis has the only component of each start; scatters too
 //! ```
 //!
 //! A function of a row or of a single image, mapped over a batch, has such axes everywhere. Without them it shares
@@ -32,7 +32,7 @@ pub(super) fn units(graph: Graph) -> Graph {
     pass.to.graph
 }
 
-/// The pass, with the graph that it writes.
+/// The pass that drops inserted axes of one element, with the graph that it writes.
 struct Units {
     to: Rewrite,
 }
@@ -63,8 +63,8 @@ impl Units {
         found
     }
 
-    /// Appends an equation on values without such axes, and a reshape of its result; returns `None` and appends nothing
-    /// if no operand has such axes.
+    /// Appends an equation on operands without the axes of one element that reshapes insert, and a reshape of its
+    /// result; returns `None` and appends nothing if no operand has such axes.
     fn without(&mut self, e: &Equation) -> Option<()> {
         let made = match &e.op {
             Op::Scalar(_) | Op::Structural(StructuralOp::Cast(_) | StructuralOp::Powi(_)) => self.elementwise(e)?,
@@ -116,7 +116,7 @@ impl Units {
         is_last.then_some(bare.value)
     }
 
-    /// Appends an elementwise operation without such axes; returns its result.
+    /// Appends an elementwise operation on operands without inserted axes of one element; returns its result.
     fn elementwise(&mut self, e: &Equation) -> Option<Var> {
         let shape = self.shape(e.result()).to_vec();
         let bare: Vec<Option<Bare>> = e.args.iter().map(|&v| self.bare(v)).collect();
@@ -151,7 +151,7 @@ impl Units {
         self.to.append(StructuralOp::from(Reshape { to: dims(to) }), &[v])
     }
 
-    /// Appends a product without such axes in one or both operands; returns its result.
+    /// Appends a product without inserted axes of one element in one or both operands; returns its result.
     fn dot(&mut self, e: &Equation, op: &Dot) -> Option<Var> {
         let (mut op, mut args, mut is_less) = (op.clone(), e.args.clone(), false);
         if let [Some(x), Some(w)] = [0, 1].map(|side| self.bare(args[side])) {

@@ -10,7 +10,7 @@ use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::structural::{Broadcast, Gather, Reduce, Scatter, Transpose, Windows};
 use pallas_ir::{DType, Literal, ScalarOp, StructuralOp};
 
-/// Replaces such gathers and scatters of a graph.
+/// Replaces gathers and scatters of a graph whose windows are as long as the operand.
 pub(super) fn whole(graph: Graph) -> Graph {
     each(graph, |to, e| match &e.op {
         Op::Structural(StructuralOp::Gather(op)) => gather(to, e, op),

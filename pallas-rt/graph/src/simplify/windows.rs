@@ -14,7 +14,7 @@ use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::structural::{Broadcast, Cast, Conv, ReduceWindow, Transpose, WindowDim};
 use pallas_ir::{ScalarOp, StructuralOp};
 
-/// Rewrites windowed folds and convolutions of a graph as above.
+/// Splits maxima and minima of windows of a graph by axis, and replaces convolutions with windows of one element.
 pub(super) fn windows(graph: Graph) -> Graph {
     each(graph, |to, e| match &e.op {
         Op::Structural(StructuralOp::ReduceWindow(op)) => {

@@ -55,6 +55,7 @@ pub(super) fn arg_reduce(w: &mut Writer, op: &ArgReduce, x: &Value, gives: &Type
     w.reshape(&made[1], &gives.shape)
 }
 
+/// Appends a windowed fold; returns its result.
 pub(super) fn reduce_window(w: &mut Writer, op: &ReduceWindow, x: &Value, gives: &Type) -> Value {
     if gives.shape.is_empty() {
         return x.clone();

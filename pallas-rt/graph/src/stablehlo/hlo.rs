@@ -355,6 +355,7 @@ fn convolution(op: &Conv, rhs: &[usize]) -> Vec<String> {
     all
 }
 
+/// Returns the attributes of a gather.
 fn gather(op: &Gather) -> String {
     format!(
         "offset_dims={}, collapsed_slice_dims={}, start_index_map={}, operand_batching_dims={}, \
@@ -369,6 +370,7 @@ fn gather(op: &Gather) -> String {
     )
 }
 
+/// Returns the attributes of a scatter.
 fn scatter(op: &Scatter) -> String {
     format!(
         "update_window_dims={}, inserted_window_dims={}, scatter_dims_to_operand_dims={}, input_batching_dims={}, \

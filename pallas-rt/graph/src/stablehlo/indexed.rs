@@ -18,6 +18,7 @@ fn sorted(axes: &[usize]) -> Vec<usize> {
     axes
 }
 
+/// Appends a gather; returns its result.
 pub(super) fn gather(w: &mut Writer, op: &Gather, args: &[Value], gives: &Type) -> Value {
     let (operand_batching_dims, start_indices_batching_dims) =
         paired(&op.operand_batching_dims, &op.start_indices_batching_dims);
@@ -32,6 +33,7 @@ pub(super) fn gather(w: &mut Writer, op: &Gather, args: &[Value], gives: &Type) 
     w.op("gather", &[&args[0], &args[1]], Detail::Gather(op), gives.clone())
 }
 
+/// Appends a scatter, with a region that combines two elements or takes the new one.
 pub(super) fn scatter(w: &mut Writer, op: &Scatter, args: &[Value], gives: &Type) -> Value {
     let (input_batching_dims, scatter_indices_batching_dims) =
         paired(&op.input_batching_dims, &op.scatter_indices_batching_dims);

@@ -85,6 +85,7 @@ fn operation(text: &mut String, op: &Operation, depth: usize) {
     }
 }
 
+/// Writes a region between braces, indented to this depth.
 fn region(text: &mut String, region: &HloRegion, depth: usize) {
     let margin = "  ".repeat(depth + 1);
     *text += "{\n";
@@ -225,6 +226,7 @@ fn dot(op: &Dot) -> String {
     )
 }
 
+/// Returns the attributes of a convolution.
 fn convolution(op: &Conv) -> Vec<String> {
     let [lhs, rhs, out] = super::structural::letters(op).map(|letters| letters.join(", "));
     vec![
@@ -249,6 +251,7 @@ fn padding(windows: &[WindowDim]) -> String {
     format!("padding = dense<{numbers}> : tensor<{}x2xi64>", each.len())
 }
 
+/// Returns the attributes of a gather.
 fn gather(op: &Gather) -> Vec<String> {
     vec![
         format!(
@@ -266,6 +269,7 @@ fn gather(op: &Gather) -> Vec<String> {
     ]
 }
 
+/// Returns the attribute of a scatter.
 fn scatter(op: &Scatter) -> String {
     format!(
         "scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = {:?}, inserted_window_dims = {:?}, \

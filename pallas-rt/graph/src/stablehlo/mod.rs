@@ -152,7 +152,7 @@ impl Printer {
     /// Translates a graph as a function of the module with this name; `is_public` is true for `main` alone.
     fn function(&mut self, is_public: bool, name: String, graph: &Graph) -> Function {
         let params = self.w.params(&graph.takes());
-        // The list is exchanged by hand, since equations may add functions in turn.
+        // The writer's list is replaced and restored here, since equations may add functions with lists of their own.
         let outer = self.w.turn(vec![]);
         let made = self.graph(graph, &params);
         self.w.end("func.return", &made);

@@ -9,7 +9,7 @@ pub(crate) struct Value {
     pub id: usize,
     /// Index among the results of its operation, if that has several.
     pub part: Option<usize>,
-    /// Its type.
+    /// The value's type.
     pub ty: Type,
     /// The number that all elements are equal to, if that is known.
     pub splat: Option<Literal>,

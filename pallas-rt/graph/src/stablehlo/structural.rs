@@ -84,6 +84,7 @@ fn pad(w: &mut Writer, op: &Pad, args: &[Value], gives: &Type) -> Value {
     w.op("pad", &[&args[0], &args[1]], detail, gives.clone())
 }
 
+/// Appends a slice, with limits in place of sizes; returns its result.
 fn slice(w: &mut Writer, op: &Slice, x: &Value, gives: &Type) -> Value {
     let end = |i: usize| match gives.shape[i] as i64 {
         0 => op.start[i],

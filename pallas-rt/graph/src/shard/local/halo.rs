@@ -53,14 +53,14 @@ pub(super) enum Plan {
 
 /// The range of rows that a device needs of one block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-/// The device that needs the rows.
 struct Need {
-    /// The device that has the block.
+    /// The device that needs the rows.
     device: usize,
-    /// The first of these elements of the operand.
+    /// The device that has the block.
     block: usize,
-    /// The last of these elements.
+    /// The first of the rows, as an element of the whole operand.
     first: i64,
+    /// The last of the rows, as an element of the whole operand.
     last: i64,
 }
 

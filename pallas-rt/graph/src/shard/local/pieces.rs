@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// A group of a collective: devices with equal coordinates along all axes of a mesh except some.
 #[derive(Clone, Copy)]
 pub(crate) struct Group<'a> {
-    /// The mesh.
+    /// The mesh of the devices.
     pub mesh: &'a Arc<Mesh>,
     /// The axes along which the devices of the group differ.
     pub axes: &'a [Axis],
@@ -162,7 +162,7 @@ pub(in crate::shard) fn sliced(
 
 /// A cut of a dimension, or of each part of one, into equal parts, and which of them is kept.
 pub(in crate::shard) struct Cut {
-    /// Number of parts.
+    /// Number of parts into which the dimension is cut.
     pub parts: usize,
     /// The index of the part that is kept, an i32 scalar; `None` if all are kept.
     pub kept: Option<Var>,

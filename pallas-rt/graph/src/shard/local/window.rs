@@ -44,8 +44,8 @@ fn windowed(op: &StructuralOp, dim: usize) -> Option<(WindowDim, usize)> {
     }
 }
 
-/// Brings each device the rows that it needs along sharded dimensions, and replaces the operation by one on these rows.
-/// Returns the result if the rows already are it.
+/// Brings each device the rows that an operation needs along sharded dimensions, and replaces the operation by one on
+/// these rows. Returns the result if nothing is left to do with the rows.
 pub(super) fn exchange(graph: &mut Graph, work: &mut Sharded<'_>) -> Option<Var> {
     let Op::Structural(op) = &work.op else { return None };
     let shapes: Vec<Vec<Dim>> = work.operands.iter().map(|(ty, _)| ty.dims()).collect();
@@ -110,7 +110,7 @@ pub(super) fn read(graph: &mut Graph, group: Group<'_>, block: Var, dim: usize, 
 
 /// Range of rows along a dimension that each device reads of a sharded array.
 pub(in crate::shard) struct Met {
-    /// The dimension.
+    /// The dimension along which rows are read.
     pub dim: usize,
     /// Extent of the whole array along the dimension.
     pub extent: usize,
@@ -185,17 +185,17 @@ fn moved(pieces: &[Piece], work: &Sharded<'_>, dim: usize, extent: usize) -> Opt
 
 /// The elements of operand 0 that the windows of each device cover along a dimension.
 struct Seen {
-    /// The rows to read.
+    /// The rows of the operand to read.
     read: Read,
     /// Number of rows that each device reads.
     count: usize,
-    /// The window that is to move over these rows.
+    /// The window that is to move over the rows that a device has read.
     window: WindowDim,
     /// The value of rows beyond the array: neutral for the operation.
     fill: Literal,
 }
 
-/// Returns the rows that the windows over dimension `from` of operand 0 cover, for the result's dimension `dim`; `None`
+/// Returns the rows along dimension `from` of operand 0 that the windows for the result's dimension `dim` cover; `None`
 /// if each window is one element at its own position.
 fn seen(op: &StructuralOp, work: &Sharded<'_>, dim: usize, window: WindowDim, from: usize) -> Option<Seen> {
     let ty = work.operands[0].0;
@@ -264,11 +264,11 @@ struct Rows<'a> {
 
 /// Consecutive rows of a source that a device has after communication.
 struct Held {
-    /// Number of the first of these rows in the whole source, a scalar; `None`: 0.
+    /// Index in the whole source of the first row, an i32 scalar; `None`: 0.
     first: Option<Var>,
-    /// Number of these rows.
+    /// Number of consecutive rows.
     count: usize,
-    /// Position of the first of these rows among all rows that the device has.
+    /// Position of the first row among all rows that the device has.
     at: usize,
 }
 

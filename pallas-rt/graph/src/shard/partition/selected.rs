@@ -17,13 +17,13 @@ use pallas_ir::{DType, Literal, ScalarOp, StructuralOp};
 
 /// An operation that selects positions along an axis.
 struct Selection {
-    /// The axis.
+    /// The axis along which positions are selected.
     axis: usize,
     /// Number of positions that are selected.
     count: usize,
-    /// True if the result has the axis.
+    /// True if the result keeps the axis.
     keep: bool,
-    /// The same operation, but with the axis in its result.
+    /// The operation, with the axis kept in its result.
     op: StructuralOp,
     /// An element that is selected after all others, to fill positions beyond the array; `None` if there is no such
     /// element.

@@ -166,7 +166,7 @@ impl<'a> Difference<'a> {
     }
 }
 
-/// The move that slices.
+/// Slices, by which axes begin to shard a dimension.
 impl Difference<'_> {
     /// Appends a slice by wanted axes that shard no dimension yet, up to the number of blocks that each dimension is to
     /// have: in a dimension that an all-to-all will move together with them, else in the dimension where they are
@@ -245,7 +245,7 @@ impl Difference<'_> {
     }
 }
 
-/// The move that permutes.
+/// Permutes, which replace the axes that shard dimensions.
 impl Difference<'_> {
     /// Returns true if a permute brings axes to where they are wanted, or makes an all-to-all possible: another axis is
     /// wanted at the front of a dimension, axes are out of order, or an axis that is wanted nowhere can be replaced by
@@ -322,7 +322,7 @@ impl Difference<'_> {
     }
 }
 
-/// The moves between dimensions, and the gather.
+/// All-to-alls, which move axes between dimensions, and gathers, by which axes leave them.
 impl Difference<'_> {
     /// Appends all-to-alls that move the last axes of each dimension to the dimension where they are wanted, all of
     /// them in one. With `in_order`, only axes that are the next ones wanted there are moved.

@@ -14,9 +14,9 @@ const SMALL: usize = 1 << 14;
 /// Most multiply-adds of a product that is moved out of the loop: a larger one gains nothing from being computed for
 /// all steps at once.
 const PRODUCT: usize = 1 << 22;
-/// Most elements of new arrays for each element of the arrays that the scan has.
+/// Most elements of the new arrays that splitting a scan may need, for each element of the arrays that the scan has.
 const GROWTH: usize = 4;
-/// Most bytes of new arrays in total.
+/// Most bytes of the new arrays that splitting a scan may need.
 const BYTES: usize = 64 << 20;
 
 /// The time at which a value of a body is computed.
@@ -34,7 +34,7 @@ enum When {
 
 /// A carried value to which each step adds something.
 struct Sum {
-    /// The carried value's number.
+    /// The carried value's number in the scan.
     carried: usize,
     /// The equations from stacked values to what each step adds, in order.
     path: Vec<Equation>,
