@@ -1,72 +1,74 @@
 //! Axes of a mesh, and parts of them.
 
-/// An axis of a mesh, or a part of one: `"x":(2)4` is the part of size 4 that is behind a part of size 2 in front. A whole
-/// axis has `pre` 1 and its own size.
+/// An axis of a mesh, or a part of one. Part `"x":(2)4` has size 4 and comes after parts whose sizes multiply to 2: if
+/// axis `x` has size 8, its coordinate along this part is `x % 4`. A whole axis has `pre` 1 and the size of the axis.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Axis {
-    /// The axis' number in its mesh.
+    /// Number of the axis in its mesh.
     pub id: u8,
-    /// Product of the sizes of the parts in front of this one, which are slower.
+    /// Product of the sizes of the parts before this one, which are slower.
     pub pre: u32,
-    /// Number of coordinates.
+    /// Size of the axis or the part: the number of its coordinates.
     pub size: u32,
 }
 
-/// A list of axes in front of another one.
+/// Relation of a list of axes to the beginning of another list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Prefix {
-    /// It is no prefix.
+    /// The first list is no prefix of the second one.
     No,
-    /// It is one, and shorter.
+    /// The first list is a prefix of the second one, and shorter.
     Strict,
-    /// The lists are equal.
+    /// Both lists are equal.
     Equal,
 }
 
 impl Axis {
-    /// Number of coordinates.
+    /// Returns the size of the axis or the part, its number of coordinates.
     pub fn len(self) -> usize {
         self.size as usize
     }
 
-    /// Returns true for an axis without coordinates, which no mesh has.
+    /// Returns true for an axis of size 0, which no mesh has.
     pub fn is_empty(self) -> bool {
         self.size == 0
     }
 
-    /// `pre` of the part behind this one. For a part that no axis has, which [`Sharding::verify`](crate::Sharding::verify)
-    /// refuses, it may be 2^32 - 1.
+    /// Returns the `pre` of the part that follows this one. The result saturates at 2^32 - 1 for parts that
+    /// [`Sharding::verify`](crate::Sharding::verify) refuses.
     pub fn next(self) -> u32 {
         self.pre.saturating_mul(self.size)
     }
 
-    /// The first part of this one, of this size.
+    /// Returns the first part of this axis that has this size.
     pub fn first(self, size: usize) -> Axis {
         Axis { size: size as u32, ..self }
     }
 
-    /// The part behind the first one, which has this size.
+    /// Returns what is left of this axis after its first part, which has this size.
     pub fn without_first(self, size: usize) -> Axis {
         let size = size as u32;
         Axis { pre: self.pre * size, size: self.size / size, ..self }
     }
 
-    /// Returns true if it has every part of another axis.
+    /// Returns true if the other axis is a part of this one, or equal.
     pub fn contains(self, other: Axis) -> bool {
         self.id == other.id && self.pre <= other.pre && self.next() >= other.next()
     }
 
-    /// Returns true if another axis begins with it.
+    /// Returns true if the other axis begins with this one, or is equal.
     pub fn is_prefix_of(self, other: Axis) -> bool {
         other.contains(self) && self.pre == other.pre
     }
 
-    /// Returns true if both have a coordinate in common that is no coordinate of others.
+    /// Returns true if both are parts of one axis whose ranges from `pre` to [`next`](Axis::next) overlap by more than
+    /// an end.
     pub fn overlaps(self, other: Axis) -> bool {
         self.id == other.id && self.pre < other.next() && other.pre < self.next()
     }
 
-    /// Returns true unless they are parts of one axis that no division of it has both of.
+    /// Returns true if the axes may shard one array: they are axes with different numbers, or parts that occur together
+    /// in some division of one axis.
     pub fn can_coexist(self, other: Axis) -> bool {
         if self.id != other.id {
             return true;
@@ -80,7 +82,7 @@ impl Axis {
         }
     }
 
-    /// The part that both have; `None` if they have none.
+    /// Returns the part that both axes have in common; `None` if there is none.
     pub fn overlap(self, other: Axis) -> Option<Axis> {
         if !self.overlaps(other) || !self.can_coexist(other) {
             return None;
@@ -89,7 +91,7 @@ impl Axis {
         Some(Axis { id: self.id, pre, size: self.next().min(other.next()) / pre })
     }
 
-    /// The longest first part that does not overlap `other`.
+    /// Returns the longest first part of this axis that does not overlap `other`; `None` if there is none.
     pub fn prefix_without(self, other: Axis) -> Option<Axis> {
         match (self.can_coexist(other), self.overlaps(other)) {
             (false, _) => None,
@@ -98,7 +100,7 @@ impl Axis {
         }
     }
 
-    /// The longest last part that does not overlap `other`.
+    /// Returns the longest last part of this axis that does not overlap `other`; `None` if there is none.
     pub fn suffix_without(self, other: Axis) -> Option<Axis> {
         match (self.can_coexist(other), self.overlaps(other)) {
             (false, _) => None,
@@ -111,18 +113,18 @@ impl Axis {
         }
     }
 
-    /// The longest first part that overlaps none of `others`.
+    /// Returns the longest first part of this axis that overlaps none of `others`; `None` if there is none.
     pub fn prefix_without_all(self, others: &[Axis]) -> Option<Axis> {
         others.iter().try_fold(self, |axis, &other| axis.prefix_without(other))
     }
 }
 
-/// Number of coordinates of all axes together.
+/// Product of the sizes of the axes.
 pub fn size(axes: &[Axis]) -> usize {
     axes.iter().map(|axis| axis.len()).product()
 }
 
-/// Appends an axis; two parts of one axis that are neighbours become one.
+/// Appends an axis to a list; if it directly follows the last one as a part of the same axis, both become one part.
 pub fn push(axes: &mut Vec<Axis>, axis: Axis) {
     match axes.last_mut() {
         Some(last) if last.id == axis.id && last.next() == axis.pre => last.size *= axis.size,
@@ -130,7 +132,7 @@ pub fn push(axes: &mut Vec<Axis>, axis: Axis) {
     }
 }
 
-/// Sorts by axis; neighbours become one.
+/// Sorts axes by number and part, and joins parts that follow each other.
 pub fn merge(axes: &mut Vec<Axis>) {
     axes.sort();
     let mut merged = vec![];
@@ -138,12 +140,12 @@ pub fn merge(axes: &mut Vec<Axis>) {
     *axes = merged;
 }
 
-/// Returns true if an axis of one list overlaps one of the other.
+/// Returns true if an axis of `a` overlaps one of `b`.
 pub fn overlap(a: &[Axis], b: &[Axis]) -> bool {
     a.iter().any(|x| b.iter().any(|&y| x.overlaps(y)))
 }
 
-/// Compares the first list with the beginning of the second one.
+/// Compares `a` with the beginning of `b`.
 pub fn prefix(a: &[Axis], b: &[Axis]) -> Prefix {
     let Some((last, front)) = a.split_last() else {
         return if b.is_empty() { Prefix::Equal } else { Prefix::Strict };
@@ -158,12 +160,12 @@ pub fn prefix(a: &[Axis], b: &[Axis]) -> Prefix {
     }
 }
 
-/// Returns true if a list of axes begins with another, shorter one.
+/// Returns true if `b` begins with `a` and is longer.
 pub fn is_strict_prefix(a: &[Axis], b: &[Axis]) -> bool {
     prefix(a, b) == Prefix::Strict
 }
 
-/// The axes of a list without those of another one, with parts of axes.
+/// Returns the axes and parts of axes of `a` that do not overlap `b`, in the order of `a`.
 pub fn difference(a: &[Axis], b: &[Axis]) -> Vec<Axis> {
     let mut sorted = b.to_vec();
     sorted.sort_by_key(|axis| (axis.id, axis.pre));
@@ -182,7 +184,8 @@ pub fn difference(a: &[Axis], b: &[Axis]) -> Vec<Axis> {
     left
 }
 
-/// Shortens a list where `keep` returns a shorter axis or none; it is given each axis and the size of those in front.
+/// Shortens a list of axes: `keep` gets each axis and the product of the sizes before it, and returns the axis, a first
+/// part of it, or `None`. The list ends at the first axis that isn't returned whole.
 pub fn truncate(axes: &mut Vec<Axis>, mut keep: impl FnMut(Axis, usize) -> Option<Axis>) {
     let mut before = 1;
     for i in 0..axes.len() {

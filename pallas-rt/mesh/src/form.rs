@@ -1,37 +1,38 @@
-//! What a device gets in an exchange: all that engines, plans and batches have to know of a collective.
+//! The result of a collective as data: all that engines, plans and batches have to know of it.
 use pallas_ir::ScalarOp;
 
-/// The result of one member of a group, from the operands of all.
+/// The result of one member of a collective's group, in terms of the operands of all members.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Form {
-    /// A number; there is no operand.
+    /// An i32 constant of this member; the collective has no operand.
     Number(i32),
-    /// Its own operand: nothing is exchanged.
+    /// The member's own operand; nothing is communicated.
     Own,
-    /// The operand of the member with this number; zeros if there is none.
+    /// The operand of the group's member with this number; `None`: zeros.
     One(Option<usize>),
-    /// A piece of each member, along a first axis.
+    /// A piece of each member's operand, stacked along a new or existing first axis in the order of the members.
     Stack(Piece),
-    /// A piece of each member, combined by a monoid in the order of their numbers.
+    /// A piece of each member's operand, combined by this monoid in the order of the members.
     Fold(ScalarOp, Piece),
 }
 
-/// The piece that a member gives to another one.
+/// The part of a member's operand that another member receives.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Piece {
-    /// Its operand.
+    /// All of the sender's operand.
     Whole,
-    /// The part of its operand that has the receiver's number along the first axis.
+    /// The part of the sender's operand whose index along the first axis is the receiver's number.
     Part,
 }
 
 impl Form {
-    /// Returns true if devices exchange something.
+    /// Returns true if the devices of the group send each other data.
     pub fn communicates(self) -> bool {
         !matches!(self, Form::Number(_) | Form::Own)
     }
 
-    /// Returns true if the operand has a first axis of parts for the members, and if the result has one of parts from them.
+    /// Returns two bools: true if the operand's first axis has one part for each member; true if the result's first
+    /// axis has one part from each member.
     pub fn parts(self) -> (bool, bool) {
         match self {
             Form::Number(_) | Form::Own | Form::One(_) | Form::Fold(_, Piece::Whole) => (false, false),

@@ -1,11 +1,11 @@
-//! Meshes of devices, how arrays are sharded among them, and what each device gets in an exchange.
+//! Meshes of devices, how arrays are sharded among them, and what each device gets in a collective.
 //!
 //! - [`Mesh`]: devices along named axes; [`Axis`]: an axis, or a part of one;
-//! - [`Sharding`]: the division of one array;
-//! - `view`: shardings on another mesh of the same devices;
-//! - [`Form`]: what a device gets in an exchange, which is all that engines have to know of a collective.
+//! - [`Sharding`]: how one array is sharded;
+//! - `view`: shardings translated between meshes of the same devices;
+//! - [`Form`]: what a device gets in a collective, which is all that engines have to know of it.
 //!
-//! Graphs and devices both import it; it knows neither. `pallas-rt` exports what users see.
+//! Graphs and devices both import this crate; it depends on neither. `pallas-rt` exports what users see.
 #![forbid(unsafe_code)]
 pub mod axis;
 mod form;

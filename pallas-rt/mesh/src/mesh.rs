@@ -3,32 +3,32 @@ use crate::axis::{Axis, difference};
 use pallas_ir::{At, Diag};
 use std::fmt;
 
-/// Devices in an array with named axes; `jax.sharding.Mesh`.
+/// Devices arranged in an array with named axes; `jax.sharding.Mesh`.
 ///
-/// A device's *position* is its row-major number in that array. Everything that compiles speaks of positions; only what runs
-/// a program asks which device is at one.
+/// A device's *position* is its row-major number in that array. Compilation uses positions only; running a program
+/// looks up the device at a position.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Mesh {
     pub(crate) names: Vec<String>,
     pub(crate) sizes: Vec<usize>,
-    /// Number of devices.
+    /// Number of devices: the product of the sizes.
     pub(crate) count: usize,
-    /// By position, the device; empty if each has the number of its position.
+    /// By position, the number of the device; empty if each device has the number of its position.
     pub(crate) devices: Vec<usize>,
-    /// True for the axis of a batch, along which examples lie in place of devices.
+    /// True for the mesh that stands for the axis of a batch, whose positions are examples instead of devices.
     pub(crate) is_batch: bool,
 }
 
-/// Axes of a mesh: [`Axis`] has their number in a byte.
+/// Most axes of a mesh; [`Axis`] stores the number of one in a byte.
 const MOST_AXES: usize = 64;
-/// Most devices of a mesh: what is planned for them has lists of all.
+/// Most devices of a mesh: the compiler and the plans have lists of all devices.
 const MOST_DEVICES: usize = 1 << 20;
 
 impl Mesh {
-    /// The devices from 0 on, in row-major order.
+    /// Makes a mesh of the devices 0, 1, 2, .. in row-major order, from the name and size of each axis.
     ///
     /// # Errors
-    /// An axis of size 0, a name twice, more than 64 axes, more than 2^20 devices.
+    /// An axis of size 0, a name that occurs twice, more than 64 axes, more than 2^20 devices.
     ///
     /// ```
     /// use pallas_mesh::Mesh;
@@ -41,7 +41,7 @@ impl Mesh {
         Mesh::in_order(axes, MOST_DEVICES)
     }
 
-    /// At most so many devices, each with the number of its position.
+    /// Makes a mesh of at most `most` devices, each with the number of its position.
     fn in_order(axes: &[(&str, usize)], most: usize) -> Result<Mesh, Diag> {
         if axes.len() > MOST_AXES {
             return Err(wrong(format!("a mesh of {} axes", axes.len()), "a mesh has at most 64 axes"));
@@ -62,10 +62,11 @@ impl Mesh {
         Ok(Mesh { names, sizes, count, devices: vec![], is_batch: false })
     }
 
-    /// These devices, in row-major order of their positions.
+    /// Makes a mesh of these devices, in row-major order of their positions, from the name and size of each axis.
     ///
     /// # Errors
-    /// As for [`new`](Mesh::new); another number of devices than the axes have positions; a device twice.
+    /// The errors of [`new`](Mesh::new); a number of devices that is not the product of the sizes; a device that occurs
+    /// twice.
     pub fn with_devices(axes: &[(&str, usize)], devices: Vec<usize>) -> Result<Mesh, Diag> {
         let mesh = Mesh::new(axes)?;
         if mesh.count != devices.len() {
@@ -81,11 +82,11 @@ impl Mesh {
         Ok(if is_in_order { mesh } else { Mesh { devices, ..mesh } })
     }
 
-    /// The axis of a batch, as the only one of a mesh: its examples take part in collectives like devices, until
-    /// operations on the whole batch take their place.
+    /// Makes the mesh with one axis that stands for the axis of a batch of `size` examples: examples take part in
+    /// collectives like devices, until the collectives are replaced by operations on the whole batch.
     ///
     /// # Errors
-    /// No example; more than 2^31 - 1.
+    /// No example; more than 2^31 - 1 examples.
     ///
     /// ```
     /// use pallas_mesh::Mesh;
@@ -99,50 +100,50 @@ impl Mesh {
         Ok(Mesh { is_batch: true, ..Mesh::in_order(&[(name, size)], i32::MAX as usize)? })
     }
 
-    /// Returns true for the axis of a batch.
+    /// Returns true if the mesh stands for the axis of a batch ([`of_batch`](Mesh::of_batch)).
     pub fn is_batch(&self) -> bool {
         self.is_batch
     }
 
-    /// Number of axes.
+    /// Returns the number of axes.
     pub fn rank(&self) -> usize {
         self.sizes.len()
     }
 
-    /// Number of devices.
+    /// Returns the number of devices, the product of the sizes of the axes.
     pub fn devices(&self) -> usize {
         self.count
     }
 
-    /// The device at a position.
+    /// Returns the number of the device at a position.
     pub fn device(&self, position: usize) -> usize {
         if self.devices.is_empty() { position } else { self.devices[position] }
     }
 
-    /// The name of an axis.
+    /// Returns the name of the axis with this number.
     pub fn name(&self, axis: usize) -> &str {
         &self.names[axis]
     }
 
-    /// The size of an axis.
+    /// Returns the size of the axis with this number.
     pub fn size(&self, axis: usize) -> usize {
         self.sizes[axis]
     }
 
-    /// A whole axis.
+    /// Returns the axis with this number as a whole.
     pub fn axis(&self, axis: usize) -> Axis {
         Axis { id: axis as u8, pre: 1, size: self.sizes[axis] as u32 }
     }
 
-    /// All axes.
+    /// Returns all axes, each as a whole.
     pub fn axes(&self) -> Vec<Axis> {
         (0..self.rank()).map(|axis| self.axis(axis)).collect()
     }
 
-    /// The axis with a name.
+    /// Returns the axis with this name.
     ///
     /// # Errors
-    /// No axis has it.
+    /// No axis of the mesh has the name.
     pub fn find(&self, name: &str) -> Result<Axis, Diag> {
         match self.names.iter().position(|own| own == name) {
             Some(axis) => Ok(self.axis(axis)),
@@ -150,7 +151,7 @@ impl Mesh {
         }
     }
 
-    /// The coordinate of a position along an axis.
+    /// Returns the coordinate of a position along an axis or a part of one.
     pub fn coordinate(&self, position: usize, axis: Axis) -> usize {
         let id = usize::from(axis.id);
         let minor: usize = self.sizes[id + 1..].iter().product();
@@ -159,12 +160,13 @@ impl Mesh {
         whole / below % axis.size as usize
     }
 
-    /// The row-major coordinate of a position along several axes, of which the first one is the slowest.
+    /// Returns the row-major coordinate of a position along several axes, the first of which is the slowest.
     pub fn index(&self, position: usize, axes: &[Axis]) -> usize {
         axes.iter().fold(0, |index, &axis| index * axis.size as usize + self.coordinate(position, axis))
     }
 
-    /// The positions that differ from one along these axes alone, in the order of their [`index`](Mesh::index) there.
+    /// Returns the positions, including this one, that have its coordinates along all other axes, in the order of their
+    /// [`index`](Mesh::index) along `axes`: the group of a collective.
     pub fn group(&self, position: usize, axes: &[Axis]) -> Vec<usize> {
         let others = difference(&self.axes(), axes);
         let own = self.index(position, &others);
@@ -174,7 +176,7 @@ impl Mesh {
     }
 }
 
-/// `"data"=2, "model"=4`, as in Shardy's text.
+/// Text of the mesh in Shardy's syntax: `<["data"=2, "model"=4]>`.
 impl fmt::Display for Mesh {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let axes = self.names.iter().zip(&self.sizes).map(|(name, size)| format!("\"{name}\"={size}"));

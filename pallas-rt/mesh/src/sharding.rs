@@ -1,97 +1,98 @@
-//! The division of one array among the devices of a mesh.
+//! Sharding of one array among the devices of a mesh.
 use crate::Mesh;
 use crate::axis::{Axis, merge, push, size};
 use pallas_ir::{At, Diag, Type};
 use std::fmt::{Display, Write};
 use std::sync::Arc;
 
-/// The division of one dimension.
+/// Sharding of one dimension.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct DimSharding {
-    /// The axes that divide it, the slowest first.
+    /// The axes that shard the dimension, the slowest first.
     pub axes: Vec<Axis>,
-    /// True if propagation may divide it further.
+    /// True if propagation may add axes to the dimension.
     pub open: bool,
-    /// The round of propagation in which it counts; 0 is the first and strongest one.
+    /// The round of propagation in which the axes start to count; 0, the same as `None`, is the first round.
     pub priority: Option<u32>,
 }
 
-/// The division of an array.
+/// Sharding of an array.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Sharding {
-    /// By dimension.
+    /// By dimension, its axes.
     pub dims: Vec<DimSharding>,
-    /// Axes that must not divide any dimension.
+    /// Axes that must not shard any dimension.
     pub replicated: Vec<Axis>,
-    /// Axes along which devices have parts of a sum.
+    /// Axes along which devices have partial sums, which add up to the array.
     pub unreduced: Vec<Axis>,
 }
 
-/// A sharding on a mesh.
+/// A sharding together with the mesh that its axes belong to.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Placed {
-    /// The mesh.
+    /// The mesh that the axes belong to.
     pub mesh: Arc<Mesh>,
-    /// The sharding.
+    /// The sharding by axes of the mesh.
     pub sharding: Sharding,
 }
 
 impl DimSharding {
-    /// A dimension that these axes divide and no others.
+    /// Returns the sharding of a dimension by these axes, to which propagation may add none.
     pub fn closed(axes: Vec<Axis>) -> DimSharding {
         DimSharding { axes, ..DimSharding::default() }
     }
 }
 
 impl Sharding {
-    /// Not sharded; propagation may divide every dimension.
+    /// Returns a sharding without axes, to every dimension of which propagation may add some.
     pub fn open(rank: usize) -> Sharding {
         Sharding { dims: vec![DimSharding { open: true, ..DimSharding::default() }; rank], ..Sharding::default() }
     }
 
-    /// Every device has the whole array.
+    /// Returns the closed sharding with which every device has the whole array.
     pub fn replicated(rank: usize) -> Sharding {
         Sharding { dims: vec![DimSharding::default(); rank], ..Sharding::default() }
     }
 
-    /// Divided by these axes and no others.
+    /// Returns the sharding by these axes of each dimension, to which propagation may add none.
     pub fn closed(axes: impl IntoIterator<Item = Vec<Axis>>) -> Sharding {
         Sharding { dims: axes.into_iter().map(DimSharding::closed).collect(), ..Sharding::default() }
     }
 
-    /// The axes of each dimension.
+    /// Returns the axes of each dimension.
     pub fn axes(&self) -> Vec<Vec<Axis>> {
         self.dims.iter().map(|dim| dim.axes.clone()).collect()
     }
 
-    /// Returns true if no axis is mentioned.
+    /// Returns true if no axis occurs, also not as replicated or unreduced.
     pub fn mentions_no_axis(&self) -> bool {
         self.dims.iter().all(|dim| dim.axes.is_empty()) && self.replicated.is_empty() && self.unreduced.is_empty()
     }
 
-    /// Returns true if every device has the whole array.
+    /// Returns true if every device has the whole array, not a partial sum.
     pub fn is_replicated(&self) -> bool {
         self.dims.iter().all(|dim| dim.axes.is_empty()) && self.unreduced.is_empty()
     }
 
-    /// The same division, which nothing changes any more.
+    /// Returns the same axes with every dimension closed and without priorities.
     pub fn without_choices(&self) -> Sharding {
         let dims = self.dims.iter().map(|dim| DimSharding::closed(dim.axes.clone())).collect();
         Sharding { dims, ..self.clone() }
     }
 
-    /// Number of parts along each dimension.
+    /// Returns the number of blocks along each dimension.
     pub fn parts(&self) -> Vec<usize> {
         self.dims.iter().map(|dim| size(&dim.axes)).collect()
     }
 
-    /// The shape of a device's block of an array; the last blocks of a dimension may extend beyond it.
+    /// Returns the shape of a device's block of an array with this shape; the last blocks of a dimension may extend
+    /// beyond the array.
     pub fn local(&self, shape: &[usize]) -> Vec<usize> {
         shape.iter().zip(self.parts()).map(|(&n, parts)| n.div_ceil(parts)).collect()
     }
 
-    /// The normal form of what was declared: without axes of size 1, with the neighbouring parts of an axis as one, with
-    /// sorted axes where their order means nothing. Shardings that mean the same are equal.
+    /// Returns the normal form of the sharding, in which shardings that mean the same are equal: axes of size 1
+    /// removed, parts of an axis that follow each other joined, and axes sorted where their order means nothing.
     #[must_use]
     pub fn normal(&self, mesh: &Mesh) -> Sharding {
         let wide = |axes: &[Axis]| {
@@ -115,8 +116,8 @@ impl Sharding {
         Sharding { dims, replicated, unreduced }
     }
 
-    /// Checks it for an array of a type: as many dimensions, no priority of a dimension that is closed and not sharded, each
-    /// axis once, parts of axes that go together.
+    /// Checks the sharding for an array of type `ty`: one entry for each dimension, no priority of a dimension that is
+    /// closed without axes, each axis once, and parts of an axis that occur in one division of it.
     ///
     /// # Errors
     /// The first rule that is broken.
@@ -124,10 +125,11 @@ impl Sharding {
         self.verify_for(mesh, ty.shape.len(), ty)
     }
 
-    /// The same for an array with `rank` dimensions, which messages call `array`.
+    /// Checks the sharding for an array with `rank` dimensions, which messages call `array`, like
+    /// [`verify`](Sharding::verify).
     ///
     /// # Errors
-    /// As [`verify`](Sharding::verify).
+    /// The errors of [`verify`](Sharding::verify).
     pub fn verify_for(&self, mesh: &Mesh, rank: usize, array: &dyn Display) -> Result<(), Diag> {
         let wrong = |message: String, help: &str| Err(Diag::new("sharding", At::Op, message, help));
         if self.dims.len() != rank {
@@ -172,7 +174,8 @@ impl Sharding {
         Ok(())
     }
 
-    /// Shardy's text: `[{"x", ?}, {}p1], replicated={"y"}`.
+    /// Returns the sharding in Shardy's syntax: `[{"x", ?}, {}p1], replicated={"y"}`. `?` marks open dimensions, `p1` a
+    /// priority.
     pub fn text(&self, mesh: &Mesh) -> String {
         let mut text = String::from("[");
         for (i, dim) in self.dims.iter().enumerate() {
@@ -198,7 +201,7 @@ impl Sharding {
     }
 }
 
-/// Axes as Shardy writes them: `"x", "y":(1)2`.
+/// Returns axes in Shardy's syntax, `"x", "y":(1)2`, where the second one is a part of an axis.
 pub fn names(axes: &[Axis], mesh: &Mesh) -> String {
     let one = |axis: &Axis| {
         let id = usize::from(axis.id);
@@ -211,10 +214,10 @@ pub fn names(axes: &[Axis], mesh: &Mesh) -> String {
 }
 
 impl Sharding {
-    /// Reads [`text`](Sharding::text) back.
+    /// Parses a sharding from the syntax of [`text`](Sharding::text).
     ///
     /// # Errors
-    /// Something else; an axis that the mesh does not have.
+    /// Text that is no sharding; an axis that the mesh does not have.
     pub fn parse(text: &str, mesh: &Mesh) -> Result<Sharding, String> {
         let mut left = Reader { left: text.trim(), mesh };
         let mut sharding = Sharding::default();
@@ -237,13 +240,14 @@ impl Sharding {
     }
 }
 
-/// The rest of a text.
+/// A parser of shardings, with the text that is left to read.
 struct Reader<'a> {
     left: &'a str,
     mesh: &'a Mesh,
 }
 
 impl Reader<'_> {
+    /// Skips `token` if the text begins with it; returns true if it did.
     fn skips(&mut self, token: &str) -> bool {
         match self.left.strip_prefix(token) {
             Some(left) => {
@@ -265,7 +269,7 @@ impl Reader<'_> {
         number.parse().map_err(|_| format!("expected a number, found `{number}{left}`"))
     }
 
-    /// `{"x", "y":(1)2, ?}`; true if it is open.
+    /// Reads axes of one dimension, as in `{"x", "y":(1)2, ?}`; returns true if the dimension is open.
     fn axes(&mut self) -> Result<(Vec<Axis>, bool), String> {
         self.expect("{")?;
         let (mut axes, mut open) = (vec![], false);

@@ -1,4 +1,5 @@
-//! A mesh of the same devices as another one, with other axes: a view of it.
+//! Translation of shardings between meshes of the same devices with different axes; each mesh is called a view of the
+//! other.
 //!
 //! ```text
 //! <["data"=2, "model"=4]> seen from <["x"=8]>      data is "x":(1)2      model is "x":(2)4
@@ -7,7 +8,8 @@ use crate::axis::{Axis, push};
 use crate::{DimSharding, Mesh, Sharding};
 
 impl Mesh {
-    /// By position of another mesh, the position of the same device on this one; `None` if their devices differ.
+    /// Returns by position of `other` the position of the same device on this mesh; `None` if the meshes have different
+    /// devices.
     ///
     /// ```
     /// use pallas_mesh::Mesh;
@@ -28,8 +30,8 @@ impl Mesh {
         (0..self.count).map(|position| find(other.device(position))).collect()
     }
 
-    /// A sharding on another mesh as the same division on this one; `None` if that has other devices, or if its axes are not
-    /// made of parts of these.
+    /// Translates a sharding from the mesh `other` to this one, so that each device keeps its block; `None` if `other`
+    /// has different devices, or if the axes that are used are not made of parts of this mesh's axes.
     ///
     /// ```
     /// use pallas_mesh::{Mesh, Sharding};
@@ -55,12 +57,13 @@ impl Mesh {
         Some(found.normal(self))
     }
 
-    /// Returns true if another mesh has the same devices, and its axes are made of parts of these.
+    /// Returns true if the other mesh has the same devices, and its axes are made of parts of this mesh's axes.
     pub fn is_view(&self, other: &Mesh) -> bool {
         self == other || self.axes_of(other).is_some()
     }
 
-    /// By axis of another mesh, the parts of own axes that it is made of, the slowest first.
+    /// Returns by axis of `other` the parts of this mesh's axes that it is made of, the slowest first; `None` if it
+    /// isn't.
     fn axes_of(&self, other: &Mesh) -> Option<Vec<Vec<Axis>>> {
         let positions = self.positions_of(other)?;
         if positions.first() != Some(&0) {
@@ -78,12 +81,13 @@ impl Mesh {
         (0..self.count).all(agree).then_some(axes)
     }
 
-    /// The parts of own axes along which positions move if one moves along an axis of another mesh.
+    /// Returns the parts of this mesh's axes along which the position changes with the coordinate along one axis of
+    /// `other`, the slowest first. `positions` is [`positions_of`](Mesh::positions_of) the other mesh.
     fn digits(&self, other: &Mesh, axis: usize, positions: &[usize]) -> Option<Vec<Axis>> {
         let minor: usize = other.sizes[axis + 1..].iter().product();
         let (mut left, mut step, mut fastest) = (other.sizes[axis], 1, vec![]);
         while left > 1 {
-            // The move by so many steps changes one coordinate alone.
+            // A move by `step` positions along the other mesh's axis has to change a single coordinate.
             let to = positions[step * minor];
             let mut moved = (0..self.rank()).filter(|&own| self.coordinate(to, self.axis(own)) > 0);
             let (Some(own), None) = (moved.next(), moved.next()) else { return None };
@@ -102,7 +106,8 @@ impl Mesh {
     }
 }
 
-/// The part of an axis that is made of these; `None` if it ends inside of one that cannot be sharded there.
+/// Returns the part `of` an axis that is made of `axes`; `None` if it begins or ends inside of one that has no such
+/// part.
 fn part(axes: &[Axis], of: Axis) -> Option<Vec<Axis>> {
     let (mut skip, mut left, mut found) = (of.pre as usize, of.len(), vec![]);
     for &axis in axes {
@@ -134,7 +139,7 @@ mod tests {
         Mesh::new(axes).expect("a mesh")
     }
 
-    /// True if both divide in the same way: each device has the same block.
+    /// Translates a sharding, and checks that each device has the same block before and after.
     fn check(from: &Mesh, to: &Mesh, text: &str) -> Option<String> {
         let sharding = Sharding::parse(text, from).expect("a sharding");
         let seen = to.sharding_of(from, &sharding)?;

@@ -1,4 +1,4 @@
-//! Steps that share their work with no other: of one operation, or of a scatter with the casts around it.
+//! Clusters of steps that share their work with no other: of one operation, or of a scatter with the casts around it.
 use super::apart::Apart;
 use super::cluster::Cluster;
 use super::grow::Grow;
@@ -11,7 +11,8 @@ use pallas_ir::StructuralOp;
 use std::collections::BTreeSet;
 
 impl Grow<'_, '_> {
-    /// Returns true for the last equation of a step that shares its work with no other.
+    /// Returns true for the last equation of a step that forms a cluster by itself: an operation, or a scatter with
+    /// casts.
     pub(super) fn is_alone(&self, i: usize) -> bool {
         let e = &self.graph.equations[i];
         is_alone(&e.op)
@@ -19,7 +20,7 @@ impl Grow<'_, '_> {
             || padded::is_apart(self.graph, &self.found.definitions, e, self.sizes)
     }
 
-    /// The cluster of the last equation of such a step.
+    /// Returns the cluster of a step that shares its work with no other, from its last equation.
     pub(super) fn alone(&self, root: usize, order: &mut Order) -> Cluster {
         let sum = self.found.sums.get(&root);
         for part in sum.map_or(vec![], |sum| vec![sum.scatter, sum.widen]) {
@@ -34,11 +35,12 @@ impl Grow<'_, '_> {
         }
     }
 
-    /// The values that the step of an operation alone reads.
+    /// Returns the values that a step of its own reads from memory, from its equation (that of the scatter, if it has
+    /// casts).
     pub(super) fn read_by(&self, e: &Equation) -> Vec<Var> {
         match e.op {
             Op::Structural(StructuralOp::Scatter(_)) => {}
-            // It is padded with a literal.
+            // The kernel knows the literal with which it pads.
             Op::Structural(StructuralOp::Pad(_)) => return e.args[..1].to_vec(),
             _ => return e.args.clone(),
         }

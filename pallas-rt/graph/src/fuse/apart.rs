@@ -1,35 +1,36 @@
-//! Why equations do not share a kernel.
+//! Reasons why equations do not share a kernel.
 use std::fmt;
 
-/// Why a kernel reads a value from memory instead of computing it.
+/// Reason why a kernel reads a value from memory instead of computing it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Apart {
-    /// A loop, a branch, a kernel of the user, a scatter or a window at unknown positions shares its step with no other.
+    /// The value's operation is a step of its own: a loop, a branch, a kernel of the user, a scatter, or a window at a
+    /// position that is only known at run time.
     Alone,
-    /// The kernel has, or would have, two products.
+    /// With the value, the kernel would compute two products.
     Product,
-    /// Its readers want different blocks of it, or its own operation has no such blocks.
+    /// Members of the kernel need different blocks of the value, or its operation cannot compute these blocks.
     Cuts,
-    /// Several programs would compute it again, and that is too much work; or others read it too.
+    /// Several programs would compute the value again and that is too much work, or other kernels read it too.
     Repeated,
-    /// Another kernel computes it already.
+    /// Another kernel computes the value already.
     Taken,
-    /// A gather reads any part of it.
+    /// The value is the table of a gather, which may read any part of it.
     Table,
-    /// It is a reshape of what is in memory anyway.
+    /// The value is a reshape of another one that is in memory anyway.
     Alias,
-    /// Two kernels would wait for each other.
+    /// If the kernel computed the value, two kernels would need each other's results.
     Circle,
-    /// The kernel has as many operations as it may.
+    /// The kernel has as many operations as it may have, without the value's.
     Full,
-    /// The kernel's sorts put as many elements in order as a program may.
+    /// The kernel's sorts already order as many elements as a program may.
     Sorts,
-    /// Its programs fold parts of a long reduction, and this one what they give.
+    /// The kernel folds parts of a long reduction, and this value is the result of such a fold or the reverse.
     Stage,
 }
 
 impl Apart {
-    /// This reason, unless something holds.
+    /// Returns `reason` as an error unless the condition `holds`.
     pub(super) fn unless(holds: bool, reason: Apart) -> Result<(), Apart> {
         if holds { Ok(()) } else { Err(reason) }
     }

@@ -1,4 +1,4 @@
-//! Block sizes.
+//! Choice of the sizes of blocks of a cluster's kernel.
 use super::cluster::Cluster;
 use super::cut::{self, Cut, Cut::Grid, whole};
 use super::sizes::{CACHED, LINE, Sizes};
@@ -6,12 +6,12 @@ use super::windowed;
 use crate::graph::{Equation, Graph, Op};
 use pallas_ir::{Dim, StructuralOp};
 
-/// Elements of the largest tile that is only read, once.
+/// Elements of the largest tile of an array that is read once and not used again.
 const STREAMED: usize = 1 << 19;
-/// Elements of a vector of a core.
+/// Elements of a vector register of a core.
 const VECTOR: usize = 8;
 
-/// The block size along each axis of a cluster's grid, whose extents are these.
+/// Returns the size of blocks along each axis of a cluster's grid, whose extents are given.
 pub(super) fn blocks(graph: &Graph, cluster: &Cluster, extents: &[usize], sizes: &Sizes) -> Vec<usize> {
     match cluster.product {
         Some(product) => of_product(graph, cluster, product, extents, sizes),
@@ -19,9 +19,10 @@ pub(super) fn blocks(graph: &Graph, cluster: &Cluster, extents: &[usize], sizes:
     }
 }
 
-/// Along the last axes as many elements as a tile holds, and whole lines of the cache of columns that are folded.
+/// Returns the sizes of blocks of a cluster without a product: along the last axes as many elements as a tile holds,
+/// and whole cache lines of columns that are folded.
 fn of_elements(graph: &Graph, cluster: &Cluster, extents: &[usize], sizes: &Sizes) -> Vec<usize> {
-    // Tiles of a program; what is folded counts too if it is read from memory.
+    // Shapes and cuts of a program's tiles; the operand of a fold counts too if it is read from memory.
     let mut tiles: Vec<(&[usize], Vec<Cut>)> =
         cluster.cuts.iter().map(|(v, cuts)| (&graph.ty(*v).shape[..], cuts.clone())).collect();
     // The axes of columns that are folded, the last one first.
@@ -35,7 +36,8 @@ fn of_elements(graph: &Graph, cluster: &Cluster, extents: &[usize], sizes: &Size
                 columns = cuts[0].iter().rev().map_while(|cut| cut.axis()).map(usize::from).collect();
             }
         }
-        // A short column of which a program reads any element, and many, is as good as one that it reads whole.
+        // A short column of a gather's table, of which a program reads many elements, is like a column that it reads
+        // whole.
         if let Op::Structural(StructuralOp::Gather(_)) = &e.op {
             let cuts = cut::operands(graph, e, &cluster.cuts[&e.result()]).expect("a member has cuts");
             let shape = &graph.ty(e.args[0]).shape;
@@ -46,30 +48,30 @@ fn of_elements(graph: &Graph, cluster: &Cluster, extents: &[usize], sizes: &Size
         }
     }
     let members = || cluster.members.iter().map(|&i| &graph.equations[i]);
-    // A fold alone reads everything once and needs no cache: a program takes longer than its steps.
+    // A fold alone reads everything once and needs no cache, so large tiles are better: few programs have fewer steps.
     let is_fold = cluster.members.len() == 1 && folded > 0;
     let mut tile = if columns.is_empty() && !is_fold { sizes.tile } else { sizes.of_columns(folded)[0] };
     if is_fold && !columns.is_empty() && folded > CACHED && sizes.panel.is_none() {
-        // Whole rows are read faster, where programs enough are left.
+        // Whole rows are read faster, as long as enough programs are left.
         tile = tile.max((folded / (8 * sizes.programs)).min(STREAMED));
     }
     if sizes.panel.is_none()
         && members().any(takes_rows(graph))
         && members().all(|e| is_local(e) || takes_rows(graph)(e))
     {
-        // Rows that are taken are read where they lie, and need no cache either.
+        // Rows that are gathered are read directly from memory, and need no cache either.
         let elements = members().map(|e| graph.ty(e.result()).elements()).max().unwrap_or(0);
         tile = tile.max((elements / (8 * sizes.programs)).min(STREAMED));
     }
     let mut most = (sizes.sorted / cluster.sorted(graph).max(1)).max(1);
     let mut blocks = vec![1; extents.len()];
-    // Axes of columns so far, and their adjacent elements.
+    // Axes of columns that are left, and number of adjacent elements so far.
     let (mut columns, mut adjacent) = (columns.into_iter().peekable(), 1);
     for (k, &extent) in extents.iter().enumerate().rev() {
-        // Folds of columns read whole lines of the cache.
+        // Folds of columns read whole cache lines.
         let is_column = columns.next_if_eq(&k).is_some();
         let least = if is_column { sizes.columns.div_ceil(adjacent) } else { 1 };
-        // The largest tile that grows along the axis, with the blocks along the axes behind it.
+        // Elements of the largest tile that grows along the axis, with the blocks along later axes.
         let growing = tiles.iter().filter(|(_, cuts)| cuts.iter().any(|cut| cut.axis() == Some(k as u8)));
         let elements = growing.map(|(shape, cuts)| in_block(shape, cuts, &blocks)).max().unwrap_or(1).max(1);
         let mut block = extent.clamp(1, most.min(tile / elements).max(least));
@@ -84,10 +86,10 @@ fn of_elements(graph: &Graph, cluster: &Cluster, extents: &[usize], sizes: &Size
     blocks
 }
 
-/// Fewest elements of a row that is read where it lies, as on a CPU.
+/// Fewest elements of a gathered row that a CPU reads directly from memory.
 const LONG_ROW: usize = 144;
 
-/// True for equations that take long rows of an array at positions given by data.
+/// Returns true for gathers of long rows of an array.
 fn takes_rows(graph: &Graph) -> impl Fn(&Equation) -> bool {
     |e| match &e.op {
         Op::Structural(StructuralOp::Gather(gather)) => {
@@ -100,7 +102,7 @@ fn takes_rows(graph: &Graph) -> impl Fn(&Equation) -> bool {
     }
 }
 
-/// True for equations of which each element needs one of each operand at most.
+/// Returns true for equations each of whose elements needs at most one element of each operand.
 fn is_local(e: &Equation) -> bool {
     matches!(
         &e.op,
@@ -108,21 +110,23 @@ fn is_local(e: &Equation) -> bool {
     )
 }
 
-/// Elements of a column of a gather's operand that is short: programs that have it whole have long pieces of its rows.
+/// Most elements of a short column of a gather's table: programs that have it whole have long pieces of the table's
+/// rows.
 const SHORT_COLUMN: usize = 128;
 
-/// Columns from which on a program needs none of another axis: fewer leave vectors of a core partly empty.
+/// Columns from which on a program needs no columns of another axis: fewer would leave vectors of a core partly empty.
 const FEW_COLUMNS: usize = 16;
 
-/// Rows up to which a thread without panels multiplies as many as there are: more are multiplied some at a time.
+/// Most rows that a thread without panels multiplies at once; of more rows it multiplies some at a time.
 const FEW_ROWS: usize = 16;
 
-/// Columns of such few rows that are read from memory faster the longer their pieces are.
+/// Most columns of a block of a product with few rows: the matrix is read from memory once, the faster the longer the
+/// pieces of its rows are.
 const WIDE: usize = 1 << 13;
 
-/// Columns in a few equal parts; rows so that every program has about as much to do; along all other axes 1, or as many
-/// small matrices as make a program worth its steps ([`batches`]). Columns are the last axes of the right side, rows those
-/// of the left side.
+/// Returns the sizes of blocks of a cluster with a product: columns in a few equal parts; rows so that every program
+/// has about the same amount of work; along all other axes 1, or as many small matrices as make a program worth its
+/// steps ([`batches`]). Columns are the last axes of the right operand, rows those of the left operand.
 fn of_product(graph: &Graph, cluster: &Cluster, product: usize, extents: &[usize], sizes: &Sizes) -> Vec<usize> {
     let e = &graph.equations[product];
     let (shape, cuts) = (&graph.ty(e.result()).shape, &cluster.cuts[&e.result()]);
@@ -134,11 +138,11 @@ fn of_product(graph: &Graph, cluster: &Cluster, product: usize, extents: &[usize
         _ => unreachable!("a product is a dot or a convolution"),
     };
     let summed: usize = dot.contract.iter().map(|p| graph.ty(e.args[0]).shape[p.0]).product();
-    // Threads share a block in groups of four.
+    // Threads of a GPU share a block in groups of four.
     let least = if sizes.panel.is_some() { 4 } else { 1 };
     let part = |extent: usize, most: usize| {
         let even = extent.div_ceil(extent.div_ceil(most).max(1));
-        // Whole lines of a cache.
+        // Parts are whole cache lines.
         let unit = if sizes.panel.is_none() && even >= 4 * LINE { LINE } else { least };
         even.next_multiple_of(unit).min(extent).max(1)
     };
@@ -172,7 +176,7 @@ fn of_product(graph: &Graph, cluster: &Cluster, product: usize, extents: &[usize
             break;
         }
     }
-    // Whole rows that are longer than a block leave memory for fewer. Short axes of rows share a block.
+    // If whole rows are longer than a block, memory is left for fewer of them. Short axes of rows share a block.
     let most = (sizes.product[0] * sizes.product[1] / columns).clamp(1, sizes.product[0]);
     let (mut left, mut outermost) = (most, None);
     let rows = if long(dot.batch.len()..first).next().is_some() { dot.batch.len()..first } else { 0..dot.batch.len() };
@@ -199,7 +203,7 @@ fn of_product(graph: &Graph, cluster: &Cluster, product: usize, extents: &[usize
         let others = programs(&blocks);
         let mut parts = extent.div_ceil(left).max(1);
         let programs = others * parts;
-        // Blocks in panels are as large as threads need; a program of few rows would read as many columns.
+        // Blocks in panels are as large as threads need; smaller ones would read as many columns for fewer rows.
         let is_uneven =
             sizes.panel.is_none() && !programs.is_multiple_of(sizes.programs) && programs < 4 * sizes.programs;
         if is_uneven && shape.iter().product::<usize>() * summed >= sizes.small {
@@ -217,7 +221,7 @@ fn of_product(graph: &Graph, cluster: &Cluster, product: usize, extents: &[usize
         let is_small = shape.iter().product::<usize>() * summed < sizes.small;
         let times = times(programs(&blocks), elements, is_small, sizes);
         match outermost.filter(|&(k, _)| blocks[k] < extents[k]) {
-            // More rows of a matrix lie side by side, those of the next one far away.
+            // More rows of a matrix are adjacent in memory, those of the next matrix are not.
             Some((k, _)) => {
                 let parts = extents[k].div_ceil((blocks[k] * times).min(extents[k]));
                 blocks[k] = extents[k].div_ceil(parts).next_multiple_of(4).min(extents[k]);
@@ -228,29 +232,29 @@ fn of_product(graph: &Graph, cluster: &Cluster, product: usize, extents: &[usize
     blocks
 }
 
-/// Programs for each that runs at the same time, if there are enough: they end at about the same time then.
+/// Programs to have for each one that runs at the same time, if there are enough: then all end at about the same time.
 const EACH: usize = 4;
 
-/// How many times as much a program may have as in blocks with `elements`: as many as the tile of a program without a product
-/// holds, and as leave enough programs unless the product is small.
+/// Returns the factor by which a program may have more than blocks with `elements`: as much as the tile of a program
+/// without a product holds, and so that enough of `programs` are left unless the product is small.
 fn times(programs: usize, elements: usize, is_small: bool, sizes: &Sizes) -> usize {
     let enough = if is_small { 1 } else { EACH * sizes.programs };
     (sizes.tile / elements.max(1)).min(programs / enough).max(1)
 }
 
-/// Gives blocks of 1, but for the axes of a matrix, so many positions together.
+/// Enlarges blocks along axes that belong to no matrix, so that a program has up to `times` positions of them.
 fn batches(blocks: &mut [usize], extents: &[usize], a_matrix: impl Fn(usize) -> bool, times: usize) {
     let mut left = times;
     for axis in (0..extents.len()).rev().filter(|&axis| !a_matrix(axis)) {
         let most = left.clamp(1, extents[axis].max(1));
-        // No program has an end of the array inside of its block, unless that makes blocks much smaller.
+        // No block extends beyond the array, unless that would make blocks much smaller.
         let even = (most.div_ceil(2)..=most).rev().find(|n| extents[axis].is_multiple_of(*n));
         blocks[axis] = even.unwrap_or(extents[axis].div_ceil(extents[axis].div_ceil(most).max(1)).max(1));
         left /= blocks[axis];
     }
 }
 
-/// Elements of a value in a program with these blocks.
+/// Returns the number of elements of a value that a program has with these sizes of blocks.
 fn in_block(shape: &[usize], cuts: &[Cut], blocks: &[usize]) -> usize {
     let along = |(cut, &extent): (&Cut, &usize)| {
         let times = cut.axis().map_or(1, |axis| blocks[axis as usize]);

@@ -8,27 +8,28 @@ use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::StructuralOp;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Equations that share a kernel.
+/// Equations that share a kernel, and how their values are split among its programs.
 #[derive(Default, Debug)]
 pub(crate) struct Cluster {
-    /// Their numbers.
+    /// The indices of the cluster's equations in the graph.
     pub members: BTreeSet<usize>,
-    /// The values that others read.
+    /// The members' results that equations outside of the cluster read.
     pub outs: BTreeSet<Var>,
-    /// The cuts of every value that a member defines.
+    /// By result of a member, how each of its axes is split among programs.
     pub cuts: BTreeMap<Var, Vec<Cut>>,
-    /// Extents of the values along the axes of the grid.
+    /// Extents of the axes of the kernel's grid, in positions of arrays.
     pub extents: Vec<usize>,
-    /// The member that is a `dot`; of several ones the first, whose blocks the programs have.
+    /// The member that is a product (`dot` or a convolution); of several ones the first, which decides the blocks.
     pub product: Option<usize>,
-    /// Extents of the product's contracted axes, if it is computed in panels: axes of the grid behind those of `extents`.
+    /// Extents of the product's contracted axes if it is computed in panels: further axes of the grid after `extents`.
     pub panels: Vec<usize>,
-    /// Why others compute the values that it reads.
+    /// By value that the cluster reads, the reason why another cluster computes it.
     pub apart: BTreeMap<Var, Apart>,
 }
 
 impl Cluster {
-    /// The cuts of each operand of a member whose result has these cuts.
+    /// Returns the cuts of each operand of a member whose result has these cuts; `None` if blocks of the result do not
+    /// follow from blocks of the operands.
     pub(super) fn operands(&self, graph: &Graph, e: &Equation, cuts: &[Cut]) -> Option<Vec<Vec<Cut>>> {
         let mut operands = cut::operands(graph, e, cuts)?;
         let is_product = self.product.is_some_and(|i| graph.equations[i].result() == e.result());
@@ -38,33 +39,36 @@ impl Cluster {
         Some(operands)
     }
 
-    /// Elements that its programs put in order.
+    /// Returns the number of elements that all sorts of a program order, if blocks have one position along each axis of
+    /// the grid.
     pub(super) fn sorted(&self, graph: &Graph) -> usize {
         let members = self.members.iter().map(|&i| &graph.equations[i]);
         members.map(|e| sorted(graph, e, &self.cuts[&e.result()])).sum()
     }
 }
 
-/// A graph in clusters.
+/// A graph whose equations are grouped in clusters.
 pub(super) struct Clusters<'g> {
     pub graph: &'g Graph,
+    /// By variable, the index of the equation that defines it.
     pub definitions: Vec<Option<usize>>,
     pub all: Vec<Cluster>,
-    /// By equation, the number of its cluster.
+    /// By equation, the index of its cluster; `None` for equations without a kernel, such as literals and reshapes of
+    /// memory.
     pub owner: Vec<Option<usize>>,
-    /// Sums of rows that are steps of their own, by their last equation.
+    /// Sums of rows of 16-bit floats that are steps of their own, by the index of their last equation.
     pub sums: BTreeMap<usize, Rounded>,
 }
 
 impl Clusters<'_> {
-    /// The equation whose operation says what the step of a cluster is.
+    /// Returns the equation whose operation decides what kind of step a cluster is.
     pub(super) fn named_by(&self, cluster: &Cluster) -> usize {
         let [first, last] =
             [cluster.members.first(), cluster.members.last()].map(|i| *i.expect("a cluster has members"));
         self.sums.get(&last).map_or(first, |sum| sum.scatter)
     }
 
-    /// The value whose memory a value has: a reshape that belongs to no cluster has its operand's.
+    /// Returns the value in whose memory a value is: a reshape that belongs to no cluster has its operand's memory.
     pub(super) fn stored_as(&self, mut v: Var) -> Var {
         while let Some(i) = self.definitions[v.index()]
             && is_alias(self.graph, &self.definitions, &self.graph.equations[i])
@@ -75,7 +79,8 @@ impl Clusters<'_> {
         v
     }
 
-    /// Returns true if one cluster reads the memory of a value, and only once, and it is not a result's or the caller's.
+    /// Returns true if the memory of a value is read by a single equation of a cluster, and belongs to no result and to
+    /// no parameter that the caller keeps.
     pub(super) fn has_one_reader(&self, v: Var, is_donated: &[bool]) -> bool {
         let stored = self.stored_as(v);
         let is = |other: &&Var| self.stored_as(**other) == stored;
@@ -86,7 +91,7 @@ impl Clusters<'_> {
         !is_kept && reads == 1 && !self.graph.results.iter().any(|r| is(&r))
     }
 
-    /// Why a cluster does not compute a value that it reads from memory, and that another cluster computes.
+    /// Returns the reason why a cluster reads a value from memory; `None` if no cluster computes the value.
     pub(super) fn apart(&self, cluster: usize, v: Var) -> Option<Apart> {
         let stored = self.stored_as(v);
         self.cluster_of(stored)?;
@@ -94,14 +99,14 @@ impl Clusters<'_> {
         apart.filter(|(own, _)| self.stored_as(**own) == stored).map(|(_, apart)| *apart).next_back()
     }
 
-    /// The cluster that computes a value.
+    /// Returns the cluster that computes a value; `None` for parameters and values without a kernel.
     pub(super) fn cluster_of(&self, v: Var) -> Option<usize> {
         self.owner[self.definitions[self.stored_as(v).index()]?]
     }
 }
 
-/// Elements that an equation puts in order in a program of blocks of 1; 0 if it is no sort. Such a program needs memory
-/// for two positions of each, and its loops grow with them.
+/// Returns the number of elements that a sort orders in a program, if blocks have one position along each axis of the
+/// grid; 0 for other equations. The program needs memory for two positions of each, and its loops grow with them.
 pub(super) fn sorted(graph: &Graph, e: &Equation, cuts: &[Cut]) -> usize {
     let Op::Structural(StructuralOp::Sort(_) | StructuralOp::ArgSort(_) | StructuralOp::ArgTopK(_)) = &e.op else {
         return 0;

@@ -1,22 +1,22 @@
-//! Broadcasts that several equations read, once for each of them.
+//! Copies of a broadcast that several equations read, one for each of them.
 //!
 //! ```text
 //! y = broadcast x; a = f(y); b = g(y)    ->    y = broadcast x; a = f(y); z = broadcast x; b = g(z)
 //! ```
 //!
-//! Clusters that read one broadcast would store it, though its operand is smaller and computing it again is free. Within a
-//! cluster `lower` makes equal ones once. A single element that follows from a short fold, such as the last stage of a long
-//! one, is computed again as well: what a few numbers give costs less than a kernel that waits for it.
+//! Clusters that read one broadcast would store it, although its operand is smaller and computing it again costs
+//! nothing. Within a cluster `lower` makes equal broadcasts once. A single element that follows from a short fold, such
+//! as the last stage of a long one, is computed again too: that costs less than a kernel that has to wait for it.
 use super::kinds::{is_alone, is_free, is_short_fold};
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::StructuralOp;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Most equations that are computed again for a broadcast of a single element, and most that read one.
+/// Limits for broadcasts of a single element: most equations that are computed again, and most equations that read it.
 const MOST: [usize; 2] = [8, 8];
 
-/// The graph with a copy of each broadcast for every equation that may compute it.
+/// Returns the graph with a copy of each broadcast for every equation whose kernel may compute it.
 pub(super) fn copied(graph: &Graph) -> Cow<'_, Graph> {
     let (definitions, uses) = (graph.definitions(), graph.uses());
     // By broadcast, the equations that are copied.
@@ -27,7 +27,7 @@ pub(super) fn copied(graph: &Graph) -> Cow<'_, Graph> {
             continue;
         }
         let (from, to) = (graph.ty(e.args[0]).elements(), graph.ty(e.result()).elements());
-        // Copies of each single element, as of the words of a random key, would fill kernels, which take so many equations.
+        // Copies for many readers, as of the words of a random key, would fill kernels, whose size is limited.
         let again =
             if from > 1 || uses[e.result().index()].len() > MOST[1] { vec![] } else { single(graph, &definitions, e) };
         if from < to && (from > 1 || !again.is_empty()) {
@@ -61,8 +61,8 @@ pub(super) fn copied(graph: &Graph) -> Cow<'_, Graph> {
     Cow::Owned(to)
 }
 
-/// The equations that compute the single element of a broadcast from short folds, in order; none if there are too many, or
-/// if it follows from no fold.
+/// Returns the equations that compute the single element of a broadcast from short folds, in order; none if there are
+/// too many, or if it does not depend on a fold.
 fn single(graph: &Graph, definitions: &[Option<usize>], broadcast: &Equation) -> Vec<usize> {
     let (mut again, mut stack, mut has_fold) = (BTreeSet::new(), broadcast.args.clone(), false);
     while let Some(v) = stack.pop() {

@@ -6,23 +6,24 @@ use pallas_ir::structural::{
 };
 use pallas_ir::{Dim, StructuralOp};
 
-/// The division of an axis of a value among the programs of a kernel.
+/// The division of one axis of a value among the programs of a kernel.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Cut {
-    /// Divided into blocks along this axis of the grid.
+    /// The axis is split into blocks along this axis of the grid.
     Grid(u8),
-    /// Divided into parts of this many adjacent elements, and these into blocks along this axis of the grid.
+    /// The axis is split into parts of this many adjacent elements, and the parts into blocks along this axis of the
+    /// grid.
     Parts(u8, usize),
-    /// Whole in each program.
+    /// Each program has the whole axis.
     Full,
 }
 use Cut::{Full, Grid, Parts};
 
-/// Fewest elements of the parts of a last axis.
+/// Fewest elements of a part of a last axis.
 const LAST: usize = 256;
 
 impl Cut {
-    /// The axis of the grid along which it is divided.
+    /// Returns the axis of the grid along which the value is split; `None` if each program has it whole.
     pub fn axis(self) -> Option<u8> {
         match self {
             Grid(k) | Parts(k, _) => Some(k),
@@ -30,7 +31,8 @@ impl Cut {
         }
     }
 
-    /// Elements along an axis of this extent that a program has if its block of the grid is 1.
+    /// Returns the number of elements along an axis of this extent that a program has if blocks have one position along
+    /// the grid's axis.
     pub(super) fn least(self, extent: usize) -> usize {
         match self {
             Grid(_) => 1,
@@ -40,23 +42,24 @@ impl Cut {
     }
 }
 
-/// Elements of a value in a program of blocks of 1.
+/// Returns the number of elements of a value that a program has if blocks have one position along each axis of the
+/// grid.
 pub(crate) fn whole(shape: &[usize], cuts: &[Cut]) -> usize {
     shape.iter().zip(cuts).map(|(&n, cut)| cut.least(n)).product()
 }
 
-/// Returns true if no two programs of a grid with so many axes have the same block of a value with these cuts.
+/// Returns true if no two programs of a grid with `axes` axes have the same block of a value with these cuts.
 pub(crate) fn covers(axes: usize, cuts: &[Cut]) -> bool {
     (0..axes).all(|k| cuts.iter().any(|cut| cut.axis() == Some(k as u8)))
 }
 
-/// The cuts of each operand of an equation whose result has these cuts, or `None` if blocks of the result do not follow
-/// from blocks of the operands.
+/// Returns the cuts of each operand of an equation whose result has these cuts; `None` if blocks of the result do not
+/// follow from blocks of the operands.
 pub(crate) fn operands(graph: &Graph, e: &Equation, cuts: &[Cut]) -> Option<Vec<Vec<Cut>>> {
     let shape = |i: usize| &graph.ty(e.args[i]).shape[..];
     let result = &graph.ty(e.result()).shape[..];
     let same = || vec![cuts.to_vec(); e.args.len()];
-    // Axes along which elements move or meet are whole.
+    // Axes along which an operation moves or combines elements have to be whole.
     let if_full = |axes: &[usize]| axes.iter().all(|&axis| cuts[axis] == Full).then(same);
     let op = match &e.op {
         Op::Literal(_) => return Some(vec![]),
@@ -83,7 +86,7 @@ pub(crate) fn operands(graph: &Graph, e: &Equation, cuts: &[Cut]) -> Option<Vec<
         | StructuralOp::TakeAlong(TakeAlong { axis })
         | StructuralOp::Roll(Roll { axis, .. }) => if_full(&[*axis]),
         StructuralOp::Gather(op) => gathered(op, [shape(0), shape(1)], result, cuts),
-        // It is a step of its own.
+        // A scatter is a step of its own.
         StructuralOp::Scatter(_) => None,
         StructuralOp::Transpose(Transpose { axes }) => {
             let mut own = vec![Full; axes.len()];
@@ -121,7 +124,7 @@ pub(crate) fn operands(graph: &Graph, e: &Equation, cuts: &[Cut]) -> Option<Vec<
     }
 }
 
-/// The axis divided into parts of which the last one is filled up, if nothing else is padded.
+/// Returns the axis that is split into parts, if a pad only fills up the last part of it; `None` for other pads.
 pub(super) fn padded(low: &[Dim], high: &[Dim], cuts: &[Cut]) -> Option<usize> {
     let is_none = |n: &Dim| n.as_number() == Some(0);
     let mut all = (0..cuts.len()).filter(|&i| !is_none(&low[i]) || !is_none(&high[i]));
@@ -129,7 +132,8 @@ pub(super) fn padded(low: &[Dim], high: &[Dim], cuts: &[Cut]) -> Option<usize> {
     all.next().is_none().then_some(axis)
 }
 
-/// The cuts of a gather's operand, whose addressed axes are whole, and of its indices, whose start vectors are.
+/// Returns the cuts of a gather's operand and of its indices: axes that indices address are whole, and so is the axis
+/// of the components of an index; `None` if windows along an addressed axis are split.
 fn gathered(op: &Gather, [x, index]: [&[usize]; 2], result: &[usize], cuts: &[Cut]) -> Option<Vec<Vec<Cut>>> {
     let windows = op.windows(index.len());
     let mut own = [vec![Full; x.len()], vec![Full; index.len()]];
@@ -146,15 +150,16 @@ fn gathered(op: &Gather, [x, index]: [&[usize]; 2], result: &[usize], cuts: &[Cu
     Some(own.into())
 }
 
-/// These cuts with whole axes put in, so that they have these positions.
+/// Returns the cuts of a result with [`Cut::Full`] inserted for the axes `axes` of the operand, which the result lacks.
 fn with_full(cuts: &[Cut], axes: &[usize]) -> Vec<Cut> {
     let mut rest = cuts.iter().copied();
     let next = |axis| if axes.contains(&axis) { Full } else { rest.next().expect("the result has all other axes") };
     (0..cuts.len() + axes.len()).map(next).collect()
 }
 
-/// The cuts of an array from those of its reshaped form: axes that stay keep theirs, one that becomes two is divided into
-/// parts if the first of them is divided, and all others are whole on both sides.
+/// Returns the cuts of an array from those of its reshaped form: unchanged axes keep theirs, an axis that becomes two
+/// is split into parts if the first of these is split, and all other axes are whole; `None` if the reshaped form splits
+/// others.
 fn reshaped(from: &[usize], to: &[usize], cuts: &[Cut]) -> Option<Vec<Cut>> {
     if from.contains(&0) {
         // Without elements, no groups of axes correspond to each other.
@@ -167,7 +172,7 @@ fn reshaped(from: &[usize], to: &[usize], cuts: &[Cut]) -> Option<Vec<Cut>> {
             (i, j) = (i + 1, j + 1);
             continue;
         }
-        // Axes of one element come and go; none of them is divided.
+        // Axes of one element are added and dropped; none of them is split.
         if from.get(i) == Some(&1) {
             i += 1;
             continue;

@@ -1,4 +1,4 @@
-//! Results in the memory of donated parameters, and values in the memory of large temporaries.
+//! Reuse of memory: results in that of donated parameters, and values in that of large temporaries.
 use super::cluster::Clusters;
 use super::plan::{Lowered, Work};
 use crate::graph::{Graph, Var};
@@ -6,11 +6,12 @@ use pallas_ir::{Kernel, OperandId, OperandKind, may_share};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Temporaries whose memory is taken over, as a part of the bytes from which on an arena is made smaller.
+/// Temporaries are reused if they have at least one part in `PART` of the bytes from which on an arena is made smaller.
 const PART: usize = 16;
 
-/// Lets results take over the memory of donated parameters that the same kernel reads last, block by block, and values that
-/// of large temporaries (`arena` is [`super::Sizes::arena`]).
+/// Lets the result of a kernel take over, block by block, the memory of an operand that the kernel is the last to read:
+/// of donated parameters for results of the graph, and of large temporaries for other values. `arena` is
+/// [`super::Sizes::arena`].
 pub(super) fn share(found: &Clusters<'_>, steps: &mut [Lowered], is_donated: &[bool], arena: usize) {
     let (graph, stored_as) = (found.graph, |v| found.stored_as(v));
     let results: BTreeSet<Var> = graph.results.iter().map(|&r| stored_as(r)).collect();
@@ -56,25 +57,27 @@ pub(super) fn share(found: &Clusters<'_>, steps: &mut [Lowered], is_donated: &[b
     }
 }
 
+/// Returns the input whose memory an output of a kernel takes over.
 fn alias(kernel: &Kernel, id: OperandId) -> Option<OperandId> {
     if let OperandKind::Output { alias, .. } = kernel.operands[id.index()].kind { alias } else { None }
 }
 
-/// Donated parameters whose memory no value takes over.
+/// Donated parameters whose memory no value has taken over yet.
 pub(super) struct Spare {
-    /// The number of the parameter, its bytes, and the last step that needs it.
+    /// The number of each parameter, its bytes, and the last step that needs it.
     all: Vec<(usize, usize, Option<usize>)>,
 }
 
 impl Spare {
-    /// `last_use` returns the last step that needs a parameter (`None` if none does), if its memory is free after that.
+    /// Collects donated parameters. `last_use` returns the last step that needs a parameter (`Some(None)` if none
+    /// does), or `None` if its memory cannot be reused after that.
     pub(super) fn new(graph: &Graph, is_donated: &[bool], last_use: impl Fn(Var) -> Option<Option<usize>>) -> Spare {
         let donated = graph.params.iter().enumerate().filter(|(i, _)| is_donated.get(*i) == Some(&true));
         let all = donated.filter_map(|(i, &p)| last_use(p).map(|last| (i, graph.ty(p).bytes(), last))).collect();
         Spare { all }
     }
 
-    /// The number of a parameter with so many bytes, which no step from `at` on needs.
+    /// Returns the number of a parameter with exactly `bytes` bytes that no step from `at` on needs, and removes it.
     pub(super) fn take(&mut self, bytes: usize, at: usize) -> Option<usize> {
         let found = self.all.iter().position(|&(_, own, last)| own == bytes && last.is_none_or(|last| last < at))?;
         Some(self.all.swap_remove(found).0)

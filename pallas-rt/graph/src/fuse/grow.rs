@@ -1,4 +1,4 @@
-//! Grows clusters, each from its last equation backwards.
+//! Growth of clusters, each from its last equation backwards to those it depends on.
 use super::apart::Apart;
 use super::cluster::{Cluster, Clusters, sorted};
 use super::cut::{self, Cut, Cut::Full, Cut::Grid, covers, whole};
@@ -18,20 +18,23 @@ use pallas_ir::StructuralOp;
 use pallas_ir::structural::{ArgReduce, Reduce};
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
-/// Most equations of a cluster: the passes over a kernel's body take more than linear time.
+/// Most equations of a cluster: passes over a kernel's body take more than linear time.
 pub(super) const MOST: usize = 300;
-/// Longest last axis that a program has whole if rows are folded, or if it is the columns of a product.
+/// Longest last axis that each program has whole if rows are folded.
 const WHOLE_ROW: usize = 1 << 15;
+/// Most columns of a product that each program has whole if its rows are folded.
 const WHOLE_COLUMNS: usize = 512;
-/// .. if each element is the sum of at most so many, on a CPU: writing it and reading it again to fold it, as a softmax of
-/// scores does, would take longer than the product.
+/// Most columns of a product that each program has whole on a CPU if its rows are folded and each element is a sum of
+/// at most [`SHORT_SUM`] terms: writing the product and reading it again to fold it, as a softmax of scores does, would
+/// take longer than computing it.
 const LONG_COLUMNS: usize = 1 << 12;
+/// Most terms of a sum for which [`LONG_COLUMNS`] applies.
 const SHORT_SUM: usize = 256;
-/// Most members of a cluster that each of several programs computes, although none of them is small.
+/// Most members of a cluster that several programs may each compute, although they are not small.
 const REPEATED: usize = 16;
 
-/// Grows clusters from the last equation to the first, until every one that takes work belongs to one.
-/// `given` has what a stage of a reduction gives to the next one, with the result of its kernel.
+/// Groups equations in clusters, from the last equation to the first, until each one that takes work belongs to one.
+/// `given` says which values of staged reductions have to be computed by the kernel of which result.
 pub(super) fn clusters<'g>(graph: &'g Graph, given: &Given, sizes: &Sizes) -> Clusters<'g> {
     let mut grow = Grow {
         graph,
@@ -47,7 +50,7 @@ pub(super) fn clusters<'g>(graph: &'g Graph, given: &Given, sizes: &Sizes) -> Cl
             sums: Rounded::all(graph, sizes),
         },
     };
-    // Positions that are known are part of a window's kernel.
+    // Positions that are literals are part of a window's kernel and are not read.
     let is_read = |e: &Equation, v: Var| {
         !matches!(e.op, Op::Dynamic(_)) || windows::literal(graph, &grow.found.definitions, v).is_none()
     };
@@ -74,33 +77,39 @@ pub(super) fn clusters<'g>(graph: &'g Graph, given: &Given, sizes: &Sizes) -> Cl
     grow.found
 }
 
+/// State while the equations of a graph are grouped in clusters.
 pub(super) struct Grow<'g, 's> {
     pub graph: &'g Graph,
     given: &'s Given,
     pub sizes: &'s Sizes,
+    /// By variable, the equations that read it.
     uses: Vec<Vec<usize>>,
-    /// By variable: true for results and for operands that an operation alone reads from memory.
+    /// By variable, true if it is in memory anyway: results, and operands of operations that form a step of their own.
     is_stored: Vec<bool>,
+    /// The clusters that were found so far.
     pub found: Clusters<'g>,
 }
 
-/// The tiling of an equation from which a cluster grows.
+/// The tiling of the equation from which a cluster grows.
 struct Root {
+    /// By axis of the result, its cut.
     cuts: Vec<Cut>,
+    /// Extents of the axes of the grid, in positions of arrays.
     extents: Vec<usize>,
-    /// True if it is computed from a `dot` of its shape.
+    /// True if the result is computed from a product of its shape.
     has_dot: bool,
 }
 
 impl Grow<'_, '_> {
-    /// Each axis is divided among programs but the last one, if rows are folded or if it is the columns of a product.
+    /// Returns the tiling of an equation's result: each axis is split among programs, except the last one if rows are
+    /// folded or if it has few enough columns of a product.
     fn root(&self, i: usize) -> Root {
         let graph = self.graph;
         let shape = &graph.ty(graph.equations[i].result()).shape;
-        // What lies behind it, up to operations of another kind.
+        // All equations that the result depends on, up to operations of other kinds.
         let (mut stack, mut seen, mut has_dot, mut has_rows) = (vec![i], BTreeSet::new(), false, false);
         let mut longest = usize::MAX;
-        // The axes along which a window moves, or that a convolution has whole.
+        // Axes that a program has to have whole for a convolution or a window, and axes along which elements move.
         let (mut whole, mut moved) = (vec![false; shape.len()], vec![false; shape.len()]);
         let mut windowed = None;
         while let Some(j) = stack.pop() {
@@ -121,7 +130,7 @@ impl Grow<'_, '_> {
                         longest = longest.min(self.whole_columns(e));
                     }
                 }
-                // Rows of another shape are whole in each program whatever this one's axes are.
+                // Rows of another shape are whole in each program, however the axes of this one are split.
                 Op::Structural(StructuralOp::Reduce(Reduce { axes, .. })) => {
                     let of = &graph.ty(e.args[0]).shape;
                     has_rows |= of == shape && axes.contains(&(of.len().wrapping_sub(1)));
@@ -153,8 +162,8 @@ impl Grow<'_, '_> {
             }
         }
         let columns = if has_rows { longest } else { self.sizes.product[1].min(WHOLE_COLUMNS) };
-        // Programs divide the columns alone, or have as much of the rows and of what moves as a tile holds, so that all that
-        // moves along the other axes shares their kernel.
+        // Programs have axes whole along which elements move if programs split the columns, or if a tile can hold these
+        // axes and the rows and enough programs are left. Then all that moves along other axes shares the kernel too.
         let is_held = |axis: usize| moved[axis] || axis + 1 == shape.len();
         let (held, others): (Vec<usize>, Vec<usize>) = (0..shape.len()).partition(|&axis| is_held(axis));
         let [held, others] = [held, others].map(|axes| axes.iter().map(|&axis| shape[axis]).product::<usize>());
@@ -174,7 +183,7 @@ impl Grow<'_, '_> {
         Root { cuts, extents, has_dot }
     }
 
-    /// Most columns of a product that a program has whole if rows are folded.
+    /// Returns the most columns of a product that each program has whole if its rows are folded.
     fn whole_columns(&self, e: &Equation) -> usize {
         let Op::Structural(StructuralOp::Dot(dot)) = &e.op else { return WHOLE_COLUMNS };
         let of = &self.graph.ty(e.args[0]).shape;
@@ -182,7 +191,8 @@ impl Grow<'_, '_> {
         if self.sizes.panel.is_none() && summed <= SHORT_SUM { LONG_COLUMNS } else { WHOLE_COLUMNS }
     }
 
-    /// Returns true for the cuts that a product would have alone, also with whole rows, which are folded then.
+    /// Returns true if a product would have these cuts as the root of a cluster of its own; a last axis that is whole
+    /// is allowed if it is short enough, since its rows are folded then.
     fn is_own(&self, product: usize, cuts: &[Cut]) -> bool {
         let own = self.root(product).cuts;
         let columns = self.graph.ty(self.graph.equations[product].result()).shape.last();
@@ -192,7 +202,7 @@ impl Grow<'_, '_> {
         own.len() == cuts.len() && is_renumbered(&own[..rows], &cuts[..rows])
     }
 
-    /// The cluster of an equation.
+    /// Grows the cluster whose last equation is `root`.
     fn from(&self, root: usize, order: &mut Order) -> Cluster {
         let graph = self.graph;
         if self.is_alone(root) {
@@ -200,15 +210,16 @@ impl Grow<'_, '_> {
         }
         let mut own = self.root(root);
         if cut::operands(graph, &graph.equations[root], &own.cuts).is_none() {
-            // What moves elements along an axis has it whole; at worst there is one program.
+            // An axis along which the root moves elements is whole; at worst there is one program.
             own = self.narrowed(root, own);
         }
         let result = graph.equations[root].result();
         let mut cluster = Cluster { outs: BTreeSet::from([result]), extents: own.extents, ..Cluster::default() };
         let mut repeated = Repeated { most: whole(&graph.ty(result).shape, &own.cuts), left: REPEATED };
-        // The cuts that members ask of a value. Equations are visited after all their users, so that all are known then.
+        // The cuts with which members need a value. Equations are visited after all their readers, so all are known by
+        // then.
         let mut wanted: BTreeMap<Var, BTreeSet<Vec<Cut>>> = BTreeMap::from([(result, BTreeSet::from([own.cuts]))]);
-        // What is computed for operands of the product.
+        // Values that operands of the cluster's product depend on.
         let mut in_front: BTreeSet<Var> = BTreeSet::new();
         let mut next = BinaryHeap::from([root]);
         while let Some(i) = next.pop() {
@@ -257,7 +268,7 @@ impl Grow<'_, '_> {
             cluster.cuts.insert(e.result(), cuts);
             for (i, (&arg, cuts)) in e.args.iter().zip(operands).enumerate() {
                 wanted.entry(arg).or_default().insert(cuts);
-                // Each program would compute the whole table.
+                // Each program would compute the whole table of the gather.
                 if i == 0 && matches!(e.op, Op::Structural(StructuralOp::Gather(_))) {
                     cluster.apart.insert(arg, Apart::Table);
                     continue;
@@ -273,7 +284,7 @@ impl Grow<'_, '_> {
         cluster
     }
 
-    /// The root with as many of its axes divided as its operation allows.
+    /// Returns the tiling of a root that splits as many of the axes as its operation allows.
     fn narrowed(&self, root: usize, own: Root) -> Root {
         let e = &self.graph.equations[root];
         let shape = &self.graph.ty(e.result()).shape;
@@ -291,20 +302,20 @@ impl Grow<'_, '_> {
         Root { cuts, extents, ..own }
     }
 
-    /// Returns true if a result is computed from few elements, so that every program may compute it again.
+    /// Returns true if an equation reads and computes only few elements, so that every program may compute it again.
     fn is_small(&self, e: &Equation) -> bool {
         let mut values = e.args.iter().chain(&e.results).map(|&v| self.graph.ty(v));
         !is_dot(&e.op) && values.all(|ty| ty.shape.iter().product::<usize>() <= SMALL)
     }
 
-    /// Returns true if others than the cluster read an equation's result.
+    /// Returns true if an equation outside of the cluster reads the result of equation `i`, or it is in memory anyway.
     pub(super) fn is_stored(&self, cluster: &Cluster, i: usize) -> bool {
         let result = self.graph.equations[i].result();
         self.is_stored[result.index()] || self.uses[result.index()].iter().any(|user| !cluster.members.contains(user))
     }
 
-    /// Why an equation that the cluster asks for under these cuts does not become a member, whether or not that closes a
-    /// circle.
+    /// Checks if an equation can become a member with these cuts, apart from circles of clusters; the error is the
+    /// reason why it cannot. `in_front` has the values that operands of the cluster's product depend on.
     fn joins(
         &self,
         cluster: &Cluster,
@@ -320,22 +331,22 @@ impl Grow<'_, '_> {
         let is_cheap = is_alias || is_broadcast || self.is_small(e);
         Apart::unless(self.found.owner[i].is_none(), Apart::Taken)?;
         Apart::unless(!is_alias || !is_stored, Apart::Alias)?;
-        // A product has the blocks that it would have alone.
+        // A product joins only with the blocks that it would have alone.
         Apart::unless(!is_dot(&e.op) || cluster.product.is_none(), Apart::Product)?;
         Apart::unless(!is_dot(&e.op) || self.is_own(i, cuts), Apart::Cuts)?;
-        // What follows another product belongs to that one.
+        // An equation after another product belongs to that product's cluster.
         let follows = in_front.contains(&e.result()) && !is_cheap && self.root(i).has_dot;
         Apart::unless(!follows, Apart::Product)?;
-        // A program whose block does not mention an axis of the grid computes what others along it compute as well, and
-        // would store to their block.
+        // A program whose block does not depend on an axis of the grid computes the same as others along that axis, and
+        // would store to the same block.
         let is_in_front = in_front.contains(&e.result());
-        // In front of a product in panels, it would be computed again for each panel that it does not belong to.
+        // Before a product in panels, it would be computed again for each panel that it does not belong to.
         let once = if is_in_front { cluster.panels.len() } else { 0 };
         if covers(cluster.extents.len() + once, cuts) || !is_stored && is_cheap {
             return Ok(());
         }
         let elements = whole(&self.graph.ty(e.result()).shape, cuts);
-        // A product does more with each element of its operands.
+        // More repeated work is worth it for an operand of a product, which does more with each element.
         let most = if is_in_front { repeated.most.max(self.sizes.tile) } else { repeated.most };
         let is_little = e.op.is_light() && elements <= most || once == 0 && is_short_fold(self.graph, e);
         Apart::unless(!is_stored && is_little && repeated.left > 0, Apart::Repeated)?;
@@ -344,15 +355,15 @@ impl Grow<'_, '_> {
     }
 }
 
-/// Limits of the members of a cluster that several programs compute: not much beside what each computes alone.
+/// Limits for members of a cluster that several programs compute again: little beside what each computes alone.
 struct Repeated {
-    /// Elements of one in a program of blocks of 1.
+    /// Most elements of a repeated member in a program, if blocks have one position along each axis of the grid.
     most: usize,
-    /// Members that may still be such.
+    /// Number of repeated members that may still be added.
     left: usize,
 }
 
-/// Returns true for a shape whose axes are those of another one in some order, with the same last one.
+/// Returns true if both shapes have the same last axis, and the same other axes in any order.
 fn has_rows_of(shape: &[usize], other: &[usize]) -> bool {
     let sorted = |shape: &[usize]| {
         let mut shape = shape.to_vec();
@@ -362,7 +373,7 @@ fn has_rows_of(shape: &[usize], other: &[usize]) -> bool {
     shape.last() == other.last() && sorted(shape) == sorted(other)
 }
 
-/// Returns true for cuts that are others along axes of the grid with other numbers, each once.
+/// Returns true if both lists of cuts are equal up to the numbers of the grid's axes, each of which occurs once.
 fn is_renumbered(cuts: &[Cut], others: &[Cut]) -> bool {
     let mut seen = BTreeSet::new();
     cuts.iter().zip(others).all(|(own, other)| match (own, other) {

@@ -1,4 +1,4 @@
-//! The kernel of a product in panels, and of what its cluster computes before and after it.
+//! The kernel of a cluster whose product is computed panel by panel.
 use super::cluster::Cluster;
 use super::cut::Cut;
 use super::lower::Lower;
@@ -9,7 +9,7 @@ use pallas_ir::structural::Broadcast;
 use pallas_ir::{DType, Literal, Loc, Op as TileOp, OperandKind, ScalarOp, Type, Value, View};
 use std::collections::BTreeSet;
 
-/// The members of a cluster that compute its product's operands.
+/// Returns the members of a cluster that its product's operands depend on.
 fn in_front(graph: &Graph, definitions: &[Option<usize>], cluster: &Cluster, product: usize) -> BTreeSet<usize> {
     let (mut found, mut stack) = (BTreeSet::new(), graph.equations[product].args.clone());
     while let Some(v) = stack.pop() {
@@ -23,18 +23,19 @@ fn in_front(graph: &Graph, definitions: &[Option<usize>], cluster: &Cluster, pro
 }
 
 impl Lower<'_> {
-    /// The axes of the grid along which panels lie.
+    /// Returns the axes of the grid along which the contracted axes are split into panels.
     fn axes(&self) -> std::ops::Range<usize> {
         self.extents.len() - self.cluster.panels.len()..self.extents.len()
     }
 
-    /// Returns true if panels reach beyond the end of an axis with this cut.
+    /// Returns true if the last panel extends beyond the end of an axis with this cut.
     pub(super) fn is_ragged(&self, cut: &Cut) -> bool {
         let of_panels = cut.axis().map(usize::from).filter(|k| self.axes().contains(k));
         of_panels.is_some_and(|k| !self.extents[k].is_multiple_of(self.blocks[k]))
     }
 
-    /// All members, of which the product sums panel after panel.
+    /// Appends all members of the cluster. The product is summed in scratch memory panel by panel; members that depend
+    /// on it run after the last panel.
     pub(super) fn in_panels(&mut self, product: usize, outputs: &[Var]) {
         let e = &self.graph.equations[product];
         let (v, cuts) = (e.result(), self.own_cuts(e.result()));
@@ -64,7 +65,7 @@ impl Lower<'_> {
             (0..2).map(|side| self.within(e.args[side], operands[side], &operand_cuts[side])).collect();
         let part = self.equation(e, &whole, &cuts);
         let old = self.emit(load.clone(), &[], e.loc);
-        // Products of truths are true where any of them is.
+        // A product of bools is true where any of its terms is.
         let add = if dtype == DType::Bool { ScalarOp::BitOr } else { ScalarOp::Add };
         let next = self.b.scalar(add, &[old, part], e.loc);
         store(self, next);
@@ -81,7 +82,8 @@ impl Lower<'_> {
         });
     }
 
-    /// Instructions of one panel alone, whose number along each axis is given, or 0.
+    /// Appends instructions that only run for one panel: the one whose number along each axis `number` returns, or 0
+    /// for `None`.
     fn when(&mut self, number: impl Fn(&mut Self, usize) -> Option<Value>, then: impl FnOnce(&mut Self)) {
         let mut is_now: Option<Value> = None;
         for axis in self.axes() {
@@ -100,7 +102,8 @@ impl Lower<'_> {
         self.b.emit_if(is_now, then, other, Loc::NONE).expect("it has no results");
     }
 
-    /// An operand's block with zeros behind the end of the contracted axes. What is loaded has them: see `declare`.
+    /// Returns the block of a product's operand with zeros beyond the end of the contracted axes. A loaded block has
+    /// them already: see `declare`.
     fn within(&mut self, v: Var, mut value: Value, cuts: &[Cut]) -> Value {
         if !self.is_made_here(v) {
             return value;

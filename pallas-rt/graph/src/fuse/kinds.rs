@@ -1,38 +1,41 @@
-//! Kinds of equations that planning tells apart.
+//! Kinds of equations between which the planner distinguishes.
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::StructuralOp;
 
-/// Most elements of a value that programs compute again instead of reading it.
+/// Most elements of a value that programs compute again instead of reading it from memory.
 pub(crate) const SMALL: usize = 8;
-/// Most elements that programs fold again instead of reading the result, which would take a launch.
+/// Most elements that programs fold again instead of reading the result, for which they would wait for another launch.
 const FOLDED: usize = 256;
 
-/// Returns true for an operation that shares its step with no other: its operands and results are in memory.
+/// Returns true for an operation that is a step of its own: it shares no kernel, and its operands and results are in
+/// memory.
 pub(crate) fn is_alone(op: &Op) -> bool {
     matches!(op, Op::Dynamic(_) | Op::Collective(_) | Op::Call(_) | Op::Structural(StructuralOp::Scatter(_)))
 }
 
-/// Returns true for an equation that is made wherever it is used: a literal, a broadcast literal, or `iota`.
+/// Returns true for an equation that is computed wherever it is used, without memory: a literal, a broadcast literal,
+/// or `iota`.
 pub(crate) fn is_free(graph: &Graph, definitions: &[Option<usize>], e: &Equation) -> bool {
     let is_literal = |v: Var| definitions[v.index()].is_some_and(|i| matches!(graph.equations[i].op, Op::Literal(_)));
     matches!(e.op, Op::Literal(_) | Op::Structural(StructuralOp::Iota(_)))
         || matches!(e.op, Op::Structural(StructuralOp::Broadcast(_))) && is_literal(e.args[0])
 }
 
-/// Returns true if the result can have the operand's memory. What is made wherever it is used has none.
+/// Returns true for a reshape whose result can have the operand's memory; a value without memory ([`is_free`]) has
+/// none.
 pub(super) fn is_alias(graph: &Graph, definitions: &[Option<usize>], e: &Equation) -> bool {
     let of_free = |v: &Var| definitions[v.index()].is_some_and(|i| is_free(graph, definitions, &graph.equations[i]));
     matches!(e.op, Op::Structural(StructuralOp::Reshape(_))) && !e.args.iter().any(of_free)
 }
 
-/// Returns true for a reduction of a small array to few elements.
+/// Returns true for a reduction of at most [`FOLDED`] elements to at most [`SMALL`].
 pub(super) fn is_short_fold(graph: &Graph, e: &Equation) -> bool {
     let has = |v: Var, most: usize| graph.ty(v).elements() <= most;
     let is_fold = matches!(e.op, Op::Structural(StructuralOp::Reduce(_)));
     is_fold && has(e.args[0], FOLDED) && has(e.result(), SMALL)
 }
 
-/// Returns true for an operation that sums products.
+/// Returns true for an operation that sums products: `dot` or a convolution.
 pub(super) fn is_dot(op: &Op) -> bool {
     matches!(op, Op::Structural(StructuralOp::Dot(_) | StructuralOp::Conv(_)))
 }

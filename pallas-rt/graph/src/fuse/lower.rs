@@ -1,4 +1,4 @@
-//! A cluster as a tile kernel: its equations again, on blocks.
+//! Conversion of a cluster to a tile kernel, in which its equations are operations on blocks.
 use super::blocks::blocks;
 use super::cluster::Cluster;
 use super::cut::{self, Cut, Cut::Full, Cut::Grid, Cut::Parts};
@@ -15,13 +15,13 @@ use pallas_ir::{
 };
 use std::collections::BTreeMap;
 
-/// The kernel of a cluster, with blocks for this device. Extents of axes that programs share are dimensions of the kernel,
-/// so a kernel serves arrays of any length along them.
+/// Converts a cluster to a kernel with blocks for this device. Extents of axes that are shared among programs are
+/// symbolic dimensions of the kernel, so one kernel serves arrays of any length along them.
 pub(crate) fn lower(graph: &Graph, definitions: &[Option<usize>], cluster: &Cluster, sizes: &Sizes) -> Lowered {
     let flat = flat(graph, definitions, cluster);
     let (is_flat, mut extents) = (flat.is_some(), flat.map_or_else(|| cluster.extents.clone(), |n| vec![n]));
     let mut blocks = match extents[..] {
-        // The cuts of its members are those of the axes that it had.
+        // The cuts of the members belong to the axes before flattening.
         [n] if is_flat => vec![sizes.even(n, n.clamp(1, sizes.tile), 1, LINE)],
         _ => blocks(graph, cluster, &extents, sizes),
     };
@@ -73,7 +73,7 @@ pub(crate) fn lower(graph: &Graph, definitions: &[Option<usize>], cluster: &Clus
     Lowered { work, inputs, in_place: vec![None; outputs.len()], outputs }
 }
 
-/// The names of a cluster's operations, each once, joined to that of a kernel; at most four of those that compute.
+/// Returns a kernel's name: the names of the cluster's operations, each once, at most four of those that compute.
 fn name(graph: &Graph, cluster: &Cluster) -> String {
     let mut words: Vec<String> = vec![];
     for &i in &cluster.members {
@@ -97,8 +97,8 @@ fn name(graph: &Graph, cluster: &Cluster) -> String {
     }
 }
 
-/// The number of elements if all members work element by element on one shape, and none on positions: then all arrays can
-/// be taken for arrays of one axis.
+/// Returns the number of elements if all members work element by element on one shape, and none on positions: then all
+/// arrays can be treated as arrays of one axis.
 fn flat(graph: &Graph, definitions: &[Option<usize>], cluster: &Cluster) -> Option<usize> {
     let is_pointwise = |e: &Equation| match &e.op {
         Op::Literal(_) | Op::Identity(_) | Op::Scalar(_) => true,
@@ -120,36 +120,41 @@ fn flat(graph: &Graph, definitions: &[Option<usize>], cluster: &Cluster) -> Opti
     is_flat.then(|| first.iter().product())
 }
 
+/// State of the conversion of a cluster to a kernel.
 pub(super) struct Lower<'g> {
     pub graph: &'g Graph,
     pub definitions: &'g [Option<usize>],
     pub cluster: &'g Cluster,
-    /// All arrays have one axis.
+    /// True if all arrays are treated as arrays of one axis.
     is_flat: bool,
-    /// Names of the dimensions along the axes of the grid.
+    /// By axis of the grid, the name of the kernel's dimension along it.
     pub names: Vec<String>,
-    /// Extents and block sizes along the axes of the grid.
+    /// By axis of the grid, the extent of the arrays along it.
     pub extents: Vec<usize>,
+    /// By axis of the grid, the size of a block along it.
     pub blocks: Vec<usize>,
     pub b: Builder,
-    /// Blocks that are computed or loaded.
+    /// By value and cuts, the block that was computed or loaded.
     made: BTreeMap<(Var, Vec<Cut>), Value>,
-    /// Broadcasts of blocks.
+    /// Broadcasts of blocks so far: the operation, its operand, its result.
     broadcasts: Vec<(Broadcast, Value, Value)>,
+    /// The kernel's inputs in order, each with its cuts.
     inputs: Vec<(Var, Vec<Cut>)>,
 }
 
 impl Lower<'_> {
+    /// Returns the shape of a value in the kernel.
     fn shape(&self, v: Var) -> Vec<usize> {
         let shape = &self.graph.ty(v).shape;
         if self.is_flat && !shape.is_empty() { vec![shape.iter().product()] } else { shape.clone() }
     }
 
-    /// The cuts of what a member defines.
+    /// Returns the cuts of a value that a member defines.
     pub(super) fn own_cuts(&self, v: Var) -> Vec<Cut> {
         if self.is_flat { vec![Grid(0)] } else { self.cluster.cuts[&v].clone() }
     }
 
+    /// Returns the cuts of each operand of a member.
     pub(super) fn operand_cuts(&self, e: &Equation) -> Vec<Vec<Cut>> {
         if self.is_flat {
             let cuts = |&v: &Var| if self.graph.ty(v).is_scalar() { vec![] } else { vec![Grid(0)] };
@@ -158,6 +163,7 @@ impl Lower<'_> {
         self.cluster.operands(self.graph, e, &self.cluster.cuts[&e.result()]).expect("a member has cuts")
     }
 
+    /// Returns the shape of a program's block of a value with these cuts.
     pub(super) fn block(&self, v: Var, cuts: &[Cut]) -> Vec<usize> {
         let extent = |(n, cut): (usize, &Cut)| match cut {
             Grid(k) => self.blocks[*k as usize],
@@ -171,11 +177,13 @@ impl Lower<'_> {
         self.definitions[v.index()].map(|i| &self.graph.equations[i])
     }
 
+    /// Returns true if the kernel computes a value instead of reading it.
     pub(super) fn is_made_here(&self, v: Var) -> bool {
         let is_member = self.definitions[v.index()].is_some_and(|i| self.cluster.members.contains(&i));
         is_member || self.definition(v).is_some_and(|e| is_free(self.graph, self.definitions, e))
     }
 
+    /// Declares an input of the kernel for a value with these cuts, unless the kernel computes it or has the input.
     fn declare_input(&mut self, v: Var, cuts: &[Cut]) {
         let key = (v, cuts.to_vec());
         if !self.is_made_here(v) && !self.inputs.contains(&key) {
@@ -184,6 +192,7 @@ impl Lower<'_> {
         }
     }
 
+    /// Declares an operand of the kernel for a value with these cuts: its dimensions, block, index map and fill.
     fn declare(&mut self, v: Var, cuts: &[Cut], kind: OperandKind) {
         let dims = self.shape(v).into_iter().zip(cuts).map(|(n, cut)| match cut {
             Grid(k) => Dim::name(&self.names[*k as usize]),
@@ -218,7 +227,7 @@ impl Lower<'_> {
         self.emit(TileOp::Structural(op.into()), args, loc)
     }
 
-    /// The scalar of which a value is a broadcast that is made here.
+    /// If the kernel makes a value as the broadcast of a scalar, returns the scalar.
     fn spread(&self, v: Var) -> Option<Var> {
         let e = self.definition(v).filter(|_| self.is_made_here(v))?;
         let is_spread =
@@ -226,8 +235,8 @@ impl Lower<'_> {
         is_spread.then(|| e.args[0])
     }
 
-    /// The operands of an equation. Beside a block an elementwise operation takes a scalar as it is: as a block of equal
-    /// elements it would occupy memory or a register for each of them.
+    /// Returns the blocks that are a member's operands. An elementwise operation gets a broadcast scalar as a scalar if
+    /// another operand is a block: a block of equal elements would occupy memory or a register for each of them.
     pub(super) fn operands(&mut self, e: &Equation, cuts: &[Vec<Cut>]) -> Vec<Value> {
         let has_block = e.args.iter().any(|&arg| self.spread(arg).is_none());
         let takes_scalars = matches!(e.op, Op::Scalar(_)) && has_block;
@@ -238,7 +247,7 @@ impl Lower<'_> {
         e.args.iter().zip(cuts).map(operand).collect()
     }
 
-    /// The block of a value under these cuts: computed, loaded, or made here.
+    /// Returns the block of a value with these cuts, which is computed or loaded on first use.
     fn value(&mut self, v: Var, cuts: &[Cut]) -> Value {
         let key = (v, cuts.to_vec());
         if let Some(&value) = self.made.get(&key) {
@@ -259,14 +268,14 @@ impl Lower<'_> {
         value
     }
 
-    /// An equation on blocks. Shapes among its attributes become those of blocks.
+    /// Appends an equation on blocks; shapes among its attributes become shapes of blocks.
     pub(super) fn equation(&mut self, e: &Equation, args: &[Value], cuts: &[Cut]) -> Value {
         let block = dims(&self.block(e.result(), cuts));
         match &e.op {
             Op::Literal(x) => self.emit(TileOp::Const(*x), &[], e.loc),
             Op::Identity(_) => args[0],
             Op::Scalar(op) => self.emit(TileOp::Scalar(*op), args, e.loc),
-            // A scalar fits every shape, that of a flat block too.
+            // A scalar can be broadcast to any shape, also to a flattened block.
             Op::Structural(StructuralOp::Broadcast(_)) if self.graph.ty(e.args[0]).is_scalar() => {
                 self.broadcast(Broadcast::to(block), args[0], e.loc)
             }
@@ -310,7 +319,7 @@ impl Lower<'_> {
         }
     }
 
-    /// A broadcast, the same for all who ask for an equal one.
+    /// Appends a broadcast of a block; equal broadcasts share one value.
     fn broadcast(&mut self, op: Broadcast, x: Value, loc: Loc) -> Value {
         if let Some((.., made)) = self.broadcasts.iter().find(|(other, of, _)| (other, *of) == (&op, x)) {
             return *made;
@@ -320,8 +329,8 @@ impl Lower<'_> {
         made
     }
 
-    /// If programs fold one part each, along other axes too: the array that is divided into parts, with its cuts, and the
-    /// axis.
+    /// If each program folds exactly one part of an array that a reshape splits into parts, returns the array before
+    /// the reshape, its cuts, and the axis that is split.
     fn single_part(&self, e: &Equation, op: &Reduce) -> Option<(Var, Vec<Cut>, usize)> {
         let is_reshape = |e: &&Equation| matches!(e.op, Op::Structural(StructuralOp::Reshape(_)));
         let parts = self.definition(e.args[0]).filter(|_| self.is_made_here(e.args[0])).filter(is_reshape)?;
@@ -331,8 +340,8 @@ impl Lower<'_> {
         (!op.keep && op.axes.contains(&(axis + 1))).then(|| (parts.args[0], cuts, axis))
     }
 
-    /// A fold of one part where it lies, without an axis of their number: rows, then what they give, so that each is folded
-    /// as it is computed.
+    /// Appends the fold of a program's one part without the axis of parts: first along rows, then over their results,
+    /// so that each row is folded as it is computed.
     fn fold_part(&mut self, e: &Equation, op: &Reduce, part: (Var, &[Cut], usize), block: Vec<Dim>) -> Value {
         let (v, cuts, axis) = part;
         let axes = op.axes.iter().map(|&a| if a > axis { a - 1 } else { a });
@@ -344,7 +353,8 @@ impl Lower<'_> {
         self.structural(Reshape { to: block }, &[folded], e.loc)
     }
 
-    /// The position of a block's first element along an axis with this cut; none if it is whole.
+    /// Appends the position of a block's first element along an axis with this cut; `None` if the block has the whole
+    /// axis.
     fn first(&mut self, cut: Cut, loc: Loc) -> Option<Value> {
         let k = cut.axis()?;
         let id = self.emit(TileOp::ProgramId(k as usize), &[], loc);
@@ -352,8 +362,8 @@ impl Lower<'_> {
         Some(self.b.scalar(ScalarOp::Mul, &[id, size], loc))
     }
 
-    /// The number with which members fill up the last part of an array that the kernel reads, if they all take one: loads put
-    /// it there.
+    /// Returns the number with which the kernel's members fill up the last part of an array, if all of them take the
+    /// same one: then loads fill with it, and the members need not.
     fn padding(&self, v: Var, cuts: &[Cut]) -> Option<Literal> {
         // Products in panels read zeros there.
         if self.is_made_here(v) || !self.cluster.panels.is_empty() {
@@ -375,7 +385,7 @@ impl Lower<'_> {
         found
     }
 
-    /// A block of parts of which the last one is filled up: the padding in place of what lies outside of the operand.
+    /// Appends the pad that fills up the last part of an axis: the padding replaces elements outside of the operand.
     fn filled(&mut self, e: &Equation, axis: usize, args: &[Value], cuts: &[Cut]) -> Value {
         if self.padding(e.args[0], cuts).is_some() {
             return args[0];
@@ -385,7 +395,7 @@ impl Lower<'_> {
         self.until(end, [args[0], args[1]], (&block, axis, cuts[axis]), e.loc)
     }
 
-    /// The elements of a block in front of this end of an axis, and another value behind it.
+    /// Appends a block with `other` in place of the elements at positions from `end` on along an axis.
     pub(super) fn until(
         &mut self,
         end: Value,
@@ -402,7 +412,7 @@ impl Lower<'_> {
         self.b.scalar(ScalarOp::Select, &[is_inside, value, other], loc)
     }
 
-    /// A member, and its store if others read it.
+    /// Appends a member, and stores its result if it is one of `outputs`.
     pub(super) fn member(&mut self, i: usize, outputs: &[Var]) {
         let e = &self.graph.equations[i];
         if self.spread(e.result()).is_some() && !outputs.contains(&e.result()) {
@@ -414,7 +424,7 @@ impl Lower<'_> {
         self.define(e.result(), own, value, outputs, e.loc);
     }
 
-    /// The block of a member's value, which is stored if others read it.
+    /// Records the block that a member computed for a value, and stores it if the value is one of `outputs`.
     pub(super) fn define(&mut self, v: Var, cuts: Vec<Cut>, value: Value, outputs: &[Var], loc: Loc) {
         let Some(at) = outputs.iter().position(|&out| out == v) else {
             self.made.insert((v, cuts), value);

@@ -1,4 +1,4 @@
-//! Where values are stored: in the memory of parameters, of results, or in regions of one arena.
+//! Assignment of memory to values: that of parameters, of results, or regions of one arena.
 use super::cluster::Clusters;
 use super::donate;
 use super::plan::{Held, Lowered, Place, Plan, Region, Step, Work};
@@ -6,10 +6,10 @@ use crate::graph::Var;
 use pallas_ir::Type;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Every region begins at a multiple of this: a cache line, and the widest vector.
+/// Alignment in bytes at which every region begins: a cache line, and the widest vector.
 pub const ALIGNMENT: usize = 64;
 
-/// A region and the steps, from the first to the last, during which it is used.
+/// A region that needs to be placed in the arena, with the first and the last step that uses it.
 struct Life {
     bytes: usize,
     first: usize,
@@ -17,7 +17,7 @@ struct Life {
     ty: Option<Type>,
 }
 
-/// The steps with memory for each value.
+/// Assigns memory to the values of steps; returns the plan.
 pub(super) fn places(found: &Clusters<'_>, lowered: Vec<Lowered>, is_donated: &[bool]) -> Plan {
     let (graph, stored_as) = (found.graph, |v| found.stored_as(v));
     let params = graph.params.iter().enumerate();
@@ -28,7 +28,7 @@ pub(super) fn places(found: &Clusters<'_>, lowered: Vec<Lowered>, is_donated: &[
         let read = step.inputs.iter().chain(step.in_place.iter().flatten());
         last_use.extend(read.map(|&v| (stored_as(v), at)));
     }
-    // The value that takes over a value's memory.
+    // By value, the output that takes over its memory.
     let mut heirs: BTreeMap<Var, Var> = BTreeMap::new();
     for (at, step) in lowered.iter().enumerate() {
         for (&v, before) in step.outputs.iter().zip(&step.in_place) {
@@ -43,7 +43,7 @@ pub(super) fn places(found: &Clusters<'_>, lowered: Vec<Lowered>, is_donated: &[
             }
         }
     }
-    // Memory of donated parameters that are not needed after a step, by that step.
+    // Memory of donated parameters that a step may reuse, because later steps do not need them.
     let mut spare = donate::Spare::new(graph, is_donated, |p| {
         (!outlives.contains(&p) && !heirs.contains_key(&p)).then(|| last_use.get(&p).copied())
     });
@@ -96,8 +96,9 @@ pub(super) fn places(found: &Clusters<'_>, lowered: Vec<Lowered>, is_donated: &[
 }
 
 impl Plan {
-    /// Numbers the regions so that those in the same place are one. Empty ones all lie at the arena's start, but values that
-    /// are needed at once do not share a buffer on devices that have one for each number.
+    /// Numbers the regions so that equal ones have one number. Empty regions keep their own numbers: all lie at the
+    /// arena's start, but values that are needed at the same time do not share a buffer on devices that have one for
+    /// each number.
     fn share(&mut self, regions: &[Region]) {
         let mut numbers: BTreeMap<Region, usize> = BTreeMap::new();
         let mut renamed = vec![];
@@ -116,22 +117,24 @@ impl Plan {
     }
 }
 
+/// Replaces the number of a region in a place by `to[number]`.
 fn rename(place: &mut Place, to: &[usize]) {
     if let Place::Temporary(i) = place {
         *i = to[*i];
     }
 }
 
-/// Most lives that are compared with each other.
+/// Most lives for which placement by size, which compares all pairs, is used.
 const COMPARED: usize = 1 << 13;
 
-/// Regions for these lives, and the bytes of all together. Those that are used in the same step lie apart.
+/// Places regions for these lives; returns them and the size of the arena in bytes. Regions that are used in the same
+/// step do not overlap.
 fn packed(lives: &[Life]) -> (Vec<Region>, usize) {
     if lives.len() <= COMPARED { packed_by_size(lives) } else { packed_by_time(lives) }
 }
 
-/// Each life in turn takes the smallest free region that holds it, in time that grows with the number of lives; the
-/// regions need more bytes than those of [`packed_by_size`].
+/// Places regions in the order of their first use, each in the smallest free region that holds it. The time is about
+/// linear in the number of lives; the arena is larger than that of [`packed_by_size`].
 fn packed_by_time(lives: &[Life]) -> (Vec<Region>, usize) {
     let mut order: Vec<usize> = (0..lives.len()).filter(|&i| lives[i].bytes > 0).collect();
     order.sort_by_key(|&i| lives[i].first);
@@ -165,10 +168,10 @@ fn packed_by_time(lives: &[Life]) -> (Vec<Region>, usize) {
     (regions, arena)
 }
 
-/// As [`packed`], in time that grows with the square of the number of lives.
+/// Places regions in the order of their size, the largest first, each in the smallest gap that holds it. The time grows
+/// with the square of the number of lives.
 ///
-/// The largest come first, each into the smallest gap that holds it: Pisarchyk and Lee, "Efficient Memory Management for
-/// Deep Neural Net Inference" (2020), greedy by size.
+/// Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference" (2020), greedy by size.
 fn packed_by_size(lives: &[Life]) -> (Vec<Region>, usize) {
     let mut regions: Vec<Region> = lives.iter().map(|life| Region { offset: 0, bytes: life.bytes }).collect();
     let mut order: Vec<usize> = (0..lives.len()).filter(|&i| lives[i].bytes > 0).collect();
@@ -200,8 +203,9 @@ fn packed_by_size(lives: &[Life]) -> (Vec<Region>, usize) {
     (regions, arena)
 }
 
-/// For each result of a loop's body the place that becomes the memory of the next output, or `None` if that is a copy: of a
-/// value that is not the loop's own (`is_own` by parameter), or that an earlier result has already moved.
+/// Returns for each result of a loop's body the memory that becomes the next step's input without a copy; `None` if the
+/// value has to be copied, because its memory is not the loop's own (`is_own` by parameter) or an earlier result has
+/// taken it.
 pub fn moved(results: &[(Place, Type)], is_own: impl Fn(usize) -> bool) -> Vec<Option<Place>> {
     let own = |i: usize| {
         let place = results[i].0;
@@ -216,14 +220,14 @@ pub fn moved(results: &[(Place, Type)], is_own: impl Fn(usize) -> bool) -> Vec<O
     (0..results.len()).map(own).collect()
 }
 
-/// Bytes of a region with a place for each of these.
+/// Returns the size of a region that holds these numbers of bytes, each aligned.
 fn sum(bytes: impl IntoIterator<Item = usize>) -> usize {
     bytes.into_iter().map(|bytes| bytes.next_multiple_of(ALIGNMENT)).sum()
 }
 
 impl Work {
-    /// Bytes of the arena that it uses besides its inputs and outputs: those of the bodies' arenas, and of loops a second
-    /// place for values that a step does not change in place.
+    /// Returns the bytes of the arena that the work needs besides inputs and outputs: those of the bodies' arenas, and
+    /// for loops a second copy of values that a step does not update in place.
     pub fn scratch(&self) -> usize {
         let turning = |body: &Plan, first_own: usize| {
             let moves = moved(&body.results, |param| param >= first_own);

@@ -1,16 +1,16 @@
-//! Merges clusters of which one reads what the other one computes, block by block.
+//! Merges two clusters where one reads the other's results block by block.
 //!
 //! ```text
 //! b = tanh x   c = b y   d = x b      (c grows first, and has b; d reads it)    ->    one kernel: b, c, d
 //! ```
-//! A cluster grows from one value backwards. Where functions have several results, as gradients by several arguments do,
-//! another result would read again what the first one's kernel had at hand.
+//! A cluster grows from one value backwards. Where functions have several results, as gradients by several arguments
+//! do, another result would read again what the first one's kernel computed.
 //!
 //! ```text
 //! p = softmax(q k)   o = p v          (p is larger than v and o)    ->    one kernel: p, o
 //! ```
-//! A program that has whole sums, as on a CPU, also multiplies what it computed by a product if that is the largest array
-//! of the next one: writing and reading it would take longer than the products.
+//! On a CPU, a program has whole sums and also multiplies the block that it computed from a product, if that array is
+//! the largest one of the next product: writing and reading it would take longer than the products.
 use super::cluster::Cluster;
 use super::cut::Cut;
 use super::grow::{Grow, MOST};
@@ -19,7 +19,7 @@ use crate::graph::{Op, Var};
 use pallas_ir::StructuralOp;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Merges as many as there are.
+/// Merges clusters until no two of them can be merged.
 pub(super) fn merge(grow: &mut Grow<'_, '_>, order: &mut Order) {
     let mut clusters: Vec<Option<Cluster>> = std::mem::take(&mut grow.found.all).into_iter().map(Some).collect();
     for reader in 0..clusters.len() {
@@ -49,17 +49,19 @@ pub(super) fn merge(grow: &mut Grow<'_, '_>, order: &mut Order) {
     grow.found.all = all;
 }
 
+/// Returns the representative of a cluster's equations in the order.
 fn root(order: &Order, cluster: &Cluster) -> usize {
     order.root(*cluster.members.first().expect("a cluster has members"))
 }
 
-/// The clusters whose results a cluster reads.
+/// Returns the clusters whose results a cluster reads.
 fn makers(grow: &Grow<'_, '_>, order: &Order, own: &Cluster) -> BTreeSet<usize> {
     let from = own.members.iter().flat_map(|&i| order.sources(i)).filter(|i| !own.members.contains(i));
     from.filter_map(|&i| grow.found.owner[i]).collect()
 }
 
-/// True if the programs of two clusters, of which one reads from the other, have the same blocks, and can be one.
+/// Returns true if cluster `own`, which reads from `made`, can be merged with it: their programs have the same blocks,
+/// and limits are kept.
 fn are_one(grow: &Grow<'_, '_>, order: &Order, made: &Cluster, own: &Cluster) -> bool {
     let is_plain = |cluster: &Cluster| !cluster.cuts.is_empty() && cluster.panels.is_empty();
     is_plain(made)
@@ -73,8 +75,8 @@ fn are_one(grow: &Grow<'_, '_>, order: &Order, made: &Cluster, own: &Cluster) ->
         && !order.closes_circle(root(order, made), root(order, own))
 }
 
-/// True if the product of a cluster multiplies what another one makes of a product, and that is larger than all else it
-/// reads and writes.
+/// Returns true if the product of `own` multiplies an array that `made` computes from its product, and that array is
+/// larger than the other operand and the result together.
 fn multiplies(grow: &Grow<'_, '_>, made: &Cluster, own: &Cluster) -> bool {
     let (None, Some(_), Some(product)) = (grow.sizes.panel, made.product, own.product) else { return false };
     let e = &grow.graph.equations[product];
@@ -85,13 +87,13 @@ fn multiplies(grow: &Grow<'_, '_>, made: &Cluster, own: &Cluster) -> bool {
     matches!(e.op, Op::Structural(StructuralOp::Dot(_))) && (is_largest(a, b) || is_largest(b, a))
 }
 
-/// True if a program may put in order what those of both clusters do.
+/// Returns true if a program may do the sorts of both clusters.
 fn may_sort(grow: &Grow<'_, '_>, made: &Cluster, own: &Cluster) -> bool {
     let [a, b] = [made, own].map(|cluster| cluster.sorted(grow.graph));
     a == 0 || b == 0 || a + b <= grow.sizes.sorted
 }
 
-/// Arrays that the kernel of two clusters would read and write, at most.
+/// Returns the most arrays that the kernel of both clusters would read and write.
 fn operands(grow: &Grow<'_, '_>, made: &Cluster, own: &Cluster) -> usize {
     let members = || made.members.iter().chain(&own.members);
     let args = members().flat_map(|&i| &grow.graph.equations[i].args);
@@ -99,7 +101,8 @@ fn operands(grow: &Grow<'_, '_>, made: &Cluster, own: &Cluster) -> usize {
     args.filter(is_outside).collect::<BTreeSet<_>>().len() + made.outs.len() + own.outs.len()
 }
 
-/// True if programs of a cluster read of another one's results only what the same program of that one computes.
+/// Returns true if each program of `own` reads of the results of `made` only the block that the same program of `made`
+/// computes.
 fn reads_own_blocks(grow: &Grow<'_, '_>, made: &Cluster, own: &Cluster) -> bool {
     own.members.iter().map(|&i| &grow.graph.equations[i]).all(|e| {
         let operands = own.operands(grow.graph, e, &own.cuts[&e.result()]).expect("a member has cuts");
@@ -107,7 +110,7 @@ fn reads_own_blocks(grow: &Grow<'_, '_>, made: &Cluster, own: &Cluster) -> bool 
     })
 }
 
-/// Two clusters as one.
+/// Returns the cluster of the members of two clusters, with the blocks of both.
 fn joined(grow: &Grow<'_, '_>, made: Cluster, own: Cluster) -> Cluster {
     let members: BTreeSet<usize> = made.members.into_iter().chain(own.members).collect();
     let cuts: BTreeMap<Var, Vec<Cut>> = made.cuts.into_iter().chain(own.cuts).collect();
@@ -127,7 +130,7 @@ mod tests {
     use pallas_ir::structural::{Dot, Reduce, Transpose};
     use pallas_ir::{DType, ScalarOp, StructuralOp, Type};
 
-    /// Launches for `b = tanh x`, `b · y`, and of what `other` makes of x and b.
+    /// Returns the number of launches for `b = tanh x`, `b · y`, and for what `other` computes from x and b.
     fn launches(other: impl Fn(&mut Graph, [crate::Var; 2]) -> crate::Var) -> usize {
         let mut graph = Graph::default();
         let [x, y] = [0; 2].map(|_| graph.param(Type::new(DType::F32, [200, 200])));
@@ -153,7 +156,8 @@ mod tests {
         assert!(launches(share) > 2);
     }
 
-    /// Launches for `softmax(q k) v` with so many positions and features, or with the shares turned.
+    /// Returns the number of launches for `softmax(q k) v` with these numbers of positions and features, or with the
+    /// shares transposed.
     fn attention(positions: usize, features: usize, sizes: &Sizes, is_turned: bool) -> usize {
         let mut graph = Graph::default();
         let [q, k, v] = [0; 3].map(|_| graph.param(Type::new(DType::F32, [2, positions, features])));

@@ -5,23 +5,25 @@
 //!       --schedule, memory--> their order, and where values are stored
 //! ```
 //!
-//! `pipeline` has these stages in order; `plan` the plan that they make, `cluster` the clusters, `sizes` the numbers of the device.
+//! `pipeline` runs these stages in order; `plan` has the plan that they make, `cluster` the clusters, `sizes` the
+//! limits of the device.
 //!
-//! A cluster grows from one equation backwards (`grow`). Each value in it has a [`Cut`] for each axis: divided among the programs
-//! of a kernel along an axis of its grid, or whole in each program. The cut of a result determines those of the operands
-//! ([`cut`]), so what a program computes follows from the tiling of the cluster's result. The kernel then consists of the
-//! same operations on blocks ([`lower`]), whose sizes are those of `blocks`.
+//! A cluster grows from one equation backwards (`grow`). Each value in it has a [`Cut`] for each axis: split among the
+//! programs of a kernel along an axis of its grid, or whole in each program. The cut of a result determines those of
+//! the operands ([`cut`]), so all that a program computes follows from the tiling of the cluster's result. The kernel
+//! then consists of the same operations on blocks ([`lower`]), whose sizes `blocks` chooses.
 //!
-//! Literals, arrays with the same number everywhere, and `iota` belong to no cluster: they are made wherever they are used
-//! ([`kinds`]). Calls and windows at positions known when they run are steps of their own ([`Work`]); `windows` has kernels for
-//! windows. A scatter is one too (`scatter`): it changes its operand in place; and so is a large pad along many axes (`padded`). `alone` makes their clusters,
-//! and `parts` has the parts that their kernels share.
+//! Literals, arrays with the same number everywhere, and `iota` belong to no cluster: they are made wherever they are
+//! used ([`kinds`]). Calls, and windows at positions that are only known at run time, are steps of their own
+//! ([`Work`]); `windows` has kernels for windows. A scatter is a step of its own (`scatter`), which changes its operand
+//! in place; so is a large pad along many axes (`padded`). `alone` makes the clusters of such steps, and `parts` has
+//! code that their kernels share.
 //!
-//! Long reductions are folds of parts, and of what those give (`stages`). `order` finds circles of clusters, and `apart`
-//! has the reasons why equations do not share a kernel. `memory` packs the values that are no results into one arena;
-//! `schedule` and `rematerialize` keep it small. `donate` lets results take over the memory of parameters.
-//! `shown` has the texts of clusters, steps and memory, and verifies them.
-//! A cluster holds at most one `dot`, so that its blocks suit that one; on a GPU it sums a panel at a time (`panels`, `in_panels`).
+//! Long reductions are folds of parts, followed by folds of the results (`stages`). `order` finds circles of clusters,
+//! and `apart` has the reasons why equations do not share a kernel. `memory` packs the values that are no results into
+//! one arena; `schedule` and `rematerialize` keep it small. `donate` lets results take over the memory of parameters.
+//! `shown` has the texts of clusters, steps and memory, and verifies them. A cluster holds at most one `dot`, so that
+//! its blocks suit that one; on a GPU it sums the product panel by panel (`panels`, `in_panels`).
 mod alone;
 mod apart;
 mod blocks;

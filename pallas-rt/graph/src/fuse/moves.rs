@@ -1,13 +1,13 @@
-//! Axes along which operations move elements, or let them meet.
+//! Axes along which operations move or combine elements.
 use super::sizes::Sizes;
 use pallas_ir::structural::{ArgSort, ArgTopK, Concat, Cumulative, Pad, Reverse, Roll, Slice, Sort, TakeAlong};
 use pallas_ir::{Dim, StructuralOp};
 
-/// Fewest columns of a block that programs divide: shorter rows leave vectors partly empty.
+/// Fewest columns of a block if programs split the columns: shorter rows leave vectors partly empty.
 const COLUMNS: usize = 64;
 
-/// The axes along which an operation moves the elements of its first operand, which has this shape; `None` for other
-/// operations. All axes of a windowed one, which has rules of its own.
+/// Returns the axes along which an operation moves the elements of its first operand, which has this shape; `None` for
+/// other operations. For a windowed operation, which has its own rules, these are all axes.
 pub(super) fn axes(op: &StructuralOp, shape: &[usize]) -> Option<Vec<usize>> {
     let is = |n: &Dim, m: usize| n.as_number() == Some(m as i64);
     let all = 0..shape.len();
@@ -29,8 +29,8 @@ pub(super) fn axes(op: &StructuralOp, shape: &[usize]) -> Option<Vec<usize>> {
     })
 }
 
-/// Returns true if programs that have these axes whole divide the columns of a value: each has enough of them then. A value
-/// that a program holds is not divided.
+/// Returns true if programs that have these axes whole split the other ones, the columns: if a tile holds enough
+/// columns, and does not hold the whole value.
 pub(super) fn divides_columns(axes: &[usize], shape: &[usize], sizes: &Sizes) -> bool {
     let column: usize = axes.iter().map(|&axis| shape[axis]).product();
     column.saturating_mul(COLUMNS) <= sizes.tile && shape.iter().product::<usize>() > sizes.tile

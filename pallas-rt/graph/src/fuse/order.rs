@@ -1,25 +1,27 @@
-//! An order of clusters while they grow, by which a circle among them is found in a short search.
+//! A topological order of clusters while they grow, with which circles among them are found in a short search.
 //!
-//! Pearce and Kelly, "A Dynamic Topological Sort Algorithm for Directed Acyclic Graphs" (2006), with merged nodes in place
-//! of new edges.
+//! Pearce and Kelly, "A Dynamic Topological Sort Algorithm for Directed Acyclic Graphs" (2006), with merges of nodes in
+//! place of new edges.
 use crate::graph::Graph;
 use std::collections::BTreeSet;
 
-/// Clusters, and equations that belong to none yet, each after those that it reads from.
+/// A topological order of clusters, and of equations that belong to no cluster yet: each comes after those that it
+/// reads from.
 pub(super) struct Order {
-    /// By equation, the root of its cluster, or itself.
+    /// By equation, the equation that represents its cluster, the root; the equation itself without a cluster.
     node: Vec<usize>,
-    /// By root, the equations of the cluster.
+    /// By root, the equations of its cluster.
     members: Vec<Vec<usize>>,
-    /// By root, its place in the order.
+    /// By root, its position in the order.
     place: Vec<usize>,
-    /// By equation, those that it reads from, and those that read from it.
+    /// By equation, the equations that it reads from.
     sources: Vec<Vec<usize>>,
+    /// By equation, the equations that read from it.
     readers: Vec<Vec<usize>>,
 }
 
 impl Order {
-    /// That of the equations of a graph.
+    /// Returns the order in which a graph's equations stand, each as a node of its own.
     pub(super) fn new(graph: &Graph) -> Order {
         let (definitions, uses) = (graph.definitions(), graph.uses());
         let all = || 0..graph.equations.len();
@@ -34,24 +36,24 @@ impl Order {
         }
     }
 
-    /// The equations that an equation reads from.
+    /// Returns the equations that an equation reads from.
     pub(super) fn sources(&self, i: usize) -> &[usize] {
         &self.sources[i]
     }
 
-    /// The root of the cluster of an equation, or the equation itself.
+    /// Returns the root of an equation's cluster, or the equation itself.
     pub(super) fn root(&self, i: usize) -> usize {
         self.node[i]
     }
 
-    /// Returns true if a cluster would depend on itself by way of others with this equation, or with that one's cluster, from
+    /// Returns true if the cluster of `root` would depend on itself by way of others after merging with node `i`, from
     /// which it reads.
     pub(super) fn closes_circle(&self, i: usize, root: usize) -> bool {
         self.following(i, root).is_none()
     }
 
-    /// What follows from an equation or its cluster and comes before another cluster; `None` if that one follows from some of
-    /// it.
+    /// Returns the nodes that depend on node `i` and come before `root` in the order; `None` if `root` depends on one
+    /// of them.
     fn following(&self, i: usize, root: usize) -> Option<BTreeSet<usize>> {
         let mut found = BTreeSet::new();
         let is_before = |&next: &usize| self.place[next] < self.place[root];
@@ -73,7 +75,7 @@ impl Order {
         Some(found)
     }
 
-    /// What a cluster follows from and that comes after an equation.
+    /// Returns the nodes on which `root` depends and that come after node `i` in the order.
     fn leading(&self, i: usize, root: usize) -> BTreeSet<usize> {
         let mut found = BTreeSet::new();
         let mut stack = vec![root];
@@ -87,11 +89,12 @@ impl Order {
         found
     }
 
-    /// Makes an equation, or all of a cluster, members of a cluster that reads from it, which closes no circle.
+    /// Merges node `i` into the cluster of `root`, which reads from it; the merge must close no circle.
     pub(super) fn merge(&mut self, i: usize, root: usize) {
         let following = self.following(i, root).expect("no circle is closed");
         if !following.is_empty() {
-            // What leads to the cluster comes first, then the cluster, then what follows from the new member.
+            // First come the nodes on which the cluster depends, then the cluster, then those that depend on the new
+            // member.
             let leading = self.leading(i, root);
             let by_place = |nodes: BTreeSet<usize>| {
                 let mut nodes: Vec<usize> = nodes.into_iter().collect();

@@ -1,11 +1,11 @@
-//! Pads of large arrays along so many axes that no other one divides them among programs.
+//! Pads of large arrays along so many axes that too few axes are left to split among programs.
 //!
 //! ```text
 //! pad low(1, 0, 3) high(1, 2, 0) x: f32[117, 2848, 9]  ->  programs copy blocks of x as the pad would make it
 //! ```
 //!
-//! Within a cluster an axis that is padded is whole in each program. As a step of its own a pad reads blocks that begin in
-//! front of the array or end behind it, where loads give the number that it is padded with.
+//! Within a cluster a padded axis is whole in each program. As a step of its own, a pad reads blocks that begin before
+//! the array or end beyond it, where loads return the number for padding.
 use super::parts::{blocked, copy, divide, operand, own_block};
 use super::plan::{Lowered, Work};
 use super::sizes::Sizes;
@@ -13,37 +13,38 @@ use crate::graph::{Equation, Graph, Op};
 use pallas_ir::structural::Pad;
 use pallas_ir::{BlockDim, Builder, Dim, Literal, Loc, Operand, OperandKind, ScalarOp, StructuralOp, Type};
 
-/// Such a pad: elements in front of and behind each axis, and their value.
+/// A pad that is a step of its own: elements before and after each axis, and their value.
 struct Padding {
     low: Vec<usize>,
     high: Vec<usize>,
     value: Literal,
 }
 
-/// That of an equation which is a step of its own.
+/// Returns the pad of an equation that is a step of its own; `None` for other equations.
 fn padding(graph: &Graph, definitions: &[Option<usize>], e: &Equation, sizes: &Sizes) -> Option<Padding> {
     let Op::Structural(StructuralOp::Pad(Pad { low, high })) = &e.op else { return None };
     let Op::Literal(value) = graph.equations[definitions[e.args[1].index()]?].op else { return None };
     let numbers = |all: &[Dim]| all.iter().map(|n| usize::try_from(n.as_number()?).ok()).collect::<Option<Vec<_>>>();
-    // A fold in stages fills up the last part along one axis.
+    // A pad along a single axis may be that of a fold in stages, which fills up the last part.
     let is_none = |n: &Dim| n.as_number() == Some(0);
     if low.iter().zip(high).filter(|(low, high)| !is_none(low) || !is_none(high)).count() < 2 {
         return None;
     }
     let padding = Padding { low: numbers(low)?, high: numbers(high)?, value };
     let (from, to) = (graph.ty(e.args[0]), graph.ty(e.result()));
-    // Programs divide the axes in front of the last one, which they have whole.
+    // Programs split the axes before the last one, which they have whole.
     let divided = to.shape.iter().enumerate().rev().skip(1).filter(|&(axis, &n)| n == from.shape[axis]);
     let programs: usize = divided.map(|(_, &n)| n).product();
     (from.elements() > 0 && to.elements() > sizes.tile && programs < sizes.programs).then_some(padding)
 }
 
-/// Returns true for a pad that is a step of its own.
+/// Returns true for a pad that shares no kernel with other equations.
 pub(super) fn is_apart(graph: &Graph, definitions: &[Option<usize>], e: &Equation, sizes: &Sizes) -> bool {
     padding(graph, definitions, e, sizes).is_some()
 }
 
-/// The step of such a pad: each program makes a block of the result.
+/// Returns the step of a pad that shares no kernel, in which each program makes a block of the result; `None` for other
+/// equations.
 pub(super) fn lower(graph: &Graph, definitions: &[Option<usize>], e: &Equation, sizes: &Sizes) -> Option<Lowered> {
     let Padding { low, high, value } = padding(graph, definitions, e, sizes)?;
     let (from, to) = (graph.ty(e.args[0]), graph.ty(e.result()));
@@ -67,7 +68,7 @@ pub(super) fn lower(graph: &Graph, definitions: &[Option<usize>], e: &Equation, 
         })
         .collect();
     let starts = b.end(&starts);
-    // The last block ends behind the result, which takes what lies inside of it.
+    // The last block may end beyond the result, which takes the elements inside of it.
     let padded = |axis: usize| BlockDim::Element {
         size: blocks[axis],
         low: low[axis],

@@ -1,4 +1,4 @@
-//! Products in panels: a program has a part of the contracted axes at a time.
+//! Products in panels: a program multiplies one part of the contracted axes, a panel, at a time.
 //!
 //! ```text
 //! tanh (dot (exp x) w)
@@ -9,29 +9,32 @@
 //!          if it is the last one { store (tanh sum) }
 //! ```
 //!
-//! For devices whose programs have little memory: the operands' blocks are small however long the contracted axes are, and
-//! a shader fetches the next panel while it multiplies one. These axes are the last ones of the grid.
+//! This is for devices whose programs have little memory: the operands' blocks are small however long the contracted
+//! axes are, and a shader fetches the next panel while it multiplies one. The contracted axes are the last axes of the
+//! grid.
 //!
-//! **Products.** A cluster grows around one `dot` at most, and its blocks suit that one. A core of a CPU has all that its block
-//! of the result sums; so `merge` lets it multiply at once what it made of a product (the weights of attention), if that is the
-//! largest array of the next product. On a GPU, where a program has registers and a little workgroup memory, the contracted
-//! axes are sequential axes of the grid (`fuse/panels`): a program computes its operands' panels, adds their product to a sum,
-//! and does what follows the product behind the last panel. What folds a contracted axis is another kernel then. Columns are
-//! divided too, unless rows are folded (softmax of scores). On the CPU a program has several positions of other axes where its
-//! matrices are small. Unit tests give the interpreter a GPU's plans, with panels of three elements.
+//! **Products.** A cluster grows around at most one product (`dot`), and its blocks suit that one. On a CPU a program
+//! reads all that it sums for its block of the result; so `merge` lets it multiply its block of a product's result at
+//! once (the weights of attention), if that is the largest array of the next product. On a GPU, where a program has
+//! registers and a little workgroup memory, the contracted axes are sequential axes of the grid (`fuse/panels`): a
+//! program computes its operands' panels, adds their product to a sum, and does what follows the product after the last
+//! panel. A fold of a contracted axis is another kernel then. Columns are split among programs too, unless rows are
+//! folded (softmax of scores). On the CPU a program handles several positions of other axes where its matrices are
+//! small. Unit tests give the interpreter a GPU's plans, with panels of three elements.
 use super::cut::Cut::{self, Grid};
 use super::sizes::Sizes;
 use crate::graph::{Equation, Graph, Op};
 use pallas_ir::StructuralOp;
 use pallas_ir::structural::Dot;
 
-/// The contracted axes with more than one element, as axes of both operands.
+/// Returns the contracted axes of a product with more than one element, as pairs of axes of both operands.
 fn contracted(graph: &Graph, e: &Equation, dot: &Dot) -> Vec<(usize, usize)> {
     let shape = &graph.ty(e.args[0]).shape;
     dot.contract.iter().copied().filter(|pair| shape[pair.0] > 1).collect()
 }
 
-/// The extents of the axes that a product divides into panels: none if a program has all that it sums.
+/// Returns the extents of the axes along which a product is split into panels; none if a program multiplies all
+/// elements at once.
 pub(super) fn extents(graph: &Graph, e: &Equation, sizes: &Sizes) -> Vec<usize> {
     let (Op::Structural(StructuralOp::Dot(dot)), Some(panel)) = (&e.op, sizes.panel) else { return vec![] };
     let shape = &graph.ty(e.args[0]).shape;
@@ -39,7 +42,8 @@ pub(super) fn extents(graph: &Graph, e: &Equation, sizes: &Sizes) -> Vec<usize> 
     if extents.iter().product::<usize>() > panel { extents } else { vec![] }
 }
 
-/// Divides the contracted axes of a product, whose operands have these cuts, along axes of the grid from `first` on.
+/// Sets the cuts of the contracted axes in those of a product's operands: they are split along the axes of the grid
+/// from `first` on.
 pub(super) fn divide(graph: &Graph, e: &Equation, first: usize, operands: &mut [Vec<Cut>]) {
     let Op::Structural(StructuralOp::Dot(dot)) = &e.op else { return };
     for (j, (a, b)) in contracted(graph, e, dot).into_iter().enumerate() {
@@ -48,7 +52,8 @@ pub(super) fn divide(graph: &Graph, e: &Equation, first: usize, operands: &mut [
     }
 }
 
-/// The block sizes along the axes of panels.
+/// Returns the sizes of blocks along the axes that are split into panels, so that a panel has at most [`Sizes::panel`]
+/// elements.
 pub(super) fn blocks(extents: &[usize], sizes: &Sizes) -> Vec<usize> {
     let mut left = sizes.panel.unwrap_or(usize::MAX);
     let mut blocks: Vec<usize> = vec![];

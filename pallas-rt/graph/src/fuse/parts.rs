@@ -1,28 +1,28 @@
-//! Parts of the kernels that are steps of their own.
+//! Code that the kernels of single operations share.
 use crate::build::dims;
 use crate::graph::Equation;
 use pallas_ir::{
     Axis, BlockDim, Builder, DType, Dim, Op as TileOp, Operand, OperandId, OperandKind, RegionId, Semantics, Type, View,
 };
 
-/// Gives a kernel a grid of this many programs along each axis, which run in any order.
+/// Gives a kernel a grid of `counts` programs along each axis, which run in any order.
 pub(super) fn divide(b: &mut Builder, counts: impl IntoIterator<Item = usize>) {
     let axis = |n| Axis { extent: Dim::from(n), semantics: Semantics::Parallel };
     b.kernel_mut().grid = counts.into_iter().map(axis).collect();
 }
 
-/// The map by which a program of a grid with so many axes has the block of its own numbers.
+/// Makes an index map by which each program has the block with the program's own indices, on a grid of `axes` axes.
 pub(super) fn own_block(b: &mut Builder, axes: usize) -> RegionId {
     let ids = b.begin(&vec![Type::scalar(DType::I32); axes]);
     b.end(&ids)
 }
 
-/// Blocks of these extents.
+/// Returns block specs for blocks of these extents.
 pub(super) fn blocked(extents: &[usize]) -> Vec<BlockDim> {
     extents.iter().copied().map(BlockDim::Blocked).collect()
 }
 
-/// An operand of a type in blocks, without a fill.
+/// Returns an operand of this type with these block specs, without a fill.
 pub(super) fn operand(
     name: impl Into<String>,
     kind: OperandKind,
@@ -33,7 +33,7 @@ pub(super) fn operand(
     Operand { name: name.into(), kind, dtype: ty.dtype, dims: dims(&ty.shape), block, map, fill: None, buffered: None }
 }
 
-/// Appends the copy of one operand's block, which has these extents, to that of another.
+/// Appends a copy of the block of operand `from`, which has these extents, to that of operand `to`.
 pub(super) fn copy(b: &mut Builder, e: &Equation, [from, to]: [OperandId; 2], extents: &[usize]) {
     let view = View::whole(extents);
     let tile = b.emit(TileOp::Load { from, view: view.clone(), masked: false }, &[], e.loc).expect("a whole block");

@@ -1,4 +1,4 @@
-//! From a graph to its plan, in stages.
+//! Planning of a graph, in stages.
 use super::apart::Apart;
 use super::cluster::Clusters;
 use super::copies::copied;
@@ -15,12 +15,13 @@ use crate::graph::{Equation, Graph, Op, Var};
 use crate::watch::Watch;
 use pallas_ir::StructuralOp;
 
-/// Plans a graph for a device. Memory of the parameters for which `is_donated` is true may be written.
+/// Plans a graph for a device. The plan may write to the memory of parameters for which `is_donated` is true.
 pub fn plan(graph: &Graph, is_donated: &[bool], sizes: &Sizes) -> Plan {
     plan_watched(graph, is_donated, sizes, &mut ())
 }
 
-/// The plan of [`plan`]; shows the graph in stages, each graph that is planned with its clusters, steps and memory, and the plan.
+/// Plans a graph like [`plan`]; shows `watch` the graph after each stage, each planned graph with its clusters, steps
+/// and memory, and the plan.
 pub fn plan_watched(graph: &Graph, is_donated: &[bool], sizes: &Sizes, watch: &mut dyn Watch) -> Plan {
     let Staged { graph, given } = staged(graph, sizes);
     watch.made("stages", &*graph);
@@ -49,18 +50,18 @@ pub fn plan_watched(graph: &Graph, is_donated: &[bool], sizes: &Sizes, watch: &m
     best
 }
 
-/// Graphs that compute the same, in which values are made again.
+/// Graphs equal to a planned one in which values are computed again, to be planned instead.
 struct Others {
-    /// To keep less memory.
+    /// Values are computed again for later readers, to need less memory.
     again: Option<Graph>,
-    /// By kernels that read all that is needed.
+    /// Values are computed by the only kernel that reads them, from others that it reads anyway.
     of_readers: Option<Graph>,
 }
 
-/// Times that a graph is planned again with values that are computed again.
+/// Most times that a graph is planned again with values that are computed again.
 const MOST_TURNS: usize = 4;
 
-/// The plan, and the graph with cheap values that are computed again, if it may need less memory.
+/// Plans a graph; returns the plan, and graphs that may need less memory.
 fn planned(graph: &Graph, given: &Given, is_donated: &[bool], sizes: &Sizes, watch: &mut dyn Watch) -> (Plan, Others) {
     let found = clusters(graph, given, sizes);
     watch.made("clusters", &found);
@@ -90,7 +91,7 @@ fn planned(graph: &Graph, given: &Given, is_donated: &[bool], sizes: &Sizes, wat
     (plan, others)
 }
 
-/// The step of a cluster.
+/// Returns the step of a cluster.
 fn step(found: &Clusters<'_>, cluster: usize, is_donated: &[bool], sizes: &Sizes) -> Lowered {
     let (graph, definitions, cluster) = (found.graph, &found.definitions, &found.all[cluster]);
     let e = &graph.equations[found.named_by(cluster)];
@@ -111,26 +112,27 @@ fn step(found: &Clusters<'_>, cluster: usize, is_donated: &[bool], sizes: &Sizes
     }
 }
 
-/// A call as a step of a plan. No method has a default.
+/// The plan's step for a call that is no function, such as a loop. No method has a default.
 pub(crate) trait CallStep {
-    /// Its step. Values that a loop carries are changed in place.
+    /// Returns the call's step, in which values that a loop carries are updated in place.
     fn lower(&self, from: &Lowering<'_>) -> Lowered;
 }
 
-/// The inputs for the step of a call.
+/// The data from which a call's step is made.
 pub(crate) struct Lowering<'a> {
-    /// The graph that the call stands in.
+    /// The graph that contains the call.
     pub graph: &'a Graph,
-    /// The call's equation.
+    /// The equation of the call.
     pub e: &'a Equation,
-    /// The numbers of the device.
+    /// The limits of the device.
     pub sizes: &'a Sizes,
-    /// True for an operand that the program owns and that nothing else reads.
+    /// Returns true for an operand whose memory the step may overwrite: nothing else reads it, and the caller does not
+    /// keep it.
     pub is_free: &'a dyn Fn(Var) -> bool,
 }
 
 impl Lowering<'_> {
-    /// The plan of a graph that the call runs; parameters for which `is_donated` is true may be written.
+    /// Plans a graph that the call runs. The plan may write to the memory of parameters for which `is_donated` is true.
     pub(crate) fn plan(&self, graph: &Graph, is_donated: &[bool]) -> Plan {
         plan(graph, is_donated, self.sizes)
     }

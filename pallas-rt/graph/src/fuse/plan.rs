@@ -1,4 +1,4 @@
-//! Plans: the steps that compute a graph, and the memory that its values are in.
+//! Plans: the steps that compute a graph, and the memory in which its values are stored.
 use super::apart::Apart;
 use crate::call::{Callback, Print};
 use crate::graph::{Equation, Var};
@@ -6,92 +6,94 @@ use crate::mesh::Collective;
 use pallas_ir::{DType, Kernel, Literal, Loc, Type};
 use std::sync::Arc;
 
-/// Memory that a value is in.
+/// Memory in which a value of a plan is stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
-    /// That of a parameter.
+    /// The memory of the plan's parameter with this number.
     Param(usize),
-    /// New memory that outlives the call: a result has it.
+    /// Memory that the call allocates and a result keeps; the index is into [`Plan::fresh`].
     Fresh(usize),
-    /// A region of the arena, which the next call uses again.
+    /// A region of the arena, which the next call uses again; the index is into [`Plan::temporary`].
     Temporary(usize),
 }
 
-/// Work of one step.
+/// The operation that one step of a plan executes.
 #[derive(Debug)]
 pub enum Work {
-    /// A launch of a kernel.
+    /// Launches a kernel.
     Kernel {
-        /// The kernel.
+        /// The kernel that is launched.
         kernel: Arc<Kernel>,
-        /// Extents of its dimensions.
+        /// Extents of the kernel's symbolic dimensions, in order.
         sizes: Vec<i64>,
-        /// Values of its parameters, in order.
+        /// Values of the kernel's scalar parameters, in order.
         params: Vec<Literal>,
     },
-    /// A loop. The parameters of the body are the number of the step, an i32 of rank 0, the inputs, and the outputs; its
-    /// results are the next outputs.
+    /// Runs the body a fixed number of times. The body's parameters are the step's number (an i32 of rank 0), the
+    /// inputs, and the outputs of the step before; its results are the next outputs.
     For {
-        /// One step.
+        /// Plan of one step of the loop.
         body: Box<Plan>,
-        /// Steps.
+        /// Number of steps of the loop.
         length: usize,
-        /// Number of inputs.
+        /// Number of inputs, which are the same in each step.
         inputs: usize,
     },
-    /// A loop while a condition holds. The parameters of the condition are the first inputs and the outputs, those of the
-    /// body the other inputs and the outputs.
+    /// Runs the body while the condition is true. The parameters of the condition are the first `captured` inputs and
+    /// the outputs so far, those of the body the other inputs and the outputs so far.
     While {
-        /// Gives a bool of rank 0.
+        /// Plan that returns a bool of rank 0: true to run another step.
         condition: Box<Plan>,
-        /// Inputs of the condition.
+        /// Number of inputs that the condition reads.
         captured: usize,
-        /// One step.
+        /// Plan of one step of the loop.
         body: Box<Plan>,
-        /// Inputs of the body.
+        /// Number of inputs that the body reads.
         inputs: usize,
     },
-    /// One of several; the first input is its number, an i32 of rank 0. The parameters are the other inputs.
+    /// Runs one of several plans. The first input is the plan's number, an i32 of rank 0; the plan's parameters are the
+    /// other inputs.
     Case {
-        /// The branches.
+        /// The plan of each branch, by number.
         branches: Vec<Plan>,
     },
-    /// An exchange among devices: its only input, or none, and its only output.
+    /// Runs a collective among devices, with at most one input and exactly one output.
     Collective {
-        /// The operation.
+        /// The collective.
         op: Collective,
-        /// The type of the output.
+        /// The type of the collective's output.
         ty: Type,
-        /// The user's line.
+        /// The user's source line that traced the collective.
         at: Loc,
     },
-    /// Shows the only input.
+    /// Prints the only input.
     Print {
-        /// The label and the batches.
+        /// The label that is printed, and the axes of batches that the input has.
         print: Print,
-        /// The type of the input.
+        /// The type of the value that is printed.
         ty: Type,
-        /// The user's line.
+        /// The user's source line that traced the print.
         at: Loc,
     },
-    /// Calls a function of the host with the inputs, whose results are the outputs.
+    /// Calls a function of the host with the inputs; its results are the outputs.
     Callback {
-        /// The function, with its types.
+        /// The function, with the types of its parameters and results.
         callback: Callback,
-        /// The user's line.
+        /// The user's source line that traced the call.
         at: Loc,
     },
 }
 
 impl Work {
-    /// The launch of a kernel of operations on arrays, whose integers wrap around as NumPy's do.
+    /// Returns the launch of a kernel made from array operations, in which integers narrower than 32 bits wrap around,
+    /// as NumPy's do.
     pub(super) fn launch(mut kernel: Kernel, sizes: Vec<i64>) -> Work {
         let is_narrow = |ty: &Type| ty.dtype.bytes() < 4 && !ty.dtype.is_float() && ty.dtype != DType::Bool;
         kernel.allow.overflow = kernel.values.iter().any(is_narrow);
         Work::Kernel { kernel: Arc::new(kernel), sizes, params: vec![] }
     }
 
-    /// The plans that it runs.
+    /// Returns the plans that this work runs: bodies, conditions and branches.
     pub fn bodies(&self) -> Vec<&Plan> {
         match self {
             Work::For { body, .. } => vec![body],
@@ -101,7 +103,7 @@ impl Work {
         }
     }
 
-    /// Its name in texts.
+    /// Returns the text that names this work in printed plans.
     pub(super) fn name(&self) -> String {
         match self {
             Work::Kernel { kernel, sizes, .. } => format!("{} {sizes:?}", kernel.name),
@@ -115,79 +117,84 @@ impl Work {
     }
 }
 
-/// A step with the values that it reads and writes.
+/// A step with the values of the graph that it reads and writes, before memory is assigned.
 #[derive(Debug)]
 pub(crate) struct Lowered {
     pub work: Work,
-    /// In the order of the operands.
+    /// The values that it reads, in the order of the operands.
     pub inputs: Vec<Var>,
+    /// The values that it writes, in the order of the results.
     pub outputs: Vec<Var>,
-    /// By output, the value that its memory holds before the step.
+    /// By output, the value that its memory holds before the step, which is copied there if it may not give up its own
+    /// memory; `None` if the step writes all elements.
     pub in_place: Vec<Option<Var>>,
 }
 
 impl Lowered {
-    /// The step of an equation that reads all of its operands, and has results of its own.
+    /// Returns the step of an equation that reads all operands of the equation and writes results with memory of their
+    /// own.
     pub(crate) fn of(e: &Equation, work: Work) -> Lowered {
         let outputs = e.results.clone();
         Lowered { work, inputs: e.args.clone(), in_place: vec![None; outputs.len()], outputs }
     }
 }
 
-/// One step of a plan.
+/// One step of a plan, with the memory of its inputs and outputs.
 #[derive(Debug)]
 pub struct Step {
-    /// Its work.
+    /// The operation that the step executes.
     pub work: Work,
-    /// Copies before that, each from a place to that of an output.
+    /// Copies that run before it, from the memory of a value to that of the output that starts with its elements.
     pub copies: Vec<(Place, Place)>,
-    /// The memory of its inputs, in the order of the operands.
+    /// The memory of the inputs, in the order of the operands.
     pub inputs: Vec<Place>,
-    /// By input, why it does not compute what it reads.
+    /// By input, the reason why the step's kernel reads it instead of computing it; `None` if no kernel of the plan
+    /// computes it.
     pub apart: Vec<Option<Apart>>,
-    /// The memory of its outputs.
+    /// The memory of the outputs, in the order of the results.
     pub outputs: Vec<Place>,
-    /// The numbers of those outputs whose memory holds a value that it reads or changes, and why it does not compute that.
+    /// The outputs whose memory holds a value before the step, by number, each with the reason why the step's kernel
+    /// does not compute that value; `None` if no kernel of the plan computes it.
     pub in_place: Vec<(usize, Option<Apart>)>,
-    /// The part of the arena that its work uses meanwhile ([`Work::scratch`]).
+    /// The part of the arena that the step needs while it runs ([`Work::scratch`]).
     pub scratch: Option<Region>,
 }
 
-/// The steps and the memory that compute a graph.
+/// The steps that compute a graph, and the memory that they use.
 #[derive(Debug)]
 pub struct Plan {
-    /// The steps, in order.
+    /// The steps, in the order in which they run.
     pub steps: Vec<Step>,
-    /// Bytes of each [`Place::Fresh`].
+    /// Size in bytes of each [`Place::Fresh`].
     pub fresh: Vec<usize>,
-    /// The region of each [`Place::Temporary`]. Values that are needed at the same time have regions that lie apart.
+    /// The region of each [`Place::Temporary`]. Values that are needed at the same time have disjoint regions.
     pub temporary: Vec<Region>,
-    /// Bytes of the arena, those for the work of steps among them.
+    /// Size of the arena in bytes, including what steps need while they run.
     pub arena: usize,
-    /// What lies in the arena, and when.
+    /// The values in the arena, each with the steps during which it is kept.
     pub held: Vec<Held>,
-    /// The results.
+    /// The memory and the type of each result.
     pub results: Vec<(Place, Type)>,
 }
 
-/// A part of the arena.
+/// A range of bytes in the arena.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Region {
-    /// Its first byte.
+    /// Offset in the arena of the first byte.
     pub offset: usize,
-    /// Its bytes.
+    /// Number of bytes of the range.
     pub bytes: usize,
 }
 
-/// A value in the arena.
+/// A value in the arena, with the steps during which it is kept.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Held {
-    /// Its place in the arena.
+    /// The bytes of the arena that the value occupies.
     pub region: Region,
-    /// The step that makes it.
+    /// The number of the step that makes the value.
     pub first: usize,
-    /// The last step that needs it.
+    /// The number of the last step that needs the value.
     pub last: usize,
-    /// Its type; `None` for what a loop or a branch needs inside.
+    /// Type of the value; `None` for the arena that the plan inside a loop or a branch uses.
     pub ty: Option<Type>,
 }

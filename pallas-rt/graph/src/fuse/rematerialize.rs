@@ -1,10 +1,12 @@
-//! Values that are computed again, where that needs less memory than keeping them.
+//! Rematerialization: values are computed again where that needs less memory than keeping them.
 //!
-//! A value that waits for later readers while most memory is in use, and that a few light operations make of values that are
-//! there anyway, is made a second time for these readers: their kernels then compute it themselves. One of the operations may
-//! be an `exp` or the like if there is a single reader: it takes less time than writing a large array and reading it.
+//! A value that is kept for later readers while most memory is in use is computed a second time for these readers, if a
+//! few light operations compute it from values that are there anyway: the readers' kernels then compute it themselves.
+//! One of the operations may be an `exp` or the like if there is a single reader: it takes less time than writing and
+//! reading a large array.
 //!
-//! Light operations on what the only reader reads anyway are always its own.
+//! A value with a single reader is always computed by that reader's kernel if light operations compute it from values
+//! that the kernel reads anyway.
 use super::cluster::Clusters;
 use super::kinds::{is_alias, is_alone, is_dot, is_short_fold};
 use super::schedule::Steps;
@@ -13,33 +15,38 @@ use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::StructuralOp;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Most operations that make a value again.
+/// Most operations by which a value is computed again.
 const MOST: usize = 8;
-/// Values that are computed again save at least this part of the arena.
+/// Computing values again has to save at least one part in `GAIN` of the arena.
 pub(super) const GAIN: usize = 16;
-/// Bytes that take no time to read.
+/// Most bytes of a value that takes no time to read.
 const SMALL: usize = 1 << 10;
 
-/// What a plan knows of a graph.
+/// A graph with the plan that was made for it.
 pub(super) struct Planned<'p> {
     pub found: &'p Clusters<'p>,
     pub is_donated: &'p [bool],
     pub sizes: &'p Sizes,
     pub steps: &'p Steps,
-    /// The numbers of the steps in their order, and the clusters in that order.
+    /// The steps in the order of the plan.
     pub schedule: &'p [usize],
+    /// The clusters that the steps of the plan compute, in the order of the plan.
     pub order: &'p [usize],
 }
 
-/// A value in memory while the steps at these places run.
+/// The lifetime of a value in memory, in indices into the plan's order of steps.
 struct Wait {
+    /// Bytes of the value in the arena; 0 if it is kept anyway.
     bytes: usize,
+    /// Index of the step that makes the value.
     made: usize,
+    /// Indices of the steps that read the value.
     reads: Vec<usize>,
 }
 
 impl Planned<'_> {
-    /// The graph with equations that make values again; `None` if no such values are found.
+    /// Returns the graph in which values that are kept at the peak of memory are computed again for their later
+    /// readers; `None` if that saves too little.
     pub(super) fn with_values_made_again(&self) -> Option<Graph> {
         let (bytes, peak) = self.steps.highest(self.schedule);
         if bytes < self.sizes.arena {
@@ -50,7 +57,7 @@ impl Planned<'_> {
         let mut idle: Vec<(Var, &Wait)> = waits.iter().map(|(&v, wait)| (v, wait)).collect();
         idle.retain(|(_, wait)| wait.bytes > 0 && is_idle(wait) && wait.reads.last().is_some_and(|&at| at > peak));
         idle.sort_by_key(|(v, wait)| (std::cmp::Reverse(wait.bytes), *v));
-        // By value, the equations that make it again; and the values that those read.
+        // By value, the equations that compute it again; and the values that those read.
         let mut again: BTreeMap<Var, Vec<usize>> = BTreeMap::new();
         let mut kept: BTreeSet<Var> = BTreeSet::new();
         let mut saved = 0;
@@ -76,7 +83,8 @@ impl Planned<'_> {
         (saved >= bytes / GAIN && saved > 0).then(|| self.rewritten(&again, &|cluster, _| late.contains(&cluster)))
     }
 
-    /// The graph in which kernels make values that they alone read of what they read anyway; `None` if there are none.
+    /// Returns the graph in which kernels compute the values that only they read, from others that they read anyway;
+    /// `None` if there are none.
     pub(super) fn with_values_of_readers(&self) -> Option<Graph> {
         let (mut again, mut reader): (BTreeMap<Var, Vec<usize>>, BTreeMap<Var, usize>) = Default::default();
         let mut kept: BTreeSet<Var> = BTreeSet::new();
@@ -99,13 +107,15 @@ impl Planned<'_> {
         (!again.is_empty()).then(|| self.rewritten(&again, &|cluster, v| reader.get(&v) == Some(&cluster)))
     }
 
-    /// The equations that make a value of those that are there, at most so many of them more than light, and what they read.
+    /// Returns light equations that compute a value from values for which `is_there` is true, and the values that they
+    /// read; at most `heavy` of the equations may be more than light.
     fn chain(&self, v: Var, heavy: usize, is_there: &dyn Fn(Var) -> bool) -> Option<(Vec<usize>, Vec<Var>)> {
         let mut chain = Chain { found: self.found, is_there, equations: vec![], reads: vec![], heavy };
         chain.makes(v).then_some((chain.equations, chain.reads))
     }
 
-    /// Returns true for a cluster without products, which would read what it makes for each of their blocks.
+    /// Returns true for a cluster that computes elements only. A product would compute a value again for each of its
+    /// blocks.
     fn makes_elements(&self, cluster: usize) -> bool {
         let own =
             self.found.owner.iter().zip(&self.found.graph.equations).filter(|(owner, _)| **owner == Some(cluster));
@@ -113,7 +123,7 @@ impl Planned<'_> {
         !ops.any(|op| is_alone(op) || is_dot(op))
     }
 
-    /// The values in memory; those of no bytes of the arena stay to the end.
+    /// Returns the lifetime of each value that a step makes.
     fn waits(&self) -> BTreeMap<Var, Wait> {
         let mut waits = BTreeMap::new();
         for (at, &step) in self.schedule.iter().enumerate() {
@@ -129,7 +139,8 @@ impl Planned<'_> {
         waits
     }
 
-    /// The graph in which kernels make their own.
+    /// Returns the graph with copies of the equations `again` for the clusters and values for which `makes` returns
+    /// true.
     fn rewritten(&self, again: &BTreeMap<Var, Vec<usize>>, makes: &dyn Fn(usize, Var) -> bool) -> Graph {
         let mut made = self.found.graph.with(vec![]);
         let mut own: BTreeMap<(usize, Var), Var> = BTreeMap::new();
@@ -148,7 +159,8 @@ impl Planned<'_> {
         made
     }
 
-    /// A value that these equations make, or a view of it, for a cluster.
+    /// Appends copies of equations that compute a value for a cluster, and of the reshape if `v` is one of the value;
+    /// returns the copy.
     fn made_for(
         &self,
         made: &mut Graph,
@@ -178,19 +190,21 @@ impl Planned<'_> {
     }
 }
 
-/// Light equations that make a value of others.
+/// A search for light equations that compute a value from others.
 struct Chain<'p> {
     found: &'p Clusters<'p>,
     /// Returns true for values that are in memory when this one is needed.
     is_there: &'p dyn Fn(Var) -> bool,
+    /// The equations found so far, each after those that it reads from.
     equations: Vec<usize>,
+    /// The values in memory that the equations found so far read.
     reads: Vec<Var>,
-    /// Operations that may be more than light.
+    /// Number of operations that may still be more than light.
     heavy: usize,
 }
 
 impl Chain<'_> {
-    /// Finds the equations, each after those that it reads from.
+    /// Finds the equations that compute a value, each after those that it reads from; returns true if there are such.
     fn makes(&mut self, v: Var) -> bool {
         let Some(i) = self.found.definitions[v.index()] else { return false };
         let e = &self.found.graph.equations[i];
@@ -212,7 +226,7 @@ impl Chain<'_> {
         made
     }
 
-    /// Returns true for a value that is there, or that is made wherever it is used.
+    /// Returns true for a value that is in memory, or a literal or the like that is made wherever it is used.
     fn has(&mut self, v: Var) -> bool {
         let stored = self.found.stored_as(v);
         if (self.is_there)(stored) {
@@ -238,8 +252,8 @@ mod tests {
     const N: usize = 1 << 10;
     const BYTES: usize = 4 * N;
 
-    /// An element of each of eight arrays, then others of them at a position that depends on these. `last` is the last
-    /// operation of those that make them.
+    /// Returns a graph that reads an element of each of eight arrays, then another one of each at a position that
+    /// depends on the first ones. `last` is the last operation that makes the arrays.
     fn read_twice(last: ScalarOp) -> Result<Graph, Diag> {
         let mut graph = Graph::default();
         let (x, first) = (graph.param(Type::new(DType::F32, [N])), graph.param(Type::scalar(DType::I32)));
@@ -267,7 +281,7 @@ mod tests {
         Sizes { arena, ..Sizes::TEST }
     }
 
-    /// Exponentials divided by their sum, for which all programs wait.
+    /// Returns a graph of exponentials divided by their sum, for which all programs have to wait.
     fn softmax(n: usize) -> Result<Graph, Diag> {
         let mut graph = Graph::default();
         let x = graph.param(Type::new(DType::F32, [n]));
@@ -287,7 +301,8 @@ mod tests {
         assert!(arena(usize::MAX) >= 4 * n, "{} bytes", arena(usize::MAX));
     }
 
-    /// Shares of a sum are folded, and whoever needs that reads what they are shares of.
+    /// Shares of a sum are read by a fold and by the equations after it, and the latter compute them again from the
+    /// exponentials, which they read anyway.
     #[test]
     fn what_the_reader_reads_makes_a_value() {
         let n = 1 << 18;

@@ -1,9 +1,9 @@
-//! The kernel of a scatter: each program has a block of the operand, in whose memory the result is.
+//! The kernel of a scatter: each program changes one block of the operand, in whose memory the result is.
 //!
-//! An axis that starts address is divided as well: a program takes its first position off the starts, so that windows of
-//! other blocks do not fit its own, and skips them. Blocks divide the operand evenly, so that none leaves it.
-//! On a CPU an operand with the same number everywhere is made by the kernel, and so are sums of rows of 16-bit floats
-//! ([`Rounded`]).
+//! An axis that starts address is split among programs too: each program subtracts its first position from the starts,
+//! so that windows in other blocks do not fit its own block and are skipped. Blocks divide the operand evenly, so that
+//! none extends beyond it. On a CPU the kernel itself makes an operand with the same number everywhere, and sums rows
+//! of 16-bit floats ([`Rounded`]).
 use super::cluster::Cluster;
 use super::kinds::is_free;
 use super::parts::{divide, operand};
@@ -18,23 +18,27 @@ use pallas_ir::{
 };
 use std::collections::BTreeMap;
 
-/// Bytes of the shortest part of a row that is worth a program of its own.
+/// Fewest bytes of a part of a row that are worth a program of their own.
 const ROW: usize = 128;
-/// Elements of the shortest row that a CPU rounds as soon as its sums are made.
+/// Fewest elements of a row that a CPU rounds as soon as its sum is complete.
 const ROUNDED: usize = 8;
 
-/// A sum of rows of 16-bit floats from zeros on, which is made in f32: `round(scatter(zeros, indices, widen(updates)))`.
-/// The CPU computes it without an f32 array of the operand's size (`pallas-rt/codegen/src/cpu/plan/casts`).
+/// A scatter that adds rows of 16-bit floats to zeros, with sums in f32: `round(scatter(zeros, indices,
+/// widen(updates)))`. The CPU computes it without an f32 array of the operand's size
+/// (`pallas-rt/codegen/src/cpu/plan/casts`).
 #[derive(Clone, Copy)]
 pub(super) struct Rounded {
-    /// The equations.
+    /// Index of the equation that casts the updates to f32.
     pub widen: usize,
+    /// Index of the scatter.
     pub scatter: usize,
+    /// Index of the equation that casts the result to 16 bits.
     pub round: usize,
 }
 
 impl Rounded {
-    /// The sum of which an equation is the scatter, if nothing else reads its parts.
+    /// Returns the sum of rows with the scatter at this index; `None` if it is another kind of scatter, or other
+    /// equations read the values in between.
     fn of(graph: &Graph, definitions: &[Option<usize>], uses: &[Vec<usize>], scatter: usize) -> Option<Rounded> {
         let e = &graph.equations[scatter];
         let Op::Structural(StructuralOp::Scatter(op)) = &e.op else { return None };
@@ -57,9 +61,10 @@ impl Rounded {
             && x.shape.last().is_some_and(|&n| n >= ROUNDED);
         (fits && updates.elements() > 0).then_some(Rounded { widen, scatter, round })
     }
-    /// All of a graph, by the number of their last equation.
+    /// Returns all sums of rows of 16-bit floats of a graph that one kernel computes, by the index of their last
+    /// equation.
     pub(super) fn all(graph: &Graph, sizes: &Sizes) -> BTreeMap<usize, Rounded> {
-        // A GPU's programs hold no operand whose rows they could put in order.
+        // Programs of a GPU do not hold an operand whose rows they could sum in order.
         if sizes.panel.is_some() {
             return BTreeMap::new();
         }
@@ -72,7 +77,7 @@ impl Rounded {
     }
 }
 
-/// The element that an operand of a scatter has everywhere, if its kernel can make it.
+/// Returns the number that all elements of a scatter's operand are equal to, if its kernel can make the operand.
 fn everywhere(graph: &Graph, definitions: &[Option<usize>], e: &Equation) -> Option<Literal> {
     let made = &graph.equations[definitions[e.args[0].index()]?];
     if !is_free(graph, definitions, made) {
@@ -82,13 +87,13 @@ fn everywhere(graph: &Graph, definitions: &[Option<usize>], e: &Equation) -> Opt
     Some(*x)
 }
 
-/// The operands of a scatter that its step reads from memory.
+/// Returns the operands of a scatter that its step reads from memory.
 pub(super) fn reads(graph: &Graph, definitions: &[Option<usize>], e: &Equation, sizes: &Sizes) -> Vec<Var> {
     let is_made = sizes.panel.is_none() && everywhere(graph, definitions, e).is_some();
     e.args[usize::from(is_made)..].to_vec()
 }
 
-/// The step of a scatter, and of casts around it that are members of its cluster.
+/// Returns the step of a cluster with a scatter, and with casts around it if it is a [`Rounded`] sum.
 pub(super) fn lower(graph: &Graph, definitions: &[Option<usize>], cluster: &Cluster, sizes: &Sizes) -> Lowered {
     let members = || cluster.members.iter().map(|&i| &graph.equations[i]);
     let scatter = members().find_map(|e| match &e.op {
@@ -107,7 +112,7 @@ pub(super) fn lower(graph: &Graph, definitions: &[Option<usize>], cluster: &Clus
     let mut b = Builder::new("scatter");
     let axes: Vec<usize> = (0..blocks.len()).filter(|&axis| blocks[axis] != x.shape[axis]).collect();
     divide(&mut b, axes.iter().map(|&axis| x.shape[axis] / blocks[axis]));
-    // The grid's axis along which each axis of an operand is divided, and its block.
+    // The axis of the grid along which each axis of an operand is split, and the size of its block.
     let grid = |axis: usize| axes.iter().position(|&a| a == axis);
     let of_x: Vec<_> = (0..blocks.len()).map(|axis| (grid(axis), blocks[axis])).collect();
     let mut of_updates: Vec<_> = updates.shape.iter().map(|&n| (None, n)).collect();
@@ -185,8 +190,9 @@ fn structural(b: &mut Builder, op: impl Into<StructuralOp>, args: &[Value], loc:
     b.emit(TileOp::Structural(op.into()), args, loc).unwrap_or_else(|diag| panic!("a scatter of blocks: {diag}"))
 }
 
-/// Starts counted from a program's block of this size along an axis of the grid. A start that is less than the lowest
-/// integer then is more than any position, so that its window is skipped too.
+/// Returns starts relative to the first position of a program's block, for an axis that is split along the grid. A
+/// start that would be less than the lowest integer wraps around to one greater than any position, so that its window
+/// is skipped too.
 fn moved(b: &mut Builder, starts: Value, of: (usize, &Windows), block: (usize, usize), loc: Loc) -> Value {
     let ((start, windows), (axis, size)) = (of, block);
     let id = b.emit(TileOp::ProgramId(axis), &[], loc).expect("an axis of the grid");
@@ -202,17 +208,18 @@ fn moved(b: &mut Builder, starts: Value, of: (usize, &Windows), block: (usize, u
     b.scalar(ScalarOp::Sub, &[starts, first], loc)
 }
 
-/// Elements that are filled in the time in which one is read and added to another.
+/// Elements that can be filled in the time in which one is read and added to another.
 const FILLED: usize = 16;
 
-/// The block of the operand that a program has: few large ones, as each program reads all indices. So many elements of the
-/// operand are the same, which the kernel makes.
+/// Returns the block of the operand that each program changes: a few large blocks, as each program reads all indices.
+/// `filled` is the number of elements that the kernel fills itself, 0 if it reads the operand.
 fn blocks(x: &Type, updates: &Type, windows: &Windows, filled: usize, sizes: &Sizes) -> Vec<usize> {
     let mut blocks: Vec<usize> = x.shape.iter().map(|&n| n.max(1)).collect();
     let work = (updates.elements() * 4).max(filled / FILLED);
     let programs = if work >= sizes.tile { sizes.programs } else { 1 };
     let most = (x.elements() / programs.max(1)).clamp(1, sizes.scattered.max(1));
-    // Parallel axes first: of index positions, then inside of windows where rows stay long, then addressed ones.
+    // Axes to split, in this order: those of index positions, those inside of windows if rows stay long, then addressed
+    // ones.
     let last = x.shape.len() - 1;
     let order = |axis: usize| {
         let window = &windows.axes[axis];
@@ -229,7 +236,7 @@ fn blocks(x: &Type, updates: &Type, windows: &Windows, filled: usize, sizes: &Si
     let mut axes: Vec<(usize, usize, usize)> =
         (0..=last).filter_map(|axis| order(axis).map(|(rank, least)| (rank, axis, least))).collect();
     axes.sort_unstable();
-    // On a device whose blocks have to be small, rows are divided as well in the end.
+    // On a device whose blocks have to be small, rows are split too as a last resort.
     let again: Vec<_> = axes.iter().map(|&(rank, axis, _)| (rank, axis, 1)).collect();
     for (is_forced, (_, axis, least)) in
         axes.into_iter().map(|a| (false, a)).chain(again.into_iter().map(|a| (true, a)))
@@ -241,7 +248,7 @@ fn blocks(x: &Type, updates: &Type, windows: &Windows, filled: usize, sizes: &Si
         let n = blocks[axis];
         let wanted = elements.div_ceil(most);
         let divides = |parts: &usize| n.is_multiple_of(*parts) && n / parts >= least;
-        // As few parts as are wanted, or somewhat more; else as many as possible.
+        // As few parts as are needed, or somewhat more; else as many as possible.
         let parts = (wanted..=n.min(4 * wanted)).find(divides);
         let parts = parts.or_else(|| (1..=wanted.min(n)).rev().find(divides).filter(|_| sizes.scattered < elements));
         blocks[axis] = n / parts.unwrap_or(1);

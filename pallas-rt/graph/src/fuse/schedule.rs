@@ -1,8 +1,9 @@
-//! An order of steps whose values need little memory at once.
+//! An order of a plan's steps in which their values need little memory at the same time.
 //!
-//! As XLA's memory schedulers do, steps are put into several orders by different rules, and the one that needs the fewest
-//! bytes is taken: the given one, a depth-first one that computes first what needs most (Sethi and Ullman, "The Generation
-//! of Optimal Code for Arithmetic Expressions", 1970), and one that takes the step next that frees most.
+//! As XLA's memory schedulers do, several orders are made by different rules, and the one that needs the fewest bytes
+//! is taken: the given one; a depth-first one that first computes the operand which needs most memory (Sethi and
+//! Ullman, "The Generation of Optimal Code for Arithmetic Expressions", 1970); and one that always takes the step which
+//! frees most.
 use super::cluster::Clusters;
 use super::plan::Lowered;
 use crate::call::has_effect;
@@ -10,32 +11,37 @@ use crate::graph::Var;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Another order must need so much less memory, as a part of the whole: near ones are computed soon after each other in
-/// the given order, and are found in caches.
+/// Another order is only taken if it needs less memory by at least one part in `GAIN`: in the given order values are
+/// read soon after they are computed, while they are in caches.
 const GAIN: usize = 16;
 
-/// Steps in a given order, by their numbers, and what decides whether they may be in another one.
+/// Steps of a plan in a given order, with the data that decides which other orders are possible and how much memory
+/// they need.
 #[derive(Default)]
 pub(super) struct Steps {
-    /// By step, those that come before it.
+    /// By step, the steps that have to come before it.
     before: Vec<Vec<usize>>,
-    /// By step, the values that it makes, reads, and whose memory one that it makes takes over.
+    /// By step, the values that it makes.
     makes: Vec<Vec<usize>>,
+    /// By step, the values that it reads.
     reads: Vec<Vec<usize>>,
+    /// By step, the values whose memory one of its results takes over.
     takes_over: Vec<Vec<usize>>,
-    /// By step, bytes of the arena that it needs meanwhile.
+    /// By step, bytes of the arena that it needs while it runs, besides its values.
     scratch: Vec<usize>,
-    /// By value, the step that makes it, and its bytes of the arena.
+    /// By value, the step that makes it; `usize::MAX` for parameters.
     maker: Vec<usize>,
+    /// By value, its bytes in the arena.
     bytes: Vec<usize>,
+    /// By value, the variable of the graph.
     vars: Vec<Var>,
-    /// By value, the steps that read it.
+    /// By value, the steps that read it, in the given order.
     readers: Vec<Vec<usize>>,
 }
 
 impl Steps {
-    /// Each step comes after those that make what it reads, and steps with effects stay in their order. What is read
-    /// before its memory is taken over is so in every order.
+    /// Collects the steps of a plan. Each step has to come after those that make what it reads, steps with effects stay
+    /// in their order, and a value is read before its memory is taken over.
     pub(super) fn new(found: &Clusters<'_>, lowered: &[Lowered], is_donated: &[bool]) -> Steps {
         let graph = found.graph;
         let stored_as = |v| found.stored_as(v);
@@ -45,7 +51,7 @@ impl Steps {
         let (before, makes, reads, takes_over) = (none(), none(), none(), none());
         let mut steps = Steps { before, makes, reads, takes_over, scratch, ..Steps::default() };
         let outlives: BTreeSet<Var> = graph.results.iter().map(|&r| stored_as(r)).collect();
-        // Parameters are values as well, of no bytes, for the order of their readers.
+        // Parameters count as values of no bytes, for the order of their readers.
         let mut values: BTreeMap<Var, usize> = BTreeMap::new();
         for (at, step) in lowered.iter().enumerate() {
             let taken = step.in_place.iter().flatten().map(|&v| stored_as(v));
@@ -90,6 +96,7 @@ impl Steps {
         steps
     }
 
+    /// Adds a value of the graph; returns its number.
     fn value(&mut self, v: Var, maker: usize, bytes: usize) -> usize {
         self.vars.push(v);
         self.maker.push(maker);
@@ -98,7 +105,7 @@ impl Steps {
         self.bytes.len() - 1
     }
 
-    /// The numbers of the steps in an order that needs little memory.
+    /// Returns the steps in an order that needs little memory.
     pub(super) fn order(&self) -> Vec<usize> {
         let given: Vec<usize> = (0..self.before.len()).collect();
         let most = self.peak(&given);
@@ -109,21 +116,23 @@ impl Steps {
         }
     }
 
-    /// The values that a step makes, with their bytes of the arena.
+    /// Returns the values that a step makes, each with its bytes in the arena.
     pub(super) fn made(&self, step: usize) -> impl Iterator<Item = (Var, usize)> {
         self.makes[step].iter().map(|&value| (self.vars[value], self.bytes[value]))
     }
 
-    /// The values that a step reads, each once.
+    /// Returns the values that a step reads, each once.
     pub(super) fn read(&self, step: usize) -> impl Iterator<Item = Var> {
         self.reads[step].iter().map(|&value| self.vars[value])
     }
 
+    /// Returns the most bytes of the arena that are in use at once if the steps run in this order.
     fn peak(&self, order: &[usize]) -> usize {
         self.highest(order).0
     }
 
-    /// The most bytes of the arena that are in use at once, and the first place in the order where they are.
+    /// Returns the most bytes of the arena that are in use at once in this order, and the first index in the order at
+    /// which they are.
     pub(super) fn highest(&self, order: &[usize]) -> (usize, usize) {
         let mut left: Vec<usize> = self.readers.iter().map(Vec::len).collect();
         let (mut live, mut peak) = (0, (0, 0));
@@ -145,8 +154,8 @@ impl Steps {
         peak
     }
 
-    /// Depth first from the last steps. Of what a step reads, that comes first which needs most memory beyond its result,
-    /// as if nothing else read it.
+    /// Returns the depth-first order from the last steps: of the steps that a step reads from, the one whose memory
+    /// need exceeds its result most comes first, as if nothing else read its result.
     fn by_need(&self) -> Vec<usize> {
         let n = self.before.len();
         let (mut need, mut sources) = (vec![0; n], vec![vec![]; n]);
@@ -173,7 +182,7 @@ impl Steps {
         depth_first((0..n).filter(|&at| !is_read[at]), n, |at| sources[at].clone())
     }
 
-    /// Of the steps that may come next, the one after which fewest bytes are in use, else the first one.
+    /// Returns the order that always continues with the possible step after which the fewest bytes are in use.
     fn by_gain(&self) -> Vec<usize> {
         let n = self.before.len();
         let mut waits: Vec<usize> = self.before.iter().map(Vec::len).collect();
@@ -216,7 +225,7 @@ impl Steps {
     }
 }
 
-/// The clusters that a cluster reads from, in the order of its equations and operands.
+/// Returns the clusters that a cluster reads from, in the order of its equations and operands.
 fn sources(found: &Clusters<'_>, cluster: usize) -> Vec<usize> {
     let members = &found.all[cluster].members;
     let args = members.iter().flat_map(|&i| &found.graph.equations[i].args);
@@ -229,8 +238,8 @@ fn sources(found: &Clusters<'_>, cluster: usize) -> Vec<usize> {
     all
 }
 
-/// Each cluster after those that it reads from, depth first from the equations with effects in their order, then from
-/// the results: what is computed is read soon.
+/// Returns the clusters in an order in which each comes after those it reads from: depth first from the equations with
+/// effects in their order, then from the results, so that values are read soon after they are computed.
 pub(super) fn given(found: &Clusters<'_>) -> Vec<usize> {
     let effects = found.graph.equations.iter().zip(&found.owner).filter(|(e, _)| has_effect(&e.op));
     let effects = effects.filter_map(|(_, owner)| *owner);
@@ -238,7 +247,8 @@ pub(super) fn given(found: &Clusters<'_>) -> Vec<usize> {
     depth_first(effects.chain(results), found.all.len(), |cluster| sources(found, cluster))
 }
 
-/// What the roots follow from, `count` at most, each after its `sources`, which come in their order.
+/// Returns the roots and all that they depend on, each after its `sources`, in depth-first order. `count` is greater
+/// than each number.
 fn depth_first(roots: impl Iterator<Item = usize>, count: usize, sources: impl Fn(usize) -> Vec<usize>) -> Vec<usize> {
     #[derive(Clone, Copy, PartialEq)]
     enum State {
@@ -274,7 +284,7 @@ mod tests {
     use pallas_ir::{DType, StructuralOp, Type};
 
     impl Steps {
-        /// Steps of one value each: its bytes, and the steps that it reads from.
+        /// Makes steps of one value each, from its bytes and the steps that it reads from.
         fn of(all: &[(usize, Vec<usize>)]) -> Steps {
             let mut steps = Steps {
                 before: all.iter().map(|(_, reads)| reads.clone()).collect(),
@@ -301,7 +311,7 @@ mod tests {
         }
     }
 
-    /// Random numbers: Knuth's multiplier and the high bits.
+    /// Returns a pseudorandom number below `n`: the high bits of a sequence with Knuth's multiplier.
     fn below(state: &mut u64, n: usize) -> usize {
         *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (*state >> 33) as usize % n
@@ -340,7 +350,7 @@ mod tests {
         assert_eq!(steps.peak(&steps.order()), 300);
     }
 
-    /// `a_1 b_1 (a_2 b_2 (a_3 b_3 .. x))`: the weights are products themselves, and each is the first operand.
+    /// The products `a_1 b_1 (a_2 b_2 (a_3 b_3 .. x))`, in which each weight is a product itself and the first operand.
     #[test]
     fn products_of_weights_are_made_when_they_are_needed() {
         const N: usize = 64;

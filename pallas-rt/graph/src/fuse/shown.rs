@@ -1,4 +1,4 @@
-//! The products of planning as text, and the rules that they keep.
+//! Texts of clusters, scheduled steps and memory, and checks of the rules that these follow.
 use super::cluster::Clusters;
 use super::plan::{Held, Lowered, Place, Plan, Region};
 use crate::graph::Var;
@@ -7,7 +7,8 @@ use crate::watch::Made;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// For each cluster its grid, the values that others read of it, its equations, and why it does not compute what it reads.
+/// Text of each cluster: its grid, the values that others read, its equations, and the reasons why it does not compute
+/// what it reads.
 impl fmt::Display for Clusters<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let live = self.all.iter().enumerate().filter(|(_, cluster)| !cluster.members.is_empty());
@@ -25,7 +26,7 @@ impl fmt::Display for Clusters<'_> {
 }
 
 impl Made for Clusters<'_> {
-    /// No equation is in two clusters, and clusters give what others read of them.
+    /// Checks that no equation is in two clusters, and that clusters store all values that others read.
     fn verify(&self) -> Result<(), String> {
         for (i, cluster) in self.all.iter().enumerate() {
             if let Some(member) = cluster.members.iter().find(|&&member| self.owner[member] != Some(i)) {
@@ -42,10 +43,10 @@ impl Made for Clusters<'_> {
     }
 }
 
-/// The clusters that steps compute, and the steps, both in one order.
+/// Scheduled steps: the clusters, the cluster of each step, and the steps, in the order of the schedule.
 pub(super) struct Scheduled<'a>(pub &'a Clusters<'a>, pub &'a [usize], pub &'a [Lowered]);
 
-/// A line for each step: `%4 = add_exp [8] of %2; %4 takes over param0; cluster 1`.
+/// Text with a line for each step: `%4 = add_exp [8] of %2; %4 takes over param0; cluster 1`.
 impl fmt::Display for Scheduled<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let &Scheduled(found, order, steps) = self;
@@ -63,7 +64,7 @@ impl fmt::Display for Scheduled<'_> {
 }
 
 impl Made for Scheduled<'_> {
-    /// Steps and the caller read what is there.
+    /// Checks that steps and the caller read only values that were made before.
     fn verify(&self) -> Result<(), String> {
         let &Scheduled(found, _, steps) = self;
         let mut made: BTreeSet<Var> = found.graph.params.iter().copied().collect();
@@ -80,10 +81,11 @@ impl Made for Scheduled<'_> {
     }
 }
 
-/// The memory of a plan.
+/// The memory of a plan, to be shown.
 pub(super) struct Memory<'a>(pub &'a Plan);
 
-/// A line for each value in the arena, with its bytes and the steps that need it; then the places of the results.
+/// Text with a line for each value in the arena, with its bytes and the steps that need it, then the memory of each
+/// result.
 impl fmt::Display for Memory<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "arena {} bytes", self.0.arena)?;
@@ -102,7 +104,8 @@ impl Made for Memory<'_> {
 }
 
 impl Made for Plan {
-    /// What is needed in one step lies apart in the arena, and steps use regions that are theirs then.
+    /// Checks that values which a step needs do not overlap in the arena, and that steps use only regions that hold a
+    /// value then.
     fn verify(&self) -> Result<(), String> {
         let mut held: Vec<&Held> = self.held.iter().collect();
         held.sort_by_key(|one| one.first);
@@ -144,7 +147,7 @@ mod tests {
     use pallas_ir::structural::Dot;
     use pallas_ir::{DType, StructuralOp, Type};
 
-    /// Four products in a row, which have a kernel each.
+    /// Returns a graph of four products in a row, which have a kernel each.
     fn products() -> Graph {
         let mut graph = Graph::default();
         let x = graph.param(Type::new(DType::F32, [8, 8]));

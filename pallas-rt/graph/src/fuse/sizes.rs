@@ -1,43 +1,44 @@
-//! Sizes of blocks that suit a device.
-/// The numbers of a device that block sizes depend on.
+//! Limits of a device on which the sizes of blocks depend.
+/// Limits of a device on which the sizes of blocks and the clusters of a plan depend.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Sizes {
-    /// Programs that run at the same time.
+    /// Number of programs that run at the same time.
     pub programs: usize,
-    /// Elements of the largest tile of a program without a product.
+    /// Elements of the largest tile of a program that computes no product.
     pub tile: usize,
-    /// Fewest adjacent elements of rows of which a program folds columns.
+    /// Fewest adjacent elements of a row that a program reads when it folds columns.
     pub columns: usize,
-    /// Elements of the largest tile in which a program folds columns of an array that no cache holds.
+    /// Elements of the largest tile of a program that folds columns of an array which no cache holds.
     pub folded: usize,
-    /// Most adjacent elements of rows of which it folds parts of columns.
+    /// Most adjacent elements of a row that a program reads when it folds columns of an array which no cache holds.
     pub adjacent: usize,
-    /// Most rows and columns of a product's block.
+    /// Most rows, and most columns, of a product's block.
     pub product: [usize; 2],
-    /// Most elements that a product sums at a time; `None` if a program has all of them.
+    /// Most terms that a product sums at a time, a panel; `None` if a program sums all terms at once.
     pub panel: Option<usize>,
-    /// Most elements of the block of an array that a program of a scatter changes.
+    /// Most elements of the block that a program of a scatter changes.
     pub scattered: usize,
-    /// Most elements that a program puts in order, those of each of its sorts counted.
+    /// Most elements that a program orders in all of its sorts together.
     pub sorted: usize,
-    /// Most arrays of kernels that are merged.
+    /// Most arrays that a merged kernel reads and writes.
     pub operands: usize,
-    /// Multiply-adds of a product that is not worth dividing among programs.
+    /// Multiply-adds up to which a product is not worth splitting among more programs.
     pub small: usize,
-    /// Most steps of a scan in one kernel.
+    /// Most steps of a scan that one kernel runs.
     pub steps: usize,
-    /// Bytes of an arena from which on values are computed again instead of kept, where that makes it smaller.
+    /// Bytes of the arena from which on values are computed again instead of kept, where that makes the arena smaller.
     pub arena: usize,
 }
 
-/// Elements of an array that a core's caches hold, and adjacent ones of its rows that a program reads at least.
+/// Elements of an array that a core's caches hold.
 pub(super) const CACHED: usize = 1 << 18;
+/// Adjacent elements of a row of a cached array that a program reads at least.
 const LINES: usize = 64;
-/// Elements of a line of a cache.
+/// Elements of a cache line.
 pub(super) const LINE: usize = 16;
 
 impl Sizes {
-    /// Those of unit tests: of a small device without panels.
+    /// The limits in unit tests: those of a small device without panels.
     #[cfg(test)]
     pub(super) const TEST: Sizes = Sizes {
         programs: 2,
@@ -55,22 +56,24 @@ impl Sizes {
         arena: usize::MAX,
     };
 
-    /// A block of about this size with which the last of the programs along an axis has as much to do as the others: it
-    /// computes a whole block whatever lies inside of the array. A GPU has blocks that its threads divide evenly.
+    /// Returns a size of blocks of about `block` along an axis of this extent, with which all programs have the same
+    /// amount of work: the last program computes a whole block however little of it is inside of the array. The size is
+    /// a multiple of `unit` if possible and may exceed `block` up to twice `least`. On a GPU, whose threads divide
+    /// `block` evenly, it is `block`.
     pub(super) fn even(&self, extent: usize, block: usize, least: usize, unit: usize) -> usize {
         if self.panel.is_some() || block >= extent {
             return block;
         }
         let parts = if self.programs == 1 && block <= least { extent / block } else { extent.div_ceil(block) };
-        // A few parts that are not as many as run at the same time would leave some of them idle.
+        // A few parts would leave programs idle, unless their number is a multiple of those that run at the same time.
         let parts = if parts < 4 * self.programs { parts.next_multiple_of(self.programs) } else { parts };
         let even = extent.div_ceil(parts);
         let whole = even.next_multiple_of(unit).min(extent);
         if whole <= block.max(2 * least) { whole } else { even }
     }
 
-    /// Elements of the largest tile of a program that folds columns of an array of so many elements, and the most adjacent
-    /// ones that it needs: longer rows are read faster from memory.
+    /// Returns, for a fold of columns of an array of this many elements, the elements of a program's largest tile, and
+    /// the most adjacent elements of a row that a program needs: longer rows are read faster from memory.
     pub(super) fn of_columns(&self, elements: usize) -> [usize; 2] {
         if elements > CACHED { [self.folded, self.adjacent] } else { [self.tile, LINES] }
     }

@@ -1,15 +1,15 @@
-//! Long reductions in stages.
+//! Long reductions, split into stages that different kernels compute.
 //!
 //! ```text
 //! reduce op(add) axes(0) x: f32[16777216]
 //!   -> reduce op(add) axes(0) (reduce op(add) axes(1) (reshape to(1024, 16384) x))
 //! ```
 //!
-//! A program computes elements of the result with everything that they are folded from. So a sum of all elements would be
-//! one program, whatever the number of processors, and a fold of long columns would read a few adjacent elements at a
-//! time. Here a long axis becomes parts of adjacent elements: the programs of one kernel fold parts, and another kernel
-//! folds their results. The parts depend on shapes and the device alone, so an operation by itself folds in the same order
-//! as within a function.
+//! A program computes each element of the result from all elements that are folded into it. So a sum of all elements
+//! would be a single program, whatever the number of processors, and a fold of long columns would read a few adjacent
+//! elements at a time. Here a long axis is split into parts of adjacent elements: the programs of one kernel fold
+//! parts, and another kernel folds their results. The parts depend on shapes and the device alone, so an operation by
+//! itself folds in the same order as within a function.
 use super::sizes::Sizes;
 use crate::build::dims;
 use crate::graph::{Equation, Graph, Op, Var};
@@ -18,25 +18,26 @@ use pallas_ir::{DType, Literal, MAX_RANK, ScalarOp, StructuralOp};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// Elements that a program folds for each element of the result, as a multiple of those of a part: more are folded in
-/// stages. A result that divides among few programs is worth a further kernel sooner.
+/// Elements for each element of the result from which a fold is split into stages, as a multiple of the elements that a
+/// program folds at a time: if few programs compute the result, and if at least [`Sizes::programs`] do.
 const LONG: [usize; 2] = [4, 16];
-/// Fewest elements of a row that is folded in stages: shorter ones share a kernel with what follows from them.
+/// Fewest elements of a row that is folded in stages; a shorter row shares a kernel with the operations that read the
+/// fold.
 const LONG_ROW: usize = 1 << 15;
-/// Fewest elements of a part.
+/// Fewest elements of a part that one program folds.
 const PART: usize = 16;
 
-/// A graph with long reductions in stages.
+/// A graph whose long reductions are split into stages.
 pub(crate) struct Staged<'g> {
     pub graph: Cow<'g, Graph>,
-    /// What a stage gives to the next one, with the result of the kernel that computes it.
+    /// By value that a stage passes to the next one, the result of the kernel that computes it.
     pub given: Given,
 }
 
-/// By value, the result of the kernel that computes it.
+/// By value, the result of the kernel that has to compute it.
 pub(crate) type Given = BTreeMap<Var, Var>;
 
-/// Puts long reductions into stages.
+/// Splits the long reductions of a graph into stages.
 pub(crate) fn staged<'g>(graph: &'g Graph, sizes: &Sizes) -> Staged<'g> {
     let is_long = |e: &Equation| match reduced(e) {
         Some((axes, _)) => SplitFold::of(&graph.ty(e.args[0]).shape, axes, sizes).is_some(),
@@ -68,7 +69,8 @@ pub(crate) fn staged<'g>(graph: &'g Graph, sizes: &Sizes) -> Staged<'g> {
     Staged { graph: Cow::Owned(to), given }
 }
 
-/// The axes that an equation folds, and true if they stay with the extent 1.
+/// Returns the axes that an equation folds, and true if the result keeps them with extent 1; `None` if it is no
+/// reduction.
 fn reduced(e: &Equation) -> Option<(&[usize], bool)> {
     if let Op::Structural(StructuralOp::Reduce(op)) = &e.op {
         return Some((&op.axes, op.keep));
@@ -77,19 +79,19 @@ fn reduced(e: &Equation) -> Option<(&[usize], bool)> {
     Some((std::slice::from_ref(&op.axis), op.keep))
 }
 
-/// The first stage of a reduction.
+/// The first stage of a reduction: an axis split into parts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct SplitFold {
-    /// The axis that becomes parts. Those inside of it are folded too, those outside of it in a later stage.
+    /// The axis that is split. Folded axes after it are folded with it, those before it in a later stage.
     axis: usize,
-    /// Number of parts.
+    /// Number of parts into which the axis is split.
     parts: usize,
-    /// Elements of each along the axis; the last one may have fewer.
+    /// Elements of a part along the axis; the last part may have fewer.
     part: usize,
 }
 
 impl SplitFold {
-    /// None if all is folded at once.
+    /// Returns the first stage of a fold over these axes; `None` if everything is folded at once.
     fn of(shape: &[usize], axes: &[usize], sizes: &Sizes) -> Option<SplitFold> {
         let extent = |axes: &mut dyn Iterator<Item = usize>| axes.map(|axis| shape[axis]).product::<usize>();
         let folded = extent(&mut axes.iter().copied());
@@ -105,7 +107,7 @@ impl SplitFold {
         if folded < if columns == 1 { long.max(LONG_ROW) } else { long } {
             return None;
         }
-        // From the innermost axis outwards, the one at which there are enough elements.
+        // The first axis, from the innermost outwards, up to which there are enough elements for a part.
         let mut inside = 1;
         let mut sorted = axes.to_vec();
         sorted.sort_unstable();
@@ -116,12 +118,13 @@ impl SplitFold {
         })?;
         let n = shape[axis];
         let part = (most / inside).max(1);
-        // Equal parts, if there are such of about that size.
+        // Parts of equal size, if the axis divides into parts of about that size.
         let part = (part.div_ceil(2)..=part).rev().find(|&part| n.is_multiple_of(part)).unwrap_or(part);
         Some(SplitFold { axis, parts: n.div_ceil(part), part: part.min(n) })
     }
 
-    /// The operand with the parts along an axis of their own, before that of the elements of each.
+    /// Returns the operand with the axis reshaped to two: parts, and elements of a part. A last part with fewer
+    /// elements is padded with `filling`.
     fn apply(self, graph: &mut Graph, v: Var, filling: Option<Literal>) -> Var {
         let (mut v, mut shape) = (v, graph.ty(v).shape.clone());
         let missing = self.parts * self.part - shape[self.axis];
@@ -130,7 +133,7 @@ impl SplitFold {
             let mut high = vec![0; shape.len()];
             high[self.axis] = missing;
             let pad = StructuralOp::from(Pad { low: dims(&vec![0; shape.len()]), high: dims(&high) });
-            // What is converted is filled up before, so that loads from memory can do it.
+            // The operand of a cast is padded instead of the result, so that loads from memory can pad it.
             let cast = graph.equations.last().filter(|e| e.result() == v && is_widening(graph, e)).map(|e| e.args[0]);
             let (from, filling) = match cast {
                 Some(from) => (from, Literal::new(graph.ty(from).dtype, filling.as_f64())),
@@ -145,7 +148,7 @@ impl SplitFold {
     }
 }
 
-/// True for a conversion of floats to a type that has all of their numbers.
+/// Returns true for a cast of floats to `f32` that loses no digits.
 fn is_widening(graph: &Graph, e: &Equation) -> bool {
     let [from, to] = [e.args.first(), e.results.first()].map(|v| v.map(|&v| graph.ty(v).dtype));
     let is_float = |dtype: Option<DType>| dtype.is_some_and(DType::is_float);
@@ -153,7 +156,7 @@ fn is_widening(graph: &Graph, e: &Equation) -> bool {
     is_cast && is_float(from) && to == Some(DType::F32) && from != Some(DType::F64)
 }
 
-/// Appends a reduction, whose axes are dropped.
+/// Appends a reduction that drops the axes, split into stages where it is long.
 fn fold(graph: &mut Graph, op: ScalarOp, axes: &[usize], v: Var, sizes: &Sizes, given: &mut Given) -> Var {
     let reduce = |axes| StructuralOp::from(Reduce::dropping(op, axes));
     let Some(split) = SplitFold::of(&graph.ty(v).shape, axes, sizes) else {
@@ -167,13 +170,14 @@ fn fold(graph: &mut Graph, op: ScalarOp, axes: &[usize], v: Var, sizes: &Sizes, 
         let x = split.apply(graph, v, filling);
         (x, now.iter().map(|axis| axis + 1).collect(), [later, vec![split.axis]].concat())
     };
-    // The axes of later stages among those that are left: all that are folded now lie inside of them.
+    // Indices of the remaining axes for later stages stay valid: all axes that are folded now come after them.
     let folded = graph.fitting(reduce(now), &[x]);
     given.insert(folded, folded);
     fold(graph, op, &later, folded, sizes, given)
 }
 
-/// Appends the position of an extreme element, whose axis is dropped: that of the first extreme part, and within it.
+/// Appends an argmax or argmin that drops its axis, split into stages: the first part with the extreme element, then
+/// the position in that part.
 fn position(graph: &mut Graph, op: &ArgReduce, v: Var, sizes: &Sizes, given: &mut Given) -> Var {
     let axis = op.axis;
     let Some(split) = SplitFold::of(&graph.ty(v).shape, &[axis], sizes) else {
@@ -187,7 +191,7 @@ fn position(graph: &mut Graph, op: &ArgReduce, v: Var, sizes: &Sizes, given: &mu
     given.extend([(within, extremes), (extremes, extremes)]);
     let [within, extremes] = [within, extremes].map(|v| graph.reshape(v, &kept));
     let part = position(graph, op, extremes, sizes, given);
-    // Of the position within the part, the own element; the axis has the extent 1 meanwhile.
+    // For each element, the position within the part that won; the axis is kept with extent 1 until then.
     let result = graph.ty(part).shape.clone();
     let one = [&result[..axis], &[1], &result[axis..]].concat();
     let which = graph.reshape(part, &one);
@@ -206,7 +210,7 @@ mod tests {
 
     const SIZES: Sizes = Sizes { programs: 4, columns: 16, ..Sizes::TEST };
 
-    /// The number of programs of each launch.
+    /// Returns the number of programs of each launch of a plan.
     fn programs(plan: &Plan) -> Vec<i64> {
         let of = |work: &Work| {
             let Work::Kernel { kernel, sizes, .. } = work else { panic!("{work:?}") };
@@ -232,7 +236,7 @@ mod tests {
             (&[64, 1 << 18], &[1], &[64 * 64, 1]),
             // Columns twice.
             (&[1 << 15, 64], &[0], &[512, 8, 1]),
-            // The outer axis waits for the last stage; or it is the one that is divided.
+            // The outer axis waits for the last stage; or it is the one that is split.
             (&[3, 1 << 16], &[0, 1], &[3 * 16, 1]),
             (&[1 << 16, 8], &[0, 1], &[128, 1]),
         ];
@@ -247,7 +251,8 @@ mod tests {
             }
         }
     }
-    /// Softmax of all elements, twice: both read the sum's parts, and neither waits for a kernel that adds them up.
+    /// Softmax of all elements, twice: readers of the sum add up its parts themselves, and none waits for a kernel that
+    /// does.
     #[test]
     fn what_reads_a_last_stage_adds_up_its_parts() {
         const N: usize = 1 << 18;

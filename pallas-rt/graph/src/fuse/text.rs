@@ -1,4 +1,4 @@
-//! Plans as text.
+//! Texts of plans.
 use super::apart::Apart;
 use super::plan::{Place, Plan, Region, Work};
 use std::fmt;
@@ -13,9 +13,9 @@ impl fmt::Display for Place {
     }
 }
 
-/// The memory, then a line for each step: where its outputs are, what it does, where its inputs are, and which outputs it
-/// makes of what their memory holds; in parentheses why the step does not compute an input itself. Behind a loop or a branch
-/// stand the plans of its bodies, and behind all the kernels.
+/// Text of a plan: its memory, then a line for each step, with the memory of its outputs, what it does, the memory of
+/// its inputs, and the outputs that it updates in place; in parentheses the reason why the step does not compute an
+/// input itself. After a loop or a branch come the plans of its bodies, and at the end all kernels.
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.steps(f, 0)?;
@@ -26,6 +26,7 @@ impl fmt::Display for Plan {
 }
 
 impl Plan {
+    /// Writes the memory and the steps of a plan, indented to this depth.
     fn steps(&self, f: &mut fmt::Formatter<'_>, depth: usize) -> fmt::Result {
         let indent = "  ".repeat(depth);
         write!(f, "{indent}results {:?} bytes, arena {} bytes", self.fresh, self.arena)?;
@@ -54,7 +55,7 @@ impl Plan {
         writeln!(f, "{indent}in {}", results.join(", "))
     }
 
-    /// Every kernel's text once, in the order of the steps.
+    /// Collects the texts of all kernels, each once, in the order of the steps.
     fn kernels(&self, all: &mut Vec<String>) {
         for step in &self.steps {
             if let Work::Kernel { kernel, .. } = &step.work {

@@ -1,19 +1,19 @@
-//! Convolutions and windowed reductions: the axes along which a window moves are whole in each program.
+//! Cuts and blocks of convolutions and windowed folds: axes along which a window moves are whole in each program.
 use super::cut::Cut::{self, Full, Grid};
 use super::sizes::Sizes;
 use crate::graph::{Equation, Graph, Op};
 use pallas_ir::StructuralOp;
 use pallas_ir::structural::{Conv, ReduceWindow, WindowDim};
 
-/// Fewest batches that programs divide among them alone; with fewer they divide the output features too.
+/// Fewest examples of a batch that are enough to split among programs; with fewer, output features are split too.
 const BATCHES: usize = 16;
-/// Longest feature axis that a program has whole.
+/// Longest feature axis that each program has whole.
 const FEATURES: usize = 512;
-/// Rows of a convolution's products that fill a program's caches well enough.
+/// Rows of the matrix products of a convolution that are enough to make good use of a program's caches.
 const ROWS: usize = 256;
 
-/// For each axis of the result of a windowed operation, true if a program has it whole; none for a shape of another
-/// rank than the result's.
+/// Returns by axis of the result of a windowed operation true if each program has it whole; `None` for other
+/// operations, or if `shape` has another rank than the result.
 pub(super) fn whole(op: &Op, shape: &[usize]) -> Option<Vec<bool>> {
     if let Op::Structural(StructuralOp::Conv(conv)) = op
         && conv.out.len() == shape.len()
@@ -29,7 +29,8 @@ pub(super) fn whole(op: &Op, shape: &[usize]) -> Option<Vec<bool>> {
     Some(size.iter().zip(windows).map(|(&n, window)| n != 1 || *window != WindowDim::PLAIN).collect())
 }
 
-/// The cuts of the operands of a convolution from those of its result.
+/// Returns the cuts of a convolution's operands from those of its result; `None` if blocks of the result do not follow
+/// from blocks of the operands.
 pub(super) fn operands(conv: &Conv, cuts: &[Cut]) -> Option<Vec<Vec<Cut>>> {
     let [mut lhs, mut rhs] = [0; 2].map(|_| vec![Full; cuts.len()]);
     let is_whole = |axis: usize| cuts[axis] == Full;
@@ -41,7 +42,8 @@ pub(super) fn operands(conv: &Conv, cuts: &[Cut]) -> Option<Vec<Vec<Cut>>> {
     fits.then(|| vec![lhs, rhs])
 }
 
-/// Block sizes of a convolution whose result has these cuts: as few batches as fill the caches, then as many features as leave a part for every program.
+/// Returns the sizes of blocks of a convolution whose result has these cuts: as few examples as fill the caches, then
+/// as many features as leave a part for every program.
 pub(super) fn blocks(
     graph: &Graph,
     e: &Equation,

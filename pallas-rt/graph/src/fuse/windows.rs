@@ -1,4 +1,4 @@
-//! Kernels that read or write a window of an array at positions that are operands.
+//! Kernels that read or write a window of an array at a position that operands give.
 use super::cluster::Clusters;
 use super::parts::{blocked, copy, divide, operand, own_block};
 use super::plan::{Lowered, Work};
@@ -9,7 +9,7 @@ use pallas_ir::{
     BlockDim, Builder, DType, Literal, Loc, Op as TileOp, Operand, OperandId, OperandKind, ScalarOp, Type, Value,
 };
 
-/// The step of a dynamic operation: each program copies a block of the window.
+/// Returns the step of an operation on a window, in which each program copies a block of the window.
 pub(super) fn lower(found: &Clusters<'_>, e: &Equation, op: &Dynamic, sizes: &Sizes) -> Lowered {
     let (graph, definitions) = (found.graph, &found.definitions);
     let whole = graph.ty(e.args[0]);
@@ -17,7 +17,7 @@ pub(super) fn lower(found: &Clusters<'_>, e: &Equation, op: &Dynamic, sizes: &Si
     let (window, arrays) = (&part.shape, op.arrays());
     let starts: Vec<Start> = (0..window.len())
         .map(|axis| match literal(graph, definitions, e.args[arrays + axis]) {
-            // There is only one position.
+            // A window as long as the array has only one position.
             _ if window[axis] == whole.shape[axis] => Start::Known(0),
             Some(position) => Start::Known(position),
             None => Start::Read(e.args[arrays + axis]),
@@ -28,7 +28,7 @@ pub(super) fn lower(found: &Clusters<'_>, e: &Equation, op: &Dynamic, sizes: &Si
     let counts = window.iter().zip(&blocks).map(|(&n, &block)| n / block);
     divide(&mut b, counts);
     let ids = vec![Type::scalar(DType::I32); window.len()];
-    // Parts of the window, and of the array: these begin at the position.
+    // Blocks of the window, and blocks of the array, which begin at the window's position.
     let in_window = blocked(&blocks);
     let in_array: Vec<BlockDim> = blocks.iter().map(|&size| BlockDim::Element { size, low: 0, high: 0 }).collect();
     let output = |alias| OperandKind::Output { empty: Literal::new(whole.dtype, 0.0), alias };
@@ -82,21 +82,21 @@ pub(super) fn lower(found: &Clusters<'_>, e: &Equation, op: &Dynamic, sizes: &Si
         Start::Known(_) => None,
         Start::Read(v) => Some(*v),
     });
-    // What is written replaces a part of the array, which is the first input as well.
+    // A write updates the array in place.
     let in_place = vec![(arrays > 1).then_some(e.args[0])];
     let inputs = e.args[arrays - 1..arrays].iter().copied().chain(read).collect();
     Lowered { work: Work::launch(b.finish(), vec![]), inputs, outputs: e.results.clone(), in_place }
 }
 
-/// Where a window begins along an axis.
+/// The position at which a window begins along an axis.
 enum Start {
-    /// At this position, if the window fits there.
+    /// A constant, which is clamped so that the window fits.
     Known(i64),
-    /// At a position that is computed.
+    /// The value of a variable, clamped so that the window fits.
     Read(Var),
 }
 
-/// The number that a variable is known to be.
+/// Returns the value of a variable that is a literal; `None` for others.
 pub(super) fn literal(graph: &Graph, definitions: &[Option<usize>], v: Var) -> Option<i64> {
     match &graph.equations[definitions[v.index()]?].op {
         Op::Literal(x) => Some(x.as_f64() as i64),
@@ -104,7 +104,7 @@ pub(super) fn literal(graph: &Graph, definitions: &[Option<usize>], v: Var) -> O
     }
 }
 
-/// The operands that hold the positions that are computed, by axis.
+/// Adds an operand for each position that is a variable; returns these by axis.
 fn positions(b: &mut Builder, starts: &[Start]) -> Vec<Option<OperandId>> {
     let kind = OperandKind::Prefetch;
     let position =
@@ -113,7 +113,8 @@ fn positions(b: &mut Builder, starts: &[Start]) -> Vec<Option<OperandId>> {
     starts.iter().enumerate().map(|(axis, start)| is_read(start).then(|| b.operand(position(axis)))).collect()
 }
 
-/// Block sizes that divide a window, at most `most` elements in all where the extents have such divisors.
+/// Returns sizes of blocks that divide a window evenly, with at most `most` elements in all where the extents have such
+/// divisors.
 fn blocks(window: &[usize], most: usize) -> Vec<usize> {
     let (mut blocks, mut left) = (vec![1; window.len()], most.max(1));
     for (block, &n) in blocks.iter_mut().zip(window).rev() {

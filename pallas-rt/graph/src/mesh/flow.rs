@@ -1,21 +1,21 @@
-//! Directions of propagation.
+//! Directions in which shardings propagate through a barrier.
 
-/// The directions in which shardings go through a barrier.
+/// The directions in which shardings propagate through a barrier.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Flow {
-    /// From the operand to the result.
+    /// From the barrier's operand to its result.
     Forward,
-    /// From the result to the operand.
+    /// From the barrier's result to its operand.
     Backward,
-    /// Nowhere.
+    /// In no direction: the barrier stops all shardings.
     None,
-    /// Both ways. It stops nothing, but what is declared of an array in front of it is no demand on a kernel behind it, which
-    /// may have the array gathered. Shardy has no such barrier.
+    /// In both directions, so the barrier stops nothing. But a sharding that is declared before the barrier does not
+    /// oblige a kernel after it, which may have the array gathered. Shardy has no such barrier.
     Both,
 }
 
 impl Flow {
-    /// Shardy's name.
+    /// Returns the name in Shardy's text.
     pub fn name(self) -> &'static str {
         match self {
             Flow::Forward => "FORWARD",

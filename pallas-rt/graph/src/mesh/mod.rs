@@ -1,8 +1,9 @@
 //! Meshes of devices, and what a graph says about arrays on them.
 //!
-//! - [`Mesh`], [`Axis`], [`Sharding`], [`Form`]: those of crate `pallas-mesh`;
+//! - [`Mesh`], [`Axis`], [`Sharding`], [`Form`]: from crate `pallas-mesh`;
 //! - [`Constraint`], [`ShardingGroup`], [`PropagationBarrier`]: statements about the sharding of a value;
-//! - [`Collective`]: what devices exchange; [`State`]: whether they have equal values inside of a `shard_map`.
+//! - [`Collective`]: an operation on the arrays of several devices; [`State`]: whether devices have equal values inside
+//! of a `shard_map`.
 mod flow;
 mod state;
 

@@ -1,25 +1,26 @@
-//! Values inside of `shard_map`, as the devices of a mesh have them.
+//! Relation between the values that devices of a mesh have inside of `shard_map`.
 use super::Mesh;
 
-/// A value inside of a [`ShardMap`](crate::call::ShardMap), along one axis of its mesh.
+/// Relation between the values of the devices along one axis of a mesh, inside of a
+/// [`ShardMap`](crate::call::ShardMap).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum State {
-    /// Devices along the axis have equal values.
+    /// The devices have equal values.
     #[default]
     Invariant,
-    /// Devices have values of their own.
+    /// The devices may have different values.
     Varying,
-    /// Devices have parts of a sum, which nothing has combined yet.
+    /// The devices have partial sums, which nothing has combined yet.
     Unreduced,
-    /// Devices have equal values, whose cotangents are parts of a sum: the dual of `Unreduced`.
+    /// The devices have equal values whose cotangents are partial sums: the dual of `Unreduced`.
     Reduced,
 }
 
-/// The state of a value along each axis of a mesh.
+/// By axis of a mesh, the state of a value.
 pub type States = Vec<State>;
 
 impl State {
-    /// JAX's name.
+    /// Returns the name that JAX uses.
     pub fn name(self) -> &'static str {
         match self {
             State::Invariant => "invarying",
@@ -30,7 +31,7 @@ impl State {
     }
 }
 
-/// The states of a value that all devices of a mesh have alike.
+/// Returns the states of a value that is equal on all devices of a mesh.
 pub fn invariant(mesh: &Mesh) -> States {
     vec![State::Invariant; mesh.rank()]
 }

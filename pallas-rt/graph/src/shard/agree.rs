@@ -1,4 +1,4 @@
-//! One list of axes for each factor of an operation, so that operands and results are sharded alike.
+//! The choice of one list of axes for each factor of an operation, so that operands and results are sharded alike.
 //!
 //! ```text
 //! all agree                                   that list
@@ -6,14 +6,16 @@
 //! else                                        one after the other the lists that most elements have
 //! ```
 //!
-//! Axes of factors that cannot be sharded go to one that can, if all arrays have it: work is shared instead of repeated.
+//! Axes of factors that cannot be sharded go to a factor that can, if all arrays have it: work is shared instead of
+//! repeated.
 use super::rule::{Role, Rule, gcd};
 use super::split::Split;
 use crate::mesh::axis::{Axis, is_strict_prefix, overlap, prefix, push, size};
 use crate::mesh::{Mesh, Sharding, axis};
 use std::cmp::Ordering;
 
-/// The axes of each factor. `elements` is the number of elements of each array.
+/// Returns the axes for each factor of an operation, from the shardings of its arrays. `elements` is the number of
+/// elements of each array.
 pub(super) fn agree(splits: &[Split], rule: &Rule, elements: &[usize], mesh: &Mesh) -> Vec<Vec<Axis>> {
     if let Some(axes) = agreed(splits, rule) {
         return axes;
@@ -32,7 +34,7 @@ pub(super) fn agree(splits: &[Split], rule: &Rule, elements: &[usize], mesh: &Me
     axes
 }
 
-/// The lists, if all arrays have the same ones, and no axis occurs twice.
+/// Returns the axes of each factor if all arrays have the same ones, and no axis occurs twice.
 fn agreed(splits: &[Split], rule: &Rule) -> Option<Vec<Vec<Axis>>> {
     let mut seen: Vec<Axis> = vec![];
     let mut all = vec![];
@@ -49,7 +51,8 @@ fn agreed(splits: &[Split], rule: &Rule) -> Option<Vec<Vec<Axis>>> {
     Some(all)
 }
 
-/// The array whose division needs no neighbours, the larger one, the one in more blocks keeps its division.
+/// Returns the axes for two arrays whose dimensions are one factor each. The better array keeps its sharding: the one
+/// without transfers between neighbours, then the larger one, then the one in more blocks.
 fn of_better(splits: &[Split], rule: &Rule, elements: &[usize], arrays: [usize; 2]) -> Vec<Vec<Axis>> {
     let is_moved = |t: usize| {
         splits[t].parts.iter().any(|(f, part)| rule.factors[*f].role == Role::Permute && !part.axes.is_empty())
@@ -72,24 +75,27 @@ fn of_better(splits: &[Split], rule: &Rule, elements: &[usize], arrays: [usize; 
     axes
 }
 
-/// Drops what overlaps other axes, and all behind it; returns true if something did.
+/// Shortens a list at the first axis that overlaps one of `others`; returns true if it became shorter.
 fn shorten(axes: &mut Vec<Axis>, others: &[Axis]) -> bool {
     let before = axes.clone();
     axis::truncate(axes, |axis, _| axis.prefix_without_all(others));
     *axes != before
 }
 
-/// A list of axes for a factor.
+/// A list of axes that a factor could get.
 struct Candidate {
+    /// The factor that could get the axes.
     factor: usize,
+    /// The axes, a prefix of those that some array has for the factor.
     axes: Vec<Axis>,
-    /// Elements of the arrays that have it.
+    /// Elements of the arrays whose lists for the factor begin with it.
     elements: usize,
-    /// Number of blocks that it would add to those that its factor has.
+    /// Number of blocks into which it would split the factor in addition to the axes chosen so far.
     parts: usize,
 }
 
 impl Candidate {
+    /// Compares candidates: the greater one is better.
     fn order(&self, other: &Candidate, rule: &Rule, mesh: &Mesh) -> Ordering {
         let cost = |c: &Candidate| match rule.factors[c.factor].role {
             Role::Pass => 3,
@@ -103,8 +109,8 @@ impl Candidate {
     }
 }
 
-/// Takes the best list, shortens or drops those that it excludes, and so on. A factor behind another one of its dimension
-/// waits until that one is sharded completely.
+/// Chooses the best candidate again and again, and shortens or drops those that it excludes. A factor that comes after
+/// another one in a dimension has to wait until the whole extent of that one is sharded.
 fn by_elements(splits: &[Split], rule: &Rule, elements: &[usize], mesh: &Mesh) -> Vec<Vec<Axis>> {
     let mut candidates: Vec<Candidate> = vec![];
     for (factor, part) in splits.iter().flat_map(|split| &split.parts) {
@@ -139,14 +145,14 @@ fn by_elements(splits: &[Split], rule: &Rule, elements: &[usize], mesh: &Mesh) -
                 true => is_strict_prefix(&axes, &c.axes),
                 false => !shorten(&mut c.axes, &axes) || c.axes != taken[c.factor],
             };
-            // Measured: what the factor has already counts again when another factor is taken.
+            // Measured: the axes that the factor already has count again when another factor's candidate is chosen.
             c.parts = size(&c.axes) / if c.factor == factor { size(&axes) } else { 1 };
             fits
         });
     }
 }
 
-/// Divides factors that all arrays have by axes of one that cannot be sharded.
+/// Gives axes of a factor that cannot be sharded to factors that all arrays have, as far as they divide these evenly.
 fn move_to_batch(mut left: Vec<Axis>, factor: usize, axes: &mut [Vec<Axis>], rule: &Rule, arrays: &[usize]) {
     let is_everywhere = |f: usize| arrays.iter().all(|&t| rule.tensors[t].iter().flatten().any(|&own| own == f));
     if !is_everywhere(factor) {
@@ -166,9 +172,9 @@ fn move_to_batch(mut left: Vec<Axis>, factor: usize, axes: &mut [Vec<Axis>], rul
     }
 }
 
-/// The axes of each factor of a reshape, some of whose axes do not fit a factor and overflow into the next one. If both
-/// sides have equal lists with these, that is it; else those of the side in more blocks are distributed among the factors of
-/// both.
+/// Returns the axes for each factor of a reshape some of whose axes do not divide a factor and overflow into the next
+/// one. If both sides have equal lists including these, they are taken; otherwise the axes of the side in more blocks
+/// are distributed among the factors of both sides.
 pub(super) fn agree_reshape(splits: &[Split], rule: &Rule) -> Vec<Vec<Axis>> {
     let all_of = |side: usize, f: usize| {
         splits[side].get(f).map(|part| {
@@ -192,7 +198,7 @@ pub(super) fn agree_reshape(splits: &[Split], rule: &Rule) -> Vec<Vec<Axis>> {
         .map(|side| {
             let (spread, left) = spread(&splits[side], &all, side, rule);
             let mut joined = spread.join(&rule.tensors[side], &rule.factors);
-            // Measured: what fits nowhere divides the last dimension.
+            // Measured: axes that fit nowhere shard the last dimension.
             if let Some(dim) = joined.dims.last_mut() {
                 left.into_iter().for_each(|axis| push(&mut dim.axes, axis));
             }
@@ -222,7 +228,8 @@ pub(super) fn agree_reshape(splits: &[Split], rule: &Rule) -> Vec<Vec<Axis>> {
         .collect()
 }
 
-/// Distributes axes among the factors of an array, in order; returns those as well that are left when one fits nowhere.
+/// Distributes axes among the factors of an array, in order; returns its sharding, and the axes from the first one that
+/// fits nowhere.
 fn spread(split: &Split, axes: &[Axis], side: usize, rule: &Rule) -> (Split, Vec<Axis>) {
     let mut to = split.clone();
     let order: Vec<usize> = rule.tensors[side].iter().flatten().copied().filter(|&f| split.get(f).is_some()).collect();
@@ -259,7 +266,7 @@ fn spread(split: &Split, axes: &[Axis], side: usize, rule: &Rule) -> (Split, Vec
     (to, left)
 }
 
-/// The sharding of an array, of which these axes divide each factor.
+/// Returns the sharding of array `t` of a rule whose factors are sharded by these axes.
 pub(crate) fn sharding_of(rule: &Rule, t: usize, sharding: &Sharding, axes: &[Vec<Axis>]) -> Sharding {
     let mut split = Split::of(&rule.tensors[t], Some(sharding), &rule.factors, true);
     for (f, part) in &mut split.parts {

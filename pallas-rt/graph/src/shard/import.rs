@@ -1,11 +1,12 @@
 //! Preparation of a program before shardings propagate, as in Shardy's import pipeline.
 //!
-//! - `constants`: each use of a constant gets one of its own, so that no sharding goes from one use to another through it;
-//! - edges: behind each loop, branch and barrier, one for each result ([`Kind::Edge`]);
-//! - `constraints`: a closed constraint on a value that nothing else is said about is the value's own;
-//! - `groups`: the members of a group begin with one sharding.
+//! - `constants`: each use of a constant gets its own copy, so that no sharding propagates between uses through it;
+//! - edges: one after each result of loops, branches and barriers ([`Kind::Edge`]);
+//! - `constraints`: a closed constraint on a value without other annotations becomes the value's own sharding;
+//! - `groups`: the members of a sharding group begin with one sharding.
 //!
-//! Uses have an order, since propagation visits them in order: the newest one last. Replacing all uses reverses them.
+//! The uses of a value are in order, the newest one last, since propagation visits them in order. Replacing all uses
+//! reverses them.
 use super::provenance::Origin;
 use super::view::{Definition, Kind, Node, NodeId, Program, Val};
 use crate::graph::Op;
@@ -14,39 +15,40 @@ use pallas_ir::structural::Access;
 use pallas_ir::{Dim, Loc, StructuralOp};
 use std::collections::{BTreeMap, HashMap};
 
-/// A place that reads a value.
+/// A place in the program that reads a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Use {
-    /// An operand of a node.
+    /// The node's operand with this number.
     Operand(NodeId, usize),
-    /// A result of a region of a node.
+    /// A result of a region: the node, the number of the region, the number of the result.
     Yield(NodeId, usize, usize),
-    /// A result of the program.
+    /// The program's result with this number.
     Result(usize),
 }
 
-/// A program with the shardings of its values. Values share a *cell*: the result of a loop's edge has that of the body's
-/// parameter.
+/// A program with the shardings of its values. Values can share one sharding, their *cell*: the result of a loop's edge
+/// shares that of the body's parameter. A cell is named by one of its values.
 pub(super) struct Flow {
     pub program: Program,
+    /// By value, the places that read it, the newest last.
     pub uses: Vec<Vec<Use>>,
-    /// By value, the value whose cell it has.
+    /// By value, its cell, named by one of the values that share the cell.
     pub cell: Vec<Val>,
-    /// By that value, its sharding.
+    /// By cell, its sharding so far; `None` if nothing is known.
     pub shardings: Vec<Option<Sharding>>,
-    /// By that value, the annotation that it begins with.
+    /// By cell, the annotation from which it got its first sharding.
     pub origins: Vec<Option<Origin>>,
-    /// By result of the program.
+    /// By result of the program, its sharding so far.
     pub results: Vec<Option<Sharding>>,
-    /// By result of the program, true if its sharding is declared.
+    /// By result of the program, true if the user declared its sharding.
     pub declared_results: Vec<bool>,
-    /// The edge of each result of a node that has some.
+    /// By result of a loop, branch or barrier (node and number), its edge.
     pub edges: HashMap<(NodeId, usize), NodeId>,
-    /// Values of one sharding.
+    /// The members of each sharding group.
     pub groups: Vec<Vec<Val>>,
 }
 
-/// Prepares a program whose parameters and results have these shardings.
+/// Prepares a program for propagation, with these declared shardings of parameters and results.
 pub(super) fn import(mut program: Program, params: &[Option<Sharding>], results: &[Option<Sharding>]) -> Flow {
     constants(&mut program);
     let values = program.types.len();
@@ -80,8 +82,8 @@ pub(super) fn import(mut program: Program, params: &[Option<Sharding>], results:
     flow
 }
 
-/// The uses of each value, in the order in which a parser of the text meets them: those of a region before the operands of
-/// its node.
+/// Returns the uses of each value in the order in which a parser of the text finds them: those of a region before the
+/// operands of its node.
 fn uses(program: &Program) -> Vec<Vec<Use>> {
     fn walk(program: &Program, nodes: &[NodeId], all: &mut [Vec<Use>]) {
         for &id in nodes {
@@ -101,16 +103,16 @@ fn uses(program: &Program) -> Vec<Vec<Use>> {
     all
 }
 
-/// The kinds of constants.
+/// A kind of value that each reader gets its own copy of.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Constant {
-    /// A constant expression.
+    /// A value computed from constants alone; the whole expression is copied.
     Expression,
-    /// A scalar in every element.
+    /// A scalar broadcast to an array; only the broadcast is copied.
     Expansion,
 }
 
-/// Gives each use of a constant expression, and of a broadcast scalar, a copy of its own.
+/// Gives each use of a constant expression or of a broadcast scalar its own copy.
 fn constants(program: &mut Program) {
     let order = program.preorder();
     let mut copies =
@@ -125,7 +127,7 @@ fn constants(program: &mut Program) {
         let result = program.body.results[i];
         program.body.results[i] = copies.own(program, result);
     }
-    // Copies stand in front of what they are copies of, which goes.
+    // Copies are inserted before their originals, which are removed.
     for (original, inserted) in &copies.inserted {
         inserted.iter().for_each(|&copy| program.insert(copy, *original, false));
     }
@@ -145,17 +147,18 @@ fn constants(program: &mut Program) {
     }
 }
 
+/// State of the copying of constants.
 struct Copies {
-    /// By value of the original program.
+    /// By value of the original program, its kind if it is to be copied.
     kinds: Vec<Option<Constant>>,
-    /// The nodes by which a value belongs to groups.
+    /// By value, the nodes that put it into sharding groups.
     groups: HashMap<Val, Vec<NodeId>>,
-    /// By original node, its copies.
+    /// By original node, its copies in order.
     inserted: BTreeMap<NodeId, Vec<NodeId>>,
 }
 
 impl Copies {
-    /// Copies what nodes read, and then what their regions give, in the order of the text.
+    /// Gives the operands of nodes, then the results of their regions, copies of their own, in the order of the text.
     fn walk(&mut self, program: &mut Program, nodes: &[NodeId]) {
         for &id in nodes {
             let node = &program.nodes[id];
@@ -185,6 +188,7 @@ impl Copies {
         self.kinds.get(v.index()).copied().flatten() == Some(Constant::Expression)
     }
 
+    /// Returns the kind of constant that a node's result is; `None` if it is none.
     fn kind_of(&self, program: &Program, node: &Node) -> Option<Constant> {
         let all = || !node.operands.is_empty() && node.operands.iter().all(|&v| self.is_expression(v));
         let Kind::Op(op) = &node.kind else {
@@ -214,7 +218,7 @@ impl Copies {
         }
     }
 
-    /// The value for one use of a value.
+    /// Returns the value that one use reads: a new copy if `v` is to be copied, else `v`.
     fn own(&mut self, program: &mut Program, v: Val) -> Val {
         match self.kinds.get(v.index()).copied().flatten() {
             Some(kind) => self.copy(program, v, kind, &mut HashMap::new()),
@@ -222,6 +226,7 @@ impl Copies {
         }
     }
 
+    /// Makes a copy of a constant; `known` has the copies made for the same use so far.
     fn copy(&mut self, program: &mut Program, v: Val, kind: Constant, known: &mut HashMap<Val, Val>) -> Val {
         if program.rank(v) == 0 {
             return v;
@@ -250,7 +255,7 @@ impl Copies {
 }
 
 impl Flow {
-    /// Reads `to` wherever `from` is read, but in one node.
+    /// Makes all uses of `from` read `to`, except those by the node `except`.
     fn replace_uses(&mut self, from: Val, to: Val, except: Option<NodeId>) {
         let all = std::mem::take(&mut self.uses[from.index()]);
         let (kept, moved): (Vec<Use>, Vec<Use>) =
@@ -259,7 +264,7 @@ impl Flow {
         moved.into_iter().rev().for_each(|u| self.read(u, to));
     }
 
-    /// Lets a place read another value.
+    /// Makes a use read another value.
     fn read(&mut self, place: Use, v: Val) {
         match place {
             Use::Operand(node, i) => self.program.nodes[node].operands[i] = v,
@@ -269,7 +274,7 @@ impl Flow {
         self.uses[v.index()].push(place);
     }
 
-    /// A new node that is in no list yet.
+    /// Makes a node with one operand and a result of its type, at the location of node `behind`; no region contains it.
     fn node(&mut self, kind: Kind, operand: Val, behind: Option<NodeId>) -> (NodeId, Val) {
         let ty = self.program.ty(operand).clone();
         let (loc, label) = behind
@@ -284,7 +289,7 @@ impl Flow {
         (node, result)
     }
 
-    /// Puts an edge behind each result of loops, branches and barriers.
+    /// Inserts an edge after each result of loops, branches and barriers.
     fn add_edges(&mut self) {
         for id in self.program.preorder() {
             let node = &self.program.nodes[id];
@@ -310,11 +315,12 @@ impl Flow {
         }
     }
 
-    /// The sharding of a value.
+    /// Returns the sharding of a value so far.
     pub(super) fn sharding(&self, v: Val) -> Option<&Sharding> {
         self.shardings[self.cell[v.index()].index()].as_ref()
     }
 
+    /// Returns the sharding of a constraint; `None` for other nodes.
     fn constraint(&self, node: NodeId) -> Option<&Sharding> {
         match &self.program.nodes[node].kind {
             Kind::Constraint(sharding) => Some(sharding),
@@ -329,7 +335,8 @@ impl Flow {
         }
     }
 
-    /// Makes closed constraints the shardings of the values that they constrain, where nothing else is said about these.
+    /// Makes each closed constraint the sharding of the value that it constrains, if no other annotation says anything
+    /// about that.
     fn constraints(&mut self) {
         for id in self.program.preorder() {
             let Some(sharding) = self.constraint(id).cloned() else { continue };
@@ -365,7 +372,8 @@ impl Flow {
         }
     }
 
-    /// Of constraints in a row, later readers of the first one's operand read the result of the last one.
+    /// If a value is constrained several times in a row, makes later readers of it read the result of the last
+    /// constraint.
     fn join_chain(&mut self, first: NodeId) {
         let x = self.program.nodes[first].operands[0];
         let is_constraint =
@@ -396,8 +404,8 @@ impl Flow {
         moved.into_iter().rev().for_each(|u| self.read(u, result));
     }
 
-    /// Finds the members of groups, and lets them begin with one sharding; where what is said about them differs, with
-    /// none, behind open constraints.
+    /// Collects the members of each sharding group and gives them one initial sharding. If their annotations differ,
+    /// open constraints on the members are inserted and become the members, without an initial sharding.
     fn groups(&mut self) {
         let mut numbers: BTreeMap<u32, Vec<Val>> = BTreeMap::new();
         for id in self.program.preorder() {
@@ -426,6 +434,7 @@ impl Flow {
         self.groups = groups;
     }
 
+    /// Gives the members of a sharding group one initial sharding, or open constraints if their annotations differ.
     fn begin_with_one(&mut self, group: &mut [Val]) {
         let says = |s: &&Sharding| s.dims.iter().any(|dim| !dim.open || !dim.axes.is_empty());
         let said: Vec<(Sharding, Option<Origin>)> = (group.iter().map(|v| self.cell[v.index()].index()))
@@ -460,14 +469,14 @@ impl Flow {
     }
 }
 
-/// The array that a value is a slice of, if it is one.
+/// Returns the array that a value is a slice of, if it is one.
 pub(super) fn sliced(program: &Program, v: Val) -> Option<Val> {
     let node = &program.nodes[program.definer(v)?];
     matches!(node.kind, Kind::Op(Op::Structural(StructuralOp::Slice(_)))).then(|| node.operands[0])
 }
 
-/// Returns true for operations that compute each element of their result from the elements at its position, in Shardy's
-/// sense.
+/// Returns true for a node that Shardy treats as elementwise: one that computes each element of its result from the
+/// operands' elements at the same position.
 pub(super) fn is_elementwise(program: &Program, node: &Node) -> bool {
     match &node.kind {
         Kind::Constraint(_) | Kind::Barrier(_) => true,

@@ -1,6 +1,6 @@
-//! Operations on blocks.
+//! Operations on blocks: what each device computes from its blocks of an operation's operands.
 //!
-//! - `pieces`: positions along blocks, and blocks that are cut and joined;
+//! - `pieces`: positions along blocks, and cutting and joining of blocks;
 //! - `flat`: reshapes of dimensions that are sharded unevenly;
 //! - `halo`: the rows that devices need of each other's blocks, in rounds; `window`: operations that move elements;
 //! - `lookup`: operations that address a sharded operand by data.
@@ -23,25 +23,26 @@ use crate::mesh::axis::{Axis, size};
 use pallas_ir::structural::{Broadcast, Conv, Scatter, Slice};
 use pallas_ir::{DType, Dim, Literal, ScalarOp, StructuralOp, Type};
 
-/// The monoid by which parts of an operation's result are combined.
+/// Returns the monoid by which partial results of an operation are combined.
 pub(super) fn monoid(op: &Op, dtype: DType) -> ScalarOp {
     match op {
         Op::Structural(StructuralOp::Reduce(reduce)) => reduce.op,
         Op::Structural(StructuralOp::Scatter(Scatter { op: Some(op), .. })) => *op,
-        // Rows that another device has are zeros.
+        // Rows that another device has are zeros, so their sum is the row.
         _ if dtype == DType::Bool => ScalarOp::BitOr,
         _ => ScalarOp::Add,
     }
 }
 
-/// Keeps the axes that the operation on blocks can have. Blocks of factors that share a dimension have equal sizes, but for
-/// windows, which see the elements that they need; what is not added up is not sharded where it is folded.
+/// Clears the axes of factors that an operation on blocks cannot have. Blocks of factors that share a dimension need
+/// equal sizes, except for windows, for which devices read the elements they need; a dimension that is folded is only
+/// sharded if partial results can be combined.
 pub(super) fn restrict(axes: &mut [Vec<Axis>], rule: &Rule, op: &Op, types: &[&Type]) {
     let is_reshape = matches!(op, Op::Structural(StructuralOp::Reshape(_)));
     for (f, factor) in rule.factors.iter().enumerate() {
         let is_uneven = !is_reshape && factor.role != Role::Permute && !factor.size.is_multiple_of(size(&axes[f]));
         let shares_dim = rule.tensors.iter().flatten().any(|dim| dim.len() > 1 && dim.contains(&f));
-        // A dimension that no other one belongs to has a factor of size 1.
+        // A dimension of more than one element without any other factor has a factor of size 1.
         let is_alone = factor.size == 1
             && types
                 .iter()
@@ -58,7 +59,7 @@ pub(super) fn restrict(axes: &mut [Vec<Axis>], rule: &Rule, op: &Op, types: &[&T
     }
 }
 
-/// Behind a factor that is not sharded completely, blocks would not be adjacent elements.
+/// Clears the axes of factors after a factor that is not fully sharded: blocks would not be adjacent elements.
 fn clear_behind(axes: &mut [Vec<Axis>], rule: &Rule) {
     loop {
         let dims = rule.tensors.iter().flatten().flat_map(|dim| dim.windows(2));
@@ -71,8 +72,8 @@ fn clear_behind(axes: &mut [Vec<Axis>], rule: &Rule) {
     }
 }
 
-/// Returns true if an operation on blocks of a factor is the operation itself, with what `operation` does around it. The
-/// factor has these axes; `types` are those of the operands and of the result.
+/// Returns true if `operation` can do an operation on blocks of a factor that is sharded by these axes. `types` are
+/// those of the operands and of the result.
 fn divides(op: &Op, rule: &Rule, types: &[&Type], factor: usize, axes: &[Axis]) -> bool {
     let has = |tensor: usize| rule.tensors[tensor].iter().position(|dim| dim.contains(&factor));
     let role = rule.factors[factor].role;
@@ -93,7 +94,7 @@ fn divides(op: &Op, rule: &Rule, types: &[&Type], factor: usize, axes: &[Axis]) 
             StructuralOp::Conv(conv) => {
                 let is_group = rule.tensors.iter().flatten().any(|dim| dim.len() > 1 && dim.contains(&factor));
                 let is_alone = conv.groups == 1 && conv.batch_groups == 1;
-                // Examples need no others, and groups of features no other groups.
+                // Examples of a batch need no others, and groups of features no other groups.
                 let is_batch = conv.batch_groups == 1 && has(0) == Some(conv.lhs[0]);
                 let are_groups = conv.batch_groups == 1
                     && conv.groups > 1
@@ -111,23 +112,25 @@ fn divides(op: &Op, rule: &Rule, types: &[&Type], factor: usize, axes: &[Axis]) 
             _ if is_moving(op) && role != Role::Replicate => moves(op, types, has(result), axes),
             _ => role == Role::Pass,
         },
-        // The rule has sums where they are proven.
+        // The rule of a call has reductions only where they are proven to be sums.
         Op::Call(_) => matches!(role, Role::Pass | Role::Reduce),
         _ => role == Role::Pass,
     }
 }
 
+/// Returns true if `window` can do an operation on blocks along dimension `dim` of the result.
 fn moves(op: &StructuralOp, types: &[&Type], dim: Option<usize>, axes: &[Axis]) -> bool {
     dim.is_some_and(|dim| window::moves(op, dim, types[types.len() - 1].shape[dim], size(axes)))
 }
 
-/// Returns true for operations that may move elements along a dimension that they keep.
+/// Returns true for operations that may move elements along a dimension of operand and result.
 fn is_moving(op: &StructuralOp) -> bool {
     use StructuralOp::{Concat, Conv, Pad, ReduceWindow, Reverse, Roll, Slice};
     matches!(op, Slice(_) | Pad(_) | Reverse(_) | Roll(_) | Concat(_) | Conv(_) | ReduceWindow(_))
 }
 
-/// Appends an operation on blocks; returns its result.
+/// Appends an operation on blocks, with the transfers of rows between devices that it needs; returns the block of its
+/// result.
 pub(super) fn operation(graph: &mut Graph, mut work: Sharded<'_>) -> Var {
     mask(graph, &mut work);
     let mut is_own = None;
@@ -162,7 +165,7 @@ pub(super) fn operation(graph: &mut Graph, mut work: Sharded<'_>) -> Var {
     graph.fitting(ScalarOp::Select, &[is_own, made, zero])
 }
 
-/// The operation with the extents of blocks among its attributes.
+/// Returns the operation with extents of blocks in place of those of whole arrays among its attributes.
 fn on_blocks(graph: &Graph, work: &Sharded<'_>) -> Op {
     let shape: Vec<Dim> = work.gives.dims();
     match &work.op {
@@ -174,7 +177,7 @@ fn on_blocks(graph: &Graph, work: &Sharded<'_>) -> Op {
             let mut gather = gather.clone();
             let x = graph.ty(work.args[0]).shape.clone();
             let windows = gather.windows(graph.ty(work.args[1]).shape.len());
-            // A window that was as long as the operand is as long as the block.
+            // A window as long as the operand becomes a window as long as the block.
             for (dim, (size, whole)) in gather.slice_sizes.iter_mut().zip(&work.operands[0].0.shape).enumerate() {
                 if size.as_number() == Some(*whole as i64) && windows.axes[dim].axis.is_some() && *whole != 1 {
                     *size = Dim::from(x[dim]);
@@ -191,7 +194,7 @@ fn on_blocks(graph: &Graph, work: &Sharded<'_>) -> Op {
     }
 }
 
-/// Replaces what lies beyond the array in the last blocks of operands, where it would be added up.
+/// Replaces the elements of last blocks beyond the array by neutral ones, where the operation adds them up.
 fn mask(graph: &mut Graph, work: &mut Sharded<'_>) {
     let folded: Vec<(usize, usize)> = match &work.op {
         Op::Structural(StructuralOp::Dot(dot)) => dot.contract.iter().flat_map(|&(i, j)| [(0, i), (1, j)]).collect(),

@@ -4,49 +4,55 @@
 //! Graph + annotations --view--> Program --import--> --propagate--> a sharding for each value --partition--> Graph of local arrays
 //! ```
 //!
-//! - [`rule`]: the factors that the dimensions of an operation's operands and results share, read off its access form;
-//! - `kernel`: the same read off a kernel's blocks and grid, and the kernel for the blocks of one device;
+//! - [`rule`]: the factors that the dimensions of an operation's operands and results share, read from its access form;
+//! - `kernel`: the factors of a kernel, read from its blocks and grid, and the kernel for the blocks of one device;
 //! - [`view`]: a graph in the form of StableHLO, with bodies of loops that read values from outside;
-//! - [`import`]: constants for each use, edges of loops, constraints and groups, before propagation;
+//! - [`import`]: copies of constants for each use, edges of loops, constraints and groups, made before propagation;
 //! - [`split`]: the sharding of an array as shardings of factors; [`strategy`]: one step of an operation;
 //!   [`propagate()`]: all steps, in the order of Shardy; [`provenance`]: the reasons of its decisions;
-//! - [`seen_from()`]: constraints on several meshes of the same devices, all on one of them;
-//! - `agree`: one division of each factor of an operation; [`reshard`]: from one sharding to another; `local`: operations on
-//!   blocks; [`partition()`]: the graph that every device runs; `submesh`: bodies of `shard_map` that leave axes automatic;
-//!   [`united()`]: one graph for all devices; `text`: the view and its shardings as text, verified. [`divide`] does all of this but the last.
+//! - [`seen_from()`]: translation of constraints on several meshes of the same devices to one of the meshes;
+//! - `agree`: one sharding for each factor of an operation; [`reshard`]: from one sharding to another; `local`:
+//! operations on blocks; [`partition()`]: the graph that every device runs; `submesh`: bodies of `shard_map` that leave
+//! axes automatic; [`united()`]: one graph for all devices; `text`: the view and its shardings as verified text.
+//! [`divide`] runs the steps up to [`partition()`].
 //!
 //! The behaviour is Shardy's (<https://github.com/openxla/shardy>), as measured from the version that JAX 0.12.0.1 contains;
 //! where its published source differs, the measurement decides.
 //!
-//! **Meshes.** A graph may say how its values are sharded among the devices of a mesh (`pallas_graph::mesh`): annotations are
-//! operations that are the identity, so transformations treat them like any other, and `simplify` drops them where a function
-//! runs on one device. A function of `jit` whose arguments are declared to be sharded, or that has annotations, is partitioned
-//! (`pallas_graph::shard`) between tracing and fusion:
+//! **Meshes.** A graph may say how its values are sharded among the devices of a mesh (`pallas_graph::mesh`):
+//! annotations are identity operations, so transformations treat them like any other, and `simplify` drops them where a
+//! function runs on one device. A function of `jit` whose arguments are declared to be sharded, or that has
+//! annotations, is partitioned (`pallas_graph::shard`) between tracing and fusion:
 //!
 //! ```text
 //! Graph --view--> StableHLO's form --import--> --propagate--> a sharding for each value --partition--> one Graph of blocks for every device
 //! ```
 //!
-//! `view` has bodies of loops as regions that read values from outside, and scans as `while`, because propagation depends on
-//! the order of operations and uses in StableHLO's text: Shardy's decisions are matched value by value. `rule` reads the
-//! factors that dimensions share off an operation's access form, so no operation has a sharding rule of its own. `import`
-//! copies constants for each use and puts an edge behind each result of a loop or branch; `propagate` visits operations in
-//! Shardy's order, by the user's priorities and five stages. `partition` then makes operations compatible one by one: `agree`
-//! decides how their factors are sharded, `reshard` moves values from one sharding to another (as Shardy does before it
-//! optimises collectives; `reshard/parts` then replaces permutes of whole blocks, axes arrive before slices where that needs no
-//! permute, and a dimension that is whole before or after is padded as the other sharding needs it while it is sharded, so that
-//! axes in between divide it evenly), and `local` writes operations on blocks; sums of parts stay uncombined until something
-//! reads them, so that they may be scattered instead of reduced and only the part is added up that a device keeps, and a value
-//! that one operation alone reads goes to that one's sharding directly. Operations that move elements along a sharded dimension
-//! get the rows of other devices in rounds (`local/halo`: a colouring of the pairs of senders and receivers with as few colours
-//! as possible), then read them by position (`local/window`), and so do reshapes of unevenly sharded dimensions, whose blocks
-//! are rows of consecutive elements (`local/flat`); those that address a sharded operand by data look at their own rows
-//! (`local/lookup`). A scan stays a scan. What lies beyond an array in a last block is arbitrary, and replaced only where it
-//! would be added up.
+//! `view` has bodies of loops as regions that read values from outside, and scans as `while`, because propagation
+//! depends on the order of operations and uses in StableHLO's text: Shardy's decisions are matched value by value.
+//! `rule` reads the factors that dimensions share from an operation's access form, so no operation has a sharding rule
+//! of its own. `import` copies constants for each use and puts an edge after each result of a loop or branch;
+//! `propagate` visits operations in Shardy's order, by the user's priorities and five stages.
 //!
-//! Two kinds of operations are sharded otherwise than their rule says: positions of extremes (`partition/selected`), of which
-//! devices exchange candidates, and convolutions whose second operand is sharded along places (`partition/convolved`), which
-//! give parts of sums.
+//! `partition` then makes operations compatible one by one: `agree` decides how their factors are sharded, `reshard`
+//! converts values from one sharding to another, and `local` writes operations on blocks. `reshard` takes the steps
+//! that Shardy takes before it optimizes collectives, with three changes: `reshard/parts` replaces permutes of whole
+//! blocks; axes are moved before slices where that needs no permute; and a dimension that is whole before or after is
+//! padded, while it is sharded, to the extent that the other sharding needs, so that the axes in between divide it
+//! evenly. Partial sums stay uncombined until an operation reads them, so that they may be scattered instead of reduced
+//! and a device adds up only the part that it keeps. A value with a single reader is converted directly to the sharding
+//! that this reader needs.
+//!
+//! Operations that move elements along a sharded dimension receive the rows of other devices in rounds (`local/halo`: a
+//! colouring of the pairs of senders and receivers with as few colours as possible), then read them by position
+//! (`local/window`). So do reshapes of unevenly sharded dimensions, whose blocks are rows of consecutive elements
+//! (`local/flat`). Operations that address a sharded operand by data look up their own rows (`local/lookup`). A scan
+//! stays a scan. Elements of a last block beyond the array are arbitrary, and are replaced only where they would be
+//! added up.
+//!
+//! Two kinds of operations do not follow their sharding rule: positions of extremes (`partition/selected`), for which
+//! each device contributes candidates, and convolutions whose second operand is sharded along spatial dimensions
+//! (`partition/convolved`), which give partial sums.
 pub(crate) mod agree;
 mod import;
 pub(crate) mod local;

@@ -1,9 +1,10 @@
 //! From a program with shardings to one graph that every device runs on its blocks.
 //!
-//! Every value has a block on each device: its shape is that of the array, each dimension sharded and rounded up. What lies
-//! beyond the array in a last block is arbitrary, and `local` replaces it where an operation adds it up. Operations are
-//! made compatible one by one: `agree` decides how their factors are sharded, operands are resharded to that, sums of which
-//! devices have parts are reduced over the devices, and results are resharded to what propagation found.
+//! Every value has a block on each device. The block's shape is that of the array with each sharded dimension divided
+//! by the number of blocks and rounded up. Elements of a last block beyond the array are arbitrary, and `local`
+//! replaces them where an operation adds them up. Operations are made compatible one by one: `agree` decides how their
+//! factors are sharded, operands are resharded to that, partial sums are reduced over the devices, and results are
+//! resharded to what propagation found.
 mod control;
 mod convolved;
 mod moved;
@@ -27,65 +28,67 @@ use pallas_ir::{Literal, Loc, ScalarOp, StructuralOp, Type};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// One graph for every device of a mesh, and how the global arrays are sharded.
+/// The graph that every device of a mesh runs, with the shardings of its whole parameters and results.
 #[derive(Clone, Debug)]
 pub struct Partitioned {
-    /// The graph on blocks.
+    /// The graph that each device runs on its blocks.
     pub graph: Graph,
-    /// The mesh.
+    /// The mesh of the devices.
     pub mesh: Arc<Mesh>,
-    /// The shardings of the parameters.
+    /// The shardings of the parameters, in order.
     pub params: Vec<Sharding>,
-    /// The shardings of the results.
+    /// The shardings of the results, in order.
     pub results: Vec<Sharding>,
-    /// The values that devices exchange so that something can read them.
+    /// The reshards for which devices communicate, in the order of the program.
     pub reshards: Vec<Reshard>,
     /// By [`label`](Node::label) of a call of `shard_map` with automatic axes, the shardings of its results.
     pub results_of_maps: HashMap<usize, Vec<Sharding>>,
 }
 
-/// An exchange of a value, after which it is sharded in another way.
+/// A change of a value's sharding for which devices communicate.
 #[derive(Clone, Debug)]
 pub struct Reshard {
-    /// The value of the program.
+    /// The value of the [`Program`] whose sharding changes.
     pub value: Val,
-    /// The sharding before.
+    /// The sharding of the value before.
     pub from: Sharding,
-    /// The sharding after.
+    /// The sharding of the value afterwards.
     pub to: Sharding,
-    /// The line of the operation that reads it.
+    /// The user's source line of the operation that reads the result.
     pub at: Loc,
 }
 
-/// Choices of the partitioner on which no result depends.
+/// Choices of the partitioner that change no result.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// The number where a dimension that is sharded unevenly extends beyond the array: tests take one that would be noticed.
+    /// The number that fills positions beyond the array where a dimension is sharded unevenly; tests take one that
+    /// would change a result if an operation read it.
     pub padding: f64,
-    /// Number of bytes that a device sends in the time in which a collective starts. Where two collectives send that much
-    /// less than one, they take its place.
+    /// Number of bytes that a device sends in the time that it takes to start a collective. Two collectives replace one
+    /// where they send at least this much less.
     pub worth_a_collective: usize,
 }
 
 impl Default for Options {
-    /// Zeros, and 64 KiB: some microseconds at the speed of a link.
+    /// Zeros as padding, and 64 KiB as the price of a collective: some microseconds at the speed of a link.
     fn default() -> Options {
         Options { padding: 0.0, worth_a_collective: 1 << 16 }
     }
 }
 
-/// Partitions what propagation found for a mesh.
+/// Converts a program with propagated shardings to the graph that each device of the mesh runs.
 ///
 /// # Errors
-/// The first kernel that an operand or a result is declared to be sharded for along a dimension that it cannot divide.
+/// Refuses the first kernel with an operand or a result that is declared to be sharded along a dimension which the
+/// kernel cannot shard.
 pub fn partition(found: &Propagation, mesh: &Arc<Mesh>) -> Result<Partitioned, Refused> {
     partition_with(found, mesh, Options::default())
 }
 
-/// As [`partition`], with these options.
+/// Partitions like [`partition`], with these options.
 ///
 /// # Errors
-/// As [`partition`].
+/// The errors of [`partition`].
 pub fn partition_with(found: &Propagation, mesh: &Arc<Mesh>, options: Options) -> Result<Partitioned, Refused> {
     let program = found.program();
     let mut to = Partition {
@@ -133,7 +136,8 @@ pub fn partition_with(found: &Propagation, mesh: &Arc<Mesh>, options: Options) -
     }
 }
 
-/// The sharding of a parameter or a result: axes that divide the dimension evenly; no parts of axes in an open dimension.
+/// Returns the sharding of a parameter or result of the program, from what propagation found: only axes that divide
+/// their dimension evenly, and no parts of axes in an open dimension.
 fn at_boundary(sharding: &Sharding, shape: &[usize], mesh: &Mesh) -> Sharding {
     let mut kept = sharding.without_choices();
     for ((dim, &n), declared) in kept.dims.iter_mut().zip(shape).zip(&sharding.dims) {
@@ -151,47 +155,50 @@ fn at_boundary(sharding: &Sharding, shape: &[usize], mesh: &Mesh) -> Sharding {
     kept
 }
 
-/// A value in a graph of blocks.
+/// A value in a graph of blocks: each device's block of it.
 #[derive(Clone, Debug)]
 pub(crate) struct Block {
     pub(crate) var: Var,
     pub(crate) sharding: Sharding,
-    /// Devices along these axes have parts, which are to be combined.
+    /// Devices along these axes have partial results, which the operation combines to the value; `None` if the block is
+    /// final.
     pub(crate) partial: Option<(Vec<Axis>, ScalarOp)>,
-    /// The sharding that the value is said to have. It is moved to that where several operations read it; a single one
-    /// may need it sharded in another way, for which the way may be shorter.
+    /// The sharding that propagation found, if the block isn't in it yet. The block is converted to it where several
+    /// operations read the value; a single reader may need a third sharding, to which a direct conversion can be
+    /// shorter.
     pub(crate) said: Option<Sharding>,
 }
 
 impl Block {
-    /// The sharding that operations agree with.
+    /// Returns the sharding that readers of the value assume: the one that propagation found, or else the block's own.
     pub(crate) fn known(&self) -> &Sharding {
         self.said.as_ref().unwrap_or(&self.sharding)
     }
 }
 
-/// A graph under construction, and the values that are in it.
+/// A graph under construction with the blocks of the program's values in it.
 #[derive(Default)]
 struct OpenGraph {
     graph: Graph,
     blocks: HashMap<Val, Block>,
-    /// Values from outside, in the order of their parameters.
+    /// Values from outside that the graph reads, in the order of its last parameters.
     captured: Vec<Val>,
 }
 
+/// State of the partitioner while it walks through a program.
 pub(crate) struct Partition<'a> {
     pub(crate) found: &'a Propagation,
     pub(crate) program: &'a Program,
     pub(crate) mesh: &'a Arc<Mesh>,
     options: Options,
-    /// Innermost last.
+    /// Graphs under construction: the main one, then those of loops and branches, innermost last.
     scopes: Vec<OpenGraph>,
-    /// Constants that were made, by operation, operands and sharding.
+    /// Broadcast scalars made so far, by depth of `scopes`, operation, operands and sharding, to be used again.
     known: HashMap<(usize, Op, Vec<Val>, Sharding), Val>,
-    /// The first mistake.
+    /// The first error that was found.
     refused: Option<Refused>,
     reshards: Vec<Reshard>,
-    /// By label of a call of `shard_map` with automatic axes, the shardings of its results.
+    /// By [`label`](Node::label) of a call of `shard_map` with automatic axes, the shardings of its results.
     pub(crate) results_of_maps: HashMap<usize, Vec<Sharding>>,
 }
 
@@ -204,7 +211,7 @@ impl Partition<'_> {
         &mut self.scopes.last_mut().expect("a graph is open").blocks
     }
 
-    /// The type of a value's block.
+    /// Returns the type of a value's block on one device, if it has this sharding.
     pub(crate) fn block_type(&self, v: Val, sharding: &Sharding) -> Type {
         let ty = self.program.ty(v);
         Type::new(ty.dtype, sharding.local(&ty.shape))
@@ -220,32 +227,34 @@ impl Partition<'_> {
         self.blocks().insert(v, Block { var, sharding, partial: None, said: None });
     }
 
-    /// Defines a value in this sharding, and says that it has the one that propagation found.
+    /// Defines a value as `var` with this sharding, to be converted to the one that propagation found when it is read.
     pub(crate) fn define_as_found(&mut self, v: Val, var: Var, sharding: Sharding) {
         self.say(v, Block { var, sharding, partial: None, said: None });
     }
 
-    /// Keeps the first mistake.
+    /// Records an error, unless an earlier one was recorded.
     pub(crate) fn refuse(&mut self, refused: Refused) {
         self.refused.get_or_insert(refused);
     }
 
-    /// The sharding of a value with which operations agree.
+    /// Returns the sharding of a value that its readers assume.
     pub(crate) fn known(&mut self, v: Val) -> Sharding {
         self.block(v).known().clone()
     }
 
-    /// The sharding that propagation found, which is not changed any more.
+    /// Returns the closed sharding that propagation found for a value; replicated if it found none.
     pub(crate) fn wanted(&self, v: Val) -> Sharding {
         let rank = self.program.rank(v);
         self.found.sharding(v).map_or(Sharding::replicated(rank), Sharding::without_choices)
     }
 
-    /// A value of the innermost graph: its own, or a parameter that stands for one from outside.
+    /// Returns the block of a value in the innermost graph. A value from outside becomes a parameter of each graph in
+    /// between.
     pub(crate) fn block(&mut self, v: Val) -> Block {
         self.block_in(v, self.scopes.len() - 1)
     }
 
+    /// Returns the block of a value in the graph at this depth of `scopes`, to which it adds parameters as needed.
     fn block_in(&mut self, v: Val, depth: usize) -> Block {
         if let Some(block) = self.scopes[depth].blocks.get(&v) {
             return block.clone();
@@ -263,7 +272,7 @@ impl Partition<'_> {
         block
     }
 
-    /// The value after all parts of a sum are combined.
+    /// Returns the block of a value after its partial results are combined over the devices.
     fn combined(&mut self, v: Val, block: Block) -> Block {
         let Some((axes, op)) = block.partial.clone() else { return block };
         let var = self.reduced(op, &axes, block.var);
@@ -272,7 +281,7 @@ impl Partition<'_> {
         block
     }
 
-    /// The value in the sharding that it is said to have, without parts of a sum.
+    /// Returns the final block of a value: in the sharding that propagation found, with partial results combined.
     fn settled(&mut self, v: Val) -> Block {
         let block = self.block(v);
         let Some(said) = block.said.clone() else { return self.combined(v, block) };
@@ -290,7 +299,7 @@ impl Partition<'_> {
         self.graph().fitting(op, args)
     }
 
-    /// The coordinate of the device along some axes, an i32 scalar.
+    /// Appends the device's coordinate along some axes, an i32 scalar: that of the first axis is the slowest.
     pub(crate) fn coordinate(&mut self, axes: &[Axis]) -> Var {
         let mesh = self.mesh;
         local::coordinate(self.graph(), mesh, axes)
@@ -304,6 +313,7 @@ impl Partition<'_> {
         }
     }
 
+    /// Appends the operations on blocks that a node of the program stands for, and defines its results.
     fn node(&mut self, id: NodeId, node: &Node) {
         match &node.kind {
             Kind::Group(_) => {}
@@ -337,6 +347,8 @@ impl Partition<'_> {
         }
     }
 
+    /// Appends a node with one result on blocks: chooses a sharding of its factors, reshards operands to it, and
+    /// records if the result has to be combined over devices.
     fn operation(&mut self, id: NodeId, node: &Node) {
         let (Kind::Op(op), Some(rule)) = (&node.kind, self.found.rule(id)) else { return self.without_rule(node) };
         if self.selected(node, op) || self.convolved(node, op) {
@@ -370,14 +382,15 @@ impl Partition<'_> {
         self.say(node.results[0], Block { var, sharding: own, partial, said: None });
     }
 
-    /// Defines a value by a block, and says that it has the sharding that propagation found.
+    /// Defines a value as a block, to be converted to the sharding that propagation found when it is read.
     pub(crate) fn say(&mut self, v: Val, block: Block) {
         let wanted = self.wanted(v);
         let said = (block.sharding != wanted).then_some(wanted);
         self.blocks().insert(v, Block { said, ..block });
     }
 
-    /// The axes of each factor that the local operation can have.
+    /// Chooses the axes that shard each factor of an operation, limited to those that the operation on blocks can have.
+    /// `all` has its operands and results, `shardings` those that they have.
     pub(crate) fn factor_axes(&self, all: &[Val], shardings: &[Sharding], rule: &Rule, op: &Op) -> Vec<Vec<Axis>> {
         let splits: Vec<Split> = (shardings.iter().zip(&rule.tensors))
             .map(|(sharding, dims)| Split::of(dims, Some(sharding), &rule.factors, true))
@@ -394,7 +407,8 @@ impl Partition<'_> {
         axes
     }
 
-    /// Constants that were copied for propagation and are sharded alike become one again.
+    /// Returns an equal broadcast scalar that exists with this sharding already, so that the copies which were made for
+    /// propagation are one value again.
     fn equal_constant(&mut self, node: &Node, op: &Op, wanted: &Sharding) -> Option<Val> {
         let is_expansion = matches!(op, Op::Structural(StructuralOp::Broadcast(_)))
             && node.operands.first().is_some_and(|&v| self.program.rank(v) == 0);
@@ -410,7 +424,8 @@ impl Partition<'_> {
         known
     }
 
-    /// Numbers, positions and zeros are made where they are used; other operations without a rule take whole arrays.
+    /// Appends a node that no sharding rule describes: constants and iotas are made in the sharding that is needed,
+    /// other operations get replicated operands.
     fn without_rule(&mut self, node: &Node) {
         if let (Kind::Constant, [v]) = (&node.kind, &node.results[..]) {
             let wanted = self.wanted(*v);
@@ -436,7 +451,7 @@ impl Partition<'_> {
         }
     }
 
-    /// Appends an operation on whole operands.
+    /// Appends an operation on replicated operands, and converts its results to the shardings that propagation found.
     pub(crate) fn whole(&mut self, node: &Node, op: Op) {
         let whole = |p: &Self, v: Val| Sharding::replicated(p.program.rank(v));
         let args: Vec<Var> = node.operands.iter().map(|&v| self.sharded(v, &whole(self, v))).collect();

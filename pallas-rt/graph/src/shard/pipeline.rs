@@ -1,4 +1,4 @@
-//! From a graph and declared shardings to blocks.
+//! All steps from a graph with declared shardings to the graph that each device runs.
 use super::partition::{Partitioned, partition};
 use super::propagate::Propagation;
 use super::text::Sharded;
@@ -10,13 +10,14 @@ use crate::watch::Watch;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Times that a graph is partitioned to find shardings after bodies.
+/// Most times that a graph is partitioned again to find shardings of the results of `shard_map` bodies.
 const MOST_ROUNDS: usize = 4;
 
-/// Propagates declared shardings of parameters and results through a graph without calls of functions, and partitions it.
+/// Propagates declared shardings of parameters and results through a graph that calls no functions, and partitions it
+/// for the mesh.
 ///
 /// # Errors
-/// As [`partition`].
+/// The errors of [`partition`].
 pub fn divide(
     graph: &Graph,
     mesh: &Arc<Mesh>,

@@ -6,9 +6,9 @@
 //!         results of the program, then every node in order, then those next to what has changed, then results again
 //! ```
 //!
-//! The order is Shardy's: nodes wait on a stack, filled in reverse so that the first one comes first; what changes a value
-//! puts the node that defines it on the stack, then those that read it, the newest use first. A node that waits already
-//! does not move.
+//! The order is Shardy's: nodes wait on a stack, filled in reverse so that the first node is visited first. A change of
+//! a value's sharding pushes the node that defines the value, then the nodes that read it, the newest use first. A node
+//! that already waits keeps its position.
 use super::import::{Flow, Use, import, is_elementwise, sliced};
 use super::provenance::{self, Cause, Causes, Slot, Via};
 use super::rule::{Asked, Role, Rule, rule};
@@ -20,33 +20,40 @@ use crate::mesh::{self, DimSharding, Sharding};
 use pallas_ir::StructuralOp;
 use std::sync::Arc;
 
-/// The number of stages of operation priority.
+/// Number of stages of operation priority; each lets more operations take part than the one before.
 const STAGES: usize = 5;
 
-/// A program with a sharding for each value that has one.
+/// A program with the shardings that propagation found for its values.
 pub struct Propagation {
     pub(super) flow: Flow,
-    /// The declared shardings of the parameters and of the results.
+    /// The declared shardings of the parameters, and those of the results.
     declared: [Vec<Option<Sharding>>; 2],
+    /// By node, its sharding rule; `None` if shardings do not propagate through it.
     rules: Vec<Option<Arc<Rule>>>,
+    /// By node, true if it is elementwise in Shardy's sense.
     pub(super) is_elementwise: Vec<bool>,
-    /// The nodes in preorder.
+    /// The nodes in preorder: each before those of its regions.
     pub(super) order: Vec<NodeId>,
+    /// Nodes that wait for their visit; the last one is next.
     stack: Vec<NodeId>,
+    /// By node, true if it is on the stack.
     is_waiting: Vec<bool>,
+    /// By array and axis, the step that gave the array the axis.
     pub(super) causes: Causes,
+    /// The current stage, from 0 to [`STAGES`] - 1.
     stage: usize,
+    /// The current round: the user's priority that is handled.
     round: u32,
 }
 
-/// Propagates the shardings of a program's parameters, results and constraints.
+/// Propagates the shardings of a program's parameters, results and constraints to its other values.
 pub fn propagate(program: Program, params: &[Option<Sharding>], results: &[Option<Sharding>]) -> Propagation {
     let mut all = Propagation::of(program, params, results);
     all.rounds();
     all
 }
 
-/// By node, its rule.
+/// Returns the sharding rule of each node; `None` if shardings do not propagate through the node.
 pub fn rules(program: &Program) -> Vec<Option<Rule>> {
     let rule_of = |node: &super::view::Node| {
         let all = node.operands.iter().chain(&node.results);
@@ -58,7 +65,7 @@ pub fn rules(program: &Program) -> Vec<Option<Rule>> {
 }
 
 impl Propagation {
-    /// The program before any sharding is propagated: with those that are stated.
+    /// Prepares a program for propagation, with nothing propagated yet.
     pub(super) fn of(program: Program, params: &[Option<Sharding>], results: &[Option<Sharding>]) -> Propagation {
         let flow = import(program, params, results);
         let program = &flow.program;
@@ -79,18 +86,18 @@ impl Propagation {
         }
     }
 
-    /// The program, with copies of constants and edges.
+    /// Returns the program after its preparation, with copies of constants and with edges.
     pub fn program(&self) -> &Program {
         &self.flow.program
     }
 
-    /// The sharding of a value; `None` if nothing is known about it.
+    /// Returns the sharding of a value; `None` if propagation found none.
     pub fn sharding(&self, v: Val) -> Option<&Sharding> {
         self.flow.sharding(v)
     }
 
-    /// The sharding that a parameter or a constraint declares a value to have; with `is_result`, one that a constraint or a
-    /// result of the program declares for it.
+    /// Returns the declared sharding of a value: as a parameter or as the result of a constraint; with `is_result`
+    /// instead as the operand of a constraint or as a result of the program.
     pub(crate) fn declared(&self, v: Val, is_result: bool) -> Option<&Sharding> {
         let program = &self.flow.program;
         let constraint = |node: NodeId| match &program.nodes[node].kind {
@@ -111,17 +118,18 @@ impl Propagation {
         }
     }
 
-    /// The sharding of a result of the program.
+    /// Returns the sharding of the program's result with this number; `None` if nothing is known about it.
     pub fn result(&self, i: usize) -> Option<&Sharding> {
         self.flow.results[i].as_ref()
     }
 
-    /// The rule of a node.
+    /// Returns the sharding rule of a node; `None` if shardings do not propagate through it.
     pub fn rule(&self, node: NodeId) -> Option<&Rule> {
         self.rules[node].as_deref()
     }
 
-    /// One round for each priority. What has a later one is held back as replicated axes until its round.
+    /// Runs one round for each priority. Axes of later priorities are declared as replicated until their round, so that
+    /// nothing uses them.
     pub(super) fn rounds(&mut self) {
         let values = self.flow.shardings.len();
         let mut later: Vec<(u32, usize, Sharding)> = vec![];
@@ -160,11 +168,13 @@ impl Propagation {
         }
     }
 
-    /// The sharding of a cell, or, behind those, of a result of the program.
+    /// Returns the sharding of the value whose number `i` is less than `values`, else of the program's result number `i
+    /// - values`.
     fn slot(&mut self, values: usize, i: usize) -> &mut Option<Sharding> {
         if i < values { &mut self.flow.shardings[i] } else { &mut self.flow.results[i - values] }
     }
 
+    /// Runs all stages of a round: each visits every node, then again those whose operands or results changed.
     fn stages(&mut self) {
         for stage in 0..STAGES {
             self.stage = stage;
@@ -180,7 +190,7 @@ impl Propagation {
         }
     }
 
-    /// Between the results of the program and the values that they are.
+    /// Propagates between the program's results and the values that are returned as these.
     fn results(&mut self) {
         for i in 0..self.flow.results.len() {
             let v = self.flow.program.body.results[i];
@@ -189,6 +199,7 @@ impl Propagation {
         }
     }
 
+    /// Propagates shardings between the operands and results of a node.
     fn visit(&mut self, id: NodeId) {
         let Some((slots, rule)) = self.around(id) else { return };
         let directions: Vec<Direction> =
@@ -196,7 +207,8 @@ impl Propagation {
         self.step(&slots, &rule, &|f| directions[f], Via::Node(id));
     }
 
-    /// The arrays between which shardings go through a node, and how their dimensions correspond.
+    /// Returns the arrays between which a node propagates shardings, and the rule by which their dimensions correspond;
+    /// `None` if it propagates nothing.
     pub(super) fn around(&self, id: NodeId) -> Option<(Vec<Slot>, Arc<Rule>)> {
         let node = &self.flow.program.nodes[id];
         match node.kind {
@@ -212,7 +224,7 @@ impl Propagation {
         }
     }
 
-    /// The values that a result of a loop, branch or barrier may come from.
+    /// Returns the values from which a result of a loop, branch or barrier may come.
     fn sources(&self, v: Val) -> Vec<Val> {
         let Definition::Result(id, i) = self.flow.program.definitions[v.index()] else { return vec![] };
         let node = &self.flow.program.nodes[id];
@@ -223,7 +235,7 @@ impl Propagation {
         }
     }
 
-    /// The direction in which shardings go through a node in the present stage, along a factor.
+    /// Returns the direction in which a node propagates axes of a factor with this role in the current stage.
     pub(super) fn direction(&self, id: NodeId, role: Role, is_blocked: bool) -> Direction {
         let node = &self.flow.program.nodes[id];
         if is_blocked {
@@ -255,8 +267,8 @@ impl Propagation {
         direction
     }
 
-    /// The direction of the first stages, in which only operations that keep all elements take part; those whose operands
-    /// have other readers too, if `is_shared` says so.
+    /// Returns the direction in which a node propagates in the first stages, in which only elementwise operations and
+    /// those that reorder elements take part. Without `is_shared` they do so only if nothing else reads their operands.
     fn passed_through(&self, id: NodeId, is_shared: bool) -> Direction {
         let (flow, node) = (&self.flow, &self.flow.program.nodes[id]);
         let has_one_use = |&v: &Val| self.count_uses(v) == 1 || flow.program.rank(v) == 0;
@@ -273,12 +285,13 @@ impl Propagation {
         }
     }
 
-    /// Number of places that read a value.
+    /// Number of uses of a value.
     pub(super) fn count_uses(&self, v: Val) -> usize {
         self.flow.uses[v.index()].len()
     }
 
-    /// Number of places that read a value in the partitioned program, which has no groups and barriers.
+    /// Number of uses of a value in the partitioned program, where groups are no uses and the uses of a barrier's
+    /// result count as the operand's.
     pub(super) fn count_readers(&self, v: Val) -> usize {
         let count = |place: &Use| match *place {
             Use::Operand(node, _) => match &self.flow.program.nodes[node].kind {
@@ -291,7 +304,7 @@ impl Propagation {
         self.flow.uses[v.index()].iter().map(count).sum()
     }
 
-    /// The sharding of an array as it is now.
+    /// Returns the current sharding of an array.
     pub(super) fn state(&self, slot: Slot) -> Option<&Sharding> {
         match slot {
             Slot::Value(v) => self.sharding(v),
@@ -299,7 +312,8 @@ impl Propagation {
         }
     }
 
-    /// One step between arrays whose dimensions have the factors of a rule.
+    /// Propagates once between arrays whose dimensions correspond by a rule, along each factor in the direction given
+    /// for its index.
     fn step(&mut self, slots: &[Slot], rule: &Rule, direction: &dyn Fn(usize) -> Direction, via: Via) {
         let old: Vec<Option<Sharding>> = slots.iter().map(|&slot| self.state(slot).cloned()).collect();
         if old.iter().all(Option::is_none) {
@@ -328,12 +342,14 @@ impl Propagation {
         }
     }
 
-    /// Remembers where a new axis of an array comes from.
+    /// Records by which link and from which array another array got an axis.
     fn record(&mut self, to: Slot, axis: u8, via: Via, from: Slot) {
         let to = if let Slot::Value(v) = to { Slot::Value(self.flow.cell[v.index()]) } else { to };
         self.causes.add(to, axis, Cause { via, from, stage: self.stage, round: self.round });
     }
 
+    /// Sets the sharding of a value, and of the members of its sharding group; nodes next to them will be visited,
+    /// except `at`, the node that caused it.
     fn set(&mut self, v: Val, sharding: Sharding, at: Option<NodeId>) {
         let cell = self.flow.cell[v.index()];
         let of = |member: &Val| self.flow.cell[member.index()];
@@ -352,7 +368,7 @@ impl Propagation {
         }
     }
 
-    /// Lets the nodes next to a cell wait.
+    /// Schedules a visit of the nodes that define or read a cell, except `at`; if `at` is `None`, of none.
     fn changed(&mut self, cell: Val, at: Option<NodeId>) {
         let Some(at) = at else { return };
         let program = &self.flow.program;
@@ -370,6 +386,7 @@ impl Propagation {
         self.readers_wait(cell, at);
     }
 
+    /// Schedules a visit of the nodes that read a value, or of the edge of the loop or branch that does.
     fn readers_wait(&mut self, v: Val, at: NodeId) {
         for k in (0..self.flow.uses[v.index()].len()).rev() {
             let edge = |node: NodeId, i: usize| self.flow.edges.get(&(node, i)).copied();
@@ -388,6 +405,7 @@ impl Propagation {
         }
     }
 
+    /// Schedules a visit of a node, unless it is scheduled already or is the node `at`.
     fn wait(&mut self, node: NodeId, at: NodeId) {
         if node != at && !self.is_waiting[node] {
             self.is_waiting[node] = true;

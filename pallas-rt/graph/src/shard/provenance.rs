@@ -1,17 +1,18 @@
-//! The reasons of a propagation: where an axis of a value comes from, and why another one did not reach it.
+//! Reasons for the decisions of a propagation: from which annotation a value has an axis, and why another axis did not
+//! reach it.
 //!
-//! Each step of propagation that gives an array an axis leaves a [`Cause`]. From a value a chain of causes leads to an
-//! [`Origin`], which is an annotation. For an axis that a value does not have, the neighbours that have it are looked at in
-//! the final state: every step between them was tried last of all and changed nothing, so one of a few [`Reason`]s holds.
+//! Each step of propagation that gives an array an axis records a [`Cause`]. From a value a chain of causes leads back
+//! to an [`Origin`], which is an annotation. For an axis that a value does not have, the arrays next to it that have
+//! the axis are examined in the final state: propagation tried every step between them last of all without a change, so
+//! one of a few [`Reason`]s holds.
 //!
-//! Each step of propagation that gives a value an axis is remembered by cell and axis with its stage and round (`provenance`),
-//! along the factor that carried it, so that a chain leads from any value to an annotation; why an axis did not arrive is not
-//! remembered but read off the final state, where every step was tried last of all and changed nothing. Numbers of sharding
-//! groups belong to one graph: what `Graph::inline` appends is numbered anew, loop bodies have their own, and cotangents and
-//! tangents a second range. A function runs on one mesh; values on others that are views of its devices are put on it first
-//! (`Mesh::sharding_of`, `shard/seen`). `jit/sharded` puts both into words, counts exchanges (`budget`), marks trees (`mark`),
-//! and audits what is declared against a policy (`audit`): declarations are gathered before propagation, from arrays and from
-//! constraints on parameters, and findings compare texts in normal form.
+//! A cause has the stage and the round of its step, and the factor along which the axis came. Numbers of sharding
+//! groups belong to one graph: groups that `Graph::inline` appends get new numbers, loop bodies have their own, and
+//! tangents and cotangents have a second range. A function runs on one mesh; shardings on other meshes of the same
+//! devices are first translated to it (`Mesh::sharding_of`, `shard/seen`). `jit/sharded` turns causes and reasons into
+//! messages, counts collectives (`budget`), marks trees (`mark`), and checks declared shardings against a policy
+//! (`audit`): declarations are gathered before propagation, from arrays and from constraints on parameters, and
+//! findings compare texts in normal form.
 use super::propagate::Propagation;
 use super::rule::Rule;
 use super::split::{Part, Split};
@@ -21,143 +22,144 @@ use crate::mesh::axis::{Axis, Prefix, prefix, truncate};
 use crate::mesh::{Flow, Sharding};
 use std::collections::{BTreeSet, HashMap};
 
-/// An array that takes part in a step of propagation.
+/// An array whose sharding a step of propagation reads or changes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Slot {
-    /// A value.
+    /// A value of the program.
     Value(Val),
-    /// The sharding of a result of the program.
+    /// The program's result with this number, whose declared sharding may differ from that of the value returned.
     Result(usize),
 }
 
-/// An annotation of the program.
+/// An annotation of the program, from which propagation starts.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Origin {
-    /// The declared sharding of a parameter.
+    /// The declared sharding of the parameter with this number.
     Param(usize),
-    /// The declared sharding of a result.
+    /// The declared sharding of the result with this number.
     Result(usize),
-    /// A constraint.
+    /// The sharding of this constraint node.
     Constraint(NodeId),
 }
 
-/// The link by which two arrays have equal axes.
+/// The reason why two arrays should be sharded by the same axes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Via {
-    /// A node of the program that reads or makes both.
+    /// This node of the program reads or makes both.
     Node(NodeId),
-    /// They belong to one group.
+    /// Both belong to one sharding group.
     Group,
-    /// A result of the program is this value.
+    /// One is the program's result with this number, the other the value that is returned as that result.
     Return(usize),
 }
 
-/// The step by which an array got an axis.
+/// The step of propagation that gave an array an axis.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cause {
-    /// The link.
+    /// The link along which the axis came.
     pub via: Via,
-    /// The array that had the axis.
+    /// The array that had the axis before.
     pub from: Slot,
-    /// The stage of operation priority, 0 to 4.
+    /// The stage of operation priority in which the step was taken, 0 to 4.
     pub stage: usize,
-    /// The user's priority of the round.
+    /// The round in which the step was taken: the user's priority that the round is for.
     pub round: u32,
 }
 
-/// The way of an axis to a value.
+/// The steps along which an axis came from an annotation to a value.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Chain {
-    /// The steps, the last one first.
+    /// The steps of propagation, the last one first.
     pub causes: Vec<Cause>,
-    /// The annotation with which it began.
+    /// The annotation at which the steps begin; `None` if it isn't known.
     pub origin: Option<Origin>,
 }
 
-/// A place where an axis does not go on.
+/// A link between two arrays, one sharded by an axis and the other not, with the reason.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stop {
-    /// The link between both arrays.
+    /// The link between both arrays along which the axis could have come.
     pub via: Via,
-    /// The array that the axis divides.
+    /// The array that is sharded by the axis.
     pub from: Slot,
-    /// The array that it does not divide.
+    /// The array that is not sharded by the axis.
     pub to: Slot,
-    /// The obstacle.
+    /// The reason why propagation did not carry the axis from `from` to `to`.
     pub reason: Reason,
 }
 
-/// An obstacle between two arrays.
+/// The reason why an axis did not propagate from one array (`from`) to another (`to`).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Reason {
-    /// The other array has nothing that corresponds to this dimension, which the axis divides.
+    /// The dimension of `from` that the axis shards has no corresponding dimension in `to`.
     Missing {
-        /// The dimension of the array that has the axis.
+        /// The dimension of `from`.
         dim: usize,
     },
-    /// The operation needs all of this dimension of the other array.
+    /// The operation needs the whole dimension of `to` that corresponds.
     Whole {
-        /// The dimension of the array that has the axis.
+        /// The dimension of `from`.
         dim: usize,
     },
-    /// A barrier, which shardings pass in this direction alone.
+    /// The link is a barrier, which shardings pass in the direction of this [`Flow`] alone.
     Barrier(Flow),
-    /// Nothing may be added to this dimension of the other array.
+    /// The corresponding dimension of `to` is closed: propagation may not add axes to it.
     Closed {
-        /// The dimension.
+        /// The dimension of `to`.
         dim: usize,
-        /// The annotation that says so.
+        /// The annotation that closed it.
         origin: Option<Origin>,
     },
-    /// The other array must not be sharded by the axis.
+    /// An annotation says that `to` must not be sharded by the axis.
     Replicated {
-        /// The annotation that says so.
+        /// That annotation.
         origin: Option<Origin>,
     },
-    /// The axis, or a part of it, divides another dimension.
+    /// The axis, or a part of it, already shards another dimension of `to`.
     Taken {
-        /// That dimension.
+        /// The dimension that is sharded already.
         dim: usize,
     },
-    /// The arrays of the operation want different axes for one dimension.
+    /// The arrays of the operation are sharded by different axes along the corresponding dimensions.
     Conflict {
-        /// The array that wants others.
+        /// The array with other axes.
         with: Slot,
-        /// The axes that it wants.
+        /// The axes of that array.
         axes: Vec<Axis>,
     },
-    /// The part of a dimension that the axis would divide has an extent that it does not fit.
+    /// The axis does not divide evenly the positions that it would shard in `to`.
     Extent {
-        /// Number of positions.
+        /// Number of those positions.
         extent: usize,
     },
-    /// An operand of an elementwise operation is sharded no further than the result.
+    /// Both arrays are operands of an elementwise operation, and an operand is sharded no further than the result.
     Result,
-    /// The axis would lie behind a part of this dimension that is not sharded completely, where blocks are no adjacent
-    /// elements.
+    /// The axis would come after a part of this dimension of `to` that is not fully sharded, so that blocks would not
+    /// be adjacent elements.
     Behind {
-        /// The dimension of the other array.
+        /// The dimension of `to`.
         dim: usize,
     },
 }
 
-/// Everything that is remembered while shardings propagate.
+/// By array and axis number, the first step of propagation that gave the array the axis.
 #[derive(Debug, Default)]
 pub(super) struct Causes(HashMap<(Slot, u8), Cause>);
 
 impl Causes {
-    /// Remembers the first step that gave an array an axis.
+    /// Records a step that gave an array an axis, unless an earlier step did.
     pub(super) fn add(&mut self, slot: Slot, axis: u8, cause: Cause) {
         self.0.entry((slot, axis)).or_insert(cause);
     }
 }
 
-/// The axes of a sharding's dimensions.
+/// Returns the axes that shard any dimension, in the order of the dimensions.
 pub(super) fn axes(sharding: &Sharding) -> impl Iterator<Item = Axis> {
     sharding.dims.iter().flat_map(|dim| dim.axes.iter().copied())
 }
 
-/// For each axis that a sharding has and an old one has not: an array that had it along the same factor.
+/// For each axis that `new` has and `old` lacks, returns the axis number and the array of the step that had the axis
+/// before along the same factor. `before` has the arrays of the step before it; `after` is array `i` after it.
 pub(super) fn sources(
     before: &[Split],
     after: &Split,
@@ -175,11 +177,12 @@ pub(super) fn sources(
     found.collect()
 }
 
+/// Returns true if one of `axes` overlaps `axis`.
 fn mentions(axes: &[Axis], axis: Axis) -> bool {
     axes.iter().any(|own| own.overlaps(axis))
 }
 
-/// The arrays of a step in the final state.
+/// A link between arrays with its sharding rule, to be examined in the final state of propagation.
 struct FinalStep {
     via: Via,
     slots: Vec<Slot>,
@@ -188,7 +191,7 @@ struct FinalStep {
 }
 
 impl Propagation {
-    /// From a value back to an annotation: the steps by which it got an axis.
+    /// Returns the steps by which a value got the axis with this number, back to an annotation.
     pub fn chain(&self, v: Val, axis: u8) -> Chain {
         let mut chain = Chain::default();
         let mut slot = self.same(Slot::Value(v));
@@ -204,7 +207,7 @@ impl Propagation {
         chain
     }
 
-    /// The annotation that says something about an array.
+    /// Returns the annotation that declares the sharding of an array; `None` without one.
     pub fn origin(&self, slot: Slot) -> Option<Origin> {
         match self.same(slot) {
             Slot::Value(cell) => self.flow.origins[cell.index()],
@@ -212,9 +215,10 @@ impl Propagation {
         }
     }
 
-    /// The places next to a value where an axis stops that divides its neighbours; if none of these has it, those of the
-    /// nearest ones that do. Empty if no array that is connected with the value has the axis. If it divides the value, the
-    /// places where it would divide another dimension.
+    /// Returns the links at which an axis stops on its way to `v`: those between `v` and arrays next to it that have
+    /// the axis or, if there are none, between the nearest arrays that lack it and their neighbours that have it. The
+    /// result is empty if no array connected with `v` has the axis. If the axis already shards `v`, they are the links
+    /// along which it would shard another dimension.
     pub fn stops(&self, v: Val, axis: Axis) -> Vec<Stop> {
         let steps = self.steps_at_the_end();
         let mut at: HashMap<Slot, Vec<usize>> = HashMap::new();
@@ -246,7 +250,7 @@ impl Propagation {
         vec![]
     }
 
-    /// One name for all arrays that share a sharding.
+    /// Returns the slot that represents all arrays which share a sharding with this one.
     fn same(&self, slot: Slot) -> Slot {
         match slot {
             Slot::Value(v) => Slot::Value(self.flow.cell[v.index()]),
@@ -254,6 +258,8 @@ impl Propagation {
         }
     }
 
+    /// Returns all links between arrays: nodes with a sharding rule, and values with the results that they are returned
+    /// as.
     fn steps_at_the_end(&self) -> Vec<FinalStep> {
         let mut all: Vec<FinalStep> = vec![];
         for &id in &self.order {
@@ -269,7 +275,7 @@ impl Propagation {
         all
     }
 
-    /// The obstacle for an axis on its way from one array of a step to another; `None` if it got there.
+    /// Returns the link with the reason why `axis` did not propagate from one array of it to another; `None` if it did.
     fn stop(&self, step: &FinalStep, from: Slot, to: Slot, axis: Axis) -> Option<Stop> {
         let rule = &step.rule;
         let splits: Vec<Split> = (step.slots.iter().zip(&rule.tensors))
@@ -286,13 +292,14 @@ impl Propagation {
         })
     }
 
-    /// Returns true if an axis divides the same factor of both arrays.
+    /// Returns true if an axis shards the same factor of the arrays `j` and `i`.
     fn passed(splits: &[Split], j: usize, i: usize, axis: Axis) -> bool {
         let carries = |(_, part): &&(usize, Part)| mentions(&part.axes, axis);
         let factor = splits[j].parts.iter().find(carries).map(|(f, _)| *f);
         factor.and_then(|f| splits[i].get(f)).is_some_and(|part| mentions(&part.axes, axis))
     }
 
+    /// Returns the reason why an axis of array `j` of a step did not propagate to array `i`.
     fn reason(&self, step: &FinalStep, splits: &[Split], j: usize, i: usize, axis: Axis) -> Reason {
         let FinalStep { slots, rule, directions, .. } = step;
         let sharded = |t: usize| {
@@ -302,7 +309,7 @@ impl Propagation {
         let dim = sharded(j).unwrap_or_default();
         let carries = |(_, part): &&(usize, Part)| mentions(&part.axes, axis);
         let Some((f, wanted)) = splits[j].parts.iter().find(carries).map(|(f, part)| (*f, part.axes.clone())) else {
-            // It lies behind what the dimension's factors hold.
+            // The axis comes after the axes of the dimension's factors.
             return Reason::Missing { dim };
         };
         let Some(part) = splits[i].get(f) else { return Reason::Missing { dim } };

@@ -4,9 +4,10 @@
 //! "x"=2, "y"=4:  [{"x"}, {}, {"y"}] -> [{}, {"x"}, {}]     all_to_all {"x"}: 0->1; all_gather [{}, {}, {"y"}]
 //! ```
 //!
-//! [`sequence`] finds the collectives of Shardy's pass `sdy-reshard-to-collectives`, with the moves in `moves`. Some of its
-//! steps change the padding of dimensions that axes divide unevenly, which blocks alone do not allow; those of [`reshard`]
-//! do not, and devices execute these. `parts` replaces permutes by less.
+//! [`sequence`] finds the collectives of Shardy's pass `sdy-reshard-to-collectives`, with the moves in `moves`. Some of
+//! its steps change the padding of dimensions that axes divide unevenly, which devices cannot do with their blocks
+//! alone; the steps of [`reshard`] do not, and devices execute these. `parts` replaces permutes by steps that move
+//! less.
 //!
 //! Shapes here are those of whole arrays. The block of a device is the one that [`Sharding::local`] describes, so the last
 //! blocks of a dimension may extend beyond the array.
@@ -17,39 +18,41 @@ use crate::mesh::axis::{push, size};
 use crate::mesh::{Axis, Mesh, Sharding, names};
 use moves::Difference;
 
-/// A collective, or an operation of each device alone, that changes the sharding of an array.
+/// One step of resharding: a collective, or an operation on each device's own block, that changes the sharding of an
+/// array.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Step {
-    /// By dimension, the axes that divide it no longer, which are its last ones. Devices that differ along these axes
-    /// exchange their blocks.
+    /// By dimension, the axes that no longer shard it after the step; they are its last ones. Devices along these axes
+    /// gather their blocks.
     AllGather(Vec<Vec<Axis>>),
-    /// By dimension, the axes that divide it from now on, after those that do already. Each device keeps a part of its block.
+    /// By dimension, the axes that shard it after the step in addition to its present ones, as its last axes. Each
+    /// device keeps a part of its block.
     AllSlice(Vec<Vec<Axis>>),
-    /// The last axes of one dimension become the last axes of another one. Devices that differ along these axes exchange
-    /// parts of their blocks.
+    /// The last axes of one dimension become the last axes of another one. Devices along these axes swap parts of their
+    /// blocks.
     AllToAll {
-        /// The axes that move.
+        /// The axes that are moved to another dimension.
         axes: Vec<Axis>,
-        /// The dimension that they sharded.
+        /// The dimension that they shard before the step.
         from: usize,
-        /// The dimension that they divide from now on.
+        /// The dimension that they shard after the step.
         to: usize,
     },
-    /// Other axes divide the dimensions, into as many blocks as before. Each device receives the block of one device, as
-    /// [`sources`] tells.
+    /// Other axes shard the dimensions, into as many blocks as before. Each device receives the block of the device
+    /// that [`sources`] names.
     Permute,
-    /// The array has this shape from now on. Each device reshapes its block, whose elements stay where they are.
+    /// The array gets this shape. Each device reshapes its block, whose elements stay where they are.
     Reshape(Vec<usize>),
-    /// The array has this shape from now on. Dimensions that each device has whole get something behind them, or lose it; the
-    /// blocks of others extend as far.
+    /// The array gets this shape: dimensions that each device has whole are padded or cut at the end. Sharded
+    /// dimensions keep their blocks; only the number of elements that count as part of the array changes.
     Resize(Vec<usize>),
 }
 
-/// Steps, each with the sharding after it.
+/// Steps in order, each with the sharding of the array after it.
 pub type Steps = Vec<(Step, Sharding)>;
 
 impl Step {
-    /// The text of the step, with axes as Shardy writes them: `all_to_all {"x"}: 0->1`.
+    /// Returns the text of the step, with axes in Shardy's syntax: `all_to_all {"x"}: 0->1`.
     pub fn text(&self, mesh: &Mesh) -> String {
         let by_dimension = |lists: &[Vec<Axis>]| {
             let lists = lists.iter().map(|axes| format!("{{{}}}", names(axes, mesh)));
@@ -66,8 +69,8 @@ impl Step {
     }
 }
 
-/// The steps that Shardy takes from one sharding of an array to another one. Not all of these sequences can be executed on
-/// blocks, because a step may change how far the blocks of a dimension extend beyond it.
+/// Returns the steps that Shardy takes from one sharding of an array to another one. Devices cannot execute all of
+/// these sequences on blocks, because a step may change how far the blocks of a dimension extend beyond it.
 ///
 /// Both shardings have equal unreduced axes: sums are completed by an all-reduce before. Shardings after steps are closed
 /// and in normal form; the last one places elements as `to` does.
@@ -93,7 +96,8 @@ pub fn sequence(shape: &[usize], from: &Sharding, to: &Sharding) -> Steps {
     found.unwrap_or_else(|| gather_and_slice(&old, &new, &from.unreduced, |_| false))
 }
 
-/// By dimension, true if its padding differs and it is not whole before or after. Measured: Shardy makes it whole in between.
+/// Returns by dimension true if it is sharded both before and after, with different padding. Measured: Shardy makes
+/// such a dimension whole in between.
 fn repadded(shape: &[usize], old: &[Vec<Axis>], new: &[Vec<Axis>]) -> Vec<bool> {
     let is_repadded = |dim: usize| {
         let (before, after) = (size(&old[dim]), size(&new[dim]));
@@ -102,10 +106,11 @@ fn repadded(shape: &[usize], old: &[Vec<Axis>], new: &[Vec<Axis>]) -> Vec<bool> 
     (0..shape.len()).map(is_repadded).collect()
 }
 
-/// The steps that devices execute. They are those of [`sequence`] for an array that is as long as the blocks of its first or
-/// last division, if all axes in between divide it evenly. A permute that moves nothing is left out, and one is replaced where
-/// other steps move less. Where both divisions pad a dimension in different ways it is whole in between, or from the beginning;
-/// if that is no way either, all dimensions in which the shardings differ are gathered, then sliced.
+/// Returns the steps that devices execute from one sharding of an array to another one. They are those of [`sequence`]
+/// for an array padded to the longer blocks of both shardings, if all axes in between divide it evenly; permutes that
+/// move nothing are dropped, and others are replaced where other steps move less. A dimension that both shardings pad
+/// differently is made whole in between or first of all; if that is not possible either, all dimensions in which the
+/// shardings differ are gathered, then sliced.
 pub fn reshard(shape: &[usize], from: &Sharding, to: &Sharding) -> Steps {
     let (old, new) = (axes(from), axes(to));
     let is_blocked = repadded(shape, &old, &new);
@@ -124,7 +129,8 @@ pub fn reshard(shape: &[usize], from: &Sharding, to: &Sharding) -> Steps {
         .unwrap_or_else(|| gather_and_slice(&old, &new, &from.unreduced, |dim| old[dim] == new[dim]))
 }
 
-/// Gathers the dimensions that have to be whole in between, then takes the steps from there.
+/// Returns a gather of the dimensions in `is_blocked`, which have to be whole in between, followed by steps from there;
+/// `None` if no dimension has to be whole or no steps on blocks exist.
 fn gather_blocked(
     shape: &[usize],
     from: &Sharding,
@@ -142,7 +148,7 @@ fn gather_blocked(
     Some(steps)
 }
 
-/// The steps but for permutes after which every block is where it was.
+/// Returns the steps without the permutes after which every block is where it was.
 fn without_idle(old: &[Vec<Axis>], steps: Steps) -> Steps {
     let mut before = old.to_vec();
     let changes = |(step, after): &(Step, Sharding)| {
@@ -153,7 +159,8 @@ fn without_idle(old: &[Vec<Axis>], steps: Steps) -> Steps {
     steps.into_iter().zip(kept).filter_map(|(step, is_kept)| is_kept.then_some(step)).collect()
 }
 
-/// The steps for an array that is as long as the blocks of the first or the last sharding, which do not differ in that.
+/// Returns the steps for an array padded to the longer blocks of the two shardings, for dimensions that both pad alike
+/// or that only one shards; `None` if axes in between divide it unevenly.
 fn on_blocks(shape: &[usize], from: &Sharding, old: &[Vec<Axis>], new: &[Vec<Axis>]) -> Option<Steps> {
     let extent = |dim: usize| padded(shape[dim], size(&old[dim]).max(size(&new[dim])));
     let extents: Vec<usize> = (0..shape.len()).map(extent).collect();
@@ -183,7 +190,7 @@ fn on_blocks(shape: &[usize], from: &Sharding, old: &[Vec<Axis>], new: &[Vec<Axi
     Some(resized(shape, &extents, from, old, steps))
 }
 
-/// Number of elements that each device sends.
+/// Returns the number of elements that each device sends in these steps.
 fn elements_moved(shape: &[usize], old: &[Vec<Axis>], steps: &Steps) -> usize {
     let before = std::iter::once(old.to_vec()).chain(steps.iter().map(|(_, after)| after.axes()));
     let sent = before.zip(steps).map(|(before, (step, _))| {
@@ -198,7 +205,7 @@ fn elements_moved(shape: &[usize], old: &[Vec<Axis>], steps: &Steps) -> usize {
     sent.sum()
 }
 
-/// The steps for an array of which a dimension has another extent while it is sharded.
+/// Inserts steps that resize a dimension from `shape` to `extents` before it is sharded, and back when it is whole.
 fn resized(shape: &[usize], extents: &[usize], from: &Sharding, old: &[Vec<Axis>], steps: Steps) -> Steps {
     let (mut before, mut current, mut all) = (closed(old, &from.unreduced), shape.to_vec(), vec![]);
     let mut resize = |wanted: Vec<usize>, sharding: &Sharding, all: &mut Steps| {
@@ -218,15 +225,16 @@ fn resized(shape: &[usize], extents: &[usize], from: &Sharding, old: &[Vec<Axis>
     all
 }
 
-/// The axes of a slice, by dimension, and those of a sum, sharded so that those of both are equal or do not overlap.
+/// Splits the axes of a slice, by dimension, and the axes of a sum into parts, so that each part of one is equal to a
+/// part of the other or does not overlap it.
 pub(super) fn slice_of_sum(lists: &[Vec<Axis>], summed: &[Axis]) -> (Vec<Vec<Axis>>, Vec<Axis>) {
     let lists: Vec<Vec<Axis>> = lists.iter().map(|list| moves::aligned(list, summed)).collect();
     let summed = moves::aligned(summed, &lists.concat());
     (lists, summed)
 }
 
-/// By position, the position whose block a device receives in a [`Step::Permute`]. Every device sends its block to one
-/// device; it stays where it is if it can.
+/// Returns by position of the mesh the position whose block that device receives in a [`Step::Permute`]. Every device
+/// sends its block to exactly one device, to itself where it may keep the block.
 pub fn sources(mesh: &Mesh, before: &Sharding, after: &Sharding) -> Vec<usize> {
     let blocks = |sharding: &Sharding| -> Vec<usize> {
         let axes: Vec<Axis> = sharding.axes().concat();
@@ -245,7 +253,8 @@ pub fn sources(mesh: &Mesh, before: &Sharding, after: &Sharding) -> Vec<usize> {
     sources
 }
 
-/// The axes of each dimension in normal form: none of size 1, neighbouring parts of an axis as one.
+/// Returns the axes of each dimension in normal form: without axes of size 1, and with adjacent parts of an axis as
+/// one.
 fn axes(sharding: &Sharding) -> Vec<Vec<Axis>> {
     let normal = |axes: &Vec<Axis>| {
         let mut kept = vec![];
@@ -255,13 +264,13 @@ fn axes(sharding: &Sharding) -> Vec<Vec<Axis>> {
     sharding.dims.iter().map(|dim| normal(&dim.axes)).collect()
 }
 
-/// A closed sharding by these axes.
+/// Returns a closed sharding by these axes, with partial sums along `unreduced`.
 fn closed(axes: &[Vec<Axis>], unreduced: &[Axis]) -> Sharding {
     Sharding { unreduced: unreduced.to_vec(), ..Sharding::closed(axes.iter().cloned()) }
 }
 
-/// Gathers all dimensions but those that are kept, then slices them. It is always possible, since devices have each dimension
-/// whole in between.
+/// Returns steps that gather all dimensions except those that `is_kept` names, then slice them. They can always be
+/// executed, since devices have each changed dimension whole in between.
 fn gather_and_slice(
     old: &[Vec<Axis>],
     new: &[Vec<Axis>],
@@ -283,15 +292,15 @@ fn gather_and_slice(
     steps
 }
 
-/// Asks about each step, with the axes before and after it; returns true if all answers are true.
+/// Returns true if `is_right` returns true for each step, given the axes by dimension before and after the step.
 fn all_steps(old: &[Vec<Axis>], steps: &Steps, is_right: impl Fn(&Step, &[Vec<Axis>], &[Vec<Axis>]) -> bool) -> bool {
     let before = std::iter::once(old.to_vec()).chain(steps.iter().map(|(_, after)| after.axes()));
     before.zip(steps).all(|(before, (step, after))| is_right(step, &before, &after.axes()))
 }
 
-/// Returns true if the axes after a step go together: no part of an axis occurs twice, and all parts of an axis belong to
-/// one division of it. A permute also has to keep the number of blocks. Where sizes do not divide each other, as 2 and 3
-/// do not, the search can break these rules; Shardy fails there.
+/// Returns true if the axes after a step can shard one array together: no part of an axis occurs twice, and all parts
+/// of an axis come from one division of it. A permute also has to keep the number of blocks. Where sizes of axes do not
+/// divide each other, such as 2 and 3, the search can break these rules; Shardy fails there.
 fn is_valid(step: &Step, before: &[Vec<Axis>], after: &[Vec<Axis>]) -> bool {
     let all = after.concat();
     let fits = |a: Axis, b: Axis| !a.overlaps(b) && a.can_coexist(b);
@@ -300,8 +309,9 @@ fn is_valid(step: &Step, before: &[Vec<Axis>], after: &[Vec<Axis>]) -> bool {
     goes_together && !(matches!(step, Step::Permute) && is_resized)
 }
 
-/// Returns true if the blocks before and after a step consist of each other. Then all dimensions are padded alike, except
-/// that a dimension that becomes whole can lose its padding, and one that was whole can get some, in all steps but a permute.
+/// Returns true if the blocks after a step are unions or parts of those before it. Then all dimensions are padded
+/// alike, except that in steps other than a permute a dimension that becomes whole can lose its padding, and one that
+/// was whole can get some.
 fn is_nested(step: &Step, shape: &[usize], before: &[Vec<Axis>], after: &[Vec<Axis>]) -> bool {
     let is_permute = matches!(step, Step::Permute);
     (0..shape.len()).all(|dim| {
@@ -310,7 +320,7 @@ fn is_nested(step: &Step, shape: &[usize], before: &[Vec<Axis>], after: &[Vec<Ax
     })
 }
 
-/// The extent of a dimension that is divided into equal blocks, with what these extend beyond it.
+/// Returns the extent of a dimension rounded up to a multiple of the number of blocks.
 fn padded(extent: usize, blocks: usize) -> usize {
     extent.div_ceil(blocks) * blocks
 }

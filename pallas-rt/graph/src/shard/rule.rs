@@ -1,4 +1,4 @@
-//! The sharding rule of an operation: the factors that the dimensions of its operands and results consist of.
+//! The sharding rule of an operation: the factors of which the dimensions of its operands and results are products.
 //!
 //! ```text
 //! dot of [8, 16] and [16, 4]:   ([i, k], [k, j])->([i, j]) {i=8, j=4, k=16} reduction={k}
@@ -6,8 +6,9 @@
 //! ```
 //!
 //! Dimensions that share a factor can be sharded by the same axes without communication, or with the communication that
-//! the factor's [`Role`] names. A rule is the projection of an operation's access form, by sizes alone: a shift that keeps
-//! an extent is a pass-through although elements move, as in Shardy. [`partition`](super) looks at the access form again.
+//! the factor's [`Role`] names. A rule follows from an operation's access form and from sizes alone: an operation that
+//! shifts elements but keeps an extent has a factor without communication, as in Shardy. [`partition`](super) looks at
+//! the access form again.
 mod collective;
 mod nest;
 
@@ -17,57 +18,60 @@ use pallas_ir::structural::{Access, Index, Piece, Windows};
 use pallas_ir::{Dim, StructuralOp, Type};
 use std::fmt::Write;
 
-/// The cost of dividing a factor.
+/// The communication that sharding a factor needs.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Role {
-    /// Nothing: blocks of operands give blocks of results.
+    /// No communication: blocks of operands give blocks of results.
     Pass,
-    /// Devices have parts of a result that are to be combined.
+    /// A reduction: devices have partial results that are to be combined.
     Reduce,
-    /// Elements move between neighbouring blocks.
+    /// A transfer of elements between neighbouring blocks.
     Permute,
-    /// The operation cannot be sharded along it.
+    /// A gather: the operation cannot be sharded along the factor.
     Replicate,
 }
 
-/// A number of positions that dimensions share.
+/// A part of the extents of dimensions that can be sharded together.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Factor {
-    /// Number of positions.
+    /// Number of positions; the sizes of a dimension's factors multiply to its extent.
     pub size: usize,
-    /// The cost of its division.
+    /// The communication that sharding the factor needs.
     pub role: Role,
-    /// True if propagation does not go through it.
+    /// True if propagation does not carry axes along the factor.
     pub is_blocked: bool,
-    /// The positions of each part are a multiple of this number: 1, but for kernels, whose programs have whole blocks.
+    /// Positions in each block are a multiple of this number: 1, except in kernels, whose programs need whole blocks.
     pub multiple: usize,
 }
 
-/// The factors of each dimension.
+/// The sharding rule of an operation: the factors of each dimension.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Rule {
-    /// The factors.
+    /// All factors; dimensions name them by their index here.
     pub factors: Vec<Factor>,
-    /// By operand, then by result, and by dimension: its factors, the slowest first.
+    /// By array (operands, then results) and by dimension, the indices of its factors, the slowest first.
     pub tensors: Vec<Vec<Vec<usize>>>,
-    /// Number of operands.
+    /// Number of operands, after which the results begin in `tensors`.
     pub operands: usize,
 }
 
-/// A dimension of an operand or, behind these, of a result.
+/// A dimension of an array of a rule: the index of the array among operands and results, and the index of the
+/// dimension.
 pub(crate) type Place = (usize, usize);
 
-/// The operation whose rule is asked for.
+/// An operation whose sharding rule is to be made.
 pub(super) struct Asked<'a> {
+    /// The operation whose rule is to be made.
     pub kind: &'a Kind,
+    /// The operation's operands.
     pub operands: &'a [Val],
-    /// The types of the operands, then of the results.
+    /// The types of its operands, then of its results.
     pub types: Vec<&'a Type>,
-    /// By operand, what it is a slice of.
+    /// By operand, the array that it is a slice of, if it is one.
     pub sliced: Vec<Option<Val>>,
 }
 
-/// The rule of an operation; `None` if shardings do not propagate through it.
+/// Returns the sharding rule of an operation; `None` if shardings do not propagate through it.
 pub(super) fn rule(asked: &Asked<'_>) -> Option<Rule> {
     let operands = asked.operands.len();
     let shapes: Vec<&[usize]> = asked.types.iter().map(|ty| &ty.shape[..]).collect();
@@ -88,7 +92,7 @@ pub(super) fn rule(asked: &Asked<'_>) -> Option<Rule> {
 }
 
 impl Rule {
-    /// The rule of arrays of one shape that are sharded alike.
+    /// Returns the rule by which `operands` arrays of this shape and one result of the same shape are sharded alike.
     pub(super) fn identity(shape: &[usize], operands: usize) -> Rule {
         let shapes = vec![shape; operands + 1];
         let mut build = Build::new(&shapes, operands);
@@ -96,7 +100,8 @@ impl Rule {
         build.finish()
     }
 
-    /// Shardy's text, after `implied` scalars behind the operands that this operation has no operand for.
+    /// Returns the rule in Shardy's syntax, with `implied` scalars after the operands, for operands that StableHLO's
+    /// operation has in addition.
     pub fn text(&self, implied: usize) -> String {
         let name = |f: usize| match u8::try_from(f) {
             Ok(f @ 0..18) => char::from(b'i' + f).to_string(),
@@ -132,7 +137,7 @@ impl Rule {
     }
 }
 
-/// A rule that is being made. Factors are numbered in the order in which they are added.
+/// Builder of a rule. Factors are numbered in the order in which they are added.
 pub(crate) struct Build<'a> {
     pub(crate) shapes: &'a [&'a [usize]],
     pub(crate) rule: Rule,
@@ -144,18 +149,20 @@ impl<'a> Build<'a> {
         Build { shapes, rule: Rule { factors: vec![], tensors, operands } }
     }
 
-    /// The first result.
+    /// Returns the index of the first result among the arrays of the rule.
     pub(crate) fn result(&self) -> usize {
         self.rule.operands
     }
 
+    /// Adds a factor that the dimensions `places` share.
     pub(crate) fn add(&mut self, size: usize, role: Role, places: &[Place]) {
         self.add_blocked(size, role, false, places);
     }
 
+    /// Adds a factor that the dimensions `places` share; propagation does not carry axes along it if `is_blocked`.
     pub(crate) fn add_blocked(&mut self, size: usize, role: Role, is_blocked: bool, places: &[Place]) {
         let number = self.rule.factors.len();
-        // A factor of size 1 is that of a dimension that has no other.
+        // Factors of size 1 are only for dimensions that have no other factor.
         if size == 1 && places.iter().all(|&(tensor, dim)| !self.rule.tensors[tensor][dim].is_empty()) {
             return;
         }
@@ -168,7 +175,7 @@ impl<'a> Build<'a> {
         }
     }
 
-    /// Every dimension without a factor gets one of size 1.
+    /// Returns the rule after giving a factor of size 1 to each dimension without a factor.
     pub(crate) fn finish(mut self) -> Rule {
         let Rule { factors, tensors, .. } = &mut self.rule;
         for dim in tensors.iter_mut().flatten().filter(|dim| dim.is_empty()) {
@@ -178,7 +185,7 @@ impl<'a> Build<'a> {
         self.rule
     }
 
-    /// The same position of every array; scalars everywhere.
+    /// Adds the factors of an operation on elements at equal positions; scalar operands have no dimensions.
     fn elementwise(&mut self) {
         for (dim, &n) in self.shapes[self.result()].iter().enumerate() {
             let places: Vec<Place> =
@@ -187,6 +194,7 @@ impl<'a> Build<'a> {
         }
     }
 
+    /// Adds the factors of a structural operation, read from its access form; returns `None` if it has no rule.
     fn structural(&mut self, op: &StructuralOp, asked: &Asked<'_>) -> Option<()> {
         let dims: Vec<Vec<Dim>> =
             self.shapes[..self.result()].iter().map(|s| s.iter().map(|&n| Dim::from(n)).collect()).collect();
@@ -208,7 +216,7 @@ impl<'a> Build<'a> {
         Some(())
     }
 
-    /// Each result element is one operand element.
+    /// Adds the factors of an operation each of whose result elements is one operand element.
     fn map(&mut self, pieces: &[Piece], asked: &Asked<'_>) {
         let pieces: Vec<&Piece> = pieces.iter().filter(|piece| !piece.index.is_empty()).collect();
         let (shapes, result) = (self.shapes, self.result());
@@ -250,13 +258,13 @@ impl<'a> Build<'a> {
         }
     }
 
-    /// A reshape: both lists of extents are walked, and the greatest common divisor of what is left of each is taken.
+    /// Adds the factors of a reshape, from the greatest common divisors of what is left of the extents on both sides.
     fn flat(&mut self) -> Option<()> {
         let (from, to) = (self.shapes[0], self.shapes[1]);
         if from.contains(&0) {
             return None;
         }
-        // By side: the dimension, the product of the extents up to it, the product of the factors.
+        // By side: the current dimension, the product of the extents up to it, the product of the factors so far.
         let (mut dim, mut whole, mut done) = ([0, 0], [1, 1], [1, 1]);
         let shapes = [from, to];
         'walk: while dim[0] < from.len() || dim[1] < to.len() {
@@ -274,7 +282,8 @@ impl<'a> Build<'a> {
             }
             let left = [whole[0] / done[0], whole[1] / done[1]];
             let common = gcd(left[0], left[1]);
-            // The side that is behind takes what brings it level, if its extent has such a factor.
+            // The side with the smaller product of factors gets the factor that makes both equal, if its extent has
+            // such a factor.
             let level = |side: usize| {
                 let (behind, ahead) = (done[side], done[1 - side]);
                 match ahead / behind {
@@ -292,7 +301,7 @@ impl<'a> Build<'a> {
                 self.add(common, Role::Pass, &[(0, dim[0]), (1, dim[1])]);
                 done = done.map(|n| n * common);
             } else {
-                // Neither extent divides the other: positions run alike, but are shifted.
+                // Neither extent divides the other: positions are in the same order, but shifted.
                 self.add(left[0], Role::Permute, &[(0, dim[0]), (1, dim[1])]);
                 done = [done[0] * left[0], done[1] * left[1]];
             }
@@ -305,6 +314,7 @@ impl<'a> Build<'a> {
         Some(())
     }
 
+    /// Adds the factors of a product: pairs of dimensions of both operands that are batches, or that are summed over.
     fn contract(&mut self, batch: &[Place], contract: &[Place]) {
         let (a, b, result) = (self.shapes[0], self.shapes[1], self.result());
         let pairs = || batch.iter().chain(contract);
@@ -326,6 +336,7 @@ impl<'a> Build<'a> {
         }
     }
 
+    /// Adds the factors of a fold over these axes.
     fn fold(&mut self, axes: &[usize]) {
         let (x, result) = (self.shapes[0], self.result());
         let keeps = self.shapes[result].len() == x.len();
@@ -341,7 +352,8 @@ impl<'a> Build<'a> {
         }
     }
 
-    /// Every position along an axis depends on all of it.
+    /// Adds the factors of an operation, such as a sort, each of whose results along an axis depends on all elements
+    /// along it.
     fn whole(&mut self, axis: usize) {
         let (x, result) = (self.shapes[0], self.result());
         let is_alone = x.iter().enumerate().all(|(dim, &n)| dim == axis || n == 1);
@@ -355,7 +367,7 @@ impl<'a> Build<'a> {
         }
     }
 
-    /// Each position along an axis depends on those in front of it.
+    /// Adds the factors of a cumulative fold, whose results along an axis depend on the elements before them.
     fn running(&mut self, axis: usize) {
         for (dim, &n) in self.shapes[0].iter().enumerate() {
             let role = if dim == axis && n > 1 { Role::Permute } else { Role::Pass };
@@ -363,12 +375,12 @@ impl<'a> Build<'a> {
         }
     }
 
-    /// The dimension of the indices, operand 1, for each of their axes in the windows' array.
+    /// Returns by axis of the starts of windows, the dimension of operand 1 (the indices) that it is.
     fn index_dims(&self, windows: &Windows) -> Vec<usize> {
         (0..self.shapes[1].len()).filter(|&dim| windows.vector != Some(dim)).collect()
     }
 
-    /// Windows of operand 0 at starts that operand 1 gives.
+    /// Adds the factors of a gather: windows of operand 0 at starts that operand 1 gives.
     fn gather(&mut self, windows: &Windows) {
         let (x, result) = (self.shapes[0], self.result());
         let of_index = self.index_dims(windows);
@@ -388,7 +400,7 @@ impl<'a> Build<'a> {
         self.addressed(windows);
     }
 
-    /// Dimensions of operand 0 that are addressed, and that windows do not have.
+    /// Adds factors for the dimensions of operand 0 that starts address and that are no dimensions of the result.
     fn addressed(&mut self, windows: &Windows) {
         for (dim, window) in windows.axes.iter().enumerate() {
             if window.start.is_some() && window.axis.is_none() {
@@ -400,7 +412,8 @@ impl<'a> Build<'a> {
         self.starts(windows);
     }
 
-    /// Operand 0 with the elements of operand 2, combined or in their place, at starts that operand 1 gives.
+    /// Adds the factors of a scatter: operand 2 is written into operand 0 at starts that operand 1 gives. With
+    /// `combines` a monoid combines updates of one element; else the last one counts.
     fn scatter(&mut self, windows: &Windows, combines: bool) {
         let (x, result) = (self.shapes[0], self.result());
         let of_index = self.index_dims(windows);
@@ -416,7 +429,7 @@ impl<'a> Build<'a> {
                     let places = [Some((0, dim)), index, Some((2, axis)), Some((result, dim))];
                     self.add(n, Role::Pass, &places.into_iter().flatten().collect::<Vec<_>>());
                 }
-                // Devices combine the updates of their own indices; the order of those that replace each other counts.
+                // Devices can combine the results of their own updates, but not if updates replace each other in order.
                 None => {
                     let role = if combines { Role::Reduce } else { Role::Replicate };
                     let places = [index, Some((2, axis))];
@@ -432,7 +445,7 @@ impl<'a> Build<'a> {
         self.starts(windows);
     }
 
-    /// The dimension of the indices along which start vectors lie.
+    /// Adds the factor of the dimension of operand 1 along which the components of a start lie.
     fn starts(&mut self, windows: &Windows) {
         if let Some(dim) = windows.vector {
             self.add(self.shapes[1][dim], Role::Replicate, &[(1, dim)]);
@@ -444,7 +457,8 @@ fn is_backward(index: &Index) -> bool {
     index.stride.as_number().is_some_and(|stride| stride < 0)
 }
 
-/// Returns true if every operand is a slice, or all are one array and slices of it: joining them moves elements only.
+/// Returns true if a concatenation only moves elements of one array: each operand is a slice, or all are one array and
+/// its slices.
 fn are_slices(asked: &Asked<'_>) -> bool {
     let source = |i: usize| asked.sliced[i].unwrap_or(asked.operands[i]);
     let all = 0..asked.operands.len();
@@ -454,6 +468,7 @@ fn are_slices(asked: &Asked<'_>) -> bool {
         || asked.sliced.iter().any(Option::is_some) && all.into_iter().all(|i| source(i) == source(0))
 }
 
+/// Returns the greatest common divisor of two numbers.
 pub(super) fn gcd(a: usize, b: usize) -> usize {
     if b == 0 { a } else { gcd(b, a % b) }
 }

@@ -1,11 +1,11 @@
-//! Graphs whose constraints are on several meshes, as ones on one of them.
+//! Translation of constraints on several meshes of the same devices to one of the meshes.
 use crate::graph::{Graph, Op};
 use crate::identity::Change;
 use crate::mesh::{Mesh, Placed};
 use std::sync::Arc;
 
-/// The graph with all constraints on this mesh; `None` if a sharding on another one is none on this: see
-/// [`Mesh::sharding_of`].
+/// Translates all constraints of a graph to this mesh; returns `None` if a sharding on another mesh cannot be
+/// translated: see [`Mesh::sharding_of`].
 pub fn seen_from(graph: &Graph, mesh: &Arc<Mesh>) -> Option<Graph> {
     let mut to = graph.clone();
     for e in &mut to.equations {
@@ -17,7 +17,7 @@ pub fn seen_from(graph: &Graph, mesh: &Arc<Mesh>) -> Option<Graph> {
                 }
                 _ => continue,
             },
-            // The body of a `shard_map` is on the mesh that it names.
+            // The body of a `shard_map` stays on the mesh that it names.
             Op::Call(call) if call.mesh().is_none() && !call.graphs().is_empty() => {
                 call.try_map(|graph| seen_from(graph, mesh).ok_or(())).ok()?.into()
             }

@@ -1,36 +1,36 @@
-//! The sharding of an array as shardings of the factors of its dimensions, and back.
+//! Conversion of the sharding of an array to shardings of the factors of its dimensions, and back.
 use super::rule::{Factor, gcd};
 use crate::mesh::axis::{Axis, Prefix, prefix, push, size};
 use crate::mesh::{DimSharding, Sharding};
 
-/// The sharding of one factor.
+/// Sharding of one factor of an array's dimensions.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Part {
-    /// The axes that divide it.
+    /// The axes that shard the factor.
     pub axes: Vec<Axis>,
-    /// Axes of the dimension that do not fit the factor, and lie behind it.
+    /// Axes of the dimension that do not divide the factor's size; they come after its axes.
     pub overflow: Vec<Axis>,
-    /// True if nothing may be added.
+    /// True if propagation may not add axes.
     pub is_closed: bool,
-    /// True for the last factor of a dimension.
+    /// True if it is the last factor of a dimension.
     pub is_minor: bool,
 }
 
-/// The shardings of an array's factors.
+/// Sharding of an array, as shardings of the factors of its dimensions.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Split {
-    /// By factor, in the order of the dimensions.
+    /// The factors, in the order of the dimensions: the index of each in the rule, and its sharding.
     pub parts: Vec<(usize, Part)>,
-    /// As in [`Sharding`].
+    /// Axes that must not shard any dimension, as in [`Sharding`].
     pub replicated: Vec<Axis>,
-    /// As in [`Sharding`].
+    /// Axes along which devices have partial sums, as in [`Sharding`].
     pub unreduced: Vec<Axis>,
 }
 
 impl Split {
-    /// Divides a sharding among the factors of each dimension: factors are filled one after the other, with parts of axes
-    /// where an axis is longer than what is left of a factor. An array without a sharding is open, or closed if
-    /// `is_closed` says so.
+    /// Distributes the axes of each dimension among its factors `dims`: factors are filled one after the other, with a
+    /// part of an axis where the axis is longer than what is left of the factor. An array without a sharding is open,
+    /// or closed if `is_closed` is true.
     pub fn of(dims: &[Vec<usize>], sharding: Option<&Sharding>, factors: &[Factor], is_closed: bool) -> Split {
         let mut split = Split::default();
         for (dim, own) in dims.iter().enumerate() {
@@ -45,8 +45,9 @@ impl Split {
         split
     }
 
+    /// Distributes the axes of one dimension among its factors.
     fn fill(&mut self, own: &[usize], axes: &[Axis], is_closed: bool, factors: &[Factor]) {
-        // The axes that are left, the slowest last.
+        // The axes that are left, in reverse order.
         let mut left: Vec<Axis> = axes.iter().rev().copied().collect();
         for (k, &factor) in own.iter().enumerate() {
             let part = self.entry(factor);
@@ -71,7 +72,7 @@ impl Split {
             }
             if room > 1 && !left.is_empty() {
                 left.drain(..).rev().for_each(|axis| push(&mut part.overflow, axis));
-                // Whatever follows lies behind axes that are not a part of it.
+                // The next factor would come after axes that are no part of it.
                 if let Some(&next) = own.get(k + 1) {
                     let part = self.entry(next);
                     part.is_minor = k + 2 == own.len();
@@ -82,7 +83,8 @@ impl Split {
         }
     }
 
-    /// The sharding whose dimensions have these factors. Axes behind a factor that is not sharded completely are dropped.
+    /// Returns the sharding of an array whose dimensions have the factors `dims`. Axes after a factor that is not fully
+    /// sharded are dropped.
     pub fn join(&self, dims: &[Vec<usize>], factors: &[Factor]) -> Sharding {
         let dims = dims.iter().map(|own| {
             let (mut dim, mut is_closed) = (DimSharding::default(), false);
@@ -100,16 +102,17 @@ impl Split {
         Sharding { dims: dims.collect(), replicated: self.replicated.clone(), unreduced: self.unreduced.clone() }
     }
 
-    /// The sharding of a factor, if the array has the factor.
+    /// Returns the sharding of a factor; `None` if the array does not have the factor.
     pub fn get(&self, factor: usize) -> Option<&Part> {
         self.parts.iter().find(|(own, _)| *own == factor).map(|(_, part)| part)
     }
 
-    /// As [`get`](Split::get).
+    /// Returns the sharding of a factor, to change it; `None` if the array does not have the factor.
     pub fn get_mut(&mut self, factor: usize) -> Option<&mut Part> {
         self.parts.iter_mut().find(|(own, _)| *own == factor).map(|(_, part)| part)
     }
 
+    /// Returns the sharding of a factor, which is added if the array does not have it.
     fn entry(&mut self, factor: usize) -> &mut Part {
         let known = self.parts.iter().position(|(own, _)| *own == factor);
         let at = known.unwrap_or_else(|| {
@@ -119,7 +122,8 @@ impl Split {
         &mut self.parts[at].1
     }
 
-    /// Gives a factor longer axes that begin with its own; returns false if they do not, or it is not there.
+    /// Replaces the axes of a factor by a longer list that begins with them; returns false, without a change, if the
+    /// list does not or the array does not have the factor.
     pub(super) fn expand(&mut self, factor: usize, axes: &[Axis]) -> bool {
         match self.get_mut(factor) {
             Some(part) if prefix(&part.axes, axes) == Prefix::Strict => {
@@ -130,13 +134,13 @@ impl Split {
         }
     }
 
-    /// Number of blocks.
+    /// Number of blocks into which the array is sharded.
     pub(super) fn blocks(&self) -> usize {
         self.parts.iter().map(|(_, part)| size(&part.axes) * size(&part.overflow)).product()
     }
 }
 
-/// Appends axes; the first one may continue the last one that is there.
+/// Appends axes to a list; the first one joins the list's last axis if it is the part that follows it.
 fn append(axes: &mut Vec<Axis>, more: &[Axis]) {
     if let Some((&first, rest)) = more.split_first() {
         push(axes, first);

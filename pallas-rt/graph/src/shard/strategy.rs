@@ -1,12 +1,12 @@
-//! One step of propagation: how the shardings of an operation's operands and results extend each other.
+//! One step of propagation, in which the shardings of an operation's operands and results extend each other.
 //!
-//! Shardy's aggressive strategy, which its default pipeline runs alone. For each factor the longest list of axes with which
-//! all arrays agree is found; then each array takes as much of it as it can.
+//! This is Shardy's aggressive strategy, the only one in its default pipeline. For each factor it finds the longest
+//! list of axes on which all arrays agree; then each array takes as much of it as it can.
 use super::rule::{Factor, Rule, gcd};
 use super::split::{Part, Split};
 use crate::mesh::axis::{Axis, Prefix, is_strict_prefix, prefix, size, truncate};
 
-/// The direction in which shardings go.
+/// The direction in which a step propagates shardings: to results, to operands, or both.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Direction {
     None,
@@ -31,8 +31,8 @@ impl Direction {
     }
 }
 
-/// Extends the shardings of operands and results; returns, by array, true if it has changed. `direction` is asked for each
-/// factor.
+/// Extends the shardings of operands and results, given the direction for each factor; returns by array true if it has
+/// changed.
 pub(super) fn aggressive(
     splits: &mut [Split],
     rule: &Rule,
@@ -72,9 +72,10 @@ pub(super) fn aggressive(
     is_updated
 }
 
-/// The factors in the order in which they are extended: first those of the largest array that has all axes agreed on.
+/// Returns the factors in the order in which they are extended: first those of the largest array that has all the axes
+/// agreed on.
 fn order(splits: &[Split], factors: &[Factor], agreed: &[Vec<Axis>], is_elementwise: bool) -> Vec<usize> {
-    // By factor, the number of elements of that array, and which one it is.
+    // By factor, the number of elements of that array, and its index.
     let mut source: Vec<Option<(usize, usize)>> = vec![None; factors.len()];
     for (i, split) in splits.iter().enumerate() {
         let elements: usize = split.parts.iter().map(|(f, _)| factors[*f].size).product();
@@ -94,8 +95,8 @@ fn order(splits: &[Split], factors: &[Factor], agreed: &[Vec<Axis>], is_elementw
     order
 }
 
-/// The longest list of axes that the arrays with a factor agree on. Only a list of the side that shardings come from may
-/// add axes to it.
+/// Returns the longest list of axes on which the arrays with a factor agree. Only arrays on the side from which
+/// shardings propagate may add axes to it.
 pub(super) fn agreed(splits: &[Split], operands: usize, factor: usize, direction: Direction) -> Vec<Axis> {
     let (before, after) = splits.split_at(operands);
     let (first, second) = match direction {
@@ -114,8 +115,8 @@ pub(super) fn agreed(splits: &[Split], operands: usize, factor: usize, direction
     axes
 }
 
-/// The common first axes of two lists, and, if one is a prefix of the other, the longer one, if the first may grow; then
-/// also true if it still may.
+/// Returns the common first axes of two lists; the longer list if the other one is a prefix of it and, where `new` is
+/// longer, `grows` is true. Returns also true if further lists may still add axes.
 fn common(old: &[Axis], new: &[Axis], grows: bool) -> (Vec<Axis>, bool) {
     let mut axes = vec![];
     let shared = old.len().min(new.len());
@@ -146,7 +147,7 @@ fn common(old: &[Axis], new: &[Axis], grows: bool) -> (Vec<Axis>, bool) {
     (axes, grows)
 }
 
-/// The first part of an axis that divides no other factor of an array.
+/// Returns the first part of an axis that shards no other factor of an array; `None` if there is none.
 fn across(axis: Axis, split: &Split, factor: usize) -> Option<Axis> {
     split
         .parts
@@ -155,7 +156,8 @@ fn across(axis: Axis, split: &Split, factor: usize) -> Option<Axis> {
         .try_fold(axis, |axis, (_, part)| axis.prefix_without_all(&part.overflow)?.prefix_without_all(&part.axes))
 }
 
-/// The first part of an axis that may divide a factor of an array, which axes of size `before` divide already.
+/// Returns the first part of an axis that may shard a factor of this size, which axes of total size `before` shard
+/// already; `None` if there is none.
 pub(super) fn within(axis: Axis, split: &Split, part: &Part, before: usize, factor: usize) -> Option<Axis> {
     let axis = axis.prefix_without_all(&split.replicated)?.prefix_without_all(&split.unreduced)?;
     if part.axes.iter().any(|own| own.contains(axis)) {

@@ -1,8 +1,8 @@
-//! Bodies of `shard_map` that are manual along some axes of a mesh: the others divide the body like any other graph.
+//! Bodies of `shard_map` that are manual along some axes of a mesh; the other axes shard the body like any other graph.
 //!
-//! The body is partitioned for the mesh of its automatic axes alone. So nothing that the partitioner does can mix devices that
-//! differ along manual axes: along these, values of a body differ without a sharding that says so. In the end each exchange
-//! over automatic axes is one of the whole mesh, in the groups of equal coordinates along the manual axes.
+//! The body is partitioned for the mesh of its automatic axes alone. So the partitioner cannot mix devices that differ
+//! along manual axes: along these, values of a body differ without a sharding that says so. In the end each collective
+//! over automatic axes is one on the whole mesh, in the groups of equal coordinates along the manual axes.
 use crate::call::ShardMap;
 use crate::graph::{Graph, Op};
 use crate::identity::Change;
@@ -11,17 +11,18 @@ use crate::refused::Refused;
 use pallas_ir::{At, Diag};
 use std::sync::Arc;
 
-/// The automatic axes of a mesh.
+/// The mesh of the axes that a body of `shard_map` leaves automatic, as a part of a whole mesh.
 pub(crate) struct Submesh {
+    /// The whole mesh.
     whole: Arc<Mesh>,
-    /// The mesh of these axes.
+    /// The mesh of the automatic axes.
     pub(crate) mesh: Arc<Mesh>,
-    /// By axis of it, the axis of the whole mesh.
+    /// By axis of the automatic mesh, its number in the whole mesh.
     ids: Vec<u8>,
 }
 
 impl Submesh {
-    /// The axes that a body leaves automatic.
+    /// Returns the mesh of the automatic axes; `manual` is true for the other axes of the whole mesh.
     pub(crate) fn of(whole: &Arc<Mesh>, manual: &[bool]) -> Submesh {
         let ids: Vec<u8> = (0..whole.rank()).filter(|&axis| !manual[axis]).map(|axis| axis as u8).collect();
         let axes: Vec<(&str, usize)> =
@@ -30,17 +31,18 @@ impl Submesh {
         Submesh { whole: whole.clone(), mesh: Arc::new(mesh), ids }
     }
 
-    /// The axis of the whole mesh as one of these.
+    /// Translates an axis of the whole mesh to the automatic mesh; `None` if it is manual.
     fn inner(&self, axis: Axis) -> Option<Axis> {
         let id = self.ids.iter().position(|&id| id == axis.id)?;
         Some(Axis { id: id as u8, ..axis })
     }
 
+    /// Translates an axis of the automatic mesh to the whole mesh.
     fn outer(&self, axis: Axis) -> Axis {
         Axis { id: self.ids[usize::from(axis.id)], ..axis }
     }
 
-    /// A sharding of blocks by axes of the whole mesh; `None` if it names others than these.
+    /// Translates a sharding of blocks to the automatic mesh; `None` if it has manual axes.
     pub(super) fn inner_sharding(&self, sharding: &Sharding) -> Option<Sharding> {
         let all = |axes: &[Axis]| axes.iter().map(|&axis| self.inner(axis)).collect::<Option<Vec<Axis>>>();
         let dims = sharding.dims.iter().map(|dim| Some(DimSharding { axes: all(&dim.axes)?, ..dim.clone() }));
@@ -51,7 +53,8 @@ impl Submesh {
         })
     }
 
-    /// The sharding of the array of whose manual blocks this is the sharding.
+    /// Returns the sharding of a whole array from its sharding along manual axes and the sharding `own` of its manual
+    /// blocks.
     pub(crate) fn around(&self, manual: &Sharding, own: &Sharding) -> Sharding {
         let both = |(manual, own): (&DimSharding, &DimSharding)| {
             DimSharding::closed(manual.axes.iter().copied().chain(own.axes.iter().map(|&a| self.outer(a))).collect())
@@ -60,8 +63,9 @@ impl Submesh {
             .normal(&self.whole)
     }
 
-    /// What a sharding of an array says about its manual blocks: the axes after the manual ones. Nothing if its dimensions do
-    /// not begin with those, or where the axes do not divide the blocks evenly.
+    /// Returns the sharding of an array's manual blocks that follows from a sharding of the array: the axes after the
+    /// manual ones. A dimension gets no axes if it does not begin with the manual ones, or if the axes do not divide
+    /// the block evenly.
     pub(crate) fn within(&self, manual: &Sharding, sharding: &Sharding, block: &[usize]) -> Sharding {
         let manual = manual.normal(&self.whole);
         let mut own = Sharding::open(block.len());
@@ -73,7 +77,7 @@ impl Submesh {
         own
     }
 
-    /// A body with what it says about automatic axes in terms of their mesh.
+    /// Translates the shardings in a body to the automatic mesh.
     pub(crate) fn inner_graph(&self, graph: &Graph) -> Result<Graph, Refused> {
         let mut to = graph.clone();
         for e in &mut to.equations {
@@ -109,7 +113,7 @@ impl Submesh {
         Ok(to)
     }
 
-    /// A graph of blocks whose exchanges over automatic axes are those of the whole mesh.
+    /// Translates the collectives in a graph of blocks from the automatic mesh to the whole mesh.
     pub(crate) fn outer_graph(&self, graph: &Graph) -> Graph {
         let mut to = graph.clone();
         for e in &mut to.equations {

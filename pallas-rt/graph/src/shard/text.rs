@@ -1,4 +1,4 @@
-//! Programs and their shardings as text, and the rules that they keep.
+//! Texts of programs and their shardings, and checks of the rules that these follow.
 use super::propagate::{Propagation, rules};
 use super::view::{Definition, Kind, Program, Val};
 use crate::mesh::Mesh;
@@ -6,10 +6,11 @@ use crate::watch::Made;
 use std::collections::HashSet;
 use std::fmt;
 
-/// The shardings that are stated or found for the values of a program.
+/// A program with the shardings that are declared or found for its values, to be shown.
 pub(super) struct Sharded<'a>(pub &'a Propagation, pub &'a Mesh);
 
-/// A line for each value, with the factors of its operation: `%2: f32[8] = reduce %1 ([i, j])->([i]) {i=8, j=16}`.
+/// Text with a line for each value, with the factors of its operation: `%2: f32[8] = reduce %1 ([i, j])->([i]) {i=8,
+/// j=16}`.
 impl fmt::Display for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rules = rules(self);
@@ -18,7 +19,7 @@ impl fmt::Display for Program {
     }
 }
 
-/// A line for each value, with its sharding: `%3: f32[8,16] = dot %1, %2 [{"x"}, {}]`.
+/// Text with a line for each value, with its sharding: `%3: f32[8,16] = dot %1, %2 [{"x"}, {}]`.
 impl fmt::Display for Sharded<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Sharded(found, mesh) = self;
@@ -27,6 +28,7 @@ impl fmt::Display for Sharded<'_> {
     }
 }
 
+/// Writes a line for each value of a program; `end` returns the end of the line.
 fn values(f: &mut fmt::Formatter<'_>, program: &Program, end: impl Fn(Val) -> String) -> fmt::Result {
     for (i, (ty, definition)) in program.types.iter().zip(&program.definitions).enumerate() {
         let name = match *definition {
@@ -55,7 +57,8 @@ fn values(f: &mut fmt::Formatter<'_>, program: &Program, end: impl Fn(Val) -> St
 }
 
 impl Made for Program {
-    /// Nodes read values that are made before them; regions and the program return values that are made.
+    /// Checks that nodes read values that are made before them, and that regions and the program return values that are
+    /// made.
     fn verify(&self) -> Result<(), String> {
         let mut made: HashSet<Val> = self.body.params.iter().copied().collect();
         let order = self.preorder();
@@ -73,13 +76,13 @@ impl Made for Program {
 }
 
 impl Made for Sharded<'_> {
-    /// Each value has a sharding that its type and the mesh allow, apart from priorities.
+    /// Checks that each value has a sharding that its type and the mesh allow, apart from priorities.
     fn verify(&self) -> Result<(), String> {
         let Sharded(found, mesh) = self;
         found.program().verify()?;
         found.program().types.iter().enumerate().try_for_each(|(i, ty)| {
             let Some(mut sharding) = found.sharding(Val(i as u32)).cloned() else { return Ok(()) };
-            // A drawn or stated priority may be that of a dimension which nothing divides.
+            // A propagated or declared priority may be that of a dimension without axes.
             sharding.dims.iter_mut().for_each(|dim| dim.priority = None);
             sharding.verify(mesh, ty).map_err(|diag| format!("%{i}: {diag}"))
         })

@@ -1,13 +1,14 @@
-//! One graph for all devices of a mesh: a device that has no peers, such as a GPU on which they are virtual, runs it.
+//! One graph for all devices of a mesh, run by a single device: for instance by a GPU whose mesh is virtual.
 //!
 //! ```text
 //! each of 2 devices:   y = all_reduce add x; z = exp y
 //! together:            y = x0 + x1; z0 = exp y; z1 = z0
 //! ```
 //!
-//! An exchange becomes slices, concatenations and sums, in the order of the devices, as it has in all engines. What all devices
-//! compute from the same values is there once after [`simplify`](crate::simplify::simplify). Devices that exchange something in a loop or a branch have one for all of them;
-//! its condition is the same on all. Others have loops and branches of their own.
+//! A collective becomes slices, concatenations and sums in the order of the devices, the order that all engines use.
+//! Values that all devices compute from equal operands exist once after [`simplify`](crate::simplify::simplify).
+//! Devices that communicate in a loop or a branch share one loop or branch; its condition is the same on all of them.
+//! Other devices have loops and branches of their own.
 use crate::build::dims;
 use crate::call::{Call, Stage};
 use crate::graph::{Equation, Graph, Op, Var};
@@ -16,8 +17,8 @@ use pallas_ir::structural::{Concat, Slice};
 use pallas_ir::{Literal, ScalarOp, StructuralOp};
 use std::collections::HashMap;
 
-/// The graph of all devices of a mesh, from that of one. Its parameters are those of the first device, then those of the second
-/// one and so on, and so are its results.
+/// Converts the graph that each device of a mesh runs to one graph for all devices. Its parameters are those of the
+/// first device, then those of the second one and so on; so are its results.
 pub fn united(local: &Graph, mesh: &Mesh) -> Graph {
     let devices: Vec<usize> = (0..mesh.devices()).collect();
     let mut graph = Graph::default();
@@ -27,7 +28,8 @@ pub fn united(local: &Graph, mesh: &Mesh) -> Graph {
     graph
 }
 
-/// Appends the equations of a graph for these devices, of which each has its own operands; returns the results of each.
+/// Appends a graph's equations once for each of these devices, with the operands of that device; returns the results by
+/// device.
 fn inlined(graph: &mut Graph, local: &Graph, mesh: &Mesh, devices: &[usize], operands: &[Vec<Var>]) -> Vec<Vec<Var>> {
     // By variable of the graph for one device, the value of each.
     let mut values: HashMap<Var, Vec<Var>> = HashMap::new();
@@ -59,7 +61,8 @@ fn inlined(graph: &mut Graph, local: &Graph, mesh: &Mesh, devices: &[usize], ope
     (0..devices.len()).map(|k| local.results.iter().map(|v| values[v][k]).collect()).collect()
 }
 
-/// The devices that an equation connects by exchanges in the graphs that it calls, as numbers in the list.
+/// Groups the devices such that those which communicate in the graphs that an equation calls are together; returns
+/// indices into `devices`.
 fn components(e: &Equation, mesh: &Mesh, devices: &[usize]) -> Vec<Vec<usize>> {
     let mut collectives = vec![];
     if let Op::Call(call) = &e.op {
@@ -78,6 +81,7 @@ fn components(e: &Equation, mesh: &Mesh, devices: &[usize]) -> Vec<Vec<usize>> {
     (0..devices.len()).map(members).filter(|members| !members.is_empty()).collect()
 }
 
+/// Collects the collectives of a graph and of the graphs that it calls, as far as they communicate.
 fn collect<'g>(graph: &'g Graph, all: &mut Vec<&'g Collective>) {
     for e in &graph.equations {
         match &e.op {
@@ -88,18 +92,18 @@ fn collect<'g>(graph: &'g Graph, all: &mut Vec<&'g Collective>) {
     }
 }
 
-/// Appends what an equation is for devices that exchange something in it, or for a single one.
+/// Appends an equation for devices that communicate in it, or for a single device; returns the results by device.
 fn applied(graph: &mut Graph, e: &Equation, mesh: &Mesh, devices: &[usize], args: &[Vec<Var>]) -> Vec<Vec<Var>> {
     let Op::Call(call) = &e.op else { return vec![graph.fitting_all(e.op.clone(), &args[0])] };
-    // Branches of an engine's own test have some.
+    // Bodies of branches may have functions that are not expanded yet.
     if let Some(one) = call.expands(Stage::Reverse) {
         return inlined(graph, one, mesh, devices, args);
     }
     call.regions().expect("functions are expanded before").united(graph, &Devices { mesh, devices, args })
 }
 
-/// The devices that run a call together, and their operands: operands and results of one kind after another, and of each kind
-/// those of all devices.
+/// The devices that run one call together, with their operands. The joint call has operands and results in groups of
+/// one kind (such as captured or carried ones), and in each group those of all devices.
 pub(crate) struct Devices<'a> {
     mesh: &'a Mesh,
     devices: &'a [usize],
@@ -107,37 +111,38 @@ pub(crate) struct Devices<'a> {
 }
 
 impl Devices<'_> {
-    /// The operands at these places, of one device after the other.
+    /// Returns the operands in this range, those of the first device first.
     pub(crate) fn taken(&self, range: std::ops::Range<usize>) -> Vec<Var> {
         self.args.iter().flat_map(|own| own[range.clone()].to_vec()).collect()
     }
 
-    /// The operand at this place of the first of them.
+    /// Returns the first device's operand with this number.
     pub(crate) fn of_first(&self, operand: usize) -> Var {
         self.args[0][operand]
     }
 
-    /// Appends a call in which nothing is exchanged, for the only device.
+    /// Appends a call without communication, which is for a single device.
     pub(crate) fn alone(&self, to: &mut Graph, call: impl Into<Op>) -> Vec<Vec<Var>> {
         vec![to.fitting_all(call, &self.args[0])]
     }
 
-    /// Returns true if the first device of the mesh is among them.
+    /// Returns true if the first device of the mesh is one of these.
     pub(crate) fn is_first(&self) -> bool {
         self.devices[0] == 0
     }
 
-    /// So many for each device.
+    /// Returns the number of values of all devices if each has `count` of them.
     pub(crate) fn all(&self, count: usize) -> usize {
         self.devices.len() * count
     }
 
-    /// The body of a loop or a branch for these devices: [`body`].
+    /// Returns the body of a loop or a branch for these devices: see [`body`].
     pub(crate) fn body(&self, one: &Graph, kinds: &[usize]) -> Graph {
         body(one, self.mesh, self.devices, kinds)
     }
 
-    /// Appends a call of all devices. `kinds` has the number of results of each kind for a device; results of a kind are together.
+    /// Appends a joint call of all devices; returns the results by device. `kinds` has the number of results of each
+    /// kind that a device has; results of one kind are adjacent.
     pub(crate) fn called(&self, to: &mut Graph, call: Call, operands: Vec<Var>, kinds: &[usize]) -> Vec<Vec<Var>> {
         let mut by_device = vec![vec![]; self.devices.len()];
         let mut results = to.fitting_all(Op::Call(call.into()), &operands).into_iter();
@@ -148,8 +153,9 @@ impl Devices<'_> {
     }
 }
 
-/// The body of a loop or a branch for these devices. It has parameters of several kinds, so many of each for a device; those of
-/// a kind are together, and so are the results: carried values in front of those that a scan stacks.
+/// Returns the body of a loop or a branch for these devices. `kinds` has the number of parameters of each kind that a
+/// device has; parameters of one kind are adjacent, and so are the results: carried values before those that a scan
+/// stacks.
 fn body(one: &Graph, mesh: &Mesh, devices: &[usize], kinds: &[usize]) -> Graph {
     let mut graph = Graph { at: one.at, ..Graph::default() };
     let mut operands = vec![vec![]; devices.len()];
@@ -161,14 +167,14 @@ fn body(one: &Graph, mesh: &Mesh, devices: &[usize], kinds: &[usize]) -> Graph {
         first += count;
     }
     let results = inlined(&mut graph, one, mesh, devices, &operands);
-    // Of a scan, the second kind is carried; others carry or give all.
+    // The second of three kinds is what a scan carries; other bodies carry or return all results.
     let carried = if kinds.len() == 3 { kinds[1] } else { one.results.len() };
     let of = |range: std::ops::Range<usize>| results.iter().flat_map(move |own| own[range.clone()].to_vec());
     graph.results = of(0..carried).chain(of(carried..one.results.len())).collect();
     graph
 }
 
-/// Appends the operations that bring the devices what an exchange does.
+/// Appends the operations that replace a collective; returns the results by device.
 fn exchanged(
     graph: &mut Graph,
     local: &Graph,
@@ -184,7 +190,7 @@ fn exchanged(
         if results[k].is_some() {
             continue;
         }
-        // Devices that exchange nothing may be apart from their group.
+        // A collective that does not communicate may have members of its group that are not here.
         let group = op.mesh.group(devices[k], &op.axes);
         let members: Vec<(usize, usize)> =
             group.iter().enumerate().filter_map(|(number, device)| Some((number, *place.get(device)?))).collect();
@@ -219,14 +225,14 @@ fn exchanged(
     results.into_iter().map(|own| vec![own.expect("each device is in a group")]).collect()
 }
 
-/// Arrays of one type along a new first axis.
+/// Appends a concatenation of arrays of one type along a new first axis.
 fn stacked(graph: &mut Graph, parts: Vec<Var>) -> Var {
     let shape = [&[1], &graph.ty(parts[0]).shape[..]].concat();
     let parts: Vec<Var> = parts.into_iter().map(|x| graph.reshape(x, &shape)).collect();
     if let [one] = parts[..] { one } else { graph.fitting(StructuralOp::from(Concat { axis: 0 }), &parts) }
 }
 
-/// The part of an array with this number along its first axis, which it does not have.
+/// Appends a slice of an array at this index of its first axis, which is dropped.
 fn part(graph: &mut Graph, x: Var, number: usize) -> Var {
     let shape = graph.ty(x).shape.clone();
     let (start, size) = ([number].into_iter().chain(vec![0; shape.len() - 1]), [&[1], &shape[1..]].concat());
@@ -236,7 +242,7 @@ fn part(graph: &mut Graph, x: Var, number: usize) -> Var {
     graph.reshape(x, &shape[1..])
 }
 
-/// Arrays combined by a monoid, in order, in the type that accumulates them.
+/// Appends a fold of arrays by a monoid, in order, in the monoid's accumulator type.
 fn combined(graph: &mut Graph, by: ScalarOp, parts: Vec<Var>) -> Var {
     let own = graph.ty(parts[0]).dtype;
     let wide = by.accumulator(own).unwrap_or(own);

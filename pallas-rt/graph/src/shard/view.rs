@@ -1,8 +1,8 @@
 //! A graph in the form of StableHLO, in which shardings propagate.
 //!
-//! Bodies of loops and branches are regions that read values from outside directly, and a scan is a `while` that reads and
-//! writes windows of its arrays. Order counts: nodes and uses are those of the text that [`Graph::to_stablehlo`] prints, so
-//! that propagation takes the decisions that it takes on that text.
+//! Bodies of loops and branches are regions that read values from outside directly, and a scan is a `while` that reads
+//! and writes windows of its arrays. The order of nodes and of uses is that of the text which [`Graph::to_stablehlo`]
+//! prints, because propagation takes different decisions for a different order.
 use crate::call::Call;
 use crate::graph::{Graph, Op, Var};
 use crate::identity::Change;
@@ -11,131 +11,135 @@ use pallas_ir::structural::Reshape;
 use pallas_ir::{DType, Literal, Loc, StructuralOp, Type};
 use std::collections::HashMap;
 
-/// A value of a [`Program`].
+/// A value of a [`Program`]: a parameter, a node's result or a region's parameter.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Val(pub u32);
 
 impl Val {
-    /// Its position in the tables of a program.
+    /// Returns the value's index in the program's tables, such as [`Program::types`].
     pub fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// The number of a node in its program.
+/// A node's index in [`Program::nodes`].
 pub type NodeId = usize;
 
-/// The node and the region that a node is in; `None`: the program's own.
+/// Region that contains a node: the node that has the region, and the region's number there; `None` for the program's
+/// own body.
 pub type Parent = Option<(NodeId, usize)>;
 
-/// The definition of a value.
+/// The definition of a value: the place in the program that introduces it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Definition {
-    /// The program's parameter of this number.
+    /// The program's parameter with this number.
     Param(usize),
-    /// A node's result of this number.
+    /// The node's result with this number.
     Result(NodeId, usize),
-    /// The parameter of a region of a node.
+    /// A parameter of a region: the node, the number of the region, the number of the parameter.
     Argument(NodeId, usize, usize),
 }
 
-/// The operation of a node.
+/// The kind of a node: the operation that it does.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Kind {
-    /// That of an equation.
+    /// The operation of an equation.
     Op(Op),
-    /// An array of zeros.
+    /// An array of zeros, without an equation of the graph.
     Constant,
-    /// A loop: regions are the condition and the body, whose parameters are the carried values. The number of its call.
+    /// A loop, whose regions are the condition and the body; their parameters are the carried values. The field is an
+    /// index into [`Program::calls`].
     Loop(usize),
-    /// One of its regions. The number of its call.
+    /// A branch, which runs one of its regions. The field is an index into [`Program::calls`].
     Branches(usize),
-    /// The operand, with this sharding.
+    /// Identity that annotates the operand with this sharding.
     Constraint(Sharding),
-    /// The operand belongs to a group. There is no result.
+    /// Puts the operand into the sharding group with this number, whose members have equal shardings. There is no
+    /// result.
     Group(u32),
-    /// The operand; shardings go through it in some directions.
+    /// Identity through which shardings propagate only in the directions of the [`Flow`].
     Barrier(Flow),
-    /// The operand, which is not known to be equal to it; nothing propagates through it.
+    /// Identity that optimizations must not see through; no sharding propagates through it.
     OptimizationBarrier,
-    /// The operand, a result of a loop or branch. Its sharding is that of all values that the result may come from.
+    /// Identity around a result of a loop, branch or barrier, which shares one sharding with all values that this
+    /// result may come from.
     Edge,
 }
 
-/// An operation.
+/// One operation of a [`Program`].
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// The operation.
+    /// The operation that the node does.
     pub kind: Kind,
-    /// Its operands.
+    /// The operands, in order.
     pub operands: Vec<Val>,
-    /// Its results.
+    /// The results, in order.
     pub results: Vec<Val>,
-    /// The regions of a loop or branch.
+    /// The regions of a loop or branch; none for other nodes.
     pub regions: Vec<Region>,
-    /// The user's line.
+    /// The user's source line that traced the operation.
     pub loc: Loc,
-    /// The list that it is in.
+    /// The region that contains the node.
     pub parent: Parent,
-    /// The number of the equation that it belongs to, in the order of the text.
+    /// The number of the equation that the node was made for, in the order of the printed text.
     pub label: usize,
 }
 
-/// Nodes with parameters and results.
+/// A list of nodes with parameters and results: the program's body, or that of a loop or a branch.
 #[derive(Clone, Debug, Default)]
 pub struct Region {
-    /// The parameters.
+    /// The region's parameters, in order.
     pub params: Vec<Val>,
-    /// The nodes, in order.
+    /// The region's nodes, each after those whose results it reads.
     pub nodes: Vec<NodeId>,
-    /// The results.
+    /// The values that the region returns.
     pub results: Vec<Val>,
 }
 
-/// The call that a loop or branches stand for. A scan is a `while`, whose carried values are the number of the step, the scan's
-/// own, and the stacks.
+/// The call that a loop node or a branch node stands for. A scan becomes a `while` whose carried values are the step's
+/// number, the scan's carried values and its stacked outputs.
 #[derive(Clone, Debug)]
 pub struct CallView {
-    /// The call. Its bodies are those of the regions.
+    /// The call, whose bodies are the node's regions.
     pub call: Call,
-    /// In the body of a scan, the element of each array.
+    /// In the body of a scan, the values that hold this step's element of each scanned array.
     pub elements: Vec<Val>,
-    /// Nodes of the body that the scan itself has no equations for.
+    /// Nodes of the body that have no equation in the scan, such as those that slice the arrays and count the steps.
     pub implied: Vec<NodeId>,
 }
 
 impl CallView {
-    /// A call whose regions have its own operations alone.
+    /// Returns the view of a call whose regions contain no nodes beyond those of its own bodies.
     pub(crate) fn of(call: impl Into<Call>) -> CallView {
         CallView { call: call.into(), elements: vec![], implied: vec![] }
     }
 }
 
-/// A graph in the form of StableHLO.
+/// A graph in the form of StableHLO, as nodes in nested regions.
 #[derive(Clone, Debug, Default)]
 pub struct Program {
-    /// The type of each value.
+    /// By value, its type.
     pub types: Vec<Type>,
-    /// The definition of each value.
+    /// By value, the place that defines it.
     pub definitions: Vec<Definition>,
-    /// All nodes.
+    /// All nodes, by [`NodeId`]; the regions say which of them are in use.
     pub nodes: Vec<Node>,
-    /// The program itself.
+    /// Parameters, top-level nodes and results of the program.
     pub body: Region,
-    /// The calls of loops and branches.
+    /// The calls that loop nodes and branch nodes stand for, by the number in their [`Kind`].
     pub calls: Vec<CallView>,
-    /// By variable of the graph, its value.
+    /// By variable of the graph, the value that stands for it.
     pub vars: Vec<Option<Val>>,
 }
 
 impl Program {
-    /// The form of a graph without calls of functions.
+    /// Converts a graph that calls no functions, because they have been inlined.
     pub fn of(graph: &Graph) -> Program {
         Program::with_results(graph, &HashMap::new())
     }
 
-    /// As [`of`](Program::of), with shardings that are known of the results of calls of `shard_map` with automatic axes, by
-    /// [`label`](Node::label).
+    /// Converts a graph like [`of`](Program::of). `known` has shardings of the results of calls of `shard_map` with
+    /// automatic axes, by the call's [`label`](Node::label).
     pub fn with_results(graph: &Graph, known: &HashMap<usize, Vec<Sharding>>) -> Program {
         let open = vec![(None, vec![])];
         let mut build = Build { program: Program::default(), open, label: 0, labels: 0, first: 0, groups: 0, known };
@@ -150,13 +154,14 @@ impl Program {
         program
     }
 
+    /// Adds a value of this type; returns it.
     pub(super) fn value(&mut self, ty: Type, definition: Definition) -> Val {
         self.types.push(ty);
         self.definitions.push(definition);
         Val(self.types.len() as u32 - 1)
     }
 
-    /// Makes a node that is in no list yet.
+    /// Adds a node that no region contains yet, with new values of the types `gives` as its results.
     pub(super) fn node(&mut self, kind: Kind, operands: Vec<Val>, gives: Vec<Type>, loc: Loc) -> NodeId {
         let id = self.nodes.len();
         let results = gives.into_iter().enumerate();
@@ -165,17 +170,17 @@ impl Program {
         id
     }
 
-    /// The type of a value.
+    /// Returns the type of a value.
     pub fn ty(&self, v: Val) -> &Type {
         &self.types[v.index()]
     }
 
-    /// Number of dimensions.
+    /// Number of dimensions of a value.
     pub(super) fn rank(&self, v: Val) -> usize {
         self.ty(v).shape.len()
     }
 
-    /// The node that defines a value.
+    /// Returns the node that has a value as a result; `None` for a parameter of the program or of a region.
     pub(crate) fn definer(&self, v: Val) -> Option<NodeId> {
         match self.definitions[v.index()] {
             Definition::Result(node, _) => Some(node),
@@ -183,16 +188,17 @@ impl Program {
         }
     }
 
-    /// The number of the call that a node with regions stands for.
+    /// Returns the index in [`Program::calls`] of a loop or a branch; `None` for other nodes.
     pub(crate) fn call_number(&self, node: NodeId) -> Option<usize> {
         if let Kind::Loop(number) | Kind::Branches(number) = self.nodes[node].kind { Some(number) } else { None }
     }
 
-    /// The list that has a node, or the program's own.
+    /// Returns the region that contains a node with this `parent`.
     pub(super) fn region(&self, parent: Parent) -> &Region {
         parent.map_or(&self.body, |(node, region)| &self.nodes[node].regions[region])
     }
 
+    /// Returns the region that contains a node with this `parent`, to change it.
     pub(super) fn region_mut(&mut self, parent: Parent) -> &mut Region {
         match parent {
             Some((node, region)) => &mut self.nodes[node].regions[region],
@@ -200,7 +206,7 @@ impl Program {
         }
     }
 
-    /// Puts a node into the list of another one, in front of it or behind it.
+    /// Inserts `node` into the region of `beside`, right before it, or right after it if `is_behind`.
     pub(super) fn insert(&mut self, node: NodeId, beside: NodeId, is_behind: bool) {
         let parent = self.nodes[beside].parent;
         self.nodes[node].parent = parent;
@@ -209,13 +215,13 @@ impl Program {
         list.insert(at + usize::from(is_behind), node);
     }
 
-    /// Puts a node in front of all others of a list.
+    /// Inserts a node at the beginning of a region.
     pub(super) fn insert_first(&mut self, node: NodeId, parent: Parent) {
         self.nodes[node].parent = parent;
         self.region_mut(parent).nodes.insert(0, node);
     }
 
-    /// All nodes in the lists, each before those of its own regions.
+    /// Returns all nodes of the program's regions, each before the nodes of its own regions.
     pub fn preorder(&self) -> Vec<NodeId> {
         fn add(program: &Program, region: &Region, all: &mut Vec<NodeId>) {
             for &node in &region.nodes {
@@ -229,21 +235,26 @@ impl Program {
     }
 }
 
+/// Builder of a [`Program`] from a graph.
 pub(crate) struct Build<'a> {
     pub(crate) program: Program,
-    /// Lists of nodes under construction, and where they belong; innermost last.
+    /// Regions under construction, innermost last: the region's node and number, and its nodes so far.
     open: Vec<(Parent, Vec<NodeId>)>,
-    /// Number of the present equation, and of those so far.
+    /// Label of the current equation.
     label: usize,
+    /// Number of equations appended so far; the next equation's label.
     labels: usize,
-    /// The number of the present graph's first group, and the number of groups so far.
+    /// Number of the first sharding group of the current graph.
     first: u32,
+    /// Number of sharding groups appended so far.
     groups: u32,
+    /// By label of a call of `shard_map` with automatic axes, known shardings of its results.
     known: &'a HashMap<usize, Vec<Sharding>>,
 }
 
 impl Build<'_> {
-    /// Appends the equations of a graph for these operands; returns its results, and its variables.
+    /// Appends a graph's equations with `args` as its parameters; returns the values of its results, and by variable
+    /// its value.
     pub(crate) fn graph(&mut self, graph: &Graph, args: &[Val]) -> (Vec<Val>, Vec<Option<Val>>) {
         let mut vars: Vec<Option<Val>> = vec![None; graph.types.len()];
         graph.params.iter().zip(args).for_each(|(p, &x)| vars[p.index()] = Some(x));
@@ -261,6 +272,7 @@ impl Build<'_> {
         (graph.results.iter().map(|&r| of(&vars, r)).collect(), vars)
     }
 
+    /// Appends the node of one equation; returns its results, which are `args` where the equation needs no node.
     fn equation(&mut self, op: &Op, args: Vec<Val>, gives: Vec<Type>, loc: Loc) -> Vec<Val> {
         let kind = match op {
             // The text has no operation for what changes nothing.
@@ -286,6 +298,7 @@ impl Build<'_> {
         self.program.nodes[node].results.clone()
     }
 
+    /// Appends a node to the innermost region under construction, with the current equation's label.
     pub(crate) fn push(&mut self, kind: Kind, operands: Vec<Val>, gives: Vec<Type>, loc: Loc) -> NodeId {
         let node = self.program.node(kind, operands, gives, loc);
         let (parent, list) = self.open.last_mut().expect("a list is open");
@@ -295,17 +308,20 @@ impl Build<'_> {
         node
     }
 
-    /// Appends an operation with one result that no equation stands for.
+    /// Appends an operation with one result of type `gives` that no equation of the graph stands for; returns the
+    /// result.
     pub(crate) fn implied(&mut self, op: impl Into<Op>, operands: &[Val], gives: Type, loc: Loc) -> Val {
         let node = self.push(Kind::Op(op.into()), operands.to_vec(), vec![gives], loc);
         self.program.nodes[node].results[0]
     }
 
+    /// Appends the constant `n`, an i32 scalar, as a position along an axis.
     pub(crate) fn position(&mut self, n: usize, loc: Loc) -> Val {
         self.implied(Op::Literal(Literal::int(DType::I32, n as i64)), &[], Type::scalar(DType::I32), loc)
     }
 
-    /// A region of a node with parameters of these types.
+    /// Adds a region to `node`: its parameters have the types `takes`; `write` appends its nodes and returns its
+    /// results.
     pub(crate) fn region(&mut self, node: NodeId, takes: &[Type], write: impl FnOnce(&mut Self, &[Val]) -> Vec<Val>) {
         let number = self.program.nodes[node].regions.len();
         let params: Vec<Val> = (takes.iter().enumerate())
@@ -318,6 +334,7 @@ impl Build<'_> {
         self.program.nodes[node].regions.push(Region { params, nodes, results });
     }
 
+    /// Appends the nodes of a call: those of a called function's body, or a node with regions for a loop or a branch.
     fn call(&mut self, call: &Call, args: &[Val], gives: &[Type], loc: Loc) -> Vec<Val> {
         match call.function() {
             Some(graph) => self.graph(graph, args).0,
@@ -325,12 +342,12 @@ impl Build<'_> {
         }
     }
 
-    /// The known shardings of the results of the present equation.
+    /// Returns the shardings that are known of the current equation's results, if it is a call of `shard_map`.
     pub(crate) fn known_results(&self) -> Option<&[Sharding]> {
         self.known.get(&self.label).map(|known| &known[..])
     }
 
-    /// Appends a node that stands for a call with regions, which follow.
+    /// Appends the node of a loop or a branch; the caller adds its regions afterwards.
     pub(crate) fn structured(
         &mut self,
         kind: fn(usize) -> Kind,
@@ -343,12 +360,13 @@ impl Build<'_> {
         self.push(kind(self.program.calls.len() - 1), operands.to_vec(), gives.to_vec(), loc)
     }
 
-    /// Appends a call as a node of its own.
+    /// Appends a call as one node without regions; returns its results.
     pub(crate) fn call_node(&mut self, call: impl Into<Op>, args: &[Val], gives: &[Type], loc: Loc) -> Vec<Val> {
         let node = self.push(Kind::Op(call.into()), args.to_vec(), gives.to_vec(), loc);
         self.program.nodes[node].results.clone()
     }
 
+    /// Appends a reshape of a value to `shape`; returns the result.
     pub(crate) fn reshaped(&mut self, x: Val, shape: &[usize], loc: Loc) -> Val {
         let ty = Type::new(self.program.ty(x).dtype, shape);
         let op: StructuralOp = Reshape { to: ty.dims() }.into();

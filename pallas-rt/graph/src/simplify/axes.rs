@@ -1,21 +1,23 @@
-//! Adjacent axes that no operation tells apart become one, and axes of one element go.
+//! Adjacent axes that no operation treats differently become one axis, and axes of one element are dropped.
 //!
 //! ```text
 //! exp x: f32[3010, 22, 3] - max over axis 0        the same of x: f32[3010, 66]
 //! tanh x: f32[50, 1, 7] + broadcast y: f32[7]       the same of x: f32[50, 7]
 //! ```
 //!
-//! Rows are as long as they can be then, and what is folded lies side by side, whatever shape arrays have.
+//! Rows are as long as possible then, and folded elements are adjacent, whatever shape the arrays have.
 //!
-//! An axis joins the one in front of it, or goes if it has one element, unless an operation needs it: those that repeat,
-//! fold or reverse one of two axes, and every operation that is not elementwise, one of these, or a reshape. What the
-//! operands of an operation share with its result joins in all of them or in none. Parameters and results are reshaped.
+//! An axis joins the one before it, or is dropped if it has one element, unless an operation needs it: an operation
+//! that broadcasts, folds or reverses one of the two axes needs them separate, and so does every operation that is not
+//! elementwise, one of these, or a reshape. Axes that the operands of an operation share with its result join in all of
+//! them or in none. Parameters and results are reshaped.
 use super::rewrite::Rewrite;
 use crate::build::dims;
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::StructuralOp;
 use pallas_ir::structural::{Broadcast, Reduce, Reverse};
 
+/// Joins the axes of a graph's values where no operation treats them differently.
 pub(super) fn axes(graph: Graph) -> Graph {
     let mut joins = Joins::of(&graph);
     graph.equations.iter().for_each(|e| joins.visit(e));
@@ -30,18 +32,20 @@ pub(super) fn axes(graph: Graph) -> Graph {
     pass.to.graph
 }
 
-/// For each axis of each variable, if it joins the one in front of it: classes of axes that do so together.
+/// Decides for each axis of each variable if it joins the axis before it. Axes for which the decision has to be the
+/// same form a class (union-find).
 struct Joins<'g> {
     graph: &'g Graph,
-    /// By variable, the number of its first axis.
+    /// By variable, the index of its first axis among the axes of all variables.
     first: Vec<usize>,
-    /// By axis, another one of its class; itself if it stands for the class.
+    /// By axis, another one of its class; the axis itself if it represents the class.
     class: Vec<usize>,
-    /// By class: true if it has to stay.
+    /// By axis that represents a class, true if the axes of the class may not join others.
     stays: Vec<bool>,
 }
 
 impl<'g> Joins<'g> {
+    /// Puts each axis of a graph's variables into a class of its own.
     fn of(graph: &'g Graph) -> Self {
         let mut all = 0;
         let mut first = |rank| {
@@ -56,6 +60,7 @@ impl<'g> Joins<'g> {
         &self.graph.types[v.index()].shape
     }
 
+    /// Returns the axis that represents the class of an axis.
     fn class(&mut self, (v, axis): (Var, usize)) -> usize {
         let mut at = self.first[v.index()] + axis;
         while self.class[at] != at {
@@ -65,27 +70,30 @@ impl<'g> Joins<'g> {
         at
     }
 
+    /// Records that an axis may not join the one before it.
     fn stay(&mut self, v: Var, axis: usize) {
         let class = self.class((v, axis));
         self.stays[class] = true;
     }
 
+    /// Records that no axis of a variable may join another one.
     fn stay_all(&mut self, v: Var) {
         (0..self.shape(v).len()).for_each(|axis| self.stay(v, axis));
     }
 
+    /// Joins the classes of two axes.
     fn unite(&mut self, a: (Var, usize), b: (Var, usize)) {
         let [a, b] = [self.class(a), self.class(b)];
         self.class[a] = b;
         self.stays[b] |= self.stays[a];
     }
 
-    /// The axis in front of one that has more elements than one.
+    /// Returns the nearest axis before this one that has more than one element.
     fn before(&self, v: Var, axis: usize) -> Option<usize> {
         (0..axis).rev().find(|&axis| self.shape(v)[axis] != 1)
     }
 
-    /// Notes which axes an equation needs apart, and which ones its operands and its result share.
+    /// Records which axes an equation treats differently, and which axes its operands share with its result.
     fn visit(&mut self, e: &Equation) {
         match &e.op {
             Op::Literal(_) | Op::Structural(StructuralOp::Reshape(_)) => {}
@@ -96,7 +104,7 @@ impl<'g> Joins<'g> {
                 }
             }
             Op::Structural(StructuralOp::Broadcast(op)) if op.dims.is_sorted() => {
-                // By axis of the result, the one of the operand that it is; none where elements are repeated.
+                // By axis of the result, the operand's axis that it is; `None` where elements are repeated.
                 let [from, to] = [e.args[0], e.result()].map(|v| self.shape(v));
                 let mut source = vec![None; to.len()];
                 for (axis, &n) in from.iter().enumerate() {
@@ -124,7 +132,7 @@ impl<'g> Joins<'g> {
         }
     }
 
-    /// Axes of two kinds stay apart.
+    /// Records that adjacent axes for which `kind` differs may not join.
     fn divide(&mut self, v: Var, kind: impl Fn(usize) -> bool) {
         let shape = self.shape(v);
         for axis in (0..shape.len()).filter(|&axis| shape[axis] != 1) {
@@ -134,7 +142,8 @@ impl<'g> Joins<'g> {
         }
     }
 
-    /// Unites axes of an operand with those that they are in the result. Two that follow each other in one alone stay apart.
+    /// Joins the classes of axes of an operand and the result's axes that they are, by axis of the result. Axes that
+    /// are adjacent in only one of both may not join.
     fn parallel(&mut self, from: Var, to: Var, source: &[Option<usize>]) {
         for (axis, own) in source.iter().enumerate() {
             let Some(own) = *own else { continue };
@@ -148,7 +157,7 @@ impl<'g> Joins<'g> {
         }
     }
 
-    /// An axis does not join another one across one that stays.
+    /// Records that an axis may not join another one across an axis of one element that stays.
     fn settle(&mut self) {
         loop {
             let mut is_settled = true;
@@ -169,19 +178,20 @@ impl<'g> Joins<'g> {
         }
     }
 
+    /// Returns true if an axis may not join the one before it.
     fn is_staying(&mut self, v: Var, axis: usize) -> bool {
         let class = self.class((v, axis));
         self.stays[class]
     }
 
-    /// The axes of a variable that are one, for each axis that is left.
+    /// Returns the axes of a variable after joining, each as a list of its original axes.
     fn groups(&mut self, v: Var) -> Vec<Vec<usize>> {
         let mut groups: Vec<Vec<usize>> = vec![];
         for (axis, &n) in self.shape(v).iter().enumerate() {
             let stays = self.is_staying(v, axis);
             match groups.last_mut() {
                 _ if n == 1 && !stays => {}
-                // An axis of one element that stays is none to join.
+                // An axis of one element that stays is not joined by others.
                 Some(last) if !stays && self.shape(v)[last[0]] != 1 => last.push(axis),
                 _ => groups.push(vec![axis]),
             }
@@ -195,20 +205,22 @@ fn is_elementwise(op: &Op) -> bool {
     matches!(op, Op::Scalar(_) | Op::Identity(_) | Op::Structural(Cast(_) | Powi(_) | Bitcast(_)))
 }
 
+/// The pass that writes the graph with joined axes.
 struct Pass<'g> {
     to: Rewrite,
     joins: Joins<'g>,
-    /// By variable, the one of fewer axes.
+    /// By variable, its form with joined axes if it was needed so far.
     joined: Vec<Option<Var>>,
 }
 
 impl Pass<'_> {
+    /// Returns the shape of a variable with joined axes.
     fn shape(&mut self, v: Var) -> Vec<usize> {
         let shape = self.joins.shape(v);
         self.joins.groups(v).iter().map(|group| group.iter().map(|&axis| shape[axis]).product()).collect()
     }
 
-    /// A variable with fewer axes, if it has some that join.
+    /// Returns the form of a variable with joined axes; the variable itself if none join.
     fn value(&mut self, v: Var) -> Var {
         let shape = self.shape(v);
         if shape == self.joins.shape(v) {
@@ -222,7 +234,8 @@ impl Pass<'_> {
         joined
     }
 
-    /// Appends an equation of values with fewer axes; `None` if all have their own.
+    /// Appends an equation with joined axes in place of `e`; returns `None` and appends nothing if no axis of it joins
+    /// another.
     fn rewritten(&mut self, e: &Equation) -> Option<()> {
         let &[result] = &e.results[..] else { return None };
         let changes = |pass: &mut Self, v: Var| pass.shape(v) != pass.joins.shape(v);
@@ -246,7 +259,7 @@ impl Pass<'_> {
             Op::Structural(StructuralOp::Broadcast(op)) => {
                 let of = self.joins.shape(e.args[0]);
                 let (groups, mut own) = (self.joins.groups(result), self.joins.groups(e.args[0]));
-                // What has one element along an axis is repeated along no axis of its own.
+                // Axes of one element are dropped before the broadcast, which repeats them along other axes.
                 own.retain(|group| of[group[0]] != 1);
                 let shape: Vec<usize> = own.iter().map(|group| group.iter().map(|&axis| of[axis]).product()).collect();
                 let place = |group: &Vec<usize>| groups.iter().position(|of| of.contains(&op.dims[group[0]]));
@@ -295,7 +308,7 @@ mod tests {
         Broadcast { to: dims(to), dims: axes.to_vec() }.into()
     }
 
-    /// The shapes of what a graph of one array computes, but for reshapes.
+    /// Returns the shapes of the values that are computed in the simplified graph of one array, except reshapes.
     fn shapes(shape: &[usize], write: impl Fn(&mut Graph, Var) -> Var) -> Vec<Vec<usize>> {
         let mut graph = Graph::default();
         let x = graph.param(Type::new(DType::F32, shape.to_vec()));
@@ -359,7 +372,7 @@ mod tests {
         };
         assert_eq!(shapes(&[9, 4, 5], reversed(&[0, 1])), vec![vec![36, 5]; 2]);
         assert_eq!(shapes(&[9, 4, 1], reversed(&[1, 2])), vec![vec![9, 4]; 2]);
-        // Of what a reshape divides, other axes are told apart.
+        // After a reshape that splits an axis, a fold tells other axes apart.
         let divided = |graph: &mut Graph, x: Var| {
             let x = add(graph, ScalarOp::Exp, &[x]);
             let x = add(graph, StructuralOp::from(Reshape { to: dims(&[9, 2, 2, 5]) }), &[x]);

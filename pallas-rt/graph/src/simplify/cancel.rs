@@ -1,10 +1,10 @@
-//! Drops what changes nothing, and merges operations that only move elements.
+//! Drops operations that change nothing, and merges operations that only move elements, each equation on its own:
 //!
 //! ```text
 //! transpose (transpose x)      one transpose, or x
 //! transpose x                  reshape x, if it moves axes of one element alone
 //! transpose (dot a b)          dot b a, if that has the order of axes or the last axis, and nothing else reads the dot
-//! dot (transpose a) b          dot a b over other axes, if the result's order of axes stays
+//! dot (transpose a) b          dot a b over other axes, if the order of the result's axes stays the same
 //! transpose (cast (dot a b))   cast (transpose (dot a b)), if nothing else reads the cast
 //! dot (cast a) (cast b)        dot a b with wider sums, if both are 16-bit floats of one type
 //! reshape (reshape x)          one reshape; x, if the shape is the same
@@ -14,7 +14,7 @@
 //! select c x x                 x
 //! select (not c) x y           select c y x, also of a repeated one
 //! select c (f (select c x y)) z      select c (f x) z, if nothing else reads the result of an elementwise f
-//! ge (cast c) 1                c, and likewise other comparisons of a truth value's number; `not c` if it is that
+//! ge (cast c) 1                c, and likewise other comparisons of a bool cast to a number; `not c` if it is that
 //! sort x, cumsum x, reverse x  x, along an axis of one element; argsort x, argmax x, argtopk x 0
 //! take_along_axis x (iota)     x, by its own positions
 //! sum x, max x                 reshape x, along axes of one element; x, along none
@@ -26,6 +26,7 @@ use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::structural::{ArgReduce, ArgSort, ArgTopK, Broadcast, Cast, Dot, Iota, Reduce, Reshape, Transpose};
 use pallas_ir::{DType, Literal, ScalarOp, StructuralOp};
 
+/// Simplifies each equation of a graph by the rules above, given the simplified equations before it.
 pub(super) fn cancel(mut graph: Graph) -> Graph {
     let uses = graph.reads();
     let equations = std::mem::take(&mut graph.equations);
@@ -53,15 +54,16 @@ pub(super) fn cancel(mut graph: Graph) -> Graph {
     to.graph
 }
 
-/// The form that an equation takes.
+/// The simpler form of an equation.
 enum Simple {
-    /// A variable that exists.
+    /// An existing variable that equals the result.
     Is(Var),
-    /// Another operation, or the same.
+    /// One operation with these operands; it may be the old one.
     Made(Op, Vec<Var>),
-    /// An operation on these operands, and one on its result.
+    /// An operation on these operands, followed by another operation on its result.
     Both(Op, Vec<Var>, Op),
-    /// The same operation on these operands, but that one of them is the result of an operation.
+    /// The old operation with these operands, except that the operand with this number is the result of a new
+    /// operation.
     On(Vec<Var>, usize, (Op, Vec<Var>)),
 }
 
@@ -71,11 +73,12 @@ impl Simple {
     }
 }
 
+/// The graph that is being simplified, with the equations that are done.
 struct Simpler {
     graph: Graph,
-    /// By variable, its equation in the new graph.
+    /// By variable, the index of its equation among those that are done.
     made: Vec<Option<usize>>,
-    /// By variable, how often the old graph reads it.
+    /// By variable, number of times that the old graph reads it.
     uses: Vec<usize>,
 }
 
@@ -85,7 +88,7 @@ impl Simpler {
         self.graph.equations.push(e);
     }
 
-    /// A variable for the result of an operation that fits its operands.
+    /// Adds a variable of the type that an operation on these operands has.
     fn define(&mut self, op: &Op, args: &[Var]) -> Var {
         let types: Vec<_> = args.iter().map(|&v| self.graph.ty(v)).collect();
         let ty = infer(op, &types).expect("it fits").remove(0);
@@ -98,7 +101,7 @@ impl Simpler {
         self.made[v.index()].map(|i| &self.graph.equations[i])
     }
 
-    /// The structural operation that made a variable, and its operands.
+    /// Returns the structural operation that defines a variable, and its operands.
     fn structural(&self, v: Var) -> Option<(&StructuralOp, &[Var])> {
         match self.definition(v)? {
             Equation { op: Op::Structural(op), args, .. } => Some((op, args)),
@@ -106,7 +109,7 @@ impl Simpler {
         }
     }
 
-    /// The variable of the literal of which a variable is a broadcast.
+    /// If a variable is a literal or a broadcast of one, returns the literal's variable and its value.
     fn splat(&self, v: Var) -> Option<(Var, Literal)> {
         match self.definition(v)? {
             Equation { op: Op::Literal(x), .. } => Some((v, *x)),
@@ -119,6 +122,7 @@ impl Simpler {
         }
     }
 
+    /// Returns the simpler form of an equation, or the equation itself if no rule applies.
     fn simpler(&self, e: &Equation) -> Simple {
         let found = match &e.op {
             Op::Identity(op) if !op.data().is_kept() => Some(Simple::Is(e.args[0])),
@@ -152,7 +156,7 @@ impl Simpler {
         found.filter(exists).unwrap_or_else(|| Simple::Made(e.op.clone(), e.args.clone()))
     }
 
-    /// Returns true for an operation along axes of one element, which is its own result.
+    /// Returns true for a sort, cumulative fold or reversal along axes of one element, whose result is its operand.
     fn moves_nothing(&self, op: &StructuralOp, e: &Equation) -> bool {
         let is_one = |axis: usize| self.graph.ty(e.args[0]).shape[axis] == 1;
         match op {
@@ -163,7 +167,7 @@ impl Simpler {
         }
     }
 
-    /// A fold along axes of one element, or along none, is that element, -0.0 too, as in XLA.
+    /// Simplifies a fold along axes of one element, or along none, to its operand; -0.0 stays too, as in XLA.
     fn fold_of_one(&self, e: &Equation, op: &Reduce) -> Option<Simple> {
         let (from, to) = (&self.graph.ty(e.args[0]).shape, &self.graph.ty(e.result()).shape);
         op.axes.iter().all(|&axis| from[axis] == 1).then(|| match from == to {
@@ -172,7 +176,7 @@ impl Simpler {
         })
     }
 
-    /// The only position along an axis of one element is 0.
+    /// Simplifies the positions that a sort, top-k or argmax returns along an axis of one element to zeros.
     fn position_of_one(&self, e: &Equation, axis: usize) -> Option<Simple> {
         let (from, to) = (&self.graph.ty(e.args[0]).shape, &self.graph.ty(e.result()).shape);
         let iota = Iota { shape: dims(from), axis, dtype: DType::I32 };
@@ -186,7 +190,7 @@ impl Simpler {
         })
     }
 
-    /// An array by its own positions along an axis.
+    /// Simplifies an array that is indexed by its own positions along an axis to the array.
     fn taken_at_own(&self, e: &Equation, axis: usize) -> Option<Simple> {
         let same = self.graph.ty(e.args[0]).shape == self.graph.ty(e.result()).shape;
         let own =
@@ -194,6 +198,7 @@ impl Simpler {
         (same && own).then_some(Simple::Is(e.args[0]))
     }
 
+    /// Simplifies a transpose, alone or together with the transpose, cast or product that it reads.
     fn transpose(&self, e: &Equation, op: &Transpose) -> Option<Simple> {
         let is_identity = |axes: &[usize]| axes.iter().enumerate().all(|(i, &axis)| i == axis);
         if is_identity(&op.axes) {
@@ -228,7 +233,8 @@ impl Simpler {
                 if op.axes == swapped {
                     return Some(Simple::moved(dot.turned(), &[args[1], args[0]]));
                 }
-                // Rows that stay adjacent share a kernel with what reads them.
+                // Keep the last axis where it is: adjacent elements can share a kernel with the equations that read
+                // them.
                 let rest: Vec<usize> = op
                     .axes
                     .iter()
@@ -244,6 +250,7 @@ impl Simpler {
         }
     }
 
+    /// Simplifies a product of transposed operands, and of 16-bit floats that are cast to f32.
     fn dot(&self, e: &Equation, op: &Dot) -> Option<Simple> {
         let (mut op, mut args, mut is_simpler) = (op.clone(), e.args.clone(), false);
         let narrow = |v: Var| match self.structural(v)? {
@@ -272,7 +279,7 @@ impl Simpler {
         is_simpler.then(|| Simple::moved(op, &args))
     }
 
-    /// A cast to another type.
+    /// Simplifies a cast of a broadcast to a broadcast of the cast, if that converts fewer elements.
     fn cast(&self, e: &Equation) -> Option<Simple> {
         let x = e.args[0];
         let (op @ StructuralOp::Broadcast(_), of) = self.structural(x)? else { return None };
@@ -281,7 +288,7 @@ impl Simpler {
         (is_smaller && self.splat(x).is_none()).then(moved)
     }
 
-    /// A reshape or a broadcast.
+    /// Simplifies a reshape or a broadcast, alone or together with the reshape or broadcast that it reads.
     fn reshape(&self, e: &Equation) -> Option<Simple> {
         let (arg, shape) = (e.args[0], &self.graph.ty(e.result()).shape);
         let is_in_order = !matches!(&e.op, Op::Structural(StructuralOp::Broadcast(op)) if !op.dims.is_sorted());
@@ -310,7 +317,8 @@ impl Simpler {
         }
     }
 
-    /// An operation that a constant operand makes the other operand. The sum of -0 and 0 is 0.
+    /// Simplifies an operation with a neutral operand to its other operand. A float sum with 0 stays, because -0 + 0 is
+    /// 0.
     fn by_neutral(&self, op: ScalarOp, e: &Equation) -> Option<Simple> {
         let neutral = match op {
             ScalarOp::Mul | ScalarOp::Div => 1.0,
@@ -326,7 +334,7 @@ impl Simpler {
         }
     }
 
-    /// A choice by the opposite of a condition.
+    /// Simplifies a select by the negation of a condition to a select by the condition with swapped operands.
     fn by_opposite(&self, e: &Equation) -> Option<Simple> {
         let [which, yes, no] = e.args[..] else { return None };
         let not = |v: Var| match self.definition(v)? {
@@ -343,7 +351,7 @@ impl Simpler {
         Some(Simple::On(vec![which, no, yes], 0, repeated))
     }
 
-    /// A choice of what is computed from another one by the same condition.
+    /// Simplifies a select of a value that is computed from another select by the same condition.
     fn chosen_before(&self, e: &Equation) -> Option<Simple> {
         [1, 2].into_iter().find_map(|side| {
             let Equation { op: op @ Op::Scalar(_), args, .. } = self.definition(e.args[side])? else { return None };
@@ -357,7 +365,8 @@ impl Simpler {
         })
     }
 
-    /// A comparison of truth values as numbers with a literal. `cond` and `switch` of a batch select by such numbers.
+    /// Simplifies a comparison of a bool, cast to a number, with a literal; batched `cond` and `switch` select by such
+    /// numbers.
     fn of_truths(&self, op: ScalarOp, e: &Equation) -> Option<Simple> {
         let compare: fn(&f64, &f64) -> bool = match op {
             ScalarOp::Eq => f64::eq,
@@ -385,7 +394,7 @@ mod tests {
     use pallas_ir::Type;
     use pallas_ir::structural::TakeAlong;
 
-    /// Each comparison with each limit around 0 and 1: what stays of it is right for both truth values.
+    /// Each comparison with limits around 0 and 1 is simplified to what is right for both values of the bool.
     #[test]
     fn comparisons_of_truths_are_truths() {
         let comparisons = [ScalarOp::Eq, ScalarOp::Ne, ScalarOp::Lt, ScalarOp::Le, ScalarOp::Gt, ScalarOp::Ge];
@@ -424,8 +433,9 @@ mod tests {
         assert!(known > 20, "{known}");
     }
 
-    /// What is computed from a choice and chosen by the same condition is computed from one operand of it, on each side and
-    /// with the condition's opposite, repeated or not; other conditions and results that are read twice stay.
+    /// Computing from a select and selecting by the same condition becomes computing from one operand of the inner
+    /// select: on each side, with the negated condition, broadcast or not; other conditions and results that are read
+    /// twice stay.
     #[test]
     fn choices_by_one_condition_are_one() {
         let by = |repeats: bool, opposite: bool, side: usize, other: bool, twice: bool| {
@@ -467,7 +477,7 @@ mod tests {
         }
     }
 
-    /// Only by its own positions along the axis, and by as many, is an array itself.
+    /// Only indexing by all of its own positions along the axis is simplified to the array.
     #[test]
     fn positions_along_another_axis_are_followed() {
         for (axis, along, n, is_kept) in

@@ -1,4 +1,4 @@
-//! Makes arrays of carried values that count.
+//! Replaces carried values of scans that count steps by arrays of the counts.
 //!
 //! ```text
 //! %3, %4 = scan { lambda i h . j = add i, 1  k = add h, i    in j, k } %0, %1        %5 = neg %4
@@ -10,9 +10,10 @@ use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::structural::{Broadcast, Iota};
 use pallas_ir::{DType, Literal, ScalarOp, StructuralOp, Type};
 
-/// Longest array in place of a counter.
+/// Length of the longest array that replaces a counter.
 const LONGEST: usize = 1 << 16;
 
+/// Replaces the counters of a graph's scans.
 pub(super) fn carries(graph: Graph) -> Graph {
     let is_scan = |e: &Equation| Scan::of_op(&e.op).is_some();
     if !graph.equations.iter().any(is_scan) {
@@ -36,7 +37,7 @@ pub(super) fn carries(graph: Graph) -> Graph {
     to
 }
 
-/// Counters that only the body reads become arrays.
+/// Replaces carried values that a step increases by a constant, and that only the body reads, by scanned arrays.
 fn count(to: &mut Graph, e: &mut Equation, scan: &mut Scan, is_read: &[bool]) {
     if scan.length > LONGEST {
         return;
@@ -48,7 +49,7 @@ fn count(to: &mut Graph, e: &mut Equation, scan: &mut Scan, is_read: &[bool]) {
         if is_read[result.index()] || e.results.len() == 1 || last.is_none() {
             continue;
         }
-        // In reverse the last element comes first.
+        // A reversed scan begins at the array's last element.
         let (by, first) = if scan.reverse { (-by, by * (scan.length as i64 - 1)) } else { (by, 0) };
         to.at = e.loc;
         let to_shape = dims(&[scan.length]);
@@ -69,7 +70,7 @@ fn count(to: &mut Graph, e: &mut Equation, scan: &mut Scan, is_read: &[bool]) {
     }
 }
 
-/// The number that a step adds to an i32 scalar.
+/// Returns the constant that a step adds to a carried i32 scalar; `None` if it does something else with it.
 fn step(body: &Graph, param: Var, result: Var) -> Option<i64> {
     if *body.ty(param) != Type::scalar(DType::I32) {
         return None;

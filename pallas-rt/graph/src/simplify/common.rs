@@ -1,23 +1,24 @@
-//! Computes equal expressions once.
+//! Common subexpression elimination: equal operations on equal operands are computed once.
 //!
 //! ```text
 //! %1 = exp %0  %2 = exp %0  %3 = add %1, %2
 //! %1 = exp %0               %3 = add %1, %1
 //! ```
 //!
-//! The order of a sum's or product's operands makes no other expression.
+//! Sums and products are equal if their operands are equal in any order.
 use crate::call::has_effect;
 use crate::graph::{Graph, Op, Var};
 use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
 
-/// An operation and its operands.
+/// An operation with its operands, to be looked up.
 #[derive(PartialEq, Eq)]
 struct Expression(Op, Vec<Var>);
 
 impl Hash for Expression {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        // Graphs that are called are compared only where the operands are the same: each is part of all around it.
+        // Called graphs are compared only if the operands are equal: hashing them would take long, as each is part of
+        // all around it.
         match &self.0 {
             Op::Call(call) => call.name().hash(state),
             op => op.hash(state),
@@ -26,6 +27,7 @@ impl Hash for Expression {
     }
 }
 
+/// Replaces each equation that repeats an earlier one by the results of that one.
 pub(super) fn common(mut graph: Graph) -> Graph {
     let mut first: HashMap<Expression, Vec<Var>> = HashMap::new();
     let mut same: Vec<Var> = (0..graph.types.len() as u32).map(Var).collect();

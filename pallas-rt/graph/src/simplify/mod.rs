@@ -1,4 +1,4 @@
-//! From a graph to one that computes the same with fewer equations: a pass each, in the order of [`PASSES`].
+//! Simplification of a graph to an equal one with fewer equations: passes of one file each, in the order of [`PASSES`].
 mod axes;
 mod cancel;
 mod carries;
@@ -22,10 +22,10 @@ use crate::dead::without_dead;
 use crate::graph::{Graph, Op};
 use crate::watch::Watch;
 
-/// A pass: from a graph to an equal one.
+/// A pass, which returns a graph equal to its argument.
 pub type Pass = fn(Graph) -> Graph;
 
-/// All passes by name, in the order in which they run.
+/// All passes with their names, in the order in which they run.
 pub const PASSES: &[(&str, Pass)] = &[
     ("inline", |graph| inlined(&graph)),
     ("stacks", stacks::stacks),
@@ -48,8 +48,8 @@ pub const PASSES: &[(&str, Pass)] = &[
     ("dead", without_dead),
 ];
 
-/// Passes after these over a graph that no other one calls: what a loop carries keeps the axes along which programs divide
-/// it.
+/// Passes that run after [`PASSES`], only on the outermost graph: values that a loop carries keep the axes along which
+/// programs split them.
 pub const OUTERMOST: &[(&str, Pass)] = &[
     ("twice", twice::twice),
     ("axes", axes::axes),
@@ -58,25 +58,26 @@ pub const OUTERMOST: &[(&str, Pass)] = &[
     ("dead", without_dead),
 ];
 
-/// Runs every pass, also on the graphs that a graph calls.
+/// Simplifies a graph, and the graphs that it calls, by all passes.
 pub fn simplify(graph: &Graph) -> Graph {
     simplify_watched(graph, &mut ())
 }
 
-/// The graph of [`simplify`]; shows it after each pass.
+/// Simplifies a graph like [`simplify`], and shows `watch` the graph after each pass.
 pub fn simplify_watched(graph: &Graph, watch: &mut dyn Watch) -> Graph {
     let mut graph = passed(PASSES, graph.clone(), watch);
     simplify_called(&mut graph);
     passed(OUTERMOST, graph, watch)
 }
 
-/// Runs the passes for a graph that may be called.
+/// Simplifies a graph that another graph calls, and those that it calls itself.
 fn called(graph: &Graph) -> Graph {
     let mut graph = passed(PASSES, graph.clone(), &mut ());
     simplify_called(&mut graph);
     graph
 }
 
+/// Runs passes in order; shows `watch` the graph after each.
 fn passed(passes: &[(&'static str, Pass)], graph: Graph, watch: &mut dyn Watch) -> Graph {
     passes.iter().fold(graph, |graph, (name, pass)| {
         let graph = pass(graph);
@@ -85,6 +86,7 @@ fn passed(passes: &[(&'static str, Pass)], graph: Graph, watch: &mut dyn Watch) 
     })
 }
 
+/// Simplifies the graphs that a graph calls.
 fn simplify_called(graph: &mut Graph) {
     for e in &mut graph.equations {
         if let Op::Call(call) = &e.op {

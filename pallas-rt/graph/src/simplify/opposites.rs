@@ -1,4 +1,5 @@
-//! Moves of what elementwise operations make of moved values become moves of these, where one cancels its opposite.
+//! Moves of elements (reverse, roll, transpose) go through elementwise operations to their operands, where one cancels
+//! an opposite move.
 //!
 //! ```text
 //! y = x + (reverse x)    reverse y           (reverse x) + x
@@ -7,17 +8,20 @@
 //! y = (transpose x) * b  transpose y         x * (transpose b)
 //! ```
 //!
-//! Such moves come from gradients. What is moved then is in memory, and no value that is computed has to be whole for it.
+//! Such moves come from gradients. Afterwards arrays in memory are moved, and no computed value has to be stored for a
+//! move.
 use super::rewrite::{Rewrite, each};
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::StructuralOp;
 use pallas_ir::structural::{Broadcast, Transpose};
 use std::collections::HashMap;
 
-/// Most elementwise operations that are repeated for a move, and most that are moved with it.
+/// Most elementwise operations that are repeated on moved operands, because others read their unmoved results too.
 const OPERATIONS: usize = 8;
+/// Most elementwise operations that are done on moved operands instead.
 const MOST: usize = 64;
 
+/// Moves the operands of elementwise operations instead of their results, where that saves moves.
 pub(super) fn opposites(graph: Graph) -> Graph {
     let mut known = HashMap::new();
     let uses = graph.reads();
@@ -42,13 +46,13 @@ pub(super) fn opposites(graph: Graph) -> Graph {
     })
 }
 
-/// True for an operation whose opposite there is.
+/// Returns true for an operation that moves elements and has an opposite.
 fn is_move(e: &Equation) -> bool {
     use StructuralOp::{Reverse, Roll, Transpose};
     matches!(e.op, Op::Structural(Reverse(_) | Roll(_) | Transpose(_)))
 }
 
-/// True if a move undoes another one of an array of this shape.
+/// Returns true if move `a` undoes move `b` of an array of this shape.
 fn are_opposite(a: &Op, b: &Op, shape: &[usize]) -> bool {
     let (Op::Structural(a), Op::Structural(b)) = (a, b) else { return false };
     match (a, b) {
@@ -65,46 +69,56 @@ fn are_opposite(a: &Op, b: &Op, shape: &[usize]) -> bool {
     }
 }
 
-/// A move of a value, and the values that it is made of.
+/// The attempt to replace a move of a value by moves of the values from which it is computed.
 struct Moved<'a> {
+    /// The graph that the pass writes.
     to: &'a mut Rewrite,
+    /// The move whose operand's operands could be moved instead.
     op: &'a Op,
-    /// The results of moves of variables.
+    /// By move and variable, the moved variable if it exists already.
     known: &'a mut HashMap<(Op, Var), Var>,
-    /// By variable of the old graph, how often it is read.
+    /// By variable of the old graph, number of equations that read it.
     uses: &'a [usize],
-    /// By variable, the moved one; `None` before it is made.
+    /// By variable that was visited, its moved form; `None` before that is made.
     values: HashMap<Var, Option<Var>>,
-    /// Elementwise operations that are repeated, those that nothing else reads, moves that come in, values whose moved ones
-    /// exist, and moves that are undone.
+    /// Number of elementwise operations that are repeated, because others read their unmoved results too.
     repeated: usize,
+    /// Number of elementwise operations that are done on moved operands instead, as nothing else reads their results.
     taken: usize,
+    /// Number of moves that are added.
     added: usize,
+    /// Number of values that exist moved already.
     existing: usize,
+    /// Number of moves that are undone.
     undone: usize,
 }
 
-/// The source of a moved variable.
+/// The way in which a moved variable is made.
 enum Source {
-    /// It is another one of its shape.
+    /// As the moved form of another variable, which has the same shape.
     Is(Var),
-    /// Another broadcast of a variable.
+    /// As another broadcast of this variable.
     Broadcast(Broadcast, Var),
+    /// As this variable, which exists already.
     Known(Var),
+    /// As this variable, of which the variable is the opposite move.
     Undone(Var),
-    /// An elementwise operation on moved operands.
+    /// As the result of this elementwise operation, on moved operands.
     Made(Box<Equation>),
+    /// By a move of the variable itself, which is added.
     Added,
 }
 
 impl Moved<'_> {
-    /// True if no move comes in, or one for this one where another is undone.
+    /// Returns true if the replacement saves moves: at most one move is added where another is undone, or none where a
+    /// moved value exists.
     fn is_better(&mut self, v: Var) -> bool {
         let can_be_made = self.visit(v, true) && self.repeated + self.taken > 0;
         can_be_made && (self.undone > 0 || self.existing > 0 && self.added == 0)
     }
 
-    /// True if the moved variable can be made; `taken` where nothing else reads what reads the variable.
+    /// Counts what the moved form of a variable needs; returns true if it can be made. `taken` is true if nothing else
+    /// reads the equations that read the variable.
     fn visit(&mut self, v: Var, taken: bool) -> bool {
         if self.values.insert(v, None).is_some() {
             return true;
@@ -126,6 +140,7 @@ impl Moved<'_> {
         self.added <= 1
     }
 
+    /// Returns the way in which the moved form of a variable is made.
     fn source(&self, v: Var) -> Source {
         let shape = &self.to.graph.ty(v).shape;
         if let Some(&moved) = self.known.get(&(self.op.clone(), v)) {
@@ -147,7 +162,7 @@ impl Moved<'_> {
         }
     }
 
-    /// The broadcast that a moved one is.
+    /// Returns the broadcast that is the moved form of a broadcast; `None` if it is none.
     fn broadcast(&self, op: &Broadcast, is_scalar: bool) -> Option<Broadcast> {
         match self.op {
             Op::Structural(StructuralOp::Transpose(Transpose { axes })) => {
@@ -160,6 +175,7 @@ impl Moved<'_> {
         }
     }
 
+    /// Appends the equations for the moved form of a variable; returns it.
     fn make(&mut self, v: Var) -> Var {
         if let Some(&Some(moved)) = self.values.get(&v) {
             return moved;
@@ -195,7 +211,7 @@ mod tests {
         graph.equations.iter().filter(|e| f(e)).count()
     }
 
-    /// `y + move y` of `y = x - move x`, with the first move inside.
+    /// Returns the graph of `y + second(y)` with `y = x - first(x)`, for two moves.
     fn twice(shape: &[usize], first: StructuralOp, second: StructuralOp) -> Graph {
         let mut graph = Graph::default();
         let x = graph.param(Type::new(DType::F32, shape.to_vec()));
@@ -235,7 +251,7 @@ mod tests {
         }
     }
 
-    /// `move back f(move x, y)`: where only the move reads it, any operation is moved with it.
+    /// Operations that only a move reads are all done on its operands instead, in `move back f(move x, y)`.
     #[test]
     fn elementwise_operations_go_on_as_their_operands_lie() {
         let transpose = |axes: &[usize]| StructuralOp::from(Transpose { axes: axes.to_vec() });

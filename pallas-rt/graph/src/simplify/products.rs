@@ -1,4 +1,4 @@
-//! Sums of products become products, which need no array of the terms.
+//! Replaces sums of products by matrix products, which need no array of the terms.
 //!
 //! ```text
 //! sum over a batch axis of dot a b            dot that contracts the axis
@@ -6,15 +6,16 @@
 //! sum (mul (broadcast a) (broadcast b))       dot a b, if each side has axes that the other lacks
 //! ```
 //!
-//! The mean of `vmap(grad(f))` ends like this: each example has its own product of a column and a row.
+//! The mean of `vmap(grad(f))` ends in such sums: each example has its own product of a column and a row.
 use crate::build::dims;
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::structural::{Broadcast, Dot, Reduce, Reshape, Transpose};
 use pallas_ir::{DType, ScalarOp, StructuralOp};
 
-/// Fewest elements along the axes that one side alone has: less is folded as it is multiplied.
+/// Fewest elements along the axes that only one factor has: a sum over less is folded while it is multiplied.
 const FEW: usize = 8;
 
+/// Replaces sums of products in a graph by matrix products.
 pub(super) fn products(mut graph: Graph) -> Graph {
     let uses = graph.reads();
     let equations = std::mem::take(&mut graph.equations);
@@ -35,27 +36,31 @@ pub(super) fn products(mut graph: Graph) -> Graph {
     to.graph
 }
 
+/// The pass that replaces sums of products, with the graph that it writes.
 struct Sums {
     graph: Graph,
-    /// By variable, its equation in the new graph.
+    /// By variable, the index of its equation in the new graph.
     made: Vec<Option<usize>>,
-    /// By variable, how often the old graph reads it.
+    /// By variable, number of times that the old graph reads it.
     uses: Vec<usize>,
 }
 
-/// A factor: a value, and the axis of the product that each of its axes is.
+/// A factor of a product, without broadcasts.
 struct Factor {
+    /// The value before it was broadcast.
     value: Var,
+    /// By axis of the value with more than one element, the axis of the product that it is.
     axes: Vec<usize>,
 }
 
 impl Sums {
+    /// Appends an equation whose result variables exist.
     fn push(&mut self, e: Equation) {
         e.results.iter().for_each(|r| self.made[r.index()] = Some(self.graph.equations.len()));
         self.graph.equations.push(e);
     }
 
-    /// Appends an equation for a new variable.
+    /// Appends an operation with a new variable as its result, which is returned.
     fn append(&mut self, op: impl Into<StructuralOp>, args: &[Var]) -> Var {
         let op: StructuralOp = op.into();
         let v = self.graph.fitting(op, args);
@@ -69,11 +74,11 @@ impl Sums {
         self.made[v.index()].map(|i| &self.graph.equations[i])
     }
 
-    /// Appends a sum, as a product if it is one.
+    /// Appends a sum, as a product if a product computes it.
     fn sum(&mut self, e: &Equation, op: &Reduce) {
         let before = self.graph.equations.len();
         match self.folded(e.args[0], &op.axes) {
-            // The last equation has the variable that others read.
+            // The last equation gets the variable that others read.
             Some(v) if self.graph.equations.len() > before => {
                 let mut last = self.graph.equations.pop().expect("it was appended");
                 debug_assert_eq!(last.results, [v]);
@@ -85,7 +90,8 @@ impl Sums {
         }
     }
 
-    /// The sum over these axes of a value that nothing else reads, if a product gives it.
+    /// Appends equations that sum a value over these axes as a product; returns `None` if that is impossible or other
+    /// equations read the value.
     fn folded(&mut self, v: Var, axes: &[usize]) -> Option<Var> {
         if self.uses[v.index()] != 1 {
             return None;
@@ -122,7 +128,8 @@ impl Sums {
         }
     }
 
-    /// A product; axis 1 by axis 0 alone is the form of two matrices, and other ranks change places for it.
+    /// Appends a product. Contracting axis 1 with axis 0 alone is only allowed for two matrices; operands of other
+    /// ranks swap sides.
     fn dot(&mut self, dot: Dot, args: [Var; 2]) -> Var {
         let ranks = args.map(|v| self.graph.ty(v).shape.len());
         if !dot.batch.is_empty() || dot.contract != [(1, 0)] || ranks == [2, 2] {
@@ -133,7 +140,7 @@ impl Sums {
         self.append(Transpose { axes: (first..first + last).chain(0..first).collect() }, &[made])
     }
 
-    /// The sum over these axes of a product of repeated values.
+    /// Appends the sum over these axes of an elementwise product of broadcast values as a matrix product.
     fn product(&mut self, v: Var, args: [Var; 2], axes: &[usize]) -> Option<Var> {
         let ty = self.graph.ty(v).clone();
         if !matches!(ty.dtype, DType::F32 | DType::F64) {
@@ -156,7 +163,7 @@ impl Sums {
         if contract.is_empty() || own.iter().any(|axes| elements(axes) < FEW) {
             return None;
         }
-        // The free axes of a factor have its own order.
+        // The free axes of a factor are in the factor's own order.
         let free = |factor: &Factor, own: &[usize]| -> Vec<usize> {
             factor.axes.iter().copied().filter(|axis| own.contains(axis)).collect()
         };
@@ -174,17 +181,18 @@ impl Sums {
         Some(self.append(Reshape { to: dims(&kept) }, &[made]))
     }
 
-    /// A value without its axes of one element.
+    /// Returns a value without its axes of one element.
     fn without_units(&mut self, v: Var) -> Var {
         let shape: Vec<usize> = self.graph.ty(v).shape.iter().copied().filter(|&n| n != 1).collect();
         if shape.len() == self.graph.ty(v).shape.len() { v } else { self.append(Reshape { to: dims(&shape) }, &[v]) }
     }
 
-    /// The value that another repeats, and the axes along which it lies; axes of one element are left out.
+    /// Returns the value from which broadcasts, transposes and reshapes make `v`, with the axes of `v` that its axes
+    /// are; axes of one element are left out.
     fn factor(&self, v: Var) -> Factor {
         let shape = |v: Var| &self.graph.ty(v).shape;
         let mut value = v;
-        // By axis of the value, that of the product.
+        // By axis of the value, the axis of the product.
         let mut axes: Vec<Option<usize>> = (0..shape(v).len()).map(Some).collect();
         while let Some(Equation { op: Op::Structural(op), args, .. }) = self.definition(value) {
             let from = args.first().copied();

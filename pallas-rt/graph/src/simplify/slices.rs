@@ -1,17 +1,18 @@
-//! Computes only the elements of which slices are taken.
+//! Computes only the elements of arrays that slices take.
 //!
 //! ```text
 //! slice (f (pad x))           f x, if the slice is what was padded
 //! slice (f (concat a b))      f a, if the slice is that operand
 //! ```
-//! `f` stands for elementwise operations, whose other operands repeat what they have along the axes that are sliced. Gradients
-//! through `pad` and `concatenate` end in such slices.
+//! Here `f` stands for elementwise operations whose other operands are broadcast along the axes that are sliced.
+//! Gradients through `pad` and `concatenate` end in such slices.
 use super::rewrite::Rewrite;
 use crate::build::dims;
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::StructuralOp;
 use pallas_ir::structural::{Broadcast, Reshape};
 
+/// Replaces slices of a graph where the elements can be computed alone.
 pub(super) fn slices(graph: Graph) -> Graph {
     let is_slice = |e: &Equation| matches!(&e.op, Op::Structural(StructuralOp::Slice(_)));
     if !graph.equations.iter().any(is_slice) {
@@ -30,7 +31,8 @@ pub(super) fn slices(graph: Graph) -> Graph {
     pass.to.graph
 }
 
-/// By variable, true if only slices of it are read, or of what elementwise operations make of it.
+/// Returns by variable true if the graph only reads slices of it, or of values that elementwise operations compute from
+/// it.
 fn are_sliced(graph: &Graph) -> Vec<bool> {
     let mut found = vec![true; graph.types.len()];
     graph.results.iter().for_each(|r| found[r.index()] = false);
@@ -50,34 +52,35 @@ fn is_elementwise(op: &Op) -> bool {
     matches!(op, Op::Scalar(_) | Op::Structural(StructuralOp::Cast(_) | StructuralOp::Powi(_)))
 }
 
-/// Adjacent elements of an array: the first one and the number along each axis.
+/// A slice with stride 1: the first element and the number of elements along each axis.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct SlicePart {
     start: Vec<usize>,
     size: Vec<usize>,
 }
 
-/// How the part of a value is made.
+/// The way in which a slice of a value is computed.
 enum MadeSlice {
-    /// It is a variable.
+    /// The slice is this variable.
     Is(Var),
-    /// A broadcast has fewer elements.
+    /// The slice is a smaller broadcast of this variable.
     Repeats(Var, Broadcast),
-    /// An elementwise operation on parts.
+    /// The slice is the result of an elementwise operation on slices.
     Of(Op, Vec<MadeSlice>),
 }
 
+/// The pass that computes slices alone, with the graph that it writes.
 struct Slices {
     to: Rewrite,
-    /// As [`are_sliced`] says of the old graph.
+    /// By variable of the old graph, the result of [`are_sliced`].
     is_sliced: Vec<bool>,
 }
 
-/// Most operations that a part is made of: graphs are as deep as their users like.
+/// Most operations by which a slice is computed: graphs can be very deep.
 const MOST: usize = 64;
 
 impl Slices {
-    /// What a slice of adjacent elements is, if no array that is larger is needed for it.
+    /// Returns the way in which a slice of adjacent elements can be computed without a larger array.
     fn sliced(&self, e: &Equation) -> Option<MadeSlice> {
         let Op::Structural(StructuralOp::Slice(op)) = &e.op else { return None };
         if op.stride.iter().any(|&n| n != 1) {
@@ -88,6 +91,7 @@ impl Slices {
         self.part(e.args[0], &part, &mut { MOST })
     }
 
+    /// Returns the way in which a slice of a value can be computed, with at most `left` operations.
     fn part(&self, v: Var, part: &SlicePart, left: &mut usize) -> Option<MadeSlice> {
         *left = left.checked_sub(1)?;
         let shape = &self.to.graph.ty(v).shape;
@@ -125,6 +129,7 @@ impl Slices {
         }
     }
 
+    /// Appends the equations that compute a slice; returns it.
     fn make(&mut self, made: MadeSlice) -> Var {
         match made {
             MadeSlice::Is(v) => v,
@@ -136,10 +141,10 @@ impl Slices {
         }
     }
 
-    /// Appends what the result of an equation is made of.
+    /// Appends equations that define the result of `e` as a computed slice.
     fn put(&mut self, made: MadeSlice, e: &Equation) {
         let (op, args) = match made {
-            // The variable that others read; later passes drop it.
+            // The variable that others read; later passes drop the reshape.
             MadeSlice::Is(v) => (StructuralOp::from(Reshape { to: dims(&self.to.graph.ty(v).shape) }).into(), vec![v]),
             MadeSlice::Repeats(v, op) => (StructuralOp::from(op).into(), vec![v]),
             MadeSlice::Of(op, parts) => (op, parts.into_iter().map(|part| self.make(part)).collect()),
@@ -155,7 +160,8 @@ mod tests {
     use pallas_ir::structural::{Concat, Pad, Slice};
     use pallas_ir::{DType, Literal, ScalarOp, Type};
 
-    /// The names of operations of which twice a padded matrix, or one joined with itself, is made, sliced from `start` on.
+    /// Returns the names of the operations that compute a slice, from `start` on, of twice a padded matrix, or of one
+    /// concatenated with itself.
     fn names(is_joined: bool, start: [i64; 2], size: [usize; 2], is_read: bool) -> Vec<String> {
         let mut graph = Graph::default();
         let x = graph.param(Type::new(DType::F32, vec![3, 4]));

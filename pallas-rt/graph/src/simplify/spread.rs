@@ -1,31 +1,37 @@
-//! Operations on a choice between values that are the same along some axes are computed once along these.
+//! Computes an operation on a select between broadcast values before the broadcast.
 //!
 //! ```text
 //! mul (select c (broadcast a) (broadcast b)) (broadcast w)
 //! select c (broadcast (mul a w)) (broadcast (mul b w))
 //! ```
 //!
-//! A row of a table of one row is such a choice: it, or NaN where the number of a row is out of range.
+//! A row of a table with one row is such a select: between the row and NaN, where the row's number is out of range.
 use super::rewrite::{Rewrite, each};
 use crate::build::dims;
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::structural::Broadcast;
 use pallas_ir::{ScalarOp, StructuralOp};
 
-/// Fewest elements of a choice for each one of what is computed.
+/// Fewest elements of the select's result for each element that is computed instead.
 const MANY: usize = 8;
 
+/// Rewrites elementwise operations of a graph on selects between broadcasts, so that they are computed before the
+/// broadcasts.
 pub(super) fn spread(graph: Graph) -> Graph {
     let uses = graph.reads();
     each(graph, |to, e| chosen(to, e, &uses))
 }
 
-/// A value without the axes along which it is the same, and those that it has.
+/// The operand of a broadcast, with the axes of the result that it has.
 struct Core {
+    /// The value that is broadcast.
     value: Var,
+    /// By axis of the value with more than one element, the axis of the broadcast.
     axes: Vec<usize>,
 }
 
+/// Appends an elementwise operation on a select as a select between broadcasts of smaller results; returns `None` where
+/// it is none or that saves too little.
 fn chosen(to: &mut Rewrite, e: &Equation, uses: &[usize]) -> Option<Var> {
     let is_elementwise = matches!(e.op, Op::Scalar(_) | Op::Structural(StructuralOp::Cast(_)));
     let is_choice = |v: Var| definition(to, v).is_some_and(|made| made.op == Op::Scalar(ScalarOp::Select));
@@ -65,7 +71,8 @@ fn chosen(to: &mut Rewrite, e: &Equation, uses: &[usize]) -> Option<Var> {
     Some(to.append(ScalarOp::Select, &[which, sides[0], sides[1]]))
 }
 
-/// The equation that makes a value; passes write what they replace as a reshape to the shape that it has.
+/// Returns the equation that defines a value, looking through reshapes that keep the shape, which passes write for
+/// replaced equations.
 fn definition(to: &Rewrite, v: Var) -> Option<&Equation> {
     let made = to.definition(v)?;
     match made.op {
@@ -76,7 +83,7 @@ fn definition(to: &Rewrite, v: Var) -> Option<&Equation> {
     }
 }
 
-/// The core of a broadcast whose axes stay in order.
+/// Returns the operand of a broadcast whose axes stay in order.
 fn core(to: &Rewrite, v: Var) -> Option<Core> {
     let Equation { op: Op::Structural(StructuralOp::Broadcast(op)), args, .. } = definition(to, v)? else {
         return None;
@@ -91,7 +98,8 @@ mod tests {
     use super::*;
     use pallas_ir::{DType, Literal, Type};
 
-    /// Adds a number to a choice between a row and one number, multiplies that with another row and converts it.
+    /// Returns a graph that adds a number to a select between a row and NaN, multiplies the sum by another row and
+    /// casts it.
     fn chain(rows: usize, which: &[usize], is_read: bool) -> Graph {
         let mut graph = Graph::default();
         let which = graph.param(Type::new(DType::Bool, which));

@@ -1,5 +1,5 @@
-//! Arrays of scans that hold nothing of their own are read no more: stacks of equal elements, and arrays whose elements are
-//! all the same.
+//! Removes arrays of scans that hold nothing of their own: stacked results with equal elements, and scanned arrays
+//! whose elements along the first axis are all equal.
 //!
 //! ```text
 //! %1, %2, %3 = scan { .. in h, y, y } %0   %4 = exp %3        (a carried value and two stacks of the same)
@@ -14,15 +14,17 @@ use pallas_ir::structural::Broadcast;
 use pallas_ir::{Literal, StructuralOp};
 use std::collections::HashMap;
 
+/// Removes scanned arrays and stacked results with equal elements from the scans of a graph.
 pub(super) fn stacks(mut graph: Graph) -> Graph {
     capture_equal_elements(&mut graph);
     merge_equal_stacks(&mut graph);
     graph
 }
 
-/// Scans over a broadcast make its elements in the body.
+/// Makes the elements of a scanned broadcast in the scan's body instead.
 fn capture_equal_elements(graph: &mut Graph) {
-    // By variable with equal elements along its first axis: what an element is a broadcast of.
+    // By variable with equal elements along its first axis: the operand and the broadcast of which each element is the
+    // result.
     let mut repeated: HashMap<Var, (Var, Broadcast)> = HashMap::new();
     let mut literals: HashMap<Var, Literal> = HashMap::new();
     for e in &mut graph.equations {
@@ -66,7 +68,7 @@ fn capture_equal_elements(graph: &mut Graph) {
     }
 }
 
-/// Readers of a stack read the first one that has the same elements.
+/// Lets readers of a stacked result read the first one with the same elements.
 fn merge_equal_stacks(graph: &mut Graph) {
     let mut same: Vec<Var> = (0..graph.types.len() as u32).map(Var).collect();
     for e in &mut graph.equations {

@@ -1,20 +1,21 @@
-//! Folds along a few last elements and along axes in front of others, and repetitions of both kinds, in two steps.
+//! Splits folds over axes on both sides of a kept axis, and broadcasts along such axes, into two steps.
 //!
 //! ```text
 //! sum over axes 0, 2 of x: f32[26, 900, 2]       sum over axis 1 of (sum over axis 0 of x): f32[900, 2]
 //! broadcast y: f32[900] to [26, 900, 2]          broadcast (broadcast y to [900, 2])
 //! ```
 //!
-//! The larger step takes rows of 1,800 elements for what they are: rows of two fill no vector.
+//! The larger step then handles rows of 1,800 adjacent elements: rows of two elements fill no vector.
 use super::rewrite::{Rewrite, each};
 use crate::build::dims;
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::StructuralOp;
 use pallas_ir::structural::{Broadcast, Reduce};
 
-/// Elements of rows from which on folding one takes little longer than adding it to others.
+/// Elements of a row from which on folding the row takes little longer than adding it to another row.
 const ROW: usize = 64;
 
+/// Rewrites the folds and broadcasts of a graph in two steps where that is faster.
 pub(super) fn twice(graph: Graph) -> Graph {
     each(graph, |to, e| match &e.op {
         Op::Structural(StructuralOp::Reduce(op)) => reduce(to, e, op),
@@ -23,8 +24,8 @@ pub(super) fn twice(graph: Graph) -> Graph {
     })
 }
 
-/// The last axis that an operation neither folds nor makes, if such axes behind it are short, and others in front of it are
-/// longer.
+/// Returns the last axis for which `is_own` is false (one that is neither folded nor new), if the axes after it have
+/// few elements and the axes before it for which `is_own` is true have more.
 fn last(shape: &[usize], is_own: impl Fn(usize) -> bool) -> Option<usize> {
     let last = (0..shape.len()).rev().find(|&axis| shape[axis] != 1 && !is_own(axis))?;
     let few: usize = shape[last + 1..].iter().product();
@@ -32,11 +33,12 @@ fn last(shape: &[usize], is_own: impl Fn(usize) -> bool) -> Option<usize> {
     ((2..ROW).contains(&few) && outer > few).then_some(last)
 }
 
-/// A shape in which all axes from one on are one.
+/// Returns a shape in which all axes from `last` on are joined to one.
 fn joined(shape: &[usize], last: usize) -> Vec<usize> {
     [&shape[..last], &[shape[last..].iter().product()]].concat()
 }
 
+/// Appends a fold in two steps: first over the axes before the last kept axis, then over those after it.
 fn reduce(to: &mut Rewrite, e: &Equation, op: &Reduce) -> Option<Var> {
     let shape = to.graph.ty(e.args[0]).shape.clone();
     let last = last(&shape, |axis| op.axes.contains(&axis))?;
@@ -50,12 +52,13 @@ fn reduce(to: &mut Rewrite, e: &Equation, op: &Reduce) -> Option<Var> {
     Some(to.append(StructuralOp::from(Reduce::dropping(op.op, inner)), &[folded]))
 }
 
+/// Appends a broadcast in two steps: first along the axes after the operand's last axis, then along those before it.
 fn broadcast(to: &mut Rewrite, e: &Equation, op: &Broadcast) -> Option<Var> {
     let [from, shape] = [e.args[0], e.result()].map(|v| to.graph.ty(v).shape.clone());
     let places = &op.dims[..from.len()];
     let is_new = |axis: usize| !(0..from.len()).any(|own| places[own] == axis && from[own] == shape[axis]);
     let last = last(&shape, is_new).filter(|_| places.is_sorted())?;
-    // The operand with the last axes, which are one with the one in front of them then.
+    // The operand with the last axes, which are then joined with the axis before them.
     let axes: Vec<usize> = (0..shape.len()).filter(|axis| places.contains(axis) || *axis > last).collect();
     let extent = |axis: &usize| if *axis > last || !is_new(*axis) { shape[*axis] } else { 1 };
     let part: Vec<usize> = axes.iter().map(extent).collect();

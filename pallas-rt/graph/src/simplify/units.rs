@@ -1,4 +1,4 @@
-//! Computes without axes of one element that a reshape has put in.
+//! Drops axes of one element that a reshape inserted, by moving the reshape after the operations that read it.
 //!
 //! ```text
 //! tanh (reshape x)               reshape (tanh x)
@@ -8,17 +8,18 @@
 //! dot (reshape x) w              reshape (dot x w), if the axes are in neither batch nor sum
 //! dot (reshape x) (reshape w)    dot x w, over the other axes
 //! transpose (reshape x)          reshape (transpose x)
-//! gather x (reshape i)           gather x i, if the axis is that of vectors of one start; likewise a scatter
+//! gather x (reshape i)           gather x i, if the axis has the only component of each start; scatters too
 //! ```
 //!
-//! A function of a row or of a single image, mapped over a batch, has such axes everywhere. Without them it shares kernels like
-//! the same function written for the batch.
+//! A function of a row or of a single image, mapped over a batch, has such axes everywhere. Without them it shares
+//! kernels like the same function written for the batch.
 use super::rewrite::Rewrite;
 use crate::build::{dims, infer};
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::StructuralOp;
 use pallas_ir::structural::{Broadcast, Dot, Reduce, Reshape, Transpose};
 
+/// Rewrites the equations of a graph without axes of one element that reshapes insert.
 pub(super) fn units(graph: Graph) -> Graph {
     let (equations, to) = Rewrite::of(graph);
     let mut pass = Units { to };
@@ -31,14 +32,15 @@ pub(super) fn units(graph: Graph) -> Graph {
     pass.to.graph
 }
 
+/// The pass that drops inserted axes of one element, with the graph that it writes.
 struct Units {
     to: Rewrite,
 }
 
-/// A value without some axes of one element.
+/// A value from which a reshape makes another one by inserting axes of one element.
 struct Bare {
     value: Var,
-    /// The axis of the value with them that each of its axes is.
+    /// By axis of the value, the axis of the reshaped value that it is.
     axes: Vec<usize>,
 }
 
@@ -47,7 +49,8 @@ impl Units {
         &self.to.graph.ty(v).shape
     }
 
-    /// The source of reshapes that put axes of one element into a value.
+    /// If reshapes make a value from one with fewer axes by inserting axes of one element, returns the earliest such
+    /// value.
     fn bare(&self, v: Var) -> Option<Bare> {
         let (mut source, mut found) = (v, None);
         while let Some(Equation { op: Op::Structural(StructuralOp::Reshape(_)), args, .. }) = self.to.definition(source)
@@ -60,7 +63,8 @@ impl Units {
         found
     }
 
-    /// Appends the equation without such axes, if an operand has some; `None`, and nothing is appended, if none has.
+    /// Appends an equation on operands without the axes of one element that reshapes insert, and a reshape of its
+    /// result; returns `None` and appends nothing if no operand has such axes.
     fn without(&mut self, e: &Equation) -> Option<()> {
         let made = match &e.op {
             Op::Scalar(_) | Op::Structural(StructuralOp::Cast(_) | StructuralOp::Powi(_)) => self.elementwise(e)?,
@@ -71,7 +75,7 @@ impl Units {
                 let op = StructuralOp::from(Reduce { axes, ..op.clone() });
                 self.to.append(op, &[bare.value])
             }
-            // It repeats nothing.
+            // The broadcast repeats nothing.
             Op::Structural(StructuralOp::Broadcast(op))
                 if placed(self.shape(e.args[0]), self.shape(e.result()))
                     .is_some_and(|axes| op.dims.starts_with(&axes)) =>
@@ -104,19 +108,21 @@ impl Units {
         Some(())
     }
 
-    /// Indices without a last axis along which vectors of one start lie.
+    /// Returns the indices of a gather or scatter without their last axis, along which the components of a start lie,
+    /// if it has one element and a reshape inserted it.
     fn single_starts(&self, index: Var, vectors: usize) -> Option<Var> {
         let bare = self.bare(index)?;
         let is_last = vectors + 1 == self.shape(index).len() && bare.axes.iter().copied().eq(0..vectors);
         is_last.then_some(bare.value)
     }
 
+    /// Appends an elementwise operation on operands without inserted axes of one element; returns its result.
     fn elementwise(&mut self, e: &Equation) -> Option<Var> {
         let shape = self.shape(e.result()).to_vec();
         let bare: Vec<Option<Bare>> = e.args.iter().map(|&v| self.bare(v)).collect();
         let least = bare.iter().flatten().min_by_key(|bare| bare.axes.len())?;
         let to = self.shape(least.value).to_vec();
-        // Operands of other shapes have no such axes to lose.
+        // Operands of other shapes have no such axes.
         if e.args.iter().any(|&v| self.shape(v) != shape) {
             return None;
         }
@@ -130,7 +136,8 @@ impl Units {
         Some(self.to.append(e.op.clone(), &args))
     }
 
-    /// A value without axes of one element, in this shape; a repeated value is repeated less.
+    /// Returns a value reshaped to a shape with fewer axes of one element; a broadcast is repeated by a smaller
+    /// broadcast instead.
     fn reshaped(&mut self, v: Var, to: &[usize]) -> Var {
         if let Some(Equation { op: Op::Structural(StructuralOp::Broadcast(op)), args, .. }) = self.to.definition(v)
             && let Some(axes) = placed(to, self.shape(v))
@@ -144,10 +151,11 @@ impl Units {
         self.to.append(StructuralOp::from(Reshape { to: dims(to) }), &[v])
     }
 
+    /// Appends a product without inserted axes of one element in one or both operands; returns its result.
     fn dot(&mut self, e: &Equation, op: &Dot) -> Option<Var> {
         let (mut op, mut args, mut is_less) = (op.clone(), e.args.clone(), false);
         if let [Some(x), Some(w)] = [0, 1].map(|side| self.bare(args[side])) {
-            // Pairs of axes that go on both sides go.
+            // Pairs of axes that are dropped on both sides are dropped.
             let renamed = |pairs: &[(usize, usize)]| -> Option<Vec<(usize, usize)>> {
                 let at = |bare: &Bare, axis: usize| bare.axes.iter().position(|own| *own == axis);
                 let pairs = pairs.iter().map(|&(a, b)| (at(&x, a), at(&w, b)));
@@ -167,7 +175,7 @@ impl Units {
         }
         for side in [0, 1] {
             let Some(bare) = self.bare(args[side]) else { continue };
-            // The axes that go are neither batch nor sum.
+            // The axes that are dropped are neither batch axes nor contracted.
             let at = |axis: usize| bare.axes.iter().position(|own| *own == axis);
             let renamed = |pairs: &[(usize, usize)]| -> Option<Vec<(usize, usize)>> {
                 let one = |&(a, b): &(usize, usize)| if side == 0 { Some((at(a)?, b)) } else { Some((a, at(b)?)) };
@@ -186,7 +194,7 @@ impl Units {
     }
 }
 
-/// The axes of a shape that are those of a shorter one, in order; all others have one element.
+/// Returns by axis of the shape `from` the axis of `to` that it is, if `to` only has axes of one element in addition.
 fn placed(from: &[usize], to: &[usize]) -> Option<Vec<usize>> {
     let mut axes = vec![];
     for (axis, n) in to.iter().enumerate() {
@@ -204,7 +212,8 @@ mod tests {
     use super::*;
     use pallas_ir::{DType, Type};
 
-    /// A sum over an axis of one element goes, with others and as an axis of batches, if both operands have it from a reshape.
+    /// A contraction of an axis of one element is dropped, with others and as a batch axis, if both operands have it
+    /// from a reshape.
     #[test]
     fn sums_over_axes_that_both_operands_put_in_go() {
         let float = |shape: &[usize]| Type::new(DType::F32, shape.to_vec());

@@ -1,4 +1,4 @@
-//! Products that multiply no matrices are elementwise operations and sums, which share kernels with their neighbours.
+//! Replaces products of vectors by elementwise operations and sums, which share kernels with the equations around them.
 //!
 //! ```text
 //! dot batch(0-0) contract(1-1) a: f32[b, k], b: f32[b, k]      sum over axis 1 of mul a b
@@ -10,6 +10,7 @@ use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::structural::{Broadcast, Cast, Dot, Reduce, Transpose};
 use pallas_ir::{DType, ScalarOp, StructuralOp};
 
+/// Replaces the products of a graph that multiply no matrices.
 pub(super) fn vectors(graph: Graph) -> Graph {
     each(graph, |to, e| match &e.op {
         Op::Structural(StructuralOp::Dot(dot)) => written(to, e, dot),
@@ -17,7 +18,8 @@ pub(super) fn vectors(graph: Graph) -> Graph {
     })
 }
 
-/// Writes such a product.
+/// Appends a product that multiplies no matrices as an elementwise product and a sum; returns `None` for other
+/// products.
 fn written(to: &mut Rewrite, e: &Equation, dot: &Dot) -> Option<Var> {
     let shapes = [0, 1].map(|side| to.graph.ty(e.args[side]).shape.clone());
     let axes = |pairs: &[(usize, usize)], side: usize| -> Vec<usize> {
@@ -35,7 +37,7 @@ fn written(to: &mut Rewrite, e: &Equation, dot: &Dot) -> Option<Var> {
     if dot.acc == DType::Bool || !(is_scaled || is_folded) || shapes.iter().any(|s| s.contains(&0)) {
         return None;
     }
-    // The axes of the product: batch, free ones of both sides, and those that are summed.
+    // The axes of the elementwise product: batch axes, free axes of both sides, and those that are summed.
     let all = [&batch[..], &own[0], &own[1], &summed].concat();
     let first = [batch.len(), batch.len() + own[0].len()];
     let last = first[1] + own[1].len();
@@ -64,7 +66,8 @@ mod tests {
     use super::*;
     use pallas_ir::Type;
 
-    /// The operations of a product of arrays of these shapes, without those that change shapes alone.
+    /// Returns the names of the operations that replace a product of arrays of these shapes, without those that only
+    /// change shapes.
     fn names(a: &[usize], b: &[usize], batch: &[(usize, usize)], contract: &[(usize, usize)]) -> Vec<&'static str> {
         let mut graph = Graph::default();
         let args = [a, b].map(|shape| graph.param(Type::new(DType::F32, shape.to_vec())));

@@ -1,8 +1,8 @@
-//! Windows that are as long as the operand along every axis have one position, so they need no addresses.
+//! Replaces gathers and scatters whose windows are as long as the operand: such a window has only one position.
 //!
 //! ```text
-//! gather x[1, n] at i[m]                broadcast x; starts move into the operand
-//! scatter(add) x[1, n] at i[m] u[m, n]  add x (sum of the rows of u whose start is 0), but for 16-bit floats
+//! gather x[1, n] at i[m]                broadcast x, because starts are clamped into the operand
+//! scatter(add) x[1, n] at i[m] u[m, n]  add x (sum of the rows of u whose start is 0), except for 16-bit floats
 //! ```
 use super::rewrite::{Rewrite, each};
 use crate::build::dims;
@@ -10,6 +10,7 @@ use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::structural::{Broadcast, Gather, Reduce, Scatter, Transpose, Windows};
 use pallas_ir::{DType, Literal, ScalarOp, StructuralOp};
 
+/// Replaces gathers and scatters of a graph whose windows are as long as the operand.
 pub(super) fn whole(graph: Graph) -> Graph {
     each(graph, |to, e| match &e.op {
         Op::Structural(StructuralOp::Gather(op)) => gather(to, e, op),
@@ -18,7 +19,7 @@ pub(super) fn whole(graph: Graph) -> Graph {
     })
 }
 
-/// Returns true if windows have one position in an operand of this shape, which has elements.
+/// Returns true if windows have only one position in an operand of this shape, which must have elements.
 fn are_whole(windows: &Windows, shape: &[usize]) -> bool {
     let is_whole = |(k, &n): (usize, &usize)| {
         let window = &windows.axes[k];
@@ -28,6 +29,7 @@ fn are_whole(windows: &Windows, shape: &[usize]) -> bool {
     !shape.contains(&0) && shape.iter().enumerate().all(is_whole)
 }
 
+/// Appends a gather of whole windows as a broadcast; returns `None` for other gathers.
 fn gather(to: &mut Rewrite, e: &Equation, op: &Gather) -> Option<Var> {
     let [x, index] = [0, 1].map(|i| to.graph.ty(e.args[i]).shape.clone());
     let windows = op.windows(index.len());
@@ -42,6 +44,8 @@ fn gather(to: &mut Rewrite, e: &Equation, op: &Gather) -> Option<Var> {
     Some(to.append(StructuralOp::from(Broadcast { to: result, dims: repeated }), &[window]))
 }
 
+/// Appends a scatter of whole windows as a fold of the updates and an elementwise operation; returns `None` for other
+/// scatters.
 fn scatter(to: &mut Rewrite, e: &Equation, op: &Scatter, monoid: ScalarOp) -> Option<Var> {
     let &[operand, index, updates] = &e.args[..] else { return None };
     let [x, of_index, shape] = [operand, index, updates].map(|v| to.graph.ty(v).shape.clone());
@@ -77,7 +81,7 @@ fn scatter(to: &mut Rewrite, e: &Equation, op: &Scatter, monoid: ScalarOp) -> Op
     Some(to.append(monoid, &[operand, sum]))
 }
 
-/// Returns true for starts that were moved into an operand where only 0 is inside.
+/// Returns true for starts that are known to be 0: zeros, or starts clamped to between 0 and 0.
 fn is_zero(to: &Rewrite, v: Var) -> bool {
     let zero = |v: Var| {
         let literal = |v: Var| matches!(to.definition(v), Some(Equation { op: Op::Literal(x), .. }) if x.bits == 0);

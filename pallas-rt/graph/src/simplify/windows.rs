@@ -1,18 +1,20 @@
-//! Extremes of windows, one axis after the other; products of windows of one element.
+//! Splits maxima and minima of windows into one fold for each axis, and replaces convolutions with windows of one
+//! element by products.
 //!
 //! ```text
 //! reduce_window op(maximum) size(1, 3, 3, 1) x       reduce_window .. size(1, 1, 3, 1) (reduce_window .. size(1, 3, 1, 1) x)
 //! conv x w, a group a feature, w of one element      mul x (broadcast w)
 //! ```
 //!
-//! A window of 3x3 takes 6 steps an element in place of 9, and those along the outer axis are rows of adjacent elements. A sum
-//! of floats would be rounded in another order, so it stays.
+//! A window of 3x3 takes 6 steps for each element instead of 9, and those along the outer axis are on rows of adjacent
+//! elements. Sums of floats stay, because they would be rounded in another order.
 use super::rewrite::{Rewrite, each};
 use crate::build::dims;
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::structural::{Broadcast, Cast, Conv, ReduceWindow, Transpose, WindowDim};
 use pallas_ir::{ScalarOp, StructuralOp};
 
+/// Splits maxima and minima of windows of a graph by axis, and replaces convolutions with windows of one element.
 pub(super) fn windows(graph: Graph) -> Graph {
     each(graph, |to, e| match &e.op {
         Op::Structural(StructuralOp::ReduceWindow(op)) => {
@@ -25,7 +27,8 @@ pub(super) fn windows(graph: Graph) -> Graph {
     })
 }
 
-/// A convolution that multiplies each feature by a number.
+/// Appends a convolution that multiplies each feature by one number as a product; returns `None` for other
+/// convolutions.
 fn scaled(to: &mut Rewrite, e: &Equation, op: &Conv) -> Option<Var> {
     let [x, w] = [e.args[0], e.args[1]].map(|v| to.graph.ty(v).shape.clone());
     let out = to.graph.ty(e.result()).shape.clone();
@@ -44,13 +47,14 @@ fn scaled(to: &mut Rewrite, e: &Equation, op: &Conv) -> Option<Var> {
     Some(to.append(ScalarOp::Mul, &[x, w]))
 }
 
-/// The axes along which windows are folded one after the other; none if that would change results.
+/// Returns the axes along which windows can be folded one after the other; none if that would change results.
 fn apart(op: &ReduceWindow) -> Vec<usize> {
     let is_exact = matches!(op.op, ScalarOp::Maximum | ScalarOp::Minimum);
     (0..op.size.len()).filter(|&axis| is_exact && op.size[axis] > 1).collect()
 }
 
-/// The same windows along one axis; what moves along axes of windows of one element comes with the first.
+/// Returns the fold of the windows along one axis; strides and padding along axes with windows of one element are part
+/// of the first fold.
 fn along(op: &ReduceWindow, axis: usize) -> ReduceWindow {
     let is_first = op.size.iter().position(|&n| n > 1) == Some(axis);
     let has = |other: usize| other == axis || is_first && op.size[other] == 1;
@@ -67,7 +71,7 @@ mod tests {
     use super::*;
     use pallas_ir::{DType, Type};
 
-    /// Windows of 3x2 with an axis between that they only move along: each axis moves once, and the shape stays.
+    /// Windows of 3x2 with an axis between along which they only move: each axis moves once, and the shape stays.
     #[test]
     fn each_axis_of_a_window_moves_once() {
         let size = vec![3, 1, 2];
@@ -88,7 +92,8 @@ mod tests {
         }
     }
 
-    /// Of convolutions with a number for each feature, those whose windows neither move nor are padded are products.
+    /// Of convolutions with one number for each feature, those whose windows neither move by steps nor are padded are
+    /// products.
     #[test]
     fn a_number_for_each_feature_is_multiplied() {
         let plain = Conv {

@@ -1,20 +1,21 @@
-//! Exchanges among the devices of a mesh.
+//! Translation of collectives among the devices of a mesh to StableHLO.
 //!
-//! Devices have their own numbers in groups and pairs, and every exchange a channel: XLA takes them for the partitions of one
-//! program.
+//! Groups and pairs name devices by their own numbers, and every collective has a channel, so that XLA takes them for
+//! collectives over the partitions of one program.
 use super::operation::{Detail, Parts, Value};
 use super::writer::Writer;
 use crate::mesh::Collective;
 use pallas_ir::Type;
 
-/// The operation of StableHLO for a collective. No method has a default.
+/// Translation of a kind of collective to StableHLO. No method has a default.
 pub(crate) trait CollectiveHlo {
-    /// Writes it; its operand, if it has one, is `args[0]`.
+    /// Appends the operation with a result of type `gives`; returns the result. The operand, if there is one, is
+    /// `args[0]`.
     fn stablehlo(&self, w: &mut Writer, op: &Collective, args: &[Value], gives: &Type) -> Value;
 }
 
 impl Writer {
-    /// The groups of a collective, and a channel of their own.
+    /// Returns the attributes of a collective: its groups, and a new channel.
     pub(crate) fn groups(&mut self, op: &Collective, parts: Parts) -> Detail {
         Detail::Groups { groups: op.groups(), parts, channel: self.channel() }
     }

@@ -1,27 +1,28 @@
-//! Calls.
+//! Translation of calls to StableHLO.
 use super::Printer;
 use super::operation::{Detail, HloRegion, Value};
 use crate::call::Call;
 use crate::graph::Graph;
 use pallas_ir::Type;
 
-/// The operations of StableHLO for a call that stays one. No method has a default.
+/// The operations of StableHLO for a call that is no function, such as a loop. No method has a default.
 pub(crate) trait CallHlo {
-    /// Writes them; returns the results.
+    /// Appends the operations, with results of the types `gives`; returns the results.
     fn stablehlo(&self, p: &mut Printer, args: &[Value], gives: &[Type]) -> Vec<Value>;
 }
 
 impl Printer {
+    /// Appends a call: of a function, or with the operations of a loop, a branch or a kernel.
     pub(super) fn call(&mut self, call: &Call, args: &[Value], gives: &[Type]) -> Vec<Value> {
         match call.function() {
-            // The identity.
+            // A call of the identity is its operands.
             Some(graph) if graph.equations.is_empty() && graph.params == graph.results => args.to_vec(),
             Some(graph) => self.called(graph, args, gives),
             None => call.hlo().expect("it stays").stablehlo(self, args, gives),
         }
     }
 
-    /// A call of a function of its own; equal graphs are one function.
+    /// Appends a call of a function, which is added to the module unless it has an equal one.
     fn called(&mut self, graph: &Graph, args: &[Value], gives: &[Type]) -> Vec<Value> {
         let number = match self.known.get(graph) {
             Some(&number) => number,
@@ -37,7 +38,7 @@ impl Printer {
         self.w.operation("func.call", &all, vec![], Detail::Call(format!("call{number}")), gives)
     }
 
-    /// A region that takes values of these types; see [`Writer::region`](super::writer::Writer::region).
+    /// Returns a region with parameters of the types `takes`; see [`Writer::region`](super::writer::Writer::region).
     pub(crate) fn region(
         &mut self,
         takes: &[Type],

@@ -1,20 +1,21 @@
-//! Reductions, whole or by windows: a region has the operation that combines two elements.
+//! Translation of reductions and windowed folds to StableHLO, in which a region combines two elements.
 use super::operation::{Detail, HloRegion, Value};
 use super::scalar::scalar;
 use super::writer::Writer;
 use pallas_ir::structural::{ArgReduce, Cumulative, Reduce, ReduceWindow, WindowDim};
 use pallas_ir::{DType, Literal, ScalarOp, Type};
 
-/// The region of an operation of two elements.
+/// Returns the region of an operation that combines two scalars of this type.
 pub(crate) fn combines(w: &mut Writer, op: ScalarOp, dtype: DType) -> HloRegion {
     w.region(&[Type::scalar(dtype), Type::scalar(dtype)], |w, args| vec![scalar(w, op, args)])
 }
 
+/// Appends the neutral element of a monoid.
 fn neutral(w: &mut Writer, op: ScalarOp, dtype: DType) -> Value {
     w.constant(op.neutral(dtype).expect("a monoid of this type"), &[])
 }
 
-/// The type without these axes.
+/// Returns the shape of a type without these axes.
 fn without(ty: &Type, axes: &[usize]) -> Vec<usize> {
     ty.shape.iter().enumerate().filter(|(axis, _)| !axes.contains(axis)).map(|(_, &n)| n).collect()
 }
@@ -26,7 +27,8 @@ pub(super) fn reduce(w: &mut Writer, op: &Reduce, x: &Value, gives: &Type) -> Va
     w.reshape(&made, &gives.shape)
 }
 
-/// A reduction of elements and their positions. The first NaN wins, then the first of equal elements.
+/// Appends an argmax or argmin, as a reduction of elements with their positions. The first NaN wins, then the first of
+/// equal elements.
 pub(super) fn arg_reduce(w: &mut Writer, op: &ArgReduce, x: &Value, gives: &Type) -> Value {
     let dtype = x.ty.dtype;
     let ends = if op.max { Literal::lowest(dtype) } else { Literal::highest(dtype) };
@@ -53,6 +55,7 @@ pub(super) fn arg_reduce(w: &mut Writer, op: &ArgReduce, x: &Value, gives: &Type
     w.reshape(&made[1], &gives.shape)
 }
 
+/// Appends a windowed fold; returns its result.
 pub(super) fn reduce_window(w: &mut Writer, op: &ReduceWindow, x: &Value, gives: &Type) -> Value {
     if gives.shape.is_empty() {
         return x.clone();
@@ -67,13 +70,14 @@ pub(super) fn reduce_window(w: &mut Writer, op: &ReduceWindow, x: &Value, gives:
         .remove(0)
 }
 
-/// The operand of a windowed fold without the elements that negative padding cuts off, and windows without such padding;
-/// `None` if no element remains. XLA's process ends at windows of one element with negative padding.
+/// Cuts off the elements of a windowed fold's operand that negative padding removes; returns the operand, and windows
+/// without such padding, or `None` if no element is left. XLA crashes on windows of one element with negative padding.
 fn without_cuts(w: &mut Writer, windows: &[WindowDim], x: &Value) -> Option<(Value, Vec<WindowDim>)> {
     let (mut start, mut limit) = (vec![], vec![]);
     let mut windows = windows.to_vec();
     for (window, &n) in windows.iter_mut().zip(&x.ty.shape) {
-        // Places of elements are `dilation` apart. Those that stay, and what lies before the first and after the last one.
+        // Elements are `dilation` positions apart. Find those that stay, and the positions that remain before the first
+        // and after the last one.
         let (n, apart) = (n as i64, window.dilation);
         let (first, last) = ((-window.low).max(0), (n - 1) * apart - (-window.high).max(0));
         let (from, to) = ((first + apart - 1) / apart, last.div_euclid(apart) + 1);
@@ -93,7 +97,7 @@ fn without_cuts(w: &mut Writer, windows: &[WindowDim], x: &Value) -> Option<(Val
     Some((if is_whole { x.clone() } else { w.part(x, start, limit) }, windows))
 }
 
-/// Windows of the whole axis, which begin or end outside of it.
+/// Appends a cumulative fold, as windows as long as the axis that begin or end outside of it.
 pub(super) fn cumulative(w: &mut Writer, op: &Cumulative, x: &Value) -> Value {
     let n = x.ty.shape[op.axis] as i64;
     if n == 0 {

@@ -1,5 +1,5 @@
-//! HLO, XLA's own text. Its computations read nothing from outside, so what a body of a loop or a branch reads there is part
-//! of the tuple that it takes; an operation with several results gives a tuple.
+//! Printer of HLO, XLA's own text. HLO's computations read nothing from outside, so the values that a body of a loop or
+//! a branch reads there are part of the tuple that it takes; an operation with several results returns a tuple.
 use super::operation::{Detail, Function, HloRegion, Line, Operation, Parts, Value, decimal, element, escaped};
 use super::structural::{letters, size};
 use pallas_ir::structural::{Conv, Gather, Scatter, WindowDim};
@@ -7,7 +7,7 @@ use pallas_ir::{Literal, Type};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// The text of a module. Computations stand before those that call them.
+/// Returns the text of a module. Computations are written before those that call them.
 pub(super) fn module(name: &str, functions: &[Function]) -> String {
     let mut hlo = Hlo::default();
     // `main` comes first, and functions after those that they call.
@@ -19,26 +19,27 @@ pub(super) fn module(name: &str, functions: &[Function]) -> String {
     format!("HloModule {name}\n\n{}", hlo.done.join("\n"))
 }
 
+/// A printer of a module.
 #[derive(Default)]
 struct Hlo {
-    /// Texts of computations.
+    /// Texts of the computations so far.
     done: Vec<String>,
-    /// Number of computations and tuples that have a name of their own.
+    /// Number of names for computations, tuples and the like so far.
     next: usize,
 }
 
-/// Instructions of a computation: names and texts.
+/// Instructions of a computation, each as its name and its text; comments have no name.
 type Instructions = Vec<(String, String)>;
 
 impl Hlo {
-    /// A name that no other value has. XLA refuses names of types, such as `c64`.
+    /// Returns a name that no other value has, with a prefix: XLA refuses names of types, such as `c64`.
     fn fresh(&mut self, kind: &str) -> String {
         self.next += 1;
         format!("{kind}{}", self.next - 1)
     }
 
-    /// Writes a computation. With `captured` it takes one tuple of these values and the region's parameters; if it `passes`
-    /// the captured values on, it gives them in front of its results.
+    /// Writes a region as a computation. With `captured` it takes one tuple, of these values and the region's
+    /// parameters; with `passes` it also returns the captured values, before its results.
     fn computation(&mut self, head: &str, region: &HloRegion, captured: Option<&[Value]>, passes: bool) {
         let mut all: Instructions = vec![];
         let takes: Vec<String>;
@@ -87,13 +88,14 @@ impl Hlo {
         self.done.push(text + "}\n");
     }
 
-    /// Writes a region as a computation of its own; returns its name.
+    /// Writes a region as a computation with a new name; returns the name.
     fn region(&mut self, region: &HloRegion, captured: Option<&[Value]>, passes: bool) -> String {
         let own = format!("%{}", self.fresh("region"));
         self.computation(&own, region, captured, passes);
         own
     }
 
+    /// Appends the instructions for an operation.
     fn operation(&mut self, op: &Operation, all: &mut Instructions) {
         let args: Vec<&Value> = op.args.iter().collect();
         match (op.name, &op.detail) {
@@ -122,13 +124,14 @@ impl Hlo {
         }
     }
 
-    /// A value that has the parts of a tuple.
+    /// Appends a tuple of these values; returns its name.
     fn tuple(&mut self, parts: &[&Value], all: &mut Instructions) -> String {
         let own = format!("%{}", self.fresh("tuple"));
         all.push((own.clone(), format!("{} tuple({})", tuple(parts), names(parts))));
         own
     }
 
+    /// Appends a loop, whose tuple has the values that its regions capture and the carried values.
     fn repeated(&mut self, op: &Operation, all: &mut Instructions) {
         let captured: Vec<Value> = op.regions.iter().flat_map(free).collect::<BTreeMap<_, _>>().into_values().collect();
         let condition = self.region(&op.regions[0], Some(&captured), false);
@@ -139,6 +142,7 @@ impl Hlo {
         all.extend(op.results.iter().enumerate().map(|(i, x)| part(x, &own, captured.len() + i)));
     }
 
+    /// Appends a branch, each of whose computations takes a tuple of the values that it captures.
     fn branches(&mut self, op: &Operation, all: &mut Instructions) {
         let (mut given, mut computations) = (vec![name(&op.args[0])], vec![]);
         for region in &op.regions {
@@ -150,6 +154,7 @@ impl Hlo {
         give(op, &format!("conditional({given}), branch_computations={{{computations}}}"), all);
     }
 
+    /// Appends a constant: a scalar, or a broadcast of one.
     fn constant(&mut self, op: &Operation, x: Literal, all: &mut Instructions) {
         let number = format!("constant({})", number(x));
         if op.results[0].ty.is_scalar() {
@@ -160,7 +165,8 @@ impl Hlo {
         give(op, &format!("broadcast({own}), dimensions={{}}"), all);
     }
 
-    /// HLO stretches no axes of one element, so these are dropped first; and it adds axes, but does not exchange them.
+    /// Appends a broadcast. HLO cannot repeat axes of one element, so these are dropped first, and cannot permute axes,
+    /// so they are transposed first.
     fn broadcast(&mut self, op: &Operation, axes: &[usize], all: &mut Instructions) {
         let (x, to) = (&op.args[0], &op.results[0].ty.shape);
         let mut kept: Vec<(usize, usize)> =
@@ -187,7 +193,7 @@ impl Hlo {
     }
 }
 
-/// The results of an operation: its own value, or the parts of its tuple.
+/// Appends an operation with this text; several results become parts of its tuple.
 fn give(op: &Operation, text: &str, all: &mut Instructions) {
     match &op.results[..] {
         [x] => all.push((name(x), format!("{} {text}", array(&x.ty)))),
@@ -200,12 +206,12 @@ fn give(op: &Operation, text: &str, all: &mut Instructions) {
     }
 }
 
-/// The instruction that makes a value of a part of a tuple.
+/// Returns the instruction that defines a value as the part with index `i` of a tuple.
 fn part(x: &Value, of: &str, i: usize) -> (String, String) {
     (name(x), format!("{} get-tuple-element({of}), index={i}", array(&x.ty)))
 }
 
-/// The values that a region reads from outside, by their names.
+/// Returns the values that a region reads from outside, by their numbers.
 fn free(region: &HloRegion) -> BTreeMap<(usize, Option<usize>), Value> {
     let key = |x: &Value| (x.id, x.part);
     let mut own: Vec<(usize, Option<usize>)> = region.params.iter().map(key).collect();
@@ -224,7 +230,7 @@ fn free(region: &HloRegion) -> BTreeMap<(usize, Option<usize>), Value> {
     found
 }
 
-/// `%v3`, or `%v3.1` for one of several results. HLO's names begin with a letter.
+/// Returns the name of a value: `%v3`, or `%v3.1` for one of several results. HLO's names begin with a letter.
 fn name(x: &Value) -> String {
     x.part.map_or_else(|| format!("%v{}", x.id), |part| format!("%v{}.{part}", x.id))
 }
@@ -233,13 +239,13 @@ fn names(values: &[&Value]) -> String {
     values.iter().map(|x| name(x)).collect::<Vec<_>>().join(", ")
 }
 
-/// `f32[2,3]`
+/// Returns the text of a type: `f32[2,3]`.
 fn array(ty: &Type) -> String {
     let extents: Vec<String> = ty.shape.iter().map(usize::to_string).collect();
     format!("{}[{}]", element(ty.dtype)[1], extents.join(","))
 }
 
-/// `(f32[2,3], s32[])`
+/// Returns the type of a tuple of these values: `(f32[2,3], s32[])`.
 fn tuple(parts: &[&Value]) -> String {
     format!("({})", parts.iter().map(|x| array(&x.ty)).collect::<Vec<_>>().join(", "))
 }
@@ -252,12 +258,12 @@ fn number(x: Literal) -> String {
     })
 }
 
-/// `{1, 2}`
+/// Returns the text of a list: `{1, 2}`.
 fn list<T: ToString>(items: &[T]) -> String {
     format!("{{{}}}", items.iter().map(T::to_string).collect::<Vec<_>>().join(", "))
 }
 
-/// HLO's name of a StableHLO operation.
+/// Returns HLO's name of a StableHLO operation.
 fn opcode(name: &str) -> String {
     match name {
         "dot_general" => "dot".into(),
@@ -268,10 +274,11 @@ fn opcode(name: &str) -> String {
     }
 }
 
+/// Returns the texts of an operation's attributes.
 fn attributes(op: &Operation) -> Vec<String> {
     match &op.detail {
         Detail::None | Detail::Constant(_) | Detail::Numbers(_) => vec![],
-        // HLO is written without annotations, and bodies on blocks are texts with shardings alone.
+        // HLO is written without sharding annotations, and bodies of `shard_map` only occur in texts with shardings.
         Detail::Sharding(_) | Detail::Group(_) | Detail::Flow(_) | Detail::Manual { .. } => vec![],
         Detail::Groups { groups, parts, channel } => {
             let groups: Vec<String> = groups.iter().map(|group| list(group)).collect();
@@ -323,7 +330,8 @@ fn attributes(op: &Operation) -> Vec<String> {
     }
 }
 
-/// `window={size=3x3 stride=1x1 pad=0_0x1_1 lhs_dilate=1x1 rhs_dilate=1x1}`, if there are axes.
+/// Returns the text of windows, `window={size=3x3 stride=1x1 pad=0_0x1_1 lhs_dilate=1x1 rhs_dilate=1x1}`; `None`
+/// without axes.
 fn window(sizes: &[i64], windows: &[WindowDim]) -> Option<String> {
     let each = |of: &dyn Fn(&WindowDim) -> String| windows.iter().map(of).collect::<Vec<_>>().join("x");
     let sizes = sizes.iter().map(i64::to_string).collect::<Vec<_>>().join("x");
@@ -347,6 +355,7 @@ fn convolution(op: &Conv, rhs: &[usize]) -> Vec<String> {
     all
 }
 
+/// Returns the attributes of a gather.
 fn gather(op: &Gather) -> String {
     format!(
         "offset_dims={}, collapsed_slice_dims={}, start_index_map={}, operand_batching_dims={}, \
@@ -361,6 +370,7 @@ fn gather(op: &Gather) -> String {
     )
 }
 
+/// Returns the attributes of a scatter.
 fn scatter(op: &Scatter) -> String {
     format!(
         "update_window_dims={}, inserted_window_dims={}, scatter_dims_to_operand_dims={}, input_batching_dims={}, \
@@ -374,7 +384,7 @@ fn scatter(op: &Scatter) -> String {
     )
 }
 
-/// A byte of a string in octal.
+/// Returns the octal escape sequence of a byte in a string.
 fn code(b: u8) -> String {
     format!("\\{b:03o}")
 }

@@ -1,11 +1,11 @@
-//! Gathers, scatters and sorts.
+//! Translation of gathers, scatters and sorts to StableHLO.
 use super::folds::combines;
 use super::operation::{Detail, Value};
 use super::writer::Writer;
 use pallas_ir::structural::{Gather, Order, Scatter};
 use pallas_ir::{DType, Type};
 
-/// Pairs of batching axes in the order of the operand's, which StableHLO demands.
+/// Returns batching axes of the operand and the indices in pairs, sorted by the operand's axis as StableHLO demands.
 fn paired(operand: &[usize], index: &[usize]) -> (Vec<usize>, Vec<usize>) {
     let mut pairs: Vec<(usize, usize)> = operand.iter().copied().zip(index.iter().copied()).collect();
     pairs.sort_unstable();
@@ -18,12 +18,13 @@ fn sorted(axes: &[usize]) -> Vec<usize> {
     axes
 }
 
+/// Appends a gather; returns its result.
 pub(super) fn gather(w: &mut Writer, op: &Gather, args: &[Value], gives: &Type) -> Value {
     let (operand_batching_dims, start_indices_batching_dims) =
         paired(&op.operand_batching_dims, &op.start_indices_batching_dims);
     let collapsed_slice_dims = sorted(&op.collapsed_slice_dims);
     let mut slice_sizes = op.slice_sizes.clone();
-    // Of an empty batch StableHLO takes windows of extent 0.
+    // In an empty batch StableHLO expects windows of extent 0.
     for axis in operand_batching_dims.iter().copied().filter(|&axis| args[0].ty.shape[axis] == 0) {
         slice_sizes[axis] = 0i64.into();
     }
@@ -32,6 +33,7 @@ pub(super) fn gather(w: &mut Writer, op: &Gather, args: &[Value], gives: &Type) 
     w.op("gather", &[&args[0], &args[1]], Detail::Gather(op), gives.clone())
 }
 
+/// Appends a scatter, with a region that combines two elements or takes the new one.
 pub(super) fn scatter(w: &mut Writer, op: &Scatter, args: &[Value], gives: &Type) -> Value {
     let (input_batching_dims, scatter_indices_batching_dims) =
         paired(&op.input_batching_dims, &op.scatter_indices_batching_dims);
@@ -46,7 +48,7 @@ pub(super) fn scatter(w: &mut Writer, op: &Scatter, args: &[Value], gives: &Type
     w.operation("scatter", &all, vec![region], Detail::Scatter(detail), std::slice::from_ref(gives)).remove(0)
 }
 
-/// The arrays in the order of the first one's elements along an axis. The sort is stable.
+/// Appends a stable sort of arrays by the order of the first one's elements along an axis; returns the sorted arrays.
 pub(super) fn sort(w: &mut Writer, order: Order, args: &[&Value], axis: usize) -> Vec<Value> {
     let takes: Vec<Type> = args.iter().flat_map(|x| [x.ty.dtype; 2]).map(Type::scalar).collect();
     let comes_first = w.region(&takes, |w, args| {
@@ -62,7 +64,7 @@ pub(super) fn sort(w: &mut Writer, order: Order, args: &[&Value], axis: usize) -
     w.operation("sort", args, vec![comes_first], Detail::Sort(axis), &types)
 }
 
-/// That an element is less than another; a NaN is greater than all numbers.
+/// Appends a bool: true if `a` is less than `b`, where NaN is greater than all numbers.
 fn is_less(w: &mut Writer, a: &Value, b: &Value) -> Value {
     let is_less = w.compare("LT", a, b);
     if !a.ty.dtype.is_float() {
@@ -73,7 +75,7 @@ fn is_less(w: &mut Writer, a: &Value, b: &Value) -> Value {
     w.binary("or", &is_less, &is_last)
 }
 
-/// The positions of the first elements along an axis in an order, as many as the result has.
+/// Appends the positions of the first elements in an order along an axis, as many as `gives` has.
 pub(super) fn positions_in_order(w: &mut Writer, order: Order, x: &Value, axis: usize, gives: &Type) -> Value {
     let ty = Type::new(DType::I32, &x.ty.shape[..]);
     let positions = w.op("iota", &[], Detail::Axis(axis), ty);

@@ -1,11 +1,11 @@
-//! StableHLO's text, in MLIR's generic form.
+//! Printer of StableHLO, in MLIR's generic form.
 use super::operation::{Detail, Function, HloRegion, Line, Operation, Parts, Value, decimal, element, escaped};
 use crate::mesh::Mesh;
 use pallas_ir::structural::{Conv, Dot, Gather, Scatter, WindowDim};
 use pallas_ir::{Literal, Type};
 use std::fmt::Write;
 
-/// The text of a module with a mesh, if shardings name one.
+/// Returns the text of a module, with its mesh if shardings name one.
 pub(super) fn module(name: &str, mesh: Option<&Mesh>, functions: &[Function]) -> String {
     let mut text = format!("module @{name} {{\n");
     if let Some(mesh) = mesh {
@@ -28,7 +28,7 @@ pub(super) fn module(name: &str, mesh: Option<&Mesh>, functions: &[Function]) ->
     text + "}\n"
 }
 
-/// Types with the shardings of those that have one.
+/// Appends the shardings to the types that have one.
 fn sharded(types: Vec<String>, shardings: &[Option<String>]) -> Vec<String> {
     let with = |(i, ty): (usize, String)| match shardings.get(i) {
         Some(Some(sharding)) => format!("{ty} {{sdy.sharding = {}}}", attribute(sharding)),
@@ -41,6 +41,7 @@ fn attribute(sharding: &str) -> String {
     format!("#sdy.sharding<@mesh, {sharding}>")
 }
 
+/// Writes the operations of a body, indented to this depth.
 fn lines(text: &mut String, all: &[Line], depth: usize) {
     for line in all {
         text.extend(std::iter::repeat_n("  ", depth + 1));
@@ -54,6 +55,7 @@ fn lines(text: &mut String, all: &[Line], depth: usize) {
     }
 }
 
+/// Writes an operation on one line, with its regions over several lines.
 fn operation(text: &mut String, op: &Operation, depth: usize) {
     match &op.results[..] {
         [] => {}
@@ -83,6 +85,7 @@ fn operation(text: &mut String, op: &Operation, depth: usize) {
     }
 }
 
+/// Writes a region between braces, indented to this depth.
 fn region(text: &mut String, region: &HloRegion, depth: usize) {
     let margin = "  ".repeat(depth + 1);
     *text += "{\n";
@@ -95,33 +98,34 @@ fn region(text: &mut String, region: &HloRegion, depth: usize) {
     write!(text, "{margin}}}").expect("a string");
 }
 
-/// `%3`, or `%3#1` for one of several results.
+/// Returns the name of a value: `%3`, or `%3#1` for one of several results.
 fn name(x: &Value) -> String {
     x.part.map_or_else(|| format!("%{}", x.id), |part| format!("%{}#{part}", x.id))
 }
 
-/// MLIR's text of an array's type.
+/// Returns the text of an array's type: `tensor<2x3xf32>`.
 fn tensor(ty: &Type) -> String {
     let extents: String = ty.shape.iter().map(|n| format!("{n}x")).collect();
     format!("tensor<{extents}{}>", element(ty.dtype)[0])
 }
 
-/// A number as MLIR reads it: floats in full, infinities and NaNs by their bits.
+/// Returns the text of a number: floats in decimal, infinities and NaNs as the hexadecimal text of their bits.
 fn number(x: Literal) -> String {
     decimal(x).unwrap_or_else(|| format!("0x{:0width$X}", x.bits, width = 2 * x.dtype.bytes()))
 }
 
-/// `name = array<i64: 1, 2>`
+/// Returns the text of an attribute that is a list: `name = array<i64: 1, 2>`.
 fn list<T: TryInto<i64> + Copy>(name: &str, items: &[T]) -> String {
     let all: Vec<String> = items.iter().map(|&n| n.try_into().map_or(0, |n| n).to_string()).collect();
     format!("{name} = array<i64{}{}>", if all.is_empty() { "" } else { ": " }, all.join(", "))
 }
 
-/// `name = 1 : i64`
+/// Returns the text of an attribute that is a number: `name = 1 : i64`.
 fn integer(name: &str, n: usize) -> String {
     format!("{name} = {n} : i64")
 }
 
+/// Returns the texts of an operation's attributes.
 fn attributes(op: &Operation) -> Vec<String> {
     match &op.detail {
         Detail::None => vec![],
@@ -195,6 +199,7 @@ fn handle(channel: usize) -> String {
     format!("channel_handle = #stablehlo.channel_handle<handle = {channel}, type = 1>")
 }
 
+/// Returns the attributes of a collective with these groups of device numbers and this channel.
 fn exchange(groups: &[Vec<usize>], parts: Parts, channel: usize) -> Vec<String> {
     let (count, members) = (groups.len(), groups[0].len());
     let mut all = vec![handle(channel), format!("replica_groups = dense<{groups:?}> : tensor<{count}x{members}xi64>")];
@@ -221,6 +226,7 @@ fn dot(op: &Dot) -> String {
     )
 }
 
+/// Returns the attributes of a convolution.
 fn convolution(op: &Conv) -> Vec<String> {
     let [lhs, rhs, out] = super::structural::letters(op).map(|letters| letters.join(", "));
     vec![
@@ -238,13 +244,14 @@ fn each(name: &str, windows: &[WindowDim], of: fn(&WindowDim) -> i64) -> String 
     list(name, &windows.iter().map(of).collect::<Vec<_>>())
 }
 
-/// `padding = dense<[[1, 1]]> : tensor<1x2xi64>`
+/// Returns the attribute for the padding of windows: `padding = dense<[[1, 1]]> : tensor<1x2xi64>`.
 fn padding(windows: &[WindowDim]) -> String {
     let each: Vec<String> = windows.iter().map(|w| format!("[{}, {}]", w.low, w.high)).collect();
     let numbers = if each.is_empty() { String::new() } else { format!("[{}]", each.join(", ")) };
     format!("padding = dense<{numbers}> : tensor<{}x2xi64>", each.len())
 }
 
+/// Returns the attributes of a gather.
 fn gather(op: &Gather) -> Vec<String> {
     vec![
         format!(
@@ -262,6 +269,7 @@ fn gather(op: &Gather) -> Vec<String> {
     ]
 }
 
+/// Returns the attribute of a scatter.
 fn scatter(op: &Scatter) -> String {
     format!(
         "scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = {:?}, inserted_window_dims = {:?}, \
@@ -276,7 +284,7 @@ fn scatter(op: &Scatter) -> String {
     )
 }
 
-/// A byte of a string in hexadecimal.
+/// Returns the hexadecimal escape sequence of a byte in a string.
 fn code(b: u8) -> String {
     format!("\\{b:02X}")
 }

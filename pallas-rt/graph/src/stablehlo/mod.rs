@@ -1,9 +1,10 @@
 //! Graphs as StableHLO, in MLIR's generic form, and as HLO, in XLA's own text.
 //!
-//! Each equation becomes the StableHLO operation of the same form, or a few of them: [`scalar`] has the elementwise
-//! operations, [`structural`], [`folds`] and [`indexed`] those that move and fold elements, [`control`] loops, branches and
-//! kernels, [`collective`] exchanges. They are data ([`operation`]), made by [`writer`]; [`mlir`] prints them as StableHLO, [`hlo`] as HLO. The page
-//! `guide::stablehlo` of pallas-rt lists StableHLO's operations, each printed or excluded with a reason.
+//! Each equation becomes the StableHLO operation of the same meaning, or a few of them: [`scalar`] has the elementwise
+//! operations, [`structural`], [`folds`] and [`indexed`] those that move and fold elements, [`control`] loops, branches
+//! and kernels, [`collective`] the collectives. [`writer`] makes the operations as data ([`operation`]); [`mlir`]
+//! prints them as StableHLO, [`hlo`] as HLO. The page `guide::stablehlo` of pallas-rt lists StableHLO's operations,
+//! each printed or excluded with a reason.
 #![warn(clippy::wildcard_enum_match_arm)]
 mod collective;
 mod control;
@@ -29,16 +30,16 @@ use std::collections::HashMap;
 pub(crate) use writer::{IdentityHlo, Writer};
 
 impl Graph {
-    /// The graph as a StableHLO module of this name, in MLIR's generic form: `@main` takes the parameters and returns the
-    /// results. It is text that XLA compiles.
+    /// Returns the graph as the text of a StableHLO module with this name, in MLIR's generic form, which XLA compiles:
+    /// `@main` takes the parameters and returns the results.
     ///
-    /// - Loops and branches are `while` and `case`. Functions that are called stay functions.
-    /// - A kernel is one `custom_call` of the target `pallas.` and its name, whose `backend_config` has its sizes and its
-    ///   text. XLA compiles such a module where a target of this name is registered; elsewhere after
-    ///   [`without_kernels`](crate::transform::without_kernels).
-    /// - Exchanges of a program that each device of a mesh runs are collectives of XLA's partitions, whose numbers are those of
-    ///   the devices.
-    /// - `debug_print` is a comment. `stop_gradient` and the names of values leave nothing.
+    /// - Loops and branches are `while` and `case`. Functions that the graph calls are functions of the module.
+    /// - A kernel is one `custom_call` whose target is `pallas.` followed by the kernel's name, and whose
+    /// `backend_config` has the kernel's sizes and text. XLA compiles such a module where a target of this name is
+    /// registered; elsewhere call [`without_kernels`](crate::transform::without_kernels) first.
+    /// - Collectives of a program that each device of a mesh runs are XLA's collectives over partitions; a partition
+    /// has the number of its device.
+    /// - `debug_print` is a comment. `stop_gradient` and the names of values are left out.
     /// - `erf` and `erfc` are operations of CHLO, which StableHLO comes with.
     ///
     /// ```
@@ -63,9 +64,10 @@ impl Graph {
         mlir::module(name, None, &functions(self, Printer::default()))
     }
 
-    /// The graph as a module of StableHLO and Shardy: [`to_stablehlo`](Graph::to_stablehlo) with annotations as operations,
-    /// and the shardings of parameters and results on a mesh. Functions stand where they are called. Every operation has
-    /// the number of its equation as its location: `loc("v3")`. A body of `shard_map` is a `sdy.manual_computation`.
+    /// Returns the graph as the text of a module in StableHLO and Shardy: that of
+    /// [`to_stablehlo`](Graph::to_stablehlo), with sharding annotations as operations of Shardy and with the shardings
+    /// of parameters and results on `mesh`. Called functions are inlined. Each operation's location is the number of
+    /// its equation: `loc("v3")`. A body of `shard_map` is a `sdy.manual_computation`.
     ///
     /// ```
     /// use pallas_graph::Graph;
@@ -95,9 +97,10 @@ impl Graph {
         mlir::module(name, Some(mesh), &all)
     }
 
-    /// The graph as an HLO module of this name, XLA's own text, as `xla_client` parses it. Its operations are those of
-    /// [`to_stablehlo`](Graph::to_stablehlo), but that the function `erfc` is a formula, as HLO has none. Bodies of loops
-    /// and branches are computations, which take what they read from outside as parts of a tuple.
+    /// Returns the graph as the text of an HLO module with this name, XLA's own text, which `xla_client` parses. Its
+    /// operations are those of [`to_stablehlo`](Graph::to_stablehlo), except that `erfc`, which HLO lacks, is written
+    /// as a formula. Bodies of loops and branches are computations whose parameter is a tuple, with the values that
+    /// they read from outside.
     ///
     /// ```
     /// use pallas_graph::Graph;
@@ -124,31 +127,32 @@ impl Graph {
     }
 }
 
-/// The functions of a module: first `main`, then those that are called.
+/// Returns the functions of a graph's module: `main` first, then those that it calls.
 fn functions(graph: &Graph, mut printer: Printer) -> Vec<Function> {
     let mut all = vec![printer.function(true, "main".into(), graph)];
     all.extend(printer.functions);
     all
 }
 
-/// Writes graphs, and the functions that they call.
+/// Translates graphs, and the functions that they call, into operations of StableHLO.
 #[derive(Default)]
 pub(crate) struct Printer {
     pub(crate) w: Writer,
-    /// Functions that are called.
+    /// Functions called so far, in the order of their numbers.
     functions: Vec<Function>,
-    /// Their numbers: equal graphs are one function.
+    /// By body of a called function, its number in `functions`: equal bodies share a function.
     known: HashMap<Graph, usize>,
-    /// Number of equations so far.
+    /// Number of equations written so far; the next equation's label.
     labels: usize,
-    /// Number of sharding groups so far.
+    /// Number of sharding groups written so far; groups of the next graph are numbered from here.
     groups: u32,
 }
 
 impl Printer {
+    /// Translates a graph as a function of the module with this name; `is_public` is true for `main` alone.
     fn function(&mut self, is_public: bool, name: String, graph: &Graph) -> Function {
         let params = self.w.params(&graph.takes());
-        // The list is exchanged by hand, since equations may add functions in turn.
+        // The writer's list is replaced and restored here, since equations may add functions with lists of their own.
         let outer = self.w.turn(vec![]);
         let made = self.graph(graph, &params);
         self.w.end("func.return", &made);
@@ -156,7 +160,7 @@ impl Printer {
         Function { is_public, name, gives: graph.gives(), shardings: [vec![], vec![]], body }
     }
 
-    /// Writes the equations of a graph for these operands; returns its results.
+    /// Appends a graph's equations with `args` as its parameters; returns the values of its results.
     pub(crate) fn graph(&mut self, graph: &Graph, args: &[Value]) -> Vec<Value> {
         let mut values: Vec<Option<Value>> = vec![None; graph.types.len()];
         graph.params.iter().zip(args).for_each(|(p, x)| values[p.index()] = Some(x.clone()));
@@ -174,6 +178,7 @@ impl Printer {
         graph.results.iter().map(|r| values[r.index()].clone().expect("a result is defined")).collect()
     }
 
+    /// Appends the operations of one equation, whose results have the types `gives`; returns their values.
     fn equation(&mut self, op: &Op, args: &[Value], gives: &[Type]) -> Vec<Value> {
         let w = &mut self.w;
         vec![match op {

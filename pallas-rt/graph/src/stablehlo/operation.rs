@@ -1,91 +1,95 @@
-//! StableHLO operations as data: the walk over a graph makes them, and each text has a printer of them.
+//! StableHLO operations as data: a walk over a graph makes them, and each text format has a printer for them.
 use pallas_ir::structural::{Conv, Dot, Gather, ReduceWindow, Scatter};
 use pallas_ir::{DType, Literal, Type};
 
-/// A value.
+/// A value of a module: a parameter, or a result of an operation.
 #[derive(Clone, Debug)]
 pub(crate) struct Value {
-    /// The number of the operation or parameter that defines it.
+    /// The number of the operation or parameter that defines it, unique in its function.
     pub id: usize,
-    /// Its position among several results.
+    /// Index among the results of its operation, if that has several.
     pub part: Option<usize>,
+    /// The value's type.
     pub ty: Type,
-    /// The number that all elements are, where that is known.
+    /// The number that all elements are equal to, if that is known.
     pub splat: Option<Literal>,
 }
 
-/// An operation.
+/// An operation of a module.
 #[derive(Debug)]
 pub(crate) struct Operation {
-    /// StableHLO's name, or one with the name of its dialect in front.
+    /// Name of the operation in StableHLO; operations of other dialects have the dialect's name in front.
     pub name: &'static str,
     pub args: Vec<Value>,
     pub regions: Vec<HloRegion>,
     pub detail: Detail,
     pub results: Vec<Value>,
-    /// The number of the equation that it stands for, in texts with shardings.
+    /// In texts with shardings, the number of the equation that it stands for.
     pub label: Option<usize>,
 }
 
-/// An entry of a list of operations.
+/// An operation, or a comment, in the body of a function or region.
 #[derive(Debug)]
 pub(crate) enum Line {
     Operation(Operation),
-    /// A value that `debug_print` shows, with its label.
+    /// Comment for a `debug_print`: its label, and the value that it shows.
     Comment(String, Value),
 }
 
-/// Operations with parameters; the last one returns values.
+/// Operations with parameters, the last of which returns values.
 #[derive(Debug)]
 pub(crate) struct HloRegion {
     pub params: Vec<Value>,
     pub lines: Vec<Line>,
 }
 
-/// A function that is called by its name.
+/// A function of a module.
 #[derive(Debug)]
 pub(crate) struct Function {
+    /// True for `main`, which is visible outside of the module.
     pub is_public: bool,
     pub name: String,
+    /// Types of the results.
     pub gives: Vec<Type>,
-    /// By parameter and by result, Shardy's text of its sharding, if there is one.
+    /// Shardings of the parameters, and those of the results, in Shardy's syntax; `None` without one.
     pub shardings: [Vec<Option<String>>; 2],
     pub body: HloRegion,
 }
 
-/// The pieces that members of a group exchange; parts lie along the first dimension.
+/// What the members of a group send each other in a collective; parts of an array lie along its first dimension.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Parts {
-    /// Whole arrays, combined.
+    /// Every member's whole array; the results are combined: `all_reduce`.
     Combined,
-    /// Whole arrays, one behind the other.
+    /// Every member's whole array; they are concatenated: `all_gather`.
     Gathered,
-    /// Parts, combined.
+    /// One part for each member; the parts received are combined: `reduce_scatter`.
     Scattered,
-    /// Parts, one behind the other.
+    /// One part for each member; the parts received are concatenated: `all_to_all`.
     CollectiveHlo,
-    /// The array of the first member.
+    /// The array of the group's first member: `collective_broadcast`.
     First,
 }
 
 impl Parts {
-    /// Returns true if the groups are numbers of devices by an attribute; for others they always are.
+    /// Returns true if the operation needs the attribute that says its groups consist of device numbers; for others
+    /// they always do.
     pub(super) fn says_devices(self) -> bool {
         !matches!(self, Parts::CollectiveHlo | Parts::First)
     }
 }
 
-/// Properties of an operation besides its operands.
+/// Properties of an operation besides its operands: the attributes that are printed.
 #[derive(Debug)]
 pub(crate) enum Detail {
     None,
-    /// The number of all elements.
+    /// The value of all elements of a constant.
     Constant(Literal),
-    /// The elements of a row of `i32`.
+    /// The elements of a constant `i32` array of rank 1.
     Numbers(Vec<i32>),
-    /// The axis of `concatenate` and `iota`.
+    /// The axis of a `concatenate` or an `iota`.
     Axis(usize),
-    /// Axes of the result by axis of the operand, permuted, reversed or reduced ones.
+    /// The operand's axis for each axis of the result, or the axes that are permuted, reversed or reduced.
     Axes(Vec<usize>),
     Pad {
         low: Vec<i64>,
@@ -96,9 +100,9 @@ pub(crate) enum Detail {
         limit: Vec<i64>,
         stride: Vec<i64>,
     },
-    /// The extents of a window.
+    /// The extents of a window, as of a dynamic slice.
     Sizes(Vec<usize>),
-    /// Such as `FLOAT` and `LT`.
+    /// A comparison, such as `FLOAT` and `LT`.
     Compare {
         kind: &'static str,
         direction: &'static str,
@@ -108,43 +112,43 @@ pub(crate) enum Detail {
     Gather(Gather),
     Scatter(Scatter),
     Windows(ReduceWindow),
-    /// The axis of a stable sort.
+    /// The axis of a sort, which is stable.
     Sort(usize),
-    /// The name of the function that is called.
+    /// Name of the function that is called.
     Call(String),
-    /// Shardy's text of a sharding.
+    /// A sharding in Shardy's syntax.
     Sharding(String),
-    /// The number of a group of values of one sharding.
+    /// Number of a sharding group, whose members have equal shardings.
     Group(u32),
-    /// The directions of a barrier.
+    /// The directions in which a barrier lets shardings propagate, in Shardy's encoding.
     Flow(u8),
-    /// The devices of each group of an exchange, by their numbers in it.
+    /// The device numbers of each group of a collective, in the order of its members.
     Groups {
         groups: Vec<Vec<usize>>,
         parts: Parts,
         channel: usize,
     },
-    /// The sender and the receiver of each block.
+    /// The sender and the receiver of each block of a `collective_permute`.
     Pairs {
         pairs: Vec<[usize; 2]>,
         channel: usize,
     },
-    /// Shardy's texts of how operands and results of a body on blocks are sharded, and its axes.
+    /// Shardings of operands and results of a body of `shard_map`, and its manual axes, in Shardy's syntax.
     Manual {
         takes: Vec<String>,
         gives: Vec<String>,
         axes: String,
     },
-    /// A kernel's name, and its text with sizes and parameters.
+    /// A kernel's name, and its text with its sizes and parameters.
     Kernel {
         name: String,
         config: String,
-        /// Shardy's text of its sharding rule.
+        /// The kernel's sharding rule in Shardy's syntax.
         rule: Option<String>,
     },
 }
 
-/// An element type, as each text writes it.
+/// Returns the name of an element type in StableHLO, and the one in HLO.
 pub(crate) fn element(dtype: DType) -> [&'static str; 2] {
     match dtype {
         DType::F32 => ["f32", "f32"],
@@ -163,7 +167,7 @@ pub(crate) fn element(dtype: DType) -> [&'static str; 2] {
     }
 }
 
-/// A number in decimal, if it is finite: a float with a point.
+/// Returns the decimal text of a number, with a point if it is a float; `None` if it is not finite.
 pub(crate) fn decimal(x: Literal) -> Option<String> {
     if x.dtype == DType::Bool {
         return Some(if x.bits != 0 { "true" } else { "false" }.into());
@@ -180,7 +184,7 @@ pub(crate) fn decimal(x: Literal) -> Option<String> {
     }
 }
 
-/// Text in a string, with `code` in place of bytes that need one.
+/// Returns the text as the content of a string literal; `code` returns the escape sequence of a byte that needs one.
 pub(super) fn escaped(text: &str, code: fn(u8) -> String) -> String {
     let byte = |b: u8| match b {
         b'"' | b'\\' | ..b' ' | 0x7f.. => code(b),

@@ -1,11 +1,11 @@
-//! The StableHLO form of each elementwise operation.
+//! Translation of elementwise operations to StableHLO.
 use super::operation::{Detail, Value};
 use super::writer::Writer;
 use pallas_ir::{DType, Literal, ScalarOp, Type};
 use std::f64::consts::{FRAC_1_SQRT_2, LN_2, LOG2_E};
 
-/// Writes an elementwise operation. One that StableHLO lacks becomes a formula; `erf` and `erfc` are CHLO's, the dialect
-/// that StableHLO comes with.
+/// Appends an elementwise operation; returns its result. One that StableHLO lacks becomes a formula; `erf` and `erfc`
+/// are operations of CHLO, a dialect that comes with StableHLO.
 pub(super) fn scalar(w: &mut Writer, op: ScalarOp, args: &[Value]) -> Value {
     use ScalarOp::*;
     let x = &args[0];
@@ -126,12 +126,14 @@ pub(super) fn scalar(w: &mut Writer, op: ScalarOp, args: &[Value]) -> Value {
     }
 }
 
+/// Appends the product of a value and a constant.
 fn times(w: &mut Writer, x: &Value, factor: f64) -> Value {
     let factor = w.like(x, factor);
     w.binary("multiply", x, &factor)
 }
 
-/// StableHLO's clamp where the bounds are known to be in order; in the other order it gives the upper one, not the lower.
+/// Appends StableHLO's clamp if the bounds are known to be in order. Otherwise it appends selects: for bounds in the
+/// wrong order the graph's clamp gives the lower one, StableHLO's the upper one.
 fn clamp(w: &mut Writer, x: &Value, low: &Value, high: &Value) -> Value {
     let in_order = |(a, b): (Literal, Literal)| {
         if a.dtype.is_float() { a.as_f64() <= b.as_f64() } else { a.as_i64() <= b.as_i64() }
@@ -144,8 +146,8 @@ fn clamp(w: &mut Writer, x: &Value, low: &Value, high: &Value) -> Value {
     w.select(&is_below, low, &held)
 }
 
-/// CHLO's operation, or a formula where there is none: `1 - erf` below 2.5, above the continued fraction
-/// `e^(-x²) / √π / (x + 1/2 / (x + 2/2 / (x + ..)))`. It is computed in f64, as `1 - erf` loses digits.
+/// Appends CHLO's `erfc`, or a formula if CHLO must not be used: `1 - erf` up to 2.5, above it the continued fraction
+/// `e^(-x²) / √π / (x + 1/2 / (x + 2/2 / (x + ..)))`. The formula is computed in f64, as `1 - erf` loses digits.
 fn erfc(w: &mut Writer, x: &Value) -> Value {
     if !w.without_chlo {
         return w.unary("chlo.erfc", x);
@@ -170,7 +172,7 @@ fn erfc(w: &mut Writer, x: &Value) -> Value {
     w.cast(&made, own)
 }
 
-/// `√(1 - x²)` as `√((1-x)(1+x))`.
+/// Appends `√(1 - x²)`, computed as `√((1-x)(1+x))`, which loses fewer digits.
 fn of_square(w: &mut Writer, x: &Value) -> Value {
     let one = w.like(x, 1.0);
     let (less, more) = (w.binary("subtract", &one, x), w.binary("add", &one, x));
@@ -178,7 +180,7 @@ fn of_square(w: &mut Writer, x: &Value) -> Value {
     w.unary("sqrt", &product)
 }
 
-/// Half of `eˣ` and of `e⁻ˣ`, which are finite as long as their sum is.
+/// Appends half of `eˣ` and half of `e⁻ˣ`, which do not overflow unless their sum does.
 fn halves(w: &mut Writer, x: &Value) -> [Value; 2] {
     let (half, negative) = (w.like(x, -LN_2), w.unary("negate", x));
     [x.clone(), negative].map(|x| {
@@ -187,7 +189,7 @@ fn halves(w: &mut Writer, x: &Value) -> [Value; 2] {
     })
 }
 
-/// The difference of exponentials, near zero by `eˣ - 1`, which loses no digits.
+/// Appends `sinh x`: the difference of exponentials, or near zero a formula with `eˣ - 1`, which loses no digits.
 fn sinh(w: &mut Writer, x: &Value) -> Value {
     let [a, b] = halves(w, x);
     let far = w.binary("subtract", &a, &b);

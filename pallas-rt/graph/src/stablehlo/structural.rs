@@ -1,11 +1,11 @@
-//! The StableHLO form of each structural operation.
+//! Translation of structural operations to StableHLO.
 use super::operation::{Detail, Value};
 use super::writer::Writer;
 use super::{folds, indexed};
 use pallas_ir::structural::{Broadcast, Conv, Dot, Order, Pad, Powi, Roll, Slice};
 use pallas_ir::{DType, Dim, ScalarOp, StructuralOp, Type};
 
-/// Writes a structural operation, whose result has the type `gives`.
+/// Appends a structural operation with a result of type `gives`; returns the result.
 pub(super) fn structural(w: &mut Writer, op: &StructuralOp, args: &[Value], gives: &Type) -> Value {
     use StructuralOp as S;
     let x = args.first();
@@ -47,12 +47,13 @@ pub(super) fn broadcast(w: &mut Writer, op: &Broadcast, x: &Value, gives: &Type)
     w.op("broadcast_in_dim", &[x], Detail::Axes(dims.to_vec()), gives.clone())
 }
 
-/// A size as a number: graphs have no others.
+/// Returns a size as a number; sizes in graphs are never symbolic.
 pub(super) fn size(n: &Dim) -> i64 {
     n.as_number().expect("a graph has extents of numbers")
 }
 
-/// The same bits. An i1 has no bits of its own in StableHLO; as a byte it is 0 or 1.
+/// Appends a reinterpretation of the same bits. A bool, which has no bit pattern in StableHLO, is cast to or from a
+/// byte of 0 or 1.
 fn bitcast(w: &mut Writer, x: &Value, gives: &Type) -> Value {
     match (x.ty.dtype, gives.dtype) {
         (from, to) if from == to => x.clone(),
@@ -61,7 +62,7 @@ fn bitcast(w: &mut Writer, x: &Value, gives: &Type) -> Value {
     }
 }
 
-/// Repeated multiplication, as the operation is defined.
+/// Appends an integer power by repeated multiplication, which is how the operation is defined.
 fn power(w: &mut Writer, op: &Powi, x: &Value) -> Value {
     let (mut made, mut square, mut left) = (None, x.clone(), op.exponent.unsigned_abs());
     while left > 0 {
@@ -83,6 +84,7 @@ fn pad(w: &mut Writer, op: &Pad, args: &[Value], gives: &Type) -> Value {
     w.op("pad", &[&args[0], &args[1]], detail, gives.clone())
 }
 
+/// Appends a slice, with limits in place of sizes; returns its result.
 fn slice(w: &mut Writer, op: &Slice, x: &Value, gives: &Type) -> Value {
     let end = |i: usize| match gives.shape[i] as i64 {
         0 => op.start[i],
@@ -95,7 +97,7 @@ fn slice(w: &mut Writer, op: &Slice, x: &Value, gives: &Type) -> Value {
     w.op("slice", &[x], Detail::Slice { start, limit, stride: op.stride.clone() }, gives.clone())
 }
 
-/// The elements that wrap around to the front, then all others.
+/// Appends a roll: the concatenation of the elements that wrap around to the front, and all others.
 fn roll(w: &mut Writer, op: &Roll, x: &Value) -> Value {
     let n = x.ty.shape[op.axis] as i64;
     let first = op.shift.rem_euclid(n.max(1));
@@ -112,7 +114,7 @@ fn roll(w: &mut Writer, op: &Roll, x: &Value) -> Value {
     w.op("concatenate", &[&front, &back], Detail::Axis(op.axis), x.ty.clone())
 }
 
-/// Operands in the type of the products. Truth values are counted, as i32.
+/// Casts the operands of a product to its accumulator type. Bools are cast to i32, so that the product counts them.
 fn widened(w: &mut Writer, args: &[Value], acc: DType) -> [Value; 2] {
     [0, 1].map(|i| {
         let x = w.cast(&args[i], acc);
@@ -120,7 +122,7 @@ fn widened(w: &mut Writer, args: &[Value], acc: DType) -> [Value; 2] {
     })
 }
 
-/// What is made of operands of [`widened`], with `write` for its type.
+/// Appends a product of operands of [`widened`], which `write` makes with a given type, and casts counts back to bools.
 fn narrowed(w: &mut Writer, gives: &Type, write: impl FnOnce(&mut Writer, Type) -> Value) -> Value {
     if gives.dtype != DType::Bool {
         return write(w, gives.clone());
@@ -139,7 +141,8 @@ fn convolution(w: &mut Writer, op: &Conv, args: &[Value], gives: &Type) -> Value
     narrowed(w, gives, |w, ty| w.op("convolution", &[&a, &b], Detail::Conv(op.clone()), ty))
 }
 
-/// By axis of the two operands and the result of a convolution: its letter, or the number of its spatial axis.
+/// Returns by axis of both operands and of the result of a convolution its letter in XLA's texts, or the number of its
+/// spatial axis.
 pub(super) fn letters(op: &Conv) -> [Vec<String>; 3] {
     let axes = |axes: &[usize], first: &str, second: &str| {
         let name = |axis: usize| match axes.iter().position(|&a| a == axis) {

@@ -1,36 +1,38 @@
-//! Makes operations of StableHLO, with new values as their results.
+//! A writer of StableHLO operations, with new values as their results.
 use super::operation::{Detail, HloRegion, Line, Operation, Value};
 use pallas_ir::{DType, Literal, Type};
 
-/// The operation of StableHLO or Shardy for an identity. No method has a default.
+/// The operation of StableHLO or Shardy for an identity operation of a graph. No method has a default.
 pub(crate) trait IdentityHlo {
-    /// Writes it for this operand; returns its result, which is the operand if there is no operation for it.
+    /// Appends the operation with operand `x`; returns its result, or the operand if no operation stands for the
+    /// identity.
     fn stablehlo(&self, w: &mut Writer, x: &Value) -> Value;
 }
 
-/// A list of operations that is being made.
+/// A writer of operations to a list, that of a function or a region.
 #[derive(Default)]
 pub(crate) struct Writer {
+    /// The operations so far.
     lines: Vec<Line>,
-    /// Number of values so far; no number occurs twice.
+    /// Number of values so far, the next value's number; no number occurs twice.
     next: usize,
-    /// Number of exchanges so far.
+    /// Number of collectives so far.
     channels: usize,
-    /// True if only operations that HLO has too are made, which lacks those of CHLO.
+    /// True if operations of CHLO, which HLO lacks, are replaced by others.
     pub without_chlo: bool,
-    /// True if annotations are operations of Shardy; otherwise they leave nothing.
+    /// True if sharding annotations are written as operations of Shardy; otherwise they are left out.
     pub with_shardings: bool,
-    /// The number of the present equation.
+    /// The number of the current equation.
     pub label: usize,
 }
 
 impl Writer {
-    /// Appends an entry.
+    /// Appends an operation or a comment.
     pub(crate) fn line(&mut self, line: Line) {
         self.lines.push(line);
     }
 
-    /// Puts another list in place of the present one, which is returned.
+    /// Replaces the list of operations; returns the old one.
     pub(crate) fn turn(&mut self, lines: Vec<Line>) -> Vec<Line> {
         std::mem::replace(&mut self.lines, lines)
     }
@@ -40,23 +42,23 @@ impl Writer {
         self.next - 1
     }
 
-    /// A channel that no other exchange has; they count from 1.
+    /// Returns the channel number for a collective, different from those of all others; they start at 1.
     pub(crate) fn channel(&mut self) -> usize {
         self.channels += 1;
         self.channels
     }
 
-    /// New values of these types, which a function or a region takes.
+    /// Returns new values of these types, as parameters of a function or a region.
     pub(crate) fn params(&mut self, types: &[Type]) -> Vec<Value> {
         types.iter().map(|ty| Value { id: self.fresh(), part: None, ty: ty.clone(), splat: None }).collect()
     }
 
-    /// An operation with one result and without regions.
+    /// Appends an operation with one result and without regions; returns the result.
     pub(crate) fn op(&mut self, name: &'static str, args: &[&Value], detail: Detail, ty: Type) -> Value {
         self.operation(name, args, vec![], detail, &[ty]).remove(0)
     }
 
-    /// An operation. Names without a dialect are StableHLO's.
+    /// Appends an operation with results of the types `gives`; returns them. Names without a dialect are StableHLO's.
     pub(crate) fn operation(
         &mut self,
         name: &'static str,
@@ -75,12 +77,12 @@ impl Writer {
         results
     }
 
-    /// The end of a region or a function.
+    /// Appends the operation that ends a region or a function and returns these values.
     pub(crate) fn end(&mut self, name: &'static str, values: &[Value]) {
         self.operation(name, &values.iter().collect::<Vec<_>>(), vec![], Detail::None, &[]);
     }
 
-    /// A region that takes values of these types and returns what `write` makes of them.
+    /// Returns a region with parameters of the types `takes`; `write` appends its operations and returns its results.
     pub(crate) fn region(
         &mut self,
         takes: &[Type],
@@ -93,33 +95,33 @@ impl Writer {
         HloRegion { params, lines: self.turn(outer) }
     }
 
-    /// An array with the same number everywhere.
+    /// Appends an array whose elements all are `x`.
     pub(crate) fn constant(&mut self, x: Literal, shape: &[usize]) -> Value {
         let made = self.op("constant", &[], Detail::Constant(x), Type::new(x.dtype, shape));
         Value { splat: Some(x), ..made }
     }
 
-    /// An `i32` scalar.
+    /// Appends the constant `n` as an `i32` scalar.
     pub(crate) fn position(&mut self, n: usize) -> Value {
         self.constant(Literal::int(DType::I32, n as i64), &[])
     }
 
-    /// A number of the type and shape of a value.
+    /// Appends a constant with the type and shape of a value, all of whose elements are `x`.
     pub(crate) fn like(&mut self, value: &Value, x: f64) -> Value {
         self.constant(Literal::new(value.ty.dtype, x), &value.ty.shape)
     }
 
-    /// An operation whose result has the type of its operand.
+    /// Appends an operation whose result has the type of its operand.
     pub(crate) fn unary(&mut self, name: &'static str, x: &Value) -> Value {
         self.op(name, &[x], Detail::None, x.ty.clone())
     }
 
-    /// An operation whose result has the type of its operands.
+    /// Appends an operation whose result has the type of its operands.
     pub(crate) fn binary(&mut self, name: &'static str, a: &Value, b: &Value) -> Value {
         self.op(name, &[a, b], Detail::None, a.ty.clone())
     }
 
-    /// A comparison of numbers: `LT`, `EQ` and so on.
+    /// Appends a comparison in the kind of order that the element type has; `direction` is `LT`, `EQ` and so on.
     pub(crate) fn compare(&mut self, direction: &'static str, a: &Value, b: &Value) -> Value {
         let kind = match a.ty.dtype {
             DType::F32 | DType::F64 | DType::F16 | DType::Bf16 => "FLOAT",
@@ -129,7 +131,7 @@ impl Writer {
         self.compare_as(kind, direction, a, b)
     }
 
-    /// A comparison of this kind: `TOTALORDER` and so on.
+    /// Appends a comparison in this kind of order, such as `TOTALORDER`.
     pub(crate) fn compare_as(&mut self, kind: &'static str, direction: &'static str, a: &Value, b: &Value) -> Value {
         self.op("compare", &[a, b], Detail::Compare { kind, direction }, Type::new(DType::Bool, &a.ty.shape[..]))
     }
@@ -138,14 +140,14 @@ impl Writer {
         self.op("select", &[condition, a, b], Detail::None, a.ty.clone())
     }
 
-    /// The elements of an array from `start` up to `limit` along each axis.
+    /// Appends the slice of an array from `start` up to `limit` along each axis.
     pub(crate) fn part(&mut self, x: &Value, start: Vec<i64>, limit: Vec<i64>) -> Value {
         let shape: Vec<usize> = start.iter().zip(&limit).map(|(from, to)| (to - from) as usize).collect();
         let detail = Detail::Slice { stride: vec![1; start.len()], start, limit };
         self.op("slice", &[x], detail, Type::new(x.ty.dtype, shape))
     }
 
-    /// The value with another shape of as many elements.
+    /// Appends a reshape; returns `x` itself if it has the shape.
     pub(crate) fn reshape(&mut self, x: &Value, shape: &[usize]) -> Value {
         if x.ty.shape == shape {
             x.clone()
@@ -154,7 +156,7 @@ impl Writer {
         }
     }
 
-    /// The value with another element type.
+    /// Appends a cast; returns `x` itself if it has the type.
     pub(crate) fn cast(&mut self, x: &Value, to: DType) -> Value {
         if x.ty.dtype == to {
             x.clone()

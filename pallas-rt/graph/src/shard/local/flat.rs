@@ -1,14 +1,14 @@
-//! Reshapes whose blocks do not consist of the operand's blocks, because dimensions that are split or merged are sharded
-//! unevenly.
+//! Reshapes on blocks that split or merge unevenly sharded dimensions, so that a block of the result is not made of
+//! whole blocks of the operand.
 //!
 //! ```text
 //! [5, 8] in 3 blocks of 2 rows:     elements 0-15, 16-31, 32-39
 //! [40] in 3 blocks of 14 elements:  elements 0-13, 14-27, 28-39: devices 1 and 2 receive some of a neighbour
 //! ```
 //!
-//! Dimensions belong together whose elements are the same before and after. If blocks have one position of the first of
-//! them, some of the next, and all of the others, each block is a row of consecutive elements. Devices then exchange those
-//! that they lack, as they do for a slice.
+//! Dimensions form a group if they have the same elements before and after the reshape. If blocks have one position of
+//! a group's first dimensions, some of the next one, and all of the others, each block is a row of consecutive
+//! elements. Devices then receive the elements that they lack from others, as for a slice.
 use super::halo::Read;
 use super::pieces::Group;
 use super::window;
@@ -19,11 +19,12 @@ use crate::shard::rule::{Role, Rule};
 use pallas_ir::Type;
 use std::ops::Range;
 
-/// The most runs of elements that are looked up one by one: beyond it, an operand is gathered.
+/// Most runs of elements that are looked up one by one; with more, an operand is gathered.
 const MOST_RUNS: usize = 32;
 
-/// The groups of a reshape, in order: dimensions of the operand and of the result that have equally many elements, the fewest
-/// that do. A dimension of extent 1 belongs to the group around it, or is one on its own.
+/// Returns the groups of a reshape in order: ranges of dimensions of the operand and of the result with equal numbers
+/// of elements, as few dimensions as possible. A dimension of extent 1 belongs to the group around it, or is a group by
+/// itself.
 fn groups(from: &[usize], to: &[usize]) -> Vec<[Range<usize>; 2]> {
     let (mut groups, mut i, mut j) = (vec![], 0, 0);
     while i < from.len() || j < to.len() {
@@ -47,20 +48,22 @@ fn groups(from: &[usize], to: &[usize]) -> Vec<[Range<usize>; 2]> {
     groups
 }
 
-/// The dimensions of one side of a group as one, whose blocks are rows of consecutive elements.
+/// One side of a group as a single dimension, whose blocks are rows of consecutive elements.
 #[derive(PartialEq, Debug)]
 struct Row {
+    /// The axes that shard the dimension.
     axes: Vec<Axis>,
-    /// Number of elements in a block.
+    /// Number of elements in a block of the dimension.
     block: usize,
-    /// Elements follow each other in runs of this length, each of which begins in a block of its own.
+    /// Length of the runs of consecutive elements; each run begins in a new block.
     run: usize,
-    /// By run, the position of its first element if all blocks follow each other.
+    /// By run, the position of its first element in the concatenation of all blocks.
     begins: Vec<usize>,
 }
 
 impl Row {
-    /// `None` if blocks are no such rows. `axes` are those of each dimension.
+    /// Returns the dimensions of a shape, sharded by these axes each, as one; `None` if blocks are not rows of
+    /// consecutive elements.
     fn of(shape: &[usize], axes: &[Vec<Axis>]) -> Option<Row> {
         let blocks: Vec<usize> = shape.iter().zip(axes).map(|(n, axes)| n.div_ceil(size(axes))).collect();
         let last = axes.iter().rposition(|axes| !axes.is_empty()).unwrap_or(0);
@@ -80,11 +83,12 @@ impl Row {
         Some(Row { axes: all, block, run: shape[last..].iter().product(), begins })
     }
 
+    /// Returns the position of an element in the concatenation of all blocks.
     fn position(&self, element: usize) -> usize {
         self.begins[element / self.run] + element % self.run
     }
 
-    /// What devices read to have the elements of another row.
+    /// Returns what devices have to read of this row to have the blocks of row `to`.
     fn reads(&self, to: &Row) -> Vec<Read> {
         let (count, mut element, mut reads) = (self.run * self.begins.len(), 0, Vec::<Read>::new());
         while element < count {
@@ -101,7 +105,8 @@ impl Row {
     }
 }
 
-/// Clears axes of the factors of a reshape with which blocks neither consist of each other nor are rows.
+/// Clears the axes of a reshape's factors with which blocks of the result are neither made of the operand's blocks nor
+/// rows of consecutive elements.
 pub(super) fn restrict(axes: &mut [Vec<Axis>], rule: &Rule, types: &[&Type]) {
     for [from, to] in groups(&types[0].shape, &types[1].shape) {
         let sides = [(0, from), (1, to)].map(|(t, dims)| (&rule.tensors[t][dims.clone()], &types[t].shape[dims]));
@@ -125,7 +130,7 @@ pub(super) fn restrict(axes: &mut [Vec<Axis>], rule: &Rule, types: &[&Type]) {
     }
 }
 
-/// The block of a reshape.
+/// Appends a reshape on blocks, with the transfers between devices that it needs; returns the block of the result.
 pub(super) fn reshape(graph: &mut Graph, work: &Sharded<'_>) -> Var {
     let sides = [(work.operands[0].0, &work.operands[0].1), (work.result.0, &work.result.1)];
     let groups = groups(&sides[0].0.shape, &sides[1].0.shape);

@@ -1,4 +1,4 @@
-//! The rows that devices need of each other's blocks, and the rounds in which they exchange them.
+//! The rows that devices need of each other's blocks, and the rounds of permutes that bring them.
 //!
 //! ```text
 //! x[3..11] of 16 elements on 4 devices:   device 0 has 3 4, device 1 has 5 6, device 2 has 7 8, device 3 has 9 10
@@ -9,61 +9,67 @@
 //! The number of rounds is the least possible one: the most blocks that a device sends or receives.
 use std::ops::Range;
 
-/// The elements of an operand that rows of a result are, along a sharded dimension: row `j` of the device with coordinate
-/// `t` is the element `offset + step * t + stride * j`, if it is in `within`.
+/// The elements of an operand that rows of a result are, along a sharded dimension: row `j` of the device with
+/// coordinate `t` is the element `offset + step * t + stride * j`, if that is in `within`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Read {
-    /// The element of the first device's first row.
+    /// The element that is the first row of the first device.
     pub offset: i64,
-    /// The distance between the first rows of neighbouring devices.
+    /// Distance between the first rows of neighbouring devices.
     pub step: i64,
-    /// The distance between rows.
+    /// Distance between the elements of adjacent rows.
     pub stride: i64,
-    /// The elements that are read; the result has other rows where `j` leads to others.
+    /// The elements that are read; rows for which the formula gives other elements are not read.
     pub within: Range<i64>,
 }
 
-/// An exchange in which each device sends and receives at most once.
+/// A permute: each device sends rows to at most one device, and receives rows of at most one.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Round {
-    /// By device, the one whose rows it receives.
+    /// By device, the device whose rows it receives.
     pub sources: Vec<Option<usize>>,
-    /// Number of rows that each sends.
+    /// Number of rows that each device sends, the same for all.
     pub rows: usize,
-    /// By device, the first row of its block that it sends.
+    /// By device, the index in its block of the first row that it sends.
     pub sent: Vec<usize>,
-    /// By device, the element that is the first row it receives; the operand's extent if it receives none.
+    /// By device, the element of the operand that is the first row it receives; the operand's extent if it receives
+    /// none.
     pub received: Vec<usize>,
 }
 
-/// The way in which devices get the rows that they need.
+/// The communication by which devices get the rows that they need.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Plan {
-    /// Each device gets all blocks, which are no more than the rounds would bring.
+    /// An all-gather: each device gets all blocks, which are no more rows than the rounds would bring.
     Gather,
-    /// Each device keeps its block if one needs its own, and receives rows in rounds.
+    /// Rounds of permutes, in addition to the rows of the device's own block.
     Rounds {
-        /// True if a device reads rows of its own block.
+        /// True if any device reads rows of its own block.
         keeps_own: bool,
-        /// The exchanges.
+        /// The permutes, in order.
         rounds: Vec<Round>,
     },
 }
 
-/// The elements of a block that a device needs, as the first and the last one.
+/// The range of rows that a device needs of one block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Need {
+    /// The device that needs the rows.
     device: usize,
+    /// The device that has the block.
     block: usize,
+    /// The first of the rows, as an element of the whole operand.
     first: i64,
+    /// The last of the rows, as an element of the whole operand.
     last: i64,
 }
 
-/// The exchanges that bring `rows` rows to each device, of an operand in blocks of `block` elements.
+/// Plans the communication that brings `rows` rows to each of `devices` devices, of an operand with this extent in
+/// blocks of `block` elements.
 pub(super) fn plan(reads: &[Read], rows: usize, extent: usize, block: usize, devices: usize) -> Plan {
     let (own, mut needs): (Vec<Need>, Vec<Need>) =
         (0..devices).flat_map(|device| needs(reads, device, rows, block)).partition(|need| need.device == need.block);
-    // Equal distances come together, so that devices which send alike do so in one round.
+    // Devices at an equal distance to their senders are sorted together, so that one round serves them.
     needs.sort_by_key(|need| (need.block as i64 - need.device as i64, need.device));
     let pairs: Vec<(usize, usize)> = needs.iter().map(|need| (need.block, need.device)).collect();
     let numbers = matchings(&pairs, devices);
@@ -76,14 +82,14 @@ pub(super) fn plan(reads: &[Read], rows: usize, extent: usize, block: usize, dev
         })
         .collect();
     let moved: usize = rounds.iter().map(|round| round.rows).sum();
-    // A round takes its time, however few its rows are.
+    // The price of a round, however few its rows are, counts as one row.
     match count > 1 && moved + count > (devices - 1) * block {
         true => Plan::Gather,
         false => Plan::Rounds { keeps_own: !own.is_empty(), rounds },
     }
 }
 
-/// The blocks that a device reads, with the elements that it needs of each.
+/// Returns the blocks that a device reads, each with the range of rows that it needs of it.
 fn needs(reads: &[Read], device: usize, rows: usize, block: usize) -> Vec<Need> {
     let (block, mut found): (i64, Vec<Need>) = (block as i64, vec![]);
     for read in reads {
@@ -107,7 +113,8 @@ fn needs(reads: &[Read], device: usize, rows: usize, block: usize) -> Vec<Need> 
     found
 }
 
-/// The least and the greatest of the elements `at + stride * j` for rows `j` that are in a range.
+/// Returns the smallest and the largest of the elements `at + stride * j` for rows `j` that are in `within`; `None` if
+/// none is.
 fn ends(at: i64, stride: i64, rows: usize, within: &Range<i64>) -> Option<(i64, i64)> {
     let (apart, most) = (stride.abs(), rows as i64 - 1);
     let (low, high) = if stride < 0 { (at + stride * most, at) } else { (at, at + stride * most) };
@@ -118,13 +125,14 @@ fn ends(at: i64, stride: i64, rows: usize, within: &Range<i64>) -> Option<(i64, 
     (most >= 0 && first <= last).then_some((first, last))
 }
 
+/// Returns the permute that meets these needs, of which each device has at most one as sender and one as receiver.
 fn round(needs: &[Need], extent: usize, block: usize, devices: usize) -> Round {
     let rows = needs.iter().map(|need| (need.last - need.first) as usize + 1).max().unwrap_or(0);
     let mut round =
         Round { sources: vec![None; devices], rows, sent: vec![0; devices], received: vec![extent; devices] };
     for need in needs {
         let begin = need.block * block;
-        // All send as many rows, so some begin in front of what is needed.
+        // All devices send the same number of rows, so some begin before the rows that are needed.
         let first = (need.first as usize - begin).min(block - rows);
         round.sources[need.device] = Some(need.block);
         round.sent[need.block] = first;
@@ -133,8 +141,9 @@ fn round(needs: &[Need], extent: usize, block: usize, devices: usize) -> Round {
     round
 }
 
-/// By pair of a sender and a receiver, the number of a matching that has it: the colouring of the edges of a bipartite graph
-/// with as many colours as its largest degree (Kőnig). Pairs get the first number that is free for both, if there is one.
+/// Assigns each pair of a sender and a receiver to a round, such that no device sends or receives twice in a round: the
+/// colouring of the edges of a bipartite graph with as many colours as its largest degree (Kőnig). A pair gets the
+/// first round that is free for both devices, if there is one.
 fn matchings(pairs: &[(usize, usize)], devices: usize) -> Vec<usize> {
     let ends = |pair: usize| [pairs[pair].0, pairs[pair].1];
     let mut degree = [vec![0; devices], vec![0; devices]];
@@ -163,10 +172,11 @@ fn matchings(pairs: &[(usize, usize)], devices: usize) -> Vec<usize> {
     numbers
 }
 
-/// By side (senders, receivers), device and number, the pair that has the number.
+/// By side (senders, receivers), device and round, the pair that is assigned to the round.
 type Taken = [Vec<Vec<Option<usize>>>; 2];
 
-/// Exchanges two numbers along the path of pairs from a receiver on that have them by turns. Then its first one is free.
+/// Swaps the two rounds `two` along the path of pairs from a receiver that are assigned to them alternately, so that
+/// the first of both becomes free for the receiver.
 fn exchange(
     taken: &mut Taken,
     all: &mut [usize],

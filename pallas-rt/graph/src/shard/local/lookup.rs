@@ -1,4 +1,4 @@
-//! Operations that address a sharded operand by data: lookups, scatters, updates of windows.
+//! Operations on blocks that address a sharded operand by data: gathers, scatters, updates of windows.
 //!
 //! ```text
 //! gather    each device looks up the rows that it has, and has zeros for others: parts of a sum
@@ -16,16 +16,19 @@ use pallas_ir::structural::{Pad, Reduce, Windows};
 use pallas_ir::{DType, Literal, ScalarOp, StructuralOp, Type};
 use std::sync::Arc;
 
-/// A sharded dimension that starts address.
+/// A sharded dimension of operand 0 that starts of windows address.
 struct Addressed {
-    /// The position of its start in a vector.
+    /// Index of its component in the vector of a start.
     start: usize,
+    /// The axes that shard the dimension.
     axes: Vec<Axis>,
+    /// Extent of the dimension.
     extent: usize,
+    /// Extent of a block along the dimension.
     block: usize,
 }
 
-/// The sharded dimensions of operand 0 that are addressed, and that windows do not have.
+/// Returns the sharded dimensions of operand 0 that starts address and that are not dimensions of windows.
 fn addressed(graph: &Graph, work: &Sharded<'_>, windows: &Windows) -> Vec<Addressed> {
     let (ty, sharding) = &work.operands[0];
     let block = &graph.ty(work.args[0]).shape;
@@ -38,15 +41,15 @@ fn addressed(graph: &Graph, work: &Sharded<'_>, windows: &Windows) -> Vec<Addres
     (0..block.len()).filter_map(of).collect()
 }
 
-/// Starts of a gather in each device's own block, and for each element of the result whether the block has it; `None` if no
-/// addressed dimension is sharded.
+/// Replaces the starts of a gather by starts in each device's own block; returns for each element of the result a bool
+/// that is true if the block has it, or `None` if no addressed dimension is sharded.
 pub(super) fn own_rows(graph: &mut Graph, work: &mut Sharded<'_>, windows: &Windows) -> Option<Var> {
     let mut is_own: Option<Var> = None;
     let all = addressed(graph, work, windows);
     for Addressed { start, axes, extent, block } in &all {
         let starts = work.args[1];
         let shape = graph.ty(starts).shape.clone();
-        // As a gather does, a start beyond the operand is moved to its end.
+        // Like a gather, clamp a start beyond the operand to its end.
         let bound = |graph: &mut Graph, n: usize| graph.splat(Literal::int(DType::I32, n as i64), &shape);
         let [zero, last] = [0, extent - 1].map(|n| bound(graph, n));
         let held = graph.fitting(ScalarOp::Clamp, &[starts, zero, last]);
@@ -72,12 +75,12 @@ pub(super) fn own_rows(graph: &mut Graph, work: &mut Sharded<'_>, windows: &Wind
     Some(spread(graph, is_own, &work.gives.shape, &windows.index))
 }
 
-/// The conjunction of what held so far, if there is something, and a further condition.
+/// Appends the conjunction of an optional condition and a further one.
 fn both(graph: &mut Graph, so_far: Option<Var>, further: Var) -> Var {
     so_far.map_or(further, |other| graph.fitting(ScalarOp::BitAnd, &[other, further]))
 }
 
-/// Positions in the block of the device with a coordinate along some axes.
+/// Appends positions relative to the first one of the device's block, whose extent is `block`.
 fn in_block(graph: &mut Graph, mesh: &Arc<Mesh>, positions: Var, axes: &[Axis], block: usize) -> Var {
     let coordinate = coordinate(graph, mesh, axes);
     let block = graph.int(block as i64);
@@ -87,7 +90,8 @@ fn in_block(graph: &mut Graph, mesh: &Arc<Mesh>, positions: Var, axes: &[Axis], 
     graph.fitting(ScalarOp::Sub, &[positions, first])
 }
 
-/// Returns true for the entries of start vectors that are this start; `None` if each vector has one.
+/// Appends a bool for each entry of the starts: true if it is the component `start`. Returns `None` if each start has
+/// one component.
 fn of_start(graph: &mut Graph, shape: &[usize], windows: &Windows, start: usize) -> Option<Var> {
     let vector = windows.vector.filter(|&dim| shape[dim] > 1)?;
     let entry = iota(graph, vector, &Type::new(DType::I32, shape), None);
@@ -95,18 +99,18 @@ fn of_start(graph: &mut Graph, shape: &[usize], windows: &Windows, start: usize)
     Some(graph.fitting(ScalarOp::Eq, &[entry, start]))
 }
 
-/// Makes a scatter one on each device's blocks. `parts` are the axes along which devices have other updates, whose results
-/// are combined: then one of them alone has the operand's elements.
+/// Makes a scatter work on each device's blocks. Along the axes `parts` devices have different updates, whose results
+/// are combined afterwards: then only one of the devices starts from the operand, the others from neutral elements.
 pub(super) fn scatter(graph: &mut Graph, work: &mut Sharded<'_>, windows: &Windows, op: Option<ScalarOp>) {
     let (ty, sharding) = work.operands[1].clone();
-    // What lies beyond the indices addresses nothing.
+    // Updates for indices beyond the array are dropped.
     for (dim, own) in sharding.dims.iter().enumerate() {
         if !ty.shape[dim].is_multiple_of(size(&own.axes)) {
             let coordinate = coordinate(graph, work.mesh, &own.axes);
             work.args[1] = until(graph, work.args[1], dim, coordinate, ty.shape[dim], Literal::int(DType::I32, -1));
         }
     }
-    // A window that lies beyond the block is left out, as one beyond the operand.
+    // A window that lies beyond the block is left out, like one beyond the operand.
     for Addressed { start, axes, block, .. } in addressed(graph, work, windows) {
         let starts = work.args[1];
         let local = in_block(graph, work.mesh, starts, &axes, block);
@@ -127,8 +131,9 @@ pub(super) fn scatter(graph: &mut Graph, work: &mut Sharded<'_>, windows: &Windo
     }
 }
 
-/// The block of operand 0 with the part of a window that falls into it, if a dimension that the window has a part of is
-/// sharded. Which dimensions those are follows from whole arrays: a block may be as long as a window by chance.
+/// Appends an update of a window on blocks: each device writes the part of the window that falls into its block.
+/// Returns `None` if no dimension is sharded along which the window is shorter than the whole array (a block may be as
+/// long as the window).
 pub(crate) fn update(graph: &mut Graph, work: &Sharded<'_>) -> Option<Var> {
     let (ty, sharding) = &work.operands[0];
     let whole = &work.operands[1].0.shape;
@@ -141,7 +146,7 @@ pub(crate) fn update(graph: &mut Graph, work: &Sharded<'_>) -> Option<Var> {
     let (block, own) = (graph.ty(x).shape.clone(), graph.ty(part).shape.clone());
     let window: Vec<usize> = own.iter().zip(&block).map(|(m, n)| *m.min(n)).collect();
     let zero = graph.int(0);
-    // Where the window begins in the block, and which of its elements is there.
+    // The position in the block to which the window is written, and the first element of it that is there.
     let (mut to, mut from, mut is_there) = (work.args[2..].to_vec(), vec![zero; own.len()], None);
     let (mut low, mut high) = (vec![0; own.len()], vec![0; own.len()]);
     for &dim in &partial {
@@ -151,7 +156,7 @@ pub(crate) fn update(graph: &mut Graph, work: &Sharded<'_>) -> Option<Var> {
         let local = in_block(graph, work.mesh, start, &sharding.dims[dim].axes, block[dim]);
         to[dim] = graph.fitting(ScalarOp::Clamp, &[local, zero, most]);
         let first = graph.fitting(ScalarOp::Sub, &[to[dim], local]);
-        // The window is surrounded by as many elements as it may be beyond the block.
+        // The window is padded by as many elements as may be beyond the block.
         from[dim] = graph.fitting(ScalarOp::Add, &[first, size]);
         (low[dim], high[dim]) = (window[dim], window[dim]);
         let position = iota(graph, dim, &Type::new(DType::I32, &window[..]), None);

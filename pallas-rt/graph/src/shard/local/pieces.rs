@@ -1,4 +1,4 @@
-//! Positions along blocks, and blocks that are cut and joined.
+//! Operations that cut and join blocks, and compute positions along them.
 use crate::build::dims;
 use crate::graph::{Graph, Var};
 use crate::mesh::axis::{Axis, size};
@@ -7,21 +7,23 @@ use pallas_ir::structural::{Broadcast, Cast, Iota, Pad, Slice, Transpose};
 use pallas_ir::{DType, Literal, ScalarOp, StructuralOp, Type};
 use std::sync::Arc;
 
-/// Devices that differ along some axes of a mesh alone.
+/// A group of a collective: devices with equal coordinates along all axes of a mesh except some.
 #[derive(Clone, Copy)]
 pub(crate) struct Group<'a> {
+    /// The mesh of the devices.
     pub mesh: &'a Arc<Mesh>,
+    /// The axes along which the devices of the group differ.
     pub axes: &'a [Axis],
 }
 
-/// The coordinate of the device along axes of a mesh, an i32 scalar.
+/// Appends the device's coordinate along axes of a mesh, an i32 scalar.
 pub(in crate::shard) fn coordinate(graph: &mut Graph, mesh: &Arc<Mesh>, axes: &[Axis]) -> Var {
     let table = (0..size(axes) as i32).collect();
     let op = Collective { kind: DeviceTable(table).into(), mesh: mesh.clone(), axes: axes.to_vec() };
     graph.fitting(op, &[])
 }
 
-/// An array of this shape whose dimensions `at` are those of `x`.
+/// Appends a broadcast of `x` to this shape, in which the dimensions of `x` are the dimensions `at`.
 pub(super) fn spread(graph: &mut Graph, x: Var, shape: &[usize], at: &[usize]) -> Var {
     if graph.ty(x).shape == shape {
         return x;
@@ -29,7 +31,7 @@ pub(super) fn spread(graph: &mut Graph, x: Var, shape: &[usize], at: &[usize]) -
     graph.fitting(StructuralOp::from(Broadcast { to: dims(shape), dims: at.to_vec() }), &[x])
 }
 
-/// Returns true for each number of an array that is in a range.
+/// Appends a bool for each element of an i32 array: true if it is at least `first` and less than `end`.
 pub(super) fn between(graph: &mut Graph, x: Var, first: i64, end: i64) -> Var {
     let shape = graph.ty(x).shape.clone();
     let [first, end] = [first, end].map(|n| graph.splat(Literal::int(DType::I32, n), &shape));
@@ -38,7 +40,8 @@ pub(super) fn between(graph: &mut Graph, x: Var, first: i64, end: i64) -> Var {
     graph.fitting(ScalarOp::BitAnd, &[is_behind, is_before])
 }
 
-/// A block, with a number in place of the elements at positions from `end` on along a dimension.
+/// Appends the device's block with `with` in place of the elements whose position in the whole array along `dim` is
+/// `end` or greater. `coordinate` is the device's coordinate along the axes that shard the dimension.
 pub(in crate::shard) fn until(
     graph: &mut Graph,
     x: Var,
@@ -56,7 +59,8 @@ pub(in crate::shard) fn until(
     graph.fitting(ScalarOp::Select, &[is_there, x, other])
 }
 
-/// The positions along a dimension of the block with this coordinate.
+/// Appends positions along a dimension in an array of type `ty`: those in the whole array, for the device's block with
+/// this coordinate; without one, from 0 on.
 pub(in crate::shard) fn iota(graph: &mut Graph, dim: usize, ty: &Type, coordinate: Option<Var>) -> Var {
     let own = graph.fitting(StructuralOp::from(Iota { shape: ty.dims(), axis: dim, dtype: ty.dtype }), &[]);
     let Some(coordinate) = coordinate else { return own };
@@ -69,15 +73,15 @@ pub(in crate::shard) fn iota(graph: &mut Graph, dim: usize, ty: &Type, coordinat
     graph.fitting(ScalarOp::Add, &[own, first])
 }
 
-/// Blocks of all members of a group, which lie along a first axis, as one block of this shape: along each dimension that
-/// many of them follow each other. What lies beyond the shape is dropped.
+/// Joins the blocks of all members of a group, which are stacked along the first axis of `parts`, to one of this shape:
+/// `counts` says how many blocks follow each other along each dimension. Elements beyond the shape are dropped.
 pub(in crate::shard) fn joined(graph: &mut Graph, parts: Var, counts: &[usize], shape: &[usize]) -> Var {
     let block = graph.ty(parts).shape[1..].to_vec();
     let rank = block.len();
     let sharded: Vec<usize> = (0..rank).filter(|&dim| counts[dim] > 1).collect();
     let split: Vec<usize> = sharded.iter().map(|&dim| counts[dim]).chain(block.iter().copied()).collect();
     let x = graph.reshape(parts, &split);
-    // Each count in front of its dimension.
+    // Each count comes before its dimension.
     let order: Vec<usize> = (0..rank)
         .flat_map(|dim| sharded.iter().position(|&d| d == dim).into_iter().chain([sharded.len() + dim]))
         .collect();
@@ -87,7 +91,7 @@ pub(in crate::shard) fn joined(graph: &mut Graph, parts: Var, counts: &[usize], 
     cropped(graph, x, shape)
 }
 
-/// A block without what lies beyond this shape.
+/// Cuts off the elements of a block that are beyond this shape.
 pub(in crate::shard) fn cropped(graph: &mut Graph, x: Var, shape: &[usize]) -> Var {
     let rank = shape.len();
     if graph.ty(x).shape == shape {
@@ -97,7 +101,8 @@ pub(in crate::shard) fn cropped(graph: &mut Graph, x: Var, shape: &[usize]) -> V
     graph.fitting(StructuralOp::from(op), &[x])
 }
 
-/// A block as parts for the members of a group, along a first axis: each of these dimensions is cut into so many.
+/// Cuts a block into parts for the members of a group, stacked along a new first axis. Each pair has a dimension and
+/// the number of parts into which it is cut.
 pub(in crate::shard) fn parted(graph: &mut Graph, x: Var, cuts: &[(usize, usize)]) -> Var {
     let shape = graph.ty(x).shape.clone();
     let count = |dim: usize| cuts.iter().find(|cut| cut.0 == dim).map(|cut| cut.1);
@@ -118,7 +123,7 @@ pub(in crate::shard) fn parted(graph: &mut Graph, x: Var, cuts: &[(usize, usize)
     graph.reshape(x, &[&[members], &own[..]].concat())
 }
 
-/// A block with `padding` behind it where this shape is larger.
+/// Appends `padding` at the end of each dimension of a block up to this shape.
 pub(in crate::shard) fn extended(graph: &mut Graph, x: Var, shape: &[usize], padding: f64) -> Var {
     let ty = graph.ty(x).clone();
     let missing: Vec<usize> = shape.iter().zip(&ty.shape).map(|(n, own)| n.saturating_sub(*own)).collect();
@@ -130,8 +135,8 @@ pub(in crate::shard) fn extended(graph: &mut Graph, x: Var, shape: &[usize], pad
     graph.fitting(StructuralOp::from(op), &[x, padding])
 }
 
-/// The part of a block that belongs to the device, of this shape: along each dimension the one at its coordinate. `padding`
-/// is where it extends beyond the block.
+/// Returns the device's part of a block, which has this shape: along each dimension the part at its coordinate, or all
+/// of it without one. `lists` has the axes that cut each dimension; `padding` fills parts beyond the block.
 pub(in crate::shard) fn sliced(
     graph: &mut Graph,
     x: Var,
@@ -140,7 +145,7 @@ pub(in crate::shard) fn sliced(
     lists: &[Vec<Axis>],
     padding: f64,
 ) -> Var {
-    // The last parts may extend beyond the block.
+    // The last parts may extend beyond the block, so it is padded.
     let whole: Vec<usize> = shape.iter().zip(lists).map(|(n, list)| n * size(list)).collect();
     let x = extended(graph, x, &whole, padding);
     let starts: Vec<Var> = (coordinates.iter().zip(shape))
@@ -155,14 +160,15 @@ pub(in crate::shard) fn sliced(
     graph.window(x, shape, &starts)
 }
 
-/// A dimension, or each part of one, is cut into parts.
+/// A cut of a dimension, or of each part of one, into equal parts, and which of them is kept.
 pub(in crate::shard) struct Cut {
+    /// Number of parts into which the dimension is cut.
     pub parts: usize,
-    /// The number of the part that is kept, an i32 scalar; `None`: all are.
+    /// The index of the part that is kept, an i32 scalar; `None` if all are kept.
     pub kept: Option<Var>,
 }
 
-/// What is kept of a block whose dimensions are cut into parts, these into parts again, and so on.
+/// Appends the part that is kept of a block whose dimensions are cut into parts, these into parts again, and so on.
 pub(in crate::shard) fn cut(graph: &mut Graph, x: Var, cuts: &[Vec<Cut>]) -> Var {
     if cuts.iter().flatten().all(|cut| cut.kept.is_none()) {
         return x;

@@ -1,13 +1,14 @@
-//! Operations that move elements along a sharded dimension: slices, pads, reversals, concatenations, convolutions and folds
-//! of windows.
+//! Operations on blocks that move elements along a sharded dimension: slices, pads, reversals, rolls, concatenations,
+//! convolutions and folds of windows.
 //!
 //! ```text
 //! block, rows of other blocks --concatenate--> rows that the device has --gather by position--> rows of the result, or what
 //!                                                                                               its windows see
 //! ```
 //!
-//! The access form of the operation says which rows each dimension reads, one dimension after the other. What is left of the
-//! operation concerns other dimensions, or windows that see all of their elements.
+//! The access form of the operation says which rows each dimension reads; the dimensions are handled one after the
+//! other. Afterwards the operation is only left to act on dimensions that are not sharded, or on windows whose elements
+//! are all on the device.
 use super::halo::{Plan, Read, Round, plan};
 use super::pieces::{Group, between, coordinate, iota, joined, spread};
 use crate::build::dims;
@@ -18,20 +19,20 @@ use crate::shard::regions::Sharded;
 use pallas_ir::structural::{Access, Concat, Gather, Piece, WindowDim};
 use pallas_ir::{DType, Dim, Literal, ScalarOp, StructuralOp, Type};
 
-/// Returns true if blocks can be had of what an operation moves along a dimension of its result, which has this extent and
-/// is in so many parts.
+/// Returns true if an operation that moves elements along dimension `dim` of its result can be done on blocks, where
+/// the dimension has this extent and is sharded into `parts` blocks.
 pub(in crate::shard) fn moves(op: &StructuralOp, dim: usize, extent: usize, parts: usize) -> bool {
     match op {
         StructuralOp::Slice(_) | StructuralOp::Pad(_) | StructuralOp::Reverse(_) => true,
         StructuralOp::Roll(_) | StructuralOp::Concat(_) => true,
-        // The windows of all devices begin alike between two elements.
+        // The windows of each device's first row have to begin at an element, not between dilated elements.
         StructuralOp::Conv(_) | StructuralOp::ReduceWindow(_) => windowed(op, dim)
             .is_some_and(|(window, _)| extent.div_ceil(parts) as i64 * window.stride % window.dilation == 0),
         _ => false,
     }
 }
 
-/// The window that moves over a dimension of the result, and the dimension of operand 0 that it moves over.
+/// Returns the window that moves over dimension `dim` of the result, and the dimension of operand 0 that it moves over.
 fn windowed(op: &StructuralOp, dim: usize) -> Option<(WindowDim, usize)> {
     match op {
         StructuralOp::ReduceWindow(op) => Some((op.windows[dim], dim)),
@@ -43,8 +44,8 @@ fn windowed(op: &StructuralOp, dim: usize) -> Option<(WindowDim, usize)> {
     }
 }
 
-/// Brings each device the rows that it needs along sharded dimensions, and makes the operation one on these. Returns the
-/// result if nothing is left to do.
+/// Brings each device the rows that an operation needs along sharded dimensions, and replaces the operation by one on
+/// these rows. Returns the result if nothing is left to do with the rows.
 pub(super) fn exchange(graph: &mut Graph, work: &mut Sharded<'_>) -> Option<Var> {
     let Op::Structural(op) = &work.op else { return None };
     let shapes: Vec<Vec<Dim>> = work.operands.iter().map(|(ty, _)| ty.dims()).collect();
@@ -83,8 +84,8 @@ pub(super) fn exchange(graph: &mut Graph, work: &mut Sharded<'_>) -> Option<Var>
     is_done.then(|| work.args[0])
 }
 
-/// A block with another number of elements along a dimension, which a group divides: `[extent, count]` are the whole
-/// array's and the new one. Those beyond the extent are arbitrary.
+/// Returns the device's block of an array whose blocks along `dim` get `count` elements instead of the present number.
+/// `group` shards the dimension, whose whole extent is `extent`; elements beyond it are arbitrary.
 pub(crate) fn regrouped(
     graph: &mut Graph,
     group: Group<'_>,
@@ -99,27 +100,29 @@ pub(crate) fn regrouped(
     read(graph, group, block, dim, count, vec![own])
 }
 
-/// As many rows of the blocks of all devices, which follow each other; those that are not read are arbitrary.
+/// Returns the `count` rows along `dim` that each device reads from the blocks of all devices of a group; rows that no
+/// read covers are arbitrary.
 pub(super) fn read(graph: &mut Graph, group: Group<'_>, block: Var, dim: usize, count: usize, reads: Vec<Read>) -> Var {
     let extent = graph.ty(block).shape[dim] * size(group.axes);
     let sources = [Source { block, extent, reads }];
     Rows { group, dim, count, sources: &sources, fill: None }.read(graph)
 }
 
-/// Rows that devices read of an array along a dimension.
+/// Range of rows along a dimension that each device reads of a sharded array.
 pub(in crate::shard) struct Met {
+    /// The dimension along which rows are read.
     pub dim: usize,
-    /// Elements of the whole array along it.
+    /// Extent of the whole array along the dimension.
     pub extent: usize,
-    /// Number of rows of each device.
+    /// Number of rows that each device reads.
     pub count: usize,
-    /// The first row of the first device.
+    /// The row at which the first device begins to read.
     pub offset: i64,
-    /// Distance between the first rows of neighbours.
+    /// Distance between the first rows of adjacent devices.
     pub step: i64,
 }
 
-/// The rows that each device reads; zeros in place of those that the array does not have.
+/// Returns the rows that each device reads, with zeros in place of rows that the array does not have.
 pub(in crate::shard) fn met(graph: &mut Graph, group: Group<'_>, block: Var, met: &Met) -> Var {
     let &Met { dim, extent, count, offset, step } = met;
     let reads = vec![Read { offset, step, stride: 1, within: 0..extent as i64 }];
@@ -127,7 +130,8 @@ pub(in crate::shard) fn met(graph: &mut Graph, group: Group<'_>, block: Var, met
     Rows { group, dim, count, sources: &[Source { block, extent, reads }], fill }.read(graph)
 }
 
-/// Takes the movement along a dimension from an operation; returns true if that was all it did.
+/// Removes from an operation the movement along a dimension, which has been done; returns true if nothing else is left
+/// of it.
 fn is_still(op: &mut StructuralOp, dim: usize) -> bool {
     match op {
         StructuralOp::Slice(slice) => (slice.start[dim], slice.stride[dim]) = (0, 1),
@@ -140,7 +144,8 @@ fn is_still(op: &mut StructuralOp, dim: usize) -> bool {
     false
 }
 
-/// Returns true for a slice, pad or reversal that moves nothing; a slice may take elements away.
+/// Returns true for a slice that begins at 0 with stride 1, a pad by nothing, or a reversal of no axis; the slice may
+/// still cut off elements at the end.
 fn is_identity(op: &StructuralOp) -> bool {
     match op {
         StructuralOp::Slice(slice) => slice.start.iter().all(|&n| n == 0) && slice.stride.iter().all(|&n| n == 1),
@@ -150,8 +155,8 @@ fn is_identity(op: &StructuralOp) -> bool {
     }
 }
 
-/// The operands of an operation that moves elements along a dimension of its result, as far as devices read them; `None` if
-/// every element stays in its place.
+/// Returns the rows that each operand contributes along dimension `dim` of the result, which has this extent; `None` if
+/// every element keeps its position.
 fn moved(pieces: &[Piece], work: &Sharded<'_>, dim: usize, extent: usize) -> Option<Vec<Source>> {
     let mut sources: Vec<Source> = vec![];
     for piece in pieces {
@@ -178,17 +183,20 @@ fn moved(pieces: &[Piece], work: &Sharded<'_>, dim: usize, extent: usize) -> Opt
     (!sources.iter().all(stays)).then_some(sources)
 }
 
-/// The elements that the windows of each device see along a dimension.
+/// The elements of operand 0 that the windows of each device cover along a dimension.
 struct Seen {
+    /// The rows of the operand to read.
     read: Read,
+    /// Number of rows that each device reads.
     count: usize,
-    /// The window over them.
+    /// The window that is to move over the rows that a device has read.
     window: WindowDim,
-    /// The value of elements beyond the array.
+    /// The value of rows beyond the array: neutral for the operation.
     fill: Literal,
 }
 
-/// The rows that windows read along a dimension; `None` if each is an element that stays in its place.
+/// Returns the rows along dimension `from` of operand 0 that the windows for the result's dimension `dim` cover; `None`
+/// if each window is one element at its own position.
 fn seen(op: &StructuralOp, work: &Sharded<'_>, dim: usize, window: WindowDim, from: usize) -> Option<Seen> {
     let ty = work.operands[0].0;
     let (extent, places, count) = (ty.shape[from], work.result.0.shape[dim], work.gives.shape[dim]);
@@ -203,7 +211,8 @@ fn seen(op: &StructuralOp, work: &Sharded<'_>, dim: usize, window: WindowDim, fr
     if size == 1 && (WindowDim { spacing: 1, ..window }) == WindowDim::PLAIN {
         return None;
     }
-    // Elements lie `apart` on the grid of positions; the first one that a device sees is `begin` in front of its first window.
+    // Dilated elements lie `apart` positions from each other; the first one that a device reads is `begin` positions
+    // before its first window.
     let (apart, reach) = (window.dilation, (size - 1) * window.spacing);
     let begin = (-window.low).rem_euclid(apart);
     let end = begin + (count as i64 - 1) * window.stride + reach;
@@ -219,7 +228,7 @@ fn seen(op: &StructuralOp, work: &Sharded<'_>, dim: usize, window: WindowDim, fr
     Some(Seen { read, count: seen as usize, window, fill })
 }
 
-/// Gives an operation another window over a dimension of its result.
+/// Replaces the window that an operation moves over a dimension of its result.
 fn see(op: &mut StructuralOp, dim: usize, window: WindowDim) {
     match op {
         StructuralOp::ReduceWindow(op) => op.windows[dim] = window,
@@ -231,37 +240,40 @@ fn see(op: &mut StructuralOp, dim: usize, window: WindowDim) {
     }
 }
 
-/// An operand that devices read rows of.
+/// An operand whose rows devices read, with what they read of it.
 struct Source {
+    /// The device's block of the operand.
     block: Var,
-    /// The extent of the whole operand along the dimension.
+    /// Extent of the whole operand along the dimension.
     extent: usize,
+    /// The rows that each device reads.
     reads: Vec<Read>,
 }
 
-/// Rows along a dimension that each device reads from its own blocks and from those of others.
+/// Rows along a dimension that each device reads from its own blocks and from those of other devices.
 struct Rows<'a> {
-    /// The devices that exchange them.
+    /// The devices along the axes that shard the dimension.
     group: Group<'a>,
     dim: usize,
-    /// Number of rows.
+    /// Number of rows that each device gets.
     count: usize,
     sources: &'a [Source],
-    /// A scalar for rows that nothing is read for.
+    /// A scalar for rows that no read covers; `None`: these are arbitrary.
     fill: Option<Var>,
 }
 
-/// Rows of a source that a device has.
+/// Consecutive rows of a source that a device has after communication.
 struct Held {
-    /// The element that is the first one, a scalar; `None`: element 0.
+    /// Index in the whole source of the first row, an i32 scalar; `None`: 0.
     first: Option<Var>,
+    /// Number of consecutive rows.
     count: usize,
-    /// The number of rows in front of it, of those that the device has.
+    /// Position of the first row among all rows that the device has.
     at: usize,
 }
 
 impl Rows<'_> {
-    /// Exchanges rows among the devices; returns the rows of each device.
+    /// Appends the collectives that bring each device its rows; returns the rows of the device.
     fn read(&self, graph: &mut Graph) -> Var {
         let device = coordinate(graph, self.group.mesh, self.group.axes);
         let (mut parts, mut held, mut is_own) = (vec![], vec![], true);
@@ -303,7 +315,8 @@ impl Rows<'_> {
         graph.fitting(ScalarOp::Select, &[is_read, rows, fill])
     }
 
-    /// By source and by its read: the element that each row is, and whether the row is read.
+    /// Returns by source and by read two arrays with an element for each row: the row of the source that it is, and a
+    /// bool that is true if the read covers it.
     fn positions(&self, graph: &mut Graph, device: Var) -> Vec<Vec<(Var, Var)>> {
         let ty = Type::new(DType::I32, [self.count]);
         let own = iota(graph, 0, &ty, None);
@@ -325,7 +338,8 @@ impl Rows<'_> {
         self.sources.iter().map(|source| source.reads.iter().map(&mut of).collect()).collect()
     }
 
-    /// Exchanges rows of one source, and appends what each device then has to `parts`.
+    /// Appends the collectives for one source, and adds the arrays of rows that each device has afterwards to `parts`;
+    /// returns which rows these are.
     fn collect(&self, graph: &mut Graph, block: Var, device: Var, plan: &Plan, parts: &mut Vec<Var>) -> Vec<Held> {
         let shape = graph.ty(block).shape.clone();
         let (dim, own) = (self.dim, shape[self.dim]);
@@ -374,7 +388,7 @@ impl Rows<'_> {
         held
     }
 
-    /// For each row, its position among the rows that the device has; anywhere if nothing is read for it.
+    /// Returns for each row its position among the rows that the device has; any position if no read covers it.
     fn index(&self, graph: &mut Graph, positions: &[Vec<(Var, Var)>], held: &[Vec<Held>]) -> Var {
         let mut index: Option<Var> = None;
         for (positions, held) in positions.iter().zip(held) {
@@ -387,7 +401,8 @@ impl Rows<'_> {
         index.expect("some rows are there")
     }
 
-    /// The position of each element among the rows of its source that the device has.
+    /// Returns for each row its position among the rows of one source that the device has, given its number in the
+    /// source.
     fn index_in(&self, graph: &mut Graph, element: Var, held: &[Held]) -> Option<Var> {
         let mut index: Option<Var> = None;
         for Held { first, count, at } in held {
@@ -412,7 +427,7 @@ impl Rows<'_> {
     }
 }
 
-/// The rows of an array at these positions along a dimension.
+/// Returns the rows of an array at these positions along a dimension.
 fn take(graph: &mut Graph, x: Var, index: Var, dim: usize) -> Var {
     let shape = graph.ty(x).shape.clone();
     let op = Gather {
@@ -427,7 +442,7 @@ fn take(graph: &mut Graph, x: Var, index: Var, dim: usize) -> Var {
     graph.fitting(StructuralOp::from(op), &[x, index])
 }
 
-/// A shape with another extent along a dimension.
+/// Returns a shape with another extent along a dimension.
 fn replaced(shape: &[usize], dim: usize, extent: usize) -> Vec<usize> {
     let mut shape = shape.to_vec();
     shape[dim] = extent;

@@ -1,15 +1,16 @@
-//! Bodies of loops and branches on blocks.
+//! Partitioning of the bodies of loops and branches.
 //!
-//! A body reads blocks of values from outside as parameters that are captured. What a loop carries has one sharding, that of
-//! its results: initial values, and what the body gives, are resharded to it.
+//! A body reads blocks of values from outside as captured parameters. A value that a loop carries has one sharding,
+//! that of the loop's result: initial values, and the values that the body returns, are resharded to it.
 use super::{OpenGraph, Partition};
 use crate::graph::{Graph, Var};
 use crate::mesh::Sharding;
 use crate::shard::view::{Region, Val};
 
 impl Partition<'_> {
-    /// Builds the graph of a region whose parameters have these shardings, and whose results are to have those. Returns it
-    /// with the values that it reads from outside; its own parameters come first.
+    /// Converts a region to a graph on blocks. `params` has the region's parameters with their shardings, `results` its
+    /// results with those to which they are converted. Returns the graph, with parameters for values from outside after
+    /// its own, and these values.
     pub(crate) fn region(
         &mut self,
         region: &Region,
@@ -27,13 +28,13 @@ impl Partition<'_> {
         (graph, captured)
     }
 
-    /// The blocks of values from outside.
+    /// Returns the blocks of values that a body reads from outside.
     pub(crate) fn outside(&mut self, captured: &[Val]) -> Vec<Var> {
         captured.iter().map(|&v| self.settled(v).var).collect()
     }
 }
 
-/// The graph of a body, whose last parameters are captured, with these in front.
+/// Moves the last `captured` parameters of a body's graph, which are the captured ones, to the front.
 pub(crate) fn captured_first(mut graph: Graph, captured: usize) -> Graph {
     let own = graph.params.len() - captured;
     graph.params.rotate_left(own);

@@ -1,8 +1,9 @@
-//! Convolutions whose second operand is sharded along places, as the gradient by a convolution's weights has it.
+//! Convolutions whose second operand is sharded along spatial dimensions, as in the gradient of a convolution's
+//! weights.
 //!
 //! ```text
-//! dw[k] = Σ_i x[stride · i + k - low] · dy[i]      devices divide i: each reads the rows of x that its own rows of dy meet,
-//!                                                  and has a part of dw
+//! dw[k] = Σ_i x[stride · i + k - low] · dy[i]      i is sharded: each device reads the rows of x for its own
+//!                                                  rows of dy, and gets a partial sum of dw
 //! ```
 use super::{Block, Partition};
 use crate::graph::Op;
@@ -14,8 +15,8 @@ use pallas_ir::structural::{Conv, WindowDim};
 use pallas_ir::{Literal, ScalarOp, StructuralOp};
 
 impl Partition<'_> {
-    /// Defines the result of a convolution both of whose operands are sharded alike along places, by parts of its sums; returns
-    /// false if it is no such one.
+    /// Appends a convolution both of whose operands are sharded alike along spatial dimensions, which gives partial
+    /// sums, and defines the result of its node; returns false, without a change, for other convolutions.
     pub(super) fn convolved(&mut self, node: &Node, op: &Op) -> bool {
         let Op::Structural(StructuralOp::Conv(conv)) = op else { return false };
         if conv.groups != 1 || conv.batch_groups != 1 {
@@ -37,7 +38,7 @@ impl Partition<'_> {
         }
         let along = |i: usize| of_dy.dims[conv.rhs[2 + i]].axes.clone();
         let mut parts: Vec<Axis> = places.iter().flat_map(|&i| along(i)).collect();
-        // Features that both have are added up as well, and those of one operand stay sharded.
+        // Features that both operands have are added up too, and those of one operand stay sharded.
         let [own, other] = [&of_x.dims[conv.lhs[1]].axes, &of_dy.dims[conv.rhs[1]].axes];
         let is_even = x_type.shape[conv.lhs[1]].is_multiple_of(size(own));
         let contracted = if own == other && is_even { own.clone() } else { vec![] };

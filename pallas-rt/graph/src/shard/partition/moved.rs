@@ -1,4 +1,4 @@
-//! Values under another sharding: the steps of a reshard on blocks.
+//! Conversion of values to other shardings: the steps of a reshard on blocks.
 use super::{Block, Partition, Reshard};
 use crate::graph::Var;
 use crate::mesh::axis::{self, Axis, size};
@@ -9,26 +9,26 @@ use crate::shard::view::Val;
 use pallas_ir::{ScalarOp, Type};
 
 impl Partition<'_> {
-    /// The combination of the blocks of the devices along some axes.
+    /// Appends an all-reduce that combines the blocks of the devices along some axes.
     pub(super) fn reduced(&mut self, op: ScalarOp, axes: &[Axis], var: Var) -> Var {
         self.exchange(AllReduce(op), axes, &[var])
     }
 
-    /// The blocks of the devices along some axes, along a first axis.
+    /// Appends an all-gather that stacks the blocks of the devices along some axes, along a new first axis.
     pub(super) fn gathered(&mut self, axes: &[Axis], var: Var) -> Var {
         self.exchange(AllGather, axes, &[var])
     }
 
-    /// The block of a value under a sharding.
+    /// Returns the block of a value with this sharding, to which it is converted if needed.
     pub(crate) fn sharded(&mut self, v: Val, wanted: &Sharding) -> Var {
-        // Other readers need it in this form as well.
+        // If other readers need the value too, it is first converted to the sharding that propagation found.
         if self.found.count_readers(v) > 1 {
             self.settled(v);
         }
         self.sharded_once(v, wanted)
     }
 
-    /// The same for a value that nothing else reads as it is.
+    /// Returns the block of a value with this sharding, for a value that nothing else reads in its present sharding.
     pub(super) fn sharded_once(&mut self, v: Val, wanted: &Sharding) -> Var {
         let mut block = self.block(v);
         let mut shape = self.program.ty(v).shape.clone();
@@ -65,6 +65,8 @@ impl Partition<'_> {
         block.var
     }
 
+    /// Appends one step of a reshard; returns the block after it. `after` is the sharding and `shape` the whole array's
+    /// shape afterwards.
     fn step(&mut self, step: &Step, block: &Block, after: &Sharding, shape: &[usize]) -> Var {
         let local = after.local(shape);
         match step {
@@ -104,9 +106,9 @@ impl Partition<'_> {
         }
     }
 
-    /// The part of a sum that belongs to the device, of this shape: what no device keeps of a sum is not added up. Each first
-    /// takes its part along axes of the slice that are none of the sum; parts of sums are scattered along axes of both, and
-    /// added up along those that are left.
+    /// Appends the device's part of a sum, whose shape is `local`, so that no device adds up more than it keeps. Each
+    /// device first takes its part along axes of the slice that are no axes of the sum; partial sums are scattered
+    /// along axes of both, and added up along the axes that are left.
     fn slice_of_sum(&mut self, block: Var, lists: &[Vec<Axis>], local: &[usize], summed: &[Axis], op: ScalarOp) -> Var {
         let (lists, mut left) = reshard::slice_of_sum(lists, summed);
         let whole: Vec<usize> = local.iter().zip(&lists).map(|(n, list)| n * size(list)).collect();
@@ -117,14 +119,14 @@ impl Partition<'_> {
             lists.iter().map(|list| list.iter().copied().filter(|axis| left.contains(axis)).collect()).collect();
         let all = scattered.concat();
         left.retain(|axis| !all.contains(axis));
-        // The bytes that each device sends to add up along all axes at once, and to scatter first.
+        // Compare the bytes that each device sends to add up along all axes at once, and to scatter first.
         let ty = self.graph().ty(var).clone();
         let part = Type::new(ty.dtype, [ty.shape.iter().product::<usize>() / size(&all)]);
         let sent = |kind: CollectiveKind, axes: &[Axis], ty: &Type| self.collective(kind, axes).bytes_sent(ty);
         let at_once = sent(AllReduce(op).into(), summed, &ty);
         let in_two = sent(ReduceScatter(op).into(), &all, &ty) + sent(AllReduce(op).into(), &left, &part);
         if all.is_empty() || !left.is_empty() && at_once < in_two + self.options.worth_a_collective {
-            // If nobody has taken a part, what is behind the array is added afterwards.
+            // If no device has taken a part, the padding is appended after the sum.
             let is_whole = scattered == lists;
             let mut var = self.exchange(AllReduce(op), summed, &[if is_whole { block } else { var }]);
             if is_whole {
@@ -140,8 +142,8 @@ impl Partition<'_> {
         }
     }
 
-    /// What a device keeps of a block whose dimensions are cut into parts by axes, one after the other: all parts, or its own
-    /// along some of them.
+    /// Appends the part that a device keeps of a block whose dimensions are cut into parts by lists of axes: its own
+    /// part along axes for which `is_own` is true, all parts along others.
     fn own_part(&mut self, block: Var, lists: &[Vec<Axis>], is_own: impl Fn(Axis) -> bool) -> Var {
         let mut cut = |axis: &Axis| {
             let kept = is_own(*axis).then(|| self.coordinate(&[*axis]));
@@ -151,6 +153,7 @@ impl Partition<'_> {
         local::cut(self.graph(), block, &cuts)
     }
 
+    /// Appends a reduce-scatter that cuts each dimension of a block into parts along its list of axes.
     fn reduce_scatter(&mut self, var: Var, lists: &[Vec<Axis>], op: ScalarOp) -> Var {
         let parts: Vec<(usize, usize)> = lists
             .iter()

@@ -1,11 +1,12 @@
-//! Positions of the largest or smallest elements along a sharded dimension.
+//! Argmax, argmin and top-k along a sharded dimension.
 //!
 //! ```text
 //! x: f32[rows, 8000 of 4 devices]   arg_top_k(x) k(2):  each device finds its own two; all see the eight elements with their
 //!                                   positions, and find the two among them
 //! ```
 //!
-//! Equal elements keep their order, because devices lie in the order of their positions, so the first of ties is the same.
+//! The first of equal elements is selected as in the whole array, because the devices' candidates are in the order of
+//! their positions.
 use super::{Block, Partition};
 use crate::graph::{Op, Var};
 use crate::mesh::axis::size;
@@ -14,20 +15,23 @@ use crate::shard::view::Node;
 use pallas_ir::structural::{ArgReduce, ArgTopK, TakeAlong};
 use pallas_ir::{DType, Literal, ScalarOp, StructuralOp};
 
-/// The positions that an operation selects along an axis.
+/// An operation that selects positions along an axis.
 struct Selection {
+    /// The axis along which positions are selected.
     axis: usize,
-    /// Number of them.
+    /// Number of positions that are selected.
     count: usize,
-    /// The result has the axis.
+    /// True if the result keeps the axis.
     keep: bool,
-    /// The same operation, of which the result has the axis.
+    /// The operation, with the axis kept in its result.
     op: StructuralOp,
-    /// An element that is selected after all others, if there is one.
+    /// An element that is selected after all others, to fill positions beyond the array; `None` if there is no such
+    /// element.
     last: Option<Literal>,
 }
 
 impl Selection {
+    /// Returns the selection that an operation does on elements of this type; `None` for other operations.
     fn of(op: &Op, dtype: DType) -> Option<Selection> {
         match op {
             Op::Structural(StructuralOp::ArgReduce(arg)) => Some(Selection {
@@ -37,7 +41,7 @@ impl Selection {
                 op: ArgReduce { keep: true, ..arg.clone() }.into(),
                 last: Some(if arg.max { Literal::lowest(dtype) } else { Literal::highest(dtype) }),
             }),
-            // NaNs are below all numbers here if their sign is negative.
+            // Negative NaNs are below all numbers here, so no element is selected last.
             Op::Structural(StructuralOp::ArgTopK(top)) => Some(Selection {
                 axis: top.axis,
                 count: top.k.as_number().and_then(|k| usize::try_from(k).ok())?,
@@ -51,8 +55,9 @@ impl Selection {
 }
 
 impl Partition<'_> {
-    /// Defines the result of an operation that selects positions along a dimension which is sharded; returns false if it is
-    /// no such one, or if devices would send no less than their elements.
+    /// Appends an operation that selects positions along a sharded dimension, and defines the result of its node.
+    /// Returns false, without a change, for other operations, or if devices would have to send as many elements as they
+    /// have.
     pub(super) fn selected(&mut self, node: &Node, op: &Op) -> bool {
         let Some(&x) = node.operands.first() else { return false };
         let ty = self.program.ty(x).clone();
@@ -72,7 +77,7 @@ impl Partition<'_> {
             Some(last) if !is_even => local::until(self.graph(), var, axis, coordinate, n, last),
             _ => var,
         };
-        // Each device's own, with positions in the whole array.
+        // The device's own selection, with positions in the whole array.
         let positions = self.graph().fitting(op.clone(), &[var]);
         let elements = self.graph().fitting(StructuralOp::from(TakeAlong { axis }), &[var, positions]);
         let shape = self.graph().ty(positions).shape.clone();
@@ -81,7 +86,7 @@ impl Partition<'_> {
         let first = graph.fitting(ScalarOp::Mul, &[coordinate, block]);
         let first = graph.broadcast(first, &shape).expect("a scalar stretches");
         let positions = graph.fitting(ScalarOp::Add, &[positions, first]);
-        // Those of all devices one after the other.
+        // The selections of all devices, one after the other.
         let mut all = shape.clone();
         all[axis] = count * parts;
         let counts: Vec<usize> = (0..all.len()).map(|dim| if dim == axis { parts } else { 1 }).collect();

@@ -1,36 +1,41 @@
-//! The moves that bring one sharding closer to another one, in the order in which Shardy makes them.
+//! The search for the steps from one sharding to another one, with the moves of Shardy in Shardy's order.
 //!
-//! Each round slices first, because later steps then move less; permutes blocks where other axes of the same size are to
-//! divide a dimension; moves axes between dimensions; and gathers last. One round is enough where sizes of axes are powers of
-//! two and no dimension is blocked.
+//! Each round slices first, because later steps then move less; permutes blocks where other axes of the same size are
+//! to shard a dimension; moves axes between dimensions by all-to-alls; and gathers last. One round is enough where
+//! sizes of axes are powers of two and no dimension has to be whole in between.
 use super::{Step, Steps, closed};
 use crate::mesh::axis::{Axis, push, size};
 use crate::shard::rule::gcd;
 
-/// Number of rounds after which the search ends without a result. Shardy needs a few where sizes do not divide each other.
+/// Number of rounds after which the search fails. Shardy needs more than one where sizes of axes do not divide each
+/// other.
 const MOST_ROUNDS: usize = 8;
 
-/// The difference between the sharding that an array has and the one that it is to have. It is empty at the end.
+/// The difference between the sharding that an array has now and the one that it is to have, with the steps so far. The
+/// search ends when it is empty.
 ///
-/// Axes are sharded in such a way that those of both lists are equal or do not overlap.
+/// The axes of both are split so that each of one is equal to one of the other or does not overlap it.
 pub(super) struct Difference<'a> {
+    /// Shape of the whole array.
     shape: &'a [usize],
-    /// By dimension, the axes that divide it now, without those with which both shardings begin.
+    /// By dimension, the axes that shard it now, without the first ones that are already as wanted.
     present: Vec<Vec<Axis>>,
-    /// By dimension, the axes that are to divide it, without those with which both shardings begin.
+    /// By dimension, the axes that are to shard it, without the first ones that already do.
     wanted: Vec<Vec<Axis>>,
-    /// By dimension, all axes that divide it now.
+    /// By dimension, all axes that shard it now.
     current: Vec<Vec<Axis>>,
-    /// The axes of the sharding at the end.
+    /// By dimension, the axes of the wanted sharding.
     end: &'a [Vec<Axis>],
-    /// By dimension, true if all its axes have to leave it together, before any other divides it. Until then nothing is
-    /// moved to it, as if no axis were wanted there.
+    /// By dimension, true if all its axes have to leave it together before others may shard it. Until then no axis is
+    /// moved to it.
     is_blocked: Vec<bool>,
+    /// Axes along which devices have partial sums, which no step changes.
     unreduced: &'a [Axis],
+    /// The steps so far, each with the sharding after it.
     steps: Steps,
 }
 
-/// An end of the list of axes that divide a dimension.
+/// An end of the list of axes that shard a dimension.
 #[derive(Clone, Copy)]
 enum End {
     Front,
@@ -38,7 +43,8 @@ enum End {
 }
 
 impl<'a> Difference<'a> {
-    /// The difference of two shardings; `is_blocked` are the dimensions that have to be whole in between.
+    /// Returns the difference of the shardings `old` and `new`. `is_blocked` is true for dimensions that have to be
+    /// whole in between.
     pub(super) fn new(
         shape: &'a [usize],
         old: &[Vec<Axis>],
@@ -63,16 +69,19 @@ impl<'a> Difference<'a> {
         difference
     }
 
-    /// The steps after which there is no difference, or `None` if these moves do not lead there.
+    /// Returns the steps to the wanted sharding; `None` if the moves do not lead there.
     pub(super) fn steps(self) -> Option<Steps> {
         self.in_rounds(true)
     }
 
-    /// The same, but every round slices last, so that axes which arrive are in front.
+    /// Returns the steps to the wanted sharding with the slice of every round last, so that axes which are moved to a
+    /// dimension come before sliced ones; `None` if the moves do not lead there.
     pub(super) fn steps_slicing_last(self) -> Option<Steps> {
         self.in_rounds(false)
     }
 
+    /// Returns the steps to the wanted sharding; `is_sliced_first` says if each round slices at its beginning or at its
+    /// end.
     fn in_rounds(mut self, is_sliced_first: bool) -> Option<Steps> {
         for _ in 0..MOST_ROUNDS {
             if self.is_empty() {
@@ -103,22 +112,25 @@ impl<'a> Difference<'a> {
         self.present.iter().chain(&self.wanted).all(Vec::is_empty)
     }
 
+    /// Returns true if the axis shards any dimension now, apart from those that are already as wanted.
     fn is_present(&self, axis: Axis) -> bool {
         self.present.iter().flatten().any(|&other| other == axis)
     }
 
-    /// The dimension that an axis is to divide, and its place among those wanted there.
+    /// Returns the dimension that an axis is to shard, and its index among the axes that are still wanted there; `None`
+    /// if it is wanted nowhere, or in a blocked dimension.
     fn place(&self, axis: Axis) -> Option<(usize, usize)> {
         let at = |axes: &Vec<Axis>| axes.iter().position(|&other| other == axis);
         let mut open = self.wanted.iter().enumerate().filter(|(dim, _)| !self.is_blocked[*dim]);
         open.find_map(|(dim, axes)| Some((dim, at(axes)?)))
     }
 
+    /// Appends a step after which the array has the current axes.
     fn emit(&mut self, step: Step) {
         self.steps.push((step, closed(&self.current, self.unreduced)));
     }
 
-    /// Removes axes that are where they are wanted.
+    /// Removes the first axes of a dimension from both lists as long as they are equal.
     fn drop_equal_fronts(&mut self, dim: usize) {
         if self.is_blocked[dim] {
             return;
@@ -129,8 +141,8 @@ impl<'a> Difference<'a> {
         wanted.drain(..equal);
     }
 
-    /// Lets axes divide a dimension while there is room for more blocks; returns those that do, which are no longer
-    /// available. Axes for which there is no room are skipped.
+    /// Moves axes from `available` to one end of a dimension's list as long as they fit, and returns them. `room` is
+    /// the factor by which the number of blocks may still grow; axes that do not fit are skipped.
     fn fill(&mut self, dim: usize, end: End, room: &mut usize, available: &mut Vec<Axis>) -> Vec<Axis> {
         let (mut taken, mut i) = (vec![], 0);
         while i < available.len() {
@@ -154,12 +166,14 @@ impl<'a> Difference<'a> {
     }
 }
 
-/// Slicing.
+/// Slices, by which axes begin to shard a dimension.
 impl Difference<'_> {
-    /// Lets wanted axes that divide nothing yet divide as many blocks as are missing: for an all-to-all that will take them
-    /// along, else in the dimension where they are wanted, else in any dimension.
+    /// Appends a slice by wanted axes that shard no dimension yet, up to the number of blocks that each dimension is to
+    /// have: in a dimension that an all-to-all will move together with them, else in the dimension where they are
+    /// wanted, else in any dimension.
     fn slice(&mut self) {
-        // How many times as many blocks each dimension needs. With more of them, a later step would have to move axes away.
+        // By dimension, the factor by which the number of blocks may grow. If it grew more, a later step would have to
+        // move axes away.
         let blocks = self.present.iter().zip(&self.wanted).map(|(present, wanted)| (size(present), size(wanted)));
         let mut room: Vec<usize> = blocks.map(|(present, wanted)| wanted / gcd(present, wanted)).collect();
         let mut sliced = vec![vec![]; self.rank()];
@@ -207,8 +221,9 @@ impl Difference<'_> {
         }
     }
 
-    /// The axes to slice in a dimension whose last axes an all-to-all will move, because they are wanted directly after
-    /// these. Sliced where they are wanted they would be in front of those that arrive, and a permute would be needed.
+    /// Returns the axes to slice in dimension `source`, because an all-to-all will move its last axes to a dimension
+    /// where these axes are wanted directly after them. Sliced in that dimension, they would come before the axes that
+    /// are moved there, and a permute would be needed.
     fn along_with_all_to_all(&self, source: usize, room: &mut [usize]) -> Vec<Axis> {
         let present = &self.present[source];
         let last = present.last().filter(|_| self.wanted[source].is_empty());
@@ -230,11 +245,11 @@ impl Difference<'_> {
     }
 }
 
-/// Permuting.
+/// Permutes, which replace the axes that shard dimensions.
 impl Difference<'_> {
     /// Returns true if a permute brings axes to where they are wanted, or makes an all-to-all possible: another axis is
-    /// wanted at the front of a dimension, axes are out of order, or an axis that is wanted nowhere can make way for one
-    /// that is missing.
+    /// wanted at the front of a dimension, axes are out of order, or an axis that is wanted nowhere can be replaced by
+    /// one that is missing.
     fn needs_permute(&self) -> bool {
         let divides = |(a, b): (&Axis, &Axis)| divisible(a.len(), b.len());
         let mut fronts =
@@ -246,9 +261,9 @@ impl Difference<'_> {
             || missing.zip(unwanted).is_some_and(divides)
     }
 
-    /// Returns true if axes of a dimension cannot leave it by all-to-alls and gathers alone: axes with a common destination
-    /// are separated or in another order than there, an axis is wanted further back in this dimension, or an axis that is
-    /// wanted nowhere is after one that has to leave first.
+    /// Returns true if axes of a dimension cannot leave it by all-to-alls and gathers alone: axes for the same
+    /// dimension are separated or in another order than there, an axis is wanted at a later place in this dimension, or
+    /// an axis that is wanted nowhere comes after one that has to leave first.
     fn is_out_of_order(&self, dim: usize) -> bool {
         let (mut last, mut seen) = (None, vec![]);
         for &axis in &self.present[dim] {
@@ -269,9 +284,9 @@ impl Difference<'_> {
         false
     }
 
-    /// Replaces the axes that divide each dimension by others, with as many blocks as before: those wanted there; those
-    /// wanted elsewhere, which all-to-alls will move; and in front of these the ones wanted nowhere, which the last step
-    /// gathers.
+    /// Appends a permute that replaces the axes of each dimension without a change of its number of blocks. The new
+    /// axes are first those wanted there; then those wanted elsewhere, which all-to-alls will move; before these come
+    /// axes wanted nowhere, which the last step gathers.
     fn permute(&mut self) {
         let everywhere = self.wanted.concat();
         let (mut room, mut elsewhere, mut unwanted) = (vec![], vec![], vec![]);
@@ -284,7 +299,7 @@ impl Difference<'_> {
                 push(&mut self.current[dim], axis);
             }
             elsewhere.extend(&self.wanted[dim]);
-            // The first ones make way for the axes just placed; the others stay here if there is room.
+            // Axes with the size of those just placed are replaced by them; the others stay here if there is room.
             old.retain(|axis| !everywhere.contains(axis));
             let replaced = take_fitting(&mut old, &mut (blocks / left));
             unwanted.push([old, replaced].concat());
@@ -307,10 +322,10 @@ impl Difference<'_> {
     }
 }
 
-/// Moving axes between dimensions, and gathering.
+/// All-to-alls, which move axes between dimensions, and gathers, by which axes leave them.
 impl Difference<'_> {
-    /// Moves the last axes of each dimension to the one where they are wanted, if all are wanted in one; in order means: only
-    /// if they are the first ones wanted there.
+    /// Appends all-to-alls that move the last axes of each dimension to the dimension where they are wanted, all of
+    /// them in one. With `in_order`, only axes that are the next ones wanted there are moved.
     fn all_to_alls(&mut self, in_order: bool) {
         for source in 0..self.rank() {
             while let Some(&last) = self.present[source].last() {
@@ -339,7 +354,7 @@ impl Difference<'_> {
         }
     }
 
-    /// Gathers the last axes of each dimension that are wanted nowhere.
+    /// Appends a gather of the last axes of each dimension that are wanted nowhere, and unblocks all dimensions.
     fn gather(&mut self) {
         let mut gathered = vec![vec![]; self.rank()];
         for (dim, gathered) in gathered.iter_mut().enumerate() {
@@ -356,13 +371,14 @@ impl Difference<'_> {
     }
 }
 
-/// Returns true if one number divides the other one.
+/// Returns true if one of the numbers is a multiple of the other one.
 fn divisible(a: usize, b: usize) -> bool {
     a.is_multiple_of(b) || b.is_multiple_of(a)
 }
 
-/// The first part of an axis for which there is room, and what is left of the axis; `room` is how many times as many blocks
-/// there may be, and is used up accordingly. `None` if sizes do not divide each other.
+/// Returns the first part of an axis that fits, and what is left of the axis. `room` is the factor by which the number
+/// of blocks may still grow; it is reduced by the size of the part. Returns `None` if there is no room or the sizes do
+/// not divide each other.
 fn fitting(axis: Axis, room: &mut usize) -> Option<(Axis, Option<Axis>)> {
     if *room <= 1 || !divisible(axis.len(), *room) {
         return None;
@@ -375,7 +391,8 @@ fn fitting(axis: Axis, room: &mut usize) -> Option<(Axis, Option<Axis>)> {
     Some((axis.first(first), Some(axis.without_first(first))))
 }
 
-/// Removes axes from the front of a list while there is room for them, the last one in part if it is longer.
+/// Removes axes from the front of a list as long as they fit into `room`, the last one in part if it is too long;
+/// returns them.
 fn take_fitting(axes: &mut Vec<Axis>, room: &mut usize) -> Vec<Axis> {
     let mut taken = vec![];
     while let Some((fits, rest)) = axes.first().and_then(|&axis| fitting(axis, room)) {
@@ -385,7 +402,7 @@ fn take_fitting(axes: &mut Vec<Axis>, room: &mut usize) -> Vec<Axis> {
     taken
 }
 
-/// Removes the last axes, which may be parts of those in the list.
+/// Removes the axes `last` from the end of a list; they may be parts of the axes there.
 fn remove_last(axes: &mut Vec<Axis>, last: &[Axis]) {
     for &part in last.iter().rev() {
         if let Some(axis) = axes.pop() {
@@ -394,7 +411,7 @@ fn remove_last(axes: &mut Vec<Axis>, last: &[Axis]) {
     }
 }
 
-/// Divides axes so that each of them is equal to one of `others`, a part of one, or does not overlap any.
+/// Splits axes into parts, each of which is equal to an axis of `others`, a part of one, or overlaps none.
 pub(super) fn aligned(axes: &[Axis], others: &[Axis]) -> Vec<Axis> {
     let mut parts = vec![];
     for &axis in axes {

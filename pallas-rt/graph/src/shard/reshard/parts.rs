@@ -1,4 +1,5 @@
-//! Steps without a permute of whole blocks, where axes of one dimension change their order only because some of them leave it.
+//! Replacement of a permute of whole blocks, where axes of one dimension change their order only because some of them
+//! leave it.
 //!
 //! ```text
 //! "x"=2, "y"=2, [8, 4]:  [{"y", "x"}, {}] -> [{"x"}, {"y"}]
@@ -8,14 +9,14 @@
 //! reshape [8, 4]         [{"x"}, {"y"}]
 //! ```
 //!
-//! Each axis has a part of the dimension, and those that remain move to the parts in front. That is Shardy's pass
-//! `sdy-optimize-collectives`, which takes such steps also where they move more than the permute did.
+//! Each axis shards a part of the dimension that the reshape makes, and axes that remain move to the first parts. This
+//! is Shardy's pass `sdy-optimize-collectives`, which takes such steps also where they move more than the permute did.
 use super::moves::aligned;
 use super::{Step, Steps, axes, closed};
 use crate::mesh::Sharding;
 use crate::mesh::axis::{Axis, push, size};
 
-/// The same change of sharding without the permute among the steps, or `None` where that is impossible or moves more.
+/// Returns steps to the same sharding without the permute; `None` where that is impossible or moves more elements.
 pub(super) fn without_permute(shape: &[usize], from: &Sharding, steps: &Steps) -> Option<Steps> {
     let at = steps.iter().position(|(step, _)| *step == Step::Permute)?;
     let count = steps[at + 1..].iter().take_while(|(step, _)| matches!(step, Step::AllToAll { .. })).count();
@@ -38,19 +39,26 @@ pub(super) fn without_permute(shape: &[usize], from: &Sharding, steps: &Steps) -
     Some(all)
 }
 
-/// An array of which each axis of one dimension divides a dimension of its own.
+/// An array in which a reshape has split one dimension into parts, each of which one axis shards, with the steps so
+/// far.
 struct Parts<'a> {
+    /// The dimension of the original array that is split.
     dim: usize,
-    /// The axes of the dimension, by part.
+    /// The axis that shards each part at first.
     parts: Vec<Axis>,
+    /// Shape of the array with the dimension split.
     shape: Vec<usize>,
-    /// By dimension, the axes that divide it now.
+    /// By dimension of the split array, the axes that shard it now.
     current: Vec<Vec<Axis>>,
+    /// Axes along which devices have partial sums, which no step changes.
     unreduced: &'a [Axis],
+    /// The steps so far, with shardings of the split array.
     steps: Steps,
 }
 
 impl<'a> Parts<'a> {
+    /// Splits dimension `dim` at the axes that shard it; returns `None` if it is no multiple of their sizes or there
+    /// are none.
     fn new(
         shape: &[usize],
         dim: usize,
@@ -72,7 +80,8 @@ impl<'a> Parts<'a> {
         Some(Parts { dim, parts, shape, current, unreduced, steps })
     }
 
-    /// The step of the array in parts that is a step of the whole array.
+    /// Appends the all-to-all of the split array that corresponds to one of the whole array; returns `None` if none
+    /// does.
     fn forward(&mut self, axes: &[Axis], from: usize, to: usize) -> Option<()> {
         let &[axis] = axes else { return None };
         let place = |dim: usize| match dim.cmp(&self.dim) {
@@ -88,6 +97,7 @@ impl<'a> Parts<'a> {
         self.all_to_all(axis, from, to)
     }
 
+    /// Appends an all-to-all of one axis; returns `None` if the axis is not the last one of dimension `from`.
     fn all_to_all(&mut self, axis: Axis, from: usize, to: usize) -> Option<()> {
         let last = self.current[from].pop()?;
         if last != axis {
@@ -98,11 +108,12 @@ impl<'a> Parts<'a> {
         Some(())
     }
 
-    /// Moves the axes that divide the dimension at the end to its first parts, in order.
+    /// Appends all-to-alls that move the axes `end`, which shard the dimension afterwards, to its first parts in order;
+    /// returns `None` if that is impossible or moves more elements than the permute would have.
     fn close_gaps(&mut self, end: &[Axis]) -> Option<()> {
         let end = aligned(end, &self.parts);
         let extents = &self.shape[self.dim..][..self.parts.len()];
-        // The blocks of the dimension are then those of its parts.
+        // The blocks of the dimension have to be those of its parts.
         let fits = |(i, axis): (usize, &Axis)| match extents.get(i) {
             Some(&extent) if i + 1 == end.len() => extent.is_multiple_of(axis.size as usize),
             extent => extent == Some(&(axis.size as usize)),
@@ -117,7 +128,7 @@ impl<'a> Parts<'a> {
         {
             let from = self.dim + self.parts.iter().position(|&part| part == axis)?;
             self.all_to_all(axis, from, to)?;
-            // The permute would have moved whole blocks.
+            // Compared with the permute, which would have moved whole blocks.
             moved += 1.0 - 1.0 / f64::from(axis.size);
         }
         let is_ordered = end.iter().enumerate().all(|(i, &axis)| self.current[self.dim + i] == [axis]);

@@ -1,9 +1,10 @@
-//! The rule of collectives in bodies that leave axes automatic.
+//! The sharding rule of collectives in bodies of `shard_map` with both manual and automatic axes.
 use super::{Build, Role};
 use crate::mesh::Collective;
 
 impl Build<'_> {
-    /// A collective over axes that are manual: parts for or from other devices are whole, other dimensions are alike.
+    /// Adds the factors of a collective over manual axes: the first axis with parts for or from other devices is not
+    /// sharded, all other dimensions correspond.
     pub(super) fn collective(&mut self, op: &Collective) {
         let (takes, gives) = op.parts();
         let (from, to) = (self.shapes[0], self.shapes[1]);

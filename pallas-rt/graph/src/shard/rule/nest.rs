@@ -3,7 +3,7 @@ use super::{Build, Place, Role};
 use pallas_ir::structural::{Nest, Position, Role as LoopRole};
 
 impl Build<'_> {
-    /// A convolution, or a fold of windows.
+    /// Adds the factors of a convolution or of a fold of windows.
     pub(super) fn nest(&mut self, nest: &Nest) {
         if nest.operands.len() == 1 {
             return self.folded_windows(nest);
@@ -12,7 +12,7 @@ impl Build<'_> {
             let axis = |role| position.terms.iter().map(|term| term.0).find(|&a| nest.axes[a].role == role);
             axis(LoopRole::Windowed).map(|window| (axis(LoopRole::Parallel), window))
         };
-        // The order is that of the loops, whatever the layout: batch, places, features.
+        // The factors are in the order of the loops, whatever the layout: batch, spatial dimensions, features.
         let own = |position: &Position| match windowed(position) {
             Some((place, window)) => place.unwrap_or(window),
             None => position.terms.last().map_or(0, |term| term.0),
@@ -40,7 +40,7 @@ impl Build<'_> {
         }
     }
 
-    /// The dimensions in whose positions a loop of a nest occurs, alone or as a part.
+    /// Returns the dimensions whose positions depend on the loop `axis` of a nest, alone or with other loops.
     fn dims_of(&self, nest: &Nest, axis: usize) -> Vec<Place> {
         let all = nest.operands.iter().enumerate().chain([(self.result(), &nest.result)]);
         let has = |position: &Position| position.terms.iter().any(|term| term.0 == axis);
@@ -50,11 +50,11 @@ impl Build<'_> {
         .collect()
     }
 
-    /// A loop that is an axis of arrays, or the slower or faster part of one: batch, features, groups.
+    /// Adds the factor of a loop that is a dimension of arrays or a part of one: batch, features, groups.
     fn of_axis(&mut self, nest: &Nest, axis: usize) {
         let places = self.dims_of(nest, axis);
         let is_part = |position: &Position| position.terms.len() > 1 && position.terms[0].0 == axis;
-        // No groups are one group.
+        // One group is as good as none and needs no factor.
         let is_group = nest.operands.iter().flatten().any(is_part);
         let role = if nest.axes[axis].role == LoopRole::Parallel { Role::Pass } else { Role::Reduce };
         if !is_group || nest.axes[axis].extent > 1 {
@@ -62,8 +62,8 @@ impl Build<'_> {
         }
     }
 
-    /// Places that a window moves over. Steps of several elements are blocks of the operand, which the window adds up as
-    /// far as it reaches.
+    /// Adds the factors of a spatial dimension that a window moves over. If the window moves by several elements at a
+    /// time, these form blocks of the operand, which the window adds up as far as it reaches.
     fn places(&mut self, nest: &Nest, dim: usize, place: usize, window: usize) {
         let (from, to) = (self.shapes[0][dim], nest.axes[place].extent as usize);
         let size = nest.axes[window].extent as usize;
@@ -86,13 +86,14 @@ impl Build<'_> {
         factors.iter().for_each(|(size, role, places)| self.add_wide(*size, *role, places));
     }
 
-    /// Adds a factor unless its size is 1.
+    /// Adds a factor that these dimensions share, unless its size is 1.
     fn add_wide(&mut self, size: usize, role: Role, places: &[Place]) {
         if size > 1 {
             self.add(size, role, places);
         }
     }
 
+    /// Adds the factors of a fold of windows, such as a pooling.
     fn folded_windows(&mut self, nest: &Nest) {
         let result = self.result();
         for (dim, &n) in self.shapes[result].iter().enumerate() {

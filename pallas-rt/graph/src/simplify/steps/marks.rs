@@ -1,4 +1,4 @@
-//! When the values of a scan's body are computed.
+//! The decision which values of a scan's body are computed before, in or after the loop.
 use super::Divided;
 use crate::call::Scan;
 use crate::dead::without_dead;
@@ -8,55 +8,58 @@ use pallas_ir::structural::{Cast, Reduce};
 use pallas_ir::{DType, ScalarOp, StructuralOp};
 use std::collections::BTreeSet;
 
-/// Most elements of the values of a body that is divided at any operation. A step of larger ones is divided at products:
-/// elementwise operations take longer if their operands come from memory.
+/// Most elements of the values of a body that may be split at any operation. A body with larger values is split at
+/// products only: elementwise operations take longer if their operands come from memory.
 const SMALL: usize = 1 << 14;
-/// Most multiply-adds of a product that moves: a larger one takes no less time for all steps at once.
+/// Most multiply-adds of a product that is moved out of the loop: a larger one gains nothing from being computed for
+/// all steps at once.
 const PRODUCT: usize = 1 << 22;
-/// Most elements of new arrays for each element of the arrays that the scan has.
+/// Most elements of the new arrays that splitting a scan may need, for each element of the arrays that the scan has.
 const GROWTH: usize = 4;
-/// Most bytes of new arrays.
+/// Most bytes of the new arrays that splitting a scan may need.
 const BYTES: usize = 64 << 20;
 
-/// When a value of a body is computed.
+/// The time at which a value of a body is computed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum When {
-    /// Before the loop: it depends on captured values and arrays alone.
+    /// Before the loop, for all steps: the value depends on captured values and arrays alone.
     Before,
-    /// In the loop.
+    /// In the loop, step by step.
     Within,
-    /// After the loop, whose carried values do not need it.
+    /// After the loop, for all steps: the carried values do not need the value.
     After,
-    /// Nowhere: a part of a sum over all steps.
+    /// Not at all: it is a part of a sum that is computed over all steps at once.
     Never,
 }
 
-/// A carried value that the steps add up.
+/// A carried value to which each step adds something.
 struct Sum {
-    /// Its number.
+    /// The carried value's number in the scan.
     carried: usize,
-    /// The equations that lead from the stacks to what is added, the first one first.
+    /// The equations from stacked values to what each step adds, in order.
     path: Vec<Equation>,
-    /// The values whose stacks it is computed from.
+    /// The operands of the first of these equations, stacked over all steps; without one, the value that is added.
     of: Vec<Var>,
 }
 
-/// The division of a body.
+/// The decision for a scan, when each value of its body is computed.
 pub(super) struct Marks<'b> {
     scan: &'b Scan,
     body: &'b Graph,
     definitions: Vec<Option<usize>>,
-    /// By variable.
+    /// By variable, when it is computed.
     when: Vec<When>,
-    /// By variable, true if it differs between steps. Of interest for what is computed before the loop.
+    /// By variable that is computed before the loop, true if it differs between steps.
     differs: Vec<bool>,
-    /// By variable, true if it depends on no parameter.
+    /// By variable that is computed before the loop, true if it depends on no parameter of the body.
     constant: Vec<bool>,
+    /// The carried values that are sums.
     sums: Vec<Sum>,
 }
 
 impl<'b> Marks<'b> {
-    /// `everywhere`: at any operation, or at products alone.
+    /// Decides for a scan; with `everywhere` any operation may move, else only products with what they need. Returns
+    /// `None` if that does not fit the scan.
     pub(super) fn new(scan: &'b Scan, body: &'b Graph, everywhere: bool) -> Option<Marks<'b>> {
         let count = body.types.len();
         let definitions = body.definitions();
@@ -83,14 +86,14 @@ impl<'b> Marks<'b> {
         self.when[v.index()] == when
     }
 
-    /// Multiply-adds of a product.
+    /// Returns the number of multiply-adds of a product; `None` for other equations.
     fn product(&self, e: &Equation) -> Option<usize> {
         let Op::Structural(StructuralOp::Dot(dot)) = &e.op else { return None };
         let summed: usize = dot.contract.iter().map(|p| self.body.ty(e.args[0]).shape[p.0]).product();
         Some(self.body.ty(e.result()).elements().saturating_mul(summed))
     }
 
-    /// Returns true for an operation that may be done for all steps at once.
+    /// Returns true for an operation that can be done for all steps at once.
     fn moves(&self, e: &Equation) -> bool {
         use StructuralOp as S;
         match &e.op {
@@ -116,7 +119,7 @@ impl<'b> Marks<'b> {
         }
     }
 
-    /// Marks what does not depend on carried values.
+    /// Marks the values that do not depend on carried values.
     fn before(&mut self, everywhere: bool) {
         let (fixed, arrays) = (self.scan.captured, self.scan.captured + self.scan.carried);
         for (i, p) in self.body.params.iter().enumerate() {
@@ -136,7 +139,7 @@ impl<'b> Marks<'b> {
         if everywhere {
             return;
         }
-        // Products, and what they are computed from.
+        // Keep only products, and what they are computed from.
         let mut is_needed = vec![false; self.body.types.len()];
         for e in self.body.equations.iter().rev() {
             let r = e.results[0];
@@ -151,7 +154,7 @@ impl<'b> Marks<'b> {
         }
     }
 
-    /// Finds carried values that are sums.
+    /// Finds the carried values that are sums over the steps, and marks how they are added as never computed.
     fn sums(&mut self, everywhere: bool) {
         let body = self.body;
         let mut uses = vec![0usize; body.types.len()];
@@ -193,12 +196,12 @@ impl<'b> Marks<'b> {
         }
     }
 
-    /// Returns true for a carried value that is no sum.
+    /// Returns true for a carried value that is not one of the sums.
     fn is_carried(&self, k: usize) -> bool {
         !self.sums.iter().any(|sum| sum.carried == k)
     }
 
-    /// Marks what carried values do not need.
+    /// Marks the values that carried values do not need.
     fn after(&mut self, everywhere: bool) {
         let body = self.body;
         let mut is_needed = vec![false; body.types.len()];
@@ -217,7 +220,7 @@ impl<'b> Marks<'b> {
         if everywhere {
             return;
         }
-        // Products, and what depends on them.
+        // Keep only products, and what depends on them.
         for e in &body.equations {
             let depends = e.args.iter().any(|&a| self.is(a, When::After));
             if self.is(e.results[0], When::After) && !depends && self.product(e).is_none() {
@@ -226,8 +229,8 @@ impl<'b> Marks<'b> {
         }
     }
 
-    /// The equations of a part, and the values that it takes from the parts before. Numbers, and what repeats or reshapes
-    /// other values, are made again where they are used.
+    /// Returns the equations that are computed at this time, and the values that they and `wanted` need from earlier
+    /// times. Constants, broadcasts and reshapes from earlier times are computed again instead.
     fn part(&self, when: When, wanted: impl Iterator<Item = Var>) -> (Vec<Equation>, Vec<Var>) {
         let own = self.body.equations.iter().filter(|e| self.is(e.results[0], when)).cloned();
         let mut equations: Vec<Equation> = own.collect();
@@ -240,12 +243,13 @@ impl<'b> Marks<'b> {
         (again, inputs)
     }
 
-    /// Returns true for an equation that is made again where its result is needed.
+    /// Returns true for an equation that is computed again where its result is needed.
     fn is_remade(&self, e: &Equation) -> bool {
         use StructuralOp::{Broadcast, Reshape};
         self.constant[e.results[0].index()] || matches!(e.op, Op::Structural(Broadcast(_) | Reshape(_)))
     }
 
+    /// Adds a value from an earlier time to `inputs`, or the equations that compute it again to `again`.
     fn demand(&self, v: Var, when: When, again: &mut Vec<Equation>, inputs: &mut Vec<Var>, seen: &mut BTreeSet<Var>) {
         if !seen.insert(v) {
             return;
@@ -261,7 +265,7 @@ impl<'b> Marks<'b> {
         }
     }
 
-    /// The parts; `None` if that gains nothing, or needs too much memory.
+    /// Splits the scan as decided; `None` if that gains nothing, or needs too much memory.
     pub(super) fn divide(&self) -> Option<Divided> {
         let (scan, body) = (self.scan, self.body);
         let graph = |equations| Graph { types: body.types.clone(), equations, ..Graph::default() };
@@ -291,7 +295,7 @@ impl<'b> Marks<'b> {
         before.results = early;
         let before = without_dead(before);
 
-        // What moves, and the new arrays.
+        // The equations that leave the loop, and the new arrays.
         let late = after.equations.iter().filter(|e| self.is(e.results[0], When::After));
         let moved = before.equations.iter().chain(late).any(|e| !self.is_remade(e));
         if !moved && self.sums.is_empty() {
@@ -328,7 +332,7 @@ impl<'b> Marks<'b> {
     }
 }
 
-/// Returns true if a conversion drops digits alone, so that it can follow a sum.
+/// Returns true if a cast between floats only drops digits, so that it can follow a sum instead of preceding it.
 fn is_narrower(to: DType, from: DType) -> bool {
     from.is_float() && to.is_float() && from.bytes() >= to.bytes()
 }

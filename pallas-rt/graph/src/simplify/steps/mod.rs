@@ -1,4 +1,5 @@
-//! Takes out of scans what carried values do not depend on, and what they do not need: it is computed for all steps at once.
+//! Moves out of scans what carried values do not need or do not depend on, so that it is computed for all steps at
+//! once.
 //!
 //! ```text
 //! %4, %5 = scan { lambda v w h x . a = dot x v  b = dot h w  k = tanh (add a b)  y = exp k  in k, y } %0, %1, %2, %3
@@ -11,13 +12,13 @@
 //! %4 = scan { .. lambda c .. in add c (sum a), .. } ..        %4 = add c0 (sum as)
 //! ```
 //!
-//! One product of many rows takes less time than many of a few rows, and a step of less work less than one of more: a step
-//! of a few elements takes longer to begin than to compute. The sums are those of gradients of what a scan captures.
-//! Arrays that are new must not need much more memory than those that the scan has anyway. A body with a barrier computes
-//! values again to save memory, and stays as it is; so does a scan that carries sums alone, which somebody divided to save
-//! memory.
+//! One product of many rows takes less time than many products of few rows, and a small step gets cheaper: a step of a
+//! few elements takes longer to start than to compute. The sums are those of gradients of values that a scan captures.
+//! New arrays must not need much more memory than the arrays that the scan has. Two kinds of scans stay as they are:
+//! bodies with a barrier, which compute values again to save memory, and scans that carry sums alone, which were split
+//! to save memory.
 //!
-//! A scan of one step is no loop: its equations take its place.
+//! A scan of one step is replaced by its equations.
 mod marks;
 mod parts;
 
@@ -32,24 +33,32 @@ use crate::identity::OptimizationBarrier;
 use crate::inline::inline;
 use marks::Marks;
 
-/// The parts before, within and after the loop. Variables are those of its body.
+/// A scan split into graphs before, in and after the loop. Variables are those of the scan's body.
 struct Divided {
+    /// The scan that is split.
     scan: Scan,
-    /// The parameters of the first part, and the values that it gives.
+    /// The parameters of the graph before the loop.
     params: Vec<Var>,
+    /// The values that the graph before the loop computes.
     early: Vec<Var>,
+    /// The graph before the loop, for all steps at once.
     before: Graph,
-    /// One step of the loop, and the numbers of its captured values, and of its carried ones in the scan.
+    /// One step of the new loop.
     within: Graph,
+    /// Number of values that the new loop captures.
     captured: usize,
+    /// The carried values of the new loop, by their numbers in the scan.
     inits: Vec<usize>,
-    /// The values that the last part takes.
+    /// The values that the graph after the loop takes.
     late: Vec<Var>,
+    /// The graph after the loop, for all steps at once.
     after: Graph,
-    /// Sums: the number of the carried value, the path from stacks, and the number of these.
+    /// Carried values that are sums: the number of the carried value, the equations from stacked values to what is
+    /// added, and the number of these stacked values.
     sums: Vec<(usize, Vec<Equation>, usize)>,
 }
 
+/// Splits the scans of a graph where that is faster, and replaces scans of one step by their equations.
 pub(super) fn steps(graph: Graph) -> Graph {
     if !graph.equations.iter().any(|e| Scan::of_op(&e.op).is_some()) {
         return graph;
@@ -78,7 +87,7 @@ pub(super) fn steps(graph: Graph) -> Graph {
     to
 }
 
-/// The results of a scan of one step.
+/// Appends the equations of a scan of one step; returns the scan's results.
 fn single(to: &mut Graph, scan: &Scan, args: &[Var]) -> Vec<Var> {
     let mut args = args.to_vec();
     for v in &mut args[scan.captured + scan.carried..] {
@@ -93,7 +102,7 @@ fn single(to: &mut Graph, scan: &Scan, args: &[Var]) -> Vec<Var> {
     made
 }
 
-/// The scan with one operand in place of equal ones.
+/// Returns the scan with equal operands replaced by one of them, and its operands.
 fn merged(scan: &Scan, args: &[Var]) -> (Scan, Vec<Var>) {
     let (mut scan, mut own) = (scan.clone(), vec![]);
     let mut same: Vec<Var> = (0..scan.body.types.len() as u32).map(Var).collect();
@@ -120,7 +129,7 @@ fn merged(scan: &Scan, args: &[Var]) -> (Scan, Vec<Var>) {
     (scan, own)
 }
 
-/// The parts of a scan, if it is divided.
+/// Splits a scan, at any operation or at products only; `None` if it stays as it is.
 fn divided(scan: &Scan) -> Option<Divided> {
     let passes = [without_dead, units, products, cancel, common, without_dead];
     let body = passes.iter().fold(inline(&scan.body), |body, pass| pass(body));

@@ -1,11 +1,11 @@
-//! A scan in three parts.
+//! Appends the graphs of a split scan.
 use super::Divided;
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::structural::{Dot, Reduce};
 use pallas_ir::{ScalarOp, StructuralOp};
 
 impl Divided {
-    /// Appends the parts, and returns the results of the scan.
+    /// Appends the graph before the loop, the loop and the graph after it; returns the results of the scan.
     pub(super) fn append(self, to: &mut Graph, args: &[Var]) -> Vec<Var> {
         let mut scan = self.scan;
         let (of_carried, of_stacks) = (scan.carried, scan.body.results.len() - scan.carried);
@@ -47,7 +47,7 @@ impl Divided {
     }
 }
 
-/// The sum over all steps of what a path makes of these stacks.
+/// Appends the sum over all steps of what the equations `path` compute from the stacks `of`.
 fn summed(to: &mut Graph, path: &[Equation], of: &[Var]) -> Var {
     let (mut sum, rest) = match path.split_first() {
         Some((Equation { op: Op::Structural(StructuralOp::Dot(dot)), .. }, rest)) => {
