@@ -6,10 +6,10 @@ use pallas_ir::{Kernel, OperandKind};
 use std::collections::HashMap;
 
 const PAGE: usize = 4096;
-/// The byte before the elements, whose change at the end shows an underflow.
+/// Value of the bytes before an operand, checked at the end: a change shows an access before the start.
 const BEFORE: u8 = 0xa5;
 
-/// Bytes in a mapping of their own.
+/// Memory in a mapping of its own that ends at an inaccessible page.
 pub(super) struct Guarded {
     mapping: *mut u8,
     length: usize,
@@ -44,7 +44,7 @@ impl Drop for Guarded {
     }
 }
 
-/// Runs a launch on copies of its operands' memory, and copies the outputs back.
+/// Runs a launch on guarded copies of its operands' memory, and copies the outputs back.
 pub(in super::super) fn launch<R>(kernel: &Kernel, launch: &Launch<'_>, run: impl FnOnce(&Launch<'_>) -> R) -> R {
     let memory: &[Memory<'_>] = launch.memory;
     // Operands that share memory share a copy. An empty operand shares none, although it may begin where another one does.
