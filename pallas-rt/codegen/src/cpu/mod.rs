@@ -1,15 +1,19 @@
-//! The CPU backend: native loops over tiles that stay in cache, parallel programs on rayon's threads.
+//! The CPU backend: native loops over tiles that stay in the caches; programs run in parallel on rayon's threads.
 //!
 //! ```text
 //! lowered kernel --plan--> steps over tiles --run--> parallel programs
 //! ```
 //!
-//! [`plan`] combines elementwise instructions into chains, and assigns memory in a program's arena to the tiles that need
-//! it; [`apart`] determines which programs may run at the same time, [`shares`] distributes them over the
-//! threads of a [`team`], [`run`]
-//! executes the steps of one. The computations are in [`gemm`] (products), [`jit`] (elementwise chains in machine code),
-//! [`strips`] and [`convert`] (all other elementwise loops), [`fold`] (reductions), [`finite`], [`sort`], [`tile`] (strided memory), [`rows`]
-//! (copies of its rows), [`line`] and [`positions`] (elements and windows at positions given by data).
+//! [`plan`] combines elementwise instructions into chains, and assigns memory in a program's arena to the tiles that
+//! need it.
+//! [`apart`] determines which programs may run at the same time, [`shares`] distributes them over the threads of a
+//! [`team`], and
+//! [`run`] executes the steps of one program. The computations are in [`gemm`] (products), [`jit`] (elementwise chains
+//! in machine
+//! code), [`strips`] and [`convert`] (all other elementwise loops), [`fold`] (reductions), [`finite`], [`sort`],
+//! [`tile`] (strided
+//! memory), [`rows`] (copies of its rows), [`line`] and [`positions`] (elements and windows at positions given by
+//! data).
 //!
 //! No data can make a program touch memory outside of its operands: accesses are clipped to the array when they run.
 //!
@@ -81,15 +85,15 @@ use shares::Shares;
 use std::sync::Arc;
 use team::Threads;
 
-/// A kernel ready to run on this machine.
+/// A kernel compiled for this machine's processor.
 pub struct Executable {
     plan: plan::Plan,
     apart: apart::Apart,
-    /// The sizes and the grid of the last launch.
+    /// State for launches with the sizes and the grid of the last launch.
     last: Mutex<Option<Arc<Prepared>>>,
 }
 
-/// State shared by launches with equal sizes and grid (and so with equal steps), in which the memory of tiles and scalars is already resolved. A
+/// State shared by launches with equal sizes and grid, in which the memory of tiles and scalars is already resolved. A
 /// launch that runs on the caller's thread alone allocates nothing.
 struct Prepared {
     sizes: Box<[i64]>,
@@ -97,8 +101,8 @@ struct Prepared {
     states: run::States,
 }
 
-/// The numbering of the programs of a grid in which only those that differ in some axes may run at the same time: by
-/// those axes, then by the others. For each axis its extent, and the distance of neighbours in the row-major order of
+/// An order of the programs of a grid in which only those that differ in some axes may run at the same time. `outer`
+/// has those axes, `inner` the others: for each its extent, and the distance of neighbours in the row-major order of
 /// programs.
 struct Order {
     outer: Vec<[i64; 2]>,
@@ -114,7 +118,7 @@ impl Order {
         }
         order
     }
-    /// Returns the programs that one thread runs in order, as the share with this number.
+    /// Returns the programs that one thread runs in order: those with position `part` along the outer axes.
     fn programs(&self, part: i64) -> impl Iterator<Item = i64> + '_ {
         let place = |axes: &[[i64; 2]], mut rest: i64| {
             let step = |&[extent, stride]: &[i64; 2]| {
@@ -139,18 +143,18 @@ impl Executable {
         Executable { apart: apart::Apart::new(traced), plan: plan::plan(lowered, sizes), last: Mutex::default() }
     }
 
-    /// Estimated bytes of the plan and its machine code: the code of a chain takes at least a page.
+    /// Estimates the bytes of the plan and its machine code, assuming a page for the code of each step.
     pub fn bytes(&self) -> u64 {
         let kernel = &self.plan.kernel;
         (kernel.insts.len() + kernel.values.len()) as u64 * 200 + self.plan.body.steps.len() as u64 * 4096
     }
 
-    /// Bytes that each thread needs for a program's tiles and scratch.
+    /// Returns the bytes that each thread needs for a program's tiles and scratch.
     pub fn bytes_a_program(&self) -> usize {
         self.plan.arena_bytes
     }
 
-    /// The steps of a program as text.
+    /// Returns the steps of a program as text.
     pub fn plan(&self) -> String {
         self.plan.to_string()
     }
@@ -160,25 +164,25 @@ impl Executable {
         jit::missing(&self.plan)
     }
 
-    /// Elementary operations of the programs of a grid.
+    /// Returns the number of elementary operations of all programs of a grid.
     pub fn work(&self, grid: &[i64]) -> usize {
         let programs: i64 = grid.iter().product();
         self.plan.work.saturating_mul(programs as usize)
     }
 
-    /// True if the launch finishes before another thread could take part in it.
+    /// Returns true if the launch finishes before another thread could take part in it.
     pub fn is_little(&self, grid: &[i64]) -> bool {
         self.work(grid) < INLINE_WORK
     }
 
-    /// Number of threads that run the programs of a grid: one if waking others would take longer than the work, which then
-    /// does not start the pool either.
+    /// Returns the number of threads that run the programs of a grid: one if waking others would take longer than the
+    /// work; then the thread pool is not started either.
     pub fn threads(&self, grid: &[i64]) -> usize {
         let programs: i64 = grid.iter().product();
         if programs <= 1 || self.is_little(grid) { 1 } else { rayon_core::current_num_threads().min(programs as usize) }
     }
 
-    /// Runs every program on these threads; returns what the kernel printed.
+    /// Runs every program, on the threads of `on`; returns what the kernel printed.
     ///
     /// # Safety
     /// `launch` has an entry per dimension, grid axis and operand of the kernel. The memory of inputs, prefetches and outputs
@@ -216,7 +220,7 @@ impl Executable {
             run(&mut (0..units));
             return outcome.finish();
         }
-        // A late thread must not leave the others idle.
+        // There are many shares, so that one late thread does not leave the others idle.
         let parts = (threads * 32).min(units as usize);
         let bound = |part: u32| (i128::from(part) * i128::from(units) / parts as i128) as i64;
         let shares = Shares::new(parts as u32, threads as u32);
@@ -228,7 +232,7 @@ impl Executable {
         outcome.finish()
     }
 
-    /// The state that launches over these sizes and this grid share: of the last launch, or nothing yet.
+    /// Returns the state that launches over these sizes and this grid share: that of the last launch, or a new one.
     fn prepared(&self, sizes: &[i64], grid: &[i64]) -> Arc<Prepared> {
         let mut last = self.last.lock();
         match &*last {

@@ -1,16 +1,18 @@
-//! Machine code for elementwise chains: everything between a load and a store, or a fold, stays in registers.
+//! Machine code for chains of elementwise operations: values stay in registers between a load and a store, or a fold.
 //!
 //! ```text
 //! for row in from..to
-//!     for each chain of a sweep                    pointers of this row; elements that are one a row go to the stack
+//!     for each chain of a sweep                    addresses of this row; inputs with one element a row go to the
+//! stack
 //!         for each 8 U columns, each 8, the rest   all links on 8 elements; outputs stored, folds accumulated
 //!         folds of the row -> memory
 //! ```
 //!
 //! Vectors have 16 elements where rows are long and the processor has AVX-512.
 //!
-//! [`x86`] writes it, for the layouts of [`form`]; [`missing`](mod@missing) says what has none. It is made when a chain
-//! first runs, for the way its operands lie then; what has no code (other processors, other operations) runs strip by strip.
+//! [`x86`] writes the code, for the layouts in [`form`]; [`missing`](mod@missing) reports chains without code. Code is
+//! compiled when a chain first runs, for the layout that its operands have then. A chain without code (on other
+//! processors, or with other operations) runs strip by strip.
 //!
 //! - Elementwise chains and the folds of their rows run as machine code where the processor has AVX2 and every operation has
 //!   instructions (`cpu/jit`), strip by strip through functions of the operation table otherwise. Vectors have 16 elements
@@ -48,11 +50,11 @@ use std::sync::OnceLock;
 #[cfg(target_arch = "x86_64")]
 use x86 as machine;
 
-/// The code of chains for each of the first forms they were met in; `None` where there is none.
+/// Machine code of chains (or of a loop's pieces) for the first four layouts in which they ran.
 #[derive(Debug)]
 pub(super) struct Codes<F = Form>([OnceLock<Met<F>>; 4]);
 
-/// A form for each chain, and the code for that.
+/// A layout for each chain, and the code for these; `None` if there can be none.
 type Met<F> = (Box<[F]>, Option<Code>);
 
 impl<F> Default for Codes<F> {
@@ -62,6 +64,8 @@ impl<F> Default for Codes<F> {
 }
 
 impl<F: Clone + PartialEq> Codes<F> {
+    /// Returns the code for these layouts, compiled at the first call; `None` if there is none or if other layouts
+    /// came first.
     fn of(&self, forms: &[F], compile: impl Fn() -> Option<Code>) -> Option<&Code> {
         let mut met = self.0.iter().map(|slot| slot.get_or_init(|| (forms.into(), compile())));
         met.find(|met| *met.0 == *forms)?.1.as_ref()
@@ -69,14 +73,14 @@ impl<F: Clone + PartialEq> Codes<F> {
 }
 
 impl Codes {
-    /// The code for a form of each of the chains that these are of, if there is any.
+    /// Returns the code of these chains, each in the form at its position, if there is any.
     pub(super) fn get(&self, chains: &[Chain], forms: &[Form]) -> Option<&Code> {
         self.of(forms, || compile(chains, forms))
     }
 }
 
 impl Codes<Piece> {
-    /// The code for turns of these pieces, whose chains these are, if there is any.
+    /// Returns the code for iterations of a loop of these pieces, which refer to `chains` by index, if there is any.
     pub(super) fn turns(&self, chains: &[&Chain], pieces: &[Piece]) -> Option<&Code> {
         self.of(pieces, || compile_turns(chains, pieces))
     }
