@@ -236,8 +236,9 @@ impl Emit<'_> {
             }
         });
     }
-    /// Where the threads of a line keep a register's partial results: the coordinates of the line and words between
-    /// neighbours along each, a thread's number in its line, words between such neighbours, and words of all threads.
+    /// Returns where the threads of a line keep the partial results of one register: the coordinates of the line with
+    /// their strides in words, a thread's number in its line, the words between threads of a line, and the words of
+    /// all threads.
     fn partial_places(
         &self,
         result: Value,
