@@ -11,6 +11,7 @@ trait From<S>: Elem {
     fn from(x: S) -> Self;
 }
 
+/// Implements [`From`] for pairs of element types.
 macro_rules! conversions {
     ($($from:tt => $to:tt |$x:ident| $make:expr;)*) => { $(conversions! { @ $from $to |$x| $make })* };
     (@ [$($S:ty)*] $to:tt |$x:ident| $make:expr) => { $(conversions! { @@ $S, $to |$x| $make })* };

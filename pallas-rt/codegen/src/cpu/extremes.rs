@@ -62,6 +62,7 @@ trait Ordered: Copy {
     fn is_nan(key: Self::Key) -> bool;
 }
 
+/// Implements [`Ordered`] for types that are compared directly, and for 16-bit floats by their bits.
 macro_rules! ordered {
     ($($T:ty),*) => {$(
         impl Ordered for $T {
@@ -123,6 +124,7 @@ compiled! {
         = extremes_of(max: bool, x: *const u8, by: [isize; 2], n: usize, columns: usize, to: *mut i32)
 }
 
+/// Implements [`Extremes`] for an element type.
 #[inline(always)]
 unsafe fn extremes_of<T: Ordered>(max: bool, x: *const u8, by: [isize; 2], n: usize, columns: usize, to: *mut i32) {
     let x = x.cast::<T>();
@@ -135,6 +137,7 @@ unsafe fn extremes_of<T: Ordered>(max: bool, x: *const u8, by: [isize; 2], n: us
     }
 }
 
+/// Finds the extremes of columns block by block; short rows are transposed to columns first.
 #[inline(always)]
 unsafe fn all_extremes_of<T: Ordered, const MAX: bool>(
     x: *const T,

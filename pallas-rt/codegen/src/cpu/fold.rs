@@ -271,6 +271,7 @@ compiled! { fastest_at<O: Lane<(T, T), Out = T>, T: Elem>() = at(line: Line, x: 
 /// vector.
 struct Extreme<const MAX: bool>;
 
+/// Implements [`Extreme`] for 16-bit float types, given the bit that makes their NaN quiet.
 macro_rules! extreme {
     ($($T:ident quiet $quiet:literal),*) => {$(
         impl<const MAX: bool> Lane<($T, $T)> for Extreme<MAX> {

@@ -200,6 +200,7 @@ impl Executable {
         self.programs(launch, on)
     }
 
+    /// Runs every program of a launch, on the threads of `on` if there is enough work.
     fn programs(&self, launch: &Launch<'_>, on: &dyn Threads) -> Result<Vec<String>, Stop> {
         let order = self.apart.axes(launch)?.map(|at_once| Order::new(launch.grid, &at_once));
         let units: i64 = match &order {

@@ -36,6 +36,7 @@ impl Positions {
     }
 }
 
+/// Sets `outside` if a position is outside.
 #[inline(always)]
 unsafe fn leave(positions: Positions, outside: &mut bool) {
     let Positions { n, index, stride, last } = positions;

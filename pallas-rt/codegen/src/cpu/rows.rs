@@ -197,6 +197,8 @@ compiled! {
     fastest_repeat_each<T: Copy>() = copies(from: *const T, stride: isize, to: *mut T, count: usize, times: usize)
 }
 
+/// Writes the copies of [`repeat_each`], with loops of constant length where possible.
+///
 /// # Safety
 /// See [`repeat_each`].
 #[inline(always)]

@@ -6,7 +6,7 @@ pub struct Sizes {
     /// Maximum terms of the sum in a part of a convolution's product. `least_terms` is the minimum, if the part is
     /// made shorter so that it can have more columns.
     pub terms: usize,
-    /// See [`terms`](Sizes::terms).
+    /// Minimum terms of the sum in a part; see [`terms`](Sizes::terms).
     pub least_terms: usize,
     /// Elements of a part of a convolution's product that stays in the second-level cache.
     pub part: usize,

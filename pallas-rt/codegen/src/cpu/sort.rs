@@ -29,6 +29,7 @@ pub(super) trait Bits: Copy + Ord + Send + Sync + 'static {
     /// Returns the key together with a position.
     fn pack(self, position: u32) -> Self::Packed;
 }
+/// Implements [`Bits`] for unsigned integers.
 macro_rules! bits {
     ($($U:ident $I:ident $P:ident;)*) => {$(
         impl Bits for $U {
@@ -73,6 +74,7 @@ pub(super) trait Packed: Copy + Ord + Send + Sync + 'static {
     /// Returns the position.
     fn position(self) -> u32;
 }
+/// Implements [`Packed`] for unsigned integers.
 macro_rules! packed {
     ($($P:ident)*) => {$(
         impl Packed for $P {

@@ -69,6 +69,7 @@ pub(super) fn has_avx2() -> bool {
     false
 }
 
+/// The visitor that selects the fastest loop of an operation.
 struct Fastest;
 impl Visit for Fastest {
     type Out = Strip;
@@ -83,6 +84,7 @@ pub(super) fn strip(op: ScalarOp, dtype: DType) -> Strip {
     op.visit(dtype, Fastest).expect("types were inferred")
 }
 
+/// Expands to a slice of the element type `$dtype`, made by the function `$from`.
 macro_rules! cut {
     ($dtype:expr, $Strip:ident, $from:path, $p:expr, $n:expr) => {
         cut!(@ $dtype, $Strip, $from, $p, $n; F32 f32, F64 f64, F16 half::f16, Bf16 half::bf16, I8 i8, U8 u8, I16 i16,

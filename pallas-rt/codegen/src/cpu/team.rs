@@ -130,6 +130,7 @@ pub fn with<R>(program: impl FnOnce(&dyn Threads) -> R) -> R {
     program(&Team { shared: shared.clone() })
 }
 
+/// Calls a function when it is dropped, even by a panic.
 struct OnDrop<F: FnMut()>(F);
 
 impl<F: FnMut()> Drop for OnDrop<F> {

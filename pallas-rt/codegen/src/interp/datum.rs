@@ -4,6 +4,7 @@ use half::{bf16, f16};
 use pallas_ir::{DType, Elem, Literal, Loc, Slice, SliceMut, Type};
 use std::sync::Arc;
 
+/// Defines [`Data`] with a variant for each element type.
 macro_rules! data {
     ($($Variant:ident $T:ty),*) => {
         /// Elements of one type.
@@ -99,6 +100,7 @@ pub trait Host: Elem + bytemuck::NoUninit {
         Self::read(&x.to_bytes())
     }
 }
+/// Implements [`Host`] for element types, from expressions that convert to and from wide numbers.
 macro_rules! host {
     ($($T:ty, $kind:ident |$x:ident| $wide:expr, $int:expr, $float:expr;)*) => {$(
         impl Host for $T {

@@ -110,6 +110,8 @@ fn dot(a: &Datum, b: &Datum, batch: &[(usize, usize)], contract: &[(usize, usize
     Datum::new(ty, data).with_poison(if dirty { pairs.iter().map(bad).collect() } else { vec![] })
 }
 
+/// Sums products of elements: `pairs` has the operands' offsets for each element of the result, `ks` those for each
+/// term.
 fn contract_data(a: &Data, b: &Data, pairs: &[(usize, usize)], ks: &[(usize, usize)]) -> Data {
     macro_rules! sum {
         ($($Variant:ident $zero:expr, |$s:ident, $x:ident, $y:ident| $step:expr;)*) => {
@@ -182,6 +184,7 @@ fn nest(nest: &Nest, args: &[&Datum], ty: Type) -> Datum {
     Datum::new(ty, sum.data).with_poison(sum.poison.unwrap_or_default())
 }
 
+/// Computes a running fold along an axis.
 fn scan(op: ScalarOp, x: &Datum, axis: usize, reverse: bool) -> Datum {
     let (shape, step) = (&x.ty.shape, strides(&x.ty.shape));
     let mut out = x.clone();
@@ -202,6 +205,7 @@ fn scan(op: ScalarOp, x: &Datum, axis: usize, reverse: bool) -> Datum {
     out
 }
 
+/// Computes the positions of the greatest or smallest elements along an axis.
 fn arg(max: bool, x: &Datum, axis: usize, ty: Type) -> Datum {
     let (step, n) = (strides(&x.ty.shape), x.ty.shape[axis]);
     let better = Some(if max { Ordering::Greater } else { Ordering::Less });

@@ -45,6 +45,7 @@ pub(super) fn overflow(op: ScalarOp, args: &[&Datum], ty: &Type) -> Option<(usiz
     (0..ty.elements()).filter(defined).map(|i| (i, number(i))).find(|(_, n)| i32::try_from(*n).is_err())
 }
 
+/// The visitor that applies an operation's reference function to `n` elements.
 struct Reference<'a> {
     strips: &'a [Slice<'a>],
     n: usize,

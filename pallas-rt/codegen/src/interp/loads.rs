@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 pub type Loads = BTreeMap<(String, String), u64>;
 
 thread_local! {
+    /// Counts of this thread, while [`loads`] runs.
     static LOADS: RefCell<Option<Loads>> = const { RefCell::new(None) };
 }
 

@@ -52,6 +52,7 @@ impl<'m> Walk<'m> {
     fn get(&self, v: Value) -> &Datum {
         self.values[v.index()].as_ref().expect("the verifier checks dominance")
     }
+    /// Executes a region's instructions, and returns the values that it yields.
     fn region(&mut self, region: RegionId, params: &[Datum]) -> Result<Vec<Datum>, Fault> {
         let kernel = Arc::clone(&self.kernel);
         let region = kernel.region(region);
@@ -63,6 +64,7 @@ impl<'m> Walk<'m> {
         }
         Ok(region.yields.iter().map(|&v| self.get(v).clone()).collect())
     }
+    /// Executes an instruction.
     fn inst(&mut self, id: InstId) -> Result<(), Fault> {
         let kernel = Arc::clone(&self.kernel);
         let (inst, loc) = (kernel.inst(id), kernel.loc(id));
@@ -89,6 +91,7 @@ impl<'m> Walk<'m> {
         let side = if self.integer(inst.args[0], "the condition of this `if`", loc)? != 0 { 0 } else { 1 };
         self.region(inst.regions[side], &[])
     }
+    /// Executes a counted loop, and returns its results.
     fn count(&mut self, inst: &Inst, reverse: bool, loc: Loc) -> Result<Vec<Datum>, Fault> {
         let bound = |i: usize| self.integer(inst.args[i], "a bound of this `for`", loc);
         let (lo, hi, step) = (bound(0)?, bound(1)?, bound(2)?);
@@ -101,6 +104,7 @@ impl<'m> Walk<'m> {
         }
         Ok(carried)
     }
+    /// Executes a loop with a condition, and returns its results.
     fn repeat(&mut self, inst: &Inst, loc: Loc) -> Result<Vec<Datum>, Fault> {
         let mut carried: Vec<Datum> = inst.args.iter().map(|&v| self.get(v).clone()).collect();
         for turns in 0.. {

@@ -31,6 +31,7 @@ struct RegionOrder {
 }
 
 impl RegionOrder {
+    /// Numbers the start and the end of each instruction.
     fn number(&mut self, kernel: &Kernel, region: RegionId, at: &mut usize) {
         for &i in &kernel.region(region).insts {
             *at += 1;
@@ -40,6 +41,7 @@ impl RegionOrder {
             self.end[i.index()] = *at;
         }
     }
+    /// Extends the lifetimes of values by the uses in a region; `loops` are the loops around it.
     fn touch(&mut self, kernel: &Kernel, region: RegionId, loops: &mut Vec<InstId>) {
         for &i in &kernel.region(region).insts {
             let inst = kernel.inst(i);

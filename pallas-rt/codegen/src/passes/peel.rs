@@ -36,6 +36,7 @@ fn peeled(kernel: &Kernel, sequential: usize) -> Option<Kernel> {
     Some(rewrite.finish())
 }
 
+/// The peeling of the loop over an axis.
 struct Peel<'k> {
     k: &'k Kernel,
     axis: Axis<'k>,
@@ -124,6 +125,7 @@ impl Peel<'_> {
         !matches!(op, Op::Load { from, .. } if !self.k.is_constant(*from))
     }
 
+    /// Replaces the loop: the first step's part, the loop without both parts, the last step's part.
     fn inst(&self, r: &mut Rewrite<'_>, inst: &Inst, loc: Loc, first: Option<InstId>, last: Option<InstId>) -> bool {
         if !self.axis.is(inst) {
             return false;

@@ -73,6 +73,7 @@ impl Promote<'_> {
         self.scratch.iter().position(|s| *s == id)
     }
 
+    /// Replaces accesses to promoted scratch, and control flow that stores to it.
     fn inst(&mut self, r: &mut Rewrite<'_>, inst: &Inst, loc: Loc) -> bool {
         match &inst.op {
             Op::Load { from, masked, .. } => {
@@ -151,6 +152,7 @@ impl Promote<'_> {
         r.out.push(Inst { op: inst.op.clone(), args, results, regions }, loc);
     }
 
+    /// Copies a region, with parameters for the buffers in `carried`, and yields of those in `yielded`.
     fn region(&mut self, r: &mut Rewrite<'_>, region: RegionId, carried: &[usize], yielded: &[usize]) -> RegionId {
         let more = carried.iter().map(|&i| buffer_type(self.old, self.scratch[i])).collect();
         r.nested_with(region, more, |r, buffers| {

@@ -37,6 +37,7 @@ struct Resume<'k> {
 }
 
 impl Resume<'_> {
+    /// Replaces a loop over a sequential axis by one over a range of its steps.
     fn inst(&mut self, r: &mut Rewrite<'_>, inst: &Inst, loc: Loc) -> bool {
         if !matches!(inst.op, Op::For { .. }) || self.axis == self.sequential {
             return false;

@@ -66,6 +66,7 @@ struct Uses {
 }
 
 impl Uses {
+    /// Collects the uses in a region; `depth` counts the loops around it.
     fn region(&mut self, k: &Kernel, region: RegionId, depth: usize) {
         for &id in &k.region(region).insts {
             let inst = k.inst(id);
@@ -170,6 +171,7 @@ impl<'k> Class<'k> {
         rewrite.follow(marked);
         rewrite.finish()
     }
+    /// Replaces an instruction of the class by one on wide values, and narrows wide operands of other instructions.
     fn inst(&self, r: &mut Rewrite<'_>, inst: &Inst, loc: Loc) -> bool {
         let is_wide = |v: &Value| self.wide.contains(v);
         match &inst.op {

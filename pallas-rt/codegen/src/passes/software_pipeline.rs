@@ -96,6 +96,7 @@ impl Ahead<'_> {
         !yielded && users.peek().is_some() && users.all(product)
     }
 
+    /// Replaces the loop by one that carries the tiles of later steps.
     fn inst(&self, r: &mut Rewrite<'_>, inst: &Inst, loc: Loc) -> bool {
         if !self.axis.is(inst) {
             return false;

@@ -15,7 +15,7 @@ struct Life {
     to: usize,
     /// The branches and loops around all these steps, each with the side of the branch.
     sides: Vec<(usize, usize)>,
-    /// The loops among them.
+    /// The loops among `sides`.
     loops: Vec<usize>,
 }
 
@@ -33,6 +33,7 @@ enum Share {
 }
 
 impl Share {
+    /// Returns true if buffers with these lifetimes may share words.
     fn allows(self, a: &Life, b: &Life) -> bool {
         let apart = a.to < b.from || b.to < a.from;
         let sides = a.sides.iter().any(|(at, side)| b.sides.iter().any(|(other, s)| at == other && side != s));
@@ -137,6 +138,7 @@ struct ArenaWalk {
 }
 
 impl ArenaWalk {
+    /// Records the accesses of nodes, and extends the lifetimes of buffers that loops use from outside.
     fn nodes(&mut self, nodes: &[Node]) {
         for node in nodes {
             self.now += 1;

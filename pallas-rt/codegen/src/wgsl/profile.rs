@@ -51,6 +51,7 @@ impl Profile {
     }
 }
 
+/// Parameters of GPUs.
 const GPU: Numbers = Numbers {
     grids: &[
         (16, 16),
@@ -86,6 +87,7 @@ const GPU: Numbers = Numbers {
     parallel: 256.0,
 };
 
+/// Parameters of the baseline: no registers, no vectors.
 const BASELINE: Numbers = Numbers {
     grids: &[(1, 256)],
     registers: 0,
@@ -98,6 +100,7 @@ const BASELINE: Numbers = Numbers {
     ..GPU
 };
 
+/// Parameters of software adapters.
 const SIMT_CPU: Numbers = Numbers {
     grids: &[(8, 1), (16, 1), (32, 1), (64, 1), (1, 8), (1, 16), (1, 32), (1, 64), (8, 8)],
     registers: 64,

@@ -188,6 +188,7 @@ impl<'a> Graph<'a> {
     }
 }
 
+/// The accesses of several steps.
 #[derive(Default)]
 struct Touched<'a> {
     reads: BTreeSet<&'a Touch>,

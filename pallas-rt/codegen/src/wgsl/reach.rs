@@ -281,6 +281,7 @@ impl Reader<'_> {
         let x = self.sum().filter(|x| i32::try_from(*x).is_ok())?;
         self.rest.is_empty().then_some(x)
     }
+    /// Reads a sum or difference of factors.
     fn sum(&mut self) -> Option<i64> {
         let mut x = self.factor()?;
         loop {
@@ -291,6 +292,7 @@ impl Reader<'_> {
             }
         }
     }
+    /// Reads a product, quotient or remainder of atoms.
     fn factor(&mut self) -> Option<i64> {
         let mut x = self.atom()?;
         loop {
@@ -302,6 +304,7 @@ impl Reader<'_> {
             }
         }
     }
+    /// Reads an expression in parentheses, a number or a name.
     fn atom(&mut self) -> Option<i64> {
         if self.eat(&["(", "u32(", "i32("]).is_some() {
             let x = self.sum()?;

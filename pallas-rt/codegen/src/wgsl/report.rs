@@ -97,6 +97,7 @@ pub(super) fn placement(placed: &Placed, target: &Target) -> Placement {
 fn name(k: &pallas_ir::Kernel, id: OperandId) -> &str {
     &k.operand(id).name
 }
+/// Describes the memory of a buffer.
 fn memory(plan: &Plan, buffer: usize) -> String {
     let b = &plan.buffers[buffer];
     let (place, unit) = match (b.outside, b.cell) {

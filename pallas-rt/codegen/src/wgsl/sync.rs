@@ -119,6 +119,7 @@ struct State {
 }
 
 impl State {
+    /// Adds accesses.
     fn join(&mut self, reads: &[Touch], writes: &[Touch]) {
         for (mine, new) in [(&mut self.reads, reads), (&mut self.writes, writes)] {
             for touch in new {
@@ -239,6 +240,7 @@ pub(super) fn reasons(nodes: &[Node]) -> Vec<String> {
 /// Returns the maximum number of barriers that a thread waits at in one step of the innermost of the `sequential`
 /// axes. The loop over each axis is the first loop inside of the loop over the axis before.
 pub(super) fn barriers_of_step(nodes: &[Node], sequential: usize) -> f64 {
+    /// Returns the maximum number of barriers on a path through nodes.
     fn most(nodes: &[Node]) -> usize {
         let of = |n: &Node| match n {
             Node::Barrier(_) => 1,

@@ -84,6 +84,8 @@ static WHOLE: Config = Config {
     rows: [16, 16, 16, 16, 16, 16, 16, 16, 0, 0, 0, 0, 0, 0, 0, 0],
 };
 
+/// Computes 32 rows by 32 columns of C, as four tiles of sums.
+///
 /// # Safety
 /// See [`super::MicroFn`]. Words of A are adjacent, rows of the panel too; `words` is a multiple of [`TILE`], and so are
 /// the rows of A that can be read; the process may use tiles.

@@ -11,6 +11,7 @@ pub(crate) trait Number: Copy + Default + PartialEq {
     fn add(a: Self, b: Self) -> Self;
 }
 
+/// Implements [`Number`] for types, from expressions of a step and of a sum.
 macro_rules! number {
     ($($($T:ty)*: |$s:ident, $a:ident, $b:ident| $step:expr, $add:expr;)*) => {$($(
         impl Number for $T {
@@ -27,6 +28,7 @@ number! {
     bool: |s, a, b| s | (a & b), s | a;
 }
 
+/// Rows and columns of a panel of the portable kernel.
 const MR: usize = 4;
 const NR: usize = 16;
 
@@ -42,6 +44,8 @@ pub(crate) fn fastest<T: Number>() -> Kernel<T> {
 
 compiled! { run<T: Number>() = rows(r: usize, k: usize, a: Matrix<T>, b: Matrix<T>, c: Target<T>) }
 
+/// Computes `r` rows of a panel of C.
+///
 /// # Safety
 /// See [`super::MicroFn`].
 #[inline(always)]
@@ -57,6 +61,8 @@ unsafe fn rows<T: Number>(r: usize, k: usize, a: Matrix<T>, b: Matrix<T>, c: Tar
     }
 }
 
+/// Computes `R` rows of a panel of C.
+///
 /// # Safety
 /// See [`super::MicroFn`].
 #[inline(always)]

@@ -18,6 +18,8 @@
 #[cfg(target_arch = "x86_64")]
 macro_rules! of_rows {
     ($entry:ident<$T:ty> = $fixed:ident, $features:literal, [$($rows:literal)*]) => {
+        /// Calls the micro-kernel for this number of rows.
+        ///
         /// # Safety
         /// See [`super::MicroFn`].
         #[target_feature(enable = $features)]

@@ -235,6 +235,8 @@ unsafe fn pack_panel<E: Paired>(b: Matrix<E>, k: usize, words: usize, width: usi
 macro_rules! micro {
     ($Sum:ty, $fixed:ident, $entry:ident, $features:literal, $lanes:literal, [$($rows:literal)*],
      $zero:ident, $load:ident, $store:ident, $splat:ident, $add:ident, |$s:ident, $x:ident, $y:ident| $step:expr) => {
+        /// Computes `R` rows of a panel of C, from `words` words along k.
+        ///
         /// # Safety
         /// See [`super::MicroFn`]; the rows of the panel are adjacent.
         #[inline]

@@ -25,6 +25,8 @@ compiled! {
     pub(crate) fastest<T: Number>() = each(batch: Batch, extents: Extents, a: Matrix<T>, b: Matrix<T>, c: Target<T>)
 }
 
+/// Computes each product of a batch.
+///
 /// # Safety
 /// See [`fastest`].
 #[inline(always)]
@@ -42,6 +44,8 @@ unsafe fn each<T: Number>(batch: Batch, extents: Extents, a: Matrix<T>, b: Matri
     }
 }
 
+/// Computes one product, row by row.
+///
 /// # Safety
 /// As [`fastest`] for one product; `ADJACENT` if the elements of each row of B are adjacent.
 #[inline(always)]
@@ -74,6 +78,8 @@ unsafe fn all<T: Number, const ADJACENT: bool>(extents: Extents, a: Matrix<T>, b
     }
 }
 
+/// Computes `W` elements of a row of C.
+///
 /// # Safety
 /// As [`all`], of one row and `W` columns.
 #[inline(always)]

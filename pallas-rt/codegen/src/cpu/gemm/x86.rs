@@ -20,6 +20,8 @@ pub(super) fn kernels() -> Vec<Kernel<f32>> {
 macro_rules! micro {
     ($steps:ident, $fixed:ident, $entry:ident, $features:literal, $lanes:literal, $vectors:literal, [$($rows:literal)*],
      $zero:ident, $load:ident, $store:ident, $splat:ident, $fma:ident, $add:ident) => {
+        /// Computes `R` rows of a panel of C, with A's strides as constants where rows or columns are adjacent.
+        ///
         /// # Safety
         /// See [`super::MicroFn`].
         #[inline]
@@ -35,6 +37,8 @@ macro_rules! micro {
             }
         }
 
+        /// Computes `R` rows of a panel of C.
+        ///
         /// # Safety
         /// See [`super::MicroFn`]; `ROWS` if rows of A are adjacent, `COLUMNS` if its columns are.
         #[inline]

@@ -22,6 +22,7 @@ struct Missing<'p> {
 }
 
 impl Missing<'_> {
+    /// Searches the chains of a block, and of the blocks inside of it.
     fn block(&mut self, block: &Block) {
         for step in &block.steps {
             match step {

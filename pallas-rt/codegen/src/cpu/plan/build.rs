@@ -64,6 +64,7 @@ struct Open {
 }
 
 impl<'k> Build<'k> {
+    /// Analyses a kernel's casts, sums and selections, as far as steps can take these over.
     pub(super) fn new(kernel: &'k Kernel, sizes: &'static Sizes) -> Self {
         let mut uses = passes::uses(kernel);
         let (cast, base) = (casts::in_products(kernel), vec![None; kernel.values.len()]);

@@ -116,6 +116,7 @@ impl Lives {
             self.reads(&step.defines(), scope);
         }
     }
+    /// Records reads of values at the present time.
     fn reads(&mut self, values: &[Value], scope: &[usize]) {
         for v in values {
             // Blocks are numbered as they begin: find the first block around the use that began after the value's own.
@@ -127,6 +128,7 @@ impl Lives {
             }
         }
     }
+    /// Records definitions of values at the present time.
     fn defines(&mut self, values: &[Value], scope: &[usize]) {
         for v in values {
             if self.span[v.index()].is_none() {

@@ -94,6 +94,7 @@ impl Gathered {
 }
 
 impl OpenSweeps<'_> {
+    /// Adds a chain to the sweep that is being gathered, with the memory that it accesses.
     fn push(&mut self, chain: Chain) {
         let gathered = &mut self.gathered;
         for root in chain.reads().map(|v| self.roots[v.index()]) {

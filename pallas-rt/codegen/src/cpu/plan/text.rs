@@ -12,6 +12,7 @@ impl fmt::Display for Plan {
 }
 
 impl Plan {
+    /// Writes the lines of a block's steps.
     fn block(&self, f: &mut fmt::Formatter<'_>, block: &Block, depth: usize) -> fmt::Result {
         let indent = "  ".repeat(depth);
         for step in &block.steps {

@@ -30,6 +30,7 @@ pub(super) struct Uses {
 }
 
 impl Uses {
+    /// Collects the uses by a block's steps; `roots` gives the value whose memory each value refers to.
     pub(super) fn of(kernel: &Kernel, roots: &[Value], block: &Block) -> Uses {
         let mut uses = Uses::default();
         for (at, step) in block.steps.iter().enumerate() {

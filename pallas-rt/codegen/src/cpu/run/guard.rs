@@ -5,6 +5,7 @@ use crate::raw;
 use pallas_ir::{Kernel, OperandKind};
 use std::collections::HashMap;
 
+/// Bytes of a page of memory.
 const PAGE: usize = 4096;
 /// Value of the bytes before an operand, checked at the end: a change shows an access before the start.
 const BEFORE: u8 = 0xa5;
@@ -17,6 +18,7 @@ pub(super) struct Guarded {
 }
 
 impl Guarded {
+    /// Maps memory for `bytes` bytes that end at an inaccessible page.
     pub(super) fn new(bytes: usize) -> Guarded {
         let length = bytes.next_multiple_of(PAGE).max(PAGE);
         // SAFETY: a new mapping; its last page is made inaccessible, and the others are filled.

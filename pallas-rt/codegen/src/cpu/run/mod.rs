@@ -44,6 +44,7 @@ use state::{Buffers, Run, room};
 use std::cell::Cell;
 
 thread_local! {
+    /// Buffers of this thread; taken while it runs programs.
     static BUFFERS: Cell<Option<Box<Buffers>>> = const { Cell::new(None) };
 }
 
@@ -122,6 +123,7 @@ impl<'a> Run<'a> {
         block.steps.iter().try_for_each(|s| self.step(s))
     }
 
+    /// Runs one step.
     fn step(&mut self, step: &'a Step) -> Result<(), Stop> {
         match step {
             Step::Program { axis, to } => self.set_int(*to, self.state.ids[*axis]),
@@ -174,6 +176,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
+    /// Runs an operation on scalars.
     fn scalar(&mut self, strip: Strip, args: &[Value], to: Value) {
         let out = self.define(to);
         // SAFETY: scalars' tiles hold one element each; the result's cell is its own.

@@ -34,6 +34,7 @@ impl Run<'_> {
         }
     }
 
+    /// Runs a scatter-add of rows of the type `T`.
     fn sum_rows_of<T: Half>(&mut self, step: &Indexed) -> Result<(), Stop> {
         let (out, own) = (self.define(step.to), self.tile(step.from));
         let shape = self.shape(step.to);

@@ -286,6 +286,8 @@ impl Emit<'_> {
     pub(super) fn owner(&self, v: Value) -> Option<String> {
         self.owner_of(&self.plan.layout.axes[v.index()])
     }
+    /// Returns a test that only one of the threads with the same elements passes, for axes with these classes; `None`
+    /// if no two threads have the same.
     pub(super) fn owner_of(&self, axes: &[Option<usize>]) -> Option<String> {
         let classes = || axes.iter().flatten().map(|&c| self.plan.layout.classes[c]);
         let grid = classes().find(|c| c.along != Along::Each).map_or(self.plan.grid, |c| c.grid);

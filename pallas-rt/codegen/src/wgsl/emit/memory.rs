@@ -410,6 +410,8 @@ impl Emit<'_> {
             })
             .collect()
     }
+    /// Writes the lines that compute a coordinate along an axis of an array, unless this has been done, and returns
+    /// their names.
     fn along_axis(&mut self, access: ArrayAccess<'_>, a: usize, c: &str, known: &mut Known) -> Coordinate {
         let found = known.along.iter().find(|(axis, coord, _)| *axis == a && coord == c);
         if let Some((.., found)) = found {

@@ -184,6 +184,7 @@ pub(super) struct Product {
 }
 
 impl Product {
+    /// Assigns the axes of the operands to axes of the result, or to contracted axes.
     fn new(e: &Emit<'_>, inst: &Inst, batch: &[(usize, usize)], contract: &[(usize, usize)]) -> Product {
         let side = |p: &(usize, usize), side: usize| if side == 0 { p.0 } else { p.1 };
         let mut free = batch.len();

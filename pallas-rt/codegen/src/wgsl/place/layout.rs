@@ -187,6 +187,7 @@ impl Search<'_> {
     fn homed(&self, v: Value) -> bool {
         self.inline[v.index()].is_none()
     }
+    /// Finds the pairs of axes that have to lie along different directions, and the axes that are not spread.
     fn pairs(&mut self) {
         for v in (0..self.k.values.len() as u32).map(Value) {
             if !self.homed(v) {
@@ -245,6 +246,7 @@ impl Search<'_> {
             self.inst(inst, depth, out);
         }
     }
+    /// Appends the unions that an instruction suggests.
     fn inst(&self, inst: &Inst, depth: u32, out: &mut Vec<Union>) {
         let trips = 16usize.pow(depth.min(4));
         let mut push = |v: Value, pairs: Vec<(usize, usize)>| {
@@ -338,6 +340,7 @@ impl Search<'_> {
         let last = |v: Value| self.long(v).last().map(|&a| self.axis(v, a));
         all.into_iter().chain(any).filter(|&v| self.homed(v)).filter_map(last).collect()
     }
+    /// Numbers the classes, gives them their directions and groups, and finds where rows of arrays lie.
     fn finish(self, whole: impl Fn(OperandId) -> bool, products: bool) -> Layout {
         let colours = self.colours(&self.seeds(products)).expect("unions kept the colouring");
         let each: Vec<usize> = (0..self.each.len()).filter(|&a| self.each[a]).map(|a| self.joined.root(a)).collect();

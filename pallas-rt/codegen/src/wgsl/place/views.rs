@@ -46,6 +46,7 @@ pub(in crate::wgsl) fn inline(k: &Kernel, fetch: bool) -> (Vec<Option<Inline>>, 
     (found.inline, found.defined)
 }
 
+/// The search for values that are recomputed.
 struct Search<'k> {
     k: &'k Kernel,
     inline: Vec<Option<Inline>>,
@@ -53,6 +54,7 @@ struct Search<'k> {
 }
 
 impl Search<'_> {
+    /// Classifies the results of a region's instructions.
     fn region(&mut self, region: RegionId) {
         for &id in &self.k.region(region).insts {
             let inst = self.k.inst(id);

@@ -24,6 +24,8 @@ compiled! {
     pub(super) fastest<>() = all(extents: Extents, a: Matrix<f32>, b: Matrix<f32>, c: Target<f32>)
 }
 
+/// Copies the right side to rows of whole vectors, and computes the product.
+///
 /// # Safety
 /// See [`fastest`].
 #[inline(always)]
@@ -48,6 +50,8 @@ unsafe fn all(extents: Extents, a: Matrix<f32>, b: Matrix<f32>, c: Target<f32>) 
     }
 }
 
+/// Computes all rows of a product with `N` columns, several rows at a time.
+///
 /// # Safety
 /// See [`fastest`], of `N` columns.
 #[inline(always)]
@@ -64,6 +68,8 @@ unsafe fn columns<const N: usize>(Extents { m, k, .. }: Extents, a: Matrix<f32>,
     }
 }
 
+/// Computes `R` rows of a product with `N` columns.
+///
 /// # Safety
 /// As [`columns`], of `R` rows.
 #[inline(always)]

@@ -401,6 +401,8 @@ macro_rules! narrow {
             }
         }
 
+        /// Computes a product: block by block of B's rows, or by columns where these have adjacent elements.
+        ///
         /// # Safety
         /// See [`super::NarrowFn`].
         #[target_feature(enable = $features)]

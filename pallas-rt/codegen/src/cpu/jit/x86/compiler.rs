@@ -65,6 +65,8 @@ pub(super) struct Compiler<'c> {
 }
 
 impl<'c> Compiler<'c> {
+    /// Creates the compiler of a chain whose row length is at index `length` of the places; `None` if its types or the
+    /// number of its operands are not supported.
     pub(super) fn new(chain: &'c Chain, form: Form, w: Writer, length: usize) -> Option<Self> {
         let mut uses = [vec![0; chain.inputs.len()], vec![0; chain.links.len()]];
         let sources = chain.links.iter().flat_map(|l| &l.args).copied();

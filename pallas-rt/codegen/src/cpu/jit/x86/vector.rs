@@ -162,6 +162,7 @@ impl Writer {
 
     // ---- single instructions
 
+    /// Writes `a op b`; of a commutative operation, the operand in memory becomes the second one.
     pub(super) fn binary(&mut self, op: Binary, a: Operand, b: Operand) -> Option<Reg> {
         use Binary::{Add, AddInt, And, EqualInt, MaxInt, MinInt, Mul, MulInt, Or, Xor};
         let commutes = matches!(op, Add | Mul | And | Or | Xor | AddInt | MulInt | MinInt | MaxInt | EqualInt);
@@ -379,6 +380,7 @@ impl Writer {
         Some(z)
     }
 
+    /// Writes a scalar operation on two f32 operands.
     fn float_binary(&mut self, op: ScalarOp, a: Operand, b: Operand) -> Option<Reg> {
         let predicate = match op {
             ScalarOp::Add => return self.binary(Binary::Add, a, b),
@@ -417,6 +419,7 @@ impl Writer {
         Some(y)
     }
 
+    /// Writes a scalar operation on one f32 operand.
     fn float_unary(&mut self, op: ScalarOp, x: Operand) -> Option<Reg> {
         match op {
             ScalarOp::Neg => self.minus(x),

@@ -109,6 +109,7 @@ impl Build<'_> {
         });
         Source::Input(at)
     }
+    /// Appends an operation to the open chain, and returns its link as a source.
     fn link(&mut self, op: Operation, args: Vec<(Source, DType)>, dtype: DType, value: Option<Value>) -> Source {
         let growing = self.here().chain.as_mut().expect("joined before");
         let dtypes: Vec<DType> = args.iter().map(|a| a.1).collect();
