@@ -49,8 +49,9 @@ pub(super) struct Fold {
     pub(super) flush: Option<unsafe fn(x: *mut u8, n: usize)>,
 }
 
-/// Number of short rows that are folded as one row, and maximum bytes of such a short row.
+/// Number of short rows that are folded as one row.
 const TOGETHER: usize = 16;
+/// Maximum bytes of such a short row.
 const SHORT: usize = 64;
 
 impl Fold {
@@ -104,7 +105,7 @@ fn row<O: Lane<(T, T), Out = T>, T: Elem, const LANES: usize>(start: T, x: &[T])
     rest.iter().fold(sum, |sum, &x| O::fast((sum, x)))
 }
 
-/// Implements `Fold::rows`.
+/// Folds each of `rows` rows of `n` adjacent elements to one element; see `Fold::rows`.
 #[inline(always)]
 unsafe fn rows<O: Lane<(T, T), Out = T>, T: Elem>(
     x: *const u8,
@@ -125,7 +126,7 @@ unsafe fn rows<O: Lane<(T, T), Out = T>, T: Elem>(
     }
 }
 
-/// Implements `Fold::into`.
+/// Folds each of `n` adjacent elements into another; see `Fold::into`.
 #[inline(always)]
 unsafe fn into<O: Lane<(T, T), Out = T>, T: Elem>(x: *const u8, n: usize, out: *mut u8) {
     // SAFETY: the caller's.
@@ -151,7 +152,7 @@ macro_rules! short_rows {
     };
 }
 
-/// Implements `Fold::loops`.
+/// Folds elements into others in three nested loops; see `Fold::loops`.
 #[inline(always)]
 unsafe fn in_loops<O: Lane<(T, T), Out = T>, T: Elem>(x: *const u8, out: *mut u8, inner: &Inner<2>) {
     let (x, out) = (x.cast::<T>(), out.cast::<T>());
@@ -179,7 +180,7 @@ unsafe fn in_loops<O: Lane<(T, T), Out = T>, T: Elem>(x: *const u8, out: *mut u8
     short_rows!(inner, x, out, O, T, [4 8], each_row(inner, along));
 }
 
-/// Implements `Fold::at`.
+/// Folds the elements of a line into those at its positions; see `Fold::at`.
 #[inline(always)]
 unsafe fn at<O: Lane<(T, T), Out = T>, T: Elem>(line: Line, x: *const u8, out: *mut u8) {
     let (x, out) = (x.cast::<T>(), out.cast::<T>());
@@ -192,7 +193,7 @@ unsafe fn at<O: Lane<(T, T), Out = T>, T: Elem>(line: Line, x: *const u8, out: *
     }
 }
 
-/// Implements `Fold::rows_at`.
+/// Folds rows of adjacent elements into those at a line's positions; see `Fold::rows_at`.
 #[inline(always)]
 unsafe fn rows_at<O: Lane<(T, T), Out = T>, T: Elem>(line: Line, row: usize, x: *const u8, out: *mut u8) {
     let (x, out, n) = (x.cast::<T>(), out.cast::<T>(), line.n as isize);
@@ -228,13 +229,13 @@ fn flushed<T: Elem>(mut x: T) -> T {
     x
 }
 
-/// Implements `Fold::flush`.
+/// Replaces subnormal numbers by 0; see `Fold::flush`.
 unsafe fn flush<T: Elem>(x: *mut u8, n: usize) {
     // SAFETY: the caller's.
     unsafe { raw::slice_mut(x.cast::<T>(), n) }.iter_mut().for_each(|x| *x = flushed(*x));
 }
 
-/// Implements `Fold::scan`; `FLUSHES` if subnormal results are replaced by 0 from time to time.
+/// Writes a running fold; see `Fold::scan`. `FLUSHES` if subnormal results are replaced by 0 from time to time.
 unsafe fn scan<O: Lane<(T, T), Out = T>, T: Elem, const FLUSHES: bool>(
     x: *const u8,
     xs: isize,

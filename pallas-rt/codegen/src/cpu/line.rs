@@ -2,8 +2,9 @@
 use super::strips::{compiled, sized};
 use crate::raw;
 
-/// Number of rows ahead whose memory is prefetched, since their positions are in no order, and maximum bytes of each.
+/// Number of rows ahead whose memory is prefetched, since their positions are in no order.
 pub(super) const AHEAD: isize = 12;
+/// Maximum bytes of each row that are prefetched.
 pub(super) const FETCHED: usize = 512;
 /// Maximum bytes of an operand that stays in the cache, so that its rows need not be prefetched.
 pub(super) const NEAR: usize = 1 << 18;
@@ -99,8 +100,9 @@ impl Line {
     }
 }
 
-/// Elements whose offsets are computed together, in vectors, and minimum elements of a line for which that is faster.
+/// Maximum elements of a line whose offsets are computed together, in vectors.
 pub(super) const TOGETHER: usize = 64;
+/// Minimum elements of a line for which that is faster.
 const FEW: usize = 24;
 
 impl Line {

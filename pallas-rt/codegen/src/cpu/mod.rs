@@ -5,40 +5,40 @@
 //! ```
 //!
 //! [`plan`] combines elementwise instructions into chains, and assigns memory in a program's arena to the tiles that
-//! need it.
-//! [`apart`] determines which programs may run at the same time, [`shares`] distributes them over the threads of a
-//! [`team`], and
-//! [`run`] executes the steps of one program. The computations are in [`gemm`] (products), [`jit`] (elementwise chains
-//! in machine
-//! code), [`strips`] and [`convert`] (all other elementwise loops), [`fold`] (reductions), [`finite`], [`sort`],
-//! [`tile`] (strided
-//! memory), [`rows`] (copies of its rows), [`line`] and [`positions`] (elements and windows at positions given by
-//! data).
+//! need it. [`apart`] determines which programs may run at the same time, [`shares`] distributes them over the threads
+//! of a [`team`], and [`run`] executes the steps of one program. The computations are in [`gemm`] (products), [`jit`]
+//! (elementwise chains in machine code), [`strips`] and [`convert`] (all other elementwise loops), [`fold`]
+//! (reductions), [`finite`], [`sort`], [`tile`] (strided memory), [`rows`] (copies of its rows), [`line`] and
+//! [`positions`] (elements and windows at positions given by data).
 //!
 //! No data can make a program touch memory outside of its operands: accesses are clipped to the array when they run.
 //!
-//! - No input data makes a backend touch memory outside of an operand: positions are clipped to the array, prefetched and
-//!   gathered indices clamped; so are positions that a shader reads back from its own memory, since a driver may have stopped
-//!   the loop that writes them.
-//! - A position that program ids, sizes and constants decide fits an i32: the interpreter faults (`position`) where its
-//!   arithmetic wraps around.
-//! - Sums of products in scratch are neither set to zeros nor copied to the output (`cpu/plan/sums`): the first product of a
-//!   loop sets them, and scratch lies in the output's block where nothing else touches either, the block is the same in every
-//!   turn, and it is inside of the array, which is known when the program runs (`run/memory`).
-//! - Rows that a kernel looks up in an array which it does not write, and that products of a few rows alone read, such as the
-//!   pages of a cache, are not copied (`cpu/plan/pages`, `cpu/run/pages`): the product takes several at a time where they lie,
-//!   whose sums stay in registers, and fetches those that follow (`gemm::narrow::paged`). Copies of tiles and products with
-//!   more rows read a copy, which is made then. Long rows that elementwise operations alone read, such as those of an
-//!   embedding, are not copied either: machine code runs row by row, and each row begins where it lies; rows outside of the
-//!   array are one row of what fills them. Strips read a copy.
-//! - A block that goes on behind its array's end is copied and filled, and its result is stored from a copy. Two steps read it
-//!   in the array's memory instead, and nothing behind the end (`cpu/plan/open`, `cpu/run/ends`): gathers cut their windows to
-//!   what the arrays have, since the block of a table is all of its rows; and products with zeros behind the end multiply what
-//!   there is, so that a matrix whose extents no block divides is not copied to be read once. A zero times an infinity is NaN:
-//!   where the other operand has some, the product's rows or columns behind the end are NaN, as they would be.
-//! - Tiles side by side that are stored once are stored one by one, so that what computes each writes to the array
-//!   (`cpu/plan/concats`). Elements in another order whose rows are a few elements, such as a reversed axis of three pairs, are
-//!   copied before a chain reads them (`cpu/plan/build/moved`).
+//! - No input data makes a backend access memory outside of an operand: positions are clipped to the array, prefetched
+//!   and gathered indices are clamped. So are positions that a shader reads back from its own memory, since a driver
+//!   may have stopped the loop that writes them.
+//! - A position that follows from program ids, sizes and constants fits an i32: the interpreter faults (`position`)
+//!   where its arithmetic wraps around.
+//! - Sums of products in scratch are neither set to zeros nor copied to the output (`cpu/plan/sums`). The first
+//!   product of a loop sets them, and the scratch is in the output's block if nothing else accesses either, the block
+//!   is the same in every iteration, and it is inside of the array, which is known when the program runs
+//!   (`run/memory`).
+//! - Rows that a kernel looks up in an array which it does not write, and that only products of a few rows read, such
+//!   as the pages of a key-value cache, are not copied (`cpu/plan/pages`, `cpu/run/pages`). The product reads several
+//!   at a time in place, with sums in registers, and prefetches those that follow (`gemm::narrow::paged`). Other steps
+//!   and products with more rows read a copy, which is made then.
+//! - Long looked-up rows that only elementwise operations read, such as those of an embedding, are not copied either:
+//!   machine code runs row by row, each from its own address; rows outside of the array are one row of the fill value.
+//!   Strips read a copy.
+//! - A block that extends past its array's end is copied and filled, and its result is stored from a copy. Two kinds
+//!   of steps read it in the array's memory instead, and nothing past the end (`cpu/plan/open`, `cpu/run/ends`).
+//!   Gathers cut their windows to what the arrays have, since the block of a table is all of its rows. Products with
+//!   zeros past the end multiply what exists, so that a matrix whose extents no block divides is not copied to be read
+//!   once. A zero times an infinity is NaN: if the other operand has one, the product's rows or columns past the end
+//!   are NaN, as they would be.
+//! - A concatenation that is only stored is stored part by part, so that each part is computed in the array
+//!   (`cpu/plan/concats`).
+//! - Tiles with elements in another order and very short rows, such as a reversed axis of three pairs, are copied
+//!   before a chain reads them (`cpu/plan/build/moved`).
 #[allow(unsafe_code, reason = "reads tables of the launch")]
 mod apart;
 #[allow(unsafe_code, reason = "loops over raw memory")]

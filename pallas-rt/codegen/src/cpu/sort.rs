@@ -91,9 +91,11 @@ macro_rules! packed {
 }
 packed! { u64 u128 }
 
-/// Classes of keys: integers; floats in their total order; floats where both zeros are equal, and all NaNs.
+/// Class of keys of integers.
 pub(super) const INTEGER: u8 = 0;
+/// Class of keys of floats in their total order.
 pub(super) const TOTAL: u8 = 1;
+/// Class of keys of floats in the order where both zeros are equal, and all NaNs are equal and last.
 pub(super) const WEAK: u8 = 2;
 
 /// The rule that maps the elements of a type to keys, for one order.
@@ -116,7 +118,7 @@ impl<U: Bits, const CLASS: u8> Rule<U, CLASS> {
     }
 }
 
-/// A computation that is generic over the rule of keys.
+/// A computation on elements to be sorted, generic over the rule that maps them to unsigned keys.
 pub(super) trait Visit {
     /// The result of the computation.
     type Out;
@@ -159,8 +161,9 @@ const SHORT: usize = 256;
 const LONG: usize = 4096;
 /// Minimum elements that a thread sorts.
 const SHARE: usize = 1 << 15;
-/// Maximum digits of a key, and maximum values of a digit.
+/// Maximum digits of a key.
 const DIGITS: usize = 8;
+/// Maximum values of a digit.
 const VALUES: usize = 1 << 11;
 
 /// Returns how many times a line of `n` elements is halved, so that each thread of the pool gets a part.

@@ -25,8 +25,8 @@ enum Share {
     Nobody,
     /// Buffers on different sides of a branch.
     Sides,
-    /// Also buffers that are needed at different times and that no loop uses both of, so that its steps need no
-    /// barrier for sharing.
+    /// Buffers on different sides, and buffers that are needed at different times and that no loop uses both of, so
+    /// that its steps need no barrier for sharing.
     Loops,
     /// All buffers that are needed at different times.
     Time,

@@ -1,14 +1,10 @@
 //! Generates WGSL from lowered tile IR.
 //!
 //! Each program is one workgroup. [`mod@place`] decides where every tile is stored and which threads hold it, with the
-//! parameters of a
-//! [`profile`]; [`emit`] writes the text; [`arena`] assigns addresses; [`sync`] inserts barriers, [`settle`] moves
-//! steps so that
-//! fewer are needed, [`races`] checks them, [`reach`] computes coalescing and bank conflicts; [`choose`] runs these
-//! for several
-//! thread grids and keeps the cheapest, which is [`placed`]; [`pipeline`] and [`report`] describe what was decided.
-//! [`types`] has
-//! element types as WGSL sees them.
+//! parameters of a [`profile`]; [`emit`] writes the text; [`arena`] assigns addresses; [`sync`] inserts barriers,
+//! [`settle`] moves steps so that fewer are needed, [`races`] checks them, [`reach`] computes coalescing and bank
+//! conflicts; [`choose`] runs these for several thread grids and keeps the cheapest, which is [`placed`]; [`pipeline`]
+//! and [`report`] describe what was decided. [`types`] has element types as WGSL sees them.
 //!
 //! - `wgsl/` (feature `wgsl`, which `gpu` includes, and unit tests) emits the lowered form as a shader for a `Target`:
 //!   1. Passes: first and last steps move out of the innermost sequential loop (`passes/peel`), scratch becomes values

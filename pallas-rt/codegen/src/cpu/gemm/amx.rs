@@ -55,8 +55,9 @@ unsafe fn enabled() -> u64 {
 /// Requests the tile registers from the system; returns true if the process may use them.
 #[cfg(target_os = "linux")]
 fn is_permitted() -> bool {
-    /// The request `ARCH_REQ_XCOMP_PERM` of Linux, and the number of the state component that holds the tiles.
+    /// The request `ARCH_REQ_XCOMP_PERM` of Linux, which asks for registers.
     const REQUEST: libc::c_long = 0x1023;
+    /// Number of the state component that holds the tile registers.
     const TILE_DATA: libc::c_long = 18;
     // SAFETY: the call takes two numbers and touches no memory.
     unsafe { libc::syscall(libc::SYS_arch_prctl, REQUEST, TILE_DATA) == 0 }

@@ -61,9 +61,11 @@ pub(crate) struct Kernel {
     pub(super) name: &'static str,
 }
 
-/// Masks of the bits of an element that count: all of them, or one half of a byte.
+/// Mask of the bits of an element that count: all of them.
 pub(crate) const ALL: u8 = 0xff;
+/// Mask of the low half of a byte.
 pub(crate) const LOW: u8 = 0x0f;
+/// Mask of the high half of a byte.
 pub(crate) const HIGH: u8 = 0xf0;
 
 /// Returns this machine's kernel for matrices of an element type, of which the bits in the mask count. Masks other
@@ -256,8 +258,9 @@ pub(crate) fn are_columns_lines(columns: usize, k: usize) -> bool {
     columns <= COLUMNS && k >= DEEP
 }
 
-/// Maximum number of such columns, and minimum elements of each.
+/// Maximum number of columns for which this is done.
 const COLUMNS: usize = 4;
+/// Minimum elements of such a column.
 const DEEP: usize = 32;
 /// Rows of A, if short, whose transposed product is computed at a time, so that it is still in the first-level cache
 /// when it is transposed back.
@@ -306,7 +309,7 @@ pub(crate) unsafe fn few_columns(
 /// Adds a matrix of sums to C.
 ///
 /// # Safety
-/// Both have so many rows and columns.
+/// Both have these numbers of rows and columns.
 unsafe fn add(sums: Matrix<f32>, [rows, columns]: [usize; 2], c: Target<f32>) {
     for i in 0..rows {
         for j in 0..columns {
@@ -319,7 +322,7 @@ unsafe fn add(sums: Matrix<f32>, [rows, columns]: [usize; 2], c: Target<f32>) {
 /// Writes a matrix of `N` columns, whose elements are adjacent along columns, to C.
 ///
 /// # Safety
-/// Both have so many rows.
+/// Both have `rows` rows.
 unsafe fn interleave<const N: usize>(from: Matrix<f32>, rows: usize, c: Target<f32>) {
     // SAFETY: the caller's.
     let columns: [&[f32]; N] = std::array::from_fn(|j| unsafe { raw::slice(from.at(0, j).start, rows) });

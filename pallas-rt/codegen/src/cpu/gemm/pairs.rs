@@ -15,8 +15,9 @@ use half::bf16;
 use std::arch::x86_64::*;
 use std::sync::OnceLock;
 
-/// Terms (along k) in one pass, and columns packed at a time.
+/// Terms (along k) in one pass.
 const KC: usize = 512;
+/// Columns of B packed at a time.
 const NC: usize = 512;
 
 /// An element type that is multiplied in pairs.

@@ -2,8 +2,7 @@
 //!
 //! ```text
 //! for row in from..to
-//!     for each chain of a sweep                    addresses of this row; inputs with one element a row go to the
-//! stack
+//!     for each chain of a sweep                    addresses of this row; one-element rows go to the stack
 //!         for each 8 U columns, each 8, the rest   all links on 8 elements; outputs stored, folds accumulated
 //!         folds of the row -> memory
 //! ```
@@ -14,22 +13,28 @@
 //! compiled when a chain first runs, for the layout that its operands have then. A chain without code (on other
 //! processors, or with other operations) runs strip by strip.
 //!
-//! - Elementwise chains and the folds of their rows run as machine code where the processor has AVX2 and every operation has
-//!   instructions (`cpu/jit`), strip by strip through functions of the operation table otherwise. Vectors have 16 elements
-//!   where rows have as many and the processor has AVX-512 with VBMI2 (older ones slow down for such vectors), 8 otherwise. The
-//!   order of a fold's sums follows from its shape, not from what shares its kernel; so what waits for memory reads wide
-//!   vectors in halves, which caches bring sooner, and not narrow ones. Both widths give the same bits, but for the order of
-//!   sums, and for subnormal numbers: machine code sets the processor to flush them to zero while it runs, and restores its
-//!   word of control (Rust code may not run under another). `Explained::without_code` says which chains have none, and why;
-//!   `tests/product/native.rs` lists those of shipped kernels. Why an own assembler of some fifty instruction forms: strips stop at
-//!   half the speed of a fused loop (layer norm 4096x1024: 1.6 ms against 0.53), Cranelift has no 256-bit vectors, LLVM is 100
-//!   times the size of this crate. Rows of a strided block are groups, each with its own place; a fold of rows and of axes
-//!   outside of them begins with the rows (`cpu/plan/folds`). A store does not end a chain: what follows it in the same shape
-//!   is computed while the stored value is in a register. A loop in a kernel whose turns are chains and products of a few
-//!   elements, as the steps of a scan are, is one function (`cpu/plan/rolled`, `cpu/run/rolled`, `jit/x86/turns`): all turns
-//!   but the first and the last, if their positions move by the same distance from turn to turn and no branch is taken in them.
-//!   Short rows that lie side by side in memory are one row there (`cpu/run/weave`): an operand that has one element for each
-//!   row, or one row for all, is copied to a strip first, and folds of columns have a partial result for each row of the strip.
+//! - Elementwise chains and the folds of their rows run as machine code where the processor has AVX2 and every
+//!   operation has instructions here; otherwise they run strip by strip, through functions of the operation table.
+//! - Vectors have 16 elements where rows have as many and the processor has AVX-512 with VBMI2 (older ones slow down
+//!   for such vectors), 8 otherwise. The order of a fold's sums follows from its shape, not from what shares its
+//!   kernel. So code that waits for memory reads wide vectors in halves, which arrive sooner, instead of narrow
+//!   vectors. Both widths give the same bits, but for the order of sums, and for subnormal numbers: machine code sets
+//!   the processor to flush them to zero while it runs, and restores its control word (Rust code may not run under
+//!   another).
+//! - `Explained::without_code` says which chains have no code, and why; `tests/product/native.rs` lists those of
+//!   shipped kernels.
+//! - The reason for an assembler of its own, with some fifty instruction forms: strips reach half the speed of a fused
+//!   loop at best (layer norm 4096x1024: 1.6 ms against 0.53), Cranelift has no 256-bit vectors, and LLVM is 100 times
+//!   the size of this crate.
+//! - Rows of a strided block form groups, each with an address of its own. A fold of rows and of axes outside of them
+//!   begins with the rows (`cpu/plan/folds`). A store does not end a chain: what follows it in the same shape is
+//!   computed while the stored value is in a register.
+//! - A loop in a kernel whose iterations are chains and products of a few elements, such as the steps of a scan, is
+//!   one function (`cpu/plan/rolled`, `cpu/run/rolled`, `jit/x86/turns`): all iterations but the first and the last,
+//!   if their positions move by the same distance each time and no branch is taken in them.
+//! - Short rows that are adjacent in memory are processed as one row (`cpu/run/weave`): an operand that has one
+//!   element for each row, or one row for all, is copied to a strip first, and folds of columns have a partial result
+//!   for each row of the strip.
 #[cfg(not(target_arch = "x86_64"))]
 #[allow(unsafe_code, reason = "as where there is code")]
 mod elsewhere;

@@ -1,16 +1,11 @@
 //! Translates a lowered kernel to the steps of a CPU program, and assigns its tiles their memory.
 //!
 //! [`step`] defines the steps. Passes before them: [`casts`] leaves casts to products and sums, [`filled`] selections
-//! to
-//! gathers; [`folds`] splits folds; [`concats`] stores concatenated tiles one by one. [`build`] makes steps of
-//! instructions.
-//! Passes after it: [`place`] lets loads refer to the operand's memory and stores be computed in it, [`open`] also
-//! past the
-//! array's end; [`sweeps`] runs chains over the same rows together; [`rolled`] finds loops that run as one piece of
-//! machine code;
-//! [`sums`] lets sums of products begin and end without copies; [`pages`] lets products read gathered rows in their
-//! array;
-//! [`slots`] assigns the other tiles their place in a program's arena.
+//! to gathers; [`folds`] splits folds; [`concats`] stores concatenated tiles one by one. [`build`] makes steps of
+//! instructions. Passes after it: [`place`] lets loads refer to the operand's memory and stores be computed in it,
+//! [`open`] also past the array's end; [`sweeps`] runs chains over the same rows together; [`rolled`] finds loops that
+//! run as one piece of machine code; [`sums`] lets sums of products begin and end without copies; [`pages`] lets
+//! products read gathered rows in their array; [`slots`] assigns the other tiles their place in a program's arena.
 //! [`uses`] says which steps access which values; `text` prints a plan. Each pass takes time in proportion to the
 //! body's length.
 mod build;

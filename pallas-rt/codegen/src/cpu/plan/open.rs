@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! %1 = load x[..]; gather %1, ..    ->  %1 refers to x's memory, also where x ends in it    if no window begins there
-//! %1 = load x[..]; dot %0 %1        ->  the same                                            if zeros lie behind the end
+//! %1 = load x[..]; dot %0 %1        ->  %1 refers to x's memory, also where x ends in it    if zeros follow the end
 //! ```
 //! Steps that read such a tile read nothing past the end, whose position `run/ends` keeps.
 use super::step::{Affine, Block, Dot, Step};

@@ -90,7 +90,8 @@ fn aim(kernel: &Kernel, roots: &[Value], uses: &Uses, block: &Block, at: usize) 
     clear.then(|| (defined, Step::Aim { value, at: place.clone(), open }))
 }
 
-/// Marks an aimed result of a chain that also reads the memory the result goes to.
+/// If the aimed result belongs to a chain that also reads the memory it goes to, makes the chain write it only after
+/// all links have processed a strip.
 fn set_aside(kernel: &Kernel, uses: &Uses, block: &mut Block, aim: &Step) {
     let Step::Aim { value, at, .. } = aim else { return };
     if let (defined, Some(link)) = uses.defined[value]

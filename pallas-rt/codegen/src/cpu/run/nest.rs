@@ -6,7 +6,7 @@
 //! (`cpu/run/matrices`): a matrix is read in place where its rows and columns are in memory, else parts of it are
 //! copied, with zeros for elements beyond edges. Where each element is used often, arrays whose features are not
 //! adjacent (images NCHW) are copied first (`cpu/run/layout`), so that every order of dimensions takes about as long.
-//! | A zero times an infinity would be NaN. If the other operand has infinities, if there would be mostly zeros, or if
+//! A zero times an infinity would be NaN. If the other operand has infinities, if there would be mostly zeros, or if
 //! an image would be copied for its edges alone, each box of positions at which all elements exist (`cpu/boxes`) is a
 //! product of its own. Windowed reductions are loops over such boxes. Programs divide batches and output features;
 //! axes along which a window moves are whole in each (`fuse/windowed`). Other operations that move elements along an

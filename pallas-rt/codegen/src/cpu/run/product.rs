@@ -10,10 +10,10 @@ use super::state::{Run, room};
 use half::bf16;
 use pallas_ir::{DType, OperandId, Value};
 
-/// Minimum rows for which a product of f32 takes longer than reading the right side, and maximum elements of a right
-/// side that fits the caches: packed panels of it are then read again faster than the unpacked matrix is read for few
-/// rows.
+/// Minimum rows for which a product of f32 takes longer than reading the right side.
 const BLOCKED_ROWS: usize = 8;
+/// Maximum elements of a right side that fits the caches: packed panels of it are then read again faster than the
+/// unpacked matrix is read for few rows.
 const CACHED: usize = 1 << 19;
 
 /// An operand of a product as one matrix for each batch index.

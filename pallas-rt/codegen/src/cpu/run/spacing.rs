@@ -3,8 +3,9 @@ use super::super::plan::step::Chain;
 use super::super::tile::Tile;
 use pallas_ir::Value;
 
-/// Elements of a vector, and of a wide vector, of machine code.
+/// Number of elements of a vector of machine code.
 pub(super) const VECTOR: usize = 8;
+/// Number of elements of a wide vector of machine code.
 pub(super) const WIDE: usize = 16;
 
 /// Strides of a tile in elements: from row to row, and from element to element of a row.

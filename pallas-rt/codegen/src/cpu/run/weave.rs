@@ -15,10 +15,11 @@ use super::spacing::{Lines, VECTOR, WIDE, columns};
 use pallas_ir::{DType, ScalarOp};
 use std::ops::Range;
 
-/// Maximum elements of a row that is woven: if rows are whole vectors, if they are not, and if an operand has one
-/// element for each row.
+/// Maximum elements of a row that is woven, if rows are whole vectors.
 const FEW: usize = 32;
+/// Maximum elements of a row that is woven, if rows are not whole vectors.
 const RAGGED: usize = 128;
+/// Maximum elements of a row that is woven, if an operand has one element for each row.
 const SINGLE: usize = 24;
 /// Minimum elements of all rows together.
 const LEAST: usize = 512;

@@ -5,12 +5,10 @@
 //! placement then gives it a copy in memory, and emission runs again.
 //!
 //! [`element`] reads one element of any value; [`compute`], [`product`], [`cooperate`], [`fold`] and [`sort`] write
-//! operations;
-//! [`memory`] writes loads and stores, [`words`] says how elements are packed in words; [`control`] writes branches,
-//! loops and
-//! copies between values; [`lines`] collects text and its cost; [`position`] has positions of elements, [`names`]
-//! names of arrays
-//! and sizes; [`emitter`] is the state of all these, [`module`] writes what surrounds the body.
+//! operations; [`memory`] writes loads and stores, [`words`] says how elements are packed in words; [`control`] writes
+//! branches, loops and copies between values; [`lines`] collects text and its cost; [`position`] has positions of
+//! elements, [`names`] names of arrays and sizes; [`emitter`] is the state of all these, [`module`] writes what
+//! surrounds the body.
 mod affine;
 mod compute;
 mod control;

@@ -225,8 +225,8 @@ impl Search<'_> {
             }
         }
     }
-    /// Returns the pairs of axes, of the tiles behind `v` and of `reader`, that correspond if `reader` reads `v`
-    /// elementwise; `axes` maps axes of `v` to axes of `reader`.
+    /// Returns the pairs of axes, of the stored tiles that `v` shows and of `reader`, that correspond if `reader`
+    /// reads `v` elementwise; `axes` maps axes of `v` to axes of `reader`.
     fn reads(&self, reader: Value, axes: impl Fn(usize) -> Option<usize>, v: Value) -> Vec<(usize, usize)> {
         let (from, to) = (&self.k.ty(v).shape, &self.k.ty(reader).shape);
         let at: Vec<Option<usize>> = (0..from.len())

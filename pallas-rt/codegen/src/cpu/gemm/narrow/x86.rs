@@ -22,8 +22,9 @@ const TURN: usize = 8;
 const LINE: usize = 64;
 /// Columns of B that are read together, if they are short.
 const STRIP: usize = 16;
-/// Minimum bytes of a column that is a stream of its own, and number of such columns that are read together.
+/// Minimum bytes of a column that the processor prefetches as a stream of its own.
 const LONG: usize = 2048;
+/// Number of such columns that are read together.
 const COLUMNS: usize = 4;
 
 /// Returns true if the processor has all features that the AVX-512 kernels are compiled for.
@@ -61,8 +62,7 @@ pub(super) fn kernels(all: &mut Vec<(DType, u8, Kernel)>) {
     }
 }
 
-/// Prefetcher of the rows of B that are read next, line by line: `rows` rows of each part, then what follows the last
-/// part.
+/// Prefetcher of the rows of B that are read next, line by line: `rows` rows of each part, then what follows.
 #[derive(Clone, Copy)]
 struct Ahead<'a> {
     row: *const i8,
@@ -80,8 +80,7 @@ struct Ahead<'a> {
 }
 
 impl<'a> Ahead<'a> {
-    /// Begins with `rows` rows of `n` elements at `offset` in each part; `between` parts are between them and what is
-    /// multiplied.
+    /// Begins with `rows` rows of `n` elements at `offset` in each part; `between` parts come before them.
     fn new<W>(parts: &'a [*const u8], between: usize, offset: isize, row: isize, [rows, n]: [usize; 2]) -> Self {
         let (size, bytes) = (size_of::<W>() as isize, n * size_of::<W>());
         let near = (between + parts.len()) * rows * bytes <= NEAR;
@@ -154,7 +153,7 @@ fn sums_of_sixteen(v: [__m512; 16]) -> __m512 {
 }
 
 /// Defines a kernel whose blocks have up to `deep` rows of B: more rows need fewer passes of sums through memory,
-/// fewer rows leave more lines of distant rows in the first-level cache, for panels narrower than a line.
+/// fewer leave more lines of distant rows in the first-level cache.
 macro_rules! narrow {
     ($entry:ident, $panel:ident, $panels:ident, $columns:ident, $by_columns:ident, $features:literal, $lanes:literal,
      $widen:ident $widen_all:ident $widen_some:ident [$($turned:ident $adjacent:ident)?],

@@ -405,7 +405,7 @@ impl Asm {
         // The register's number says: to all caches.
         self.with_memory(&[0x0f, 0x18], Gpr::Rcx, m);
     }
-    /// Loads the control word of floating-point arithmetic. (Without REX.W, which only Valgrind needs absent.)
+    /// Loads the floating-point control word. (REX.W is left out: processors ignore it, Valgrind rejects it.)
     pub(super) fn load_control(&mut self, from: Mem) {
         self.with_memory_after(0x40, &[0x0f, 0xae], Gpr::Rdx, from);
     }

@@ -47,8 +47,9 @@ pub(super) struct Order {
 pub(super) const FEW: usize = 64;
 
 /// Minimum links of a long chain: while the processor waits for one vector, it does not look far enough ahead to see
-/// the next. A function such as `tanh` counts as `FUNCTION` links.
+/// the next.
 const LONG: usize = 24;
+/// Number of links that a function such as `tanh` counts as.
 const FUNCTION: usize = 6;
 
 /// Returns the length of a chain, counted in links of one or two instructions.

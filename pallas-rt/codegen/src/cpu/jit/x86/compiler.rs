@@ -42,7 +42,7 @@ pub(super) struct Compiler<'c> {
     pub(super) length: usize,
     /// Number of rows and of columns, if the code is for exactly that many.
     pub(super) extents: Option<[usize; 2]>,
-    /// Index in `places` of the first result, and of the first fold.
+    /// Index in `places` of the first result; `folds` is that of the first fold.
     pub(super) results: usize,
     pub(super) folds: usize,
     /// The register with the address of each operand that is read or written element by element, inputs first.
@@ -57,7 +57,7 @@ pub(super) struct Compiler<'c> {
     pub(super) folded: Vec<Option<Folded>>,
     /// Number of uses of each input and of each link.
     pub(super) uses: [Vec<usize>; 2],
-    /// Links that are computed as one rotation of bits, and (`rotated`) links that are parts of one.
+    /// For each link the rotation of bits that it computes, if any; `rotated` is true for links that are parts of one.
     pub(super) rotations: Vec<Option<Rotation>>,
     pub(super) rotated: Vec<bool>,
     /// The element type of each input, known from the operations that use it.

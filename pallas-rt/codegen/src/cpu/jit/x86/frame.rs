@@ -3,17 +3,21 @@ use super::super::form::Place;
 use super::asm::{Gpr, Mem};
 use super::vector::Writer;
 
-/// Registers of the function. Its three arguments are `FRAME` (the address of the places), `ROW` and `END` (the rows
-/// to run).
+/// Register of the first argument: the address of the places.
 pub(super) const FRAME: Gpr = Gpr::Rdi;
+/// Register of the second argument: the first row to run, then the current row.
 pub(super) const ROW: Gpr = Gpr::Rsi;
+/// Register of the third argument: the end of the rows to run.
 pub(super) const END: Gpr = Gpr::Rdx;
+/// Register of the current column.
 pub(super) const COLUMN: Gpr = Gpr::Rax;
+/// Register of the bound of the loop over columns.
 pub(super) const LIMIT: Gpr = Gpr::R13;
 /// After the last whole vector: the number of elements that are left of the row.
 pub(super) const LEFT: Gpr = LIMIT;
 /// A register for intermediate values; in the loop over columns, it points at the next row of a prefetched input.
 pub(super) const SPARE: Gpr = Gpr::R14;
+/// Register of the address of the constants.
 pub(super) const POOL: Gpr = Gpr::R15;
 /// Registers for the addresses of rows. The last ones are those of the arguments, which the code for vectors does not
 /// need.
@@ -21,12 +25,15 @@ pub(super) const POINTERS: [Gpr; 10] =
     [Gpr::Rbx, Gpr::Rcx, Gpr::R8, Gpr::R9, Gpr::R10, Gpr::R11, Gpr::R12, END, ROW, FRAME];
 /// Registers that are saved for the caller, below the frame pointer.
 const SAVED: [Gpr; 5] = [Gpr::Rbx, Gpr::R12, Gpr::R13, Gpr::R14, Gpr::R15];
-/// Stack slots below the saved registers: first the arguments, then the number of elements of a row.
+/// Registers of the arguments, which are also in stack slots below the saved registers.
 pub(super) const ARGUMENTS: [Gpr; 3] = [FRAME, ROW, END];
+/// Index of the stack slot of the current row.
 pub(super) const KEPT_ROW: usize = 1;
+/// Index of the stack slot of the end of the rows.
 pub(super) const KEPT_END: usize = 2;
+/// Index of the stack slot of the number of elements of a row.
 pub(super) const COLUMNS: usize = ARGUMENTS.len();
-/// The stack slot of the caller's control word of floating-point arithmetic.
+/// Index of the stack slot of the caller's floating-point control word.
 const CONTROL: usize = COLUMNS + 1;
 /// The control word while the code runs: rounding to nearest, no traps, and subnormal operands and results are zeros,
 /// since on some processors each of them costs a hundred cycles. XLA does the same.

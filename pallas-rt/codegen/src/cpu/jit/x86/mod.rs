@@ -1,12 +1,9 @@
 //! Machine code for x86-64.
 //!
 //! [`vector`], [`math`] and [`integer`] write operations, [`types`] conversions of element types, [`asm`] encodes
-//! instructions.
-//! [`links`] writes the links of a chain, [`rotations`] finds rotations among them, [`code`] writes the loops around
-//! them with the
-//! state in [`compiler`] and the registers and stack of [`frame`]. [`product`] writes small products, [`turns`] loops
-//! whose
-//! iterations are chains and products; [`memory`] holds the code.
+//! instructions. [`links`] writes the links of a chain, [`rotations`] finds rotations among them, [`code`] writes the
+//! loops around them with the state in [`compiler`] and the registers and stack of [`frame`]. [`product`] writes small
+//! products, [`turns`] loops whose iterations are chains and products; [`memory`] holds the code.
 mod asm;
 mod code;
 mod compiler;

@@ -14,9 +14,9 @@ use pallas_ir::DType;
 
 /// Elements of a vector; such products are too small for wide vectors.
 const LANES: usize = 8;
-/// Rows whose sums are in registers at once, and independent sums that are needed so that no addition waits for
-/// another.
+/// Maximum rows whose sums are in registers at once.
 const ROWS: usize = 6;
+/// Number of independent sums that are needed so that no addition waits for another.
 const SUMS: usize = 4;
 /// Minimum terms of a sum that is split into several.
 const TERMS: usize = 8;

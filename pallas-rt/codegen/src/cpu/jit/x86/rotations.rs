@@ -2,8 +2,7 @@
 use super::super::super::plan::step::{Chain, Input, Link, Operation, Source};
 use pallas_ir::{DType, Literal, ScalarOp};
 
-/// A link that computes `x << by
-/// x >> (32 - by)`, and can be replaced by one rotation.
+/// A link that computes `x << by | x >> (32 - by)`, and can be replaced by one rotation.
 #[derive(Clone, Copy)]
 pub(super) struct Rotation {
     pub(super) of: Source,

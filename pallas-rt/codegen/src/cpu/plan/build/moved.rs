@@ -3,8 +3,9 @@ use super::super::super::tile::{MAX_RANK, Tile};
 use super::Affine;
 use pallas_ir::{Inst, Kernel, Op};
 
-/// Minimum elements of a row, and of a group of equally spaced rows, that loops read efficiently without a copy.
+/// Minimum elements of a row that loops read efficiently without a copy.
 const ROW: usize = 8;
+/// Minimum elements of a group of equally spaced rows that loops read efficiently without a copy.
 const ROWS: usize = 64;
 
 /// Returns true if a rearranged tile should be copied: it has at least `fewest` elements, all of its operand, only

@@ -13,18 +13,18 @@ pub(super) trait Weight: Copy {
     /// `PARTS` is 1.
     ///
     /// # Safety
-    /// Eight elements lie there; the processor has AVX2 and F16C.
+    /// Eight elements are at `from`; the processor has AVX2 and F16C.
     unsafe fn eight(from: *const Self) -> [__m256; 2];
     /// Loads sixteen elements as f32, with results as in [`Weight::eight`].
     ///
     /// # Safety
-    /// Sixteen elements lie there; the processor has AVX-512 F, BW and VL.
+    /// Sixteen elements are at `from`; the processor has AVX-512 F, BW and VL.
     unsafe fn sixteen(from: *const Self) -> [__m512; 2];
 
     /// Loads `count` elements, fewer than eight, and zeros after them.
     ///
     /// # Safety
-    /// `count` of them lie there; the processor has AVX2 and F16C.
+    /// `count` elements are at `from`; the processor has AVX2 and F16C.
     #[inline(always)]
     unsafe fn some_of_eight(from: *const Self, count: usize) -> __m256 {
         // SAFETY: the caller's.
@@ -33,7 +33,7 @@ pub(super) trait Weight: Copy {
     /// Loads `count` elements, fewer than sixteen, and zeros after them.
     ///
     /// # Safety
-    /// `count` of them lie there; the processor has AVX-512 F, BW and VL.
+    /// `count` elements are at `from`; the processor has AVX-512 F, BW and VL.
     #[inline(always)]
     unsafe fn some_of_sixteen(from: *const Self, count: usize) -> __m512 {
         // SAFETY: the caller's.
@@ -43,7 +43,7 @@ pub(super) trait Weight: Copy {
     /// Loads `8 * V` elements.
     ///
     /// # Safety
-    /// So many lie there; the processor has AVX2 and F16C.
+    /// `8 * V` elements are at `from`; the processor has AVX2 and F16C.
     #[inline(always)]
     unsafe fn eights<const V: usize>(from: *const Self) -> [[__m256; 2]; V] {
         // SAFETY: the caller's; a vector of zeros needs AVX alone.
@@ -57,7 +57,7 @@ pub(super) trait Weight: Copy {
     /// Loads `16 * V` elements, in the order of columns to which [`Weight::turned`] permutes.
     ///
     /// # Safety
-    /// So many lie there; the processor has AVX-512 F, BW and VL.
+    /// `16 * V` elements are at `from`; the processor has AVX-512 F, BW and VL.
     #[inline(always)]
     unsafe fn sixteens<const V: usize>(from: *const Self) -> [[__m512; 2]; V] {
         // SAFETY: the caller's.
@@ -90,7 +90,7 @@ pub(super) trait Weight: Copy {
 /// a call.
 ///
 /// # Safety
-/// So many lie there.
+/// `count` elements are at `from`.
 #[inline(always)]
 unsafe fn first<W: Weight, const N: usize>(from: *const W, count: usize) -> [W; N] {
     let (mut some, mut at) = ([W::ZERO; N], 0);

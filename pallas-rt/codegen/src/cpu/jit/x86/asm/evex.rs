@@ -9,8 +9,9 @@ use super::{Asm, M0F, M0F3A, M0F38, Mem, Operand, P66, PF3, Reg, Unary, XMM, YMM
 pub(super) const MASK: u8 = 1;
 /// Number of the mask register for the last elements of a row (the tail).
 const TAIL: u8 = 2;
-/// Bits of an instruction that say what happens to elements outside of the mask: they stay, or become 0.
+/// Bits of an instruction for which elements outside of the mask stay as they are.
 pub(super) const MASKED: u8 = 0;
+/// Bits of an instruction for which elements outside of the mask become 0.
 pub(super) const ZEROED: u8 = 0x80;
 
 impl Asm {
