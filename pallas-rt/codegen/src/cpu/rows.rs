@@ -61,7 +61,7 @@ pub(super) unsafe fn copy_rows(
             _ if rows == 1 || n * bytes > SHORT => (0..rows as isize).for_each(|i| {
                 copy_row(from.offset(i * from_row), inner[0], to.offset(i * to_row), inner[1], n, bytes);
             }),
-            // Reversed pairs of 4-byte elements are reversed elements of 8 bytes.
+            // Rows of 8 bytes in reverse order are 8-byte elements in reverse order.
             _ if inner == [1, 1] && from_row == -to_row && to_row == 8 && n * bytes == 8 => {
                 fastest_reversed::<[u8; 8]>()(from.cast(), to.cast(), rows);
             }

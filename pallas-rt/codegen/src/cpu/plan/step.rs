@@ -23,7 +23,7 @@ pub(crate) struct Place {
 }
 
 /// Elementwise operations over one shape, and folds of rows or columns of their results. A chain runs strip by strip:
-/// all its operations over a few hundred elements before it goes on to the next, with small buffers between them.
+/// all its operations over up to 1024 elements, then over the next ones, with small buffers between them.
 #[derive(Debug, Default)]
 pub(crate) struct Chain {
     /// Shape over which the chain runs: that of its tiles, perhaps without trailing axes of extent 1.

@@ -155,8 +155,8 @@ fn cheap(op: ScalarOp) -> bool {
     row.cost.arithmetic == 1 && row.cost.transcendental == 0 && matches!(row.gpu, Gpu::Exact | Gpu::Finite(0))
 }
 
-/// Makes views with rows and columns exchanged, which other instructions than products read, stored tiles. Returns
-/// true if there are any.
+/// Gives storage to views with rows and columns swapped that other instructions than products read. Returns true if
+/// there are any.
 pub(in crate::wgsl) fn keep_turned(k: &Kernel, inline: &mut [Option<Inline>], defined: &[Option<InstId>]) -> bool {
     let mut read = vec![false; inline.len()];
     k.walk(k.body, &mut |_, inst| {
