@@ -1,5 +1,5 @@
-//! Slices of raw memory. An array without elements may have no memory, and its address is null then, of which no slice may
-//! be made: every slice of raw memory is made here.
+//! Slices made from an address and a length. An array without elements may have a null address, of which Rust allows
+//! no slice: all code of this crate makes its slices of raw memory here.
 //!
 //! # Safety
 //!
@@ -64,10 +64,10 @@
 //! A panic in a program is a mistake in this crate; it ends the launch after all threads have left it, and the results are
 //! dropped. Stores past the caches are fenced on that way too (`tile::Settled`).
 
-/// `len` elements from `start` on.
+/// Returns the slice of `len` elements at `start`; `start` may be null if `len` is 0.
 ///
 /// # Safety
-/// If there are any, `start` is aligned and points at `len` initialised elements that nobody writes during `'a`.
+/// If `len` is not 0, `start` is aligned and points at `len` initialised elements that nobody writes during `'a`.
 #[inline(always)]
 pub unsafe fn slice<'a, T>(start: *const T, len: usize) -> &'a [T] {
     if len == 0 {
@@ -77,10 +77,11 @@ pub unsafe fn slice<'a, T>(start: *const T, len: usize) -> &'a [T] {
     unsafe { std::slice::from_raw_parts(start, len) }
 }
 
-/// `len` elements from `start` on, for writing.
+/// Returns the mutable slice of `len` elements at `start`; `start` may be null if `len` is 0.
 ///
 /// # Safety
-/// If there are any, `start` is aligned and points at `len` initialised elements that nobody else touches during `'a`.
+/// If `len` is not 0, `start` is aligned and points at `len` initialised elements that nobody else touches during
+/// `'a`.
 #[inline(always)]
 pub unsafe fn slice_mut<'a, T>(start: *mut T, len: usize) -> &'a mut [T] {
     if len == 0 {

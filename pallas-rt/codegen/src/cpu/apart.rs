@@ -1,5 +1,5 @@
-//! The programs of a launch that may run at the same time: those that touch different elements of all memory that is
-//! written.
+//! Determines which programs of a launch may run at the same time: those that touch different elements of all memory
+//! that is written.
 //!
 //! The rules, for every output that a kernel stores to and the input that it aliases:
 //!
@@ -24,42 +24,43 @@ use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Maximum number of blocks that are evaluated, and of pairs of blocks that are compared.
+/// Maximum number of blocks that are evaluated at a launch, and of pairs of blocks that are compared.
 const MOST: usize = 1 << 16;
 
-/// The facts about a kernel that its launches need.
+/// What launches need to know of a kernel to decide which programs may run at the same time.
 #[derive(Debug)]
 pub(super) struct Apart {
     /// The kernel as traced, which has the index maps.
     kernel: Arc<Kernel>,
     /// For each parallel axis, true if the spec proves that its programs touch different elements.
     proven: Vec<bool>,
-    /// Memory for which the spec proves nothing.
+    /// Memory for which the spec does not prove that programs touch different elements.
     open: Vec<Shared>,
-    /// The last launch whose maps read no tables, by sizes, and true if its programs touched different elements.
+    /// For the last launch whose index maps read no tables: its sizes, and true if its programs touched different
+    /// elements.
     last: Mutex<Option<(Vec<i64>, bool)>>,
 }
 
-/// Memory that is stored to: an output, and the input that it aliases.
+/// Memory that is stored to: an output, and the input that it aliases if there is one.
 #[derive(Debug)]
 struct Shared {
     accesses: Vec<Access>,
-    /// For each grid axis, true if its index is an entry of the maps and every access stays in that block.
+    /// For each grid axis, true if its index is an entry of every index map and every access stays in that block.
     own: Vec<bool>,
 }
 
-/// A load or store.
+/// A load or store of such memory.
 #[derive(Clone, Debug)]
 struct Access {
     operand: OperandId,
     view: View,
     stores: bool,
-    /// True if every program executes it, for all of its elements.
+    /// True if every program executes the access, for all of its elements.
     certain: bool,
     loc: Loc,
 }
 
-/// Elements that an access of a program may touch: a range for each dimension.
+/// Elements that an access of a program may touch: a range (start, end) for each dimension.
 struct Touched<'a> {
     program: Vec<i64>,
     ranges: Vec<(i64, i64)>,
@@ -76,7 +77,7 @@ impl Apart {
         Apart { proven, open, last: Mutex::default(), kernel }
     }
 
-    /// Returns, for each parallel axis of the launch, whether programs that differ in it may run at the same time;
+    /// Returns for each parallel axis of the launch true if programs that differ in it may run at the same time;
     /// `None` if all programs may.
     ///
     /// # Errors
@@ -86,7 +87,8 @@ impl Apart {
         if is_single || self.open.is_empty() || self.apart(launch)? { Ok(None) } else { Ok(Some(self.proven.clone())) }
     }
 
-    /// The launch's extents of the traced grid, which has its axes in another order than the lowered form.
+    /// Returns the launch's extents in the order of the traced grid's axes, which differs from that of the lowered
+    /// kernel.
     fn grid(&self, launch: &Launch<'_>) -> Vec<i64> {
         let (mut parallel, mut steps) = (launch.grid.iter(), launch.steps.iter());
         let of = |axis: &Axis| match axis.semantics {
@@ -120,7 +122,8 @@ impl Apart {
         Ok(apart)
     }
 
-    /// The elements that the accesses of all programs may touch; `None` if unknown, or too many to examine.
+    /// Returns the elements that the accesses of all programs may touch; `None` if they are unknown, or too many to
+    /// examine.
     fn touched<'a>(&self, shared: &'a Shared, grid: &[i64], launch: &Launch<'_>) -> Option<Vec<Touched<'a>>> {
         let maps: Vec<RegionId> = shared.accesses.iter().filter_map(|a| self.kernel.operand(a.operand).map).collect();
         // One index represents an axis that is proven to separate programs, two an axis that no map reads.
@@ -185,6 +188,7 @@ impl Apart {
         Ok(apart)
     }
 
+    /// Returns the fault for two programs that touch one element, with the code `race`.
     fn race(&self, a: &Touched<'_>, b: &Touched<'_>) -> Fault {
         let (writer, other) = if a.access.stores { (a, b) } else { (b, a) };
         let first: Vec<i64> = a.ranges.iter().zip(&b.ranges).map(|(x, y)| x.0.max(y.0)).collect();
@@ -201,7 +205,8 @@ impl Apart {
         Fault { code, kernel, program, loc: writer.access.loc, message, help }
     }
 
-    /// The elements that an access of the program with these ids may touch; `None` if unknown.
+    /// Returns the elements that an access of the program with these grid indices may touch; `None` if they are
+    /// unknown.
     fn ranges(&self, access: &Access, ids: &[i64], grid: &[i64], launch: &Launch<'_>) -> Option<Vec<(i64, i64)>> {
         let operand = self.kernel.operand(access.operand);
         let shape = launch.memory[access.operand.index()].shape;
@@ -236,7 +241,8 @@ impl Apart {
         Some(ranges)
     }
 
-    /// The entries that an index map yields, computed as the interpreter does; `None` if it has control flow.
+    /// Evaluates an index map for a program as the interpreter does, and returns its entries; `None` if the map has
+    /// control flow.
     fn index(&self, map: RegionId, ids: &[i64], grid: &[i64], launch: &Launch<'_>) -> Option<Vec<i64>> {
         let kernel = &*self.kernel;
         let region = kernel.region(map);
@@ -275,7 +281,8 @@ impl Apart {
     }
 }
 
-/// The accesses to an output that is stored to, and to its input; `None` for every other operand.
+/// Returns the accesses to an output that is stored to, and to the input that it aliases; `None` for every other
+/// operand.
 fn shared(kernel: &Kernel, output: usize) -> Option<Shared> {
     let OperandKind::Output { alias, .. } = &kernel.operands[output].kind else { return None };
     let of = |o: OperandId| o.index() == output || *alias == Some(o);
@@ -318,7 +325,7 @@ fn keeps_apart(kernel: &Kernel, accesses: &[Access], axis: usize) -> bool {
     })
 }
 
-/// The dimension of equal blocks whose number is the index along a grid axis.
+/// Returns the dimension in which the index along a grid axis selects one of equal blocks, if there is one.
 fn own_entry(kernel: &Kernel, operand: OperandId, axis: usize) -> Option<usize> {
     let operand = kernel.operand(operand);
     let map = kernel.region(operand.map?);
@@ -326,7 +333,7 @@ fn own_entry(kernel: &Kernel, operand: OperandId, axis: usize) -> Option<usize> 
     (0..map.yields.len()).filter(blocks).find(|&k| map.yields[k] == map.params[axis])
 }
 
-/// Returns true if a map reads a grid axis other than as a single entry of its own.
+/// Returns true if a map uses the index of a grid axis otherwise than as one of its entries, unchanged.
 fn reads(kernel: &Kernel, map: RegionId, axis: usize) -> bool {
     let (region, mut used) = (kernel.region(map), 0);
     let id = region.params[axis];

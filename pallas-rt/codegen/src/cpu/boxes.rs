@@ -1,9 +1,10 @@
-//! Affine nests over memory, and the boxes of their positions at which every operand has an element.
+//! Affine nests (convolutions, windowed reductions) over memory, and the boxes of their positions at which every
+//! operand has an element.
 //!
 //! ```text
 //! positions of the axes    an operand's checks fail at some of them: beyond the edges of an image
 //! boxes                    ranges of the axes at which all checks hold: the inside, and strips along edges
-//! loops                    a box in memory: extents and distances in each array, neighbours merged
+//! loops                    a box in memory: extents and strides in each array, neighbouring axes merged
 //! ```
 #![warn(clippy::wildcard_enum_match_arm)]
 use super::gemm::Number;
@@ -14,10 +15,10 @@ use pallas_ir::structural::{Nest, Position, Role};
 use std::cmp::Reverse;
 use std::ops::Range;
 
-/// The array that the result is; the operands are 0 and 1.
+/// Index of the result among the arrays of a nest; the operands are 0 and 1.
 pub(super) const RESULT: usize = 2;
 
-/// Bounds of a position in an array: `0 <= Σ stride · axis + offset < extent`.
+/// A condition under which an array has an element at a position: `0 <= Σ stride · axis + offset < extent`.
 #[derive(Debug)]
 pub(super) struct Check {
     pub(super) array: usize,
@@ -27,7 +28,7 @@ pub(super) struct Check {
 }
 
 impl Check {
-    /// The least and the greatest position in a box.
+    /// Returns the smallest and the greatest value of the checked sum in a box of positions.
     fn reach(&self, ranges: &Ranges) -> (isize, isize) {
         let [mut least, mut most] = [self.offset; 2];
         for (by, range) in self.strides.iter().zip(ranges).filter(|(by, _)| **by != 0) {
@@ -36,7 +37,7 @@ impl Check {
         }
         (least, most)
     }
-    /// The share of positions at which it holds, if at most two axes move there.
+    /// Returns the share of positions at which the check holds; 1 if more than two axes have strides.
     fn share(&self, extents: &[usize]) -> f64 {
         let mut moving: Vec<usize> = (0..extents.len()).filter(|&axis| self.strides[axis] != 0).collect();
         moving.sort_by_key(|&axis| extents[axis]);
@@ -53,23 +54,24 @@ impl Check {
     }
 }
 
-/// A nest whose positions are distances in memory: two operands (the second is missing in a reduction), and the result.
+/// An affine nest whose positions are offsets in memory, of two operands (a reduction has no second one) and the
+/// result.
 #[derive(Debug)]
 pub(super) struct Linear {
     pub(super) extents: Vec<usize>,
     pub(super) is_parallel: Vec<bool>,
-    /// True for each axis that moves in an array.
+    /// For each array, true for each axis along which its position moves.
     pub(super) moves: [Vec<bool>; 3],
     pub(super) strides: [Vec<isize>; 3],
     offsets: [isize; 3],
     pub(super) checks: Vec<Check>,
 }
 
-/// Ranges of the positions of each axis.
+/// A range of positions for each axis of a nest: a box.
 pub(super) type Ranges = [Range<usize>];
 
 impl Linear {
-    /// A nest without dilations and empty loops, of arrays with these strides and shapes.
+    /// Creates the nest for arrays with these strides and shapes; it has no dilations and no empty loops.
     pub(super) fn new(nest: &Nest, arrays: [(&Tile, &[usize]); 3]) -> Linear {
         let rank = nest.axes.len();
         let mut linear = Linear {
@@ -100,42 +102,42 @@ impl Linear {
         }
         linear
     }
-    /// The axes of more than one position.
+    /// Returns the axes that have more than one position.
     pub(super) fn axes(&self) -> impl DoubleEndedIterator<Item = usize> + '_ {
         (0..self.extents.len()).filter(|&axis| self.extents[axis] > 1)
     }
-    /// All positions.
+    /// Returns the box of all positions.
     pub(super) fn all(&self) -> Vec<Range<usize>> {
         self.extents.iter().map(|&n| 0..n).collect()
     }
-    /// True if an operand has no element at some positions.
+    /// Returns true if an operand has no element at some positions.
     pub(super) fn is_checked(&self, array: usize) -> bool {
         self.checks.iter().any(|check| check.array == array)
     }
-    /// True if an operand has an element at all positions of a box.
+    /// Returns true if an operand has an element at all positions of a box.
     pub(super) fn is_inside(&self, array: usize, ranges: &Ranges) -> bool {
         self.checks.iter().filter(|check| check.array == array).all(|check| {
             let (least, most) = check.reach(ranges);
             least >= 0 && most < check.extent
         })
     }
-    /// About the share of positions at which an operand has an element.
+    /// Estimates the share of positions at which all operands have an element.
     pub(super) fn share_inside(&self) -> f64 {
         self.checks.iter().map(|check| check.share(&self.extents)).product()
     }
-    /// Axes by their distances in an array, greatest first.
+    /// Sorts axes by their stride in an array, greatest first.
     pub(super) fn sorted(&self, array: usize, axes: impl Iterator<Item = usize>) -> Vec<usize> {
         let mut axes: Vec<usize> = axes.collect();
         axes.sort_by_key(|&axis| Reverse(self.strides[array][axis].unsigned_abs()));
         axes
     }
-    /// Distance of a box's first element in an array from the array's own.
+    /// Returns the offset of a box's first element in an array, in elements.
     pub(super) fn first(&self, array: usize, ranges: &Ranges) -> isize {
         let moved: isize = self.strides[array].iter().zip(ranges).map(|(by, range)| by * range.start as isize).sum();
         self.offsets[array] + moved
     }
-    /// Calls `f` with boxes which together have the positions in these ranges at which the checks hold: of one array, or of
-    /// all of them. Axes are divided in the given order; all axes that are checked are in it.
+    /// Divides `ranges` into boxes of the positions at which the checks hold (of one array, or of all if `None`), and
+    /// calls `f` with each. Axes are divided in the given order, which has all axes with checks.
     pub(super) fn boxes(&self, array: Option<usize>, order: &[usize], ranges: &mut Ranges, f: &mut dyn FnMut(&Ranges)) {
         let mut is_inside = true;
         let mut inner: Option<Range<isize>> = None;
@@ -150,7 +152,7 @@ impl Linear {
             is_inside = false;
             let Some(&axis) = order.first().filter(|&&axis| check.strides[axis] != 0) else { continue };
             let (by, range) = (check.strides[axis], &ranges[axis]);
-            // At all of these positions, the check holds at every position of the others.
+            // At these positions of the axis, the check holds at every position of the other axes.
             let from = up(by * range.start as isize - least, by);
             let to = up(check.extent - most + by * (range.end as isize - 1), by);
             inner = Some(inner.map_or(from..to, |inner| inner.start.max(from)..inner.end.min(to)));
@@ -174,7 +176,8 @@ impl Linear {
         (end..range.end).for_each(|i| part(i..i + 1));
         ranges[axis] = range;
     }
-    /// The loops over a box, the axes from the outermost to the innermost, with these distances.
+    /// Returns the loops over a box, along axes in the given order from the outermost on; `by` gives the strides of an
+    /// axis.
     pub(super) fn loops<const N: usize>(
         &self,
         ranges: &Ranges,
@@ -191,7 +194,8 @@ impl Linear {
         }
         Loops(loops)
     }
-    /// The order of loops that fold into the result: rows of it inside, everything that is folded into them around these.
+    /// Returns the order of loops for a fold into the result: rows of the result are innermost, all that is folded
+    /// into them is around these.
     pub(super) fn folding(&self) -> Vec<usize> {
         let mut parallel = self.sorted(RESULT, self.axes().filter(|&axis| self.is_parallel[axis]));
         let mut inside = vec![];
@@ -202,7 +206,7 @@ impl Linear {
         let folded = self.sorted(0, self.axes().filter(|&axis| !self.is_parallel[axis]));
         [parallel, folded, inside].concat()
     }
-    /// The order in which boxes are made: of axes that windows have and then of others, so that there are few.
+    /// Returns the order in which axes are divided into boxes: axes of windows first, so that there are few boxes.
     pub(super) fn dividing(&self) -> Vec<usize> {
         let mut order: Vec<usize> = self.axes().collect();
         order.sort_by_key(|&axis| self.is_parallel[axis]);
@@ -210,30 +214,31 @@ impl Linear {
     }
 }
 
-/// Elements of a row that are worth the loops around it.
+/// Minimum elements of an inner row for which the loops around it cost little.
 const ROW: usize = 64;
 
-/// A quotient rounded up; the divisor is positive.
+/// Returns `a / b` rounded up; `b` is positive.
 fn up(a: isize, b: isize) -> isize {
     -(-a).div_euclid(b)
 }
 
-/// A loop over elements of `N` arrays: the number of its positions, and the distance of neighbours in each.
+/// A loop over elements of `N` arrays: its number of iterations, and the stride in each array.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Along<const N: usize> {
     pub n: usize,
     pub by: [isize; N],
 }
 
-/// The three innermost loops, which one call of a compiled function runs.
+/// The three innermost loops, which one call of a compiled function executes.
 pub(super) type Inner<const N: usize> = [Along<N>; 3];
 
-/// Loops, the outermost first.
+/// A nest of loops over elements of `N` arrays, the outermost first.
 #[derive(Debug)]
 pub(super) struct Loops<const N: usize>(Vec<Along<N>>);
 
 impl<const N: usize> Loops<N> {
-    /// Calls `f` with the distances at which the three innermost loops begin, for each position of the others.
+    /// Calls `f` for each iteration of the outer loops, with the offsets at which the three innermost loops begin, and
+    /// these loops.
     pub(super) fn each(&self, first: [isize; N], f: &mut impl FnMut([isize; N], &Inner<N>)) {
         let once = Along { n: 1, by: [0; N] };
         let (outer, inside) = self.0.split_at(self.0.len().saturating_sub(3));
@@ -251,7 +256,7 @@ impl<const N: usize> Loops<N> {
     }
 }
 
-/// Calls `f` with the distances at which each innermost loop begins.
+/// Calls `f` with the offsets at which each run of the innermost loop begins.
 #[inline(always)]
 pub(super) fn each_row<const N: usize>(inner: &Inner<N>, mut f: impl FnMut([isize; N])) {
     let mut outer = [0; N];
@@ -265,7 +270,7 @@ pub(super) fn each_row<const N: usize>(inner: &Inner<N>, mut f: impl FnMut([isiz
     }
 }
 
-/// Copies the elements of loops.
+/// Copies the elements of three nested loops.
 ///
 /// # Safety
 /// Both have elements at all of their positions, and do not overlap.
@@ -287,7 +292,7 @@ unsafe fn copy<T: Copy>(from: *const T, to: *mut T, inner: &Inner<2>) {
     });
 }
 
-/// Copies adjacent elements: a few of them in fewer instructions than a call takes.
+/// Copies adjacent elements; a few of them in fewer instructions than a call takes.
 ///
 /// # Safety
 /// Both have `n` elements and do not overlap.
@@ -324,7 +329,7 @@ unsafe fn copy_run<T: Copy>(from: *const T, to: *mut T, n: usize) {
 }
 compiled! { fastest_copy<T: Copy>() = copy(from: *const T, to: *mut T, inner: &Inner<2>) }
 
-/// Copies elements of loops that begin at these distances.
+/// Copies the elements of nested loops; `first` are the offsets at which the loops begin.
 ///
 /// # Safety
 /// Both have elements at all of their positions, and do not overlap.
@@ -334,7 +339,7 @@ pub(super) unsafe fn copy_loops<T: Copy>(loops: &Loops<2>, from: *const T, to: *
     loops.each(first, &mut |[x, y], inner| unsafe { run(from.offset(x), to.offset(y), inner) });
 }
 
-/// `to[..] += from[..]`.
+/// Adds elements in three nested loops: `to[..] += from[..]`.
 ///
 /// # Safety
 /// Both have elements at all of their positions, and do not overlap.
@@ -353,7 +358,7 @@ unsafe fn add<T: Number>(from: *const T, to: *mut T, inner: &Inner<2>) {
 }
 compiled! { fastest_add<T: Number>() = add(from: *const T, to: *mut T, inner: &Inner<2>) }
 
-/// Adds elements of loops that begin at these distances.
+/// Adds the elements of nested loops to others; `first` are the offsets at which the loops begin.
 ///
 /// # Safety
 /// As [`copy_loops`].
@@ -363,7 +368,7 @@ pub(super) unsafe fn add_loops<T: Number>(loops: &Loops<2>, from: *const T, to: 
     loops.each(first, &mut |[x, y], inner| unsafe { run(from.offset(x), to.offset(y), inner) });
 }
 
-/// `c[..] += a[..] · b[..]`.
+/// Adds products in three nested loops: `c[..] += a[..] · b[..]`.
 ///
 /// # Safety
 /// All have elements at all of their positions; `c` overlaps neither other.
@@ -392,7 +397,8 @@ unsafe fn steps<T: Number>(a: *const T, b: *const T, c: *mut T, inner: &Inner<3>
 }
 compiled! { fastest_steps<T: Number>() = steps(a: *const T, b: *const T, c: *mut T, inner: &Inner<3>) }
 
-/// Adds the products of loops that begin at these distances to the result.
+/// Adds the products of the operands' elements in nested loops to the result; `first` are the offsets at which the
+/// loops begin.
 ///
 /// # Safety
 /// All have elements at all of their positions; the result overlaps no operand.

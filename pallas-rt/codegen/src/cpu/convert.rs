@@ -1,15 +1,17 @@
-//! Conversions between element types as strips: Rust's `as`; floats saturate into integers, `bool` is `x != 0`.
+//! Conversions of strips between element types, as Rust's `as`: floats saturate when cast to integers, a cast to
+//! `bool` is `x != 0`.
 #![warn(clippy::wildcard_enum_match_arm)]
 use super::strips::{Strip, compiled, slice, slice_mut, typed};
 use half::{bf16, f16};
 use pallas_ir::dtype::Half;
 use pallas_ir::{DType, Elem, Slice, SliceMut};
 
-/// The element types that others convert from and to.
+/// An element type to which elements of type `S` are converted.
 trait From<S>: Elem {
     fn from(x: S) -> Self;
 }
 
+/// Implements [`From`] for pairs of element types.
 macro_rules! conversions {
     ($($from:tt => $to:tt |$x:ident| $make:expr;)*) => { $(conversions! { @ $from $to |$x| $make })* };
     (@ [$($S:ty)*] $to:tt |$x:ident| $make:expr) => { $(conversions! { @@ $S, $to |$x| $make })* };
@@ -47,7 +49,7 @@ unsafe fn body<S: Elem, T: From<S>>(args: &[Slice<'_>], out: SliceMut<'_>, n: us
 }
 compiled! { fastest<S: Elem, T: From<S>>() = body(args: &[Slice<'_>], out: SliceMut<'_>, n: usize) }
 
-/// The conversion of strips of `from` to strips of `to`.
+/// Returns the loop that converts strips of the type `from` to `to`.
 pub(super) fn cast(from: DType, to: DType) -> Strip {
     typed!(from, S => typed!(to, T => fastest::<S, T>()))
 }
@@ -61,7 +63,7 @@ pub(super) unsafe fn elements([from, to]: [DType; 2], source: *const u8, target:
     unsafe { cast(from, to)(&[slice(from, source, n)], slice_mut(to, target, n), n) };
 }
 
-/// Bits read as another type of the same size; never `bool`.
+/// Returns the loop that reinterprets the bits of elements as another type of the same size, other than `bool`.
 pub(super) fn bitcast(from: DType, to: DType) -> Strip {
     debug_assert_eq!(from.bytes(), to.bytes());
     unsafe fn copy<S: Elem, T: Elem>(args: &[Slice<'_>], out: SliceMut<'_>, n: usize) {

@@ -1,9 +1,10 @@
-//! Positions of extremes: of one line, of adjacent columns, of short rows.
+//! Finds positions of extremes (argmax, argmin): of a line, of adjacent columns, or of short rows.
 use super::gemm;
 use super::strips::{compiled, typed};
 use pallas_ir::DType;
 use std::mem::MaybeUninit;
 
+/// Returns the position of the extreme of one line of `n` elements at a stride.
 #[inline(always)]
 unsafe fn extreme_of<T: Ordered, const MAX: bool>(x: *const T, stride: isize, n: usize) -> i32 {
     if stride == 1 && n > SHORT_ROW {
@@ -30,7 +31,8 @@ unsafe fn extreme_of<T: Ordered, const MAX: bool>(x: *const T, stride: isize, n:
     place
 }
 
-/// Searches a line as rows of `C` elements, column by column, and then what was found.
+/// Finds the extreme of a line: views it as rows of `C` elements, finds the extreme of each column, and then the best
+/// of these.
 #[inline(always)]
 unsafe fn extreme_of_parts<T: Ordered, const MAX: bool, const C: usize>(x: *const T, n: usize) -> i32 {
     let rows = n / C;
@@ -52,14 +54,15 @@ unsafe fn extreme_of_parts<T: Ordered, const MAX: bool, const C: usize>(x: *cons
     found.chain(rows * C..n).fold(0, |best, i| if is_better(i, best) { i } else { best }) as i32
 }
 
-/// Elements that [`extremes`] compares.
+/// An element type whose values [`extremes`] compares.
 trait Ordered: Copy {
-    /// Has the same order.
+    /// A type with the same order, which is faster to compare.
     type Key: Copy + PartialOrd;
     fn key(self) -> Self::Key;
     fn is_nan(key: Self::Key) -> bool;
 }
 
+/// Implements [`Ordered`] for types that are compared directly, and for 16-bit floats by their bits.
 macro_rules! ordered {
     ($($T:ty),*) => {$(
         impl Ordered for $T {
@@ -77,8 +80,8 @@ macro_rules! ordered {
     )*};
     (halves: $($T:ty),*) => {$(
         impl Ordered for $T {
-            /// The bits as an integer with their sign, so that both zeros are 0: as wide as a position, since AVX2 stores no
-            /// choice of narrower ones.
+            /// The bits as a signed integer, so that both zeros are 0. It is as wide as a position, since AVX2 has no
+            /// masked stores of narrower elements.
             type Key = i32;
             #[inline(always)]
             fn key(self) -> i32 {
@@ -97,22 +100,22 @@ macro_rules! ordered {
 ordered!(f32, f64, i8, u8, i16, u16, i32, u32, i64, u64, bool);
 ordered!(halves: half::f16, half::bf16);
 
-/// Columns, or short rows, that are searched together.
+/// Number of columns, or short rows, that are searched together.
 const COLUMNS: usize = 64;
-/// Most elements of such rows: where a search one by one finds a better element cannot be foreseen.
+/// Maximum elements of a short row: searching a row alone has unpredictable branches.
 const SHORT_ROW: usize = 64;
-/// Fewest elements of a line that is searched in more parts.
+/// Minimum elements of a line that is searched in 32 parts instead of 16.
 const LONG_LINE: usize = 512;
 
-/// Finds the positions of the extremes of columns, each of `n` elements at a stride, which lie `apart` from one another (both
-/// in elements): of each the first of ties; the first NaN wins.
+/// A function that finds the positions of the extremes of columns. Each column has `n` elements at a stride, and
+/// columns are `apart` (both in elements). The first of equal elements counts; the first NaN counts as the extreme.
 ///
 /// # Safety
 /// `x` has the columns, of at least one element of the type each; there is room for the positions.
 pub(super) type Extremes =
     unsafe fn(max: bool, x: *const u8, stride_apart: [isize; 2], n: usize, columns: usize, to: *mut i32);
 
-/// .. of elements of a type.
+/// Returns the function that finds extremes of elements of a type.
 pub(super) fn extremes(dtype: DType) -> Extremes {
     typed!(dtype, T => fastest_extremes::<T>())
 }
@@ -121,6 +124,7 @@ compiled! {
         = extremes_of(max: bool, x: *const u8, by: [isize; 2], n: usize, columns: usize, to: *mut i32)
 }
 
+/// Implements [`Extremes`] for an element type.
 #[inline(always)]
 unsafe fn extremes_of<T: Ordered>(max: bool, x: *const u8, by: [isize; 2], n: usize, columns: usize, to: *mut i32) {
     let x = x.cast::<T>();
@@ -133,6 +137,7 @@ unsafe fn extremes_of<T: Ordered>(max: bool, x: *const u8, by: [isize; 2], n: us
     }
 }
 
+/// Finds the extremes of columns block by block; short rows are transposed to columns first.
 #[inline(always)]
 unsafe fn all_extremes_of<T: Ordered, const MAX: bool>(
     x: *const T,
@@ -167,7 +172,8 @@ unsafe fn all_extremes_of<T: Ordered, const MAX: bool>(
     }
 }
 
-/// .. of a few columns that are adjacent: as many at a time as registers hold, the last ones twice if others are left over.
+/// Finds the extremes of `count` adjacent columns: as many at a time as registers hold, some of the last ones twice if
+/// fewer are left.
 ///
 /// # Safety
 /// As [`extremes`].
@@ -190,10 +196,10 @@ unsafe fn block_of<T: Ordered, const MAX: bool>(x: *const T, stride: isize, n: u
     }
     columns!(32 8 2 1);
 }
-/// Columns from which on the last ones are searched by fewer at a time, not twice.
+/// Minimum columns at a time for which the remaining ones are searched by fewer at a time, instead of some twice.
 const WIDEST: usize = 32;
 
-/// .. of `W` adjacent columns.
+/// Finds the extremes of `W` adjacent columns.
 ///
 /// # Safety
 /// As [`extremes`].
@@ -217,10 +223,10 @@ unsafe fn few_of<T: Ordered, const MAX: bool, const W: usize>(x: *const T, strid
     }
 }
 
-/// The keys of `W` adjacent elements, which are compared.
+/// Returns the keys of `W` adjacent elements.
 ///
 /// # Safety
-/// There are so many.
+/// `x` has `W` elements.
 #[inline(always)]
 unsafe fn keys<T: Ordered, const W: usize>(x: *const T) -> [T::Key; W] {
     // SAFETY: the caller's.
@@ -233,10 +239,11 @@ unsafe fn keys<T: Ordered, const W: usize>(x: *const T) -> [T::Key; W] {
     }
 }
 
-/// Copies `count` short rows of `n` elements as columns, [`COLUMNS`] elements apart.
+/// Transposes `count` short rows of `n` elements, which are `apart`, to columns: elements of a row become [`COLUMNS`]
+/// elements apart.
 ///
 /// # Safety
-/// There are such rows, so far apart, and room for the columns.
+/// The rows exist at this distance, and there is room for the columns.
 #[inline(always)]
 unsafe fn turn<T: Ordered>(x: *const T, apart: isize, n: usize, count: usize, to: *mut T) {
     macro_rules! of {
@@ -256,7 +263,7 @@ unsafe fn turn<T: Ordered>(x: *const T, apart: isize, n: usize, count: usize, to
     if is_done {
         return;
     }
-    // Loops over a known number of elements have no turns.
+    // Loops over a constant number of elements are unrolled.
     match n {
         2 => of!(2),
         3 => of!(3),

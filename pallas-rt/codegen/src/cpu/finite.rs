@@ -1,11 +1,11 @@
-//! Infinities and NaN in memory.
+//! Search for infinities and NaN in memory.
 use super::strips::compiled;
 use super::tile::{Nest, Tile};
 use crate::raw;
 use pallas_ir::DType;
 use std::ops::BitAnd;
 
-/// True if no element is infinite or no number; always of integers.
+/// Returns true if no element is infinite or NaN; always true for integers.
 ///
 /// # Safety
 /// The tile's memory holds the shape, of elements of this type.
@@ -22,7 +22,7 @@ pub(super) unsafe fn is_finite(dtype: DType, tile: &Tile, shape: &[usize]) -> bo
     }
 }
 
-/// True if no word has all the bits of the exponent.
+/// Returns true if no word has all bits of `exponent`, so that no float is infinite or NaN.
 ///
 /// # Safety
 /// The tile's memory holds the shape, of words.
@@ -38,16 +38,16 @@ unsafe fn has_zero_in_each<W: Word>(exponent: W, tile: &Tile, shape: &[usize]) -
     !found
 }
 
-/// An element's bits.
+/// An unsigned integer with the bits of a float.
 trait Word: Copy + BitAnd<Output = Self> + PartialEq {}
 impl Word for u16 {}
 impl Word for u32 {}
 impl Word for u64 {}
 
-/// Sets `found` if a word has all these bits.
+/// Sets `found` if a word of a row has all of these bits.
 ///
 /// # Safety
-/// There are `n` words at this distance.
+/// There are `n` words, `by` words apart.
 #[inline(always)]
 unsafe fn row<W: Word>(x: *const W, by: isize, n: usize, bits: W, found: &mut bool) {
     // SAFETY: the caller's.

@@ -1,4 +1,4 @@
-//! Reductions of rows, monomorphised per monoid and element type.
+//! Folds of rows by a monoid, compiled for each monoid and element type.
 use super::boxes::{Along, Inner, each_row};
 use super::line::{AHEAD, FETCHED, Line, fetch};
 use super::strips::compiled;
@@ -8,52 +8,54 @@ use pallas_ir::scalar::VisitMonoid;
 use pallas_ir::{DType, Elem, Lane, ScalarOp};
 use std::any::Any;
 
-/// The loops of one monoid on one element type.
+/// The loops that fold by one monoid (written `∘`) over one element type.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fold {
     /// Folds each of `rows` rows of `n` adjacent elements: `out[r] = fold(start, x[r])`. Rows are `row` bytes apart.
     ///
     /// # Safety
-    /// The rows are readable, `out` has `rows` elements and overlaps them not; `start` is one element.
+    /// The rows are readable; `out` has `rows` elements and does not overlap them; `start` is one element.
     pub(super) rows: unsafe fn(x: *const u8, row: isize, rows: usize, n: usize, start: *const u8, out: *mut u8),
-    /// `out[i] = out[i] ∘ x[i]` for `n` adjacent elements.
+    /// Folds each of `n` adjacent elements into another: `out[i] = out[i] ∘ x[i]`.
     ///
     /// # Safety
     /// Both have `n` elements and do not overlap.
     pub(super) into: unsafe fn(x: *const u8, n: usize, out: *mut u8),
-    /// `out[..] = out[..] ∘ x[..]` at the positions of loops.
+    /// Folds elements into others in three nested loops: `out[..] = out[..] ∘ x[..]`.
     ///
     /// # Safety
     /// Both have elements at these positions, and do not overlap.
     pub(super) loops: unsafe fn(x: *const u8, out: *mut u8, inner: &Inner<2>),
-    /// `out[place(i)] = out[place(i)] ∘ x[i]` for the elements of a line, in order; those outside of `out` are skipped.
+    /// Folds the elements of a line into those at its positions, in order: `out[place(i)] = out[place(i)] ∘ x[i]`.
+    /// Elements with invalid positions are skipped.
     ///
     /// # Safety
     /// As [`line::scatter`](super::line::scatter).
     pub(super) at: unsafe fn(line: Line, x: *const u8, out: *mut u8),
-    /// As `at`, for a line of rows of so many adjacent elements instead of single ones; the line has one row of positions.
+    /// Folds rows of `row` adjacent elements, otherwise as `at`; the line has one row of positions.
     ///
     /// # Safety
     /// As `at`, for rows at each place, which overlap nowhere.
     pub(super) rows_at: unsafe fn(line: Line, row: usize, x: *const u8, out: *mut u8),
-    /// Inclusive running fold of `n` elements at strides (in elements).
+    /// Writes the inclusive running fold of `n` elements at strides (in elements).
     ///
     /// # Safety
     /// Both have `n` elements at their strides.
     pub(super) scan: unsafe fn(x: *const u8, x_stride: isize, out: *mut u8, out_stride: isize, n: usize),
-    /// Takes subnormal ones among `n` adjacent elements for 0; running products alone have it, see [`flushed`].
+    /// Replaces subnormal numbers among `n` adjacent elements by 0; only running products have it, see [`flushed`].
     ///
     /// # Safety
-    /// There are so many elements.
+    /// `x` has `n` elements.
     pub(super) flush: Option<unsafe fn(x: *mut u8, n: usize)>,
 }
 
-/// Rows of a few columns that are folded as one row, and bytes of such a row.
+/// Number of short rows that are folded as one row.
 const TOGETHER: usize = 16;
+/// Maximum bytes of such a short row.
 const SHORT: usize = 64;
 
 impl Fold {
-    /// Folds rows that lie side by side into `to`, an element for each column, of so many bytes.
+    /// Folds adjacent rows into the row `to`, element by element; elements have `bytes` bytes.
     ///
     /// # Safety
     /// `x` has the rows, `to` the columns; they do not overlap.
@@ -78,8 +80,8 @@ impl Fold {
     }
 }
 
-/// Folds a row in `LANES` independent running results: a long row has many, so that none waits for its last step; a short
-/// one few, since they are folded in turn at its end.
+/// Folds a row, with `LANES` independent running results: many for a long row, so that no step waits for the one
+/// before; few for a short row, since they have to be folded together at its end.
 #[inline(always)]
 fn row<O: Lane<(T, T), Out = T>, T: Elem, const LANES: usize>(start: T, x: &[T]) -> T {
     let (blocks, rest) = x.as_chunks::<LANES>();
@@ -103,6 +105,7 @@ fn row<O: Lane<(T, T), Out = T>, T: Elem, const LANES: usize>(start: T, x: &[T])
     rest.iter().fold(sum, |sum, &x| O::fast((sum, x)))
 }
 
+/// Folds each of `rows` rows of `n` adjacent elements to one element; see `Fold::rows`.
 #[inline(always)]
 unsafe fn rows<O: Lane<(T, T), Out = T>, T: Elem>(
     x: *const u8,
@@ -123,6 +126,7 @@ unsafe fn rows<O: Lane<(T, T), Out = T>, T: Elem>(
     }
 }
 
+/// Folds each of `n` adjacent elements into another; see `Fold::into`.
 #[inline(always)]
 unsafe fn into<O: Lane<(T, T), Out = T>, T: Elem>(x: *const u8, n: usize, out: *mut u8) {
     // SAFETY: the caller's.
@@ -132,7 +136,7 @@ unsafe fn into<O: Lane<(T, T), Out = T>, T: Elem>(x: *const u8, n: usize, out: *
     }
 }
 
-/// Elements of rows that are folded without a loop: few features, which are many rows.
+/// Runs innermost loops of these constant lengths without a loop (arrays with few features), or `$long` for others.
 macro_rules! short_rows {
     ($inner:ident, $x:ident, $out:ident, $O:ident, $T:ident, [$($n:literal)*], $long:expr) => {
         match $inner[2].n {
@@ -148,6 +152,7 @@ macro_rules! short_rows {
     };
 }
 
+/// Folds elements into others in three nested loops; see `Fold::loops`.
 #[inline(always)]
 unsafe fn in_loops<O: Lane<(T, T), Out = T>, T: Elem>(x: *const u8, out: *mut u8, inner: &Inner<2>) {
     let (x, out) = (x.cast::<T>(), out.cast::<T>());
@@ -175,6 +180,7 @@ unsafe fn in_loops<O: Lane<(T, T), Out = T>, T: Elem>(x: *const u8, out: *mut u8
     short_rows!(inner, x, out, O, T, [4 8], each_row(inner, along));
 }
 
+/// Folds the elements of a line into those at its positions; see `Fold::at`.
 #[inline(always)]
 unsafe fn at<O: Lane<(T, T), Out = T>, T: Elem>(line: Line, x: *const u8, out: *mut u8) {
     let (x, out) = (x.cast::<T>(), out.cast::<T>());
@@ -187,6 +193,7 @@ unsafe fn at<O: Lane<(T, T), Out = T>, T: Elem>(line: Line, x: *const u8, out: *
     }
 }
 
+/// Folds rows of adjacent elements into those at a line's positions; see `Fold::rows_at`.
 #[inline(always)]
 unsafe fn rows_at<O: Lane<(T, T), Out = T>, T: Elem>(line: Line, row: usize, x: *const u8, out: *mut u8) {
     let (x, out, n) = (x.cast::<T>(), out.cast::<T>(), line.n as isize);
@@ -206,11 +213,11 @@ unsafe fn rows_at<O: Lane<(T, T), Out = T>, T: Elem>(line: Line, row: usize, x: 
     }
 }
 
-/// Elements of a running product after which subnormal ones are taken for 0.
+/// Number of elements of a running product after which a subnormal result is replaced by 0.
 pub(super) const UNFLUSHED: usize = 16;
 
-/// A float, or 0 if it is subnormal: a product that shrinks would stay at the least of these, since nine tenths of that are
-/// rounded to it, and arithmetic with them takes a hundred times as long.
+/// Returns a float, or 0 if it is subnormal. A product that shrinks would stay at the smallest subnormal number, since
+/// nine tenths of it are rounded to it again, and arithmetic with subnormal numbers takes a hundred times as long.
 #[inline(always)]
 fn flushed<T: Elem>(mut x: T) -> T {
     let any: &mut dyn Any = &mut x;
@@ -222,11 +229,13 @@ fn flushed<T: Elem>(mut x: T) -> T {
     x
 }
 
+/// Replaces subnormal numbers by 0; see `Fold::flush`.
 unsafe fn flush<T: Elem>(x: *mut u8, n: usize) {
     // SAFETY: the caller's.
     unsafe { raw::slice_mut(x.cast::<T>(), n) }.iter_mut().for_each(|x| *x = flushed(*x));
 }
 
+/// Writes a running fold; see `Fold::scan`. `FLUSHES` if subnormal results are replaced by 0 from time to time.
 unsafe fn scan<O: Lane<(T, T), Out = T>, T: Elem, const FLUSHES: bool>(
     x: *const u8,
     xs: isize,
@@ -259,9 +268,11 @@ compiled! {
 }
 compiled! { fastest_at<O: Lane<(T, T), Out = T>, T: Elem>() = at(line: Line, x: *const u8, out: *mut u8) }
 
-/// The larger or the smaller of two 16-bit floats, by their bits: sixteen fit a vector, of which wider ones take two and more.
+/// The minimum or maximum of two 16-bit floats, found by comparing their bits as integers: sixteen of them fit a
+/// vector.
 struct Extreme<const MAX: bool>;
 
+/// Implements [`Extreme`] for 16-bit float types, given the bit that makes their NaN quiet.
 macro_rules! extreme {
     ($($T:ident quiet $quiet:literal),*) => {$(
         impl<const MAX: bool> Lane<($T, $T)> for Extreme<MAX> {
@@ -272,7 +283,7 @@ macro_rules! extreme {
             #[inline(always)]
             fn fast((a, b): ($T, $T)) -> $T {
                 const INFINITY: u16 = $T::INFINITY.to_bits();
-                // Integers in the order of the floats, -0 below +0; the other way round as well.
+                // Integers in the order of the floats, with -0 below +0; the function is its own inverse.
                 let key = |bits: u16| bits ^ ((bits as i16 >> 15) as u16 & 0x7fff);
                 let [x, y] = [key(a.to_bits()) as i16, key(b.to_bits()) as i16];
                 let bits = key(if MAX { x.max(y) } else { x.min(y) } as u16);
@@ -284,7 +295,7 @@ macro_rules! extreme {
 }
 extreme!(f16 quiet 0x200, bf16 quiet 0x40);
 
-/// The loops of a monoid.
+/// Returns the loops of a monoid on an element type.
 pub(super) fn fold(op: ScalarOp, dtype: DType) -> Fold {
     struct Pick {
         flushes: bool,

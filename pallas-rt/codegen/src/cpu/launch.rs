@@ -1,41 +1,41 @@
-//! A launch: what it is given, and what becomes of it.
+//! The description of a launch, and its outcome.
 use crate::interp::Fault;
 use pallas_ir::Literal;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-/// A launch: sizes by `DimId`, extents of the (parallel) grid and of sequential axes, memory and parameters by `OperandId`.
+/// A launch of a kernel; slices are indexed by dimension, grid axis or operand.
 #[derive(Debug)]
 pub struct Launch<'a> {
-    /// Size of each dimension.
+    /// Size of each dimension, by `DimId`.
     pub sizes: &'a [i64],
-    /// Programs along each axis.
+    /// Number of programs along each axis of the (parallel) grid.
     pub grid: &'a [i64],
-    /// Steps along each sequential axis of the traced grid.
+    /// Number of steps along each sequential axis of the traced grid.
     pub steps: &'a [i64],
-    /// Memory of inputs, prefetches and outputs.
+    /// Memory of inputs, prefetches and outputs, by `OperandId`.
     pub memory: &'a [Memory<'a>],
-    /// Values of parameters.
+    /// Values of parameters, by `OperandId`.
     pub params: &'a [Option<Literal>],
 }
 
-/// Below this many elementary operations a launch runs on the caller's thread.
+/// Elementary operations below which a launch runs on the caller's thread.
 pub const INLINE_WORK: usize = 40_000;
 
 /// An operand's memory during a launch.
 #[derive(Clone, Copy, Debug)]
 pub struct Memory<'a> {
-    /// First element; null for operands without memory.
+    /// Address of the first element; null for operands without memory.
     pub(crate) ptr: *mut u8,
     /// The array's extents.
     pub(crate) shape: &'a [usize],
 }
 
 impl<'a> Memory<'a> {
-    /// The memory of an array of this shape; a null address for an operand without memory.
+    /// Describes the memory of an array of this shape; `ptr` is null for an operand without memory.
     ///
     /// # Safety
-    /// Until the launch ends the memory is as [`Executable::run`](super::Executable::run) asks.
+    /// Until the launch ends, the memory fulfils the conditions of [`Executable::run`](super::Executable::run).
     pub unsafe fn new(ptr: *mut u8, shape: &'a [usize]) -> Memory<'a> {
         Memory { ptr, shape }
     }
@@ -50,19 +50,19 @@ unsafe impl Sync for Memory<'_> {}
 /// The reason why a launch ended early.
 #[derive(Debug)]
 pub enum Stop {
-    /// The kernel is wrong.
+    /// The kernel has a mistake, such as a failed assertion or a race.
     Fault(Fault),
     /// The system cannot provide this many bytes of memory for tiles.
     Memory(usize),
 }
 
-/// The outcome of the programs of a launch.
+/// What the programs of a launch have printed, and the first failure.
 #[derive(Debug)]
 pub(super) struct Outcome {
-    /// The first program that failed so far. Later ones need not run.
+    /// Number of the first program that failed so far; later ones need not run.
     failed: AtomicI64,
     fault: Mutex<Option<Stop>>,
-    /// Lines that programs printed.
+    /// Lines that programs printed, with the program's number.
     log: Mutex<Vec<(i64, Vec<String>)>>,
 }
 
@@ -70,20 +70,22 @@ impl Outcome {
     pub(super) fn new() -> Outcome {
         Outcome { failed: AtomicI64::new(i64::MAX), fault: Mutex::default(), log: Mutex::default() }
     }
-    /// True if the result of a program still matters.
+    /// Returns true if a program with this number still has to run.
     pub(super) fn wants(&self, program: i64) -> bool {
         program < self.failed.load(Ordering::Relaxed)
     }
+    /// Adds lines that a program printed.
     pub(super) fn printed(&self, program: i64, lines: Vec<String>) {
         self.log.lock().push((program, lines));
     }
+    /// Records the failure of a program, if no earlier program failed.
     pub(super) fn failed(&self, program: i64, stop: Stop) {
         let mut first = self.fault.lock();
         if self.failed.fetch_min(program, Ordering::Relaxed) > program {
             *first = Some(stop);
         }
     }
-    /// All lines in the order of programs, or the first fault.
+    /// Returns all printed lines in the order of programs, or the first failure.
     pub(super) fn finish(self) -> Result<Vec<String>, Stop> {
         if let Some(fault) = self.fault.into_inner() {
             return Err(fault);

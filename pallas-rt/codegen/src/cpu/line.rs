@@ -1,14 +1,15 @@
-//! Loops over lines of single elements, or of rows, at positions given by data.
+//! Loops over lines of elements, or of rows, at positions given by data: gathers and scatters along one axis.
 use super::strips::{compiled, sized};
 use crate::raw;
 
-/// Rows ahead whose memory is fetched, and bytes of each: their places are not in order.
+/// Number of rows ahead whose memory is prefetched, since their positions are in no order.
 pub(super) const AHEAD: isize = 12;
+/// Maximum bytes of each row that are prefetched.
 pub(super) const FETCHED: usize = 512;
-/// Bytes of an operand that are fetched anyway.
+/// Maximum bytes of an operand that stays in the cache, so that its rows need not be prefetched.
 pub(super) const NEAR: usize = 1 << 18;
 
-/// Fetches bytes into the cache.
+/// Prefetches bytes into the cache.
 pub(super) fn fetch(start: *const u8, bytes: usize) {
     #[cfg(target_arch = "x86_64")]
     for line in (0..bytes).step_by(64) {
@@ -20,32 +21,33 @@ pub(super) fn fetch(start: *const u8, bytes: usize) {
     let _ = (start, bytes);
 }
 
-/// Elements of a line and their places in an operand: element `i` of row `r` is at `row · r + along · i + stride · index[..]`,
-/// where its position `index[r · n + i]` is held between 0 and `last`, or skipped if it is outside.
+/// A line of positions: element `i` of row `r` is at `row · r + along · i + stride · index[r · n + i]` in the operand.
+/// The position `index[..]` is clamped to the range from 0 to `last`, or the element is skipped if it is outside.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Line {
-    /// The number of elements of a row.
+    /// Number of positions in a row.
     pub(super) n: usize,
-    /// The number of rows, which lie side by side but for the operand; more than one only if the line [is dense](Line::is_dense).
+    /// Number of rows, which are adjacent except in the operand; more than one only if the line [is
+    /// dense](Line::is_dense).
     pub(super) rows: usize,
-    /// The stride of rows in the operand.
+    /// Stride of rows in the operand, in elements.
     pub(super) row: isize,
-    /// The positions, and their stride.
+    /// Address of the first position.
     pub(super) index: *const i32,
-    /// Strides are in elements.
+    /// Stride of the positions, in elements; so are all strides.
     pub(super) index_stride: isize,
-    /// The highest position.
+    /// The greatest valid position.
     pub(super) last: i32,
-    /// The stride of positions in the operand.
+    /// Distance in the operand from one position to the next.
     pub(super) stride: isize,
-    /// The stride of the line in the operand.
+    /// Distance in the operand that an element's own number adds; 0 unless an axis is batched.
     pub(super) along: isize,
-    /// The stride of the elements in the array that they are moved to or from.
+    /// Stride of the elements in the other array, which they are moved to or from.
     pub(super) moved: isize,
 }
 
 impl Line {
-    /// The position of element `i`.
+    /// Returns the position of element `i`.
     ///
     /// # Safety
     /// `i` is below `n`, and the line has `n` positions.
@@ -54,22 +56,22 @@ impl Line {
         // SAFETY: the caller's.
         unsafe { *self.index.offset(i * self.index_stride) }
     }
-    /// The place of element `i` in the operand, at a position that exists.
+    /// Returns the offset of element `i` in the operand, for a valid position.
     #[inline(always)]
     pub(super) fn place(&self, i: isize, position: i32) -> isize {
         i * self.along + position as isize * self.stride
     }
-    /// True for a position that exists.
+    /// Returns true if a position is valid.
     #[inline(always)]
     pub(super) fn has(&self, position: i32) -> bool {
         (0..=self.last).contains(&position)
     }
-    /// True if rows at its positions, of elements of so many bytes, do not stay in the cache.
+    /// Returns true if the rows at valid positions, of elements of `bytes` bytes, are too many to stay in the cache.
     #[inline(always)]
     pub(super) fn is_far(&self, bytes: usize) -> bool {
         (self.last.max(0) as usize + 1).saturating_mul(self.stride.unsigned_abs() * bytes) > NEAR
     }
-    /// Calls `f` in order with the elements whose positions exist, and their places in the operand.
+    /// Calls `f` for each element whose position is valid, in order, with its number and its offset in the operand.
     ///
     /// # Safety
     /// The line has `n` positions.
@@ -98,13 +100,14 @@ impl Line {
     }
 }
 
-/// Elements whose places are computed together, in vectors, and fewest elements of a line for which that pays.
+/// Maximum elements of a line whose offsets are computed together, in vectors.
 pub(super) const TOGETHER: usize = 64;
+/// Minimum elements of a line for which that is faster.
 const FEW: usize = 24;
 
 impl Line {
-    /// True if places of adjacent positions, counted from the place of an element some places before at position 0, fit an
-    /// i32, and there are enough of them.
+    /// Returns true if the line is long enough to compute offsets in vectors, its positions are adjacent, and the
+    /// offsets of a part of it, relative to its first element at position 0, fit an i32.
     #[inline(always)]
     pub(super) fn is_dense(&self) -> bool {
         let farthest = (self.last.max(0) as u64).saturating_mul(self.stride.unsigned_abs() as u64);
@@ -113,16 +116,16 @@ impl Line {
         let reach = farthest.saturating_add(step.saturating_mul(TOGETHER as u64));
         is_long && self.index_stride == 1 && reach <= i32::MAX as u64
     }
-    /// Calls `f` for each part of a dense line of up to [`TOGETHER`] elements: with the number of its first element, that
-    /// one's place at position 0, the places of all elements counted from there, with each position moved to the nearest one
-    /// that exists, and true if all positions exist.
+    /// Calls `f` for each part of a dense line of up to [`TOGETHER`] elements, with: the number of its first element;
+    /// the offset of that element if its position were 0; the offsets of all elements relative to that, with invalid
+    /// positions clamped; and true if all positions are valid.
     ///
     /// # Safety
     /// The line has its positions.
     #[inline(always)]
     unsafe fn parts(&self, mut f: impl FnMut(isize, isize, &[i32], bool)) {
         let (last, stride) = (self.last.max(0), self.stride as i32);
-        // Of short rows, a part has some.
+        // A part consists of several short rows.
         let (rows, all) = (TOGETHER / self.n, self.n * self.rows);
         let (part, step) = match self.rows {
             1 => (TOGETHER, TOGETHER as isize * self.along),
@@ -150,10 +153,11 @@ impl Line {
     }
 }
 
+/// Reads the elements of a line, with positions clamped.
 #[inline(always)]
 unsafe fn read<T: Copy>(line: Line, from: *const T, to: *mut T) {
     let last = line.last.max(0);
-    // Elements of adjacent positions, side by side: nothing is multiplied.
+    // Adjacent positions of adjacent elements: nothing has to be multiplied.
     if (line.rows, line.index_stride, line.moved, line.along, line.stride) == (1, 1, 1, 0, 1) {
         for i in 0..line.n {
             // SAFETY: the caller's; positions are held inside of the operand.
@@ -177,7 +181,7 @@ unsafe fn read<T: Copy>(line: Line, from: *const T, to: *mut T) {
         // SAFETY: the caller's.
         return unsafe { line.parts(part) };
     }
-    // Addresses go on by their strides: one multiplication an element.
+    // Addresses are advanced by their strides: one multiplication for each element.
     let (mut index, mut at, mut to) = (line.index, from, to);
     for _ in 0..line.n {
         // SAFETY: as above.
@@ -188,6 +192,7 @@ unsafe fn read<T: Copy>(line: Line, from: *const T, to: *mut T) {
     }
 }
 
+/// Writes the elements of a line, and skips those with invalid positions.
 #[inline(always)]
 unsafe fn write<T: Copy>(line: Line, from: *const T, to: *mut T) {
     // SAFETY: the caller's; positions outside of the operand are skipped.
@@ -197,10 +202,10 @@ unsafe fn write<T: Copy>(line: Line, from: *const T, to: *mut T) {
 compiled! { fastest_read<T: Copy>() = read(line: Line, from: *const T, to: *mut T) }
 compiled! { fastest_write<T: Copy>() = write(line: Line, from: *const T, to: *mut T) }
 
-/// Copies a row; a short one without a call.
+/// Copies a row of `bytes` bytes; a short one without a call.
 ///
 /// # Safety
-/// Both hold as many bytes and do not overlap.
+/// Both hold these bytes and do not overlap.
 #[inline(always)]
 unsafe fn copy_row(from: *const u8, to: *mut u8, bytes: usize) {
     // SAFETY: the caller's.
@@ -215,7 +220,7 @@ unsafe fn copy_row(from: *const u8, to: *mut u8, bytes: usize) {
     }
 }
 
-/// Copies at least as many bytes as a piece has.
+/// Copies `bytes` bytes, at least the size of a piece `P`, piece by piece.
 ///
 /// # Safety
 /// As [`copy_row`].
@@ -229,6 +234,7 @@ unsafe fn in_pieces<P: Copy>(from: *const u8, to: *mut u8, bytes: usize) {
     }
 }
 
+/// Copies rows of `bytes` bytes at the positions of a line, and prefetches those that follow if the operand is large.
 #[inline(always)]
 unsafe fn read_rows(line: Line, from: *const u8, to: *mut u8, element: usize, bytes: usize) {
     // SAFETY: the caller's, for rows of the line.
@@ -248,7 +254,7 @@ unsafe fn read_rows(line: Line, from: *const u8, to: *mut u8, element: usize, by
 }
 compiled! { fastest_rows<>() = read_rows(line: Line, from: *const u8, to: *mut u8, element: usize, bytes: usize) }
 
-/// Reads the elements of a line from an operand; a position outside of it is moved to the nearest one inside.
+/// Reads the elements of a line from an operand; an invalid position is clamped to the nearest valid one.
 ///
 /// # Safety
 /// The line has its positions; the operand has an element of `bytes` at each place, and `to` at each multiple of `moved`.
@@ -258,7 +264,7 @@ pub(super) unsafe fn gather(line: Line, from: *const u8, to: *mut u8, bytes: usi
     sized!(bytes, T => unsafe { fastest_read::<T>()(line, from.cast(), to.cast()) })
 }
 
-/// As [`gather`], of rows of `row` adjacent elements instead of single ones.
+/// Reads rows of `row` adjacent elements from an operand, otherwise as [`gather`].
 ///
 /// # Safety
 /// As [`gather`], for rows at each place.
@@ -267,7 +273,7 @@ pub(super) unsafe fn gather_rows(line: Line, from: *const u8, to: *mut u8, bytes
     unsafe { fastest_rows()(line, from, to, bytes, row * bytes) }
 }
 
-/// Writes the elements of a line to an operand in order; those whose position is outside of it are skipped.
+/// Writes the elements of a line to an operand, in order; those with invalid positions are skipped.
 ///
 /// # Safety
 /// As [`gather`], with the operand as `to`.
@@ -282,7 +288,7 @@ mod tests {
     use super::*;
     use pallas_ir::{DType, Literal, ScalarOp};
 
-    /// Calls `check` with lines of drawn lengths and strides, their positions, and the lengths of the arrays that they touch.
+    /// Calls `check` with lines of drawn lengths and strides, and the lengths of the operand and of the other array.
     fn lines(check: impl Fn(Line, usize, usize)) {
         let mut state = 1u64;
         let mut below = |n: u64| {
@@ -317,7 +323,8 @@ mod tests {
         }
     }
 
-    /// The place of each element of a line, in the operand and in the other array, and whether its position exists.
+    /// Returns the offset of each element of a line in the operand and in the other array, and whether its position is
+    /// valid.
     fn places(line: Line) -> Vec<(usize, usize, bool)> {
         let place = |i: isize| {
             // SAFETY: the line has its positions.

@@ -1,40 +1,44 @@
-//! The CPU backend: native loops over tiles that stay in cache, parallel programs on rayon's threads.
+//! The CPU backend: native loops over tiles that stay in the caches; programs run in parallel on rayon's threads.
 //!
 //! ```text
 //! lowered kernel --plan--> steps over tiles --run--> parallel programs
 //! ```
 //!
-//! [`plan`] combines elementwise instructions into chains, and assigns memory in a program's arena to the tiles that need
-//! it; [`apart`] determines which programs may run at the same time, [`shares`] distributes them over the
-//! threads of a [`team`], [`run`]
-//! executes the steps of one. The computations are in [`gemm`] (products), [`jit`] (elementwise chains in machine code),
-//! [`strips`] and [`convert`] (all other elementwise loops), [`fold`] (reductions), [`finite`], [`sort`], [`tile`] (strided memory), [`rows`]
-//! (copies of its rows), [`line`] and [`positions`] (elements and windows at positions given by data).
+//! [`plan`] combines elementwise instructions into chains, and assigns memory in a program's arena to the tiles that
+//! need it. [`apart`] determines which programs may run at the same time, [`shares`] distributes them over the threads
+//! of a [`team`], and [`run`] executes the steps of one program. The computations are in [`gemm`] (products), [`jit`]
+//! (elementwise chains in machine code), [`strips`] and [`convert`] (all other elementwise loops), [`fold`]
+//! (reductions), [`finite`], [`sort`], [`tile`] (strided memory), [`rows`] (copies of its rows), [`line`] and
+//! [`positions`] (elements and windows at positions given by data).
 //!
 //! No data can make a program touch memory outside of its operands: accesses are clipped to the array when they run.
 //!
-//! - No input data makes a backend touch memory outside of an operand: positions are clipped to the array, prefetched and
-//!   gathered indices clamped; so are positions that a shader reads back from its own memory, since a driver may have stopped
-//!   the loop that writes them.
-//! - A position that program ids, sizes and constants decide fits an i32: the interpreter faults (`position`) where its
-//!   arithmetic wraps around.
-//! - Sums of products in scratch are neither set to zeros nor copied to the output (`cpu/plan/sums`): the first product of a
-//!   loop sets them, and scratch lies in the output's block where nothing else touches either, the block is the same in every
-//!   turn, and it is inside of the array, which is known when the program runs (`run/memory`).
-//! - Rows that a kernel looks up in an array which it does not write, and that products of a few rows alone read, such as the
-//!   pages of a cache, are not copied (`cpu/plan/pages`, `cpu/run/pages`): the product takes several at a time where they lie,
-//!   whose sums stay in registers, and fetches those that follow (`gemm::narrow::paged`). Copies of tiles and products with
-//!   more rows read a copy, which is made then. Long rows that elementwise operations alone read, such as those of an
-//!   embedding, are not copied either: machine code runs row by row, and each row begins where it lies; rows outside of the
-//!   array are one row of what fills them. Strips read a copy.
-//! - A block that goes on behind its array's end is copied and filled, and its result is stored from a copy. Two steps read it
-//!   in the array's memory instead, and nothing behind the end (`cpu/plan/open`, `cpu/run/ends`): gathers cut their windows to
-//!   what the arrays have, since the block of a table is all of its rows; and products with zeros behind the end multiply what
-//!   there is, so that a matrix whose extents no block divides is not copied to be read once. A zero times an infinity is NaN:
-//!   where the other operand has some, the product's rows or columns behind the end are NaN, as they would be.
-//! - Tiles side by side that are stored once are stored one by one, so that what computes each writes to the array
-//!   (`cpu/plan/concats`). Elements in another order whose rows are a few elements, such as a reversed axis of three pairs, are
-//!   copied before a chain reads them (`cpu/plan/build/moved`).
+//! - No input data makes a backend access memory outside of an operand: positions are clipped to the array, prefetched
+//!   and gathered indices are clamped. So are positions that a shader reads back from its own memory, since a driver
+//!   may have stopped the loop that writes them.
+//! - A position that follows from program ids, sizes and constants fits an i32: the interpreter faults (`position`)
+//!   where its arithmetic wraps around.
+//! - Sums of products in scratch are neither set to zeros nor copied to the output (`cpu/plan/sums`). The first
+//!   product of a loop sets them, and the scratch is in the output's block if nothing else accesses either, the block
+//!   is the same in every iteration, and it is inside of the array, which is known when the program runs
+//!   (`run/memory`).
+//! - Rows that a kernel looks up in an array which it does not write, and that only products of a few rows read, such
+//!   as the pages of a key-value cache, are not copied (`cpu/plan/pages`, `cpu/run/pages`). The product reads several
+//!   at a time in place, with sums in registers, and prefetches those that follow (`gemm::narrow::paged`). Other steps
+//!   and products with more rows read a copy, which is made then.
+//! - Long looked-up rows that only elementwise operations read, such as those of an embedding, are not copied either:
+//!   machine code runs row by row, each from its own address; rows outside of the array are one row of the fill value.
+//!   Strips read a copy.
+//! - A block that extends past its array's end is copied and filled, and its result is stored from a copy. Two kinds
+//!   of steps read it in the array's memory instead, and nothing past the end (`cpu/plan/open`, `cpu/run/ends`).
+//!   Gathers cut their windows to what the arrays have, since the block of a table is all of its rows. Products with
+//!   zeros past the end multiply what exists, so that a matrix whose extents no block divides is not copied to be read
+//!   once. A zero times an infinity is NaN: if the other operand has one, the product's rows or columns past the end
+//!   are NaN, as they would be.
+//! - A concatenation that is only stored is stored part by part, so that each part is computed in the array
+//!   (`cpu/plan/concats`).
+//! - Tiles with elements in another order and very short rows, such as a reversed axis of three pairs, are copied
+//!   before a chain reads them (`cpu/plan/build/moved`).
 #[allow(unsafe_code, reason = "reads tables of the launch")]
 mod apart;
 #[allow(unsafe_code, reason = "loops over raw memory")]
@@ -81,15 +85,15 @@ use shares::Shares;
 use std::sync::Arc;
 use team::Threads;
 
-/// A kernel ready to run on this machine.
+/// A kernel compiled for this machine's processor.
 pub struct Executable {
     plan: plan::Plan,
     apart: apart::Apart,
-    /// The sizes and the grid of the last launch.
+    /// State for launches with the sizes and the grid of the last launch.
     last: Mutex<Option<Arc<Prepared>>>,
 }
 
-/// State shared by launches with equal sizes and grid (and so with equal steps), in which the memory of tiles and scalars is already resolved. A
+/// State shared by launches with equal sizes and grid, in which the memory of tiles and scalars is already resolved. A
 /// launch that runs on the caller's thread alone allocates nothing.
 struct Prepared {
     sizes: Box<[i64]>,
@@ -97,8 +101,8 @@ struct Prepared {
     states: run::States,
 }
 
-/// The numbering of the programs of a grid in which only those that differ in some axes may run at the same time: by
-/// those axes, then by the others. For each axis its extent, and the distance of neighbours in the row-major order of
+/// An order of the programs of a grid in which only those that differ in some axes may run at the same time. `outer`
+/// has those axes, `inner` the others: for each its extent, and the distance of neighbours in the row-major order of
 /// programs.
 struct Order {
     outer: Vec<[i64; 2]>,
@@ -114,7 +118,7 @@ impl Order {
         }
         order
     }
-    /// Returns the programs that one thread runs in order, as the share with this number.
+    /// Returns the programs that one thread runs in order: those with position `part` along the outer axes.
     fn programs(&self, part: i64) -> impl Iterator<Item = i64> + '_ {
         let place = |axes: &[[i64; 2]], mut rest: i64| {
             let step = |&[extent, stride]: &[i64; 2]| {
@@ -139,18 +143,18 @@ impl Executable {
         Executable { apart: apart::Apart::new(traced), plan: plan::plan(lowered, sizes), last: Mutex::default() }
     }
 
-    /// Estimated bytes of the plan and its machine code: the code of a chain takes at least a page.
+    /// Estimates the bytes of the plan and its machine code, assuming a page for the code of each step.
     pub fn bytes(&self) -> u64 {
         let kernel = &self.plan.kernel;
         (kernel.insts.len() + kernel.values.len()) as u64 * 200 + self.plan.body.steps.len() as u64 * 4096
     }
 
-    /// Bytes that each thread needs for a program's tiles and scratch.
+    /// Returns the bytes that each thread needs for a program's tiles and scratch.
     pub fn bytes_a_program(&self) -> usize {
         self.plan.arena_bytes
     }
 
-    /// The steps of a program as text.
+    /// Returns the steps of a program as text.
     pub fn plan(&self) -> String {
         self.plan.to_string()
     }
@@ -160,25 +164,25 @@ impl Executable {
         jit::missing(&self.plan)
     }
 
-    /// Elementary operations of the programs of a grid.
+    /// Returns the number of elementary operations of all programs of a grid.
     pub fn work(&self, grid: &[i64]) -> usize {
         let programs: i64 = grid.iter().product();
         self.plan.work.saturating_mul(programs as usize)
     }
 
-    /// True if the launch finishes before another thread could take part in it.
+    /// Returns true if the launch finishes before another thread could take part in it.
     pub fn is_little(&self, grid: &[i64]) -> bool {
         self.work(grid) < INLINE_WORK
     }
 
-    /// Number of threads that run the programs of a grid: one if waking others would take longer than the work, which then
-    /// does not start the pool either.
+    /// Returns the number of threads that run the programs of a grid: one if waking others would take longer than the
+    /// work; then the thread pool is not started either.
     pub fn threads(&self, grid: &[i64]) -> usize {
         let programs: i64 = grid.iter().product();
         if programs <= 1 || self.is_little(grid) { 1 } else { rayon_core::current_num_threads().min(programs as usize) }
     }
 
-    /// Runs every program on these threads; returns what the kernel printed.
+    /// Runs every program, on the threads of `on`; returns what the kernel printed.
     ///
     /// # Safety
     /// `launch` has an entry per dimension, grid axis and operand of the kernel. The memory of inputs, prefetches and outputs
@@ -196,6 +200,7 @@ impl Executable {
         self.programs(launch, on)
     }
 
+    /// Runs every program of a launch, on the threads of `on` if there is enough work.
     fn programs(&self, launch: &Launch<'_>, on: &dyn Threads) -> Result<Vec<String>, Stop> {
         let order = self.apart.axes(launch)?.map(|at_once| Order::new(launch.grid, &at_once));
         let units: i64 = match &order {
@@ -216,7 +221,7 @@ impl Executable {
             run(&mut (0..units));
             return outcome.finish();
         }
-        // A late thread must not leave the others idle.
+        // There are many shares, so that one late thread does not leave the others idle.
         let parts = (threads * 32).min(units as usize);
         let bound = |part: u32| (i128::from(part) * i128::from(units) / parts as i128) as i64;
         let shares = Shares::new(parts as u32, threads as u32);
@@ -228,7 +233,7 @@ impl Executable {
         outcome.finish()
     }
 
-    /// The state that launches over these sizes and this grid share: of the last launch, or nothing yet.
+    /// Returns the state that launches over these sizes and this grid share: that of the last launch, or a new one.
     fn prepared(&self, sizes: &[i64], grid: &[i64]) -> Arc<Prepared> {
         let mut last = self.last.lock();
         match &*last {

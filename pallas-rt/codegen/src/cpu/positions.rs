@@ -1,8 +1,8 @@
-//! Positions that windows begin at, and which of them are outside of an operand.
+//! Search for start positions of windows that are outside of an operand.
 use super::strips::compiled;
 use crate::raw;
 
-/// Positions of windows, of which those from 0 to `last` exist.
+/// The `n` start positions of windows along an axis, at a stride; those from 0 to `last` are inside of the operand.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Positions {
     pub(super) n: usize,
@@ -12,7 +12,7 @@ pub(super) struct Positions {
 }
 
 impl Positions {
-    /// True if some do not exist.
+    /// Returns true if a position is outside.
     ///
     /// # Safety
     /// The `n` positions are there at their stride.
@@ -22,7 +22,7 @@ impl Positions {
         unsafe { fastest_leave()(self, &mut outside) };
         outside
     }
-    /// Calls `f` with the numbers of those that do not exist.
+    /// Calls `f` with the number of each position that is outside.
     ///
     /// # Safety
     /// As [`Positions::leave`].
@@ -36,11 +36,12 @@ impl Positions {
     }
 }
 
+/// Sets `outside` if a position is outside.
 #[inline(always)]
 unsafe fn leave(positions: Positions, outside: &mut bool) {
     let Positions { n, index, stride, last } = positions;
     let highest = last.max(0);
-    // No jumps, so that several are looked at together.
+    // Without branches, so that several positions are tested at once.
     let bits = |all: i32, p: i32| all | p.clamp(0, highest) ^ p;
     // SAFETY: the caller's.
     let all = unsafe {

@@ -1,7 +1,7 @@
-//! Copies of rows: between strides, of one element, of several elements in turn.
+//! Copies of rows: from one stride to another, with one element repeated, or with several elements repeated in turn.
 use super::strips::{compiled, sized};
 
-/// Copies `n` elements of `bytes` between strides (in elements).
+/// Copies `n` elements of `bytes` bytes each, from one stride (in elements) to another.
 ///
 /// # Safety
 /// Both hold `n` elements at their strides; they are the same elements, or do not overlap.
@@ -39,10 +39,11 @@ pub(super) unsafe fn copy_row(
     }
 }
 
-/// Bytes of a row that takes less time to copy than to call a function for it.
+/// Maximum bytes of a row that is copied in less time than a call takes.
 pub(super) const SHORT: usize = 128;
 
-/// Copies rows, whose elements of `bytes` and which themselves lie at strides (in elements): a stride of each side.
+/// Copies `rows` rows of `n` elements of `bytes` bytes; `inner` are the strides of elements in `from` and `to`,
+/// `outer` those of rows, in elements.
 ///
 /// # Safety
 /// As [`copy_row`].
@@ -60,7 +61,7 @@ pub(super) unsafe fn copy_rows(
             _ if rows == 1 || n * bytes > SHORT => (0..rows as isize).for_each(|i| {
                 copy_row(from.offset(i * from_row), inner[0], to.offset(i * to_row), inner[1], n, bytes);
             }),
-            // Pairs of numbers in reverse are elements of twice the size.
+            // Rows of 8 bytes in reverse order are 8-byte elements in reverse order.
             _ if inner == [1, 1] && from_row == -to_row && to_row == 8 && n * bytes == 8 => {
                 fastest_reversed::<[u8; 8]>()(from.cast(), to.cast(), rows);
             }
@@ -71,7 +72,7 @@ pub(super) unsafe fn copy_rows(
     }
 }
 
-/// Copies rows of at most [`SHORT`] bytes, in pieces of a power of two of which the last ones may overlap.
+/// Copies rows of at most [`SHORT`] bytes, in pieces whose size is a power of two; the last pieces may overlap.
 ///
 /// # Safety
 /// See [`copy_rows`].
@@ -105,7 +106,7 @@ compiled! {
     fastest_pieces<>() = pieces(from: *const u8, from_row: isize, to: *mut u8, to_row: isize, rows: usize, bytes: usize)
 }
 
-/// Copies rows element by element; one that repeats fills vectors.
+/// Copies rows element by element; a row that repeats one element is written in vectors.
 ///
 /// # Safety
 /// See [`copy_rows`].
@@ -141,7 +142,7 @@ unsafe fn repeat<T: Copy>(x: T, to: *mut T, n: usize) {
 }
 compiled! { fastest_repeat<T: Copy>() = repeat(x: T, to: *mut T, n: usize) }
 
-/// Copies `n` elements, of which the first one is the last one in memory.
+/// Copies `n` elements in reverse: `from` is the last of them in memory.
 ///
 /// # Safety
 /// As [`copy_row`].
@@ -152,7 +153,7 @@ unsafe fn reversed<T: Copy>(from: *const T, to: *mut T, n: usize) {
 }
 compiled! { fastest_reversed<T: Copy>() = reversed(from: *const T, to: *mut T, n: usize) }
 
-/// Copies `n` elements, between which others lie.
+/// Copies `n` elements, taking every second one.
 ///
 /// # Safety
 /// As [`copy_row`].
@@ -163,10 +164,10 @@ unsafe fn halved<T: Copy>(from: *const T, to: *mut T, n: usize) {
 }
 compiled! { fastest_halved<T: Copy>() = halved(from: *const T, to: *mut T, n: usize) }
 
-/// Fills memory with copies of the bytes that it begins with.
+/// Fills `all` bytes of memory with copies of the `first` bytes that it begins with.
 ///
 /// # Safety
-/// There is room for `all` bytes, of which `first` are there; `first` is not 0.
+/// There is room for `all` bytes, of which the `first` are initialised; `first` is not 0.
 pub(super) unsafe fn repeat_first(start: *mut u8, first: usize, all: usize) {
     let mut done = first;
     while done < all {
@@ -177,7 +178,7 @@ pub(super) unsafe fn repeat_first(start: *mut u8, first: usize, all: usize) {
     }
 }
 
-/// Writes `times` copies of each of `count` elements of `bytes` at a stride (in elements).
+/// Writes `times` copies of each of `count` elements of `bytes` bytes, which are read at a stride (in elements).
 ///
 /// # Safety
 /// The elements exist, and there is room for the copies, apart from them.
@@ -196,6 +197,8 @@ compiled! {
     fastest_repeat_each<T: Copy>() = copies(from: *const T, stride: isize, to: *mut T, count: usize, times: usize)
 }
 
+/// Writes the copies of [`repeat_each`], with loops of constant length where possible.
+///
 /// # Safety
 /// See [`repeat_each`].
 #[inline(always)]
@@ -227,14 +230,15 @@ unsafe fn copies<T: Copy>(from: *const T, stride: isize, to: *mut T, count: usiz
     }
 }
 
-/// .. in vectors of `N`: what is written behind the copies of one element, those of the next ones replace.
+/// Writes the copies of [`repeat_each`] in vectors of `N`; what is written past the copies of one element is
+/// overwritten by those of the next.
 ///
 /// # Safety
 /// See [`repeat_each`].
 #[inline(always)]
 unsafe fn vectors<T: Copy, const N: usize>(from: *const T, stride: isize, to: *mut T, count: usize, times: usize) {
     let most = times.next_multiple_of(N);
-    // The last elements have no room for whole vectors.
+    // After the copies of the last elements there is no room for whole vectors.
     let whole = if times <= 4 * N { ((count * times + times).saturating_sub(most) / times).min(count) } else { 0 };
     // SAFETY: the caller's; vectors of the first elements end before the copies of the last one do.
     unsafe {

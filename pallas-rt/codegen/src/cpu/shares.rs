@@ -1,18 +1,19 @@
-//! How threads share the programs of a launch: each has neighbouring ones of its own, so that what they read together stays
-//! in its caches, and takes from the ends of the others' shares when those are done.
+//! Distribution of a launch's programs over threads. Each thread has neighbouring programs as its share, so that what
+//! they read in common stays in its caches, and takes from the ends of other shares when its own is done.
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// For each thread, the parts that nobody has taken: from the low half of a word to the high half.
+/// For each thread the range of parts of its share that are not taken yet: start in the low half of a word, end in the
+/// high half.
 #[derive(Debug)]
 pub(super) struct Shares(Vec<AtomicU64>);
 
 impl Shares {
-    /// Parts `0..parts` for so many threads.
+    /// Divides the parts `0..parts` among `threads` threads.
     pub(super) fn new(parts: u32, threads: u32) -> Shares {
         let bound = |t: u32| (u64::from(t) * u64::from(parts) / u64::from(threads)) as u32;
         Shares((0..threads).map(|t| AtomicU64::new(word(bound(t), bound(t + 1)))).collect())
     }
-    /// The next part for a thread: the first of its own, else the last of the next thread that has one.
+    /// Takes the next part for a thread: the first of its own share, else the last of the next share that has one.
     pub(super) fn take(&self, thread: usize) -> Option<u32> {
         let own = take(&self.0[thread], |from, to| (from, (from + 1, to)));
         own.or_else(|| {
@@ -26,9 +27,11 @@ fn word(from: u32, to: u32) -> u64 {
     u64::from(to) << 32 | u64::from(from)
 }
 
-/// Takes from a share unless it is empty: `split` says which part, and what is left.
+/// Takes a part from a share unless it is empty; `split` returns, for the share's range, the part to take and the
+/// range that is left.
 fn take(share: &AtomicU64, split: impl Fn(u32, u32) -> (u32, (u32, u32))) -> Option<u32> {
-    // What a part is about was written before any thread began, and what it made is read after all have ended.
+    // Relaxed order suffices: what parts refer to was written before any thread began, and results are read after all
+    // have ended.
     let mut held = share.load(Ordering::Relaxed);
     loop {
         let (from, to) = (held as u32, (held >> 32) as u32);

@@ -1,39 +1,42 @@
-//! Sizes from which on one way of computing takes less time than another.
+//! Thresholds at which one way of computing becomes faster than another.
 
-/// Sizes from which on one way of computing takes less time than another; results are the same.
+/// Thresholds at which one way of computing becomes faster than another; the results are the same.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sizes {
-    /// Most terms of the sum in a part of a nest's product, and the fewest if the part is shorter for more columns in it.
+    /// Maximum terms of the sum in a part of a convolution's product. `least_terms` is the minimum, if the part is
+    /// made shorter so that it can have more columns.
     pub terms: usize,
-    /// See [`terms`](Sizes::terms).
+    /// Minimum terms of the sum in a part; see [`terms`](Sizes::terms).
     pub least_terms: usize,
-    /// Elements of a part of a nest's product, which stays in the second level cache.
+    /// Elements of a part of a convolution's product that stays in the second-level cache.
     pub part: usize,
-    /// Fewest rows of a part that is copied.
+    /// Minimum rows of a part that is copied.
     pub least_rows: usize,
-    /// Most columns of a part that is copied.
+    /// Maximum columns of a part that is copied.
     pub most_columns: usize,
-    /// Fewest rows or columns at a time of a matrix that is not copied.
+    /// Minimum rows or columns, at a time, of a matrix that is read in place.
     pub few: usize,
-    /// Fewest neighbouring terms for which a nest's first matrix is not copied: adding parts takes less time then.
+    /// Minimum adjacent terms for which a convolution's first matrix is read in place, since adding its parts then
+    /// costs less than a copy.
     pub deep: usize,
-    /// Fewest multiply-adds for each element of a nest's array that is copied to another order.
+    /// Minimum multiply-adds for each element of a convolution's array for which it is copied to another order of
+    /// axes.
     pub uses: usize,
-    /// Fewest features of which a row is worth such a copy.
+    /// Minimum features (adjacent elements after the copy) for which such a copy is worthwhile.
     pub features: usize,
-    /// Fewest adjacent elements of a product's free axis that are copied together.
+    /// Minimum adjacent elements of a product's free axis that a copy keeps adjacent.
     pub adjacent: usize,
-    /// Fewest rows of a window that a product reads where it lies: it begins anew with each.
+    /// Minimum rows of a window that a product reads in place: it starts anew with each window.
     pub window_rows: usize,
-    /// Fewest elements of a row that a chain reads where it lies: a call for each row of 128 takes half as long again as a copy
-    /// and a call for all, rows of 160 take less.
+    /// Minimum elements of a row that a chain reads in place. For rows of 128 elements, a call for each takes half as
+    /// long again as a copy and one call for all; for rows of 160 it takes less.
     pub chain_row: usize,
-    /// Fewest elements of a tile that is worth a copy to another order.
+    /// Minimum elements of a tile for which a copy to another order is worthwhile.
     pub reordered: usize,
 }
 
 impl Sizes {
-    /// The sizes that measurements on machines with AVX2 and AVX-512 gave.
+    /// Thresholds measured on machines with AVX2 and AVX-512.
     pub const MEASURED: Sizes = Sizes {
         terms: 1024,
         least_terms: 256,
@@ -50,7 +53,7 @@ impl Sizes {
         reordered: 512,
     };
 
-    /// Every way is taken by arrays of a few elements: for tests.
+    /// Thresholds for tests: arrays of a few elements take every way of computing.
     pub const SMALL: Sizes = Sizes {
         terms: 16,
         least_terms: 8,

@@ -1,32 +1,35 @@
-//! Sorted lines of elements, by unsigned keys whose order is that of the elements.
+//! Sorts lines of elements, by unsigned keys that have the order of the elements.
 //!
 //! Short lines are sorted by comparing keys, long ones by radix: stable counting sorts of the keys' digits, from the
-//! lowest (Knuth, The Art of Computer Programming 3, 5.2.5). Where a few of many elements are asked for, those above
-//! the smallest one found so far are collected. Very long lines are divided among the threads of the pool.
+//! lowest (Knuth, The Art of Computer Programming 3, 5.2.5). If only the first few of many elements are wanted,
+//! candidates before the last one found so far are collected. Very long lines are divided among the threads of the
+//! pool.
 use super::team::both;
 use pallas_ir::DType;
 use pallas_ir::structural::Order;
 use smallvec::SmallVec;
 
-/// The bits of an element, and a key.
+/// An unsigned integer with the bits of an element, or with its key.
 pub(super) trait Bits: Copy + Ord + Send + Sync + 'static {
-    /// Number of bits.
+    /// Number of bits of the type.
     const BITS: u32;
-    /// A key and a position: ordered by key, then by position.
+    /// A key with a position, ordered by key and then by position.
     type Packed: Packed;
-    /// The lowest bits of a word.
+    /// Returns the lowest bits of a word.
     fn of(word: u64) -> Self;
-    /// As a word.
+    /// Returns the value as a 64-bit word.
     fn word(self) -> u64;
-    /// `a ^ b`.
+    /// Returns `a ^ b`.
     fn xor(self, other: Self) -> Self;
-    /// The key of a float by the total order of IEEE 754.
+    /// Returns the key of a float in the total order of IEEE 754.
     fn total(self) -> Self;
-    /// The key of a float where -0 equals +0, and all NaNs are equal and last; `infinity` has the bits of infinity.
+    /// Returns the key of a float in the order where -0 equals +0, and all NaNs are equal and last; `infinity` has the
+    /// bits of infinity.
     fn weak(self, infinity: Self) -> Self;
-    /// With a position.
+    /// Returns the key together with a position.
     fn pack(self, position: u32) -> Self::Packed;
 }
+/// Implements [`Bits`] for unsigned integers.
 macro_rules! bits {
     ($($U:ident $I:ident $P:ident;)*) => {$(
         impl Bits for $U {
@@ -64,13 +67,14 @@ macro_rules! bits {
 }
 bits! { u8 i8 u64; u16 i16 u64; u32 i32 u64; u64 i64 u128; }
 
-/// A key in front of a position.
+/// A key and a position in one integer, the key in the upper bits.
 pub(super) trait Packed: Copy + Ord + Send + Sync + 'static {
-    /// The key.
+    /// Returns the key.
     fn key(self) -> u64;
-    /// The position.
+    /// Returns the position.
     fn position(self) -> u32;
 }
+/// Implements [`Packed`] for unsigned integers.
 macro_rules! packed {
     ($($P:ident)*) => {$(
         impl Packed for $P {
@@ -87,16 +91,18 @@ macro_rules! packed {
 }
 packed! { u64 u128 }
 
-/// The keys of integers; of floats by the total order; of floats where zeros are equal, and NaNs.
+/// Class of keys of integers.
 pub(super) const INTEGER: u8 = 0;
+/// Class of keys of floats in their total order.
 pub(super) const TOTAL: u8 = 1;
+/// Class of keys of floats in the order where both zeros are equal, and all NaNs are equal and last.
 pub(super) const WEAK: u8 = 2;
 
-/// The keys of elements of a type in an order.
+/// The rule that maps the elements of a type to keys, for one order.
 #[derive(Clone, Copy)]
 pub(super) struct Rule<U, const CLASS: u8> {
     infinity: U,
-    /// Bits of the key that are inverted.
+    /// Bits of the key that are inverted, for signed integers and descending orders.
     inverted: U,
 }
 
@@ -112,11 +118,11 @@ impl<U: Bits, const CLASS: u8> Rule<U, CLASS> {
     }
 }
 
-/// A computation for any rule.
+/// A computation on elements to be sorted, generic over the rule that maps them to unsigned keys.
 pub(super) trait Visit {
-    /// Its result.
+    /// The result of the computation.
     type Out;
-    /// Runs it.
+    /// Runs the computation.
     fn visit<U: Bits, const CLASS: u8>(self, rule: Rule<U, CLASS>) -> Self::Out;
 }
 
@@ -148,23 +154,24 @@ pub(super) fn visit<V: Visit>(dtype: DType, order: Order, v: V) -> V::Out {
     }
 }
 
-/// Lines of fewer elements are sorted by comparing keys.
+/// Minimum elements of a line that is sorted by radix instead of by comparisons.
 const SHORT: usize = 256;
-/// Lines of at least as many elements are sorted by digits of 11 bits, shorter ones by digits of 8 bits, whose counts
-/// take less time to clear.
+/// Minimum elements of a line that is sorted by digits of 11 bits; shorter ones are sorted by digits of 8 bits, whose
+/// counts take less time to clear.
 const LONG: usize = 4096;
-/// Fewest elements that a thread sorts.
+/// Minimum elements that a thread sorts.
 const SHARE: usize = 1 << 15;
-/// Most digits of a key, and values of a digit.
+/// Maximum digits of a key.
 const DIGITS: usize = 8;
+/// Maximum values of a digit.
 const VALUES: usize = 1 << 11;
 
-/// Number of times that a line is halved so that each thread of the pool has a part.
+/// Returns how many times a line of `n` elements is halved, so that each thread of the pool gets a part.
 pub(super) fn halvings(n: usize) -> u32 {
     if n < 2 * SHARE { 0 } else { rayon_core::current_num_threads().min(n / SHARE).ilog2() }
 }
 
-/// Sorts by the digits of keys: from `source` to `target`, by way of `other`, which has as many elements.
+/// Sorts by the digits of keys, from `source` to `target`, with `other` (of the same length) as a buffer.
 fn radix<T: Copy>(bits: u32, source: impl Fn(usize) -> T, key: impl Fn(T) -> u64, target: &mut [T], other: &mut [T]) {
     let n = target.len();
     let width = if n < LONG { 8 } else { 11 };
@@ -176,7 +183,7 @@ fn radix<T: Copy>(bits: u32, source: impl Fn(usize) -> T, key: impl Fn(T) -> u64
         let key = key(source(i));
         (0..digits).for_each(|d| counts[d][digit(key, d)] += 1);
     }
-    // A digit that all keys share moves nothing.
+    // Passes over a digit that all keys share are skipped.
     let first = if n > 0 { key(source(0)) } else { 0 };
     let moves = |d: &usize| counts[*d][digit(first, *d)] as usize != n;
     let moving: SmallVec<[usize; DIGITS]> = (0..digits).filter(moves).collect();
@@ -194,7 +201,7 @@ fn radix<T: Copy>(bits: u32, source: impl Fn(usize) -> T, key: impl Fn(T) -> u64
             to[*at as usize] = x;
             *at += 1;
         };
-        // The last turn writes the target.
+        // The last pass writes the target.
         let to_target = (moving.len() - turn) % 2 == 1;
         match (turn, to_target) {
             (0, true) => (0..n).for_each(|i| place(target, source(i))),
@@ -205,8 +212,8 @@ fn radix<T: Copy>(bits: u32, source: impl Fn(usize) -> T, key: impl Fn(T) -> u64
     }
 }
 
-/// Merges two sorted halves, by two threads from both ends: `put` takes the place and the element. Of equal elements
-/// those of `a`, which has as many elements as `b` or one more, come first.
+/// Merges the sorted halves `a` and `b` to `out`, by two threads from both ends; `put` converts an element. Of equal
+/// elements those of `a`, which has as many elements as `b` or one more, come first.
 fn merge<T: Copy + Send + Sync, O: Send>(
     a: &[T],
     b: &[T],
@@ -237,7 +244,8 @@ fn merge<T: Copy + Send + Sync, O: Send>(
     both(&mut from_front, &mut from_back);
 }
 
-/// Sorts elements; the buffer has as many.
+/// Sorts elements; `buffer` has as many. The line is halved `halvings` times, and the parts are sorted by different
+/// threads.
 pub(super) fn values<U: Bits, const CLASS: u8>(
     rule: Rule<U, CLASS>,
     x: &[U],
@@ -262,7 +270,7 @@ pub(super) fn values<U: Bits, const CLASS: u8>(
     merge(a, b, out, |x, y| rule.key(x) < rule.key(y), |x| x);
 }
 
-/// Sorts keys with their positions from `from` on; the buffer has as many elements.
+/// Sorts keys together with their positions, which count from `from`; `buffer` has as many elements.
 fn packed<U: Bits, const CLASS: u8>(
     rule: Rule<U, CLASS>,
     (x, from): (&[U], u32),
@@ -287,10 +295,12 @@ fn packed<U: Bits, const CLASS: u8>(
     merge(a, b, out, |x, y| x < y, |x| x);
 }
 
-/// Most elements of a line whose places are counted: where each comes next is not to be predicted.
+/// Maximum elements of a line that is sorted by counting, for each element, those before it, which has no
+/// unpredictable branches.
 const FEW: usize = 8;
 
-/// Calls `put` with each of a few elements' place in order, and its position.
+/// Sorts a line of at most [`FEW`] elements: calls `put` with the place in the sorted line and the position of each
+/// element.
 #[inline(always)]
 fn ranked<U: Bits, const CLASS: u8>(rule: Rule<U, CLASS>, x: &[U], mut put: impl FnMut(usize, usize)) {
     if let &[a, b] = x {
@@ -307,7 +317,8 @@ fn ranked<U: Bits, const CLASS: u8>(rule: Rule<U, CLASS>, x: &[U], mut put: impl
     }
 }
 
-/// Positions of the first elements in order, as many as `out` has; the two buffers have [`needed`] elements.
+/// Writes the positions of the first elements in order, as many as `out` has; the two buffers have [`needed`]
+/// elements.
 pub(super) fn positions<U: Bits, const CLASS: u8>(
     rule: Rule<U, CLASS>,
     x: &[U],
@@ -338,25 +349,25 @@ pub(super) fn positions<U: Bits, const CLASS: u8>(
     merge(a0, a1, out, |x, y| x < y, Packed::position);
 }
 
-/// Returns true if collecting the first `k` elements takes less time than sorting all.
+/// Returns true if collecting the first `k` of `n` elements takes less time than sorting all.
 fn is_selection(n: usize, k: usize) -> bool {
     n >= SHORT && k <= n / 16
 }
 
-/// Candidates that are collected before all but the first `k` are dropped.
+/// Returns the number of candidates that are collected before all but the first `k` are dropped.
 fn collected(k: usize) -> usize {
     4 * k + 64
 }
 
-/// Number of elements of each buffer of [`positions`].
+/// Returns the number of elements that each buffer of [`positions`] needs.
 pub(super) fn needed(n: usize, k: usize, halvings: u32) -> [usize; 2] {
     if is_selection(n, k) { [collected(k) << halvings, 0] } else { [n, n] }
 }
 
-/// Elements that are compared with the last candidate together.
+/// Number of elements that are compared at once with the last candidate.
 const BLOCK: usize = 32;
 
-/// Puts the first `k` elements in order, with their positions, at the start of a buffer; returns `k`.
+/// Writes the first `k` elements in order, with their positions, to the start of `found`; returns `k`.
 fn select<U: Bits, const CLASS: u8>(
     rule: Rule<U, CLASS>,
     (x, from): (&[U], u32),
@@ -379,7 +390,7 @@ fn select<U: Bits, const CLASS: u8>(
     }
     let found = &mut found[..collected(k)];
     let mut count = 0;
-    // Keys of later elements that are not below this one are not among the first.
+    // A key that is not below this one cannot be among the first any more.
     let mut bound = None;
     let (blocks, rest) = x.as_chunks::<BLOCK>();
     let mut take = |at: usize, block: &[U], bound: &mut Option<U>| {
@@ -406,6 +417,7 @@ fn select<U: Bits, const CLASS: u8>(
     k
 }
 
+/// Returns true if an element of the block comes before the key `bound`.
 #[inline(always)]
 fn is_any_below<U: Bits, const CLASS: u8>(rule: Rule<U, CLASS>, block: &[U; BLOCK], bound: U) -> bool {
     block.iter().fold(false, |any, &x| any | (rule.key(x) < bound))

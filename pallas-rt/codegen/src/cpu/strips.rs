@@ -1,17 +1,17 @@
-//! Elementwise loops, monomorphised per operation and element type and compiled for this machine's vectors.
+//! Elementwise loops, compiled for each operation and element type, and for this machine's vectors.
 use crate::raw;
 use pallas_ir::{Args, DType, Elem, Lane, ScalarOp, Slice, SliceMut, Visit};
 
-/// Elements of a strip: the operands and results of a chain stay in the first level cache.
+/// Elements of a strip, so few that the operands and results of a chain stay in the first-level cache.
 pub(super) const STRIP: usize = 1024;
 
-/// Computes `n` elements from each operand's strip.
+/// A function that computes `n` elements of a result from the operands' strips.
 ///
 /// # Safety
-/// The processor is the one that the loop was selected for.
+/// The processor is the one that the function was selected for.
 pub(super) type Strip = unsafe fn(&[Slice<'_>], SliceMut<'_>, usize);
 
-/// `fn $pick` returns the loop `$body`, compiled for AVX2 where the processor supports it.
+/// Defines a function `$pick` that returns the loop `$body`, compiled for AVX2 where the processor supports it.
 macro_rules! compiled {
     ($(#[$doc:meta])* $visible:vis $pick:ident<$($G:ident: $bound:path),*>() = $body:ident($($arg:ident: $ty:ty),*)) => {
         $(#[$doc])*
@@ -33,7 +33,7 @@ macro_rules! compiled {
 }
 pub(super) use compiled;
 
-/// Expands `$body` with `$T` for the Rust type of an element type.
+/// Expands `$body` with `$T` as the Rust type of the element type `$dtype`.
 macro_rules! typed {
     ($dtype:expr, $T:ident => $body:expr) => {
         typed!(@ $dtype, $T => $body; F32 f32, F64 f64, F16 half::f16, Bf16 half::bf16, I8 i8, U8 u8, I16 i16, U16 u16,
@@ -45,7 +45,7 @@ macro_rules! typed {
 }
 pub(super) use typed;
 
-/// Expands `$body` with `$T` for an integer of so many bytes.
+/// Expands `$body` with `$T` as the unsigned integer of `$bytes` bytes.
 macro_rules! sized {
     ($bytes:expr, $T:ident => $body:expr) => { sized!(@ $bytes, $T => $body; 1 u8, 2 u16, 4 u32, _ u64) };
     (@ $bytes:expr, $T:ident => $body:expr; $($n:tt $R:ty),*) => { match $bytes { $($n => { type $T = $R; $body })* } };
@@ -61,7 +61,7 @@ unsafe fn body<O: Lane<A>, A: Args>(args: &[Slice<'_>], out: SliceMut<'_>, n: us
 }
 compiled! { fastest<O: Lane<A>, A: Args>() = body(args: &[Slice<'_>], out: SliceMut<'_>, n: usize) }
 
-/// True if this machine has AVX2 with fused multiply-add.
+/// Returns true if this machine has AVX2 with fused multiply-add.
 pub(super) fn has_avx2() -> bool {
     #[cfg(target_arch = "x86_64")]
     return is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
@@ -69,6 +69,7 @@ pub(super) fn has_avx2() -> bool {
     false
 }
 
+/// The visitor that selects the fastest loop of an operation.
 struct Fastest;
 impl Visit for Fastest {
     type Out = Strip;
@@ -77,11 +78,13 @@ impl Visit for Fastest {
     }
 }
 
-/// The fastest loop for this machine; `dtype` is the type of the row's open operands, and in its class.
+/// Returns this machine's fastest loop for a scalar operation; `dtype` is the type of the operands whose type the
+/// operation leaves open.
 pub(super) fn strip(op: ScalarOp, dtype: DType) -> Strip {
     op.visit(dtype, Fastest).expect("types were inferred")
 }
 
+/// Expands to a slice of the element type `$dtype`, made by the function `$from`.
 macro_rules! cut {
     ($dtype:expr, $Strip:ident, $from:path, $p:expr, $n:expr) => {
         cut!(@ $dtype, $Strip, $from, $p, $n; F32 f32, F64 f64, F16 half::f16, Bf16 half::bf16, I8 i8, U8 u8, I16 i16,
@@ -92,7 +95,7 @@ macro_rules! cut {
     };
 }
 
-/// `n` elements at `p` as a strip.
+/// Returns `n` elements at `p` as a typed slice.
 ///
 /// # Safety
 /// `p` points at `n` initialised elements of `dtype`, aligned, that nobody writes during `'a`.
@@ -101,7 +104,7 @@ pub(super) unsafe fn slice<'a>(dtype: DType, p: *const u8, n: usize) -> Slice<'a
     unsafe { cut!(dtype, Slice, raw::slice, p, n) }
 }
 
-/// `n` elements at `p` as a strip to be written.
+/// Returns `n` elements at `p` as a typed slice to be written.
 ///
 /// # Safety
 /// `p` points at `n` elements of `dtype`, aligned, that nobody else touches during `'a`.

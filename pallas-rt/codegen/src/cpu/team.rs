@@ -1,8 +1,8 @@
-//! The threads that share a launch: those of rayon's pool, or a team of them that stays at hand while a program runs, so that
-//! launches of a few microseconds can be shared.
+//! The threads that share a launch: those of rayon's pool, or a team of them that keeps spinning while a program runs,
+//! so that even launches of a few microseconds can be shared.
 //!
-//! A member of a team spins until there is work, and leaves after a while without any; the next launch calls it again. The caller never
-//! waits for a member that has not begun: on a busy machine that may take milliseconds.
+//! A member of a team spins until there is work, and leaves after a while without any; the next launch calls it again.
+//! The caller never waits for a member that has not begun, which may take milliseconds on a busy machine.
 use parking_lot::Mutex;
 use std::any::Any;
 use std::cell::UnsafeCell;
@@ -12,25 +12,25 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-/// Below this many elementary operations a launch takes about as long as sharing it.
+/// Minimum elementary operations of a launch that a team shares: below, a launch takes about as long as sharing it.
 pub const SHARED_WORK: usize = 10_000;
-/// A member without work leaves after this time.
+/// Time after which a member without work leaves.
 const PATIENCE: Duration = Duration::from_micros(200);
 
-/// A launch's work: a function of the number of a thread.
+/// The work of a launch: a function that each thread calls with its number.
 type Work<'w> = &'w (dyn Fn(usize) + Sync);
 
-/// What runs a launch on several threads.
+/// A way of running a launch on several threads.
 pub trait Threads {
-    /// Elementary operations of a launch from which on it is shared.
+    /// Returns the minimum elementary operations of a launch that is worth sharing.
     fn least_work(&self) -> usize;
 
-    /// Calls `work` with 0 on this thread, and with 1.. below `threads` on those of the others that are there before it has
-    /// returned here. The work is such that one thread alone can do all of it.
+    /// Calls `work(0)` on this thread, and `work(1)`, .. up to below `threads` on other threads, if these begin before
+    /// `work(0)` has returned. One thread alone has to be able to do all of the work.
     fn share(&self, threads: usize, work: Work<'_>);
 }
 
-/// The threads of rayon's pool, which sleep.
+/// The threads of rayon's pool, which sleep while there is no work.
 pub struct Pool;
 
 impl Threads for Pool {
@@ -44,7 +44,7 @@ impl Threads for Pool {
     }
 }
 
-/// The calling thread alone.
+/// The calling thread, without others.
 pub struct Alone;
 
 impl Threads for Alone {
@@ -57,18 +57,19 @@ impl Threads for Alone {
     }
 }
 
-/// Runs two closures, on two threads if one has nothing to do. What rayon needs of a pair is compiled once, not for each.
+/// Runs two closures, on two threads if another is idle. As a function of trait objects, it compiles rayon's code for
+/// them once.
 pub(super) fn both(a: &mut (dyn FnMut() + Send), b: &mut (dyn FnMut() + Send)) {
     rayon_core::join(a, b);
 }
 
-/// Bytes of the parts in which threads share a long copy.
+/// Bytes of each part of a long copy that threads share.
 const PART: usize = 1 << 18;
 
-/// Copies bytes, on several threads if there are many.
+/// Copies bytes, on several threads if there are enough of them.
 ///
 /// # Safety
-/// Both have this many bytes, which do not overlap.
+/// Both have `bytes` bytes, and do not overlap.
 pub unsafe fn copy(on: &dyn Threads, from: *const u8, to: *mut u8, bytes: usize) {
     let parts = bytes.div_ceil(PART);
     if parts < 4 {
@@ -87,18 +88,18 @@ pub unsafe fn copy(on: &dyn Threads, from: *const u8, to: *mut u8, bytes: usize)
     });
 }
 
-/// What the caller and the members share.
+/// The state that the caller and the members of a team share.
 struct Shared {
-    /// Odd while there is work, whose number it is.
+    /// Number of the current work; odd while there is work.
     number: AtomicUsize,
-    /// Members that may be using the work.
+    /// Number of members that may be using the work.
     inside: AtomicUsize,
     work: UnsafeCell<Option<Work<'static>>>,
-    /// True if the program has ended.
+    /// True if the program that owns the team has ended.
     over: AtomicBool,
-    /// By thread, true if it is a member.
+    /// For each thread, true if it is a member.
     present: Vec<AtomicBool>,
-    /// A member's panic, which the caller resumes.
+    /// The panic of a member, which the caller resumes.
     panic: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
@@ -108,13 +109,13 @@ unsafe impl Sync for Shared {}
 // SAFETY: as above. Members that outlive the program do not read it any more.
 unsafe impl Send for Shared {}
 
-/// The team of a program.
+/// The team of threads of a program, from the caller's side.
 struct Team {
-    /// Members that begin after the end of the program still find that it is over.
+    /// Reference-counted, since members that begin after the end of the program still read that it is over.
     shared: Arc<Shared>,
 }
 
-/// Runs a program with a team on the threads of the pool.
+/// Runs a program with a team of the pool's threads.
 pub fn with<R>(program: impl FnOnce(&dyn Threads) -> R) -> R {
     let shared = Arc::new(Shared {
         number: AtomicUsize::new(0),
@@ -124,11 +125,12 @@ pub fn with<R>(program: impl FnOnce(&dyn Threads) -> R) -> R {
         present: (0..rayon_core::current_num_threads()).map(|_| AtomicBool::new(false)).collect(),
         panic: Mutex::default(),
     });
-    // Members leave also if the program panics.
+    // Members leave even if the program panics.
     let _over = OnDrop(|| shared.over.store(true, SeqCst));
     program(&Team { shared: shared.clone() })
 }
 
+/// Calls a function when it is dropped, even by a panic.
 struct OnDrop<F: FnMut()>(F);
 
 impl<F: FnMut()> Drop for OnDrop<F> {
@@ -155,7 +157,7 @@ impl Threads for Team {
         // see `done`.
         unsafe { *shared.work.get() = Some(std::mem::transmute::<Work<'_>, Work<'static>>(work)) };
         shared.number.fetch_add(1, SeqCst);
-        // Also if the work panics here, no member uses it afterwards.
+        // Even if the work panics here, no member uses it afterwards.
         let done = OnDrop(|| {
             shared.number.fetch_add(1, SeqCst);
             let mut rounds = 0u32;
@@ -173,6 +175,7 @@ impl Threads for Team {
 }
 
 impl Shared {
+    /// Runs the loop of a member: executes each new work, until the program is over or there is none for a while.
     fn serve(&self, thread: usize) {
         let (mut seen, mut since) = (0, Instant::now());
         let mut rounds = 0u32;

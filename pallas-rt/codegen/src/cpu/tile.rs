@@ -1,4 +1,4 @@
-//! Strided memory of tiles: copies, rows, reshapes.
+//! Tiles as strided memory: copies, rows, reshapes.
 
 pub(super) use pallas_ir::MAX_RANK;
 
@@ -8,17 +8,17 @@ use super::strips::{compiled, sized};
 use smallvec::SmallVec;
 use std::cmp::Reverse;
 
-/// The memory of a tile's elements: element `i` is `Σ i·stride` elements after the first.
+/// The memory of a tile: element `i` (an index for each axis) is `Σ i·stride` elements after the first.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tile {
     /// The first element.
     pub(super) start: *mut u8,
-    /// One per axis, in elements.
+    /// Distance of neighbours along each axis, in elements.
     pub(super) strides: [isize; MAX_RANK],
 }
 
 impl Tile {
-    /// Row-major, without gaps.
+    /// Returns a tile whose elements are row-major, without gaps.
     pub(super) fn contiguous(start: *mut u8, shape: &[usize]) -> Tile {
         let mut strides = [0; MAX_RANK];
         let mut step = 1isize;
@@ -29,7 +29,7 @@ impl Tile {
         }
         Tile { start, strides }
     }
-    /// True if the elements of `shape` are row-major without gaps.
+    /// Returns true if a tile of this shape is row-major, without gaps.
     pub(super) fn is_contiguous(&self, shape: &[usize]) -> bool {
         let mut step = 1;
         for axis in (0..shape.len()).rev() {
@@ -40,11 +40,12 @@ impl Tile {
         }
         true
     }
-    /// True if all elements are at the same address.
+    /// Returns true if all elements of a tile of this shape are at the same address.
     pub(super) fn is_splat(&self, shape: &[usize]) -> bool {
         shape.iter().zip(&self.strides).all(|(&n, &s)| n == 1 || s == 0)
     }
-    /// The tile seen as one whose axes are those of `shape` or stretch its unit axes; rank 0 stretches everywhere.
+    /// Returns the tile broadcast to a larger shape: `shape` is its own, whose axes of extent 1 get stride 0. A tile
+    /// of rank 0 is broadcast along all axes.
     pub(super) fn stretched(mut self, shape: &[usize]) -> Tile {
         if shape.is_empty() {
             self.strides = [0; MAX_RANK];
@@ -54,7 +55,8 @@ impl Tile {
         }
         self
     }
-    /// The stride of several axes traversed as one, if it is uniform; axes of one element are ignored.
+    /// Returns the stride of several axes traversed as one: `None` if it is not uniform, `Some(None)` if no axis is
+    /// longer than 1.
     pub(super) fn distance(
         &self,
         shape: &[usize],
@@ -71,53 +73,53 @@ impl Tile {
         }
         Some(found)
     }
-    /// Selects axes, in this order.
+    /// Returns the tile with only these axes, in this order.
     pub(super) fn axes(&self, order: &[usize]) -> Tile {
         let mut strides = [0; MAX_RANK];
         strides.iter_mut().zip(order).for_each(|(stride, &axis)| *stride = self.strides[axis]);
         Tile { start: self.start, strides }
     }
-    /// The tile whose axes, in this order, are this one's: the reverse of [`axes`](Tile::axes).
+    /// Returns the tile whose axes, taken in this order, are this tile's: the reverse of [`axes`](Tile::axes).
     pub(super) fn placed(&self, order: &[usize]) -> Tile {
         let mut strides = [0; MAX_RANK];
         order.iter().zip(self.strides).for_each(|(&axis, stride)| strides[axis] = stride);
         Tile { start: self.start, strides }
     }
-    /// The axes of an array of this many, those of the greatest distance first.
+    /// Returns the first `rank` axes in the order of their strides, greatest first.
     pub(super) fn memory_order(&self, rank: usize) -> SmallVec<[usize; MAX_RANK]> {
         let mut order: SmallVec<[usize; MAX_RANK]> = (0..rank).collect();
         order.sort_by_key(|&axis| Reverse(self.strides[axis].unsigned_abs()));
         order
     }
-    /// The same elements, neighbours in memory one after the other, and the extents of the axes then.
+    /// Returns the tile with its axes in the order of memory (greatest stride first), and their extents.
     pub(super) fn in_memory_order(&self, shape: &[usize]) -> (Tile, [usize; MAX_RANK]) {
         let (order, mut sizes) = (self.memory_order(shape.len()), [1; MAX_RANK]);
         sizes.iter_mut().zip(&order).for_each(|(size, &axis)| *size = shape[axis]);
         (self.axes(&order), sizes)
     }
-    /// The address of an element at this distance from the first.
+    /// Returns the address of the element at this distance, in elements, from the first.
     #[inline]
     pub(super) fn element(&self, elements: isize, bytes: usize) -> *mut u8 {
         self.start.wrapping_offset(elements.wrapping_mul(bytes as isize))
     }
-    /// Moves the first element.
+    /// Returns the tile whose first element is at this distance, in elements, from the old one.
     pub(super) fn offset(self, elements: isize, bytes: usize) -> Tile {
         Tile { start: self.element(elements, bytes), ..self }
     }
 }
 
-/// Axes of one or more tiles, merged where every tile allows it: what loops run over.
+/// Loops over the elements of `N` tiles of one shape; axes are merged where every tile allows it.
 pub(super) struct Nest<const N: usize> {
-    /// Extents, innermost last; at least one.
+    /// Extents of the loops, innermost last; there is at least one.
     pub(super) shape: [usize; MAX_RANK],
-    /// Per tile.
+    /// Strides of each tile along the loops, in elements.
     pub(super) strides: [[isize; MAX_RANK]; N],
-    /// Axes used.
+    /// Number of loops.
     pub(super) rank: usize,
 }
 
 impl<const N: usize> Nest<N> {
-    /// Drops unit axes and merges neighbours.
+    /// Creates the loops over a shape: drops axes of extent 1, and merges neighbouring axes.
     pub(super) fn new(shape: &[usize], tiles: [&Tile; N]) -> Nest<N> {
         let mut nest = Nest { shape: [1; MAX_RANK], strides: [[0; MAX_RANK]; N], rank: 0 };
         for (axis, &n) in shape.iter().enumerate().filter(|(_, n)| **n != 1) {
@@ -134,11 +136,11 @@ impl<const N: usize> Nest<N> {
         }
         nest
     }
-    /// Extent of the innermost axis.
+    /// Extent of the innermost loop.
     pub(super) fn inner(&self) -> usize {
         self.shape[self.rank - 1]
     }
-    /// Stride of a tile along the innermost axis.
+    /// Stride of a tile along the innermost loop.
     pub(super) fn inner_stride(&self, tile: usize) -> isize {
         self.strides[tile][self.rank - 1]
     }
@@ -177,8 +179,8 @@ impl<const N: usize> Nest<N> {
     }
 }
 
-/// Copies bytes with non-temporal stores, where the machine supports them; [`Settled`] must be dropped before another
-/// thread reads them.
+/// Copies bytes with non-temporal stores, where the machine supports them. A [`Settled`] must be dropped before
+/// another thread reads the bytes.
 ///
 /// # Safety
 /// Both hold as many bytes and do not overlap.
@@ -204,7 +206,7 @@ pub(super) unsafe fn stream(from: *const u8, to: *mut u8, bytes: usize) {
     unsafe { std::ptr::copy_nonoverlapping(from.add(done), to.add(done), bytes - done) };
 }
 
-/// On drop, makes the writes of [`stream`] visible to threads that synchronise with this one.
+/// A guard: on drop, it makes the writes of [`stream`] visible to threads that synchronise with this one.
 pub(super) struct Settled;
 
 impl Drop for Settled {
@@ -218,10 +220,10 @@ impl Drop for Settled {
     }
 }
 
-/// Rows and columns of a matrix that are transposed at a time.
+/// Rows and columns of the square of a matrix that is transposed at a time.
 const SQUARE: usize = 8;
 
-/// `to[i·to_row + j] = from[j·from_row + i]` for `i` below `rows` and `j` below `columns`.
+/// Transposes a matrix: `to[i·to_row + j] = from[j·from_row + i]` for `i` below `rows` and `j` below `columns`.
 ///
 /// # Safety
 /// Both hold these elements and do not overlap.
@@ -252,7 +254,8 @@ compiled! {
         = transpose(from: *const T, from_row: isize, to: *mut T, to_row: isize, rows: usize, columns: usize)
 }
 
-/// Copies matrices whose rows are columns of the other tile; false if these tiles are none.
+/// Copies matrices whose rows are columns of the other tile. Returns false, having done nothing, if the tiles are
+/// none.
 ///
 /// # Safety
 /// As [`copy`]; the tiles do not overlap.
@@ -260,7 +263,7 @@ unsafe fn copy_transposed(from: &Tile, to: &Tile, nest: &Nest<2>, bytes: usize) 
     let adjacent = |tile: usize| (0..nest.rank).find(|&axis| nest.strides[tile][axis] == 1);
     let (Some(i), Some(j)) = (adjacent(0), adjacent(1)) else { return false };
     let (rows, columns) = (nest.shape[i], nest.shape[j]);
-    // A row of copies of one element is no column.
+    // A row that repeats one element is no column.
     if i == j || rows < SQUARE || columns < SQUARE || nest.strides[0][j] == 0 {
         return false;
     }
@@ -282,7 +285,7 @@ unsafe fn copy_transposed(from: &Tile, to: &Tile, nest: &Nest<2>, bytes: usize) 
     true
 }
 
-/// Copies a tile.
+/// Copies a tile to another of the same shape.
 ///
 /// # Safety
 /// Both tiles hold `shape`; they are the same elements in the same places, or do not overlap.
@@ -291,10 +294,10 @@ pub(super) unsafe fn copy(from: &Tile, to: &Tile, shape: &[usize], bytes: usize)
     unsafe { copy_together(from, to, shape, bytes, TOGETHER) }
 }
 
-/// Copies a tile, as [`copy`], so many rows at a time.
+/// Copies a tile as [`copy`] does, `together` rows at a time.
 ///
 /// # Safety
-/// The same as of [`copy`].
+/// As for [`copy`].
 unsafe fn copy_together(from: &Tile, to: &Tile, shape: &[usize], bytes: usize, together: usize) {
     if from.start == to.start && from.strides[..shape.len()] == to.strides[..shape.len()] {
         return;
@@ -304,7 +307,7 @@ unsafe fn copy_together(from: &Tile, to: &Tile, shape: &[usize], bytes: usize, t
     if unsafe { copy_transposed(from, to, &nest, bytes) } {
         return;
     }
-    // Rows along one axis follow each other: that outside of them, or a longer one where there are few.
+    // Rows along one axis are copied by one call: the axis around them, or a longer one if it has few rows.
     let (mut others, mut outer, mut rows) = (nest, [0; 2], 1);
     let is_short = others.inner() * bytes <= SHORT;
     let next = others.rank.checked_sub(2);
@@ -331,9 +334,9 @@ unsafe fn copy_together(from: &Tile, to: &Tile, shape: &[usize], bytes: usize, t
     }
 }
 
-/// Rows along an axis that take less time to copy than a call for them.
+/// Minimum number of short rows along an axis for which a call is faster than copying them along another axis.
 const FEW_ROWS: usize = 8;
-/// Rows that are copied before others between them: the cache holds their lines until then.
+/// Number of rows that are copied before rows between them, so that the cache still holds their lines then.
 const TOGETHER: usize = 512;
 
 /// Copies a tile to memory that may not be aligned.
@@ -361,14 +364,14 @@ pub(super) unsafe fn fill(x: *const u8, to: &Tile, shape: &[usize], bytes: usize
     unsafe { copy(&from, &to, &sizes[..shape.len()], bytes) }
 }
 
-/// Strides under which the same elements have another shape, where there are any.
+/// Returns the tile with the same memory and another shape, if there are strides for that.
 pub(super) fn reshaped(tile: &Tile, from: &[usize], to: &[usize]) -> Option<Tile> {
     if from.contains(&0) {
         return Some(Tile::contiguous(tile.start, to));
     }
     let nest = Nest::new(from, [tile]);
     let mut strides = [0; MAX_RANK];
-    // Both shapes are walked from the right; an axis of `to` must lie inside of one merged axis of `from`.
+    // Both shapes are traversed from the right; an axis of `to` must be inside of one merged axis of `from`.
     let mut group = nest.rank;
     let (mut left, mut step) = (1, 0);
     for axis in (0..to.len()).rev() {

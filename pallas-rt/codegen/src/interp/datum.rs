@@ -1,20 +1,21 @@
-//! Typed elements with a poison bit each: what the strict interpreter computes on.
+//! Typed elements with a poison bit each, on which the strict interpreter computes.
 #![warn(clippy::wildcard_enum_match_arm)]
 use half::{bf16, f16};
 use pallas_ir::{DType, Elem, Literal, Loc, Slice, SliceMut, Type};
 use std::sync::Arc;
 
+/// Defines [`Data`] with a variant for each element type.
 macro_rules! data {
     ($($Variant:ident $T:ty),*) => {
         /// Elements of one type.
         #[derive(Clone, Debug, PartialEq)]
         pub enum Data { $(#[doc = concat!("`", stringify!($T), "` elements.")] $Variant(Vec<$T>)),* }
         impl Data {
-            /// `n` zeros.
+            /// Returns `n` zeros.
             pub fn zeros(dtype: DType, n: usize) -> Data {
                 match dtype { $(DType::$Variant => Data::$Variant(vec![<$T>::default(); n])),* }
             }
-            /// Reads host bytes.
+            /// Reads elements from bytes in the host's format.
             pub fn from_bytes(dtype: DType, bytes: &[u8]) -> Data {
                 match dtype {
                     DType::Bool => Data::Bool(bytes.iter().map(|&b| b != 0).collect()),
@@ -22,15 +23,15 @@ macro_rules! data {
                         bytes.chunks_exact(dtype.bytes()).map(|b| <$T as Host>::read(b)).collect())),*
                 }
             }
-            /// Writes host bytes.
+            /// Returns the elements as bytes in the host's format.
             pub fn to_bytes(&self) -> Vec<u8> {
                 match self { $(Data::$Variant(v) => bytemuck::cast_slice(v).to_vec()),* }
             }
-            /// The elements.
+            /// Returns the elements as a slice.
             pub fn slice(&self) -> Slice<'_> {
                 match self { $(Data::$Variant(v) => Slice::$Variant(v)),* }
             }
-            /// The elements, to be written.
+            /// Returns the elements as a slice to be written.
             pub fn slice_mut(&mut self) -> SliceMut<'_> {
                 match self { $(Data::$Variant(v) => SliceMut::$Variant(v)),* }
             }
@@ -38,28 +39,29 @@ macro_rules! data {
             pub fn len(&self) -> usize {
                 match self { $(Data::$Variant(v) => v.len()),* }
             }
-            /// Returns true if there is none.
+            /// Returns true if there are no elements.
             pub fn is_empty(&self) -> bool {
                 self.len() == 0
             }
-            /// The element at `i`.
+            /// Returns the element at position `i`.
             pub fn get(&self, i: usize) -> Literal {
                 match self { $(Data::$Variant(v) => v[i].literal()),* }
             }
-            /// Puts `x`, which has this element type, at `i`.
+            /// Sets the element at position `i` to `x`, which has this element type.
             pub fn set(&mut self, i: usize, x: Literal) {
                 match self { $(Data::$Variant(v) => v[i] = <$T as Host>::of_literal(x)),* }
             }
-            /// The elements at these positions; `None` gives `other`.
+            /// Returns the elements at these positions, with `other` for `None`.
             pub fn gather(&self, at: impl Iterator<Item = Option<usize>>, other: Literal) -> Data {
                 match self { $(Data::$Variant(v) => {
                     let other = <$T as Host>::of_literal(other);
                     Data::$Variant(at.map(|i| i.map_or(other, |i| v[i])).collect())
                 })* }
             }
-            /// Converts as Rust's `as` does: floats saturate into integers, `bool` is `x != 0`.
+            /// Converts the elements as Rust's `as` does: floats saturate when cast to integers, a cast to `bool` is
+            /// `x != 0`.
             pub fn cast(&self, to: DType) -> Data {
-                // In two steps: code for each element type, not for each pair of them.
+                // In two steps, so that code is generated for each element type, not for each pair of types.
                 let wide: Vec<Wide> = match self { $(Data::$Variant(v) => v.iter().map(Host::wide).collect()),* };
                 match to { $(DType::$Variant => Data::$Variant(wide.into_iter().map(<$T as Host>::of_wide).collect())),* }
             }
@@ -77,27 +79,28 @@ pub enum Wide {
     Float(f64),
 }
 
-/// Conversions of one element type.
+/// Conversions of an element type from and to bytes, constants and wide numbers.
 pub trait Host: Elem + bytemuck::NoUninit {
-    /// From host bytes.
+    /// Reads an element from bytes in the host's format.
     fn read(bytes: &[u8]) -> Self;
-    /// To the widest type of its kind.
+    /// Converts the element to the widest type of its kind.
     fn wide(&self) -> Wide;
-    /// From the widest types, as `as` does.
+    /// Converts a wide number to the element type, as Rust's `as` does.
     fn of_wide(x: Wide) -> Self;
-    /// As a constant.
+    /// Returns the element as a constant.
     fn literal(&self) -> Literal {
         let mut bits = [0; 8];
         let bytes = bytemuck::bytes_of(self);
         bits[..bytes.len()].copy_from_slice(bytes);
         Literal { dtype: Self::DTYPE, bits: u64::from_le_bytes(bits) }
     }
-    /// From a constant of this type.
+    /// Converts a constant of this type to an element.
     fn of_literal(x: Literal) -> Self {
         debug_assert_eq!(x.dtype, Self::DTYPE);
         Self::read(&x.to_bytes())
     }
 }
+/// Implements [`Host`] for element types, from expressions that convert to and from wide numbers.
 macro_rules! host {
     ($($T:ty, $kind:ident |$x:ident| $wide:expr, $int:expr, $float:expr;)*) => {$(
         impl Host for $T {
@@ -146,56 +149,56 @@ impl Host for bool {
     }
 }
 
-/// A value of the interpreter: elements and which of them are poison.
+/// A value of the interpreter: elements, of which some may be poison.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Datum {
     /// Element type and shape.
     pub ty: Type,
     /// Row-major elements.
     pub data: Data,
-    /// One per element where any is poison; `None`: none is.
+    /// For each element, true if it is poison; `None` if none is.
     pub poison: Option<Vec<bool>>,
-    /// True if it depends on the contents of memory or on a parameter. Otherwise it is a position: program ids, sizes and
-    /// constants alone decide it.
+    /// True if the value depends on the contents of memory or on a parameter. Otherwise it is a position: it depends
+    /// on program ids, sizes and constants alone.
     pub loaded: bool,
-    /// The origin of poison, if any element is.
+    /// The origin of poison, if an element is poison.
     pub origin: Option<Arc<Origin>>,
 }
 
 /// The place that an undefined element comes from.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Origin {
-    /// In words.
+    /// The place in words.
     pub what: String,
-    /// The way to correct it.
+    /// The way to correct the kernel.
     pub help: String,
     /// The line of the load.
     pub loc: Loc,
 }
 
 impl Datum {
-    /// A value without poison.
+    /// Creates a value without poison.
     pub fn new(ty: Type, data: Data) -> Datum {
         debug_assert_eq!(ty.elements(), data.len());
         Datum { ty, data, poison: None, origin: None, loaded: false }
     }
-    /// A scalar.
+    /// Creates a scalar without poison.
     pub fn scalar(x: Literal) -> Datum {
         let mut data = Data::zeros(x.dtype, 1);
         data.set(0, x);
         Datum::new(Type::scalar(x.dtype), data)
     }
-    /// Poison everywhere.
+    /// Creates a value whose elements are all poison.
     pub fn poisoned(ty: Type) -> Datum {
         let n = ty.elements();
         Datum { data: Data::zeros(ty.dtype, n), poison: Some(vec![true; n]), ty, origin: None, loaded: false }
     }
-    /// The same with these poison bits.
+    /// Returns the value with these poison bits.
     pub fn with_poison(mut self, poison: Vec<bool>) -> Datum {
         self.poison = poison.contains(&true).then_some(poison);
         self
     }
-    /// Converts the elements.
+    /// Converts the elements to another type; poison stays poison.
     pub fn cast(&self, to: DType) -> Datum {
         let ty = Type { dtype: to, ..self.ty.clone() };
         let (poison, origin) = (self.poison.clone(), self.origin.clone());
@@ -205,19 +208,19 @@ impl Datum {
     pub fn is_poison(&self, i: usize) -> bool {
         self.poison.as_ref().is_some_and(|p| p[i])
     }
-    /// A scalar's value, `None` if it is poison.
+    /// Returns the value of a scalar, or `None` if it is poison.
     pub fn literal(&self) -> Option<Literal> {
         (!self.is_poison(0)).then(|| self.data.get(0))
     }
 }
 
-/// Row-major positions of `shape`.
+/// Returns all positions in a shape, in row-major order.
 pub fn positions(shape: &[usize]) -> impl Iterator<Item = Vec<usize>> + '_ {
     let total: usize = shape.iter().product();
     (0..total).map(move |flat| unflatten(flat, shape))
 }
 
-/// The coordinates of a row-major position.
+/// Returns the coordinates of a row-major position.
 pub fn unflatten(mut flat: usize, shape: &[usize]) -> Vec<usize> {
     let mut at = vec![0; shape.len()];
     for (x, &n) in at.iter_mut().zip(shape).rev() {
@@ -226,17 +229,17 @@ pub fn unflatten(mut flat: usize, shape: &[usize]) -> Vec<usize> {
     at
 }
 
-/// The row-major position of coordinates.
+/// Returns the row-major position of coordinates.
 pub fn flatten(at: &[usize], shape: &[usize]) -> usize {
     at.iter().zip(shape).fold(0, |flat, (x, n)| flat * n + x)
 }
 
-/// Elements between neighbours along each axis of `shape`, row-major.
+/// Returns the strides of a row-major array of this shape, in elements.
 pub(super) fn strides(shape: &[usize]) -> Vec<usize> {
     (0..shape.len()).map(|i| shape[i + 1..].iter().product()).collect()
 }
 
-/// The position of coordinates whose axes have these strides.
+/// Returns the position of coordinates along axes with these strides.
 pub(super) fn flatten_with(at: &[usize], step: &[usize]) -> usize {
     at.iter().zip(step).map(|(i, s)| i * s).sum()
 }

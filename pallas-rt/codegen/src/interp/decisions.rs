@@ -1,25 +1,26 @@
-//! Values that decide something: branches, loops, masks and the starts of views. None of them may be undefined.
+//! Checks of values that control something (branches, loops, masks, starts of views): none of them may be undefined.
 use super::datum::Datum;
 use super::fault::Fault;
 use super::machine::Machine;
 use pallas_ir::{Literal, Loc};
 use std::sync::LazyLock;
 
-/// Iterations of one `while` after which the interpreter reports it as endless, unless `PALLAS_INTERPRET_TURNS` is set.
+/// Maximum iterations of one `while`, after which the interpreter reports it as endless; `PALLAS_INTERPRET_TURNS`
+/// changes it.
 const TURNS: u64 = 1_000_000;
 
 impl Machine {
-    /// A scalar that decides something.
+    /// Returns the integer value of a scalar that controls something, described by `what`.
     ///
     /// # Errors
-    /// It is poison.
+    /// The scalar is poison.
     pub fn integer(&self, x: &Datum, what: &str, loc: Loc) -> Result<i64, Fault> {
         x.literal().map(Literal::as_i64).ok_or_else(|| self.undefined(x, what, loc))
     }
-    /// Counts the iterations that a `while` has begun.
+    /// Checks the number of iterations that a `while` has begun.
     ///
     /// # Errors
-    /// More than `PALLAS_INTERPRET_TURNS`, or [`TURNS`]: the `while` counts as endless.
+    /// There are more than `PALLAS_INTERPRET_TURNS` or [`TURNS`], so that the `while` counts as endless.
     pub fn turn(&self, turns: u64, loc: Loc) -> Result<(), Fault> {
         static LIMIT: LazyLock<Result<u64, String>> = LazyLock::new(|| match std::env::var("PALLAS_INTERPRET_TURNS") {
             Ok(value) => value.parse().map_err(|_| value),

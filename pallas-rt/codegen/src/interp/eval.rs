@@ -1,4 +1,4 @@
-//! The results of structural operations by their access forms, with poison; those of scalar ones are in [`super::lanes`].
+//! Evaluates structural operations by their access forms, with poison; [`super::lanes`] has the scalar ones.
 use super::datum::{Data, Datum, flatten, flatten_with, positions, strides};
 use super::indexed::{gather, scatter};
 pub use super::lanes::{lane, scalar};
@@ -8,12 +8,12 @@ use pallas_ir::structural::{Access, Index, Nest, Piece};
 use pallas_ir::{DType, Diag, Literal, ScalarOp, StructuralOp, Type};
 use std::cmp::Ordering;
 
-/// Applies a structural operation.
+/// Evaluates a structural operation.
 ///
 /// # Errors
-/// A fault of the data: an index out of range or poisoned.
+/// A fault of the data: an index that is out of range or poisoned.
 pub fn structural(op: &StructuralOp, args: &[&Datum], ty: Type) -> Result<Datum, Diag> {
-    // Folds are computed with their axes, of extent 1; without them the elements are in the same order.
+    // Folds are computed with the folded axes kept at extent 1; without them the order of elements is the same.
     let folded = |axes: &[usize]| {
         let mut shape = args[0].ty.shape.clone();
         axes.iter().for_each(|&axis| shape[axis] = 1);
@@ -50,13 +50,13 @@ pub fn structural(op: &StructuralOp, args: &[&Datum], ty: Type) -> Result<Datum,
     })
 }
 
-/// The access form of an operation on these operands.
+/// Returns the access form of an operation on these operands.
 pub(super) fn access(op: &StructuralOp, args: &[&Datum]) -> Access {
     let dims: Vec<_> = args.iter().map(|a| a.ty.dims()).collect();
     op.access(&dims.iter().map(|d| &d[..]).collect::<Vec<_>>())
 }
 
-/// Returns the operand and the position of an element of an [`Access::Map`].
+/// Returns the operand and the position in it from which a result's element of an [`Access::Map`] comes.
 pub fn source(pieces: &[Piece], shapes: &[&[usize]], at: &[usize]) -> (usize, usize) {
     let number = |d: &pallas_ir::Dim| d.as_number().expect("sizes are numbers at run time");
     let inside =
@@ -67,7 +67,7 @@ pub fn source(pieces: &[Piece], shapes: &[&[usize]], at: &[usize]) -> (usize, us
     (piece.operand, flatten(&index, shapes[piece.operand]))
 }
 
-/// Powers by repeated multiplication, in the element's own arithmetic.
+/// Computes powers by repeated multiplication, in the element type's own arithmetic.
 fn powi(x: &Datum, exponent: i32) -> Datum {
     let ty = x.ty.clone();
     let one = stretch(&Datum::scalar(Literal::new(ty.dtype, 1.0)), &ty.shape);
@@ -83,6 +83,7 @@ fn powi(x: &Datum, exponent: i32) -> Datum {
     Datum { poison: x.poison.clone(), ..y }
 }
 
+/// Computes a contraction; operands are converted to the result's type.
 fn dot(a: &Datum, b: &Datum, batch: &[(usize, usize)], contract: &[(usize, usize)], ty: Type) -> Datum {
     let (wide_a, wide_b) = (a.data.cast(ty.dtype), b.data.cast(ty.dtype));
     // For one operand, the strides of its axes in the result (batch and free axes), and of the axes that are summed
@@ -109,6 +110,8 @@ fn dot(a: &Datum, b: &Datum, batch: &[(usize, usize)], contract: &[(usize, usize
     Datum::new(ty, data).with_poison(if dirty { pairs.iter().map(bad).collect() } else { vec![] })
 }
 
+/// Sums products of elements: `pairs` has the operands' offsets for each element of the result, `ks` those for each
+/// term.
 fn contract_data(a: &Data, b: &Data, pairs: &[(usize, usize)], ks: &[(usize, usize)]) -> Data {
     macro_rules! sum {
         ($($Variant:ident $zero:expr, |$s:ident, $x:ident, $y:ident| $step:expr;)*) => {
@@ -130,7 +133,7 @@ fn contract_data(a: &Data, b: &Data, pairs: &[(usize, usize)], ks: &[(usize, usi
     }
 }
 
-/// Folds whole slices at a time: step `k` combines element `k` of every group at once.
+/// Computes a reduction, one position of the folded axes after the other for all elements of the result at once.
 fn fold(op: ScalarOp, x: &Datum, axes: &[usize], ty: Type) -> Datum {
     let extents: Vec<usize> = axes.iter().map(|&a| x.ty.shape[a]).collect();
     let step = strides(&x.ty.shape);
@@ -143,7 +146,7 @@ fn fold(op: ScalarOp, x: &Datum, axes: &[usize], ty: Type) -> Datum {
     })
 }
 
-/// Folds whole results at a time: each step folds one position of the axes that are no result's into every element.
+/// Computes an affine nest, one position of the folded axes after the other for all elements of the result at once.
 fn nest(nest: &Nest, args: &[&Datum], ty: Type) -> Datum {
     let wide: Vec<Datum> = args.iter().map(|a| Datum { data: a.data.cast(ty.dtype), ..(*a).clone() }).collect();
     let (parallel, folded) = (nest.parallel(), nest.folded());
@@ -154,7 +157,7 @@ fn nest(nest: &Nest, args: &[&Datum], ty: Type) -> Datum {
         sum.poison = Some(vec![false; ty.elements()]);
     }
     for inner in positions(&extents(&folded)) {
-        // For each element of the result: where the operands' elements lie, if there are any.
+        // For each element of the result: the positions of the operands' elements, if these exist.
         let read = |outer: Vec<usize>| {
             let mut at = vec![0; nest.axes.len()];
             parallel.iter().zip(&outer).chain(folded.iter().zip(&inner)).for_each(|(&a, &i)| at[a] = i as i64);
@@ -181,6 +184,7 @@ fn nest(nest: &Nest, args: &[&Datum], ty: Type) -> Datum {
     Datum::new(ty, sum.data).with_poison(sum.poison.unwrap_or_default())
 }
 
+/// Computes a running fold along an axis.
 fn scan(op: ScalarOp, x: &Datum, axis: usize, reverse: bool) -> Datum {
     let (shape, step) = (&x.ty.shape, strides(&x.ty.shape));
     let mut out = x.clone();
@@ -201,6 +205,7 @@ fn scan(op: ScalarOp, x: &Datum, axis: usize, reverse: bool) -> Datum {
     out
 }
 
+/// Computes the positions of the greatest or smallest elements along an axis.
 fn arg(max: bool, x: &Datum, axis: usize, ty: Type) -> Datum {
     let (step, n) = (strides(&x.ty.shape), x.ty.shape[axis]);
     let better = Some(if max { Ordering::Greater } else { Ordering::Less });

@@ -1,21 +1,21 @@
-//! A wrong kernel, caught while it runs.
+//! A mistake of a kernel that was found while it ran.
 use pallas_ir::Loc;
 use std::fmt;
 
-/// A fault of a kernel, with its program and the user's source line.
+/// A fault of a kernel, with the program that had it and the user's source line.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fault {
-    /// A short stable name of the class: `poison`, `race`, `unwritten` ...
+    /// Short stable name of the class of fault: `poison`, `race`, `unwritten` ..
     pub code: &'static str,
-    /// The kernel's name.
+    /// Name of the kernel.
     pub kernel: String,
-    /// Program ids of the step.
+    /// Program ids of the step that had the fault.
     pub program: Vec<i64>,
-    /// The user's line; [`Loc::NONE`] when no line is to blame.
+    /// The user's line; [`Loc::NONE`] if the fault belongs to no line.
     pub loc: Loc,
-    /// The fault that was found.
+    /// Description of the fault.
     pub message: String,
-    /// The way to correct it.
+    /// The way to correct the kernel.
     pub help: String,
 }
 

@@ -1,10 +1,10 @@
-//! Windows of arrays at positions given by data: what is read from them, and what is combined with them.
+//! Evaluates gathers and scatters of windows at positions given by data.
 use super::datum::{Data, Datum, flatten, positions};
 use super::lanes::{lane, pick};
 use pallas_ir::structural::{WindowAxis, Windows};
 use pallas_ir::{At, Diag, Literal, ScalarOp, Type};
 
-/// The start vector for a position of the windows' array; `None` if an element of it is poison.
+/// Returns the starts of the window that has position `at` of the array of windows; `None` if one of them is poison.
 fn starts(windows: &Windows, index: &Datum, at: &[usize]) -> Option<Vec<i64>> {
     let start = |k: usize| {
         let mut own = windows.index.iter().map(|&axis| at[axis]);
@@ -15,7 +15,7 @@ fn starts(windows: &Windows, index: &Datum, at: &[usize]) -> Option<Vec<i64>> {
     (0..windows.starts()).map(start).collect()
 }
 
-/// The position in the operand of an element at a position of the windows' array.
+/// Returns the position in the operand of the element at position `at` of the array of windows.
 fn position(windows: &Windows, starts: &[i64], at: &[usize]) -> Vec<usize> {
     let along = |w: &WindowAxis| w.start.map_or(0, |k| starts[k] as usize) + w.axis.map_or(0, |axis| at[axis]);
     windows.axes.iter().map(along).collect()
@@ -26,7 +26,7 @@ fn undefined(name: &str) -> Diag {
     Diag::new("poisoned-index", At::Operand(1), message, "mask the indices with `select`")
 }
 
-/// The result of a gather. Where an index is poison, so are the elements, unless that is a mistake.
+/// Evaluates a gather. Where an index is poison the elements are poison or, if `checked`, it is a fault.
 pub(super) fn gather(windows: &Windows, checked: bool, x: &Datum, index: &Datum, ty: Type) -> Result<Datum, Diag> {
     let last = windows.last(&x.ty.dims());
     let (mut from, mut lost) = (vec![], vec![]);
@@ -57,7 +57,7 @@ pub(super) fn gather(windows: &Windows, checked: bool, x: &Datum, index: &Datum,
     Ok(found.with_poison(poison))
 }
 
-/// The result of a scatter: all elements of a window, then those of the next one.
+/// Evaluates a scatter: all elements of a window, then those of the next.
 pub(super) fn scatter(
     windows: &Windows,
     op: Option<ScalarOp>,

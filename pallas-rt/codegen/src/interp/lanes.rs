@@ -1,15 +1,15 @@
-//! The results of scalar operations, element by element: the reference lanes of the table, with poison.
+//! Evaluates scalar operations element by element, by the reference functions of the operation table, with poison.
 use super::datum::{Data, Datum, flatten, positions};
 use pallas_ir::{Args, DType, Elem, Lane, Literal, ScalarOp, Slice, Type, Visit};
 
-/// Applies a scalar operation's reference to each element; unit axes and scalars stretch.
+/// Applies the reference function of a scalar operation to each element; axes of extent 1 and scalars are broadcast.
 ///
-/// Poison in any operand poisons the element, except that `select` takes it only from the mask and the chosen side.
+/// Poison in any operand makes the element poison; `select` only looks at the mask and the chosen side.
 pub fn scalar(op: ScalarOp, args: &[&Datum], ty: Type) -> Datum {
     let n = ty.elements();
     let spread: Vec<Datum> = args.iter().map(|a| stretch(a, &ty.shape)).collect();
     let strips: Vec<Slice<'_>> = spread.iter().map(|a| a.data.slice()).collect();
-    // The dtype that `T` stands for is that of the first operand whose type the row leaves open.
+    // The element type is that of the first operand whose type the operation leaves open.
     let open = op.row().operands.iter().position(|(_, t)| *t == pallas_ir::scalar::Ty::T);
     let dtype = args[open.unwrap_or(0)].ty.dtype;
     let data = op.visit(dtype, Reference { strips: &strips, n }).expect("types were inferred");
@@ -25,7 +25,8 @@ pub fn scalar(op: ScalarOp, args: &[&Datum], ty: Type) -> Datum {
     Datum::new(ty, data).with_poison(poison)
 }
 
-/// The first element of an i32 sum, difference, product or negation that has no i32, with its number.
+/// Returns the first element of an i32 sum, difference, product or negation that does not fit an i32, with its exact
+/// value.
 pub(super) fn overflow(op: ScalarOp, args: &[&Datum], ty: &Type) -> Option<(usize, i64)> {
     let exact: fn(i64, i64) -> i64 = match op {
         ScalarOp::Add => |a, b| a + b,
@@ -44,6 +45,7 @@ pub(super) fn overflow(op: ScalarOp, args: &[&Datum], ty: &Type) -> Option<(usiz
     (0..ty.elements()).filter(defined).map(|i| (i, number(i))).find(|(_, n)| i32::try_from(*n).is_err())
 }
 
+/// The visitor that applies an operation's reference function to `n` elements.
 struct Reference<'a> {
     strips: &'a [Slice<'a>],
     n: usize,
@@ -61,7 +63,7 @@ impl Visit for Reference<'_> {
     }
 }
 
-/// One element by a scalar operation's reference.
+/// Evaluates a scalar operation on single elements, by its reference function.
 pub fn lane(op: ScalarOp, args: &[Literal]) -> Literal {
     let args: Vec<Datum> = args.iter().map(|&x| Datum::scalar(x)).collect();
     let refs: Vec<&Datum> = args.iter().collect();
@@ -69,7 +71,7 @@ pub fn lane(op: ScalarOp, args: &[Literal]) -> Literal {
     scalar(op, &refs, Type::scalar(dtype)).data.get(0)
 }
 
-/// `x` repeated along unit axes (or everywhere, for a scalar) to `shape`.
+/// Broadcasts `x` to `shape`: along axes of extent 1, or everywhere if it is a scalar.
 pub(super) fn stretch(x: &Datum, shape: &[usize]) -> Datum {
     if x.ty.shape == shape {
         return x.clone();
@@ -84,7 +86,7 @@ pub(super) fn stretch(x: &Datum, shape: &[usize]) -> Datum {
     pick(&[x], Type::new(x.ty.dtype, shape), at.into_iter().map(|i| (0, i)))
 }
 
-/// A value whose elements come from these (operand, position) pairs.
+/// Creates a value whose elements come from these pairs of an operand's number and a position in it.
 pub(super) fn pick(args: &[&Datum], ty: Type, from: impl Iterator<Item = (usize, usize)>) -> Datum {
     let from: Vec<(usize, usize)> = from.collect();
     let mut data = Data::zeros(ty.dtype, from.len());

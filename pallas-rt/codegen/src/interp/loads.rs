@@ -1,18 +1,19 @@
-//! Counts of the elements that interpreted kernels load, which show that a block was not read.
+//! Counts of the elements that interpreted kernels load; tests use them to show that a block is not read.
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-/// Elements loaded from inputs, by kernel and operand.
+/// Number of elements loaded from each input, by kernel and operand.
 pub type Loads = BTreeMap<(String, String), u64>;
 
 thread_local! {
+    /// Counts of this thread, while [`loads`] runs.
     static LOADS: RefCell<Option<Loads>> = const { RefCell::new(None) };
 }
 
-/// Runs `f` and counts the elements that kernels on the interpreter, called by this thread, load from each input. Elements
-/// outside of the array and masked elements are not counted.
+/// Runs `f`, and returns with its result how many elements the kernels that this thread runs on the interpreter load
+/// from each input. Elements outside of the array and masked elements are not counted.
 pub fn loads<R>(f: impl FnOnce() -> R) -> (R, Loads) {
-    /// Puts back what was counted around this call, also after a panic.
+    /// Restores the counts of an enclosing call, even after a panic.
     struct Restore(Option<Loads>);
     impl Drop for Restore {
         fn drop(&mut self) {
@@ -24,7 +25,7 @@ pub fn loads<R>(f: impl FnOnce() -> R) -> (R, Loads) {
     (result, LOADS.take().unwrap_or_default())
 }
 
-/// A load of so many elements.
+/// Counts a load, if the thread counts loads.
 pub(super) fn note(kernel: &str, operand: &str, elements: impl FnOnce() -> usize) {
     LOADS.with_borrow_mut(|loads| {
         if let Some(loads) = loads {

@@ -1,7 +1,7 @@
-//! The memory of the strict interpreter: arrays, blocks and scratch, with a record of who touched what.
+//! The memory of the strict interpreter: arrays, blocks and scratch, with a record of the programs that accessed them.
 //!
-//! Every class of wrong access is found here: poison reaching an output, blocks out of range, illegal revisits, races
-//! between parallel programs, outputs that stay unwritten.
+//! Every class of wrong access is found here: poison stored to an output, blocks out of range, illegal revisits, races
+//! between parallel programs, outputs that are not written.
 use super::datum::{Data, Datum, Origin, flatten, positions};
 use super::fault::Fault;
 use super::loads;
@@ -9,37 +9,39 @@ use pallas_ir::{BlockDim, Dim, Frame, Kernel, Literal, Loc, OperandId, OperandKi
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// One operand's memory and what is known about its elements.
+/// The memory of one operand, with a record of the accesses to each element.
 pub(super) struct OperandMemory {
     pub(super) shape: Vec<usize>,
     data: Data,
-    /// Not yet written (outputs, scratch).
+    /// For each element of an output or of scratch, true if it has not been written yet.
     unwritten: Vec<bool>,
-    /// Parallel program that last wrote an element, 0 for none; counted from 1.
+    /// For each element the parallel program that last wrote it, counted from 1; 0 if none did.
     pub(super) writer: Vec<u32>,
-    /// The first two parallel programs that read an element, 0 for none: at least one of two readers is not the writer.
+    /// For each element the first two parallel programs that read it, counted from 1, or 0: at least one of two
+    /// readers is not the writer.
     pub(super) readers: Vec<[u32; 2]>,
-    /// The operand whose data this shares.
+    /// The output that shares this input's memory.
     pub(super) alias: Option<OperandId>,
-    /// The parallel program that wrote a block.
+    /// For each block of an output, by its first element: the parallel program that wrote it, and the line of its
+    /// store.
     pub(super) owner: HashMap<Vec<i64>, (u32, Loc)>,
-    /// Blocks this parallel program has left.
+    /// Blocks of an output that this parallel program has written before another block.
     pub(super) left: HashSet<Vec<i64>>,
-    /// The block of the current step, once stored to.
+    /// The block of an output that the current parallel program last stored to.
     pub(super) current: Option<Vec<i64>>,
-    /// The step that last stored to an element, 0 for none; counted from 1.
+    /// For each element the step that last stored to it, counted from 1; 0 if none did.
     pub(super) stored: Vec<u32>,
-    /// Outputs: nothing read an element since it was stored.
+    /// For each element of an output, true if nothing has read it since it was stored.
     pub(super) unread: Vec<bool>,
     /// The origin of the undefined elements that were stored.
     pub(super) origin: Option<Arc<Origin>>,
 }
 
-/// Runs the accesses of one launch and judges them.
+/// The interpreter of one launch: executes accesses to memory, and reports faulty ones.
 pub struct Machine {
     pub(super) kernel: Arc<Kernel>,
     pub(super) grid: Vec<i64>,
-    /// Extents of the sequential axes, of a kernel in lowered form.
+    /// Extents of the sequential axes, if the kernel is in lowered form.
     pub(super) steps: Vec<i64>,
     /// Extents of the dimensions, by `DimId`.
     pub(super) sizes: Vec<i64>,
@@ -47,37 +49,37 @@ pub struct Machine {
     pub(super) memory: Vec<OperandMemory>,
     /// Program ids of the current step.
     pub(super) program: Vec<i64>,
-    /// Parallel program, counted from 1.
+    /// Number of the current parallel program, counted from 1.
     pub(super) lane: u32,
-    /// Program ids of each parallel program's first step.
+    /// Program ids of the first step of each parallel program.
     pub(super) lanes: Vec<Vec<i64>>,
-    /// Origin of each operand's block in this step, filled on demand.
+    /// First element of each operand's block in this step; computed when it is needed.
     blocks: Vec<Option<Vec<i64>>>,
     /// Lines that the kernel printed.
     pub log: Vec<String>,
-    /// An operation that makes NaN of numbers is a fault.
+    /// True if an operation that makes NaN from numbers is a fault.
     pub finds_nans: bool,
-    /// The current step, counted from 1.
+    /// Number of the current step, counted from 1.
     pub(super) step: u32,
-    /// This step read what an earlier one stored.
+    /// True if this step has read a value that an earlier step stored.
     pub(super) carries: bool,
 }
 
-/// A launch's operands: arrays' contents and shapes, or a parameter's value, by [`OperandId`].
+/// An argument of a launch, one for each operand ([`OperandId`]).
 pub enum Argument {
-    /// An input or prefetch.
+    /// The shape and contents of an input or prefetch.
     Array(Vec<usize>, Data),
-    /// An output or scratch of this shape.
+    /// The shape of an output or scratch.
     Fresh(Vec<usize>),
-    /// A scalar.
+    /// The value of a parameter.
     Param(Literal),
 }
 
-/// Positions of an access's elements in the array, and its mask.
+/// The position in the array of each element of an access (`None` outside of it), and the mask if there is one.
 type Elements = (Vec<Option<usize>>, Option<Vec<bool>>);
 
 impl Machine {
-    /// A machine about to run `kernel` with these dimension sizes (by `DimId`), grid extents and operands.
+    /// Creates the interpreter of a launch of `kernel` with these sizes (by `DimId`), grid extents and operands.
     pub fn new(kernel: Arc<Kernel>, sizes: Vec<i64>, grid: Vec<i64>, arguments: Vec<Argument>) -> Machine {
         let mut params = vec![];
         let mut memory: Vec<OperandMemory> = vec![];
@@ -137,16 +139,17 @@ impl Machine {
         }
     }
 
-    /// The kernel that runs.
+    /// Returns the kernel that runs.
     pub fn kernel(&self) -> &Arc<Kernel> {
         &self.kernel
     }
-    /// A parameter's value.
+    /// Returns a parameter's value.
     pub(super) fn param(&self, operand: OperandId) -> Literal {
         self.params[operand.index()].expect("a parameter has a value")
     }
 
-    /// Parallel programs in seeded random order: each a list of its sequential steps, in order.
+    /// Returns the parallel programs in a random order that follows from `seed`: each is a list of its sequential
+    /// steps, in order.
     pub fn schedule(&self, seed: u64) -> Vec<Vec<Vec<i64>>> {
         let extents: Vec<usize> = self.grid.iter().map(|&n| n as usize).collect();
         let parallel = |a: usize| self.kernel.grid[a].semantics == Semantics::Parallel;
@@ -164,7 +167,7 @@ impl Machine {
         shuffle(&mut order, seed);
         order.into_iter().map(|key| steps.remove(&key).expect("each program has steps")).collect()
     }
-    /// Enters the next parallel program: scratch is undefined again.
+    /// Begins the next parallel program; scratch is undefined again.
     pub fn begin_lane(&mut self) {
         self.lane += 1;
         for (operand, memory) in self.kernel.operands.iter().zip(&mut self.memory) {
@@ -176,7 +179,7 @@ impl Machine {
             }
         }
     }
-    /// Enters a step of the current parallel program.
+    /// Begins a step of the current parallel program.
     pub fn begin_step(&mut self, program: Vec<i64>) {
         if self.lanes.len() < self.lane as usize {
             self.lanes.push(program.clone());
@@ -191,11 +194,11 @@ impl Machine {
         Fault { code, kernel: self.kernel.name.clone(), program: self.program.clone(), loc, message, help: help.into() }
     }
 
-    /// A fault of this step whose message already says what to do.
+    /// Returns a fault of this step, whose message already says what to do.
     pub fn fault_at(&self, code: &'static str, loc: Loc, message: String) -> Fault {
         self.fault(code, loc, message, "")
     }
-    /// First element of the operand's block in each dimension.
+    /// Returns the first element of the operand's block in each dimension.
     pub(super) fn origin(&mut self, operand: OperandId, loc: Loc) -> Result<Vec<i64>, Fault> {
         if let Some(origin) = &self.blocks[operand.index()] {
             return Ok(origin.clone());
@@ -239,7 +242,8 @@ impl Machine {
         Ok(origin)
     }
 
-    /// Position in the array of a view's first element, and for each axis of the view its axis of the array.
+    /// Returns the position in the array of a view's first element and, for each axis of the view, its axis of the
+    /// array.
     fn frame(&mut self, operand: OperandId, view: &View, loc: Loc) -> Result<(Vec<i64>, Vec<usize>), Fault> {
         let rank = self.kernel.operand(operand).block.len();
         Ok(match view.frame {
@@ -252,8 +256,8 @@ impl Machine {
         })
     }
 
-    /// Array coordinates of every element of a view, `None` outside of the array. Masked elements may be outside of the
-    /// block.
+    /// Returns the position in the array of every element of a view, `None` for elements outside of it. Masked
+    /// elements may be outside of the block.
     fn coordinates(
         &mut self,
         operand: OperandId,
@@ -293,8 +297,8 @@ impl Machine {
         Ok(positions(&sizes).map(place).collect())
     }
 
-    /// Positions of an access's elements, `None` outside of the array, and its mask; `args` are the starts, then the
-    /// mask.
+    /// Returns the position in the array of each element of an access, `None` for elements outside of it, and the
+    /// mask; `args` has the view's starts, then the mask if there is one.
     fn elements(&mut self, operand: OperandId, view: &View, args: &[&Datum], loc: Loc) -> Result<Elements, Fault> {
         let (starts, rest) = args.split_at(view.dynamic());
         let starts = self.starts(starts, loc)?;
@@ -302,7 +306,7 @@ impl Machine {
         Ok((self.coordinates(operand, view, &starts, mask.as_deref(), loc)?, mask))
     }
 
-    /// The elements that a load reads.
+    /// Returns the elements that a load reads.
     ///
     /// # Errors
     /// The block or the view is out of range; the mask is poisoned; another parallel program wrote an element.
@@ -310,7 +314,7 @@ impl Machine {
         let (at, mask) = self.elements(from, view, args, loc)?;
         let operand = self.kernel.operand(from).clone();
         let wanted = |i: usize| mask.as_ref().is_none_or(|m| m[i]);
-        // Other programs' writes: of this output, or of the output that took over this input's memory.
+        // Other programs' stores: to this output, or to the output that shares this input's memory.
         if let Some(shared) = self.shared(from) {
             for at in (0..at.len()).filter(|&i| wanted(i)).filter_map(|i| at[i]) {
                 self.note_read(from, shared, at, loc)?;
@@ -347,10 +351,11 @@ impl Machine {
         Ok(loaded)
     }
 
-    /// Writes the elements of a view that lie inside the array and are not masked.
+    /// Writes the elements of a view that are inside of the array and not masked.
     ///
     /// # Errors
-    /// As [`Machine::load`]; poison would reach an output; the block was left before, or belongs to another program.
+    /// Those of [`Machine::load`]; poison would be stored to an output; the block was left before, or belongs to
+    /// another program.
     pub(super) fn store(&mut self, to: OperandId, view: &View, args: &[&Datum], loc: Loc) -> Result<(), Fault> {
         let (value, rest) = (args[0], &args[1..]);
         let (at, mask) = self.elements(to, view, rest, loc)?;
@@ -378,10 +383,10 @@ impl Machine {
         Ok(())
     }
 
-    /// A mask of the positions of a view's axis that are inside of the array.
+    /// Returns a mask of the positions along a view's axis that are inside of the array.
     ///
     /// # Errors
-    /// As [`Machine::load`].
+    /// Those of [`Machine::load`].
     pub(super) fn valid(
         &mut self,
         of: OperandId,
@@ -404,7 +409,7 @@ impl Machine {
         Ok(Datum::new(Type::new(pallas_ir::DType::Bool, shape), Data::Bool(inside)))
     }
 
-    /// An element of a prefetch operand.
+    /// Returns an element of a prefetch operand.
     ///
     /// # Errors
     /// The index is poisoned or out of range.
@@ -425,7 +430,7 @@ impl Machine {
         Ok(Datum::scalar(memory.data.get(flatten(&at, &memory.shape))))
     }
 
-    /// Ends the launch: the outputs in order.
+    /// Ends the launch; returns the outputs in order, and the lines that the kernel printed.
     ///
     /// # Errors
     /// An element of an output was never written.
@@ -451,7 +456,7 @@ impl Machine {
     }
 }
 
-/// Fisher-Yates by a splitmix64 stream.
+/// Shuffles items with the Fisher-Yates algorithm and random numbers from splitmix64.
 fn shuffle<T>(items: &mut [T], seed: u64) {
     let mut state = seed;
     for i in (1..items.len()).rev() {

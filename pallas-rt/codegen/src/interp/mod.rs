@@ -1,9 +1,9 @@
-//! The strict interpreter: the meaning of a kernel, with every fault named.
+//! The strict interpreter, which defines the meaning of a kernel and reports every fault.
 //!
-//! [`datum`] typed elements with poison; [`eval`] what pure operations compute, scalar ones in [`lanes`]; [`undefined`] where
-//! poison comes from; [`values`] overflow and NaN; [`sort`] sorted lines; [`machine`] memory; [`decisions`] values that decide;
-//! [`sharing`] who may touch what; [`walk`] the tile IR. Eager execution of a kernel's Rust body uses the same machine through
-//! [`walk::step`].
+//! [`datum`] has typed elements with poison; [`eval`] evaluates pure structural operations, [`lanes`] scalar ones,
+//! [`sort`] sorts; [`undefined`] describes where poison comes from; [`values`] finds overflow and NaN; [`machine`] is
+//! the memory; [`decisions`] checks values that control something; [`sharing`] finds races; [`walk`] interprets the
+//! tile IR. Eager execution of a kernel's Rust body uses the same machine through [`walk::step`].
 pub mod datum;
 mod decisions;
 pub mod eval;
@@ -26,7 +26,7 @@ pub use fault::Fault;
 pub use loads::{Loads, loads};
 pub use machine::{Argument, Machine};
 
-/// Prints the output of `debug_print` on standard error. What can't be written there is lost: `eprintln!` would panic.
+/// Prints the output of `debug_print` on standard error. Errors of writing are ignored, where `eprintln!` would panic.
 pub fn print(log: &[String]) {
     let mut to = std::io::stderr().lock();
     for line in log {

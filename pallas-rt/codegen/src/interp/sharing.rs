@@ -6,15 +6,15 @@ use super::machine::Machine;
 use pallas_ir::{Frame, Loc, OperandId, OperandKind, View};
 
 impl Machine {
-    /// The output whose record covers reads of this operand.
+    /// Returns the output whose record includes reads of this operand: itself, or the output that aliases it.
     pub(super) fn shared(&self, operand: OperandId) -> Option<OperandId> {
         match self.kernel.operand(operand).kind {
             OperandKind::Output { .. } => Some(operand),
             _ => self.memory[operand.index()].alias,
         }
     }
-    /// Records that this program reads an element of an output's memory, through the output or the input that it
-    /// aliases.
+    /// Records that this program reads an element of an output's memory, through the output or through the input that
+    /// it aliases.
     pub(super) fn note_read(&mut self, from: OperandId, output: OperandId, at: usize, loc: Loc) -> Result<(), Fault> {
         let lane = self.lane;
         let memory = &mut self.memory[output.index()];
@@ -34,6 +34,7 @@ impl Machine {
         }
         Ok(())
     }
+    /// Records that this program writes an element of an output.
     pub(super) fn note_write(&mut self, output: OperandId, at: usize, loc: Loc) -> Result<(), Fault> {
         let lane = self.lane;
         let memory = &mut self.memory[output.index()];
@@ -47,6 +48,7 @@ impl Machine {
         }
         Ok(())
     }
+    /// Returns the fault of a race with the parallel program `other`.
     fn race(&self, output: OperandId, at: usize, what: &str, other: u32, loc: Loc) -> Fault {
         let stored = self.memory[output.index()].owner.values().find(|(lane, _)| *lane == other);
         let stored = stored.map_or(String::new(), |(_, at)| format!(", which stores at {at}"));
@@ -67,8 +69,8 @@ impl Machine {
         self.fault("race", loc, message, &help)
     }
 
-    /// Refuses a store to an element that an earlier step stored and nothing read, unless this step goes on from what
-    /// earlier ones stored elsewhere.
+    /// Reports a store to an element that an earlier step stored and nothing read, unless this step has read what
+    /// earlier steps stored.
     pub(super) fn replaces(&self, output: OperandId, at: usize, loc: Loc) -> Result<(), Fault> {
         let memory = &self.memory[output.index()];
         let earlier = memory.unread[at] && memory.stored[at] != self.step;
@@ -84,12 +86,12 @@ impl Machine {
         Err(self.fault("lost-store", loc, message, &help))
     }
 
-    /// A parallel program in words.
+    /// Describes a parallel program in words.
     fn name(&self, lane: u32) -> String {
         format!("program {:?}", self.lanes[lane as usize - 1])
     }
 
-    /// An element of an operand in words, with the block it lies in.
+    /// Describes an element of an operand in words, with its block.
     pub(super) fn place(&self, operand: OperandId, at: usize) -> String {
         let o = self.kernel.operand(operand);
         let element = unflatten(at, &self.memory[operand.index()].shape);
@@ -97,7 +99,7 @@ impl Machine {
         format!("element {element:?} of `{}` (block {block:?})", o.name)
     }
 
-    /// Records that this step writes the current block of an output.
+    /// Records that this step writes the current block of an output, and reports an illegal revisit or a race.
     pub(super) fn visit_block(&mut self, output: OperandId, view: &View, loc: Loc) -> Result<(), Fault> {
         if view.frame == Frame::Array {
             return Ok(());

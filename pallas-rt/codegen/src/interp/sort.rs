@@ -1,11 +1,11 @@
-//! Sorted lines, by comparing elements.
+//! Evaluates sorts of lines, by comparing elements.
 use super::datum::{Data, Datum, flatten_with, positions as coordinates, strides};
 use pallas_ir::structural::Order;
 use pallas_ir::{DType, Literal, Type};
 use std::cmp::Ordering;
 
-/// The first elements of each line along an axis in order, or their positions. Poison anywhere in a line poisons all of
-/// its results.
+/// Returns the first elements of each line along an axis in order, or their positions if `positions`. Poison anywhere
+/// in a line makes all of its results poison.
 pub(super) fn sorted(x: &Datum, axis: usize, order: Order, positions: bool, ty: Type) -> Datum {
     let (from, to, n) = (strides(&x.ty.shape), strides(&ty.shape), x.ty.shape[axis]);
     let mut data = Data::zeros(ty.dtype, ty.elements());
@@ -27,6 +27,7 @@ pub(super) fn sorted(x: &Datum, axis: usize, order: Order, positions: bool, ty: 
     Datum::new(ty, data).with_poison(if x.poison.is_some() { poison } else { vec![] })
 }
 
+/// Compares two elements in the given order.
 fn compare(order: Order, a: Literal, b: Literal) -> Ordering {
     match order {
         Order::Ascending => ascending(a, b),
@@ -36,6 +37,7 @@ fn compare(order: Order, a: Literal, b: Literal) -> Ordering {
     }
 }
 
+/// Compares two elements in ascending order; both zeros are equal, NaNs are equal and last.
 pub(super) fn ascending(a: Literal, b: Literal) -> Ordering {
     if a.dtype.is_float() {
         let (a, b) = (a.as_f64(), b.as_f64());
@@ -45,7 +47,7 @@ pub(super) fn ascending(a: Literal, b: Literal) -> Ordering {
     if a.dtype == DType::U64 { a.bits.cmp(&b.bits) } else { a.as_i64().cmp(&b.as_i64()) }
 }
 
-/// An integer that orders floats of one type by the total order of IEEE 754: their sign and magnitude.
+/// Returns an integer that orders floats of one type by the total order of IEEE 754.
 fn total(x: Literal) -> i64 {
     let bits = (x.bits << (64 - 8 * x.dtype.bytes())) as i64;
     if bits < 0 { !(bits ^ i64::MIN) } else { bits }

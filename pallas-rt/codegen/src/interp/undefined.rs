@@ -1,4 +1,4 @@
-//! Messages about undefined elements: the place that each comes from, and the way to correct it.
+//! Messages about undefined elements: where each comes from, and how to correct the kernel.
 use super::datum::{Datum, Origin, unflatten};
 use super::fault::Fault;
 use super::machine::Machine;
@@ -6,7 +6,8 @@ use pallas_ir::{Inst, Loc, Op, OperandId, OperandKind};
 use std::sync::Arc;
 
 impl Machine {
-    /// Describes the undefined element `i` of a loaded tile, which lies `at` this position of its operand.
+    /// Describes the origin of the undefined element `i` of a loaded tile, which is at position `at` of its operand
+    /// (`None`: outside).
     pub(super) fn origin_of(
         &self,
         from: OperandId,
@@ -39,7 +40,7 @@ impl Machine {
         Arc::new(Origin { what, help, loc })
     }
 
-    /// The fault of a store of undefined elements to an output.
+    /// Returns the fault of a store of undefined elements to an output.
     pub(super) fn poisoned_store(&self, to: OperandId, i: usize, at: usize, value: &Datum, loc: Loc) -> Fault {
         let in_tile = unflatten(i, &value.ty.shape);
         let (from, help) = Self::came_from(value);
@@ -47,12 +48,12 @@ impl Machine {
         self.fault("poison", loc, message, &help)
     }
 
-    /// The fault of an undefined value that decides something.
+    /// Returns the fault of an undefined value that controls something, described by `what`.
     pub(super) fn undefined(&self, x: &Datum, what: &str, loc: Loc) -> Fault {
         let (from, help) = Self::came_from(x);
         self.fault("poisoned-decision", loc, format!("{what} comes from {from}"), &help)
     }
-    /// The origin of undefined elements, and the way to correct that.
+    /// Returns the origin of undefined elements in words, and the way to correct the kernel.
     fn came_from(x: &Datum) -> (String, String) {
         match &x.origin {
             Some(origin) => (format!("{}, loaded at {}", origin.what, origin.loc), origin.help.clone()),
@@ -60,7 +61,7 @@ impl Machine {
         }
     }
 
-    /// Returns the hint for an output of which elements stay unwritten: its stores, if all of them are conditional.
+    /// Returns the hint for an output with unwritten elements: it names a store, if all stores are conditional.
     pub(super) fn unwritten_help(&self, output: OperandId) -> String {
         let kernel = &*self.kernel;
         let stores = |inst: &Inst| matches!(inst.op, Op::Store { to, .. } if to == output);

@@ -1,4 +1,4 @@
-//! Faults that the values of an operation tell: integers that overflow, and NaN made of numbers.
+//! Faults of the values that an operation computes: integers that overflow, and NaN made from numbers.
 use super::datum::{Datum, flatten, unflatten};
 use super::eval;
 use super::fault::Fault;
@@ -6,11 +6,11 @@ use super::lanes;
 use super::machine::Machine;
 use pallas_ir::{Access, DType, Loc, Op, ScalarOp, StructuralOp, Type};
 
-/// Judges the result of a pure operation: integers of 8 and 16 bits do not overflow, and if it is asked for, no NaN is made
-/// of operands that are none.
+/// Checks the result of a pure operation: integers of 8 and 16 bits must not overflow and, if `finds_nans` is set, no
+/// NaN may come from operands without NaN.
 ///
 /// # Errors
-/// `overflow`; `nan`.
+/// `overflow` or `nan`.
 pub(super) fn judge(machine: &Machine, op: &Op, args: &[&Datum], result: &Datum, loc: Loc) -> Result<(), Fault> {
     if !machine.kernel().allow.overflow && is_narrow(result.ty.dtype) {
         overflow(machine, op, args, result, loc)?;
@@ -21,12 +21,12 @@ pub(super) fn judge(machine: &Machine, op: &Op, args: &[&Datum], result: &Datum,
     Ok(())
 }
 
-/// Returns true for integers so small that ordinary numbers overflow them.
+/// Returns true for integer types so small that ordinary numbers overflow them.
 fn is_narrow(dtype: DType) -> bool {
     matches!(dtype, DType::I8 | DType::U8 | DType::I16 | DType::U16)
 }
 
-/// Compares a result with that of the same operation in 64 bits.
+/// Compares a result with that of the same operation in 64 bits, and reports a difference as overflow.
 fn overflow(machine: &Machine, op: &Op, args: &[&Datum], result: &Datum, loc: Loc) -> Result<(), Fault> {
     use ScalarOp::{Abs, Add, Fma, Mul, Neg, Sub};
     let wide_type = Type { dtype: DType::I64, ..result.ty.clone() };
@@ -57,7 +57,7 @@ fn overflow(machine: &Machine, op: &Op, args: &[&Datum], result: &Datum, loc: Lo
     Err(machine.fault("overflow", loc, message, help))
 }
 
-/// Returns true for operations that add or multiply elements.
+/// Returns true for structural operations that add or multiply elements.
 fn computes(op: &StructuralOp, args: &[&Datum]) -> bool {
     match eval::access(op, args) {
         Access::Contract { .. } | Access::Powi(_) => true,
@@ -68,6 +68,7 @@ fn computes(op: &StructuralOp, args: &[&Datum]) -> bool {
     }
 }
 
+/// Reports a NaN in the result if no operand has one.
 fn nan(machine: &Machine, op: &Op, args: &[&Datum], result: &Datum, loc: Loc) -> Result<(), Fault> {
     let is_nan = |x: &Datum, i: usize| !x.is_poison(i) && x.data.get(i).as_f64().is_nan();
     let first = |x: &Datum| (0..x.data.len()).find(|&i| is_nan(x, i));
@@ -79,13 +80,13 @@ fn nan(machine: &Machine, op: &Op, args: &[&Datum], result: &Datum, loc: Loc) ->
     Err(machine.fault("nan", loc, message, "mask what the operation is not defined for before it, with `select`"))
 }
 
-/// An element of a result in words: `div of 0.0 and 0.0, element [3] of the tile,`
+/// Describes an element of a result in words: `div of 0.0 and 0.0, element [3] of the tile,`.
 fn computed(op: &Op, args: &[&Datum], result: &Datum, i: usize) -> String {
     let at = unflatten(i, &result.ty.shape);
     let (name, of) = match op {
         Op::Scalar(op) => {
             let operand = |x: &&Datum| {
-                // Unit axes stretch, and a scalar stands for any shape.
+                // Axes of extent 1 are broadcast, and a scalar has any shape.
                 let own = |(&k, &n): (&usize, &usize)| if n == 1 { 0 } else { k };
                 let from: Vec<usize> = at.iter().zip(&x.ty.shape).map(own).collect();
                 x.data.get(flatten(&from, &x.ty.shape)).to_string()

@@ -1,4 +1,4 @@
-//! Interprets the tile IR, instruction by instruction, on a [`Machine`].
+//! Interprets tile IR on a [`Machine`], instruction by instruction.
 use super::datum::{Datum, unflatten};
 use super::eval;
 use super::fault::Fault;
@@ -8,13 +8,13 @@ use super::values;
 use pallas_ir::{DType, Inst, InstId, Kernel, Literal, Loc, Op, RegionId, Type, Value};
 use std::sync::Arc;
 
-/// The oracle's order of parallel programs is random but fixed, so that a failure repeats.
+/// Seed of the order of parallel programs: random, but the same in every run, so that a failure repeats.
 const SEED: u64 = 0x5eed;
 
 /// Runs every program of a traced kernel.
 ///
 /// # Errors
-/// The first fault.
+/// The first fault that a program has.
 pub fn run(machine: &mut Machine) -> Result<(), Fault> {
     let body = machine.kernel().body;
     for steps in machine.schedule(SEED) {
@@ -27,16 +27,17 @@ pub fn run(machine: &mut Machine) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Runs an operand's index map for the current step.
+/// Evaluates an operand's index map for the current step.
 ///
 /// # Errors
-/// A prefetched value it uses is out of range.
+/// A prefetched value that the map reads is out of range.
 pub(super) fn index_map(machine: &mut Machine, map: RegionId) -> Result<Vec<i64>, Fault> {
     let ids: Vec<Datum> = machine.program.iter().map(|&p| Datum::scalar(Literal::int(DType::I32, p))).collect();
     let index = Walk::new(machine).region(map, &ids)?;
     Ok(index.iter().map(|d| d.data.get(0).as_i64()).collect())
 }
 
+/// The execution of one region tree for the current step.
 struct Walk<'m> {
     machine: &'m mut Machine,
     kernel: Arc<Kernel>,
@@ -51,6 +52,7 @@ impl<'m> Walk<'m> {
     fn get(&self, v: Value) -> &Datum {
         self.values[v.index()].as_ref().expect("the verifier checks dominance")
     }
+    /// Executes a region's instructions, and returns the values that it yields.
     fn region(&mut self, region: RegionId, params: &[Datum]) -> Result<Vec<Datum>, Fault> {
         let kernel = Arc::clone(&self.kernel);
         let region = kernel.region(region);
@@ -62,6 +64,7 @@ impl<'m> Walk<'m> {
         }
         Ok(region.yields.iter().map(|&v| self.get(v).clone()).collect())
     }
+    /// Executes an instruction.
     fn inst(&mut self, id: InstId) -> Result<(), Fault> {
         let kernel = Arc::clone(&self.kernel);
         let (inst, loc) = (kernel.inst(id), kernel.loc(id));
@@ -88,6 +91,7 @@ impl<'m> Walk<'m> {
         let side = if self.integer(inst.args[0], "the condition of this `if`", loc)? != 0 { 0 } else { 1 };
         self.region(inst.regions[side], &[])
     }
+    /// Executes a counted loop, and returns its results.
     fn count(&mut self, inst: &Inst, reverse: bool, loc: Loc) -> Result<Vec<Datum>, Fault> {
         let bound = |i: usize| self.integer(inst.args[i], "a bound of this `for`", loc);
         let (lo, hi, step) = (bound(0)?, bound(1)?, bound(2)?);
@@ -100,6 +104,7 @@ impl<'m> Walk<'m> {
         }
         Ok(carried)
     }
+    /// Executes a loop with a condition, and returns its results.
     fn repeat(&mut self, inst: &Inst, loc: Loc) -> Result<Vec<Datum>, Fault> {
         let mut carried: Vec<Datum> = inst.args.iter().map(|&v| self.get(v).clone()).collect();
         for turns in 0.. {
@@ -115,7 +120,7 @@ impl<'m> Walk<'m> {
     }
 }
 
-/// Number of iterations of a `for`.
+/// Returns the number of iterations of a `for`.
 ///
 /// # Errors
 /// The step is not positive.
@@ -125,15 +130,15 @@ pub fn trip_count(lo: i64, hi: i64, step: i64) -> Result<i64, String> {
     }
     Ok(((hi - lo).max(0) + step - 1) / step)
 }
-/// The message for a step that is not positive.
+/// Returns the message for a step that is not positive.
 pub fn step_refused(step: i64) -> String {
     format!("the step of this `for` is {step}; it must be at least 1")
 }
 
-/// Computes one operation without regions: shared by the walker and by eager execution.
+/// Executes one operation without regions; interpretation and eager execution share it.
 ///
 /// # Errors
-/// The fault that the machine or the data shows.
+/// The fault that the operation has.
 pub fn step(
     machine: &mut Machine,
     op: &Op,
@@ -200,7 +205,7 @@ pub fn step(
     Ok(Some(Datum { origin, loaded, ..result }))
 }
 
-/// A value as `debug_print` shows it.
+/// Formats a value as `debug_print` shows it.
 pub fn show(x: &Datum) -> String {
     let element = |i: usize| if x.is_poison(i) { "undefined".to_string() } else { x.data.get(i).to_string() };
     if x.ty.is_scalar() {

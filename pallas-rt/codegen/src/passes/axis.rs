@@ -1,22 +1,22 @@
-//! The loop of the innermost sequential axis.
+//! The loop over the innermost sequential axis of a lowered kernel.
 use super::rewrite::Rewrite;
 use pallas_ir::{Inst, InstId, Kernel, Op, RegionId, Value};
 use std::collections::BTreeMap;
 
-/// The loop over the last sequential axis.
+/// The loop over the innermost sequential axis.
 pub(super) struct Axis<'k> {
     /// The kernel.
     pub k: &'k Kernel,
-    /// The loop.
+    /// The loop's instruction.
     pub at: InstId,
-    /// Its region.
+    /// The loop's body.
     pub body: RegionId,
-    /// Values that the loop's own region defines, by instruction.
+    /// Values that instructions of the body define, each with its instruction.
     pub defined: BTreeMap<Value, InstId>,
 }
 
 impl<'k> Axis<'k> {
-    /// The innermost of the `sequential` axes: the first loop of each region down to it.
+    /// Finds the loop over the innermost of the `sequential` axes: the first loop of each region from the body on.
     pub(super) fn innermost(k: &'k Kernel, sequential: usize) -> Option<Self> {
         let (mut body, mut found) = (k.body, None);
         for _ in 0..sequential {
@@ -26,15 +26,15 @@ impl<'k> Axis<'k> {
         let defined = k.region(body).insts.iter().flat_map(|&i| k.inst(i).results.iter().map(move |&v| (v, i)));
         Some(Axis { k, at: found?, body, defined: defined.collect() })
     }
-    /// The loop's index.
+    /// Returns the loop's index.
     pub(super) fn index(&self) -> Value {
         self.k.region(self.body).params[0]
     }
-    /// Returns true for the loop itself.
+    /// Returns true if `inst` is the loop's instruction.
     pub(super) fn is(&self, inst: &Inst) -> bool {
         std::ptr::eq(inst, self.k.inst(self.at))
     }
-    /// Copies instructions of the loop's region, and the instructions of it that they depend on, with `step` as the
+    /// Copies the instructions `wanted` of the body, and those of it that they depend on, with `step` in place of the
     /// index.
     pub(super) fn again(&self, r: &mut Rewrite<'_>, step: Value, mut wanted: Vec<InstId>) {
         r.set(self.index(), step);

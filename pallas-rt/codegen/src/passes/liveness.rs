@@ -1,17 +1,17 @@
-//! The live range of each value: the instructions between which its memory is needed.
+//! The lifetime of each value: the instructions between which its memory is needed.
 use pallas_ir::{InstId, Kernel, Op, RegionId, Value};
 
-/// First and last instruction, in program order, that a value's memory must survive.
+/// The first and last instruction, in program order, between which a value's memory is needed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Live {
-    /// The first write; `usize::MAX` if there is none.
+    /// Number of the first instruction that writes the value; `usize::MAX` if there is none.
     pub from: usize,
-    /// The last read.
+    /// Number of the last instruction that reads the value.
     pub to: usize,
 }
 
-/// The lives of all values. A value that enters a loop from outside lasts until the loop ends; carried values and
-/// results of regions live through the whole region.
+/// Returns the lifetimes of all values. A value that is defined outside of a loop and used in it lives until the loop
+/// ends; carried values and results of regions live through the whole region.
 pub(crate) fn lives(kernel: &Kernel) -> Vec<Live> {
     let mut order = RegionOrder {
         start: vec![0; kernel.insts.len()],
@@ -23,6 +23,7 @@ pub(crate) fn lives(kernel: &Kernel) -> Vec<Live> {
     order.live
 }
 
+/// The numbering of instructions, and the lifetimes that are found with it.
 struct RegionOrder {
     start: Vec<usize>,
     end: Vec<usize>,
@@ -30,6 +31,7 @@ struct RegionOrder {
 }
 
 impl RegionOrder {
+    /// Numbers the start and the end of each instruction.
     fn number(&mut self, kernel: &Kernel, region: RegionId, at: &mut usize) {
         for &i in &kernel.region(region).insts {
             *at += 1;
@@ -39,6 +41,7 @@ impl RegionOrder {
             self.end[i.index()] = *at;
         }
     }
+    /// Extends the lifetimes of values by the uses in a region; `loops` are the loops around it.
     fn touch(&mut self, kernel: &Kernel, region: RegionId, loops: &mut Vec<InstId>) {
         for &i in &kernel.region(region).insts {
             let inst = kernel.inst(i);

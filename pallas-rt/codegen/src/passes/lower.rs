@@ -1,4 +1,4 @@
-//! Traced form -> lowered form: what backends read.
+//! Lowers the traced form of tile IR to the form that backends read.
 //!
 //! ```text
 //! load x block[0.., 0..]            ->  load x array[origin + 0.., ..]       origin = index map of this program · block size
@@ -7,7 +7,7 @@
 //! reduce axes(1) keep(false) x      ->  reshape (reduce axes(1) x)           for every operation that drops axes
 //! ```
 //!
-//! Index maps disappear. Scratch stays memory that a parallel program keeps over its loop.
+//! Index maps disappear. Scratch stays memory that a parallel program keeps over its loops.
 #![warn(clippy::wildcard_enum_match_arm)]
 use super::positions;
 use super::rewrite::Rewrite;
@@ -30,12 +30,13 @@ pub(crate) fn lower(kernel: &Kernel) -> Kernel {
     rewrite.finish()
 }
 
+/// The lowering of one kernel.
 struct Lower<'k> {
     old: &'k Kernel,
-    /// Index of this program along each axis of the old grid.
+    /// Index of the program along each axis of the traced grid.
     ids: Vec<Value>,
     counts: Vec<Value>,
-    /// First element of each operand's block.
+    /// First element of each operand's block in each dimension.
     origins: Vec<Option<Vec<Value>>>,
 }
 
@@ -59,8 +60,8 @@ impl Lower<'_> {
         r.out.emit_for([zero, count, one], false, &[], body, Loc::NONE).expect("bounds are i32");
     }
 
-    /// The number of programs along an axis. A number or a dimension is known to passes as such; what else there is, the
-    /// launch computes, in arithmetic that is wide enough for its terms.
+    /// Returns the number of programs along an axis. Passes know a number or a dimension as such; any other extent is
+    /// computed by the launch, in arithmetic that is wide enough for its terms.
     fn count(&self, r: &mut Rewrite<'_>, axis: usize) -> Value {
         let extent = &self.old.grid[axis].extent;
         if let Some(n) = extent.as_number() {
@@ -85,15 +86,15 @@ impl Lower<'_> {
         r.region(self.old.body, &mut |r, inst, loc| self.inst(r, inst, loc));
     }
 
-    /// The block's first element, from the index map.
+    /// Computes the first element of an operand's block from its index map; `None` if it has no map.
     fn origin(&self, r: &mut Rewrite<'_>, id: OperandId) -> Option<Vec<Value>> {
         let operand = self.old.operand(id);
         let map: RegionId = operand.map?;
         let params = self.old.region(map).params.clone();
         params.iter().zip(&self.ids).for_each(|(&p, &v)| r.set(p, v));
         let index = r.region(map, &mut |r, inst, loc| self.inst(r, inst, loc));
-        // An index from data, or by a division, may have any value. Where its position would wrap around it is clamped, to a
-        // position that is still outside of the array.
+        // An index that comes from data or from a division may have any value. If its position would overflow, it is
+        // clamped to a position that is still outside of the array.
         let known = positions::known(self.old, id);
         let clamp = |r: &mut Rewrite<'_>, i: Value, clamped: bool, op: ScalarOp, bound: i64| {
             if !clamped {
@@ -155,8 +156,8 @@ impl Lower<'_> {
         true
     }
 
-    /// Converts a view of the block to a view of the array. Returns the operands of `inst` with the starts of the new
-    /// view in place of the old ones, before which there are `skip` operands.
+    /// Converts a view of the block to a view of the array. Returns the operands of `inst`, with the starts of the new
+    /// view in place of the old ones; `skip` operands come before the starts.
     fn place(
         &self,
         r: &mut Rewrite<'_>,
@@ -200,13 +201,13 @@ pub(crate) fn by_data(kernel: &Kernel, operand: OperandId) -> bool {
     found
 }
 
-/// Returns true if a view shows all of a scratch buffer in place.
+/// Returns true if a view is the whole of a scratch buffer, in order.
 pub(crate) fn is_whole(kernel: &Kernel, scratch: OperandId, view: &View) -> bool {
     let shape = kernel.operand(scratch).block_shape();
     view.axes.iter().copied().eq(shape.into_iter().map(ViewAxis::whole))
 }
 
-/// The value loads see outside of an array on the backends.
+/// Returns the value that loads get outside of an array on the backends.
 pub(crate) fn fill(kernel: &Kernel, operand: OperandId) -> Literal {
     let operand = kernel.operand(operand);
     operand.fill.unwrap_or(Literal::new(operand.dtype, 0.0))

@@ -7,10 +7,10 @@
 //! - [`sink_reductions`] moves reductions of sums after their loop;
 //! - [`software_pipeline`] moves loads one or more steps ahead;
 //! - [`resume`] splits sequential axes into ranges, for several dispatches;
-//! - [`positions`] knows where index maps put blocks;
-//! - [`rewrite`] copies a kernel, [`variables`] lists the variables of control flow, for all passes.
+//! - [`positions`] computes the range of the positions of blocks;
+//! - [`rewrite`] copies a kernel, [`variables`] lists the variables of control flow; all passes use them.
 //!
-//! Those of placement alone are compiled with the feature `wgsl`, and for unit tests.
+//! The passes for placement are compiled only with the feature `wgsl`, and for unit tests.
 #[cfg(any(feature = "wgsl", test))]
 mod axis;
 #[cfg(any(feature = "wgsl", test))]
@@ -45,13 +45,13 @@ pub use staged::Staged;
 
 use pallas_ir::{Access, Dim, Inst, Kernel, StructuralOp};
 
-/// A pass: its name in dumps, and what it does.
+/// A pass over a kernel: its name in dumps, and its function.
 pub type Pass = (&'static str, fn(&Kernel) -> Kernel);
 
-/// From the traced form to what backends read.
+/// The passes from the traced form to the form that backends read.
 pub const PIPELINE: &[Pass] = &[("lower", lower::lower), ("simplify", simplify::simplify)];
 
-/// Runs the pipeline; debug builds verify what goes in and what each pass makes.
+/// Runs the pipeline; debug builds verify its input and the result of each pass.
 pub fn run(kernel: &Kernel) -> Kernel {
     verified("tracing", kernel);
     PIPELINE.iter().fold(kernel.clone(), |before, (name, pass)| {
@@ -61,7 +61,7 @@ pub fn run(kernel: &Kernel) -> Kernel {
     })
 }
 
-/// Stops at a kernel that is not well formed: a mistake in this crate, not in the user's kernel.
+/// In debug builds, panics if a kernel is not well formed, which is a bug of this crate and not of the user's kernel.
 fn verified(stage: &str, kernel: &Kernel) {
     if cfg!(debug_assertions)
         && let Err(violation) = pallas_ir::verify(kernel)
@@ -70,7 +70,7 @@ fn verified(stage: &str, kernel: &Kernel) {
     }
 }
 
-/// Number of uses of each value by instructions and yields.
+/// Returns the number of uses of each value by instructions and yields.
 pub(crate) fn uses(kernel: &Kernel) -> Vec<usize> {
     let mut uses = vec![0; kernel.values.len()];
     kernel.walk(kernel.body, &mut |_, inst| {
@@ -80,7 +80,7 @@ pub(crate) fn uses(kernel: &Kernel) -> Vec<usize> {
     uses
 }
 
-/// The access form of an instruction's operation.
+/// Returns the access form of an instruction's operation.
 pub fn access(kernel: &Kernel, op: &StructuralOp, inst: &Inst) -> Access {
     let dims: Vec<Vec<Dim>> = inst.args.iter().map(|&v| kernel.ty(v).dims()).collect();
     let dims: Vec<&[Dim]> = dims.iter().map(|d| &d[..]).collect();

@@ -1,18 +1,20 @@
-//! First and last steps of the innermost sequential axis leave its loop.
+//! The parts of the first and last step of the innermost sequential axis are moved out of its loop.
 //!
 //! ```text
 //! for s in 0..n { if s == 0 { A }; B; if s == n - 1 { C } }    ->    A; for s in 0..n { B }; C
 //! ```
 //!
-//! A launch has no axis without steps, so A and C run. A moves only if nothing in front of it touches memory that changes,
-//! C only if nothing behind it does; neither if it has loops of its own, so that a region's first loop is still its axis.
+//! A launch has no axis without steps, so A and C are executed. A is moved only if nothing before it accesses memory
+//! that changes, C only if nothing after it does. Neither is moved if it has loops, so that a region's first loop is
+//! still that over its axis.
 use super::axis::Axis;
 use super::rewrite::Rewrite;
 use super::simplify::{pure, simplify};
 use super::staged::Staged;
 use pallas_ir::{DType, Inst, InstId, Kernel, Literal, Loc, Op, ScalarOp, Value};
 
-/// Peels the innermost of the sequential axes. A range of steps need not have the first or the last.
+/// Peels the innermost sequential axis; not if a dispatch runs a range of the steps, which need not have the first or
+/// the last.
 pub(super) fn peel(staged: &mut Staged) {
     if staged.resumed {
         return;
@@ -21,7 +23,7 @@ pub(super) fn peel(staged: &mut Staged) {
     staged.kernel = simplify(kernel.as_ref().unwrap_or(&staged.kernel));
 }
 
-/// The kernel without its first and last step in the loop; `None` if neither moves.
+/// Returns the kernel with the first and last step's parts outside of the loop; `None` if neither can be moved.
 fn peeled(kernel: &Kernel, sequential: usize) -> Option<Kernel> {
     let axis = Axis::innermost(kernel, sequential)?;
     let peel = Peel { k: kernel, axis };
@@ -34,16 +36,18 @@ fn peeled(kernel: &Kernel, sequential: usize) -> Option<Kernel> {
     Some(rewrite.finish())
 }
 
+/// The peeling of the loop over an axis.
 struct Peel<'k> {
     k: &'k Kernel,
     axis: Axis<'k>,
 }
 
 impl Peel<'_> {
+    /// Returns the number of steps of the loop.
     fn steps(&self) -> Value {
         self.k.inst(self.axis.at).args[1]
     }
-    /// The guard of the first step.
+    /// Returns the `if` that guards the part of the first step, if it can be moved.
     fn first(&self) -> Option<InstId> {
         let insts = &self.k.region(self.axis.body).insts;
         let at = insts.iter().position(|&i| !pure(&self.k.inst(i).op))?;
@@ -51,7 +55,7 @@ impl Peel<'_> {
         let zero = |v: Value| self.constant(v) == Some(0);
         (quiet && self.guards(insts[at], &zero)).then_some(insts[at])
     }
-    /// The guard of the last step.
+    /// Returns the `if` that guards the part of the last step, if it can be moved.
     fn last(&self) -> Option<InstId> {
         let insts = &self.k.region(self.axis.body).insts;
         let at = insts.iter().rposition(|&i| !pure(&self.k.inst(i).op))?;
@@ -63,7 +67,8 @@ impl Peel<'_> {
         };
         self.guards(insts[at], &end).then_some(insts[at])
     }
-    /// Returns true if an instruction is `if index == step { .. }`, possibly with more conditions, and can be moved.
+    /// Returns true if an instruction is `if index == step { .. }`, possibly with further conditions, and can be
+    /// moved.
     fn guards(&self, id: InstId, step: &dyn Fn(Value) -> bool) -> bool {
         let inst = self.k.inst(id);
         let alone = matches!(inst.op, Op::If)
@@ -76,6 +81,7 @@ impl Peel<'_> {
         });
         alone && !loops && self.needs(inst).into_iter().all(|v| self.movable(v))
     }
+    /// Returns true if a condition is true only in the step that `step` accepts.
     fn implies(&self, condition: Value, step: &dyn Fn(Value) -> bool) -> bool {
         match self.definition(condition) {
             Some(Inst { op: Op::Scalar(ScalarOp::Eq), args, .. }) => {
@@ -95,7 +101,7 @@ impl Peel<'_> {
             _ => None,
         }
     }
-    /// Values of the loop's region that an instruction and its regions read.
+    /// Returns the values defined in the loop's body that an instruction and its regions read.
     fn needs(&self, inst: &Inst) -> Vec<Value> {
         let mut found = inst.args.clone();
         for &r in &inst.regions {
@@ -119,6 +125,7 @@ impl Peel<'_> {
         !matches!(op, Op::Load { from, .. } if !self.k.is_constant(*from))
     }
 
+    /// Replaces the loop: the first step's part, the loop without both parts, the last step's part.
     fn inst(&self, r: &mut Rewrite<'_>, inst: &Inst, loc: Loc, first: Option<InstId>, last: Option<InstId>) -> bool {
         if !self.axis.is(inst) {
             return false;
@@ -139,7 +146,7 @@ impl Peel<'_> {
         }
         true
     }
-    /// Copies a guard, with the step in place of the index.
+    /// Copies a guarded part, with the value `step` in place of the index.
     fn step(&self, r: &mut Rewrite<'_>, guard: InstId, step: Value) {
         let needed = self.needs(self.k.inst(guard));
         self.axis.again(r, step, needed.iter().map(|v| self.axis.defined[v]).chain([guard]).collect());

@@ -1,11 +1,11 @@
-//! The passes before a GPU's placement, as one list.
+//! The list of passes that prepare a kernel for a GPU's placement.
 use super::staged::Staged;
 use super::{peel, promote, sink_reductions, software_pipeline, verified};
 
-/// A pass before placement: its name, and what it does.
+/// A pass before placement: its name, and its function.
 pub type PlacementPass = (&'static str, fn(&mut Staged));
 
-/// From the lowered form to what placement reads.
+/// The passes from the lowered form to the form that placement reads, in order.
 pub const PLACEMENT: &[PlacementPass] = &[
     ("peel", peel::peel),
     ("promote", promote::promote),
@@ -14,13 +14,13 @@ pub const PLACEMENT: &[PlacementPass] = &[
 ];
 
 impl Staged {
-    /// Runs a pass. Debug builds verify what it makes.
+    /// Runs a pass; debug builds verify its result.
     pub fn run(&mut self, (name, pass): PlacementPass) {
         pass(self);
         verified(name, &self.kernel);
     }
 
-    /// The form that placement reads.
+    /// Runs all passes of [`PLACEMENT`].
     pub(crate) fn placed(mut self) -> Staged {
         PLACEMENT.iter().for_each(|pass| self.run(*pass));
         self

@@ -1,12 +1,13 @@
-//! Positions of blocks by index maps. Positions are i32.
+//! Ranges of the positions of blocks that index maps give; positions are i32.
 //!
-//! An entry of a map that is a sum of multiples of program ids has its range by the grid alone: the launch refuses one that
-//! passes i32, once for each new geometry. Arithmetic of 32 bits gives such an entry right even where a term wraps around.
-//! [`lower`](super::lower) clamps all other entries, to positions that are outside of the array as well.
+//! If an entry of a map is a sum of multiples of program ids, its range follows from the grid alone: the launch is
+//! refused if it exceeds i32, which is checked once for each new geometry. 32-bit arithmetic gives such an entry
+//! correctly even where a term wraps around. All other entries are clamped by [`lower`](super::lower), to positions
+//! that are outside of the array too.
 use pallas_ir::{At, BlockDim, Diag, Kernel, Op, OperandId, ScalarOp, Value};
 use std::collections::HashMap;
 
-/// `constant + sum of times[axis] * id[axis]`
+/// The entry of an index map `constant + Σ times[axis] * id[axis]`.
 #[derive(Clone, Debug)]
 struct Affine {
     constant: i128,
@@ -36,7 +37,7 @@ impl Affine {
     fn is_number(&self) -> bool {
         self.times.iter().all(|&n| n == 0)
     }
-    /// The least and the largest value over a grid that has programs.
+    /// Returns the smallest and the greatest value over a grid that has programs; `None` on overflow.
     fn range(&self, grid: &[i64]) -> Option<(i128, i128)> {
         let (mut least, mut most) = (self.constant, self.constant);
         for (&times, &n) in self.times.iter().zip(grid) {
@@ -47,8 +48,8 @@ impl Affine {
     }
 }
 
-/// The entries of an operand's index map, `None` for one that is no sum of multiples of ids. `known` gives the sizes and
-/// the extents of the grid.
+/// Returns the entries of an operand's index map, `None` for one that is no sum of multiples of ids. `known` returns
+/// the value of a size or of an extent of the grid.
 fn entries(kernel: &Kernel, operand: OperandId, known: &dyn Fn(&Op) -> i64) -> Vec<Option<Affine>> {
     let Some(map) = kernel.operand(operand).map else { return vec![] };
     let (region, axes) = (kernel.region(map), kernel.grid.len());
@@ -74,16 +75,18 @@ fn entries(kernel: &Kernel, operand: OperandId, known: &dyn Fn(&Op) -> i64) -> V
     region.yields.iter().map(|v| values.get(v).cloned()).collect()
 }
 
-/// For each dimension of an operand, true if the launch knows the range of its blocks: those of other ones are clamped.
+/// Returns for each dimension of an operand true if the range of its blocks follows from the grid; in others,
+/// positions are clamped.
 pub(super) fn known(kernel: &Kernel, operand: OperandId) -> Vec<bool> {
-    // The numbers do not matter here.
+    // The values of sizes do not matter here.
     entries(kernel, operand, &|_| 1).iter().map(Option::is_some).collect()
 }
 
-/// Checks the positions of blocks that follow from the grid alone, for these sizes of dimensions and extents of the grid.
+/// Checks the positions of blocks that follow from the grid alone, for these sizes of dimensions and extents of the
+/// grid.
 ///
 /// # Errors
-/// A block begins beyond the positions that an i32 can have.
+/// A block begins at a position that no i32 has.
 pub fn check(kernel: &Kernel, sizes: &[i64], grid: &[i64]) -> Result<(), Diag> {
     if grid.contains(&0) {
         return Ok(());

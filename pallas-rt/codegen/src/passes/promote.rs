@@ -1,12 +1,12 @@
-//! Scratch that is only loaded and stored whole -> values carried by loops and branches.
+//! Promotes scratch that is only loaded and stored as a whole to values that loops and branches carry.
 //!
 //! ```text
 //! for j { store x %0; %1 = load x; .. }    ->  for j carrying %x { .. }         the load is the last value stored
 //! if c { store x %2 }                      ->  %x' = if c { yield %2 } else { yield %x }
 //! ```
 //!
-//! Reads before the first store give zeros; the strict interpreter has reported them before. Placement wants values: it
-//! keeps them in registers, where scratch would be memory that threads must meet around.
+//! Reads before the first store give zeros; the strict interpreter has reported them before. Values are better for
+//! placement: it keeps them in registers, whereas scratch would be memory that needs barriers.
 use super::lower::is_whole;
 use super::rewrite::Rewrite;
 use super::staged::Staged;
@@ -15,7 +15,7 @@ use pallas_ir::{
     structural::Broadcast,
 };
 
-/// Promotes every scratch buffer that can be, but for those that are kept.
+/// Promotes every scratch buffer for which it is possible, except those in `kept`.
 pub(super) fn promote(staged: &mut Staged) {
     let kernel = &staged.kernel;
     let mut scratch = promotable(kernel);
@@ -31,7 +31,7 @@ pub(super) fn promote(staged: &mut Staged) {
     staged.kernel = rewrite.finish();
 }
 
-/// Scratch whose every access is the whole buffer.
+/// Returns the scratch operands all of whose accesses are to the whole buffer.
 fn promotable(kernel: &Kernel) -> Vec<OperandId> {
     let scratch = |id: OperandId| kernel.operand(id).kind == OperandKind::Scratch;
     let mut whole: Vec<bool> = (0..kernel.operands.len()).map(|i| scratch(OperandId(i as u32))).collect();
@@ -59,6 +59,7 @@ fn zeros(out: &mut Builder, ty: &Type) -> Value {
     out.emit(Op::Structural(broadcast.into()), &[zero], Loc::NONE).expect("a scalar has any shape")
 }
 
+/// The promotion of a kernel's scratch.
 struct Promote<'k> {
     old: &'k Kernel,
     scratch: Vec<OperandId>,
@@ -72,6 +73,7 @@ impl Promote<'_> {
         self.scratch.iter().position(|s| *s == id)
     }
 
+    /// Replaces accesses to promoted scratch, and control flow that stores to it.
     fn inst(&mut self, r: &mut Rewrite<'_>, inst: &Inst, loc: Loc) -> bool {
         match &inst.op {
             Op::Load { from, masked, .. } => {
@@ -108,7 +110,7 @@ impl Promote<'_> {
         true
     }
 
-    /// Buffers that some region stores to.
+    /// Returns the buffers that an instruction in one of the regions stores to.
     fn stored(&self, regions: &[RegionId]) -> Vec<usize> {
         let mut stored = vec![false; self.scratch.len()];
         for &region in regions {
@@ -123,7 +125,7 @@ impl Promote<'_> {
         (0..stored.len()).filter(|&i| stored[i]).collect()
     }
 
-    /// Copies control flow with the buffers in `stored` appended to what it carries and yields.
+    /// Copies control flow, and appends the buffers in `stored` to the values that it carries and yields.
     fn nest(&mut self, r: &mut Rewrite<'_>, inst: &Inst, stored: &[usize], loc: Loc) {
         let branch = matches!(inst.op, Op::If);
         let before = self.now.clone();
@@ -150,6 +152,7 @@ impl Promote<'_> {
         r.out.push(Inst { op: inst.op.clone(), args, results, regions }, loc);
     }
 
+    /// Copies a region, with parameters for the buffers in `carried`, and yields of those in `yielded`.
     fn region(&mut self, r: &mut Rewrite<'_>, region: RegionId, carried: &[usize], yielded: &[usize]) -> RegionId {
         let more = carried.iter().map(|&i| buffer_type(self.old, self.scratch[i])).collect();
         r.nested_with(region, more, |r, buffers| {
@@ -163,7 +166,7 @@ impl Promote<'_> {
         })
     }
 
-    /// A value stands for a buffer, and has its name.
+    /// Records that a value stands for a buffer, and gives it the buffer's name.
     fn carry(&mut self, r: &mut Rewrite<'_>, i: usize, value: Value) {
         self.carried.push((value, self.scratch[i]));
         r.out.kernel_mut().name_value(value, Some(&self.old.operand(self.scratch[i]).name));

@@ -1,15 +1,15 @@
-//! Sequential axes over ranges that each dispatch is given.
+//! Restricts sequential axes to ranges of steps, which each dispatch is given.
 //!
 //! ```text
 //! for s in 0..count { body }    ->    for s in %from0 .. min(count, %to0) { body }
 //! ```
 //!
-//! Two parameters per sequential axis join the kernel's operands. Dispatches in order run what one would have: scratch must
-//! keep its contents between them, so this is for the form that has it as memory.
+//! Two parameters for each sequential axis are added to the kernel's operands. Dispatches in order compute what a
+//! single one would; scratch must keep its contents between them, so scratch has to be in memory.
 use super::rewrite::Rewrite;
 use pallas_ir::{DType, Inst, Kernel, Loc, Op, Operand, OperandId, OperandKind, RegionId, ScalarOp, Value};
 
-/// The kernel with ranges for its `sequential` axes, outermost first: `from0 to0 from1 to1 ..`.
+/// Returns the kernel with ranges for its `sequential` axes as parameters, outermost first: `from0 to0 from1 to1 ..`.
 pub fn resume(kernel: &Kernel, sequential: usize) -> Kernel {
     let mut rewrite = Rewrite::of(kernel);
     let bounds = (0..sequential).flat_map(|axis| [format!("from{axis}"), format!("to{axis}")]);
@@ -28,14 +28,16 @@ pub fn resume(kernel: &Kernel, sequential: usize) -> Kernel {
     rewrite.finish()
 }
 
+/// The rewriting of a kernel's loops over sequential axes.
 struct Resume<'k> {
     old: &'k Kernel,
     sequential: usize,
-    /// Axes whose loops are open: the first loop inside of each is the next one's.
+    /// Number of axes whose loops are open; the first loop inside of each is that of the next axis.
     axis: usize,
 }
 
 impl Resume<'_> {
+    /// Replaces a loop over a sequential axis by one over a range of its steps.
     fn inst(&mut self, r: &mut Rewrite<'_>, inst: &Inst, loc: Loc) -> bool {
         if !matches!(inst.op, Op::For { .. }) || self.axis == self.sequential {
             return false;

@@ -1,22 +1,22 @@
-//! Copies a kernel instruction by instruction, letting a pass replace some.
+//! Copies a kernel instruction by instruction, while a pass replaces some of them.
 use pallas_ir::{Builder, Inst, Kernel, Loc, Op, OperandId, RegionId, Type, Value};
 use std::collections::BTreeMap;
 
-/// A copy in progress.
+/// A copy of a kernel that is being made.
 pub(crate) struct Rewrite<'k> {
     old: &'k Kernel,
-    /// The copy.
+    /// The builder of the copy.
     pub out: Builder,
     map: Vec<Option<Value>>,
-    /// Types of values whose copies have another type.
+    /// The new types of those values whose copies have another type.
     pub retyped: BTreeMap<Value, Type>,
 }
 
-/// Decides about an instruction: `true` if it has been replaced (its results are set), `false` to copy it.
+/// Handles an instruction: returns true if it has been replaced and its results are set, false if it is to be copied.
 pub(crate) type Decide<'a> = dyn FnMut(&mut Rewrite<'_>, &Inst, Loc) -> bool + 'a;
 
 impl<'k> Rewrite<'k> {
-    /// A copy with the declarations of `old`.
+    /// Begins a copy with the declarations of `old`.
     pub(crate) fn of(old: &'k Kernel) -> Self {
         let mut out = Builder::new(&old.name);
         let declared = out.kernel_mut();
@@ -27,28 +27,28 @@ impl<'k> Rewrite<'k> {
         declared.allow = old.allow;
         Rewrite { map: vec![None; old.values.len()], retyped: BTreeMap::new(), old, out }
     }
-    /// The new value of an old one.
+    /// Returns the new value for an old one.
     pub(crate) fn get(&self, old: Value) -> Value {
         self.map[old.index()].expect("a value is defined before its uses")
     }
-    /// The new values of an instruction's operands.
+    /// Returns the new values of an instruction's operands.
     pub(crate) fn args(&self, inst: &Inst) -> Vec<Value> {
         inst.args.iter().map(|&v| self.get(v)).collect()
     }
-    /// Values of the old kernel that are marked, as values of the copy; what the copy left out loses its mark.
+    /// Replaces marked values of the old kernel by their copies; values that were not copied are removed.
     pub(crate) fn follow(&self, marked: &mut Vec<(Value, OperandId)>) {
         *marked = marked.iter().filter_map(|&(v, mark)| Some((self.map[v.index()]?, mark))).collect();
     }
-    /// Makes `new` stand for `old`.
+    /// Makes `new` the copy of `old`, and gives it `old`'s name.
     pub(crate) fn set(&mut self, old: Value, new: Value) {
         self.out.kernel_mut().name_value(new, self.old.names.get(&old).map(String::as_str));
         self.map[old.index()] = Some(new);
     }
-    /// Appends `op` in place of `inst`, whose result it gives.
+    /// Appends `op` in place of `inst`, whose results it defines.
     pub(crate) fn append(&mut self, op: Op, args: Vec<Value>, inst: &Inst, loc: Loc) {
         self.append_nest(op, args, vec![], inst, loc);
     }
-    /// Appends control flow in place of `inst`, whose results it gives.
+    /// Appends control flow in place of `inst`, whose results it defines.
     pub(crate) fn append_nest(&mut self, op: Op, args: Vec<Value>, regions: Vec<RegionId>, inst: &Inst, loc: Loc) {
         let results = inst.results.iter().map(|&v| self.define(v)).collect();
         self.out.push(Inst { op, args, results, regions }, loc);
@@ -56,13 +56,13 @@ impl<'k> Rewrite<'k> {
     fn ty(&self, old: Value) -> Type {
         self.retyped.get(&old).unwrap_or_else(|| self.old.ty(old)).clone()
     }
-    /// A new value of the type of an old one, in its place.
+    /// Creates a value with the type of an old one, as its copy.
     pub(crate) fn define(&mut self, old: Value) -> Value {
         let new = self.out.value(self.ty(old));
         self.set(old, new);
         new
     }
-    /// Copies a region's instructions into the open one; returns what it yields.
+    /// Copies a region's instructions into the region that is open in the copy; returns the values that it yields.
     pub(crate) fn region(&mut self, region: RegionId, decide: &mut Decide<'_>) -> Vec<Value> {
         let old = self.old;
         for &id in &old.region(region).insts {
@@ -78,12 +78,12 @@ impl<'k> Rewrite<'k> {
         let (args, regions) = (self.args(inst), inst.regions.iter().map(|&r| self.nested(r, decide)).collect());
         self.append_nest(inst.op.clone(), args, regions, inst, loc);
     }
-    /// Copies a region as a region.
+    /// Copies a region as a new region.
     pub(crate) fn nested(&mut self, region: RegionId, decide: &mut Decide<'_>) -> RegionId {
         self.nested_with(region, vec![], |r, _| r.region(region, decide))
     }
-    /// Adds a region with the parameters of `region` and these additional types. `copy` fills it and returns the values
-    /// to yield.
+    /// Adds a region with the parameters of `region` and additional parameters of the types `more`. `copy` fills the
+    /// region, and returns the values to yield.
     pub(crate) fn nested_with(
         &mut self,
         region: RegionId,
@@ -97,7 +97,7 @@ impl<'k> Rewrite<'k> {
         let yields = copy(self, &new[params.len()..]);
         self.out.end(&yields)
     }
-    /// The copy.
+    /// Returns the copy.
     pub(crate) fn finish(self) -> Kernel {
         self.out.finish()
     }

@@ -1,4 +1,4 @@
-//! Constants folded, equal operations done once, what nothing needs left out.
+//! Folds constants, computes equal operations once, and removes operations that nothing needs.
 //!
 //! ```text
 //! %3 = 64; %4 = 1; %5 = sub %3 %4        ->    %5 = 63
@@ -20,7 +20,7 @@ pub(crate) fn simplify(kernel: &Kernel) -> Kernel {
     simplify_marked(kernel, &mut vec![])
 }
 
-/// Simplifies a kernel some of whose values are marked.
+/// Simplifies a kernel, and replaces the marked values by those of the result.
 pub(crate) fn simplify_marked(kernel: &Kernel, marked: &mut Vec<(Value, OperandId)>) -> Kernel {
     let mut simplify = Simplify { constants: BTreeMap::new(), scopes: vec![HashMap::new()] };
     let folded = copy(kernel, marked, &mut |r, inst, loc| simplify.inst(r, inst, loc));
@@ -29,7 +29,7 @@ pub(crate) fn simplify_marked(kernel: &Kernel, marked: &mut Vec<(Value, OperandI
     copy(&folded, marked, &mut |_, inst, _| !needed(inst))
 }
 
-/// A copy of a kernel in which `decide` replaces instructions.
+/// Copies a kernel, while `decide` replaces instructions.
 fn copy(kernel: &Kernel, marked: &mut Vec<(Value, OperandId)>, decide: &mut super::rewrite::Decide<'_>) -> Kernel {
     let mut rewrite = Rewrite::of(kernel);
     rewrite.region(kernel.body, decide);
@@ -47,7 +47,8 @@ pub(crate) fn pure(op: &Op) -> bool {
     }
 }
 
-/// Values that something needs: effects, control flow, and what they read.
+/// Returns for each value true if it is needed: by effects, by control flow, or by instructions whose results are
+/// needed.
 pub(crate) fn used(k: &Kernel) -> Vec<bool> {
     fn region(k: &Kernel, r: RegionId, used: &mut [bool]) {
         k.region(r).yields.iter().for_each(|v| used[v.index()] = true);
@@ -66,14 +67,16 @@ pub(crate) fn used(k: &Kernel) -> Vec<bool> {
     used
 }
 
+/// The state of one simplification.
 struct Simplify {
-    /// Scalars of the copy that are known.
+    /// Scalars of the copy whose value is known.
     constants: BTreeMap<Value, Literal>,
-    /// Operations of the copy whose results are at hand, by open region.
+    /// For each open region, the operations of the copy whose results are available, with the results.
     scopes: Vec<HashMap<(Op, Vec<Value>), Value>>,
 }
 
 impl Simplify {
+    /// Simplifies an instruction; returns false if it is to be copied unchanged.
     fn inst(&mut self, r: &mut Rewrite<'_>, inst: &Inst, loc: Loc) -> bool {
         let args = r.args(inst);
         match &inst.op {
@@ -106,7 +109,7 @@ impl Simplify {
             .collect();
         r.append_nest(inst.op.clone(), args, regions, inst, loc);
     }
-    /// The value of a pure operation.
+    /// Returns the value of a pure operation: an existing one if possible, else that of a new instruction.
     fn result(&mut self, r: &mut Rewrite<'_>, inst: &Inst, args: &[Value], loc: Loc) -> Value {
         if let Some(same) = self.unchanged(&inst.op, args) {
             return same;
@@ -137,8 +140,8 @@ impl Simplify {
         self.scopes.last_mut().expect("the body is open").insert(computed, value);
         value
     }
-    /// Returns the operand that equals the operation's result: `x + 0`, `x · 1`, `x & true`, `x - 0`, `x / 1`. `None`
-    /// for floats, since -0 + 0 is 0.
+    /// Returns the operand that equals the operation's result: `x + 0`, `x · 1`, `x & true`, `x - 0`, `x / 1`. Returns
+    /// `None` for floats, since -0 + 0 is 0.
     fn unchanged(&self, op: &Op, args: &[Value]) -> Option<Value> {
         let (Op::Scalar(op), &[x, y]) = (op, args) else { return None };
         let is = |v: Value, neutral: Option<Literal>| neutral.is_some() && self.constants.get(&v).copied() == neutral;
@@ -154,7 +157,7 @@ impl Simplify {
             false => is(x, op.neutral(dtype)).then_some(y),
         }
     }
-    /// The value of a scalar operation on constants.
+    /// Returns the value of a scalar operation on constants, or of a comparison of an integer with itself.
     fn folded(&self, op: &Op, args: &[Value], r: &Rewrite<'_>) -> Option<Literal> {
         let Op::Scalar(op) = op else { return None };
         if let (Some(holds), [x, y]) = (holds_of_equals(*op), args)
@@ -169,14 +172,15 @@ impl Simplify {
     }
 }
 
-/// A fold of axes that have one element each: its operation, and the number it begins with.
+/// If an operation folds axes of extent 1 only, returns the scalar operation and the neutral element that it amounts
+/// to.
 fn fold_of_one(op: &Op, args: &[Value], r: &Rewrite<'_>) -> Option<(ScalarOp, Literal)> {
     let Op::Structural(StructuralOp::Reduce(Reduce { op, axes, keep: true })) = op else { return None };
     let ty = r.out.kernel().ty(args[0]);
     axes.iter().all(|&axis| ty.shape[axis] == 1).then_some((*op, op.neutral(ty.dtype)?))
 }
 
-/// The result of comparing a number with itself, as for two zeros. NaN would give another.
+/// Returns the result of comparing a number with itself, if `op` is a comparison. It does not hold for NaN.
 fn holds_of_equals(op: ScalarOp) -> Option<bool> {
     let row = op.row();
     let compares = row.result == Ty::Is(DType::Bool) && row.operands.iter().map(|o| o.1).eq([Ty::T, Ty::T]);

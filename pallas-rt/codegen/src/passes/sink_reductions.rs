@@ -1,12 +1,13 @@
-//! Sums over an axis wait until the end of their loop.
+//! Reductions of sums are moved after the loop that accumulates them.
 //!
 //! ```text
 //! for s carrying %l { %l' = %l · %a + sum(%t) }; use %l'
 //!   ->   for s carrying %w { %w' = %w · %a + %t }; use sum(%w')
 //! ```
 //!
-//! As long as every use of a sum is linear (added to another such sum, scaled by what is constant along the axis, carried),
-//! the elements may be added instead; threads that share a row then meet once, not in every step.
+//! If every use of a sum is linear (added to another such sum, scaled by a factor that is constant along the axis,
+//! carried), the elements may be accumulated instead of their sums. Threads that share a row then combine their values
+//! once, not in every step.
 use super::rewrite::Rewrite;
 use super::simplify::simplify_marked;
 use super::staged::Staged;
@@ -18,10 +19,10 @@ use pallas_ir::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Most elements of what a loop carries in place of a sum.
+/// Maximum elements of a tile that a loop carries in place of its sum.
 const WIDE: usize = 4096;
 
-/// Lets every sum wait that can. Without registers nothing is gained by it.
+/// Moves every sum for which it is possible. Without registers there would be no gain.
 pub(super) fn sink_reductions(staged: &mut Staged) {
     if !staged.has_registers {
         return;
@@ -33,7 +34,7 @@ pub(super) fn sink_reductions(staged: &mut Staged) {
         uses.region(&kernel, kernel.body, 0);
         let delayed = Class::of(&kernel, &uses, at, &reduce).map(|class| class.rewrite(marked));
         match delayed {
-            // Instructions are numbered anew.
+            // Instructions have new numbers.
             Some(delayed) => (kernel, tried) = (delayed, BTreeSet::new()),
             None => drop(tried.insert(at)),
         }
@@ -41,6 +42,7 @@ pub(super) fn sink_reductions(staged: &mut Staged) {
     staged.kernel = simplify_marked(&kernel, marked);
 }
 
+/// Returns the sums in a kernel that may be moved.
 fn sums(k: &Kernel) -> Vec<(InstId, Reduce)> {
     let mut found = vec![];
     k.walk(k.body, &mut |id, inst| match &inst.op {
@@ -52,18 +54,19 @@ fn sums(k: &Kernel) -> Vec<(InstId, Reduce)> {
     found
 }
 
-/// The instructions that use and define each value, and their loop depths.
+/// For each value the instructions that use and define it; for each instruction the number of loops around it.
 #[derive(Default)]
 struct Uses {
     users: BTreeMap<Value, Vec<InstId>>,
     definition: BTreeMap<Value, InstId>,
     depth: BTreeMap<InstId, usize>,
-    /// By value: for each variable of loops and branches that it belongs to, the variable's values; `None` for a
-    /// variable of a `while`.
+    /// For each value: the variables of loops and branches that it belongs to, each as the list of the variable's
+    /// values; `None` for a variable of a `while`.
     variables: BTreeMap<Value, Vec<Option<Vec<Value>>>>,
 }
 
 impl Uses {
+    /// Collects the uses in a region; `depth` counts the loops around it.
     fn region(&mut self, k: &Kernel, region: RegionId, depth: usize) {
         for &id in &k.region(region).insts {
             let inst = k.inst(id);
@@ -86,18 +89,18 @@ impl Uses {
     }
 }
 
-/// A sum and everything it flows into linearly: these become wide.
+/// A sum and all values to which it contributes linearly: their copies get the shape of the summed tile ("wide").
 struct Class<'k> {
     k: &'k Kernel,
     wide: BTreeSet<Value>,
-    /// Zeros from which the sums start.
+    /// Tiles of zeros from which the sums start.
     zeros: BTreeSet<Value>,
     reduce: Reduce,
     shape: Vec<usize>,
 }
 
 impl<'k> Class<'k> {
-    /// The class of a sum; None: some use of it is not linear, in the loop itself.
+    /// Finds the class of a sum; `None` if a use inside of the loop is not linear.
     fn of(k: &'k Kernel, uses: &Uses, at: InstId, reduce: &Reduce) -> Option<Class<'k>> {
         let sum = k.inst(at);
         let (shape, depth) = (k.ty(sum.args[0]).shape.clone(), uses.depth[&at]);
@@ -127,7 +130,7 @@ impl<'k> Class<'k> {
         let linear = class.wide.iter().all(|&v| class.is_linear(uses, v));
         (outside && linear && depth > 0).then_some(class)
     }
-    /// Adds the values that must be wide if `v` is.
+    /// Adds the values that must be wide if `v` is; `None` if one cannot be.
     fn sources(&mut self, uses: &Uses, v: Value, open: &mut Vec<Value>) -> Option<()> {
         let k = self.k;
         let Some(&id) = uses.definition.get(&v) else { return uses.variables.contains_key(&v).then_some(()) };
@@ -150,7 +153,7 @@ impl<'k> Class<'k> {
         let defined = uses.definition.get(&v).map(|&id| &self.k.inst(id).op);
         matches!(defined, Some(Op::Const(x)) if x.as_f64() == 0.0)
     }
-    /// Products have one wide factor.
+    /// Returns true unless `v` is a product in which not exactly one factor is wide.
     fn is_linear(&self, uses: &Uses, v: Value) -> bool {
         match uses.definition.get(&v).map(|&id| self.k.inst(id)) {
             Some(Inst { op: Op::Scalar(ScalarOp::Mul), args, .. }) => {
@@ -168,6 +171,7 @@ impl<'k> Class<'k> {
         rewrite.follow(marked);
         rewrite.finish()
     }
+    /// Replaces an instruction of the class by one on wide values, and narrows wide operands of other instructions.
     fn inst(&self, r: &mut Rewrite<'_>, inst: &Inst, loc: Loc) -> bool {
         let is_wide = |v: &Value| self.wide.contains(v);
         match &inst.op {
@@ -191,7 +195,7 @@ impl<'k> Class<'k> {
         }
         true
     }
-    /// The sum of what stands for it.
+    /// Emits the sum of a wide value, which stands for the original one.
     fn narrow(&self, r: &mut Rewrite<'_>, v: Value, loc: Loc) -> Value {
         let wide = r.get(v);
         r.out.emit(Op::Structural(self.reduce.clone().into()), &[wide], loc).expect("it has the axes")

@@ -1,4 +1,4 @@
-//! Tiles of later steps are fetched before this step computes.
+//! Loads of later steps are moved before the computation of a step.
 //!
 //! ```text
 //! for s in 0..n { %x = load a[s]; .. %x .. }
@@ -7,9 +7,10 @@
 //!        for s in 0..n carrying %x = %x0, %z = %x1 { %y = load a[s + 2]; .. %x ..; yield %z, %y }
 //! ```
 //!
-//! The second form is *depth* 2, the third depth 3: so many steps' tiles are on their way. For inputs loaded in every step of
-//! the innermost sequential axis: those that only products read, to depth 2, and those whose spec says `buffered`, to
-//! that. Behind the last step a load may lie outside of the array, where it touches nothing, or fetch what nobody reads.
+//! The second form has *depth* 2, the third depth 3: the tiles of this many steps are in flight. Inputs that are
+//! loaded in every step of the innermost sequential axis are loaded ahead: those that only products read with depth 2,
+//! those whose spec says `buffered` with the depth given there. After the last step, such a load may be outside of the
+//! array, where it accesses nothing, or load a tile that nothing reads.
 use super::access;
 use super::axis::Axis;
 use super::rewrite::Rewrite;
@@ -17,10 +18,10 @@ use super::simplify::{pure, simplify_marked};
 use super::staged::Staged;
 use pallas_ir::{Access, Inst, InstId, Kernel, Loc, Op, OperandId, ScalarOp, Type, Value};
 
-/// The depth of what only products read.
+/// The depth for operands that only products read.
 const USUAL: usize = 2;
 
-/// Fetches ahead, to the kernel's depth at most.
+/// Moves loads ahead, with at most the depth in `staged`.
 pub(super) fn software_pipeline(staged: &mut Staged) {
     let kernel = &staged.kernel;
     let Some(axis) = Axis::innermost(kernel, staged.sequential) else { return };
@@ -38,22 +39,23 @@ pub(super) fn software_pipeline(staged: &mut Staged) {
     staged.kernel = simplify_marked(&rewrite.finish(), &mut staged.carried);
 }
 
+/// The loads of a loop that are moved ahead.
 struct Ahead<'k> {
     k: &'k Kernel,
     axis: Axis<'k>,
-    /// Loads that move, each with its depth, at least 2.
+    /// The loads that are moved, each with its depth, which is at least 2.
     loads: Vec<(InstId, usize)>,
 }
 
 impl Ahead<'_> {
-    /// The operand of an unmasked load.
+    /// Returns the operand of an unmasked load; `None` for other instructions.
     fn operand(&self, id: InstId) -> Option<OperandId> {
         match self.k.inst(id).op {
             Op::Load { from, masked: false, .. } => Some(from),
             _ => None,
         }
     }
-    /// The greatest prefetch depth of a load, if it can be moved.
+    /// Returns the depth with which a load should be moved ahead; `None` if it should or can not.
     fn depth(&self, id: InstId) -> Option<usize> {
         let inst = self.k.inst(id);
         let from = self.operand(id)?;
@@ -69,7 +71,7 @@ impl Ahead<'_> {
         v == self.axis.index()
             || self.axis.defined.get(&v).is_some_and(|&i| self.k.inst(i).args.iter().any(|&v| self.moves(v)))
     }
-    /// Returns true if a value depends only on the step and on values that are invariant in the loop.
+    /// Returns true if a value depends only on the step and on values that are constant in the loop.
     fn movable(&self, v: Value) -> bool {
         let params = &self.k.region(self.axis.body).params;
         if params[1..].contains(&v) {
@@ -79,6 +81,7 @@ impl Ahead<'_> {
         let inst = self.k.inst(id);
         pure(&inst.op) && !matches!(inst.op, Op::Load { .. }) && inst.args.iter().all(|&v| self.movable(v))
     }
+    /// Returns true if only products read a value, directly or by way of moved elements.
     fn only_products(&self, v: Value) -> bool {
         let yielded = self.k.regions.iter().any(|r| r.yields.contains(&v));
         let product = |inst: &Inst| match &inst.op {
@@ -93,13 +96,14 @@ impl Ahead<'_> {
         !yielded && users.peek().is_some() && users.all(product)
     }
 
+    /// Replaces the loop by one that carries the tiles of later steps.
     fn inst(&self, r: &mut Rewrite<'_>, inst: &Inst, loc: Loc) -> bool {
         if !self.axis.is(inst) {
             return false;
         }
         let deepest = self.loads.iter().map(|&(_, depth)| depth).max().unwrap_or(1);
         let (first, step) = (r.get(inst.args[0]), r.get(inst.args[2]));
-        // In front of the loop: the tiles of its first steps, load by load.
+        // Before the loop: the tiles of its first steps, load by load.
         let mut heads: Vec<Vec<Value>> = vec![vec![]; self.loads.len()];
         let mut at = first;
         for steps in 0..deepest - 1 {
@@ -115,7 +119,7 @@ impl Ahead<'_> {
         let params = r.out.begin(&types);
         region.params.iter().zip(&params).for_each(|(&old, &new)| r.set(old, new));
         let step = r.get(inst.args[2]);
-        // What each load carries, the present step's tile first; the tile it fetches comes last.
+        // The values that each load carries: the present step's tile first, the newly loaded tile last.
         let mut carried = params[region.params.len()..].iter().copied();
         let mut queues: Vec<Vec<Value>> =
             self.loads.iter().map(|&(_, depth)| carried.by_ref().take(depth - 1).collect()).collect();
@@ -137,7 +141,8 @@ impl Ahead<'_> {
         r.out.push(Inst { op: inst.op.clone(), args, results, regions: vec![body] }, loc);
         true
     }
-    /// The loads of a step, of those with a depth that is wanted.
+    /// Copies the loads whose depth `wanted` accepts, for the given step; calls `give` with each load's number and its
+    /// tile.
     fn fetch(
         &self,
         r: &mut Rewrite<'_>,

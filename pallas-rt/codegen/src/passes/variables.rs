@@ -1,17 +1,19 @@
-//! The variables of loops and branches: values that represent the same variable in each iteration, or on each side.
+//! The variables of loops and branches: values that are the same variable in each iteration, or on each side.
 use pallas_ir::{Inst, Kernel, Op, Value};
 
-/// A variable that control flow carries.
+/// A variable that a loop or branch passes on.
 pub(crate) struct Variable {
     /// The initial value of a loop's variable.
     pub start: Option<Value>,
-    /// Parameters, the values that regions yield for them, and the result; for a branch the result comes first.
+    /// The variable's values: parameters, values that regions yield for them, and the result; for a branch the result
+    /// is first.
     pub values: Vec<Value>,
 }
 
-/// The variables of a loop or branch, one for each result.
+/// Returns the variables of a loop or branch, one for each result.
 pub(crate) fn variables<'k>(k: &'k Kernel, inst: &'k Inst) -> impl Iterator<Item = Variable> + 'k {
-    // Carried values come after bounds and step, after the index, and after the condition.
+    // Carried values come after bounds and step (operands), after the index (parameters), and after the condition
+    // (yields).
     let (args, params, tested) = match inst.op {
         Op::For { .. } => (3, 1, 0),
         _ => (0, 0, usize::from(inst.op == Op::While)),

@@ -1,36 +1,39 @@
-//! Addresses: buffers that are not needed at once may share words.
+//! Assigns addresses to buffers; buffers that are not needed at the same time may share words.
 //!
-//! A buffer is needed from the first step that touches it to the last; one that enters a loop from outside, to the loop's
-//! end. Sharing may cost a barrier, so buffers share only where they do not fit otherwise.
+//! A buffer is needed from the first step that accesses it to the last; a buffer with contents from outside of a loop
+//! is needed until the loop's end. Sharing words may require a barrier, so buffers share words only if they do not fit
+//! otherwise.
 use super::place::Buffer;
 use super::place::matrices::Cell;
 use super::sync::{Memory, Node};
 
-/// The live range of a buffer.
+/// The lifetime of a buffer.
 #[derive(Clone, Debug)]
 struct Life {
-    /// The first and the last step.
+    /// The first and the last step that access the buffer.
     from: usize,
     to: usize,
-    /// The branches and loops that all its steps are in, and the side of the branch.
+    /// The branches and loops around all these steps, each with the side of the branch.
     sides: Vec<(usize, usize)>,
-    /// The loops among them.
+    /// The loops among `sides`.
     loops: Vec<usize>,
 }
 
-/// Buffers that may share words.
+/// The buffers that may share words, each choice including those before it.
 #[derive(Clone, Copy, PartialEq)]
 enum Share {
     Nobody,
     /// Buffers on different sides of a branch.
     Sides,
-    /// Those, and buffers needed at different times that no loop has both of: its steps need no barrier for them.
+    /// Buffers on different sides, and buffers that are needed at different times and that no loop uses both of, so
+    /// that its steps need no barrier for sharing.
     Loops,
-    /// All that are needed at different times.
+    /// All buffers that are needed at different times.
     Time,
 }
 
 impl Share {
+    /// Returns true if buffers with these lifetimes may share words.
     fn allows(self, a: &Life, b: &Life) -> bool {
         let apart = a.to < b.from || b.to < a.from;
         let sides = a.sides.iter().any(|(at, side)| b.sides.iter().any(|(other, s)| at == other && side != s));
@@ -46,15 +49,15 @@ impl Share {
 /// Sizes of a program's memories, in elements.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Sizes {
-    /// Workgroup memory, by [`Cell`].
+    /// Elements of workgroup memory, by [`Cell`].
     workgroup: [usize; Cell::ALL.len()],
     /// Words of global scratch.
     pub(super) scratch: usize,
-    /// There is a word besides that threads agree by.
+    /// True if workgroup memory also has the word by which one thread passes scalars to all.
     pub(super) agreed: bool,
 }
 
-/// Bytes that each of a shader's memories is rounded up to.
+/// Multiple of bytes to which each array of workgroup memory is rounded up.
 const ROUNDED: usize = 16;
 
 impl Sizes {
@@ -67,8 +70,8 @@ impl Sizes {
     }
 }
 
-/// Gives every buffer its address; workgroup memory has room for so many bytes, if buffers need no more at once, beside a
-/// word that threads agree by if they do.
+/// Assigns every buffer its address, with as little sharing of words as fits `room` bytes of workgroup memory.
+/// `agreed` if one word is needed to pass scalars to all threads.
 pub(super) fn place(buffers: &mut [Buffer], nodes: &[Node], agreed: bool, room: usize) -> Sizes {
     let lives = lives(buffers, nodes);
     let mut sizes = |share: Share| Sizes {
@@ -81,7 +84,8 @@ pub(super) fn place(buffers: &mut [Buffer], nodes: &[Node], agreed: bool, room: 
     roomy.unwrap_or_else(|| sizes(Share::Time))
 }
 
-/// First fit, largest first, in workgroup memory of such cells or (None) in global memory.
+/// Assigns addresses by first fit, largest buffers first, in workgroup memory of these cells or, if `None`, in global
+/// memory. Returns the number of words needed.
 fn fit(buffers: &mut [Buffer], lives: &[Option<Life>], cell: Option<Cell>, share: Share) -> usize {
     let here = |b: &Buffer| cell.map_or(b.outside, |cell| !b.outside && b.cell == cell);
     let mut order: Vec<usize> = (0..buffers.len()).filter(|&b| here(&buffers[b]) && lives[b].is_some()).collect();
@@ -112,6 +116,7 @@ fn fit(buffers: &mut [Buffer], lives: &[Option<Life>], cell: Option<Cell>, share
     top
 }
 
+/// Returns the lifetime of each buffer; `None` for buffers that no step accesses.
 fn lives(buffers: &[Buffer], nodes: &[Node]) -> Vec<Option<Life>> {
     let mut walk = ArenaWalk { now: 0, nests: 0, sides: vec![], loops: vec![], lives: vec![None; buffers.len()] };
     walk.nodes(nodes);
@@ -123,6 +128,7 @@ fn lives(buffers: &[Buffer], nodes: &[Node]) -> Vec<Option<Life>> {
     walk.lives
 }
 
+/// The walk over a program that finds the lifetimes of buffers.
 struct ArenaWalk {
     now: usize,
     nests: usize,
@@ -132,6 +138,7 @@ struct ArenaWalk {
 }
 
 impl ArenaWalk {
+    /// Records the accesses of nodes, and extends the lifetimes of buffers that loops use from outside.
     fn nodes(&mut self, nodes: &[Node]) {
         for node in nodes {
             self.now += 1;

@@ -1,4 +1,5 @@
-//! The cheapest placement: every thread grid of the profile is emitted, and what a program costs is compared.
+//! Chooses the cheapest placement: every thread grid of the profile is emitted, and the costs of the programs are
+//! compared.
 use super::arena;
 use super::emit;
 use super::place::matrices::Cell;
@@ -11,8 +12,8 @@ use crate::target::Target;
 use pallas_ir::{Kernel, OperandId, Value};
 use std::collections::BTreeMap;
 
-/// The cheapest placement, by cooperative matrices if some product has them and all tiles that fit without still do.
-/// None: the user's scratch does not fit.
+/// Returns the cheapest placement. It uses cooperative matrices if a product can, and if they do not make tiles spill
+/// more than without. Returns `None` if the kernel's scratch does not fit.
 pub(super) fn choose(task: Task<'_>) -> Option<Placed> {
     let plain = Target { matrices: None, ..*task.target };
     let plainly = || best(Task { target: &plain, ..task });
@@ -25,6 +26,8 @@ pub(super) fn choose(task: Task<'_>) -> Option<Placed> {
     }
 }
 
+/// Returns the cheapest placement with the target's matrices, with its text: tries depths of pipelining, and better
+/// arrangements of the rows of buffers.
 fn best(task: Task<'_>) -> Option<Placed> {
     let numbers = task.target.profile.numbers();
     let most = task.target.max_threads;
@@ -52,8 +55,8 @@ fn best(task: Task<'_>) -> Option<Placed> {
     let Cheapest { placed, depth, grid, mut forms } = best?;
     let most = placed.cost;
     let placed = finish(on_grid(task, depth, grid, Want { most, pads: &none, written: true }, &mut forms)?);
-    // All rows that should be longer, or the first of them that there is room for, and other orders of columns for the
-    // rest; if no barrier comes with it.
+    // Pads all rows for which this helps, or as many as there is memory for, and permutes the columns of the other
+    // buffers; accepted only if no barrier is added.
     let remedies = reach::remedies(&placed.plan, &placed.emitted.accesses);
     let met = settle::weight(&placed.emitted.nodes, emit::TRIPS);
     let remedied = |longer: usize| {
@@ -63,7 +66,7 @@ fn best(task: Task<'_>) -> Option<Placed> {
             Some((remedy.of.clone(), pad?))
         };
         let pads = remedies.iter().enumerate().filter_map(of).collect();
-        // Elements one by one take some lines more than vectors do.
+        // Accesses to single elements take some more lines than accesses to vectors.
         let want = Want { most: most * 1.02, pads: &pads, written: true };
         let found = finish(on_grid(task, depth, grid, want, &mut forms)?);
         (settle::weight(&found.emitted.nodes, emit::TRIPS) <= met).then_some(found)
@@ -72,7 +75,7 @@ fn best(task: Task<'_>) -> Option<Placed> {
     Some(Placed { wanted, ..remedied.unwrap_or(placed) })
 }
 
-/// Takes out the barriers that can be.
+/// Moves steps so that fewer barriers are needed, and removes those that are not.
 fn finish(mut placed: Placed) -> Placed {
     let addresses = Addresses { k: &placed.kernel, plan: &placed.plan };
     settle::settle(&mut placed.emitted.nodes, emit::TRIPS, &addresses);
@@ -80,18 +83,18 @@ fn finish(mut placed: Placed) -> Placed {
     placed
 }
 
-/// The limits of a placement.
+/// The limits of a placement that is tried.
 #[derive(Clone, Copy)]
 struct Want<'a> {
-    /// The most it may cost.
+    /// The maximum cost.
     most: f64,
-    /// What lies between rows of buffers, by name.
+    /// Arrangement of the rows of buffers, by name.
     pads: &'a BTreeMap<String, Pad>,
-    /// With its text: without, it is only compared.
+    /// True if the text is written; otherwise the placement is only compared.
     written: bool,
 }
 
-/// The cheapest placement that fetches to a depth, without its text, and what it came from.
+/// The cheapest placement for one depth of pipelining, without its text, and the parameters that led to it.
 struct Cheapest {
     placed: Placed,
     depth: usize,
@@ -99,6 +102,7 @@ struct Cheapest {
     forms: Vec<Form>,
 }
 
+/// Tries all thread grids for one depth of pipelining.
 fn cheapest(task: Task<'_>, grids: &[(u32, u32)], depth: usize) -> Option<Cheapest> {
     let (none, mut forms) = (BTreeMap::new(), vec![]);
     let mut best: Option<(Placed, (u32, u32))> = None;
@@ -113,13 +117,13 @@ fn cheapest(task: Task<'_>, grids: &[(u32, u32)], depth: usize) -> Option<Cheape
     Some(Cheapest { placed, depth, grid, forms })
 }
 
-/// A kernel with some of its scratch promoted.
+/// A kernel with some of its scratch promoted to values, and its analysis.
 struct Form {
     staged: Staged,
     analysis: Analysis,
 }
 
-/// The placement on one grid of threads. Scratch that finds no registers there stays memory.
+/// Returns the placement on one grid of threads. Scratch for which there are no registers stays in memory.
 fn on_grid(task: Task<'_>, depth: usize, grid: (u32, u32), want: Want<'_>, forms: &mut Vec<Form>) -> Option<Placed> {
     let (kernel, numbers) = (task.kernel, task.target.profile.numbers());
     let all = || (0..kernel.operands.len() as u32).map(OperandId).collect();
@@ -142,7 +146,8 @@ fn on_grid(task: Task<'_>, depth: usize, grid: (u32, u32), want: Want<'_>, forms
         let Form { staged: Staged { kernel, carried, fetched, .. }, analysis } = &forms[at];
         let plan = analysis.plan(kernel, numbers, grid, want.pads);
         let large = |v: Value| kernel.ty(v).elements() > numbers.registers * plan.threads();
-        // What loops and branches hand on would be copied from memory to memory; a factor of matrices lies there for good.
+        // Values that loops and branches pass on would be copied from memory to memory; factors of matrices are stored
+        // there anyway.
         let handed = |v: Value| plan.defined[v.index()].is_none_or(|i| !kernel.inst(i).regions.is_empty());
         let memory = |v: Value| match plan.homes[v.index()] {
             Home::Buffer(b) => plan.buffers[b].cell.is_bits() || handed(v),
@@ -161,12 +166,12 @@ fn on_grid(task: Task<'_>, depth: usize, grid: (u32, u32), want: Want<'_>, forms
     }
 }
 
-/// Emits until every read across threads has its copy and the buffers fit, the largest moving to global memory. None: it
-/// costs more than `budget`, or the user's scratch does not fit.
+/// Emits until every tile that is read across threads has a copy, and the buffers fit; the largest are moved to global
+/// memory. Returns `None` if the program costs more than `want.most`, or if the kernel's scratch does not fit.
 fn fit(task: Task<'_>, k: &Kernel, mut plan: Plan, numbers: &Numbers, want: Want<'_>) -> Option<Placed> {
     plan.buffers.iter_mut().filter(|b| b.scratch).for_each(|b| b.outside = task.resumed);
     let room = task.target.workgroup_bytes as usize;
-    // Where buffers lie is settled before the text is written.
+    // The storage of buffers is determined before the text is written.
     let mut written = false;
     loop {
         let own = plan.buffers.len();
@@ -211,7 +216,7 @@ fn fit(task: Task<'_>, k: &Kernel, mut plan: Plan, numbers: &Numbers, want: Want
         let barrier = if emitted.lockstep { 0.0 } else { numbers.barrier };
         let work = emitted.work + settle::weight(&emitted.nodes, emit::TRIPS) * barrier + spilled;
         let cost = emit::cost(work, emitted.lines, &plan, numbers);
-        // What a placement may cost, it may.
+        // The cost may be equal to the maximum.
         return (cost <= want.most).then(|| Placed {
             kernel: k.clone(),
             plan,

@@ -1,10 +1,10 @@
-//! WGSL from lowered tile IR.
+//! Generates WGSL from lowered tile IR.
 //!
-//! One workgroup per program. [`mod@place`] decides where every tile lives and which threads hold it, with the numbers of a
-//! [`profile`]; [`emit`] writes the text; [`arena`] gives memory its addresses; [`sync`] finds where threads must meet,
-//! [`settle`] where they meet less often, [`races`] whether they do, [`reach`] what neighbouring threads touch at once;
-//! [`choose`] runs these for several grids of threads and keeps the cheapest, which is [`placed`]; [`pipeline`] and [`report`]
-//! tell what was decided. [`types`] are element types as WGSL sees them.
+//! Each program is one workgroup. [`mod@place`] decides where every tile is stored and which threads hold it, with the
+//! parameters of a [`profile`]; [`emit`] writes the text; [`arena`] assigns addresses; [`sync`] inserts barriers,
+//! [`settle`] moves steps so that fewer are needed, [`races`] checks them, [`reach`] computes coalescing and bank
+//! conflicts; [`choose`] runs these for several thread grids and keeps the cheapest, which is [`placed`]; [`pipeline`]
+//! and [`report`] describe what was decided. [`types`] has element types as WGSL sees them.
 //!
 //! - `wgsl/` (feature `wgsl`, which `gpu` includes, and unit tests) emits the lowered form as a shader for a `Target`:
 //!   1. Passes: first and last steps move out of the innermost sequential loop (`passes/peel`), scratch becomes values
@@ -59,28 +59,29 @@ use crate::target::{Profile, Target};
 use pallas_ir::{At, DType, Diag, Kernel, Op, OperandId, OperandKind};
 use placed::{Addresses, Placed, Task};
 
-/// A kernel as WGSL, and what a launch must provide.
+/// A kernel as a WGSL shader, and what a launch must provide.
 #[derive(Clone, Debug)]
 pub struct Shader {
-    /// The text.
+    /// The text of the shader.
     pub text: String,
-    /// Arrays in the order of their bindings, and whether they are written.
+    /// Arrays in the order of their bindings, with true for those that are written.
     pub bindings: Vec<(OperandId, bool)>,
-    /// Sizes of arrays that the uniform has beside the dimensions, each by an array and an axis.
+    /// Sizes of arrays that the uniform has after the dimensions, each given by an array and an axis.
     pub extents: Vec<(OperandId, usize)>,
-    /// Words appended to the uniform: bits of constants that WGSL has no literal for.
+    /// Words at the end of the uniform: bits of floating-point constants that WGSL has no literal for.
     pub constants: Vec<u32>,
-    /// Words of scratch one program uses.
+    /// Words of global scratch that one program uses.
     pub scratch_words: usize,
     /// Bytes of workgroup memory.
     pub workgroup_bytes: usize,
-    /// Threads of a workgroup.
+    /// Number of threads of a workgroup.
     pub threads: u32,
-    /// True if it reports errors by a flag.
+    /// True if the shader reports errors in a flag.
     pub error_flag: bool,
-    /// Loop iterations of a thread.
+    /// Upper bound of the loop iterations of a thread.
     pub iterations: Iterations,
-    /// The tile IR that was placed: the lowered form, peeled, its scratch promoted, its sums delayed.
+    /// The tile IR that was placed: the lowered form after the passes for GPUs (peeling, promotion, sunk reductions,
+    /// pipelining).
     pub kernel: Kernel,
     /// The storage of tiles, and the reasons of barriers.
     pub placement: Placement,
@@ -95,15 +96,16 @@ pub fn emit(kernel: &Kernel, sequential: usize, target: &Target, multiples: u64)
     Ok(written(place(Task { kernel, sequential, resumed: false, target, multiples })?, target))
 }
 
-/// Emits a kernel that [`resume`](crate::passes::resume) gave ranges: its scratch outlives a dispatch.
+/// Emits a kernel whose sequential axes [`resume`](crate::passes::resume) has split into ranges: its scratch outlives
+/// a dispatch.
 ///
 /// # Errors
-/// As [`emit`].
+/// Those of [`emit`].
 pub fn emit_resumed(kernel: &Kernel, sequential: usize, target: &Target, multiples: u64) -> Result<Shader, Diag> {
     Ok(written(place(Task { kernel, sequential, resumed: true, target, multiples })?, target))
 }
 
-/// The cheapest placement.
+/// Returns the cheapest placement of a kernel.
 fn place(task: Task<'_>) -> Result<Placed, Diag> {
     let Task { kernel, target, .. } = task;
     if target.profile == Profile::Cpu {
@@ -119,6 +121,7 @@ fn place(task: Task<'_>) -> Result<Placed, Diag> {
     choose::choose(task).ok_or_else(|| refuse_scratch(kernel, target))
 }
 
+/// Assembles the shader of a placed kernel.
 fn written(placed: Placed, target: &Target) -> Shader {
     let error_flag = target.max_loop_iterations.is_some() || placed.emitted.checks;
     let placement = report::placement(&placed, target);
@@ -138,14 +141,14 @@ fn written(placed: Placed, target: &Target) -> Shader {
     }
 }
 
-/// The result of the race checker for a kernel's shader.
+/// The result of checking a shader's barriers.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Audit {
-    /// Barriers in the text.
+    /// Number of barriers in the text.
     pub barriers: usize,
-    /// Accesses in conflict that no barrier is between: empty, or the emitter is wrong.
+    /// Conflicting accesses without a barrier between them; any such pair is a bug of the emitter.
     pub races: Vec<String>,
-    /// Barriers without which nothing would race.
+    /// Barriers that no conflict needs.
     pub idle: Vec<String>,
 }
 
@@ -173,7 +176,8 @@ fn refuse_wide(dtype: DType, what: &str) -> Result<(), Diag> {
     Err(Diag::new("adapter-dtype", At::Op, message, "use a 32-bit type, or the CPU"))
 }
 
-/// Workgroup memory of a kernel without scratch does not fit: the largest tile is told, with its operation.
+/// Returns the diagnostic for tiles that do not fit workgroup memory, of a kernel without scratch; it names the
+/// largest tile.
 fn refuse_tiles(kernel: &Kernel, target: &Target) -> Diag {
     let made = kernel.insts.iter().flat_map(|inst| inst.results.iter().map(move |&v| (inst, v)));
     let largest = made.max_by_key(|(_, v)| kernel.ty(*v).elements());
@@ -188,10 +192,11 @@ fn refuse_tiles(kernel: &Kernel, target: &Target) -> Diag {
     Diag::new("vmem", At::Op, message, "take smaller blocks, or use the CPU")
 }
 
-/// Tiles that we place ourselves find other homes; scratch is what the user asked to be fast.
+/// Returns the diagnostic for scratch that does not fit workgroup memory. Scratch is never moved to global memory,
+/// since the user asked for fast memory.
 fn refuse_scratch(kernel: &Kernel, target: &Target) -> Diag {
     let scratch = kernel.operands.iter().filter(|o| o.kind == OperandKind::Scratch);
-    // A word an element, whatever its type.
+    // Each element takes a word, whatever its type.
     let mut table: Vec<(&str, usize)> =
         scratch.map(|o| (o.name.as_str(), 4 * o.block_shape().iter().product::<usize>())).collect();
     table.sort_by_key(|&(_, bytes)| std::cmp::Reverse(bytes));

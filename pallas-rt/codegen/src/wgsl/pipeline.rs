@@ -1,35 +1,35 @@
-//! The number of steps that operands are fetched ahead: the requested depth, the actual depth, and the reason.
+//! Software pipelining of operands: the requested depth, the actual depth, and the reason.
 use super::placed::{Placed, Task};
 use crate::target::Target;
 use pallas_ir::OperandId;
 
-/// The depth to which an operand is fetched ahead, and the reason.
+/// The depth to which an operand is loaded ahead, and the reason.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PipelinedOperand {
-    /// Its name.
+    /// Name of the operand.
     pub name: String,
-    /// `buffered` in its spec.
+    /// The depth that the spec requests by `buffered`, if it does.
     pub asked: Option<usize>,
-    /// Sequential steps whose tiles are on their way at once: 1 fetches none ahead.
+    /// Number of sequential steps whose tiles are in flight at once; 1 if none are loaded ahead.
     pub depth: usize,
-    /// Why so many.
+    /// Reason for this depth.
     pub why: &'static str,
 }
 
-/// Tiles that do not fit: words of tiles moved to global memory, and registers that spill.
+/// Returns how far tiles do not fit: words of tiles moved to global memory, and registers that spill.
 pub(super) fn misfit(placed: &Placed, target: &Target) -> (usize, usize) {
     let left = placed.plan.buffers.iter().filter(|b| b.outside && !b.scratch).map(|b| b.words).sum();
     (left, placed.registers.saturating_sub(target.profile.numbers().file.0))
 }
 
-/// The depths to try, deepest first: a shallower one where more fits then.
+/// Returns the depths to try, deepest first; a shallower one is for the case that more tiles fit with it.
 pub(super) fn depths(task: Task<'_>) -> impl Iterator<Item = usize> + use<> {
     let asked = task.kernel.operands.iter().filter_map(|o| o.buffered).max().map_or(2, |depth| depth.max(2));
     let most = if task.resumed || task.sequential == 0 { 1 } else { task.target.profile.numbers().depth };
     (1..=most.min(asked as usize)).rev()
 }
 
-/// The operands that are fetched ahead, or were to be.
+/// Returns the operands that are loaded ahead, or were to be.
 pub(super) fn pipelined(placed: &Placed, target: &Target) -> Vec<PipelinedOperand> {
     let most = target.profile.numbers().depth;
     let among = |list: &[(OperandId, usize)], i: usize| {

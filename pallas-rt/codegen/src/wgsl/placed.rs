@@ -6,38 +6,38 @@ use super::sync::{Memory, Ranges, Space};
 use crate::target::Target;
 use pallas_ir::{Kernel, OperandId};
 
-/// A kernel that is placed, emitted and has its barriers.
+/// A kernel that is placed and emitted, with its barriers.
 pub(super) struct Placed {
     pub(super) kernel: Kernel,
     pub(super) plan: Plan,
     pub(super) emitted: Emitted,
     pub(super) sizes: Sizes,
-    /// Registers of tiles a thread holds at once.
+    /// Maximum number of registers that a thread needs for tiles at the same time.
     pub(super) registers: usize,
-    /// Sequential axes.
+    /// Number of sequential axes.
     pub(super) sequential: usize,
-    /// Registers the profile grants one tile.
+    /// Registers that the profile allows for one tile.
     pub(super) most_registers: usize,
-    /// Operands fetched ahead, each to its depth; and those that were to be, if all fitted.
+    /// Operands that are loaded ahead, each with its depth; and (`wanted`) those that were to be, if all tiles fitted.
     pub(super) fetched: Vec<(OperandId, usize)>,
     pub(super) wanted: Vec<(OperandId, usize)>,
     pub(super) cost: f64,
 }
 
-/// The input of placement: the lowered kernel and how it will run.
+/// The input of placement: the lowered kernel, and how it will be run.
 #[derive(Clone, Copy)]
 pub(super) struct Task<'k> {
     pub(super) kernel: &'k Kernel,
-    /// Sequential axes: its outermost loops.
+    /// Number of sequential axes, which are the kernel's outermost loops.
     pub(super) sequential: usize,
-    /// Scratch keeps its contents between dispatches: it is global memory.
+    /// True if scratch keeps its contents between dispatches, so that it is in global memory.
     pub(super) resumed: bool,
     pub(super) target: &'k Target,
-    /// A bit for each dimension of the kernel: 1 where its extent is a multiple of four.
+    /// Bit mask of the kernel's dimensions whose extent is a multiple of four.
     pub(super) multiples: u64,
 }
 
-/// Addresses of a plan's memory.
+/// The addresses that a plan assigns to memory.
 pub(super) struct Addresses<'a> {
     pub(super) k: &'a Kernel,
     pub(super) plan: &'a Plan,

@@ -1,15 +1,17 @@
-//! Register pressure: the number of registers for tiles that a thread needs at the same time, as a driver's allocator
-//! would find.
+//! Register pressure: the maximum number of registers for tiles that a thread needs at the same time, as a driver's
+//! register allocator would find it.
 //!
-//! What loops and branches hand over (a yielded value, the result it becomes, the parameter it is in the next step) is one
-//! variable; an elementwise result takes the registers of an operand that dies there.
+//! The values that loops and branches pass on (a yielded value, the result that it becomes, the parameter in the next
+//! iteration) are one variable. An elementwise result may take the registers of an operand that is not needed any
+//! more.
 use super::place::{Classes, Home, Plan};
 use crate::passes::liveness::{Live, lives};
 use crate::passes::variables::{Variable, variables};
 use pallas_ir::{Kernel, Value};
 use std::collections::BTreeSet;
 
-/// Registers of tiles that are alive at once, at most; those of `held` are read, others with a copy are only written there.
+/// Returns the maximum number of registers for tiles that are alive at once. Threads read the registers of tiles in
+/// `held`; other tiles with a copy are in registers only until they are copied.
 pub(super) fn registers(k: &Kernel, plan: &Plan, held: &BTreeSet<Value>) -> usize {
     let lives = lives(k);
     let mut joined = Classes::new(k.values.len());

@@ -2,45 +2,46 @@
 //! same for all profiles.
 use crate::target::Profile;
 
-/// The numbers of a profile.
+/// The parameters of a profile.
 #[derive(Debug)]
 pub(super) struct Numbers {
-    /// Thread grids to try: threads along rows, threads along columns.
+    /// Thread grids to try: rows and columns of threads.
     pub(super) grids: &'static [(u32, u32)],
-    /// Most registers of one value; larger tiles live in memory.
+    /// Maximum registers of a thread for one tile; larger tiles are stored in memory.
     pub(super) registers: usize,
-    /// True if products read their operands from workgroup memory rather than from arrays.
+    /// True if products read their operands from workgroup memory, not from arrays.
     pub(super) stage: bool,
-    /// Sequential steps whose operands are on their way at once, at most: 1 fetches none ahead.
+    /// Maximum number of sequential steps whose operands are in flight at once; 1 if none are loaded ahead.
     pub(super) depth: usize,
-    /// Neighbouring elements a thread has along columns, where rows of arrays are whole vectors.
+    /// Number of adjacent elements of a thread along columns, if rows of arrays consist of whole vectors.
     pub(super) vector: usize,
-    /// True if it has them for all arrays, whatever the length of their rows.
+    /// True if threads have that many adjacent elements of all arrays, whatever the length of rows.
     pub(super) always: bool,
-    /// Most fused multiply-adds in the text of one step of a product's inner loop.
+    /// Maximum fused multiply-adds in the text of one iteration of a product's inner loop.
     pub(super) products: usize,
     /// Price of an element read from or written to global memory.
     pub(super) global: f64,
-    /// Price of four neighbours from global memory at once.
+    /// Price of a vec4 read from or written to global memory.
     pub(super) four: f64,
-    /// Price of a word of workgroup memory.
+    /// Price of a word read from or written to workgroup memory.
     pub(super) workgroup: f64,
     /// Price of an operation in registers.
     pub(super) operation: f64,
-    /// Price of a multiply-add of cooperative matrices, a thread's share.
+    /// Price of a multiply-add of cooperative matrices, for each thread of the subgroup.
     pub(super) matrix: f64,
     /// Price of a barrier.
     pub(super) barrier: f64,
-    /// Price of a line of text: compile time.
+    /// Price of a line of text, for compile time.
     pub(super) line: f64,
-    /// Registers a thread has before it spills, and the price of each beyond.
+    /// Registers that a thread has before it spills, and the price of each further register.
     pub(super) file: (usize, f64),
-    /// Threads that run for the price of one.
+    /// Number of threads that run for the price of one.
     pub(super) parallel: f64,
 }
 
 impl Profile {
-    /// The CPU has the numbers of the baseline; no shader is generated for it ([`super::place`] refuses it).
+    /// Returns the profile's parameters. The CPU has those of the baseline; no shader is generated for it
+    /// ([`super::place`] refuses it).
     pub(super) fn numbers(self) -> &'static Numbers {
         match self {
             Profile::Cpu | Profile::Baseline => &BASELINE,
@@ -50,6 +51,7 @@ impl Profile {
     }
 }
 
+/// Parameters of GPUs.
 const GPU: Numbers = Numbers {
     grids: &[
         (16, 16),
@@ -85,6 +87,7 @@ const GPU: Numbers = Numbers {
     parallel: 256.0,
 };
 
+/// Parameters of the baseline: no registers, no vectors.
 const BASELINE: Numbers = Numbers {
     grids: &[(1, 256)],
     registers: 0,
@@ -97,6 +100,7 @@ const BASELINE: Numbers = Numbers {
     ..GPU
 };
 
+/// Parameters of software adapters.
 const SIMT_CPU: Numbers = Numbers {
     grids: &[(8, 1), (16, 1), (32, 1), (64, 1), (1, 8), (1, 16), (1, 32), (1, 64), (8, 8)],
     registers: 64,

@@ -1,15 +1,15 @@
-//! The race checker: for every two accesses in conflict, is there a way from one to the other without a barrier?
+//! Race checker: searches, for every two conflicting accesses, a path between them without a barrier.
 use super::sync::{Node, Ranges, Step, Touch, conflict, keep, reasons};
 use std::collections::BTreeSet;
 
-/// Every pair of accesses in conflict that a way without barrier leads between: what must be empty.
+/// Returns every pair of conflicting accesses that are connected by a path without a barrier; there must be none.
 pub(super) fn races(nodes: &[Node], r: &dyn Ranges) -> Vec<String> {
     let graph = Graph::new(nodes, r);
     let all = vec![true; graph.barriers.len()];
     let mut found = vec![];
     for (from, point) in graph.points.iter().enumerate() {
         let Point::Step(a) = point else { continue };
-        // What a barrier for workgroup memory alone leaves open is storage: searched apart.
+        // A barrier for workgroup memory does not cover storage, which is searched separately.
         for storage in [false, true].into_iter().filter(|&storage| graph.touches(a, storage)) {
             let below = graph.touched(&graph.steps(from, &graph.next, storage, &all), storage);
             found.extend(graph.conflicts(&graph.touched(&[a], storage), &below).map(|(x, y)| {
@@ -21,7 +21,7 @@ pub(super) fn races(nodes: &[Node], r: &dyn Ranges) -> Vec<String> {
     found
 }
 
-/// Barriers without which nothing more would race: what must be empty as well.
+/// Returns the barriers whose removal would cause no race; there must be none.
 pub(super) fn idle(nodes: &[Node], r: &dyn Ranges) -> Vec<String> {
     let graph = Graph::new(nodes, r);
     let mut stand = vec![true; graph.barriers.len()];
@@ -36,8 +36,8 @@ pub(super) fn idle(nodes: &[Node], r: &dyn Ranges) -> Vec<String> {
     idle
 }
 
-/// Takes out barriers without which nothing races: a loop's first rounds, with fewer barriers, leave more open at its end
-/// than the last.
+/// Removes barriers without which there is no race. There may be some since the first rounds over a loop, which had
+/// fewer barriers, assumed more accesses at its end than there are.
 pub(super) fn prune(nodes: &mut Vec<Node>, r: &dyn Ranges) {
     let graph = Graph::new(nodes, r);
     let mut stand = vec![true; graph.barriers.len()];
@@ -48,21 +48,23 @@ pub(super) fn prune(nodes: &mut Vec<Node>, r: &dyn Ranges) {
     keep(nodes, &mut stand.into_iter());
 }
 
+/// A point of the control-flow graph.
 #[derive(Clone, Copy)]
 enum Point<'a> {
     Join,
     Step(&'a Step),
     Barrier {
-        /// Among the program's barriers; none where a step makes threads meet.
+        /// Index among the program's barriers; `None` where a step itself synchronises threads.
         number: Option<usize>,
         storage: bool,
     },
 }
 
+/// The control-flow graph of a program.
 struct Graph<'a> {
     r: &'a dyn Ranges,
     points: Vec<Point<'a>>,
-    /// By point: those behind it, those before it.
+    /// For each point the points after it, and (`before`) those before it.
     next: Vec<Vec<usize>>,
     before: Vec<Vec<usize>>,
     /// The points of barriers, in the order of the text.
@@ -91,7 +93,7 @@ impl<'a> Graph<'a> {
         self.way(from, to);
         to
     }
-    /// Adds nodes behind point `at`; returns the last point.
+    /// Adds nodes after the point `at`; returns the last point.
     fn add(&mut self, nodes: &'a [Node], mut at: usize) -> usize {
         for node in nodes {
             at = match node {
@@ -114,7 +116,7 @@ impl<'a> Graph<'a> {
                         end = self.add(part, end);
                     }
                     self.way(end, head);
-                    // A loop may be left, or not entered, at its head; a `while` also behind its test.
+                    // A loop may be left, or not entered, at its head; a `while` also after its test.
                     let exit = self.then(head, Point::Join);
                     self.way(end, exit);
                     exit
@@ -131,8 +133,8 @@ impl<'a> Graph<'a> {
         }
         at
     }
-    /// The steps that a way without a barrier leads to from a point, along such edges. Of barriers there are those that
-    /// `stand`; for storage those alone that are for it, too.
+    /// Returns the steps that can be reached from a point along `edges` without passing a barrier. Only barriers for
+    /// which `stand` is true count and, for accesses to storage, only those that cover storage.
     fn steps(&self, from: usize, edges: &[Vec<usize>], storage: bool, stand: &[bool]) -> Vec<&'a Step> {
         let mut seen = vec![false; self.points.len()];
         let (mut open, mut found) = (edges[from].clone(), vec![]);
@@ -149,7 +151,8 @@ impl<'a> Graph<'a> {
         }
         found
     }
-    /// Returns true if there is a path between two conflicting accesses through barrier `i`, which is removed.
+    /// Returns true if there is a path between two conflicting accesses through barrier `i`, which is assumed to be
+    /// removed.
     fn race_through(&self, i: usize, stand: &[bool]) -> bool {
         let at = self.barriers[i];
         let kinds: &[bool] = match self.points[at] {
@@ -169,7 +172,7 @@ impl<'a> Graph<'a> {
     fn touches(&self, step: &Step, storage: bool) -> bool {
         step.reads.iter().chain(&step.writes).any(|touch| self.is_of(touch, storage))
     }
-    /// What steps touch of storage, or of workgroup memory, each once.
+    /// Returns the accesses of steps to storage, or to workgroup memory, each once.
     fn touched(&self, steps: &[&'a Step], storage: bool) -> Touched<'a> {
         let mut all = Touched::default();
         for step in steps {
@@ -185,6 +188,7 @@ impl<'a> Graph<'a> {
     }
 }
 
+/// The accesses of several steps.
 #[derive(Default)]
 struct Touched<'a> {
     reads: BTreeSet<&'a Touch>,

@@ -1,65 +1,67 @@
-//! What 32 neighbouring threads reach at once: segments of global memory, banks of workgroup memory.
+//! Coalescing of accesses: the segments of global memory and the banks of workgroup memory that 32 neighbouring
+//! threads access at once.
 //!
-//! Emission records every access as the coordinates it was written with. Here they are computed for each thread of the
-//! first group, loops at their first step and blocks at the start of a segment; what all threads have in common does not
-//! matter. [`remedies`] lengthens the rows of buffers, or has their columns change places, until threads stop waiting for each
-//! other's banks.
+//! Emission records every access by the text of its coordinates. This module computes the coordinates for each thread
+//! of the first group, with loops in their first iteration and blocks at the start of a segment; what all threads have
+//! in common does not matter. [`remedies`] pads the rows of buffers, or permutes their columns, until threads do not
+//! wait for each other's banks any more.
 use super::place::{Buffer, Pad, Plan, Swizzle, layout::Along, padded};
 use super::sync::Memory;
 use pallas_ir::{Kernel, OperandId};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 
-/// Threads that a device runs at once.
+/// Threads that a device executes at once.
 pub(super) const GROUP: usize = 32;
-/// Bytes that global memory moves at once.
+/// Bytes of a segment, which global memory transfers at once.
 pub(super) const SEGMENT: i64 = 128;
-/// Banks of workgroup memory, a word wide each.
+/// Number of banks of workgroup memory, each one word wide.
 const BANKS: i64 = 32;
-/// An extent that is known at launch only.
+/// Extent that is assumed if it is known at the launch only.
 pub(super) const UNKNOWN: usize = 1024;
-/// Most words behind a row that are tried.
+/// Maximum words of padding after a row that are tried.
 const PAD: usize = 16;
 
-/// An access as it was written.
+/// An access to memory, as it was written to the text.
 #[derive(Clone, Debug)]
 pub(super) struct Access {
     pub(super) of: Memory,
-    /// The user's line.
+    /// The line of the user's kernel.
     pub(super) line: u32,
     pub(super) write: bool,
-    /// Coordinates and the distance between neighbours along each, in elements.
+    /// Text of each coordinate, and its stride in elements.
     pub(super) at: Vec<(String, usize)>,
-    /// Elements of a thread.
+    /// Number of elements that a thread accesses.
     pub(super) width: usize,
     /// Bytes of an element.
     pub(super) bytes: usize,
-    /// Elements that lie together in a block.
+    /// Number of elements of a block that are adjacent in memory.
     pub(super) run: usize,
-    /// Threads that take part.
+    /// Number of threads that take part.
     pub(super) threads: usize,
-    /// Number of times that it executes.
+    /// Number of times that the access is executed.
     pub(super) trips: f64,
-    /// An operand of a product's inner loop.
+    /// True for an operand of a product's inner loop.
     pub(super) product: bool,
 }
 
-/// What a group of threads reaches in one access, at worst over the accesses of a line.
+/// The memory that a group of threads accesses at once, in the worst of the accesses of one line of the kernel.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Reach {
-    /// The user's name of the array, or the tile's.
+    /// Name of the array, or of the tile, as the user knows it.
     pub name: String,
-    /// The user's line.
+    /// The line of the user's kernel.
     pub line: u32,
-    /// It writes.
+    /// True if the access writes.
     pub write: bool,
-    /// Global memory: segments. Workgroup memory: the most words of one bank.
+    /// True for global memory, where segments are counted; false for workgroup memory, where the words of one bank are
+    /// counted.
     pub global: bool,
-    /// It is read in the inner loop of a product.
+    /// True if a product's inner loop reads it.
     pub product: bool,
-    /// The number of segments or words; `None` if it depends on data.
+    /// Number of segments or of words of one bank; `None` if it depends on data.
     pub reached: Option<usize>,
-    /// The least possible number.
+    /// The smallest possible number.
     pub ideal: usize,
 }
 
@@ -80,12 +82,12 @@ impl fmt::Display for Reach {
     }
 }
 
-/// So many of what is called this.
+/// Returns a number with a noun, in the plural unless the number is 1.
 pub(super) fn counted<N: fmt::Display + PartialEq + From<u8>>(n: N, what: &str) -> String {
     format!("{n} {what}{}", if n == N::from(1) { "" } else { "s" })
 }
 
-/// Accesses that are written alike, as one.
+/// Merges accesses that are written alike into one.
 pub(super) fn merged(accesses: Vec<Access>) -> Vec<Access> {
     let mut at = HashMap::new();
     let mut merged: Vec<Access> = vec![];
@@ -100,7 +102,7 @@ pub(super) fn merged(accesses: Vec<Access>) -> Vec<Access> {
     merged
 }
 
-/// What every line's accesses reach.
+/// Returns what the accesses of every line reach, the worst of each line.
 pub(super) fn reaches(k: &Kernel, plan: &Plan, accesses: &[Access]) -> Vec<Reach> {
     let mut found: Vec<Reach> = vec![];
     for access in accesses {
@@ -126,23 +128,24 @@ pub(super) fn reaches(k: &Kernel, plan: &Plan, accesses: &[Access]) -> Vec<Reach
     found
 }
 
+/// Returns how many times more is accessed than necessary.
 fn waste(r: &Reach) -> f64 {
     r.reached.map_or(f64::INFINITY, |n| n as f64 / r.ideal.max(1) as f64)
 }
 
-/// A better layout of the rows of a buffer.
+/// A better arrangement of the rows of a buffer.
 pub(super) struct Remedy {
     /// The buffer's name.
     pub(super) of: String,
-    /// With words between them.
+    /// The best arrangement with words between rows.
     pub(super) longer: Option<Pad>,
-    /// With columns that change places, which takes no room.
+    /// The best arrangement with permuted columns, which takes no memory.
     pub(super) swizzled: Option<Pad>,
-    /// What the better of the two saves.
+    /// The time that the better of the two saves, in accesses that wait.
     saves: f64,
 }
 
-/// Better layouts of the rows of buffers, the one that saves most first.
+/// Returns better arrangements of the rows of buffers, the one that saves most first.
 pub(super) fn remedies(plan: &Plan, accesses: &[Access]) -> Vec<Remedy> {
     let row = (0..=PAD).map(|row| Pad { row, ..Pad::default() });
     let group = [2, 4, 8, 16, 32]
@@ -174,11 +177,11 @@ pub(super) fn remedies(plan: &Plan, accesses: &[Access]) -> Vec<Remedy> {
     remedies
 }
 
-/// The ways in which a buffer's columns may change places: of vectors, of words.
+/// Returns the possible permutations of a buffer's columns: of vectors, and of words.
 fn swizzles(buffer: &Buffer) -> Vec<Pad> {
     let columns = buffer.shape[buffer.shape.len() - 1];
     let of = |(unit, rows): (usize, usize)| {
-        // As many orders as there are banks, or as a row has units; both are powers of two then.
+        // As many orders as there are banks, or as a row has units: powers of two.
         let most = BANKS as usize / unit;
         let period =
             if columns.is_multiple_of(unit) { most.min(1 << (columns / unit).trailing_zeros().min(5)) } else { 1 };
@@ -188,31 +191,32 @@ fn swizzles(buffer: &Buffer) -> Vec<Pad> {
     [4, 1].into_iter().flat_map(|unit| [1, 2, 4, 8, 16].map(|rows| (unit, rows))).filter_map(of).collect()
 }
 
-/// How often an access's threads wait for each other where rows lie so.
+/// Returns how often the threads of an access wait for each other with this arrangement of rows.
 fn wait(buffer: &Buffer, pad: Pad, access: &Access, lanes: &[Vec<i64>]) -> f64 {
     let strides = padded(&buffer.shape, pad);
     let mut outer = strides[..strides.len() - 1].iter();
     let unit = pad.swizzle.map_or(access.width, |s| s.unit);
-    // Vectors start at multiples of their size: elsewhere their elements are accessed one by one.
+    // Vectors start at multiples of their size; in other arrangements their elements are accessed one by one.
     let whole = [pad.group, unit].iter().chain(&mut outer).all(|n| n.is_multiple_of(access.width));
     let (width, more) = if whole { (access.width, 0) } else { (1, access.width - 1) };
     let lanes: Vec<i64> = lanes.iter().filter_map(|at| address(at, &strides, pad)).collect();
     (conflict(&lanes, width) - 1 + more) as f64
 }
 
-/// Words that a matrix is longer by.
+/// Returns the words by which an arrangement makes a matrix longer.
 fn extra(buffer: &Buffer, pad: Pad) -> usize {
     let rows = buffer.shape[buffer.shape.len() - 2];
     rows * pad.row + rows.checked_div(pad.rows).unwrap_or(0) * pad.group
 }
 
-/// The coordinates of each thread of the group. None: they depend on data.
+/// Returns the coordinates of each thread of the group; `None` if they depend on data.
 fn coordinates(plan: &Plan, access: &Access) -> Option<Vec<Vec<i64>>> {
     let threads = access.threads.min(plan.threads()).min(GROUP);
     let of = |t: usize| access.at.iter().map(|(c, _)| Reader { plan, t, rest: c }.whole()).collect();
     (0..threads).map(of).collect()
 }
-/// The element at such coordinates, where rows lie so; `None` if it is further away than memory reaches.
+/// Returns the element at these coordinates with this arrangement of rows; `None` if it is further away than memory
+/// reaches.
 fn address(at: &[i64], strides: &[usize], pad: Pad) -> Option<i64> {
     let groups = if pad.group > 0 { at[at.len() - 2] / pad.rows as i64 * pad.group as i64 } else { 0 };
     let moved = match (pad.swizzle, at) {
@@ -223,7 +227,7 @@ fn address(at: &[i64], strides: &[usize], pad: Pad) -> Option<i64> {
     let sum = at.iter().zip(strides).try_fold(groups + moved, |sum, axis| sum.checked_add(along(axis)?));
     sum.filter(|element| element.abs() < 1 << 48)
 }
-/// The first element of each thread of the group. None: it depends on data.
+/// Returns the first element that each thread of the group accesses; `None` if it depends on data.
 fn addresses(plan: &Plan, access: &Access) -> Option<Vec<i64>> {
     let strides: Vec<usize> = access.at.iter().map(|(_, s)| *s).collect();
     let pad = match access.of {
@@ -232,16 +236,17 @@ fn addresses(plan: &Plan, access: &Access) -> Option<Vec<i64>> {
     };
     coordinates(plan, access)?.iter().map(|at| address(at, &strides, pad)).collect()
 }
-/// The words of workgroup memory that elements are in.
+/// Returns the words of workgroup memory in which elements are.
 fn words(lanes: &[i64], access: &Access) -> Vec<i64> {
     lanes.iter().map(|a| a * access.bytes as i64 / 4).collect()
 }
+/// Returns the number of segments that the threads access.
 fn segments(lanes: &[i64], access: &Access) -> usize {
     let bytes = access.bytes as i64;
     let ends = |a: &i64| [a * bytes / SEGMENT, ((a + access.width as i64) * bytes - 1) / SEGMENT];
     lanes.iter().flat_map(ends).collect::<BTreeSet<i64>>().len()
 }
-/// Segments that so many elements of a block have at least.
+/// Returns the minimum number of segments that this many elements of a block occupy.
 fn ideal(lanes: &[i64], access: &Access) -> usize {
     let width = access.width as i64;
     let all: BTreeSet<i64> = lanes.iter().flat_map(|a| *a..a + width).collect();
@@ -251,7 +256,8 @@ fn ideal(lanes: &[i64], access: &Access) -> usize {
         run => all.len() / run * of(run) + of(all.len() % run),
     }
 }
-/// The most words of one bank; wide accesses take several turns, a part of the threads in each.
+/// Returns the maximum number of words of one bank; wide accesses are executed in several turns, each by a part of the
+/// threads.
 fn conflict(lanes: &[i64], width: usize) -> usize {
     let worst = |turn: &[i64]| {
         let words: BTreeSet<i64> = turn.iter().flat_map(|a| *a..a + width as i64).collect();
@@ -262,7 +268,7 @@ fn conflict(lanes: &[i64], width: usize) -> usize {
     lanes.chunks((GROUP / width).max(1)).map(worst).max().unwrap_or(1)
 }
 
-/// Computes a coordinate's text for a thread: sums and products of positions and numbers.
+/// Evaluator of a coordinate's text for thread `t`: sums, products, quotients and remainders of positions and numbers.
 struct Reader<'a> {
     plan: &'a Plan,
     t: usize,
@@ -271,10 +277,11 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn whole(mut self) -> Option<i64> {
-        // Positions are i32; a larger number is none, and would overflow below.
+        // Positions are i32; larger numbers cannot occur, and would overflow below.
         let x = self.sum().filter(|x| i32::try_from(*x).is_ok())?;
         self.rest.is_empty().then_some(x)
     }
+    /// Reads a sum or difference of factors.
     fn sum(&mut self) -> Option<i64> {
         let mut x = self.factor()?;
         loop {
@@ -285,6 +292,7 @@ impl Reader<'_> {
             }
         }
     }
+    /// Reads a product, quotient or remainder of atoms.
     fn factor(&mut self) -> Option<i64> {
         let mut x = self.atom()?;
         loop {
@@ -296,6 +304,7 @@ impl Reader<'_> {
             }
         }
     }
+    /// Reads an expression in parentheses, a number or a name.
     fn atom(&mut self) -> Option<i64> {
         if self.eat(&["(", "u32(", "i32("]).is_some() {
             let x = self.sum()?;
@@ -309,7 +318,7 @@ impl Reader<'_> {
             return Some(n);
         }
         let (letter, number) = word.split_at_checked(1)?;
-        // A value's name follows its number.
+        // The name of a value follows its number.
         let number: Option<usize> = number.split('_').next()?.parse().ok();
         Some(match (letter, number) {
             _ if word == "thread" => self.t as i64,
@@ -324,7 +333,7 @@ impl Reader<'_> {
                 };
                 (thread % class.threads * class.vector) as i64
             }
-            // Counters of loops, and scalars: the same for all.
+            // Counters of loops, and scalars, which are the same for all threads.
             ("k" | "t", _) | ("s", Some(_)) => 0,
             _ => return None,
         })

@@ -1,4 +1,4 @@
-//! The decisions of placement, formatted as a table.
+//! A readable report of the decisions of placement.
 use super::emit::Counts;
 use super::pipeline::{PipelinedOperand, pipelined};
 use super::place::matrices::{Cell, Fragments};
@@ -16,39 +16,40 @@ use std::fmt;
 pub struct Placement {
     /// The target that the shader is for.
     pub target: Target,
-    /// Rows and columns of threads.
+    /// Rows and columns of the thread grid.
     pub grid: (u32, u32),
-    /// Tiles and scratch that have a home, in the order of the tile IR.
+    /// Tiles and scratch, with their storage, in the order of the tile IR.
     pub tiles: Vec<PlacedTile>,
     /// The reason of every barrier, in the order of the text.
     pub barriers: Vec<String>,
-    /// What 32 neighbouring threads reach in an access, by line.
+    /// For each line, the memory that 32 neighbouring threads access at once.
     pub reaches: Vec<Reach>,
-    /// Registers a thread needs for tiles at once, at most.
+    /// Maximum number of registers that a thread needs for tiles at the same time.
     pub registers: usize,
-    /// What a thread does in one step of the innermost sequential axis, or in all if there is none.
+    /// Operations of a thread in one step of the innermost sequential axis, or in the whole program if there is none.
     pub step: Counts,
     /// Bytes of workgroup memory.
     pub workgroup_bytes: usize,
-    /// Operands whose blocks are fetched ahead of the innermost sequential axis, or were to be.
+    /// Operands whose blocks are loaded ahead of the innermost sequential axis, or were requested to be.
     pub pipeline: Vec<PipelinedOperand>,
 }
 
-/// A tile and its home.
+/// A tile and its storage.
 #[derive(Clone, Debug)]
 pub struct PlacedTile {
-    /// Value and name.
+    /// Value, name and operation of the tile.
     pub name: String,
     /// Element type and extents.
     pub ty: String,
     /// A description of its storage.
     pub home: String,
-    /// Why there.
+    /// Reason for this storage.
     pub why: &'static str,
-    /// Bytes of workgroup memory it takes.
+    /// Bytes of workgroup memory that the tile occupies.
     pub workgroup_bytes: usize,
 }
 
+/// Describes the decisions of placement for a kernel.
 pub(super) fn placement(placed: &Placed, target: &Target) -> Placement {
     let Placed { kernel: k, plan, emitted, sizes, registers, .. } = placed;
     let mut tiles = vec![];
@@ -96,6 +97,7 @@ pub(super) fn placement(placed: &Placed, target: &Target) -> Placement {
 fn name(k: &pallas_ir::Kernel, id: OperandId) -> &str {
     &k.operand(id).name
 }
+/// Describes the memory of a buffer.
 fn memory(plan: &Plan, buffer: usize) -> String {
     let b = &plan.buffers[buffer];
     let (place, unit) = match (b.outside, b.cell) {
@@ -110,6 +112,8 @@ fn bytes(plan: &Plan, buffer: usize) -> usize {
     if b.outside { 0 } else { b.words * b.cell.bytes() }
 }
 
+/// Returns the description of a tile's storage, its reason, and its bytes of workgroup memory; `None` if the tile has
+/// no storage and is not used.
 fn tile(placed: &Placed, v: Value) -> Option<(String, &'static str, usize)> {
     let Placed { kernel: k, plan, .. } = placed;
     Some(match (plan.inline[v.index()], plan.homes[v.index()]) {

@@ -1,7 +1,8 @@
-//! Steps that may as well come later move to where fewer barriers are needed.
+//! Moves steps that may be executed later to places where fewer barriers are needed.
 use super::sync::{Memory, Node, Ranges, Touch, conflict, insert, keep};
 
-/// Moves steps that float down to where fewer barriers are needed: behind one that is there anyway, say.
+/// Moves steps that may be later (`floats`) down, if fewer barriers are needed then: past an existing barrier, for
+/// example.
 pub(super) fn settle(nodes: &mut Vec<Node>, trips: f64, r: &dyn Ranges) {
     let mut best = weight(nodes, trips);
     let mut found = vec![];
@@ -20,7 +21,7 @@ pub(super) fn settle(nodes: &mut Vec<Node>, trips: f64, r: &dyn Ranges) {
     }
 }
 
-/// Barriers a thread meets, if every loop runs this often.
+/// Number of barriers that a thread waits at, if every loop runs `trips` times.
 pub(super) fn weight(nodes: &[Node], trips: f64) -> f64 {
     let of = |n: &Node| match n {
         Node::Barrier(_) => 1.0,
@@ -33,7 +34,7 @@ pub(super) fn weight(nodes: &[Node], trips: f64) -> f64 {
     nodes.iter().map(of).sum()
 }
 
-/// The buffers that steps which float write.
+/// Appends the buffers that are written by steps which may be later.
 fn floating(nodes: &[Node], found: &mut Vec<Memory>) {
     for node in nodes {
         match node {
@@ -44,7 +45,8 @@ fn floating(nodes: &[Node], found: &mut Vec<Memory>) {
     }
 }
 
-/// Moves the floating step that writes `what` past its neighbour, unless that reads it; whether it could.
+/// Moves the step that writes `what` and may be later past its neighbour, unless that reads `what`. Returns true if it
+/// moved.
 fn sink(nodes: &mut [Node], what: Memory, r: &dyn Ranges) -> bool {
     let this = |n: &Node| matches!(n, Node::Step(s) if s.floats && s.writes.iter().any(|t| t.of == what));
     if let Some(at) = nodes.iter().position(this) {

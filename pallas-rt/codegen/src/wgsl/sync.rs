@@ -1,67 +1,69 @@
-//! Insertion of barriers: they are derived from the memory that steps read and write.
+//! Inserts barriers, which are derived from the memory that steps read and write.
 //!
-//! [`insert`] walks the program with the accesses made since the last barrier; a step in conflict with one of them gets a
-//! barrier in front. A loop is entered with the accesses before it and those of its own end, to a fixpoint.
+//! [`insert`] walks the program with the accesses made since the last barrier; a step that conflicts with one of them
+//! gets a barrier before it. A loop is entered with the accesses before it and those at its own end, until these do
+//! not change any more.
 //!
-//! Two accesses conflict if they touch common words, one of them writes, and threads do not each keep to their own words.
+//! Two accesses conflict if they access common words, one of them writes, and not every thread keeps to its own words.
 use super::place::layout::Class;
 use super::place::matrices::Cell;
 
-/// Part of a program.
+/// A part of a program.
 #[derive(Clone, Debug)]
 pub(super) enum Node {
-    /// Lines every thread runs alike, on nothing shared.
+    /// Lines that every thread executes and that access no shared memory.
     Text(String),
-    /// Lines that touch memory.
+    /// Lines that access memory.
     Step(Step),
-    /// Control flow.
+    /// A branch or a loop.
     Nest(Nest),
-    /// A barrier, and why it is there.
+    /// A barrier, with the reason for it.
     Barrier(Barrier),
 }
 
-/// Lines that touch memory.
+/// Lines that access memory as one step.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Step {
     pub(super) text: String,
     pub(super) reads: Vec<Touch>,
     pub(super) writes: Vec<Touch>,
-    /// Nothing but what it writes depends on its place: it may come later.
+    /// True if only what the step writes depends on its position: it may be moved to a later one.
     pub(super) floats: bool,
-    /// The step itself makes all threads meet: what they did to workgroup memory before and in it is done.
+    /// True if the step itself synchronises all threads: their accesses to workgroup memory before and in it are
+    /// complete then.
     pub(super) meets: bool,
-    /// The user's line; 0: none.
+    /// The line of the user's kernel; 0 if there is none.
     pub(super) line: u32,
 }
 
-/// An access.
+/// An access of a step to memory.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Touch {
     pub(super) of: Memory,
-    /// With equal owners every word is touched by one thread alone.
+    /// The owner of each word; between accesses with equal owners, every word is accessed by one thread only.
     pub(super) owner: Option<Owner>,
 }
 
-/// The assignment of words to threads.
+/// An assignment of words to threads.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Owner {
-    /// Threads stride over so many elements.
+    /// Threads loop over this many elements in strides.
     Strides(usize),
-    /// Blocks of an array lie side by side: by axis its extent in a block and the threads that share it. An element's place
-    /// in its block tells the thread.
+    /// Blocks of an array that are side by side. For each axis: the extent of a block, and the class of threads that
+    /// share it. An element's position in its block determines the thread.
     Blocks(Vec<(usize, Option<Class>)>),
 }
 
-/// The memory that is accessed.
+/// Memory that steps access.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(super) enum Memory {
-    /// A buffer of the plan.
+    /// The buffer with this index in the plan.
     Buffer(usize),
-    /// An array, by operand (an aliased input is its output).
+    /// The array of this operand (for an aliased input, that of its output).
     Array(u32),
 }
 
-/// Control flow: parts with the line in front of each, and the closing line.
+/// Control flow: parts, each with its opening line, and the closing line.
 #[derive(Clone, Debug)]
 pub(super) struct Nest {
     pub(super) repeats: bool,
@@ -72,42 +74,44 @@ pub(super) struct Nest {
 /// A barrier.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Barrier {
-    /// For storage, too, not workgroup memory alone.
+    /// True if the barrier also covers storage, not only workgroup memory.
     pub(super) storage: bool,
-    /// The conflicting accesses.
+    /// Description of the conflicting accesses.
     pub(super) why: String,
 }
 
-/// Addresses of memory: overlapping ranges of one space share words.
+/// The addresses of memory: overlapping ranges of one address space share words.
 pub(super) trait Ranges {
-    /// Space and range of words.
+    /// Returns the address space, and the range of words.
     fn range(&self, memory: Memory) -> (Space, usize, usize);
-    /// For reasons.
+    /// Returns the name for reasons of barriers.
     fn name(&self, memory: Memory) -> String;
 }
 
 /// An address space.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Space {
-    /// Workgroup memory of such cells.
+    /// Workgroup memory with these cells.
     Workgroup(Cell),
     Scratch,
     Array(u32),
 }
 
 impl Space {
-    /// Returns true if a barrier for workgroup memory does not cover it.
+    /// Returns true if a barrier for workgroup memory does not cover this space.
     pub(super) fn is_storage(self) -> bool {
         !matches!(self, Space::Workgroup(_))
     }
 }
 
+/// Returns true if two accesses, one of which writes, conflict.
 pub(super) fn conflict(a: &Touch, b: &Touch, r: &dyn Ranges) -> bool {
     let ((s, lo, hi), (t, low, high)) = (r.range(a.of), r.range(b.of));
     let own = a.owner.is_some() && a.owner == b.owner && a.of == b.of;
     s == t && lo < high && low < hi && !own
 }
 
+/// The accesses since the last barrier.
 #[derive(Clone, Default)]
 struct State {
     reads: Vec<Touch>,
@@ -115,6 +119,7 @@ struct State {
 }
 
 impl State {
+    /// Adds accesses.
     fn join(&mut self, reads: &[Touch], writes: &[Touch]) {
         for (mine, new) in [(&mut self.reads, reads), (&mut self.writes, writes)] {
             for touch in new {
@@ -127,6 +132,7 @@ impl State {
     fn covers(&self, other: &State) -> bool {
         other.reads.iter().all(|t| self.reads.contains(t)) && other.writes.iter().all(|t| self.writes.contains(t))
     }
+    /// Returns the barrier that a step needs before it, if it conflicts with an access since the last barrier.
     fn needs(&self, step: &Step, r: &dyn Ranges) -> Option<Barrier> {
         let kinds = [
             (&self.writes, &step.reads, "is written above and read below"),
@@ -147,7 +153,8 @@ impl State {
         }
         found
     }
-    /// All threads met: workgroup memory is in order, and storage if the barrier was for it.
+    /// Removes the accesses that a barrier has completed: those to workgroup memory, and to storage if the barrier
+    /// covers it.
     fn met(&mut self, storage: bool, r: &dyn Ranges) {
         let open = |t: &Touch| !storage && r.range(t.of).0.is_storage();
         self.reads.retain(open);
@@ -155,11 +162,12 @@ impl State {
     }
 }
 
-/// Puts barriers into a program that has none.
+/// Inserts the necessary barriers into a program; existing ones are replaced.
 pub(super) fn insert(nodes: &mut Vec<Node>, r: &dyn Ranges) {
     walk(nodes, &mut State::default(), r);
 }
 
+/// Inserts barriers into nodes; `state` has the accesses before them, and afterwards those at their end.
 fn walk(nodes: &mut Vec<Node>, state: &mut State, r: &dyn Ranges) {
     nodes.retain(|n| !matches!(n, Node::Barrier(_)));
     let mut i = 0;
@@ -207,7 +215,7 @@ fn walk(nodes: &mut Vec<Node>, state: &mut State, r: &dyn Ranges) {
     }
 }
 
-/// Takes out the barriers that do not stand, said of each in the order of the text.
+/// Removes the barriers for which `stand` returns false, in the order of the text.
 pub(super) fn keep(nodes: &mut Vec<Node>, stand: &mut dyn Iterator<Item = bool>) {
     nodes.retain_mut(|node| match node {
         Node::Barrier(_) => stand.next().expect("one for each barrier"),
@@ -219,7 +227,7 @@ pub(super) fn keep(nodes: &mut Vec<Node>, stand: &mut dyn Iterator<Item = bool>)
     });
 }
 
-/// The reason of every barrier, in the order of the text.
+/// Returns the reason of every barrier, in the order of the text.
 pub(super) fn reasons(nodes: &[Node]) -> Vec<String> {
     let of = |n: &Node| match n {
         Node::Barrier(b) => vec![b.why.clone()],
@@ -229,9 +237,10 @@ pub(super) fn reasons(nodes: &[Node]) -> Vec<String> {
     nodes.iter().flat_map(of).collect()
 }
 
-/// Barriers a thread meets in one step of the innermost of the `sequential` axes, at most: the first loop inside of each
-/// loop is the next one's.
+/// Returns the maximum number of barriers that a thread waits at in one step of the innermost of the `sequential`
+/// axes. The loop over each axis is the first loop inside of the loop over the axis before.
 pub(super) fn barriers_of_step(nodes: &[Node], sequential: usize) -> f64 {
+    /// Returns the maximum number of barriers on a path through nodes.
     fn most(nodes: &[Node]) -> usize {
         let of = |n: &Node| match n {
             Node::Barrier(_) => 1,

@@ -1,9 +1,9 @@
-//! Element types as WGSL sees them: what is computed with, how narrow types are rounded, packed and unpacked.
+//! Element types as WGSL sees them: the types of computation, and the rounding, packing and unpacking of narrow types.
 #![warn(clippy::wildcard_enum_match_arm)]
 use pallas_ir::{DType, ScalarOp};
 use std::collections::BTreeSet;
 
-/// The WGSL type that elements are computed in.
+/// Returns the WGSL type that elements are computed in.
 pub(super) fn name(dtype: DType) -> &'static str {
     match dtype {
         DType::F32 | DType::F16 | DType::Bf16 | DType::F64 => "f32",
@@ -13,7 +13,7 @@ pub(super) fn name(dtype: DType) -> &'static str {
     }
 }
 
-/// An element as the word a tile keeps.
+/// Returns the expression of an element as the word that a tile stores.
 pub(super) fn to_word(dtype: DType, x: &str) -> String {
     match name(dtype) {
         "u32" => x.to_string(),
@@ -22,7 +22,7 @@ pub(super) fn to_word(dtype: DType, x: &str) -> String {
     }
 }
 
-/// A tile's word as an element.
+/// Returns the expression of a tile's word as an element.
 pub(super) fn from_word(dtype: DType, word: &str) -> String {
     match name(dtype) {
         "u32" => word.to_string(),
@@ -31,7 +31,7 @@ pub(super) fn from_word(dtype: DType, word: &str) -> String {
     }
 }
 
-/// A computed value brought back to what its type can hold.
+/// Returns the expression of a computed value reduced to what its type can hold.
 pub(super) fn wrap(dtype: DType, x: &str) -> String {
     match dtype {
         DType::I8 => format!("(({x} << 24u) >> 24u)"),
@@ -44,7 +44,8 @@ pub(super) fn wrap(dtype: DType, x: &str) -> String {
     }
 }
 
-/// An operand of a row that counts bits: rows know of 32, a narrow type has fewer.
+/// Returns the operand of an operation that counts bits: operations work on 32 bits, of which a narrow type uses
+/// fewer.
 pub(super) fn counted(op: ScalarOp, operand: usize, dtype: DType, x: String) -> String {
     let bits = 8 * dtype.bytes();
     match (op, operand) {
@@ -54,7 +55,7 @@ pub(super) fn counted(op: ScalarOp, operand: usize, dtype: DType, x: String) -> 
     }
 }
 
-/// The bits an array stores for an element, in the low end.
+/// Returns the expression of the bits that an array stores for an element, at the low end of a word.
 pub(super) fn pack(dtype: DType, x: &str) -> String {
     match dtype {
         DType::F16 => format!("f16_bits({x})"),
@@ -66,7 +67,7 @@ pub(super) fn pack(dtype: DType, x: &str) -> String {
     }
 }
 
-/// The element behind the bits an array stores.
+/// Returns the expression of the element that an array stores as these bits.
 pub(super) fn unpack(dtype: DType, bits: &str) -> String {
     match dtype {
         DType::F16 => format!("f16_value({bits})"),
@@ -78,7 +79,7 @@ pub(super) fn unpack(dtype: DType, bits: &str) -> String {
     }
 }
 
-/// Conversion as Rust's `as`: floats saturate, NaN is 0.
+/// Returns the expression of a cast, as Rust's `as`: floats saturate, NaN becomes 0.
 pub(super) fn cast(from: DType, to: DType, x: &str) -> String {
     let (low, high) = match to {
         DType::I8 => ("-128.0", "127.0"),
@@ -92,10 +93,11 @@ pub(super) fn cast(from: DType, to: DType, x: &str) -> String {
     match (name(from), name(to)) {
         ("bool", "bool") => x.to_string(),
         ("bool", ty) => format!("select({ty}(0), {ty}(1), {x})"),
-        // Not `!=`, which compilers print as a comparison that NaN fails.
+        // `!=` is avoided, since compilers turn it into a comparison that is false for NaN.
         ("f32", "bool") => format!("(!({x} == 0.0))"),
         (ty, "bool") => format!("({x} != {ty}(0))"),
-        // The largest float below 2^31 (2^32) is not the largest integer: what is beyond it is chosen apart.
+        // The largest float below 2^31 (2^32) is less than the largest integer, so larger values are selected
+        // separately.
         ("f32", "i32") if to == DType::I32 => {
             format!(
                 "select(select(i32(clamp({x}, {low}, {high})), 2147483647, {x} >= 2147483648.0), 0, is_nan_bits({x}))"
@@ -112,23 +114,24 @@ pub(super) fn cast(from: DType, to: DType, x: &str) -> String {
     }
 }
 
-/// Zero, or false.
+/// Returns the expression of zero, or of false.
 pub(super) fn zero(dtype: DType) -> String {
     if dtype == DType::Bool { "false".into() } else { format!("{}(0)", name(dtype)) }
 }
-/// Conversion to a type that it may have already.
+/// Returns the expression of a cast to a type; `x` itself if it has that type already.
 pub(super) fn convert(from: DType, to: DType, x: &str) -> String {
     if from == to { x.to_string() } else { cast(from, to, x) }
 }
 
-/// A coordinate that no compiler computes with: it would refuse a shader that divides by a position known to be 0.
+/// Hides a constant coordinate from the compiler, which would refuse a shader that divides by a position known to be
+/// 0.
 pub(super) fn at_run_time(coordinate: &str) -> String {
     let without_types = coordinate.replace("u32", "").replace("i32", "").replace('u', "");
     let known = !without_types.contains(char::is_alphabetic);
     if known { format!("at_run_time({coordinate})") } else { coordinate.to_string() }
 }
 
-/// Functions that the expressions above call, by name; what one calls comes behind it.
+/// Functions that these expressions call, by name; a function follows those that call it.
 const HELPERS: [(&str, &str); 6] = [
     (
         "f16_value",
@@ -166,8 +169,8 @@ const HELPERS: [(&str, &str); 6] = [
     ("is_nan_bits", "fn is_nan_bits(x: f32) -> bool { return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u; }\n"),
 ];
 
-/// The functions `powi_<type>_<exponent>` that a module calls: repeated squaring, as in the interpreter. Without loops, since
-/// drivers limit their iterations.
+/// Returns the functions `powi_<type>_<exponent>` that a module calls: repeated squaring, as in the interpreter. They
+/// have no loops, since drivers limit the number of iterations.
 fn powers(module: &str) -> String {
     let called: BTreeSet<&str> =
         module.split("powi_").skip(1).filter_map(|rest| Some(rest.split_once('(')?.0)).collect();
@@ -191,7 +194,7 @@ fn powers(module: &str) -> String {
     called.iter().filter_map(function).collect()
 }
 
-/// Those of the functions that a module calls.
+/// Returns the helper functions that a module calls.
 pub(super) fn helpers(module: &str) -> String {
     HELPERS.iter().fold(powers(module), |mut called, (name, text)| {
         let call = format!("{name}(");

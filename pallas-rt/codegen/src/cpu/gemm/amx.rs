@@ -1,19 +1,20 @@
-//! The micro-kernel of `bf16` for AMX: tiles of 16 rows of 64 bytes, and an instruction that multiplies two of them.
+//! The micro-kernel of `bf16` for AMX, whose tile registers hold 16 rows of 64 bytes each and which multiplies two of
+//! them in one instruction.
 //!
-//! Intel, "Architectures Software Developer's Manual", volume 1, chapter 18. A program asks Linux for these registers before
-//! it uses them.
+//! Intel, "Architectures Software Developer's Manual", volume 1, chapter 18. A process has to request these registers
+//! from Linux before it uses them.
 use super::{Kernel, Matrix, Target};
 use crate::raw;
 use std::arch::asm;
 use std::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
 use std::sync::OnceLock;
 
-/// Rows of a tile, and words in a row of it.
+/// Rows of a tile, and 32-bit words in each row.
 const TILE: usize = 16;
-/// Rows and columns of C in one call: two tiles of A by two of B.
+/// Rows and columns of C that one call computes: two tiles of A times two tiles of B.
 const BLOCK: usize = 2 * TILE;
 
-/// The kernel, if the processor has the instructions and the system gives this process the registers.
+/// Returns the kernel, if the processor has the instructions and the system allows this process the registers.
 pub(super) fn kernel() -> Option<Kernel<f32>> {
     static HAS_TILES: OnceLock<bool> = OnceLock::new();
     HAS_TILES.get_or_init(|| is_supported() && is_permitted()).then_some(Kernel {
@@ -26,7 +27,8 @@ pub(super) fn kernel() -> Option<Kernel<f32>> {
     })
 }
 
-/// Returns true if the processor multiplies tiles of `bf16`, and the system saves tiles when it changes threads.
+/// Returns true if the processor multiplies tiles of `bf16`, and the system saves tile registers when it switches
+/// threads.
 fn is_supported() -> bool {
     const AMX_BF16: u32 = 1 << 22;
     const AMX_TILE: u32 = 1 << 24;
@@ -40,7 +42,7 @@ fn is_supported() -> bool {
     has & AMX_BF16 != 0 && has & AMX_TILE != 0 && unsafe { enabled() } & TILES == TILES
 }
 
-/// The registers that the system saves.
+/// Returns the bit mask of the register sets that the system saves.
 ///
 /// # Safety
 /// The processor has OSXSAVE.
@@ -50,10 +52,12 @@ unsafe fn enabled() -> u64 {
     unsafe { _xgetbv(0) }
 }
 
+/// Requests the tile registers from the system; returns true if the process may use them.
 #[cfg(target_os = "linux")]
 fn is_permitted() -> bool {
-    /// `ARCH_REQ_XCOMP_PERM` of Linux, and the number of the tiles' data in it.
+    /// The request `ARCH_REQ_XCOMP_PERM` of Linux, which asks for registers.
     const REQUEST: libc::c_long = 0x1023;
+    /// Number of the state component that holds the tile registers.
     const TILE_DATA: libc::c_long = 18;
     // SAFETY: the call takes two numbers and touches no memory.
     unsafe { libc::syscall(libc::SYS_arch_prctl, REQUEST, TILE_DATA) == 0 }
@@ -63,7 +67,7 @@ fn is_permitted() -> bool {
     false
 }
 
-/// What `ldtilecfg` reads.
+/// The configuration of tile registers that the instruction `ldtilecfg` reads.
 #[repr(C, align(64))]
 struct Config {
     palette: u8,
@@ -72,7 +76,7 @@ struct Config {
     row_bytes: [u16; 16],
     rows: [u8; 16],
 }
-/// Eight whole tiles.
+/// A configuration in which eight tile registers are used in full.
 static WHOLE: Config = Config {
     palette: 1,
     start: 0,
@@ -81,6 +85,8 @@ static WHOLE: Config = Config {
     rows: [16, 16, 16, 16, 16, 16, 16, 16, 0, 0, 0, 0, 0, 0, 0, 0],
 };
 
+/// Computes 32 rows by 32 columns of C, as four tiles of sums.
+///
 /// # Safety
 /// See [`super::MicroFn`]. Words of A are adjacent, rows of the panel too; `words` is a multiple of [`TILE`], and so are
 /// the rows of A that can be read; the process may use tiles.

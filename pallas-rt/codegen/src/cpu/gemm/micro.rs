@@ -2,15 +2,16 @@
 use super::super::strips::compiled;
 use super::{Kernel, Matrix, Target};
 
-/// Arithmetic of products of an element type, whose default is the empty sum: integers wrap around; for booleans the
-/// sum is `or` and the product `and`.
+/// Arithmetic of products of an element type, whose default value is an empty sum: integers wrap around; for booleans
+/// the sum is `or` and the product `and`.
 pub(crate) trait Number: Copy + Default + PartialEq {
-    /// `sum + a * b`.
+    /// Returns `sum + a * b`.
     fn step(sum: Self, a: Self, b: Self) -> Self;
-    /// `a + b`.
+    /// Returns `a + b`.
     fn add(a: Self, b: Self) -> Self;
 }
 
+/// Implements [`Number`] for types, from expressions of a step and of a sum.
 macro_rules! number {
     ($($($T:ty)*: |$s:ident, $a:ident, $b:ident| $step:expr, $add:expr;)*) => {$($(
         impl Number for $T {
@@ -27,21 +28,24 @@ number! {
     bool: |s, a, b| s | (a & b), s | a;
 }
 
+/// Rows and columns of a panel of the portable kernel.
 const MR: usize = 4;
 const NR: usize = 16;
 
-/// For any machine.
+/// Returns the kernel that runs on any machine.
 pub(super) fn portable<T: Number>() -> Kernel<T> {
     Kernel { name: "portable", mr: MR, nr: NR, deep: 1, run: rows::<T>, half: None }
 }
 
-/// The same source, compiled for this machine's vectors.
+/// Returns the portable kernel, compiled for this machine's vectors.
 pub(crate) fn fastest<T: Number>() -> Kernel<T> {
     Kernel { name: "compiled", run: run::<T>(), ..portable() }
 }
 
 compiled! { run<T: Number>() = rows(r: usize, k: usize, a: Matrix<T>, b: Matrix<T>, c: Target<T>) }
 
+/// Computes `r` rows of a panel of C.
+///
 /// # Safety
 /// See [`super::MicroFn`].
 #[inline(always)]
@@ -57,6 +61,8 @@ unsafe fn rows<T: Number>(r: usize, k: usize, a: Matrix<T>, b: Matrix<T>, c: Tar
     }
 }
 
+/// Computes `R` rows of a panel of C.
+///
 /// # Safety
 /// See [`super::MicroFn`].
 #[inline(always)]

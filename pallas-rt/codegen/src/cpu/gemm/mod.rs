@@ -9,15 +9,17 @@
 //!                     micro-kernel: MR x NR sums in registers
 //! ```
 //!
-//! The last, narrow panel is padded with zeros, and its sums go through a small buffer: the micro-kernels know whole
-//! panels only. [`micro`] is the portable kernel for every element type, [`x86`] those for `f32` with AVX2 and AVX-512,
-//! [`pairs`] products of bytes and of `bf16`, [`amx`] those of `bf16` on processors that multiply tiles, [`narrow`] those of
-//! a few rows or columns, [`tiny`] those of a few elements.
+//! A last panel narrower than `NR` is padded with zeros, and its sums go through a small buffer, since the
+//! micro-kernels compute whole panels only. [`micro`] is the portable kernel for every element type, [`x86`] has those
+//! for `f32` with AVX2 and AVX-512, [`pairs`] products of bytes and of `bf16`, [`amx`] those of `bf16` on processors
+//! with tile registers, [`narrow`] those with few rows or columns, [`tiny`] those of a few elements.
 
-/// A micro-kernel: dispatches to `$fixed` for the number of rows.
+/// Defines a micro-kernel `$entry` that calls `$fixed` with the number of rows as a constant.
 #[cfg(target_arch = "x86_64")]
 macro_rules! of_rows {
     ($entry:ident<$T:ty> = $fixed:ident, $features:literal, [$($rows:literal)*]) => {
+        /// Calls the micro-kernel for this number of rows.
+        ///
         /// # Safety
         /// See [`super::MicroFn`].
         #[target_feature(enable = $features)]
@@ -54,9 +56,9 @@ use std::sync::OnceLock;
 pub(super) struct Matrix<T> {
     /// Element (0, 0).
     pub(crate) start: *const T,
-    /// Distance between rows.
+    /// Distance between rows, in elements.
     pub row: isize,
-    /// Distance between columns.
+    /// Distance between columns, in elements.
     pub col: isize,
 }
 
@@ -65,7 +67,7 @@ pub(super) struct Matrix<T> {
 pub(super) struct Target<T> {
     /// Element (0, 0).
     pub(crate) start: *mut T,
-    /// Distance between rows.
+    /// Distance between rows, in elements.
     pub row: isize,
     /// True if the product is added to the existing elements.
     pub add: bool,
@@ -82,55 +84,57 @@ pub(super) struct Extents {
     pub k: usize,
 }
 
-/// `rows`, `k`, A, a panel of B, C.
+/// A micro-kernel's function; its arguments are `rows`, `k`, A, a panel of B, and C.
 ///
 /// # Safety
 /// A holds `rows` x `k` elements, B `k` rows of whole panels with adjacent columns, C `rows` rows of whole panels;
 /// `rows` is at most the kernel's `mr`; the processor has the kernel's features.
 type MicroFn<T> = unsafe fn(usize, usize, Matrix<T>, Matrix<T>, Target<T>);
 
-/// A micro-kernel and the shape of its panels.
+/// A micro-kernel and the shape of its panels: `mr` rows of C by `nr` columns.
 #[derive(Clone, Copy)]
 pub(super) struct Kernel<T> {
     #[cfg_attr(not(test), allow(dead_code, reason = "tests name the kernel that failed"))]
     name: &'static str,
     mr: usize,
     nr: usize,
-    /// `k` is a multiple of it. If it is more than 1, columns of A are adjacent, and a multiple of so many rows can be read.
+    /// The kernel needs `k` to be a multiple of this. If it is more than 1, columns of A are adjacent, and a multiple
+    /// of this many rows can be read.
     deep: usize,
     run: MicroFn<T>,
-    /// A kernel of as many rows for the first columns of a panel, and their number: narrow products take less time.
+    /// A kernel for narrow products, with the same rows and the first columns of a panel: its number of columns, and
+    /// its function.
     half: Option<(usize, MicroFn<T>)>,
 }
 
-/// Rows of B that one pass over C takes. A panel of 32 columns of `f32` comes from the second level cache, fast enough;
-/// half as many rows, which fit the first, read and write C twice as often.
+/// Rows of B that one pass over C takes. A panel of 32 columns of `f32` then comes from the second-level cache, which
+/// is fast enough; half as many rows, which fit the first level, would read and write C twice as often.
 const KC: usize = 512;
-/// Columns of B packed at a time: each block of A is packed anew for them.
+/// Columns of B packed at a time; each block of A is packed again for each of these parts.
 const NC: usize = 1024;
-/// Rows of A that one panel of B after the other is multiplied with: their part, 256 KiB of `f32`, stays in the second
-/// level cache.
+/// Rows of A that are multiplied with all panels of B in turn: their part of A, 256 KiB of `f32`, stays in the
+/// second-level cache.
 const MC: usize = 128;
-/// Rows of B further apart than this (in bytes) fall on few cache sets and pages: they are packed.
+/// Distance of rows of B, in bytes, above which they are packed: they would fall on few cache sets and pages.
 const FAR: usize = 1024;
-/// Packing pays from so many rows of A on.
+/// Minimum rows of A for which packing B pays off.
 const WORTH: usize = 16;
 
-/// The best kernel of this machine for `f32`; [`fastest`] returns those of other types.
+/// Returns the fastest kernel of this machine for `f32`; [`fastest`] returns those of other types.
 pub(super) fn kernel() -> Kernel<f32> {
     static CHOICE: OnceLock<Kernel<f32>> = OnceLock::new();
     *CHOICE.get_or_init(|| kernels_f32()[0])
 }
 
 impl Kernel<f32> {
-    /// True if rows of B that are so far apart are near enough for panels to take no longer than whole rows: a panel of AVX2
-    /// reads one line of each row, on few cache sets if rows are far.
+    /// Returns true if rows of B at this distance (in elements) are near enough for panels to be read as fast as whole
+    /// rows. A panel of AVX2 is one cache line of each row; lines at large distances fall on few cache sets.
     pub(crate) fn reaches(self, row: isize) -> bool {
         self.nr >= 32 || row.unsigned_abs() <= 512
     }
 }
 
-/// Every kernel this machine can run, best first.
+/// Returns every kernel for `f32` that this machine can run, fastest first.
 fn kernels_f32() -> Vec<Kernel<f32>> {
     let mut all = vec![];
     #[cfg(target_arch = "x86_64")]
@@ -139,7 +143,7 @@ fn kernels_f32() -> Vec<Kernel<f32>> {
     all
 }
 
-/// Buffers that products reuse.
+/// Buffers that products reuse: packed parts of A and B, and sums.
 #[derive(Debug, Default)]
 pub(super) struct Packing<T> {
     a: Vec<T>,
@@ -147,7 +151,7 @@ pub(super) struct Packing<T> {
     c: Vec<T>,
 }
 
-/// `C (+)= A · B`. With `k = 0` C is set to zero, or unchanged if it is added to.
+/// Computes `C (+)= A · B`. With `k = 0`, C is set to zero, or left as it is if the product is added to it.
 ///
 /// # Safety
 /// A, B and C hold these extents at these strides; C overlaps neither A nor B; the machine runs the kernel.
@@ -175,7 +179,7 @@ pub(super) unsafe fn dot<T: Number>(
     }
 }
 
-/// One block of k and columns.
+/// Computes the part of a product for one block of columns and of k.
 ///
 /// # Safety
 /// As [`dot`]; `k` is at most [`KC`], `n` at most [`NC`].
@@ -204,7 +208,7 @@ unsafe fn block<T: Number>(
         // SAFETY: columns j.. of B exist, and the buffer holds every panel.
         unsafe { pack(b.at(0, j), k, nr.min(n - j), nr, b_buffer.as_mut_ptr().add(panel * k * nr)) };
     }
-    // Rows of A that lie a page apart fall on one cache set: copied side by side once, read by every panel.
+    // Rows of A that are a page apart fall on one cache set: they are packed once, and read by every panel.
     let pack_a = n >= 2 * nr && m >= mr && a.row.unsigned_abs() * size_of::<T>() > FAR;
     let height = if m > MC { MC / mr * mr } else { m };
     reserve(a_buffer, if pack_a { height.next_multiple_of(mr) * k } else { 0 });
@@ -279,14 +283,14 @@ unsafe fn columns<T: Number>(
     }
 }
 
-/// Room for `n` elements.
+/// Grows a buffer to at least `n` elements.
 fn reserve<T: Number>(buffer: &mut Vec<T>, n: usize) {
     if buffer.len() < n {
         buffer.resize(n, T::default());
     }
 }
 
-/// Copies `k` rows of `width` columns into a panel of `nr` columns; the rest is zero.
+/// Packs `k` rows of `width` columns into a panel of `nr` columns; columns from `width` on are zero.
 ///
 /// # Safety
 /// The matrix holds `k` x `width` elements, the panel `k * nr`.
@@ -317,8 +321,8 @@ unsafe fn pack<T: Number>(from: Matrix<T>, k: usize, width: usize, nr: usize, to
     }
 }
 
-/// `to[i·to_row + j] = from[j·from_row + i]` for `i` below `rows` and `j` below `columns`, of elements of four bytes; false,
-/// and nothing is done, on machines without a kernel for it.
+/// Transposes elements of four bytes: `to[i·to_row + j] = from[j·from_row + i]` for `i` below `rows` and `j` below
+/// `columns`. Returns false, having done nothing, on machines without a kernel for it.
 ///
 /// # Safety
 /// Both hold these elements, aligned, and do not overlap.
@@ -340,7 +344,7 @@ pub(super) unsafe fn transpose(
 }
 
 impl<T> Matrix<T> {
-    /// The matrix from element (i, j) on.
+    /// Returns the submatrix that begins at element (i, j).
     ///
     /// # Safety
     /// The element exists.
@@ -349,18 +353,18 @@ impl<T> Matrix<T> {
         let start = unsafe { self.start.offset(i as isize * self.row + j as isize * self.col) };
         Matrix { start, ..self }
     }
-    /// The same memory as elements of another type.
+    /// Returns the same memory as a matrix of elements of another type.
     pub(super) fn cast<U>(self) -> Matrix<U> {
         Matrix { start: self.start.cast(), row: self.row, col: self.col }
     }
-    /// Rows as columns.
+    /// Returns the transposed matrix, in the same memory.
     pub(super) fn transposed(self) -> Self {
         Matrix { start: self.start, row: self.col, col: self.row }
     }
 }
 
 impl<T: Number> Target<T> {
-    /// The matrix from element (i, j) on.
+    /// Returns the submatrix that begins at element (i, j).
     ///
     /// # Safety
     /// The element exists.
@@ -368,7 +372,7 @@ impl<T: Number> Target<T> {
         // SAFETY: the caller's.
         Target { start: unsafe { self.start.offset(i as isize * self.row).add(j) }, ..self }
     }
-    /// Sets `m` rows of `n` elements to zero, unless the product is added to them.
+    /// Sets `m` rows of `n` elements to zero, unless the product is added to what they hold.
     ///
     /// # Safety
     /// The matrix has at least `m` rows and `n` columns.

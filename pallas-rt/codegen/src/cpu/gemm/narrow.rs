@@ -1,14 +1,16 @@
-//! Products of a few rows, as when a language model makes one token: B is read once, so their time is that of reading it.
+//! Products with few rows, as when a language model generates one token: B is read once, and reading it takes most of
+//! the time.
 //!
-//! Micro-kernels walk down a panel of B, a line or two of each row, and the rest of the row is out of the cache when the
-//! next panel wants it. Here a block of rows of B is taken at a time, in the type that they have: it lies in the second level
-//! cache, since it was fetched, row after row, while the block before it was multiplied:
+//! The general micro-kernels read a line or two of each row of a panel, and the rest of the row has left the cache
+//! when the next panel needs it. Here B is taken in blocks of whole rows, in B's own type. A block is in the
+//! second-level cache when it is multiplied, since it was prefetched, row after row, while the block before it was
+//! multiplied:
 //!
 //! ```text
-//! rows side by side       C[i, panel] += Σ_p A[i, p] · B[p, panel]         for p of a block; sums in registers
-//! columns side by side    C[i, j]     += A[i, ..] · B[.., j]               for a few i and j; sums in registers
+//! rows of B adjacent      C[i, panel] += Σ_p A[i, p] · B[p, panel]         for p of a block; sums in registers
+//! columns of B adjacent   C[i, j]     += A[i, ..] · B[.., j]               for a few i and j; sums in registers
 //! ```
-//! An element of B becomes f32 in a register, once for up to eight rows of A.
+//! An element of B is converted to f32 in a register, once for up to eight rows of A.
 use super::{Extents, Matrix, Packing, Target, reserve};
 use crate::raw;
 use pallas_ir::DType;
@@ -21,17 +23,18 @@ mod x86;
 
 use pack::pack;
 
-/// Rows of A up to which reading B takes longer than multiplying.
+/// Maximum rows of A for which these kernels are used: up to here, reading B takes longer than multiplying.
 pub(crate) const ROWS: usize = 16;
 
-/// A, B, and C, which the product is added to.
+/// A kernel's function; its arguments are the extents, A, B in parts, and C, to which the product is added.
 ///
 /// # Safety
 /// The matrices hold these extents, B in the kernel's element type; rows of A are adjacent elements, those of both halves
 /// columns; so are the rows or the columns of B; the processor has the kernel's features.
 type NarrowFn = unsafe fn(Extents, Matrix<f32>, Parts<'_>, Target<f32>);
 
-/// B in one part or several of equal extents, one behind the other: its rows if those are adjacent elements, or its columns.
+/// B as one part or several of equal extents: one after the other they are its rows, if those have adjacent elements,
+/// or its columns.
 #[derive(Clone, Copy)]
 struct Parts<'a> {
     starts: &'a [*const u8],
@@ -40,15 +43,15 @@ struct Parts<'a> {
 }
 
 impl Parts<'_> {
-    /// The parts that are fetched while those from one to another are multiplied; none if there is one: what lies behind.
+    /// Returns the parts to prefetch while the parts `first..last` are multiplied; none if B has one part only.
     fn ahead(&self, first: usize, last: usize) -> &[*const u8] {
         let most = self.starts.len() - 1;
-        // There is nothing to fetch behind the last one: it is there already.
+        // The last part has been prefetched already.
         if most == 0 { &[] } else { &self.starts[most.min(first + AHEAD)..=most.min(last - 1 + AHEAD)] }
     }
 }
 
-/// A product of f32 rows with a matrix of some element type.
+/// A kernel that multiplies f32 rows with a matrix of some element type.
 #[derive(Clone, Copy)]
 pub(crate) struct Kernel {
     run: NarrowFn,
@@ -58,24 +61,27 @@ pub(crate) struct Kernel {
     pub(super) name: &'static str,
 }
 
-/// Bits of elements of which all count, and the halves of a byte.
+/// Mask of the bits of an element that count: all of them.
 pub(crate) const ALL: u8 = 0xff;
+/// Mask of the low half of a byte.
 pub(crate) const LOW: u8 = 0x0f;
+/// Mask of the high half of a byte.
 pub(crate) const HIGH: u8 = 0xf0;
 
-/// This machine's kernel for matrices of an element type, of which these bits count: other than all the halves of `u8` alone.
+/// Returns this machine's kernel for matrices of an element type, of which the bits in the mask count. Masks other
+/// than [`ALL`] exist for the halves of `u8` only.
 pub(crate) fn kernel(dtype: DType, bits: u8) -> Option<Kernel> {
     static KERNELS: OnceLock<Vec<(DType, u8, Kernel)>> = OnceLock::new();
     KERNELS.get_or_init(kernels).iter().find(|k| (k.0, k.1) == (dtype, bits)).map(|k| k.2)
 }
 
-/// This machine's kernel for both halves of bytes.
+/// Returns this machine's kernel for bytes whose two halves are multiplied at once.
 pub(crate) fn halves_kernel() -> Option<Kernel> {
     static KERNELS: OnceLock<Vec<Kernel>> = OnceLock::new();
     KERNELS.get_or_init(halves_kernels).first().copied()
 }
 
-/// Every kernel for both halves of bytes that this machine can run, best first.
+/// Returns every kernel for both halves of bytes that this machine can run, fastest first.
 pub(super) fn halves_kernels() -> Vec<Kernel> {
     #[allow(unused_mut, reason = "other processors have none")]
     let mut all = vec![];
@@ -84,7 +90,7 @@ pub(super) fn halves_kernels() -> Vec<Kernel> {
     all
 }
 
-/// Every kernel this machine can run, best first.
+/// Returns every kernel that this machine can run, fastest first, with its element type and mask.
 pub(super) fn kernels() -> Vec<(DType, u8, Kernel)> {
     #[allow(unused_mut, reason = "other processors have none")]
     let mut all = vec![];
@@ -93,7 +99,8 @@ pub(super) fn kernels() -> Vec<(DType, u8, Kernel)> {
     all
 }
 
-/// `C (+)= A · B` for few rows. With `k = 0` C is set to zero, or unchanged if it is added to.
+/// Computes `C (+)= A · B` for few rows. With `k = 0`, C is set to zero, or left as it is if the product is added to
+/// it.
 ///
 /// # Safety
 /// A, B and C hold these extents at these strides, B in the kernel's element type; C overlaps neither.
@@ -115,7 +122,7 @@ pub(crate) unsafe fn dot(
             pack(a, [m, k], packing.a.as_mut_ptr(), k);
             a = Matrix { start: packing.a.as_ptr(), row: k as isize, col: 1 };
         }
-        // A row of a few columns would fill a small part of a vector, and so would a short column.
+        // A row of few columns would fill a small part of a vector only, and so would a short column.
         let by_columns = are_columns_lines(n, k);
         let is_packed = if b.row == 1 {
             b.col != 1 && n > COLUMNS && are_rows_faster(kernel, m, k)
@@ -125,7 +132,7 @@ pub(crate) unsafe fn dot(
         if is_packed {
             let from = if by_columns { b.transposed() } else { b };
             let lines = if by_columns { [n, k] } else { [k, n] };
-            // Lines that are powers of two apart would fall on the same sets of a cache.
+            // Rows whose distance is a power of two would fall on the same cache sets.
             let far = lines[1] + 64 / kernel.bytes;
             reserve(&mut packing.b, lines[0] * far);
             let to = packing.b.as_mut_ptr().cast::<u8>();
@@ -138,15 +145,15 @@ pub(crate) unsafe fn dot(
             b = if by_columns { packed.transposed() } else { packed };
         }
         if n == 1 && b.row == 1 {
-            // A column is not read as rows of one element each.
+            // One column must not be read as rows of one element each.
             b.col = k as isize + 1;
         }
         (kernel.run)(extents, a, Parts { starts: &[b.start], row: b.row, col: b.col }, c);
     }
 }
 
-/// `C (+)= A · L + H · U` for few rows, where L are the low halves of B's bytes, and U the high ones, 16 times as large. The
-/// kernel is one for both halves.
+/// Computes `C (+)= A · L + H · U` for few rows, where L are the low halves of B's bytes, and U the high halves, in
+/// place and so 16 times as large. `both` is a kernel for both halves.
 ///
 /// # Safety
 /// As [`dot`], A and H of the same extents.
@@ -168,7 +175,7 @@ pub(crate) unsafe fn halves(
             return dot(upper, extents, high, b, Target { add: true, ..c }, packing);
         }
         c.begin(m, n);
-        // Columns of A and of H take turns; those of a few rows, which are read together, are adjacent.
+        // Columns of A and of H alternate; the elements of a column, which are read together, are adjacent.
         reserve(&mut packing.a, m * 2 * k);
         let columns: *mut f32 = packing.a.as_mut_ptr();
         for i in 0..m {
@@ -183,22 +190,23 @@ pub(crate) unsafe fn halves(
     }
 }
 
-/// Parts of B between the one that is multiplied and the one that is fetched.
+/// Number of parts between the one that is multiplied and the one that is prefetched.
 const AHEAD: usize = 4;
 
-/// Rows of B that lie in pages of as many each, one behind the other: columns of the product's B if `are_columns`.
+/// A matrix B whose rows (columns if `are_columns`) are in pages at these addresses, the same number in each page, one
+/// after the other.
 #[derive(Clone, Copy)]
 pub(crate) struct Pages<'a> {
     pub(crate) starts: &'a [*const u8],
     pub are_columns: bool,
 }
 
-/// True if `m` rows are multiplied with pages as they lie, whose rows have so many elements.
+/// Returns true if a product with `m` rows can read pages in place, whose rows have `row` elements.
 pub(crate) fn reads_pages(kernel: Kernel, m: usize, row: usize, are_columns: bool) -> bool {
     m <= ROWS && if are_columns { !are_rows_faster(kernel, m, row) } else { row > COLUMNS }
 }
 
-/// `C (+)= A · B` for few rows, of a B in pages.
+/// Computes `C (+)= A · B` for few rows, with B in pages.
 ///
 /// # Safety
 /// As [`dot`]; each page holds its rows, of more than one element.
@@ -226,11 +234,11 @@ pub(crate) unsafe fn paged(
     }
 }
 
-/// Most elements of a column that is a part of rows while it is multiplied.
+/// Minimum elements of a column that is always multiplied in place; shorter ones may be copied to rows first.
 const SHORT: usize = 128;
 
-/// True if columns of so few elements take longer to multiply with `m` rows as they lie than to be copied to rows and
-/// multiplied then. Costs of a column are in quarters of a nanosecond, as measured on a Zen 4.
+/// Returns true if columns of `k` elements take longer to multiply with `m` rows in place than to be copied to rows
+/// and multiplied then. The costs are quarters of a nanosecond, as measured on a Zen 4.
 fn are_rows_faster(kernel: Kernel, m: usize, k: usize) -> bool {
     let by_columns = m * (7 + k.div_ceil(16));
     let copied = match kernel.bytes {
@@ -241,21 +249,24 @@ fn are_rows_faster(kernel: Kernel, m: usize, k: usize) -> bool {
     k < SHORT && k * (copied + m) < 12 * by_columns
 }
 
-/// Columns of B up to which A is read once, as the other side of a product of a few rows.
+/// Maximum columns of B for which A is read once, as the right side of the transposed product, which has few rows.
 pub(crate) const FEW_COLUMNS: usize = 8;
 
-/// True if B's columns are made lines of adjacent elements: its rows would fill a small part of a vector.
+/// Returns true if B's columns should be copied so that each has adjacent elements: its rows would fill a small part
+/// of a vector.
 pub(crate) fn are_columns_lines(columns: usize, k: usize) -> bool {
     columns <= COLUMNS && k >= DEEP
 }
 
-/// Most columns that are lines, and fewest elements that they have.
+/// Maximum number of columns for which this is done.
 const COLUMNS: usize = 4;
+/// Minimum elements of such a column.
 const DEEP: usize = 32;
-/// Rows of short ones whose product is turned while the first level cache holds it; long ones are read whole.
+/// Rows of A, if short, whose transposed product is computed at a time, so that it is still in the first-level cache
+/// when it is transposed back.
 const TURNED: usize = 1024;
 
-/// `C (+)= A · B` for few columns.
+/// Computes `C (+)= A · B` for few columns, as the transposed product with few rows.
 ///
 /// # Safety
 /// As [`dot`], with A in the kernel's element type.
@@ -295,10 +306,10 @@ pub(crate) unsafe fn few_columns(
     packing.c = sums;
 }
 
-/// Adds a matrix to C.
+/// Adds a matrix of sums to C.
 ///
 /// # Safety
-/// Both have so many rows and columns.
+/// Both have these numbers of rows and columns.
 unsafe fn add(sums: Matrix<f32>, [rows, columns]: [usize; 2], c: Target<f32>) {
     for i in 0..rows {
         for j in 0..columns {
@@ -308,10 +319,10 @@ unsafe fn add(sums: Matrix<f32>, [rows, columns]: [usize; 2], c: Target<f32>) {
     }
 }
 
-/// Writes a matrix of `N` columns, each of adjacent elements, to C.
+/// Writes a matrix of `N` columns, whose elements are adjacent along columns, to C.
 ///
 /// # Safety
-/// Both have so many rows.
+/// Both have `rows` rows.
 unsafe fn interleave<const N: usize>(from: Matrix<f32>, rows: usize, c: Target<f32>) {
     // SAFETY: the caller's.
     let columns: [&[f32]; N] = std::array::from_fn(|j| unsafe { raw::slice(from.at(0, j).start, rows) });

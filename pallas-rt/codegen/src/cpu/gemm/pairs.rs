@@ -1,9 +1,10 @@
-//! Products whose elements are multiplied in pairs: neighbours along k are one word, and one instruction multiplies two
-//! pairs and adds both products. `i8` is widened to a pair of `i16` with `i32` sums, which is exact: two products of bytes
-//! fit an `i32`, whose sums wrap. `bf16` has `f32` sums; elements below 2^-126 count as zero there.
+//! Products whose elements are multiplied in pairs: two neighbours along k form a 32-bit word, and one instruction
+//! multiplies two words element by element and adds both products to a sum. `i8` is widened to pairs of `i16` with
+//! `i32` sums, which is exact: two products of bytes fit an `i32`, whose sums wrap. `bf16` has `f32` sums; elements
+//! below 2^-126 count as zero there.
 //!
-//! Both sides are packed into buffers of words: A by rows, or by pairs of columns if it lies so; B as panels, a row of
-//! words for each pair of its rows.
+//! Both sides are packed into buffers of words: A by rows, or by pairs of columns if its columns are adjacent in
+//! memory; B as panels, with a row of words for each pair of its rows.
 use super::super::strips::has_avx2;
 use super::narrow::ROWS;
 use super::{Extents, Kernel, Matrix, Number, Packing, Target, columns, pack, reserve};
@@ -14,21 +15,22 @@ use half::bf16;
 use std::arch::x86_64::*;
 use std::sync::OnceLock;
 
-/// Elements of k in one pass, and columns packed at a time.
+/// Terms (along k) in one pass.
 const KC: usize = 512;
+/// Columns of B packed at a time.
 const NC: usize = 512;
 
-/// An element that is multiplied in pairs.
+/// An element type that is multiplied in pairs.
 pub(crate) trait Paired: Copy {
-    /// The type of sums; a word has the same size.
+    /// The type of sums, which has the size of a word.
     type Sum: Number;
     /// Zero.
     const ZERO: Self;
-    /// True if a word has the bytes of its two elements, so that rows of words are copies of rows.
+    /// True if a word consists of the bytes of its two elements, so that rows can be copied to rows of words.
     const IS_PLAIN: bool;
-    /// Two neighbours along k as one word.
+    /// Returns two neighbours along k as one word.
     fn pair(first: Self, second: Self) -> Self::Sum;
-    /// Every kernel this machine can run, best first.
+    /// Returns every kernel that this machine can run, fastest first.
     fn kernels() -> Vec<Kernel<Self::Sum>>;
 }
 
@@ -77,22 +79,23 @@ impl Paired for bf16 {
     }
 }
 
-/// The best kernel of this machine for bytes; without one, they are widened and multiplied as `i32`.
+/// Returns this machine's fastest kernel for bytes; without one, bytes are widened and multiplied as `i32`.
 pub(crate) fn kernel_i8() -> Option<Kernel<i32>> {
     static CHOICE: OnceLock<Option<Kernel<i32>>> = OnceLock::new();
     *CHOICE.get_or_init(|| i8::kernels().first().copied())
 }
 
-/// The best kernel of this machine for `bf16`; without one, they are widened and multiplied as `f32`.
+/// Returns this machine's fastest kernel for `bf16`; without one, they are widened and multiplied as `f32`.
 pub(crate) fn kernel_bf16() -> Option<Kernel<f32>> {
     static CHOICE: OnceLock<Option<Kernel<f32>>> = OnceLock::new();
     *CHOICE.get_or_init(|| bf16::kernels().first().copied())
 }
 
-/// True if a product of bf16 is faster in pairs than by the kernels of few rows, which widen the right side as it lies.
+/// Returns true if a product of bf16 is faster in pairs than by the kernels for few rows, which widen the right side
+/// in registers.
 ///
-/// Rows and terms as measured on Zen 4. Columns that are side by side are pairs already, and are long enough for one
-/// pass; the kernels of few rows want lines of 16 terms of them.
+/// The limits of rows and terms are measured on a Zen 4. Columns with adjacent elements are pairs already, and long
+/// enough for one pass; the kernels for few rows read 16 terms of them at a time.
 pub(crate) fn pay(rows: usize, columns: usize, k: usize, has_columns_side_by_side: bool) -> bool {
     let least = match k {
         0..16 => ROWS + 1,
@@ -103,7 +106,7 @@ pub(crate) fn pay(rows: usize, columns: usize, k: usize, has_columns_side_by_sid
     rows >= least && columns >= ROWS
 }
 
-/// `C (+)= A · B`. With `k = 0` C is set to zero, or unchanged if it is added to.
+/// Computes `C (+)= A · B`. With `k = 0`, C is set to zero, or left as it is if the product is added to it.
 ///
 /// # Safety
 /// A, B and C hold these extents at these strides; C overlaps neither; the machine runs the kernel.
@@ -167,7 +170,7 @@ pub(crate) unsafe fn dot<E: Paired>(
     }
 }
 
-/// Rows of A as rows of words; an odd last element is paired with zero, and words behind it are zero.
+/// Packs rows of A as rows of words; an odd last element is paired with zero, and the words after it are zero.
 ///
 /// # Safety
 /// The matrix holds `rows` x `k` elements, the buffer as many rows of `words` words, which are at least `k / 2`.
@@ -194,7 +197,8 @@ unsafe fn pack_rows<E: Paired>(a: Matrix<E>, rows: usize, k: usize, words: usize
     }
 }
 
-/// `width` columns of B as a panel of `nr`: a row of words for each pair of rows; what is missing is zero.
+/// Packs `width` columns of B as a panel of `nr` columns, with a row of words for each pair of rows; missing elements
+/// are zero.
 ///
 /// # Safety
 /// The matrix holds `k` x `width` elements, the panel `words` rows of `nr` words; `words` is at least `k / 2`.
@@ -227,11 +231,13 @@ unsafe fn pack_panel<E: Paired>(b: Matrix<E>, k: usize, words: usize, width: usi
     }
 }
 
-/// One micro-kernel over a vector type: `R` rows of two vectors of sums.
+/// Defines a micro-kernel for a vector type: `R` rows of two vectors of sums.
 #[cfg(target_arch = "x86_64")]
 macro_rules! micro {
     ($Sum:ty, $fixed:ident, $entry:ident, $features:literal, $lanes:literal, [$($rows:literal)*],
      $zero:ident, $load:ident, $store:ident, $splat:ident, $add:ident, |$s:ident, $x:ident, $y:ident| $step:expr) => {
+        /// Computes `R` rows of a panel of C, from `words` words along k.
+        ///
         /// # Safety
         /// See [`super::MicroFn`]; the rows of the panel are adjacent.
         #[inline]

@@ -1,13 +1,15 @@
-//! Products of a few elements, of which a batch has many: sums in registers, no packing, and no call for each row.
+//! Very small products, of which a batch has many: sums are kept in registers, nothing is packed, and rows need no
+//! calls.
 use super::super::strips::compiled;
 use super::{Extents, Matrix, Number, Target};
 
-/// Multiply-adds up to which a product is worth no preparation.
+/// Maximum multiply-adds of a product that is computed this way: any preparation would take longer.
 pub(crate) const MOST: usize = 512;
-/// Terms up to which a sum does not wait for itself for long.
+/// Maximum terms of a sum, whose additions wait for each other, if there is a single product only.
 pub(crate) const SHORT: usize = 16;
 
-/// Number of products, and distances (in elements) from the matrices A, B and C of one to those of the next.
+/// A batch of products: their number, and the distances, in elements, from A, B and C of one product to those of the
+/// next.
 #[derive(Clone, Copy)]
 pub(crate) struct Batch {
     pub count: usize,
@@ -15,13 +17,16 @@ pub(crate) struct Batch {
 }
 
 compiled! {
-    /// `C (+)= A · B` for each of a batch, compiled for this machine's vectors.
+    /// Returns the function that computes `C (+)= A · B` for each product of a batch, compiled for this machine's
+    /// vectors.
     ///
     /// # Safety
     /// A, B and C hold the extents at these strides; C overlaps neither A nor B.
     pub(crate) fastest<T: Number>() = each(batch: Batch, extents: Extents, a: Matrix<T>, b: Matrix<T>, c: Target<T>)
 }
 
+/// Computes each product of a batch.
+///
 /// # Safety
 /// See [`fastest`].
 #[inline(always)]
@@ -39,8 +44,10 @@ unsafe fn each<T: Number>(batch: Batch, extents: Extents, a: Matrix<T>, b: Matri
     }
 }
 
+/// Computes one product, row by row.
+///
 /// # Safety
-/// As [`fastest`] for one product; if they are adjacent, columns of B are.
+/// As [`fastest`] for one product; `ADJACENT` if the elements of each row of B are adjacent.
 #[inline(always)]
 unsafe fn all<T: Number, const ADJACENT: bool>(extents: Extents, a: Matrix<T>, b: Matrix<T>, c: Target<T>) {
     let Extents { m, n, k } = extents;
@@ -71,6 +78,8 @@ unsafe fn all<T: Number, const ADJACENT: bool>(extents: Extents, a: Matrix<T>, b
     }
 }
 
+/// Computes `W` elements of a row of C.
+///
 /// # Safety
 /// As [`all`], of one row and `W` columns.
 #[inline(always)]

@@ -1,9 +1,9 @@
-//! `f32` micro-kernels for AVX2 and AVX-512, and the packing of transposed matrices.
+//! Micro-kernels for `f32` with AVX2 and AVX-512, and the packing of transposed matrices.
 use super::super::strips::has_avx2;
 use super::{Kernel, Matrix, Target};
 use std::arch::x86_64::*;
 
-/// Kernels that this machine supports, best first.
+/// Returns the kernels that this machine supports, fastest first.
 pub(super) fn kernels() -> Vec<Kernel<f32>> {
     let mut all = vec![];
     if is_x86_feature_detected!("avx512f") {
@@ -15,11 +15,13 @@ pub(super) fn kernels() -> Vec<Kernel<f32>> {
     all
 }
 
-/// One micro-kernel over a vector type: `R` rows of `V` vectors of sums. Where rows of A are adjacent (packed), or its columns,
-/// elements are read at constant distances; else each step computes every row's address, one after the other.
+/// Defines a micro-kernel for a vector type: `R` rows of `V` vectors of sums. If the rows or the columns of A are
+/// adjacent, its elements are read at constant distances; else each step computes the address of every row.
 macro_rules! micro {
     ($steps:ident, $fixed:ident, $entry:ident, $features:literal, $lanes:literal, $vectors:literal, [$($rows:literal)*],
      $zero:ident, $load:ident, $store:ident, $splat:ident, $fma:ident, $add:ident) => {
+        /// Computes `R` rows of a panel of C, with A's strides as constants where rows or columns are adjacent.
+        ///
         /// # Safety
         /// See [`super::MicroFn`].
         #[inline]
@@ -35,6 +37,8 @@ macro_rules! micro {
             }
         }
 
+        /// Computes `R` rows of a panel of C.
+        ///
         /// # Safety
         /// See [`super::MicroFn`]; `ROWS` if rows of A are adjacent, `COLUMNS` if its columns are.
         #[inline]
@@ -60,7 +64,7 @@ macro_rules! micro {
                     let mut row = [$zero(); V];
                     for v in 0..V {
                         row[v] = $load(b_at.add(v * $lanes));
-                        // Columns behind, which the next panel reads where they lie.
+                        // The columns that the next panel reads in place.
                         _mm_prefetch::<_MM_HINT_T1>(b_at.wrapping_add((V + v) * $lanes).cast());
                     }
                     for i in 0..R {
@@ -70,7 +74,8 @@ macro_rules! micro {
                         }
                     }
                 };
-                // Of rows that lie apart, elements of several steps would be read ahead into more registers than there are.
+                // Of rows at other distances, elements of several steps would be loaded early, into more registers
+                // than there are.
                 let fours = if COLUMNS { 0 } else { k / 4 };
                 for _ in 0..fours {
                     step(a_at, b_at);
@@ -111,7 +116,7 @@ micro! {
     _mm256_setzero_ps, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_set1_ps, _mm256_fmadd_ps, _mm256_add_ps
 }
 
-/// Packs `width` columns, each of `k` adjacent elements, into a panel of `nr` columns: 8x8 transposes.
+/// Packs `width` columns, each of `k` adjacent elements, into a panel of `nr` columns, by transposing 8x8 blocks.
 ///
 /// # Safety
 /// Column j begins at `from + j * col`; the panel holds `k * nr` elements of 4 bytes; the machine has AVX2.
@@ -119,7 +124,7 @@ pub(super) unsafe fn pack_transposed(from: *const f32, col: isize, k: usize, wid
     let deep = k / 8 * 8;
     // SAFETY: the caller's; blocks of 8 stay inside of both.
     unsafe {
-        // The last block takes columns of the one before as well.
+        // The last block overlaps the one before.
         for j in (0..width).step_by(8).filter(|_| width >= 8).map(|j| j.min(width - 8)) {
             for p in (0..deep).step_by(8) {
                 transpose(from.offset(j as isize * col).add(p), col, to.add(p * nr + j), nr);
@@ -132,7 +137,7 @@ pub(super) unsafe fn pack_transposed(from: *const f32, col: isize, k: usize, wid
     }
 }
 
-/// Packs `k` rows of `nr` adjacent columns, a multiple of 8.
+/// Packs `k` rows of `nr` adjacent elements, a multiple of 8, into a panel.
 ///
 /// # Safety
 /// Row p begins at `from + p * row`; the panel holds `k * nr` elements of 4 bytes; the machine has AVX2.
@@ -147,10 +152,10 @@ pub(super) unsafe fn pack_rows(from: *const f32, row: isize, k: usize, nr: usize
     }
 }
 
-/// An 8x8 block, transposed.
+/// Transposes an 8x8 block of f32.
 ///
 /// # Safety
-/// Eight rows of eight elements at both places, with these row strides; the machine has AVX2.
+/// Both places hold eight rows of eight elements, at these row strides; the machine has AVX2.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
 unsafe fn transpose(from: *const f32, from_row: isize, to: *mut f32, to_row: usize) {

@@ -1,23 +1,23 @@
-//! No machine code, for other processors.
+//! Stands for machine code on processors for which there is none.
 use super::super::plan::step::Chain;
 use super::form::{Form, Piece, Place, Rows};
 
-/// There is none.
+/// Machine code, of which no value exists on this processor.
 #[derive(Debug)]
 pub enum Code {}
 
 impl Code {
-    /// Runs the code over rows.
+    /// Runs the code over rows of chains.
     ///
     /// # Safety
-    /// None: it can't be called.
+    /// None: no value exists to call it with.
     pub(in super::super) unsafe fn run(&self, _: Rows<'_>) {
         match *self {}
     }
-    /// Runs so many turns of the code of a loop.
+    /// Runs iterations of the code of a loop.
     ///
     /// # Safety
-    /// None: it can't be called.
+    /// None: no value exists to call it with.
     pub(in super::super) unsafe fn run_turns(&self, _: &mut [Place], _: usize) {
         match *self {}
     }

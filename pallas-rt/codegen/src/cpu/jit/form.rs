@@ -1,47 +1,49 @@
-//! The layouts that machine code is made for, and the memory that it is given.
+//! The layouts that machine code is compiled for, and the addresses that it is called with.
 use pallas_ir::DType;
 
-/// The memory of an operand, whose row `r` begins `r * row` bytes after `start`.
+/// The memory of an operand of machine code: row `r` begins `r * row` bytes after `start`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(in super::super) struct Place {
     pub(in super::super) start: *mut u8,
     pub(in super::super) row: isize,
-    /// Bytes from where it begins in a turn of a loop to where it begins in the next one.
+    /// Bytes that the address moves by from one iteration of a loop to the next.
     pub(in super::super) turn: isize,
 }
 
-/// The layout of a chain's operands in memory.
+/// The layout of a chain's operands in memory, for which its machine code is compiled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(in super::super) struct Form {
-    /// Inputs (by bit) that have one element a row; the others' are adjacent.
+    /// Bit mask of the inputs that have one element for each row; in other inputs, the elements of a row are adjacent.
     pub(in super::super) single: u64,
-    /// Results (by bit, in the order of their links) that go past the caches: whole vectors at multiples of one.
+    /// Bit mask of the results (in the order of their links) that are stored past the caches, as whole aligned
+    /// vectors.
     pub(in super::super) streamed: u64,
-    /// Inputs (by bit) whose next row is fetched from afar while this one is computed.
+    /// Bit mask of the inputs whose next row is prefetched while this one is computed.
     pub(in super::super) ahead: u64,
-    /// The length of rows if they are short: they have no loops over columns then.
+    /// The length of rows, if they are so short that the code has no loop over columns.
     pub(in super::super) few: Option<usize>,
-    /// True if rows are long enough for wide vectors, where the processor has them.
+    /// True if rows are long enough for wide vectors, which are used if the processor has them.
     pub(in super::super) wide: bool,
-    /// True if wide vectors are read from memory in halves: caches bring these sooner.
+    /// True if wide vectors are loaded in halves, which is faster for data that the caches do not hold.
     pub(in super::super) halves: bool,
-    /// True if the length of rows is a multiple of the vector's, also of a wide one's if rows are long enough.
+    /// True if the length of rows is a multiple of the vector's length, wide or not.
     pub(in super::super) whole: bool,
 }
 
-/// Part of a turn of a loop.
+/// A part of the work of one iteration of a loop that runs as machine code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in super::super) struct Piece {
     pub(in super::super) work: Work,
-    /// Places (by bit) that begin elsewhere in the next turn; all from the 64th on.
+    /// Bit mask of the places whose address changes in the next iteration; the last bit stands for all places from it
+    /// on.
     pub(in super::super) moving: u64,
 }
 
-/// The work of a piece.
+/// The work of a [`Piece`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in super::super) enum Work {
-    /// Rows of the chain of this number.
+    /// Runs `rows` rows of the chain at this index in the list of chains.
     Rows {
         chain: usize,
         form: Form,
@@ -51,7 +53,8 @@ pub(in super::super) enum Work {
     Product(Product),
 }
 
-/// `C = A · B` or `C = A · B + D`, of floats, with sums in `f32`. Its places are those of A, B, C and D.
+/// A product `C = A · B` or `C = A · B + D` of floats, with sums in `f32`. Its places are A, B, C and, if there is
+/// one, D.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in super::super) struct Product {
     pub(in super::super) rows: usize,
@@ -61,12 +64,12 @@ pub(in super::super) struct Product {
     pub(in super::super) types: [DType; 4],
     /// Bytes between rows of A, and between its columns.
     pub(in super::super) a: [isize; 2],
-    /// Bytes between rows of B, whose columns are adjacent, as those of C and D are.
+    /// Bytes between rows of B (`c`: of C); the columns of B, C and D are adjacent.
     pub(in super::super) b: isize,
-    /// True if each row of B has whole vectors, whatever they hold behind the last column.
+    /// True if each row of B has whole vectors; what they hold after the last column does not matter.
     pub(in super::super) padded: bool,
     pub(in super::super) c: isize,
-    /// Bytes between rows of D; `None` if there is none.
+    /// Bytes between rows of D; `None` if there is no D.
     pub(in super::super) d: Option<isize>,
 }
 
@@ -76,14 +79,14 @@ impl Product {
     }
 }
 
-/// Returns true if a bit of a word is set; false for bits past its end.
+/// Returns true if bit `at` of a word is set; false for bits past its end.
 #[cfg(target_arch = "x86_64")]
 pub(super) fn bit(word: u64, at: usize) -> bool {
     at < 64 && word >> at & 1 == 1
 }
 
-/// Some rows of chains. Of each chain the elements of a row, then places: of inputs that are values, results of links,
-/// folds.
+/// A call of machine code: the rows `from..to` of chains. For each chain, `places` has first the number of elements of
+/// a row, then the addresses of inputs that are values, of results of links, and of folds.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct Rows<'a> {
     pub(in super::super) places: &'a [Place],
@@ -92,7 +95,7 @@ pub(in super::super) struct Rows<'a> {
 }
 
 impl Place {
-    /// The elements of a chain's rows, before its places.
+    /// Returns the entry with the number of elements of a row, which comes before a chain's addresses.
     pub(in super::super) fn columns(n: usize) -> Place {
         Place::new(std::ptr::without_provenance_mut(n), 0)
     }

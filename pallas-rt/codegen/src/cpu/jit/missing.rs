@@ -1,25 +1,28 @@
-//! What has no machine code, and why: for those who write kernels, and for tests.
+//! Reports chains without machine code, and the reasons, for authors of kernels and for tests.
 use super::super::plan::Plan;
 use super::super::plan::step::{Block, Chain, Input, Link, Operation, Sink, Source, Step};
 use super::compile;
 use super::form::Form;
 use pallas_ir::Value;
 
-/// For each chain of the plan without code what keeps it from having some, where rows are whole vectors.
+/// Returns the reasons, one text for each chain of the plan without machine code, assuming that rows are whole
+/// vectors.
 pub(in super::super) fn missing(plan: &Plan) -> Vec<String> {
     let mut found = Missing { plan, repeated: vec![], reasons: vec![] };
     found.block(&plan.body);
     found.reasons
 }
 
+/// The search for chains without machine code.
 struct Missing<'p> {
     plan: &'p Plan,
-    /// Tiles whose rows repeat one element each.
+    /// Tiles whose rows repeat one element.
     repeated: Vec<Value>,
     reasons: Vec<String>,
 }
 
 impl Missing<'_> {
+    /// Searches the chains of a block, and of the blocks inside of it.
     fn block(&mut self, block: &Block) {
         for step in &block.steps {
             match step {
@@ -36,6 +39,7 @@ impl Missing<'_> {
         }
     }
 
+    /// Tries to compile the chain, and each of its links and sinks alone if that fails.
     fn chain(&mut self, chain: &Chain) {
         let columns = chain.shape.last().copied().unwrap_or(1);
         let single = |input: &Input| match input {
@@ -69,7 +73,7 @@ impl Missing<'_> {
     }
 }
 
-/// A chain of nothing but a link.
+/// Returns a chain that consists of this link only.
 fn of_link(of: &Chain, link: &Link) -> Chain {
     let input = |(i, (source, _)): (usize, &(Source, _))| match *source {
         Source::Input(x) if matches!(of.inputs[x], Input::Constant(_)) => of.inputs[x],
@@ -81,7 +85,7 @@ fn of_link(of: &Chain, link: &Link) -> Chain {
     Chain { shape: vec![8], inputs, links, ..Chain::default() }
 }
 
-/// .. of nothing but a fold.
+/// Returns a chain that consists of this fold only.
 fn of_sink(sink: &Sink) -> Chain {
     let sinks = vec![Sink { of: Source::Input(0), ..*sink }];
     Chain { shape: vec![8], inputs: vec![Input::Value(Value(0))], sinks, ..Chain::default() }

@@ -1,33 +1,40 @@
-//! Machine code for elementwise chains: everything between a load and a store, or a fold, stays in registers.
+//! Machine code for chains of elementwise operations: values stay in registers between a load and a store, or a fold.
 //!
 //! ```text
 //! for row in from..to
-//!     for each chain of a sweep                    pointers of this row; elements that are one a row go to the stack
+//!     for each chain of a sweep                    addresses of this row; one-element rows go to the stack
 //!         for each 8 U columns, each 8, the rest   all links on 8 elements; outputs stored, folds accumulated
 //!         folds of the row -> memory
 //! ```
 //!
 //! Vectors have 16 elements where rows are long and the processor has AVX-512.
 //!
-//! [`x86`] writes it, for the layouts of [`form`]; [`missing`](mod@missing) says what has none. It is made when a chain
-//! first runs, for the way its operands lie then; what has no code (other processors, other operations) runs strip by strip.
+//! [`x86`] writes the code, for the layouts in [`form`]; [`missing`](mod@missing) reports chains without code. Code is
+//! compiled when a chain first runs, for the layout that its operands have then. A chain without code (on other
+//! processors, or with other operations) runs strip by strip.
 //!
-//! - Elementwise chains and the folds of their rows run as machine code where the processor has AVX2 and every operation has
-//!   instructions (`cpu/jit`), strip by strip through functions of the operation table otherwise. Vectors have 16 elements
-//!   where rows have as many and the processor has AVX-512 with VBMI2 (older ones slow down for such vectors), 8 otherwise. The
-//!   order of a fold's sums follows from its shape, not from what shares its kernel; so what waits for memory reads wide
-//!   vectors in halves, which caches bring sooner, and not narrow ones. Both widths give the same bits, but for the order of
-//!   sums, and for subnormal numbers: machine code sets the processor to flush them to zero while it runs, and restores its
-//!   word of control (Rust code may not run under another). `Explained::without_code` says which chains have none, and why;
-//!   `tests/product/native.rs` lists those of shipped kernels. Why an own assembler of some fifty instruction forms: strips stop at
-//!   half the speed of a fused loop (layer norm 4096x1024: 1.6 ms against 0.53), Cranelift has no 256-bit vectors, LLVM is 100
-//!   times the size of this crate. Rows of a strided block are groups, each with its own place; a fold of rows and of axes
-//!   outside of them begins with the rows (`cpu/plan/folds`). A store does not end a chain: what follows it in the same shape
-//!   is computed while the stored value is in a register. A loop in a kernel whose turns are chains and products of a few
-//!   elements, as the steps of a scan are, is one function (`cpu/plan/rolled`, `cpu/run/rolled`, `jit/x86/turns`): all turns
-//!   but the first and the last, if their positions move by the same distance from turn to turn and no branch is taken in them.
-//!   Short rows that lie side by side in memory are one row there (`cpu/run/weave`): an operand that has one element for each
-//!   row, or one row for all, is copied to a strip first, and folds of columns have a partial result for each row of the strip.
+//! - Elementwise chains and the folds of their rows run as machine code where the processor has AVX2 and every
+//!   operation has instructions here; otherwise they run strip by strip, through functions of the operation table.
+//! - Vectors have 16 elements where rows have as many and the processor has AVX-512 with VBMI2 (older ones slow down
+//!   for such vectors), 8 otherwise. The order of a fold's sums follows from its shape, not from what shares its
+//!   kernel. So code that waits for memory reads wide vectors in halves, which arrive sooner, instead of narrow
+//!   vectors. Both widths give the same bits, but for the order of sums, and for subnormal numbers: machine code sets
+//!   the processor to flush them to zero while it runs, and restores its control word (Rust code may not run under
+//!   another).
+//! - `Explained::without_code` says which chains have no code, and why; `tests/product/native.rs` lists those of
+//!   shipped kernels.
+//! - The reason for an assembler of its own, with some fifty instruction forms: strips reach half the speed of a fused
+//!   loop at best (layer norm 4096x1024: 1.6 ms against 0.53), Cranelift has no 256-bit vectors, and LLVM is 100 times
+//!   the size of this crate.
+//! - Rows of a strided block form groups, each with an address of its own. A fold of rows and of axes outside of them
+//!   begins with the rows (`cpu/plan/folds`). A store does not end a chain: what follows it in the same shape is
+//!   computed while the stored value is in a register.
+//! - A loop in a kernel whose iterations are chains and products of a few elements, such as the steps of a scan, is
+//!   one function (`cpu/plan/rolled`, `cpu/run/rolled`, `jit/x86/turns`): all iterations but the first and the last,
+//!   if their positions move by the same distance each time and no branch is taken in them.
+//! - Short rows that are adjacent in memory are processed as one row (`cpu/run/weave`): an operand that has one
+//!   element for each row, or one row for all, is copied to a strip first, and folds of columns have a partial result
+//!   for each row of the strip.
 #[cfg(not(target_arch = "x86_64"))]
 #[allow(unsafe_code, reason = "as where there is code")]
 mod elsewhere;
@@ -48,11 +55,11 @@ use std::sync::OnceLock;
 #[cfg(target_arch = "x86_64")]
 use x86 as machine;
 
-/// The code of chains for each of the first forms they were met in; `None` where there is none.
+/// Machine code of chains (or of a loop's pieces) for the first four layouts in which they ran.
 #[derive(Debug)]
 pub(super) struct Codes<F = Form>([OnceLock<Met<F>>; 4]);
 
-/// A form for each chain, and the code for that.
+/// A layout for each chain, and the code for these; `None` if there can be none.
 type Met<F> = (Box<[F]>, Option<Code>);
 
 impl<F> Default for Codes<F> {
@@ -62,6 +69,8 @@ impl<F> Default for Codes<F> {
 }
 
 impl<F: Clone + PartialEq> Codes<F> {
+    /// Returns the code for these layouts, compiled at the first call; `None` if there is none or if other layouts
+    /// came first.
     fn of(&self, forms: &[F], compile: impl Fn() -> Option<Code>) -> Option<&Code> {
         let mut met = self.0.iter().map(|slot| slot.get_or_init(|| (forms.into(), compile())));
         met.find(|met| *met.0 == *forms)?.1.as_ref()
@@ -69,14 +78,14 @@ impl<F: Clone + PartialEq> Codes<F> {
 }
 
 impl Codes {
-    /// The code for a form of each of the chains that these are of, if there is any.
+    /// Returns the code of these chains, each in the form at its position, if there is any.
     pub(super) fn get(&self, chains: &[Chain], forms: &[Form]) -> Option<&Code> {
         self.of(forms, || compile(chains, forms))
     }
 }
 
 impl Codes<Piece> {
-    /// The code for turns of these pieces, whose chains these are, if there is any.
+    /// Returns the code for iterations of a loop of these pieces, which refer to `chains` by index, if there is any.
     pub(super) fn turns(&self, chains: &[&Chain], pieces: &[Piece]) -> Option<&Code> {
         self.of(pieces, || compile_turns(chains, pieces))
     }

@@ -1,4 +1,5 @@
-//! Instructions -> steps: elementwise instructions gather in chains, `x + dot` becomes an accumulating product.
+//! Translates instructions of tile IR to steps: consecutive elementwise instructions become one chain, `x + dot` an
+//! accumulating product.
 mod chains;
 mod moved;
 
@@ -16,51 +17,54 @@ use pallas_ir::{
 };
 use std::collections::HashMap;
 
-/// A kernel on its way to steps.
+/// The translation of one kernel to steps, while it goes on.
 pub(super) struct Build<'k> {
     kernel: &'k Kernel,
     sizes: &'static Sizes,
-    /// Uses of each value by instructions and yields.
+    /// Number of instructions and yields that use each value.
     uses: Vec<usize>,
-    /// The operands of casts that products make.
+    /// For each value that is a cast left to the products that read it: the cast's operand, which they read instead.
     cast: Vec<Option<casts::Source>>,
-    /// Sums of rows by the scatter's result, and for each value whether one of them makes it.
+    /// Scatters to be done as sums of rows, by the scatter's result; `is_summed` is true for values whose instructions
+    /// these replace.
     sums: HashMap<Value, casts::Sum>,
     is_summed: Vec<bool>,
-    /// The same of selections by the result of the gather that makes them.
+    /// Selections left to gathers, by the gather's result; `is_filled` is true for the results of those selections.
     filled: HashMap<Value, filled::Filled>,
     is_filled: Vec<bool>,
-    /// The value whose memory a value may lie in.
+    /// For each value the other value whose memory it may refer to.
     pub(super) base: Vec<Option<Value>>,
     pub(super) fixed: Vec<(Value, Fixed)>,
-    /// Values that are known constants.
+    /// For each value its constant, if it is one.
     constants: Vec<Option<Literal>>,
     pub(super) params: Vec<(Value, OperandId)>,
     pub(super) tables: Vec<(DType, usize)>,
-    /// The last opened region in which an addition reads a value.
+    /// For each value the last region so far that has an addition which reads it.
     added: Vec<Option<RegionId>>,
-    /// The value that a region's parameter gets in the next iteration.
+    /// For each region parameter the value that it gets in the next iteration of the loop.
     next: Vec<Option<Value>>,
-    /// The region whose chains and products define a value: memory to which no other value refers.
+    /// For each value that a chain or product defines: the region of that step. Such a value has memory of its own.
     own: Vec<Option<RegionId>>,
-    /// Regions under construction, innermost last.
+    /// Regions that are being translated, innermost last.
     open: Vec<Open>,
 }
 
+/// A region that is being translated.
 #[derive(Default)]
 struct Open {
     region: RegionId,
     steps: Vec<Step>,
     chain: Option<chains::Growing>,
-    /// Stores of what the chain computes, which follow it: it may grow meanwhile.
+    /// Stores of results of the open chain, which are emitted after it, so that the chain may grow meanwhile.
     late: Vec<Step>,
-    /// Products whose only use is an addition still to come.
+    /// Products that are not emitted yet, since their only use is an addition still to come.
     waiting: HashMap<Value, InstId>,
-    /// All products that were ever in `waiting`, in order.
+    /// All products that were ever put into `waiting`, in order.
     waited: Vec<Value>,
 }
 
 impl<'k> Build<'k> {
+    /// Analyses a kernel's casts, sums and selections, as far as steps can take these over.
     pub(super) fn new(kernel: &'k Kernel, sizes: &'static Sizes) -> Self {
         let mut uses = passes::uses(kernel);
         let (cast, base) = (casts::in_products(kernel), vec![None; kernel.values.len()]);
@@ -90,6 +94,7 @@ impl<'k> Build<'k> {
         }
     }
 
+    /// Translates a region to a block of steps.
     pub(super) fn region(&mut self, region: RegionId) -> Block {
         self.open.push(Open { region, ..Open::default() });
         let kernel = self.kernel;
@@ -105,6 +110,7 @@ impl<'k> Build<'k> {
         Block { steps: open.steps, yields: kernel.region(region).yields.clone() }
     }
 
+    /// Returns the innermost region that is being translated.
     fn here(&mut self) -> &mut Open {
         self.open.last_mut().expect("a region is open")
     }
@@ -118,6 +124,7 @@ impl<'k> Build<'k> {
         self.kernel.ty(v).dtype
     }
 
+    /// Translates an instruction, unless it has no effect and nothing uses its results.
     fn inst(&mut self, id: InstId) {
         let (inst, loc) = (self.kernel.inst(id), self.kernel.loc(id));
         let pure = !matches!(
@@ -154,10 +161,11 @@ impl<'k> Build<'k> {
 
     // ---- order
 
+    /// Returns true if the value is a product that has not been emitted yet.
     fn waits(&self, v: Value) -> bool {
         self.open.last().is_some_and(|o| o.waiting.contains_key(&v))
     }
-    /// Emits what defines these values, if it has not been yet.
+    /// Emits the open chain or waiting product that defines one of these values, if any.
     fn ready(&mut self, values: &[Value]) {
         for &v in values {
             if self.here().chain.as_ref().is_some_and(|g| g.makes(v)) {
@@ -168,7 +176,7 @@ impl<'k> Build<'k> {
             }
         }
     }
-    /// Emits everything that has been put off.
+    /// Emits the open chain and all waiting products.
     fn flush(&mut self) {
         self.flush_chain();
         for v in std::mem::take(&mut self.here().waited) {
@@ -180,7 +188,8 @@ impl<'k> Build<'k> {
 
     // ---- products
 
-    /// `x + dot`, where the product waits for it: accumulates into `x`, or into a copy.
+    /// Translates `x + dot`, where the product has not been emitted yet, to a product that accumulates into `x` or a
+    /// copy of it. Returns false for other additions.
     fn accumulate(&mut self, inst: &Inst) -> bool {
         let to = inst.results[0];
         let [a, b] = inst.args[..] else { return false };
@@ -198,6 +207,7 @@ impl<'k> Build<'k> {
         true
     }
 
+    /// Emits a product; `add` is the value added to it and the result of that addition.
     fn dot(&mut self, id: InstId, add: Option<(Value, Value)>) {
         let inst = self.kernel.inst(id);
         let Op::Structural(StructuralOp::Dot(op)) = &inst.op else { unreachable!("only products wait") };
@@ -232,8 +242,8 @@ impl<'k> Build<'k> {
         self.push(Step::Dot(merged.unwrap_or(dot)));
     }
 
-    /// A product with the high halves of bytes that is added to the last step, one with their low halves: both as one, which
-    /// reads the bytes once.
+    /// If `high` multiplies the high halves of bytes and is added to the last step, which multiplies their low halves,
+    /// replaces both by one product that reads the bytes once.
     fn halves(&mut self, high: &Dot) -> Option<Dot> {
         let Some(Step::Dot(low)) = self.open.last()?.steps.last() else { return None };
         let is_sum = high.in_place && high.init == Some(low.to) && low.high.is_none();
@@ -249,8 +259,8 @@ impl<'k> Build<'k> {
         Some(Dot { high: Some(high.a), to: high.to, ..low })
     }
 
-    /// True if `to` may overwrite `init`: memory of this region that nothing else reads, or a carried value that `to`
-    /// replaces.
+    /// Returns true if the product `to` may overwrite `init`: memory of this region that nothing else reads, or a
+    /// carried value that `to` replaces.
     fn may_take_over(&self, init: Value, to: Value) -> bool {
         let own = self.own[init.index()] == self.open.last().map(|open| open.region);
         self.uses[init.index()] == 1 && (own || self.next[init.index()] == Some(to))
@@ -258,6 +268,7 @@ impl<'k> Build<'k> {
 
     // ---- structure
 
+    /// Translates a structural operation by its access form.
     fn structural(&mut self, op: &StructuralOp, id: InstId, inst: &Inst) {
         let to = inst.results[0];
         let from = || *inst.args.first().expect("the operation has an operand");
@@ -315,7 +326,7 @@ impl<'k> Build<'k> {
         self.push(step);
     }
 
-    /// True if a product's only use is an addition in this region.
+    /// Returns true if a product can be emitted later, as a part of the addition in this region that is its only use.
     fn may_wait(&self, v: Value) -> bool {
         let open = self.open.last().expect("a region is open");
         let wide = !matches!(self.dtype(v), DType::F16 | DType::Bf16 | DType::Bool);
@@ -323,6 +334,7 @@ impl<'k> Build<'k> {
         wide && self.uses[v.index()] == 1 && !self.kernel.ty(v).is_scalar() && added
     }
 
+    /// Returns the index in `tables` of the counting table for an axis of `to`.
     fn table(&mut self, to: Value, axis: usize) -> usize {
         let table = (self.dtype(to), self.shape(to)[axis]);
         self.tables.iter().position(|t| *t == table).unwrap_or_else(|| {
@@ -331,6 +343,8 @@ impl<'k> Build<'k> {
         })
     }
 
+    /// Translates moved pieces of operands (transpose, slice, pad, concat ..): a view where that suffices, else a
+    /// copy.
     fn map(&mut self, pieces: &[Piece], inst: &Inst) -> Step {
         let to = inst.results[0];
         let affine = |p: &Piece| -> Vec<Affine> {
@@ -362,6 +376,7 @@ impl<'k> Build<'k> {
 
     // ---- memory and control
 
+    /// Translates a load, store, test of positions, or read of a prefetched element.
     fn memory(&mut self, inst: &Inst) {
         if let Op::Load { from, .. } | Op::Valid { of: from, .. } | Op::Prefetch(from) = inst.op
             && self.stores_late(from)
@@ -404,7 +419,7 @@ impl<'k> Build<'k> {
         self.push(step);
     }
 
-    /// True if a store that follows the open chain writes the memory of an operand.
+    /// Returns true if a store that will follow the open chain writes the memory of this operand.
     fn stores_late(&mut self, operand: OperandId) -> bool {
         let memory = self.kernel.memory_of(operand);
         let writes =
@@ -412,6 +427,7 @@ impl<'k> Build<'k> {
         self.open.last().is_some_and(|open| open.late.iter().any(writes))
     }
 
+    /// Translates a branch or a loop.
     fn control(&mut self, inst: &Inst, loc: Loc) {
         self.flush();
         let kernel = self.kernel;

@@ -1,21 +1,22 @@
-//! Casts that products and sums make on their own: a few rows are multiplied with f16, bf16, bytes or halves of them as they
-//! lie in memory, and what is read once need not be written as f32 before.
+//! Casts that products and scatter-adds do themselves as they read their operand in its narrow type (f16, bf16, bytes,
+//! 4-bit halves of bytes): elements that are read once need not be written as f32 first.
 use super::super::gemm::narrow;
 use crate::passes::rewrite::Rewrite;
 use crate::passes::uses;
 use pallas_ir::{DType, Inst, Kernel, Op, ScalarOp, StructuralOp, Type, Value};
 use std::collections::HashMap;
 
-/// What a product reads instead of a cast's result.
+/// The operand that a product reads instead of a cast's result.
 #[derive(Clone, Copy)]
 pub(super) struct Source {
     pub(super) value: Value,
-    /// Which bits of its bytes count, and the value that has those alone.
+    /// Mask of the bits of each byte that count; `masked` is the value with those bits alone, if an instruction
+    /// computes it.
     pub(super) bits: u8,
     pub(super) masked: Option<Value>,
 }
 
-/// The operand of a cast that a product may make.
+/// Returns the operand of a cast to f32 that a product may do itself.
 fn widened(kernel: &Kernel, inst: &Inst) -> Option<Value> {
     let Op::Structural(StructuralOp::Cast(cast)) = &inst.op else { return None };
     let from = inst.args[0];
@@ -23,7 +24,8 @@ fn widened(kernel: &Kernel, inst: &Inst) -> Option<Value> {
     (cast.to == DType::F32 && known).then_some(from)
 }
 
-/// The kernel with casts behind transposes: where a cast's only use is one, elements change places before they grow.
+/// Moves casts after transposes: where a transpose is the only use of a cast, elements are moved in their narrow type.
+/// Returns `None` if the kernel has no such cast.
 pub(super) fn behind_transposes(kernel: &Kernel) -> Option<Kernel> {
     let (uses, mut source) = (uses(kernel), vec![None; kernel.values.len()]);
     let mut turned = vec![false; kernel.values.len()];
@@ -56,7 +58,8 @@ pub(super) fn behind_transposes(kernel: &Kernel) -> Option<Kernel> {
     Some(rewrite.finish())
 }
 
-/// For each cast that all its products make on their own, what they read: the other side has few rows.
+/// For each cast whose result only products read, and these can do the cast themselves, returns what they read
+/// instead. The other side of such a product has few rows.
 pub(super) fn in_products(kernel: &Kernel) -> Vec<Option<Source>> {
     let mut source = vec![None; kernel.values.len()];
     let masks = masks(kernel);
@@ -92,7 +95,7 @@ pub(super) fn in_products(kernel: &Kernel) -> Vec<Option<Source>> {
     source
 }
 
-/// Rows of 16-bit floats that a scatter adds up from zeros on.
+/// A scatter-add of 16-bit rows to zeros, whose casts to f32 and back are part of it.
 ///
 /// ```text
 /// %3 = cast to(f32) %2; %4 = scatter .. op(add) zeros, %1, %3; %5 = cast to(bf16) %4    ->    %5 = sum of rows of %2 at %1
@@ -103,7 +106,8 @@ pub(super) struct Sum {
     pub(super) to: Value,
 }
 
-/// The sums of a kernel by the scatter's result, and for each value whether it is the result of one of their casts.
+/// Returns the [`Sum`]s of a kernel by the scatter's result, and for each value whether it is the result of a cast
+/// that is part of one.
 pub(super) fn in_sums(kernel: &Kernel, uses: &[usize]) -> (HashMap<Value, Sum>, Vec<bool>) {
     let insts = || kernel.region(kernel.body).insts.iter().map(|&i| kernel.inst(i));
     let (mut zeros, mut cast) = (vec![false; kernel.values.len()], vec![None; kernel.values.len()]);
@@ -136,7 +140,7 @@ pub(super) fn in_sums(kernel: &Kernel, uses: &[usize]) -> (HashMap<Value, Sum>, 
     (sums, is_made)
 }
 
-/// Bytes of which some bits are taken, by the result: where a product can do that.
+/// For each value that is bytes with some bits masked off, returns the bytes and the mask, if a product can apply it.
 fn masks(kernel: &Kernel) -> Vec<Option<Source>> {
     let (mut number, mut found) = (vec![None; kernel.values.len()], vec![None; kernel.values.len()]);
     kernel.walk(kernel.body, &mut |_, inst| match (&inst.op, &inst.args[..]) {

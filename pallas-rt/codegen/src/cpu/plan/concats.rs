@@ -1,4 +1,4 @@
-//! Stores of tiles side by side, tile by tile: what is stored once needs no tile of all of them before.
+//! Stores a concatenation tile by tile, without making a tile of the whole.
 //!
 //! ```text
 //! %3 = concat axis(0) %1, %2; store @y y[0:8, ..] %3    ->    store @y y[0:5, ..] %1; store @y y[5:8, ..] %2
@@ -7,10 +7,10 @@ use crate::passes::rewrite::Rewrite;
 use crate::passes::uses;
 use pallas_ir::{Inst, Kernel, Op, StructuralOp, Value, View};
 
-/// Fewest elements of a tile's rows: shorter ones are stored together.
+/// Minimum elements of the rows of each tile: shorter ones are concatenated before the store.
 const ROW: usize = 16;
 
-/// The kernel with such stores; `None` if it has none.
+/// Returns the kernel with concatenations stored part by part; `None` if there are none.
 pub(super) fn apart(kernel: &Kernel) -> Option<Kernel> {
     let mut concats: Vec<Option<&Inst>> = vec![None; kernel.values.len()];
     let uses = uses(kernel);
@@ -19,7 +19,7 @@ pub(super) fn apart(kernel: &Kernel) -> Option<Kernel> {
             concats[inst.results[0].index()] = Some(inst);
         }
     }
-    // The tiles of a value, and where each begins along which axis, from the outermost concatenation on.
+    // The parts of a concatenation that only a store uses: value, axis, and first index along it.
     let parts = |v: Value| -> Option<Vec<(Value, usize, usize)>> {
         let inst = concats[v.index()].filter(|_| uses[v.index()] == 1)?;
         let Op::Structural(StructuralOp::Concat(op)) = &inst.op else { return None };
@@ -32,7 +32,7 @@ pub(super) fn apart(kernel: &Kernel) -> Option<Kernel> {
         });
         parts.collect()
     };
-    // Those that are not made.
+    // Concatenations that are not computed.
     let mut apart = vec![false; kernel.values.len()];
     let stores = kernel.insts.iter().filter(|inst| matches!(inst.op, Op::Store { masked: false, .. }));
     let mut waiting: Vec<Value> = stores.map(|inst| inst.args[0]).collect();
@@ -70,7 +70,7 @@ pub(super) fn apart(kernel: &Kernel) -> Option<Kernel> {
     Some(rewrite.finish())
 }
 
-/// The view of a part that begins at an element of an axis of the stored tile.
+/// Returns the view of one part of a stored tile, which begins at index `start` along `axis`.
 fn part_of(kernel: &Kernel, view: &View, part: Value, axis: usize, start: usize) -> View {
     let mut own = view.clone();
     if let Some(along) = own.axes.iter_mut().filter(|a| a.kept).nth(axis) {

@@ -1,21 +1,22 @@
-//! Gathers that set what they find outside of their operand, instead of a selection by positions afterwards.
+//! Gathers that set elements of windows outside of their operand themselves, instead of a selection after them.
 //!
 //! ```text
 //! %3 = clamp %2, 0, LAST; %4 = eq %2, %3; %5 = gather .. %1, %2; %6 = select %4, %5, FILL    ->    %6 = gather or FILL
 //! ```
-//! Positions outside are rare: a look at all positions of a line costs less than a pass over the elements.
+//! Windows outside are rare: testing the positions of a line costs less than a selection over all elements.
 use pallas_ir::{Access, Dim, Inst, Kernel, Literal, Op, ScalarOp, StructuralOp, Value};
 use std::collections::HashMap;
 
-/// The result of a selection that a gather makes.
+/// A selection that a gather makes: its result, and the value of elements outside of the operand.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Filled {
     pub(super) to: Value,
     pub(super) fill: Literal,
 }
 
-/// The selections of a kernel's body that gathers make, by the gather's result, and for each value whether it is the result of
-/// one. Uses by instructions that are not needed then are taken from `uses`.
+/// Returns the selections of a kernel's body that gathers can make, by the gather's result, and for each value whether
+/// it is the result of such a selection. Uses of values by instructions that become unnecessary are subtracted from
+/// `uses`.
 pub(super) fn in_gathers(kernel: &Kernel, uses: &mut [usize]) -> (HashMap<Value, Filled>, Vec<bool>) {
     let (mut found, mut is_made) = (HashMap::new(), vec![false; kernel.values.len()]);
     let mut definitions: HashMap<Value, &Inst> = HashMap::new();
@@ -37,7 +38,7 @@ pub(super) fn in_gathers(kernel: &Kernel, uses: &mut [usize]) -> (HashMap<Value,
     (found, is_made)
 }
 
-/// A use less of a value, and of the operands of what nothing reads any more.
+/// Subtracts a use of a value and, if none is left, of the operands of the instruction that computes it.
 fn unused(definitions: &HashMap<Value, &Inst>, uses: &mut [usize], v: Value) {
     uses[v.index()] -= 1;
     let Some(inst) = definitions.get(&v).filter(|_| uses[v.index()] == 0) else { return };
@@ -46,7 +47,7 @@ fn unused(definitions: &HashMap<Value, &Inst>, uses: &mut [usize], v: Value) {
     inst.args.iter().filter(|_| is_local).for_each(|&arg| unused(definitions, uses, arg));
 }
 
-/// The number that a value is everywhere.
+/// Returns the constant that all elements of a value have.
 fn number(definitions: &HashMap<Value, &Inst>, v: Value) -> Option<Literal> {
     let inst = definitions.get(&v)?;
     match &inst.op {
@@ -56,7 +57,7 @@ fn number(definitions: &HashMap<Value, &Inst>, v: Value) -> Option<Literal> {
     }
 }
 
-/// True if the mask says of each element of a gather whether its position is one of the operand's.
+/// Returns true if `mask` is true exactly for the elements of a gather whose position is inside of the operand.
 fn is_inside(kernel: &Kernel, definitions: &HashMap<Value, &Inst>, mask: Value, gather: &Inst) -> bool {
     let (Op::Structural(op @ StructuralOp::Gather(_)), &[from, index]) = (&gather.op, &gather.args[..]) else {
         return false;
@@ -88,7 +89,7 @@ fn is_inside(kernel: &Kernel, definitions: &HashMap<Value, &Inst>, mask: Value, 
     same && has_shape && is(args[1], 0) && is(args[2], last)
 }
 
-/// The first value that has a value's only element.
+/// Follows reshapes and broadcasts of a value with one element to the first value that has that element.
 fn as_scalar(kernel: &Kernel, definitions: &HashMap<Value, &Inst>, mut v: Value) -> Value {
     while let Some(Inst { op: Op::Structural(StructuralOp::Reshape(_) | StructuralOp::Broadcast(_)), args, .. }) =
         definitions.get(&v)

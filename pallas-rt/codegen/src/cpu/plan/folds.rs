@@ -1,4 +1,4 @@
-//! Folds of rows and of axes outside of them, in two steps: rows as they are computed, and then what they give.
+//! Splits a fold of the last axis and of others: rows are folded first, while they are computed, and then the results.
 //!
 //! ```text
 //! reduce op(add) axes(0, 2) x: f32[8, 3, 25]  ->  reduce op(add) axes(0, 2) (reduce op(add) axes(2) x: f32[8, 3, 1])
@@ -7,12 +7,12 @@ use crate::passes::rewrite::Rewrite;
 use pallas_ir::structural::Reduce;
 use pallas_ir::{Inst, Kernel, Op, StructuralOp, Type};
 
-/// Fewest elements of a row whose fold is worth a step: shorter ones would leave most of a vector empty.
+/// Minimum elements of a row for which a fold of its own pays off: shorter rows would leave most of a vector empty.
 const ROW: usize = 8;
-/// .. where all that is folded may lie side by side, and is one long row then.
+/// Minimum where all folded axes are adjacent in memory, and could be folded as one long row.
 const LONG_ROW: usize = 128;
 
-/// The kernel with such folds in two steps; `None` if it has none.
+/// Returns the kernel with such folds split in two; `None` if it has none.
 pub(super) fn rows_first(kernel: &Kernel) -> Option<Kernel> {
     let has_rows = |inst: &Inst| rows_of(kernel, inst).is_some();
     if !kernel.insts.iter().any(has_rows) {
@@ -33,14 +33,14 @@ pub(super) fn rows_first(kernel: &Kernel) -> Option<Kernel> {
     Some(rewrite.finish())
 }
 
-/// The fold of rows that an instruction begins with.
+/// Returns the fold of the last axis that an instruction is to begin with, if it is to be split.
 fn rows_of(kernel: &Kernel, inst: &Inst) -> Option<Reduce> {
     let Op::Structural(StructuralOp::Reduce(op)) = &inst.op else { return None };
     let shape = &kernel.ty(inst.args[0]).shape;
     let last = shape.len().checked_sub(1).filter(|last| op.axes.contains(last))?;
     let is_long = |axis: &usize| shape[*axis] != 1;
     let outer = op.axes.iter().filter(|axis| **axis != last).copied().filter(is_long).min()?;
-    // An axis that stays lies between those that are folded.
+    // True if an axis that is not folded lies between folded ones.
     let is_sharded = (outer..last).any(|axis| is_long(&axis) && !op.axes.contains(&axis));
     let least = if is_sharded { ROW } else { LONG_ROW };
     (shape[last] >= least && !shape.contains(&0)).then(|| Reduce::keeping(op.op, vec![last]))

@@ -1,10 +1,13 @@
-//! From a lowered kernel to the steps of a program and the places of its tiles.
+//! Translates a lowered kernel to the steps of a CPU program, and assigns its tiles their memory.
 //!
-//! [`step`] is what a program does; [`casts`] leaves casts to products and sums, [`filled`] selections to gathers; [`folds`] divides folds; [`concats`] stores tiles one by one; [`build`] makes steps of instructions; [`place`] lets loads refer to the operand's
-//! memory and stores be computed in it, [`open`] also where the array ends; [`sweeps`] runs chains over the same rows together; [`rolled`] finds loops whose turns are rows;
-//! [`sums`] lets sums of products begin and end without copies; [`pages`] lets products read rows where they lie;
-//! [`slots`] lays out the rest in a program's arena.
-//! [`uses`] tells them which steps access which values; `text` prints a plan. Each takes time in proportion to the length of the body.
+//! [`step`] defines the steps. Passes before them: [`casts`] leaves casts to products and sums, [`filled`] selections
+//! to gathers; [`folds`] splits folds; [`concats`] stores concatenated tiles one by one. [`build`] makes steps of
+//! instructions. Passes after it: [`place`] lets loads refer to the operand's memory and stores be computed in it,
+//! [`open`] also past the array's end; [`sweeps`] runs chains over the same rows together; [`rolled`] finds loops that
+//! run as one piece of machine code; [`sums`] lets sums of products begin and end without copies; [`pages`] lets
+//! products read gathered rows in their array; [`slots`] assigns the other tiles their place in a program's arena.
+//! [`uses`] says which steps access which values; `text` prints a plan. Each pass takes time in proportion to the
+//! body's length.
 mod build;
 mod casts;
 mod concats;
@@ -29,22 +32,23 @@ use pallas_ir::{Access, DType, Kernel, Op, OperandId, OperandKind, RegionId, Str
 use std::sync::Arc;
 use step::{Block, Fixed};
 
-/// A compiled kernel.
+/// A kernel compiled for CPUs: its steps, and the memory of its values.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) kernel: Arc<Kernel>,
     pub(super) body: Block,
-    /// Values that are the same for every program.
+    /// Values that are the same for every program of a launch.
     pub(super) fixed: Vec<(Value, Fixed)>,
-    /// Values that are parameters.
+    /// Values that are parameters of the kernel, with their operands.
     pub(super) params: Vec<(Value, OperandId)>,
-    /// Index tables for [`Step::Count`](step::Step::Count): number of entries, which count from 0, and element type.
+    /// Index tables that [`Step::Count`](step::Step::Count) reads: each has an element type and a number of entries,
+    /// which are 0, 1, ..
     pub(super) tables: Vec<(DType, usize)>,
-    /// The value whose memory each value refers to.
+    /// For each value the value whose memory it refers to: itself, if it has its own.
     pub(super) roots: Vec<Value>,
-    /// Byte offset of each tile's own memory in a program's arena; shared by tiles that are not alive at once.
+    /// Byte offset of each tile's own memory in a program's arena; tiles that are not alive at once may share memory.
     pub(super) slots: Vec<Option<usize>>,
-    /// Byte offset of each scratch operand, behind the slots.
+    /// Byte offset of each scratch operand in the arena, after the tiles.
     pub(super) scratch: Vec<usize>,
     pub(super) arena_bytes: usize,
     /// Rough number of elementary operations of one program.
@@ -52,6 +56,7 @@ pub(super) struct Plan {
     pub(super) sizes: &'static Sizes,
 }
 
+/// Compiles a lowered kernel to a plan for CPUs.
 pub(super) fn plan(kernel: Arc<Kernel>, sizes: &'static Sizes) -> Plan {
     let kernel = casts::behind_transposes(&kernel).map_or(kernel, Arc::new);
     let kernel = folds::rows_first(&kernel).map_or(kernel, Arc::new);
@@ -81,7 +86,7 @@ pub(super) fn plan(kernel: Arc<Kernel>, sizes: &'static Sizes) -> Plan {
     plan
 }
 
-/// For each value the last of the values that it refers to: itself, if it is in its own slot.
+/// Follows the references of each value to the last one: the value that owns the memory.
 fn roots(base: &[Option<Value>]) -> Vec<Value> {
     let mut roots: Vec<Option<Value>> = vec![None; base.len()];
     let mut path = vec![];
@@ -97,10 +102,11 @@ fn roots(base: &[Option<Value>]) -> Vec<Value> {
     roots.into_iter().flatten().collect()
 }
 
-/// Work of sorting an element.
+/// Operations that sorting counts for each element.
 const SORTED: usize = 16;
 
-/// Elements computed by one program; loops count eight times.
+/// Estimates the operations of one program: elements computed by each instruction times their terms; loop bodies count
+/// eight times.
 fn work(kernel: &Kernel, region: RegionId) -> usize {
     let mut sum = 0usize;
     for &i in &kernel.region(region).insts {

@@ -1,17 +1,17 @@
-//! Tiles in an array's memory that go on behind its end.
+//! Loaded tiles that refer to an array's memory although their block extends past the array's end.
 //!
 //! ```text
 //! %1 = load x[..]; gather %1, ..    ->  %1 refers to x's memory, also where x ends in it    if no window begins there
-//! %1 = load x[..]; dot %0 %1        ->  the same                                            if zeros lie behind the end
+//! %1 = load x[..]; dot %0 %1        ->  %1 refers to x's memory, also where x ends in it    if zeros follow the end
 //! ```
-//! Those who read such a tile read nothing behind the end: `run/memory` keeps where that is.
+//! Steps that read such a tile read nothing past the end, whose position `run/ends` keeps.
 use super::step::{Affine, Block, Dot, Step};
 use pallas_ir::structural::Windows;
 use pallas_ir::{Kernel, Value};
 use std::collections::{HashMap, HashSet};
 
-/// Finds the axes along which loaded tiles may go on behind the array's end: those along which all that read them are
-/// gathers that move no window there, or products.
+/// Marks, for each loaded tile in an array's memory, the axes along which it may extend past the array's end: those
+/// along which its only readers are gathers that take whole lines, or products.
 pub(super) fn open_ends(kernel: &Kernel, roots: &[Value], body: &mut Block) {
     let mut open = Open { kernel, roots, axes: HashMap::new(), turned: HashMap::new(), zeros: HashSet::new() };
     open.find(body);
@@ -21,18 +21,20 @@ pub(super) fn open_ends(kernel: &Kernel, roots: &[Value], body: &mut Block) {
     }
 }
 
+/// The search for axes along which tiles may extend past their array's end.
 struct Open<'a> {
     kernel: &'a Kernel,
     roots: &'a [Value],
-    /// By loaded tile: the axes, a bit each.
+    /// For each loaded tile its axes that are still allowed, as a bit mask.
     axes: HashMap<Value, u8>,
-    /// Tiles with their axes in another order: for each the axis of the tile whose memory it has.
+    /// For each transposed view of a tile: the axis of the tile that each of its axes is.
     turned: HashMap<Value, Vec<usize>>,
-    /// Loaded tiles with zeros behind the array's end.
+    /// Loaded tiles whose elements past the array's end are zeros.
     zeros: HashSet<Value>,
 }
 
 impl Open<'_> {
+    /// Removes the axes that steps of a block do not allow.
     fn find(&mut self, block: &Block) {
         for step in &block.steps {
             match step {
@@ -63,12 +65,13 @@ impl Open<'_> {
         self.axes.extend(block.yields.iter().map(|v| (self.roots[v.index()], 0)));
     }
 
-    /// The axis of the tile whose memory `v` has.
+    /// Returns the axis, of the tile whose memory `v` has, that an axis of `v` is.
     fn axis(&self, v: Value, axis: usize) -> usize {
         self.turned.get(&v).map_or(axis, |order| order[axis])
     }
 
-    /// The axes along which an operand of a product may end: the contracted and the free one, if there is one of each.
+    /// Returns the axes along which an operand of a product may extend past the end, as a bit mask: the contracted and
+    /// the free one, if there is one of each.
     fn of_product(&self, dot: &Dot, v: Value) -> u8 {
         let is_in_order = v == self.roots[v.index()] || self.turned.contains_key(&v);
         if !is_in_order || dot.high.is_some() || dot.is_paged || dot.init == Some(v) {
@@ -83,7 +86,8 @@ impl Open<'_> {
     }
 }
 
-/// The order of axes, if a tile has all of another one's.
+/// Returns the order of axes of a view that has all axes of its tile, without strides or offsets; `None` for other
+/// views.
 fn turn(axes: &[Affine]) -> Option<Vec<usize>> {
     let mut order = vec![usize::MAX; axes.len()];
     for (from, affine) in axes.iter().enumerate() {
@@ -93,6 +97,7 @@ fn turn(axes: &[Affine]) -> Option<Vec<usize>> {
     (!order.contains(&usize::MAX)).then_some(order)
 }
 
+/// Writes the allowed axes to the loads of a block, and of the blocks inside of it.
 fn mark(axes: &HashMap<Value, u8>, block: &mut Block) {
     for step in &mut block.steps {
         if let Step::Load { in_place: true, open, to, .. } = step {
@@ -102,7 +107,8 @@ fn mark(axes: &HashMap<Value, u8>, block: &mut Block) {
     }
 }
 
-/// The axes of an operand that are parallel to an axis of the windows' array, a bit each.
+/// Returns, as a bit mask, the axes of a gather's operand along which its windows have no start: they take that axis
+/// as it is.
 fn parallel(windows: &Windows) -> u8 {
     let bits = windows.axes.iter().enumerate().map(|(k, axis)| u8::from(axis.start.is_none()) << k);
     bits.sum()

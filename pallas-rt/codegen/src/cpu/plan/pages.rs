@@ -1,44 +1,46 @@
-//! Windows of an array that only products of a few rows read, or only elementwise operations: they are read where they lie.
+//! Gathers whose windows are read in the array's memory instead of being copied: those whose results only products of
+//! a few rows read, or only elementwise operations.
 //!
 //! ```text
 //! %1 = load x[..]; %2 = gather %1, ..; .. %3 = dot %a, %2      ->  no copy of %2, whose windows are rows of x
 //! %1 = load x[..]; %2 = gather %1, ..; .. %3 = mul %2, %b      ->  no copy of %2, whose rows are parts of windows of x
 //! ```
 //!
-//! Such are the pages of a cache, and the rows of an embedding. Whether their elements are adjacent is known when the step runs,
-//! which copies them if not; so do products that have no kernel for them, and operations that have no machine code.
+//! Examples are the pages of a key-value cache, and the rows of an embedding table. Whether a window's elements are
+//! adjacent is known only when the step runs; if they are not, the step copies them. Products without a kernel for it
+//! and operations without machine code copy them too.
 use super::step::{Block, Chain, Dot, Readers, Step};
 use pallas_ir::{Kernel, OperandId, OperandKind, Value};
 use std::collections::{HashMap, HashSet};
 
-/// What is found in a body.
+/// What the search through a kernel's body has found.
 struct Found<'a> {
     kernel: &'a Kernel,
     roots: &'a [Value],
-    /// Fewest elements of a row that a chain reads where it lies.
+    /// Minimum elements of a row that a chain reads from the array without a copy.
     long: usize,
     /// Tiles that may refer to arrays which the kernel does not write.
     loaded: HashSet<Value>,
-    /// Gathers of these, and what reads their results.
+    /// Gathers from such tiles, by their results, and the kinds of steps that read these.
     gathered: HashMap<Value, GatherUses>,
-    /// Tiles whose elements may lie in another order than their own: another shape of one is a copy.
+    /// Tiles that are strided views, whose elements may be in another order in memory: reshaping one makes a copy.
     turned: HashSet<Value>,
 }
 
-/// The steps that read a gather's result.
+/// The kinds of steps that read a gather's result.
 #[derive(Clone, Copy, Default)]
 struct GatherUses {
     products: bool,
     chains: bool,
-    /// The same memory in another shape or order.
+    /// True if a reshape or a strided view refers to the result's memory.
     views: bool,
     others: bool,
-    /// Windows that would leave the array have elements of no array.
+    /// True if the gather sets elements of windows that leave the array to a fill value.
     is_filled: bool,
 }
 
 impl GatherUses {
-    /// Those who read windows of an array where they lie, if there are no others.
+    /// Returns the kind of steps that read the windows without a copy, or `None` if a step needs the copy.
     fn readers(self) -> Option<Readers> {
         match self {
             GatherUses { others: true, .. } => None,
@@ -49,7 +51,8 @@ impl GatherUses {
     }
 }
 
-/// Marks the gathers whose windows need not be copied, and the products that read them.
+/// Marks the gathers whose windows need not be copied, and the products that read them. Chains read rows of at least
+/// `long` elements without a copy.
 pub(super) fn keep(kernel: &Kernel, roots: &[Value], long: usize, body: &mut Block) {
     let mut found =
         Found { kernel, roots, long, loaded: HashSet::new(), gathered: HashMap::new(), turned: HashSet::new() };
@@ -65,6 +68,7 @@ impl Found<'_> {
         self.roots[v.index()]
     }
 
+    /// Returns true if the kernel does not write the operand: it is an input that no output aliases.
     fn is_only_read(&self, operand: OperandId) -> bool {
         let is_output_in =
             |kind: &OperandKind| matches!(kind, OperandKind::Output { alias, .. } if *alias == Some(operand));
@@ -72,7 +76,8 @@ impl Found<'_> {
             && !self.kernel.operands.iter().any(|other| is_output_in(&other.kind))
     }
 
-    /// Turns that are rolled multiply tiles that lie in their own memory.
+    /// Collects the gathers of a block and the steps that read them. `is_rolled`: inside of a loop that may run as one
+    /// piece of machine code, whose products need tiles in their own memory.
     fn look(&mut self, block: &Block, is_rolled: bool) {
         for step in &block.steps {
             for read in step.reads() {
@@ -109,7 +114,7 @@ impl Found<'_> {
         }
     }
 
-    /// True if `v` is a matrix on the right side of a product, and nothing else of it.
+    /// Returns true if `v` is the right matrix of a product without batch axes, and none of its other operands.
     fn is_right_side(&self, dot: &Dot, v: Value) -> bool {
         let others = [dot.a].into_iter().chain(dot.high).chain(dot.init);
         self.root(dot.b) == v
@@ -119,12 +124,13 @@ impl Found<'_> {
             && dot.contract[1].len() == 1
     }
 
-    /// True if a chain is over all rows of `v`, and these are long.
+    /// Returns true if a chain runs over all rows of `v`, and the rows are long.
     fn is_in_rows(&self, chain: &Chain, v: Value) -> bool {
         let shape = &self.kernel.ty(v).shape;
         shape.len() > 1 && chain.shape == *shape && shape.last().is_some_and(|&n| n >= self.long)
     }
 
+    /// Marks the gathers and products of a block, and of the blocks inside of it.
     fn mark(&self, block: &mut Block) {
         let readers = |v: Value| self.gathered.get(&v).and_then(|uses| uses.readers());
         for step in &mut block.steps {

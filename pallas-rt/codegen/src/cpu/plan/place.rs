@@ -1,18 +1,18 @@
-//! Memory that needs no copy.
+//! Loads that refer to the operand's memory, and results computed in the memory they are stored to, without copies.
 //!
 //! ```text
 //! %1 = load x[..]; .. %1 ..          ->  %1 refers to x's memory          if no step writes x while %1 is needed
 //! %2 = chain(..); store %2 to y      ->  aim %2 at y; %2 = chain(..)      if no step touches y in between
 //! ```
 //!
-//! Both are decided here for good conditions of the plan; whether the elements lie inside of the array is known when the
-//! step runs, which falls back to the tile's own slot.
+//! These passes decide by the plan alone. Whether the elements lie inside of the array is known only when the step
+//! runs, which uses the tile's own memory if they do not.
 use super::step::{Block, Input, Place, Step};
 use super::uses::Uses;
 use pallas_ir::structural::Windows;
 use pallas_ir::{DType, Frame, Kernel, Value};
 
-/// Marks the loads whose tiles may refer to the operand's memory.
+/// Marks the loads whose tiles may refer to the operand's memory, in a block and the blocks inside of it.
 pub(super) fn refer_to_operands(kernel: &Kernel, roots: &[Value], block: &mut Block) {
     block.steps.iter_mut().flat_map(Step::blocks_mut).for_each(|b| refer_to_operands(kernel, roots, b));
     let (uses, steps) = (Uses::of(kernel, roots, block), block.steps.len());
@@ -26,13 +26,13 @@ pub(super) fn refer_to_operands(kernel: &Kernel, roots: &[Value], block: &mut Bl
     }
 }
 
-/// The axes of the windows' array but those along which a window has elements from its start on, a bit each.
+/// Returns a bit mask of all axes but those along which the windows of a gather have a start given by data.
 fn unmoved(windows: &Windows) -> u8 {
     let moved = windows.axes.iter().filter(|axis| axis.start.is_some()).filter_map(|axis| axis.axis);
     moved.fold(u8::MAX, |axes, axis| axes & !(1 << axis))
 }
 
-/// Puts an [`Step::Aim`] before the step whose result a store takes, where it may be computed in the store's memory.
+/// Inserts a [`Step::Aim`] before each step whose result may be computed in the memory that a later store writes.
 pub(super) fn aim_at_stores(kernel: &Kernel, roots: &[Value], block: &mut Block) {
     block.steps.iter_mut().flat_map(Step::blocks_mut).for_each(|b| aim_at_stores(kernel, roots, b));
     let uses = Uses::of(kernel, roots, block);
@@ -52,6 +52,8 @@ pub(super) fn aim_at_stores(kernel: &Kernel, roots: &[Value], block: &mut Block)
     }
 }
 
+/// Returns the [`Step::Aim`] for the store at position `at`, and the position of the step that computes the stored
+/// value; `None` if the value must be computed in its own memory.
 fn aim(kernel: &Kernel, roots: &[Value], uses: &Uses, block: &Block, at: usize) -> Option<(usize, Step)> {
     let Step::Store { value: stored, to: place, mask: None } = &block.steps[at] else { return None };
     let value = roots[stored.index()];
@@ -88,7 +90,8 @@ fn aim(kernel: &Kernel, roots: &[Value], uses: &Uses, block: &Block, at: usize) 
     clear.then(|| (defined, Step::Aim { value, at: place.clone(), open }))
 }
 
-/// Marks the aimed result of a chain that reads the memory where it goes.
+/// If the aimed result belongs to a chain that also reads the memory it goes to, makes the chain write it only after
+/// all links have processed a strip.
 fn set_aside(kernel: &Kernel, uses: &Uses, block: &mut Block, aim: &Step) {
     let Step::Aim { value, at, .. } = aim else { return };
     if let (defined, Some(link)) = uses.defined[value]
@@ -98,7 +101,8 @@ fn set_aside(kernel: &Kernel, uses: &Uses, block: &mut Block, aim: &Step) {
     }
 }
 
-/// Whether values between the root and the stored one are accumulated products: they lie exactly where the root does.
+/// Returns true if all values from `root` to `stored` are products accumulated in place, which lie exactly where the
+/// root does.
 fn only_products(uses: &Uses, block: &Block, stored: Value, root: Value) -> bool {
     let mut v = stored;
     while v != root {
@@ -110,8 +114,8 @@ fn only_products(uses: &Uses, block: &Block, stored: Value, root: Value) -> bool
     true
 }
 
-/// Returns true if a step reads from a loaded tile exactly the elements that it writes to the same memory: a chain may
-/// do so, a product that adds to them, and a scatter into them.
+/// Returns true if a step reads from the tile `loaded` exactly the elements that it writes to the same memory. This
+/// holds for some chains, for products that add to the tile, and for scatters into it.
 fn reads_exactly(
     kernel: &Kernel,
     roots: &[Value],

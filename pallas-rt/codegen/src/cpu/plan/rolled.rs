@@ -1,13 +1,14 @@
-//! Loops whose turns are chains and small products: all but the first and the last turn run as one piece of machine code.
+//! Finds loops whose iterations consist of chains and small products: all iterations but the first and the last run as
+//! one piece of machine code.
 //!
 //! ```text
 //! for t { if t == 0 { h = h0 }; h = tanh(x[t] + h · w); y[t] = h; if t == last { out = h } }
 //!   ->  turn 0;  code for the turns 1 .. last - 1;  turn `last`
 //! ```
 //!
-//! Here a loop is recognised: its turns consist of chains, products, accesses at positions that move by the same distance from
-//! turn to turn, and branches that are taken in one turn at most. Where everything lies is known when the loop runs
-//! (`run/rolled`).
+//! A loop qualifies if its iterations consist of chains, products, accesses at positions that move by the same
+//! distance from one iteration to the next, and branches that are taken in one iteration at most. The addresses are
+//! known only when the loop runs (`run/rolled`).
 use super::step::{Block, Chain, Dot, Link, Operation, Place, SinkAlong, Source, Step};
 use crate::cpu::convert;
 use crate::cpu::gemm::narrow;
@@ -15,22 +16,24 @@ use crate::cpu::jit::{Codes, Piece};
 use pallas_ir::{Kernel, Op, OperandId, ScalarOp, Value};
 use std::collections::{HashMap, HashSet};
 
-/// Most elements of a chain: steps of larger ones take so long that what is between them does not matter.
+/// Maximum elements of a chain in such a loop: larger chains take so long that the overhead between steps does not
+/// matter.
 const ELEMENTS: usize = 4096;
 
-/// A loop whose turns are chains and products, as far as it is known before it runs.
+/// A loop that may run as one piece of machine code: what is known of it before it runs.
 #[derive(Debug)]
 pub(crate) struct Rolled {
-    /// For steps of a turn that copy a tile, from an operand or to one: a chain that copies it.
+    /// Steps of an iteration that copy a tile from or to an operand, by their position, each with a chain that makes
+    /// the copy.
     pub copies: HashMap<usize, Chain>,
-    /// Branches are taken where two values are equal.
+    /// The conditions of the branches: each is taken when these two values are equal.
     pub equal: Vec<[Value; 2]>,
-    /// Tiles that are the same in every turn.
+    /// Right sides of products whose tiles are the same in every iteration.
     pub fixed: HashSet<Value>,
     pub codes: Codes<Piece>,
 }
 
-/// The chains that a step consists of.
+/// Returns the chains that a step consists of; none if it is neither a chain nor a sweep.
 pub(crate) fn chains(step: &Step) -> &[Chain] {
     match step {
         Step::Chain(chain) => std::slice::from_ref(chain),
@@ -39,7 +42,7 @@ pub(crate) fn chains(step: &Step) -> &[Chain] {
     }
 }
 
-/// Recognises the loops of a block.
+/// Marks the loops in a block, and in blocks inside of it, that may run as one piece of machine code.
 pub(super) fn roll(kernel: &Kernel, roots: &[Value], block: &mut Block) {
     let mut operations = HashMap::new();
     kernel.walk(kernel.body, &mut |_, inst| {
@@ -50,6 +53,7 @@ pub(super) fn roll(kernel: &Kernel, roots: &[Value], block: &mut Block) {
     inside(kernel, roots, &operations, block);
 }
 
+/// Marks the loops of a block; `operations` has the scalar operation that computes each value.
 fn inside(kernel: &Kernel, roots: &[Value], operations: &HashMap<Value, ScalarOp>, block: &mut Block) {
     for step in &mut block.steps {
         step.blocks_mut().into_iter().for_each(|block| inside(kernel, roots, operations, block));
@@ -61,19 +65,19 @@ fn inside(kernel: &Kernel, roots: &[Value], operations: &HashMap<Value, ScalarOp
     }
 }
 
-/// A turn, as far as it has been looked at.
+/// The analysis of one iteration of a loop.
 struct Turn<'k> {
     kernel: &'k Kernel,
     roots: &'k [Value],
     operations: &'k HashMap<Value, ScalarOp>,
-    /// Values that the turn defines.
+    /// Values that the iteration defines.
     own: HashSet<Value>,
-    /// Scalars of it that are the same in each turn, and those that grow by the same number from turn to turn.
+    /// Scalars that are the same in each iteration (`fixed`), and those that grow by a constant distance (`moving`).
     fixed: HashSet<Value>,
     moving: HashSet<Value>,
-    /// Comparisons of such scalars.
+    /// Comparisons for equality of such scalars, by their result.
     equal: HashMap<Value, [Value; 2]>,
-    /// Tiles that it loads where they are in every turn.
+    /// Tiles that refer to an operand's memory at the same position in every iteration, with that operand.
     loaded: HashMap<Value, OperandId>,
 }
 
@@ -97,19 +101,24 @@ impl<'k> Turn<'k> {
         }
     }
 
+    /// Returns true if the value is the same in each iteration.
     fn is_fixed(&self, v: Value) -> bool {
         !self.own.contains(&v) || self.fixed.contains(&v)
     }
 
+    /// Returns true if the scalar is the same in each iteration, or grows by a constant distance.
     fn is_known(&self, v: Value) -> bool {
         self.is_fixed(v) || self.moving.contains(&v)
     }
 
-    /// Memory of a scalar is the same in each turn, what lies there may not be.
+    /// Returns true if the value is a scalar that differs between iterations: its memory has a fixed address, but not
+    /// fixed contents.
     fn changes(&self, v: Value) -> bool {
         [v, self.roots[v.index()]].iter().any(|v| self.moving.contains(v) || self.equal.contains_key(v))
     }
 
+    /// Returns what the loop needs to run as one piece of machine code, or `None` if a step of `body` does not allow
+    /// it.
     fn find(mut self, body: &'k Block) -> Option<Rolled> {
         let (mut copies, mut equal, mut written) = (HashMap::new(), vec![], HashSet::new());
         let (mut read, mut right): (Vec<Value>, Vec<Value>) = (vec![], vec![]);
@@ -160,11 +169,13 @@ impl<'k> Turn<'k> {
         Some(Rolled { copies, equal, fixed: right.into_iter().filter(is_same).collect(), codes: Codes::default() })
     }
 
-    /// Positions that move by the same distance from turn to turn.
+    /// Returns `None` unless a position moves by the same distance from one iteration to the next.
     fn known(&self, place: &Place) -> Option<()> {
         place.starts.iter().all(|&v| self.is_known(v)).then_some(())
     }
 
+    /// Classifies a scalar computation of an iteration as fixed, moving or a comparison; `None` if it is none of
+    /// these.
     fn scalar(&mut self, args: &[Value], to: Value) -> Option<()> {
         let op = *self.operations.get(&to)?;
         if args.iter().all(|&v| self.is_fixed(v)) {
@@ -181,7 +192,7 @@ impl<'k> Turn<'k> {
         Some(())
     }
 
-    /// A chain that copies a tile.
+    /// Returns a chain that copies a tile; `None` if it is too large.
     fn copy(&self, v: Value) -> Option<Chain> {
         let ty = self.kernel.ty(v);
         (ty.elements() <= ELEMENTS).then(|| Chain {

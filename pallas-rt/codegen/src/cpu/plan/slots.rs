@@ -1,35 +1,35 @@
-//! Where tiles lie in a program's arena: tiles alive at once do not overlap.
+//! Assigns each tile a place in a program's arena, so that tiles alive at the same time do not overlap.
 use super::step::Block;
 use pallas_ir::{Kernel, Value};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-/// Tiles begin at cache lines.
+/// Alignment of tiles in bytes: a cache line.
 const LINE: usize = 64;
 
-/// A size in whole lines, at least one.
+/// Rounds a size in bytes up to whole cache lines, at least one.
 pub(super) fn rounded(bytes: usize) -> usize {
     bytes.next_multiple_of(LINE).max(LINE)
 }
 
-/// The steps during which a value is needed. A value that a block takes from outside stays until the block's step ends:
-/// the block may run again.
+/// Lifetimes of values, counted in steps. A value that a nested block uses from outside lives until the step that owns
+/// the block ends, since the block may run again.
 #[derive(Default)]
 struct Lives {
-    /// Begin and end of each value, in time.
+    /// First and last time at which each value is needed; one unit of time is a step.
     span: Vec<Option<(usize, usize)>>,
-    /// The innermost block that contains each value's definition.
+    /// The innermost block that contains each value's definition, by its index in `blocks`.
     block: Vec<usize>,
-    /// Values in the order of their first definitions.
+    /// Values in the order of their definitions.
     order: Vec<Value>,
-    /// Values used in a block nested in the one that defines them, and that block.
+    /// Values used in a block nested in the one that defines them, with that block.
     outer: Vec<(Value, usize)>,
     /// For each block the enclosing block, and the time at which its step ends.
     blocks: Vec<(usize, usize)>,
     now: usize,
 }
 
-/// Byte offsets of the values that own memory, and the bytes in all.
+/// Returns the byte offset in the arena of each value that owns memory, and the number of bytes of the arena.
 pub(super) fn allocate(kernel: &Kernel, base: &[Option<Value>], body: &Block) -> (Vec<Option<usize>>, usize) {
     let values = kernel.values.len();
     let mut lives =
@@ -47,18 +47,19 @@ pub(super) fn allocate(kernel: &Kernel, base: &[Option<Value>], body: &Block) ->
     (slots, arena.top)
 }
 
-/// Memory of tiles that are live.
+/// Allocator of the arena, which hands out memory for spans of time.
 #[derive(Default)]
 struct Arena {
-    /// The times at which tiles end, and their memory: start and bytes.
+    /// The tiles that are alive, by the time at which each ends: end, start in bytes, and size.
     ends: BinaryHeap<Reverse<(usize, usize, usize)>>,
-    /// Free gaps: bytes by start. The last one is unbounded.
+    /// Free gaps: sizes in bytes by their start. The last gap is unbounded.
     free: BTreeMap<usize, usize>,
     top: usize,
 }
 
 impl Arena {
-    /// Allocates the first gap of this size at time `from`, until the time `to`. Times of calls ascend.
+    /// Allocates `bytes` bytes in the first gap that is large enough, for the times from `from` to `to`. Calls come
+    /// with ascending `from`.
     fn take(&mut self, bytes: usize, from: usize, to: usize) -> usize {
         while let Some(&Reverse((end, start, bytes))) = self.ends.peek()
             && end < from
@@ -76,7 +77,7 @@ impl Arena {
         self.ends.push(Reverse((to, at, bytes)));
         at
     }
-    /// Frees a range, merged with neighbouring gaps.
+    /// Frees a range of bytes, and merges it with neighbouring gaps.
     fn release(&mut self, mut start: usize, mut bytes: usize) {
         if let Some((&before, &size)) = self.free.range(..start).next_back()
             && before + size == start
@@ -89,7 +90,7 @@ impl Arena {
 }
 
 impl Lives {
-    /// `scope`: the blocks that contain these steps.
+    /// Records the lifetimes of a block's values; `scope` is the path of blocks around its steps.
     fn steps(&mut self, block: &Block, scope: &mut Vec<usize>) {
         for step in &block.steps {
             self.now += 1;
@@ -115,6 +116,7 @@ impl Lives {
             self.reads(&step.defines(), scope);
         }
     }
+    /// Records reads of values at the present time.
     fn reads(&mut self, values: &[Value], scope: &[usize]) {
         for v in values {
             // Blocks are numbered as they begin: find the first block around the use that began after the value's own.
@@ -126,6 +128,7 @@ impl Lives {
             }
         }
     }
+    /// Records definitions of values at the present time.
     fn defines(&mut self, values: &[Value], scope: &[usize]) {
         for v in values {
             if self.span[v.index()].is_none() {
@@ -135,8 +138,8 @@ impl Lives {
             self.block[v.index()] = scope[scope.len() - 1];
         }
     }
-    /// Extends the lifetimes of values to the ends of the blocks that use them, and equally those of the values whose
-    /// memory they refer to.
+    /// Extends each value's lifetime to the ends of the blocks that use it, and the lifetime of a value whose memory
+    /// another refers to by that of the other.
     fn extend(&mut self, base: &[Option<Value>]) {
         let until = |span: &mut Option<(usize, usize)>, end: usize| {
             if let Some((_, last)) = span {

@@ -1,4 +1,4 @@
-//! What a program does, step by step. A value is a tile (or a scalar) that steps name by its number in the kernel.
+//! The steps of a CPU program. Each step computes tiles or scalars, which are named by their [`Value`] in the kernel.
 use super::super::fold::Fold;
 use super::super::jit::Codes;
 use super::super::strips::Strip;
@@ -6,102 +6,108 @@ use super::rolled::Rolled;
 use pallas_ir::structural::{Nest, Order, Windows};
 use pallas_ir::{DType, DimId, Literal, Loc, OperandId, ScalarOp, Value, View};
 
-/// Steps and the values they hand to their owner.
+/// A list of steps, and the values that it yields to the step that contains it (an `If`, a loop).
 #[derive(Debug, Default)]
 pub(crate) struct Block {
     pub steps: Vec<Step>,
     pub yields: Vec<Value>,
 }
 
-/// Elements of an operand.
+/// The elements of an operand that a load, store or aim accesses.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub operand: OperandId,
     pub view: View,
-    /// One i32 scalar per dynamic axis.
+    /// The first index along each axis of the view whose start is known at run time: one i32 scalar per such axis.
     pub starts: Vec<Value>,
 }
 
-/// An elementwise computation over one shape, and folds of its rows, run strip by strip through small buffers.
+/// Elementwise operations over one shape, and folds of rows or columns of their results. A chain runs strip by strip:
+/// all its operations over up to 1024 elements, then over the next ones, with small buffers between them.
 #[derive(Debug, Default)]
 pub(crate) struct Chain {
-    /// That of its tiles; unit axes at their end may be left away.
+    /// Shape over which the chain runs: that of its tiles, perhaps without trailing axes of extent 1.
     pub shape: Vec<usize>,
     pub inputs: Vec<Input>,
     pub links: Vec<Link>,
     pub sinks: Vec<Sink>,
-    /// Strip buffers that links need at once.
+    /// Number of strip buffers that the links need at the same time.
     pub buffers: usize,
-    /// Bytes of the widest element.
+    /// Bytes of the widest element type in the chain.
     pub widest: usize,
-    /// Machine code, where it has been made.
+    /// Machine code of the chain, where it has been compiled.
     pub codes: Codes,
 }
 
 impl Chain {
-    /// Returns true if its rows have one element each.
+    /// Returns true if each row of the chain's shape has one element, the shape has several axes, and nothing is
+    /// folded.
     pub(super) fn is_of_columns(&self) -> bool {
         self.sinks.is_empty() && self.shape.len() > 1 && self.shape.last() == Some(&1)
     }
-    /// Leaves unit axes away that are the last ones: rows of one element each would be computed one by one.
+    /// Removes trailing axes of extent 1 from the shape: rows of one element each would be computed one by one.
     pub(super) fn without_last_units(&mut self) {
         while self.is_of_columns() {
             self.shape.pop();
         }
     }
-    /// Returns true if it is over tiles of this shape.
+    /// Returns true if the chain runs over all elements of tiles of this shape.
     pub(super) fn is_of(&self, shape: &[usize]) -> bool {
         shape.strip_prefix(&self.shape[..]).is_some_and(|rest| rest.iter().all(|n| *n == 1))
     }
-    /// The inputs that are no constants, with their numbers.
+    /// Returns the chain's inputs that are tiles or scalars, not constants, with their positions in `inputs`.
     pub(crate) fn values(&self) -> impl Iterator<Item = (usize, Value)> + Clone {
         self.inputs.iter().enumerate().filter_map(|(i, input)| match input {
             Input::Value(v) => Some((i, *v)),
             Input::Constant(_) => None,
         })
     }
+    /// Returns the tiles and scalars that the chain reads.
     pub(crate) fn reads(&self) -> impl Iterator<Item = Value> {
         self.values().map(|(_, v)| v)
     }
-    /// The links whose results leave the chain, with their numbers.
+    /// Returns the links whose results steps outside of the chain need, with their positions in `links`.
     pub(crate) fn outputs(&self) -> impl Iterator<Item = (usize, &Link)> + Clone {
         self.links.iter().enumerate().filter(|(_, link)| link.output.is_some())
     }
-    /// The number of places of its machine code: of the length of rows, inputs, results and folds.
+    /// Number of addresses that the chain's machine code is called with, one of which stands for the length of a row,
+    /// the others for inputs, results and folds.
     pub(crate) fn places(&self) -> usize {
         1 + self.values().count() + self.outputs().count() + self.sinks.len()
     }
+    /// Returns the values that the chain defines: results of links and of folds.
     pub(super) fn defines(&self) -> impl Iterator<Item = Value> {
         self.links.iter().filter_map(|l| l.output).chain(self.sinks.iter().map(|s| s.to))
     }
 }
 
-/// Chains over the same rows, and their machine code where it has been made.
+/// Chains over the same rows that run together a few rows at a time, and their machine code where it has been
+/// compiled.
 #[derive(Debug, Default)]
 pub(crate) struct Sweep {
     pub chains: Vec<Chain>,
     pub codes: Codes,
 }
 
-/// An operand of a chain.
+/// An input of a chain of elementwise operations.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Input {
-    /// A tile or scalar, stretched to the chain's shape.
+    /// A tile or scalar, broadcast to the chain's shape.
     Value(Value),
-    /// A number everywhere.
+    /// One number that every element of the input has.
     Constant(Literal),
 }
 
-/// The source of a link's operand.
+/// The source of an operand of a [`Link`].
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Source {
-    /// An input of the chain.
+    /// The chain's input at this position.
     Input(usize),
-    /// An earlier link.
+    /// The result of the link at this position, which is earlier in the chain.
     Link(usize),
 }
 
-/// The operation of a link, element by element.
+/// The operation that a link applies to each element.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Operation {
     Scalar(ScalarOp),
@@ -109,34 +115,35 @@ pub(crate) enum Operation {
     Bitcast,
 }
 
-/// One operation of a chain.
+/// One elementwise operation of a chain.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub op: Operation,
     pub strip: Strip,
     pub args: Vec<(Source, DType)>,
     pub dtype: DType,
-    /// The strip buffer it writes.
+    /// Index of the strip buffer that the link writes its result to.
     pub buffer: usize,
-    /// The value whose memory also gets the result, if steps outside of the chain need it.
+    /// The value whose memory the result is also written to, if steps outside of the chain need it.
     pub output: Option<Value>,
-    /// True if the chain reads the memory that the result is written to: results are written after all links have
-    /// processed a strip.
+    /// True if the chain reads the memory that the result goes to: then the result is written only after all links
+    /// have processed a strip.
     pub aside: bool,
-    /// True if only chains of the same sweep read that result, so that all rows may use the same memory.
+    /// True if only chains of the same sweep read the result, so that all rows may be written to the memory of one.
     pub passing: bool,
 }
 
-/// The direction in which a sink folds.
+/// The axis of the chain's last two that a sink folds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum SinkAlong {
-    /// Each row: its result is there with the row's last element.
+    /// Each row is folded to one element, which is complete after the row's last element.
     Rows,
-    /// Each column: its result is there with the last row.
+    /// Each column is folded to one element, which is complete after the last row.
     Columns,
 }
 
-/// A fold of rows or columns of an operand or of a link's results, while they are in the first level cache.
+/// A fold of the rows or columns of a chain's input or of a link's result, done while they are in the first-level
+/// cache.
 #[derive(Debug)]
 pub(crate) struct Sink {
     pub along: SinkAlong,
@@ -145,11 +152,12 @@ pub(crate) struct Sink {
     pub start: Literal,
     pub of: Source,
     pub dtype: DType,
-    /// The folded value: one element a row, or a column.
+    /// The value that holds the folds: one element for each row, or for each column.
     pub to: Value,
 }
 
-/// A part of a result that comes from one operand: `size` elements from `start` on.
+/// A box of a [`Step::Join`]'s result that is copied from one operand: `size` elements along each axis from `start`
+/// on.
 #[derive(Debug)]
 pub(crate) struct Part {
     pub from: Value,
@@ -158,7 +166,8 @@ pub(crate) struct Part {
     pub axes: Vec<Affine>,
 }
 
-/// An operand axis as a function of the result's: `offset + stride * result[axis]`.
+/// An operand's index along one axis as a function of the result's indices: `offset + stride * result[axis]`, or
+/// `offset` alone if `axis` is `None`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Affine {
     pub axis: Option<usize>,
@@ -166,61 +175,66 @@ pub(crate) struct Affine {
     pub offset: isize,
 }
 
-/// A contraction.
+/// A contraction `to = a · b`, or `a · b + init`.
 #[derive(Debug)]
 pub(crate) struct Dot {
     pub a: Value,
     pub b: Value,
     pub to: Value,
-    /// Mask of the bits of the bytes of `b` that are used.
+    /// Mask of the bits of each byte of `b` that are multiplied, if `b` has bytes that hold two 4-bit numbers; all
+    /// bits otherwise.
     pub bits: u8,
-    /// Multiplied with the high halves of the bytes of `b`, where `a` is with the low ones, and added to the product.
+    /// If given, `a` is multiplied with the low halves of the bytes of `b`, this value with the high halves, and both
+    /// are added.
     pub high: Option<Value>,
-    /// Added to the product; its memory becomes the result's where nothing else needs it.
+    /// A value that is added to the product; its memory becomes the result's where nothing else needs it.
     pub init: Option<Value>,
     /// True if the result is in the memory of `init`.
     pub in_place: bool,
-    /// The scratch operand that `init` is, to which nothing is added where it was left empty.
+    /// The scratch operand that `init` is loaded from, if a [`Step::Begin`] may have left it empty: nothing is added
+    /// then.
     pub begins: Option<OperandId>,
-    /// True if `b` may be windows that were not copied.
+    /// True if `b` may be the result of a gather whose windows were left in their array instead of being copied.
     pub is_paged: bool,
-    /// Axes of a, and of b.
+    /// Batch axes of `a` and of `b`; `contract` and `free` are the contracted and the other axes of each.
     pub batch: [Vec<usize>; 2],
     pub contract: [Vec<usize>; 2],
     pub free: [Vec<usize>; 2],
 }
 
-/// Windows of a tile at positions given by data.
+/// A gather from, or a scatter to, windows of a tile at positions given by data.
 #[derive(Debug)]
 pub(crate) struct Indexed {
     pub from: Value,
     pub index: Value,
     pub to: Value,
     pub windows: Windows,
-    /// The elements of a gather's windows that would leave the operand; `None`: these are moved inside.
+    /// The value of a gather's elements whose windows leave the operand. If `None`, such windows are moved inside of
+    /// it.
     pub fill: Option<Literal>,
-    /// Those who alone read a gather's windows and need no copy of them.
+    /// The only steps that read a gather's result, if these can read its windows in the array, so that they are not
+    /// copied.
     pub stays_for: Option<Readers>,
 }
 
-/// Steps that read windows of an array where they lie.
+/// The kind of steps that read windows in the memory of their array, without a copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Readers {
-    /// Products of a few rows.
+    /// Products whose left side has few rows.
     Products,
-    /// Elementwise operations.
+    /// Elementwise operations on rows of the windows.
     Chains,
 }
 
-/// An affine nest.
+/// A convolution or windowed reduction, as nests of loops with affine indices.
 #[derive(Debug)]
 pub(crate) struct Nested {
-    /// Nests without dilations and empty loops that together make the result.
+    /// Nests of loops that together compute the result; none has a dilation or an empty loop.
     pub nests: Vec<Nest>,
-    /// Operands: two that are multiplied, or one.
+    /// The operands: two whose elements are multiplied, or one.
     pub args: Vec<Value>,
     pub to: Value,
-    /// Loops of the monoid, and its neutral element.
+    /// Inner loops of the monoid that folds the terms; `start` is its neutral element.
     pub fold: Fold,
     pub start: Literal,
 }
@@ -234,62 +248,66 @@ pub(crate) enum Fixed {
     Extent(DimId),
 }
 
-/// One step.
+/// One step of a program.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "steps are made once per kernel")]
 pub(crate) enum Step {
     /// The program's index along a grid axis.
     Program { axis: usize, to: Value },
-    /// One operation on scalars.
+    /// One operation on scalars, computed as a strip of one element.
     Scalar { strip: Strip, args: Vec<Value>, to: Value },
-    /// Elementwise operations.
+    /// Elementwise operations over one shape, and folds of their rows or columns.
     Chain(Chain),
     /// Chains over the same rows, run for a few rows at a time.
     Sweep(Sweep),
-    /// The same memory under other strides.
+    /// A view of a tile's memory with other strides.
     Restride { from: Value, axes: Vec<Affine>, to: Value },
-    /// The same elements under another shape: the same memory where strides allow it.
+    /// A tile with the same elements in another shape: in the same memory where its strides allow it, else a copy.
     Reshape { from: Value, to: Value },
-    /// Numbers along an axis, from a table.
+    /// A tile that counts 0, 1, .. along an axis, read from an index table of the plan.
     Count { table: usize, axis: usize, to: Value },
-    /// Parts of several operands side by side; earlier parts win.
+    /// A tile made of boxes of several operands; where boxes overlap, the earlier one counts.
     Join { parts: Vec<Part>, to: Value },
-    /// Folds axes.
+    /// A reduction over `axes`, from `start` on.
     Fold { fold: Fold, start: Literal, from: Value, axes: Vec<usize>, to: Value },
-    /// Running fold along an axis.
+    /// A running fold (scan) along an axis.
     Scan { fold: Fold, from: Value, axis: usize, reverse: bool, to: Value },
-    /// Position of the extreme along an axis.
+    /// The position of the greatest (`max`) or smallest element along an axis.
     Extreme { max: bool, from: Value, axis: usize, to: Value },
-    /// Windows at positions given by data.
+    /// A gather of windows at positions given by data.
     Gather(Indexed),
-    /// A tile with windows combined with updates: in the tile's memory if the result is aimed there.
+    /// A scatter: a tile with windows replaced by updates, or folded with them; in place if a [`Step::Aim`] puts the
+    /// result into the tile's memory.
     Scatter { windows: Indexed, updates: Value, fold: Option<Fold> },
-    /// Rows of 16-bit floats added up at positions given by data, from zeros on: in f32, rounded once.
+    /// A scatter-add of rows of 16-bit floats to zeros: summed in f32 and rounded once.
     SumRows(Indexed),
-    /// Elements along an axis in order, or their positions: the first ones, as many as the result has.
+    /// The elements along an axis in sorted order, or their positions if `positions`; only the first ones if the
+    /// result is shorter than the operand.
     Sort { from: Value, axis: usize, order: Order, positions: bool, to: Value },
-    /// A product.
+    /// A contraction.
     Dot(Dot),
     /// A convolution or a windowed reduction.
     Nest(Nested),
-    /// Reads an operand: in place where nothing writes it meanwhile and it lies inside of the array. Along the axes of
-    /// `open` (a bit each) it may go on behind the array's end: those who read it in place read nothing there.
+    /// Reads a view of an operand. If `in_place`, the tile refers to the operand's memory where the view lies inside
+    /// of the array. Along the axes in the bit mask `open` it may extend past the array's end even then: steps that
+    /// read it read nothing there.
     Load { from: Place, mask: Option<(Value, Value)>, fill: Literal, in_place: bool, open: u8, to: Value },
-    /// Writes an operand.
+    /// Writes a tile to a view of an operand, where the mask is true if there is one.
     Store { value: Value, to: Place, mask: Option<Value> },
-    /// Lets the next definition of `value` happen in the operand's memory, where the later store would put it: where that lies
-    /// inside of the array, but for its end along the axes of `open`, a bit each, where the definition writes nothing.
+    /// Makes the next step that defines `value` compute it in the operand's memory, where a later store would copy it.
+    /// This happens only if that view lies inside of the array, but for its end along the axes in the bit mask `open`,
+    /// past which the step writes nothing.
     Aim { value: Value, at: Place, open: u8 },
-    /// Leaves a scratch operand empty, which the next product sets: in the memory where it will be stored, if that lies inside
-    /// of the array in whole rows.
+    /// Leaves a scratch operand empty, so that the next product sets it instead of adding to zeros. With `lend`, the
+    /// scratch is moved to the memory where it will be stored, if that lies inside of the array in whole rows.
     Begin { sums: OperandId, lend: Option<Place> },
-    /// Returns which positions are inside of the array.
+    /// Computes a bool for each index along a view's axis: true if it is inside of the array.
     Valid { of: Place, axis: usize, to: Value },
-    /// An element of a prefetched array.
+    /// Reads an element of a prefetched array.
     Prefetch { of: OperandId, index: Vec<Value>, to: Value },
-    /// A choice.
+    /// A branch: `sides[0]` runs if the condition is true, else `sides[1]`.
     If { condition: Value, sides: [Block; 2], to: Vec<Value> },
-    /// A counted loop; results share the memory of `carried`.
+    /// A counted loop over `bounds` (start, end, step); its results share the memory of the carried values.
     For {
         bounds: [Value; 3],
         reverse: bool,
@@ -298,20 +316,20 @@ pub(crate) enum Step {
         init: Vec<Value>,
         body: Block,
         to: Vec<Value>,
-        /// Set if its turns are chains and products.
+        /// Machine code for the whole loop, if each iteration consists of chains and products.
         rolled: Option<Box<Rolled>>,
         loc: Loc,
     },
-    /// A loop with a condition; results share the memory of `carried`.
+    /// A loop that runs `body` while `test` yields true; its results share the memory of the carried values.
     While { init: Vec<Value>, tested: Vec<Value>, test: Block, carried: Vec<Value>, body: Block, to: Vec<Value> },
-    /// Prints a value.
+    /// Prints a value for debugging.
     Print { label: String, of: Value, loc: Loc },
-    /// Fails unless all elements are true.
+    /// Ends the launch with a fault unless all elements are true.
     Assert { message: String, of: Value, loc: Loc },
 }
 
 impl Step {
-    /// Values read by the step itself, not by blocks inside of it.
+    /// Returns the values that the step itself reads, without those read by blocks inside of it.
     pub(crate) fn reads(&self) -> Vec<Value> {
         #[cfg(test)]
         super::tests::visited();
@@ -345,7 +363,7 @@ impl Step {
             Step::Print { of, .. } | Step::Assert { of, .. } => vec![*of],
         }
     }
-    /// Values defined by the step itself.
+    /// Returns the values that the step itself defines, without those defined by blocks inside of it.
     pub(crate) fn defines(&self) -> Vec<Value> {
         #[cfg(test)]
         super::tests::visited();
@@ -378,7 +396,7 @@ impl Step {
             }
         }
     }
-    /// Blocks inside of the step.
+    /// Returns the blocks inside of the step: sides of a branch, test and body of a loop.
     pub(crate) fn blocks(&self) -> Vec<&Block> {
         match self {
             Step::If { sides, .. } => sides.iter().collect(),
@@ -387,7 +405,7 @@ impl Step {
             _ => vec![],
         }
     }
-    /// Blocks inside of the step.
+    /// Returns the blocks inside of the step for changes; see [`Step::blocks`].
     pub(crate) fn blocks_mut(&mut self) -> Vec<&mut Block> {
         match self {
             Step::If { sides, .. } => sides.iter_mut().collect(),

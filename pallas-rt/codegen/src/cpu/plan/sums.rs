@@ -1,31 +1,32 @@
-//! Sums of products, which need not be zeros first, nor be copied where they end.
+//! Matrix products that are summed in scratch by a loop: the sums need not be set to zeros first, nor copied at the
+//! end.
 //!
 //! ```text
 //! for t { if t == 0 { s = zeros }; s += a[t] · b[t]; if t == last { out = s } }
 //!   ->  for t { if t == 0 { s is empty and lies in out }; s (+)= a[t] · b[t]; if t == last { out = s } }
 //! ```
 //!
-//! The product that finds its sums empty sets them. Scratch lies in the output for as long as the loop takes if nothing else
-//! touches either, and if the output's block, which is the same in every turn, is inside of the array (`run/memory` finds
-//! out): there the copy at the end has nothing to do.
+//! The first product after a [`Step::Begin`] sets the empty scratch instead of adding to it. The scratch lies in the
+//! output's memory during the loop if nothing else touches either, and if the output's block is the same in every
+//! iteration and inside of the array (`run/memory` checks this): then the copy at the end does nothing.
 use super::Plan;
 use super::step::{Block, Fixed, Place, Step};
 use crate::passes::lower::is_whole;
 use pallas_ir::{Kernel, Op, OperandId, OperandKind, ScalarOp, Value};
 use std::collections::{HashMap, HashSet};
 
-/// A kernel's scalars and accesses.
+/// The kernel's scalars and accesses, which the search for sums of products reads.
 struct Known<'a> {
     kernel: &'a Kernel,
     fixed: &'a HashMap<Value, Fixed>,
     roots: &'a [Value],
-    /// The scalar operation and the arguments that a value is made of.
+    /// The scalar operation and arguments that compute each scalar.
     scalars: HashMap<Value, (ScalarOp, &'a [Value])>,
-    /// The number of steps that touch an operand's memory, in the whole body.
+    /// Number of steps in the whole body that touch each operand's memory.
     touches: HashMap<OperandId, usize>,
 }
 
-/// Finds sums of products in the loops of a body.
+/// Finds the sums of products in a plan's loops, and lets them begin without zeros and end without a copy.
 pub(super) fn begin(plan: &mut Plan) {
     if plan.kernel.operands.iter().all(|operand| operand.kind != OperandKind::Scratch) {
         return;
@@ -60,7 +61,7 @@ impl Known<'_> {
         }
     }
 
-    /// Looks into the loops of a block; `defined` are scalars that steps before have computed.
+    /// Searches the loops of a block; `defined` has the scalars that earlier steps have computed.
     fn block(&self, block: &mut Block, defined: &mut HashSet<Value>) {
         for step in &mut block.steps {
             match step {
@@ -80,7 +81,7 @@ impl Known<'_> {
         }
     }
 
-    /// A turn of a loop, and the number of turns of one that counts from 0.
+    /// Searches the body of a loop. `turns` is the number of iterations, if the loop counts up from 0 in steps of 1.
     fn turn(&self, body: &mut Block, index: Value, turns: Option<Value>, outside: &HashSet<Value>) {
         let mut before = outside.clone();
         for at in 0..body.steps.len() {
@@ -100,7 +101,8 @@ impl Known<'_> {
         }
     }
 
-    /// The step of a branch that stores zeros to the whole of a scratch operand which the branch does not touch otherwise.
+    /// Finds the step of a branch that stores zeros to a whole scratch operand, if the branch does not touch that
+    /// otherwise.
     fn zeros(&self, step: &Step) -> Option<(usize, Place)> {
         let Step::If { sides, .. } = step else { return None };
         let (at, place) = sides[0].steps.iter().enumerate().find_map(|(at, step)| match step {
@@ -112,7 +114,8 @@ impl Known<'_> {
         (count == 1).then(|| (at, place.clone()))
     }
 
-    /// The product that is added to scratch, where it is the next to touch that after a step.
+    /// Finds the product that is added to a scratch operand, if that is the next access of the scratch after step
+    /// `after`.
     fn product(&self, body: &Block, after: usize, scratch: OperandId) -> Option<usize> {
         let mut touching = (0..body.steps.len()).filter(|&at| self.touches(&body.steps[at], scratch));
         if touching.next() != Some(after) {
@@ -136,7 +139,8 @@ impl Known<'_> {
         (whole && alone && stored == value && self.kernel.ty(*value).dtype.bytes() >= 4).then_some(product)
     }
 
-    /// Where a loop's last turn copies scratch, if that can lie there from the first turn on.
+    /// Returns the place to which the loop's last iteration copies a scratch operand, if the scratch can lie there
+    /// from the first iteration on.
     fn end(
         &self,
         body: &Block,
@@ -174,7 +178,7 @@ impl Known<'_> {
         (same && known && self.touches[&memory] == 1).then(|| to.clone())
     }
 
-    /// True if a value is that of `index` being one that `which` accepts.
+    /// Returns true if `condition` compares the loop's `index` for equality with a value that `which` accepts.
     fn is_turn(&self, condition: Value, index: Value, which: impl Fn(Value) -> bool) -> bool {
         match self.scalars.get(&condition) {
             Some((ScalarOp::Eq, [a, b])) => *a == index && which(*b) || *b == index && which(*a),
@@ -182,7 +186,8 @@ impl Known<'_> {
         }
     }
 
-    /// True if a value is there before the loop's first turn touches scratch, and the same in each turn.
+    /// Returns true if a scalar is known before the loop's first iteration touches the scratch, and is the same in
+    /// each iteration.
     fn is_same_in_all(&self, v: Value, index: Value, before: &HashSet<Value>) -> bool {
         let is_known = before.contains(&v) || self.fixed.contains_key(&v);
         is_known
@@ -193,11 +198,12 @@ impl Known<'_> {
                 .is_none_or(|(_, args)| args.iter().all(|&arg| self.is_same_in_all(arg, index, before)))
     }
 
+    /// Returns true if a step, or one inside of it, accesses the operand's memory.
     fn touches(&self, step: &Step, operand: OperandId) -> bool {
         anywhere(step, &|step| touched(step).is_some_and(|place| self.kernel.memory_of(place.operand) == operand))
     }
 
-    /// True if a place is the whole of a scratch operand.
+    /// Returns true if a place is the whole of a scratch operand.
     fn is_scratch(&self, place: &Place) -> bool {
         let is_scratch = self.kernel.operand(place.operand).kind == OperandKind::Scratch;
         is_scratch && is_whole(self.kernel, place.operand, &place.view)
@@ -216,7 +222,7 @@ impl Known<'_> {
     }
 }
 
-/// The elements that a step itself accesses.
+/// Returns the elements of an operand that the step itself accesses.
 fn touched(step: &Step) -> Option<&Place> {
     match step {
         Step::Load { from: place, .. }
@@ -227,7 +233,7 @@ fn touched(step: &Step) -> Option<&Place> {
     }
 }
 
-/// True if `f` holds for a step or one inside of it.
+/// Returns true if `f` holds for the step or for one inside of it.
 fn anywhere(step: &Step, f: &impl Fn(&Step) -> bool) -> bool {
     f(step) || step.blocks().into_iter().any(|block| block.steps.iter().any(|step| anywhere(step, f)))
 }

@@ -1,17 +1,18 @@
-//! Chains over the same rows, run a few rows at a time: what one leaves of a row, the next finds in the first level cache.
+//! Sweeps: chains over the same rows that run together, a few rows at a time, so that what one chain writes of a row
+//! is still in the first-level cache when the next reads it.
 //!
 //! ```text
 //! max = fold(x); e, sum = chain(x, max); y = chain(e, sum)    ->    for each few rows: max = ..; e, sum = ..; y = ..
 //! ```
 //!
-//! Every chain of a sweep reads only its own rows of what the others make, since all have the same axes but the last; folded
-//! columns are there when all rows have been seen, and end the sweep.
+//! Each chain of a sweep reads only its own rows of the other chains' results, since all have the same axes but the
+//! last. A fold of columns is complete only after all rows, so a chain that reads one cannot join.
 use super::step::{Block, Chain, SinkAlong, Step, Sweep};
 use super::uses::Uses;
 use pallas_ir::{Kernel, OperandId, Value};
 use std::collections::{HashMap, HashSet};
 
-/// Turns runs of chains into sweeps.
+/// Replaces runs of chains over the same rows, in a block and the blocks inside of it, by sweeps.
 pub(super) fn gather(kernel: &Kernel, roots: &[Value], block: &mut Block) {
     block.steps.iter_mut().flat_map(Step::blocks_mut).for_each(|b| gather(kernel, roots, b));
     let mut open = OpenSweeps { kernel, roots, loaded: HashMap::new(), gathered: Gathered::default() };
@@ -43,7 +44,7 @@ pub(super) fn gather(kernel: &Kernel, roots: &[Value], block: &mut Block) {
     mark_passing(kernel, roots, block);
 }
 
-/// Marks results of sweeps that nothing outside of theirs reads.
+/// Marks the results of links that only chains of their own sweep read.
 fn mark_passing(kernel: &Kernel, roots: &[Value], block: &mut Block) {
     if !block.steps.iter().any(|s| matches!(s, Step::Sweep(_))) {
         return;
@@ -57,42 +58,43 @@ fn mark_passing(kernel: &Kernel, roots: &[Value], block: &mut Block) {
     }
 }
 
-/// The sweeps of a block that have been formed so far.
+/// The state of the pass over a block: the sweep that is being gathered.
 struct OpenSweeps<'k> {
     kernel: &'k Kernel,
     roots: &'k [Value],
-    /// Tiles loaded so far, and the operands that they are loaded from.
+    /// Tiles loaded so far, with the operands that they are loaded from.
     loaded: HashMap<Value, OperandId>,
     gathered: Gathered,
 }
 
-/// Chains over the same rows, and the memory that they access.
+/// The chains of the sweep that is being gathered, and the memory that they access.
 #[derive(Default)]
 struct Gathered {
     chains: Vec<Chain>,
     made: HashSet<Value>,
-    /// Values that are available only after all rows have been processed.
+    /// Folds of columns, which are available only after all rows have been processed.
     columns: HashSet<Value>,
-    /// Operands whose memory the tiles read by the chains may refer to.
+    /// Operands whose memory may be referred to by tiles that the chains read.
     memories: HashSet<OperandId>,
-    /// True if the chains read tiles from outside of the block, which may refer to any operand.
+    /// True if the chains read tiles that are defined outside of the block, which may refer to any operand.
     foreign: bool,
 }
 
 impl Gathered {
-    /// Returns true if a chain can join the sweep: it is over the same rows and does not read columns that the sweep
-    /// folds.
+    /// Returns true if the chain can join the sweep: it runs over the same rows and reads no fold of columns that the
+    /// sweep computes.
     fn takes(&self, chain: &Chain) -> bool {
         let waits = || chain.reads().any(|v| self.columns.contains(&v));
         self.chains.first().is_none_or(|first| same_rows(first, chain) && !waits())
     }
-    /// True if one of the chains reads a tile that may refer to an operand's memory.
+    /// Returns true if a chain of the sweep reads a tile that may refer to the operand's memory.
     fn reads(&self, memory: OperandId) -> bool {
         self.foreign || self.memories.contains(&memory)
     }
 }
 
 impl OpenSweeps<'_> {
+    /// Adds a chain to the sweep that is being gathered, with the memory that it accesses.
     fn push(&mut self, chain: Chain) {
         let gathered = &mut self.gathered;
         for root in chain.reads().map(|v| self.roots[v.index()]) {
@@ -106,10 +108,11 @@ impl OpenSweeps<'_> {
         gathered.columns.extend(chain.sinks.iter().filter(|s| s.along == SinkAlong::Columns).map(|s| s.to));
         gathered.chains.push(chain);
     }
-    /// Returns true if a step reads a value that one of the chains defines.
+    /// Returns true if the step reads a value that a chain of the sweep defines.
     fn follows(&self, step: &Step) -> bool {
         step.reads().iter().any(|v| self.gathered.made.contains(&self.roots[v.index()]))
     }
+    /// Ends the sweep that is being gathered: emits it as one step, or its chains one by one if there is no gain.
     fn end(&mut self, steps: &mut Vec<Step>) {
         let mut chains = std::mem::take(&mut self.gathered).chains;
         // A sweep of columns alone would take them element by element.
@@ -121,7 +124,7 @@ impl OpenSweeps<'_> {
     }
 }
 
-/// Steps that can be taken before a sweep: nothing that a chain does changes what they do, but for their operands.
+/// Returns true if the step may be moved before a sweep: the chains affect nothing but the values that it reads.
 fn early(step: &Step) -> bool {
     use Step::{Count, Load, Prefetch, Program, Reshape, Restride, Scalar, Valid};
     match step {
@@ -132,6 +135,7 @@ fn early(step: &Step) -> bool {
     }
 }
 
+/// Returns true if two chains have the same axes but the last, and more than one row.
 fn same_rows(a: &Chain, b: &Chain) -> bool {
     let (Some((_, rows)), Some((_, others))) = (a.shape.split_last(), b.shape.split_last()) else { return false };
     rows == others && rows.iter().product::<usize>() > 1 && !a.shape.contains(&0) && !b.shape.contains(&0)

@@ -12,6 +12,7 @@ impl fmt::Display for Plan {
 }
 
 impl Plan {
+    /// Writes the lines of a block's steps.
     fn block(&self, f: &mut fmt::Formatter<'_>, block: &Block, depth: usize) -> fmt::Result {
         let indent = "  ".repeat(depth);
         for step in &block.steps {
@@ -33,7 +34,7 @@ impl Plan {
         Ok(())
     }
 
-    /// The operation of a step, and the values that it reads.
+    /// Returns the text of a step: its operation and the values that it reads.
     fn step(&self, step: &Step) -> String {
         let name = match step {
             Step::Program { .. } => "program".into(),
@@ -83,7 +84,7 @@ impl Plan {
     }
 }
 
-/// The rows of a chain and its operations, in order.
+/// Returns the text of a chain: its shape, its operations in order, and its folds.
 fn chain_text(chain: &Chain) -> String {
     let link = |op: &Operation| match op {
         Operation::Scalar(op) => op.to_string(),

@@ -1,34 +1,36 @@
-//! The steps of a block that use each value and operand, found in one pass, so that decisions about a step search no
-//! others.
+//! Index of the steps of a block that use each value and operand, made in one pass, so that decisions about a step
+//! need no search.
 use super::step::{Block, Step};
 use pallas_ir::{Kernel, OperandId, Value};
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 use std::ops::Range;
 
-/// Positions of a block's own steps, in ascending order. A position includes the steps nested in that step; a value
-/// represents the value whose memory it refers to, and an operand the one whose memory it shares.
+/// Positions of the steps of a block that use each value and operand, in ascending order. Steps nested in a step count
+/// as that step. A value stands for the value whose memory it refers to, an operand for the one whose memory it
+/// shares.
 #[derive(Default)]
 pub(super) struct Uses {
-    /// Steps that read a value.
+    /// Steps that read each value.
     reads: HashMap<Value, Vec<usize>>,
-    /// Values that the block yields to its owner.
+    /// Values that the block yields to the step that contains it.
     yielded: HashSet<Value>,
-    /// The step that defines a value and, for the result of a chain, the link.
+    /// The step that defines each value and, if it is the result of a chain, its link.
     pub(super) defined: HashMap<Value, (usize, Option<usize>)>,
-    /// Steps that store to an operand.
+    /// Steps that store to each operand.
     stores: HashMap<OperandId, Vec<usize>>,
-    /// Steps that load from it, or store to it.
+    /// Steps that load from, or store to, each operand.
     touches: HashMap<OperandId, Vec<usize>>,
     /// Tiles that the block loads, and the operands that they are loaded from.
     loaded: HashMap<Value, OperandId>,
-    /// Steps that read a tile which the block loads from an operand, and that tile.
+    /// For each operand the steps that read a tile which the block loads from it, with that tile.
     refers: HashMap<OperandId, Vec<(usize, Value)>>,
-    /// Steps that read a tile which the block does not define: it may refer to any operand.
+    /// Steps that read a tile defined outside of the block, which may refer to any operand.
     foreign: Vec<usize>,
 }
 
 impl Uses {
+    /// Collects the uses by a block's steps; `roots` gives the value whose memory each value refers to.
     pub(super) fn of(kernel: &Kernel, roots: &[Value], block: &Block) -> Uses {
         let mut uses = Uses::default();
         for (at, step) in block.steps.iter().enumerate() {
@@ -49,6 +51,7 @@ impl Uses {
         uses
     }
 
+    /// Records the uses by a step and by the blocks inside of it, all as position `at`.
     fn step(&mut self, kernel: &Kernel, roots: &[Value], at: usize, step: &Step) {
         for v in step.reads().into_iter().map(|v| roots[v.index()]) {
             self.read(v, at);
@@ -76,32 +79,33 @@ impl Uses {
         }
     }
 
-    /// Returns true if the block yields a value to its owner.
+    /// Returns true if the block yields the value to the step that contains it.
     pub(super) fn yields(&self, v: Value) -> bool {
         self.yielded.contains(&v)
     }
-    /// Returns true if another step than this one, or the block's owner, reads a value.
+    /// Returns true if any step but the one at `at`, or the step that contains the block, reads the value.
     pub(super) fn elsewhere(&self, v: Value, at: usize) -> bool {
         self.yields(v) || self.reads.get(&v).is_some_and(|all| all.first() != Some(&at) || all.last() != Some(&at))
     }
-    /// The position after the last step, from `at` on, that reads a value.
+    /// Returns the position after the last step, from `at` on, that needs the value: `steps` (the block's length) if
+    /// the block yields it.
     pub(super) fn end(&self, v: Value, at: usize, steps: usize) -> usize {
         let last = self.reads.get(&v).and_then(|all| all.last()).map_or(at, |&last| last.max(at));
         if self.yields(v) { steps } else { last + 1 }
     }
-    /// Returns true if one of these steps stores to an operand's memory.
+    /// Returns true if a step in the range stores to the operand's memory.
     pub(super) fn stored(&self, memory: OperandId, steps: Range<usize>) -> bool {
         !within(self.stores.get(&memory), steps, |&at| at).is_empty()
     }
-    /// Returns true if one of these steps loads from an operand's memory, or stores to it.
+    /// Returns true if a step in the range loads from the operand's memory or stores to it.
     pub(super) fn touched(&self, memory: OperandId, steps: Range<usize>) -> bool {
         !within(self.touches.get(&memory), steps, |&at| at).is_empty()
     }
-    /// The tiles loaded from an operand's memory that these steps read.
+    /// Returns the reads, by steps in the range, of tiles loaded from the operand's memory: each step with the tile.
     pub(super) fn referring(&self, memory: OperandId, steps: Range<usize>) -> &[(usize, Value)] {
         within(self.refers.get(&memory), steps, |&(at, _)| at)
     }
-    /// Returns true if one of these steps reads a tile of another block.
+    /// Returns true if a step in the range reads a tile that is defined outside of the block.
     pub(super) fn foreign(&self, steps: Range<usize>) -> bool {
         !within(Some(&self.foreign), steps, |&at| at).is_empty()
     }
@@ -115,7 +119,7 @@ fn append<T: PartialEq>(list: &mut Vec<T>, at: T) {
         list.push(at);
     }
 }
-/// Entries at these positions.
+/// Returns the entries of an ascending list whose positions, given by `at`, are in the range.
 fn within<T>(list: Option<&Vec<T>>, steps: Range<usize>, at: impl Fn(&T) -> usize) -> &[T] {
     let list = list.map_or(&[][..], Vec::as_slice);
     let from = list.partition_point(|entry| at(entry) < steps.start);

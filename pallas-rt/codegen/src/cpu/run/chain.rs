@@ -1,7 +1,9 @@
-//! Elementwise chains: strip by strip, every link over the strip while it is in the first level cache.
+//! Runs chains of elementwise operations strip by strip: all operations over a strip while it is in the first-level
+//! cache.
 //!
-//! Strips are read and written in place where their elements are adjacent. Chains over tiles with gaps between rows, or with
-//! stretched operands, run in windows: a part of one long row, or several short rows, which are copied side by side.
+//! A strip is read and written in place where its elements are adjacent. Chains over tiles with gaps between rows, or
+//! with broadcast operands, run in windows (a part of one long row, or several short rows), which are copied to
+//! buffers.
 use super::super::plan::step::{Chain, Sink, SinkAlong, Source};
 use super::super::rows::{copy_row, copy_rows, repeat_each, repeat_first};
 use super::super::strips::{STRIP, slice, slice_mut};
@@ -9,68 +11,72 @@ use super::super::tile::{Tile, stream};
 use super::spacing::row_offset;
 use pallas_ir::{DType, Slice};
 
-/// The method of reading a strip of an operand.
+/// The way in which a chain reads strips of an operand, or writes strips of a result.
 #[derive(Clone, Copy)]
 pub(super) enum Reach {
-    /// At a row-major position of this memory.
+    /// In place: elements are in row-major order from this address on.
     Straight(*mut u8),
-    /// In a strip buffer, where it stays.
+    /// In this strip buffer, whose contents stay the same for all strips (a broadcast scalar).
     Held(*mut u8),
-    /// In a strip buffer that holds as many copies of one row as a strip has rows.
+    /// In this strip buffer, which holds as many copies of one row as a strip has rows.
     Repeated(*mut u8),
-    /// In place: windows lie in one row, whose elements are adjacent.
+    /// In place: each window is a part of one row of this tile, whose elements are adjacent.
     Row(Tile),
-    /// One element a row, spread over a strip buffer; windows lie in one row.
+    /// One element of each row, repeated in a strip buffer; each window is a part of one row.
     Spread(Tile, *mut u8),
-    /// Copied row by row to a strip buffer, or from it for results.
+    /// Copied row by row from a strided tile to a strip buffer, or for results from the buffer to the tile.
     Rows(Tile, *mut u8),
-    /// For results: copied from a strip buffer to a row-major position, with or without non-temporal stores. Large
+    /// For results: computed in `buffer` and copied to row-major memory, with non-temporal stores if `streams`. Large
     /// arrays bypass the caches, since they would evict data that is still needed.
     Late { start: *mut u8, buffer: *mut u8, streams: bool },
 }
 
-/// Memory of all operands and results of a chain.
+/// How a chain reaches the memory of all its inputs and results.
 #[derive(Default)]
 pub(super) struct Reaches {
-    /// Operands and their element types.
+    /// The chain's inputs with their element types.
     pub(super) inputs: Vec<(Reach, DType)>,
-    /// Results of links.
+    /// The result of each link: in its strip buffer, or in the memory of its value.
     pub(super) outputs: Vec<Reach>,
-    /// First elements of folded rows.
+    /// Address of the first element of each fold's result.
     pub(super) sinks: Vec<*mut u8>,
-    /// Elements of a row.
+    /// Number of elements of a row.
     pub(super) inner: usize,
-    /// Results of links that leave the chain.
+    /// Tiles of the links' results that steps outside of the chain need.
     pub(super) results: Vec<Tile>,
 }
 
 impl Reaches {
-    /// True if a strip may extend past the end of a row into the next.
+    /// Returns true if a strip may extend past the end of a row into the next: nothing is folded, and all memory is
+    /// contiguous.
     pub(super) fn anywhere(&self) -> bool {
         let flat = |r: &Reach| matches!(r, Reach::Straight(_) | Reach::Held(_) | Reach::Late { .. });
         self.sinks.is_empty() && self.inputs.iter().all(|i| flat(&i.0)) && self.outputs.iter().all(flat)
     }
 }
 
-/// Strip buffers: those that chains use in turn, then those that keep what they hold.
+/// Strip buffers of a thread: first those that every chain overwrites, then those that keep their contents (broadcast
+/// values).
 pub(super) struct StripBuffers {
     pub(super) start: *mut u8,
     pub(super) pitch: usize,
-    /// The first one that is free to keep.
+    /// Index of the first buffer that may be given to a value that is kept.
     pub(super) held: usize,
 }
 
 impl StripBuffers {
+    /// Returns the address of strip buffer `i`.
     pub(super) fn at(&self, i: usize) -> *mut u8 {
         self.start.wrapping_add(i * self.pitch)
     }
+    /// Takes a buffer whose contents are kept, and returns its address.
     pub(super) fn keep(&mut self) -> *mut u8 {
         self.held += 1;
         self.at(self.held - 1)
     }
 }
 
-/// A box of the chain's shape: rows from `row` on, columns from `col` on.
+/// A part of the chain's shape: `rows` rows from `row` on, and of each `cols` columns from `col` on.
 #[derive(Clone, Copy)]
 struct Window {
     row: usize,
@@ -79,10 +85,10 @@ struct Window {
     cols: usize,
 }
 
-/// Shorter rows share a strip with others.
+/// Minimum elements of a row that is processed alone: shorter rows share a strip with others.
 pub(super) const LONG: usize = STRIP / 2;
 
-/// A chain with everything in its place.
+/// A chain with the addresses of its inputs, results and buffers.
 #[derive(Clone, Copy)]
 pub(super) struct Strips<'r> {
     pub(super) chain: &'r Chain,
@@ -90,7 +96,7 @@ pub(super) struct Strips<'r> {
 }
 
 impl Strips<'_> {
-    /// All links over some rows.
+    /// Runs all links and folds over the rows `from..to`.
     ///
     /// # Safety
     /// Tiles and buffers hold what the chain says; short rows fit a strip together.
@@ -111,7 +117,7 @@ impl Strips<'_> {
         }
     }
 
-    /// All links over a window.
+    /// Runs all links and folds over a window.
     ///
     /// # Safety
     /// Tiles and buffers hold what the chain says; the window lies inside of its shape.
@@ -143,7 +149,7 @@ impl Strips<'_> {
             Source::Input(x) => &self.reaches.inputs[x].0,
         }
     }
-    /// The start of the strip of a window.
+    /// Returns the address of a window's strip for an input or result.
     #[inline]
     fn at(&self, reach: &Reach, w: Window, bytes: usize) -> *mut u8 {
         match reach {
@@ -153,14 +159,14 @@ impl Strips<'_> {
             Reach::Spread(_, buffer) | Reach::Rows(_, buffer) => *buffer,
         }
     }
-    /// The start of row `r` of a window.
+    /// Returns the address of row `r` of a window in a tile.
     fn row(&self, tile: &Tile, w: Window, r: usize, bytes: usize) -> *mut u8 {
         let elements = row_offset(tile, &self.chain.shape, w.row + r) + w.col as isize * self.stride(tile);
         tile.start.wrapping_offset(elements * bytes as isize)
     }
 
-    /// Calls `f` with rows of a window that are equally spaced in a tile: the first one's place in the tile, their distance,
-    /// its place in a strip buffer, and how many there are.
+    /// Calls `f` for each group of rows of a window that are equally spaced in a tile, with the address of the first
+    /// row in the tile, the distance of rows in elements, the address in a strip buffer, and the number of rows.
     fn runs(
         &self,
         tile: &Tile,
@@ -171,7 +177,7 @@ impl Strips<'_> {
     ) {
         let shape = &self.chain.shape;
         let last = shape.len().saturating_sub(1);
-        // The axis along which rows follow each other.
+        // The innermost axis of the rows that is longer than 1.
         let axis = (0..last).rev().find(|&axis| shape[axis] != 1);
         let mut r = 0;
         while r < w.rows {
@@ -182,13 +188,13 @@ impl Strips<'_> {
         }
     }
 
-    /// Elements from one column of a tile to the next.
+    /// Returns the distance in elements from one column of a tile to the next.
     fn stride(&self, tile: &Tile) -> isize {
         tile.strides[self.chain.shape.len().saturating_sub(1)]
     }
 
-    /// Copies rows of an operand to a strip buffer: as one line where they are adjacent; copies of one row, or of one element
-    /// a row, are made without a loop for each row.
+    /// Copies a window's rows of an input to a strip buffer. Adjacent rows are copied as one line; a row, or an
+    /// element of each row, that is broadcast is repeated without a loop over rows.
     ///
     /// # Safety
     /// As [`Strips::compute`].
@@ -212,7 +218,7 @@ impl Strips<'_> {
         });
     }
 
-    /// Copies operands that are not read in place.
+    /// Copies the inputs of a window that are not read in place to strip buffers.
     ///
     /// # Safety
     /// As [`Strips::compute`].
@@ -232,7 +238,7 @@ impl Strips<'_> {
         }
     }
 
-    /// Folds the window's part of its rows or columns into the result.
+    /// Folds a window's part of its rows or columns into the fold's result at `to`.
     ///
     /// # Safety
     /// As [`Strips::compute`]; `to` has an element per row, or column.
@@ -251,7 +257,7 @@ impl Strips<'_> {
         }
     }
 
-    /// Copies results that were not written in place.
+    /// Copies the results of a window that were not written in place from strip buffers to their memory.
     ///
     /// # Safety
     /// As [`Strips::compute`].

@@ -1,4 +1,5 @@
-//! Tiles that lie in an array's memory and go on behind its end: where that is, and what products get from behind it.
+//! Tiles that refer to an array's memory and extend past the array's end: the position of the end, and products with
+//! such operands.
 use super::super::finite::is_finite;
 use super::super::gemm::{Extents, Matrix};
 use super::super::plan::step::{Affine, Dot};
@@ -13,14 +14,14 @@ use std::ops::Range;
 pub(super) struct Inside {
     /// Rows and columns of the whole result.
     pub(super) whole: [usize; 2],
-    /// The extents that are multiplied.
+    /// Extents of the matrices that are multiplied: only elements that exist in both operands.
     pub(super) extents: Extents,
-    /// Terms of each operand: there are zeros in place of those of the other one.
+    /// Number of terms that exist in each operand; where the other operand has more, this one counts as zeros.
     pub(super) terms: [usize; 2],
 }
 
 impl Inside {
-    /// True if there is something else.
+    /// Returns true if some elements of the operands do not exist, so that the result must be completed.
     pub(super) fn is_part(&self) -> bool {
         let Extents { m, n, k } = self.extents;
         [m, n] != self.whole || self.terms != [k; 2]
@@ -28,11 +29,12 @@ impl Inside {
 }
 
 impl Run<'_> {
+    /// Returns the end of a tile that extends past its array, or `None` if all its elements exist.
     pub(super) fn end(&self, of: Value) -> Option<&End> {
         self.buffers.ends.iter().find(|end| end.of == of)
     }
 
-    /// Notes where a tile ends that is another one with its axes in another order.
+    /// Records the end of `to`, a view of `from` with its axes in another order.
     pub(super) fn turn_end(&mut self, from: Value, axes: &[Affine], to: Value) {
         let end = self.end(from).copied();
         self.buffers.ends.retain(|end| end.of != to);
@@ -48,7 +50,7 @@ impl Run<'_> {
         }
     }
 
-    /// The extents of an operand that exist.
+    /// Returns the extents of the part of a tile that exists in its array.
     pub(super) fn extents_inside(&self, v: Value) -> [usize; MAX_RANK] {
         let mut extents = [0; MAX_RANK];
         let shape = self.shape(v);
@@ -57,13 +59,13 @@ impl Run<'_> {
         extents
     }
 
-    /// The extents of a product.
+    /// Returns the extents of a product as the shapes of its operands give them.
     pub(super) fn extents_of(&self, dot: &Dot) -> Extents {
         let of = |v: Value, axes: &[usize]| axes.iter().map(|&axis| self.shape(v)[axis]).product();
         Extents { m: of(dot.a, &dot.free[0]), n: of(dot.b, &dot.free[1]), k: of(dot.a, &dot.contract[0]) }
     }
 
-    /// The part of a product whose operands exist.
+    /// Returns the extents of the part of a product whose operands exist.
     pub(super) fn inside(&self, dot: &Dot) -> Inside {
         let extents @ Extents { m, n, k } = self.extents_of(dot);
         let mut inside = Inside { whole: [m, n], extents, terms: [k; 2] };
@@ -81,8 +83,8 @@ impl Run<'_> {
     }
 }
 
-/// Completes a product, at `start` with rows so far apart, whose operands have zeros behind their ends: a zero times what is
-/// not finite is no number.
+/// Completes a product whose operands have zeros past their ends: sets the rest of the result to 0, and to NaN where a
+/// zero meets an infinity or NaN. The result begins at `start`, `row` elements from row to row.
 ///
 /// # Safety
 /// The operands hold the elements inside, of these types; the result, of type `compute`, holds all of its own.
@@ -108,7 +110,7 @@ pub(super) unsafe fn complete(
         set(m..whole[0], 0..whole[1], zero);
     }
     for side in 0..2 {
-        // Lines of this operand, from one term on, all of which are multiplied with zeros.
+        // Lines of this operand from one term on, which are multiplied with zeros only.
         let (matrix, dtype) = operands[side];
         let matrix = if side == 0 { matrix } else { matrix.transposed() };
         let (own, others) = ([m, n][side], [m, n][1 - side]);

@@ -5,11 +5,12 @@ use crate::raw;
 use pallas_ir::{Kernel, OperandKind};
 use std::collections::HashMap;
 
+/// Bytes of a page of memory.
 const PAGE: usize = 4096;
-/// The byte before the elements, whose change at the end shows an underflow.
+/// Value of the bytes before an operand, checked at the end: a change shows an access before the start.
 const BEFORE: u8 = 0xa5;
 
-/// Bytes in a mapping of their own.
+/// Memory in a mapping of its own that ends at an inaccessible page.
 pub(super) struct Guarded {
     mapping: *mut u8,
     length: usize,
@@ -17,6 +18,7 @@ pub(super) struct Guarded {
 }
 
 impl Guarded {
+    /// Maps memory for `bytes` bytes that end at an inaccessible page.
     pub(super) fn new(bytes: usize) -> Guarded {
         let length = bytes.next_multiple_of(PAGE).max(PAGE);
         // SAFETY: a new mapping; its last page is made inaccessible, and the others are filled.
@@ -44,7 +46,7 @@ impl Drop for Guarded {
     }
 }
 
-/// Runs a launch on copies of its operands' memory, and copies the outputs back.
+/// Runs a launch on guarded copies of its operands' memory, and copies the outputs back.
 pub(in super::super) fn launch<R>(kernel: &Kernel, launch: &Launch<'_>, run: impl FnOnce(&Launch<'_>) -> R) -> R {
     let memory: &[Memory<'_>] = launch.memory;
     // Operands that share memory share a copy. An empty operand shares none, although it may begin where another one does.

@@ -1,4 +1,5 @@
-//! Windows of tiles at positions given by data. Elements that are next to each other in both arrays move as one.
+//! Gathers from, and scatters to, windows of tiles at positions given by data. Elements adjacent in both arrays are
+//! moved together.
 use super::super::fold::Fold;
 use super::super::line::{self, AHEAD, FETCHED, Line, fetch};
 use super::super::plan::step::Indexed;
@@ -9,28 +10,32 @@ use super::state::{End, Run};
 use pallas_ir::structural::Windows;
 use pallas_ir::{Literal, Value};
 
-/// Elements of the longest rows of which several are a line.
+/// Maximum elements of a row of positions of which several rows are processed as one line.
 const SHORT: usize = 32;
 
-/// The windows of an operand, ready to be walked over.
+/// A loop over the windows of a gather or scatter: strides and extents, computed once per step.
 pub(super) struct Walk {
-    /// Extents of the indices without the axis of their start vectors.
+    /// Extents of the positions: axes of the indices without that of their start vectors.
     positions: Vec<usize>,
-    /// Strides along these: of the indices, of the windows' array, and of the operand (0 but for parallel axes).
+    /// Strides along the positions: of the indices, of the array of windows, and of the operand (0 except for batched
+    /// axes).
     index: Tile,
     moved: Tile,
     operand: Tile,
-    /// By start: its stride in a vector, the highest one, and the stride of its axis in the operand.
+    /// For each start of a window: its offset in the index vector, its greatest valid value, and the stride of its
+    /// axis in the operand.
     starts: Vec<(isize, isize, isize)>,
-    /// Extents and strides of a window, in the operand and in the windows' array.
+    /// Extents of a window, and its strides in the operand and in the array of windows.
     window: Vec<usize>,
     in_operand: Tile,
     in_moved: Tile,
-    /// The elements of a window if they are next to each other in both.
+    /// Number of elements of a window if they are adjacent in both arrays.
     pub(super) row: Option<usize>,
 }
 
 impl Walk {
+    /// Creates the loop over windows of `x` at the positions `index`; `moved` is the array of windows (a gather's
+    /// result, a scatter's updates).
     pub(super) fn new(
         windows: &Windows,
         x: (Tile, &[usize]),
@@ -74,7 +79,7 @@ impl Walk {
         walk
     }
 
-    /// Makes positions with the same indices axes of the window, and finds whether windows are rows.
+    /// Makes positions that share an index axes of the window, and finds out whether windows are contiguous.
     fn widened(mut self) -> Walk {
         self.widen();
         self.order();
@@ -83,13 +88,13 @@ impl Walk {
         self
     }
 
-    /// The number of positions, each of which has a window.
+    /// Number of positions, each of which has one window.
     pub(super) fn count(&self) -> usize {
         self.positions.iter().product()
     }
 
-    /// Makes last positions along which the indices are the same, as in `take_along_axis` with one index a row, axes of the
-    /// window.
+    /// Makes the last position axes along which the indices do not change axes of the window, as in `take_along_axis`
+    /// with one index for each row.
     fn widen(&mut self) {
         let same = |walk: &Walk, last: usize| walk.index.strides[last] == 0 && walk.positions[last] > 0;
         while let Some(last) = self.positions.len().checked_sub(1).filter(|&last| same(self, last)) {
@@ -107,7 +112,7 @@ impl Walk {
         }
     }
 
-    /// Puts the axes of the window in the order in which they lie in the windows' array, the last one the innermost.
+    /// Sorts the axes of the window by their stride in the array of windows, innermost last.
     fn order(&mut self) {
         let mut axes: Vec<usize> = (0..self.window.len()).collect();
         axes.sort_by_key(|&axis| std::cmp::Reverse(self.in_moved.strides[axis].abs()));
@@ -118,8 +123,9 @@ impl Walk {
         }
     }
 
-    /// Calls `f` with the places of each window in the operand and in the windows' array, in elements, and `ahead` with the place
-    /// in the operand of one that comes soon. A window that would leave the operand is skipped, or else moved inside.
+    /// Calls `f` with the offsets, in elements, of each window in the operand and in the array of windows, and `ahead`
+    /// with the operand's offset of a window that follows soon, to be prefetched. A window that leaves the operand is
+    /// skipped if `skips`, else moved inside.
     ///
     /// # Safety
     /// The indices are i32, and their tile holds the positions and vectors.
@@ -152,17 +158,17 @@ impl Walk {
         });
     }
 
-    /// Calls `f` with each line of windows, its first place in the operand and that in the windows' array, in elements, if
-    /// each window has one start; else it returns false.
+    /// If each window has one start, calls `f` with each line of windows and its first offsets, in elements, in the
+    /// operand and in the array of windows. Returns false, without a call, otherwise.
     pub(super) fn lines(&self, mut f: impl FnMut(Line, isize, isize)) -> bool {
         let &[(_, last, stride)] = &self.starts[..] else { return false };
         let mut nest = Nest::new(&self.positions, [&self.index, &self.moved, &self.operand]);
         let [index_stride, moved, along] = [0, 1, 2].map(|tile| nest.inner_stride(tile));
-        // Below 0 for an operand without elements.
+        // Negative for an operand without elements.
         let last = last.min(i32::MAX as isize) as i32;
         let index = self.index.start.cast::<i32>().cast_const();
         let mut line = Line { n: nest.inner(), rows: 1, row: 0, index, index_stride, last, stride, along, moved };
-        // Short rows that lie side by side are one line.
+        // Short rows of positions that are adjacent form one line.
         if nest.rank > 1 && self.row == Some(1) && (1..=SHORT).contains(&line.n) {
             let outer = nest.rank - 2;
             let rows = Line { rows: nest.shape[outer], row: nest.strides[2][outer], ..line };
@@ -175,8 +181,8 @@ impl Walk {
         true
     }
 
-    /// Calls `f` with the place in the windows' array of each window that would leave the operand, in elements, if windows
-    /// have one start.
+    /// Calls `f` with the offset, in elements, in the array of windows of each window that leaves the operand, if
+    /// windows have one start.
     pub(super) fn outside(&self, mut f: impl FnMut(isize)) {
         let &[(_, last, _)] = &self.starts[..] else { return };
         let last = last.min(i32::MAX as isize) as i32;
@@ -194,25 +200,28 @@ impl Walk {
         });
     }
 
-    /// Bytes of a row of a window that are worth fetching ahead.
+    /// Number of bytes of a window of `bytes`-byte elements that are worth prefetching.
     fn near(&self, bytes: usize) -> usize {
         self.row.map_or(bytes, |n| n * bytes).min(FETCHED)
     }
 }
 
-/// A tile at another address.
+/// Returns the tile with another address.
 fn placed(mut tile: Tile, start: *mut u8) -> Tile {
     tile.start = start;
     tile
 }
 
 impl Run<'_> {
+    /// Creates the loop over the windows of a step; `x` is the operand and `moved` the array of windows with its
+    /// extents.
     fn walk(&self, step: &Indexed, x: Tile, moved: (Tile, &[usize])) -> Walk {
         let index = (self.tile(step.index), self.shape(step.index));
         Walk::new(&step.windows, (x, self.shape(step.from)), index, moved).widened()
     }
 
-    /// The extents of what a gather writes of its result, and of what it takes from the operand: arrays may end before.
+    /// Returns the extents of the part of a gather's result that is written, and of the part that is taken from the
+    /// operand: arrays may end before their tiles do.
     fn extents(&self, step: &Indexed) -> [[usize; MAX_RANK]; 2] {
         let written = self.extents_inside(step.to);
         let mut taken = written;
@@ -226,6 +235,7 @@ impl Run<'_> {
         [written, taken]
     }
 
+    /// Runs a gather: copies its windows, or keeps their addresses if its readers need no copy.
     pub(super) fn gather(&mut self, step: &Indexed) {
         let out = self.define(step.to);
         let bytes = self.bytes(step.to);
@@ -293,6 +303,7 @@ impl Run<'_> {
         }
     }
 
+    /// Runs a scatter: copies the operand to the result, and replaces its windows by updates or folds these into it.
     pub(super) fn scatter(&mut self, step: &Indexed, updates: Value, fold: Option<Fold>) {
         let (x, own) = (self.tile(step.from), self.tile(updates));
         let (out, bytes) = (self.define(step.to), self.bytes(step.to));

@@ -1,12 +1,12 @@
-//! The order in memory in which the arrays of a nest are multiplied.
+//! Chooses the order of axes in memory in which the arrays of a convolution are multiplied.
 //!
-//! A product of matrices reads and writes rows of adjacent elements, best along *features*: axes that are alone in their
-//! dimension of each array, other than those along which a window moves. Arrays whose adjacent elements lie along another
-//! axis, such as images NCHW, are copied if each element is used often:
+//! A product of matrices reads and writes rows of adjacent elements. Best are *features*: axes that are alone in their
+//! dimension of each array, other than those along which a window moves. Arrays whose adjacent elements lie along
+//! another axis, such as images NCHW, are copied if each element is used often, so that these axes become adjacent:
 //!
 //! ```text
-//! the result, and the operand with its columns      the feature of the result that lies nearest
-//! the other operand                                 its own feature that lies nearest
+//! the result, and the operand with its columns      the feature of the result with the smallest stride
+//! the other operand                                 its own feature with the smallest stride
 //! ```
 use super::super::Sizes;
 use super::super::boxes::Linear;
@@ -16,11 +16,11 @@ use super::matrices::Matrices;
 use pallas_ir::structural::{Nest, Position, Role};
 use std::cmp::Reverse;
 
-/// Features of which a row is as good as any longer one.
+/// Number of features beyond which a longer row is no better.
 const ENOUGH: usize = 64;
 
-/// For the operands and the result, the order of the axes of each in its copy: none if it is not copied. `None` if all are
-/// multiplied where they lie.
+/// Returns, for the two operands and the result, the order of axes of its copy, or `None` for an array that is not
+/// copied. Returns `None` if all are multiplied in place.
 pub(super) fn copied(
     nested: &Nested,
     nests: &[Linear],
@@ -70,7 +70,7 @@ pub(super) fn copied(
     (orders.iter().any(Option::is_some) && all >= sizes.uses * elements).then_some(orders)
 }
 
-/// The axis whose positions these are, if it is a feature of more than one element.
+/// Returns the axis that `position` consists of, if it is a feature with more than one element.
 fn feature(nest: &Nest, places: &[&[Position]; 3], position: &Position) -> Option<usize> {
     let only = |p: &Position| {
         let mut moving = p.terms.iter().filter(|&&(axis, _)| nest.axes[axis].extent > 1);

@@ -1,4 +1,5 @@
-//! The product of matrices that an affine nest is: C = A · B, of which some axes of the nest are rows, columns, and the sum.
+//! Computes an affine nest (a convolution) as products of matrices C = A · B: its axes are divided into rows, columns,
+//! summed axes, and axes around them.
 //!
 //! ```text
 //! for each position around                            one group, one image where its features lie far apart
@@ -6,9 +7,9 @@
 //!         C[rows, columns] += A[rows, sum] · B[sum, columns]
 //! ```
 //!
-//! A matrix is read in place if its rows, its columns, and every element are there; else the elements of a part are copied
-//! side by side, zeros where the nest has none. Windows overlap, so such a copy is larger than what it is copied from, but
-//! it is small beside the product if the other matrix is not.
+//! A matrix is read in place if its rows and columns have constant strides and all its elements exist; else the
+//! elements of a part are copied to a buffer, with zeros for elements outside of the operand. Windows overlap, so such
+//! a copy is larger than the operand, but it costs little beside the product if the other matrix is large.
 use super::super::Sizes;
 use super::super::boxes::{self, Linear, RESULT, Ranges};
 use super::super::gemm::{Extents, Matrix, Number, Target};
@@ -16,7 +17,7 @@ use std::ops::Range;
 
 /// Elements of a vector of `f32`.
 const LANES: usize = 16;
-/// Buffers that products reuse: parts of both operands, and of the result.
+/// Buffers that products reuse: copied parts of both operands, and the result if it is computed elsewhere.
 #[derive(Debug)]
 pub(super) struct ProductBuffers<T> {
     parts: [Vec<T>; 2],
@@ -29,33 +30,36 @@ impl<T> Default for ProductBuffers<T> {
     }
 }
 
-/// A nest as a product of matrices.
+/// An affine nest, seen as a product of matrices.
 pub(super) struct Matrices<'a> {
     nest: &'a Linear,
     sizes: &'a Sizes,
-    /// The positions.
+    /// The ranges of the nest's axes that are computed.
     whole: &'a Ranges,
-    /// The operands that A and B are.
+    /// Index of the operand that A is, and of the one that B is.
     sides: [usize; 2],
+    /// Parallel axes that loop around the products, then the axes of rows, of columns, and of the sum.
     around: Vec<usize>,
     rows: Vec<usize>,
     columns: Vec<usize>,
     inner: Vec<usize>,
-    /// For A and B, true if it is read in place.
+    /// For A and for B, true if the matrix is read in place instead of being copied.
     in_place: [bool; 2],
-    /// The result's columns are not adjacent: it is computed elsewhere.
+    /// True if the result's columns are not adjacent, so that it is computed in a buffer and copied.
     is_apart: bool,
-    /// Of the rows, the number of first ones that are no axis of a matrix in memory.
+    /// Number of row axes, the first ones, that loop around the products since their rows are not equally spaced.
     outer_rows: usize,
-    /// Most elements of the sum in a part.
+    /// Maximum number of terms that are summed in one product.
     depth: usize,
-    /// A is copied for its padding alone: each box of positions that it has could read it in place.
+    /// True if A is copied only for its padding: products over boxes of positions whose elements all exist could read
+    /// it in place.
     pub(super) fits_in_boxes: bool,
 }
 
 impl<'a> Matrices<'a> {
-    /// The product at these positions. `None` if the result's adjacent elements move in both operands, as if every feature is a group, and where an element
-    /// is used once or every one is where it is read.
+    /// Returns the nest over the ranges `whole` as a product of matrices. Returns `None` where loops are as fast: if
+    /// the result's adjacent elements move in both operands (depthwise convolutions), or if there are no rows and B is
+    /// read in order, each element once.
     pub(super) fn of(nest: &'a Linear, whole: &'a Ranges, sizes: &'a Sizes) -> Option<Matrices<'a>> {
         let axes = || nest.axes().filter(|&axis| whole[axis].len() > 1);
         let extents: Vec<usize> = whole.iter().map(|range| range.len()).collect();
@@ -79,7 +83,7 @@ impl<'a> Matrices<'a> {
             return None;
         }
         let mut around: Vec<usize> = parallel().filter(|&axis| only(0, axis) == only(1, axis)).collect();
-        // Of the columns, those that are adjacent in the result.
+        // The axes of columns that are adjacent in the result; the others loop around the products.
         let is_adjacent = last.is_none_or(|axis| nest.strides[RESULT][axis] == 1);
         let adjacent = if is_adjacent { together(&columns, |axis| nest.strides[RESULT][axis], &extents) } else { 0 };
         let count: usize = columns[columns.len() - adjacent..].iter().map(|&axis| extents[axis]).product();
@@ -88,7 +92,7 @@ impl<'a> Matrices<'a> {
             around.extend(columns.drain(..columns.len() - adjacent));
         }
         let folded = || axes().filter(|&axis| !nest.is_parallel[axis]);
-        // In the order in which the operand has them that windows do not move over: it may stay where it is.
+        // The summed axes in the order of the operand over which no windows move, so that it may be read in place.
         let positions =
             |array: usize| axes().filter(|&axis| nest.moves[array][axis]).map(|axis| extents[axis]).product::<usize>();
         let is_image = pads(b) || !pads(a) && positions(b) > positions(a);
@@ -125,13 +129,13 @@ impl<'a> Matrices<'a> {
         })
     }
 
-    /// True if nothing but the edges of an image has to be copied.
+    /// Returns true if nothing has to be copied but the edges of an image.
     pub(super) fn is_in_place(&self) -> bool {
         self.in_place[1] && (self.in_place[0] || self.fits_in_boxes) && !self.is_apart
     }
 
-    /// Sets the result, or adds to it. Zeros stand for elements that an operand has not, if it has not all
-    /// of them there.
+    /// Computes the product: sets the result at `to`, or adds to it if `add`. Elements that an operand does not have
+    /// count as zeros.
     ///
     /// # Safety
     /// The nest's positions are elements of the arrays wherever its checks hold, and the result overlaps no operand.
@@ -147,7 +151,8 @@ impl<'a> Matrices<'a> {
         let size = |axes: &[usize]| axes.iter().map(|&axis| whole[axis].len()).product::<usize>();
         let (m, n, k) = (size(&self.rows), size(&self.columns), size(&self.inner));
         let mut depth = if k <= sizes.terms * 3 / 2 { k } else { sizes.terms }.min(self.depth);
-        // All columns at a time: rows that lie apart are packed again for each part of them.
+        // Deep enough to take all columns at once: rows that lie apart would be packed again for each part of the
+        // columns.
         if self.in_place == [true, false] && n * depth > 4 * sizes.part && 4 * sizes.part / n >= sizes.least_terms {
             depth = 4 * sizes.part / n;
         }
@@ -158,7 +163,7 @@ impl<'a> Matrices<'a> {
             buffers.sums.resize(m * n, T::default());
         }
         let mut ranges = whole.to_vec();
-        // The positions whose elements the buffers hold.
+        // The ranges whose elements each buffer holds at present.
         let mut held: [Option<Vec<Range<usize>>>; 2] = [None, None];
         parts(&self.around, 1, &mut ranges, &mut |ranges| {
             let mut is_first = true;
@@ -215,7 +220,8 @@ impl<'a> Matrices<'a> {
         });
     }
 
-    /// The part of A or B in these ranges: in place, or in a buffer.
+    /// Returns the matrix A (`side` 0) or B (1) over these ranges: in place, or as a copy in `buffer`; `held` has the
+    /// ranges that the buffer holds.
     ///
     /// # Safety
     /// As [`Matrices::run`].
@@ -261,7 +267,8 @@ impl<'a> Matrices<'a> {
         }
     }
 
-    /// Copies the elements of an operand in these ranges side by side, axes in this order.
+    /// Copies the elements of an operand in these ranges to a buffer, contiguously, with axes in the given order and
+    /// zeros for elements that do not exist.
     ///
     /// # Safety
     /// As [`Matrices::run`].
@@ -293,8 +300,8 @@ impl<'a> Matrices<'a> {
     }
 }
 
-/// About how long an element of `n` at this distance takes to be copied, if its run is: vectors are copied, or taken apart,
-/// and a run has to begin.
+/// Estimates the time to copy one element of a run of `n` elements at distance `stride`: runs of adjacent elements are
+/// copied as vectors, and each run has a fixed cost.
 fn cost_of_run(stride: isize, n: usize) -> usize {
     let each = match stride.unsigned_abs() {
         1 => 4,
@@ -305,7 +312,7 @@ fn cost_of_run(stride: isize, n: usize) -> usize {
     each + 256 / n.max(1)
 }
 
-/// The number of last axes that are one axis in memory.
+/// Returns the number of axes, counted from the last, that form one axis in memory.
 fn together(axes: &[usize], stride: impl Fn(usize) -> isize, extents: &[usize]) -> usize {
     let continues = |pair: &&[usize]| stride(pair[0]) == stride(pair[1]) * extents[pair[1]] as isize;
     match axes.len() {
@@ -314,12 +321,12 @@ fn together(axes: &[usize], stride: impl Fn(usize) -> isize, extents: &[usize]) 
     }
 }
 
-/// The number of a box's first position among those of these axes in a larger one.
+/// Returns the row-major position of the first element of `ranges` among all positions of these axes in `whole`.
 fn flat(whole: &Ranges, axes: &[usize], ranges: &Ranges) -> usize {
     axes.iter().fold(0, |at, &axis| at * whole[axis].len() + ranges[axis].start - whole[axis].start)
 }
 
-/// Distances of neighbours along each axis if the positions in these ranges lie side by side in this order.
+/// Returns the stride of each axis if the positions in these ranges are stored contiguously in this order of axes.
 fn contiguous(nest: &Linear, ranges: &Ranges, order: &[usize]) -> Vec<isize> {
     let (mut near, mut step) = (vec![0; nest.extents.len()], 1);
     for &axis in order.iter().rev() {
@@ -329,8 +336,8 @@ fn contiguous(nest: &Linear, ranges: &Ranges, order: &[usize]) -> Vec<isize> {
     near
 }
 
-/// Calls `f` with ranges that have at most so many positions of these axes, or one: neighbours in row-major order. Of the
-/// lengths that need the fewest parts, the one whose parts fill vectors best.
+/// Calls `f` with parts of the ranges that have at most `most` positions of these axes each (at least one), in
+/// row-major order. Of the lengths that need the fewest parts, takes the one whose parts fill vectors best.
 fn parts(axes: &[usize], most: usize, ranges: &mut Vec<Range<usize>>, f: &mut dyn FnMut(&mut Vec<Range<usize>>)) {
     let Some((&axis, rest)) = axes.split_first() else { return f(ranges) };
     let range = ranges[axis].clone();

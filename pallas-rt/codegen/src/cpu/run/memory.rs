@@ -1,4 +1,4 @@
-//! Loads and stores, clipped to the array.
+//! Loads and stores, clipped to the elements that exist in the array.
 use super::super::launch::Memory;
 use super::super::plan::step::Place;
 use super::super::rows;
@@ -7,21 +7,23 @@ use super::state::{End, Run, truth};
 use crate::raw;
 use pallas_ir::{DType, Literal, OperandId, Value};
 
-/// A view placed on an operand's memory. Positions are checked here, once per access.
+/// A view with the address and strides of its operand's memory. Positions are compared with the array's extents here,
+/// once per access.
 struct Placed {
-    /// The view's tile, as if it lay inside of the array: only elements of `inside` may be touched.
+    /// The tile of the whole view; only elements in `inside` may be accessed.
     tile: Tile,
-    /// The view's kept extents.
+    /// Extents of the view's axes that the tile keeps.
     shape: [usize; MAX_RANK],
-    /// Per kept axis, which positions lie inside of the array.
+    /// For each kept axis, the range of indices inside of the array.
     inside: [(usize, usize); MAX_RANK],
-    /// Kept axes.
+    /// Number of kept axes.
     rank: usize,
-    /// True if all elements are inside.
+    /// True if all elements are inside of the array.
     whole: bool,
 }
 
 impl Run<'_> {
+    /// Computes the tile of a view at run time, and which part of it is inside of the array.
     fn placed(&self, place: &Place) -> Placed {
         let operand = &self.state.operands[place.operand.index()];
         let mut placed = Placed {
@@ -59,6 +61,8 @@ impl Run<'_> {
         placed
     }
 
+    /// Runs a load. `in_place` is given if the tile may refer to the operand's memory: then it is the bit mask of axes
+    /// along which it may extend past the array's end.
     pub(super) fn load(
         &mut self,
         from: &Place,
@@ -106,6 +110,7 @@ impl Run<'_> {
         }
     }
 
+    /// Runs a store of the elements inside of the array, where the mask is true if there is one.
     pub(super) fn store(&mut self, value: Value, to: &Place, mask: Option<Value>) {
         let (placed, bytes, source) = (self.placed(to), self.bytes(value), self.tile(value));
         let (target, source, size) = placed.clipped(source, bytes);
@@ -127,8 +132,8 @@ impl Run<'_> {
         });
     }
 
-    /// Places the next definition of `value` where it will be stored, if that lies inside of the array in whole rows.
-    /// Along the axes of `open`, a bit each, it may go on behind the array's end.
+    /// Lets the next step that defines `value` compute it in the operand's memory, if the view lies inside of the
+    /// array in whole rows. Along the axes in the bit mask `open` it may extend past the array's end.
     pub(super) fn aim(&mut self, value: Value, at: &Place, open: u8) {
         let placed = self.placed(at);
         let rank = placed.rank;
@@ -145,7 +150,8 @@ impl Run<'_> {
         }
     }
 
-    /// Leaves scratch empty, at home or where it will be stored.
+    /// Marks a scratch operand as empty, and moves it to the view `lend` where it will be stored, if that is inside of
+    /// the array.
     pub(super) fn begin(&mut self, sums: OperandId, lend: Option<&Place>) {
         let placed = lend
             .map(|at| self.placed(at))
@@ -158,12 +164,13 @@ impl Run<'_> {
         (operand.start, operand.strides, operand.is_empty) = (tile.start, tile.strides, true);
     }
 
-    /// The tile of a view whose elements all exist.
+    /// Returns the tile of a view, if all its elements exist.
     pub(super) fn whole(&self, place: &Place) -> Option<Tile> {
         let placed = self.placed(place);
         placed.whole.then_some(placed.tile)
     }
 
+    /// Writes a bool for each index along a view's axis: true if it is inside of the array.
     pub(super) fn valid(&mut self, of: &Place, axis: usize, to: Value) {
         let placed = self.placed(of);
         let ((lo, hi), n, out) = (placed.inside[axis], placed.shape[axis], self.define(to));
@@ -173,7 +180,8 @@ impl Run<'_> {
         }
     }
 
-    /// An index out of range reads the nearest element, an empty operand 0: no data reaches other memory.
+    /// Reads an element of a prefetched array. An index out of range reads the nearest element, an empty array gives
+    /// 0: no data makes it read other memory.
     pub(super) fn prefetch(&mut self, of: OperandId, index: &[Value], to: Value) {
         // SAFETY: the launch's memory holds its shape.
         let read =
@@ -200,19 +208,20 @@ pub(in super::super) unsafe fn element(memory: &Memory<'_>, dtype: DType, index:
 }
 
 impl Placed {
-    /// True if all elements are inside of the array but those behind its end along some axes, a bit each.
+    /// Returns true if all elements are inside of the array, except those past its end along the axes in a bit mask.
     fn ends_along(&self, axes: u8) -> bool {
         let sides = self.inside.iter().zip(&self.shape).take(self.rank).enumerate();
         let mut fit = sides.map(|(k, (&(lo, hi), &n))| lo == 0 && (hi == n || hi > 0 && axes >> k & 1 == 1));
         fit.all(|fits| fits)
     }
 
-    /// Where the array ends in the view.
+    /// Returns the position of the array's end in the view; elements past it have the value `fill`.
     fn end(&self, of: Value, fill: Option<Literal>) -> End {
         End { of, extents: self.inside.map(|(_, end)| end), fill }
     }
 
-    /// The operand's tile and another of the view's shape, both cut to the elements inside of the array.
+    /// Returns the operand's tile and `other`, a tile of the view's shape, both restricted to the elements inside of
+    /// the array, and their extents.
     fn clipped(&self, mut other: Tile, bytes: usize) -> (Tile, Tile, [usize; MAX_RANK]) {
         let mut own = self.tile;
         let mut size = self.shape;
@@ -225,7 +234,8 @@ impl Placed {
     }
 }
 
-/// The indices `i < n` with `0 <= start + stride * i < extent`: a range, since positions are monotonous.
+/// Returns the range of indices `i < n` with `0 <= start + stride * i < extent`; it is one range since positions are
+/// monotonic.
 fn clip(start: i64, stride: i64, n: usize, extent: i64) -> (usize, usize) {
     let inside = |i: i64| (0..extent).contains(&start.saturating_add(stride.saturating_mul(i)));
     let count = n as i64;

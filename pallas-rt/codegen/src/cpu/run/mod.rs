@@ -1,10 +1,10 @@
-//! Runs programs of a plan.
+//! Runs programs of a plan on a thread.
 //!
-//! [`memory`] loads and stores; [`chain`] elementwise loops, [`native`] the same in machine code, [`rolled`] turns of
-//! loops too; [`shape`] reductions and moved elements; [`indexed`] windows at positions given by data, [`pages`] those that
-//! products read; [`product`] contractions, [`ends`] what arrays that end lack of them; [`nest`] convolutions and windows, in
-//! the order in memory that [`layout`] finds; [`sort`] sorted lines. [`state`] is what a thread has at hand, [`spacing`] where
-//! rows lie. This file holds control flow.
+//! [`memory`] has loads and stores; [`chain`] elementwise operations in strips, [`native`] in machine code; [`rolled`]
+//! loops in machine code; [`shape`] reductions and moved elements; [`indexed`] windows at positions given by data,
+//! [`pages`] those that are read without a copy; [`product`] contractions, [`ends`] those whose operands end early;
+//! [`nest`] convolutions and windowed reductions, in the order in memory that [`layout`] chooses; [`sort`] sorts.
+//! [`state`] is the state of a thread, [`spacing`] how rows lie in memory. This file has the control flow.
 mod chain;
 mod ends;
 #[cfg(guarded)]
@@ -40,18 +40,22 @@ use state::{Buffers, Run, room};
 use std::cell::Cell;
 
 thread_local! {
+    /// Buffers of this thread; taken while it runs programs.
     static BUFFERS: Cell<Option<Box<Buffers>>> = const { Cell::new(None) };
 }
 
-/// Addresses that differ by a multiple of this are easily confused: a load waits for a store to another array.
+/// Bytes after which addresses alias in the processor: a load waits for a store to another array whose address differs
+/// by a multiple of this.
 const PAGE: usize = 4096;
 
-/// The first place at least half a page away from where large arrays begin, modulo pages.
+/// Returns the first address from `start` on that is half such a page away from where large arrays begin, modulo
+/// pages.
 fn apart(start: *mut u8) -> *mut u8 {
     start.wrapping_add((start as usize).wrapping_neg() % PAGE + PAGE / 2)
 }
 
-/// Runs these programs of the launch's grid, row-major. Any may fail: an assertion, a loop whose step is not positive.
+/// Runs these programs of the launch's grid, which are numbered row-major. A program may fail: by an assertion, or by
+/// a loop whose step is not positive. Prints and failures go to `outcome`.
 pub(super) fn programs(
     plan: &Plan,
     states: &States,
@@ -101,6 +105,7 @@ pub(super) fn programs(
 }
 
 impl<'a> Run<'a> {
+    /// Sets the grid indices of program `p`.
     fn enter(&mut self, p: i64) {
         let mut rest = p;
         for (id, n) in self.state.ids.iter_mut().zip(self.launch.grid).rev() {
@@ -114,6 +119,7 @@ impl<'a> Run<'a> {
         block.steps.iter().try_for_each(|s| self.step(s))
     }
 
+    /// Runs one step.
     fn step(&mut self, step: &'a Step) -> Result<(), Stop> {
         match step {
             Step::Program { axis, to } => self.set_int(*to, self.state.ids[*axis]),
@@ -166,6 +172,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
+    /// Runs an operation on scalars.
     fn scalar(&mut self, strip: Strip, args: &[Value], to: Value) {
         let out = self.define(to);
         // SAFETY: scalars' tiles hold one element each; the result's cell is its own.
@@ -182,6 +189,7 @@ impl<'a> Run<'a> {
 
     // ---- control flow
 
+    /// Runs a branch or a loop.
     fn control(&mut self, step: &'a Step) -> Result<(), Stop> {
         match step {
             Step::If { condition, sides, to } => {
@@ -225,7 +233,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Copies values into others, all at once.
+    /// Copies values to other values, as if all copies happened at the same time.
     fn assign(&mut self, to: &[Value], from: &[Value]) {
         // Sources in a target's memory (variables that changed places) are copied aside first.
         let crossed = from.iter().enumerate().any(|(i, &f)| {

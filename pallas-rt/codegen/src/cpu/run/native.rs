@@ -1,4 +1,4 @@
-//! Chains in machine code, over operands that lie in one way.
+//! Runs chains in machine code, if the layout of their operands allows it.
 use super::super::jit::{Code, Codes, Form, Place, Rows};
 use super::super::line::{AHEAD, FETCHED, fetch};
 use super::super::plan::step::Chain;
@@ -7,38 +7,41 @@ use super::spacing::{Kept, VECTOR, WIDE, columns, row_offset};
 use super::weave::{Weave, Woven};
 use std::ops::Range;
 
-/// The layout of a chain's operands in memory.
+/// The layout of a chain's operands in memory, as machine code needs it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lie {
-    /// Includes every result that may use non-temporal stores, and every input to prefetch from an array that fits no cache.
+    /// The form of the code. It names every result that may use non-temporal stores, and every input to prefetch from
+    /// an array larger than the caches.
     pub(super) form: Form,
-    /// True if rows are adjacent in all operands, so that all of them form one row.
+    /// True if rows are adjacent in all operands, so that all rows form one long row.
     pub(super) flat: bool,
-    /// The position of the chain's first operand among those of the sweep.
+    /// Index of the chain's first place among those of the sweep.
     pub(super) first: usize,
-    /// Rows that are equally spaced in every operand: all of them, or those along some of the last axes.
+    /// Number of rows, at a time, that are equally spaced in every operand: all rows, or those along some of the last
+    /// axes.
     pub(super) group: usize,
-    /// Where its operands begin and end among those whose groups have to be found.
+    /// Start and end of this chain's entries in the list of operands whose groups of rows have addresses of their own.
     pub(super) spread: [usize; 2],
-    /// The way in which short rows are woven; `None` if they are not.
+    /// The way in which short rows are processed as one row; `None` if they are not.
     pub(super) weave: Option<Weave>,
 }
 
-/// Most elements of a row that is short: two wide vectors.
+/// Maximum elements of a row for which code of exactly that length is made: two wide vectors.
 const FEW: usize = 2 * WIDE;
 
-/// A place whose groups of rows are anywhere.
+/// An operand whose groups of rows are not equally spaced: its address is computed for each group.
 #[derive(Clone, Copy)]
 pub(super) struct Spread {
     pub(super) place: usize,
     pub(super) tile: Tile,
     pub(super) bytes: usize,
-    /// The number of the windows that are its rows, if they were not copied.
+    /// Index of the kept windows that are its rows, if a gather has not copied them.
     pub(super) windows: Option<usize>,
 }
 
 impl Spread {
-    /// Moves the place so that a row of this group lies where the place has that row among all.
+    /// Sets the operand's address for the group of rows that begins at `first_row`, as if all rows before it were
+    /// there too.
     #[inline]
     fn move_to(self, places: &mut [Place], windows: &[Kept], chain: &Chain, first_row: usize) {
         let place = &mut places[self.place];
@@ -59,7 +62,7 @@ impl Spread {
 }
 
 impl Lie {
-    /// With rows of so many elements.
+    /// Returns the form of the code for rows of `columns` elements.
     fn form(self, columns: usize) -> Form {
         let streamed = if columns.is_multiple_of(VECTOR) { self.form.streamed } else { 0 };
         let wide = columns >= WIDE;
@@ -69,7 +72,8 @@ impl Lie {
     }
 }
 
-/// Runs several chains in machine code, each row through all of them; false, and nothing is done, if one of them has none.
+/// Runs several chains in machine code, each row through all of them. Returns false, having done nothing, if a chain
+/// has no code for it.
 pub(super) fn row_by_row(
     chains: &[Chain],
     codes: &Codes,
@@ -94,7 +98,7 @@ pub(super) fn row_by_row(
     true
 }
 
-/// The code of a chain whose operands lie so, for `height` of these rows at a time.
+/// Returns the code of a chain with this layout, for `height` of its `rows` rows at a time.
 pub(super) fn code(chain: &Chain, lie: Lie, rows: usize, height: usize) -> Option<&Code> {
     // Several rows of a short tile are one where they lie side by side: those of a column fill vectors then.
     let together = height.min(lie.group);
@@ -111,7 +115,7 @@ pub(super) fn code(chain: &Chain, lie: Lie, rows: usize, height: usize) -> Optio
     chain.codes.get(std::slice::from_ref(chain), &[form])
 }
 
-/// Runs the code of a chain whose operands lie so over some rows.
+/// Runs the code of a chain with this layout over some of its `all` rows.
 pub(super) fn run(
     code: &Code,
     chain: &Chain,
@@ -134,7 +138,7 @@ pub(super) fn run(
     }
 }
 
-/// Runs a chain of short rows woven together, over some of all rows.
+/// Runs a chain whose short rows are processed as one row, over some of its `all` rows.
 pub(super) fn run_woven(
     woven: &Woven<'_>,
     (chain, lie, weave): (&Chain, Lie, Weave),
@@ -156,7 +160,7 @@ pub(super) fn run_woven(
     }
 }
 
-/// .. which are equally spaced.
+/// Runs the code of a chain over rows that are equally spaced in all operands.
 fn run_even(code: &Code, chain: &Chain, lie: Lie, places: &mut [Place], rows: Range<usize>) {
     let (from, to) = if lie.flat {
         places[lie.first] = Place::columns(rows.len() * columns(chain));

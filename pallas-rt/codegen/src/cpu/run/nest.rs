@@ -1,14 +1,15 @@
-//! Affine nests: convolutions as products of matrices, windowed reductions as loops over boxes.
+//! Runs affine nests: convolutions as products of matrices, windowed reductions as loops over boxes.
 //!
-//! Convolutions and windowed reductions have one access form, the affine nest (`ir/src/structural/nest.rs`): loops, the
-//! positions of each operand and of the result as sums of their multiples, and a monoid. The interpreter and WGSL loop over it;
-//! the CPU (`cpu/run/nest`) finds the axes of a product of matrices among its loops (`cpu/run/matrices`): a matrix is read in
-//! place where its rows and columns are in memory, else parts of it are copied, with zeros for elements beyond edges. Where
-//! each element is used often, arrays whose features are not adjacent (images NCHW) are copied first (`cpu/run/layout`), so
-//! that every order of dimensions takes about as long. Zeros must not meet infinities: if the other operand has some, if there
-//! would be mostly zeros, or if an image is copied for its edges alone, each box of positions at which all elements exist
-//! (`cpu/boxes`) is a product of its own. Windowed reductions are loops over such boxes. Programs divide batches and output
-//! features; axes along which a window moves are whole in each (`fuse/windowed`). Other operations that move elements along an
+//! Convolutions and windowed reductions have one access form, the affine nest (`ir/src/structural/nest.rs`): loops,
+//! the positions of each operand and of the result as sums of multiples of the loop indices, and a monoid. The
+//! interpreter and WGSL loop over it. This module finds the axes of a product of matrices among its loops
+//! (`cpu/run/matrices`): a matrix is read in place where its rows and columns are in memory, else parts of it are
+//! copied, with zeros for elements beyond edges. Where each element is used often, arrays whose features are not
+//! adjacent (images NCHW) are copied first (`cpu/run/layout`), so that every order of dimensions takes about as long.
+//! A zero times an infinity would be NaN. If the other operand has infinities, if there would be mostly zeros, or if
+//! an image would be copied for its edges alone, each box of positions at which all elements exist (`cpu/boxes`) is a
+//! product of its own. Windowed reductions are loops over such boxes. Programs divide batches and output features;
+//! axes along which a window moves are whole in each (`fuse/windowed`). Other operations that move elements along an
 //! axis share kernels with what follows, and programs divide the other axes (`fuse/moves`).
 #![warn(clippy::wildcard_enum_match_arm)]
 use super::super::Sizes;
@@ -25,24 +26,25 @@ use super::state::{Run, room};
 use pallas_ir::DType;
 use std::ops::Range;
 
-/// Least share of positions with elements of which a product has zeros for the others; where there are fewer, each box with
-/// elements is a product.
+/// Minimum share of positions with elements for which the others are filled with zeros; below it, each box of
+/// positions with elements is a product of its own.
 const INSIDE: f64 = 0.25;
-/// Rows up to which a product whose other matrix lies by columns takes less time than packing that.
+/// Maximum rows for which a product with a column-major matrix takes less time than packing that matrix.
 const NARROW: usize = 4;
 
-/// Most boxes of an image that is read in place: near its edges they have few positions each.
+/// Maximum number of boxes of an image that is read in place: the boxes near its edges have few positions each.
 const BOXES: usize = 100;
 
-/// The boxes in which a product is computed where zeros may stand for elements that are not there: one, or some that share no
-/// element of the result. `None` if it is no product.
+/// Returns the boxes of positions that are computed as one product each, with zeros for elements that do not exist:
+/// one box, or several that share no element of the result. Returns `None` if the nest is no product of matrices.
 fn padded(nest: &Linear, sizes: &Sizes) -> Option<Vec<Vec<Range<usize>>>> {
     let all = nest.all();
     let boxes = if Matrices::of(nest, &all, sizes)?.fits_in_boxes { boxes_apart(nest) } else { None };
     Some(boxes.unwrap_or_else(|| vec![all]))
 }
 
-/// Boxes of positions with all elements of their windows that there are, if most positions are in one of them.
+/// Returns boxes of positions at which all elements exist, if they share no element of the result and one of them has
+/// at least half of it.
 fn boxes_apart(nest: &Linear) -> Option<Vec<Vec<Range<usize>>>> {
     let mut order = nest.dividing();
     order.sort_by_key(|&axis| !nest.is_parallel[axis]);
@@ -62,12 +64,13 @@ fn boxes_apart(nest: &Linear) -> Option<Vec<Vec<Range<usize>>>> {
     holds.then_some(boxes)
 }
 
-/// Elements of the result that have a position in a box.
+/// Number of elements of the result that a box of positions computes.
 fn reached(nest: &Linear, part: &Ranges) -> usize {
     nest.axes().filter(|&axis| nest.is_parallel[axis]).map(|axis| part[axis].len()).product()
 }
 
 impl Run<'_> {
+    /// Runs a convolution or a windowed reduction.
     pub(super) fn nest(&mut self, nested: &Nested) -> Result<(), Stop> {
         if nested.args.len() == 1 {
             return self.fold_windows(nested);
@@ -113,6 +116,7 @@ impl Run<'_> {
         }
     }
 
+    /// Computes sums of products in the type `T`, which is `compute`.
     fn of_type<T: Number>(&mut self, nested: &Nested, compute: DType) -> Result<(), Stop> {
         let mut packing = Packing::default();
         self.products::<T>(nested, compute, &mut ProductBuffers::default(), &mut |extents, a, b, c| {
@@ -121,8 +125,8 @@ impl Run<'_> {
         })
     }
 
-    /// Sums of products, of the type `compute`, which is `T`. The matrices that `multiply` is called with hold these extents;
-    /// its result overlaps neither.
+    /// Computes sums of products in the type `T`, which is `compute`; `multiply` multiplies matrices of the given
+    /// extents, whose result overlaps neither.
     fn products<T: Number>(
         &mut self,
         nested: &Nested,
@@ -154,7 +158,7 @@ impl Run<'_> {
         let mut nests = linear([&tiles[0], &tiles[1], &tile]);
         let mut is_copied = false;
         let all = [&tiles[0], &tiles[1], &tile];
-        // Functions round sums in an operation of its own.
+        // The rounding at the end of a fused function is an operation of its own, so its sums are f32 here.
         if !is_rounded && let Some(orders) = layout::copied(nested, &nests, all, [shapes[0], shapes[1], shape], sizes) {
             for (i, order) in orders[..2].iter().enumerate() {
                 if let Some(order) = order {
@@ -168,7 +172,7 @@ impl Run<'_> {
             }
             nests = linear([&tiles[0], &tiles[1], &tile]);
         }
-        // A zero in place of an element that is not there makes no number of infinity.
+        // Zeros may stand for missing elements of one operand only if the other has no infinity or NaN.
         let pads = |array: usize| nests.iter().any(|nest| nest.is_checked(array));
         // SAFETY: the operands' tiles have their shapes.
         let is_finite = |array: usize| unsafe { is_finite(compute, &tiles[array], shapes[array]) };
@@ -176,7 +180,8 @@ impl Run<'_> {
         let is_padded = |nest: &Linear| nest.checks.is_empty() || can_pad && nest.share_inside() >= INSIDE;
         let padded: Vec<_> =
             nests.iter().map(|nest| if is_padded(nest) { padded(nest, sizes) } else { None }).collect();
-        // Products that reach every element set the result: between elements of a dilated operand there may be none.
+        // Products that compute every element set the result; otherwise (elements between those of a dilated operand)
+        // it is cleared first.
         let add = match (&nests[..], &padded[..]) {
             ([nest], [Some(parts)]) => {
                 let are_products = parts.iter().all(|part| Matrices::of(nest, part, sizes).is_some());
@@ -218,7 +223,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// A windowed reduction.
+    /// Computes a windowed reduction, as loops over boxes of positions whose elements exist.
     fn fold_windows(&mut self, nested: &Nested) -> Result<(), Stop> {
         let (from, bytes) = (nested.args[0], self.bytes(nested.to));
         let (tile, out) = (self.tile(from), self.define(nested.to));

@@ -1,4 +1,4 @@
-//! Windows that are read where they lie.
+//! Gathered windows that are read in the memory of their array, without a copy.
 use super::super::gemm::narrow::{self, Kernel, Pages};
 use super::super::launch::Stop;
 use super::super::line;
@@ -11,26 +11,27 @@ use super::state::{Buffers, Run};
 use pallas_ir::{DType, Literal, Value};
 
 impl Buffers {
-    /// Forgets the windows of another launch.
+    /// Forgets all kept windows: those of the last launch.
     pub(super) fn forget_pages(&mut self) {
         self.pages.iter_mut().for_each(|kept| kept.of = None);
     }
-    /// Forgets the windows of a tile.
+    /// Forgets the kept windows of a gather's result.
     pub(super) fn forget(&mut self, of: Value) {
         self.kept(of).into_iter().for_each(|kept| kept.of = None);
     }
-    /// The number of the windows of a tile, if they were not copied.
+    /// Returns the index in `pages` of the windows of a gather's result, if they were not copied.
     pub(super) fn number_kept(&self, of: Value) -> Option<usize> {
         self.pages.iter().position(|kept| kept.of == Some(of))
     }
-    /// The windows of a tile.
+    /// Returns the kept windows of a gather's result, if they were not copied.
     fn kept(&mut self, of: Value) -> Option<&mut Kept> {
         self.pages.iter_mut().find(|kept| kept.of == Some(of))
     }
 }
 
 impl Run<'_> {
-    /// Keeps the places of a gather's windows in place of copies, if it can.
+    /// Keeps the addresses of a gather's windows for `readers`, instead of copying the windows. Returns false if the
+    /// windows do not allow it.
     pub(super) fn keep(&mut self, step: &Indexed, readers: Readers, walk: &Walk) -> bool {
         let (x, bytes, from) = (self.tile(step.from), self.bytes(step.to), self.plan.roots[step.from.index()].index());
         let row = self.shape(step.to).last().copied().unwrap_or(1).max(1);
@@ -38,7 +39,7 @@ impl Run<'_> {
             Readers::Products => n >= self.plan.sizes.window_rows * row,
             Readers::Chains => n > 0 && n.is_multiple_of(row),
         };
-        // A tile that does not lie in the array is gone when it is read.
+        // A tile in its own memory instead of the array's may be overwritten before the windows are read.
         let Some(window) =
             walk.row.filter(|&n| is_kept(n) && self.state.tiles[from].start != self.state.homes[from].start)
         else {
@@ -85,7 +86,8 @@ impl Run<'_> {
         in_order
     }
 
-    /// How `dot`'s right side is multiplied where it lies. Where it can't be, windows that were not copied are copied.
+    /// Returns the kernel and layout for a product whose right side is kept windows. If there is none, copies the
+    /// windows.
     pub(super) fn paged(&mut self, dot: &Dot) -> Option<(Kernel, Pages<'static>)> {
         let root = self.plan.roots[dot.b.index()];
         let elements = self.buffers.kept(root)?.elements;
@@ -96,10 +98,11 @@ impl Run<'_> {
         found
     }
 
-    /// The kernel for a product with windows of so many elements, and their rows.
+    /// Returns the kernel for a product with windows of `elements` elements, and their layout; `whole` is the tile of
+    /// all windows.
     fn pages(&self, dot: &Dot, whole: Tile, elements: usize) -> Option<(Kernel, Pages<'static>)> {
         let (tile, shape) = (self.tile(dot.b), self.shape(dot.b));
-        // Rows are those of the windows, or columns where the product's side is their transpose.
+        // Rows are those of the windows, or columns where the product uses the transpose.
         let inner = usize::from(tile.strides[0] != 1);
         let row = shape[inner];
         let is_all = shape.iter().product::<usize>() == self.ty(self.plan.roots[dot.b.index()]).elements();
@@ -112,11 +115,12 @@ impl Run<'_> {
         narrow::reads_pages(kernel, self.extents_of(dot).m, row, pages.are_columns).then_some((kernel, pages))
     }
 
-    /// Copies the windows of a chain's operands that were not.
+    /// Copies the inputs of a chain that are kept windows to their tiles.
     pub(super) fn copy_kept_of(&mut self, chain: &Chain) {
         chain.reads().for_each(|v| self.copy_kept(v));
     }
 
+    /// Copies kept windows to the tile that a gather would have written, and forgets them.
     fn copy_kept(&mut self, of: Value) {
         let (out, element) = (self.tile(of), self.bytes(of));
         let Some(kept) = self.buffers.kept(of) else { return };
@@ -128,7 +132,7 @@ impl Run<'_> {
         kept.of = None;
     }
 
-    /// A product with windows that were not copied.
+    /// Computes a product whose right side is windows that were not copied.
     pub(super) fn dot_paged(&mut self, dot: &Dot, (kernel, pages): (Kernel, Pages<'_>)) -> Result<(), Stop> {
         let mut packing = std::mem::take(&mut self.buffers.packing);
         let outcome = self.outcome(dot, DType::F32)?;

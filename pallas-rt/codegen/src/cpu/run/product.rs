@@ -1,4 +1,4 @@
-//! Contractions: operands become matrices by strides where they can, else by one copy.
+//! Computes contractions: operands are read as matrices where their strides allow it, else copied once.
 #![warn(clippy::wildcard_enum_match_arm)]
 use super::super::convert;
 use super::super::gemm::{self, Extents, Matrix, Number, Packing, Target};
@@ -10,42 +10,44 @@ use super::state::{Run, room};
 use half::bf16;
 use pallas_ir::{DType, OperandId, Value};
 
-/// Rows from which on a product of f32 takes longer than reading the other side, and the elements of another side that the
-/// caches hold: panels of it are read again faster than few rows of it are read once.
+/// Minimum rows for which a product of f32 takes longer than reading the right side.
 const BLOCKED_ROWS: usize = 8;
+/// Maximum elements of a right side that fits the caches: packed panels of it are then read again faster than the
+/// unpacked matrix is read for few rows.
 const CACHED: usize = 1 << 19;
 
-/// An operand as one matrix per batch index.
+/// An operand of a product as one matrix for each batch index.
 #[derive(Clone, Copy)]
 struct Side {
     start: *const u8,
     /// Strides of the batch axes.
     batch: [isize; MAX_RANK],
-    /// Distance along the free and the contracted axes.
+    /// Distance in elements along the free axes, and along the contracted axes.
     free: isize,
     contract: isize,
 }
 
-/// The memory of a product, and its sizes.
+/// The memory of a product's result, and its extents.
 pub(super) struct Outcome {
-    /// The extents that are multiplied.
+    /// Extents of the matrices that are multiplied: of the elements that exist.
     extents: Extents,
-    /// The same beside the whole product, where there is less.
+    /// Extents of the whole product, if some elements of its operands do not exist.
     part: Option<Inside>,
     batch: Vec<usize>,
-    /// The tile in which it is computed.
+    /// The tile in which the result is computed.
     tile: Tile,
-    /// Distance between its rows.
+    /// Distance in elements between rows of the result.
     ldc: isize,
-    /// A column is computed as a row: the operands change places.
+    /// True if a result of one column is computed as one row, with its operands swapped and transposed.
     turned: bool,
-    /// Its memory, where it is computed elsewhere and then rounded.
+    /// The tile to which the result is rounded, if it is computed in another type in a buffer.
     rounded: Option<Tile>,
-    /// True if the product is added to what is there.
+    /// True if the product is added to what the tile holds.
     add: bool,
 }
 
 impl Run<'_> {
+    /// Computes a contraction in the way that is fastest for its types and extents.
     pub(super) fn dot(&mut self, dot: &Dot) -> Result<(), Stop> {
         if dot.is_paged
             && let Some(found) = self.paged(dot)
@@ -85,7 +87,7 @@ impl Run<'_> {
         }
     }
 
-    /// Operands and sums of the type `compute`, which is `T`.
+    /// Computes a product whose operands and sums have the type `T`, which is `compute`.
     fn of_one_type<T: Number>(&mut self, dot: &Dot, compute: DType) -> Result<(), Stop> {
         let mut packing = Packing::<T>::default();
         let outcome = self.outcome(dot, compute)?;
@@ -95,7 +97,8 @@ impl Run<'_> {
         })
     }
 
-    /// Sums in f32. A few rows are multiplied with the other side as it lies, in its own type.
+    /// Computes a product with sums in f32. If the left side has few rows, the right side is read in its own type,
+    /// without a copy.
     fn floats(&mut self, dot: &Dot, packing: &mut Packing<f32>) -> Result<(), Stop> {
         let outcome = self.outcome(dot, DType::F32)?;
         let (few, other, bits) =
@@ -104,7 +107,7 @@ impl Run<'_> {
         let Extents { m, n, k } = outcome.extents;
         // Bits of the elements that count are selected by the kernels of few rows alone.
         let all_bits = dot.bits == gemm::narrow::ALL;
-        // One sum after the other: of one product they are to be short.
+        // Sums are computed one after the other: a single product qualifies only if they are short.
         let is_tiny = m * n * k <= gemm::tiny::MOST
             && (outcome.batch.iter().product::<usize>() > 1 || m > 1 && n > 1 && k <= gemm::tiny::SHORT);
         if all_bits && is_tiny {
@@ -162,7 +165,7 @@ impl Run<'_> {
         }
     }
 
-    /// A batch of products of a few elements: those along its last axes, if they are equally spaced, in one call.
+    /// Computes a batch of very small products: those along the last batch axes, if equally spaced, in one call.
     fn tiny(&mut self, dot: &Dot, mut outcome: Outcome) -> Result<(), Stop> {
         if outcome.extents.m * outcome.extents.n == 0 {
             return Ok(());
@@ -191,13 +194,15 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// True if elements of the right side that are multiplied with one row are neighbours in memory.
+    /// Returns true if the elements of the right side that are multiplied with one row of the left side are adjacent
+    /// in memory.
     fn has_columns_side_by_side(&self, dot: &Dot) -> bool {
         let strides = &self.tile(dot.b).strides;
         dot.contract[1].last().is_some_and(|&axis| strides[axis] == 1)
     }
 
-    /// Finds the memory of a product computed as `compute`; the tile that it is added to is already there.
+    /// Determines the memory of a product's result, computed in the type `compute`, and fills it with the tile that
+    /// the product is added to, if any.
     pub(super) fn outcome(&mut self, dot: &Dot, compute: DType) -> Result<Outcome, Stop> {
         let (to, bytes) = (dot.to, compute.bytes());
         let inside = self.inside(dot);
@@ -212,7 +217,7 @@ impl Run<'_> {
             }
             Some(init) => {
                 let (from, out) = (self.tile(init), self.define(to));
-                // Else it was aimed where it begins.
+                // Otherwise the result was aimed at the memory of `init`, which holds it already.
                 if add && from.start != out.start {
                     // SAFETY: both hold the shape, and lie apart.
                     unsafe { tile::copy(&from, &out, self.shape(to), bytes) };
@@ -229,15 +234,16 @@ impl Run<'_> {
             }
             None => out,
         };
-        // A result that was aimed has matrices with rows apart; every other is contiguous.
+        // A result in aimed memory has rows at a distance of their own; every other is contiguous.
         let ldc = if tile.is_contiguous(self.shape(to)) { n as isize } else { tile.strides[batch.len()] };
         let turned = n == 1 && ldc == 1 && m > 1;
         let (extents, part) = (inside.extents, Some(inside).filter(Inside::is_part));
         Ok(Outcome { extents, part, batch, tile, ldc, turned, rounded, add })
     }
 
-    /// One `multiply` for each batch index, of operands as these types and a result as `compute`, which is `T`. The third
-    /// matrix is what the high halves of bytes are multiplied with, or the first one again.
+    /// Calls `multiply` for each batch index, with operands converted to the types `operands` and a result of type
+    /// `compute`, which is `T`. The third matrix is the one that the high halves of bytes are multiplied with; without
+    /// one, it is the first again.
     ///
     /// The matrices that `multiply` is called with have these extents and strides, counted in elements of their types;
     /// its result overlaps neither operand.
@@ -259,7 +265,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// .. of operands that are matrices.
+    /// Calls `multiply` as [`Run::product`] does, for operands that are given as matrices.
     fn each<T>(
         &mut self,
         dot: &Dot,
@@ -304,7 +310,8 @@ impl Run<'_> {
         }
     }
 
-    /// The operand on a side (0 or 1; 2 for that of the high halves of bytes), as `compute`; copies lie in that side's buffers.
+    /// Returns the operand on a side (0 or 1; 2 for the one multiplied with the high halves of bytes) as matrices of
+    /// type `compute`, copied to that side's buffers if necessary.
     fn side(&mut self, dot: &Dot, side: usize, compute: DType) -> Result<Side, Stop> {
         let v = [dot.a, dot.b, dot.high.unwrap_or(dot.a)][side];
         let axes = side % 2;
@@ -318,7 +325,7 @@ impl Run<'_> {
             batch_strides.iter_mut().zip(batch).for_each(|(stride, &axis)| *stride = tile.strides[axis]);
             return Ok(Side { start: tile.start, batch: batch_strides, free, contract });
         }
-        // Rows that are adjacent in memory stay so.
+        // Copies keep adjacent rows or columns adjacent.
         let is_free =
             free.last().is_some_and(|&axis| tile.strides[axis] == 1 && shape[axis] >= self.plan.sizes.adjacent);
         let [outer, inner] = if is_free { [contract, free] } else { [free, contract] };
@@ -330,7 +337,7 @@ impl Run<'_> {
         Ok(Side { start: copy.start, batch: batch_strides, free, contract })
     }
 
-    /// An operand of these extents in another type, its axes in the order in which they lie in memory.
+    /// Converts an operand with these extents to another type, in a buffer; its axes keep their order in memory.
     pub(super) fn widened(&mut self, v: Value, shape: &[usize], to: DType, buffer: usize) -> Result<Tile, Stop> {
         let (tile, dtype) = (self.tile(v), self.ty(v).dtype);
         let total: usize = shape.iter().product();

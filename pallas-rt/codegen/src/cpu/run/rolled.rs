@@ -1,8 +1,9 @@
-//! Turns of a loop in machine code.
+//! Runs most iterations of a loop as one piece of machine code.
 //!
-//! The steps of three turns, the second, the third and the last but one, say where all tiles lie; chains and products are not
-//! computed. What moves by the same distance from the second turn to the third one, and as far as it should to the last but
-//! one, moves so in all of them. The code of these chains and products does them all.
+//! The steps of three iterations (the second, the third and the last but one) are executed to find the addresses of
+//! all tiles; their chains and products are not computed. An address that moves from the second iteration to the
+//! third, and by the corresponding distance to the last but one, moves so in all of them. Then one piece of code
+//! computes the chains and products of all these iterations.
 use super::super::convert;
 use super::super::gemm::Extents;
 use super::super::jit::{Form, Piece, Place, Product, Work};
@@ -14,24 +15,24 @@ use super::spacing::{Lines, VECTOR, columns, first_even, lines, row_offset};
 use super::state::{Run, room};
 use pallas_ir::{DType, Value};
 
-/// Fewest turns that are worth it.
+/// Minimum number of iterations for which this is worthwhile.
 const LEAST: i64 = 8;
-/// Most groups of equally spaced rows of a chain.
+/// Maximum number of groups of equally spaced rows of a chain.
 const GROUPS: usize = 16;
 
-/// A turn: its pieces, and the places of their operands.
+/// One iteration: its pieces of work, and the addresses of their operands.
 #[derive(Default)]
 struct Turn<'a> {
     chains: Vec<&'a Chain>,
     pieces: Vec<Piece>,
     places: Vec<Place>,
-    /// Right sides of products that are the same in every turn, and their places.
+    /// Right sides of products that are the same in every iteration, with the index of their place.
     fixed: Vec<(usize, Right)>,
-    /// The differences of the pairs that are compared.
+    /// Differences of the pairs of scalars that branches compare.
     differences: Vec<i64>,
 }
 
-/// The right side of a product.
+/// The right side of a product, as a matrix with `terms` rows.
 #[derive(Clone, Copy)]
 struct Right {
     tile: Tile,
@@ -41,15 +42,16 @@ struct Right {
 }
 
 impl Right {
-    /// Columns with those that fill the last vector.
+    /// Number of columns, rounded up to whole vectors.
     fn width(&self) -> usize {
         self.columns.next_multiple_of(VECTOR)
     }
 }
 
 impl<'a> Run<'a> {
-    /// Runs all turns but the first and the last of a loop whose turns are chains and products; `None`, and nothing is done, if
-    /// that cannot be. `at` is the index in each turn.
+    /// Runs all iterations but the first and the last of a loop whose iterations are chains and products; `at` gives
+    /// the loop index of each of the `trips` iterations. Returns `None`, having changed nothing, if that is
+    /// impossible.
     pub(super) fn rolled(
         &mut self,
         rolled: &'a Rolled,
@@ -62,7 +64,7 @@ impl<'a> Run<'a> {
         let turns = [1, 2, trips - 2].map(|k| {
             self.set_int(index, at(k));
             let turn = self.turn(rolled, body);
-            // What was aimed and not computed is aimed anew in the next turn.
+            // What was aimed at memory but not computed is aimed again in the next iteration.
             for step in &body.steps {
                 if let Step::Aim { value, .. } = step {
                     self.state.aimed[value.index()] = false;
@@ -96,7 +98,7 @@ impl<'a> Run<'a> {
         Some(())
     }
 
-    /// Copies right sides that are the same in every turn: as f32, in rows of whole vectors.
+    /// Copies right sides that are the same in every iteration to a buffer, as f32 in rows of whole vectors.
     fn copy_fixed(&mut self, turn: &mut Turn<'a>) -> Option<()> {
         let bytes = |right: &Right| right.terms * right.width() * DType::F32.bytes();
         let mut to = room(&mut self.buffers.fixed, turn.fixed.iter().map(|(_, right)| bytes(right)).sum()).ok()?;
@@ -119,7 +121,8 @@ impl<'a> Run<'a> {
         Some(())
     }
 
-    /// The places of the operands of a turn's chains and products; `None` if no code is for some of them.
+    /// Executes the steps of an iteration, except for its computations, and returns the addresses of the operands of
+    /// its chains and products; `None` if one of these has no machine code.
     fn turn(&mut self, rolled: &'a Rolled, body: &'a Block) -> Option<Turn<'a>> {
         let (mut turn, mut reaches) = (Turn::default(), Reaches::default());
         for (i, step) in body.steps.iter().enumerate() {
@@ -164,13 +167,14 @@ impl<'a> Run<'a> {
         Some(turn)
     }
 
+    /// Adds a product to the iteration; `None` if there is no machine code for its types or layout.
     fn small_product(&mut self, rolled: &Rolled, dot: &Dot, turn: &mut Turn<'a>) -> Option<()> {
         let types = [dot.a, dot.b, dot.to, dot.init.unwrap_or(dot.to)].map(|v| self.ty(v).dtype);
         let is_float = |dtype| matches!(dtype, DType::F32 | DType::F16 | DType::Bf16);
         let has_init = dot.init.is_some();
         // The code reads whole tiles.
         [dot.a, dot.b].iter().all(|&v| self.end(v).is_none()).then_some(())?;
-        // A rounded product is not the product that something is added to before it is rounded.
+        // A product that is rounded cannot be the one to which something is added before rounding.
         (types.into_iter().all(is_float) && (!has_init || types[2] == DType::F32)).then_some(())?;
         let (shape_a, shape_b) = (self.shape(dot.a), self.shape(dot.b));
         let Extents { m: rows, n: columns, k: terms } = self.extents_of(dot);
@@ -230,12 +234,13 @@ impl<'a> Run<'a> {
 }
 
 impl<'a> Turn<'a> {
-    /// A chain that copies a tile.
+    /// Adds a chain that copies a tile.
     fn copy(&mut self, chain: &'a Chain, from: Tile, to: Tile) -> Option<()> {
         self.chain(chain, &[from], &[to], &[], |_| chain.widest)
     }
 
-    /// The rows of a chain; `None` if code cannot read or write its operands. `bytes`: of an element of each input.
+    /// Adds a chain with the tiles of its inputs, results and folds; `bytes` gives the size of an element of each
+    /// input. Returns `None` if machine code cannot access them.
     fn chain(
         &mut self,
         chain: &'a Chain,
@@ -296,7 +301,7 @@ impl<'a> Turn<'a> {
 }
 
 impl Piece {
-    /// The number of its places.
+    /// Returns the number of places that the piece's code is called with.
     fn places(&self, chains: &[&Chain]) -> usize {
         match self.work {
             Work::Rows { chain, .. } => chains[chain].places(),
@@ -309,8 +314,8 @@ fn extent(shape: &[usize]) -> usize {
     shape.iter().product()
 }
 
-/// Returns true if pairs that are compared are equal in none of so many turns; these are the differences in the first two.
-/// Numbers of 32 bits wrap: differences that pass that range tell nothing.
+/// Returns true if no compared pair is equal in any of `count` iterations; `first` and `second` are the pairs'
+/// differences in the first two. Since 32-bit numbers wrap, a difference beyond that range gives false.
 fn never_equal(first: &[i64], second: &[i64], count: i64) -> bool {
     let is_near = |x: i64| i32::try_from(x).is_ok();
     first.iter().zip(second).all(|(&first, &second)| {
@@ -319,7 +324,7 @@ fn never_equal(first: &[i64], second: &[i64], count: i64) -> bool {
         if !is_near(first) || !last.is_some_and(is_near) {
             return false;
         }
-        // Zero in the turn that the distance divides.
+        // It is 0 in the iteration `-first / by`, if that is a whole number.
         if by == 0 { first != 0 } else { first % by != 0 || !(0..count).contains(&(-first / by)) }
     })
 }

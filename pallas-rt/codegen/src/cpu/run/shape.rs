@@ -1,4 +1,4 @@
-//! Reductions, and elements that move.
+//! Steps for reductions, scans and moved elements.
 use super::super::extremes;
 use super::super::fold::{self, Fold};
 use super::super::launch::Stop;
@@ -9,7 +9,7 @@ use super::state::{Run, room};
 use pallas_ir::{Literal, Value};
 
 impl Run<'_> {
-    /// The memory of `from` under strides that follow the result's axes.
+    /// Returns the memory of `from` as a tile of `rank` axes, each of the result, with the strides that `axes` gives.
     pub(super) fn restride(&self, from: Value, axes: &[Affine], rank: usize) -> Tile {
         let tile = self.tile(from);
         let mut out = Tile { start: tile.start, strides: [0; MAX_RANK] };
@@ -25,6 +25,7 @@ impl Run<'_> {
         out.offset(offset, self.bytes(from))
     }
 
+    /// Runs a reshape: a view of the same memory if the strides allow it, else a copy.
     pub(super) fn reshape(&mut self, from: Value, to: Value) {
         if let Some(tile) = tile::reshaped(&self.tile(from), self.shape(from), self.shape(to)) {
             self.state.tiles[to.index()] = tile;
@@ -36,6 +37,7 @@ impl Run<'_> {
         unsafe { tile::copy(&self.tile(from), &straight, self.shape(from), self.bytes(from)) };
     }
 
+    /// Runs a join: copies boxes of several operands into the result.
     pub(super) fn join(&mut self, parts: &[Part], to: Value) {
         let (out, bytes, rank) = (self.define(to), self.bytes(to), self.shape(to).len());
         // Earlier parts win, so they are written last.
@@ -50,7 +52,7 @@ impl Run<'_> {
         }
     }
 
-    /// A copy of a tile with its axes in this order, without gaps, in a buffer.
+    /// Copies a tile to a buffer, contiguously, with its axes in the given order.
     pub(super) fn ordered(
         &mut self,
         buffer: usize,
@@ -67,6 +69,8 @@ impl Run<'_> {
         Ok(to)
     }
 
+    /// Runs a reduction over `axes`: rows at once where folded axes are innermost, else whole rows of the result into
+    /// each other.
     pub(super) fn fold(
         &mut self,
         fold: Fold,
@@ -147,6 +151,7 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// Runs a running fold along an axis.
     pub(super) fn scan(&mut self, fold: Fold, from: Value, axis: usize, reverse: bool, to: Value) {
         let (out, x, shape, bytes) = (self.define(to), self.tile(from), self.shape(from), self.bytes(from));
         let (n, mut strides) = (shape[axis], [x.strides[axis], out.strides[axis]]);
@@ -165,7 +170,7 @@ impl Run<'_> {
             });
             return;
         }
-        // Adjacent lines go on together, an element of each at a time.
+        // Adjacent lines are scanned together, one element of each at a time.
         nest.rows(|[a, b]| {
             let at = |tile: &Tile, first: isize, k: usize, i: usize| {
                 tile.start.wrapping_offset(ends[k] + (first + i as isize * strides[k]) * bytes as isize)
@@ -188,6 +193,7 @@ impl Run<'_> {
         });
     }
 
+    /// Finds the position of the greatest or smallest element of each line along an axis.
     pub(super) fn extreme(&mut self, max: bool, from: Value, axis: usize, to: Value) {
         let (out, x, shape) = (self.define(to), self.tile(from), self.shape(from));
         let (n, dtype) = (shape[axis], self.ty(from).dtype);
@@ -217,7 +223,7 @@ impl Run<'_> {
     }
 }
 
-/// Calls `f` with the starts of every line along `axis` of two tiles with elements of some bytes.
+/// Calls `f` with the address of each line along `axis` in two tiles, each given with the bytes of an element.
 fn lines(shape: &[usize], axis: usize, [x, y]: [(Tile, usize); 2], mut f: impl FnMut(*mut u8, *mut u8)) {
     let mut lines = shape.to_vec();
     lines[axis] = lines[axis].min(1);

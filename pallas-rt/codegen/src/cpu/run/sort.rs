@@ -1,4 +1,4 @@
-//! Sorted lines.
+//! Sorts the lines of a tile along an axis.
 use super::super::launch::Stop;
 use super::super::rows;
 use super::super::sort::{self, Bits, Rule};
@@ -9,6 +9,7 @@ use pallas_ir::Value;
 use pallas_ir::structural::Order;
 
 impl Run<'_> {
+    /// Runs a sort of the lines along an axis; the result has the elements or, if `positions`, their positions.
     pub(super) fn sort(
         &mut self,
         from: Value,
@@ -23,7 +24,7 @@ impl Run<'_> {
     }
 }
 
-/// The lines along an axis of a tile, and of its result.
+/// The lines along an axis of a tile, and of the result of sorting them.
 struct Lines<'a> {
     buffers: &'a mut Buffers,
     x: Tile,
@@ -33,11 +34,11 @@ struct Lines<'a> {
     axis: usize,
     /// Number of elements of a line of the tile.
     n: usize,
-    /// True if the result has positions.
+    /// True if the result has positions instead of elements.
     positions: bool,
 }
 
-/// The first elements of a buffer.
+/// Returns the first `n` elements of a buffer, which grows if necessary.
 pub(super) fn elements<T>(buffer: &mut Vec<Aligned>, n: usize) -> Result<&mut [T], Stop> {
     let start = room(buffer, n * size_of::<T>())?;
     // SAFETY: the buffer is initialised and has room for the elements, which are made of numbers; it is borrowed as

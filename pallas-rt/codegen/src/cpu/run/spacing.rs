@@ -1,56 +1,58 @@
-//! The rows of an operand in memory: at equal distances, or each at a place of its own.
+//! Spacing of an operand's rows in memory: equal distances, or an address for each.
 use super::super::plan::step::Chain;
 use super::super::tile::Tile;
 use pallas_ir::Value;
 
-/// Elements of a vector, and of a wide one.
+/// Number of elements of a vector of machine code.
 pub(super) const VECTOR: usize = 8;
+/// Number of elements of a wide vector of machine code.
 pub(super) const WIDE: usize = 16;
 
-/// Distances (in elements) between a tile's rows, and between elements of a row.
+/// Strides of a tile in elements: from row to row, and from element to element of a row.
 #[derive(Clone, Copy)]
 pub(super) struct Lines {
     pub(super) row: isize,
     pub(super) step: isize,
 }
 
-/// Windows of an array that were not copied.
+/// The addresses of a gather's windows, kept instead of copies.
 #[derive(Default)]
 pub(super) struct Kept {
-    /// The tile that they would be copied to.
+    /// The gather's result, to which they would be copied; `None` if this entry is free.
     pub(super) of: Option<Value>,
-    /// Elements of a window, which are adjacent; those of a row where operations read them.
+    /// Number of adjacent elements at each address: a window, or a row of it where elementwise operations read it.
     pub(super) elements: usize,
     pub(super) starts: Vec<*const u8>,
-    /// A row of elements of no array.
+    /// A window of the gather's fill value, for windows outside of the array.
     pub(super) filled: Vec<u64>,
-    /// True if caches may not hold the array.
+    /// True if the array is too large for the caches, so that windows are prefetched.
     pub(super) is_far: bool,
 }
 
-/// Elements of a row.
+/// Number of elements of a chain's rows.
 #[inline]
 pub(super) fn columns(chain: &Chain) -> usize {
     chain.shape.last().copied().unwrap_or(1)
 }
 
-/// The first axis from which on the rows of a tile of this shape are equally spaced.
+/// Returns the first axis such that the rows along it and the following axes are equally spaced in a tile of this
+/// shape.
 pub(super) fn first_even(tile: &Tile, shape: &[usize]) -> usize {
     let outer = shape.len().saturating_sub(1);
     (0..outer).find(|&axis| tile.distance(shape, axis..outer).is_some()).unwrap_or(outer)
 }
 
-/// The layout of a tile of this shape along its axes from one on, from which on its rows are equally spaced.
+/// Returns the strides of a tile of this shape, whose rows are equally spaced from `axis` on.
 pub(super) fn lines(tile: &Tile, shape: &[usize], axis: usize) -> Lines {
     let Some((&columns, outer)) = shape.split_last() else { return Lines { row: 1, step: 1 } };
     let row = tile.distance(shape, axis..outer.len()).flatten();
     let step = tile.strides[outer.len()];
-    // A single row may be as far from the next as it likes.
+    // If there is only one row, any distance is right.
     let row = row.unwrap_or(if step == 0 && columns != 1 { 0 } else { columns as isize });
     Lines { row, step }
 }
 
-/// Elements from a tile's first to the first of a row; rows count over all axes but the last.
+/// Returns the offset, in elements, of a row of a tile; rows are counted row-major over all axes but the last.
 #[inline]
 pub(super) fn row_offset(tile: &Tile, shape: &[usize], mut row: usize) -> isize {
     let mut offset = 0;

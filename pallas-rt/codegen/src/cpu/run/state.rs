@@ -16,12 +16,12 @@ use crate::interp::{Data, Datum, Fault};
 use pallas_ir::{DType, Literal, Loc, OperandKind, Type, Value};
 use parking_lot::Mutex;
 
-/// 64 bytes, aligned so that vectors do not cross cache lines.
+/// A block of 64 bytes, aligned so that vectors in a buffer of such blocks do not cross cache lines.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 pub(super) struct Aligned([u64; 8]);
 
-/// Grows the buffer to at least `bytes` bytes; its contents are lost if it grows.
+/// Grows the buffer to at least `bytes` bytes and returns its address. Its contents are lost if it grows.
 pub(super) fn room(buffer: &mut Vec<Aligned>, bytes: usize) -> Result<*mut u8, Stop> {
     let lines = bytes.div_ceil(64).max(1);
     if buffer.len() < lines {
@@ -32,7 +32,8 @@ pub(super) fn room(buffer: &mut Vec<Aligned>, bytes: usize) -> Result<*mut u8, S
     Ok(buffer.as_mut_ptr().cast())
 }
 
-/// A tile that goes on behind its array's end: the extents inside of it, and what is read behind it.
+/// A tile that refers to an array's memory and extends past the array's end: its extents inside of the array, and the
+/// value that elements past the end have.
 #[derive(Clone, Copy)]
 pub(super) struct End {
     pub(super) of: Value,
@@ -46,22 +47,22 @@ pub(super) struct Buffers {
     pub(super) arena: Vec<Aligned>,
     pub(super) strips: Vec<Aligned>,
     pub(super) layouts: Layouts,
-    /// Operands of a product in another order, and its result before it is rounded.
+    /// Operands of a product copied to another order of axes, and its result before it is rounded.
     pub(super) operands: [Vec<Aligned>; 3],
-    /// Operands of a product in another type.
+    /// Operands of a product converted to another type.
     pub(super) wide: [Vec<Aligned>; 2],
     pub(super) packing: Packing<f32>,
-    /// Parts of the matrices of a convolution.
+    /// Buffers of the products of which a convolution consists.
     pub(super) parts: ProductBuffers<f32>,
     pub(super) int8: Packing<i32>,
-    /// Right sides of the products of a loop.
+    /// Packed right sides of the products of a loop that runs as machine code.
     pub(super) fixed: Vec<Aligned>,
     pub(super) pages: Vec<Kept>,
-    /// Tiles in place that go on behind the array's end.
+    /// Tiles in an array's memory that extend past the array's end.
     pub(super) ends: Vec<End>,
 }
 
-/// Where the operands and results of the chains of a sweep lie.
+/// Memory addresses and layouts of the operands and results of the chains of a sweep.
 #[derive(Default)]
 pub(super) struct Layouts {
     pub(super) reaches: Vec<Reaches>,
@@ -70,35 +71,35 @@ pub(super) struct Layouts {
     pub(super) lies: Vec<Option<Lie>>,
     pub(super) spread: Vec<Spread>,
     pub(super) bound: Vec<Bound>,
-    /// Places of woven rows.
+    /// Addresses of the operands of rows that are processed in several parts at once; see `run/weave`.
     pub(super) woven: Vec<Place>,
 }
 
-/// Bytes of an array whose parts are out of the cache before anybody reads them.
+/// Minimum bytes of a large array, whose first parts have left the caches before a later step reads them.
 const LARGE: usize = 8 << 20;
 
-/// Converts a `bool` from outside to 0 or 1.
+/// Converts a `bool` from outside to 0 or 1; returns other literals as they are.
 pub(super) fn truth(x: Literal) -> Literal {
     if x.dtype == DType::Bool { Literal::bool(x.bits != 0) } else { x }
 }
 
-/// States that no thread is using, kept for the next launch with equal sizes and grid.
+/// States that no thread is using, kept for the next launch with the same sizes and grid.
 pub(in super::super) type States = Mutex<Vec<State>>;
 
-/// State of a thread that runs programs of a launch; much of it is reused by the next launch.
+/// State of a thread that runs programs of a launch; the next launch reuses most of it.
 #[derive(Default)]
 pub(in super::super) struct State {
-    /// Index of the program along each axis.
+    /// Index of the current program along each grid axis.
     pub(super) ids: Vec<i64>,
     /// Memory of the operands, by operand.
     pub(super) operands: Vec<Operand>,
-    /// The memory of each value.
+    /// The memory that each value has at present.
     pub(super) tiles: Vec<Tile>,
-    /// Each value's own memory: its slot, or the scalar's cell.
+    /// The memory that each value owns: its place in the arena, or a scalar's cell.
     pub(super) homes: Vec<Tile>,
-    /// True if the next definition of a value keeps the memory assigned to it.
+    /// True for each value whose next definition keeps the memory that a `Step::Aim` step has assigned to it.
     pub(super) aimed: Vec<bool>,
-    /// Scalars.
+    /// Memory of the scalars, eight bytes each.
     pub(super) cells: Vec<u64>,
     pub(super) tables: Vec<Vec<u64>>,
     /// The start of the arena; null before the first launch.
@@ -111,7 +112,7 @@ pub(in super::super) struct State {
 // vectors.
 unsafe impl Send for State {}
 
-/// An operand's memory and extents.
+/// An operand's address and extents in this launch.
 #[derive(Default)]
 pub(super) struct Operand {
     pub(super) start: *mut u8,
@@ -119,16 +120,16 @@ pub(super) struct Operand {
     pub(super) strides: [isize; MAX_RANK],
     /// Bytes of an element.
     pub(super) bytes: usize,
-    /// True if parts of it are out of the cache before anybody reads them.
+    /// True if the array is too large for the caches, so that stores to it bypass them.
     pub(super) is_large: bool,
-    /// The memory of scratch, which may lie elsewhere for a while.
+    /// The address of a scratch operand's own memory; `start` may point elsewhere for a while.
     pub(super) home: *mut u8,
-    /// True for scratch whose elements the next product sets.
+    /// True for a scratch operand without contents, which the next product sets.
     pub(super) is_empty: bool,
 }
 
 impl State {
-    /// Computes everything that depends on sizes and grid.
+    /// Computes everything that depends only on the launch's sizes and grid.
     pub(super) fn prepare(&mut self, plan: &Plan, launch: &Launch<'_>) {
         let kernel = &plan.kernel;
         self.ids = vec![0; launch.grid.len()];
@@ -155,7 +156,7 @@ impl State {
         self.tables = tables.collect();
     }
 
-    /// Sets the memory and parameters of a launch. Slots are resolved anew only if the arena has moved.
+    /// Sets the addresses and parameters of a launch. Addresses in the arena are computed again only if it has moved.
     pub(super) fn place(&mut self, plan: &Plan, launch: &Launch<'_>, arena: *mut u8) {
         #[cfg(guarded)]
         self.guards.clear();
@@ -189,6 +190,7 @@ impl State {
         }
     }
 
+    /// Returns the memory that a value owns.
     fn home(&mut self, plan: &Plan, v: usize) -> Tile {
         let ty = &plan.kernel.values[v];
         match plan.slots[v] {
@@ -198,7 +200,7 @@ impl State {
         }
     }
 
-    /// Returns memory of this many bytes in the arena; a mapping of their own where memory is guarded.
+    /// Returns the address of `bytes` bytes at this offset of the arena, or of a guarded mapping of their own.
     #[allow(unused_variables, reason = "the arena has room for the bytes, and a mapping needs no place")]
     fn own(&mut self, place: usize, bytes: usize) -> *mut u8 {
         #[cfg(guarded)]
@@ -216,7 +218,7 @@ impl State {
     }
 }
 
-/// The execution of a program.
+/// A thread's execution of programs of a launch.
 pub(super) struct Run<'a> {
     pub(super) plan: &'a Plan,
     pub(super) launch: &'a Launch<'a>,
@@ -238,7 +240,8 @@ impl<'a> Run<'a> {
     pub(super) fn tile(&self, v: Value) -> Tile {
         self.state.tiles[v.index()]
     }
-    /// The memory of a result: its own, unless it was redirected.
+    /// Returns the memory for a value that a step is about to compute: its own, unless a `Step::Aim` step has
+    /// redirected it.
     pub(super) fn define(&mut self, v: Value) -> Tile {
         if std::mem::take(&mut self.state.aimed[v.index()]) {
             return self.tile(v);
@@ -247,7 +250,7 @@ impl<'a> Run<'a> {
         self.state.tiles[v.index()] = own;
         own
     }
-    /// A scalar's bits.
+    /// Returns the bits of a scalar.
     pub(super) fn bits(&self, v: Value) -> u64 {
         let start = self.tile(v).start;
         // SAFETY: a scalar's tile holds one element of its type.
@@ -271,7 +274,7 @@ impl<'a> Run<'a> {
     pub(super) fn set_int(&mut self, v: Value, x: i64) {
         self.set(v, Literal::int(self.ty(v).dtype, x).bits);
     }
-    /// A copy, for printing.
+    /// Returns a copy of a tile, for printing.
     pub(super) fn datum(&self, v: Value) -> Datum {
         let ty = self.ty(v);
         let mut bytes = vec![0; ty.bytes()];

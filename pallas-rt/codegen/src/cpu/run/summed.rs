@@ -1,5 +1,5 @@
-//! Rows of 16-bit floats added up at positions given by data, from zeros on. Each row of the result is written once: zeros
-//! where there is none to add, a copy of one, or a sum made in f32 and rounded.
+//! Adds up rows of 16-bit floats at positions given by data, starting from zeros (a scatter-add). Each row of the
+//! result is written once: zeros if nothing is added to it, a copy of a single row, or a sum made in f32 and rounded.
 use super::super::launch::Stop;
 use super::super::line::{AHEAD, FETCHED, fetch};
 use super::super::plan::step::Indexed;
@@ -16,16 +16,17 @@ use pallas_ir::dtype::Half;
 /// Bytes of an element.
 const BYTES: usize = 2;
 
-/// A row to be added.
+/// A row that is added to a row of the result.
 #[derive(Clone, Copy)]
 struct Update {
-    /// Its place in the tile of the rows, in elements.
+    /// Offset of the row in the tile of updates, in elements.
     place: isize,
-    /// The row of the result that it is added to, then the number of the next update of that row.
+    /// First the index of the result's row; then 1 + the index of the next update of the same row, or 0.
     link: usize,
 }
 
 impl Run<'_> {
+    /// Runs a scatter-add of rows of 16-bit floats.
     pub(super) fn sum_rows(&mut self, step: &Indexed) -> Result<(), Stop> {
         match self.ty(step.to).dtype {
             DType::F16 => self.sum_rows_of::<f16>(step),
@@ -33,12 +34,13 @@ impl Run<'_> {
         }
     }
 
+    /// Runs a scatter-add of rows of the type `T`.
     fn sum_rows_of<T: Half>(&mut self, step: &Indexed) -> Result<(), Stop> {
         let (out, own) = (self.define(step.to), self.tile(step.from));
         let shape = self.shape(step.to);
         let (&n, outer) = shape.split_last().expect("an operand of rows has axes");
         let count: usize = outer.iter().product();
-        // The operand as one of the numbers of its rows.
+        // The result's rows, with the number of each row in place of its address.
         let mut numbers = Tile { start: out.start, strides: [0; MAX_RANK] };
         numbers.strides[..outer.len()].copy_from_slice(&Tile::contiguous(out.start, outer).strides[..outer.len()]);
         let index = (self.tile(step.index), self.shape(step.index));
@@ -50,7 +52,7 @@ impl Run<'_> {
         let (heads, updates): (&mut [u32], &mut [Update]) = (elements(heads, count)?, elements(updates, walk.count())?);
         let sum: &mut [f32] = elements(&mut buffers.wide[0], n)?;
         let (line, made) = elements::<T>(lines, 2 * n)?.split_at_mut(n);
-        // A list of updates for each row, in their order: 0 ends it.
+        // A linked list of updates for each row, in their order; 0 ends it.
         let mut found = 0;
         let add = |row: isize, place: isize| {
             updates[found] = Update { place, link: row as usize };
@@ -123,14 +125,14 @@ impl Run<'_> {
     }
 }
 
-/// The number of zeros before the first other number.
+/// Number of zeros before the first other number.
 fn leading_zeros(numbers: &[u32]) -> usize {
     let is_empty = |chunk: &&[u32; 16]| chunk.iter().fold(0, |all, n| all | n) == 0;
     let whole = 16 * numbers.as_chunks::<16>().0.iter().take_while(is_empty).count();
     whole + numbers[whole..].iter().take_while(|n| **n == 0).count()
 }
 
-/// The sum of zero and an element, which is -0 for none.
+/// Copies elements as 0 + x, which makes -0 a 0.
 #[inline(always)]
 unsafe fn copied<T: Half>(from: *const T, to: *mut T, n: usize) {
     let (from, to) = (from.cast::<u16>(), to.cast::<u16>());
@@ -138,18 +140,21 @@ unsafe fn copied<T: Half>(from: *const T, to: *mut T, n: usize) {
     (0..n).for_each(|i| unsafe { to.add(i).write(if *from.add(i) == 1 << 15 { 0 } else { *from.add(i) }) });
 }
 
+/// Sets f32 sums to 0 + x for each element x of the first row.
 #[inline(always)]
 unsafe fn started<T: Half>(from: *const T, to: *mut f32, n: usize) {
     // SAFETY: the caller's: both have `n` elements.
     (0..n).for_each(|i| unsafe { to.add(i).write(0.0 + (*from.add(i)).wide()) });
 }
 
+/// Adds a row to f32 sums.
 #[inline(always)]
 unsafe fn added<T: Half>(from: *const T, to: *mut f32, n: usize) {
     // SAFETY: as above.
     (0..n).for_each(|i| unsafe { *to.add(i) += (*from.add(i)).wide() });
 }
 
+/// Rounds f32 sums to 16 bits.
 #[inline(always)]
 unsafe fn rounded<T: Half>(from: *const f32, to: *mut T, n: usize) {
     // SAFETY: as above.

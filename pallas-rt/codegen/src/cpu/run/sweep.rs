@@ -1,4 +1,5 @@
-//! Chains over the same rows, a few rows at a time: where their operands lie, and each in machine code or in strips.
+//! Runs the chains of a sweep, a few rows at a time: finds the addresses of their operands, and runs each in machine
+//! code or in strips.
 use super::super::jit::{Codes, Form, Place};
 use super::super::launch::Stop;
 use super::super::plan::step::{Chain, Input, SinkAlong};
@@ -12,11 +13,11 @@ use super::state::{Layouts, Operand, Run, room};
 use super::weave::{Bound, Weave, Woven};
 use pallas_ir::{DType, Literal};
 
-/// Fewest elements of a group of rows that is worth a call of machine code.
+/// Minimum elements of a group of equally spaced rows for which a call of machine code is worthwhile.
 const WORTH: usize = 64;
 
 impl<'a> Run<'a> {
-    /// Runs chains over the same rows, each in machine code or in strips: all of a row at a time, or of a few rows.
+    /// Runs chains over the same rows, in machine code or in strips: each row, or each few rows, through all chains.
     pub(super) fn sweep(&mut self, chains: &'a [Chain], codes: &Codes) -> Result<(), Stop> {
         let rows = |c: &Chain| c.shape.split_last().map_or(1, |(_, rows)| rows.iter().product::<usize>());
         let Some(rows) = chains.first().map(rows).filter(|_| !chains.iter().any(|c| c.shape.contains(&0))) else {
@@ -49,7 +50,7 @@ impl<'a> Run<'a> {
             }
             lies.push(lie);
         }
-        // Rows of several chains that lie in one place are computed one by one, all in the same way.
+        // Long rows of several chains whose results use the memory of one row must all be computed row by row.
         let singly = height == 1 && chains.len() > 1;
         if !singly || !native::row_by_row(chains, codes, lies, forms, places, rows) {
             // Code needs no buffers for strips: tiles of as many rows again stay in the first level cache.
@@ -106,7 +107,8 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Finds the memory of the results and folds of a chain; `singly`: its rows are computed one by one.
+    /// Determines the memory of the results and folds of a chain. `singly`: its rows are computed one by one, so that
+    /// results which only the sweep reads may all use the memory of one row.
     pub(super) fn results(&mut self, chain: &Chain, reaches: &mut Reaches, singly: bool) {
         reaches.inner = chain.shape.last().copied().unwrap_or(1);
         reaches.sinks.clear();
@@ -130,7 +132,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Finds the strips of everything in a chain.
+    /// Determines how the chain's strips reach each input and result.
     pub(super) fn prepare(&self, chain: &Chain, reaches: &mut Reaches, buffers: &mut StripBuffers) {
         let long = reaches.inner >= LONG;
         let inputs = chain.inputs.iter().enumerate();
@@ -154,6 +156,7 @@ impl<'a> Run<'a> {
         reaches.outputs.extend(outputs);
     }
 
+    /// Returns true if an address is inside of an array that is too large for the caches.
     pub(super) fn in_large_array(&self, start: *mut u8) -> bool {
         let holds = |o: &Operand| {
             let bytes = o.bytes * o.shape.iter().product::<usize>();
@@ -162,7 +165,7 @@ impl<'a> Run<'a> {
         self.state.operands.iter().any(|o| o.is_large && holds(o))
     }
 
-    /// The method of reading an input's strips, and its element type.
+    /// Returns the way in which an input's strips are read, and its element type.
     fn reach(
         &self,
         chain: &Chain,
@@ -208,8 +211,9 @@ impl<'a> Run<'a> {
         (reach, dtype)
     }
 
-    /// Returns the layout of a chain, given results and folds, if machine code supports it. Appends the operands'
-    /// memory, and those of them whose groups of rows have to be found.
+    /// Returns the layout of a chain for machine code, given its results and folds; `None` if machine code does not
+    /// support it. Appends the operands' addresses to `places`, and those whose groups of rows are not equally spaced
+    /// to `spread`.
     pub(super) fn lay(
         &self,
         chain: &Chain,
@@ -248,7 +252,7 @@ impl<'a> Run<'a> {
         let side_by_side = |l: Lines| l.row == columns as isize && l.step == 1;
         for (k, (i, tile, bytes, windows)) in inputs.enumerate() {
             let l = lines(&tile, &chain.shape, axis);
-            // Of one column (and one row) it does not matter.
+            // With a single column or row the stride does not matter.
             let l = if columns == 1 { Lines { step: if l.row == 0 && rows > 1 { 0 } else { 1 }, ..l } } else { l };
             lie.flat &= side_by_side(l) || (l.row == 0 && l.step == 0);
             lie.weave = lie.weave.and_then(|weave| weave.with((i, 1 + k), l, columns, bytes, bound));
@@ -284,10 +288,10 @@ impl<'a> Run<'a> {
             let row = if s.along == SinkAlong::Rows { s.dtype.bytes() as isize } else { 0 };
             Place::new(start, row)
         }));
-        // Memory is what rows of whole vectors wait for that go past the caches; woven, they took a fifth longer.
+        // Streaming stores of whole vectors are bound by memory: weaving such rows made them a fifth slower.
         lie.weave = lie.weave.filter(|_| lie.form.streamed == 0 || columns < WIDE);
         lie.spread[1] = spread.len();
-        // Strips are faster than a few elements at a time.
+        // Rows shorter than a vector are faster in strips.
         (axis == 0 || lie.flat || lie.weave.is_some() || columns >= VECTOR).then_some(lie)
     }
 }

@@ -1,4 +1,5 @@
-//! Short rows in machine code: as many side by side as fill vectors, as if they were one row.
+//! Runs machine code over short rows: several adjacent rows are processed as one long row, so that they fill vectors
+//! ("woven").
 //!
 //! ```text
 //! x: f32[24080, 9] - y: f32[1, 9]     rows of 1008 elements, and 112 copies of y
@@ -14,51 +15,54 @@ use super::spacing::{Lines, VECTOR, WIDE, columns};
 use pallas_ir::{DType, ScalarOp};
 use std::ops::Range;
 
-/// Most elements of rows that are woven, if they are whole vectors or not, and if an operand has one element for each.
+/// Maximum elements of a row that is woven, if rows are whole vectors.
 const FEW: usize = 32;
+/// Maximum elements of a row that is woven, if rows are not whole vectors.
 const RAGGED: usize = 128;
+/// Maximum elements of a row that is woven, if an operand has one element for each row.
 const SINGLE: usize = 24;
-/// Fewest elements of all rows.
+/// Minimum elements of all rows together.
 const LEAST: usize = 512;
 
-/// Rows side by side.
+/// The way in which a chain's short rows are processed as one row.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Weave {
-    /// Rows that are one.
+    /// Number of rows that are processed as one.
     rows: usize,
-    /// Inputs (by bit) that are one element everywhere.
+    /// Bit mask of the inputs that have one element for all rows and columns.
     same: u64,
-    /// The first and the end of its operands among those that have strip buffers.
+    /// Start and end of this chain's operands in the sweep's list of operands with strip buffers.
     bound: [usize; 2],
-    /// The first of its strip buffers: one for each of them, and one for each fold.
+    /// Index of the first strip buffer of this chain: one for each of those operands, then one for each fold.
     buffer: usize,
 }
 
-/// An operand that has a strip buffer.
+/// An operand that is copied to a strip buffer before the code runs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bound {
-    /// Its place among those of the chain.
+    /// Index of the operand's address among the chain's places.
     place: usize,
     bytes: usize,
     what: What,
 }
 
-/// The contents of a strip buffer.
+/// The contents of an operand's strip buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum What {
     /// Copies of one row.
     Row,
-    /// Each of some elements, one a row, as often as there are columns.
+    /// One element of each row, repeated once for each column.
     Elements,
-    /// Rows that do not lie side by side, such as reversed ones.
+    /// Rows that are not adjacent in memory, such as reversed ones.
     Rows,
 }
 
 impl Weave {
-    /// Rows of a chain, of which so many are equally spaced; `None` if they are long, or if its folds need them apart.
+    /// Returns how to weave a chain's `all` rows, of which `group` at a time are equally spaced. Returns `None` if
+    /// rows are long or few, or if the chain's folds need them apart.
     pub(super) fn of(chain: &Chain, group: usize, all: usize, bound: &[Bound]) -> Option<Weave> {
         let n = columns(chain);
-        // What is folded into 16 bits is rounded at every step.
+        // A fold into 16 bits rounds at every step, so the order of its rows may not change.
         let folds = chain.sinks.iter().all(|sink| {
             let is_extreme = matches!(sink.op, ScalarOp::Maximum | ScalarOp::Minimum);
             sink.along == SinkAlong::Columns && (is_extreme || !matches!(sink.dtype, DType::F16 | DType::Bf16))
@@ -67,12 +71,13 @@ impl Weave {
         let is_one = chain.sinks.is_empty() || group == all;
         let is_worth = group > 1 && n * group >= LEAST;
         let (most, from) = (STRIP / n.max(1), bound.len());
-        // Whole vectors, if there are enough rows wide ones.
+        // Rows that fill whole vectors, wide ones if there are enough.
         let rows = if most >= WIDE { most - most % WIDE } else { most & !7 };
         (folds && is_short && is_one && is_worth).then_some(Weave { rows, bound: [from; 2], ..Weave::default() })
     }
 
-    /// Adds an input with these lines, whose elements have so many bytes; `None` if it can't be woven.
+    /// Adds an input: `lines` are its strides, `bytes` the size of an element, `place` its index among the chain's
+    /// places. Returns `None` if it cannot be woven.
     pub(super) fn with(
         mut self,
         (input, place): (usize, usize),
@@ -93,14 +98,15 @@ impl Weave {
         Some(self)
     }
 
-    /// .. if there is anything that one long row would not have; its strip buffers begin there.
+    /// Assigns strip buffers from `*buffer` on, and advances it. Returns `None` if none is needed: then all rows are
+    /// one long row anyway.
     pub(super) fn with_buffers(mut self, chain: &Chain, buffer: &mut usize) -> Option<Weave> {
         self.buffer = *buffer;
         *buffer += self.bound[1] - self.bound[0] + chain.sinks.len();
         (*buffer > self.buffer).then_some(self)
     }
 
-    /// The code for whole vectors, and that for the rest.
+    /// Returns the machine code for full strips, and that for the rest.
     pub(super) fn codes(self, chain: &Chain) -> Option<[&Code; 2]> {
         let is_whole = (self.rows * columns(chain)).is_multiple_of(WIDE);
         let form = |whole| Form { single: self.same, wide: true, whole: whole && is_whole, ..Form::default() };
@@ -109,11 +115,11 @@ impl Weave {
     }
 }
 
-/// Memory of woven rows: strip buffers, and the operands that have one.
+/// The memory of a sweep's woven rows: strip buffers, and the operands that have one.
 #[derive(Clone, Copy)]
 pub(super) struct Woven<'r> {
     pub(super) start: *mut u8,
-    /// Bytes from one to the next.
+    /// Bytes from one buffer to the next.
     pub(super) pitch: usize,
     pub(super) bound: &'r [Bound],
 }
@@ -131,7 +137,7 @@ impl Woven<'_> {
         chain.sinks.iter().enumerate().map(move |(k, sink)| (sink, first.wrapping_add(k * pitch)))
     }
 
-    /// Fills the buffers of folds with what they begin with.
+    /// Fills the buffers of folds with their neutral elements.
     pub(super) fn begin(&self, chain: &Chain, weave: Weave) {
         for (sink, to) in self.folds(chain, weave) {
             let bytes = sink.dtype.bytes();
@@ -143,7 +149,7 @@ impl Woven<'_> {
         }
     }
 
-    /// Folds what the rows of each column gave.
+    /// Folds the buffer of each fold, which has one row for each woven row, to its result.
     pub(super) fn end(&self, chain: &Chain, weave: Weave, sinks: &[*mut u8]) {
         for ((sink, from), &to) in self.folds(chain, weave).zip(sinks) {
             // SAFETY: the buffer holds so many rows, and the fold has an element a column.
@@ -151,7 +157,8 @@ impl Woven<'_> {
         }
     }
 
-    /// Runs a chain with these places over equally spaced rows. `own` is room for places.
+    /// Runs a chain over equally spaced rows; `places` are the addresses of its operands, `own` is a list to build
+    /// changed addresses in.
     pub(super) fn run(
         &self,
         (chain, weave, codes): (&Chain, Weave, [&Code; 2]),
@@ -179,7 +186,7 @@ impl Woven<'_> {
         }
         let are_brought = self.bound(weave).iter().any(|bound| bound.what != What::Row);
         let (times, left) = (rows.len() / weave.rows, rows.len() % weave.rows);
-        // All strips at once, if nothing has to be brought for each.
+        // All strips are run at once if no operand has to be copied for each.
         let together = if are_brought { 1 } else { times.max(1) };
         for turn in (0..times).step_by(together) {
             self.strips((chain, weave, codes[0]), &places[1..], &rows, turn..turn + together, own, weave.rows);
@@ -189,7 +196,7 @@ impl Woven<'_> {
         }
     }
 
-    /// Runs the code of some strips, each of so many rows.
+    /// Runs the code over the strips `turns`, each of `height` rows, after copying their operands to strip buffers.
     fn strips(
         &self,
         (chain, weave, code): (&Chain, Weave, &Code),

@@ -1,4 +1,4 @@
-//! Affine nests: a loop over the folded positions for each element of the result.
+//! Text for affine nests: a loop over the folded positions for each element of the result.
 use super::emitter::Emit;
 use super::position::{At, Coord, coordinate};
 use crate::wgsl::types::{convert, name, wrap};
@@ -6,6 +6,7 @@ use pallas_ir::structural::Nest;
 use pallas_ir::{DType, Inst, ScalarOp};
 
 impl Emit<'_> {
+    /// Writes a convolution or windowed reduction.
     pub(super) fn affine(&mut self, nest: &Nest, inst: &Inst) {
         let result = inst.results[0];
         let (dtype, elements) = (self.k.ty(result).dtype, self.k.ty(result).elements());
@@ -17,7 +18,7 @@ impl Emit<'_> {
         self.fill(result, |e, at| {
             let sum = e.fresh("sum");
             e.line(format!("var {sum}: {} = {start};", name(dtype)));
-            // The position of each axis: digits of the result's coordinates, or of the loop's index.
+            // The position of each axis follows from the result's coordinates, or from the loop's index.
             let mut axes = vec!["0u".to_string(); nest.axes.len()];
             for (position, coord) in nest.result.iter().zip(&at.coords) {
                 for (i, &(axis, stride)) in position.terms.iter().enumerate() {

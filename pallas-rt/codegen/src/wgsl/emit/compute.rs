@@ -1,4 +1,4 @@
-//! Operations on tiles.
+//! Text for operations on tiles.
 use super::emitter::Emit;
 use super::position::{At, Coord, coordinate, moved, offset};
 use crate::wgsl::place::{row_major, views};
@@ -7,6 +7,8 @@ use pallas_ir::structural::Piece;
 use pallas_ir::{Access, DType, Inst, ScalarOp, StructuralOp};
 
 impl Emit<'_> {
+    /// Writes an elementwise operation; the sum of a tile and a fused product becomes a product that starts from the
+    /// tile.
     pub(super) fn elementwise(&mut self, op: ScalarOp, inst: &Inst) {
         let result = inst.results[0];
         if self.k.ty(result).is_scalar() {
@@ -21,6 +23,7 @@ impl Emit<'_> {
         self.materialise(inst);
     }
 
+    /// Writes a structural operation by its access form.
     pub(super) fn structural(&mut self, op: &StructuralOp, inst: &Inst) {
         let result = inst.results[0];
         let ty = self.k.ty(result).clone();
@@ -53,7 +56,7 @@ impl Emit<'_> {
             Access::Sort { axis, order, positions } => self.sort(axis, order, positions, inst),
         }
     }
-    /// A scalar from a scalar, or from a tile of one element.
+    /// Writes a scalar that is computed from a scalar, or from a tile of one element.
     fn scalar_result(&mut self, access: &Access, inst: &Inst) {
         let (result, of) = (inst.results[0], inst.args[0]);
         let (from, to) = (self.k.ty(of).dtype, self.k.ty(result).dtype);
@@ -65,6 +68,7 @@ impl Emit<'_> {
         self.agree(result, |e| e.element(of, &At { coords, flat: None }));
     }
 
+    /// Returns the expression of an element `x` after a cast, bitcast or power.
     pub(super) fn converted(&mut self, access: &Access, from: DType, to: DType, x: &str) -> String {
         match access {
             Access::Cast => cast(from, to, x),
@@ -79,7 +83,8 @@ impl Emit<'_> {
                 match (*exponent < 0, to.is_float()) {
                     (false, _) => power,
                     (true, true) => wrap(to, &format!("({one} / {power})")),
-                    // As the table's quotient, all ones for 0; a division by a constant zero would not compile.
+                    // As the operation table's quotient, this is all ones for 0; a division by a constant zero would
+                    // not compile.
                     (true, false) => {
                         let ty = name(to);
                         let minus = if ty == "i32" { format!(" || {power} == -1") } else { String::new() };
@@ -92,7 +97,7 @@ impl Emit<'_> {
         }
     }
 
-    /// Each element from the first piece whose bounds hold.
+    /// Writes a concatenation or padding: each element comes from the first piece whose bounds hold.
     fn pieces(&mut self, pieces: &[Piece], inst: &Inst) {
         let result = inst.results[0];
         let ty = name(self.k.ty(result).dtype);

@@ -1,15 +1,17 @@
-//! Branches, loops, and what is handed from one region to another.
+//! Text for branches, loops, and values that are passed from one region to another.
 use super::emitter::{Emit, TRIPS};
 use crate::wgsl::place::Home;
 use crate::wgsl::types::name;
 use pallas_ir::{Inst, Value};
 
-/// Iterations of a staged `for`, up to 2^32 - 1: the difference of its bounds may exceed an i32.
+/// WGSL function for the number of iterations of a `for`, up to 2^32 - 1: the difference of its bounds may exceed an
+/// i32.
 const TURNS: &str = "fn turns(lo: i32, hi: i32, step: i32) -> u32 {
     return select(0u, (u32(hi) - u32(lo) - 1u) / u32(max(step, 1)) + 1u, lo < hi && step > 0);
 }";
 
 impl Emit<'_> {
+    /// Writes a branch.
     pub(super) fn branch(&mut self, inst: &Inst) {
         self.charge();
         self.declare(&inst.results);
@@ -30,6 +32,7 @@ impl Emit<'_> {
             .collect();
         self.nest(false, parts);
     }
+    /// Writes a counted loop.
     pub(super) fn count(&mut self, inst: &Inst, reverse: bool) {
         self.charge();
         let body = self.k.region(inst.regions[0]);
@@ -72,6 +75,7 @@ impl Emit<'_> {
         self.declare(&inst.results);
         self.assign(&inst.results, carried);
     }
+    /// Writes a loop with a condition.
     pub(super) fn repeat(&mut self, inst: &Inst) {
         self.charge();
         let (test, body) = (self.k.region(inst.regions[0]), self.k.region(inst.regions[1]));
@@ -101,13 +105,16 @@ impl Emit<'_> {
         self.nest(true, vec![("loop {".into(), nodes)]);
         self.spent += 1;
     }
-    /// Which sequential axis the loop that opens runs over, if any: loops over axes are the outermost.
+    /// Opens the count of a loop's iterations. Returns the sequential axis that the loop runs over, if any: these
+    /// loops are the outermost.
     fn open_loop(&mut self) -> Option<usize> {
         self.counted.push(0);
         let axis = (self.axes_left > 0).then(|| self.out.iterations.axes.len() - self.axes_left);
         self.axes_left -= usize::from(axis.is_some());
         axis
     }
+    /// Closes the count of a loop's iterations, and adds them to the surrounding loop's; `trips` is their number, if
+    /// it is known.
     fn close_loop(&mut self, axis: Option<usize>, trips: Option<u64>) {
         let own = self.counted.pop().expect("opened");
         match (axis, trips) {
@@ -116,13 +123,14 @@ impl Emit<'_> {
             (None, None) => self.out.iterations.more = true,
         }
     }
-    /// Trips of a loop between constants.
+    /// Returns the number of iterations of a loop whose bounds are constants.
     fn trips_of(&self, inst: &Inst) -> Option<u64> {
         let constant = |v: Value| self.plan.constant(self.k, v);
         let (lo, hi, step) = (constant(inst.args[0])?, constant(inst.args[1])?, constant(inst.args[2])?);
         Some(((hi - lo).max(0) as u64).div_ceil(step.max(1) as u64))
     }
 
+    /// Writes the declarations of the variables for values.
     fn declare(&mut self, values: &[Value]) {
         for &v in values {
             let ty = name(self.k.ty(v).dtype);
@@ -143,7 +151,8 @@ impl Emit<'_> {
             }
         }
     }
-    /// Copies values into others, all at once: what is read is read before it is written. What nothing reads stays as it is.
+    /// Writes copies of values to other values, as if all happened at the same time. Targets that nothing reads are
+    /// left out.
     fn assign(&mut self, to: &[Value], from: &[Value]) {
         let read = |(t, f): &(Value, Value)| t != f && self.plan.used[t.index()];
         let pairs: Vec<(Value, Value)> = to.iter().copied().zip(from.iter().copied()).filter(read).collect();
@@ -170,12 +179,13 @@ impl Emit<'_> {
         self.assign_memory(&pairs);
         writes.iter().for_each(|w| self.line(w));
     }
-    /// Whether a value is one of `others`, or recomputed from one.
+    /// Returns true if a value is one of `others`, or is recomputed from one.
     fn reads(&self, v: Value, others: &[Value]) -> bool {
         let inst = self.plan.defined[v.index()].filter(|_| self.plan.inline[v.index()].is_some());
         others.contains(&v) || inst.is_some_and(|i| self.k.inst(i).args.iter().any(|&v| self.reads(v, others)))
     }
-    /// The variables of a scalar, of a register tile or of accumulators, with what they get of another value.
+    /// Returns the variables of a scalar, a tile in registers or accumulators, each with the expression that it gets
+    /// from another value.
     fn copied(&mut self, to: Value, from: Value) -> Vec<(String, String)> {
         if self.k.ty(to).is_scalar() {
             return vec![(self.scalar(to), self.scalar(from))];
@@ -186,6 +196,7 @@ impl Emit<'_> {
         let places = self.positions(to).into_iter().enumerate();
         places.map(|(i, at)| (self.register(to, i), self.element(from, &at))).collect()
     }
+    /// Writes the copies of values to tiles in memory.
     fn assign_memory(&mut self, pairs: &[(Value, Value)]) {
         let mut copied: Vec<(Value, usize, Value)> = vec![];
         let mut spread = vec![];
@@ -194,8 +205,8 @@ impl Emit<'_> {
                 if self.registers(f) { spread.push((t, b, f)) } else { copied.push((t, b, f)) }
             }
         }
-        // Element by element each thread reads all sources, then writes all targets: tiles of one shape that changed
-        // places are exchanged safely, since a thread owns its positions.
+        // Each thread reads all sources of an element, then writes all targets: tiles of one shape can be swapped
+        // safely, since a thread owns its positions.
         while let Some(&(first, ..)) = copied.first() {
             let shape = self.k.ty(first).shape.clone();
             let (same, rest): (Vec<_>, Vec<_>) = copied.iter().partition(|(t, ..)| self.k.ty(*t).shape == shape);

@@ -1,7 +1,8 @@
-//! Products by cooperative matrices: factors and results of fragments, in workgroup memory and in accumulators.
+//! Products by cooperative matrices: factors in workgroup memory, and results in accumulators, both as fragments.
 //!
-//! Everything here is in uniform control flow with all threads of a subgroup active, whatever the extents of arrays are:
-//! what lies outside of them is in workgroup memory as the operand's fill. A subgroup knows its fragments by its number.
+//! All of this text is in uniform control flow with all threads of a subgroup active, whatever the extents of arrays
+//! are: elements outside of an array are in workgroup memory as the operand's fill. A subgroup computes the fragments
+//! that its number selects.
 use super::emitter::Emit;
 use super::position::{Coord, offset};
 use super::product::Product;
@@ -10,21 +11,22 @@ use crate::wgsl::place::matrices::{Cell, Cooperative, Fragments, is_zero};
 use crate::wgsl::sync::Memory;
 use pallas_ir::{Inst, Value};
 
-/// Most products of fragments written out in one trip of a loop.
+/// Maximum products of fragments that are written out in one iteration of a loop.
 const UNROLL: usize = 64;
 
-/// The factor of a product in memory.
+/// A factor of a product, in workgroup memory.
 struct Factor {
     buffer: usize,
-    /// Distances between neighbours along the result's axis and along the contracted one.
+    /// Strides along the result's axis and along the contracted axis.
     strides: [usize; 2],
 }
 
 impl Emit<'_> {
+    /// Returns the fragments of a tile whose storage class is accumulators; `None` for other tiles.
     pub(super) fn fragments(&self, v: Value) -> Option<Fragments> {
         self.plan.fragments[v.index()].filter(|_| self.plan.homes[v.index()] == Home::Fragments)
     }
-    /// The names of the accumulators that a tile is.
+    /// Returns the names of the accumulators that hold a tile.
     pub(super) fn accumulators(&self, v: Value) -> Vec<String> {
         let count = self.fragments(v).map_or(0, Fragments::count);
         (0..count).map(|i| format!("f{}_{i}", self.k.label(v))).collect()
@@ -33,7 +35,8 @@ impl Emit<'_> {
         let size = self.fragments(v).map_or(0, |f| f.size);
         format!("coop_mat{size}x{size}<f32, C>")
     }
-    /// The accumulators of `to` as they begin with the elements of `from`, which is accumulators as well, or zeros.
+    /// Returns the initial values of `to`'s accumulators: those of `from`, or zeros if `from` is `None` or a tile of
+    /// zeros.
     pub(super) fn accumulators_from(&self, to: Value, from: Option<Value>) -> Vec<String> {
         match from.filter(|&v| !is_zero(self.k, &self.plan.defined, v)) {
             Some(v) => self.accumulators(v),
@@ -41,7 +44,7 @@ impl Emit<'_> {
         }
     }
 
-    /// The product of an instruction's operands, added to `start`, as the accumulators of `result`.
+    /// Writes the product of an instruction's operands, added to `start`, to the accumulators of `result`.
     pub(super) fn cooperate(&mut self, result: Value, product: &Inst, dot: &Product, start: Option<Value>) {
         let how = self.plan.products[product.results[0].index()].expect("accumulators come of cooperative products");
         let fragments = self.fragments(result).expect("the result is accumulators");
@@ -77,7 +80,7 @@ impl Emit<'_> {
             }
         });
     }
-    /// One fragment's extent of the contracted axis.
+    /// Writes the multiply-adds for one fragment's extent of the contracted axis.
     fn cooperative_step(
         &mut self,
         how: Cooperative,
@@ -102,11 +105,11 @@ impl Emit<'_> {
             }
         }
     }
-    /// A thread's share of what a subgroup does.
+    /// Returns a thread's share of an amount of work or words that a subgroup divides.
     fn share(&self, of: usize) -> f64 {
         of as f64 / self.plan.lanes as f64
     }
-    /// A fragment of a factor from memory on.
+    /// Writes the load of a fragment of a factor, and returns its name; `role` is "A" or "B".
     fn load_fragment(&mut self, how: Cooperative, factor: &Factor, role: &str, (own, inner): (&str, &str)) -> String {
         let Factor { buffer, strides: [along, across] } = *factor;
         self.touch(Memory::Buffer(buffer), None, false);
@@ -114,7 +117,7 @@ impl Emit<'_> {
         let words = self.share(size * size) * cell.bytes() as f64 / 4.0;
         self.pay(self.numbers.workgroup * words);
         self.counts.product_words += words * self.trips;
-        // Rows of A lie along the result's axis, those of B along the contracted one.
+        // The rows of A lie along the result's axis, those of B along the contracted axis.
         let by_rows = if role == "A" { across == 1 } else { along == 1 };
         let (load, pitch) = (if by_rows { "coopLoadT" } else { "coopLoad" }, along.max(across));
         let ty = if cell == Cell::Half { "f16" } else { "f32" };
@@ -125,7 +128,7 @@ impl Emit<'_> {
         self.line(format!("let {name} = {text};"));
         name
     }
-    /// Where a factor lies; None: it has no copy yet.
+    /// Returns the buffer and strides of a factor; `None` if it has no copy in memory yet.
     fn factor(&mut self, v: Value, axes: &[usize; 2]) -> Option<Factor> {
         let source = |axis: usize| self.plan.source(self.k, v, axis).expect("factors are tiles or views of some");
         let [(tile, along), (_, across)] = axes.map(source);
@@ -140,7 +143,7 @@ impl Emit<'_> {
         let strides = &self.plan.buffers[buffer].strides;
         Some(Factor { buffer, strides: [strides[along], strides[across]] })
     }
-    /// Names of the first row and column of this subgroup's accumulators.
+    /// Writes the numbers of the first row and column of this subgroup's accumulators, and returns their names.
     fn first_of(&mut self, fragments: Fragments) -> [String; 2] {
         let Fragments { size, grid: [y, x], own: [rows, columns] } = fragments;
         let [row, column] = [self.fresh("first_row"), self.fresh("first_column")];
@@ -148,7 +151,7 @@ impl Emit<'_> {
         self.line(format!("let {column} = subgroup % {x}u * {}u;", columns * size));
         [row, column]
     }
-    /// Writes a tile's accumulators to a buffer.
+    /// Writes the store of a tile's accumulators to a buffer.
     pub(super) fn put_accumulators(&mut self, v: Value, buffer: usize) {
         let fragments = self.fragments(v).expect("it is accumulators");
         let [row, column] = self.first_of(fragments);

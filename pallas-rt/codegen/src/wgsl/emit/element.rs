@@ -1,4 +1,4 @@
-//! One element of any value, at a position of whoever reads it.
+//! Text for one element of a value, at a position that its reader determines.
 use super::emitter::Emit;
 use super::position::{At, Coord, FOUR, PARTS, coordinate, moved, offset, stretch};
 use crate::wgsl::place::layout::Along;
@@ -11,7 +11,7 @@ use pallas_ir::structural::Index;
 use pallas_ir::{Access, DType, Inst, Op, ScalarOp, Value};
 
 impl Emit<'_> {
-    /// Positions of a tile's registers, in their order.
+    /// Returns the positions of the elements that a thread has in registers, in the order of registers.
     pub(super) fn positions(&self, v: Value) -> Vec<At> {
         let mut all = vec![vec![]];
         for a in 0..self.k.ty(v).shape.len() {
@@ -23,12 +23,12 @@ impl Emit<'_> {
         }
         all.into_iter().map(|coords| At { coords, flat: None }).collect()
     }
-    /// A thread's coordinates along an axis.
+    /// Returns a thread's coordinates along an axis of a tile.
     pub(super) fn along(&self, v: Value, axis: usize) -> Vec<Coord> {
         let Some(c) = self.plan.layout.axes[v.index()][axis] else { return vec![Coord::text("0u")] };
         (0..self.plan.layout.classes[c].repeats()).map(|r| self.own(c, r)).collect()
     }
-    /// A thread's element `r` of a class.
+    /// Returns the coordinate of a thread's element `r` in a class of axes.
     pub(super) fn own(&self, c: usize, r: usize) -> Coord {
         let class = self.plan.layout.classes[c];
         let text = |r: usize| match (class.threads, class.distance(r)) {
@@ -39,7 +39,7 @@ impl Emit<'_> {
         let part = (class.vector == FOUR).then(|| (text(r - r % FOUR), r % FOUR));
         Coord { text: text(r), own: Some((c, r)), part }
     }
-    /// A thread's element of a class whose number is a text.
+    /// Returns the coordinate of a thread's element in a class, where the element's number is an expression.
     pub(super) fn nth(&self, c: usize, r: &str) -> Coord {
         let class = self.plan.layout.classes[c];
         Coord::text(match (class.threads, class.vector) {
@@ -48,13 +48,13 @@ impl Emit<'_> {
             (t, v) => format!("(c{c} + ({r}) / {v}u * {}u + ({r}) % {v}u)", t * v),
         })
     }
-    /// The position of element `e` of a shape.
+    /// Returns the position of the element with row-major number `e` (a variable of the text) in a shape.
     pub(super) fn linear(&self, shape: &[usize]) -> At {
         let coords = (0..shape.len()).map(|a| Coord::text(coordinate(shape, a, "e"))).collect();
         At { coords, flat: Some(("e".into(), shape.to_vec())) }
     }
 
-    /// The position of part `part` of vector `e` of a shape whose rows are vectors.
+    /// Returns the position of component `part` of the vec4 with number `e` in a shape whose rows are whole vectors.
     pub(super) fn linear_fours(&self, shape: &[usize], part: usize) -> At {
         let mut vectors = shape.to_vec();
         vectors.last_mut().into_iter().for_each(|n| *n /= FOUR);
@@ -67,7 +67,7 @@ impl Emit<'_> {
         At { coords, flat: None }
     }
 
-    /// The element of `v` at a position of `v`'s shape.
+    /// Returns an expression for the element of `v` at a position in `v`'s shape.
     pub(super) fn element(&mut self, v: Value, at: &At) -> String {
         if self.k.ty(v).is_scalar() {
             return self.scalar(v);
@@ -88,7 +88,7 @@ impl Emit<'_> {
             None => self.kept(v, at),
         }
     }
-    /// The element of a tile that has a home.
+    /// Returns an expression for an element of a stored tile.
     fn kept(&mut self, v: Value, at: &At) -> String {
         let dtype = self.k.ty(v).dtype;
         match self.plan.homes[v.index()] {
@@ -109,7 +109,7 @@ impl Emit<'_> {
             Home::None => unreachable!("{v} is read, so it has a home"),
         }
     }
-    /// Which register of this thread has the element; None: maybe another thread's.
+    /// Returns the index of this thread's register that has the element; `None` if another thread may have it.
     fn register_at(&self, v: Value, at: &At) -> Option<usize> {
         if !self.registers(v) {
             return None;
@@ -125,6 +125,7 @@ impl Emit<'_> {
         }
         Some(i)
     }
+    /// Returns an expression for an element of a buffer, read as part of a vec4 where products can do so.
     pub(super) fn get(&mut self, dtype: DType, buffer: usize, at: &At) -> String {
         let (index, owner) = self.index(buffer, at);
         self.touch(Memory::Buffer(buffer), owner, false);
@@ -154,7 +155,7 @@ impl Emit<'_> {
             Cell::Half => format!("f32({x})"),
         }
     }
-    /// Records an access to a buffer.
+    /// Records an access to a buffer for the coalescing report.
     fn reach_buffer(&mut self, buffer: usize, at: &At, width: usize, write: bool) {
         if !self.written {
             return;
@@ -164,13 +165,15 @@ impl Emit<'_> {
         let bytes = self.plan.buffers[buffer].cell.bytes();
         self.reach(Memory::Buffer(buffer), at, (width, bytes, usize::MAX), write);
     }
-    /// Records an access: elements of a thread, bytes of each, and how many lie together.
+    /// Records an access for the coalescing report; `at` has coordinates and strides, `size` has the elements of a
+    /// thread, the bytes of each, and the number of adjacent elements.
     pub(super) fn reach(&mut self, of: Memory, at: Vec<(String, usize)>, size: (usize, usize, usize), write: bool) {
         let (threads, trips, product) = (self.strided.unwrap_or(usize::MAX), self.trips, self.product);
         let ((width, bytes, run), line) = (size, self.at_line);
         self.out.accesses.push(Reached { of, line, write, at, width, bytes, run, threads, trips, product });
     }
-    /// The index of the four words of workgroup memory that an element is one of, and which.
+    /// Returns the index of the vec4 of workgroup memory that has an element, and its component; `None` if there is
+    /// none.
     pub(super) fn four_of(&self, buffer: usize, at: &At) -> Option<(String, usize)> {
         let b = &self.plan.buffers[buffer];
         let Some((1, outer)) = b.strides.split_last().map(|(inner, outer)| (*inner, outer)) else { return None };
@@ -187,7 +190,8 @@ impl Emit<'_> {
         *coords.last_mut()? = Coord::text(base);
         Some((self.index(buffer, &At { coords, flat: None }).0, part))
     }
-    /// The name of four words of workgroup memory.
+    /// Returns the name of a variable with the vec4 of workgroup memory at this index, and writes the read if it is
+    /// new.
     fn tiles_at(&mut self, index: &str) -> String {
         if let Some((_, name)) = self.tiles.iter().find(|(i, _)| i == index) {
             return name.clone();
@@ -199,10 +203,11 @@ impl Emit<'_> {
         self.tiles.push((index.into(), name.clone()));
         name
     }
-    /// Writes an element to a buffer.
+    /// Writes a statement that stores an element to a buffer.
     pub(super) fn put(&mut self, v: Value, buffer: usize, at: &At, x: &str) {
         self.put_word(self.k.ty(v).dtype, buffer, at, x);
     }
+    /// Writes a statement that stores an element of type `dtype` to a buffer.
     pub(super) fn put_word(&mut self, dtype: DType, buffer: usize, at: &At, x: &str) {
         let (index, owner) = self.index(buffer, at);
         self.touch(Memory::Buffer(buffer), owner, true);
@@ -221,7 +226,7 @@ impl Emit<'_> {
         };
         self.line(format!("{to} = {word};"));
     }
-    /// Writes four words to a buffer of vectors.
+    /// Writes a statement that stores four words as a vec4.
     pub(super) fn put_four(&mut self, buffer: usize, at: &At, index: &str, words: &[String]) {
         self.touch(Memory::Buffer(buffer), None, true);
         self.reach_buffer(buffer, at, FOUR, true);
@@ -229,7 +234,7 @@ impl Emit<'_> {
         let (arena, ty) = (Cell::Four.arena(), Cell::Four.wgsl());
         self.line(format!("{arena}[({index}) / {FOUR}u] = {ty}({});", words.join(", ")));
     }
-    /// Writes the registers of `from` to a buffer with `to`'s shape.
+    /// Writes statements that store the registers of `from` to a buffer that has `to`'s shape.
     pub(super) fn put_registers(&mut self, to: Value, from: Value, buffer: usize) {
         let owner = self.owner(from);
         if let Some(test) = &owner {
@@ -255,7 +260,7 @@ impl Emit<'_> {
             self.line("}");
         }
     }
-    /// The word of a buffer's memory at an index.
+    /// Returns an expression for the word of a buffer's memory at an index.
     pub(super) fn word(&self, buffer: usize, index: &str) -> String {
         let b = &self.plan.buffers[buffer];
         match (b.outside, b.cell) {
@@ -264,7 +269,7 @@ impl Emit<'_> {
             (false, _) => format!("{}[{index}]", b.cell.arena()),
         }
     }
-    /// The index of a buffer's word at a position, and its owner if threads keep to their own words.
+    /// Returns the index of a buffer's word at a position, and its owner if each thread accesses its own words only.
     fn index(&self, buffer: usize, at: &At) -> (String, Option<Owner>) {
         let b = &self.plan.buffers[buffer];
         let base = format!("at_{}", b.name);
@@ -276,10 +281,13 @@ impl Emit<'_> {
         };
         (if index == "0u" { base } else { format!("{base} + {index}") }, owner)
     }
-    /// A test that one thread of those holding the same elements passes; None: no two threads do.
+    /// Returns a test that only one of the threads with the same elements passes; `None` if no two threads have the
+    /// same.
     pub(super) fn owner(&self, v: Value) -> Option<String> {
         self.owner_of(&self.plan.layout.axes[v.index()])
     }
+    /// Returns a test that only one of the threads with the same elements passes, for axes with these classes; `None`
+    /// if no two threads have the same.
     pub(super) fn owner_of(&self, axes: &[Option<usize>]) -> Option<String> {
         let classes = || axes.iter().flatten().map(|&c| self.plan.layout.classes[c]);
         let grid = classes().find(|c| c.along != Along::Each).map_or(self.plan.grid, |c| c.grid);
@@ -292,7 +300,7 @@ impl Emit<'_> {
         (!tests.is_empty()).then(|| tests.join(" && "))
     }
 
-    /// The element that a pure or elementwise instruction gives at a position.
+    /// Returns an expression for the element that a pure or elementwise instruction computes at a position.
     pub(super) fn computed(&mut self, inst: &Inst, at: &At) -> String {
         let ty = self.k.ty(inst.results[0]).clone();
         match &inst.op {
@@ -317,7 +325,7 @@ impl Emit<'_> {
             _ => unreachable!("not made element by element"),
         }
     }
-    /// A row's expression for the operands' elements.
+    /// Returns the expression of a scalar operation on the operands' elements.
     pub(super) fn expression(&mut self, op: ScalarOp, inst: &Inst, at: &At) -> String {
         let result = self.k.ty(inst.results[0]).clone();
         self.out.helpers.extend(op.wgsl_helper());
@@ -330,7 +338,7 @@ impl Emit<'_> {
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
         wrap(result.dtype, &op.wgsl(&args, name(dtype)))
     }
-    /// The element of an operand whose unit axes stretch to `shape`.
+    /// Returns an expression for an operand's element, where the operand's axes of extent 1 are broadcast to `shape`.
     pub(super) fn stretched(&mut self, v: Value, shape: &[usize], at: &At) -> String {
         let own = &self.k.ty(v).shape;
         if own.is_empty() || own == shape {
@@ -338,13 +346,13 @@ impl Emit<'_> {
         }
         self.element(v, &stretch(own, at))
     }
-    /// A position of a view as a position of what it shows.
+    /// Translates a position of a view to a position of the tile that it shows.
     pub(super) fn moved(&self, index: &[Index], at: &At) -> At {
         At { coords: index.iter().map(|i| moved(i, &at.coords)).collect(), flat: None }
     }
 }
 
-/// A position's distance from the first element of a buffer.
+/// Returns an expression for the offset of a position in a buffer.
 fn distance(b: &Buffer, coords: &[Coord]) -> String {
     let (mut coords, mut strides) = (coords.to_vec(), b.strides.clone());
     if let (Some((rows, words)), [.., row, _]) = (b.groups(), &coords[..])
@@ -356,7 +364,7 @@ fn distance(b: &Buffer, coords: &[Coord]) -> String {
     if let (Some(Swizzle { unit, period, rows }), [.., row, column]) = (b.swizzle(), &mut coords[..])
         && row.text != "0u"
     {
-        // WGSL has no order between `^` and arithmetic.
+        // WGSL defines no precedence between `^` and arithmetic, so parentheses are needed.
         let inner = match column.text.contains(' ') && !column.text.starts_with('(') {
             true => format!("({})", column.text),
             false => column.text.clone(),

@@ -1,4 +1,4 @@
-//! The state of an emission, and what comes of it: steps, and what a thread executes.
+//! The state of writing a kernel's shader, and the result: steps, and counts of what a thread executes.
 use super::super::place::Plan;
 use super::super::profile::Numbers;
 use super::super::reach::Access;
@@ -7,23 +7,23 @@ use super::position::Known;
 use pallas_ir::{Kernel, OperandId, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Operations that a thread executes; both sides of branches are counted.
+/// Number of operations that a thread executes; both sides of branches are counted.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Counts {
     /// Multiply-adds of products.
     pub fma: f64,
-    /// Products of fragments by cooperative matrices: a subgroup's.
+    /// Products of fragments that a subgroup computes by cooperative matrices.
     pub fragments: f64,
     /// Words of workgroup memory that products read.
     pub product_words: f64,
-    /// Elements of arrays read and written.
+    /// Elements of arrays that are read and written.
     pub global: f64,
-    /// Barriers.
+    /// Barriers that the thread waits at.
     pub barriers: f64,
 }
 
 impl Counts {
-    /// The operations executed since `before`, divided by the number of times.
+    /// Returns the operations that were counted after `before`, divided by `times`.
     pub(super) fn since(self, before: Counts, times: f64) -> Counts {
         Counts {
             fma: (self.fma - before.fma) / times,
@@ -35,107 +35,108 @@ impl Counts {
     }
 }
 
-/// Loop iterations of a thread, at most.
+/// Upper bound of the loop iterations that a thread executes.
 #[derive(Clone, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub struct Iterations {
-    /// Outside of the loops over sequential axes.
+    /// Iterations outside of the loops over sequential axes.
     pub outside: u64,
-    /// In one step of each sequential axis, outermost first, without the steps of the next one.
+    /// Iterations in one step of each sequential axis, outermost first, without those in steps of the next axis.
     pub axes: Vec<u64>,
-    /// There are loops besides whose trips depend on data.
+    /// True if there are other loops whose number of iterations depends on data.
     pub more: bool,
 }
 
 impl Iterations {
-    /// In `counts` steps of the sequential axes.
+    /// Returns the iterations of a launch with `counts` steps along the sequential axes.
     pub fn total(&self, counts: &[i64]) -> u64 {
         let nested = |inner: u64, (own, n): (&u64, &i64)| own.saturating_add(inner).saturating_mul(*n as u64);
         self.axes.iter().zip(counts).rev().fold(0, nested).saturating_add(self.outside)
     }
 }
 
-/// Loop trips assumed where they are known at launch only.
+/// Loop iterations that are assumed where the number is known only at the launch.
 pub(in crate::wgsl) const TRIPS: f64 = 8.0;
 
-/// What a program costs whose threads do this work each, in a text of so many lines.
+/// Estimates the cost of a program whose threads do this work each, and whose text has `lines` lines.
 pub(in crate::wgsl) fn cost(work: f64, lines: usize, plan: &Plan, numbers: &Numbers) -> f64 {
     work * plan.threads() as f64 / numbers.parallel + lines as f64 * numbers.line
 }
 
-/// A kernel's body as nodes, before barriers.
+/// A kernel's body as nodes (steps and control flow), before barriers are inserted.
 #[derive(Default)]
 pub(in crate::wgsl) struct Emitted {
     pub(in crate::wgsl) nodes: Vec<Node>,
-    /// Bits of constants that WGSL has no literal for.
+    /// Bits of floating-point constants that WGSL has no literal for.
     pub(in crate::wgsl) constants: Vec<u32>,
-    /// WGSL functions the text calls.
+    /// Definitions of the WGSL functions that the text calls.
     pub(in crate::wgsl) helpers: BTreeSet<&'static str>,
-    /// Register tiles that are read across threads and have no copy.
+    /// Tiles in registers that are read across threads and need a copy, which they do not have yet.
     pub(in crate::wgsl) wanted: BTreeSet<Value>,
-    /// Register tiles that threads read their own elements of; others with a copy are read there alone.
+    /// Tiles in registers of which threads read their own elements; of others with a copy, only the copy is read.
     pub(in crate::wgsl) held: BTreeSet<Value>,
-    /// What a thread executes, in the profile's prices.
+    /// Cost of the operations that a thread executes, at the profile's prices.
     pub(in crate::wgsl) work: f64,
-    /// Lines of text.
+    /// Number of lines of text.
     pub(in crate::wgsl) lines: usize,
     pub(in crate::wgsl) iterations: Iterations,
-    /// Threads agree on scalars that one of them reads.
+    /// True if one thread reads scalars from memory for all, which needs memory to pass them on.
     pub(in crate::wgsl) agrees: bool,
-    /// True if steps of loops are checked, with errors reported by the error flag.
+    /// True if the steps of loops are checked to be positive, with errors reported by the error flag.
     pub(in crate::wgsl) checks: bool,
-    /// The workgroup is one subgroup, which runs in lockstep.
+    /// True if the workgroup is one subgroup, which runs in lockstep.
     pub(in crate::wgsl) lockstep: bool,
-    /// Every access, in the order of the text; those that are written alike as one in the end.
+    /// Every access to memory, in the order of the text; accesses that are written alike are merged at the end.
     pub(in crate::wgsl) accesses: Vec<Access>,
-    /// Arrays that are read or written four elements at a time.
+    /// Arrays that are read or written four elements (a vec4) at a time.
     pub(in crate::wgsl) fours: BTreeSet<OperandId>,
-    /// Buffers of vectors that words are written to one by one.
+    /// Buffers of vec4 to which single words are written.
     pub(in crate::wgsl) singles: BTreeSet<usize>,
-    /// What a thread does in one step of the innermost sequential axis.
+    /// Operations of a thread in one step of the innermost sequential axis.
     pub(in crate::wgsl) step: Counts,
-    /// Emission stopped: the program costs more than it may.
+    /// True if emission was stopped since the program costs more than its budget.
     pub(in crate::wgsl) stopped: bool,
 }
 
-/// Writes the steps of a kernel.
+/// Writer of the steps of a kernel.
 pub(super) struct Emit<'k> {
     pub(super) k: &'k Kernel,
     pub(super) plan: &'k mut Plan,
     pub(super) numbers: &'k Numbers,
-    /// What comes of it, as far as it is emitted.
+    /// The result so far.
     pub(super) out: Emitted,
     /// Loop iterations after which the driver silently stops an invocation.
     pub(super) limit: Option<u32>,
-    /// Nodes of the open regions.
+    /// Nodes of the regions that are being written, innermost last.
     pub(super) open: Vec<Vec<Node>>,
     pub(super) step: Option<Step>,
     pub(super) depth: usize,
     pub(super) fresh: usize,
-    /// Loop iterations of an invocation since the counter was last moved; leaving a loop counts as one.
+    /// Loop iterations of an invocation since the counter was last updated; leaving a loop counts as one.
     pub(super) spent: u64,
-    /// Sequential axes whose loops are not open yet.
+    /// Number of sequential axes whose loops have not been opened yet.
     pub(super) axes_left: usize,
-    /// Iterations counted in each open loop, and outside of all.
+    /// Iterations counted in each open loop, and outside of all loops.
     pub(super) counted: Vec<u64>,
-    /// What a thread executes; in one step, once the innermost axis' loop is closed.
+    /// Operations that a thread executes; `per_step` has those in one step, once the innermost sequential axis' loop
+    /// is closed.
     pub(super) counts: Counts,
     pub(super) per_step: Option<Counts>,
-    /// Operands of a product are being read.
+    /// True while operands of a product are being read.
     pub(super) product: bool,
-    /// Dimensions that are multiples of four.
+    /// Bit mask of the dimensions that are multiples of four.
     pub(super) multiples: u64,
-    /// Coordinates of fetched loads that have been computed where the present line sees them.
+    /// For each fetched load, coordinates that have been computed in names which are in scope at the present line.
     pub(super) known: BTreeMap<Value, Known>,
-    /// Indices of workgroup memory, and the names of the four words there.
+    /// Indices of vec4 in workgroup memory that have been read, and the names of the vectors.
     pub(super) tiles: Vec<(String, String)>,
-    /// There will be a text.
+    /// True if a text will be written; false while only costs are estimated.
     pub(super) written: bool,
-    /// Elements that threads stride over here.
+    /// Number of elements over which the threads loop in strides at this place, if they do.
     pub(super) strided: Option<usize>,
-    /// The user's line.
+    /// The line of the user's kernel that is being written.
     pub(super) at_line: u32,
-    /// How often the present line runs.
+    /// Number of times that the present line is executed.
     pub(super) trips: f64,
-    /// The most that work and lines may cost.
+    /// The maximum cost of work and lines.
     pub(super) budget: f64,
 }

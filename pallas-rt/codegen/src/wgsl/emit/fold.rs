@@ -1,4 +1,4 @@
-//! Folds of lines: reductions, running sums, positions of the largest.
+//! Text for folds along axes: reductions, running folds, positions of extremes.
 use super::emitter::Emit;
 use super::position::{At, Coord, coordinate, offset};
 use crate::wgsl::place::layout::Along;
@@ -7,7 +7,7 @@ use crate::wgsl::sync::Memory;
 use crate::wgsl::types::{from_word, name, to_word, wrap};
 use pallas_ir::{DType, Inst, ScalarOp, Value};
 
-/// The function that combines what the threads of a subgroup have.
+/// Returns the WGSL function that folds the values of all threads of a subgroup, if there is one.
 fn subgroup(op: ScalarOp, dtype: DType) -> Option<&'static str> {
     if !matches!(dtype, DType::F32 | DType::I32 | DType::U32) {
         return None;
@@ -15,24 +15,26 @@ fn subgroup(op: ScalarOp, dtype: DType) -> Option<&'static str> {
     op.row().fold?.subgroup
 }
 
-/// Most partial results combined by lines instead of a loop.
+/// Maximum partial results that are combined by single lines instead of a loop.
 const COMBINED: usize = 4;
-/// Most partial results that every thread of a line combines alone: more are first combined to fewer.
+/// Maximum partial results that every thread of a line combines on its own; more are first combined to fewer.
 const ALONE: usize = 16;
 
-/// To how many partial results so many are combined first: near the square root, so that both rounds take as long.
+/// Number of partial results after the first of two rounds: near the square root of `count`, so that both take as
+/// long.
 fn first_round(count: usize) -> usize {
     let fits = |n: &usize| count.is_multiple_of(*n) && n * n <= count;
     if count > ALONE { (1..=count).take_while(|n| n * n <= count).filter(fits).max().unwrap_or(1) } else { count }
 }
 
 impl Emit<'_> {
-    /// `next` folded with `sum`.
+    /// Returns the expression of `next` folded into `sum`.
     pub(super) fn combine(&mut self, op: ScalarOp, dtype: DType, sum: &str, next: &str) -> String {
         self.out.helpers.extend(op.wgsl_helper());
         self.pay(self.numbers.operation);
         wrap(dtype, &op.wgsl(&[sum, next], name(dtype)))
     }
+    /// Writes a reduction over `axes`.
     pub(super) fn fold(&mut self, op: ScalarOp, axes: &[usize], inst: &Inst) {
         let (result, x) = (inst.results[0], inst.args[0]);
         if self.registers(result) {
@@ -59,12 +61,13 @@ impl Emit<'_> {
         let elements = self.k.ty(result).elements();
         self.inner(count, elements);
     }
-    /// A fold whose result is in registers: each thread its own share, then all partial results of a line.
+    /// Writes a reduction whose result is in registers: each thread folds its own elements, then the partial results
+    /// of the threads of a line are combined.
     fn fold_spread(&mut self, op: ScalarOp, axes: &[usize], result: Value, x: Value) {
         let shape = self.k.ty(x).shape.clone();
         let dtype = self.k.ty(result).dtype;
         let layout = &self.plan.layout;
-        // A line's threads: the folded axes must not lie along the direction of a kept one.
+        // The threads of a line: the folded axes must not lie along the direction of a kept axis.
         let along = |c: usize| layout.classes[c].along;
         let kept: Vec<Along> = layout.axes[result.index()].iter().flatten().map(|&c| along(c)).collect();
         let class = |&a: &usize| {
@@ -133,7 +136,7 @@ impl Emit<'_> {
             self.fold_across(op, result, &places, &names, &threads);
         }
     }
-    /// Combines the partial results that the threads of a line hold.
+    /// Writes the combination of the partial results that the threads of a line hold.
     fn fold_across(
         &mut self,
         op: ScalarOp,
@@ -157,7 +160,7 @@ impl Emit<'_> {
         let name_of = format!("partial_{}", result.0);
         let words_of_all = places.len() * words;
         self.plan.buffers.push(Buffer { name: name_of.clone(), words: words_of_all, ..Buffer::default() });
-        // Register `i` of all threads, then the next one: neighbours write neighbours.
+        // Register `i` of all threads, then the next register: neighbouring threads write adjacent words.
         let coords = |i: usize, t: &str| {
             let own = [(format!("{i}u"), words), (t.to_string(), step)];
             line.iter().cloned().chain(own).collect::<Vec<_>>()
@@ -233,8 +236,9 @@ impl Emit<'_> {
             }
         });
     }
-    /// Where the threads of a line keep a register's partial results: the coordinates of the line and words between
-    /// neighbours along each, a thread's number in its line, words between such neighbours, and words of all threads.
+    /// Returns where the threads of a line keep the partial results of one register: the coordinates of the line with
+    /// their strides in words, a thread's number in its line, the words between threads of a line, and the words of
+    /// all threads.
     fn partial_places(
         &self,
         result: Value,
@@ -246,14 +250,14 @@ impl Emit<'_> {
         };
         let kept = self.plan.layout.axes[result.index()].iter().flatten().copied();
         let all: Vec<usize> = threads.iter().map(|t| t.0).chain(kept).collect();
-        // Threads along x are neighbours.
+        // Threads along x write adjacent words.
         let (mut line, mut own, mut step, mut words) = (vec![], String::new(), 0, 1);
         for along in [Along::X, Along::Y] {
             let Some(&c) = all.iter().find(|c| self.plan.layout.classes[**c].along == along) else { continue };
             match threads.iter().any(|t| t.0 == c) {
                 false => line.push((thread(c), words)),
                 true if own.is_empty() => (own, step) = (thread(c), words),
-                // Both directions are folded: the line is all of the grid.
+                // If both directions are folded, the line consists of all threads.
                 true => own = format!("({} * {words}u + {own})", thread(c)),
             }
             words *= self.plan.layout.classes[c].threads;
@@ -263,12 +267,13 @@ impl Emit<'_> {
 
     // ---- along a line
 
-    /// The shape of the first elements of all lines along an axis.
+    /// Returns a value's shape with extent 1 along `axis`: one element for each line along that axis.
     fn line_starts(&self, v: Value, axis: usize) -> Vec<usize> {
         let mut outer = self.k.ty(v).shape.clone();
         outer[axis] = 1;
         outer
     }
+    /// Writes a running fold along an axis.
     pub(super) fn scan(&mut self, op: ScalarOp, axis: usize, reverse: bool, inst: &Inst) {
         let (result, x) = (inst.results[0], inst.args[0]);
         let Home::Buffer(buffer) = self.plan.homes[result.index()] else { return };
@@ -293,6 +298,7 @@ impl Emit<'_> {
         });
         self.inner(n, lines);
     }
+    /// Writes the search for the position of the greatest or smallest element along an axis.
     pub(super) fn arg(&mut self, max: bool, axis: usize, inst: &Inst) {
         let (result, x) = (inst.results[0], inst.args[0]);
         let (n, dtype) = (self.k.ty(x).shape[axis], self.k.ty(x).dtype);

@@ -1,4 +1,4 @@
-//! Windows of tiles at positions given by data, element by element.
+//! Text for gathers and scatters of windows, element by element.
 use super::emitter::Emit;
 use super::position::{At, Coord, coordinate};
 use crate::wgsl::types::name;
@@ -6,7 +6,8 @@ use pallas_ir::structural::{WindowAxis, Windows};
 use pallas_ir::{Inst, ScalarOp, Value};
 
 impl Emit<'_> {
-    /// The starts of the window at a position of the indices without the axis of start vectors.
+    /// Writes the reads of a window's starts at a position of the indices (without the axis of start vectors), and
+    /// returns their names.
     fn starts(&mut self, windows: &Windows, index: Value, position: &[Coord]) -> Vec<String> {
         let rank = self.k.ty(index).shape.len();
         let start = |k: usize| {
@@ -23,6 +24,7 @@ impl Emit<'_> {
         (0..windows.starts()).map(start).collect()
     }
 
+    /// Writes a gather: positions are clamped, so that windows are inside of the operand.
     pub(super) fn gather_windows(&mut self, windows: &Windows, inst: &Inst) {
         let (x, result) = (inst.args[0], inst.results[0]);
         let last = windows.last(&self.k.ty(x).dims());
@@ -53,7 +55,7 @@ impl Emit<'_> {
         self.fill(result, read);
     }
 
-    /// Each element with the updates that concern it, in their order.
+    /// Writes a scatter: each element goes through all updates in order, and takes those whose window has it.
     pub(super) fn scatter_windows(&mut self, windows: &Windows, op: Option<ScalarOp>, inst: &Inst) {
         let [x, index, updates] = inst.args[..] else { unreachable!("a scatter has three operands") };
         let (result, shape) = (inst.results[0], self.k.ty(updates).shape.clone());

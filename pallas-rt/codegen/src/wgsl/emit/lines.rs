@@ -1,8 +1,9 @@
-//! Lines of text, the steps and nodes they are part of, and what they cost.
+//! Lines of text, the steps and nodes that they belong to, and their cost.
 use super::emitter::Emit;
 use crate::wgsl::sync::{Memory, Nest, Node, Owner, Step, Touch};
 
 impl Emit<'_> {
+    /// Appends a line to the current step, or to the text between steps.
     pub(super) fn line(&mut self, text: impl AsRef<str>) {
         let text = text.as_ref();
         self.out.lines += text.lines().count();
@@ -29,7 +30,7 @@ impl Emit<'_> {
             to.push('\n');
         }
     }
-    /// Lines between braces, of which the head has the first one.
+    /// Writes lines in braces; `head` has the opening brace.
     pub(super) fn braces(&mut self, head: impl AsRef<str>, body: impl FnOnce(&mut Self)) {
         self.line(head);
         self.depth += 1;
@@ -40,12 +41,12 @@ impl Emit<'_> {
     pub(super) fn nodes(&mut self) -> &mut Vec<Node> {
         self.open.last_mut().expect("a region is open")
     }
-    /// Lines that touch memory, as one step.
+    /// Writes lines that access memory, as one step.
     pub(super) fn step(&mut self, body: impl FnOnce(&mut Self)) {
         self.step = Some(Step { line: self.at_line, ..Step::default() });
         body(self);
         if let Some(step) = self.step.take() {
-            // What touches nothing needs no barrier and may join the text around it.
+            // Lines that access nothing need no barrier, and join the text around them.
             let node = if step.reads.is_empty() && step.writes.is_empty() && !step.meets {
                 Node::Text(step.text)
             } else {
@@ -54,6 +55,7 @@ impl Emit<'_> {
             self.nodes().push(node);
         }
     }
+    /// Writes lines and nodes into a list of their own, which it returns.
     pub(super) fn nested(&mut self, body: impl FnOnce(&mut Self)) -> Vec<Node> {
         self.open.push(vec![]);
         self.depth += 1;
@@ -61,11 +63,13 @@ impl Emit<'_> {
         self.depth -= 1;
         self.open.pop().expect("opened above")
     }
+    /// Appends control flow with these parts, each with its opening line.
     pub(super) fn nest(&mut self, repeats: bool, parts: Vec<(String, Vec<Node>)>) {
         let pad = "    ".repeat(self.depth);
         let parts = parts.into_iter().map(|(head, nodes)| (format!("{pad}{head}\n"), nodes)).collect();
         self.nodes().push(Node::Nest(Nest { repeats, parts, close: format!("{pad}}}\n") }));
     }
+    /// Records that the current step reads or writes memory.
     pub(super) fn touch(&mut self, of: Memory, owner: Option<Owner>, write: bool) {
         let touch = Touch { of, owner };
         let step = self.step.as_mut().expect("memory is touched inside of a step");
@@ -74,22 +78,24 @@ impl Emit<'_> {
             list.push(touch);
         }
     }
+    /// Returns a new name that begins with `stem`.
     pub(super) fn fresh(&mut self, stem: &str) -> String {
         debug_assert!(!["i", "u", "f"].contains(&stem), "`{stem}32` would hide a type");
         self.fresh += 1;
         format!("{stem}{}", self.fresh)
     }
+    /// Adds the price of an operation, as often as the present line is executed, to the thread's work.
     pub(super) fn pay(&mut self, price: f64) {
         self.out.work += price * self.trips;
     }
-    /// Runs `body` as what happens `trips` times.
+    /// Runs `body`, whose lines are executed `trips` times.
     pub(super) fn times(&mut self, trips: f64, body: impl FnOnce(&mut Self)) {
         let before = self.trips;
         self.trips *= trips;
         body(self);
         self.trips = before;
     }
-    /// A step in which all threads stride over `n` elements.
+    /// Writes a step in which the threads loop over `n` elements in strides.
     pub(super) fn each(&mut self, n: usize, body: impl FnOnce(&mut Self)) {
         if n == 0 {
             return;
@@ -104,11 +110,11 @@ impl Emit<'_> {
             });
         });
     }
-    /// Iterations per element of the surrounding `each`.
+    /// Counts iterations inside of the surrounding `each`: `per_element` for each of `elements` elements.
     pub(super) fn inner(&mut self, per_element: usize, elements: usize) {
         self.spent += ((per_element + 1) * elements.div_ceil(self.plan.threads())) as u64;
     }
-    /// Moves the counter of loop iterations on drivers that stop silently.
+    /// Writes the update of the counter of loop iterations, for drivers that silently stop long loops.
     pub(super) fn charge(&mut self) {
         let spent = std::mem::take(&mut self.spent);
         *self.counted.last_mut().expect("the body is open") += spent;

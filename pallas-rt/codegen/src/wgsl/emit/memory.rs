@@ -1,4 +1,4 @@
-//! Loads and stores: positions in arrays, and what lies outside of them.
+//! Text for loads and stores: positions in arrays, and elements outside of them.
 use super::emitter::Emit;
 use super::names;
 use super::position::{At, Coord, Coordinate, FOUR, Known, stretch};
@@ -11,7 +11,7 @@ use crate::wgsl::types::{to_word, zero};
 use pallas_ir::{Inst, Op, OperandId, Value, View};
 use std::cell::RefCell;
 
-/// An access to an array: its operand, the view, the view's starts.
+/// An access to an array: its operand, the view, and the view's starts that are known at run time.
 #[derive(Clone, Copy)]
 struct ArrayAccess<'a> {
     of: OperandId,
@@ -20,6 +20,7 @@ struct ArrayAccess<'a> {
 }
 
 impl Emit<'_> {
+    /// Writes the read of an element of a prefetched array; indices are clamped, and an empty array gives 0.
     pub(super) fn prefetch(&mut self, of: OperandId, inst: &Inst) {
         let mut at = "0".to_string();
         let mut some = vec![];
@@ -34,6 +35,7 @@ impl Emit<'_> {
         self.define(inst.results[0], &format!("select({zero}, {x}, {some})"));
     }
 
+    /// Writes a load; rows of vectors are copied to workgroup memory as vec4.
     pub(super) fn load(&mut self, from: OperandId, view: &View, masked: bool, inst: &Inst) {
         let result = inst.results[0];
         let (starts, rest) = inst.args.split_at(view.dynamic());
@@ -54,7 +56,7 @@ impl Emit<'_> {
         if masked || !self.load_fours(access, result) {
             self.fill(result, read);
         }
-        // Every thread's elements of an array that nothing writes.
+        // All threads copy their elements of an array that nothing writes.
         let constant = !masked && !names::written(self.k, from) && self.plan.scratches[from.index()].is_none();
         if let (true, Home::Buffer(_), Some(Node::Step(step))) =
             (constant, self.plan.homes[result.index()], self.nodes().last_mut())
@@ -63,6 +65,7 @@ impl Emit<'_> {
         }
     }
 
+    /// Writes a store, from registers or from memory.
     pub(super) fn store(&mut self, to: OperandId, view: &View, masked: bool, inst: &Inst) {
         let value = inst.args[0];
         let (starts, rest) = inst.args[1..].split_at(view.dynamic());
@@ -99,7 +102,7 @@ impl Emit<'_> {
         });
     }
 
-    /// A test that coordinate `c` along a kept axis of a view lies inside of the array.
+    /// Returns a test that coordinate `c` along a kept axis of a view is inside of the array.
     pub(super) fn inside(&mut self, of: OperandId, view: &View, axis: usize, inst: &Inst, c: &str) -> String {
         let kept: Vec<usize> = (0..view.axes.len()).filter(|&a| view.axes[a].kept).collect();
         let access = ArrayAccess { of, view, starts: &inst.args };
@@ -107,7 +110,8 @@ impl Emit<'_> {
         if safe { "true".into() } else { format!("({p} >= 0 && {p} < {})", names::extent(self.k, of, kept[axis])) }
     }
 
-    /// The element of an array that a view has at a position; what lies outside is the operand's fill.
+    /// Returns an expression for the element of an array at a position of a view; elements outside are the operand's
+    /// fill.
     fn read(&mut self, access: ArrayAccess<'_>, at: &At, known: &mut Known) -> String {
         let ArrayAccess { of, view, .. } = access;
         let fill = self.literal(lower::fill(self.k, of));
@@ -135,7 +139,8 @@ impl Emit<'_> {
         let along = self.along_all(access, four.as_ref().map_or(at, |(base, _)| base), known);
         let inside = tests(&along);
         let number = number(&along);
-        // What another program writes is read by nobody else, not even to be dropped; an element that nobody writes may be.
+        // A memory location that another program may write is not even read and dropped; one that nobody writes may
+        // be.
         let guard = inside.as_deref().filter(|_| names::written(self.k, of));
         let held = inside.as_ref().filter(|_| guard.is_none());
         let number = held.map_or(number.clone(), |test| format!("select(0u, {number}, {test})"));
@@ -163,8 +168,8 @@ impl Emit<'_> {
         inside.map_or(x.clone(), |test| format!("select({fill}, {x}, {test})"))
     }
 
-    /// How much longer a read takes whose threads' neighbours along a row are too few to fill a segment. Nobody waits for
-    /// writes.
+    /// Returns the factor by which a read is slower since too few neighbouring threads read along a row to fill a
+    /// memory segment. Writes have no such factor, since nothing waits for them.
     fn scatter(&self, of: OperandId, at: &At, width: usize) -> f64 {
         let class = at.coords.last().and_then(|c| c.own).map(|(c, _)| self.plan.layout.classes[c]);
         let Some(class) = class.filter(|_| self.numbers.stage) else { return 1.0 };
@@ -173,7 +178,7 @@ impl Emit<'_> {
         row.min(reach::SEGMENT as usize) as f64 / together.clamp(1, row.min(reach::SEGMENT as usize)) as f64
     }
 
-    /// The element of a fetched value.
+    /// Returns an expression for the element of a fetched value.
     pub(super) fn fetched(&mut self, v: Value, at: &At) -> String {
         let inst = self.k.inst(self.plan.defined[v.index()].expect("a fetched value has a definition"));
         let Op::Load { from, view, .. } = &inst.op else { return self.computed(inst, at) };
@@ -183,7 +188,8 @@ impl Emit<'_> {
         self.known.insert(v, known);
         x
     }
-    /// Computes the coordinates of what is fetched for `v` that are the same at both positions.
+    /// Writes those coordinates of what is fetched for `v` that are the same at both positions, before the code that
+    /// uses them.
     pub(super) fn hoist(&mut self, v: Value, at: &At, other: &At) {
         let Some(inline) = self.plan.inline[v.index()] else { return };
         let inst = self.k.inst(self.plan.defined[v.index()].expect("a recomputed value has a definition"));
@@ -221,7 +227,7 @@ impl Emit<'_> {
             }
         }
     }
-    /// Runs `body`, behind which what it computes of arrays is out of sight.
+    /// Runs `body` in a scope of the text: names that it defines are forgotten afterwards.
     pub(super) fn scope(&mut self, body: impl FnOnce(&mut Self)) {
         let lengths = |known: &Known| (known.along.len(), known.fours.len());
         let before: Vec<_> = self.known.iter().map(|(v, known)| (*v, lengths(known))).collect();
@@ -236,7 +242,7 @@ impl Emit<'_> {
         }
     }
 
-    /// Writes the element of `value` at a position where the view has it.
+    /// Writes the store of the element of `value` at a position, if the view has it there.
     fn write(&mut self, access: ArrayAccess<'_>, value: Value, mask: Option<Value>, at: &At, known: &mut Known) {
         let of = access.of;
         let x = self.element(value, at);
@@ -260,7 +266,7 @@ impl Emit<'_> {
         self.counts.global += self.trips;
         self.guarded([inside, mask], |e| e.write_element(of, &number, &x));
     }
-    /// Writes four neighbours at once.
+    /// Writes the store of four adjacent elements as a vec4.
     fn write_four(&mut self, access: ArrayAccess<'_>, value: Value, base: &At, places: &[At], known: &mut Known) {
         let of = access.of;
         let elements: Vec<String> = places.iter().map(|at| self.element(value, at)).collect();
@@ -273,6 +279,7 @@ impl Emit<'_> {
         self.counts.global += FOUR as f64 * self.trips;
         self.guarded([inside, None], |e| e.write_elements(of, &number, &elements));
     }
+    /// Writes `body` inside of an `if` with these tests, if there are any.
     fn guarded(&mut self, tests: [Option<String>; 2], body: impl FnOnce(&mut Self)) {
         let tests: Vec<String> = tests.into_iter().flatten().collect();
         if tests.is_empty() {
@@ -281,7 +288,7 @@ impl Emit<'_> {
         self.braces(format!("if ({}) {{", tests.join(" && ")), body);
     }
 
-    /// Copies an array's vectors to a buffer of such: false where one of the two has none.
+    /// Copies an array's vec4 to a buffer of vec4. Returns false, having written nothing, if one of the two has none.
     fn load_fours(&mut self, access: ArrayAccess<'_>, result: Value) -> bool {
         let Home::Buffer(buffer) = self.plan.homes[result.index()] else { return false };
         let (dtype, shape) = (self.k.ty(result).dtype, self.k.ty(result).shape.clone());
@@ -296,7 +303,7 @@ impl Emit<'_> {
         true
     }
 
-    /// Records an access to an array.
+    /// Records an access to an array for the coalescing report.
     fn reach_array(&mut self, access: ArrayAccess<'_>, at: &At, width: usize, write: bool) {
         if !self.written {
             return;
@@ -307,13 +314,13 @@ impl Emit<'_> {
         let kept = (0..axes.len()).filter(|&a| axes[a].kept);
         let step = |a: usize| axes[a].stride.unsigned_abs() as usize * stride(a);
         let at = at.coords.iter().zip(kept).map(|(c, a)| (c.text.clone(), step(a))).collect();
-        // Neighbours in the block that are neighbours in the array.
+        // The number of elements that are adjacent both in the block and in the array.
         let whole = axes.iter().enumerate().rev().take_while(|(a, v)| v.size == extent(*a)).count();
         let run = axes[axes.len().saturating_sub(whole + 1)..].iter().map(|v| v.size).product();
         self.reach(Memory::Array(of.0), at, (width, k.operand(of).dtype.bytes(), run), write);
     }
-    /// The position of the four neighbours that a position is one of, and which: where they lie together in the array, all
-    /// inside or all outside.
+    /// Returns the position of the vec4 that has this position, and the component; `None` unless the four elements are
+    /// adjacent in the array, and all inside or all outside.
     fn four(&self, access: ArrayAccess<'_>, at: &At) -> Option<(At, usize)> {
         let ArrayAccess { of, view, starts } = access;
         if !self.in_fours(of) || self.plan.scratches[of.index()].is_some() {
@@ -329,11 +336,13 @@ impl Emit<'_> {
         Some((at, part))
     }
 
+    /// Returns true if a scalar is known to be a multiple of `n`.
     fn multiple(&self, v: Value, n: usize) -> bool {
         names::multiple(self.k, &self.plan.defined, v, n as i64, self.multiples)
     }
-    /// Whose the element of an array at one of a thread's own positions is, and whether several threads have that position:
-    /// where blocks lie side by side, a step that stores another block than the last did meets nobody else's elements.
+    /// Returns the owner of an array's element at one of a thread's own positions, and true if several threads have
+    /// that position. Where blocks are side by side, a step that stores another block than the step before touches no
+    /// elements of other threads.
     fn keeper(&self, access: ArrayAccess<'_>, at: &At) -> Option<(Owner, bool)> {
         let (mut coords, mut starts) = (at.coords.iter(), access.starts.iter());
         let mut classes = vec![];
@@ -355,7 +364,8 @@ impl Emit<'_> {
         Some((Owner::Blocks(blocks), self.owner_of(&classes).is_some()))
     }
 
-    /// The position along an axis of an array of coordinate `c` of a view, and whether it is known to lie inside.
+    /// Returns an expression for the position along an array's axis that coordinate `c` of a view has, and true if it
+    /// is known to be inside.
     fn position(&self, access: ArrayAccess<'_>, axis: usize, c: &str) -> (String, bool) {
         let v = access.view.axes[axis];
         let before = access.view.axes[..axis].iter().filter(|x| x.dynamic).count();
@@ -377,7 +387,7 @@ impl Emit<'_> {
             first.min(last) >= 0 && first.max(last) < n
         };
         let covered = v.dynamic && v.size == 1 && v.offset == 0 && {
-            // One program for each position along the axis.
+            // A grid axis has one program for each position along the axis.
             let id = self.plan.defined[access.starts[before].index()].map(|i| &self.k.inst(i).op);
             matches!(id, Some(Op::ProgramId(a)) if self.k.grid[*a].extent == self.k.operand(access.of).dims[axis])
         };
@@ -389,7 +399,7 @@ impl Emit<'_> {
         };
         (text, safe)
     }
-    /// What an access computes along every axis; lines are written once for each coordinate.
+    /// Returns what an access needs along every axis; the lines that compute it are written once for each coordinate.
     fn along_all(&mut self, access: ArrayAccess<'_>, at: &At, known: &mut Known) -> Vec<Coordinate> {
         let mut coords = at.coords.iter();
         (0..access.view.axes.len())
@@ -400,6 +410,8 @@ impl Emit<'_> {
             })
             .collect()
     }
+    /// Writes the lines that compute a coordinate along an axis of an array, unless this has been done, and returns
+    /// their names.
     fn along_axis(&mut self, access: ArrayAccess<'_>, a: usize, c: &str, known: &mut Known) -> Coordinate {
         let found = known.along.iter().find(|(axis, coord, _)| *axis == a && coord == c);
         if let Some((.., found)) = found {
@@ -440,12 +452,12 @@ fn tests(along: &[Coordinate]) -> Option<String> {
         more => Some(format!("({})", more.join(" && "))),
     }
 }
-/// The number of the element, row-major.
+/// Returns an expression for the row-major number of an element.
 fn number(along: &[Coordinate]) -> String {
     let terms: Vec<&str> = along.iter().map(|a| a.offset.as_str()).filter(|o| *o != "0").collect();
     if terms.is_empty() { "0u".into() } else { format!("u32({})", terms.join(" + ")) }
 }
-/// Coordinates of a buffer that are in bounds.
+/// Returns a position in a buffer whose coordinates are 0 if `inside` is given and false.
 fn clamped(along: &[Coordinate], inside: Option<&str>) -> At {
     let coord = |a: &Coordinate| match (a.position.as_str(), inside) {
         ("0", _) => Coord::text("0u"),

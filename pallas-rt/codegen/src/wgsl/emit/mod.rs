@@ -1,13 +1,14 @@
-//! The text of a shader for a placed kernel, step by step.
+//! Writes the text of a shader for a placed kernel, step by step.
 //!
-//! Emission records what each step reads and writes, so barriers follow from the text itself, and counts what a thread
-//! executes, so that thread grids can be compared. A register tile read across threads is reported as *wanted*: placement
-//! then gives it a copy in memory and emission runs again.
+//! Emission records what each step reads and writes, from which barriers follow, and counts what a thread executes, so
+//! that thread grids can be compared. A tile in registers that is read across threads is reported as *wanted*:
+//! placement then gives it a copy in memory, and emission runs again.
 //!
-//! [`element`] reads one element of any value; [`compute`], [`product`], [`cooperate`], [`fold`] and [`sort`] the operations;
-//! [`memory`] loads and stores, [`words`] how elements lie in words; [`control`] branches, loops and copies between values;
-//! [`lines`] text and its cost; [`position`] where elements are, and [`names`] of arrays and sizes; [`emitter`] is the state
-//! of all these, [`module`] what stands around the body.
+//! [`element`] reads one element of any value; [`compute`], [`product`], [`cooperate`], [`fold`] and [`sort`] write
+//! operations; [`memory`] writes loads and stores, [`words`] says how elements are packed in words; [`control`] writes
+//! branches, loops and copies between values; [`lines`] collects text and its cost; [`position`] has positions of
+//! elements, [`names`] names of arrays and sizes; [`emitter`] is the state of all these, [`module`] writes what
+//! surrounds the body.
 mod affine;
 mod compute;
 mod control;
@@ -45,8 +46,8 @@ use pallas_ir::{DType, Inst, InstId, Kernel, Literal, Op, RegionId, Value};
 use position::At;
 use std::collections::BTreeMap;
 
-/// Emits a kernel's body, unless it costs more than `budget`; adds buffers for partial results to the plan. What is not
-/// `written` has neither text nor accesses: counts alone, and what steps touch.
+/// Emits a kernel's body, unless it costs more than `budget`; adds buffers for partial results to the plan. If not
+/// `written`, only counts and the memory that steps touch are determined, without text and accesses.
 pub(super) fn body(
     k: &Kernel,
     plan: &mut Plan,
@@ -112,7 +113,7 @@ impl Emit<'_> {
         let s = self.scalar(v);
         self.line(format!("let {s}: {ty} = {x};"));
     }
-    /// A scalar that thread 0 computes from memory and shares with all threads.
+    /// Writes a scalar that thread 0 computes from memory and shares with all threads.
     fn agree(&mut self, v: Value, x: impl FnOnce(&mut Self) -> String) {
         self.out.agrees = true;
         let dtype = self.k.ty(v).dtype;
@@ -132,7 +133,7 @@ impl Emit<'_> {
             e.step.as_mut().expect("inside of it").meets = true;
         });
     }
-    /// The bits of a constant that WGSL has no literal for.
+    /// Returns the text of a constant; for floats without a literal in WGSL it reads the bits from the uniform.
     #[warn(clippy::wildcard_enum_match_arm)]
     fn literal(&mut self, x: Literal) -> String {
         match x.dtype {
@@ -160,7 +161,7 @@ impl Emit<'_> {
 
     // ---- instructions
 
-    /// The first element each thread has along each class.
+    /// Writes the first element that each thread has along each class of axes.
     fn classes(&mut self) {
         for (c, class) in self.plan.layout.classes.clone().into_iter().enumerate() {
             if class.along == Along::Each {
@@ -174,7 +175,7 @@ impl Emit<'_> {
             }
         }
     }
-    /// A thread's row or column on a grid, and how many there are.
+    /// Returns the text of a thread's row or column on a grid, and the number of rows or columns.
     fn direction(&self, along: Along, (rows, columns): (u32, u32)) -> (String, usize) {
         let main = (rows, columns) == self.plan.grid;
         match along {
@@ -184,6 +185,7 @@ impl Emit<'_> {
             Along::X | Along::Each => (format!("thread % {columns}u"), columns as usize),
         }
     }
+    /// Writes the instructions of a region, and copies of its parameters.
     fn region(&mut self, region: RegionId) {
         for v in self.k.region(region).params.clone() {
             self.copy(v);
@@ -194,13 +196,14 @@ impl Emit<'_> {
             }
         }
     }
-    /// What a program costs, so far: every thread's work, and the text.
+    /// Returns the cost of the program so far: every thread's work, and the text.
     fn cost(&self) -> f64 {
         cost(self.out.work, self.out.lines, self.plan, self.numbers)
     }
     fn stopped(&self) -> bool {
         self.cost() > self.budget
     }
+    /// Writes an instruction, unless its result is recomputed, fused or not needed.
     fn inst(&mut self, id: InstId) {
         let (inst, loc) = (self.k.inst(id), self.k.loc(id));
         let unused = |v: &Value| !self.k.ty(*v).is_scalar() && self.plan.homes[v.index()] == Home::None;
@@ -237,12 +240,12 @@ impl Emit<'_> {
             Op::If => self.branch(inst),
             Op::For { reverse } => self.count(inst, *reverse),
             Op::While => self.repeat(inst),
-            // The interpreter and the CPU print and check.
+            // Only the interpreter and the CPU print and check.
             Op::DebugPrint(_) | Op::DebugAssert(_) => {}
         }
         inst.results.iter().for_each(|&v| self.copy(v));
     }
-    /// Writes the copy of a register tile, if it has one.
+    /// Writes the copy of a tile in registers to memory, if it has one.
     fn copy(&mut self, v: Value) {
         let Some(buffer) = self.plan.copies[v.index()] else { return };
         // A parameter's registers change at the end of its region.
@@ -259,7 +262,7 @@ impl Emit<'_> {
             e.step.as_mut().expect("inside of it").floats = fixed;
         });
     }
-    /// Writes a value's elements to its home: `x` gives the element at a position.
+    /// Writes the elements of a value to its storage; `x` returns the expression of the element at a position.
     fn fill(&mut self, v: Value, x: impl Fn(&mut Self, &At) -> String) {
         match self.plan.homes[v.index()] {
             Home::None => {}
@@ -286,12 +289,13 @@ impl Emit<'_> {
             }
         }
     }
-    /// A value whose elements follow from its instruction alone.
+    /// Writes a value whose elements its instruction gives by themselves.
     fn materialise(&mut self, inst: &Inst) {
         self.fill(inst.results[0], |e, at| e.computed(inst, at));
     }
 }
 
+/// Returns the name of an operation for comments in the shader.
 #[warn(clippy::wildcard_enum_match_arm)]
 fn describe(op: &Op) -> String {
     match op {

@@ -1,4 +1,4 @@
-//! What stands around a kernel's body: bindings, and the positions of threads and programs.
+//! The text around a kernel's body: bindings, and the numbers of threads and programs.
 use super::super::arena::Sizes;
 use super::super::place::Plan;
 use super::super::place::matrices::Cell;
@@ -10,7 +10,7 @@ use super::words;
 use pallas_ir::Kernel;
 use std::fmt::Write;
 
-/// The whole shader around a body that has its barriers.
+/// Returns the whole shader around a body that has its barriers.
 pub(in crate::wgsl) fn module(k: &Kernel, plan: &Plan, body: &Emitted, sizes: Sizes, error_flag: bool) -> String {
     let scratch_words = sizes.scratch;
     let mut m = String::new();
@@ -22,7 +22,7 @@ pub(in crate::wgsl) fn module(k: &Kernel, plan: &Plan, body: &Emitted, sizes: Si
     let cooperative = plan.fragments.iter().any(Option::is_some);
     if cooperative {
         put("enable wgpu_cooperative_matrix;".into());
-        // naga takes every variable for different in each thread. Ours control flow by what all threads agree on.
+        // naga assumes that variables differ between threads; those that control flow depends on here are equal.
         put("diagnostic(off, derivative_uniformity);".into());
     }
     put(format!("// kernel {}: one workgroup of {rows} x {columns} threads a program", k.name));
@@ -97,6 +97,7 @@ pub(in crate::wgsl) fn module(k: &Kernel, plan: &Plan, body: &Emitted, sizes: Si
     m
 }
 
+/// Appends the text of nodes, with their barriers.
 fn render(nodes: &[Node], depth: usize, lockstep: bool, out: &mut String) {
     for node in nodes {
         match node {

@@ -1,10 +1,10 @@
-//! Names of arrays and dimensions in a shader, and the words of the uniform.
+//! Names of arrays and dimensions in a shader, and the layout of the words of the uniform.
 use super::position::FOUR;
 use pallas_ir::{Dim, InstId, Kernel, Op, OperandId, OperandKind, ScalarOp, Value};
 
 // ---- words of the uniform: header, grid, steps, dimensions, extents of arrays, parameters, constants
 
-/// Leading words of the uniform: first program, number of programs.
+/// Number of words at the start of the uniform, which have the first program and the number of programs.
 pub const HEADER_WORDS: usize = 4;
 
 pub(super) fn word(i: usize) -> String {
@@ -31,25 +31,25 @@ pub(super) fn constant_word(k: &Kernel, i: usize) -> usize {
 
 // ---- dimensions
 
-/// A dimension: its number, or the name the text gives it.
+/// Returns the text of a dimension: its number, or the name that the text gives it.
 pub(super) fn dim(k: &Kernel, i: usize) -> String {
     k.dims[i].size.map_or_else(|| format!("dim_{}", ident(&k.dims[i].name, i)), |n| format!("i32({n})"))
 }
-/// The user's name where WGSL takes it, else the number.
+/// Returns the user's name if it is a WGSL identifier, else the number.
 fn ident(name: &str, i: usize) -> String {
     let plain = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     if plain { name.to_string() } else { i.to_string() }
 }
-/// An array's size along an axis, bound as far as it is known while tracing.
+/// Returns an array's size along an axis, with the dimensions inserted that are known while tracing.
 fn bound(k: &Kernel, of: OperandId, axis: usize) -> Dim {
     let known: Vec<(&str, i64)> = k.dims.iter().filter_map(|d| Some((d.name.as_str(), d.size?))).collect();
     k.operand(of).dims[axis].bind(&known)
 }
-/// An array's size along an axis, if it is known while tracing.
+/// Returns an array's size along an axis, if it is known while tracing.
 pub(super) fn size(k: &Kernel, of: OperandId, axis: usize) -> Option<i64> {
     bound(k, of, axis).as_number()
 }
-/// An array's size along an axis, as text.
+/// Returns an array's size along an axis, as text.
 pub(super) fn extent(k: &Kernel, of: OperandId, axis: usize) -> String {
     let size = bound(k, of, axis);
     if let Some(n) = size.as_number() {
@@ -61,8 +61,8 @@ pub(super) fn extent(k: &Kernel, of: OperandId, axis: usize) -> String {
     let known = extents(k).iter().position(|&(id, a)| bound(k, id, a) == size);
     format!("extent_{}", known.expect("the list has every such size"))
 }
-/// Sizes of arrays that are neither numbers nor dimensions, each by the first array and axis that has it. The launch computes
-/// them: their terms may need more than an i32.
+/// Returns the sizes of arrays that are neither numbers nor dimensions, each as the first array and axis that has it.
+/// The launch computes these sizes, since their terms may exceed an i32.
 pub(in crate::wgsl) fn extents(k: &Kernel) -> Vec<(OperandId, usize)> {
     let mut found: Vec<(Dim, (OperandId, usize))> = vec![];
     for (id, operand) in k.arrays() {
@@ -76,7 +76,7 @@ pub(in crate::wgsl) fn extents(k: &Kernel) -> Vec<(OperandId, usize)> {
     }
     found.into_iter().map(|(_, place)| place).collect()
 }
-/// The distance between neighbours along an axis of an array; None: 1.
+/// Returns the stride of an axis of an array, as text; `None` if it is 1.
 pub(super) fn stride(k: &Kernel, of: OperandId, axis: usize) -> Option<String> {
     let (mut number, mut names) = (1, vec![]);
     for a in axis + 1..k.operand(of).dims.len() {
@@ -91,7 +91,8 @@ pub(super) fn stride(k: &Kernel, of: OperandId, axis: usize) -> Option<String> {
     (!names.is_empty()).then(|| if names.len() == 1 { names[0].clone() } else { format!("({})", names.join(" * ")) })
 }
 
-/// Whether a dimension is known to be a multiple of four; bits of `multiples` say so of those known at launch only.
+/// A fold over a size expression that is true if it is known to be a multiple of four; the bit mask says this of
+/// dimensions that are known only at the launch.
 struct Multiple<'k>(&'k Kernel, u64);
 impl pallas_ir::dim::Fold for Multiple<'_> {
     type Out = bool;
@@ -118,7 +119,8 @@ impl pallas_ir::dim::Fold for Multiple<'_> {
         a && b
     }
 }
-/// Whether a scalar is known to be a multiple of `n`; of what is known at launch only, `multiples` tells whether four is.
+/// Returns true if a scalar is known to be a multiple of `n`. Of dimensions that are known only at the launch, the bit
+/// mask `multiples` has those that are multiples of four.
 pub(super) fn multiple(k: &Kernel, defined: &[Option<InstId>], v: Value, n: i64, multiples: u64) -> bool {
     let Some(id) = defined[v.index()] else { return false };
     let inst = k.inst(id);
@@ -135,8 +137,8 @@ pub(super) fn multiple(k: &Kernel, defined: &[Option<InstId>], v: Value, n: i64,
         _ => false,
     }
 }
-/// Whether an array may be bound as vectors of four elements: its rows are whole vectors, and so are those of whoever shares
-/// its memory.
+/// Returns true if an array may be bound as an array of vec4: its rows consist of whole vectors, and so do those of
+/// other arrays in the same memory.
 pub(in crate::wgsl) fn fours(k: &Kernel, of: OperandId, multiples: u64) -> bool {
     let memory = k.memory_of(of);
     k.arrays().filter(|(id, _)| k.memory_of(*id) == memory).all(|(id, o)| {
@@ -147,17 +149,17 @@ pub(in crate::wgsl) fn fours(k: &Kernel, of: OperandId, multiples: u64) -> bool 
 
 // ---- arrays
 
-/// The name of an array.
+/// Returns the name of an array's binding.
 pub(super) fn array(k: &Kernel, id: OperandId) -> String {
     let id = k.memory_of(id);
     format!("array_{}", ident(&k.operand(id).name, id.index()))
 }
-/// Whether a kernel writes to an operand's memory.
+/// Returns true if the kernel writes to an operand's memory.
 pub(super) fn written(k: &Kernel, id: OperandId) -> bool {
     matches!(k.operand(k.memory_of(id)).kind, OperandKind::Output { .. })
 }
-/// Arrays in the order of their bindings, and whether they are written: an aliased input is its output's, and one that
-/// nothing reads takes none.
+/// Returns the arrays in the order of their bindings, with true for those that are written. An aliased input has its
+/// output's binding, and an array that nothing reads has none.
 pub(in crate::wgsl) fn arrays(k: &Kernel) -> Vec<(OperandId, bool)> {
     let mut touched = vec![false; k.operands.len()];
     k.walk(k.body, &mut |_, inst| {

@@ -2,17 +2,18 @@
 use pallas_ir::Dim;
 use pallas_ir::structural::Index;
 
-/// Neighbours that are read and written at once.
+/// Number of adjacent elements that are read and written at once, as a vec4.
 pub(super) const FOUR: usize = 4;
-/// Components of a vector.
+/// Names of the components of a vec4.
 pub(super) const PARTS: [&str; FOUR] = ["x", "y", "z", "w"];
 
-/// A coordinate: its text and, where a thread's own elements are meant, the class and which of them.
+/// A coordinate as text. If it is that of a thread's own element, `own` has the class of the axis and the element's
+/// number.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Coord {
     pub(super) text: String,
     pub(super) own: Option<(usize, usize)>,
-    /// A multiple of four and what is added to it, where that is known.
+    /// The coordinate as a multiple of four (text) plus a component number, where that is known.
     pub(super) part: Option<(String, usize)>,
 }
 
@@ -22,34 +23,35 @@ impl Coord {
     }
 }
 
-/// A position: coordinates and, if it strides over a whole shape, the name of the element's number.
+/// A position in a tile: its coordinates and, in a loop over a whole shape, the name of the element's row-major number
+/// and the shape.
 #[derive(Clone, Debug)]
 pub(super) struct At {
     pub(super) coords: Vec<Coord>,
     pub(super) flat: Option<(String, Vec<usize>)>,
 }
 
-/// What accesses to an array have computed.
+/// What the text has already computed for accesses to an array.
 #[derive(Default)]
 pub(super) struct Known {
-    /// Axis, coordinate, and what came out.
+    /// Computed coordinates: axis, coordinate in the view, and result.
     pub(super) along: Vec<(usize, String, Coordinate)>,
-    /// Numbers of elements, and the name of the four from there on.
+    /// Loaded vec4: the number of the first element, and the variable's name.
     pub(super) fours: Vec<(String, String)>,
 }
 
-/// One coordinate of an access.
+/// The position of an access along one axis of an array, as text.
 #[derive(Clone)]
 pub(super) struct Coordinate {
-    /// The position along the axis, an `i32`.
+    /// Expression of the position along the axis, an `i32`.
     pub(super) position: String,
-    /// Its share of the element's number.
+    /// Expression of what the position adds to the element's row-major number.
     pub(super) offset: String,
-    /// A test that it lies inside; None: it always does.
+    /// Test that the position is inside of the array; `None` if it always is.
     pub(super) inside: Option<String>,
 }
 
-/// A position of a tile whose unit axes stretch, as a position of the tile.
+/// Translates a position of a broadcast tile to a position of the tile, which has axes of extent 1.
 pub(super) fn stretch(own: &[usize], at: &At) -> At {
     let coord = |(n, c): (&usize, &Coord)| if *n == 1 { Coord::text("0u") } else { c.clone() };
     At { coords: own.iter().zip(&at.coords).map(coord).collect(), flat: None }
@@ -57,7 +59,7 @@ pub(super) fn stretch(own: &[usize], at: &At) -> At {
 fn number(d: &Dim) -> i64 {
     d.as_number().expect("sizes are numbers")
 }
-/// One coordinate of a moved position.
+/// Returns one coordinate of the operand of a view, given the view's coordinates.
 pub(super) fn moved(i: &Index, coords: &[Coord]) -> Coord {
     let (stride, offset) = (number(&i.stride), number(&i.offset));
     match i.axis {
@@ -66,7 +68,7 @@ pub(super) fn moved(i: &Index, coords: &[Coord]) -> Coord {
         Some(a) => Coord::text(format!("u32({offset} + {stride} * i32({}))", coords[a].text)),
     }
 }
-/// `Σ coordinate · stride`.
+/// Returns the expression `Σ coordinate · stride`.
 pub(super) fn offset(coords: &[Coord], strides: &[usize]) -> String {
     let terms: Vec<String> = coords
         .iter()
@@ -76,7 +78,7 @@ pub(super) fn offset(coords: &[Coord], strides: &[usize]) -> String {
         .collect();
     if terms.is_empty() { "0u".into() } else { terms.join(" + ") }
 }
-/// Coordinate along an axis of row-major position `e`.
+/// Returns the coordinate along an axis of the element with row-major number `e`.
 pub(super) fn coordinate(shape: &[usize], axis: usize, e: &str) -> String {
     let step: usize = shape[axis + 1..].iter().product();
     let outer: usize = shape[..axis].iter().product();

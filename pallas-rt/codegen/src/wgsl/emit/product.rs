@@ -1,5 +1,5 @@
-//! Products of tiles: in registers, a thread computes its elements of the result step by step; in memory, one by one; in
-//! accumulators, [`cooperate`](super::cooperate) has subgroups compute them.
+//! Products of tiles. In registers, a thread computes its elements of the result together, step by step; in memory,
+//! one by one; in accumulators, subgroups compute them ([`cooperate`](super::cooperate)).
 #![warn(clippy::wildcard_enum_match_arm)]
 use super::emitter::Emit;
 use super::position::{At, Coord, FOUR, coordinate};
@@ -7,11 +7,11 @@ use crate::wgsl::place::{Home, views};
 use crate::wgsl::types::{convert, name, wrap, zero};
 use pallas_ir::{Access, DType, Inst, Op, Value};
 
-/// Most steps of a product's inner loop written out in one trip.
+/// Maximum steps of a product's inner loop that are written out in one iteration.
 const UNROLL: usize = 8;
 
 impl Emit<'_> {
-    /// The product of an instruction's operands, added to `start`, into `result`.
+    /// Writes the product of an instruction's operands, added to `start`, to `result`.
     pub(super) fn contract(&mut self, result: Value, product: &Inst, start: Option<Value>) {
         let Op::Structural(op) = &product.op else { unreachable!("products are structural") };
         let Access::Contract { batch, contract } = views::access(self.k, op, product) else {
@@ -47,7 +47,7 @@ impl Emit<'_> {
             Home::Fragments => self.cooperate(result, product, &dot, start),
         }
     }
-    /// A product without free axes, which one thread computes.
+    /// Writes a product without free axes, which one thread computes for all.
     fn scalar_product(&mut self, result: Value, dot: &Product) {
         self.spent += dot.steps as u64 + 1;
         self.agree(result, |e| {
@@ -66,7 +66,7 @@ impl Emit<'_> {
             "sum".into()
         });
     }
-    /// Adds the products at `places` to what `sum` names.
+    /// Writes the additions of the products at `places` to the variables that `sum` names.
     fn product(&mut self, dot: &Product, places: &[At], sum: &dyn Fn(&Self, usize) -> String) {
         self.scope(|e| {
             for (at, side) in places.iter().flat_map(|at| [(at, 0), (at, 1)]) {
@@ -79,6 +79,7 @@ impl Emit<'_> {
             e.steps(dot, places, sum);
         });
     }
+    /// Writes the loop over the steps of a product.
     fn steps(&mut self, dot: &Product, places: &[At], sum: &dyn Fn(&Self, usize) -> String) {
         let most = (self.numbers.products / places.len().max(1)).clamp(1, UNROLL);
         let unroll = (1..=most).rev().find(|u| dot.steps.is_multiple_of(*u)).unwrap_or(1);
@@ -102,7 +103,7 @@ impl Emit<'_> {
         let times = (dot.steps / unroll) as f64;
         self.times(times, |e| {
             e.scope(|e| {
-                // With four operands at hand a sum takes them all before the next one's turn.
+                // With the four components of vectors at hand, a sum takes all of them before the next sum's turn.
                 let at_once = if e.plan.fours { FOUR } else { 1 };
                 let mut factors = vec![];
                 for u in 0..unroll {
@@ -122,7 +123,7 @@ impl Emit<'_> {
     fn registers_only(&self, places: &[At]) -> bool {
         places.iter().all(|at| at.flat.is_none())
     }
-    /// Names of the factors of one step, by place.
+    /// Writes the reads of the two factors of one step for each place, and returns their names.
     fn factors(&mut self, dot: &Product, places: &[At], k: &Coord) -> Vec<[String; 2]> {
         let mut read = [vec![], vec![]];
         let mut factors = vec![];
@@ -146,7 +147,7 @@ impl Emit<'_> {
         }
         factors
     }
-    /// Adds the products of the factors of some steps to what `sum` names.
+    /// Writes the additions of the products of some steps' factors to the variables that `sum` names.
     fn sums(&mut self, dot: &Product, steps: &[Vec<[String; 2]>], sum: &dyn Fn(&Self, usize) -> String) {
         for i in 0..steps[0].len() {
             let s = sum(self, i);
@@ -159,7 +160,7 @@ impl Emit<'_> {
     }
 }
 
-/// Adds a product to a sum.
+/// Returns the expression `sum + a * b`.
 fn plus_product(dtype: DType, sum: &str, a: &str, b: &str) -> String {
     match dtype {
         DType::F32 => format!("fma({a}, {b}, {sum})"),
@@ -171,17 +172,19 @@ fn plus_product(dtype: DType, sum: &str, a: &str, b: &str) -> String {
     }
 }
 
-/// A product: which coordinates of the result each operand is read at.
+/// A product, with the coordinates of the result at which each operand is read.
 pub(super) struct Product {
     args: [Value; 2],
     dtype: DType,
-    /// By side and axis of the operand: the axis of the result, or the position among the contracted axes.
+    /// For each side and each axis of the operand: `Ok` with the axis of the result, or `Err` with the position among
+    /// the contracted axes.
     axes: [Vec<Result<usize, usize>>; 2],
     inner: Vec<usize>,
     pub(super) steps: usize,
 }
 
 impl Product {
+    /// Assigns the axes of the operands to axes of the result, or to contracted axes.
     fn new(e: &Emit<'_>, inst: &Inst, batch: &[(usize, usize)], contract: &[(usize, usize)]) -> Product {
         let side = |p: &(usize, usize), side: usize| if side == 0 { p.0 } else { p.1 };
         let mut free = batch.len();
@@ -203,12 +206,12 @@ impl Product {
         let steps = inner.iter().product();
         Product { args: [inst.args[0], inst.args[1]], dtype: e.k.ty(inst.results[0]).dtype, axes, inner, steps }
     }
-    /// The axes of a matrix: the result's, and the contracted one.
+    /// Returns the axes of a factor that is a matrix: the one that the result has, and the contracted one.
     pub(super) fn axes(&self, side: usize) -> [usize; 2] {
         let inner = self.axes[side].iter().position(Result::is_err).expect("one axis is contracted");
         [1 - inner, inner]
     }
-    /// Where an operand is read for the result's element `at` and step `k`.
+    /// Returns the coordinates at which an operand is read for the result's element `at` in step `k`.
     fn operand(&self, side: usize, at: &At, k: &Coord) -> Vec<Coord> {
         let coord = |axis: &Result<usize, usize>| match axis {
             Ok(r) => at.coords[*r].clone(),

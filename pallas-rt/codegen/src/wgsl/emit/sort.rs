@@ -1,7 +1,7 @@
-//! Sorted lines: positions are ranked in short runs, which are merged in pairs until one is left.
+//! Text for sorts: positions are ranked in short runs, which are merged in pairs until one run is left.
 //!
-//! In each round every thread finds the places of its positions by binary search in the neighbouring run, so all
-//! elements of a round move independently of each other.
+//! In each round every thread finds the new places of its positions by binary search in the neighbouring run, so that
+//! all elements of a round are moved independently.
 use super::emitter::Emit;
 use super::position::{At, Coord};
 use crate::wgsl::place::matrices::Cell;
@@ -10,22 +10,22 @@ use crate::wgsl::types::name;
 use pallas_ir::structural::Order;
 use pallas_ir::{DType, Inst, Value};
 
-/// Elements of the runs that are ranked by counting.
+/// Length of the first runs, which are ranked by counting.
 const RANKED: usize = 8;
 
-/// Integers in the order of floats: zeros are equal, NaNs are equal and last.
+/// WGSL function that maps floats to integers in their order, with both zeros equal, and NaNs equal and last.
 const WEAK: &str = "fn weak_key(x: f32) -> i32 {
     let bits = bitcast<i32>(x);
     let magnitude = bits & 0x7fffffff;
     return select(select(magnitude, -magnitude, bits < 0), 0x7fffffff, magnitude > 0x7f800000);
 }";
-/// Integers in the total order of floats.
+/// WGSL function that maps floats to integers in their total order.
 const TOTAL: &str = "fn total_key(x: f32) -> i32 {
     let bits = bitcast<i32>(x);
     return select(bits, ~(bits & 0x7fffffff), bits < 0);
 }";
 
-/// A sort on its way to text.
+/// The parameters of a sort that is being written.
 struct Sorting {
     x: Value,
     axis: usize,
@@ -35,16 +35,16 @@ struct Sorting {
 }
 
 impl Sorting {
-    /// The comparison after which the first key comes before the second one.
+    /// Returns the operator of the comparison that is true if its first key comes before the second.
     fn before(&self) -> &'static str {
         if self.order == Order::Ascending { "<" } else { ">" }
     }
-    /// A position that was kept in memory. Where a driver stops long loops, nothing may have been written there: no such
-    /// number reaches beyond the line.
+    /// Returns a position that was kept in memory, clamped to the line: where a driver stops long loops, nothing may
+    /// have been written there.
     fn kept(&self, position: &str) -> String {
         format!("min(u32({position}), {}u)", self.shape[self.axis] - 1)
     }
-    /// A position of `x` with another coordinate along the axis.
+    /// Returns a position of `x` with another coordinate along the sorted axis.
     fn along(&self, at: &At, coordinate: &str) -> At {
         let mut coords = at.coords.clone();
         coords[self.axis] = Coord::text(coordinate);
@@ -53,6 +53,7 @@ impl Sorting {
 }
 
 impl Emit<'_> {
+    /// Writes a sort; the result has elements or, if `positions`, their positions.
     pub(super) fn sort(&mut self, axis: usize, order: Order, positions: bool, inst: &Inst) {
         let (x, result) = (inst.args[0], inst.results[0]);
         let shape = self.k.ty(x).shape.clone();
@@ -81,6 +82,7 @@ impl Emit<'_> {
         });
     }
 
+    /// Creates a buffer for positions, and returns its index.
     fn order_buffer(&mut self, name: &str, shape: &[usize]) -> usize {
         self.plan.buffers.push(Buffer {
             name: name.into(),
@@ -94,7 +96,7 @@ impl Emit<'_> {
         self.plan.buffers.len() - 1
     }
 
-    /// The key of an element, whose order is that of the elements.
+    /// Returns an expression for the key of an element; keys have the order of the elements.
     fn key(&mut self, sorting: &Sorting, at: &At) -> String {
         let x = self.element(sorting.x, at);
         self.pay(self.numbers.operation);
@@ -112,7 +114,7 @@ impl Emit<'_> {
         }
     }
 
-    /// Puts the positions of each run in order: an element's place is the number of those that come before it.
+    /// Writes the ranking of each run: an element's place is the number of elements of the run that come before it.
     fn rank_runs(&mut self, sorting: &Sorting, to: usize) {
         let (shape, axis) = (&sorting.shape, sorting.axis);
         let n = shape[axis];
@@ -141,8 +143,8 @@ impl Emit<'_> {
         });
     }
 
-    /// Merges pairs of neighbouring runs: an element's place is its own among its run, and the number of elements of
-    /// the other run that come before it; of equal ones those of the first run.
+    /// Writes the merge of pairs of neighbouring runs: an element's place is its place in its own run plus the number
+    /// of elements of the other run that come before it. Of equal elements, those of the first run come first.
     fn merge_runs(&mut self, sorting: &Sorting, run: usize, from: usize, to: usize) {
         let (shape, axis) = (&sorting.shape, sorting.axis);
         let (n, elements) = (shape[axis], shape.iter().product());

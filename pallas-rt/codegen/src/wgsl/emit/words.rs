@@ -1,9 +1,9 @@
-//! Elements of arrays as words: one element, or four neighbours at once.
+//! Packing of arrays' elements in words: access to single elements, and to four adjacent elements at once.
 //!
-//! Where an array's rows are whole vectors of four elements (one, two or four words), it is bound as an array of them, unless
-//! elements are written one by one as well: their neighbours may be another thread's, so it is one of words then, and
-//! these are atomic where elements are narrower. What it is follows from all of the text: `read_`, `write_` and `four_`
-//! functions hide it.
+//! If an array's rows consist of vectors of four elements (one, two or four words), it is bound as an array of such
+//! vectors, unless single elements are written as well: their neighbours may be another thread's. Then it is an array
+//! of words, which are atomic if elements are narrower. As the binding follows from the whole text, the functions
+//! `read_..`, `write_..` and `four_..` hide it.
 use super::emitter::Emit;
 use super::names;
 use super::position::{FOUR, PARTS};
@@ -11,7 +11,7 @@ use crate::wgsl::types::{pack, unpack};
 use pallas_ir::{Kernel, OperandId};
 use std::fmt::Write;
 
-/// The type of four elements of so many bytes.
+/// Returns the WGSL type of four elements of `bytes` bytes each.
 fn vector(bytes: usize) -> &'static str {
     match bytes {
         1 => "u32",
@@ -21,12 +21,12 @@ fn vector(bytes: usize) -> &'static str {
 }
 
 impl Emit<'_> {
-    /// Whether an array may be read and written four elements at a time.
+    /// Returns true if an array may be read and written four elements at a time.
     pub(super) fn in_fours(&self, of: OperandId) -> bool {
         self.plan.fours && names::fours(self.k, of, self.multiples)
     }
 
-    /// Element `number` of an array that is in bounds.
+    /// Returns an expression for element `number` of an array, which is in bounds.
     pub(super) fn fetch(&self, of: OperandId, number: &str) -> String {
         let (array, dtype) = (names::array(self.k, of), self.k.operand(of).dtype);
         let read = |i: String| match self.in_fours(of) {
@@ -41,14 +41,16 @@ impl Emit<'_> {
             _ => unpack(dtype, &format!("(({} >> (8u * ({number} % 4u))) & 0xffu)", read(format!("{number} / 4u")))),
         }
     }
-    /// The name of element `number` of an array where a test holds, and of another number elsewhere.
+    /// Writes the read of element `number` of an array where `test` is true, with `other` as the value elsewhere;
+    /// returns its name.
     pub(super) fn fetch_where(&mut self, of: OperandId, number: &str, test: &str, other: &str) -> String {
         let (x, name) = (self.fetch(of, number), self.fresh("x"));
         self.line(format!("var {name} = {other};"));
         self.line(format!("if ({test}) {{ {name} = {x}; }}"));
         name
     }
-    /// The name of four elements, from a multiple of four on; zeros where a guard is false.
+    /// Writes the read of four elements from `number` on, a multiple of four, and returns their name; zeros where the
+    /// guard is false.
     pub(super) fn elements_at(&mut self, of: OperandId, number: &str, guard: Option<&str>) -> String {
         self.out.fours.insert(self.k.memory_of(of));
         let (name, array) = (self.fresh("w"), names::array(self.k, of));
@@ -64,7 +66,7 @@ impl Emit<'_> {
         }
         name
     }
-    /// One of the four elements that [`Emit::elements_at`] named.
+    /// Returns an expression for one of the four elements that [`Emit::elements_at`] has read.
     pub(super) fn part(&self, of: OperandId, name: &str, part: usize) -> String {
         let dtype = self.k.operand(of).dtype;
         let bits = match (dtype.bytes(), part) {
@@ -77,7 +79,7 @@ impl Emit<'_> {
         unpack(dtype, &bits)
     }
 
-    /// Writes element `number` of an array.
+    /// Writes the store of element `number` of an array.
     pub(super) fn write_element(&mut self, of: OperandId, number: &str, x: &str) {
         let (array, dtype) = (names::array(self.k, of), self.k.operand(of).dtype);
         let bits = pack(dtype, x);
@@ -86,7 +88,7 @@ impl Emit<'_> {
             false => format!("write_{array}({number}, {bits});"),
         });
     }
-    /// Writes four elements of an array, from a multiple of four on.
+    /// Writes the store of four elements of an array from `number` on, a multiple of four.
     pub(super) fn write_elements(&mut self, of: OperandId, number: &str, elements: &[String]) {
         self.out.fours.insert(self.k.memory_of(of));
         let (array, dtype) = (names::array(self.k, of), self.k.operand(of).dtype);
@@ -103,7 +105,8 @@ impl Emit<'_> {
     }
 }
 
-/// What an array is bound as, and the functions that `text` reads and writes it by; `fours`: in vectors as well.
+/// Returns the element type of an array's binding, and the functions by which `text` reads and writes the array;
+/// `fours` if it is also accessed by vectors directly.
 pub(super) fn binding(k: &Kernel, id: OperandId, fours: bool, text: &str) -> (String, String) {
     let (name, bytes) = (names::array(k, id), k.operand(id).dtype.bytes());
     let called = |function: &str| text.contains(&format!("{function}_{name}("));

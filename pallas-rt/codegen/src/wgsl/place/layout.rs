@@ -1,76 +1,79 @@
-//! The distribution of the elements of a tile over threads.
+//! Distribution of the elements of tiles over threads.
 //!
-//! Axes of tiles that meet element by element form a *class*: elementwise operands, kept axes of a reduction, carried
-//! values, free axes of a product. Two axes of one tile must lie along different directions of the thread grid, so classes
-//! are two-coloured; a union that would put two axes of a tile into one class, or break the colouring, is left out, and
-//! the reader takes the operand from memory. Axes in front of the last two long ones are held by every thread.
+//! Axes of tiles that are combined element by element form a *class*: those of elementwise operands, kept axes of a
+//! reduction, carried values, free axes of a product. The two axes of a tile must lie along different directions of
+//! the thread grid, so classes are coloured with two colours. A union that would put two axes of a tile into one
+//! class, or break the colouring, is left out; then the reader takes the operand from memory. If a tile has more than
+//! two axes longer than 1, every thread holds all elements along the first ones.
 //!
-//! Tiles that only pass through registers on their way between arrays and workgroup memory share no class with what is
-//! computed. Their threads form a grid of their own: as many along a row as it has elements, so that neighbours read
-//! neighbours.
+//! Tiles that only pass through registers between arrays and workgroup memory share no class with what is computed.
+//! Their threads form a grid of their own: as many along a row as it has elements, so that neighbouring threads read
+//! neighbouring elements.
 use super::Classes;
 use super::views::{Inline, access, view, whole};
 use crate::passes::variables::{Variable, variables};
 use pallas_ir::{Access, Inst, InstId, Kernel, Op, OperandId, RegionId, Value};
 use std::collections::BTreeMap;
 
-/// The direction of the thread grid an axis lies along.
+/// The direction of the thread grid along which an axis is spread.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(in crate::wgsl) enum Along {
-    /// Rows of the thread grid.
+    /// Along the rows of the thread grid.
     Y,
-    /// Columns: neighbours in memory.
+    /// Along the columns: neighbouring threads have elements that are adjacent in memory.
     X,
-    /// Every thread has all elements.
+    /// Not spread: every thread has all elements.
     Each,
 }
 
-/// A class of axes.
+/// A class of axes that are spread over threads in the same way.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(in crate::wgsl) struct Class {
-    /// Extent of its axes.
+    /// Extent of the axes.
     pub(in crate::wgsl) size: usize,
-    /// Direction.
+    /// Direction along which the axes are spread.
     pub(in crate::wgsl) along: Along,
-    /// Threads that share the axis.
+    /// Number of threads over which the axes are spread.
     pub(in crate::wgsl) threads: usize,
-    /// Arrays are read or written along it, all of them in whole vectors.
+    /// True if arrays are read or written along these axes, all of them in whole vectors.
     pub(in crate::wgsl) row: bool,
-    /// Classes that meet in tiles are on one grid of threads.
+    /// Number of the group: classes that occur in one tile are in one group, and have one grid of threads.
     pub(in crate::wgsl) group: usize,
-    /// Rows and columns of that grid.
+    /// Rows and columns of the group's grid of threads.
     pub(in crate::wgsl) grid: (u32, u32),
-    /// Neighbours a thread has: thread `t` has elements `vector * t` and on, `vector * (t + threads)` and on, ...
+    /// Number of adjacent elements of a thread: thread `t` has the elements from `vector * t` on, from `vector * (t +
+    /// threads)` on, ..
     pub(in crate::wgsl) vector: usize,
 }
 
 impl Class {
-    /// Elements a thread has.
+    /// Number of elements of each thread.
     pub(in crate::wgsl) fn repeats(self) -> usize {
         self.size / self.threads
     }
-    /// Offset of a thread's element `r` from its first element.
+    /// Returns the offset of a thread's element `r` from its first element.
     pub(in crate::wgsl) fn distance(self, r: usize) -> usize {
         r / self.vector * self.vector * self.threads + r % self.vector
     }
 }
 
-/// Classes of the axes of every tile; an axis of extent 1 (or 0) has none.
+/// The class of each axis of every tile; axes of extent 1 or 0 have none.
 #[derive(Clone, Debug)]
 pub(in crate::wgsl) struct Layout {
-    /// By value and axis.
+    /// For each value and axis, the index of the class.
     pub(in crate::wgsl) axes: Vec<Vec<Option<usize>>>,
-    /// By number; `threads` is set by [`Layout::on`].
+    /// The classes; their `threads` are set by [`Layout::on`].
     pub(in crate::wgsl) classes: Vec<Class>,
-    /// By group of classes: products or folds are computed in it.
+    /// For each group of classes, true if products or folds are computed in it.
     computed: Vec<bool>,
-    /// By class: rows of arrays lie along it.
+    /// For each class, true if rows of arrays lie along it.
     rows: Vec<bool>,
 }
 
 impl Layout {
-    /// The layout on a grid of threads that have `vector` neighbours along x where that divides, in classes that arrays have
-    /// rows of, or in `all`. With `own` grids, groups of classes in which nothing is computed have theirs.
+    /// Returns the layout on a grid of threads. Threads have `vector` adjacent elements along x where that divides the
+    /// extent, in classes that rows of arrays lie along, or in all classes if `all`. If `own`, groups of classes in
+    /// which nothing is computed get grids of their own.
     pub(in crate::wgsl) fn on(&self, grid: (u32, u32), vector: usize, [all, own]: [bool; 2]) -> Layout {
         let wide = |c: &Class| if c.along == Along::X && (c.row || all) { vector } else { 1 };
         let grid_of = |group: usize| {
@@ -99,8 +102,8 @@ impl Layout {
         let classes = self.classes.iter().map(spread).collect();
         Layout { axes: self.axes.clone(), classes, computed: self.computed.clone(), rows: self.rows.clone() }
     }
-    /// Returns true if rows of arrays are spread along both directions of the thread grid, so that for some of them
-    /// neighbouring threads access distant elements.
+    /// Returns true if rows of arrays are spread along both directions of a thread grid, so that neighbouring threads
+    /// access distant elements of some of them.
     pub(in crate::wgsl) fn crossed(&self) -> bool {
         let rows = |along: Along| {
             let classes = self.classes.iter().zip(&self.rows);
@@ -108,23 +111,23 @@ impl Layout {
         };
         rows(Along::X).any(|group| rows(Along::Y).any(|other| other == group))
     }
-    /// The class of an axis.
+    /// Returns the class of an axis of a value, if it has one.
     pub(in crate::wgsl) fn class(&self, v: Value, axis: usize) -> Option<Class> {
         self.axes[v.index()][axis].map(|c| self.classes[c])
     }
-    /// Registers a thread needs for a tile.
+    /// Returns the number of registers that a thread needs for a tile.
     pub(in crate::wgsl) fn registers(&self, v: Value) -> usize {
         (0..self.axes[v.index()].len()).map(|a| self.class(v, a).map_or(1, Class::repeats)).product()
     }
 }
 
-/// The largest divisor of `n` up to `most`.
+/// Returns the largest divisor of `n` up to `most`.
 fn divisor(n: usize, most: usize) -> usize {
     (1..=most.min(n)).rev().find(|d| n.is_multiple_of(*d)).unwrap_or(1)
 }
 
-/// Finds the classes and their directions; `whole` tells whether an array's rows are whole vectors, `products` whether
-/// those of products go before vectors beside them.
+/// Finds the classes and their directions. `whole` returns true for arrays whose rows consist of whole vectors; if
+/// `products`, the axes of products take precedence over those of vectors without other axes.
 pub(in crate::wgsl) fn layout(
     k: &Kernel,
     inline: &[Option<Inline>],
@@ -143,7 +146,7 @@ pub(in crate::wgsl) fn layout(
     search.pairs();
     let mut unions = vec![];
     search.unions(k.body, 0, &mut unions);
-    // Where most elements meet most often decides first.
+    // Unions of the largest tiles in the innermost loops are made first.
     unions.sort_by_key(|u| std::cmp::Reverse(u.weight));
     for union in unions {
         search.join(&union.pairs);
@@ -151,26 +154,28 @@ pub(in crate::wgsl) fn layout(
     search.finish(whole, products)
 }
 
-/// Axes that should share a class.
+/// Axes that should be in one class, with the number of elements that would otherwise change threads.
 struct Union {
     weight: usize,
     pairs: Vec<(usize, usize)>,
 }
 
+/// The search for classes of axes. Axes of all values are numbered in one sequence.
 struct Search<'k> {
     k: &'k Kernel,
     inline: &'k [Option<Inline>],
     defined: &'k [Option<InstId>],
-    /// Number of a value's axis 0.
+    /// For each value the number of its axis 0.
     first: Vec<usize>,
     joined: Classes,
-    /// Axes of one tile that lie along different directions.
+    /// Pairs of axes of one tile, which have to lie along different directions.
     pairs: Vec<(usize, usize)>,
-    /// Axes held by every thread.
+    /// For each axis, true if every thread holds all elements along it.
     each: Vec<bool>,
 }
 
 impl Search<'_> {
+    /// Returns the axes of a value that are longer than 1.
     fn long(&self, v: Value) -> Vec<usize> {
         let shape = &self.k.ty(v).shape;
         (0..shape.len()).filter(|&a| shape[a] > 1).collect()
@@ -178,9 +183,11 @@ impl Search<'_> {
     fn axis(&self, v: Value, axis: usize) -> usize {
         self.first[v.index()] + axis
     }
+    /// Returns true if the value is stored, not recomputed.
     fn homed(&self, v: Value) -> bool {
         self.inline[v.index()].is_none()
     }
+    /// Finds the pairs of axes that have to lie along different directions, and the axes that are not spread.
     fn pairs(&mut self) {
         for v in (0..self.k.values.len() as u32).map(Value) {
             if !self.homed(v) {
@@ -197,7 +204,8 @@ impl Search<'_> {
         }
     }
 
-    /// Axes of tiles that element `at` of `v` is read from: `at` gives the reader's axis number for each axis of `v`.
+    /// Appends pairs of axes that correspond if elements of `v` are read: an axis of a stored tile, and an axis of the
+    /// reader. `at` has the reader's axis number for each axis of `v`; views are followed to the tiles that they show.
     fn leaves(&self, v: Value, at: &[Option<usize>], pairs: &mut Vec<(usize, usize)>) {
         match self.inline[v.index()] {
             Some(Inline::Pure(_) | Inline::Fetch) => {}
@@ -217,6 +225,8 @@ impl Search<'_> {
             }
         }
     }
+    /// Returns the pairs of axes, of the stored tiles that `v` shows and of `reader`, that correspond if `reader`
+    /// reads `v` elementwise; `axes` maps axes of `v` to axes of `reader`.
     fn reads(&self, reader: Value, axes: impl Fn(usize) -> Option<usize>, v: Value) -> Vec<(usize, usize)> {
         let (from, to) = (&self.k.ty(v).shape, &self.k.ty(reader).shape);
         let at: Vec<Option<usize>> = (0..from.len())
@@ -227,6 +237,7 @@ impl Search<'_> {
         pairs
     }
 
+    /// Appends the unions that the instructions of a region suggest; `depth` counts the loops around it.
     fn unions(&self, region: RegionId, depth: u32, out: &mut Vec<Union>) {
         for &id in &self.k.region(region).insts {
             let inst = self.k.inst(id);
@@ -235,6 +246,7 @@ impl Search<'_> {
             self.inst(inst, depth, out);
         }
     }
+    /// Appends the unions that an instruction suggests.
     fn inst(&self, inst: &Inst, depth: u32, out: &mut Vec<Union>) {
         let trips = 16usize.pow(depth.min(4));
         let mut push = |v: Value, pairs: Vec<(usize, usize)>| {
@@ -262,7 +274,7 @@ impl Search<'_> {
         }
     }
 
-    /// Joins classes unless that breaks the colouring.
+    /// Joins the classes of pairs of axes, unless that breaks the colouring.
     fn join(&mut self, pairs: &[(usize, usize)]) {
         let before = self.joined.clone();
         for &(a, b) in pairs {
@@ -273,7 +285,8 @@ impl Search<'_> {
             self.joined = before;
         }
     }
-    /// By root, true for classes along X; `seeds` are axes that prefer X. `None` if there is no colouring.
+    /// Colours the classes with two colours: returns, for the root of each class, true if it lies along X. `seeds` are
+    /// axes that should lie along X, most important first. Returns `None` if there is no colouring.
     fn colours(&self, seeds: &[usize]) -> Option<BTreeMap<usize, bool>> {
         let each: Vec<usize> = (0..self.each.len()).filter(|&a| self.each[a]).map(|a| self.joined.root(a)).collect();
         let mut edges: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
@@ -309,8 +322,8 @@ impl Search<'_> {
         }
         Some(colours)
     }
-    /// Last axes, in the order they should lie along X: of stored matrices, of loaded ones, of products where asked for, of
-    /// what is stored and loaded beside them, of any tile.
+    /// Returns the last axes of tiles, in the order of precedence for X: of stored matrices, of loaded ones, of
+    /// products if `products`, of stored and loaded vectors, and of any other tile.
     fn seeds(&self, products: bool) -> Vec<usize> {
         let (mut stored, mut loaded, mut multiplied) = (vec![], vec![], vec![]);
         self.k.walk(self.k.body, &mut |_, inst| match &inst.op {
@@ -327,6 +340,7 @@ impl Search<'_> {
         let last = |v: Value| self.long(v).last().map(|&a| self.axis(v, a));
         all.into_iter().chain(any).filter(|&v| self.homed(v)).filter_map(last).collect()
     }
+    /// Numbers the classes, gives them their directions and groups, and finds where rows of arrays lie.
     fn finish(self, whole: impl Fn(OperandId) -> bool, products: bool) -> Layout {
         let colours = self.colours(&self.seeds(products)).expect("unions kept the colouring");
         let each: Vec<usize> = (0..self.each.len()).filter(|&a| self.each[a]).map(|a| self.joined.root(a)).collect();
@@ -361,7 +375,8 @@ impl Search<'_> {
                 Op::Load { from, .. } => (inst.results[0], *from),
                 _ => return,
             };
-            // A vector beside tiles lies along their axis, whichever it is: it is short, and rows count.
+            // A vector without other axes lies along the axis that tiles beside it have, whichever that is: it is
+            // short, and rows matter more.
             if let Some(&Some(c)) = axes[v.index()].last()
                 && (self.long(v).len() > 1 || alone(c, &classes))
             {
@@ -386,7 +401,7 @@ impl Search<'_> {
         });
         Layout { axes, classes, computed, rows }
     }
-    /// The tile that a view shows.
+    /// Returns the tile that a view shows, or the value itself.
     fn shown(&self, v: Value) -> Value {
         match self.inline[v.index()] {
             Some(Inline::View) => {
@@ -396,7 +411,7 @@ impl Search<'_> {
             _ => v,
         }
     }
-    /// Numbers the groups of classes that meet in tiles; how many there are.
+    /// Assigns group numbers to classes, one for all classes that occur in one tile; returns a bound of the numbers.
     fn group(&self, axes: &[Vec<Option<usize>>], classes: &mut [Class]) -> usize {
         for (c, class) in classes.iter_mut().enumerate() {
             class.group = c;

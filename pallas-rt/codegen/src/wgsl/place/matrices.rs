@@ -1,12 +1,14 @@
-//! Products that the threads of a subgroup compute together, by a device's cooperative matrices.
+//! Products that the threads of a subgroup compute together with a device's cooperative matrices (tensor cores).
 //!
-//! A product of two matrices whose extents are multiples of a *fragment*'s is spread over the workgroup's subgroups. Its
-//! result is accumulators, which nobody can take an element of: who reads it reads a copy in workgroup memory. A sum that
-//! grows by products alone (`acc + a·b`, from zeros, carried by loops and branches) stays accumulators all the way. Factors
-//! are read from workgroup memory that has the fragments' element type, a [`Cell`] an element.
+//! A product of two matrices whose extents are multiples of a *fragment*'s is distributed over the workgroup's
+//! subgroups. Its result is in accumulators, whose single elements cannot be read: other instructions read a copy in
+//! workgroup memory. A sum to which only products are added (`acc + a·b`, from zeros on, carried by loops and
+//! branches) stays in accumulators. Factors are read from workgroup memory that has the fragments' element type, one
+//! [`Cell`] for each element.
 //!
-//! No product changes its meaning: f16 factors are multiplied as f16, or, exactly, as f32; bf16, which shaders have no
-//! matrices of, is multiplied as f32 where the device has such matrices, else as without any. Sums are f32.
+//! No product changes its meaning: f16 factors are multiplied as f16 or, exactly, as f32. bf16, for which shaders have
+//! no matrices, is multiplied as f32 where the device has such matrices, else without cooperative matrices. Sums are
+//! f32.
 use super::Classes;
 use super::views::{self, Inline, access};
 use crate::passes::variables::{Variable, variables};
@@ -16,22 +18,23 @@ use pallas_ir::{Access, DType, Inst, InstId, Kernel, Op, ScalarOp, StructuralOp,
 /// The storage type of an element of a buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(in crate::wgsl) enum Cell {
-    /// A word of any type's bits.
+    /// A 32-bit word with the bits of an element of any type.
     #[default]
     Word,
-    /// Such a word where threads write vectors of four and nothing less: components of one vector, written by several
-    /// threads, would be a data race. On Metal and D3D a component's write is one of the whole vector.
+    /// A word of a buffer of vec4 that threads read and write as whole vectors only: if several threads wrote
+    /// components of one vector, that would be a data race. On Metal and D3D, writing a component writes the whole
+    /// vector.
     Four,
-    /// An f32 that matrices are loaded from and stored to.
+    /// An f32 that cooperative matrices are loaded from and stored to.
     Float,
-    /// An f16 that matrices are loaded from.
+    /// An f16 that cooperative matrices are loaded from.
     Half,
 }
 
 impl Cell {
     pub(in crate::wgsl) const ALL: [Cell; 4] = [Cell::Word, Cell::Four, Cell::Float, Cell::Half];
 
-    /// The array of workgroup memory.
+    /// Name of the array in workgroup memory that has these cells.
     pub(in crate::wgsl) fn arena(self) -> &'static str {
         match self {
             Cell::Word => "tiles",
@@ -40,7 +43,7 @@ impl Cell {
             Cell::Half => "halves",
         }
     }
-    /// The type of the array's elements.
+    /// The WGSL type of the array's elements.
     pub(in crate::wgsl) fn wgsl(self) -> &'static str {
         match self {
             Cell::Word => "u32",
@@ -49,45 +52,47 @@ impl Cell {
             Cell::Half => "f16",
         }
     }
-    /// Elements of a tile in one element of the array.
+    /// Number of a tile's elements in one element of the array.
     pub(in crate::wgsl) fn width(self) -> usize {
         if self == Cell::Four { 4 } else { 1 }
     }
-    /// Returns true for the raw bits of any type, from which no matrix is loaded.
+    /// Returns true for cells with the bits of any type, from which no matrix is loaded.
     pub(in crate::wgsl) fn is_bits(self) -> bool {
         matches!(self, Cell::Word | Cell::Four)
     }
     pub(in crate::wgsl) fn bytes(self) -> usize {
         if self == Cell::Half { 2 } else { 4 }
     }
-    /// Elements that addresses are multiples of, and rows' lengths where matrices are loaded: 16 bytes, a vector.
+    /// Number of elements in 16 bytes (a vector): where matrices are loaded, addresses and row lengths are multiples
+    /// of it.
     pub(in crate::wgsl) fn aligned(self) -> usize {
         16 / self.bytes()
     }
 }
 
-/// A product computed by cooperative matrices.
+/// The way in which cooperative matrices compute a product.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::wgsl) struct Cooperative {
-    /// Rows and columns of a fragment.
+    /// Rows and columns of a fragment, which is square.
     pub(in crate::wgsl) size: usize,
-    /// The storage type of its factors.
+    /// The storage type of the product's factors.
     pub(in crate::wgsl) cell: Cell,
 }
 
-/// A tile of accumulators on a grid of subgroups.
+/// A tile of accumulators, distributed over a grid of subgroups.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::wgsl) struct Fragments {
-    /// Rows and columns of a fragment.
+    /// Rows and columns of a fragment, which is square.
     pub(in crate::wgsl) size: usize,
-    /// Subgroups along rows and columns; further ones compute what some of these do.
+    /// Subgroups along rows and along columns of the tile; further subgroups repeat the work of some of these.
     pub(in crate::wgsl) grid: [usize; 2],
-    /// Fragments of a subgroup along rows and columns.
+    /// Number of fragments of each subgroup along rows and along columns.
     pub(in crate::wgsl) own: [usize; 2],
 }
 
 impl Fragments {
-    /// A matrix on so many subgroups: as many as have work, in the arrangement that loads least.
+    /// Distributes a matrix over at most `subgroups` subgroups: as many as have work, in the arrangement that loads
+    /// least.
     fn new([rows, columns]: [usize; 2], size: usize, subgroups: usize) -> Fragments {
         let all = [rows / size, columns / size];
         let pairs = (1..=subgroups.min(all[0])).flat_map(|y| (1..=(subgroups / y).min(all[1])).map(move |x| [y, x]));
@@ -99,34 +104,35 @@ impl Fragments {
     pub(in crate::wgsl) fn count(self) -> usize {
         self.own[0] * self.own[1]
     }
-    /// Registers of a thread.
+    /// Number of registers of a thread that the accumulators take; `lanes` is the size of a subgroup.
     pub(in crate::wgsl) fn registers(self, lanes: usize) -> usize {
         self.count() * (self.size * self.size).div_ceil(lanes)
     }
 }
 
-/// Products that are cooperative, and the consequences for tiles.
+/// The products of a kernel that are cooperative, and what follows for the storage of tiles.
 #[derive(Clone, Debug)]
 pub(super) struct Found {
-    /// Threads of a subgroup.
+    /// Number of threads of a subgroup.
     pub(super) lanes: usize,
-    /// By value: how the product it is the result of is computed.
+    /// For each value that is a product, the cooperative matrices that compute it.
     pub(super) products: Vec<Option<Cooperative>>,
-    /// By value: the fragment's extent of tiles that are accumulators.
+    /// For each value that may be in accumulators, the rows and columns of a fragment.
     accumulators: Vec<Option<usize>>,
-    /// By value: what its elements are kept in where they are in memory.
+    /// For each value, the storage type of its elements when it is in memory.
     pub(super) cells: Vec<Cell>,
 }
 
-/// Most registers of accumulators of one tile.
+/// Maximum registers of a thread for the accumulators of one tile.
 const ACCUMULATORS: usize = 128;
 
 impl Found {
-    /// None on a device without such matrices.
+    /// Returns the result for a device without cooperative matrices: no product is cooperative.
     pub(super) fn none(k: &Kernel) -> Found {
         let n = k.values.len();
         Found { lanes: 1, products: vec![None; n], accumulators: vec![None; n], cells: vec![Cell::Word; n] }
     }
+    /// Finds the cooperative products of a kernel, and the values that may be in accumulators.
     pub(super) fn new(
         k: &Kernel,
         inline: &[Option<Inline>],
@@ -152,7 +158,8 @@ impl Found {
         }
         found
     }
-    /// The accumulators that a tile is on a workgroup of so many threads.
+    /// Returns how a tile in accumulators is distributed over a workgroup of `threads` threads; `None` if it cannot be
+    /// in accumulators.
     pub(super) fn fragments(&self, k: &Kernel, v: Value, threads: usize) -> Option<Fragments> {
         let size = self.accumulators[v.index()].filter(|_| threads.is_multiple_of(self.lanes))?;
         let [rows, columns] = k.ty(v).shape[..] else { return None };
@@ -161,7 +168,7 @@ impl Found {
     }
 }
 
-/// Returns how a product is computed, if it is cooperative, and the tiles that are its factors.
+/// If a product can be cooperative, returns how it is computed, and the tiles that are its factors.
 fn cooperative(
     k: &Kernel,
     (inline, defined): (&[Option<Inline>], &[Option<InstId>]),
@@ -194,31 +201,33 @@ fn cooperative(
     Some((product, [factor(a)?, factor(b)?]))
 }
 
-/// Looks for sums that grow by cooperative products alone.
+/// The search for sums to which only cooperative products are added.
 struct Sums<'k> {
     k: &'k Kernel,
     defined: &'k [Option<InstId>],
-    /// Products whose only use adds them to a tile of their type.
+    /// For each value, true if it is a product whose only use adds it to a tile of its type.
     fused: &'k [bool],
     found: &'k Found,
     classes: Classes,
 }
 
 impl Sums<'_> {
+    /// Joins the classes of two values, unless one is a tile of zeros.
     fn union(&mut self, a: Value, b: Value) {
         let zero = |v: Value| is_zero(self.k, self.defined, v);
         if !zero(a) && !zero(b) {
             self.classes.join(a.index(), b.index());
         }
     }
-    /// The product that a sum adds to another tile, and that tile.
+    /// Returns the product that an addition adds to another tile, and that tile, if it is such an addition.
     fn grows(&self, inst: &Inst) -> Option<(Cooperative, Value)> {
         let Op::Scalar(ScalarOp::Add) = inst.op else { return None };
         let same = |v: Value| self.k.ty(v) == self.k.ty(inst.results[0]);
         let side = (0..2).find(|&i| self.fused[inst.args[i].index()] && same(inst.args[i]))?;
         Some((self.found.products[inst.args[side].index()]?, inst.args[1 - side]))
     }
-    /// Joins what becomes what: a loop's or branch's values, a sum and the tile it continues.
+    /// Joins the values that hold one sum: the values that a loop or branch passes on, and a sum with the tile that it
+    /// continues.
     fn join(&mut self) {
         let k = self.k;
         k.walk(k.body, &mut |_, inst| match &inst.op {
@@ -234,15 +243,17 @@ impl Sums<'_> {
             }
         });
     }
+    /// Returns for each value the rows and columns of a fragment, if its whole class may be in accumulators.
     fn accumulators(&self) -> Vec<Option<usize>> {
         let k = self.k;
-        // By root: the extents that its sums have, and whether each of its values may be accumulators.
+        // For the root of each class: the fragment sizes of its sums, and true if each of its values may be in
+        // accumulators.
         let mut sizes: Vec<Vec<usize>> = vec![vec![]; k.values.len()];
         let mut fits = vec![true; k.values.len()];
         for v in (0..k.values.len() as u32).map(Value) {
             let root = self.classes.root(v.index());
             match self.defined[v.index()].map(|i| k.inst(i)) {
-                // A parameter changes from step to step: it has no copy that others could read.
+                // A loop's parameter changes in each iteration, so it has no copy that other instructions could read.
                 None => fits[root] &= self.only_grows(v),
                 Some(inst) => match (&inst.op, self.grows(inst), self.found.products[v.index()]) {
                     (Op::For { .. } | Op::If, ..) => {}
@@ -255,10 +266,10 @@ impl Sums<'_> {
             let all = &sizes[self.classes.root(v)];
             all.first().copied().filter(|n| fits[self.classes.root(v)] && all.iter().all(|m| m == n))
         };
-        // A product that a sum takes in is never by itself.
+        // A product that is added to a sum has no storage of its own.
         (0..k.values.len()).map(size).collect()
     }
-    /// Returns true if every use of a value is an addition that continues the sum, or passes it on.
+    /// Returns true if every use of a value is an addition that continues the sum, or a loop that passes it on.
     fn only_grows(&self, v: Value) -> bool {
         self.k.insts.iter().filter(|inst| inst.args.contains(&v)).all(|inst| match inst.op {
             Op::For { .. } => !inst.args[..3].contains(&v),

@@ -1,10 +1,11 @@
-//! The storage of every tile, and the assignment of its elements to threads.
+//! The storage of every tile in a shader, and the assignment of its elements to threads.
 //!
-//! One algorithm for all kernels. [`views`] finds what is recomputed instead of kept; [`layout`] spreads the axes of the
-//! others over a grid of threads; each tile then gets a [`Home`]: registers if a thread's share is small enough,
-//! otherwise a buffer in workgroup memory, and, if that is too small, in global scratch (largest buffers first). A tile in
-//! registers that some step must read across threads has a *copy* in a buffer as well. Thread grids of the profile are
-//! tried in turn; the cheapest emitted program wins, by counts of what it executes.
+//! One algorithm places all kernels. [`views`] finds values that are recomputed instead of stored. [`layout`] spreads
+//! the axes of the other tiles over a grid of threads. Each tile then gets a storage class ([`Home`]): registers if a
+//! thread's share is small enough, otherwise a buffer in workgroup memory or, if that is too small, in global scratch
+//! (largest buffers first). A tile in registers that some step reads across threads also has a *copy* in a buffer. The
+//! thread grids of the profile are tried in turn, and the program that is cheapest by the operations that it executes
+//! is chosen.
 pub(super) mod layout;
 pub(super) mod matrices;
 pub(super) mod views;
@@ -19,94 +20,95 @@ use pallas_ir::{Access, InstId, Kernel, Op, OperandId, OperandKind, ScalarOp, Va
 use std::collections::BTreeMap;
 use views::{Inline, access, is_product, read_by_products};
 
-/// The storage of a tile.
+/// The storage class of a tile.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Home {
-    /// Nowhere: unused, recomputed, or a scalar.
+    /// No storage: the tile is unused, recomputed, or a scalar.
     None,
-    /// Spread over the threads' registers.
+    /// Registers: each thread has a part of the elements.
     Registers,
-    /// In a buffer.
+    /// The buffer with this index.
     Buffer(usize),
-    /// Accumulators of cooperative matrices, spread over subgroups.
+    /// Accumulators of cooperative matrices, distributed over subgroups.
     Fragments,
 }
 
-/// A range of workgroup memory or scratch.
+/// A tile's range of workgroup memory or of global scratch.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Buffer {
-    /// In the text and in tables.
+    /// Name in the shader's text and in tables.
     pub(super) name: String,
-    /// The tile's.
+    /// Shape of the tile.
     pub(super) shape: Vec<usize>,
-    /// Distance between neighbours along each axis.
+    /// Distance between neighbours along each axis, in elements.
     pub(super) strides: Vec<usize>,
-    /// What lies between rows, if there may be any.
+    /// Words between rows that avoid bank conflicts, if rows may have any.
     pub(super) pad: Option<Pad>,
     /// The storage type of an element.
     pub(super) cell: Cell,
-    /// Elements.
+    /// Number of elements, with those between rows.
     pub(super) words: usize,
-    /// Global scratch instead of workgroup memory.
+    /// True if the buffer is in global scratch instead of workgroup memory.
     pub(super) outside: bool,
-    /// The user's scratch: needed through the whole kernel, and never moved out.
+    /// True for a scratch operand of the kernel: it is needed during the whole kernel, and never moved to global
+    /// scratch.
     pub(super) scratch: bool,
-    /// First word; set when all lives are known.
+    /// Index of the first word; it is set when the lifetimes of all buffers are known.
     pub(super) at: usize,
 }
 
 impl Buffer {
-    /// Rows to a group and words behind each, if there are such.
+    /// Returns the rows of a group and the words after each group, if there are any.
     pub(super) fn groups(&self) -> Option<(usize, usize)> {
         self.pad.filter(|pad| pad.group > 0).map(|pad| (pad.rows, pad.group))
     }
-    /// The permutation of columns, if there is one.
+    /// Returns the permutation of columns, if there is one.
     pub(super) fn swizzle(&self) -> Option<Swizzle> {
         self.pad.and_then(|pad| pad.swizzle)
     }
 }
 
-/// How the rows of a buffer lie, by which what threads touch at once is in different banks: with words between them or, where
-/// memory has no room for these, with columns that change places.
+/// Arrangement of the rows of a buffer that avoids bank conflicts of threads: words between rows or, where memory has
+/// no room for these, a permutation of columns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Pad {
-    /// Behind each row.
+    /// Words after each row.
     pub(super) row: usize,
-    /// Behind each group of `rows`.
+    /// Words after each group of `rows` rows.
     pub(super) group: usize,
-    /// Rows of a group.
+    /// Number of rows in a group.
     pub(super) rows: usize,
-    /// Columns change places.
+    /// The permutation of columns, if there is one.
     pub(super) swizzle: Option<Swizzle>,
 }
 
-/// Columns of a row that change places: column `c` of row `r` lies where `c ^ (r / rows % period * unit)` would. Units and
-/// periods are powers of two, and whole periods of units make a row.
+/// A permutation of the columns of each row: column `c` of row `r` is stored at column `c ^ (r / rows % period *
+/// unit)`. Unit and period are powers of two, and the length of a row is a multiple of their product.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Swizzle {
-    /// Neighbours that stay together.
+    /// Number of neighbouring columns that stay together.
     pub(super) unit: usize,
-    /// Different orders of columns.
+    /// Number of different orders of columns.
     pub(super) period: usize,
-    /// Rows that share one.
+    /// Number of successive rows that have the same order.
     pub(super) rows: usize,
 }
 
 impl Swizzle {
-    /// The position of column `column` in row `row`.
+    /// Returns the column at which column `column` of row `row` is stored.
     pub(super) fn column(self, row: i64, column: i64) -> i64 {
         column ^ (row / self.rows as i64 % self.period as i64 * self.unit as i64)
     }
 }
 
 impl Pad {
-    /// Words behind the groups of so many rows, but the last one.
+    /// Returns the words after the groups in `rows` rows, without those after the last group.
     fn behind(self, rows: usize) -> usize {
         (rows.max(1) - 1).checked_div(self.rows).unwrap_or(0) * self.group
     }
 }
 
-/// Distances between neighbours of matrices with such a pad.
+/// Returns the strides of matrices with such a pad.
 pub(super) fn padded(shape: &[usize], pad: Pad) -> Vec<usize> {
     let [front @ .., rows, columns] = shape else { unreachable!("matrices have rows and columns") };
     let pitch = columns + pad.row;
@@ -119,34 +121,35 @@ pub(super) fn padded(shape: &[usize], pad: Pad) -> Vec<usize> {
 /// A kernel's placement on one grid of threads.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
+    /// Values that are recomputed instead of stored, and the instruction that defines each value.
     pub(super) inline: Vec<Option<Inline>>,
     pub(super) defined: Vec<Option<InstId>>,
-    /// By value: something reads it.
+    /// For each value, true if an instruction reads it.
     pub(super) used: Vec<bool>,
     pub(super) layout: Layout,
     pub(super) homes: Vec<Home>,
-    /// By value: the buffer that holds a register tile's elements as well.
+    /// For each value in registers, the buffer that has a copy of its elements.
     pub(super) copies: Vec<Option<usize>>,
-    /// By scratch operand.
+    /// For each scratch operand its buffer.
     pub(super) scratches: Vec<Option<usize>>,
-    /// Products whose only use adds them to another tile: computed there.
+    /// For each value, true if it is a product whose only use adds it to another tile, so that it is computed there.
     pub(super) fused: Vec<bool>,
-    /// Threads that compute a cooperative product together.
+    /// Number of threads that compute a cooperative product together.
     pub(super) lanes: usize,
-    /// By value: the accumulators that a tile is, or a cooperative product adds to.
+    /// For each value, its accumulators if its storage class is [`Home::Fragments`].
     pub(super) fragments: Vec<Option<Fragments>>,
-    /// By value: how the product it is the result of is computed.
+    /// For each value that is a product, the cooperative matrices that compute it.
     pub(super) products: Vec<Option<Cooperative>>,
-    /// By value: what its elements are kept in.
+    /// For each value, the storage type of its elements.
     cells: Vec<Cell>,
     pub(super) buffers: Vec<Buffer>,
-    /// What lies between the rows of buffers, by name, where it is not the usual pad.
+    /// Arrangement of the rows of buffers, by their names, where it is not the usual one.
     pads: BTreeMap<String, Pad>,
-    /// Rows and columns of threads.
+    /// Rows and columns of the grid of threads.
     pub(super) grid: (u32, u32),
-    /// Threads have vectors of four elements, in registers and in workgroup memory.
+    /// True if threads process vectors of four elements (vec4), in registers and in workgroup memory.
     pub(super) fours: bool,
-    /// The positions of sorts lie in global memory.
+    /// True if the positions of sorts are in global memory.
     pub(super) sorts_outside: bool,
 }
 
@@ -154,7 +157,7 @@ impl Plan {
     pub(super) fn threads(&self) -> usize {
         (self.grid.0 * self.grid.1) as usize
     }
-    /// The instruction that a value comes from: a loop's parameter comes from where its first value does.
+    /// Returns the instruction that a value comes from; a loop's parameter comes from where its initial value does.
     pub(super) fn origin(&self, k: &Kernel, v: Value) -> Option<InstId> {
         self.defined[v.index()].or_else(|| {
             k.insts.iter().filter(|inst| matches!(inst.op, Op::For { .. })).find_map(|inst| {
@@ -163,7 +166,7 @@ impl Plan {
             })
         })
     }
-    /// Gives a tile in registers a copy in memory.
+    /// Gives a tile in registers a copy in a buffer.
     pub(super) fn copy(&mut self, k: &Kernel, v: Value) {
         let name = match self.origin(k, v).map(|i| &k.inst(i).op) {
             Some(Op::Load { from, .. }) => format!("copy_{}_{}", k.operand(*from).name, v.0),
@@ -172,6 +175,7 @@ impl Plan {
         let buffer = self.buffer(k, v, &name);
         self.copies[v.index()] = Some(buffer);
     }
+    /// Creates the buffer of a tile, with words between rows if threads would otherwise access one bank.
     fn buffer(&mut self, k: &Kernel, v: Value, name: &str) -> usize {
         let shape = k.ty(v).shape.clone();
         let (mut pad, mut behind) = (None, 0);
@@ -180,11 +184,11 @@ impl Plan {
             && rows > 1
             && columns > 0
         {
-            // Threads that read down a column would meet in one memory bank.
+            // Threads that read down a column would access the same memory bank.
             let across = columns.is_multiple_of(2) && !self.fours && self.read_across(k, v);
             let usual = match cell {
                 Cell::Word | Cell::Four => usize::from(across),
-                // Eight rows of 16 bytes lie in different banks, and matrices begin where vectors do.
+                // Eight rows of 16 bytes are in different banks, and matrices begin at a multiple of a vector.
                 Cell::Float | Cell::Half => cell.aligned(),
             };
             let own = self.pads.get(name).copied().unwrap_or(Pad { row: usual, ..Pad::default() });
@@ -196,7 +200,7 @@ impl Plan {
         let cell = if cell.is_bits() { self.bits() } else { cell };
         self.push(Buffer { name: name.into(), shape, strides, pad, cell, words, ..Buffer::default() })
     }
-    /// What a tile's bits lie in, until it turns out that a thread writes a word alone.
+    /// Returns the storage type for raw bits, as long as no thread has to write a single word of a vector.
     fn bits(&self) -> Cell {
         if self.fours { Cell::Four } else { Cell::Word }
     }
@@ -204,8 +208,8 @@ impl Plan {
         self.buffers.push(buffer);
         self.buffers.len() - 1
     }
-    /// Returns true if some product contracts a tile along its last axis while its other axis is spread over columns of
-    /// threads.
+    /// Returns true if a product contracts the tile along its last axis while its other axis is spread over the
+    /// columns of the thread grid.
     fn read_across(&self, k: &Kernel, v: Value) -> bool {
         let last = k.ty(v).shape.len() - 1;
         let mut across = false;
@@ -221,24 +225,24 @@ impl Plan {
         });
         across
     }
-    /// The number that a scalar is.
+    /// Returns the constant that a scalar is, if it is one.
     pub(super) fn constant(&self, k: &Kernel, v: Value) -> Option<i64> {
         match k.inst(self.defined[v.index()]?).op {
             Op::Const(x) => Some(x.as_i64()),
             _ => None,
         }
     }
-    /// The tile and axis that an axis of a view shows.
+    /// Returns the tile and axis that an axis of a view shows, if there is one.
     pub(super) fn source(&self, k: &Kernel, v: Value, axis: usize) -> Option<(Value, usize)> {
         views::source(k, &self.inline, &self.defined, v, axis)
     }
-    /// Returns true if tiles are stored as the shader's own f16.
+    /// Returns true if some tile is stored as f16.
     pub(super) fn halves(&self) -> bool {
         self.cells.contains(&Cell::Half)
     }
 }
 
-/// A union-find structure: numbers joined into classes, each represented by one of its members.
+/// A union-find structure: numbers are joined into classes, and each class is represented by one of its members.
 #[derive(Clone, PartialEq)]
 pub(super) struct Classes(Vec<usize>);
 
@@ -252,14 +256,14 @@ impl Classes {
         }
         a
     }
-    /// Joins the class of `a` to that of `b`.
+    /// Joins the class of `a` to the class of `b`.
     pub(super) fn join(&mut self, a: usize, b: usize) {
         let (a, b) = (self.root(a), self.root(b));
         self.0[a] = b;
     }
 }
 
-/// Distances between neighbours in row-major order.
+/// Returns the strides of a row-major array.
 pub(super) fn row_major(shape: &[usize]) -> Vec<usize> {
     (0..shape.len()).map(|a| shape[a + 1..].iter().product()).collect()
 }
@@ -276,7 +280,8 @@ pub(super) struct Analysis {
 }
 
 impl Analysis {
-    /// `whole` tells whether an array's rows are whole vectors.
+    /// Analyses a kernel. `whole` returns true for arrays whose rows consist of whole vectors; `matrices` are the
+    /// device's.
     pub(super) fn new(
         k: &Kernel,
         numbers: &Numbers,
@@ -288,7 +293,8 @@ impl Analysis {
             inline.fill(None);
         }
         let mut layout = layout::layout(k, &inline, &defined, &whole, numbers.stage);
-        // Rows of arrays that lie along both directions of one grid of threads: somewhere between them tiles change threads.
+        // If rows of arrays lie along both directions of a thread grid, elements have to change threads somewhere
+        // between them.
         if numbers.stage && layout.crossed() && views::keep_turned(k, &mut inline, &defined) {
             layout = layout::layout(k, &inline, &defined, &whole, numbers.stage);
         }
@@ -300,9 +306,10 @@ impl Analysis {
         Analysis { used: used(k), staged: staged(k, &inline), fused, inline, defined, layout, matrices }
     }
 
-    /// Homes on a grid of threads.
+    /// Determines the storage of every tile on a grid of threads. `pads` has arrangements of rows by the buffer's
+    /// name.
     pub(super) fn plan(&self, k: &Kernel, numbers: &Numbers, grid: (u32, u32), pads: &BTreeMap<String, Pad>) -> Plan {
-        // Workgroup memory is vectors where threads have them.
+        // Workgroup memory consists of vectors if threads process vectors.
         let vectors = numbers.vector > 1 && (numbers.always || self.layout.classes.iter().any(|c| c.row));
         let vector = if vectors { numbers.vector } else { 1 };
         let mut plan = Plan {
@@ -342,7 +349,7 @@ impl Analysis {
                 Home::Buffer(plan.buffer(k, v, &buffer_name(k, self.defined[v.index()], v)))
             };
         }
-        // A product joins a sum that is where it would be itself: in registers, or in accumulators.
+        // A product is fused with a sum of its own storage class: registers, or accumulators.
         k.walk(k.body, &mut |_, inst| {
             if let [result] = inst.results[..] {
                 let home = plan.homes[result.index()];
@@ -377,7 +384,7 @@ fn buffer_name(k: &Kernel, defined: Option<InstId>, v: Value) -> String {
     }
 }
 
-/// Returns true if an instruction's elements can be computed by the threads that hold them.
+/// Returns true if each element of an instruction's result can be computed by the thread that holds it.
 fn spreads(k: &Kernel, id: InstId) -> bool {
     let inst = k.inst(id);
     match &inst.op {
@@ -391,7 +398,8 @@ fn spreads(k: &Kernel, id: InstId) -> bool {
     }
 }
 
-/// Loads that only products read: brought to memory by all threads together.
+/// Returns for each value true if it is a load that only products read: all threads together copy it to workgroup
+/// memory.
 fn staged(k: &Kernel, inline: &[Option<Inline>]) -> Vec<bool> {
     let is_view = |v: Value| inline[v.index()] == Some(Inline::View);
     let only_products = read_by_products(k, vec![true; k.values.len()], is_view);
@@ -404,7 +412,8 @@ fn staged(k: &Kernel, inline: &[Option<Inline>]) -> Vec<bool> {
     staged
 }
 
-/// Products whose only use, in the same region, adds them to another tile of their type.
+/// Returns for each value true if it is a product whose only use, in the same region, adds it to another tile of its
+/// type.
 fn fused(k: &Kernel, inline: &[Option<Inline>]) -> Vec<bool> {
     let uses = uses(k);
     let mut fused = vec![false; k.values.len()];
@@ -417,7 +426,7 @@ fn fused(k: &Kernel, inline: &[Option<Inline>]) -> Vec<bool> {
             }
             if matches!(inst.op, Op::Scalar(ScalarOp::Add)) && inline[inst.results[0].index()].is_none() {
                 let ty = k.ty(inst.results[0]);
-                // One of the two operands: the other is where the sum starts.
+                // Only one of the two operands: the sum begins with the other.
                 if let Some(v) = inst.args.iter().find(|v| products.contains(v) && k.ty(**v) == ty) {
                     fused[v.index()] = true;
                 }

@@ -1,33 +1,35 @@
-//! Values that need no home: recomputed where they are used.
+//! Values that need no storage, since they are recomputed where they are used.
 //!
-//! A *pure* value depends on positions and scalars only (iota, masks, constants); a *view* is one element of another tile
-//! at a moved position (broadcast, transpose, slice, reshape over unit axes). Where a profile does not stage, a *fetched*
-//! value is read from its array by every product that needs it; an array that only gathers read is so everywhere.
+//! A *pure* value depends on positions and scalars only (iota, masks, constants). A *view* is one element of another
+//! tile at a moved position (broadcast, transpose, slice, reshape over axes of extent 1). Where a profile does not
+//! copy operands of products to workgroup memory, a *fetched* value is read from its array by every product that needs
+//! it; an array that only gathers read is fetched on every profile.
 pub(in crate::wgsl) use crate::passes::access;
 use pallas_ir::scalar::Gpu;
 use pallas_ir::structural::Index;
 use pallas_ir::{Access, Inst, InstId, Kernel, Op, RegionId, ScalarOp, StructuralOp, Value};
 
-/// How a value is recomputed.
+/// The way in which a value is recomputed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::wgsl) enum Inline {
-    /// From positions and scalars; the number is the operations it takes.
+    /// From positions and scalars, with this number of operations.
     Pure(usize),
     /// From one element of another tile.
     View,
-    /// From elements of arrays that nothing writes, by the products and gathers that read it.
+    /// From elements of arrays that nothing writes; the products and gathers that read the value compute it.
     Fetch,
 }
 
-/// Most operations of a pure value before it gets a home.
+/// Maximum operations of a pure value that is recomputed; longer computations are stored.
 const PURE: usize = 6;
 
-/// Returns the values that are recomputed, and the instruction that defines each value; `fetch`: products read arrays
-/// directly.
+/// Returns how each value is recomputed, if it is, and the instruction that defines it. If `fetch`, products read
+/// arrays directly.
 pub(in crate::wgsl) fn inline(k: &Kernel, fetch: bool) -> (Vec<Option<Inline>>, Vec<Option<InstId>>) {
     let mut found = Search { k, inline: vec![None; k.values.len()], defined: vec![None; k.values.len()] };
     found.region(k.body);
-    // What a region hands over is copied into what receives it: a view of something being overwritten needs a home.
+    // Values that a region yields are copied into variables: a view of a tile that is overwritten at that moment needs
+    // storage.
     for inst in &k.insts {
         for &r in &inst.regions {
             for v in &k.region(r).yields {
@@ -44,6 +46,7 @@ pub(in crate::wgsl) fn inline(k: &Kernel, fetch: bool) -> (Vec<Option<Inline>>, 
     (found.inline, found.defined)
 }
 
+/// The search for values that are recomputed.
 struct Search<'k> {
     k: &'k Kernel,
     inline: Vec<Option<Inline>>,
@@ -51,6 +54,7 @@ struct Search<'k> {
 }
 
 impl Search<'_> {
+    /// Classifies the results of a region's instructions.
     fn region(&mut self, region: RegionId) {
         for &id in &self.k.region(region).insts {
             let inst = self.k.inst(id);
@@ -63,7 +67,7 @@ impl Search<'_> {
             inst.regions.iter().for_each(|&r| self.region(r));
         }
     }
-    /// Operations of a pure operand; scalars take none.
+    /// Returns the number of operations of a pure operand (0 for scalars); `None` if it is not pure.
     fn pure(&self, v: Value) -> Option<usize> {
         match self.inline[v.index()] {
             Some(Inline::Pure(n)) => Some(n),
@@ -71,7 +75,7 @@ impl Search<'_> {
             _ => None,
         }
     }
-    /// Marks loads that only products read, and what is made of them element by element on the way.
+    /// Marks as fetched the loads that only products read, and elementwise operations between load and product.
     fn fetches(&mut self) {
         let mut fetch = vec![false; self.k.values.len()];
         self.k.walk(self.k.body, &mut |_, inst| {
@@ -94,7 +98,8 @@ impl Search<'_> {
             *inline = Some(Inline::Fetch);
         }
     }
-    /// Marks loads of arrays that nothing writes and of which only gathers read elements: no copy of a table is made.
+    /// Marks as fetched the loads of arrays that nothing writes and that only gathers read, so that tables are not
+    /// copied.
     fn tables(&mut self) {
         let (mut read, mut other) = (vec![false; self.k.values.len()], vec![false; self.k.values.len()]);
         for r in &self.k.regions {
@@ -118,6 +123,7 @@ impl Search<'_> {
             }
         });
     }
+    /// Returns how an instruction's result can be recomputed, if it can.
     fn of(&self, inst: &Inst) -> Option<Inline> {
         let all = || inst.args.iter().map(|&v| self.pure(v)).sum::<Option<usize>>();
         let few = |n: usize| (n < PURE).then_some(Inline::Pure(n + 1));
@@ -142,14 +148,15 @@ impl Search<'_> {
     }
 }
 
-/// Returns true if recomputing an operation costs no more than storing its result: one instruction with an exact
-/// result.
+/// Returns true if recomputing an operation costs no more than storing its result: it is one instruction, with an
+/// exact result.
 fn cheap(op: ScalarOp) -> bool {
     let row = op.row();
     row.cost.arithmetic == 1 && row.cost.transcendental == 0 && matches!(row.gpu, Gpu::Exact | Gpu::Finite(0))
 }
 
-/// Gives tiles that are read with rows and columns exchanged, by others than products, a home; whether there are any.
+/// Gives storage to views with rows and columns swapped that other instructions than products read. Returns true if
+/// there are any.
 pub(in crate::wgsl) fn keep_turned(k: &Kernel, inline: &mut [Option<Inline>], defined: &[Option<InstId>]) -> bool {
     let mut read = vec![false; inline.len()];
     k.walk(k.body, &mut |_, inst| {
@@ -167,7 +174,8 @@ pub(in crate::wgsl) fn keep_turned(k: &Kernel, inline: &mut [Option<Inline>], de
     !found.is_empty()
 }
 
-/// Of the marked values, those that products alone read, or that make others of these which `passes` accepts.
+/// Of the marked values, returns those that only products read, directly or by way of marked values that `passes`
+/// accepts.
 pub(super) fn read_by_products(k: &Kernel, mut marked: Vec<bool>, passes: impl Fn(Value) -> bool) -> Vec<bool> {
     for r in &k.regions {
         r.yields.iter().for_each(|v| marked[v.index()] = false);
@@ -188,7 +196,8 @@ pub(in crate::wgsl) fn is_product(k: &Kernel, inst: &Inst) -> bool {
     matches!(&inst.op, Op::Structural(op) if matches!(access(k, op, inst), Access::Contract { .. }))
 }
 
-/// A reshape that only adds or drops unit axes, as the index of the operand.
+/// Returns the index of a reshape's operand in terms of the result's axes, if the reshape only adds or removes axes of
+/// extent 1.
 pub(in crate::wgsl) fn reshaped(from: &[usize], to: &[usize]) -> Option<Vec<Index>> {
     let long = |shape: &[usize]| -> Vec<usize> { (0..shape.len()).filter(|&a| shape[a] != 1).collect() };
     let (a, b) = (long(from), long(to));
@@ -203,7 +212,7 @@ pub(in crate::wgsl) fn reshaped(from: &[usize], to: &[usize]) -> Option<Vec<Inde
     )
 }
 
-/// The tile and axis that an axis of a value shows.
+/// Returns the stored tile and the axis of it that an axis of a value shows, if there is one.
 pub(in crate::wgsl) fn source(
     k: &Kernel,
     inline: &[Option<Inline>],
@@ -222,14 +231,14 @@ pub(in crate::wgsl) fn source(
     }
 }
 
-/// Returns the axis of a view that shows the whole axis `at` of its operand `of`, element by element. An axis that
-/// shows a part only, even the first part, has another extent, and is therefore spread over threads in another way.
+/// Returns the axis of the view `v` that shows the whole axis `at` of its operand `of`, element by element. An axis
+/// that shows a part only, even the first part, has another extent and is spread over threads in another way.
 pub(in crate::wgsl) fn whole(k: &Kernel, [v, of]: [Value; 2], at: usize, index: &Index) -> Option<usize> {
     let still = index.stride.as_number() == Some(1) && index.offset.as_number() == Some(0);
     index.axis.filter(|&axis| still && k.ty(v).shape[axis] == k.ty(of).shape[at])
 }
 
-/// The index of a view's operand, and which operand it is.
+/// Returns the operand that a view shows, and the operand's index in terms of the view's axes.
 pub(in crate::wgsl) fn view(k: &Kernel, inst: &Inst) -> (Value, Vec<Index>) {
     let Op::Structural(op) = &inst.op else { unreachable!("only structural operations are views") };
     match access(k, op, inst) {

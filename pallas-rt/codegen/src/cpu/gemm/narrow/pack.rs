@@ -1,15 +1,16 @@
-//! Copies of matrices whose rows lie apart; columns of adjacent elements become rows in squares, in registers.
+//! Copies of matrices to adjacent rows; columns of adjacent elements are transposed to rows in registers, square by
+//! square.
 use super::super::Matrix;
 
-/// Copies the rows of a matrix, so that their elements are adjacent and they lie `far` elements apart.
+/// Copies a matrix so that the elements of each row are adjacent, and rows begin `far` elements apart.
 ///
 /// # Safety
-/// It has so many rows and columns, and there is room for them at `to`.
+/// The matrix has these rows and columns, and there is room for them at `to`.
 pub(super) unsafe fn pack<T: Copy>(from: Matrix<T>, [rows, columns]: [usize; 2], to: *mut T, far: usize) {
     let (wide, high) = (16 / size_of::<T>(), 4);
     let has_squares = cfg!(target_arch = "x86_64") && matches!(size_of::<T>(), 2 | 4);
     if has_squares && from.row == 1 && rows >= high && columns >= wide {
-        // The last square lies in part on the one before.
+        // The last square overlaps the one before.
         for j in (0..columns).step_by(wide).map(|j| j.min(columns - wide)) {
             for p in (0..rows).step_by(high).map(|p| p.min(rows - high)) {
                 // SAFETY: the caller's.
@@ -28,10 +29,10 @@ pub(super) unsafe fn pack<T: Copy>(from: Matrix<T>, [rows, columns]: [usize; 2],
     }
 }
 
-/// Four elements of each of as many columns as fill a register.
+/// Transposes a square: four elements of each of as many columns as fill a 16-byte register.
 ///
 /// # Safety
-/// They exist, and so does room for them in rows of `row` elements; they have two or four bytes.
+/// The elements exist, and `to` has room for them in rows of `row` elements; they have two or four bytes.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 unsafe fn square<T: Copy>(from: Matrix<T>, to: *mut T, row: usize) {
@@ -39,7 +40,7 @@ unsafe fn square<T: Copy>(from: Matrix<T>, to: *mut T, row: usize) {
     // SAFETY: the caller's; every x86-64 has these instructions.
     unsafe {
         let column = |j: usize| from.at(0, j).start;
-        // Two elements of two bytes are one of four then.
+        // After this step, pairs of 2-byte elements are moved as 4-byte elements.
         let parts = [0, 1, 2, 3].map(|i| match size_of::<T>() {
             2 => {
                 let [a, b] = [2 * i, 2 * i + 1].map(|j| _mm_loadl_epi64(column(j).cast()));
@@ -62,7 +63,7 @@ unsafe fn square<T: Copy>(from: Matrix<T>, to: *mut T, row: usize) {
     }
 }
 
-/// No other processor calls it.
+/// Stands for the function of x86-64 on other processors, which never call it.
 ///
 /// # Safety
 /// None.

@@ -1,28 +1,31 @@
-//! Rows of a few elements times a matrix of a few columns: its rows, each in a vector, are added up for several rows at a time.
+//! Products of rows with few elements and a matrix with few columns: each row of the matrix is one vector, and the
+//! vectors are summed for several rows at a time.
 use super::super::super::strips::compiled;
 use super::super::{Extents, Matrix, Number, Target};
 use super::{DEEP, FEW_COLUMNS};
 
-/// Rows whose sums are in registers together: a sum waits for itself.
+/// Rows whose sums are computed together in registers, since each addition waits for the one before it.
 const ROWS: usize = 4;
 
-/// Rows of the right side, filled up to a vector.
+/// Rows of the right side, each padded to a vector.
 type Right = [[f32; FEW_COLUMNS]; DEEP];
 
-/// True for products of rows of a few adjacent elements: making columns of them takes longer than the product. Sums of 3 and 7
-/// columns are compiled to parts of vectors, which take longer.
+/// Returns true if a product is faster this way than transposed: rows of A have few adjacent elements. Sums of 3 and 7
+/// columns are compiled to parts of vectors, which are slow.
 pub(super) fn pays(Extents { n, k, .. }: Extents, col: isize) -> bool {
     col == 1 && k < DEEP && n <= FEW_COLUMNS && !matches!(n, 3 | 7)
 }
 
 compiled! {
-    /// `C (+)= A · B` where [`pays`] says so, compiled for this machine's vectors.
+    /// Returns the function that computes `C (+)= A · B` where [`pays`] is true, compiled for this machine's vectors.
     ///
     /// # Safety
     /// A, B and C hold the extents at these strides; C overlaps neither A nor B.
     pub(super) fastest<>() = all(extents: Extents, a: Matrix<f32>, b: Matrix<f32>, c: Target<f32>)
 }
 
+/// Copies the right side to rows of whole vectors, and computes the product.
+///
 /// # Safety
 /// See [`fastest`].
 #[inline(always)]
@@ -47,6 +50,8 @@ unsafe fn all(extents: Extents, a: Matrix<f32>, b: Matrix<f32>, c: Target<f32>) 
     }
 }
 
+/// Computes all rows of a product with `N` columns, several rows at a time.
+///
 /// # Safety
 /// See [`fastest`], of `N` columns.
 #[inline(always)]
@@ -63,6 +68,8 @@ unsafe fn columns<const N: usize>(Extents { m, k, .. }: Extents, a: Matrix<f32>,
     }
 }
 
+/// Computes `R` rows of a product with `N` columns.
+///
 /// # Safety
 /// As [`columns`], of `R` rows.
 #[inline(always)]

@@ -1,4 +1,4 @@
-//! The kernels for AVX2 and AVX-512.
+//! Kernels for AVX2 and AVX-512 of products with few rows.
 use super::super::super::strips::has_avx2;
 use super::super::{Extents, Matrix, Target};
 use super::{AHEAD, ALL, HIGH, Kernel, LOW, Parts};
@@ -11,26 +11,28 @@ mod weights;
 
 use weights::{Byte, Halves, Weight};
 
-/// Bytes of a block of rows of B: the second level cache holds it and the next one.
+/// Bytes of a block of rows of B: the second-level cache holds it and the next one.
 const BLOCK: usize = 1 << 17;
-/// Bytes from what is multiplied to the end of what is fetched, that are fetched into the first level cache. More would push out
-/// one another before they are read: they are fetched into the second level.
+/// Maximum bytes, from what is multiplied to the end of what is prefetched, for prefetching into the first-level
+/// cache. More lines would evict one another before they are read; they are prefetched into the second level.
 const NEAR: usize = 1 << 13;
-/// Fewest rows of B in a block: what is fetched meanwhile is as long.
+/// Minimum rows of B in a block; as many are prefetched meanwhile.
 const TURN: usize = 8;
 /// Bytes of a cache line.
 const LINE: usize = 64;
-/// Columns of B that are read together.
+/// Columns of B that are read together, if they are short.
 const STRIP: usize = 16;
-/// Bytes of a column from which on it is a stream of its own, and how many of those are read together.
+/// Minimum bytes of a column that the processor prefetches as a stream of its own.
 const LONG: usize = 2048;
+/// Number of such columns that are read together.
 const COLUMNS: usize = 4;
 
-/// True if the processor has what the kernels for AVX-512 are compiled for.
+/// Returns true if the processor has all features that the AVX-512 kernels are compiled for.
 fn has_avx512() -> bool {
     is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw") && is_x86_feature_detected!("avx512vl")
 }
 
+/// Appends the kernels for both halves of bytes, fastest first.
 pub(super) fn halves_kernels(all: &mut Vec<Kernel>) {
     let mut add = |run, name| all.push(Kernel { run, bytes: 1, name });
     if has_avx2() && is_x86_feature_detected!("f16c") {
@@ -41,6 +43,7 @@ pub(super) fn halves_kernels(all: &mut Vec<Kernel>) {
     }
 }
 
+/// Appends the kernels for each element type and mask, fastest first.
 pub(super) fn kernels(all: &mut Vec<(DType, u8, Kernel)>) {
     macro_rules! of_types {
         ($entry:ident, $name:literal) => {
@@ -59,25 +62,25 @@ pub(super) fn kernels(all: &mut Vec<(DType, u8, Kernel)>) {
     }
 }
 
-/// The rows of B that are read next, a line of each row after the other: so many of each part, and what lies behind the last.
+/// Prefetcher of the rows of B that are read next, line by line: `rows` rows of each part, then what follows.
 #[derive(Clone, Copy)]
 struct Ahead<'a> {
     row: *const i8,
     stride: isize,
-    /// The next line of the row, and the bytes of a row.
+    /// Offset of the next line in the row, and length of a row, in bytes.
     line: usize,
     bytes: usize,
-    /// Rows of this part that are left, and those of each part behind it, so many bytes from its start.
+    /// Rows that are left in this part; rows of each later part, which begin `offset` bytes into it.
     left: usize,
     rows: usize,
     parts: &'a [*const u8],
     offset: isize,
-    /// Whether they are fetched into the first level cache.
+    /// True if lines are prefetched into the first-level cache, else into the second.
     near: bool,
 }
 
 impl<'a> Ahead<'a> {
-    /// `rows` rows of `n` elements at an offset in each part, of which so many lie `between` them and what is multiplied.
+    /// Begins with `rows` rows of `n` elements at `offset` in each part; `between` parts come before them.
     fn new<W>(parts: &'a [*const u8], between: usize, offset: isize, row: isize, [rows, n]: [usize; 2]) -> Self {
         let (size, bytes) = (size_of::<W>() as isize, n * size_of::<W>());
         let near = (between + parts.len()) * rows * bytes <= NEAR;
@@ -87,6 +90,7 @@ impl<'a> Ahead<'a> {
         let row = parts[0].wrapping_offset(offset).cast();
         Ahead { row, stride, line: 0, bytes, left, rows: left, parts: &parts[1..], offset, near }
     }
+    /// Advances to the next row, of this part or of the next.
     #[inline(always)]
     fn go_on(&mut self) {
         self.line = 0;
@@ -97,7 +101,7 @@ impl<'a> Ahead<'a> {
             _ => (self.row, self.left) = (self.row.wrapping_offset(self.stride), self.left.max(2) - 1),
         }
     }
-    /// Fetches about so many bytes.
+    /// Prefetches about `bytes` bytes.
     #[inline(always)]
     fn fetch(&mut self, bytes: usize) {
         let mut lines = bytes.div_ceil(LINE);
@@ -122,12 +126,12 @@ impl<'a> Ahead<'a> {
     }
 }
 
-/// The first part and the first row of each block: of several whole parts, or of `depth` rows of one.
+/// Returns the first part and the first row of each block: a block has `together` whole parts, or `depth` rows of one.
 fn blocks(parts: usize, together: usize, rows: usize, depth: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..parts).step_by(together).flat_map(move |first| (0..rows).step_by(depth).map(move |p| (first, p)))
 }
 
-/// The sums of eight vectors' lanes, in order.
+/// Adds up the lanes of each of eight vectors, and returns the sums in order.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn sums_of_eight(v: [__m256; 8]) -> __m256 {
@@ -135,7 +139,7 @@ fn sums_of_eight(v: [__m256; 8]) -> __m256 {
     let (low, high) = (four(&v[..4]), four(&v[4..]));
     _mm256_add_ps(_mm256_permute2f128_ps::<0x20>(low, high), _mm256_permute2f128_ps::<0x31>(low, high))
 }
-/// The sums of sixteen vectors' lanes, in order.
+/// Adds up the lanes of each of sixteen vectors, and returns the sums in order.
 #[inline]
 #[target_feature(enable = "avx512f,avx2")]
 fn sums_of_sixteen(v: [__m512; 16]) -> __m512 {
@@ -148,15 +152,15 @@ fn sums_of_sixteen(v: [__m512; 16]) -> __m512 {
     lanes(lanes(four(&v[..4]), four(&v[4..8])), lanes(four(&v[8..12]), four(&v[12..])))
 }
 
-/// A kernel whose blocks have up to `deep` rows of B: more need more turns of sums through memory, fewer leave more lines of
-/// far rows in the first level cache, for panels that are narrower than a line.
+/// Defines a kernel whose blocks have up to `deep` rows of B: more rows need fewer passes of sums through memory,
+/// fewer leave more lines of distant rows in the first-level cache.
 macro_rules! narrow {
     ($entry:ident, $panel:ident, $panels:ident, $columns:ident, $by_columns:ident, $features:literal, $lanes:literal,
      $widen:ident $widen_all:ident $widen_some:ident [$($turned:ident $adjacent:ident)?],
      deep $deep:literal, wide $wide:literal, tall [$($tall:literal)?], columns $two:literal $four:literal,
      $zero:ident, $splat:ident, $load:ident, $store:ident, $fma:ident, $sums:ident) => {
-        /// `R` rows of C plus as many rows of A times `depth` rows of each part of B, over `V` vectors of columns. As much of
-        /// what lies ahead is fetched, unless it has been.
+        /// Adds to `R` rows of C the product of as many rows of A with `depth` rows of each part of B, over `V`
+        /// vectors of columns. As many bytes are prefetched with `ahead`, if given.
         ///
         /// # Safety
         /// See [`super::NarrowFn`]; the matrices hold these extents, each part of B at an offset.
@@ -181,10 +185,10 @@ macro_rules! narrow {
                     }
                     $(*sums = W::$turned(*sums);)?
                 }
-                // The distance that is 1 is known here.
+                // One of the distances is 1: as a constant, it is known to the compiler.
                 let mut line = if W::PARTS == 2 { Matrix { row: 1, ..a } } else { Matrix { col: 1, ..a } };
-                // At least a line at a time, and hardly more: a burst takes the places that what is multiplied meanwhile needs
-                // on its way from the second level cache.
+                // Prefetches at least a line at a time, and hardly more: a burst would use line buffers that other
+                // loads need.
                 let bytes = V * $lanes * size_of::<W>();
                 let turn = (LINE / bytes).max(1);
                 for start in b.starts {
@@ -215,8 +219,8 @@ macro_rules! narrow {
             }
         }
 
-        /// `R` rows of C plus as many rows of A times `depth` rows of each part of B. The columns behind the last whole vector
-        /// are those of `rest` from an offset on, a vector in each row.
+        /// Adds to `R` rows of C the product of as many rows of A with `depth` rows of each part of B. The columns
+        /// after the last whole vector are read from `rest`, which has a vector for each row, from `rest_at` on.
         ///
         /// # Safety
         /// As for a panel.
@@ -260,8 +264,8 @@ macro_rules! narrow {
             }
         }
 
-        /// `R` rows and `n` columns of C plus inner products of A's rows and B's columns, `C` of them at a time. As many
-        /// products as a vector has lanes are the most. So many bytes of what lies ahead are fetched each time.
+        /// Adds to `R` rows and `n` columns of C the inner products of A's rows and B's columns, `C` columns at a
+        /// time; `R * C` is at most the number of lanes. Each time, `bytes` bytes are prefetched with `ahead`.
         ///
         /// # Safety
         /// See [`super::NarrowFn`].
@@ -282,14 +286,14 @@ macro_rules! narrow {
             for j in (0..n).step_by(C) {
                 let mut sums = [[$zero(); C]; R];
                 let steps = whole / $lanes;
-                // No burst, unless a step would be longer for fewer lines.
+                // Prefetches step by step instead of at once, unless there would be less than two lines for each step.
                 let each = if steps > 0 && bytes >= 2 * LINE * steps { bytes / steps } else { 0 };
                 if each == 0 {
                     ahead.fetch(bytes);
                 }
                 // SAFETY: the caller's: every offset is inside of the extents.
                 unsafe {
-                    // What lies behind the last column is the last column.
+                    // Columns after the last one read the last one again.
                     let mut columns = [b.start; C];
                     for (i, column) in columns.iter_mut().enumerate() {
                         *column = b.at(0, (j + i).min(n - 1)).start;
@@ -314,7 +318,7 @@ macro_rules! narrow {
                         }
                     }
                     if whole < k {
-                        // Lanes behind the end are zeros.
+                        // Lanes after the end are zeros.
                         let mut row = [$zero(); C];
                         for (x, column) in row.iter_mut().zip(&columns) {
                             *x = W::$widen_some(column.add(whole), k - whole);
@@ -347,7 +351,7 @@ macro_rules! narrow {
             }
         }
 
-        /// The product with columns side by side: A's rows see a few of them while they are in the cache.
+        /// Computes the product with a B of adjacent columns: all rows of A see a few columns while in the cache.
         ///
         /// # Safety
         /// See [`super::NarrowFn`].
@@ -363,7 +367,7 @@ macro_rules! narrow {
         ) {
             let long = k * size_of::<W>() >= LONG;
             let together = if long { COLUMNS } else { STRIP };
-            // Bytes take longer to multiply than the processor takes to fetch what lies behind them.
+            // Multiplying bytes takes longer than fetching what follows, which the processor prefetches by itself.
             let fetches = !long && (!next.is_empty() || size_of::<W>() > 1);
             for j in (0..n).step_by(together) {
                 let (width, mut i) = (together.min(n - j), 0);
@@ -396,12 +400,14 @@ macro_rules! narrow {
             }
         }
 
+        /// Computes a product: block by block of B's rows, or by columns where these have adjacent elements.
+        ///
         /// # Safety
         /// See [`super::NarrowFn`].
         #[target_feature(enable = $features)]
         unsafe fn $entry<W: Weight>(extents: Extents, a: Matrix<f32>, b: Parts<'_>, c: Target<f32>) {
             let (Extents { m, n: all, k: terms }, Target { start: c, row: ldc, .. }) = (extents, c);
-            // Rows of halves are adjacent.
+            // Bytes with two halves always have adjacent rows.
             if const { W::PARTS == 1 } && b.col != 1 {
                 let n = all / b.starts.len();
                 for (i, start) in b.starts.iter().enumerate() {
@@ -411,7 +417,7 @@ macro_rules! narrow {
                 }
                 return;
             }
-            // What is fetched of wide rows would be out of the cache before it is read: a part of the columns at a time.
+            // Prefetched lines of wide rows would leave the cache before they are read: a part at a time.
             let widest = BLOCK / (TURN * size_of::<W>());
             let wide = if all > 2 * widest { widest } else { all.max(1) };
             let mut rest = MaybeUninit::<[[W; $lanes]; $deep]>::uninit();
@@ -421,14 +427,14 @@ macro_rules! narrow {
                 let n = wide.min(all - j);
                 let depth = (BLOCK / (n * size_of::<W>())).clamp(TURN, $deep);
                 let whole = n / $lanes * $lanes;
-                // As many parts as a block has room for, or a block of one.
+                // As many whole parts as fit a block, or blocks of one part.
                 let together = (depth / rows.max(1)).max(1);
                 for (first, p) in blocks(b.starts.len(), together, rows, depth) {
                     let last = b.starts.len().min(first + together);
-                    // A part of the sums of these columns.
+                    // A part of the terms of these columns.
                     let (k, part) = (depth.min(rows - p), Parts { starts: &b.starts[first..last], ..b });
                     let offset = p as isize * b.row + j as isize;
-                    // What lies behind a row of a matrix without gaps is the next one: sums of it are not kept.
+                    // In a matrix without gaps, the last vector reads into the next row: those sums are dropped.
                     let is_dense = b.row == n as isize && b.starts.len() == 1;
                     let in_place = is_dense && (p + k) * n + $lanes <= rows * n;
                     // SAFETY: the caller's: parts lie inside of the extents.
@@ -467,7 +473,7 @@ macro_rules! narrow {
                                 }};
                             }
                             i += match m - i {
-                                // More sums than there are registers.
+                                // More sums would be needed than there are registers.
                                 $($tall.. => rows!($tall, 2),)?
                                 4.. => rows!(4, $wide),
                                 3 => rows!(3, 2 * $wide),

@@ -1,7 +1,7 @@
-//! Machine code for x86-64 with AVX2 and FMA, or with AVX-512: the few instruction forms that chains need.
+//! Assembler for x86-64 with AVX2 and FMA, or with AVX-512: the instructions of elementwise chains.
 //!
-//! Encodings: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2 (VEX prefixes: section 2.3.5; EVEX
-//! prefixes: section 2.7.1).
+//! Encodings: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2 (VEX prefixes: section 2.3.5;
+//! EVEX prefixes: section 2.7.1).
 
 mod evex;
 
@@ -17,35 +17,35 @@ pub(super) struct Reg(pub(super) u8);
 #[rustfmt::skip]
 pub(super) enum Gpr { Rax, Rcx, Rdx, Rbx, Rsp, Rbp, Rsi, Rdi, R8, R9, R10, R11, R12, R13, R14, R15 }
 
-/// Memory at `base + index.0 * index.1 + offset`.
+/// A memory operand, at `base + index.0 * index.1 + offset`.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Mem {
     pub(super) base: Gpr,
-    /// A register and its factor: 1, 2, 4 or 8.
+    /// An index register and its factor: 1, 2, 4 or 8.
     pub(super) index: Option<(Gpr, u8)>,
     pub(super) offset: i32,
 }
 
-/// An operand that may lie in memory.
+/// An operand of an instruction: a register, or memory.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Operand {
     Reg(Reg),
     Mem(Mem),
 }
 
-// An instruction as the VEX prefix encodes it: opcode map, mandatory prefix and opcode, one byte each.
+// Parts of an instruction as the VEX prefix encodes it: opcode map, mandatory prefix and opcode, one byte each.
 const M0F: u32 = 0x1_0000;
 const M0F38: u32 = 0x2_0000;
 const M0F3A: u32 = 0x3_0000;
 const P66: u32 = 0x100;
 const PF3: u32 = 0x200;
 
-/// Bits of a vector as prefixes encode them.
+/// Sizes of a vector (128, 256, 512 bits) as prefixes encode them.
 const XMM: u8 = 0;
 const YMM: u8 = 1;
 const ZMM: u8 = 2;
 
-/// Vector instructions `to = a op b` with `b` in memory or not.
+/// Vector instructions `to = a op b`; `b` may be in memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(u32)]
 pub(super) enum Binary {
@@ -71,7 +71,7 @@ pub(super) enum Binary {
     Least = M0F38 | P66 | 0x3b,
     /// Maximum of unsigned elements.
     Most = M0F38 | P66 | 0x3f,
-    /// By as many bits as each element of `b` says, below 32; `ShiftSign` brings the sign in.
+    /// Shifts each element by its own number of bits in `b`, below 32; `ShiftSign` shifts right and keeps the sign.
     ShiftLeft = M0F38 | P66 | 0x47,
     ShiftRight = M0F38 | P66 | 0x45,
     ShiftSign = M0F38 | P66 | 0x46,
@@ -83,25 +83,25 @@ pub(super) enum Binary {
     PackUnsignedBytes = M0F | P66 | 0x67,
 }
 
-/// `to = op b`.
+/// Vector instructions `to = op b`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(u32)]
 pub(super) enum Unary {
     Sqrt = M0F | 0x51,
     IntToFloat = M0F | 0x5b,
-    /// Cut off; `i32::MIN` for what no i32 holds.
+    /// Truncates; gives `i32::MIN` for NaN and for what no i32 holds.
     FloatToInt = M0F | PF3 | 0x5b,
     AbsInt = M0F38 | P66 | 0x1e,
     BytesToInts = M0F38 | P66 | 0x21,
     BytesToUnsigned = M0F38 | P66 | 0x31,
     WordsToInts = M0F38 | P66 | 0x33,
-    /// Broadcasts the first byte.
+    /// Broadcasts the first byte to all elements.
     Byte = M0F38 | P66 | 0x78,
-    /// Broadcasts the first two bytes.
+    /// Broadcasts the first two bytes to all elements.
     Word = M0F38 | P66 | 0x79,
 }
 
-/// Rounding modes.
+/// Rounding modes of [`Asm::round`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(u8)]
 pub(super) enum Rounding {
@@ -111,7 +111,7 @@ pub(super) enum Rounding {
     Zero = 3,
 }
 
-/// Directions of a shift; zeros come in, or the sign.
+/// Shifts by a constant; zeros are shifted in, or the sign (`Sign`, to the right).
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(u8)]
 pub(super) enum Shift {
@@ -144,6 +144,7 @@ pub(super) enum Fma {
     F231 = 0xb8,
 }
 
+/// Conditions of jumps, with their opcodes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(u8)]
 pub(super) enum Jump {
@@ -152,22 +153,22 @@ pub(super) enum Jump {
     Equal = 0x84,
 }
 
-/// A place in the code; jumps to it may be written first.
+/// A position in the code; jumps to it may be written before it is known.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Label(usize);
 
-/// Code under construction, with constants behind it.
+/// Machine code under construction, followed by its constants.
 #[derive(Default)]
 pub(super) struct Asm {
     code: Vec<u8>,
     labels: Vec<Option<usize>>,
-    /// Positions of displacements to labels, which are filled in later.
+    /// Positions in the code of distances to labels, which are filled in at the end.
     jumps: Vec<(usize, Label)>,
-    /// Positions of displacements to the constants, which are filled in later.
+    /// Positions in the code of distances to the constants, which are filled in at the end.
     pool: Vec<usize>,
     /// True if vectors have 512 bits, else they have 256.
     wide: bool,
-    /// The vector whose value is in the mask register alone.
+    /// The register whose value is in the mask register only; see `evex.rs`.
     unspread: Option<Reg>,
 }
 
@@ -175,7 +176,7 @@ impl Asm {
     pub(super) fn new(wide: bool) -> Asm {
         Asm { wide, ..Asm::default() }
     }
-    /// Bits of a vector, and of its half.
+    /// Size of a whole vector, as prefixes encode it.
     fn full(&self) -> u8 {
         if self.wide { ZMM } else { YMM }
     }
@@ -207,7 +208,7 @@ impl Asm {
             self.spread_mask(to);
         }
     }
-    /// `to = mask ? yes : no`, by the sign bits of the mask.
+    /// Sets `to = mask ? yes : no` in each element, by the sign bits of the mask.
     pub(super) fn blend(&mut self, to: Reg, mask: Reg, yes: Operand, no: Reg) {
         if self.wide {
             self.take_mask(mask);
@@ -216,28 +217,28 @@ impl Asm {
         self.vector(M0F3A | P66 | 0x4a, to.0, no.0, yes);
         self.code.push(mask.0 << 4);
     }
-    /// Bits of 32-bit elements.
+    /// Shifts 32-bit elements by a constant number of bits.
     pub(super) fn shift(&mut self, how: Shift, to: Reg, x: Reg, bits: u8) {
         // The opcode's extension takes the place of a register; the result is named by VEX.
         self.vector(M0F | P66 | 0x72, how as u8, to.0, Operand::Reg(x));
         self.code.push(bits);
     }
-    /// Bits of 32-bit elements, to the left and in again from the right: AVX-512VL.
+    /// Rotates 32-bit elements to the left (AVX-512VL).
     pub(super) fn rotate(&mut self, to: Reg, x: Reg, bits: u8) {
         // The opcode's extension takes the place of a register.
         self.evex(self.full(), 0, M0F | P66 | 0x72, 1, to.0, Operand::Reg(x));
         self.code.push(bits);
     }
-    /// Floats of 32 bits to the nearest bfloat16, in a half: AVX512-BF16 with AVX-512VL.
+    /// Rounds 32-bit floats to the nearest bfloat16, in half a register (AVX512-BF16 with AVX-512VL).
     pub(super) fn round_to_bf16(&mut self, to: Reg, x: Reg) {
         self.evex(self.full(), 0, M0F38 | PF3 | 0x72, to.0, 0, Operand::Reg(x));
     }
     pub(super) fn round(&mut self, how: Rounding, to: Reg, x: Operand) {
         self.vector(M0F3A | P66 | 0x08, to.0, 0, x);
-        // No exception for what is cut off.
+        // Inexact results raise no exception.
         self.code.push(8 | how as u8);
     }
-    /// Floats of 16 bits to 32, and back to nearest even.
+    /// Converts 16-bit floats to 32 bits; `narrow` converts back, to nearest even.
     pub(super) fn widen(&mut self, to: Reg, from: Operand) {
         self.vector(M0F38 | P66 | 0x13, to.0, 0, from);
     }
@@ -251,19 +252,19 @@ impl Asm {
     pub(super) fn store(&mut self, to: Mem, x: Reg) {
         self.vector(M0F | 0x11, x.0, 0, Operand::Mem(to));
     }
-    /// Its lower half.
+    /// Stores the lower half of a register.
     pub(super) fn store_half(&mut self, to: Mem, x: Reg) {
         self.sized(self.half(), M0F | 0x11, x.0, 0, Operand::Mem(to));
     }
-    /// Past the caches; the address is a multiple of a vector.
+    /// Stores past the caches; the address is a multiple of a vector's size.
     pub(super) fn stream(&mut self, to: Mem, x: Reg) {
         self.vector(M0F | 0x2b, x.0, 0, Operand::Mem(to));
     }
-    /// Its lower half past the caches; the address is a multiple of half a vector.
+    /// Stores the lower half past the caches; the address is a multiple of its size.
     pub(super) fn stream_half(&mut self, to: Mem, x: Reg) {
         self.sized(self.half(), M0F | 0x2b, x.0, 0, Operand::Mem(to));
     }
-    /// An element of one or two bytes into a half, the others stay; and from there to memory.
+    /// Loads an element of one or two bytes into position `at`, and leaves the others; `extract` stores one.
     pub(super) fn insert(&mut self, bytes: usize, to: Reg, at: u8, from: Mem) {
         let opcode = if bytes == 1 { M0F3A | P66 | 0x20 } else { M0F | P66 | 0xc4 };
         self.sized(XMM, opcode, to.0, to.0, Operand::Mem(from));
@@ -274,11 +275,12 @@ impl Asm {
         self.sized(XMM, M0F3A | P66 | opcode, x.0, 0, Operand::Mem(to));
         self.code.push(at);
     }
-    /// The element everywhere.
+    /// Loads one element to all elements of `to`.
     pub(super) fn broadcast(&mut self, to: Reg, from: Mem) {
         self.vector(M0F38 | P66 | 0x18, to.0, 0, Operand::Mem(from));
     }
-    /// Elements whose mask has its sign bit set (wide: those that [`Asm::take_tail`] took); others are 0 and not touched.
+    /// Loads the elements whose mask has its sign bit set (wide: those of [`Asm::take_tail`]); others become 0,
+    /// unread.
     pub(super) fn load_masked(&mut self, to: Reg, mask: Reg, from: Mem) {
         if self.wide {
             return self.load_tail(to, from);
@@ -291,13 +293,13 @@ impl Asm {
         }
         self.vector(M0F38 | P66 | 0x2e, x.0, mask.0, Operand::Mem(to));
     }
-    /// The first elements of four bytes, the others 0; false, and nothing is written, if no instruction loads so many.
+    /// Loads the first 4-byte elements, others are 0. Returns false, writing nothing, if no instruction loads so many.
     ///
-    /// A load finds what such an instruction stored before it is in memory; for what a masked one stored it waits.
+    /// Unlike after a masked store, a load after such a store gets its data without waiting for the cache.
     pub(super) fn load_first(&mut self, elements: usize, to: Reg, from: Mem) -> bool {
         self.move_first(elements, false, to, from)
     }
-    /// Stores the first elements of four bytes; false, and nothing is written, if no instruction stores so many.
+    /// Stores the first 4-byte elements. Returns false, having written nothing, if no instruction stores so many.
     pub(super) fn store_first(&mut self, elements: usize, to: Mem, x: Reg) -> bool {
         self.move_first(elements, true, x, to)
     }
@@ -313,35 +315,35 @@ impl Asm {
         self.sized(bits, opcode, x.0, 0, Operand::Mem(at));
         true
     }
-    /// The upper half of a register, in the lower half of another.
+    /// Copies the upper half of a register to the lower half of another.
     pub(super) fn upper(&mut self, to: Reg, x: Reg) {
         self.vector(M0F3A | P66 | if self.wide { 0x1b } else { 0x19 }, x.0, 0, Operand::Reg(to));
         self.code.push(1);
     }
-    /// Elements of a half, two bits each.
+    /// Permutes the four elements of the lowest 128 bits; `order` has two bits for each.
     pub(super) fn shuffle(&mut self, to: Reg, x: Reg, order: u8) {
         self.sized(XMM, M0F | 0xc6, to.0, x.0, Operand::Reg(x));
         self.code.push(order);
     }
-    /// The first element.
+    /// Stores the first element.
     pub(super) fn store_one(&mut self, to: Mem, x: Reg) {
         self.sized(XMM, M0F | PF3 | 0x11, x.0, 0, Operand::Mem(to));
     }
-    /// The first quarter: eight bytes, or sixteen.
+    /// Stores the first quarter of a register: eight bytes, or sixteen.
     pub(super) fn store_quarter(&mut self, to: Mem, x: Reg) {
         let opcode = if self.wide { M0F | 0x11 } else { M0F | P66 | 0xd6 };
         self.sized(XMM, opcode, x.0, 0, Operand::Mem(to));
     }
-    /// Before other code runs that may use older instructions.
+    /// Clears the upper halves of registers, before other code runs that may use SSE instructions.
     pub(super) fn zero_upper(&mut self) {
         self.code.extend([0xc5, 0xf8, 0x77]);
     }
 
-    /// An instruction on whole vectors.
+    /// Writes an instruction on whole vectors.
     fn vector(&mut self, opcode: u32, reg: u8, vvvv: u8, rm: Operand) {
         self.sized(self.full(), opcode, reg, vvvv, rm);
     }
-    /// `reg` and `vvvv` are the instruction's first and second register.
+    /// Writes an instruction on vectors of size `bits`; `reg` and `vvvv` are its first and second register.
     fn sized(&mut self, bits: u8, opcode: u32, reg: u8, vvvv: u8, rm: Operand) {
         if self.wide {
             return self.evex(bits, 0, opcode, reg, vvvv, rm);
@@ -363,7 +365,7 @@ impl Asm {
             Operand::Mem(m) => self.address(reg, m),
         }
     }
-    /// ModRM, SIB and a distance of four bytes.
+    /// Writes the ModRM and SIB bytes and an offset of four bytes.
     fn address(&mut self, reg: u8, m: Mem) {
         self.code.push(0x80 | (reg & 7) << 3 | 4);
         let (index, factor) = m.index.map_or((4, 1), |(r, factor)| (r as u8 & 7, factor));
@@ -373,7 +375,7 @@ impl Asm {
 
     // ---- numbers
 
-    /// REX.W, opcode, and two registers.
+    /// Writes an instruction of two 64-bit registers: REX.W, opcode, ModRM.
     fn pair(&mut self, opcode: &[u8], reg: Gpr, rm: Gpr) {
         self.code.push(0x48 | (reg as u8 >> 3) << 2 | rm as u8 >> 3);
         self.code.extend(opcode);
@@ -382,7 +384,7 @@ impl Asm {
     fn with_memory(&mut self, opcode: &[u8], reg: Gpr, m: Mem) {
         self.with_memory_after(0x48, opcode, reg, m);
     }
-    /// After a prefix: REX.W, or REX where the instruction has no operand of eight bytes.
+    /// Writes an instruction with a memory operand after the prefix `rex`: REX.W, or REX if no operand has 64 bits.
     fn with_memory_after(&mut self, rex: u8, opcode: &[u8], reg: Gpr, m: Mem) {
         let x = m.index.map_or(0, |i| i.0 as u8 >> 3);
         self.code.push(rex | (reg as u8 >> 3) << 2 | x << 1 | m.base as u8 >> 3);
@@ -398,37 +400,37 @@ impl Asm {
     pub(super) fn mov_store(&mut self, to: Mem, from: Gpr) {
         self.with_memory(&[0x89], from, to);
     }
-    /// Fetches a cache line; the address may be anything.
+    /// Prefetches a cache line; any address is allowed.
     pub(super) fn prefetch(&mut self, m: Mem) {
         // The register's number says: to all caches.
         self.with_memory(&[0x0f, 0x18], Gpr::Rcx, m);
     }
-    /// Loads the word that says how floats are computed. (Valgrind knows it without REX.W, which processors ignore.)
+    /// Loads the floating-point control word. (REX.W is left out: processors ignore it, Valgrind rejects it.)
     pub(super) fn load_control(&mut self, from: Mem) {
         self.with_memory_after(0x40, &[0x0f, 0xae], Gpr::Rdx, from);
     }
     pub(super) fn store_control(&mut self, to: Mem) {
         self.with_memory_after(0x40, &[0x0f, 0xae], Gpr::Rbx, to);
     }
-    /// `to = address`
+    /// Sets `to` to an address.
     pub(super) fn lea(&mut self, to: Gpr, m: Mem) {
         self.with_memory(&[0x8d], to, m);
     }
     pub(super) fn add(&mut self, to: Gpr, x: Gpr) {
         self.pair(&[0x03], to, x);
     }
-    /// `to += [m]`
+    /// Adds memory: `to += [m]`.
     pub(super) fn add_load(&mut self, to: Gpr, m: Mem) {
         self.with_memory(&[0x03], to, m);
     }
-    /// `[m] += x`
+    /// Adds to memory: `[m] += x`.
     pub(super) fn add_store(&mut self, m: Mem, x: Gpr) {
         self.with_memory(&[0x01], x, m);
     }
     pub(super) fn sub(&mut self, to: Gpr, x: Gpr) {
         self.pair(&[0x2b], to, x);
     }
-    /// `to *= [m]`
+    /// Multiplies by memory: `to *= [m]`.
     pub(super) fn mul_load(&mut self, to: Gpr, m: Mem) {
         self.with_memory(&[0x0f, 0xaf], to, m);
     }
@@ -444,7 +446,7 @@ impl Asm {
     pub(super) fn compare_number(&mut self, a: Gpr, x: i8) {
         self.code.extend([0x48 | a as u8 >> 3, 0x83, 0xf8 | a as u8 & 7, x as u8]);
     }
-    /// `to &= x`, x with its sign.
+    /// Sets `to &= x`, with `x` sign-extended.
     pub(super) fn and_number(&mut self, to: Gpr, x: i8) {
         self.code.extend([0x48 | to as u8 >> 3, 0x83, 0xe0 | to as u8 & 7, x as u8]);
     }
@@ -457,7 +459,7 @@ impl Asm {
     pub(super) fn ret(&mut self) {
         self.code.push(0xc3);
     }
-    /// `to` = where the constants begin.
+    /// Sets `to` to the address of the constants.
     pub(super) fn constants(&mut self, to: Gpr) {
         self.code.extend([0x48 | (to as u8 >> 3) << 2, 0x8d, 0x05 | (to as u8 & 7) << 3]);
         self.pool.push(self.code.len());
@@ -481,7 +483,7 @@ impl Asm {
         self.code.extend([0; 4]);
     }
 
-    /// The code with all distances filled in, and constants behind it at a multiple of 64 bytes.
+    /// Returns the code with all distances filled in, followed by the constants at a multiple of 64 bytes.
     pub(super) fn finish(mut self, constants: &[u8]) -> Vec<u8> {
         let pool = self.code.len().next_multiple_of(64);
         let target = |label: Label| self.labels[label.0].expect("every label is placed");

@@ -1,4 +1,4 @@
-//! The loops around a chain's vectors.
+//! Writes the loops of machine code over rows and columns, around the code for vectors.
 use super::super::super::plan::step::{Chain, Link, Operation, SinkAlong};
 use super::super::form::{Form, Place, bit};
 use super::asm::{Gpr, Jump, Mem, Operand};
@@ -11,46 +11,48 @@ use super::types::{Part, held, in_fewer_bytes};
 use super::vector::{Beyond, Writer};
 use pallas_ir::{DType, ScalarOp};
 
-/// Code for chains whose operands lie like this; `None` where something has no instructions here.
+/// Compiles the code for chains with operands in these layouts. Returns `None` if an operation has no instructions
+/// here.
 pub(super) fn compile(chains: &[Chain], forms: &[Form], beyond: Beyond) -> Option<Code> {
     in_some_order(beyond, |order, w| function(chains, forms, order, w))
 }
 
-/// The code that `write` writes in the first order for which there are registers.
+/// Returns the code that `write` writes, for the first order of instructions for which there are enough registers.
 pub(super) fn in_some_order(
     beyond: Beyond,
     write: impl Fn(Order, Writer) -> Option<(Vec<u8>, Vec<u32>)>,
 ) -> Option<Code> {
     let with = |order, pinned: &[u32]| write(order, Writer::new(pinned, beyond));
-    // Several running results, so that none waits for its last step, as far as there are registers.
+    // Several running results are used, so that no addition waits for the one before, as far as there are registers.
     let mut orders = [4, 2, 1].into_iter().flat_map(|running| [true, false].map(|abreast| Order { running, abreast }));
     let (order, (mut bytes, pinned)) = orders.find_map(|order| Some((order, with(order, &[])?)))?;
-    // Registers that are left when all is written keep constants when it is written anew.
+    // Registers that were never used hold constants when the code is written a second time.
     if !pinned.is_empty() {
         bytes = with(order, &pinned)?.0;
     }
     Code::new(&bytes)
 }
 
-/// The order of instructions.
+/// The order of the instructions that compute a row.
 #[derive(Clone, Copy)]
 pub(super) struct Order {
-    /// Vectors in a step of the loop over columns, each with running results of its own.
+    /// Number of vectors in a step of the loop over columns, each with running results of its own.
     running: i32,
-    /// True if instructions of several vectors are interleaved, link by link, so that the latency of a long chain is
-    /// hidden.
+    /// True if the instructions of several vectors are interleaved, link by link, which hides the latency of a long
+    /// chain.
     abreast: bool,
 }
 
-/// Columns up to which a row has no loops, where their number is known.
+/// Maximum columns of a row that is computed without loops, if their number is known.
 pub(super) const FEW: usize = 64;
 
-/// Links from which on a chain is long: the processor does not see the next vector's while it waits for this one's. A
-/// function such as `tanh` takes as long as several others.
+/// Minimum links of a long chain: while the processor waits for one vector, it does not look far enough ahead to see
+/// the next.
 const LONG: usize = 24;
+/// Number of links that a function such as `tanh` counts as.
 const FUNCTION: usize = 6;
 
-/// The length of a chain in links of one or two instructions.
+/// Returns the length of a chain, counted in links of one or two instructions.
 fn length(chain: &Chain) -> usize {
     let of = |link: &Link| match link.op {
         Operation::Scalar(op) if op.row().cost.transcendental > 0 => FUNCTION,
@@ -59,7 +61,7 @@ fn length(chain: &Chain) -> usize {
     chain.links.iter().map(of).sum()
 }
 
-/// A function over rows, and the constants that are worth a register.
+/// Writes a function over rows of the chains; returns its code and the constants worth keeping in registers.
 fn function(chains: &[Chain], forms: &[Form], order: Order, mut w: Writer) -> Option<(Vec<u8>, Vec<u32>)> {
     enter(&mut w, chains.iter().zip(forms).map(|(chain, form)| slots(chain, *form)).max());
     let asm = &mut w.asm;
@@ -97,6 +99,7 @@ fn function(chains: &[Chain], forms: &[Form], order: Order, mut w: Writer) -> Op
 }
 
 impl Compiler<'_> {
+    /// Writes the code for one row of the chain.
     pub(super) fn row(&mut self, order: Order) -> Option<()> {
         let few = self.extents.map(|[_, columns]| columns).filter(|columns| *columns <= FEW).or(self.form.few);
         if few.is_none() {
@@ -115,7 +118,7 @@ impl Compiler<'_> {
             self.w.free(x);
         }
         self.walk(first)?;
-        // Without folds two independent vectors.
+        // Without folds, two independent vectors are enough.
         let folds = self.chain.sinks.iter().any(|s| s.along == SinkAlong::Rows);
         let unroll = match few {
             Some(_) => 1,
@@ -143,14 +146,14 @@ impl Compiler<'_> {
         self.fold_away()
     }
 
-    /// Registers for the running results of folds.
+    /// Initialises the registers of the running results of folds.
     fn start_folds(&mut self, unroll: i32) -> Option<()> {
         for sink in &self.chain.sinks {
             if sink.along == SinkAlong::Columns {
                 self.folded.push(None);
                 continue;
             }
-            // Only what needs no rounding is folded in 16 bits.
+            // In 16 bits, only folds without rounding (minimum, maximum) are possible.
             let is_half = matches!(sink.dtype, DType::F16 | DType::Bf16);
             let is_extreme = matches!(sink.op, ScalarOp::Maximum | ScalarOp::Minimum);
             (sink.dtype == DType::F32 || is_half && is_extreme).then_some(())?;
@@ -167,7 +170,8 @@ impl Compiler<'_> {
         Some(())
     }
 
-    /// Pointers to the row's elements, and to what of the next row is fetched meanwhile.
+    /// Sets the registers of operands to the row's start, and one to the part of the next row that is prefetched
+    /// meanwhile.
     fn walk(&mut self, first: usize) -> Option<()> {
         for place in 0..self.pointers.len() {
             if let (Some(to), true) = (self.pointers[place], self.stepped.is_empty()) {
@@ -188,7 +192,7 @@ impl Compiler<'_> {
         Some(())
     }
 
-    /// As many steps of `unroll` vectors as fit.
+    /// Writes the loop over columns that takes `unroll` vectors in each step, as long as whole steps fit.
     fn columns(&mut self, unroll: i32, abreast: bool) -> Option<()> {
         let (next, done) = (self.w.asm.label(), self.w.asm.label());
         let step = unroll * self.w.lanes();
@@ -208,7 +212,7 @@ impl Compiler<'_> {
         Some(())
     }
 
-    /// So many columns, without loops.
+    /// Writes the code for a known number of columns, without loops.
     fn few_columns(&mut self, columns: usize) -> Option<()> {
         let lanes = self.w.lanes() as usize;
         for _ in 0..columns / lanes {
@@ -223,7 +227,8 @@ impl Compiler<'_> {
         Some(())
     }
 
-    /// A vector's first elements, those in a mask, whose number may be known.
+    /// Writes the code for the elements at the start of a vector that `mask` selects; `exact` is their number, if it
+    /// is known.
     fn part(&mut self, mask: Mem, exact: Option<usize>) -> Option<()> {
         let mask = self.w.load(Operand::Mem(mask))?;
         if self.w.beyond.wide {
@@ -234,7 +239,7 @@ impl Compiler<'_> {
         Some(())
     }
 
-    /// Fewer elements than a vector.
+    /// Writes the code for the columns after the last whole vector.
     fn rest(&mut self) -> Option<()> {
         let done = self.w.asm.label();
         self.w.asm.mov_load(SPARE, kept(COLUMNS));
@@ -250,7 +255,7 @@ impl Compiler<'_> {
         Some(())
     }
 
-    /// Folds of the row are done.
+    /// Combines the running results of each fold of the row, and stores it.
     fn fold_away(&mut self) -> Option<()> {
         for (k, folded) in std::mem::take(&mut self.folded).into_iter().enumerate() {
             let Some(Folded { op, running, .. }) = folded else { continue };

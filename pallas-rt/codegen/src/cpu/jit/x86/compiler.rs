@@ -1,7 +1,7 @@
-//! The state of the compiler of a row: where the operands of its chain are.
+//! State of the compiler of one row of a chain: the registers of its operands' addresses.
 //!
-//! Of a chain alone, where each operand's row begins stays in a register, to which the distance of rows is added. Short rows
-//! would take longer to find than to compute.
+//! For a single chain, the address of each operand's row stays in a register, to which the distance of rows is added:
+//! computing the address again would take longer than computing a short row.
 use super::super::super::plan::step::{Chain, SinkAlong, Source};
 use super::super::form::{Form, Place, bit};
 use super::asm::{Gpr, Mem, Operand, Reg};
@@ -11,59 +11,62 @@ use super::types::{in_fewer_bytes, in_four_bytes};
 use super::vector::Writer;
 use pallas_ir::{DType, ScalarOp};
 
-/// A fold in registers.
+/// A fold of rows whose running results are in registers.
 pub(super) struct Folded {
     pub(super) op: ScalarOp,
     pub(super) start: Operand,
-    /// Negated if the fold is a maximum.
+    /// The running results, of each vector that is processed at a time; negated if the fold is a maximum.
     pub(super) running: Vec<Reg>,
 }
 
-/// Stack slots that a chain needs.
+/// Number of vectors on the stack that a chain's code needs: one for each input with one element for each row.
 pub(super) fn slots(chain: &Chain, form: Form) -> usize {
     chain.values().filter(|(i, _)| bit(form.single, *i)).count()
 }
 
-/// Registers for the beginnings of rows that step from one to the next. Two of them are arguments, which are on the stack, too.
+/// Registers for row addresses that are stepped from row to row. Two of them are arguments of the function, which are
+/// on the stack too.
 const STEPPED: [Gpr; 9] = [Gpr::Rbx, Gpr::Rcx, Gpr::R8, Gpr::R9, Gpr::R10, Gpr::R11, Gpr::R12, END, ROW];
 
-/// True if there is a register for each place of the chain.
+/// Returns true if there are enough registers for the addresses of all of the chain's operands.
 pub(super) fn steps(chain: &Chain) -> bool {
     chain.places() - 1 <= STEPPED.len()
 }
 
-/// Writes a row of one chain.
+/// Compiler that writes the code for a row of one chain.
 pub(super) struct Compiler<'c> {
     pub(super) chain: &'c Chain,
     pub(super) form: Form,
     pub(super) w: Writer,
-    /// Index among the places of the row's length; behind it are inputs.
+    /// Index in `places` of the entry with the row's length; after it come the inputs.
     pub(super) length: usize,
-    /// Rows, and elements of a row, if code is for so many.
+    /// Number of rows and of columns, if the code is for exactly that many.
     pub(super) extents: Option<[usize; 2]>,
-    /// Index among the places of the first result, and of the first fold.
+    /// Index in `places` of the first result; `folds` is that of the first fold.
     pub(super) results: usize,
     pub(super) folds: usize,
-    /// The pointer of each place that is walked along, inputs first.
+    /// The register with the address of each operand that is read or written element by element, inputs first.
     pub(super) pointers: Vec<Option<Gpr>>,
-    /// The pointer of every place, if they step from row to row.
+    /// The registers with the addresses of all operands, if these are stepped from row to row.
     pub(super) stepped: &'static [Gpr],
-    /// Bytes of an element of the input whose next row is fetched.
+    /// Bytes of an element of the input whose next row is prefetched, if there is one.
     pub(super) ahead: Option<i32>,
-    /// Stack slots of inputs with one element a row.
+    /// Stack offset of each input that has one element for each row.
     pub(super) slots: Vec<Option<i32>>,
     /// Running results of each sink that folds rows.
     pub(super) folded: Vec<Option<Folded>>,
-    /// Uses of each input and link in a vector.
+    /// Number of uses of each input and of each link.
     pub(super) uses: [Vec<usize>; 2],
-    /// Links that are rotations, and those that are parts of one.
+    /// For each link the rotation of bits that it computes, if any; `rotated` is true for links that are parts of one.
     pub(super) rotations: Vec<Option<Rotation>>,
     pub(super) rotated: Vec<bool>,
-    /// The element type of each input, inferred from its uses.
+    /// The element type of each input, known from the operations that use it.
     pub(super) types: Vec<Option<DType>>,
 }
 
 impl<'c> Compiler<'c> {
+    /// Creates the compiler of a chain whose row length is at index `length` of the places; `None` if its types or the
+    /// number of its operands are not supported.
     pub(super) fn new(chain: &'c Chain, form: Form, w: Writer, length: usize) -> Option<Self> {
         let mut uses = [vec![0; chain.inputs.len()], vec![0; chain.links.len()]];
         let sources = chain.links.iter().flat_map(|l| &l.args).copied();
@@ -124,12 +127,12 @@ impl<'c> Compiler<'c> {
         Some(compiler)
     }
 
-    /// The number of places so far.
+    /// Returns the number of places of this chain and those before it.
     pub(super) fn end(&self) -> usize {
         self.folds + self.chain.sinks.len()
     }
 
-    /// `to` = where this row of a place begins.
+    /// Sets `to` to the address of the current row of an operand.
     pub(super) fn point(&mut self, place: usize, to: Gpr) {
         let at = |field: usize| entry(place, field);
         if let Some([1, _]) = self.extents {
@@ -141,7 +144,7 @@ impl<'c> Compiler<'c> {
         self.w.asm.mov(to, SPARE);
     }
 
-    /// Lets pointers step from row to row, and sets them to the first one.
+    /// Lets the addresses of operands be stepped from row to row, and sets them to the first row.
     pub(super) fn start_steps(&mut self) {
         let stepped = &STEPPED[..self.end() - self.length - 1];
         for (place, &to) in stepped.iter().enumerate() {
@@ -153,7 +156,7 @@ impl<'c> Compiler<'c> {
         self.stepped = stepped;
     }
 
-    /// To the next row; the flags say whether there is one.
+    /// Advances to the next row, and compares its number with the last one, for a conditional jump.
     pub(super) fn step(&mut self) {
         for (place, &pointer) in self.stepped.iter().enumerate() {
             self.w.asm.add_load(pointer, entry(self.length + 1 + place, std::mem::offset_of!(Place, row)));
@@ -165,7 +168,7 @@ impl<'c> Compiler<'c> {
         self.w.asm.compare_numbers(SPARE, LIMIT);
     }
 
-    /// The beginning of this row of a place: in a register of its own, or in a spare one.
+    /// Returns the start of the current row of an operand, from its own register or computed in a spare one.
     pub(super) fn start(&mut self, place: usize) -> Mem {
         let stepped = self.stepped.get(place - self.length - 1);
         let base = stepped.copied().unwrap_or_else(|| {

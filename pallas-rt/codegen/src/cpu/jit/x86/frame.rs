@@ -1,48 +1,58 @@
-//! The frame of a function: its registers, its stack, and the masks that its constants begin with.
+//! The frame of a machine-code function: its registers, its stack, and the masks at the start of its constants.
 use super::super::form::Place;
 use super::asm::{Gpr, Mem};
 use super::vector::Writer;
 
-/// Assignment of registers. The first three are the function's arguments.
+/// Register of the first argument: the address of the places.
 pub(super) const FRAME: Gpr = Gpr::Rdi;
+/// Register of the second argument: the first row to run, then the current row.
 pub(super) const ROW: Gpr = Gpr::Rsi;
+/// Register of the third argument: the end of the rows to run.
 pub(super) const END: Gpr = Gpr::Rdx;
+/// Register of the current column.
 pub(super) const COLUMN: Gpr = Gpr::Rax;
+/// Register of the bound of the loop over columns.
 pub(super) const LIMIT: Gpr = Gpr::R13;
-/// Behind the last whole vector: the elements that are left of the row.
+/// After the last whole vector: the number of elements that are left of the row.
 pub(super) const LEFT: Gpr = LIMIT;
-/// In a row's loop: where the next row of an input begins.
+/// A register for intermediate values; in the loop over columns, it points at the next row of a prefetched input.
 pub(super) const SPARE: Gpr = Gpr::R14;
+/// Register of the address of the constants.
 pub(super) const POOL: Gpr = Gpr::R15;
-/// Beginnings of rows. The last ones take the place of arguments, which no vector needs.
+/// Registers for the addresses of rows. The last ones are those of the arguments, which the code for vectors does not
+/// need.
 pub(super) const POINTERS: [Gpr; 10] =
     [Gpr::Rbx, Gpr::Rcx, Gpr::R8, Gpr::R9, Gpr::R10, Gpr::R11, Gpr::R12, END, ROW, FRAME];
-/// The caller's, below its frame.
+/// Registers that are saved for the caller, below the frame pointer.
 const SAVED: [Gpr; 5] = [Gpr::Rbx, Gpr::R12, Gpr::R13, Gpr::R14, Gpr::R15];
-/// Below them: the arguments, and the elements of a row.
+/// Registers of the arguments, which are also in stack slots below the saved registers.
 pub(super) const ARGUMENTS: [Gpr; 3] = [FRAME, ROW, END];
+/// Index of the stack slot of the current row.
 pub(super) const KEPT_ROW: usize = 1;
+/// Index of the stack slot of the end of the rows.
 pub(super) const KEPT_END: usize = 2;
+/// Index of the stack slot of the number of elements of a row.
 pub(super) const COLUMNS: usize = ARGUMENTS.len();
-/// And the caller's word of control.
+/// Index of the stack slot of the caller's floating-point control word.
 const CONTROL: usize = COLUMNS + 1;
-/// Floats are rounded to the nearest, nothing traps, and subnormal operands and results are zeros: on some processors each
-/// of them costs a hundred cycles. XLA computes so too.
+/// The control word while the code runs: rounding to nearest, no traps, and subnormal operands and results are zeros,
+/// since on some processors each of them costs a hundred cycles. XLA does the same.
 const FLUSHING: u32 = 0x1f80 | 1 << 15 | 1 << 6;
 
-/// The stack slot of an argument, or of what is behind them.
+/// Returns the memory of stack slot `i`: an argument, or one of the slots after them.
 pub(super) fn kept(i: usize) -> Mem {
     Mem { base: Gpr::Rbp, index: None, offset: -8 * (SAVED.len() + 1 + i) as i32 }
 }
 
-/// A field of a place.
+/// Returns the memory of a field of a place; `field` is its offset in bytes.
 pub(super) fn entry(place: usize, field: usize) -> Mem {
     Mem { base: FRAME, index: None, offset: (place * size_of::<Place>() + field) as i32 }
 }
 
-/// The beginning of a function, with so many stack slots: what runs one after the other uses them anew.
+/// Writes the start of a function whose stack has room for `slots` vectors; chains that run one after the other share
+/// them.
 pub(super) fn enter(w: &mut Writer, slots: Option<usize>) {
-    // Masks of the first lanes, none of them to all but one, where the constants begin.
+    // Masks of the first lanes (of none, one, .. all but one) are the first constants.
     (0..w.lanes() as usize).for_each(|n| _ = first_lanes(w, n));
     let stack = slots.unwrap_or(0) as i32 * w.bytes();
     let asm = &mut w.asm;
@@ -59,7 +69,7 @@ pub(super) fn enter(w: &mut Writer, slots: Option<usize>) {
     w.pin();
 }
 
-/// The end of a function.
+/// Writes the end of a function; returns its code, and the constants worth keeping in registers.
 pub(super) fn leave(mut w: Writer) -> (Vec<u8>, Vec<u32>) {
     let asm = &mut w.asm;
     asm.load_control(kept(CONTROL));
@@ -72,7 +82,7 @@ pub(super) fn leave(mut w: Writer) -> (Vec<u8>, Vec<u32>) {
     (w.asm.finish(&constants), pinned)
 }
 
-/// A mask of the first ones of the lanes.
+/// Returns the memory of a mask of the first `n` lanes.
 pub(super) fn first_lanes(w: &mut Writer, n: usize) -> Mem {
     w.constants.vector(std::array::from_fn(|lane| if lane < n { !0 } else { 0 }))
 }

@@ -1,4 +1,4 @@
-//! Integers of 32 bits, with and without sign.
+//! Writes operations on signed and unsigned 32-bit integers.
 use super::asm::{Binary, Operand, Reg, Shift, Unary};
 use super::vector::Writer;
 use pallas_ir::{DType, ScalarOp};
@@ -7,7 +7,7 @@ use pallas_ir::{DType, ScalarOp};
 const WIDTH: u32 = 32;
 
 impl Writer {
-    /// An operation of the table on one operand.
+    /// Writes a scalar operation on one operand.
     pub(super) fn integer_unary(&mut self, op: ScalarOp, x: Operand) -> Option<Reg> {
         match op {
             ScalarOp::Neg => {
@@ -23,7 +23,7 @@ impl Writer {
         }
     }
 
-    /// An operation of the table on two operands.
+    /// Writes a scalar operation on two operands of type `dtype`.
     pub(super) fn integer_binary(&mut self, op: ScalarOp, dtype: DType, a: Operand, b: Operand) -> Option<Reg> {
         use ScalarOp::{Add, BitAnd, BitOr, BitXor, Eq, Ge, Gt, Le, Lt, Maximum, Minimum, Mul, Ne, Shl, Shr, Sub};
         let signed = dtype == DType::I32;
@@ -44,12 +44,12 @@ impl Writer {
             Lt if signed => return self.binary(Binary::GreaterInt, b, a),
             Le if signed => return self.not_so(Binary::GreaterInt, a, b),
             Ge if signed => return self.not_so(Binary::GreaterInt, b, a),
-            // Comparisons know signed elements alone: a >= b where a is the greater of both.
+            // There are comparisons for signed elements only: `a >= b` if `a` is the maximum of both.
             Ge => return self.is_extreme(most, a, b),
             Le => return self.is_extreme(least, a, b),
             Lt => return self.is_extreme(most, a, b).map(|mask| self.inverted(mask)),
             Gt => return self.is_extreme(least, a, b).map(|mask| self.inverted(mask)),
-            // These instructions take distances as numbers without sign, and shift every bit out for those beyond the width.
+            // These instructions take shift counts as unsigned numbers; counts beyond the width shift every bit out.
             Shl => Binary::ShiftLeft,
             Shr => of_sign(Binary::ShiftSign, Binary::ShiftRight),
             _ => return None,
@@ -57,7 +57,7 @@ impl Writer {
         self.binary(simple, a, b)
     }
 
-    /// Not `a op b`, of a comparison.
+    /// Writes the negation of the comparison `a op b`.
     fn not_so(&mut self, op: Binary, a: Operand, b: Operand) -> Option<Reg> {
         let mask = self.binary(op, a, b)?;
         Some(self.inverted(mask))
@@ -67,14 +67,14 @@ impl Writer {
         self.update(Binary::Xor, mask, ones);
         mask
     }
-    /// Returns a mask of the elements for which `a` is the minimum, or maximum, of both.
+    /// Returns a mask of the elements for which `a` is the minimum, or maximum, of both operands.
     fn is_extreme(&mut self, op: Binary, a: Operand, b: Operand) -> Option<Reg> {
         let extreme = self.binary(op, a, b)?;
         self.update(Binary::EqualInt, extreme, a);
         Some(extreme)
     }
 
-    /// Shifts by a number of bits; nothing but zeros, or signs, is left for more than the width.
+    /// Writes a shift by a constant; for more bits than the width, only zeros, or copies of the sign, are left.
     pub(super) fn shift(&mut self, op: ScalarOp, dtype: DType, x: Operand, by: u32) -> Option<Reg> {
         let how = match (op, dtype) {
             (ScalarOp::Shl, DType::I32 | DType::U32) => Shift::Left,
@@ -88,7 +88,7 @@ impl Writer {
         self.release(x, loaded);
         Some(y)
     }
-    /// Bits to the left by so many, and in again from the right.
+    /// Writes a rotation of each element to the left by a constant number of bits.
     pub(super) fn rotate(&mut self, x: Operand, by: u32) -> Option<Reg> {
         if by.is_multiple_of(8) && !self.beyond.rotates {
             let (bytes, first) = ((by / 8) as u8, |i: u8| i & !3);

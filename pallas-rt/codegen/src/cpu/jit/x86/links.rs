@@ -1,4 +1,4 @@
-//! The links of a chain on a vector, and what becomes of their results.
+//! Writes the operations of a chain on one vector or several, with the stores and folds of their results.
 use super::super::super::plan::step::{Input, Operation, Source};
 use super::super::form::bit;
 use super::asm::{Gpr, Mem, Operand, Reg};
@@ -12,22 +12,22 @@ use std::ops::Range;
 /// Bytes of a cache line.
 const LINE: i32 = 64;
 
-/// A vector of elements on their way.
+/// A vector of elements that is being processed.
 struct Lanes {
-    /// Offset of these vectors from the column, in vectors.
+    /// Offset of the vector from the current column, in vectors.
     k: usize,
-    /// The elements that exist, if not all do.
+    /// The elements that exist, if the vector is not whole.
     part: Option<Part>,
-    /// Uses of each input and link that are still to come.
+    /// For each input and for each link, the number of uses that are still to come.
     left: [Vec<usize>; 2],
-    /// Registers of inputs and results, where they are in one.
+    /// The registers of inputs and of results of links, where they are in one.
     inputs: Vec<Option<Reg>>,
     links: Vec<Option<Reg>>,
 }
 
 impl Compiler<'_> {
-    /// Vectors, `which` of them behind the column, one link of all after the other; or the first
-    /// elements of one.
+    /// Writes the code for the vectors `which`, counted from the current column, all of them link by link; or for the
+    /// elements at the start of one vector.
     pub(super) fn vectors(&mut self, which: Range<usize>, part: Option<Part>) -> Option<()> {
         if let (Some(bytes), None) = (self.ahead, part) {
             let lanes = self.w.lanes();
@@ -72,13 +72,13 @@ impl Compiler<'_> {
         Some(())
     }
 
-    /// The result of a link.
+    /// Writes one link of the chain on a vector, and returns the register of its result.
     fn link(&mut self, i: usize, at: &mut Lanes) -> Option<Reg> {
         let link = &self.chain.links[i];
         if let Some(Rotation { of, by, .. }) = self.rotations[i] {
             let x = self.operand(of, at)?;
             let result = self.w.rotate(x, by)?;
-            // By both of its parts.
+            // Both of the shifts that a rotation replaces use its operand.
             (0..2).for_each(|_| self.used(of, at));
             return Some(result);
         }
@@ -96,7 +96,8 @@ impl Compiler<'_> {
                     args.push(self.operand(*source, at)?);
                 }
                 match op {
-                    // The type of the table's open operands: those of a selection come behind its condition.
+                    // The operation's element type is that of its last operand; the first one of a selection is its
+                    // condition.
                     Operation::Scalar(op) => self.w.scalar(op, sources.last()?.1, &args)?,
                     Operation::Cast => self.w.cast(sources[0].1, link.dtype, args[0])?,
                     Operation::Bitcast => self.w.bitcast(sources[0].1, link.dtype, args[0])?,
@@ -107,7 +108,7 @@ impl Compiler<'_> {
         Some(result)
     }
 
-    /// Takes an operand into a fold.
+    /// Folds an operand into the running result of a sink, or into its columns.
     fn sink(&mut self, sink: usize, at: &mut Lanes) -> Option<()> {
         let source = self.chain.sinks[sink].of;
         let x = self.operand(source, at)?;
@@ -127,7 +128,7 @@ impl Compiler<'_> {
         Some(())
     }
 
-    /// Folds a vector into the columns that a sink folds.
+    /// Folds a vector into the columns of a sink's result in memory.
     fn fold_into_columns(&mut self, sink: usize, at: &Lanes, x: Operand) -> Option<()> {
         let (op, dtype) = (self.chain.sinks[sink].op, self.chain.sinks[sink].dtype);
         let to = self.element(self.folds - self.length - 1 + sink, dtype, at.k);
@@ -138,7 +139,7 @@ impl Compiler<'_> {
         Some(())
     }
 
-    /// One use less; frees registers that hold what has none.
+    /// Counts a use of an input or link as done, and frees its register after the last use.
     fn used(&mut self, source: Source, at: &mut Lanes) {
         let (count, register) = match source {
             Source::Input(i) => (&mut at.left[0][i], at.inputs[i]),
@@ -157,7 +158,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// An input of a vector: from memory as an operand where it is used once, in a register otherwise.
+    /// Returns an input of a vector: a memory operand if it is used once, a register otherwise.
     fn input(&mut self, input: usize, at: &mut Lanes) -> Option<Operand> {
         if let Some(r) = at.inputs[input] {
             return Some(Operand::Reg(r));
@@ -181,12 +182,14 @@ impl Compiler<'_> {
         Some(Operand::Reg(r))
     }
 
+    /// Returns the memory of vector `k`, from the current column on, of an operand with elements of type `dtype`.
     fn element(&self, place: usize, dtype: DType, k: usize) -> Mem {
         let bytes = dtype.bytes();
         let base = self.pointers[place].expect("walked along");
         Mem { base, index: Some((COLUMN, bytes as u8)), offset: k as i32 * self.w.lanes() * bytes as i32 }
     }
 
+    /// Stores a vector of a link's result to the memory of its value.
     fn store(&mut self, link: usize, place: usize, at: &Lanes, x: Reg) -> Option<()> {
         let dtype = self.chain.links[link].dtype;
         let to = self.element(place, dtype, at.k);

@@ -1,19 +1,19 @@
-//! Functions of real numbers: the formulas and coefficients of `pallas_ir`'s lane functions (`scalar/fast.rs`), so that code
-//! and strips give the same bits.
+//! Writes functions of real numbers, with the formulas and coefficients of `pallas_ir`'s lane functions
+//! (`scalar/fast.rs`), so that machine code and strips give the same bits.
 use super::asm::{Binary, Fma, Operand, Predicate, Reg, Shift, Unary};
 use super::vector::Writer;
 use pallas_ir::scalar::fast;
 use std::f32::consts::{FRAC_1_SQRT_2, LN_2};
 
 impl Writer {
-    /// As `pallas_ir`'s lane function, coefficients and all.
+    /// Writes `exp(x)`, computed as by `pallas_ir`'s lane function, coefficients and all.
     pub(super) fn exp(&mut self, x: Operand) -> Option<Reg> {
         const MAGIC: f32 = 12_582_912.0 + 126.0;
         let x = self.within(x, -87.3, 88.8)?;
         let (log2_e, magic) = (self.number(std::f32::consts::LOG2_E), self.number(MAGIC));
         let shifted = self.fma(Operand::Reg(x), log2_e, magic)?;
         let n = self.binary(Binary::Sub, Operand::Reg(shifted), magic)?;
-        // What is left of x, ln 2 in two parts.
+        // Subtracts n · ln 2 from x, with ln 2 in two parts.
         let (high, low) = (self.number(-0.693_359_4), self.number(2.121_944_4e-4));
         self.asm.fma(Fma::F231, x, n, high);
         self.asm.fma(Fma::F231, x, n, low);
@@ -28,7 +28,7 @@ impl Writer {
         self.asm.fma(Fma::F213, p, square, Operand::Reg(x));
         self.free(square);
         self.free(x);
-        // 2¹²⁸ is no f32: half of the result, doubled.
+        // 2¹²⁸ is no f32, so half of the result is computed and doubled.
         self.asm.shift(Shift::Left, shifted, shifted, 23);
         self.asm.fma(Fma::F213, p, shifted, Operand::Reg(shifted));
         self.free(shifted);
@@ -36,15 +36,15 @@ impl Writer {
         Some(p)
     }
 
-    /// As `pallas_ir`'s lane function.
+    /// Writes `tanh(x)`, computed as by `pallas_ir`'s lane function.
     pub(super) fn tanh(&mut self, x: Operand) -> Option<Reg> {
         self.rational(x, fast::TANH_BOUND, &fast::TANH.0, &fast::TANH.1)
     }
-    /// The same computation as the lane function of `pallas_ir`.
+    /// Writes `erf(x)`, computed as by `pallas_ir`'s lane function.
     pub(super) fn erf(&mut self, x: Operand) -> Option<Reg> {
         self.rational(x, 4.0, &fast::ERF.0, &fast::ERF.1)
     }
-    /// An odd rational function on a bounded interval, given by coefficients in terms of the square.
+    /// Writes `x p(x²) / q(x²)` for `x` clamped to ±`bound`; `p` and `q` are coefficients of polynomials.
     fn rational(&mut self, x: Operand, bound: f32, p: &[f32], q: &[f32]) -> Option<Reg> {
         let c = self.within(x, -bound, bound)?;
         let s = self.binary(Binary::Mul, Operand::Reg(c), Operand::Reg(c))?;
@@ -55,7 +55,7 @@ impl Writer {
         Some(p)
     }
 
-    /// Natural logarithm: -inf at 0, NaN below; +inf and NaN give themselves.
+    /// Writes the natural logarithm: -inf at 0, NaN below; +inf and NaN stay as they are.
     pub(super) fn log(&mut self, x: Operand) -> Option<Reg> {
         let (x, loaded) = self.in_register(x)?;
         let y = self.log_positive(x)?;
@@ -75,7 +75,7 @@ impl Writer {
         Some(y)
     }
 
-    /// `ln(1 + x)`: the logarithm of the rounded sum, and what rounding lost.
+    /// Writes `ln(1 + x)`: the logarithm of the rounded sum, corrected by what rounding lost.
     pub(super) fn log1p(&mut self, x: Operand) -> Option<Reg> {
         let (x, loaded) = self.in_register(x)?;
         let (zero, one, infinity) = (self.number(0.0), self.number(1.0), self.number(f32::INFINITY));
@@ -102,7 +102,7 @@ impl Writer {
         Some(y)
     }
 
-    /// `ln(1 + exp(x))`, as the lane function of `pallas_ir`.
+    /// Writes `ln(1 + exp(x))`, computed as by `pallas_ir`'s lane function.
     pub(super) fn softplus(&mut self, x: Operand) -> Option<Reg> {
         let (x, loaded) = self.in_register(x)?;
         let minus = self.word(1 << 31);
@@ -125,6 +125,7 @@ impl Writer {
         Some(y)
     }
 
+    /// Writes the natural logarithm of a positive number.
     fn log_positive(&mut self, x: Reg) -> Option<Reg> {
         // x = m·2ⁿ with m in [2/3, 4/3]; subnormals are scaled up first.
         let least = self.number(f32::MIN_POSITIVE);
@@ -158,7 +159,7 @@ impl Writer {
         Some(p)
     }
 
-    /// `exp(-a²)` times a function of `(a - 2) / (a + 2)`.
+    /// Writes `erfc(x)`: for `a = |x|`, `exp(-a²)` times a function of `(a - 2) / (a + 2)`.
     pub(super) fn erfc(&mut self, x: Operand) -> Option<Reg> {
         let (x, loaded) = self.in_register(x)?;
         let size = self.size(Operand::Reg(x))?;
@@ -176,7 +177,7 @@ impl Writer {
         let below = self.fma(Operand::Reg(a), two, one)?;
         self.update(Binary::Div, p, Operand::Reg(below));
         self.free(below);
-        // The square's rounding error is worth a factor near 1.
+        // The rounding error of the square is corrected by a factor near 1.
         let square = self.binary(Binary::Mul, Operand::Reg(a), Operand::Reg(a))?;
         let minus = self.minus(Operand::Reg(a))?;
         let lost = self.fma(Operand::Reg(minus), Operand::Reg(a), Operand::Reg(square))?;
@@ -197,7 +198,7 @@ impl Writer {
         Some(lost)
     }
 
-    /// `x·Φ(x)` by erfc.
+    /// Writes `gelu(x) = x·Φ(x)`, by way of `erfc`.
     pub(super) fn gelu(&mut self, x: Operand) -> Option<Reg> {
         let (half, scale) = (self.number(0.5), self.number(-FRAC_1_SQRT_2));
         let scaled = self.binary(Binary::Mul, x, scale)?;

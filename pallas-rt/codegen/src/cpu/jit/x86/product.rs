@@ -1,4 +1,4 @@
-//! Products of a few elements: every multiplication is an instruction of its own.
+//! Code for small products: every multiplication is an instruction of its own, without loops.
 //!
 //! ```text
 //! for each eight columns, and a few rows: sums = 0
@@ -12,29 +12,30 @@ use super::types::{Part, in_fewer_bytes};
 use super::vector::Writer;
 use pallas_ir::DType;
 
-/// Elements of a vector: products are too small for wide ones.
+/// Elements of a vector; such products are too small for wide vectors.
 const LANES: usize = 8;
-/// Rows whose sums are in registers at once, and the sums that are to be on their way so that none waits for its last step.
+/// Maximum rows whose sums are in registers at once.
 const ROWS: usize = 6;
+/// Number of independent sums that are needed so that no addition waits for another.
 const SUMS: usize = 4;
-/// Fewest terms of a sum that is divided.
+/// Minimum terms of a sum that is split into several.
 const TERMS: usize = 8;
 
-/// Pointers to the operands.
+/// Registers with the addresses of the operands.
 const A: Gpr = POINTERS[0];
 const B: Gpr = POINTERS[1];
 const C: Gpr = POINTERS[2];
 const D: Gpr = POINTERS[3];
 
 impl Product {
-    /// Vectors of products.
+    /// Number of vector multiplications of the product.
     pub(super) fn vectors(&self) -> usize {
         self.rows * self.terms * self.columns.div_ceil(LANES)
     }
 }
 
-/// Writes a product whose places begin with this one; `None` if a distance is too long for an instruction, or for want of
-/// registers.
+/// Writes a product whose places begin at index `first`. Returns `None` if a distance is too long for an instruction,
+/// or if there are too few registers.
 pub(super) fn product(w: &mut Writer, product: &Product, first: usize) -> Option<()> {
     let pointers = [A, B, C, D].into_iter().take(product.places()).enumerate();
     pointers.for_each(|(i, to)| w.asm.mov_load(to, entry(first + i, std::mem::offset_of!(Place, start))));
@@ -55,7 +56,7 @@ pub(super) fn product(w: &mut Writer, product: &Product, first: usize) -> Option
     Some(())
 }
 
-/// Some columns, as many as a vector has or fewer.
+/// The columns of a product from `from` on that fill one vector, or the part of it that exists.
 struct Columns<'w> {
     w: &'w mut Writer,
     product: &'w Product,
@@ -63,7 +64,7 @@ struct Columns<'w> {
     part: Option<Part>,
 }
 
-/// Memory at a distance.
+/// Returns the memory at `base` plus a sum of counts times distances in bytes; `None` if that is too far.
 fn at(base: Gpr, distances: &[(usize, isize)]) -> Option<Mem> {
     let offset =
         distances.iter().try_fold(0, |sum: isize, (count, by)| sum.checked_add(by.checked_mul(*count as isize)?))?;
@@ -71,6 +72,7 @@ fn at(base: Gpr, distances: &[(usize, isize)]) -> Option<Mem> {
 }
 
 impl Columns<'_> {
+    /// Writes `count` rows of these columns of the result.
     fn rows(&mut self, first: usize, count: usize) -> Option<()> {
         let &Product { terms, a, b, c, d, types, .. } = self.product;
         let [left, right, to, added] = types;
@@ -109,13 +111,13 @@ impl Columns<'_> {
         Some(())
     }
 
-    /// These columns of a row.
+    /// Loads these columns of a row of B or D.
     fn columns(&mut self, base: Gpr, row: &[(usize, isize)], dtype: DType, padded: bool) -> Option<Reg> {
         let from = at(base, &[row, &[(self.from, dtype.bytes() as isize)]].concat())?;
         self.w.load_vector(dtype, from, self.part.filter(|_| !padded))
     }
 
-    /// Stores sums, rounded to the element type.
+    /// Stores sums of these columns, rounded to the element type.
     fn store(&mut self, to: Mem, dtype: DType, x: Reg) -> Option<()> {
         let part = self.part;
         if !in_fewer_bytes(dtype) {

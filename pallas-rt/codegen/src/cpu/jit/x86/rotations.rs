@@ -1,17 +1,17 @@
-//! Links of a chain that rotate bits, which are one instruction.
+//! Finds links of a chain that together rotate bits, which one instruction can do.
 use super::super::super::plan::step::{Chain, Input, Link, Operation, Source};
 use pallas_ir::{DType, Literal, ScalarOp};
 
-/// A link that is `x << by | x >> (32 - by)`: one instruction, or fewer than those.
+/// A link that computes `x << by | x >> (32 - by)`, and can be replaced by one rotation.
 #[derive(Clone, Copy)]
 pub(super) struct Rotation {
     pub(super) of: Source,
     pub(super) by: u32,
-    /// The links that shift, which nothing else reads.
+    /// The two links that shift, whose results nothing else reads.
     pub(super) parts: [usize; 2],
 }
 
-/// The links of a chain that are rotations; `uses` lists the uses of each link.
+/// Returns for each link of a chain the rotation that it computes, if any; `uses` has the number of uses of each link.
 pub(super) fn rotations(chain: &Chain, uses: &[usize]) -> Vec<Option<Rotation>> {
     let shift = |source: Source| {
         let Source::Link(at) = source else { return None };
@@ -32,7 +32,7 @@ pub(super) fn rotations(chain: &Chain, uses: &[usize]) -> Vec<Option<Rotation>> 
     chain.links.iter().map(rotation).collect()
 }
 
-/// A link's operand that is a number everywhere.
+/// Returns the constant that an operand of a link is, if it is one.
 pub(super) fn constant(chain: &Chain, source: Source) -> Option<Literal> {
     match source {
         Source::Input(i) => match chain.inputs[i] {

@@ -1,9 +1,9 @@
-//! Loops whose turns are chains and products.
+//! Writes loops whose iterations consist of chains and small products.
 //!
 //! ```text
 //! for turn in 0..turns
 //!     for each piece: the rows of a chain, or a product
-//!     for each place that moves: start += turn
+//!     for each place that moves: start += turn     (`turn`: its distance from one iteration to the next)
 //! ```
 use super::super::super::plan::step::Chain;
 use super::super::form::{Piece, Place, Work};
@@ -15,10 +15,11 @@ use super::memory::Code;
 use super::product::product;
 use super::vector::{Beyond, Writer};
 
-/// Most vectors of links and products in a turn: each has instructions of its own.
+/// Maximum vector operations in an iteration, each of which has instructions of its own.
 const MOST: usize = 2048;
 
-/// Code for turns of these pieces, whose chains these are; `None` where something has no instructions here.
+/// Compiles iterations of these pieces, which refer to `chains` by index. Returns `None` if an operation has no
+/// instructions here, or if there would be too many.
 pub(super) fn compile(chains: &[&Chain], pieces: &[Piece], beyond: Beyond) -> Option<Code> {
     let vectors = |piece: &Piece| match piece.work {
         Work::Rows { chain, columns, .. } => {
@@ -31,6 +32,7 @@ pub(super) fn compile(chains: &[&Chain], pieces: &[Piece], beyond: Beyond) -> Op
     in_some_order(beyond, |order, w| function(chains, pieces, order, w))
 }
 
+/// Writes the function; returns its code and the constants worth keeping in registers.
 fn function(chains: &[&Chain], pieces: &[Piece], order: Order, mut w: Writer) -> Option<(Vec<u8>, Vec<u32>)> {
     let needed = pieces.iter().filter_map(|piece| match piece.work {
         Work::Rows { chain, form, .. } => Some(slots(chains[chain], form)),
@@ -73,7 +75,7 @@ fn function(chains: &[&Chain], pieces: &[Piece], order: Order, mut w: Writer) ->
     Some(leave(w))
 }
 
-/// Adds to an argument, which is in the spare register then.
+/// Adds a constant to an argument on the stack; the sum is in the spare register afterwards.
 fn add(w: &mut Writer, argument: usize, x: i32) {
     w.asm.mov_load(SPARE, kept(argument));
     w.asm.lea(SPARE, Mem { base: SPARE, index: None, offset: x });
@@ -81,7 +83,7 @@ fn add(w: &mut Writer, argument: usize, x: i32) {
 }
 
 impl Compiler<'_> {
-    /// So many rows of the chain.
+    /// Writes the loop over `rows` rows of the chain.
     fn rows(&mut self, rows: usize, order: Order) -> Option<()> {
         if rows == 1 {
             return self.row(order);

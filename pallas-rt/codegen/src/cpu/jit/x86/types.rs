@@ -1,4 +1,4 @@
-//! Element types in registers: conversions between them, and between registers and memory.
+//! Representation of element types in registers, conversions between types, and loads and stores of each type.
 //!
 //! ```text
 //! f32, i32, u32    as they are
@@ -11,22 +11,22 @@ use super::asm::{Asm, Binary, Fma, Gpr, Jump, Mem, Operand, Predicate, Reg, Shif
 use super::vector::Writer;
 use pallas_ir::{DType, Literal};
 
-/// True if an element has the same representation in registers as in memory.
+/// Returns true if an element has the same representation in registers as in memory.
 pub(super) fn in_four_bytes(dtype: DType) -> bool {
     matches!(dtype, DType::F32 | DType::I32 | DType::U32)
 }
 
-/// True if elements are held as `f32` in registers.
+/// Returns true if elements are held as `f32` in registers.
 fn as_float(dtype: DType) -> bool {
     matches!(dtype, DType::F32 | DType::F16 | DType::Bf16)
 }
 
-/// True if machine code supports elements of less than four bytes.
+/// Returns true if machine code supports the type and its elements have fewer than four bytes.
 pub(super) fn in_fewer_bytes(dtype: DType) -> bool {
     matches!(dtype, DType::Bool | DType::F16 | DType::Bf16 | DType::I8 | DType::U8)
 }
 
-/// A constant as registers hold it; `None` for types that they do not.
+/// Returns a constant as registers hold it; `None` for types without a representation there.
 pub(super) fn held(x: Literal) -> Option<u32> {
     match x.dtype {
         DType::Bool => Some(if x.bits & 1 == 1 { !0 } else { 0 }),
@@ -37,24 +37,24 @@ pub(super) fn held(x: Literal) -> Option<u32> {
     }
 }
 
-/// The first elements of a vector, fewer than all and at least one.
+/// Some elements at the start of a vector: fewer than all, at least one.
 #[derive(Clone, Copy)]
 pub(super) struct Part {
     pub(super) mask: Reg,
-    /// Their number, and what is known of it.
+    /// A register with their number, and the number itself if it is known when the code is written.
     pub(super) count: Gpr,
     pub(super) exact: Option<usize>,
 }
 
 impl Writer {
-    /// A conversion of elements.
+    /// Writes a cast of elements.
     pub(super) fn cast(&mut self, from: DType, to: DType, x: Operand) -> Option<Reg> {
         use DType::{Bf16, Bool, F16, F32, I8, I32, U8, U32};
         match (from, to) {
             (a, b) if a == b => self.load(x),
             (I8 | U8 | I32 | U32, I32 | U32) | (F16 | Bf16, F32) => self.load(x),
             (I8 | U8 | I32, F32) => self.unary(Unary::IntToFloat, x),
-            // They have the bits for it.
+            // Every byte is a 16-bit float.
             (I8 | U8, F16 | Bf16) => self.unary(Unary::IntToFloat, x),
             (U32, F32) => self.float_of_unsigned(x),
             (F32 | F16 | Bf16, F16 | Bf16) => self.rounded(to, x),
@@ -79,12 +79,12 @@ impl Writer {
             _ => None,
         }
     }
-    /// The same bits as another type.
+    /// Writes a bitcast.
     pub(super) fn bitcast(&mut self, from: DType, to: DType, x: Operand) -> Option<Reg> {
         (in_four_bytes(from) && in_four_bytes(to)).then(|| self.load(x))?
     }
 
-    /// Both halves exactly, and rounded once when they are added.
+    /// Writes a cast of u32 to f32: both 16-bit halves are converted exactly, and rounded once when they are added.
     fn float_of_unsigned(&mut self, x: Operand) -> Option<Reg> {
         let (x, loaded) = self.in_register(x)?;
         let high = self.take()?;
@@ -99,11 +99,11 @@ impl Writer {
         self.release(x, loaded);
         Some(y)
     }
-    /// Cut off; what is too large becomes the largest, NaN becomes 0.
+    /// Writes a cast of a float to i32: truncated; too large values become the largest or smallest i32, NaN becomes 0.
     fn signed_of_float(&mut self, x: Operand) -> Option<Reg> {
         let (x, loaded) = self.in_register(x)?;
         let y = self.unary(Unary::FloatToInt, Operand::Reg(x))?;
-        // The instruction gives the least for all of them; the largest are its other bits.
+        // The instruction gives `i32::MIN` for all of these; its complement is `i32::MAX`.
         let beyond = self.number(2_147_483_648.0);
         let above = self.compare(Predicate::GreaterEqual, Operand::Reg(x), beyond)?;
         self.update(Binary::Xor, y, Operand::Reg(above));
@@ -113,11 +113,11 @@ impl Writer {
         self.release(x, loaded);
         Some(y)
     }
-    /// Cut off; what is below 0 and NaN become 0, what is too large becomes the largest.
+    /// Writes a cast of a float to u32: truncated; negative values and NaN become 0, too large ones the largest u32.
     fn unsigned_of_float(&mut self, x: Operand) -> Option<Reg> {
         let (zero, half, beyond) = (self.number(0.0), self.number(2_147_483_648.0), self.number(4_294_967_296.0));
         let x = self.binary(Binary::Max, x, zero)?;
-        // The upper half is converted without its highest bit.
+        // Values from 2^31 on are converted without their highest bit.
         let upper = self.compare(Predicate::GreaterEqual, Operand::Reg(x), half)?;
         let less = self.binary(Binary::And, Operand::Reg(upper), half)?;
         self.asm.binary(Binary::Sub, less, x, Operand::Reg(less));
@@ -129,7 +129,7 @@ impl Writer {
         [x, upper].into_iter().for_each(|r| self.free(r));
         Some(less)
     }
-    /// Cut off, and held among the type's numbers; NaN becomes 0.
+    /// Writes a cast of a float to a byte: truncated and clamped to the type's range; NaN becomes 0.
     fn byte_of_float(&mut self, to: DType, x: Operand) -> Option<Reg> {
         let y = self.signed_of_float(x)?;
         let (least, most) = if to == DType::I8 { (-128i32, 127) } else { (0, 255) };
@@ -138,6 +138,7 @@ impl Writer {
         self.update(Binary::MinInt, y, most);
         Some(y)
     }
+    /// Writes a cast of an integer to a byte: the lowest byte, extended as the type `to` demands.
     fn lowest_byte(&mut self, to: DType, x: Operand) -> Option<Reg> {
         if to == DType::U8 {
             let byte = self.word(0xff);
@@ -148,7 +149,7 @@ impl Writer {
         self.asm.shift(Shift::Sign, y, y, 24);
         Some(y)
     }
-    /// A 16-bit float of the type, in 32 bits.
+    /// Rounds f32 to the 16-bit float type, and returns it as registers hold it.
     pub(super) fn rounded(&mut self, dtype: DType, x: Operand) -> Option<Reg> {
         let (x, loaded) = self.in_register(x)?;
         let y = self.take()?;
@@ -160,7 +161,7 @@ impl Writer {
             self.asm.unary(Unary::WordsToInts, y, Operand::Reg(y));
             self.asm.shift(Shift::Left, y, y, 16);
         } else {
-            // To nearest even: half of the last place that stays, less one if that is even.
+            // To nearest even: adds half of the last bit that stays, less one if that bit is 0.
             self.asm.shift(Shift::Right, y, x, 16);
             let (one, half, upper) = (self.word(1), self.word(0x7fff), self.word(0xffff_0000));
             self.update(Binary::And, y, one);
@@ -179,7 +180,7 @@ impl Writer {
 
     // ---- memory
 
-    /// A vector from memory, or a part of one.
+    /// Loads a vector, or the elements at its start, from memory.
     pub(super) fn load_vector(&mut self, dtype: DType, from: Mem, part: Option<Part>) -> Option<Reg> {
         match (in_fewer_bytes(dtype), part) {
             (true, None) => self.widened(dtype, Operand::Mem(from)),
@@ -195,13 +196,14 @@ impl Writer {
             }
         }
     }
-    /// A wide vector of four-byte elements, read in halves.
+    /// Loads a wide vector of 4-byte elements in halves.
     pub(super) fn load_halves(&mut self, from: Mem) -> Option<Reg> {
         let to = self.take()?;
         self.asm.load_halves(to, from);
         Some(to)
     }
-    /// A vector to memory, past the caches where `streams`, at a multiple of eight elements; or a part of one.
+    /// Stores a vector, or the elements at its start. With `streams`, it is stored past the caches, at a multiple of
+    /// eight elements.
     pub(super) fn store_vector(
         &mut self,
         dtype: DType,
@@ -228,7 +230,7 @@ impl Writer {
         }
         Some(())
     }
-    /// The elements of fewer than four bytes that are left of a row; the others are 0.
+    /// Loads the last elements of a row, of fewer than four bytes each, with the mask of the tail; others are 0.
     fn load_narrow_tail(&mut self, dtype: DType, from: Mem) -> Option<Reg> {
         let x = self.take()?;
         match self.widening(dtype)? {
@@ -238,7 +240,7 @@ impl Writer {
         self.loaded(dtype, x);
         Some(x)
     }
-    /// The first ones of them; the others are 0.
+    /// Loads the elements at the start of a vector, of fewer than four bytes each, one by one; others are 0.
     fn load_narrow_part(&mut self, dtype: DType, from: Mem, part: Part) -> Option<Reg> {
         let half = self.take()?;
         self.update(Binary::Xor, half, Operand::Reg(half));
@@ -248,7 +250,7 @@ impl Writer {
         self.free(half);
         Some(x)
     }
-    /// Instructions for each element of a part.
+    /// Writes instructions for each element of a part; `element` gets the element's number.
     fn each_of(&mut self, part: Part, element: impl Fn(&mut Asm, usize)) {
         if let Some(n) = part.exact {
             return (0..n).for_each(|i| element(&mut self.asm, i));
@@ -263,7 +265,8 @@ impl Writer {
         }
         self.asm.here(done);
     }
-    /// From memory, or from the lower end of a register, to what registers hold.
+    /// Converts elements of fewer than four bytes, in memory or at the start of a register, to the form that registers
+    /// hold.
     fn widened(&mut self, dtype: DType, from: Operand) -> Option<Reg> {
         let x = self.take()?;
         match self.widening(dtype)? {
@@ -273,7 +276,8 @@ impl Writer {
         self.loaded(dtype, x);
         Some(x)
     }
-    /// The instruction that loads elements of fewer than four bytes; `Some(None)` if it is [`Asm::widen`].
+    /// Returns the instruction that loads elements of fewer than four bytes: `Some(None)` if it is [`Asm::widen`],
+    /// `None` for other types.
     fn widening(&self, dtype: DType) -> Option<Option<Unary>> {
         match dtype {
             DType::F16 => Some(None),
@@ -285,7 +289,7 @@ impl Writer {
             }
         }
     }
-    /// One of them, everywhere.
+    /// Loads one element of fewer than four bytes to all elements of a register.
     pub(super) fn broadcast_narrow(&mut self, dtype: DType, from: Mem) -> Option<Reg> {
         let load = if dtype.bytes() == 1 { Unary::Byte } else { Unary::Word };
         let x = self.unary(load, Operand::Mem(from))?;
@@ -300,7 +304,8 @@ impl Writer {
         }
         Some(x)
     }
-    /// From memory's bits in the lower end to what registers hold.
+    /// Completes a load of narrow elements: converts their bits in memory, at the low end of each lane, to what
+    /// registers hold.
     fn loaded(&mut self, dtype: DType, x: Reg) {
         if dtype == DType::Bf16 {
             self.asm.shift(Shift::Left, x, x, 16);
@@ -309,7 +314,8 @@ impl Writer {
             self.update(Binary::GreaterInt, x, zero);
         }
     }
-    /// To memory, past the caches where `streams`: of elements of two bytes.
+    /// Stores a vector of elements of fewer than four bytes; with `streams`, those of two bytes are stored past the
+    /// caches.
     pub(super) fn store_narrow(&mut self, dtype: DType, to: Mem, x: Reg, streams: bool) -> Option<()> {
         let packed = self.packed(dtype, x)?;
         match (dtype.bytes(), streams) {
@@ -327,7 +333,7 @@ impl Writer {
         self.free(packed);
         Some(())
     }
-    /// The ones that are left of a row.
+    /// Stores the last elements of a row, of fewer than four bytes each, with the mask of the tail.
     fn store_narrow_tail(&mut self, dtype: DType, to: Mem, x: Reg) -> Option<()> {
         if dtype == DType::F16 {
             self.asm.narrow_masked(to, x);
@@ -338,7 +344,8 @@ impl Writer {
         self.free(low);
         Some(())
     }
-    /// Elements of fewer than four bytes but `f16`, each in the lowest bytes of its lane.
+    /// Returns elements of fewer than four bytes, other than `f16`, as in memory, each in the lowest bytes of its
+    /// lane.
     fn lowered(&mut self, dtype: DType, x: Reg) -> Option<Reg> {
         if dtype == DType::Bf16 {
             let low = self.take()?;
@@ -351,21 +358,21 @@ impl Writer {
         }
         self.load(Operand::Reg(x))
     }
-    /// The first ones.
+    /// Stores the elements at the start of a vector, of fewer than four bytes each, one by one.
     fn store_narrow_part(&mut self, dtype: DType, to: Mem, x: Reg, part: Part) -> Option<()> {
         let (packed, bytes) = (self.packed(dtype, x)?, dtype.bytes());
         self.each_of(part, |asm, i| asm.extract(bytes, after(to, i, bytes), packed, i as u8));
         self.free(packed);
         Some(())
     }
-    /// The first one.
+    /// Stores the first element of a vector, of fewer than four bytes.
     pub(super) fn store_narrow_one(&mut self, dtype: DType, to: Mem, x: Reg) -> Option<()> {
         let packed = self.packed(dtype, x)?;
         self.asm.extract(dtype.bytes(), to, packed, 0);
         self.free(packed);
         Some(())
     }
-    /// Elements of fewer than four bytes, side by side in the lower end of a register.
+    /// Returns elements of fewer than four bytes as in memory, adjacent at the low end of a register.
     fn packed(&mut self, dtype: DType, x: Reg) -> Option<Reg> {
         if self.beyond.wide && dtype != DType::F16 {
             let low = self.lowered(dtype, x)?;
@@ -397,7 +404,7 @@ impl Writer {
     }
 }
 
-/// Memory that many elements after this.
+/// Returns the memory operand for the position this many elements after `m`.
 fn after(m: Mem, elements: usize, bytes: usize) -> Mem {
     Mem { offset: m.offset + (elements * bytes) as i32, ..m }
 }

@@ -1,4 +1,4 @@
-//! One vector of a chain: eight elements of every link in registers, or sixteen.
+//! Writes the code for one vector (eight or sixteen elements) of each link of a chain.
 use super::asm::{Asm, Binary, Fma, Gpr, Mem, Operand, Predicate, Reg, Rounding, Unary};
 use pallas_ir::{DType, ScalarOp};
 use std::cmp::Reverse;
@@ -6,20 +6,21 @@ use std::cmp::Reverse;
 /// The sign bit of a float.
 const SIGN: u32 = 1 << 31;
 
-/// The elements of a constant; narrow vectors have the first half of them.
+/// The elements of a constant vector; vectors of eight elements use the first half.
 type Words = [u32; 16];
 
-/// Numbers that code reads from memory, each as a whole vector.
+/// Constants that the code reads from memory, each as a whole vector.
 #[derive(Default)]
 pub(super) struct Constants {
     words: Vec<Words>,
     /// Number of instructions that read each constant.
     uses: Vec<usize>,
-    /// Elements of a vector.
+    /// Number of elements of a vector.
     lanes: usize,
 }
 
 impl Constants {
+    /// Returns the bytes of all constants, as they follow the code.
     pub(super) fn bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(4 * self.lanes * self.words.len());
         for word in self.words.iter().flat_map(|words| &words[..self.lanes]) {
@@ -27,11 +28,11 @@ impl Constants {
         }
         bytes
     }
-    /// The same number in all elements.
+    /// Returns the memory of a constant that has the same word in all elements, which is added if it is new.
     pub(super) fn number(&mut self, word: u32) -> Mem {
         self.vector([word; 16])
     }
-    /// Numbers that need not be the same.
+    /// Returns the memory of a constant vector, which is added if it is new.
     pub(super) fn vector(&mut self, words: Words) -> Mem {
         let at = self.words.iter().position(|known| *known == words).unwrap_or_else(|| {
             self.words.push(words);
@@ -43,50 +44,51 @@ impl Constants {
     }
 }
 
-/// Writes operations on vectors. Functions that give a register give a new one; who holds one frees it.
+/// Writer of operations on vectors, which allocates registers. A function that returns a register returns a newly
+/// taken one, which its caller frees.
 ///
-/// Everything is `None` where registers run out or no instructions are known for an operation.
+/// Functions return `None` if no register is free, or if the operation has no instructions here.
 pub(super) struct Writer {
     pub(super) asm: Asm,
     pub(super) constants: Constants,
     free: Vec<Reg>,
-    /// The fewest registers that were free at a time.
+    /// The smallest number of registers that were free at any time.
     spare: usize,
-    /// Constants that stay in registers.
+    /// Constants that are kept in registers.
     pinned: Vec<(u32, Reg)>,
     pub(super) beyond: Beyond,
 }
 
-/// What the processor has instructions for besides AVX2.
+/// Features of the processor, besides AVX2, that the code may use.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Beyond {
-    /// Rotation of bits.
+    /// It rotates the bits of elements.
     pub(super) rotates: bool,
-    /// Rounding of `f32` to `bf16`.
+    /// It rounds `f32` to `bf16`.
     pub(super) rounds: bool,
-    /// Vectors of sixteen elements, and twice as many registers.
+    /// It has vectors of sixteen elements, and twice as many registers.
     pub(super) wide: bool,
 }
 
 impl Beyond {
-    /// That of this processor.
+    /// Returns the features of this processor.
     pub(super) fn here() -> Beyond {
         let rotates = is_x86_feature_detected!("avx512vl");
-        // Processors with the last of these do not slow down while they compute on wide vectors.
+        // Processors with VBMI2 do not slow down while they compute on 512-bit vectors.
         let wide = rotates
             && is_x86_feature_detected!("avx512bw")
             && is_x86_feature_detected!("avx512dq")
             && is_x86_feature_detected!("avx512vbmi2");
         Beyond { rotates, rounds: rotates && is_x86_feature_detected!("avx512bf16"), wide }
     }
-    /// Elements of a vector.
+    /// Returns the number of elements of a vector.
     pub(super) fn lanes(self) -> usize {
         if self.wide { 16 } else { 8 }
     }
 }
 
 impl Writer {
-    /// With these constants in registers.
+    /// Creates a writer that keeps the constants `pinned` in registers.
     pub(super) fn new(pinned: &[u32], beyond: Beyond) -> Writer {
         let registers = if beyond.wide { 32 } else { 16 };
         let (used, free) = (0..registers).map(Reg).partition::<Vec<_>, _>(|r| usize::from(r.0) < pinned.len());
@@ -99,14 +101,14 @@ impl Writer {
             beyond,
         }
     }
-    /// Loads the constants that stay in registers.
+    /// Writes the loads of the constants that are kept in registers.
     pub(super) fn pin(&mut self) {
         for (word, to) in self.pinned.clone() {
             let from = self.constants.number(word);
             self.asm.load(to, Operand::Mem(from));
         }
     }
-    /// Constants worth the registers that were never needed, most used first.
+    /// Returns constants to keep in the registers that were never needed, most used first.
     pub(super) fn worth_pinning(&self) -> Vec<u32> {
         let Constants { words, uses, .. } = &self.constants;
         let is_number = |at: &usize| words[*at] == [words[*at][0]; 16];
@@ -115,7 +117,7 @@ impl Writer {
         places.into_iter().take(self.spare).map(|at| words[at][0]).collect()
     }
 
-    /// Elements of a vector, and bytes of it.
+    /// Number of elements of a vector; `bytes` is its size.
     pub(super) fn lanes(&self) -> i32 {
         self.beyond.lanes() as i32
     }
@@ -125,6 +127,7 @@ impl Writer {
 
     // ---- registers
 
+    /// Takes a free register.
     pub(super) fn take(&mut self) -> Option<Reg> {
         let r = self.free.pop();
         self.spare = self.spare.min(self.free.len());
@@ -135,7 +138,7 @@ impl Writer {
         self.asm.forget(r);
         self.free.push(r);
     }
-    /// A constant everywhere.
+    /// Returns an operand with the same number in all elements.
     pub(super) fn number(&mut self, x: f32) -> Operand {
         self.word(x.to_bits())
     }
@@ -159,6 +162,7 @@ impl Writer {
 
     // ---- single instructions
 
+    /// Writes `a op b`; of a commutative operation, the operand in memory becomes the second one.
     pub(super) fn binary(&mut self, op: Binary, a: Operand, b: Operand) -> Option<Reg> {
         use Binary::{Add, AddInt, And, EqualInt, MaxInt, MinInt, Mul, MulInt, Or, Xor};
         let commutes = matches!(op, Add | Mul | And | Or | Xor | AddInt | MulInt | MinInt | MaxInt | EqualInt);
@@ -187,7 +191,7 @@ impl Writer {
         self.release(mask, loaded);
         Some(to)
     }
-    /// Returns the operand's register, or loads it to `to`.
+    /// Returns the operand's register, or loads it into `to`.
     fn register(&mut self, x: Operand, to: Reg) -> Reg {
         match x {
             Operand::Reg(r) => r,
@@ -197,7 +201,7 @@ impl Writer {
             }
         }
     }
-    /// The operand's register, or a new one that holds it, and whether it is new.
+    /// Returns the operand's register, or a new one that it is loaded into, and true if it is new.
     pub(super) fn in_register(&mut self, x: Operand) -> Option<(Reg, bool)> {
         match x {
             Operand::Reg(r) => Some((r, false)),
@@ -209,7 +213,7 @@ impl Writer {
             self.free(r);
         }
     }
-    /// `x * y + z`
+    /// Writes `x * y + z`.
     pub(super) fn fma(&mut self, x: Operand, y: Operand, z: Operand) -> Option<Reg> {
         let (x, y) = if matches!(x, Operand::Reg(_)) { (y, x) } else { (x, y) };
         let to = self.load(x)?;
@@ -218,22 +222,23 @@ impl Writer {
         self.release(y, loaded);
         Some(to)
     }
-    /// `to = to * x + c`, for polynomials.
+    /// Writes `to = to * x + c`, a step of a polynomial.
     pub(super) fn step(&mut self, to: Reg, x: Reg, c: f32) {
         let c = self.number(c);
         self.asm.fma(Fma::F213, to, x, c);
     }
+    /// Writes a polynomial of `x`, whose coefficients begin with that of the highest power.
     pub(super) fn poly(&mut self, x: Reg, c: &[f32]) -> Option<Reg> {
         let first = self.number(c[0]);
         let y = self.load(first)?;
         c[1..].iter().for_each(|&c| self.step(y, x, c));
         Some(y)
     }
-    /// `x = x op y`
+    /// Writes `x = x op y`.
     pub(super) fn update(&mut self, op: Binary, x: Reg, y: Operand) {
         self.asm.binary(op, x, x, y);
     }
-    /// Held between two numbers; NaN stays.
+    /// Clamps `x` to the range from `low` to `high`; NaN stays NaN.
     pub(super) fn within(&mut self, x: Operand, low: f32, high: f32) -> Option<Reg> {
         let high = self.number(high);
         let y = self.load(high)?;
@@ -253,7 +258,7 @@ impl Writer {
 
     // ---- folds
 
-    /// Folds `x` into an accumulator; that of a maximum is negated.
+    /// Folds `x` into an accumulator; the accumulator of a maximum holds negated values.
     pub(super) fn accumulate(&mut self, op: ScalarOp, to: Reg, x: Operand) -> Option<()> {
         match op {
             ScalarOp::Add | ScalarOp::Mul | ScalarOp::Minimum => self.merge(op, to, x),
@@ -266,12 +271,13 @@ impl Writer {
             _ => None,
         }
     }
-    /// Folds the second of two accumulators into the first.
+    /// Folds the accumulator `x` into the accumulator `to`.
     pub(super) fn merge(&mut self, op: ScalarOp, to: Reg, x: Operand) -> Option<()> {
         match op {
             ScalarOp::Add => self.update(Binary::Add, to, x),
             ScalarOp::Mul => self.update(Binary::Mul, to, x),
-            // In both orders: where the results differ, one operand is NaN or -0, and its bits decide.
+            // The minimum is taken in both orders of operands: where they differ, one is NaN or -0, and the bits of
+            // both are combined.
             _ => {
                 let (x, loaded) = self.in_register(x)?;
                 let least = self.binary(Binary::Min, Operand::Reg(to), Operand::Reg(x))?;
@@ -283,7 +289,8 @@ impl Writer {
         }
         Some(())
     }
-    /// Folds the elements of a register into each of them; `op` as [`Writer::merge`] has it.
+    /// Folds the elements of a register together, and leaves the result in each of them; `op` is as in
+    /// [`Writer::merge`].
     pub(super) fn across(&mut self, op: ScalarOp, x: Reg) -> Option<()> {
         let t = self.take()?;
         self.asm.upper(t, x);
@@ -299,17 +306,17 @@ impl Writer {
         self.free(t);
         Some(())
     }
-    /// Negates each element.
+    /// Negates each element in place.
     pub(super) fn negate(&mut self, x: Reg) {
         let sign = self.word(SIGN);
         self.update(Binary::Xor, x, sign);
     }
-    /// `-x`
+    /// Writes `-x`.
     pub(super) fn minus(&mut self, x: Operand) -> Option<Reg> {
         let sign = self.word(SIGN);
         self.binary(Binary::Xor, x, sign)
     }
-    /// `|x|`
+    /// Writes `|x|`.
     pub(super) fn size(&mut self, x: Operand) -> Option<Reg> {
         let rest = self.word(!SIGN);
         self.binary(Binary::And, x, rest)
@@ -317,14 +324,14 @@ impl Writer {
 
     // ---- operations of the language
 
-    /// An operation of the table on operands of a type.
+    /// Writes a scalar operation on operands of type `dtype`.
     pub(super) fn scalar(&mut self, op: ScalarOp, dtype: DType, args: &[Operand]) -> Option<Reg> {
         match (dtype, args) {
             (DType::F32, &[x]) => self.float_unary(op, x),
             (DType::F32, &[a, b]) => self.float_binary(op, a, b),
             (DType::I32 | DType::U32, &[x]) => self.integer_unary(op, x),
             (DType::I32 | DType::U32, &[a, b]) => self.integer_binary(op, dtype, a, b),
-            // What neither carries nor comes in from beyond a byte.
+            // Operations in which no bits enter or leave a byte: they are computed in 32 bits.
             (DType::I8 | DType::U8, &[a, b]) => {
                 use ScalarOp::{BitAnd, BitOr, BitXor, Eq, Ge, Gt, Le, Lt, Maximum, Minimum, Ne};
                 let within = [BitAnd, BitOr, BitXor, Eq, Ne, Lt, Le, Gt, Ge, Minimum, Maximum].contains(&op);
@@ -338,7 +345,7 @@ impl Writer {
                 ScalarOp::Eq => self.binary(Binary::EqualInt, a, b),
                 _ => None,
             },
-            // Of every type that registers hold.
+            // These apply to every type that registers hold.
             (_, &[mask, yes, no]) if op == ScalarOp::Select => self.blend(mask, yes, no),
             (DType::F32, &[x, y, z]) if op == ScalarOp::Fma => self.fma(x, y, z),
             (_, &[x, low, high]) if op == ScalarOp::Clamp => self.clamp(dtype, x, low, high),
@@ -347,7 +354,7 @@ impl Writer {
         }
     }
 
-    /// Of 16-bit floats: in `f32`, and rounded where the result needs more bits than they have.
+    /// Writes an operation on 16-bit floats: computed in `f32`, and rounded where the result may need more bits.
     fn half(&mut self, op: ScalarOp, dtype: DType, args: &[Operand]) -> Option<Reg> {
         use ScalarOp::{Abs, Ceil, Floor, Maximum, Minimum, Neg, Round, Trunc};
         let y = self.scalar(op, DType::F32, args)?;
@@ -360,7 +367,7 @@ impl Writer {
         Some(rounded)
     }
 
-    /// `high` where `x` is greater, `low` where it is less.
+    /// Writes a clamp: `high` where `x` is greater than it, `low` where `x` is less.
     fn clamp(&mut self, dtype: DType, x: Operand, low: Operand, high: Operand) -> Option<Reg> {
         let (x, loaded) = self.in_register(x)?;
         let greater = self.scalar(ScalarOp::Gt, dtype, &[Operand::Reg(x), high])?;
@@ -373,6 +380,7 @@ impl Writer {
         Some(z)
     }
 
+    /// Writes a scalar operation on two f32 operands.
     fn float_binary(&mut self, op: ScalarOp, a: Operand, b: Operand) -> Option<Reg> {
         let predicate = match op {
             ScalarOp::Add => return self.binary(Binary::Add, a, b),
@@ -392,9 +400,9 @@ impl Writer {
         self.compare(predicate, a, b)
     }
 
-    /// The instruction returns its second operand if one is NaN or both are zero, so the results of both orders are
-    /// combined: of two zeros the one with the sign bit, or the one without; if one is NaN, all bits are set, or the
-    /// bits of both.
+    /// Writes a minimum or maximum. The instruction returns its second operand if one is NaN or both are zero, so the
+    /// results of both orders are combined: of two zeros the one with the sign bit (minimum) or without (maximum); if
+    /// one is NaN, all bits are set, or the bits of both.
     fn extreme(&mut self, op: Binary, a: Operand, b: Operand) -> Option<Reg> {
         let ((a, a_loaded), (b, b_loaded)) = (self.in_register(a)?, self.in_register(b)?);
         let y = self.binary(op, Operand::Reg(a), Operand::Reg(b))?;
@@ -411,6 +419,7 @@ impl Writer {
         Some(y)
     }
 
+    /// Writes a scalar operation on one f32 operand.
     fn float_unary(&mut self, op: ScalarOp, x: Operand) -> Option<Reg> {
         match op {
             ScalarOp::Neg => self.minus(x),

@@ -1,4 +1,4 @@
-//! Elementwise instructions -> chains, with the folds of their rows.
+//! Translates elementwise instructions, and folds of their rows or columns, to chains.
 use super::super::super::{convert, fold, strips};
 use super::super::step::{Chain, Input, Link, Operation, Sink, SinkAlong, Source, Step};
 use super::Build;
@@ -6,16 +6,16 @@ use pallas_ir::scalar::Ty;
 use pallas_ir::{DType, Inst, Literal, ScalarOp, Value};
 use std::collections::HashMap;
 
-/// A chain that may still grow.
+/// A chain to which instructions may still be added.
 pub(super) struct Growing {
     chain: Chain,
-    /// The value each link computes.
+    /// For each link the value that it computes, if the kernel names it.
     values: Vec<Option<Value>>,
-    /// Uses of each link's value inside of the chain.
+    /// For each link the number of links and sinks of the chain that use its result.
     inside: Vec<usize>,
-    /// Position of each input.
+    /// Position of each input in the chain's list.
     inputs: HashMap<Input, usize>,
-    /// Values that the chain defines: the link, or `None` for a fold.
+    /// Values that the chain defines: each with its link, or `None` for a fold.
     made: HashMap<Value, Option<usize>>,
 }
 
@@ -24,31 +24,33 @@ impl Growing {
         let chain = Chain { shape: shape.to_vec(), ..Chain::default() };
         Growing { chain, values: vec![], inside: vec![], inputs: HashMap::new(), made: HashMap::new() }
     }
-    /// True if the chain computes a value.
+    /// Returns true if the chain computes the value.
     pub(super) fn makes(&self, v: Value) -> bool {
         self.made.contains_key(&v)
     }
-    /// True if a value is available only after the chain has run.
+    /// Returns true if the value is a fold of the chain, which is available only after the chain has run.
     fn folds(&self, v: Value) -> bool {
         self.made.get(&v) == Some(&None)
     }
-    /// Operands that are no constants, and folds.
+    /// Number of the chain's inputs that are no constants, and of its folds.
     fn places(&self) -> usize {
         self.chain.values().count() + self.chain.sinks.len()
     }
-    /// The link that computes a value.
+    /// Returns the link that computes the value, if one does.
     pub(super) fn link(&self, v: Value) -> Option<usize> {
         self.made.get(&v).copied().flatten()
     }
 }
 
-/// Most operands, results and folds of a chain that grows past a store: more are more than there are registers for.
+/// Maximum number of inputs, results and folds of a chain that goes on after a store of its results; with more of
+/// them, their addresses no longer fit the registers.
 const MOST_PLACES: usize = 8;
 
-/// Columns from which on they are folded by vectors, row by row.
+/// Minimum number of columns for which they are folded as part of a chain, with vectors, row by row.
 const LEAST_COLUMNS: usize = 8;
 
 impl Build<'_> {
+    /// Translates a scalar operation on tiles or scalars.
     pub(super) fn scalar(&mut self, op: ScalarOp, inst: &Inst) {
         let to = inst.results[0];
         if op == ScalarOp::Add && self.accumulate(inst) {
@@ -57,6 +59,7 @@ impl Build<'_> {
         self.elementwise(Operation::Scalar(op), &inst.args, to);
     }
 
+    /// Adds an elementwise operation to the open chain; on scalars it becomes a step of its own.
     pub(super) fn elementwise(&mut self, op: Operation, args: &[Value], to: Value) {
         if self.kernel.ty(to).is_scalar() {
             self.ready(args);
@@ -68,7 +71,8 @@ impl Build<'_> {
         self.link(op, args, self.dtype(to), Some(to));
     }
 
-    /// Makes the open chain one of the result's shape that may use `args`.
+    /// Makes sure that the open chain has the shape of `to` and can use `args`, by ending it and opening another if
+    /// necessary.
     fn join_chain(&mut self, args: &[Value], to: Value) {
         let shape = self.shape(to);
         let late = self.here().late.len();
@@ -87,6 +91,7 @@ impl Build<'_> {
         self.here().chain.get_or_insert_with(|| Growing::of(shape));
     }
 
+    /// Returns the source of a value for the open chain: one of its links, or an input, which is added if it is new.
     fn source(&mut self, v: Value) -> Source {
         let growing = self.here().chain.as_mut().expect("joined before");
         if let Some(at) = growing.link(v) {
@@ -104,6 +109,7 @@ impl Build<'_> {
         });
         Source::Input(at)
     }
+    /// Appends an operation to the open chain, and returns its link as a source.
     fn link(&mut self, op: Operation, args: Vec<(Source, DType)>, dtype: DType, value: Option<Value>) -> Source {
         let growing = self.here().chain.as_mut().expect("joined before");
         let dtypes: Vec<DType> = args.iter().map(|a| a.1).collect();
@@ -116,7 +122,8 @@ impl Build<'_> {
         Source::Link(growing.values.len() - 1)
     }
 
-    /// Folds rows or columns as part of the chain that computes them, or of one of their own; false for other folds.
+    /// Adds a fold of rows or columns to the chain that computes its operand, or to a new chain. Returns false for
+    /// folds of other axes.
     pub(super) fn sink(&mut self, op: ScalarOp, axes: &[usize], inst: &Inst) -> bool {
         let (from, to) = (inst.args[0], inst.results[0]);
         let (shape, dtype) = (self.shape(from), self.dtype(from));
@@ -149,12 +156,12 @@ impl Build<'_> {
         true
     }
 
-    /// Repeated squaring, as the interpreter does.
+    /// Translates `x^exponent` to repeated squaring, as the interpreter computes it.
     pub(super) fn powi(&mut self, exponent: i32, inst: &Inst) {
         let (x, to) = (inst.args[0], inst.results[0]);
         let dtype = self.dtype(x);
         if self.kernel.ty(to).is_scalar() {
-            // One element: a chain over a shape of one.
+            // A chain over a single element.
             self.ready(&[x]);
         }
         self.join_chain(&[x], to);
@@ -180,7 +187,7 @@ impl Build<'_> {
         }
     }
 
-    /// Ends the open chain.
+    /// Ends the open chain and emits it, followed by the stores of its results.
     pub(super) fn flush_chain(&mut self) {
         let Some(Growing { mut chain, values, inside, .. }) = self.here().chain.take() else { return };
         let region = self.here().region;
@@ -201,7 +208,7 @@ impl Build<'_> {
     }
 }
 
-/// The loop of an operation on operands and a result of these types.
+/// Returns the loop that applies an operation to operands and a result of these types.
 fn strip(op: Operation, args: &[DType], to: DType) -> strips::Strip {
     match op {
         Operation::Scalar(op) => {
@@ -213,7 +220,7 @@ fn strip(op: Operation, args: &[DType], to: DType) -> strips::Strip {
     }
 }
 
-/// Gives each link a strip buffer; one is free again after its last use.
+/// Assigns each link a strip buffer; a buffer is used again after the last use of what it holds.
 fn assign_buffers(chain: &mut Chain) {
     let mut last: Vec<usize> = (0..chain.links.len()).collect();
     for (i, link) in chain.links.iter().enumerate() {

@@ -1,14 +1,16 @@
-//! Tiles whose elements are copied to another order before they are computed with.
+//! Decides which transposed or strided tiles are copied to row-major order before elementwise operations read them.
 use super::super::super::tile::{MAX_RANK, Tile};
 use super::Affine;
 use pallas_ir::{Inst, Kernel, Op};
 
-/// Elements of a row, and of rows that are equally spaced, from which on loops read them as they lie.
+/// Minimum elements of a row that loops read efficiently without a copy.
 const ROW: usize = 8;
+/// Minimum elements of a group of equally spaced rows that loops read efficiently without a copy.
 const ROWS: usize = 64;
 
-/// True if elementwise operations alone read the result, which has at least `fewest` elements, all of its operand, in short rows
-/// that lie anywhere: a copy takes less time than to find each row.
+/// Returns true if a rearranged tile should be copied: it has at least `fewest` elements, all of its operand, only
+/// elementwise operations read it, and its short rows are not equally spaced, so that finding each row would take
+/// longer than the copy.
 pub(super) fn is_worth_a_copy(kernel: &Kernel, inst: &Inst, axes: &[Affine], fewest: usize) -> bool {
     let (from, to) = (kernel.ty(inst.args[0]), kernel.ty(inst.results[0]));
     let is_long = to.elements() < fewest || to.elements() != from.elements();

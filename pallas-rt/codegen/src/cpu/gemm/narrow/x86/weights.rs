@@ -1,47 +1,49 @@
-//! Elements of each type that products of few rows read, as vectors of f32.
+//! Loads of B's elements of each type, converted to vectors of f32, for products with few rows.
 use super::super::{HIGH, LOW};
 use half::{bf16, f16};
 use std::arch::x86_64::*;
 
-/// An element of B, as f32: exact.
+/// An element type of B, whose values f32 represents exactly.
 pub(super) trait Weight: Copy {
     const ZERO: Self;
-    /// Numbers that an element is made of, which adjacent columns of A are multiplied with: at most two.
+    /// Numbers that an element consists of (1, or 2 for a byte with two halves), which are multiplied with adjacent
+    /// columns of A.
     const PARTS: usize = 1;
-    /// The numbers of eight elements, by part; the second ones of those that have one are of no meaning.
+    /// Loads eight elements as f32. The second vector has the second number of each element; it is meaningless if
+    /// `PARTS` is 1.
     ///
     /// # Safety
-    /// Eight elements lie there; the processor has AVX2 and F16C.
+    /// Eight elements are at `from`; the processor has AVX2 and F16C.
     unsafe fn eight(from: *const Self) -> [__m256; 2];
-    /// As `eight`, of sixteen.
+    /// Loads sixteen elements as f32, with results as in [`Weight::eight`].
     ///
     /// # Safety
-    /// Sixteen elements lie there; the processor has AVX-512 F, BW and VL.
+    /// Sixteen elements are at `from`; the processor has AVX-512 F, BW and VL.
     unsafe fn sixteen(from: *const Self) -> [__m512; 2];
 
-    /// Fewer than eight elements, and zeros behind them.
+    /// Loads `count` elements, fewer than eight, and zeros after them.
     ///
     /// # Safety
-    /// `count` of them lie there; the processor has AVX2 and F16C.
+    /// `count` elements are at `from`; the processor has AVX2 and F16C.
     #[inline(always)]
     unsafe fn some_of_eight(from: *const Self, count: usize) -> __m256 {
         // SAFETY: the caller's.
         unsafe { Self::eight(first::<Self, 8>(from, count).as_ptr())[0] }
     }
-    /// As `some_of_eight`, of sixteen.
+    /// Loads `count` elements, fewer than sixteen, and zeros after them.
     ///
     /// # Safety
-    /// `count` of them lie there; the processor has AVX-512 F, BW and VL.
+    /// `count` elements are at `from`; the processor has AVX-512 F, BW and VL.
     #[inline(always)]
     unsafe fn some_of_sixteen(from: *const Self, count: usize) -> __m512 {
         // SAFETY: the caller's.
         unsafe { Self::sixteen(first::<Self, 16>(from, count).as_ptr())[0] }
     }
 
-    /// The numbers of so many times eight elements.
+    /// Loads `8 * V` elements.
     ///
     /// # Safety
-    /// So many lie there; the processor has AVX2 and F16C.
+    /// `8 * V` elements are at `from`; the processor has AVX2 and F16C.
     #[inline(always)]
     unsafe fn eights<const V: usize>(from: *const Self) -> [[__m256; 2]; V] {
         // SAFETY: the caller's; a vector of zeros needs AVX alone.
@@ -52,10 +54,10 @@ pub(super) trait Weight: Copy {
         }
         row
     }
-    /// As `eights`, of so many times sixteen, in the order of the columns that `turned` makes.
+    /// Loads `16 * V` elements, in the order of columns to which [`Weight::turned`] permutes.
     ///
     /// # Safety
-    /// So many lie there; the processor has AVX-512 F, BW and VL.
+    /// `16 * V` elements are at `from`; the processor has AVX-512 F, BW and VL.
     #[inline(always)]
     unsafe fn sixteens<const V: usize>(from: *const Self) -> [[__m512; 2]; V] {
         // SAFETY: the caller's.
@@ -66,7 +68,7 @@ pub(super) trait Weight: Copy {
         }
         row
     }
-    /// Vectors of adjacent columns in the order of `sixteens`.
+    /// Permutes the elements of vectors of adjacent columns to the order that [`Weight::sixteens`] gives.
     ///
     /// # Safety
     /// The processor has AVX-512 F, BW and VL.
@@ -74,7 +76,7 @@ pub(super) trait Weight: Copy {
     unsafe fn turned<const V: usize>(columns: [__m512; V]) -> [__m512; V] {
         columns
     }
-    /// The inverse of `turned`.
+    /// Undoes the permutation of [`Weight::turned`].
     ///
     /// # Safety
     /// The processor has AVX-512 F, BW and VL.
@@ -84,10 +86,11 @@ pub(super) trait Weight: Copy {
     }
 }
 
-/// The first `count` of fewer than `N` elements, and zeros. Pieces of known sizes are copied without a call.
+/// Returns the first `count` elements, fewer than `N`, and zeros after them. Copies pieces of constant sizes, without
+/// a call.
 ///
 /// # Safety
-/// So many lie there.
+/// `count` elements are at `from`.
 #[inline(always)]
 unsafe fn first<W: Weight, const N: usize>(from: *const W, count: usize) -> [W; N] {
     let (mut some, mut at) = ([W::ZERO; N], 0);
@@ -113,6 +116,8 @@ unsafe fn first<W: Weight, const N: usize>(from: *const W, count: usize) -> [W; 
     some
 }
 
+/// Implements [`Weight`] for types with one number in each element, from expressions that load them and convert them
+/// to f32.
 macro_rules! weights {
     ($([$($bits:tt)*] $T:ty, $zero:expr, |$p:ident| $eight:expr, $sixteen:expr, |$mask:ident| $some:expr,
         |$x:ident| $wide_eight:expr, $wide_sixteen:expr $(, $more:item)*;)*) => {$(
@@ -171,7 +176,7 @@ weights! {
         _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(counted::<MASK>(x)));
 }
 
-/// A byte with two numbers: its low half, and its high half as it lies there, 16 times as large.
+/// A byte with two 4-bit numbers: the low half, and the high half in its place, that is 16 times as large.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(super) struct Halves(u8);
@@ -193,7 +198,8 @@ impl Weight for Halves {
         // SAFETY: the caller's.
         unsafe { numbers(_mm512_cvtepu8_epi32(_mm_loadu_si128(p.cast()))) }
     }
-    /// Four vectors at a time have every fourth column each: the bytes are shifted where they lie, none is widened.
+    /// Loads four vectors at a time, of which each has every fourth column: bytes are shifted within their lanes, none
+    /// is widened.
     #[inline(always)]
     unsafe fn sixteens<const V: usize>(from: *const Self) -> [[__m512; 2]; V] {
         // SAFETY: the caller's.
@@ -233,10 +239,10 @@ impl Weight for Halves {
     }
 }
 
-/// Bytes of a lane.
+/// Bytes of a 32-bit lane.
 const FOUR: usize = 4;
 
-/// The numbers of the lowest byte of each lane.
+/// Returns the low and the high half of the lowest byte of each lane, as f32.
 ///
 /// # Safety
 /// The processor has AVX-512 F, BW and VL.
@@ -250,7 +256,7 @@ unsafe fn numbers(bytes: __m512i) -> [__m512; 2] {
     }
 }
 
-/// Four vectors of four quarters each, transposed.
+/// Transposes four vectors, seen as a 4x4 matrix of 128-bit quarters.
 ///
 /// # Safety
 /// The processor has AVX-512 F, BW and VL.
@@ -269,7 +275,7 @@ unsafe fn lanes([a, b, c, d]: [__m512; FOUR]) -> [__m512; FOUR] {
     }
 }
 
-/// The four numbers of each quarter of four vectors, transposed.
+/// Transposes the 4x4 matrix of f32 that each 128-bit quarter of the four vectors forms.
 ///
 /// # Safety
 /// The processor has AVX-512 F, BW and VL.
@@ -290,15 +296,15 @@ unsafe fn transposed([a, b, c, d]: [__m512; FOUR]) -> [__m512; FOUR] {
     }
 }
 
-/// What four bits mean.
+/// The value of each pattern of four bits.
 const NUMBERS: [f32; 16] = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0, 13.0, 14.0, 15.0];
 
-/// A byte of which some bits count.
+/// A byte of which only the bits in `MASK` count.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(super) struct Byte<const MASK: u8>(u8);
 
-/// Clears the bits of sixteen bytes that the mask leaves out.
+/// Clears the bits of sixteen bytes that are not in `MASK`.
 #[inline(always)]
 fn counted<const MASK: u8>(bytes: __m128i) -> __m128i {
     // SAFETY: every processor of this kind has SSE2.
