@@ -49,10 +49,11 @@ where
     PureCallback::new().run(f, results, args)
 }
 
-/// Option of [`pure_callback()`]: the method for batches.
+/// Option of [`pure_callback()`]: the method by which it is called for a batch.
 ///
 /// With [`VmapMethod::ExpandDims`] and [`VmapMethod::BroadcastAll`] the function is called once in a
-/// [`vmap`](super::vmap()): its arguments and results have one axis more in front for each, also those of the tree `results`.
+/// [`vmap`](super::vmap()): its arguments and results, also those of the tree `results`, have one axis more in front
+/// for each `vmap`.
 ///
 /// ```
 /// use pallas_rt::{Array, PureCallback, VmapMethod, vmap};
@@ -69,19 +70,19 @@ pub struct PureCallback {
 }
 
 impl PureCallback {
-    /// The option of [`pure_callback()`].
+    /// Returns the default option: in a batch, one call for each example.
     pub fn new() -> PureCallback {
         PureCallback::default()
     }
 
-    /// Chooses the method for batches.
+    /// Chooses the method by which the function is called for a batch.
     #[must_use]
     pub fn vmap_method(mut self, method: VmapMethod) -> PureCallback {
         self.vmap_method = method;
         self
     }
 
-    /// Runs it; see [`pure_callback()`].
+    /// Calls the function; see [`pure_callback()`].
     ///
     /// # Errors
     /// As [`pure_callback()`].
@@ -134,10 +135,10 @@ impl PureCallback {
     }
 }
 
-/// The results of a callback.
+/// Calls a callback on the bytes of its operands; returns the bytes of its results.
 ///
 /// # Errors
-/// The function's own, at the line of the call.
+/// The function's own error, at the line `at` of the call.
 pub(super) fn called(callback: &Callback, operands: &[&[u8]], at: Loc) -> Result<Vec<Vec<u8>>> {
     callback.call(operands).map_err(|diag| Error::operation(at, diag))
 }

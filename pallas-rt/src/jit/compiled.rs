@@ -142,7 +142,7 @@ impl<Args: Tree + 'static, F: Function<Args>> Transformation<Args, F> for Jit<tr
     }
 }
 
-/// Compiled forms of a function: for each kind of arguments, or for all lengths up to a bound.
+/// Compiled forms of a function: one for each kind of arguments, or one for all lengths up to a bound.
 enum Forms<Out> {
     Each(Cache<Out>),
     Bounded(Box<Bounded<Out>>),
@@ -156,7 +156,8 @@ impl<Out: Tree + Send + Sync + 'static> Forms<Out> {
         }
     }
 
-    /// Finds or compiles the form for some arguments; calls the function itself as a part of one that is being traced.
+    /// Finds or compiles the form for these arguments, without running it. Inside of a function that is being traced,
+    /// calls the function itself.
     fn prepare<Args: Tree + 'static>(
         &self,
         f: &impl Function<Args, Out = Out>,
@@ -175,7 +176,7 @@ impl<Out: Tree + Send + Sync + 'static> Forms<Out> {
     }
 }
 
-/// A call that has a form, before its first argument is dropped.
+/// A call that is ready to run. Between both the caller drops its donated argument.
 pub(super) enum Prepared<Out> {
     Done(Out),
     Ready { entry: Arc<Entry<Out>>, args: Vec<Array> },
@@ -183,7 +184,7 @@ pub(super) enum Prepared<Out> {
 }
 
 impl<Out: Tree + Send + Sync + 'static> Prepared<Out> {
-    /// Runs it.
+    /// Runs the call. `name` returns the function's name.
     ///
     /// # Errors
     /// Errors of the device.
