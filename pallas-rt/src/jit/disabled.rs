@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::sync::LazyLock;
 
 thread_local! {
-    /// Number of guards.
+    /// Number of guards that exist on this thread.
     static GUARDS: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -12,7 +12,7 @@ thread_local! {
 #[derive(Debug)]
 #[must_use = "`jit` is disabled until the guard is dropped"]
 pub struct JitDisabled {
-    /// It counts for its own thread.
+    /// A guard counts for its own thread, so it is not sent to another one.
     _not_send: PhantomData<*const ()>,
 }
 
