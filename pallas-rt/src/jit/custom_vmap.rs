@@ -1,4 +1,4 @@
-//! Functions whose batches are stated.
+//! Functions with a stated batching rule.
 use super::custom::without_rule;
 use super::function::{Function, Given, Outcome};
 use super::rules;
@@ -75,7 +75,7 @@ where
     })
 }
 
-/// A rule, and the trees of the function that it is for.
+/// A batching rule, and the trees of the function that it belongs to.
 struct Stated<Args, Out, Rule> {
     rule: std::sync::Arc<Rule>,
     args: Args,
@@ -85,6 +85,7 @@ struct Stated<Args, Out, Rule> {
     /// Number of arrays that the function captures.
     captured: usize,
     client: Client,
+    /// The name of the rule: the line that states it, and its type.
     name: (Loc, &'static str),
 }
 
@@ -95,6 +96,7 @@ where
     Rule: Fn(usize, &[bool], &Args) -> R,
     R: Outcome<Tree = Out>,
 {
+    /// Traces the rule for a batch; returns its graph, and for each result, true if it has an axis of examples.
     fn batched(&self, batch: &Batched) -> std::result::Result<(pallas_graph::Graph, Vec<bool>), Refused> {
         let at = self.name.0;
         let refused = |error| match error {
