@@ -2,7 +2,7 @@
 use crate::array::Array;
 use pallas_ir::{Kernel, OperandId, OperandKind, may_share};
 
-/// Outputs and the donated inputs whose memory they may take over.
+/// Pairs of an output and the donated input whose memory it may take over.
 pub(super) fn pairs(kernel: &Kernel, arrays: &mut [Option<(Array, bool)>]) -> Vec<(OperandId, OperandId)> {
     let free =
         |a: &mut Option<(Array, bool)>| a.as_mut().is_some_and(|(a, d)| *d && matches!(a.own_buffer(), Ok(Some(_))));
