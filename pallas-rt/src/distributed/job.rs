@@ -42,12 +42,14 @@ pub fn initialize() -> Result<Distributed> {
     }
 }
 
+/// Returns an error, since this build has no MPI.
 #[cfg(not(feature = "mpi"))]
 fn join(processes: usize, _: &Location<'_>) -> Result<Distributed> {
     let what = format!("MPI, which a job of {processes} processes needs");
     Err(Error::Unsupported { what, device: "this build".into(), help: "build with `--features mpi`" })
 }
 
+/// Joins the job through MPI, and fixes the startup configuration; `at` is the line of the call.
 #[cfg(feature = "mpi")]
 fn join(_: usize, at: &Location<'_>) -> Result<Distributed> {
     use pallas_device::collective::{Mpi, join};

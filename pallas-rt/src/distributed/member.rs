@@ -18,6 +18,7 @@ pub struct Member<'p> {
     participant: Participant<'p>,
 }
 
+/// The kind of a participant: a thread of this process, or this process in a job.
 enum Participant<'p> {
     Thread(&'p dyn Collectives),
     Process(Arc<dyn Collectives>),

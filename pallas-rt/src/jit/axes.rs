@@ -107,7 +107,7 @@ pub(super) fn are_bound() -> bool {
     SCOPES.with_borrow(|scopes| !scopes.is_empty())
 }
 
-/// The states of a value from outside of the body, which is invariant; `None` outside of a `shard_map`.
+/// The states of a value from outside of the body of a `shard_map`, which is invariant; `None` outside of one.
 pub(super) fn invariant() -> Option<States> {
     manual().map(|(mesh, _)| mesh::invariant(&mesh))
 }

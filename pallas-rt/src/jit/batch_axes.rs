@@ -22,6 +22,7 @@ use crate::tree::{Mapped, Structure};
 #[derive(Clone, PartialEq, Debug)]
 pub struct BatchAxes(Given);
 
+/// The form in which axes were given: one for all leaves, a list for the children of a node, or a tree.
 #[derive(Clone, PartialEq, Debug)]
 enum Given {
     All(Option<isize>),

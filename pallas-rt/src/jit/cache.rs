@@ -98,7 +98,7 @@ impl<Out: Tree + Send + Sync + 'static> Cache<Out> {
     /// The compiled form for these arguments. If it is compiled now, the report of the miss contains `extra`.
     ///
     /// # Errors
-    /// The function's own error, the first error in what its result depends on, and errors of the device.
+    /// The function's own error, the first error of an operation that its result depends on, and errors of the device.
     pub(super) fn entry<Args: Tree + 'static, F: Function<Args, Out = Out>>(
         &self,
         f: &F,

@@ -12,12 +12,12 @@ use pallas_ir::{At, Diag, Loc, Type};
 
 /// Calls a function of the host, which may read elements and call other libraries; `jax.pure_callback`.
 ///
-/// `f` takes a tree like `args` of arrays with elements, on [`Client::cpu`], and returns a tree with the structure, shapes and
-/// element types of `results`, whose elements are not read: [`Client::shape_dtype`] makes such arrays, too. It
-/// runs on a thread of its own. In a function that is being traced it is called at each run, elsewhere at once. Its results
-/// depend on its arguments alone, so it may be called more often than the function says, or not at all where nothing
-/// reads its results; on a mesh it is called once for devices that have the same arguments. In a [`vmap`](super::vmap())
-/// it is called for one example after the other; [`PureCallback`] has other methods.
+/// `f` takes a tree like `args` of arrays with elements, on [`Client::cpu`], and returns a tree with the structure,
+/// shapes and element types of `results`, whose elements are not read: [`Client::shape_dtype`] makes such arrays, too.
+/// `f` runs on a thread of its own. In a function that is being traced it is called at each run, elsewhere at once. The
+/// results of `f` have to depend on its arguments alone, so it may be called more often than the function says, or not
+/// at all where nothing reads its results; on a mesh it is called once for devices that have the same arguments. In a
+/// [`vmap`](super::vmap()) it is called for one example after the other; [`PureCallback`] has other methods.
 ///
 /// Its floating-point results have no derivative: [`custom_jvp`](super::custom_jvp()) around the call states one. A function with a callback is not
 /// exported, and its StableHLO has a `custom_call` that no other compiler knows.

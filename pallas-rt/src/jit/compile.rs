@@ -137,6 +137,7 @@ fn simplify(input: &Input, made: &mut Products, watch: &mut dyn Watch) -> Result
     Ok(())
 }
 
+/// Runs the stage "unite": makes one graph of the work of all devices, and simplifies it.
 fn unite(input: &Input, made: &mut Products, watch: &mut dyn Watch) -> Result<()> {
     let mesh = input.declared.mesh.as_ref().expect("it is on a mesh");
     let all = united(made.simplified.as_ref().expect(IN_ORDER), mesh);
@@ -198,6 +199,7 @@ impl Compilation {
         Ok(made)
     }
 
+    /// Runs the stages from the first that has not run up to the one with index `end`, without it.
     fn run(&self, made: &mut Products, end: usize) -> Result<()> {
         let mut watch = made.watcher.take().unwrap_or_else(|| Watcher::of(&self.input.graph));
         watch.began = timeline::now();

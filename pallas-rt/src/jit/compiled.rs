@@ -25,7 +25,8 @@ use std::sync::Arc;
 /// ([`bounded`](Transformed::bounded)); [`disable_jit`](super::disable_jit) runs functions as they are.
 ///
 /// # Errors
-/// The call returns the function's own error, the first mistake in what its result depends on, and errors of the device.
+/// The call returns the function's own error, the first error of an operation that its result depends on, and errors of
+/// the device.
 ///
 /// ```
 /// use pallas_rt::{Array, jit};
@@ -41,7 +42,7 @@ pub fn jit<Args: Tree + 'static, F: Function<Args>>(f: F) -> Transformed<Args, F
     Transformed::new(f, Jit::default(), Loc::caller())
 }
 
-/// Options of [`jit()`](super::jit()); `DONATES` if results may take over the memory of the first argument.
+/// Options of [`jit()`](super::jit()); `DONATES` is true if results may take over the memory of the first argument.
 #[derive(Clone, Debug, Default)]
 pub struct Jit<const DONATES: bool = false> {
     sizes: Vec<BoundedSize>,
@@ -83,17 +84,18 @@ impl<Args: Tree + 'static, F: Function<Args>, const DONATES: bool> Transformed<A
 
     /// Compiles once for all lengths of some axes up to a bound.
     ///
-    /// A call with a shorter array computes on one as long as the bound, in which the elements that are missing have no
-    /// influence on those that are there; results have the shapes that the function gives them for the call's own. The
-    /// function is traced once for each new length, and compiled for the first one alone: [`counters`](crate::counters) has
-    /// both numbers. In the function `x.shape()` is the length of the trace, and [`Array::count`] the same as an array.
+    /// A call with a shorter array pads it to the bound; the added elements have no influence on the results, which
+    /// have the shapes that the function gives them for the call's own lengths. The function is traced once for each
+    /// new length, and compiled for the first one alone: [`counters`](crate::counters) has both numbers. In the
+    /// function `x.shape()` is the length of the trace, and [`Array::count`] the true length as an array.
     ///
-    /// Each trace is compared with that for the bound. A function that computes something else for another length, such as one
-    /// with a loop in Rust over the elements, or an operation at the end of such an axis (`concatenate` behind it, `flip`, a
-    /// `#[kernel]` on it), is compiled for each length on its own; [`jit_misses`](super::jit_misses) says where the traces
-    /// differ, and after a few lengths a hint is printed. Numbers computed in Rust from a length may differ.
+    /// Each trace is compared with that for the bound. A function that computes something else for another length, such
+    /// as one with a loop in Rust over the elements, or an operation at the end of such an axis (`concatenate` after
+    /// it, `flip`, a `#[kernel]` on it), is compiled for each length on its own; [`jit_misses`](super::jit_misses) says
+    /// where the traces differ, and after a few lengths a hint is printed. Numbers computed in Rust from a length may
+    /// differ.
     ///
-    /// On a mesh arrays are sharded as long as the bound; a result is sharded in the same way along the dimensions that the axes
+    /// On a mesh, the padded arrays are sharded; a result is sharded in the same way along the dimensions that the axes
     /// divide evenly for its own length.
     ///
     /// Calls inside of other traced functions are traced with them, for their own shapes.
@@ -176,7 +178,7 @@ impl<Out: Tree + Send + Sync + 'static> Forms<Out> {
     }
 }
 
-/// A call that is ready to run. Between both the caller drops its donated argument.
+/// A call whose form is found, but that has not run: the caller can drop its own donated argument in between.
 pub(super) enum Prepared<Out> {
     Done(Out),
     Ready { entry: Arc<Entry<Out>>, args: Vec<Array> },

@@ -13,14 +13,15 @@ use pallas_ir::{At, Diag, Loc, Type};
 
 /// A function that states what [`vmap`](super::vmap()) makes of it; `jax.custom_batching.custom_vmap`.
 ///
-/// In a batch, `rule` is called in place of the function: with the number of examples, with a truth value for each leaf of the
-/// arguments, and with the tuple of the arguments. Leaves for which the value is true have an axis of examples in front; the
-/// others are the same for all examples. It returns the function's result for all examples. Each leaf has an axis of examples
-/// in front, or, if it is the same for all of them, none. The rule may call the function itself.
+/// In a batch, `rule` is called in place of the function: with the number of examples, with a bool for each leaf of the
+/// arguments, and with the tuple of the arguments. Leaves for which the bool is true have an axis of examples in front;
+/// the others are the same for all examples. The rule returns the function's result for all examples. Each leaf of it
+/// has an axis of examples in front, or, if it is the same for all of them, none. The rule may call the function
+/// itself.
 ///
-/// Everywhere else the function is what it would be without a rule. The rule holds for batches of tangents too, by its own
-/// tangents, and so a rule makes the batch of a [`jvp`](super::jvp()). Batches of gradients are those of the function itself;
-/// JAX refuses them.
+/// Everywhere else the function is what it would be without a rule. The rule is differentiated for batches of tangents,
+/// so it also makes the batch of a [`jvp`](super::jvp()). Batches of gradients are those of the function itself; JAX
+/// refuses them.
 ///
 /// # Errors
 /// The functions' own errors; at the batch, leaves of another shape or element type, and a rule that captures an array of a

@@ -8,7 +8,8 @@ thread_local! {
     static GUARDS: Cell<usize> = const { Cell::new(0) };
 }
 
-/// As long as it exists, functions of [`jit`](crate::jit()) that this thread calls run as they are; see [`disable_jit`].
+/// A guard: as long as it exists, functions of [`jit`](crate::jit()) that this thread calls run as they are; see
+/// [`disable_jit`].
 #[derive(Debug)]
 #[must_use = "`jit` is disabled until the guard is dropped"]
 pub struct JitDisabled {

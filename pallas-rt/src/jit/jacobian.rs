@@ -38,7 +38,7 @@ pub fn jacfwd<Args: Tree + 'static, F: Function<Args>>(f: F) -> Transformed<Args
 }
 
 /// A function's Jacobian by the first argument, by reverse mode: one pass for each array of the result, over a batch of
-/// as many cotangents as it has elements. Otherwise as [`jacfwd`].
+/// as many cotangents as it has elements. Arguments and results are as for [`jacfwd`].
 ///
 /// # Errors
 /// As [`jacfwd`]; a [`while_loop`](super::while_loop).
@@ -152,7 +152,7 @@ where
     }
 }
 
-/// `impl JacobianArgnums<Args, Out> for (P,)`, `(P, Q)` and so on.
+/// Implements `JacobianArgnums<Args, Out>` for `(P,)`, `(P, Q)` and so on.
 macro_rules! tuples {
     ($($P:ident)+) => {
         impl<Args, Out: Tree, $($P: Argnums<Args>),+> JacobianArgnums<Args, Out> for ($($P,)+) {

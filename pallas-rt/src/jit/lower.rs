@@ -23,7 +23,7 @@ use std::sync::atomic::Ordering::Relaxed;
 /// result.
 ///
 /// # Errors
-/// The call returns the function's own error, and the first mistake in what its result depends on.
+/// The call returns the function's own error, and the first error of an operation that its result depends on.
 ///
 /// ```
 /// use pallas_rt::prelude::*;
@@ -56,7 +56,7 @@ pub fn eval_shape<Args: Tree + 'static, F: Function<Args>>(f: F) -> F::Boxed<Res
 ///   `mul_add`, `roll`, `take_along`, `argsort`, `arg_top_k`. Random numbers are the operations of their generator.
 ///
 /// # Errors
-/// The call returns the function's own error, and the first mistake in what its result depends on.
+/// The call returns the function's own error, and the first error of an operation that its result depends on.
 ///
 /// ```
 /// use pallas_rt::ops::select;
@@ -99,7 +99,7 @@ where
 /// [`Client::shape_dtype`](crate::Client::shape_dtype).
 ///
 /// # Errors
-/// The call returns the function's own error, and the first mistake in what its result depends on.
+/// The call returns the function's own error, and the first error of an operation that its result depends on.
 ///
 /// ```
 /// use pallas_rt::prelude::*;

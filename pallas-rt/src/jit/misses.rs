@@ -41,56 +41,56 @@ pub struct Miss {
 pub enum MissReason {
     /// No call of the function came before, or none that is still compiled.
     First,
-    /// The trees differ.
+    /// The structures of the arguments differ.
     Structure {
-        /// The first node that differs.
+        /// Path of the first node that differs.
         path: String,
-        /// The node before.
+        /// The node in the earlier call.
         old: String,
-        /// The node now.
+        /// The node in this call.
         new: String,
     },
     /// The value of a [`Static`](crate::tree::Static) or of a field with `#[tree(fixed)]` differs.
     Static {
-        /// The node with the value.
+        /// Path of the node with the value.
         path: String,
-        /// The node before.
+        /// The node in the earlier call.
         old: String,
-        /// The node now.
+        /// The node in this call.
         new: String,
     },
     /// A leaf has another shape.
     Shape {
-        /// The leaf.
+        /// Path of the leaf.
         path: String,
-        /// Its shape before.
+        /// Its shape in the earlier call.
         old: Vec<usize>,
-        /// Its shape now.
+        /// Its shape in this call.
         new: Vec<usize>,
     },
     /// A leaf has another element type.
     ElementType {
-        /// The leaf.
+        /// Path of the leaf.
         path: String,
-        /// Its element type before.
+        /// Its element type in the earlier call.
         old: DType,
-        /// Its element type now.
+        /// Its element type in this call.
         new: DType,
     },
     /// A leaf is declared to be sharded in another way.
     Sharding {
-        /// The leaf.
+        /// Path of the leaf.
         path: String,
-        /// The mesh and its sharding before; `none` without a declaration.
+        /// The mesh and its sharding in the earlier call; `none` without a declaration.
         old: String,
-        /// The mesh and its sharding now.
+        /// The mesh and its sharding in this call.
         new: String,
     },
     /// The arguments are on another client.
     Client {
-        /// The client before.
+        /// The client of the earlier call.
         old: String,
-        /// The client now.
+        /// The client of this call.
         new: String,
     },
     /// A [bounded](crate::transform::Transformed::bounded) function is compiled for these lengths alone.

@@ -273,7 +273,7 @@ impl Body {
     /// only the structure matters.
     ///
     /// # Errors
-    /// The function's error; the first error in what its results depend on.
+    /// The function's error; the first error of an operation that its results depend on.
     pub(super) fn trace<Args: Tree + 'static, F: Function<Args>>(
         f: &F,
         tuple: &Args,

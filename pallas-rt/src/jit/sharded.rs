@@ -219,7 +219,8 @@ pub struct CollectiveUse {
 /// Traces a function and partitions it for the mesh that its arguments and annotations name, without running it.
 ///
 /// # Errors
-/// The call returns the function's own error, the first mistake in what its result depends on; a function without a mesh.
+/// The call returns the function's own error, the first error of an operation that its result depends on; a function
+/// without a mesh.
 pub fn partitioned<Args: Tree + 'static, F: Function<Args>>(f: F) -> F::Boxed<Result<Shardings>> {
     F::boxed(move |given: Given<'_, Args>| {
         let lowered: Lowered<Args, F> = Lowered::of(&f, &given, Loc::NONE)?;

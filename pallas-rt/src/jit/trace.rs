@@ -33,7 +33,7 @@ struct Trace {
 #[derive(Clone, Debug)]
 pub(super) struct Taken {
     pub ty: Type,
-    /// Inside of a `shard_map`, whether it differs between devices, by axis; `None` for equal values.
+    /// Inside of a `shard_map`, by axis, whether the value differs between devices; `None` for equal values.
     pub states: Option<States>,
     /// Size of the longest axis of the mesh that it is declared on; 1 without a declaration.
     pub parts: usize,
@@ -122,7 +122,7 @@ impl Open {
     /// Ends the trace of a function that returned `results`; returns its graph.
     ///
     /// # Errors
-    /// The first error in what the results depend on; a trace that is not the innermost one.
+    /// The first error of an operation that the results depend on; a trace that is not the innermost one.
     pub(super) fn end(self, results: &[Array]) -> Result<TracedFunction> {
         if TRACES.with_borrow(|traces| traces.last().is_none_or(|innermost| innermost.id != self.id)) {
             let message = "a call ends while one that began inside of it, or around it, is still open; help: end calls in the \
@@ -167,7 +167,7 @@ pub(crate) fn parts_on_mesh() -> usize {
 /// Traces a function with these parameters.
 ///
 /// # Errors
-/// The function's error, or the first error in what its results depend on.
+/// The function's error, or the first error of an operation that its results depend on.
 pub(super) fn trace(
     client: &Client,
     takes: &[Taken],
@@ -285,7 +285,7 @@ fn append(at: Loc, f: Appends<'_>) -> Result<Vec<Array>> {
     })
 }
 
-/// Compiled programs of single operations. Those of clients that are no longer used are dropped.
+/// Compiled programs of single operations that run at once. Those of clients that are no longer used are dropped.
 static SINGLES: LazyLock<Lru<Single, Arc<Program>>> = LazyLock::new(|| Lru::new(|program| program.bytes()));
 
 /// Key of a single operation's program: its client, its graph, and the shardings of operands that its result follows.
@@ -378,6 +378,7 @@ pub(super) fn apply_all(
     apply_boxed(args, at, Box::new(equations))
 }
 
+/// Appends an operation to the innermost graph, or runs it at once; see [`apply`] for the choice.
 fn apply_boxed(args: &[&Array], at: Loc, equations: Equations<'_, Vec<Var>>) -> Result<Vec<Array>> {
     let chosen;
     let client = match args.first() {

@@ -31,7 +31,7 @@ pub(super) fn client_of(args: &[Array]) -> Result<Client> {
 /// structure matters, its trace, and the arguments' client.
 ///
 /// # Errors
-/// Those of [`client_of`]; the function's own, and the first error in what its results depend on.
+/// Those of [`client_of`]; the function's own, and the first error of an operation that its results depend on.
 pub(super) fn traced<Args: Tree + 'static, F: Function<Args>>(
     f: &F,
     tuple: &Args,

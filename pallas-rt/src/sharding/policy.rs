@@ -37,7 +37,7 @@ pub struct ShardingPolicy {
 /// A pattern with the spec of what it matches.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PolicyRule {
-    /// The pattern.
+    /// The pattern of paths.
     pub pattern: String,
     /// The spec; `None` leaves the arrays to propagation.
     pub spec: Option<PartitionSpec>,
@@ -63,7 +63,7 @@ impl ShardingPolicy {
         self
     }
 
-    /// The patterns, in order.
+    /// The rules, in order.
     pub fn rules(&self) -> &[PolicyRule] {
         &self.rules
     }

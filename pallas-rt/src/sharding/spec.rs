@@ -16,6 +16,7 @@ pub struct AxisSpec {
     pub(super) part: Option<(u32, u32)>,
 }
 
+/// The way in which a mesh axis is named.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Which {
     Name(String),

@@ -104,7 +104,7 @@ impl Tree for () {
     fn visit_mut<'a>(&'a mut self, _: &mut VisitorMut<'a>) {}
 }
 
-/// `impl Tree for (A,)`, `(A, B)` and so on, up to eight.
+/// Implements `Tree` for `(A,)`, `(A, B)` and so on, up to eight.
 macro_rules! tuple {
     ($($name:ident $item:ident $at:tt),*) => {
         impl<$($name: Tree),*> Tree for ($($name,)*) {

@@ -50,7 +50,7 @@ impl<L> Mapped<L> {
         &self.paths
     }
 
-    /// Everything but the leaves.
+    /// The structure of the tree: everything but its leaves.
     pub fn structure(&self) -> &Structure {
         &self.structure
     }

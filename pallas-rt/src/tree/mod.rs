@@ -92,7 +92,7 @@ pub fn paths<T: Tree>(tree: &T) -> Vec<String> {
     Visitor::walk(tree, Wanted { paths: true, ..Wanted::default() }).paths()
 }
 
-/// Returns what a tree is besides its leaves.
+/// Returns the structure of a tree: everything but its leaves.
 pub fn structure<T: Tree>(tree: &T) -> Structure {
     Visitor::walk(tree, Wanted { structure: true, texts: true, ..Wanted::default() }).structure
 }

@@ -11,7 +11,7 @@ pub(crate) struct Outline {
     leaves: Vec<usize>,
 }
 
-/// The first node at which two trees differ.
+/// A node at which two trees differ.
 pub(crate) struct Difference {
     /// The path of the node, which is empty for the root.
     pub path: String,
@@ -36,7 +36,7 @@ impl Outline {
         text(&self.steps, self.leaves[leaf])
     }
 
-    /// The first difference; `None` if the trees have equal structures.
+    /// The first difference from another tree; `None` if the trees have equal structures.
     pub(crate) fn difference(&self, other: &Outline) -> Option<Difference> {
         self.differences(other).into_iter().next()
     }

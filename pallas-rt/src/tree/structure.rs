@@ -144,6 +144,7 @@ impl Structure {
         }
     }
 
+    /// Appends a struct or variant with its fixed values; their texts are kept if `texts` is true.
     pub(super) fn node(&mut self, kind: &'static Kind, children: usize, fixed: &[&dyn Fixed], texts: bool) {
         self.words.push(KIND + TAGS * children);
         self.words.push(fixed.len());

@@ -68,7 +68,7 @@ impl Audit {
     }
 }
 
-/// A path without the number of the argument in front; the number of an argument that is one array.
+/// A path without the argument's number in front; for an argument that is one array, the number itself.
 fn without_number(path: &str) -> &str {
     match path.trim_start_matches(|c: char| c.is_ascii_digit()).trim_start_matches('.') {
         "" => path,

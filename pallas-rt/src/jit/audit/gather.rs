@@ -96,6 +96,7 @@ pub(super) fn line(at: Loc) -> Option<String> {
 }
 
 impl<'a> TracedFunction<'a> {
+    /// Collects the declarations about a graph, which is `flat` with calls of functions inlined.
     fn of(graph: &Graph, flat: &Graph, declared: &'a Declared, options: &AuditOptions) -> TracedFunction<'a> {
         let view = View::of(flat);
         let mut on: HashMap<Val, Vec<NodeId>> = HashMap::new();
@@ -140,6 +141,7 @@ impl<'a> TracedFunction<'a> {
         (text, Some(rule.pattern.clone()))
     }
 
+    /// Audits each leaf of the arguments; `found` has the result of partitioning, `None` before compilation.
     fn parameters(&self, paths: &[String], found: Option<&Shardings>, options: &AuditOptions) -> Vec<AuditedParameter> {
         let of = |(i, &p): (usize, &Val)| {
             let path = paths.get(i).cloned().unwrap_or_else(|| format!("captured {}", i - paths.len()));
@@ -177,6 +179,7 @@ impl<'a> TracedFunction<'a> {
         self.view.body.params.iter().enumerate().map(of).collect()
     }
 
+    /// Audits each constraint; `found` has the result of partitioning, `None` before compilation.
     fn constraints(&self, found: Option<&Shardings>, options: &AuditOptions) -> Vec<AuditedConstraint> {
         let of = |(id, name): &(NodeId, String)| {
             let node = &self.view.nodes[*id];
@@ -209,7 +212,7 @@ impl<'a> TracedFunction<'a> {
     }
 }
 
-/// The sharding without priorities and axes that propagation must not add.
+/// The axes of a sharding alone: its dimensions are closed, without priorities and replicated axes.
 fn closed(sharding: &Sharding) -> Sharding {
     Sharding { replicated: vec![], ..Sharding::closed(sharding.axes()) }
 }

@@ -154,7 +154,7 @@ pub struct AuditedConstraint {
     pub found: Option<String>,
     /// The line of the constraint.
     pub line: String,
-    /// True if the constraint also applies to reads of the value that come before it.
+    /// True if the constraint also applies to reads of the value that do not go through the constraint.
     pub is_moved: bool,
     /// The reads of the value that need it in another sharding, each as that sharding and the line.
     pub reshards: Vec<String>,
@@ -204,7 +204,7 @@ pub enum FindingKind {
     SmallInferred,
     /// The mesh is not that of the launch configuration.
     Mesh,
-    /// A constraint also applies to reads of the value that come before it.
+    /// A constraint also applies to reads of the value that do not go through it.
     Moved,
     /// A constrained value is resharded where it is read.
     Resharded,
@@ -213,7 +213,7 @@ pub enum FindingKind {
     LengthRead,
 }
 
-/// Something that an audit found.
+/// A problem or remark that an audit reports.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Finding {
@@ -268,7 +268,7 @@ pub struct Audit {
     pub parameters: Vec<AuditedParameter>,
     /// The constraints on values.
     pub constraints: Vec<AuditedConstraint>,
-    /// The patterns of the policy.
+    /// The patterns of the options' policy, with what they match.
     pub patterns: Vec<PatternUse>,
     /// The collectives of the compiled function.
     pub collectives: Vec<CollectiveTotal>,
@@ -280,8 +280,8 @@ pub struct Audit {
 /// what partitioning makes of it.
 ///
 /// # Errors
-/// The call returns the function's own error, the first mistake in what its result depends on, and that of a kernel which
-/// cannot be sharded as declared; what the audit finds is no error of the call, see [`Audit::check`].
+/// The call returns the function's own error, the first error of an operation that its result depends on, and that of a
+/// kernel which cannot be sharded as declared; what the audit finds is no error of the call, see [`Audit::check`].
 ///
 /// ```
 /// use pallas_rt::prelude::*;

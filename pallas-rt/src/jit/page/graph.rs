@@ -27,6 +27,7 @@ struct Node {
     sharding: Option<String>,
 }
 
+/// The kind of a box, which decides its shape and colour.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum NodeKind {
     Argument,

@@ -11,7 +11,7 @@ const BETWEEN: f64 = 34.0;
 /// Number of times that orders and positions are improved.
 const SWEEPS: usize = 8;
 
-/// A box to be placed.
+/// The size of a box to be placed.
 #[derive(Clone, Debug)]
 pub(super) struct Sized {
     pub width: f64,

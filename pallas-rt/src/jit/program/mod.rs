@@ -36,7 +36,7 @@ pub(super) struct Program {
     steps: usize,
     /// Estimated bytes of what the steps are compiled to.
     bytes: u64,
-    /// Bytes of all values that are neither parameters nor results.
+    /// Bytes of the arena, which holds all values that are neither parameters nor results.
     arena: usize,
     /// The shardings of parameters and results; `None` for a program that does not run on a mesh.
     division: Option<Division>,
@@ -141,7 +141,7 @@ impl Program {
         self.steps
     }
 
-    /// Bytes of all values that are neither parameters nor results.
+    /// Bytes of the arena, which holds all values that are neither parameters nor results.
     pub(super) fn temporary_bytes(&self) -> usize {
         self.arena
     }
@@ -293,7 +293,7 @@ fn launches(plan: &Plan) -> u64 {
     plan.steps.iter().map(of_step).sum()
 }
 
-/// Reason why taking a buffer succeeds: no step both reads and writes a place.
+/// The panic message where a buffer is missing, which never happens: no step both reads and writes a place.
 const HELD: &str = "a buffer is there but while a step writes it";
 
 /// The memory of a parameter during a run.

@@ -26,6 +26,7 @@ pub(super) struct Steps {
     idle: Mutex<Vec<Vec<Option<Buffer>>>>,
 }
 
+/// A step of a plan: copies (from, to), then work that reads the inputs and writes the outputs.
 struct Step {
     work: Work,
     copies: Vec<(Place, Place)>,
@@ -260,6 +261,7 @@ impl Memory<'_, '_> {
         }
     }
 
+    /// The memory of a place that a step writes to, which is no parameter that others read.
     fn own(&mut self, place: Place) -> &mut Option<Buffer> {
         match place {
             Place::Param(i) => match &mut self.params[i] {
