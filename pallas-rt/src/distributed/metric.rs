@@ -1,4 +1,4 @@
-//! Metrics: numbers that hold for all devices, so that no number of one process alone is taken for the whole.
+//! Metrics: numbers that hold for all devices, so that a number of one process alone is not taken for the whole.
 use crate::array::Array;
 use crate::collective::{Collectives, resolved};
 use crate::sharding::Mesh;
@@ -58,7 +58,7 @@ pub fn metric(x: &Array) -> Result<Metric> {
         let found = format!("an array that rank {} alone has, as the number of all {}", all.rank(), all.count());
         return wrong(found, "compute it from arrays on a mesh, or reduce a `Local`");
     }
-    // Reading an array refuses parts of sums.
+    // Reading an array is an error if its devices have parts of a sum.
     let value = x.cast(DType::F64).to_vec::<f64>()?[0];
     let receipts = x.placement().map_or(vec![], |placement| placement.receipts.to_vec());
     let config = startup::current("a metric", std::panic::Location::caller())?;

@@ -20,7 +20,7 @@ pub(super) fn one_at_a_time(graph: &Graph, client: &Client, args: &[Array], each
     for e in &graph.equations {
         let args: Vec<Array> = e.args.iter().map(|a| made[a.index()].clone().expect("defined")).collect();
         let found = match &e.op {
-            // What it shows is shown by the whole graph; its result stands for that.
+            // The whole graph has the effect, such as a print; a zero stands for the result.
             op if op.is_effect() => vec![client.zeros(&[], DType::I32)?],
             Op::Call(call) if !call.graphs().is_empty() || call.function().is_some() => {
                 called(call, client, &args, each)?

@@ -1,4 +1,4 @@
-//! What a traced function costs, and the memory that it takes.
+//! The cost and the memory of a traced function.
 use super::function::Function;
 use super::lower::Lowered;
 use crate::exec::{Compiled, Cost, estimate};
@@ -174,7 +174,7 @@ pub(super) fn cost_of(graph: &Graph, is_scaled: bool) -> Cost {
                         cost.add_times(1, own);
                     }
                 }
-                // A `shard_map` on each device.
+                // The body of a `shard_map` counts once: the work is that of one device.
                 call => {
                     for (runs, graph) in call.runs() {
                         let times = match runs {
@@ -248,7 +248,7 @@ fn structural(graph: &Graph, e: &Equation, op: &StructuralOp, cost: &mut Cost) {
     let dims: Vec<&[Dim]> = dims.iter().map(|d| &d[..]).collect();
     let (operand, result) = (e.args.first().map(|&v| graph.ty(v)), graph.ty(e.result()));
     let mut bytes = all_bytes(graph, e);
-    // The number that a fold begins with is an operand of XLA's.
+    // XLA counts the initial value of a fold as an operand.
     let start = result.dtype.bytes() as u64;
     match (op, op.access(&dims)) {
         (StructuralOp::Cast(_) | StructuralOp::Bitcast(_), _) => cost.flops += elements(result),
@@ -272,7 +272,7 @@ fn structural(graph: &Graph, e: &Equation, op: &StructuralOp, cost: &mut Cost) {
             bytes += start;
         }
         (_, Access::Scan { op, axis, .. }) => {
-            // XLA sees windows that end at each element.
+            // XLA counts a scan as reductions over windows that end at each element.
             cost.add(op, elements(result) * (result.shape[axis] as u64).saturating_sub(1));
             bytes += start;
         }

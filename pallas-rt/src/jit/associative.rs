@@ -186,7 +186,8 @@ impl<T: Tree, R: Outcome<Tree = T>, F: Fn(&T, &T) -> R> Running<'_, T, F> {
             levels.push((all, n));
             (all, n) = (pairs, n / 2);
         }
-        // The results at odd positions are those of the level below; one step leads from them to the next even positions.
+        // Results at odd positions are those of the level of pairs; combining each with the next element gives those at
+        // even positions.
         while let Some((own, n)) = levels.pop() {
             let evens = n.div_ceil(2);
             let before = self.part(&all, 0, evens - 1, 1)?;

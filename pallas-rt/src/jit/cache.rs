@@ -109,7 +109,7 @@ impl<Out: Tree + Send + Sync + 'static> Cache<Out> {
     ) -> Result<Arc<Entry<Out>>> {
         args.iter().try_for_each(|x| x.check().map(drop))?;
         JIT_CALLS.fetch_add(1, Relaxed);
-        // Of several, the one with the most declarations: a result fits one without any, too.
+        // Of several fitting forms, the one with the most declarations: a result also fits a form without any.
         let known = {
             let all = self.entries.read();
             let fitting = all.iter().filter(|e| e.form.fits(args, &structures));
@@ -120,7 +120,7 @@ impl<Out: Tree + Send + Sync + 'static> Cache<Out> {
             None => {
                 let entry = Arc::new(self.compile(f, &tuple(), args, structures, extra())?);
                 let mut all = self.entries.write();
-                // Functions may live as long as the process.
+                // Functions may live as long as the process, so entries of clients that are gone are dropped.
                 all.retain(|entry| entry.form.about.client.is_used());
                 if all.len() == MOST_KINDS {
                     all.remove(0);

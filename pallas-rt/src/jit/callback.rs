@@ -1,4 +1,4 @@
-//! Functions of the host as operations.
+//! Functions of the host as operations of a traced function.
 use super::function::Outcome;
 use super::linear::like;
 use super::trace::{apply_all, is_tracing, type_of};
@@ -152,7 +152,7 @@ fn apart<T: Send>(f: impl FnOnce() -> Result<T, Diag> + Send) -> Result<T, Diag>
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("pallas-callback".into());
         let thread = thread.spawn_scoped(scope, f).map_err(failed)?;
-        // The function may wait for launches, and these for this thread of the pool.
+        // The function may wait for launches, and these for this thread of the pool, so it does other work meanwhile.
         while rayon_core::current_thread_index().is_some() && !thread.is_finished() {
             if rayon_core::yield_now() != Some(rayon_core::Yield::Executed) {
                 std::thread::yield_now();

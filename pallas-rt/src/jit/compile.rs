@@ -151,7 +151,7 @@ fn unite(input: &Input, made: &mut Products, watch: &mut dyn Watch) -> Result<()
 
 fn plan(input: &Input, made: &mut Products, watch: &mut dyn Watch) -> Result<()> {
     let graph = made.united.as_ref().or(made.simplified.as_ref()).expect(IN_ORDER);
-    // The arrays of a mesh are cut for a call.
+    // A call on a mesh cuts its arguments into blocks, so their memory is not donated.
     let is_donated = if input.is_on_mesh() { &[][..] } else { &input.is_donated };
     made.plan = Some(plan_watched(graph, is_donated, &sizes(&input.client), watch));
     Ok(())
@@ -298,7 +298,7 @@ impl Watcher {
 impl Watch for Watcher {
     fn made(&mut self, stage: &'static str, program: &dyn Made) {
         timeline::since(self.began, timeline::Kind::Compile, || (stage.into(), String::new()));
-        // Random tests in release builds verify as well.
+        // Random tests also run in release builds, and verify there.
         if cfg!(any(debug_assertions, test)) {
             assert_eq!(program.verify(), Ok(()), "after {stage}:\n{program}");
         }

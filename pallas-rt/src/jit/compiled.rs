@@ -1,5 +1,5 @@
-//! `jit`: a function that is traced and compiled once for each kind of arguments; the arguments that results may take the
-//! memory of, and the lengths that share a compilation.
+//! `jit`: a function that is traced and compiled once for each kind of arguments; options for donated arguments and for
+//! lengths that share a compilation.
 use super::argnums::Arg;
 use super::axes;
 use super::bounded::{Bounded, BoundedSize, Member};
@@ -136,7 +136,7 @@ impl<Args: Tree + 'static, F: Function<Args>> Transformation<Args, F> for Jit<tr
     type Call = F::Donating<Result<F::Out>>;
     fn build(&self, f: &Arc<F>, at: Loc) -> Self::Call {
         let (f, forms) = (f.clone(), Forms::new(at, &self.sizes, true));
-        // The caller's own owners are dropped between both.
+        // Between both, the caller's own argument is dropped, so that results can take over its memory.
         F::donating(
             move |given: Given<'_, Args>| forms.prepare(&*f, &given),
             |prepared: Result<Prepared<F::Out>>| prepared?.run(F::name),

@@ -1,4 +1,4 @@
-//! Calls of jitted functions without `jit`.
+//! Guards that disable `jit`: functions then run one operation after the other.
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::LazyLock;

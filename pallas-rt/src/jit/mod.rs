@@ -75,8 +75,8 @@
 //!    single reader among them, and the graph in which their late readers make them again is planned as well), and `memory`
 //!    decides where values lie: parameters, new memory for results, and regions of one arena, packed greedily by size so that
 //!    values needed at the same time lie apart; what loops and branches need inside is a region of their step. `simplify/steps`
-//!    leaves in the body of a scan what its carried values need: the rest is computed for all steps at once, before or behind
-//!    the loop, and sums of gradients become one product. A scan is one kernel where that can hold its steps
+//!    leaves in the body of a scan what its carried values need: the rest is computed for all steps at once, before or
+//!    after the loop, and sums of gradients become one product. A scan is one kernel where that can hold its steps
 //!    (`ops/scan/stepped`): they are the innermost axis of the grid, and each program keeps its blocks of what is carried. That
 //!    needs a carried block to follow from the same block of the step before, so results are sharded along as many of their
 //!    first axes as allow it; small bodies are one program. Other scans launch the kernels of their body for each step

@@ -1,4 +1,4 @@
-//! Roots with an implicit derivative.
+//! Roots of functions, with derivatives by the implicit function theorem.
 use super::compile::refused;
 use super::custom_jvp::custom_jvp_at;
 use super::function::Outcome;

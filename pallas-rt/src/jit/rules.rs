@@ -1,8 +1,8 @@
 //! Stated derivative rules that call the function that they belong to.
 //!
-//! The forward rule of `custom_vjp` may be `f(x)` and what the derivative needs, as in JAX's first example, and `f` then
-//! states the rule again: tracing it would never end. The rule inside of the rule matters to the second derivative, the one
-//! inside of that to the third, so after [`ORDERS`] of them the function alone is traced.
+//! The forward rule of `custom_vjp` may call `f(x)` and return also what the derivative needs, as in JAX's first
+//! example, and `f` then states the rule again: tracing it would never end. The rule inside of the rule matters to the
+//! second derivative, the one inside of that to the third, so after [`ORDERS`] of them the function alone is traced.
 use pallas_ir::Loc;
 use std::cell::RefCell;
 

@@ -1,4 +1,4 @@
-//! Functions on a mesh: what their values are declared to be, and what partitioning made of them.
+//! Functions on a mesh: the declared shardings of their values, and the results of partitioning.
 //!
 //! - `alike`: values that have one sharding, and barriers;
 //! - `views`: several meshes of the same devices;
@@ -345,7 +345,8 @@ fn collectives(graph: &Graph, times: Option<usize>, all: &mut Vec<CollectiveUse>
                 times,
                 cause: match op.form() {
                     Form::Fold(..) => "parts of a sum",
-                    // All devices receive a block where an array is sharded in another way.
+                    // In a reshard every device receives a block; at the edge of an array there is no neighbour to send
+                    // one.
                     Form::One(_) if op.sources().contains(&None) => "rows of neighbours",
                     _ => "another division",
                 },

@@ -110,7 +110,7 @@ impl Open {
                 taken.states.iter().for_each(|states| typing.define(p, states.clone()));
             }
         }
-        // Compiled functions keep traced arrays.
+        // Compiled functions keep traced arrays, which must not count as a use of the client.
         let client = client.noted();
         let params: Vec<Array> = params.into_iter().map(|v| array(&graph, v, id, &client)).collect();
         let parts = takes.iter().map(|taken| taken.parts).max().unwrap_or(1);
@@ -359,7 +359,7 @@ fn first(made: Result<Vec<Array>>, args: &[&Array]) -> Array {
 
 /// Appends an operation to the innermost graph; operands from outside of it become its parameters.
 fn append_to_innermost(args: &[&Array], at: Loc, equations: Equations<'_, Vec<Var>>) -> Result<Vec<Array>> {
-    // Those that are traced come first: on another thread there is no graph for the others.
+    // Traced operands come first: on another thread there is no graph for the others.
     args.iter().filter(|x| x.is_traced()).try_for_each(|x| inside(x, at).map(drop))?;
     let vars = args.iter().map(|x| inside(x, at)).collect::<Result<Vec<Var>>>()?;
     append(at, Box::new(|graph| equations(graph, &vars)))

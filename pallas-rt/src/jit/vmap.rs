@@ -1,4 +1,4 @@
-//! One call for many arguments: a function of one example becomes a function of a batch.
+//! `vmap`: a function of one example becomes a function of a batch.
 use super::axes;
 use super::batch_axes::BatchAxes;
 use super::compile::refused;
@@ -289,7 +289,7 @@ impl Results<'_> {
     fn places(&self, graph: &Graph, has: &[bool], at: Loc) -> Result<Vec<Option<usize>>> {
         let Results { structure, paths, axes } = self;
         let n = graph.results.len();
-        // A list of one holds for all leaves, unless it is that of a list of one.
+        // A list with one entry holds for all leaves, unless the function itself returns a list of one.
         let found = axes.of_leaves(structure).or_else(|found| axes.only().ok_or(found)?.of_leaves(structure));
         let axes =
             found.map_err(|found| wrong(at, format!("{found} in a result"), "one for all of them, or one for each"))?;

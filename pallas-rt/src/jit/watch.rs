@@ -165,7 +165,7 @@ fn search(graph: &Graph, client: &Client, args: &[&Array], results: &[Array]) ->
         Err(Error::operation(e.loc, made_by(e, args, &outputs[output], at)?))
     });
     match found {
-        // Not to be searched: the results tell that there is one.
+        // The operations one by one have no NaN, or cannot run so; only the results show that there is one.
         Ok(_) | Err(Error::Unsupported { .. }) => {
             let message = "a result has NaN, and no argument has".to_string();
             let help =

@@ -1,4 +1,4 @@
-//! Arrays that the processes of a job must have alike.
+//! The check that the processes of a job have equal elements.
 use pallas_device::collective::Processes;
 use pallas_device::error::{Error, Result};
 use pallas_ir::{At, Diag, Loc, Type};

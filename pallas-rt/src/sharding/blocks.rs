@@ -133,7 +133,7 @@ fn joined(blocks: &Blocks) -> Result<Buffer> {
     }
     let (bytes, local) = (ty.dtype.bytes(), sharding.local(&ty.shape));
     let mut whole = vec![0; ty.bytes()];
-    // The first position that has a block gives it.
+    // Each different block is taken from the first position that has it.
     let mut seen: HashSet<Vec<usize>> = HashSet::new();
     let places = (0..mesh.devices()).map(|position| (position, place(mesh, sharding, position)));
     let givers: Vec<(usize, Vec<usize>)> = places.filter(|(_, place)| seen.insert(place.clone())).collect();

@@ -45,7 +45,7 @@ pub(crate) fn placed(x: &Array, sharding: &NamedSharding, declaration: Declarati
     let own = sharding.even(&ty.shape, &ty, at)?;
     let mesh = sharding.mesh();
     let whole = x.buffer()?;
-    // What is on a mesh is the same for all of them already.
+    // The elements of an array on a mesh were compared when it was placed there.
     if let (Some(all), None) = (processes(), x.placement()) {
         check_alike(all, &ty, mesh.to_string(), &[(0, hash(&whole.contents()?))], at)?;
     }

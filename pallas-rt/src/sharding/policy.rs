@@ -87,7 +87,7 @@ impl ShardingPolicy {
     /// The first pattern that has a spec but matches none of these paths; `**` is exempt.
     pub(crate) fn unmatched<'p>(&'p self, paths: &[String]) -> Option<&'p str> {
         let stated = self.rules.iter().filter(|rule| rule.spec.is_some()).map(|rule| &rule.pattern[..]);
-        // One spec for all arrays may meet none.
+        // `**`, one spec for all arrays, may match none.
         stated.filter(|&pattern| pattern != "**").find(|pattern| !paths.iter().any(|path| matches(pattern, path)))
     }
 
@@ -255,7 +255,7 @@ fn steps(path: &str) -> Vec<&str> {
                     is_escaped = c == '\\' && !is_escaped;
                     ends
                 });
-                // With the bracket in front, and both characters at the end.
+                // The step includes `["` before the key and `"]` after it.
                 end.map_or(left.len(), |(i, _)| (2 + i + 2).min(left.len()))
             }
             None if left.starts_with('[') => left.find(']').map_or(left.len(), |i| i + 1),

@@ -208,7 +208,7 @@ impl Picture {
         let most = (style.max_width / 4).clamp(4, MOST);
         let drawn = self.tables(&mut out, |f, slice| {
             let (rows, columns) = (shown(slice.rows, most), shown(slice.columns, most));
-            // What is wider than the table may be is narrower everywhere.
+            // If the cells are too wide for the table, all of them are limited to an equal share.
             let share = style.max_width.saturating_sub(columns.len() + 1) / columns.len().max(1);
             let colors = colors(slice.rows * slice.columns);
             let cell = |row: Option<usize>, column: Option<usize>| {

@@ -1,4 +1,4 @@
-//! The axes that divide each dimension of an array, as users write them.
+//! The axes that shard each dimension of an array, as users write them.
 use super::blocks::index;
 use pallas_device::error::{Error, Result};
 use pallas_graph::mesh::{Axis, DimSharding, Mesh, Sharding};

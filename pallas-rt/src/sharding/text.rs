@@ -1,4 +1,4 @@
-//! Specs as text, both ways.
+//! The text form of specs: writing and reading.
 use super::spec::{AxisSpec, DimSpec, PartitionSpec, Which};
 use std::fmt;
 use std::str::FromStr;

@@ -193,7 +193,7 @@ impl Way<'_> {
             return 0.0;
         }
         match self.link.shape {
-            // A partner after the other.
+            // Each member sends to one partner after the other.
             Shape::Switch => (self.k - 1) as f64 * (self.link.latency + part / self.link.bandwidth),
             Shape::Ring | Shape::Torus(_) => {
                 // The sum of distances along a side is side^2 / 4, over as many links as there are members and directions.
@@ -268,7 +268,7 @@ impl Topology {
         match op.form() {
             Form::Stack(Piece::Whole) => gathered(&ways, bytes),
             Form::Fold(_, Piece::Part) => gathered(&ways, bytes / k as f64),
-            // Scattered and gathered.
+            // A reduce-scatter, then an all-gather.
             Form::Fold(_, Piece::Whole) => 2.0 * gathered(&ways, operand.bytes().div_ceil(k) as f64),
             Form::Stack(Piece::Part) => ways.iter().map(|way| way.all_to_all(bytes / way.k as f64)).sum(),
             Form::One(_) => self.permuted(op, &op.sources(), bytes),
@@ -285,8 +285,8 @@ impl Topology {
         let mut seconds = 0.0;
         for (number, &axis) in op.axes.iter().enumerate().filter(|(_, axis)| axis.size > 1) {
             let way = self.way(&op.mesh, axis);
-            // Messages whose devices have the same coordinates along axes before (those of the goal) and behind this one
-            // (those of the source) share its links.
+            // Messages share the links of a line if they have the same coordinates along the axes before this one
+            // (those of the target, where they are by then) and after it (those of the source).
             let mut lines: BTreeMap<Vec<usize>, Vec<(usize, usize)>> = BTreeMap::new();
             for (to, from) in sources.iter().enumerate().filter_map(|(to, from)| Some((to, (*from)?))) {
                 let others = (0..sizes.len()).filter(|&other| other != number);

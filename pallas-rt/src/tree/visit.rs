@@ -111,7 +111,7 @@ pub(super) fn text<S: fmt::Display>(steps: &[(usize, S)], path: usize) -> String
     }
     let mut text = String::new();
     segments.iter().rev().for_each(|segment| write!(text, "{segment}").expect("a string takes all"));
-    // Of `.layers[0].weight`.
+    // A field at the root has a dot in front, as in `.layers[0].weight`.
     if text.starts_with('.') {
         text.remove(0);
     }

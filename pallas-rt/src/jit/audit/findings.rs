@@ -46,7 +46,7 @@ impl Audit {
     /// Reports patterns of the policy that match nothing, and specs of the policy that are not declared.
     fn policy_findings(&mut self) {
         for pattern in self.patterns.clone() {
-            // A last `**` is there for what nothing else matches.
+            // `**` as the last pattern is for everything else, which may be nothing.
             let is_rest = pattern.pattern == "**";
             if pattern.matched.is_empty() && !is_rest {
                 let message =
@@ -92,7 +92,7 @@ impl Audit {
                 self.add(Severity::Error, FindingKind::ShardedThoughReplicated, &p.path, message, p.line.clone());
             } else if let Some(declared) = &p.declared
                 && let Some(said) = axes(declared)
-                // Parts of axes are no spec, and were not declared.
+                // A sharding with parts of axes does not parse as a spec, and was not declared.
                 && axes(found).is_none_or(|is| said.iter().zip(&is).any(|(said, is)| !is.starts_with(said)))
             {
                 let message = format!("declared is {declared}, and it is sharded as {found}");

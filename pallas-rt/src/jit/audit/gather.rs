@@ -186,7 +186,7 @@ impl<'a> TracedFunction<'a> {
             let (x, result) = (node.operands[0], node.results[0]);
             let ty = self.view.ty(result);
             let (intended, pattern) = self.intended(&options.policy, name, ty);
-            // Nodes have the same numbers after propagation, and may read other values.
+            // Nodes keep their numbers in propagation, but may read other values after it.
             let takes_over = |found: &Shardings| {
                 let after = &found.found().program().nodes;
                 let reads = |old: &[Val], new: &[Val]| old.iter().zip(new).any(|(a, b)| *a == x && *b == result);

@@ -1,8 +1,8 @@
-//! The audit of a function on a mesh: what is declared about its arguments and values, against what was intended and what
-//! partitioning made of it.
+//! The audit of a function on a mesh: the declarations about its arguments and values, compared with the intended
+//! shardings and with the result of partitioning.
 //!
-//! - `gather`: what is declared, and what was found; `findings`: what is wrong about that;
-//! - `compare`: two audits; `show`: an audit as text.
+//! - `gather`: the declarations and the shardings that were found; `findings`: the problems in them;
+//! - `compare`: differences between two audits; `show`: an audit as text.
 mod compare;
 mod findings;
 mod gather;

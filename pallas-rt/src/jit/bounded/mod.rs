@@ -1,13 +1,12 @@
 //! `jit(f).bounded(..)`: one compilation for all sizes up to a bound.
 //!
-//! It traces the function for the bound and once for a shorter length, and
-//! `pallas_graph::bounded` compares both graphs. What differs follows from the length: extents, numbers, starts of slices,
-//! steps of scans. So it is known for every value, also for those that gradients and batches brought in, and no operation has a
-//! rule for it; an earlier design with marks on arrays, which operations passed on, could not tell whether a cotangent's axis
-//! is a length or as long by chance. `mask` then writes one graph for the bound in which elements that are not there are
-//! neutral wherever an operation mixes elements along such an axis, read off the operation's access form; the numbers are
-//! parameters. Each new length is traced and compared too, since a function in Rust may do anything; one that differs in more
-//! is compiled on its own. So no length gives a wrong number, and only the speed depends on what `mask` knows.
+//! It traces the function for the bound and once for a shorter length, and `pallas_graph::bounded` compares both
+//! graphs. What differs follows from the length: extents, numbers, starts of slices, steps of scans. So it is known for
+//! every value, also for those of gradients and batches, and no operation needs a rule for it. `mask` then writes one
+//! graph for the bound in which missing elements are neutral wherever an operation mixes elements along such an axis,
+//! as the operation's access form says; the numbers that differ are parameters. Each new length is traced and compared
+//! too, since a function in Rust may do anything; one that differs in more is compiled on its own. So no length gives a
+//! wrong result, and only the speed depends on what `mask` knows.
 mod kind;
 mod reads;
 mod resize;

@@ -92,7 +92,7 @@ pub(super) fn draw<'g>(graph: &'g Graph, context: &Context<'_>, mut next: usize)
                 next += count_collectives(graph);
             }
         }
-        // Numbers, positions, and what follows from them alone.
+        // Constants, and what is computed from constants alone, have no box.
         if reads.is_empty() && !matches!(e.op, Op::Call(_)) {
             continue;
         }

@@ -100,7 +100,7 @@ pub(super) fn placed(boxes: &[Sized], edges: &[(usize, usize)]) -> Drawing {
     };
     let way = |chain: &Vec<usize>| {
         let points: Vec<[f64; 2]> = chain.iter().flat_map(|&i| ends(i)).collect();
-        // From the bottom of the first box to the top of the last one.
+        // An edge leads from the bottom of its first box to the top of its last one.
         points[1..points.len() - 1].to_vec()
     };
     Drawing {
@@ -172,7 +172,8 @@ fn settle(items: &mut [Item], row: &[usize], wanted: &[f64]) {
                 break;
             }
             let before = blocks.pop().expect("it was looked at");
-            // The items of the second block ask for a left end of both that is so much farther to the left.
+            // The items of the second block want the left end of both to be farther left by the width of the first
+            // block.
             block = Block {
                 first: before.first,
                 count: before.count + block.count,

@@ -1,7 +1,7 @@
 //! A partitioned function as one page of HTML: its collectives, graph, shardings and values. It needs no script and no
 //! other file.
 //!
-//! - `graph`: the graph as SVG; `layers`: where its boxes are.
+//! - `graph`: the graph as SVG; `layers`: the positions of its boxes.
 mod graph;
 mod layers;
 

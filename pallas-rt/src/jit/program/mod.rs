@@ -229,7 +229,8 @@ impl Program {
         let devices = 0..positions.len();
         let mut all: Vec<Param<'_>> =
             devices.clone().flat_map(|d| blocks.iter().map(move |own| Param::Shared(&own[d]))).collect();
-        // These run what all devices do, whose parameters and results follow each other; else each device runs the program.
+        // `Steps` run the work of all devices as one program, with their parameters and results one device after
+        // another; native code runs the program of one device on each.
         let is_united = matches!(self.engine, Engine::Steps(_));
         let copies = if is_united { 1 } else { devices.len() };
         let fresh = (0..copies).flat_map(|_| &self.fresh).map(|&bytes| self.allocate(bytes));

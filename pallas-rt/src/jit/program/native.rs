@@ -276,7 +276,7 @@ impl Turn {
             }
             turn.push((copy.map_or(from, |(own, _)| own), to));
         }
-        // Memory that carried values leave goes to the slots that are empty.
+        // Slots to which nothing moves get the memory of slots from which nothing moves.
         let all = || carried.iter().chain(&self.fresh).chain(self.copied.iter().flatten());
         let mut left: Vec<Held> =
             all().filter(|(slot, _)| turn.iter().all(|(from, _)| from != slot)).copied().collect();

@@ -62,7 +62,7 @@ fn alike(arrays: &[&Array], at: Loc) -> Result<Vec<Array>> {
     let group = groups();
     let member = |x: &Array| match x.is_traced() {
         true => apply(&[x], at, |graph, v| graph.push(ShardingGroup(group), v)),
-        // An array from outside becomes one of the function.
+        // An array from outside becomes a value of the traced function.
         false => crate::jit::trace::make(&[x], at, |graph, v| graph.push(ShardingGroup(group), v)),
     };
     Ok(arrays.iter().map(|x| member(x)).collect())

@@ -117,7 +117,7 @@ fn marked_tree<T: Tree>(tree: &T, mesh: &Arc<Mesh>, policy: &ShardingPolicy, at:
         let Some(rule) = policy.matching(&path).map(|rule| &policy.rules()[rule]) else { return Ok(x.clone()) };
         let Some(spec) = &rule.spec else { return Ok(x.clone()) };
         let sharding = NamedSharding::new(mesh, spec.clone());
-        // One spec for all arrays is no pattern that somebody chose.
+        // `**` stands for one spec for all arrays, which is no pattern that the user chose.
         let pattern = (rule.pattern != "**").then(|| rule.pattern.as_str().into());
         let declaration = Declaration { at, pattern };
         marked(x, &sharding, declaration).map_err(|error| named(error, &path, &rule.pattern))
