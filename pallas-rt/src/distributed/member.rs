@@ -75,7 +75,8 @@ impl Member<'static> {
     /// mesh is used first.
     ///
     /// # Errors
-    /// A process in no job; devices that cannot be sharded evenly among the processes; a process that uses another mesh.
+    /// A process in no job; a number of devices that the number of processes does not divide; a process that uses
+    /// another mesh.
     pub fn of_job(mesh: &Arc<Mesh>) -> Result<Member<'static>> {
         let Some(all) = processes() else {
             let what = "job of several processes".to_string();

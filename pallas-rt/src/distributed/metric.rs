@@ -81,7 +81,7 @@ impl Local {
     /// Numbers of this process' devices on a mesh, in the order of their positions.
     ///
     /// # Errors
-    /// Another number of values than devices; a mesh that cannot be sharded among the processes.
+    /// Another number of values than devices; a mesh whose devices the processes cannot share evenly.
     pub fn new(mesh: &Arc<Mesh>, values: &[f64]) -> Result<Local> {
         let positions = match processes() {
             Some(all) => all.participant(mesh)?.positions().to_vec(),

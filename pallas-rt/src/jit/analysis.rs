@@ -136,7 +136,7 @@ impl MemoryAnalysis {
     }
 }
 
-/// The totals, then a line for each step: the bytes of values in the arena, and those that the step adds.
+/// Writes the totals, then a line for each step: the bytes in use in the arena, and the values that the step adds.
 impl fmt::Display for MemoryAnalysis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let MemoryAnalysis { argument_bytes, output_bytes, temporary_bytes, padding_bytes, .. } = self;

@@ -25,7 +25,7 @@ const MOST_KINDS: usize = 256;
 /// A compiled function for one kind of arguments.
 pub(super) struct Entry<Out> {
     pub form: Form,
-    /// A result, of which only the structure matters.
+    /// A result of the trace, of which only the tree structure matters.
     pub out: Out,
 }
 

@@ -27,7 +27,7 @@ use std::sync::Arc;
 /// table.
 #[derive(Clone, Debug)]
 pub struct StepPlan {
-    /// The mesh.
+    /// The mesh on which the function would run.
     pub mesh: Arc<Mesh>,
     /// Operations of each device, and bytes that its fused steps read from and write to its memory.
     pub work: Cost,

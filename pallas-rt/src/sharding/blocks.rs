@@ -87,7 +87,7 @@ pub(super) fn index(mesh: &Mesh, sharding: &Sharding, shape: &[usize], position:
 /// The positions of this process' devices, in ascending order.
 ///
 /// # Errors
-/// A mesh that cannot be sharded among the processes.
+/// A mesh whose devices the processes cannot share evenly.
 pub(crate) fn positions(mesh: &Arc<Mesh>) -> Result<Vec<usize>> {
     match processes() {
         Some(all) => Ok(all.participant(mesh)?.positions().to_vec()),

@@ -11,7 +11,7 @@ use std::sync::Arc;
 pub struct Receipt {
     /// The operation and its axes, as in `all_reduce add axes("data")`.
     pub collective: String,
-    /// The mesh.
+    /// The mesh of the devices that took part.
     pub mesh: Arc<Mesh>,
     /// The names of the axes along which devices took part.
     pub axes: Vec<String>,

@@ -121,7 +121,7 @@ enum Length<Out> {
     Member {
         /// The values of the program's last parameters, which follow from the lengths.
         scalars: Vec<Array>,
-        /// A result, of which only the structure matters.
+        /// A result of the trace, of which only the tree structure matters.
         out: Out,
         /// The types of the results.
         gives: Vec<Type>,

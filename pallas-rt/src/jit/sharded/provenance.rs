@@ -11,7 +11,7 @@ use std::fmt;
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Provenance {
-    /// The value.
+    /// The value, described by its operation or argument, type and line.
     pub value: String,
     /// The name of the axis.
     pub axis: String,
@@ -45,7 +45,7 @@ pub struct ProvenanceStep {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct WhyNot {
-    /// The value.
+    /// The value, described by its operation or argument, type and line.
     pub value: String,
     /// The name of the axis.
     pub axis: String,
