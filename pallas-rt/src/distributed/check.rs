@@ -6,7 +6,7 @@ use pallas_device::error::{Error, Result};
 use std::fmt;
 use std::sync::Arc;
 
-/// The axes of a mesh over which sums are right.
+/// Result of [`self_check`]: the axes of a mesh, over each of which sums are right.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SelfCheck {
     /// The mesh, as text.
@@ -25,7 +25,7 @@ impl fmt::Display for SelfCheck {
     }
 }
 
-/// The number of the device with a coordinate: different numbers for some hundred neighbours, and exact sums.
+/// The number that the device at a coordinate contributes: different for some hundred neighbours, and with exact sums.
 fn number(coordinate: usize) -> i32 {
     (coordinate % 251) as i32 + 1
 }
@@ -34,7 +34,7 @@ fn number(coordinate: usize) -> i32 {
 /// compares the sums that the devices have with the expected ones. In a job all processes call it at the same time.
 ///
 /// # Errors
-/// [`Error::Value`] for a wrong sum: it names the axis and the device. Errors of exchanges and of memory.
+/// [`Error::Value`] for a wrong sum: it names the axis and the device. Errors of collectives and of memory.
 ///
 /// ```
 /// use pallas_rt::distributed::self_check;
@@ -61,11 +61,12 @@ pub fn self_check(mesh: &Arc<Mesh>) -> Result<SelfCheck> {
     Ok(SelfCheck { mesh: mesh.to_string(), axes })
 }
 
-/// The sum of a device.
+/// The sum that a device holds.
 fn sums(x: &Array) -> Result<i64> {
     Ok(i64::from(x.to_vec::<i32>()?[0]))
 }
 
+/// Returns an error that names the first device of this process whose sum is not the expected one.
 fn compare(axis: &str, expected: i64, found: &[i64]) -> Result<()> {
     match found.iter().position(|&sum| sum != expected) {
         None => Ok(()),

@@ -8,8 +8,8 @@ use std::panic::Location;
 /// Variables that launchers of MPI jobs set to the number of processes.
 const SIZES: [&str; 3] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS"];
 
-/// This process' part in a job, from [`initialize`] until it is dropped: then the process waits for the others to end, and
-/// after an error it prints that and ends the job.
+/// This process' part in a job, from [`initialize`] until it is dropped. When dropped, it waits for the other processes
+/// to end; after an error it prints the error and ends the job.
 #[must_use = "the job ends when it is dropped"]
 #[derive(Debug)]
 pub struct Distributed {
@@ -42,12 +42,14 @@ pub fn initialize() -> Result<Distributed> {
     }
 }
 
+/// Returns an error, since this build has no MPI.
 #[cfg(not(feature = "mpi"))]
 fn join(processes: usize, _: &Location<'_>) -> Result<Distributed> {
     let what = format!("MPI, which a job of {processes} processes needs");
     Err(Error::Unsupported { what, device: "this build".into(), help: "build with `--features mpi`" })
 }
 
+/// Joins the job through MPI, and fixes the startup configuration; `at` is the line of the call.
 #[cfg(feature = "mpi")]
 fn join(_: usize, at: &Location<'_>) -> Result<Distributed> {
     use pallas_device::collective::{Mpi, join};
@@ -70,17 +72,17 @@ fn join(_: usize, at: &Location<'_>) -> Result<Distributed> {
 }
 
 impl Distributed {
-    /// The number of this process, from 0.
+    /// The number of this process in the job, from 0.
     pub fn rank(&self) -> usize {
         self.rank
     }
 
-    /// Number of processes.
+    /// Number of processes of the job.
     pub fn processes(&self) -> usize {
         self.processes
     }
 
-    /// The configuration of all processes.
+    /// The startup configuration, which all processes of the job share.
     pub fn config(&self) -> &'static StartupConfig {
         startup::startup_config().expect("joining a job fixes it")
     }

@@ -1,4 +1,4 @@
-//! Programs that differ from device to device, and their own exchanges.
+//! Programs that differ from device to device, and the collectives that they call.
 use crate::array::Array;
 use crate::array::Client;
 use crate::collective::{CollectiveKind, Collectives, Started, resolved};
@@ -11,31 +11,32 @@ use pallas_graph::mesh::{Collective, Form};
 use pallas_ir::{At, Diag, Loc, Type};
 use std::sync::Arc;
 
-/// One participant of a mesh: the devices that one thread or one process runs. It exchanges arrays with the others by calls, where
-/// functions of [`jit`](crate::jit()) do it by what the partitioner inserts.
+/// One participant of a mesh: the devices that one thread or one process runs. Its program calls collectives itself;
+/// functions of [`jit`](crate::jit()) run those that the partitioner inserts.
 pub struct Member<'p> {
     mesh: Arc<Mesh>,
     participant: Participant<'p>,
 }
 
+/// The kind of a participant: a thread of this process, or this process in a job.
 enum Participant<'p> {
     Thread(&'p dyn Collectives),
     Process(Arc<dyn Collectives>),
 }
 
-/// An exchange that has begun: see [`Member::start`].
+/// A collective that has begun: see [`Member::start`].
 pub struct Begun {
     started: Started,
     ty: Type,
     client: Client,
 }
 
-/// Calls `program` for each device of a mesh, each on a lasting thread of its own, and returns the results in the order of
-/// the positions. No device waits for ever: where one is at another exchange than its group, returns before or panics, every
-/// result is an error, and names it.
+/// Calls `program` for each device of a mesh, each on a lasting thread of its own, and returns the results in the order
+/// of the positions. No device waits for ever: if one is at another collective than its group, returns early or panics,
+/// every result is an error that names it.
 ///
 /// # Errors
-/// This is the thread of a device; the system starts no more threads; SPMD is off.
+/// A call from the thread of a device; threads that the system does not start; SPMD is off.
 ///
 /// ```
 /// use pallas_rt::collective::AllReduce;
@@ -70,11 +71,12 @@ pub fn run<T: Send>(mesh: &Arc<Mesh>, program: impl Fn(&Member<'_>) -> Result<T>
 }
 
 impl Member<'static> {
-    /// The devices of this process on a mesh of a job's processes. All processes ask for it at the same time when it is used
-    /// first.
+    /// The participant of this process on a mesh of a job's processes. All processes call it at the same time when the
+    /// mesh is used first.
     ///
     /// # Errors
-    /// A process in no job; devices that cannot be sharded evenly among the processes; a process that uses another mesh.
+    /// A process in no job; a number of devices that the number of processes does not divide; a process that uses
+    /// another mesh.
     pub fn of_job(mesh: &Arc<Mesh>) -> Result<Member<'static>> {
         let Some(all) = processes() else {
             let what = "job of several processes".to_string();
@@ -93,7 +95,7 @@ impl Member<'_> {
         }
     }
 
-    /// The mesh.
+    /// The mesh that the participant belongs to.
     pub fn mesh(&self) -> &Arc<Mesh> {
         &self.mesh
     }
@@ -103,12 +105,13 @@ impl Member<'_> {
         self.participant().positions()
     }
 
-    /// Exchanges arrays, one of each device in the order of [`positions`](Member::positions), among the devices that differ
-    /// along these axes alone. `step` is the number of the exchange in the program, by which equal ones are told apart.
+    /// Runs a collective on arrays, one of each device in the order of [`positions`](Member::positions), among the
+    /// devices that differ along these axes alone. `step` is the number of the collective in the program, which tells
+    /// equal ones apart.
     ///
     /// # Errors
-    /// An axis that the mesh does not have; other arrays than one for each device, of one type that the exchange takes;
-    /// [`Error::Collective`] if a device of a group is at another exchange or has ended.
+    /// An axis that the mesh does not have; other arrays than one for each device, of one type that the collective
+    /// takes; [`Error::Collective`] if a device of a group is at another collective or has ended.
     #[track_caller]
     pub fn exchange(
         &self,
@@ -120,7 +123,8 @@ impl Member<'_> {
         self.finish(self.start(step, kind, axes, operands)?)
     }
 
-    /// Begins an [`exchange`](Member::exchange), which goes on while the program computes.
+    /// Begins a collective as [`exchange`](Member::exchange) does, without waiting: it goes on while the program
+    /// computes.
     ///
     /// # Errors
     /// As for [`exchange`](Member::exchange).
@@ -135,7 +139,8 @@ impl Member<'_> {
         self.start_at(Loc::caller(), step, &kind.into(), axes, None, operands)
     }
 
-    /// As [`start`](Member::start), for arrays whose dimensions lie in memory in the order of `layout`, the slowest first.
+    /// Begins a collective of arrays whose dimensions lie in memory in the order of `layout`, the slowest first; see
+    /// [`start`](Member::start).
     ///
     /// # Errors
     /// As for [`exchange`](Member::exchange); a device whose layout is another one.
@@ -151,6 +156,7 @@ impl Member<'_> {
         self.start_at(Loc::caller(), step, &kind.into(), axes, Some(layout), operands)
     }
 
+    /// Begins a collective that line `at` calls; without a `layout`, arrays are row-major.
     fn start_at(
         &self,
         at: Loc,
@@ -188,7 +194,7 @@ impl Member<'_> {
         Ok(Begun { started, ty, client })
     }
 
-    /// Waits for an exchange.
+    /// Waits for a collective that [`start`](Member::start) began; returns the result of each device.
     ///
     /// # Errors
     /// As for [`exchange`](Member::exchange).
@@ -203,10 +209,10 @@ impl Member<'_> {
     }
 }
 
-/// Checks that an exchange names each axis once.
+/// Checks that a collective names each axis once.
 ///
 /// # Errors
-/// It does not.
+/// An axis is named twice.
 pub(super) fn check(op: &Collective) -> std::result::Result<(), Diag> {
     let Some((_, axis)) = op.axes.iter().enumerate().find(|(i, axis)| op.axes[..*i].contains(axis)) else {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Numbers for people: none that one process or one device alone has is taken for the whole.
+//! Metrics: numbers that hold for all devices, so that a number of one process alone is not taken for the whole.
 use crate::array::Array;
 use crate::collective::{Collectives, resolved};
 use crate::sharding::Mesh;
@@ -11,12 +11,12 @@ use pallas_ir::{At, DType, Diag, Loc, ScalarOp, Type};
 use std::fmt;
 use std::sync::Arc;
 
-/// A number that all devices have, with the exchanges that made it and the configuration of the process.
+/// A number that is equal on all devices, with the collectives that made it and the configuration of the process.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Metric {
     /// The number.
     pub value: f64,
-    /// The last exchanges that it depends on; none in one process without a mesh.
+    /// The last collectives that it depends on; none in one process without a mesh.
     pub receipts: Vec<Receipt>,
     /// The startup configuration of the process.
     pub config: &'static StartupConfig,
@@ -29,11 +29,11 @@ impl fmt::Display for Metric {
     }
 }
 
-/// The number that an array with one element holds on all devices.
+/// Returns the number that an array with one element holds on all devices.
 ///
 /// # Errors
-/// An array with more or fewer elements, of integers beyond 2^53, or of complex type; one whose devices have parts of a sum;
-/// in a job, one that is on no mesh, so that each process has its own.
+/// An array with more or fewer elements, of integers beyond 2^53, or of complex type; an array whose devices have parts
+/// of a sum; in a job, an array on no mesh, so that each process has its own.
 ///
 /// ```
 /// use pallas_rt::distributed::metric;
@@ -58,14 +58,15 @@ pub fn metric(x: &Array) -> Result<Metric> {
         let found = format!("an array that rank {} alone has, as the number of all {}", all.rank(), all.count());
         return wrong(found, "compute it from arrays on a mesh, or reduce a `Local`");
     }
-    // Reading an array refuses parts of sums.
+    // Reading an array is an error if its devices have parts of a sum.
     let value = x.cast(DType::F64).to_vec::<f64>()?[0];
     let receipts = x.placement().map_or(vec![], |placement| placement.receipts.to_vec());
     let config = startup::current("a metric", std::panic::Location::caller())?;
     Ok(Metric { value, receipts, config })
 }
 
-/// A number of the host for each device of this process, such as images in a second; others may have other numbers.
+/// Numbers of the host, one for each device of this process, such as images per second; other processes may have
+/// others.
 #[derive(Clone, Debug)]
 pub struct Local {
     mesh: Arc<Mesh>,
@@ -80,7 +81,7 @@ impl Local {
     /// Numbers of this process' devices on a mesh, in the order of their positions.
     ///
     /// # Errors
-    /// Another number of values than devices; a mesh that cannot be sharded among the processes.
+    /// Another number of values than devices; a mesh whose devices the processes cannot share evenly.
     pub fn new(mesh: &Arc<Mesh>, values: &[f64]) -> Result<Local> {
         let positions = match processes() {
             Some(all) => all.participant(mesh)?.positions().to_vec(),
@@ -95,7 +96,7 @@ impl Local {
         Ok(Local { mesh: mesh.clone(), positions, values: values.to_vec(), varying, receipts: vec![] })
     }
 
-    /// The number of this process: on a mesh with one axis, `process`.
+    /// One number of this process, on a mesh with the one axis `process`.
     ///
     /// # Errors
     /// As [`new`](Local::new).
@@ -113,10 +114,10 @@ impl Local {
         Local::new(&Arc::new(mesh), &[value])
     }
 
-    /// The numbers combined over axes, in the order of the devices: `Add`, `Mul`, `Minimum` or `Maximum`.
+    /// Combines the numbers over axes, in the order of the devices, by `Add`, `Mul`, `Minimum` or `Maximum`.
     ///
     /// # Errors
-    /// Another operation; an axis that the mesh does not have; a process that is elsewhere.
+    /// Another operation; an axis that the mesh does not have; a process that runs another collective.
     #[track_caller]
     pub fn reduce(&self, op: ScalarOp, axes: &[&str]) -> Result<Local> {
         let at = Loc::caller();
@@ -144,10 +145,10 @@ impl Local {
         })
     }
 
-    /// The number, if all devices have it.
+    /// Returns the number if all devices have it.
     ///
     /// # Errors
-    /// It still varies along an axis.
+    /// The numbers still vary along an axis.
     #[track_caller]
     pub fn metric(&self) -> Result<Metric> {
         if let Some(axis) = self.varying.first() {

@@ -1,7 +1,8 @@
 //! Meshes over several processes, and programs that differ from device to device.
 //!
-//! - `job`: the processes of a job; `member`: a program's own exchanges; `check`: the self-check of a mesh;
-//! - `metric`: numbers that differ from process to process, and reduced ones with the receipt of their exchange.
+//! - `job`: the processes of a job; `member`: a program that calls collectives itself; `check`: the self-check of a
+//!   mesh;
+//! - `metric`: numbers that differ from process to process, and reduced ones with the receipts of their collectives.
 mod check;
 mod job;
 mod member;

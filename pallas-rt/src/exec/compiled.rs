@@ -16,7 +16,7 @@ use std::sync::{Arc, OnceLock};
 #[derive(Clone)]
 pub struct Compiled(pub(crate) Arc<Forms>);
 
-/// A kernel with its compiled forms.
+/// A kernel with its compiled forms and its variants.
 pub(crate) struct Forms {
     source: Arc<Source>,
     /// Indexed by [`DeviceKind`].
@@ -25,16 +25,16 @@ pub(crate) struct Forms {
     sharing: Mutex<Vec<(Pairs, Compiled)>>,
 }
 
-/// The sizes by which the CPU's backend chooses; those of unit tests are for arrays of a few elements.
+/// The thresholds by which the CPU's backend chooses methods; those of unit tests are for arrays of a few elements.
 #[cfg(not(test))]
 pub(crate) const SIZES: &Sizes = &Sizes::MEASURED;
 #[cfg(test)]
 pub(crate) const SIZES: &Sizes = &Sizes::SMALL;
 
-/// Outputs and the inputs that they alias.
+/// Pairs of an output and the input that it aliases.
 type Pairs = Vec<(OperandId, OperandId)>;
 
-/// An argument of a launch: inputs, prefetches and parameters, in the order of the kernel's operands.
+/// An argument of a launch. Arguments are inputs, prefetches and parameters, in the order of the kernel's operands.
 #[derive(Clone, Debug)]
 pub enum Argument {
     /// An array.
@@ -82,7 +82,7 @@ impl Compiled {
         Compiled::of_source(Source::new(kernel, SIZES))
     }
 
-    /// As [`of_trace`](Compiled::of_trace), of a kernel with this text.
+    /// Wraps a kernel that tracing made, and whose text is known.
     #[cfg(feature = "graph")]
     pub(crate) fn of_text(kernel: Kernel, text: Arc<str>) -> Compiled {
         Compiled::of_source(Source::printed(kernel, text, SIZES))
@@ -92,7 +92,7 @@ impl Compiled {
         Compiled(Arc::new(Forms { source: Arc::new(source), devices: Default::default(), sharing: Mutex::default() }))
     }
 
-    /// The kernel as traced.
+    /// The kernel as it was traced.
     pub fn traced(&self) -> &Arc<Kernel> {
         &self.0.source.traced
     }
@@ -155,7 +155,7 @@ impl Compiled {
         Ok(Prepared { compiled: self.clone(), client: client.clone(), geometry: self.geometry(sizes)? })
     }
 
-    /// The executable for a client's kind of device.
+    /// The executable for a client's kind of device, compiled at the first use.
     pub(crate) fn on(&self, client: &Client) -> &dyn Executable {
         &**self.0.devices[client.kind() as usize].get_or_init(|| client.runtime().compile(self.0.source.clone()))
     }
@@ -163,7 +163,7 @@ impl Compiled {
     /// Bytes that a launch takes besides its arrays; on a GPU including its results.
     ///
     /// # Errors
-    /// The device cannot run it.
+    /// The device cannot run the kernel.
     pub(crate) fn memory_needed(&self, client: &Client, geometry: &Geometry) -> Result<u64> {
         if geometry.is_empty() { Ok(0) } else { self.on(client).memory_needed(client, geometry) }
     }
@@ -177,7 +177,7 @@ impl Compiled {
         own + devices + sharing.iter().map(|(_, compiled)| compiled.bytes()).sum::<u64>()
     }
 
-    /// The same kernel with outputs that alias inputs.
+    /// The variant of the kernel in which outputs alias inputs by these pairs; it is kept.
     pub(super) fn sharing(&self, pairs: Pairs) -> Compiled {
         let mut sharing = self.0.sharing.lock();
         if let Some((_, found)) = sharing.iter().find(|(p, _)| *p == pairs) {
@@ -198,7 +198,7 @@ impl Compiled {
         Error::kernel(&self.traced().name, Loc::NONE, "", Diag::new(code, At::Op, message, help))
     }
 
-    /// Returns the geometry of a launch with these sizes.
+    /// Returns the grid and the shapes of a launch with these sizes.
     pub(crate) fn geometry(&self, sizes: &[i64]) -> Result<Geometry> {
         let kernel = self.traced();
         if sizes.len() != kernel.dims.len() {
@@ -246,16 +246,17 @@ impl Compiled {
         geometry.map_err(|diag| Error::kernel(&kernel.name, Loc::NONE, "", diag))
     }
 
-    /// Checks that blocks begin at positions of 32 bits: once for each new geometry, since backends rely on it.
+    /// Checks that blocks begin at positions that fit in 32 bits: once for each new geometry, since backends rely on
+    /// it.
     ///
     /// # Errors
-    /// The index map of an operand gives others.
+    /// The index map of an operand gives a position out of range.
     pub(crate) fn check_positions(&self, geometry: &Geometry) -> Result<(), Diag> {
         positions::check(self.traced(), &geometry.sizes, &geometry.grid)
     }
 
-    /// Checks the array for an operand. Refuses a missing one, one of another element type or shape, and one on another
-    /// client.
+    /// Returns the array for an operand of this shape if it fits. Refuses a missing one, one of another element type or
+    /// shape, and one on another client.
     pub(super) fn check_array<'a>(
         &self,
         client: &Client,
@@ -270,13 +271,13 @@ impl Compiled {
         Ok(array)
     }
 
-    /// Checks the value of a parameter. Refuses a missing one, and one of another type.
+    /// Returns the value of a parameter if it fits. Refuses a missing one, and one of another type.
     pub(super) fn check_param(&self, operand: usize, value: Option<&Literal>) -> Result<Literal> {
         let fits = value.filter(|x| x.dtype == self.traced().operands[operand].dtype);
         fits.copied().ok_or_else(|| self.unfit(operand, &[], value.copied().map(Argument::from)))
     }
 
-    /// The error for an operand of this shape whose argument is missing or of another kind.
+    /// The error for an operand of this shape whose argument is missing or does not fit.
     fn unfit(&self, operand: usize, shape: &[usize], found: Option<Argument>) -> Error {
         let Operand { name, kind, dtype, .. } = &self.traced().operands[operand];
         let found = match found {
@@ -294,6 +295,7 @@ impl Compiled {
         self.refused("argument", message, "give arrays in the order of the operands, as large as the sizes say")
     }
 
+    /// The error for `more` arguments beyond those that the kernel takes.
     pub(super) fn too_many(&self, more: usize) -> Error {
         let message = format!("{more} more arguments than the kernel has operands");
         self.refused("argument", message, "inputs, prefetches and parameters take one each; see the kernel's text")

@@ -1,59 +1,59 @@
-//! The work of a launch, without running it.
+//! Estimates of the work of a launch.
 use pallas_device::Geometry;
 use pallas_ir::{Access, InstId, Kernel, Op, ScalarOp, Value};
 
 /// An estimate of the work of a launch.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Cost {
-    /// Floating or integer operations; a multiply and an add of a dot are two.
+    /// Floating-point and integer operations; a multiplication and an addition of a product of matrices are two.
     pub flops: u64,
     /// Bytes loaded and stored.
     pub bytes_accessed: u64,
-    /// Elements of exp, log, sin and the like.
+    /// Elements to which exp, log, sin and the like are applied.
     pub transcendentals: u64,
 }
 
 impl Cost {
-    /// Counts an operation of the scalar table, applied to this many elements.
+    /// Adds the work of a scalar operation that is applied to this many elements.
     pub(crate) fn add(&mut self, op: ScalarOp, elements: u64) {
         let row = op.row().cost;
         self.flops += row.arithmetic * elements;
         self.transcendentals += row.transcendental * elements;
     }
-    /// Adds work that is done this often.
+    /// Adds the work `own`, done `times` times.
     pub(crate) fn add_times(&mut self, times: u64, own: Cost) {
         self.flops += times * own.flops;
         self.bytes_accessed += times * own.bytes_accessed;
         self.transcendentals += times * own.transcendentals;
     }
-    /// The least time for this work on a device with these peaks, in FLOP/s and bytes/s: whichever takes longer, all
-    /// operations or all traffic (Williams, Waterman, Patterson 2009).
+    /// The least time for this work on a device with these peaks, in FLOP/s and bytes/s: all operations or all memory
+    /// traffic, whichever takes longer (Williams, Waterman, Patterson 2009).
     pub fn roofline(&self, flops_per_second: f64, bytes_per_second: f64) -> std::time::Duration {
         let seconds = self.roofline_seconds(flops_per_second, bytes_per_second);
         std::time::Duration::try_from_secs_f64(seconds).unwrap_or(std::time::Duration::MAX)
     }
-    /// The same in seconds.
+    /// The least time for this work in seconds; see [`roofline`](Cost::roofline).
     pub(crate) fn roofline_seconds(&self, flops_per_second: f64, bytes_per_second: f64) -> f64 {
         (self.flops as f64 / flops_per_second).max(self.bytes_accessed as f64 / bytes_per_second)
     }
 }
 
-/// Multiplications of a power by repeated squaring, and the division of a negative one.
+/// Number of multiplications of a power by repeated squaring, and one division for a negative exponent.
 fn multiplications(exponent: i32) -> u64 {
     let n = exponent.unsigned_abs();
     let squares = n.checked_ilog2().unwrap_or(0);
     u64::from(squares + n.count_ones().saturating_sub(1)) + u64::from(exponent < 0)
 }
 
-/// Counts a program's operations and multiplies by the programs; both sides of an `if` count, loops of unknown length
-/// count once.
+/// Estimates the work of a launch: that of a program, times the number of programs. Both sides of an `if` count; loops
+/// of unknown length count once.
 pub(crate) fn estimate(kernel: &Kernel, geometry: &Geometry) -> Cost {
     let mut sum = Cost::default();
     estimate_each(kernel, geometry, &mut |_, own| sum.add_times(1, own));
     sum
 }
 
-/// Calls `f` with the work of each instruction.
+/// Calls `f` with the estimated work of each instruction in all programs of a launch.
 pub(crate) fn estimate_each(kernel: &Kernel, geometry: &Geometry, f: &mut dyn FnMut(InstId, Cost)) {
     let programs: u64 = geometry.grid.iter().map(|&n| n as u64).product();
     let elements = |v: Value| programs * kernel.ty(v).elements() as u64;

@@ -2,13 +2,13 @@
 use crate::array::Array;
 use pallas_ir::{Kernel, OperandId, OperandKind, may_share};
 
-/// Outputs and the donated inputs whose memory they may take over.
+/// Pairs of an output and the donated input whose memory it may take over.
 pub(super) fn pairs(kernel: &Kernel, arrays: &mut [Option<(Array, bool)>]) -> Vec<(OperandId, OperandId)> {
     let free =
         |a: &mut Option<(Array, bool)>| a.as_mut().is_some_and(|(a, d)| *d && matches!(a.own_buffer(), Ok(Some(_))));
     let mut donated: Vec<OperandId> =
         (0..).map(OperandId).zip(arrays).filter_map(|(id, a)| free(a).then_some(id)).collect();
-    // An input that an output aliases is spoken for.
+    // An input that an output aliases already is not available.
     donated.retain(|&id| kernel.memory_of(id) == id);
     let mut pairs = vec![];
     for (out, operand) in (0..).map(OperandId).zip(&kernel.operands) {

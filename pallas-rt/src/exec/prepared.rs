@@ -53,8 +53,8 @@ impl Prepared {
     }
 
     /// Runs the kernel. `inputs` are inputs and prefetches in the order of the operands, `params` the parameters in
-    /// theirs; results are written to `outputs`. An input that an output aliases is not among `inputs`: that output's
-    /// array holds its contents.
+    /// that order; results are written to `outputs`. An input that an output aliases is not among `inputs`: that
+    /// output's array holds its contents.
     ///
     /// # Errors
     /// [`Error::Kernel`] or [`Error::Output`] for arguments that do not fit; on the interpreter any fault; device
@@ -157,7 +157,8 @@ impl Prepared {
         unsafe { self.compiled.on(&self.client).run(&self.client, &launch) }
     }
 
-    /// The launch on slots of a sequence, in the orders of [`launch_on`](Prepared::launch_on). The client is the CPU's.
+    /// The launch as actions of a sequence, which find memory in slots; `inputs` and `outputs` are in the orders of
+    /// [`launch_on`](Prepared::launch_on). The client is the CPU's.
     #[cfg(feature = "graph")]
     pub(crate) fn actions(
         &self,
@@ -187,8 +188,8 @@ impl Prepared {
     }
 }
 
-/// By operand, what belongs to it: inputs and prefetches in their order, and outputs in theirs. An input that an output aliases
-/// has what belongs to the output.
+/// Assigns `inputs` and `outputs` to a kernel's operands in their order. An input that an output aliases gets what the
+/// output gets.
 fn by_operand<T: Copy>(kernel: &Kernel, inputs: &[T], outputs: &[T]) -> ByOperand<Option<T>> {
     let (mut inputs, mut outputs) = (inputs.iter().copied(), outputs.iter().copied());
     let mut all: ByOperand<Option<T>> = smallvec![None; kernel.operands.len()];
@@ -206,7 +207,7 @@ fn by_operand<T: Copy>(kernel: &Kernel, inputs: &[T], outputs: &[T]) -> ByOperan
     all
 }
 
-/// By operand, the value of a parameter.
+/// By operand, its value if it is a parameter, from `params` in order; `None` for any other operand.
 fn values(kernel: &Kernel, params: &[Literal]) -> ByOperand<Option<Literal>> {
     let mut params = params.iter();
     let value = |operand: &Operand| {
@@ -216,7 +217,7 @@ fn values(kernel: &Kernel, params: &[Literal]) -> ByOperand<Option<Literal>> {
     kernel.operands.iter().map(value).collect()
 }
 
-/// Returns the memory of an output, if no other array shares it.
+/// Returns the memory of output `index`; an error if another array shares it.
 pub(crate) fn owned(index: usize, output: &mut Array) -> Result<&mut Buffer> {
     output.own_buffer()?.ok_or_else(|| {
         let message = "another array shares its memory and would change too".into();

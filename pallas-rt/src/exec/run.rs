@@ -1,4 +1,4 @@
-//! One launch: memory for its outputs, and the executable for its client.
+//! One launch of a kernel: allocates memory for its outputs, and calls the executable for its client.
 use super::compiled::Compiled;
 use super::donate;
 use crate::array::Array;
@@ -12,27 +12,27 @@ use smallvec::smallvec;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Arrays by operand, each with true if it is donated.
+/// By operand, its array, and true if that is donated; `None` for outputs, parameters and scratch.
 pub(crate) type Arrays = Vec<Option<(Array, bool)>>;
 
 /// The arguments of a launch, besides the kernel and the client.
 pub(crate) struct Call<'a> {
-    /// Its geometry.
+    /// The grid and the shapes of the launch.
     pub geometry: &'a Geometry,
-    /// The kernel's own line, for errors that have no other.
+    /// The line of the kernel, for errors of operations without a line.
     pub at: Loc,
-    /// The line of the call, for errors of a launch that goes on after it.
+    /// The line of the call, for errors of a launch that goes on after the call.
     pub called: Loc,
-    /// Values of parameters, by operand.
+    /// By operand, the value of a parameter.
     pub params: &'a [Option<Literal>],
-    /// Inputs and prefetches.
+    /// By operand, the array of an input or prefetch.
     pub arrays: Arrays,
-    /// Arrays that the outputs are written to, one for each output; or none. The caller has exclusive access to their
-    /// memory.
+    /// The arrays to which the outputs are written, one for each output; empty if they are to be allocated. The caller
+    /// has exclusive access to their memory.
     pub lent: Vec<Array>,
 }
 
-/// Runs a kernel on a client that has all arrays of the call.
+/// Runs a kernel on a client that has all arrays of the call; returns its outputs.
 pub(crate) fn run(compiled: &Compiled, client: &Client, mut call: Call<'_>) -> Result<Vec<Array>> {
     let sharing;
     let mut compiled = compiled;
@@ -50,7 +50,7 @@ pub(crate) fn run(compiled: &Compiled, client: &Client, mut call: Call<'_>) -> R
     })
 }
 
-/// Runs a kernel on an interpreter's client: `run` executes every program on the machine.
+/// Runs a kernel on an interpreter's client: `run` executes all programs on the machine. Returns the outputs.
 pub(crate) fn interpret(
     client: &Client,
     kernel: &Arc<Kernel>,
@@ -64,7 +64,7 @@ pub(crate) fn interpret(
     })
 }
 
-/// Calls `f` with a launch whose outputs have memory, unless it has no programs, and returns them.
+/// Allocates the outputs, calls `f` with the launch unless it has no programs, and returns the outputs.
 fn with_outputs(
     client: &Client,
     kernel: &Kernel,

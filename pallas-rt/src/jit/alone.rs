@@ -1,4 +1,4 @@
-//! Graphs one operation at a time.
+//! Runs of a graph one operation at a time.
 use super::trace::run_single;
 use crate::array::{Array, Client};
 use pallas_device::error::{Error, Result};
@@ -6,20 +6,21 @@ use pallas_graph::call::{Call, Scan, While};
 use pallas_graph::{Equation, Graph, Op, Var};
 use pallas_ir::DType;
 
-/// Called after each equation with its operands and results; an equation that calls graphs is its own equations.
+/// A function that is called after each equation with its operands and results. In place of an equation that calls
+/// graphs, it is called for the equations of these graphs.
 pub(super) type Each<'a> = dyn FnMut(&Equation, &[Array], &[Array]) -> Result<()> + 'a;
 
-/// Runs each equation by a program of its own, loops and branches step by step.
+/// Runs each equation of a graph by a program of its own, and loops and branches step by step; returns the results.
 ///
 /// # Errors
-/// The results of a program or `each`; a graph of exchanges among devices.
+/// Errors of a program or of `each`; a graph with collectives.
 pub(super) fn one_at_a_time(graph: &Graph, client: &Client, args: &[Array], each: &mut Each<'_>) -> Result<Vec<Array>> {
     let mut made: Vec<Option<Array>> = vec![None; graph.types.len()];
     graph.params.iter().zip(args).for_each(|(p, x)| made[p.index()] = Some(x.clone()));
     for e in &graph.equations {
         let args: Vec<Array> = e.args.iter().map(|a| made[a.index()].clone().expect("defined")).collect();
         let found = match &e.op {
-            // What it shows is shown by the whole graph; its result stands for that.
+            // The whole graph has the effect, such as a print; a zero stands for the result.
             op if op.is_effect() => vec![client.zeros(&[], DType::I32)?],
             Op::Call(call) if !call.graphs().is_empty() || call.function().is_some() => {
                 called(call, client, &args, each)?
@@ -35,7 +36,7 @@ pub(super) fn one_at_a_time(graph: &Graph, client: &Client, args: &[Array], each
     Ok(graph.results.iter().map(|r| made[r.index()].clone().expect("defined")).collect())
 }
 
-/// An equation as a graph of its own.
+/// Runs one equation, by a program of its own.
 fn single(op: &Op, e: &Equation, graph: &Graph, client: &Client, args: &[Array]) -> Result<Vec<Array>> {
     let mut single = Graph { at: e.loc, ..Graph::default() };
     let params: Vec<Var> = e.args.iter().map(|a| single.param(graph.ty(*a).clone())).collect();
@@ -47,7 +48,7 @@ fn single(op: &Op, e: &Equation, graph: &Graph, client: &Client, args: &[Array])
     run_single(single, client, &args.iter().collect::<Vec<_>>()).map_err(|error| error.called_at(e.loc))
 }
 
-/// Adds the step to the message of an error of the search for NaN.
+/// Adds the number of the loop's step to an error of the search for NaN.
 fn in_step(error: Error, step: usize) -> Error {
     match error {
         Error::Operation(mut e) if e.diag.code == "nan" => {
@@ -58,6 +59,7 @@ fn in_step(error: Error, step: usize) -> Error {
     }
 }
 
+/// Runs a scan step by step.
 fn scanned(scan: &Scan, client: &Client, args: &[Array], each: &mut Each<'_>) -> Result<Vec<Array>> {
     let (captured, rest) = args.split_at(scan.captured);
     let (carried, arrays) = rest.split_at(scan.carried);
@@ -90,6 +92,7 @@ fn scanned(scan: &Scan, client: &Client, args: &[Array], each: &mut Each<'_>) ->
     Ok(carried)
 }
 
+/// Runs a `while` loop step by step.
 fn looped(call: &While, client: &Client, args: &[Array], each: &mut Each<'_>) -> Result<Vec<Array>> {
     let (of_condition, rest) = args.split_at(call.condition_captured);
     let (of_body, carried) = rest.split_at(call.body_captured);
@@ -105,6 +108,7 @@ fn looped(call: &While, client: &Client, args: &[Array], each: &mut Each<'_>) ->
     Ok(carried)
 }
 
+/// Runs an equation that calls graphs.
 fn called(call: &Call, client: &Client, args: &[Array], each: &mut Each<'_>) -> Result<Vec<Array>> {
     match call {
         Call::Scan(scan) => scanned(scan, client, args, each),

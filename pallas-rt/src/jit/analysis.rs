@@ -1,4 +1,4 @@
-//! What a traced function costs, and the memory that it takes.
+//! The cost and the memory of a traced function.
 use super::function::Function;
 use super::lower::Lowered;
 use crate::exec::{Compiled, Cost, estimate};
@@ -62,6 +62,7 @@ pub struct MemoryAnalysis {
     pub padding_bytes: usize,
     /// Number of steps, of which each is a launch, a loop or a branch.
     steps: usize,
+    /// Values in the arena: where each lies, and from which step to which.
     held: Vec<Held>,
 }
 
@@ -74,13 +75,13 @@ fn padding(ty: &Type) -> usize {
     shape.iter().product::<usize>() * ty.dtype.bytes() - ty.bytes()
 }
 
-/// What lies in a region.
+/// Name of the value that a region of the arena holds.
 fn name(held: &Held) -> String {
     held.ty.as_ref().map_or("the inside of a loop or branch".into(), Type::to_string)
 }
 
 impl MemoryAnalysis {
-    /// The memory of a graph that is planned.
+    /// Memory of a graph that runs by this plan.
     pub(super) fn of(graph: &Graph, plan: &Plan) -> MemoryAnalysis {
         let bytes = |types: &[Type]| types.iter().map(Type::bytes).sum();
         let values = graph.equations.iter().flat_map(|e| &e.results).chain(&graph.params);
@@ -94,11 +95,12 @@ impl MemoryAnalysis {
         }
     }
 
-    /// The largest number of bytes that values of one step take.
+    /// The largest number of bytes of the arena that are in use during a step.
     pub fn peak_bytes(&self) -> usize {
         (0..self.steps).map(|step| self.used(step)).max().unwrap_or(0)
     }
 
+    /// Bytes of the arena that are in use during a step.
     fn used(&self, step: usize) -> usize {
         let alive = self.held.iter().filter(|held| (held.first..=held.last).contains(&step));
         alive.map(|held| held.region.bytes).sum()
@@ -134,7 +136,7 @@ impl MemoryAnalysis {
     }
 }
 
-/// The totals, then a line for each step: the bytes of values in the arena, and those that the step adds.
+/// Writes the totals, then a line for each step: the bytes in use in the arena, and the values that the step adds.
 impl fmt::Display for MemoryAnalysis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let MemoryAnalysis { argument_bytes, output_bytes, temporary_bytes, padding_bytes, .. } = self;
@@ -172,7 +174,7 @@ pub(super) fn cost_of(graph: &Graph, is_scaled: bool) -> Cost {
                         cost.add_times(1, own);
                     }
                 }
-                // A `shard_map` on each device.
+                // The body of a `shard_map` counts once: the work is that of one device.
                 call => {
                     for (runs, graph) in call.runs() {
                         let times = match runs {
@@ -189,15 +191,15 @@ pub(super) fn cost_of(graph: &Graph, is_scaled: bool) -> Cost {
     cost
 }
 
-/// The work of a kernel with these sizes; `None` for sizes that no launch can have.
+/// The work of one launch of a kernel with these sizes; `None` for sizes that no launch can have.
 fn work(kernel: &Arc<Kernel>, sizes: &[i64]) -> Option<Cost> {
     let geometry = Compiled::of_trace((**kernel).clone()).geometry(sizes).ok()?;
     Some(estimate(kernel, &geometry))
 }
 
-/// Bytes that the steps of a plan read and write: each its inputs and outputs once, or less if its kernel loads and stores
-/// less, as for a window of an array. Scans do all their steps, other loops one; all branches count. `params` are the bytes of
-/// the parameters.
+/// Bytes that the steps of a plan read and write. A step counts its inputs and outputs once, or less if its kernel
+/// loads and stores less, as for a window of an array. Scans count all their steps, other loops one; all branches
+/// count. `params` are the bytes of the parameters.
 pub(super) fn traffic(plan: &Plan, params: &[usize]) -> u64 {
     let bytes = |place: &Place| match *place {
         Place::Param(i) => params[i],
@@ -240,12 +242,13 @@ fn all_bytes(graph: &Graph, e: &Equation) -> u64 {
     e.args.iter().chain(&e.results).map(|&v| graph.ty(v).bytes() as u64).sum()
 }
 
+/// Adds the work of a structural operation to `cost`, counted as XLA's `HloCostAnalysis` does.
 fn structural(graph: &Graph, e: &Equation, op: &StructuralOp, cost: &mut Cost) {
     let dims: Vec<Vec<Dim>> = e.args.iter().map(|&v| graph.ty(v).dims()).collect();
     let dims: Vec<&[Dim]> = dims.iter().map(|d| &d[..]).collect();
     let (operand, result) = (e.args.first().map(|&v| graph.ty(v)), graph.ty(e.result()));
     let mut bytes = all_bytes(graph, e);
-    // The number that a fold begins with is an operand of XLA's.
+    // XLA counts the initial value of a fold as an operand.
     let start = result.dtype.bytes() as u64;
     match (op, op.access(&dims)) {
         (StructuralOp::Cast(_) | StructuralOp::Bitcast(_), _) => cost.flops += elements(result),
@@ -269,7 +272,7 @@ fn structural(graph: &Graph, e: &Equation, op: &StructuralOp, cost: &mut Cost) {
             bytes += start;
         }
         (_, Access::Scan { op, axis, .. }) => {
-            // XLA sees windows that end at each element.
+            // XLA counts a scan as reductions over windows that end at each element.
             cost.add(op, elements(result) * (result.shape[axis] as u64).saturating_sub(1));
             bytes += start;
         }
@@ -288,7 +291,7 @@ fn structural(graph: &Graph, e: &Equation, op: &StructuralOp, cost: &mut Cost) {
     cost.bytes_accessed += bytes;
 }
 
-/// Products of a convolution whose operands both have an element there.
+/// Number of products of a convolution in which both operands have an element, so that padding does not count.
 fn inside(nest: &Nest, graph: &Graph, e: &Equation) -> u64 {
     let mut all: f64 = nest.axes.iter().map(|axis| axis.extent as f64).product();
     for (places, &arg) in nest.operands.iter().zip(&e.args) {

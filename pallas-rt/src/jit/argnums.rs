@@ -1,26 +1,26 @@
-//! Derivatives by chosen arguments.
+//! Choices of the arguments to differentiate by.
 
 use crate::tree::{Structure, Tree};
 
-/// The argument of this number, from 0: `argnums` in JAX.
+/// The argument with this number, from 0, as the one to differentiate by: `argnums` in JAX.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Arg<const I: usize>;
 
-/// One or more of several arguments: [`Arg`], or a tuple of up to four of them.
+/// A choice of one or more of a function's arguments: [`Arg`], or a tuple of up to four of them.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` names no argument of a function of `{Args}`",
     note = "arguments are `Arg::<0>`, `Arg::<1>` and so on, and tuples of them"
 )]
 pub trait Argnums<Args>: Clone + Send + Sync + 'static {
-    /// The argument, or the tuple of them.
+    /// Type of the chosen argument, or the tuple of the chosen ones.
     type Picked: Tree + Send + Sync + 'static;
-    /// The arguments.
+    /// Clones the chosen arguments out of the tuple of all.
     fn picked(&self, args: &Args) -> Self::Picked;
-    /// Their numbers.
+    /// The numbers of the chosen arguments.
     fn numbers(&self) -> Vec<usize>;
 }
 
-/// `impl Argnums<(A, B, ..)> for Arg<0>`, `Arg<1>` and so on, for tuples of a length.
+/// Implements `Argnums<(A, B, ..)>` for `Arg<0>`, `Arg<1>` and so on, for tuples of this length.
 macro_rules! picks {
     ($($A:ident $a:ident $i:tt),*) => { picks!(@each [$($A)*] $($A $i)*); };
     (@each $all:tt $($A:ident $i:tt)*) => { $(picks!(@one $all $A $i);)* };
@@ -38,6 +38,7 @@ macro_rules! picks {
 }
 tuples! { picks }
 
+/// Implements `Argnums` for tuples of choices.
 macro_rules! several {
     ($($P:ident $i:tt)*) => {
         impl<Args, $($P: Argnums<Args>),*> Argnums<Args> for ($($P,)*) {
@@ -56,7 +57,7 @@ several!(P 0 Q 1);
 several!(P 0 Q 1 R 2);
 several!(P 0 Q 1 R 2 S 3);
 
-/// The numbers of the leaves of some arguments.
+/// The indices of the leaves of the arguments with these numbers; `structures` has that of each argument.
 pub(super) fn leaves_of(numbers: &[usize], structures: &[Structure]) -> Vec<usize> {
     let first = |n: usize| structures[..n].iter().map(Structure::leaves).sum::<usize>();
     numbers.iter().flat_map(|&n| first(n)..first(n) + structures[n].leaves()).collect()

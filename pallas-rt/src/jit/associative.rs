@@ -1,4 +1,4 @@
-//! Scans with an associative function: as a tree, or in turn.
+//! Scans with an associative function: as a tree, or one element after the other ("in turn").
 //!
 //! ```text
 //! tree      pairs of elements, pairs of pairs, ..: all elements of a level at once (GPUs, meshes, long vectors)
@@ -33,26 +33,26 @@ pub struct AssociativeScan {
 }
 
 impl AssociativeScan {
-    /// The options of [`associative_scan`].
+    /// Returns the default options: along the first axis, from the first element to the last.
     pub fn new() -> AssociativeScan {
         AssociativeScan::default()
     }
 
-    /// The axis, which is the first one otherwise; negative numbers count from the last one.
+    /// Sets the axis; negative numbers count from the last one.
     #[must_use]
     pub fn axis(mut self, axis: isize) -> AssociativeScan {
         self.axis = axis;
         self
     }
 
-    /// True for a scan from the last element to the first.
+    /// Sets the direction: true scans from the last element to the first.
     #[must_use]
     pub fn reverse(mut self, reverse: bool) -> AssociativeScan {
         self.reverse = reverse;
         self
     }
 
-    /// Runs it; see [`associative_scan`].
+    /// Runs the scan; see [`associative_scan`].
     ///
     /// # Errors
     /// As [`associative_scan`].
@@ -98,13 +98,8 @@ impl AssociativeScan {
     }
 }
 
-/// All partial results of an associative function along an axis: the first element, `combine` of the first two, of the
-/// first three, and so on; `lax.associative_scan`.
-///
-/// `combine` takes two trees like `xs` with any number of elements along the axis, and combines these one by one: it is
-/// made of elementwise operations, of products of batches of matrices, and the like. On a GPU and on a mesh it is called
-/// about twice the logarithm of the length, as in Blelloch, "Prefix Sums and Their Applications" (1990); on one CPU it is
-/// the step of a loop. Which elements are combined first differs, and so may the rounding.
+/// Returns all partial results of an associative function along an axis: the first element, `combine` of the first two,
+/// of the first three, and so on; `lax.associative_scan`.
 ///
 /// # Errors
 /// `combine`'s own error; arrays without the axis, or of other lengths; a result of `combine` that is another tree or has
@@ -128,7 +123,7 @@ where
     AssociativeScan::new().run(xs, combine)
 }
 
-/// A scan that is being made.
+/// The arguments of one scan.
 struct Running<'a, T, F> {
     xs: &'a T,
     combine: &'a F,
@@ -137,19 +132,22 @@ struct Running<'a, T, F> {
     at: Loc,
 }
 
-/// Most steps that are made without a loop.
+/// Maximum number of steps of a scan in turn that are unrolled.
 const FEW: usize = 8;
 
-/// Most numbers without further axes that are taken in turn: of more a tree is faster, since a step has one.
+/// Maximum number of elements of arrays without further axes that are scanned in turn: for more of them a tree is
+/// faster, since each step in turn would compute a single number.
 const NUMBERS: usize = 4096;
 
 impl<T: Tree, R: Outcome<Tree = T>, F: Fn(&T, &T) -> R> Running<'_, T, F> {
+    /// Returns true if a scan of `n` elements in turn is faster than a tree: on one CPU, for elements with several
+    /// numbers or for a short array.
     fn is_faster_in_turn(&self, all: &[Array], n: usize) -> bool {
         let has_rows = all.iter().any(|x| x.shape().iter().product::<usize>() > n);
         all[0].client().kind() == DeviceKind::Cpu && parts_on_mesh() == 1 && (has_rows || n <= NUMBERS)
     }
 
-    /// The scan of arrays with `n` elements along their axes, one after the other, from the last one on if it is reversed.
+    /// Scans arrays with `n` elements along their axes one element after the other, from the last one on if `reverse`.
     fn in_turn(&self, all: &[Array], n: usize, reverse: bool) -> Result<Vec<Array>> {
         if n < 2 {
             return Ok(all.to_vec());
@@ -175,7 +173,8 @@ impl<T: Tree, R: Outcome<Tree = T>, F: Fn(&T, &T) -> R> Running<'_, T, F> {
         all.iter().zip(self.axes).map(|(x, &axis)| f(x, axis as isize)).collect()
     }
 
-    /// The scan of arrays with `n` elements along their axes, as a tree.
+    /// Scans arrays with `n` elements along their axes as a tree: combines pairs, scans the pairs, and fills in the
+    /// elements between.
     fn as_tree(&self, all: Vec<Array>, n: usize) -> Result<Vec<Array>> {
         // The arrays of each level, of which the next one has the combined pairs.
         let (mut levels, mut n) = (vec![], n);
@@ -187,7 +186,8 @@ impl<T: Tree, R: Outcome<Tree = T>, F: Fn(&T, &T) -> R> Running<'_, T, F> {
             levels.push((all, n));
             (all, n) = (pairs, n / 2);
         }
-        // The results at odd positions are those of the level below; one step leads from them to the next even positions.
+        // Results at odd positions are those of the level of pairs; combining each with the next element gives those at
+        // even positions.
         while let Some((own, n)) = levels.pop() {
             let evens = n.div_ceil(2);
             let before = self.part(&all, 0, evens - 1, 1)?;
@@ -207,7 +207,7 @@ impl<T: Tree, R: Outcome<Tree = T>, F: Fn(&T, &T) -> R> Running<'_, T, F> {
         like(self.xs, &found, &types, "result of an associative scan's function", self.at)
     }
 
-    /// `count` elements from `start` on, with a stride.
+    /// Takes `count` elements of each array along its axis, from `start` on, with a stride.
     fn part(&self, all: &[Array], start: usize, count: usize, stride: usize) -> Result<Vec<Array>> {
         self.each([all], |graph, v, axis| {
             let mut shape = graph.ty(v[0]).shape.clone();
@@ -217,7 +217,7 @@ impl<T: Tree, R: Outcome<Tree = T>, F: Fn(&T, &T) -> R> Running<'_, T, F> {
         })
     }
 
-    /// Appends an operation on the leaves in each place of these lists, which has the axis of that place.
+    /// Appends `f` for each leaf: it takes the arrays of that leaf, one of each list, and the leaf's axis.
     fn each<const N: usize>(
         &self,
         lists: [&[Array]; N],
@@ -243,7 +243,8 @@ fn concatenated(graph: &mut Graph, v: &[Var], axis: usize) -> Result<Var, Diag> 
     graph.push(StructuralOp::from(Concat { axis }), v)
 }
 
-/// Elements of the first array and of the second one in turn; the first one may have one more.
+/// Interleaves two arrays along an axis: an element of the first, one of the second, and so on; the first may have one
+/// more.
 fn interleaved(graph: &mut Graph, v: &[Var], axis: usize) -> Result<Var, Diag> {
     let shape = graph.ty(v[1]).shape.clone();
     let n = shape[axis];

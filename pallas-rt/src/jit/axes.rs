@@ -51,11 +51,11 @@ impl Scope {
 }
 
 thread_local! {
-    /// The innermost function is the last one.
+    /// The scopes on this thread; that of the innermost function is the last one.
     static SCOPES: RefCell<Vec<Scope>> = const { RefCell::new(vec![]) };
 }
 
-/// Axes stay bound until it is dropped.
+/// A guard; axes stay bound until it is dropped.
 pub(super) struct Binding {
     depth: usize,
     /// Scopes belong to a thread.
@@ -68,10 +68,11 @@ impl Drop for Binding {
     }
 }
 
-/// Binds axes of the mesh of a `shard_map`, or the axis of a batch.
+/// Binds axes on this thread: those of the mesh of a `shard_map` for which `binds` is true, or the axis of a batch.
 ///
 /// # Errors
-/// A name that a `shard_map` around binds for a batch, or a `vmap` around for a mesh.
+/// A name that a `shard_map` around binds if this is the axis of a batch, or that a `vmap` around binds if this is an
+/// axis of a mesh.
 pub(super) fn bind(mesh: &Arc<Mesh>, binds: &[bool], at: Loc) -> Result<Binding> {
     SCOPES.with_borrow_mut(|scopes| {
         let scope = Scope { mesh: mesh.clone(), binds: binds.to_vec() };
@@ -106,31 +107,31 @@ pub(super) fn are_bound() -> bool {
     SCOPES.with_borrow(|scopes| !scopes.is_empty())
 }
 
-/// The states of a value that is made outside; `None` outside of a `shard_map`.
+/// The states of a value from outside of the body of a `shard_map`, which is invariant; `None` outside of one.
 pub(super) fn invariant() -> Option<States> {
     manual().map(|(mesh, _)| mesh::invariant(&mesh))
 }
 
-/// Axes that are bound, in the order of a collective: those of one mesh that follow each other.
+/// Bound axes of one mesh that follow each other in a collective's list of axes.
 pub(crate) struct Run {
     pub mesh: Arc<Mesh>,
     pub axes: Vec<Axis>,
 }
 
-/// Axes that are bound.
+/// The axes of a collective, as runs of axes of one mesh, in order.
 pub(crate) struct BoundAxes {
     pub runs: Vec<Run>,
 }
 
 impl BoundAxes {
-    /// The axes of the mesh of a `shard_map`.
+    /// Those axes that are bound by a `shard_map`, not by a `vmap`, with their meshes.
     pub(crate) fn manual(&self) -> Vec<(&Mesh, Axis)> {
         let runs = self.runs.iter().filter(|run| !run.mesh.is_batch());
         runs.flat_map(|run| run.axes.iter().map(|&axis| (&*run.mesh, axis))).collect()
     }
 }
 
-/// The axes with these names.
+/// Finds the bound axes with these names; the innermost function that binds a name counts.
 ///
 /// # Errors
 /// A name that nothing binds; a name twice; no name.
@@ -176,7 +177,7 @@ fn quoted(names: &[&str]) -> String {
     names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
 
-/// The axes along which a value is not equal on all devices, in words.
+/// Describes the axes along which a value is not equal on all devices.
 pub(super) fn text(states: &[State]) -> String {
     let Some((mesh, _)) = manual() else { return "equal on all devices".into() };
     let other = |(axis, state): (usize, &State)| match state {

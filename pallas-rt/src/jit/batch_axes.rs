@@ -22,11 +22,12 @@ use crate::tree::{Mapped, Structure};
 #[derive(Clone, PartialEq, Debug)]
 pub struct BatchAxes(Given);
 
+/// The form in which axes were given: one for all leaves, a list for the children of a node, or a tree.
 #[derive(Clone, PartialEq, Debug)]
 enum Given {
     All(Option<isize>),
     Each(Vec<BatchAxes>),
-    /// Of each leaf of a tree with these nodes.
+    /// An axis for each leaf of a tree; the first list has the number of children of each of its nodes, in preorder.
     Tree(Vec<usize>, Vec<Option<isize>>),
 }
 
@@ -85,7 +86,7 @@ impl BatchAxes {
         Ok(leaves)
     }
 
-    /// The only entry, if it is a list of one.
+    /// The only entry, if this is a list of one.
     pub(super) fn only(&self) -> Option<&BatchAxes> {
         match &self.0 {
             Given::Each(all) if all.len() == 1 => all.first(),
@@ -93,8 +94,8 @@ impl BatchAxes {
         }
     }
 
-    /// Appends the axes of the leaves below a node; returns the number of the node after these. Nodes are in preorder, each
-    /// with the number of its children, or [`Structure::LEAF`].
+    /// Appends the axes of the leaves below the node `at`; returns the index of the node after them. Nodes are in
+    /// preorder, each as the number of its children, or [`Structure::LEAF`].
     fn spread(&self, nodes: &[usize], at: usize, leaves: &mut Vec<Option<isize>>) -> Result<usize, String> {
         let end = end_of(nodes, at);
         let is_leaf = |&&node: &&usize| node == Structure::LEAF;
@@ -126,6 +127,7 @@ impl BatchAxes {
         Ok(end)
     }
 
+    /// The axis that holds for all leaves, if this is one.
     fn of_all(&self) -> Option<Option<isize>> {
         match self.0 {
             Given::All(axis) => Some(axis),
@@ -134,7 +136,7 @@ impl BatchAxes {
     }
 }
 
-/// The number of the node after those below a node.
+/// The index of the node after all nodes below the node `at`.
 fn end_of(nodes: &[usize], at: usize) -> usize {
     let (mut end, mut open) = (at, 1);
     while open > 0 {

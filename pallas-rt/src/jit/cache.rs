@@ -19,32 +19,32 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
 
-/// Kinds of arguments for which a function stays compiled; the oldest makes room.
+/// Maximum number of kinds of arguments for which a function stays compiled; one more drops the oldest.
 const MOST_KINDS: usize = 256;
 
 /// A compiled function for one kind of arguments.
 pub(super) struct Entry<Out> {
     pub form: Form,
-    /// A result, of which only the structure matters.
+    /// A result of the trace, of which only the tree structure matters.
     pub out: Out,
 }
 
-/// What is compiled for one kind of arguments.
+/// The program for one kind of arguments, and what is compared to find it.
 pub(super) struct Form {
-    /// By argument.
+    /// By argument, its structure.
     structures: Vec<Structure>,
     about: misses::Compiled,
-    /// By leaf, the statement that declares it.
+    /// By leaf, the line and pattern that declare its sharding.
     statements: Vec<Option<Declaration>>,
     program: Program,
-    /// Arrays that the function mentions; they are the last parameters.
+    /// Arrays that the function captures; they are the last parameters of the program.
     captured: Vec<Array>,
-    /// Number of leaves, the first ones, that results may take over the memory of.
+    /// Number of leaves, the first ones, whose memory results may take over.
     donated: usize,
 }
 
 impl Form {
-    /// Returns true for arguments of this kind.
+    /// Returns true if these arguments are of this kind, so that the program can run on them.
     fn fits(&self, args: &[Array], structures: &[Structure]) -> bool {
         let misses::Compiled { types, declared, client, .. } = &self.about;
         let same =
@@ -55,7 +55,7 @@ impl Form {
             && declared.iter().zip(args).all(|(own, x)| is_declared_as(x, own.as_ref()))
     }
 
-    /// Runs it.
+    /// Runs the program on the leaves of all arguments; it owns the donated ones. `name` returns the function's name.
     ///
     /// # Errors
     /// Errors of the device.
@@ -68,7 +68,7 @@ impl Form {
     }
 }
 
-/// What a miss says besides the differences to other arguments.
+/// Another reason for the report of a miss beside the differences to other arguments, and a hint.
 #[derive(Default)]
 pub(super) struct Extra {
     pub reason: Option<MissReason>,
@@ -81,11 +81,11 @@ pub(super) struct Cache<Out> {
     of: Compiler,
 }
 
-/// What a function is compiled with, whatever it is.
+/// The settings by which a function is compiled.
 struct Compiler {
-    /// The line that made it.
+    /// The line that called `jit`.
     at: Loc,
-    /// Results may take over the memory of the first argument.
+    /// True if results may take over the memory of the first argument.
     donates: bool,
     is_hinted: AtomicBool,
 }
@@ -95,10 +95,10 @@ impl<Out: Tree + Send + Sync + 'static> Cache<Out> {
         Cache { entries: RwLock::default(), of: Compiler { at, donates, is_hinted: AtomicBool::new(false) } }
     }
 
-    /// The compiled form for these arguments; if it is compiled, its miss says `extra`, too.
+    /// The compiled form for these arguments. If it is compiled now, the report of the miss contains `extra`.
     ///
     /// # Errors
-    /// The function's own error, the first mistake in what its result depends on, and errors of the device.
+    /// The function's own error, the first error of an operation that its result depends on, and errors of the device.
     pub(super) fn entry<Args: Tree + 'static, F: Function<Args, Out = Out>>(
         &self,
         f: &F,
@@ -109,7 +109,7 @@ impl<Out: Tree + Send + Sync + 'static> Cache<Out> {
     ) -> Result<Arc<Entry<Out>>> {
         args.iter().try_for_each(|x| x.check().map(drop))?;
         JIT_CALLS.fetch_add(1, Relaxed);
-        // Of several, the one with the most declarations: a result fits one without any, too.
+        // Of several fitting forms, the one with the most declarations: a result also fits a form without any.
         let known = {
             let all = self.entries.read();
             let fitting = all.iter().filter(|e| e.form.fits(args, &structures));
@@ -120,7 +120,7 @@ impl<Out: Tree + Send + Sync + 'static> Cache<Out> {
             None => {
                 let entry = Arc::new(self.compile(f, &tuple(), args, structures, extra())?);
                 let mut all = self.entries.write();
-                // Functions may live as long as the process.
+                // Functions may live as long as the process, so entries of clients that are gone are dropped.
                 all.retain(|entry| entry.form.about.client.is_used());
                 if all.len() == MOST_KINDS {
                     all.remove(0);
@@ -131,6 +131,7 @@ impl<Out: Tree + Send + Sync + 'static> Cache<Out> {
         }
     }
 
+    /// Traces and compiles a function for these arguments.
     fn compile<Args: Tree + 'static, F: Function<Args, Out = Out>>(
         &self,
         f: &F,
@@ -158,7 +159,7 @@ impl<Out: Tree + Send + Sync + 'static> Cache<Out> {
     }
 }
 
-/// A call that a function is compiled for.
+/// A call for which a function is compiled.
 struct FirstCall<'a> {
     args: &'a [Array],
     structures: Vec<Structure>,
@@ -169,12 +170,12 @@ struct FirstCall<'a> {
     paths: &'a dyn Fn() -> Vec<String>,
     /// The time when the function began to be traced.
     begun: Instant,
-    /// The reasons to compile it.
+    /// The reasons why the function is compiled.
     reasons: Vec<MissReason>,
 }
 
 impl Compiler {
-    /// Compiles a function that was traced.
+    /// Compiles a traced function, and records the miss.
     fn compile(&self, call: FirstCall<'_>, traced: TracedFunction, hint: Option<String>) -> Result<Form> {
         let FirstCall { args, structures, client, about, name, paths, begun, reasons } = call;
         let TracedFunction { graph, captured, .. } = traced;
@@ -200,8 +201,8 @@ impl Compiler {
     }
 }
 
-/// The arguments, each with the declaration that the one in its place had at the most similar call: one leaf that comes
-/// back sharded otherwise takes nothing from the others.
+/// The arguments for a compilation: a result that is passed in place of a declared argument gets the declaration which
+/// that argument had at the most similar call. Each leaf is treated on its own.
 fn with_kept_declarations(known: &[&Form], args: &[Array], structures: &[Structure]) -> Vec<Array> {
     let alike = |form: &&&Form| {
         let same = |(own, x): &(&Option<Placed>, &Array)| own.is_some() && is_declared_as(x, own.as_ref());

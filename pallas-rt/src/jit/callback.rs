@@ -1,4 +1,4 @@
-//! Functions of the host as operations.
+//! Functions of the host as operations of a traced function.
 use super::function::Outcome;
 use super::linear::like;
 use super::trace::{apply_all, is_tracing, type_of};
@@ -12,12 +12,12 @@ use pallas_ir::{At, Diag, Loc, Type};
 
 /// Calls a function of the host, which may read elements and call other libraries; `jax.pure_callback`.
 ///
-/// `f` takes a tree like `args` of arrays with elements, on [`Client::cpu`], and returns a tree with the structure, shapes and
-/// element types of `results`, whose elements are not read: [`Client::shape_dtype`] makes such arrays, too. It
-/// runs on a thread of its own. In a function that is being traced it is called at each run, elsewhere at once. Its results
-/// depend on its arguments alone, so it may be called more often than the function says, or not at all where nothing
-/// reads its results; on a mesh it is called once for devices that have the same arguments. In a [`vmap`](super::vmap())
-/// it is called for one example after the other; [`PureCallback`] has other methods.
+/// `f` takes a tree like `args` of arrays with elements, on [`Client::cpu`], and returns a tree with the structure,
+/// shapes and element types of `results`, whose elements are not read: [`Client::shape_dtype`] makes such arrays, too.
+/// `f` runs on a thread of its own. In a function that is being traced it is called at each run, elsewhere at once. The
+/// results of `f` have to depend on its arguments alone, so it may be called more often than the function says, or not
+/// at all where nothing reads its results; on a mesh it is called once for devices that have the same arguments. In a
+/// [`vmap`](super::vmap()) it is called for one example after the other; [`PureCallback`] has other methods.
 ///
 /// Its floating-point results have no derivative: [`custom_jvp`](super::custom_jvp()) around the call states one. A function with a callback is not
 /// exported, and its StableHLO has a `custom_call` that no other compiler knows.
@@ -49,10 +49,11 @@ where
     PureCallback::new().run(f, results, args)
 }
 
-/// Option of [`pure_callback()`]: the method for batches.
+/// Option of [`pure_callback()`]: the method by which it is called for a batch.
 ///
 /// With [`VmapMethod::ExpandDims`] and [`VmapMethod::BroadcastAll`] the function is called once in a
-/// [`vmap`](super::vmap()): its arguments and results have one axis more in front for each, also those of the tree `results`.
+/// [`vmap`](super::vmap()): its arguments and results, also those of the tree `results`, have one axis more in front
+/// for each `vmap`.
 ///
 /// ```
 /// use pallas_rt::{Array, PureCallback, VmapMethod, vmap};
@@ -69,19 +70,19 @@ pub struct PureCallback {
 }
 
 impl PureCallback {
-    /// The option of [`pure_callback()`].
+    /// Returns the default option: in a batch, one call for each example.
     pub fn new() -> PureCallback {
         PureCallback::default()
     }
 
-    /// Chooses the method for batches.
+    /// Chooses the method by which the function is called for a batch.
     #[must_use]
     pub fn vmap_method(mut self, method: VmapMethod) -> PureCallback {
         self.vmap_method = method;
         self
     }
 
-    /// Runs it; see [`pure_callback()`].
+    /// Calls the function; see [`pure_callback()`].
     ///
     /// # Errors
     /// As [`pure_callback()`].
@@ -134,10 +135,10 @@ impl PureCallback {
     }
 }
 
-/// The results of a callback.
+/// Calls a callback on the bytes of its operands; returns the bytes of its results.
 ///
 /// # Errors
-/// The function's own, at the line of the call.
+/// The function's own error, at the line `at` of the call.
 pub(super) fn called(callback: &Callback, operands: &[&[u8]], at: Loc) -> Result<Vec<Vec<u8>>> {
     callback.call(operands).map_err(|diag| Error::operation(at, diag))
 }
@@ -151,7 +152,7 @@ fn apart<T: Send>(f: impl FnOnce() -> Result<T, Diag> + Send) -> Result<T, Diag>
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("pallas-callback".into());
         let thread = thread.spawn_scoped(scope, f).map_err(failed)?;
-        // The function may wait for launches, and these for this thread of the pool.
+        // The function may wait for launches, and these for this thread of the pool, so it does other work meanwhile.
         while rayon_core::current_thread_index().is_some() && !thread.is_finished() {
             if rayon_core::yield_now() != Some(rayon_core::Yield::Executed) {
                 std::thread::yield_now();

@@ -1,4 +1,4 @@
-//! Functions whose values are computed again on the way back.
+//! Functions whose values are recomputed in the backward pass.
 use super::function::{Function, Given};
 use super::trace::{TracedFunction, apply_all};
 use super::traced::traced;
@@ -11,9 +11,9 @@ use pallas_graph::call::{self, Named};
 use pallas_ir::Loc;
 use std::sync::Arc;
 
-/// A function whose intermediate values are not stored for the gradient, but computed again on the way back;
-/// `jax.checkpoint`. Inside of a [`scan`](super::scan) each step then stores its arguments alone. [`policy`](Transformed::policy)
-/// stores some of the values.
+/// A function whose intermediate values are not stored for the gradient, but recomputed in the backward pass;
+/// `jax.checkpoint`. Inside of a [`scan`](super::scan) each step then stores its arguments alone.
+/// [`policy`](Transformed::policy) stores some of the values.
 ///
 /// # Errors
 /// The function's own errors, and those of [`jit`](super::jit).
@@ -39,7 +39,7 @@ pub struct Checkpoint {
 
 /// Option of [`checkpoint()`].
 impl<Args: Tree + 'static, F: Function<Args>> Transformed<Args, F, Checkpoint> {
-    /// Chooses the values that are stored.
+    /// Chooses the intermediate values that are stored for the gradient.
     ///
     /// ```
     /// use pallas_rt::{Array, Policy, checkpoint, checkpoint_name, grad};
@@ -64,6 +64,7 @@ impl<Args: Tree + 'static, F: Function<Args>> Transformation<Args, F> for Checkp
     }
 }
 
+/// Calls the function; if an argument is traced, as an operation that is recomputed in the backward pass.
 fn call<Args: Tree + 'static, F: Function<Args>>(
     f: &F,
     given: &Given<'_, Args>,
@@ -83,8 +84,8 @@ fn call<Args: Tree + 'static, F: Function<Args>>(
     tree::rebuild(&out, results)
 }
 
-/// The array itself, under a name by which a [`Policy`] knows it; `jax.ad_checkpoint.checkpoint_name`. What is computed
-/// from the array without its name is not that value.
+/// Names an array, so that a [`Policy`] can store it, and returns it; `jax.ad_checkpoint.checkpoint_name`. The name
+/// holds for the returned array: a value computed from `x` itself does not use it.
 #[track_caller]
 pub fn checkpoint_name(x: &Array, name: impl Into<String>) -> Array {
     if !x.is_traced() {

@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-/// The block sizes for a client's device; unit tests pass their own.
+/// Block sizes for a client's device; unit tests have a function of their own in place of this one.
 #[cfg(not(test))]
 fn sizes(client: &Client) -> Sizes {
     super::program::sizes(client.target())
@@ -30,18 +30,18 @@ fn sizes(client: &Client) -> Sizes {
 #[cfg(test)]
 use super::tests::sizes::sizes;
 
-/// The input of a program.
+/// The input of a compilation.
 pub(super) struct Input {
     pub graph: Arc<Graph>,
-    /// The division of the parameters.
+    /// The declared shardings of the parameters.
     pub declared: Declared,
-    /// By parameter, true if results may take over its memory; those after the last one are kept.
+    /// By parameter, true if results may take over its memory; parameters beyond the end of the list keep theirs.
     pub is_donated: Vec<bool>,
     pub client: Client,
 }
 
 impl Input {
-    /// A graph for one device.
+    /// A graph for one device, of which nothing is sharded or donated.
     pub(super) fn of_graph(graph: impl Into<Arc<Graph>>, client: &Client) -> Input {
         Input { graph: graph.into(), declared: Declared::none(), is_donated: vec![], client: client.clone() }
     }
@@ -50,23 +50,24 @@ impl Input {
         self.declared.mesh.is_some()
     }
 
-    /// The threads of a CPU are devices; another client runs what all of them do as one program.
+    /// Returns true if the work of all devices of a mesh becomes one program. On a CPU, threads are devices; any other
+    /// client runs one program for all of them.
     fn is_united(&self) -> bool {
         self.is_on_mesh() && self.client.kind() != DeviceKind::Cpu
     }
 }
 
-/// A graph on a mesh.
+/// A partitioned graph on a mesh.
 pub(super) struct Sharded {
-    /// The graph without calls of functions.
+    /// The graph on whole arrays, with calls of functions inlined.
     pub flat: Arc<Graph>,
-    /// The shardings of its values.
+    /// The shardings of the graph's values.
     pub found: Propagation,
-    /// The graph of each device.
+    /// The graph that each device runs on its blocks.
     pub made: Partitioned,
 }
 
-/// The results of the stages so far.
+/// The results of the stages that have run so far.
 #[derive(Default)]
 pub(super) struct Products {
     /// Number of stages that have run.
@@ -74,22 +75,22 @@ pub(super) struct Products {
     watcher: Option<Watcher>,
     flat: Option<Arc<Graph>>,
     pub sharded: Option<Arc<Sharded>>,
-    /// The graph that a device runs, simplified.
+    /// The simplified graph of a device.
     pub simplified: Option<Arc<Graph>>,
-    /// The work of all devices as one program.
+    /// The work of all devices as the graph of one program.
     pub united: Option<Arc<Graph>>,
     pub plan: Option<Plan>,
 }
 
 impl Products {
-    /// Those of a graph that is partitioned already.
+    /// The results of the stages for a graph that is partitioned already.
     #[cfg(test)]
     fn of_sharded(sharded: Sharded) -> Products {
         let done = STAGES.iter().position(|stage| stage.name == "simplify").expect("a stage");
         Products { done, sharded: Some(Arc::new(sharded)), ..Products::default() }
     }
 
-    /// The graph of each device, or of the only one.
+    /// The graph that each device runs: the partitioned one, or the input's without a mesh.
     pub(super) fn local<'a>(&'a self, input: &'a Input) -> &'a Graph {
         self.sharded.as_ref().map_or(&input.graph, |sharded| &sharded.made.graph)
     }
@@ -98,7 +99,7 @@ impl Products {
 /// A stage of the compiler.
 struct Stage {
     name: &'static str,
-    /// Programs that have it.
+    /// Returns true for the inputs that need this stage.
     when: fn(&Input) -> bool,
     run: fn(&Input, &mut Products, &mut dyn Watch) -> Result<()>,
 }
@@ -136,6 +137,7 @@ fn simplify(input: &Input, made: &mut Products, watch: &mut dyn Watch) -> Result
     Ok(())
 }
 
+/// Runs the stage "unite": makes one graph of the work of all devices, and simplifies it.
 fn unite(input: &Input, made: &mut Products, watch: &mut dyn Watch) -> Result<()> {
     let mesh = input.declared.mesh.as_ref().expect("it is on a mesh");
     let all = united(made.simplified.as_ref().expect(IN_ORDER), mesh);
@@ -149,25 +151,25 @@ fn unite(input: &Input, made: &mut Products, watch: &mut dyn Watch) -> Result<()
 
 fn plan(input: &Input, made: &mut Products, watch: &mut dyn Watch) -> Result<()> {
     let graph = made.united.as_ref().or(made.simplified.as_ref()).expect(IN_ORDER);
-    // The arrays of a mesh are cut for a call.
+    // A call on a mesh cuts its arguments into blocks, so their memory is not donated.
     let is_donated = if input.is_on_mesh() { &[][..] } else { &input.is_donated };
     made.plan = Some(plan_watched(graph, is_donated, &sizes(&input.client), watch));
     Ok(())
 }
 
-/// Refuses a graph with an array that no kernel takes.
+/// Returns an error if the graph has an array that no kernel takes.
 fn check(graph: &Graph) -> Result<()> {
     check_runs(graph).map_err(|(at, diag)| Error::operation(at, diag))
 }
 
-/// The error of a transformation.
+/// Converts the error of a graph's transformation.
 pub(super) fn refused(refused: Refused) -> Error {
     Error::operation(refused.at, refused.diag)
 }
 
 const IN_ORDER: &str = "stages run in order";
 
-/// The stages of one graph; each runs when something asks for it.
+/// The compilation of one graph; each stage runs when its result is needed first.
 pub(super) struct Compilation {
     pub input: Input,
     made: Mutex<Products>,
@@ -184,10 +186,10 @@ impl Compilation {
         Compilation { input, made: Mutex::new(Products::of_sharded(sharded)) }
     }
 
-    /// Runs the stages up to this one that have not run.
+    /// Runs the stages up to `stage`, with it, that have not run; returns all results so far.
     ///
     /// # Errors
-    /// A declaration that divides what a kernel cannot divide; with "unite", an array that is too large for a kernel.
+    /// A declaration that shards what a kernel cannot shard; with "unite", an array that is too large for a kernel.
     fn until(&self, stage: &str) -> Result<MutexGuard<'_, Products>> {
         let mut made = self.made.lock();
         let end = 1 + STAGES.iter().position(|one| one.name == stage).expect("a stage of the list");
@@ -197,6 +199,7 @@ impl Compilation {
         Ok(made)
     }
 
+    /// Runs the stages from the first that has not run up to the one with index `end`, without it.
     fn run(&self, made: &mut Products, end: usize) -> Result<()> {
         let mut watch = made.watcher.take().unwrap_or_else(|| Watcher::of(&self.input.graph));
         watch.began = timeline::now();
@@ -211,15 +214,15 @@ impl Compilation {
         Ok(())
     }
 
-    /// The graph on its mesh; `None` without one.
+    /// The partitioned graph; `None` without a mesh.
     ///
     /// # Errors
-    /// A declaration that divides what a kernel cannot divide.
+    /// A declaration that shards what a kernel cannot shard.
     pub(super) fn sharded(&self) -> Result<Option<Arc<Sharded>>> {
         Ok(self.until("shard")?.sharded.clone())
     }
 
-    /// The result of `read` on the simplified graph and the plan of each device.
+    /// Calls `read` with the simplified graph and the plan of each device; returns its result.
     ///
     /// # Errors
     /// The errors of [`sharded`](Compilation::sharded).
@@ -232,11 +235,11 @@ impl Compilation {
         Ok(read(made.simplified.as_ref().expect(IN_ORDER), made.plan.as_ref().expect(IN_ORDER)))
     }
 
-    /// The program.
+    /// Runs all stages, and makes the program of their results.
     ///
     /// # Errors
-    /// Sizes that no launch can have; as [`sharded`](Compilation::sharded); in a job of several processes, a client that is not a
-    /// CPU's; SPMD is off; processes of a job that compile other programs.
+    /// Sizes that no launch can have; the errors of [`sharded`](Compilation::sharded); in a job of several processes, a
+    /// client that is not a CPU's; SPMD is off; processes of a job that compile other programs.
     #[track_caller]
     pub(super) fn into_program(self) -> Result<Program> {
         if let Some(mesh) = &self.input.declared.mesh {
@@ -245,7 +248,7 @@ impl Compilation {
         self.into_program_on(startup::engine())
     }
 
-    /// The program of [`into_program`](Compilation::into_program), whose devices exchange by this engine.
+    /// Makes the program as [`into_program`](Compilation::into_program) does, with this engine for its collectives.
     pub(super) fn into_program_on(self, engine: Engine) -> Result<Program> {
         let client = &self.input.client;
         if self.input.is_united() && pallas_device::collective::processes().is_some() {
@@ -261,27 +264,28 @@ impl Compilation {
     }
 }
 
-/// The result of `read` on the simplified form of a graph for one device, and its plan for a client.
+/// Calls `read` with the simplified form of a graph for one device, and its plan for a client; returns its result.
 pub(super) fn planned<R>(graph: &Graph, client: &Client, read: impl FnOnce(&Graph, &Plan) -> R) -> R {
     Compilation::new(Input::of_graph(graph.clone(), client)).planned(read).expect("only meshes refuse a graph")
 }
 
-/// Verifies what stages make, and writes it to the folder that the environment names.
+/// Verifies what each stage makes, and writes it to the folder that `PALLAS_DUMP` names.
 struct Watcher {
     /// The folder, and the number of the compilation.
     dump: Option<(&'static Path, usize)>,
-    /// The number of the next text, and the last one that was written.
+    /// The number of the next text.
     next: usize,
+    /// The text that was written last: an equal one is not written again.
     last: String,
     /// The time when the stage that runs began, for a timeline.
     began: Option<Duration>,
 }
 
-/// The folder for the texts of graphs and plans.
+/// The folder for the texts of graphs and plans; `None` if `PALLAS_DUMP` is not set.
 static DUMPS: LazyLock<Option<PathBuf>> = LazyLock::new(|| std::env::var_os("PALLAS_DUMP").map(PathBuf::from));
 
 impl Watcher {
-    /// One for the stages of a traced graph.
+    /// A watcher for the stages of a traced graph, which it writes first.
     fn of(graph: &Graph) -> Watcher {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let dump = DUMPS.as_deref().map(|folder| (folder, NUMBER.fetch_add(1, Relaxed)));
@@ -294,7 +298,7 @@ impl Watcher {
 impl Watch for Watcher {
     fn made(&mut self, stage: &'static str, program: &dyn Made) {
         timeline::since(self.began, timeline::Kind::Compile, || (stage.into(), String::new()));
-        // Random tests in release builds verify as well.
+        // Random tests also run in release builds, and verify there.
         if cfg!(any(debug_assertions, test)) {
             assert_eq!(program.verify(), Ok(()), "after {stage}:\n{program}");
         }

@@ -1,5 +1,5 @@
-//! `jit`: a function that is traced and compiled once for each kind of arguments; the arguments that results may take the
-//! memory of, and the lengths that share a compilation.
+//! `jit`: a function that is traced and compiled once for each kind of arguments; options for donated arguments and for
+//! lengths that share a compilation.
 use super::argnums::Arg;
 use super::axes;
 use super::bounded::{Bounded, BoundedSize, Member};
@@ -25,7 +25,8 @@ use std::sync::Arc;
 /// ([`bounded`](Transformed::bounded)); [`disable_jit`](super::disable_jit) runs functions as they are.
 ///
 /// # Errors
-/// The call returns the function's own error, the first mistake in what its result depends on, and errors of the device.
+/// The call returns the function's own error, the first error of an operation that its result depends on, and errors of
+/// the device.
 ///
 /// ```
 /// use pallas_rt::{Array, jit};
@@ -41,7 +42,7 @@ pub fn jit<Args: Tree + 'static, F: Function<Args>>(f: F) -> Transformed<Args, F
     Transformed::new(f, Jit::default(), Loc::caller())
 }
 
-/// Options of [`jit()`](super::jit()); `DONATES` if results may take over the memory of the first argument.
+/// Options of [`jit()`](super::jit()); `DONATES` is true if results may take over the memory of the first argument.
 #[derive(Clone, Debug, Default)]
 pub struct Jit<const DONATES: bool = false> {
     sizes: Vec<BoundedSize>,
@@ -83,17 +84,18 @@ impl<Args: Tree + 'static, F: Function<Args>, const DONATES: bool> Transformed<A
 
     /// Compiles once for all lengths of some axes up to a bound.
     ///
-    /// A call with a shorter array computes on one as long as the bound, in which the elements that are missing have no
-    /// influence on those that are there; results have the shapes that the function gives them for the call's own. The
-    /// function is traced once for each new length, and compiled for the first one alone: [`counters`](crate::counters) has
-    /// both numbers. In the function `x.shape()` is the length of the trace, and [`Array::count`] the same as an array.
+    /// A call with a shorter array pads it to the bound; the added elements have no influence on the results, which
+    /// have the shapes that the function gives them for the call's own lengths. The function is traced once for each
+    /// new length, and compiled for the first one alone: [`counters`](crate::counters) has both numbers. In the
+    /// function `x.shape()` is the length of the trace, and [`Array::count`] the true length as an array.
     ///
-    /// Each trace is compared with that for the bound. A function that computes something else for another length, such as one
-    /// with a loop in Rust over the elements, or an operation at the end of such an axis (`concatenate` behind it, `flip`, a
-    /// `#[kernel]` on it), is compiled for each length on its own; [`jit_misses`](super::jit_misses) says where the traces
-    /// differ, and after a few lengths a hint is printed. Numbers computed in Rust from a length may differ.
+    /// Each trace is compared with that for the bound. A function that computes something else for another length, such
+    /// as one with a loop in Rust over the elements, or an operation at the end of such an axis (`concatenate` after
+    /// it, `flip`, a `#[kernel]` on it), is compiled for each length on its own; [`jit_misses`](super::jit_misses) says
+    /// where the traces differ, and after a few lengths a hint is printed. Numbers computed in Rust from a length may
+    /// differ.
     ///
-    /// On a mesh arrays are sharded as long as the bound; a result is sharded in the same way along the dimensions that the axes
+    /// On a mesh, the padded arrays are sharded; a result is sharded in the same way along the dimensions that the axes
     /// divide evenly for its own length.
     ///
     /// Calls inside of other traced functions are traced with them, for their own shapes.
@@ -134,7 +136,7 @@ impl<Args: Tree + 'static, F: Function<Args>> Transformation<Args, F> for Jit<tr
     type Call = F::Donating<Result<F::Out>>;
     fn build(&self, f: &Arc<F>, at: Loc) -> Self::Call {
         let (f, forms) = (f.clone(), Forms::new(at, &self.sizes, true));
-        // The caller's own owners are dropped between both.
+        // Between both, the caller's own argument is dropped, so that results can take over its memory.
         F::donating(
             move |given: Given<'_, Args>| forms.prepare(&*f, &given),
             |prepared: Result<Prepared<F::Out>>| prepared?.run(F::name),
@@ -142,7 +144,7 @@ impl<Args: Tree + 'static, F: Function<Args>> Transformation<Args, F> for Jit<tr
     }
 }
 
-/// Compiled forms of a function: for each kind of arguments, or for all lengths up to a bound.
+/// Compiled forms of a function: one for each kind of arguments, or one for all lengths up to a bound.
 enum Forms<Out> {
     Each(Cache<Out>),
     Bounded(Box<Bounded<Out>>),
@@ -156,7 +158,8 @@ impl<Out: Tree + Send + Sync + 'static> Forms<Out> {
         }
     }
 
-    /// Finds or compiles the form for some arguments; calls the function itself as a part of one that is being traced.
+    /// Finds or compiles the form for these arguments, without running it. Inside of a function that is being traced,
+    /// calls the function itself.
     fn prepare<Args: Tree + 'static>(
         &self,
         f: &impl Function<Args, Out = Out>,
@@ -175,7 +178,7 @@ impl<Out: Tree + Send + Sync + 'static> Forms<Out> {
     }
 }
 
-/// A call that has a form, before its first argument is dropped.
+/// A call whose form is found, but that has not run: the caller can drop its own donated argument in between.
 pub(super) enum Prepared<Out> {
     Done(Out),
     Ready { entry: Arc<Entry<Out>>, args: Vec<Array> },
@@ -183,7 +186,7 @@ pub(super) enum Prepared<Out> {
 }
 
 impl<Out: Tree + Send + Sync + 'static> Prepared<Out> {
-    /// Runs it.
+    /// Runs the call. `name` returns the function's name.
     ///
     /// # Errors
     /// Errors of the device.

@@ -10,7 +10,8 @@ use pallas_graph::call::{Case, While};
 use pallas_graph::{Graph, Var, call};
 use pallas_ir::{At, DType, Diag, Loc, Type};
 
-/// Options of [`scan`]: the direction, the number of steps of a scan without arrays, and how many steps are made in one.
+/// Options of [`scan`]: its direction, the number of steps where no array gives it, and the number of steps per
+/// iteration.
 ///
 /// ```
 /// use pallas_rt::{Array, Scan};
@@ -32,34 +33,34 @@ pub struct Scan {
 }
 
 impl Scan {
-    /// The options of [`scan`].
+    /// Returns the default options: forward, as many steps as the arrays have elements, one step per iteration.
     pub fn new() -> Scan {
         Scan::default()
     }
 
-    /// Number of steps, which a scan without arrays needs.
+    /// Sets the number of steps, which a scan without arrays needs.
     #[must_use]
     pub fn length(mut self, steps: usize) -> Scan {
         self.length = Some(steps);
         self
     }
 
-    /// True for a scan from the last element to the first.
+    /// Sets the direction: true scans from the last element to the first.
     #[must_use]
     pub fn reverse(mut self, reverse: bool) -> Scan {
         self.reverse = reverse;
         self
     }
 
-    /// Number of steps that are made at once, without a loop between them: kernels may then span several steps, and the
-    /// program is larger. The results are the same.
+    /// Sets the number of steps per iteration, which have no loop between them: kernels may then span several steps,
+    /// and the program is larger. The results are the same.
     #[must_use]
     pub fn unroll(mut self, steps: usize) -> Scan {
         self.unroll = steps;
         self
     }
 
-    /// Runs it; see [`scan`].
+    /// Runs the scan; see [`scan`].
     ///
     /// # Errors
     /// As [`scan`].
@@ -88,7 +89,7 @@ impl Scan {
         Ok((tree::rebuild(init, last)?, tree::rebuild(&y, stacks)?))
     }
 
-    /// Number of steps over these arrays.
+    /// Number of steps of a scan over these arrays: the extent of their first axes, or the stated length.
     ///
     /// # Errors
     /// Arrays whose first axes differ, or are not as long as it was said; an array without axis; no number at all.
@@ -119,7 +120,7 @@ impl Scan {
         }
     }
 
-    /// Calls the step that was traced; returns what the last one carries, and the stacks.
+    /// Appends the scan of a traced step; returns the last carried arrays, and the stacked results of all steps.
     fn call(
         &self,
         step: TracedFunction,
@@ -138,17 +139,19 @@ impl Scan {
     }
 }
 
-/// The parameters of a step: what is carried, and an element of each array.
+/// Parameters of a scan's step: the carried arrays, and one element (no first axis) of each scanned array.
 fn elements(carried: &[Array], arrays: &[Array]) -> Vec<Taken> {
     let element = |x: &Array| Taken::of(Type::new(x.dtype(), &x.shape()[1..]), x);
     carried.iter().map(Taken::like).chain(arrays.iter().map(element)).collect()
 }
 
-/// Calls `step` for each element of the first axis of arrays; `lax.scan`.
+/// Calls `step` for each index of the first axis of the arrays in `xs`, and carries a value from step to step;
+/// `lax.scan`.
 ///
-/// `step` takes what the step before returned first (`init` at first) and the elements, and returns the same tree with
-/// the same types and a tree whose leaves are stacked along a new first axis. It is traced once. Arrays that it captures
-/// are the same in each step, and so are the numbers of a captured key: see [`random`](crate::random).
+/// `step` takes the carried value (`init`, then what the previous step returned) and the elements at this index. It
+/// returns the next carried value, of the same tree and types, and a tree whose leaves are stacked along a new first
+/// axis. It is traced once. Captured arrays are the same in each step, and so are the random numbers of a captured key:
+/// see [`random`](crate::random).
 ///
 /// # Errors
 /// The step's own error; arrays whose first axes differ; a step that returns another tree or other types than it takes;
@@ -178,7 +181,7 @@ where
     Scan::new().run(init, xs, step)
 }
 
-/// Refuses a condition that is no bool scalar.
+/// Returns an error unless `condition` is a bool scalar; `code` and `function` are for its message.
 fn is_scalar_bool(condition: &Array, code: &'static str, function: &str, at: Loc) -> Result<()> {
     condition.check()?;
     if type_of(condition) == Type::scalar(DType::Bool) {
@@ -188,8 +191,8 @@ fn is_scalar_bool(condition: &Array, code: &'static str, function: &str, at: Loc
     Err(Error::operation(at, Diag::new(code, At::Op, message, "it is a bool scalar: reduce it by `all` or `any`")))
 }
 
-/// Calls `step` with the numbers of a range, i32 scalars, and what it returned before; `lax.fori_loop` with fixed
-/// bounds. It is traced once, and has derivatives.
+/// Calls `step` with each number of `range` (an i32 scalar) and the value that the previous step returned, `init` at
+/// first; `lax.fori_loop` with fixed bounds. It is traced once, and has derivatives.
 ///
 /// # Errors
 /// As [`scan`]; bounds that are no i32.
@@ -223,10 +226,10 @@ where
     Ok(last)
 }
 
-/// Calls `step` as long as `condition` is true, with what it returned before; `lax.while_loop`.
+/// Replaces a value, `init` at first, by `step` of it as long as `condition` of it is true; `lax.while_loop`.
 ///
-/// `condition` returns a bool scalar, which the host reads before each step. Both functions are traced once. It has
-/// forward derivatives alone, since nothing bounds what its steps would have to store.
+/// `condition` returns a bool scalar, which the host reads before each step. Both functions are traced once. There is
+/// no reverse mode, which would store residuals of an unbounded number of steps; forward derivatives exist.
 ///
 /// # Errors
 /// The functions' own errors; a condition of another type; a step that returns another tree or other types than it
@@ -261,7 +264,7 @@ where
     tree::rebuild(init, repeat(condition, body, &carried, at)?)
 }
 
-/// Calls a loop whose condition and step were traced.
+/// Appends a `while` loop of a traced condition and a traced step; returns the last carried arrays.
 fn repeat(condition: TracedFunction, body: TracedFunction, carried: &[Array], at: Loc) -> Result<Vec<Array>> {
     let args: Vec<&Array> = condition.captured.iter().chain(&body.captured).chain(carried).collect();
     let call = While {
@@ -305,8 +308,8 @@ where
     branches(&number, args, all, &|i| format!("the function for {}", i == 1), at)
 }
 
-/// Calls the function with this number, an i32 scalar: the first or the last one if it is out of range; `lax.switch`.
-/// All are traced, and return equal trees with equal types; one of them runs.
+/// Calls `functions[number]`, where `number` is an i32 scalar that is clamped to the valid range; `lax.switch`. All
+/// functions are traced, and return equal trees with equal types; one of them runs.
 ///
 /// # Errors
 /// The functions' own errors; no function; a number of another type; results that differ; errors of the device.
@@ -331,18 +334,21 @@ where
     branches(number, args, functions.into_iter().map(boxed).collect(), &|i| format!("branch {i}"), at)
 }
 
+/// A branch of a [`cond`] or [`switch`].
 type Branch<'a, A, T> = Box<dyn FnOnce(&A) -> Result<T> + 'a>;
 
-/// A leaf of an argument or a result in words, in front of its type: ``array `x.y` of ``; without a path nothing.
+/// Text that names a leaf in front of its type, as in ``array `x.y` of ``; empty if the path is.
 fn leaf(what: &str, path: &str) -> String {
     if path.is_empty() { String::new() } else { format!("{what} `{path}` of ").trim_start().into() }
 }
 
-/// A leaf of a result in words.
+/// Text that names a leaf of a result: its path, or "the result" for an empty path.
 fn result(path: &str) -> String {
     if path.is_empty() { "the result".into() } else { format!("`{path}`") }
 }
 
+/// Traces the branches `all` of a [`cond`] or [`switch`], checks that they return alike arrays, and appends the
+/// operation that runs the one with this number. `name` names a branch in messages.
 fn branches<A: Tree, T: Tree>(
     number: &Array,
     args: &A,
@@ -399,24 +405,25 @@ fn branches<A: Tree, T: Tree>(
     tree::rebuild(&outs[0], results)
 }
 
-/// A function that was traced, as a part of an operation.
+/// A traced function that becomes the body of an operation, such as a branch.
 pub(super) struct Part {
-    /// Its graph: own parameters, then the captured ones.
+    /// Graph whose parameters are the function's own ones, then those that stand for captured arrays.
     pub graph: Graph,
-    /// Number of own parameters.
+    /// Number of the function's own parameters.
     pub own: usize,
-    /// The arrays that it captures.
+    /// Arrays that the function captures.
     pub captured: Vec<Array>,
 }
 
 impl Part {
-    /// A function with this number of own parameters.
+    /// A traced function that has `own` parameters beside those for captured arrays.
     pub(super) fn of(function: TracedFunction, own: usize) -> Part {
         Part { graph: function.graph, own, captured: function.captured }
     }
 }
 
-/// The graphs of functions with the arrays that any of them captures as their first parameters, and these arrays.
+/// Gives functions the same captured arrays: returns their graphs, each with the captured arrays of all `parts` as
+/// first parameters, and these arrays.
 pub(super) fn sharing(parts: Vec<Part>) -> (Vec<Graph>, Vec<Array>) {
     let captured: Vec<Array> = parts.iter().flat_map(|part| part.captured.clone()).collect();
     let mut before = 0;
@@ -438,12 +445,12 @@ pub(super) fn sharing(parts: Vec<Part>) -> (Vec<Graph>, Vec<Array>) {
     (graphs, captured)
 }
 
-/// The client of arrays, or the default one.
+/// Client of the first array, or the default one if there are none.
 fn client_of<'a>(arrays: impl IntoIterator<Item = &'a Array>) -> Result<Client> {
     arrays.into_iter().next().map_or_else(Client::from_env, |x| Ok(x.client().clone()))
 }
 
-/// The leaves of what a step returns, if the next step can take them.
+/// Checks that a step returns a tree (`after`) like the one it takes (`before`); returns the leaves of `after`.
 ///
 /// # Errors
 /// Another tree, or a leaf of another type.
@@ -454,6 +461,7 @@ fn carries<C: Tree>(before: &C, after: &C, at: Loc) -> Result<Vec<Array>> {
     Ok(new)
 }
 
+/// Returns an error unless the structures, and the types and states of the leaves, of two carried values are equal.
 fn are_alike(
     a: &Structure,
     b: &Structure,
@@ -483,7 +491,7 @@ fn are_alike(
     Ok(())
 }
 
-/// The graph with the parameters that stand for captured arrays in front.
+/// Moves the parameters after the first `own` ones, which stand for captured arrays, to the front.
 fn captured_first(mut graph: Graph, own: usize) -> Graph {
     let captured: Vec<Var> = graph.params.split_off(own);
     graph.params.splice(0..0, captured);

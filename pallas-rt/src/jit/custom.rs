@@ -15,11 +15,11 @@ use pallas_ir::{At, Diag, Loc, Type};
 
 /// A function with a stated reverse-mode derivative; `jax.custom_vjp`.
 ///
-/// `forward` takes the same arguments and returns the function's result and what `backward` needs besides; `backward`
-/// takes that and the cotangents of the result, and returns a tuple with a cotangent for each argument: trees like the
-/// arguments, with the same types. Cotangents of leaves that are no floats are not read. It has no forward-mode
-/// derivative. `forward` and `backward` may call the function itself; then its rule holds for derivatives up to the fourth, and
-/// higher ones are those of `f`.
+/// `forward` takes the same arguments and returns the function's result and the residuals that `backward` needs;
+/// `backward` takes the residuals and the cotangents of the result, and returns a tuple with a cotangent for each
+/// argument: trees like the arguments, with the same types. Cotangents of leaves that are no floats are not read. The
+/// function has no forward-mode derivative. `forward` and `backward` may call the function itself; then its rule holds
+/// for derivatives up to the fourth, and higher ones are those of `f`.
 ///
 /// # Errors
 /// The functions' own errors; cotangents of other types than the arguments; a gradient by an array that one of the
@@ -81,8 +81,8 @@ where
     })
 }
 
-/// The results of a call that needs no rule: nothing is traced, neither an argument nor what the function captures, or the
-/// rule is being traced inside of itself.
+/// Calls `f` directly if its derivative rule is not needed: neither an argument nor an array that it captures is
+/// traced, or the rule is being traced inside of itself. `None` if the rule is needed.
 ///
 /// # Errors
 /// The error that an argument holds; the function's own.
@@ -103,7 +103,7 @@ pub(super) fn without_rule<Args: Tree + 'static, F: Function<Args>>(
     Ok((!tree::leaves(&out).iter().any(Array::is_traced)).then_some(out))
 }
 
-/// Refuses a `forward` whose result is not like the function's.
+/// Returns an error if the result of `forward` has another tree or other types than that of the function.
 fn agrees<T: Tree>(own: &T, by_forward: &T, function: &Graph, forward: &Graph, at: Loc) -> Result<()> {
     let wrong = |message: String| {
         let help = "`forward` returns what the function returns, and what `backward` needs: `(result, residuals)`";
@@ -123,7 +123,7 @@ fn agrees<T: Tree>(own: &T, by_forward: &T, function: &Graph, forward: &Graph, a
     }
 }
 
-/// The arrays that the derivative takes: the residuals, then a cotangent of each result.
+/// The parameters of the derivative: the residuals, then a cotangent of each result.
 fn takes(primal: &TracedFunction, forward: &TracedFunction) -> Vec<Taken> {
     let of = |states: &[Option<States>], types: Vec<Type>| -> Vec<Taken> {
         types.into_iter().zip(states).map(|(ty, states)| Taken::of_states(ty, states.clone())).collect()
@@ -135,17 +135,18 @@ fn takes(primal: &TracedFunction, forward: &TracedFunction) -> Vec<Taken> {
     all
 }
 
-/// A function with a stated derivative, as far as it is traced.
+/// The traced parts of a call with a stated derivative.
 struct Stating {
     args: Vec<Array>,
-    /// From the arguments to the results.
+    /// The graph from the arguments to the results.
     primal: Part,
-    /// From the arguments to the results and the residuals.
+    /// The graph from the arguments to the results and the residuals.
     forward: Part,
 }
 
 impl Stating {
-    /// Appends the call; returns its results. `has_tangents`: forward mode differentiates the function.
+    /// Appends the call with its traced derivative `backward`; returns its results. `has_tangents` is true if forward
+    /// mode differentiates the primal function.
     fn call(self, backward: TracedFunction, has_tangents: bool, at: Loc) -> Result<Vec<Array>> {
         let Stating { args, primal, forward } = self;
         let takes = forward.graph.results.len();
@@ -162,33 +163,34 @@ pub(crate) struct Stated {
     open: Open,
     client: Client,
     args: Vec<Array>,
-    /// The results of the function without its gradient, and that function, where it is another one.
+    /// The results of the function without its gradient, and its trace, if that is another function.
     primal: Option<(Vec<Array>, TracedFunction)>,
 }
 
-/// The derivative of such a call, which is being traced.
+/// The derivative of a call that states its gradient, while the derivative is being traced.
 pub(crate) struct StatedBackward {
     open: Open,
     function: Stating,
 }
 
 impl Stated {
-    /// Begins the call; returns the arguments in it.
+    /// Begins to trace the call; returns the traced arguments in it.
     pub(crate) fn begin(args: Vec<Array>) -> Result<(Stated, Vec<Array>)> {
         let client = client_of(&args)?;
         let (open, inside) = Open::begin(&client, &args.iter().map(Taken::like).collect::<Vec<_>>());
         Ok((Stated { open, client, args, primal: None }, inside))
     }
 
-    /// Ends the function without residuals, which has these results, and begins the one with them; returns its arguments.
+    /// Ends the trace of the function without residuals, which has these results, and begins that of the one with
+    /// residuals; returns its traced arguments.
     pub(crate) fn begin_forward(self, results: &[Array]) -> Result<(Stated, Vec<Array>)> {
         let primal = (results.to_vec(), self.open.end(results)?);
         let (stated, inside) = Stated::begin(self.args)?;
         Ok((Stated { primal: Some(primal), ..stated }, inside))
     }
 
-    /// Ends the call, which has these results and residuals, and begins its derivative, which takes the residuals and the
-    /// cotangents of the results that are returned.
+    /// Ends the trace of the call, which has these results and residuals, and begins that of its derivative; returns
+    /// the traced residuals and cotangents of the results that the derivative takes.
     pub(crate) fn end(
         self,
         results: &[Array],
@@ -218,7 +220,8 @@ impl Stated {
 }
 
 impl StatedBackward {
-    /// Ends the derivative, which returns these cotangents of the arguments; returns the results of the call.
+    /// Ends the trace of the derivative, which returns these cotangents of the arguments; returns the results of the
+    /// call.
     pub(crate) fn end(self, cotangents: &[Array], at: Loc) -> Result<Vec<Array>> {
         let backward = self.open.end(cotangents)?;
         self.function.call(backward, true, at)

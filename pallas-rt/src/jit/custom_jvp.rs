@@ -22,8 +22,8 @@ use pallas_ir::{At, Diag, Literal, Loc, Type};
 /// those of `f`.
 ///
 /// # Errors
-/// The functions' own errors; a tangent that is not linear in the tangents; results of the rule of other types than those of the function; a derivative by an array
-/// that one of the functions captures; those of [`jit`](super::jit).
+/// The functions' own errors; a tangent that is not linear in the tangents; results of the rule of other types than
+/// those of the function; a derivative by an array that one of the functions captures; those of [`jit`](super::jit).
 ///
 /// ```
 /// use pallas_rt::{Array, custom_jvp, grad};
@@ -47,7 +47,7 @@ where
     custom_jvp_at(f, rule, Loc::caller())
 }
 
-/// As [`custom_jvp`], stated by this line.
+/// Makes a function with stated tangents, as [`custom_jvp`] does, for messages that name the line `at`.
 pub(super) fn custom_jvp_at<Args, F, Rule, R>(f: F, rule: Rule, at: Loc) -> F::Boxed<Result<F::Out>>
 where
     Args: Tree + 'static,
@@ -88,7 +88,7 @@ where
     })
 }
 
-/// Appends the call of a function, with its rule: from arguments and tangents to results and tangents.
+/// Appends the call of a traced function, with its traced rule: from arguments and tangents to results and tangents.
 ///
 /// # Errors
 /// Tangents that are not linear in those of the arguments; errors of the device.

@@ -1,4 +1,4 @@
-//! Functions whose batches are stated.
+//! Functions with a stated batching rule.
 use super::custom::without_rule;
 use super::function::{Function, Given, Outcome};
 use super::rules;
@@ -13,14 +13,15 @@ use pallas_ir::{At, Diag, Loc, Type};
 
 /// A function that states what [`vmap`](super::vmap()) makes of it; `jax.custom_batching.custom_vmap`.
 ///
-/// In a batch, `rule` is called in place of the function: with the number of examples, with a truth value for each leaf of the
-/// arguments, and with the tuple of the arguments. Leaves for which the value is true have an axis of examples in front; the
-/// others are the same for all examples. It returns the function's result for all examples. Each leaf has an axis of examples
-/// in front, or, if it is the same for all of them, none. The rule may call the function itself.
+/// In a batch, `rule` is called in place of the function: with the number of examples, with a bool for each leaf of the
+/// arguments, and with the tuple of the arguments. Leaves for which the bool is true have an axis of examples in front;
+/// the others are the same for all examples. The rule returns the function's result for all examples. Each leaf of it
+/// has an axis of examples in front, or, if it is the same for all of them, none. The rule may call the function
+/// itself.
 ///
-/// Everywhere else the function is what it would be without a rule. The rule holds for batches of tangents too, by its own
-/// tangents, and so a rule makes the batch of a [`jvp`](super::jvp()). Batches of gradients are those of the function itself;
-/// JAX refuses them.
+/// Everywhere else the function is what it would be without a rule. The rule is differentiated for batches of tangents,
+/// so it also makes the batch of a [`jvp`](super::jvp()). Batches of gradients are those of the function itself; JAX
+/// refuses them.
 ///
 /// # Errors
 /// The functions' own errors; at the batch, leaves of another shape or element type, and a rule that captures an array of a
@@ -75,7 +76,7 @@ where
     })
 }
 
-/// A rule, and the trees of the function that it is for.
+/// A batching rule, and the trees of the function that it belongs to.
 struct Stated<Args, Out, Rule> {
     rule: std::sync::Arc<Rule>,
     args: Args,
@@ -85,6 +86,7 @@ struct Stated<Args, Out, Rule> {
     /// Number of arrays that the function captures.
     captured: usize,
     client: Client,
+    /// The name of the rule: the line that states it, and its type.
     name: (Loc, &'static str),
 }
 
@@ -95,6 +97,7 @@ where
     Rule: Fn(usize, &[bool], &Args) -> R,
     R: Outcome<Tree = Out>,
 {
+    /// Traces the rule for a batch; returns its graph, and for each result, true if it has an axis of examples.
     fn batched(&self, batch: &Batched) -> std::result::Result<(pallas_graph::Graph, Vec<bool>), Refused> {
         let at = self.name.0;
         let refused = |error| match error {

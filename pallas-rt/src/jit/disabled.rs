@@ -1,18 +1,19 @@
-//! Calls of jitted functions without `jit`.
+//! Guards that disable `jit`: functions then run one operation after the other.
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::LazyLock;
 
 thread_local! {
-    /// Number of guards.
+    /// Number of guards that exist on this thread.
     static GUARDS: Cell<usize> = const { Cell::new(0) };
 }
 
-/// As long as it exists, functions of [`jit`](crate::jit()) that this thread calls run as they are; see [`disable_jit`].
+/// A guard: as long as it exists, functions of [`jit`](crate::jit()) that this thread calls run as they are; see
+/// [`disable_jit`].
 #[derive(Debug)]
 #[must_use = "`jit` is disabled until the guard is dropped"]
 pub struct JitDisabled {
-    /// It counts for its own thread.
+    /// A guard counts for its own thread, so it is not sent to another one.
     _not_send: PhantomData<*const ()>,
 }
 

@@ -51,7 +51,8 @@ fn wrong(message: impl Into<String>) -> Error {
 }
 
 impl Exported {
-    /// A function whose last parameters stand for captured arrays.
+    /// An exported function of a graph whose last parameters stand for captured arrays; `inputs` and `outputs` are the
+    /// paths of the leaves.
     pub(super) fn new(graph: &Graph, inputs: &[String], outputs: Vec<String>, captured: &[Array]) -> Result<Exported> {
         let calls = |is: &dyn Fn(&Call) -> bool| graph.any_op(&|op| matches!(op, Op::Call(call) if is(call)));
         if calls(&|call| call.mesh().is_some()) {
@@ -76,12 +77,12 @@ impl Exported {
         })
     }
 
-    /// The path and the type of each leaf of the tuple of its arguments.
+    /// The path and the type of each leaf of the tuple of arguments.
     pub fn inputs(&self) -> &[(String, Type)] {
         &self.inputs
     }
 
-    /// The path and the type of each leaf of its result.
+    /// The path and the type of each leaf of the result.
     pub fn outputs(&self) -> &[(String, Type)] {
         &self.outputs
     }
@@ -120,6 +121,7 @@ impl Exported {
         Exported::of_body(body).map_err(wrong)
     }
 
+    /// Reads the part of a text after its header and hash.
     pub(super) fn of_body(mut body: &str) -> Result<Exported, String> {
         let (mut inputs, mut outputs, mut captured) = (vec![], vec![], vec![]);
         while let Some((line, rest)) = body.split_once('\n') {
@@ -171,7 +173,7 @@ impl Exported {
         })
     }
 
-    /// Compiles it for a client.
+    /// Compiles the function for a client.
     ///
     /// # Errors
     /// Errors of the device; [`Error::Value`] for captured elements that are none of their type.
@@ -195,7 +197,7 @@ pub struct ExportedFunction {
 }
 
 impl ExportedFunction {
-    /// Calls it with the leaves of its arguments; returns those of its result.
+    /// Calls the function with the leaves of its arguments; returns those of its result.
     ///
     /// # Errors
     /// Another number of arrays, types or client than the function was traced for; errors of the device.
@@ -216,7 +218,8 @@ impl ExportedFunction {
         self.program.run(&all)
     }
 
-    /// Calls it with the tuple of its arguments; returns its result as a tree like `like`, whose leaves do not matter.
+    /// Calls the function with the tuple of its arguments; returns its result as a tree like `like`, whose leaves do
+    /// not matter.
     ///
     /// # Errors
     /// As [`call`](ExportedFunction::call); leaves with other paths than those of the function.
@@ -234,7 +237,7 @@ impl std::fmt::Debug for ExportedFunction {
     }
 }
 
-/// Refuses a tree whose leaves have other paths.
+/// Returns an error if the leaves of a tree have other paths than those of the exported function.
 fn paths(what: &str, given: &[String], known: &[(String, Type)]) -> Result<()> {
     let known: Vec<&str> = known.iter().map(|(path, _)| &**path).collect();
     if given.iter().map(String::as_str).eq(known.iter().copied()) {

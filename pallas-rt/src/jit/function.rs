@@ -1,16 +1,16 @@
-//! Functions of trees.
+//! Functions of trees of arrays, which transformations take.
 use crate::array::Array;
 use crate::tree::{self, Structure, Tree};
 use pallas_device::error::Result;
 
 /// The result of a traced function: a tree, or a `Result` of one.
 pub trait Outcome {
-    /// The tree.
+    /// The tree that the function returns.
     type Tree: Tree + Send + Sync + 'static;
-    /// The tree, or the function's error.
+    /// Returns the tree, or the function's error.
     ///
     /// # Errors
-    /// The function's own.
+    /// The error that the function returned.
     fn tree(self) -> Result<Self::Tree>;
 }
 
@@ -39,25 +39,26 @@ impl<T: Tree + Send + Sync + 'static> Outcome for Result<T> {
 pub trait Function<Args: Tree + 'static>: Send + Sync + 'static {
     /// The tree that it returns.
     type Out: Tree + Send + Sync + 'static;
-    /// `Box<dyn Fn(&A, &B) -> R>`, with a reference for each tree.
+    /// Type of a boxed function of as many references to trees: `Box<dyn Fn(&A, &B) -> R>`.
     type Boxed<R: 'static>: Send + Sync + 'static;
-    /// Calls it.
+    /// Calls the function with a tuple of its arguments.
     ///
     /// # Errors
     /// The function's own.
     fn call(&self, args: &Args) -> Result<Self::Out>;
-    /// Boxes a function of its arguments.
+    /// Boxes a closure of a call's arguments as a function of references to trees.
     #[doc(hidden)]
     fn boxed<R: 'static>(f: impl Fn(Given<'_, Args>) -> R + Send + Sync + 'static) -> Self::Boxed<R>;
-    /// `Box<dyn Fn(A, &B) -> R>`: the first tree is passed by value.
+    /// Type of a boxed function that takes its first tree by value: `Box<dyn Fn(A, &B) -> R>`.
     type Donating<R: 'static>: Send + Sync + 'static;
-    /// Boxes a function whose first argument is dropped between two parts of it.
+    /// Boxes a function of two parts: `prepare` sees the arguments, then the first argument is dropped, then `run` is
+    /// called.
     #[doc(hidden)]
     fn donating<P, R: 'static>(
         prepare: impl Fn(Given<'_, Args>) -> P + Send + Sync + 'static,
         run: impl Fn(P) -> R + Send + Sync + 'static,
     ) -> Self::Donating<R>;
-    /// Calls a boxed function.
+    /// Calls a boxed function with a tuple of its arguments.
     #[doc(hidden)]
     fn call_boxed<R: 'static>(boxed: &Self::Boxed<R>, args: &Args) -> R;
     /// The path of a function, such as `model::step`, or of the function that a closure is in.
@@ -67,14 +68,14 @@ pub trait Function<Args: Tree + 'static>: Send + Sync + 'static {
     }
 }
 
-/// The arguments of a call: their leaves and the structure of each, or a tuple of them.
+/// The arguments of a call: `flat` makes their leaves and the structure of each, `tuple` a tuple of them.
 #[doc(hidden)]
 pub struct Given<'a, Args> {
     pub(super) flat: &'a dyn Fn() -> (Vec<Array>, Vec<Structure>),
     pub(super) tuple: &'a dyn Fn() -> Args,
 }
 
-/// [`Given`] of references to trees.
+/// Makes a [`Given`] of references to trees.
 macro_rules! given {
     ($($a:ident),*) => {
         Given {
@@ -91,6 +92,7 @@ macro_rules! given {
         }
     };
 }
+/// Implements [`Function`] for closures of this number of arguments.
 macro_rules! functions {
     ($First:ident $first:ident 0 $(, $A:ident $a:ident $i:tt)*) => {
         impl<Func, Out, $First: Tree + 'static, $($A: Tree + 'static),*> Function<($First, $($A,)*)> for Func

@@ -19,9 +19,10 @@ use std::sync::Arc;
     note = "it returns an array, which is one number, or a tuple of that and one more tree"
 )]
 pub trait Loss {
-    /// A gradient, with the other tree if there is one.
+    /// Type of what the call returns for a gradient of type `P`: the gradient, paired with the other tree if there is
+    /// one.
     type Gradient<P: Tree + Send + Sync + 'static>: Tree + Send + Sync + 'static;
-    /// Puts both together.
+    /// Pairs a gradient with the other tree of this result, if there is one.
     fn beside<P: Tree + Send + Sync + 'static>(self, gradient: P) -> Self::Gradient<P>;
 }
 
@@ -133,8 +134,8 @@ where
 
 /// Option of [`grad()`].
 impl<Args: Tree + 'static, F: Function<Args>, P> Transformed<Args, F, Grad<P>> {
-    /// Chooses the arguments by which the gradient is: [`Arg`], or a tuple of up to four of them. The gradient is a tree like that
-    /// argument, or a tuple of such trees.
+    /// Chooses the arguments to differentiate by: [`Arg`], or a tuple of up to four of them. The gradient is a tree
+    /// like that argument, or a tuple of such trees.
     pub fn argnums<Q: Argnums<Args>>(self, argnums: Q) -> Transformed<Args, F, Grad<Q>> {
         self.with(|_| Grad(argnums))
     }
@@ -142,7 +143,7 @@ impl<Args: Tree + 'static, F: Function<Args>, P> Transformed<Args, F, Grad<P>> {
 
 /// Option of [`value_and_grad()`].
 impl<Args: Tree + 'static, F: Function<Args>, P> Transformed<Args, F, ValueAndGrad<P>> {
-    /// Chooses the arguments by which the gradient is, as for [`grad()`].
+    /// Chooses the arguments to differentiate by, as for [`grad()`].
     ///
     /// ```
     /// use pallas_rt::{Arg, Array, value_and_grad};
@@ -157,7 +158,7 @@ impl<Args: Tree + 'static, F: Function<Args>, P> Transformed<Args, F, ValueAndGr
     }
 }
 
-/// The result of a function, and the gradient of its first leaf by chosen arguments.
+/// Calls a function; returns its result, and the gradient of the result's first leaf by the chosen arguments.
 fn gradient<Args: Tree + 'static, F: Function<Args>, P: Argnums<Args>>(
     f: &F,
     given: &Given<'_, Args>,
@@ -176,7 +177,7 @@ fn wrong(at: Loc, message: String, help: &str) -> Error {
     Error::operation(at, Diag::new("grad", At::Op, message, help))
 }
 
-/// Refuses arguments whose leaves with these numbers have no derivatives, or one of which holds an error.
+/// Returns an error if one of the leaves with the indices `wrt` has no derivatives, or if an argument holds an error.
 fn differentiable(args: &[Array], wrt: &[usize], at: Loc) -> Result<()> {
     args.iter().try_for_each(|x| x.check().map(drop))?;
     let Some(x) = wrt.iter().map(|&i| &args[i]).find(|x| !x.dtype().is_float()) else { return Ok(()) };
@@ -184,7 +185,8 @@ fn differentiable(args: &[Array], wrt: &[usize], at: Loc) -> Result<()> {
     Err(wrong(at, message, "gradients are by floating-point arrays: pass others in another argument"))
 }
 
-/// The results of a function, and the gradient of the first one by the leaves with these numbers.
+/// Computes the results of a traced function, and the gradient of the first result by the leaves with the indices
+/// `wrt`.
 ///
 /// # Errors
 /// A first result that is not one number; an operation without derivative; errors of the device.
@@ -204,7 +206,7 @@ fn backward(traced: TracedFunction, args: &[Array], wrt: &[usize], at: Loc) -> R
         let one = graph.literal(one);
         Ok(graph.inline(&backward, &[vars, &[one]].concat()))
     })?;
-    // They come in the order of the parameters.
+    // Gradients come in the order of the parameters.
     let found = outs.split_off(graph.results.len());
     let place = |i: &usize| flags[..*i].iter().filter(|on| **on).count();
     Ok((outs, wrt.iter().map(|i| found[place(i)].clone()).collect()))

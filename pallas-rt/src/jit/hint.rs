@@ -3,10 +3,10 @@ use pallas_graph::{Equation, Graph, Op};
 use pallas_ir::{DType, Loc, StructuralOp, Type};
 use std::collections::HashMap;
 
-/// Number of equal operations from one line that are taken for a loop.
+/// Number of equal operations from one line at which they are taken for a loop.
 const MANY: usize = 300;
 
-/// A hint to use a loop, if one line of the user's made the same operation hundreds of times.
+/// A hint to use a loop, if one line of the user's code made the same operation hundreds of times.
 pub(super) fn repeated(graph: &Graph) -> Option<String> {
     let mut counts: HashMap<(Loc, &Op, Vec<&Type>), usize> = HashMap::new();
     // Numbers and their broadcasts come along with other operations.

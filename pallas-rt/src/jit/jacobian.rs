@@ -1,4 +1,4 @@
-//! All derivatives of arrays by arrays: derivatives along every element, in one call.
+//! Jacobians and Hessians: the derivatives of arrays by every element of arrays, in one call.
 use super::argnums::{Arg, Argnums, leaves_of};
 use super::compile::refused;
 use super::function::{Function, Given};
@@ -38,7 +38,7 @@ pub fn jacfwd<Args: Tree + 'static, F: Function<Args>>(f: F) -> Transformed<Args
 }
 
 /// A function's Jacobian by the first argument, by reverse mode: one pass for each array of the result, over a batch of
-/// as many cotangents as it has elements. Otherwise as [`jacfwd`].
+/// as many cotangents as it has elements. Arguments and results are as for [`jacfwd`].
 ///
 /// # Errors
 /// As [`jacfwd`]; a [`while_loop`](super::while_loop).
@@ -58,8 +58,8 @@ pub fn jacrev<Args: Tree + 'static, F: Function<Args>>(f: F) -> Transformed<Args
 /// The second derivatives of a function by the first argument: forward mode over its gradient.
 ///
 /// The first argument is an array of a floating-point type, and the function returns one floating-point number. The
-/// result has the argument's shape twice. By several arguments ([`argnums`](Transformed::argnums)) it is a tree like the tuple of
-/// them whose leaves are such tuples, of the arrays by both.
+/// result has the argument's shape twice. With several arguments ([`argnums`](Transformed::argnums)) it is a tree like
+/// their tuple, with such a tuple in place of each array: the second derivatives by this array and by each of them.
 ///
 /// # Errors
 /// As [`grad`](super::grad).
@@ -86,6 +86,7 @@ pub struct Jacobian<P = Arg<0>> {
     argnums: P,
 }
 
+/// The method by which derivatives are computed: `Second` is forward mode over a gradient, for a Hessian.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum JacobianMode {
     Forward,
@@ -108,10 +109,12 @@ where
 
 /// Option of [`jacfwd()`], [`jacrev()`] and [`hessian()`].
 impl<Args: Tree + 'static, F: Function<Args>, P> Transformed<Args, F, Jacobian<P>> {
-    /// Chooses the arguments by which the derivatives are: an [`Arg`], which is an array, or a tuple of them, which may be trees.
+    /// Chooses the arguments to differentiate by: an [`Arg`], which is an array, or a tuple of them, which may be
+    /// trees.
     ///
-    /// For a tuple, also one of a single argument, the Jacobians are a tree like the result whose leaves are tuples like the chosen
-    /// arguments. Each array in there has the shape of the result's array, then that of the argument's.
+    /// For a tuple, also one of a single argument, the Jacobians are a tree like the result, with a tuple like the
+    /// chosen arguments in place of each array. Each array of it has the shape of the result's array, followed by that
+    /// of the argument's.
     ///
     /// ```
     /// use pallas_rt::{Arg, Array, jacfwd};
@@ -128,11 +131,13 @@ impl<Args: Tree + 'static, F: Function<Args>, P> Transformed<Args, F, Jacobian<P
     }
 }
 
-/// Arguments by which a function with a result of type `Out` has Jacobians: [`Arg`] of an array, or a tuple of [`Argnums`].
+/// Arguments by which a function with a result of type `Out` is differentiated: [`Arg`] of an array, or a tuple of
+/// [`Argnums`].
 pub trait JacobianArgnums<Args, Out>: Argnums<Args> {
     /// Tree of the Jacobians.
     type Jacobians: 'static;
-    /// Makes it of the Jacobians of each array of the tree `of`, which is the result or, for second derivatives, the arguments.
+    /// Groups the Jacobians `all` into that tree: those of each array of the result, or, for second derivatives, of the
+    /// arguments.
     #[doc(hidden)]
     fn grouped(out: &Out, picked: &Self::Picked, is_second: bool, all: Vec<Array>) -> Result<Self::Jacobians>;
 }
@@ -147,7 +152,7 @@ where
     }
 }
 
-/// `impl JacobianArgnums<Args, Out> for (P,)`, `(P, Q)` and so on.
+/// Implements `JacobianArgnums<Args, Out>` for `(P,)`, `(P, Q)` and so on.
 macro_rules! tuples {
     ($($P:ident)+) => {
         impl<Args, Out: Tree, $($P: Argnums<Args>),+> JacobianArgnums<Args, Out> for ($($P,)+) {
@@ -163,7 +168,7 @@ tuples!(P Q);
 tuples!(P Q R);
 tuples!(P Q R S);
 
-/// A tree like `of` whose leaves are trees like `picked`, of arrays in order.
+/// Groups arrays in order into a tree like `of` that has a tree like `picked` in place of each leaf.
 fn grouped<T: Tree, P: Tree>(of: &T, picked: &P, outs: Vec<Array>) -> Result<Mapped<P>> {
     let count = tree::structure(picked).leaves();
     let mut outs = outs.into_iter();
@@ -174,7 +179,7 @@ fn grouped<T: Tree, P: Tree>(of: &T, picked: &P, outs: Vec<Array>) -> Result<Map
     mapped.try_map(|leaf| leaf.clone().ok_or_else(missing))
 }
 
-/// The second derivatives of a graph by some of its parameters: of each pair of them.
+/// Prepares the second derivatives of a graph's only result by each pair of the parameters `leaves`.
 fn second(graph: &Graph, leaves: &[usize], at: Loc) -> Result<Appends> {
     let result = graph.gives().remove(0);
     if !result.shape.is_empty() {
@@ -191,10 +196,10 @@ fn second(graph: &Graph, leaves: &[usize], at: Loc) -> Result<Appends> {
     along_all(&gradient, leaves)
 }
 
-/// Appends the Jacobians of each of a graph's results by each of some parameters; takes variables for its parameters.
+/// A closure that appends the Jacobians of a graph's results; it takes variables for the graph's parameters.
 type Appends = Box<dyn FnOnce(&mut Graph, &[Var]) -> Result<Vec<Var>, Diag>>;
 
-/// The Jacobians of each array of a function's result by each of those of the chosen arguments.
+/// Computes the Jacobians of each array of a function's result by each array of the chosen arguments.
 fn call<Args, F, P>(f: &F, given: &Given<'_, Args>, options: &Jacobian<P>, at: Loc) -> Result<P::Jacobians>
 where
     Args: Tree + 'static,
@@ -230,16 +235,18 @@ where
     P::grouped(&out, &argnums.picked(tuple), *mode == JacobianMode::Second, found)
 }
 
+/// For each parameter of a graph, true if it is one of `leaves`.
 fn by(graph: &Graph, leaves: &[usize]) -> Vec<bool> {
     (0..graph.params.len()).map(|i| leaves.contains(&i)).collect()
 }
 
-/// The items of some parameters, in their order; `found` has the order of the graph's parameters.
+/// Puts items into the order of the parameters `leaves`; `found` has them in ascending order of the parameters.
 fn in_order<T: Clone>(leaves: &[usize], found: Vec<T>) -> Vec<T> {
     leaves.iter().map(|leaf| found[leaves.iter().filter(|other| *other < leaf).count()].clone()).collect()
 }
 
-/// Forward mode: each result's tangents along all elements of each parameter.
+/// Prepares Jacobians by forward mode: for each of the parameters `leaves`, a batch of tangents along all of its
+/// elements.
 fn along_all(graph: &Graph, leaves: &[usize]) -> Result<Appends> {
     let gives = graph.gives();
     let one = |&leaf: &usize| {
@@ -268,7 +275,7 @@ fn along_all(graph: &Graph, leaves: &[usize]) -> Result<Appends> {
     }))
 }
 
-/// Reverse mode: the cotangents of each parameter from all elements of each result.
+/// Prepares Jacobians by reverse mode: for each result, a batch of cotangents from all of its elements.
 fn back_from_all(graph: &Graph, leaves: &[usize]) -> Result<Appends> {
     let backward = vjp(graph, &by(graph, leaves)).map_err(refused)?;
     let takes: Vec<Type> = leaves.iter().map(|&leaf| graph.takes().remove(leaf)).collect();
@@ -296,7 +303,8 @@ fn back_from_all(graph: &Graph, leaves: &[usize]) -> Result<Appends> {
     }))
 }
 
-/// For each element of a type an array that is one there and zero elsewhere, along a new axis in front.
+/// One-hot arrays of a type, stacked along a new first axis: for each element an array that is one there and zero
+/// elsewhere.
 fn basis(to: &mut Graph, ty: &Type) -> Result<Var, Diag> {
     let n = ty.elements();
     let number = |to: &mut Graph, axis: usize| {

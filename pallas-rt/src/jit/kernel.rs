@@ -8,10 +8,11 @@ use pallas_device::{Geometry, outputs};
 use pallas_graph::call::KernelCall;
 use pallas_ir::{Literal, Loc, Type};
 
-/// Appends a call of a kernel whose sizes are bound; returns its outputs. `arrays` are its inputs and prefetches.
+/// Calls a kernel as an operation, for the sizes in `geometry`; returns its outputs. `arrays` are its inputs and
+/// prefetches.
 ///
 /// # Errors
-/// Arrays of another function, or on another client.
+/// Arrays of a function whose trace is over, or on another client.
 pub(crate) fn kernel_call(
     compiled: &Compiled,
     geometry: &Geometry,

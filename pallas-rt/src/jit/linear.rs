@@ -1,4 +1,5 @@
-//! Forward mode, and the linear functions that a function leaves at a point: of tangents and of cotangents.
+//! Forward mode (`jvp`), and the linear functions of tangents and of cotangents that `linearize`, `vjp` and
+//! `linear_transpose` return.
 use super::compile::refused;
 use super::function::{Function, Given};
 use super::trace::{TracedFunction, apply_all, type_of};
@@ -13,7 +14,7 @@ use pallas_ir::{At, Diag, Literal, Loc, Type};
 /// A function of primals and tangents that returns a value and its tangent; see [`jvp`].
 pub type Jvp<Args, Out> = Box<dyn Fn(&Args, &Args) -> Result<(Out, Out)> + Send + Sync>;
 
-/// A linear function of trees, with the values that it needs; see [`vjp`] and [`linearize`].
+/// A linear function of trees, together with the values that it needs; see [`vjp`] and [`linearize`].
 pub type LinearMap<A, B> = Box<dyn Fn(&A) -> Result<B> + Send + Sync>;
 
 /// A function's value and its directional derivative: the Jacobian-vector product, by forward mode.
@@ -214,7 +215,7 @@ where
     })
 }
 
-/// The part of a graph that waits for further arguments, with the values that it needs.
+/// The second part of a graph, which waits for tangents or cotangents, with the values that it needs of the first part.
 struct Rest {
     graph: Graph,
     stored: Vec<Array>,
@@ -222,13 +223,15 @@ struct Rest {
 }
 
 impl Rest {
-    /// Computes the results of a graph whose second part waits, and what that part needs.
+    /// Computes the first part of a graph; returns its first results, `results` in number, and the second part with its
+    /// values.
     fn new(args: &[&Array], (known, graph): (Graph, Graph), results: usize, at: Loc) -> Result<(Vec<Array>, Rest)> {
         let mut made = apply_all(args, at, |graph, vars| Ok(graph.inline(&known, vars)))?;
         let stored = made.split_off(results);
         Ok((made, Rest { graph, stored, at }))
     }
 
+    /// Computes the second part for these tangents or cotangents; `results` may add equations to what it returns.
     fn call(&self, further: &[Array], results: impl FnOnce(&mut Graph, Vec<Var>) -> Vec<Var>) -> Result<Vec<Array>> {
         let all: Vec<&Array> = self.stored.iter().chain(further).collect();
         apply_all(&all, self.at, |graph, vars| {
@@ -247,18 +250,20 @@ fn first(graph: &Graph, n: usize) -> Vec<bool> {
     (0..graph.params.len()).map(|i| i < n).collect()
 }
 
-/// The same, if it has a tangent: of floating-point type.
+/// For each parameter of a graph, true if it is one of the first `n` and of floating-point type, so that it has a
+/// tangent.
 fn floats_of(graph: &Graph, n: usize) -> Vec<bool> {
     graph.params.iter().enumerate().map(|(i, &p)| i < n && graph.ty(p).dtype.is_float()).collect()
 }
 
-/// The tangents or cotangents that there are.
+/// The tangents or cotangents of floating-point type; those of integers are not read.
 fn floats(mut all: Vec<Array>) -> Vec<Array> {
     all.retain(|x| x.dtype().is_float());
     all
 }
 
-/// Tangents of results of these types, from those of the ones that have floating-point types.
+/// Adds zeros as tangents of results of integer type to `tangents`, which has those of floating-point type; `gives` are
+/// the types of all results.
 fn with_integers(graph: &mut Graph, gives: &[Type], tangents: Vec<Var>) -> Vec<Var> {
     let mut tangents = tangents.into_iter();
     let one = |ty: &Type| match ty.dtype.is_float() {
@@ -268,10 +273,11 @@ fn with_integers(graph: &mut Graph, gives: &[Type], tangents: Vec<Var>) -> Vec<V
     gives.iter().map(one).collect()
 }
 
-/// The leaves of a tree of tangents or cotangents for a tree whose leaves have these types.
+/// Checks that the tree `given` (a tangent, a cotangent .. as `what` says) has the structure of `of` and leaves of
+/// these types; returns its leaves.
 ///
 /// # Errors
-/// Another tree; a leaf of another type; the error of a poisoned one.
+/// A tree of another structure; a leaf of another type; the error of a poisoned one.
 pub(super) fn like<T: Tree>(of: &T, given: &T, types: &[Type], what: &'static str, at: Loc) -> Result<Vec<Array>> {
     let wrong = |message: String, help: &str| Error::operation(at, Diag::new(what, At::Op, message, help));
     let [a, b] = [of, given].map(|tree| tree::structure(tree));

@@ -23,7 +23,7 @@ use std::sync::atomic::Ordering::Relaxed;
 /// result.
 ///
 /// # Errors
-/// The call returns the function's own error, and the first mistake in what its result depends on.
+/// The call returns the function's own error, and the first error of an operation that its result depends on.
 ///
 /// ```
 /// use pallas_rt::prelude::*;
@@ -43,7 +43,7 @@ pub fn eval_shape<Args: Tree + 'static, F: Function<Args>>(f: F) -> F::Boxed<Res
     })
 }
 
-/// The text of a function for arguments like given ones, in the style of JAX 0.12; `jax.make_jaxpr`.
+/// Returns the text of a function for arguments like the given ones, in the style of JAX 0.12; `jax.make_jaxpr`.
 ///
 /// The function is traced, and neither simplified nor compiled; elements of the arguments do not matter. The text differs
 /// from JAX's by design:
@@ -56,7 +56,7 @@ pub fn eval_shape<Args: Tree + 'static, F: Function<Args>>(f: F) -> F::Boxed<Res
 ///   `mul_add`, `roll`, `take_along`, `argsort`, `arg_top_k`. Random numbers are the operations of their generator.
 ///
 /// # Errors
-/// The call returns the function's own error, and the first mistake in what its result depends on.
+/// The call returns the function's own error, and the first error of an operation that its result depends on.
 ///
 /// ```
 /// use pallas_rt::ops::select;
@@ -87,7 +87,7 @@ where
     pub(super) arguments: ArgumentsKind,
     pub(super) compilation: Compilation,
     captured: Vec<Array>,
-    /// A result, of which only the structure matters.
+    /// A result of the traced function, of which only the tree structure matters.
     out: F::Out,
     function: PhantomData<fn(Args) -> F>,
 }
@@ -99,7 +99,7 @@ where
 /// [`Client::shape_dtype`](crate::Client::shape_dtype).
 ///
 /// # Errors
-/// The call returns the function's own error, and the first mistake in what its result depends on.
+/// The call returns the function's own error, and the first error of an operation that its result depends on.
 ///
 /// ```
 /// use pallas_rt::prelude::*;
@@ -117,7 +117,8 @@ pub fn lower<Args: Tree + 'static, F: Function<Args>>(f: F) -> F::Boxed<Result<L
     F::boxed(move |given: Given<'_, Args>| Lowered::of(&f, &given, at))
 }
 
-/// The input of a function's compilation, and the arrays that it captures.
+/// Starts the compilation of a traced function with these arguments; returns it, and the arrays that the function
+/// captures. `paths` name the arguments in errors.
 fn parts(
     traced: TracedFunction,
     args: &[Array],
@@ -135,7 +136,7 @@ fn parts(
 }
 
 impl<Args: Tree + 'static, F: Function<Args>> Lowered<Args, F> {
-    /// Traces a function for these arguments.
+    /// Traces a function for these arguments; `at` is the line of the call of `lower`.
     pub(super) fn of(f: &F, given: &Given<'_, Args>, at: Loc) -> Result<Self> {
         let tuple = (given.tuple)();
         let (args, structures) = (given.flat)();
@@ -147,12 +148,12 @@ impl<Args: Tree + 'static, F: Function<Args>> Lowered<Args, F> {
         Ok(Lowered { arguments, compilation, captured, out, function: PhantomData })
     }
 
-    /// The traced function.
+    /// The graph of the traced function.
     pub(super) fn graph(&self) -> &Graph {
         &self.compilation.input.graph
     }
 
-    /// The result of `read` on the simplified graph and the plan of each device.
+    /// Calls `read` with the simplified graph and the plan of each device; returns its result.
     pub(super) fn planned<R>(&self, read: impl FnOnce(&Graph, &Plan) -> R) -> R {
         self.compilation.planned(read).expect("it was partitioned as it was lowered")
     }
@@ -183,14 +184,14 @@ impl<Args: Tree + 'static, F: Function<Args>> Lowered<Args, F> {
         &self.captured
     }
 
-    /// The function as an HLO module, XLA's own text; see [`Graph::to_hlo`]. It takes and returns the same as that of
+    /// The function as an HLO module, XLA's own text; see [`Graph::to_hlo`]. Its parameters and results are those of
     /// [`to_stablehlo`](Lowered::to_stablehlo).
     pub fn to_hlo(&self) -> String {
         self.graph().to_hlo("lowered")
     }
 
-    /// The function with plain operations in place of every kernel: its grid is a loop, its blocks are windows of arrays.
-    /// So other compilers take its text, and it shows how a kernel computes.
+    /// The function with plain operations in place of every kernel: its grid becomes a loop, its blocks windows of
+    /// arrays. Other compilers can then read its text, which also shows how a kernel computes.
     ///
     /// # Errors
     /// An operation of a kernel that has no such form: an array of more axes or elements than there may be.
@@ -217,7 +218,7 @@ impl<Args: Tree + 'static, F: Function<Args>> Lowered<Args, F> {
         Ok(Lowered { compilation, ..self })
     }
 
-    /// The types of the results, as a tree.
+    /// The results as a tree of arrays without elements, which have types and shapes.
     ///
     /// # Errors
     /// None that tracing has not found.
@@ -241,8 +242,8 @@ impl<Args: Tree + 'static, F: Function<Args>> Lowered<Args, F> {
         Exported::new(self.graph(), &self.arguments.paths, tree::paths(&self.out), &self.captured)
     }
 
-    /// Compiles it. The result is called as the function is, with arguments of these types alone: it is never traced
-    /// again.
+    /// Compiles the function. The result is called as the function is, with arguments of these types alone: it is never
+    /// traced again.
     ///
     /// # Errors
     /// Errors of the device. The call returns an error for arguments of another structure, type or client, which names
@@ -260,19 +261,19 @@ impl<Args: Tree + 'static, F: Function<Args>> Lowered<Args, F> {
     }
 }
 
-/// The arguments that a function is compiled for.
+/// The kind of arguments that a function is compiled for.
 pub(super) struct ArgumentsKind {
     at: Loc,
     outline: Outline,
     structures: Vec<Structure>,
     types: Vec<Type>,
-    /// By leaf.
+    /// By leaf, its path.
     pub(super) paths: Vec<String>,
     client: Client,
 }
 
 impl ArgumentsKind {
-    /// Refuses others.
+    /// Returns an error that names the leaf if arguments are not of this kind.
     fn check<Args: Tree + 'static>(
         &self,
         given: &Given<'_, Args>,
@@ -306,7 +307,7 @@ impl<Args: Tree + 'static, F: Function<Args>> std::fmt::Debug for Lowered<Args, 
     }
 }
 
-/// The number of kernels of a compiled function.
+/// Number of steps (launches, loops and branches) of the compiled function, for tests.
 #[cfg(test)]
 pub(crate) fn kernels<Args: Tree + 'static, F: Function<Args>>(f: F) -> F::Boxed<Result<usize>> {
     F::boxed(move |given: Given<'_, Args>| {

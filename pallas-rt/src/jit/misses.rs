@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::time::Duration;
 
-/// Misses that are kept.
+/// Maximum number of misses that are kept.
 const MOST: usize = 1024;
 
 static MISSES: Mutex<VecDeque<Miss>> = Mutex::new(VecDeque::new());
@@ -23,15 +23,15 @@ static MISSES: Mutex<VecDeque<Miss>> = Mutex::new(VecDeque::new());
 pub struct Miss {
     /// The line that called `jit`.
     pub at: Loc,
-    /// The differences to the most similar arguments for which it was compiled.
+    /// The differences between its arguments and the most similar ones for which the function was compiled.
     pub reasons: Vec<MissReason>,
     /// Time to trace the function.
     pub trace: Duration,
     /// Time to compile what was traced. Kernels that single launches compile later are not in it.
     pub compile: Duration,
-    /// Bytes of the values that are neither arguments nor results, at most at once; XLA's `temp_size_in_bytes`.
+    /// Peak bytes of the values that are neither arguments nor results; XLA's `temp_size_in_bytes`.
     pub temporary_bytes: usize,
-    /// Advice about the function, if there is some.
+    /// Advice about the function; `None` for most misses.
     pub hint: Option<String>,
 }
 
@@ -41,65 +41,65 @@ pub struct Miss {
 pub enum MissReason {
     /// No call of the function came before, or none that is still compiled.
     First,
-    /// The trees differ.
+    /// The structures of the arguments differ.
     Structure {
-        /// The first node that differs.
+        /// Path of the first node that differs.
         path: String,
-        /// The node before.
+        /// The node in the earlier call.
         old: String,
-        /// The node now.
+        /// The node in this call.
         new: String,
     },
     /// The value of a [`Static`](crate::tree::Static) or of a field with `#[tree(fixed)]` differs.
     Static {
-        /// The node with the value.
+        /// Path of the node with the value.
         path: String,
-        /// The node before.
+        /// The node in the earlier call.
         old: String,
-        /// The node now.
+        /// The node in this call.
         new: String,
     },
     /// A leaf has another shape.
     Shape {
-        /// The leaf.
+        /// Path of the leaf.
         path: String,
-        /// Its shape before.
+        /// Its shape in the earlier call.
         old: Vec<usize>,
-        /// Its shape now.
+        /// Its shape in this call.
         new: Vec<usize>,
     },
     /// A leaf has another element type.
     ElementType {
-        /// The leaf.
+        /// Path of the leaf.
         path: String,
-        /// Its element type before.
+        /// Its element type in the earlier call.
         old: DType,
-        /// Its element type now.
+        /// Its element type in this call.
         new: DType,
     },
     /// A leaf is declared to be sharded in another way.
     Sharding {
-        /// The leaf.
+        /// Path of the leaf.
         path: String,
-        /// The mesh and its sharding before; `none` without a declaration.
+        /// The mesh and its sharding in the earlier call; `none` without a declaration.
         old: String,
-        /// The same now.
+        /// The mesh and its sharding in this call.
         new: String,
     },
     /// The arguments are on another client.
     Client {
-        /// The client before.
+        /// The client of the earlier call.
         old: String,
-        /// The client now.
+        /// The client of this call.
         new: String,
     },
-    /// A [bounded](crate::transform::Transformed::bounded) function is compiled for these lengths on their own.
+    /// A [bounded](crate::transform::Transformed::bounded) function is compiled for these lengths alone.
     Alone {
-        /// The length of each size.
+        /// The length of each size, as `n = 3, m = 5`.
         lengths: String,
-        /// The line of the first operation that differs from that for the bounds, if one differs.
+        /// The line of the first operation that differs from the trace for the bounds; `Loc::NONE` if none does.
         at: Loc,
-        /// The difference.
+        /// The difference, in words.
         why: String,
     },
 }
@@ -153,11 +153,11 @@ pub fn jit_misses() -> Vec<Miss> {
     MISSES.lock().iter().cloned().collect()
 }
 
-/// Arguments for which a function is compiled.
+/// Arguments for which a function is compiled, as calls compare theirs with.
 pub(super) struct Compiled {
     outline: Outline,
     pub types: Vec<Type>,
-    /// By leaf; none for functions that do not run on meshes.
+    /// By leaf, its declared sharding; empty for functions that do not run on meshes.
     pub declared: Vec<Option<Placed>>,
     pub client: Client,
 }
@@ -168,12 +168,12 @@ impl Compiled {
         Compiled { declared, ..Compiled::of_types(outline, args.iter().map(type_of).collect(), client) }
     }
 
-    /// As [`of`](Compiled::of), for leaves of these types.
+    /// Arguments whose leaves have these types, for a function that does not run on a mesh.
     pub(super) fn of_types(outline: Outline, types: Vec<Type>, client: &Client) -> Compiled {
         Compiled { outline, types, declared: vec![], client: client.noted() }
     }
 
-    /// The differences to other arguments.
+    /// The differences between these arguments and those of a new call.
     fn differences(&self, new: &Compiled) -> Vec<MissReason> {
         let mut found = vec![];
         for difference in self.outline.differences(&new.outline) {
@@ -208,14 +208,14 @@ impl Compiled {
     }
 }
 
-/// The reasons for a call to compile: its differences to the most similar arguments of earlier calls.
+/// The reasons for compiling for the arguments `new`: their differences from the most similar ones in `known`.
 pub(super) fn reasons(new: &Compiled, known: &mut dyn Iterator<Item = &Compiled>) -> Vec<MissReason> {
     let weight = |reason: &MissReason| if matches!(reason, MissReason::Structure { .. }) { 1000 } else { 1 };
     let all = known.map(|old| old.differences(new));
     all.min_by_key(|found| found.iter().map(weight).sum::<usize>()).unwrap_or_else(|| vec![MissReason::First])
 }
 
-/// Keeps a miss, and prints it if that is wanted. A hint is logged in any case.
+/// Keeps a miss for [`jit_misses`], and prints it with `PALLAS_LOG_COMPILES=1`. A hint is logged in any case.
 pub(super) fn record(miss: Miss) {
     timeline::log_compiled(|| miss.to_string());
     if let Some(hint) = &miss.hint {

@@ -13,12 +13,12 @@
 //! - `disabled`: calls without `jit`;
 //! - `lower`: shapes of results, functions as text, and compilation ahead of time; `export`: functions as files;
 //! - `gradient`: reverse mode; `linear`: tangents, and functions of tangents and cotangents;
-//! - `jacobian`: all derivatives of arrays by arrays and by trees of them;
-//! - `vmap`: one call for many arguments, `batch_axes` of which axes;
+//! - `jacobian`: Jacobians and Hessians, of arrays and of trees of them;
+//! - `vmap`: one call for many examples; `batch_axes`: the axes of the batch in arguments and results;
 //! - `control`: loops and branches; `associative`: scans with an associative function;
 //! - `argnums`: derivatives by chosen arguments;
-//! - `kernel`: kernels as operations; `custom`, `custom_jvp`: functions with a derivative of their own, `custom_vmap` with batches of their own; `checkpoint`:
-//!   functions whose values are computed again;
+//! - `kernel`: kernels as operations; `custom`, `custom_jvp`: functions with a stated derivative, `custom_vmap`: with a
+//!   stated batching rule; `checkpoint`: functions whose values are recomputed in the backward pass;
 //! - `root`: roots with an implicit derivative;
 //! - `sharded`: functions on a mesh; `audit`: what they declare against what is intended and what was found; `planning`: their cost on one that need not be there; `page`: all of that as HTML;
 //! - `shard_map` and `pmap`: functions of the blocks on each device; `axes`: the axes that are bound in them;
@@ -75,8 +75,8 @@
 //!    single reader among them, and the graph in which their late readers make them again is planned as well), and `memory`
 //!    decides where values lie: parameters, new memory for results, and regions of one arena, packed greedily by size so that
 //!    values needed at the same time lie apart; what loops and branches need inside is a region of their step. `simplify/steps`
-//!    leaves in the body of a scan what its carried values need: the rest is computed for all steps at once, before or behind
-//!    the loop, and sums of gradients become one product. A scan is one kernel where that can hold its steps
+//!    leaves in the body of a scan what its carried values need: the rest is computed for all steps at once, before or
+//!    after the loop, and sums of gradients become one product. A scan is one kernel where that can hold its steps
 //!    (`ops/scan/stepped`): they are the innermost axis of the grid, and each program keeps its blocks of what is carried. That
 //!    needs a carried block to follow from the same block of the step before, so results are sharded along as many of their
 //!    first axes as allow it; small bodies are one program. Other scans launch the kernels of their body for each step

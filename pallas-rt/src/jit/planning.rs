@@ -1,7 +1,7 @@
-//! The cost of a function on a mesh, without its devices: exchanges, memory and time.
+//! The cost of a function on a mesh, without its devices: collectives, memory and time.
 //!
-//! The numbers are those of the graph that every device runs. Exchanges and their bytes are counted in it; memory is that of
-//! its plan; times follow from a [`Topology`].
+//! The numbers are those of the graph that every device runs. Collectives and their bytes are counted in it; memory is
+//! that of its plan; times follow from a [`Topology`].
 mod compare;
 
 pub use compare::MeshComparison;
@@ -23,56 +23,57 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// The cost of one call of a function on a mesh that need not be there; see [`Shardings::plan`]. It prints as a table.
+/// The cost of one call of a function on a mesh whose devices need not exist; see [`Shardings::plan`]. It prints as a
+/// table.
 #[derive(Clone, Debug)]
 pub struct StepPlan {
-    /// The mesh.
+    /// The mesh on which the function would run.
     pub mesh: Arc<Mesh>,
-    /// Operations of each device, and bytes of its memory that its fused steps read and write.
+    /// Operations of each device, and bytes that its fused steps read from and write to its memory.
     pub work: Cost,
-    /// The least time for the work of a device: its operations or its traffic, whichever takes longer. Seconds.
+    /// Least time in seconds for the work of a device: its operations or its memory traffic, whichever takes longer.
     pub compute_seconds: f64,
-    /// The exchanges, in the order in which devices do them.
+    /// The collectives, in the order in which devices run them.
     pub collectives: Vec<PlannedCollective>,
     /// The memory of each device.
     pub memory: MemoryAnalysis,
-    /// Bytes of a device's memory, if the topology says so.
+    /// Bytes of a device's memory; `None` if the topology does not say.
     pub memory_limit: Option<u64>,
-    /// Number of loops of which the number of steps is not known; each counts as one step.
+    /// Number of loops whose number of steps is not known; each counts as one step.
     pub unknown_loops: usize,
 }
 
-/// An exchange among the devices of a planned function.
+/// A collective of a planned function.
 #[derive(Clone, Debug)]
 pub struct PlannedCollective {
     /// Its name: `all_reduce`, `all_gather` and so on.
     pub name: &'static str,
-    /// The names of the axes along which devices exchange.
+    /// The names of the axes along which devices communicate.
     pub axes: Vec<String>,
-    /// Number of times for each call: those in a scan have its number of steps.
+    /// Number of runs per call: one in a scan runs in each step.
     pub times: usize,
-    /// Bytes that each device sends, all times together.
+    /// Bytes that each device sends, over all runs.
     pub bytes: usize,
-    /// Seconds, all times together.
+    /// Seconds, over all runs.
     pub seconds: f64,
-    /// The user's line of the operation that needs it.
+    /// The line of the user's operation that needs it.
     pub at: Loc,
 }
 
-/// The exchanges along some axes of a mesh.
+/// Totals of the collectives along some axes of a mesh.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct AxisTraffic {
-    /// Number of exchanges.
+    /// Number of collectives that run in a call.
     pub collectives: usize,
     /// Bytes that each device sends.
     pub bytes: usize,
-    /// Seconds.
+    /// Seconds that they take.
     pub seconds: f64,
 }
 
 impl Shardings {
-    /// The cost of one call on a machine, of which no device is needed: bytes of exchanges, memory of each device, and the time of
-    /// a step. The mesh may have thousands of devices; arguments may be shapes alone
+    /// Computes the cost of one call on a machine, of which no device is needed: bytes of collectives, memory of each
+    /// device, and the time of a step. The mesh may have thousands of devices; arguments may be shapes alone
     /// ([`Client::shape_dtype`](crate::Client::shape_dtype)).
     ///
     /// Scans count all their steps, other loops one, and branches all of them. The guide, page `planning`, has the formulas.
@@ -113,7 +114,7 @@ impl Shardings {
     }
 }
 
-/// The exchanges of a graph.
+/// The collectives that were found in a graph so far.
 struct Found<'t> {
     topology: &'t Topology,
     collectives: Vec<PlannedCollective>,
@@ -121,7 +122,7 @@ struct Found<'t> {
 }
 
 impl Found<'_> {
-    /// Adds those of a graph that runs so many times.
+    /// Adds the collectives of a graph that runs `times` times.
     fn graph(&mut self, graph: &Graph, times: usize) {
         for e in &graph.equations {
             match &e.op {
@@ -139,6 +140,7 @@ impl Found<'_> {
         }
     }
 
+    /// Adds a collective that runs `times` times.
     fn exchange(&mut self, op: &Collective, operand: &Type, times: usize, at: Loc) {
         self.collectives.push(PlannedCollective {
             name: op.name(),
@@ -157,6 +159,7 @@ impl StepPlan {
         planned(local, &Client::cpu(), |graph, plan| StepPlan::of_planned(graph, plan, mesh, topology))
     }
 
+    /// The cost of a simplified graph that every device runs by this plan.
     fn of_planned(graph: &Graph, plan: &Plan, mesh: &Arc<Mesh>, topology: &Topology) -> StepPlan {
         let mut found = Found { topology, collectives: vec![], unknown_loops: 0 };
         found.graph(graph, 1);
@@ -173,32 +176,32 @@ impl StepPlan {
         }
     }
 
-    /// Seconds of all exchanges.
+    /// Seconds of all collectives.
     pub fn collective_seconds(&self) -> f64 {
         self.collectives.iter().map(|exchange| exchange.seconds).sum()
     }
 
-    /// Seconds of a step in which devices do not compute while they exchange.
+    /// Seconds of a step in which devices do not compute during collectives.
     pub fn seconds(&self) -> f64 {
         self.compute_seconds + self.collective_seconds()
     }
 
-    /// Seconds of a step in which devices compute all the time while they exchange: no order of the same work is faster.
+    /// Seconds of a step in which devices compute during collectives all the time: no order of the same work is faster.
     pub fn overlapped_seconds(&self) -> f64 {
         self.compute_seconds.max(self.collective_seconds())
     }
 
-    /// Bytes of a device's memory: arguments, results, and all other values where they are most.
+    /// Bytes of memory that a device needs: arguments, results, and the arena of all other values.
     pub fn memory_bytes(&self) -> usize {
         self.memory.argument_bytes + self.memory.output_bytes + self.memory.temporary_bytes
     }
 
-    /// Returns true unless the topology's devices have less memory.
+    /// Returns true if the needed memory fits in that of a device, or if the topology states no limit.
     pub fn fits(&self) -> bool {
         self.memory_limit.is_none_or(|limit| self.memory_bytes() as u64 <= limit)
     }
 
-    /// The exchanges by the names of their axes.
+    /// Totals of the collectives by the names of their axes.
     pub fn by_axes(&self) -> BTreeMap<Vec<String>, AxisTraffic> {
         let mut all: BTreeMap<Vec<String>, AxisTraffic> = BTreeMap::new();
         for exchange in &self.collectives {
@@ -210,7 +213,7 @@ impl StepPlan {
         all
     }
 
-    /// The number of exchanges by their names and axes.
+    /// Number of runs of the collectives with a name along these axes.
     pub fn count(&self, name: &str, axes: &[&str]) -> usize {
         let is_it = |e: &&PlannedCollective| e.name == name && e.axes.iter().eq(axes);
         self.collectives.iter().filter(is_it).map(|exchange| exchange.times).sum()
@@ -222,7 +225,7 @@ fn axes(mesh: &Mesh) -> String {
     (0..mesh.rank()).map(|axis| format!("{} {}", mesh.name(axis), mesh.size(axis))).collect::<Vec<_>>().join(", ")
 }
 
-/// The mesh, the memory, the work, and a line for the exchanges of each set of axes.
+/// Writes the mesh, the memory, the work, and a line for the collectives of each set of axes.
 impl fmt::Display for StepPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let MemoryAnalysis { argument_bytes, output_bytes, temporary_bytes, .. } = &self.memory;

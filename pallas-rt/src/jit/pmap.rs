@@ -18,9 +18,9 @@ use std::sync::Arc;
 /// A function of one element, which every device of a mesh calls on its own element of the arguments' first axis;
 /// `jax.pmap`. The results of all devices lie along a first axis. The function is compiled, as by [`jit`](super::jit()).
 ///
-/// The first axis is as long as the mesh has devices, in the order of their positions. Arrays that the function captures
-/// are the same on every device. Its collectives ([`spmd`](crate::spmd)) name axes of the mesh. [`shard_map`] divides arrays
-/// in other ways.
+/// The first axis is as long as the mesh has devices, in the order of their positions. Arrays that the function
+/// captures are the same on every device. Its collectives ([`spmd`](crate::spmd)) name axes of the mesh. [`shard_map`]
+/// shards arrays in other ways.
 ///
 /// [`shard_map`]: super::shard_map()
 ///
@@ -48,7 +48,7 @@ where
     Transformed::<Args, _, Jit>::new(each, Jit::default(), at).into_fn()
 }
 
-/// The function of all elements.
+/// The transformation of [`pmap`] without compilation.
 #[derive(Clone)]
 struct Each {
     mesh: Arc<Mesh>,
@@ -62,6 +62,7 @@ impl<Args: Tree + 'static, F: Function<Args>> Transformation<Args, F> for Each {
     }
 }
 
+/// Calls `f` on each device, with its element of the arguments' first axis.
 fn call<Args: Tree + 'static, F: Function<Args>>(
     f: &F,
     given: &Given<'_, Args>,
@@ -100,7 +101,8 @@ fn call<Args: Tree + 'static, F: Function<Args>>(
     tree::rebuild(&out, body.call(takes, gives, &args, &manual, at)?)
 }
 
-/// The function of blocks of one element: the first parameters, and all results, have a first axis more.
+/// Wraps the graph of a function of one element into one of blocks: its first `args` parameters, and all results, get a
+/// first axis of extent 1.
 fn of_blocks(graph: &Graph, args: usize) -> Graph {
     let mut to = Graph::default();
     let reshaped = |to: &mut Graph, v: Var, shape: &[usize]| {

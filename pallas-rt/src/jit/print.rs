@@ -1,4 +1,4 @@
-//! Arrays that are shown when a function runs, also one that is traced.
+//! Arrays that are printed when a function runs, also when the function was traced.
 use super::trace::{is_tracing, make, type_of};
 use crate::array::{Array, Client};
 use pallas_device::error::Result;
@@ -7,7 +7,7 @@ use pallas_ir::{Loc, Type};
 #[cfg(test)]
 use parking_lot::Mutex;
 
-/// Lines that were shown.
+/// Lines that were printed, for tests.
 #[cfg(test)]
 pub(super) static SHOWN: Mutex<Vec<String>> = Mutex::new(vec![]);
 
@@ -41,7 +41,7 @@ impl Array {
     }
 }
 
-/// Shows elements of this type.
+/// Prints elements of this type to standard error, with the line `at` and the label.
 ///
 /// # Errors
 /// No memory.

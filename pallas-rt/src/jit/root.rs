@@ -1,4 +1,4 @@
-//! Roots with an implicit derivative.
+//! Roots of functions, with derivatives by the implicit function theorem.
 use super::compile::refused;
 use super::custom_jvp::custom_jvp_at;
 use super::function::Outcome;
@@ -12,15 +12,16 @@ use pallas_graph::{Graph, transform};
 use pallas_ir::{At, Diag, Loc, Type};
 use std::sync::Arc;
 
-/// The tree `x` with `f(x) = 0` that a solver finds; `jax.lax.custom_root`.
+/// Returns the tree `x` with `f(x) = 0` that a solver finds; `jax.lax.custom_root`.
 ///
 /// `f` takes and returns trees with the structure, shapes and element types of `guess`, which are floating-point types.
-/// `solve` takes it and the guess, and returns the root, by any method: its steps are not differentiated. The derivatives
-/// by the arrays that `f` captures follow from the implicit function theorem: `tangent_solve` takes the linear function
-/// `g`, the derivative of `f` at the root, and `y`, and returns the `x` with `g(x) = y`. That is linear in `y`. For
-/// reverse mode it consists of operations that have a transpose, so it has no [`while_loop`](super::while_loop()). The
-/// guess has a derivative of zero. `solve` may return a pair of the root and another tree, such as its number of steps, whose
-/// derivative is zero; the call then returns that pair (`has_aux` in JAX). Derivatives up to the fourth are implicit; higher ones are those of `solve`.
+/// `solve` takes `f` and the guess, and returns the root, by any method: its steps are not differentiated. The
+/// derivatives by the arrays that `f` captures follow from the implicit function theorem: `tangent_solve` takes the
+/// linear function `g`, the derivative of `f` at the root, and `y`, and returns the `x` with `g(x) = y`. That is linear
+/// in `y`. For reverse mode it consists of operations that have a transpose, so it has no
+/// [`while_loop`](super::while_loop()). The guess has a derivative of zero. `solve` may return a pair of the root and
+/// another tree, such as its number of steps, whose derivative is zero; the call then returns that pair (`has_aux` in
+/// JAX). Derivatives up to the fourth are implicit; higher ones are those of `solve`.
 ///
 /// # Errors
 /// The functions' own errors; a guess that is not of floating-point type; a residual, a root or a solution of another
@@ -94,12 +95,12 @@ where
     implicit(&Arc::new(function), &captured, guess)
 }
 
-/// Result of a solver: the root, or a pair of it and another tree (`has_aux` in JAX).
+/// Result of a solver: the root, or a pair of the root and another tree (`has_aux` in JAX).
 pub trait Solution<X>: Tree + Send + Sync + 'static {
     /// The root.
     #[doc(hidden)]
     fn root(&self) -> &X;
-    /// The same with another root and zeros beside it: its tangent.
+    /// The tangent of this result, from the tangent of the root: zeros in place of the other tree.
     #[doc(hidden)]
     fn tangent(&self, root: X) -> Result<Self>;
 }
@@ -124,16 +125,17 @@ impl<X: Tree + Send + Sync + 'static, Aux: Tree + Send + Sync + 'static> Solutio
 
 /// A function whose root is sought, with the solvers.
 struct Rooted<S, T> {
-    /// The types of its argument's arrays, which are its first parameters.
+    /// The types of the leaves of its argument, which are the graph's first parameters.
     types: Vec<Type>,
-    /// The function of the argument and of what it captured.
+    /// The function's graph; its parameters are the leaves of the argument, then the arrays that the function captured.
     graph: Graph,
     solve: S,
     tangent_solve: T,
     at: Loc,
 }
 
-/// The root, which depends on what the function captured. Its rule calls it again, for higher derivatives.
+/// Calls the solver, with a derivative by `captured` from the implicit function theorem. The derivative's rule calls
+/// this function again, for higher derivatives.
 fn implicit<X, O, S, T>(function: &Arc<Rooted<S, T>>, captured: &Vec<Array>, guess: &X) -> Result<O>
 where
     X: Tree + Send + Sync + 'static,
@@ -176,7 +178,7 @@ where
     custom_jvp_at(value, rule, function.at)(captured, guess)
 }
 
-/// The results of a graph as a tree like `x`, whose leaves are its first parameters.
+/// Calls a graph on the leaves of `x`, then `captured`, then `further`; returns its results as a tree like `x`.
 fn call<X: Tree>(graph: &Graph, x: &X, captured: &[Array], further: &[Array], types: &[Type], at: Loc) -> Result<X> {
     let own = like(x, x, types, "argument of a function whose root is sought", at)?;
     let all: Vec<&Array> = own.iter().chain(captured).chain(further).collect();

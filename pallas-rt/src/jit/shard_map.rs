@@ -71,18 +71,18 @@ pub struct ShardMap {
 impl<Args: Tree + 'static, F: Function<Args>> Transformed<Args, F, ShardMap> {
     /// Makes the body manual along these axes of the mesh alone.
     ///
-    /// Along the other axes, which are *automatic*, the body is a function like any other: arrays are whole, the compiler divides
-    /// them as it finds from the arguments' shardings, from those of what reads the results, and from constraints
-    /// ([`with_sharding_constraint`](super::with_sharding_constraint) by automatic axes) in the body, and it inserts the exchanges.
-    /// Specs and collectives name manual axes alone.
+    /// Along the other axes, which are *automatic*, the body is a function like any other: arrays are whole, the
+    /// compiler shards them as it finds from the arguments' shardings, from those of what reads the results, and from
+    /// constraints ([`with_sharding_constraint`](super::with_sharding_constraint) by automatic axes) in the body, and
+    /// it inserts the collectives. Specs and collectives in the body name manual axes alone.
     ///
-    /// A body may call a `shard_map` on the same mesh along axes that no body around is manual along; a [`shard_map`] without
-    /// names is manual along all of them. Collectives in there name axes of both.
+    /// A body may call a `shard_map` on the same mesh along axes that no body around is manual along; a [`shard_map`]
+    /// without names is manual along all of them. Collectives in the inner body name axes of both.
     ///
     /// # Errors
-    /// The call returns an error for an axis that the mesh does not have, for no axis, for one along
-    /// which a body around is manual already, and for a spec or a collective that names an automatic axis. A loop or branch whose
-    /// condition differs along a manual axis is an error when it runs if the compiler inserted exchanges in it.
+    /// The call returns an error for an axis that the mesh does not have, for no axis, for an axis along which a body
+    /// around is manual already, and for a spec or a collective that names an automatic axis. A loop or branch whose
+    /// condition differs along a manual axis is an error when it runs if the compiler inserted collectives in it.
     ///
     /// ```
     /// use pallas_rt::sharding::{Mesh, P};
@@ -112,21 +112,22 @@ impl<Args: Tree + 'static, F: Function<Args>> Transformation<Args, F> for ShardM
     }
 }
 
-/// A mesh, and the axes along which a body is manual.
+/// A mesh, and the axes along which the body of a `shard_map` is manual.
 pub(super) struct Manual {
     pub mesh: Arc<Mesh>,
-    /// By axis.
+    /// By axis, true if the body is manual along it.
     pub axes: Vec<bool>,
-    /// The axes along which bodies around it are manual.
+    /// By axis, true if a body around this one is manual along it.
     around: Vec<bool>,
 }
 
 impl Manual {
-    /// The axes with these names, or all along which no body around is manual.
+    /// Makes a body manual along the axes with these names; without names, along all axes that no body around is manual
+    /// along.
     ///
     /// # Errors
-    /// No axis; one that the mesh does not have; a call inside of a body on another mesh, or one that is manual along the
-    /// axis already.
+    /// No axis; one that the mesh does not have; a call inside of a body on another mesh, or of one that is manual
+    /// along the axis already.
     pub(super) fn new(mesh: &Arc<Mesh>, names: Option<&[String]>, at: Loc) -> Result<Manual> {
         let around = match axes::manual() {
             None => vec![false; mesh.rank()],
@@ -161,7 +162,8 @@ impl Manual {
         })
     }
 
-    /// The states of a block of an array that is sharded in this way: along axes of bodies around it, those of the array.
+    /// The states of a block of an array under a sharding. Along axes of bodies around this one, they are the states of
+    /// the array.
     fn states_of(&self, sharding: &Sharding, array: Option<States>) -> States {
         let mut states = states_of(sharding, &self.mesh);
         let array = array.unwrap_or_else(|| invariant(&self.mesh));
@@ -170,7 +172,8 @@ impl Manual {
         states
     }
 
-    /// The sharding that a spec states for an array.
+    /// The sharding that a spec states for an array of a type; an error if it is open, has a priority or names another
+    /// axis.
     fn sharded(&self, spec: &PartitionSpec, ty: &Type, at: Loc) -> Result<Sharding> {
         let sharding = NamedSharding::new(&self.mesh, spec.clone()).of(ty, at)?;
         if sharding.dims.iter().any(|dim| dim.open || dim.priority.is_some()) {
@@ -199,6 +202,7 @@ pub(super) fn wrong(at: Loc, message: String, help: &str) -> Error {
     Error::operation(at, Diag::new("shard_map", At::Op, message, help))
 }
 
+/// Traces `f` as the body of a `shard_map`, and calls it on the blocks of the arguments.
 fn call<Args: Tree + 'static, F: Function<Args>>(
     f: &F,
     given: &Given<'_, Args>,
@@ -215,7 +219,7 @@ fn call<Args: Tree + 'static, F: Function<Args>>(
     tree::rebuild(&out, body.call(takes, gives, &args, manual, at)?)
 }
 
-/// The shardings of the arguments, and the parameters of the body: their blocks.
+/// The shardings of the arguments by their specs, and the parameters of the body, which are their blocks.
 ///
 /// # Errors
 /// Another number of specs than arguments; a spec that an argument cannot have; dimensions that are not sharded evenly.
@@ -256,19 +260,20 @@ fn blocks(
     Ok((takes, inside))
 }
 
-/// A body that was traced.
+/// A traced body of a `shard_map`.
 pub(super) struct Body {
     pub graph: Graph,
     captured: Vec<Array>,
-    /// By result.
+    /// By result, its states along the axes of the mesh.
     states: Vec<States>,
 }
 
 impl Body {
-    /// Traces a function of blocks like these; returns its result too, of which only the structure matters.
+    /// Traces a function of blocks with the parameters `inside`; returns the body, and the function's result, of which
+    /// only the structure matters.
     ///
     /// # Errors
-    /// The function's error; the first mistake in what its results depend on.
+    /// The function's error; the first error of an operation that its results depend on.
     pub(super) fn trace<Args: Tree + 'static, F: Function<Args>>(
         f: &F,
         tuple: &Args,
@@ -284,7 +289,8 @@ impl Body {
         Ok((out, Body { graph, captured, states }))
     }
 
-    /// Calls it on each device.
+    /// Calls the body on the blocks of `args` on each device; `takes` and `gives` are the shardings of arguments and
+    /// results.
     ///
     /// # Errors
     /// A result in a state that its sharding does not have; errors of the device.
@@ -309,7 +315,7 @@ impl Body {
         apply_all(&all, at, |graph, v| graph.push_all(map, v))
     }
 
-    /// The shardings of the results.
+    /// The shardings of the results by `specs`: one spec for all, or one for each.
     fn gives(
         &self,
         paths: &dyn Fn() -> Vec<String>,

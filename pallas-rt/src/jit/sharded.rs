@@ -1,10 +1,10 @@
-//! Functions on a mesh: what their values are declared to be, and what partitioning made of them.
+//! Functions on a mesh: the declared shardings of their values, and the results of partitioning.
 //!
 //! - `alike`: values that have one sharding, and barriers;
 //! - `views`: several meshes of the same devices;
 //! - `mark`: declarations for trees, by patterns of paths;
 //! - `provenance`: why a value is sharded, and why not;
-//! - `budget`: exchanges counted by kind and axis.
+//! - `budget`: collectives counted by kind and axis.
 mod alike;
 mod budget;
 mod mark;
@@ -33,12 +33,12 @@ use pallas_ir::{At, Diag, Loc, Type};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// The array, of which a traced function says how it is sharded among the devices of a mesh; outside of one, an array that
-/// is sharded in this way. `jax.lax.with_sharding_constraint`.
+/// Constrains the sharding of an array: of a traced one, a graph records the constraint; any other array is sharded at
+/// once. `jax.lax.with_sharding_constraint`.
 ///
 /// # Errors
-/// The result holds: an axis that the mesh does not have, an axis twice, more entries than dimensions, a dimension that its
-/// axes do not divide.
+/// The result holds the error: an axis that the mesh does not have, an axis twice, more entries than dimensions, a
+/// dimension that its axes do not divide.
 ///
 /// ```
 /// use pallas_rt::sharding::{Mesh, NamedSharding, P};
@@ -61,29 +61,30 @@ pub fn with_sharding_constraint(x: &Array, sharding: &NamedSharding) -> Array {
     made.unwrap_or_else(|error| Array::bad(error, x.client().clone(), x.dtype(), x.shape()))
 }
 
-/// A traced array with a constraint that a line states.
+/// Adds a sharding constraint, which line `at` states, to a traced array.
 fn with_constraint(x: &Array, sharding: &NamedSharding, at: Loc) -> Result<Array> {
     let placed = Placed { mesh: sharding.mesh().clone(), sharding: sharding.of(&type_of(x), at)? };
     on_mesh(&placed.mesh);
     Ok(apply(&[x], at, |graph, vars| graph.push(Constraint(placed), vars)))
 }
 
-/// The declared division of the parameters of a graph.
+/// Declared shardings of the parameters of a graph.
 #[derive(Clone, Debug)]
 pub(super) struct Declared {
     /// The mesh that parameters and annotations name; `None` if nothing is sharded.
     pub mesh: Option<Arc<Mesh>>,
-    /// By parameter.
+    /// By parameter, its sharding; `None` if none is declared.
     pub shardings: Vec<Option<Sharding>>,
-    /// By parameter, the statement that declares it.
+    /// By parameter, the line and pattern that declare its sharding.
     pub statements: Vec<Option<Declaration>>,
 }
 
-/// The mesh of the operands of an operation that runs at once, and by operand its division.
+/// Mesh of the operands of an operation that runs at once, and by operand its sharding; `None` for one that is not
+/// sharded.
 pub(super) type Followed = (Arc<Mesh>, Vec<Option<Sharding>>);
 
-/// The division that an operation follows if it runs at once; `None` if no operand is on a mesh, or if they are on several that
-/// are no views of the first one.
+/// The shardings of operands, which an operation that runs at once follows; `None` if no operand is on a mesh, or if
+/// they are on several that are no views of the first one.
 pub(super) fn followed(args: &[&Array]) -> Option<Followed> {
     let mesh = &args.iter().find_map(|x| x.placement())?.mesh;
     let seen = |x: &&Array| x.placement().map(|placement| placement.seen_from(mesh).ok_or(())).transpose();
@@ -92,18 +93,19 @@ pub(super) fn followed(args: &[&Array]) -> Option<Followed> {
 }
 
 impl Declared {
-    /// Nothing is declared.
+    /// Declarations of a graph of which nothing is sharded.
     pub(super) fn none() -> Declared {
         Declared { mesh: None, shardings: vec![], statements: vec![] }
     }
 
-    /// The division of operands, wherever they have it from: the result of an operation that runs at once lies as they do.
+    /// Declares the shardings of operands, stated or not: the result of an operation that runs at once is sharded as
+    /// they are.
     pub(super) fn following((mesh, shardings): &Followed) -> Declared {
         let statements = vec![None; shardings.len()];
         Declared { mesh: Some(mesh.clone()), shardings: shardings.clone(), statements }
     }
 
-    /// The declarations of a graph alone.
+    /// Declarations that the constraints of a graph make, without those of arguments.
     ///
     /// # Errors
     /// As [`of`](Declared::of).
@@ -113,20 +115,21 @@ impl Declared {
     }
 }
 
-/// The declared sharding of an argument in normal form. A result that a function placed has none.
+/// The declared sharding of an argument in normal form; `None` without one, as for a result that a function placed.
 pub(super) fn declared(x: &Array) -> Option<Placed> {
     let placement = x.placement().filter(|placement| placement.declared.is_some())?;
     Some(Placed { mesh: placement.mesh.clone(), sharding: placement.sharding.normal(&placement.mesh) })
 }
 
-/// The division of an array, declared or not; `None` if it is in one place.
+/// The sharding of an array, declared or not; `None` if the array is not on a mesh.
 pub(crate) fn division(x: &Array) -> Option<Placed> {
     let placement = x.placement()?;
     Some(Placed { mesh: placement.mesh.clone(), sharding: placement.sharding.clone() })
 }
 
-/// True if an argument is declared in this way, or is a result that a function placed so: parameters that a step of training
-/// replaces keep what was declared of the first ones.
+/// Returns true if an argument fits the declaration `own` of a compiled function: it is declared so, or is a result
+/// that a function sharded so. A training step that replaces declared parameters by its results thus does not
+/// recompile.
 pub(super) fn is_declared_as(x: &Array, own: Option<&Placed>) -> bool {
     let Some(placement) = x.placement() else { return own.is_none() };
     let is_declared = placement.declared.is_some();
@@ -140,13 +143,15 @@ pub(super) fn is_declared_as(x: &Array, own: Option<&Placed>) -> bool {
     }
 }
 
-/// True if an array is sharded as a declaration says, whose dimensions may be open or have priorities.
+/// Returns true if an array is sharded along the axes of a declaration, whose dimensions may be open or have
+/// priorities.
 fn lies_as(placement: &Placement, own: &Placed) -> bool {
     placement.seen_from(&own.mesh).is_some_and(|sharding| own.sharding.axes() == sharding.axes())
 }
 
-/// The argument as it is declared where a function is compiled anew: a result that takes the place of a declared argument
-/// keeps the declaration. If it is sharded otherwise, that is declared, at the line of the first declaration.
+/// The argument `x` with its declaration when a function is recompiled: a result that replaces an argument declared as
+/// `own` keeps that declaration. If the result is sharded in another way, its own sharding is declared, at the line of
+/// `statement`.
 pub(super) fn kept(x: &Array, own: Option<&Placed>, statement: Option<&Declaration>) -> Array {
     let (Some(placement), Some(own), Some(statement)) = (x.placement(), own, statement) else { return x.clone() };
     if placement.declared.is_some() || placement.is_cleared {
@@ -160,17 +165,17 @@ pub(super) fn kept(x: &Array, own: Option<&Placed>, statement: Option<&Declarati
     Array::sharded(x.dtype(), x.shape(), placement.blocks(blocks))
 }
 
-/// A function as it runs on a mesh; see [`partitioned`].
+/// The shardings of a function's values on a mesh, and the program of each device; see [`partitioned`].
 pub struct Shardings {
     mesh: Arc<Mesh>,
     declared: Declared,
     sharded: Arc<Sharded>,
-    /// The paths of the leaves of the arguments. Captured arrays follow them among the parameters.
+    /// Paths of the leaves of the arguments. Among the parameters, captured arrays follow these leaves.
     paths: Vec<String>,
     values: Vec<Listed>,
 }
 
-/// A value in the list of all.
+/// An entry of the list of all values.
 struct Listed {
     value: Val,
     name: String,
@@ -189,23 +194,23 @@ pub struct ShardedValue {
     pub ty: Type,
     /// Its sharding.
     pub sharding: Sharding,
-    /// The user's line.
+    /// Line of the user's code that makes it.
     pub at: Loc,
 }
 
-/// An exchange among the devices of a partitioned function.
+/// A collective of a partitioned function.
 #[derive(Clone, Debug)]
 pub struct CollectiveUse {
     /// Its name: `all_reduce`, `all_gather` and so on.
     pub name: &'static str,
-    /// The names of the axes along which devices exchange.
+    /// Names of the mesh axes along which devices communicate.
     pub axes: Vec<String>,
-    /// Bytes that each device sends, each time.
+    /// Bytes that each device sends each time it runs.
     pub bytes: usize,
-    /// Number of times for each call: those in a scan have its number of steps. `None` in a `while`.
+    /// Number of runs per call: one in a scan runs in each step. `None` in a `while`.
     pub times: Option<usize>,
-    /// Why devices exchange: `the function says so` in a [`shard_map`](super::shard_map), `parts of a sum`, `rows of
-    /// neighbours` that an operation moves over the edge of a block, or `another division`.
+    /// Reason for the collective: `the function says so` in a [`shard_map`](super::shard_map), `parts of a sum`, `rows
+    /// of neighbours` that an operation moves over the edge of a block, or `another division`.
     pub cause: &'static str,
     /// The user's line of the operation that needs it.
     pub at: Loc,
@@ -214,7 +219,8 @@ pub struct CollectiveUse {
 /// Traces a function and partitions it for the mesh that its arguments and annotations name, without running it.
 ///
 /// # Errors
-/// The call returns the function's own error, the first mistake in what its result depends on; a function without a mesh.
+/// The call returns the function's own error, the first error of an operation that its result depends on; a function
+/// without a mesh.
 pub fn partitioned<Args: Tree + 'static, F: Function<Args>>(f: F) -> F::Boxed<Result<Shardings>> {
     F::boxed(move |given: Given<'_, Args>| {
         let lowered: Lowered<Args, F> = Lowered::of(&f, &given, Loc::NONE)?;
@@ -227,7 +233,7 @@ pub fn partitioned<Args: Tree + 'static, F: Function<Args>>(f: F) -> F::Boxed<Re
 }
 
 impl Shardings {
-    /// The result of partitioning; `None` if nothing names a mesh.
+    /// Partitions the graph of a compilation, whose arguments' leaves have these paths; `None` if nothing names a mesh.
     ///
     /// # Errors
     /// A kernel that cannot be sharded as declared.
@@ -238,12 +244,12 @@ impl Shardings {
         Ok(Some(Shardings { mesh, declared, sharded, paths, values }))
     }
 
-    /// The shardings of all values.
+    /// Result of propagation: the shardings of all values.
     pub(super) fn found(&self) -> &Propagation {
         &self.sharded.found
     }
 
-    /// The graph of each device.
+    /// Result of partitioning: the graph of each device, and the shardings of its results.
     pub(super) fn made(&self) -> &Partitioned {
         &self.sharded.made
     }
@@ -269,7 +275,7 @@ impl Shardings {
         &self.made().results
     }
 
-    /// The exchanges of one call, those of loops and branches once.
+    /// The collectives of one call; those of loops and branches are listed once.
     pub fn collectives(&self) -> Vec<CollectiveUse> {
         let mut all = vec![];
         collectives(&pallas_graph::simplify::simplify(&self.made().graph), Some(1), &mut all);
@@ -328,7 +334,7 @@ impl Shardings {
     }
 }
 
-/// Appends the exchanges of a graph that runs so many times for each call.
+/// Appends the collectives of a graph that runs `times` times per call (`None` if unknown) to `all`.
 fn collectives(graph: &Graph, times: Option<usize>, all: &mut Vec<CollectiveUse>) {
     for e in &graph.equations {
         match &e.op {
@@ -339,7 +345,8 @@ fn collectives(graph: &Graph, times: Option<usize>, all: &mut Vec<CollectiveUse>
                 times,
                 cause: match op.form() {
                     Form::Fold(..) => "parts of a sum",
-                    // All devices receive a block where an array is sharded in another way.
+                    // In a reshard every device receives a block; at the edge of an array there is no neighbour to send
+                    // one.
                     Form::One(_) if op.sources().contains(&None) => "rows of neighbours",
                     _ => "another division",
                 },
@@ -376,7 +383,7 @@ fn listed(program: &View, paths: &[String]) -> Vec<Listed> {
     params.chain(nodes).collect()
 }
 
-/// The name of an operation; `None` for what the user did not write.
+/// Name of an operation in the list of values; `None` for nodes that the user did not write.
 fn operation(kind: &Kind) -> Option<String> {
     Some(match kind {
         Kind::Op(op) => op.name(),

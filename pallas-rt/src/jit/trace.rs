@@ -21,9 +21,9 @@ struct Trace {
     id: u32,
     graph: Graph,
     client: Client,
-    /// Arrays from outside that the function mentions, with the parameters that stand for them.
+    /// Arrays from outside of the function that it uses, with the parameters that stand for them.
     captured: Vec<(Array, Var)>,
-    /// Inside of a `shard_map`, which values devices have alike.
+    /// Inside of a `shard_map`, the states (varying, invariant, unreduced) of its values; `None` outside of one.
     typing: Option<Typing>,
     /// Size of the longest axis of a mesh that its arguments or constraints name; 1 without a mesh.
     parts: usize,
@@ -33,24 +33,24 @@ struct Trace {
 #[derive(Clone, Debug)]
 pub(super) struct Taken {
     pub ty: Type,
-    /// Inside of a `shard_map`, what devices have; `None` for equal values.
+    /// Inside of a `shard_map`, by axis, whether the value differs between devices; `None` for equal values.
     pub states: Option<States>,
     /// Size of the longest axis of the mesh that it is declared on; 1 without a declaration.
     pub parts: usize,
 }
 
 impl Taken {
-    /// As an array.
+    /// A parameter with the type, states and mesh of an array.
     pub(super) fn like(x: &Array) -> Taken {
         Taken::of(type_of(x), x)
     }
 
-    /// Of a type, in the states of an array.
+    /// A parameter of type `ty`, with the states and mesh of the array `like`.
     pub(super) fn of(ty: Type, like: &Array) -> Taken {
         Taken { ty, states: states(like), parts: declared_parts(like) }
     }
 
-    /// Of a type, as whole arrays or blocks in these states.
+    /// A parameter of type `ty` that is declared on no mesh: a whole array (`None`), or a block in these states.
     pub(super) fn of_states(ty: Type, states: Option<States>) -> Taken {
         Taken { ty, states, parts: 1 }
     }
@@ -68,21 +68,21 @@ fn states_in(traces: &[Trace], x: &Array) -> Option<States> {
 }
 
 thread_local! {
-    /// Innermost last.
+    /// The functions that are being traced on this thread, the innermost last.
     static TRACES: RefCell<Vec<Trace>> = const { RefCell::new(vec![]) };
 }
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
-/// A function that was traced.
+/// Result of tracing a function.
 pub(super) struct TracedFunction {
-    /// Its graph. Captured arrays are its last parameters.
+    /// Graph of the function; its last parameters stand for the captured arrays.
     pub graph: Graph,
     pub captured: Vec<Array>,
-    /// By result, its states; `None` outside of a `shard_map`.
+    /// By result, its states along the axes of the mesh; `None` outside of a `shard_map`.
     pub states: Vec<Option<States>>,
 }
 
-/// A trace that has begun. It is closed also if the function returns an error or panics, with all that began inside of it.
+/// A trace in progress. Dropping it closes the trace and all that began inside of it, also after an error or a panic.
 pub(super) struct Open {
     id: u32,
     /// Traces belong to a thread.
@@ -99,7 +99,7 @@ impl Drop for Open {
 }
 
 impl Open {
-    /// Begins to trace a function of these arrays; returns them too.
+    /// Begins to trace a function with these parameters; returns the trace, and the arrays to call the function with.
     pub(super) fn begin(client: &Client, takes: &[Taken]) -> (Open, Vec<Array>) {
         let id = NEXT.fetch_add(1, Relaxed);
         let mut graph = Graph::default();
@@ -110,7 +110,7 @@ impl Open {
                 taken.states.iter().for_each(|states| typing.define(p, states.clone()));
             }
         }
-        // Compiled functions keep traced arrays.
+        // Compiled functions keep traced arrays, which must not count as a use of the client.
         let client = client.noted();
         let params: Vec<Array> = params.into_iter().map(|v| array(&graph, v, id, &client)).collect();
         let parts = takes.iter().map(|taken| taken.parts).max().unwrap_or(1);
@@ -119,10 +119,10 @@ impl Open {
         (Open { id, _not_send: PhantomData }, params)
     }
 
-    /// Ends the trace of a function that returns these arrays.
+    /// Ends the trace of a function that returned `results`; returns its graph.
     ///
     /// # Errors
-    /// The first mistake in what the results depend on; a trace that is not the innermost one.
+    /// The first error of an operation that the results depend on; a trace that is not the innermost one.
     pub(super) fn end(self, results: &[Array]) -> Result<TracedFunction> {
         if TRACES.with_borrow(|traces| traces.last().is_none_or(|innermost| innermost.id != self.id)) {
             let message = "a call ends while one that began inside of it, or around it, is still open; help: end calls in the \
@@ -148,26 +148,26 @@ fn longest_axis(mesh: &Mesh) -> usize {
     mesh.axes().iter().map(|axis| axis.size as usize).max().unwrap_or(1)
 }
 
-/// Says that the innermost function is traced for a mesh whose longest axis has this size.
+/// Records that the innermost traced function uses a mesh whose longest axis has `parts` devices.
 fn on_axis_of(parts: usize) {
     TRACES
         .with_borrow_mut(|traces| traces.last_mut().into_iter().for_each(|trace| trace.parts = trace.parts.max(parts)));
 }
 
-/// Says that the innermost function is traced for this mesh.
+/// Records that the innermost traced function uses this mesh.
 pub(super) fn on_mesh(mesh: &Mesh) {
     on_axis_of(longest_axis(mesh));
 }
 
-/// Size of the longest axis of a mesh that the functions which are being traced name; 1 without a mesh.
+/// Size of the longest axis of the meshes that functions being traced use; 1 without a mesh.
 pub(crate) fn parts_on_mesh() -> usize {
     TRACES.with_borrow(|traces| traces.iter().map(|trace| trace.parts).max().unwrap_or(1))
 }
 
-/// Traces a function of these arrays.
+/// Traces a function with these parameters.
 ///
 /// # Errors
-/// The function's error, or the first mistake in what its results depend on.
+/// The function's error, or the first error of an operation that its results depend on.
 pub(super) fn trace(
     client: &Client,
     takes: &[Taken],
@@ -176,7 +176,7 @@ pub(super) fn trace(
     trace_boxed(client, takes, Box::new(f))
 }
 
-/// As [`trace`], for a function that returns something beside its results.
+/// Traces a function that returns a value beside its arrays; returns this value and the traced function.
 pub(super) fn trace_with<R>(
     client: &Client,
     takes: &[Taken],
@@ -191,7 +191,7 @@ pub(super) fn trace_with<R>(
     Ok((returned.expect("the function returned"), traced))
 }
 
-/// A function of arrays, behind a pointer: what calls it is compiled once, not for each closure of a program.
+/// A boxed function of arrays: code that calls it is compiled once, not for each closure of a program.
 type OfArrays<'a> = Box<dyn FnOnce(&[Array]) -> Result<Vec<Array>> + 'a>;
 
 fn trace_boxed(client: &Client, takes: &[Taken], f: OfArrays<'_>) -> Result<TracedFunction> {
@@ -209,10 +209,11 @@ pub(super) fn type_of(x: &Array) -> Type {
     Type::new(x.dtype(), x.shape())
 }
 
-/// An array as a value of the innermost graph: a value of it, or a parameter that stands for an array from outside.
+/// Variable of an array in the innermost graph: a value of that graph, or a parameter that stands for an array from
+/// outside.
 ///
 /// # Errors
-/// An array of a function whose trace is over, with the line that uses it; the error that an array holds.
+/// An array of a function whose trace is over, with the line `at` that uses it; the error of a poisoned array.
 fn inside(x: &Array, at: Loc) -> Result<Var> {
     x.check()?;
     TRACES.with_borrow_mut(|traces| {
@@ -253,6 +254,7 @@ fn inside(x: &Array, at: Loc) -> Result<Var> {
     })
 }
 
+/// Returns true if two arrays are one value: a buffer with equal types, a sharded array, or a variable of a trace.
 fn is_same(a: &Array, b: &Array) -> bool {
     match (a.what(), b.what()) {
         (What::Here(a_buffer), What::Here(b_buffer)) => Arc::ptr_eq(a_buffer, b_buffer) && type_of(a) == type_of(b),
@@ -262,13 +264,13 @@ fn is_same(a: &Array, b: &Array) -> bool {
     }
 }
 
-/// Appends equations to a graph, and returns their results.
+/// A boxed closure that appends equations to a graph, and returns their results.
 type Appends<'a> = Box<dyn FnOnce(&mut Graph) -> Result<Vec<Var>, Diag> + 'a>;
 
 /// Appends equations to the innermost graph, and returns arrays for their results.
 ///
 /// # Errors
-/// A mistake; inside of a `shard_map`, values of devices that do not go together.
+/// The error of `f`; inside of a `shard_map`, operands whose states do not fit together.
 fn append(at: Loc, f: Appends<'_>) -> Result<Vec<Array>> {
     TRACES.with_borrow_mut(|traces| {
         let Trace { id, graph, client, typing, .. } = traces.last_mut().expect("a function is being traced");
@@ -283,18 +285,17 @@ fn append(at: Loc, f: Appends<'_>) -> Result<Vec<Array>> {
     })
 }
 
-/// Programs of single operations, by the client, the graph and the division of the operands. Those of clients that nobody uses
-/// any more are dropped.
+/// Compiled programs of single operations that run at once. Those of clients that are no longer used are dropped.
 static SINGLES: LazyLock<Lru<Single, Arc<Program>>> = LazyLock::new(|| Lru::new(|program| program.bytes()));
 
-/// A single operation: where it runs, its graph, and the divisions of operands that it follows.
+/// Key of a single operation's program: its client, its graph, and the shardings of operands that its result follows.
 type Single = (Client, Graph, Option<Followed>);
 
-/// Appends the equations of an operation to a graph, for these operands; returns its result or results. It is behind a pointer,
-/// so that what calls it is compiled once, not for each operation.
+/// A boxed closure that appends an operation on these operands to a graph, and returns its result or results. Boxed, so
+/// that code that calls it is compiled once, not for each operation.
 type Equations<'a, R> = Box<dyn FnOnce(&mut Graph, &[Var]) -> Result<R, Diag> + 'a>;
 
-/// The constraint that makes a traced array, with its line, and the array before it.
+/// The sharding constraint whose result is this traced array, its line, and its operand; `None` for any other array.
 pub(super) fn constraint_of(x: &Array) -> Option<(Placed, Loc, Array)> {
     let What::Traced(traced) = x.what() else { return None };
     TRACES.with_borrow(|traces| {
@@ -315,8 +316,8 @@ pub(crate) fn is_tracing() -> bool {
     TRACES.with_borrow(|traces| !traces.is_empty())
 }
 
-/// An operation that makes its elements: inside of a function that is being traced it is a part of that function even if
-/// no operand is traced; elsewhere it runs at once, as [`apply`] does.
+/// Applies an operation that makes an array without reading one, such as a range. Inside of a function that is being
+/// traced it is a part of that function even if no operand is traced; elsewhere it runs at once, as in [`apply`].
 pub(crate) fn make(args: &[&Array], at: Loc, equations: impl FnOnce(&mut Graph, &[Var]) -> Result<Var, Diag>) -> Array {
     if !is_tracing() {
         return apply(args, at, equations);
@@ -324,9 +325,9 @@ pub(crate) fn make(args: &[&Array], at: Loc, equations: impl FnOnce(&mut Graph, 
     first(append_to_innermost(args, at, one(Box::new(equations))), args)
 }
 
-/// An operation on arrays: appended to the innermost graph if one of them is traced, or if there are none while a function is
-/// being traced; else run at once, on the client of the first one. A mistake makes an array that holds it; so does an
-/// operand that holds one.
+/// Applies an operation to arrays. It is appended to the innermost graph if an operand is traced, or if there are no
+/// operands while a function is being traced; else it runs at once, on the client of the first operand. After an error,
+/// or if an operand holds one, the result is an array that holds the error.
 pub(crate) fn apply(
     args: &[&Array],
     at: Loc,
@@ -348,7 +349,7 @@ fn one(equations: Equations<'_, Var>) -> Equations<'_, Vec<Var>> {
     Box::new(|graph, vars| Ok(vec![equations(graph, vars)?]))
 }
 
-/// The only result, or an array that holds the mistake.
+/// The only result; after an error an array that holds it, with the type of the first operand.
 fn first(made: Result<Vec<Array>>, args: &[&Array]) -> Array {
     match made {
         Ok(mut made) => made.remove(0),
@@ -356,18 +357,19 @@ fn first(made: Result<Vec<Array>>, args: &[&Array]) -> Array {
     }
 }
 
-/// Appends an operation to the innermost graph.
+/// Appends an operation to the innermost graph; operands from outside of it become its parameters.
 fn append_to_innermost(args: &[&Array], at: Loc, equations: Equations<'_, Vec<Var>>) -> Result<Vec<Array>> {
-    // Those that are traced come first: on another thread there is no graph for the others.
+    // Traced operands come first: on another thread there is no graph for the others.
     args.iter().filter(|x| x.is_traced()).try_for_each(|x| inside(x, at).map(drop))?;
     let vars = args.iter().map(|x| inside(x, at)).collect::<Result<Vec<Var>>>()?;
     append(at, Box::new(|graph| equations(graph, &vars)))
 }
 
-/// As [`apply`], with several results.
+/// Applies an operation with several results to arrays: it is traced if an operand is, else it runs at once; see
+/// [`apply`].
 ///
 /// # Errors
-/// A mistake; the error that an operand holds; operands on several clients.
+/// The error of the operation or of an operand; operands on several clients.
 pub(super) fn apply_all(
     args: &[&Array],
     at: Loc,
@@ -376,6 +378,7 @@ pub(super) fn apply_all(
     apply_boxed(args, at, Box::new(equations))
 }
 
+/// Appends an operation to the innermost graph, or runs it at once; see [`apply`] for the choice.
 fn apply_boxed(args: &[&Array], at: Loc, equations: Equations<'_, Vec<Var>>) -> Result<Vec<Array>> {
     let chosen;
     let client = match args.first() {
@@ -396,7 +399,7 @@ fn apply_boxed(args: &[&Array], at: Loc, equations: Equations<'_, Vec<Var>>) -> 
     run_single(graph, client, args).map_err(|error| error.called_at(at))
 }
 
-/// Runs the graph of a single operation, whose program is kept. The caller adds its line to errors.
+/// Runs the graph of a single operation, whose compiled program is cached. The caller adds its line to errors.
 ///
 /// # Errors
 /// Sizes that no launch can have; what the program returns.
@@ -420,7 +423,7 @@ pub(super) fn run_single(graph: Graph, client: &Client, args: &[&Array]) -> Resu
     program.run(args)
 }
 
-/// An array that holds a mistake, with the type of the first operand.
+/// An array that holds an error, with the type and client of the first operand.
 fn mistake(error: Error, args: &[&Array]) -> Array {
     let ty = args.first().map_or(Type::scalar(DType::F32), |x| type_of(x));
     let client = args.first().map_or_else(Client::cpu, |x| x.client().clone());

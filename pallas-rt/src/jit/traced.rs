@@ -16,7 +16,7 @@ pub(super) fn named(i: usize, paths: &dyn Fn() -> Vec<String>) -> String {
     }
 }
 
-/// The client of arguments.
+/// The client of arguments, or the default one if there are none.
 ///
 /// # Errors
 /// The error that an argument holds; arguments on several clients.
@@ -27,11 +27,11 @@ pub(super) fn client_of(args: &[Array]) -> Result<Client> {
     Ok(client)
 }
 
-/// Traces a function of trees for arguments with these leaves; returns its result, of which only the structure matters, and
-/// their client too.
+/// Traces a function of trees for arguments with these leaves; returns the function's result, of which only the
+/// structure matters, its trace, and the arguments' client.
 ///
 /// # Errors
-/// Those of [`client_of`]; the function's own, and the first mistake in what its results depend on.
+/// Those of [`client_of`]; the function's own, and the first error of an operation that its results depend on.
 pub(super) fn traced<Args: Tree + 'static, F: Function<Args>>(
     f: &F,
     tuple: &Args,
@@ -42,7 +42,8 @@ pub(super) fn traced<Args: Tree + 'static, F: Function<Args>>(
     Ok((out, traced, client))
 }
 
-/// Traces a function of trees like `tuple`, whose leaves are these.
+/// Traces a function for arguments like `tuple`, whose leaves are the parameters `takes`; returns also the function's
+/// result, of which only the structure matters.
 pub(super) fn traced_as<Args: Tree + 'static, F: Function<Args>>(
     f: &F,
     tuple: &Args,
@@ -63,7 +64,7 @@ pub(super) fn traced_as<Args: Tree + 'static, F: Function<Args>>(
     )
 }
 
-/// The types of parameters in words.
+/// The types of parameters as text.
 fn types(takes: &[Taken]) -> String {
     takes.iter().map(|taken| taken.ty.to_string()).collect::<Vec<_>>().join(", ")
 }

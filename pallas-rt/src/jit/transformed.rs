@@ -8,13 +8,13 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
-/// Options of a transformation, which make a closure of a function.
+/// Options of a transformation, which build the transformed closure of a function.
 pub trait Transformation<Args: Tree + 'static, F: Function<Args>>: Clone + Send + Sync + 'static {
-    /// Result of a call that succeeds.
+    /// Result of a successful call.
     type Out;
-    /// Boxed closure.
+    /// Type of the boxed closure.
     type Call: Send + Sync + 'static;
-    /// Makes the closure, for messages that name this line.
+    /// Builds the closure of a function; `at` is the line that messages name.
     #[doc(hidden)]
     fn build(&self, f: &Arc<F>, at: Loc) -> Self::Call;
 }
@@ -34,12 +34,12 @@ pub struct Transformed<Args, F, T> {
     f: Arc<F>,
     options: T,
     at: Loc,
-    /// The closure, of a type that the options choose; clones have one.
+    /// The boxed closure, built at the first call and shared by clones. Its type depends on the options.
     call: Arc<OnceLock<Box<dyn Any + Send + Sync>>>,
     args: PhantomData<fn(&Args)>,
 }
 
-/// A clone shares what was compiled.
+/// A clone shares the closure, and so what it has compiled.
 impl<Args, F, T: Clone> Clone for Transformed<Args, F, T> {
     fn clone(&self) -> Self {
         let Transformed { f, options, at, call, args } = self;
@@ -48,12 +48,12 @@ impl<Args, F, T: Clone> Clone for Transformed<Args, F, T> {
 }
 
 impl<Args, F, T> Transformed<Args, F, T> {
-    /// The function with these options.
+    /// A function with these options of its transformation, made at the line `at`.
     pub(super) fn new(f: F, options: T, at: Loc) -> Self {
         Transformed { f: Arc::new(f), options, at, call: Arc::default(), args: PhantomData }
     }
 
-    /// The same function with changed options.
+    /// The same function with changed options, and without a closure so far.
     pub(super) fn with<U>(self, change: impl FnOnce(T) -> U) -> Transformed<Args, F, U> {
         let Transformed { f, options, at, .. } = self;
         Transformed { f, options: change(options), at, call: Arc::default(), args: PhantomData }
@@ -61,7 +61,8 @@ impl<Args, F, T> Transformed<Args, F, T> {
 }
 
 impl<Args: Tree + 'static, F: Function<Args>, T: Transformation<Args, F>> Transformed<Args, F, T> {
-    /// Returns the boxed closure, such as `Box<dyn Fn(&Array) -> Result<Array> + Send + Sync>`; one of its own if there are clones.
+    /// Returns the boxed closure, such as `Box<dyn Fn(&Array) -> Result<Array> + Send + Sync>`; a new one if there are
+    /// clones.
     pub fn into_fn(self) -> T::Call {
         let made = Arc::into_inner(self.call).and_then(OnceLock::into_inner).and_then(|call| call.downcast().ok());
         made.map_or_else(|| self.options.build(&self.f, self.at), |call| *call)
@@ -107,7 +108,7 @@ where
     }
 }
 
-/// Boxes a call of a function with options.
+/// Boxes a closure that calls `call` with a function, its options and the arguments.
 pub(super) fn boxed<Args: Tree + 'static, F: Function<Args>, T: Clone + Send + Sync + 'static, R: 'static>(
     f: &Arc<F>,
     options: &T,

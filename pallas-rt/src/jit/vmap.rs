@@ -1,4 +1,4 @@
-//! One call for many arguments: a function of one example becomes a function of a batch.
+//! `vmap`: a function of one example becomes a function of a batch.
 use super::axes;
 use super::batch_axes::BatchAxes;
 use super::compile::refused;
@@ -16,7 +16,7 @@ use pallas_ir::structural::{Broadcast, Transpose};
 use pallas_ir::{At, Diag, Dim, Loc, StructuralOp};
 use std::sync::Arc;
 
-/// A function of one example, called for a batch at once: arguments have the axis of the batch first, and so have
+/// A function of one example, called for a batch at once: arguments have the axis of the batch first, and so do
 /// results.
 ///
 /// Each operation becomes one operation on the whole batch, such as one product of matrices for many products of
@@ -138,7 +138,7 @@ fn wrong(at: Loc, message: String, help: &str) -> Error {
     Error::operation(at, Diag::new("vmap", At::Op, message, help))
 }
 
-/// Calls a function for a batch.
+/// Calls a function of one example for a batch.
 fn call<Args: Tree + 'static, F: Function<Args>>(
     f: &F,
     given: &Given<'_, Args>,
@@ -162,26 +162,26 @@ fn call<Args: Tree + 'static, F: Function<Args>>(
     tree::rebuild(&out, batch.run(traced, &args, &results, at)?)
 }
 
-/// A batch of examples.
+/// The batch of examples of one call.
 struct Batch {
-    /// By leaf, the axis of the examples.
+    /// By leaf of the arguments, the axis of the examples; `None` if the leaf is the same for all.
     along: Vec<Option<usize>>,
     /// Number of examples.
     size: usize,
-    /// The axis of the examples as one of a mesh, if it has a name.
+    /// If the axis of the examples has a name, a mesh of that one axis, which collectives refer to.
     named: Option<Arc<Mesh>>,
 }
 
-/// The tree that a function of one example returns.
+/// The structure of what a function of one example returns, with the axes of the batch in it.
 struct Results<'a> {
     structure: Structure,
     paths: &'a dyn Fn() -> Vec<String>,
-    /// The axes of the batch.
+    /// The requested axes of the batch in the results.
     axes: &'a BatchAxes,
 }
 
 impl Batch {
-    /// The leaves without the axis of the examples.
+    /// Parameters of a function of one example: the arguments without the axis of the batch.
     fn takes(&self, args: &[Array]) -> Vec<Taken> {
         let one = |(x, axis): (&Array, &Option<usize>)| {
             let mut ty = type_of(x);
@@ -191,7 +191,7 @@ impl Batch {
         args.iter().zip(&self.along).map(one).collect()
     }
 
-    /// Calls a function of one example for the batch.
+    /// Batches a traced function of one example, and calls the result for the whole batch.
     ///
     /// # Errors
     /// Axes that the results do not have; an operation without batching rule; errors of the device.
@@ -230,7 +230,8 @@ impl Batch {
         })
     }
 
-    /// The batch of leaves along these axes.
+    /// Finds the axis of the examples in each argument, and their number. `axes` are the requested axes by leaf,
+    /// negative ones from the end; `None` for a leaf that is the same for all.
     ///
     /// # Errors
     /// A leaf without such an axis; two with different extents; no leaf with an axis; a name that no axis can have.
@@ -280,14 +281,15 @@ impl Batch {
 }
 
 impl Results<'_> {
-    /// The axis of each result.
+    /// The axis of the batch in each result of a graph, `None` if it has none. `has` is true for results that depend on
+    /// the example.
     ///
     /// # Errors
     /// Another number of axes than results; no such axis; `None` for a result that depends on the example.
     fn places(&self, graph: &Graph, has: &[bool], at: Loc) -> Result<Vec<Option<usize>>> {
         let Results { structure, paths, axes } = self;
         let n = graph.results.len();
-        // A list of one holds for all leaves, unless it is that of a list of one.
+        // A list with one entry holds for all leaves, unless the function itself returns a list of one.
         let found = axes.of_leaves(structure).or_else(|found| axes.only().ok_or(found)?.of_leaves(structure));
         let axes =
             found.map_err(|found| wrong(at, format!("{found} in a result"), "one for all of them, or one for each"))?;
@@ -316,12 +318,12 @@ impl Results<'_> {
     }
 }
 
-/// The axes in another order.
+/// Transposes a variable so that its axes come in this order.
 fn moved(to: &mut Graph, v: Var, axes: Vec<usize>) -> Result<Var, Diag> {
     if axes.is_sorted() { Ok(v) } else { to.push(StructuralOp::from(Transpose { axes }), &[v]) }
 }
 
-/// A variable repeated along a new axis.
+/// Repeats a variable `size` times along a new axis.
 pub(super) fn repeated(to: &mut Graph, v: Var, axis: usize, size: usize) -> Result<Var, Diag> {
     let mut shape = to.ty(v).shape.clone();
     shape.insert(axis, size);

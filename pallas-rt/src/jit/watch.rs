@@ -1,4 +1,5 @@
-//! Looks at the programs that a thread runs: `check`, `explain` and `cost` at their kernels, and the search for NaN.
+//! Watches on the programs that a thread runs: `check`, `explain` and `cost` look at their kernels, and NaN is searched
+//! for.
 use super::alone::one_at_a_time;
 use super::program::compiled;
 use super::trace::type_of;
@@ -13,25 +14,25 @@ use pallas_ir::{At, Diag, Kernel, Literal, Loc, OperandKind};
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// A kernel that a program launches.
+/// A kernel that a program would launch, as [`Watch::Look`] passes it on.
 pub(crate) struct Seen {
     pub compiled: Compiled,
     pub geometry: Geometry,
     pub client: Client,
-    /// The line of the call.
+    /// The line that calls the kernel.
     pub called: Loc,
     /// Number of launches in a run; those of a loop of unknown length, and of each branch, count once.
     pub times: u64,
 }
 
-/// Compares a kernel's outputs with those of the strict interpreter.
+/// A function that compares a kernel's outputs (second list) with those of the strict interpreter (first list).
 type Judge = dyn Fn(&Kernel, &[Array], &[Array]) -> Result<()>;
 
-/// The purpose of a look.
+/// The kind of a watch on programs.
 pub(crate) enum Watch {
-    /// Programs with kernels do not run: each kernel is given to this function.
+    /// Programs with kernels do not run: each kernel is passed to this function.
     Look(Box<dyn Fn(Seen)>),
-    /// Kernels run on the strict interpreter, too, and this function compares.
+    /// Kernels run on the strict interpreter as well, and this function compares the outputs.
     Check(Box<Judge>),
 }
 
@@ -39,7 +40,7 @@ thread_local! {
     static WATCH: RefCell<Option<Rc<Watch>>> = const { RefCell::new(None) };
 }
 
-/// Runs `f` while its programs are looked at; `None`: while they are not.
+/// Runs `f` with this watch on the programs that its thread runs; `None` takes a watch away.
 pub(crate) fn watching<R>(watch: Option<Watch>, f: impl FnOnce() -> R) -> R {
     struct Restore(Option<Rc<Watch>>);
     impl Drop for Restore {
@@ -51,15 +52,15 @@ pub(crate) fn watching<R>(watch: Option<Watch>, f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// Returns true if something looks at this thread's programs.
+/// Returns true if there is a watch on this thread's programs, or a search for NaN.
 pub(super) fn is_watching() -> bool {
     nans::is_on() || WATCH.with_borrow(Option::is_some)
 }
 
-/// Runs a program, `run`, of this graph; what looks at this thread's programs looks at it.
+/// Runs a program of this graph by `run`, or as the watch on this thread says.
 ///
 /// # Errors
-/// The result of `run`, and what the look finds.
+/// The result of `run`, and what the watch finds.
 pub(super) fn watched(
     graph: &Graph,
     client: &Client,
@@ -92,13 +93,14 @@ pub(super) fn watched(
     }
 }
 
-/// Runs a graph one operation at a time; nothing looks at the programs of the operations.
+/// Runs a graph one operation at a time, and calls `each` after every one. The operations themselves are not watched.
 fn alone(graph: &Graph, client: &Client, args: &[&Array], each: &mut super::alone::Each<'_>) -> Result<Vec<Array>> {
     let args: Vec<Array> = args.iter().copied().cloned().collect();
     watching(None, || nans::without(|| one_at_a_time(graph, client, &args, each)))
 }
 
-/// Calls `f` for each kernel of a graph with the line of its call and the number of its launches.
+/// Calls `f` for each kernel of a graph with the line of its call and its number of launches; the graph runs `times`
+/// times.
 fn kernels(graph: &Graph, times: u64, f: &mut dyn FnMut(&KernelCall, Loc, u64) -> Result<()>) -> Result<()> {
     for e in &graph.equations {
         if let Some(call) = KernelCall::of_op(&e.op) {
@@ -116,7 +118,7 @@ fn kernels(graph: &Graph, times: u64, f: &mut dyn FnMut(&KernelCall, Loc, u64) -
     Ok(())
 }
 
-/// The outputs of a kernel on the strict interpreter.
+/// Runs a kernel on the strict interpreter, and returns its outputs; if `finds_nans`, a NaN is an error.
 fn interpreted(call: &KernelCall, args: &[Array], finds_nans: bool) -> Result<Vec<Array>> {
     let (client, kernel) = (Client::interpreter(), &call.kernel);
     let geometry = compiled(kernel).geometry(&call.sizes)?;
@@ -143,10 +145,10 @@ fn has_nan<'a>(mut xs: impl Iterator<Item = &'a Array>) -> Result<bool> {
     xs.try_fold(false, |found, x| Ok(found || nans::first(x)?.is_some()))
 }
 
-/// Looks for the first operation that makes NaN of operands without NaN, if a result has NaN and no argument has.
+/// If a result has NaN and no argument has, looks for the first operation that makes NaN of operands without NaN.
 ///
 /// # Errors
-/// `nan` with the operation and its line; in a kernel that of its own operation.
+/// An error `nan` with the operation and its line; in a kernel, the operation in the kernel.
 fn search(graph: &Graph, client: &Client, args: &[&Array], results: &[Array]) -> Result<()> {
     if !has_nan(results.iter())? || has_nan(args.iter().copied())? {
         return Ok(());
@@ -163,7 +165,7 @@ fn search(graph: &Graph, client: &Client, args: &[&Array], results: &[Array]) ->
         Err(Error::operation(e.loc, made_by(e, args, &outputs[output], at)?))
     });
     match found {
-        // Not to be searched: the results tell that there is one.
+        // The operations one by one have no NaN, or cannot run so; only the results show that there is one.
         Ok(_) | Err(Error::Unsupported { .. }) => {
             let message = "a result has NaN, and no argument has".to_string();
             let help =
@@ -174,7 +176,7 @@ fn search(graph: &Graph, client: &Client, args: &[&Array], results: &[Array]) ->
     }
 }
 
-/// The message about an equation that makes NaN.
+/// The message about an equation whose output has NaN at the element with index `at`.
 fn made_by(e: &Equation, args: &[Array], output: &Array, at: usize) -> Result<Diag> {
     let element = pallas_codegen::interp::datum::unflatten(at, output.shape());
     let name = match KernelCall::of_op(&e.op) {

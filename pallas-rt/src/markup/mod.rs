@@ -5,7 +5,7 @@ pub(crate) mod svg;
 #[cfg(test)]
 pub(crate) mod tests;
 
-/// Text that is safe between tags and in attributes.
+/// Escapes text so that it is safe between tags and in attributes.
 pub(crate) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -23,7 +23,7 @@ pub(crate) fn escaped(text: &str) -> String {
     out
 }
 
-/// `1.50 MiB`; bytes below 1024 as they are.
+/// Text of a number of bytes: `1.50 MiB`; numbers below 1024 as they are.
 pub(crate) fn bytes_text(bytes: usize) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
     let unit = (bytes.max(1).ilog2() / 10) as usize;
@@ -33,7 +33,7 @@ pub(crate) fn bytes_text(bytes: usize) -> String {
     }
 }
 
-/// `1.50 ms`.
+/// Text of a time: `1.500 ms`.
 pub(crate) fn seconds_text(seconds: f64) -> String {
     match seconds {
         s if s >= 1.0 => format!("{s:.3} s"),
@@ -43,7 +43,8 @@ pub(crate) fn seconds_text(seconds: f64) -> String {
     }
 }
 
-/// Rows of cells in columns: each is two spaces and its cells, which are as wide as the widest of their column.
+/// Aligns cells in columns: each row is a line, with two spaces before each cell, and columns as wide as their widest
+/// cell.
 pub(crate) fn columns(rows: &[Vec<String>]) -> String {
     let count = rows.first().map_or(0, Vec::len);
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
@@ -55,7 +56,7 @@ pub(crate) fn columns(rows: &[Vec<String>]) -> String {
     rows.iter().map(line).collect()
 }
 
-/// The look of all pages.
+/// The style sheet of all pages.
 const STYLE: &str = "
 body { font: 15px/1.45 system-ui, sans-serif; color: #223; background: #fff; margin: 0 auto; max-width: 1240px; padding: 8px 24px 60px; }
 h1 { font-size: 22px; margin: 20px 0 4px; } h2 { font-size: 18px; margin: 34px 0 8px; border-bottom: 1px solid #ccd; }

@@ -2,20 +2,20 @@
 use super::escaped;
 use std::fmt::{Display, Write};
 
-/// Advance of a character of monospaced text, in parts of the font's size.
+/// Width of a character of monospaced text, as a fraction of the font's size.
 const ADVANCE: f64 = 0.61;
 
-/// Number of monospaced characters of this size that fit in a width.
+/// Number of monospaced characters of this font size that fit in a width.
 pub(crate) fn fits(width: f64, font: f64) -> usize {
     (width / (font * ADVANCE)).max(0.0) as usize
 }
 
-/// The width of monospaced text of this size.
+/// The width of monospaced text of this font size.
 pub(crate) fn width(text: &str, font: f64) -> f64 {
     text.chars().count() as f64 * font * ADVANCE
 }
 
-/// A text that ends with `…` if it has more than `most` characters.
+/// The text, cut so that it ends with `…` if it has more than `most` characters.
 pub(crate) fn shortened(text: &str, most: usize) -> String {
     match text.chars().count() {
         n if n <= most => text.to_string(),
@@ -24,17 +24,17 @@ pub(crate) fn shortened(text: &str, most: usize) -> String {
     }
 }
 
-/// The largest width and height of this ratio, width over height, that fit in a box.
+/// The largest width and height with this ratio of width to height that fit in a box.
 pub(crate) fn fitted(aspect: f64, [wide, high]: [f64; 2]) -> [f64; 2] {
     if aspect > wide / high { [wide, wide / aspect] } else { [high * aspect, high] }
 }
 
-/// A light colour for the member with this number: neighbours differ by the golden angle.
+/// A light colour for the member with this number of a list; neighbours differ by the golden angle.
 pub(crate) fn color(number: usize) -> String {
     format!("hsl({:.0}, 60%, 82%)", (number as f64 * 137.508 + 205.0) % 360.0)
 }
 
-/// The side of its position on which a text stands.
+/// The part of a text that is at its position.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Anchor {
     Start,
@@ -73,18 +73,18 @@ impl Svg {
         self.raw(format!("<text x=\"{x:.1}\" y=\"{y:.1}\"{anchor} {attributes}>{}</text>", escaped(text)));
     }
 
-    /// Adds a path.
+    /// Adds a path, in SVG's syntax, with attributes of its own and the text of its tooltip.
     pub(crate) fn path(&mut self, path: &str, attributes: &str, tip: &str) {
         let tip = if tip.is_empty() { String::new() } else { format!("<title>{}</title>", escaped(tip)) };
         self.raw(format!("<path d=\"{path}\" {attributes}>{tip}</path>"));
     }
 
-    /// Adds another picture's elements at a position.
+    /// Adds another picture's elements, moved to a position.
     pub(crate) fn group(&mut self, [x, y]: [f64; 2], inner: Svg) {
         self.raw(format!("<g transform=\"translate({x:.1} {y:.1})\">\n{}</g>", inner.body));
     }
 
-    /// The whole picture on white, which has a title for readers that do not see it.
+    /// Finishes the picture: a document of this size on white, with a title for screen readers.
     pub(crate) fn finish(self, width: f64, height: f64, title: &str) -> String {
         format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width:.0} {height:.0}\" width=\"{width:.0}\" \

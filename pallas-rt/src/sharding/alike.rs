@@ -1,11 +1,11 @@
-//! Arrays that the processes of a job must have alike.
+//! The check that the processes of a job have equal elements.
 use pallas_device::collective::Processes;
 use pallas_device::error::{Error, Result};
 use pallas_ir::{At, Diag, Loc, Type};
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hasher};
 
-/// A part of an array, by its number, and a hash of its elements.
+/// A part of an array: its number, equal on all processes, and a hash of its elements.
 pub(crate) type Part = (u64, u64);
 
 /// A hash of elements, equal on all processes.
@@ -15,10 +15,10 @@ pub(super) fn hash(elements: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// Compares the parts of an array that this process has with those of all others, which ask for it at the same time.
+/// Compares the parts of an array that this process has with those of all others, which call this at the same time.
 ///
 /// # Errors
-/// Two processes have a part with other elements: on every process, with the array and these two.
+/// Two processes have a part with different elements. Every process gets the error, with the array and the two ranks.
 pub(crate) fn check_alike(all: &Processes, ty: &Type, about: String, own: &[Part], at: Loc) -> Result<()> {
     let own: Vec<u8> = own.iter().flat_map(|&(part, hash)| [part, hash]).flat_map(u64::to_le_bytes).collect();
     let found = all.all_gather(&format!("comparison of {ty}"), about, at, own)?;

@@ -13,37 +13,38 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The placement of an array's blocks.
+/// The way in which an array is placed on a mesh.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Placement {
     pub mesh: Arc<Mesh>,
     pub sharding: Sharding,
     /// The type of the whole array.
     pub ty: Type,
-    /// The user's statement; `None` if a function placed it, which is no declaration.
+    /// The user's declaration; `None` if a function placed the array, which is no declaration.
     pub declared: Option<Declaration>,
-    /// True if the user took the statement back.
+    /// True if the user took the declaration back with `clear_sharding`.
     pub is_cleared: bool,
-    /// The last exchanges that it depends on.
+    /// The last collectives that the array depends on.
     pub receipts: Arc<[Receipt]>,
 }
 
-/// A statement of the user that an array is sharded.
+/// A declaration by the user that an array is sharded.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Declaration {
-    /// The line that says so.
+    /// The line that declares it.
     pub at: Loc,
-    /// The pattern of a policy that the array's path has matched.
+    /// The pattern of a policy that the array's path has matched; `None` without a policy.
     pub pattern: Option<Arc<str>>,
 }
 
 impl Placement {
-    /// The blocks of this process' devices by position, at which the array is sharded in this way.
+    /// Joins this placement with the blocks of this process' devices, in the order of their positions.
     pub(crate) fn blocks(self, blocks: Vec<Arc<Buffer>>) -> Arc<Blocks> {
         Arc::new(Blocks::new(blocks, Box::new(self), joined))
     }
 
-    /// The sharding on a mesh, in normal form; `None` if that has other devices, or axes in which it cannot be said.
+    /// The sharding of the array on a mesh, in normal form; `None` if that mesh has other devices, or axes that cannot
+    /// express it.
     pub(crate) fn seen_from(&self, mesh: &Mesh) -> Option<Sharding> {
         match *self.mesh == *mesh {
             true => Some(self.sharding.normal(mesh)),
@@ -51,8 +52,8 @@ impl Placement {
         }
     }
 
-    /// The blocks by position on a mesh of the same devices. `None` for other devices, and where a process of a job would have
-    /// other positions.
+    /// Reorders blocks to the positions on a mesh of the same devices. `None` for other devices, and where a process of
+    /// a job would have other positions.
     pub(crate) fn blocks_on(&self, mesh: &Mesh, blocks: &[Arc<Buffer>]) -> Option<Vec<Arc<Buffer>>> {
         let positions = mesh.positions_of(&self.mesh)?;
         if positions.iter().copied().eq(0..positions.len()) {
@@ -63,19 +64,19 @@ impl Placement {
         processes().is_none().then(|| all.into_iter().map(|(_, block)| block.clone()).collect())
     }
 
-    /// The placement of blocks.
+    /// The placement that the blocks were joined with.
     pub(crate) fn of(blocks: &Blocks) -> &Placement {
         let about: &dyn Any = &*blocks.about;
         about.downcast_ref().expect("blocks have a placement")
     }
 }
 
-/// The place of a position's block along each dimension.
+/// The index of a position's block along each dimension.
 pub(super) fn place(mesh: &Mesh, sharding: &Sharding, position: usize) -> Vec<usize> {
     sharding.dims.iter().map(|dim| mesh.index(position, &dim.axes)).collect()
 }
 
-/// The elements of an array that are in the block of a position: their indices along each dimension.
+/// The elements of an array that are in the block of a position: their range of indices along each dimension.
 pub(super) fn index(mesh: &Mesh, sharding: &Sharding, shape: &[usize], position: usize) -> Vec<Range<usize>> {
     let local = sharding.local(shape);
     let place = place(mesh, sharding, position);
@@ -86,7 +87,7 @@ pub(super) fn index(mesh: &Mesh, sharding: &Sharding, shape: &[usize], position:
 /// The positions of this process' devices, in ascending order.
 ///
 /// # Errors
-/// A mesh that cannot be sharded among the processes.
+/// A mesh whose devices the processes cannot share evenly.
 pub(crate) fn positions(mesh: &Arc<Mesh>) -> Result<Vec<usize>> {
     match processes() {
         Some(all) => Ok(all.participant(mesh)?.positions().to_vec()),
@@ -94,8 +95,8 @@ pub(crate) fn positions(mesh: &Arc<Mesh>) -> Result<Vec<usize>> {
     }
 }
 
-/// The block of each position of this process from the elements of the whole array; equal blocks are one buffer. What lies
-/// beyond the array is zero.
+/// Cuts a whole array into the blocks of this process' positions; equal blocks are one buffer. Elements beyond the
+/// array are zero.
 pub(crate) fn cut(
     client: &Client,
     mesh: &Arc<Mesh>,
@@ -122,7 +123,8 @@ pub(crate) fn cut(
     positions(mesh)?.into_iter().map(block).collect()
 }
 
-/// The whole array. In a job the processes send each other the blocks that they have, so that all of them must ask for it.
+/// Joins the blocks to the whole array. In a job the processes send each other the blocks that they have, so that all
+/// of them must call this.
 fn joined(blocks: &Blocks) -> Result<Buffer> {
     let Placement { mesh, sharding, ty, .. } = Placement::of(blocks);
     if !sharding.unreduced.is_empty() {
@@ -131,7 +133,7 @@ fn joined(blocks: &Blocks) -> Result<Buffer> {
     }
     let (bytes, local) = (ty.dtype.bytes(), sharding.local(&ty.shape));
     let mut whole = vec![0; ty.bytes()];
-    // The first position that has a block gives it.
+    // Each different block is taken from the first position that has it.
     let mut seen: HashSet<Vec<usize>> = HashSet::new();
     let places = (0..mesh.devices()).map(|position| (position, place(mesh, sharding, position)));
     let givers: Vec<(usize, Vec<usize>)> = places.filter(|(_, place)| seen.insert(place.clone())).collect();
@@ -165,7 +167,8 @@ fn joined(blocks: &Blocks) -> Result<Buffer> {
     Buffer::holding(blocks.blocks[0].client(), &whole)
 }
 
-/// Calls `copy` with the offset in the array, the offset in the block at a place, and the bytes of each row that both have.
+/// Calls `copy` for each row that an array and its block at `place` share, with the offset in the array, the offset in
+/// the block, and the row's length, all in bytes.
 fn rows(shape: &[usize], local: &[usize], place: &[usize], bytes: usize, mut copy: impl FnMut(usize, usize, usize)) {
     let first: Vec<usize> = local.iter().zip(place).map(|(n, at)| n * at).collect();
     // Extents that lie inside of the array.

@@ -2,15 +2,16 @@
 use super::picture::{Picture, Slice, devices, shown};
 use crate::markup::svg::{Anchor, Svg, color, fits, fitted, shortened, width};
 
-/// Most rows, columns and tables that are drawn.
+/// Maximum number of rows, columns and tables that are drawn.
 const MOST: usize = 16;
-/// The width and height of the largest table, and the least of a cell.
+/// Width and height of the largest table.
 const LARGEST: [f64; 2] = [420.0, 260.0];
+/// Minimum width and height of a cell.
 const LEAST: [f64; 2] = [34.0, 22.0];
 const FONT: f64 = 12.0;
 const MARGIN: f64 = 12.0;
 
-/// A drawn table: its slice, the rows and columns with their extents, and where it begins.
+/// A table to be drawn: its slice, and its rows and columns, each with its block (`None` for a gap) and its extent.
 struct Table<'p> {
     slice: &'p Slice<'p>,
     rows: Vec<(Option<usize>, f64)>,
@@ -24,8 +25,8 @@ impl Table<'_> {
 }
 
 impl Picture {
-    /// The blocks of the array as SVG, each with its devices, its elements and a tooltip; sides of a table are in proportion
-    /// to the array's where there is space for the text.
+    /// Draws the blocks of the array as SVG, each with its devices, its elements and a tooltip. The sides of a table
+    /// are in proportion to those of the array where there is space for the text.
     pub fn to_svg(&self) -> String {
         let slices = self.slices();
         let chosen = shown(slices.len(), MOST);
@@ -67,7 +68,7 @@ impl Picture {
         svg.finish(right + MARGIN, row_bottom + MARGIN, &title)
     }
 
-    /// The elements of each row of the tables.
+    /// The labels of the rows of the tables: the elements in each.
     fn row_labels(&self) -> Vec<String> {
         match self.parts.len() {
             0 | 1 => vec![],
@@ -75,12 +76,12 @@ impl Picture {
         }
     }
 
-    /// The elements of a block along a dimension; nothing if they are all.
+    /// The label of a block along a dimension: its elements; empty if it has all.
     fn label(&self, dim: usize, block: usize) -> String {
         if self.parts[dim] == 1 { String::new() } else { self.range(dim, block) }
     }
 
-    /// The extents of a table's rows and columns, in a part of the largest size.
+    /// Lays out a table: the extents of its rows and columns, on the fraction `part` of the largest size.
     fn drawn<'p>(&self, slice: &'p Slice<'p>, part: f64) -> Table<'p> {
         let rank = self.parts.len();
         let extent = |from_last: usize| match &self.shape {
@@ -103,6 +104,7 @@ impl Picture {
         Table { slice, rows, columns }
     }
 
+    /// Draws a table with its labels at this position.
     fn table_at(&self, svg: &mut Svg, table: &Table<'_>, [left, top]: [f64; 2]) {
         let rank = self.parts.len();
         let slice = table.slice;
@@ -146,7 +148,7 @@ impl Picture {
         }
     }
 
-    /// `[0:4, :]`, the elements of a block.
+    /// The elements of a block in every dimension, as `[0:4, :]`.
     fn elements_text(&self, cell: usize) -> String {
         let mut rest = cell;
         let mut texts = vec![];

@@ -1,4 +1,4 @@
-//! Shardings as XLA writes them: `{devices=[2,2]<=[4]}`, and PyTorch/XLA shows them.
+//! Shardings as XLA writes them, and PyTorch/XLA shows them: `{devices=[2,2]<=[4]}`.
 //!
 //! ```text
 //! text    = "{replicated}" | "{maximal device=" n "}" | "{devices=[" tiles "]" devices last? "}"
@@ -10,7 +10,7 @@
 use pallas_graph::mesh::{Axis, Mesh, Sharding, difference, size};
 use pallas_ir::{At, Diag};
 
-/// A sharding as text of XLA, with the devices in the order of the mesh.
+/// The text of a sharding as XLA writes it, with the devices in the order of the mesh.
 ///
 /// ```
 /// use pallas_rt::sharding::{Mesh, Sharding, to_hlo_sharding};
@@ -48,7 +48,7 @@ fn list(numbers: &[usize]) -> String {
     numbers.iter().map(usize::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// The devices by their coordinates along `order`, which has every axis of the mesh.
+/// The text of the devices, in the order of their coordinates along `order`, which has every axis of the mesh.
 fn devices(mesh: &Mesh, order: &[Axis]) -> String {
     if !(0..mesh.devices()).all(|position| mesh.device(position) == position) {
         let mut all: Vec<usize> = (0..mesh.devices()).collect();
@@ -79,7 +79,7 @@ fn devices(mesh: &Mesh, order: &[Axis]) -> String {
     format!("<=[{}]{transposed}", list(&extents))
 }
 
-/// The tiles of an array, and the devices of each in row-major order.
+/// The tiles of an array, and by tile, row-major, the devices that hold it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Tiles {
     /// Number of tiles along each dimension; empty if nothing is said about dimensions.
@@ -88,10 +88,10 @@ pub(super) struct Tiles {
     pub is_unreduced: bool,
 }
 
-/// Most devices of a text.
+/// Maximum number of devices in a text.
 const MOST_DEVICES: usize = 1 << 24;
 
-/// Reads a sharding of XLA; `{replicated}` is for this number of devices.
+/// Reads a sharding of XLA. `devices` is the number of devices that `{replicated}` means.
 ///
 /// # Errors
 /// Another text; tiles and devices that differ in number; a device twice.
@@ -149,7 +149,7 @@ pub(super) fn parse(text: &str, devices: usize) -> Result<Tiles, Diag> {
     Ok(Tiles { parts: tiles, devices, is_unreduced: last.contains(&"unreduced") })
 }
 
-/// The numbers of `8]` or `2,4]T(1,0)` in their order.
+/// The device numbers of an iota such as `8]` or `2,4]T(1,0)`, transposed to its order.
 fn transposed(
     iota: &str,
     count: usize,

@@ -1,11 +1,12 @@
 //! Arrays that are sharded among the devices of a mesh.
 //!
-//! - [`Mesh`]: devices along named axes; [`P`]: the axes that divide each dimension; [`NamedSharding`]: both together;
+//! - [`Mesh`]: devices along named axes; [`P`]: the axes that shard each dimension; [`NamedSharding`]: both together;
 //! - `blocks`: the blocks of an array, cut and put together;
-//! - `place`: arrays on meshes, and what is said about them; `alike`: elements that processes must have alike; `receipt`: the exchanges that reduced a value;
+//! - `place`: functions that place arrays on meshes; `alike`: a check that processes have equal elements; `receipt`:
+//!   the collectives that reduced a value;
 //! - [`ShardingPolicy`]: specs by patterns of paths in a tree; `text`: specs as text;
 //! - `hlo`: shardings in XLA's text; `picture`: which devices hold each block, `show`: as text, `draw`: as SVG;
-//! - `topology`: the time of an exchange on a machine.
+//! - `topology`: the time of a collective on a machine.
 //!
 //! A function of `jit` whose arguments are declared to be sharded, or that says how its values are, runs on the mesh: see
 //! [`with_sharding_constraint`](crate::with_sharding_constraint).

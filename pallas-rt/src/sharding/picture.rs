@@ -28,21 +28,21 @@ pub struct Picture {
     pub(super) shape: Option<Vec<usize>>,
     /// Number of blocks along each dimension.
     pub(super) parts: Vec<usize>,
-    /// By block, row-major, the devices in ascending order.
+    /// By block, row-major, the devices that hold it, in ascending order.
     pub(super) cells: Vec<Vec<usize>>,
-    /// Axes along which devices have parts of a sum; Shardy's names.
+    /// Names of the axes along which devices have parts of a sum, as Shardy writes them; empty without such axes.
     pub(super) unreduced: String,
 }
 
 /// One table of a picture: blocks along the last two dimensions.
 pub(super) struct Slice<'p> {
-    /// `[0:4, :, :]`, the elements that it shows; empty if it shows the whole array.
+    /// The elements that it shows, as `[0:4, :, :]`; empty if it shows the whole array.
     pub title: String,
-    /// Its number among all slices.
+    /// Its index among the slices of the picture.
     pub number: usize,
     pub rows: usize,
     pub columns: usize,
-    /// Row-major.
+    /// By block, row-major, the devices that hold it.
     pub cells: &'p [Vec<usize>],
 }
 
@@ -88,7 +88,7 @@ impl Picture {
         Ok(Picture { shape: None, parts, cells: devices, unreduced })
     }
 
-    /// Number of blocks along the dimension that runs downwards, and along the one that runs to the right.
+    /// Number of rows and columns of a table: blocks along the last dimension but one, and along the last.
     pub(super) fn table(&self) -> (usize, usize) {
         match self.parts[..] {
             [] => (1, 1),
@@ -97,7 +97,7 @@ impl Picture {
         }
     }
 
-    /// The tables of a picture.
+    /// The tables of a picture, one for each block of the dimensions in front of the last two.
     pub(super) fn slices(&self) -> Vec<Slice<'_>> {
         let (rows, columns) = self.table();
         let outer = &self.parts[..self.parts.len().saturating_sub(2)];
@@ -118,14 +118,15 @@ impl Picture {
         cells.map(|(number, cells)| Slice { title: title(number), number, rows, columns, cells }).collect()
     }
 
-    /// The elements of a block along a dimension, of which the extent is known.
+    /// The range of elements of a block along a dimension; `None` if the extent is not known.
     pub(super) fn elements(&self, dim: usize, block: usize) -> Option<Range<usize>> {
         let n = self.shape.as_ref()?[dim];
         let local = n.div_ceil(self.parts[dim]);
         Some((block * local).min(n)..((block + 1) * local).min(n))
     }
 
-    /// `0:4` for the elements of a block, `:` for all; the number of the block where the extent is not known.
+    /// Text of the elements of a block along a dimension: `0:4`, `:` for all, the number of the block if the extent is
+    /// not known.
     pub(super) fn range(&self, dim: usize, block: usize) -> String {
         match self.elements(dim, block) {
             _ if self.parts[dim] == 1 => ":".into(),
@@ -134,7 +135,7 @@ impl Picture {
         }
     }
 
-    /// The part of the array's extent that a block has along a dimension.
+    /// The fraction of the array's extent that a block has along a dimension.
     pub(super) fn fraction(&self, dim: usize, block: usize) -> f64 {
         match (self.elements(dim, block), &self.shape) {
             (Some(elements), Some(shape)) if shape[dim] > 0 => elements.len() as f64 / shape[dim] as f64,
@@ -143,7 +144,8 @@ impl Picture {
     }
 }
 
-/// `0,1`, or `0-7` for three or more that follow each other; many are cut short: `0,8,16,...,248 (32 devices)`.
+/// Text of a list of devices: `0,1`, or `0-7` for three or more that follow each other; long lists are cut short:
+/// `0,8,16,...,248 (32 devices)`.
 pub(super) fn devices(all: &[usize]) -> String {
     let mut runs: Vec<(usize, usize)> = vec![];
     for &device in all {
@@ -165,7 +167,7 @@ pub(super) fn devices(all: &[usize]) -> String {
     }
 }
 
-/// The numbers below `n`, or the first and the last ones with a gap (`None`) between them if they are more than `most`.
+/// The indices below `n`; if they are more than `most`, the first and the last ones with a gap (`None`) between them.
 pub(super) fn shown(n: usize, most: usize) -> Vec<Option<usize>> {
     if n <= most {
         return (0..n).map(Some).collect();

@@ -1,4 +1,4 @@
-//! Arrays on meshes.
+//! Functions that place arrays on meshes.
 use super::alike::{check_alike, hash};
 use super::blocks::{Declaration, Placement, cut, index, place, positions};
 use super::spec::NamedSharding;
@@ -13,8 +13,8 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// An array with the same elements, sharded among the devices of a mesh, which is declared: functions of `jit` divide their
-/// argument like it. `jax.device_put`. All processes of a job give the same elements, which are compared by a hash.
+/// Shards an array among the devices of a mesh. The sharding is a declaration: functions of `jit` take it as that of
+/// their argument. `jax.device_put`. All processes of a job pass the same elements, which are compared by a hash.
 ///
 /// # Errors
 /// An axis that the mesh does not have, an axis twice, more entries than dimensions, a dimension that its axes do not
@@ -36,7 +36,7 @@ pub fn device_put(x: &Array, sharding: &NamedSharding) -> Result<Array> {
     placed(x, sharding, Declaration { at: Loc::caller(), pattern: None })
 }
 
-/// As [`device_put`], with the statement that is made.
+/// Shards an array among the devices of a mesh as [`device_put`] does, with this declaration.
 #[track_caller]
 pub(crate) fn placed(x: &Array, sharding: &NamedSharding, declaration: Declaration) -> Result<Array> {
     let at = declaration.at;
@@ -45,7 +45,7 @@ pub(crate) fn placed(x: &Array, sharding: &NamedSharding, declaration: Declarati
     let own = sharding.even(&ty.shape, &ty, at)?;
     let mesh = sharding.mesh();
     let whole = x.buffer()?;
-    // What is on a mesh is the same for all of them already.
+    // The elements of an array on a mesh were compared when it was placed there.
     if let (Some(all), None) = (processes(), x.placement()) {
         check_alike(all, &ty, mesh.to_string(), &[(0, hash(&whole.contents()?))], at)?;
     }
@@ -61,7 +61,7 @@ pub(crate) fn placed(x: &Array, sharding: &NamedSharding, declaration: Declarati
     Ok(Array::sharded(ty.dtype, &ty.shape, placement.blocks(blocks)))
 }
 
-/// An array with the division of another one, along the dimensions that axes divide evenly, which is no declaration.
+/// Shards an array like another one along the dimensions that axes divide evenly, without declaring it.
 ///
 /// # Errors
 /// Memory; device errors.
@@ -78,9 +78,9 @@ pub(crate) fn placed_like(x: &Array, like: &Placement) -> Result<Array> {
     Ok(Array::sharded(ty.dtype, &ty.shape, placement.blocks(blocks)))
 }
 
-/// An array of a shape that is declared to be sharded among the devices of a mesh, from the blocks that a function makes:
-/// it is called once for each different block, with the indices of its elements along each dimension of the array, and the
-/// whole array is nowhere. All blocks have the element type and the client of the first one.
+/// Makes an array of a shape that is declared to be sharded among the devices of a mesh, from blocks: `block` is called
+/// once for each different block, with the indices of its elements along each dimension of the array, and the whole
+/// array is nowhere in memory. All blocks have the element type and the client of the first one.
 /// `jax.make_array_from_callback`.
 ///
 /// # Errors
@@ -108,9 +108,10 @@ pub fn make_array_from_callback(
     from_callback(shape, sharding, &mut block, Loc::caller())
 }
 
-/// Makes the block of the elements with these indices.
+/// A function that makes the block of the elements with these indices along each dimension.
 type MakeBlock<'a> = &'a mut dyn FnMut(&[Range<usize>]) -> Result<Array>;
 
+/// Makes a sharded array from blocks; see [`make_array_from_callback`].
 fn from_callback(shape: &[usize], sharding: &NamedSharding, make: MakeBlock<'_>, at: Loc) -> Result<Array> {
     let own = sharding.of_shape(shape, at)?;
     let (mesh, local) = (sharding.mesh(), own.local(shape));
@@ -166,7 +167,7 @@ fn from_callback(shape: &[usize], sharding: &NamedSharding, make: MakeBlock<'_>,
     Ok(Array::sharded(expected.dtype, shape, blocks))
 }
 
-/// The memory of an array, shared with it; that of an array on a mesh is copied.
+/// The memory of an array, shared with it; a copy for an array on a mesh.
 fn shared(x: &Array) -> Result<Arc<Buffer>> {
     match x.what() {
         What::Here(buffer) => Ok(buffer.clone()),
@@ -174,16 +175,16 @@ fn shared(x: &Array) -> Result<Arc<Buffer>> {
     }
 }
 
-/// The block of one device. Methods of [`Array`] are those of its elements.
+/// The block of an array on one device. It dereferences to the array of the block's elements.
 #[derive(Clone, Debug)]
 pub struct Shard {
-    /// The device; 0 for an array that is in one place.
+    /// The device; 0 for an array that is not on a mesh.
     pub device: usize,
-    /// The indices of its elements along each dimension of the array.
+    /// The indices of its elements along each dimension of the whole array.
     pub index: Vec<Range<usize>>,
     /// Number of devices at lower positions that hold the same block.
     pub replica_id: usize,
-    /// The elements.
+    /// The elements of the block.
     pub data: Array,
 }
 
@@ -195,6 +196,7 @@ impl std::ops::Deref for Shard {
 }
 
 impl Array {
+    /// Mesh and sharding of an array; `None` for one that is not on a mesh, or is traced or poisoned.
     pub(crate) fn placement(&self) -> Option<&Placement> {
         match self.what() {
             What::Sharded(blocks) => Some(Placement::of(blocks)),
@@ -202,7 +204,7 @@ impl Array {
         }
     }
 
-    /// The blocks of an array that is sharded; none of another one.
+    /// The blocks of a sharded array on this process' devices; empty for any other array.
     pub(crate) fn blocks(&self) -> &[Arc<Buffer>] {
         match self.what() {
             What::Sharded(blocks) => &blocks.blocks,
@@ -210,13 +212,13 @@ impl Array {
         }
     }
 
-    /// Its sharding among the devices of a mesh; `None` if it is in one place.
+    /// Sharding of the array among the devices of a mesh; `None` if it is not on a mesh.
     pub fn sharding(&self) -> Option<&Sharding> {
         self.placement().map(|placement| &placement.sharding)
     }
 
-    /// The block of each device of this process, in the order of the positions in the mesh; the array itself if it is in one
-    /// place.
+    /// The blocks of this process' devices, in the order of their positions in the mesh; the whole array as one block
+    /// if it is not on a mesh.
     ///
     /// # Errors
     /// A traced array; the error of a poisoned one.

@@ -37,7 +37,7 @@ pub struct ShardingPolicy {
 /// A pattern with the spec of what it matches.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PolicyRule {
-    /// The pattern.
+    /// The pattern of paths.
     pub pattern: String,
     /// The spec; `None` leaves the arrays to propagation.
     pub spec: Option<PartitionSpec>,
@@ -49,45 +49,45 @@ impl ShardingPolicy {
         ShardingPolicy::default()
     }
 
-    /// The same policy with one more pattern, which counts where none before it matches.
+    /// Adds a pattern, which decides where no earlier one matches.
     #[must_use]
     pub fn rule(mut self, pattern: &str, spec: PartitionSpec) -> ShardingPolicy {
         self.rules.push(PolicyRule { pattern: pattern.into(), spec: Some(spec) });
         self
     }
 
-    /// The same policy with a pattern of arrays that are left to propagation on purpose.
+    /// Adds a pattern of arrays that are left to propagation on purpose.
     #[must_use]
     pub fn inferred(mut self, pattern: &str) -> ShardingPolicy {
         self.rules.push(PolicyRule { pattern: pattern.into(), spec: None });
         self
     }
 
-    /// The patterns, in order.
+    /// The rules, in order.
     pub fn rules(&self) -> &[PolicyRule] {
         &self.rules
     }
 
-    /// The spec of a path; `None` if nothing is said about it, or it is left to propagation.
+    /// The spec of the array at a path; `None` if no rule matches, or if the array is left to propagation.
     pub fn of(&self, path: &str) -> Option<&PartitionSpec> {
         self.matching(path).and_then(|rule| self.rules[rule].spec.as_ref())
     }
 
-    /// The number of the rule that decides about a path.
+    /// Index of the rule that decides about a path: the first one that matches.
     pub fn matching(&self, path: &str) -> Option<usize> {
         self.rules.iter().position(|rule| matches(&rule.pattern, path))
     }
 
-    /// The rules whose patterns match one of these paths.
+    /// The policy with only the rules whose patterns match one of these paths.
     pub(crate) fn matched(&self, paths: &[String]) -> ShardingPolicy {
         let is_matched = |rule: &&PolicyRule| paths.iter().any(|path| matches(&rule.pattern, path));
         ShardingPolicy { rules: self.rules.iter().filter(is_matched).cloned().collect() }
     }
 
-    /// A pattern that matches none of these paths, though its rule says something.
+    /// The first pattern that has a spec but matches none of these paths; `**` is exempt.
     pub(crate) fn unmatched<'p>(&'p self, paths: &[String]) -> Option<&'p str> {
         let stated = self.rules.iter().filter(|rule| rule.spec.is_some()).map(|rule| &rule.pattern[..]);
-        // One spec for all arrays may meet none.
+        // `**`, one spec for all arrays, may match none.
         stated.filter(|&pattern| pattern != "**").find(|pattern| !paths.iter().any(|path| matches(pattern, path)))
     }
 
@@ -124,7 +124,7 @@ impl ShardingPolicy {
     }
 }
 
-/// The spec of every array.
+/// A policy that gives every array this spec.
 impl From<PartitionSpec> for ShardingPolicy {
     fn from(spec: PartitionSpec) -> ShardingPolicy {
         ShardingPolicy::new().rule("**", spec)
@@ -137,7 +137,7 @@ impl From<&ShardingPolicy> for ShardingPolicy {
     }
 }
 
-/// A line for each rule: `layers[*].up = [{}, {"model"}]`.
+/// Writes a line for each rule: `layers[*].up = [{}, {"model"}]`.
 impl fmt::Display for ShardingPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.rules.iter().try_for_each(|PolicyRule { pattern, spec }| match spec {
@@ -171,6 +171,7 @@ fn wrong(found: String) -> Error {
     Error::operation(Loc::NONE, Diag::new("policy", At::Op, found, help))
 }
 
+/// JSON form of a [`PolicyRule`].
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RuleData {
@@ -178,7 +179,7 @@ struct RuleData {
     spec: SpecData,
 }
 
-/// `null` or a list; a rule without either is a mistake.
+/// JSON form of a rule's spec: `null` or a list. A rule without either is an error.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
 enum SpecData {
@@ -186,6 +187,7 @@ enum SpecData {
     Dims(Vec<DimData>),
 }
 
+/// JSON form of the entry of a dimension: `null`, the name of an axis, a list of names, or an object.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
 enum DimData {
@@ -195,6 +197,7 @@ enum DimData {
     Full(FullData),
 }
 
+/// JSON form of the entry of a dimension that is open or has a priority.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FullData {
@@ -227,7 +230,7 @@ impl DimData {
     }
 }
 
-/// An axis in JSON: its bare name, or the text of a part or a number.
+/// Text of an axis in JSON: its bare name, or the form with quotes for a part, or its number.
 fn text(axis: &AxisSpec) -> String {
     match &axis.which {
         Which::Name(name) if axis.part.is_none() => name.clone(),
@@ -239,7 +242,7 @@ fn axis(text: &str) -> AxisSpec {
     text.parse().unwrap_or_else(|()| AxisSpec { which: Which::Name(text.into()), part: None })
 }
 
-/// The steps of a path or pattern: `layers`, `[0]`, `weight`. Keys in quotes may hold any characters.
+/// Splits a path or pattern into its steps: `layers`, `[0]`, `weight`. Keys in quotes may hold any characters.
 fn steps(path: &str) -> Vec<&str> {
     let (mut all, mut left) = (vec![], path);
     while !left.is_empty() {
@@ -252,7 +255,7 @@ fn steps(path: &str) -> Vec<&str> {
                     is_escaped = c == '\\' && !is_escaped;
                     ends
                 });
-                // With the bracket in front, and both characters at the end.
+                // The step includes `["` before the key and `"]` after it.
                 end.map_or(left.len(), |(i, _)| (2 + i + 2).min(left.len()))
             }
             None if left.starts_with('[') => left.find(']').map_or(left.len(), |i| i + 1),
@@ -279,7 +282,7 @@ pub(crate) fn matches(pattern: &str, path: &str) -> bool {
     all(&steps(pattern), &steps(path))
 }
 
-/// Matches one step; `*` stands for any characters.
+/// Returns true if a pattern matches one step of a path; `*` stands for any characters.
 fn one(pattern: &str, step: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Receipts of exchanges, which prove that a value has been reduced.
+//! Receipts of collectives, which prove that a value has been reduced.
 use super::Mesh;
 use pallas_device::startup::Engine;
 use pallas_graph::mesh::Collective;
@@ -6,27 +6,27 @@ use pallas_ir::Loc;
 use std::fmt;
 use std::sync::Arc;
 
-/// An exchange that made a value what it is for all devices of a group.
+/// Record of a collective that a value depends on, which combined the values of a group's devices.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Receipt {
     /// The operation and its axes, as in `all_reduce add axes("data")`.
     pub collective: String,
-    /// The mesh.
+    /// The mesh of the devices that took part.
     pub mesh: Arc<Mesh>,
     /// The names of the axes along which devices took part.
     pub axes: Vec<String>,
-    /// The positions of one group: that of this process' first device.
+    /// The positions in the mesh of one group: that of this process' first device.
     pub group: Vec<usize>,
     /// Number of devices in each group.
     pub participants: usize,
-    /// The engine that exchanged.
+    /// The engine that ran the collective.
     pub engine: Engine,
-    /// The user's line; empty if no line is known.
+    /// The line of the user's code; empty if no line is known.
     pub at: String,
 }
 
 impl Receipt {
-    /// The receipt of an exchange in which the device at a position takes part.
+    /// The receipt of a collective in which the device at a position takes part.
     pub(crate) fn of(op: &Collective, position: usize, engine: Engine, at: Loc) -> Receipt {
         let names = op.axes.iter().map(|axis| op.mesh.name(usize::from(axis.id)).to_string());
         Receipt {

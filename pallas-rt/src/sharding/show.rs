@@ -29,7 +29,7 @@ pub fn visualize_sharding(mesh: &Mesh, sharding: &Sharding) -> String {
 }
 
 /// The table of an array's blocks in JAX's form, in colours if the program's output is a terminal;
-/// `jax.debug.visualize_array_sharding`. An array in one place is on device 0. Of a traced function,
+/// `jax.debug.visualize_array_sharding`. An array that is not sharded is on device 0. For a traced function,
 /// [`partitioned`](crate::partitioned()) has the picture of every value.
 ///
 /// # Errors
@@ -69,23 +69,23 @@ pub fn visualize_array_sharding(x: &Array) -> Result<String> {
     Ok(picture.to_jax_text(&TextStyle::default()))
 }
 
-/// The form of a table as text.
+/// Style of a table of blocks as text.
 #[derive(Clone, PartialEq, Debug)]
 pub struct TextStyle {
     /// True for boxes in colours instead of lines.
     pub color: bool,
-    /// The kind of the devices, in front of their numbers.
+    /// Kind of the devices, such as `CPU`, written before their numbers.
     pub platform: String,
-    /// Factor of the size of the whole table.
+    /// Factor by which the whole table is larger.
     pub scale: f64,
-    /// Least width of a cell in characters.
+    /// Minimum width of a cell in characters.
     pub min_width: usize,
-    /// Most width of a table in characters; cells are narrower, but never narrower than their text.
+    /// Maximum width of a table in characters; cells shrink to fit, but never below the width of their text.
     pub max_width: usize,
 }
 
 impl Default for TextStyle {
-    /// The form of JAX: cells of 9 to 80 characters, in colours if [`wants_color`].
+    /// The style of JAX: cells of at least 9 characters in a table of at most 80, in colours if [`wants_color`].
     fn default() -> TextStyle {
         TextStyle { color: wants_color(), platform: "CPU".into(), scale: 1.0, min_width: 9, max_width: 80 }
     }
@@ -96,10 +96,10 @@ pub fn wants_color() -> bool {
     std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-/// Most rows, columns and tables that are shown; those between the first and the last ones are left out.
+/// Maximum number of rows, columns and tables that are shown; those in the middle are left out.
 const MOST: usize = 16;
 
-/// As [`visualize_sharding`].
+/// Writes the table that [`visualize_sharding`] returns.
 impl fmt::Display for Picture {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.tables(f, |f, slice| {
@@ -196,7 +196,8 @@ impl Picture {
         self.sized(style, |_, _| size, text)
     }
 
-    /// A table with cells of a width and a height.
+    /// Draws tables: `size` gives the width and height of the cell in a row and column, `text` the text of a cell's
+    /// devices.
     fn sized(
         &self,
         style: &TextStyle,
@@ -207,7 +208,7 @@ impl Picture {
         let most = (style.max_width / 4).clamp(4, MOST);
         let drawn = self.tables(&mut out, |f, slice| {
             let (rows, columns) = (shown(slice.rows, most), shown(slice.columns, most));
-            // What is wider than the table may be is narrower everywhere.
+            // If the cells are too wide for the table, all of them are limited to an equal share.
             let share = style.max_width.saturating_sub(columns.len() + 1) / columns.len().max(1);
             let colors = colors(slice.rows * slice.columns);
             let cell = |row: Option<usize>, column: Option<usize>| {
@@ -227,7 +228,7 @@ impl Picture {
         out
     }
 
-    /// Writes the tables of all slices under their titles.
+    /// Writes the tables of all slices under their titles; `table` writes one.
     fn tables<W: Write>(
         &self,
         f: &mut W,
@@ -248,7 +249,7 @@ impl Picture {
     }
 }
 
-/// Most characters of a list of devices that is shown in full.
+/// Maximum length in characters of a list of devices that is shown in full.
 const MOST_LISTED: usize = 60;
 
 /// A cell of a table: a text with free space on each side.
@@ -258,7 +259,7 @@ struct Cell {
     right: usize,
     top: usize,
     bottom: usize,
-    /// Background, red, green and blue.
+    /// Background colour: red, green and blue.
     color: Option<[u8; 3]>,
 }
 
@@ -267,7 +268,8 @@ impl Cell {
         Cell { text, left: 1, right: 1, top: 0, bottom: 0, color: None }
     }
 
-    /// A cell of about this width and height: JAX rounds the free space to the right and to the bottom.
+    /// A cell of about this width and height in characters. As in JAX, odd free space goes to the right and to the
+    /// bottom.
     fn sized(text: String, width: usize, height: usize, color: Option<[u8; 3]>) -> Cell {
         let around = |whole: usize, own: usize| {
             let free = whole as i64 - own as i64;
@@ -289,7 +291,7 @@ impl Cell {
         self.top + 1 + self.bottom
     }
 
-    /// A line of the cell in a column of this width.
+    /// Line `number` of the cell, padded to the width of its column.
     fn line(&self, number: usize, width: usize) -> String {
         if number != self.top {
             return " ".repeat(width);
@@ -325,7 +327,7 @@ fn lined(f: &mut impl Write, cells: &[Vec<Cell>]) -> fmt::Result {
     writeln!(f, "{}", line('└', "┴", '┘'))
 }
 
-/// Writes a table of coloured cells.
+/// Writes a table of coloured cells with a terminal's escape codes.
 fn filled(f: &mut impl Write, cells: &[Vec<Cell>]) -> fmt::Result {
     let widths = widths(cells);
     for row in cells {
@@ -353,7 +355,8 @@ pub(super) const PALETTE: [u32; 20] = [
     0xe7cb94, 0x843c39, 0xad494a, 0xd6616b, 0xe7969c, 0x7b4173, 0xa55194, 0xce6dbd, 0xde9ed6,
 ];
 
-/// A colour for each of `n` cells: steps through the palette that visit every cell's colour once, and set neighbours apart.
+/// Colours of `n` cells in a row: the palette spread over the cells, in an order that gives neighbours different
+/// colours.
 fn colors(n: usize) -> Vec<[u8; 3]> {
     let step = n / 2 + usize::from(n.is_multiple_of(2)) + usize::from(n % 4 == 2);
     let color = |i: usize| {

@@ -1,4 +1,4 @@
-//! The axes that divide each dimension of an array, as users write them.
+//! The axes that shard each dimension of an array, as users write them.
 use super::blocks::index;
 use pallas_device::error::{Error, Result};
 use pallas_graph::mesh::{Axis, DimSharding, Mesh, Sharding};
@@ -11,17 +11,19 @@ use std::sync::Arc;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AxisSpec {
     pub(super) which: Which,
-    /// Number of coordinates in front, and of the part itself; `None` for the whole axis.
+    /// For a part of an axis, the size of the more significant part before it and its own size; `None` for the whole
+    /// axis.
     pub(super) part: Option<(u32, u32)>,
 }
 
+/// The way in which a mesh axis is named.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Which {
     Name(String),
     Number(usize),
 }
 
-/// The part of an axis that has `size` coordinates and is behind a part with `pre` coordinates; Shardy's
+/// The part of an axis that has `size` coordinates, after a more significant part with `pre` coordinates; Shardy's
 /// `"name":(pre)size`. The product of both divides the size of the axis.
 ///
 /// ```
@@ -38,7 +40,7 @@ pub fn sub_axis(axis: impl AxisEntry, pre: u32, size: u32) -> AxisSpec {
 
 /// An axis of a spec: `"data"`, `0` for the first axis of the mesh as in PyTorch/XLA, or a [`sub_axis`].
 pub trait AxisEntry {
-    /// The axis.
+    /// Converts to the axis.
     fn axis(self) -> AxisSpec;
 }
 
@@ -61,7 +63,7 @@ impl AxisEntry for usize {
 }
 
 impl AxisSpec {
-    /// The axis of a mesh.
+    /// Finds this axis in a mesh.
     ///
     /// # Errors
     /// No axis of the mesh has this name or number.
@@ -77,7 +79,7 @@ impl AxisSpec {
         Ok(self.part.map_or(whole, |(pre, size)| Axis { pre, size, ..whole }))
     }
 
-    /// The same axis by its name, if the mesh has it.
+    /// This axis by name instead of number; unchanged if the mesh has no axis with the number.
     fn named(self, mesh: &Mesh) -> AxisSpec {
         match self.which {
             Which::Number(number) if number < mesh.rank() => {
@@ -88,7 +90,7 @@ impl AxisSpec {
     }
 }
 
-/// `"data"`, or Shardy's `"data":(1)2`; a number that no axis of the mesh has as it is.
+/// Writes `"data"`, or Shardy's `"data":(1)2` for a part; an axis that is still a number is written as one.
 impl fmt::Display for AxisSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.which {
@@ -99,18 +101,18 @@ impl fmt::Display for AxisSpec {
     }
 }
 
-/// The axes of one dimension, and how far they bind propagation; see [`dim`] and [`UNCONSTRAINED`].
+/// The axes that shard one dimension, and whether propagation may add others; see [`dim`] and [`UNCONSTRAINED`].
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct DimSpec {
     pub(super) axes: Vec<AxisSpec>,
-    /// True if propagation may divide it further.
+    /// True if propagation may shard the dimension further.
     pub(super) is_open: bool,
-    /// The round of propagation in which it counts.
+    /// The round from which on the dimension takes part in propagation; `None` for the first one.
     pub(super) priority: Option<u32>,
 }
 
-/// The entry of a dimension that propagation may divide; `PartitionSpec.UNCONSTRAINED` of JAX. Unlike JAX's it is also for
-/// [`device_put`](super::device_put), which does not divide the dimension; functions of the array may.
+/// The entry of a dimension that propagation may shard; `PartitionSpec.UNCONSTRAINED` of JAX. Unlike JAX's it is also
+/// allowed in [`device_put`](super::device_put), which leaves the dimension whole; functions of the array may shard it.
 ///
 /// ```
 /// use pallas_rt::sharding::{Mesh, NamedSharding, P, UNCONSTRAINED};
@@ -122,7 +124,7 @@ pub struct DimSpec {
 /// ```
 pub const UNCONSTRAINED: DimSpec = DimSpec { axes: vec![], is_open: true, priority: None };
 
-/// The entry of a dimension with more than its axes: whether propagation may divide it further, and its priority.
+/// Converts axes to the entry of a dimension, which [`open`](DimSpec::open) and [`priority`](DimSpec::priority) extend.
 ///
 /// ```
 /// use pallas_rt::sharding::{Mesh, NamedSharding, P, dim};
@@ -137,16 +139,16 @@ pub fn dim(axes: impl Entry) -> DimSpec {
 }
 
 impl DimSpec {
-    /// The same dimension, which propagation may divide further.
+    /// Lets propagation shard this dimension further.
     #[must_use]
     pub fn open(mut self) -> DimSpec {
         self.is_open = true;
         self
     }
 
-    /// The same dimension, which takes part in propagation from this round on. Round 0 is the first and strongest one; a
-    /// dimension without a priority is in round 0. Where the spec is used, a priority of a closed dimension without axes is
-    /// an error.
+    /// Makes this dimension take part in propagation from this round on. Round 0 is the first and strongest one; a
+    /// dimension without a priority is in round 0. Where the spec is used, a priority of a closed dimension without
+    /// axes is an error.
     #[must_use]
     pub fn priority(mut self, round: u32) -> DimSpec {
         self.priority = Some(round);
@@ -160,7 +162,7 @@ impl DimSpec {
     note = "an entry is the name or number of an axis, a tuple or array of them, `None`, `UNCONSTRAINED` or `dim(..)`"
 )]
 pub trait Entry {
-    /// The axes, the slowest first.
+    /// Converts to the axes of one dimension, the slowest-varying first.
     fn dim(self) -> DimSpec;
 }
 
@@ -192,13 +194,13 @@ fn closed(axes: impl IntoIterator<Item = AxisSpec>) -> DimSpec {
     DimSpec { axes: axes.into_iter().collect(), ..DimSpec::default() }
 }
 
-/// A list of entries: one entry, or a tuple of them.
+/// The entries of a [`P`]: one entry, or a tuple of them.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no list of entries of a `P`",
     note = "an entry for each dimension: `P((\"data\", None))`, and `P(((\"data\", \"model\"), None))` for two axes of one"
 )]
 pub trait Spec {
-    /// The entries.
+    /// Converts to a list with one entry for each dimension.
     fn dims(self) -> Vec<DimSpec>;
 }
 
@@ -208,7 +210,7 @@ impl Spec for () {
     }
 }
 
-/// As many entries as a program finds at run time.
+/// A list of entries whose length is known at run time.
 impl Spec for Vec<DimSpec> {
     fn dims(self) -> Vec<DimSpec> {
         self
@@ -227,7 +229,7 @@ impl Spec for Option<&str> {
     }
 }
 
-/// One axis is an entry, and one entry is a list.
+/// Implements `Entry` and `Spec` for types that name one axis: it is an entry, and a list of one entry.
 macro_rules! axes {
     ($($T:ty)*) => {
         $(impl Entry for $T {
@@ -245,7 +247,7 @@ macro_rules! axes {
 }
 axes! { &str usize AxisSpec }
 
-/// A tuple in place of an entry is the axes of one dimension.
+/// Implements `Entry` for tuples of axes: inside of a spec, a tuple lists the axes of one dimension.
 macro_rules! nested {
     ($($($A:ident)+;)*) => {
         $(impl<$($A: AxisEntry),+> Entry for ($($A,)+) {
@@ -259,6 +261,7 @@ macro_rules! nested {
 }
 nested! { A; A B; A B C; A B C D; }
 
+/// Implements `Spec` for tuples of entries, one for each dimension.
 macro_rules! tuples {
     ($($($E:ident)+;)*) => {
         $(impl<$($E: Entry),+> Spec for ($($E,)+) {
@@ -272,14 +275,14 @@ macro_rules! tuples {
 }
 tuples! { A; A B; A B C; A B C D; A B C D E; A B C D E F; A B C D E F G; A B C D E F G H; }
 
-/// The axes that divide each dimension of an array; dimensions behind the last entry are not sharded.
+/// The axes that shard each dimension of an array; dimensions after the last entry are not sharded.
 /// `jax.sharding.PartitionSpec`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PartitionSpec(pub(super) Vec<DimSpec>);
 
-/// A [`PartitionSpec`], as JAX writes it: `P(("data", None))`, `P("data")`, `P(())`, and `P((("data", "model"), None))` or
-/// `P((["data", "model"], None))` for a dimension that two axes divide. PyTorch/XLA's numbers of mesh axes are entries as
-/// well, and mean the same.
+/// Makes a [`PartitionSpec`] in JAX's notation: `P(("data", None))`, `P("data")`, `P(())`, and `P((("data", "model"),
+/// None))` or `P((["data", "model"], None))` for a dimension that two axes shard. As in PyTorch/XLA, the number of a
+/// mesh axis can stand for its name.
 ///
 /// ```
 /// use pallas_rt::sharding::{Mesh, NamedSharding, P};
@@ -299,7 +302,7 @@ pub fn P(spec: impl Spec) -> PartitionSpec {
 }
 
 impl PartitionSpec {
-    /// The sharding of an array of a shape on a mesh; messages call it `array`.
+    /// Resolves this spec to the sharding of an array of a shape on a mesh; messages call the array `array`.
     ///
     /// # Errors
     /// More entries than dimensions, an axis that the mesh does not have, an axis twice.
@@ -325,7 +328,7 @@ impl PartitionSpec {
     }
 }
 
-/// A mesh, and the axes of it that divide an array. `jax.sharding.NamedSharding`.
+/// A mesh, and the axes of it that shard an array. `jax.sharding.NamedSharding`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NamedSharding {
     mesh: Arc<Mesh>,
@@ -333,7 +336,7 @@ pub struct NamedSharding {
 }
 
 impl NamedSharding {
-    /// The division of arrays by a spec on a mesh. Mistakes in it are found where it is used.
+    /// Shards arrays on a mesh by a spec. Errors in the spec are reported where it is used.
     pub fn new(mesh: &Arc<Mesh>, spec: PartitionSpec) -> NamedSharding {
         let named =
             |spec: DimSpec| DimSpec { axes: spec.axes.into_iter().map(|axis| axis.named(mesh)).collect(), ..spec };
@@ -345,12 +348,13 @@ impl NamedSharding {
         &self.mesh
     }
 
-    /// The sharding of an array of a type.
+    /// The sharding of an array of a type; `at` is the line that errors name.
     pub(crate) fn of(&self, ty: &Type, at: Loc) -> Result<Sharding> {
         self.spec.on(&self.mesh, &ty.shape, ty).map_err(|diag| Error::operation(at, diag))
     }
 
-    /// The sharding of an array of a shape, which messages call `array`, if the axes divide every dimension.
+    /// The sharding of an array of a shape, if every extent is a multiple of its number of blocks. Messages call the
+    /// array `array`.
     pub(super) fn even(&self, shape: &[usize], array: &dyn fmt::Display, at: Loc) -> Result<Sharding> {
         let wrong = |diag| Error::operation(at, diag);
         let own = self.spec.on(&self.mesh, shape, array).map_err(wrong)?;
@@ -368,7 +372,8 @@ impl NamedSharding {
         Ok(own)
     }
 
-    /// The same for an array of which only the shape is known.
+    /// The sharding of an array of a shape without a known element type, if every extent is a multiple of its number of
+    /// blocks.
     pub(super) fn of_shape(&self, shape: &[usize], at: Loc) -> Result<Sharding> {
         self.even(shape, &format!("the shape {shape:?}"), at)
     }
@@ -392,7 +397,8 @@ impl NamedSharding {
         Ok(self.of_shape(shape, Loc::caller())?.local(shape))
     }
 
-    /// By position in the mesh, the device and the indices of its block in each dimension of an array.
+    /// By position in the mesh, the device and the range of indices of its block in each dimension of an array of this
+    /// shape.
     ///
     /// # Errors
     /// As for [`device_put`](super::device_put).

@@ -1,9 +1,9 @@
-//! Specs as text, both ways.
+//! The text form of specs: writing and reading.
 use super::spec::{AxisSpec, DimSpec, PartitionSpec, Which};
 use std::fmt;
 use std::str::FromStr;
 
-/// Shardy's text, without a mesh: `[{"data", ?}p1, {}]`.
+/// Writes Shardy's text of the spec, without a mesh: `[{"data", ?}p1, {}]`.
 impl fmt::Display for PartitionSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let dim = |spec: &DimSpec| {
@@ -70,7 +70,7 @@ impl FromStr for AxisSpec {
 }
 
 impl PartitionSpec {
-    /// The texts of the axes of each entry.
+    /// By entry, the texts of its axes.
     pub(crate) fn axes(&self) -> Vec<Vec<String>> {
         self.0.iter().map(|dim| dim.axes.iter().map(AxisSpec::to_string).collect()).collect()
     }

@@ -1,4 +1,4 @@
-//! Times of exchanges by closed forms: the links between devices along each axis of a mesh.
+//! Times of collectives by closed forms: the links between devices along each axis of a mesh.
 use pallas_graph::mesh::{Axis, Collective, Form, Mesh, Piece};
 use pallas_ir::{At, Diag, Type};
 use std::collections::BTreeMap;
@@ -23,19 +23,20 @@ pub struct Topology {
 }
 
 impl Topology {
-    /// Devices that compute so many operations a second, and read and write so many bytes of their memory a second.
+    /// A machine whose devices compute `flops` operations a second, and read and write `memory_bandwidth` bytes of
+    /// memory a second.
     pub fn new(flops: f64, memory_bandwidth: f64) -> Topology {
         Topology { flops, memory_bandwidth, memory: None, links: BTreeMap::new() }
     }
 
-    /// The same machine with these links along the axis of a name.
+    /// Sets the links along the mesh axis with this name.
     #[must_use]
     pub fn link(mut self, axis: &str, link: Link) -> Topology {
         self.links.insert(axis.into(), link);
         self
     }
 
-    /// The same machine, of which each device has memory of so many bytes.
+    /// Sets the bytes of memory that each device has.
     #[must_use]
     pub fn memory(mut self, bytes: u64) -> Topology {
         self.memory = Some(bytes);
@@ -52,12 +53,12 @@ impl Topology {
         self.memory_bandwidth
     }
 
-    /// Bytes of a device's memory, if that is limited.
+    /// Bytes of a device's memory; `None` if they are not stated.
     pub fn memory_bytes(&self) -> Option<u64> {
         self.memory
     }
 
-    /// Checks it for a mesh.
+    /// Checks that this machine fits a mesh.
     ///
     /// # Errors
     /// An axis of more than one device without links; a torus of another size than its axis; a rate that is not positive and
@@ -89,7 +90,7 @@ impl Topology {
     }
 }
 
-/// The links between the devices that differ along one axis alone.
+/// The links between the devices that differ along one axis of a mesh alone.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Link {
     shape: Shape,
@@ -99,6 +100,7 @@ pub struct Link {
     latency: f64,
 }
 
+/// The form of the network along an axis; a torus has the extents of its sides.
 #[derive(Clone, PartialEq, Debug)]
 enum Shape {
     Ring,
@@ -107,41 +109,43 @@ enum Shape {
 }
 
 impl Link {
-    /// Each device has links to the next and the previous one, the last to the first; two devices have one link. The links
-    /// carry `bandwidth` bytes per second each way at once, and a step to a neighbour takes `latency` seconds.
+    /// A ring: each device has links to the next and the previous one, the last to the first; two devices have one
+    /// link. The links carry `bandwidth` bytes per second each way at once, and a step to a neighbour takes `latency`
+    /// seconds.
     pub fn ring(bandwidth: f64, latency: f64) -> Link {
         Link { shape: Shape::Ring, bandwidth, latency }
     }
 
-    /// Rings along several sides: the devices of the axis are an array with these extents, row-major, and each has the links
-    /// of a ring along each of them.
+    /// A torus: the devices of the axis are an array with these extents (`sides`), row-major, and each has the links of
+    /// a ring along each of them.
     pub fn torus(sides: &[usize], bandwidth: f64, latency: f64) -> Link {
         Link { shape: Shape::Torus(sides.to_vec()), bandwidth, latency }
     }
 
-    /// Each device has one link to a switch, through which all send and receive at full rate; a message takes `latency`
+    /// A switch: each device has one link to it, and all send and receive at full rate; a message takes `latency`
     /// seconds.
     pub fn switch(bandwidth: f64, latency: f64) -> Link {
         Link { shape: Shape::Switch, bandwidth, latency }
     }
 }
 
-/// The links among the members of a group along one axis.
+/// The links among the members of a collective's group along one axis, or a part of one.
 #[derive(Debug)]
 struct Way<'t> {
     link: &'t Link,
-    /// Number of members.
+    /// Number of members of the group.
     k: usize,
-    /// The rings; one for what is no torus.
+    /// Number of members along each side of a torus; one side for a ring or a switch.
     sides: Vec<usize>,
-    /// Links from one member to the next: members of a part of an axis may lie apart, and groups between them share links.
+    /// Number of links from one member to the next: members of a part of an axis may lie apart, and the groups between
+    /// them share these links.
     stride: usize,
-    /// False for a part of a ring, whose ends are no neighbours.
+    /// True if the last member is a neighbour of the first one, as in a ring; false for a part of a ring.
     is_closed: bool,
 }
 
 impl Way<'_> {
-    /// Number of directions in which a member sends along a side.
+    /// Number of directions in which a member sends along a side of this many members.
     fn directions(&self, side: usize) -> usize {
         match side {
             1 => 0,
@@ -150,18 +154,18 @@ impl Way<'_> {
         }
     }
 
-    /// Seconds in which a link carries so many bytes for this group.
+    /// Seconds in which a link carries `bytes` for this group; the groups that share it slow it down.
     fn seconds(&self, bytes: f64) -> f64 {
         bytes * self.stride as f64 / self.link.bandwidth
     }
 
-    /// Seconds over the greatest distance.
+    /// Latency in seconds between the members that are farthest apart.
     fn distance(&self) -> f64 {
         let hops = |side: usize| if self.is_closed { side / 2 } else { side - 1 };
         self.link.latency * (self.stride * self.sides.iter().map(|&side| hops(side)).sum::<usize>()) as f64
     }
 
-    /// Bytes per second that a member gets, if all send and receive at once.
+    /// Bytes per second that a member receives if all send and receive at once.
     fn rate(&self) -> f64 {
         let directions = match self.link.shape {
             Shape::Switch => 1,
@@ -170,7 +174,7 @@ impl Way<'_> {
         self.link.bandwidth * directions.max(1) as f64 / self.stride as f64
     }
 
-    /// All members get the `part` bytes of each; also the way back, a reduce-scatter to `part` bytes.
+    /// Seconds of an all-gather of `part` bytes from each member; a reduce-scatter to `part` bytes takes as long.
     fn gather(&self, part: f64) -> f64 {
         if self.k == 1 {
             return 0.0;
@@ -183,13 +187,13 @@ impl Way<'_> {
         latency + (self.k - 1) as f64 * part / self.rate()
     }
 
-    /// Each member sends `part` bytes to each other one.
+    /// Seconds of an all-to-all in which each member sends `part` bytes to each other one.
     fn all_to_all(&self, part: f64) -> f64 {
         if self.k == 1 {
             return 0.0;
         }
         match self.link.shape {
-            // A partner after the other.
+            // Each member sends to one partner after the other.
             Shape::Switch => (self.k - 1) as f64 * (self.link.latency + part / self.link.bandwidth),
             Shape::Ring | Shape::Torus(_) => {
                 // The sum of distances along a side is side^2 / 4, over as many links as there are members and directions.
@@ -202,7 +206,8 @@ impl Way<'_> {
         }
     }
 
-    /// Messages of `bytes` from members to members, by their coordinates along the axis.
+    /// Seconds of messages of `bytes` each between members; `moves` are their coordinates along the axis, (source,
+    /// target).
     fn messages(&self, moves: &[(usize, usize)], bytes: f64) -> f64 {
         let moves: Vec<(usize, usize)> = moves.iter().copied().filter(|(from, to)| from != to).collect();
         if moves.is_empty() {
@@ -240,7 +245,7 @@ impl Way<'_> {
 }
 
 impl Topology {
-    /// The links among a group's members along an axis or a part of one.
+    /// The links among the members of a group along an axis or a part of one.
     fn way(&self, mesh: &Mesh, axis: Axis) -> Way<'_> {
         let (id, k) = (usize::from(axis.id), axis.len());
         let link = &self.links[mesh.name(id)];
@@ -253,9 +258,9 @@ impl Topology {
         Way { link, k, sides, stride, is_closed: axis.pre == 1 }
     }
 
-    /// Seconds of an exchange, of which each device has an operand of this type, by closed forms of a ring, a torus and a
-    /// switch (in the guide, page `planning`). Along several axes it is done along one after the other, in the order that
-    /// takes the least time. It fits the mesh ([`verify`](Topology::verify)).
+    /// Seconds of a collective in which each device has an operand of this type, by closed forms of a ring, a torus and
+    /// a switch (in the guide, page `planning`). A collective along several axes runs along one after the other, in the
+    /// order that takes the least time. The machine has to fit the mesh ([`verify`](Topology::verify)).
     pub(crate) fn seconds(&self, op: &Collective, operand: &Type) -> f64 {
         let axes = op.axes.iter().filter(|axis| axis.size > 1);
         let ways: Vec<Way<'_>> = axes.map(|&axis| self.way(&op.mesh, axis)).collect();
@@ -263,7 +268,7 @@ impl Topology {
         match op.form() {
             Form::Stack(Piece::Whole) => gathered(&ways, bytes),
             Form::Fold(_, Piece::Part) => gathered(&ways, bytes / k as f64),
-            // Scattered and gathered.
+            // A reduce-scatter, then an all-gather.
             Form::Fold(_, Piece::Whole) => 2.0 * gathered(&ways, operand.bytes().div_ceil(k) as f64),
             Form::Stack(Piece::Part) => ways.iter().map(|way| way.all_to_all(bytes / way.k as f64)).sum(),
             Form::One(_) => self.permuted(op, &op.sources(), bytes),
@@ -271,7 +276,8 @@ impl Topology {
         }
     }
 
-    /// Along each axis in turn, the messages go to the coordinate of their device.
+    /// Seconds of a permutation: along each axis in turn, messages go to the coordinate of their target. `sources` has
+    /// the source for each target, as numbers in the group.
     fn permuted(&self, op: &Collective, sources: &[Option<usize>], bytes: f64) -> f64 {
         let sizes: Vec<usize> = op.axes.iter().map(|axis| axis.len()).collect();
         let coordinate =
@@ -279,8 +285,8 @@ impl Topology {
         let mut seconds = 0.0;
         for (number, &axis) in op.axes.iter().enumerate().filter(|(_, axis)| axis.size > 1) {
             let way = self.way(&op.mesh, axis);
-            // Messages whose devices have the same coordinates along axes before (those of the goal) and behind this one
-            // (those of the source) share its links.
+            // Messages share the links of a line if they have the same coordinates along the axes before this one
+            // (those of the target, where they are by then) and after it (those of the source).
             let mut lines: BTreeMap<Vec<usize>, Vec<(usize, usize)>> = BTreeMap::new();
             for (to, from) in sources.iter().enumerate().filter_map(|(to, from)| Some((to, (*from)?))) {
                 let others = (0..sizes.len()).filter(|&other| other != number);
@@ -293,8 +299,8 @@ impl Topology {
     }
 }
 
-/// The time in which members get the `part` bytes of all others, along one axis after the other: the slowest one first, while
-/// the parts are small, which takes the least time.
+/// Seconds in which members get the `part` bytes of all others, along one axis after the other: the slowest one first,
+/// while the parts are small, which takes the least time.
 fn gathered(ways: &[Way<'_>], mut part: f64) -> f64 {
     let mut order: Vec<&Way<'_>> = ways.iter().collect();
     order.sort_by(|a, b| a.rate().total_cmp(&b.rate()));

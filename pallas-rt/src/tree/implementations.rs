@@ -4,7 +4,7 @@ use crate::array::Array;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::BuildHasher;
 
-/// A leaf.
+/// An array is a leaf.
 impl Tree for Array {
     fn visit<'a>(&'a self, to: &mut Visitor<'a>) {
         to.leaf(self);
@@ -14,7 +14,7 @@ impl Tree for Array {
     }
 }
 
-/// The structure and paths of its content.
+/// A `Box` has the structure and paths of its content.
 impl<T: Tree> Tree for Box<T> {
     fn visit<'a>(&'a self, to: &mut Visitor<'a>) {
         (**self).visit(to);
@@ -24,7 +24,7 @@ impl<T: Tree> Tree for Box<T> {
     }
 }
 
-/// The leaves and paths of its content, if there is one.
+/// An `Option` has the leaves and paths of its content, or no leaves.
 impl<T: Tree> Tree for Option<T> {
     fn visit<'a>(&'a self, to: &mut Visitor<'a>) {
         match self {
@@ -42,6 +42,7 @@ impl<T: Tree> Tree for Option<T> {
     }
 }
 
+/// Describes a list and visits its items.
 fn list<'a, T: Tree>(items: &'a [T], to: &mut Visitor<'a>) {
     to.list(items.len());
     for (i, item) in items.iter().enumerate() {
@@ -79,7 +80,7 @@ impl<T: Tree> Tree for BTreeMap<String, T> {
     }
 }
 
-/// In the order of the keys.
+/// The children of a map are in the order of the keys.
 impl<T: Tree, S: BuildHasher + Clone> Tree for HashMap<String, T, S> {
     fn visit<'a>(&'a self, to: &mut Visitor<'a>) {
         let mut entries: Vec<(&String, &T)> = self.iter().collect();
@@ -103,7 +104,7 @@ impl Tree for () {
     fn visit_mut<'a>(&'a mut self, _: &mut VisitorMut<'a>) {}
 }
 
-/// `impl Tree for (A,)`, `(A, B)` and so on, up to eight.
+/// Implements `Tree` for `(A,)`, `(A, B)` and so on, up to eight.
 macro_rules! tuple {
     ($($name:ident $item:ident $at:tt),*) => {
         impl<$($name: Tree),*> Tree for ($($name,)*) {

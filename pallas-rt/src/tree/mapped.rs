@@ -50,17 +50,17 @@ impl<L> Mapped<L> {
         &self.paths
     }
 
-    /// Everything but the leaves.
+    /// The structure of the tree: everything but its leaves.
     pub fn structure(&self) -> &Structure {
         &self.structure
     }
 
-    /// The leaf with this path.
+    /// The leaf with this path; `None` if no leaf has it.
     pub fn get(&self, path: &str) -> Option<&L> {
         self.paths.iter().position(|own| own == path).map(|i| &self.leaves[i])
     }
 
-    /// A tree of the same structure whose leaves are the results of `f`.
+    /// Maps the leaves: returns a tree of the same structure whose leaves are the results of `f`.
     pub fn map<M>(&self, f: impl FnMut(&L) -> M) -> Mapped<M> {
         let leaves = self.leaves.iter().map(f).collect();
         Mapped { structure: self.structure.clone(), paths: self.paths.clone(), leaves }
@@ -89,8 +89,8 @@ impl<L> Mapped<L> {
         Ok(Mapped { structure: self.structure.clone(), paths: self.paths.clone(), leaves })
     }
 
-    /// A tree of arrays like `tree`, which has the same structure; each leaf is the result of `f` for its own leaf and
-    /// that of this tree.
+    /// A tree of arrays like `tree`, which has the same structure as this one: each leaf is the result of `f` for the
+    /// leaf of `tree` and that of this tree.
     ///
     /// # Errors
     /// [`Error::Tree`] if the structures differ; the first error of `f`.

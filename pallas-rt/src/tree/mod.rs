@@ -79,7 +79,8 @@ pub fn flatten<T: Tree>(tree: &T) -> (Vec<Array>, Structure) {
     (walk.leaves.into_iter().cloned().collect(), walk.structure)
 }
 
-/// Returns the leaves of a tree, and its structure to compare with another.
+/// Returns the leaves of a tree, borrowed, and its structure without the texts of fixed values, to compare with
+/// another.
 #[cfg(feature = "graph")]
 pub(crate) fn compared<T: Tree>(tree: &T) -> (Vec<&Array>, Structure) {
     let walk = Visitor::walk(tree, Wanted { structure: true, ..Wanted::default() });
@@ -91,7 +92,7 @@ pub fn paths<T: Tree>(tree: &T) -> Vec<String> {
     Visitor::walk(tree, Wanted { paths: true, ..Wanted::default() }).paths()
 }
 
-/// Returns what a tree is besides its leaves.
+/// Returns the structure of a tree: everything but its leaves.
 pub fn structure<T: Tree>(tree: &T) -> Structure {
     Visitor::walk(tree, Wanted { structure: true, texts: true, ..Wanted::default() }).structure
 }
@@ -157,11 +158,12 @@ pub fn map3<T: Tree>(a: &T, b: &T, c: &T, mut f: impl FnMut(&Array, &Array, &Arr
     rebuild(a, results)
 }
 
+/// Returns the leaves of a tree without cloning them.
 fn borrowed<T: Tree>(tree: &T) -> Vec<&Array> {
     Visitor::walk(tree, Wanted::default()).leaves
 }
 
-/// Refuses trees whose structure is not that of the first one.
+/// Returns an error if the structure of a tree is not that of the first one.
 #[track_caller]
 fn check_structures<T: Tree>(trees: &[&T]) -> Result<()> {
     let wanted = Wanted { structure: true, ..Wanted::default() };
@@ -174,7 +176,7 @@ fn check_structures<T: Tree>(trees: &[&T]) -> Result<()> {
     Ok(())
 }
 
-/// The message about the first node that differs.
+/// The message about the first node at which two trees differ; `name` is that of the second tree.
 fn difference<T: Tree>(a: &T, b: &T, name: &str) -> String {
     let Some(Difference { path, old, new, .. }) = Outline::of(a).difference(&Outline::of(b)) else {
         return format!("the {name} tree has another number of nodes than the first");

@@ -7,13 +7,13 @@ use super::visit::{Steps, Tree, Visitor, Wanted, text};
 pub(crate) struct Outline {
     nodes: Vec<(usize, Structure)>,
     steps: Steps<String>,
-    /// The path of each leaf.
+    /// By leaf, the number of its path.
     leaves: Vec<usize>,
 }
 
-/// The first node at which two trees differ.
+/// A node at which two trees differ.
 pub(crate) struct Difference {
-    /// Its path, which is empty for the root.
+    /// The path of the node, which is empty for the root.
     pub path: String,
     /// The node of the first tree in words.
     pub old: String,
@@ -30,18 +30,18 @@ impl Outline {
         Outline { nodes: walk.levels, steps, leaves: walk.places }
     }
 
-    /// The path of a leaf.
+    /// The path of the leaf with this index.
     #[cfg(feature = "graph")]
     pub(crate) fn path(&self, leaf: usize) -> String {
         text(&self.steps, self.leaves[leaf])
     }
 
-    /// The first difference; `None` if the trees have equal structures.
+    /// The first difference from another tree; `None` if the trees have equal structures.
     pub(crate) fn difference(&self, other: &Outline) -> Option<Difference> {
         self.differences(other).into_iter().next()
     }
 
-    /// All differences in values of fixed fields up to the first other difference, and that one.
+    /// All differences up to the first one that is more than another value of a fixed field, with that one.
     pub(crate) fn differences(&self, other: &Outline) -> Vec<Difference> {
         let mut all = vec![];
         // The paths are equal up to the first difference in more than values.

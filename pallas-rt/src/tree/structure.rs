@@ -3,16 +3,16 @@ use super::visit::{Tree, Visitor, Wanted};
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
-/// A struct, or a variant of an enum.
+/// The kind of a tree's node: a struct, or a variant of an enum.
 #[derive(Debug)]
 pub struct Kind {
     /// The type with its module, and the variant: types with equal paths are the same type.
     pub path: &'static str,
     /// The name that is printed: `Model`, `Activation::Relu`.
     pub name: &'static str,
-    /// The names of the children; `None` if they have positions.
+    /// The names of the children; `None` for a tuple struct, whose children have positions.
     pub fields: Option<&'static [&'static str]>,
-    /// The names or positions of fixed fields.
+    /// The names or positions of the fields with `#[tree(fixed)]`.
     pub fixed: &'static [&'static str],
 }
 
@@ -35,7 +35,7 @@ impl Hash for Kind {
     note = "fixed values are compared by the bytes that `Hash` writes; for a float, keep its bits: `x.to_bits()`"
 )]
 pub trait Fixed: fmt::Debug {
-    /// Passes the value to its `Hash`.
+    /// Writes the value to `to` by its `Hash`.
     fn record(&self, to: &mut Record<'_>);
 }
 #[diagnostic::do_not_recommend]
@@ -53,7 +53,7 @@ impl Hasher for Record<'_> {
     fn write(&mut self, bytes: &[u8]) {
         self.0.extend(bytes);
     }
-    /// Returns 0: values are compared by their bytes.
+    /// Returns 0, since values are compared by their bytes.
     fn finish(&self) -> u64 {
         0
     }
@@ -65,19 +65,19 @@ impl Hasher for Record<'_> {
 /// a leaf and `name = value` for a fixed field. `Some(x)` prints as `x`, and a `Box` is as its content.
 #[derive(Clone, Default)]
 pub struct Structure {
-    /// For each node in preorder its tag and number of children; then the lengths of its keys, or the number and lengths
-    /// of its fixed values.
+    /// For each node in preorder its tag and number of children as one word; then, for a map, the lengths of its keys,
+    /// and for a struct the number and the lengths of its fixed values.
     words: Vec<usize>,
-    /// Keys and fixed values.
+    /// The bytes of keys and fixed values.
     bytes: Vec<u8>,
-    /// The kinds of the nodes that have one.
+    /// The kinds of the nodes that are structs or variants.
     kinds: Vec<&'static Kind>,
-    /// Fixed values for printing. May be missing, and is not compared.
+    /// The texts of fixed values, for printing. May be missing, and are not compared.
     texts: Vec<String>,
     leaves: usize,
 }
 
-/// The tag of a node is the remainder of its word by this number; the number of children is the quotient.
+/// Number of tags. The word of a node is its tag plus this number times the number of its children.
 const TAGS: usize = 8;
 const LEAF: usize = 0;
 const NONE: usize = 1;
@@ -93,7 +93,7 @@ impl Structure {
         self.leaves
     }
 
-    /// In place of a number of children: the node is a leaf.
+    /// Stands in place of a number of children for a leaf.
     #[cfg(feature = "graph")]
     pub(crate) const LEAF: usize = usize::MAX;
 
@@ -109,7 +109,8 @@ impl Structure {
         }
     }
 
-    /// Returns true if a tree has this structure. Faster than making the tree's own, since nothing is formatted.
+    /// Returns true if a tree has this structure. Faster than a comparison with the tree's own, which would format
+    /// fixed values.
     pub fn is_of<T: Tree>(&self, tree: &T) -> bool {
         Visitor::walk(tree, Wanted { structure: true, ..Wanted::default() }).structure == *self
     }
@@ -143,6 +144,7 @@ impl Structure {
         }
     }
 
+    /// Appends a struct or variant with its fixed values; their texts are kept if `texts` is true.
     pub(super) fn node(&mut self, kind: &'static Kind, children: usize, fixed: &[&dyn Fixed], texts: bool) {
         self.words.push(KIND + TAGS * children);
         self.words.push(fixed.len());
@@ -157,7 +159,7 @@ impl Structure {
         }
     }
 
-    /// Returns true if both begin with a node of the same struct or variant, and with as many children.
+    /// Returns true if the topmost nodes of both are of the same struct or variant, and have as many children.
     pub(super) fn is_same_kind(&self, other: &Structure) -> bool {
         !self.kinds.is_empty() && self.kinds.first() == other.kinds.first() && self.words.first() == other.words.first()
     }
@@ -205,13 +207,13 @@ impl Hash for Structure {
 
 /// The names of a node's children.
 enum Labels<'a> {
-    /// Positions, which are not printed.
+    /// The children have positions, which are not printed.
     None,
     Fields(&'static [&'static str]),
     Keys(Vec<&'a str>),
 }
 
-/// A structure that is read from the front.
+/// Reads the nodes of a structure in order.
 struct Reader<'a> {
     words: std::slice::Iter<'a, usize>,
     bytes: &'a [u8],
@@ -229,6 +231,7 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Returns the next key or fixed value.
     fn bytes(&mut self) -> Option<&'a [u8]> {
         let (front, rest) = self.bytes.split_at_checked(*self.words.next()?)?;
         self.bytes = rest;
@@ -273,20 +276,21 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A node that is being printed.
+/// A node while it is printed.
 struct Node<'a> {
-    /// The text in front of its children.
+    /// The text before its children.
     open: String,
     labels: Labels<'a>,
-    /// Number of children, and of those that were begun.
+    /// Number of children.
     count: usize,
+    /// Number of children that were begun to be printed.
     begun: usize,
     /// The text after its children.
     close: &'static str,
 }
 
 impl Structure {
-    /// Writes it, with leaves by `leaf`.
+    /// Writes the structure; `leaf` writes a leaf.
     pub(super) fn write(
         &self,
         f: &mut fmt::Formatter<'_>,

@@ -51,11 +51,11 @@ pub trait Tree: Clone {
     /// Describes the topmost node and passes its children to the visitor.
     fn visit<'a>(&'a self, to: &mut Visitor<'a>);
 
-    /// Passes the same children in the same order, to be changed.
+    /// Passes the children that [`visit`](Tree::visit) passes, in the same order, to be changed.
     fn visit_mut<'a>(&'a mut self, to: &mut VisitorMut<'a>);
 }
 
-/// Most levels of recursion.
+/// Maximum number of levels of recursion; children below are put off.
 const DEPTH: usize = 32;
 
 /// A step of a path from a node to one of its children.
@@ -71,7 +71,7 @@ pub enum Segment<'a> {
     Key(&'a str),
 }
 
-/// As in a path: `.weight`, `.0`, `[0]`, `["bias"]`.
+/// Writes the step as a part of a path: `.weight`, `.0`, `[0]`, `["bias"]`.
 impl fmt::Display for Segment<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -83,7 +83,7 @@ impl fmt::Display for Segment<'_> {
     }
 }
 
-/// The results of a walk besides the leaves.
+/// Selects what a walk collects besides the leaves.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Wanted {
     pub structure: bool,
@@ -94,13 +94,13 @@ pub(super) struct Wanted {
     pub texts: bool,
 }
 
-/// Paths by number, each as its last segment and the number of the path before that. Their texts together would take
-/// space that grows with the square of a tree's depth.
+/// Paths by number: the number of the parent node's path, and the last segment. Whole texts would take space that grows
+/// with the square of a tree's depth.
 pub(super) type Steps<S> = Vec<(usize, S)>;
-/// The number of the empty path. Others are indices of steps.
+/// The number of the empty path. Other numbers are indices into [`Steps`].
 const ROOT: usize = usize::MAX;
 
-/// The text of a path.
+/// The text of the path with number `path`.
 pub(super) fn text<S: fmt::Display>(steps: &[(usize, S)], path: usize) -> String {
     let mut segments = vec![];
     let mut at = path;
@@ -111,31 +111,31 @@ pub(super) fn text<S: fmt::Display>(steps: &[(usize, S)], path: usize) -> String
     }
     let mut text = String::new();
     segments.iter().rev().for_each(|segment| write!(text, "{segment}").expect("a string takes all"));
-    // Of `.layers[0].weight`.
+    // A field at the root has a dot in front, as in `.layers[0].weight`.
     if text.starts_with('.') {
         text.remove(0);
     }
     text
 }
 
-/// A walk over a tree, which is given its nodes in preorder.
+/// A walk over a tree: it is given the nodes in preorder, and collects leaves, structure and paths.
 pub struct Visitor<'a> {
     wanted: Wanted,
     pub(super) leaves: Vec<&'a Array>,
     pub(super) structure: Structure,
-    /// The structure of each node without its children, with the number of its path.
+    /// The structure of each node without its children, after the number of its path.
     pub(super) levels: Vec<(usize, Structure)>,
     pub(super) steps: Steps<Segment<'a>>,
-    /// The path of each leaf.
+    /// By leaf, the number of its path.
     pub(super) places: Vec<usize>,
-    /// The path of the node that is visited.
+    /// The number of the path of the node that is visited.
     here: usize,
     depth: usize,
-    /// Children that were put off, with their paths.
+    /// Children that were put off since the recursion is too deep, with the numbers of their paths.
     later: Vec<(usize, &'a dyn Visited)>,
 }
 
-/// A tree as an object.
+/// A tree as a trait object, so that children can be put off.
 trait Visited {
     fn visited<'a>(&'a self, to: &mut Visitor<'a>);
 }
@@ -146,6 +146,7 @@ impl<T: Tree> Visited for T {
 }
 
 impl<'a> Visitor<'a> {
+    /// Walks over a whole tree; returns the visitor with what it collected.
     pub(super) fn walk<T: Tree>(tree: &'a T, wanted: Wanted) -> Visitor<'a> {
         let mut visitor = Visitor {
             wanted,
@@ -200,6 +201,7 @@ impl<'a> Visitor<'a> {
         self.describe(Structure::some);
     }
 
+    /// Collects a leaf.
     pub(super) fn leaf(&mut self, leaf: &'a Array) {
         self.leaves.push(leaf);
         if self.wanted.paths {
@@ -226,6 +228,7 @@ impl<'a> Visitor<'a> {
         self.here = here;
     }
 
+    /// Adds a node to the structure or to the levels, if these are wanted.
     fn describe(&mut self, node: impl FnOnce(&mut Structure)) {
         if self.wanted.structure {
             node(&mut self.structure);
@@ -236,7 +239,7 @@ impl<'a> Visitor<'a> {
         }
     }
 
-    /// The paths of the leaves.
+    /// The texts of the paths of the leaves.
     pub(super) fn paths(&self) -> Vec<String> {
         self.places.iter().map(|&path| text(&self.steps, path)).collect()
     }
@@ -249,7 +252,7 @@ pub struct VisitorMut<'a> {
     later: Vec<&'a mut dyn VisitedMut>,
 }
 
-/// A tree as an object.
+/// A tree as a trait object, so that children can be put off.
 trait VisitedMut {
     fn visited_mut<'a>(&'a mut self, to: &mut VisitorMut<'a>);
 }
@@ -260,7 +263,7 @@ impl<T: Tree> VisitedMut for T {
 }
 
 impl<'a> VisitorMut<'a> {
-    /// Returns the leaves of a tree.
+    /// Walks over a whole tree; returns its leaves, to be changed.
     pub(super) fn walk<T: Tree>(tree: &'a mut T) -> Vec<&'a mut Array> {
         let mut visitor = VisitorMut { leaves: vec![], depth: 0, later: vec![] };
         tree.visit_mut(&mut visitor);
@@ -273,11 +276,12 @@ impl<'a> VisitorMut<'a> {
         }
     }
 
+    /// Collects a leaf.
     pub(super) fn leaf(&mut self, leaf: &'a mut Array) {
         self.leaves.push(leaf);
     }
 
-    /// Visits a child.
+    /// Visits a child, in the order of [`Tree::visit`].
     pub fn child<T: Tree>(&mut self, child: &'a mut T) {
         if self.depth == DEPTH || !self.later.is_empty() {
             self.later.push(child);

@@ -1,4 +1,5 @@
-//! Two audits: a function that trains against one that evaluates, or a function against its approved audit.
+//! Comparison of two audits: a function that trains against one that evaluates, or a function against its approved
+//! audit.
 use super::Audit;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -7,11 +8,11 @@ use std::fmt;
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct AuditDifference {
-    /// The name of the difference: `axes`, `device order`, `client`, or the path of a parameter.
+    /// The thing that differs: `axes`, `device order`, `client`, or the path of a parameter.
     pub subject: String,
-    /// The first audit's.
+    /// Its state in the first audit.
     pub first: String,
-    /// The second audit's.
+    /// Its state in the second audit.
     pub second: String,
 }
 
@@ -22,9 +23,9 @@ impl fmt::Display for AuditDifference {
 }
 
 impl Audit {
-    /// The differences to another function: mesh, device order, client, and the type, declaration and sharding of each owned
-    /// array that both have, by its path without the number of the argument. Arrays that one of them alone has are no
-    /// difference.
+    /// The differences from the audit of another function: mesh, device order, client, and the type, declaration and
+    /// sharding of each owned array that both have, by its path without the number of the argument. Arrays that one of
+    /// them alone has are no difference.
     ///
     /// ```
     /// use pallas_rt::prelude::*;
@@ -67,7 +68,7 @@ impl Audit {
     }
 }
 
-/// A path without the number of the argument in front; the number of an argument that is one array.
+/// A path without the argument's number in front; for an argument that is one array, the number itself.
 fn without_number(path: &str) -> &str {
     match path.trim_start_matches(|c: char| c.is_ascii_digit()).trim_start_matches('.') {
         "" => path,

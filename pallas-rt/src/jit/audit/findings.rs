@@ -7,10 +7,11 @@ use crate::sharding::{PartitionSpec, Sharding};
 use pallas_ir::Loc;
 use std::collections::BTreeMap;
 
-/// Small arrays for each of which the function is partitioned again, to find what they cost; of others the cost is unknown.
+/// Maximum number of small arrays for each of which the function is partitioned again, to find what its sharding costs.
 const MOST_COMPARED: usize = 16;
 
 impl Audit {
+    /// Adds the findings about the mesh, the policy, the parameters and the constraints.
     pub(super) fn find(&mut self, options: &AuditOptions) {
         self.mesh_findings(options);
         self.policy_findings();
@@ -22,6 +23,7 @@ impl Audit {
         self.findings.push(Finding { severity, kind, subject: subject.into(), message, line });
     }
 
+    /// Reports a mesh that is not that of the launch configuration.
     fn mesh_findings(&mut self, options: &AuditOptions) {
         let Some(launch) = options.mesh.as_ref().map(|mesh| AuditedMesh::of(mesh)) else { return };
         let own = self.mesh.clone();
@@ -41,9 +43,10 @@ impl Audit {
         }
     }
 
+    /// Reports patterns of the policy that match nothing, and specs of the policy that are not declared.
     fn policy_findings(&mut self) {
         for pattern in self.patterns.clone() {
-            // A last `**` is there for what nothing else matches.
+            // `**` as the last pattern is for everything else, which may be nothing.
             let is_rest = pattern.pattern == "**";
             if pattern.matched.is_empty() && !is_rest {
                 let message =
@@ -67,6 +70,8 @@ impl Audit {
         }
     }
 
+    /// Reports owned arrays without a declaration, and arrays that are sharded in another way than intended or
+    /// declared.
     fn parameter_findings(&mut self) {
         for p in self.parameters.clone() {
             let is_left_to_propagation = p.pattern.is_some() && p.intended.is_none();
@@ -87,7 +92,7 @@ impl Audit {
                 self.add(Severity::Error, FindingKind::ShardedThoughReplicated, &p.path, message, p.line.clone());
             } else if let Some(declared) = &p.declared
                 && let Some(said) = axes(declared)
-                // Parts of axes are no spec, and were not declared.
+                // A sharding with parts of axes does not parse as a spec, and was not declared.
                 && axes(found).is_none_or(|is| said.iter().zip(&is).any(|(said, is)| !is.starts_with(said)))
             {
                 let message = format!("declared is {declared}, and it is sharded as {found}");
@@ -96,7 +101,7 @@ impl Audit {
         }
     }
 
-    /// The places that depend on true lengths.
+    /// Reports what depends on the true lengths of bounded sizes.
     pub(super) fn length_findings(&mut self, reads: Vec<LengthRead>) {
         for LengthRead { at, what, is_alone } in reads {
             let (severity, message) = match is_alone {
@@ -109,6 +114,7 @@ impl Audit {
         self.findings.sort_by_key(|f| (std::cmp::Reverse(f.severity), f.kind));
     }
 
+    /// Reports constraints that also apply to other reads, and constrained values that are resharded.
     fn constraint_findings(&mut self) {
         for c in self.constraints.clone() {
             if c.is_moved {
@@ -122,7 +128,8 @@ impl Audit {
         }
     }
 
-    /// Small arrays that propagation alone divides, with what the function exchanges more than if they were replicated.
+    /// Reports small arrays that propagation alone shards, each with the collectives that it costs compared with a
+    /// replicated one.
     pub(super) fn small_inferred(&mut self, compilation: &Compilation, paths: &[String], options: &AuditOptions) {
         let Input { graph, declared, .. } = &compilation.input;
         let is_small = |p: &super::AuditedParameter| {
@@ -146,7 +153,8 @@ impl Audit {
         }
     }
 
-    /// The exchanges of the function that it would not have, or have less of, with another table.
+    /// Describes the difference between the collectives of the function and those of `without`, where an array is
+    /// replicated: (count, bytes) by kind and axes.
     fn costs(&self, without: &BTreeMap<(&'static str, String), (usize, usize)>) -> String {
         let mut rows: BTreeMap<(String, String), [(usize, usize); 2]> = BTreeMap::new();
         for one in &self.collectives {

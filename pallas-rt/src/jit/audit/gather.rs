@@ -1,4 +1,4 @@
-//! The declarations of a function, and the facts that are held against them.
+//! The declarations of a function, and the shardings that propagation found for them.
 use super::super::compile::{Compilation, Input};
 use super::super::sharded::{Declared, Shardings};
 use super::{
@@ -14,26 +14,26 @@ use pallas_ir::{Loc, Type};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// A declaration in normal form.
+/// A declared sharding in normal form, with its line and the pattern that matched.
 struct Statement {
     sharding: Sharding,
     at: Loc,
     pattern: Option<String>,
 }
 
-/// A function before it is partitioned.
+/// A traced function that is not partitioned, with its declarations.
 struct TracedFunction<'a> {
     view: View,
     declared: &'a Declared,
     mesh: Option<Arc<Mesh>>,
-    /// By parameter, what is declared about it.
+    /// By parameter, its declaration.
     params: Vec<Option<Statement>>,
-    /// The constraints on values, with their names.
+    /// The constraints on values, each with its name.
     constraints: Vec<(NodeId, String)>,
 }
 
 impl Audit {
-    /// The audit of a graph whose parameters are declared to be sharded in this way.
+    /// Audits a graph with its declared parameters; `paths` are those of the arguments' leaves.
     ///
     /// # Errors
     /// A kernel that cannot be sharded as declared.
@@ -68,7 +68,7 @@ impl Audit {
         Ok(audit)
     }
 
-    /// The patterns of a policy with what they matched.
+    /// The patterns of a policy with the arrays about which each decides.
     fn uses(&self, policy: &ShardingPolicy) -> Vec<PatternUse> {
         let params = self.parameters.iter().map(|p| &p.path);
         let names: Vec<&String> = params.chain(self.constraints.iter().map(|c| &c.name)).collect();
@@ -90,12 +90,13 @@ impl AuditedMesh {
     }
 }
 
-/// The text of a line; none for what no line of the user's says.
+/// Text of a line of the user's code; `None` for `Loc::NONE`.
 pub(super) fn line(at: Loc) -> Option<String> {
     (at != Loc::NONE).then(|| at.to_string())
 }
 
 impl<'a> TracedFunction<'a> {
+    /// Collects the declarations about a graph, which is `flat` with calls of functions inlined.
     fn of(graph: &Graph, flat: &Graph, declared: &'a Declared, options: &AuditOptions) -> TracedFunction<'a> {
         let view = View::of(flat);
         let mut on: HashMap<Val, Vec<NodeId>> = HashMap::new();
@@ -130,7 +131,7 @@ impl<'a> TracedFunction<'a> {
         self.mesh.as_ref().map_or(String::new(), |mesh| sharding.text(mesh))
     }
 
-    /// The text of the sharding that a policy intends for a path, in normal form, and the pattern.
+    /// The sharding that a policy intends for a path, as text in normal form, and the pattern that matches.
     fn intended(&self, policy: &ShardingPolicy, path: &str, ty: &Type) -> (Option<String>, Option<String>) {
         let Some(rule) = policy.matching(path).map(|rule| &policy.rules()[rule]) else { return (None, None) };
         let text = rule.spec.as_ref().map(|spec| {
@@ -140,6 +141,7 @@ impl<'a> TracedFunction<'a> {
         (text, Some(rule.pattern.clone()))
     }
 
+    /// Audits each leaf of the arguments; `found` has the result of partitioning, `None` before compilation.
     fn parameters(&self, paths: &[String], found: Option<&Shardings>, options: &AuditOptions) -> Vec<AuditedParameter> {
         let of = |(i, &p): (usize, &Val)| {
             let path = paths.get(i).cloned().unwrap_or_else(|| format!("captured {}", i - paths.len()));
@@ -177,13 +179,14 @@ impl<'a> TracedFunction<'a> {
         self.view.body.params.iter().enumerate().map(of).collect()
     }
 
+    /// Audits each constraint; `found` has the result of partitioning, `None` before compilation.
     fn constraints(&self, found: Option<&Shardings>, options: &AuditOptions) -> Vec<AuditedConstraint> {
         let of = |(id, name): &(NodeId, String)| {
             let node = &self.view.nodes[*id];
             let (x, result) = (node.operands[0], node.results[0]);
             let ty = self.view.ty(result);
             let (intended, pattern) = self.intended(&options.policy, name, ty);
-            // Nodes have the same numbers after propagation, and may read other values.
+            // Nodes keep their numbers in propagation, but may read other values after it.
             let takes_over = |found: &Shardings| {
                 let after = &found.found().program().nodes;
                 let reads = |old: &[Val], new: &[Val]| old.iter().zip(new).any(|(a, b)| *a == x && *b == result);
@@ -209,7 +212,7 @@ impl<'a> TracedFunction<'a> {
     }
 }
 
-/// A sharding without what propagation might have added.
+/// The axes of a sharding alone: its dimensions are closed, without priorities and replicated axes.
 fn closed(sharding: &Sharding) -> Sharding {
     Sharding { replicated: vec![], ..Sharding::closed(sharding.axes()) }
 }
@@ -218,7 +221,7 @@ fn sharding(view: &View, id: NodeId) -> Option<&Sharding> {
     if let Kind::Constraint(sharding) = &view.nodes[id].kind { Some(sharding) } else { None }
 }
 
-/// The names of values that have a constraint, by the constraint's line.
+/// The names of values with a constraint, by the line of the constraint.
 fn named(graph: &Graph) -> HashMap<Loc, String> {
     let mut all = HashMap::new();
     let definitions = graph.definitions();
@@ -250,7 +253,7 @@ fn named(graph: &Graph) -> HashMap<Loc, String> {
     all
 }
 
-/// Constraints with a name each: their own, numbered where several have it, else their number among all.
+/// Gives each constraint a name: its own, with a number if several have it, else `constraint[k]`.
 fn numbered(all: Vec<(NodeId, Option<String>)>) -> Vec<(NodeId, String)> {
     let mut counts: HashMap<&String, [usize; 2]> = HashMap::new();
     all.iter().filter_map(|(_, name)| name.as_ref()).for_each(|name| counts.entry(name).or_default()[1] += 1);

@@ -1,8 +1,8 @@
-//! The audit of a function on a mesh: what is declared about its arguments and values, against what was intended and what
-//! partitioning made of it.
+//! The audit of a function on a mesh: the declarations about its arguments and values, compared with the intended
+//! shardings and with the result of partitioning.
 //!
-//! - `gather`: what is declared, and what was found; `findings`: what is wrong about that;
-//! - `compare`: two audits; `show`: an audit as text.
+//! - `gather`: the declarations and the shardings that were found; `findings`: the problems in them;
+//! - `compare`: differences between two audits; `show`: an audit as text.
 mod compare;
 mod findings;
 mod gather;
@@ -20,7 +20,7 @@ use pallas_ir::{At, Diag, Loc};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// The intentions that an [`audit`] compares a function with.
+/// The intended shardings that an [`audit`] compares a function with, and what it reports.
 #[derive(Clone, Debug)]
 pub struct AuditOptions {
     policy: ShardingPolicy,
@@ -40,51 +40,53 @@ impl Default for AuditOptions {
 }
 
 impl AuditOptions {
-    /// No policy and no launch configuration; all arguments are owned, and 64 KiB is small.
+    /// Returns the defaults: no policy and no launch configuration; all arguments are owned, and arrays up to 64 KiB
+    /// are small.
     pub fn new() -> AuditOptions {
         AuditOptions::default()
     }
 
-    /// The intended specs: by the paths of arguments, which begin with the argument's number (`0.layers[*].up`), and by
-    /// the names of constraints. That of a constraint is its value's name by [`checkpoint_name`](crate::checkpoint_name()),
-    /// else `constraint[k]` in the order of the function's text; equal names are numbered, `hidden[0]`, `hidden[1]`.
+    /// Sets the intended specs: by the paths of arguments, which begin with the argument's number (`0.layers[*].up`),
+    /// and by the names of constraints. The name of a constraint is that of its value by
+    /// [`checkpoint_name`](crate::checkpoint_name()), else `constraint[k]` in the order of the function's text; equal
+    /// names are numbered, `hidden[0]`, `hidden[1]`.
     #[must_use]
     pub fn policy(mut self, policy: impl Into<ShardingPolicy>) -> AuditOptions {
         self.policy = policy.into();
         self
     }
 
-    /// The mesh of the launch configuration.
+    /// Sets the mesh of the launch configuration, which the mesh of the function has to equal.
     #[must_use]
     pub fn mesh(mut self, mesh: &Arc<Mesh>) -> AuditOptions {
         self.mesh = Some(mesh.clone());
         self
     }
 
-    /// The arguments that are parameters of a model, by patterns of paths: an owned array about which nothing is said is
-    /// reported, a batch of data is not.
+    /// Sets which arguments are parameters of a model (owned), by patterns of paths: an owned array without a
+    /// declaration is reported, a batch of data is not.
     #[must_use]
     pub fn owned(mut self, patterns: &[&str]) -> AuditOptions {
         self.owned = patterns.iter().map(ToString::to_string).collect();
         self
     }
 
-    /// The size in bytes up to which an array is small: it is reported if propagation alone divides it.
+    /// Sets the size in bytes up to which an array is small: a small array that propagation alone shards is reported.
     #[must_use]
     pub fn small(mut self, bytes: usize) -> AuditOptions {
         self.small = bytes;
         self
     }
 
-    /// The sizes that differ between calls, as [`bounded`](crate::transform::Transformed::bounded) takes them: the audit lists where the
-    /// function reads their true lengths on the host.
+    /// Sets the sizes that differ between calls, as [`bounded`](crate::transform::Transformed::bounded) takes them: the
+    /// audit lists where the function reads their true lengths on the host.
     #[must_use]
     pub fn bounded(mut self, sizes: impl Into<Vec<BoundedSize>>) -> AuditOptions {
         self.sizes = sizes.into();
         self
     }
 
-    /// Audits the function before compilation: what is declared alone, without propagation.
+    /// Audits declarations alone, without propagation, as before compilation.
     #[must_use]
     pub fn before_compilation(mut self) -> AuditOptions {
         self.is_before = true;
@@ -96,17 +98,17 @@ impl AuditOptions {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
-    /// A declaration.
+    /// A declaration shards it.
     Explicit,
-    /// A declaration that nothing divides it.
+    /// A declaration says that it is replicated.
     ExplicitlyReplicated,
-    /// Propagation.
+    /// Propagation shards it.
     Inferred,
-    /// Nothing: it is replicated since nobody says anything about it.
+    /// Nothing is declared or inferred: it is replicated.
     Silent,
 }
 
-/// An argument of an audited function.
+/// A leaf of the arguments of an audited function.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct AuditedParameter {
@@ -116,21 +118,21 @@ pub struct AuditedParameter {
     pub ty: String,
     /// Bytes of the whole array.
     pub bytes: usize,
-    /// True if it is a parameter of the model.
+    /// True if it is a parameter of the model, by [`AuditOptions::owned`].
     pub is_owned: bool,
-    /// The declared sharding with priorities, as Shardy writes it.
+    /// The declared sharding with priorities, as Shardy writes it; `None` without a declaration.
     pub declared: Option<String>,
-    /// The pattern of the policy that declared it.
+    /// The pattern of the policy that declared it, as in [`mark_sharding`](crate::mark_sharding).
     pub declared_by: Option<String>,
     /// The sharding that the policy of the audit intends.
     pub intended: Option<String>,
     /// The pattern of the audit's policy that matches it.
     pub pattern: Option<String>,
-    /// The sharding of the compiled function; `None` before compilation.
+    /// The sharding in the compiled function; `None` before compilation.
     pub found: Option<String>,
     /// The origin of its sharding.
     pub source: Source,
-    /// The line of the declaration; for an inferred one, that of the annotation that it follows from.
+    /// The line of the declaration; for an inferred sharding, that of the annotation that it follows from.
     pub line: Option<String>,
 }
 
@@ -138,11 +140,11 @@ pub struct AuditedParameter {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct AuditedConstraint {
-    /// Its name.
+    /// The name of the constraint: that of its value, or `constraint[k]`.
     pub name: String,
     /// The element type and shape of the value.
     pub ty: String,
-    /// The sharding, as Shardy writes it.
+    /// The sharding that the constraint states, as Shardy writes it.
     pub declared: String,
     /// The sharding that the policy of the audit intends.
     pub intended: Option<String>,
@@ -152,13 +154,13 @@ pub struct AuditedConstraint {
     pub found: Option<String>,
     /// The line of the constraint.
     pub line: String,
-    /// True if it binds readers of the value that came before it as well.
+    /// True if the constraint also applies to reads of the value that do not go through the constraint.
     pub is_moved: bool,
-    /// The reads of the value for which devices exchange it: the other sharding, and the line.
+    /// The reads of the value that need it in another sharding, each as that sharding and the line.
     pub reshards: Vec<String>,
 }
 
-/// A pattern of the policy, with what it matched.
+/// A pattern of the policy, with the arrays about which it decides.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct PatternUse {
@@ -166,17 +168,17 @@ pub struct PatternUse {
     pub pattern: String,
     /// Its spec, or `inferred`.
     pub spec: String,
-    /// The paths and names about which it decides.
+    /// The paths of arguments and names of constraints about which it decides.
     pub matched: Vec<String>,
 }
 
-/// The weight of a finding.
+/// The severity of a finding.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
-    /// It may be meant so.
+    /// The state may be intended.
     Note,
-    /// It is likely to cost time or memory.
+    /// The state is likely to cost time or memory.
     Warning,
     /// The function is not what was intended; [`Audit::check`] fails.
     Error,
@@ -186,36 +188,36 @@ pub enum Severity {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FindingKind {
-    /// The intention of the policy is not declared, or declared otherwise.
+    /// A spec that the policy intends is not declared, or another one is.
     Unapplied,
     /// A pattern of the policy matches nothing.
     Unmatched,
-    /// A spec of the policy that the array cannot have.
+    /// A spec of the policy does not fit the array.
     WrongSpec,
-    /// An owned array that is replicated because nothing is declared.
+    /// An owned array is replicated because nothing is declared.
     Undeclared,
-    /// An array that is to be replicated is sharded.
+    /// An array that is meant to be replicated is sharded.
     ShardedThoughReplicated,
-    /// The compiled function divides an array in another way than declared.
+    /// The compiled function shards an array in another way than declared.
     PlacedOtherwise,
-    /// A small array that propagation alone divides.
+    /// Propagation alone shards a small array.
     SmallInferred,
     /// The mesh is not that of the launch configuration.
     Mesh,
-    /// A constraint that binds other readers as well.
+    /// A constraint also applies to reads of the value that do not go through it.
     Moved,
-    /// A constrained value that is resharded where it is read.
+    /// A constrained value is resharded where it is read.
     Resharded,
-    /// Something that depends on a true length, which the function reads on the host: a number is passed by each call; what
-    /// is not the same for all lengths is compiled for each.
+    /// The function reads the true length of a bounded size on the host. Each call passes a number that depends on it;
+    /// anything else that depends on it is compiled for each length.
     LengthRead,
 }
 
-/// Something that an audit found.
+/// A problem or remark that an audit reports.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Finding {
-    /// Its weight.
+    /// Its severity.
     pub severity: Severity,
     /// Its kind.
     pub kind: FindingKind,
@@ -223,11 +225,11 @@ pub struct Finding {
     pub subject: String,
     /// The finding in words, with what to do.
     pub message: String,
-    /// The line that it is about.
+    /// The line of the user's code that it is about.
     pub line: Option<String>,
 }
 
-/// The exchanges of one kind over the same axes.
+/// The collectives of one kind over the same axes, summed up.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct CollectiveTotal {
@@ -235,9 +237,9 @@ pub struct CollectiveTotal {
     pub kind: String,
     /// The axes, joined by commas.
     pub axes: String,
-    /// Number of exchanges.
+    /// Number of collectives.
     pub count: usize,
-    /// Bytes that each device sends for each call.
+    /// Bytes that each device sends for each call, over all of them.
     pub bytes: usize,
 }
 
@@ -256,7 +258,7 @@ pub struct AuditedMesh {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Audit {
-    /// True after compilation, when it has shardings that were found.
+    /// True after compilation, when the shardings that propagation found are in it.
     pub is_compiled: bool,
     /// The mesh that arguments and constraints name.
     pub mesh: Option<AuditedMesh>,
@@ -266,11 +268,11 @@ pub struct Audit {
     pub parameters: Vec<AuditedParameter>,
     /// The constraints on values.
     pub constraints: Vec<AuditedConstraint>,
-    /// The patterns of the policy.
+    /// The patterns of the options' policy, with what they match.
     pub patterns: Vec<PatternUse>,
-    /// The exchanges of the compiled function.
+    /// The collectives of the compiled function.
     pub collectives: Vec<CollectiveTotal>,
-    /// Everything that is wrong, the heaviest first.
+    /// All findings, the most severe first.
     pub findings: Vec<Finding>,
 }
 
@@ -278,8 +280,8 @@ pub struct Audit {
 /// what partitioning makes of it.
 ///
 /// # Errors
-/// The call returns the function's own error, the first mistake in what its result depends on, and that of a kernel which
-/// cannot be sharded as declared; what the audit finds is no error of the call, see [`Audit::check`].
+/// The call returns the function's own error, the first error of an operation that its result depends on, and that of a
+/// kernel which cannot be sharded as declared; what the audit finds is no error of the call, see [`Audit::check`].
 ///
 /// ```
 /// use pallas_rt::prelude::*;
@@ -313,18 +315,18 @@ pub fn audit<Args: Tree + 'static, F: Function<Args>>(f: F, options: AuditOption
 }
 
 impl Audit {
-    /// Returns an error that lists the findings of the weight `Error`, if there are some.
+    /// Returns an error that lists the findings of severity [`Severity::Error`], if there are any.
     ///
     /// # Errors
-    /// There are some.
+    /// There is such a finding.
     pub fn check(&self) -> Result<()> {
         self.check_from(Severity::Error)
     }
 
-    /// As [`check`](Audit::check), for findings of this weight or a heavier one.
+    /// Returns an error that lists the findings of severity `least` or above, if there are any.
     ///
     /// # Errors
-    /// There are some.
+    /// There is such a finding.
     pub fn check_from(&self, least: Severity) -> Result<()> {
         let found: Vec<String> = self.findings.iter().filter(|f| f.severity >= least).map(Finding::to_string).collect();
         if found.is_empty() {
@@ -339,11 +341,11 @@ impl Audit {
         self.findings.iter().filter(|f| f.kind == kind).collect()
     }
 
-    /// Everything that the function declares as a policy, with a rule for each argument and constraint: audited against it
-    /// later, the function fails if a declaration has become weaker.
+    /// Returns everything that the function declares as a policy, with a rule for each argument and constraint: audited
+    /// against it later, the function fails if a declaration has become weaker.
     ///
     /// # Errors
-    /// A declaration that a policy cannot state: parts of axes, or axes that are to divide nothing.
+    /// A declaration that a policy cannot state: parts of axes, or axes that are not to shard the array.
     pub fn declared(&self) -> Result<ShardingPolicy> {
         let of_params = self.parameters.iter().filter_map(|p| Some((&p.path, p.declared.as_ref()?)));
         let of_constraints = self.constraints.iter().map(|c| (&c.name, &c.declared));
@@ -363,7 +365,7 @@ impl Audit {
         serde_json::to_string_pretty(self).expect("strings and numbers")
     }
 
-    /// Reads [`to_json`](Audit::to_json) back.
+    /// Reads an audit that [`to_json`](Audit::to_json) wrote.
     ///
     /// # Errors
     /// Text that is no audit.

@@ -24,7 +24,7 @@ impl fmt::Display for Source {
     }
 }
 
-/// ``error: `0.w`: the policy intends .., nothing is declared, at model.rs:3:9``.
+/// Writes ``error: `0.w`: the policy intends .., nothing is declared, at model.rs:3:9``.
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: `{}`: {}", self.severity, self.subject, self.message)?;

@@ -1,4 +1,5 @@
-//! Arguments of a kind: which ones it has, the function's trace for them, and runs as long as the bounds.
+//! One kind of arguments of a bounded function: finds it, traces the function for lengths, and runs the program for all
+//! lengths.
 use super::resize::{padding, resized};
 use super::{BoundedKind, Length, Member};
 use crate::array::Array;
@@ -13,7 +14,7 @@ use pallas_device::timeline;
 use pallas_ir::{Literal, Type};
 
 impl<Out: Tree + Send + Sync + 'static> BoundedKind<Out> {
-    /// Returns true for arguments of this kind, whatever their lengths are.
+    /// Returns true if these arguments are of this kind, whatever their lengths are.
     pub(super) fn fits(&self, structures: &[Structure], args: &[Array]) -> bool {
         let is_bounded = |leaf: usize, axis: usize| self.places.iter().any(|(l, a, _)| (*l, *a) == (leaf, axis));
         let fits = |(leaf, (ty, x)): (usize, (&Type, &Array))| {
@@ -29,7 +30,7 @@ impl<Out: Tree + Send + Sync + 'static> BoundedKind<Out> {
             && self.declared.iter().zip(args).all(|(own, x)| is_declared_as(x, own.as_ref()))
     }
 
-    /// Traces the function for these lengths.
+    /// Traces the function for arguments of these lengths.
     pub(super) fn trace<Args: Tree + 'static>(
         &self,
         f: &impl Function<Args, Out = Out>,
@@ -44,7 +45,7 @@ impl<Out: Tree + Send + Sync + 'static> BoundedKind<Out> {
 }
 
 impl<Out: Tree + Send + Sync + 'static> Member<Out> {
-    /// Runs it on arguments as long as the bounds.
+    /// Runs the call: pads the arguments to the bounds, and cuts the results. `name` returns the function's name.
     ///
     /// # Errors
     /// Memory; errors of the device.
@@ -66,7 +67,7 @@ impl<Out: Tree + Send + Sync + 'static> Member<Out> {
     }
 }
 
-/// A result for the bounds as one of this type. It is sharded as before, if it had to be put together to be cut.
+/// Cuts a result for the bounds to its own type. If it had to be joined from blocks to be cut, it is sharded again.
 fn cut((x, ty): (Array, &Type)) -> Result<Array> {
     let y = resized(&x, &ty.shape, Literal::new(ty.dtype, 0.0))?;
     match x.placement().filter(|_| y.placement().is_none()) {

@@ -1,13 +1,12 @@
 //! `jit(f).bounded(..)`: one compilation for all sizes up to a bound.
 //!
-//! It traces the function for the bound and once for a shorter length, and
-//! `pallas_graph::bounded` compares both graphs. What differs follows from the length: extents, numbers, starts of slices,
-//! steps of scans. So it is known for every value, also for those that gradients and batches brought in, and no operation has a
-//! rule for it; an earlier design with marks on arrays, which operations passed on, could not tell whether a cotangent's axis
-//! is a length or as long by chance. `mask` then writes one graph for the bound in which elements that are not there are
-//! neutral wherever an operation mixes elements along such an axis, read off the operation's access form; the numbers are
-//! parameters. Each new length is traced and compared too, since a function in Rust may do anything; one that differs in more
-//! is compiled on its own. So no length gives a wrong number, and only the speed depends on what `mask` knows.
+//! It traces the function for the bound and once for a shorter length, and `pallas_graph::bounded` compares both
+//! graphs. What differs follows from the length: extents, numbers, starts of slices, steps of scans. So it is known for
+//! every value, also for those of gradients and batches, and no operation needs a rule for it. `mask` then writes one
+//! graph for the bound in which missing elements are neutral wherever an operation mixes elements along such an axis,
+//! as the operation's access form says; the numbers that differ are parameters. Each new length is traced and compared
+//! too, since a function in Rust may do anything; one that differs in more is compiled on its own. So no length gives a
+//! wrong result, and only the speed depends on what `mask` knows.
 mod kind;
 mod reads;
 mod resize;
@@ -36,10 +35,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// Kinds of arguments for which a function stays compiled, and lengths that are known of each.
+/// Maximum number of kinds of arguments for which a function stays compiled.
 const MOST_KINDS: usize = 256;
+/// Maximum number of lengths that are known of a kind of arguments; one more drops all.
 const MOST_LENGTHS: usize = 4096;
-/// Lengths that are compiled on their own before a hint says so, and attempts to find what the lengths have in common.
+/// Number of lengths compiled on their own at which a hint is printed, and after which no common program is sought.
 const HINT_AFTER: usize = 4;
 
 /// A size that differs between calls of a [bounded](crate::transform::Transformed::bounded) function: its name, its bound, and the axes that have it.
@@ -62,8 +62,8 @@ impl BoundedSize {
         BoundedSize { name: name.into(), most, axes: vec![] }
     }
 
-    /// Says that an axis has this size. The path begins with the number of the argument, as in `0.layers[1].weight`; one of
-    /// a node stands for all leaves in it.
+    /// Says that an axis of the array at a path has this size. The path begins with the number of the argument, as in
+    /// `0.layers[1].weight`; the path of a node stands for all leaves in it.
     #[must_use]
     pub fn axis(mut self, path: impl Into<String>, axis: usize) -> BoundedSize {
         self.axes.push((path.into(), axis));
@@ -71,62 +71,62 @@ impl BoundedSize {
     }
 }
 
-/// A function with sizes that differ between calls.
+/// A function of `jit` with sizes that differ between calls, and its compiled forms.
 pub(super) struct Bounded<Out> {
-    /// The line that made it.
+    /// The line that called `jit`.
     at: Loc,
     sizes: Vec<BoundedSize>,
     kinds: RwLock<Vec<Arc<BoundedKind<Out>>>>,
-    /// What is compiled for its lengths alone.
+    /// Programs for the arguments of one length each, where the program for all lengths does not serve.
     own: Cache<Out>,
-    /// Number of lengths in `own`.
+    /// Number of lengths that were compiled on their own.
     alone: AtomicUsize,
     is_hinted: AtomicBool,
     /// True if results may take over the memory of the first argument.
     donates: bool,
 }
 
-/// Arguments that differ in their lengths alone.
+/// Arguments that differ in their lengths alone, with what is compiled for them.
 struct BoundedKind<Out> {
     structures: Vec<Structure>,
-    /// (leaf, axis, number of the size)
+    /// The axes that have a size: (leaf, axis, index of the size).
     places: Vec<(usize, usize, usize)>,
     /// By leaf, its declared sharding.
     declared: Vec<Option<Placed>>,
-    /// The types of the leaves are those for the bounds.
+    /// The arguments with the bounds as lengths, for reports of misses.
     about: misses::Compiled,
     ready: OnceLock<Ready>,
     lengths: RwLock<HashMap<Vec<usize>, Arc<Length<Out>>>>,
 }
 
-/// A call with lengths of a family.
+/// A call that is ready to run, by the program for all lengths.
 pub(super) struct Member<Out> {
     kind: Arc<BoundedKind<Out>>,
     length: Arc<Length<Out>>,
     args: Vec<Array>,
 }
 
-/// What is compiled for all lengths.
+/// The program for all lengths up to the bounds.
 struct Ready {
     family: Family,
     program: Program,
     captured: Vec<Array>,
-    /// Number of leaves, the first ones, that results may take over the memory of.
+    /// Number of leaves, the first ones, whose memory results may take over.
     donated: usize,
 }
 
-/// What is known of one length of each size.
+/// The way in which a function runs for one length of each size.
 enum Length<Out> {
-    /// It is one of the family.
+    /// It runs by the program for all lengths.
     Member {
-        /// The program's last parameters.
+        /// The values of the program's last parameters, which follow from the lengths.
         scalars: Vec<Array>,
-        /// A result, of which only the structure matters.
+        /// A result of the trace, of which only the tree structure matters.
         out: Out,
         /// The types of the results.
         gives: Vec<Type>,
     },
-    /// It is compiled on its own, for this reason.
+    /// It is compiled for these lengths alone, for this reason.
     Alone(Unlike),
 }
 
@@ -143,7 +143,8 @@ impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
         }
     }
 
-    /// Finds or compiles the form for some arguments, or calls the function as a part of another (`is_inner`).
+    /// Finds or compiles the form for these arguments, without running it; if `is_inner`, calls the function as a part
+    /// of the one that is being traced.
     pub(super) fn prepare<Args: Tree + 'static>(
         &self,
         f: &impl Function<Args, Out = Out>,
@@ -183,10 +184,10 @@ impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
         Error::operation(self.at, Diag::new("bounded", At::Op, message, help))
     }
 
-    /// The kind of arguments.
+    /// Makes the kind of these arguments, and keeps it unless they are traced.
     ///
     /// # Errors
-    /// A declared axis that they do not have.
+    /// A declared axis that the arguments do not have.
     fn kind<Args: Tree>(
         &self,
         tuple: &Args,
@@ -248,10 +249,10 @@ impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
         Ok(kind)
     }
 
-    /// The length of each size.
+    /// The length of each size in these arguments.
     ///
     /// # Errors
-    /// One over its bound; two that differ.
+    /// A length over its bound; two axes with one size that differ in length.
     fn lengths(&self, kind: &BoundedKind<Out>, args: &[Array], paths: impl Fn() -> Vec<String>) -> Result<Vec<usize>> {
         let mut found: Vec<Option<(usize, usize)>> = vec![None; self.sizes.len()];
         for &(leaf, axis, number) in &kind.places {
@@ -273,7 +274,8 @@ impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
         Ok(found.into_iter().map(|size| size.expect("every size has an axis").1).collect())
     }
 
-    /// What the function does for these lengths.
+    /// Traces a function for these lengths, and decides whether the program for all lengths serves them. Compiles that
+    /// program if there is none.
     ///
     /// # Errors
     /// The function's own error for them; a declaration that an operation cannot follow.
@@ -327,10 +329,11 @@ impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
         Ok(length)
     }
 
-    /// The family of the function's graphs, found by traces for the bounds and for shorter lengths.
+    /// Finds the family of a function's graphs, which has one graph for all lengths, by traces for the bounds and for
+    /// shorter lengths; `own` is the trace for `lengths`.
     ///
     /// # Errors
-    /// None of its own: a function that has no family, or fails for the bounds, gives the reason.
+    /// None of its own: if a function has no family, or fails for the bounds, the inner result is the reason.
     fn family<Args: Tree + 'static>(
         &self,
         f: &impl Function<Args, Out = Out>,
@@ -368,7 +371,7 @@ impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
         Ok(Family::new(samples).map(|family| (family, captured.unwrap_or_default())))
     }
 
-    /// Compiles a family.
+    /// Compiles the graph of a family as the program for all lengths.
     fn compile<Args: Tree>(
         &self,
         kind: &Arc<BoundedKind<Out>>,
@@ -405,13 +408,13 @@ impl<Out: Tree + Send + Sync + 'static> Bounded<Out> {
         Ok(())
     }
 
-    /// `n = 3, m = 5`
+    /// Text of lengths: `n = 3, m = 5`.
     fn describe(&self, lengths: &[usize]) -> String {
         let each = self.sizes.iter().zip(lengths).map(|(size, n)| format!("{} = {n}", size.name));
         each.collect::<Vec<_>>().join(", ")
     }
 
-    /// What the miss of lengths that are compiled on their own says.
+    /// The reason, and now and then a hint, for the report of a miss for lengths that are compiled on their own.
     fn extra(&self, lengths: &[usize], why: &Unlike) -> Extra {
         let reason = MissReason::Alone { lengths: self.describe(lengths), at: why.at, why: why.what.clone() };
         let is_many = self.alone.load(Relaxed) >= HINT_AFTER && !self.is_hinted.swap(true, Relaxed);
@@ -430,7 +433,8 @@ fn captures() -> Unlike {
     Unlike { at: Loc::NONE, what: "the function captures other arrays, or makes them from a length in Rust".into() }
 }
 
-/// Returns true for the same arrays, or for arrays with the same elements, which each trace may make anew.
+/// Returns true if two lists of captured arrays are the same arrays, or have the same elements, as traces may make them
+/// anew.
 fn is_same_captured(a: &[Array], b: &[Array]) -> Result<bool> {
     if a.len() != b.len() {
         return Ok(false);
@@ -447,7 +451,7 @@ fn is_same_captured(a: &[Array], b: &[Array]) -> Result<bool> {
     Ok(true)
 }
 
-/// A number as an array.
+/// An array of rank 0 with this value.
 fn scalar(client: &Client, x: Literal) -> Result<Array> {
     let bytes = x.bits.to_le_bytes();
     client.array_from_bytes(x.dtype, &[], &bytes[..x.dtype.bytes()])

@@ -6,20 +6,20 @@ use pallas_device::error::Result;
 use pallas_graph::bounded::Unlike;
 use pallas_ir::Loc;
 
-/// Something in a function that depends on true lengths, which it reads on the host.
+/// A value or operation in a function that depends on true lengths, which the function reads on the host.
 pub(in crate::jit) struct LengthRead {
-    /// The line; none if no operation has it.
+    /// Its line; `Loc::NONE` if no operation has it.
     pub at: Loc,
-    /// What depends on them.
+    /// Description of what depends on the lengths.
     pub what: String,
-    /// True if the function is compiled for each length on its own because of it.
+    /// True if it makes the function be compiled for each length on its own.
     pub is_alone: bool,
 }
 
-/// The places where a function reads the true lengths of its arguments, found by traces as those of a bounded function.
+/// The places where a function reads the true lengths of its arguments, found by comparing traces for several lengths.
 ///
 /// # Errors
-/// Those of a call of a bounded function.
+/// Those of a call of a function with [bounded](crate::transform::Transformed::bounded) sizes.
 pub(in crate::jit) fn reads_of_lengths<Args: Tree + 'static, F: Function<Args>>(
     at: Loc,
     sizes: &[BoundedSize],

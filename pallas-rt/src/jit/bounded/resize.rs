@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-/// The array with this shape: elements beyond the array's are `fill`, elements beyond the shape are dropped.
+/// Copies an array to this shape: elements beyond the array's are `fill`, elements beyond the shape are dropped.
 ///
 /// # Errors
 /// Memory; device errors.
@@ -33,6 +33,7 @@ pub(super) fn resized(x: &Array, shape: &[usize], fill: Literal) -> Result<Array
     Ok(x)
 }
 
+/// The kernel that copies rows of one length to rows of another, filled with `fill`; it is kept.
 fn kernel(dtype: DType, fill: Literal) -> Result<Compiled> {
     static ALL: LazyLock<Mutex<HashMap<Literal, Compiled>>> = LazyLock::new(Mutex::default);
     let mut all = ALL.lock();
@@ -62,7 +63,8 @@ fn kernel(dtype: DType, fill: Literal) -> Result<Compiled> {
     Ok(compiled)
 }
 
-/// The elements that do not exist have no influence; unit tests pass the worst.
+/// The value of elements between a length and its bound. They have no influence on results, so unit tests use bad
+/// values.
 #[cfg(not(test))]
 pub(super) fn padding(ty: &pallas_ir::Type) -> Literal {
     Literal::new(ty.dtype, 0.0)

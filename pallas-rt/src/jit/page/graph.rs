@@ -1,4 +1,4 @@
-//! The graph of a partitioned function as SVG: a box for each operation, exchange, loop and branch.
+//! The graph of a partitioned function as SVG: a box for each operation, collective, loop and branch.
 use super::layers::{Drawing, Sized, placed};
 use crate::markup::bytes_text;
 use crate::markup::svg::{Anchor, Svg, color, shortened, width};
@@ -6,53 +6,54 @@ use pallas_graph::{Graph, Op, Var};
 use pallas_ir::{Loc, StructuralOp};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// Most boxes of a graph that is drawn.
+/// Maximum number of boxes of a graph that is drawn.
 const MOST_BOXES: usize = 500;
 const FONT: f64 = 11.0;
 const LINE: f64 = 15.0;
-/// Most characters of a line in a box.
+/// Maximum number of characters of a line in a box.
 const MOST_CHARACTERS: usize = 44;
 
 /// A box: an argument, an operation, or elementwise operations that follow each other.
 struct Node {
     kind: NodeKind,
-    /// By name of an operation, how often it is in the box.
+    /// The operations in the box by name, each with its number of occurrences.
     names: BTreeMap<String, usize>,
-    /// Lines below the name.
+    /// The lines of text below the names.
     lines: Vec<String>,
     at: Loc,
-    /// The numbers of the boxes that it reads.
+    /// The indices of the boxes that it reads.
     reads: BTreeSet<usize>,
-    /// The sharding of the whole array, if it is known.
+    /// The sharding of the whole array; `None` if it is not known.
     sharding: Option<String>,
 }
 
+/// The kind of a box, which decides its shape and colour.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum NodeKind {
     Argument,
     Elementwise,
     Other,
-    /// The number of the exchange in the list of all.
+    /// A collective, with its number in the list of all.
     Collective(usize),
 }
 
-/// The facts that the page shows about the graph.
+/// The names and shardings that the page shows in the graph.
 pub(super) struct Context<'a> {
-    /// The names of the parameters, and the shardings of the whole arrays; none for a graph that is called.
+    /// By parameter, its name and the sharding of the whole array; empty for a graph that is called.
     pub arguments: &'a [(String, String)],
-    /// The sharding of the values that an operation of a name makes at a line, if it is the same for all.
+    /// By name of an operation and line, the sharding of the values that it makes; `None` if they differ.
     pub shardings: &'a HashMap<(String, Loc), Option<String>>,
 }
 
-/// A drawn graph.
+/// Result of drawing a graph.
 pub(super) struct Drawn<'g> {
-    /// The number of its boxes instead if they are too many.
+    /// The picture; the error is the number of boxes if they are too many.
     pub svg: Result<String, usize>,
-    /// The graphs that it calls: titles, graphs, and the numbers of their first exchanges.
+    /// The graphs that it calls: title, graph, and the number of its first collective.
     pub inside: Vec<(String, &'g Graph, usize)>,
 }
 
-/// Number of exchanges in a graph, and in those that it calls.
+/// Number of collectives in a graph, and in those that it calls.
 fn count_collectives(graph: &Graph) -> usize {
     let of = |op: &Op| match op {
         Op::Collective(op) => usize::from(op.communicates()),
@@ -62,7 +63,7 @@ fn count_collectives(graph: &Graph) -> usize {
     graph.equations.iter().map(|e| of(&e.op)).sum()
 }
 
-/// Draws a graph whose first exchange has the number `next` in the list of all.
+/// Draws a graph; `next` is the number of its first collective in the list of all.
 pub(super) fn draw<'g>(graph: &'g Graph, context: &Context<'_>, mut next: usize) -> Drawn<'g> {
     let (mut nodes, mut inside) = (vec![], vec![]);
     // By variable, its box; constants have none.
@@ -91,7 +92,7 @@ pub(super) fn draw<'g>(graph: &'g Graph, context: &Context<'_>, mut next: usize)
                 next += count_collectives(graph);
             }
         }
-        // Numbers, positions, and what follows from them alone.
+        // Constants, and what is computed from constants alone, have no box.
         if reads.is_empty() && !matches!(e.op, Op::Call(_)) {
             continue;
         }
@@ -139,7 +140,7 @@ pub(super) fn draw<'g>(graph: &'g Graph, context: &Context<'_>, mut next: usize)
     Drawn { svg, inside }
 }
 
-/// The text of a box.
+/// The lines of text in a box.
 fn texts(node: &Node, is_result: bool) -> Vec<String> {
     let name = |(name, count): (&String, &usize)| if *count > 1 { format!("{name} x{count}") } else { name.clone() };
     let mut all = vec![node.names.iter().map(name).collect::<Vec<_>>().join(", ")];
@@ -151,6 +152,7 @@ fn texts(node: &Node, is_result: bool) -> Vec<String> {
     all
 }
 
+/// Draws the boxes `kept` of `nodes`, and the edges between them, as SVG; `results` are the boxes of results.
 fn boxes(nodes: &[Node], kept: &[usize], results: &BTreeSet<usize>) -> String {
     let texts: Vec<Vec<String>> = kept.iter().map(|&i| texts(&nodes[i], results.contains(&i))).collect();
     let sized = |texts: &Vec<String>| {

@@ -4,20 +4,21 @@
 //! layer below all that it reads, edges over several layers get a waypoint in each of them, and boxes are ordered in their
 //! layer by the mean position of their neighbours.
 
-/// Space between boxes of a layer, and between layers.
+/// Space between boxes of a layer.
 const BESIDE: f64 = 22.0;
+/// Space between layers.
 const BETWEEN: f64 = 34.0;
-/// Times that orders and positions are improved.
+/// Number of times that orders and positions are improved.
 const SWEEPS: usize = 8;
 
-/// A box to be placed.
+/// The size of a box to be placed.
 #[derive(Clone, Debug)]
 pub(super) struct Sized {
     pub width: f64,
     pub height: f64,
 }
 
-/// Positions of boxes and edges.
+/// Positions of boxes and edges in a drawing.
 #[derive(Debug)]
 pub(super) struct Drawing {
     /// By box, its upper left corner.
@@ -28,18 +29,18 @@ pub(super) struct Drawing {
     pub height: f64,
 }
 
-/// A box or a waypoint.
+/// A box, or a waypoint of an edge in a layer that it crosses.
 struct Item {
     layer: usize,
     width: f64,
     height: f64,
-    /// The middle.
+    /// The horizontal position of its middle.
     x: f64,
     above: Vec<usize>,
     below: Vec<usize>,
 }
 
-/// Places boxes whose edges lead from lower numbers to higher ones.
+/// Places boxes in layers. Edges (from, to) lead from lower box numbers to higher ones.
 pub(super) fn placed(boxes: &[Sized], edges: &[(usize, usize)]) -> Drawing {
     let layer = layers(boxes.len(), edges);
     let item = |(b, &layer): (&Sized, &usize)| Item {
@@ -99,7 +100,7 @@ pub(super) fn placed(boxes: &[Sized], edges: &[(usize, usize)]) -> Drawing {
     };
     let way = |chain: &Vec<usize>| {
         let points: Vec<[f64; 2]> = chain.iter().flat_map(|&i| ends(i)).collect();
-        // From the bottom of the first box to the top of the last one.
+        // An edge leads from the bottom of its first box to the top of its last one.
         points[1..points.len() - 1].to_vec()
     };
     Drawing {
@@ -110,7 +111,8 @@ pub(super) fn placed(boxes: &[Sized], edges: &[(usize, usize)]) -> Drawing {
     }
 }
 
-/// The layer of each box: below all boxes with an edge to it; boxes without such edges are as low as those that read them allow.
+/// The layer of each box: below all boxes with an edge to it. A box without such edges is in the layer directly above
+/// its topmost reader.
 fn layers(count: usize, edges: &[(usize, usize)]) -> Vec<usize> {
     let mut layer = vec![0; count];
     let mut sorted = edges.to_vec();
@@ -128,7 +130,8 @@ fn layers(count: usize, edges: &[(usize, usize)]) -> Vec<usize> {
     layer
 }
 
-/// The mean position of an item's neighbours in the layer above or below, or in the other one if there are none.
+/// The mean position of an item's neighbours in the layer above (`is_down`) or below; in the other one if there are
+/// none.
 fn mean(items: &[Item], i: usize, is_down: bool) -> f64 {
     let [first, second] = if is_down { [&items[i].above, &items[i].below] } else { [&items[i].below, &items[i].above] };
     let near = if first.is_empty() { second } else { first };
@@ -138,7 +141,7 @@ fn mean(items: &[Item], i: usize, is_down: bool) -> f64 {
     }
 }
 
-/// Puts the items of a row side by side, the middle of all at 0.
+/// Puts the items of a row side by side, with the middle of the row at 0.
 fn spread(items: &mut [Item], row: &[usize]) {
     let whole = row.iter().map(|&i| items[i].width + BESIDE).sum::<f64>();
     let mut x = -whole / 2.0;
@@ -148,8 +151,8 @@ fn spread(items: &mut [Item], row: &[usize]) {
     }
 }
 
-/// Puts the items of a row as near to the wanted positions as their order and widths allow: those that would overlap are
-/// moved together, to the mean of where they want to be.
+/// Puts the items of a row as near to the wanted positions as their order and widths allow: items that would overlap
+/// form a block, which goes to the mean of their wanted positions.
 fn settle(items: &mut [Item], row: &[usize], wanted: &[f64]) {
     // Blocks of items side by side: the first item, the sum of the wanted positions of the block's middle, and its width.
     struct Block {
@@ -169,7 +172,8 @@ fn settle(items: &mut [Item], row: &[usize], wanted: &[f64]) {
                 break;
             }
             let before = blocks.pop().expect("it was looked at");
-            // The items of the second block ask for a left end of both that is so much farther to the left.
+            // The items of the second block want the left end of both to be farther left by the width of the first
+            // block.
             block = Block {
                 first: before.first,
                 count: before.count + block.count,

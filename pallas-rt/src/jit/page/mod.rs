@@ -1,6 +1,7 @@
-//! A partitioned function as one page of HTML: its exchanges, graph, shardings and values. It needs no script and no other file.
+//! A partitioned function as one page of HTML: its collectives, graph, shardings and values. It needs no script and no
+//! other file.
 //!
-//! - `graph`: the graph as SVG; `layers`: where its boxes are.
+//! - `graph`: the graph as SVG; `layers`: the positions of its boxes.
 mod graph;
 mod layers;
 
@@ -13,8 +14,9 @@ use pallas_ir::Loc;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 impl Shardings {
-    /// One page of HTML, which needs no script and no other file: the exchanges with their bytes, causes and lines, the graph that
-    /// every device runs, a picture of each sharding, and all values with the ways of their axes from annotations. The shardings in the graph are those of whole arrays.
+    /// One page of HTML, which needs no script and no other file: the collectives with their bytes, causes and lines,
+    /// the graph that every device runs, a picture of each sharding, and all values with the paths of their axes from
+    /// annotations. The shardings in the graph are those of whole arrays.
     ///
     /// ```
     /// use pallas_rt::prelude::*;
@@ -51,14 +53,14 @@ impl Shardings {
         page(&format!("A function on the mesh {mesh}"), &body)
     }
 
-    /// The ways of a value's axes from annotations.
+    /// The paths by which the axes of a value came from annotations, as text; `i` is the value's position in the list.
     fn reasons(&self, i: usize, value: &ShardedValue) -> Vec<String> {
         let axes = value.sharding.axes().concat();
         let names: BTreeSet<&str> = axes.iter().map(|axis| self.mesh().name(usize::from(axis.id))).collect();
         names.into_iter().filter_map(|axis| self.why(i, axis).ok()).map(|why| why.to_string()).collect()
     }
 
-    /// The graph, then those that it calls.
+    /// Writes the graph that every device runs, then those that it calls.
     fn graphs(&self, page: &mut String, values: &[ShardedValue]) {
         let mesh = self.mesh();
         let short = |value: &ShardedValue| sharded(mesh, value).replace('"', "");
@@ -81,7 +83,8 @@ impl Shardings {
         section(page, &local, &Context { arguments: &arguments, shardings: &shardings }, 0);
     }
 
-    /// All values with their shardings; `reasons` has those of a value in words.
+    /// Writes the table of all values with their shardings, and the reasons for these; `used` are the texts of all
+    /// shardings.
     fn table(&self, page: &mut String, values: &[ShardedValue], used: &[String]) {
         let mesh = self.mesh();
         page.push_str(
@@ -112,7 +115,7 @@ impl Shardings {
     }
 }
 
-/// A graph, of which the first exchange has this number, and those that it calls.
+/// Writes a graph, and those that it calls. `first` is the number of its first collective in the list of all.
 fn section(page: &mut String, graph: &Graph, context: &Context<'_>, first: usize) {
     let Drawn { svg, inside } = draw(graph, context, first);
     match svg {
@@ -129,13 +132,13 @@ fn section(page: &mut String, graph: &Graph, context: &Context<'_>, first: usize
     }
 }
 
-/// The axes that divide a value. That others may divide it further does not matter any more.
+/// Text of the sharding of a value, without openness: that propagation could add axes does not matter any more.
 fn sharded(mesh: &Mesh, value: &ShardedValue) -> String {
     let unreduced = value.sharding.unreduced.clone();
     Sharding { unreduced, ..Sharding::closed(value.sharding.axes()) }.text(mesh)
 }
 
-/// The divisions of values, in the order in which they occur; each has a picture.
+/// The texts of all shardings of values, in the order in which they occur; the page has a picture of each.
 fn used(mesh: &Mesh, values: &[ShardedValue]) -> Vec<String> {
     let mut all: Vec<String> = vec![];
     for text in values.iter().map(|value| sharded(mesh, value)) {
@@ -146,12 +149,12 @@ fn used(mesh: &Mesh, values: &[ShardedValue]) -> Vec<String> {
     all
 }
 
-/// A user's line; nothing for what no line made.
+/// Text of a line of the user's code; empty for `Loc::NONE`.
 fn line(at: Loc) -> String {
     if at == Loc::NONE { String::new() } else { escaped(&at.to_string()) }
 }
 
-/// The exchanges along each set of axes, and the list of all.
+/// Writes the totals of the collectives along each set of axes, and the list of all collectives.
 fn list_collectives(page: &mut String, all: &[CollectiveUse]) {
     page.push_str("<h2 id=\"collectives\">Exchanges</h2>\n");
     if all.is_empty() {
@@ -187,7 +190,7 @@ fn list_collectives(page: &mut String, all: &[CollectiveUse]) {
     page.push_str("</table>\n");
 }
 
-/// A picture of each sharding, for the first value that has it.
+/// Writes a picture of each sharding, for the first value that has it.
 fn shardings(page: &mut String, mesh: &Mesh, values: &[ShardedValue], used: &[String]) {
     page.push_str("<h2 id=\"shardings\">Shardings</h2>\n<div class=\"pictures\">\n");
     for (number, text) in used.iter().enumerate() {
@@ -205,7 +208,7 @@ fn shardings(page: &mut String, mesh: &Mesh, values: &[ShardedValue], used: &[St
     page.push_str("</div>\n");
 }
 
-/// The operation that makes a value, or the path of an argument.
+/// The operation that makes a value, or `argument` with its path.
 fn title(value: &ShardedValue) -> String {
     value.path.as_ref().map_or(value.name.clone(), |path| format!("{} {path}", value.name))
 }

@@ -1,11 +1,11 @@
-//! Several meshes for one function.
+//! Comparison of several meshes for one function.
 use super::{StepPlan, axes};
 use crate::markup::svg::{Anchor, Svg, width};
 use crate::markup::{bytes_text, seconds_text};
 use std::fmt;
 
-/// Plans of one function on several meshes, the best one first: those that fit in the memory of the devices, the fastest first;
-/// of equally fast ones those that need less memory. It prints as a table.
+/// Plans of one function on several meshes, the best one first: plans that fit in the memory of the devices come before
+/// others, then the faster ones, then those that need less memory. It prints as a table.
 ///
 /// ```
 /// use pallas_rt::prelude::*;
@@ -54,25 +54,25 @@ impl MeshComparison {
         &self.plans
     }
 
-    /// The best plan, if there is one that fits in memory.
+    /// The best plan; `None` if no plan fits in memory.
     pub fn best(&self) -> Option<&StepPlan> {
         self.plans.first().filter(|plan| plan.fits())
     }
 
-    /// The times as SVG: a bar for each mesh, with the time of the work and of the exchanges along each set of axes.
+    /// The times as SVG: a bar for each mesh, with the time of the work and of the collectives along each set of axes.
     pub fn to_svg(&self) -> String {
         bars(&self.plans)
     }
 }
 
 impl StepPlan {
-    /// The time of the step as SVG: a bar of the time of the work and of the exchanges along each set of axes.
+    /// The time of the step as SVG: a bar with the time of the work and of the collectives along each set of axes.
     pub fn to_svg(&self) -> String {
         bars(std::slice::from_ref(self))
     }
 }
 
-/// The rows of a table, one for each mesh.
+/// Writes a table with a row for each mesh.
 impl fmt::Display for MeshComparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let head =
@@ -108,10 +108,10 @@ const FONT: f64 = 12.0;
 const BAR: f64 = 22.0;
 const LENGTH: f64 = 560.0;
 
-/// The color of the work, then of each set of axes in turn.
+/// The colour of the work, then those of the sets of axes in turn.
 const COLORS: [&str; 8] = ["#4a78b5", "#e0883a", "#5a9f5a", "#c44e52", "#8a6fb0", "#8c6d53", "#d584b5", "#7f7f7f"];
 
-/// A bar for each plan, in parts.
+/// Draws a bar for each plan as SVG, with a part for the work and for the collectives along each set of axes.
 fn bars(plans: &[StepPlan]) -> String {
     let mut kinds: Vec<Vec<String>> = plans.iter().flat_map(|plan| plan.by_axes().into_keys()).collect();
     kinds.sort();

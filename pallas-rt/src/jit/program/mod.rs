@@ -27,54 +27,55 @@ use steps::Steps;
 pub(super) struct Program {
     client: Client,
     engine: Engine,
-    /// Bytes of the memory of results.
+    /// Bytes of each result that has memory of its own.
     fresh: Vec<usize>,
     results: Vec<(Place, Type)>,
-    /// By parameter, true if a step writes its memory.
+    /// By parameter, true if a step writes to its memory.
     changed: Vec<bool>,
-    /// Number of steps, and the estimated bytes of what they are compiled to.
+    /// Number of steps.
     steps: usize,
+    /// Estimated bytes of what the steps are compiled to.
     bytes: u64,
-    /// Bytes of all values that are neither parameters nor results.
+    /// Bytes of the arena, which holds all values that are neither parameters nor results.
     arena: usize,
-    /// The division of global arrays, if it runs on a mesh.
+    /// The shardings of parameters and results; `None` for a program that does not run on a mesh.
     division: Option<Division>,
-    /// The function that it computes, of whole arrays.
+    /// The function that it computes, on whole arrays.
     graph: Arc<Graph>,
 }
 
-/// The division of the arrays of a program on a mesh.
+/// The shardings of the arrays of a program on a mesh.
 struct Division {
     mesh: Arc<Mesh>,
     engine: Engines,
-    /// The positions of this process' devices.
+    /// The positions in the mesh of this process' devices.
     positions: Vec<usize>,
     params: Vec<Sharding>,
     results: Vec<Whole>,
 }
 
-/// The type of a whole result, its sharding, and the last exchanges that it depends on.
+/// The type of a whole result, its sharding, and the last collectives that it depends on.
 type Whole = (Type, Sharding, (Arc<[Receipt]>, Vec<usize>));
 
-/// What runs a plan.
+/// The engine that runs a plan.
 enum Engine {
-    /// The CPU.
+    /// Native code, on the CPU.
     Native(Native),
-    /// A GPU or the interpreter.
+    /// One step after the other, on a GPU or the interpreter.
     Steps(Steps),
 }
 
-/// Kernels by their text: equal clusters share one.
+/// Compiled kernels by their text, so that equal clusters share one.
 static KERNELS: LazyLock<Lru<Arc<str>, Compiled>> = LazyLock::new(|| Lru::new(Compiled::bytes));
 
-/// The compiled forms of a kernel.
+/// The compiled forms of a kernel, from [`KERNELS`] if an equal one was compiled.
 pub(super) fn compiled(kernel: &Kernel) -> Compiled {
     let text: Arc<str> = kernel.to_string().into();
     let new = || KERNELS.insert(text.clone(), Compiled::of_text(kernel.clone(), text.clone()));
     KERNELS.get(&text).unwrap_or_else(new)
 }
 
-/// Keeps the compiled forms of a kernel for programs that call it.
+/// Puts the compiled forms of a kernel into [`KERNELS`], for programs that call it.
 pub(super) fn keep(compiled: &Compiled) {
     let text: Arc<str> = compiled.traced().to_string().into();
     if KERNELS.get(&text).is_none() {
@@ -82,13 +83,13 @@ pub(super) fn keep(compiled: &Compiled) {
     }
 }
 
-/// Bytes of a graph's parameters.
+/// Bytes of each of a graph's parameters.
 fn sizes_of_params(graph: &Graph) -> Vec<usize> {
     graph.params.iter().map(|&p| graph.ty(p).bytes()).collect()
 }
 
 impl Program {
-    /// The program that the stages have made, whose devices exchange by an engine.
+    /// Makes the program of what the stages have made; `engine` runs the collectives of its devices.
     ///
     /// # Errors
     /// Memory of the client; processes of a job that compile other programs.
@@ -110,7 +111,7 @@ impl Program {
         in_turn(&simplified, mesh, || Program::of_plan(plan, bytes, Some(division), graph, &client))
     }
 
-    /// The program of a plan for parameters of so many bytes.
+    /// Makes the program of a plan; `params` are the bytes of each parameter.
     fn of_plan(
         plan: Plan,
         params: Vec<usize>,
@@ -140,17 +141,17 @@ impl Program {
         self.steps
     }
 
-    /// Bytes of all values that are neither parameters nor results.
+    /// Bytes of the arena, which holds all values that are neither parameters nor results.
     pub(super) fn temporary_bytes(&self) -> usize {
         self.arena
     }
 
-    /// Estimated bytes.
+    /// Estimated bytes of the program.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Runs it on arrays of the types of its parameters, all on its client.
+    /// Runs the program on arrays of the types of its parameters, all on its client.
     ///
     /// # Errors
     /// Memory, a fault of the interpreter, device errors.
@@ -161,8 +162,8 @@ impl Program {
         })
     }
 
-    /// As [`run`](Program::run). The first parameters are `donated`: what a step writes of them has no other owner, or is
-    /// copied before.
+    /// Runs the program with arrays whose memory results may take over (`donated`) as first parameters. A donated array
+    /// that a step writes to is copied before if it has another owner.
     pub(super) fn run_donating(&self, donated: Vec<Array>, rest: &[&Array]) -> Result<Vec<Array>> {
         if donated.is_empty() {
             return self.run(rest);
@@ -174,7 +175,7 @@ impl Program {
         self.run_here(donated, rest)
     }
 
-    /// Runs it on whole arrays.
+    /// Runs the program on whole arrays.
     fn run_here(&self, donated: Vec<Array>, rest: &[&Array]) -> Result<Vec<Array>> {
         let fresh = self.fresh.iter().map(|&bytes| self.allocate(bytes)).collect::<Result<_>>()?;
         let mut shared = vec![];
@@ -219,7 +220,7 @@ impl Program {
         self.results.iter().map(result).collect()
     }
 
-    /// Runs it on the blocks of arrays; those that are sharded in another way are cut anew.
+    /// Runs the program on the blocks of arrays; an array with another sharding is resharded.
     fn run_on_mesh(&self, division: &Division, args: &[&Array]) -> Result<Vec<Array>> {
         let Division { mesh, params, results, positions, .. } = division;
         let blocks = args.iter().zip(params).map(|(x, sharding)| self.blocks(mesh, x, sharding));
@@ -228,7 +229,8 @@ impl Program {
         let devices = 0..positions.len();
         let mut all: Vec<Param<'_>> =
             devices.clone().flat_map(|d| blocks.iter().map(move |own| Param::Shared(&own[d]))).collect();
-        // These run what all devices do, whose parameters and results follow each other; else each device runs the program.
+        // `Steps` run the work of all devices as one program, with their parameters and results one device after
+        // another; native code runs the program of one device on each.
         let is_united = matches!(self.engine, Engine::Steps(_));
         let copies = if is_united { 1 } else { devices.len() };
         let fresh = (0..copies).flat_map(|_| &self.fresh).map(|&bytes| self.allocate(bytes));
@@ -253,7 +255,7 @@ impl Program {
         Ok(results.iter().enumerate().map(result).collect())
     }
 
-    /// The blocks of an array under a sharding.
+    /// The blocks of an array on this process' devices, under this sharding.
     fn blocks(&self, mesh: &Arc<Mesh>, x: &Array, sharding: &Sharding) -> Result<Vec<Arc<Buffer>>> {
         if let (What::Sharded(blocks), Some(placement)) = (x.what(), x.placement())
             && (placement.mesh == *mesh && placement.sharding.axes() == sharding.axes()
@@ -265,12 +267,12 @@ impl Program {
         cut(&self.client.counted(), mesh, sharding, &Type::new(x.dtype(), x.shape()), x.buffer()?)
     }
 
-    /// Memory of a result.
+    /// Allocates the memory of a result.
     fn allocate(&self, bytes: usize) -> Result<Option<Buffer>> {
         Buffer::allocate(&self.client.counted(), bytes, false).map(Some)
     }
 
-    /// Runs the steps; returns the memory of the results.
+    /// Runs the steps on the memory of parameters and results (`fresh`); returns that of the results.
     fn execute(&self, params: &mut [Param<'_>], fresh: Vec<Option<Buffer>>) -> Result<Vec<Option<Buffer>>> {
         match &self.engine {
             Engine::Steps(steps) => self.client.program(|| steps.execute(params, fresh)),
@@ -282,7 +284,7 @@ impl Program {
     }
 }
 
-/// Launches in a plan, those of loops and branches once.
+/// Number of launches in a plan, those of loops and branches once.
 fn launches(plan: &Plan) -> u64 {
     let of_step = |step: &fuse::Step| match &step.work {
         fuse::Work::Kernel { .. } | fuse::Work::Collective { .. } => 1,
@@ -292,14 +294,14 @@ fn launches(plan: &Plan) -> u64 {
     plan.steps.iter().map(of_step).sum()
 }
 
-/// No step both reads and writes a place.
+/// The panic message where a buffer is missing, which never happens: no step both reads and writes a place.
 const HELD: &str = "a buffer is there but while a step writes it";
 
-/// The memory of a parameter.
+/// The memory of a parameter during a run.
 enum Param<'a> {
-    /// It is only read.
+    /// Memory that is only read.
     Shared(&'a Buffer),
-    /// A result may have it; `None` while a step writes it.
+    /// Memory that a result may take over; `None` while a step writes to it.
     Own(Option<Buffer>),
 }
 

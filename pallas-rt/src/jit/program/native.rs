@@ -1,4 +1,4 @@
-//! A plan as one sequence of the CPU's launches.
+//! A plan as one sequence of launches on the CPU.
 use super::super::callback::called;
 use super::super::print::show;
 use super::{HELD, Param, compiled};
@@ -10,17 +10,18 @@ use pallas_device::error::Result;
 use pallas_graph::fuse::{ALIGNMENT, Place, Plan, Step, Work, moved};
 use std::sync::Arc;
 
-/// A plan for the CPU.
+/// A plan that is compiled for the CPU.
 pub(super) struct Native {
     sequence: Arc<Sequence>,
     devices: usize,
-    /// Bytes of the parameters, and of the memory of results.
+    /// Bytes of each parameter.
     params: Vec<usize>,
+    /// Bytes of each result that has memory of its own.
     fresh: Vec<usize>,
 }
 
 impl Native {
-    /// Compiles a plan for parameters of so many bytes, and these devices.
+    /// Compiles a plan for parameters of these sizes in bytes, and these devices.
     ///
     /// # Errors
     /// Sizes that no launch can have.
@@ -34,8 +35,8 @@ impl Native {
         Ok(Native { sequence, devices: count, params, fresh })
     }
 
-    /// Runs it on the parameters of one device after those of another, and likewise the memory of results. The memory of
-    /// parameters that it writes (`changed`) is their own.
+    /// Runs the plan. `params` are the parameters of one device after those of another, and `fresh` the memory of
+    /// results in the same order. `changed` is true for parameters whose memory is written, which the caller owns.
     ///
     /// # Errors
     /// Memory; errors of what made the parameters, or of the run itself if it has ended.
@@ -69,18 +70,19 @@ impl Native {
     }
 }
 
-/// A slot, and the bytes of its memory.
+/// A slot, and the number of bytes of its memory.
 type Held = (Slot, usize);
 
-/// An exchange that has begun: the place of its results, and the action that waits for them.
+/// A collective that has begun: the place of its result, and the action that waits for it.
 type Begun = (Place, Action);
 
+/// Lowers plans to actions of a sequence.
 struct Lower<'c> {
     builder: Builder,
     client: &'c Client,
 }
 
-/// Where the values of a plan are.
+/// The slots of a plan's values.
 struct Slots<'a> {
     params: &'a [Held],
     fresh: &'a [Held],
@@ -97,7 +99,7 @@ impl Slots<'_> {
     }
 }
 
-/// A part of the arena of which nothing is used yet.
+/// The offset at which the unused part of the arena begins.
 struct Free(usize);
 
 impl Free {
@@ -109,12 +111,12 @@ impl Free {
 }
 
 impl Lower<'_> {
-    /// A slot for memory of each of these lengths.
+    /// New slots for memory of these lengths in bytes.
     fn memory(&mut self, bytes: &[usize]) -> Vec<Held> {
         bytes.iter().map(|&bytes| (self.builder.slot(), bytes)).collect()
     }
 
-    /// The actions of a plan whose arena begins at `base`.
+    /// The actions of a plan whose temporary values lie in the arena from `base` on.
     fn actions(&mut self, plan: Plan, params: &[Held], fresh: &[Held], base: usize) -> Result<Vec<Action>> {
         let temporary = plan.temporary.iter().map(|r| (self.builder.home(base + r.offset), r.bytes)).collect();
         let slots = Slots { params, fresh, temporary };
@@ -173,6 +175,7 @@ impl Lower<'_> {
         Ok(actions)
     }
 
+    /// Lowers a loop with a known number of steps to one action; `inputs` are what its body captures.
     fn counted(
         &mut self,
         body: Plan,
@@ -187,6 +190,7 @@ impl Lower<'_> {
         Ok(Action::For { length, counter, turning, body })
     }
 
+    /// Lowers a `while` loop to one action; the pair has what its condition and its body capture.
     fn conditional(
         &mut self,
         condition: Plan,
@@ -206,7 +210,7 @@ impl Lower<'_> {
         Ok(Action::conditional(condition, holds, turning, body))
     }
 
-    /// A branch whose results are the outputs.
+    /// The actions of a branch, which writes its results to the outputs.
     fn branch(&mut self, plan: Plan, params: &[Held], outputs: &[Held], base: usize) -> Result<Vec<Action>> {
         let places: Vec<Place> = plan.results.iter().map(|(place, _)| *place).collect();
         let made_as = |k: usize| places.iter().position(|&place| place == Place::Fresh(k)).expect("it is a result");
@@ -220,7 +224,7 @@ impl Lower<'_> {
         Ok(actions)
     }
 
-    /// The slots of a loop's body, whose first parameters are `captured`, and the others carried.
+    /// Assigns slots to a loop's body: its first parameters are `captured`, the others are carried from step to step.
     fn turning(&mut self, body: Plan, captured: &[Held], outputs: &[Held], free: &mut Free) -> Turn {
         let carried = self.memory(&outputs.iter().map(|(_, bytes)| *bytes).collect::<Vec<_>>());
         let mut enter: Vec<(Slot, Slot)> =
@@ -243,13 +247,13 @@ impl Lower<'_> {
     }
 }
 
-/// A loop of which the body has slots, but no actions yet.
+/// A loop whose body has slots, but no actions yet.
 struct Turn {
     body: Plan,
     params: Vec<Held>,
     captured: usize,
     fresh: Vec<Held>,
-    /// By result, the memory of a copy.
+    /// By result of the body, the memory for a copy; `None` if the result's own memory can be passed on.
     copied: Vec<Option<Held>>,
     enter: Vec<(Slot, Slot)>,
     leave: Vec<(Slot, Slot, usize)>,
@@ -260,7 +264,7 @@ impl Turn {
         &self.params[self.captured..]
     }
 
-    /// The actions of the body, whose arena begins at `base`, and how its memory moves.
+    /// The actions of the body, whose arena begins at `base`, and the moves of memory between slots after each step.
     fn finish(self, lower: &mut Lower<'_>, base: usize) -> Result<(Vec<Action>, Turning)> {
         let carried = self.carried().to_vec();
         let slots = Slots { params: &self.params, fresh: &self.fresh, temporary: vec![] };
@@ -272,7 +276,7 @@ impl Turn {
             }
             turn.push((copy.map_or(from, |(own, _)| own), to));
         }
-        // What the next outputs leave goes to the places that they had.
+        // Slots to which nothing moves get the memory of slots from which nothing moves.
         let all = || carried.iter().chain(&self.fresh).chain(self.copied.iter().flatten());
         let mut left: Vec<Held> =
             all().filter(|(slot, _)| turn.iter().all(|(from, _)| from != slot)).copied().collect();

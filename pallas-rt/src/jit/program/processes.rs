@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// The devices of a mesh as this process runs them.
+/// The devices of a mesh that this process runs, and how it runs them.
 pub(super) fn devices(mesh: &Arc<Mesh>, engine: Engine) -> Result<Devices> {
     let op = Collective::gathering(mesh);
     let gives = Type::new(DType::I32, [mesh.devices()]);
@@ -25,8 +25,9 @@ pub(super) fn devices(mesh: &Arc<Mesh>, engine: Engine) -> Result<Devices> {
     })
 }
 
-/// Compiles a program, which must be that of every process of the job; all compare it with what they were started with
-/// before. The first process compiles first if it writes what it compiles, so that the others find that.
+/// Compiles a program that every process of the job has to compile as well. All processes first compare the program and
+/// the values that they were started with. If compiled kernels are kept on disk, the first process compiles before the
+/// others, which then find them.
 ///
 /// # Errors
 /// A process has another program, mesh, configuration or build. Errors of `compile`.
@@ -65,8 +66,8 @@ fn hash(text: &str) -> String {
     hex::encode(&Sha256::digest(text)[..8])
 }
 
-/// By result of a graph of blocks, the last exchanges that reduced what it depends on, as receipts of a device's groups, and
-/// the parameters that it reads without one.
+/// By result of a graph of blocks: receipts of the last reducing collectives that it depends on, for the groups of the
+/// device at `position`; and the parameters that it reads without such a collective between.
 pub(super) fn receipts(graph: &Graph, position: usize, engine: Engine) -> Vec<(Arc<[Receipt]>, Vec<usize>)> {
     let made: HashMap<Var, usize> =
         graph.equations.iter().enumerate().flat_map(|(i, e)| e.results.iter().map(move |&v| (v, i))).collect();
@@ -95,7 +96,7 @@ pub(super) fn receipts(graph: &Graph, position: usize, engine: Engine) -> Vec<(A
     graph.results.iter().map(of).collect()
 }
 
-/// The receipts of a result: its own, or else those of the arguments that it is computed from.
+/// The receipts of a result: its own, or, if it has none, those of the arguments that it is computed from.
 pub(super) fn with_those_of((own, reads): &(Arc<[Receipt]>, Vec<usize>), args: &[&Array]) -> Arc<[Receipt]> {
     if !own.is_empty() {
         return own.clone();

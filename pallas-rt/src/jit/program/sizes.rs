@@ -1,4 +1,4 @@
-//! Block sizes of kernels of operations, by device.
+//! Block sizes of the kernels that fused operations become, by device.
 use pallas_codegen::target::{Profile, Target};
 use pallas_graph::fuse::Sizes;
 

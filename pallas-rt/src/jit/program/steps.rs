@@ -17,15 +17,16 @@ use std::sync::Arc;
 pub(super) struct Steps {
     client: Client,
     steps: Vec<Step>,
-    /// Bytes of the memory of results.
+    /// Bytes of each result that has memory of its own.
     fresh: Vec<usize>,
-    /// Bytes of the memory of values that are neither parameters nor results.
+    /// Bytes of each value that is neither a parameter nor a result.
     temporary: Vec<usize>,
     results: Vec<(Place, Type)>,
-    /// Temporary memory that no call uses.
+    /// Sets of temporary memory that no run uses at the moment.
     idle: Mutex<Vec<Vec<Option<Buffer>>>>,
 }
 
+/// A step of a plan: copies (from, to), then work that reads the inputs and writes the outputs.
 struct Step {
     work: Work,
     copies: Vec<(Place, Place)>,
@@ -33,13 +34,14 @@ struct Step {
     outputs: SmallVec<[Place; 4]>,
 }
 
-/// As [`pallas_graph::fuse::Work`], compiled.
+/// The compiled work of a step; the variants are those of [`pallas_graph::fuse::Work`].
 enum Work {
     Launch {
         kernel: Prepared,
         params: Vec<Literal>,
     },
-    /// The first numbers of steps lie in memory, from which each step gets its own.
+    /// A loop of `length` steps. `numbers` has the numbers of the first steps in the device's memory, from which each
+    /// step copies its own.
     For {
         body: Steps,
         length: usize,
@@ -65,7 +67,7 @@ enum Work {
 }
 
 impl Steps {
-    /// Compiles a plan.
+    /// Compiles a plan for a client.
     ///
     /// # Errors
     /// Sizes that no launch can have.
@@ -101,7 +103,7 @@ impl Steps {
         Buffer::allocate(&self.client, bytes, false).map(Some)
     }
 
-    /// Runs the steps; returns the memory of the results.
+    /// Runs the steps once; returns the memory of the results.
     ///
     /// # Errors
     /// Memory, a fault of the interpreter, device errors.
@@ -121,8 +123,8 @@ impl Steps {
         Ok(fresh)
     }
 
-    /// Runs it, and returns each result in memory of its own. What it does not need of its parameters' memory is added to
-    /// `spare`, from which new memory comes.
+    /// Runs the steps once, and returns each result in memory of its own. Parameters' memory that is left over is added
+    /// to `spare`, from which new memory is taken.
     fn step(&self, mut params: Vec<Param<'_>>, spare: &mut Vec<Buffer>) -> Result<Vec<Buffer>> {
         let of_size = |spare: &mut Vec<Buffer>, bytes: usize| match spare.iter().position(|b| b.len() == bytes) {
             Some(i) => Ok(spare.swap_remove(i)),
@@ -164,26 +166,26 @@ impl Steps {
     }
 }
 
-/// Numbers of steps that are uploaded at once.
+/// Number of step numbers that are uploaded at once.
 const NUMBERS: usize = 1024;
 
-/// The next numbers of a loop's steps, from this one on.
+/// Uploads the next numbers of a loop's steps, from the number `from` on.
 fn numbers(client: &Client, from: usize, length: usize) -> Result<Buffer> {
     let all = from..length.min(from + NUMBERS);
     let bytes: Vec<u8> = all.flat_map(|step| (step as i32).to_ne_bytes()).collect();
     Buffer::holding(client, &bytes)
 }
 
-/// The memory of one run.
+/// The memory of one run of the steps.
 struct Memory<'a, 'p> {
     params: &'a mut [Param<'p>],
-    /// `None` while a step writes it.
+    /// Memory of the results; `None` while a step writes to it.
     fresh: Vec<Option<Buffer>>,
     temporary: Vec<Option<Buffer>>,
 }
 
 impl Memory<'_, '_> {
-    /// Runs a step. Its outputs leave the tables meanwhile, so that nothing else can read them.
+    /// Runs a step. Its outputs are taken out of the tables meanwhile, so that nothing else can read them.
     fn run(&mut self, step: &Step, client: &Client) -> Result<()> {
         for &(from, to) in &step.copies {
             let mut copy = self.own(to).take().expect(HELD);
@@ -259,6 +261,7 @@ impl Memory<'_, '_> {
         }
     }
 
+    /// The memory of a place that a step writes to, which is no parameter that others read.
     fn own(&mut self, place: Place) -> &mut Option<Buffer> {
         match place {
             Place::Param(i) => match &mut self.params[i] {

@@ -6,8 +6,8 @@ use pallas_device::error::{Error, Result};
 use pallas_graph::mesh::{Flow, PropagationBarrier, ShardingGroup};
 use pallas_ir::{At, Diag, Loc};
 
-/// Two trees of which each pair of leaves has one sharding in a traced function, whichever propagation finds for one of
-/// them; outside of one, the trees as they are. `jax.experimental.shard_alike.shard_alike`.
+/// Gives each pair of leaves of two trees one sharding in a traced function, whichever propagation finds for one of
+/// them; outside of one, returns the trees as they are. `jax.experimental.shard_alike.shard_alike`.
 ///
 /// # Errors
 /// Trees of different structures; leaves of different shapes.
@@ -37,7 +37,7 @@ pub fn shard_alike<T: Tree>(x: &T, y: &T) -> Result<(T, T)> {
     Ok((xs, tree::rebuild(y, ys)?))
 }
 
-/// Arrays that have one sharding in a traced function; as [`shard_alike`], for any number of arrays.
+/// Gives arrays of one shape the same sharding in a traced function; [`shard_alike`] for any number of arrays.
 ///
 /// # Errors
 /// Arrays of different shapes.
@@ -46,6 +46,7 @@ pub fn shard_as(arrays: &[&Array]) -> Result<Vec<Array>> {
     alike(arrays, Loc::caller())
 }
 
+/// Puts arrays of one shape into a new sharding group, if one of them is traced.
 fn alike(arrays: &[&Array], at: Loc) -> Result<Vec<Array>> {
     arrays.iter().try_for_each(|x| x.check().map(drop))?;
     if let Some((first, other)) =
@@ -61,14 +62,15 @@ fn alike(arrays: &[&Array], at: Loc) -> Result<Vec<Array>> {
     let group = groups();
     let member = |x: &Array| match x.is_traced() {
         true => apply(&[x], at, |graph, v| graph.push(ShardingGroup(group), v)),
-        // An array from outside becomes one of the function.
+        // An array from outside becomes a value of the traced function.
         false => crate::jit::trace::make(&[x], at, |graph, v| graph.push(ShardingGroup(group), v)),
     };
     Ok(arrays.iter().map(|x| member(x)).collect())
 }
 
-/// The array, through which shardings propagate in some directions alone: [`Flow::Forward`] from what makes it to what
-/// reads it. Shardy's `propagation_barrier`. Outside of a traced function it is the array itself.
+/// Returns the array behind a barrier, through which shardings propagate in some directions alone: [`Flow::Forward`]
+/// from what makes the array to what reads it. Shardy's `propagation_barrier`. Outside of a traced function it is the
+/// array itself.
 ///
 /// ```
 /// use pallas_rt::prelude::*;

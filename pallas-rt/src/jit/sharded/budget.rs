@@ -1,4 +1,4 @@
-//! Exchanges counted by kind and axis, to be compared with what a program is allowed.
+//! Collectives counted by kind and axis, to be compared with what a program is allowed.
 use super::{CollectiveUse, Shardings};
 use crate::sharding::Mesh;
 use pallas_device::error::{Error, Result};
@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// The exchanges of a function by kind and axis; see [`Shardings::budget`].
+/// The collectives of a function by kind and axis; see [`Shardings::budget`].
 ///
-/// An exchange over several axes counts for each of them. Those of a loop or branch are in the text once and count once;
+/// A collective over several axes counts for each of them. One in a loop or branch is in the text once and counts once;
 /// bytes are those of a call, with each step of a scan.
 #[derive(Clone, Debug)]
 pub struct CollectiveBudget {
@@ -18,20 +18,20 @@ pub struct CollectiveBudget {
     all: Vec<CollectiveUse>,
 }
 
-/// The exchanges of one kind over one axis. It is compared with a number, and shows what it has counted; one over an axis
-/// that the mesh does not have is equal to no number.
+/// The collectives of one kind over one axis. It is compared with a number, and shows the collectives that it has
+/// counted; for an axis that the mesh does not have it is equal to no number.
 #[derive(Clone)]
 pub struct CollectiveCount {
-    /// The kind, or `exchanges` for all kinds, and the axis.
+    /// What was counted, as text: the kind (`collectives` for all) and the axis.
     asked: String,
-    /// The exchanges.
+    /// The collectives that were counted.
     pub found: Vec<CollectiveUse>,
-    /// The reason why nothing is counted.
+    /// The reason why nothing is counted: the mesh has no such axis.
     wrong: Option<String>,
 }
 
 impl Shardings {
-    /// The exchanges by kind and axis, to be compared with what is allowed.
+    /// The collectives by kind and axis, to be compared with what is allowed.
     ///
     /// ```
     /// use pallas_rt::prelude::*;
@@ -81,12 +81,12 @@ impl CollectiveBudget {
         self.count("collective_permute", axis)
     }
 
-    /// The exchanges of every kind over an axis.
+    /// The collectives of every kind over an axis.
     pub fn collectives(&self, axis: &str) -> CollectiveCount {
         self.counted("collectives", axis, |_| true)
     }
 
-    /// The exchanges of a kind, as [`CollectiveUse::name`] has it, over an axis.
+    /// The collectives of a kind, as [`CollectiveUse::name`] has it, over an axis.
     pub fn count(&self, kind: &str, axis: &str) -> CollectiveCount {
         self.counted(kind, axis, |one| one.name == kind)
     }
@@ -101,7 +101,7 @@ impl CollectiveBudget {
         }
     }
 
-    /// Bytes that each device sends over an axis for each call. What a `while` exchanges counts as one of its steps.
+    /// Bytes that each device sends over an axis for each call. A `while` counts as one of its steps.
     ///
     /// # Errors
     /// An axis that the mesh does not have.
@@ -113,7 +113,7 @@ impl CollectiveBudget {
         }
     }
 
-    /// Number of exchanges and bytes of a call by kind and axes; the axes of one exchange are joined by commas.
+    /// Number of collectives, and bytes of a call, by kind and axes; the axes of one collective are joined by commas.
     pub fn table(&self) -> BTreeMap<(&'static str, String), (usize, usize)> {
         let mut table = BTreeMap::new();
         for one in &self.all {
@@ -124,11 +124,11 @@ impl CollectiveBudget {
         table
     }
 
-    /// Checks that these are the numbers of exchanges by kind and axis, and that there are no others.
+    /// Checks that the function has exactly these collectives: entries of `allowed` are (kind, axis, number).
     ///
     /// # Errors
-    /// Another number; an exchange that no entry allows; an axis that the mesh does not have. The message lists the
-    /// exchanges with the line that needs each.
+    /// Another number; a collective that no entry allows; an axis that the mesh does not have. The message lists the
+    /// collectives with the line that needs each.
     pub fn expect(&self, allowed: &[(&str, &str, usize)]) -> Result<()> {
         let mut wrong = vec![];
         for &(kind, axis, number) in allowed {
@@ -160,12 +160,12 @@ fn wrong_budget(found: String, help: &str) -> Error {
 }
 
 impl CollectiveCount {
-    /// Number of exchanges.
+    /// Number of collectives.
     pub fn len(&self) -> usize {
         self.found.len()
     }
 
-    /// Returns true if there is none.
+    /// Returns true if there is no collective.
     pub fn is_empty(&self) -> bool {
         self.found.is_empty()
     }
@@ -183,7 +183,7 @@ impl PartialOrd<usize> for CollectiveCount {
     }
 }
 
-/// `1 all_reduce over `model`:` and a line for each.
+/// Writes `1 all_reduce over model` and a line for each collective.
 impl fmt::Display for CollectiveCount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.wrong {
@@ -203,7 +203,7 @@ fn lines(all: &[CollectiveUse]) -> String {
     all.iter().map(|one| format!("\n  {one}")).collect()
 }
 
-/// `all_reduce over model: 96 bytes, parts of a sum, at model.rs:3:9`.
+/// Writes `all_reduce over model: 96 bytes, parts of a sum, at model.rs:3:9`.
 impl fmt::Display for CollectiveUse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} over {}: {} bytes", self.name, self.axes.join(", "), self.bytes)?;

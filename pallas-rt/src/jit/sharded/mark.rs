@@ -10,10 +10,10 @@ use pallas_graph::mesh::Placed;
 use pallas_ir::{At, Diag, Loc};
 use std::sync::Arc;
 
-/// The tree, with arrays that are declared to be sharded: by one [`P`](crate::sharding::P) all of them, by a
-/// [`ShardingPolicy`] each by the first pattern that matches its path; arrays that no pattern matches stay as they are.
-/// Outside of traced functions arrays are sharded at once, as by [`device_put`](crate::sharding::device_put); a traced
-/// array gets a constraint. PyTorch/XLA's `mark_sharding`.
+/// Declares the arrays of a tree to be sharded: by one [`P`](crate::sharding::P) all of them, by a [`ShardingPolicy`]
+/// each by the first pattern that matches its path; arrays that no pattern matches stay as they are. Outside of traced
+/// functions arrays are sharded at once, as by [`device_put`](crate::sharding::device_put); a traced array gets a
+/// constraint. PyTorch/XLA's `mark_sharding`.
 ///
 /// An array that is declared to be sharded in this way already stays as it is; `P(())` declares that it is replicated,
 /// which is not the same as no declaration.
@@ -50,7 +50,8 @@ pub fn mark_sharding<T: Tree>(tree: &T, mesh: &Arc<Mesh>, how: impl Into<Shardin
 }
 
 impl ShardingPolicy {
-    /// The rules that match an array of a tree: for a policy that has rules for other trees, for arguments or for names too.
+    /// The policy with only the rules that match an array of a tree: for one that also has rules for other trees or
+    /// names.
     ///
     /// ```
     /// use pallas_rt::Array;
@@ -66,10 +67,10 @@ impl ShardingPolicy {
     }
 }
 
-/// The function with declared shardings of its arguments and results, each by a [`P`](crate::sharding::P) for all arrays or a
-/// [`ShardingPolicy`] of their paths, which for arguments begin with the argument's number; `in_shardings` and
-/// `out_shardings` of `jax.jit`. The result is a function for [`jit`](crate::jit()), [`partitioned`](crate::partitioned())
-/// and the like; there an argument that is declared otherwise is exchanged at each call.
+/// The function with declared shardings of its arguments and results, each by a [`P`](crate::sharding::P) for all
+/// arrays or a [`ShardingPolicy`] of their paths, which for arguments begin with the argument's number; `in_shardings`
+/// and `out_shardings` of `jax.jit`. The result is a function for [`jit`](crate::jit()),
+/// [`partitioned`](crate::partitioned()) and the like, which reshard an argument with another sharding at each call.
 ///
 /// # Errors
 /// The function's own; those of [`mark_sharding`].
@@ -100,6 +101,7 @@ pub fn in_out_shardings<Args: Tree + 'static, F: Function<Args>>(
     })
 }
 
+/// Declares the arrays of a tree to be sharded by a policy, at the line `at`; see [`mark_sharding`].
 fn marked_tree<T: Tree>(tree: &T, mesh: &Arc<Mesh>, policy: &ShardingPolicy, at: Loc) -> Result<T> {
     let paths = tree::paths(tree);
     if let Some(pattern) = policy.unmatched(&paths) {
@@ -115,15 +117,15 @@ fn marked_tree<T: Tree>(tree: &T, mesh: &Arc<Mesh>, policy: &ShardingPolicy, at:
         let Some(rule) = policy.matching(&path).map(|rule| &policy.rules()[rule]) else { return Ok(x.clone()) };
         let Some(spec) = &rule.spec else { return Ok(x.clone()) };
         let sharding = NamedSharding::new(mesh, spec.clone());
-        // One spec for all arrays is no pattern that somebody chose.
+        // `**` stands for one spec for all arrays, which is no pattern that the user chose.
         let pattern = (rule.pattern != "**").then(|| rule.pattern.as_str().into());
         let declaration = Declaration { at, pattern };
         marked(x, &sharding, declaration).map_err(|error| named(error, &path, &rule.pattern))
     })
 }
 
-/// The tree without declarations: arrays stay where they are, but propagation may divide them in another way; a traced
-/// array is the one before its constraint. PyTorch/XLA's `clear_sharding`.
+/// Takes back the declarations of a tree's arrays: they stay where they are, but propagation may shard them in another
+/// way; a traced array is replaced by the operand of its constraint. PyTorch/XLA's `clear_sharding`.
 ///
 /// # Errors
 /// The error that an array holds.
@@ -143,6 +145,7 @@ pub fn clear_sharding<T: Tree>(tree: &T) -> Result<T> {
     })
 }
 
+/// Declares an array to be sharded; one that is declared so already stays as it is, another declaration is an error.
 fn marked(x: &Array, sharding: &NamedSharding, declaration: Declaration) -> Result<Array> {
     x.check()?;
     let at = declaration.at;
@@ -173,7 +176,7 @@ fn marked(x: &Array, sharding: &NamedSharding, declaration: Declaration) -> Resu
     }
 }
 
-/// The error with the path of the array.
+/// Adds the path of the array, and the pattern that matched it, to an error.
 fn named(error: Error, path: &str, pattern: &str) -> Error {
     match error {
         Error::Operation(operation) => {

@@ -1,4 +1,4 @@
-//! The reasons why a value is sharded by an axis, and why it is not.
+//! The reasons why an axis shards a value, and why it does not.
 use super::{Shardings, operation};
 use pallas_device::error::{Error, Result};
 use pallas_graph::mesh::{Axis, Flow, names};
@@ -7,17 +7,17 @@ use pallas_graph::shard::{Origin, Reason, Reshard, Slot, Stop, Via};
 use pallas_ir::{At, Diag, Loc};
 use std::fmt;
 
-/// The way of an axis from an annotation to a value; see [`Shardings::why`].
+/// The path by which propagation brought an axis from an annotation to a value; see [`Shardings::why`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Provenance {
-    /// The value.
+    /// The value, described by its operation or argument, type and line.
     pub value: String,
     /// The name of the axis.
     pub axis: String,
-    /// The dimension of the value that it divides.
+    /// The dimension of the value that the axis shards.
     pub dim: usize,
-    /// The steps, the last one first; none if the value itself is annotated.
+    /// The steps, the one next to the value first; none if the value itself is annotated.
     pub steps: Vec<ProvenanceStep>,
     /// The annotation: what it is about, and its sharding.
     pub annotation: String,
@@ -25,55 +25,55 @@ pub struct Provenance {
     pub at: Loc,
 }
 
-/// A step by which a value got an axis.
+/// A step by which propagation gave a value an axis.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct ProvenanceStep {
-    /// The operation through which it came.
+    /// The operation through which the axis came.
     pub operation: String,
     /// The line of the operation.
     pub at: Loc,
-    /// The value that had the axis before.
+    /// The value from which the axis came.
     pub from: String,
-    /// The user's priority of the round of propagation.
+    /// The round of propagation, which is the priority that the user stated.
     pub round: u32,
     /// The stage of operation priority in that round, 0 to 4.
     pub stage: usize,
 }
 
-/// The places where an axis stops on its way to a value; see [`Shardings::why_not`].
+/// The places where propagation of an axis stops before it reaches a value; see [`Shardings::why_not`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct WhyNot {
-    /// The value.
+    /// The value, described by its operation or argument, type and line.
     pub value: String,
     /// The name of the axis.
     pub axis: String,
-    /// The dimension of the value that it divides, if it divides one.
+    /// The dimension of the value that the axis shards; `None` if it shards none.
     pub dim: Option<usize>,
-    /// The obstacles next to the value, or, if the axis divides none of its neighbours, those that are nearest to it.
+    /// The obstacles next to the value, or, if the axis shards none of its neighbours, those that are nearest to it.
     pub obstacles: Vec<Obstacle>,
 }
 
-/// A place where an axis stops.
+/// A place where propagation of an axis stops.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Obstacle {
-    /// The value that the axis divides.
+    /// The value that the axis shards.
     pub from: String,
-    /// Its neighbour.
+    /// The neighbouring value that the axis does not reach.
     pub to: String,
     /// The operation between them.
     pub operation: String,
     /// The line of the operation.
     pub at: Loc,
-    /// The obstacle, in words.
+    /// The reason why the axis stops, in words.
     pub reason: String,
 }
 
 impl Shardings {
-    /// The values with a place: the path of an argument, such as `0.layers[1].weight`, or a line of the source, such as
-    /// `model.rs:31` or `model.rs:31:9`. They are positions in [`values`](Shardings::values).
+    /// The positions in [`values`](Shardings::values) of the values at a place: the path of an argument, such as
+    /// `0.layers[1].weight`, or a line of the source, such as `model.rs:31` or `model.rs:31:9`.
     pub fn find(&self, place: &str) -> Vec<usize> {
         let is_line = |at: Loc| {
             let [short, long] = [format!("{}:{}", at.file, at.line), at.to_string()];
@@ -85,11 +85,11 @@ impl Shardings {
         all.filter(|(_, v)| v.path.as_deref() == Some(place) || is_line(v.at)).map(|(i, _)| i).collect()
     }
 
-    /// The way of an axis to a value, given by its position in [`values`](Shardings::values): the operations back to an
-    /// annotation, each with the round and the stage of propagation in which it decided.
+    /// The path of an axis to a value, given by its position in [`values`](Shardings::values): the operations back to
+    /// an annotation, each with the round and the stage of propagation in which it decided.
     ///
     /// # Errors
-    /// No such value or axis; an axis that does not divide the value.
+    /// No such value or axis; an axis that does not shard the value.
     ///
     /// ```
     /// use pallas_rt::prelude::*;
@@ -123,8 +123,9 @@ impl Shardings {
         Ok(Provenance { value: self.described(v), axis: self.name(axis), dim, steps: steps.collect(), annotation, at })
     }
 
-    /// The places where an axis stops on its way to a value, given by its position in [`values`](Shardings::values). If
-    /// the axis divides the value, those where it would divide another dimension.
+    /// The places where propagation of an axis stops before a value, given by its position in
+    /// [`values`](Shardings::values). If the axis shards the value already, the places where it would shard another
+    /// dimension.
     ///
     /// # Errors
     /// No such value or axis.
@@ -139,6 +140,7 @@ impl Shardings {
         Ok(WhyNot { value: self.described(v), axis: self.name(axis), dim: self.dim(v, axis), obstacles })
     }
 
+    /// The value at a position in the list of all values, and the axis with a name.
     fn asked(&self, value: usize, axis: &str) -> Result<(Val, Axis)> {
         let Some(listed) = self.values.get(value) else {
             let found = format!("value {value} of a function with {}", self.values.len());
@@ -152,24 +154,25 @@ impl Shardings {
         self.mesh.name(usize::from(axis.id)).into()
     }
 
-    /// The dimension of a value that an axis divides.
+    /// The dimension of a value that an axis shards; `None` if it shards none.
     fn dim(&self, v: Val, axis: Axis) -> Option<usize> {
         let dims = &self.found().sharding(v)?.dims;
         dims.iter().position(|dim| dim.axes.iter().any(|own| own.overlaps(axis)))
     }
 
-    /// The line of the annotation from which a value has an axis.
+    /// The line of the annotation from which propagation gave a value an axis.
     pub(in crate::jit) fn origin_line(&self, v: Val, axis: u8) -> Loc {
         self.annotation(self.found().chain(v, axis).origin).1
     }
 
-    /// The reads of a value for which devices exchange it: the sharding, and the line.
+    /// The reads of a value that need it in another sharding, each as text: that sharding, and the line.
     pub(in crate::jit) fn reshards(&self, v: Val) -> Vec<String> {
         let own = self.made().reshards.iter().filter(|one| self.exchanged(one) == v);
         own.map(|one| format!("as {}{}", one.to.text(&self.mesh), at(one.at))).collect()
     }
 
-    /// The value that an exchange moves: what brings one into the sharding of its constraint moves the value in front of that.
+    /// The value that a reshard starts from. A reshard into the sharding of a constraint counts for the operand of the
+    /// constraint.
     fn exchanged(&self, one: &Reshard) -> Val {
         let (program, mut v) = (self.found().program(), one.value);
         while let Definition::Result(id, _) = program.definitions[v.index()]
@@ -181,7 +184,7 @@ impl Shardings {
         v
     }
 
-    /// A value in words.
+    /// Describes a value to users: its argument or operation, its type and its line.
     pub(super) fn described(&self, v: Val) -> String {
         let program = self.found().program();
         let ty = program.ty(v);
@@ -198,7 +201,7 @@ impl Shardings {
         }
     }
 
-    /// The path of a parameter.
+    /// The path of parameter `i`, or `captured k` for a captured array.
     pub(super) fn path(&self, i: usize) -> String {
         self.paths.get(i).cloned().unwrap_or_else(|| format!("captured {}", i - self.paths.len()))
     }
@@ -210,7 +213,7 @@ impl Shardings {
         }
     }
 
-    /// The name and the line of what links two values.
+    /// The name and the line of the operation, group or return that connects two values.
     fn link(&self, via: Via) -> (String, Loc) {
         match via {
             Via::Node(id) => {
@@ -230,7 +233,7 @@ impl Shardings {
         }
     }
 
-    /// An annotation in words, with its line.
+    /// An annotation as text, with its line.
     fn annotation(&self, origin: Option<Origin>) -> (String, Loc) {
         match origin {
             Some(Origin::Param(i)) => {
@@ -249,6 +252,7 @@ impl Shardings {
         }
     }
 
+    /// The reason why an axis stops, as text.
     fn reason(&self, stop: &Stop, axis: Axis) -> String {
         let said = |origin: Option<Origin>| match self.annotation(origin) {
             (text, Loc::NONE) => text,
@@ -302,7 +306,7 @@ fn at(line: Loc) -> String {
     if line == Loc::NONE { String::new() } else { format!(" at {line}") }
 }
 
-/// The value, a line for each step, and the annotation.
+/// Writes the value, a line for each step, and the annotation.
 impl fmt::Display for Provenance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}: `{}` divides dimension {}", self.value, self.axis, self.dim)?;
@@ -314,7 +318,7 @@ impl fmt::Display for Provenance {
     }
 }
 
-/// The value, and a line for each obstacle.
+/// Writes the value, and a line for each obstacle.
 impl fmt::Display for WhyNot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let WhyNot { value, axis, dim, obstacles } = self;

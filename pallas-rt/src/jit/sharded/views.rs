@@ -1,4 +1,4 @@
-//! Functions whose values are on several meshes: they run on one of them if the others are views of the same devices.
+//! Functions whose values are on several meshes: they run on one mesh if the others are views of its devices.
 use super::{Declared, declared};
 use crate::array::Array;
 use crate::sharding::Mesh;
@@ -10,17 +10,18 @@ use pallas_ir::{At, Diag, Loc};
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// A mesh that something names.
+/// A mesh, with the line and the kind of value that name it.
 struct Named<'a> {
     mesh: &'a Arc<Mesh>,
     at: Loc,
     by: By,
 }
 
+/// The kind of value that names a mesh.
 enum By {
     ShardMap,
     Constraint,
-    /// A parameter.
+    /// A parameter, by its index.
     Param(usize),
 }
 
@@ -37,8 +38,8 @@ impl Named<'_> {
 }
 
 impl Declared {
-    /// The declarations of a graph's annotations, and of the arrays that are its parameters, whose names messages have; and the
-    /// graph, in which everything is on one mesh.
+    /// Collects the declarations of a graph's annotations and of `args`, the arrays that are its parameters, and
+    /// rewrites the graph so that everything is on one mesh. `name` names a parameter in messages.
     ///
     /// # Errors
     /// Meshes of other devices, or whose axes have no parts in common.
@@ -77,12 +78,12 @@ impl Declared {
     }
 }
 
-/// The mesh that others are views of: that of a `shard_map`, whose body names its axes, else the one of the most axes that can
-/// be.
+/// The mesh on which everything runs, with the others as views of it: the mesh of a `shard_map`, whose body names its
+/// axes, else the one with the most axes of which all others are views. `None` if nothing names a mesh.
 fn chosen(all: &[Named<'_>], name: &dyn Fn(usize) -> String) -> Result<Option<Arc<Mesh>>> {
     let fixed: Vec<&Named<'_>> = all.iter().filter(|named| matches!(named.by, By::ShardMap)).collect();
     let mut candidates: Vec<&Named<'_>> = if fixed.is_empty() { all.iter().collect() } else { fixed };
-    // Propagation divides by whole axes better than by parts of them: the finest mesh has the most.
+    // Propagation shards by whole axes better than by parts of them, and the finest mesh has the most axes.
     candidates.sort_by_key(|named| std::cmp::Reverse(named.mesh.rank()));
     let is_view = |mesh: &Mesh, named: &Named<'_>| match named.by {
         By::ShardMap => *mesh == **named.mesh,
@@ -98,7 +99,7 @@ fn chosen(all: &[Named<'_>], name: &dyn Fn(usize) -> String) -> Result<Option<Ar
     }
 }
 
-/// The error of a value whose sharding is none on the mesh of the others.
+/// The error about a value whose sharding cannot be expressed on the mesh of the others; `is` selects the value.
 fn unlike(all: &[Named<'_>], is: impl Fn(&By) -> bool, name: &dyn Fn(usize) -> String) -> Error {
     unlike_of(&all[0], all.iter().rev().find(|named| is(&named.by)), name)
 }
@@ -112,7 +113,7 @@ fn unlike_of(first: &Named<'_>, other: Option<&Named<'_>>, name: &dyn Fn(usize) 
     Error::operation(at, Diag::new("mesh", At::Op, found, help))
 }
 
-/// The meshes that annotations and calls of `shard_map` name, with their lines.
+/// Collects the meshes that annotations and calls of `shard_map` name, with their lines.
 ///
 /// # Errors
 /// A collective outside of a `shard_map`.
