@@ -3,13 +3,13 @@
 use super::random::{again, gpus};
 use crate::prelude::*;
 
-/// Two windows of a row.
+/// Adds two windows of each row.
 #[kernel(grid = (1))]
 fn windows(#[block([4, 10] => [4, 10], |_| (0, 0))] x: In<f32>, #[block([4, 8] => [4, 8], |_| (0, 0))] out: Out<f32>) {
     let a = x.load() * 2.0;
     out.store(a.slice([0, 0], [4, 8]) + a.slice([0, 2], [4, 8]));
 }
-/// The first columns only.
+/// Stores the first columns only.
 #[kernel(grid = (1))]
 fn prefix(#[block([4, 10] => [4, 10], |_| (0, 0))] x: In<f32>, #[block([4, 8] => [4, 8], |_| (0, 0))] out: Out<f32>) {
     out.store((x.load() * 2.0).slice([0, 0], [4, 8]));
@@ -20,20 +20,20 @@ fn used(#[block([4, 10] => [4, 10], |_| (0, 0))] x: In<f32>, #[block([4, 8] => [
     let a = x.load().exp();
     out.store(a.slice([0, 0], [4, 8]) / a.sum(1));
 }
-/// Windows of rows.
+/// Adds two windows of rows.
 #[kernel(grid = (1))]
 fn rows(#[block([10, 4] => [10, 4], |_| (0, 0))] x: In<f32>, #[block([8, 4] => [8, 4], |_| (0, 0))] out: Out<f32>) {
     let a = x.load() * 2.0;
     out.store(a.slice([0, 0], [8, 4]) + a.slice([2, 0], [8, 4]));
 }
-/// A reduction over one axis; the axes around it are kept.
+/// Adds two windows of a tile with one axis, and stores the sum to a part of the block.
 #[kernel(grid = (1))]
 fn line(#[block([10] => [10], |_| (0,))] x: In<f32>, #[block([20] => [20], |_| (0,))] out: Out<f32>) {
     out.fill(7.0);
     let a = x.load() * 2.0;
     out.at(ds(0, 8)).store(a.slice([0], [8]) + a.slice([2], [8]));
 }
-/// Sums of products of windows.
+/// Sums the products of two windows along rows.
 #[kernel(grid = (1))]
 fn sums(#[block([4, 10] => [4, 10], |_| (0, 0))] x: In<f32>, #[block([4, 1] => [4, 1], |_| (0, 0))] out: Out<f32>) {
     let a = x.load() * 2.0;
@@ -51,13 +51,13 @@ fn inner(#[block([10] => [10], |_| (0,))] x: In<f32>, #[block([1] => [1], |_| (0
     let product = dot_general(a.slice([0], [8]), a.slice([2], [8]), &[(0, 0)], &[]);
     out.store(product.reshape([1]) + a.slice([0], [1]));
 }
-/// Blocks of several programs.
+/// Adds two windows of a row in each of several programs.
 #[kernel(grid = (P))]
 fn programs(#[block([P, 10] => [_, 10], |p| (p, 0))] x: In<f32>, #[block([P, 8] => [_, 8], |p| (p, 0))] out: Out<f32>) {
     let a = x.load() * 2.0;
     out.store(a.slice([0], [8]) + a.slice([2], [8]));
 }
-/// Rows of whole vectors, plus two columns.
+/// Adds three windows of 64 columns, a number of whole vectors, in rows of 66 columns.
 #[kernel(grid = (cdiv(M, 32)))]
 fn wide(#[block([M, 66] => [32, 66], |i| (i, 0))] x: In<f32>, #[block([M, 64] => [32, 64], |i| (i, 0))] out: Out<f32>) {
     let a = x.load() * 2.0;
@@ -76,7 +76,7 @@ fn gated(#[block([M, 64] => [8, 64], |i| (i, 0))] x: In<f32>, #[block([M, 32] =>
     let a = x.load() * 2.0;
     out.store(a.slice([0, 0], [8, 32]) * a.slice([0, 32], [8, 32]).silu());
 }
-/// A carried tile, and a prefix of it in every iteration.
+/// Adds up a prefix of a tile that changes in every iteration of a loop.
 #[kernel(grid = (cdiv(M, 8)))]
 fn carried(
     #[block([M, 64] => [8, 64], |i| (i, 0))] x: In<f32>,
@@ -175,7 +175,7 @@ fn positions_of_tiles_are_inside_and_known() {
     assert!(error.contains("a run-time position along axis 0 of a computed tile"), "{error}");
 }
 
-/// Tiles for a software adapter with the placement for a GPU, and with all tiles in memory.
+/// Slices mean the same with tiles placed as for a GPU and with all tiles in memory, on the adapter at hand.
 #[test]
 fn slices_of_computed_tiles_in_other_profiles() {
     if !gpus().is_empty() {
