@@ -1,4 +1,4 @@
-//! Compiled kernels, by everything their trace depends on.
+//! Cache of compiled kernels; the key is everything that their trace depends on.
 //!
 //! Array extents that size no block are no part of the key: one entry serves every sequence length.
 use super::bind::Sizes;
@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Identifies a trace: equal calls have equal traces.
+/// Key of a compiled kernel: calls with equal keys have equal traces.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Call {
     name: &'static str,
@@ -42,7 +42,8 @@ struct Traced {
 
 static LAST_TRACED: LazyLock<Mutex<HashMap<TypeId, Traced>>> = LazyLock::new(Mutex::default);
 
-/// A warning, once for each kernel, that the value of a `#[fixed]` argument changes from call to call.
+/// Returns a warning, at most once for each kernel, that the value of a `#[fixed]` argument changes from call to call.
+/// `fixed` has names and types of these arguments, `uncomparable` the index of one that can't be compared.
 fn changing(call: &Call, fixed: &[(&'static str, &'static str)], uncomparable: Option<usize>) -> Option<String> {
     let mut all = LAST_TRACED.lock();
     let new = || Traced { last: call.clone(), changing: None, warned: false };
