@@ -76,13 +76,13 @@ fn scaled(scale: f64, mode: Fan, distribution: Distribution) -> Initializer {
     of(InitializerKind::Scaled { scale, mode, distribution })
 }
 
-/// Zeros.
+/// Weights that are zeros.
 #[must_use]
 pub fn zeros() -> Initializer {
     constant(0.0)
 }
 
-/// Ones.
+/// Weights that are ones.
 #[must_use]
 pub fn ones() -> Initializer {
     constant(1.0)
@@ -121,13 +121,13 @@ pub fn variance_scaling(scale: f64, mode: Fan, distribution: Distribution) -> In
     scaled(scale, mode, distribution)
 }
 
-/// Uniform numbers with a variance of 2 / (inputs + outputs); Xavier's.
+/// Uniform numbers with a variance of 2 / (inputs + outputs); Xavier's initialization.
 #[must_use]
 pub fn glorot_uniform() -> Initializer {
     scaled(1.0, Fan::Average, Distribution::Uniform)
 }
 
-/// Truncated normal numbers with a variance of 2 / (inputs + outputs); Xavier's.
+/// Truncated normal numbers with a variance of 2 / (inputs + outputs); Xavier's initialization.
 #[must_use]
 pub fn glorot_normal() -> Initializer {
     scaled(1.0, Fan::Average, Distribution::TruncatedNormal)
@@ -145,13 +145,13 @@ pub fn lecun_normal() -> Initializer {
     scaled(1.0, Fan::In, Distribution::TruncatedNormal)
 }
 
-/// Uniform numbers with a variance of 2 / inputs; Kaiming's.
+/// Uniform numbers with a variance of 2 / inputs; Kaiming's initialization.
 #[must_use]
 pub fn he_uniform() -> Initializer {
     scaled(2.0, Fan::In, Distribution::Uniform)
 }
 
-/// Truncated normal numbers with a variance of 2 / inputs; Kaiming's.
+/// Truncated normal numbers with a variance of 2 / inputs; Kaiming's initialization.
 #[must_use]
 pub fn he_normal() -> Initializer {
     scaled(2.0, Fan::In, Distribution::TruncatedNormal)

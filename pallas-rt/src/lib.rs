@@ -203,7 +203,7 @@ pub mod array_prelude {
     pub use pallas_ir::{DType, Elem};
 }
 
-/// Audits of functions on meshes: findings, and the exchanges that were counted. [`audit()`] makes one.
+/// Audits of functions on meshes: findings, and the collectives that were counted. [`audit()`] makes one.
 #[cfg(feature = "graph")]
 pub mod audit {
     pub use crate::jit::{
@@ -212,7 +212,7 @@ pub mod audit {
     };
 }
 
-/// Decisions of the compiler about a function: shardings and their provenance, exchanges, time and memory.
+/// Decisions of the compiler about a function: shardings and their provenance, collectives, time and memory.
 #[cfg(feature = "graph")]
 pub mod plan {
     pub use crate::jit::{

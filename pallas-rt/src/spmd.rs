@@ -145,7 +145,7 @@ fn extreme(name: &'static str, x: &Array, axes: &impl AxisNames, at: Loc, op: Sc
     })
 }
 
-/// The greatest elements of the blocks of all devices along axes; `lax.pmax`. Of bools, whether one is true. It has no
+/// The greatest elements of the blocks of all devices along axes; `lax.pmax`. Of bools, whether any is true. It has no
 /// derivative.
 #[track_caller]
 #[must_use]
@@ -307,8 +307,8 @@ pub fn all_to_all_tiled(x: &Array, axes: impl AxisNames, split: isize, concat: i
     })
 }
 
-/// The block of the device that sends to this one: `pairs` are numbers of a source and its target; zeros where none
-/// sends; `lax.ppermute`. No device sends or receives twice.
+/// The block of the device that sends to this one: `pairs` are the numbers of each source and its target; zeros where
+/// none sends; `lax.ppermute`. No device sends or receives twice.
 ///
 /// ```
 /// use pallas_rt::sharding::{Mesh, P};

@@ -19,7 +19,7 @@ pub struct Handle {
     region: u32,
 }
 
-/// Stands for the result of an operation that failed.
+/// Value of a handle whose operation failed.
 const POISON: Value = Value(u32::MAX);
 
 /// An error in a kernel's body, and the user's line that caused it.
@@ -31,7 +31,7 @@ pub(crate) struct Mistake {
     pub loc: Loc,
 }
 
-/// Whether the operations of the running body are recorded or computed at once.
+/// Mode of a context: operations are recorded, or computed at once.
 enum ContextMode {
     Trace(Builder),
     Eager(Eager),
@@ -68,7 +68,7 @@ pub(crate) fn inside() -> Option<Loc> {
     CURRENT.with_borrow(|c| c.as_ref().map(|c| c.entered))
 }
 
-/// Returns true if operations are recorded.
+/// Returns true if operations are recorded; false in eager mode and outside of kernels.
 pub(crate) fn tracing() -> bool {
     TRACING.get()
 }
@@ -131,7 +131,8 @@ impl Context {
     fn blame(&mut self, diag: Diag, loc: Loc) {
         self.mistake.get_or_insert(Mistake { diag, loc });
     }
-    /// Returns the values of handles; `None` if one is poisoned, or no longer usable here, which is an error.
+    /// Returns the values of handles; `None` if one is poisoned, or of another kernel call or a closed region, which is
+    /// an error.
     fn resolve(&mut self, args: &[Handle], loc: Loc) -> Option<Vec<Value>> {
         if let Some(stale) = args.iter().find(|a| a.value != POISON && !self.holds(a)) {
             if stale.generation == self.generation {
@@ -227,7 +228,7 @@ fn with<R>(f: impl FnOnce(&mut Context) -> R) -> Option<R> {
 /// The handle of an operation that failed, or was used outside of a kernel.
 pub(crate) const NOTHING: Handle = Handle { value: POISON, generation: 0, region: 0 };
 
-/// Appends (trace) or computes (eager) an operation and returns the handle of its result; all operations pass here.
+/// Appends (trace) or computes (eager) an operation and returns the handle of its result.
 ///
 /// A mistake is kept with the caller's line and gives a poisoned handle, which later operations pass on.
 #[track_caller]
@@ -264,13 +265,14 @@ pub(crate) fn constant(x: Literal) -> Handle {
     emit(Op::Const(x), &[])
 }
 
-/// Returns a value's type; `None` if its handle is poisoned, or can't be used here, which is an error of the body.
+/// Returns a value's type; `None` if its handle is poisoned, or of another kernel call or a closed region, which is an
+/// error.
 #[track_caller]
 pub(crate) fn type_of(h: Handle) -> Option<Type> {
     let loc = Loc::caller();
     with(|c| c.resolve(&[h], loc).and_then(|_| c.ty(h))).flatten()
 }
-/// Returns a value's type for its `Debug` text. A handle that can't be used here gives `None`, without an error.
+/// Returns a value's type for its `Debug` text; `None`, without an error, for a handle of another kernel call.
 pub(crate) fn shown_type(h: Handle) -> Option<Type> {
     with(|c| c.ty(h)).flatten()
 }

@@ -266,7 +266,7 @@ pub type DecisionKey<When> = PhantomData<When>;
 /// A variable that a region changes.
 pub type Slot<'a, When> = &'a mut (dyn Changes<When> + 'a);
 
-/// Marks a variable as changed by the region.
+/// Borrows a variable that the region changes, as a [`Slot`].
 pub fn slot<'a, When, T: Changes<When> + 'a>(_: DecisionKey<When>, x: &'a mut T) -> Slot<'a, When> {
     x
 }

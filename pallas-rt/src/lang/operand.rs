@@ -33,8 +33,8 @@ macro_rules! handles {
                 $H::new(handle)
             }
         }
-        /// Only for rustc's message: a tile or scalar of another element type is no [`Host`], and the message says only
-        /// that.
+        /// Exists only for rustc's message: a tile or scalar of another element type is no [`Host`], and the message
+        /// says only that.
         #[diagnostic::do_not_recommend]
         impl<T, U: Elem> HostOperand<T> for $H<U> {
             fn element(self) -> Handle {

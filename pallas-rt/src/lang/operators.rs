@@ -1,8 +1,8 @@
 //! Scalar operations (rows of the scalar table) as operators and methods of tiles and scalars.
 //!
 //! Right of an operator a host number may have any type that the element type takes; left of it only the type of the
-//! element's own literals, since Rust does not allow a blanket impl for the left side. In a kernel's body sizes may also
-//! be left operands.
+//! element's own literals, since Rust does not allow a blanket impl for the left side. In a kernel's body sizes may
+//! also be left operands.
 use super::context::{self, Handle};
 use super::operand::{Choice, Host, HostOperand, Staged, host_constant};
 use super::tile::{Scalar, Tile};

@@ -25,7 +25,7 @@ pub enum ReadOnly {}
 #[derive(Clone, Copy, Debug)]
 pub enum Writable {}
 
-/// What a view selects of one axis.
+/// The positions that a view selects along one axis.
 #[derive(Clone, Copy, Debug)]
 pub enum Span {
     /// One element at a run-time position; the axis is dropped.

@@ -33,11 +33,11 @@ pub(crate) trait Words {
     type Word: Copy;
     /// The reason why an operation can't be appended.
     type Error;
-    /// A constant.
+    /// Appends a constant.
     fn constant(&mut self, x: u32) -> Result<Self::Word, Self::Error>;
-    /// The sum modulo 2^32.
+    /// Appends the sum modulo 2^32.
     fn add(&mut self, a: Self::Word, b: Self::Word) -> Result<Self::Word, Self::Error>;
-    /// The exclusive or.
+    /// Appends the exclusive or.
     fn xor(&mut self, a: Self::Word, b: Self::Word) -> Result<Self::Word, Self::Error>;
     /// The word rotated to the left by 1 to 31 bits.
     fn rotated(&mut self, x: Self::Word, by: u32) -> Result<Self::Word, Self::Error>;

@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering::Relaxed;
 pub(super) struct Call {
     name: &'static str,
     at: Loc,
-    /// The type of the body.
+    /// The type of the kernel's body, which has all generic arguments.
     instance: TypeId,
     /// `None`: some `#[fixed]` value can't be compared, so the trace itself is the key.
     fixed: Option<Vec<Key>>,
@@ -32,7 +32,7 @@ pub(super) struct Call {
 /// warned.
 const CHANGES: u32 = 16;
 
-/// The most recently traced kernels of one instance.
+/// The last trace of one kernel, and which of its `#[fixed]` arguments keeps changing.
 struct Traced {
     last: Call,
     /// The only argument whose value has changed, and the number of changes in a row.

@@ -17,9 +17,9 @@ pub fn launch_parts() -> usize {
     1
 }
 
-/// Returns the array in a form that kernels may gather though it is declared to be sharded: a kernel that cannot be
-/// sharded as an argument is declared refuses the argument itself. Nothing is computed, and shardings propagate
-/// through.
+/// Returns the array, marked so that kernels may gather it though it is declared to be sharded. Without the mark, a
+/// kernel that cannot be sharded as its argument is declared refuses the argument. Nothing is computed, and shardings
+/// propagate through the mark.
 ///
 /// ```
 /// use pallas_rt::launch::may_gather;

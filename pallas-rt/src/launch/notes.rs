@@ -22,7 +22,7 @@ pub(super) struct Note {
     pub client: Client,
     pub called: Loc,
     pub tuning: Option<Arc<Tuning>>,
-    /// Number of launches, as of a kernel in a loop.
+    /// Number of times that the kernel is launched, more than 1 in a loop.
     pub times: u64,
 }
 

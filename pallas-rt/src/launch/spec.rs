@@ -304,7 +304,7 @@ macro_rules! param_values {
     )*};
 }
 param_values! { f32 f64 half::f16 half::bf16 bool i8 u8 i16 u16 i32 u32 i64 u64 usize }
-/// Gives index maps and body the sizes, operands and program ids of the launch.
+/// Sizes, operands and program ids of the launch, for index maps and body.
 #[derive(Debug)]
 pub struct Frame {
     /// Sizes of the dimensions that are known while tracing.

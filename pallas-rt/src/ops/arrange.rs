@@ -166,7 +166,7 @@ impl Array {
         })
     }
 
-    /// The whole array repeated along each axis as often as `counts` says, which are aligned at the last axis.
+    /// The whole array repeated along each axis by the numbers `counts`, which are aligned at the last axis.
     #[track_caller]
     #[must_use]
     pub fn tile(&self, counts: &[usize]) -> Array {

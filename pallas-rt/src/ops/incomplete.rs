@@ -141,7 +141,7 @@ enum SumMode {
     Value,
     /// The derivative by the order.
     Derivative,
-    /// See [`random_gamma_grad`].
+    /// The derivative of a sample by the order; see [`random_gamma_grad`].
     OfSample,
 }
 

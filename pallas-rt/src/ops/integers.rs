@@ -4,7 +4,7 @@ use pallas_graph::{Graph, Var};
 use pallas_ir::structural::Powi;
 use pallas_ir::{At, DType, Diag, Literal, ScalarOp, StructuralOp};
 
-/// Appends an operation on operands of this common type; returns `None` where the table's meaning is NumPy's.
+/// Appends an operation on operands of this common type; returns `None` where the scalar table has NumPy's meaning.
 pub(super) fn meet(graph: &mut Graph, op: ScalarOp, dtype: DType, operands: &[Meets]) -> Option<Result<Var, Diag>> {
     use ScalarOp::*;
     let is_unsigned = matches!(dtype, DType::U8 | DType::U16 | DType::U32 | DType::U64);

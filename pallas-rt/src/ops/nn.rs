@@ -9,7 +9,7 @@ use crate::jit::apply;
 use pallas_graph::{Graph, StopGradient, Var};
 use pallas_ir::{DType, Diag, Loc, ScalarOp};
 
-/// Appends an array minus its largest elements along axes, which derivatives take for constants.
+/// Appends an array minus its largest elements along axes; derivatives take the largest elements for constants.
 fn shifted(graph: &mut Graph, v: Var, axes: &Axes) -> Result<Var, Diag> {
     let most = reduce(graph, ScalarOp::Maximum, v, &keep(axes.clone()))?;
     let most = graph.push(StopGradient, &[most])?;

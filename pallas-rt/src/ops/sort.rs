@@ -37,7 +37,8 @@ pub(super) fn range(graph: &mut Graph, v: Var, axis: usize, from: usize, to: usi
     index(graph, v, &items)
 }
 
-/// Appends the stable order of elements by keys, of which the first one decides, then the second one, and so on.
+/// Appends the positions that put elements in stable order by keys, of which the first one decides, then the second
+/// one, and so on.
 fn order(graph: &mut Graph, keys: &[Var], axis: usize) -> Result<Var, Diag> {
     let mut order = None;
     for &key in keys.iter().rev() {

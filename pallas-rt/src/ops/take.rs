@@ -11,7 +11,7 @@ use pallas_ir::structural::Gather;
 use pallas_ir::{At, DType, Diag, Literal, Loc, ScalarOp, StructuralOp, Type};
 use std::borrow::Borrow;
 
-/// Returns the gather of elements at positions along an axis, whose positions along all other axes are their own.
+/// Returns the gather of elements at positions along an axis; along all other axes array and positions correspond.
 fn parallel(rank: usize, axis: usize) -> Gather {
     let others: Vec<usize> = (0..rank).filter(|&other| other != axis).collect();
     Gather {

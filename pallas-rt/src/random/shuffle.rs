@@ -14,7 +14,7 @@ fn rounds(elements: usize) -> usize {
 }
 
 /// Appends the elements of `x` in a random order along an axis, by sorts of random bits, one for each element of the
-/// lanes' shape. Without `x` the positions along the axis are put in order.
+/// lanes' shape. Without `x` the positions along the axis are put in random order.
 fn shuffle(lanes: &mut Lanes<'_>, mut key: [Var; 2], x: Option<Var>, shape: &[usize], axis: usize) -> Made {
     let mut x = x;
     for _ in 0..rounds(shape.iter().product()) {

@@ -53,7 +53,7 @@ pub(super) struct State {
     pub(super) count: Scalar<i32>,
 }
 
-/// What a random program computes with.
+/// Limits, operands and first values of a random program.
 pub(super) struct Program<'a> {
     /// Maximum number of operations of a [`Flow::Steps`].
     pub(super) steps: usize,

@@ -158,7 +158,7 @@ impl Explained {
 
     /// Describes each chain (elementwise operations that are computed together) without machine code for this machine's
     /// CPU, which therefore runs strip by strip: its shape and the operations that have no instructions. Chains whose
-    /// rows are not whole vectors may lack machine code as well.
+    /// rows are not whole vectors may also lack machine code.
     pub fn without_code(&self) -> Vec<String> {
         self.executable().without_code()
     }

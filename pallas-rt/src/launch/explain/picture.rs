@@ -35,7 +35,7 @@ pub(super) struct Card {
 
 /// An array to draw; the grid is one, whose blocks are programs.
 struct DrawnArray {
-    /// Index among the places of a program on the page: 0 for the grid, else the operand's index plus 1.
+    /// Index among the arrays in which the page marks a block: 0 for the grid, else the operand's index plus 1.
     number: usize,
     name: String,
     notes: Vec<String>,
