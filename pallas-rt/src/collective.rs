@@ -7,7 +7,8 @@ pub use pallas_graph::mesh::{
 use pallas_graph::mesh::Collective;
 use pallas_ir::{Loc, Type};
 
-/// A collective of a graph for engines; its results have the type `gives`.
+/// Converts a collective of a graph to the form that engines run; results have the type `gives`, `at` is the user's
+/// line.
 pub(crate) fn resolved(op: &Collective, gives: &Type, at: Loc) -> ResolvedCollective {
     ResolvedCollective::new(op.name(), &op.mesh, &op.axes, op.forms(), gives, at)
 }

@@ -1,8 +1,8 @@
-//! First values of weights; `jax.nn.initializers`.
+//! Initial values of weights; `jax.nn.initializers`.
 //!
-//! A function of this module describes a distribution, with the defaults and numbers of JAX; [`Initializer::init`] makes an
-//! array of it from a key. Numbers are equations of a graph ([`random`]): a jitted function that declares how
-//! its results are divided among the devices of a mesh makes each block where it lies.
+//! A function of this module describes a distribution, with the defaults and numbers of JAX; [`Initializer::init`]
+//! makes an array of it from a key. Numbers are equations of a graph ([`random`]): a jitted function that declares the
+//! shardings of its results makes each block on its own device.
 //!
 //! ```
 //! use pallas_rt::{initializers, ir::DType, random};
@@ -20,7 +20,7 @@ use pallas_device::error::{Error, Result};
 use pallas_ir::{At, DType, Diag, Literal, Loc};
 use std::f64::consts::SQRT_2;
 
-/// Standard deviation of normal numbers between -2 and 2.
+/// Standard deviation of standard normal numbers that are between -2 and 2.
 const OF_TRUNCATED: f64 = 0.879_625_661_034_239_8;
 
 /// A distribution of weights; see the [module](self).
@@ -32,6 +32,7 @@ pub struct Initializer {
     batch_axes: Vec<isize>,
 }
 
+/// A distribution with its parameters.
 #[derive(Clone, Debug)]
 enum InitializerKind {
     Constant(f64),
@@ -43,16 +44,16 @@ enum InitializerKind {
     DeltaOrthogonal { scale: f64, column_axis: isize },
 }
 
-/// The number by which [`variance_scaling`] divides.
+/// The number by which [`variance_scaling`] divides `scale`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fan {
-    /// Inputs of each output.
+    /// The number of inputs of each output.
     In,
-    /// Outputs of each input.
+    /// The number of outputs of each input.
     Out,
-    /// The mean of both.
+    /// The mean of the numbers of inputs and outputs.
     Average,
-    /// The square root of their product.
+    /// The square root of the product of the numbers of inputs and outputs.
     GeometricAverage,
 }
 
@@ -75,19 +76,19 @@ fn scaled(scale: f64, mode: Fan, distribution: Distribution) -> Initializer {
     of(InitializerKind::Scaled { scale, mode, distribution })
 }
 
-/// Zeros.
+/// Weights that are zeros.
 #[must_use]
 pub fn zeros() -> Initializer {
     constant(0.0)
 }
 
-/// Ones.
+/// Weights that are ones.
 #[must_use]
 pub fn ones() -> Initializer {
     constant(1.0)
 }
 
-/// The same number everywhere.
+/// `value` as every element.
 #[must_use]
 pub fn constant(value: f64) -> Initializer {
     of(InitializerKind::Constant(value))
@@ -111,7 +112,7 @@ pub fn truncated_normal(deviation: f64, lower: f64, upper: f64) -> Initializer {
     of(InitializerKind::Truncated { deviation, lower, upper })
 }
 
-/// Numbers with a variance of `scale` divided by the number that `mode` names.
+/// Numbers with a variance of `scale` divided by the number that `mode` names, of this distribution.
 ///
 /// Inputs are the extents of [`in_axis`](Initializer::in_axis), outputs those of [`out_axis`](Initializer::out_axis), both
 /// times the extents of all other axes but the batch's.
@@ -120,13 +121,13 @@ pub fn variance_scaling(scale: f64, mode: Fan, distribution: Distribution) -> In
     scaled(scale, mode, distribution)
 }
 
-/// Uniform numbers with a variance of 2 / (inputs + outputs); Xavier's.
+/// Uniform numbers with a variance of 2 / (inputs + outputs); Xavier's initialization.
 #[must_use]
 pub fn glorot_uniform() -> Initializer {
     scaled(1.0, Fan::Average, Distribution::Uniform)
 }
 
-/// Truncated normal numbers with a variance of 2 / (inputs + outputs); Xavier's.
+/// Truncated normal numbers with a variance of 2 / (inputs + outputs); Xavier's initialization.
 #[must_use]
 pub fn glorot_normal() -> Initializer {
     scaled(1.0, Fan::Average, Distribution::TruncatedNormal)
@@ -144,55 +145,55 @@ pub fn lecun_normal() -> Initializer {
     scaled(1.0, Fan::In, Distribution::TruncatedNormal)
 }
 
-/// Uniform numbers with a variance of 2 / inputs; Kaiming's.
+/// Uniform numbers with a variance of 2 / inputs; Kaiming's initialization.
 #[must_use]
 pub fn he_uniform() -> Initializer {
     scaled(2.0, Fan::In, Distribution::Uniform)
 }
 
-/// Truncated normal numbers with a variance of 2 / inputs; Kaiming's.
+/// Truncated normal numbers with a variance of 2 / inputs; Kaiming's initialization.
 #[must_use]
 pub fn he_normal() -> Initializer {
     scaled(2.0, Fan::In, Distribution::TruncatedNormal)
 }
 
-/// Orthogonal matrices times `scale`, f32 or f64: the axis `column_axis` has their columns, all others together their rows;
-/// JAX's defaults are 1 and -1.
+/// Orthogonal matrices times `scale`, f32 or f64: the axis `column_axis` has their columns, all other axes together
+/// their rows; JAX's defaults are 1 and -1.
 #[must_use]
 pub fn orthogonal(scale: f64, column_axis: isize) -> Initializer {
     of(InitializerKind::Orthogonal { scale, column_axis })
 }
 
-/// Kernels of convolutions over one to three axes, which come first: an orthogonal matrix in their middle, and zeros; the
-/// last axis is at least as long as the one before.
+/// Kernels of convolutions, `[one to three axes, inputs, outputs]`: an orthogonal matrix in the middle of those axes,
+/// and zeros elsewhere. There are at least as many outputs as inputs.
 #[must_use]
 pub fn delta_orthogonal(scale: f64, column_axis: isize) -> Initializer {
     of(InitializerKind::DeltaOrthogonal { scale, column_axis })
 }
 
 impl Initializer {
-    /// The axes of inputs, instead of the last but one.
+    /// Sets the axes of inputs, instead of the last but one.
     #[must_use]
     pub fn in_axis(mut self, axes: impl Into<Vec<isize>>) -> Initializer {
         self.in_axes = axes.into();
         self
     }
 
-    /// The axes of outputs, instead of the last one.
+    /// Sets the axes of outputs, instead of the last one.
     #[must_use]
     pub fn out_axis(mut self, axes: impl Into<Vec<isize>>) -> Initializer {
         self.out_axes = axes.into();
         self
     }
 
-    /// The axes of a batch of weights, which count neither as inputs nor as outputs.
+    /// Sets the axes of a batch of weights, which count neither as inputs nor as outputs.
     #[must_use]
     pub fn batch_axis(mut self, axes: impl Into<Vec<isize>>) -> Initializer {
         self.batch_axes = axes.into();
         self
     }
 
-    /// An array of a shape and a floating-point type.
+    /// Makes an array of a shape and a floating-point type, from a key.
     ///
     /// A shape without the axes, and a type that the distribution does not have, give an array that holds an error.
     #[track_caller]
@@ -202,6 +203,7 @@ impl Initializer {
         self.made(key, shape, dtype, at).unwrap_or_else(|error| Array::bad(error, client, dtype, shape))
     }
 
+    /// Makes the array, or returns the error for the line `at`.
     fn made(&self, key: Key, shape: &[usize], dtype: DType, at: Loc) -> Result<Array> {
         let rounded = |x: f64| Literal::new(dtype, x).as_f64();
         let normal = |key: Key, deviation: f64| {
@@ -250,7 +252,7 @@ impl Initializer {
         })
     }
 
-    /// The number by which the variance is divided.
+    /// Returns the number by which the variance is divided.
     fn divisor(&self, shape: &[usize], mode: Fan, at: Loc) -> Result<f64> {
         let product = |axes: &[isize]| -> Result<f64> {
             let mut all = 1.0;
@@ -279,7 +281,7 @@ impl Initializer {
     }
 }
 
-/// An orthogonal matrix whose columns are along an axis.
+/// Makes an orthogonal matrix whose columns are along an axis; the other axes together are its rows.
 fn orthogonal_of(key: Key, shape: &[usize], dtype: DType, column_axis: isize, at: Loc) -> Result<Array> {
     let Some(axis) = axis_of(column_axis, shape.len()).ok().filter(|_| shape.len() >= 2) else {
         let message = format!("`orthogonal` of shape {shape:?} with columns along axis {column_axis}");

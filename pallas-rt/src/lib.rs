@@ -64,8 +64,8 @@
 #![cfg_attr(not(feature = "graph"), allow(dead_code, unused_imports, reason = "traced arrays use the rest"))]
 extern crate self as pallas_rt;
 
-/// `tuples! { macro }` -> `macro! { A a 0 } macro! { A a 0, B b 1 } ..`, up to eight: a type parameter, a variable and an
-/// index for each element.
+/// Calls a macro for tuples of one to eight elements: `tuples! { macro }` -> `macro! { A a 0 } macro! { A a 0, B b 1 }
+/// ..`, with a type parameter, a variable and an index for each element.
 macro_rules! tuples {
     ($implement:ident) => {
         $implement! { A a 0 }
@@ -109,7 +109,7 @@ pub mod spmd;
 pub mod startup {
     pub use pallas_device::startup::{Engine, StartupConfig, enable_spmd, startup_config};
 }
-/// When functions were traced and compiled and when kernels ran.
+/// Record of when functions were traced and compiled and when kernels ran.
 pub mod timeline {
     pub use pallas_device::timeline::{Kind, Span, Timeline, write};
 }
@@ -203,7 +203,7 @@ pub mod array_prelude {
     pub use pallas_ir::{DType, Elem};
 }
 
-/// Audits of functions on meshes: findings, and the exchanges that were counted. [`audit()`] makes one.
+/// Audits of functions on meshes: findings, and the collectives that were counted. [`audit()`] makes one.
 #[cfg(feature = "graph")]
 pub mod audit {
     pub use crate::jit::{
@@ -212,7 +212,7 @@ pub mod audit {
     };
 }
 
-/// Decisions of the compiler about a function: shardings and their provenance, exchanges, time and memory.
+/// Decisions of the compiler about a function: shardings and their provenance, collectives, time and memory.
 #[cfg(feature = "graph")]
 pub mod plan {
     pub use crate::jit::{
@@ -233,7 +233,7 @@ pub mod tune {
     pub use crate::launch::tuning::{Candidate, Outcome, Tuning};
 }
 
-/// Loads that the strict interpreter counts.
+/// Counts of the loads that kernels make on the strict interpreter.
 pub mod interpreter {
     pub use pallas_codegen::interp::Loads;
     /// ```

@@ -1,4 +1,4 @@
-//! The switch for NaN: whether results are looked at.
+//! Switch of the search for NaN in the results of calls; see [`debug_nans`].
 use crate::array::Array;
 use pallas_codegen::interp::Data;
 use pallas_device::error::Result;
@@ -7,17 +7,17 @@ use std::marker::PhantomData;
 use std::sync::LazyLock;
 
 thread_local! {
-    /// Number of guards.
+    /// Number of guards of this thread.
     static GUARDS: Cell<usize> = const { Cell::new(0) };
-    /// True while the operation is searched for.
+    /// True while a call is repeated to find the operation that makes NaN; its results are not checked.
     static SEARCHES: Cell<bool> = const { Cell::new(false) };
 }
 
-/// As long as it exists, results of calls of this thread are looked at; see [`debug_nans`].
+/// While this guard exists, the results of its thread's calls are checked for NaN; see [`debug_nans`].
 #[derive(Debug)]
 #[must_use = "NaN is looked for until the guard is dropped"]
 pub struct NansDebugged {
-    /// It counts for its own thread.
+    /// Keeps the guard on the thread for which it counts.
     _not_send: PhantomData<*const ()>,
 }
 
@@ -54,13 +54,13 @@ pub fn debug_nans() -> NansDebugged {
     NansDebugged { _not_send: PhantomData }
 }
 
-/// Returns true if results of this thread's calls are looked at.
+/// Returns true if the results of this thread's calls are checked for NaN.
 pub(crate) fn is_on() -> bool {
     static ALL: LazyLock<bool> = LazyLock::new(|| std::env::var("PALLAS_DEBUG_NANS").is_ok_and(|value| value == "1"));
     !SEARCHES.get() && (GUARDS.get() > 0 || *ALL)
 }
 
-/// Runs `f` without looking, as the search for the operation does.
+/// Runs `f` without checks for NaN, as the search for the operation does.
 pub(crate) fn without<R>(f: impl FnOnce() -> R) -> R {
     struct Restore(bool);
     impl Drop for Restore {

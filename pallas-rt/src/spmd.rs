@@ -9,11 +9,11 @@
 //! |---|---|
 //! | [`psum`] [`pmean`] [`pmax`] [`pmin`] | the blocks of the group combined |
 //! | [`all_gather`] | the blocks of the group together |
-//! | [`psum_scatter`] | its part of the combined blocks |
-//! | [`all_to_all`] | its part of the block of each |
+//! | [`psum_scatter`] | the device's part of the combined blocks |
+//! | [`all_to_all`] | the device's part of each block of the group |
 //! | [`ppermute`] [`pshuffle`] | the block of another device |
-//! | [`axis_index`] [`axis_size`] | its number, and how many there are |
-//! | [`pvary`] [`pcast`] | the block, of which another [`State`] is known |
+//! | [`axis_index`] [`axis_size`] | the device's number in the group; the number of devices |
+//! | [`pvary`] [`pcast`] | the block, in another [`State`] |
 //!
 //! Inside of `shard_map` a value is in one [`State`] along each axis. A mistake makes a poisoned array, as for operations of
 //! [`ops`](crate::ops).
@@ -37,17 +37,19 @@ fn wrong(name: &'static str, message: String, help: &str) -> Diag {
     Diag::new(name, At::Op, message, help)
 }
 
-/// States of the operand of a collective along its axes.
+/// The states that a collective accepts of its operand, along the collective's axes.
 #[derive(Clone, Copy)]
 struct Admits {
+    /// The accepted states along each axis.
     of: &'static [State],
-    /// True if they may differ.
+    /// True if the states along the axes may differ.
     mixed: bool,
-    /// The state along one of the axes at least.
+    /// A state that the operand must have along at least one of the axes.
     needs: Option<State>,
 }
 
-/// Appends a collective over bound axes, where the states of the operand admit it.
+/// Appends a collective over axes, which must be bound and along which the operand must be in an admitted state; else
+/// the result holds an error. `name` is the collective's, for messages.
 fn over(
     name: &'static str,
     x: &Array,
@@ -90,11 +92,11 @@ fn over(
     }
 }
 
-/// Operands of sums.
+/// States that sums accept.
 const SUMS: Admits = Admits { of: &[State::Invariant, State::Varying, State::Unreduced], mixed: false, needs: None };
-/// Operands of other reductions.
+/// States that reductions other than sums accept.
 const FOLDS: Admits = Admits { of: &[State::Invariant, State::Varying], mixed: false, needs: None };
-/// Blocks that are passed on.
+/// States that are accepted by collectives that only move blocks.
 const MOVES: Admits = Admits { of: &[State::Invariant, State::Varying], mixed: true, needs: None };
 
 /// The sum of the blocks of all devices along axes; `lax.psum`. Bools count as 0 and 1, in i32.
@@ -135,6 +137,7 @@ pub fn pmean(x: &Array, axes: impl AxisNames) -> Array {
     })
 }
 
+/// Appends a reduction of the blocks of all devices along axes by `op`, a maximum or minimum.
 fn extreme(name: &'static str, x: &Array, axes: &impl AxisNames, at: Loc, op: ScalarOp) -> Array {
     over(name, x, axes, at, FOLDS, |graph, v, bound| {
         let op = op.monoid_of(graph.ty(v).dtype);
@@ -142,7 +145,7 @@ fn extreme(name: &'static str, x: &Array, axes: &impl AxisNames, at: Loc, op: Sc
     })
 }
 
-/// The greatest elements of the blocks of all devices along axes; `lax.pmax`. Of bools, whether one is true. It has no
+/// The greatest elements of the blocks of all devices along axes; `lax.pmax`. Of bools, whether any is true. It has no
 /// derivative.
 #[track_caller]
 #[must_use]
@@ -158,14 +161,14 @@ pub fn pmin(x: &Array, axes: impl AxisNames) -> Array {
     extreme("pmin", x, &axes, Loc::caller(), ScalarOp::Minimum)
 }
 
-/// The blocks of all devices along axes, along a new dimension; `lax.all_gather`.
+/// The blocks of all devices along axes, stacked along a new dimension `dim`; `lax.all_gather`.
 #[track_caller]
 #[must_use]
 pub fn all_gather(x: &Array, axes: impl AxisNames, dim: isize) -> Array {
     over("all_gather", x, &axes, Loc::caller(), MOVES, |graph, v, bound| gathered(graph, v, bound, dim, false))
 }
 
-/// The blocks of all devices along axes, one after the other along a dimension; `lax.all_gather(.., tiled=True)`.
+/// The blocks of all devices along axes, joined along the dimension `dim`; `lax.all_gather(.., tiled=True)`.
 ///
 /// ```
 /// use pallas_rt::sharding::{Mesh, P};
@@ -183,8 +186,8 @@ pub fn all_gather_tiled(x: &Array, axes: impl AxisNames, dim: isize) -> Array {
     over("all_gather", x, &axes, Loc::caller(), MOVES, |graph, v, bound| gathered(graph, v, bound, dim, true))
 }
 
-/// As [`all_gather_tiled`], with a result that is known to be equal on all devices along the axes;
-/// `lax.all_gather(.., tiled=True, to="invarying")`.
+/// The blocks of all devices along axes, joined along the dimension `dim`, as a value that is known to be equal on all
+/// these devices; `lax.all_gather(.., tiled=True, to="invarying")`.
 #[track_caller]
 #[must_use]
 pub fn all_gather_invariant(x: &Array, axes: impl AxisNames, dim: isize) -> Array {
@@ -194,8 +197,9 @@ pub fn all_gather_invariant(x: &Array, axes: impl AxisNames, dim: isize) -> Arra
     })
 }
 
-/// As [`all_gather_tiled`] of a varying value, with a result whose cotangents are parts of a sum;
-/// `lax.all_gather(.., tiled=True, to="reduced")`. Its gradient is scattered, and summed only there.
+/// The blocks of all devices along axes, joined along the dimension `dim`, for a varying value. The cotangents of the
+/// result are parts of a sum, which the gradient sums as it scatters them; `lax.all_gather(.., tiled=True,
+/// to="reduced")`.
 #[track_caller]
 #[must_use]
 pub fn all_gather_reduced(x: &Array, axes: impl AxisNames, dim: isize) -> Array {
@@ -206,6 +210,7 @@ pub fn all_gather_reduced(x: &Array, axes: impl AxisNames, dim: isize) -> Array 
     })
 }
 
+/// Appends an all-gather, whose blocks are joined along `dim` if `tiled`, else stacked along a new dimension `dim`.
 fn gathered(graph: &mut Graph, v: Var, bound: &BoundAxes, dim: isize, tiled: bool) -> Result<Var, Diag> {
     let rank = graph.ty(v).shape.len();
     let dim = axis_of(dim, rank + usize::from(!tiled))?;
@@ -214,7 +219,7 @@ fn gathered(graph: &mut Graph, v: Var, bound: &BoundAxes, dim: isize, tiled: boo
     if tiled { merged(graph, placed, dim) } else { Ok(placed) }
 }
 
-/// Refuses a sum of truth values, which has no place in their type.
+/// Refuses the sum of truth values, which does not fit their type.
 fn summable(graph: &Graph, v: Var) -> Result<(), Diag> {
     let ty = graph.ty(v);
     if ty.dtype == DType::Bool {
@@ -223,8 +228,8 @@ fn summable(graph: &Graph, v: Var) -> Result<(), Diag> {
     Ok(())
 }
 
-/// The sum of the blocks of all devices along axes, of which each device keeps one element of a dimension, which is as long
-/// as the group and dropped; `lax.psum_scatter`.
+/// The sum of the blocks of all devices along axes, scattered: each device keeps one element of the dimension `dim`,
+/// which must be as long as the group and is dropped; `lax.psum_scatter`.
 #[track_caller]
 #[must_use]
 pub fn psum_scatter(x: &Array, axes: impl AxisNames, dim: isize) -> Array {
@@ -237,7 +242,7 @@ pub fn psum_scatter(x: &Array, axes: impl AxisNames, dim: isize) -> Array {
     })
 }
 
-/// The sum of the blocks of all devices along axes, of which each device keeps its part of a dimension;
+/// The sum of the blocks of all devices along axes, scattered: each device keeps its part of the dimension `dim`;
 /// `lax.psum_scatter(.., tiled=True)`.
 ///
 /// ```
@@ -260,8 +265,8 @@ pub fn psum_scatter_tiled(x: &Array, axes: impl AxisNames, dim: isize) -> Array 
     })
 }
 
-/// Of the block of each device along axes the element that belongs to this one: the dimension `split`, as long as the
-/// group, is dropped, and the elements of all lie along a new dimension `concat`; `lax.all_to_all`.
+/// From the block of each device along axes, the element that belongs to this device: the dimension `split`, as long as
+/// the group, is dropped, and the elements are stacked along a new dimension `concat`; `lax.all_to_all`.
 #[track_caller]
 #[must_use]
 pub fn all_to_all(x: &Array, axes: impl AxisNames, split: isize, concat: isize) -> Array {
@@ -275,8 +280,8 @@ pub fn all_to_all(x: &Array, axes: impl AxisNames, split: isize, concat: isize) 
     })
 }
 
-/// Of the block of each device along axes the part of the dimension `split` that belongs to this one, one after the other
-/// along the dimension `concat`; `lax.all_to_all(.., tiled=True)`.
+/// From the block of each device along axes, the part of the dimension `split` that belongs to this device; the parts
+/// are joined along the dimension `concat`; `lax.all_to_all(.., tiled=True)`.
 ///
 /// ```
 /// use pallas_rt::sharding::{Mesh, P};
@@ -302,8 +307,8 @@ pub fn all_to_all_tiled(x: &Array, axes: impl AxisNames, split: isize, concat: i
     })
 }
 
-/// The block of the device from which `pairs` of numbers (source, target) send to this one; zeros where none does;
-/// `lax.ppermute`. No device sends or receives twice.
+/// The block of the device that sends to this one: `pairs` are the numbers of each source and its target; zeros where
+/// none sends; `lax.ppermute`. No device sends or receives twice.
 ///
 /// ```
 /// use pallas_rt::sharding::{Mesh, P};
@@ -321,6 +326,7 @@ pub fn ppermute(x: &Array, axes: impl AxisNames, pairs: &[(usize, usize)]) -> Ar
     over("ppermute", x, &axes, Loc::caller(), MOVES, |graph, v, bound| permuted(graph, v, bound, pairs))
 }
 
+/// Appends a permutation of blocks by pairs of a source and its target; refuses a device that sends or receives twice.
 fn permuted(graph: &mut Graph, v: Var, bound: &BoundAxes, pairs: &[(usize, usize)]) -> Result<Var, Diag> {
     let n = bound.members();
     let mut sources = vec![None; n];
@@ -338,7 +344,7 @@ fn permuted(graph: &mut Graph, v: Var, bound: &BoundAxes, pairs: &[(usize, usize
     bound.push(graph, Permute(sources), &[v])
 }
 
-/// The block of the device `sources[i]`, on device `i`; `lax.pshuffle`. `sources` is a permutation of all numbers.
+/// On device `i`, the block of the device `sources[i]`; `lax.pshuffle`. `sources` is a permutation of all numbers.
 #[track_caller]
 #[must_use]
 pub fn pshuffle(x: &Array, axes: impl AxisNames, sources: &[usize]) -> Array {
@@ -397,7 +403,7 @@ pub fn axis_size(axes: impl AxisNames) -> Result<usize> {
     Ok(find(&axes.names(), Loc::caller())?.members())
 }
 
-/// The block, of a value that is equal on all devices along axes, as one that varies; `lax.pvary`. The gradient of the
+/// The block of a value that is equal on all devices along axes, as a varying value; `lax.pvary`. The gradient of the
 /// value is the sum over the devices. Operations of an equal and a varying value do this themselves.
 #[track_caller]
 #[must_use]
@@ -413,6 +419,7 @@ pub fn pcast(x: &Array, axes: impl AxisNames, to: State) -> Array {
     cast("pcast", x, &axes, Loc::caller(), to)
 }
 
+/// Appends a cast of a value to the state `to` along axes.
 fn cast(name: &'static str, x: &Array, axes: &impl AxisNames, at: Loc, to: State) -> Array {
     let of: &'static [State] = match to {
         State::Varying => &[State::Invariant, State::Reduced],
@@ -438,7 +445,7 @@ fn whole(graph: &Graph, v: Var, dim: usize, bound: &BoundAxes, name: &'static st
     Err(wrong(name, message, "it has an element for each device; for parts of several elements there is a tiled form"))
 }
 
-/// The parts of a dimension along a new first one.
+/// Splits a dimension into a part for each device of the group, along a new first dimension.
 fn parted(graph: &mut Graph, v: Var, dim: usize, bound: &BoundAxes, name: &'static str) -> Result<Var, Diag> {
     let (ty, n) = (graph.ty(v).clone(), bound.members());
     if !ty.shape[dim].is_multiple_of(n) {
@@ -451,7 +458,7 @@ fn parted(graph: &mut Graph, v: Var, dim: usize, bound: &BoundAxes, name: &'stat
     moved(graph, split, dim, 0)
 }
 
-/// A dimension in another place.
+/// Moves a dimension to another position.
 fn moved(graph: &mut Graph, v: Var, from: usize, to: usize) -> Result<Var, Diag> {
     if from == to {
         return Ok(v);
@@ -461,7 +468,7 @@ fn moved(graph: &mut Graph, v: Var, from: usize, to: usize) -> Result<Var, Diag>
     graph.push(StructuralOp::from(Transpose { axes }), &[v])
 }
 
-/// A dimension and the next one as one.
+/// Merges a dimension with the next one.
 fn merged(graph: &mut Graph, v: Var, dim: usize) -> Result<Var, Diag> {
     let mut shape = graph.ty(v).shape.clone();
     shape.splice(dim..dim + 2, [shape[dim] * shape[dim + 1]]);

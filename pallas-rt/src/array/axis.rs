@@ -1,7 +1,7 @@
-//! Numbers of axes.
+//! Axis numbers, which may be negative.
 use pallas_ir::{At, Diag};
 
-/// The number of an axis, which counts from the end if it is negative.
+/// Returns the number of an axis counted from the front; a negative `axis` counts from the end.
 ///
 /// # Errors
 /// There is no such axis.

@@ -1,4 +1,4 @@
-//! Arrays in several blocks.
+//! Sharded arrays: blocks on the devices of a mesh.
 use crate::array::Client;
 use pallas_device::Buffer;
 use pallas_device::error::Result;
@@ -6,12 +6,12 @@ use std::any::Any;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::{Arc, OnceLock};
 
-/// A value of a type that this module does not know.
+/// A value of a type that this module does not know, such as an array's mesh and sharding.
 pub(crate) type About = dyn Any + Send + Sync + UnwindSafe + RefUnwindSafe;
 
 /// The blocks of an array on the devices of a mesh.
 pub(crate) struct Blocks {
-    /// By position in the mesh; blocks of equal contents may be one.
+    /// A block for each device, by the device's position in the mesh; blocks of equal contents may be the same.
     pub blocks: Vec<Arc<Buffer>>,
     /// The mesh and the sharding, which this module does not know.
     pub about: Box<About>,
@@ -20,7 +20,7 @@ pub(crate) struct Blocks {
 }
 
 impl Blocks {
-    /// Blocks, at least one, that `join` puts together.
+    /// Makes a sharded array of blocks, at least one, which `join` puts together to the whole array.
     pub(crate) fn new(blocks: Vec<Arc<Buffer>>, about: Box<About>, join: fn(&Blocks) -> Result<Buffer>) -> Blocks {
         Blocks { blocks, about, join, whole: OnceLock::new() }
     }
@@ -29,7 +29,7 @@ impl Blocks {
         Client::of(self.blocks[0].client())
     }
 
-    /// The whole array in one place, put together when it is asked for first.
+    /// Returns the whole array in one buffer, which is put together at the first call.
     pub(super) fn whole(&self) -> Result<&Arc<Buffer>> {
         if let Some(whole) = self.whole.get() {
             return Ok(whole);

@@ -49,20 +49,20 @@ impl fmt::Debug for Client {
 
 /// Choice of a device.
 impl Client {
-    /// The client of a buffer.
+    /// Returns a device's client as one that makes arrays.
     pub(crate) fn of(client: &pallas_device::Client) -> &Client {
         // SAFETY: `Client` is transparent: it has the layout of its only field.
         unsafe { &*std::ptr::from_ref(client).cast() }
     }
 
-    /// The client for what is compiled for it and kept: it does not count as a use, since programs have memory of the client,
-    /// and would keep it for ever.
+    /// Returns the client to be stored with what is compiled for it. It does not count as a use of the client: programs
+    /// have memory of the client, and would keep it for ever.
     #[cfg(feature = "graph")]
     pub(crate) fn noted(&self) -> Client {
         Client(self.0.noted())
     }
 
-    /// The client for arrays of users.
+    /// Returns the client to be stored in arrays of users, which counts as a use.
     #[cfg(feature = "graph")]
     pub(crate) fn counted(&self) -> Client {
         Client(self.0.counted())
@@ -139,7 +139,7 @@ impl Client {
 
 /// Arrays on a chosen client.
 impl Client {
-    /// Copies elements, row-major.
+    /// Makes an array of this shape from a copy of `elements`, row-major.
     ///
     /// # Errors
     /// [`Error::Length`] if `elements` are not as many as `shape` holds; [`Error::Memory`]; [`Error::Unsupported`] for
@@ -152,7 +152,7 @@ impl Client {
         Ok(Array::new(T::DTYPE, shape, Buffer::holding(&self.0, bytes)?))
     }
 
-    /// Copies elements given as bytes: native-endian, one byte a `bool`.
+    /// Makes an array from a copy of its elements as bytes: native-endian, one byte a `bool`.
     ///
     /// # Errors
     /// As [`Client::array`], and [`Error::Value`] for a `bool` that is neither 0 nor 1.
@@ -176,7 +176,7 @@ impl Client {
         Ok(Array::without_elements(dtype, shape, self))
     }
 
-    /// Zeros (`false` for `bool`).
+    /// Makes an array of zeros (`false` for `bool`).
     ///
     /// # Errors
     /// [`Error::Overflow`], [`Error::Memory`], [`Error::Unsupported`].
@@ -187,7 +187,7 @@ impl Client {
         Ok(Array::new(dtype, shape, Buffer::allocate(&self.0, host::byte_count(dtype, shape)?, true)?))
     }
 
-    /// The same value everywhere.
+    /// Makes an array with `value` as every element.
     ///
     /// # Errors
     /// As [`Client::zeros`].
@@ -202,7 +202,7 @@ impl Client {
         Ok(Array::new(T::DTYPE, shape, buffer))
     }
 
-    /// An array with unspecified contents, for a kernel to write.
+    /// Makes an array with unspecified contents, for a kernel to write.
     ///
     /// # Errors
     /// As [`Client::zeros`].

@@ -41,19 +41,19 @@ pub(crate) enum What {
     Sharded(Arc<Blocks>),
     /// A value of a function that is being traced. Shared, so that arrays stay small.
     Traced(Arc<Traced>),
-    /// The first mistake among the operations that led to this array.
+    /// The error of the first operation that failed among those that led to this array, which is poisoned.
     Bad(Arc<Bad>),
 }
 
-/// In place of the number of a trace: the array has a shape and an element type alone.
+/// Stands for the number of a trace in an array that has only a shape and an element type.
 const NO_TRACE: u32 = u32::MAX;
 
 /// A value of a function that is being traced; its elements do not exist yet.
 #[derive(Clone)]
 pub(crate) struct Traced {
-    /// The trace that it belongs to.
+    /// The number of the trace that the value belongs to, or [`NO_TRACE`].
     pub trace: u32,
-    /// Its number in the graph of that trace.
+    /// The value's number in the graph of that trace.
     pub value: u32,
     /// The client that will compute it.
     pub client: Client,
@@ -67,7 +67,7 @@ pub(crate) struct Bad {
 
 /// Arrays on the client of [`Client::from_env`].
 impl Array {
-    /// Copies elements, row-major. See [`Client::array`].
+    /// Makes an array of this shape from a copy of `elements`, row-major. See [`Client::array`].
     ///
     /// # Errors
     /// Those of [`Client::from_env`] and [`Client::array`].
@@ -76,7 +76,7 @@ impl Array {
         Client::from_env()?.array(elements, shape)
     }
 
-    /// As [`Array::from_slice`], for a vector.
+    /// Makes an array of this shape from the elements of a vector, row-major; see [`Array::from_slice`].
     ///
     /// # Errors
     /// Those of [`Array::from_slice`].
@@ -85,7 +85,7 @@ impl Array {
         Array::from_slice(&elements, shape)
     }
 
-    /// Copies elements given as bytes. See [`Client::array_from_bytes`].
+    /// Makes an array from a copy of its elements as bytes. See [`Client::array_from_bytes`].
     ///
     /// # Errors
     /// Those of [`Client::from_env`] and [`Client::array_from_bytes`].
@@ -94,7 +94,7 @@ impl Array {
         Client::from_env()?.array_from_bytes(dtype, shape, bytes)
     }
 
-    /// Zeros. See [`Client::zeros`].
+    /// Makes an array of zeros. See [`Client::zeros`].
     ///
     /// # Errors
     /// Those of [`Client::from_env`] and [`Client::zeros`].
@@ -103,7 +103,7 @@ impl Array {
         Client::from_env()?.zeros(shape, dtype)
     }
 
-    /// The same value everywhere. See [`Client::full`].
+    /// Makes an array with `value` as every element. See [`Client::full`].
     ///
     /// # Errors
     /// Those of [`Client::from_env`] and [`Client::full`].
@@ -118,7 +118,7 @@ impl Array {
         Array::sharing(dtype, shape, Arc::new(buffer))
     }
 
-    /// Returns an array in memory that others may share.
+    /// Returns an array in memory that other arrays may share.
     pub(crate) fn sharing(dtype: DType, shape: &[usize], buffer: Arc<Buffer>) -> Array {
         Array { shape: shape.into(), dtype, what: What::Here(buffer) }
     }
@@ -134,13 +134,13 @@ impl Array {
         Array { shape: shape.into(), dtype, what: What::Traced(Arc::new(traced)) }
     }
 
-    /// Returns an array that has a shape and an element type alone.
+    /// Returns an array that has only a shape and an element type.
     #[cfg(feature = "graph")]
     pub(crate) fn without_elements(dtype: DType, shape: &[usize], client: &Client) -> Array {
         Array::traced(dtype, shape, Traced { trace: NO_TRACE, value: 0, client: client.clone() })
     }
 
-    /// Returns true if it has a shape and an element type alone.
+    /// Returns true if the array has only a shape and an element type.
     pub(crate) fn is_without_elements(&self) -> bool {
         matches!(&self.what, What::Traced(traced) if traced.trace == NO_TRACE)
     }
@@ -150,7 +150,7 @@ impl Array {
         Array { shape: shape.into(), dtype, what: What::Bad(Arc::new(Bad { error, client })) }
     }
 
-    /// The contents.
+    /// The array's contents: memory, blocks, a traced value or an error.
     pub(crate) fn what(&self) -> &What {
         &self.what
     }
@@ -170,7 +170,7 @@ impl Array {
         self.shape.iter().fold(1, |n, &extent| n.saturating_mul(extent))
     }
 
-    /// Returns true if it has no elements.
+    /// Returns true if the array has no elements.
     pub fn is_empty(&self) -> bool {
         self.shape.contains(&0)
     }
@@ -180,7 +180,7 @@ impl Array {
         self.dtype
     }
 
-    /// The client it lives on; that of a traced array will compute it.
+    /// The client that the array is on; for a traced array, the one that will compute it.
     pub fn client(&self) -> &Client {
         match &self.what {
             What::Here(buffer) => Client::of(buffer.client()),
@@ -190,7 +190,7 @@ impl Array {
         }
     }
 
-    /// The device it lives on.
+    /// The device that the array is on.
     pub fn device(&self) -> &Device {
         self.client().device()
     }
@@ -206,7 +206,7 @@ impl Array {
         }
     }
 
-    /// Its memory.
+    /// The array's memory.
     ///
     /// # Errors
     /// [`Error::Traced`] if it is traced; the error of a poisoned array.
@@ -220,7 +220,7 @@ impl Array {
         }
     }
 
-    /// Its memory, to be written; `None` while another array shares it.
+    /// The array's memory, to be written; `None` while another array shares it.
     ///
     /// # Errors
     /// [`Error::Traced`] if it is traced; the error of a poisoned array.
@@ -228,7 +228,8 @@ impl Array {
         Ok(self.own_buffer()?.map(BufferMut::new))
     }
 
-    /// As [`buffer_mut`](Array::buffer_mut). Whoever replaces the memory keeps its length.
+    /// Returns the array's memory as [`buffer_mut`](Array::buffer_mut) does, but so that it may be replaced by memory
+    /// of the same length.
     pub(crate) fn own_buffer(&mut self) -> Result<Option<&mut Buffer>> {
         // The buffer is borrowed in its arm alone, so that the other one may borrow all of `self`.
         match self.what {
@@ -240,7 +241,7 @@ impl Array {
         }
     }
 
-    /// Waits for it to be computed and copies the elements to the host, row-major.
+    /// Waits until the array is computed, and copies its elements to the host, row-major.
     ///
     /// # Errors
     /// [`Error::ElementType`] if `T` is not the element type; [`Error::DeviceLost`]; [`Error::Traced`] if it is traced;
@@ -254,7 +255,7 @@ impl Array {
         Ok(memory::elements_of(&buffer.contents()?))
     }
 
-    /// Waits for it to be computed and copies its bytes to the host, native-endian, one byte a `bool`.
+    /// Waits until the array is computed, and copies its bytes to the host, native-endian, one byte a `bool`.
     ///
     /// # Errors
     /// [`Error::DeviceLost`]; [`Error::Traced`] if it is traced; the error of a poisoned array.
@@ -263,7 +264,7 @@ impl Array {
         Ok(self.elements(Loc::caller())?.contents()?.into_owned())
     }
 
-    /// The array on another client: itself if it lives there, else a copy.
+    /// The array on another client: itself if it is there already, else a copy.
     ///
     /// # Errors
     /// [`Error::Memory`], [`Error::DeviceLost`], [`Error::Unsupported`] for 64-bit elements on a GPU; [`Error::Traced`]
@@ -279,7 +280,7 @@ impl Array {
         Ok(Array::new(self.dtype, &self.shape, Buffer::holding(client, &buffer.contents()?)?))
     }
 
-    /// Waits until it is computed.
+    /// Waits until the array is computed.
     ///
     /// # Errors
     /// [`Error::DeviceLost`]; [`Error::Traced`] if it is traced; the error of a poisoned array.
@@ -319,7 +320,7 @@ impl Array {
         self.error(|| format!("{kernel}: call it with arguments or the result of the traced function"))
     }
 
-    /// The same elements in memory of their own, on the same client; the host does not wait.
+    /// Copies the elements to new memory on the same client; the host does not wait.
     pub(crate) fn copied(&self) -> Result<Array> {
         let from = self.here(Loc::NONE, || "copy".into(), "copy an argument or the result of the traced function")?;
         let mut buffer = Buffer::for_host(from.client(), from.len())?;
@@ -332,15 +333,16 @@ impl Array {
         matches!((&self.what, &other.what), (What::Here(a), What::Here(b)) if Arc::ptr_eq(a, b))
     }
 
-    /// Gives the memory up for an output, if nobody else owns it and the size is the output's; else gives itself back,
-    /// also if it has no memory.
+    /// Returns an array of another type and shape in this array's memory, for an output, if nothing else owns the
+    /// memory and the size fits; else returns this array as `Err`, also if it has no memory.
     pub(crate) fn donate(mut self, dtype: DType, shape: &[usize]) -> std::result::Result<Array, Array> {
         let owned = matches!(self.own_buffer(), Ok(Some(buffer))
             if host::byte_count(dtype, shape).is_ok_and(|bytes| bytes == buffer.len()));
         if owned { Ok(Array { shape: shape.into(), dtype, what: self.what }) } else { Err(self) }
     }
 
-    /// Its memory if it has no other owner, else the array itself; with `wanted` a copy of the memory instead.
+    /// Returns the array's memory if it has no other owner, else the array itself as `Err`; if `wanted`, a copy of the
+    /// memory instead of `Err`.
     pub(crate) fn into_buffer(self, wanted: bool) -> Result<std::result::Result<Buffer, Array>> {
         self.buffer()?;
         let Array { shape, dtype, what } = self;
@@ -357,17 +359,18 @@ impl Array {
         }
     }
 
-    /// Element type and shape: `f32[2, 3]`.
+    /// Formats element type and shape: `f32[2, 3]`.
     pub(super) fn type_text(&self) -> String {
         format!("{}{:?}", self.dtype, self.shape)
     }
 
-    /// The memory, for a function that reads elements.
+    /// Returns the memory, for a function that reads elements and is called at the line `at`.
     fn elements(&self, at: Loc) -> Result<&Arc<Buffer>> {
         self.here(at, || "elements".into(), "read them from the result of the traced function")
     }
 
-    /// The memory; `at` is the user's line, `tried` and `help` explain the request, for the message about a traced array.
+    /// Returns the memory. `at` is the user's line; `tried` and `help` explain the request in the error of a traced
+    /// array.
     pub(super) fn here(&self, at: Loc, tried: impl FnOnce() -> String, help: &str) -> Result<&Arc<Buffer>> {
         match &self.what {
             What::Here(buffer) => Ok(buffer),
@@ -376,7 +379,7 @@ impl Array {
         }
     }
 
-    /// The error of a function that needs the memory.
+    /// Returns the error of a function that needs the memory of an array without any.
     #[cold]
     fn missing(&self, at: Loc, tried: &str, help: &str) -> Error {
         let place = if at == Loc::NONE { String::new() } else { format!("{at}: ") };
@@ -388,7 +391,7 @@ impl Array {
         })
     }
 
-    /// The own error of a poisoned array, else one with this message.
+    /// Returns the error that a poisoned array carries, else one with this message.
     fn error(&self, message: impl FnOnce() -> String) -> Error {
         self.check().err().unwrap_or_else(|| Error::Traced { message: message() })
     }

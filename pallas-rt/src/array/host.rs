@@ -1,9 +1,9 @@
-//! Shapes and elements as bytes, checked.
+//! Checked conversions of shapes and elements to bytes.
 use pallas_device::devices::memory;
 use pallas_device::error::{Error, Result};
 use pallas_ir::{DType, Elem, Loc};
 
-/// Bytes of an array.
+/// Number of bytes of an array.
 ///
 /// # Errors
 /// [`Error::Overflow`] if no address space holds it.
@@ -18,7 +18,7 @@ pub(crate) fn byte_count(dtype: DType, shape: &[usize]) -> Result<usize> {
     if isize::try_from(bytes).is_ok() { Ok(bytes) } else { Err(overflow()) }
 }
 
-/// Refuses data of another length than the shape's.
+/// Refuses data for an array of this shape if its length (`found`, in `unit`) is not the `expected` one.
 #[track_caller]
 pub(crate) fn check_length(shape: &[usize], expected: usize, found: usize, unit: &'static str) -> Result<()> {
     if expected == found {
@@ -28,7 +28,7 @@ pub(crate) fn check_length(shape: &[usize], expected: usize, found: usize, unit:
     }
 }
 
-/// Refuses bytes that are no value of the element type: only `bool` has such.
+/// Refuses bytes that are not values of the element type; only `bool` has such bytes.
 pub(crate) fn check_values(dtype: DType, bytes: &[u8]) -> Result<()> {
     if dtype != DType::Bool {
         return Ok(());
@@ -41,7 +41,7 @@ pub(crate) fn check_values(dtype: DType, bytes: &[u8]) -> Result<()> {
     }
 }
 
-/// The bytes of elements for an array of this shape.
+/// Returns the bytes of elements; refuses another number of elements than an array of this shape has.
 #[track_caller]
 pub(crate) fn to_bytes<'a, T: Elem>(elements: &'a [T], shape: &[usize]) -> Result<&'a [u8]> {
     let expected = byte_count(T::DTYPE, shape)? / T::DTYPE.bytes();

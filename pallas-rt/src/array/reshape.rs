@@ -20,7 +20,7 @@ impl Extent for isize {
         self
     }
 }
-/// Literals are of this type where nothing else says otherwise.
+/// Type of integer literals whose type nothing else determines.
 impl Extent for i32 {
     fn number(self) -> isize {
         self as isize
@@ -28,7 +28,8 @@ impl Extent for i32 {
 }
 
 impl Array {
-    /// The same elements, row-major, under another shape; no copy.
+    /// Returns the same elements, row-major, under another shape, without a copy; the result holds the error if they do
+    /// not fit.
     #[track_caller]
     pub(crate) fn reshaped<E: Extent>(&self, shape: &[E]) -> Array {
         let made = match self.extents(shape) {
@@ -38,7 +39,7 @@ impl Array {
         made.unwrap_or_else(|error| self.poisoned(error))
     }
 
-    /// The array under another shape, which has memory.
+    /// Returns the same elements under another shape; the array must have memory.
     #[track_caller]
     pub(crate) fn with_shape(&self, shape: &[usize]) -> Result<Array> {
         let help = "reshape an argument or the result of the traced function";
@@ -52,7 +53,7 @@ impl Array {
         }
     }
 
-    /// The shape in which -1 stands for as many elements as are left.
+    /// Returns the shape with -1 replaced by the number of elements that are left.
     ///
     /// # Errors
     /// The error of a poisoned array; several extents of -1, one that does not divide the elements, another negative one.
@@ -70,7 +71,7 @@ impl Array {
         Ok(to.iter().map(|&n| usize::try_from(n).unwrap_or(left)).collect())
     }
 
-    /// An array of this type that holds an error.
+    /// Returns an array of this array's type and client that holds an error.
     pub(crate) fn poisoned(&self, error: Error) -> Array {
         Array::bad(error, self.client().clone(), self.dtype(), self.shape())
     }

@@ -1,15 +1,15 @@
-//! Formatting of arrays: as numpy does, with the middle of long axes left out.
+//! Formatting of arrays as in NumPy, with the middle of long axes left out.
 use super::data::{Array, What};
 use pallas_codegen::interp::Data;
 use pallas_ir::DType;
 use std::fmt;
 
-/// An array of more elements is abbreviated.
+/// Largest number of elements of an array that is printed as a whole.
 const WHOLE: usize = 1000;
-/// Elements at either end of an abbreviated axis.
+/// Number of elements shown at either end of an abbreviated axis.
 const EDGE: usize = 3;
 
-/// Nested brackets; `<traced f32[2, 3]>` for an array that is traced, `<error>` if the elements cannot be read.
+/// Prints nested brackets; `<traced f32[2, 3]>` for a traced array, `<error>` if the elements cannot be read.
 impl fmt::Display for Array {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if matches!(self.what(), What::Traced(_)) {
@@ -22,14 +22,14 @@ impl fmt::Display for Array {
     }
 }
 
-/// Element type, shape and device, then the elements.
+/// Prints element type, shape and device, then the elements.
 impl fmt::Debug for Array {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} on {}\n{self}", self.type_text(), self.device().id())
     }
 }
 
-/// The text of an array.
+/// Formats an array of this type and shape, whose elements are `bytes`.
 fn text(dtype: DType, shape: &[usize], bytes: &[u8]) -> String {
     let page = Page { dtype, shape, bytes, whole: bytes.len() / dtype.bytes() <= WHOLE };
     let mut width = 0;
@@ -48,7 +48,7 @@ struct Page<'a> {
 }
 
 impl Page<'_> {
-    /// Positions along an axis that are shown; `None` stands for those left out.
+    /// Returns the positions along an axis that are shown; `None` stands for those left out.
     fn shown(&self, axis: usize) -> Vec<Option<usize>> {
         let extent = self.shape[axis];
         if self.whole || extent <= 2 * EDGE {
@@ -57,7 +57,7 @@ impl Page<'_> {
         (0..EDGE).map(Some).chain([None]).chain((extent - EDGE..extent).map(Some)).collect()
     }
 
-    /// Calls `f` with the position of each element shown below `start`, a position in the axes before `axis`.
+    /// Calls `f` with the row-major position of each element shown below `start`, a position in the axes before `axis`.
     fn visit(&self, axis: usize, start: usize, f: &mut impl FnMut(usize)) {
         if axis == self.shape.len() {
             return f(start);
@@ -67,6 +67,7 @@ impl Page<'_> {
         }
     }
 
+    /// Appends the elements below `start`, a position in the axes before `axis`, each padded to `width` characters.
     fn write(&self, axis: usize, start: usize, width: usize, out: &mut String) {
         if axis == self.shape.len() {
             let element = self.element(start);
@@ -108,7 +109,7 @@ impl Page<'_> {
     }
 }
 
-/// Four decimals at most, one at least; powers of ten beyond what these show well.
+/// Formats a float: one to four decimals, or a power of ten for numbers that these do not show well.
 fn float(x: f64) -> String {
     let size = x.abs();
     if !x.is_finite() {

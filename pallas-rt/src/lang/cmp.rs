@@ -9,11 +9,12 @@ use super::tile::{Scalar, Tile};
 use pallas_ir::dtype::Float;
 use pallas_ir::{Elem, ScalarOp};
 
-/// The left side of a comparison.
+/// The left side of a comparison in a kernel's body: `<` becomes its method `lt`, and so on.
 #[derive(Debug)]
 pub struct Cmp<'a, A: ?Sized>(pub &'a A);
 
-/// One comparison -> methods of tiles and scalars, and the trait through which host values keep their own.
+/// Expands each comparison to methods of tiles and scalars, and to the trait by which host values keep Rust's
+/// comparison.
 macro_rules! comparisons {
     ($($name:ident $Op:ident $Trait:ident $Std:ident $op:tt)*) => {
         impl<T: Elem> Tile<T> {
@@ -63,7 +64,7 @@ macro_rules! comparisons {
                 [] usize i32; [] usize u32; [] f64 f64; [] bool bool; [T: Float] f32 T
             }
         )*
-        /// Brings the comparisons of everything that is no tile or scalar into method position.
+        /// Lets `Cmp(&a).lt(&b)` compile for a left side that is neither a tile nor a scalar.
         pub trait HostCmp {
             /// The left side's type.
             type A: ?Sized;
@@ -81,7 +82,7 @@ macro_rules! comparisons {
         }
     };
 }
-/// A host number on the left of its own element type.
+/// Implements a comparison of a host number (left) with a tile or scalar of the matching element type (right).
 macro_rules! left {
     ($Trait:ident $name:ident $Op:ident $([$($generics:tt)*] $N:ident $T:ident);*) => {$(
         left! { @ $Trait $name $Op [$($generics)*] $N $T Tile }
@@ -105,18 +106,18 @@ comparisons! {
     ne Ne Unequal PartialEq !=
 }
 
-/// The left side of `&&` and `||`: whether the right one is needed.
+/// The left side of `&&` or `||`, which says whether the right side has to be evaluated.
 #[diagnostic::on_unimplemented(
     message = "`&&` and `||` need `bool`s, run-time scalars or tiles of `bool`, found `{Self}`",
     label = "this is a `{Self}`"
 )]
 pub trait Left: Truth {
-    /// Returns true if `&&` evaluates a right side that has no effect.
+    /// Returns true if `self && b` evaluates a `b` that has no effect.
     #[doc(hidden)]
     fn left_and(&self) -> bool {
         true
     }
-    /// Returns true if `||` evaluates a right side that has no effect.
+    /// Returns true if `self || b` evaluates a `b` that has no effect.
     #[doc(hidden)]
     fn left_or(&self) -> bool {
         true
@@ -135,9 +136,10 @@ impl Left for bool {
 impl Left for Tile<bool> {}
 impl Left for Scalar<bool> {}
 
-/// `a && b` and `a || b`, with the decision `When`. Host values and run-time scalars short-circuit, except that a right
-/// side without effect is computed beside a run-time left side; for tiles both sides are computed. There is no impl for
-/// a host value before a tile: if it decided alone, the tile would not exist, and the result would have no shape.
+/// `a && b` and `a || b`, where `When` is the time at which `a` is decided. Host values and run-time scalars
+/// short-circuit, except that a right side without effect is always computed if the left side is a run-time value; for
+/// tiles both sides are computed. There is no impl for a host value before a tile: if the host value decided alone,
+/// there would be no tile, and the result would have no shape.
 #[diagnostic::on_unimplemented(
     message = "can't combine `{Self}` with `{R}` by `&&` or `||`",
     label = "needs `bool`s, run-time scalars or tiles of `bool`; a host value stands after a tile: `tile && host`"
@@ -150,13 +152,13 @@ pub trait Logic<R, Out, When>: Sized {
     #[track_caller]
     fn or(self, right: Option<R>) -> Out;
 }
-/// `a && b` in a region with this decision.
+/// Computes `left && right`; `right` is `None` if the left side decides alone.
 #[track_caller]
 #[inline]
 pub fn and<L: Logic<R, Out, When>, R, Out, When>(_: DecisionKey<When>, left: L, right: Option<R>) -> Out {
     left.and(right)
 }
-/// `a || b` in a region with this decision.
+/// Computes `left || right`; `right` is `None` if the left side decides alone.
 #[track_caller]
 #[inline]
 pub fn or<L: Logic<R, Out, When>, R, Out, When>(_: DecisionKey<When>, left: L, right: Option<R>) -> Out {
@@ -172,7 +174,7 @@ impl Logic<bool, bool, AtTrace> for bool {
         right.unwrap_or(true)
     }
 }
-/// The left side, if it has decided alone; else both sides, combined.
+/// Returns `left` if there is no right side because `left` decides alone, else `left op right`.
 #[track_caller]
 fn combine<S: Staged>(op: ScalarOp, left: impl Choice<bool>, right: Option<impl Choice<bool>>) -> S {
     match right {
@@ -204,9 +206,9 @@ logic! {
     Scalar<bool>, Tile<bool> => Tile Elementwise;
 }
 
-/// A number that patterns of a `match` are compared with. A reference is compared by its referent.
+/// A value that a `match` in a kernel compares with its patterns; for a reference, the value behind it.
 pub trait Matched: Copy {
-    /// The number itself, without references.
+    /// Returns the value itself, without references.
     #[doc(hidden)]
     #[inline]
     fn matched(&self) -> Self {

@@ -19,10 +19,10 @@ pub struct Handle {
     region: u32,
 }
 
-/// Stands for the result of an operation that failed.
+/// Value of a handle whose operation failed.
 const POISON: Value = Value(u32::MAX);
 
-/// A mistake and the line that made it.
+/// An error in a kernel's body, and the user's line that caused it.
 #[derive(Clone, Debug)]
 pub(crate) struct Mistake {
     /// The diagnostic.
@@ -31,18 +31,20 @@ pub(crate) struct Mistake {
     pub loc: Loc,
 }
 
+/// Mode of a context: operations are recorded, or computed at once.
 enum ContextMode {
     Trace(Builder),
     Eager(Eager),
 }
 
-/// Eager execution: the launch's machine, on loan for one step, and the values so far.
+/// State of eager execution: the launch's interpreter, borrowed for one program step, and the values computed so far.
 struct Eager {
     machine: Machine,
     values: Vec<Datum>,
     fault: Option<Fault>,
 }
 
+/// The kernel call whose body runs on this thread.
 struct Context {
     generation: u32,
     mode: ContextMode,
@@ -66,7 +68,7 @@ pub(crate) fn inside() -> Option<Loc> {
     CURRENT.with_borrow(|c| c.as_ref().map(|c| c.entered))
 }
 
-/// Returns true if operations are recorded.
+/// Returns true if operations are recorded; false in eager mode and outside of kernels.
 pub(crate) fn tracing() -> bool {
     TRACING.get()
 }
@@ -85,7 +87,7 @@ pub(crate) fn trace(builder: Builder, entered: Loc, f: impl FnOnce()) -> Result<
     }
 }
 
-/// Runs `f`, one program step, on a machine.
+/// Runs `f`, the body of one program step, and computes its operations at once on `machine`.
 ///
 /// # Errors
 /// The step's first fault, or a mistake of the body as a fault.
@@ -102,7 +104,8 @@ pub(crate) fn eager(machine: Machine, entered: Loc, f: impl FnOnce()) -> Result<
     }
 }
 
-/// Runs a body. After its first error tiles have no shape, so later panics may be consequences of it.
+/// Runs the body `f` in a new context; returns the context and the body's panic, if any. After the body's first error
+/// tiles have no shape, so later panics may be consequences of it.
 fn run(mode: ContextMode, entered: Loc, f: impl FnOnce()) -> (Context, Option<Box<dyn Any + Send>>) {
     let outer_tracing = TRACING.replace(matches!(mode, ContextMode::Trace(_)));
     let generation = GENERATION.fetch_add(1, Ordering::Relaxed);
@@ -124,11 +127,12 @@ impl Context {
     fn holds(&self, h: &Handle) -> bool {
         h.generation == self.generation && self.open.contains(&h.region)
     }
-    /// Keeps the first mistake.
+    /// Records an error of the body, unless an earlier one is recorded.
     fn blame(&mut self, diag: Diag, loc: Loc) {
         self.mistake.get_or_insert(Mistake { diag, loc });
     }
-    /// Returns the values of handles; `None` if one is poisoned, or no longer usable here, which is an error.
+    /// Returns the values of handles; `None` if one is poisoned, or of another kernel call or a closed region, which is
+    /// an error.
     fn resolve(&mut self, args: &[Handle], loc: Loc) -> Option<Vec<Value>> {
         if let Some(stale) = args.iter().find(|a| a.value != POISON && !self.holds(a)) {
             if stale.generation == self.generation {
@@ -176,8 +180,8 @@ impl Context {
 }
 
 impl Eager {
-    /// Computes; between two casts, if the operation accumulates in another type than its operand's, as
-    /// [`Builder::append`] does.
+    /// Computes an operation and returns its result, if any. A fold that accumulates in a wider type is computed
+    /// between two casts, as in [`Builder::append`].
     fn accumulated(&mut self, op: &Op, args: &[Value], loc: Loc) -> Option<Value> {
         let (Op::Structural(fold), &[x]) = (op, args) else { return self.emit(op, args, loc) };
         let own = self.values[x.index()].ty.dtype;
@@ -187,7 +191,8 @@ impl Eager {
         let y = self.emit(op, &[x], loc)?;
         self.emit(&cast(own), &[y], loc)
     }
-    /// Computes; a fault stops everything after it, since later operations see poisoned handles.
+    /// Computes an operation by the interpreter. After the first fault nothing is computed: later operations see
+    /// poisoned handles.
     fn emit(&mut self, op: &Op, args: &[Value], loc: Loc) -> Option<Value> {
         if self.fault.is_some() {
             return None;
@@ -199,7 +204,7 @@ impl Eager {
             .and_then(|ty| walk::step(&mut self.machine, op, &data, ty, loc));
         self.sound(step)?.map(|d| self.push(d))
     }
-    /// Returns the result of an operation; records the first fault.
+    /// Returns what an interpreter's step gave; `None` if it failed, which records the fault if it is the first.
     fn sound<T>(&mut self, step: Result<T, Fault>) -> Option<T> {
         match step {
             Ok(result) => Some(result),
@@ -223,7 +228,7 @@ fn with<R>(f: impl FnOnce(&mut Context) -> R) -> Option<R> {
 /// The handle of an operation that failed, or was used outside of a kernel.
 pub(crate) const NOTHING: Handle = Handle { value: POISON, generation: 0, region: 0 };
 
-/// The one door: appends or computes an operation with a result.
+/// Appends (trace) or computes (eager) an operation and returns the handle of its result.
 ///
 /// A mistake is kept with the caller's line and gives a poisoned handle, which later operations pass on.
 #[track_caller]
@@ -235,38 +240,39 @@ pub(crate) fn emit(op: Op, args: &[Handle]) -> Handle {
     })
 }
 
-/// As [`emit`], for an operation without result.
+/// Appends (trace) or computes (eager) an operation that has no result, such as a store.
 #[track_caller]
 pub(crate) fn effect(op: Op, args: &[Handle]) {
     let loc = Loc::caller();
     with(|c| c.emit(op, args, loc));
 }
 
-/// Records a mistake that is not an operation's.
+/// Records an error of the body at the caller's line, and returns a poisoned handle.
 #[track_caller]
 pub(crate) fn blame(diag: Diag) -> Handle {
     blame_at(diag, Loc::caller())
 }
 
-/// As [`blame`], at another line than the caller's.
+/// Records an error of the body at `loc`, and returns a poisoned handle.
 pub(crate) fn blame_at(diag: Diag, loc: Loc) -> Handle {
     with(|c| c.blame(diag, loc));
     NOTHING
 }
 
-/// A constant of the element type.
+/// Emits a constant, whose element type is that of the literal.
 #[track_caller]
 pub(crate) fn constant(x: Literal) -> Handle {
     emit(Op::Const(x), &[])
 }
 
-/// The type of a value; `None` for a poisoned handle, and for a stale one, which is an error.
+/// Returns a value's type; `None` if its handle is poisoned, or of another kernel call or a closed region, which is an
+/// error.
 #[track_caller]
 pub(crate) fn type_of(h: Handle) -> Option<Type> {
     let loc = Loc::caller();
     with(|c| c.resolve(&[h], loc).and_then(|_| c.ty(h))).flatten()
 }
-/// As [`type_of`], for formatting a handle: a stale one is no error here.
+/// Returns a value's type for its `Debug` text; `None`, without an error, for a handle of another kernel call.
 pub(crate) fn shown_type(h: Handle) -> Option<Type> {
     with(|c| c.ty(h)).flatten()
 }
@@ -275,7 +281,7 @@ pub(crate) fn shown_type(h: Handle) -> Option<Type> {
 pub(crate) fn generation() -> u32 {
     with(|c| c.generation).unwrap_or(0)
 }
-/// Returns true if a ref belongs to the running kernel call; if not, reports an error.
+/// Returns true if `generation` (of a ref) is that of the running kernel call; if not, records an error of the body.
 #[track_caller]
 pub(crate) fn owns(generation: u32) -> bool {
     let loc = Loc::caller();
@@ -289,7 +295,7 @@ pub(crate) fn owns(generation: u32) -> bool {
     .unwrap_or(true)
 }
 
-/// Number of instructions of the trace, used by [`named`].
+/// Number of instructions traced so far, which [`named`] takes as `before`; 0 in eager mode.
 pub fn so_far() -> usize {
     with(|c| match &c.mode {
         ContextMode::Trace(builder) => builder.kernel().insts.len(),
@@ -298,7 +304,7 @@ pub fn so_far() -> usize {
     .unwrap_or(0)
 }
 
-/// Hands a variable's value on; what the trace appended last for it gets the variable's name.
+/// Returns `value`, and gives the result of the last instruction traced since `before` the variable's name.
 ///
 /// `let sum = x.sum(1);` becomes `let sum = named("sum", so_far(), x.sum(1));`, whatever the type of the value is.
 pub fn named<T>(name: &str, before: usize, value: T) -> T {
@@ -314,12 +320,12 @@ pub fn named<T>(name: &str, before: usize, value: T) -> T {
     value
 }
 
-/// Looks something up in the kernel's declarations.
+/// Applies `f` to the running kernel, to read its declarations; `None` outside of kernels.
 pub(crate) fn declared<R>(f: impl FnOnce(&Kernel) -> R) -> Option<R> {
     with(|c| f(c.kernel()))
 }
 
-/// The value of a scalar in eager mode: a truth value, a bound. 0 once something failed.
+/// Returns the value of an integer or boolean scalar in eager mode, and 0 after a failure. `what` names it in messages.
 #[track_caller]
 pub(crate) fn decide(h: Handle, what: &str) -> i64 {
     let loc = Loc::caller();
@@ -332,7 +338,7 @@ pub(crate) fn decide(h: Handle, what: &str) -> i64 {
     value.flatten().unwrap_or(0)
 }
 
-/// Counts the iterations that an eager `while` has begun; exceeding the limit is a fault.
+/// Records a fault if an eager `while` at `loc` has begun more iterations (`turns`) than the limit.
 pub(crate) fn count_turns(turns: u64, loc: Loc) {
     with(|c| {
         if let ContextMode::Eager(eager) = &mut c.mode {
@@ -342,7 +348,7 @@ pub(crate) fn count_turns(turns: u64, loc: Loc) {
     });
 }
 
-/// Returns true if this operation can be executed: eager loops stop after a fault.
+/// Returns false if eager execution has failed, so that its loops stop; true while tracing.
 pub(crate) fn healthy() -> bool {
     with(|c| match &c.mode {
         ContextMode::Eager(eager) => eager.fault.is_none() && c.mistake.is_none(),
@@ -351,7 +357,8 @@ pub(crate) fn healthy() -> bool {
     .unwrap_or(false)
 }
 
-/// The state of eager execution at the start of a region: numbers of regions and of values.
+/// The state of eager execution at the start of a region, to which [`close`] returns: numbers of open regions and
+/// values.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Mark {
     regions: usize,
@@ -398,7 +405,7 @@ pub(crate) fn close(mark: Mark, keep: &mut [Handle], again: bool) {
     });
 }
 
-/// Returns the types of values before their region closes. A stale value is an error of the region at `loc`.
+/// Returns the types of the values `of`. A handle that can't be used here is an error of the region at `loc`.
 pub(crate) fn types(of: &[Handle], loc: Loc) -> Vec<Type> {
     with(|c| {
         c.resolve(of, loc);
@@ -408,7 +415,8 @@ pub(crate) fn types(of: &[Handle], loc: Loc) -> Vec<Type> {
     .unwrap_or_default()
 }
 
-/// Opens a region of the trace whose parameters have these types, after an optional i32 index, and the names of `like`.
+/// Opens a region of the trace and returns its parameters: an i32 if `index`, then one for each of `types`, named as
+/// `like`.
 pub(crate) fn begin(index: bool, types: Vec<Type>, like: &[Handle]) -> Vec<Handle> {
     with(|c| {
         let ContextMode::Trace(builder) = &mut c.mode else { return vec![] };
@@ -424,7 +432,7 @@ pub(crate) fn begin(index: bool, types: Vec<Type>, like: &[Handle]) -> Vec<Handl
     .unwrap_or_default()
 }
 
-/// Closes the innermost region of the trace, which begins at `loc`.
+/// Closes the innermost region of the trace, which yields `yields`, and returns its id. Errors are reported at `loc`.
 pub(crate) fn end(yields: &[Handle], loc: Loc) -> RegionId {
     with(|c| {
         let yields = c.resolve(yields, loc);
@@ -439,7 +447,7 @@ pub(crate) fn end(yields: &[Handle], loc: Loc) -> RegionId {
     .unwrap_or(RegionId(0))
 }
 
-/// Appends an instruction with regions to the trace.
+/// Appends an instruction with regions (`if`, `for`, `while`) by `f`, and returns the handles of its `results` results.
 pub(crate) fn nest(
     args: &[Handle],
     results: usize,

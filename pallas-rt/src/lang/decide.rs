@@ -13,9 +13,10 @@ use std::panic::RefUnwindSafe;
 
 /// A boolean that is known on the host, at run time, or for each element.
 pub trait Truth {
-    /// The value that short-circuits.
+    /// Returns the boolean on the host; that of a run-time scalar exists only in eager mode.
     #[doc(hidden)]
     fn value(&self) -> bool;
+    /// Returns the handle of a run-time value; `None` for a host `bool`.
     #[doc(hidden)]
     fn handle(&self) -> Option<Handle>;
 }
@@ -41,22 +42,23 @@ pub trait Condition<When: Decision>: Truth {}
 impl Condition<AtTrace> for bool {}
 impl Condition<AtRunTime> for Scalar<bool> {}
 
-/// Decided by the host, once, while the kernel is traced.
+/// Decision that the host makes, once, while the kernel is traced.
 #[derive(Clone, Copy, Debug)]
 pub enum AtTrace {}
-/// Decided by each program as it runs.
+/// Decision that each program makes as it runs.
 #[derive(Clone, Copy, Debug)]
 pub enum AtRunTime {}
-/// The left side does not decide alone: both sides of `&&` or `||` are computed, element by element.
+/// Decision for each element of a tile of `bool`s: both sides of `&&` or `||` are computed.
 #[derive(Clone, Copy, Debug)]
 pub enum Elementwise {}
-/// No decision. No condition has it.
+/// No decision: no condition has it, so that rustc can't infer a decision from something other than the condition.
 #[derive(Clone, Copy, Debug)]
 pub enum Undecided {}
 
 /// The time at which a condition is decided.
 pub trait Decision: Sized {
-    /// Inhabited only for a region that is decided at run time.
+    /// Token without which staging code can't run. The type has values only for decisions at run time, so that rustc
+    /// treats staging code as dead elsewhere.
     type Pass;
     /// True if the right side of `&&` and `||` is computed for every value of the left side.
     #[doc(hidden)]
@@ -85,7 +87,7 @@ impl Decision for Undecided {
     type Pass = Infallible;
 }
 
-/// Regions that `break`, `continue` and `return` may leave.
+/// Decisions of regions that `break`, `continue` and `return` may leave.
 #[diagnostic::on_unimplemented(
     message = "this can't leave an `if` or `while` that is decided at run time",
     label = "would leave a staged region",
@@ -98,7 +100,7 @@ impl MayLeave for Elementwise {}
 #[diagnostic::do_not_recommend]
 impl MayLeave for Undecided {}
 
-/// Regions in which a variable declared without a value may be assigned its first value.
+/// Decisions of regions in which a variable declared without a value may be assigned its first value.
 #[diagnostic::on_unimplemented(
     message = "a variable gets its first value in an `if` or `while` that is decided at run time",
     label = "has no value before",
@@ -164,7 +166,7 @@ macro_rules! carry_tuple {
 }
 tuples! { carry_tuple }
 
-/// [`Carry`] if the region is decided at run time; any type if the host decides.
+/// Values that a region may change: any type if the host decides, types with [`Carry`] if decided at run time.
 #[diagnostic::on_unimplemented(
     message = "a `{Self}` can't change in a region that is decided at run time",
     label = "changes here, but is a host `{Self}`",
@@ -190,7 +192,7 @@ impl<T: Carry> Changes<AtRunTime> for T {
     }
 }
 
-/// Values that an `if` may yield: [`Carry`] if it is decided at run time.
+/// Values that an `if` may yield: any type if the host decides, types with [`Carry`] if decided at run time.
 #[diagnostic::on_unimplemented(
     message = "an `if` or `match` that is decided at run time gives a host `{Self}`",
     label = "a host `{Self}`",
@@ -232,7 +234,7 @@ impl<'a, When, T: RefUnwindSafe> Held<'a, When, T> {
         self.1
     }
 }
-/// [`Held::steady`] for every other type.
+/// Gives types without [`RefUnwindSafe`] a method `steady`, if they are [`Steady`] for the decision.
 pub trait Otherwise<'a, When, T> {
     /// Borrows the variable.
     fn steady(&self) -> &'a T
@@ -258,29 +260,30 @@ impl<T> Drop for HostValuesStayTheSameWhereDecidedAtRunTime<T> {
     fn drop(&mut self) {}
 }
 
-/// Identifies a region's decision in the expansion.
+/// A value that carries a region's decision `When` as a type to the functions that the expansion calls.
 pub type DecisionKey<When> = PhantomData<When>;
 
 /// A variable that a region changes.
 pub type Slot<'a, When> = &'a mut (dyn Changes<When> + 'a);
 
-/// Marks a variable as changed by the region.
+/// Borrows a variable that the region changes, as a [`Slot`].
 pub fn slot<'a, When, T: Changes<When> + 'a>(_: DecisionKey<When>, x: &'a mut T) -> Slot<'a, When> {
     x
 }
-/// Returns the value that a side of an `if` yields.
+/// Returns `x`, the value of a side of an `if`; rustc checks here that the decision allows its type.
 #[inline]
 pub fn gives<When, T: Gives<When>>(_: DecisionKey<When>, x: T) -> T {
     x
 }
-/// Called before a `break`, `continue` or `return` that leaves the region.
+/// Called before a `break`, `continue` or `return` that leaves the region: rustc checks that the decision allows it.
 #[inline]
 pub fn leaves_region<When: MayLeave>(_: DecisionKey<When>) {}
-/// Called before the first assignment to a variable that is declared outside of the region.
+/// Called before the first assignment to a variable declared outside of the region: rustc checks that the decision
+/// allows it.
 #[inline]
 pub fn first_value<When: MayDefer>(_: DecisionKey<When>) {}
-/// Diverges if `P` is uninhabited, so that the compiler, including the borrow checker, treats the code after it as
-/// dead.
+/// Returns `p`. The call diverges if `P` is uninhabited, so that the compiler, including the borrow checker, treats
+/// the code after it as dead.
 #[inline]
 pub fn pass<P>(p: P) -> P {
     p
@@ -294,7 +297,7 @@ pub fn pass<P>(p: P) -> P {
 pub trait Bound {
     #[doc(hidden)]
     fn bound(self) -> Handle;
-    /// The next integer: the end of `..=`.
+    /// Returns the integer after this one: the exclusive end of a range `lo..=self`.
     #[doc(hidden)]
     fn after(self) -> Handle;
 }

@@ -2,7 +2,7 @@
 use super::random::gpus;
 use crate::prelude::*;
 
-/// The number of iterations, and their indices in order.
+/// Hashes the indices of a `for` with a step, forwards and reversed, so that their number and order show.
 #[kernel(grid = (1))]
 fn turns(
     #[block([N] => [1], |_| (0,))] x: In<i32>,
@@ -59,7 +59,7 @@ fn a_step_that_is_not_positive_is_refused() {
     }
 }
 
-/// Sorts again and again.
+/// Sorts a block `times` times, which a GPU's driver may stop.
 #[kernel(grid = (1))]
 fn sorts(
     #[block([N] => [N], |_| (0,))] x: In<f32>,

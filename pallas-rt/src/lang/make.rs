@@ -1,4 +1,4 @@
-//! Free functions of the kernel language: what makes values, combines several, or asks about the launch.
+//! Free functions of the kernel language, which make values, combine several, or ask about the launch.
 use super::context::{self, Handle};
 use super::operand::{Choice, Host, Shape, Staged, dims};
 use super::operators::elementwise;
@@ -48,13 +48,13 @@ where
 {
     elementwise(ScalarOp::Select, &[mask.staged(), a.choice(), b.choice()])
 }
-/// The larger, element by element; a NaN passes through.
+/// The larger of two operands, element by element; NaN if either is.
 #[track_caller]
 #[must_use]
 pub fn maximum<T: Number, A: Choice<T>, B: Choice<T>>(a: A, b: B) -> B::Beside<A::Beside<Scalar<T>, T>, T> {
     elementwise(ScalarOp::Maximum, &[a.choice(), b.choice()])
 }
-/// The smaller, element by element; a NaN passes through.
+/// The smaller of two operands, element by element; NaN if either is.
 #[track_caller]
 #[must_use]
 pub fn minimum<T: Number, A: Choice<T>, B: Choice<T>>(a: A, b: B) -> B::Beside<A::Beside<Scalar<T>, T>, T> {
@@ -88,7 +88,7 @@ impl IntoScalar for usize {
     type Element = i32;
 }
 
-/// A tile of one value.
+/// A tile of this shape with `x` as every element.
 #[track_caller]
 #[must_use]
 pub fn full<T: Elem>(shape: impl Shape, x: impl Choice<T>) -> Tile<T> {
@@ -100,13 +100,13 @@ pub fn full<T: Elem>(shape: impl Shape, x: impl Choice<T>) -> Tile<T> {
 pub fn zeros<T: Elem>(shape: impl Shape) -> Tile<T> {
     Scalar::<T>::new(context::constant(Literal::new(T::DTYPE, 0.0))).broadcast(shape)
 }
-/// The coordinate along an axis.
+/// A tile in which each element is its own coordinate along `axis`.
 #[track_caller]
 #[must_use]
 pub fn iota<T: Number>(shape: impl Shape, axis: usize) -> Tile<T> {
     Tile::new(structural(ops::Iota { shape: dims(&shape), axis, dtype: T::DTYPE }, &[]))
 }
-/// Tiles one behind the other along an axis.
+/// The tiles joined along `axis`, in order.
 #[track_caller]
 #[must_use]
 pub fn concat<T: Elem>(tiles: impl AsRef<[Tile<T>]>, axis: usize) -> Tile<T> {
@@ -125,7 +125,7 @@ pub fn tril(rows: usize, columns: usize, offset: impl Choice<i32>) -> Tile<bool>
 pub fn triu(rows: usize, columns: usize, offset: impl Choice<i32>) -> Tile<bool> {
     diagonal(rows, offset).le(iota::<i32>([1, columns], 1))
 }
-/// The column of the shifted diagonal in each row.
+/// For each row, the column of the shifted diagonal, `row + offset`, as a tile of shape `[rows, 1]`.
 #[track_caller]
 fn diagonal(rows: usize, offset: impl Choice<i32>) -> Tile<i32> {
     elementwise(ScalarOp::Add, &[iota::<i32>([rows, 1], 0).handle, offset.choice()])
@@ -148,12 +148,12 @@ pub fn num_programs(axis: usize) -> Scalar<i32> {
     })
 }
 
-/// Prints a tile or scalar with a label, per program; the interpreter and the CPU backend do.
+/// Prints a tile or scalar with a label, once per program. Only the interpreter and the CPU backend print.
 #[track_caller]
 pub fn debug_print(label: &str, x: impl Staged) {
     context::effect(Op::DebugPrint(label.into()), &[x.staged()]);
 }
-/// Ends the launch with a message where the condition fails; the interpreter and the CPU backend check it.
+/// Ends the launch with `message` where the condition is false. Only the interpreter and the CPU backend check it.
 #[track_caller]
 pub fn debug_assert(condition: impl Choice<bool>, message: &str) {
     let condition = condition.choice();
@@ -176,12 +176,12 @@ pub mod index {
 
     pub use super::cdiv;
 
-    /// The smaller.
+    /// The smaller of two integers.
     #[track_caller]
     pub fn min(a: impl Choice<i32>, b: impl Choice<i32>) -> Scalar<i32> {
         elementwise(ScalarOp::Minimum, &[a.choice(), b.choice()])
     }
-    /// The larger.
+    /// The larger of two integers.
     #[track_caller]
     pub fn max(a: impl Choice<i32>, b: impl Choice<i32>) -> Scalar<i32> {
         elementwise(ScalarOp::Maximum, &[a.choice(), b.choice()])

@@ -8,7 +8,7 @@ use pallas_ir::dtype::{Bool, Int, Number};
 use pallas_ir::{Elem, ScalarOp, diag, structural as ops};
 
 impl<T: Elem> Tile<T> {
-    /// The last two axes exchanged.
+    /// The tile with its last two axes swapped.
     #[track_caller]
     #[must_use]
     pub fn t(self) -> Tile<T> {
@@ -17,7 +17,7 @@ impl<T: Elem> Tile<T> {
         axes.swap(rank.max(2) - 2, rank.max(2) - 1);
         self.transpose(axes)
     }
-    /// A new axis of extent 1 in front of axis `axis`.
+    /// The tile with a new axis of extent 1 in front of axis `axis`.
     #[track_caller]
     #[must_use]
     pub fn expand(self, axis: usize) -> Tile<T> {
@@ -28,7 +28,7 @@ impl<T: Elem> Tile<T> {
         shape.insert(axis, 1);
         self.reshape(shape)
     }
-    /// Without an axis of extent 1.
+    /// The tile without axis `axis`, whose extent must be 1.
     #[track_caller]
     #[must_use]
     pub fn squeeze(self, axis: usize) -> Tile<T> {
@@ -48,7 +48,7 @@ impl<T: Elem> Tile<T> {
         let every = vec![1; size.sizes().len()];
         self.strided_slice(start, size, every)
     }
-    /// Every `stride`-th of the elements from `start`, `size` of them along each axis.
+    /// `size` elements along each axis, from `start` in steps of `stride`.
     #[track_caller]
     #[must_use]
     pub fn strided_slice(self, start: impl Shape, size: impl Shape, stride: impl Shape) -> Tile<T> {
@@ -56,8 +56,8 @@ impl<T: Elem> Tile<T> {
         let (start, stride) = (signed(start.sizes()), signed(stride.sizes()));
         Tile::new(structural(ops::Slice { start, size: dims(&size), stride }, &[self.handle]))
     }
-    /// The part that an index selects, as that of a block: `a..b` and `ds(a, n)` keep elements of an axis, `..` all of it, and
-    /// a number drops the axis. Positions are known while tracing.
+    /// The part of the tile that an index selects, with the same indices as for a block: `a..b` and `ds(a, n)` keep
+    /// elements of an axis, `..` all of it, and a number drops the axis. Positions are known while tracing.
     ///
     /// ```
     /// use pallas_rt::prelude::*;
@@ -105,7 +105,7 @@ impl<T: Elem> Tile<T> {
         Scalar::new(structural(ops::Reshape { to: vec![] }, &[self.handle]))
     }
 }
-/// A method declared in an operation's file -> the method.
+/// Expands a method that an operation's file declares to a method of [`Tile`].
 macro_rules! tile_method {
     ([$(#[$doc:meta])+] $name:ident $Class:ident ($($arg:ident: $Kind:ident),*) $Element:ident { $op:expr }) => {
         impl<T: Elem> Tile<T> {
@@ -123,7 +123,8 @@ macro_rules! tile_method {
         }
     };
 }
-/// A kind of argument -> its type; its conversion to an attribute or an operand; the operand, if it is one.
+/// Expands a kind of argument: alone to its Rust type; with a name and a tile to its conversion to an attribute or a
+/// handle; with a name to the operand's handle, or `None` for an attribute.
 macro_rules! argument {
     (Axis) => { usize };
     (Axes) => { impl Axes };
@@ -145,7 +146,8 @@ macro_rules! argument {
 pallas_ir::for_each_structural_method! { tile_method }
 
 impl<I: Int> Tile<I> {
-    /// A last axis of `depth` marking each index: 1 at its position, 0 elsewhere. The tile's last axis has extent 1.
+    /// One-hot vectors of the indices: the last axis, whose extent must be 1, gets `depth` elements, 1 at the index and
+    /// 0 elsewhere.
     #[track_caller]
     #[must_use]
     pub fn one_hot<T: Number>(self, depth: usize) -> Tile<T> {
@@ -158,11 +160,11 @@ impl<I: Int> Tile<I> {
     }
 }
 impl<T: Elem> Scalar<T> {
-    /// The scalar as a tile without axes, which fits where all dimensions were dropped.
+    /// The scalar as a tile without axes, to be stored where an index has dropped all dimensions.
     pub fn tile(self) -> Tile<T> {
         Tile::new(self.handle)
     }
-    /// A tile of this value.
+    /// A tile of this shape with the scalar as every element.
     #[track_caller]
     #[must_use]
     pub fn broadcast(self, shape: impl Shape) -> Tile<T> {

@@ -14,7 +14,7 @@ use pallas_ir::{At, DType, Diag, Dim, Elem, Literal};
 pub trait Staged: Copy {
     /// Type of its elements.
     type Elem: Elem;
-    /// The same with other elements.
+    /// The same kind of value, a tile or a scalar, with elements of type `U`.
     type Of<U: Elem>: Staged<Elem = U>;
     #[doc(hidden)]
     fn staged(self) -> Handle;
@@ -33,8 +33,8 @@ macro_rules! handles {
                 $H::new(handle)
             }
         }
-        /// Only for rustc's message: a tile or scalar of another element type is no [`Host`], and the message says only
-        /// that.
+        /// Exists only for rustc's message: a tile or scalar of another element type is no [`Host`], and the message
+        /// says only that.
         #[diagnostic::do_not_recommend]
         impl<T, U: Elem> HostOperand<T> for $H<U> {
             fn element(self) -> Handle {
@@ -52,11 +52,11 @@ handles! { Tile Scalar }
     note = "cast a tile or scalar to the other's elements: `x.cast::<f32>()`"
 )]
 pub trait Host: Copy {
-    /// The number as an element; an integer out of its range has none.
+    /// Returns the number as an element of type `dtype`; an integer out of the type's range is an error.
     #[doc(hidden)]
     fn literal(self, dtype: DType) -> Result<Literal, Diag>;
 }
-/// Types of host numbers -> their conversion to a literal.
+/// Implements [`Host`] for types of numbers, by an expression that makes a literal of the number `$x`.
 macro_rules! host {
     ($($($H:ty)+, |$x:ident, $dtype:pat_param| $literal:expr;)*) => {$($(
         #[diagnostic::do_not_recommend]
@@ -121,7 +121,7 @@ impl<T: Elem + Takes<L>, L: Host> HostOperand<T> for L {
     }
 }
 
-/// A host number as an element of `T`.
+/// Emits a constant of element type `T` from a host number; a number out of range is an error of the body.
 #[track_caller]
 pub(crate) fn host_constant<T: Elem, L: Host>(x: L) -> Handle {
     match x.literal(T::DTYPE) {
@@ -138,7 +138,7 @@ pub(crate) fn host_constant<T: Elem, L: Host>(x: L) -> Handle {
     note = "cast a tile or scalar to the other's elements: `x.cast::<{T}>()`"
 )]
 pub trait Choice<T: Elem>: Copy {
-    /// The result of combining it with a `V`: a tile if either is one.
+    /// Type of the result of combining this operand with a `V`, with elements of type `U`: a tile if either is one.
     type Beside<V: Staged, U: Elem>: Staged<Elem = U>;
     #[doc(hidden)]
     #[track_caller]
@@ -165,7 +165,7 @@ impl<T: Elem + Takes<L>, L: Host> Choice<T> for L {
     }
 }
 
-/// Host sizes: of a shape, or of offsets along each axis.
+/// Host sizes, one per axis: a shape, offsets, or strides.
 #[diagnostic::on_unimplemented(
     message = "a shape is made of host `usize` sizes, found `{Self}`",
     label = "expected `[usize; N]`, `&[usize]` or `Vec<usize>`"
@@ -190,7 +190,7 @@ impl Shape for Vec<usize> {
     }
 }
 
-/// A shape as the registry takes it.
+/// Converts a shape to the sizes that structural operations have as attributes.
 pub(crate) fn dims(shape: &impl Shape) -> Vec<Dim> {
     shape.sizes().into_iter().map(Dim::from).collect()
 }
@@ -201,7 +201,7 @@ pub(crate) fn dims(shape: &impl Shape) -> Vec<Dim> {
     label = "expected an axis, `[axis, axis]` or `..`"
 )]
 pub trait Axes {
-    /// The axes of a tile with `rank` axes.
+    /// Returns the numbers of the axes, for a tile with `rank` axes.
     #[doc(hidden)]
     fn axes(self, rank: usize) -> Vec<usize>;
 }

@@ -1,22 +1,22 @@
-//! The rows of the scalar table as operators and methods of tiles and scalars.
+//! Scalar operations (rows of the scalar table) as operators and methods of tiles and scalars.
 //!
-//! A host number stands right of an operator as any number its element type takes, left of it only as the element's own
-//! literal type: Rust does not allow a blanket impl for the left side. In a kernel's body sizes may be left operands as
-//! well.
+//! Right of an operator a host number may have any type that the element type takes; left of it only the type of the
+//! element's own literals, since Rust does not allow a blanket impl for the left side. In a kernel's body sizes may
+//! also be left operands.
 use super::context::{self, Handle};
 use super::operand::{Choice, Host, HostOperand, Staged, host_constant};
 use super::tile::{Scalar, Tile};
 use pallas_ir::dtype::{Bits, Float, Int, Number, Real, Signed, Single};
 use pallas_ir::{Op, ScalarOp};
 
-/// Emits a row; a tile results if any operand is one.
+/// Emits a scalar operation element by element. `S` is the type of its result: a tile if any operand is one.
 #[track_caller]
 pub(crate) fn elementwise<S: Staged>(op: ScalarOp, args: &[Handle]) -> S {
     S::from_handle(context::emit(Op::Scalar(op), args))
 }
 
-/// A binary operator -> impls for all combinations of tiles, scalars and host numbers. `$Left` are host numbers as left
-/// operands, each with its own element type; `f32` is a left operand for elements of the class `$Float`.
+/// Implements a binary operator for all combinations of tiles, scalars and host numbers. `$Left` are host numbers as
+/// left operands, each with its own element type; `f32` is a left operand for elements of the class `$Float`.
 macro_rules! binary {
     ([$(#[$doc:meta])+] $Op:ident $name:ident $Class:ident $Trait:ident $left:tt $float:tt) => {
         binary! { @pair [$(#[$doc])+] $Op $name $Class $Trait Tile Tile Tile }
@@ -62,7 +62,7 @@ macro_rules! binary {
     };
 }
 
-/// An assignment operator -> impls for tiles and scalars.
+/// Implements assignment operators for tiles and scalars.
 macro_rules! assigning {
     ($($Class:ident $Trait:ident $name:ident $Assign:ident $assign:ident;)*) => {$(
         assigning! { @ $Class $Trait $name $Assign $assign Tile }
@@ -93,7 +93,7 @@ assigning! {
     Int Shr shr ShrAssign shr_assign;
 }
 
-/// A unary operator -> impls for tiles and scalars.
+/// Implements a unary operator for tiles and scalars.
 macro_rules! unary {
     ([$(#[$doc:meta])+] $Op:ident $name:ident $Class:ident $Trait:ident $H:ident) => {
         impl<T: $Class> std::ops::$Trait for $H<T> {
@@ -107,7 +107,7 @@ macro_rules! unary {
     };
 }
 
-/// A row that is a method -> methods of tiles and scalars. Further operands may be tiles, scalars or numbers.
+/// Makes a scalar operation a method of tiles and scalars. Further operands may be tiles, scalars or numbers.
 macro_rules! method {
     ($doc:tt $Op:ident $name:ident $Class:ident $Out:ident) => {
         method! { @ $doc $Op $name $Class $Out [] Scalar<$Out> }
@@ -138,7 +138,7 @@ macro_rules! method {
     };
 }
 
-/// A row -> what it is in Rust.
+/// Implements a row of the scalar table as the operator or method that the row names.
 macro_rules! surface {
     // Comparisons are implemented separately, in `cmp`.
     ($doc:tt $Op:ident $name:ident $Class:ident $sig:tt $Out:ident comparison) => {};

@@ -13,30 +13,30 @@ pub struct Window<T, A> {
     /// Kernel call that the operand belongs to.
     generation: u32,
     view: View,
-    /// One per dynamic axis, in order.
+    /// Run-time starts, one per dynamic axis, in order.
     starts: Vec<Handle>,
     element: PhantomData<fn() -> (T, A)>,
 }
 
-/// A window into an input.
+/// Access of a window into an input: it can be loaded.
 #[derive(Clone, Copy, Debug)]
 pub enum ReadOnly {}
-/// A window into an output or scratch buffer.
+/// Access of a window into an output or scratch buffer: it can be loaded and stored.
 #[derive(Clone, Copy, Debug)]
 pub enum Writable {}
 
-/// An axis of a view.
+/// The positions that a view selects along one axis.
 #[derive(Clone, Copy, Debug)]
 pub enum Span {
-    /// One element; the axis is dropped.
+    /// One element at a run-time position; the axis is dropped.
     At(Handle),
     /// One element at a position known while tracing; the axis is dropped. A negative position is out of range.
     Fixed(i64),
-    /// `size` elements from a run-time start.
+    /// `size` elements from a run-time start, `stride` apart.
     From(Handle, usize, usize),
     /// `size` elements from a start known while tracing, `stride` apart.
     Slice(usize, usize, usize),
-    /// All of it.
+    /// The whole axis.
     All,
 }
 
@@ -49,7 +49,7 @@ pub fn strided(start: impl Start, size: usize, stride: usize) -> Span {
     start.span(size, stride)
 }
 
-/// The start of a [`ds`].
+/// Start of a [`ds`] or [`strided`]: a host number or a run-time scalar.
 pub trait Start {
     #[doc(hidden)]
     fn span(self, size: usize, stride: usize) -> Span;
@@ -65,7 +65,7 @@ impl Start for Scalar<i32> {
     }
 }
 
-/// An index of one axis: a host number or run-time scalar (drops the axis), a [`ds`], `..`.
+/// An index of one axis: a host number or run-time scalar (drops the axis), a [`ds`], a range `a..b`, or `..`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not index a block's axis",
     label = "expected a number, a run-time `Scalar<i32>`, `ds(start, size)` or `..`"
@@ -157,7 +157,7 @@ impl<T: Elem, A> Window<T, A> {
         let view = View::whole(&shape.unwrap_or_default());
         Window { operand, generation, view, starts: vec![], element: PhantomData }
     }
-    /// Returns an access of the operand, if it belongs to the running kernel.
+    /// Emits an access of the operand; returns a poisoned handle if the operand is not of the running kernel call.
     #[track_caller]
     fn access(&self, op: Op, args: &[Handle]) -> Handle {
         if context::owns(self.generation) { context::emit(op, args) } else { context::NOTHING }
@@ -187,7 +187,7 @@ impl<T: Elem, A> Window<T, A> {
         }
         out
     }
-    /// The elements.
+    /// Loads the elements of the view.
     #[track_caller]
     pub fn load(&self) -> Tile<T> {
         Tile::new(self.access(Op::Load { from: self.operand, view: self.view.clone(), masked: false }, &self.starts))
@@ -209,7 +209,7 @@ impl<T: Elem, A> Window<T, A> {
 }
 
 impl<T: Elem> Window<T, Writable> {
-    /// Writes the elements that lie inside the array.
+    /// Writes the tile to the view; elements outside of the array are dropped.
     #[track_caller]
     pub fn store(&self, tile: Tile<T>) {
         self.write(tile.handle, None);
@@ -220,7 +220,7 @@ impl<T: Elem> Window<T, Writable> {
     pub fn store_masked(&self, tile: Tile<T>, mask: Tile<bool>) {
         self.write(tile.handle, Some(mask.handle));
     }
-    /// Writes one value everywhere.
+    /// Writes `x` to every element of the view.
     #[track_caller]
     pub fn fill(&self, x: impl Choice<T>) {
         let to = self.shape().into_iter().map(pallas_ir::Dim::from).collect();
@@ -228,13 +228,14 @@ impl<T: Elem> Window<T, Writable> {
         let tile = context::emit(Op::Structural(op.into()), &[x.choice()]);
         self.write(tile, None);
     }
-    /// Writes the elements and returns what was there.
+    /// Writes the tile to the view and returns what was there.
     #[track_caller]
     pub fn swap(&self, tile: Tile<T>) -> Tile<T> {
         let old = self.load();
         self.store(tile);
         old
     }
+    /// Emits a store of `value`, masked if there is a mask.
     #[track_caller]
     fn write(&self, value: Handle, mask: Option<Handle>) {
         let mut args = vec![value];
@@ -246,12 +247,12 @@ impl<T: Elem> Window<T, Writable> {
     }
 }
 
-/// A host size as the IR's integer type.
+/// Converts a host size to the IR's integer type; a size beyond its range becomes the largest integer.
 fn host(n: usize) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX)
 }
 
-/// One axis of a chained view: positions of `span` within `axis`.
+/// Narrows an axis of a view, whose run-time start is `start`, to `span`; returns the new axis and its run-time start.
 #[track_caller]
 fn narrow(axis: ViewAxis, start: Option<Handle>, span: Span) -> (ViewAxis, Option<Handle>) {
     let (offset, dynamic, size, stride, kept) = match span {
@@ -334,12 +335,12 @@ macro_rules! readable {
             pub fn at(self, index: impl BlockIndex) -> Window<T, $Access> {
                 self.window().at(index)
             }
-            /// The whole block.
+            /// Loads the whole block.
             #[track_caller]
             pub fn load(self) -> Tile<T> {
                 self.window().load()
             }
-            /// The elements where the mask holds, `other` elsewhere.
+            /// Loads the elements where the mask is true; gives `other` elsewhere.
             #[track_caller]
             pub fn load_masked(self, mask: Tile<bool>, other: impl Choice<T>) -> Tile<T> {
                 self.window().load_masked(mask, other)
@@ -365,12 +366,12 @@ macro_rules! writable {
             pub fn store(self, tile: Tile<T>) {
                 self.window().store(tile);
             }
-            /// Writes the elements where the mask holds.
+            /// Writes the elements of the block where the mask is true.
             #[track_caller]
             pub fn store_masked(self, tile: Tile<T>, mask: Tile<bool>) {
                 self.window().store_masked(tile, mask);
             }
-            /// Writes one value everywhere.
+            /// Writes `x` to every element of the block.
             #[track_caller]
             pub fn fill(self, x: impl Choice<T>) {
                 self.window().fill(x);
@@ -386,7 +387,7 @@ macro_rules! writable {
 writable! { Out Scratch }
 
 impl<T: Elem> Prefetch<T> {
-    /// An element; one index per dimension.
+    /// Reads an element of the table; there is one index per dimension.
     #[track_caller]
     pub fn at(self, index: impl ElementIndex) -> Scalar<T> {
         let index = index.handles();
@@ -421,7 +422,7 @@ macro_rules! element_index {
 }
 tuples! { element_index }
 
-/// The type a parameter of this element type has in the trace.
+/// Emits the value of a scalar parameter of the kernel.
 pub(crate) fn parameter(operand: OperandId) -> Handle {
     context::emit(Op::Param(operand), &[])
 }

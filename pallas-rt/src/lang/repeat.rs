@@ -5,7 +5,7 @@ use super::stage::{read, turn, write};
 use pallas_ir::{Loc, RegionId};
 use std::marker::PhantomData;
 
-/// A staged `while`.
+/// State of a staged `while`; the expansion of `#[kernel]` calls its methods.
 #[derive(Debug)]
 pub struct While<When> {
     rounds: u64,
@@ -24,16 +24,16 @@ impl<When: Decision> While<When> {
         let (mark, loc) = (Mark::default(), Loc::caller());
         While { rounds: 0, mark, init: vec![], test: None, tested: None, loc, when: PhantomData }
     }
-    /// Identifies the decision.
+    /// Returns the loop's decision, for the functions that take it.
     pub fn key(&self) -> DecisionKey<When> {
         PhantomData
     }
-    /// `Some` if the loop is recorded.
+    /// Returns `Some` if the loop's condition is decided at run time.
     #[inline]
     pub fn gate(&self) -> Option<When::Pass> {
         When::pass()
     }
-    /// Called before the condition. Returns false when the recording is complete.
+    /// Begins an iteration, before its condition. Returns false when the recording is complete.
     pub fn head(&mut self, slots: &mut [Slot<'_, When>]) -> bool {
         self.rounds += 1;
         if !context::tracing() {
@@ -55,7 +55,8 @@ impl<When: Decision> While<When> {
         write(slots, &results);
         false
     }
-    /// Returns whether the body runs. The region of an eager loop's last condition ends with the enclosing one.
+    /// Takes the condition, and returns true if the body runs now. The region of an eager loop's last condition ends
+    /// with the enclosing one.
     #[track_caller]
     #[inline]
     pub fn condition<C: Condition<When>>(&mut self, c: C) -> bool {

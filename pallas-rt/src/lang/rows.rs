@@ -9,7 +9,7 @@ use crate::prelude::*;
 use pallas_ir::scalar::{Gpu, Ty};
 use pallas_ir::{Literal, Op, ScalarOp, structural as ops};
 
-/// Applies a row; the result as bits.
+/// Applies the scalar operation with the index `op`, and stores the result's bits.
 #[kernel(grid = (1), allow(overflow))]
 fn row<E: Elem>(
     #[block([N] => [N], |_i| (0,))] a: In<E>,
@@ -40,7 +40,7 @@ fn row<E: Elem>(
     out.store(Tile::new(result));
 }
 
-/// Ordinary numbers and those around which rules change. No denormals: shaders may take them for zero.
+/// Ordinary numbers and edge cases, without denormals, which shaders may take for zero.
 const FLOATS: [f32; 24] = [
     0.0,
     -0.0,
@@ -80,7 +80,7 @@ fn edges<E: Elem>() -> Vec<Literal> {
     }
 }
 
-/// The element behind the bits of a result.
+/// Converts the bits of a result to a number.
 fn float(dtype: DType, bits: u32) -> f64 {
     match dtype {
         DType::F16 => f16::from_bits(bits as u16).to_f64(),

@@ -11,7 +11,7 @@ fn ones(client: &Client) -> Result<(Array, Array)> {
     Ok((client.full(&[65_536], 1i32)?, client.full(&[65_536], 1i32)?))
 }
 
-/// Counts its steps, and those that `num_programs` gives.
+/// Stores the number of its steps in `out[0]`, and the number that `num_programs` gives in `out[1]`.
 #[kernel(grid = (cdiv(N * M, 67108864)), semantics = (arbitrary))]
 fn steps(
     #[block([N] => [1], |_| (0,))] x: In<i32>,
@@ -25,7 +25,7 @@ fn steps(
     out.at(1..2).store(x.load() * y.load() * num_programs(0));
 }
 
-/// An array whose size has the term, with as many programs.
+/// Stores the number of programs in an array that has a row for each, as many as a term beyond 32 bits gives.
 #[kernel(grid = (cdiv(N * M, 67108864)))]
 fn number(
     #[block([N] => [1], |_| (0,))] x: In<i32>,
@@ -35,7 +35,7 @@ fn number(
     out.store((x.load() * y.load() * num_programs(0)).broadcast([3]));
 }
 
-/// One step for any number of elements.
+/// Sums up to 2^31 - 1 elements in one step.
 #[kernel(grid = (cdiv(K, 2147483647)), semantics = (arbitrary))]
 fn whole(#[block([K] => [K], |_| (0,))] x: In<f32>, #[block([1] => [1], |_| (0,))] out: Out<f32>) {
     out.fill(x.load().sum(0));
@@ -53,8 +53,8 @@ fn the_grid_has_the_extents_of_the_launch() {
     }
 }
 
-/// Each program counts in blocks of its own: 8 of them if its steps are counted right, else also in those of programs that
-/// run on other threads.
+/// Adds 1 to the 8 blocks of each parallel program. If the number of steps were wrong, programs on other threads would
+/// change the same blocks.
 #[kernel(grid = (16, 72 - cdiv(N * M, 67108864)), semantics = (parallel, arbitrary))]
 fn count(
     #[block([N] => [1], |_, _| (0,))] x: In<i32>,
@@ -114,7 +114,7 @@ fn far(
     out.store(x.load() * 0.0 + program_id(0).cast::<f32>());
 }
 
-/// The index wraps around, and is divided.
+/// Reads a block whose index wraps around 32 bits before it is divided.
 #[kernel(grid = (4))]
 fn wrapped(
     #[block([N] => [8], |i| (i * 2000000000 / 2000000000,))] x: In<f32>,
@@ -123,7 +123,7 @@ fn wrapped(
     out.store(x.load());
 }
 
-/// Blocks that are far beyond the array by a minimum: 0 is read there.
+/// Reads blocks that are far beyond the array, where elements are the fill.
 #[kernel(grid = (4))]
 fn beside(
     #[block([N] => [8], |i| (min(i, 2) * 1000000000,), fill = -1.0)] x: In<f32>,
@@ -132,7 +132,7 @@ fn beside(
     out.store(x.load());
 }
 
-/// Which positions are below a limit, far to the right.
+/// Selects elements by positions that wrap around 32 bits in the second program.
 #[kernel(grid = (2))]
 fn masked(#[block([2, 8] => [_, 8], |i| (i, 0))] x: In<f32>, #[block([2, 8] => [_, 8], |i| (i, 0))] out: Out<f32>) {
     let at = iota::<i32>([8], 0) + (program_id(0) + 1) * 2_000_000_000;

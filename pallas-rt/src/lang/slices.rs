@@ -3,80 +3,80 @@
 use super::random::{again, gpus};
 use crate::prelude::*;
 
-/// Two windows of a row.
+/// Adds two windows of each row.
 #[kernel(grid = (1))]
 fn windows(#[block([4, 10] => [4, 10], |_| (0, 0))] x: In<f32>, #[block([4, 8] => [4, 8], |_| (0, 0))] out: Out<f32>) {
     let a = x.load() * 2.0;
     out.store(a.slice([0, 0], [4, 8]) + a.slice([0, 2], [4, 8]));
 }
-/// The first columns only.
+/// Stores the first columns only.
 #[kernel(grid = (1))]
 fn prefix(#[block([4, 10] => [4, 10], |_| (0, 0))] x: In<f32>, #[block([4, 8] => [4, 8], |_| (0, 0))] out: Out<f32>) {
     out.store((x.load() * 2.0).slice([0, 0], [4, 8]));
 }
-/// A prefix combined with a sum of the whole tile.
+/// Divides a prefix by a sum of the whole tile.
 #[kernel(grid = (1))]
 fn used(#[block([4, 10] => [4, 10], |_| (0, 0))] x: In<f32>, #[block([4, 8] => [4, 8], |_| (0, 0))] out: Out<f32>) {
     let a = x.load().exp();
     out.store(a.slice([0, 0], [4, 8]) / a.sum(1));
 }
-/// Windows of rows.
+/// Adds two windows of rows.
 #[kernel(grid = (1))]
 fn rows(#[block([10, 4] => [10, 4], |_| (0, 0))] x: In<f32>, #[block([8, 4] => [8, 4], |_| (0, 0))] out: Out<f32>) {
     let a = x.load() * 2.0;
     out.store(a.slice([0, 0], [8, 4]) + a.slice([2, 0], [8, 4]));
 }
-/// A reduction over one axis; the axes around it are kept.
+/// Adds two windows of a tile with one axis, and stores the sum to a part of the block.
 #[kernel(grid = (1))]
 fn line(#[block([10] => [10], |_| (0,))] x: In<f32>, #[block([20] => [20], |_| (0,))] out: Out<f32>) {
     out.fill(7.0);
     let a = x.load() * 2.0;
     out.at(ds(0, 8)).store(a.slice([0], [8]) + a.slice([2], [8]));
 }
-/// Sums of products of windows.
+/// Sums the products of two windows along rows.
 #[kernel(grid = (1))]
 fn sums(#[block([4, 10] => [4, 10], |_| (0, 0))] x: In<f32>, #[block([4, 1] => [4, 1], |_| (0, 0))] out: Out<f32>) {
     let a = x.load() * 2.0;
     out.store((a.slice([0, 0], [4, 8]) * a.slice([0, 2], [4, 8])).sum(1));
 }
-/// The sum of a slice.
+/// Sums a slice along rows.
 #[kernel(grid = (1))]
 fn sum(#[block([4, 10] => [4, 10], |_| (0, 0))] x: In<f32>, #[block([4, 1] => [4, 1], |_| (0, 0))] out: Out<f32>) {
     out.store((x.load() * 2.0).slice([0, 0], [4, 8]).sum(1));
 }
-/// The product of two slices with all axes summed over.
+/// Sums the products of two slices over all axes.
 #[kernel(grid = (1))]
 fn inner(#[block([10] => [10], |_| (0,))] x: In<f32>, #[block([1] => [1], |_| (0,))] out: Out<f32>) {
     let a = x.load() * 2.0;
     let product = dot_general(a.slice([0], [8]), a.slice([2], [8]), &[(0, 0)], &[]);
     out.store(product.reshape([1]) + a.slice([0], [1]));
 }
-/// Blocks of several programs.
+/// Adds two windows of a row in each of several programs.
 #[kernel(grid = (P))]
 fn programs(#[block([P, 10] => [_, 10], |p| (p, 0))] x: In<f32>, #[block([P, 8] => [_, 8], |p| (p, 0))] out: Out<f32>) {
     let a = x.load() * 2.0;
     out.store(a.slice([0], [8]) + a.slice([2], [8]));
 }
-/// Rows of whole vectors, plus two columns.
+/// Adds three windows of 64 columns, a number of whole vectors, in rows of 66 columns.
 #[kernel(grid = (cdiv(M, 32)))]
 fn wide(#[block([M, 66] => [32, 66], |i| (i, 0))] x: In<f32>, #[block([M, 64] => [32, 64], |i| (i, 0))] out: Out<f32>) {
     let a = x.load() * 2.0;
     out.store(a.slice([0, 0], [32, 64]) + a.slice([0, 1], [32, 64]) + a.slice([0, 2], [32, 64]));
 }
-/// Two halves, as rotary embeddings use them.
+/// Joins the difference and the sum of two halves, as rotary embeddings do.
 #[kernel(grid = (cdiv(M, 8)))]
 fn halves(#[block([M, 64] => [8, 64], |i| (i, 0))] x: In<f32>, #[block([M, 64] => [8, 64], |i| (i, 0))] out: Out<f32>) {
     let a = x.load() * 2.0;
     let (l, r) = (a.slice([0, 0], [8, 32]), a.slice([0, 32], [8, 32]));
     out.store(concat([l - r, l + r], 1));
 }
-/// A gated linear unit of a computed tile.
+/// Multiplies one half of a computed tile by `silu` of the other: a gated linear unit.
 #[kernel(grid = (cdiv(M, 8)))]
 fn gated(#[block([M, 64] => [8, 64], |i| (i, 0))] x: In<f32>, #[block([M, 32] => [8, 32], |i| (i, 0))] out: Out<f32>) {
     let a = x.load() * 2.0;
     out.store(a.slice([0, 0], [8, 32]) * a.slice([0, 32], [8, 32]).silu());
 }
-/// A carried tile, and a prefix of it in every iteration.
+/// Adds up a prefix of a tile that changes in every iteration of a loop.
 #[kernel(grid = (cdiv(M, 8)))]
 fn carried(
     #[block([M, 64] => [8, 64], |i| (i, 0))] x: In<f32>,
@@ -92,7 +92,7 @@ fn carried(
     out.store(some);
 }
 
-/// Parts by indices: ranges, steps, dropped axes.
+/// Combines parts that indices select: by ranges, steps and dropped axes.
 #[kernel(grid = (1))]
 fn indexed(#[block([4, 10] => [4, 10], |_| (0, 0))] x: In<f32>, #[block([3, 4] => [3, 4], |_| (0, 0))] out: Out<f32>) {
     let a = x.load() * 2.0;
@@ -139,7 +139,7 @@ fn slices_of_computed_tiles_mean_the_same_everywhere() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The parts of `indexed`, element by element.
+/// `indexed` gives the parts that its indices name, element by element.
 #[test]
 fn an_index_selects_what_it_says() -> Result<()> {
     let data: Vec<f32> = (0..40).map(|v| v as f32 + 1.0).collect();
@@ -175,7 +175,7 @@ fn positions_of_tiles_are_inside_and_known() {
     assert!(error.contains("a run-time position along axis 0 of a computed tile"), "{error}");
 }
 
-/// Tiles for a software adapter with the placement for a GPU, and with all tiles in memory.
+/// Slices mean the same with tiles placed as for a GPU and with all tiles in memory, on the adapter at hand.
 #[test]
 fn slices_of_computed_tiles_in_other_profiles() {
     if !gpus().is_empty() {

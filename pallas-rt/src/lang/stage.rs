@@ -14,17 +14,19 @@ use pallas_ir::{DType, Literal, Loc, RegionId};
 use std::marker::PhantomData;
 use std::ops::ControlFlow::{self, Break, Continue};
 
+/// Returns the handles of all values in the variables that a region changes.
 pub(super) fn read<When>(slots: &[Slot<'_, When>]) -> Vec<Handle> {
     let mut out = vec![];
     slots.iter().for_each(|s| Changes::<When>::handles(&**s, &mut out));
     out
 }
+/// Gives the variables that a region changes new handles.
 pub(super) fn write<When>(slots: &mut [Slot<'_, When>], handles: &[Handle]) {
     let mut from = handles.iter().copied();
     slots.iter_mut().for_each(|s| Changes::<When>::put_back(&mut **s, &mut from));
 }
 
-/// A staged `if`.
+/// State of a staged `if`; the expansion of `#[kernel]` calls its methods.
 #[derive(Debug)]
 pub struct If<When> {
     condition: Option<Handle>,
@@ -37,7 +39,7 @@ pub struct If<When> {
     when: PhantomData<When>,
 }
 
-/// Opens an `if`.
+/// Opens an `if` with the condition `c`.
 #[track_caller]
 #[inline]
 pub fn condition<When: Decision, C: Condition<When>>(c: C) -> If<When> {
@@ -62,16 +64,16 @@ impl<When: Decision> If<When> {
     fn of(condition: Option<Handle>, side: bool, loc: Loc) -> Self {
         If { condition, side, before: vec![], value: vec![], then: None, mark: Mark::default(), loc, when: PhantomData }
     }
-    /// Names the decision.
+    /// Returns the decision of the `if`, for the functions that take it.
     pub fn key(&self) -> DecisionKey<When> {
         PhantomData
     }
-    /// `Some` if both sides are recorded.
+    /// Returns `Some` if the condition is decided at run time.
     #[inline]
     pub fn gate(&self) -> Option<When::Pass> {
         When::pass()
     }
-    /// The side that runs now.
+    /// Returns true if the first side runs now, and false if the second one does.
     #[inline]
     pub fn side(&self) -> bool {
         self.side
@@ -82,7 +84,7 @@ impl<When: Decision> If<When> {
         self.mark = context::open();
         context::begin(false, vec![], &[]);
     }
-    /// After a side: its value, or on to the other side.
+    /// Ends a side: `Break` with the value of the `if`, or `Continue` if the other side has to be recorded.
     #[inline]
     pub fn leave<V: Gives<When>>(&mut self, value: V) -> ControlFlow<V, When::Pass> {
         match When::pass() {
@@ -93,7 +95,7 @@ impl<When: Decision> If<When> {
             _ => Break(value),
         }
     }
-    /// Closes the first side and opens the second, from the same variables.
+    /// Closes the first side and opens the second, with the variables' values from before the first.
     pub fn swap(&mut self, slots: &mut [Slot<'_, When>]) {
         let mut yields = std::mem::take(&mut self.value);
         yields.extend(read(slots));
@@ -102,7 +104,7 @@ impl<When: Decision> If<When> {
         self.side = false;
         write(slots, &self.before);
     }
-    /// Closes the last side: its value and variables become the region's results.
+    /// Closes the last side; its value and variables become the region's results. Returns the value.
     pub fn finish<V: Gives<When>>(&mut self, mut value: V, slots: &mut [Slot<'_, When>]) -> V {
         let mut yields = vec![];
         Changes::<When>::handles(&value, &mut yields);
@@ -127,7 +129,7 @@ impl<When: Decision> If<When> {
     }
 }
 
-/// A half-open range of a staged `for`.
+/// A half-open range of indices, over which a staged `for` iterates.
 #[derive(Clone, Copy, Debug)]
 pub struct Range {
     lo: Handle,
@@ -135,39 +137,39 @@ pub struct Range {
     step: Handle,
     reverse: bool,
 }
-/// `lo..hi`
+/// The range `lo..hi` of a staged `for`.
 #[track_caller]
 pub fn range(lo: impl Bound, hi: impl Bound) -> Range {
     let (lo, hi) = (lo.bound(), hi.bound());
     Range { lo, hi, step: context::constant(Literal::int(DType::I32, 1)), reverse: false }
 }
-/// `lo..=last`
+/// The range `lo..=last` of a staged `for`.
 #[track_caller]
 pub fn range_inclusive(lo: impl Bound, last: impl Bound) -> Range {
     let (lo, hi) = (lo.bound(), last.after());
     Range { lo, hi, step: context::constant(Literal::int(DType::I32, 1)), reverse: false }
 }
 impl Range {
-    /// Every `step`-th.
+    /// The range with only every `step`-th index.
     #[track_caller]
     #[must_use]
     pub fn step_by(self, step: impl Bound) -> Range {
         Range { step: step.bound(), ..self }
     }
-    /// Backwards.
+    /// The range in reverse order.
     #[must_use]
     pub fn rev(self) -> Range {
         Range { reverse: !self.reverse, ..self }
     }
 }
 
-/// A staged `for`.
+/// State of a staged `for`; the expansion of `#[kernel]` calls its methods.
 #[derive(Debug)]
 pub struct For {
     range: Range,
-    /// Iterations begun.
+    /// Index of the current iteration; -1 before the first.
     at: i64,
-    /// Eager: lo, step, iterations.
+    /// In eager mode: the first index, the step, and the number of iterations.
     count: (i64, i64, i64),
     init: Vec<Handle>,
     mark: Mark,
@@ -192,15 +194,16 @@ impl For {
         }
         For { range, at: -1, count, init: vec![], mark: Mark::default(), loc: Loc::caller() }
     }
-    /// Names the decision.
+    /// Returns the decision of the loop, for the functions that take it.
     pub fn key(&self) -> DecisionKey<AtRunTime> {
         PhantomData
     }
-    /// The next iteration's index; while tracing there is one iteration.
+    /// Begins the next iteration and returns its index; `None` after the last. While tracing there is one iteration.
     pub fn next(&mut self, slots: &mut [Slot<'_, AtRunTime>]) -> Option<Scalar<i32>> {
         self.at += 1;
         if context::tracing() { self.record(slots) } else { self.iterate(slots) }
     }
+    /// Records the body at the first call, and appends the loop at the second.
     fn record(&mut self, slots: &mut [Slot<'_, AtRunTime>]) -> Option<Scalar<i32>> {
         if self.at == 0 {
             self.init = read(slots);
@@ -219,6 +222,7 @@ impl For {
         write(slots, &results);
         None
     }
+    /// Begins the next iteration in eager mode.
     fn iterate(&mut self, slots: &mut [Slot<'_, AtRunTime>]) -> Option<Scalar<i32>> {
         let (lo, step, trips) = self.count;
         let more = self.at < trips && context::healthy();
@@ -231,7 +235,7 @@ impl For {
     }
 }
 
-/// Eager execution: ends an iteration of a loop, and opens the next one if there are `more`.
+/// In eager mode, ends an iteration of a loop (unless `first`), and opens the next one if there are `more`.
 pub(super) fn turn<When>(mark: &mut Mark, first: bool, more: bool, slots: &mut [Slot<'_, When>]) {
     if !first {
         let mut carried = read(slots);

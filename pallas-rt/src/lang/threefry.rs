@@ -22,9 +22,9 @@ use super::make::scalar;
 use super::tile::{Scalar, Tile};
 use std::convert::Infallible;
 
-/// Rotations of the rounds, in turn.
+/// Bits by which the words are rotated: a row for four rounds, both rows alternately.
 const ROTATIONS: [[u32; 4]; 2] = [[13, 15, 26, 6], [17, 29, 16, 24]];
-/// Keeps a zero key from being one.
+/// Constant in the third word of the key, which keeps a key of zeros from having only zeros.
 const PARITY: u32 = 0x1bd1_1bda;
 
 /// Arithmetic on words of 32 bits: [`rounds`] is written once, for tiles and for equations of a graph.
@@ -33,11 +33,11 @@ pub(crate) trait Words {
     type Word: Copy;
     /// The reason why an operation can't be appended.
     type Error;
-    /// A constant.
+    /// Appends a constant.
     fn constant(&mut self, x: u32) -> Result<Self::Word, Self::Error>;
-    /// The sum modulo 2^32.
+    /// Appends the sum modulo 2^32.
     fn add(&mut self, a: Self::Word, b: Self::Word) -> Result<Self::Word, Self::Error>;
-    /// The exclusive or.
+    /// Appends the exclusive or.
     fn xor(&mut self, a: Self::Word, b: Self::Word) -> Result<Self::Word, Self::Error>;
     /// The word rotated to the left by 1 to 31 bits.
     fn rotated(&mut self, x: Self::Word, by: u32) -> Result<Self::Word, Self::Error>;
@@ -72,7 +72,7 @@ pub(crate) fn rounds<W: Words>(
     Ok([x, y])
 }
 
-/// Words of tiles. A scalar is a tile that fits every shape.
+/// [`Words`] that are tiles. A scalar is a tile that fits every shape.
 struct OfTiles;
 
 impl Words for OfTiles {

@@ -49,19 +49,19 @@ macro_rules! handles {
                 }
                 $H::new(structural(ops::Cast { to: U::DTYPE }, &[self.handle]))
             }
-            /// The same bits as type `U` of the same size.
+            /// The elements' bits as type `U`, which has the same size.
             #[track_caller]
             #[must_use]
             pub fn bitcast<U: Elem>(self) -> $H<U> {
                 $H::new(structural(ops::Bitcast { to: U::DTYPE }, &[self.handle]))
             }
-            /// The natural logarithm, as `log`, under its name in Rust.
+            /// The natural logarithm: `log` by its name in Rust's standard library.
             #[track_caller]
             #[must_use]
             pub fn ln(self) -> $H<T> where T: Real {
                 $H::new(context::emit(Op::Scalar(ScalarOp::Log), &[self.handle]))
             }
-            /// An integer power by repeated multiplication.
+            /// The elements to an integer power, by repeated multiplication.
             #[track_caller]
             #[must_use]
             pub fn powi(self, exponent: i32) -> $H<T> where T: Number {
@@ -72,7 +72,7 @@ macro_rules! handles {
 }
 handles! { Tile Scalar }
 
-/// The one door of structural operations.
+/// Emits a structural operation, and returns the handle of its result.
 #[track_caller]
 pub(crate) fn structural(op: impl Into<StructuralOp>, args: &[Handle]) -> Handle {
     context::emit(Op::Structural(op.into()), args)

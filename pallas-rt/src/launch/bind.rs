@@ -7,14 +7,14 @@ use pallas_ir::{At, DType, Diag, Dim, Kernel, Literal, MAX_RANK, SizeError};
 use smallvec::smallvec;
 use std::collections::BTreeMap;
 
-/// A dimension's size and the operand that bound it.
+/// For each dimension's name, its size, and the operand or parameter that gave it, for messages.
 type Names = BTreeMap<String, (i64, String)>;
 
 /// The sizes determined by the spec and the shapes of a call's arrays.
 pub(super) struct Sizes {
-    /// Sizes by name.
+    /// Sizes of dimensions by name.
     pub sizes: BTreeMap<String, i64>,
-    /// Names that size a block or a scratch buffer.
+    /// Names of dimensions that size a block or a scratch buffer.
     pub statics: Vec<String>,
     /// The sizes in the order of the kernel's dimensions, shapes of operands, and extents of the grid.
     pub geometry: Geometry,
@@ -35,10 +35,11 @@ pub(super) fn by_operand(kernel: &Kernel, arguments: Vec<Argument>) -> (ByOperan
 
 /// Largest grid axis, and largest dimension: indices and positions are i32.
 const MAX_EXTENT: i64 = i32::MAX as i64;
+/// Help of errors about positions that do not fit an i32.
 const BEYOND: &str =
     "positions end at 2^31 - 1, with the last block and its padding: reshape the array to more dimensions, or cut it";
 
-/// The error of a call.
+/// Returns an error of a call.
 fn fault<T>(code: &'static str, message: String, help: &str) -> Result<T, Diag> {
     Err(Diag::new(code, At::Op, message, help))
 }
@@ -60,6 +61,7 @@ pub(super) fn bind(site: &Site<'_>, spec: &Spec, arguments: &[Argument]) -> Resu
     sizes(site, spec, &arguments).map_err(|diag| Error::kernel(site.name, site.at, "", diag))
 }
 
+/// Determines the sizes; unlike those of [`bind`], errors lack the kernel's name and line.
 fn sizes(site: &Site<'_>, spec: &Spec, arguments: &[Option<&Argument>]) -> Result<Sizes, Diag> {
     let mut names: Names = BTreeMap::new();
     for (name, n) in site.given {
@@ -123,8 +125,8 @@ fn sizes(site: &Site<'_>, spec: &Spec, arguments: &[Option<&Argument>]) -> Resul
     Ok(Sizes { sizes, statics, geometry })
 }
 
-/// Refuses a finite `fill` or `empty` that no element is. Infinities stand for an integer's lowest and highest value, and a
-/// float is rounded.
+/// Refuses a finite `number` (the operand's `fill` or `empty`, which `option` names) that its integer type cannot hold.
+/// Infinities stand for an integer's lowest and highest value, and floats are rounded.
 fn check_number(operand: &Operand, option: &str, number: Option<f64>) -> Result<(), Diag> {
     let dtype = operand.dtype;
     let Some(x) = number.filter(|x| !x.is_infinite() && !dtype.is_float()) else { return Ok(()) };
@@ -137,7 +139,7 @@ fn check_number(operand: &Operand, option: &str, number: Option<f64>) -> Result<
     fault("literal", message, "write a number that its elements can be; infinities are the lowest and the highest")
 }
 
-/// Holds an array against its operand's declaration and binds the names it names.
+/// Checks an array against its operand's declaration, and binds the names of its dimensions to their sizes.
 fn bind_array(operand: &Operand, array: &Array, names: &mut Names) -> Result<(), Diag> {
     if array.dtype() != operand.dtype {
         let message = format!("`{}` holds {}, found an array of {}", operand.name, operand.dtype, array.dtype());
@@ -162,11 +164,11 @@ fn bind_array(operand: &Operand, array: &Array, names: &mut Names) -> Result<(),
     Ok(())
 }
 
-/// Sizes by name.
+/// Sizes of dimensions by name, from which other sizes are computed.
 struct Values<'a>(Vec<(&'a str, i64)>);
 
 impl Values<'_> {
-    /// Returns a dimension of `what` as a number.
+    /// Evaluates `dim`, which is a size of `what`; errors name that.
     fn number(&self, dim: &Dim, what: &str) -> Result<i64, Diag> {
         match dim.evaluate(&self.0) {
             Ok(n) => return Ok(n),
@@ -182,7 +184,7 @@ impl Values<'_> {
         fault("unbound", message, &format!("give it at the call: a parameter `#[dim] {}: usize`", unbound.join("`, `")))
     }
 
-    /// The shape of the array for an operand.
+    /// Returns the shape of an operand's array; it must agree with the array of `argument`, if that is one.
     fn shape(&self, operand: &Operand, argument: Option<&Argument>) -> Result<Vec<usize>, Diag> {
         let array = match argument {
             Some(Argument::Array(array, _)) => Some(array.shape()),
@@ -260,7 +262,8 @@ impl Values<'_> {
     }
 }
 
-/// An output that takes over an input's memory has its element type and shape, and has it for itself.
+/// Checks that an output that takes over an input's memory has its element type and shape, and is the only one to do
+/// so.
 fn check_aliases(spec: &Spec, shapes: &[Vec<usize>]) -> Result<(), Diag> {
     let mut taken: Vec<(&str, &str)> = vec![];
     for (operand, shape) in spec.operands.iter().zip(shapes) {
@@ -283,7 +286,7 @@ fn check_aliases(spec: &Spec, shapes: &[Vec<usize>]) -> Result<(), Diag> {
     Ok(())
 }
 
-/// Names that must be numbers while tracing.
+/// Returns the names of dimensions that must be numbers while tracing, since they size a block.
 fn static_names(spec: &Spec) -> Vec<String> {
     let mut names = vec![];
     for operand in &spec.operands {

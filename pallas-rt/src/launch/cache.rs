@@ -1,4 +1,4 @@
-//! Compiled kernels, by everything their trace depends on.
+//! Cache of compiled kernels; the key is everything that their trace depends on.
 //!
 //! Array extents that size no block are no part of the key: one entry serves every sequence length.
 use super::bind::Sizes;
@@ -14,12 +14,12 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Identifies a trace: equal calls have equal traces.
+/// Key of a compiled kernel: calls with equal keys have equal traces.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Call {
     name: &'static str,
     at: Loc,
-    /// The type of the body.
+    /// The type of the kernel's body, which has all generic arguments.
     instance: TypeId,
     /// `None`: some `#[fixed]` value can't be compared, so the trace itself is the key.
     fixed: Option<Vec<Key>>,
@@ -32,7 +32,7 @@ pub(super) struct Call {
 /// warned.
 const CHANGES: u32 = 16;
 
-/// The most recently traced kernels of one instance.
+/// The last trace of one kernel, and which of its `#[fixed]` arguments keeps changing.
 struct Traced {
     last: Call,
     /// The only argument whose value has changed, and the number of changes in a row.
@@ -42,7 +42,8 @@ struct Traced {
 
 static LAST_TRACED: LazyLock<Mutex<HashMap<TypeId, Traced>>> = LazyLock::new(Mutex::default);
 
-/// A warning, once for each kernel, that the value of a `#[fixed]` argument changes from call to call.
+/// Returns a warning, at most once for each kernel, that the value of a `#[fixed]` argument changes from call to call.
+/// `fixed` has names and types of these arguments, `uncomparable` the index of one that can't be compared.
 fn changing(call: &Call, fixed: &[(&'static str, &'static str)], uncomparable: Option<usize>) -> Option<String> {
     let mut all = LAST_TRACED.lock();
     let new = || Traced { last: call.clone(), changing: None, warned: false };

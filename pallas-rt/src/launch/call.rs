@@ -27,18 +27,19 @@ pub fn launch<F: Fn(&Frame), const N: usize, const OUTPUTS: usize>(
     all(instance(&site, arguments.into(), spec, maps, body, typeid::of::<F>()))
 }
 
-/// The outputs of a call. Apart from [`launch`], so that it is compiled once for each count.
+/// Converts the outputs to an array of known length. Not a part of [`launch`], so that it is compiled once for each
+/// length instead of each kernel.
 fn all<const OUTPUTS: usize>(outputs: Result<Vec<Array>>) -> Result<[Array; OUTPUTS]> {
     outputs.map(|outputs| outputs.try_into().expect("the macro counts the outputs"))
 }
 
-/// Returns the result of a kernel that was called at this line.
+/// Adds the line of a kernel's call to the error of its result.
 pub fn called_at<T>(loc: Loc, result: Result<T>) -> Result<T> {
     result.map_err(|error| error.called_at(loc))
 }
 
-/// Runs the call, or makes it an operation of the function that is being traced, if an argument is a value of that one. The
-/// error of a poisoned array is returned as it is: this call is not its cause.
+/// Runs the call, or appends it to the function that is being traced, if an argument is a value of that function. The
+/// error of a poisoned array is returned unchanged: this call is not its cause.
 fn instance(
     site: &Site<'_>,
     arguments: Vec<Argument>,
@@ -57,6 +58,7 @@ fn instance(
     called_at(site.called, of_arrays(site, arguments, spec, maps, body, instance))
 }
 
+/// Runs, traces or records a call, none of whose arrays carries an error.
 fn of_arrays(
     site: &Site<'_>,
     arguments: Vec<Argument>,

@@ -1,20 +1,20 @@
-//! A launch's outputs held against the interpreter's.
+//! Comparison of a launch's outputs with the interpreter's.
 #![warn(clippy::wildcard_enum_match_arm)]
 use crate::{Array, Error, Result};
 use pallas_codegen::interp::Data;
 use pallas_ir::structural::Access;
 use pallas_ir::{At, DType, Diag, Dim, Kernel, Literal, Loc, Op, OperandId, Value};
 
-/// Largest difference of 32- and 64-bit floats that counts as agreement, in units of their precision, where folds are not
-/// longer.
+/// Largest difference of 32- and 64-bit floats that counts as agreement, in units of their precision, unless a fold has
+/// more terms.
 const TOLERANCE: f64 = 1024.0;
 
 /// Accepted distance of elements, in units of their type's precision.
 struct Bound {
-    /// Of 32- and 64-bit floats: as many as the longest fold has additions.
+    /// For 32- and 64-bit floats: the number of additions of the longest fold, at least [`TOLERANCE`].
     wide: f64,
-    /// Of 16-bit floats: one for each time that a value is rounded to them, and two for the last one. A sum is rounded once,
-    /// whatever its length.
+    /// For 16-bit floats: one for each time that a value is rounded to them, and two for the last one. A sum is rounded
+    /// once, whatever its length.
     narrow: f64,
 }
 
@@ -107,6 +107,7 @@ fn runs_again(kernel: &Kernel) -> bool {
     !kernel.grid.is_empty() || kernel.insts.iter().any(|inst| matches!(inst.op, Op::For { .. } | Op::While))
 }
 
+/// Returns the line of the last store to an output.
 fn last_store(kernel: &Kernel, output: OperandId) -> Loc {
     let mut stores = kernel.insts.iter().zip(&kernel.locs).rev();
     let last = stores.find(|(inst, _)| matches!(&inst.op, Op::Store { to, .. } if *to == output));

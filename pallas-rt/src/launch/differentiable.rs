@@ -1,4 +1,4 @@
-//! Functions of kernels that state their gradient.
+//! Functions that call kernels and state their gradient.
 use crate::array::Array;
 #[cfg(feature = "graph")]
 use crate::jit::{Stated, StatedBackward};
@@ -7,14 +7,14 @@ use pallas_ir::Loc;
 #[cfg(not(feature = "graph"))]
 use std::convert::{Infallible as Stated, Infallible as StatedBackward};
 
-/// A call of a function of arrays that states its reverse-mode derivative. It is what a library's function needs so that
-/// `grad` passes through the kernels that it calls; `custom_vjp` is the same for functions of trees. Forward mode
-/// differentiates the function itself, kernel by kernel: the stated derivative must be the function's own. The gradient of a
-/// gradient follows from both; one of third order is refused.
+/// A call of a function of arrays that states its reverse-mode derivative. Library functions need it so that `grad`
+/// passes through the kernels that they call; `custom_vjp` does the same for functions of trees. Forward mode
+/// differentiates the function itself, kernel by kernel: the stated derivative must be the function's own. The gradient
+/// of a gradient follows from both; one of third order is refused.
 ///
-/// [`begin`](Differentiable::begin) returns the arguments to compute with. [`end`](Differentiable::end) returns the results,
-/// or, inside of a traced function, what to compute the gradient with. No closure is needed, so that `#[track_caller]`
-/// reaches through. Without the feature `graph` no function is traced.
+/// [`begin`](Differentiable::begin) returns the arguments to compute with. [`end`](Differentiable::end) returns the
+/// results, or, inside of a traced function, the arrays from which to compute the gradient. No closure is needed, so
+/// that `#[track_caller]` reaches through. Without the feature `graph` no function is traced.
 ///
 /// ```
 /// use pallas_rt::prelude::*;
@@ -47,7 +47,7 @@ use std::convert::{Infallible as Stated, Infallible as StatedBackward};
 /// # Ok::<(), Error>(())
 /// ```
 pub struct Differentiable {
-    /// There is one inside of a traced function.
+    /// The call in the function that is being traced; `None` if none is.
     stated: Option<Stated>,
     at: Loc,
 }
@@ -58,9 +58,9 @@ pub enum Ended<const N: usize> {
     Results([Array; N]),
     /// The gradient is to be computed from these arrays, and given to `call`.
     Backward {
-        /// Takes the cotangents of the arguments.
+        /// The call, which takes the cotangents of the arguments.
         call: Backward<N>,
-        /// The residuals.
+        /// The values that [`Differentiable::end`] was given to compute the gradient from.
         residuals: Vec<Array>,
         /// The cotangents of the results.
         cotangents: [Array; N],
@@ -74,8 +74,8 @@ pub struct Backward<const N: usize> {
 }
 
 impl Differentiable {
-    /// Begins a call with these arguments; returns those to compute with. Other arrays may be used as well, but have no
-    /// gradient: asking for one is an error.
+    /// Begins a call with these arguments, and returns the arguments to compute with. Other arrays may be used, but
+    /// have no gradient: asking for one is an error.
     ///
     /// # Errors
     /// Arguments on several clients.
@@ -91,9 +91,10 @@ impl Differentiable {
         Ok((Differentiable { stated: None, at }, args))
     }
 
-    /// Ends the function that is called where nobody asks for a gradient; it has these results. What follows is called in its
-    /// place where somebody does: it has the same results, of the arguments that this returns, and may keep more of its
-    /// values. Without arguments, as outside of traced functions, nobody asks.
+    /// Ends the form of the function that runs where no gradient is asked for, which has these results. The code after
+    /// this call is the form that runs where one is: it computes the same results from the arguments that this returns,
+    /// and may keep more of its values. `None` instead of arguments means that no gradient is asked for, as outside of
+    /// traced functions.
     ///
     /// # Errors
     /// The error of a poisoned result; a call that is not the innermost one. [`end`](Differentiable::end) refuses results of
@@ -128,7 +129,7 @@ impl Differentiable {
         Ok((Differentiable { stated: Some(stated), at: self.at }, Some(args)))
     }
 
-    /// Ends the call, which has these results. The residuals are values from which the gradient is computed.
+    /// Ends the call, whose results are `results`. The `residuals` are values from which the gradient is computed.
     ///
     /// # Errors
     /// The error of a poisoned result.
@@ -151,8 +152,8 @@ impl Differentiable {
 }
 
 impl<const N: usize> Backward<N> {
-    /// Ends the call: a cotangent for each argument, of the argument's type; zeros, which nothing reads, for integers.
-    /// Returns the results.
+    /// Ends the call with a cotangent for each argument, which has the argument's type; for an integer argument it is
+    /// zeros, which nothing reads. Returns the call's results.
     ///
     /// # Errors
     /// Cotangents of other types; the error of a poisoned one.

@@ -1,9 +1,9 @@
-//! Memory that a program reads though nothing has written it, found in the tile IR of a traced kernel.
+//! Finds memory that a program reads though nothing has written it, in the tile IR of a traced kernel.
 //!
-//! The macro sees a read in front of every store, and `if program_id(axis) == n { s.fill(0.0) }`. Here it does not matter
-//! how a condition is spelled: a few programs of a grid are followed with their numbers. What a program does not decide by
-//! its numbers (data, parameters) is unknown, and unknown is right: only a kernel that certainly gives an undefined result
-//! for some sizes is refused.
+//! The macro finds a read in front of every store, and `if program_id(axis) == n { s.fill(0.0) }`. This check does not
+//! depend on the spelling of a condition: it follows a few programs of a grid with their ids. Values that the ids do
+//! not determine (data, parameters) are unknown, and unknown counts as right: only a kernel that certainly gives an
+//! undefined result for some sizes is refused.
 use super::bind::Sizes;
 use super::spec::Spec;
 use pallas_codegen::interp::eval;
@@ -12,19 +12,19 @@ use pallas_ir::{
     Semantics, StructuralOp, Value,
 };
 
-/// Instructions that are followed for one grid, after which nothing is said.
+/// Maximum number of instructions that are followed for one grid; beyond it nothing is reported.
 const BUDGET: usize = 1_000_000;
-/// Steps of a sequential axis that are followed one by one.
+/// Number of steps of the sequential axes that are followed one by one.
 const STEPS: i64 = 4;
 
 /// Facts about a value.
 #[derive(Clone, Copy, PartialEq)]
 enum Known {
-    /// A scalar.
+    /// A scalar with this value.
     Number(Literal),
-    /// Nothing wrote any of its elements; they were read from this memory by this instruction.
+    /// Elements that nothing has written; this instruction read them from this memory.
     Undefined(OperandId, InstId),
-    /// Anything.
+    /// Nothing is known.
     Unknown,
 }
 
@@ -85,7 +85,7 @@ fn begins_undefined(kernel: &Kernel, operand: OperandId) -> bool {
     matches!(kernel.operand(operand).kind, OperandKind::Scratch | OperandKind::Output { alias: None, .. })
 }
 
-/// Returns the hint for memory that programs of a parallel axis leave to another one.
+/// Returns the help for memory that one program of the parallel axis `axis` begins and the others read.
 fn begin_help(kernel: &Kernel, memory: OperandId, axis: usize) -> String {
     let mut others = (0..kernel.grid.len()).filter(|&other| other != axis);
     let chooses = kernel.operand(memory).map.is_some_and(|map| {
@@ -103,7 +103,7 @@ fn begin_help(kernel: &Kernel, memory: OperandId, axis: usize) -> String {
     }
 }
 
-/// The grid axes whose program numbers a scalar is computed from.
+/// Returns the grid axes from whose program ids a scalar is computed.
 fn axes_of(kernel: &Kernel, value: Value) -> Vec<usize> {
     let (mut axes, mut open, mut seen) = (vec![], vec![value], vec![]);
     while let Some(value) = open.pop() {
@@ -126,8 +126,8 @@ fn axes_of(kernel: &Kernel, value: Value) -> Vec<usize> {
     axes
 }
 
-/// Sizes of the dimensions with the extents of their grid: those of the call, then equal sizes that the kernel allows and
-/// that give each axis several programs.
+/// Returns pairs of dimension sizes and grid extents to check: those of the call, then equal sizes that the kernel
+/// allows and that give each axis several programs.
 fn grids(kernel: &Kernel, spec: &Spec, sizes: &Sizes) -> Vec<(Vec<i64>, Vec<i64>)> {
     let mut found = vec![(sizes.geometry.sizes.clone(), sizes.geometry.grid.clone())];
     let several = |grid: &[i64]| {
@@ -148,7 +148,8 @@ fn grids(kernel: &Kernel, spec: &Spec, sizes: &Sizes) -> Vec<(Vec<i64>, Vec<i64>
     found
 }
 
-/// Follows the first, second and last program of each parallel axis through their steps.
+/// Follows the first, second and last program of each parallel axis through their steps; returns the first use of
+/// undefined elements.
 fn first(kernel: &Kernel, extents: Vec<i64>, grid: Vec<i64>) -> Option<Found> {
     let parallel = |axis: usize| kernel.grid[axis].semantics == Semantics::Parallel;
     let ends = |n: i64, few: i64| -> Vec<i64> { (0..n.min(few)).chain((n > few).then_some(n - 1)).collect() };
@@ -180,7 +181,7 @@ fn first(kernel: &Kernel, extents: Vec<i64>, grid: Vec<i64>) -> Option<Found> {
     None
 }
 
-/// Every choice of one number for each axis.
+/// Returns every combination of one number for each axis.
 fn products(numbers: &[Vec<i64>]) -> Vec<Vec<i64>> {
     numbers.iter().fold(vec![vec![]], |all, axis| {
         all.iter().flat_map(|begun| axis.iter().map(|&n| [&begun[..], &[n]].concat())).collect()
@@ -190,18 +191,18 @@ fn products(numbers: &[Vec<i64>]) -> Vec<Vec<i64>> {
 /// Facts about the memory of an operand.
 #[derive(Clone, Copy, Default)]
 struct OperandFacts {
-    /// Something may have been stored to it.
+    /// True if something may have been stored to it.
     written: bool,
     /// The first `if` of which this program did not take the side that stores to it.
     skipped: Option<InstId>,
 }
 
-/// A program that is followed.
+/// The program that is followed, with facts about its values and memory.
 struct Follow<'k> {
     kernel: &'k Kernel,
     extents: Vec<i64>,
     grid: Vec<i64>,
-    /// The program's numbers; `None`: any.
+    /// The program's ids, one per grid axis; `None` if unknown.
     program: Vec<Option<i64>>,
     values: Vec<Known>,
     memory: Vec<OperandFacts>,
@@ -213,7 +214,7 @@ impl Follow<'_> {
     fn get(&self, v: Value) -> Known {
         self.values[v.index()]
     }
-    /// Follows a region; `certain`: the program certainly runs it.
+    /// Follows a region and returns facts about its yields. `certain` is true if the program certainly runs it.
     fn region(&mut self, region: RegionId, params: &[Known], certain: bool) -> Vec<Known> {
         self.values.resize(self.kernel.values.len(), Known::Unknown);
         let region = self.kernel.region(region);
@@ -233,13 +234,14 @@ impl Follow<'_> {
         }
         region.yields.iter().map(|&v| self.get(v)).collect()
     }
-    /// Records that undefined elements decide something, if the program certainly gets here.
+    /// Records a use of `x` that decides a result, if `x` is undefined and the program certainly gets here.
     fn uses(&mut self, x: Known, certain: bool) {
         if let (Known::Undefined(memory, read), true) = (x, certain) {
             let skipped = self.memory[memory.index()].skipped;
             self.found.get_or_insert(Found { memory, read, skipped });
         }
     }
+    /// Follows an instruction and returns facts about its results.
     fn inst(&mut self, id: InstId, inst: &Inst, certain: bool) -> Vec<Known> {
         let int = |x: i64| Known::Number(Literal::int(DType::I32, x));
         vec![match &inst.op {
@@ -276,6 +278,7 @@ impl Follow<'_> {
             Op::DebugPrint(_) | Op::DebugAssert(_) => return vec![],
         }]
     }
+    /// Returns the fact about a scalar operation's result.
     fn scalar(&self, op: ScalarOp, inst: &Inst) -> Known {
         let args: Vec<Known> = inst.args.iter().map(|&v| self.get(v)).collect();
         let undefined = |x: &Known| matches!(x, Known::Undefined(..));
@@ -298,6 +301,7 @@ impl Follow<'_> {
             _ => Known::Unknown,
         }
     }
+    /// Returns the fact about a structural operation's result.
     fn structural(&self, op: &StructuralOp, inst: &Inst) -> Known {
         let args: Vec<Known> = inst.args.iter().map(|&v| self.get(v)).collect();
         let some = inst.args.iter().all(|&v| self.kernel.ty(v).elements() > 0);
@@ -313,6 +317,7 @@ impl Follow<'_> {
         };
         if reads { undefined } else { Known::Unknown }
     }
+    /// Follows the side of an `if` that is taken, or both if that is unknown.
     fn branch(&mut self, id: InstId, inst: &Inst, certain: bool) -> Vec<Known> {
         let condition = self.get(inst.args[0]);
         self.uses(condition, certain);
@@ -330,6 +335,7 @@ impl Follow<'_> {
         });
         self.region(inst.regions[taken], &[], certain)
     }
+    /// Follows the first iteration of a `for` with known bounds, then its body with unknown values.
     fn count(&mut self, inst: &Inst, reverse: bool, certain: bool) -> Vec<Known> {
         let bounds: Vec<Known> = inst.args[..3].iter().map(|&v| self.get(v)).collect();
         bounds.iter().for_each(|&bound| self.uses(bound, certain));
@@ -354,6 +360,7 @@ impl Follow<'_> {
         self.region(inst.regions[0], &[], false);
         vec![]
     }
+    /// Follows the first test of a `while`, then its body and test with unknown values.
     fn repeat(&mut self, inst: &Inst, certain: bool) -> Vec<Known> {
         let start: Vec<Known> = inst.args.iter().map(|&v| self.get(v)).collect();
         let tested = self.region(inst.regions[0], &start, certain);

@@ -31,7 +31,7 @@ impl fmt::Display for Checked {
     }
 }
 
-/// Returns the calls of `f`, none of which runs.
+/// Returns the kernel calls that `f` makes, none of which runs.
 fn looked<R>(f: impl FnOnce() -> Result<R>) -> Result<Vec<Note>> {
     let notes = Rc::<RefCell<Notes>>::default();
     let purpose = Purpose::Look(notes.clone());
@@ -49,8 +49,8 @@ fn looked<R>(f: impl FnOnce() -> Result<R>) -> Result<Vec<Note>> {
     Ok(notes.take().calls)
 }
 
-/// Describes every kernel that `f` calls at the given shapes, without running them; those that a function of
-/// [`jit`](crate::jit()) calls, too, of whose other operations nothing is said.
+/// Describes every kernel that `f` calls at the given shapes, without running them. Kernels that a function of
+/// [`jit`](crate::jit()) calls are included; its other operations are not described.
 ///
 /// # Errors
 /// What `f` returns.
@@ -58,12 +58,13 @@ pub fn explain<R>(f: impl FnOnce() -> Result<R>) -> Result<Explanation> {
     Ok(Explanation { kernels: looked(f)?.into_iter().map(Explained::new).collect() })
 }
 
-/// The tile IR of every kernel that `f` calls, as traced, without running them.
+/// Returns the tile IR of every kernel that `f` calls, as traced, without running them.
 pub(super) fn traced(f: impl FnOnce() -> Result<()>) -> Result<String> {
     Ok(looked(f)?.iter().map(|note| note.compiled.traced().to_string()).collect())
 }
 
-/// The most memory that a launch of the kernels that `f` calls takes besides its arrays, without running them.
+/// Returns the largest number of bytes that a launch of a kernel takes besides its arrays, of the kernels that `f`
+/// calls, without running them.
 ///
 /// # Errors
 /// What `f` returns, and what makes a kernel not run on the device at all.
@@ -74,14 +75,15 @@ pub(super) fn memory_needed(f: impl FnOnce() -> Result<()>) -> Result<u64> {
     })
 }
 
-/// Every kernel that `f` calls, as traced and as lowered.
+/// Returns every kernel that `f` calls, as traced and as lowered.
 #[cfg(test)]
 pub(crate) fn compiled<R>(f: impl FnOnce() -> Result<R>) -> Result<Vec<[Arc<Kernel>; 2]>> {
     Ok(looked(f)?.iter().map(|note| [note.compiled.traced().clone(), note.compiled.lowered().clone()]).collect())
 }
 
-/// The estimated work of every kernel that `f` calls, summed; in a function of [`jit`](crate::jit()) kernels of a loop count
-/// as often as it runs. [`Lowered::cost_analysis`](crate::transform::Lowered::cost_analysis) has the work of other operations.
+/// The estimated work of every kernel that `f` calls, summed. In a function of [`jit`](crate::jit()) the kernels of a
+/// loop count as often as it runs. [`Lowered::cost_analysis`](crate::transform::Lowered::cost_analysis) has the work of
+/// other operations.
 ///
 /// # Errors
 /// What `f` returns.

@@ -29,7 +29,7 @@ impl<const N: usize> Results for [Array; N] {
         self.into()
     }
 }
-/// `impl Results for (Array,)`, `(Array, Array)` and so on, up to eight.
+/// Implements [`Results`] for tuples of up to eight arrays.
 macro_rules! results {
     (@ $A:ident) => { Array };
     ($($A:ident $a:ident $i:tt),*) => {
@@ -88,7 +88,8 @@ pub fn into<'a, R: Results>(
     settle(&mut outputs, results)
 }
 
-/// The lent arrays, if a launch of this kernel can write its outputs there: one each, in the outputs' shapes.
+/// Takes the lent arrays, in the shapes of the outputs, if a launch of this kernel can write its outputs there; else
+/// none.
 pub(super) fn take(
     lent: &RefCell<Vec<Array>>,
     compiled: &Compiled,
@@ -131,7 +132,7 @@ fn merged(a: &[usize], b: &[usize]) -> bool {
     a == b || x.last() == y.last() && !a.contains(&0) && (within(&x, &y) || within(&y, &x))
 }
 
-/// Puts each result in its output, where it is not already.
+/// Copies each result to its output, unless it is already there.
 fn settle(outputs: &mut [&mut Array], results: Vec<Array>) -> Result<()> {
     if outputs.len() != results.len() {
         let message = format!("{} outputs for {} results", outputs.len(), results.len());

@@ -12,7 +12,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// A value the trace depends on, as one call has it: compared without a copy.
+/// A `#[fixed]` value of one call, to be compared with those of earlier calls without a copy.
 #[derive(Clone, Copy, Debug)]
 pub struct FixedKey<'a> {
     seen: Seen<'a>,
@@ -22,6 +22,7 @@ pub struct FixedKey<'a> {
     pub(super) ty: &'static str,
 }
 
+/// A value in the form in which it is compared.
 #[derive(Clone, Copy, Debug)]
 enum Seen<'a> {
     Text(&'a str),
@@ -32,7 +33,7 @@ enum Seen<'a> {
     Unknown,
 }
 
-/// A value that later calls are compared with.
+/// A stored `#[fixed]` value, with which those of later calls are compared.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Key {
     Text(Arc<str>),
@@ -41,7 +42,7 @@ pub(super) enum Key {
 }
 
 impl FixedKey<'_> {
-    /// Returns the same value for an argument of this name.
+    /// Returns the value with the name of its argument.
     pub fn named(self, name: &'static str) -> Self {
         FixedKey { name, ..self }
     }
@@ -65,7 +66,7 @@ impl FixedKey<'_> {
     }
 }
 
-/// A value of any type, compared as its type compares.
+/// A value of any type with `Eq` and `Hash`, which compares with values of all types.
 pub(super) trait Value: Send + Sync {
     fn as_any(&self) -> &dyn Any;
     fn equals(&self, other: &dyn Value) -> bool;
@@ -107,19 +108,19 @@ impl fmt::Debug for dyn Value {
 #[derive(Debug)]
 pub struct Fixed<'a, T: ?Sized>(pub &'a T);
 
-/// Compared by text.
+/// Gives types that are compared by text or bits their key.
 pub trait ByText<'a> {
-    /// The key.
+    /// Returns the key, with the value's text or bits.
     fn fixed_key(&self) -> FixedKey<'a>;
 }
-/// Compared by value.
+/// Gives types that are compared by value their key.
 pub trait ByValue<'a> {
-    /// The key.
+    /// Returns the key, with a reference to the value.
     fn fixed_key(&self) -> FixedKey<'a>;
 }
-/// Compared by type.
+/// Gives all other types their key.
 pub trait ByType<'a> {
-    /// The key.
+    /// Returns the key: the type if it has no size; else none, so that the trace itself is compared.
     fn fixed_key(&self) -> FixedKey<'a>;
 }
 

@@ -1,9 +1,10 @@
-//! Questions of functions of kernels about meshes.
+//! What functions that call kernels ask about meshes.
 use crate::array::Array;
 
-/// Number of parts into which devices may divide a dimension in the function that is being traced: the size of the longest
-/// axis of a mesh that arguments or constraints name so far, 1 without one. A function of kernels chooses by it among forms
-/// of one computation: devices share programs of a grid axis and plain sums over one, and gather what else a kernel reads.
+/// Number of parts into which devices may divide a dimension in the function that is being traced: the size of the
+/// longest axis of a mesh that arguments or constraints name so far, 1 without one. A function that calls kernels
+/// chooses by it among forms of a computation: devices share the programs of a grid axis and plain sums over one, and
+/// gather everything else that a kernel reads.
 ///
 /// ```
 /// use pallas_rt::launch::launch_parts;
@@ -16,8 +17,9 @@ pub fn launch_parts() -> usize {
     1
 }
 
-/// The array, for kernels that may have it gathered though it is declared to be sharded: without this, a kernel that cannot
-/// be sharded as an argument is declared refuses it. It computes nothing, and shardings pass it.
+/// Returns the array, marked so that kernels may gather it though it is declared to be sharded. Without the mark, a
+/// kernel that cannot be sharded as its argument is declared refuses the argument. Nothing is computed, and shardings
+/// propagate through the mark.
 ///
 /// ```
 /// use pallas_rt::launch::may_gather;

@@ -4,8 +4,8 @@ use crate::exec::{Call, Compiled};
 use crate::{Array, Client, Error, Result, nans};
 use pallas_ir::{At, Diag};
 
-/// Runs a call, and if a result has NaN and no argument has, once more on the strict interpreter, which looks for the
-/// operation.
+/// Runs a call. If a result has NaN and no argument has, runs it once more on the strict interpreter, which finds the
+/// operation that makes NaN.
 ///
 /// # Errors
 /// `nan` with the operation, its program and line; what the call returns.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 #[derive(Default)]
 pub(super) struct Notes {
     pub calls: Vec<Note>,
-    /// The selection of the next call's block sizes.
+    /// The tuning of the next call, which takes it.
     pub tuning: Option<Arc<Tuning>>,
 }
 
@@ -22,7 +22,7 @@ pub(super) struct Note {
     pub client: Client,
     pub called: Loc,
     pub tuning: Option<Arc<Tuning>>,
-    /// Number of launches.
+    /// Number of times that the kernel is launched, more than 1 in a loop.
     pub times: u64,
 }
 

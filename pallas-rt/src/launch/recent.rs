@@ -1,13 +1,13 @@
-//! The last few calls of each kernel that a thread made, with what they came to: found by comparison alone, with nothing
+//! The last few calls of each kernel that a thread made, with their outcomes. They are found by comparison: nothing is
 //! hashed, locked or allocated.
 use std::any::TypeId;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-/// Calls of one kernel that a thread remembers.
+/// Maximum number of calls of one kernel that a thread remembers.
 pub(super) const REMEMBERED: usize = 8;
 
-/// The last calls of a thread, by the kernel's instance.
+/// The last calls of a thread, by the type of the kernel's body.
 pub(super) struct Recent<C>(RefCell<BTreeMap<TypeId, Vec<C>>>);
 
 impl<C> Default for Recent<C> {
@@ -21,7 +21,7 @@ impl<C> Recent<C> {
     pub(super) fn find<R>(&self, instance: TypeId, of: impl Fn(&C) -> Option<R>) -> Option<R> {
         self.0.borrow().get(&instance)?.iter().rev().find_map(of)
     }
-    /// Keeps a call; the oldest of its kernel goes.
+    /// Stores a call, and drops the oldest one of its kernel if there are [`REMEMBERED`].
     pub(super) fn keep(&self, instance: TypeId, call: C) {
         let mut kernels = self.0.borrow_mut();
         let calls = kernels.entry(instance).or_default();

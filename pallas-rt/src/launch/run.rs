@@ -17,7 +17,7 @@ pub(super) fn execute(client: &Client, compiled: &Compiled, call: Call<'_>, body
     exec::run(compiled, client, call)
 }
 
-/// The call with copies of its arrays on the interpreter.
+/// Returns the call with copies of its arrays on the interpreter, none of them donated.
 pub(super) fn copied<'a>(call: &Call<'a>) -> Result<Call<'a>> {
     let interpreter = Client::interpreter();
     let copied = |(array, _): &(Array, bool)| Ok((array.to_device(&interpreter)?, false));

@@ -8,7 +8,7 @@ use crate::{Array, Client};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-/// The scope of a call.
+/// The scope of a kernel's call.
 #[derive(Clone, Default)]
 pub(super) struct Scope {
     pub purpose: Purpose,
@@ -21,12 +21,12 @@ pub(super) struct Scope {
 /// The purpose of a call.
 #[derive(Clone, Default)]
 pub(super) enum Purpose {
-    /// The call's results.
+    /// Kernels run for their results.
     #[default]
     Run,
-    /// The call's results, compared with the interpreter's; counts the calls that agreed.
+    /// Kernels run, and their results are compared with the interpreter's; counts the calls that agreed.
     Check(Rc<Cell<usize>>),
-    /// A description of the call's kernel. No call runs.
+    /// Kernels do not run: their calls are recorded, to be described.
     Look(Rc<RefCell<Notes>>),
 }
 
@@ -58,7 +58,7 @@ fn within<R>(scope: Scope, f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// Runs `f` for a purpose. Lent arrays are only for calls that run.
+/// Runs `f`, whose kernel calls have this purpose. Lent arrays are only for calls that run.
 pub(super) fn purposed<R>(purpose: Purpose, f: impl FnOnce() -> R) -> R {
     let outer = Scope::clone(&current());
     // A check compares the results of the calls, which may be in lent arrays.
@@ -66,7 +66,7 @@ pub(super) fn purposed<R>(purpose: Purpose, f: impl FnOnce() -> R) -> R {
     within(Scope { purpose, lent, client: outer.client }, f)
 }
 
-/// Runs `f` with arrays lent for the outputs of a call.
+/// Runs `f` with arrays lent for the outputs of the first call that they fit.
 pub(super) fn lending<R>(lent: Vec<Array>, f: impl FnOnce() -> R) -> R {
     within(Scope { lent: Rc::new(RefCell::new(lent)), ..Scope::clone(&current()) }, f)
 }

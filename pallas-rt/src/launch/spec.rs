@@ -9,8 +9,8 @@ use crate::lang::tile::Scalar;
 use pallas_ir::{Allow, DType, Diag, Dim, Elem, Literal, Loc, Op, OperandId, Semantics};
 use std::cell::RefCell;
 
-/// A call's kernel, by what tells it from others: with the type of the body, which has the generics, all that the
-/// [`Spec`] and the trace follow from besides the arrays. Made for every call, so nothing here is built.
+/// A kernel at one call, by what distinguishes it from others. With the type of the body, which has the generics, and
+/// the arrays, it determines the [`Spec`] and the trace. Made for every call, so it only borrows.
 #[derive(Clone, Copy, Debug)]
 pub struct Site<'a> {
     /// The function's name.
@@ -19,26 +19,26 @@ pub struct Site<'a> {
     pub at: Loc,
     /// The line of the call.
     pub called: Loc,
-    /// `#[dim]` parameters.
+    /// Names and values of `#[dim]` parameters.
     pub given: &'a [(&'static str, i64)],
     /// Values of outer constants in the spec, as bits.
     pub outer: &'a [u64],
-    /// `#[fixed]` parameters.
+    /// Values of `#[fixed]` parameters.
     pub fixed: &'a [FixedKey<'a>],
 }
 
 /// A kernel as an expansion writes it: constant data, so that instances of a generic kernel contain no code for it.
 #[derive(Debug)]
 pub struct Declared {
-    /// Extents over dimension names.
+    /// Extents of the grid over dimension names.
     pub grid: &'static [Size],
-    /// One per grid axis.
+    /// Parallel or sequential, for each grid axis.
     pub semantics: &'static [Semantics],
-    /// Faults that are meant.
+    /// Faults that the kernel declares to be intended.
     pub allow: Allow,
-    /// Sizes declared equal.
+    /// Pairs of sizes that the kernel declares to be equal.
     pub assume: &'static [(Size, Size)],
-    /// In the order of the function's parameters.
+    /// Parameters of the kernel, in order.
     pub operands: &'static [DeclaredOperand],
 }
 
@@ -51,16 +51,16 @@ pub struct DeclaredOperand {
     pub dtype: DType,
     pub dims: Option<&'static [Size]>,
     pub block: Option<&'static [BlockDim<Size>]>,
-    /// The index of the value's bits in the outer constants.
+    /// Index of the fill's bits in [`Site::outer`].
     pub fill: Option<usize>,
-    /// The index of the value in the outer constants.
+    /// Index of the number in [`Site::outer`].
     pub buffered: Option<usize>,
-    /// The index of the value's bits in the outer constants.
+    /// Index of the value's bits in [`Site::outer`].
     pub empty: Option<usize>,
     pub alias: Option<&'static str>,
 }
 
-/// A size as an expansion writes it.
+/// A size over dimension names, as an expansion writes it.
 #[derive(Clone, Copy, Debug)]
 pub enum Size {
     /// A number, or the value of a const generic.
@@ -84,6 +84,7 @@ pub enum Size {
 }
 
 impl Size {
+    /// Converts the size to a [`Dim`], with the values of the outer constants.
     fn dim(&self, outer: &[u64]) -> Dim {
         let of = |two: &[Size; 2], f: fn(&Dim, &Dim) -> Dim| f(&two[0].dim(outer), &two[1].dim(outer));
         match self {
@@ -101,7 +102,7 @@ impl Size {
 }
 
 impl Declared {
-    /// The kernel with the values of the outer constants.
+    /// Builds the kernel's spec with the values of the outer constants.
     pub(super) fn spec(&self, outer: &[u64]) -> Spec {
         let all = |sizes: &[Size]| sizes.iter().map(|size| size.dim(outer)).collect();
         let operand = |o: &DeclaredOperand| Operand {
@@ -129,28 +130,28 @@ impl Declared {
 /// before.
 #[derive(Debug)]
 pub(super) struct Spec {
-    /// Extents over dimension names.
+    /// Extents of the grid over dimension names.
     pub grid: Vec<Dim>,
-    /// One per grid axis.
+    /// Parallel or sequential, for each grid axis.
     pub semantics: &'static [Semantics],
-    /// Faults that are meant.
+    /// Faults that the kernel declares to be intended.
     pub allow: Allow,
-    /// Sizes declared equal.
+    /// Pairs of sizes that the kernel declares to be equal.
     pub assume: Vec<(Dim, Dim)>,
-    /// In the order of the function's parameters.
+    /// Parameters of the kernel, in order.
     pub operands: Vec<Operand>,
 }
 
 /// The kind of a kernel's parameter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// `In`.
+    /// An input array, `In`.
     Input,
-    /// `Out`.
+    /// An output array, `Out`.
     Output,
-    /// `Prefetch`.
+    /// A table for index maps, `Prefetch`.
     Prefetch,
-    /// `Scratch`.
+    /// Memory that programs share along sequential axes, `Scratch`.
     Scratch,
     /// A run-time scalar.
     Param,
@@ -161,15 +162,15 @@ pub enum Kind {
 pub(super) struct Operand {
     /// The parameter's name.
     pub name: &'static str,
-    /// Its kind.
+    /// The parameter's kind.
     pub kind: Kind,
-    /// Element type.
+    /// Element type of the array, scratch buffer or scalar.
     pub dtype: DType,
-    /// Extents of the array (or scratch buffer) over dimension names; `None`: whatever the array has.
+    /// Extents of the array (or scratch buffer) over dimension names; `None`: any extents.
     pub dims: Option<Vec<Dim>>,
-    /// One per dimension; `None`: the whole array is one block.
+    /// The block's size along each dimension; `None`: the whole array is one block.
     pub block: Option<Vec<BlockDim<Dim>>>,
-    /// The value of loads outside of the array.
+    /// The value that loads outside of the array give.
     pub fill: Option<f64>,
     /// Number of blocks that are fetched or in use at the same time, 1 to 3; `None`: chosen by the device.
     pub buffered: Option<u32>,
@@ -182,17 +183,17 @@ pub(super) struct Operand {
 /// The size of a dimension's block, over dimension names.
 #[derive(Debug)]
 pub enum BlockDim<S> {
-    /// `_`
+    /// One element, along a dimension that the block does not have: `_`.
     Squeezed,
     /// Blocks of this size.
     Blocked(S),
-    /// `Element(size, low, high)`
+    /// Blocks that begin at any element: `Element(size, low, high)`.
     Element {
-        /// Elements in the block.
+        /// Number of elements in the block.
         size: S,
-        /// Padding in front of the array.
+        /// Number of elements of padding in front of the array.
         low: S,
-        /// Padding behind it.
+        /// Number of elements of padding after the array.
         high: S,
     },
 }
@@ -205,7 +206,7 @@ impl<S> BlockDim<S> {
             BlockDim::Element { size, low, high } => BlockDim::Element { size: f(size), low: f(low), high: f(high) },
         }
     }
-    /// The sizes that define it: its number of elements, then its padding.
+    /// Returns the sizes that define the block: its number of elements, then its padding.
     pub(super) fn sizes(&self) -> Vec<&S> {
         match self {
             BlockDim::Squeezed => vec![],
@@ -236,34 +237,35 @@ impl Input for Array {
     }
 }
 
-/// A value of the call.
+/// An argument of a kernel's call.
 #[derive(Clone, Debug)]
 pub enum Argument {
-    /// An array, and whether it is donated.
+    /// An array, and true if it is donated.
     Array(Array, bool),
-    /// A scalar, or why the value is none.
+    /// A scalar, or the reason why the value is not an element of its type.
     Param(std::result::Result<Literal, Diag>),
 }
-/// An array argument.
+/// Converts an array to an argument of a kernel's call.
 pub fn arg(x: impl Input) -> Argument {
     x.into_argument()
 }
-/// An array of a tuned call, to be handed on by value: one that the caller keeps is shared, so nothing takes its memory.
+/// Returns the array of a tuned call, to be passed on by value. If the caller keeps it, it is shared, so no output
+/// takes over its memory.
 pub fn array(x: impl Input) -> Array {
     match x.into_argument() {
         Argument::Array(array, _) => array,
         Argument::Param(_) => unreachable!("an input is an array"),
     }
 }
-/// A scalar argument.
+/// Converts a scalar to an argument of a kernel's call.
 pub fn param<T: ParamValue>(x: T) -> Argument {
     Argument::Param(x.literal())
 }
-/// An outer constant in a size, as the bits that calls are compared by.
+/// Converts an outer constant that is a size to the bits by which calls are compared.
 pub fn whole(x: impl Whole) -> u64 {
     x.bits()
 }
-/// Outer constants that are sizes.
+/// Outer constants that may be sizes.
 #[diagnostic::on_unimplemented(message = "a size is an integer, found `{Self}`", label = "not an integer")]
 pub trait Whole {
     #[doc(hidden)]
@@ -302,21 +304,21 @@ macro_rules! param_values {
     )*};
 }
 param_values! { f32 f64 half::f16 half::bf16 bool i8 u8 i16 u16 i32 u32 i64 u64 usize }
-/// The launch, for index maps and body.
+/// Sizes, operands and program ids of the launch, for index maps and body.
 #[derive(Debug)]
 pub struct Frame {
-    /// Sizes of static dimensions.
+    /// Sizes of the dimensions that are known while tracing.
     pub(super) sizes: Vec<(String, i64)>,
-    /// Program ids while an index map is traced.
+    /// Program ids, while an index map is traced.
     pub(super) programs: RefCell<Vec<Handle>>,
 }
 
 impl Frame {
-    /// A grid index, in an index map.
+    /// The program's index along a grid axis; only in an index map.
     pub fn program(&self, axis: usize) -> Scalar<i32> {
         Scalar::new(self.programs.borrow()[axis])
     }
-    /// A dimension as a run-time scalar.
+    /// A dimension's extent as a run-time scalar.
     #[track_caller]
     pub fn dim(&self, name: &str) -> Scalar<i32> {
         if let Some((_, n)) = self.sizes.iter().find(|(s, _)| s == name) {
@@ -326,28 +328,28 @@ impl Frame {
         let dim = dim.expect("the macro declares every dimension it mentions");
         Scalar::new(context::emit(Op::Extent(pallas_ir::DimId(dim as u32)), &[]))
     }
-    /// A dimension that sizes a block.
+    /// The extent of a dimension that sizes a block.
     pub fn size(&self, name: &str) -> usize {
         let found = self.sizes.iter().find(|(s, _)| s == name).map(|(_, n)| *n as usize);
         found.expect("the macro asks for the size of static dimensions only")
     }
-    /// An input.
+    /// The input with the operand index `slot`.
     pub fn input<T: Elem>(&self, slot: usize) -> In<T> {
         In::slot(slot)
     }
-    /// An output.
+    /// The output with the operand index `slot`.
     pub fn output<T: Elem>(&self, slot: usize) -> Out<T> {
         Out::slot(slot)
     }
-    /// A scratch buffer.
+    /// The scratch buffer with the operand index `slot`.
     pub fn scratch<T: Elem>(&self, slot: usize) -> Scratch<T> {
         Scratch::slot(slot)
     }
-    /// A prefetch operand.
+    /// The prefetched table with the operand index `slot`.
     pub fn prefetch<T: Elem>(&self, slot: usize) -> Prefetch<T> {
         Prefetch::slot(slot)
     }
-    /// A scalar parameter.
+    /// The scalar parameter with the operand index `slot`.
     #[track_caller]
     pub fn param<T: Elem>(&self, slot: usize) -> Scalar<T> {
         Scalar::new(refs::parameter(OperandId(slot as u32)))
@@ -357,7 +359,7 @@ impl Frame {
 /// An entry of an index map that is an element offset, for an `Element` dimension.
 #[derive(Clone, Copy, Debug)]
 pub struct ElementOffset<T>(T);
-/// Marks an element offset in an index map.
+/// Marks an entry of an index map as an element offset.
 pub fn element<T: Choice<i32>>(offset: T) -> ElementOffset<T> {
     ElementOffset(offset)
 }
@@ -389,7 +391,7 @@ pub trait MapResult {
     #[track_caller]
     fn entries(self) -> Vec<Handle>;
 }
-/// `impl MapResult for ()`, `(A,)`, `(A, B)` and so on.
+/// Implements [`MapResult`] for tuples of up to eight entries.
 macro_rules! map_results {
     ($($first:ident $($rest:ident)*)?) => {
         impl<$($first: MapEntry, $($rest: MapEntry),*)?> MapResult for ($($first, $($rest,)*)?) {
@@ -404,13 +406,13 @@ macro_rules! map_results {
     };
 }
 map_results! { A B C D E F G H }
-/// The indices an index map gives.
+/// Returns the handles of the indices that an index map gives.
 #[track_caller]
 pub fn indices(x: impl MapResult) -> Vec<Handle> {
     x.entries()
 }
 
-/// An index map. A trait of its own, since a closure behind `&dyn Fn` would also have code for `FnOnce`.
+/// An index map. Not `dyn Fn`, since a closure behind `&dyn Fn` would also have code for `FnOnce`.
 pub trait Map {
     /// Returns the indices of a program's block.
     fn indices(&self, frame: &Frame) -> Vec<Handle>;
@@ -420,10 +422,10 @@ impl<F: Fn(&Frame) -> Vec<Handle>> Map for F {
         self(frame)
     }
 }
-/// Index maps, each with its operand.
+/// Index maps, each with the index of its operand.
 pub(crate) type Maps<'a> = &'a [(usize, &'a dyn Map)];
 
-/// A kernel's body.
+/// A kernel's body, as the expansion gives it.
 pub(crate) trait Body {
     /// Runs the body once.
     fn run(&self, frame: &Frame);

@@ -5,19 +5,19 @@ use crate::{Client, Error, Result};
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-/// Runs of a candidate before it may drop out.
+/// Number of runs of a candidate after which it may be dropped.
 const FEW: usize = 2;
-/// Most runs of a candidate, and the time after which fewer do.
+/// Maximum number of runs of a candidate, and the time after which it is not run again.
 const MOST: (usize, Duration) = (15, Duration::from_millis(60));
 /// A candidate that is slower than the fastest by more than this factor is dropped before all its runs.
 const HOPELESS: f64 = 1.5;
 /// A candidate that is slower than the fastest by at most this factor is timed again, alternating with it.
 const CLOSE: f64 = 1.15;
-/// Rounds among those that are close.
+/// Number of additional runs of each candidate that is within [`CLOSE`].
 const ROUNDS: usize = 8;
 
-/// Replaces each `Untimed` by a time or a reason; returns the reasons as errors. A line on standard error shows how far
-/// it is, where that is a terminal.
+/// Replaces each `Untimed` outcome by a time or the reason why the candidate does not run; returns the reasons as
+/// errors. `run` launches the candidate with an index. Progress is shown on standard error, if that is a terminal.
 pub(super) fn time(
     candidates: &Candidates<'_>,
     client: &Client,
@@ -75,7 +75,8 @@ pub(super) fn time(
     Ok(failures)
 }
 
-/// The shortest of a candidate's first runs, after one that compiles it.
+/// Returns the shortest time of a candidate's first runs, after one that compiles it. There are fewer runs if it is
+/// much slower than `best`.
 fn first(i: usize, once: &dyn Fn(usize) -> Result<Duration>, best: Option<Duration>) -> Result<Duration> {
     once(i)?;
     let (mut shortest, begin) = (Duration::MAX, Instant::now());

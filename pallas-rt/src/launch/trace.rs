@@ -1,4 +1,4 @@
-//! From a spec, a binding and the user's closures to tile IR.
+//! Makes tile IR from a spec, sizes, and the user's closures.
 use super::bind::Sizes;
 use super::early;
 use super::spec::{BlockDim, Body, Frame, Kind, Map, Maps, Site, Spec};
@@ -7,7 +7,7 @@ use crate::{Error, Result};
 use pallas_ir::{At, Axis, Builder, DType, Diag, Dim, Kernel, Literal, Loc, OperandId, OperandKind, RegionId, Type};
 use std::cell::RefCell;
 
-/// Runs the index maps and the body once, recording.
+/// Traces a kernel: runs its index maps and its body once, and records their operations.
 pub(super) fn trace(site: &Site<'_>, spec: &Spec, sizes: &Sizes, maps: Maps<'_>, body: &dyn Body) -> Result<Kernel> {
     let mut builder = Builder::new(site.name);
     let statics: Vec<(&str, i64)> = sizes.statics.iter().map(|n| (n.as_str(), sizes.sizes[n])).collect();
@@ -32,12 +32,13 @@ pub(super) fn trace(site: &Site<'_>, spec: &Spec, sizes: &Sizes, maps: Maps<'_>,
     Ok(kernel)
 }
 
-/// The frame that the closures get.
+/// Returns the frame that index maps and body get.
 pub(super) fn frame(sizes: &Sizes) -> Frame {
     let statics = sizes.statics.iter().map(|n| (n.clone(), sizes.sizes[n])).collect();
     Frame { sizes: statics, programs: RefCell::new(vec![]) }
 }
 
+/// Traces the index map of the operand with the index `slot`, which becomes a region of the kernel.
 fn index_map(
     at: Loc,
     spec: &Spec,
@@ -66,6 +67,7 @@ fn index_map(
     Ok(builder)
 }
 
+/// Converts an operand of the spec to one of tile IR, with the sizes that are known while tracing as numbers.
 fn declare(spec: &Spec, sizes: &Sizes, slot: usize, statics: &[(&str, i64)]) -> pallas_ir::Operand {
     let operand = &spec.operands[slot];
     let shape = &sizes.geometry.shapes[slot];

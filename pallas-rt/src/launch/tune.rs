@@ -1,7 +1,9 @@
-//! Block sizes by measurement: the candidates of a kernel's `tune(..)` are timed once, and the fastest is remembered.
+//! Selects block sizes by measurement: the candidates of a kernel's `tune(..)` are timed once, and the fastest is
+//! remembered.
 //!
-//! In memory by what a call looks like; on disk by the tile IR of every candidate, the arrays' shapes and types, device and
-//! driver: whatever changes in the kernel changes the name of its entry, so an old one is never found.
+//! In memory the outcome is found by the call's kernel, values and shapes; on disk by the tile IR of every candidate,
+//! the arrays' shapes and types, device and driver. A changed kernel has another name on disk, so an old entry is never
+//! found.
 use super::call::{called_at, client_of};
 use super::key::{FixedKey, Key};
 use super::recent::Recent;
@@ -22,10 +24,10 @@ const STORED: &str = "the fastest, timed earlier";
 const ROOM: &str = "the fastest that memory has room for";
 const OFF: &str = "the first that fits: PALLAS_TUNE=off";
 const INTERPRETED: &str = "the first that fits: the interpreter is not timed";
-/// Until a call is timed.
+/// Reason for the choice while no call has been timed.
 const NOT_YET: &str = "the first that fits: nothing was timed for this call yet";
 
-/// A tuning on disk.
+/// The outcome of tuning, as it is on disk.
 #[derive(Serialize, Deserialize)]
 struct Stored {
     kernel: String,
@@ -49,11 +51,12 @@ struct TunedCall {
 type TuningEntry = Arc<Mutex<Option<Arc<Tuning>>>>;
 static TUNED: LazyLock<Mutex<HashMap<TunedCall, TuningEntry>>> = LazyLock::new(Mutex::default);
 thread_local! {
-    /// The last tuned calls, which need not be looked up.
+    /// The last tuned calls of this thread, which are not looked up in [`TUNED`].
     static RECENT: Recent<(TunedCall, Arc<Tuning>)> = Recent::default();
 }
 
-/// The number of the candidate that is fastest for this call; `run` launches one. The first such call times all.
+/// Returns the index of the candidate that is fastest for this call; `run` launches the candidate with an index. The
+/// first such call times all candidates.
 ///
 /// # Errors
 /// No candidate runs; device trouble; [`Error::Traced`] for a traced array; the error of a poisoned one.
@@ -62,6 +65,7 @@ pub fn tune<F: Fn(usize) -> Result<()>>(candidates: Candidates<'_>, run: &F) -> 
     choose(&candidates, run, typeid::of::<F>())
 }
 
+/// Chooses a candidate; an error has the line of the call.
 fn choose(candidates: &Candidates<'_>, run: &dyn Fn(usize) -> Result<()>, instance: TypeId) -> Result<usize> {
     for array in candidates.arrays {
         array.check_argument(candidates.name, candidates.called)?;
@@ -69,6 +73,7 @@ fn choose(candidates: &Candidates<'_>, run: &dyn Fn(usize) -> Result<()>, instan
     called_at(candidates.called, chosen(candidates, run, instance))
 }
 
+/// Chooses the fastest candidate for which there is memory now, and notes the choice if the call is only recorded.
 fn chosen(candidates: &Candidates<'_>, run: &dyn Fn(usize) -> Result<()>, instance: TypeId) -> Result<usize> {
     let client = client_of(
         candidates.arrays.iter().copied(),
@@ -97,7 +102,7 @@ fn chosen(candidates: &Candidates<'_>, run: &dyn Fn(usize) -> Result<()>, instan
     Ok(chosen)
 }
 
-/// Returns the tuning entry of such calls, which the first of them creates.
+/// Returns the tuning for calls like this one, which the first of them decides.
 fn known(
     candidates: &Candidates<'_>,
     client: &Client,
@@ -124,6 +129,7 @@ fn shapes(candidates: &Candidates<'_>) -> Vec<(DType, Vec<usize>)> {
     candidates.arrays.iter().map(|array| (array.dtype(), array.shape().to_vec())).collect()
 }
 
+/// Returns the identity of a call; `None` if one of its `#[fixed]` values can't be compared.
 fn call(candidates: &Candidates<'_>, client: &Client, instance: TypeId) -> Option<TunedCall> {
     let device = client.device();
     Some(TunedCall {
@@ -138,7 +144,7 @@ fn call(candidates: &Candidates<'_>, client: &Client, instance: TypeId) -> Optio
 }
 
 impl TunedCall {
-    /// Returns true if a call of the same instance is equal to this one.
+    /// Returns true if a call of the same kernel has the same values, array types and device.
     fn is(&self, candidates: &Candidates<'_>, client: &Client) -> bool {
         let device = client.device();
         let alike = |(array, (dtype, shape)): (&&Array, &(DType, Vec<usize>))| {
@@ -151,6 +157,8 @@ impl TunedCall {
     }
 }
 
+/// Decides which candidate runs: by the times on disk, else by timing all. Where nothing may be timed it is the first
+/// that fits.
 fn decide(candidates: &Candidates<'_>, client: &Client, run: &dyn Fn(usize) -> Result<()>) -> Result<Tuning> {
     let count = candidates.values.len();
     let traced: Vec<Result<String>> = (0..count).map(|i| inspect::traced(|| run(i))).collect();
@@ -214,18 +222,18 @@ fn decide(candidates: &Candidates<'_>, client: &Client, run: &dyn Fn(usize) -> R
     Ok(Tuning { chosen, why: TIMED, ..tuning })
 }
 
-/// Which measurements decide.
+/// The times that decide which candidate runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Measure {
-    /// Those on disk, else new ones.
+    /// Times on disk, else new ones.
     On,
-    /// None.
+    /// No times: the first candidate that fits runs.
     Off,
-    /// New ones of this process, which replace those on disk.
+    /// New times of this process, which replace those on disk.
     Again,
 }
 
-/// Setting of the environment for measurements.
+/// Returns the setting of `PALLAS_TUNE` in the environment.
 fn measure() -> Result<Measure> {
     const VARIABLE: &str = "PALLAS_TUNE";
     match std::env::var(VARIABLE).as_deref() {
@@ -236,7 +244,7 @@ fn measure() -> Result<Measure> {
     }
 }
 
-/// The name of the result on disk, from all that determines it.
+/// Returns the name of the outcome on disk, from all that determines it.
 fn entry(candidates: &Candidates<'_>, client: &Client, traced: &[Result<String>]) -> disk::Key {
     let device = client.device();
     let (own, shapes) =
@@ -249,14 +257,14 @@ fn entry(candidates: &Candidates<'_>, client: &Client, traced: &[Result<String>]
     disk::Key::new("tuned", &parts)
 }
 
-/// The processor's name, where the system says it.
+/// Returns the processor's name, or the architecture's if the system does not give it.
 fn processor() -> String {
     let about = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let line = about.lines().find(|line| line.starts_with("model name"));
     line.and_then(|line| line.split(": ").nth(1)).unwrap_or(std::env::consts::ARCH).to_string()
 }
 
-/// The error if no candidate runs: their common reason, or the reason of each.
+/// Returns the error if no candidate runs: their common reason, or the reason of each.
 fn refused(candidates: &Candidates<'_>, errors: Vec<Error>) -> Error {
     let one = errors.iter().all(|e| e.code() == errors[0].code());
     if let (true, Some(first)) = (one, errors.first()) {

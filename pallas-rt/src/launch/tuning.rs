@@ -15,13 +15,13 @@ pub struct Candidates<'a> {
     pub at: Loc,
     /// The line of the call.
     pub called: Loc,
-    /// The tuned const generics.
+    /// Names of the tuned const generics.
     pub names: &'static [&'static str],
-    /// Their values, candidate by candidate.
+    /// Values of the tuned const generics, for each candidate.
     pub values: &'static [&'static [u64]],
-    /// `#[fixed]` parameters.
+    /// Values of `#[fixed]` parameters.
     pub fixed: &'a [FixedKey<'a>],
-    /// `#[dim]` parameters.
+    /// Values of `#[dim]` parameters.
     pub given: &'a [i64],
     /// The call's arrays.
     pub arrays: &'a [&'a Array],
@@ -30,40 +30,40 @@ pub struct Candidates<'a> {
 /// The selection of a call's block sizes.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Tuning {
-    /// The tuned const generics.
+    /// Names of the tuned const generics.
     pub names: &'static [&'static str],
     /// The candidates, in the order of their declaration.
     pub candidates: Vec<Candidate>,
     /// The index of the candidate that runs.
     pub chosen: usize,
-    /// Why.
+    /// The reason why this candidate runs.
     pub why: &'static str,
 }
 
-/// A combination of sizes.
+/// A combination of values of the tuned const generics, and how it did.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Candidate {
-    /// In the order of the names.
+    /// A value for each of the names, in order.
     pub values: &'static [u64],
     /// Its time, or the reason why it has none.
     pub outcome: Outcome,
-    /// Bytes of memory that a launch takes besides its arrays, on a GPU with its results; 0 for one that was not looked at.
+    /// Bytes of memory that a launch takes besides its arrays, on a GPU including its results; 0 if not determined.
     pub room: u64,
 }
 
 /// The time of a candidate, or the reason why it has none.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub enum Outcome {
-    /// The shortest of its runs.
+    /// The shortest time of its runs.
     Time(Duration),
-    /// It does not run here, and why.
+    /// The reason why it does not run here.
     Skipped(String),
-    /// Nobody timed it.
+    /// It was not timed.
     Untimed,
 }
 
 impl Tuning {
-    /// The fastest candidate that memory has room for now: the one that was chosen, if it can be.
+    /// Returns the fastest candidate for which there is memory now; the chosen one, if it fits.
     pub(super) fn within(&self, client: &Client) -> Option<usize> {
         let fits = |i: &usize| client.has_room(self.candidates[*i].room);
         if fits(&self.chosen) {
@@ -72,7 +72,7 @@ impl Tuning {
         self.timed().filter(|(_, i)| fits(i)).min().map(|(_, i)| i)
     }
 
-    /// Times of the timed candidates, and their indices.
+    /// Returns times and indices of the timed candidates.
     pub(super) fn timed(&self) -> impl Iterator<Item = (Duration, usize)> + '_ {
         self.candidates.iter().enumerate().filter_map(|(i, candidate)| match candidate.outcome {
             Outcome::Time(time) => Some((time, i)),
@@ -81,7 +81,7 @@ impl Tuning {
     }
 }
 
-/// `BQ = 64, BK = 32`
+/// Formats names with their values: `BQ = 64, BK = 32`.
 pub(super) fn sizes(names: &[&str], values: &[u64]) -> String {
     let each: Vec<String> = names.iter().zip(values).map(|(name, n)| format!("{name} = {n}")).collect();
     each.join(", ")

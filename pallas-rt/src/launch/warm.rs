@@ -1,9 +1,9 @@
-//! A call like one before: what binding and the cache found then, by comparison alone.
+//! Shortcut for a call that equals an earlier one of its thread: takes over the sizes and the kernel found then.
 //!
-//! Sizes and the compiled kernel follow from the type of the body, the call's [`Site`], and the arrays' element types and
-//! shapes. Each thread remembers the last few calls of each kernel with what they came to: a kernel called in a loop is
-//! neither bound nor looked up again, and its spec is not even built, which would take several times as long as a tiny
-//! kernel runs.
+//! Sizes and the compiled kernel follow from the type of the body, the call's [`Site`], and the arrays' element types
+//! and shapes. Each thread remembers the last few calls of each kernel with both: a kernel called in a loop is neither
+//! bound nor looked up again, and its spec is not even built, which would take several times as long as a tiny kernel
+//! runs.
 use super::bind::Sizes;
 use super::key::Key;
 use super::recent::Recent;
@@ -14,7 +14,7 @@ use pallas_ir::{Kernel, OperandKind};
 use std::any::TypeId;
 use std::sync::{Arc, Weak};
 
-/// A call as it was, and what it came to.
+/// A remembered call, with its sizes and kernel.
 struct WarmCall {
     given: Vec<i64>,
     outer: Vec<u64>,
@@ -28,7 +28,7 @@ thread_local! {
     static SEEN: Recent<WarmCall> = Recent::default();
 }
 
-/// Returns the sizes and the kernel of an equal call.
+/// Returns the sizes and the kernel of an equal earlier call of this thread.
 pub(super) fn recall(site: &Site<'_>, arguments: &[Argument], instance: TypeId) -> Option<(Arc<Sizes>, Compiled)> {
     let same = |seen: &WarmCall| {
         let compiled = seen.equals(site).then(|| seen.compiled.upgrade())?.map(Compiled)?;
@@ -37,7 +37,8 @@ pub(super) fn recall(site: &Site<'_>, arguments: &[Argument], instance: TypeId) 
     SEEN.with(|seen| seen.find(instance, same))
 }
 
-/// Keeps what a call came to; the oldest of its kernel goes. Nothing where a `#[fixed]` value can't be compared.
+/// Remembers a call with its sizes and kernel, and drops the oldest one of its kernel. Does nothing if a `#[fixed]`
+/// value can't be compared.
 pub(super) fn remember(site: &Site<'_>, instance: TypeId, sizes: &Arc<Sizes>, compiled: &Compiled) {
     let Some(fixed) = site.fixed.iter().map(|key| key.kept()).collect() else { return };
     let given = site.given.iter().map(|(_, n)| *n).collect();
@@ -46,7 +47,7 @@ pub(super) fn remember(site: &Site<'_>, instance: TypeId, sizes: &Arc<Sizes>, co
 }
 
 impl WarmCall {
-    /// Returns true if a call of the same kernel with equal arrays has the same spec and the same trace.
+    /// Returns true if `site` has the same values, so that with equal arrays the spec and the trace are the same.
     fn equals(&self, site: &Site<'_>) -> bool {
         self.outer == site.outer
             && self.given.iter().eq(site.given.iter().map(|(_, n)| n))

@@ -43,7 +43,7 @@ pub fn cho_solve(factor: &Array, b: &Array) -> Array {
     or_bad(made, b)
 }
 
-/// The factors of symmetric matrices, `[batch, n, n]`.
+/// Computes the lower factors of symmetric matrices, `[batch, n, n]`.
 ///
 /// Derivative: I. Murray, "Differentiation of the Cholesky decomposition" (2016), equation 8.
 static FACTOR: LazyLock<Unary> = LazyLock::new(|| {
@@ -66,7 +66,7 @@ static FACTOR: LazyLock<Unary> = LazyLock::new(|| {
     .into_fn()
 });
 
-/// The left half of the columns, then the right half of what remains.
+/// Factors matrices by blocks: the left half of the columns, then the right half of what remains.
 fn factor(a: &Array) -> Result<Array> {
     let n = a.shape()[1];
     if n <= BLOCK {
@@ -81,7 +81,8 @@ fn factor(a: &Array) -> Result<Array> {
     Ok(ops::concatenate(&[left, ops::concatenate(&[above, second], 1)], 2))
 }
 
-/// A column at a time: a column divided by its root is subtracted from the columns right of it.
+/// Factors small matrices a column at a time: each column is divided by the root of its diagonal element, and its outer
+/// product is subtracted from the columns right of it.
 fn by_columns(a: &Array) -> Result<Array> {
     let n = a.shape()[1];
     if a.shape().contains(&0) {

@@ -41,7 +41,8 @@ pub fn eigvalsh(a: &Array) -> Array {
     eigh(a).0
 }
 
-/// Of `[batch, n, n]`. Derivative: J. Magnus, "On differentiating eigenvalues and eigenvectors" (1985).
+/// Computes eigenvalues and eigenvectors of `[batch, n, n]`. Derivative: J. Magnus, "On differentiating eigenvalues and
+/// eigenvectors" (1985).
 static EIGH: LazyLock<Unary<(Array, Array)>> = LazyLock::new(|| {
     jit(custom_jvp(factors, |(a,): &(Array,), (da,): &(Array,)| {
         let (values, vectors) = EIGH(a)?;
@@ -55,8 +56,8 @@ static EIGH: LazyLock<Unary<(Array, Array)>> = LazyLock::new(|| {
     .into_fn()
 });
 
-/// Columns of the matrix are made orthogonal after a multiple of the identity is added that leaves no negative
-/// eigenvalue, so that they are the vectors times eigenvalues.
+/// Computes eigenvalues and eigenvectors. A multiple of the identity is added that leaves no negative eigenvalue; the
+/// orthogonal matrix that then makes the columns orthogonal has the eigenvectors.
 fn factors(a: &Array) -> Result<(Array, Array)> {
     let n = a.shape()[1];
     if a.shape().contains(&0) {

@@ -1,4 +1,4 @@
-//! Rotations of pairs of columns until all are orthogonal: one-sided Jacobi.
+//! One-sided Jacobi: rotations of pairs of columns until all are orthogonal.
 //!
 //! M. Hestenes, "Inversion of matrices by biorthogonalization and related results" (1958); the pairs of a round by R. Brent
 //! and F. Luk, "The solution of singular-value and symmetric eigenvalue problems on multiprocessor arrays" (1985).
@@ -7,7 +7,7 @@ use crate::{fori_loop, keep, ops, while_loop};
 use pallas_device::error::Result;
 use pallas_ir::DType;
 
-/// Number of sweeps after which the rotations end in any case; they converge quadratically after a few.
+/// Maximum number of sweeps over all pairs; they converge quadratically after a few.
 const SWEEPS: i32 = 40;
 
 /// Multiplies `[batch, m, n]` by an orthogonal matrix that makes its columns orthogonal; returns the product and that
@@ -46,8 +46,8 @@ pub(super) fn orthogonalized(a: &Array) -> Result<(Array, Array)> {
     Ok((lines.index((.., .., ..m as i64)).t(), lines.index((.., .., m as i64..)).t()))
 }
 
-/// Rotates all pairs, `[batch, 2, half, length]`, so that their first `m` elements are orthogonal, and puts lines together
-/// that have not met. Also the largest cosine between the lines of a pair.
+/// Rotates all pairs of lines, `[batch, 2, half, length]`, so that their first `m` elements are orthogonal. Returns the
+/// largest cosine between the lines of a pair before, and new pairs of lines that were not yet together in this sweep.
 fn round(pairs: &Array, m: usize) -> (Array, Array) {
     let half = pairs.shape()[2] as i64;
     let line = |i: i64| pairs.index((.., i));

@@ -6,7 +6,7 @@ use pallas_device::error::{Error, Result};
 use pallas_ir::{At, DType, Diag, Loc};
 use std::sync::LazyLock;
 
-/// The distance from 1 to the next number of an element type.
+/// The distance from 1 to the next larger number of an element type.
 fn epsilon(dtype: DType) -> f64 {
     if dtype == DType::F64 { f64::EPSILON } else { f64::from(f32::EPSILON) }
 }
@@ -35,8 +35,8 @@ pub fn pinv(a: &Array) -> Array {
     or_bad(made(), a)
 }
 
-/// Derivative: G. Golub and V. Pereyra, "The differentiation of pseudo-inverses and nonlinear least squares problems whose
-/// variables separate" (1973).
+/// Computes the pseudo-inverses of `[batch, m, n]`. Derivative: G. Golub and V. Pereyra, "The differentiation of
+/// pseudo-inverses and nonlinear least squares problems whose variables separate" (1973).
 static PINV: LazyLock<Unary> = LazyLock::new(|| {
     jit(custom_jvp(
         |a: &Array| {
@@ -63,8 +63,8 @@ static PINV: LazyLock<Unary> = LazyLock::new(|| {
     .into_fn()
 });
 
-/// The solution of `a x = b` with the least sum of squared errors, and the shortest of several; `jnp.linalg.lstsq`, its
-/// first result. `a` is a matrix, `b` a vector or a matrix of right sides as columns.
+/// The solution of `a x = b` with the least sum of squared errors; if there are several, the shortest one;
+/// `jnp.linalg.lstsq`, its first result. `a` is a matrix, `b` a vector or a matrix of right sides as columns.
 ///
 /// f32 or f64; other types and shapes give an array that holds an error.
 #[track_caller]
@@ -85,8 +85,8 @@ pub fn lstsq(a: &Array, b: &Array) -> Array {
     or_bad(made(), b)
 }
 
-/// The number of singular values of matrices that are not negligible, i32; `jnp.linalg.matrix_rank`. Those below
-/// `max(m, n)` times the distance of 1 to the next number, times the largest one, are.
+/// The number of singular values of matrices that are not negligible, i32; `jnp.linalg.matrix_rank`. Values below
+/// `max(m, n)` times the distance of 1 to the next number, times the largest value, are negligible.
 ///
 /// f32 or f64; other types and shapes give an array that holds an error.
 #[track_caller]

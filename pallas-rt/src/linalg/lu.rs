@@ -85,7 +85,7 @@ pub fn det(a: &Array) -> Array {
     or_bad(made(), a)
 }
 
-/// Solves with `[batch, n, n]` and `[batch, n, columns]`. A tangent is a solution with the same matrix.
+/// Solves `a x = b` for `[batch, n, n]` and `[batch, n, columns]`. A tangent is a solution with the same matrix.
 static SOLVE: LazyLock<Binary> = LazyLock::new(|| {
     jit(custom_jvp(
         |a: &Array, b: &Array| {
@@ -103,6 +103,7 @@ static SOLVE: LazyLock<Binary> = LazyLock::new(|| {
     .into_fn()
 });
 
+/// Computes signs and logarithms of the determinants of `[batch, n, n]`.
 static SLOGDET: LazyLock<Unary<(Array, Array)>> = LazyLock::new(|| {
     jit(custom_jvp(
         |a: &Array| {
@@ -119,6 +120,7 @@ static SLOGDET: LazyLock<Unary<(Array, Array)>> = LazyLock::new(|| {
     .into_fn()
 });
 
+/// Computes the determinants of `[batch, n, n]`.
 static DET: LazyLock<Unary> = LazyLock::new(|| {
     jit(custom_jvp(
         |a: &Array| {
@@ -134,7 +136,7 @@ static DET: LazyLock<Unary> = LazyLock::new(|| {
     .into_fn()
 });
 
-/// The pivots of each matrix, and 1 or -1 for an even or odd permutation of its rows.
+/// Returns the pivots of each matrix, and 1 or -1 for an even or odd permutation of its rows.
 fn pivots(a: &Array) -> Result<(Array, Array)> {
     let n = a.shape()[1];
     let (packed, order) = factors(a)?;
@@ -146,9 +148,9 @@ fn pivots(a: &Array) -> Result<(Array, Array)> {
     Ok((packed.diagonal(0, 1, 2), parity.cast(a.dtype())))
 }
 
-/// Both triangular factors of `[batch, m, n]` in one matrix, the ones on the diagonal of the lower factor left out, and the
-/// order of the rows that they are the factors of: the left half of the columns first, then the right half of what
-/// remains.
+/// Factors `[batch, m, n]` by blocks: the left half of the columns, then the right half of what remains. Returns both
+/// triangular factors in one matrix, without the ones on the diagonal of the lower factor, and the order of the rows to
+/// which they belong.
 pub(super) fn factors(a: &Array) -> Result<(Array, Array)> {
     let (m, n) = (a.shape()[1], a.shape()[2]);
     if n <= BLOCK {
@@ -170,8 +172,8 @@ pub(super) fn factors(a: &Array) -> Result<(Array, Array)> {
     Ok((ops::concatenate(&[left, ops::concatenate(&[upper, rest], 1)], 2), order))
 }
 
-/// A column at a time: the largest element at or below the diagonal moves to it, and multiples of its row are subtracted
-/// from the rows below.
+/// Factors small matrices a column at a time: the largest element at or below the diagonal moves to it, and multiples
+/// of its row are subtracted from the rows below.
 fn by_columns(a: &Array) -> Result<(Array, Array)> {
     let (batch, m, n) = (a.shape()[0], a.shape()[1], a.shape()[2]);
     let order = ops::arange(0, m as i32, 1, DType::I32).broadcast_to(&[batch, m]);

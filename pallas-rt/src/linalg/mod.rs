@@ -46,21 +46,21 @@ use crate::ops;
 use pallas_device::error::{Error, Result};
 use pallas_ir::{At, DType, Diag, Loc};
 
-/// Number of columns that are eliminated one after the other; larger matrices are divided into blocks, whose products are
-/// products of matrices.
+/// Number of columns up to which these are eliminated one after the other; larger matrices are split into blocks, so
+/// that most of the work is products of matrices.
 const BLOCK: usize = 32;
 
-/// A function of one array, compiled.
+/// A compiled function of one array.
 type Unary<R = Array> = Box<dyn Fn(&Array) -> Result<R> + Send + Sync>;
-/// A function of two arrays, compiled.
+/// A compiled function of two arrays.
 type Binary = Box<dyn Fn(&Array, &Array) -> Result<Array> + Send + Sync>;
 
-/// The array, or one with the type of `like` that holds the error.
+/// Returns the array, or one with the type of `like` that holds the error.
 fn or_bad(made: Result<Array>, like: &Array) -> Array {
     made.unwrap_or_else(|error| Array::bad(error, like.client().clone(), like.dtype(), like.shape()))
 }
 
-/// Both arrays, or two that hold the error.
+/// Returns both arrays, or two with the type of `like` that hold the error.
 fn pair_or_bad(made: Result<(Array, Array)>, like: &Array) -> (Array, Array) {
     made.unwrap_or_else(|error| {
         let message = error.to_string();
@@ -69,7 +69,7 @@ fn pair_or_bad(made: Result<(Array, Array)>, like: &Array) -> (Array, Array) {
     })
 }
 
-/// Refuses arrays that are no matrices of f32 or f64; returns their numbers of rows and columns.
+/// Refuses arrays that are not matrices of f32 or f64; returns their numbers of rows and columns.
 ///
 /// # Errors
 /// As described; the error that the array holds.
@@ -88,7 +88,7 @@ fn matrix(name: &'static str, x: &Array, at: Loc) -> Result<[usize; 2]> {
     }
 }
 
-/// As [`matrix`], of as many rows as columns; returns their number.
+/// Refuses arrays that are not square matrices of f32 or f64; returns their number of rows.
 ///
 /// # Errors
 /// As described.
@@ -101,50 +101,50 @@ fn square(name: &'static str, x: &Array, at: Loc) -> Result<usize> {
     Ok(rows)
 }
 
-/// The matrices as a batch along one axis, and the axes of the batch before.
+/// Merges the axes before a matrix into one axis of a batch; returns the array, and the extents of those axes.
 fn flattened(x: &Array) -> Result<(Array, Vec<usize>)> {
     let (batch, matrix) = x.shape().split_at(x.shape().len() - 2);
     let flat = x.reshape(&[&[batch.iter().product()], matrix].concat());
     Ok((flat, batch.to_vec()))
 }
 
-/// The array with its first axis divided into those of a batch.
+/// Splits the first axis of an array into the axes of a batch.
 fn unflattened(x: &Array, batch: &[usize]) -> Array {
     x.reshape(&[batch, &x.shape()[1..]].concat())
 }
 
-/// Row numbers of a matrix as a column, i32.
+/// Row indices of a matrix with `n` rows as a column, i32.
 fn rows(n: usize) -> Array {
     ops::arange(0, n as i32, 1, DType::I32).expand_dims(1)
 }
 
-/// Column numbers of a matrix as a row, i32.
+/// Column indices of a matrix with `n` columns as a row, i32.
 fn columns(n: usize) -> Array {
     ops::arange(0, n as i32, 1, DType::I32).expand_dims(0)
 }
 
-/// The first half of `n` columns, in whole blocks.
+/// Number of columns in the first half of `n`, a multiple of [`BLOCK`].
 fn half(n: usize) -> usize {
     (n / 2).next_multiple_of(BLOCK)
 }
 
-/// Rows and columns of each matrix of a batch.
+/// Returns a range of rows and columns of each matrix of a batch.
 fn block(x: &Array, rows: std::ops::Range<usize>, columns: std::ops::Range<usize>) -> Array {
     x.index((.., rows.start as i64..rows.end as i64, columns.start as i64..columns.end as i64))
 }
 
-/// The identity matrix beside a batch of matrices.
+/// The identity matrix of `n` rows, in the element type of `x`.
 fn identity_like(x: &Array, n: usize) -> Array {
     ops::identity(n, x.dtype())
 }
 
-/// The rows of each matrix of a batch that `order` names, a line of numbers for each matrix.
+/// Returns rows of each matrix of a batch: those with the indices `order`, `[batch, rows]`.
 fn chosen_rows(x: &Array, order: &Array) -> Array {
     let shape = [x.shape()[0], order.shape()[1], x.shape()[2]];
     x.take_along_axis(&order.expand_dims(2).broadcast_to(&shape), 1)
 }
 
-/// The columns of each matrix of a batch that `order` names.
+/// Returns columns of each matrix of a batch: those with the indices `order`, `[batch, columns]`.
 fn chosen_columns(x: &Array, order: &Array) -> Array {
     let shape = [x.shape()[0], x.shape()[1], order.shape()[1]];
     x.take_along_axis(&order.expand_dims(1).broadcast_to(&shape), 2)

@@ -27,7 +27,7 @@ pub enum MatrixNorm {
     MinusInfinity,
 }
 
-/// A norm of each matrix, which the last two axes are; see [`MatrixNorm`].
+/// A norm of each matrix (the last two axes); see [`MatrixNorm`].
 ///
 /// f32 or f64; other types and shapes give an array that holds an error.
 ///
@@ -72,7 +72,7 @@ pub fn cond(a: &Array) -> Array {
     or_bad(made(), a)
 }
 
-/// The product of `power` times the same square matrix, of the inverse for a negative power; `jnp.linalg.matrix_power`.
+/// The product of `power` copies of a square matrix, or of its inverse for a negative power; `jnp.linalg.matrix_power`.
 ///
 /// f32 or f64; other types and shapes give an array that holds an error.
 #[track_caller]
@@ -101,7 +101,7 @@ pub fn matrix_power(a: &Array, power: i32) -> Array {
     or_bad(made(), a)
 }
 
-/// The product of two matrices or more, in the order of multiplications that takes the fewest; the first and the last may
+/// The product of two matrices or more, in the order that takes the fewest multiplications; the first and the last may
 /// be vectors; `jnp.linalg.multi_dot`.
 ///
 /// The order is that of T. Cormen et al., "Introduction to Algorithms", 15.2.
@@ -144,7 +144,8 @@ pub fn multi_dot<A: Borrow<Array>>(arrays: &[A]) -> Array {
     }
 }
 
-/// By first and last array of a product, the last array of its left factor.
+/// Returns the cheapest order of a product of matrices: for its first and last index, the last index of its left
+/// factor. `extents` are the numbers of rows, then that of the last matrix's columns.
 fn cheapest(extents: &[usize]) -> Vec<Vec<usize>> {
     let n = extents.len() - 1;
     let (mut cost, mut cut) = (vec![vec![0u128; n]; n], vec![vec![0; n]; n]);
@@ -163,6 +164,7 @@ fn cheapest(extents: &[usize]) -> Vec<Vec<usize>> {
     cut
 }
 
+/// Multiplies the arrays from `first` to `last` in the order that `cut` has; see [`cheapest`].
 fn product(arrays: &[&Array], cut: &[Vec<usize>], first: usize, last: usize) -> Array {
     if first == last {
         return arrays[first].clone();

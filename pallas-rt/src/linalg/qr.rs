@@ -27,13 +27,15 @@ pub fn qr(a: &Array) -> (Array, Array) {
     of_batch("qr", a, Loc::caller(), |m, n| if m < n { &*COMPLETE } else { &*REDUCED })
 }
 
-/// As [`qr()`], with all columns of `q` and all rows of `r`: `q` is square; `jnp.linalg.qr` with the mode "complete".
+/// The factors of [`qr()`] with all columns of `q` and all rows of `r`, so that `q` is square; `jnp.linalg.qr` with the
+/// mode "complete".
 #[track_caller]
 #[must_use]
 pub fn qr_complete(a: &Array) -> (Array, Array) {
     of_batch("qr_complete", a, Loc::caller(), |m, n| if m == n { &*REDUCED } else { &*COMPLETE })
 }
 
+/// Factors all matrices of `a`, by the function that `f` returns for their numbers of rows and columns.
 fn of_batch(
     name: &'static str,
     a: &Array,
@@ -49,7 +51,7 @@ fn of_batch(
     pair_or_bad(made(), a)
 }
 
-/// Of matrices of as many rows as columns, or more.
+/// Factors matrices that have at least as many rows as columns.
 static REDUCED: LazyLock<Unary<(Array, Array)>> = LazyLock::new(|| {
     jit(custom_jvp(
         |a: &Array| reflected(a, a.shape()[2]),
@@ -57,11 +59,13 @@ static REDUCED: LazyLock<Unary<(Array, Array)>> = LazyLock::new(|| {
     ))
     .into_fn()
 });
-/// Of matrices of fewer rows than columns, and with all columns of `q`: derivatives go through the reflections.
+/// Factors matrices that have fewer rows than columns, or with all columns of `q`: derivatives go through the
+/// reflections.
 static COMPLETE: LazyLock<Unary<(Array, Array)>> =
     LazyLock::new(|| jit(|a: &Array| reflected(a, a.shape()[1])).into_fn());
 
-/// Factors and their tangents; S. Walter and L. Lehmann, "Algorithmic differentiation of linear algebra functions" (2010).
+/// Returns factors and their tangents, for the matrices' tangent `da`; S. Walter and L. Lehmann, "Algorithmic
+/// differentiation of linear algebra functions" (2010).
 #[allow(clippy::type_complexity, reason = "two pairs, as a rule returns them")]
 fn tangent((q, r): (Array, Array), da: &Array) -> Result<((Array, Array), (Array, Array))> {
     // da r⁻¹, by the transposed equation.
@@ -74,7 +78,8 @@ fn tangent((q, r): (Array, Array), da: &Array) -> Result<((Array, Array), (Array
     Ok(((q, r), (dq, dr)))
 }
 
-/// The first `width` columns of the orthogonal factor, and as many rows of the triangular one, of `[batch, m, n]`.
+/// Factors `[batch, m, n]` by Householder reflections: returns the first `width` columns of the orthogonal factor, and
+/// as many rows of the triangular one.
 pub(super) fn reflected(a: &Array, width: usize) -> Result<(Array, Array)> {
     let (batch, m, n) = (a.shape()[0], a.shape()[1], a.shape()[2]);
     let steps = m.min(n);

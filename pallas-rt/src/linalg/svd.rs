@@ -1,4 +1,4 @@
-//! Singular values.
+//! Singular value decompositions.
 use super::jacobi::orthogonalized;
 use super::qr::reflected;
 use super::{Unary, chosen_columns, flattened, identity_like, matrix, or_bad, unflattened};
@@ -33,7 +33,7 @@ pub fn svd(a: &Array) -> (Array, Array, Array) {
     of_batch("svd", a, Loc::caller(), false)
 }
 
-/// As [`svd()`], with square matrices `u` and `vt`; `jnp.linalg.svd` as it is called without options. In
+/// The factors of [`svd()`] with square matrices `u` and `vt`; `jnp.linalg.svd` as it is called without options. In
 /// reverse mode it has no derivative unless the matrix is square.
 #[track_caller]
 #[must_use]
@@ -50,6 +50,7 @@ pub fn svdvals(a: &Array) -> Array {
     of_batch("svdvals", a, Loc::caller(), false).1
 }
 
+/// Factors all matrices of `a`; if `complete`, with square matrices `u` and `vt`.
 fn of_batch(name: &'static str, a: &Array, at: Loc, complete: bool) -> Factors {
     let made = || {
         let [m, n] = matrix(name, a, at)?;
@@ -64,14 +65,15 @@ fn of_batch(name: &'static str, a: &Array, at: Loc, complete: bool) -> Factors {
     })
 }
 
+/// Computes the factors of `[batch, m, n]` as [`svd()`] returns them.
 static REDUCED: LazyLock<Unary<Factors>> = LazyLock::new(|| {
     jit(custom_jvp(|a: &Array| factors(a, false), |(a,): &(Array,), (da,): &(Array,)| tangent(REDUCED(a)?, da)))
         .into_fn()
 });
-/// Of matrices that are not square.
+/// Computes the factors of matrices that are not square as [`svd_complete()`] returns them.
 static COMPLETE: LazyLock<Unary<Factors>> = LazyLock::new(|| jit(|a: &Array| factors(a, true)).into_fn());
 
-/// The factors of `[batch, m, n]`; `complete`: with square matrices of vectors.
+/// Computes the factors of `[batch, m, n]`; if `complete`, with square matrices of vectors.
 fn factors(a: &Array, complete: bool) -> Result<Factors> {
     let (m, n) = (a.shape()[1], a.shape()[2]);
     if m < n {
@@ -95,14 +97,15 @@ fn factors(a: &Array, complete: bool) -> Result<Factors> {
     Ok((u, s, v.t()))
 }
 
-/// A square matrix with ones on the diagonal after the first `n` places.
+/// A square matrix of the size of `a` with ones on the diagonal after the first `n` positions, and zeros elsewhere.
 fn rest_of_identity(a: &Array, n: usize) -> Array {
     let m = a.shape()[1];
     let is_after = ops::arange(0, m as i32, 1, pallas_ir::DType::I32).ge(n as i32);
     identity_like(a, m) * is_after.cast(a.dtype())
 }
 
-/// Lengths of columns; divided by the largest element, squares neither overflow nor vanish.
+/// Returns the lengths of columns. Elements are divided by the largest one, so that squares neither overflow nor
+/// vanish.
 fn norms(x: &Array) -> Array {
     if x.shape().contains(&0) {
         return x.sum(1);
@@ -112,7 +115,8 @@ fn norms(x: &Array) -> Array {
     (&unit * (x / &unit).square().sum(keep(1)).sqrt()).index((.., 0))
 }
 
-/// Factors and their tangents; J. Townsend, "Differentiating the singular value decomposition" (2016).
+/// Returns factors and their tangents, for the matrices' tangent `da`; J. Townsend, "Differentiating the singular value
+/// decomposition" (2016).
 #[allow(clippy::type_complexity, reason = "two triples, as a rule returns them")]
 fn tangent((u, s, vt): Factors, da: &Array) -> Result<(Factors, Factors)> {
     let (m, n, k) = (da.shape()[1], da.shape()[2], s.shape()[1]);

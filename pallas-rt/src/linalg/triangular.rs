@@ -45,8 +45,8 @@ pub fn triangular_solve(a: &Array, b: &Array, triangle: Triangle) -> Array {
     or_bad(made, b)
 }
 
-/// Calls a function with a batch of square matrices and the matrices of their right sides; shapes as those of
-/// [`triangular_solve`].
+/// Calls `solve` with a batch of square matrices and the matrices of their right sides, and returns the result in the
+/// shape of a solution; `a` and `b` have shapes as in [`triangular_solve`].
 ///
 /// # Errors
 /// Shapes or element types that do not go together; the function's own.
@@ -94,7 +94,8 @@ pub(super) fn flipped(x: &Array) -> Array {
     x.flip([1, 2])
 }
 
-/// Solves with lower triangular matrices, whose other elements are zeros: `[batch, n, n]` and `[batch, n, columns]`.
+/// Solves `l x = b` for lower triangular matrices `[batch, n, n]`, whose other elements are zeros, and `[batch, n,
+/// columns]`.
 pub(super) static LOWER: LazyLock<Binary> = LazyLock::new(|| {
     jit(custom_jvp(
         |l: &Array, b: &Array| forward(l, b, false),
@@ -107,13 +108,13 @@ pub(super) static LOWER: LazyLock<Binary> = LazyLock::new(|| {
     .into_fn()
 });
 
-/// Solves with upper triangular matrices; see [`LOWER`].
+/// Solves `u x = b` for upper triangular matrices; shapes are those of [`LOWER`].
 pub(super) fn upper(u: &Array, b: &Array) -> Result<Array> {
     Ok(LOWER(&flipped(u), &b.flip(1))?.flip(1))
 }
 
-/// Forward substitution. Blocks of unknowns are known one after the other, and subtracted from the equations after them
-/// as a product of matrices. `unit`: the diagonal is read as ones.
+/// Solves `l x = b` by forward substitution: blocks of unknowns are computed one after the other, and subtracted from
+/// the equations after them as a product of matrices. If `unit`, the diagonal is read as ones.
 pub(super) fn forward(l: &Array, b: &Array, unit: bool) -> Result<Array> {
     let n = l.shape()[1];
     let columns = b.shape()[2];
@@ -127,7 +128,7 @@ pub(super) fn forward(l: &Array, b: &Array, unit: bool) -> Result<Array> {
     Ok(ops::concatenate(&[first, second], 1))
 }
 
-/// Forward substitution, a row at a time.
+/// Solves small systems by forward substitution, a row at a time; see [`forward`].
 fn by_rows(l: &Array, b: &Array, unit: bool) -> Result<Array> {
     let n = l.shape()[1];
     if b.shape().contains(&0) {

@@ -42,7 +42,7 @@ formulas! {
     Float soft_sign(x) => x / (x.abs() + 1.0);
     /// `x * tanh(ln(1 + eˣ))`.
     Float mish(x) => x * x.softplus().tanh();
-    /// `x` between -1 and 1, which it is held by; its derivative at -1 and 1 is 1.
+    /// `x` clamped to [-1, 1]; its derivative at -1 and 1 is 1.
     Number hard_tanh(x) => {
         let (low, high) = (x.like(-1.0), x.like(1.0));
         x.gt(high).select(high, x.lt(low).select(low, x))
@@ -58,7 +58,7 @@ formulas! {
         let between = (x + 1.0) * (x + 1.0) * 0.25;
         x.le(x.like(-1.0)).select(x.zero(), x.ge(x.like(1.0)).select(x, between))
     };
-    /// `(x + 1) / 2` held between 0 and 1.
+    /// `(x + 1) / 2` clamped to [0, 1].
     Float sparse_sigmoid(x) => ((x + 1.0) * 0.5).maximum(x.zero()).minimum(x.like(1.0));
 }
 
@@ -96,8 +96,8 @@ impl Array {
         })
     }
 
-    /// Elements with mean 0 and variance 1 along axes: `(x - mean) / sqrt(var + epsilon)`; `jax.nn` has an epsilon of
-    /// 1e-5.
+    /// Elements normalized to mean 0 and variance 1 along axes: `(x - mean) / sqrt(var + epsilon)`; `jax.nn` has an
+    /// epsilon of 1e-5.
     #[track_caller]
     #[must_use]
     pub fn standardize(&self, axes: impl Into<Axes>, epsilon: f64) -> Array {

@@ -1,4 +1,4 @@
-//! Axes and elements in another order, repeated, or surrounded.
+//! Arrays with axes or elements in another order, repeated, or padded.
 use super::Axes;
 use super::axes::axis_of;
 use super::elementwise::{Operand, on_operands, placed};
@@ -15,14 +15,14 @@ pub(super) fn flip(graph: &mut Graph, v: Var, axes: Vec<usize>) -> Result<Var, D
     graph.push(StructuralOp::from(Reverse { axes }), &[v])
 }
 
-/// Appends two axes exchanged.
+/// Appends the array with two axes swapped.
 fn swap(graph: &mut Graph, v: Var, a: usize, b: usize) -> Result<Var, Diag> {
     let mut axes: Vec<usize> = (0..graph.ty(v).shape.len()).collect();
     axes.swap(a, b);
     if a == b { Ok(v) } else { transpose(graph, v, axes) }
 }
 
-/// Appends an axis moved to another position, while the others stay in order.
+/// Appends the array with an axis moved to another position, while the others stay in order.
 pub(super) fn moved(graph: &mut Graph, v: Var, from: usize, to: usize) -> Result<Var, Diag> {
     let mut axes: Vec<usize> = (0..graph.ty(v).shape.len()).collect();
     let axis = axes.remove(from);
@@ -30,7 +30,7 @@ pub(super) fn moved(graph: &mut Graph, v: Var, from: usize, to: usize) -> Result
     if from == to { Ok(v) } else { transpose(graph, v, axes) }
 }
 
-/// Appends `count` copies along an axis: of each element, or of the whole axis.
+/// Appends `count` copies along an axis: of each element if `is_each` is true, else of the whole axis.
 fn copies(graph: &mut Graph, v: Var, axis: usize, count: usize, is_each: bool) -> Result<Var, Diag> {
     let shape = graph.ty(v).shape.clone();
     let (mut apart, mut merged) = (shape.clone(), shape);
@@ -43,7 +43,7 @@ fn copies(graph: &mut Graph, v: Var, axis: usize, count: usize, is_each: bool) -
 }
 
 impl Array {
-    /// Elements in reverse order along axes.
+    /// The array with elements in reverse order along axes.
     #[track_caller]
     #[must_use]
     pub fn flip(&self, axes: impl Into<Axes>) -> Array {
@@ -54,14 +54,14 @@ impl Array {
         })
     }
 
-    /// `flip` along axis 1.
+    /// The array with elements in reverse order along axis 1.
     #[track_caller]
     #[must_use]
     pub fn fliplr(&self) -> Array {
         self.flip(1)
     }
 
-    /// `flip` along axis 0.
+    /// The array with elements in reverse order along axis 0.
     #[track_caller]
     #[must_use]
     pub fn flipud(&self) -> Array {
@@ -106,7 +106,7 @@ impl Array {
         })
     }
 
-    /// Two axes exchanged.
+    /// The array with two axes swapped.
     #[track_caller]
     #[must_use]
     pub fn swapaxes(&self, a: isize, b: isize) -> Array {
@@ -117,7 +117,7 @@ impl Array {
         })
     }
 
-    /// An axis moved to another position; the others stay in order.
+    /// The array with an axis moved to another position; the others stay in order.
     #[track_caller]
     #[must_use]
     pub fn moveaxis(&self, from: isize, to: isize) -> Array {
@@ -128,7 +128,7 @@ impl Array {
         })
     }
 
-    /// The array without axes of extent 1: these, or with `..` all of them.
+    /// The array without these axes, which must have extent 1; with `..` without all axes of extent 1.
     #[track_caller]
     #[must_use]
     pub fn squeeze(&self, axes: impl Into<Axes>) -> Array {
@@ -156,7 +156,7 @@ impl Array {
         apply(&[self], Loc::caller(), |graph, v| ravel(graph, v[0]))
     }
 
-    /// Each element `count` times along an axis; `jnp.repeat` with one number.
+    /// The array with each element repeated `count` times along an axis; `jnp.repeat` with one number.
     #[track_caller]
     #[must_use]
     pub fn repeat(&self, count: usize, axis: isize) -> Array {
@@ -166,7 +166,7 @@ impl Array {
         })
     }
 
-    /// The whole array several times along each axis. The numbers are aligned at the last axis.
+    /// The whole array repeated along each axis by the numbers `counts`, which are aligned at the last axis.
     #[track_caller]
     #[must_use]
     pub fn tile(&self, counts: &[usize]) -> Array {
@@ -182,8 +182,8 @@ impl Array {
         })
     }
 
-    /// Elements of one value around the array: a pair of numbers, before and after, for each axis, or one pair for all.
-    /// `jnp.pad` in its mode "constant".
+    /// The array padded with one value: `widths` has a pair of numbers, before and after, for each axis, or one pair
+    /// for all. `jnp.pad` in its mode "constant".
     #[track_caller]
     #[must_use]
     pub fn pad(&self, widths: &[(usize, usize)], value: impl Into<Operand>) -> Array {
@@ -203,13 +203,13 @@ impl Array {
     }
 }
 
-/// Appends all elements along one axis.
+/// Appends all elements in row-major order along one axis.
 pub(super) fn ravel(graph: &mut Graph, v: Var) -> Result<Var, Diag> {
     let count = graph.ty(v).elements();
     reshape(graph, v, &[count])
 }
 
-/// Appends one position along an axis, which is dropped.
+/// Appends the elements at one position along an axis, which is dropped.
 pub(super) fn position(graph: &mut Graph, v: Var, axis: usize, at: i64) -> Result<Var, Diag> {
     let mut items = vec![Item::from(..); axis];
     items.push(Item::At(at));

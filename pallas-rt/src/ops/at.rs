@@ -18,8 +18,8 @@ pub struct Elements {
 }
 
 impl Elements {
-    /// The same elements; positions in arrays that do not exist are treated like this. The default is [`Mode::Fill`], and
-    /// [`Mode::Clip`] for [`get`](Elements::get).
+    /// Sets the meaning of positions in arrays that do not exist. The default is [`Mode::Fill`], and [`Mode::Clip`] for
+    /// [`get`](Elements::get).
     pub fn mode(self, mode: Mode) -> Elements {
         Elements { mode: Some(mode), ..self }
     }
@@ -40,14 +40,14 @@ impl Elements {
         })
     }
 
-    /// The array with these elements replaced; the last one of several for the same place.
+    /// The array with these elements replaced; of several elements for one position, the last one counts.
     #[track_caller]
     #[must_use]
     pub fn set(self, elements: impl Into<Operand>) -> Array {
         self.updated(None, elements.into(), Loc::caller())
     }
 
-    /// The array with numbers added to these elements; all of several for the same place.
+    /// The array with numbers added to these elements; all of several numbers for one position are added.
     #[track_caller]
     #[must_use]
     #[allow(clippy::should_implement_trait, reason = "the name that JAX has; `+` would not name an update")]
@@ -55,27 +55,28 @@ impl Elements {
         self.updated(Some(ScalarOp::Add), elements.into(), Loc::caller())
     }
 
-    /// The array with these elements multiplied by numbers; by all of several for the same place.
+    /// The array with these elements multiplied by numbers; all of several numbers for one position are multiplied.
     #[track_caller]
     #[must_use]
     pub fn multiply(self, elements: impl Into<Operand>) -> Array {
         self.updated(Some(ScalarOp::Mul), elements.into(), Loc::caller())
     }
 
-    /// The array with these elements replaced by numbers that are less.
+    /// The array with each of these elements replaced by the smaller one of itself and a number.
     #[track_caller]
     #[must_use]
     pub fn min(self, elements: impl Into<Operand>) -> Array {
         self.updated(Some(ScalarOp::Minimum), elements.into(), Loc::caller())
     }
 
-    /// The array with these elements replaced by numbers that are greater.
+    /// The array with each of these elements replaced by the larger one of itself and a number.
     #[track_caller]
     #[must_use]
     pub fn max(self, elements: impl Into<Operand>) -> Array {
         self.updated(Some(ScalarOp::Maximum), elements.into(), Loc::caller())
     }
 
+    /// Makes the array with these elements combined with others by `op`, or replaced by them if `op` is `None`.
     fn updated(self, op: Option<ScalarOp>, elements: Operand, at: Loc) -> Array {
         let Elements { array, items, mode } = self;
         let arrays = arrays(&items);
@@ -90,7 +91,7 @@ impl Elements {
     }
 }
 
-/// Elements that are combined with others.
+/// An update of elements that an index names: by `op`, or a replacement if `op` is `None`.
 struct Update<'a> {
     op: Option<ScalarOp>,
     mode: Mode,
@@ -99,6 +100,7 @@ struct Update<'a> {
 }
 
 impl Update<'_> {
+    /// Appends `x` with the named elements updated by `elements`.
     fn of(&self, graph: &mut Graph, x: Var, elements: Meets) -> Result<Var, Diag> {
         let ty = graph.ty(x).clone();
         fits(graph, elements, ty.dtype)?;
@@ -130,7 +132,7 @@ impl Update<'_> {
         graph.push(StructuralOp::from(found.gather.reversed(self.op)), &[x, found.starts, updates])
     }
 
-    /// Elements where a mask is true.
+    /// Appends `x` with the elements updated where a mask is true.
     fn masked(&self, graph: &mut Graph, x: Var, mask: Var, elements: Meets) -> Result<Var, Diag> {
         let (ty, own) = (graph.ty(x).clone(), graph.ty(mask).shape.clone());
         let is_alone = self.items.iter().all(|item| matches!(item, Item::Array(_) | Item::Rest));
@@ -149,7 +151,7 @@ impl Update<'_> {
         graph.push(ScalarOp::Select, &[mask, new, x])
     }
 
-    /// Elements of a window at a place that is known.
+    /// Appends `x` with a window at a known position updated.
     fn window(&self, graph: &mut Graph, x: Var, items: &[Item], elements: Meets) -> Result<Var, Diag> {
         let ty = graph.ty(x).clone();
         let (mut starts, mut size, mut shape, mut axis) = (vec![], vec![], vec![], 0);
@@ -178,7 +180,7 @@ impl Update<'_> {
         graph.push(DynamicUpdateSlice, &[&[x, window], &starts[..]].concat())
     }
 
-    /// Elements by their row-major positions, for ranges with steps.
+    /// Appends `x` with elements updated by their row-major positions, for ranges with steps.
     fn by_elements(&self, graph: &mut Graph, x: Var, elements: Meets) -> Result<Var, Diag> {
         let ty = graph.ty(x).clone();
         let total = ty.elements();
@@ -201,7 +203,7 @@ impl Update<'_> {
     }
 }
 
-/// Refuses elements with fractions for an array that holds none.
+/// Refuses floating-point elements for an array of integers or truth values.
 ///
 /// # Errors
 /// Floating-point elements for integers or truth values.
@@ -218,7 +220,7 @@ pub(super) fn fits(graph: &Graph, elements: Meets, dtype: DType) -> Result<(), D
     Err(Diag::new("update", At::Op, format!("{found} in an array of {dtype}"), help))
 }
 
-/// The scatter of an array of one axis by positions of single elements, or of rows along axis 0 with `rows` more axes.
+/// Returns the scatter that updates rows along axis 0, which have `rows` axes; 0 is for single elements of one axis.
 pub(super) fn of_rows(op: Option<ScalarOp>, rows: usize) -> Scatter {
     Scatter {
         update_window_dims: (1..=rows).collect(),
@@ -230,13 +232,15 @@ pub(super) fn of_rows(op: Option<ScalarOp>, rows: usize) -> Scatter {
         op,
     }
 }
+/// Returns the scatter that updates single elements of an array with one axis.
 fn of_elements(op: Option<ScalarOp>) -> Scatter {
     of_rows(op, 0)
 }
 
 impl Array {
-    /// The elements that an index names ([`Array::index`]), to make an array with others in their places. Positions in
-    /// arrays that do not exist are skipped; see [`Elements::mode`]. A mask of bools names the elements where it is true.
+    /// The elements that an index names ([`Array::index`]), to make an array in which they are replaced. Positions in
+    /// arrays that do not exist are skipped; see [`Elements::mode`]. A mask of bools names the elements where it is
+    /// true.
     ///
     /// | JAX | here |
     /// |---|---|

@@ -11,8 +11,8 @@ const MASKED: f64 = -0.7 * f32::MAX as f64;
 
 /// `softmax(q kᵀ / √h) v` for each head; `jax.nn.dot_product_attention`. [`Attention`] has masks and other options.
 ///
-/// Shapes, with a batch or without: `query` `[batch, queries, heads, h]`, `key` and `value` `[batch, keys, key_heads, h]`,
-/// where the number of heads is a multiple of that of key heads, which that many share in order. Arrays of one
+/// Shapes, with a batch or without: `query` `[batch, queries, heads, h]`, `key` and `value` `[batch, keys, key_heads,
+/// h]`. The number of heads is a multiple of the number of key heads, and consecutive heads share one. Arrays of one
 /// floating-point type; the result has the shape and type of `query`. Scores are computed in f32 for 16-bit floats.
 ///
 /// These are plain operations, which need memory for all scores; `flash_attention` of pallas-kernels does not.
@@ -53,54 +53,55 @@ pub struct Attention {
 }
 
 impl Attention {
-    /// No options.
+    /// Makes options in which nothing is set.
     pub fn new() -> Attention {
         Attention::default()
     }
 
-    /// Numbers that are added to the scores: `[batch, heads, queries, keys]`, or axes that broadcast to these.
+    /// Adds numbers to the scores: `[batch, heads, queries, keys]`, or axes that broadcast to these.
     #[must_use]
     pub fn bias(mut self, bias: &Array) -> Attention {
         self.bias = Some(bias.clone());
         self
     }
 
-    /// True where a query looks at a key: bool `[batch, heads, queries, keys]`, or axes that broadcast to these.
+    /// Sets where a query looks at a key: bool `[batch, heads, queries, keys]`, or axes that broadcast to these.
     #[must_use]
     pub fn mask(mut self, mask: &Array) -> Attention {
         self.mask = Some(mask.clone());
         self
     }
 
-    /// The factor of the scores, instead of `1 / √h`.
+    /// Sets the factor of the scores, instead of `1 / √h`.
     #[must_use]
     pub fn scale(mut self, scale: f64) -> Attention {
         self.scale = Some(scale);
         self
     }
 
-    /// With true each query looks at keys up to its own position.
+    /// If true, each query looks only at keys up to its own position.
     #[must_use]
     pub fn causal(mut self, is_causal: bool) -> Attention {
         self.is_causal = is_causal;
         self
     }
 
-    /// Each query looks at so many keys before and after its own position, besides that one; `local_window_size` of JAX.
+    /// Lets each query look at `before` keys before and `after` keys after its own position, besides that one;
+    /// `local_window_size` of JAX.
     #[must_use]
     pub fn window(mut self, before: usize, after: usize) -> Attention {
         self.window = Some((before, after));
         self
     }
 
-    /// The number of queries of each sequence, i32 `[batch]`; results of later ones are 0.
+    /// Sets the number of queries of each sequence, i32 `[batch]`; results of later queries are 0.
     #[must_use]
     pub fn query_lengths(mut self, lengths: &Array) -> Attention {
         self.query_lengths = Some(lengths.clone());
         self
     }
 
-    /// The number of keys and values of each sequence, i32 `[batch]`; later ones are not looked at.
+    /// Sets the number of keys and values of each sequence, i32 `[batch]`; queries do not look at later ones.
     #[must_use]
     pub fn key_lengths(mut self, lengths: &Array) -> Attention {
         self.key_lengths = Some(lengths.clone());
@@ -114,8 +115,8 @@ impl Attention {
         self.run_with_logsumexp(query, key, value).0
     }
 
-    /// As [`run`](Attention::run), with `logsumexp` of the scores of each query as well, `[batch, queries, heads]`, which
-    /// has no derivative; `return_residual` of JAX.
+    /// Computes the attention, and `logsumexp` of the scores of each query, `[batch, queries, heads]`, which has no
+    /// derivative; `return_residual` of JAX.
     #[track_caller]
     #[must_use]
     pub fn run_with_logsumexp(&self, query: &Array, key: &Array, value: &Array) -> (Array, Array) {
@@ -126,6 +127,7 @@ impl Attention {
         })
     }
 
+    /// Computes the attention of query, key and value, and `logsumexp` of the scores.
     fn computed(&self, all: [&Array; 3], at: Loc) -> Result<(Array, Array)> {
         let [query, key, value] = all;
         let form = Extents::of(all, at)?;
@@ -158,7 +160,7 @@ impl Attention {
         Ok((made, residual.cast(key.dtype()).stop_gradient()))
     }
 
-    /// True where a query looks at a key, in the axes of scores; `None` if each looks at all.
+    /// Returns an array that is true where a query looks at a key, in the axes of scores; `None` if each looks at all.
     fn seen(&self, form: &Extents, at: Loc) -> Result<Option<Array>> {
         let &Extents { batch, queries, keys, .. } = form;
         let mut all = vec![];
@@ -194,7 +196,7 @@ impl Attention {
     }
 }
 
-/// Positions that are below each length: `[batch, count]`.
+/// Returns an array that is true for positions below each length: `[batch, count]`.
 fn below(lengths: &Array, count: usize) -> Array {
     arange(0, count as i32, 1, DType::I32).lt(lengths.expand_dims(1))
 }
@@ -203,18 +205,20 @@ fn wrong(at: Loc, message: String, help: &str) -> Error {
     Error::operation(at, Diag::new("attention", At::Op, message, help))
 }
 
-/// The extents of an attention.
+/// Extents of the operands of an attention.
 struct Extents {
     batch: usize,
     queries: usize,
     keys: usize,
     heads: usize,
-    /// The number of key heads.
+    /// Number of key heads.
     shared: usize,
+    /// Number of elements of a query or key in one head.
     width: usize,
 }
 
 impl Extents {
+    /// Returns the extents of query, key and value; refuses shapes and types that do not fit each other.
     fn of([query, key, value]: [&Array; 3], at: Loc) -> Result<Extents> {
         for x in [query, key, value] {
             x.check()?;
@@ -247,7 +251,7 @@ impl Extents {
         Ok(Extents { batch, queries, keys, heads, shared, width })
     }
 
-    /// A bias or mask in the axes of scores.
+    /// Returns a bias or mask in the axes of scores; `name` is for messages.
     fn spread(&self, name: &str, x: &Array, at: Loc) -> Result<Array> {
         x.check()?;
         let full = [self.batch, self.heads, self.queries, self.keys];

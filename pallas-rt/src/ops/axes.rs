@@ -11,12 +11,13 @@ use std::ops::RangeFull;
 pub struct Axes {
     /// `None` for all.
     which: Option<Vec<isize>>,
+    /// True if a reduction keeps the axes, with extent 1.
     kept: bool,
     /// The element type in which a reduction is computed; `None` for that of its operand.
     dtype: Option<DType>,
 }
 
-/// The same axes, which a reduction then keeps with extent 1.
+/// Axes that a reduction keeps, with extent 1.
 ///
 /// ```
 /// use pallas_rt::{Array, keep};
@@ -29,7 +30,7 @@ pub fn keep(axes: impl Into<Axes>) -> Axes {
     Axes { kept: true, ..axes.into() }
 }
 
-/// The same axes, along which a reduction is computed on elements of another type, that of its result; JAX's `dtype`
+/// Axes along which a reduction is computed on elements of another type, which is that of its result; JAX's `dtype`
 /// argument.
 ///
 /// Without it sums and products of `f16` and `bf16` accumulate in `f32` and are rounded once, those of `bool` and narrow
@@ -47,7 +48,7 @@ pub fn accumulate(axes: impl Into<Axes>, dtype: DType) -> Axes {
 }
 
 impl Axes {
-    /// The operand in the type in which the reduction is computed.
+    /// Casts the operand to the type in which the reduction is computed.
     pub(super) fn of_type(&self, graph: &mut Graph, v: Var) -> Result<Var, Diag> {
         self.dtype.map_or(Ok(v), |dtype| cast(graph, v, dtype))
     }
@@ -62,12 +63,12 @@ impl Axes {
         self.kept
     }
 
-    /// Returns true for all axes.
+    /// Returns true if all axes of an array are meant.
     pub(super) fn is_all(&self) -> bool {
         self.which.is_none()
     }
 
-    /// The numbers of the axes in an array of this rank, in ascending order.
+    /// Returns the numbers of the axes in an array of this rank, in ascending order.
     ///
     /// # Errors
     /// An axis that does not exist, or is given twice.
@@ -115,7 +116,7 @@ pub struct Along {
     reversed: bool,
 }
 
-/// The same axis from its last element to the first; the `reverse` argument of `jax.lax.cumsum`.
+/// An axis along which elements are accumulated from the last to the first; the `reverse` argument of `jax.lax.cumsum`.
 ///
 /// ```
 /// use pallas_rt::{Array, ops::reverse};
@@ -129,7 +130,7 @@ pub fn reverse(axis: isize) -> Along {
 }
 
 impl Along {
-    /// The number of the axis in an array of this rank.
+    /// Returns the number of the axis in an array of this rank.
     ///
     /// # Errors
     /// An axis that does not exist.
@@ -137,12 +138,12 @@ impl Along {
         axis_of(self.axis, rank)
     }
 
-    /// The options of an associative scan.
+    /// Returns the options of an associative scan along the axis.
     pub(super) fn scan(self) -> AssociativeScan {
         AssociativeScan::new().axis(self.axis).reverse(self.reversed)
     }
 
-    /// Returns true from the last element to the first.
+    /// Returns true if elements are accumulated from the last to the first.
     pub(super) fn is_reversed(self) -> bool {
         self.reversed
     }

@@ -12,8 +12,8 @@ use pallas_graph::{Graph, Var};
 use pallas_ir::structural::Dot;
 use pallas_ir::{At, DType, Diag, Loc, ScalarOp, StructuralOp};
 
-/// Appends the sum of products over pairs of axes: the result has the `batch` axes, then the others of `a`, then those
-/// of `b`. Sums of f16 and bf16 are computed in f32, and truth values are counted as `or` of `and`.
+/// Appends the sum of products over the pairs of axes `contract`: the result has the `batch` axes, then the others of
+/// `a`, then those of `b`. Sums of f16 and bf16 are computed in f32, and truth values are counted as `or` of `and`.
 pub(super) fn contract(
     graph: &mut Graph,
     a: Var,
@@ -26,7 +26,7 @@ pub(super) fn contract(
     cast(graph, product, dtype)
 }
 
-/// As [`contract`], in the type in which the sums are computed.
+/// Appends the sum of products of [`contract`], in the type in which the sums are computed.
 pub(super) fn contract_wide(
     graph: &mut Graph,
     a: Var,
@@ -59,7 +59,7 @@ pub(super) fn contract_wide(
     graph.push(StructuralOp::from(Dot { batch, contract, acc }), &[a, b])
 }
 
-/// Methods of two arrays: the equations of each.
+/// Declares methods of two arrays by their equations.
 macro_rules! products {
     ($($(#[$doc:meta])+ $name:ident |$graph:ident, $a:ident, $b:ident| $equations:expr;)*) => {
         impl Array {$(
@@ -76,14 +76,15 @@ macro_rules! products {
     };
 }
 products! {
-    /// Sum of products over the last axis and the last but one of the other array (its only one); numbers multiply.
+    /// Sum of products over the last axis and the last but one of the other array (its only one); numbers are
+    /// multiplied.
     dot |graph, a, b| dot(graph, a, b);
     /// Sum of products of all elements, of arrays with equal numbers of elements.
     vdot |graph, a, b| {
         let (a, b) = (ravel(graph, a)?, ravel(graph, b)?);
         contract(graph, a, b, vec![], vec![(0, 0)])
     };
-    /// Sum of products over the last axis of both; numbers multiply.
+    /// Sum of products over the last axis of both; numbers are multiplied.
     inner |graph, a, b| {
         let ranks = [a, b].map(|v| graph.ty(v).shape.len());
         if ranks.contains(&0) {
@@ -98,7 +99,7 @@ products! {
         let row = ravel(graph, b)?;
         meet(graph, ScalarOp::Mul, &[column, row].map(Meets::Var))
     };
-    /// A matrix, which the last two axes are, by a vector, which the last axis is; other axes broadcast.
+    /// The product of a matrix (the last two axes) and a vector (the other array's last axis); other axes broadcast.
     matvec |graph, a, b| {
         let shape = graph.ty(b).shape.clone();
         let column = reshape(graph, b, &[&shape[..], &[1]].concat())?;
@@ -107,7 +108,7 @@ products! {
         shape.pop();
         reshape(graph, product, &shape)
     };
-    /// A vector, which the last axis is, by a matrix, which the last two axes are; other axes broadcast.
+    /// The product of a vector (the last axis) and a matrix (the other array's last two axes); other axes broadcast.
     vecmat |graph, a, b| {
         let mut shape = graph.ty(a).shape.clone();
         shape.insert(shape.len().saturating_sub(1), 1);
@@ -140,7 +141,7 @@ products! {
             meet(graph, ScalarOp::Mul, &[first, second].map(Meets::Var))?;
         reshape(graph, product, &x.iter().zip(&y).map(|(m, n)| m * n).collect::<Vec<_>>())
     };
-    /// The cross product of vectors of three elements, which the last axis is; other axes broadcast.
+    /// The cross product of vectors of three elements (the last axis); other axes broadcast.
     cross |graph, a, b| cross(graph, a, b);
 }
 

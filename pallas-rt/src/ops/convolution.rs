@@ -13,21 +13,21 @@ use pallas_ir::{At, DType, Diag, Loc, StructuralOp};
 /// The options of [`conv_general_dilated`]: lists of one number for each spatial axis.
 #[derive(Clone, Debug)]
 pub struct Convolution<'a> {
-    /// Distances that the window moves; none: 1.
+    /// Distances by which the window moves; empty: 1.
     pub window_strides: &'a [usize],
-    /// Places around the left side.
+    /// Positions around the left side that count as zeros.
     pub padding: Padding,
-    /// Distances between elements of the left side; none: 1.
+    /// Distances between elements of the left side; empty: 1.
     pub lhs_dilation: &'a [usize],
-    /// Distances between elements of the right side; none: 1.
+    /// Distances between elements of the right side; empty: 1.
     pub rhs_dilation: &'a [usize],
     /// A letter for each axis of the left side, the right side and the result, as in `["NHWC", "HWIO", "NHWC"]`: `N` is
     /// the batch, `C` the features, `O` the output features, `I` the input features, any other a spatial axis, in the
     /// order of the right side. Empty: batch or output features, features, spatial axes.
     pub dimension_numbers: [&'a str; 3],
-    /// Groups of features that are convolved each on its own.
+    /// Number of groups of features, each of which is convolved on its own.
     pub feature_group_count: usize,
-    /// Groups of batches, each convolved by its own part of the output features.
+    /// Number of groups of the batch, each of which is convolved by its own part of the output features.
     pub batch_group_count: usize,
 }
 
@@ -45,18 +45,18 @@ impl Default for Convolution<'_> {
     }
 }
 
-/// Part of a convolution's result.
+/// The positions at which a convolution of two arrays of one axis is computed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Overlap {
-    /// Wherever the operands overlap.
+    /// All positions at which the operands overlap.
     Full,
-    /// As many elements as the longer operand, from the middle.
+    /// As many positions as the longer operand has elements, from the middle.
     Same,
-    /// Where the shorter operand lies inside of the longer one.
+    /// The positions at which the shorter operand lies inside of the longer one.
     Valid,
 }
 
-/// The axes of each array: batch or output features, features, spatial axes.
+/// Returns the axes of the left side, the right side and the result: batch or output features, features, spatial axes.
 fn axes(names: [&str; 3], rank: usize) -> Result<[Vec<usize>; 3], Diag> {
     let firsts = [['N', 'C'], ['O', 'I'], ['N', 'C']];
     let wrong = |text: &str, i: usize| {
@@ -84,7 +84,7 @@ fn axes(names: [&str; 3], rank: usize) -> Result<[Vec<usize>; 3], Diag> {
     Ok(found)
 }
 
-/// Appends a convolution.
+/// Appends a convolution of `lhs` by `rhs`.
 fn convolution(graph: &mut Graph, lhs: Var, rhs: Var, options: &Convolution<'_>) -> Result<Var, Diag> {
     let name = "conv_general_dilated";
     let dtype = promote_types(graph.ty(lhs).dtype, graph.ty(rhs).dtype);
@@ -156,10 +156,10 @@ pub fn conv(lhs: &Array, rhs: &Array, strides: &[usize], padding: impl Into<Padd
     apply(&[lhs, rhs], Loc::caller(), |graph, v| convolution(graph, v[0], v[1], &options))
 }
 
-/// Transposed convolution: `strides` are the distances between elements of `lhs`; `jax.lax.conv_transpose`, as which it
-/// takes a padding of pairs as that of the dilated operand. `window_strides`, `lhs_dilation`, `padding` and groups of
-/// `options` are not read. Without dimension numbers features are the last axes, as in `["NHWC", "HWIO", "NHWC"]`. If
-/// `transpose_kernel` is set, `rhs` is that of the convolution whose gradient this is.
+/// Transposed convolution; `jax.lax.conv_transpose`. `strides` are the distances between elements of `lhs`; a padding
+/// of pairs is that of the dilated operand. Of `options` only `rhs_dilation` and `dimension_numbers` are read. Without
+/// dimension numbers features are the last axes, as in `["NHWC", "HWIO", "NHWC"]`. If `transpose_kernel` is set, `rhs`
+/// is the right side of the convolution whose gradient this is.
 #[track_caller]
 #[must_use]
 pub fn conv_transpose(
@@ -229,7 +229,8 @@ pub fn conv_transpose(
     })
 }
 
-/// Appends the sum of products of one array and the other, moved along it.
+/// Appends the sums of products of an array of one axis and another one that is moved along it, and reversed first if
+/// `reverse` is true.
 fn line(graph: &mut Graph, name: &str, x: Var, y: Var, mode: Overlap, reverse: bool) -> Result<Var, Diag> {
     let shapes = [x, y].map(|v| graph.ty(v).shape.clone());
     let [[n], [m]] = [&shapes[0][..], &shapes[1][..]] else {

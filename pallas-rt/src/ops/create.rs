@@ -11,7 +11,7 @@ use pallas_ir::structural::Iota;
 use pallas_ir::{At, DType, Diag, Dim, Elem, Loc, ScalarOp, StructuralOp};
 use std::borrow::Borrow;
 
-/// Appends coordinates along an axis, rounded to an element type that does not hold them.
+/// Appends coordinates along an axis, rounded if the element type does not hold them.
 pub(super) fn positions(graph: &mut Graph, shape: &[usize], axis: usize, dtype: DType) -> Result<Var, Diag> {
     // Whole numbers up to this one are exact; blocks add theirs to a first one in the type itself.
     let exact = match dtype {
@@ -69,7 +69,7 @@ impl<T: Nested, const N: usize> Nested for [T; N] {
     }
 }
 
-/// An array of some numbers of f32, i32 or bool, rows in rows; literals without a suffix are f32 or i32.
+/// An array of nested Rust arrays of f32, i32 or bool; literals without a suffix are f32 or i32.
 ///
 /// ```
 /// use pallas_rt::ops;
@@ -87,14 +87,14 @@ pub fn array<T: Nested>(numbers: T) -> Array {
     made.unwrap_or_else(|error| Array::bad(error, Client::cpu(), T::Number::DTYPE, &shape))
 }
 
-/// The same number everywhere, converted to an element type.
+/// An array with `value`, converted to an element type, as every element.
 #[track_caller]
 #[must_use]
 pub fn full(shape: &[usize], value: impl Into<Operand>, dtype: DType) -> Array {
     on_operands(&[value.into()], Loc::caller(), |graph, operands| placed(graph, 0, operands[0], dtype, shape))
 }
 
-/// Zeros, or `false`.
+/// An array of zeros, or of `false`.
 ///
 /// ```
 /// use pallas_rt::{ir::DType, jit, ops, Array};
@@ -109,14 +109,14 @@ pub fn zeros(shape: &[usize], dtype: DType) -> Array {
     full(shape, false, dtype)
 }
 
-/// Ones, or `true`.
+/// An array of ones, or of `true`.
 #[track_caller]
 #[must_use]
 pub fn ones(shape: &[usize], dtype: DType) -> Array {
     full(shape, true, dtype)
 }
 
-/// Numbers from `start` to before `stop`, at a distance of `step`.
+/// Numbers from `start` up to `stop`, which is not included, at a distance of `step`.
 ///
 /// ```
 /// use pallas_rt::{ir::DType, ops::arange};
@@ -244,7 +244,7 @@ pub fn meshgrid<A: Borrow<Array>>(arrays: &[A], indexing: Indexing) -> Vec<Array
     arrays.iter().enumerate().map(each).collect()
 }
 
-/// Coordinates of every position of a shape: one axis more in front, an element for each axis.
+/// Coordinates of every position of a shape: the first axis of the result has an element for each axis of the shape.
 #[track_caller]
 #[must_use]
 pub fn indices(shape: &[usize], dtype: DType) -> Array {
@@ -258,7 +258,7 @@ pub fn indices(shape: &[usize], dtype: DType) -> Array {
     })
 }
 
-/// Windows: `name |position, last position| value`, 1 for a window of one element.
+/// Declares windows as `name |position, last position| value`; a window of one element is 1.
 macro_rules! windows {
     ($($(#[$doc:meta])+ $name:ident |$i:ident, $last:ident| $value:expr;)*) => {$(
         $(#[$doc])+
@@ -299,8 +299,9 @@ pub fn broadcast_shape(shapes: &[&[usize]]) -> crate::Result<Vec<usize>> {
 }
 
 impl Array {
-    /// The same number everywhere, in the array's shape and element type. Of an array that is sharded among the devices of
-    /// a mesh, it is sharded as well; in a traced function its readers decide, and `shard_alike` ties it to the array.
+    /// The same number everywhere, in the array's shape and element type. If the array is sharded on a mesh, the result
+    /// is sharded as well; in a traced function the operations that read it decide, and `shard_alike` ties it to the
+    /// array.
     ///
     /// ```
     /// use pallas_rt::Array;

@@ -1,4 +1,4 @@
-//! Windows of arrays at positions that are known when they run.
+//! Windows of arrays at run-time positions.
 use super::axes::axis_of;
 use super::elementwise::{Meets, Operand, cast, meet, on_operands};
 use super::shape::reshape;
@@ -32,7 +32,7 @@ fn start(graph: &mut Graph, i: usize, given: Meets, n: usize) -> Result<Var, Dia
     graph.push(ScalarOp::Select, &[is_negative, moved, at])
 }
 
-/// Appends the positions along all axes of `x`, which are the operands from number `first` on.
+/// Appends the positions `given` along all axes of `x`, which are the operands from number `first` on.
 fn starts(graph: &mut Graph, x: Var, given: &[Meets], first: usize) -> Result<Vec<Var>, Diag> {
     let shape = graph.ty(x).shape.clone();
     if given.len() != shape.len() {
@@ -42,17 +42,19 @@ fn starts(graph: &mut Graph, x: Var, given: &[Meets], first: usize) -> Result<Ve
     given.iter().zip(&shape).enumerate().map(|(i, (&at, &n))| start(graph, first + i, at, n)).collect()
 }
 
-/// The positions of a window that begins somewhere along one axis, and at 0 along the others.
+/// Returns the number of an axis, and the positions of a window that begins at `at` along it and at 0 along the others.
 fn along(rank: usize, axis: isize, at: Meets) -> Result<(usize, Vec<Meets>), Diag> {
     let axis = axis_of(axis, rank)?;
     Ok((axis, (0..rank).map(|i| if i == axis { at } else { Meets::Int(0) }).collect()))
 }
 
+/// Appends the window of `x` of this size at these positions.
 fn slice(graph: &mut Graph, x: Var, at: &[Meets], size: &[usize]) -> Result<Var, Diag> {
     let starts = starts(graph, x, at, 1)?;
     graph.push(DynamicSlice { size: size.to_vec() }, &[&[x], &starts[..]].concat())
 }
 
+/// Appends `x` with the window at these positions replaced.
 fn update(graph: &mut Graph, x: Var, window: Var, at: &[Meets]) -> Result<Var, Diag> {
     let starts = starts(graph, x, at, 2)?;
     let dtype = graph.ty(x).dtype;
@@ -60,7 +62,7 @@ fn update(graph: &mut Graph, x: Var, window: Var, at: &[Meets]) -> Result<Var, D
     graph.push(DynamicUpdateSlice, &[&[x, window], &starts[..]].concat())
 }
 
-/// The variable of an operand that is an array.
+/// Returns the variable of an operand that is an array.
 fn var(operand: Meets) -> Var {
     operand.var().expect("the operand was made of an array")
 }

@@ -10,7 +10,7 @@ use pallas_graph::{Graph, Var};
 use pallas_ir::{At, Diag, Loc, ScalarOp};
 use std::borrow::Borrow;
 
-/// Up to this number of arrays every order of their products is tried; JAX's number is 4.
+/// Largest number of arrays for which every order of their products is tried; JAX's number is 4.
 const EXHAUSTIVE: usize = 5;
 
 /// A value and the letters of its axes.
@@ -67,12 +67,12 @@ struct Form {
     extents: Vec<(char, usize)>,
 }
 
-/// The letter of an axis of `...`, by its distance from the last one: none that a user can write.
+/// Returns the letter of an axis of `...`, by its distance from the last one: a character that users do not write.
 fn of_ellipsis(distance: usize) -> char {
     char::from_u32(0xe000 + distance as u32).expect("a character for private use")
 }
 
-/// The letters of a term, in which `...` stands for so many axes; `None` if it has other dots.
+/// Returns the letters of a term, in which `...` stands for `axes` axes; `None` if it has other dots.
 fn spelled(term: &str, axes: usize) -> Option<Vec<char>> {
     let (before, after) = term.split_once("...").unwrap_or((term, ""));
     let hidden = if before.len() == term.len() { 0 } else { axes };
@@ -81,6 +81,7 @@ fn spelled(term: &str, axes: usize) -> Option<Vec<char>> {
 }
 
 impl Form {
+    /// Parses subscripts for arrays of these shapes.
     fn parse(subscripts: &str, shapes: &[Vec<usize>]) -> Result<Form, Diag> {
         let text: String = subscripts.chars().filter(|c| !c.is_whitespace()).collect();
         let (left, right) = match text.split_once("->") {
@@ -135,7 +136,7 @@ impl Form {
         self.extents.iter().find(|(known, _)| *known == letter).map_or(1, |(_, n)| *n)
     }
 
-    /// The operand without axes of one element whose letter has more elsewhere: these broadcast.
+    /// Returns the operand without axes of one element whose letter has more elsewhere: these broadcast.
     fn without_singletons(&self, graph: &mut Graph, x: Labelled) -> Result<Labelled, Diag> {
         let shape = graph.ty(x.value).shape.clone();
         let stays = |i: &usize| shape[*i] == self.extent(x.letters[*i]);
@@ -147,7 +148,7 @@ impl Form {
         Ok(Labelled { value, letters: kept.iter().map(|&i| x.letters[i]).collect() })
     }
 
-    /// The number of products of elements in the cheapest order, and its first pair.
+    /// Returns the number of products of elements in the cheapest order, and the indices of its first pair.
     fn cheapest(&self, terms: &[Vec<char>]) -> (f64, [usize; 2]) {
         let mut best = (f64::INFINITY, [0, 1]);
         for j in 1..terms.len() {
@@ -172,7 +173,7 @@ impl Form {
     }
 }
 
-/// The extent of each letter.
+/// Returns the extent of each letter.
 ///
 /// # Errors
 /// Extents of a letter that differ, unless one is 1; a diagonal of axes that differ.
@@ -200,7 +201,7 @@ fn extents(terms: &[Vec<char>], shapes: &[Vec<usize>]) -> Result<Vec<(char, usiz
     Ok(extents)
 }
 
-/// The diagonals of axes that have the same letter.
+/// Appends the diagonals of axes that have the same letter.
 fn diagonals(graph: &mut Graph, mut x: Labelled) -> Result<Labelled, Diag> {
     let twice = |letters: &[char]| {
         (0..letters.len()).find_map(|j| letters[..j].iter().position(|&c| c == letters[j]).map(|i| (i, j)))
@@ -214,7 +215,7 @@ fn diagonals(graph: &mut Graph, mut x: Labelled) -> Result<Labelled, Diag> {
     Ok(x)
 }
 
-/// Multiplies operands two at a time, and sums over a letter as soon as nothing needs it.
+/// Appends the products of operands, two at a time; sums over a letter as soon as nothing needs it.
 fn evaluate(graph: &mut Graph, mut operands: Vec<Labelled>, form: &Form) -> Result<Var, Diag> {
     while operands.len() > 1 {
         let terms: Vec<Vec<char>> = operands.iter().map(|x| x.letters.clone()).collect();
@@ -233,7 +234,7 @@ fn evaluate(graph: &mut Graph, mut operands: Vec<Labelled>, form: &Form) -> Resu
     Ok(done.value)
 }
 
-/// Sums over axes whose letters nothing needs.
+/// Appends the sum over axes whose letters nothing needs.
 fn summed(graph: &mut Graph, x: Labelled, is_needed: impl Fn(char) -> bool) -> Result<Labelled, Diag> {
     let axes: Vec<isize> = (0..x.letters.len()).filter(|&i| !is_needed(x.letters[i])).map(|i| i as isize).collect();
     if axes.is_empty() {
@@ -245,6 +246,7 @@ fn summed(graph: &mut Graph, x: Labelled, is_needed: impl Fn(char) -> bool) -> R
     Ok(Labelled { value, letters: x.letters.into_iter().filter(|&c| is_needed(c)).collect() })
 }
 
+/// Appends the product of two operands, summed over letters that are not among `later`.
 fn multiplied(graph: &mut Graph, a: Labelled, b: Labelled, later: &[char]) -> Result<Labelled, Diag> {
     let a = summed(graph, a, |c| later.contains(&c) || b.letters.contains(&c))?;
     let b = summed(graph, b, |c| later.contains(&c) || a.letters.contains(&c))?;

@@ -1,4 +1,4 @@
-//! Elementwise operations: operands of different types and shapes meet as in NumPy.
+//! Elementwise operations; operands get one type and one shape as in NumPy.
 use super::promote::promote_types;
 use crate::array::Array;
 use crate::jit::apply;
@@ -39,12 +39,12 @@ operands! {
     bool => Bool |x| x;
 }
 
-/// An elementwise operation on operands.
+/// Makes an array by an elementwise operation on operands.
 pub(super) fn elementwise(op: ScalarOp, operands: &[Operand], at: Loc) -> Array {
     on_operands(operands, at, |graph, operands| meet(graph, op, operands))
 }
 
-/// An operation on operands, some of which are arrays.
+/// Makes an array by equations on operands, some of which are arrays.
 pub(super) fn on_operands(
     operands: &[Operand],
     at: Loc,
@@ -68,7 +68,7 @@ pub(super) fn on_operands(
     })
 }
 
-/// An operand in a graph.
+/// An operand in a graph: the variable of an array, or a number.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Meets {
     Var(Var),
@@ -78,7 +78,7 @@ pub(super) enum Meets {
 }
 
 impl Meets {
-    /// The variable, if it is an array.
+    /// Returns the variable, if the operand is an array.
     pub(super) fn var(self) -> Option<Var> {
         match self {
             Meets::Var(v) => Some(v),
@@ -87,7 +87,7 @@ impl Meets {
     }
 }
 
-/// The element type in which operands meet: that of the arrays, unless a number asks for another.
+/// Returns the common element type of operands: that of the arrays, unless a number asks for another.
 pub(super) fn common_type(graph: &Graph, operands: &[Meets]) -> DType {
     let var = |x: &Meets| x.var().map(|v| graph.ty(v).dtype);
     let has = |test: fn(&Meets) -> bool| operands.iter().any(test);
@@ -102,7 +102,7 @@ pub(super) fn common_type(graph: &Graph, operands: &[Meets]) -> DType {
     }
 }
 
-/// The shape in which operands meet.
+/// Returns the common shape of operands.
 ///
 /// # Errors
 /// Shapes that do not broadcast.
@@ -111,7 +111,7 @@ pub(super) fn common_shape(graph: &Graph, operands: &[Meets]) -> Result<Vec<usiz
     broadcast_shapes(&operands.iter().filter_map(shape).collect::<Vec<_>>())
 }
 
-/// Operand `i` with an element type and a shape.
+/// Appends operand number `i`, cast to an element type and broadcast to a shape.
 ///
 /// # Errors
 /// An integer that the type does not hold.
@@ -135,7 +135,7 @@ pub(super) fn placed(graph: &mut Graph, i: usize, operand: Meets, dtype: DType, 
     })
 }
 
-/// Appends an array with the same number everywhere.
+/// Appends an array with `x` as every element.
 ///
 /// # Errors
 /// A shape with too many axes or elements.
@@ -171,12 +171,12 @@ pub(super) fn meet(graph: &mut Graph, op: ScalarOp, operands: &[Meets]) -> Resul
     graph.push(op, &args)
 }
 
-/// Appends a conversion, unless a variable has the type.
+/// Appends a conversion, unless the variable already has the type.
 pub(super) fn cast(graph: &mut Graph, v: Var, to: DType) -> Result<Var, Diag> {
     if graph.ty(v).dtype == to { Ok(v) } else { graph.push(StructuralOp::from(Cast { to }), &[v]) }
 }
 
-/// The shape in which shapes meet: aligned at the last axis, each axis the same or 1.
+/// Returns the common shape of shapes: they are aligned at the last axis, and each axis is the same or 1.
 ///
 /// # Errors
 /// Axes of different extents, neither of which is 1.
@@ -211,7 +211,7 @@ pub fn select(condition: &Array, yes: impl Into<Operand>, no: impl Into<Operand>
     elementwise(ScalarOp::Select, &[condition.into(), yes.into(), no.into()], Loc::caller())
 }
 
-/// The methods and operators of one row.
+/// Declares the methods and operators of a row of the scalar table.
 macro_rules! surface {
     ([$(#[$doc:meta])+] $Op:ident $name:ident ($x:ident $(, $arg:ident)*) function) => {};
     ([$(#[$doc:meta])+] $Op:ident $name:ident ($x:ident) operator $Trait:ident) => {

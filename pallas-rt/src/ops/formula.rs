@@ -9,15 +9,15 @@ use std::cell::RefCell;
 /// The element type in which a formula is computed.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum FormulaKind {
-    /// That in which the operands meet.
+    /// The common type of the operands.
     Any,
-    /// The same, but i32 for truth values.
+    /// The common type of the operands, but i32 for truth values.
     Number,
-    /// The same, but f32 for integers and truth values.
+    /// The common type of the operands, but f32 for integers and truth values.
     Float,
 }
 
-/// A formula of operands that have one shape and one element type, which it gets as well.
+/// Makes an array by a formula of operands, which get one shape and one element type; the formula gets the type too.
 pub(super) fn formula<const N: usize>(
     kind: FormulaKind,
     operands: [Operand; N],
@@ -30,7 +30,7 @@ pub(super) fn formula<const N: usize>(
     })
 }
 
-/// Appends a formula; see [`formula`].
+/// Appends the value of a formula; operands are as in [`formula`].
 pub(super) fn evaluate<const N: usize>(
     graph: &mut Graph,
     kind: FormulaKind,
@@ -53,7 +53,7 @@ pub(super) fn evaluate<const N: usize>(
     Ok(Var(result.0))
 }
 
-/// Methods of [`Array`] that are formulas: `FormulaKind name(operands; arguments) |values, dtype| value`.
+/// Declares methods of [`Array`] by formulas: `FormulaKind name(operands; arguments) => value`.
 macro_rules! formulas {
     ($(
         $(#[$doc:meta])+

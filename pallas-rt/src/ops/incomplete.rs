@@ -12,9 +12,10 @@ use pallas_device::error::Result;
 use pallas_ir::DType;
 use std::sync::LazyLock;
 
+/// A compiled function of three arrays.
 type Ternary = Box<dyn Fn(&Array, &Array, &Array) -> Result<Array> + Send + Sync>;
 
-/// The largest number of terms of a continued fraction of the gamma function.
+/// Maximum number of terms of a continued fraction of the gamma function.
 const MOST_TERMS: f64 = 2000.0;
 
 impl Array {
@@ -62,56 +63,62 @@ impl Array {
     }
 }
 
-/// The derivative of a number of the gamma distribution by the parameter of the distribution, where the number's share of
-/// the distribution stays; `jax.lax.random_gamma_grad`.
+/// The derivative of a number of the gamma distribution by the distribution's parameter, where the number's quantile
+/// stays the same; `jax.lax.random_gamma_grad`.
 pub(crate) fn random_gamma_grad(a: &Array, sample: &Array) -> Array {
     of_pair(&SAMPLE, a, sample)
 }
 
-/// The arrays in one shape and floating-point type.
+/// Returns the arrays in one shape and floating-point type.
 fn meet<const N: usize>(all: [&Array; N]) -> Vec<Array> {
     let dtype = all.iter().map(|x| x.dtype()).reduce(promote_types).unwrap_or(DType::F32);
     let dtype = if dtype.is_float() { dtype } else { DType::F32 };
     broadcast_arrays(&all).iter().map(|x| x.cast(dtype)).collect()
 }
 
-/// 16-bit floats as f32.
+/// Casts 16-bit floats to f32.
 fn wide(x: &Array) -> Array {
     x.cast(x.dtype().accumulator())
 }
 
-/// The result in the type of `like`, or an array that holds the error.
+/// Returns the result in the type of `like`, or an array that holds the error.
 fn called(made: Result<Array>, like: &Array) -> Array {
     let bad = |error| Array::bad(error, like.client().clone(), like.dtype(), like.shape());
     made.map_or_else(bad, |x| x.cast(like.dtype()))
 }
 
+/// Calls a compiled function of two arrays, which get one shape and type first.
 fn of_pair(f: &Binary, a: &Array, x: &Array) -> Array {
     let [a, x] = &meet([a, x])[..] else { unreachable!("two arrays") };
     called(f(&wide(a), &wide(x)), x)
 }
 
-/// The density of the gamma distribution.
+/// The density at `x` of the gamma distribution with the parameter `a`.
 fn density(a: &Array, x: &Array) -> Array {
     ((a - 1.0) * x.log() - x - a.lgamma()).exp()
 }
 
+/// Computes [`Array::gammainc`].
 static LOWER: LazyLock<Binary> = LazyLock::new(|| {
     jit(custom_jvp(lower, |(a, x): &(Array, Array), (da, dx): &(Array, Array)| {
         Ok::<_, crate::Error>((a.gammainc(x), BY_ORDER(a, x)? * da + density(a, x) * dx))
     }))
     .into_fn()
 });
+/// Computes [`Array::gammaincc`].
 static UPPER: LazyLock<Binary> = LazyLock::new(|| {
     jit(custom_jvp(upper, |(a, x): &(Array, Array), (da, dx): &(Array, Array)| {
         Ok::<_, crate::Error>((a.gammaincc(x), -(BY_ORDER(a, x)? * da + density(a, x) * dx)))
     }))
     .into_fn()
 });
+/// Computes the derivative of [`Array::gammainc`] by its order.
 static BY_ORDER: LazyLock<Binary> =
     LazyLock::new(|| jit(|a: &Array, x: &Array| derived(a, x, SumMode::Derivative)).into_fn());
+/// Computes [`random_gamma_grad`].
 static SAMPLE: LazyLock<Binary> =
     LazyLock::new(|| jit(|a: &Array, x: &Array| derived(a, x, SumMode::OfSample)).into_fn());
+/// Computes [`Array::betainc`].
 static BETA: LazyLock<Ternary> = LazyLock::new(|| {
     jit(|a: &Array, b: &Array, x: &Array| {
         // The rule captures the parameters, so a derivative by them is refused.
@@ -128,17 +135,17 @@ static BETA: LazyLock<Ternary> = LazyLock::new(|| {
     .into_fn()
 });
 
-/// The function that a sum computes.
+/// The function that a series or a continued fraction computes.
 #[derive(Clone, Copy, PartialEq)]
 enum SumMode {
     Value,
     /// The derivative by the order.
     Derivative,
-    /// See [`random_gamma_grad`].
+    /// The derivative of a sample by the order; see [`random_gamma_grad`].
     OfSample,
 }
 
-/// The distance from 1 to the next number, the smallest normal number, and the largest number.
+/// Returns the distance from 1 to the next larger number, the smallest normal number, and the largest number of a type.
 fn limits(dtype: DType) -> [f64; 3] {
     match dtype {
         DType::F64 => [f64::EPSILON, f64::MIN_POSITIVE, f64::MAX],
@@ -150,18 +157,18 @@ fn not(x: &Array) -> Array {
     x.logical_not()
 }
 
-/// Arrays of another step where a condition holds, else those before.
+/// Returns the arrays `next` where the condition holds, and `before` elsewhere.
 fn kept(condition: &Array, next: &[Array], before: &[Array]) -> Vec<Array> {
     next.iter().zip(before).map(|(x, y)| select(condition, x, y)).collect()
 }
 
-/// `x^a e^-x / Γ(a)`, and true where it underflows.
+/// Returns `x^a e^-x / Γ(a)`, and true where it underflows.
 fn factor(a: &Array, x: &Array) -> (Array, Array) {
     let log = a * x.log() - x - a.lgamma();
     (log.exp(), log.lt(-limits(x.dtype())[2].ln()))
 }
 
-/// The lower function, by its series where that converges fast.
+/// Computes the lower function: by its series where that converges fast, else from the fraction of the upper function.
 fn lower(a: &Array, x: &Array) -> Result<Array> {
     let infinity = f64::INFINITY;
     let by_fraction = x.ge(1.0) & x.gt(a);
@@ -177,6 +184,7 @@ fn lower(a: &Array, x: &Array) -> Result<Array> {
     Ok(y)
 }
 
+/// Computes the upper function: by its fraction where that converges fast, else from the series of the lower function.
 fn upper(a: &Array, x: &Array) -> Result<Array> {
     let infinity = f64::INFINITY;
     let by_series = x.lt(1.0) | x.lt(a);
@@ -192,14 +200,14 @@ fn upper(a: &Array, x: &Array) -> Result<Array> {
     Ok(y)
 }
 
-/// True where the functions have no value.
+/// Returns true where the lower and the upper function have no value.
 fn outside(a: &Array, x: &Array) -> Array {
     let infinity = f64::INFINITY;
     let corners = a.eq(0.0) & x.eq(0.0) | a.eq(infinity) & x.eq(infinity);
     x.lt(0.0) | a.lt(0.0) | corners | a.is_nan() | x.is_nan()
 }
 
-/// The derivative of the lower function by its order, or that of a sample.
+/// Computes the derivative of the lower function by its order, or that of a sample, as `mode` says.
 fn derived(a: &Array, x: &Array, mode: SumMode) -> Result<Array> {
     let by_fraction = x.gt(1.0) & x.gt(a);
     let (ax, underflows) = factor(a, x);
@@ -211,7 +219,7 @@ fn derived(a: &Array, x: &Array, mode: SumMode) -> Result<Array> {
     Ok(select(&wrong, f64::NAN, y))
 }
 
-/// The power series of the lower function, where `enabled`.
+/// Sums the power series of the lower function, for elements where `enabled` is true; `ax` is that of [`factor`].
 fn series(ax: &Array, x: &Array, a: &Array, enabled: &Array, mode: SumMode) -> Result<Array> {
     let [epsilon, ..] = limits(x.dtype());
     let (zero, one) = (a.zeros_like(), a.ones_like());
@@ -240,7 +248,8 @@ fn series(ax: &Array, x: &Array, a: &Array, enabled: &Array, mode: SumMode) -> R
     })
 }
 
-/// The continued fraction of the upper function, where `enabled`.
+/// Computes the continued fraction of the upper function, for elements where `enabled` is true; `ax` is that of
+/// [`factor`].
 fn fraction(ax: &Array, x: &Array, a: &Array, enabled: &Array, mode: SumMode) -> Result<Array> {
     let [epsilon, ..] = limits(x.dtype());
     let (zero, one) = (x.zeros_like(), x.ones_like());
@@ -301,7 +310,8 @@ fn fraction(ax: &Array, x: &Array, a: &Array, enabled: &Array, mode: SumMode) ->
     })
 }
 
-/// The incomplete beta function, by its continued fraction (DLMF 8.17.22) on the side where that converges fast.
+/// Computes the incomplete beta function by its continued fraction (DLMF 8.17.22), on the side where that converges
+/// fast.
 fn beta(a: &Array, b: &Array, x: &Array) -> Result<Array> {
     let infinity = f64::INFINITY;
     let a_is_zero = a.eq(0.0) | b.eq(infinity);
@@ -328,7 +338,7 @@ fn beta(a: &Array, b: &Array, x: &Array) -> Result<Array> {
     Ok(y)
 }
 
-/// The continued fraction by the algorithm of Lentz, Thompson and Barnett.
+/// Computes the continued fraction of [`beta`] by the algorithm of Lentz, Thompson and Barnett.
 fn beta_fraction(a: &Array, b: &Array, x: &Array) -> Result<Array> {
     let half = limits(x.dtype())[0] / 2.0;
     let most = if x.dtype() == DType::F64 { 600 } else { 200 };

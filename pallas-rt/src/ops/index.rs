@@ -20,14 +20,14 @@ pub enum Item {
         start: Option<i64>,
         /// The position after the last one; `None` for the other end.
         stop: Option<i64>,
-        /// Distance, not 0; negative: backwards.
+        /// Distance between positions, not 0; negative: backwards.
         step: i64,
     },
     /// All axes that no other item names; NumPy's `...`.
     Rest,
     /// A new axis of extent 1; NumPy's `None`.
     New,
-    /// Positions of integers, whose axes the result has instead of the axis.
+    /// An array of positions, whose axes replace the indexed axis in the result.
     Array(Array),
 }
 
@@ -66,7 +66,7 @@ pub fn between(start: i64, stop: i64) -> Item {
     range(Some(start), Some(stop))
 }
 
-/// The items that Rust's literals stand for, and indices of one item.
+/// Declares the conversions of Rust's literals to items, and to indices of one item.
 macro_rules! items {
     ($($T:ty => |$x:ident| $item:expr;)*) => {$(
         impl From<$T> for Item {
@@ -84,7 +84,7 @@ macro_rules! items {
 fn range(start: Option<i64>, stop: Option<i64>) -> Item {
     Item::Range { start, stop, step: 1 }
 }
-/// The position after one, which is the end after the last one.
+/// Returns the end of a range with this last position; `None`, the end of the axis, for the last position -1.
 fn after(position: i64) -> Option<i64> {
     (position != -1).then_some(position + 1)
 }
@@ -130,7 +130,7 @@ macro_rules! tuples {
 }
 tuples! { A; A B; A B C; A B C D; A B C D F; A B C D F G; A B C D F G H; A B C D F G H I; }
 
-/// Positions that a range takes along an axis: the first one, their number, and the distance.
+/// Returns the positions that a range takes along an axis of `n`: the first one, their number, and the distance.
 fn taken(start: Option<i64>, stop: Option<i64>, step: i64, n: i64) -> (i64, i64, i64) {
     // Positions are held within the axis, as in Python: a range that leaves it ends there.
     let [low, high] = if step > 0 { [0, n] } else { [-1, n - 1] };
@@ -143,7 +143,7 @@ fn taken(start: Option<i64>, stop: Option<i64>, step: i64, n: i64) -> (i64, i64,
     (start, (distance.max(0) + step.abs() - 1) / step.abs(), step)
 }
 
-/// The items with a whole range for each axis that none names.
+/// Returns the items with a whole range for each axis that no item names.
 ///
 /// # Errors
 /// Items for more axes than an array of this type has, or several `Rest`.
@@ -168,7 +168,7 @@ pub(super) fn expanded(ty: &Type, items: &[Item]) -> Result<Vec<Item>, Diag> {
     Ok(all)
 }
 
-/// The first position, the number and the distance of those that an item takes along an axis of an array.
+/// Returns the first position, the number and the distance of the positions that an item takes along an axis.
 ///
 /// # Errors
 /// A position that does not exist; a range with step 0.
@@ -190,7 +190,7 @@ pub(super) fn along(ty: &Type, axis: usize, item: &Item) -> Result<(i64, i64, i6
     }
 }
 
-/// Appends the part of an array that items without arrays name.
+/// Appends the part of an array that items select; none of the items is an array.
 pub(super) fn index(graph: &mut Graph, v: Var, items: &[Item]) -> Result<Var, Diag> {
     let ty = graph.ty(v).clone();
     let shape = ty.shape.clone();
@@ -227,7 +227,7 @@ pub(super) fn index(graph: &mut Graph, v: Var, items: &[Item]) -> Result<Var, Di
     if out == sizes { Ok(part) } else { reshape(graph, part, &out) }
 }
 
-/// The arrays among items, in order.
+/// Returns the arrays among items, in order.
 pub(super) fn arrays(items: &[Item]) -> Vec<Array> {
     let array = |item: &Item| if let Item::Array(x) = item { Some(x.clone()) } else { None };
     items.iter().filter_map(array).collect()

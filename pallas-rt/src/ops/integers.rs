@@ -4,7 +4,7 @@ use pallas_graph::{Graph, Var};
 use pallas_ir::structural::Powi;
 use pallas_ir::{At, DType, Diag, Literal, ScalarOp, StructuralOp};
 
-/// Appends an operation whose operands meet in this type, or returns `None` where the table's meaning is NumPy's.
+/// Appends an operation on operands of this common type; returns `None` where the scalar table has NumPy's meaning.
 pub(super) fn meet(graph: &mut Graph, op: ScalarOp, dtype: DType, operands: &[Meets]) -> Option<Result<Var, Diag>> {
     use ScalarOp::*;
     let is_unsigned = matches!(dtype, DType::U8 | DType::U16 | DType::U32 | DType::U64);
@@ -32,12 +32,13 @@ pub(super) fn meet(graph: &mut Graph, op: ScalarOp, dtype: DType, operands: &[Me
     }
 }
 
+/// Appends the first operand, in this type and the common shape.
 fn placed_first(graph: &mut Graph, operands: &[Meets], dtype: DType) -> Result<Var, Diag> {
     let shape = common_shape(graph, operands)?;
     placed(graph, 0, operands[0], dtype, &shape)
 }
 
-/// An operation on truth values as i32.
+/// Appends an operation on truth values, taken as i32.
 fn as_numbers(graph: &mut Graph, op: ScalarOp, operands: &[Meets]) -> Result<Var, Diag> {
     let mut numbers = vec![];
     for &x in operands {
@@ -50,7 +51,8 @@ fn as_numbers(graph: &mut Graph, op: ScalarOp, operands: &[Meets]) -> Result<Var
     general(graph, op, &numbers)
 }
 
-/// A power: repeated products for an exponent that is an integer of the host or for operands that are integers.
+/// Appends a power by repeated products, for an exponent that is an integer of the host or for integer operands; `None`
+/// for others.
 fn power(graph: &mut Graph, dtype: DType, operands: &[Meets]) -> Option<Result<Var, Diag>> {
     if dtype == DType::Bool {
         return Some(as_numbers(graph, ScalarOp::Pow, operands));
@@ -69,10 +71,10 @@ fn power(graph: &mut Graph, dtype: DType, operands: &[Meets]) -> Option<Result<V
     }
 }
 
-/// Bits of an exponent that count: a higher power of anything but -1, 0 and 1 wraps.
+/// Number of bits of an exponent that count: a higher power of anything but -1, 0 and 1 wraps.
 const BITS: u32 = 6;
 
-/// Integers to the power of integers, by squaring. A negative exponent is taken modulo 64.
+/// Appends integers to the power of integers, by squaring. A negative exponent is taken modulo 64.
 fn power_of_integers(graph: &mut Graph, dtype: DType, operands: &[Meets]) -> Result<Var, Diag> {
     let shape = common_shape(graph, operands)?;
     let mut base = placed(graph, 0, operands[0], dtype, &shape)?;

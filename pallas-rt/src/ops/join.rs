@@ -1,4 +1,4 @@
-//! Arrays put together, and divided.
+//! Arrays joined, and split.
 use super::axes::axis_of;
 use super::elementwise::{broadcast_shapes, cast};
 use super::index::{Item, index};
@@ -25,7 +25,7 @@ pub(super) fn concatenated(graph: &mut Graph, vars: &[Var], axis: isize) -> Resu
     if parts.len() == 1 { Ok(parts[0]) } else { graph.push(StructuralOp::from(Concat { axis }), &parts) }
 }
 
-/// An operation on arrays after each has become another one.
+/// Makes an array by joining arrays along an axis, after each is reshaped to the shape that `each` returns.
 fn joined<A: Borrow<Array>>(
     arrays: &[A],
     at: Loc,
@@ -43,7 +43,7 @@ fn joined<A: Borrow<Array>>(
     })
 }
 
-/// Arrays one after the other along an axis; all other axes agree.
+/// Arrays joined along an axis, in order; all other axes agree.
 ///
 /// ```
 /// use pallas_rt::{Array, ops::concatenate};
@@ -58,7 +58,7 @@ pub fn concatenate<A: Borrow<Array>>(arrays: &[A], axis: isize) -> Array {
     joined(arrays, Loc::caller(), axis, |shape| Ok(shape.to_vec()))
 }
 
-/// Arrays of one shape along a new axis at this position of the result.
+/// Arrays of one shape joined along a new axis, at position `axis` of the result.
 #[track_caller]
 #[must_use]
 pub fn stack<A: Borrow<Array>>(arrays: &[A], axis: isize) -> Array {
@@ -77,7 +77,7 @@ pub fn stack<A: Borrow<Array>>(arrays: &[A], axis: isize) -> Array {
     })
 }
 
-/// Arrays one after the other along axis 1, or along axis 0 if they have one axis or none.
+/// Arrays joined along axis 1, or along axis 0 if they have one axis or none.
 #[track_caller]
 #[must_use]
 pub fn hstack<A: Borrow<Array>>(arrays: &[A]) -> Array {
@@ -85,28 +85,28 @@ pub fn hstack<A: Borrow<Array>>(arrays: &[A]) -> Array {
     joined(arrays, Loc::caller(), axis, |shape| Ok(at_least(shape, 1)))
 }
 
-/// Arrays one after the other along axis 0; an array of one axis is a row.
+/// Arrays joined along axis 0; an array of one axis is a row.
 #[track_caller]
 #[must_use]
 pub fn vstack<A: Borrow<Array>>(arrays: &[A]) -> Array {
     joined(arrays, Loc::caller(), 0, |shape| Ok(at_least(shape, 2)))
 }
 
-/// Arrays one after the other along axis 2; see [`Array::atleast_3d`].
+/// Arrays joined along axis 2; see [`Array::atleast_3d`].
 #[track_caller]
 #[must_use]
 pub fn dstack<A: Borrow<Array>>(arrays: &[A]) -> Array {
     joined(arrays, Loc::caller(), 2, |shape| Ok(at_least(shape, 3)))
 }
 
-/// Arrays one after the other along axis 1; an array of one axis is a column.
+/// Arrays joined along axis 1; an array of one axis is a column.
 #[track_caller]
 #[must_use]
 pub fn column_stack<A: Borrow<Array>>(arrays: &[A]) -> Array {
     joined(arrays, Loc::caller(), 1, |shape| Ok(if shape.len() == 1 { vec![shape[0], 1] } else { at_least(shape, 2) }))
 }
 
-/// The shape with at least this many axes, up to 3, as NumPy's `atleast_1d` to `atleast_3d` give it.
+/// Returns the shape with at least this many axes, up to 3, as NumPy's `atleast_1d` to `atleast_3d` give it.
 fn at_least(shape: &[usize], rank: usize) -> Vec<usize> {
     match (rank, shape) {
         (1, []) => vec![1],
@@ -134,7 +134,7 @@ pub fn broadcast_arrays<A: Borrow<Array>>(arrays: &[A]) -> Vec<Array> {
     arrays.iter().map(each).collect()
 }
 
-/// A division of an axis: a number of equal parts, or the positions at which parts begin.
+/// The parts of an axis: a number of equal parts, or the positions at which parts begin.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Sections(Divided);
 
@@ -170,7 +170,7 @@ impl Sections {
         }
     }
 
-    /// The first position of part `i` and the position after its last one, of `n`.
+    /// Returns the first position of part `i`, and the position after its last one, of an axis of `n` elements.
     fn part(&self, i: usize, n: usize) -> [usize; 2] {
         match &self.0 {
             // The first parts have one more.
@@ -200,34 +200,36 @@ impl Array {
         self.parts(&sections.into(), axis, true, Loc::caller())
     }
 
-    /// As [`Array::split`], for a number that need not divide the axis: the first parts have one element more.
+    /// Parts along an axis, whose number need not divide it: the first parts have one element more; see
+    /// [`Array::split`].
     #[track_caller]
     #[must_use]
     pub fn array_split(&self, sections: impl Into<Sections>, axis: isize) -> Vec<Array> {
         self.parts(&sections.into(), axis, false, Loc::caller())
     }
 
-    /// `split` along axis 1, or along axis 0 if there is one axis.
+    /// Parts along axis 1, or along axis 0 if there is one axis; see [`Array::split`].
     #[track_caller]
     #[must_use]
     pub fn hsplit(&self, sections: impl Into<Sections>) -> Vec<Array> {
         self.parts(&sections.into(), isize::from(self.rank() > 1), true, Loc::caller())
     }
 
-    /// `split` along axis 0.
+    /// Parts along axis 0; see [`Array::split`].
     #[track_caller]
     #[must_use]
     pub fn vsplit(&self, sections: impl Into<Sections>) -> Vec<Array> {
         self.parts(&sections.into(), 0, true, Loc::caller())
     }
 
-    /// `split` along axis 2.
+    /// Parts along axis 2; see [`Array::split`].
     #[track_caller]
     #[must_use]
     pub fn dsplit(&self, sections: impl Into<Sections>) -> Vec<Array> {
         self.parts(&sections.into(), 2, true, Loc::caller())
     }
 
+    /// Makes the parts along an axis; if `is_exact`, a number of parts must divide it.
     fn parts(&self, sections: &Sections, axis: isize, is_exact: bool, at: Loc) -> Vec<Array> {
         let part = |i: usize| {
             apply(&[self], at, |graph, v| {
@@ -250,7 +252,7 @@ impl Array {
         (0..sections.count()).map(part).collect()
     }
 
-    /// The parts of extent 1 along an axis, without that axis.
+    /// The elements at each position along an axis, without that axis.
     #[track_caller]
     #[must_use]
     pub fn unstack(&self, axis: isize) -> Vec<Array> {
@@ -286,7 +288,7 @@ impl Array {
         })
     }
 
-    /// The array with elements put in before a position along an axis; they broadcast to one position of it, and get
+    /// The array with elements inserted before a position along an axis; they broadcast to one position of it, and get
     /// its element type.
     #[track_caller]
     #[must_use]
@@ -306,21 +308,21 @@ impl Array {
         })
     }
 
-    /// At least one axis: a number becomes an array of one element.
+    /// The array with at least one axis: a number becomes an array of one element.
     #[track_caller]
     #[must_use]
     pub fn atleast_1d(&self) -> Array {
         joined(&[self], Loc::caller(), 0, |shape| Ok(at_least(shape, 1)))
     }
 
-    /// At least two axes: `[n]` becomes `[1, n]`.
+    /// The array with at least two axes: `[n]` becomes `[1, n]`.
     #[track_caller]
     #[must_use]
     pub fn atleast_2d(&self) -> Array {
         joined(&[self], Loc::caller(), 0, |shape| Ok(at_least(shape, 2)))
     }
 
-    /// At least three axes: `[n]` becomes `[1, n, 1]`, and `[m, n]` becomes `[m, n, 1]`.
+    /// The array with at least three axes: `[n]` becomes `[1, n, 1]`, and `[m, n]` becomes `[m, n, 1]`.
     #[track_caller]
     #[must_use]
     pub fn atleast_3d(&self) -> Array {
@@ -328,7 +330,8 @@ impl Array {
     }
 }
 
-/// The number of an axis, and that of a position along it, of which there are some more than elements.
+/// Returns the numbers of an axis and of a position along it, both from the front. There are `more` positions than
+/// elements.
 fn place(graph: &Graph, v: Var, position: isize, axis: isize, more: usize) -> Result<(usize, i64), Diag> {
     let ty = graph.ty(v);
     let axis = axis_of(axis, ty.shape.len())?;
@@ -341,6 +344,7 @@ fn place(graph: &Graph, v: Var, position: isize, axis: isize, more: usize) -> Re
     Ok((axis, at as i64))
 }
 
+/// Appends a range of positions along an axis.
 fn part(graph: &mut Graph, v: Var, axis: usize, range: std::ops::Range<i64>) -> Result<Var, Diag> {
     let mut items = vec![Item::from(..); axis];
     items.push(range.into());

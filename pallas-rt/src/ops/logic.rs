@@ -19,12 +19,13 @@ formulas! {
     Float is_close(x, other; relative: f64, absolute: f64) => close(x, other, relative, absolute);
 }
 
+/// True where two numbers are close; see [`Array::is_close`].
 fn close<'g>(x: E<'g>, y: E<'g>, relative: f64, absolute: f64) -> E<'g> {
     let is_near = (x - y).abs().le(y.abs() * relative + absolute);
     (is_near & y.is_finite()) | x.eq(y)
 }
 
-/// An operand as truth values.
+/// Appends an operand cast to truth values.
 pub(super) fn truth(graph: &mut Graph, operand: Meets) -> Result<Meets, Diag> {
     Ok(match operand {
         Meets::Var(v) => Meets::Var(cast(graph, v, DType::Bool)?),
@@ -53,17 +54,17 @@ macro_rules! logical {
     };
 }
 logical! {
-    /// True where both are not 0.
+    /// True where both operands are not 0.
     logical_and(other) BitAnd;
-    /// True where one is not 0, or both are.
+    /// True where at least one operand is not 0.
     logical_or(other) BitOr;
-    /// True where one is not 0 and the other is.
+    /// True where exactly one operand is not 0.
     logical_xor(other) BitXor;
     /// True where elements are 0.
     logical_not() Not;
 }
 
-/// Appends a reduction of truth values by logical and.
+/// Appends true, as an array of rank 0, if all elements are true.
 fn everywhere(graph: &mut Graph, v: Var) -> Result<Var, Diag> {
     reduce(graph, ScalarOp::BitAnd, v, &(..).into())
 }

@@ -1,4 +1,4 @@
-//! Elements where a mask is true: as many as a size says, since shapes do not depend on elements.
+//! Elements where a mask is true; their number is given, since shapes do not depend on elements.
 use super::at::of_rows;
 use super::axes::axis_of;
 use super::elementwise::{Meets, cast, meet, splat};
@@ -11,7 +11,7 @@ use pallas_graph::{Graph, Var};
 use pallas_ir::structural::{Concat, Cumulative, Iota};
 use pallas_ir::{At, DType, Diag, Dim, Literal, Loc, ScalarOp, StructuralOp};
 
-/// Appends the row-major positions of the first `size` elements that are not 0, and from their number on `outside`.
+/// Appends the row-major positions of the first `size` elements that are not 0; if there are fewer, then `outside`.
 fn found(graph: &mut Graph, v: Var, size: usize, outside: i64) -> Result<Var, Diag> {
     let total = graph.ty(v).elements();
     let is = cast(graph, v, DType::Bool)?;
@@ -29,7 +29,7 @@ fn found(graph: &mut Graph, v: Var, size: usize, outside: i64) -> Result<Var, Di
     graph.push(StructuralOp::from(of_rows(None, 0)), &[start, place, number])
 }
 
-/// Appends the positions along each axis of the first `size` elements that are not 0, then `fill`.
+/// Appends the positions along each axis of the first `size` elements that are not 0; if there are fewer, then `fill`.
 fn coordinates(graph: &mut Graph, v: Var, size: usize, fill: i32) -> Result<Vec<Var>, Diag> {
     let ty = graph.ty(v).clone();
     if ty.is_scalar() {
@@ -49,7 +49,8 @@ fn coordinates(graph: &mut Graph, v: Var, size: usize, fill: i32) -> Result<Vec<
 }
 
 impl Array {
-    /// Positions of the first `size` elements that are not 0, i32, an array for each axis; from their number on `fill`.
+    /// Positions of the first `size` elements that are not 0, i32, an array for each axis; if there are fewer, then
+    /// `fill`.
     ///
     /// ```
     /// use pallas_rt::Array;
@@ -67,7 +68,7 @@ impl Array {
         (0..self.rank().max(1)).map(along).collect()
     }
 
-    /// Row-major positions of the first `size` elements that are not 0, i32; from their number on `fill`.
+    /// Row-major positions of the first `size` elements that are not 0, i32; if there are fewer, then `fill`.
     #[track_caller]
     #[must_use]
     pub fn flatnonzero(&self, size: usize, fill: i32) -> Array {
@@ -78,7 +79,7 @@ impl Array {
         })
     }
 
-    /// Positions of the first `size` elements that are not 0, i32, a row for each; from their number on `fill`.
+    /// Positions of the first `size` elements that are not 0, i32, a row for each; if there are fewer, then `fill`.
     #[track_caller]
     #[must_use]
     pub fn argwhere(&self, size: usize, fill: i32) -> Array {
@@ -128,8 +129,8 @@ impl Array {
         })
     }
 
-    /// The number of times that each of the numbers below `length` is an element, i32; negative elements count as 0, others
-    /// from `length` on not at all. With weights: `weights.segment_sum(&x, length)`.
+    /// The number of times that each number below `length` is an element, i32; negative elements count as 0, elements
+    /// from `length` on are not counted. With weights: `weights.segment_sum(&x, length)`.
     #[track_caller]
     #[must_use]
     pub fn bincount(&self, length: usize) -> Array {
@@ -152,7 +153,7 @@ impl Array {
     }
 }
 
-/// Appends the first `size` parts along an axis where a condition is true, then zeros.
+/// Appends the first `size` parts along an axis where a condition is true, then zeros; `of` is the condition's array.
 fn parts(graph: &mut Graph, x: Var, condition: Var, axis: usize, size: usize, of: &Array) -> Result<Var, Diag> {
     let at = found(graph, condition, size, -1)?;
     let mut items = vec![Item::from(..); axis];

@@ -1,4 +1,4 @@
-//! Elementwise functions of `jax.numpy` that are no rows of the operation table.
+//! Elementwise functions of `jax.numpy` that are not operations of the scalar table.
 use super::elementwise::Operand;
 use super::formula::formulas;
 use crate::array::Array;
@@ -17,7 +17,7 @@ formulas! {
     Float rint(x) => x.round();
     /// Absolute value, for integers as f32.
     Float fabs(x) => x.abs();
-    /// Natural logarithm, as `log`, under its name in Rust; NaN below zero.
+    /// Natural logarithm: `log` by its name in Rust's standard library; NaN below zero.
     Float ln(x) => x.log();
     /// Logarithm to base 10; NaN below zero.
     Float log10(x) => x.log() * consts::LOG10_E;
@@ -53,15 +53,15 @@ formulas! {
     Float logaddexp2(x, other) => log_sum(x, other, |below| below.exp2().log1p() * consts::LOG2_E);
     /// `x` to a power, both as floats.
     Float float_power(x, exponent) => x.pow(exponent);
-    /// The magnitude of `x` with the sign of another array, of zeros and NaN as well.
+    /// The magnitude of `x` with the sign bit of another array, also of its zeros and NaNs.
     Float copysign(x, sign) as dtype => sign_bit(sign, dtype).select(-x.abs(), x.abs());
     /// 0 below zero, 1 above, and `middle` at 0.
     Float heaviside(x, middle) => {
         let above = x.gt(x.zero()).select(x.like(1.0), x.is_nan().select(x, x.zero()));
         x.eq(x.zero()).select(middle, above)
     };
-    /// Quotient rounded down, of integers as an integer. By an integer 0 it is -2, of 0 it is -1, and the highest number of an
-    /// unsigned type.
+    /// Quotient rounded down; that of integers is an integer. An integer divided by 0 gives -2, and 0 divided by 0
+    /// gives -1; of an unsigned type both give the highest number.
     Number floor_divide(x, divisor) as dtype => {
         let rest = x % divisor;
         let wraps = is_other_side(rest, divisor);
@@ -78,25 +78,25 @@ formulas! {
             (wraps | by_zero).select(whole - whole.like(1.0), whole)
         }
     };
-    /// Remainder with the sign of the divisor; the operator `%` has Rust's meaning, the sign of the dividend. By an integer
-    /// 0 it is 0.
+    /// Remainder with the sign of the divisor; the operator `%` has Rust's meaning, the sign of the dividend. The
+    /// remainder by an integer 0 is 0.
     Number remainder(x, divisor) as dtype => {
         let rest = x % one_for_zero(divisor, dtype);
         is_other_side(rest, divisor).select(rest + divisor, rest)
     };
-    /// Remainder with the sign of the dividend, as the operator `%`. By an integer 0 it is 0.
+    /// Remainder with the sign of the dividend, as of the operator `%`. The remainder by an integer 0 is 0.
     Number fmod(x, divisor) as dtype => x % one_for_zero(divisor, dtype);
-    /// The larger of two, of which NaN counts as nothing; the second if they are equal.
+    /// The larger of two numbers, or the other one if one is NaN; the second if they are equal.
     Number fmax(x, other) as dtype => {
         let larger = x.gt(other).select(x, other);
         if dtype.is_float() { other.is_nan().select(x, larger) } else { larger }
     };
-    /// The smaller of two, of which NaN counts as nothing; the second if they are equal.
+    /// The smaller of two numbers, or the other one if one is NaN; the second if they are equal.
     Number fmin(x, other) as dtype => {
         let smaller = x.lt(other).select(x, other);
         if dtype.is_float() { other.is_nan().select(x, smaller) } else { smaller }
     };
-    /// `min(max(x, low), high)`, broadcast; where `x` is at a bound, each has half of the slope.
+    /// `min(max(x, low), high)`, broadcast; where `x` equals a bound, both have half of the slope.
     Number clip(x, low, high) => x.maximum(low).minimum(high);
     /// NaN replaced by 0, infinities by the largest and the lowest finite number.
     Number nan_to_num(x) as dtype => {
@@ -108,7 +108,7 @@ formulas! {
 }
 
 impl Array {
-    /// `floor_divide` and `remainder`.
+    /// The results of `floor_divide` and `remainder`.
     #[track_caller]
     #[must_use]
     pub fn divmod(&self, divisor: impl Into<Operand>) -> (Array, Array) {
@@ -116,7 +116,7 @@ impl Array {
         (self.floor_divide(divisor.clone()), self.remainder(divisor))
     }
 
-    /// Fractional and whole part, both with the sign of `x`.
+    /// Fractional and whole part, both with the sign of the number.
     #[track_caller]
     #[must_use]
     pub fn modf(&self) -> (Array, Array) {
@@ -139,13 +139,13 @@ impl Array {
     }
 }
 
-/// `magnitude` with the sign of `x`, so that the derivative at 0 is that from above.
+/// Returns `magnitude` with the sign of `x`; the derivative at 0 is that from above.
 fn negated_below_zero<'g>(x: E<'g>, magnitude: E<'g>) -> E<'g> {
     x.lt(x.zero()).select(-magnitude, magnitude)
 }
 
-/// Terms of the series of `sin(πr) / (πr)` in `r²`, behind the first: `(-π²)ᵏ / (2k + 1)!`. Half of a period needs 6 in f32
-/// and 11 in f64, for the first two derivatives as well.
+/// Returns the terms of the series of `sin(πr) / (πr)` in `r²` after the first: `(-π²)ᵏ / (2k + 1)!`. Half of a period
+/// needs 6 in f32 and 11 in f64, also for the first two derivatives.
 fn sinc_terms(dtype: DType) -> Vec<f64> {
     let term = |last: &mut f64, k: u32| {
         *last *= -consts::PI.powi(2) / f64::from(2 * k * (2 * k + 1));
@@ -154,7 +154,7 @@ fn sinc_terms(dtype: DType) -> Vec<f64> {
     (1..=if dtype == DType::F64 { 11 } else { 6 }).scan(1.0, term).collect()
 }
 
-/// `sin(πx) / (πx)`, as JAX computes it: by the distance `r` to the next whole number `n`, which is exact, as
+/// Returns `sin(πx) / (πx)`, as JAX computes it: by the distance `r` to the next whole number `n`, which is exact, as
 /// `(-1)ⁿ sin(πr) / (πx)`. A quotient of sines would lose the digits of its derivative near 0.
 fn sinc<'g>(x: E<'g>, dtype: DType) -> E<'g> {
     let n = x.round();
@@ -167,8 +167,8 @@ fn sinc<'g>(x: E<'g>, dtype: DType) -> E<'g> {
     is_near.select(series + 1.0, (r + r * series) / divisor)
 }
 
-/// `max(x, y)` and what the smaller one adds. Infinities of one sign have no difference: each has half of the slope. Where
-/// an operand is NaN so are the slopes.
+/// Returns `max(x, y)` plus `rest` of the difference of the smaller and the larger one. Infinities of one sign have no
+/// difference: each has half of the slope. Where an operand is NaN, so are the slopes.
 fn log_sum<'g>(x: E<'g>, y: E<'g>, rest: impl FnOnce(E<'g>) -> E<'g>) -> E<'g> {
     let more = x.maximum(y);
     let has_rest = (x - y).eq(x - y);
@@ -176,7 +176,8 @@ fn log_sum<'g>(x: E<'g>, y: E<'g>, rest: impl FnOnce(E<'g>) -> E<'g>) -> E<'g> {
     either_nan(x, y, has_rest.select(more + rest(below), more))
 }
 
-/// `value`, and NaN with slopes of NaN where one of two operands is: those of the larger and the smaller one have none.
+/// Returns `value`, but NaN with slopes of NaN where one of two operands is NaN: there the slopes of the larger and the
+/// smaller one are not NaN.
 fn either_nan<'g>(x: E<'g>, y: E<'g>, value: E<'g>) -> E<'g> {
     let is_nan = x.is_nan() | y.is_nan();
     // Other operands are left out of the product, which may overflow.
@@ -184,8 +185,8 @@ fn either_nan<'g>(x: E<'g>, y: E<'g>, value: E<'g>) -> E<'g> {
     is_nan.select((x + y) * (x * y), value)
 }
 
-/// `sqrt(x² + y²)` of operands times a power of two, so that squares neither overflow nor underflow; slopes are `x` and
-/// `y` by the root. An infinity beside NaN is one.
+/// Returns `sqrt(x² + y²)`, computed of operands times a power of two, so that squares neither overflow nor underflow;
+/// slopes are `x` and `y` divided by the root. An infinity beside NaN gives infinity.
 fn hypot<'g>(x: E<'g>, y: E<'g>, dtype: DType) -> E<'g> {
     // Squares of numbers below 2^high are finite, and so is the square of the least number times 2^by.
     let (by, high) = match dtype {
@@ -205,16 +206,17 @@ fn hypot<'g>(x: E<'g>, y: E<'g>, dtype: DType) -> E<'g> {
     is_infinite.select(infinity, (a * a + b * b).sqrt() * back)
 }
 
-/// A divisor by which every integer has a remainder: 1 for 0.
+/// Returns the divisor with integers 0 replaced by 1, by which every integer has the remainder 0.
 fn one_for_zero<'g>(divisor: E<'g>, dtype: DType) -> E<'g> {
     if dtype.is_float() { divisor } else { divisor.eq(divisor.zero()).select(divisor.like(1.0), divisor) }
 }
 
-/// True where a remainder is not 0 and has the other sign than the divisor.
+/// Returns true where a remainder is not 0 and its sign is not the divisor's.
 fn is_other_side<'g>(rest: E<'g>, divisor: E<'g>) -> E<'g> {
     rest.ne(rest.zero()) & (rest.lt(rest.zero()) ^ divisor.lt(divisor.zero()))
 }
 
+/// Returns true where the sign bit of a float is set, or an integer is below zero.
 fn sign_bit(x: E<'_>, dtype: DType) -> E<'_> {
     let to = match dtype {
         DType::F64 => DType::I64,
@@ -226,7 +228,7 @@ fn sign_bit(x: E<'_>, dtype: DType) -> E<'_> {
     bits.lt(bits.zero())
 }
 
-/// The largest finite number of a float type.
+/// Returns the largest finite number of a float type; `None` for other types.
 fn largest(dtype: DType) -> Option<f64> {
     match dtype {
         DType::F64 => Some(f64::MAX),

@@ -9,7 +9,7 @@ use crate::jit::apply;
 use pallas_graph::{Graph, StopGradient, Var};
 use pallas_ir::{DType, Diag, Loc, ScalarOp};
 
-/// An array minus its largest elements along axes, which no derivative passes.
+/// Appends an array minus its largest elements along axes; derivatives take the largest elements for constants.
 fn shifted(graph: &mut Graph, v: Var, axes: &Axes) -> Result<Var, Diag> {
     let most = reduce(graph, ScalarOp::Maximum, v, &keep(axes.clone()))?;
     let most = graph.push(StopGradient, &[most])?;
@@ -51,7 +51,8 @@ impl Array {
         apply(&[self], Loc::caller(), |graph, v| graph.push(StopGradient, v))
     }
 
-    /// A new last axis of `classes` elements: 1 at the position that an integer names, 0 elsewhere.
+    /// One-hot vectors along a new last axis of `classes` elements: 1 at the position that an integer names, 0
+    /// elsewhere.
     #[track_caller]
     #[must_use]
     pub fn one_hot(&self, classes: usize, dtype: DType) -> Array {

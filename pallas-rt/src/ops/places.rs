@@ -1,4 +1,4 @@
-//! Windows of arrays that an index names, as the numbers of a gather or a scatter.
+//! Windows of arrays that an index selects, as the attributes and operands of a gather or a scatter.
 use super::elementwise::{Meets, broadcast_shapes, cast, meet, splat};
 use super::index::{Item, along, expanded, index};
 use super::shape::reshape;
@@ -19,7 +19,7 @@ pub enum Mode {
     Wrap,
 }
 
-/// The element that reading a position that does not exist gives, if it is not one of the array's.
+/// Returns the element that reading a position that does not exist gives; `None` if it is one of the array's.
 pub(super) fn outside(mode: Mode, dtype: DType) -> Option<Literal> {
     match mode {
         Mode::Fill => Some(match dtype {
@@ -33,8 +33,8 @@ pub(super) fn outside(mode: Mode, dtype: DType) -> Option<Literal> {
     }
 }
 
-/// Appends positions along an axis of extent `n` as i32, below 0 or from `n` on where they do not exist, unless they wrap.
-/// Negative ones count from the end where `from_end` says so.
+/// Appends positions along an axis of extent `n` as i32. Those that do not exist are below 0 or from `n` on, unless
+/// `mode` wraps them. Negative positions count from the end if `from_end` is true.
 ///
 /// # Errors
 /// Elements that are no integers.
@@ -71,35 +71,38 @@ pub(super) fn positions(graph: &mut Graph, at: Var, n: usize, mode: Mode, from_e
     graph.push(ScalarOp::Select, &[is_negative, counted, at])
 }
 
-/// Appends positions moved to the nearest ones that exist.
+/// Appends positions clamped to those that exist.
 pub(super) fn held(graph: &mut Graph, at: Var, n: i64) -> Result<Var, Diag> {
     meet(graph, ScalarOp::Clamp, &[Meets::Var(at), Meets::Int(0), Meets::Int((n - 1).max(0))])
 }
 
-/// The purpose of windows.
+/// The use of windows: the meaning of their positions, and whether they are read or written.
 #[derive(Clone, Copy)]
 pub(super) struct Way {
     pub(super) mode: Mode,
-    /// Negative positions count from the end.
+    /// True if negative positions count from the end.
     pub(super) from_end: bool,
-    /// A scatter skips windows that do not exist, where a gather moves them.
+    /// True for a scatter, which skips windows that do not exist; a gather moves them inside of the array.
     pub(super) writes: bool,
 }
 
-/// The windows that items with arrays name.
+/// The windows that items with arrays select.
 pub(super) struct Places {
-    /// Reads the windows at `starts`; reversed, it writes them.
+    /// The gather that reads the windows at `starts`; reversed, a scatter that writes them.
     pub(super) gather: Gather,
     pub(super) starts: Var,
-    /// The shape of the windows' array, and with the axes that items add.
+    /// Shape of the array of windows.
     pub(super) made: Vec<usize>,
+    /// Shape of the result: that of the windows, with the axes that items add.
     pub(super) shape: Vec<usize>,
-    /// For each position of the indices, that its window exists, and the axes of the windows' array that positions have.
+    /// True for each position whose window exists; `None` if this does not matter.
     exists: Option<Var>,
+    /// The axes of the array of windows that positions have.
     axes: Vec<usize>,
 }
 
-/// Appends the starts of the windows that items name: ranges have step 1. `vars` are the arrays, in order.
+/// Appends the starts of the windows that items select; ranges must have step 1. `vars` are the items' arrays, in
+/// order.
 pub(super) fn places(graph: &mut Graph, ty: &Type, items: &[Item], vars: &[Var], way: Way) -> Result<Places, Diag> {
     let items = expanded(ty, items)?;
     let shapes: Vec<Vec<usize>> = vars.iter().map(|&v| graph.ty(v).shape.clone()).collect();
@@ -184,7 +187,7 @@ pub(super) fn places(graph: &mut Graph, ty: &Type, items: &[Item], vars: &[Var],
     Ok(Places { gather, starts, made, shape, exists, axes: (0..rank).filter(|&axis| is_axis(axis)).collect() })
 }
 
-/// Appends the elements that items with arrays name; `vars` are the arrays, in order.
+/// Appends the elements that items with arrays select; `vars` are these arrays, in order.
 pub(super) fn read(
     graph: &mut Graph,
     x: Var,

@@ -7,17 +7,18 @@ use pallas_graph::{Graph, Var};
 use pallas_ir::structural::{ReduceWindow, WindowDim};
 use pallas_ir::{At, Diag, Literal, Loc, ScalarOp, StructuralOp};
 
-/// Places around an operand that a window sees as well. A padding of numbers is made from pairs of them.
+/// Positions around an operand that a window also sees. Pairs of numbers convert to explicit padding.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Padding {
-    /// None: a window sees elements of the operand alone.
+    /// No padding: a window sees only elements of the operand.
     #[default]
     Valid,
-    /// As many that the result has an extent divided by the stride, rounded up; the odd one is after the operand.
+    /// As many positions that the result's extent is the operand's divided by the stride, rounded up; an odd one is
+    /// after the operand.
     Same,
-    /// As `Same`, but that the odd one is before the operand.
+    /// As many positions as with `Same`; an odd one is before the operand.
     SameLower,
-    /// Numbers of places before and after the operand along each windowed axis; negative ones take elements away.
+    /// Numbers of positions before and after the operand along each windowed axis; negative ones take elements away.
     Explicit(Vec<(i64, i64)>),
 }
 
@@ -28,7 +29,7 @@ impl<const N: usize> From<[(i64, i64); N]> for Padding {
 }
 
 impl Padding {
-    /// The pairs for windowed axes of these extents, for windows of these reaches and strides.
+    /// Returns the pairs for windowed axes of these extents, for windows of these extents (`reach`) and strides.
     pub(super) fn pairs(
         &self,
         name: &str,
@@ -56,7 +57,7 @@ impl Padding {
     }
 }
 
-/// One number for each windowed axis, 1 where none are given.
+/// Returns one number for each windowed axis: `given`, or 1 if that is empty.
 pub(super) fn numbers(name: &str, what: &str, given: &[usize], count: usize) -> Result<Vec<i64>, Diag> {
     if given.is_empty() {
         return Ok(vec![1; count]);
@@ -68,7 +69,7 @@ pub(super) fn numbers(name: &str, what: &str, given: &[usize], count: usize) -> 
     Ok(given.iter().map(|&n| i64::try_from(n).unwrap_or(i64::MAX)).collect())
 }
 
-/// Extent of a window whose elements are some distance apart.
+/// Extent of a window of `size` elements, which are `spacing` apart.
 pub(super) fn reach(size: i64, spacing: i64) -> i64 {
     size.saturating_sub(1).saturating_mul(spacing).saturating_add(1)
 }
@@ -76,19 +77,19 @@ pub(super) fn reach(size: i64, spacing: i64) -> i64 {
 /// The windows of [`Array::reduce_window`]: lists of one number for each axis of the operand.
 #[derive(Clone, Debug, Default)]
 pub struct Windows<'a> {
-    /// Elements of the window.
+    /// Number of elements of the window along each axis.
     pub window_dimensions: &'a [usize],
-    /// Distances that the window moves; none: 1.
+    /// Distances by which the window moves; empty: 1.
     pub window_strides: &'a [usize],
-    /// Places around the operand.
+    /// Positions around the operand that the window also sees.
     pub padding: Padding,
-    /// Distances between elements of the operand; none: 1.
+    /// Distances between elements of the operand; empty: 1.
     pub base_dilation: &'a [usize],
-    /// Distances between elements of the window; none: 1.
+    /// Distances between elements of the window; empty: 1.
     pub window_dilation: &'a [usize],
 }
 
-/// Appends a windowed fold.
+/// Appends a fold by `op` of each window.
 fn reduce_window(graph: &mut Graph, v: Var, op: ScalarOp, windows: &Windows<'_>) -> Result<Var, Diag> {
     let shape = graph.ty(v).shape.clone();
     let name = "reduce_window";
@@ -117,7 +118,7 @@ fn reduce_window(graph: &mut Graph, v: Var, op: ScalarOp, windows: &Windows<'_>)
     graph.push(StructuralOp::from(ReduceWindow { op, size, windows }), &[v])
 }
 
-/// Appends a pool: windows of axes between the batch axes and the features, which are the last axis.
+/// Appends a pool by `op`: windows over the axes between the batch axes and the features, which are the last axis.
 fn pool(
     graph: &mut Graph,
     v: Var,
@@ -148,9 +149,9 @@ fn pool(
 }
 
 impl Array {
-    /// Fold by a monoid of the elements that a window sees at each of its places; `jax.lax.reduce_window`. `op` is
-    /// `Add`, `Mul`, `Maximum`, `Minimum`, or of integers `BitAnd`, `BitOr`, `BitXor`; where the operand has no element,
-    /// nothing is folded.
+    /// Fold by a monoid of the elements that a window sees at each of its positions; `jax.lax.reduce_window`. `op` is
+    /// `Add`, `Mul`, `Maximum`, `Minimum`, or of integers `BitAnd`, `BitOr`, `BitXor`; positions without an element do
+    /// not take part.
     ///
     /// ```
     /// # use pallas_rt::{Client, ops::{ScalarOp, Windows}};
@@ -165,8 +166,8 @@ impl Array {
         apply(&[self], Loc::caller(), |graph, v| reduce_window(graph, v[0], op, windows))
     }
 
-    /// Largest element of each window over the axes before the last one, which has features; axes before them are
-    /// batches. `flax.linen.max_pool`. No strides: 1 along each axis.
+    /// Largest element of each window over the axes before the last one, which has features; axes before the window's
+    /// are batches. `flax.linen.max_pool`. Without strides the window moves by 1 along each axis.
     #[track_caller]
     #[must_use]
     pub fn max_pool(&self, window: &[usize], strides: &[usize], padding: impl Into<Padding>) -> Array {
@@ -174,7 +175,7 @@ impl Array {
         apply(&[self], Loc::caller(), |graph, v| pool(graph, v[0], ScalarOp::Maximum, window, strides, &padding))
     }
 
-    /// Smallest element of each window, as [`max_pool`](Array::max_pool); `flax.linen.min_pool`.
+    /// Smallest element of each window; windows are those of [`max_pool`](Array::max_pool). `flax.linen.min_pool`.
     #[track_caller]
     #[must_use]
     pub fn min_pool(&self, window: &[usize], strides: &[usize], padding: impl Into<Padding>) -> Array {
@@ -182,8 +183,8 @@ impl Array {
         apply(&[self], Loc::caller(), |graph, v| pool(graph, v[0], ScalarOp::Minimum, window, strides, &padding))
     }
 
-    /// Mean of each window, as [`max_pool`](Array::max_pool); `flax.linen.avg_pool`. Places around the array count as
-    /// zeros if `count_include_pad` is set, else not at all.
+    /// Mean of each window; windows are those of [`max_pool`](Array::max_pool). `flax.linen.avg_pool`. Positions around
+    /// the array count as zeros if `count_include_pad` is set, else not at all.
     #[track_caller]
     #[must_use]
     pub fn avg_pool(

@@ -9,8 +9,8 @@ use pallas_ir::structural::Dot;
 use pallas_ir::{At, Diag, Loc, StructuralOp};
 
 impl Array {
-    /// The product of matrices, which the last two axes are; `jnp.matmul`. An operand of one axis is a row on the left
-    /// and a column on the right, and that axis is dropped. Other axes broadcast.
+    /// The product of matrices (the last two axes); `jnp.matmul`. An operand of one axis is a row on the left and a
+    /// column on the right, and that axis is dropped. Other axes broadcast.
     ///
     /// Sums of f16 and bf16 are computed in f32.
     #[track_caller]
@@ -20,7 +20,7 @@ impl Array {
     }
 }
 
-/// Appends a product of matrices.
+/// Appends a product of matrices; see [`Array::matmul`].
 pub(super) fn matmul(graph: &mut Graph, a: Var, b: Var) -> Result<Var, Diag> {
     let dtype = promote_types(graph.ty(a).dtype, graph.ty(b).dtype);
     let (a, b) = (cast(graph, a, dtype)?, cast(graph, b, dtype)?);

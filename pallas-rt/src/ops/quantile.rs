@@ -1,4 +1,4 @@
-//! Quantiles of sorted elements.
+//! Quantiles: elements at fractions of the sorted elements.
 use super::Axes;
 use super::elementwise::{Meets, Operand, cast, meet, on_operands, splat};
 use super::formula::{FormulaKind, evaluate};
@@ -18,24 +18,24 @@ pub enum Between {
     Lower,
     /// The higher one.
     Higher,
-    /// Their mean.
+    /// The mean of the two.
     Midpoint,
     /// The nearer one; the lower one in the middle.
     Nearest,
 }
 
-/// A quantile to be computed.
+/// Options of a quantile.
 struct Quantile<'a> {
     axes: &'a Axes,
     between: Between,
-    /// NaNs are left out; else they make the result NaN.
+    /// True if NaNs are left out; else they make the result NaN.
     skips_nan: bool,
-    /// What the fraction is divided by.
+    /// True if fractions are given in hundredths.
     percent: bool,
 }
 
 impl Array {
-    /// Elements at fractions `q` of the sorted elements over axes, which are dropped; NaN if there is one. `q` is a
+    /// Elements at fractions `q` of the sorted elements over axes, which are dropped; NaN if one is NaN. `q` is a
     /// number from 0 to 1, or an array of at most one axis, which the result has first. Integers are taken as f32.
     ///
     /// ```
@@ -50,28 +50,28 @@ impl Array {
         quantile(self, q.into(), &axes.into(), between, [false, false], Loc::caller())
     }
 
-    /// As [`quantile`](Array::quantile), of the elements that are not NaN; NaN where all are.
+    /// Quantiles of the elements that are not NaN; NaN where all are. See [`quantile`](Array::quantile).
     #[track_caller]
     #[must_use]
     pub fn nanquantile(&self, q: impl Into<Operand>, axes: impl Into<Axes>, between: Between) -> Array {
         quantile(self, q.into(), &axes.into(), between, [true, false], Loc::caller())
     }
 
-    /// As [`quantile`](Array::quantile) at `q` hundredths.
+    /// Quantiles at `q` hundredths; see [`quantile`](Array::quantile).
     #[track_caller]
     #[must_use]
     pub fn percentile(&self, q: impl Into<Operand>, axes: impl Into<Axes>, between: Between) -> Array {
         quantile(self, q.into(), &axes.into(), between, [false, true], Loc::caller())
     }
 
-    /// As [`nanquantile`](Array::nanquantile) at `q` hundredths.
+    /// Quantiles at `q` hundredths of the elements that are not NaN; see [`nanquantile`](Array::nanquantile).
     #[track_caller]
     #[must_use]
     pub fn nanpercentile(&self, q: impl Into<Operand>, axes: impl Into<Axes>, between: Between) -> Array {
         quantile(self, q.into(), &axes.into(), between, [true, true], Loc::caller())
     }
 
-    /// Median over axes, which are dropped: the mean of the two middle elements; NaN if there is one.
+    /// Median over axes, which are dropped: the mean of the two middle elements; NaN if an element is NaN.
     #[track_caller]
     #[must_use]
     pub fn median(&self, axes: impl Into<Axes>) -> Array {
@@ -92,6 +92,7 @@ fn quantile(x: &Array, q: Operand, axes: &Axes, between: Between, [skips_nan, pe
 }
 
 impl Quantile<'_> {
+    /// Appends the quantiles of `x` at `q`.
     fn of(&self, graph: &mut Graph, x: Meets, q: Meets) -> Result<Var, Diag> {
         let x = x.var().expect("the first operand is an array");
         let x = if graph.ty(x).dtype.is_float() { x } else { cast(graph, x, DType::F32)? };
@@ -168,7 +169,7 @@ impl Quantile<'_> {
         reshape(graph, front, &[&[count], &to[..]].concat())
     }
 
-    /// The fractions, in a type.
+    /// Appends the fractions, from 0 to 1, in a type.
     fn fractions(&self, graph: &mut Graph, q: Meets, dtype: DType) -> Result<Var, Diag> {
         let q = match q {
             Meets::Var(v) => {

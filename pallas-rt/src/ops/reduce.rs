@@ -9,7 +9,7 @@ use pallas_graph::{Graph, StopGradient, Var};
 use pallas_ir::structural::{ArgReduce, Reduce};
 use pallas_ir::{At, DType, Diag, Loc, ScalarOp, StructuralOp};
 
-/// Appends a reduction. Truth values have the order false, true.
+/// Appends a reduction by `op`. Truth values have the order false, true.
 pub(super) fn reduce(graph: &mut Graph, op: ScalarOp, v: Var, axes: &Axes) -> Result<Var, Diag> {
     let ty = graph.ty(v);
     let op = op.monoid_of(ty.dtype);
@@ -63,7 +63,7 @@ pub(super) fn rounded_once(
     cast(graph, result, own)
 }
 
-/// Methods of axes: the equations of each.
+/// Declares methods of axes by their equations.
 macro_rules! reductions {
     ($($(#[$doc:meta])+ $name:ident |$graph:ident, $v:ident, $axes:ident| $equations:expr;)*) => {
         impl Array {$(
@@ -86,9 +86,9 @@ reductions! {
     sum |graph, v, axes| total(graph, ScalarOp::Add, v, axes);
     /// Product over axes, which are dropped; computed in the types of [`sum`](Array::sum).
     prod |graph, v, axes| total(graph, ScalarOp::Mul, v, axes);
-    /// Largest element over axes, which are dropped; NaN if there is one; an error over nothing.
+    /// Largest element over axes, which are dropped; NaN if an element is NaN; an error over no elements.
     max |graph, v, axes| extreme(graph, ScalarOp::Maximum, v, axes);
-    /// Smallest element over axes, which are dropped; NaN if there is one; an error over nothing.
+    /// Smallest element over axes, which are dropped; NaN if an element is NaN; an error over no elements.
     min |graph, v, axes| extreme(graph, ScalarOp::Minimum, v, axes);
     /// True where any element along axes is not 0; the axes are dropped.
     any |graph, v, axes| {
@@ -100,7 +100,7 @@ reductions! {
         let v = cast(graph, v, DType::Bool)?;
         reduce(graph, ScalarOp::BitAnd, v, axes)
     };
-    /// Mean over axes, which are dropped; NaN over nothing. Integers are taken as f32.
+    /// Mean over axes, which are dropped; NaN over no elements. Integers are taken as f32.
     mean |graph, v, axes| mean(graph, v, axes);
     /// Variance over axes, which are dropped: the mean of squared differences from the mean.
     var |graph, v, axes| variance(graph, v, axes);
@@ -161,7 +161,7 @@ reductions! {
     });
 }
 
-/// Appends the array with a number in place of each NaN.
+/// Appends the array with each NaN replaced by a number.
 pub(super) fn without_nan(graph: &mut Graph, v: Var, number: f64) -> Result<Var, Diag> {
     if !graph.ty(v).dtype.is_float() {
         return Ok(v);
@@ -174,6 +174,7 @@ fn is_number(graph: &mut Graph, v: Var) -> Result<Var, Diag> {
     graph.push(ScalarOp::Eq, &[v, v])
 }
 
+/// Appends the largest or smallest element that is not NaN; NaN where all are.
 fn nan_extreme(graph: &mut Graph, op: ScalarOp, v: Var, axes: &Axes) -> Result<Var, Diag> {
     has_elements(graph, if op == ScalarOp::Maximum { "nanmax" } else { "nanmin" }, v, axes)?;
     if !graph.ty(v).dtype.is_float() {
@@ -186,6 +187,7 @@ fn nan_extreme(graph: &mut Graph, op: ScalarOp, v: Var, axes: &Axes) -> Result<V
     meet(graph, ScalarOp::Select, &[Meets::Var(any), Meets::Var(most), Meets::Float(f64::NAN)])
 }
 
+/// Appends the mean of the elements that are not NaN; NaN where all are.
 fn nan_mean(graph: &mut Graph, v: Var, axes: &Axes) -> Result<Var, Diag> {
     rounded_once(graph, v, |graph, v| {
         let (numbers, is_number) = (without_nan(graph, v, 0.0)?, is_number(graph, v)?);
@@ -195,6 +197,7 @@ fn nan_mean(graph: &mut Graph, v: Var, axes: &Axes) -> Result<Var, Diag> {
     })
 }
 
+/// Appends the variance of the elements that are not NaN; NaN where all are.
 fn nan_variance(graph: &mut Graph, v: Var, axes: &Axes) -> Result<Var, Diag> {
     rounded_once(graph, v, |graph, v| {
         let centre = nan_mean(graph, v, &super::keep(axes.clone()))?;
@@ -210,6 +213,7 @@ fn nan_variance(graph: &mut Graph, v: Var, axes: &Axes) -> Result<Var, Diag> {
     })
 }
 
+/// Appends `ln(sum(exp(x)))`; the largest element is subtracted first, so that nothing overflows.
 fn logsumexp(graph: &mut Graph, v: Var, axes: &Axes) -> Result<Var, Diag> {
     rounded_once(graph, v, |graph, v| {
         let most = reduce(graph, ScalarOp::Maximum, v, &super::keep(axes.clone()))?;
@@ -225,20 +229,21 @@ fn logsumexp(graph: &mut Graph, v: Var, axes: &Axes) -> Result<Var, Diag> {
 }
 
 impl Array {
-    /// Position of the largest element along an axis, i32: the first of equal ones; that of a NaN, if there is one.
+    /// Position of the largest element along an axis, i32: of equal elements the first; of a NaN, if there is one.
     #[track_caller]
     #[must_use]
     pub fn argmax(&self, axis: isize) -> Array {
         self.arg(axis, true, Loc::caller())
     }
 
-    /// Position of the smallest element along an axis, i32: the first of equal ones; that of a NaN, if there is one.
+    /// Position of the smallest element along an axis, i32: of equal elements the first; of a NaN, if there is one.
     #[track_caller]
     #[must_use]
     pub fn argmin(&self, axis: isize) -> Array {
         self.arg(axis, false, Loc::caller())
     }
 
+    /// Makes the positions of the largest (`max`) or smallest elements along an axis.
     fn arg(&self, axis: isize, max: bool, at: Loc) -> Array {
         apply(&[self], at, |graph, v| {
             has_elements(graph, if max { "argmax" } else { "argmin" }, v[0], &axis.into())?;

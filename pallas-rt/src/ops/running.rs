@@ -11,6 +11,7 @@ use pallas_graph::{Graph, Var};
 use pallas_ir::structural::{ArgReduce, Cumulative};
 use pallas_ir::{At, DType, Diag, Loc, ScalarOp, StructuralOp};
 
+/// Appends a running fold along an axis; truth values are counted as i32.
 fn cumulative(graph: &mut Graph, op: ScalarOp, v: Var, along: Along) -> Result<Var, Diag> {
     let axis = along.of(graph.ty(v).shape.len())?;
     let is_bool = graph.ty(v).dtype == DType::Bool;
@@ -18,7 +19,7 @@ fn cumulative(graph: &mut Graph, op: ScalarOp, v: Var, along: Along) -> Result<V
     graph.push(StructuralOp::from(Cumulative { op, axis, reverse: along.is_reversed() }), &[v])
 }
 
-/// Methods of one axis and a direction: the equations of each.
+/// Declares methods of one axis and a direction by their equations.
 macro_rules! along {
     ($($(#[$doc:meta])+ $name:ident |$graph:ident, $v:ident, $along:ident| $equations:expr;)*) => {
         impl Array {$(
@@ -56,6 +57,7 @@ along! {
     };
 }
 
+/// Appends the position of the largest (`max`) or smallest element that is not NaN; -1 where all are.
 fn nan_position(graph: &mut Graph, v: Var, axis: isize, max: bool) -> Result<Var, Diag> {
     has_elements(graph, if max { "nanargmax" } else { "nanargmin" }, v, &axis.into())?;
     let axis = axis_of(axis, graph.ty(v).shape.len())?;
@@ -71,7 +73,7 @@ fn nan_position(graph: &mut Graph, v: Var, axis: isize, max: bool) -> Result<Var
     meet(graph, ScalarOp::Select, &[Meets::Var(any), Meets::Var(position), Meets::Int(-1)])
 }
 
-/// Appends the elements from one position along an axis up to another one, which counts from the end.
+/// Appends the elements from one position along an axis up to another one, which may count from the end.
 fn between(graph: &mut Graph, v: Var, axis: usize, from: i64, to: Option<i64>) -> Result<Var, Diag> {
     let mut items = vec![Item::from(..); axis];
     items.push(Item::Range { start: Some(from), stop: to, step: 1 });
@@ -119,7 +121,7 @@ impl Array {
             .cast(own)
     }
 
-    /// Differences of neighbours along an axis, `order` times over; truth values differ or do not.
+    /// Differences of neighbours along an axis, `order` times over; of truth values, true where they differ.
     #[track_caller]
     #[must_use]
     pub fn diff(&self, order: usize, axis: isize) -> Array {
@@ -149,7 +151,7 @@ impl Array {
         })
     }
 
-    /// Mean over axes of elements with weights, which have the array's shape, or one axis if the mean is over one.
+    /// Mean over axes of weighted elements; weights have the array's shape, or one axis if the mean is over one.
     #[track_caller]
     #[must_use]
     pub fn average(&self, axes: impl Into<Axes>, weights: &Array) -> Array {
@@ -270,6 +272,7 @@ impl Array {
     }
 }
 
+/// Appends the covariances of the rows of a matrix, or the variance of one axis.
 fn covariances(graph: &mut Graph, v: Var) -> Result<Var, Diag> {
     let ty = graph.ty(v).clone();
     if ty.shape.len() > 2 || ty.shape.is_empty() {

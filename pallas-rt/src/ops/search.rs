@@ -13,19 +13,19 @@ use crate::jit::apply;
 use pallas_graph::{Graph, Var};
 use pallas_ir::{At, DType, Diag, Literal, Loc, ScalarOp};
 
-/// The position of an element among equal ones.
+/// The position among equal elements at which an element is inserted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Side {
-    /// Before them.
+    /// Before the equal elements.
     Left,
-    /// After them.
+    /// After the equal elements.
     Right,
 }
 
-/// Elements of a table that are all compared; longer tables are searched by halving.
+/// Largest number of elements of a table that are all compared; longer tables are searched by halving.
 pub(super) const FEW: usize = 64;
 
-/// Appends truth values: true where `a` comes before `b` in sorted arrays.
+/// Appends truth values: true where `a` comes before `b` in a sorted array, whose NaNs are last.
 fn is_before(graph: &mut Graph, a: Var, b: Var) -> Result<Var, Diag> {
     let less = meet(graph, ScalarOp::Lt, &[Meets::Var(a), Meets::Var(b)])?;
     if !graph.ty(a).dtype.is_float() {
@@ -36,7 +36,7 @@ fn is_before(graph: &mut Graph, a: Var, b: Var) -> Result<Var, Diag> {
     graph.push(ScalarOp::BitOr, &[less, last])
 }
 
-/// Appends the positions in a sorted array of one axis at which elements of its type belong.
+/// Appends the positions in a sorted array of one axis at which the elements of `v`, of the same type, belong.
 pub(super) fn search(graph: &mut Graph, table: Var, v: Var, side: Side) -> Result<Var, Diag> {
     let (n, shape) = (graph.ty(table).elements(), graph.ty(v).shape.clone());
     // An element of the table comes before the place of another one.
@@ -88,7 +88,7 @@ fn one_axis(graph: &Graph, name: &str, i: usize, v: Var) -> Result<usize, Diag> 
     }
 }
 
-/// Appends both in their common type.
+/// Appends both variables, cast to their common type.
 pub(super) fn promoted(graph: &mut Graph, a: Var, b: Var) -> Result<[Var; 2], Diag> {
     let dtype = promote_types(graph.ty(a).dtype, graph.ty(b).dtype);
     Ok([cast(graph, a, dtype)?, cast(graph, b, dtype)?])
@@ -115,8 +115,8 @@ impl Array {
         })
     }
 
-    /// i32 numbers of the bins that elements are in: of edges in ascending or descending order, which belong to the bin
-    /// after them, or with `right` to the one before them.
+    /// i32 numbers of the bins that elements are in. `edges` are in ascending or descending order; an edge belongs to
+    /// the bin after it, or with `right` to the bin before it.
     #[track_caller]
     #[must_use]
     pub fn digitize(&self, edges: &Array, right: bool) -> Array {
@@ -141,8 +141,8 @@ impl Array {
         })
     }
 
-    /// Numbers of elements between neighbours of sorted edges, as floats. An edge belongs to the bin after it, the last
-    /// one to the last bin; NaNs are in none.
+    /// Numbers of elements in the bins between neighbours of sorted edges, as floats. An edge belongs to the bin after
+    /// it, the last one to the last bin; NaNs are in none.
     #[track_caller]
     #[must_use]
     pub fn histogram(&self, edges: &Array) -> Array {
@@ -168,8 +168,8 @@ impl Array {
         })
     }
 
-    /// The function that goes straight from each of the points `(x, y)` to the next, at the elements; `x` is sorted.
-    /// Before the first point it is the first `y`, after the last one the last.
+    /// Linear interpolation between the points `(x, y)` at the elements; `x` is sorted. Before the first point the
+    /// value is the first `y`, after the last one the last.
     #[track_caller]
     #[must_use]
     pub fn interp(&self, x: &Array, y: &Array) -> Array {
@@ -216,8 +216,8 @@ impl Array {
     }
 }
 
-/// Appends the first `size` elements of a line where a mask is true, then `fill`, or the first of them if there is
-/// none.
+/// Appends the first `size` elements of a line where a mask is true; if there are fewer, then `fill`, or the first of
+/// them if that is `None`.
 pub(super) fn compact(graph: &mut Graph, line: Var, mask: Var, size: usize, fill: Option<Var>) -> Result<Var, Diag> {
     let n = graph.ty(line).elements();
     let counts = cast(graph, mask, DType::I32)?;

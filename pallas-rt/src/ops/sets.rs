@@ -44,7 +44,8 @@ fn is_in(graph: &mut Graph, v: Var, set: Var) -> Result<Var, Diag> {
     reshape(graph, same, &shape)
 }
 
-/// The elements of a set: those of a sorted line that are the first of equal ones, and belong to it.
+/// Appends the first `size` elements of a set in ascending order: the different elements of `all` for which `belongs`
+/// returns true (`None`: all of them). If there are fewer, then `fill`, or the smallest.
 fn members(
     graph: &mut Graph,
     all: Var,
@@ -76,7 +77,7 @@ fn members(
     compact(graph, line, mask, size, fill)
 }
 
-/// The array, another one, and a number that fills the result.
+/// Makes an array by equations on sets, and on a number that fills the result.
 fn on_sets(
     arrays: &[&Array],
     fill: Option<Operand>,
@@ -186,7 +187,7 @@ impl Array {
     }
 }
 
-/// The elements of two arrays, one after the other.
+/// Appends the elements of two arrays, joined along one axis.
 fn both(graph: &mut Graph, v: &[Var]) -> Result<Var, Diag> {
     let parts = [ravel(graph, v[0])?, ravel(graph, v[1])?];
     concatenated(graph, &parts, 0)

@@ -13,7 +13,7 @@ pub(super) fn transpose(graph: &mut Graph, v: Var, axes: Vec<usize>) -> Result<V
     graph.push(StructuralOp::from(Transpose { axes }), &[v])
 }
 
-/// A shape with a new axis of extent 1 at a position of the result.
+/// Returns a shape with a new axis of extent 1 at position `axis` of the result.
 pub(super) fn with_axis(shape: &[usize], axis: isize) -> Result<Vec<usize>, Diag> {
     let rank = shape.len();
     let at = axis_of(axis, rank + 1).map_err(|_| {
@@ -31,8 +31,9 @@ pub(super) fn reshape(graph: &mut Graph, v: Var, shape: &[usize]) -> Result<Var,
 }
 
 impl Array {
-    /// The same elements, row-major, under another shape, in which one extent may be -1: as many as are left. No copy; in a
-    /// function that is being traced it is an operation of that function. Rank 0 is `x.reshape::<usize>(&[])`.
+    /// The same elements, row-major, under another shape, in which one extent may be -1: as many as are left. There is
+    /// no copy; in a function that is being traced it is an operation of that function. Rank 0 is
+    /// `x.reshape::<usize>(&[])`.
     ///
     /// # Errors
     /// A shape with another number of elements gives an array that holds [`Error::Reshape`](crate::Error::Reshape), or
@@ -59,7 +60,7 @@ impl Array {
         }
     }
 
-    /// Axes in another order: axis `i` of the result is axis `axes[i]` of the array.
+    /// The array with axes in another order: axis `i` of the result is axis `axes[i]` of the array.
     #[track_caller]
     #[must_use]
     pub fn transpose(&self, axes: &[isize]) -> Array {
@@ -70,7 +71,7 @@ impl Array {
         })
     }
 
-    /// The last two axes exchanged; `jnp.matrix_transpose`.
+    /// The array with its last two axes swapped; `jnp.matrix_transpose`.
     #[track_caller]
     #[must_use]
     pub fn t(&self) -> Array {
@@ -105,8 +106,8 @@ impl Array {
         })
     }
 
-    /// The number of elements along an axis, an i32 scalar. In a [bounded](crate::transform::Transformed::bounded) function it is that
-    /// of each call. XLA's `get_dimension_size`.
+    /// The number of elements along an axis, an i32 scalar. In a [bounded](crate::transform::Transformed::bounded)
+    /// function it is the number in each call. XLA's `get_dimension_size`.
     ///
     /// ```
     /// use pallas_rt::{Array, BoundedSize, jit};
@@ -125,7 +126,7 @@ impl Array {
         })
     }
 
-    /// A new axis of extent 1 at this position of the result.
+    /// The array with a new axis of extent 1 at position `axis` of the result.
     #[track_caller]
     #[must_use]
     pub fn expand_dims(&self, axis: isize) -> Array {

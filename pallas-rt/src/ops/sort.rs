@@ -25,19 +25,20 @@ fn largest(graph: &mut Graph, v: Var, k: usize, axis: usize) -> Result<Var, Diag
     graph.push(StructuralOp::from(ArgTopK { k: k.into(), axis }), &[v])
 }
 
-/// Appends elements at positions along an axis, all of which exist.
+/// Appends the elements at these positions along an axis; all positions must exist.
 pub(super) fn taken(graph: &mut Graph, v: Var, at: Var, axis: usize) -> Result<Var, Diag> {
     graph.push(StructuralOp::from(TakeAlong { axis }), &[v, at])
 }
 
-/// Appends a range of positions along an axis.
+/// Appends the positions from `from` up to `to` along an axis.
 pub(super) fn range(graph: &mut Graph, v: Var, axis: usize, from: usize, to: usize) -> Result<Var, Diag> {
     let mut items = vec![Item::from(..); axis];
     items.push(Item::from(from as i64..to as i64));
     index(graph, v, &items)
 }
 
-/// Appends the stable order of elements by keys, of which the first one decides, then the second one, and so on.
+/// Appends the positions that put elements in stable order by keys, of which the first one decides, then the second
+/// one, and so on.
 fn order(graph: &mut Graph, keys: &[Var], axis: usize) -> Result<Var, Diag> {
     let mut order = None;
     for &key in keys.iter().rev() {
@@ -68,7 +69,7 @@ fn same_shape(graph: &Graph, vars: &[Var]) -> Result<Vec<usize>, Diag> {
     }
 }
 
-/// Appends the elements in the reverse order of sorts: `!x` or `-x`.
+/// Appends elements that sort in the reverse order of those of `v`: `!x` or `-x`.
 fn inverted(graph: &mut Graph, v: Var) -> Result<Var, Diag> {
     let op = if graph.ty(v).dtype.is_float() { ScalarOp::Neg } else { ScalarOp::Not };
     graph.push(op, &[v])
@@ -153,9 +154,9 @@ impl Array {
         (values, positions)
     }
 
-    /// Elements divided along an axis at the one that a sort would put at position `kth`: before it the smaller ones
-    /// from the smallest, after it the larger ones from the largest. A NaN is above all numbers, or below all if its
-    /// sign is negative.
+    /// Elements arranged along an axis around the one that a sort would put at position `kth`: before it the smaller
+    /// ones from the smallest, after it the larger ones from the largest. A NaN is above all numbers, or below all if
+    /// its sign is negative.
     #[track_caller]
     #[must_use]
     pub fn partition(&self, kth: isize, axis: isize) -> Array {
@@ -168,8 +169,8 @@ impl Array {
         })
     }
 
-    /// i32 positions that divide the elements along an axis at the one that a sort would put at position `kth`: those
-    /// up to it from the smallest, all others in ascending order.
+    /// i32 positions of the elements arranged along an axis around the one that a sort would put at position `kth`:
+    /// those up to it from the smallest element, all others in ascending order of position.
     #[track_caller]
     #[must_use]
     pub fn argpartition(&self, kth: isize, axis: isize) -> Array {
@@ -184,7 +185,7 @@ impl Array {
     }
 }
 
-/// The axis, its extent, and the position, which exist.
+/// Returns the number of an axis, its extent, and the position `kth` from the front; refuses those that do not exist.
 fn divided(graph: &Graph, v: Var, kth: isize, axis: isize) -> Result<(usize, usize, usize), Diag> {
     let shape = &graph.ty(v).shape;
     let axis = axis_of(axis, shape.len())?;

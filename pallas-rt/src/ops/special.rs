@@ -11,27 +11,29 @@ use pallas_ir::{DType, E, Loc};
 use std::f64::consts::PI;
 use std::sync::LazyLock;
 
-/// A function of one array, and one of two arrays that broadcast.
+/// A compiled function of one array.
 type Unary = Box<dyn Fn(&Array) -> Result<Array> + Send + Sync>;
+/// A compiled function of two arrays that broadcast.
 pub(super) type Binary = Box<dyn Fn(&Array, &Array) -> Result<Array> + Send + Sync>;
 
-/// The array as floating-point numbers: integers and truth values as f32.
+/// Returns the array as floating-point numbers: integers and truth values as f32.
 fn float(x: &Array) -> Array {
     if x.dtype().is_float() { x.clone() } else { x.cast(DType::F32) }
 }
 
-/// A formula of one array of floats.
+/// Makes an array by a formula of one array of floats.
 fn of_one(x: &Array, f: impl for<'g> Fn(E<'g>) -> E<'g>) -> Array {
     formula(FormulaKind::Float, [x.into()], Loc::caller(), |[x], _| f(x))
 }
 
-/// The result of a compiled function, or an array that holds its error.
+/// Calls a compiled function; an error becomes an array that holds it.
 fn called(f: &Unary, x: &Array) -> Array {
     let x = float(x);
     f(&x).unwrap_or_else(|error| Array::bad(error, x.client().clone(), x.dtype(), x.shape()))
 }
 
-/// The same for two arrays, which get one shape and type.
+/// Calls a compiled function of two arrays, which get one shape and type first; an error becomes an array that holds
+/// it.
 fn called_with(f: &Binary, x: &Array, y: impl Into<Operand>) -> Array {
     let zero = formula(FormulaKind::Float, [x.into(), y.into()], Loc::caller(), |[_, y], _| y);
     let x = formula(FormulaKind::Float, [x.into(), (&zero).into()], Loc::caller(), |[x, _], _| x);
@@ -64,7 +66,7 @@ impl Array {
         called(&DIGAMMA, self)
     }
 
-    /// The number whose error function this is; `jax.scipy.special.erfinv`. NaN outside of [-1, 1].
+    /// The inverse of the error function; `jax.scipy.special.erfinv`. NaN outside of [-1, 1].
     ///
     /// By the polynomials of M. Giles, "Approximating the erfinv function" (2011).
     #[track_caller]
@@ -87,14 +89,14 @@ impl Array {
         of_one(self, |x| x.log() - (-x).log1p())
     }
 
-    /// `x * ln(y)`, and 0 where x is 0 and y is no NaN; `jax.scipy.special.xlogy`.
+    /// `x * ln(y)`, and 0 where x is 0 and y is not NaN; `jax.scipy.special.xlogy`.
     #[track_caller]
     #[must_use]
     pub fn xlogy(&self, y: impl Into<Operand>) -> Array {
         called_with(&XLOGY, self, y)
     }
 
-    /// `x * ln(1 + y)`, and 0 where x is 0 and y is no NaN; `jax.scipy.special.xlog1py`.
+    /// `x * ln(1 + y)`, and 0 where x is 0 and y is not NaN; `jax.scipy.special.xlog1py`.
     #[track_caller]
     #[must_use]
     pub fn xlog1py(&self, y: impl Into<Operand>) -> Array {
@@ -168,19 +170,20 @@ static XLOG1PY: LazyLock<Binary> = LazyLock::new(|| {
     .into_fn()
 });
 
-/// 0 where x is 0 and y is no NaN.
+/// Returns 0 where `x` is 0 and `y` is not NaN, else the product.
 fn zero_where(x: &Array, y: &Array, product: &Array) -> Array {
     select(&x.eq(0.0).logical_and(y.is_nan().logical_not()), 0.0, product)
 }
 
-/// A formula that is computed in f32 for 16-bit floats.
+/// Makes an array by a formula that is computed in f32 for 16-bit floats.
 fn in_single(x: &Array, f: impl for<'g> Fn(E<'g>) -> E<'g>) -> Array {
     let is_short = matches!(x.dtype(), DType::F16 | DType::Bf16);
     if is_short { of_one(&x.cast(DType::F32), f).cast(x.dtype()) } else { of_one(x, f) }
 }
 
-/// Lanczos' g, and the coefficients of his sum.
+/// The parameter g of Lanczos' approximation.
 const LANCZOS_G: f64 = 7.0;
+/// The coefficients of Lanczos' sum.
 const LANCZOS: [f64; 9] = [
     0.999_999_999_999_809_9,
     676.520_368_121_885_1,
@@ -193,18 +196,19 @@ const LANCZOS: [f64; 9] = [
     1.505_632_735_149_311_6e-7,
 ];
 
-/// `x - 1`, or `-x` below 1/2, from where the functions are reflected; and true there.
+/// Returns `x - 1`, or `-x` below 1/2, where the functions are reflected; and true there.
 fn reflected<'g>(x: E<'g>) -> (E<'g>, E<'g>) {
     let is_low = x.lt(x.like(0.5));
     (is_low.select(-x, x - 1.0), is_low)
 }
 
-/// `ln(z + g + 1/2)`, precise for small z.
+/// Returns `ln(z + g + 1/2)`, precise for small z.
 fn log_of_shifted(z: E<'_>) -> E<'_> {
     let g = LANCZOS_G + 0.5;
     (z * (1.0 / g)).log1p() + g.ln()
 }
 
+/// Returns the logarithm of the gamma function's magnitude by Lanczos' approximation, reflected below 1/2.
 fn lgamma(x: E<'_>) -> E<'_> {
     let (z, is_low) = reflected(x);
     let mut sum = z.like(LANCZOS[0]);
@@ -222,6 +226,7 @@ fn lgamma(x: E<'_>) -> E<'_> {
     infinite.select(x.like(f64::INFINITY), is_low.select(below, above))
 }
 
+/// Returns the derivative of [`lgamma`], by that of Lanczos' approximation, reflected below 1/2.
 fn digamma(x: E<'_>) -> E<'_> {
     let (z, is_low) = reflected(x);
     let (mut above, mut below) = (z.like(0.0), z.like(LANCZOS[0]));
@@ -240,8 +245,8 @@ fn digamma(x: E<'_>) -> E<'_> {
     is_pole.select(pole, is_low.select(reflection, y))
 }
 
-/// The derivative of the digamma function: eight steps of its recurrence, then its asymptotic series (Abramowitz and Stegun
-/// 6.4.6 and 6.4.12).
+/// Returns the derivative of the digamma function: eight steps of its recurrence, then its asymptotic series
+/// (Abramowitz and Stegun 6.4.6 and 6.4.12).
 fn trigamma(x: E<'_>) -> E<'_> {
     let is_low = x.lt(x.like(0.5));
     let start = is_low.select(x.like(1.0) - x, x);

@@ -1,4 +1,4 @@
-//! Elements by arrays of positions.
+//! Elements selected by arrays of positions.
 use super::at::of_rows;
 use super::axes::axis_of;
 use super::elementwise::{Meets, Operand, broadcast_shapes, cast, on_operands, placed, splat};
@@ -11,7 +11,7 @@ use pallas_ir::structural::Gather;
 use pallas_ir::{At, DType, Diag, Literal, Loc, ScalarOp, StructuralOp, Type};
 use std::borrow::Borrow;
 
-/// The gather of elements at positions along an axis, parallel with all other axes.
+/// Returns the gather of elements at positions along an axis; along all other axes array and positions correspond.
 fn parallel(rank: usize, axis: usize) -> Gather {
     let others: Vec<usize> = (0..rank).filter(|&other| other != axis).collect();
     Gather {
@@ -25,7 +25,7 @@ fn parallel(rank: usize, axis: usize) -> Gather {
     }
 }
 
-/// Appends an array and positions along an axis with all other axes broadcast.
+/// Appends an array and positions along an axis, with all other axes broadcast; returns both and the axis' number.
 fn beside(graph: &mut Graph, name: &str, [x, at]: [Var; 2], axis: isize) -> Result<(Var, Var, usize), Diag> {
     let (ty, at_ty) = (graph.ty(x).clone(), graph.ty(at).clone());
     let axis = axis_of(axis, ty.shape.len())?;
@@ -44,7 +44,7 @@ fn beside(graph: &mut Graph, name: &str, [x, at]: [Var; 2], axis: isize) -> Resu
 }
 
 impl Array {
-    /// Elements at positions along an axis, whose place in the result the axes of the positions have. Negative positions
+    /// Elements at positions along an axis, which the axes of the positions replace in the result. Negative positions
     /// count from the end; one that does not exist gives NaN, as [`Mode::Fill`] says.
     ///
     /// ```
@@ -60,8 +60,8 @@ impl Array {
         self.take_with(positions, axis, Mode::Fill)
     }
 
-    /// As [`take`](Array::take), where a position that does not exist has another meaning. With [`Mode::Clip`] negative
-    /// positions are moved to the first one.
+    /// Elements at positions along an axis, where `mode` says what a position that does not exist means; see
+    /// [`take`](Array::take). With [`Mode::Clip`] negative positions are moved to the first one.
     #[track_caller]
     #[must_use]
     pub fn take_with(&self, positions: &Array, axis: isize, mode: Mode) -> Array {
@@ -120,7 +120,7 @@ impl Array {
     }
 }
 
-/// Elements of several arrays, which broadcast to one shape: for each one the array whose number `index` has there.
+/// Elements of several arrays, which broadcast to one shape: `index` has the number of the array for each position.
 ///
 /// ```
 /// use pallas_rt::{Array, ops::{Mode, choose}};
@@ -187,31 +187,32 @@ pub fn select_first<A: Borrow<Array>>(conditions: &[A], arrays: &[A], default: i
 }
 
 impl Array {
-    /// Sums of the rows with the same number in `segments`, which has one for each; rows whose number is not one below
-    /// `count` are left out. `jax.ops.segment_sum`.
+    /// Sums of the rows that have the same number in `segments`, which has a number for each row; rows whose number is
+    /// not below `count` are left out. `jax.ops.segment_sum`.
     #[track_caller]
     #[must_use]
     pub fn segment_sum(&self, segments: &Array, count: usize) -> Array {
         apply(&[self, segments], Loc::caller(), |graph, v| segment(graph, ScalarOp::Add, [v[0], v[1]], count))
     }
 
-    /// Products of the rows with the same number in `segments`, as [`segment_sum`](Array::segment_sum); 1 over nothing.
+    /// Products of the rows that have the same number in `segments`, 1 over no rows; see
+    /// [`segment_sum`](Array::segment_sum).
     #[track_caller]
     #[must_use]
     pub fn segment_prod(&self, segments: &Array, count: usize) -> Array {
         apply(&[self, segments], Loc::caller(), |graph, v| segment(graph, ScalarOp::Mul, [v[0], v[1]], count))
     }
 
-    /// Largest elements of the rows with the same number in `segments`, as [`segment_sum`](Array::segment_sum); -inf or
-    /// the lowest integer over nothing.
+    /// Largest elements of the rows that have the same number in `segments`, -inf or the lowest integer over no rows;
+    /// see [`segment_sum`](Array::segment_sum).
     #[track_caller]
     #[must_use]
     pub fn segment_max(&self, segments: &Array, count: usize) -> Array {
         apply(&[self, segments], Loc::caller(), |graph, v| segment(graph, ScalarOp::Maximum, [v[0], v[1]], count))
     }
 
-    /// Smallest elements of the rows with the same number in `segments`, as [`segment_sum`](Array::segment_sum); inf or
-    /// the highest integer over nothing.
+    /// Smallest elements of the rows that have the same number in `segments`, inf or the highest integer over no rows;
+    /// see [`segment_sum`](Array::segment_sum).
     #[track_caller]
     #[must_use]
     pub fn segment_min(&self, segments: &Array, count: usize) -> Array {
@@ -219,6 +220,7 @@ impl Array {
     }
 }
 
+/// Appends a fold by `op` of the rows that have the same number in `segments`.
 fn segment(graph: &mut Graph, op: ScalarOp, [x, segments]: [Var; 2], count: usize) -> Result<Var, Diag> {
     let (ty, of) = (graph.ty(x).clone(), graph.ty(segments).clone());
     if of.shape.len() != 1 || ty.shape.first() != of.shape.first() {

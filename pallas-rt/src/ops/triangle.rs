@@ -12,7 +12,7 @@ use pallas_graph::{Graph, Var};
 use pallas_ir::structural::{Pad, Slice};
 use pallas_ir::{At, DType, Diag, Dim, Literal, Loc, ScalarOp, StructuralOp, Type};
 
-/// Appends truth values of a matrix: row + `k` compared with the column.
+/// Appends truth values of a matrix: `op` compares row + `k` with the column.
 fn compared(graph: &mut Graph, op: ScalarOp, [rows, columns]: [usize; 2], k: i64) -> Result<Var, Diag> {
     let row = positions(graph, &[rows, columns], 0, DType::I32)?;
     let column = positions(graph, &[rows, columns], 1, DType::I32)?;
@@ -21,7 +21,7 @@ fn compared(graph: &mut Graph, op: ScalarOp, [rows, columns]: [usize; 2], k: i64
     meet(graph, op, &[Meets::Var(row), Meets::Var(column)])
 }
 
-/// A matrix of ones on the diagonal `k` places right of the main one, and zeros.
+/// A matrix with ones on the diagonal `k` places right of the main one, and zeros elsewhere.
 #[track_caller]
 #[must_use]
 pub fn eye(rows: usize, columns: usize, k: i64, dtype: DType) -> Array {
@@ -31,14 +31,14 @@ pub fn eye(rows: usize, columns: usize, k: i64, dtype: DType) -> Array {
     })
 }
 
-/// The identity matrix.
+/// The identity matrix of `n` rows.
 #[track_caller]
 #[must_use]
 pub fn identity(n: usize, dtype: DType) -> Array {
     eye(n, n, 0, dtype)
 }
 
-/// A matrix of ones on and below the diagonal `k` places right of the main one, and zeros.
+/// A matrix with ones on and below the diagonal `k` places right of the main one, and zeros elsewhere.
 #[track_caller]
 #[must_use]
 pub fn tri(rows: usize, columns: usize, k: i64, dtype: DType) -> Array {
@@ -48,7 +48,7 @@ pub fn tri(rows: usize, columns: usize, k: i64, dtype: DType) -> Array {
     })
 }
 
-/// Appends the elements of the last two axes where row + `k` compares so with the column, and zeros.
+/// Appends the elements of the last two axes where `op` of row + `k` and the column is true, and zeros elsewhere.
 fn triangle(graph: &mut Graph, v: Var, op: ScalarOp, k: i64) -> Result<Var, Diag> {
     let ty = graph.ty(v).clone();
     let [.., rows, columns] = ty.shape[..] else {
@@ -82,7 +82,7 @@ pub(super) fn diagonal(graph: &mut Graph, v: Var, offset: i64, rows: isize, colu
     graph.push(StructuralOp::from(Slice { start, size, stride }), &[flat])
 }
 
-/// Appends a matrix with these elements on a diagonal, and zeros.
+/// Appends a matrix with these elements on the diagonal `k` places right of the main one, and zeros elsewhere.
 fn spread(graph: &mut Graph, v: Var, k: i64) -> Result<Var, Diag> {
     let ty = graph.ty(v).clone();
     let more = usize::try_from(k.unsigned_abs()).unwrap_or(usize::MAX);
@@ -123,7 +123,7 @@ impl Array {
         apply(&[self], Loc::caller(), |graph, v| diagonal(graph, v[0], offset, rows, columns))
     }
 
-    /// Sum of the diagonal of two axes.
+    /// Sum of the diagonal of two axes, `offset` places right of the main one.
     #[track_caller]
     #[must_use]
     pub fn trace(&self, offset: i64, rows: isize, columns: isize) -> Array {
@@ -133,7 +133,8 @@ impl Array {
         })
     }
 
-    /// The diagonal of a matrix, or the matrix with these elements on that diagonal, `k` places right of the main one.
+    /// The diagonal of a matrix, `k` places right of the main one; of one axis, the matrix with its elements on that
+    /// diagonal.
     #[track_caller]
     #[must_use]
     pub fn diag(&self, k: i64) -> Array {

@@ -105,6 +105,7 @@ fn positive(lanes: &mut Lanes<'_>, key: [Var; 2], dtype: DType) -> Made {
     between(lanes, key, dtype, low, high)
 }
 
+/// Appends numbers of the standard Gumbel distribution, `-ln(-ln(u))` of uniform numbers `u`.
 fn standard_gumbel(lanes: &mut Lanes<'_>, key: [Var; 2], dtype: DType) -> Made {
     let mut x = positive(lanes, key, dtype)?;
     for _ in 0..2 {

@@ -1,4 +1,4 @@
-//! Numbers of events.
+//! Distributions of counts: Poisson, geometric, binomial and multinomial.
 use super::parameters::wrong;
 use super::{Key, parameter, split, split_batch, uniform};
 use crate::array::Array;
@@ -8,8 +8,9 @@ use pallas_device::error::Result;
 use pallas_ir::{DType, Loc};
 use std::sync::LazyLock;
 
-/// A function of a key and a parameter of each number, and one of two parameters.
+/// A compiled function of a key and of one parameter for each number that is drawn.
 type Sampler = Box<dyn Fn(&Key, &Array) -> Result<Array> + Send + Sync>;
+/// A compiled function of a key and of two parameters for each number that is drawn.
 type SamplerOfTwo = Box<dyn Fn(&Key, &Array, &Array) -> Result<Array> + Send + Sync>;
 
 /// Numbers of the Poisson distribution with this mean, of an integer type; `jax.random.poisson`.
@@ -36,8 +37,8 @@ pub fn poisson(key: Key, mean: impl Into<Operand>, shape: &[usize], dtype: DType
     called(POISSON(&key, &mean), &mean, dtype)
 }
 
-/// Numbers of trials up to the first success, each of which has this probability, of an integer type;
-/// `jax.random.geometric`. The probability is a number in (0, 1], or an array that stretches to the shape.
+/// Numbers of trials up to and including the first success, if each trial succeeds with the probability `p`, of an
+/// integer type; `jax.random.geometric`. `p` is a number in (0, 1], or an array that stretches to the shape.
 #[track_caller]
 #[must_use]
 pub fn geometric(key: Key, p: impl Into<Operand>, shape: &[usize], dtype: DType) -> Array {
@@ -52,10 +53,12 @@ pub fn geometric(key: Key, p: impl Into<Operand>, shape: &[usize], dtype: DType)
     ((u.log() / (-p).log1p()).floor() + 1.0).cast(dtype)
 }
 
-/// Numbers of successes among trials that each have this probability, of a floating-point type; `jax.random.binomial`.
+/// Numbers of successes among `trials` trials with the probability `p` each, of a floating-point type;
+/// `jax.random.binomial`.
 ///
-/// Both are numbers, or arrays that stretch to the shape. A negative number of trials, a negative probability and NaN give
-/// NaN. By sums of geometric numbers where up to 10 successes (or failures) are expected, else by W. Hörmann's BTRS (1993).
+/// `trials` and `p` are numbers, or arrays that stretch to the shape. A negative number of trials, a negative
+/// probability and NaN give NaN. By sums of geometric numbers where up to 10 successes (or failures) are expected, else
+/// by W. Hörmann's BTRS (1993).
 ///
 /// ```
 /// use pallas_rt::{ir::DType, random};
@@ -73,9 +76,9 @@ pub fn binomial(key: Key, trials: impl Into<Operand>, p: impl Into<Operand>, sha
     called(BINOMIAL(&key, &trials, &p), &trials, dtype)
 }
 
-/// Numbers of outcomes of each kind among trials, of a floating-point type: axes `shape`, to which the number of trials and
-/// the axes of `p` before the last stretch, then the probabilities of the kinds, the last axis of `p`;
-/// `jax.random.multinomial`.
+/// Numbers of outcomes of each kind among `trials` trials, of a floating-point type; `p` has the probabilities of the
+/// kinds along its last axis. The result has the axes `shape`, to which `trials` and the other axes of `p` stretch,
+/// then an axis of the kinds; `jax.random.multinomial`.
 #[track_caller]
 #[must_use]
 pub fn multinomial(key: Key, trials: impl Into<Operand>, p: &Array, shape: &[usize], dtype: DType) -> Array {
@@ -102,12 +105,13 @@ pub fn multinomial(key: Key, trials: impl Into<Operand>, p: &Array, shape: &[usi
     called(made(), &p, dtype)
 }
 
-/// An array that holds an error for types that are no integers.
+/// Returns an array that holds an error if the type is not an integer type, else `None`.
 fn not_integer(name: &str, key: &Key, dtype: DType, at: Loc) -> Option<Array> {
     let is_wrong = dtype.is_float() || dtype == DType::Bool;
     is_wrong.then(|| wrong(key, format!("`{name}` of {dtype}"), "an integer type", at))
 }
 
+/// Casts drawn numbers to their type; an error becomes an array of the shape of `like` that holds it.
 fn called(made: Result<Array>, like: &Array, dtype: DType) -> Array {
     let bad = |error| Array::bad(error, like.client().clone(), dtype, like.shape());
     made.map_or_else(bad, |x| x.cast(dtype))
@@ -124,7 +128,7 @@ static POISSON: LazyLock<Sampler> = LazyLock::new(|| {
     .into_fn()
 });
 
-/// Poisson numbers: how many uniform numbers have a product above `exp(-mean)`.
+/// Draws Poisson numbers of small means: the number of uniform numbers whose product stays above `exp(-mean)`.
 fn by_product(key: &Key, mean: &Array) -> Result<Array> {
     let first = (key.clone(), mean.zeros_like(), mean.zeros_like());
     let all = while_loop(
@@ -139,7 +143,7 @@ fn by_product(key: &Key, mean: &Array) -> Result<Array> {
     Ok(all.1 - 1.0)
 }
 
-/// Poisson numbers of large means.
+/// Draws Poisson numbers of large means, by W. Hörmann's transformed rejection.
 fn by_rejection(key: &Key, mean: &Array) -> Result<Array> {
     let log_mean = mean.log();
     let b: Array = 0.931 + 2.53 * mean.sqrt();
@@ -187,7 +191,8 @@ static BINOMIAL: LazyLock<SamplerOfTwo> = LazyLock::new(|| {
     .into_fn()
 });
 
-/// Binomial numbers: how many distances between successes fit into the trials.
+/// Draws binomial numbers of which few are expected: the number of distances between successes that fit into the
+/// trials.
 fn by_distances(key: &Key, trials: &Array, p: &Array) -> Result<Array> {
     let log_of_failure = (-p).log1p();
     let first = (key.clone(), p.zeros_like(), p.zeros_like());
@@ -206,7 +211,7 @@ fn by_distances(key: &Key, trials: &Array, p: &Array) -> Result<Array> {
     Ok(all.1 - 1.0)
 }
 
-/// Binomial numbers of which many are expected.
+/// Draws binomial numbers of which many are expected, by W. Hörmann's BTRS.
 fn by_transformed_rejection(key: &Key, n: &Array, p: &Array) -> Result<Array> {
     let deviation = (n * p * (1.0 - p)).sqrt();
     let b: Array = 1.15 + 2.53 * &deviation;
@@ -244,8 +249,8 @@ fn by_transformed_rejection(key: &Key, n: &Array, p: &Array) -> Result<Array> {
     Ok(all.1)
 }
 
-/// The rest that Stirling's formula for `ln(k!)` lacks. All numbers above 9 have that of 9, as in JAX, whose numbers these are:
-/// the rests of neighbours nearly cancel.
+/// The remainder of Stirling's formula for `ln(k!)`. All `k` above 9 get the remainder of 9, as in JAX, whose numbers
+/// these are: the remainders of neighbours nearly cancel.
 fn stirling(k: &Array) -> Array {
     const TABLE: [f64; 10] = [
         0.081_061_466_795_327_2,

@@ -7,13 +7,14 @@ use pallas_device::error::Result;
 use pallas_ir::{DType, Loc};
 use std::sync::LazyLock;
 
-/// A function of a key and of the parameters of some numbers, an axis of them.
+/// A compiled function that draws a number for each parameter along one axis, from a key.
 type Sampler = Box<dyn Fn(&Key, &Array) -> Result<Array> + Send + Sync>;
 
 /// Numbers of the gamma distribution with this parameter and scale 1, of a floating-point type; `jax.random.gamma`.
 ///
 /// The parameter is a positive number or an array that stretches to the shape. The derivative by it is that of a number
-/// whose share of the distribution stays (Figurnov and others, "Implicit reparameterization gradients", 2018), as in JAX.
+/// whose quantile in the distribution stays the same (Figurnov and others, "Implicit reparameterization gradients",
+/// 2018), as in JAX.
 ///
 /// By rejection: G. Marsaglia and W. Tsang, "A simple method for generating gamma variables" (2000).
 ///
@@ -38,6 +39,7 @@ pub fn loggamma(key: Key, a: impl Into<Operand>, shape: &[usize], dtype: DType) 
     drawn("loggamma", key, &a.into(), shape, dtype, &LOGGAMMA, Loc::caller())
 }
 
+/// Draws an array of numbers by `f`, with the parameter `a` stretched to the shape.
 fn drawn(name: &str, key: Key, a: &Operand, shape: &[usize], dtype: DType, f: &Sampler, at: Loc) -> Array {
     let key = key.taken(at);
     let a = parameter(name, &key, a, shape, dtype, at);
@@ -77,7 +79,7 @@ static LOGGAMMA: LazyLock<Sampler> = LazyLock::new(|| {
     .into_fn()
 });
 
-/// The smallest normal number.
+/// The smallest positive normal number of a floating-point type.
 pub(super) fn smallest(dtype: DType) -> f64 {
     match dtype {
         DType::F64 => f64::MIN_POSITIVE,
@@ -86,15 +88,15 @@ pub(super) fn smallest(dtype: DType) -> f64 {
     }
 }
 
-/// A number for each parameter, with a key of its own.
+/// Draws a number for each parameter along one axis, each with a key of its own; logarithms if `log` is true.
 fn each(key: &Key, a: &Array, log: bool) -> Result<Array> {
     let keys = split_batch(key.clone(), a.shape());
     vmap(move |key: &Key, a: &Array| one(key, a, log))(&keys, a)
 }
 
-/// A number of the gamma distribution, or its logarithm.
+/// Draws a number of the gamma distribution with the parameter `a`; its logarithm if `log` is true.
 ///
-/// For a parameter below 1 the next larger one is drawn from, and the result multiplied by a power of a uniform number.
+/// For a parameter below 1 it draws with the parameter `a + 1`, and multiplies by a power of a uniform number.
 fn one(key: &Key, a: &Array, log: bool) -> Result<Array> {
     let dtype = a.dtype();
     let is_large = a.ge(1.0);

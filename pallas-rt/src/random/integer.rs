@@ -79,7 +79,7 @@ pub(super) fn remainder(lanes: &mut Lanes<'_>, a: Var, b: Var) -> Made {
     lanes.op(ScalarOp::Select, &[is_zero, a, rest])
 }
 
-/// The unsigned type with as many bits as an integer type.
+/// Returns the unsigned type with as many bits as an integer type; `None` for other types.
 fn unsigned(dtype: DType) -> Option<DType> {
     match dtype {
         DType::I8 | DType::U8 => Some(DType::U8),
@@ -90,30 +90,33 @@ fn unsigned(dtype: DType) -> Option<DType> {
     }
 }
 
-/// The smallest and largest value of an integer type.
+/// Returns the smallest and the largest value of an integer type.
 fn range(dtype: DType) -> (i128, i128) {
     let value = |x: Literal| if dtype == DType::U64 { i128::from(x.bits) } else { i128::from(x.as_i64()) };
     (value(Literal::lowest(dtype)), value(Literal::highest(dtype)))
 }
 
+/// The types of the integers that [`randint`] draws.
 struct Limits {
     dtype: DType,
-    /// The type in which numbers are drawn, and the unsigned type with as many bits.
+    /// The type in which numbers are drawn, which has at least 32 bits.
     wide: DType,
+    /// The unsigned type with as many bits as `wide`.
     unsigned: DType,
 }
 
-/// The integers to draw from.
+/// The range of the integers to draw.
 struct Span {
+    /// The smallest integer.
     low: Var,
-    /// Their number, modulo that of all integers of the type.
+    /// The number of integers in the range, modulo the number of all integers of the type.
     span: Var,
-    /// The number of all integers of the type, modulo the span.
+    /// The number of all integers of the type, modulo `span`.
     power: Var,
 }
 
 impl Limits {
-    /// Between numbers of the host, which computes all.
+    /// Returns the range between two numbers, computed on the host.
     fn between_numbers(&self, lanes: &mut Lanes<'_>, low: i64, high: i64) -> Span {
         let (least, most) = range(self.dtype);
         let is_wide = self.dtype == self.wide;
@@ -129,6 +132,7 @@ impl Limits {
         Span { low: lanes.integer(self.wide, low as i64), span, power }
     }
 
+    /// Returns the range between two bounds of which at least one is an array.
     fn between(
         &self,
         lanes: &mut Lanes<'_>,
@@ -155,8 +159,8 @@ impl Limits {
         Ok(Span { low, span, power: remainder(lanes, square, span)? })
     }
 
-    /// A bound at every element, within the type, and where it was above; `None` if it is nowhere. The upper bound of a
-    /// narrow type may be one more than its largest value.
+    /// Returns a bound at every element, clamped to the type, and the elements where it was above; `None` if there are
+    /// none. The upper bound of a narrow type may be one more than its largest value.
     fn bound(
         &self,
         lanes: &mut Lanes<'_>,

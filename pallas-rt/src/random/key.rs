@@ -1,4 +1,4 @@
-//! Keys.
+//! Keys of the random number generator.
 use super::lanes::{Lanes, key_words};
 use crate::array::Array;
 use crate::array::Client;
@@ -16,13 +16,13 @@ use std::sync::{Arc, OnceLock};
 pub struct Key {
     /// u32[.., 2]: the upper and the lower half of each key.
     data: Array,
-    /// The line that used it; clones share it.
+    /// The line at which the key was used; clones share it.
     used: Arc<OnceLock<Loc>>,
 }
 
 static KEY: Kind = Kind { path: "pallas_rt::random::Key", name: "Key", fields: None, fixed: &[] };
 
-/// One leaf: its data. A key whose leaf may be replaced counts as another key.
+/// A key is a tree with one leaf, its data. If that may be replaced, the key counts as another one, which is unused.
 impl Tree for Key {
     fn visit<'a>(&'a self, to: &mut Visitor<'a>) {
         to.node(&KEY, 1, &[]);
@@ -55,7 +55,8 @@ impl Key {
         Ok(Key::new(data.clone()))
     }
 
-    /// Its bits, `u32[2]`: the upper and the lower half; those of a batch have its axes before. This is no use of the key.
+    /// The bits of the key, `u32[2]`: the upper and the lower half; of a batch of keys, `u32[.., 2]`. Reading them is
+    /// no use of the key.
     #[must_use]
     pub fn data(&self) -> &Array {
         &self.data
@@ -68,7 +69,7 @@ impl Key {
         &shape[..shape.len().saturating_sub(1)]
     }
 
-    /// A key or some keys of a batch, as [`Array::index`] selects them. This is no use of the batch.
+    /// A key or some keys of a batch, which an index selects as in [`Array::index`]. This is no use of the batch.
     ///
     /// An index that is wrong gives a key that holds the error.
     #[track_caller]
@@ -81,12 +82,14 @@ impl Key {
         }
     }
 
-    /// The same bits as another key, to be used at a line; one that holds an error if the key was used before.
+    /// Marks the key as used at the line `at`, and returns its bits as a new key; one that holds an error if the key
+    /// was used before.
     pub(super) fn taken(self, at: Loc) -> Key {
         Key::new(self.consumed(at))
     }
 
-    /// Its bits, to be used at a line; an array that holds an error if the key was used before, or is a batch.
+    /// Marks the key as used at the line `at`, and returns its bits; an array that holds an error if the key was used
+    /// before, or is a batch.
     pub(super) fn consumed(self, at: Loc) -> Array {
         if !self.shape().is_empty() {
             let diag =
@@ -136,7 +139,7 @@ pub fn key(seed: i64) -> Key {
     }
 }
 
-/// `N` keys, which have nothing to do with each other; `jax.random.split`.
+/// Splits a key into `N` keys that are independent of each other; `jax.random.split`.
 ///
 /// ```
 /// use pallas_rt::random;
@@ -152,14 +155,14 @@ pub fn split<const N: usize>(key: Key) -> [Key; N] {
     std::array::from_fn(|_| keys.next().expect("there are N keys"))
 }
 
-/// As [`split`], for a number of keys that is known at run time.
+/// Splits a key into `n` independent keys, where `n` is known only at run time; see [`split`].
 #[track_caller]
 #[must_use]
 pub fn split_into(key: Key, n: usize) -> Vec<Key> {
     split_at(key, n, Loc::caller())
 }
 
-/// As [`split`], for a batch of keys of this shape: one [`Key`] with the axes of the batch, over which
+/// Splits a key into a batch of independent keys of this shape: one [`Key`] with the axes of the batch, over which
 /// [`vmap`](crate::vmap) and [`scan`](crate::scan) go; `jax.random.split(key, shape)`. Its keys are those of
 /// [`split_into`], in row-major order.
 ///
@@ -180,7 +183,7 @@ pub fn split_batch(key: Key, shape: &[usize]) -> Key {
     Key::new(rows(key, shape, at))
 }
 
-/// The bits of a batch of keys into which a key is split.
+/// Returns the bits of the keys into which a key is split, `u32[shape.., 2]`.
 fn rows(key: Key, shape: &[usize], at: Loc) -> Array {
     make(&[&key.consumed(at)], at, |graph, v| {
         let key = key_words(graph, v[0])?;

@@ -5,23 +5,23 @@ use pallas_graph::{Graph, StopGradient, Var};
 use pallas_ir::structural::{Bitcast, Broadcast, Cast, Iota, Reshape, Slice};
 use pallas_ir::{At, DType, Diag, Dim, Literal, ScalarOp, StructuralOp};
 
-/// A value that was appended to the graph.
+/// A variable of the value that was appended to the graph, or the error.
 pub(super) type Made = Result<Var, Diag>;
 
-/// Appends equations on arrays of one shape.
+/// Appends equations to a graph, on arrays of one shape.
 pub(super) struct Lanes<'g> {
     pub graph: &'g mut Graph,
     shape: Vec<usize>,
-    /// Zeros of u32.
+    /// Zeros of u32 in this shape.
     zero: Var,
 }
 
-/// The two words of a key, u32[2], each of rank 0.
+/// Appends the two words of a key, u32[2], each as an array of rank 0.
 pub(super) fn key_words(graph: &mut Graph, key: Var) -> Result<[Var; 2], Diag> {
     Ok([element(graph, key, 0)?, element(graph, key, 1)?])
 }
 
-/// An element of an array of one axis, as an array of rank 0.
+/// Appends the element `i` of an array with one axis, as an array of rank 0.
 fn element(graph: &mut Graph, v: Var, i: usize) -> Made {
     let slice = Slice { start: vec![i as i64], size: vec![1usize.into()], stride: vec![1] };
     let slice = graph.push(StructuralOp::from(slice), &[v])?;
@@ -29,6 +29,8 @@ fn element(graph: &mut Graph, v: Var, i: usize) -> Made {
 }
 
 impl<'g> Lanes<'g> {
+    /// Prepares equations on arrays of this shape.
+    ///
     /// # Errors
     /// A shape that no array has.
     pub(super) fn new(graph: &'g mut Graph, shape: &[usize]) -> Result<Lanes<'g>, Diag> {
@@ -43,8 +45,8 @@ impl<'g> Lanes<'g> {
         self.graph.push(op, args)
     }
 
-    /// An operation on floats. That of 16-bit floats is one on f32 whose result is rounded, for which the CPU has
-    /// instructions.
+    /// Appends an operation on floats. For 16-bit floats it is computed in f32 and rounded, since the CPU has
+    /// instructions for that.
     pub(super) fn rounded(&mut self, op: ScalarOp, args: &[Var], dtype: DType) -> Made {
         if !matches!(dtype, DType::F16 | DType::Bf16) {
             return self.op(op, args);
@@ -54,13 +56,13 @@ impl<'g> Lanes<'g> {
         self.cast(wide, dtype)
     }
 
-    /// A number everywhere. Of a 16-bit float it is rounded twice, by way of f32, as JAX does.
+    /// Appends a number at every element. As a 16-bit float it is rounded twice, by way of f32, as in JAX.
     pub(super) fn number(&mut self, dtype: DType, x: f64) -> Var {
         let x = if matches!(dtype, DType::F16 | DType::Bf16) { f64::from(x as f32) } else { x };
         self.graph.splat(Literal::new(dtype, x), &self.shape)
     }
 
-    /// An integer everywhere, modulo the width of its type.
+    /// Appends an integer at every element, modulo the width of its type.
     pub(super) fn integer(&mut self, dtype: DType, x: i64) -> Var {
         self.graph.splat(Literal::int(dtype, x), &self.shape)
     }
@@ -73,17 +75,17 @@ impl<'g> Lanes<'g> {
         self.graph.push(StructuralOp::from(Bitcast { to }), &[v])
     }
 
-    /// A value stretched to the shape.
+    /// Appends a value stretched to the shape.
     pub(super) fn stretched(&mut self, v: Var) -> Made {
         self.graph.broadcast(v, &self.shape)
     }
 
-    /// A value that derivatives take for a constant.
+    /// Appends a value that derivatives take for a constant.
     pub(super) fn constant_for_derivatives(&mut self, v: Var) -> Made {
         self.graph.push(StopGradient, &[v])
     }
 
-    /// An operand of a floating-point type, at every element. Arrays are taken from `vars`, in order.
+    /// Appends an operand of a floating-point type at every element. Arrays are taken from `vars`, in order.
     pub(super) fn float(&mut self, x: &Operand, vars: &mut std::slice::Iter<'_, Var>, dtype: DType) -> Made {
         match x {
             Operand::Array(_) => {
@@ -98,7 +100,7 @@ impl<'g> Lanes<'g> {
         }
     }
 
-    /// The row-major number of each element, u32.
+    /// Appends the row-major index of each element, u32.
     fn positions(&mut self) -> Made {
         let (mut sum, mut stride) = (self.zero, 1usize);
         for axis in (0..self.shape.len()).rev() {
@@ -117,26 +119,26 @@ impl<'g> Lanes<'g> {
         Ok(sum)
     }
 
-    /// Two words of random bits for each element.
+    /// Appends two words of random bits for each element.
     pub(super) fn words(&mut self, key: [Var; 2]) -> Result<[Var; 2], Diag> {
         let positions = self.positions()?;
         self.words_at(key, positions)
     }
 
-    /// Two words of random bits for each of these counters, whose upper words are 0.
+    /// Appends two words of random bits for each of these counters, whose upper words are 0.
     pub(super) fn words_at(&mut self, [high, low]: [Var; 2], counter: Var) -> Result<[Var; 2], Diag> {
         let key = [self.stretched(high)?, self.stretched(low)?];
         let counter = [self.zero, counter];
         threefry::rounds(self, key, counter)
     }
 
-    /// 32 random bits for each element.
+    /// Appends 32 random bits for each element.
     pub(super) fn bits(&mut self, key: [Var; 2]) -> Made {
         let [high, low] = self.words(key)?;
         self.op(ScalarOp::BitXor, &[high, low])
     }
 
-    /// 64 random bits for each element.
+    /// Appends 64 random bits for each element.
     pub(super) fn long_bits(&mut self, key: [Var; 2]) -> Made {
         let [high, low] = self.words(key)?;
         let (high, low) = (self.cast(high, DType::U64)?, self.cast(low, DType::U64)?);
@@ -145,7 +147,7 @@ impl<'g> Lanes<'g> {
         self.op(ScalarOp::BitOr, &[high, low])
     }
 
-    /// The words of the two keys into which a key is split.
+    /// Appends the words of the two keys into which a key is split.
     pub(super) fn split(&mut self, key: [Var; 2]) -> Result<[[Var; 2]; 2], Diag> {
         let [high, low] = Lanes::new(self.graph, &[2])?.words(key)?;
         let mut words = |i| Ok([element(self.graph, high, i)?, element(self.graph, low, i)?]);

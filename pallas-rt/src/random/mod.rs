@@ -133,7 +133,7 @@ use crate::ops::Operand;
 use lanes::{Lanes, Made};
 use pallas_ir::{At, DType, Diag, Loc};
 
-/// An array of a shape, made by equations from a key and from arrays that stretch to the shape.
+/// Makes an array of a shape by `equations`, from a key and from operands that stretch to the shape.
 fn draw(
     key: Key,
     operands: &[&Array],
@@ -149,7 +149,8 @@ fn draw(
     })
 }
 
-/// A parameter of a distribution at every element of a shape, of a floating-point type, on the key's client.
+/// Makes an array of a distribution's parameter `x` at every element of a shape, of a floating-point type, on the key's
+/// client. `name` is the distribution's, for messages.
 pub(crate) fn parameter(name: &str, key: &Key, x: &Operand, shape: &[usize], dtype: DType, at: Loc) -> Array {
     let args: Vec<&Array> = [key.data()].into_iter().chain(uniform::arrays(&[x])).collect();
     make(&args, at, |graph, vars| {
@@ -158,7 +159,7 @@ pub(crate) fn parameter(name: &str, key: &Key, x: &Operand, shape: &[usize], dty
     })
 }
 
-/// Refuses element types that are no floats.
+/// Refuses element types that are not floats.
 fn check_float(name: &str, dtype: DType) -> Result<(), Diag> {
     if dtype.is_float() {
         return Ok(());

@@ -63,12 +63,12 @@ pub fn truncated_normal(
     })
 }
 
-/// The number next to -1 towards 0.
+/// Appends the number next to -1 towards 0, at every element.
 pub(super) fn above_minus_one(lanes: &mut Lanes<'_>, dtype: DType) -> Var {
     lanes.number(dtype, -1.0 + fraction_unit(dtype) / 2.0)
 }
 
-/// The distance from 1 to the next larger number.
+/// The distance from 1 to the next larger number of a floating-point type.
 pub(crate) fn fraction_unit(dtype: DType) -> f64 {
     match dtype {
         DType::F64 => f64::EPSILON,
@@ -78,8 +78,8 @@ pub(crate) fn fraction_unit(dtype: DType) -> f64 {
     }
 }
 
-/// The next number above (`by` 1) or below (`by` -1): the integer that its bits are, moved by one. Derivatives take it for
-/// a constant.
+/// Appends the next number above (`by` = 1) or below (`by` = -1) each element: its bits as an integer, moved by one.
+/// Derivatives take it for a constant.
 fn neighbour(lanes: &mut Lanes<'_>, x: Var, dtype: DType, by: i64) -> Made {
     let integer = match dtype {
         DType::F64 => DType::I64,
@@ -118,8 +118,8 @@ fn scaled_erf_inv(lanes: &mut Lanes<'_>, x: Var, dtype: DType) -> Made {
     lanes.rounded(ScalarOp::Mul, &[root, y], dtype)
 }
 
-/// Appends the error function of f32 and smaller floats as XLA computes it, to the bit: an error in a bound's share is
-/// many units of the numbers close to 0.
+/// Appends the error function, of f32 and smaller floats bit for bit as XLA computes it: an error here would be many
+/// units in the last place of normal numbers close to 0.
 fn erf(lanes: &mut Lanes<'_>, x: Var, dtype: DType) -> Made {
     if dtype == DType::F64 {
         return lanes.op(ScalarOp::Erf, &[x]);
@@ -135,7 +135,7 @@ fn erf(lanes: &mut Lanes<'_>, x: Var, dtype: DType) -> Made {
     lanes.cast(y, dtype)
 }
 
-/// Appends a polynomial, whose coefficients begin with that of the highest power.
+/// Appends a polynomial of `x`, whose coefficients begin with that of the highest power.
 fn polynomial(lanes: &mut Lanes<'_>, x: Var, dtype: DType, coefficients: &[f64]) -> Made {
     let mut p = lanes.number(dtype, coefficients[0]);
     for &c in &coefficients[1..] {
@@ -145,12 +145,12 @@ fn polynomial(lanes: &mut Lanes<'_>, x: Var, dtype: DType, coefficients: &[f64])
     Ok(p)
 }
 
-/// Beyond it the error function is 1 in f32.
+/// The number beyond which the error function is 1 in f32.
 const ERF_LIMIT: f64 = 3.832506856900711;
-/// The numerator of the error function over x, by powers of x².
+/// Numerator of a rational approximation of `erf(x) / x`: coefficients of powers of x², the highest first.
 const ERF_ABOVE: [f64; 5] =
     [0.00022905065861350646, 0.0034082910107109507, 0.05095569506238086, 0.18520832239976145, 1.128379143519084];
-/// Its denominator.
+/// Denominator of a rational approximation of `erf(x) / x`: coefficients of powers of x², the highest first.
 const ERF_BELOW: [f64; 7] = [
     -1.1791602954361697e-07,
     2.3547966471313183e-05,

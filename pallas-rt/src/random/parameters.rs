@@ -7,8 +7,8 @@ use crate::ops::{Operand, einsum, select};
 use pallas_device::error::Error;
 use pallas_ir::{At, DType, Diag, Loc};
 
-/// Functions of a key, parameters, a shape and a floating-point type; parameters are positive numbers, or arrays that
-/// stretch to the shape.
+/// Declares functions of a key, parameters, a shape and a floating-point type; parameters are positive numbers, or
+/// arrays that stretch to the shape.
 macro_rules! distributions {
     ($($(#[$doc:meta])+ $name:ident($($param:ident),*) |$key:ident, $shape:ident, $dtype:ident| $numbers:expr;)*) => {$(
         $(#[$doc])+
@@ -93,8 +93,9 @@ distributions! {
     };
 }
 
-/// Vectors of the Dirichlet distribution with the parameters that the last axis of `alpha` has: axes `shape`, to which the
-/// other axes of `alpha` stretch, then that one; `jax.random.dirichlet`. Each vector's sum is 1.
+/// Vectors of the Dirichlet distribution whose parameters are along the last axis of `alpha`. The result has the axes
+/// `shape`, to which the other axes of `alpha` stretch, then that last axis; `jax.random.dirichlet`. Each vector's sum
+/// is 1.
 ///
 /// ```
 /// use pallas_rt::{Array, ir::DType, random};
@@ -116,9 +117,9 @@ pub fn dirichlet(key: Key, alpha: &Array, shape: &[usize], dtype: DType) -> Arra
     loggamma(key, alpha, &full, dtype).softmax(-1)
 }
 
-/// Normally distributed vectors with these means and covariances: axes `shape`, to which the axes of `mean` before the last
-/// and those of `cov` before the last two stretch, then the last axis of `mean`; `jax.random.multivariate_normal` by
-/// Cholesky factors.
+/// Normally distributed vectors whose means are along the last axis of `mean`, and whose covariances are the last two
+/// axes of `cov`. The result has the axes `shape`, to which the other axes of both stretch, then the last axis of
+/// `mean`; `jax.random.multivariate_normal` by Cholesky factors.
 ///
 /// f32 or f64. Covariances that are not positive definite give NaN.
 ///
@@ -148,7 +149,7 @@ pub fn multivariate_normal(key: Key, mean: &Array, cov: &Array, shape: &[usize],
 }
 
 /// Random orthogonal matrices, each as likely as any other: axes `shape`, then `rows` and `columns`, of f32 or f64;
-/// `jax.random.orthogonal`. Of the rows or the columns, the fewer of both are orthogonal to each other and of length 1.
+/// `jax.random.orthogonal`. The rows, or the columns if these are fewer, are orthogonal to each other and of length 1.
 #[track_caller]
 #[must_use]
 pub fn orthogonal(key: Key, rows: usize, columns: usize, shape: &[usize], dtype: DType) -> Array {
@@ -160,8 +161,8 @@ pub fn orthogonal(key: Key, rows: usize, columns: usize, shape: &[usize], dtype:
     if rows < columns { q.t() } else { q }
 }
 
-/// Points of the unit ball of `d` dimensions in the norm with this exponent, each as likely as any other: axes `shape`,
-/// then `d`; `jax.random.ball`.
+/// Points of the unit ball of `d` dimensions in the norm with the exponent `p`, each as likely as any other: axes
+/// `shape`, then `d`; `jax.random.ball`.
 #[track_caller]
 #[must_use]
 pub fn ball(key: Key, d: usize, p: f64, shape: &[usize], dtype: DType) -> Array {
@@ -172,7 +173,7 @@ pub fn ball(key: Key, d: usize, p: f64, shape: &[usize], dtype: DType) -> Array 
     g / length.expand_dims(-1)
 }
 
-/// An array that holds an error.
+/// Returns an array that holds an error at the line `at`.
 pub(super) fn wrong(key: &Key, message: String, help: &str, at: Loc) -> Array {
     let error = Error::operation(at, Diag::new("random", At::Op, message, help));
     Array::bad(error, key.data().client().clone(), DType::F32, &[])

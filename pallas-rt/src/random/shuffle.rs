@@ -7,13 +7,14 @@ use pallas_graph::{Graph, Var};
 use pallas_ir::structural::{ArgSort, Iota, Reshape, Slice, TakeAlong};
 use pallas_ir::{At, DType, Diag, Dim, Loc, StructuralOp};
 
-/// Number of sorts by 32 random bits after which an order of this many elements is random enough; JAX's rule.
+/// Returns the number of sorts by 32 random bits after which an order of this many elements is random enough, by JAX's
+/// rule.
 fn rounds(elements: usize) -> usize {
     (3.0 * (elements.max(1) as f64).ln() / f64::from(u32::MAX).ln()).ceil() as usize
 }
 
-/// Appends elements moved along an axis by sorts by random bits, one for each element of the lanes' shape. Without
-/// elements, their positions are moved.
+/// Appends the elements of `x` in a random order along an axis, by sorts of random bits, one for each element of the
+/// lanes' shape. Without `x` the positions along the axis are put in random order.
 fn shuffle(lanes: &mut Lanes<'_>, mut key: [Var; 2], x: Option<Var>, shape: &[usize], axis: usize) -> Made {
     let mut x = x;
     for _ in 0..rounds(shape.iter().product()) {
@@ -97,8 +98,8 @@ pub fn choice(key: Key, n: usize, shape: &[usize], replace: bool) -> Array {
     })
 }
 
-/// Random positions along an axis of an array, whose elements replace the axis by these axes; `jax.random.choice(key,
-/// x, shape, replace, axis=axis)`.
+/// Elements of an array at random positions along an axis, which the axes `shape` replace; `jax.random.choice(key, x,
+/// shape, replace, axis=axis)`.
 #[track_caller]
 #[must_use]
 pub fn choice_from(key: Key, x: &Array, shape: &[usize], replace: bool, axis: isize) -> Array {
@@ -140,7 +141,7 @@ pub fn weighted_choice(key: Key, weights: &Array, shape: &[usize], replace: bool
     crate::jit::apply(&[&positions], at, |graph, v| reshaped(graph, v[0], shape))
 }
 
-/// Checks that there is something to choose.
+/// Checks that as many as `shape` holds can be chosen from `n`.
 fn check(n: usize, shape: &[usize], replace: bool) -> Result<(), Diag> {
     let count = shape.iter().fold(1usize, |all, &n| all.saturating_mul(n));
     let wrong = |help: &str| Diag::new("choice", At::Op, format!("a choice of {count} of {n}"), help);
@@ -151,7 +152,7 @@ fn check(n: usize, shape: &[usize], replace: bool) -> Result<(), Diag> {
     }
 }
 
-/// Appends the first elements of a line in a shape.
+/// Appends the first elements of an array with one axis, in this shape.
 fn first(graph: &mut Graph, line: Var, shape: &[usize]) -> Made {
     let size = vec![shape.iter().product::<usize>().into()];
     let first = graph.push(StructuralOp::from(Slice { start: vec![0], size, stride: vec![1] }), &[line])?;
@@ -163,7 +164,7 @@ fn reshaped(graph: &mut Graph, v: Var, shape: &[usize]) -> Made {
     graph.push(StructuralOp::from(Reshape { to }), &[v])
 }
 
-/// Appends elements at positions of one axis along an axis.
+/// Appends the elements of `x` along `axis` at `positions`, an array of one axis.
 fn taken(graph: &mut Graph, x: Var, positions: Var, axis: usize) -> Made {
     let mut to = graph.ty(x).shape.clone();
     let mut unit = vec![1; to.len()];

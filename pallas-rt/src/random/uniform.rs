@@ -1,4 +1,4 @@
-//! Bits, uniform numbers, and what is made by comparing them.
+//! Random bits, uniform numbers, and what is made by comparing these with a probability.
 use super::lanes::{Lanes, Made};
 use super::{Key, check_float, draw};
 use crate::array::Array;
@@ -87,7 +87,7 @@ pub fn rademacher(key: Key, shape: &[usize], dtype: DType) -> Array {
     })
 }
 
-/// The arrays among operands.
+/// Returns the arrays among operands.
 pub(super) fn arrays<'a>(operands: &[&'a Operand]) -> Vec<&'a Array> {
     let array = |x: &&'a Operand| match x {
         Operand::Array(x) => Some(x),
@@ -120,6 +120,7 @@ pub(super) fn unit(lanes: &mut Lanes<'_>, key: [Var; 2], dtype: DType) -> Made {
     lanes.cast(unit, dtype)
 }
 
+/// Appends the bits that `mask` selects, shifted to the left by `by`.
 fn moved(lanes: &mut Lanes<'_>, bits: Var, mask: i64, by: i64) -> Made {
     let mask = lanes.integer(DType::U32, mask);
     let bits = lanes.op(ScalarOp::BitAnd, &[bits, mask])?;
@@ -127,7 +128,7 @@ fn moved(lanes: &mut Lanes<'_>, bits: Var, mask: i64, by: i64) -> Made {
     lanes.op(ScalarOp::Shl, &[bits, by])
 }
 
-/// The float in [1, 2) with this fraction, minus 1.
+/// Appends the float in [1, 2) with this fraction, minus 1.
 fn from_one(lanes: &mut Lanes<'_>, fraction: Var, dtype: DType) -> Made {
     let (unsigned, one_bits) = match dtype {
         DType::F64 => (DType::U64, 1f64.to_bits() as i64),
@@ -139,8 +140,8 @@ fn from_one(lanes: &mut Lanes<'_>, fraction: Var, dtype: DType) -> Made {
     lanes.op(ScalarOp::Sub, &[x, one])
 }
 
-/// Appends uniform numbers between two arrays. XLA's CPU backend contracts the product and the sum of f32 and f64, and
-/// rounds both of 16-bit floats.
+/// Appends uniform numbers between two arrays. As in XLA's CPU backend, the product and the sum are fused for f32 and
+/// f64, and both are rounded for 16-bit floats.
 pub(super) fn between(lanes: &mut Lanes<'_>, key: [Var; 2], dtype: DType, low: Var, high: Var) -> Made {
     let unit = unit(lanes, key, dtype)?;
     let span = lanes.rounded(ScalarOp::Sub, &[high, low], dtype)?;

@@ -1,4 +1,5 @@
-//! Draws operations: what fits by [`pallas_ir::infer`], with a bound on how far devices may be apart.
+//! Draws random operations that accept their operands by [`pallas_ir::infer`], and bounds how far devices may differ in
+//! each value.
 use super::memory::Memory;
 use crate::lang::context::{self, Handle};
 use crate::lang::tile::Tile;
@@ -7,18 +8,18 @@ use pallas_ir::scalar::{Gpu, Ty};
 use pallas_ir::structural::{self as ops, Draw};
 use pallas_ir::{Access, DType, Dim, Literal, Op, ScalarOp, StructuralOp, Type, infer};
 
-/// The shape that all carried tiles have.
+/// Shape of all tiles that loops and branches carry.
 pub(super) const SHAPE: [usize; 2] = [2, 6];
-/// No float is larger.
+/// Largest magnitude of a float: larger results are clamped.
 const LIMIT: f32 = 4.0;
-/// What a carried float may be off.
+/// Bound on the difference between devices of a carried float.
 pub(super) const ERROR: f32 = 2e-5;
-/// Rounding of a value up to [`LIMIT`].
+/// Rounding error of a value up to [`LIMIT`].
 const ROUNDING: f32 = LIMIT * f32::EPSILON;
-/// Values that are further off are not used.
+/// Error bound above which a result is not used.
 const USELESS: f32 = 0.1;
 
-/// splitmix64
+/// Generator of random numbers (splitmix64), which begins at a seed.
 pub(crate) struct Dice(pub(super) u64);
 impl Dice {
     fn roll(&mut self) -> u64 {
@@ -35,16 +36,16 @@ impl Dice {
     }
 }
 
-/// A value made so far.
+/// A value of the program that is being drawn, and what is known of it.
 #[derive(Clone)]
 pub(super) struct Made {
     pub(super) handle: Handle,
     pub(super) ty: Type,
-    /// How far devices may be apart; 0: bit-equal.
+    /// Bound on the difference between devices; 0 if they have the same bits.
     pub(super) error: f32,
-    /// Greatest magnitude of a float.
+    /// Bound on the magnitude of a float.
     bound: f32,
-    /// Whether nothing was made from it yet.
+    /// True if no other value was computed from it yet.
     unused: bool,
 }
 
@@ -54,8 +55,8 @@ fn access(op: &StructuralOp, args: &[Made]) -> Access {
     op.access(&dims.iter().map(|d| &d[..]).collect::<Vec<_>>())
 }
 
-/// What a result is off if its operands are; `None` for an operation with jumps or steep slopes whose operands are not
-/// bit-equal on every device.
+/// Bounds the difference between devices of a result, from those of its operands; `None` for an operation with jumps
+/// or steep slopes whose operands are not bit-equal on every device.
 fn error(op: &Op, args: &[Made], result: &Type) -> Option<f32> {
     use ScalarOp::*;
     let (sum, worst) = args.iter().fold((0.0f32, 0.0f32), |(s, w), a| (s + a.error, w.max(a.error)));
@@ -116,7 +117,7 @@ fn error(op: &Op, args: &[Made], result: &Type) -> Option<f32> {
     }
 }
 
-/// An operand inside of where the operation is defined: outside, a shader's result is whatever the driver does.
+/// Moves operand number `operand` to where the operation is defined: outside, a shader's result depends on the driver.
 fn defined(op: &Op, operand: usize, x: Tile<f32>) -> Tile<f32> {
     use ScalarOp::*;
     let op = match op {
@@ -141,23 +142,23 @@ fn defined(op: &Op, operand: usize, x: Tile<f32>) -> Tile<f32> {
     }
 }
 
-/// Not near zero.
+/// Replaces elements near zero by 0.5.
 fn apart(x: Tile<f32>) -> Tile<f32> {
     select(x.abs().lt(0.25), 0.5, x)
 }
 
-/// Without denormals and the sign of zero, which shaders need not keep.
+/// Replaces denormals and -0 by 0, since shaders need not keep them.
 fn plain(x: Tile<f32>) -> Tile<f32> {
     select(x.abs().lt(1e-30), 0.0, x)
 }
 
-/// As [`plain`], and a number, if not of which the operation is defined.
+/// Replaces elements that are not finite by 0.25 and denormals by 0, and clamps the others to [`LIMIT`].
 fn plain_double(x: Tile<f64>) -> Tile<f64> {
     let x = select(x.is_finite(), x, 0.25);
     select(x.abs().lt(1e-30), 0.0, x).clamp(-f64::from(LIMIT), f64::from(LIMIT))
 }
 
-/// Greatest magnitude of a result in terms of the operands' own.
+/// Bounds the magnitude of a result by those of its operands; infinite if no bound is known.
 fn bound(op: &Op, args: &[Made]) -> f32 {
     use ScalarOp::*;
     let (sum, most) = args.iter().fold((0.0f32, 0.0f32), |(s, m), a| (s + a.bound, m.max(a.bound)));
@@ -218,10 +219,10 @@ impl Draw for Offer<'_> {
     }
 }
 
-/// The values of one stretch of code.
+/// The values that straight-line code may use, and the source of its randomness.
 pub(super) struct Pool {
     pub(super) dice: Dice,
-    /// Whether values of 64 bits are among them, which shaders have not.
+    /// True if 64-bit values may be drawn, which shaders do not have.
     wide: bool,
     pub(super) memory: Memory,
     pub(super) made: Vec<Made>,
@@ -231,18 +232,18 @@ impl Pool {
     pub(super) fn new(seed: u64, wide: bool, memory: Memory) -> Pool {
         Pool { dice: Dice(seed), wide, memory, made: vec![] }
     }
-    /// A value to start from.
+    /// Adds a value that operations may use, in which devices differ by `error` at most.
     pub(super) fn give(&mut self, handle: Handle, error: f32) {
         if let Some(ty) = context::type_of(handle) {
             self.made.push(Made { handle, ty, error, bound: LIMIT, unused: false });
         }
     }
-    /// A value that is bit-equal on every device, and that something must be made from.
+    /// Adds a value that is bit-equal on every device and that the result has to depend on.
     pub(super) fn drawn(&mut self, handle: Handle) {
         self.give(handle, 0.0);
         self.made.last_mut().into_iter().for_each(|m| m.unused = true);
     }
-    /// Draws so many operations.
+    /// Draws up to `steps` operations.
     pub(super) fn steps(&mut self, steps: usize) {
         let mut left = steps;
         // What is drawn may not fit.
@@ -254,16 +255,17 @@ impl Pool {
             }
         }
     }
-    /// A value's place, with this element type.
+    /// Returns the index of a random value with this element type.
     pub(super) fn of(&mut self, dtype: DType) -> Option<usize> {
         self.any(&|ty| ty.dtype == dtype)
     }
-    /// The index of a value whose type fits.
+    /// Returns the index of a random value whose type fits.
     fn any(&mut self, fits: &dyn Fn(&Type) -> bool) -> Option<usize> {
         let fitting: Vec<usize> = (0..self.made.len()).filter(|&i| fits(&self.made[i].ty)).collect();
         (!fitting.is_empty()).then(|| self.dice.pick(&fitting))
     }
-    /// Emits an operation if its operands fit and its result is small.
+    /// Emits an operation on the values at the indices `places`, if it accepts them and its result is small and
+    /// accurate.
     pub(super) fn emit(&mut self, op: Op, places: &[usize]) {
         let mut args: Vec<Made> = places.iter().map(|&i| self.made[i].clone()).collect();
         let types: Vec<&Type> = args.iter().map(|a| &a.ty).collect();
@@ -332,7 +334,8 @@ impl Pool {
         self.emit(Op::Structural(op), &places);
     }
 
-    /// What all unused floats add up to, scaled so that its error is [`ERROR`] again: loops do not let it grow.
+    /// Returns `start` plus a weighted sum of all unused floats, scaled so that its error is [`ERROR`] again, since it
+    /// would grow in loops.
     pub(super) fn floats(&self, start: Tile<f32>) -> Tile<f32> {
         let (mut sum, mut error, mut weight) = (start, ERROR, 0.75);
         for m in self.made.iter().filter(|m| m.unused && is_rough(m)) {
@@ -347,7 +350,7 @@ impl Pool {
         }
         (sum * (ERROR / error).min(0.5)).clamp(-LIMIT, LIMIT)
     }
-    /// What all unused integers, truth values and narrow floats add up to.
+    /// Returns a hash of `start` and of all unused integers, truth values and narrow floats.
     pub(super) fn ints(&self, start: Tile<i32>) -> Tile<i32> {
         let mut sum = start;
         for m in self.made.iter().filter(|m| m.unused && !is_rough(m)) {
@@ -366,24 +369,24 @@ impl Pool {
         }
         sum
     }
-    /// The last tile of floats that is bit-equal on every device.
+    /// Returns the last unused tile of floats of shape [`SHAPE`] that is bit-equal on every device.
     pub(super) fn last_exact(&self) -> Option<Tile<f32>> {
         let fits = |m: &&Made| m.unused && m.error == 0.0 && m.ty.dtype == DType::F32 && m.ty.shape == SHAPE;
         self.made.iter().rev().find(fits).map(|m| Tile::new(m.handle))
     }
 }
 
-/// Whether devices may be apart in a value.
+/// Returns true if devices may differ in a value.
 fn is_rough(m: &Made) -> bool {
     matches!(m.ty.dtype, DType::F32 | DType::F64)
 }
 
-/// Both halves of each element.
+/// Combines both halves of each element into 32 bits.
 fn folded(x: Tile<i64>) -> Tile<i32> {
     (x ^ (x >> 32)).cast()
 }
 
-/// The sum; a value of another shape stands for the sum of its elements.
+/// Adds `x` to `sum`; all elements of an `x` of another shape are summed first.
 fn beside<T: Number>(sum: Tile<T>, x: Tile<T>) -> Tile<T> {
     let shape = x.shape();
     if shape == SHAPE || shape.is_empty() { sum + x } else { sum + x.sum(..).item() }

@@ -7,7 +7,7 @@ use crate::lang::stage::{For, While, condition, range};
 use crate::prelude::*;
 use std::ops::ControlFlow::{Break, Continue};
 
-/// A stretch of a program; every number is a seed.
+/// A part of a random program; each number in it is a seed.
 #[derive(Clone, Debug)]
 pub(super) enum Flow {
     /// Operations, without control flow.
@@ -27,7 +27,7 @@ pub(super) enum Flow {
     },
 }
 
-/// Draws a list of stretches, nested so deep and at most so long.
+/// Draws a list of at most `longest` parts, which are nested `depth` deep at most.
 pub(super) fn draw(dice: &mut Dice, depth: usize, longest: usize) -> Vec<Flow> {
     let mut list = vec![];
     for _ in 0..1 + dice.below(longest) {
@@ -42,26 +42,26 @@ pub(super) fn draw(dice: &mut Dice, depth: usize, longest: usize) -> Vec<Flow> {
     list
 }
 
-/// What regions carry.
+/// The variables that loops and branches carry.
 #[derive(Clone, Copy)]
 pub(super) struct State {
-    /// Apart by [`ERROR`] at most.
+    /// Floats in which devices may differ by [`ERROR`].
     pub(super) rough: Tile<f32>,
-    /// Bit-equal on every device, as is all that follows.
+    /// Floats that are bit-equal on every device, as are the other fields below.
     pub(super) exact: Tile<f32>,
     pub(super) ints: Tile<i32>,
     pub(super) count: Scalar<i32>,
 }
 
-/// The input of a program.
+/// Limits, operands and first values of a random program.
 pub(super) struct Program<'a> {
-    /// Most operations of a stretch.
+    /// Maximum number of operations of a [`Flow::Steps`].
     pub(super) steps: usize,
-    /// Values that are the same everywhere, bit-equal on every device.
+    /// Values that every part may use, bit-equal on every device.
     pub(super) inputs: &'a [Handle],
     pub(super) memory: Memory,
     pub(super) rounds: Scalar<i32>,
-    /// Whether it has values of 64 bits.
+    /// True if the program has 64-bit values.
     pub(super) wide: bool,
 }
 
@@ -87,6 +87,7 @@ impl Program<'_> {
             }
         }
     }
+    /// Runs the operations that `seed` draws; the new state depends on all of their results.
     fn straight(&self, seed: u64, state: &mut State) {
         let mut pool = Pool::new(seed, self.wide, self.memory);
         self.inputs.iter().for_each(|&x| pool.give(x, 0.0));
@@ -108,7 +109,8 @@ impl Program<'_> {
             count: state.count + 1,
         };
     }
-    /// A truth value of the data: of one tile, of where the program is, or of how far it came.
+    /// Returns a run-time condition: on a tile's elements, on the program's index, or on the number of parts that have
+    /// run.
     fn test(&self, test: u64, state: &State) -> Scalar<bool> {
         match test % 3 {
             0 => (state.ints.sum(..).item() & 1).eq(0),
@@ -116,6 +118,7 @@ impl Program<'_> {
             _ => state.count.lt(self.rounds) & state.exact.max(..).item().gt(0.5),
         }
     }
+    /// Stages an `if`.
     fn choose(&self, test: u64, then: &[Flow], other: &[Flow], state: &mut State) {
         let mut region = condition(self.test(test, state));
         let key = region.key();
@@ -133,6 +136,7 @@ impl Program<'_> {
             region.finish((), &mut [slot(key, state)]);
         }
     }
+    /// Stages a `for`; `test` determines its bounds, step and direction.
     fn count(&self, test: u64, body: &[Flow], state: &mut State) {
         let lo = (test / 4 % 3) as i32 - 1;
         let mut counted = match test % 4 {
@@ -154,6 +158,7 @@ impl Program<'_> {
             Program { inputs: &inputs, ..*self }.run(body, state);
         }
     }
+    /// Stages a `while` with up to three iterations.
     fn repeat(&self, test: u64, body: &[Flow], state: &mut State) {
         let mut left = scalar(1 + (test % 3) as i32);
         let mut region = While::new();

@@ -1,15 +1,16 @@
 //! Draws loads and stores: of blocks that a table chooses, of windows at run-time positions, with masks.
 //!
-//! Right by construction: positions are brought inside of blocks, what has no fill is masked with `valid`.
+//! All accesses are valid: positions are clamped to blocks, and loads from an operand without a fill are masked with
+//! `valid`.
 use super::draw::{Pool, SHAPE};
 use crate::lang::refs::{AxisIndex, Span, Window};
 use crate::prelude::*;
 use pallas_ir::DType;
 
-/// What a program reads and writes besides its values.
+/// The operands that a random program reads and writes in its body.
 #[derive(Clone, Copy)]
 pub(super) struct Memory {
-    /// Numbers of blocks, which index maps read too; an entry per program.
+    /// Table of block indices, which index maps also read; one entry per program.
     pub(super) table: Prefetch<i32>,
     /// The program's own block.
     pub(super) near: In<f32>,
@@ -17,14 +18,14 @@ pub(super) struct Memory {
     pub(super) twin: In<f32>,
     /// A block that the table chose.
     pub(super) far: In<f32>,
-    /// A row that the table chose, without a fill.
+    /// A row that the table chose, of an operand without a fill.
     pub(super) bare: In<i32>,
-    /// Written at run-time positions; bit-equal on every device, as all memory.
+    /// Scratch that is written at run-time positions; bit-equal on every device, as all memory.
     pub(super) shelf: Scratch<f32>,
 }
 
 impl Pool {
-    /// A load.
+    /// Draws a load from one of the operands; its result becomes a value.
     pub(super) fn load(&mut self) {
         let Memory { table, near, twin, far, bare, shelf } = self.memory;
         let handle = match self.dice.below(7) {
@@ -45,7 +46,7 @@ impl Pool {
         };
         self.drawn(handle);
     }
-    /// A store to some of the shelf.
+    /// Draws a store of `x` to a window of `shelf`.
     pub(super) fn store(&mut self, x: Tile<f32>) {
         let shelf = self.memory.shelf;
         let [height, width] = [0, 1].map(|axis| shelf.shape()[axis] - SHAPE[axis]);
@@ -56,7 +57,7 @@ impl Pool {
             to.store_masked(x, self.mask(&SHAPE));
         }
     }
-    /// A load of a window of a window.
+    /// Draws a load of a window of `block`, or of a window of such a window.
     fn read<A>(&mut self, block: Window<f32, A>) -> crate::lang::context::Handle {
         let mut window = self.narrow(&block);
         if self.dice.below(3) == 0 {
@@ -70,6 +71,7 @@ impl Pool {
             _ => window.load().handle,
         }
     }
+    /// Returns a random window of `window`.
     fn narrow<A>(&mut self, window: &Window<f32, A>) -> Window<f32, A> {
         let spans: Vec<Span> = window.shape().into_iter().map(|extent| self.span(extent)).collect();
         match spans[..] {
@@ -79,7 +81,7 @@ impl Pool {
             _ => unreachable!("blocks have two axes"),
         }
     }
-    /// Some of an axis.
+    /// Draws what a window selects of an axis with `extent` elements.
     fn span(&mut self, extent: usize) -> Span {
         let size = 1 + self.dice.below(extent);
         let left = extent - size;
@@ -91,14 +93,14 @@ impl Pool {
             _ => ds(self.position(left), size),
         }
     }
-    /// A run-time number up to `most`: of where the program is, how far it came, or of what it loaded.
+    /// Returns a run-time integer from 0 to `most`, computed from a random value of the program.
     fn position(&mut self, most: usize) -> Scalar<i32> {
         let Some(i) = self.of(DType::I32) else { return scalar(0) };
         let x = Tile::<i32>::new(self.made[i].handle);
         let x = if x.rank() == 0 { Scalar::new(x.handle) } else { x.sum(..).item() };
         minimum(x & ((most + 1).next_power_of_two() as i32 - 1), most as i32)
     }
-    /// A drawn mask of this shape.
+    /// Returns a random mask of this shape.
     fn mask(&mut self, shape: &[usize]) -> Tile<bool> {
         let fits = |i: &usize| self.made[*i].ty.dtype == DType::Bool && self.made[*i].ty.shape == shape;
         let fitting: Vec<usize> = (0..self.made.len()).filter(fits).collect();

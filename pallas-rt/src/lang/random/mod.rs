@@ -28,7 +28,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Most operations of a stretch without control flow.
+/// Maximum number of operations of a stretch without control flow.
 pub(crate) const STEPS: usize = 6;
 
 /// Returns true if a seed draws a small kernel, without 64-bit types, which shaders do not have. All other kernels have
@@ -37,7 +37,7 @@ fn is_small(seed: u64) -> bool {
     seed.is_multiple_of(2)
 }
 
-/// The first seeds of small kernels.
+/// The first `n` seeds of small kernels.
 fn small(n: u64) -> impl Iterator<Item = u64> {
     (0..).filter(|&seed| is_small(seed)).take(n as usize)
 }
@@ -56,8 +56,8 @@ fn control_flow(seed: u64) -> Vec<Flow> {
     flow::draw(&mut Dice(seed), depth, longest)
 }
 
-/// Blocks of 2 by 6 overhang the array on both sides; those of a row run one after the other. Terms of the grid's sizes are
-/// beyond 32 bits for most `W`, on which nothing depends.
+/// The kernel of `seed`. Its blocks of 2 by 6 overhang the array along both axes; programs of a row run in order. Terms
+/// of the grid's sizes are beyond 32 bits for most `W`, on which no result depends.
 #[kernel(grid = (cdiv(M * W, 2 * W), cdiv(K * W, 6 * W)), semantics = (parallel, arbitrary), allow(overflow, lost_store))]
 fn random(
     #[block([M, K] => [2, 6], |i, j| (i, j), fill = 0.5)] a: In<f32>,
@@ -97,9 +97,9 @@ fn random(
 
 type Numbers = (Vec<f32>, Vec<i32>);
 
-/// What a kernel is given.
+/// Shapes and contents of the arrays that a kernel reads.
 struct Inputs {
-    /// Extents from one element to several blocks and a part.
+    /// Extents of `a`, `n` and the outputs: up to several blocks and a part.
     shape: [usize; 2],
     floats: Vec<f32>,
     ints: Vec<i32>,
@@ -107,8 +107,8 @@ struct Inputs {
     far: [usize; 2],
     far_floats: Vec<f32>,
     far_ints: Vec<i32>,
-    /// For each row of programs: the row of blocks of `old` it changes, an entry for each program, and what stands behind
-    /// them.
+    /// Shape of the table. A row of it is for a row of programs: the index of the row of blocks of `old` that they
+    /// change, an entry for each program, and two entries that nothing may depend on.
     entries: [usize; 2],
     table: Vec<i32>,
 }
@@ -140,10 +140,10 @@ fn inputs(seed: u64) -> Inputs {
 fn grid(shape: [usize; 2]) -> [usize; 2] {
     [shape[0].div_ceil(2), shape[1].div_ceil(6)]
 }
-/// The value of `rounds`.
+/// The value of the kernel's parameter `rounds`.
 const ROUNDS: i32 = 2;
 
-/// The value of `W`.
+/// The value of the kernel's dimension `W`.
 fn width(seed: u64) -> usize {
     [1, 65_536, i32::MAX as usize][(seed % 3) as usize]
 }
@@ -161,8 +161,8 @@ pub(crate) fn operands(client: &Client, seed: u64) -> Result<Vec<Array>> {
     ])
 }
 
-/// Calls the kernel of a seed. The first array is that of two operands; the last one is donated to the output that aliases
-/// it.
+/// Calls the kernel of a seed. The first array is passed as two operands; the last one is donated to the output that
+/// aliases it.
 pub(crate) fn call(mut operands: Vec<Array>, seed: u64, steps: usize) -> Result<(Array, Array, Array)> {
     let old = operands.pop().expect("six operands");
     let [a, n, table, far, bare] = &operands[..] else { panic!("six operands") };
@@ -174,13 +174,13 @@ fn run(client: &Client, seed: u64, steps: usize) -> Result<Numbers> {
     Ok((floats.to_vec()?, [ints.to_vec()?, new.to_vec()?].concat()))
 }
 
-/// The kernel of a seed as traced and as lowered: what tests of passes and backends start from.
+/// Returns the kernel of a seed as traced and as lowered: what tests of passes and backends start from.
 pub(crate) fn kernels(seed: u64, steps: usize) -> [Arc<Kernel>; 2] {
     let mut found = crate::launch::compiled(|| run(&Client::cpu(), seed, steps)).expect("it is compiled");
     found.remove(0)
 }
 
-/// Tile IR on the interpreter.
+/// Runs tile IR on the interpreter, with the inputs of a seed.
 fn interpret(kernel: &Arc<Kernel>, seed: u64) -> Numbers {
     let x = inputs(seed);
     let array = |shape: [usize; 2], dtype, words: Vec<[u8; 4]>| {
@@ -222,7 +222,7 @@ fn agree((a, m): &Numbers, (b, n): &Numbers) -> bool {
     m == n && a.iter().zip(b).all(|(x, y)| (x - y).abs() <= 4.0 * ERROR)
 }
 
-/// The law; a counterexample is reported with the fewest steps that show it.
+/// Asserts that `execute` agrees with plain Rust for all seeds; a counterexample is reported with the fewest steps.
 fn law(seeds: impl Iterator<Item = u64>, device: &str, execute: impl Fn(u64, usize) -> Vec<(String, Numbers)>) {
     let mut ran = 0;
     for seed in seeds {
@@ -271,7 +271,7 @@ fn found(client: &Client, seed: u64, steps: usize) -> Numbers {
     run(client, seed, steps).unwrap_or_else(|e| panic!("seed {seed}, {steps} steps on {client:?}: {e}"))
 }
 
-/// Part `i` of four, which run in parallel.
+/// Returns the seeds of part `i` of four, whose tests run in parallel.
 fn part(i: u64) -> Range<u64> {
     let [n, _] = counts();
     n * i / 4..n * (i + 1) / 4
@@ -348,15 +348,15 @@ fn random_kernels_mean_the_same_on_a_gpu_2() {
     let [_, n] = counts();
     gpu().into_iter().for_each(|client| on_a_gpu(&client, small(n).skip(n as usize / 2)));
 }
-/// Other seeds than those for GPUs, and fewer.
+/// Runs a quarter as many seeds as on a GPU, and other ones.
 #[test]
 fn random_kernels_mean_the_same_on_opengl() {
     let [_, n] = counts();
     Client::gl(0).into_iter().for_each(|client| on_a_gpu(&client, small(n + n / 4).skip(n as usize)));
 }
 
-/// The shader of a seed for a profile and WebGPU's limits; every second one for threads in lockstep and rows of whole
-/// vectors.
+/// Compiles the shader of a seed for a profile and WebGPU's limits; every second one for threads in lockstep and rows
+/// of whole vectors.
 fn shader(seed: u64, profile: Profile) -> (wgsl::Shader, wgsl::Audit) {
     let [_, lowered] = kernels(seed, STEPS);
     let (lanes, multiples) = if seed.is_multiple_of(4) { (None, 0) } else { (Some(8), u64::MAX) };
@@ -374,7 +374,7 @@ fn shaders_of_random_kernels_do_not_race() {
     }
 }
 
-/// Parses and validates: every adapter's front door.
+/// Shaders pass the parser and the validator that every adapter runs first.
 #[cfg(feature = "gpu")]
 #[test]
 fn shaders_of_random_kernels_are_valid() {
@@ -471,7 +471,7 @@ fn random_kernels_use_every_operation_in_64_bits() {
     }
 }
 
-/// A shader has no such types: a kernel with one inside is refused by name.
+/// A kernel with 64-bit types, which shaders do not have, is refused by name.
 #[test]
 fn random_kernels_of_64_bits_are_refused_as_shaders() {
     for seed in (0..40).filter(|&seed| !is_small(seed)) {

@@ -8,7 +8,7 @@ use pallas_ir::scalar::Ty;
 use pallas_ir::{DType, Dim, Op, ScalarOp, StructuralOp, structural as ops};
 
 impl Pool {
-    /// Draws a sample of the registry.
+    /// Emits a random sample of the structural operations, on tiles of the shapes that it needs.
     pub(super) fn sample(&mut self) {
         let samples = StructuralOp::samples();
         let sample = &samples[self.dice.below(samples.len())];
@@ -28,7 +28,7 @@ impl Pool {
         self.emit(Op::Structural(sample.op.bind(sample.with)), &places);
     }
 
-    /// A tile of this shape, from elements of a drawn one.
+    /// Makes a tile of this shape from the elements of a random tile, and returns its index.
     fn shaped(&mut self, dtype: DType, shape: &[usize]) -> Option<usize> {
         let tiles: Vec<usize> = (0..self.made.len()).filter(|&i| !self.made[i].ty.is_scalar()).collect();
         let fitting: Vec<usize> = tiles.into_iter().filter(|&i| self.made[i].ty.dtype == dtype).collect();
@@ -45,8 +45,8 @@ impl Pool {
         self.apply(ops::Reshape { to: sizes(shape) }, &[some])
     }
 
-    /// A fold of many 16-bit floats, whose sum is the same in every order: their numbers lie on a grid, so that f32 holds
-    /// each sum of some. Accumulated in 16 bits it is another one.
+    /// Emits a fold of many 16-bit floats that are multiples of 1/4, so that f32 holds each partial sum exactly and the
+    /// order does not matter. Accumulation in 16 bits would give another sum.
     pub(super) fn long(&mut self) {
         let Some(x) = self.shaped(DType::F32, &[2, 3]) else { return };
         if self.made[x].error > 0.0 {
@@ -70,7 +70,7 @@ impl Pool {
         self.drawn(folded);
     }
 
-    /// A fold that drops one of three axes, and a broadcast that gives the two left other places.
+    /// Emits a fold that drops one of three axes, and a broadcast that puts the other two at different positions.
     pub(super) fn dropped(&mut self) {
         let dtype = self.dice.pick(&[DType::F32, DType::I32]);
         let Some(x) = self.shaped(dtype, &[2, 3, 2]) else { return };
@@ -86,7 +86,7 @@ impl Pool {
         self.apply(ops::Broadcast { to: sizes(&to), dims: dims.to_vec() }, &[left]);
     }
 
-    /// Windows of one tile, the first often at the tile's start, and a tile computed from them.
+    /// Emits two windows of one tile, the first often at the tile's start, and an operation on both.
     pub(super) fn windows(&mut self) {
         let long = |shape: &[usize]| shape.iter().any(|&n| n > 1);
         let tiles: Vec<usize> = (0..self.made.len()).filter(|&i| long(&self.made[i].ty.shape)).collect();
@@ -131,7 +131,8 @@ impl Pool {
         }
     }
 
-    /// Emits an operation; returns the index of its result, if it fits.
+    /// Emits an operation on the values at the indices `places`; returns the index of its result, or `None` if it does
+    /// not fit.
     fn apply(&mut self, op: impl Into<StructuralOp>, places: &[usize]) -> Option<usize> {
         let before = self.made.len();
         self.emit(Op::Structural(op.into()), places);

@@ -6,17 +6,18 @@ use pallas_ir::{BlockDim, InstId, Loc, Op, Operand, OperandKind, Semantics};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Operations that one transcendental function takes.
+/// Number of operations that a transcendental function counts as.
 const TRANSCENDENTAL: f64 = 10.0;
-/// Places in the user's code that are listed with their shares of the time.
+/// Maximum number of lines of the user's code that are listed with their shares of the time.
 const PLACES: usize = 5;
 
-/// An operand in words.
+/// A row of the table of operands.
 pub(super) struct Row {
     pub name: String,
     pub kind: &'static str,
-    /// The array's type, and its bytes.
+    /// The array's element type and shape.
     pub array: String,
+    /// Bytes of the array; 0 for a scalar and for scratch.
     pub array_bytes: usize,
     pub block: String,
     pub block_bytes: usize,
@@ -36,7 +37,7 @@ impl Row {
     }
 }
 
-/// Numbers with a separator between them.
+/// Joins texts with `between` as separator.
 pub(super) fn joined<T: ToString>(all: impl IntoIterator<Item = T>, between: &str) -> String {
     all.into_iter().map(|n| n.to_string()).collect::<Vec<_>>().join(between)
 }
@@ -81,7 +82,7 @@ impl Explained {
         }
     }
 
-    /// True if a table or a scalar of the launch chooses the operand's blocks.
+    /// Returns true if a table or a scalar of the launch chooses the operand's blocks.
     pub(super) fn is_by_data(&self, operand: &Operand) -> bool {
         let mut found = false;
         operand.map.into_iter().for_each(|map| {
@@ -90,7 +91,7 @@ impl Explained {
         found
     }
 
-    /// The grid and its order: `grid [8, 4]: 32 programs, axis 1 in order`.
+    /// Describes the grid and its order: `grid [8, 4]: 32 programs, axis 1 in order`.
     pub(super) fn grid_text(&self) -> String {
         let is_sequential = |&axis: &usize| self.traced.grid[axis].semantics == Semantics::Arbitrary;
         let sequential: Vec<usize> = (0..self.grid.len()).filter(is_sequential).collect();
@@ -107,7 +108,7 @@ impl Explained {
         }
     }
 
-    /// Memory of a program: its blocks and scratch, and what the device takes.
+    /// Describes the memory of a program: its blocks and scratch, and what the device takes.
     pub(super) fn memory_text(&self) -> String {
         let rows = self.rows();
         let [blocks, scratch] = [false, true].map(|is_scratch| {
@@ -121,6 +122,7 @@ impl Explained {
         format!("VMEM of a program: {blocks} of blocks, {scratch} of scratch; {device}")
     }
 
+    /// Describes the workgroup memory that the shader takes.
     #[cfg(feature = "wgsl")]
     fn workgroup_text(&self) -> String {
         match self.shader(&self.target, self.multiples) {
@@ -150,7 +152,8 @@ impl Explained {
         operations(self.cost) / self.cost.bytes_accessed.max(1) as f64
     }
 
-    /// Operations per byte at which arithmetic takes as long as memory, in a round number for the kind of device.
+    /// Number of operations per byte at which arithmetic takes as long as memory, a round number for the kind of
+    /// device.
     fn balance(&self) -> f64 {
         if self.is_on_cpu { 8.0 } else { 20.0 }
     }
@@ -170,7 +173,7 @@ impl Explained {
         format!("bound: {bound}; on a {device} {other} about {} operations per byte", self.balance())
     }
 
-    /// The share of the estimated time of places in the user's code, the largest first: share, operation, place.
+    /// Returns the largest shares of the estimated time by place in the user's code: share, longest operation, place.
     pub(super) fn times(&self) -> Vec<(f64, String, Loc)> {
         // By place: its time, and its longest instruction.
         let mut places: BTreeMap<(&str, u32, u32), (f64, f64, InstId)> = BTreeMap::new();
@@ -192,6 +195,7 @@ impl Explained {
         times
     }
 
+    /// Returns the name of an instruction, with the operand that it loads or stores.
     fn operation(&self, id: InstId) -> String {
         let name = |operand| &self.traced.operand(operand).name;
         match &self.traced.inst(id).op {
@@ -204,16 +208,17 @@ impl Explained {
     }
 }
 
+/// Returns the number of operations of a cost, with [`TRANSCENDENTAL`] for each transcendental function.
 fn operations(cost: Cost) -> f64 {
     cost.flops as f64 + TRANSCENDENTAL * cost.transcendentals as f64
 }
 
-/// `63%`.
+/// Formats a share in percent: `63%`.
 pub(super) fn percent(share: f64) -> String {
     format!("{:.0}%", share * 100.0)
 }
 
-/// First the facts that fit on one screen, then every stage up to the code that runs.
+/// Writes the facts that fit on one screen, then every stage up to the code that runs.
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.kernels.iter().try_for_each(|k| k.facts(f))?;

@@ -1,19 +1,20 @@
-//! Programs of a grid, followed with their numbers: the blocks that each sees and its accesses in program order.
+//! Follows programs of a grid with their ids: the blocks that each sees, and its accesses in program order.
 //!
-//! Values that follow from program numbers and sizes are computed; data and parameters are unknown.
+//! Values that ids and sizes determine are computed; data and parameters are unknown.
 use pallas_codegen::interp::{Datum, eval, walk};
 use pallas_device::Geometry;
 use pallas_ir::{BlockDim, DType, Inst, InstId, Kernel, Literal, Loc, Op, OperandId, RegionId, Semantics, Value, View};
 
-/// Most accesses of a program that are listed, and most instructions that are followed for one program.
+/// Maximum number of accesses of a program that are listed.
 const MOST: usize = 48;
+/// Maximum number of instructions that are followed for one program.
 const BUDGET: usize = 20_000;
 
-/// One program.
+/// The blocks and accesses of one program.
 pub(super) struct FollowedProgram {
-    /// Its numbers, by grid axis.
+    /// Its program ids, one per grid axis.
     pub ids: Vec<i64>,
-    /// By operand, the first element of its block in each dimension of the array; `None` if data chooses it.
+    /// For each operand, the first element of its block in each dimension of the array; `None` if data chooses it.
     pub blocks: Vec<Vec<Option<i64>>>,
     pub accesses: Vec<Access>,
     /// True if it has more accesses than are listed.
@@ -24,15 +25,15 @@ pub(super) struct FollowedProgram {
 pub(super) struct Access {
     pub operand: OperandId,
     pub stores: bool,
-    /// By dimension of the array, the first element, or `None` if data chooses it, and the number of elements.
+    /// For each dimension of the array, the first element (`None` if data chooses it) and the number of elements.
     pub elements: Vec<(Option<i64>, i64)>,
-    /// True in a branch or a loop of which the numbers do not say that it runs, or how often.
+    /// True inside of a branch or loop of which it is unknown whether it runs, or how often.
     pub is_conditional: bool,
     pub at: Loc,
 }
 
-/// The numbers of programs in order: those of a parallel program follow each other. At most `most`: the first ones and the
-/// last ones; returns the number of all as well.
+/// Returns the ids of programs in order (steps of a parallel program follow each other), and the number of all
+/// programs. Of more than `most` programs only the first and the last are returned, `most` in all.
 pub(super) fn order(kernel: &Kernel, geometry: &Geometry, most: i64) -> (Vec<Vec<i64>>, i64) {
     let axes = 0..geometry.grid.len();
     let is_parallel = |&axis: &usize| kernel.grid[axis].semantics == Semantics::Parallel;
@@ -49,7 +50,7 @@ pub(super) fn order(kernel: &Kernel, geometry: &Geometry, most: i64) -> (Vec<Vec
     ((0..total.min(most) - last).chain(total - last..total).map(ids).collect(), total)
 }
 
-/// Follows a program.
+/// Follows the program with these ids.
 pub(super) fn follow(kernel: &Kernel, geometry: &Geometry, ids: Vec<i64>) -> FollowedProgram {
     let values = vec![None; kernel.values.len()];
     let program = FollowedProgram { ids, blocks: vec![], accesses: vec![], is_cut: false };
@@ -74,18 +75,19 @@ pub(super) fn follow(kernel: &Kernel, geometry: &Geometry, ids: Vec<i64>) -> Fol
     follow.program
 }
 
-/// A scalar, if numbers decide it.
+/// A scalar's value; `None` if program ids and sizes do not determine it.
 type Known = Option<Literal>;
 
 fn int(n: i64) -> Known {
     Some(Literal::int(DType::I32, n))
 }
 
+/// The program that is followed, and the values known so far.
 struct Follow<'k> {
     kernel: &'k Kernel,
     geometry: &'k Geometry,
     program: FollowedProgram,
-    /// By [`Value`].
+    /// The known value of each [`Value`].
     values: Vec<Known>,
     is_conditional: bool,
     /// Instructions that may still be followed.
@@ -97,6 +99,7 @@ impl Follow<'_> {
         self.values[v.index()]
     }
 
+    /// Follows a region with these values of its parameters, and returns the values that it yields.
     fn region(&mut self, region: RegionId, params: &[Known]) -> Vec<Known> {
         let region = self.kernel.region(region);
         for (i, p) in region.params.iter().enumerate() {
@@ -117,13 +120,14 @@ impl Follow<'_> {
         region.yields.iter().map(|&v| self.get(v)).collect()
     }
 
-    /// Follows a region of which the numbers do not say that it runs.
+    /// Follows a region of which it is unknown whether it runs.
     fn perhaps(&mut self, region: RegionId) {
         let before = std::mem::replace(&mut self.is_conditional, true);
         self.region(region, &[]);
         self.is_conditional = before;
     }
 
+    /// Follows an instruction and returns the values of its results.
     fn inst(&mut self, id: InstId, inst: &Inst) -> Vec<Known> {
         vec![match &inst.op {
             Op::Const(x) => Some(*x),
@@ -160,7 +164,7 @@ impl Follow<'_> {
         }]
     }
 
-    /// A scalar that follows from known ones.
+    /// Computes the result of a scalar instruction, if its operands are known.
     fn computed(&self, inst: &Inst) -> Known {
         let ty = self.kernel.ty(inst.results[0]);
         let args: Vec<Datum> = inst.args.iter().map(|&v| self.get(v).map(Datum::scalar)).collect::<Option<_>>()?;
@@ -173,6 +177,7 @@ impl Follow<'_> {
         }
     }
 
+    /// Follows all iterations of a `for` with known bounds, and returns the values of its results.
     fn count(&mut self, inst: &Inst, reverse: bool) -> Vec<Known> {
         let number = |i: usize| self.get(inst.args[i]).map(Literal::as_i64);
         let turns = match [number(0), number(1), number(2)] {
@@ -194,6 +199,7 @@ impl Follow<'_> {
         carried
     }
 
+    /// Lists an access of the part of an operand's block that `view` selects; `starts` are its run-time starts.
     fn access(&mut self, id: InstId, operand: OperandId, view: &View, stores: bool, starts: &[Value]) {
         let (block, origin) = (&self.kernel.operand(operand).block, &self.program.blocks[operand.index()]);
         let (mut axes, mut starts) = (view.axes.iter(), starts.iter());
@@ -212,6 +218,7 @@ impl Follow<'_> {
         self.note(id, operand, stores, elements);
     }
 
+    /// Lists an access, if fewer than [`MOST`] are listed.
     fn note(&mut self, id: InstId, operand: OperandId, stores: bool, elements: Vec<(Option<i64>, i64)>) {
         let Follow { kernel, is_conditional, .. } = *self;
         match self.program.accesses.len() < MOST {

@@ -28,7 +28,7 @@ use std::sync::Arc;
 /// The result of `explain`: one entry for each kernel that the closure called.
 #[derive(Clone, Debug, Default)]
 pub struct Explanation {
-    /// One per call.
+    /// One entry per call, in order.
     pub kernels: Vec<Explained>,
 }
 
@@ -53,14 +53,14 @@ impl Explanation {
     }
 }
 
-/// One call's kernel.
+/// The kernel of one call, and how it runs.
 #[derive(Clone, Debug)]
 pub struct Explained {
     /// The kernel's name.
     pub name: String,
     /// Extents of the grid.
     pub grid: Vec<i64>,
-    /// Estimate.
+    /// The estimated work of the call.
     pub cost: Cost,
     /// The selection of its block sizes, if they are tuned.
     pub tuning: Option<Arc<Tuning>>,
@@ -68,14 +68,14 @@ pub struct Explained {
     pub traced: Arc<Kernel>,
     /// The tile IR that backends read.
     pub lowered: Arc<Kernel>,
-    /// Sequential axes of the grid: the outermost loops of the lowered form.
+    /// Number of sequential axes of the grid, which are the outermost loops of the lowered form.
     pub sequential: usize,
     /// The target of the call's GPU or of [`Client::cpu_as`], else [`Target::webgpu`].
     pub target: Target,
     /// A bit for each dimension of the kernel, in order: 1 if its extent is a multiple of four, so that rows are whole
     /// vectors. 0 on the CPU.
     pub multiples: u64,
-    /// True if the CPU's code is what runs.
+    /// True if the call runs on the CPU.
     is_on_cpu: bool,
     geometry: Geometry,
 }
@@ -112,13 +112,13 @@ impl Explained {
         stages
     }
 
-    /// The stages up to the code that runs where the arrays are.
+    /// Returns the stages up to the code that runs on the call's device.
     fn own_stages(&self) -> Vec<(String, String)> {
         let own = if self.is_on_cpu { vec![("cpu".into(), self.cpu_plan())] } else { self.shader_stages() };
         self.common_stages().into_iter().chain(own).collect()
     }
 
-    /// The tile IR as traced and after each pass.
+    /// Returns the tile IR as traced and after each pass, as (name, text).
     fn common_stages(&self) -> Vec<(String, String)> {
         let mut stages = vec![("traced".to_string(), self.traced.to_string())];
         let mut now = Kernel::clone(&self.traced);
@@ -129,6 +129,7 @@ impl Explained {
         stages
     }
 
+    /// Returns the stages of the shader; if it has none, the reason why.
     fn shader_stages(&self) -> Vec<(String, String)> {
         #[cfg(feature = "wgsl")]
         let stages = match self.shader(&self.target, self.multiples) {
@@ -148,15 +149,16 @@ impl Explained {
         Executable::compile(self.traced.clone(), self.lowered.clone(), SIZES)
     }
 
-    /// Returns the steps that a program takes on this machine's CPU: what is computed together as a chain, which blocks are
-    /// read where they lie and which are copied, and which results are computed in the memory of an output.
+    /// Returns the steps that a program takes on this machine's CPU: which elementwise operations are computed together
+    /// (a chain), which blocks are read in place and which are copied, and which results are computed in the memory of
+    /// an output.
     pub fn cpu_plan(&self) -> String {
         self.executable().plan()
     }
 
-    /// Describes each elementwise chain that has no machine code on this machine's CPU, and therefore runs strip by
-    /// strip: its shape and the operations that have no instructions. Chains whose rows are not whole vectors may lack
-    /// machine code as well.
+    /// Describes each chain (elementwise operations that are computed together) without machine code for this machine's
+    /// CPU, which therefore runs strip by strip: its shape and the operations that have no instructions. Chains whose
+    /// rows are not whole vectors may also lack machine code.
     pub fn without_code(&self) -> Vec<String> {
         self.executable().without_code()
     }

@@ -7,7 +7,7 @@ use crate::markup::{escaped, page};
 use pallas_ir::Loc;
 use serde_json::json;
 
-/// Moves the marks of a kernel to the program of its slider, and lists what that reads and writes.
+/// Script that moves a kernel's marks to the program of its slider, and lists what that program reads and writes.
 const SCRIPT: &str = include_str!("page.js");
 
 impl Explanation {
@@ -38,6 +38,7 @@ impl Explanation {
 }
 
 impl Explained {
+    /// Appends the section of this kernel to the page.
     fn section(&self, body: &mut String) {
         let programs = self.programs();
         let facts = [self.grid_text(), self.memory_text(), self.cost_text(), self.bound_text()];
@@ -61,7 +62,7 @@ impl Explained {
         body.push_str("</section>\n");
     }
 
-    /// The cards, the slider, and what the first program reads and writes.
+    /// Appends the slider, the pictures, and what the first program reads and writes.
     fn slider(&self, body: &mut String, programs: &Programs) {
         match &programs.drawn[..] {
             [] => {
@@ -96,12 +97,13 @@ impl Explained {
         *body += &format!("<script type=\"application/json\">{data}</script>\n");
     }
 
-    /// The accesses of a program in words.
+    /// Describes the accesses of a program in words.
     fn steps(&self, program: &FollowedProgram) -> Vec<String> {
         let cut = program.is_cut.then(|| "and more".to_string());
         program.accesses.iter().map(|access| self.step(access)).chain(cut).collect()
     }
 
+    /// Describes an access in words.
     fn step(&self, access: &Access) -> String {
         let operand = self.traced.operand(access.operand);
         let shape = &self.geometry.shapes[access.operand.index()];
@@ -122,12 +124,12 @@ impl Explained {
     }
 }
 
-/// `(0, 1)`.
+/// Formats program ids as a tuple: `(0, 1)`.
 fn tuple(ids: &[i64]) -> String {
     format!("({})", joined(ids, ", "))
 }
 
-/// A table of texts.
+/// Appends a table of texts to the page.
 fn table(body: &mut String, head: &[&str], rows: impl Iterator<Item = Vec<String>>) {
     let cells =
         |cells: Vec<&str>, tag: &str| joined(cells.iter().map(|c| format!("<{tag}>{}</{tag}>", escaped(c))), "");

@@ -10,15 +10,17 @@ use crate::markup::svg::{Anchor, Svg, color, fits, fitted, shortened, width};
 use pallas_ir::{BlockDim, Operand, OperandKind};
 use std::collections::BTreeMap;
 
-/// Most programs that are followed.
+/// Maximum number of programs that are followed and drawn.
 const MOST: i64 = 256;
-/// The width and height of the table of the last two dimensions, and of those in front of them.
+/// Largest width and height of the table of the last two dimensions.
 const LARGEST: [f64; 2] = [240.0, 170.0];
+/// Largest width and height of the tables of the dimensions in front of the last two.
 const OUTER: [f64; 2] = [130.0, 70.0];
-/// Height of a vector, and the least side of a mark.
+/// Height of an array with one dimension.
 const VECTOR: f64 = 22.0;
+/// Least width and height of a marked block.
 const LEAST: f64 = 3.0;
-/// Most lines between blocks along a side.
+/// Maximum number of lines between blocks along a side.
 const LINES: i64 = 64;
 const FONT: f64 = 12.0;
 const GAP: f64 = 16.0;
@@ -31,17 +33,17 @@ pub(super) struct Card {
     pub size: [f64; 2],
 }
 
-/// A drawn array; the grid is one, whose blocks are programs.
+/// An array to draw; the grid is one, whose blocks are programs.
 struct DrawnArray {
-    /// Its position among the places of a program on the page.
+    /// Index among the arrays in which the page marks a block: 0 for the grid, else the operand's index plus 1.
     number: usize,
     name: String,
     notes: Vec<String>,
     extents: Vec<i64>,
     block: Vec<i64>,
-    /// By dimension, the distance of blocks that lie side by side.
+    /// For each dimension, the distance between blocks, which lie side by side; `None` if they may overlap.
     regular: Vec<Option<i64>>,
-    /// By program, the first element of its block in each dimension; `None` if data chooses it.
+    /// For each drawn program, the first element of its block in each dimension; `None` if data chooses it.
     firsts: Vec<Vec<Option<i64>>>,
 }
 
@@ -52,7 +54,7 @@ pub(super) struct Programs {
 }
 
 impl Programs {
-    /// `of 1000 programs the first 192 and the last 64 are drawn`, if not all are.
+    /// Says how many programs are left out and which are drawn; `None` if all are drawn.
     pub(super) fn left_out(&self) -> Option<String> {
         let n = self.drawn.len() as i64;
         (n < self.total).then(|| {
@@ -107,12 +109,13 @@ impl Explanation {
 }
 
 impl Explained {
+    /// Follows the programs that are drawn.
     pub(super) fn programs(&self) -> Programs {
         let (ids, total) = order(&self.traced, &self.geometry, MOST);
         Programs { drawn: ids.into_iter().map(|ids| follow(&self.traced, &self.geometry, ids)).collect(), total }
     }
 
-    /// The grid, the operands in memory, and the memory of a program.
+    /// Draws the grid, the operands in memory, and the memory of a program, a card each.
     pub(super) fn cards(&self, programs: &Programs) -> Vec<Card> {
         let rows = self.rows();
         let mut cards = vec![self.grid_shape(programs).card()];
@@ -125,6 +128,7 @@ impl Explained {
         cards
     }
 
+    /// Returns the grid as an array to draw.
     fn grid_shape(&self, programs: &Programs) -> DrawnArray {
         let ids = |p: &FollowedProgram| p.ids.iter().map(|&n| Some(n)).collect();
         DrawnArray {
@@ -138,6 +142,7 @@ impl Explained {
         }
     }
 
+    /// Returns the operand with the index `i` as an array to draw.
     fn shape(&self, i: usize, operand: &Operand, row: &Row, programs: &Programs) -> DrawnArray {
         let mut notes = vec![format!("{} {}", row.kind, row.array)];
         // Programs read single elements of a table, and have no block of it.
@@ -167,15 +172,16 @@ impl Explained {
 /// Two dimensions of a shape as a table, or one as a strip.
 struct Table<'s> {
     shape: &'s DrawnArray,
-    /// Rows and columns.
+    /// The dimensions along the rows and the columns.
     dims: [Option<usize>; 2],
-    /// The first and the last position of each side that is drawn: those of blocks outside of the array as well.
+    /// For each side, the first position and the end of what is drawn, including blocks outside of the array.
     ends: [[i64; 2]; 2],
     corner: [f64; 2],
     size: [f64; 2],
 }
 
 impl DrawnArray {
+    /// Draws all dimensions of the array.
     fn card(&self) -> Card {
         let mut svg = Svg::default();
         let (mut y, mut wide) = (14.0, width(&self.name, 14.0));
@@ -204,7 +210,7 @@ impl DrawnArray {
         Card { svg, size: [wide, y + 4.0] }
     }
 
-    /// `dims 2 x 3: 128 x 32, blocks 64 x 32`.
+    /// Returns the text above a table: `dims 2 x 3: 128 x 32, blocks 64 x 32`.
     fn caption(&self, dims: [Option<usize>; 2]) -> String {
         let dims: Vec<usize> = dims.into_iter().flatten().collect();
         let of = |values: &[i64]| joined(dims.iter().map(|&d| values[d]), " x ");
@@ -218,7 +224,8 @@ impl DrawnArray {
         }
     }
 
-    /// The positions of a dimension that are drawn: those of the array, and of blocks that reach past it.
+    /// Returns the first position and the end of what is drawn of a dimension: of the array, and of blocks that reach
+    /// past it.
     fn ends(&self, dim: Option<usize>) -> [i64; 2] {
         let Some(d) = dim else { return [0, 1] };
         let (extent, block) = (self.extents[d], self.block[d]);
@@ -242,7 +249,7 @@ impl<'s> Table<'s> {
         Table { shape, dims, ends, corner, size }
     }
 
-    /// The box of a block, clipped to what is drawn: `x`, `y`, width, height.
+    /// Returns the box of the block that begins at `first`, clipped to what is drawn: `x`, `y`, width, height.
     fn place(&self, first: [Option<i64>; 2]) -> [f64; 4] {
         let side = |i: usize| {
             let ([low, high], length) = (self.ends[i], self.size[1 - i]);
@@ -258,10 +265,12 @@ impl<'s> Table<'s> {
         [self.corner[0] + x, self.corner[1] + y, wide, high]
     }
 
+    /// Returns the first row and column of a program's block.
     fn firsts(&self, program: usize) -> [Option<i64>; 2] {
         self.dims.map(|dim| dim.and_then(|d| self.shape.firsts[program][d]))
     }
 
+    /// Draws the array's extent, the blocks that programs see, and the marked block of the first program.
     fn draw(&self, svg: &mut Svg) {
         let [x, y] = self.corner;
         let [wide, high] = self.size;
@@ -298,7 +307,7 @@ impl<'s> Table<'s> {
         }
     }
 
-    /// The box of the array.
+    /// Returns the box of the array: `x`, `y`, width, height.
     fn inside(&self) -> [f64; 4] {
         let side = |i: usize| {
             let ([low, high], length) = (self.ends[i], self.size[1 - i]);
@@ -310,7 +319,7 @@ impl<'s> Table<'s> {
         [self.corner[0] + x, self.corner[1] + y, wide, high]
     }
 
-    /// Lines between blocks that lie side by side.
+    /// Draws lines between blocks that lie side by side.
     fn lines(&self, svg: &mut Svg, [x, y, wide, high]: [f64; 4]) {
         let mut path = String::new();
         for (i, dim) in self.dims.iter().enumerate() {
@@ -332,7 +341,7 @@ impl<'s> Table<'s> {
         }
     }
 
-    /// `[0:8, 16:32]`, the elements of a block.
+    /// Formats the elements of a block: `[0:8, 16:32]`.
     fn elements(&self, first: [Option<i64>; 2]) -> String {
         let range = |(&dim, first): (&Option<usize>, Option<i64>)| {
             dim.map(|d| first.map_or("?".into(), |n| format!("{n}:{}", n + self.shape.block[d])))
@@ -341,7 +350,7 @@ impl<'s> Table<'s> {
     }
 }
 
-/// The memory of a program: a bar of its blocks and scratch, with their bytes.
+/// Draws the memory of a program: a bar of its blocks and scratch, with their bytes.
 fn memory(rows: &[Row]) -> Card {
     let parts: Vec<(usize, &Row)> = rows.iter().enumerate().filter(|(_, row)| row.block_bytes > 0).collect();
     let parts: Vec<(usize, &Row)> = parts.into_iter().filter(|(_, row)| row.kind != "scalar").collect();

@@ -49,6 +49,7 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
+    /// Counts a mutation that the verifier accepted, by its outcome.
     pub(crate) fn note(&mut self, ran: Ran) {
         self.accepted += 1;
         match ran {
@@ -59,7 +60,7 @@ impl Counts {
     }
 }
 
-/// Runs `mutation` for each number, and reports what panics or hangs.
+/// Runs `mutation` with [`wanted`] seeds, and fails if one panics. A mutation that hangs ends the process.
 #[allow(clippy::print_stdout, clippy::print_stderr, reason = "how far they came, and what hangs")]
 pub(crate) fn each(what: &str, mut mutation: impl FnMut(&mut Dice, &mut Counts)) -> Counts {
     let (start, running) = (Instant::now(), Arc::new(AtomicU64::new(0)));

@@ -48,7 +48,7 @@ impl Corpus {
         let text = dice.below(self.texts.len());
         self.mutate(text, dice)
     }
-    /// Returns a text with a few changes.
+    /// Returns the text with the index `text`, with a few changes.
     pub(crate) fn mutate(&self, text: usize, dice: &mut Dice) -> String {
         let mut tokens = self.texts[text].clone();
         for _ in 0..1 + dice.below(3) / 2 {
@@ -57,6 +57,7 @@ impl Corpus {
         tokens.concat()
     }
 
+    /// Makes one random change to the tokens.
     fn change(&self, tokens: &mut Vec<String>, dice: &mut Dice) {
         match dice.below(20) {
             0..4 => replace(tokens, dice, is_number, number),
@@ -105,7 +106,7 @@ impl Corpus {
     }
 }
 
-/// Words, numbers, and single characters between them.
+/// Splits a text into words, numbers, and single characters between them.
 fn tokens(text: &str) -> Vec<String> {
     let mut tokens: Vec<String> = vec![];
     for c in text.chars() {
@@ -129,6 +130,7 @@ fn is_word(token: &str) -> bool {
     token.starts_with(char::is_alphabetic)
 }
 
+/// Returns the number after or before `old`, or a boundary value.
 fn number(dice: &mut Dice, old: &str) -> String {
     match dice.below(4) {
         0 => old.parse::<i64>().unwrap_or(0).wrapping_add(1).to_string(),
@@ -137,13 +139,13 @@ fn number(dice: &mut Dice, old: &str) -> String {
     }
 }
 
-/// A random position whose token fits.
+/// Returns the index of a random token that fits.
 fn place(tokens: &[String], dice: &mut Dice, fits: impl Fn(&str) -> bool) -> Option<usize> {
     let fitting: Vec<usize> = (0..tokens.len()).filter(|&i| fits(&tokens[i])).collect();
     (!fitting.is_empty()).then(|| dice.pick(&fitting))
 }
 
-/// Replaces a token at one position.
+/// Replaces a random token that fits by what `other` returns for it.
 fn replace(
     tokens: &mut [String],
     dice: &mut Dice,
@@ -155,7 +157,7 @@ fn replace(
     }
 }
 
-/// Replaces all occurrences of a token, so that shapes and types still agree.
+/// Replaces all occurrences of a random token that fits, so that shapes and types still agree.
 fn everywhere(
     tokens: &mut [String],
     dice: &mut Dice,
@@ -168,14 +170,14 @@ fn everywhere(
     }
 }
 
-/// Replaces a token by another one of its kind.
+/// Replaces a random token that fits by another token of the text that fits.
 fn swap_in(tokens: &mut [String], dice: &mut Dice, fits: impl Fn(&str) -> bool + Copy) {
     if let (Some(from), Some(to)) = (place(tokens, dice, fits), place(tokens, dice, fits)) {
         tokens[to] = tokens[from].clone();
     }
 }
 
-/// The tokens of a line.
+/// Returns the range of tokens of a random line.
 fn line(tokens: &[String], dice: &mut Dice) -> std::ops::Range<usize> {
     let at = dice.below(tokens.len());
     let start = tokens[..at].iter().rposition(|t| t == "\n").map_or(0, |i| i + 1);
@@ -183,7 +185,7 @@ fn line(tokens: &[String], dice: &mut Dice) -> std::ops::Range<usize> {
     start..end
 }
 
-/// Deletes, duplicates or moves a line.
+/// Deletes, duplicates or moves a random line.
 fn lines(tokens: &mut Vec<String>, dice: &mut Dice) {
     let from = line(tokens, dice);
     let taken: Vec<String> = tokens[from.clone()].to_vec();

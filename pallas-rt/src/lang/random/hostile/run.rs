@@ -20,22 +20,23 @@ pub(crate) enum Ran {
     Whole,
 }
 
-/// The file that holds the last text that ran.
+/// Returns the path of the file that holds the last text that the test `what` ran.
 pub(crate) fn last(what: &str) -> PathBuf {
     std::env::temp_dir().join(format!("pallas-{what}-{}.txt", std::process::id()))
 }
-/// Writes the next text to run to that file.
+/// Writes the text that the test `what` runs next to the file [`last`].
 pub(crate) fn note(what: &str, text: &str) {
     std::fs::write(last(what), text).expect("the temporary folder can be written");
 }
 
 /// Maximum iterations of a loop.
 const TURNS: i64 = 3;
-/// Maximum elements of an array, and maximum elementary operations of a program.
+/// Maximum number of elements of an array.
 const ELEMENTS: usize = 1 << 14;
+/// Maximum number of elementary operations of a program.
 const WORK: usize = 1 << 16;
 
-/// Returns true if a program of a kernel runs in a short time.
+/// Returns true if a program of the kernel has at most [`WORK`] elementary operations.
 pub(crate) fn is_small(kernel: &Kernel) -> bool {
     work(kernel, kernel.body) <= WORK
 }
@@ -84,7 +85,7 @@ pub(crate) fn run(kernel: &Kernel, dice: &mut Dice) -> Ran {
     if whole { Ran::Whole } else { Ran::Fault }
 }
 
-/// Extents of all operands, if a launch would accept them.
+/// Returns the extents of all operands; `None` if a launch would refuse them, or if they are too large for a test.
 fn shapes(kernel: &Kernel, sizes: &[i64]) -> Option<Vec<Vec<usize>>> {
     let named: Vec<(&str, i64)> = kernel.dims.iter().map(|d| &d.name[..]).zip(sizes.iter().copied()).collect();
     let extent = |dim: &Dim| usize::try_from(dim.evaluate(&named).ok()?).ok();
@@ -107,10 +108,11 @@ fn shapes(kernel: &Kernel, sizes: &[i64]) -> Option<Vec<Vec<usize>>> {
     kernel.operands.iter().enumerate().all(alias).then_some(all)
 }
 
-/// At most two programs along each axis.
+/// Returns the kernel's grid, cut to two programs along each axis.
 fn grid(kernel: &Kernel, sizes: &[i64]) -> Option<Vec<i64>> {
     extents(kernel, kernel.grid.iter().map(|axis| &axis.extent), sizes)
 }
+/// Evaluates extents of a grid, each cut to 2; `None` if one can't be computed or there are more than six.
 fn extents<'d>(kernel: &Kernel, of: impl Iterator<Item = &'d Dim>, sizes: &[i64]) -> Option<Vec<i64>> {
     let named: Vec<(&str, i64)> = kernel.dims.iter().map(|d| &d.name[..]).zip(sizes.iter().copied()).collect();
     let extent = |n: &Dim| n.evaluate(&named).ok().filter(|n| *n >= 0).map(|n| n.min(2));
@@ -130,7 +132,7 @@ fn param(operand: &pallas_ir::Operand, bytes: &[u8]) -> Option<Literal> {
     (operand.kind == OperandKind::Param).then_some(Literal { dtype: operand.dtype, bits })
 }
 
-/// Elementary operations of a program, as the interpreter does them.
+/// Estimates the number of elementary operations of a region, as the interpreter does them.
 fn work(kernel: &Kernel, region: RegionId) -> usize {
     let own = |inst: &Inst| {
         let elements = |v: &Value| kernel.ty(*v).elements();
@@ -163,6 +165,7 @@ fn bounded(kernel: &Kernel) -> Kernel {
     b.k
 }
 
+/// The kernel whose loops [`bounded`] limits.
 struct Bounded {
     k: Kernel,
 }
@@ -186,6 +189,7 @@ impl Bounded {
     fn int(&mut self, region: usize, before: Option<InstId>, n: i64) -> Value {
         self.emit(region, before, Op::Const(Literal::int(DType::I32, n)), &[], DType::I32)
     }
+    /// Limits a `for` to [`TURNS`] iterations by its upper bound.
     fn count(&mut self, region: usize, id: InstId) {
         let [lo, hi, step] = self.k.inst(id).args[..3] else { unreachable!("three bounds") };
         let before = Some(id);
@@ -195,6 +199,7 @@ impl Bounded {
         let hi = self.emit(region, before, Op::Scalar(ScalarOp::Minimum), &[hi, end], DType::I32);
         self.k.insts[id.index()].args[1] = hi;
     }
+    /// Limits a `while` to [`TURNS`] iterations by a counter that it carries.
     fn repeat(&mut self, region: usize, id: InstId) {
         let zero = self.int(region, Some(id), 0);
         let [test, body] = self.k.inst(id).regions[..] else { unreachable!("two regions") };
@@ -258,7 +263,7 @@ impl Guarded {
     fn new(bytes: &[u8]) -> Guarded {
         let mut own = vec![0u64; bytes.len().div_ceil(8).max(1)];
         let start = own.as_mut_ptr().cast::<u8>();
-        // SAFETY: the mapping is large enough for them.
+        // SAFETY: `own` has at least as many bytes as `bytes`.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), start, bytes.len()) };
         Guarded { start, _bytes: own }
     }
