@@ -70,7 +70,7 @@ pub struct Explained {
     pub lowered: Arc<Kernel>,
     /// Number of sequential axes of the grid, which are the outermost loops of the lowered form.
     pub sequential: usize,
-    /// The target of the call's GPU or of [`Client::cpu_as`], else [`Target::webgpu`].
+    /// The target of the call's GPU or of [`Client::cpu_as`](crate::Client::cpu_as), else [`Target::webgpu`].
     pub target: Target,
     /// A bit for each dimension of the kernel, in order: 1 if its extent is a multiple of four, so that rows are whole
     /// vectors. 0 on the CPU.
