@@ -23,28 +23,31 @@ use crate::wrong::wrong;
 use pallas_rt::Target;
 use pallas_rt::prelude::*;
 
-/// How attention is computed; `Options::default()` lets each query see all keys.
+/// Options of decode attention; by default each query sees all keys.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options<'a> {
-    /// Factor of the scores; `None`: `1 / sqrt(head dimension)`.
+    /// Factor of the scores `q kᵀ`; `None`: `1 / sqrt(head dimension)`.
     pub scale: Option<f32>,
-    /// The last query sees the last live key, query i keys `j <= i + keys - queries`: several queries continue the cache.
+    /// Whether query i sees only keys `j <= i + keys - queries`: the last query's position is that of the last live
+    /// key.
     pub causal: bool,
-    /// i32 array `[batch]`: how many keys of each batch element are live; the others are never looked at. `None`: all.
+    /// i32 array `[batch]`: number of live keys of each batch element; later keys are never read. `None`: all are live.
     pub lengths: Option<&'a Array>,
-    /// Scores are pressed into `(-c, c)` by `c · tanh(s / c)`.
+    /// Bound `c` of the scores, applied as `c · tanh(s / c)`; `None`: no bound.
     pub soft_cap: Option<f32>,
-    /// Parts that the keys are split in; `None`: as many as keep the device busy.
+    /// Number of parts that the keys are split into; `None`: enough to keep the device busy.
     pub splits: Option<usize>,
 }
 
-/// Most queries per sequence.
+/// Maximum number of queries per batch element.
 const MOST_QUERIES: usize = 64;
 
-/// One split of the keys per program: blocks of keys stream past the rows, which are the queries of a group's heads.
+/// Computes one split of the keys per program: blocks of keys stream past the rows, which are the queries of a group's
+/// heads.
 ///
-/// Row r is query `r % queries` of its sequence. The live keys of a batch element are split evenly, by blocks. Of `rules`
-/// the soft-cap counts.
+/// Row r is query `r % queries` of its batch element. The live keys of a batch element are split evenly, in whole
+/// blocks.
+/// Only the soft-cap of `rules` applies.
 #[kernel(grid = (B, G, P, M, N), semantics = (parallel, parallel, parallel, parallel, arbitrary))]
 pub fn decode_attention_splits<E: Float>(
     #[block([B, G, M, R, D] => [_, _, _, R, D], |b, g, _, m, _| (b, g, m, 0, 0))] q: In<E>,
@@ -110,8 +113,8 @@ pub fn decode_attention_splits<E: Float>(
     }
 }
 
-/// Weighs partial results `[parts, R, D]` of attention by their log-sum-exps: result t is made of parts
-/// `first, first + stride, ..`, `count` of them, with `[first, stride, count]` the rows of `parts_of`.
+/// Combines partial results `[parts, R, D]` of attention, weighted by their log-sum-exps. Result t is the sum of the
+/// `count` parts `first, first + stride, ..`, where `[first, stride, count]` is row t of `parts_of`.
 #[kernel(grid = (T, X), semantics = (parallel, arbitrary))]
 pub fn combine_splits<E: Float>(
     #[prefetch([T, 3])] parts_of: Prefetch<i32>,
@@ -139,10 +142,11 @@ pub fn combine_splits<E: Float>(
     }
 }
 
-/// On the CPU, most keys in a block, and fewest keys that are worth a split.
+/// On the CPU, maximum number of keys in a block, and minimum number of keys of a split.
 const KEYS: usize = 1024;
 
-/// Number of keys in a block, of so many, that [`decode_attention`] chooses for programs with `rows` rows of queries.
+/// Number of keys in a block that [`decode_attention`] chooses, for programs with `rows` rows of queries and `keys`
+/// keys.
 pub fn block_size(target: &Target, rows: usize, keys: usize, head_dim: usize) -> usize {
     // Queries, keys, values and probabilities share workgroup memory; an eighth more lies between their rows.
     let need = |keys: usize| {
@@ -188,8 +192,9 @@ pub fn decode_attention(q: &Array, k: &Array, v: &Array, options: &Options<'_>) 
     decode_attention_with_lse(q, k, v, options).map(|(out, _)| out)
 }
 
-/// [`decode_attention`] and the logarithm of each row's sum of exponentials, f32 `[batch, heads, queries]`; -inf for rows
-/// without live key.
+/// [`decode_attention`] and the log-sum-exp of each row's scores, f32 `[batch, heads, queries]`; -inf for rows without
+/// live
+/// keys.
 ///
 /// # Errors
 /// As [`decode_attention`].
@@ -240,10 +245,10 @@ pub fn decode_attention_with_lse(q: &Array, k: &Array, v: &Array, options: &Opti
     Ok((out.reshape(q.shape()), lse.reshape(&[batch, heads, queries])))
 }
 
-/// Heads of queries for each head of keys.
+/// Number of query heads that share each head of keys.
 ///
 /// # Errors
-/// They are no multiple.
+/// `heads` is not a multiple of `key_heads`.
 #[track_caller]
 pub(crate) fn group(heads: usize, key_heads: usize) -> Result<usize> {
     if key_heads == 0 || !heads.is_multiple_of(key_heads) {

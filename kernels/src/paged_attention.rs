@@ -41,37 +41,37 @@ use pallas_rt::prelude::*;
 pub use crate::paged_batch::{Batch, BatchOptions, Requests, block_size};
 pub use crate::paged_cache::PagedCache;
 
-/// How scores are computed.
+/// Options of paged attention.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// Factor of the scores; `None`: `1 / sqrt(head dimension)`.
+    /// Factor of the scores `q kᵀ`; `None`: `1 / sqrt(head dimension)`.
     pub scale: Option<f32>,
-    /// Scores are pressed into `(-c, c)` by `c · tanh(s / c)`.
+    /// Bound `c` of the scores, applied as `c · tanh(s / c)`; `None`: no bound.
     pub soft_cap: Option<f32>,
 }
 
-/// What an item's rows see of the pages of a step.
+/// Which keys of a step's pages are visible to the rows (queries × heads) of a work item.
 #[derive(Clone, Copy)]
 struct Mask {
-    /// First key of the pages, and where the item's keys end.
+    /// Index of the first key of the pages, and end of the item's keys.
     key: Scalar<i32>,
     end: Scalar<i32>,
-    /// Position of the item's first query, and how many queries there are.
+    /// Position of the item's first query, and number of its queries.
     position: Scalar<i32>,
     count: Scalar<i32>,
     window: Option<Scalar<i32>>,
-    /// Heads of a group: rows of one query.
+    /// Number of query heads that share a head of keys: each query has as many rows.
     group: usize,
 }
 
 impl Mask {
-    /// Whether all rows see so many keys.
+    /// Returns true if every row sees the first `keys` keys of the pages, so that no mask is needed.
     fn is_seen(self, keys: usize) -> Scalar<bool> {
         let behind = self.key + keys as i32;
         let seen = behind.le(self.end) & behind.le(self.position + 1);
         self.window.map_or(seen, |window| seen & self.key.gt(self.position + self.count - 1 - window))
     }
-    /// The scores `[rows, keys]` of the keys that each row sees.
+    /// Returns the scores `[rows, keys]` with -inf for keys that a row does not see.
     fn scores(self, scores: Tile<f32>) -> Tile<f32> {
         let [rows, keys] = [0, 1].map(|axis| scores.shape()[axis]);
         let keys = iota::<i32>([1, keys], 1) + self.key;
@@ -82,15 +82,15 @@ impl Mask {
         }
         select(live, scores, f32::NEG_INFINITY)
     }
-    /// Rows of values from key `first` of the step on, without what lies behind the last key: it may be anything, NaN too,
-    /// and 0 · NaN is NaN.
+    /// Returns the rows of values that begin at key `first` of the step, with 0 past the request's last key: unused
+    /// memory may hold NaN, and 0 · NaN is NaN.
     fn values(self, values: Tile<f32>, first: usize) -> Tile<f32> {
         let keys = iota::<i32>([values.shape()[0], 1], 0) + (self.key + first as i32);
         select(keys.lt(self.end), values, 0.0)
     }
 }
 
-/// Keys and values of a step, page by page or of a piece of a page, and the scales of all of them if they have some.
+/// Keys and values of one step, a tile per page or part of a page, with their dequantisation scales if they are i8.
 struct Pages<C: Number> {
     k: Vec<Tile<C>>,
     v: Vec<Tile<C>>,
@@ -99,7 +99,8 @@ struct Pages<C: Number> {
 }
 
 impl<C: Number> Pages<C> {
-    /// Shows them to the rows of scaled queries, all their keys to each row if there is no mask.
+    /// Accumulates attention of the scaled queries `q` over these pages into `rows`; without `mask` every row sees all
+    /// keys.
     fn visit(&self, rows: Online<f32>, q: Tile<f32>, mask: Option<Mask>) {
         // Keys and values become f32 while they are multiplied.
         let scores = beside(self.k.iter().map(|k| dot(q, k.cast::<f32>().t())).collect(), 1);
@@ -126,7 +127,7 @@ impl<C: Number> Pages<C> {
     }
 }
 
-/// Tiles side by side along an axis.
+/// Concatenates tiles along an axis; returns a single tile as it is.
 fn beside<C: Number>(tiles: Vec<Tile<C>>, axis: usize) -> Tile<C> {
     match tiles[..] {
         [one] => one,
@@ -134,12 +135,13 @@ fn beside<C: Number>(tiles: Vec<Tile<C>>, axis: usize) -> Tile<C> {
     }
 }
 
-/// An item per program and head of keys: its pages stream past its rows, which are its queries' heads of the group, so many
-/// `pages` in a step, or one of the equal `pieces` of a page.
+/// Computes attention of one work item and one head of keys per program. The item's pages stream past its rows,
+/// which are its queries' heads of the group: `pages` per step, or one of the equal `pieces` of a page.
 ///
-/// Items of one query have rows of their own size, whatever `BQ` is. `items` has a column for each constant of the module.
-/// `NP` is at least P: kernels are compiled for it. With `is_gathered`, for processors whose programs read the whole pool, it is
-/// P, and the `PG` pages of a step are looked up in it as one tile.
+/// Items of a single query use rows of their own size, whatever `BQ` is. `items` has a column for each constant of the
+/// module. `NP` is the size of the pool for which the kernel is compiled, at least P. With `is_gathered`, for
+/// processors
+/// whose programs read the whole pool, `NP` is P, and the `PG` pages of a step are gathered from the pool as one tile.
 #[kernel(grid = (W, G, N), semantics = (parallel, parallel, arbitrary))]
 pub fn paged_attention_items<E: Float, C: Number, const BQ: usize>(
     #[block([T, G, Q, D] => [Element(BQ, 0, BQ), _, Q, D], |w, g, _| (element(items.at((w, FIRST))), g, 0, 0), fill = 0.0)]
@@ -261,13 +263,12 @@ pub fn paged_attention_items<E: Float, C: Number, const BQ: usize>(
     }
 }
 
-/// On a CPU, most keys of a step, and most bytes of keys and of scores: so many lie in the caches of a core, and the overhead
-/// of a step does not matter.
+/// Maximum keys per step on a CPU: that many fit in a core's caches, and amortise the overhead of a step.
 const KEYS: usize = 2048;
 const BYTES: [usize; 2] = [1 << 19, 1 << 16];
 
-/// Pages per step and parts of a page, one of which is 1: a page, or as much of it as fits workgroup memory beside the
-/// queries of a work item. A core of a CPU takes several pages, but no more than most items have.
+/// Returns `[pages per step, parts of a page]`, one of which is 1. On GPUs a step takes a page, or the part of it that
+/// fits workgroup memory beside the item's queries; on CPUs several pages, but at most as many as most items have.
 fn pages_of_step(target: &Target, [block, group, page, d]: [usize; 4], bytes: usize, run: usize) -> [usize; 2] {
     let need = |keys: usize| need(block * group, keys, d);
     let keys = KEYS.min(BYTES[0] / (d * bytes).max(1)).min(BYTES[1] / (4 * block * group).max(1));
@@ -279,7 +280,7 @@ fn pages_of_step(target: &Target, [block, group, page, d]: [usize; 4], bytes: us
 }
 
 impl Batch {
-    /// Attention of the batch's queries `[queries, heads, d]` over a cache.
+    /// Computes attention of the batch's queries `[queries, heads, d]` over a cache.
     ///
     /// # Errors
     /// Shapes or element types that do not fit; device trouble.
@@ -289,7 +290,8 @@ impl Batch {
         self.attend_with_lse(q, cache, options).map(|(out, _)| out)
     }
 
-    /// [`Batch::attend`] and the logarithm of each row's sum of exponentials, f32 `[queries, heads]`; -inf for rows that see
+    /// Computes [`Batch::attend`] and the log-sum-exp of each row's scores, f32 `[queries, heads]`; -inf for rows that
+    /// see
     /// no key.
     ///
     /// # Errors
@@ -353,8 +355,10 @@ impl Batch {
     }
 }
 
-/// One query per request, `[requests, heads, d]`, over a cache: `tables` is an i32 array `[requests, most pages]`, `lengths`
-/// `[requests]`. Both are read back and checked; see [`Batch`] for many layers over one step.
+/// Attention of one query per request, `[requests, heads, d]`, over a paged cache. `tables` is an i32 array
+/// `[requests, maximum pages]`, `lengths` `[requests]`. Both are read back and checked; a [`Batch`] does that once for
+/// many
+/// layers.
 ///
 /// # Errors
 /// As [`Batch::new`] and [`Batch::attend`].
@@ -387,7 +391,8 @@ pub fn paged_attention(
     batch_of(q, cache, tables, lengths, &starts)?.attend(q, cache, options)
 }
 
-/// Queries `[queries, heads, d]` of requests one behind the other over a cache; `starts` is an i32 array `[requests + 1]`.
+/// Attention of queries `[queries, heads, d]` over a paged cache, with the queries of each request contiguous: those of
+/// request r are `starts[r]..starts[r + 1]`; `starts` is an i32 array `[requests + 1]`.
 ///
 /// # Errors
 /// As [`Batch::new`] and [`Batch::attend`].
@@ -417,7 +422,7 @@ pub fn ragged_paged_attention(
     batch_of(q, cache, tables, lengths, &integers("starts", starts)?)?.attend(q, cache, options)
 }
 
-/// A batch from tables on a device.
+/// Reads block tables and lengths back from the device and makes a batch of them.
 #[track_caller]
 fn batch_of(q: &Array, cache: &PagedCache, tables: &Array, lengths: &Array, starts: &[i32]) -> Result<Batch> {
     let &[_, heads, _] = q.shape() else {

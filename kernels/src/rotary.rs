@@ -1,11 +1,11 @@
-//! Rotary position embedding: pairs of elements of a head are turned by angles that grow with the position.
+//! Rotary position embedding: rotates pairs of elements of a head by angles that grow with the position.
 //!
 //! ```text
 //! (x, y) -> (x·cos θ - y·sin θ, x·sin θ + y·cos θ)      θ = position · base^(-2i/d) for pair i
 //! ```
 //! (Su et al. 2021.) Pairs are halves of the head (GPT-NeoX, Llama in its common form) or neighbours (GPT-J, the paper).
 //! Cosines and sines come as tables, so that any scaling of angles serves; [`tables`] makes the plain ones. The gradient is
-//! the opposite turn.
+//! the opposite rotation.
 use crate::blocks::{Choice, Need, choose, many_rows};
 use crate::dispatch::{floats, with_gradient};
 use crate::element::Floating;
@@ -13,17 +13,17 @@ use crate::wrong::wrong;
 use pallas_rt::Differentiable;
 use pallas_rt::prelude::*;
 
-/// Which elements make a pair.
+/// Which elements of a head form a pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Pairs {
-    /// Element i and i + d/2.
+    /// Elements i and i + d/2.
     #[default]
     Halves,
-    /// Element 2i and 2i + 1.
+    /// Elements 2i and 2i + 1.
     Neighbours,
 }
 
-/// Turns the pairs of a block of heads and positions; backwards if `inverse`.
+/// Rotates the pairs of a block of heads and positions; in the opposite direction if `inverse`.
 #[kernel(grid = (cdiv(N, BN), cdiv(S, BS)), assume(D == 2 * P))]
 pub fn rotary_blocks<E: Floating>(
     #[block([N, S, D] => [BN, BS, D], |n, i| (n, i, 0))] x: In<E>,
@@ -55,7 +55,9 @@ pub fn rotary_blocks<E: Floating>(
     }
 }
 
-/// Cosines and sines `[positions, d / 2]` of positions `first ..` for heads of `d` elements; `base` is commonly 10,000.
+/// Tables of cosines and sines `[positions, d / 2]`, for `positions` positions from `first` on and heads of `d`
+/// elements;
+/// `base` is commonly 10,000.
 ///
 /// # Errors
 /// Device trouble.
@@ -76,6 +78,7 @@ pub fn tables(client: &Client, first: usize, positions: usize, d: usize, base: f
 
 #[track_caller]
 #[inline]
+/// Rotates heads of `x` in the opposite direction if `inverse`; see [`rotary`].
 fn turn(x: &Array, cos: &Array, sin: &Array, pairs: Pairs, inverse: bool) -> Result<Array> {
     let [outer @ .., s, d] = x.shape() else {
         return wrong(format!("`x` has shape {:?}, expected [.., positions, head dimension]", x.shape()));
@@ -99,7 +102,8 @@ fn turn(x: &Array, cos: &Array, sin: &Array, pairs: Pairs, inverse: bool) -> Res
     Ok(out.reshape(x.shape()))
 }
 
-/// Turns `x` `[.., positions, d]` by tables `[positions, d / 2]` of f32; f32, f16 or bf16, computed in f32.
+/// Rotates the pairs of `x` `[.., positions, d]` by tables `[positions, d / 2]` of f32; f32, f16 or bf16, computed in
+/// f32.
 ///
 /// # Errors
 /// Shapes or element types that do not fit, an odd head dimension; device trouble.

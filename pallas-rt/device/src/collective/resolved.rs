@@ -1,4 +1,4 @@
-//! An exchange whose groups are known.
+//! Collectives on a mesh whose groups of devices are known.
 //!
 //! Exchanges are operations of graphs too: the parts for or from other devices lie along a first axis,
 //! so that they are whole pieces of memory, and plain operations around them, which are fused with their neighbours, put
@@ -35,25 +35,26 @@ use pallas_ir::{Loc, Type};
 use pallas_mesh::{Axis, Form, Mesh, Piece, names};
 use std::sync::Arc;
 
-/// An exchange on a mesh: the groups of devices that take part in it, and the result of each.
+/// A collective on a mesh: the groups of devices that take part in it, and what each member gets.
 #[derive(Clone, Debug)]
 pub struct ResolvedCollective {
-    /// By member of a group, what it gets.
+    /// Form of each member's result, by its number in the group.
     forms: Vec<Form>,
     mesh: Arc<Mesh>,
     axes: Vec<Axis>,
-    /// The type of the result.
+    /// Type of each device's result.
     gives: Type,
-    /// The positions of each group, in the order of the members' numbers.
+    /// Positions of each group's devices on the mesh, in the order of their numbers.
     groups: Vec<Vec<usize>>,
-    /// By position, its group and its number in that.
+    /// Group of the device at each position, and its number in the group.
     places: Vec<(usize, usize)>,
     ticket: Ticket,
     at: Loc,
 }
 
 impl ResolvedCollective {
-    /// An exchange along axes, of a name for messages and a form for each member of a group, whose results have the type `gives`.
+    /// Creates the collective along `axes`: a name for messages, the form of each member's result, and the results'
+    /// type.
     #[doc(hidden)]
     pub fn new(
         name: &str,
@@ -91,7 +92,7 @@ impl ResolvedCollective {
         ResolvedCollective { forms, mesh, axes, gives, groups, places, ticket, at }
     }
 
-    /// The same exchange of arrays whose dimensions lie in memory in this order.
+    /// Sets the order of the arrays' dimensions in memory, which all members must agree on.
     #[must_use]
     #[doc(hidden)]
     pub fn with_layout(mut self, layout: Vec<usize>) -> ResolvedCollective {
@@ -99,7 +100,7 @@ impl ResolvedCollective {
         self
     }
 
-    /// The exchange with another name on its ticket.
+    /// Sets the name on the collective's ticket.
     #[must_use]
     #[doc(hidden)]
     pub fn named(mut self, kind: &str) -> ResolvedCollective {
@@ -107,12 +108,12 @@ impl ResolvedCollective {
         self
     }
 
-    /// The mesh.
+    /// The mesh of the devices.
     pub fn mesh(&self) -> &Arc<Mesh> {
         &self.mesh
     }
 
-    /// The result of the member of a group that has this number. The variant is the same for all numbers.
+    /// Form of the result of the member with this number. All members have the same variant.
     pub fn form(&self, number: usize) -> Form {
         self.forms[number]
     }
@@ -122,38 +123,38 @@ impl ResolvedCollective {
         &self.axes
     }
 
-    /// The type of each result.
+    /// Type of each device's result.
     pub fn gives(&self) -> &Type {
         &self.gives
     }
 
-    /// The user's line.
+    /// Source position of the collective.
     pub fn at(&self) -> Loc {
         self.at
     }
 
-    /// The ticket of a step.
+    /// The ticket that members compare at this step: what they must agree about.
     pub fn ticket(&self, step: u64) -> Ticket {
         Ticket { step, ..self.ticket.clone() }
     }
 
-    /// The positions of a device's group, in the order of their numbers.
+    /// Positions of the group of the device at `position`, in the order of their numbers.
     pub fn group(&self, position: usize) -> &[usize] {
         &self.groups[self.places[position].0]
     }
 
-    /// The number of a device in its group.
+    /// Number of the device at `position` in its group.
     pub fn number(&self, position: usize) -> usize {
         self.places[position].1
     }
 
-    /// Returns true if devices exchange something.
+    /// Returns true if devices exchange data: groups have several members, and the result depends on operands.
     #[doc(hidden)]
     pub fn communicates(&self) -> bool {
         !matches!(self.form(0), Form::Number(_)) && self.groups[0].len() > 1
     }
 
-    /// Fills the result of a group's member from the operands of all, in the order of their numbers.
+    /// Computes the result of the member with this number; `operand(k)` is that of member k.
     #[doc(hidden)]
     pub fn fill<'a>(&self, number: usize, operand: impl Fn(usize) -> &'a [u8], result: &mut [u8]) {
         let members = self.groups[0].len();
@@ -182,7 +183,7 @@ impl ResolvedCollective {
         }
     }
 
-    /// Fills the results of all devices from the operands of all; those of sums are added up once a group.
+    /// Computes the results of all devices from the operands of all, on this thread; sums are computed once per group.
     #[doc(hidden)]
     pub fn fill_all(&self, operands: &[&[u8]], results: &mut [&mut [u8]]) {
         for group in &self.groups {
