@@ -23,16 +23,13 @@ pub struct Options<'a> {
     ///
     /// The results for all parts of the keys are merged by the log-sum-exp (`Σ exp(lse_n - lse) out_n`), as in ring
     /// attention (Liu et al. 2023); gradients with the merged result and log-sum-exp are summed. Cannot be combined
-    /// with
-    /// [`Causal::FromEnd`] or dropout, which depend on the numbers of all queries and keys. Pass sinks with one part
-    /// only;
-    /// lengths and segments are those of the parts.
+    /// with [`Causal::FromEnd`] or dropout, which depend on the numbers of all queries and keys. Pass sinks with one
+    /// part only; lengths and segments are those of the parts.
     pub offsets: Option<&'a Array>,
     /// i32 arrays `[batch, queries]` and `[batch, keys]` of segment numbers: a query sees keys of its own segment only.
     ///
     /// Numbers below 0 are padding: it sees no keys, and no query sees it. Where the other numbers ascend, blocks of
-    /// other
-    /// segments are skipped; blocks of padding always are.
+    /// other segments are skipped; blocks of padding always are.
     pub segments: Option<[&'a Array; 2]>,
     /// Bias added to the scores: `[batch or 1, heads or 1, queries, keys]` of the queries' element type.
     pub bias: Option<&'a Array>,
@@ -61,8 +58,7 @@ impl Options<'_> {
 /// Numbers of keys that a query sees on each side of its own position, which it always sees; `None`: no limit.
 ///
 /// Query i has position i, or `i + keys - queries` with [`Causal::FromEnd`]. [`Causal`] other than `No` sets the right
-/// side
-/// to 0.
+/// side to 0.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Window {
     /// Number of keys before the query's position.

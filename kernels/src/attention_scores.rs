@@ -68,8 +68,8 @@ impl Rules {
         if self.from_end { length - queries } else { scalar(0) }
     }
     /// Returns block `(i, j)` along queries and keys of batch element b. `lengths` are the live keys of each batch
-    /// element;
-    /// `offsets`, the positions of the first query and the first key, are read only if the rules have `offsets`.
+    /// element; `offsets`, the positions of the first query and the first key, are read only if the rules have
+    /// `offsets`.
     pub fn block(
         self,
         size: [usize; 2],
@@ -123,8 +123,7 @@ pub struct Segments {
 }
 
 /// Computes for each block of `BN` segment numbers of a row, `T` blocks per row, three numbers: the least and the
-/// greatest
-/// segment without padding, and the least number including padding.
+/// greatest segment without padding, and the least number including padding.
 #[kernel(grid = (B, T))]
 pub fn segment_spans(
     #[block([B, N] => [_, BN], |b, i| (b, i), fill = 0)] numbers: In<i32>,
@@ -172,8 +171,7 @@ impl Block {
     /// Returns true if some query of the block may see some key of it; if false, nothing need be loaded.
     ///
     /// Segments are compared by their least and greatest numbers: where these ascend without gaps, as in packed
-    /// sequences,
-    /// the answer is exact. Padding belongs to no segment.
+    /// sequences, the answer is exact. Padding belongs to no segment.
     pub fn is_live(self) -> Scalar<bool> {
         let [begin, end] = self.some();
         let mut live = self.key.lt(end);
@@ -208,8 +206,7 @@ impl Block {
         iota::<i32>(shape, axis) + self.key
     }
     /// Sets rows of keys or values `[keys, d]` to 0 where no query of the block sees the key: unused memory may hold
-    /// NaN,
-    /// and 0 · NaN is NaN.
+    /// NaN, and 0 · NaN is NaN.
     pub fn seen<E: Real>(self, rows: Tile<E>) -> Tile<E> {
         let ([begin, end], keys) = (self.some(), self.keys(0));
         let mut seen = keys.lt(end);
@@ -250,8 +247,7 @@ impl Block {
         self.rules.bias.then(|| bias.load().cast::<E::Acc>())
     }
     /// Factors of the probabilities under dropout, `[queries, keys]`: 0 or 1 / (1 - rate). `head` is `b · heads + h`,
-    /// the
-    /// index among the heads of all batch elements; `seed` has the halves of the seed.
+    /// the index among the heads of all batch elements; `seed` has the halves of the seed.
     pub fn kept<A: Wide>(self, seed: Prefetch<u32>, head: Scalar<i32>) -> Option<Tile<A>> {
         let below = self.rules.dropout?;
         let seed = [seed.at(0), seed.at(1)];
@@ -265,8 +261,8 @@ impl Block {
 }
 
 /// Computes `δ`, the inner product of each row of `out` with its gradient `dout`. With `by_lse` it subtracts `dlse`,
-/// the
-/// gradient by the row's log-sum-exp: the derivative of that by a score is the probability, as in the term with `δ`.
+/// the gradient by the row's log-sum-exp: the derivative of that by a score is the probability, as in the term with
+/// `δ`.
 #[kernel(grid = (B, H, cdiv(S, BQ)))]
 pub fn flash_attention_delta<E: Floating>(
     #[block([B, H, S, D] => [_, _, BQ, D], |b, h, i| (b, h, i, 0))] out: In<E>,
@@ -297,10 +293,8 @@ type Clean<'a, A> = &'a dyn Fn([Tile<A>; 3]) -> [Tile<A>; 3];
 
 impl<E: Floating> Inputs<E> {
     /// Computes the backward pass of a block of scores, with the bias and the dropout factors `kept` of the forward
-    /// pass.
-    /// `live` is the mask of scores, `None` if all are live; `clean` zeroes rows of queries, keys and the gradient by
-    /// the result
-    /// that no live score uses, since they may hold NaN, and 0 · NaN is NaN.
+    /// pass. `live` is the mask of scores, `None` if all are live; `clean` zeroes rows of queries, keys and the
+    /// gradient by the result that no live score uses, since they may hold NaN, and 0 · NaN is NaN.
     ///
     /// With P the probabilities: `dS = P ∘ (kept ∘ dout vᵀ - δ)` (Dao et al. 2022, Algorithm 4).
     pub(crate) fn back(

@@ -123,8 +123,8 @@ pub(crate) const ANY: usize = usize::MAX;
 const CACHED: usize = 1 << 16;
 
 /// Chooses block sizes for axes of these extents: the tuned ones unless their scratch is too large, else the first of
-/// `candidates` whose need is within the target's budget, else the last. Where the number of cores is known, no block is
-/// larger than its axis: see [`fitted`].
+/// `candidates` whose need is within the target's budget, else the last. Where the number of cores is known, no block
+/// is larger than its axis: see [`fitted`].
 pub(crate) fn choose<const N: usize>(
     choice: Choice,
     target: &Target,
@@ -182,8 +182,8 @@ const LEAST_BLOCKS: usize = 8;
 const LITTLE: usize = 1 << 11;
 
 /// Returns the number of rows of `n` elements for a block: a power of two such that they fit the inner caches of a
-/// core,
-/// if that leaves enough blocks, or if they have so few elements that programs would be too short; at least `least`.
+/// core, if that leaves enough blocks, or if they have so few elements that programs would be too short; at least
+/// `least`.
 pub(crate) fn many_rows(target: &Target, rows: usize, n: usize, least: usize) -> usize {
     let enough = target.budget().programs.max(LEAST_BLOCKS);
     let most = (CACHED / n.max(1)).min((rows / enough).max(LITTLE / n.max(1))).max(1);

@@ -1,16 +1,12 @@
 //! Functions composed of operations on arrays, which take a kernel's place where they are faster.
 //!
 //! One rule ([`is_better`]): a traced function that no mesh divides computes small problems of f32, and softmax and
-//! norms of
-//! long rows in any type of floats, by operations where the number of cores is known. `jit` fuses them with their
-//! neighbours, and their gradients reuse intermediate values; a kernel is a launch of its own, and recomputes scores
-//! and
-//! logits for its gradients, since those of large problems need too much memory. A long row is work for several
-//! programs,
-//! while a kernel of rows has one program for it. The limits are stated at each function. Two use operations at any
-//! size and
-//! in any type of floats: [`sums`], also outside of traced functions, and [`rows`].
-//! `cargo bench --bench plain` compares both.
+//! norms of long rows in any type of floats, by operations where the number of cores is known. `jit` fuses them with
+//! their neighbours, and their gradients reuse intermediate values; a kernel is a launch of its own, and recomputes
+//! scores and logits for its gradients, since those of large problems need too much memory. A long row is work for
+//! several programs, while a kernel of rows has one program for it. The limits are stated at each function. Two use
+//! operations at any size and in any type of floats: [`sums`], also outside of traced functions, and [`rows`]. `cargo
+//! bench --bench plain` compares both.
 use crate::attention_options::{Options, axes, scale};
 use crate::attention_scores::Causal;
 use crate::rows::{are_long, on_cores};
@@ -74,8 +70,7 @@ pub(crate) fn attention([q, k, v]: [&Array; 3], is_causal: bool, factor: Option<
 
 /// Returns true if gradients of attention use its probabilities, which then stay in memory: if each head of each batch
 /// element has its own bias, which is as large, and no other options are set but a scale and sinks; up to 2^24 scores,
-/// since
-/// a `vmap` over other operands has probabilities for each example.
+/// since a `vmap` over other operands has probabilities for each example.
 pub(crate) fn keeps_probabilities([q, k, v]: [&Array; 3], options: &Options<'_>) -> bool {
     let (Some(bias), &[batch, heads, queries, d]) = (options.bias, q.shape()) else { return false };
     let keys = bias.shape()[3];
@@ -141,8 +136,7 @@ pub(crate) fn gradients_by_probabilities(
 }
 
 /// Softmax, or with `log` its logarithm, of rows of at least 2^16 elements, which are work for several programs;
-/// `None`: a
-/// kernel has to compute it.
+/// `None`: a kernel has to compute it.
 #[track_caller]
 pub(crate) fn softmax(x: &Array, log: bool) -> Option<Array> {
     let is_long = x.shape().last().is_some_and(|&n| n >= LONG_ROW);
@@ -154,8 +148,7 @@ pub(crate) fn softmax(x: &Array, log: bool) -> Option<Array> {
 }
 
 /// RMS norm, or layer norm with a shift `beta`, of rows of up to 2^19 elements in all or of more than 2^17 each;
-/// `None`: a
-/// kernel has to compute it.
+/// `None`: a kernel has to compute it.
 pub(crate) fn norm(x: &Array, gamma: &Array, beta: Option<&Array>, epsilon: f32) -> Option<Array> {
     let operands = [x, gamma, beta.unwrap_or(gamma)];
     let is_alike = has_kernels(x) && operands.iter().all(|operand| operand.dtype() == x.dtype());
@@ -172,8 +165,7 @@ pub(crate) fn norm(x: &Array, gamma: &Array, beta: Option<&Array>, epsilon: f32)
 }
 
 /// Loss and log-sum-exp of rows `x` with labels `[n, 1]`, if there are up to 2^14 logits `x wᵀ`; `None`: a kernel has
-/// to
-/// compute them.
+/// to compute them.
 pub(crate) fn cross_entropy(x: &Array, w: &Array, labels: &Array, ignore: i32) -> Option<[Array; 2]> {
     let classes = w.shape()[0];
     let is_small = labels.dtype() == DType::I32 && labels.len() * classes <= LOGITS;
@@ -201,8 +193,7 @@ pub(crate) fn rows(table: &Array, numbers: &Array) -> Option<Array> {
 }
 
 /// Rotary embedding of up to 2^15 elements `[.., positions, d]`: pairs an element of the first half of d with one of
-/// the
-/// second and rotates the pair by the tables' angle; `None`: a kernel has to do it.
+/// the second and rotates the pair by the tables' angle; `None`: a kernel has to do it.
 #[track_caller]
 pub(crate) fn turned(x: &Array, [cos, sin]: [&Array; 2], inverse: bool) -> Option<Array> {
     let [.., positions, d] = *x.shape() else { return None };

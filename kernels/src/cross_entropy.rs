@@ -82,8 +82,7 @@ pub fn cross_entropy_blocks<E: Floating>(
 }
 
 /// Computes the gradient by x: a program keeps a block of its rows, and blocks of the vocabulary stream past. `DP` as
-/// in
-/// [`cross_entropy_blocks`].
+/// in [`cross_entropy_blocks`].
 #[kernel(grid = (cdiv(N, BN), cdiv(V, BV)), semantics = (parallel, arbitrary))]
 pub fn cross_entropy_dx<E: Floating>(
     #[block([N, D] => [BN, DP], |i, _| (i, 0), fill = 0.0)] x: In<E>,

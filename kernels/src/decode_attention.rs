@@ -46,8 +46,7 @@ const MOST_QUERIES: usize = 64;
 /// heads.
 ///
 /// Row r is query `r % queries` of its batch element. The live keys of a batch element are split evenly, in whole
-/// blocks.
-/// Only the soft-cap of `rules` applies.
+/// blocks. Only the soft-cap of `rules` applies.
 #[kernel(grid = (B, G, P, M, N), semantics = (parallel, parallel, parallel, parallel, arbitrary))]
 pub fn decode_attention_splits<E: Float>(
     #[block([B, G, M, R, D] => [_, _, _, R, D], |b, g, _, m, _| (b, g, m, 0, 0))] q: In<E>,
@@ -193,8 +192,7 @@ pub fn decode_attention(q: &Array, k: &Array, v: &Array, options: &Options<'_>) 
 }
 
 /// [`decode_attention`] and the log-sum-exp of each row's scores, f32 `[batch, heads, queries]`; -inf for rows without
-/// live
-/// keys.
+/// live keys.
 ///
 /// # Errors
 /// As [`decode_attention`].

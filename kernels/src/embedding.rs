@@ -28,8 +28,7 @@ pub fn embedding_blocks<E: Floating, const BD: usize>(
 }
 
 /// Sums rows `order[starts[v] .. starts[v + 1]]` of `dout` into row v of the gradient. `NP` is the number of rows of
-/// `dout`
-/// for which the kernel is compiled, at least N.
+/// `dout` for which the kernel is compiled, at least N.
 #[kernel(grid = (V, cdiv(D, BD)))]
 pub fn embedding_backward_blocks<E: Floating, const BD: usize>(
     #[prefetch([S])] starts: Prefetch<i32>,
@@ -67,9 +66,8 @@ pub fn embedding_rows<E: Floating>(
 }
 
 /// Sums rows of `dout` into blocks of rows of the gradient. `order` has pairs of a position and its number, sorted by
-/// number;
-/// those of block i are `starts[i] .. starts[i + 1]`. `NP` is the number of rows for which the kernel is compiled, at
-/// least N.
+/// number; those of block i are `starts[i] .. starts[i + 1]`. `NP` is the number of rows for which the kernel is
+/// compiled, at least N.
 #[kernel(grid = (cdiv(V, BV), cdiv(D, BD)))]
 pub fn embedding_backward_rows<E: Floating>(
     #[prefetch([S])] starts: Prefetch<i32>,
@@ -137,10 +135,8 @@ fn checked(ids: &Array, vocabulary: usize) -> Result<Vec<i32>> {
 /// Rows of `table [vocabulary, d]` (f32, f16 or bf16) by i32 `ids [..]`: `[.., d]`.
 ///
 /// The numbers are read on the host to check them, so on a GPU the call waits for the kernels that write them. Numbers
-/// that
-/// a traced function computes are not checked: one out of range gives a row of NaN, and where the number of cores is
-/// not
-/// known, the gradient by the table is refused.
+/// that a traced function computes are not checked: one out of range gives a row of NaN, and where the number of cores
+/// is not known, the gradient by the table is refused.
 ///
 /// # Errors
 /// A table that is no matrix, other element types, a number out of range; device trouble.
@@ -195,8 +191,7 @@ fn looked_up(table: &Array, ids: &Array) -> Result<Array> {
 }
 
 /// The gradient `[vocabulary, d]` by the table, from the gradient `dout [.., d]` by [`embedding`]'s result. The
-/// gradient of
-/// row `padding`, if given, is 0, as in PyTorch.
+/// gradient of row `padding`, if given, is 0, as in PyTorch.
 ///
 /// # Errors
 /// As [`embedding`]; `dout` of another shape.

@@ -50,8 +50,7 @@ impl<E: Floating> Products<E> {
         self.rules.scores(products, self.bias).0
     }
     /// Returns probabilities (after dropout) and values, whose product is added to the sums. If only `part` of the
-    /// block is
-    /// seen, values that no query sees become 0.
+    /// block is seen, values that no query sees become 0.
     fn factors(self, p: Tile<E::Acc>, v: Tile<E>, part: Option<Block>) -> Factors<E> {
         let p = self.kept.map_or(p, |kept| p * kept);
         match self.narrow {
@@ -213,16 +212,14 @@ fn is_narrow(target: &Target, dtype: DType) -> bool {
 /// live key gives 0, and so does one whose live scores are all -inf.
 ///
 /// Keys past [`Options::lengths`], and queries and keys of padding (a segment below 0), may hold anything: they do not
-/// affect any result, on any device, forward or backward. A NaN in another key reaches the queries that see it. Since
-/// 0 · NaN is NaN, a NaN or infinite *value* also reaches queries that do not see it, if they share a block with one
-/// that
+/// affect any result, on any device, forward or backward. A NaN in another key reaches the queries that see it. Since 0
+/// · NaN is NaN, a NaN or infinite *value* also reaches queries that do not see it, if they share a block with one that
 /// does. State unused memory past a causal mask or a window as padding, too.
 ///
 /// In traced functions on the CPU, f32 attention of up to 128 positions with no options but scale and causality is
-/// computed
-/// by operations on arrays (feature `graph`), which are faster there. So are gradients of f32 attention with a bias
-/// `[batch, heads, queries, keys]` of up to 2^24 elements and no other options but a scale and sinks, which keep the
-/// probabilities in memory.
+/// computed by operations on arrays (feature `graph`), which are faster there. So are gradients of f32 attention with a
+/// bias `[batch, heads, queries, keys]` of up to 2^24 elements and no other options but a scale and sinks, which keep
+/// the probabilities in memory.
 ///
 /// # Errors
 /// Ranks, sizes, element types or heads that do not fit; device trouble.

@@ -231,8 +231,7 @@ pub fn flash_attention_backward_with_bias<'a>(
 }
 
 /// [`flash_attention_backward`] of elements `E` by two kernels with these block sizes (queries, keys): `of_queries` for
-/// dq,
-/// `of_keys` for dk and dv.
+/// dq, `of_keys` for dk and dv.
 ///
 /// # Errors
 /// As [`flash_attention_backward`].

@@ -1,8 +1,7 @@
 //! Gradients of flash attention by its bias and its sinks; [`crate::flash_attention_backward`] has the formulas.
 //!
 //! The gradient by the bias is that by the scores, summed over the batch elements and heads that share it: a matrix as
-//! large
-//! as the bias, so it is computed only when asked for, by a kernel of its own (two products).
+//! large as the bias, so it is computed only when asked for, by a kernel of its own (two products).
 use crate::attention_options::{Cotangents, Operands, Options, axes};
 use crate::attention_scores::{Inputs, Rules, Segments};
 use crate::dispatch::floats;
@@ -86,8 +85,7 @@ pub fn flash_attention_dsinks<E: Floating, const BQ: usize>(
 }
 
 /// Gradient by [`Options::bias`], of its shape, from q, k and v, the forward pass' results and the gradients by them:
-/// the
-/// arguments of [`crate::flash_attention_backward::flash_attention_backward`].
+/// the arguments of [`crate::flash_attention_backward::flash_attention_backward`].
 ///
 /// # Errors
 /// Without a bias in the options; ranks, sizes, element types or heads that do not fit; device trouble.
@@ -153,8 +151,7 @@ pub fn bias_gradient_in_blocks<'a, E: Floating>(
 const ROWS: usize = 256;
 
 /// Gradient by [`Options::sinks`], from the forward pass' result, its log-sum-exp and the gradient by the result. Rows
-/// of
-/// padding must be finite here, since segments are not among the operands.
+/// of padding must be finite here, since segments are not among the operands.
 ///
 /// # Errors
 /// Ranks, sizes or element types that do not fit; device trouble.

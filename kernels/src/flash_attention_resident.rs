@@ -90,8 +90,7 @@ pub fn flash_attention_resident<E: Floating>(
 }
 
 /// Computes what [`flash_attention_resident`] does, and the gradient by a bias that each head of queries has for
-/// itself:
-/// the gradient by its scores, of which each step writes a block.
+/// itself: the gradient by its scores, of which each step writes a block.
 #[kernel(
     grid = (B, G, cdiv(H, G), cdiv(L, BK), cdiv(S, BQ)),
     semantics = (parallel, parallel, arbitrary, arbitrary, arbitrary)

@@ -233,8 +233,7 @@ pub fn matmul(a: &Array, b: &Array) -> Result<Array> {
 }
 
 /// [`matmul`] with transposed operands and an epilogue: a function (activation, scale ..) of a finished f32 block,
-/// which
-/// is applied before the result is rounded.
+/// which is applied before the result is rounded.
 ///
 /// # Errors
 /// As [`matmul`].

@@ -67,8 +67,7 @@ pub fn norm_backward_whole_rows<E: Floating>(
 }
 
 /// Computes all gradients of rows that fit a block whole, in one pass. The rows form `P` parts of `S` blocks; gradients
-/// of
-/// the parameters are sums over the rows of each part.
+/// of the parameters are sums over the rows of each part.
 #[kernel(grid = (P, S), semantics = (parallel, arbitrary))]
 pub fn norm_backward_parts<E: Floating>(
     #[block([R, C] => [BR, C], |p, s| (p * S + s, 0), fill = 0.0)] x: In<E>,
@@ -177,8 +176,7 @@ pub fn norm_backward_apply<E: Floating>(
 }
 
 /// Computes gradients of scale and shift: sums over blocks of rows in the type of sums, so that devices which divide
-/// the
-/// rows add up their parts before they are rounded.
+/// the rows add up their parts before they are rounded.
 #[kernel(grid = (cdiv(C, BC), cdiv(R, BR)), semantics = (parallel, arbitrary))]
 pub fn norm_backward_parameters<E: Floating>(
     #[block([R, C] => [BR, BC], |j, i| (i, j), fill = 0.0)] x: In<E>,

@@ -135,13 +135,13 @@ fn beside<C: Number>(tiles: Vec<Tile<C>>, axis: usize) -> Tile<C> {
     }
 }
 
-/// Computes attention of one work item and one head of keys per program. The item's pages stream past its rows,
-/// which are its queries' heads of the group: `pages` per step, or one of the equal `pieces` of a page.
+/// Computes attention of one work item and one head of keys per program. The item's pages stream past its rows, which
+/// are its queries' heads of the group: `pages` per step, or one of the equal `pieces` of a page.
 ///
 /// Items of a single query use rows of their own size, whatever `BQ` is. `items` has a column for each constant of the
 /// module. `NP` is the size of the pool for which the kernel is compiled, at least P. With `is_gathered`, for
-/// processors
-/// whose programs read the whole pool, `NP` is P, and the `PG` pages of a step are gathered from the pool as one tile.
+/// processors whose programs read the whole pool, `NP` is P, and the `PG` pages of a step are gathered from the pool as
+/// one tile.
 #[kernel(grid = (W, G, N), semantics = (parallel, parallel, arbitrary))]
 pub fn paged_attention_items<E: Float, C: Number, const BQ: usize>(
     #[block([T, G, Q, D] => [Element(BQ, 0, BQ), _, Q, D], |w, g, _| (element(items.at((w, FIRST))), g, 0, 0), fill = 0.0)]
@@ -291,8 +291,7 @@ impl Batch {
     }
 
     /// Computes [`Batch::attend`] and the log-sum-exp of each row's scores, f32 `[queries, heads]`; -inf for rows that
-    /// see
-    /// no key.
+    /// see no key.
     ///
     /// # Errors
     /// As [`Batch::attend`].
@@ -355,10 +354,8 @@ impl Batch {
     }
 }
 
-/// Attention of one query per request, `[requests, heads, d]`, over a paged cache. `tables` is an i32 array
-/// `[requests, maximum pages]`, `lengths` `[requests]`. Both are read back and checked; a [`Batch`] does that once for
-/// many
-/// layers.
+/// Attention of one query per request, `[requests, heads, d]`, over a paged cache. `tables` is an i32 array `[requests,
+/// maximum pages]`, `lengths` `[requests]`. Both are read back and checked; a [`Batch`] does that once for many layers.
 ///
 /// # Errors
 /// As [`Batch::new`] and [`Batch::attend`].

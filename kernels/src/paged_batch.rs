@@ -69,8 +69,7 @@ pub(crate) const PART: usize = 7;
 pub(crate) const COLUMNS: usize = 8;
 
 /// Number of queries of a work item, for `group` heads per head of keys: enough to amortise reading the pages, few
-/// enough
-/// for registers; on a GPU their rows and a page's keys and values fit workgroup memory together.
+/// enough for registers; on a GPU their rows and a page's keys and values fit workgroup memory together.
 pub fn block_size(target: &Target, group: usize, page: usize, d: usize) -> usize {
     let most = if group <= 8 { 16 } else { 4 };
     let candidates = [16, 4, 1].into_iter().filter(|block| *block <= most);

@@ -82,8 +82,7 @@ pub fn matmul_int8_blocks<E: Float>(
 }
 
 /// Multiplies like [`matmul_int8_blocks`] with 4-bit weights: even columns of x by the low halves of bytes, odd columns
-/// by
-/// the high halves.
+/// by the high halves.
 #[kernel(
     grid = (cdiv(M, BM), cdiv(N, BN), cdiv(K, BK)),
     semantics = (parallel, parallel, arbitrary),
@@ -187,8 +186,7 @@ fn check_group(group: Option<usize>) -> Result<()> {
 /// Quantises a matrix `[k, n]` of f32, f16 or bf16 on the host, with a scale per column and group of `group` rows.
 ///
 /// Eight bits: `scale = max |w| / 127`. Four bits: 15 steps over the range of the group and 0. Elements are rounded to
-/// the
-/// nearest step, so that each is off by at most half of its scale.
+/// the nearest step, so that each is off by at most half of its scale.
 ///
 /// # Errors
 /// No matrix, another element type, a group that is no power of two from 16 on; device trouble.

@@ -3,9 +3,9 @@
 //! ```text
 //! (x, y) -> (x·cos θ - y·sin θ, x·sin θ + y·cos θ)      θ = position · base^(-2i/d) for pair i
 //! ```
-//! (Su et al. 2021.) Pairs are halves of the head (GPT-NeoX, Llama in its common form) or neighbours (GPT-J, the paper).
-//! Cosines and sines come as tables, so that any scaling of angles serves; [`tables`] makes the plain ones. The gradient is
-//! the opposite rotation.
+//! (Su et al. 2021.) Pairs are halves of the head (GPT-NeoX, Llama in its common form) or neighbours (GPT-J, the
+//! paper). Cosines and sines come as tables, so that any scaling of angles serves; [`tables`] makes the plain ones. The
+//! gradient is the opposite rotation.
 use crate::blocks::{Choice, Need, choose, many_rows};
 use crate::dispatch::{floats, with_gradient};
 use crate::element::Floating;
@@ -56,8 +56,7 @@ pub fn rotary_blocks<E: Floating>(
 }
 
 /// Tables of cosines and sines `[positions, d / 2]`, for `positions` positions from `first` on and heads of `d`
-/// elements;
-/// `base` is commonly 10,000.
+/// elements; `base` is commonly 10,000.
 ///
 /// # Errors
 /// Device trouble.

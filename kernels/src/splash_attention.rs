@@ -208,10 +208,9 @@ pub fn splash_attention_dkv<E: Floating, const BQ: usize, const BK: usize>(
 /// each head; f32, f16 or bf16, computed in f32.
 ///
 /// Heads of queries are a multiple of those of keys: query head h uses key head `h / (heads / key heads)`. A row that
-/// sees
-/// no key gives 0. Blocks that no query sees may hold anything. In other blocks values must not be NaN or infinite,
-/// even
-/// where they are masked, as they are multiplied by 0: use [`crate::flash_attention`] for padding inside of a block.
+/// sees no key gives 0. Blocks that no query sees may hold anything. In other blocks values must not be NaN or
+/// infinite, even where they are masked, as they are multiplied by 0: use [`crate::flash_attention`] for padding inside
+/// of a block.
 ///
 /// # Errors
 /// Ranks, sizes, element types or heads that do not fit; device trouble.
@@ -255,8 +254,7 @@ macro_rules! blocks {
 }
 
 /// [`splash_attention`] and the log-sum-exp of each row's scores, f32 `[batch, heads, queries]`; -inf for rows that see
-/// no
-/// key.
+/// no key.
 ///
 /// # Errors
 /// As [`splash_attention`].

@@ -309,8 +309,7 @@ pub struct MaskInfo {
     /// i32 `[heads]`: index of each head's mask.
     pub(crate) mask_of: Array,
     /// For each mask and block of queries the number of live blocks of keys, then for each of them its index and mask
-    /// number:
-    /// `[masks, blocks, 1 + 2 · longest]`.
+    /// number: `[masks, blocks, 1 + 2 · longest]`.
     pub(crate) rows: Lists,
     /// For each mask and block of keys the live blocks of queries, in the same form as `rows`.
     pub(crate) columns: Lists,

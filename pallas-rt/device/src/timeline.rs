@@ -103,8 +103,7 @@ impl Timeline {
     }
 
     /// Stops recording and returns the spans that ended since the start, in the order of their ends. Launches that
-    /// still run
-    /// are missing: wait for the results first.
+    /// still run are missing: wait for the results first.
     pub fn stop(self) -> Vec<Span> {
         std::mem::take(&mut *self.spans.lock())
     }

@@ -26,8 +26,7 @@ impl Builder {
         Builder { kernel, open: vec![Region::default()] }
     }
     /// Opens an existing kernel for rewriting by passes: instructions are appended to a new region until
-    /// [`Builder::end`],
-    /// and [`Builder::replace`] puts that in place of another region.
+    /// [`Builder::end`], and [`Builder::replace`] puts that in place of another region.
     pub fn edit(kernel: Kernel) -> Builder {
         Builder { kernel, open: vec![] }
     }
@@ -75,8 +74,7 @@ impl Builder {
         self.append(op, args, loc).map(|_| ())
     }
     /// Appends an operation, with or without a result. A fold that accumulates in a wider type than its operand's gets
-    /// casts
-    /// around it:
+    /// casts around it:
     ///
     /// ```text
     /// %y: f16[1] = reduce op(add) axes(0) %x   ->   %a: f32[8] = cast to(f32) %x

@@ -1,6 +1,5 @@
 //! Symbolic sizes: polynomials with integer coefficients over names, in normal form. A number is a constant polynomial,
-//! so
-//! a shape rule is written once and runs with names (in the macro) and with numbers (when traced).
+//! so a shape rule is written once and runs with names (in the macro) and with numbers (when traced).
 //!
 //! ```text
 //! Dim  = Poly | "?"

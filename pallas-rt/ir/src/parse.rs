@@ -1,4 +1,4 @@
-//! Reads the text form of a kernel, sizes and operations; the grammar stands in [`crate::print`].
+//! Parser of the text form of a kernel, of sizes and of operations; [`crate::print`] has the grammar.
 use crate::cursor::{Cursor, ParseError, Parsed};
 use crate::kernel::*;
 use crate::{DType, Dim, Literal, ScalarOp, StructuralOp};
@@ -22,7 +22,7 @@ impl FromStr for Dim {
     }
 }
 
-/// `Dim = Term (("+" | "-") Term)*`
+/// Parses a size: `Dim = Term (("+" | "-") Term)*`.
 pub(crate) fn dim(c: &mut Cursor<'_>) -> Parsed<Dim> {
     let zero = Dim::from(0i64);
     let mut sum = if c.eat("-") { &zero - &term(c)? } else { term(c)? };
@@ -39,10 +39,11 @@ pub(crate) fn dim(c: &mut Cursor<'_>) -> Parsed<Dim> {
 }
 /// Maximum number of names and numbers in a size: products and sums of longer ones take long, and no kernel has them.
 const LONGEST: usize = 4096;
+/// Refuses sizes with too many terms.
 fn small(c: &Cursor<'_>, terms: usize) -> Parsed<()> {
     if terms > LONGEST { c.error("a size has too many terms") } else { Ok(()) }
 }
-/// `Term = Factor ("*" Factor)*`
+/// Parses `Term = Factor ("*" Factor)*`.
 fn term(c: &mut Cursor<'_>) -> Parsed<Dim> {
     let mut product = factor(c)?;
     while c.eat("*") {
@@ -52,7 +53,7 @@ fn term(c: &mut Cursor<'_>) -> Parsed<Dim> {
     }
     Ok(product)
 }
-/// `Factor = n | name | "?" | ("cdiv" | "min" | "max") "(" Dim "," Dim ")"`
+/// Parses `Factor = n | name | "?" | ("cdiv" | "min" | "max") "(" Dim "," Dim ")"`.
 fn factor(c: &mut Cursor<'_>) -> Parsed<Dim> {
     if c.eat("?") {
         return Ok(Dim::UNKNOWN);
@@ -76,9 +77,10 @@ fn factor(c: &mut Cursor<'_>) -> Parsed<Dim> {
     }
 }
 
+/// State of the parser of a kernel.
 struct Parser {
     kernel: Kernel,
-    /// By their number in the text.
+    /// Values by their number in the text.
     values: HashMap<u32, Value>,
 }
 
@@ -169,7 +171,7 @@ impl Parser {
         }
     }
 
-    /// A region of an instruction or operand.
+    /// Parses a region of an instruction or an index map.
     fn nested(&mut self, c: &mut Cursor<'_>) -> Parsed<RegionId> {
         let id = RegionId(self.kernel.regions.len() as u32);
         self.kernel.regions.push(Region::default());
@@ -198,6 +200,7 @@ impl Parser {
         c.expect("%")?;
         c.value("a value's number")
     }
+    /// Parses the definition of a value: `%n name? : type`.
     fn define(&mut self, c: &mut Cursor<'_>) -> Parsed<Value> {
         let number = Self::number(c)?;
         let name = if c.peek(":") { None } else { Some(c.word("a name or `:`")?) };
@@ -213,6 +216,7 @@ impl Parser {
         }
         Ok(value)
     }
+    /// Parses a use of a value that is defined above.
     fn used(&mut self, c: &mut Cursor<'_>) -> Parsed<Value> {
         let number = Self::number(c)?;
         match self.values.get(&number) {
@@ -286,7 +290,7 @@ impl Parser {
     }
 }
 
-/// How many regions an operation has.
+/// Number of regions that an operation has.
 pub(crate) fn region_count(op: &Op) -> usize {
     match op {
         Op::If | Op::While => 2,
@@ -357,7 +361,7 @@ fn view_axis(c: &mut Cursor<'_>) -> Parsed<ViewAxis> {
     Ok(ViewAxis { offset, dynamic, size, stride, kept: !c.eat("drop") })
 }
 
-/// The attributes of a structural operation, by name.
+/// Attributes of a structural operation, from name to text.
 pub struct Attributes<'a>(Vec<(&'a str, &'a str)>);
 
 fn structural(c: &mut Cursor<'_>, name: &str) -> Parsed<StructuralOp> {
@@ -376,16 +380,16 @@ impl Attributes<'_> {
         let found = self.0.iter().find(|(n, _)| *n == name);
         found.map(|(_, text)| *text).ok_or_else(|| format!("the attribute `{name}` is missing"))
     }
-    /// Returns true if the attribute is written.
+    /// Returns true if the text has the attribute.
     pub fn has(&self, name: &str) -> bool {
         self.0.iter().any(|(n, _)| *n == name)
     }
-    /// One value.
+    /// Parses an attribute that is one value.
     pub fn one<T: FromStr>(&self, name: &str) -> Result<T, String> {
         let text = self.text(name)?;
         text.parse().map_err(|_| format!("the attribute `{name}` is not understood: `{text}`"))
     }
-    /// A list.
+    /// Parses an attribute that is a list of values.
     pub fn list<T: FromStr>(&self, name: &str) -> Result<Vec<T>, String> {
         let c = &mut Cursor::new(self.text(name)?);
         let mut items = vec![];
@@ -399,7 +403,7 @@ impl Attributes<'_> {
         }
         Ok(items)
     }
-    /// Pairs `a-b`.
+    /// Parses an attribute that is a list of pairs `a-b`.
     pub fn pairs(&self, name: &str) -> Result<Vec<(usize, usize)>, String> {
         let pair = |text: String| {
             let (a, b) = text.split_once('-')?;

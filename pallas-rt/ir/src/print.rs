@@ -156,7 +156,7 @@ impl Kernel {
         }
         writeln!(f)
     }
-    /// An instruction without its regions: `%3: f32[4] = add %1, %2`. Error messages quote it.
+    /// Text of an instruction without its regions, as in error messages: `%3: f32[4] = add %1, %2`.
     pub fn inst_text(&self, inst: &Inst) -> String {
         let mut text = String::new();
         if !inst.results.is_empty() {

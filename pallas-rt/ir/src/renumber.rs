@@ -1,10 +1,10 @@
-//! Numbers values, instructions and regions in the order of the text, dropping what nothing reaches.
+//! Renumbering: values, instructions and regions get numbers in the order of the text, without unreachable ones.
 //!
 //! before: `%7: f32[4] = add %2, %5` somewhere among unused numbers; after: numbers count up from 0 line by line.
 use crate::kernel::*;
 
 impl Kernel {
-    /// The same kernel with dense numbers: two kernels with the same text are equal afterwards, but for their lines.
+    /// Renumbers the kernel: afterwards two kernels with the same text are equal, except for source positions.
     pub fn renumber(&mut self) {
         let old = std::mem::take(self);
         let mut dense = Dense {
@@ -28,10 +28,11 @@ impl Kernel {
     }
 }
 
+/// State of the renumbering: the old and the new kernel.
 struct Dense<'a> {
     old: &'a Kernel,
     new: Kernel,
-    /// New number of an old value.
+    /// New index of each old value.
     values: Vec<Option<Value>>,
 }
 

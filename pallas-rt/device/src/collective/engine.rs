@@ -27,16 +27,14 @@ pub trait Collectives: Send + Sync {
     ///
     /// # Errors
     /// [`Error::Collective`](crate::error::Error::Collective) if another participant is at a different collective, or
-    /// takes
-    /// part in no more.
+    /// takes part in no more.
     fn start(&self, collective: &Arc<ResolvedCollective>, step: u64, operands: &[&[u8]]) -> Result<Started>;
 
     /// Waits for a collective, and writes the results.
     ///
     /// # Errors
     /// [`Error::Collective`](crate::error::Error::Collective) if a participant of a group does not take part in it. The
-    /// results
-    /// are not written then.
+    /// results are not written then.
     fn finish(&self, started: Started, results: &mut [&mut [u8]]) -> Result<()>;
 
     /// Starts a collective and finishes it.

@@ -47,8 +47,7 @@ pub trait Wire: Send + Sync {
     /// Sends messages and receives those of the peers, in the background. Calls are carried out in order.
     fn exchange(&self, envelope: Envelope) -> Receiver<Reply>;
     /// Creates a communicator for each division of all ranks into classes, and returns their numbers. All processes
-    /// call it
-    /// with equal classes, which they have compared.
+    /// call it with equal classes, which they have compared.
     fn connect(&self, classes: Vec<Vec<Vec<usize>>>) -> Vec<usize>;
     /// Announces that this process takes part in no more collectives, and waits until all others announce it.
     ///

@@ -1,10 +1,8 @@
 //! The rendezvous, at which devices on threads of one process exchange operands.
 //!
 //! A device *waits* in a collective until its whole group has arrived. If every device waits or has ended, a deadlock
-//! is
-//! certain: devices are counted, so no timer is needed, and no slow device is taken for a lost one. The first failure
-//! ends
-//! all collectives: each device that waits, or arrives later, gets an error that names a peer.
+//! is certain: devices are counted, so no timer is needed, and no slow device is taken for a lost one. The first
+//! failure ends all collectives: each device that waits, or arrives later, gets an error that names a peer.
 use super::ticket::Ticket;
 use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeMap, HashMap};
@@ -84,8 +82,7 @@ impl Rendezvous {
     }
 
     /// Hands in a device's operand for the collective of its group: `number` is the device's in the group, `round`
-    /// counts the
-    /// group's collectives.
+    /// counts the group's collectives.
     pub(super) fn arrive(
         &self,
         (device, number): (usize, usize),

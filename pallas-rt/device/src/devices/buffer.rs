@@ -166,8 +166,7 @@ impl Buffer {
     }
 
     /// Overwrites all bytes with those of `other`, a buffer of the same client, from byte `start` on, which is a
-    /// multiple
-    /// of 4; does not block the host.
+    /// multiple of 4; does not block the host.
     #[doc(hidden)]
     pub fn copy_part(&mut self, other: &Buffer, start: usize) -> Result<()> {
         let end = start + self.len;

@@ -39,8 +39,7 @@ impl Client {
     }
 
     /// Returns the client for compiled functions that a cache keeps. It does not count as a use: they own memory of the
-    /// client,
-    /// and would keep it for ever.
+    /// client, and would keep it for ever.
     #[cfg(feature = "mesh")]
     #[doc(hidden)]
     pub fn noted(&self) -> Client {
@@ -124,8 +123,7 @@ impl Client {
     }
 
     /// Returns true if a launch that needs `bytes` bytes besides its arrays is within the memory limit. On the host,
-    /// bytes
-    /// that fit the cache of a thread are not counted.
+    /// bytes that fit the cache of a thread are not counted.
     #[doc(hidden)]
     pub fn has_room(&self, bytes: u64) -> bool {
         const SMALL: u64 = 16 << 20;

@@ -35,8 +35,7 @@ pub struct Counters {
     /// Number of compiled kernels and pipelines evicted from their caches because of [limits](crate::CacheLimits).
     pub cache_evictions: u64,
     /// Time that threads spent compiling: passes, plans, shaders and partitioning. Not part of the time of runs;
-    /// entries on
-    /// disk save it.
+    /// entries on disk save it.
     pub compile_time: Duration,
 }
 

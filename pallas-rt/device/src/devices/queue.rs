@@ -20,8 +20,7 @@ use std::thread::ThreadId;
 type Ticket = u64;
 
 /// Maximum number of unfinished launches: the call of a further one waits. Equal to that of JAX's CPU client. Each
-/// launch
-/// holds its arrays, and a program that times its steps by their calls is at most this far ahead.
+/// launch holds its arrays, and a program that times its steps by their calls is at most this far ahead.
 const MOST_AHEAD: u64 = 32;
 
 /// The error of a launch, set if it failed.
@@ -76,8 +75,7 @@ impl Default for Queue {
 
 impl Queue {
     /// Adds a launch, which runs `work` after all launches so far, on the queue's thread or on one that waits for it.
-    /// It fails
-    /// without running if a launch that wrote a block of `reads` failed.
+    /// It fails without running if a launch that wrote a block of `reads` failed.
     ///
     /// # Safety
     /// `work` reads only the memory of `reads` and writes only the memory of `writes`.

@@ -76,8 +76,7 @@ pub trait Executable: Any + Send + Sync {
     ///
     /// # Safety
     /// Each buffer has the bytes of its operand's shape. The caller has exclusive access to the outputs' buffers:
-    /// nothing else
-    /// reads or writes them before this returns.
+    /// nothing else reads or writes them before this returns.
     unsafe fn run(&self, client: &Client, launch: &Launch<'_>) -> Result<()>;
 }
 

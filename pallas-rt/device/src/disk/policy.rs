@@ -20,9 +20,8 @@ pub enum DiskCache {
     /// No disk cache.
     Off,
     /// A folder that any number of processes read and write at once. It is created, for this user alone, when the first
-    /// entry
-    /// is written. A folder of another user, or one that others may write to, is not used, since entries become machine
-    /// code.
+    /// entry is written. A folder of another user, or one that others may write to, is not used, since entries become
+    /// machine code.
     At {
         /// Path of the folder.
         folder: PathBuf,
@@ -30,8 +29,7 @@ pub enum DiskCache {
         limit: u64,
     },
     /// A folder as for [`At`](DiskCache::At), which one process writes: the first that opens it. Others only read it,
-    /// which
-    /// each logs once.
+    /// which each logs once.
     SingleWriter {
         /// Path of the folder.
         folder: PathBuf,
@@ -62,9 +60,8 @@ impl fmt::Display for DiskCache {
 
 impl DiskCache {
     /// Reads the choice from the environment: `PALLAS_CACHE_DIR` is a folder or `off`, `PALLAS_CACHE_MIB` the limit in
-    /// MiB,
-    /// `PALLAS_CACHE_POLICY` is `shared`, `single_writer` or `read_only`. The defaults are `pallas` in the user's cache
-    /// folder (`~/.cache` on Linux), 256 MiB and `shared`.
+    /// MiB, `PALLAS_CACHE_POLICY` is `shared`, `single_writer` or `read_only`. The defaults are `pallas` in the user's
+    /// cache folder (`~/.cache` on Linux), 256 MiB and `shared`.
     ///
     /// # Errors
     /// [`Error::Environment`] for a limit that is no number, or another policy.
@@ -147,8 +144,8 @@ fn settled(cache: DiskCache, by: String) -> &'static Settled {
 /// called; else [`DiskCache::from_env`] does. It is a part of the [startup configuration](crate::startup::StartupConfig).
 ///
 /// # Errors
-/// [`Error::Settled`] if something else was chosen before; it names that call, or the first use.
-/// [`Error::File`] for a folder of another user, or one that others may write to.
+/// [`Error::Settled`] if something else was chosen before; it names that call, or the first use. [`Error::File`] for a
+/// folder of another user, or one that others may write to.
 #[track_caller]
 pub fn set_disk_cache(cache: DiskCache) -> Result<()> {
     decide(&cache, &format!("`set_disk_cache` at {}", Location::caller()))

@@ -216,8 +216,7 @@ impl Store {
         done
     }
 
-    /// Deletes files of killed writers, and, beyond the limit, entries not used for longest. Other files are the
-    /// user's.
+    /// Deletes unfinished files of killed writers, and entries not used for longest while they exceed the limit.
     fn evict(&self) {
         let Ok(files) = fs::read_dir(&self.folder) else { return };
         let mut entries: Vec<(SystemTime, u64, PathBuf)> = vec![];

@@ -1,8 +1,7 @@
 //! The startup configuration of a process, which is fixed at the first use.
 //!
 //! - here: the configuration, from the program or from the environment; `backend`: names of devices; `fixed`: the first
-//! use,
-//! after which it cannot change; `variables`: misspelled names of variables.
+//!   use, after which it cannot change; `variables`: misspelled names of variables.
 mod backend;
 mod fixed;
 mod variables;
@@ -41,8 +40,7 @@ pub enum Engine {
 }
 
 /// The startup configuration of a process. [`apply`](StartupConfig::apply) fixes it; otherwise the environment does,
-/// when
-/// the first array is made or the first kernel is compiled. Afterwards it does not change.
+/// when the first array is made or the first kernel is compiled. Afterwards it does not change.
 ///
 /// ```
 /// use pallas_rt::startup::StartupConfig;
@@ -70,8 +68,7 @@ pub struct StartupConfig {
     /// Location of compiled kernels on disk, and which processes write them.
     pub cache: DiskCache,
     /// Time that a process waits in a collective for other processes, `PALLAS_DEADLINE_MS`; one minute if that is not
-    /// set.
-    /// Devices in one process need no such limit.
+    /// set. Devices in one process need no such limit.
     pub deadline: Duration,
     /// Other variables `PALLAS_*` of the environment, by name.
     pub flags: BTreeMap<String, String>,
@@ -138,10 +135,8 @@ impl StartupConfig {
     ///
     /// # Errors
     /// [`Error::Environment`] for a backend that names no device. [`Error::Settled`] if another configuration is fixed:
-    /// it
-    /// names the first use and its line. [`Error::File`] for a cache folder that others can write to.
-    /// [`Error::Unsupported`] for
-    /// [`Engine::Mpi`] without `distributed::initialize`.
+    /// it names the first use and its line. [`Error::File`] for a cache folder that others can write to.
+    /// [`Error::Unsupported`] for [`Engine::Mpi`] without `distributed::initialize`.
     #[track_caller]
     pub fn apply(self) -> Result<()> {
         if parse(&self.backend).is_none() {

@@ -1,9 +1,9 @@
 //! Scalar functions of the CPU in `f32`: branch-free and `#[inline(always)]`, so that a loop over a strip vectorises.
 //!
 //! Each has the accuracy that its row in the table promises; tests compare all of `f32` with the `f64` reference.
-//! Coefficients: `exp` from Cephes, `tanh` from Eigen, `erf` from XLA, inverse circular functions
-//! from SLEEF, the rest after N. Juffa's fits. Sine, cosine and tangent have none: libm's reduction of any argument to a
-//! quarter turn has no short branch-free form.
+//! Coefficients: `exp` from Cephes, `tanh` from Eigen, `erf` from XLA, inverse circular functions from SLEEF, the rest
+//! after N. Juffa's fits. Sine, cosine and tangent have none: libm's reduction of any argument to a quarter turn has no
+//! short branch-free form.
 
 /// Evaluates a polynomial by Horner's rule; coefficients from the highest power down.
 #[inline(always)]

@@ -49,8 +49,7 @@ pub enum Gpu {
     /// Within this many ulp for finite operands and results; NaN and inf depend on the driver, denormals may be 0.
     ///
     /// The sign of a zero may differ. For angles the bound holds up to a magnitude of 100. A remainder is computed from
-    /// a
-    /// rounded quotient, and a fused product may be rounded twice: their bound is in ulp of the dividend and of the
+    /// a rounded quotient, and a fused product may be rounded twice: their bound is in ulp of the dividend and of the
     /// product.
     Finite(u32),
 }
@@ -205,8 +204,7 @@ impl ScalarOp {
         })
     }
     /// The type in which a monoid folds elements of type `dtype`: [`DType::accumulator`] where each step rounds, so
-    /// that a
-    /// sum or product of 16-bit floats is rounded once, at its end; otherwise `dtype` itself.
+    /// that a sum or product of 16-bit floats is rounded once, at its end; otherwise `dtype` itself.
     pub fn accumulator(self, dtype: DType) -> Option<DType> {
         self.row().fold?;
         let rounds = dtype.is_float() && matches!(self, ScalarOp::Add | ScalarOp::Mul);

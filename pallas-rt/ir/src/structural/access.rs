@@ -6,8 +6,8 @@ use crate::{Dim, ScalarOp};
 #[derive(Clone, Debug, PartialEq)]
 pub enum Access {
     /// Each result element is one operand element: that of the first piece whose bounds hold. Pieces must be readable
-    /// wherever
-    /// their bounds hold, even where an earlier piece gives the result, since backends may copy any of them there.
+    /// wherever their bounds hold, even where an earlier piece gives the result, since backends may copy any of them
+    /// there.
     Map(Vec<Piece>),
     /// Each result element is the element of operand 0 at the same row-major position.
     Flat,
@@ -37,8 +37,7 @@ pub enum Access {
         reverse: bool,
     },
     /// i32 position of the extreme element along an axis, which stays with extent 1; in the traced form the result may
-    /// drop
-    /// it. Of equal elements the first wins; a NaN wins over numbers.
+    /// drop it. Of equal elements the first wins; a NaN wins over numbers.
     Arg {
         /// Whether the largest element is sought, else the smallest.
         max: bool,
@@ -53,8 +52,7 @@ pub enum Access {
         checked: bool,
     },
     /// Operand 0, with windows of it combined with the elements of operand 2, at starts that operand 1 gives, in the
-    /// order
-    /// of the starts. A window that would leave the operand is skipped.
+    /// order of the starts. A window that would leave the operand is skipped.
     Scatter {
         /// The windows, whose elements are combined with those of operand 2.
         windows: Windows,
@@ -62,8 +60,7 @@ pub enum Access {
         op: Option<ScalarOp>,
     },
     /// Operand 0 sorted along an axis; the result has the first elements, as many as its extent there. Equal elements
-    /// keep
-    /// their order.
+    /// keep their order.
     Sort {
         /// The axis to sort along.
         axis: usize,
@@ -127,8 +124,7 @@ impl Windows {
         last
     }
     /// Returns true if each window is one row of an operand of this shape: it has the whole last axis, and one element
-    /// along
-    /// all others, which have starts or are parallel with an axis of the starts.
+    /// along all others, which have starts or are parallel with an axis of the starts.
     pub fn are_rows(&self, operand: &[usize]) -> bool {
         let (Some((last, others)), Some(&n)) = (self.axes.split_last(), operand.last()) else { return false };
         let is = |window: &WindowAxis, n: usize| window.size.as_number() == Some(n as i64);
@@ -151,8 +147,7 @@ pub enum Order {
     /// Descending; -0 equals +0; NaNs are equal to each other, and first.
     Descending,
     /// Descending by the total order of IEEE 754: +0 is above -0; a NaN is above all numbers, or below all if its sign
-    /// is
-    /// negative.
+    /// is negative.
     Largest,
 }
 

@@ -1,25 +1,26 @@
-//! Elementwise operations that need a second type or an attribute, so are no rows of the scalar table.
+//! Elementwise operations with a second type or an attribute, which are therefore not in the scalar table.
 use super::{Access, Arg, Batch, Draw, Sample, Structural, arity, same_dtype};
 use crate::diag::{At, Diag};
 use crate::parse::Attributes;
 use crate::{DType, Dim, E, Facts};
 use std::fmt;
 
-/// Conversion as Rust's `as`: floats saturate into integers and NaN becomes 0; `bool` is `x != 0`.
+/// Conversion of the element type like Rust's `as`: floats saturate into integers and NaN becomes 0; `bool` is `x !=
+/// 0`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Cast {
     /// The result's element type.
     pub to: DType,
 }
 
-/// The same bits read as another type of the same size.
+/// Reinterpretation of the elements' bits as another type of the same size.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Bitcast {
     /// The result's element type.
     pub to: DType,
 }
 
-/// Integer power by repeated multiplication; a negative exponent is the reciprocal.
+/// Elementwise integer power by repeated multiplication; a negative exponent gives the reciprocal.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Powi {
     /// The exponent.
@@ -46,6 +47,7 @@ impl fmt::Display for Powi {
     }
 }
 
+/// Implements [`Structural`] for an elementwise operation with one attribute.
 macro_rules! elementwise {
     ($Op:ident $name:literal $attribute:ident $access:expr, $dtype:expr, $jvp:expr, $transpose:expr, $draw:expr, $samples:expr) => {
         impl Structural for $Op {

@@ -43,8 +43,7 @@ pub trait Structural: Clone + Eq + std::hash::Hash + Debug + Display + Sized {
     /// Returns the access form for operands that `infer` has accepted.
     fn access(&self, args: &[&[Dim]]) -> Access;
     /// The `vmap` rule: applies the operation to operands some of which have an extra batch axis; the result has that
-    /// axis
-    /// first. `None` if there are no operands.
+    /// axis first. `None` if there are no operands.
     fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>>;
     /// The forward derivative: the tangent of the result `y`, given those of the operands; `None` for zero.
     fn jvp<'g>(&self, args: &[Arg<'_, 'g>], y: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>>;
@@ -52,8 +51,7 @@ pub trait Structural: Clone + Eq + std::hash::Hash + Debug + Display + Sized {
     /// result.
     fn transpose<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>>;
     /// Draws a random instance of the operation for tests, whose operands `from` chooses; `None` if no attributes fit.
-    /// Tests
-    /// check that `infer` accepts it.
+    /// Tests check that `infer` accepts it.
     fn draw(from: &mut dyn Draw) -> Option<Self>;
     /// Cases for tests: the operation, operand shapes over names, and values of the names.
     fn samples() -> Vec<Sample<Self>>;
@@ -192,8 +190,7 @@ impl StructuralOp {
     }
     /// The type in which a fold of these operands accumulates, if it is wider than theirs: see
     /// [`ScalarOp::accumulator`](crate::ScalarOp::accumulator). Builders append such a fold between two casts, so that
-    /// each
-    /// fold that runs accumulates in its operand's type; [`verify`](crate::verify) refuses others.
+    /// each fold that runs accumulates in its operand's type; [`verify`](crate::verify) refuses others.
     pub fn accumulator(&self, args: &[DType]) -> Option<DType> {
         let op = match self {
             Self::Reduce(fold) => fold.op,

@@ -49,8 +49,7 @@ pub struct Nest {
     /// Positions in each operand. Elements of several operands are multiplied.
     pub operands: Vec<Vec<Position>>,
     /// Position in the result, which has one element for each index of the parallel axes: along each dimension the
-    /// terms are
-    /// the digits of a mixed-radix number, the greatest stride first.
+    /// terms are the digits of a mixed-radix number, the greatest stride first.
     pub result: Vec<Position>,
     /// The monoid that folds. Where an operand has no element, nothing is folded.
     pub op: ScalarOp,
@@ -107,8 +106,7 @@ impl Nest {
         })
     }
     /// Splits the nest into nests without dilations which together compute the same: each covers evenly spaced indices
-    /// of the
-    /// loops, at which all positions are elements.
+    /// of the loops, at which all positions are elements.
     pub fn undilated(&self) -> Vec<Nest> {
         let dilated = self.operands.iter().flatten().find(|p| p.dilation > 1).cloned();
         let Some(position) = dilated else { return vec![self.clone()] };

@@ -16,8 +16,7 @@ use std::time::{Duration, Instant};
 const DATA: i32 = 1;
 const NOTICE: i32 = 2;
 /// Time that a process which has failed leaves others to report their errors before it ends the job; and the shorter
-/// time
-/// for the process that it blames, which may be lost.
+/// time for the process that it blames, which may be lost.
 const GRACE: Duration = Duration::from_millis(500);
 const GRACE_FOR_BLAMED: Duration = Duration::from_millis(150);
 

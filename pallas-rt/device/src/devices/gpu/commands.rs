@@ -1,10 +1,8 @@
 //! Commands that a thread records and submits together.
 //!
 //! A launch is submitted when it is made, unless its thread runs a *program* of several launches: then launches, copies
-//! and
-//! clears are recorded in one command encoder, in their order, until the program ends or the host needs a result. The
-//! error
-//! flags of the launches are read together at that point.
+//! and clears are recorded in one command encoder, in their order, until the program ends or the host needs a result.
+//! The error flags of the launches are read together at that point.
 //!
 //! An upload takes effect before all commands of its submission, also before those recorded earlier. So every upload is
 //! preceded by a submission, and the launches' uniform bytes are in memory that was allocated before the first of them.
@@ -133,10 +131,8 @@ impl Gpu {
     }
 
     /// Takes a place for uniform bytes in the memory of this thread's program, and returns the buffer and offset.
-    /// Submits what
-    /// is recorded if the memory is full. `None` if the thread runs no program, or the bytes never fit. Their length
-    /// must be a
-    /// multiple of the alignment of uniforms.
+    /// Submits what is recorded if the memory is full. `None` if the thread runs no program, or the bytes never fit.
+    /// Their length must be a multiple of the alignment of uniforms.
     pub(super) fn uniforms(self: &Arc<Self>, bytes: &[u8]) -> Result<Option<(wgpu::Buffer, u64)>> {
         let used = |program: &mut Program| program.recorded.as_ref().map_or(0, |recorded| recorded.uniforms.1.len());
         if self.programs.own(used).is_some_and(|used| used + bytes.len() > UNIFORMS) {
@@ -153,8 +149,7 @@ impl Gpu {
     }
 
     /// Takes a place for a launch's error flag, all zeros, in the memory of this thread's program, and returns the
-    /// buffer and
-    /// offset; if the thread runs no program, returns the check.
+    /// buffer and offset; if the thread runs no program, returns the check.
     pub(super) fn flag(self: &Arc<Self>, check: Check) -> Result<std::result::Result<(wgpu::Buffer, u64), Check>> {
         let Some(mut recorded) = self.recorded("take memory for error flags")? else { return Ok(Err(check)) };
         if recorded.flags.is_none() {

@@ -60,8 +60,7 @@ impl ShaderJob<'_> {
 
 impl Gpu {
     /// Submits a job. Returns without waiting for it, unless it has an error flag, which is then read and passed to
-    /// `check`;
-    /// inside of a program of several launches that happens at the program's end.
+    /// `check`; inside of a program of several launches that happens at the program's end.
     ///
     /// # Errors
     /// [`Error::Limit`], [`Error::Shader`], [`Error::Memory`], [`Error::ForeignClient`], [`Error::DeviceLost`]; nothing

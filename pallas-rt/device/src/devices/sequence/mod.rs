@@ -1,16 +1,13 @@
 //! Sequences: many launches of the CPU that run as one, one after another, with loops and branches between them. They
-//! work
-//! on memory listed in a table of slots. A call takes one place in the queue, and allocates nothing but its results.
+//! work on memory listed in a table of slots. A call takes one place in the queue, and allocates nothing but its
+//! results.
 //!
 //! A sequence may run for several devices of a mesh, each of which has its own table. In lockstep every action is done
-//! for
-//! one device after the other, and threads share long launches of all. On other engines (`collective`) the devices of
-//! each
-//! participant are in lockstep, and participants exchange arrays. Each device decides about loops and branches by its
-//! own
-//! values: devices that are done, or in another branch, skip the actions. If a loop or branch has collectives, all
-//! participants learn every device's decision and take each step that any device takes, so that the devices of a group
-//! reach a collective together.
+//! for one device after the other, and threads share long launches of all. On other engines (`collective`) the devices
+//! of each participant are in lockstep, and participants exchange arrays. Each device decides about loops and branches
+//! by its own values: devices that are done, or in another branch, skip the actions. If a loop or branch has
+//! collectives, all participants learn every device's decision and take each step that any device takes, so that the
+//! devices of a group reach a collective together.
 //!
 //! - here: actions, the sequence and its memory; `running`: one run of a sequence.
 mod running;
@@ -51,8 +48,7 @@ pub enum Devices {
     /// One device, which has no collectives.
     One,
     /// All `count` devices of a mesh, in lockstep or on threads of their own; `agreement` is the collective that
-    /// compares the
-    /// devices' decisions about loops and branches.
+    /// compares the devices' decisions about loops and branches.
     Here { count: usize, are_threads: bool, agreement: Arc<ResolvedCollective> },
     /// Some devices of a mesh, which exchange arrays with those of other processes; `agreement` compares all decisions.
     Some { participant: Arc<dyn Collectives>, agreement: Arc<ResolvedCollective> },
@@ -84,8 +80,7 @@ pub enum Action {
     /// number of steps; with `collectives` the devices of a group must agree.
     While { condition: Vec<Action>, holds: Slot, turning: Turning, body: Vec<Action>, collectives: bool },
     /// Runs the branch whose index, an i32, is in `index`; the last branch if the index is out of range. Each device
-    /// has
-    /// its own index; with `collectives` the devices of a group must agree.
+    /// has its own index; with `collectives` the devices of a group must agree.
     Case { index: Slot, branches: Vec<Vec<Action>>, collectives: bool },
     /// Begins a collective on the contents of slot `from`, if any; `number` identifies the collective in the sequence.
     Start { from: Option<(Slot, usize)>, to: Slot, bytes: usize, collective: Arc<ResolvedCollective>, number: usize },
@@ -139,8 +134,8 @@ pub struct Turning {
     pub enter: Vec<(Slot, Slot)>,
     /// After each step: moves of memory, all at once.
     pub turn: Vec<(Slot, Slot)>,
-    /// After the last step: the contents of each second slot move into the memory of the first one, as many bytes as the
-    /// third number says.
+    /// After the last step: the contents of each second slot move into the memory of the first one, as many bytes as
+    /// the third number says.
     pub leave: Vec<(Slot, Slot, usize)>,
 }
 
@@ -305,16 +300,14 @@ impl Sums {
 
 impl Sequence {
     /// Runs the sequence on a CPU client. `memory` becomes that of the first slots of each device. A short run ends
-    /// within
-    /// the call, unless it depends on launches that have not finished; others go on in the client's queue.
+    /// within the call, unless it depends on launches that have not finished; others go on in the client's queue.
     ///
     /// # Errors
     /// No memory; errors of launches that wrote what it reads; if it has ended, its own.
     ///
     /// # Safety
     /// The buffers belong to this client and have the lengths for which the sequence was made. The caller has exclusive
-    /// access
-    /// to those that are not only [`Access::Read`].
+    /// access to those that are not only [`Access::Read`].
     pub unsafe fn run(self: &Arc<Self>, client: &Client, memory: &[(&Buffer, Access)]) -> Result<()> {
         if self.sums.tiles > 0 {
             client.check_room("a jitted function", self.sums.tiles)?;
