@@ -10,7 +10,7 @@ use pallas_rt::prelude::*;
 /// The formulas are those of [`crate::attention_scores`]. All options go together, but for [`Options::offsets`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options<'a> {
-    /// Factor of the scores; `None`: `1 / sqrt(head dimension)`.
+    /// Factor of the scores `q kᵀ`; `None`: `1 / sqrt(head dimension)`.
     pub scale: Option<f32>,
     /// The keys that a query sees by its position.
     pub causal: Causal,
@@ -67,8 +67,8 @@ pub struct Window {
     pub right: Option<usize>,
 }
 
-/// Dropout of probabilities after the softmax: each becomes 0 with probability `rate`, the others are divided by `1 -
-/// rate`.
+/// Dropout of probabilities after the softmax: each becomes 0 with probability `rate`, the others are divided by
+/// `1 - rate`.
 ///
 /// The same seed, batch element, head, query and key give the same decision: in the forward and the backward pass, on
 /// every device, whatever the blocks.
@@ -99,7 +99,7 @@ pub struct Dropout<'a> {
 pub enum Seed<'a> {
     /// A number. In a function of `jit` it is a constant: every call drops the same elements.
     Number(u64),
-    /// The bits of a key, u32 `[2]`: the data of a key of `pallas_rt::random`, or a counter. The higher half comes first.
+    /// The bits of a key, u32 `[2]`, the higher half first: the data of a key of `pallas_rt::random`, or a counter.
     Key(&'a Array),
 }
 
@@ -118,15 +118,15 @@ impl<'a> From<&'a Array> for Seed<'a> {
 /// reads.
 #[derive(Clone, Debug)]
 pub struct Operands {
-    /// See [`Options::lengths`].
+    /// i32 `[batch]`: number of live keys of each batch element; see [`Options::lengths`].
     pub lengths: Array,
-    /// See [`Options::offsets`].
+    /// i32 `[2]`: positions of the first query and of the first key; see [`Options::offsets`].
     pub offsets: Array,
-    /// See [`Options::bias`].
+    /// Bias added to the scores; see [`Options::bias`].
     pub bias: Array,
-    /// See [`Options::segments`].
+    /// Segment numbers of queries and of keys; see [`Options::segments`].
     pub segments: [Array; 2],
-    /// See [`Options::sinks`].
+    /// `[heads]`: extra score of each head; see [`Options::sinks`].
     pub sinks: Array,
     /// Factor of the scores `q kᵀ`.
     pub scale: f32,

@@ -1,5 +1,5 @@
-//! Which keys a query sees, and what becomes of a score: one description for every kernel of attention, forward and
-//! backward.
+//! Rules of attention: which keys a query sees, and how a score is changed; one description for every kernel of
+//! attention, forward and backward.
 //!
 //! For a query at position p and key j, beginning with `s = scale · q kᵀ`:
 //!
@@ -13,10 +13,10 @@
 //! sinks       P = exp(s) / (exp(sink) + Σ_live exp(s))                 gpt-oss (2025), after Xiao et al. 2024
 //! dropout     P' = P / (1 - rate), or 0 with probability `rate`        Srivastava et al. 2014
 //! ```
-//! What the softmax sums over is not changed by dropout. Who is dropped follows from the seed and the element's coordinates
-//! alone ([`pallas_rt::threefry`]), so that forward and backward agree, whatever their blocks.
+//! Dropout does not change the sum of the softmax. Which elements are dropped follows from the seed and the element's
+//! coordinates alone ([`pallas_rt::threefry`]), so that forward and backward agree, whatever their blocks.
 //!
-//! [`Rules`] says which of these there are; it is a `#[fixed]` value, and what is absent leaves no trace in the kernel.
+//! [`Rules`] says which of these apply; it is a `#[fixed]` value, and an absent rule leaves no trace in the kernel.
 //! [`Block`] is a block of the matrix of all scores, with its position there.
 use crate::element::{Floating, Wide};
 use pallas_rt::prelude::*;
@@ -28,10 +28,10 @@ pub enum Causal {
     /// Every query sees all keys.
     #[default]
     No,
-    /// Query i sees keys `j <= i`, also where there are more keys than queries: PyTorch's and JAX's `is_causal`.
+    /// Query i sees keys `j <= i`, even if there are more keys than queries, as with `is_causal` of PyTorch and JAX.
     FromStart,
-    /// The last query sees the last live key, query i keys `j <= i + keys - queries`: for queries that continue a cache
-    /// of keys. With more queries than keys the first ones see none.
+    /// Query i sees keys `j <= i + keys - queries`, so the last query sees the last live key: for queries that continue
+    /// a cache of keys. With more queries than keys the first ones see none.
     FromEnd,
 }
 

@@ -27,37 +27,37 @@ use pallas_rt::shader::Profile;
 /// The parameters of a kernel whose block sizes [`choose`] decides.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Choice {
-    /// Queries and keys of flash attention.
+    /// Numbers of queries and keys of a block of flash attention.
     Attention,
     /// Rows whose gradients a program accumulates, and rows that it iterates over, in attention's backward pass.
     AttentionGradients,
-    /// Queries and keys of a block of a splash mask.
+    /// Numbers of queries and keys of a block of a splash mask.
     SplashMask,
-    /// Keys of decode attention.
+    /// Number of keys of a block of decode attention.
     DecodeAttention,
-    /// Queries of a work item of paged attention.
+    /// Number of queries of a work item of paged attention.
     PagedQueries,
-    /// Pages per step of paged attention, and parts that a page is divided into.
+    /// Number of pages per step of paged attention, and of parts that a page is divided into.
     PagedKeys,
-    /// Rows, columns and depth of a matrix product.
+    /// Rows, columns and depth of blocks of a matrix product.
     Matmul,
-    /// Rows, columns and depth of a product with quantised weights.
+    /// Rows, columns and depth of blocks of a product with quantised weights.
     QuantizedMatmul,
-    /// Rows, classes and depth of the cross-entropy's forward pass.
+    /// Rows, classes and depth of blocks of the cross-entropy's forward pass.
     CrossEntropy,
     /// Rows, classes and depth of the cross-entropy's gradient by x.
     CrossEntropyDx,
     /// Rows, classes and depth of the cross-entropy's gradient by w.
     CrossEntropyDw,
-    /// Elements of a gated linear unit.
+    /// Number of elements of a block of a gated linear unit.
     Gated,
-    /// Elements of a row of an embedding.
+    /// Number of elements of a table's row that a program of an embedding copies.
     Embedding,
-    /// Rows of a block of an embedding.
+    /// Number of rows of a block of an embedding.
     EmbeddingRows,
-    /// Positions of the rotary embedding.
+    /// Number of positions of a block of the rotary embedding.
     Rotary,
-    /// Rows of softmax, norms and losses of logits.
+    /// Number of rows of a block of softmax, norms and losses of logits.
     Rows,
 }
 
@@ -81,11 +81,11 @@ fn tuned(choice: Choice, profile: Profile) -> Option<&'static [usize]> {
 /// Resources that a program needs for given block sizes; 0: no need.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Need {
-    /// See [`Budget::staged_bytes`](pallas_rt::shader::Budget::staged_bytes).
+    /// Bytes of tiles that threads share; see [`Budget::staged_bytes`](pallas_rt::shader::Budget::staged_bytes).
     pub(crate) staged_bytes: usize,
-    /// See [`Budget::live_elements`](pallas_rt::shader::Budget::live_elements).
+    /// Elements live at the same time; see [`Budget::live_elements`](pallas_rt::shader::Budget::live_elements).
     pub(crate) live_elements: usize,
-    /// Bytes of scratch, which is in workgroup memory on every kind of device.
+    /// Bytes of scratch; it is in workgroup memory on every kind of device.
     pub(crate) scratch_bytes: usize,
 }
 

@@ -5,8 +5,8 @@
 //! their neighbours, and their gradients reuse intermediate values; a kernel is a launch of its own, and recomputes
 //! scores and logits for its gradients, since those of large problems need too much memory. A long row is work for
 //! several programs, while a kernel of rows has one program for it. The limits are stated at each function. Two use
-//! operations at any size and in any type of floats: [`sums`], also outside of traced functions, and [`rows`]. `cargo
-//! bench --bench plain` compares both.
+//! operations at any size and in any type of floats: [`sums`], also outside of traced functions, and [`rows`].
+//! `cargo bench --bench plain` compares both.
 use crate::attention_options::{Options, axes, scale};
 use crate::attention_scores::Causal;
 use crate::rows::{are_long, on_cores};
@@ -107,8 +107,8 @@ pub(crate) fn attention_with_probabilities([q, k, v]: [&Array; 3], options: &Opt
     Ok([probabilities.matmul(v), lse, probabilities])
 }
 
-/// The gradients of [`attention_with_probabilities`] by q, k, v, the bias and the sinks, from those by its result and by its
-/// log-sum-exp.
+/// Gradients of [`attention_with_probabilities`] by q, k, v, the bias and the sinks, given those by its result (`dout`)
+/// and by its log-sum-exp (`dlse`). log-sum-exp.
 ///
 /// # Errors
 /// A scale that is not finite.

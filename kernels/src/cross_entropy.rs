@@ -6,12 +6,13 @@
 //! lse = ln Σ_v exp z_v        loss = lse - (1-ε)·z_y - ε·mean_v z_v + ζ·lse²
 //! g_v = dloss·((1 + 2ζ·lse)·exp(z_v - lse) - (1-ε)·[v = y] - ε/V)        dx = g w        dw = gᵀ x
 //! ```
-//! ε smooths labels (Szegedy et al. 2016), ζ keeps the logits' normaliser near 1 (z-loss, PaLM 2022). Logits live a block at
-//! a time (Liger Kernel, Hsu et al. 2024; Cut Your Losses, Wijmans et al. 2025): forward with a running maximum and sum
-//! over blocks of the vocabulary; backward they are computed anew, once for dx and once for dw, so that each element of a
-//! gradient is summed by one program in one order: the same every time. That is 8·n·V·d multiplications and additions
-//! backward, where stored logits would take 4; memory is n + V rows of d elements instead of n·V. On the CPU,
-//! [`crate::cross_entropy_resident`] has both in one pass of 6·n·V·d. Everything but the operands is f32.
+//! ε smooths labels (Szegedy et al. 2016), ζ keeps the logits' normaliser near 1 (z-loss, PaLM 2022). Only a block of
+//! logits exists at a time (Liger Kernel, Hsu et al. 2024; Cut Your Losses, Wijmans et al. 2025): the forward pass
+//! keeps a running maximum and sum over blocks of the vocabulary; the backward pass recomputes logits, once for dx and
+//! once for dw, so that one program sums each element of a gradient in one order: the same every time. That is 8·n·V·d
+//! multiplications and additions backward, where stored logits would take 4; memory is n + V rows of d elements instead
+//! of n·V. On the CPU, [`crate::cross_entropy_resident`] computes both in one pass of 6·n·V·d. Everything but the
+//! operands is f32.
 use crate::blocks::{Choice, Need, choose, shared};
 use crate::cross_entropy_resident as resident;
 use crate::cross_entropy_rows::{Row, State, Terms};
@@ -228,7 +229,7 @@ fn column(name: &str, x: &Array, n: usize) -> Result<Array> {
     Ok(x.reshape(&[n, 1]))
 }
 
-/// Returns the labels as a column. Refuses options out of range, labels that are no class, and a classifier without
+/// Returns the labels as a column. Refuses options out of range, labels that are not a class, and a classifier without
 /// classes.
 #[track_caller]
 fn labels_column(labels: &Array, n: usize, classes: usize, options: &Options) -> Result<Array> {
@@ -261,8 +262,8 @@ pub fn cross_entropy_lse(
     copy.store(lse.load());
 }
 
-/// The log-sum-exp as a value whose gradient is refused, because the backward kernels have none for it. A traced function
-/// that does not use it does not compute it.
+/// Returns the log-sum-exp as a value whose gradient is refused, because the backward kernels do not have it. A traced
+/// function that does not use the value does not compute it.
 #[track_caller]
 #[inline]
 fn without_gradient(lse: Array) -> Result<Array> {

@@ -12,8 +12,8 @@
 //! The queries of all heads that share a head of keys are rows of one product, so keys and values are read once. A step's
 //! time is that of reading them.
 //!
-//! Take this for 1 to 64 queries against a contiguous cache, [`crate::flash_attention`] for more queries, and
-//! [`crate::paged_attention`] where the cache lies in pages or requests have different numbers of queries.
+//! Use this for 1 to 64 queries against a contiguous cache, [`crate::flash_attention`] for more queries, and
+//! [`crate::paged_attention`] if the cache is in pages or requests have different numbers of queries.
 use crate::attention_options::{axes, scale, soft_cap};
 use crate::attention_scores::Rules;
 use crate::blocks::{Choice, Need, choose};

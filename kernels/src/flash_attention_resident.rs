@@ -173,7 +173,7 @@ pub fn flash_attention_resident_bias<E: Floating>(
 const RESIDENT: usize = 64 << 20;
 
 /// Returns true if five products in one program per head of keys take less time than seven products spread over all
-/// cores. False where the number of cores is unknown (GPUs).
+/// cores; false where the number of cores is unknown (GPUs).
 pub(crate) fn is_worth_it(
     target: &Target,
     [batch, .., queries, d]: [usize; 4],

@@ -16,9 +16,9 @@ use std::f64::consts::{FRAC_1_SQRT_2, PI};
 /// Activation function of the gate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Gate {
-    /// `g·σ(g)`: SwiGLU.
+    /// `g·σ(g)`, the gate of SwiGLU.
     Silu,
-    /// `g·Φ(g)`: GEGLU.
+    /// `g·Φ(g)`, the gate of GEGLU.
     Gelu,
 }
 

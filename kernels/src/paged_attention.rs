@@ -8,25 +8,25 @@
 //! default NHD `[pages, page, key heads, d]`: transpose those once. Page `j` of request r is number `tables[r][j]` of the
 //! pool.
 //!
-//! Queries of all requests lie one behind the other, `[queries, heads, d]`, those of request r from `starts[r]` to
-//! `starts[r + 1]`, as in JAX's `ragged_paged_attention`: a prefill of hundreds of queries and steps of one query each run
-//! in one launch. They are the last tokens of their request: with n queries and `lengths[r]` keys query i sees keys
-//! `j <= i + lengths[r] - n`. So a step first appends its keys and values ([`PagedCache::append`]), then attends.
+//! Queries of all requests are contiguous, `[queries, heads, d]`; those of request r are from `starts[r]` to
+//! `starts[r + 1]`, as in JAX's `ragged_paged_attention`: a prefill of hundreds of queries and steps of one query each
+//! run in one launch. They are the last tokens of their request: with n queries and `lengths[r]` keys, query i sees
+//! keys `j <= i + lengths[r] - n`. So a step first appends its keys and values ([`PagedCache::append`]), then attends.
 //!
-//! What a step attends to is a [`Batch`], made on the host from the scheduler's numbers: it checks each entry of the block
-//! tables that will be read **before anything runs**, and all layers of a model share it. An entry out of the pool's range
-//! is an error, never a read of another page. The functions that take tables as arrays read them back and make a batch
-//! for each call, which waits for the device.
+//! A [`Batch`] describes a step. It is made on the host from the scheduler's numbers: it checks each entry of the block
+//! tables that will be read **before anything runs**, and all layers of a model share it. An entry out of the pool's
+//! range is an error, never a read of another page. The functions that take tables as arrays read them back and make a
+//! batch for each call, which waits for the device.
 //!
-//! A batch is cut into items: up to 16 queries of one request, against a run of its pages. Long runs are split, so that a
-//! long request does not keep one core busy alone, and [`combine_splits`] weighs the parts. The queries of all heads that
-//! share a head of keys are rows of one product.
+//! A batch is cut into work items: up to 16 queries of one request, against a run of its pages. Long runs are split, so
+//! that a long request does not keep one core busy alone, and [`combine_splits`] combines the parts. The queries of all
+//! heads that share a head of keys are rows of one product.
 //!
 //! Keys and values may be 8-bit integers with one f32 scale per token and head, `x ≈ scale · i8` with
 //! `scale = max|x| / 127`, as JAX's quantised `paged_attention` keeps them: a page in use never has to be rescaled.
 //! Scores and weights are multiplied by the scales, not keys and values.
 //!
-//! Take [`crate::decode_attention`] where all requests have contiguous caches.
+//! Use [`crate::decode_attention`] if all requests have contiguous caches.
 use crate::attention_options::{scale, soft_cap};
 use crate::attention_scores::Rules;
 use crate::blocks::{ANY, Choice, choose};
@@ -354,8 +354,9 @@ impl Batch {
     }
 }
 
-/// Attention of one query per request, `[requests, heads, d]`, over a paged cache. `tables` is an i32 array `[requests,
-/// maximum pages]`, `lengths` `[requests]`. Both are read back and checked; a [`Batch`] does that once for many layers.
+/// Attention of one query per request, `[requests, heads, d]`, over a paged cache. `tables` is an i32 array
+/// `[requests, maximum pages]`, `lengths` `[requests]`. Both are read back and checked; a [`Batch`] does that once for
+/// many layers.
 ///
 /// # Errors
 /// As [`Batch::new`] and [`Batch::attend`].

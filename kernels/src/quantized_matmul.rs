@@ -30,7 +30,7 @@ pub enum Bits {
     Four,
 }
 
-/// A quantised matrix `[k, n]`: see the [module](self) for its arrays.
+/// A quantised matrix `[k, n]`; the [module](self) describes its arrays.
 #[derive(Clone, Debug)]
 pub struct Quantized {
     /// Quantised elements: i8 `[k, n]`, or u8 `[ceil(k / 2), n]` for four bits.

@@ -75,9 +75,9 @@ pub fn tables(client: &Client, first: usize, positions: usize, d: usize, base: f
     Ok((table(f64::cos)?, table(f64::sin)?))
 }
 
+/// Rotates heads of `x` in the opposite direction if `inverse`; see [`rotary`].
 #[track_caller]
 #[inline]
-/// Rotates heads of `x` in the opposite direction if `inverse`; see [`rotary`].
 fn turn(x: &Array, cos: &Array, sin: &Array, pairs: Pairs, inverse: bool) -> Result<Array> {
     let [outer @ .., s, d] = x.shape() else {
         return wrong(format!("`x` has shape {:?}, expected [.., positions, head dimension]", x.shape()));
@@ -125,7 +125,7 @@ pub fn rotary(x: &Array, cos: &Array, sin: &Array, pairs: Pairs) -> Result<Array
     Ok(y)
 }
 
-/// The gradient by x of [`rotary`], from the gradient by its result.
+/// Gradient by x of [`rotary`], from the gradient `dy` by its result.
 ///
 /// # Errors
 /// As [`rotary`].

@@ -1,4 +1,5 @@
-//! Block-sparse attention ("splash", after JAX's kernel of that name): time is that of the blocks that a mask leaves.
+//! Block-sparse attention ("splash", after JAX's kernel of that name): its time is that of the blocks that a mask
+//! leaves.
 //!
 //! ```text
 //! out_i = softmax(cap(q_i kᵀ · scale)) v        over the keys that the mask lets query i see
@@ -11,9 +12,9 @@
 //!
 //! Gradients are those of [`crate::flash_attention_backward`]: dq over the lists by rows, dk and dv over those by columns.
 //!
-//! Take this for masks that leave large holes: windows, chunks, documents, patterns in an array, different ones for each
-//! head. [`crate::flash_attention`] needs no lists and skips blocks above a diagonal or outside of a window, too; it takes
-//! lengths and segments that change with every batch.
+//! Use it for masks that leave large holes: windows, chunks, documents, patterns in an array, different ones for each
+//! head. [`crate::flash_attention`] needs no lists and skips blocks above a diagonal or outside of a window, too; it
+//! takes lengths and segments that change with every batch.
 use crate::attention_options::{axes, scale};
 use crate::attention_scores::{Inputs, Rules, flash_attention_delta};
 use crate::dispatch::{floats, with_gradient};

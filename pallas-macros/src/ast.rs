@@ -12,7 +12,7 @@ pub(crate) struct Options {
     pub(crate) grid: Vec<Expr>,
     /// The tokens of `grid`, for errors.
     pub(crate) grid_tokens: Option<Expr>,
-    /// `parallel` or `arbitrary`, one per axis.
+    /// Semantics of the grid's axes, `parallel` or `arbitrary` each, and their tokens.
     pub(crate) semantics: Option<(Vec<Ident>, TokenStream)>,
     /// Faults of the strict interpreter that are intended: `overflow`, `lost_store`.
     pub(crate) allow: Vec<Ident>,
@@ -26,7 +26,7 @@ pub(crate) struct Options {
     pub(crate) tune_if: Option<Expr>,
     /// Path of the crate `pallas_rt`, if it is renamed.
     pub(crate) root: Option<syn::Path>,
-    /// Options that are unknown or given twice.
+    /// Errors about options that are unknown or given twice.
     pub(crate) wrong: Vec<syn::Error>,
     /// Whether a later part could not be read, so that missing options are not reported.
     pub(crate) unread: bool,
@@ -39,7 +39,7 @@ pub(crate) enum Role {
     Output,
     Prefetch,
     Scratch,
-    /// A run-time scalar.
+    /// A run-time scalar parameter.
     Param,
     /// A `#[fixed]` value of the host, known while tracing.
     Fixed,
@@ -47,7 +47,7 @@ pub(crate) enum Role {
     Dim,
 }
 
-/// A parameter of the kernel.
+/// A parameter of the kernel, with its specs.
 pub(crate) struct Parameter {
     pub(crate) name: Ident,
     pub(crate) pat: Pat,
@@ -73,7 +73,7 @@ pub(crate) struct Block {
     pub(crate) buffered: Option<Expr>,
     pub(crate) empty: Option<Expr>,
     pub(crate) alias: Option<Ident>,
-    /// Options that are unknown or given twice.
+    /// Errors about options that are unknown or given twice.
     pub(crate) wrong: Vec<syn::Error>,
 }
 

@@ -302,8 +302,8 @@ impl Kernel {
         }
     }
 
-    /// Tokens of an index map: `(0, &|frame| { let (b, i) = (frame.program(0), frame.program(1)); indices((b, i, 0))
-    /// })`.
+    /// Tokens of an index map:
+    /// `(0, &|frame| { let (b, i) = (frame.program(0), frame.program(1)); indices((b, i, 0)) })`.
     fn index_map(&self, slot: usize, p: &Parameter) -> Option<TokenStream> {
         let block: &Block = p.block.as_ref()?;
         let map = block.map.as_ref()?;
@@ -348,8 +348,8 @@ impl Kernel {
         })
     }
 
-    /// Tokens of the body: `&|frame| { let D = frame.size("D"); (|x: In<f32>, ..| { rewritten })(frame.input(0), ..)
-    /// }`.
+    /// Tokens of the body:
+    /// `&|frame| { let D = frame.size("D"); (|x: In<f32>, ..| { rewritten })(frame.input(0), ..) }`.
     fn body(&self, f: &ItemFn, errors: &mut Errors) -> TokenStream {
         let (root, frame) = (&self.root, Ident::new("frame", Span::mixed_site()));
         let mut block = (*f.block).clone();

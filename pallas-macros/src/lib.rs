@@ -22,8 +22,8 @@ use quote::{ToTokens, quote};
 use syn::ItemFn;
 use syn::parse::{ParseStream, Parser};
 
-/// Makes a function over blocks a kernel: a function of arrays that returns arrays. The guide of `pallas_rt` explains each of
-/// these parts by an example.
+/// Makes a function over blocks a kernel, which callers use as a function of arrays that returns arrays. The guide of
+/// `pallas_rt` explains each of these parts by an example. these parts by an example.
 ///
 /// | option of `#[kernel(..)]` | meaning |
 /// |---|---|
@@ -55,7 +55,7 @@ pub fn kernel(attr: proc_macro::TokenStream, item: proc_macro::TokenStream) -> p
     kernel_tokens(attr.into(), item.into()).into()
 }
 
-/// Implements `pallas_rt::tree::Tree`, a value whose leaves are arrays, for a struct or an enum whose fields are trees.
+/// Implements `pallas_rt::tree::Tree` (a value whose leaves are arrays) for a struct or an enum whose fields are trees.
 ///
 /// | option | meaning |
 /// |---|---|

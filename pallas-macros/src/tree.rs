@@ -39,7 +39,7 @@ impl Field<'_> {
     }
 }
 
-/// A struct, or a variant of an enum.
+/// A struct, or a variant of an enum, with its fields.
 struct Variant<'a> {
     /// Path of the variant: `Self`, or `Self::Relu`.
     path: TokenStream,

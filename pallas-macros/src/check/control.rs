@@ -14,7 +14,7 @@ enum Decided {
     AtRunTime,
     /// While tracing, by the host, from values that do not depend on sizes.
     ByHost,
-    /// Perhaps by the host, for some sizes only.
+    /// Possibly by the host, and for some sizes only.
     Unclear,
 }
 

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use syn::visit::{self, Visit};
 use syn::{Expr, Ident, Pat};
 
-/// A variable in scope.
+/// A variable in scope, with its value.
 #[derive(Clone, Debug)]
 pub(super) struct Variable {
     name: String,

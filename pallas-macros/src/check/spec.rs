@@ -237,7 +237,7 @@ fn block(p: &Parameter, b: &Block, options: &Options, parameters: &[Parameter], 
 /// An index in a map that is a grid axis, while the grid has an axis that counts the blocks of its dimension.
 struct Count<'a> {
     entry: &'a Expr,
-    /// The array's dimension, of which it is a block index.
+    /// The array's dimension that this index counts blocks of.
     dim: &'a Expr,
     /// Number of blocks of the dimension, as tokens.
     blocks: String,

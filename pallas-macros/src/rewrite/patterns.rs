@@ -26,7 +26,7 @@ use syn::{Expr, Ident, Lit, Pat, Token, parse_quote_spanned};
 /// Test whether a number, or a tuple of numbers, takes an arm.
 #[derive(Default)]
 struct Test {
-    /// The comparison of the numbers; `None` if the arm takes every number.
+    /// Tokens of the comparison of the numbers; `None` if the arm takes every number.
     holds: Option<TokenStream>,
     /// Names that the arm binds the numbers to, each with its index in the tuple.
     names: Vec<(usize, syn::PatIdent)>,
@@ -246,7 +246,8 @@ fn test(p: &Pat, place: usize) -> Option<Test> {
     }
 }
 
-/// Returns true if the last arm is `true` and an arm before it `false`, or the other way round.
+/// Returns true if the last arm is `true` and an earlier one `false`, or the other way round: then the last takes the
+/// rest.
 fn is_other_truth(m: &syn::ExprMatch) -> bool {
     let truth = |a: &syn::Arm| match &a.pat {
         Pat::Lit(l) if a.guard.is_none() => match &l.lit {

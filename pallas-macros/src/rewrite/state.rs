@@ -83,7 +83,7 @@ pub(super) enum Frame {
     },
 }
 
-/// A loop or a labelled block.
+/// A loop or a labelled block that a jump can leave.
 pub(super) struct Loop {
     pub(super) label: Option<Lifetime>,
     /// Whether the expansion added the label.

@@ -61,7 +61,7 @@ pub enum Error {
         /// The element type asked for.
         dtype: DType,
     },
-    /// A reshape that changes the number of elements.
+    /// A reshape to a shape with another number of elements.
     #[error(
         "{}shape {from:?} has {} elements, {to:?} has {}; help: a reshape keeps their number",
         line(*called),
@@ -128,13 +128,13 @@ pub enum Error {
     Limit {
         /// The limited resource: `storage buffer bindings of kernel add`.
         what: String,
-        /// The amount requested.
+        /// Requested amount of the resource.
         asked: u64,
-        /// The amount available.
+        /// Amount of the resource that the device allows.
         limit: u64,
         /// The device's name.
         device: String,
-        /// A suggestion.
+        /// Suggestion for the user.
         help: &'static str,
     },
     /// A request that this device or this build does not support.
@@ -144,7 +144,7 @@ pub enum Error {
         what: String,
         /// The device's name.
         device: String,
-        /// A suggestion.
+        /// Suggestion for the user.
         help: &'static str,
     },
     /// A device name that does not match any device.
@@ -173,7 +173,7 @@ pub enum Error {
         /// The first use, with its source position.
         by: String,
     },
-    /// The driver refused a shader.
+    /// A shader that the driver refused.
     #[error(
         "the driver refused the shader of kernel `{kernel}`{}: {message}; help: run it on the CPU, and report this with \
          the text of `explain`",

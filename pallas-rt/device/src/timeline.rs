@@ -215,7 +215,7 @@ pub fn compiling<R>(run: impl FnOnce() -> R) -> R {
     thread_local! {
         static INSIDE: Cell<bool> = const { Cell::new(false) };
     }
-    /// Ends the outermost call, also if it panics.
+    /// Ends the outermost call of [`compiling`] when it is dropped, also if it panics.
     struct Outermost(Instant);
     impl Drop for Outermost {
         fn drop(&mut self) {

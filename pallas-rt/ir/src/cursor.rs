@@ -9,7 +9,7 @@ pub struct ParseError {
     pub line: usize,
     /// Position in the line in characters, from 1.
     pub column: usize,
-    /// What was expected.
+    /// What was expected at the position.
     pub message: String,
 }
 

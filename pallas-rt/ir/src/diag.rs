@@ -4,9 +4,9 @@ use std::fmt;
 /// Part of an operation that a message points at; the caller knows its source position.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum At {
-    /// The operation.
+    /// The operation itself.
     Op,
-    /// One of its operands.
+    /// The operand of this index.
     Operand(usize),
 }
 
@@ -19,7 +19,7 @@ pub struct Diag {
     pub at: At,
     /// The mistake: lower case, no final period.
     pub message: String,
-    /// What is allowed, or what to write instead; may be empty.
+    /// Hint: what is allowed, or what to write instead; may be empty.
     pub help: String,
 }
 

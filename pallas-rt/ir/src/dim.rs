@@ -246,11 +246,11 @@ impl Dim {
     pub fn cdiv(&self, by: &Dim) -> Dim {
         self.combine(by, Poly::cdiv)
     }
-    /// The smaller of two.
+    /// The smaller of two sizes.
     pub fn min(&self, b: &Dim) -> Dim {
         self.combine(b, |a, b| a.choose(b, true))
     }
-    /// The larger of two.
+    /// The larger of two sizes.
     pub fn max(&self, b: &Dim) -> Dim {
         self.combine(b, |a, b| a.choose(b, false))
     }

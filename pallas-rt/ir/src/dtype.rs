@@ -30,7 +30,7 @@ macro_rules! bits {
 #[cfg(not(feature = "half"))]
 bits! { F16 "an IEEE binary16", Bf16 "a bfloat16" }
 
-/// A storage type whose arithmetic is done in `f32`, rounded once per operation.
+/// A 16-bit float type: arithmetic is done in `f32` and rounded once per operation.
 pub trait Half: Copy {
     /// Converts to `f32`, exactly.
     fn wide(self) -> f32;
@@ -81,7 +81,7 @@ macro_rules! dtypes {
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         pub enum DType { $(#[doc = concat!("`", $text, "`")] $variant),* }
         impl DType {
-            /// Every element type.
+            /// All element types.
             pub const ALL: &[DType] = &[$(DType::$variant),*];
             /// Size of an element in bytes, in the host's memory.
             pub const fn bytes(self) -> usize {
@@ -182,23 +182,23 @@ macro_rules! classes {
     };
 }
 classes! {
-    /// Every element type.
+    /// All element types.
     Any(Elem): f32 f64 F16 Bf16 i32 u32 i64 u64 i8 u8 i16 u16 bool;
-    /// Floats and integers.
+    /// Floating-point and integer types.
     Number(Any + Accumulate): f32 f64 F16 Bf16 i32 u32 i64 u64 i8 u8 i16 u16;
-    /// Floats and signed integers.
+    /// Floating-point and signed integer types.
     Signed(Number): f32 f64 F16 Bf16 i32 i64 i8 i16;
-    /// Floating point.
+    /// Floating-point types.
     Real(Signed): f32 f64 F16 Bf16;
     /// Floating-point types whose accumulator is `f32`.
     Float(Real + Accumulate<Acc = f32>): f32 F16 Bf16;
-    /// Integers.
+    /// Integer types.
     Int(Number + Bits): i32 u32 i64 u64 i8 u8 i16 u16;
-    /// Integers and booleans.
+    /// Integer types and `bool`.
     Bits(Any): i32 u32 i64 u64 i8 u8 i16 u16 bool;
-    /// Booleans.
+    /// The type `bool` alone.
     Bool(Bits): bool;
-    /// `f32` alone.
+    /// The type `f32` alone.
     Single(Float): f32;
 }
 

@@ -9,7 +9,7 @@ pub struct Id(pub u32);
 /// An operation that a derivative rule can append.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Term {
-    /// An elementwise operation.
+    /// An elementwise operation of the scalar table.
     Scalar(ScalarOp),
     /// An operation that changes shapes or positions.
     Structural(StructuralOp),

@@ -71,13 +71,13 @@ id! {
 
 /// Maximum rank of a tile or an array: backends keep strides in arrays of this length.
 pub const MAX_RANK: usize = 8;
-/// Maximum depth of nested regions: backends traverse them recursively.
+/// Maximum nesting depth of regions, since backends traverse them recursively.
 pub const MAX_DEPTH: usize = 64;
 
 /// Type of a value: element type and shape.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Type {
-    /// Element type.
+    /// Type of the elements.
     pub dtype: DType,
     /// Extent of each axis; empty for a scalar.
     pub shape: Vec<usize>,
@@ -96,7 +96,7 @@ impl Type {
     pub fn is_scalar(&self) -> bool {
         self.shape.is_empty()
     }
-    /// Number of elements.
+    /// Number of elements of a tile of this type.
     pub fn elements(&self) -> usize {
         self.shape.iter().product()
     }
@@ -121,9 +121,9 @@ impl Type {
 pub struct Loc {
     /// File name as rustc gives it.
     pub file: &'static str,
-    /// Line, from 1.
+    /// Number of the line, from 1.
     pub line: u32,
-    /// Column, from 1.
+    /// Number of the column, from 1.
     pub column: u32,
 }
 
@@ -153,7 +153,7 @@ pub struct DimDecl {
     pub size: Option<i64>,
 }
 
-/// How the programs along a grid axis may run.
+/// Order in which the programs along a grid axis may run.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Semantics {
     /// Programs may run in any order and at once.
@@ -200,7 +200,7 @@ pub enum BlockDim {
     Blocked(usize),
     /// Blocks at any offset; the index map gives the first element's offset in the array padded by `low` and `high`.
     Element {
-        /// Elements in the block.
+        /// Number of elements of the block.
         size: usize,
         /// Number of padding elements before the array.
         low: usize,
@@ -230,7 +230,7 @@ pub struct Operand {
     pub name: String,
     /// The role of the operand.
     pub kind: OperandKind,
-    /// Element type.
+    /// Type of the elements.
     pub dtype: DType,
     /// Extents over the named dimensions, of the array or the scratch buffer; empty for a scalar parameter.
     pub dims: Vec<Dim>,
@@ -254,9 +254,9 @@ impl Operand {
 /// The origin and the axes that a view refers to.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Frame {
-    /// The current block; axes are the block's kept dimensions. (Traced form.)
+    /// Traced form: the current block; axes are the block's kept dimensions.
     Block,
-    /// The array; axes are all of its dimensions. (Lowered form; scratch is the same in both.)
+    /// Lowered form, and scratch in both forms: the array; axes are all of its dimensions.
     Array,
 }
 
@@ -276,7 +276,7 @@ pub struct ViewAxis {
 }
 
 impl ViewAxis {
-    /// All `size` elements of an axis.
+    /// The axis that takes all `size` elements.
     pub fn whole(size: usize) -> Self {
         ViewAxis { offset: 0, dynamic: false, size, stride: 1, kept: true }
     }

@@ -6,7 +6,7 @@ use std::fmt;
 /// A constant: its type, and its bits as a number.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Literal {
-    /// Element type.
+    /// Type of the constant.
     pub dtype: DType,
     /// Bits of the element, zero-extended.
     pub bits: u64,

@@ -33,7 +33,7 @@ pub type Reply = Result<Vec<Vec<u8>>, (usize, String)>;
 pub enum Farewell {
     /// It is done with all its collectives.
     Finished,
-    /// It panicked.
+    /// Its program panicked.
     Panicked,
 }
 
@@ -42,7 +42,7 @@ pub enum Farewell {
 pub trait Wire: Send + Sync {
     /// Rank of this process, from 0.
     fn rank(&self) -> usize;
-    /// Number of processes.
+    /// Number of processes of the job.
     fn ranks(&self) -> usize;
     /// Sends messages and receives those of the peers, in the background. Calls are carried out in order.
     fn exchange(&self, envelope: Envelope) -> Receiver<Reply>;
@@ -54,7 +54,7 @@ pub trait Wire: Send + Sync {
     /// # Errors
     /// A process that ended in another way, or is at a collective.
     fn end(&self, farewell: Farewell) -> Result<(), (usize, String)>;
-    /// Ends all processes, after an error.
+    /// Ends all processes of the job, after an error.
     fn abort(&self) -> !;
 }
 
@@ -90,18 +90,18 @@ impl Processes {
         self.wire.rank()
     }
 
-    /// Number of processes.
+    /// Number of processes of the job.
     pub fn count(&self) -> usize {
         self.wire.ranks()
     }
 
-    /// See [`Wire::end`].
+    /// Announces that this process takes part in no more collectives: see [`Wire::end`].
     pub fn end(&self, farewell: Farewell) -> Result<()> {
         let ended = self.wire.end(farewell);
         ended.map_err(|(peer, found)| self.error(Loc::NONE, "the end".into(), peer, found))
     }
 
-    /// See [`Wire::abort`].
+    /// Ends all processes of the job: see [`Wire::abort`].
     pub fn abort(&self) -> ! {
         self.wire.abort()
     }

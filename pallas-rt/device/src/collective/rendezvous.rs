@@ -11,11 +11,11 @@ use std::sync::Arc;
 /// How the program of a device ended.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum End {
-    /// It returned.
+    /// The program returned a value.
     Finished,
-    /// It returned an error.
+    /// The program returned an error, with this message.
     Failed(String),
-    /// It panicked.
+    /// The program panicked, with this message.
     Panicked(String),
 }
 

@@ -1,34 +1,37 @@
 //! Collectives on a mesh whose groups of devices are known.
 //!
-//! Exchanges are operations of graphs too: the parts for or from other devices lie along a first axis,
-//! so that they are whole pieces of memory, and plain operations around them, which are fused with their neighbours, put
-//! dimensions in order. Devices of one process run in lockstep: `device/sequence` does each action of a program for all of
-//! them, with a table of memory each; the threads of the pool take a device each in long launches, since blocks are too small
-//! to be shared one by one; and an exchange (`collective/lockstep`) copies between them. So nothing can wait for ever, and sums
-//! have the order of the devices. In a loop or branch each device goes its own way: the actions are done for those that take
-//! the step, on every engine. If its steps exchange something, all devices go through each step that one of them takes, and
-//! exchange what nobody reads where they do not take it themselves: so engines need no other exchanges, and nothing can wait for
-//! ever. Of a group all devices take a step or none; otherwise it is an error before the exchange.
+//! In graphs, collectives are operations too. The parts for or from other devices are along a first axis, so that each
+//! is contiguous in memory; plain operations before and after, which are fused with their neighbours, put dimensions in
+//! order. Devices of one process run in lockstep: `device/sequence` does each action of a program for all of them, each
+//! with its own table of memory. In long launches each thread of the pool takes a device, since blocks are too small to
+//! be shared one by one. A collective (`collective/lockstep`) copies between devices, so nothing can deadlock, and sums
+//! have the order of the devices. In a loop or branch each device decides by its own values, and only devices that take
+//! a step do its actions, on every engine. If the steps have collectives, all devices go through each step that one of
+//! them takes, and devices that do not take it exchange data that nobody reads: so engines need no other collectives.
+//! The devices of a group must all take a step, or none; otherwise it is an error before the collective.
 //!
-//! A GPU and the interpreter have no table of memory for each device: the graphs of all devices become one (`shard/united`),
-//! with exchanges as slices, concatenations and sums, which is planned and fused like any other. Devices that exchange
-//! something in a loop share the loop, so its condition is read once for all of them; others have loops of their own.
+//! A GPU and the interpreter do not have a table of memory for each device: the graphs of all devices become one
+//! (`shard/united`), with collectives as slices, concatenations and sums, which is planned and fused like any other.
+//! Devices with a collective in a loop share the loop, so its condition is read once for all of them; other devices
+//! have separate loops.
 //!
-//! Other engines run the same sequence for fewer devices at a time (*participants*: one on each of several threads, or some in each
-//! process of an MPI job) and exchange arrays by the trait `Collectives`, whose `start` takes the operands and whose `finish`
-//! writes the results; `jit/program/native` puts the latter in front of the first step that touches them. All engines fill
-//! results by one function (`collective/resolved`), so they have the same bits. A ticket is compared before any number is used.
-//! Threads meet in a `collective/rendezvous`, which finds deadlocks by counting: if all devices wait or have ended, nobody comes.
-//! Processes have one thread for all calls of MPI (`collective/mpi/courier`) and send point to point with a probe and a
-//! deadline, because MPI's own collectives hang or give a wrong number where processes are at different ones. What decides
-//! about a step with exchanges (the condition of a loop, the number of a branch) is gathered from all devices at each reading.
-//! Programs of a job run within their calls, not in the queue, so that all processes exchange in the order of their calls. An
-//! array on a mesh has a block for each device (`array::Blocks`, `sharding/`); what asks for its memory gets the whole array,
-//! put together once. A program's key has what was declared, not where functions placed their results; a result that lies as an
-//! argument was declared may take its place, because a training step would otherwise be compiled a second time, without the
-//! declarations of its weights. Where a function is compiled again, leaves keep the declarations of the most similar entry one
-//! by one (`compiled::with_kept_declarations`). An operation that runs at once is compiled for the division of its operands
-//! (`sharded::followed`).
+//! Other engines run the same sequence for fewer devices at a time (*participants*: one on each of several threads, or
+//! some in each process of an MPI job) and exchange arrays by the trait `Collectives`, whose `start` takes the operands
+//! and whose `finish` writes the results; `jit/program/native` places `finish` before the first step that uses them.
+//! All engines compute results by one function (`collective/resolved`), so they give the same bits. Tickets are
+//! compared before any data is used. Threads meet in a `collective/rendezvous`, which finds deadlocks by counting: if
+//! all devices wait or have ended, no device will arrive. Processes have one thread for all calls of MPI
+//! (`collective/mpi/courier`) and send point to point with a probe and a deadline, because MPI's own collectives hang
+//! or give a wrong result if processes are at different ones. The values that decide about steps with collectives (the
+//! condition of a loop, the index of a branch) are gathered from all devices whenever they are read. Programs of a job
+//! run within their calls, not in the queue, so that all processes reach collectives in the order of their calls.
+//!
+//! An array on a mesh has a block for each device (`array::Blocks`, `sharding/`); code that asks for its memory gets
+//! the whole array, assembled once. The key of a program contains the declared shardings, not those in which functions
+//! placed their results. A result whose sharding is that of a declared argument may take the argument's place;
+//! otherwise a training step would be compiled a second time, without the declarations of its weights. When a function
+//! is compiled again, each leaf keeps its declaration from the most similar entry (`compiled::with_kept_declarations`).
+//! An operation that runs at once is compiled for the shardings of its operands (`sharded::followed`).
 use super::combine::fold;
 use super::ticket::Ticket;
 use pallas_ir::{Loc, Type};

@@ -90,7 +90,7 @@ impl Buffer {
         }
     }
 
-    /// See [`BufferMut::bytes_mut`].
+    /// Borrows the bytes for writing; see [`BufferMut::bytes_mut`].
     #[doc(hidden)]
     pub fn bytes_mut(&mut self) -> Result<Option<&mut [u8]>> {
         match &mut self.storage {
@@ -106,7 +106,7 @@ impl Buffer {
         self.start()
     }
 
-    /// See [`BufferMut::as_mut_ptr`].
+    /// Start of the host memory for writing; see [`BufferMut::as_mut_ptr`].
     #[doc(hidden)]
     pub fn as_mut_ptr(&mut self) -> *mut u8 {
         if let Some(block) = self.block() {

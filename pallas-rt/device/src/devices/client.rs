@@ -144,7 +144,7 @@ impl Client {
     #[cfg(feature = "mesh")]
     #[doc(hidden)]
     pub fn program<T>(&self, f: impl FnOnce() -> Result<T>) -> Result<T> {
-        /// Ends it if `f` panics, too.
+        /// Ends the series of launches when dropped, even if `f` panics.
         struct Open<'a>(&'a Client);
         impl Drop for Open<'_> {
             fn drop(&mut self) {

@@ -37,7 +37,7 @@ impl Native {
 }
 
 impl Executable for Native {
-    /// Bytes of tiles and scratch of the programs that run at the same time.
+    /// Returns the bytes of tiles and scratch of the programs that run at the same time.
     fn memory_needed(&self, _: &Client, geometry: &Geometry) -> Result<u64> {
         let executable = self.executable();
         let threads = executable.threads(&geometry.parallel) as u64;
@@ -48,8 +48,10 @@ impl Executable for Native {
         self.executable.get().map_or(0, |executable| executable.bytes())
     }
 
-    /// A small launch runs within the call, unless it depends on launches that have not finished. Others run on the
-    /// queue's thread, except those of a call from a rayon thread, which run within the call, in that thread's pool.
+    /// Runs a small launch within the call, unless it depends on launches that have not finished. Other launches run on
+    /// the queue's thread, except those of a call from a rayon thread, which run within the call, in that thread's
+    /// pool. queue's thread, except those of a call from a rayon thread, which run within the call, in that thread's
+    /// pool.
     unsafe fn run(&self, client: &Client, launch: &Launch<'_>) -> Result<()> {
         let (executable, geometry) = (self.executable(), launch.geometry);
         for ((operand, shape), buffer) in launch.kernel.operands.iter().zip(&geometry.shapes).zip(launch.buffers) {

@@ -46,7 +46,7 @@ impl Block {
         Some(Block { start: NonNull::new(start)?, size, map, uses: Uses::default() })
     }
 
-    /// Start of the memory. Launches may be using it: see [`Block::uses`].
+    /// Start of the memory, which launches may still be using: see [`Block::uses`].
     pub(super) fn start(&self) -> *mut u8 {
         self.start.as_ptr()
     }

@@ -148,7 +148,7 @@ impl Shared {
         }
     }
 
-    /// Runs launches until none is left or, if it `waits` for more, until the queue is closed as well.
+    /// Runs launches until none is left; if `waits`, waits for more until the queue is closed as well.
     fn work(&self, waits: bool) {
         let mut state = self.state.lock();
         loop {
@@ -165,7 +165,7 @@ impl Shared {
         }
     }
 
-    /// Runs a launch that was begun.
+    /// Runs a launch that [`State::begin`] has taken.
     fn run(&self, job: Job) {
         let Job { kernel, work, needs, outcome } = job;
         let runner = |is| *self.runner.lock() = is;
@@ -223,7 +223,7 @@ impl Shared {
 }
 
 impl State {
-    /// Takes the next launch, if none is being run.
+    /// Takes the next launch to run it; `None` if one is being run already.
     fn begin(&mut self) -> Option<Job> {
         let job = if self.busy { None } else { self.jobs.pop_front() };
         self.busy |= job.is_some();
@@ -248,7 +248,7 @@ unsafe impl Sync for Start {}
 /// The launches that use a block of memory.
 #[derive(Default)]
 pub(super) struct Uses {
-    /// The queue of the launches, after the first one.
+    /// The queue of the launches; set by the first one.
     queue: OnceLock<Arc<Shared>>,
     used: AtomicU64,
     written: AtomicU64,

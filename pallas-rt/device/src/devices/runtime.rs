@@ -11,9 +11,9 @@ use smallvec::SmallVec;
 use std::any::Any;
 use std::sync::Arc;
 
-/// A kind of device, implemented by the CPU, the interpreter and wgpu adapters. A [`Client`] owns one.
+/// The implementation of a kind of device: CPU, interpreter or wgpu adapters. A [`Client`] owns one.
 pub trait Runtime: Any + Send + Sync {
-    /// The device's name and limits.
+    /// Name and limits of the device.
     fn device(&self) -> &Device;
 
     /// The accounting of the device's memory.
@@ -83,9 +83,9 @@ pub trait Executable: Any + Send + Sync {
 /// All sizes of a launch: launches with equal geometry differ only in their arrays and parameters.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Geometry {
-    /// Size of each dimension, by `DimId`.
+    /// Size of each named dimension, indexed by `DimId`.
     pub sizes: Vec<i64>,
-    /// Extents of the grid.
+    /// Extents of the traced kernel's grid.
     pub grid: Vec<i64>,
     /// Extents of the parallel axes: the grid of the lowered kernel.
     pub parallel: Vec<i64>,
@@ -96,7 +96,7 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// Returns the geometry of a launch on a grid whose axes have these semantics.
+    /// Creates the geometry of a launch on a grid whose axes have these semantics.
     ///
     /// # Errors
     /// More programs than an i32 can number.
@@ -127,9 +127,9 @@ impl Geometry {
 /// A table indexed by operand, allocated on the heap only if it is long.
 pub type ByOperand<T> = SmallVec<[T; 16]>;
 
-/// One launch of a kernel.
+/// The arguments of one launch of a kernel.
 pub struct Launch<'a> {
-    /// The kernel as traced.
+    /// The kernel in traced form.
     pub kernel: &'a Kernel,
     /// Source position of the kernel, for errors without a position of their own.
     pub at: Loc,

@@ -14,7 +14,7 @@ pub enum First {
     /// Unspecified, for memory that the host writes at once; it should not have to wait for launches of the previous
     /// owner.
     Host,
-    /// Zeros.
+    /// All bytes are 0.
     Zeros,
 }
 

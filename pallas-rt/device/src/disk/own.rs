@@ -101,9 +101,9 @@ pub(super) fn open(path: &Path, options: &mut OpenOptions) -> Option<File> {
     trusted(file.metadata()).then_some(file)
 }
 
+/// Returns true if a file belongs to this user and others may not write to it.
 #[cfg(unix)]
 #[allow(unsafe_code, reason = "the system says whose process this is")]
-/// Returns true if a file belongs to this user and others may not write to it.
 fn is_own(about: &Metadata) -> bool {
     // SAFETY: it has no arguments, accesses no memory, and always succeeds.
     let user = unsafe { libc::geteuid() };

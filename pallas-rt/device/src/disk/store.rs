@@ -52,7 +52,7 @@ pub struct Store {
     folder: PathBuf,
     limit: u64,
     writers: Writers,
-    /// `Some` after the first attempt to write as a single writer: the locked file, if this process is the one.
+    /// The single writer's locked file if this process is the writer; unset before the first attempt to write.
     writer: OnceLock<Option<File>>,
     /// The secret by which entries are signed; set at the first use.
     secret: OnceLock<Secret>,

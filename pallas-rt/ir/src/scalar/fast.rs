@@ -195,7 +195,7 @@ pub(super) fn softplus(x: f32) -> f32 {
     positive + (log_positive(u) + lost / u)
 }
 
-/// Coefficients of `tanh`, numerator and denominator, highest powers first.
+/// Coefficients of the rational function for `tanh`: numerator and denominator, highest powers first.
 pub const TANH: ([f32; 7], [f32; 4]) = (
     [-2.760_768_5e-16, 2.000_188e-13, -8.604_672e-11, 5.122_297e-8, 1.485_722_4e-5, 6.372_619e-4, 4.893_525e-3],
     [1.198_258_4e-6, 1.185_347_1e-4, 2.268_434_6e-3, 4.893_525e-3],
@@ -215,7 +215,7 @@ pub(super) fn tanh(x: f32) -> f32 {
     c * (p / q)
 }
 
-/// Coefficients of `erf`, numerator and denominator, highest powers first.
+/// Coefficients of the rational function for `erf`: numerator and denominator, highest powers first.
 pub const ERF: ([f32; 7], [f32; 5]) = (
     [-2.726_142_3e-10, 2.770_681_4e-8, -2.101_024e-6, -5.692_506_4e-5, -7.349_906_3e-4, -2.954_6e-3, -1.609_603_3e-2],
     [-1.456_607_2e-5, -2.133_740_6e-4, -1.682_827e-3, -7.373_329_2e-3, -1.426_473_9e-2],
@@ -231,7 +231,7 @@ pub(super) fn erf(x: f32) -> f32 {
     c * (p / q)
 }
 
-/// Coefficients of `erfc`, highest powers first.
+/// Coefficients of the polynomial for `erfc`, highest powers first.
 pub const ERFC: [f32; 10] = [
     -4.011_392_6e-4,
     -1.230_752_1e-3,
@@ -245,8 +245,8 @@ pub const ERFC: [f32; 10] = [
     0.276_978_4,
 ];
 
-/// Complementary error function with small relative error in its tail: `exp(-a²)` times a function of `(a - 2) / (a +
-/// 2)`.
+/// Complementary error function with small relative error in its tail: `exp(-a²)` times a function of
+/// `(a - 2) / (a + 2)`.
 #[inline(always)]
 pub(super) fn erfc(x: f32) -> f32 {
     let a = within(x.abs(), 0.0, 11.0);
@@ -287,7 +287,7 @@ fn atan_unit(x: f32) -> f32 {
     (p * s).mul_add(x, x)
 }
 
-/// Arctangent.
+/// Arctangent of a number.
 #[inline(always)]
 pub(super) fn atan(x: f32) -> f32 {
     let a = x.abs();
@@ -297,7 +297,7 @@ pub(super) fn atan(x: f32) -> f32 {
     y.copysign(x)
 }
 
-/// Angle of the point (x, y).
+/// Angle of the point (x, y), arctangent of `y / x` in the right quadrant.
 #[inline(always)]
 pub(super) fn atan2(y: f32, x: f32) -> f32 {
     let (a, b) = (y.abs(), x.abs());

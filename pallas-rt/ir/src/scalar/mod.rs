@@ -17,10 +17,10 @@ pub use table::*;
 use crate::Literal;
 use crate::dtype::{Class, DType, Elem, Slice};
 
-/// The type of an operand or result in a row's signature.
+/// Type of an operand or result in the signature of an operation, which has one type parameter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ty {
-    /// The row's type parameter.
+    /// The operation's type parameter.
     T,
     /// A fixed type.
     Is(DType),
@@ -54,12 +54,12 @@ pub enum Gpu {
     Finite(u32),
 }
 
-/// Number of operations per element that `cost` counts for a row; see [`Row::cost`].
+/// Estimated work of an operation per element; see [`Row::cost`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cost {
-    /// Arithmetic operations.
+    /// Number of arithmetic operations.
     pub arithmetic: u64,
-    /// Transcendental functions: exp, log, sin and the like.
+    /// Number of transcendental functions: exp, log, sin and the like.
     pub transcendental: u64,
 }
 impl Cost {
@@ -69,22 +69,22 @@ impl Cost {
 /// Neutral element of a monoid, independent of the element type.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Neutral {
-    /// 0.
+    /// The number 0.
     Zero,
-    /// 1.
+    /// The number 1.
     One,
     /// -inf, or the lowest integer of the type.
     Lowest,
     /// inf, or the highest integer of the type.
     Highest,
-    /// All bits set.
+    /// The integer with all bits set, or true.
     Ones,
 }
 
-/// The `fold` cell of a row that reductions can use: an associative, commutative operation of two elements.
+/// Properties of an operation that is a monoid, so that reductions can use it: associative and commutative.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fold {
-    /// The neutral element.
+    /// The monoid's neutral element.
     pub neutral: Neutral,
     /// Name of the WGSL function that folds over the threads of a subgroup; `None` if WGSL has none.
     pub subgroup: Option<&'static str>,
@@ -95,7 +95,7 @@ pub struct Fold {
 pub enum Surface {
     /// A method of tiles and scalars with the operation's name.
     Method,
-    /// An operator of Rust.
+    /// An operator of Rust, such as `+`.
     Operator,
     /// A free function.
     Function,

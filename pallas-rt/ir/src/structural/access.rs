@@ -20,7 +20,7 @@ pub enum Access {
     },
     /// Fold of a monoid over axes, which stay with extent 1; in the traced form the result may drop them.
     Fold {
-        /// The monoid.
+        /// The monoid that folds.
         op: ScalarOp,
         /// The axes to fold.
         axes: Vec<usize>,
@@ -29,7 +29,7 @@ pub enum Access {
     Nest(Nest),
     /// Inclusive running fold of a monoid along an axis.
     Scan {
-        /// The monoid.
+        /// The monoid that folds.
         op: ScalarOp,
         /// The axis to scan.
         axis: usize,
@@ -165,7 +165,7 @@ pub struct Piece {
 /// Affine position `offset + stride * coordinate of a result axis`; without an axis always `offset`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Index {
-    /// The result axis.
+    /// The result axis whose coordinate counts; `None`: the position is always `offset`.
     pub axis: Option<usize>,
     /// Factor of the coordinate.
     pub stride: Dim,

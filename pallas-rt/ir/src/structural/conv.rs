@@ -9,8 +9,11 @@ use crate::parse::Attributes;
 use crate::{DType, Dim, E, Facts, ScalarOp, Type};
 use std::fmt;
 
-/// Convolution as StableHLO's `convolution`: `result[n, o, i..] = Σ lhs[n, c, (stride · i + spacing · k - low) /
-/// dilation ..] · rhs[o, c, k..]` over `c` and `k`, in type `acc`. Window elements are not reversed.
+/// Convolution as in StableHLO, over `c` and `k` in type `acc`; window elements are not reversed:
+///
+/// ```text
+/// result[n, o, i..] = Σ lhs[n, c, (stride · i + spacing · k - low) / dilation ..] · rhs[o, c, k..]
+/// ```
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Conv {
     /// Movement of the window along each spatial axis.
@@ -25,7 +28,7 @@ pub struct Conv {
     pub rhs: Vec<usize>,
     /// Axes of the result that are batch, feature, and spatial axes, in this order.
     pub out: Vec<usize>,
-    /// Type of the products, the sums and the result.
+    /// Element type of the products, the sums and the result.
     pub acc: DType,
 }
 

@@ -5,25 +5,25 @@ use crate::parse::Attributes;
 use crate::{DType, Dim, E, Facts};
 use std::fmt;
 
-/// Conversion of the element type like Rust's `as`: floats saturate into integers and NaN becomes 0; `bool` is `x !=
-/// 0`.
+/// Conversion of the element type like Rust's `as`: floats saturate into integers and NaN becomes 0; `bool` is
+/// `x != 0`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Cast {
-    /// The result's element type.
+    /// Element type of the result.
     pub to: DType,
 }
 
 /// Reinterpretation of the elements' bits as another type of the same size.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Bitcast {
-    /// The result's element type.
+    /// Element type of the result.
     pub to: DType,
 }
 
 /// Elementwise integer power by repeated multiplication; a negative exponent gives the reciprocal.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Powi {
-    /// The exponent.
+    /// The exponent, equal for all elements.
     pub exponent: i32,
 }
 

@@ -14,7 +14,7 @@ pub struct Dot {
     pub batch: Vec<(usize, usize)>,
     /// Pairs of axes that are summed over.
     pub contract: Vec<(usize, usize)>,
-    /// Type of the products, the sums and the result.
+    /// Element type of the products, the sums and the result.
     pub acc: DType,
 }
 

@@ -10,7 +10,7 @@ pub trait Draw {
     fn operand(&mut self, fits: &dyn Fn(&Type) -> bool) -> Option<Type>;
     /// Appends a scalar constant as the next operand.
     fn constant(&mut self, x: Literal);
-    /// Maps the elements of the last operand, which are i32, into `0..end`.
+    /// Brings the elements of the last chosen operand, which are i32, into `0..end`.
     fn within(&mut self, end: usize);
     /// Draws an element type that the kernel's devices support.
     fn dtype(&mut self) -> DType;

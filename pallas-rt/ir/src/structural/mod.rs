@@ -60,7 +60,7 @@ pub trait Structural: Clone + Eq + std::hash::Hash + Debug + Display + Sized {
 /// A test case of a structural operation.
 #[derive(Clone, Debug)]
 pub struct Sample<O> {
-    /// The operation.
+    /// The operation with its attributes.
     pub op: O,
     /// Operand shapes, each extent a name or a number.
     pub args: &'static [&'static [&'static str]],
@@ -77,7 +77,7 @@ macro_rules! structural_ops {
         structural_ops! { @all ($d) $($($Op)+)* }
     };
     (@all ($d:tt) $($Op:ident)*) => {
-        /// Any structural operation.
+        /// A structural operation: any operation on tiles that is not a row of the scalar table.
         #[derive(Clone, PartialEq, Eq, Hash, Debug)]
         pub enum StructuralOp { $(#[doc = concat!("See [`", stringify!($Op), "`].")] $Op($Op)),* }
         $(impl From<$Op> for StructuralOp {
@@ -88,7 +88,7 @@ macro_rules! structural_ops {
             pub const NAMES: &[&str] = &[$($Op::NAME),*];
             /// See [`Structural::draw`]: a function for each of [`NAMES`](StructuralOp::NAMES).
             pub const DRAWS: &[fn(&mut dyn Draw) -> Option<StructuralOp>] = &[$(|from| $Op::draw(from).map(Self::$Op)),*];
-            /// The operation's name.
+            /// Name of the operation in text.
             pub fn name(&self) -> &'static str {
                 match self { $(Self::$Op(_) => $Op::NAME),* }
             }
@@ -102,33 +102,33 @@ macro_rules! structural_ops {
             fn dims(&mut self) -> Vec<&mut Dim> {
                 match self { $(Self::$Op(op) => op.dims()),* }
             }
-            /// See [`Structural::infer`].
+            /// The result's shape: see [`Structural::infer`].
             ///
             /// # Errors
             /// Shapes that do not fit.
             pub fn infer(&self, args: &[&[Dim]], facts: &Facts) -> Result<Vec<Dim>, Diag> {
                 match self { $(Self::$Op(op) => op.infer(args, facts)),* }
             }
-            /// See [`Structural::dtype`].
+            /// The result's element type: see [`Structural::dtype`].
             ///
             /// # Errors
             /// Types the operation is not defined for.
             pub fn dtype(&self, args: &[DType]) -> Result<DType, Diag> {
                 match self { $(Self::$Op(op) => op.dtype(args)),* }
             }
-            /// See [`Structural::access`].
+            /// The access form: see [`Structural::access`].
             pub fn access(&self, args: &[&[Dim]]) -> Access {
                 match self { $(Self::$Op(op) => op.access(args)),* }
             }
-            /// See [`Structural::batched`].
+            /// Applies the `vmap` rule: see [`Structural::batched`].
             pub fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
                 match self { $(Self::$Op(op) => op.batched(args, batch)),* }
             }
-            /// See [`Structural::jvp`].
+            /// The tangent of the result: see [`Structural::jvp`].
             pub fn jvp<'g>(&self, args: &[Arg<'_, 'g>], y: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
                 match self { $(Self::$Op(op) => op.jvp(args, y, tangents)),* }
             }
-            /// See [`Structural::transpose`].
+            /// The cotangents of the operands: see [`Structural::transpose`].
             pub fn transpose<'g>(&self, args: &[Arg<'_, 'g>], cotangent: E<'g>) -> Vec<Option<E<'g>>> {
                 match self { $(Self::$Op(op) => op.transpose(args, cotangent)),* }
             }
@@ -201,7 +201,8 @@ impl StructuralOp {
         let &[dtype] = args else { return None };
         op.accumulator(dtype).filter(|&wide| wide != dtype)
     }
-    /// For an operation that drops axes: the operation that keeps them with extent 1, as in the lowered form.
+    /// The operation that keeps the folded axes with extent 1, as in lowered form, if this one drops them; `None`
+    /// otherwise.
     pub fn keeping(&self) -> Option<Self> {
         match self {
             Self::Reduce(r) if !r.keep => Some(Reduce { keep: true, ..r.clone() }.into()),

@@ -28,8 +28,8 @@ pub struct Loop {
     pub role: Role,
 }
 
-/// Position along one dimension of an array, as a function of the loops' indices: `(Σ stride · axis + offset) /
-/// dilation`.
+/// Position along one dimension of an array, as a function of the loops' indices:
+/// `(Σ stride · axis + offset) / dilation`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Position {
     /// Pairs (axis of the nest, stride); strides are at least 1.

@@ -13,7 +13,7 @@ use courier::Courier;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-/// A request of the program to the courier.
+/// A request of the program to the courier, with the channel of the reply.
 enum Request {
     Exchange(Envelope, Sender<Reply>),
     Connect(Vec<Vec<Vec<usize>>>, Sender<Vec<usize>>),

@@ -97,7 +97,7 @@ impl Gpu {
         submitted
     }
 
-    /// Records commands, and submits them unless this thread runs a program.
+    /// Records commands in this thread's program; submits them at once if it runs none.
     pub(super) fn encode(self: &Arc<Self>, action: &str, record: impl FnOnce(&mut wgpu::CommandEncoder)) -> Result<()> {
         let Some(recorded) = self.recorded(action)? else {
             return self

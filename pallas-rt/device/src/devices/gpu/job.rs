@@ -203,7 +203,7 @@ impl Flag {
     }
 }
 
-/// The uniform bytes of all dispatches in one buffer.
+/// The uniform bytes of a job's dispatches, in one buffer.
 struct Uniforms {
     buffer: wgpu::Buffer,
     /// Offset in bytes at which they begin.

@@ -67,7 +67,7 @@ impl Gpu {
         Ok(memory)
     }
 
-    /// The size class for `len` bytes, or the exact size where only that is within the device's limits.
+    /// The size class for `len` bytes, or the exact size if only that is within the device's limits.
     fn buffer_size(&self, len: u64) -> Result<u64> {
         let limits = &self.device().target;
         let most = limits.max_buffer_bytes.min(limits.max_binding_bytes);

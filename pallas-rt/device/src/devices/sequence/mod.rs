@@ -42,7 +42,7 @@ type Show = Box<dyn Fn(&[u8]) -> Result<()> + Send + Sync>;
 /// Function of the host that computes the contents of slots from those of others.
 type HostCall = Box<dyn Fn(&[&[u8]]) -> Result<Vec<Vec<u8>>> + Send + Sync>;
 
-/// The devices that run a sequence.
+/// The devices of a mesh that run a sequence in this process.
 #[allow(missing_docs, reason = "the variants' texts name their fields")]
 pub enum Devices {
     /// One device, which has no collectives.
@@ -168,11 +168,11 @@ pub struct Sequence {
 /// Kind of access of a run to the contents of memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
-    /// Reads them.
+    /// The run reads the contents.
     Read,
-    /// Reads and overwrites them.
+    /// The run reads and overwrites the contents.
     Change,
-    /// Overwrites them.
+    /// The run overwrites the contents without reading them.
     Write,
 }
 
