@@ -13,8 +13,9 @@ use pallas_rt::Target;
 use pallas_rt::launch::launch_parts;
 use pallas_rt::prelude::*;
 
-/// Maximum number of keys of such a block, and of its elements: it stays in a core's second-level cache.
+/// Maximum number of keys of a block that a program takes at once; it stays in a core's second-level cache.
 pub(crate) const KEYS: usize = 128;
+/// Maximum number of elements of a block of keys.
 const ELEMENTS: usize = 1 << 14;
 
 /// The rules of a call whose keys fit one block and whose options are neither arrays nor random; `None` for all other
@@ -79,8 +80,9 @@ fn seen<A: Wide>(rows: Tile<A>, block: Block) -> Tile<A> {
 /// Batch axes of products: batch elements and heads, the first axes of both operands.
 const HEADS: &[(usize, usize)] = &[(0, 0), (1, 1)];
 
-/// Maximum number of multiply-adds of a program with several heads, and of elements of its tiles.
+/// Maximum number of multiply-adds of a program with several heads.
 const WORK: usize = 1 << 18;
+/// Maximum number of elements of the tiles of a program with several heads.
 const TILE: usize = 1 << 13;
 
 /// Numbers of batch elements and of heads per program: as many as make it worth its overhead and leave programs for

@@ -265,6 +265,7 @@ pub fn paged_attention_items<E: Float, C: Number, const BQ: usize>(
 
 /// Maximum keys per step on a CPU: that many fit in a core's caches, and amortise the overhead of a step.
 const KEYS: usize = 2048;
+/// On a CPU, maximum bytes of a step's keys, and of its scores, so that they fit in a core's caches.
 const BYTES: [usize; 2] = [1 << 19, 1 << 16];
 
 /// Returns `[pages per step, parts of a page]`, one of which is 1. On GPUs a step takes a page, or the part of it that

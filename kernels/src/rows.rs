@@ -63,13 +63,13 @@ pub(crate) fn check_epsilon(epsilon: f32) -> Result<()> {
     wrong(format!("`epsilon` is {epsilon}, expected a finite number of at least 0"))
 }
 
-/// Maximum length of a row that is one block; and on a CPU, where a core keeps row and results in its second-level
-/// cache.
+/// Maximum length of a row that is one block.
 const WHOLE_ROW: usize = 1 << 12;
+/// On a CPU, maximum length of a row that is one block: a core keeps row and results in its second-level cache.
 const CACHED_ROW: usize = 1 << 17;
-/// Number of columns of a block of longer rows; and on a CPU, where a block of one short row is little work for a
-/// program.
+/// Number of columns of a block of longer rows.
 const BLOCK: usize = 1 << 10;
+/// On a CPU, number of columns of a block of longer rows: fewer would be little work for a program.
 const BLOCK_OF_CORES: usize = 1 << 13;
 
 /// Returns true if rows of a matrix are read once as a whole, not once in blocks for each statistic of them. Devices of

@@ -72,6 +72,7 @@ pub fn softmax_whole_rows<E: Floating>(
     out.store(y.cast::<E>());
 }
 
+/// Computes softmax, or with `log` its logarithm, by the kernels that suit the rows' length.
 #[track_caller]
 #[inline]
 fn either(x: &Array, log: bool) -> Result<Array> {

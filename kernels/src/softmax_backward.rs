@@ -68,6 +68,7 @@ pub fn softmax_backward_apply<E: Floating>(
     dx.store(gradient(y.load().cast::<E::Acc>(), dy.load().cast::<E::Acc>(), sum.load(), log).cast::<E>());
 }
 
+/// Computes the gradient of softmax, or with `log` of log-softmax, by the kernels that suit the rows' length.
 #[track_caller]
 #[inline]
 fn either(y: &Array, dy: &Array, log: bool) -> Result<Array> {

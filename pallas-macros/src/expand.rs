@@ -348,8 +348,8 @@ impl Kernel {
         })
     }
 
-    /// Tokens of the body:
-    /// `&|frame| { let D = frame.size("D"); (|x: In<f32>, ..| { rewritten })(frame.input(0), ..) }`.
+    /// Tokens of the body: `&|frame| { let D = frame.size("D"); (|x: In<f32>, ..| { rewritten })(frame.input(0), ..)
+    /// }`.
     fn body(&self, f: &ItemFn, errors: &mut Errors) -> TokenStream {
         let (root, frame) = (&self.root, Ident::new("frame", Span::mixed_site()));
         let mut block = (*f.block).clone();

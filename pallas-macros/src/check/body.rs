@@ -280,6 +280,7 @@ impl Walk {
         Value::Unknown
     }
 
+    /// The value of a variable or constant.
     fn path(&self, p: &syn::ExprPath) -> Value {
         let Some(name) = p.path.get_ident() else {
             // `f32::NEG_INFINITY`
@@ -294,6 +295,7 @@ impl Walk {
             None => Value::Unknown,
         }
     }
+    /// The value of a unary operation.
     fn unary(&mut self, u: &syn::ExprUnary) -> Value {
         match (&u.op, self.expr(&u.expr)) {
             (syn::UnOp::Deref(_), value) => value,
@@ -302,6 +304,7 @@ impl Walk {
             _ => Value::Unknown,
         }
     }
+    /// The value of a binary operation; for an assigning one also the change of its place.
     fn binary(&mut self, b: &syn::ExprBinary) -> Value {
         let left = self.expr(&b.left);
         // The right side of `BQ == BK && ..` is for some sizes only.
@@ -355,6 +358,7 @@ impl Walk {
             }
         }
     }
+    /// The value of a range, as an index of a view.
     fn range(&mut self, r: &syn::ExprRange) -> Value {
         let start = r.start.as_ref().map(|e| self.expr(e));
         let end = r.end.as_ref().map(|e| self.expr(e));
@@ -388,6 +392,7 @@ impl Walk {
     }
 }
 
+/// The value of a literal.
 fn literal(l: &Lit) -> Value {
     match l {
         Lit::Int(n) if n.suffix() == "f32" || n.suffix() == "f64" => Value::Host { sized: false },

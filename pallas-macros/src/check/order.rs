@@ -60,6 +60,7 @@ enum Early {
     Begun(Begun),
 }
 impl Early {
+    /// Reports the read, with a hint how to initialise the memory.
     fn report(self, p: &Parameter, options: &Options, errors: &mut Errors) {
         let (what, name) = (if p.role == Role::Output { "output" } else { "scratch" }, &p.name);
         match self {

@@ -175,6 +175,7 @@ impl Unseen {
     pub(super) fn changes(&self, v: &Variable) -> bool {
         self.everything || self.names.contains(&v.name) || v.mutable && self.called.contains(&v.name)
     }
+    /// Records every name in the tokens.
     fn mentioned(&mut self, tokens: TokenStream) {
         for token in tokens {
             match token {

@@ -109,6 +109,7 @@ impl Rewrite {
             _ => {}
         }
     }
+    /// Records an assignment to a variable, for the regions inside of its scope.
     fn assign_variable(&mut self, i: &Ident) {
         let name = i.to_string();
         // A variable of some macro's own: carried by every region, if it exists at all.

@@ -57,6 +57,7 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// Category of the activity in the JSON format.
     fn name(self) -> &'static str {
         match self {
             Kind::Trace => "trace",

@@ -83,6 +83,7 @@ impl Poly {
         }
         self
     }
+    /// The product of two polynomials.
     fn mul(&self, rhs: &Poly) -> Poly {
         let mut out = Poly::default();
         for (a, x) in &self.0 {
@@ -172,6 +173,7 @@ impl Poly {
         }
         out
     }
+    /// Rebuilds the polynomial in another algebra.
     fn fold<F: Fold>(&self, f: &mut F) -> F::Out {
         let mut sum: Option<F::Out> = None;
         for (monomial, &coefficient) in &self.0 {

@@ -75,6 +75,7 @@ impl Half for F16 {
     }
 }
 
+/// Declares [`DType`], slices of elements, and [`Elem`] for each element type.
 macro_rules! dtypes {
     ($($variant:ident $ty:ident $text:literal),* $(,)?) => {
         /// The element type of a tile or array.
@@ -158,6 +159,7 @@ pub trait Accumulate: Elem {
     /// Type of the sum: `f32` for 16-bit floats, `i32` for 8- and 16-bit integers, else the type itself.
     type Acc: Number;
 }
+/// Implements [`Accumulate`] with the given accumulator for each type.
 macro_rules! accumulate {
     ($($ty:ident $acc:ident),*) => { $(impl Accumulate for $ty { type Acc = $acc; })* };
 }
@@ -211,6 +213,7 @@ pub trait Widen: Copy {
     /// Converts back, rounding once.
     fn narrow(x: Self::Wide) -> Self;
 }
+/// Implements [`Widen`] for each type, with the conversions to and from the wide type.
 macro_rules! widen {
     ($($ty:ident $wide:ident |$x:ident| $to:expr, $from:expr;)*) => {$(
         impl Widen for $ty {

@@ -83,6 +83,7 @@ impl<'g> E<'g> {
 }
 
 // Operators and methods of `E`, from the table.
+/// Expands an operation to the method or operator of [`E`].
 macro_rules! e_method {
     ($Op:ident $name:ident ($x:ident $(, $arg:ident)*) $surface:ident) => {
         impl<'g> E<'g> {
@@ -111,6 +112,7 @@ macro_rules! e_method {
         }
     };
 }
+/// Expands all operations to methods and operators of [`E`].
 macro_rules! e_methods {
     ($($(#[$doc:meta])+ $Op:ident $name:ident $T:ident $Class:ident ($($arg:ident: $Arg:ident),+) $Out:ident $($surface:ident)+;)*) => {
         $(e_method! { $Op $name ($($arg),+) $($surface)+ })*

@@ -96,6 +96,7 @@ pub fn infer(kernel: &Kernel, op: &Op, args: &[&Type]) -> Result<Option<Type>, D
     }))
 }
 
+/// Element types of the arguments.
 fn dtypes(args: &[&Type]) -> Vec<DType> {
     args.iter().map(|t| t.dtype).collect()
 }

@@ -85,6 +85,7 @@ struct Parser {
 }
 
 impl Parser {
+    /// Parses a kernel.
     fn kernel(&mut self, c: &mut Cursor<'_>) -> Parsed<()> {
         c.expect("kernel")?;
         self.kernel.name = c.word("the kernel's name")?.into();
@@ -132,6 +133,7 @@ impl Parser {
         c.expect("}")
     }
 
+    /// Parses the declaration of an operand.
     fn operand(&mut self, c: &mut Cursor<'_>) -> Parsed<()> {
         let kind = c.word("an operand or `body`")?;
         let name = c.word("the operand's name")?.to_string();
@@ -162,6 +164,7 @@ impl Parser {
         Ok(())
     }
 
+    /// Parses a use of an operand that is declared above.
     fn operand_id(&mut self, c: &mut Cursor<'_>) -> Parsed<OperandId> {
         c.expect("@")?;
         let name = c.word("an operand's name")?;
@@ -178,6 +181,7 @@ impl Parser {
         self.kernel.regions[id.index()] = c.nested(|c| self.region(c))?;
         Ok(id)
     }
+    /// Parses a region in braces.
     fn region(&mut self, c: &mut Cursor<'_>) -> Parsed<Region> {
         let mut region = Region::default();
         if c.eat("(") {
@@ -225,6 +229,7 @@ impl Parser {
         }
     }
 
+    /// Parses an instruction with its regions.
     fn inst(&mut self, c: &mut Cursor<'_>) -> Parsed<InstId> {
         let mut results = vec![];
         if c.peek("%") {
@@ -255,6 +260,7 @@ impl Parser {
         Ok(id)
     }
 
+    /// Parses an operation; `dtype` is the type of the instruction's first result, which a constant needs.
     fn op(&mut self, c: &mut Cursor<'_>, dtype: Option<DType>) -> Parsed<Op> {
         let name = c.word("an operation")?;
         Ok(match name {
@@ -320,6 +326,7 @@ fn axis(c: &mut Cursor<'_>) -> Parsed<usize> {
     Ok(axis)
 }
 
+/// Parses a constant of this type.
 fn literal(c: &mut Cursor<'_>, dtype: DType) -> Parsed<Literal> {
     let text = c.take("a constant", |c| c.is_alphanumeric() || "+-.:".contains(c))?;
     match Literal::parse(dtype, text) {
@@ -328,6 +335,7 @@ fn literal(c: &mut Cursor<'_>, dtype: DType) -> Parsed<Literal> {
     }
 }
 
+/// Parses the extent of a block along one dimension.
 fn block_dim(c: &mut Cursor<'_>) -> Parsed<BlockDim> {
     if c.eat("_") {
         return Ok(BlockDim::Squeezed);
@@ -339,6 +347,7 @@ fn block_dim(c: &mut Cursor<'_>) -> Parsed<BlockDim> {
     Ok(BlockDim::Blocked(c.value("a block size, `_` or `element`")?))
 }
 
+/// Parses a view.
 fn view(c: &mut Cursor<'_>) -> Parsed<View> {
     let frame = if c.eat("block") {
         Frame::Block
@@ -349,6 +358,7 @@ fn view(c: &mut Cursor<'_>) -> Parsed<View> {
     c.expect("[")?;
     Ok(View { frame, axes: c.list("]", view_axis)? })
 }
+/// Parses one axis of a view.
 fn view_axis(c: &mut Cursor<'_>) -> Parsed<ViewAxis> {
     let dynamic = c.eat("dyn");
     if dynamic {
@@ -364,6 +374,7 @@ fn view_axis(c: &mut Cursor<'_>) -> Parsed<ViewAxis> {
 /// Attributes of a structural operation, from name to text.
 pub struct Attributes<'a>(Vec<(&'a str, &'a str)>);
 
+/// Parses the attributes of a structural operation of this name.
 fn structural(c: &mut Cursor<'_>, name: &str) -> Parsed<StructuralOp> {
     let mut attributes = vec![];
     while c.peek_call() {

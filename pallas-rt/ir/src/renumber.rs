@@ -37,6 +37,7 @@ struct Dense<'a> {
 }
 
 impl Dense<'_> {
+    /// Gives a value its new index at its definition.
     fn define(&mut self, v: Value) -> Value {
         let new = Value(self.new.values.len() as u32);
         self.new.values.push(self.old.ty(v).clone());
@@ -50,18 +51,21 @@ impl Dense<'_> {
     fn used(&self, values: &[Value]) -> Vec<Value> {
         values.iter().map(|v| self.values[v.index()].expect("a verified kernel defines before it uses")).collect()
     }
+    /// Copies a nested region.
     fn nested(&mut self, region: RegionId) -> RegionId {
         let id = RegionId(self.new.regions.len() as u32);
         self.new.regions.push(Region::default());
         self.new.regions[id.index()] = self.region(region);
         id
     }
+    /// Copies a region with its instructions.
     fn region(&mut self, region: RegionId) -> Region {
         let old = self.old.region(region);
         let params = self.defined(&old.params);
         let insts = old.insts.iter().map(|&i| self.inst(i)).collect();
         Region { params, insts, yields: self.used(&old.yields) }
     }
+    /// Copies an instruction with its regions.
     fn inst(&mut self, id: InstId) -> InstId {
         let old = self.old.inst(id);
         let new = InstId(self.new.insts.len() as u32);

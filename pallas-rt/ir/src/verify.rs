@@ -96,6 +96,7 @@ pub fn verify_lowered(kernel: &Kernel) -> Result<(), Violation> {
     }
 }
 
+/// Result of a check: the first violation, if any.
 type Checked = Result<(), Violation>;
 
 /// Largest position and size: positions are i32.

@@ -8,10 +8,14 @@ use crate::startup::{ALLOWED, parse, startup_config};
 use pallas_codegen::target::Target;
 use std::sync::LazyLock;
 
+/// Environment variable that names the default device.
 const VARIABLE: &str = "PALLAS_DEVICE";
+/// Reason of a client that the program asked for.
 const ASKED: &str = "asked for by the program";
 
+/// The shared client of the CPU.
 static CPU: LazyLock<Client> = LazyLock::new(|| Client::on_host(DeviceKind::Cpu, ASKED));
+/// The shared client of the interpreter.
 static INTERPRETER: LazyLock<Client> = LazyLock::new(|| Client::on_host(DeviceKind::Interpreter, ASKED));
 
 impl Client {

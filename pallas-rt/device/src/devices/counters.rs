@@ -41,7 +41,9 @@ pub struct Counters {
 
 /// Number of kernels that were traced.
 pub static TRACES: AtomicU64 = AtomicU64::new(0);
+/// Number of times that the passes ran on a kernel.
 pub(super) static PASSES: AtomicU64 = AtomicU64::new(0);
+/// Number of shaders that were generated.
 pub(super) static SHADERS: AtomicU64 = AtomicU64::new(0);
 /// Number of kernels that were launched.
 pub static LAUNCHES: AtomicU64 = AtomicU64::new(0);
@@ -53,6 +55,7 @@ pub static JIT_TRACES: AtomicU64 = AtomicU64::new(0);
 pub static JIT_COMPILES: AtomicU64 = AtomicU64::new(0);
 /// Number of calls of compiled functions.
 pub static JIT_CALLS: AtomicU64 = AtomicU64::new(0);
+/// Number of compiled kernels and pipelines that were evicted.
 pub(super) static EVICTIONS: AtomicU64 = AtomicU64::new(0);
 
 /// Returns the counts so far, of all threads. Subtract two results to count the events between them.

@@ -26,6 +26,7 @@ impl Default for CacheLimits {
     }
 }
 
+/// Limits of all caches of this process.
 static LIMITS: Mutex<CacheLimits> = Mutex::new(CacheLimits::DEFAULT);
 
 /// Sets the limits of compiled kernels, which apply from the next compilation on. The least recently used kernels are
@@ -46,6 +47,7 @@ pub struct Lru<K, V> {
     weigh: fn(&V) -> u64,
 }
 
+/// Entries in the order of use.
 struct Entries<K, V> {
     slots: LruCache<K, V>,
     /// Number of insertions since the sizes of all values were added up.

@@ -3,6 +3,7 @@ use super::client::Client;
 use super::name::Device;
 use crate::error::{Error, Result};
 
+/// Reason in error messages.
 const WITHOUT: &str = "this build is without the feature `gpu`";
 
 /// Fails: there is no adapter.

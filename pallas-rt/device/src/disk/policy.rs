@@ -113,6 +113,7 @@ impl DiskCache {
         Some(Store::written_by(writers, folder.clone(), *limit))
     }
 
+    /// Path of the folder, unless the cache is off.
     fn folder(&self) -> Option<&PathBuf> {
         match self {
             DiskCache::Off => None,
@@ -130,6 +131,7 @@ struct Settled {
     by: String,
 }
 
+/// The choice of this process; set once.
 static SETTLED: OnceLock<Settled> = OnceLock::new();
 
 /// Returns the choice, which is made now if there is none yet.

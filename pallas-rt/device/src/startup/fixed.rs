@@ -11,6 +11,7 @@ struct Fixed {
     by: String,
 }
 
+/// The fixed configuration; set once.
 static FIXED: OnceLock<Fixed> = OnceLock::new();
 
 const WHAT: &str = "the startup configuration";

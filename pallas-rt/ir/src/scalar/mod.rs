@@ -63,6 +63,7 @@ pub struct Cost {
     pub transcendental: u64,
 }
 impl Cost {
+    /// The cost of an operation that takes no time.
     const FREE: Cost = Cost { arithmetic: 0, transcendental: 0 };
 }
 
@@ -148,6 +149,7 @@ pub trait Args: Copy {
     fn at(s: Self::Strips<'_>, i: usize) -> Self;
 }
 
+/// Implements [`Args`] for a tuple of operands.
 macro_rules! args {
     ($($a:ident $i:tt),*) => {
         impl<$($a: Elem),*> Args for ($($a,)*) {

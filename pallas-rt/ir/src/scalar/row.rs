@@ -118,6 +118,7 @@ macro_rules! jvp_cells {
     };
 }
 
+/// Expands a type in a signature to a [`Ty`](crate::scalar::Ty).
 macro_rules! ty {
     (T) => {
         $crate::scalar::Ty::T
@@ -130,6 +131,7 @@ macro_rules! ty {
     };
 }
 
+/// Expands the tolerances of a `cpu` cell.
 macro_rules! tolerance {
     () => {
         None
@@ -139,6 +141,7 @@ macro_rules! tolerance {
     };
 }
 
+/// Expands a `fold` cell.
 macro_rules! fold {
     (none) => {
         None
@@ -158,6 +161,7 @@ macro_rules! monoid {
     };
 }
 
+/// Expands the syntax of an operation.
 macro_rules! surface {
     (method) => {
         $crate::scalar::Surface::Method
@@ -173,6 +177,7 @@ macro_rules! surface {
     };
 }
 
+/// Expands an optional cell to an `Option`.
 macro_rules! helper {
     () => {
         None

@@ -55,6 +55,7 @@ impl<'g> Shaped<'g> {
         let shape = shape.iter().map(|n| number(n).expect("rules have sizes of numbers")).collect();
         Shaped { value, shape }
     }
+    /// Reshapes the value.
     fn shaped(self, shape: Vec<usize>) -> Self {
         let to = shape.iter().map(|&n| Dim::from(n)).collect();
         Shaped { value: self.value.apply(Reshape { to }, &[self.value]), shape }
@@ -83,6 +84,7 @@ impl<'g> Shaped<'g> {
         shape.insert(axis, n);
         self.shaped(shape)
     }
+    /// Converts the value from one element type to another.
     fn cast(self, from: DType, to: DType) -> Self {
         let value = if from == to { self.value } else { self.value.apply(Cast { to }, &[self.value]) };
         Shaped { value, ..self }

@@ -70,6 +70,7 @@ pub struct Sample<O> {
     pub with: &'static [(&'static str, i64)],
 }
 
+/// Declares the modules of the operations, and [`StructuralOp`] with a method for each one of [`Structural`].
 macro_rules! structural_ops {
     (($d:tt) $($file:ident: $($Op:ident),+;)*) => {
         $(mod $file;

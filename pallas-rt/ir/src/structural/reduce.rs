@@ -61,10 +61,12 @@ impl fmt::Display for Reduce {
 fn kept(keep: bool) -> &'static str {
     if keep { "" } else { " keep(false)" }
 }
+/// Parses the attribute `keep`, which is true if it is not written.
 fn parse_kept(attributes: &Attributes<'_>) -> Result<bool, String> {
     if attributes.has("keep") { attributes.one("keep") } else { Ok(true) }
 }
 
+/// Shape of a reduction's result.
 fn collapsed(name: &str, axes: &[usize], keep: bool, args: &[&[Dim]]) -> Result<Vec<Dim>, Diag> {
     arity(name, args.len(), 1)?;
     axes_exist(name, axes, args[0])?;

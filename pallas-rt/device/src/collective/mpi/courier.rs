@@ -12,12 +12,13 @@ use serde::{Deserialize, Serialize};
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
-/// MPI tags of messages with a ticket and bytes, and of notices.
+/// MPI tag of messages with a ticket and bytes.
 const DATA: i32 = 1;
+/// MPI tag of notices.
 const NOTICE: i32 = 2;
-/// Time that a process which has failed leaves others to report their errors before it ends the job; and the shorter
-/// time for the process that it blames, which may be lost.
+/// Time that a process which has failed leaves others to report their errors before it ends the job.
 const GRACE: Duration = Duration::from_millis(500);
+/// Time that it leaves the process that it blames, which may be lost.
 const GRACE_FOR_BLAMED: Duration = Duration::from_millis(150);
 
 /// A notice of a process to all others that it stops taking part.

@@ -137,6 +137,7 @@ pub(super) fn describe(
     }
 }
 
+/// Name of a wgpu backend.
 fn api(backend: wgpu::Backend) -> &'static str {
     match backend {
         wgpu::Backend::Vulkan => "Vulkan",

@@ -19,8 +19,9 @@ use std::thread::{self, ThreadId};
 /// Number of commands after which a part of a program is submitted, so that the device has work early.
 const MOST: usize = 256;
 
-/// Sizes in bytes of the uniforms and of the error flags of one submission.
+/// Size in bytes of the uniforms of one submission.
 const UNIFORMS: usize = 64 << 10;
+/// Size in bytes of the error flags of one submission.
 const FLAGS: usize = MOST * FLAG;
 
 /// Distance in bytes between error flags, which is at least the alignment of bindings.

@@ -25,6 +25,7 @@ pub(super) struct Counts {
 }
 
 impl Counts {
+    /// The counts so far.
     pub(super) fn read(&self) -> GpuCounters {
         GpuCounters {
             pipelines_compiled: self.compiled.load(Relaxed),

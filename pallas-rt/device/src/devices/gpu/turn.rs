@@ -6,6 +6,7 @@ use std::thread::{self, ThreadId};
 
 /// The thread that holds the lock, and the number of times it has taken it.
 static OWNER: Mutex<Option<(ThreadId, usize)>> = Mutex::new(None);
+/// Notifies a waiting thread that the lock is free.
 static FREE: Condvar = Condvar::new();
 
 /// A thread's lock on wgpu, until it is dropped. A thread may take it several times.
