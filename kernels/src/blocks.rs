@@ -159,13 +159,14 @@ pub(crate) fn fitted(extent: usize, most: usize) -> usize {
     }
 }
 
-/// Returns a block size of at most `most` such that every device of a mesh that divides the axis has whole blocks. A
-/// block that spans devices would be computed by one of them, from operands that the others send.
+/// Returns a block size of at most `most` such that every device of a mesh that divides the axis has whole blocks.
+/// Otherwise a few devices would compute all blocks, from operands that the others send.
 pub(crate) fn shared(extent: usize, most: usize) -> usize {
     of_parts(extent, most, launch_parts())
 }
 
-/// Returns the largest block of at most `most` that divides each of `parts` equal parts, or `most` if there is none.
+/// Returns the largest block of at most `most` elements that divides each of `parts` equal parts; `most` if that block
+/// would have fewer than 8 elements and not be a whole part.
 fn of_parts(extent: usize, most: usize, parts: usize) -> usize {
     // Blocks of a few elements would take longer than the exchange.
     const LEAST: usize = 8;

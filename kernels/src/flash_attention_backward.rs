@@ -128,8 +128,8 @@ pub fn flash_attention_dkv<E: Floating>(
     }
 }
 
-/// Chooses from `rows` the number of rows whose gradients a program of [`flash_attention_backward`] accumulates, and
-/// the number of rows that it processes per step; `rows` are the extents of both axes.
+/// Returns the number of rows whose gradients a program of [`flash_attention_backward`] accumulates, and the number of
+/// rows that it processes per step, for axes with `rows` rows.
 pub fn block_sizes(target: &Target, rows: [usize; 2], head_dim: usize) -> [usize; 2] {
     // Two tiles of operands each, probabilities and the gradient by scores share workgroup memory; an eighth more lies
     // between their rows.

@@ -106,7 +106,7 @@ impl Kernel {
         }
     }
 
-    /// The expanded function:
+    /// Tokens of the expanded function:
     ///
     /// ```text
     /// #[track_caller]

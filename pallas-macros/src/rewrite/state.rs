@@ -90,7 +90,7 @@ pub(super) struct Loop {
     pub(super) made: bool,
     /// Kind of the region that the loop opens, if it may be staged.
     pub(super) staged: Option<Kind>,
-    /// Number of open regions, including that of the loop.
+    /// Number of regions around the loop, without its own: a jump out of the loop leaves all later ones.
     pub(super) regions: usize,
     pub(super) block: bool,
 }

@@ -88,8 +88,8 @@ impl Collectives for Seat<'_> {
 /// another collective than its group, returns before it or panics, all others get an error that names it.
 ///
 /// # Errors
-/// The system starts no more threads. The errors of devices are among the results: if a device has failed, every
-/// device's result is its error, or that of having waited for it.
+/// The system starts no more threads. Errors of devices are in the results: if a device has failed, every device's
+/// result is an error, its own or one that names a peer.
 pub fn on_threads<T: Send>(
     devices: usize,
     program: &(dyn Fn(&dyn Collectives) -> Result<T> + Sync),
@@ -124,7 +124,7 @@ pub fn on_threads<T: Send>(
     Ok(results.into_iter().enumerate().map(result).collect())
 }
 
-/// The error of a device that has ended, because a peer failed.
+/// The error of a device that is at no collective, because a peer or the device itself failed.
 fn ended(by: usize, peer: usize, found: String) -> Error {
     let (by, peer) = (format!("device {by}"), format!("device {peer}"));
     Error::Collective(Box::new(CollectiveError { at: Loc::NONE, exchange: "the end".into(), by, peer, found }))

@@ -9,7 +9,7 @@ use std::time::Duration;
 pub struct Counters {
     /// Number of kernel bodies traced.
     pub traces: u64,
-    /// Number of times that the passes ran on a traced kernel.
+    /// Number of passes run on traced kernels: a kernel runs through several.
     pub passes: u64,
     /// Number of shaders generated, including their placement passes.
     pub shaders: u64,
@@ -41,7 +41,7 @@ pub struct Counters {
 
 /// Number of kernels that were traced.
 pub static TRACES: AtomicU64 = AtomicU64::new(0);
-/// Number of times that the passes ran on a kernel.
+/// Number of passes run on traced kernels.
 pub(super) static PASSES: AtomicU64 = AtomicU64::new(0);
 /// Number of shaders that were generated.
 pub(super) static SHADERS: AtomicU64 = AtomicU64::new(0);

@@ -62,8 +62,8 @@ fn inventory(all: &[Found], gl: bool) -> String {
 /// The experimental wgpu feature by which a subgroup's threads compute a matrix product together.
 pub(super) const MATRICES: wgpu::Features = wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX;
 
-/// The cooperative matrices that kernels use on an adapter: none on software adapters, unless `PALLAS_PROFILE` asks for
-/// them, nor where it asks for another profile.
+/// The cooperative matrices that kernels use on an adapter: none on software adapters unless `PALLAS_PROFILE` asks for
+/// them, and none where it asks for another profile.
 fn matrices(adapter: &wgpu::Adapter) -> Option<Matrices> {
     let (info, features) = (adapter.get_info(), adapter.features());
     let real = info.device_type != wgpu::DeviceType::Cpu;
