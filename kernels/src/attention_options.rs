@@ -181,7 +181,7 @@ impl Cotangents<'_> {
     #[track_caller]
     pub(crate) fn delta<E: Floating>(self, out: &Array, rows: usize) -> Result<Array> {
         let Some(lse) = self.lse else {
-            // No program reads it.
+            // A placeholder that no program reads.
             let of_rows = out.shape().get(..3).unwrap_or(out.shape());
             let none = out.client().zeros(of_rows, <E::Acc as Elem>::DTYPE)?;
             return flash_attention_delta::<E>(out, self.out, &none, false, rows);

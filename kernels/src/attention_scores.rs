@@ -194,7 +194,7 @@ impl Block {
             whole &= self.key.ge(self.position + (self.size[0] as i32 - 1 - left));
         }
         if let Some([own, theirs]) = self.spans {
-            // Both are of one segment, the same, and nothing is padding.
+            // Queries and keys all belong to the same segment, and none is padding.
             whole = whole & own[2].eq(theirs[1]) & theirs[2].eq(own[1]) & own[2].eq(own[1]);
         }
         whole
@@ -235,7 +235,7 @@ impl Block {
             live &= numbers.ge(positions - left);
         }
         if let Some([own, theirs]) = self.segments {
-            // Padding of queries and of keys is never equal.
+            // Padding of queries becomes -1 and padding of keys -2, so that they are never equal.
             let (own, theirs) = (maximum(own.load(), -1), theirs.load());
             let theirs = select(theirs.ge(0), theirs, -2);
             live &= own.expand(1).eq(theirs.expand(0));

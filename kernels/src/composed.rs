@@ -121,7 +121,7 @@ pub(crate) fn gradients_by_probabilities(
 ) -> Result<Vec<Array>> {
     let factor = scale(options.scale, q.shape()[3])?;
     let by_probabilities = dout.matmul(&v.swapaxes(-1, -2));
-    // The sum of `out * dout`, without the result: nothing else may read that.
+    // The sum of `out * dout`, computed without `out`, which then need not be kept for it.
     let delta = (probabilities * &by_probabilities).sum(keep(-1)) - dlse.expand_dims(-1);
     let by_scores = probabilities * (by_probabilities - &delta);
     let dq = by_scores.matmul(k) * factor;
@@ -177,7 +177,7 @@ pub(crate) fn cross_entropy(x: &Array, w: &Array, labels: &Array, ignore: i32) -
     let known = labels.clip(0, classes as i64 - 1);
     let of_label = logits.take_along_axis(&known.expand_dims(-1), -1).squeeze(-1);
     let is_class = labels.eq(&known);
-    // The loss of no class is NaN, with the gradient of the log-sum-exp.
+    // The loss of a label that is not a class is NaN; its gradient is that of the log-sum-exp.
     let loss = &lse - ops::select(&is_class, &of_label, f64::NAN);
     Some([ops::select(&labels.eq(ignore), 0.0, &loss), lse.stop_gradient()])
 }
@@ -187,7 +187,7 @@ pub(crate) fn cross_entropy(x: &Array, w: &Array, labels: &Array, ignore: i32) -
 #[track_caller]
 pub(crate) fn rows(table: &Array, numbers: &Array) -> Option<Array> {
     let is_better = table.dtype().is_float() && are_fused(&[table, numbers]);
-    // Elsewhere a negative one would count from the end.
+    // `take` counts negative numbers from the end, so they are made out of range.
     let numbers = || ops::select(&numbers.lt(0), table.shape()[0] as i64, numbers);
     (is_better && !table.is_empty()).then(|| table.take(&numbers(), 0))
 }

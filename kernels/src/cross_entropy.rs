@@ -288,12 +288,12 @@ fn operands(x: &Array, w: &Array) -> Result<Array> {
 
 /// Returns rows, classes and depth of a block, and the depth rounded up to whole blocks.
 fn block_sizes(choice: Choice, x: &Array, w: &Array) -> [usize; 4] {
-    // Blocks of x and of w, and the logits of a block, which are multiplied with one of them.
+    // Blocks of x and of w, and the block of logits, which is multiplied with one of them.
     let need = |[n, v, d]: [usize; 3]| Need::staged_words((n + v) * d + n * v);
     let (n, target) = (x.shape()[0], x.client().target());
     let (classes, d) = (w.shape()[0], w.shape()[1]);
     let deep = if d.is_multiple_of(256) { 256 } else { 64 };
-    // The columns of x and w are in a core's caches, however long its rows are.
+    // All columns in one block: a core's caches hold them, however long rows are.
     let on_cores = target.cores.map(|_| [256, 128, d]);
     let all = on_cores.into_iter().chain([[128, 128, deep], [32, 64, 16]]);
     let [bn, bv, bd] = choose(choice, target, [n, classes, d], all.map(|blocks| (blocks, need(blocks))));

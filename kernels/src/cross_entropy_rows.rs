@@ -52,7 +52,7 @@ impl<A: Wide> State<A> {
         let lse = self.max.load() + self.sum.load().log();
         let mut loss = lse - self.target.load() * terms.certain() + lse * lse * terms.z_loss;
         if terms.smooth {
-            // Only then: the mean over a class that is never chosen is -inf.
+            // Only with smoothing: if a logit is -inf the mean over all classes is -inf.
             loss -= self.total.load() * (terms.smoothing / classes.cast::<A>());
         }
         let is_class = labels.ge(0) & labels.lt(classes);

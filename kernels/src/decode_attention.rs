@@ -100,7 +100,7 @@ pub fn decode_attention_splits<E: Float>(
                 live &= keys.le(iota::<i32>([R, 1], 0) % queries + (length - queries));
             }
             let (scores, _) = rules.scores(dot(scaled.load(), k.load().cast::<f32>().t()), None);
-            // What lies behind the last key may be anything, NaN too, and 0 · NaN is NaN.
+            // Memory after the last key may hold NaN, and 0 · NaN is NaN.
             let v = select((iota::<i32>([BK, 1], 0) + key).lt(length), v.load().cast::<f32>(), 0.0);
             rows.visit(select(live, scores, f32::NEG_INFINITY), |p| dot(p, v));
         }
@@ -147,7 +147,7 @@ const KEYS: usize = 1024;
 /// Number of keys in a block that [`decode_attention`] chooses, for programs with `rows` rows of queries and `keys`
 /// keys.
 pub fn block_size(target: &Target, rows: usize, keys: usize, head_dim: usize) -> usize {
-    // Queries, keys, values and probabilities share workgroup memory; an eighth more lies between their rows.
+    // Queries, keys, values and probabilities share workgroup memory; padding between rows takes an eighth more.
     let need = |keys: usize| {
         let words = (2 * keys + rows) * head_dim + rows * keys;
         Need::staged_words(words + words / 8)
@@ -205,13 +205,13 @@ pub fn decode_attention_with_lse(q: &Array, k: &Array, v: &Array, options: &Opti
         return wrong(format!("{queries} queries per sequence are more than {MOST_QUERIES}: take `flash_attention`"));
     }
     let group = group(heads, key_heads)?;
-    // Rows of one block: the queries of as many heads of a group as make no more than 64.
+    // A block's rows are the queries of as many heads of a group as have at most 64 queries together.
     let apart = (1..=group).find(|m| group.is_multiple_of(*m) && group / m * queries <= MOST_QUERIES).unwrap_or(1);
     let rows = group / apart * queries;
     let block = block_size(client.target(), rows, keys, d);
     let blocks = keys.div_ceil(block);
     let programs = batch * key_heads * apart;
-    // A split has work for some blocks, or it isn't worth its launch.
+    // A split must have several blocks to be worth its launch.
     let some = if client.target().cores.is_some() { KEYS.div_ceil(block) } else { 4 };
     let worth = busy(client).div_ceil(programs.max(1)).min(blocks / some);
     let splits = options.splits.unwrap_or(worth).clamp(1, blocks.max(1));

@@ -82,7 +82,7 @@ pub fn embedding_backward_rows<E: Floating>(
 ) {
     let block = program_id(0);
     if E::DTYPE == <E::Acc as Elem>::DTYPE {
-        // The sums need no memory of their own.
+        // The sums are accumulated in the result.
         dtable.fill(0.0);
         for t in starts.at(block)..starts.at(block + 1) {
             let sum = dtable.at((order.at((t, 1)) - block * BV, ..));
@@ -218,7 +218,7 @@ pub fn embedding_backward(dout: &Array, ids: &Array, vocabulary: usize, padding:
     // A program has a block of rows on the CPU, a row elsewhere.
     let is_by_rows = client.target().cores.is_some() && vocabulary * d > 0;
     let block = if is_by_rows { rows_of_block(&flat, vocabulary) } else { 1 };
-    // starts[i] counts the numbers below those of block i; each position then goes where its number's next one is due.
+    // Counting sort: starts[v] is the number of ids below v; each position goes to the next free place of its id.
     let kept = |id: &i32| Some(*id) != padding;
     let mut starts = vec![0i32; vocabulary + 1];
     ids.iter().filter(|id| kept(id)).for_each(|&id| starts[id as usize + 1] += 1);

@@ -97,7 +97,7 @@ pub(crate) fn heads_of_program(
     }
     let most = (WORK / (queries * keys * d).max(1)).min(TILE / (queries.max(keys) * keys.max(d)).max(1));
     let all = batch * heads;
-    // All of a few heads are less work than handing some to another thread.
+    // If all heads together are little work, they are one program: giving some to another thread would take longer.
     let cores = if all <= most { 1 } else { target.cores.unwrap_or(1) };
     let most = most.min(all / cores).max(1);
     let part = |extent: usize, most: usize| {

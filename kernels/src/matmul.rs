@@ -130,7 +130,7 @@ fn few_rows(cores: usize, [g, m, n]: [usize; 3], b_transposed: bool) -> [usize; 
 
 /// Block size for `g` products `[m, k]·[k, n]` on a CPU with this number of cores.
 fn on_cores(cores: usize, [g, m, n, k]: [usize; 4], b_transposed: bool) -> [usize; 3] {
-    // What touching an element of a block costs in multiply-adds: it is copied beside its neighbours, or added to.
+    // Cost of accessing an element of a block, in multiply-adds: it is packed, or added to.
     const TOUCH: usize = 8;
     if m <= FEW {
         return few_rows(cores, [g, m, n], b_transposed);

@@ -92,11 +92,11 @@ pub fn norm_backward_parts<E: Floating>(
     if program_id(0) * S + program_id(1) < cdiv(R, BR) {
         let dy = dy.load().cast::<E::Acc>();
         let g = dy * gamma.load().cast::<E::Acc>();
-        // Behind the last row 0 / 0 is no 0.
+        // After the last row the variance is 0, which would give NaN if ε is 0.
         let live = x.valid(0).reshape([BR, 1]);
         let variance = |variance: Tile<E::Acc>| select(live, variance, 1.0);
         let found = back(x.load().cast::<E::Acc>(), g, epsilon.cast::<E::Acc>(), centre, variance);
-        // Before anything is stored: a CPU does all of a row at once then.
+        // Computed before anything is stored, so that a CPU computes everything of a row in one loop.
         let (scales, shifts) = ((dy * found.hat).sum(0), dy.sum(0));
         dx.store(found.dx.cast::<E>());
         gammas.store(gammas.load() + scales);

@@ -42,7 +42,7 @@ impl<A: Wide> Online<A> {
         product: impl FnOnce(F) -> Tile<A>,
     ) {
         let [m, p, alpha] = self.weights(scores);
-        // Before the sum: threads of a GPU meet once for both.
+        // Computed before the sum, so that threads of a GPU need one barrier for both.
         let factors = factors(p);
         let acc = self.rescaled(p, alpha);
         self.acc.store(acc + product(factors));

@@ -207,7 +207,7 @@ pub fn paged_attention_items<E: Float, C: Number, const BQ: usize>(
             window: if windowed { Some(window) } else { None },
             group: Q,
         };
-        // Behind the item's last page it may be any number, of a page of which no row sees anything.
+        // After the item's last page the number may be that of any page, of which no row sees anything.
         let numbers = if is_gathered { Some(run_of_table.load().maximum(0).minimum(P - 1)) } else { None };
         let pages = || {
             if let Some(numbers) = numbers {
@@ -222,7 +222,7 @@ pub fn paged_attention_items<E: Float, C: Number, const BQ: usize>(
                 let scales = if quantised { Some([of(k_scales), of(v_scales)]) } else { None };
                 Pages { k: all(k), v: all(v), scales, rules }
             } else {
-                // Behind the item's last page that one again, of which no row sees anything then.
+                // After the item's last page, load that page again; no row sees anything of it.
                 let page = |i: usize| tables.at((request, start + minimum(first + i as i32, run - 1)));
                 let numbers = Vec::from_iter((0..PG).map(page));
                 let keys = ds(behind, size);
@@ -234,7 +234,7 @@ pub fn paged_attention_items<E: Float, C: Number, const BQ: usize>(
                 Pages { k: all(k), v: all(v), scales, rules }
             }
         };
-        // Looked up where they are seen: where all keys are, products read the pages where they lie.
+        // Pages are looked up inside of each branch: if all keys are seen, products read the pages in place.
         if mask.is_seen(PG * size) {
             if count == 1 {
                 pages().visit(one, one_scaled.load(), None);
@@ -312,7 +312,7 @@ impl Batch {
         let stacked = q.reshape(&[self.queries, key_heads, group, d]);
         let (quantised, windowed) = (cache.scales.is_some(), self.window.is_some());
         let window = i32::try_from(self.window.unwrap_or(0)).unwrap_or(i32::MAX);
-        // Not looked at without scales.
+        // A placeholder that kernels do not read if there are no scales.
         let none = q.client().zeros(&[1, 1, self.sizes[2]], DType::F32)?;
         let [k_scales, v_scales] = cache.scales.as_ref().map_or([&none, &none], |s| s.each_ref());
         let parts = self.parts.as_ref().map_or(self.queries, |p| p.1);

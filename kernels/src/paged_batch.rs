@@ -80,7 +80,7 @@ pub fn block_size(target: &Target, group: usize, page: usize, d: usize) -> usize
 
 /// Need of a program for `rows` rows of queries, `keys` keys and their values, of `d` elements each.
 pub(crate) fn need(rows: usize, keys: usize, d: usize) -> Need {
-    // Queries, results and what lies between rows; keys and values, masked ones too.
+    // Three times for the rows (queries, results, padding), and for keys, values and masked values.
     Need::staged_words(3 * (rows + keys) * d)
 }
 
@@ -121,7 +121,7 @@ impl Batch {
         let (mut items, mut parts, mut part, mut most) = (vec![], vec![0; 3 * queries], 0, 1);
         for b in &blocks {
             let runs = b.pages.len().div_ceil(each).max(1);
-            // Evenly: none much shorter than the others.
+            // Split evenly, so that no run is much shorter than the others.
             let bound = |i: usize| b.pages.start + b.pages.len() * i / runs;
             for i in 0..runs {
                 let (first, count) = (bound(i), bound(i + 1) - bound(i));
@@ -229,7 +229,7 @@ impl<'a> Rows<'a> {
             let (start, end) = (self.starts[r], self.starts[r + 1]);
             for first in (start..end).step_by(block) {
                 let count = block.min(end - first);
-                // Keys below this one: the last query's own is the last.
+                // End of the keys that the block sees: the last query sees keys up to its own.
                 let last = (length + first + count - start).saturating_sub(end - start).min(length);
                 let own = (length + first - start).saturating_sub(end - start);
                 let from = window.map_or(0, |w| (own + 1).saturating_sub(w)).min(last);

@@ -109,7 +109,7 @@ pub fn matmul_int4_blocks<E: Float>(
         (x.at((.., strided(0, HB, 2))).load().cast::<f32>(), x.at((.., strided(1, HB, 2))).load().cast::<f32>());
     let bytes = values.load();
     let (scale, zero, sixteenth) = (scales.load(), zero_points.load().cast::<f32>(), odd * 0.0625);
-    // High halves stay where they are, 16 times as large, and odd columns of x make up for it.
+    // High halves are not shifted, so they are 16 times too large; odd columns of x are divided by 16.
     if GB == 1 {
         let (low, high) = ((bytes & 15).cast::<f32>(), (bytes & 240).cast::<f32>());
         let sums = even.sum(1) + odd.sum(1);
@@ -143,7 +143,7 @@ const STEP: usize = 1 << 21;
 /// scale.
 fn on_cores(cores: usize, [m, n, k, group]: [usize; 4]) -> [usize; 3] {
     match m {
-        // A few rows, as when decoding: hardly more work than reading the weights, which stay bytes.
+        // A few rows, as in decoding: reading the weights, as bytes, takes most of the time.
         ..=FEW => {
             let width = [1024, 512, 256].into_iter().find(|bn| n.div_ceil(*bn) >= 2 * cores);
             let width = fitted(n, width.unwrap_or(128));
@@ -223,7 +223,7 @@ pub fn quantize(w: &Array, bits: Bits, group: Option<usize>) -> Result<Quantized
         let scale = scales[p / rows * n + j];
         if scale > 0.0 { (x[p * n + j] / scale).round() } else { 0.0 }
     };
-    // Behind the last row is nothing: x has no column for it.
+    // After the last row the value does not matter: x has no column for it.
     let half = |p: usize, j: usize| match p < k {
         true => (steps(p, j) + f32::from(zeros[p / rows * n + j])).clamp(0.0, 15.0) as u8,
         false => 0,

@@ -95,7 +95,7 @@ fn turn(x: &Array, cos: &Array, sin: &Array, pairs: Pairs, inverse: bool) -> Res
     let target = x.client().target();
     let candidates = [64, 8].map(|rows| ([rows], need(rows)));
     let [rows] = choose(Choice::Rotary, target, [*s], candidates);
-    // Where the number of cores is known, a program turns several heads of few positions.
+    // Where the number of cores is known, a program rotates several heads if they have few positions.
     let heads = if target.cores.is_some() { many_rows(target, flat.shape()[0], rows * d, 1) } else { 1 };
     let out = floats!("rotary", x.dtype(), E => rotary_blocks::<E>(&flat, cos, sin, neighbours, inverse, heads, rows))?;
     Ok(out.reshape(x.shape()))

@@ -134,7 +134,7 @@ impl Mask {
     fn part(&self, queries: Range<usize>, keys: Range<usize>) -> Part {
         match self.bounds(&queries, &keys) {
             Part::Partial if matches!(self, Mask::Dense(_) | Mask::And(_) | Mask::Or(_) | Mask::Not(_)) => {
-                // Two masks may leave nothing, or all, of a block that each sees in part.
+                // Combined masks may see nothing, or all, of a block that each of them sees in part.
                 let mut seen = queries.flat_map(|i| keys.clone().map(move |j| (i, j))).map(|(i, j)| self.sees(i, j));
                 let first = seen.next().unwrap_or(false);
                 match (first, seen.all(|s| s == first)) {
@@ -150,7 +150,7 @@ impl Mask {
     /// Returns how much of a block is seen, by its corners; for combined and dense masks `Partial` means unknown.
     fn bounds(&self, queries: &Range<usize>, keys: &Range<usize>) -> Part {
         let [q, k] = [queries, keys].map(|r| (r.start as i64, r.end as i64 - 1));
-        // Between these lies `key - query`.
+        // The range of `key - query` in the block.
         let (least, most) = (k.0 - q.1, k.1 - q.0);
         let band = |low: i64, high: i64| match () {
             () if least >= low && most <= high => Part::Full,
@@ -361,7 +361,7 @@ impl Lists {
         let columns = 1 + 2 * longest;
         let mut numbers = vec![];
         for list in lists {
-            // Behind its end a list repeats its last block: whoever fetches ahead fetches nothing else.
+            // After its end a list repeats its last block, so that software pipelining fetches nothing else.
             let last = list.last().copied().unwrap_or([0, 0]);
             numbers.push(list.len() as i32);
             numbers.extend(list.iter().copied().chain(std::iter::repeat_n(last, longest - list.len())).flatten());
@@ -415,7 +415,7 @@ impl MaskInfo {
             .collect();
         let [queries, keys] = [0, 1].map(|a| shape[a].div_ceil(block[a]));
         let range = |axis: usize, i: usize| i * block[axis]..((i + 1) * block[axis]).min(shape[axis]);
-        // The live blocks of each mask: where they lie, and whether they need no mask.
+        // The live blocks of each mask: their indices, and whether they need no mask.
         let live: Vec<Vec<([usize; 2], bool)>> = masks
             .iter()
             .map(|mask| {

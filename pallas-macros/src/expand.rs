@@ -32,7 +32,7 @@ pub(crate) fn expand(attr: TokenStream, mut f: ItemFn, known: Option<syn::Error>
     let tuned = tune::combinations(&f, &options, &parameters, &mut errors);
     f.attrs.retain(|a| !check::is_kernel(a));
     let kernel = Kernel { options, parameters, names, root, tuned };
-    // What is wrong with shapes leaves the code one that rustc understands: its own errors appear beside.
+    // If only shapes are wrong, the code is valid Rust, and rustc's own errors appear as well.
     let code = kernel.function(&f, &found, &mut errors);
     if errors.is_empty() {
         return code;
@@ -383,7 +383,7 @@ impl Kernel {
         });
         let slots = self.operands().map(|(slot, p)| {
             let ty = &p.ty;
-            // An operand may serve its specs alone; the check reports those that serve nothing.
+            // An operand may be used only in specs; the check reports operands that are not used at all.
             let quiet = (!mentioned.contains(&p.name.to_string()) && p.role != Role::Param)
                 .then(|| quote!(#[allow(unused_variables, reason = "it serves specs alone")]));
             let pat = &p.pat;

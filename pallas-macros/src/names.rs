@@ -76,7 +76,7 @@ impl Names {
     /// Reports dimensions of outputs that get no size, neither from an input nor from a `#[dim]` parameter.
     pub(crate) fn check_bound(&mut self, parameters: &[Parameter], errors: &mut Errors) {
         let mut bound: BTreeSet<String> = BTreeSet::new();
-        // A `_` in an array's shape is a mistake of its own, in place of some name.
+        // A `_` in an array's shape is another mistake, and may stand for any name.
         let nameless = |p: &Parameter| p.block.iter().flat_map(|b| &b.dims).any(|dim| matches!(dim, Expr::Infer(_)));
         if parameters.iter().any(nameless) {
             return;
@@ -196,7 +196,7 @@ impl Names {
                 let (l, r) = (self.dim(sizes, &c.args[0]), self.dim(sizes, &c.args[1]));
                 quote!(#root::Size::#operation(&[#l, #r]))
             }
-            // The check of the spec has said so.
+            // The check of the spec has reported it.
             Expr::Infer(_) => quote!(#root::Size::Number(0i64)),
             _ => self.unsupported(sizes, e),
         }

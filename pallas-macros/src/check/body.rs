@@ -47,7 +47,7 @@ pub(super) fn shapes(f: &ItemFn, options: &Options, parameters: &[Parameter], na
     };
     let mut walked = walk(Unseen::of(&f.block));
     if !walked.errors.is_empty() {
-        // Unless a function is not the one it seems to be.
+        // Before mistakes are reported: a function may be the user's own instead of the language's.
         let own = own::declared(&walked.called);
         if !own.is_empty() {
             walked = walk(Unseen::of(&f.block).and(own));
@@ -159,7 +159,7 @@ impl Walk {
                 if l.init.is_none() {
                     self.variables.deferred(first);
                 }
-                // What follows a refuted pattern may be for some sizes only.
+                // Code after a `let .. else` may be for some sizes only.
                 self.quiet |= l.init.as_ref().is_some_and(|i| i.diverge.is_some());
                 Value::Unit
             }
@@ -398,7 +398,7 @@ fn literal(l: &Lit) -> Value {
         Lit::Int(n) if n.suffix() == "f32" || n.suffix() == "f64" => Value::Host { sized: false },
         Lit::Int(n) => n.base10_parse::<i64>().map_or(Value::Host { sized: false }, Value::number),
         Lit::Float(_) => Value::Host { sized: false },
-        // `if false` may guard what is wrong.
+        // Literals count as sized, since `if false` may guard code that is wrong.
         Lit::Bool(_) => Value::Host { sized: true },
         _ => Value::Unknown,
     }

@@ -75,7 +75,7 @@ impl Walk {
             }
             for (before, (a, b)) in self.variables.0.clone().iter().zip(then.iter().zip(&other)) {
                 if let Some((x, y)) = a.value.conflict(&b.value, &self.facts) {
-                    // The side that changed the variable is to blame.
+                    // The branch that changed the variable's shape is to blame.
                     let at = if before.value.conflict(&a.value, &self.facts).is_some() { a } else { b };
                     self.report(&diag::sides(diag::shape(&x), diag::shape(&y)), &at.given, &[]);
                 }
@@ -173,7 +173,7 @@ impl Walk {
     pub(super) fn while_(&mut self, e: &ExprWhile) {
         let changed = Changed::by(|c| c.visit_expr_while(e));
         let scope = self.variables.0.len();
-        // Once to see who decides it, without judging it twice.
+        // Walked once quietly to see who decides the condition, so that no mistake is reported twice.
         let (mut when, quiet) = (Decided::Unclear, std::mem::replace(&mut self.quiet, true));
         self.branch(Decided::Unclear, scope, |s| {
             when = s.condition(&e.cond);

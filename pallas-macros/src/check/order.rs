@@ -221,7 +221,7 @@ impl Visit<'_> for Uses<'_> {
         self.branch(|u| visit::visit_expr_closure(u, e));
     }
     fn visit_pat_ident(&mut self, p: &syn::PatIdent) {
-        // Another variable of this name: nothing is said about it.
+        // Another variable has this name, so uses of the name are not judged.
         self.stored |= p.ident == *self.name;
         visit::visit_pat_ident(self, p);
     }

@@ -137,7 +137,7 @@ impl Walk {
             _ => None,
         };
         known.unwrap_or_else(|| {
-            // A method nobody knows may borrow its receiver mutably.
+            // An unknown method may borrow its receiver mutably.
             if let Some(name) = root(&m.receiver) {
                 self.variables.forget(name);
             }

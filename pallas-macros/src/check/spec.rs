@@ -281,14 +281,14 @@ fn counts<'a>(p: &'a Parameter, options: &Options) -> Vec<Count<'a>> {
 /// Refuses indices that use another axis than the one that counts their blocks; one error at the grid if all maps agree
 /// about another order of its axes.
 fn miscounted(all: &[Count<'_>], options: &Options, errors: &mut Errors) {
-    // What is declared equal may be counted by either.
+    // Either of two sizes that `assume` declares equal may count blocks.
     if !options.assume.is_empty() {
         return;
     }
     let spaced = |e: &str| e.replace(" (", "(").replace(" ,", ",").replace("( ", "(").replace(" )", ")");
     let extent = |axis: usize| options.grid.get(axis).map_or(String::new(), |e| spaced(&text(e)));
     let wrong: Vec<&Count<'_>> = all.iter().filter(|count| count.taken != count.own).collect();
-    // Whose blocks each axis' argument takes, in all maps.
+    // For each axis' argument: the axis that counts the blocks it is used for, in all maps.
     let order: Vec<usize> = (0..options.grid.len())
         .map(|axis| all.iter().find(|count| count.taken == axis).map_or(axis, |count| count.own))
         .collect();

@@ -38,7 +38,7 @@ impl Rewrite {
         let (l, r) = (bare(&b.left), bare(&b.right));
         let sp = b.op.span();
         let m = Span::mixed_site();
-        // The method, and that of the comparison turned round.
+        // Method of the comparison, and of the comparison with its sides swapped.
         let names = match b.op {
             BinOp::Lt(_) => ["lt", "gt"],
             BinOp::Le(_) => ["le", "ge"],

@@ -188,7 +188,7 @@ fn any(cases: Vec<Test>, at: Span) -> Option<Test> {
     if cases.iter().any(|c| !c.names.is_empty()) {
         return None;
     }
-    // One that always holds makes the others superfluous.
+    // If one of the patterns takes every number, no comparison is left.
     let holds: Option<Vec<&TokenStream>> = cases.iter().map(|c| c.holds.as_ref()).collect();
     let holds = holds.map(|all| quote_spanned!(at=> #((#all))||*));
     let numbers = cases.iter().flat_map(|c| &c.numbers).copied().collect();

@@ -112,7 +112,7 @@ impl Rewrite {
     /// Records an assignment to a variable, for the regions inside of its scope.
     fn assign_variable(&mut self, i: &Ident) {
         let name = i.to_string();
-        // A variable of some macro's own: carried by every region, if it exists at all.
+        // A variable that is not found may be a macro's: every region carries it.
         let found = self.find(&name);
         let (at, late, fixed) = found.map_or((0, false, false), |at| (at, self.vars[at].late, self.vars[at].fixed));
         for r in self.regions.iter_mut().filter(|r| r.start > at) {

@@ -191,7 +191,7 @@ pub fn since(start: Option<Duration>, kind: Kind, describe: impl FnOnce() -> (St
 fn record(kind: Kind, (name, detail): (String, String), start: Duration, duration: Duration) {
     let span = Span { kind, name, detail, start, duration, thread: thread() };
     if let Some(file) = &*FILE {
-        // An error on the way leaves the program alone.
+        // An error of the file must not affect the program.
         let _ = append(&mut *file.lock(), &event(&span));
     }
     for spans in RECORDS.lock().iter() {
@@ -201,7 +201,7 @@ fn record(kind: Kind, (name, detail): (String, String), start: Duration, duratio
 
 /// Appends an event to a JSON list in a file, which stays valid at any time, as a program may end without notice.
 fn append(file: &mut (impl Write + Seek), event: &Value) -> std::io::Result<()> {
-    // The end of an empty list is that of its beginning.
+    // In an empty list the position before the end is also that after the beginning.
     let end = file.seek(SeekFrom::End(-2))?;
     let comma = if end > 1 { "," } else { "" };
     file.write_all(format!("{comma}\n{event}\n]").as_bytes())

@@ -219,7 +219,7 @@ impl Builder {
     /// Appends an instruction with regions; its results are named like the user's variables.
     fn nest(&mut self, op: Op, args: Vec<Value>, types: Vec<Type>, regions: Vec<RegionId>, loc: Loc) -> Vec<Value> {
         let results: Vec<Value> = types.into_iter().map(|t| self.value(t)).collect();
-        // Variables keep their names: carried ones those of a loop's parameters, others what a branch yields.
+        // Results are named as the loop's parameters, or as the values that a branch yields.
         let named = match op {
             Op::If => self.kernel.region(regions[0]).yields.clone(),
             Op::For { .. } => self.kernel.region(regions[0]).params[1..].to_vec(),

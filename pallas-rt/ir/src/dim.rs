@@ -121,7 +121,7 @@ impl Poly {
             (Some(a), Some(b)) if b > 0 => Poly::number(a.saturating_add(b - 1).div_euclid(b)),
             (_, Some(1)) => self.clone(),
             _ if self == by => Poly::number(1),
-            // Every coefficient a multiple of the divisor monomial: exact.
+            // The division is exact if every term is a multiple of the divisor, a monomial.
             _ => match self.exact_div(by) {
                 Some(q) => q,
                 None => Poly::atom(Atom::Cdiv(self.clone(), by.clone())),

@@ -246,7 +246,7 @@ impl Parser {
                 break;
             }
         }
-        // The instruction stands before those of its regions.
+        // The instruction has a lower index than those of its regions.
         self.kernel.insts.push(Inst { op: op.clone(), args, results, regions: vec![] });
         self.kernel.locs.push(Loc::NONE);
         let mut regions = vec![];

@@ -453,7 +453,7 @@ impl<'a> Checker<'a> {
     }
     /// Returns the broken invariant of a view of an operand.
     fn view(&self, operand: &Operand, view: &View) -> Option<String> {
-        // The extents that are known: those of blocks and of scratch.
+        // The known extents: those of blocks and of scratch.
         let extents: Vec<Option<usize>> = match view.frame {
             _ if operand.kind == OperandKind::Scratch => operand.block_shape().into_iter().map(Some).collect(),
             Frame::Block => operand.block_shape().into_iter().map(Some).collect(),

@@ -248,7 +248,7 @@ impl Participant {
     fn fill(&self, collective: &ResolvedCollective, operands: &HashMap<usize, Vec<u8>>, results: &mut [&mut [u8]]) {
         for (&position, result) in self.positions.iter().zip(results) {
             let group = collective.group(position);
-            // What is not needed has not been sent.
+            // Operands that are not needed have not been sent.
             let operand = |k: usize| operands.get(&group[k]).map_or(&[][..], |bytes| bytes);
             collective.fill(collective.number(position), operand, result);
         }

@@ -122,7 +122,7 @@ impl Rendezvous {
         let mut state = self.state.lock();
         loop {
             let table = state.tables.get_mut(&key).expect("the device has arrived");
-            // All came before the failure of any.
+            // The whole group arrived before any failure.
             if table.here.iter().all(Option::is_some) {
                 let all = table.here.iter().flatten().cloned().collect();
                 table.left -= 1;
@@ -176,7 +176,7 @@ impl Rendezvous {
         let state = self.state.lock();
         let failure = state.failure.as_ref()?;
         let culprit = failure.culprit(device);
-        // Others waited for a device that is to blame itself.
+        // A device that is to blame itself names a device that waited for it.
         let waits = || failure.waiting.iter().copied().find(|&other| other != device);
         Some(failure.of(if culprit == device { waits().unwrap_or(device) } else { culprit }))
     }
@@ -226,9 +226,9 @@ impl Failure {
     fn blame(&self, device: usize, group: &[usize], ticket: &Ticket) -> Blame {
         let differs = |peer: usize| self.last.get(&peer).and_then(|(other, _)| ticket.difference(other));
         let peers = || group.iter().copied().filter(|&peer| peer != device);
-        // One of its group that takes part in no more, or is elsewhere.
+        // A member of the group that takes part in no more collectives, or is at another one.
         let found = match self.cause {
-            // The one that is further has left an exchange out.
+            // The device whose step is higher has left out a collective.
             Cause::Differ(first, second) => {
                 let step = |peer: usize| self.last.get(&peer).map(|(ticket, _)| ticket.step);
                 let both = if step(first) > step(second) { [first, second] } else { [second, first] };
@@ -236,7 +236,7 @@ impl Failure {
             }
             Cause::Ended(_) | Cause::Stuck(_) => peers().find(|peer| self.ended.contains_key(peer)),
         };
-        // One that is behind may only be slow; one that is as far must have left this exchange out.
+        // A device at a lower step may only be slow; one that is as far must have left out this collective.
         let is_elsewhere = |&peer: &usize| {
             let is_as_far = self.last.get(&peer).is_some_and(|(other, _)| other.step >= ticket.step);
             is_as_far && self.waiting.contains(&peer) && differs(peer).is_some()

@@ -148,7 +148,7 @@ impl Client {
         struct Open<'a>(&'a Client);
         impl Drop for Open<'_> {
             fn drop(&mut self) {
-                // After an error there is another one to report.
+                // `f` has failed, and its error is reported instead of this one.
                 let _ = self.0.origin.runtime.end_program();
             }
         }

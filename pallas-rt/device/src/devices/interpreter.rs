@@ -72,7 +72,7 @@ pub fn machine(client: &Client, kernel: &Arc<Kernel>, launch: &Launch<'_>) -> Re
 /// # Safety
 /// The contract of [`Executable::run`].
 pub unsafe fn finish(machine: Machine, launch: &Launch<'_>) -> Result<()> {
-    // An element that was never written has no line but the kernel's.
+    // The fault of an element that was never written gets the kernel's source position.
     let (data, log) = machine.finish().map_err(|fault| Fault { loc: launch.at, ..fault })?;
     interp::print(&log);
     for (i, data) in outputs(launch.kernel).zip(data) {

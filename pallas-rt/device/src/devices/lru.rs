@@ -87,7 +87,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Lru<K, V> {
     /// Evicts entries until the limits hold, except the one used last.
     fn shrink(&self, entries: &mut Entries<K, V>) {
         let limits = *LIMITS.lock();
-        // Computing the size reads every entry: it is done after as many insertions as keep that in proportion to them.
+        // Adding up sizes reads every entry, so it is done once per number of insertions in proportion to the entries.
         entries.unweighed += 1;
         let weighed = entries.slots.len() > limits.kernels || entries.unweighed >= (entries.slots.len() / 2).max(8);
         let mut bytes = 0;

@@ -65,7 +65,7 @@ fn remainder(x: f32, n: f32) -> f32 {
 /// Returns `eʳ - 1` for `|r| <= ln 2 / 2`.
 #[inline(always)]
 fn expm1_near_zero(r: f32) -> f32 {
-    // Pairs of powers: steps that need not wait for each other.
+    // Powers in pairs, whose steps do not depend on each other.
     let square = r * r;
     let high = r.mul_add(1.987_569_1e-4, 1.398_199_9e-3);
     let middle = r.mul_add(8.333_452e-3, 4.166_579_6e-2);
@@ -164,7 +164,7 @@ pub(super) fn log(x: f32) -> f32 {
     let y = log_positive(x);
     let y = if x == 0.0 { f32::NEG_INFINITY } else { y };
     let y = if x < 0.0 { f32::NAN } else { y };
-    // +inf and NaN give themselves.
+    // The logarithm of +inf or NaN is the operand.
     if x < f32::INFINITY { y } else { x }
 }
 
@@ -172,7 +172,7 @@ pub(super) fn log(x: f32) -> f32 {
 #[inline(always)]
 pub(super) fn log1p(x: f32) -> f32 {
     let u = 1.0 + x;
-    // What the sum lost, as a correction of its logarithm; at infinity nothing was.
+    // The rounding error of the sum, as a correction of its logarithm; there is none at infinity.
     let lost = if x > 1.0 { 1.0 - (u - x) } else { x - (u - 1.0) };
     let correction = if u > 0.0 && u < f32::INFINITY { lost / u } else { 0.0 };
     log(u) + correction
@@ -253,7 +253,7 @@ pub(super) fn erfc(x: f32) -> f32 {
     let q = (a - 2.0) / (a + 2.0);
     let p = poly(q, ERFC);
     let scaled = (p + 1.0) / a.mul_add(2.0, 1.0);
-    // The square's rounding error is worth a factor near 1.
+    // The rounding error of the square changes the exponential by a factor near 1.
     let square = a * a;
     let lost = (-a).mul_add(a, square);
     let y = scaled * exp(-square);
@@ -303,7 +303,7 @@ pub(super) fn atan2(y: f32, x: f32) -> f32 {
     let (a, b) = (y.abs(), x.abs());
     let steep = a > b;
     let (low, high) = if steep { (b, a) } else { (a, b) };
-    // 0/0 is no angle of its own, and neither is inf/inf.
+    // 0/0 and inf/inf are NaN, but the angle is defined.
     let ratio = if low == high { 1.0 } else { low / high };
     let ratio = if high == 0.0 { 0.0 } else { ratio };
     let angle = atan_unit(ratio);

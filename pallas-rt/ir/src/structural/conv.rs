@@ -251,7 +251,7 @@ impl Structural for Conv {
         let batches = number(&lhs[self.lhs[0]]) / self.batch_groups as i64;
         let (outputs, inputs) = (number(&rhs[self.rhs[0]]) / parts, number(&rhs[self.rhs[1]]));
         let extents = self.extents(lhs, rhs);
-        // The axes: batch, group, output feature, places; input feature, elements of the window.
+        // The axes: batch, group, output feature, window positions; input feature, elements of the window.
         let (group, feature, first) = (1, 3 + spatial, 4 + spatial);
         let axis = |role| move |extent: i64| Loop { extent, role };
         let axes = [batches, parts, outputs].map(axis(Role::Parallel)).into_iter();
@@ -284,7 +284,7 @@ impl Structural for Conv {
         if size == 0 {
             return Some(Self::zeros(args[0].value, args[0].dtype, self.acc, &batch.before(&shape)));
         }
-        // Operands with the axis first.
+        // Operands with the batch axis first.
         let operand = |i: usize| match batch.axes[i] {
             Some(_) => Shaped::new(batch.front(i, &args[i]), &batch.before(args[i].shape)),
             None => Shaped::new(args[i].value, args[i].shape),
@@ -294,7 +294,7 @@ impl Structural for Conv {
         let parts = self.parts();
         let mut made = Shaped { value: lhs.value, shape: Shaped::new(lhs.value, &shape).shape };
         match [batch.axes[0].is_some(), batch.axes[1].is_some()] {
-            // One group more for each.
+            // Both operands have the batch axis: it multiplies the number of groups.
             [true, true] => {
                 let into = if self.batch_groups > 1 { self.lhs[0] } else { self.lhs[1] };
                 let counted = if self.batch_groups > 1 { &mut op.batch_groups } else { &mut op.groups };
@@ -304,7 +304,7 @@ impl Structural for Conv {
                 made.value = lhs.value.apply(op, &[lhs.value, rhs.value]);
                 made = made.divided(self.out[1], size).moved(self.out[1], 0);
             }
-            // More batches, inside of each batch group.
+            // Only `lhs` has the batch axis: it joins the batches inside of each batch group.
             [true, false] => {
                 let at = self.lhs[0];
                 let lhs = match self.batch_groups {
@@ -315,7 +315,7 @@ impl Structural for Conv {
                 made.value = lhs.value.apply(op, &[lhs.value, rhs.value]);
                 made = made.divided(self.out[0], size).moved(self.out[0], 0);
             }
-            // More output features, inside of each group.
+            // Only `rhs` has the batch axis: it joins the output features inside of each group.
             _ => {
                 let (at, to) = (self.rhs[0], self.out[1]);
                 let rhs = match parts {

@@ -95,7 +95,7 @@ macro_rules! elementwise {
     };
 }
 elementwise!(Cast "cast" to |_| Access::Cast, |op, _| Ok(op.to), |op, _, dx| {
-    // What is rounded to whole numbers has no slope.
+    // A conversion to integers has no derivative.
     op.to.is_float().then(|| dx.apply(op.clone(), &[dx]))
 }, |op, from, y| {
     (op.to.is_float() && from.is_float()).then(|| y.apply(Cast { to: from }, &[y]))

@@ -75,7 +75,7 @@ impl Cumulative {
         let mut pair = with(later + 1);
         pair.insert(self.axis + 1, 1i64.into());
         let woven = |even: E<'g>, odd: E<'g>| {
-            // Where an odd one lacks at the end, any element takes its place, and is cut off.
+            // If the last odd element is missing, any element takes its place and is cut off afterwards.
             let odd =
                 if later == half { odd.apply(Concat { axis: self.axis }, &[odd, cut(odd, 0, 1, 1)]) } else { odd };
             let pairs = even.apply(Concat { axis: self.axis + 1 }, &[even.shaped(&pair), odd.shaped(&pair)]);

@@ -160,7 +160,7 @@ impl Structural for Dot {
         Access::Contract { batch: self.batch.clone(), contract: self.contract.clone() }
     }
     fn batched<'g>(&self, args: &[Arg<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
-        // Axes of an operand that has the axis more in front.
+        // Pairs of axes for operands that have the batch axis in front.
         let behind = |has: [bool; 2]| {
             move |p: &[(usize, usize)]| {
                 p.iter().map(|(a, b)| (a + usize::from(has[0]), b + usize::from(has[1]))).collect::<Vec<_>>()
@@ -174,7 +174,7 @@ impl Structural for Dot {
             op.batch.insert(0, (0, 0));
             return Some(all[0].apply(op, &all));
         }
-        // One operand alone has the axis: it is a free axis of the product, the first one of its side.
+        // Only one operand has the batch axis: it is a free axis of the product, the first of its side.
         Some(self.with_free(op, all, [args[0].shape, args[1].shape], usize::from(has[1]), &batch.size))
     }
     fn jvp<'g>(&self, args: &[Arg<'_, 'g>], _: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {
@@ -208,7 +208,7 @@ impl Structural for Dot {
                 cotangent.apply(Dot { batch, contract, acc: self.acc }, &[cotangent, factor])
             };
             let made = cast(made, self.acc, args[own].dtype);
-            // It has batch, own free axes, and what was contracted in the other's order.
+            // Its axes: batch, own free axes, and the contracted axes in the order of the other operand.
             let mut contracted: Vec<(usize, usize)> =
                 self.contract.iter().map(|p| (of(p, other), of(p, own))).collect();
             contracted.sort_unstable();

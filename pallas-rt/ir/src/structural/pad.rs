@@ -74,7 +74,7 @@ impl Structural for Pad {
         if batch.axes[1].is_none() {
             return Some(x.apply(pad, &[x, args[1].value]));
         }
-        // Another value for each: chosen where a pad of ones is not one.
+        // Each example has its own value: it is selected where the padded tile of ones is 0.
         let inside = x.like(1.0).apply(pad.clone(), &[x.like(1.0), x.number(0.0)]);
         let rows = args[0].shape.iter().zip(&self.low).zip(&self.high).map(|((n, low), high)| &(low + n) + high);
         let to: Vec<Dim> = [batch.size.clone()].into_iter().chain(rows).collect();

@@ -123,13 +123,13 @@ impl Structural for Reduce {
         match self.op {
             ScalarOp::Add => Some(sum(dx)),
             ScalarOp::Minimum | ScalarOp::Maximum => {
-                // Ties share.
+                // Equal extreme elements share the derivative.
                 let chosen = x.eq(self.spread(y, args[0].shape));
                 let count = sum(chosen.select(x.like(1.0), x.zero()));
                 Some(sum(chosen.select(dx, dx.zero())) / count)
             }
             ScalarOp::Mul => {
-                // Axis by axis, each factor's tangent times the factors in front of and behind it: no division by zeros.
+                // Axis by axis, each factor's tangent times the factors before and after it, which divides by no zeros.
                 let (mut x, mut dx, mut shape) = (x, dx, args[0].shape.to_vec());
                 for &axis in &self.axes {
                     let others = excluded(x, &shape, axis, false) * excluded(x, &shape, axis, true);

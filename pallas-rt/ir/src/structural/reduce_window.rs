@@ -170,7 +170,7 @@ impl Structural for ReduceWindow {
                 ]
             })
             .chain([case(ScalarOp::Add, &[1, 2], &[dilated, wide])])
-            // Windows of one element that do not see all elements, as derivatives have them.
+            // Windows of one element that do not see all elements, which occur in derivatives.
             .chain([cut, far].map(|own| case(ScalarOp::Add, &[1, 1], &[cut, own])))
             .collect()
     }

@@ -233,7 +233,7 @@ impl Structural for Scatter {
                 }
             }
             Some(ScalarOp::Minimum | ScalarOp::Maximum) => {
-                // Ties share: the operand's element and the updates that are equal to the result.
+                // The operand's element and the updates that equal the result share the derivative.
                 let wins = updates.eq(get(y));
                 let stays = x.eq(y).select(x.like(1.0), x.zero());
                 let won = wins.select(updates.like(1.0), updates.zero());
@@ -241,7 +241,7 @@ impl Structural for Scatter {
                 let own = or_zeros * stays;
                 Some(put(Some(ScalarOp::Add), own, wins.select(updates_or_zeros, updates.zero())) / count)
             }
-            // The other monoids are those of bits.
+            // The other monoids are on bits, which have no derivative.
             Some(_) => None,
         }
     }

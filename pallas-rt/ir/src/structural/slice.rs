@@ -108,7 +108,7 @@ impl Structural for Slice {
             let padded = x.shaped(&apart(&1i64.into()));
             let merged =
                 padded.apply(pad, &[padded, padded.number(0.0)]).shaped(&[front, &[&n * &stride], back].concat());
-            // The zeros behind the last element are not the operand's.
+            // The zeros after the last element are cut off.
             let reached = &(&(&n - &Dim::from(1i64)) * &stride) + &Dim::from(1i64);
             shape[axis] = reached.max(&Dim::from(0i64));
             let cut = Slice { start: vec![0; shape.len()], size: shape.clone(), stride: vec![1; shape.len()] };

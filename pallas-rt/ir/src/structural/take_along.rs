@@ -82,7 +82,7 @@ impl Structural for TakeAlong {
         // Nothing can be looked up in an operand without elements.
         let is_empty = args[0].shape.iter().any(|n| n.as_number() == Some(0));
         if batch.axes[0].is_none() && !is_empty {
-            // The operand stays one, so that its cotangent is one.
+            // The operand is not broadcast, so that its cotangent is a single array.
             return self.gather(args[0].shape.len()).batched(args, batch);
         }
         let all = batch.all(args);

@@ -96,7 +96,7 @@ impl Courier {
                     let all = timeline::span(timeline::Kind::Collective, describe, || {
                         self.exchange(&envelope, &reply, requests)
                     });
-                    // A program that dropped the exchange does not want the messages.
+                    // Sending fails if the program has dropped the receiver.
                     let _ = reply.send(Ok(all));
                 }
                 Request::Connect(classes, reply) => {
@@ -231,15 +231,15 @@ impl Courier {
         let is_missing = |from| waiting.is_some_and(|waiting| waiting.missing.contains(&from));
         let all = self.notices.iter().enumerate();
         let mut blames = all.filter_map(|(from, notice)| match notice.as_ref()? {
-            // Its last messages are still on their way, and say where it is.
+            // Its last messages have not arrived yet; they tell at which collective it is.
             Notice::Failed { sent, .. } if is_missing(from) && self.received[from] < sent[self.rank] => None,
             Notice::Failed { at, blames, found, .. } => {
-                // A peer that is elsewhere is to blame, whomever it blames.
+                // A peer at another collective is to blame, whomever it blames.
                 let elsewhere = waiting
                     .filter(|waiting| waiting.peers.contains(&from))
                     .and_then(|waiting| waiting.ticket.difference(at));
                 match elsewhere {
-                    // It has ended this exchange, so the messages of all are on their way, and failed in a later one.
+                    // It has finished this collective, so all messages have been sent, and failed in a later one.
                     Some(_) if !is_missing(from) => None,
                     Some(difference) => Some((from, difference)),
                     None if *blames == self.rank => Some((from, format!("waits in {at}"))),
@@ -248,7 +248,7 @@ impl Courier {
             }
             Notice::Panicked => Some((from, "panicked".to_string())),
             Notice::Finished { sent } => {
-                // Its last messages may still be on their way.
+                // Its last messages may not have arrived yet.
                 let is_over = is_missing(from) && self.received[from] >= sent[self.rank];
                 is_over.then(|| (from, "has finished, and takes part in no more collectives".to_string()))
             }
@@ -294,7 +294,7 @@ impl Courier {
                 Ok(Request::Exchange(_, reply)) => {
                     let _ = reply.send(Err(blame.clone()));
                 }
-                // Nothing is exchanged on them.
+                // No message is sent on these communicators.
                 Ok(Request::Connect(classes, reply)) => {
                     let _ = reply.send(vec![0; classes.len()]);
                 }

@@ -155,7 +155,7 @@ impl Gpu {
         let Some(mut recorded) = self.recorded("take memory for error flags")? else { return Ok(Err(check)) };
         if recorded.flags.is_none() {
             let memory = self.buffer(FLAGS as u64, false)?;
-            // Before the first launch that has one.
+            // Cleared before the first launch that has a flag.
             recorded.encoder.clear_buffer(memory.wgpu(), 0, None);
             recorded.flags = Some((memory, vec![]));
         }

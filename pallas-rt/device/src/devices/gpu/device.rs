@@ -58,7 +58,7 @@ pub(super) enum Caught {
 impl Gpu {
     /// Creates a runtime for a device of the user's, whose callbacks are left to the user.
     pub(super) fn around(device: Device, wgpu: wgpu::Device, queue: wgpu::Queue) -> Gpu {
-        // A software adapter's memory is the host's; how much a graphics card has, no interface says.
+        // A software adapter uses the host's memory; no interface tells how much memory a graphics card has.
         let limit = if device.software { physical_bytes() } else { u64::MAX };
         let ledger = Ledger::new(device.to_string(), limit);
         let stock = Stock::new(ledger.clone());
@@ -141,7 +141,7 @@ impl Gpu {
     pub(super) fn poll(&self, kind: wgpu::PollType) -> Result<()> {
         self.alive()?;
         let _turn = self.turn();
-        // wgpu panics where polling meets a lost device; it holds no lock of ours then.
+        // wgpu panics if it polls a lost device; this crate's locks are not held at that point.
         match catch_unwind(AssertUnwindSafe(|| self.wgpu.poll(kind))) {
             Ok(Ok(_)) => self.alive(),
             Ok(Err(error)) => Err(self.failure("wait for its work", error.to_string())),

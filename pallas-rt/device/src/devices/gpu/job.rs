@@ -82,7 +82,7 @@ impl Gpu {
         let group = self.attempt(&action, || self.group(job, &resources))?;
         self.encode(&action, |encoder| record(encoder, job, &group, &resources))?;
         self.counts.dispatches.fetch_add(job.dispatches.len() as u64, Relaxed);
-        // Frees what finished work held; never waits.
+        // Frees the resources of finished work; never waits.
         self.poll(wgpu::PollType::Poll)?;
         if let Some(Flag { own: Some((memory, check)), .. }) = resources.flag {
             look(check, &memory.read(ERROR_WORDS * 4)?)?;
@@ -154,7 +154,7 @@ impl Gpu {
 fn record(encoder: &mut wgpu::CommandEncoder, job: &ShaderJob, group: &wgpu::BindGroup, resources: &Resources) {
     let Resources { pipeline, uniforms, flag, .. } = resources;
     if let Some(Flag { own: Some((memory, _)), .. }) = flag {
-        // It may have served before.
+        // The memory may be reused, with the flag of an earlier launch.
         encoder.clear_buffer(memory.wgpu(), 0, None);
     }
     let mut pass =
@@ -230,7 +230,7 @@ impl Uniforms {
             return Ok(Uniforms { buffer, offset, size, stride, _own: None });
         }
         let memory = gpu.buffer(bytes.len() as u64, false)?;
-        // Nothing is recorded that uses it.
+        // No recorded command uses the memory, so the upload may come before them.
         memory.upload(&bytes)?;
         Ok(Uniforms { buffer: memory.wgpu().clone(), offset: 0, size, stride, _own: Some(memory) })
     }

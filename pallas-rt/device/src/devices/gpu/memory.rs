@@ -90,7 +90,7 @@ impl Gpu {
         let descriptor = wgpu::BufferDescriptor { label: None, size, usage: USAGES, mapped_at_creation: false };
         let create = || self.capture(|| self.wgpu.create_buffer(&descriptor));
         let created = match create() {
-            // What is kept for reuse may be what is missing; it is free once the work that used it is done.
+            // Release the memory kept for reuse and try again; it is free once the work that used it is done.
             Err(Caught::Memory(_)) => {
                 self.stock.clear();
                 self.wait()?;

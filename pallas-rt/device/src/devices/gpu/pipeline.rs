@@ -49,7 +49,7 @@ impl Gpu {
         let binary = kept.as_ref().and_then(|_| self.binary(stored.as_deref()));
         let pipeline = self.create(job, binary.as_ref())?;
         if let (Some((store, key)), Some(made)) = (kept, binary.and_then(|binary| binary.get_data())) {
-            // A driver that takes nothing of a binary makes its own.
+            // A driver that rejects the stored binary makes a new one.
             if stored.is_some_and(|stored| stored == made) {
                 self.counts.reused.fetch_add(1, Relaxed);
                 store.hit(&key);

@@ -111,7 +111,7 @@ impl Action {
             Action::Start { collective, .. } => collective.communicates(),
             Action::For { body, .. } => body.iter().any(Action::collectives),
             Action::While { collectives, .. } | Action::Case { collectives, .. } => *collectives,
-            // What it waits for began in the same list.
+            // The collective that it waits for began in the same list.
             Action::Finish { .. } => false,
             Action::Launch(_) | Action::Copy { .. } | Action::Fill { .. } => false,
             Action::Show { .. } | Action::Call { .. } => false,
@@ -282,7 +282,7 @@ impl Sums {
                     self.work = usize::MAX;
                 }
                 Action::Case { branches, .. } => {
-                    // One of them runs: at most the longest one.
+                    // Only one branch runs; assume the longest.
                     let before = self.work;
                     let mut longest = 0;
                     for branch in branches {
@@ -318,7 +318,7 @@ impl Sequence {
         let is_little =
             self.sums.work < pallas_codegen::cpu::INLINE_WORK && !memory.iter().any(|(b, _)| uses(b).is_busy());
         let ledger = client.runtime().ledger();
-        // Other processes have the same exchanges in the same order: that of the calls.
+        // All processes must reach collectives in the same order: that of the calls.
         let is_shared = matches!(self.devices, Devices::Some { .. });
         if rayon_core::current_thread_index().is_some() || self.sums.shows || is_little || is_shared {
             memory.iter().for_each(|(buffer, _)| uses(buffer).wait_for_all());
@@ -333,7 +333,7 @@ impl Sequence {
             return done;
         }
         if self.queued.get().is_none() {
-            // If another thread was faster, this frame is dropped.
+            // If another thread has set the frame meanwhile, this one is dropped.
             let _ = self.queued.set(Mutex::new(self.frame(client)?));
         }
         LAUNCHES.fetch_add(self.sums.launches, Relaxed);

@@ -106,7 +106,7 @@ impl<'a> Running<'a> {
         }
         let threads = rayon_threads().min(active.len());
         let work = executable.work(&geometry.parallel).saturating_mul(active.len());
-        // Shares of whole devices are equal, or nearly so.
+        // Whether the threads get equal numbers of devices, or nearly so.
         let is_even = active.len().is_multiple_of(threads) || active.len() >= 4 * threads;
         if threads < 2 || !is_even || work < self.on.least_work() {
             return active.iter().try_for_each(|&device| one(device, self.on));
@@ -116,7 +116,7 @@ impl<'a> Running<'a> {
             let taken = std::iter::from_fn(|| active.get(next.fetch_add(1, Relaxed)).copied());
             for device in taken {
                 if let Err(error) = one(device, &Alone) {
-                    // That of the first device counts, as in turn.
+                    // The first device's error counts, as if the devices had run one after another.
                     let mut failed = failed.lock();
                     if failed.as_ref().is_none_or(|(first, _)| device < *first) {
                         *failed = Some((device, error));
@@ -288,7 +288,7 @@ impl<'a> Running<'a> {
         let mut operands: Vec<Vec<&[u8]>> = vec![];
         let mut results = vec![];
         for &device in &self.active {
-            // SAFETY: the caller's; results lie apart from operands.
+            // SAFETY: the caller's; results do not overlap with operands.
             let operand =
                 |&(slot, bytes): &(Slot, usize)| unsafe { raw::slice(self.start(device, slot).cast_const(), bytes) };
             let own: Vec<&[u8]> = from.iter().map(operand).collect();
@@ -427,9 +427,9 @@ impl<'a> Running<'a> {
                 if to == from {
                     continue;
                 }
-                // What lies there belongs to a later slot, or to none.
+                // The memory at `to` holds the contents of a later slot, or of none.
                 let in_the_way = all[i + 1..].iter().find(|(_, other, _)| table[other.0].0 == to);
-                // SAFETY: the caller's: two places of one loop lie apart.
+                // SAFETY: the caller's: memory of different slots of a loop does not overlap.
                 unsafe {
                     match in_the_way {
                         Some(&(_, other, _)) => {
